@@ -1,0 +1,120 @@
+//! Host memory for what we produce: aligned to 64 bytes, which JAX asks for, and in huge pages where it is large.
+#![allow(unsafe_code, reason = "allocates, advises and frees memory")]
+
+use std::alloc::{Layout, alloc, dealloc};
+use std::mem::MaybeUninit;
+use std::ptr::NonNull;
+
+use crate::error::{Error, ErrorKind, Result};
+
+/// The alignment of every allocation, in bytes.
+pub const ALIGNMENT: usize = 64;
+
+/// From this size on, an allocation starts on a huge page and asks for huge pages.
+const LARGE: usize = 4 << 20;
+const HUGE_PAGE: usize = 2 << 20;
+
+/// An owned, aligned block of host memory. Its bytes are uninitialised until whoever made it has written them.
+#[derive(Debug)]
+pub struct HostBuffer {
+    start: NonNull<u8>,
+    layout: Layout,
+}
+
+// SAFETY: the block is owned by this value alone, and a shared reference only gives its address.
+unsafe impl Send for HostBuffer {}
+// SAFETY: as for `Send`.
+unsafe impl Sync for HostBuffer {}
+
+impl HostBuffer {
+    /// Allocates `len` uninitialised bytes.
+    ///
+    /// # Errors
+    /// When the memory cannot be had. Nothing else changes then.
+    pub fn uninitialised(len: usize) -> Result<Self> {
+        let refused =
+            || Error::new(ErrorKind::Memory, format!("{len} bytes of host memory could not be allocated"));
+        let alignment = if len >= LARGE { HUGE_PAGE } else { ALIGNMENT };
+        let layout = Layout::from_size_align(len, alignment).map_err(|_| refused())?;
+        if len == 0 {
+            // A dangling pointer with the alignment's address; never dereferenced, never freed.
+            let start = NonNull::without_provenance(std::num::NonZeroUsize::new(alignment).ok_or_else(refused)?);
+            return Ok(Self { start, layout });
+        }
+        // SAFETY: the layout's size is not 0.
+        let start = NonNull::new(unsafe { alloc(layout) }).ok_or_else(refused)?;
+        advise_huge_pages(start, len);
+        Ok(Self { start, layout })
+    }
+
+    /// The address of the first byte, never NULL.
+    #[must_use]
+    pub fn as_ptr(&self) -> *mut u8 {
+        self.start.as_ptr()
+    }
+
+    /// Size in bytes.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.layout.size()
+    }
+
+    /// Whether the size is 0.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The bytes, to be written.
+    pub fn as_uninit_mut(&mut self) -> &mut [MaybeUninit<u8>] {
+        // SAFETY: the block has `len` bytes (or is empty and aligned), is borrowed exclusively, and MaybeUninit needs
+        // no initialisation.
+        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr().cast(), self.len()) }
+    }
+}
+
+impl Drop for HostBuffer {
+    fn drop(&mut self) {
+        if !self.is_empty() {
+            // SAFETY: `start` came from `alloc` with this layout, and nothing else frees it.
+            unsafe { dealloc(self.start.as_ptr(), self.layout) };
+        }
+    }
+}
+
+/// First-touch page faults cost more than most conversions from a few megabytes on; huge pages divide them by 512.
+#[cfg(target_os = "linux")]
+fn advise_huge_pages(start: NonNull<u8>, len: usize) {
+    if len >= LARGE {
+        // SAFETY: the range was just allocated by us; MADV_HUGEPAGE changes no contents, and a refusal changes nothing.
+        unsafe { libc::madvise(start.as_ptr().cast(), len, libc::MADV_HUGEPAGE) };
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+fn advise_huge_pages(_start: NonNull<u8>, _len: usize) {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_size_is_aligned_and_writable() {
+        for len in [0, 1, 63, 64, 4096, LARGE - 1, LARGE, LARGE + 5] {
+            let mut buffer = HostBuffer::uninitialised(len).unwrap();
+            assert_eq!(buffer.as_ptr().addr() % ALIGNMENT, 0);
+            assert_eq!((buffer.len(), buffer.is_empty()), (len, len == 0));
+            for byte in buffer.as_uninit_mut() {
+                byte.write(7);
+            }
+        }
+        assert_eq!(HostBuffer::uninitialised(LARGE).unwrap().as_ptr().addr() % HUGE_PAGE, 0);
+    }
+
+    #[test]
+    fn what_cannot_be_had_is_an_error() {
+        for len in [usize::MAX, isize::MAX as usize, isize::MAX as usize - HUGE_PAGE] {
+            assert_eq!(HostBuffer::uninitialised(len).unwrap_err().kind(), ErrorKind::Memory);
+        }
+    }
+}

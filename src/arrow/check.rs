@@ -1,0 +1,208 @@
+//! Checks an `ArrowArray` against its type before anyone relies on it: counts, pointers that may not be NULL, lengths,
+//! sizes that would overflow. Reads the structs alone, never a buffer, so it serves device memory too.
+
+use std::ffi::c_void;
+
+use arrow_schema::{DataType, Field, FieldRef, UnionMode};
+use smallvec::{SmallVec, smallvec};
+
+use super::{MAX_DEPTH, foreign, foreign_entry};
+use crate::error::{Error, Result};
+use crate::ffi::arrow_device::ArrowArray;
+
+/// What a buffer holds, for the bytes that it must have.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Buffer {
+    /// A bit a slot; NULL where there are no nulls.
+    Validity,
+    /// A bit a slot.
+    Bits,
+    /// So many bytes a slot.
+    Width(usize),
+    /// So many bytes a slot and one more.
+    Offsets(usize),
+    /// Of a size that only other buffers tell.
+    Data,
+}
+
+/// The buffers of a type, in order; what follows them is variadic for view types.
+fn buffers_of(data_type: &DataType) -> SmallVec<[Buffer; 3]> {
+    use Buffer::{Bits, Data, Offsets, Validity, Width};
+    match data_type {
+        DataType::Null | DataType::RunEndEncoded(_, _) => smallvec![],
+        DataType::Boolean => smallvec![Validity, Bits],
+        DataType::Utf8 | DataType::Binary => smallvec![Validity, Offsets(4), Data],
+        DataType::LargeUtf8 | DataType::LargeBinary => smallvec![Validity, Offsets(8), Data],
+        DataType::Utf8View | DataType::BinaryView => smallvec![Validity, Width(16)],
+        DataType::List(_) | DataType::Map(_, _) => smallvec![Validity, Offsets(4)],
+        DataType::LargeList(_) => smallvec![Validity, Offsets(8)],
+        DataType::ListView(_) => smallvec![Validity, Width(4), Width(4)],
+        DataType::LargeListView(_) => smallvec![Validity, Width(8), Width(8)],
+        DataType::FixedSizeList(_, _) | DataType::Struct(_) => smallvec![Validity],
+        DataType::Union(_, UnionMode::Sparse) => smallvec![Width(1)],
+        DataType::Union(_, UnionMode::Dense) => smallvec![Width(1), Width(4)],
+        DataType::FixedSizeBinary(width) => smallvec![Validity, Width(usize::try_from(*width).unwrap_or(0))],
+        DataType::Dictionary(indices, _) => smallvec![Validity, Width(indices.primitive_width().unwrap_or(0))],
+        other => smallvec![Validity, Width(other.primitive_width().unwrap_or(0))],
+    }
+}
+
+/// Checks an array of this field, children and dictionary included.
+///
+/// # Errors
+/// Names the field and the member of the struct that breaks the C data interface.
+///
+/// # Safety
+/// `array` is a struct as the C data interface describes it: pointer arrays have the lengths that the struct gives,
+/// children are alive, and nobody changes it during the call.
+pub(super) unsafe fn check(field: &Field, array: &ArrowArray) -> Result<()> {
+    // SAFETY: as this function's contract.
+    unsafe { check_at(field.data_type(), array, 0) }.map_err(|error| error.in_column(field.name()))
+}
+
+/// # Safety
+/// As [`check`].
+unsafe fn check_at(data_type: &DataType, array: &ArrowArray, depth: usize) -> Result<()> {
+    if depth > MAX_DEPTH {
+        return Err(Error::unsupported(format!("ArrowArray nested deeper than {MAX_DEPTH} levels")));
+    }
+    let end = check_counts(data_type, array)?;
+    // SAFETY: the contract.
+    unsafe { check_buffers(data_type, array, end) }?;
+    // SAFETY: the contract.
+    unsafe { check_children(data_type, array, end, depth) }
+}
+
+/// Checks the plain integers; returns `offset + length`.
+fn check_counts(data_type: &DataType, array: &ArrowArray) -> Result<usize> {
+    let ArrowArray { length, null_count, offset, n_buffers, n_children, .. } = *array;
+    let negative = |name: &str, value: i64| Error::invalid(format!("ArrowArray.{name} is {value}"));
+    usize::try_from(length).map_err(|_| negative("length", length))?;
+    usize::try_from(offset).map_err(|_| negative("offset", offset))?;
+    if null_count < -1 || (null_count > length && *data_type != DataType::Null) {
+        return Err(Error::invalid(format!("ArrowArray.null_count is {null_count} of {length}")));
+    }
+    let expected = buffers_of(data_type).len();
+    let buffers = usize::try_from(n_buffers).map_err(|_| negative("n_buffers", n_buffers))?;
+    let fits = match data_type {
+        // The null type once had a validity buffer, and some producers still write it.
+        DataType::Null => buffers <= 1,
+        // Variadic buffers follow, and one with their sizes.
+        DataType::Utf8View | DataType::BinaryView => buffers > expected,
+        _ => buffers == expected,
+    };
+    if !fits {
+        return Err(Error::invalid(format!("ArrowArray.n_buffers is {n_buffers}, and {data_type} has {expected}")));
+    }
+    let expected = children_of(data_type).len();
+    if usize::try_from(n_children) != Ok(expected) {
+        return Err(Error::invalid(format!("ArrowArray.n_children is {n_children}, and {data_type} has {expected}")));
+    }
+    offset
+        .checked_add(length)
+        .and_then(|end| usize::try_from(end).ok())
+        .ok_or_else(|| Error::invalid(format!("ArrowArray.offset {offset} + length {length} overflows")))
+}
+
+/// # Safety
+/// As [`check`].
+unsafe fn check_buffers(data_type: &DataType, array: &ArrowArray, end: usize) -> Result<()> {
+    let buffers = buffers_of(data_type);
+    if buffers.is_empty() {
+        return Ok(());
+    }
+    // SAFETY: the contract: `buffers` has `n_buffers` entries, and `check_counts` found at least one.
+    unsafe { foreign(array.buffers, "ArrowArray.buffers") }?;
+    for (index, buffer) in buffers.iter().enumerate() {
+        // SAFETY: `check_counts` found at least as many buffers as the type has.
+        let entry = unsafe { array.buffers.add(index) };
+        // SAFETY: inside the array, which is initialised and, by `foreign`, aligned.
+        let start: *const c_void = unsafe { entry.read() };
+        let bytes = match buffer {
+            Buffer::Validity | Buffer::Bits => Some(end.div_ceil(8)),
+            Buffer::Width(width) => end.checked_mul(*width),
+            Buffer::Offsets(width) => end.checked_add(1).and_then(|slots| slots.checked_mul(*width)),
+            Buffer::Data => Some(0),
+        };
+        let bytes = bytes
+            .filter(|bytes| start.addr().checked_add(*bytes).is_some_and(|end| isize::try_from(end).is_ok()))
+            .ok_or_else(|| Error::invalid(format!("buffer {index} of {end} slots reaches beyond the address space")))?;
+        let may_be_null = match buffer {
+            Buffer::Validity => array.null_count <= 0,
+            _ => bytes == 0 || array.length == 0,
+        };
+        if start.is_null() && !may_be_null && array.length > 0 {
+            return Err(Error::invalid(format!("buffer {index} of {data_type} is NULL, and the array has {end} slots")));
+        }
+    }
+    Ok(())
+}
+
+/// # Safety
+/// As [`check`].
+unsafe fn check_children(data_type: &DataType, array: &ArrowArray, end: usize, depth: usize) -> Result<()> {
+    for (index, child_field) in children_of(data_type).iter().enumerate() {
+        // SAFETY: the contract: `children` has `n_children` entries, and `check_counts` compared that with the type.
+        let child = unsafe { foreign_entry(array.children, index, "an entry of ArrowArray.children") }?;
+        // SAFETY: the contract holds for children too.
+        unsafe { check_at(child_field.data_type(), child, depth + 1) }
+            .map_err(|error| error.in_column(child_field.name()))?;
+        let needed = match data_type {
+            DataType::Struct(_) | DataType::Union(_, UnionMode::Sparse) => Some(end),
+            DataType::FixedSizeList(_, size) => usize::try_from(*size).ok().and_then(|size| end.checked_mul(size)),
+            _ => Some(0),
+        };
+        let long_enough = needed.is_some_and(|needed| usize::try_from(child.length).is_ok_and(|have| have >= needed));
+        if !long_enough {
+            return Err(Error::invalid(format!(
+                "the child has {} slots, and {end} slots of {data_type} need more",
+                child.length
+            ))
+            .in_column(child_field.name()));
+        }
+    }
+    let dictionary = if let DataType::Dictionary(_, values) = data_type { Some(values) } else { None };
+    match (dictionary, array.dictionary.is_null()) {
+        (None, true) => Ok(()),
+        (None, false) => Err(Error::invalid(format!("ArrowArray.dictionary is set, and {data_type} has none"))),
+        (Some(values), _) => {
+            // SAFETY: the contract: NULL or a live array.
+            let dictionary = unsafe { foreign(array.dictionary.cast_const(), "ArrowArray.dictionary") }?;
+            // SAFETY: the contract holds for the dictionary too.
+            unsafe { check_at(values, dictionary, depth + 1) }
+        }
+    }
+}
+
+/// The child fields of a type, in the order of `ArrowArray.children`.
+pub(super) fn children_of(data_type: &DataType) -> SmallVec<[&FieldRef; 1]> {
+    match data_type {
+        DataType::List(child)
+        | DataType::LargeList(child)
+        | DataType::ListView(child)
+        | DataType::LargeListView(child)
+        | DataType::FixedSizeList(child, _)
+        | DataType::Map(child, _) => smallvec![child],
+        DataType::Struct(fields) => fields.iter().collect(),
+        DataType::Union(fields, _) => fields.iter().map(|(_, field)| field).collect(),
+        DataType::RunEndEncoded(run_ends, values) => smallvec![run_ends, values],
+        _ => smallvec![],
+    }
+}
+
+/// Whether arrays of both types have the same buffers: they differ in names, nullability and metadata at most.
+pub(crate) fn same_layout(one: &DataType, other: &DataType) -> bool {
+    let (children, others) = (children_of(one), children_of(other));
+    if children.is_empty() || children.len() != others.len() {
+        return one == other;
+    }
+    let same_kind = match (one, other) {
+        (DataType::FixedSizeList(_, size), DataType::FixedSizeList(_, other)) => size == other,
+        (DataType::Map(_, sorted), DataType::Map(_, other)) => sorted == other,
+        (DataType::Union(fields, mode), DataType::Union(others, other)) => {
+            mode == other && fields.iter().map(|(id, _)| id).eq(others.iter().map(|(id, _)| id))
+        }
+        _ => std::mem::discriminant(one) == std::mem::discriminant(other),
+    };
+    same_kind && children.iter().zip(&others).all(|(one, other)| same_layout(one.data_type(), other.data_type()))
+}

@@ -1,0 +1,203 @@
+//! Exports arrays and types as C structs that keep their memory alive.
+
+use std::ffi::c_void;
+use std::ptr::null_mut;
+use std::sync::Arc;
+
+use arrow_schema::Field;
+use arrow_schema::ffi::FFI_ArrowSchema;
+
+use super::import::DeviceArray;
+use super::mask::Mask;
+use super::view::{ArrayView, buffer, child};
+use crate::error::{Error, ErrorKind, Result};
+use crate::ffi::arrow_device::{ArrowArray, ArrowDeviceArray, ArrowSchema};
+use crate::tensor::Owner;
+
+/// What an exported `ArrowArray` says; its pointers lead into memory that the owner keeps alive.
+#[derive(Debug, Default)]
+pub(crate) struct ArrayNode {
+    pub(crate) length: usize,
+    /// `None` where it was not counted.
+    pub(crate) null_count: Option<usize>,
+    pub(crate) offset: usize,
+    pub(crate) buffers: Vec<*const u8>,
+    pub(crate) children: Vec<ArrayNode>,
+    pub(crate) dictionary: Option<Box<ArrayNode>>,
+}
+
+/// What an exported struct owns. Children can be moved out of their parent, so that each has an owner of its own.
+struct PrivateData {
+    buffers: Box<[*const c_void]>,
+    children: Box<[*mut ArrowArray]>,
+    dictionary: *mut ArrowArray,
+    _owner: Owner,
+}
+
+impl ArrayNode {
+    /// The C struct, which holds a share of `owner` until it is released.
+    ///
+    /// # Errors
+    /// When a count is beyond 64 bits signed. Nothing leaks then.
+    pub(crate) fn export(self, owner: &Owner) -> Result<ArrowArray> {
+        let count = |count: usize| i64::try_from(count).map_err(|_| Error::unsupported("a count beyond 64 bits"));
+        let (length, offset) = (count(self.length)?, count(self.offset)?);
+        let null_count = self.null_count.map_or(Ok(-1), count)?;
+        let (n_buffers, n_children) = (count(self.buffers.len())?, count(self.children.len())?);
+        // From here on a failure drops the guard, which releases what exists so far.
+        let mut parts = Children(Vec::with_capacity(self.children.len() + 1));
+        for node in self.children.into_iter().chain(self.dictionary.map(|node| *node)) {
+            parts.0.push(node.export(owner)?);
+        }
+        let mut pointers: Vec<*mut ArrowArray> =
+            std::mem::take(&mut parts.0).into_iter().map(|array| Box::into_raw(Box::new(array))).collect();
+        let has_dictionary = i64::try_from(pointers.len()) != Ok(n_children);
+        let dictionary = if has_dictionary { pointers.pop().unwrap_or(null_mut()) } else { null_mut() };
+        let buffers = self.buffers.iter().map(|start| start.cast()).collect();
+        let private_data = PrivateData { buffers, children: pointers.into(), dictionary, _owner: owner.clone() };
+        let private_data = Box::leak(Box::new(private_data));
+        Ok(ArrowArray {
+            length,
+            null_count,
+            offset,
+            n_buffers,
+            n_children,
+            buffers: private_data.buffers.as_mut_ptr(),
+            children: private_data.children.as_mut_ptr(),
+            dictionary: private_data.dictionary,
+            release: Some(release_array),
+            private_data: std::ptr::from_mut(private_data).cast(),
+        })
+    }
+
+    /// A node over the same buffers as an imported array, all of it.
+    fn whole(array: &ArrowArray) -> Result<Self> {
+        let unsigned = |value: i64| usize::try_from(value).map_err(|_| Error::invalid("a negative count"));
+        let buffers = (0..unsigned(array.n_buffers)?).filter_map(|index| buffer(array, index)).collect();
+        let children = (0..unsigned(array.n_children)?).map(|index| Self::whole(child(array, index)?));
+        // SAFETY: import checked the dictionary: NULL or a live array, owned by its parent.
+        let dictionary = unsafe { array.dictionary.as_ref() }.map(Self::whole).transpose()?.map(Box::new);
+        Ok(Self {
+            length: unsigned(array.length)?,
+            null_count: usize::try_from(array.null_count).ok(),
+            offset: unsigned(array.offset)?,
+            buffers,
+            children: children.collect::<Result<_>>()?,
+            dictionary,
+        })
+    }
+
+    /// A node over a range of an imported array.
+    fn range(view: &ArrayView<'_>) -> Result<Self> {
+        let mut node = Self::whole(view.array)?;
+        if (node.offset, node.length) != (view.offset, view.length) {
+            node.null_count = node.null_count.filter(|count| *count == 0);
+        }
+        (node.offset, node.length) = (view.offset, view.length);
+        Ok(node)
+    }
+
+    /// Moves a struct's offset into its children: record batch consumers ask for offset 0 at the top.
+    fn push_down_offset(&mut self) {
+        for node in &mut self.children {
+            node.offset += self.offset;
+            if node.length != self.length {
+                node.null_count = node.null_count.filter(|count| *count == 0);
+            }
+            node.length = self.length;
+        }
+        self.offset = 0;
+    }
+}
+
+/// Structs that are released if the export fails half-way.
+struct Children(Vec<ArrowArray>);
+
+impl Drop for Children {
+    fn drop(&mut self) {
+        for array in &mut self.0 {
+            // SAFETY: our own exports, not yet handed out.
+            unsafe { release_array(array) };
+        }
+    }
+}
+
+/// # Safety
+/// `array` is NULL or a struct that [`ArrayNode::export`] made, moved perhaps, not yet released.
+unsafe extern "C" fn release_array(array: *mut ArrowArray) {
+    // SAFETY: the contract.
+    let Some(array) = (unsafe { array.as_mut() }) else { return };
+    if array.release.take().is_none() {
+        return;
+    }
+    // SAFETY: `private_data` is the box that `export` leaked; taking `release` made this its only use.
+    let private_data = unsafe { Box::from_raw(array.private_data.cast::<PrivateData>()) };
+    array.private_data = null_mut();
+    let dictionary = std::iter::once(private_data.dictionary).filter(|dictionary| !dictionary.is_null());
+    for part in private_data.children.iter().copied().chain(dictionary) {
+        // SAFETY: each is a box that `export` leaked; a consumer that moved the struct out left its `release` NULL.
+        let mut part = unsafe { Box::from_raw(part) };
+        if let Some(release) = part.release {
+            // SAFETY: not released yet, and owned by its parent.
+            unsafe { release(&raw mut *part) };
+        }
+    }
+}
+
+/// The C struct of an array, sharing its memory. The top of a struct array has offset 0 where it has no nulls, and a
+/// known null count where that can be had without reading a device.
+///
+/// # Errors
+/// When the array has bitmaps of enclosing structs on a device, where they cannot be joined.
+pub fn export_device_array(array: &DeviceArray) -> Result<ArrowDeviceArray> {
+    let view = array.view();
+    let mut node = ArrayNode::range(&view)?;
+    let mut owner = array.owner();
+    let validity = node.buffers.first_mut();
+    if !view.inherited.is_empty() {
+        if !array.device().is_cpu() {
+            return Err(Error::new(ErrorKind::Device, "nulls of an enclosing struct cannot be joined on a device")
+                .in_column(array.field().name()));
+        }
+        let levels: Vec<_> = view.validity_levels();
+        let mask = Mask::combine(&levels, view.length);
+        node.null_count = Some(mask.as_ref().map_or(0, Mask::nulls));
+        if let (Some(mask), Some(validity)) = (mask, validity) {
+            let bitmap = mask.shifted(node.offset);
+            *validity = bitmap.as_ptr();
+            owner = Arc::new((bitmap, owner));
+        }
+    } else if array.device().is_cpu() && node.null_count.is_none() {
+        node.null_count = Some(Mask::combine(&view.validity_levels(), view.length).map_or(0, |mask| mask.nulls()));
+    }
+    if !array.columns().is_empty() && node.null_count == Some(0) && node.offset > 0 {
+        if let Some(validity) = node.buffers.first_mut() {
+            *validity = std::ptr::null();
+        }
+        node.push_down_offset();
+    }
+    let (device_type, device_id) = array.device().to_arrow();
+    let sync_event = array.sync_event();
+    Ok(ArrowDeviceArray { array: node.export(&owner)?, device_id, device_type, sync_event, reserved: [0; 3] })
+}
+
+/// A buffer of our own that an exported array points into, kept alive with `owner`.
+pub(crate) fn shared_buffer(bitmap: Vec<u8>, owner: Owner) -> (*const u8, Owner) {
+    let bitmap = bitmap.into_boxed_slice();
+    let start = bitmap.as_ptr();
+    (start, Arc::new((bitmap, owner)))
+}
+
+const _: () = assert!(size_of::<FFI_ArrowSchema>() == size_of::<ArrowSchema>());
+
+/// The C struct of a field; whoever gets it releases it.
+///
+/// # Errors
+/// When the type or a name cannot be written as the C data interface writes it.
+pub fn export_schema(field: &Field) -> Result<ArrowSchema> {
+    let schema = FFI_ArrowSchema::try_from(field)
+        .map_err(|error| Error::unsupported(error.to_string()).in_column(field.name()))?;
+    let schema = std::mem::ManuallyDrop::new(schema);
+    // SAFETY: both are `struct ArrowSchema` of the C data interface; ManuallyDrop makes this a move.
+    Ok(unsafe { (&raw const schema).cast::<ArrowSchema>().read() })
+}

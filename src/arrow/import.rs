@@ -1,0 +1,281 @@
+//! [`DeviceArray`]: the safe owner of an imported `ArrowDeviceArray`.
+
+use std::fmt;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use arrow_array::{Array, ArrayRef, RecordBatch, StructArray, make_array};
+use arrow_data::ffi::FFI_ArrowArray;
+use arrow_schema::{DataType, Field, FieldRef};
+use smallvec::SmallVec;
+
+use super::check::{check, same_layout};
+use super::view::{ArrayView, ValidityBits};
+use crate::device::Device;
+use crate::error::{Error, ErrorKind, Result};
+use crate::ffi::arrow_device::{ArrowArray, ArrowDeviceArray};
+
+/// Runs a foreign release callback, or decides that it cannot be run any more. Memory that came through an interpreter
+/// must be released attached to it.
+pub type ReleaseGuard = fn(&mut dyn FnMut());
+
+/// The guard of callbacks that may run on any thread at any time.
+pub fn release_directly(release: &mut dyn FnMut()) {
+    release();
+}
+
+/// An `ArrowDeviceArray` that is released exactly once.
+struct Imported {
+    array: ArrowDeviceArray,
+    guard: ReleaseGuard,
+}
+
+// SAFETY: the Arrow C data interface lets an array be moved to and released on any thread; the guard adds what its
+// producer needs on top.
+unsafe impl Send for Imported {}
+// SAFETY: the struct and its buffers are immutable until released, which needs exclusive access.
+unsafe impl Sync for Imported {}
+
+impl Drop for Imported {
+    fn drop(&mut self) {
+        let array: *mut ArrowArray = &raw mut self.array.array;
+        let Some(release) = self.array.array.release.take() else { return };
+        (self.guard)(&mut || {
+            // The callback finds the struct as its producer left it, release pointer included.
+            // SAFETY: `array` points to our own field.
+            unsafe { (*array).release = Some(release) };
+            // SAFETY: the struct was moved to us whole, so it is ours to release, and `take` made this the only call.
+            unsafe { release(array) };
+        });
+    }
+}
+
+/// Arrow data with its field, on any device. Clones and columns share the memory.
+#[derive(Clone)]
+pub struct DeviceArray {
+    owner: Arc<Imported>,
+    field: FieldRef,
+    device: Device,
+    /// The struct that this is a range of: the owner's, or a descendant of it.
+    node: NonNull<ArrowArray>,
+    offset: usize,
+    length: usize,
+    inherited: SmallVec<[ValidityBits; 1]>,
+}
+
+// SAFETY: `node` and the bitmaps point into what `owner` keeps alive and nobody changes; `owner` is Send and Sync.
+unsafe impl Send for DeviceArray {}
+// SAFETY: as for `Send`.
+unsafe impl Sync for DeviceArray {}
+
+impl DeviceArray {
+    /// Moves the array out of `source`, which is released afterwards, and checks it against its field.
+    ///
+    /// # Errors
+    /// When `source` was released already, or breaks the C data interface. What was moved is released all the same.
+    ///
+    /// # Safety
+    /// `source` points to a struct as the C device interface describes it: pointer arrays have the lengths that the
+    /// struct gives, buffers the sizes that type and length ask for, and they stay so until its release.
+    pub unsafe fn import_device(source: *mut ArrowDeviceArray, field: FieldRef, guard: ReleaseGuard) -> Result<Self> {
+        // SAFETY: the contract.
+        let array = unsafe { source.read() };
+        if array.array.release.is_none() {
+            return Err(Error::invalid("the ArrowDeviceArray was released or consumed already"));
+        }
+        // SAFETY: the contract. The move of the C data interface: a bitwise copy, then the source counts as released.
+        unsafe { (*source).array.release = None };
+        Self::own(Imported { array, guard }, field)
+    }
+
+    /// As [`DeviceArray::import_device`], for a struct of the C data interface, in host memory.
+    ///
+    /// # Errors
+    /// As [`DeviceArray::import_device`].
+    ///
+    /// # Safety
+    /// As [`DeviceArray::import_device`].
+    pub unsafe fn import(source: *mut ArrowArray, field: FieldRef, guard: ReleaseGuard) -> Result<Self> {
+        // SAFETY: the contract.
+        let array = unsafe { source.read() };
+        if array.release.is_none() {
+            return Err(Error::invalid("the ArrowArray was released or consumed already"));
+        }
+        // SAFETY: the contract. The move of the C data interface.
+        unsafe { (*source).release = None };
+        Self::own(Imported { array: host(array), guard }, field)
+    }
+
+    fn own(imported: Imported, field: FieldRef) -> Result<Self> {
+        // From here on the owner releases the struct, whatever the checks say.
+        let owner = Arc::new(imported);
+        let array = &owner.array;
+        let device = Device::from_arrow(array.device_type, array.device_id)?;
+        if device.is_cpu() && !array.sync_event.is_null() {
+            return Err(Error::invalid("ArrowDeviceArray.sync_event must be NULL on the CPU"));
+        }
+        // SAFETY: the contract of the import.
+        unsafe { check(&field, &array.array) }?;
+        let invalid = |_| Error::invalid("ArrowArray.offset or .length is negative");
+        let offset = usize::try_from(array.array.offset).map_err(invalid)?;
+        let length = usize::try_from(array.array.length).map_err(invalid)?;
+        let node = NonNull::from(&array.array);
+        Ok(Self { owner, field, device, node, offset, length, inherited: SmallVec::new() })
+    }
+
+    /// Shares an arrow-rs array, under a field of its type.
+    ///
+    /// # Errors
+    /// When the field's type is not the array's.
+    pub fn from_arrow(array: &dyn Array, field: FieldRef) -> Result<Self> {
+        if field.data_type() != array.data_type() {
+            let reason = format!("a field of type {} for an array of {}", field.data_type(), array.data_type());
+            return Err(Error::argument(reason).in_column(field.name()));
+        }
+        let exported = FFI_ArrowArray::new(&array.to_data());
+        Self::own(Imported { array: host(from_arrow_rs(exported)), guard: release_directly }, field)
+    }
+
+    /// Shares a record batch, as an array of structs.
+    ///
+    /// # Errors
+    /// Never for a valid batch.
+    pub fn from_record_batch(batch: &RecordBatch) -> Result<Self> {
+        let schema = batch.schema();
+        let field = Field::new("", DataType::Struct(schema.fields().clone()), false)
+            .with_metadata(schema.metadata().clone());
+        Self::from_arrow(&StructArray::from(batch.clone()), Arc::new(field))
+    }
+
+    /// The array as arrow-rs holds it, over the same memory. arrow-rs copies buffers that are not aligned for their type.
+    ///
+    /// # Errors
+    /// When the memory is not the host's, or the contents break the Arrow format (offsets that decrease, say).
+    pub fn to_arrow(&self) -> Result<ArrayRef> {
+        if !self.device.is_cpu() {
+            return Err(Error::new(ErrorKind::Device, format!("the array is on {}", self.device))
+                .remedy_is("copy it with to_device(\"cpu\") first"));
+        }
+        let exported = super::export_device_array(self)?;
+        let broken = |error: arrow_schema::ArrowError| Error::invalid(error.to_string()).in_column(self.field.name());
+        let array = to_arrow_rs(exported.array);
+        // SAFETY: an export of an array that import has checked, so counts and pointers fit the type; what only the
+        // contents show is validated next, before anyone reads by it.
+        let data = unsafe { arrow_array::ffi::from_ffi_and_data_type(array, self.field.data_type().clone()) }.map_err(broken)?;
+        data.validate_full().map_err(broken)?;
+        Ok(make_array(data))
+    }
+
+    /// The same memory under another field, whose type has the same buffers.
+    pub(crate) fn relabel(&self, field: FieldRef) -> Result<Self> {
+        if !same_layout(self.field.data_type(), field.data_type()) {
+            let reason = format!("a field of type {} for an array of {}", field.data_type(), self.field.data_type());
+            return Err(Error::argument(reason).in_column(field.name()));
+        }
+        Ok(Self { field, ..self.clone() })
+    }
+
+    /// A column of an array of structs, over the same memory. Nulls of the struct are nulls of the column.
+    ///
+    /// # Errors
+    /// When this is not an array of structs, or has fewer columns.
+    pub fn column(&self, index: usize) -> Result<Self> {
+        let view = self.view().struct_field(index)?;
+        Ok(Self {
+            owner: self.owner.clone(),
+            field: view.field.clone(),
+            device: self.device,
+            node: NonNull::from(view.array),
+            offset: view.offset,
+            length: view.length,
+            inherited: view.inherited,
+        })
+    }
+
+    /// The number of rows.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.length
+    }
+
+    /// Whether there are no rows.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.length == 0
+    }
+
+    /// The field: name, type, nullability and metadata.
+    #[must_use]
+    pub fn field(&self) -> &FieldRef {
+        &self.field
+    }
+
+    /// The fields of an array of structs; none for other types.
+    #[must_use]
+    pub fn columns(&self) -> &[FieldRef] {
+        match self.field.data_type() {
+            DataType::Struct(fields) => fields,
+            _ => &[],
+        }
+    }
+
+    /// The memory's device.
+    #[must_use]
+    pub fn device(&self) -> Device {
+        self.device
+    }
+
+    /// The checked walk.
+    pub(crate) fn view(&self) -> ArrayView<'_> {
+        // SAFETY: `node` points to the owner's struct or to a descendant, which live and do not change while `owner` does.
+        let array = unsafe { self.node.as_ref() };
+        ArrayView { field: &self.field, array, offset: self.offset, length: self.length, inherited: self.inherited.clone() }
+    }
+
+    /// What keeps the memory alive.
+    pub(crate) fn owner(&self) -> crate::tensor::Owner {
+        self.owner.clone()
+    }
+
+    /// The event handle's address, owned by the array.
+    pub(super) fn sync_event(&self) -> *mut std::ffi::c_void {
+        self.owner.array.sync_event
+    }
+}
+
+impl fmt::Debug for DeviceArray {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DeviceArray")
+            .field("field", &self.field)
+            .field("length", &self.length)
+            .field("device", &self.device)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A host array as the device interface holds it.
+pub(super) fn host(array: ArrowArray) -> ArrowDeviceArray {
+    let (device_type, device_id) = Device::CPU.to_arrow();
+    ArrowDeviceArray { array, device_id, device_type, sync_event: std::ptr::null_mut(), reserved: [0; 3] }
+}
+
+const _: () = assert!(size_of::<FFI_ArrowArray>() == size_of::<ArrowArray>());
+
+/// arrow-rs' struct of the same C layout as ours.
+fn from_arrow_rs(array: FFI_ArrowArray) -> ArrowArray {
+    let array = std::mem::ManuallyDrop::new(array);
+    // SAFETY: both are `struct ArrowArray` of the C data interface; ManuallyDrop makes this a move.
+    unsafe { (&raw const array).cast::<ArrowArray>().read() }
+}
+
+/// Ours as arrow-rs' struct of the same C layout, which releases it.
+fn to_arrow_rs(array: ArrowArray) -> FFI_ArrowArray {
+    let array = std::mem::ManuallyDrop::new(array);
+    // SAFETY: as in `from_arrow_rs`.
+    unsafe { (&raw const array).cast::<FFI_ArrowArray>().read() }
+}
+
+/// Owns an array of our own making.
+pub(crate) fn host_array(array: ArrowArray, field: FieldRef) -> Result<DeviceArray> {
+    DeviceArray::own(Imported { array: host(array), guard: release_directly }, field)
+}

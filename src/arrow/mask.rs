@@ -1,0 +1,228 @@
+//! Which elements of a column are null: the bitmaps of all levels as one, in host memory.
+
+use std::borrow::Cow;
+
+use arrow_buffer::bit_chunk_iterator::{BitChunks, UnalignedBitChunk};
+use arrow_buffer::bit_util::get_bit;
+
+use super::view::ValidityBits;
+
+/// A bit for each element, set where it is valid; at least one is not.
+#[derive(Debug)]
+pub(crate) struct Mask<'a> {
+    bytes: Cow<'a, [u8]>,
+    offset: usize,
+    length: usize,
+    nulls: usize,
+}
+
+impl<'a> Mask<'a> {
+    /// The conjunction of all levels over `elements`; `None` where everything is valid.
+    pub(super) fn combine(levels: &'a [ValidityBits], elements: usize) -> Option<Self> {
+        if elements == 0 {
+            return None;
+        }
+        let mut levels = levels.iter().filter(|level| level.repeat > 0).map(Level::new).filter(|level| level.nulls > 0);
+        let first = levels.next()?;
+        let mut mask = first.expand(elements);
+        for level in levels {
+            level.clear_nulls(mask.bytes.to_mut(), mask.offset);
+            mask.nulls = 0;
+        }
+        if mask.nulls == 0 {
+            mask.nulls = elements - count_ones(&mask.bytes, mask.offset, elements);
+        }
+        Some(mask)
+    }
+
+    /// How many elements are null; never 0.
+    pub(crate) fn nulls(&self) -> usize {
+        self.nulls
+    }
+
+    /// Whether an element is valid; elements beyond the mask are not.
+    pub(crate) fn is_valid(&self, index: usize) -> bool {
+        index < self.length && get_bit(&self.bytes, self.offset + index)
+    }
+
+    /// The first null.
+    pub(crate) fn first_null(&self) -> usize {
+        let mut first = None;
+        self.for_each_null_word(|start, word| match first {
+            None => {
+                first = Some(start + word.trailing_zeros() as usize);
+                false
+            }
+            Some(_) => false,
+        });
+        first.unwrap_or(0)
+    }
+
+    /// Calls `visit` with the index of each null, ascending.
+    pub(crate) fn for_each_null(&self, mut visit: impl FnMut(usize)) {
+        self.for_each_null_word(|start, mut word| {
+            while word != 0 {
+                visit(start + word.trailing_zeros() as usize);
+                word &= word - 1;
+            }
+            true
+        });
+    }
+
+    /// Calls `visit` for each 64 elements that have a null, with nulls as set bits, until it returns false.
+    fn for_each_null_word(&self, mut visit: impl FnMut(usize, u64) -> bool) {
+        let chunks = BitChunks::new(&self.bytes, self.offset, self.length);
+        let tail = !u64::MAX.checked_shl(u32::try_from(chunks.remainder_len()).unwrap_or(64)).unwrap_or(0);
+        let words = chunks.iter().map(|word| !word).chain([!chunks.remainder_bits() & tail]);
+        for (index, word) in words.enumerate() {
+            if word != 0 && !visit(index * 64, word) {
+                return;
+            }
+        }
+    }
+
+    /// The bitmap with the first element's bit at `offset`, everything before it valid.
+    pub(super) fn shifted(&self, offset: usize) -> Box<[u8]> {
+        let mut bytes = vec![u8::MAX; (offset + self.length).div_ceil(8)];
+        self.for_each_null(|index| clear_bits(&mut bytes, offset + index, 1));
+        bytes.into_boxed_slice()
+    }
+
+    /// The bytes of the bitmap, and the position of the first element's bit in them.
+    pub(crate) fn bits(&self) -> (&[u8], usize) {
+        (&self.bytes, self.offset)
+    }
+}
+
+/// One level's bitmap as a slice of host memory.
+struct Level<'a> {
+    bytes: &'a [u8],
+    offset: usize,
+    length: usize,
+    repeat: usize,
+    nulls: usize,
+}
+
+impl<'a> Level<'a> {
+    fn new(bits: &'a ValidityBits) -> Self {
+        let skip = bits.offset / 8;
+        let offset = bits.offset % 8;
+        let start = bits.start.wrapping_add(skip);
+        // SAFETY: import checked that the bitmap covers offset + length slots; it is in host memory by `host_mask`'s
+        // contract, and lives as long as the array that the leaf was made from.
+        let bytes = unsafe { std::slice::from_raw_parts(start, (offset + bits.length).div_ceil(8)) };
+        let nulls = bits.length - count_ones(bytes, offset, bits.length);
+        Self { bytes, offset, length: bits.length, repeat: bits.repeat, nulls }
+    }
+
+    /// This level alone as a mask over the elements.
+    fn expand(&self, elements: usize) -> Mask<'a> {
+        if self.repeat == 1 {
+            return Mask { bytes: Cow::Borrowed(self.bytes), offset: self.offset, length: self.length, nulls: self.nulls };
+        }
+        let mut bytes = vec![u8::MAX; elements.div_ceil(8)];
+        self.clear_nulls(&mut bytes, 0);
+        Mask { bytes: Cow::Owned(bytes), offset: 0, length: elements, nulls: self.nulls * self.repeat }
+    }
+
+    /// Clears the bits of the elements that are null on this level, in a bitmap that starts at `offset`.
+    fn clear_nulls(&self, bytes: &mut [u8], offset: usize) {
+        let nulls = Mask { bytes: Cow::Borrowed(self.bytes), offset: self.offset, length: self.length, nulls: self.nulls };
+        nulls.for_each_null(|index| clear_bits(bytes, offset + index * self.repeat, self.repeat));
+    }
+}
+
+fn count_ones(bytes: &[u8], offset: usize, length: usize) -> usize {
+    UnalignedBitChunk::new(bytes, offset, length).count_ones()
+}
+
+/// Clears `count` bits from bit `start` on.
+fn clear_bits(bytes: &mut [u8], start: usize, count: usize) {
+    let end = start + count;
+    let (first, last) = (start / 8, end / 8);
+    let keep_low = !(u8::MAX << (start % 8));
+    let keep_high = u8::MAX << (end % 8);
+    if first == last {
+        if let Some(byte) = bytes.get_mut(first) {
+            *byte &= keep_low | keep_high;
+        }
+        return;
+    }
+    if let Some((head, whole)) = bytes.get_mut(first..last).and_then(<[u8]>::split_first_mut) {
+        *head &= keep_low;
+        whole.fill(0);
+    }
+    if let Some(byte) = bytes.get_mut(last) {
+        *byte &= keep_high;
+    }
+}
+
+/// A bit for each bool, lowest first, and how many are false.
+pub(crate) fn pack_bits(bools: impl ExactSizeIterator<Item = bool>) -> (Vec<u8>, usize) {
+    let mut bytes = vec![0_u8; bools.len().div_ceil(8)];
+    let mut nulls = 0;
+    for (index, valid) in bools.enumerate() {
+        if let Some(byte) = bytes.get_mut(index / 8) {
+            *byte |= u8::from(valid) << (index % 8);
+        }
+        nulls += usize::from(!valid);
+    }
+    (bytes, nulls)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bits(bytes: &[u8], offset: usize, length: usize, repeat: usize) -> ValidityBits {
+        ValidityBits { start: bytes.as_ptr(), offset, length, repeat }
+    }
+
+    #[test]
+    fn levels_are_joined_element_by_element() {
+        // Every combination of small offsets and lengths, against the definition.
+        let bytes = [0b1011_0110, 0b0101_1101, 0b1110_0111, 0b0011_1010, 0b1101_0101, 0xff, 0xff, 0x7f, 0xfe, 0xaa];
+        let at = |index: usize| bytes[index / 8] >> (index % 8) & 1 == 1;
+        for offset in 0..9 {
+            for rows in 0..9 {
+                for repeat in 1..5 {
+                    let elements = rows * repeat;
+                    let levels = [bits(&bytes, offset, rows, repeat), bits(&bytes, offset + 3, elements, 1)];
+                    let valid = |index: usize| at(offset + index / repeat) && at(offset + 3 + index);
+                    let expected: Vec<usize> = (0..elements).filter(|index| !valid(*index)).collect();
+                    let mut found = Vec::new();
+                    if let Some(mask) = Mask::combine(&levels, elements) {
+                        mask.for_each_null(|index| found.push(index));
+                        assert_eq!(mask.nulls(), expected.len());
+                        assert_eq!(mask.first_null(), expected[0]);
+                        assert!((0..elements).all(|index| mask.is_valid(index) == valid(index)));
+                    }
+                    assert_eq!(found, expected, "offset {offset}, rows {rows}, repeat {repeat}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn long_runs_of_nulls_are_cleared() {
+        let bytes = [0b0000_0101];
+        let levels = [bits(&bytes, 0, 4, 100)];
+        let mask = Mask::combine(&levels, 400).unwrap();
+        assert_eq!((mask.nulls(), mask.first_null()), (200, 100));
+        assert!(mask.is_valid(99) && !mask.is_valid(100) && mask.is_valid(200) && !mask.is_valid(399));
+        assert!(!mask.is_valid(400));
+    }
+
+    #[test]
+    fn bitmaps_without_nulls_in_range_are_no_mask() {
+        let bytes = [0b1111_0000];
+        assert!(Mask::combine(&[bits(&bytes, 4, 4, 1)], 4).is_none());
+        assert!(Mask::combine(&[bits(&bytes, 0, 0, 3)], 0).is_none());
+        assert!(Mask::combine(&[], 4).is_none());
+    }
+
+    #[test]
+    fn bools_are_packed_lowest_bit_first() {
+        assert_eq!(pack_bits([true, false, true, true, false, false, false, false, true].into_iter()), (vec![0b1101, 1], 5));
+    }
+}

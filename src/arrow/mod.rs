@@ -1,0 +1,55 @@
+//! The Arrow C data, stream and device interfaces: import, a checked walk, and export.
+//!
+//! Import takes ownership first and validates second, so that a refused struct is released all the same. What was
+//! validated is walked without touching device memory, by the same code for every device.
+#![allow(unsafe_code, reason = "reads, owns and releases the C structs of other libraries")]
+
+mod check;
+mod export;
+mod import;
+mod mask;
+mod schema;
+mod stream;
+mod view;
+
+pub(crate) use check::same_layout;
+pub use export::{export_device_array, export_schema};
+pub(crate) use export::{ArrayNode, shared_buffer};
+pub(crate) use import::host_array;
+pub use import::{DeviceArray, ReleaseGuard, release_directly};
+pub(crate) use mask::{Mask, pack_bits};
+pub use schema::read_schema;
+pub use stream::{DeviceArrayStream, export_device_stream, export_stream};
+pub(crate) use view::Leaf;
+
+use crate::error::{Error, Result};
+
+/// Deeper nesting than this is refused: it has no use, and a cycle would have no end.
+const MAX_DEPTH: usize = 64;
+
+/// A reference behind a foreign pointer, if it can be one.
+///
+/// # Safety
+/// A pointer that is neither NULL nor misaligned points to an initialised `T` that lives and is not written for `'a`.
+unsafe fn foreign<'a, T>(pointer: *const T, what: &str) -> Result<&'a T> {
+    if !pointer.is_aligned() {
+        return Err(Error::invalid(format!("{what} is a misaligned pointer")));
+    }
+    // SAFETY: aligned, and by this function's contract NULL or valid for `'a`.
+    unsafe { pointer.as_ref() }.ok_or_else(|| Error::invalid(format!("{what} is NULL")))
+}
+
+/// The `index`-th entry of a foreign array of pointers, dereferenced.
+///
+/// # Safety
+/// `pointers`, unless NULL or misaligned, has more than `index` entries, each as [`foreign`] asks.
+unsafe fn foreign_entry<'a, T>(pointers: *const *mut T, index: usize, what: &str) -> Result<&'a T> {
+    // SAFETY: by this function's contract; the first entry exists as `index` does.
+    unsafe { foreign(pointers, what) }?;
+    // SAFETY: the array has more than `index` entries.
+    let entry = unsafe { pointers.add(index) };
+    // SAFETY: `entry` is inside the array, which is initialised and aligned.
+    let pointer = unsafe { entry.read() };
+    // SAFETY: by this function's contract.
+    unsafe { foreign(pointer.cast_const(), what) }
+}

@@ -1,0 +1,319 @@
+//! Reads `ArrowSchema`, every pointer and count of it checked, into a [`Field`].
+
+use std::collections::HashMap;
+use std::ffi::{CStr, c_char};
+use std::sync::Arc;
+
+use arrow_schema::{DataType, Field, IntervalUnit, TimeUnit, UnionFields, UnionMode};
+
+use super::{MAX_DEPTH, foreign_entry};
+use crate::error::{Error, Result};
+use crate::ffi::arrow_device::{
+    ARROW_FLAG_DICTIONARY_ORDERED, ARROW_FLAG_MAP_KEYS_SORTED, ARROW_FLAG_NULLABLE, ArrowSchema,
+};
+
+/// The field that a schema struct describes. The struct is only read; whoever owns it releases it.
+///
+/// # Errors
+/// When the struct was released, breaks the specification, or names a type that arrow-rs does not know.
+///
+/// # Safety
+/// `schema` is a struct as the C data interface describes it: strings end with NUL, arrays have the lengths that the
+/// struct gives, and nobody changes it during the call.
+pub unsafe fn read_schema(schema: &ArrowSchema) -> Result<Field> {
+    // SAFETY: as this function's contract.
+    unsafe { read(schema, 0) }
+}
+
+/// # Safety
+/// As [`read_schema`].
+unsafe fn read(schema: &ArrowSchema, depth: usize) -> Result<Field> {
+    if schema.release.is_none() {
+        return Err(Error::invalid("the ArrowSchema was released"));
+    }
+    if depth > MAX_DEPTH {
+        return Err(Error::unsupported(format!("ArrowSchema nested deeper than {MAX_DEPTH} levels")));
+    }
+    // SAFETY: the contract: a NUL-terminated string or NULL.
+    let name = unsafe { text(schema.name, "ArrowSchema.name") }?.unwrap_or("");
+    // SAFETY: as above.
+    let format = unsafe { text(schema.format, "ArrowSchema.format") }?
+        .ok_or_else(|| Error::invalid("ArrowSchema.format is NULL").in_column(name))?;
+    // SAFETY: the contract.
+    let children = unsafe { children(schema, depth) }.map_err(|error| error.in_column(name))?;
+    let mut data_type = parse(format, children, schema.flags).map_err(|error| error.in_column(name))?;
+    if !schema.dictionary.is_null() {
+        // SAFETY: the contract: not NULL, so it points to a schema, if it is aligned.
+        let values = unsafe { super::foreign(schema.dictionary.cast_const(), "ArrowSchema.dictionary") }?;
+        // SAFETY: as for `schema` itself.
+        let values = unsafe { read(values, depth + 1) }?;
+        if !data_type.is_dictionary_key_type() {
+            return Err(Error::invalid(format!("a dictionary with indices of type {data_type}")).in_column(name));
+        }
+        data_type = DataType::Dictionary(Box::new(data_type), Box::new(values.data_type().clone()));
+    }
+    // SAFETY: the contract: key-value pairs with their lengths, or NULL.
+    let metadata = unsafe { metadata(schema.metadata) }.map_err(|error| error.in_column(name))?;
+    let field = Field::new(name, data_type, schema.flags & ARROW_FLAG_NULLABLE != 0)
+        .with_dict_is_ordered(schema.flags & ARROW_FLAG_DICTIONARY_ORDERED != 0);
+    Ok(if metadata.is_empty() { field } else { field.with_metadata(metadata) })
+}
+
+/// # Safety
+/// As [`read_schema`].
+unsafe fn children(schema: &ArrowSchema, depth: usize) -> Result<Vec<Arc<Field>>> {
+    let count = usize::try_from(schema.n_children)
+        .map_err(|_| Error::invalid(format!("ArrowSchema.n_children is {}", schema.n_children)))?;
+    let mut children = Vec::new();
+    for index in 0..count {
+        // SAFETY: the contract: `children` has `n_children` entries.
+        let child = unsafe { foreign_entry(schema.children, index, "an entry of ArrowSchema.children") }?;
+        // SAFETY: as for `schema` itself.
+        children.push(Arc::new(unsafe { read(child, depth + 1) }?));
+    }
+    Ok(children)
+}
+
+/// # Safety
+/// The pointer is NULL or a NUL-terminated string that lives for `'a`.
+unsafe fn text<'a>(pointer: *const c_char, what: &str) -> Result<Option<&'a str>> {
+    if pointer.is_null() {
+        return Ok(None);
+    }
+    // SAFETY: not NULL, so NUL-terminated by the contract.
+    let text = unsafe { CStr::from_ptr(pointer) };
+    text.to_str().map(Some).map_err(|_| Error::invalid(format!("{what} is not UTF-8")))
+}
+
+/// # Safety
+/// The pointer is NULL or metadata in the C data interface's encoding.
+unsafe fn metadata(pointer: *const c_char) -> Result<HashMap<String, String>> {
+    let mut entries = HashMap::new();
+    if pointer.is_null() {
+        return Ok(entries);
+    }
+    let mut reader = MetadataReader { position: pointer.cast() };
+    // SAFETY: the contract: a count, then as many pairs, each string after its length.
+    let count = unsafe { reader.length("count") }?;
+    for _ in 0..count {
+        // SAFETY: as above: the next pair exists.
+        let key = unsafe { reader.string() }?;
+        // SAFETY: as above.
+        let value = unsafe { reader.string() }?;
+        entries.insert(key, value);
+    }
+    Ok(entries)
+}
+
+struct MetadataReader {
+    position: *const u8,
+}
+
+impl MetadataReader {
+    /// # Safety
+    /// Four bytes can be read.
+    unsafe fn length(&mut self, what: &str) -> Result<usize> {
+        // SAFETY: the contract; the pointer need not be aligned.
+        let length = unsafe { self.position.cast::<i32>().read_unaligned() };
+        // SAFETY: inside or one past what was just read.
+        self.position = unsafe { self.position.add(4) };
+        usize::try_from(length).map_err(|_| Error::invalid(format!("ArrowSchema.metadata has a {what} of {length}")))
+    }
+
+    /// # Safety
+    /// A length and as many bytes can be read.
+    unsafe fn string(&mut self) -> Result<String> {
+        // SAFETY: the contract.
+        let length = unsafe { self.length("string length") }?;
+        // SAFETY: the contract: `length` bytes follow.
+        let bytes = unsafe { std::slice::from_raw_parts(self.position, length) };
+        // SAFETY: inside or one past what was just read.
+        self.position = unsafe { self.position.add(length) };
+        // Binary metadata exists (old pandas and Parquet schemas); arrow-rs holds text only.
+        Ok(String::from_utf8_lossy(bytes).into_owned())
+    }
+}
+
+/// The type of a format string
+/// (<https://arrow.apache.org/docs/format/CDataInterface.html#data-type-description-format-strings>).
+fn parse(format: &str, children: Vec<Arc<Field>>, flags: i64) -> Result<DataType> {
+    let children = Children { format, fields: children };
+    if let Some(data_type) = simple(format) {
+        return children.none(data_type);
+    }
+    let data_type = match format {
+        "+l" => DataType::List(children.one()?),
+        "+L" => DataType::LargeList(children.one()?),
+        "+vl" => DataType::ListView(children.one()?),
+        "+vL" => DataType::LargeListView(children.one()?),
+        "+s" => DataType::Struct(children.fields.into()),
+        "+m" => {
+            let entries = children.one()?;
+            if !matches!(entries.data_type(), DataType::Struct(fields) if fields.len() == 2) {
+                return Err(Error::invalid("a map whose entries are not a struct of two fields"));
+            }
+            DataType::Map(entries, flags & ARROW_FLAG_MAP_KEYS_SORTED != 0)
+        }
+        "+r" => {
+            let [run_ends, values] = children.exactly()?;
+            if !run_ends.data_type().is_run_ends_type() {
+                return Err(Error::invalid(format!("run ends of type {}", run_ends.data_type())));
+            }
+            DataType::RunEndEncoded(run_ends, values)
+        }
+        _ => return parameterised(format, children),
+    };
+    Ok(data_type)
+}
+
+fn simple(format: &str) -> Option<DataType> {
+    Some(match format {
+        "n" => DataType::Null,
+        "b" => DataType::Boolean,
+        "c" => DataType::Int8,
+        "C" => DataType::UInt8,
+        "s" => DataType::Int16,
+        "S" => DataType::UInt16,
+        "i" => DataType::Int32,
+        "I" => DataType::UInt32,
+        "l" => DataType::Int64,
+        "L" => DataType::UInt64,
+        "e" => DataType::Float16,
+        "f" => DataType::Float32,
+        "g" => DataType::Float64,
+        "z" => DataType::Binary,
+        "Z" => DataType::LargeBinary,
+        "vz" => DataType::BinaryView,
+        "u" => DataType::Utf8,
+        "U" => DataType::LargeUtf8,
+        "vu" => DataType::Utf8View,
+        "tdD" => DataType::Date32,
+        "tdm" => DataType::Date64,
+        "tts" => DataType::Time32(TimeUnit::Second),
+        "ttm" => DataType::Time32(TimeUnit::Millisecond),
+        "ttu" => DataType::Time64(TimeUnit::Microsecond),
+        "ttn" => DataType::Time64(TimeUnit::Nanosecond),
+        "tDs" => DataType::Duration(TimeUnit::Second),
+        "tDm" => DataType::Duration(TimeUnit::Millisecond),
+        "tDu" => DataType::Duration(TimeUnit::Microsecond),
+        "tDn" => DataType::Duration(TimeUnit::Nanosecond),
+        "tiM" => DataType::Interval(IntervalUnit::YearMonth),
+        "tiD" => DataType::Interval(IntervalUnit::DayTime),
+        "tin" => DataType::Interval(IntervalUnit::MonthDayNano),
+        _ => return None,
+    })
+}
+
+fn parameterised(format: &str, children: Children<'_>) -> Result<DataType> {
+    let unknown = || Error::unsupported(format!("ArrowSchema.format {format:?} is not a type that is known here"));
+    let size = |text: &str| text.parse::<i32>().ok().filter(|size| *size >= 0).ok_or_else(unknown);
+    let (kind, parameter) = format.split_once(':').ok_or_else(unknown)?;
+    let unit = |letter: &str| match letter {
+        "s" => Ok(TimeUnit::Second),
+        "m" => Ok(TimeUnit::Millisecond),
+        "u" => Ok(TimeUnit::Microsecond),
+        "n" => Ok(TimeUnit::Nanosecond),
+        _ => Err(unknown()),
+    };
+    match kind {
+        "w" => children.none(DataType::FixedSizeBinary(size(parameter)?)),
+        "+w" => Ok(DataType::FixedSizeList(children.one()?, size(parameter)?)),
+        "d" => children.none(decimal(parameter).ok_or_else(unknown)?),
+        "+ud" | "+us" => {
+            let mode = if kind == "+ud" { UnionMode::Dense } else { UnionMode::Sparse };
+            let ids = parameter.split(',').filter(|id| !id.is_empty()).map(|id| id.parse::<i8>().map_err(|_| unknown()));
+            let ids = ids.collect::<Result<Vec<i8>>>()?;
+            if ids.len() != children.fields.len() || ids.iter().any(|id| *id < 0) {
+                return Err(unknown());
+            }
+            UnionFields::try_new(ids, children.fields).map(|fields| DataType::Union(fields, mode)).map_err(|_| unknown())
+        }
+        _ => {
+            let letter = kind.strip_prefix("ts").ok_or_else(unknown)?;
+            let zone = (!parameter.is_empty()).then(|| Arc::from(parameter));
+            children.none(DataType::Timestamp(unit(letter)?, zone))
+        }
+    }
+}
+
+fn decimal(parameter: &str) -> Option<DataType> {
+    let mut parts = parameter.split(',');
+    let precision = parts.next()?.parse::<u8>().ok()?;
+    let scale = parts.next()?.parse::<i8>().ok()?;
+    let bits = parts.next().unwrap_or("128");
+    let (data_type, digits) = match bits {
+        "32" => (DataType::Decimal32(precision, scale), 9),
+        "64" => (DataType::Decimal64(precision, scale), 18),
+        "128" => (DataType::Decimal128(precision, scale), 38),
+        "256" => (DataType::Decimal256(precision, scale), 76),
+        _ => return None,
+    };
+    (parts.next().is_none() && (1..=digits).contains(&precision)).then_some(data_type)
+}
+
+struct Children<'a> {
+    format: &'a str,
+    fields: Vec<Arc<Field>>,
+}
+
+impl Children<'_> {
+    fn exactly<const N: usize>(self) -> Result<[Arc<Field>; N]> {
+        let found = self.fields.len();
+        self.fields.try_into().map_err(|_| {
+            Error::invalid(format!("ArrowSchema.n_children is {found}, and format {:?} has {N}", self.format))
+        })
+    }
+
+    fn one(self) -> Result<Arc<Field>> {
+        self.exactly().map(|[child]| child)
+    }
+
+    fn none(self, data_type: DataType) -> Result<DataType> {
+        self.exactly::<0>().map(|_| data_type)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(format: &str, children: usize) -> Result<DataType> {
+        let child = Arc::new(Field::new("c", DataType::Int32, true));
+        parse(format, vec![child; children], 0)
+    }
+
+    #[test]
+    fn formats_are_read_as_arrow_rs_writes_them() {
+        let child = Arc::new(Field::new("c", DataType::Int32, true));
+        for data_type in [
+            DataType::FixedSizeBinary(7),
+            DataType::FixedSizeList(child.clone(), 3),
+            DataType::Decimal128(38, -3),
+            DataType::Decimal64(18, 2),
+            DataType::Timestamp(TimeUnit::Nanosecond, None),
+            DataType::Timestamp(TimeUnit::Second, Some("Europe/Berlin".into())),
+            DataType::Union(UnionFields::try_new([3, 1], [child.as_ref().clone(), Field::new("d", DataType::Utf8, true)]).unwrap(), UnionMode::Dense),
+            DataType::RunEndEncoded(child.clone(), child.clone()),
+            DataType::Struct(vec![child.clone(), child].into()),
+        ] {
+            let field = Field::new("x", data_type, true);
+            let exported = super::super::export_schema(&field).unwrap();
+            // SAFETY: a schema that arrow-rs just made.
+            assert_eq!(unsafe { read_schema(&exported) }.unwrap(), field);
+            let release = exported.release.unwrap();
+            // SAFETY: released once, by its owner.
+            unsafe { release(std::ptr::from_ref(&exported).cast_mut()) };
+        }
+    }
+
+    #[test]
+    fn wrong_formats_and_child_counts_are_refused() {
+        for (format, children) in [
+            ("", 0), ("x", 0), ("i", 1), ("+l", 0), ("+l", 2), ("+w:-1", 1), ("+w:3", 0), ("+w:99999999999", 1),
+            ("w:-2", 0), ("d:0,0", 0), ("d:39,0", 0), ("d:9,0,16", 0), ("d:1", 0), ("d:1,2,128,4", 0), ("+m", 1),
+            ("+r", 1), ("tsq:UTC", 0), ("ts:", 0), ("+ud:1,2", 1), ("+us:-1", 1), ("+ud:1,1", 2), ("tss", 0),
+        ] {
+            assert!(of(format, children).is_err(), "{format:?} with {children} children");
+        }
+    }
+}

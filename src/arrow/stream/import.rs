@@ -1,0 +1,129 @@
+//! C streams as iterators: each array is owned as it comes, the stream is released once, at its end at the latest.
+
+use std::ffi::{CStr, c_int};
+use std::mem::MaybeUninit;
+use std::sync::Arc;
+
+use arrow_schema::{Field, FieldRef};
+
+use super::{CStream, DeviceArray, DeviceArrayStream, ReleaseGuard};
+use crate::arrow::schema::read_schema;
+use crate::error::{Error, ErrorKind, Result};
+use crate::ffi::arrow_device::ArrowSchema;
+
+/// # Safety
+/// As [`DeviceArrayStream::import`].
+pub(super) unsafe fn import<S: CStream>(source: *mut S, guard: ReleaseGuard) -> Result<DeviceArrayStream> {
+    // SAFETY: the contract.
+    let stream = Box::new(unsafe { source.read() });
+    if stream.callbacks().release.is_none() {
+        return Err(Error::invalid("the ArrowArrayStream was released or consumed already"));
+    }
+    // SAFETY: the contract. The move of the C stream interface: a bitwise copy, then the source counts as released.
+    unsafe { (*source).set_released(None) };
+    let mut imported = Imported { stream, guard };
+    let field: FieldRef = Arc::new(imported.schema()?);
+    let device_type = imported.stream.device_type();
+    let arrays = Arrays { imported: Some(imported), field: field.clone() };
+    Ok(DeviceArrayStream::new(field, device_type, arrays))
+}
+
+/// A C stream that is released exactly once.
+struct Imported<S: CStream> {
+    // Boxed because callbacks are given its address, which must not change between calls.
+    stream: Box<S>,
+    guard: ReleaseGuard,
+}
+
+// SAFETY: the C stream interface lets a stream move between threads as long as calls do not overlap, which `&mut` ensures.
+unsafe impl<S: CStream> Send for Imported<S> {}
+
+impl<S: CStream> Drop for Imported<S> {
+    fn drop(&mut self) {
+        let stream: *mut S = &raw mut *self.stream;
+        if let Some(release) = self.stream.callbacks().release {
+            (self.guard)(&mut || {
+                // SAFETY: the struct was moved to us, and `drop` runs once.
+                unsafe { release(stream) };
+            });
+        }
+    }
+}
+
+impl<S: CStream> Imported<S> {
+    fn schema(&mut self) -> Result<Field> {
+        let get_schema =
+            self.stream.callbacks().get_schema.ok_or_else(|| Error::invalid("ArrowArrayStream.get_schema is NULL"))?;
+        let mut schema = OwnedSchema(MaybeUninit::zeroed());
+        // SAFETY: a live stream, and a struct to fill.
+        let code = unsafe { get_schema(&raw mut *self.stream, schema.0.as_mut_ptr()) };
+        self.check(code, "get_schema")?;
+        // SAFETY: a producer that reports success has filled the struct; zeros are a released one.
+        let schema = unsafe { schema.0.assume_init_ref() };
+        // SAFETY: the contract of `import`.
+        unsafe { read_schema(schema) }
+    }
+
+    fn next(&mut self, field: &FieldRef) -> Result<Option<DeviceArray>> {
+        let get_next =
+            self.stream.callbacks().get_next.ok_or_else(|| Error::invalid("ArrowArrayStream.get_next is NULL"))?;
+        let mut array = S::end();
+        // SAFETY: a live stream, and a released struct to fill.
+        let code = unsafe { get_next(&raw mut *self.stream, &raw mut array) };
+        self.check(code, "get_next")?;
+        let Some(mut array) = S::into_device_array(array) else { return Ok(None) };
+        // SAFETY: the contract of `import`.
+        unsafe { DeviceArray::import_device(&raw mut array, field.clone(), self.guard) }.map(Some)
+    }
+
+    /// The producer's own message, where a callback failed.
+    fn check(&mut self, code: c_int, callback: &str) -> Result<()> {
+        if code == 0 {
+            return Ok(());
+        }
+        let message = match self.stream.callbacks().get_last_error {
+            // SAFETY: a live stream whose last call failed.
+            Some(get_last_error) => unsafe { get_last_error(&raw mut *self.stream) },
+            None => std::ptr::null(),
+        };
+        let message = if message.is_null() {
+            "no message".into()
+        } else {
+            // SAFETY: not NULL, so NUL-terminated and valid until the next call.
+            unsafe { CStr::from_ptr(message) }.to_string_lossy()
+        };
+        Err(Error::new(ErrorKind::Producer, format!("the stream's {callback} failed with code {code}: {message}")))
+    }
+}
+
+/// The arrays of a stream; after the end or an error the stream is released, and nothing more comes.
+struct Arrays<S: CStream> {
+    imported: Option<Imported<S>>,
+    field: FieldRef,
+}
+
+impl<S: CStream> Iterator for Arrays<S> {
+    type Item = Result<DeviceArray>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let next = self.imported.as_mut()?.next(&self.field).transpose();
+        if !matches!(next, Some(Ok(_))) {
+            self.imported = None;
+        }
+        next
+    }
+}
+
+/// A schema that is released once it was read.
+struct OwnedSchema(MaybeUninit<ArrowSchema>);
+
+impl Drop for OwnedSchema {
+    fn drop(&mut self) {
+        // SAFETY: zeros, which are a released schema, until a producer filled it.
+        let schema = unsafe { self.0.assume_init_mut() };
+        if let Some(release) = schema.release {
+            // SAFETY: filled for us, so ours to release, once.
+            unsafe { release(schema) };
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! [`DeviceArrayStream`]: a stream of arrays, imported from and exported to the C stream interfaces.
+
+mod export;
+mod import;
+
+use std::ffi::{c_char, c_int, c_void};
+use std::fmt;
+
+use arrow_schema::FieldRef;
+
+pub use export::{export_device_stream, export_stream};
+
+use super::import::{DeviceArray, ReleaseGuard, host};
+use crate::error::Result;
+use crate::ffi::arrow_device::{ArrowArray, ArrowArrayStream, ArrowDeviceArray, ArrowDeviceArrayStream, ArrowSchema};
+use crate::ffi::dlpack::DLDeviceType;
+
+/// Arrays of one field on one type of device, one after the other. None is asked for before it is wanted.
+pub struct DeviceArrayStream {
+    field: FieldRef,
+    device_type: DLDeviceType,
+    arrays: Box<dyn Iterator<Item = Result<DeviceArray>> + Send>,
+}
+
+impl DeviceArrayStream {
+    /// The stream of these arrays. Dropping the stream drops the iterator.
+    #[must_use]
+    pub fn new(
+        field: FieldRef,
+        device_type: DLDeviceType,
+        arrays: impl Iterator<Item = Result<DeviceArray>> + Send + 'static,
+    ) -> Self {
+        Self { field, device_type, arrays: Box::new(arrays) }
+    }
+
+    /// Moves a C stream out of `source`, which counts as released afterwards, and asks for its schema.
+    ///
+    /// # Errors
+    /// When `source` was released already or lacks a callback, or its producer reports an error. What was moved is
+    /// released all the same.
+    ///
+    /// # Safety
+    /// `source` points to a struct as the C stream interface describes it, and so are the structs that it produces.
+    pub unsafe fn import(source: *mut ArrowArrayStream, guard: ReleaseGuard) -> Result<Self> {
+        // SAFETY: the contract.
+        unsafe { import::import(source, guard) }
+    }
+
+    /// As [`DeviceArrayStream::import`], for the C device stream interface.
+    ///
+    /// # Errors
+    /// As [`DeviceArrayStream::import`].
+    ///
+    /// # Safety
+    /// As [`DeviceArrayStream::import`].
+    pub unsafe fn import_device(source: *mut ArrowDeviceArrayStream, guard: ReleaseGuard) -> Result<Self> {
+        // SAFETY: the contract.
+        unsafe { import::import(source, guard) }
+    }
+
+    /// The field of every array.
+    #[must_use]
+    pub fn field(&self) -> &FieldRef {
+        &self.field
+    }
+
+    /// The type of device of every array.
+    #[must_use]
+    pub fn device_type(&self) -> DLDeviceType {
+        self.device_type
+    }
+}
+
+impl Iterator for DeviceArrayStream {
+    type Item = Result<DeviceArray>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.arrays.next()
+    }
+}
+
+impl fmt::Debug for DeviceArrayStream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DeviceArrayStream")
+            .field("field", &self.field)
+            .field("device_type", &self.device_type)
+            .finish_non_exhaustive()
+    }
+}
+
+/// `ArrowArrayStream` and `ArrowDeviceArrayStream`: the same callbacks, but for what `get_next` fills.
+trait CStream: Sized + 'static {
+    /// What `get_next` fills.
+    type Array;
+
+    fn new(device_type: DLDeviceType, callbacks: Callbacks<Self>, private_data: *mut c_void) -> Self;
+    fn device_type(&self) -> DLDeviceType;
+    fn callbacks(&self) -> Callbacks<Self>;
+    fn private_data(&self) -> *mut c_void;
+    fn set_released(&mut self, release: Option<unsafe extern "C" fn(*mut Self)>);
+
+    /// The released array, which ends a stream.
+    fn end() -> Self::Array;
+    fn from_device_array(array: ArrowDeviceArray) -> Self::Array;
+    /// The array as the device interface holds it; `None` at the end of the stream.
+    fn into_device_array(array: Self::Array) -> Option<ArrowDeviceArray>;
+}
+
+/// The callbacks of a C stream, any of which a hostile struct may lack.
+struct Callbacks<S: CStream> {
+    get_schema: Option<unsafe extern "C" fn(*mut S, *mut ArrowSchema) -> c_int>,
+    get_next: Option<unsafe extern "C" fn(*mut S, *mut S::Array) -> c_int>,
+    get_last_error: Option<unsafe extern "C" fn(*mut S) -> *const c_char>,
+    release: Option<unsafe extern "C" fn(*mut S)>,
+}
+
+impl CStream for ArrowArrayStream {
+    type Array = ArrowArray;
+
+    fn new(_device_type: DLDeviceType, callbacks: Callbacks<Self>, private_data: *mut c_void) -> Self {
+        let Callbacks { get_schema, get_next, get_last_error, release } = callbacks;
+        Self { get_schema, get_next, get_last_error, release, private_data }
+    }
+
+    fn device_type(&self) -> DLDeviceType {
+        DLDeviceType::CPU
+    }
+
+    fn callbacks(&self) -> Callbacks<Self> {
+        let Self { get_schema, get_next, get_last_error, release, .. } = *self;
+        Callbacks { get_schema, get_next, get_last_error, release }
+    }
+
+    fn private_data(&self) -> *mut c_void {
+        self.private_data
+    }
+
+    fn set_released(&mut self, release: Option<unsafe extern "C" fn(*mut Self)>) {
+        self.release = release;
+    }
+
+    fn end() -> ArrowArray {
+        ArrowArray::empty()
+    }
+
+    fn from_device_array(array: ArrowDeviceArray) -> ArrowArray {
+        array.array
+    }
+
+    fn into_device_array(array: ArrowArray) -> Option<ArrowDeviceArray> {
+        array.release.is_some().then(|| host(array))
+    }
+}
+
+impl CStream for ArrowDeviceArrayStream {
+    type Array = ArrowDeviceArray;
+
+    fn new(device_type: DLDeviceType, callbacks: Callbacks<Self>, private_data: *mut c_void) -> Self {
+        let Callbacks { get_schema, get_next, get_last_error, release } = callbacks;
+        Self { device_type: device_type.0, get_schema, get_next, get_last_error, release, private_data }
+    }
+
+    fn device_type(&self) -> DLDeviceType {
+        DLDeviceType(self.device_type)
+    }
+
+    fn callbacks(&self) -> Callbacks<Self> {
+        let Self { get_schema, get_next, get_last_error, release, .. } = *self;
+        Callbacks { get_schema, get_next, get_last_error, release }
+    }
+
+    fn private_data(&self) -> *mut c_void {
+        self.private_data
+    }
+
+    fn set_released(&mut self, release: Option<unsafe extern "C" fn(*mut Self)>) {
+        self.release = release;
+    }
+
+    fn end() -> ArrowDeviceArray {
+        host(ArrowArray::empty())
+    }
+
+    fn from_device_array(array: ArrowDeviceArray) -> ArrowDeviceArray {
+        array
+    }
+
+    fn into_device_array(array: ArrowDeviceArray) -> Option<ArrowDeviceArray> {
+        array.array.release.is_some().then_some(array)
+    }
+}

@@ -1,0 +1,158 @@
+//! A checked walk over imported arrays that reads structs, never buffers: one set of rules for every device.
+
+use std::ffi::c_void;
+
+use arrow_schema::{DataType, FieldRef};
+use smallvec::SmallVec;
+
+use super::mask::Mask;
+use crate::error::{Error, Result};
+use crate::ffi::arrow_device::ArrowArray;
+use crate::plan::Chunk;
+use crate::spec::{Element, Spec};
+
+/// A validity bitmap that applies to a run of elements: a bit for each `repeat` of them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ValidityBits {
+    /// The bitmap.
+    pub(super) start: *const u8,
+    /// The first bit.
+    pub(super) offset: usize,
+    /// How many bits.
+    pub(super) length: usize,
+    /// How many elements share a bit.
+    pub(super) repeat: usize,
+}
+
+/// A range of slots of an array that [`super::DeviceArray`] owns and has checked.
+#[derive(Clone, Debug)]
+pub(crate) struct ArrayView<'a> {
+    pub(super) field: &'a FieldRef,
+    pub(super) array: &'a ArrowArray,
+    /// The first slot, counted from the start of the buffers.
+    pub(super) offset: usize,
+    pub(super) length: usize,
+    /// Bitmaps of enclosing structs that have nulls, a bit a slot of this view.
+    pub(super) inherited: SmallVec<[ValidityBits; 1]>,
+}
+
+/// The elements of a column's chunk: where they are, and the bitmaps that say which are null.
+#[derive(Clone, Debug)]
+pub(crate) struct Leaf {
+    /// The values buffer.
+    pub(crate) values: *const u8,
+    /// The first element, in elements (for bits, in bits) from `values`.
+    pub(crate) offset: usize,
+    /// How many elements.
+    pub(crate) elements: usize,
+    /// How many rows they make.
+    pub(crate) rows: usize,
+    validity: SmallVec<[ValidityBits; 1]>,
+}
+
+impl<'a> ArrayView<'a> {
+    /// The child arrays of a struct, over the same rows. Nulls of the struct are nulls of its fields.
+    ///
+    /// # Errors
+    /// When this is not a struct, or `index` is beyond its fields.
+    pub(crate) fn struct_field(&self, index: usize) -> Result<ArrayView<'a>> {
+        let DataType::Struct(fields) = self.field.data_type() else {
+            return Err(Error::unsupported(format!("{} has no columns", self.field.data_type())));
+        };
+        let field = fields
+            .get(index)
+            .ok_or_else(|| Error::argument(format!("column {index} of {}", fields.len())))?;
+        let array = child(self.array, index)?;
+        let mut inherited = self.inherited.clone();
+        inherited.extend(Self::validity(self.array, self.offset, self.length, 1));
+        let offset = slot(array)?.checked_add(self.offset).ok_or_else(overflow)?;
+        Ok(ArrayView { field, array, offset, length: self.length, inherited })
+    }
+
+    fn validity(array: &ArrowArray, offset: usize, length: usize, repeat: usize) -> Option<ValidityBits> {
+        let start = buffer(array, 0)?;
+        (array.null_count != 0 && !start.is_null()).then_some(ValidityBits { start, offset, length, repeat })
+    }
+
+    /// The bitmaps that apply to the slots of this view: of enclosing structs, and its own.
+    pub(super) fn validity_levels(&self) -> Vec<ValidityBits> {
+        let own = Self::validity(self.array, self.offset, self.length, 1);
+        self.inherited.iter().copied().chain(own).collect()
+    }
+
+    /// Walks down nested fixed-size lists to the elements of the column that `spec` describes.
+    ///
+    /// # Errors
+    /// When positions overflow, which checked arrays do not.
+    pub(crate) fn leaf(&self, spec: &Spec) -> Result<Leaf> {
+        let mut repeat = spec.row_elements();
+        let mut validity: SmallVec<[ValidityBits; 1]> =
+            self.inherited.iter().map(|bits| ValidityBits { repeat, ..*bits }).collect();
+        let (mut array, mut offset, mut length) = (self.array, self.offset, self.length);
+        for size in spec.lists() {
+            validity.extend(Self::validity(array, offset, length, repeat));
+            array = child(array, 0)?;
+            let first = offset.checked_mul(*size).ok_or_else(overflow)?;
+            offset = slot(array)?.checked_add(first).ok_or_else(overflow)?;
+            length = length.checked_mul(*size).ok_or_else(overflow)?;
+            repeat = repeat.checked_div(*size).unwrap_or(0);
+        }
+        validity.extend(Self::validity(array, offset, length, 1));
+        let values = buffer(array, 1).unwrap_or(std::ptr::null());
+        Ok(Leaf { values, offset, elements: length, rows: self.length, validity })
+    }
+}
+
+impl Leaf {
+    /// The address of the first element, for elements of whole bytes.
+    pub(crate) fn start(&self, itemsize: usize) -> *const u8 {
+        // The array was checked to have offset + length elements: the product cannot overflow.
+        self.values.wrapping_add(self.offset.wrapping_mul(itemsize))
+    }
+
+    /// Which elements are null; `None` where none is. Reads the bitmaps, so they must be in host memory.
+    pub(crate) fn host_mask(&self) -> Option<Mask<'_>> {
+        Mask::combine(&self.validity, self.elements)
+    }
+
+    /// What a plan needs to know of this chunk.
+    pub(crate) fn chunk(&self, spec: &Spec, nulls: usize) -> Chunk {
+        let aligned = match spec.element() {
+            Element::Bits | Element::Bool8 => true,
+            Element::Values(dtype) => {
+                self.elements == 0 || self.start(dtype.itemsize()).addr().is_multiple_of(dtype.alignment())
+            }
+        };
+        Chunk { rows: self.rows, nulls, aligned }
+    }
+}
+
+fn overflow() -> Error {
+    Error::invalid("the array's positions overflow")
+}
+
+/// The array's own offset, checked at import.
+fn slot(array: &ArrowArray) -> Result<usize> {
+    usize::try_from(array.offset).map_err(|_| overflow())
+}
+
+/// The `index`-th buffer; `None` where the type has fewer.
+pub(super) fn buffer(array: &ArrowArray, index: usize) -> Option<*const u8> {
+    if index >= usize::try_from(array.n_buffers).ok()? || array.buffers.is_null() {
+        return None;
+    }
+    // SAFETY: import checked that `buffers` has `n_buffers` entries and is aligned; `index` is below that.
+    let entry = unsafe { array.buffers.add(index) };
+    // SAFETY: inside the array of initialised pointers, which lives as long as the array.
+    let start: *const c_void = unsafe { entry.read() };
+    Some(start.cast())
+}
+
+/// The `index`-th child struct of an array that import has checked.
+pub(super) fn child(array: &ArrowArray, index: usize) -> Result<&ArrowArray> {
+    if usize::try_from(array.n_children).is_ok_and(|count| index < count) {
+        // SAFETY: import checked `children`: `n_children` live, aligned structs, owned by `array`.
+        return unsafe { super::foreign_entry(array.children, index, "an entry of ArrowArray.children") };
+    }
+    Err(Error::invalid(format!("child {index} of an array that has {}", array.n_children)))
+}

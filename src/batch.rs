@@ -1,0 +1,74 @@
+//! Record batches: every column as a tensor of its own.
+
+use arrow_schema::{DataType, FieldRef, Fields};
+
+use crate::arrow::DeviceArray;
+use crate::column::{ColumnRef, check_types, convert_chunks};
+use crate::error::{Error, Result};
+use crate::spec::{Options, Spec};
+use crate::tensor::Tensor;
+
+/// Converts columns of a batch, or of the chunks of a table, into tensors, in the order of `columns` (all, if `None`).
+/// Nulls of a row are nulls in each of its columns.
+///
+/// # Errors
+/// When `field` is no struct, a name does not exist or is not unique, or as [`crate::to_tensor`]; names the column.
+///
+/// ```
+/// use std::sync::Arc;
+/// use arrow_array::{ArrayRef, Float32Array, Int64Array, RecordBatch};
+/// use arrow_dlpack::{DeviceArray, Options, to_tensors};
+///
+/// let x: ArrayRef = Arc::new(Float32Array::from(vec![0.5, 1.5]));
+/// let y: ArrayRef = Arc::new(Int64Array::from(vec![1, 2]));
+/// let batch = DeviceArray::from_record_batch(&RecordBatch::try_from_iter([("x", x), ("y", y)]).unwrap())?;
+/// let tensors = to_tensors(batch.field(), &[batch.clone()], None, |_| Options::default())?;
+/// assert_eq!(tensors[1].0, "y");
+/// assert_eq!(tensors[1].1.as_slice::<i64>()?, [1, 2]);
+/// # Ok::<(), arrow_dlpack::Error>(())
+/// ```
+pub fn to_tensors(
+    field: &FieldRef,
+    chunks: &[DeviceArray],
+    columns: Option<&[String]>,
+    options: impl Fn(&str) -> Options,
+) -> Result<Vec<(String, Tensor)>> {
+    check_types(field, chunks)?;
+    let convert = |index: usize, column: &FieldRef| {
+        let options = options(column.name());
+        let spec = Spec::new(column, &options)?;
+        let chunks: Vec<_> = chunks.iter().map(|chunk| ColumnRef::column(chunk, index)).collect();
+        Ok((column.name().clone(), convert_chunks(spec, &chunks, &options)?))
+    };
+    select(field, columns)?.into_iter().map(|(index, column)| convert(index, column)).collect()
+}
+
+/// The columns of a struct type by name, each with its position; all of them if `columns` is `None`.
+///
+/// # Errors
+/// When the type is no struct, or a name does not exist or is not unique.
+pub(crate) fn select<'a>(field: &'a FieldRef, columns: Option<&[String]>) -> Result<Vec<(usize, &'a FieldRef)>> {
+    let fields = struct_fields(field)?;
+    let find = |name: &String| {
+        let mut found = fields.iter().enumerate().filter(|(_, field)| field.name() == name);
+        match (found.next(), found.next()) {
+            (Some(only), None) => Ok(only),
+            (Some(_), Some(_)) => Err(Error::argument("more than one column has this name").in_column(name)),
+            (None, _) => {
+                let names: Vec<&str> = fields.iter().map(|field| field.name().as_str()).collect();
+                Err(Error::argument(format!("there is no column {name:?}; the columns are {names:?}")))
+            }
+        }
+    };
+    match columns {
+        Some(names) => names.iter().map(find).collect(),
+        None => fields.iter().map(|field| find(field.name())).collect(),
+    }
+}
+
+fn struct_fields(field: &FieldRef) -> Result<&Fields> {
+    match field.data_type() {
+        DataType::Struct(fields) => Ok(fields),
+        other => Err(Error::argument(format!("an array of {other} has no columns")).remedy_is("pass it to to_tensor")),
+    }
+}

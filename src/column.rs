@@ -1,0 +1,251 @@
+//! One column, both ways: the entry points that make a spec, a plan, and run it.
+
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use crate::arrow::{ArrayNode, DeviceArray, Leaf, host_array, pack_bits, shared_buffer};
+use crate::convert::{self, ColumnChunk, compact};
+use crate::copy_log::{self, Copied};
+use crate::device::Device;
+use crate::dtype::DType;
+use crate::error::{Error, ErrorKind, Result};
+use crate::plan::{Chunk, Plan};
+use crate::spec::{CopyMode, Element, Options, Spec, TensorField};
+use crate::tensor::Tensor;
+
+/// A column's spec, the leaves of its chunks, and the plan for them.
+struct Planned {
+    spec: Spec,
+    leaves: SmallVec<[Leaf; 1]>,
+    owners: SmallVec<[crate::tensor::Owner; 1]>,
+}
+
+impl Planned {
+    fn new(spec: Spec, chunks: &[ColumnRef<'_>]) -> Result<Self> {
+        let mut planned = Self { spec, leaves: SmallVec::new(), owners: SmallVec::new() };
+        for chunk in chunks {
+            require_host(chunk.array.device(), planned.spec.field().name())?;
+            planned.leaves.push(chunk.leaf(&planned.spec)?);
+            planned.owners.push(chunk.array.owner());
+        }
+        Ok(planned)
+    }
+
+    /// The chunks with their masks, and the plan for them.
+    fn plan(&self, options: &Options) -> Result<(SmallVec<[ColumnChunk<'_>; 1]>, Plan)> {
+        let mut chunks: SmallVec<[ColumnChunk<'_>; 1]> = SmallVec::new();
+        let mut sizes: SmallVec<[Chunk; 1]> = SmallVec::new();
+        for (leaf, owner) in self.leaves.iter().zip(&self.owners) {
+            let mask = leaf.host_mask();
+            sizes.push(leaf.chunk(&self.spec, mask.as_ref().map_or(0, |mask| mask.nulls())));
+            chunks.push(ColumnChunk { leaf, mask, owner: owner.clone() });
+        }
+        Ok((chunks, Plan::new(&self.spec, &sizes, options)?))
+    }
+}
+
+/// A chunk of a column: an array, or one column of an array of structs.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ColumnRef<'a> {
+    array: &'a DeviceArray,
+    column: Option<usize>,
+}
+
+impl<'a> ColumnRef<'a> {
+    /// The array itself.
+    pub(crate) fn whole(array: &'a DeviceArray) -> Self {
+        Self { array, column: None }
+    }
+
+    /// One column of an array of structs.
+    pub(crate) fn column(array: &'a DeviceArray, index: usize) -> Self {
+        Self { array, column: Some(index) }
+    }
+
+    fn leaf(&self, spec: &Spec) -> Result<Leaf> {
+        let view = self.array.view();
+        match self.column {
+            None => view.leaf(spec),
+            Some(index) => view.struct_field(index)?.leaf(spec),
+        }
+    }
+}
+
+fn require_host(device: Device, column: &str) -> Result<()> {
+    if device.is_cpu() {
+        return Ok(());
+    }
+    Err(Error::new(ErrorKind::Device, format!("the data is on {device}, and this build converts host memory only"))
+        .in_column(column))
+}
+
+/// Converts the chunks of a column into one tensor of shape `(rows, *inner)`.
+pub(crate) fn convert_chunks(spec: Spec, chunks: &[ColumnRef<'_>], options: &Options) -> Result<Tensor> {
+    let planned = Planned::new(spec, chunks)?;
+    let (chunks, plan) = planned.plan(options)?;
+    convert::run(&planned.spec, &plan, &chunks, options.copy)
+}
+
+/// What [`convert_chunks`] would do, or why it would refuse, nulls included.
+pub(crate) fn plan_chunks(spec: &Spec, chunks: &[ColumnRef<'_>], options: &Options) -> Result<Plan> {
+    let planned = Planned::new(spec.clone(), chunks)?;
+    let (chunks, plan) = planned.plan(options)?;
+    convert::check_nulls(spec, &chunks)?;
+    Ok(plan)
+}
+
+/// Converts the chunks of a column into one tensor of shape `(rows, *inner)`; no chunks give a tensor of no rows.
+///
+/// A view of the only chunk where layout and options allow it, else one pass over all of them.
+///
+/// # Errors
+/// When a chunk's field is of another type than `field`, or as [`to_tensor`].
+pub fn chunks_to_tensor(field: &arrow_schema::FieldRef, chunks: &[DeviceArray], options: &Options) -> Result<Tensor> {
+    check_types(field, chunks)?;
+    let columns: SmallVec<[ColumnRef<'_>; 1]> = chunks.iter().map(ColumnRef::whole).collect();
+    convert_chunks(Spec::new(field, options)?, &columns, options)
+}
+
+/// Refuses chunks of another type than the field's.
+pub(crate) fn check_types(field: &arrow_schema::FieldRef, chunks: &[DeviceArray]) -> Result<()> {
+    match chunks.iter().find(|chunk| chunk.field().data_type() != field.data_type()) {
+        None => Ok(()),
+        Some(chunk) => {
+            let (found, expected) = (chunk.field().data_type(), field.data_type());
+            Err(Error::invalid(format!("a chunk of type {found} in a column of {expected}")).in_column(field.name()))
+        }
+    }
+}
+
+/// Converts an array into a tensor of shape `(rows, *inner)`, where fixed-size lists give the inner shape.
+///
+/// A view where layout and options allow it: it shares the array's memory and is read-only.
+///
+/// # Errors
+/// With the column's name, the reason and a remedy: the type has no tensor form, a copy is needed and not allowed, a
+/// null or a value is refused, the memory is not the host's, or memory cannot be had.
+///
+/// ```
+/// use arrow_array::Int32Array;
+/// use arrow_dlpack::{DType, NullPolicy, Options, array_to_tensor};
+///
+/// let column = Int32Array::from(vec![Some(1), None, Some(3)]);
+/// let options = Options::default().dtype(DType::Float32).nulls(NullPolicy::Nan);
+/// let tensor = array_to_tensor(&column, &options)?;
+/// assert_eq!(tensor.shape(), [3]);
+/// assert!(tensor.as_slice::<f32>()?[1].is_nan());
+///
+/// let view = array_to_tensor(&Int32Array::from(vec![1, 2, 3]), &Options::default())?;
+/// assert!(!view.is_copied() && !view.is_writable());
+/// # Ok::<(), arrow_dlpack::Error>(())
+/// ```
+pub fn array_to_tensor(array: &dyn arrow_array::Array, options: &Options) -> Result<Tensor> {
+    let field = arrow_schema::Field::new("", array.data_type().clone(), true);
+    to_tensor(&DeviceArray::from_arrow(array, Arc::new(field))?, options)
+}
+
+/// As [`array_to_tensor`], for an imported array with its field.
+///
+/// # Errors
+/// As [`array_to_tensor`].
+pub fn to_tensor(array: &DeviceArray, options: &Options) -> Result<Tensor> {
+    convert_chunks(Spec::new(array.field(), options)?, &[ColumnRef::whole(array)], options)
+}
+
+/// A bool tensor of the shape that the values have, true where a value is valid. A null list makes all its elements
+/// null.
+///
+/// # Errors
+/// When the type has no tensor form, the memory is not the host's, or memory cannot be had.
+pub fn validity(field: &arrow_schema::FieldRef, chunks: &[DeviceArray]) -> Result<Tensor> {
+    check_types(field, chunks)?;
+    let columns: SmallVec<[ColumnRef<'_>; 1]> = chunks.iter().map(ColumnRef::whole).collect();
+    let options = Options::default();
+    let planned = Planned::new(Spec::new(field, &options)?, &columns)?;
+    let (chunks, plan) = planned.plan(&options)?;
+    convert::validity(&planned.spec, &plan, &chunks).map_err(|error| error.in_column(field.name()))
+}
+
+/// Converts a tensor into an array: 1-d as a plain column, n-d as `arrow.fixed_shape_tensor` rows, 0-d as one row. Bools
+/// become `arrow.bool8`. A tensor that came from Arrow returns to its own type.
+///
+/// `valid`, a bool for each row, becomes the validity bitmap. A view where the layout allows it.
+///
+/// # Errors
+/// When no Arrow type holds the dtype, a copy is needed and not allowed, `valid` does not fit, or memory cannot be had.
+///
+/// ```
+/// use arrow_array::{Float64Array, cast::AsArray, types::Float64Type};
+/// use arrow_dlpack::{CopyMode, Options, array_to_tensor, to_arrow};
+///
+/// let tensor = array_to_tensor(&Float64Array::from(vec![1.0, 2.0]), &Options::default())?;
+/// let array = to_arrow(&tensor, None, CopyMode::Never)?.to_arrow()?;
+/// assert_eq!(array.as_primitive::<Float64Type>().values(), &[1.0, 2.0]);
+/// # Ok::<(), arrow_dlpack::Error>(())
+/// ```
+pub fn to_arrow(tensor: &Tensor, valid: Option<&Tensor>, copy: CopyMode) -> Result<DeviceArray> {
+    require_host(tensor.device(), "")?;
+    let form = TensorField::new(tensor.dtype(), tensor.shape(), tensor.strides(), tensor.field())?;
+    let plan = Plan::to_arrow(&form, tensor.is_aligned(), valid.is_some(), copy)?;
+    let tensor = if plan.moves_values() { compact(tensor, &plan.reasons())? } else { tensor.clone() };
+    let mut owner = tensor.owner().clone();
+    let mut values = if tensor.is_empty() { std::ptr::dangling() } else { tensor.as_ptr().cast_const() };
+    if form.element == Element::Bits && !tensor.is_empty() {
+        let (bits, _) = pack_bools(&tensor, "bools packed to bits")?;
+        (values, owner) = shared_buffer(bits, owner);
+    }
+    let (mut validity, mut nulls) = (std::ptr::null(), 0);
+    if let Some(valid) = valid {
+        let (bitmap, count) = row_validity(valid, form.rows)?;
+        (validity, owner) = shared_buffer(bitmap, owner);
+        nulls = count;
+    }
+    let mut lengths: SmallVec<[usize; 4]> = SmallVec::from_slice(&[form.rows]);
+    for size in &form.lists {
+        // The innermost product is the number of elements, which exists.
+        lengths.push(lengths.last().map_or(0, |length| length.saturating_mul(*size)));
+    }
+    let mut node: Option<ArrayNode> = None;
+    for length in lengths.into_iter().rev() {
+        let buffers = if node.is_none() { vec![std::ptr::null(), values] } else { vec![std::ptr::null()] };
+        let children = node.into_iter().collect();
+        node = Some(ArrayNode { length, null_count: Some(0), buffers, children, ..ArrayNode::default() });
+    }
+    let mut node = node.unwrap_or_default();
+    node.null_count = Some(nulls);
+    if let Some(bitmap) = node.buffers.first_mut() {
+        *bitmap = validity;
+    }
+    let field = if nulls > 0 && !form.field.is_nullable() {
+        Arc::new(form.field.as_ref().clone().with_nullable(true))
+    } else {
+        form.field
+    };
+    host_array(node.export(&owner)?, field)
+}
+
+/// A bit for each bool of a row-major tensor, and how many are false.
+fn pack_bools(tensor: &Tensor, why: &str) -> Result<(Vec<u8>, usize)> {
+    let packed = pack_bits(tensor.as_bytes()?.iter().map(|byte| *byte != 0));
+    copy_log::record(|| Copied {
+        what: format!("tensor of bool {:?}", tensor.shape()),
+        why: why.to_owned(),
+        bytes: packed.0.len(),
+    });
+    Ok(packed)
+}
+
+/// The bitmap of a bool tensor with an element for each row, and how many are null.
+fn row_validity(valid: &Tensor, rows: usize) -> Result<(Vec<u8>, usize)> {
+    if valid.dtype() != DType::Bool || usize::try_from(valid.shape().first().copied().unwrap_or(1)) != Ok(rows) || valid.ndim() > 1 {
+        return Err(Error::argument(format!(
+            "validity must be one bool for each of the {rows} rows, and is {} of shape {:?}",
+            valid.dtype(),
+            valid.shape()
+        )));
+    }
+    require_host(valid.device(), "")?;
+    let dense = if valid.is_row_major() { valid.clone() } else { compact(valid, "strided validity gathered")? };
+    pack_bools(&dense, "validity packed to bits")
+}

@@ -1,0 +1,238 @@
+//! Runs the plan of a column: a view, or one pass from the chunks into a fresh block.
+
+use std::mem::MaybeUninit;
+
+use super::cast::{Misfit, cast};
+use super::fill::fill_nulls;
+use super::unpack::unpack_bits;
+use crate::alloc::HostBuffer;
+use crate::arrow::{Leaf, Mask};
+use crate::copy_log::{self, Copied};
+use crate::device::Device;
+use crate::dtype::DType;
+use crate::error::{Error, ErrorKind, Result};
+use crate::plan::Plan;
+use crate::spec::{CopyMode, Dims, Element, Nulls, Spec};
+use crate::tensor::{Owner, Parts, Tensor};
+
+/// A chunk of a column in host memory: where its elements are, which are null, and what keeps both alive.
+pub(crate) struct ColumnChunk<'a> {
+    pub(crate) leaf: &'a Leaf,
+    pub(crate) mask: Option<Mask<'a>>,
+    pub(crate) owner: Owner,
+}
+
+/// Converts the chunks as `plan`, which was made of them, says.
+///
+/// # Errors
+/// Only for what values decide: a null that is refused, a value that a cast cannot take, bytes that are no booleans
+/// where no copy is allowed; or when memory cannot be had. Names the column, and the row over all chunks.
+pub(crate) fn run(spec: &Spec, plan: &Plan, chunks: &[ColumnChunk<'_>], copy: CopyMode) -> Result<Tensor> {
+    convert(spec, plan, chunks, copy).map_err(|error| error.in_column(spec.field().name()))
+}
+
+fn convert(spec: &Spec, plan: &Plan, chunks: &[ColumnChunk<'_>], copy: CopyMode) -> Result<Tensor> {
+    check_nulls(spec, chunks)?;
+    if plan.elements > 0 && !plan.is_copy() {
+        let filled = chunks.iter().find(|chunk| chunk.leaf.rows > 0);
+        if let Some(tensor) = filled.map(|chunk| view(spec, plan, chunk)).transpose()?.flatten() {
+            return Ok(tensor);
+        }
+        if copy == CopyMode::Never {
+            let reason = format!("a copy of {} bytes is needed ({})", plan.bytes, plan.reasons());
+            return Err(Error::new(ErrorKind::Copy, reason).remedy_is("pass copy=None to allow it"));
+        }
+    }
+    let buffer = fill_buffer(spec, plan, chunks)?;
+    let (shape, strides) = layout(spec, plan.rows, spec.row_elements())?;
+    // SAFETY: `fill_buffer` wrote every element in the spec's dtype.
+    let tensor = unsafe { Tensor::from_host_buffer(buffer, spec.dtype(), shape, strides) }?;
+    if plan.elements > 0 {
+        copy_log::record(|| Copied { what: what(spec, plan.rows), why: plan.reasons(), bytes: plan.bytes });
+    }
+    Ok(tensor.with_copied(plan.elements > 0).with_field(spec.kept_field().cloned()))
+}
+
+/// The column and its type, for the copy log.
+fn what(spec: &Spec, rows: usize) -> String {
+    format!("column {:?}: {} rows of {}", spec.field().name(), rows, spec.field().data_type())
+}
+
+/// Refuses nulls, where the spec does. Names the column and the first row.
+pub(crate) fn check_nulls(spec: &Spec, chunks: &[ColumnChunk<'_>]) -> Result<()> {
+    if spec.nulls() != Nulls::Refused {
+        return Ok(());
+    }
+    let mut row = 0;
+    let nulls: usize = chunks.iter().filter_map(|chunk| chunk.mask.as_ref()).map(Mask::nulls).sum();
+    for chunk in chunks {
+        if let Some(mask) = &chunk.mask {
+            let first = row + mask.first_null() / spec.row_elements().max(1);
+            let reason = format!("{nulls} null{}, the first one here", if nulls == 1 { "" } else { "s" });
+            let nan = if spec.dtype().kind() == crate::dtype::Kind::Float { "nulls=\"nan\", " } else { "" };
+            return Err(Error::new(ErrorKind::Null, reason)
+                .at_row(first)
+                .remedy_is(format!("pass {nan}a value to fill them with, or nulls=\"keep\" and ask for validity()"))
+                .in_column(spec.field().name()));
+        }
+        row += chunk.leaf.rows;
+    }
+    Ok(())
+}
+
+/// Shape and strides of the result: one row after the other, each as the spec lays it out.
+fn layout(spec: &Spec, rows: usize, row_elements: usize) -> Result<(Dims, Dims)> {
+    let signed = |count: usize| i64::try_from(count).map_err(|_| Error::unsupported("a count beyond 64 bits"));
+    let mut shape = Dims::from_slice(&[signed(rows)?]);
+    shape.extend_from_slice(spec.inner_shape());
+    let mut strides = Dims::from_slice(&[signed(row_elements)?]);
+    strides.extend_from_slice(spec.inner_strides());
+    Ok((shape, strides))
+}
+
+/// The chunk's own memory as a tensor; `None` where its bytes turn out to be no booleans.
+fn view(spec: &Spec, plan: &Plan, chunk: &ColumnChunk<'_>) -> Result<Option<Tensor>> {
+    let data = chunk.leaf.start(spec.dtype().itemsize());
+    if spec.element() == Element::Bool8 {
+        // SAFETY: the checked array has this many one-byte elements in host memory, alive while `chunk` is.
+        let bytes = unsafe { std::slice::from_raw_parts(data, plan.elements) };
+        if bytes.iter().fold(0, |all, byte| all | byte) > 1 {
+            return Ok(None);
+        }
+    }
+    let (shape, strides) = layout(spec, plan.rows, spec.row_elements())?;
+    let parts = Parts {
+        data: data.cast_mut(),
+        device: Device::CPU,
+        dtype: spec.dtype(),
+        shape,
+        strides,
+        owner: chunk.owner.clone(),
+        read_only: true,
+        copied: false,
+    };
+    // SAFETY: import checked that the array has these elements, in memory that `owner` keeps alive and that Arrow
+    // declares immutable.
+    let tensor = unsafe { Tensor::from_raw_parts(parts) }?;
+    Ok(Some(tensor.with_field(spec.kept_field().cloned())))
+}
+
+/// A fresh block with every element of all chunks in the spec's dtype, nulls filled.
+fn fill_buffer(spec: &Spec, plan: &Plan, chunks: &[ColumnChunk<'_>]) -> Result<HostBuffer> {
+    let itemsize = spec.dtype().itemsize();
+    // The plan has checked the product.
+    let mut buffer = HostBuffer::uninitialised(plan.elements.saturating_mul(itemsize))?;
+    let mut rest = buffer.as_uninit_mut();
+    let mut row = 0;
+    for chunk in chunks {
+        let (out, after) = rest
+            .split_at_mut_checked(chunk.leaf.elements.saturating_mul(itemsize))
+            .ok_or_else(|| Error::invalid("the plan was made of other chunks"))?;
+        write_elements(spec, chunk, out).map_err(|misfit| {
+            let reason = format!("the value {} does not fit {}", misfit.value, spec.dtype());
+            Error::new(ErrorKind::Cast, reason)
+                .at_row(row + misfit.index / spec.row_elements().max(1))
+                .remedy_is("ask for a dtype that holds it, or change the value first")
+        })?;
+        // SAFETY: `write_elements` initialised all of it.
+        let out = unsafe { out.assume_init_mut() };
+        match (&chunk.mask, spec.nulls()) {
+            (Some(mask), Nulls::Filled(pattern)) => fill_nulls(mask, pattern.bytes(), out),
+            (Some(mask), Nulls::Kept) => fill_nulls(mask, [0; 16].get(..itemsize).unwrap_or(&[0; 16]), out),
+            (_, Nulls::Refused) | (None, _) => {}
+        }
+        rest = after;
+        row += chunk.leaf.rows;
+    }
+    Ok(buffer)
+}
+
+/// Writes all elements of a chunk, null slots included, in the spec's dtype.
+fn write_elements(spec: &Spec, chunk: &ColumnChunk<'_>, out: &mut [MaybeUninit<u8>]) -> Result<(), Misfit> {
+    let leaf = chunk.leaf;
+    if leaf.elements == 0 {
+        return Ok(());
+    }
+    let (from, to) = (spec.element().dtype(), spec.dtype());
+    match spec.element() {
+        Element::Bits => {
+            // SAFETY: the checked array has offset + elements bits in host memory, alive while `chunk` is.
+            let bits = unsafe { std::slice::from_raw_parts(leaf.values, (leaf.offset + leaf.elements).div_ceil(8)) };
+            if to == DType::Bool {
+                unpack_bits(bits, leaf.offset, out);
+                return Ok(());
+            }
+            cast_bits(bits, leaf, to, chunk.mask.as_ref(), out)
+        }
+        // SAFETY: the checked array has this many elements of `from` in host memory; the spec has refused dtypes
+        // without casts; `out` starts at a multiple of its itemsize in an aligned block.
+        Element::Bool8 => unsafe { cast(from, to, leaf.start(1), chunk.mask.as_ref(), 0, out) },
+        // SAFETY: as above.
+        Element::Values(_) if spec.is_cast() => unsafe {
+            cast(from, to, leaf.start(from.itemsize()), chunk.mask.as_ref(), 0, out)
+        },
+        Element::Values(_) => {
+            let source = leaf.start(from.itemsize());
+            // SAFETY: the checked array has as many bytes in host memory as `out`, which is fresh memory of ours.
+            unsafe { out.as_mut_ptr().cast::<u8>().copy_from_nonoverlapping(source, out.len()) };
+            Ok(())
+        }
+    }
+}
+
+/// Bits that become numbers, by way of a block of bytes that stays in the cache.
+fn cast_bits(
+    bits: &[u8],
+    leaf: &Leaf,
+    to: DType,
+    mask: Option<&Mask<'_>>,
+    out: &mut [MaybeUninit<u8>],
+) -> Result<(), Misfit> {
+    const BLOCK: usize = 4096;
+    let mut bytes = [MaybeUninit::<u8>::uninit(); BLOCK];
+    for (number, out) in out.chunks_mut(BLOCK * to.itemsize()).enumerate() {
+        let first = number * BLOCK;
+        let count = out.len() / to.itemsize();
+        let bytes = bytes.get_mut(..count).unwrap_or(&mut []);
+        unpack_bits(bits, leaf.offset + first, bytes);
+        // SAFETY: `count` bools were just written; bools are castable, and so is `to`, or the spec had refused it; `out`
+        // starts at a multiple of the itemsize in an aligned block.
+        unsafe { cast(DType::Bool, to, bytes.as_ptr().cast(), mask, first, out) }?;
+    }
+    Ok(())
+}
+
+/// A bool for each element of the chunks, true where it is valid, in the shape that the values have.
+///
+/// # Errors
+/// When memory cannot be had.
+pub(crate) fn validity(spec: &Spec, plan: &Plan, chunks: &[ColumnChunk<'_>]) -> Result<Tensor> {
+    let mut buffer = HostBuffer::uninitialised(plan.elements)?;
+    let mut rest = buffer.as_uninit_mut();
+    for chunk in chunks {
+        let (out, after) = rest
+            .split_at_mut_checked(chunk.leaf.elements)
+            .ok_or_else(|| Error::invalid("the plan was made of other chunks"))?;
+        match &chunk.mask {
+            Some(mask) => {
+                let (bits, offset) = mask.bits();
+                unpack_bits(bits, offset, out);
+            }
+            None => {
+                out.fill(MaybeUninit::new(1));
+            }
+        }
+        rest = after;
+    }
+    let (shape, strides) = layout(spec, plan.rows, spec.row_elements())?;
+    if plan.elements > 0 {
+        copy_log::record(|| Copied {
+            what: format!("validity of {}", what(spec, plan.rows)),
+            why: "bits unpacked to bytes".to_owned(),
+            bytes: plan.elements,
+        });
+    }
+    // SAFETY: the chunks have the plan's elements in all, and each was written as 0 or 1.
+    unsafe { Tensor::from_host_buffer(buffer, DType::Bool, shape, strides) }
+}
+

@@ -1,0 +1,103 @@
+//! Strided elements, next to each other.
+
+use std::mem::MaybeUninit;
+
+use smallvec::SmallVec;
+
+use crate::alloc::HostBuffer;
+use crate::copy_log::{self, Copied};
+use crate::device::Device;
+use crate::error::{Error, ErrorKind, Result};
+use crate::spec::{Dims, row_major_strides};
+use crate::tensor::Tensor;
+
+/// A row-major, aligned copy of a host tensor that nobody else sees. `why` goes to the copy log.
+///
+/// # Errors
+/// When the memory is not the host's, or the copy cannot be allocated.
+pub(crate) fn compact(tensor: &Tensor, why: &str) -> Result<Tensor> {
+    if tensor.device() != Device::CPU {
+        return Err(Error::new(ErrorKind::Device, format!("the tensor is on {}", tensor.device())));
+    }
+    let itemsize = tensor.dtype().itemsize();
+    let bytes = tensor.len().checked_mul(itemsize).ok_or_else(|| {
+        Error::new(ErrorKind::Memory, format!("a copy of shape {:?} is larger than memory can be", tensor.shape()))
+    })?;
+    let mut buffer = HostBuffer::uninitialised(bytes)?;
+    if !tensor.is_empty() {
+        let axes = merged_axes(tensor);
+        match itemsize {
+            1 => gather::<1>(tensor, &axes, buffer.as_uninit_mut()),
+            2 => gather::<2>(tensor, &axes, buffer.as_uninit_mut()),
+            4 => gather::<4>(tensor, &axes, buffer.as_uninit_mut()),
+            8 => gather::<8>(tensor, &axes, buffer.as_uninit_mut()),
+            _ => gather::<16>(tensor, &axes, buffer.as_uninit_mut()),
+        }
+        copy_log::record(|| {
+            let what = format!("tensor of {} {:?}", tensor.dtype(), tensor.shape());
+            Copied { what, why: why.to_owned(), bytes }
+        });
+    }
+    let shape = Dims::from_slice(tensor.shape());
+    let strides = row_major_strides(&shape)?;
+    // SAFETY: `gather` wrote every element; an empty tensor has none.
+    let copy = unsafe { Tensor::from_host_buffer(buffer, tensor.dtype(), shape, strides) }?;
+    Ok(copy.with_field(tensor.field().cloned()))
+}
+
+/// An extent and the bytes from one index to the next.
+#[derive(Clone, Copy)]
+struct Axis {
+    extent: usize,
+    step: isize,
+}
+
+/// The tensor's axes, slowest first, neighbours joined where one runs on into the other.
+fn merged_axes(tensor: &Tensor) -> SmallVec<[Axis; 4]> {
+    let itemsize = isize::try_from(tensor.dtype().itemsize()).unwrap_or(1);
+    let mut axes: SmallVec<[Axis; 4]> = SmallVec::new();
+    for (extent, stride) in tensor.shape().iter().zip(tensor.strides()) {
+        // A tensor's byte span fits the address space, and so does each step that it takes.
+        let (Ok(extent), Ok(stride)) = (usize::try_from(*extent), isize::try_from(*stride)) else { continue };
+        let axis = Axis { extent, step: stride.wrapping_mul(itemsize) };
+        match axes.last_mut() {
+            _ if extent == 1 => {}
+            Some(outer) if isize::try_from(extent).is_ok_and(|n| axis.step.wrapping_mul(n) == outer.step) => {
+                *outer = Axis { extent: outer.extent.saturating_mul(extent), step: axis.step };
+            }
+            _ => axes.push(axis),
+        }
+    }
+    axes
+}
+
+/// Copies elements of `N` bytes in row-major order of the axes.
+fn gather<const N: usize>(tensor: &Tensor, axes: &[Axis], out: &mut [MaybeUninit<u8>]) {
+    let element = Axis { extent: 1, step: 0 };
+    let (inner, outer) = axes.split_last().map_or((element, axes), |(inner, outer)| (*inner, outer));
+    let mut counters: SmallVec<[usize; 4]> = SmallVec::from_elem(0, outer.len());
+    let mut row = tensor.as_ptr().cast_const();
+    let (elements, _) = out.as_chunks_mut::<N>();
+    for written in elements.chunks_mut(inner.extent.max(1)) {
+        if usize::try_from(inner.step) == Ok(N) {
+            // SAFETY: the innermost axis has `extent` dense elements from `row` on, all inside the tensor, and the
+            // output is fresh memory with room for as many.
+            unsafe { written.as_mut_ptr().cast::<u8>().copy_from_nonoverlapping(row, written.len() * N) };
+        } else {
+            for (index, slot) in written.iter_mut().enumerate() {
+                let source = row.wrapping_offset(inner.step.wrapping_mul(index.cast_signed()));
+                // SAFETY: an element of the tensor, `N` bytes; no alignment is assumed.
+                *slot = unsafe { source.cast::<[MaybeUninit<u8>; N]>().read_unaligned() };
+            }
+        }
+        for (axis, counter) in outer.iter().zip(&mut counters).rev() {
+            *counter += 1;
+            row = row.wrapping_offset(axis.step);
+            if *counter < axis.extent {
+                break;
+            }
+            row = row.wrapping_offset(axis.step.wrapping_mul(axis.extent.cast_signed()).wrapping_neg());
+            *counter = 0;
+        }
+    }
+}

@@ -1,0 +1,15 @@
+//! The only code that moves host bytes: casts, unpacking, filling, gathering.
+//!
+//! Sources may be misaligned, so they are read element by element without alignment; results are allocations of ours.
+#![allow(unsafe_code, reason = "reads foreign buffers whose bounds were checked, and writes fresh memory")]
+
+mod cast;
+mod column;
+mod fill;
+mod gather;
+mod request;
+mod unpack;
+
+pub(crate) use column::{ColumnChunk, check_nulls, run, validity};
+pub(crate) use gather::compact;
+pub use request::request_field;

@@ -1,0 +1,152 @@
+//! Where memory lives, and the one place where Arrow's and DLPack's device ids meet.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::ffi::dlpack::{DLDevice, DLDeviceType};
+
+/// A device type and an ordinal. The CPU has ordinal 0 here, whatever the protocol it came by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Device {
+    device_type: DLDeviceType,
+    id: i32,
+}
+
+/// Each device type with its name in strings such as `"cuda:1"`.
+const NAMES: [(&str, DLDeviceType); 16] = [
+    ("cpu", DLDeviceType::CPU),
+    ("cuda", DLDeviceType::CUDA),
+    ("cuda_host", DLDeviceType::CUDA_HOST),
+    ("opencl", DLDeviceType::OPENCL),
+    ("vulkan", DLDeviceType::VULKAN),
+    ("metal", DLDeviceType::METAL),
+    ("vpi", DLDeviceType::VPI),
+    ("rocm", DLDeviceType::ROCM),
+    ("rocm_host", DLDeviceType::ROCM_HOST),
+    ("ext_dev", DLDeviceType::EXT_DEV),
+    ("cuda_managed", DLDeviceType::CUDA_MANAGED),
+    ("oneapi", DLDeviceType::ONEAPI),
+    ("webgpu", DLDeviceType::WEBGPU),
+    ("hexagon", DLDeviceType::HEXAGON),
+    ("maia", DLDeviceType::MAIA),
+    ("trn", DLDeviceType::TRN),
+];
+
+impl Device {
+    /// Host memory.
+    pub const CPU: Self = Self { device_type: DLDeviceType::CPU, id: 0 };
+
+    /// The device of this type and ordinal. Ids of CPU memory are all the same device.
+    #[must_use]
+    pub const fn new(device_type: DLDeviceType, id: i32) -> Self {
+        if device_type.0 == DLDeviceType::CPU.0 { Self::CPU } else { Self { device_type, id } }
+    }
+
+    /// The device that Arrow calls `(device_type, device_id)`; the CPU's id may be -1 or 0.
+    ///
+    /// # Errors
+    /// When the id is beyond what DLPack can name.
+    pub fn from_arrow(device_type: i32, device_id: i64) -> Result<Self> {
+        let id = i32::try_from(device_id)
+            .map_err(|_| Error::new(ErrorKind::Device, format!("device_id {device_id} is beyond 32 bits")))?;
+        Ok(Self::new(DLDeviceType(device_type), id))
+    }
+
+    /// Arrow's `(device_type, device_id)`: -1 for the CPU.
+    #[must_use]
+    pub fn to_arrow(self) -> (i32, i64) {
+        (self.device_type.0, if self.is_cpu() { -1 } else { i64::from(self.id) })
+    }
+
+    /// DLPack's device: id 0 for the CPU, and for pinned and managed memory, which belong to no one device.
+    #[must_use]
+    pub fn to_dlpack(self) -> DLDevice {
+        let hosted = [DLDeviceType::CUDA_HOST, DLDeviceType::ROCM_HOST, DLDeviceType::CUDA_MANAGED];
+        let device_id = if hosted.contains(&self.device_type) { 0 } else { self.id };
+        DLDevice { device_type: self.device_type, device_id }
+    }
+
+    /// The type of memory.
+    #[must_use]
+    pub fn device_type(self) -> DLDeviceType {
+        self.device_type
+    }
+
+    /// The ordinal, 0 for the CPU.
+    #[must_use]
+    pub fn id(self) -> i32 {
+        self.id
+    }
+
+    /// Whether this is ordinary host memory.
+    #[must_use]
+    pub fn is_cpu(self) -> bool {
+        self.device_type == DLDeviceType::CPU
+    }
+}
+
+impl From<DLDevice> for Device {
+    fn from(device: DLDevice) -> Self {
+        Self::new(device.device_type, device.device_id)
+    }
+}
+
+impl fmt::Display for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.is_cpu() {
+            return f.write_str("cpu");
+        }
+        match NAMES.iter().find(|(_, device_type)| *device_type == self.device_type) {
+            Some((name, _)) => write!(f, "{name}:{}", self.id),
+            None => write!(f, "device_type {}:{}", self.device_type.0, self.id),
+        }
+    }
+}
+
+impl FromStr for Device {
+    type Err = Error;
+
+    /// Parses `"cpu"`, `"cuda"`, `"cuda:1"`, `"cuda_host"` and so on.
+    fn from_str(text: &str) -> Result<Self> {
+        let (name, id) = text.split_once(':').unwrap_or((text, "0"));
+        let unknown = || Error::argument(format!("{text:?} is not a device; expected \"cpu\" or \"cuda:0\", say"));
+        let (_, device_type) = NAMES.iter().find(|(known, _)| *known == name).ok_or_else(unknown)?;
+        let id = id.parse::<i32>().ok().filter(|id| *id >= 0).ok_or_else(unknown)?;
+        Ok(Self::new(*device_type, id))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_cpu_is_one_device_under_every_id() {
+        for id in [-1, 0, 3] {
+            assert_eq!(Device::from_arrow(1, id).unwrap(), Device::CPU);
+        }
+        assert_eq!(Device::CPU.to_arrow(), (1, -1));
+        assert_eq!(Device::CPU.to_dlpack(), DLDevice { device_type: DLDeviceType::CPU, device_id: 0 });
+    }
+
+    #[test]
+    fn pinned_and_managed_memory_have_an_ordinal_in_arrow_and_none_in_dlpack() {
+        for device_type in [DLDeviceType::CUDA_HOST, DLDeviceType::CUDA_MANAGED] {
+            let device = Device::new(device_type, 1);
+            assert_eq!(device.to_arrow(), (device_type.0, 1));
+            assert_eq!(device.to_dlpack().device_id, 0);
+        }
+    }
+
+    #[test]
+    fn strings_round_trip_and_nonsense_is_refused() {
+        for text in ["cpu", "cuda:0", "cuda:1", "cuda_host:0", "rocm:3"] {
+            assert_eq!(text.parse::<Device>().unwrap().to_string(), text);
+        }
+        assert_eq!("cuda".parse::<Device>().unwrap(), Device::new(DLDeviceType::CUDA, 0));
+        for text in ["", "gpu", "cuda:", "cuda:-1", "cuda:x", "cuda:99999999999"] {
+            assert!(text.parse::<Device>().is_err(), "{text:?}");
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! Managed tensors of other libraries as [`Tensor`]s.
+
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use crate::arrow::ReleaseGuard;
+use crate::device::Device;
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::ffi::dlpack::{
+    DLManagedTensor, DLManagedTensorVersioned, DLPACK_FLAG_BITMASK_IS_COPIED, DLPACK_FLAG_BITMASK_READ_ONLY,
+    DLPACK_MAJOR_VERSION, DLTensor,
+};
+use crate::spec::{Dims, row_major_strides};
+use crate::tensor::{Parts, Tensor};
+
+/// More dimensions than NumPy has are not read: a corrupt count would lead beyond the shape.
+const MAX_NDIM: usize = 64;
+
+/// A managed tensor whose deleter is called exactly once.
+struct Managed<M: Deletable> {
+    managed: NonNull<M>,
+    guard: ReleaseGuard,
+}
+
+trait Deletable {
+    fn deleter(&self) -> Option<unsafe extern "C" fn(*mut Self)>;
+}
+
+impl Deletable for DLManagedTensor {
+    fn deleter(&self) -> Option<unsafe extern "C" fn(*mut Self)> {
+        self.deleter
+    }
+}
+
+impl Deletable for DLManagedTensorVersioned {
+    fn deleter(&self) -> Option<unsafe extern "C" fn(*mut Self)> {
+        self.deleter
+    }
+}
+
+// SAFETY: DLPack lets the deleter be called from any thread; the guard adds what the producer needs on top.
+unsafe impl<M: Deletable> Send for Managed<M> {}
+// SAFETY: a shared reference gives access to nothing.
+unsafe impl<M: Deletable> Sync for Managed<M> {}
+
+impl<M: Deletable> Drop for Managed<M> {
+    fn drop(&mut self) {
+        let managed = self.managed.as_ptr();
+        // SAFETY: owned by us and not yet deleted: `deleter` can be read, whatever the version.
+        let Some(deleter) = (unsafe { (*managed).deleter() }) else { return };
+        // SAFETY: owned by us, and `drop` runs once.
+        (self.guard)(&mut || unsafe { deleter(managed) });
+    }
+}
+
+/// Takes ownership of a versioned managed tensor.
+///
+/// # Errors
+/// When its major version is not ours, or its tensor breaks the DLPack specification, or its dtype is unknown here. The
+/// deleter has run then.
+///
+/// # Safety
+/// `managed` is owned by the caller, not yet deleted, and is as `dlpack.h` describes it; its memory is not written
+/// while a slice of the result is alive.
+pub unsafe fn import_versioned(managed: NonNull<DLManagedTensorVersioned>, guard: ReleaseGuard) -> Result<Tensor> {
+    let owner = Managed { managed, guard };
+    // SAFETY: the contract; the version comes first at every major version.
+    let version = unsafe { (&raw const (*managed.as_ptr()).version).read() };
+    if version.major != DLPACK_MAJOR_VERSION {
+        return Err(Error::invalid(format!(
+            "the DLPack tensor has version {}.{}, and only major version {DLPACK_MAJOR_VERSION} is known here",
+            version.major, version.minor
+        )));
+    }
+    // SAFETY: of our major version, so it has our layout.
+    let flags = unsafe { (*managed.as_ptr()).flags };
+    // SAFETY: as above; the copy of the struct borrows nothing.
+    let tensor = unsafe { (*managed.as_ptr()).dl_tensor };
+    let read_only = flags & DLPACK_FLAG_BITMASK_READ_ONLY != 0;
+    let copied = flags & DLPACK_FLAG_BITMASK_IS_COPIED != 0;
+    // SAFETY: the contract.
+    unsafe { import(&tensor, Arc::new(owner), read_only, copied) }
+}
+
+/// Takes ownership of a legacy managed tensor. It cannot say whether it may be written to, so the result is read-only.
+///
+/// # Errors
+/// When its tensor breaks the DLPack specification, or its dtype is unknown here. The deleter has run then.
+///
+/// # Safety
+/// As [`import_versioned`].
+pub unsafe fn import_legacy(managed: NonNull<DLManagedTensor>, guard: ReleaseGuard) -> Result<Tensor> {
+    let owner = Managed { managed, guard };
+    // SAFETY: the contract; the copy of the struct borrows nothing.
+    let tensor = unsafe { (*managed.as_ptr()).dl_tensor };
+    // SAFETY: the contract.
+    unsafe { import(&tensor, Arc::new(owner), true, false) }
+}
+
+/// # Safety
+/// `tensor` is as `dlpack.h` describes it, and lives as long as `owner`.
+unsafe fn import(tensor: &DLTensor, owner: crate::tensor::Owner, read_only: bool, copied: bool) -> Result<Tensor> {
+    let dtype = DType::try_from(tensor.dtype)?;
+    let ndim = usize::try_from(tensor.ndim)
+        .ok()
+        .filter(|ndim| *ndim <= MAX_NDIM)
+        .ok_or_else(|| Error::invalid(format!("DLTensor.ndim is {}, not 0 to {MAX_NDIM}", tensor.ndim)))?;
+    // SAFETY: the contract: `shape` has `ndim` entries.
+    let shape = unsafe { dims(tensor.shape, ndim, "shape") }?;
+    let shape = if ndim == 0 { Dims::new() } else { shape.ok_or_else(|| Error::invalid("DLTensor.shape is NULL"))? };
+    // SAFETY: the contract: `strides` is NULL or has `ndim` entries.
+    let strides = match unsafe { dims(tensor.strides, ndim, "strides") }? {
+        Some(strides) => strides,
+        // Row-major before version 1.2, and what every consumer takes it for since.
+        None => row_major_strides(&shape)?,
+    };
+    let address = usize::try_from(tensor.byte_offset)
+        .ok()
+        .and_then(|offset| tensor.data.addr().checked_add(offset))
+        .ok_or_else(|| Error::invalid(format!("DLTensor.byte_offset {} leaves the address space", tensor.byte_offset)))?;
+    let empty = shape.contains(&0);
+    if tensor.data.is_null() && !empty {
+        return Err(Error::invalid(format!("DLTensor.data is NULL, and shape {shape:?} has elements")));
+    }
+    let parts = Parts {
+        data: tensor.data.cast::<u8>().with_addr(address),
+        device: Device::from(tensor.device),
+        dtype,
+        shape,
+        strides,
+        owner,
+        read_only,
+        copied,
+    };
+    // SAFETY: the contract: the elements that shape and strides reach are the producer's memory, alive until its deleter.
+    unsafe { Tensor::from_raw_parts(parts) }
+}
+
+/// # Safety
+/// `start` is NULL or has `ndim` entries.
+unsafe fn dims(start: *const i64, ndim: usize, name: &str) -> Result<Option<Dims>> {
+    if start.is_null() {
+        return Ok(None);
+    }
+    if !start.is_aligned() {
+        return Err(Error::invalid(format!("DLTensor.{name} is a misaligned pointer")));
+    }
+    // SAFETY: the contract; not NULL, aligned.
+    let entries = unsafe { std::slice::from_raw_parts(start, ndim) };
+    Ok(Some(Dims::from_slice(entries)))
+}

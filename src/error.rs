@@ -1,0 +1,151 @@
+//! The one error type: what was wrong, in which column and row, and what to pass to allow it.
+
+use std::fmt;
+
+/// What kind of thing went wrong. New kinds may be added.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// A foreign struct breaks its own specification.
+    Invalid,
+    /// No conversion exists for this type, layout or device.
+    Unsupported,
+    /// A copy would be needed and was not allowed.
+    Copy,
+    /// A null stands where the null policy allows none.
+    Null,
+    /// A value does not fit the requested type.
+    Cast,
+    /// The memory is on a device that cannot be reached or converted to the one asked for.
+    Device,
+    /// An option contradicts the data or another option.
+    Argument,
+    /// A foreign producer reported a failure of its own.
+    Producer,
+    /// Memory could not be allocated.
+    Memory,
+}
+
+/// Why a conversion failed. Names the column and the row where there is one, and the remedy where one exists.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Error(Box<Details>);
+
+#[derive(Clone, PartialEq, Eq)]
+struct Details {
+    kind: ErrorKind,
+    column: Option<String>,
+    row: Option<usize>,
+    reason: String,
+    remedy: Option<String>,
+}
+
+/// A result whose error is [`Error`].
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+impl Error {
+    pub(crate) fn new(kind: ErrorKind, reason: impl Into<String>) -> Self {
+        Self(Box::new(Details { kind, column: None, row: None, reason: reason.into(), remedy: None }))
+    }
+
+    pub(crate) fn invalid(reason: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Invalid, reason)
+    }
+
+    pub(crate) fn unsupported(reason: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Unsupported, reason)
+    }
+
+    pub(crate) fn argument(reason: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Argument, reason)
+    }
+
+    pub(crate) fn remedy_is(mut self, remedy: impl Into<String>) -> Self {
+        self.0.remedy = Some(remedy.into());
+        self
+    }
+
+    /// Names the column, unless a narrower one is named already or `column` is empty.
+    pub(crate) fn in_column(mut self, column: &str) -> Self {
+        if self.0.column.is_none() && !column.is_empty() {
+            self.0.column = Some(column.to_owned());
+        }
+        self
+    }
+
+    pub(crate) fn at_row(mut self, row: usize) -> Self {
+        self.0.row = Some(row);
+        self
+    }
+
+    /// What kind of thing went wrong.
+    #[must_use]
+    pub fn kind(&self) -> ErrorKind {
+        self.0.kind
+    }
+
+    /// The column's name, where the error belongs to one.
+    #[must_use]
+    pub fn column(&self) -> Option<&str> {
+        self.0.column.as_deref()
+    }
+
+    /// The first offending row, counted from 0 over all chunks, where the error belongs to one.
+    #[must_use]
+    pub fn row(&self) -> Option<usize> {
+        self.0.row
+    }
+
+    /// What was wrong, without the column, the row or the remedy.
+    #[must_use]
+    pub fn reason(&self) -> &str {
+        &self.0.reason
+    }
+
+    /// What to pass or do instead, where something helps.
+    #[must_use]
+    pub fn remedy(&self) -> Option<&str> {
+        self.0.remedy.as_deref()
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.column(), self.row()) {
+            (Some(column), Some(row)) => write!(f, "column {column:?}, row {row}: ")?,
+            (Some(column), None) => write!(f, "column {column:?}: ")?,
+            (None, Some(row)) => write!(f, "row {row}: ")?,
+            (None, None) => {}
+        }
+        f.write_str(self.reason())?;
+        match self.remedy() {
+            Some(remedy) => write!(f, "; {remedy}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} error: {self}", self.kind())
+    }
+}
+
+impl std::error::Error for Error {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_message_names_column_row_reason_and_remedy() {
+        let error = Error::new(ErrorKind::Null, "2 nulls").at_row(7).in_column("x").remedy_is("pass nulls=\"nan\"");
+        assert_eq!(error.to_string(), "column \"x\", row 7: 2 nulls; pass nulls=\"nan\"");
+        assert_eq!((error.column(), error.row(), error.kind()), (Some("x"), Some(7), ErrorKind::Null));
+    }
+
+    #[test]
+    fn the_narrowest_column_wins_and_an_unnamed_one_is_not_named() {
+        assert_eq!(Error::invalid("r").in_column("inner").in_column("outer").column(), Some("inner"));
+        assert_eq!(Error::invalid("r").in_column("").to_string(), "r");
+    }
+}

@@ -1,0 +1,193 @@
+//! What a conversion would do, column by column, and what it would cost.
+
+use std::fmt;
+
+use arrow_schema::{DataType, FieldRef};
+
+use crate::arrow::DeviceArray;
+use crate::batch::select;
+use crate::column::{ColumnRef, check_types, plan_chunks};
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::spec::{Options, Spec};
+
+/// The report of [`explain`] and [`explain_schema`]: one row for each column. Its text is a table.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// The rows, in the order of the columns.
+    pub rows: Vec<ReportRow>,
+}
+
+/// What would happen to one column.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct ReportRow {
+    /// The column's name.
+    pub column: String,
+    /// Its Arrow type.
+    pub arrow_type: String,
+    /// The dtype of the tensor; `None` where the conversion is refused by type.
+    pub dtype: Option<DType>,
+    /// The shape of the tensor; `None` stands for the number of rows, which a schema does not tell.
+    pub shape: Vec<Option<i64>>,
+    /// Whether the tensor would share memory with the column.
+    pub view: bool,
+    /// What would be done, in order.
+    pub steps: Vec<String>,
+    /// Bytes that would move.
+    pub bytes: usize,
+    /// Why the conversion would be refused.
+    pub error: Option<Error>,
+}
+
+impl Report {
+    /// Bytes that would move in all columns together.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.rows.iter().map(|row| row.bytes).sum()
+    }
+}
+
+/// Explains the conversion of these chunks of `field`: of each column, where they are structs.
+///
+/// # Errors
+/// When a chunk is of another type, or a selected column does not exist. What is wrong with a single column is in its
+/// row.
+pub fn explain(
+    field: &FieldRef,
+    chunks: &[DeviceArray],
+    columns: Option<&[String]>,
+    options: impl Fn(&str) -> Options,
+) -> Result<Report> {
+    check_types(field, chunks)?;
+    report(field, columns, |index, column| {
+        let options = options(column.name());
+        let chunks: Vec<_> = chunks
+            .iter()
+            .map(|chunk| index.map_or_else(|| ColumnRef::whole(chunk), |index| ColumnRef::column(chunk, index)))
+            .collect();
+        let mut row = ReportRow::new(column);
+        row.fill(|row| {
+            let spec = row.describe(column, &options)?;
+            let plan = plan_chunks(&spec, &chunks, &options)?;
+            if let Some(rows) = row.shape.first_mut() {
+                *rows = i64::try_from(plan.rows).ok();
+            }
+            row.steps = plan.steps.iter().map(|step| format!("{}{}", step.action, if step.at_most { ", at most" } else { "" })).collect();
+            row.bytes = plan.bytes;
+            Ok(())
+        });
+        row
+    })
+}
+
+/// Explains the conversion of any data of this field, as far as the type decides it.
+///
+/// # Errors
+/// As [`explain`].
+pub fn explain_schema(
+    field: &FieldRef,
+    columns: Option<&[String]>,
+    options: impl Fn(&str) -> Options,
+) -> Result<Report> {
+    report(field, columns, |_, column| {
+        let options = options(column.name());
+        let mut row = ReportRow::new(column);
+        row.fill(|row| {
+            row.steps = row.describe(column, &options)?.possible_steps(&options);
+            Ok(())
+        });
+        row
+    })
+}
+
+fn report(
+    field: &FieldRef,
+    columns: Option<&[String]>,
+    row: impl Fn(Option<usize>, &FieldRef) -> ReportRow,
+) -> Result<Report> {
+    let rows = match field.data_type() {
+        DataType::Struct(_) => {
+            select(field, columns)?.into_iter().map(|(index, column)| row(Some(index), column)).collect()
+        }
+        _ => vec![row(None, field)],
+    };
+    Ok(Report { rows })
+}
+
+impl ReportRow {
+    fn new(field: &FieldRef) -> Self {
+        Self {
+            column: field.name().clone(),
+            arrow_type: field.data_type().to_string(),
+            dtype: None,
+            shape: Vec::new(),
+            view: false,
+            steps: Vec::new(),
+            bytes: 0,
+            error: None,
+        }
+    }
+
+    /// Sets what the spec alone says.
+    fn describe(&mut self, field: &FieldRef, options: &Options) -> Result<Spec> {
+        let spec = Spec::new(field, options)?;
+        self.dtype = Some(spec.dtype());
+        self.shape = std::iter::once(None).chain(spec.inner_shape().iter().copied().map(Some)).collect();
+        Ok(spec)
+    }
+
+    fn fill(&mut self, work: impl FnOnce(&mut Self) -> Result<()>) {
+        self.error = work(self).err();
+        self.view = self.error.is_none() && self.steps.is_empty();
+    }
+
+    /// The shape as text, `n` for the number of rows that is not known.
+    #[must_use]
+    pub fn shape_text(&self) -> String {
+        let extents: Vec<String> =
+            self.shape.iter().map(|extent| extent.map_or_else(|| "n".to_owned(), |extent| extent.to_string())).collect();
+        match extents.as_slice() {
+            [] => String::new(),
+            [only] => format!("({only},)"),
+            several => format!("({})", several.join(", ")),
+        }
+    }
+
+    fn cells(&self) -> [String; 7] {
+        let how = match (&self.error, self.view) {
+            (Some(_), _) => "refused".to_owned(),
+            (None, true) => "view".to_owned(),
+            (None, false) => "copy".to_owned(),
+        };
+        let why = match &self.error {
+            Some(error) => match error.remedy() {
+                Some(remedy) => format!("{}; {remedy}", error.reason()),
+                None => error.reason().to_owned(),
+            },
+            None if self.view => "the layouts agree".to_owned(),
+            None => self.steps.join(", "),
+        };
+        let dtype = self.dtype.map_or_else(|| "-".to_owned(), |dtype| dtype.to_string());
+        [self.column.clone(), self.arrow_type.clone(), dtype, self.shape_text(), how, self.bytes.to_string(), why]
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let head = ["column", "Arrow type", "dtype", "shape", "how", "bytes", "why"].map(str::to_owned);
+        let table: Vec<[String; 7]> = std::iter::once(head).chain(self.rows.iter().map(ReportRow::cells)).collect();
+        let widths: Vec<usize> = (0..7)
+            .map(|column| table.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max().unwrap_or(0))
+            .collect();
+        for (number, row) in table.iter().enumerate() {
+            let cells: Vec<String> =
+                row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}", width = *width)).collect();
+            if number > 0 {
+                writeln!(f)?;
+            }
+            f.write_str(cells.join("  ").trim_end())?;
+        }
+        Ok(())
+    }
+}

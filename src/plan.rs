@@ -1,0 +1,288 @@
+//! What a conversion will do to the data at hand: from the spec and the data's structure, without touching values.
+
+use std::fmt;
+
+use smallvec::SmallVec;
+
+use crate::dtype::DType;
+use crate::error::{Error, ErrorKind, Result};
+use crate::spec::{CopyMode, Element, Nulls, Options, Spec, TensorField};
+
+/// What the plan needs to know of one chunk of a column.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Chunk {
+    /// Rows of the chunk.
+    pub rows: usize,
+    /// Null elements among its rows, those of nested lists included.
+    pub nulls: usize,
+    /// Whether typed access to its values is aligned.
+    pub aligned: bool,
+}
+
+/// Something that a conversion does, and why it cannot be a view.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Action {
+    /// Bits become bytes.
+    Unpack,
+    /// Bytes other than 0 and 1 become 1.
+    Normalise,
+    /// Values change their type.
+    Cast {
+        /// The dtype of the source.
+        from: DType,
+        /// The dtype of the result.
+        to: DType,
+    },
+    /// Null slots are written.
+    Fill {
+        /// How many.
+        nulls: usize,
+    },
+    /// Chunks become one block.
+    Concatenate {
+        /// How many that are not empty.
+        chunks: usize,
+    },
+    /// Values move to where typed access is aligned.
+    Realign {
+        /// The dtype that asks for it.
+        dtype: DType,
+    },
+    /// Strided elements move next to each other.
+    Gather,
+    /// Bools become bits.
+    Pack,
+    /// Bools become the bits of a validity bitmap.
+    PackValidity,
+    /// The caller asked for memory of its own.
+    Private,
+}
+
+impl fmt::Display for Action {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unpack => f.write_str("bits unpacked to bytes"),
+            Self::Normalise => f.write_str("bytes above 1 set to 1"),
+            Self::Cast { from, to } => write!(f, "cast from {from} to {to}"),
+            Self::Fill { nulls } => write!(f, "{nulls} null{} filled", if *nulls == 1 { "" } else { "s" }),
+            Self::Concatenate { chunks } => write!(f, "{chunks} chunks joined"),
+            Self::Realign { dtype } => write!(f, "values not aligned for {dtype} realigned"),
+            Self::Gather => f.write_str("strided elements gathered"),
+            Self::Pack => f.write_str("bools packed to bits"),
+            Self::PackValidity => f.write_str("validity packed to bits"),
+            Self::Private => f.write_str("memory of its own asked for"),
+        }
+    }
+}
+
+/// One step of a plan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// What happens.
+    pub action: Action,
+    /// Bytes that the step writes. Steps of one pass write the same bytes once: see [`Plan::bytes`].
+    pub bytes: usize,
+    /// Whether only the values decide if it is needed.
+    pub at_most: bool,
+}
+
+/// The steps of a conversion; none for a view.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Plan {
+    /// Rows of the result.
+    pub rows: usize,
+    /// Elements of the result.
+    pub elements: usize,
+    /// The steps, in order.
+    pub steps: SmallVec<[Step; 1]>,
+    /// Bytes that move in all, all steps being one pass over the result.
+    pub bytes: usize,
+}
+
+impl Plan {
+    /// The plan for the chunks of a column.
+    ///
+    /// # Errors
+    /// When a copy would be needed under [`CopyMode::Never`], or the result is larger than memory can be.
+    pub fn new(spec: &Spec, chunks: &[Chunk], options: &Options) -> Result<Self> {
+        Self::build(spec, chunks, options).map_err(|error| error.in_column(spec.field().name()))
+    }
+
+    fn build(spec: &Spec, chunks: &[Chunk], options: &Options) -> Result<Self> {
+        let too_large = || Error::new(ErrorKind::Memory, "the result is larger than memory can be");
+        let rows = chunks.iter().try_fold(0_usize, |rows, chunk| rows.checked_add(chunk.rows)).ok_or_else(too_large)?;
+        let elements = rows.checked_mul(spec.row_elements()).ok_or_else(too_large)?;
+        let bytes = elements
+            .checked_mul(spec.dtype().itemsize())
+            .filter(|bytes| isize::try_from(*bytes).is_ok())
+            .ok_or_else(too_large)?;
+        let mut plan = Self { rows, elements, steps: SmallVec::new(), bytes: 0 };
+        if elements == 0 {
+            return Ok(plan);
+        }
+        let mut step = |action| plan.steps.push(Step { action, bytes, at_most: false });
+        let source = spec.element().dtype();
+        let filled = chunks.iter().filter(|chunk| chunk.rows > 0);
+        if filled.clone().count() > 1 {
+            step(Action::Concatenate { chunks: filled.clone().count() });
+        }
+        if spec.element() == Element::Bits {
+            step(Action::Unpack);
+        } else if filled.clone().any(|chunk| !chunk.aligned) {
+            step(Action::Realign { dtype: source });
+        }
+        if spec.is_cast() {
+            step(Action::Cast { from: source, to: spec.dtype() });
+        }
+        if options.copy == CopyMode::Always || options.writable {
+            step(Action::Private);
+        }
+        let nulls = chunks.iter().map(|chunk| chunk.nulls).sum::<usize>();
+        if let (Nulls::Filled(pattern), 1..) = (spec.nulls(), nulls) {
+            let bytes = nulls.saturating_mul(pattern.bytes().len());
+            plan.steps.push(Step { action: Action::Fill { nulls }, bytes, at_most: false });
+        }
+        plan.bytes = if plan.steps.is_empty() { 0 } else { bytes };
+        if options.copy == CopyMode::Never {
+            plan.refuse_copy()?;
+        }
+        if spec.element() == Element::Bool8 {
+            let at_most = plan.steps.is_empty();
+            plan.steps.push(Step { action: Action::Normalise, bytes, at_most });
+            plan.bytes = bytes;
+        }
+        Ok(plan)
+    }
+
+    /// The plan for a tensor that becomes a column with `validity` as its bitmap.
+    ///
+    /// # Errors
+    /// When a copy would be needed under [`CopyMode::Never`].
+    pub fn to_arrow(form: &TensorField, aligned: bool, validity: bool, copy: CopyMode) -> Result<Self> {
+        let bytes = form.elements.saturating_mul(form.dtype.itemsize());
+        let mut plan = Self { rows: form.rows, elements: form.elements, steps: SmallVec::new(), bytes: 0 };
+        if form.elements > 0 {
+            let mut step = |action, bytes: usize| {
+                plan.steps.push(Step { action, bytes, at_most: false });
+                plan.bytes = plan.bytes.saturating_add(bytes);
+            };
+            match (form.viewable, aligned, copy) {
+                (false, _, _) => step(Action::Gather, bytes),
+                (true, false, _) => step(Action::Realign { dtype: form.dtype }, bytes),
+                (true, true, CopyMode::Always) if form.element != Element::Bits => step(Action::Private, bytes),
+                _ => {}
+            }
+            if form.element == Element::Bits {
+                step(Action::Pack, form.elements.div_ceil(8));
+            }
+        }
+        if copy == CopyMode::Never {
+            plan.refuse_copy()?;
+        }
+        if validity {
+            let bytes = form.rows.div_ceil(8);
+            plan.steps.push(Step { action: Action::PackValidity, bytes, at_most: false });
+            plan.bytes = plan.bytes.saturating_add(bytes);
+        }
+        Ok(plan)
+    }
+
+    /// Whether a tensor's elements move before anything else is done with them.
+    pub(crate) fn moves_values(&self) -> bool {
+        let moves = |action| matches!(action, Action::Gather | Action::Realign { .. } | Action::Private);
+        self.steps.iter().any(|step| moves(step.action))
+    }
+
+    fn refuse_copy(&self) -> Result<()> {
+        if self.steps.is_empty() {
+            return Ok(());
+        }
+        let writable_only = self.steps.iter().all(|step| step.action == Action::Private);
+        let remedy = if writable_only { "pass copy=None, or writable=False" } else { "pass copy=None to allow it" };
+        Err(Error::new(ErrorKind::Copy, format!("a copy of {} bytes is needed ({})", self.bytes, self.reasons()))
+            .remedy_is(remedy))
+    }
+
+    /// Whether the result shares memory with its source, whatever the values are.
+    #[must_use]
+    pub fn is_view(&self) -> bool {
+        self.steps.is_empty()
+    }
+
+    /// Whether bytes move in any case.
+    #[must_use]
+    pub fn is_copy(&self) -> bool {
+        self.steps.iter().any(|step| !step.at_most)
+    }
+
+    /// Why bytes move, in words; empty for a view.
+    #[must_use]
+    pub fn reasons(&self) -> String {
+        let steps = self.steps.iter().map(|step| {
+            let bound = if step.at_most { " at most" } else { "" };
+            format!("{}{bound}", step.action)
+        });
+        steps.collect::<Vec<_>>().join(", ")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use arrow_schema::{DataType, Field};
+
+    use super::*;
+    use crate::spec::{NullPolicy, Scalar};
+
+    const CHUNK: Chunk = Chunk { rows: 10, nulls: 0, aligned: true };
+
+    fn plan(data_type: DataType, chunks: &[Chunk], options: &Options) -> Result<Plan> {
+        Plan::new(&Spec::new(&Arc::new(Field::new("x", data_type, true)), options)?, chunks, options)
+    }
+
+    #[test]
+    fn one_aligned_chunk_is_a_view() {
+        let plan = plan(DataType::Int64, &[CHUNK, Chunk { rows: 0, ..CHUNK }], &Options::default()).unwrap();
+        assert!(plan.is_view());
+        assert_eq!((plan.rows, plan.bytes), (10, 0));
+    }
+
+    #[test]
+    fn each_reason_to_copy_is_a_step_and_an_error_without_permission() {
+        let fill = Options::default().nulls(NullPolicy::Fill(Scalar::Int(0)));
+        let misaligned = Chunk { aligned: false, ..CHUNK };
+        let null = Chunk { nulls: 1, ..CHUNK };
+        let plain = Options::default();
+        for (data_type, chunks, options, action) in [
+            (DataType::Boolean, vec![CHUNK], plain.clone(), Action::Unpack),
+            (DataType::Int8, vec![CHUNK, CHUNK], plain.clone(), Action::Concatenate { chunks: 2 }),
+            (DataType::Int32, vec![misaligned], plain.clone(), Action::Realign { dtype: DType::Int32 }),
+            (DataType::Int32, vec![null], fill, Action::Fill { nulls: 1 }),
+            (DataType::Int32, vec![CHUNK], plain.writable(true), Action::Private),
+        ] {
+            let made = plan(data_type.clone(), &chunks, &options).unwrap();
+            assert_eq!(made.steps.iter().map(|step| step.action).collect::<Vec<_>>(), [action]);
+            assert_eq!(made.bytes, made.elements * Spec::new(&Arc::new(Field::new("x", data_type.clone(), true)), &options).unwrap().dtype().itemsize());
+            let error = plan(data_type, &chunks, &options.copy(CopyMode::Never)).unwrap_err();
+            assert_eq!((error.kind(), error.column()), (ErrorKind::Copy, Some("x")));
+            assert!(error.reason().contains(&action.to_string()) && error.remedy().is_some(), "{error}");
+        }
+    }
+
+    #[test]
+    fn without_elements_nothing_moves() {
+        let options = Options::default().writable(true).copy(CopyMode::Never);
+        assert!(plan(DataType::Boolean, &[], &options).unwrap().is_view());
+        let lists = DataType::FixedSizeList(Arc::new(Field::new("item", DataType::Boolean, true)), 0);
+        assert!(plan(lists, &[CHUNK, CHUNK], &options).unwrap().is_view());
+    }
+
+    #[test]
+    fn sizes_that_cannot_be_are_errors() {
+        let huge = Chunk { rows: usize::MAX, ..CHUNK };
+        assert_eq!(plan(DataType::Int8, &[huge, huge], &Options::default()).unwrap_err().kind(), ErrorKind::Memory);
+        assert_eq!(plan(DataType::Int64, &[huge], &Options::default()).unwrap_err().kind(), ErrorKind::Memory);
+    }
+}

@@ -1,0 +1,149 @@
+//! The metadata of `arrow.fixed_shape_tensor`
+//! (<https://arrow.apache.org/docs/format/CanonicalExtensions.html#fixed-shape-tensor>).
+
+use arrow_schema::extension::{EXTENSION_TYPE_METADATA_KEY, EXTENSION_TYPE_NAME_KEY};
+use arrow_schema::{DataType, Field};
+use serde_json::{Map, Value};
+
+use super::Dims;
+use crate::error::{Error, Result};
+
+const NAME: &str = "arrow.fixed_shape_tensor";
+
+/// The shape of every value of a column: `shape` as it lies in memory, row-major, and the logical order of its
+/// dimensions; logical dimension `i` is physical dimension `permutation[i]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FixedShapeTensor {
+    shape: Vec<i64>,
+    permutation: Vec<usize>,
+}
+
+impl FixedShapeTensor {
+    /// The type of values with this physical shape; `permutation` must be one of `0..shape.len()`.
+    pub(crate) fn new(shape: &[i64], permutation: &[usize]) -> Self {
+        Self { shape: shape.to_vec(), permutation: permutation.to_vec() }
+    }
+
+    /// Reads a field's metadata; `None` where the field is not of this extension type.
+    ///
+    /// # Errors
+    /// When the metadata is not what the specification asks for, or does not fit the list size.
+    pub fn of(field: &Field) -> Result<Option<Self>> {
+        if field.extension_type_name() != Some(NAME) {
+            return Ok(None);
+        }
+        let text = field.extension_type_metadata().unwrap_or("");
+        let tensor = Self::parse(text)
+            .ok_or_else(|| Error::invalid(format!("{NAME}: the metadata {text:?} is not what its specification asks")))?;
+        let size = tensor.shape.iter().try_fold(1_i64, |product, extent| product.checked_mul(*extent));
+        match field.data_type() {
+            DataType::FixedSizeList(_, list) if size == Some(i64::from(*list)) => Ok(Some(tensor)),
+            other => Err(Error::invalid(format!("{NAME}: the shape {:?} does not fit {other}", tensor.shape))),
+        }
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let metadata: Map<String, Value> = serde_json::from_str(text).ok()?;
+        let shape: Vec<i64> = metadata
+            .get("shape")?
+            .as_array()?
+            .iter()
+            .map(|extent| extent.as_i64().filter(|extent| *extent >= 0))
+            .collect::<Option<_>>()?;
+        let permutation = match metadata.get("permutation") {
+            None | Some(Value::Null) => (0..shape.len()).collect(),
+            Some(value) => value
+                .as_array()?
+                .iter()
+                .map(|axis| usize::try_from(axis.as_u64()?).ok())
+                .collect::<Option<Vec<usize>>>()?,
+        };
+        let mut sorted = permutation.clone();
+        sorted.sort_unstable();
+        sorted.iter().copied().eq(0..shape.len()).then_some(Self { shape, permutation })
+    }
+
+    /// Makes a field of this extension type; its type must be a fixed-size list of the shape's product.
+    pub(crate) fn attach(&self, field: Field) -> Field {
+        let mut metadata = Map::new();
+        metadata.insert("shape".into(), self.shape.clone().into());
+        if !self.permutation.iter().copied().eq(0..self.shape.len()) {
+            metadata.insert("permutation".into(), self.permutation.clone().into());
+        }
+        let mut entries = field.metadata().clone();
+        entries.insert(EXTENSION_TYPE_NAME_KEY.into(), NAME.into());
+        entries.insert(EXTENSION_TYPE_METADATA_KEY.into(), Value::Object(metadata).to_string());
+        field.with_metadata(entries)
+    }
+
+    /// The shape in logical order.
+    ///
+    /// # Errors
+    /// Never for a value of this type; the check is cheaper than the proof.
+    pub(crate) fn logical_shape(&self) -> Result<Dims> {
+        self.permuted(&self.shape)
+    }
+
+    /// The strides in logical order, in children of the list.
+    ///
+    /// # Errors
+    /// When they overflow.
+    pub(crate) fn logical_strides(&self) -> Result<Dims> {
+        self.permuted(&super::row_major_strides(&self.shape)?)
+    }
+
+    fn permuted(&self, physical: &[i64]) -> Result<Dims> {
+        self.permutation
+            .iter()
+            .map(|axis| physical.get(*axis).copied())
+            .collect::<Option<Dims>>()
+            .ok_or_else(|| Error::invalid(format!("{NAME}: the permutation names a dimension that does not exist")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    fn field(metadata: &str, size: i32) -> Field {
+        let list = DataType::FixedSizeList(Arc::new(Field::new("item", DataType::Int8, true)), size);
+        Field::new("x", list, true).with_metadata(
+            [(EXTENSION_TYPE_NAME_KEY, NAME), (EXTENSION_TYPE_METADATA_KEY, metadata)]
+                .map(|(key, value)| (key.to_owned(), value.to_owned()))
+                .into(),
+        )
+    }
+
+    #[test]
+    fn the_specifications_examples_are_read() {
+        let tensor = FixedShapeTensor::of(&field(r#"{"shape":[2,5]}"#, 10)).unwrap().unwrap();
+        assert_eq!(tensor, FixedShapeTensor::new(&[2, 5], &[0, 1]));
+        let text = r#"{"shape":[1,2,5],"permutation":[2,0,1],"dim_names":["H","W","C"]}"#;
+        let tensor = FixedShapeTensor::of(&field(text, 10)).unwrap().unwrap();
+        assert_eq!(tensor.logical_shape().unwrap().as_slice(), [5, 1, 2]);
+        assert_eq!(tensor.logical_strides().unwrap().as_slice(), [1, 10, 5]);
+    }
+
+    #[test]
+    fn what_is_written_is_read_back() {
+        for permutation in [[0, 1], [1, 0]] {
+            let tensor = FixedShapeTensor::new(&[2, 3], &permutation);
+            let list = DataType::FixedSizeList(Arc::new(Field::new("item", DataType::Int8, true)), 6);
+            let field = tensor.attach(Field::new("x", list, true));
+            assert_eq!(FixedShapeTensor::of(&field).unwrap(), Some(tensor));
+        }
+    }
+
+    #[test]
+    fn malformed_metadata_is_refused() {
+        for text in [
+            "", "[]", "{}", r#"{"shape":[2,-5]}"#, r#"{"shape":[3,5]}"#, r#"{"shape":"2"}"#, r#"{"shape":[2.5,4]}"#,
+            r#"{"shape":[2,5],"permutation":[0]}"#, r#"{"shape":[2,5],"permutation":[0,0]}"#,
+            r#"{"shape":[2,5],"permutation":[0,2]}"#, r#"{"shape":[9223372036854775807,5]}"#,
+        ] {
+            assert!(FixedShapeTensor::of(&field(text, 10)).is_err(), "{text}");
+        }
+    }
+}

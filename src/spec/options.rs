@@ -1,0 +1,66 @@
+//! What a caller may ask of a conversion.
+
+use super::NullPolicy;
+use crate::dtype::DType;
+
+/// When a copy may be made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CopyMode {
+    /// A copy is an error.
+    Never,
+    /// A view where the layouts agree, else a copy.
+    #[default]
+    IfNeeded,
+    /// A copy in any case.
+    Always,
+}
+
+/// The options of a conversion from Arrow to a tensor.
+///
+/// ```
+/// use arrow_dlpack::{CopyMode, DType, NullPolicy, Options};
+/// let options = Options::default().dtype(DType::Float32).nulls(NullPolicy::Nan).copy(CopyMode::IfNeeded);
+/// assert_eq!(options.dtype, Some(DType::Float32));
+/// ```
+#[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
+pub struct Options {
+    /// The dtype of the result, by a checked cast; `None` is the column's own.
+    pub dtype: Option<DType>,
+    /// What happens to nulls.
+    pub nulls: NullPolicy,
+    /// When a copy may be made.
+    pub copy: CopyMode,
+    /// Whether the result must be memory that nobody else sees.
+    pub writable: bool,
+}
+
+impl Options {
+    /// Sets [`Options::dtype`].
+    #[must_use]
+    pub fn dtype(mut self, dtype: DType) -> Self {
+        self.dtype = Some(dtype);
+        self
+    }
+
+    /// Sets [`Options::nulls`].
+    #[must_use]
+    pub fn nulls(mut self, nulls: NullPolicy) -> Self {
+        self.nulls = nulls;
+        self
+    }
+
+    /// Sets [`Options::copy`].
+    #[must_use]
+    pub fn copy(mut self, copy: CopyMode) -> Self {
+        self.copy = copy;
+        self
+    }
+
+    /// Sets [`Options::writable`].
+    #[must_use]
+    pub fn writable(mut self, writable: bool) -> Self {
+        self.writable = writable;
+        self
+    }
+}

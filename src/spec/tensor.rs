@@ -1,0 +1,183 @@
+//! What a tensor becomes in Arrow, from its dtype, shape and strides alone.
+
+use std::sync::Arc;
+
+use arrow_schema::extension::EXTENSION_TYPE_NAME_KEY;
+use arrow_schema::{DataType, Field, FieldRef};
+use smallvec::SmallVec;
+
+use super::{BOOL8, Dims, Element, FixedShapeTensor, Options, Spec};
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+
+/// The Arrow form of a tensor: one row for each index of the first dimension.
+#[derive(Clone, Debug)]
+pub struct TensorField {
+    /// The field, with its extension metadata.
+    pub field: FieldRef,
+    /// Rows of the column.
+    pub rows: usize,
+    /// Elements of all rows.
+    pub elements: usize,
+    /// The sizes of the fixed-size lists around an element, outermost first.
+    pub lists: SmallVec<[usize; 4]>,
+    /// How the leaf holds its elements: bits are packed.
+    pub element: Element,
+    /// The dtype of the tensor.
+    pub dtype: DType,
+    /// Whether the elements already lie in the order that Arrow wants. If not, they are gathered in row-major order.
+    pub viewable: bool,
+}
+
+impl TensorField {
+    /// The Arrow form of a tensor of this dtype, shape and strides (in elements): 0-d is a column of length 1, n-d is
+    /// `arrow.fixed_shape_tensor`. With the field that the tensor came from, it returns to that field's type, unless its
+    /// elements lie in another order by now.
+    ///
+    /// # Errors
+    /// When no Arrow type holds the dtype, or a row has more elements than a fixed-size list can.
+    pub fn new(dtype: DType, shape: &[i64], strides: &[i64], kept: Option<&FieldRef>) -> Result<Self> {
+        let overflow = || Error::unsupported("a row of the tensor has more than 2147483647 elements");
+        let (rows, row_stride) = (shape.first().copied().unwrap_or(1), strides.first().copied().unwrap_or(1));
+        let (shape, strides) = (shape.get(1..).unwrap_or(&[]), strides.get(1..).unwrap_or(&[]));
+        let row = shape.iter().try_fold(1_i64, |product, extent| product.checked_mul(*extent)).ok_or_else(overflow)?;
+        let empty = rows == 0 || row == 0;
+        let rows_are_dense = rows <= 1 || row_stride == row;
+        let permutation = if empty { None } else { dense_permutation(shape, strides) };
+        let viewable = empty || (rows_are_dense && permutation.is_some());
+        let permutation = permutation.filter(|_| viewable).unwrap_or_else(|| (0..shape.len()).collect());
+        let rows = usize::try_from(rows).map_err(|_| Error::invalid("a negative extent"))?;
+        let list = usize::try_from(row).map_err(|_| overflow())?;
+        let elements = rows.checked_mul(list).ok_or_else(overflow)?;
+        if let Some(spec) = kept.and_then(|field| Spec::new(field, &Options::default()).ok()) {
+            let laid_out = if viewable { Dims::from_slice(strides) } else { row_major_strides(shape)? };
+            if spec.lays_out(dtype, shape, &laid_out) {
+                let (field, lists, element) = (spec.field().clone(), spec.lists().into(), spec.element());
+                return Ok(Self { field, rows, elements, lists, element, dtype, viewable });
+            }
+        }
+        let (leaf, element) = leaf(dtype)?;
+        if shape.is_empty() {
+            let field = Arc::new(leaf);
+            return Ok(Self { field, rows, elements, lists: SmallVec::new(), element, dtype, viewable });
+        }
+        let tensor = FixedShapeTensor::new(&physical_shape(shape, &permutation), &permutation);
+        let size = i32::try_from(row).map_err(|_| overflow())?;
+        let storage = DataType::FixedSizeList(Arc::new(leaf.with_name("item")), size);
+        let field = Arc::new(tensor.attach(Field::new("", storage, true)));
+        Ok(Self { field, rows, elements, lists: SmallVec::from_slice(&[list]), element, dtype, viewable })
+    }
+}
+
+fn leaf(dtype: DType) -> Result<(Field, Element)> {
+    if dtype == DType::Bool {
+        let metadata = [(EXTENSION_TYPE_NAME_KEY.to_owned(), BOOL8.to_owned())].into();
+        return Ok((Field::new("", DataType::Int8, true).with_metadata(metadata), Element::Bool8));
+    }
+    let data_type = dtype.to_arrow().ok_or_else(|| {
+        Error::unsupported(format!("no Arrow type holds {dtype}"))
+            .remedy_is("convert the tensor to float32, or view it as integers, first")
+    })?;
+    Ok((Field::new("", data_type, true), Element::Values(dtype)))
+}
+
+/// The order of dimensions, slowest first, in which the elements of one row lie densely in memory; written as the
+/// permutation of `arrow.fixed_shape_tensor`: logical dimension `i` is physical dimension `permutation[i]`.
+fn dense_permutation(shape: &[i64], strides: &[i64]) -> Option<Vec<usize>> {
+    let mut order: SmallVec<[usize; 4]> = (0..shape.len()).collect();
+    // A dimension of extent 1 can stand anywhere; it stays where it is by counting as its slower neighbour's equal.
+    let key = |axis: &usize| -> i64 {
+        let mut axis = *axis;
+        loop {
+            match (shape.get(axis), strides.get(axis)) {
+                (Some(1), _) => axis += 1,
+                (Some(_), Some(stride)) => return *stride,
+                _ => return 0,
+            }
+        }
+    };
+    order.sort_by_key(|axis| std::cmp::Reverse(key(axis)));
+    let mut expected = 1_i64;
+    for axis in order.iter().rev() {
+        let (extent, stride) = (*shape.get(*axis)?, *strides.get(*axis)?);
+        if extent != 1 && stride != expected {
+            return None;
+        }
+        expected = expected.checked_mul(extent)?;
+    }
+    let mut permutation = vec![0; order.len()];
+    for (physical, logical) in order.iter().enumerate() {
+        *permutation.get_mut(*logical)? = physical;
+    }
+    Some(permutation)
+}
+
+fn physical_shape(shape: &[i64], permutation: &[usize]) -> Vec<i64> {
+    let mut physical: Vec<(usize, i64)> = permutation.iter().copied().zip(shape.iter().copied()).collect();
+    physical.sort_by_key(|(axis, _)| *axis);
+    physical.into_iter().map(|(_, extent)| extent).collect()
+}
+
+/// The strides, in elements, of a row-major tensor of this shape. Of extent 0, dimensions count as of extent 1.
+///
+/// # Errors
+/// When they overflow.
+pub fn row_major_strides(shape: &[i64]) -> Result<Dims> {
+    let mut strides = Dims::from_elem(1, shape.len());
+    let mut product = 1_i64;
+    for (stride, extent) in strides.iter_mut().zip(shape).rev() {
+        *stride = product;
+        product = product
+            .checked_mul((*extent).max(1))
+            .ok_or_else(|| Error::invalid(format!("the shape {shape:?} has more elements than 64 bits can count")))?;
+    }
+    Ok(strides)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan(shape: &[i64], strides: &[i64]) -> (bool, String) {
+        let form = TensorField::new(DType::Float32, shape, strides, None).unwrap();
+        (form.viewable, form.field.extension_type_metadata().unwrap_or("").to_owned())
+    }
+
+    #[test]
+    fn one_dimension_is_a_plain_column() {
+        for (shape, strides, viewable) in
+            [(&[][..], &[][..], true), (&[5], &[1], true), (&[5], &[2], false), (&[5], &[-1], false), (&[1], &[7], true), (&[0], &[9], true)]
+        {
+            assert_eq!(plan(shape, strides), (viewable, String::new()), "{shape:?} {strides:?}");
+        }
+    }
+
+    #[test]
+    fn inner_dimensions_may_be_permuted_and_rows_must_be_dense() {
+        assert_eq!(plan(&[4, 2, 3], &[6, 3, 1]), (true, r#"{"shape":[2,3]}"#.into()));
+        assert_eq!(plan(&[4, 2, 3], &[6, 1, 2]), (true, r#"{"permutation":[1,0],"shape":[3,2]}"#.into()));
+        assert_eq!(plan(&[4, 2, 3], &[1, 4, 8]), (false, r#"{"shape":[2,3]}"#.into()));
+        assert_eq!(plan(&[4, 3], &[0, 1]), (false, r#"{"shape":[3]}"#.into()));
+        assert_eq!(plan(&[4, 3], &[-3, 1]), (false, r#"{"shape":[3]}"#.into()));
+        assert_eq!(plan(&[1, 3], &[99, 1]), (true, r#"{"shape":[3]}"#.into()));
+        assert_eq!(plan(&[4, 1, 3], &[3, 99, 1]), (true, r#"{"shape":[1,3]}"#.into()));
+        assert_eq!(plan(&[4, 0, 3], &[0, 7, 1]), (true, r#"{"shape":[0,3]}"#.into()));
+    }
+
+    #[test]
+    fn a_permutation_of_three_axes_reads_back_as_the_same_strides() {
+        let form = TensorField::new(DType::Int16, &[2, 3, 4, 5], &[60, 5, 15, 1], None).unwrap();
+        assert!(form.viewable);
+        let spec = Spec::new(&form.field, &Options::default()).unwrap();
+        assert_eq!((spec.inner_shape(), spec.inner_strides()), (&[3_i64, 4, 5][..], &[5_i64, 15, 1][..]));
+        let form = TensorField::new(DType::Int16, &[2, 3, 4, 5], &[60, 1, 15, 3], None).unwrap();
+        let spec = Spec::new(&form.field, &Options::default()).unwrap();
+        assert_eq!((spec.inner_shape(), spec.inner_strides()), (&[3_i64, 4, 5][..], &[1_i64, 15, 3][..]));
+    }
+
+    #[test]
+    fn what_arrow_cannot_hold_is_refused() {
+        assert!(TensorField::new(DType::Complex64, &[1], &[1], None).is_err());
+        assert!(TensorField::new(DType::Int8, &[1, 1 << 31], &[1 << 31, 1], None).is_err());
+    }
+}

@@ -1,0 +1,400 @@
+//! [`Tensor`]: strided n-d data with an owner that keeps it alive.
+#![allow(unsafe_code, reason = "hands out slices of memory that an owner keeps alive")]
+
+use std::fmt;
+use std::sync::Arc;
+
+use arrow_schema::FieldRef;
+
+use crate::alloc::HostBuffer;
+use crate::device::Device;
+use crate::dtype::DType;
+use crate::error::{Error, ErrorKind, Result};
+use crate::spec::{Dims, row_major_strides};
+
+/// Keeps a tensor's memory alive until the last clone is dropped, on any thread.
+pub type Owner = Arc<dyn Send + Sync>;
+
+/// Strided n-dimensional data of one dtype on one device.
+///
+/// Cloning shares the memory. A tensor viewed or converted from Arrow keeps the [`arrow_schema::Field`] it came from
+/// as long as its elements are what that field says, and returns to that type.
+#[derive(Clone)]
+pub struct Tensor {
+    data: *mut u8,
+    device: Device,
+    dtype: DType,
+    shape: Dims,
+    strides: Dims,
+    len: usize,
+    owner: Owner,
+    read_only: bool,
+    copied: bool,
+    field: Option<FieldRef>,
+}
+
+// SAFETY: the memory behind `data` is kept alive by `owner`, which is Send and Sync, and reached only through functions
+// whose contracts (`from_raw_parts`) exclude writes during reads.
+unsafe impl Send for Tensor {}
+// SAFETY: as for `Send`; nothing in a Tensor changes behind a shared reference.
+unsafe impl Sync for Tensor {}
+
+/// The parts of a tensor over foreign memory, for [`Tensor::from_raw_parts`].
+pub(crate) struct Parts {
+    /// Address of the first element; any value where the tensor has no elements.
+    pub(crate) data: *mut u8,
+    pub(crate) device: Device,
+    pub(crate) dtype: DType,
+    /// Extents, none negative.
+    pub(crate) shape: Dims,
+    /// Strides in elements.
+    pub(crate) strides: Dims,
+    pub(crate) owner: Owner,
+    pub(crate) read_only: bool,
+    pub(crate) copied: bool,
+}
+
+impl Tensor {
+    /// A tensor over memory that `owner` keeps alive. Its layout is checked as far as integers show it: the extents,
+    /// the byte span of the strides, the address range. NULL is allowed at size 0 alone.
+    ///
+    /// Strides of dimensions that have one element or none are replaced by row-major ones: nobody steps along them,
+    /// and consumers differ in what they make of odd values there.
+    ///
+    /// # Errors
+    /// When a check fails; `parts.owner` is dropped then.
+    ///
+    /// # Safety
+    /// Every element that shape and strides reach from `data` is initialised memory of the device, valid as long as
+    /// `owner` lives. Nobody writes to it while a slice from [`Tensor::as_slice`] is alive.
+    pub(crate) unsafe fn from_raw_parts(parts: Parts) -> Result<Self> {
+        let Parts { data, device, dtype, shape, mut strides, owner, read_only, copied } = parts;
+        let row_major = row_major_strides(&shape)?;
+        if shape.iter().any(|extent| *extent < 0) {
+            return Err(Error::invalid(format!("shape {shape:?} has a negative extent")));
+        }
+        if strides.len() != shape.len() {
+            return Err(Error::invalid(format!("{} strides for {} dimensions", strides.len(), shape.len())));
+        }
+        let empty = shape.contains(&0);
+        let ideal = row_major.iter().zip(&shape);
+        for (stride, (row_major, extent)) in strides.iter_mut().zip(ideal) {
+            if empty || *extent == 1 {
+                *stride = *row_major;
+            }
+        }
+        let len = if empty { 0 } else { shape.iter().try_fold(1_usize, |len, extent| len.checked_mul(usize::try_from(*extent).ok()?)).ok_or_else(|| Error::invalid(format!("shape {shape:?} overflows")))? };
+        let tensor = Self { data, device, dtype, shape, strides, len, owner, read_only, copied, field: None };
+        tensor.check_span()?;
+        Ok(tensor)
+    }
+
+    /// A compact row-major tensor over memory of our own, every byte of which is initialised.
+    ///
+    /// # Errors
+    /// When the buffer is too small for the shape.
+    ///
+    /// # Safety
+    /// The buffer's bytes are initialised as elements of `dtype`.
+    pub(crate) unsafe fn from_host_buffer(buffer: HostBuffer, dtype: DType, shape: Dims, strides: Dims) -> Result<Self> {
+        let (data, bytes) = (buffer.as_ptr(), buffer.len());
+        let parts = Parts {
+            data,
+            device: Device::CPU,
+            dtype,
+            shape,
+            strides,
+            owner: Arc::new(buffer),
+            read_only: false,
+            copied: true,
+        };
+        // SAFETY: the caller promises initialised elements; the size is checked below, before anyone reads.
+        let tensor = unsafe { Self::from_raw_parts(parts) }?;
+        if tensor.nbytes() > bytes {
+            return Err(Error::invalid("a host buffer is smaller than its tensor"));
+        }
+        Ok(tensor)
+    }
+
+    /// Checks that the bytes between the lowest and the highest element are addressable.
+    fn check_span(&self) -> Result<()> {
+        if self.len == 0 {
+            return Ok(());
+        }
+        if self.data.is_null() {
+            return Err(Error::invalid(format!("data is NULL, and shape {:?} has elements", self.shape)));
+        }
+        let (mut low, mut high) = (0_i128, 0_i128);
+        for (extent, stride) in self.shape.iter().zip(&self.strides) {
+            // Both factors are below 2^63, and at most 2^31 dimensions add up: no overflow in 128 bits.
+            let reach = i128::from(extent - 1) * i128::from(*stride);
+            if reach < 0 { low += reach } else { high += reach }
+        }
+        let item = i128::try_from(self.dtype.itemsize()).unwrap_or(i128::MAX);
+        let address = i128::try_from(self.data.addr()).unwrap_or(i128::MAX);
+        let first = low.checked_mul(item).and_then(|bytes| bytes.checked_add(address));
+        let end = (high + 1).checked_mul(item).and_then(|bytes| bytes.checked_add(address));
+        let limit = i128::try_from(isize::MAX).unwrap_or(i128::MAX);
+        let fits = match (first, end) {
+            (Some(first), Some(end)) => first >= 0 && end <= limit && end - first <= limit,
+            _ => false,
+        };
+        if fits {
+            return Ok(());
+        }
+        Err(Error::invalid(format!(
+            "shape {:?} with strides {:?} of {} reaches beyond the address space",
+            self.shape, self.strides, self.dtype
+        )))
+    }
+
+    /// Attaches the field that the tensor came from. Its type must describe this dtype and shape.
+    pub(crate) fn with_field(mut self, field: Option<FieldRef>) -> Self {
+        self.field = field;
+        self
+    }
+
+    /// Marks the tensor as a copy that was made for it, or not.
+    pub(crate) fn with_copied(mut self, copied: bool) -> Self {
+        self.copied = copied;
+        self
+    }
+
+    /// Marks the memory as private to this tensor, or as one that others see.
+    pub(crate) fn with_read_only(mut self, read_only: bool) -> Self {
+        self.read_only = read_only;
+        self
+    }
+
+    /// The element type.
+    #[must_use]
+    pub fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    /// The extents.
+    #[must_use]
+    pub fn shape(&self) -> &[i64] {
+        &self.shape
+    }
+
+    /// The strides, in elements.
+    #[must_use]
+    pub fn strides(&self) -> &[i64] {
+        &self.strides
+    }
+
+    /// The number of dimensions.
+    #[must_use]
+    pub fn ndim(&self) -> usize {
+        self.shape.len()
+    }
+
+    /// The number of elements.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are no elements.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Bytes of all elements, without gaps between them.
+    #[must_use]
+    pub fn nbytes(&self) -> usize {
+        // A broadcast tensor can have more elements than memory has bytes.
+        self.len.saturating_mul(self.dtype.itemsize())
+    }
+
+    /// The memory's device.
+    #[must_use]
+    pub fn device(&self) -> Device {
+        self.device
+    }
+
+    /// Whether the consumer may write: not to Arrow data, nor to what a producer marked as read-only.
+    #[must_use]
+    pub fn is_writable(&self) -> bool {
+        !self.read_only
+    }
+
+    /// Whether the conversion that made this tensor copied its elements.
+    #[must_use]
+    pub fn is_copied(&self) -> bool {
+        self.copied
+    }
+
+    /// The Arrow field that the elements came from, if they still are what it says.
+    #[must_use]
+    pub fn field(&self) -> Option<&FieldRef> {
+        self.field.as_ref()
+    }
+
+    /// What keeps the memory alive.
+    #[must_use]
+    pub fn owner(&self) -> &Owner {
+        &self.owner
+    }
+
+    /// The address of the first element; NULL at size 0.
+    #[must_use]
+    pub fn as_ptr(&self) -> *mut u8 {
+        if self.is_empty() { std::ptr::null_mut() } else { self.data }
+    }
+
+    /// Whether the elements lie one after the other in row-major order.
+    #[must_use]
+    pub fn is_row_major(&self) -> bool {
+        let mut expected = 1_i64;
+        self.is_empty()
+            || self.shape.iter().zip(&self.strides).rev().all(|(extent, stride)| {
+                let dense = *extent == 1 || *stride == expected;
+                expected = expected.saturating_mul(*extent);
+                dense
+            })
+    }
+
+    /// Whether typed access to the elements is aligned.
+    #[must_use]
+    pub fn is_aligned(&self) -> bool {
+        self.is_empty() || self.data.addr().is_multiple_of(self.dtype.alignment())
+    }
+
+    /// The elements of a row-major, aligned host tensor.
+    ///
+    /// # Errors
+    /// When `T` is not the dtype's Rust type, or the layout or the device does not allow a slice.
+    pub fn as_slice<T: Native>(&self) -> Result<&[T]> {
+        if T::DTYPE != self.dtype {
+            return Err(Error::argument(format!("a {} tensor read as {}", self.dtype, T::DTYPE)));
+        }
+        self.dense()?;
+        if self.is_empty() {
+            return Ok(&[]);
+        }
+        // SAFETY: `from_raw_parts` promises `len` initialised elements that live as long as the owner in `self`, and no
+        // writes meanwhile; the elements are dense (row-major), aligned, in host memory, and of the type `T` by its
+        // `Native` contract.
+        Ok(unsafe { std::slice::from_raw_parts(self.data.cast::<T>(), self.len) })
+    }
+
+    /// The bytes of a row-major, aligned host tensor's elements.
+    ///
+    /// # Errors
+    /// When the layout or the device does not allow a slice.
+    pub fn as_bytes(&self) -> Result<&[u8]> {
+        self.dense()?;
+        if self.is_empty() {
+            return Ok(&[]);
+        }
+        // SAFETY: as for `as_slice`; every element is initialised bytes.
+        Ok(unsafe { std::slice::from_raw_parts(self.data, self.nbytes()) })
+    }
+
+    fn dense(&self) -> Result<()> {
+        if !self.device.is_cpu() {
+            return Err(Error::new(ErrorKind::Device, format!("the elements are on {}", self.device)));
+        }
+        if !self.is_row_major() || !self.is_aligned() {
+            return Err(Error::new(ErrorKind::Unsupported, "the elements are strided or misaligned"));
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Tensor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tensor")
+            .field("dtype", &self.dtype)
+            .field("shape", &self.shape)
+            .field("strides", &self.strides)
+            .field("device", &self.device)
+            .field("read_only", &self.read_only)
+            .field("copied", &self.copied)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Rust types whose values are a dtype's elements.
+///
+/// # Safety
+/// `Self` has the size of the dtype's element, and every bit pattern of it is a valid value.
+pub unsafe trait Native: Copy + Send + Sync + 'static {
+    /// The dtype.
+    const DTYPE: DType;
+}
+
+macro_rules! native {
+    ($($type:ty = $dtype:ident),+) => {
+        // SAFETY: plain numbers of the dtype's size; all bit patterns are values.
+        $(unsafe impl Native for $type {
+            const DTYPE: DType = DType::$dtype;
+        }
+        const _: () = assert!(size_of::<$type>() == DType::$dtype.itemsize());)+
+    };
+}
+native!(
+    i8 = Int8, i16 = Int16, i32 = Int32, i64 = Int64, u8 = UInt8, u16 = UInt16, u32 = UInt32, u64 = UInt64,
+    half::f16 = Float16, half::bf16 = BFloat16, f32 = Float32, f64 = Float64
+);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tensor(data: *mut u8, shape: &[i64], strides: &[i64]) -> Result<Tensor> {
+        let parts = Parts {
+            data,
+            device: Device::CPU,
+            dtype: DType::Int32,
+            shape: Dims::from_slice(shape),
+            strides: Dims::from_slice(strides),
+            owner: Arc::new(()),
+            read_only: true,
+            copied: false,
+        };
+        // SAFETY: the tests read no element of tensors that they make here, but for the last one over a live array.
+        unsafe { Tensor::from_raw_parts(parts) }
+    }
+
+    #[test]
+    fn odd_strides_of_short_dimensions_are_normalised() {
+        let start = std::ptr::dangling_mut::<u32>().cast();
+        assert_eq!(tensor(start, &[1, 4], &[i64::MIN, 1]).unwrap().strides(), [4, 1]);
+        assert_eq!(tensor(start, &[0, 4], &[i64::MAX, -7]).unwrap().strides(), [4, 1]);
+        assert!(tensor(std::ptr::null_mut(), &[0, 4], &[0, 0]).unwrap().as_ptr().is_null());
+    }
+
+    #[test]
+    fn layouts_that_cannot_be_are_refused() {
+        let start = std::ptr::dangling_mut::<u32>().cast();
+        for (shape, strides) in [
+            (&[-1_i64][..], &[1_i64][..]),
+            (&[2, -3, 0], &[1, 1, 1]),
+            (&[2], &[1, 1]),
+            (&[2], &[i64::MAX]),
+            (&[2], &[i64::MIN]),
+            (&[2], &[-2]),
+            (&[i64::MAX], &[1]),
+            (&[i64::MAX, 2], &[0, 0]),
+            (&[i64::MAX, i64::MAX, 0], &[0, 0, 0]),
+        ] {
+            assert!(tensor(start, shape, strides).is_err(), "{shape:?} {strides:?}");
+        }
+        assert!(tensor(std::ptr::null_mut(), &[1], &[1]).is_err());
+        assert!(tensor(std::ptr::null_mut(), &[], &[]).is_err());
+    }
+
+    #[test]
+    fn slices_need_the_right_type_and_layout() {
+        let mut data = [1_i32, 2, 3, 4];
+        let start = data.as_mut_ptr().cast();
+        assert_eq!(tensor(start, &[2, 2], &[2, 1]).unwrap().as_slice::<i32>().unwrap(), data);
+        assert!(tensor(start, &[2, 2], &[1, 2]).unwrap().as_slice::<i32>().is_err());
+        assert!(tensor(start, &[4], &[1]).unwrap().as_slice::<f32>().is_err());
+        assert!(tensor(start.wrapping_add(1), &[3], &[1]).unwrap().as_slice::<i32>().is_err());
+    }
+}
