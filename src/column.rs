@@ -188,6 +188,9 @@ pub fn to_arrow(tensor: &Tensor, valid: Option<&Tensor>, copy: CopyMode) -> Resu
     require_host(tensor.device(), "")?;
     let form = TensorField::new(tensor.dtype(), tensor.shape(), tensor.strides(), tensor.field())?;
     let plan = Plan::to_arrow(&form, tensor.is_aligned(), valid.is_some(), copy)?;
+    // The field says in which order the elements lie: a copy keeps that order.
+    let lying = if form.viewable && !tensor.is_row_major() { tensor.in_memory_order() } else { None };
+    let tensor = lying.as_ref().unwrap_or(tensor);
     let tensor = if plan.moves_values() { compact(tensor, &plan.reasons())? } else { tensor.clone() };
     let mut owner = tensor.owner().clone();
     let mut values = if tensor.is_empty() { std::ptr::dangling() } else { tensor.as_ptr().cast_const() };

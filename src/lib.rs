@@ -27,3 +27,5 @@ pub use error::{Error, ErrorKind, Result};
 pub use explain::{Report, ReportRow, explain, explain_schema};
 pub use spec::{CopyMode, NullPolicy, Options, Scalar};
 pub use tensor::Tensor;
+#[cfg(feature = "python")]
+pub mod python;

@@ -5,6 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use arrow_schema::FieldRef;
+use smallvec::SmallVec;
 
 use crate::alloc::HostBuffer;
 use crate::device::Device;
@@ -160,12 +161,6 @@ impl Tensor {
         self
     }
 
-    /// Marks the memory as private to this tensor, or as one that others see.
-    pub(crate) fn with_read_only(mut self, read_only: bool) -> Self {
-        self.read_only = read_only;
-        self
-    }
-
     /// The element type.
     #[must_use]
     pub fn dtype(&self) -> DType {
@@ -255,6 +250,22 @@ impl Tensor {
                 expected = expected.saturating_mul(*extent);
                 dense
             })
+    }
+
+    /// The same elements as one dimension, in the order in which they lie; `None` where they do not lie densely.
+    pub(crate) fn in_memory_order(&self) -> Option<Self> {
+        let axes = self.strides.iter().copied().zip(self.shape.iter().copied());
+        let mut axes: SmallVec<[(i64, i64); 4]> = axes.filter(|(_, extent)| *extent != 1).collect();
+        axes.sort_unstable();
+        let mut expected = 1_i64;
+        for (stride, extent) in axes {
+            if stride != expected {
+                return None;
+            }
+            expected = expected.checked_mul(extent)?;
+        }
+        let shape = Dims::from_slice(&[i64::try_from(self.len).ok()?]);
+        Some(Self { shape, strides: Dims::from_slice(&[1]), field: None, ..self.clone() })
     }
 
     /// Whether typed access to the elements is aligned.

@@ -174,6 +174,75 @@ unsafe fn check_children(data_type: &DataType, array: &ArrowArray, end: usize, d
     }
 }
 
+/// Checks the sizes that arrow-rs reads out of host buffers before it validates anything: the last offset of strings and
+/// bytes, and the sizes of view buffers.
+///
+/// # Errors
+/// When one is negative, leaves the address space, or cannot be read where it is.
+///
+/// # Safety
+/// [`check`] accepted the array for this type, and its buffers are host memory.
+pub(super) unsafe fn check_sizes(data_type: &DataType, array: &ArrowArray) -> Result<()> {
+    let end = usize::try_from(array.offset.saturating_add(array.length)).unwrap_or(0);
+    if array.length > 0 {
+        match data_type {
+            // SAFETY: the contract: one offset more than slots.
+            DataType::Utf8 | DataType::Binary => unsafe { check_size::<i32>(data_type, array, (1, end), 2) }?,
+            // SAFETY: as above.
+            DataType::LargeUtf8 | DataType::LargeBinary => unsafe { check_size::<i64>(data_type, array, (1, end), 2) }?,
+            DataType::Utf8View | DataType::BinaryView => {
+                let sizes = usize::try_from(array.n_buffers).unwrap_or(0).saturating_sub(1);
+                for index in 2..sizes {
+                    // SAFETY: the contract: the last buffer has a size for each that follows the views.
+                    unsafe { check_size::<i64>(data_type, array, (sizes, index - 2), index) }?;
+                }
+            }
+            _ => {}
+        }
+    }
+    for (index, field) in children_of(data_type).iter().enumerate() {
+        let child = super::view::child(array, index)?;
+        // SAFETY: the contract holds for children too.
+        unsafe { check_sizes(field.data_type(), child) }.map_err(|error| error.in_column(field.name()))?;
+    }
+    match data_type {
+        DataType::Dictionary(_, values) => {
+            // SAFETY: the contract: a live array.
+            let dictionary = unsafe { foreign(array.dictionary.cast_const(), "ArrowArray.dictionary") }?;
+            // SAFETY: the contract holds for the dictionary too.
+            unsafe { check_sizes(values, dictionary) }
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Checks the size of buffer `sized`, which is entry `at.1` of buffer `at.0`.
+///
+/// # Safety
+/// Both buffers exist; the entry is host memory, unless its buffer is NULL or misaligned.
+unsafe fn check_size<T: Copy + TryInto<usize> + std::fmt::Display>(
+    data_type: &DataType,
+    array: &ArrowArray,
+    at: (usize, usize),
+    sized: usize,
+) -> Result<()> {
+    let start = |index| super::view::buffer(array, index).unwrap_or(std::ptr::null());
+    let sizes = start(at.0).cast::<T>();
+    if sizes.is_null() || !sizes.is_aligned() {
+        let what = if sizes.is_null() { "NULL" } else { "not aligned" };
+        return Err(Error::invalid(format!("buffer {} of {data_type} is {what}", at.0)));
+    }
+    // SAFETY: the contract.
+    let entry = unsafe { sizes.add(at.1) };
+    // SAFETY: the contract; aligned as the start is.
+    let size = unsafe { entry.read() };
+    let fits = |bytes: usize| start(sized).addr().checked_add(bytes).is_some_and(|end| isize::try_from(end).is_ok());
+    if size.try_into().is_ok_and(fits) {
+        return Ok(());
+    }
+    Err(Error::invalid(format!("buffer {} of {data_type} gives buffer {sized} a size of {size} bytes", at.0)))
+}
+
 /// The child fields of a type, in the order of `ArrowArray.children`.
 pub(super) fn children_of(data_type: &DataType) -> SmallVec<[&FieldRef; 1]> {
     match data_type {

@@ -9,7 +9,7 @@ use arrow_data::ffi::FFI_ArrowArray;
 use arrow_schema::{DataType, Field, FieldRef};
 use smallvec::SmallVec;
 
-use super::check::{check, same_layout};
+use super::check::{check, check_sizes, same_layout};
 use super::view::{ArrayView, ValidityBits};
 use crate::device::Device;
 use crate::error::{Error, ErrorKind, Result};
@@ -159,6 +159,9 @@ impl DeviceArray {
         let exported = super::export_device_array(self)?;
         let broken = |error: arrow_schema::ArrowError| Error::invalid(error.to_string()).in_column(self.field.name());
         let array = to_arrow_rs(exported.array);
+        // SAFETY: the same C struct, an export of an array that import has checked, in host memory.
+        let sizes = unsafe { check_sizes(self.field.data_type(), &*(&raw const array).cast::<ArrowArray>()) };
+        sizes.map_err(|error| error.in_column(self.field.name()))?;
         // SAFETY: an export of an array that import has checked, so counts and pointers fit the type; what only the
         // contents show is validated next, before anyone reads by it.
         let data = unsafe { arrow_array::ffi::from_ffi_and_data_type(array, self.field.data_type().clone()) }.map_err(broken)?;

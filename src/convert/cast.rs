@@ -182,15 +182,22 @@ macro_rules! from_integer {
         }
         impl CastTo<f16> for $source {
             fn cast_to(self) -> (f16, bool) {
-                (self as f64).cast_to()
+                from_integer!(@double $source, self).cast_to()
             }
         }
         impl CastTo<bf16> for $source {
             fn cast_to(self) -> (bf16, bool) {
-                (self as f64).cast_to()
+                from_integer!(@double $source, self).cast_to()
             }
         }
     };
+    // A double that rounds to 16 bits as the integer would: see `odd_single`.
+    (@double $source:ty, $value:expr) => {{
+        let near = $value as f64;
+        let back = near as $source;
+        let farther = (near > 0.0) == (back > $value);
+        if back == $value { near } else { f64::from_bits((near.to_bits() - u64::from(farther)) | 1) }
+    }};
     (@integer $source:ty => $($target:ty),+) => { $(impl CastTo<$target> for $source {
         fn cast_to(self) -> ($target, bool) {
             let value = self as $target;
@@ -231,6 +238,17 @@ macro_rules! from_float {
 from_float!(f32);
 from_float!(f64);
 
+/// A single that rounds to 16 bits as the double would: where it is not exact, it is cut off and its last bit is set, so
+/// that the second rounding takes it for no tie. `half` rounds doubles twice, or loses their low bits.
+fn odd_single(value: f64) -> f32 {
+    let near = value as f32;
+    let back = f64::from(near);
+    if back == value || value.is_nan() {
+        return near;
+    }
+    f32::from_bits((near.to_bits() - u32::from(back.abs() > value.abs())) | 1)
+}
+
 macro_rules! float_to_float {
     ($($source:ty => $target:ty: $cast:expr;)+) => { $(impl CastTo<$target> for $source {
         fn cast_to(self) -> ($target, bool) {
@@ -243,8 +261,8 @@ macro_rules! float_to_float {
 float_to_float!(
     f64 => f64: |value| value;
     f64 => f32: |value| value as f32;
-    f64 => f16: f16::from_f64;
-    f64 => bf16: bf16::from_f64;
+    f64 => f16: |value| f16::from_f32(odd_single(value));
+    f64 => bf16: |value| bf16::from_f32(odd_single(value));
     f32 => f64: f64::from;
     f32 => f32: |value| value;
     f32 => f16: f16::from_f32;

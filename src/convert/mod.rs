@@ -12,4 +12,6 @@ mod unpack;
 
 pub(crate) use column::{ColumnChunk, check_nulls, run, validity};
 pub(crate) use gather::compact;
-pub use request::request_field;
+#[cfg(feature = "python")]
+pub(crate) use request::copy_array;
+pub use request::{check_request, request_field};

@@ -38,6 +38,20 @@ pub fn request_field(array: &DeviceArray, requested: &FieldRef) -> Result<Device
     Ok(result)
 }
 
+/// Refuses a request that no data of this field could meet: other names, or types without a cast.
+///
+/// # Errors
+/// As [`request_field`], before any data is seen.
+pub fn check_request(own: &FieldRef, requested: &FieldRef) -> Result<()> {
+    check_names(own.data_type(), requested.data_type())?;
+    FixedShapeTensor::of(requested)?;
+    let (from, to) = (own.data_type(), requested.data_type());
+    if same_layout(from, to) || arrow_cast::can_cast_types(from, to) {
+        return Ok(());
+    }
+    Err(Error::new(ErrorKind::Cast, format!("{from} as {to}: no cast exists")).in_column(requested.name()))
+}
+
 /// Struct fields are matched by position and must agree by name; list items may be called anything.
 fn check_names(own: &DataType, requested: &DataType) -> Result<()> {
     if let (DataType::Struct(own), DataType::Struct(requested)) = (own, requested) {
@@ -139,4 +153,21 @@ fn children(array: &dyn Array) -> Vec<(Arc<Field>, ArrayRef)> {
         }
         _ => Vec::new(),
     }
+}
+
+/// The same array in memory that nobody else sees.
+///
+/// # Errors
+/// When the memory is not the host's, or the contents break the Arrow format.
+pub(crate) fn copy_array(array: &DeviceArray) -> Result<DeviceArray> {
+    let data = array.to_arrow()?.to_data();
+    let mut copy = arrow_data::transform::MutableArrayData::new(vec![&data], false, data.len());
+    copy.try_extend(0, 0, data.len()).map_err(|error| Error::new(ErrorKind::Memory, error.to_string()))?;
+    let copy = make_array(copy.freeze());
+    copy_log::record(|| Copied {
+        what: format!("column {:?}: {} rows of {}", array.field().name(), array.len(), array.field().data_type()),
+        why: "copy=True".to_owned(),
+        bytes: copy.get_buffer_memory_size(),
+    });
+    DeviceArray::from_arrow(copy.as_ref(), array.field().clone())
 }

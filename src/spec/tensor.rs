@@ -50,7 +50,12 @@ impl TensorField {
         let list = usize::try_from(row).map_err(|_| overflow())?;
         let elements = rows.checked_mul(list).ok_or_else(overflow)?;
         if let Some(spec) = kept.and_then(|field| Spec::new(field, &Options::default()).ok()) {
-            let laid_out = if viewable { Dims::from_slice(strides) } else { row_major_strides(shape)? };
+            // Strides of no elements say nothing.
+            let laid_out = match (empty, viewable) {
+                (true, _) => Dims::from_slice(spec.inner_strides()),
+                (false, true) => Dims::from_slice(strides),
+                (false, false) => row_major_strides(shape)?,
+            };
             if spec.lays_out(dtype, shape, &laid_out) {
                 let (field, lists, element) = (spec.field().clone(), spec.lists().into(), spec.element());
                 return Ok(Self { field, rows, elements, lists, element, dtype, viewable });

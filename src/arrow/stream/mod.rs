@@ -10,8 +10,10 @@ use arrow_schema::FieldRef;
 
 pub use export::{export_device_stream, export_stream};
 
+use super::check::same_layout;
 use super::import::{DeviceArray, ReleaseGuard, host};
-use crate::error::Result;
+use crate::device::Device;
+use crate::error::{Error, ErrorKind, Result};
 use crate::ffi::arrow_device::{ArrowArray, ArrowArrayStream, ArrowDeviceArray, ArrowDeviceArrayStream, ArrowSchema};
 use crate::ffi::dlpack::DLDeviceType;
 
@@ -23,7 +25,8 @@ pub struct DeviceArrayStream {
 }
 
 impl DeviceArrayStream {
-    /// The stream of these arrays. Dropping the stream drops the iterator.
+    /// The stream of these arrays. Dropping the stream drops the iterator. An array of another type, or on another type
+    /// of device, comes out as an error.
     #[must_use]
     pub fn new(
         field: FieldRef,
@@ -58,6 +61,20 @@ impl DeviceArrayStream {
         unsafe { import::import(source, guard) }
     }
 
+    /// Refuses an array that a consumer would misread by the stream's schema and device.
+    fn check(&self, array: DeviceArray) -> Result<DeviceArray> {
+        let (device, device_type) = (array.device(), self.device_type);
+        if device.device_type() != device_type {
+            let of = Device::new(device_type, 0);
+            return Err(Error::new(ErrorKind::Device, format!("an array on {device} in a stream of arrays on {of}")));
+        }
+        let (found, expected) = (array.field().data_type(), self.field.data_type());
+        if !same_layout(found, expected) {
+            return Err(Error::invalid(format!("an array of {found} in a stream of {expected}")));
+        }
+        Ok(array)
+    }
+
     /// The field of every array.
     #[must_use]
     pub fn field(&self) -> &FieldRef {
@@ -75,7 +92,8 @@ impl Iterator for DeviceArrayStream {
     type Item = Result<DeviceArray>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        self.arrays.next()
+        let next = self.arrays.next()?;
+        Some(next.and_then(|array| self.check(array)))
     }
 }
 

@@ -1,0 +1,88 @@
+"""Fails when a crate that we build on has a licence we do not accept, or needs a newer Rust than we say we do."""
+
+import json
+import re
+import subprocess
+import sys
+
+# Licences that ask for no more than their notice.
+ACCEPTED = {
+    "0BSD",
+    "Apache-2.0",
+    "Apache-2.0 WITH LLVM-exception",
+    "BSD-2-Clause",
+    "BSD-3-Clause",
+    "BSL-1.0",
+    "CC0-1.0",
+    "ISC",
+    "MIT",
+    "MIT-0",
+    "Unicode-3.0",
+    "Unlicense",
+    "Zlib",
+}
+
+
+def accepted(expression):
+    """Whether an SPDX expression can be met with accepted licences: AND binds tighter than OR."""
+    # Some manifests still write OR as a slash.
+    tokens = re.findall(r"\(|\)|[^\s()]+(?: WITH \S+(?<!\)))?", expression.replace("/", " OR "))
+
+    def either():
+        result = both()
+        while tokens and tokens[0] == "OR":
+            tokens.pop(0)
+            result = both() or result
+        return result
+
+    def both():
+        result = one()
+        while tokens and tokens[0] == "AND":
+            tokens.pop(0)
+            result = one() and result
+        return result
+
+    def one():
+        token = tokens.pop(0)
+        if token != "(":
+            return token in ACCEPTED
+        result = either()
+        tokens.pop(0)
+        return result
+
+    return either()
+
+
+def version(text):
+    return tuple(int(part) for part in f"{text}.0.0".split(".")[:3])
+
+
+def check_the_check():
+    right = ["MIT", "MIT/GPL-3.0", "(MIT OR GPL-3.0) AND Unicode-3.0", "GPL-3.0 OR Apache-2.0 WITH LLVM-exception"]
+    wrong = ["GPL-3.0", "MIT AND GPL-3.0", "(MIT AND GPL-3.0) OR MPL-2.0", "MIT WITH other-exception"]
+    assert all(map(accepted, right)), "an accepted licence was refused"
+    assert not any(map(accepted, wrong)), "a refused licence was accepted"
+    assert version("1.88") < version("1.88.1") < version("1.100")
+
+
+def main():
+    check_the_check()
+    command = ["cargo", "metadata", "--format-version", "1", "--all-features"]
+    metadata = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
+    ours = set(metadata["workspace_members"])
+    packages = metadata["packages"]
+    ceiling = min((package["rust_version"] for package in packages if package["id"] in ours), key=version)
+    others = [package for package in packages if package["id"] not in ours]
+    faults = []
+    for package in others:
+        name, needs = f"{package['name']} {package['version']}", package["rust_version"]
+        if not accepted(package["license"] or "none"):
+            faults.append(f"{name}: licence {package['license']}")
+        if needs and version(needs) > version(ceiling):
+            faults.append(f"{name}: needs Rust {needs}, and we state {ceiling}")
+    print(f"{len(others)} crates: licences and Rust versions checked, {len(faults)} at fault")
+    sys.exit("\n".join(faults) or None)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,118 @@
+# Each target does its own set-up. Stamps keep the second run quick: an installed set of requirements, the built wheel and
+# the installed package are each redone only when their inputs changed.
+
+# Any CPython from 3.11; used once, to make the environment.
+PYTHON ?= python3
+# full, or light: without the libraries that are large to download.
+INTEROP ?= full
+# numpy or torch, cpu or cuda: what the demo runs on.
+FRAMEWORK ?= numpy
+DEVICE ?= cpu
+# Passed to every cargo command, such as --locked.
+CARGO_FLAGS ?=
+
+VENV := .venv
+BIN := $(VENV)/bin
+STAMPS := $(VENV)/stamps
+REQUIREMENTS := python/requirements
+LINTED_PYTHON := python tests/python $(wildcard examples benches) .ci
+
+# One interpreter for every build, so that none undoes another's cache.
+export PYO3_PYTHON := $(CURDIR)/$(BIN)/python
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+# Folders are listed too: their time changes when a file is removed.
+SOURCES := Cargo.toml $(wildcard Cargo.lock) python/Cargo.toml python/pyproject.toml README.md \
+	$(shell find src python/src python/arrow_dlpack -name __pycache__ -prune -o -print)
+
+# Where the interpreter's shared library is, if it has one that can be linked; else nothing.
+LIBPYTHON = $(shell $(BIN)/python -c 'import os, sysconfig as s; d, n = s.get_config_var("LIBDIR"), s.get_config_var("LDLIBRARY"); \
+	print(d if s.get_config_var("Py_ENABLE_SHARED") and os.path.exists(os.path.join(d, n)) else "")')
+
+ifeq ($(filter $(INTEROP),full light),)
+$(error INTEROP is full or light, not "$(INTEROP)")
+endif
+ifeq ($(filter $(FRAMEWORK),numpy torch),)
+$(error FRAMEWORK is numpy or torch, not "$(FRAMEWORK)")
+endif
+ifeq ($(filter $(DEVICE),cpu cuda),)
+$(error DEVICE is cpu or cuda, not "$(DEVICE)")
+endif
+
+TEST_SETS := test $(if $(filter full,$(INTEROP)),test-heavy)
+DEMO_SETS := demo $(if $(filter torch,$(FRAMEWORK)),demo-torch)
+
+.PHONY: help demo test test-rust test-python lint bench wheel clean
+# Two installs into one environment at once would break it.
+.NOTPARALLEL:
+.DELETE_ON_ERROR:
+
+help:
+	@echo 'make demo    train a model on real flights  (FRAMEWORK=numpy|torch DEVICE=cpu|cuda)'
+	@echo 'make test    the Rust and the Python tests  (INTEROP=full|light; light leaves torch out)'
+	@echo 'make lint    formatting, clippy, docs, types, licences'
+	@echo 'make bench   figures against a plain copy and against peers'
+	@echo 'make wheel   the release wheel, in dist/'
+	@echo 'make clean   remove what was built and the environment'
+	@echo 'PYTHON=python3.12 chooses the interpreter when the environment is first made.'
+
+demo: $(STAMPS)/installed $(DEMO_SETS:%=$(STAMPS)/%)
+	$(BIN)/python examples/flights/demo.py --framework $(FRAMEWORK) --device $(DEVICE)
+
+test: test-rust
+	@$(MAKE) --no-print-directory test-python
+
+test-rust: $(STAMPS)/venv
+	cargo test $(CARGO_FLAGS) --package arrow-dlpack
+	@libs='$(LIBPYTHON)'; if [ -n "$$libs" ]; then \
+		set -x; \
+		LD_LIBRARY_PATH="$$libs:$$LD_LIBRARY_PATH" cargo test $(CARGO_FLAGS) --package arrow-dlpack --features python --lib; \
+	else \
+		echo 'LEFT OUT: Rust unit tests of the feature python (this Python has no shared library to link)'; \
+	fi
+
+test-python: $(STAMPS)/installed $(TEST_SETS:%=$(STAMPS)/%)
+	ARROW_DLPACK_INTEROP=$(INTEROP) $(BIN)/python -m pytest tests/python
+	@$(if $(filter light,$(INTEROP)),echo 'LEFT OUT by INTEROP=light: the tests against torch')
+
+lint: $(STAMPS)/installed $(STAMPS)/lint
+	cargo fmt --all --check
+	cargo clippy $(CARGO_FLAGS) --package arrow-dlpack --all-targets -- -D warnings
+	cargo clippy $(CARGO_FLAGS) --workspace --all-targets --all-features -- -D warnings
+	RUSTDOCFLAGS='-D warnings' cargo doc $(CARGO_FLAGS) --workspace --all-features --no-deps
+	$(BIN)/ruff check $(LINTED_PYTHON)
+	$(BIN)/ruff format --check $(LINTED_PYTHON)
+	$(BIN)/mypy --config-file python/pyproject.toml python/arrow_dlpack tests/python/typing_sample.py
+	$(BIN)/python -m mypy.stubtest arrow_dlpack --mypy-config-file python/pyproject.toml --allowlist python/stubtest-allowlist.txt
+	$(BIN)/python .ci/dependencies.py
+
+bench: $(STAMPS)/installed $(STAMPS)/bench
+	$(BIN)/python benches/bench.py
+
+wheel: $(STAMPS)/wheel
+	@ls -l dist/*.whl
+
+clean:
+	rm -rf $(VENV) dist
+	cargo clean
+
+$(STAMPS)/venv:
+	@command -v cargo >/dev/null || { echo 'error: cargo was not found; install stable Rust'; exit 1; }
+	@command -v $(PYTHON) >/dev/null || { echo 'error: $(PYTHON) was not found; pass PYTHON=<a CPython from 3.11>'; exit 1; }
+	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(v < (3, 11) and f"error: $(PYTHON) is {v[0]}.{v[1]}, and 3.11 is needed; pass PYTHON=python3.12 or such")'
+	$(PYTHON) -m venv --clear $(VENV)
+	@mkdir -p $(STAMPS) && touch $@
+
+$(STAMPS)/%: $(REQUIREMENTS)/%.txt $(REQUIREMENTS)/constraints.txt | $(STAMPS)/venv
+	$(BIN)/pip install $(if $(findstring heavy,$*)$(findstring torch,$*),,--quiet) --requirement $<
+	@touch $@
+
+# Not as an editable install: the tests see what a user gets.
+$(STAMPS)/wheel: $(SOURCES) $(STAMPS)/build
+	rm -rf dist
+	$(BIN)/maturin build $(CARGO_FLAGS) --release --manifest-path python/Cargo.toml --interpreter $(BIN)/python --out dist
+	@touch $@
+
+$(STAMPS)/installed: $(STAMPS)/wheel
+	$(BIN)/pip install --quiet --force-reinstall --no-deps dist/*.whl
+	@touch $@

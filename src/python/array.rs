@@ -1,0 +1,111 @@
+//! The class `Array`.
+
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyTuple};
+
+use super::arrow_dunders::{c_array, c_device_array};
+use super::capsule::schema_capsule;
+use super::dlpack_dunders::{DlpackArguments, dlpack, dlpack_device};
+use super::options::Legacy;
+use super::{Device, device};
+use crate::arrow::DeviceArray;
+use crate::spec::Options;
+
+/// An Arrow array with its field, in any library's memory.
+#[pyclass(frozen, module = "arrow_dlpack")]
+#[derive(Debug)]
+pub struct Array(pub(crate) DeviceArray);
+
+impl Array {
+    /// An array for Python.
+    #[must_use]
+    pub fn new(array: DeviceArray) -> Self {
+        Self(array)
+    }
+}
+
+#[pymethods]
+impl Array {
+    /// The Arrow type, as text.
+    #[getter]
+    fn r#type(&self) -> String {
+        self.0.field().data_type().to_string()
+    }
+
+    /// The field's name; empty where the producer gave none.
+    #[getter]
+    fn name(&self) -> &str {
+        self.0.field().name()
+    }
+
+    /// Whether the field allows nulls.
+    #[getter]
+    fn nullable(&self) -> bool {
+        self.0.field().is_nullable()
+    }
+
+    /// The memory's device.
+    #[getter]
+    fn device(&self) -> Device {
+        Device(self.0.device())
+    }
+
+    fn __len__(&self) -> usize {
+        self.0.len()
+    }
+
+    /// The same data on another device.
+    fn to_device(slf: Bound<'_, Self>, device: &Bound<'_, PyAny>) -> PyResult<Py<Self>> {
+        device::require(slf.get().0.device(), device::extract(device)?)?;
+        Ok(slf.unbind())
+    }
+
+    fn __arrow_c_schema__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        schema_capsule(py, self.0.field())
+    }
+
+    #[pyo3(signature = (requested_schema=None))]
+    fn __arrow_c_array__<'py>(
+        &self,
+        py: Python<'py>,
+        requested_schema: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyTuple>> {
+        c_array(py, &self.0, requested_schema)
+    }
+
+    #[pyo3(signature = (requested_schema=None, **kwargs))]
+    fn __arrow_c_device_array__<'py>(
+        &self,
+        py: Python<'py>,
+        requested_schema: Option<&Bound<'py, PyAny>>,
+        kwargs: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<Bound<'py, PyTuple>> {
+        c_device_array(py, &self.0, requested_schema, kwargs)
+    }
+
+    #[pyo3(signature = (*, stream=None, max_version=None, dl_device=None, copy=None))]
+    fn __dlpack__<'py>(
+        &self,
+        py: Python<'py>,
+        stream: Option<&Bound<'py, PyAny>>,
+        max_version: Option<&Bound<'py, PyAny>>,
+        dl_device: Option<&Bound<'py, PyAny>>,
+        copy: Option<bool>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let options = Options::default().copy(super::options::copy_mode(copy.filter(|copy| !copy)));
+        let tensor = crate::to_tensor(&self.0, &options)?;
+        // What the conversion has just copied is the consumer's own already.
+        let arguments = DlpackArguments { stream, max_version, dl_device, copy };
+        dlpack(py, &tensor, Legacy::Copy, &arguments)
+    }
+
+    fn __dlpack_device__(&self) -> (i32, i32) {
+        dlpack_device(self.0.device())
+    }
+
+    fn __repr__(&self) -> String {
+        let field = self.0.field();
+        let name = if field.name().is_empty() { String::new() } else { format!("{:?}, ", field.name()) };
+        format!("Array({name}{}, length={}, device={})", field.data_type(), self.0.len(), self.0.device())
+    }
+}

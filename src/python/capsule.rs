@@ -1,0 +1,304 @@
+//! The only user of PyCapsule: takes the structs of both protocols out of capsules, and puts ours into them.
+#![allow(unsafe_code, reason = "a capsule is a pointer and a name, and both protocols define what it points to")]
+
+use std::ffi::{CStr, c_void};
+use std::ptr::{NonNull, null_mut};
+
+use arrow_schema::{Field, FieldRef};
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::ffi;
+use pyo3::prelude::*;
+use pyo3::sync::critical_section::with_critical_section;
+
+use super::exit::release_attached;
+use crate::arrow::{
+    DeviceArray, DeviceArrayStream, export_device_array, export_device_stream, export_schema, export_stream, read_schema,
+};
+use crate::dlpack::{export_legacy, export_versioned, import_legacy, import_versioned};
+use crate::ffi::arrow_device::{
+    ArrowArray, ArrowArrayStream, ArrowDeviceArray, ArrowDeviceArrayStream, ArrowSchema,
+};
+use crate::ffi::dlpack::{DLManagedTensor, DLManagedTensorVersioned};
+use crate::tensor::Tensor;
+
+/// The id of the running interpreter; 0 is the main one.
+pub(super) fn interpreter_id(_py: Python<'_>) -> i64 {
+    // SAFETY: attached, so there is a current interpreter.
+    let interpreter = unsafe { ffi::PyInterpreterState_Get() };
+    // SAFETY: the current interpreter's own state.
+    unsafe { ffi::PyInterpreterState_GetID(interpreter) }
+}
+
+/// Runs `work` with a raised exception put aside, as callbacks that run Python code need it.
+#[allow(deprecated, reason = "PyErr_GetRaisedException is not in the stable ABI of 3.11")]
+pub(super) fn with_exception_aside(_py: Python<'_>, work: &mut dyn FnMut()) {
+    let (mut kind, mut value, mut traceback) = (null_mut(), null_mut(), null_mut());
+    // SAFETY: attached; three places to write to.
+    unsafe { ffi::PyErr_Fetch(&raw mut kind, &raw mut value, &raw mut traceback) };
+    work();
+    // SAFETY: attached; gives back what was fetched, and drops what `work` left raised.
+    unsafe { ffi::PyErr_Restore(kind, value, traceback) };
+}
+
+/// The pointer of a capsule of this name; `None` for anything else.
+fn pointer<T>(capsule: &Bound<'_, PyAny>, name: &CStr) -> Option<NonNull<T>> {
+    // SAFETY: attached; any object may be asked.
+    if unsafe { ffi::PyCapsule_IsValid(capsule.as_ptr(), name.as_ptr()) } == 0 {
+        return None;
+    }
+    // SAFETY: a valid capsule of this name.
+    NonNull::new(unsafe { ffi::PyCapsule_GetPointer(capsule.as_ptr(), name.as_ptr()) }.cast())
+}
+
+/// A new capsule. The destructor is given the capsule and takes care of the pointer.
+///
+/// # Safety
+/// `destructor` fits `pointer`, which nobody else frees.
+unsafe fn new_capsule<'py>(
+    py: Python<'py>,
+    pointer: *mut c_void,
+    name: &'static CStr,
+    destructor: ffi::PyCapsule_Destructor,
+) -> PyResult<Bound<'py, PyAny>> {
+    // SAFETY: attached; a static name.
+    let capsule = unsafe { ffi::PyCapsule_New(pointer, name.as_ptr(), Some(destructor)) };
+    // SAFETY: a new reference, or NULL with an exception set.
+    unsafe { Bound::from_owned_ptr_or_err(py, capsule) }
+}
+
+/// The C string that a Python type's capsules are known under.
+trait Named {
+    const NAME: &'static CStr;
+}
+
+/// A struct of the Arrow interfaces that owns something until it is released.
+///
+/// # Safety
+/// `release_in_place` may be called on any initialised value, and releases it at most once.
+unsafe trait Releasable: Named {
+    /// # Safety
+    /// `this` is an initialised struct that nobody else uses now.
+    unsafe fn release_in_place(this: *mut Self);
+}
+
+macro_rules! releasable {
+    ($($type:ty = $name:literal, $($release:ident).+;)+) => { $(
+        impl Named for $type {
+            const NAME: &'static CStr = $name;
+        }
+        // SAFETY: calls the release callback that is there, which sets it to NULL.
+        unsafe impl Releasable for $type {
+            unsafe fn release_in_place(this: *mut Self) {
+                // SAFETY: the contract.
+                if let Some(release) = unsafe { (*this).$($release).+ } {
+                    // SAFETY: not released yet. `array` is the first member where the two types differ.
+                    unsafe { release(this.cast()) };
+                }
+            }
+        }
+    )+ };
+}
+releasable! {
+    ArrowSchema = c"arrow_schema", release;
+    ArrowArray = c"arrow_array", release;
+    ArrowDeviceArray = c"arrow_device_array", array.release;
+    ArrowArrayStream = c"arrow_array_stream", release;
+    ArrowDeviceArrayStream = c"arrow_device_array_stream", release;
+}
+
+/// Puts an Arrow struct into a capsule that releases it unless it was moved out.
+fn arrow_capsule<T: Releasable>(py: Python<'_>, value: T) -> PyResult<Bound<'_, PyAny>> {
+    unsafe extern "C" fn destroy<T: Releasable>(capsule: *mut ffi::PyObject) {
+        // SAFETY: Python calls this once, with our capsule, whose name nobody changes.
+        let pointer = unsafe { ffi::PyCapsule_GetPointer(capsule, T::NAME.as_ptr()) }.cast::<T>();
+        if pointer.is_null() {
+            // SAFETY: attached; a capsule that was renamed sets an exception, which has nowhere to go.
+            unsafe { ffi::PyErr_Clear() };
+            return;
+        }
+        // SAFETY: our box, whose content nobody uses any more.
+        unsafe { T::release_in_place(pointer) };
+        // SAFETY: made by `Box::into_raw` below.
+        drop(unsafe { Box::from_raw(pointer) });
+    }
+    let pointer = Box::into_raw(Box::new(value));
+    // SAFETY: `destroy` releases and frees the box.
+    let capsule = unsafe { new_capsule(py, pointer.cast(), T::NAME, destroy::<T>) };
+    if capsule.is_err() {
+        // SAFETY: no capsule owns the box.
+        unsafe { T::release_in_place(pointer) };
+        // SAFETY: as above.
+        drop(unsafe { Box::from_raw(pointer) });
+    }
+    capsule
+}
+
+/// The struct in a capsule of an Arrow interface.
+fn arrow_pointer<T: Named>(capsule: &Bound<'_, PyAny>) -> PyResult<NonNull<T>> {
+    pointer(capsule, T::NAME).ok_or_else(|| {
+        let found = capsule.repr().map_or_else(|_| "something else".to_owned(), |text| text.to_string());
+        PyTypeError::new_err(format!("expected a PyCapsule named {:?}, got {found}", T::NAME.to_string_lossy()))
+    })
+}
+
+/// Reads an `arrow_schema` capsule.
+pub(super) fn schema_from_capsule(capsule: &Bound<'_, PyAny>) -> PyResult<Field> {
+    let schema = arrow_pointer::<ArrowSchema>(capsule)?;
+    // SAFETY: the capsule's struct, which nobody else touches while we are attached and hold the capsule.
+    let schema = unsafe { schema.as_ref() };
+    // SAFETY: a struct of the Arrow PyCapsule interface.
+    Ok(unsafe { read_schema(schema) }?)
+}
+
+/// An `arrow_schema` capsule of a field.
+pub(super) fn schema_capsule<'py>(py: Python<'py>, field: &Field) -> PyResult<Bound<'py, PyAny>> {
+    arrow_capsule(py, export_schema(field)?)
+}
+
+/// Takes the array out of an `arrow_array` or `arrow_device_array` capsule.
+pub(super) fn array_from_capsule(capsule: &Bound<'_, PyAny>, field: FieldRef) -> PyResult<DeviceArray> {
+    with_critical_section(capsule, || {
+        if let Some(array) = pointer::<ArrowDeviceArray>(capsule, ArrowDeviceArray::NAME) {
+            // SAFETY: a struct of the Arrow PyCapsule interface; the critical section makes us its only consumer now.
+            return Ok(unsafe { DeviceArray::import_device(array.as_ptr(), field, release_attached) }?);
+        }
+        let array = arrow_pointer::<ArrowArray>(capsule)?;
+        // SAFETY: as above.
+        Ok(unsafe { DeviceArray::import(array.as_ptr(), field, release_attached) }?)
+    })
+}
+
+/// An `arrow_array` capsule. The array must be in host memory.
+pub(super) fn array_capsule<'py>(py: Python<'py>, array: &DeviceArray) -> PyResult<Bound<'py, PyAny>> {
+    super::device::require_host(array.device())?;
+    arrow_capsule(py, export_device_array(array)?.array)
+}
+
+/// An `arrow_device_array` capsule.
+pub(super) fn device_array_capsule<'py>(py: Python<'py>, array: &DeviceArray) -> PyResult<Bound<'py, PyAny>> {
+    arrow_capsule(py, export_device_array(array)?)
+}
+
+/// Takes the stream out of an `arrow_array_stream` or `arrow_device_array_stream` capsule.
+pub(super) fn stream_from_capsule(capsule: &Bound<'_, PyAny>) -> PyResult<DeviceArrayStream> {
+    with_critical_section(capsule, || {
+        if let Some(stream) = pointer::<ArrowDeviceArrayStream>(capsule, ArrowDeviceArrayStream::NAME) {
+            // SAFETY: a struct of the Arrow PyCapsule interface; the critical section makes us its only consumer now.
+            return Ok(unsafe { DeviceArrayStream::import_device(stream.as_ptr(), release_attached) }?);
+        }
+        let stream = arrow_pointer::<ArrowArrayStream>(capsule)?;
+        // SAFETY: as above.
+        Ok(unsafe { DeviceArrayStream::import(stream.as_ptr(), release_attached) }?)
+    })
+}
+
+/// An `arrow_array_stream` capsule. The stream's arrays must be in host memory.
+pub(super) fn stream_capsule(py: Python<'_>, stream: DeviceArrayStream) -> PyResult<Bound<'_, PyAny>> {
+    arrow_capsule(py, export_stream(stream)?)
+}
+
+/// An `arrow_device_array_stream` capsule.
+pub(super) fn device_stream_capsule(py: Python<'_>, stream: DeviceArrayStream) -> PyResult<Bound<'_, PyAny>> {
+    arrow_capsule(py, export_device_stream(stream))
+}
+
+const USED_VERSIONED: &CStr = c"used_dltensor_versioned";
+const USED_LEGACY: &CStr = c"used_dltensor";
+
+/// A managed tensor of DLPack, legacy or versioned.
+trait ManagedTensor: Named {
+    /// The name of a capsule whose tensor has a new owner.
+    const USED: &'static CStr;
+    /// # Safety
+    /// `managed` is owned by the caller and not deleted yet.
+    unsafe fn delete(managed: *mut Self);
+}
+
+macro_rules! managed_tensor {
+    ($($type:ty = $name:literal, $used:ident;)+) => { $(
+        impl Named for $type {
+            const NAME: &'static CStr = $name;
+        }
+        impl ManagedTensor for $type {
+            const USED: &'static CStr = $used;
+            unsafe fn delete(managed: *mut Self) {
+                // SAFETY: the contract.
+                if let Some(deleter) = unsafe { (*managed).deleter } {
+                    // SAFETY: the contract.
+                    unsafe { deleter(managed) };
+                }
+            }
+        }
+    )+ };
+}
+managed_tensor! {
+    DLManagedTensor = c"dltensor", USED_LEGACY;
+    DLManagedTensorVersioned = c"dltensor_versioned", USED_VERSIONED;
+}
+
+/// Puts a managed tensor into a capsule that deletes it unless a consumer took it.
+fn dlpack_capsule<M: ManagedTensor>(py: Python<'_>, managed: NonNull<M>) -> PyResult<Bound<'_, PyAny>> {
+    unsafe extern "C" fn destroy<M: ManagedTensor>(capsule: *mut ffi::PyObject) {
+        // SAFETY: Python calls this once, with our capsule. A consumer renamed it if the tensor is its own now.
+        if unsafe { ffi::PyCapsule_IsValid(capsule, M::NAME.as_ptr()) } == 0 {
+            return;
+        }
+        // SAFETY: valid under this name, so this sets no exception.
+        let managed = unsafe { ffi::PyCapsule_GetPointer(capsule, M::NAME.as_ptr()) }.cast::<M>();
+        // SAFETY: nobody took the tensor.
+        unsafe { M::delete(managed) };
+    }
+    // SAFETY: `destroy` deletes the tensor.
+    let capsule = unsafe { new_capsule(py, managed.as_ptr().cast(), M::NAME, destroy::<M>) };
+    if capsule.is_err() {
+        // SAFETY: no capsule owns the tensor.
+        unsafe { M::delete(managed.as_ptr()) };
+    }
+    capsule
+}
+
+/// A `dltensor_versioned` capsule; see [`export_versioned`] for `sole_owner`.
+pub(super) fn versioned_capsule<'py>(
+    py: Python<'py>,
+    tensor: &Tensor,
+    sole_owner: bool,
+) -> PyResult<Bound<'py, PyAny>> {
+    dlpack_capsule(py, export_versioned(tensor, sole_owner)?)
+}
+
+/// A `dltensor` capsule, which cannot say that its memory is read-only.
+pub(super) fn legacy_capsule<'py>(py: Python<'py>, tensor: &Tensor) -> PyResult<Bound<'py, PyAny>> {
+    dlpack_capsule(py, export_legacy(tensor)?)
+}
+
+/// Takes the tensor out of a `dltensor_versioned` or `dltensor` capsule.
+pub(super) fn tensor_from_capsule(capsule: &Bound<'_, PyAny>) -> PyResult<Tensor> {
+    with_critical_section(capsule, || {
+        if let Some(managed) = take::<DLManagedTensorVersioned>(capsule)? {
+            // SAFETY: renaming the capsule made the tensor ours; it is as `dlpack.h` describes it.
+            return Ok(unsafe { import_versioned(managed, release_attached) }?);
+        }
+        if let Some(managed) = take::<DLManagedTensor>(capsule)? {
+            // SAFETY: as above.
+            return Ok(unsafe { import_legacy(managed, release_attached) }?);
+        }
+        let used = [USED_LEGACY, USED_VERSIONED];
+        if used.iter().any(|name| pointer::<c_void>(capsule, name).is_some()) {
+            return Err(PyValueError::new_err("the DLPack capsule was consumed already; a capsule can be used once"));
+        }
+        let found = capsule.repr().map_or_else(|_| "something else".to_owned(), |text| text.to_string());
+        Err(PyTypeError::new_err(format!(
+            "__dlpack__ must return a PyCapsule named \"dltensor_versioned\" or \"dltensor\", and returned {found}"
+        )))
+    })
+}
+
+/// The capsule's tensor, with the capsule marked as used; `None` for a capsule of another name.
+fn take<M: ManagedTensor>(capsule: &Bound<'_, PyAny>) -> PyResult<Option<NonNull<M>>> {
+    let Some(managed) = pointer::<M>(capsule, M::NAME) else { return Ok(None) };
+    // SAFETY: a valid capsule, a static name.
+    if unsafe { ffi::PyCapsule_SetName(capsule.as_ptr(), M::USED.as_ptr()) } != 0 {
+        return Err(PyErr::fetch(capsule.py()));
+    }
+    Ok(Some(managed))
+}

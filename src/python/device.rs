@@ -1,0 +1,112 @@
+//! The class `Device`, and the ways in which callers name a device.
+
+use std::collections::hash_map::DefaultHasher;
+use std::hash::{Hash, Hasher};
+
+use pyo3::exceptions::{PyBufferError, PyTypeError};
+use pyo3::prelude::*;
+use pyo3::types::PyTuple;
+
+use crate::ffi::dlpack::DLDeviceType;
+
+/// Where data lives: a type code, shared by DLPack and Arrow, and an ordinal.
+#[pyclass(frozen, module = "arrow_dlpack")]
+#[derive(Clone, Copy, Debug)]
+pub struct Device(pub crate::Device);
+
+#[pymethods]
+impl Device {
+    /// A device by name ("cpu", "cuda:1"), as (device_type, device_id), or by another library's device object.
+    #[new]
+    fn new(device: &Bound<'_, PyAny>) -> PyResult<Self> {
+        extract(device).map(Self)
+    }
+
+    /// The `DLDeviceType`, which is `ArrowDeviceType` too: 1 for the CPU, 2 for CUDA.
+    #[getter]
+    fn r#type(&self) -> i32 {
+        self.0.device_type().0
+    }
+
+    /// The ordinal; 0 for the CPU.
+    #[getter]
+    fn id(&self) -> i32 {
+        self.0.id()
+    }
+
+    fn __str__(&self) -> String {
+        self.0.to_string()
+    }
+
+    fn __repr__(&self) -> String {
+        format!("Device({:?})", self.0.to_string())
+    }
+
+    fn __eq__(&self, other: &Bound<'_, PyAny>) -> bool {
+        extract(other).is_ok_and(|other| other == self.0)
+    }
+
+    fn __hash__(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        self.0.hash(&mut hasher);
+        hasher.finish()
+    }
+}
+
+/// Reads a device: a `Device`, a name, a `(type, id)` tuple, or an object whose `str()` is a name.
+///
+/// # Errors
+/// `TypeError` for what names no device.
+pub(super) fn extract(object: &Bound<'_, PyAny>) -> PyResult<crate::Device> {
+    if let Ok(device) = object.cast::<Device>() {
+        return Ok(device.get().0);
+    }
+    if let Ok(tuple) = object.cast::<PyTuple>() {
+        return from_tuple(tuple);
+    }
+    let text = object.str()?.to_string();
+    text.parse().map_err(|_| {
+        PyTypeError::new_err(format!("expected a device such as \"cpu\" or \"cuda:0\", or (device_type, device_id); got {text:?}"))
+    })
+}
+
+fn from_tuple(tuple: &Bound<'_, PyTuple>) -> PyResult<crate::Device> {
+    let (device_type, id) = tuple.extract::<(i64, i64)>().map_err(|_| {
+        PyTypeError::new_err(format!("expected (device_type, device_id), two integers; got {tuple}"))
+    })?;
+    let unknown = |_| PyBufferError::new_err(format!("the device ({device_type}, {id}) does not exist"));
+    Ok(crate::Device::from_arrow(i32::try_from(device_type).map_err(|_| unknown(()))?, id).map_err(|_| unknown(()))?)
+}
+
+/// Reads `requested_device`: `(device_type, device_id)` or a type code.
+pub(super) fn extract_requested(object: &Bound<'_, PyAny>) -> PyResult<crate::Device> {
+    match object.extract::<i32>() {
+        Ok(device_type) => Ok(crate::Device::new(DLDeviceType(device_type), 0)),
+        Err(_) => extract(object),
+    }
+}
+
+/// Refuses a device that data on `own` cannot be had on.
+///
+/// # Errors
+/// `BufferError` (as `ConversionError`).
+pub(super) fn require(own: crate::Device, asked: crate::Device) -> PyResult<()> {
+    if own == asked {
+        return Ok(());
+    }
+    let reason = format!("the data is on {own} and was asked for on {asked}, and this build moves no data between devices");
+    Err(crate::Error::new(crate::ErrorKind::Device, reason).into())
+}
+
+/// Refuses data on a device where host memory is asked for.
+///
+/// # Errors
+/// `BufferError` (as `ConversionError`) that names `.to_device("cpu")`.
+pub(super) fn require_host(own: crate::Device) -> PyResult<()> {
+    if own.is_cpu() {
+        return Ok(());
+    }
+    Err(crate::Error::new(crate::ErrorKind::Device, format!("the data is on {own}"))
+        .remedy_is("copy it with .to_device(\"cpu\") first")
+        .into())
+}

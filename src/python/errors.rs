@@ -1,0 +1,79 @@
+//! The package's exceptions, and [`Error`] as one of them.
+
+use pyo3::exceptions::{PyBufferError, PyMemoryError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyDict, PyType};
+
+use crate::error::{Error, ErrorKind};
+
+struct Exceptions {
+    conversion: Py<PyType>,
+    copy: Py<PyType>,
+    null: Py<PyType>,
+    cast: Py<PyType>,
+    unsupported: Py<PyType>,
+}
+
+static EXCEPTIONS: PyOnceLock<Exceptions> = PyOnceLock::new();
+
+/// Makes an exception class of the package. The attributes have defaults, so that every instance has them.
+fn class<'py>(name: &str, bases: &[Bound<'py, PyType>], doc: &str, py: Python<'py>) -> PyResult<Bound<'py, PyType>> {
+    let members = PyDict::new(py);
+    members.set_item("__module__", "arrow_dlpack")?;
+    members.set_item("__doc__", doc)?;
+    for attribute in ["column", "row", "reason", "remedy"] {
+        members.set_item(attribute, py.None())?;
+    }
+    let bases = pyo3::types::PyTuple::new(py, bases)?;
+    Ok(py.get_type::<PyType>().call1((name, bases, members))?.cast_into::<PyType>()?)
+}
+
+fn exceptions(py: Python<'_>) -> PyResult<&Exceptions> {
+    EXCEPTIONS.get_or_try_init(py, || {
+        let roots = [py.get_type::<PyBufferError>(), py.get_type::<PyValueError>()];
+        let doc = "A conversion that cannot be done as asked. `column` and `row` say where, `reason` why, `remedy` what helps.";
+        let conversion = class("ConversionError", &roots, doc, py)?;
+        let subclass = |name, doc| class(name, std::slice::from_ref(&conversion), doc, py).map(Bound::unbind);
+        Ok(Exceptions {
+            copy: subclass("CopyError", "A copy is needed, and was not allowed.")?,
+            null: subclass("NullError", "A null stands where the null policy allows none, or cannot be represented.")?,
+            cast: subclass("CastError", "A value does not fit the requested type.")?,
+            unsupported: subclass("UnsupportedTypeError", "A type or layout has no form on the other side.")?,
+            conversion: conversion.unbind(),
+        })
+    })
+}
+
+pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    let exceptions = exceptions(module.py())?;
+    for class in [&exceptions.conversion, &exceptions.copy, &exceptions.null, &exceptions.cast, &exceptions.unsupported] {
+        let class = class.bind(module.py());
+        module.add(class.name()?, class)?;
+    }
+    Ok(())
+}
+
+fn raise(py: Python<'_>, error: &Error) -> PyResult<PyErr> {
+    let exceptions = exceptions(py)?;
+    let class = match error.kind() {
+        ErrorKind::Copy => &exceptions.copy,
+        ErrorKind::Null => &exceptions.null,
+        ErrorKind::Cast => &exceptions.cast,
+        ErrorKind::Unsupported => &exceptions.unsupported,
+        ErrorKind::Memory => return Ok(PyMemoryError::new_err(error.to_string())),
+        _ => &exceptions.conversion,
+    };
+    let exception = class.bind(py).call1((error.to_string(),))?;
+    exception.setattr("column", error.column())?;
+    exception.setattr("row", error.row())?;
+    exception.setattr("reason", error.reason())?;
+    exception.setattr("remedy", error.remedy())?;
+    Ok(PyErr::from_value(exception))
+}
+
+impl From<Error> for PyErr {
+    fn from(error: Error) -> Self {
+        Python::attach(|py| raise(py, &error).unwrap_or_else(|failure| failure))
+    }
+}

@@ -1,0 +1,306 @@
+//! The module's functions.
+
+use std::sync::Arc;
+
+use pyo3::exceptions::PyTypeError;
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use pyo3::wrap_pyfunction;
+
+use super::input::{self, ArrowInput, Chunks, no_protocol};
+use super::options::{ConversionOptions, Legacy, copy_mode};
+use super::stream::wrap;
+use super::{ArrayStream, CopyLog, Report, Tensor, device};
+use crate::convert::request_field;
+use crate::spec::CopyMode;
+
+/// Conversions of fewer rows keep the interpreter: letting go of it and taking it back costs more than they do.
+const DETACH_FROM: usize = 1 << 14;
+
+pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_function(wrap_pyfunction!(to_tensor, module)?)?;
+    module.add_function(wrap_pyfunction!(to_tensors, module)?)?;
+    module.add_function(wrap_pyfunction!(validity, module)?)?;
+    module.add_function(wrap_pyfunction!(to_arrow, module)?)?;
+    module.add_function(wrap_pyfunction!(from_dlpack, module)?)?;
+    module.add_function(wrap_pyfunction!(from_arrow, module)?)?;
+    module.add_function(wrap_pyfunction!(explain, module)?)?;
+    module.add_function(wrap_pyfunction!(track_copies, module)?)
+}
+
+/// Runs a conversion of the chunks, without the interpreter if it can take long.
+fn run<T: Send>(
+    py: Python<'_>,
+    chunks: &Chunks,
+    convert: impl FnOnce(&Chunks) -> crate::Result<T> + Send,
+) -> PyResult<T> {
+    let rows: usize = chunks.arrays.iter().map(crate::DeviceArray::len).sum();
+    Ok(if rows < DETACH_FROM { convert(chunks) } else { py.detach(|| convert(chunks)) }?)
+}
+
+/// The tensor for Python, or the array that another library makes of it.
+fn finish<'py>(
+    py: Python<'py>,
+    tensor: crate::Tensor,
+    legacy: Legacy,
+    xp: Option<&Bound<'py, PyAny>>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let tensor = Bound::new(py, Tensor::with_legacy(tensor, legacy))?.into_any();
+    let Some(xp) = xp else { return Ok(tensor) };
+    match xp.getattr_opt(intern!(py, "from_dlpack"))? {
+        Some(from_dlpack) => from_dlpack.call1((tensor,)),
+        None => Err(PyTypeError::new_err(format!("xp must be an array namespace with from_dlpack, and is {}", xp.repr()?))),
+    }
+}
+
+/// Refuses a device that the data is not on.
+fn require_device(chunks: &Chunks, asked: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
+    let Some(asked) = asked else { return Ok(()) };
+    let asked = device::extract(asked)?;
+    let own = chunks.arrays.first().map_or(crate::Device::CPU, crate::DeviceArray::device);
+    device::require(own, asked)
+}
+
+/// Converts an array, a chunked array or a column into a tensor of shape (rows, *inner).
+///
+/// A view where layout and options allow it: it shares memory with the source and is read-only. Else one pass over
+/// the data into fresh memory, which `track_copies` records.
+///
+/// obj: anything with an Arrow dunder, or a tensor.
+/// dtype: a name such as "float32", or what prints as one; casts are checked, value by value.
+/// nulls: "error", "nan", "keep" (slots unspecified in a view, zero in a copy; see `validity`), or a number to fill
+///     them with. `dtype` and `nulls` can be a dict by column name.
+/// device: where the result must be.
+/// copy: None as needed, False never (an error), True always.
+/// writable: memory that nobody else sees.
+/// legacy: what an unversioned DLPack capsule of read-only memory holds: "copy", "view" or "error".
+/// xp: an array namespace (numpy, torch, ...) whose array is returned instead.
+///
+/// Raises ConversionError (a BufferError and a ValueError) naming column, row, reason and remedy; TypeError for an
+/// object that speaks neither protocol.
+#[pyfunction]
+#[pyo3(signature = (obj, *, dtype=None, nulls=None, device=None, copy=None, writable=false, legacy="copy", xp=None), text_signature = "(obj, *, dtype=None, nulls=\"error\", device=None, copy=None, writable=False, legacy=\"copy\", xp=None)")]
+#[allow(clippy::too_many_arguments, reason = "one Python keyword each")]
+fn to_tensor<'py>(
+    py: Python<'py>,
+    obj: &Bound<'py, PyAny>,
+    dtype: Option<&Bound<'py, PyAny>>,
+    nulls: Option<&Bound<'py, PyAny>>,
+    device: Option<&Bound<'py, PyAny>>,
+    copy: Option<bool>,
+    writable: bool,
+    legacy: &str,
+    xp: Option<&Bound<'py, PyAny>>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let options = ConversionOptions::read(dtype, nulls, copy, writable)?;
+    let legacy = Legacy::parse(legacy)?;
+    let chunks = Chunks::read(obj)?;
+    options.check_columns(&chunks.field)?;
+    require_device(&chunks, device)?;
+    let options = options.of(chunks.field.name());
+    let tensor = run(py, &chunks, |chunks| crate::chunks_to_tensor(&chunks.field, &chunks.arrays, &options))?;
+    finish(py, tensor, legacy, xp)
+}
+
+/// Converts columns of a record batch or table into tensors: a dict by name, in the order of `columns` (default all).
+///
+/// The other keywords are those of `to_tensor`. Nulls of a row are nulls in each of its columns.
+#[pyfunction]
+#[pyo3(signature = (obj, *, columns=None, dtype=None, nulls=None, device=None, copy=None, writable=false, legacy="copy", xp=None), text_signature = "(obj, *, columns=None, dtype=None, nulls=\"error\", device=None, copy=None, writable=False, legacy=\"copy\", xp=None)")]
+#[allow(clippy::too_many_arguments, reason = "one Python keyword each")]
+fn to_tensors<'py>(
+    py: Python<'py>,
+    obj: &Bound<'py, PyAny>,
+    columns: Option<Vec<String>>,
+    dtype: Option<&Bound<'py, PyAny>>,
+    nulls: Option<&Bound<'py, PyAny>>,
+    device: Option<&Bound<'py, PyAny>>,
+    copy: Option<bool>,
+    writable: bool,
+    legacy: &str,
+    xp: Option<&Bound<'py, PyAny>>,
+) -> PyResult<Bound<'py, PyDict>> {
+    let options = ConversionOptions::read(dtype, nulls, copy, writable)?;
+    let legacy = Legacy::parse(legacy)?;
+    let chunks = Chunks::read(obj)?;
+    options.check_columns(&chunks.field)?;
+    require_device(&chunks, device)?;
+    let tensors = run(py, &chunks, |chunks| {
+        crate::to_tensors(&chunks.field, &chunks.arrays, columns.as_deref(), |column| options.of(column))
+    })?;
+    let named = PyDict::new(py);
+    for (name, tensor) in tensors {
+        named.set_item(name, finish(py, tensor, legacy, xp)?)?;
+    }
+    Ok(named)
+}
+
+/// A bool for each value, True where it is valid, in the shape of the values. A null list makes all its elements null.
+#[pyfunction]
+#[pyo3(signature = (obj, *, device=None, xp=None), text_signature = "(obj, *, device=None, xp=None)")]
+fn validity<'py>(
+    py: Python<'py>,
+    obj: &Bound<'py, PyAny>,
+    device: Option<&Bound<'py, PyAny>>,
+    xp: Option<&Bound<'py, PyAny>>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let chunks = Chunks::read(obj)?;
+    require_device(&chunks, device)?;
+    let tensor = run(py, &chunks, |chunks| crate::validity(&chunks.field, &chunks.arrays))?;
+    finish(py, tensor, Legacy::Copy, xp)
+}
+
+/// Converts a tensor into an Arrow array: n-d as arrow.fixed_shape_tensor rows, 0-d as one row, bools as arrow.bool8.
+///
+/// A view where the layout allows it. A tensor that came from Arrow returns to its type.
+///
+/// x: anything with `__dlpack__`.
+/// type: an Arrow type or field to return instead, exactly: a value that it cannot hold is an error.
+/// validity: a bool for each row, True where it is valid; becomes the validity bitmap.
+/// copy: None as needed, False never (an error), True always.
+/// device: where the result must be.
+#[pyfunction]
+#[pyo3(signature = (x, *, r#type=None, validity=None, copy=None, device=None), text_signature = "(x, *, type=None, validity=None, copy=None, device=None)")]
+fn to_arrow<'py>(
+    py: Python<'py>,
+    x: &Bound<'py, PyAny>,
+    r#type: Option<&Bound<'py, PyAny>>,
+    validity: Option<&Bound<'py, PyAny>>,
+    copy: Option<bool>,
+    device: Option<&Bound<'py, PyAny>>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let copy = copy_mode(copy);
+    let device = device.map(device::extract).transpose()?;
+    let tensor = input::dlpack(x, device, if copy == CopyMode::Always { CopyMode::IfNeeded } else { copy })?;
+    let tensor = tensor.ok_or_else(|| {
+        PyTypeError::new_err("to_arrow expects a tensor (with __dlpack__); Arrow data goes through from_arrow")
+    })?;
+    let valid = validity.map(validity_tensor).transpose()?;
+    let requested = match r#type {
+        None => None,
+        Some(object) => Some(input::schema(object)?.ok_or_else(|| {
+            PyTypeError::new_err("type must be an Arrow type or field, with __arrow_c_schema__")
+        })?),
+    };
+    let array = py.detach(|| {
+        let array = crate::to_arrow(&tensor, valid.as_ref(), copy)?;
+        let Some(requested) = requested else { return Ok(array) };
+        if copy == CopyMode::Never && !crate::arrow::same_layout(array.field().data_type(), requested.data_type()) {
+            let reason = format!("a copy is needed (cast from {} to {})", array.field().data_type(), requested.data_type());
+            return Err(crate::Error::new(crate::ErrorKind::Copy, reason).remedy_is("pass copy=None to allow it"));
+        }
+        request_field(&array, &requested)
+    })?;
+    wrap(py, array)
+}
+
+/// A validity argument as a bool tensor: a tensor of bools, or a boolean array.
+fn validity_tensor(object: &Bound<'_, PyAny>) -> PyResult<crate::Tensor> {
+    if let Some(tensor) = input::dlpack(object, None, CopyMode::IfNeeded)? {
+        return Ok(tensor);
+    }
+    let chunks = Chunks::read(object)?;
+    Ok(crate::chunks_to_tensor(&chunks.field, &chunks.arrays, &crate::Options::default())?)
+}
+
+/// Imports a tensor, as `from_dlpack` of the array API standard.
+///
+/// device: where the result must be. copy: None as needed, False never (an error), True always, in memory of its own.
+#[pyfunction]
+#[pyo3(signature = (x, /, *, device=None, copy=None), text_signature = "(x, /, *, device=None, copy=None)")]
+fn from_dlpack(x: &Bound<'_, PyAny>, device: Option<&Bound<'_, PyAny>>, copy: Option<bool>) -> PyResult<Tensor> {
+    let device = device.map(device::extract).transpose()?;
+    let tensor = input::dlpack(x, device, copy_mode(copy))?;
+    let tensor = tensor.ok_or_else(|| {
+        let name = x.get_type().name().map_or_else(|_| "object".to_owned(), |name| name.to_string());
+        PyTypeError::new_err(format!("expected a tensor (with __dlpack__), got {name}"))
+    })?;
+    Ok(Tensor::new(tensor))
+}
+
+/// Imports Arrow data: an Array, a RecordBatch for structs, an ArrayStream for streams. Memory is shared unless
+/// copy=True.
+#[pyfunction]
+#[pyo3(signature = (obj, *, device=None, copy=None), text_signature = "(obj, *, device=None, copy=None)")]
+fn from_arrow<'py>(
+    py: Python<'py>,
+    obj: &Bound<'py, PyAny>,
+    device: Option<&Bound<'py, PyAny>>,
+    copy: Option<bool>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let asked = device.map(device::extract).transpose()?;
+    let require = |own: crate::Device| asked.map_or(Ok(()), |asked| device::require(own, asked));
+    let copied = copy == Some(true);
+    match input::arrow(obj)? {
+        Some(ArrowInput::Array(array)) => {
+            require(array.device())?;
+            wrap(py, if copied { py.detach(|| crate::convert::copy_array(&array))? } else { array })
+        }
+        Some(ArrowInput::Stream(stream)) => {
+            require(crate::Device::new(stream.device_type(), 0))?;
+            let stream = if copied {
+                let (field, device_type) = (stream.field().clone(), stream.device_type());
+                let arrays = stream.map(|array| crate::convert::copy_array(&array?));
+                crate::DeviceArrayStream::new(field, device_type, arrays)
+            } else {
+                stream
+            };
+            Ok(Bound::new(py, ArrayStream::new(stream))?.into_any())
+        }
+        None => {
+            let tensor = input::dlpack(obj, asked, copy_mode(copy))?.ok_or_else(|| no_protocol(obj))?;
+            wrap(py, crate::to_arrow(&tensor, None, CopyMode::IfNeeded)?)
+        }
+    }
+}
+
+/// What `to_tensor` or `to_tensors` would do with this data, or with any data of this schema: a printable Report with a
+/// row for each column. Reads no stream.
+#[pyfunction]
+#[pyo3(signature = (obj_or_schema, *, columns=None, dtype=None, nulls=None, copy=None, writable=false), text_signature = "(obj_or_schema, *, columns=None, dtype=None, nulls=\"error\", copy=None, writable=False)")]
+fn explain(
+    obj_or_schema: &Bound<'_, PyAny>,
+    columns: Option<Vec<String>>,
+    dtype: Option<&Bound<'_, PyAny>>,
+    nulls: Option<&Bound<'_, PyAny>>,
+    copy: Option<bool>,
+    writable: bool,
+) -> PyResult<Report> {
+    let options = ConversionOptions::read(dtype, nulls, copy, writable)?;
+    let (field, arrays) = explainable(obj_or_schema)?;
+    options.check_columns(&field)?;
+    let columns = columns.as_deref();
+    let report = match &arrays {
+        Some(arrays) => crate::explain(&field, arrays, columns, |column| options.of(column)),
+        None => crate::explain_schema(&field, columns, |column| options.of(column)),
+    }?;
+    Ok(Report(report))
+}
+
+/// The data of an argument that is not a stream, or the type of one that is.
+fn explainable(object: &Bound<'_, PyAny>) -> PyResult<(arrow_schema::FieldRef, Option<Vec<crate::DeviceArray>>)> {
+    let py = object.py();
+    let has = |dunder| object.hasattr(dunder);
+    if has(intern!(py, "__arrow_c_device_array__"))? || has(intern!(py, "__arrow_c_array__"))? {
+        if let Some(ArrowInput::Array(array)) = input::arrow(object)? {
+            return Ok((array.field().clone(), Some(vec![array])));
+        }
+    }
+    if let Some(field) = input::schema(object)? {
+        return Ok((field, None));
+    }
+    if has(intern!(py, "__arrow_c_stream__"))? || has(intern!(py, "__arrow_c_device_stream__"))? {
+        return Err(PyTypeError::new_err(
+            "explain does not read a stream, and this one tells no schema: pass its schema, or one of its batches",
+        ));
+    }
+    let chunks = Chunks::read(object)?;
+    Ok((Arc::clone(&chunks.field), Some(chunks.arrays)))
+}
+
+/// A log of every copy that this package makes inside a `with` block on this thread: what, why, bytes.
+#[pyfunction]
+fn track_copies() -> CopyLog {
+    CopyLog::default()
+}

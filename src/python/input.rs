@@ -1,0 +1,232 @@
+//! Reads whatever an argument speaks: Arrow before DLPack, the device dunders before the host ones.
+
+use std::sync::Arc;
+
+use arrow_schema::FieldRef;
+use pyo3::exceptions::{PyNotImplementedError, PyTypeError, PyValueError};
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyString, PyTuple};
+
+use super::capsule::{array_from_capsule, schema_from_capsule, stream_from_capsule, tensor_from_capsule};
+use super::{Array, ArrayStream, RecordBatch, Tensor, device};
+use crate::arrow::{DeviceArray, DeviceArrayStream};
+use crate::convert::compact;
+use crate::error::{Error, ErrorKind};
+use crate::ffi::dlpack::{DLDeviceType, DLPACK_MAJOR_VERSION, DLPACK_MINOR_VERSION};
+use crate::spec::CopyMode;
+
+/// Arrow data that an argument gave.
+#[derive(Debug)]
+pub enum ArrowInput {
+    /// One array.
+    Array(DeviceArray),
+    /// A stream, not yet read.
+    Stream(DeviceArrayStream),
+}
+
+/// Asks an object for Arrow data, through the first dunder that it has: device array, array, device stream, stream.
+/// `None` for an object with none of them.
+///
+/// # Errors
+/// What the dunder raises, or what is wrong with its capsules.
+pub fn arrow(object: &Bound<'_, PyAny>) -> PyResult<Option<ArrowInput>> {
+    if let Ok(array) = object.cast::<Array>() {
+        return Ok(Some(ArrowInput::Array(array.get().0.clone())));
+    }
+    if let Ok(batch) = object.cast::<RecordBatch>() {
+        return Ok(Some(ArrowInput::Array(batch.get().0.clone())));
+    }
+    if let Ok(stream) = object.cast::<ArrayStream>() {
+        return stream.get().take().map(|stream| Some(ArrowInput::Stream(stream)));
+    }
+    if object.is_exact_instance_of::<Tensor>() {
+        return Ok(None);
+    }
+    let py = object.py();
+    for dunder in [intern!(py, "__arrow_c_device_array__"), intern!(py, "__arrow_c_array__")] {
+        if let Some(method) = object.getattr_opt(dunder)? {
+            return match array(&method, dunder) {
+                Ok(array) => Ok(Some(ArrowInput::Array(array))),
+                // A chunked array may have the array dunder for the case of one chunk.
+                Err(error) if refuses_as_array(py, &error) => match stream(object)? {
+                    Some(stream) => Ok(Some(ArrowInput::Stream(stream))),
+                    None => Err(error),
+                },
+                Err(error) => Err(error),
+            };
+        }
+    }
+    Ok(stream(object)?.map(ArrowInput::Stream))
+}
+
+fn refuses_as_array(py: Python<'_>, error: &PyErr) -> bool {
+    error.is_instance_of::<PyNotImplementedError>(py) || error.get_type(py).is(py.get_type::<PyValueError>())
+}
+
+fn array(method: &Bound<'_, PyAny>, dunder: &Bound<'_, PyString>) -> PyResult<DeviceArray> {
+    let pair = method.call0()?;
+    let Ok((schema, array)) = pair.extract::<(Bound<'_, PyAny>, Bound<'_, PyAny>)>() else {
+        return Err(PyTypeError::new_err(format!("{dunder} must return two capsules, and returned {}", pair.repr()?)));
+    };
+    array_from_capsule(&array, Arc::new(schema_from_capsule(&schema)?))
+}
+
+fn stream(object: &Bound<'_, PyAny>) -> PyResult<Option<DeviceArrayStream>> {
+    let py = object.py();
+    for dunder in [intern!(py, "__arrow_c_device_stream__"), intern!(py, "__arrow_c_stream__")] {
+        if let Some(method) = object.getattr_opt(dunder)? {
+            return stream_from_capsule(&method.call0()?).map(Some);
+        }
+    }
+    Ok(None)
+}
+
+/// The chunks of a column or a table: one array, or every array of a stream.
+#[derive(Debug)]
+pub struct Chunks {
+    /// The type of every chunk.
+    pub field: FieldRef,
+    /// The chunks, perhaps none.
+    pub arrays: Vec<DeviceArray>,
+}
+
+impl Chunks {
+    /// Reads an argument whole. Tensors of DLPack are columns too.
+    ///
+    /// # Errors
+    /// `TypeError` for an object that speaks neither protocol, what its dunders raise, or what is wrong with its data.
+    pub fn read(object: &Bound<'_, PyAny>) -> PyResult<Self> {
+        match arrow(object)? {
+            Some(ArrowInput::Array(array)) => Ok(Self { field: array.field().clone(), arrays: vec![array] }),
+            Some(ArrowInput::Stream(stream)) => {
+                let field = stream.field().clone();
+                // The producer may need the interpreter on a thread of its own.
+                let arrays = object.py().detach(|| stream.collect::<crate::Result<Vec<_>>>())?;
+                Ok(Self { field, arrays })
+            }
+            None => {
+                let tensor = dlpack(object, None, CopyMode::IfNeeded)?.ok_or_else(|| no_protocol(object))?;
+                let array = crate::to_arrow(&tensor, None, CopyMode::IfNeeded)?;
+                Ok(Self { field: array.field().clone(), arrays: vec![array] })
+            }
+        }
+    }
+}
+
+/// The `TypeError` for an object that speaks no protocol.
+pub(super) fn no_protocol(object: &Bound<'_, PyAny>) -> PyErr {
+    let name = object.get_type().name().map_or_else(|_| "object".to_owned(), |name| name.to_string());
+    PyTypeError::new_err(format!(
+        "expected Arrow data (with __arrow_c_array__, __arrow_c_stream__ or a device form of them) or a tensor (with \
+         __dlpack__), got {name}"
+    ))
+}
+
+/// The type that an argument has, without consuming anything: from `__arrow_c_schema__`, or that of its `schema`
+/// attribute. `None` where it has neither.
+///
+/// # Errors
+/// What the dunder raises, or what is wrong with its capsule.
+pub fn schema(object: &Bound<'_, PyAny>) -> PyResult<Option<FieldRef>> {
+    let dunder = intern!(object.py(), "__arrow_c_schema__");
+    let method = match object.getattr_opt(dunder)? {
+        Some(method) => Some(method),
+        None => match object.getattr_opt(intern!(object.py(), "schema"))? {
+            Some(schema) => schema.getattr_opt(dunder)?,
+            None => None,
+        },
+    };
+    method.map(|method| Ok(Arc::new(schema_from_capsule(&method.call0()?)?))).transpose()
+}
+
+/// Imports a tensor of DLPack; `None` for an object without `__dlpack__`.
+///
+/// Keywords are passed only when they say something, and dropped one by one for producers that know an older protocol.
+/// A copy is made here, not asked for, so that it is one whatever the producer understands.
+///
+/// # Errors
+/// What the producer raises, or what is wrong with its tensor; when `device` or `copy` cannot be met.
+pub fn dlpack(
+    object: &Bound<'_, PyAny>,
+    device: Option<crate::Device>,
+    copy: CopyMode,
+) -> PyResult<Option<crate::Tensor>> {
+    let tensor = if let Ok(tensor) = object.cast_exact::<Tensor>() {
+        tensor.get().tensor().clone()
+    } else {
+        let Some(method) = object.getattr_opt(intern!(object.py(), "__dlpack__"))? else { return Ok(None) };
+        let advertised = advertised_device(object)?;
+        let transfer = device.filter(|device| advertised.is_some_and(|advertised| advertised != *device));
+        tensor_from_capsule(&call_dlpack(&method, transfer, copy)?)?
+    };
+    if let Some(device) = device {
+        device::require(tensor.device(), device)?;
+    }
+    let reason = match copy {
+        CopyMode::Always => "copy=True",
+        CopyMode::IfNeeded if !tensor.is_aligned() && tensor.device().is_cpu() => "misaligned elements realigned",
+        CopyMode::Never if !tensor.is_aligned() => {
+            let reason = format!("the elements are not aligned for {}", tensor.dtype());
+            return Err(Error::new(ErrorKind::Copy, reason).remedy_is("pass copy=None to realign them").into());
+        }
+        CopyMode::Never if tensor.is_copied() && !object.is_exact_instance_of::<Tensor>() => {
+            let reason = "the producer made a copy, which copy=False forbids";
+            return Err(Error::new(ErrorKind::Copy, reason).remedy_is("pass copy=None to allow it").into());
+        }
+        _ => return Ok(Some(tensor)),
+    };
+    Ok(Some(object.py().detach(|| compact(&tensor, reason))?))
+}
+
+/// What `__dlpack_device__` says; `None` without it.
+fn advertised_device(object: &Bound<'_, PyAny>) -> PyResult<Option<crate::Device>> {
+    let Some(method) = object.getattr_opt(intern!(object.py(), "__dlpack_device__"))? else { return Ok(None) };
+    let answer = method.call0()?;
+    let (device_type, id) = answer.extract::<(i32, i64)>().map_err(|_| {
+        let reason = answer.repr().map_or_else(|_| "something else".to_owned(), |text| text.to_string());
+        PyTypeError::new_err(format!("__dlpack_device__ must return (device_type, device_id), and returned {reason}"))
+    })?;
+    let device = crate::Device::from_arrow(device_type, id)?;
+    let ordered = [DLDeviceType::CUDA, DLDeviceType::CUDA_MANAGED, DLDeviceType::ROCM];
+    if ordered.contains(&device.device_type()) {
+        let reason = format!("the tensor is on {device}, and this build orders no work on its streams");
+        return Err(Error::new(ErrorKind::Device, reason).remedy_is("copy it to the CPU first").into());
+    }
+    Ok(Some(device))
+}
+
+fn call_dlpack<'py>(
+    method: &Bound<'py, PyAny>,
+    transfer: Option<crate::Device>,
+    copy: CopyMode,
+) -> PyResult<Bound<'py, PyAny>> {
+    let py = method.py();
+    let version = (DLPACK_MAJOR_VERSION, DLPACK_MINOR_VERSION);
+    let keywords = PyDict::new(py);
+    if let Some(device) = transfer {
+        let device = device.to_dlpack();
+        keywords.set_item(intern!(py, "dl_device"), (device.device_type.0, device.device_id))?;
+    }
+    if copy == CopyMode::Never {
+        keywords.set_item(intern!(py, "copy"), false)?;
+    }
+    keywords.set_item(intern!(py, "max_version"), version)?;
+    let mut outcome = method.call((), Some(&keywords));
+    // Newest keyword first: `copy` and `dl_device` came after `max_version`, and legacy producers take nothing.
+    for keyword in [intern!(py, "copy"), intern!(py, "dl_device"), intern!(py, "max_version")] {
+        match &outcome {
+            Err(error) if error.is_instance_of::<PyTypeError>(py) && keywords.contains(keyword)? => {
+                keywords.del_item(keyword)?;
+                outcome = method.call((), Some(&keywords));
+            }
+            _ => break,
+        }
+    }
+    outcome
+}
+
+/// Two capsules as Arrow's array dunders return them.
+pub(super) fn pair<'py>(one: Bound<'py, PyAny>, other: Bound<'py, PyAny>) -> PyResult<Bound<'py, PyTuple>> {
+    PyTuple::new(one.py(), [&one, &other])
+}

@@ -1,0 +1,55 @@
+//! The Python classes and functions of the package `arrow_dlpack` (feature `python`).
+//!
+//! Another extension module can enable the feature, return [`Tensor`], [`Array`] and the others from its own functions,
+//! and read its arguments with [`input`].
+
+mod array;
+mod arrow_dunders;
+mod capsule;
+mod copy_log;
+mod device;
+mod dlpack_dunders;
+mod errors;
+mod exit;
+mod explain;
+mod functions;
+pub mod input;
+mod options;
+mod record_batch;
+mod stream;
+mod tensor;
+
+use pyo3::exceptions::PyImportError;
+use pyo3::prelude::*;
+
+pub use array::Array;
+pub use copy_log::{CopyEntry, CopyLog};
+pub use device::Device;
+pub use explain::{Report, ReportRow};
+pub use record_batch::RecordBatch;
+pub use stream::ArrayStream;
+pub use tensor::Tensor;
+
+/// Adds every class, function and exception to the extension module.
+///
+/// # Errors
+/// `ImportError` in a subinterpreter: PyO3's classes belong to one interpreter.
+pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    let py = module.py();
+    if capsule::interpreter_id(py) != 0 {
+        return Err(PyImportError::new_err("arrow_dlpack cannot be imported in a subinterpreter"));
+    }
+    exit::register(py)?;
+    errors::register(module)?;
+    module.add_class::<Tensor>()?;
+    module.add_class::<Array>()?;
+    module.add_class::<RecordBatch>()?;
+    module.add_class::<ArrayStream>()?;
+    module.add_class::<Device>()?;
+    module.add_class::<Report>()?;
+    module.add_class::<ReportRow>()?;
+    module.add_class::<CopyLog>()?;
+    module.add_class::<CopyEntry>()?;
+    functions::register(module)?;
+    module.add("__version__", env!("CARGO_PKG_VERSION"))
+}

@@ -1,0 +1,148 @@
+//! The keywords that conversions share.
+
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::{PyBool, PyDict, PyFloat, PyInt, PyString};
+
+use crate::batch::select;
+use crate::dtype::DType;
+use crate::spec::{CopyMode, NullPolicy, Options, Scalar};
+
+/// What an unversioned DLPack capsule of read-only memory is made of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Legacy {
+    /// A private copy.
+    #[default]
+    Copy,
+    /// The memory itself: the caller's word that the consumer does not write.
+    View,
+    /// Nothing: an error.
+    Error,
+}
+
+impl Legacy {
+    pub(super) fn parse(text: &str) -> PyResult<Self> {
+        match text {
+            "copy" => Ok(Self::Copy),
+            "view" => Ok(Self::View),
+            "error" => Ok(Self::Error),
+            _ => Err(PyValueError::new_err(format!("legacy must be \"copy\", \"view\" or \"error\", not {text:?}"))),
+        }
+    }
+}
+
+/// `copy=` of Python.
+pub(super) fn copy_mode(copy: Option<bool>) -> CopyMode {
+    match copy {
+        None => CopyMode::IfNeeded,
+        Some(true) => CopyMode::Always,
+        Some(false) => CopyMode::Never,
+    }
+}
+
+/// An option that is one value, or one for each column that a dict names.
+enum PerColumn<T> {
+    One(T),
+    Each(Vec<(String, T)>),
+}
+
+impl<T: Copy + Default> PerColumn<T> {
+    fn read(object: &Bound<'_, PyAny>, parse: impl Fn(&Bound<'_, PyAny>) -> PyResult<T>) -> PyResult<Self> {
+        let Ok(columns) = object.cast::<PyDict>() else { return parse(object).map(Self::One) };
+        let columns = columns.iter().map(|(name, value)| Ok((name.extract::<String>()?, parse(&value)?)));
+        columns.collect::<PyResult<_>>().map(Self::Each)
+    }
+
+    fn of(&self, column: &str) -> T {
+        match self {
+            Self::One(value) => *value,
+            Self::Each(columns) => {
+                columns.iter().find(|(name, _)| name == column).map(|(_, value)| *value).unwrap_or_default()
+            }
+        }
+    }
+
+    fn names(&self) -> impl Iterator<Item = &String> {
+        let columns = match self {
+            Self::One(_) => [].as_slice(),
+            Self::Each(columns) => columns,
+        };
+        columns.iter().map(|(name, _)| name)
+    }
+}
+
+/// The options of `to_tensor`, `to_tensors` and `explain`, perhaps by column.
+pub(super) struct ConversionOptions {
+    dtype: PerColumn<Option<DType>>,
+    nulls: PerColumn<NullPolicy>,
+    copy: CopyMode,
+    writable: bool,
+}
+
+impl ConversionOptions {
+    pub(super) fn read(
+        dtype: Option<&Bound<'_, PyAny>>,
+        nulls: Option<&Bound<'_, PyAny>>,
+        copy: Option<bool>,
+        writable: bool,
+    ) -> PyResult<Self> {
+        let dtype = dtype.map_or(Ok(PerColumn::One(None)), |dtype| PerColumn::read(dtype, parse_dtype))?;
+        let nulls = nulls.map_or(Ok(PerColumn::One(NullPolicy::Error)), |nulls| PerColumn::read(nulls, parse_nulls))?;
+        Ok(Self { dtype, nulls, copy: copy_mode(copy), writable })
+    }
+
+    /// The options of one column.
+    pub(super) fn of(&self, column: &str) -> Options {
+        let mut options = Options::default().nulls(self.nulls.of(column)).copy(self.copy).writable(self.writable);
+        options.dtype = self.dtype.of(column);
+        options
+    }
+
+    /// Refuses dicts that name columns which do not exist: a typing error must not pass for a default.
+    pub(super) fn check_columns(&self, field: &arrow_schema::FieldRef) -> PyResult<()> {
+        let names: Vec<String> = self.dtype.names().chain(self.nulls.names()).cloned().collect();
+        let is_struct = matches!(field.data_type(), arrow_schema::DataType::Struct(_));
+        match names.iter().find(|name| !is_struct && *name != field.name()) {
+            Some(name) => Err(PyValueError::new_err(format!("there is no column {name:?}: the data is one array"))),
+            None if is_struct => select(field, Some(&names)).map(|_| ()).map_err(PyErr::from),
+            None => Ok(()),
+        }
+    }
+}
+
+fn parse_dtype(object: &Bound<'_, PyAny>) -> PyResult<Option<DType>> {
+    if object.is_none() {
+        return Ok(None);
+    }
+    // numpy.float32 and the like are classes: their str() is "<class 'numpy.float32'>".
+    let text = object.str()?.to_string();
+    let name = text.trim_start_matches("<class '").trim_end_matches("'>").trim_end_matches('_');
+    name.parse::<DType>().map(Some).map_err(|_| PyValueError::new_err(format!("{text} is not a dtype; expected a name such as \"float32\"")))
+}
+
+fn parse_nulls(object: &Bound<'_, PyAny>) -> PyResult<NullPolicy> {
+    if let Ok(text) = object.cast::<PyString>() {
+        return match text.to_string().as_str() {
+            "error" => Ok(NullPolicy::Error),
+            "nan" => Ok(NullPolicy::Nan),
+            "keep" => Ok(NullPolicy::Keep),
+            other => Err(PyValueError::new_err(format!(
+                "nulls must be \"error\", \"nan\", \"keep\", or a number to fill them with, not {other:?}"
+            ))),
+        };
+    }
+    if let Ok(value) = object.cast::<PyBool>() {
+        return Ok(NullPolicy::Fill(Scalar::Bool(value.is_true())));
+    }
+    let is_float = object.is_instance_of::<PyFloat>();
+    if object.is_instance_of::<PyInt>() || (!is_float && object.hasattr("__index__")?) {
+        let value = object.extract::<i128>();
+        return value.map(|value| NullPolicy::Fill(Scalar::Int(value))).map_err(|_| {
+            PyValueError::new_err("the fill value is beyond every integer dtype")
+        });
+    }
+    let value = object.extract::<f64>().map_err(|_| {
+        PyTypeError::new_err("nulls must be \"error\", \"nan\", \"keep\", or a number to fill them with")
+    })?;
+    Ok(NullPolicy::Fill(Scalar::Float(value)))
+}

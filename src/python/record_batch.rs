@@ -1,0 +1,106 @@
+//! The class `RecordBatch`.
+
+use pyo3::exceptions::{PyIndexError, PyKeyError};
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyTuple};
+
+use super::arrow_dunders::{c_array, c_device_array};
+use super::capsule::schema_capsule;
+use super::{Array, Device, device};
+use crate::arrow::DeviceArray;
+
+/// An Arrow record batch: named columns of one length, in any library's memory. Any array of structs is one.
+#[pyclass(frozen, module = "arrow_dlpack")]
+#[derive(Debug)]
+pub struct RecordBatch(pub(crate) DeviceArray);
+
+impl RecordBatch {
+    fn position(&self, key: &Bound<'_, PyAny>) -> PyResult<usize> {
+        let columns = self.0.columns();
+        if let Ok(name) = key.extract::<String>() {
+            let position = columns.iter().position(|column| *column.name() == name);
+            return position.ok_or_else(|| PyKeyError::new_err(format!("there is no column {name:?}; the columns are {:?}", self.column_names())));
+        }
+        let index = key.extract::<isize>()?;
+        let position = if index < 0 { index.checked_add_unsigned(columns.len()) } else { Some(index) };
+        position
+            .and_then(|position| usize::try_from(position).ok())
+            .filter(|position| *position < columns.len())
+            .ok_or_else(|| PyIndexError::new_err(format!("column {index} of {}", columns.len())))
+    }
+}
+
+#[pymethods]
+impl RecordBatch {
+    /// The number of rows.
+    #[getter]
+    fn num_rows(&self) -> usize {
+        self.0.len()
+    }
+
+    /// The number of columns.
+    #[getter]
+    fn num_columns(&self) -> usize {
+        self.0.columns().len()
+    }
+
+    /// The names of the columns.
+    #[getter]
+    fn column_names(&self) -> Vec<&str> {
+        self.0.columns().iter().map(|column| column.name().as_str()).collect()
+    }
+
+    /// The memory's device.
+    #[getter]
+    fn device(&self) -> Device {
+        Device(self.0.device())
+    }
+
+    /// A column, by name or position, over the same memory.
+    fn column(&self, key: &Bound<'_, PyAny>) -> PyResult<Array> {
+        Ok(Array(self.0.column(self.position(key)?)?))
+    }
+
+    fn __getitem__(&self, key: &Bound<'_, PyAny>) -> PyResult<Array> {
+        self.column(key)
+    }
+
+    fn __len__(&self) -> usize {
+        self.0.len()
+    }
+
+    /// The same data on another device.
+    fn to_device(slf: Bound<'_, Self>, device: &Bound<'_, PyAny>) -> PyResult<Py<Self>> {
+        device::require(slf.get().0.device(), device::extract(device)?)?;
+        Ok(slf.unbind())
+    }
+
+    fn __arrow_c_schema__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        schema_capsule(py, self.0.field())
+    }
+
+    #[pyo3(signature = (requested_schema=None))]
+    fn __arrow_c_array__<'py>(
+        &self,
+        py: Python<'py>,
+        requested_schema: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyTuple>> {
+        c_array(py, &self.0, requested_schema)
+    }
+
+    #[pyo3(signature = (requested_schema=None, **kwargs))]
+    fn __arrow_c_device_array__<'py>(
+        &self,
+        py: Python<'py>,
+        requested_schema: Option<&Bound<'py, PyAny>>,
+        kwargs: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<Bound<'py, PyTuple>> {
+        c_device_array(py, &self.0, requested_schema, kwargs)
+    }
+
+    fn __repr__(&self) -> String {
+        let columns: Vec<String> =
+            self.0.columns().iter().map(|column| format!("{}: {}", column.name(), column.data_type())).collect();
+        format!("RecordBatch({} rows, device={}; {})", self.0.len(), self.0.device(), columns.join(", "))
+    }
+}

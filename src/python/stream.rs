@@ -1,0 +1,182 @@
+//! The class `ArrayStream`.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use arrow_schema::{DataType, FieldRef};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+use super::arrow_dunders::{requested_field, require_device};
+use super::capsule::{device_stream_capsule, schema_capsule, stream_capsule};
+use super::{Array, Device, RecordBatch, device};
+use crate::arrow::{DeviceArray, DeviceArrayStream};
+use crate::convert::{check_request, request_field};
+use crate::ffi::dlpack::DLDeviceType;
+
+/// Arrow arrays or record batches one after the other, each read when it is asked for. A stream is read once.
+#[pyclass(frozen, module = "arrow_dlpack")]
+#[derive(Debug)]
+pub struct ArrayStream {
+    field: FieldRef,
+    device_type: DLDeviceType,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+enum State {
+    Ready(DeviceArrayStream),
+    /// Another thread waits for the next array.
+    Reading,
+    /// Read to its end, closed, or handed to a consumer.
+    Gone,
+}
+
+impl ArrayStream {
+    /// A stream for Python.
+    #[must_use]
+    pub fn new(stream: DeviceArrayStream) -> Self {
+        Self { field: stream.field().clone(), device_type: stream.device_type(), state: Mutex::new(State::Ready(stream)) }
+    }
+
+    /// The state, briefly: the lock is never held while Python or a producer runs.
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Puts another state in the place of the present one.
+    ///
+    /// # Errors
+    /// When another thread reads the stream.
+    fn replace(&self, next: State) -> PyResult<State> {
+        let mut state = self.lock();
+        match *state {
+            State::Reading => Err(PyValueError::new_err("another thread reads the stream")),
+            _ => Ok(std::mem::replace(&mut *state, next)),
+        }
+    }
+
+    /// Takes the stream out.
+    ///
+    /// # Errors
+    /// When it was consumed already, or another thread reads it.
+    pub(super) fn take(&self) -> PyResult<DeviceArrayStream> {
+        match self.replace(State::Gone)? {
+            State::Ready(stream) => Ok(stream),
+            _ => Err(crate::Error::invalid("the stream was consumed already; a stream can be read once").into()),
+        }
+    }
+
+    /// The stream with every array as the request asks.
+    fn take_requested(&self, requested_schema: Option<&Bound<'_, PyAny>>) -> PyResult<DeviceArrayStream> {
+        let Some(requested) = requested_field(requested_schema)? else { return self.take() };
+        check_request(&self.field, &requested)?;
+        let stream = self.take()?;
+        let field = requested.clone();
+        let arrays = stream.map(move |array| request_field(&array?, &requested));
+        Ok(DeviceArrayStream::new(field, self.device_type, arrays))
+    }
+
+    fn device(&self) -> crate::Device {
+        crate::Device::new(self.device_type, 0)
+    }
+}
+
+/// An array for Python: structs are record batches.
+pub(super) fn wrap(py: Python<'_>, array: DeviceArray) -> PyResult<Bound<'_, PyAny>> {
+    match array.field().data_type() {
+        DataType::Struct(_) => Ok(Bound::new(py, RecordBatch(array))?.into_any()),
+        _ => Ok(Bound::new(py, Array(array))?.into_any()),
+    }
+}
+
+#[pymethods]
+impl ArrayStream {
+    /// The Arrow type of every array, as text.
+    #[getter]
+    fn r#type(&self) -> String {
+        self.field.data_type().to_string()
+    }
+
+    /// The names of the columns; empty for a stream that is not of record batches.
+    #[getter]
+    fn column_names(&self) -> Vec<&str> {
+        match self.field.data_type() {
+            DataType::Struct(fields) => fields.iter().map(|field| field.name().as_str()).collect(),
+            _ => Vec::new(),
+        }
+    }
+
+    /// Releases the stream, read to its end or not.
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        let state = self.replace(State::Gone)?;
+        py.detach(|| drop(state));
+        Ok(())
+    }
+
+    fn __iter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
+        slf
+    }
+
+    fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let State::Ready(mut stream) = self.replace(State::Reading)? else {
+            *self.lock() = State::Gone;
+            return Ok(None);
+        };
+        // The producer may run Python on a thread of its own, and may take long.
+        let next = py.detach(|| stream.next());
+        match next {
+            Some(Ok(array)) => {
+                *self.lock() = State::Ready(stream);
+                wrap(py, array).map(Some)
+            }
+            ended => {
+                *self.lock() = State::Gone;
+                py.detach(|| drop(stream));
+                ended.transpose()?;
+                Ok(None)
+            }
+        }
+    }
+
+    /// The same stream with its arrays on another device.
+    fn to_device(slf: Bound<'_, Self>, device: &Bound<'_, PyAny>) -> PyResult<Py<Self>> {
+        device::require(slf.get().device(), device::extract(device)?)?;
+        Ok(slf.unbind())
+    }
+
+    /// The type of device of every array.
+    #[getter(device)]
+    fn py_device(&self) -> Device {
+        Device(self.device())
+    }
+
+    fn __arrow_c_schema__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        schema_capsule(py, &self.field)
+    }
+
+    #[pyo3(signature = (requested_schema=None))]
+    fn __arrow_c_stream__<'py>(
+        &self,
+        py: Python<'py>,
+        requested_schema: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        device::require_host(self.device())?;
+        stream_capsule(py, self.take_requested(requested_schema)?)
+    }
+
+    #[pyo3(signature = (requested_schema=None, **kwargs))]
+    fn __arrow_c_device_stream__<'py>(
+        &self,
+        py: Python<'py>,
+        requested_schema: Option<&Bound<'py, PyAny>>,
+        kwargs: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        require_device(self.device(), kwargs)?;
+        device_stream_capsule(py, self.take_requested(requested_schema)?)
+    }
+
+    fn __repr__(&self) -> String {
+        format!("ArrayStream({}, device={})", self.field.data_type(), self.device())
+    }
+}

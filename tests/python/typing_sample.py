@@ -1,0 +1,44 @@
+"""Not run: the stubs as a user's type checker sees them. A line that must be refused says so in its `ignore`, and an
+`ignore` that refuses nothing is an error too (`warn_unused_ignores`)."""
+
+from typing import assert_type
+
+import arrow_dlpack as ad
+import numpy as np
+
+
+def converts(source: ad.Array, batch: ad.RecordBatch, stream: ad.ArrayStream) -> None:
+    tensor = ad.to_tensor(source, dtype="float32", nulls="nan", copy=None, writable=False)
+    assert_type(tensor, ad.Tensor)
+    assert_type(ad.to_tensors(batch, columns=["x"]), dict[str, ad.Tensor])
+    assert_type(ad.to_tensors(batch, nulls={"x": "nan"}), dict[str, ad.Tensor])
+    assert_type(ad.validity(source), ad.Tensor)
+    assert_type(ad.from_dlpack(np.zeros(3), copy=False), ad.Tensor)
+    assert_type(ad.to_tensor(source).shape, tuple[int, ...])
+    for each in stream:
+        assert_type(each, ad.RecordBatch | ad.Array)
+    with ad.track_copies() as log:
+        ad.to_arrow(tensor)
+    str(log), str(ad.explain(batch))
+    # A tensor is what NumPy's own stubs ask for.
+    np.from_dlpack(tensor)
+
+
+def reports(source: ad.Array) -> None:
+    try:
+        ad.to_tensor(source, copy=False)
+    except (ad.CopyError, ad.NullError, ad.CastError, ad.UnsupportedTypeError) as error:
+        assert_type(error.column, str | None)
+        assert_type(error.row, int | None)
+
+
+def is_both(error: ad.ConversionError) -> tuple[BufferError, ValueError]:
+    return error, error
+
+
+def is_refused(source: ad.Array, tensor: ad.Tensor) -> None:
+    ad.to_tensor(source, "float32")  # type: ignore[call-overload]
+    ad.to_tensor(source, copy="never")  # type: ignore[call-overload]
+    ad.to_tensor(source, nul="nan")  # type: ignore[call-overload]
+    ad.to_tensor(3)  # type: ignore[call-overload]
+    tensor.shape = (1,)  # type: ignore[misc]

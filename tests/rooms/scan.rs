@@ -1,0 +1,310 @@
+//! What a source file imports and names, from its text.
+
+#[derive(Debug)]
+struct Token {
+    line: usize,
+    text: String,
+}
+
+/// Identifiers and punctuation; comments, strings, characters and lifetimes leave nothing behind.
+fn tokens(text: &str) -> Vec<Token> {
+    let chars: Vec<char> = text.chars().collect();
+    let at = |i: usize| chars.get(i).copied().unwrap_or('\0');
+    let mut found = Vec::new();
+    let (mut i, mut line) = (0, 1);
+    while i < chars.len() {
+        let (start, first_line) = (i, line);
+        let c = at(i);
+        if c == '/' && at(i + 1) == '/' {
+            while i < chars.len() && at(i) != '\n' {
+                i += 1;
+            }
+        } else if c == '/' && at(i + 1) == '*' {
+            let mut depth = 0;
+            loop {
+                match (at(i), at(i + 1)) {
+                    ('/', '*') => (depth, i) = (depth + 1, i + 2),
+                    ('*', '/') => (depth, i) = (depth - 1, i + 2),
+                    _ => i += 1,
+                }
+                if depth == 0 || i >= chars.len() {
+                    break;
+                }
+            }
+        } else if c == '"' {
+            i = string_end(&chars, i);
+        } else if c == '\'' {
+            // 'x' and '\n' are characters; 'name without a closing quote is a lifetime or a label.
+            if at(i + 1) == '\\' {
+                i += 3;
+                while i < chars.len() && at(i) != '\'' {
+                    i += 1;
+                }
+                i += 1;
+            } else if at(i + 2) == '\'' {
+                i += 3;
+            } else {
+                i += 1;
+                while is_word(at(i)) {
+                    i += 1;
+                }
+            }
+        } else if is_word(c) {
+            while is_word(at(i)) {
+                i += 1;
+            }
+            let word: String = chars[start..i].iter().collect();
+            let hashes = (i..chars.len()).take_while(|&k| at(k) == '#').count();
+            match word.as_str() {
+                "r" | "br" | "cr" if at(i + hashes) == '"' => i = raw_string_end(&chars, i, hashes),
+                "b" | "c" if at(i) == '"' => i = string_end(&chars, i),
+                _ => found.push(Token { line, text: word }),
+            }
+        } else if c == ':' && at(i + 1) == ':' {
+            i += 2;
+            found.push(Token { line, text: "::".to_owned() });
+        } else {
+            i += 1;
+            if !c.is_whitespace() {
+                found.push(Token { line, text: c.to_string() });
+            }
+        }
+        line = first_line + chars[start..i.min(chars.len())].iter().filter(|&&c| c == '\n').count();
+    }
+    found
+}
+
+fn is_word(c: char) -> bool {
+    c.is_alphanumeric() || c == '_'
+}
+
+fn string_end(chars: &[char], open: usize) -> usize {
+    let mut i = open + 1;
+    while i < chars.len() && chars[i] != '"' {
+        i += if chars[i] == '\\' { 2 } else { 1 };
+    }
+    i + 1
+}
+
+fn raw_string_end(chars: &[char], after_prefix: usize, hashes: usize) -> usize {
+    let mut i = after_prefix + hashes + 1;
+    while i < chars.len() && !(chars[i] == '"' && (1..=hashes).all(|k| chars.get(i + k) == Some(&'#'))) {
+        i += 1;
+    }
+    i + 1 + hashes
+}
+
+/// What one file imports and names.
+#[derive(Default)]
+pub(crate) struct Scan {
+    /// Where the file stands in the crate.
+    pub(crate) module: Vec<String>,
+    /// Line and name at the crate root of every path outside test modules.
+    pub(crate) imports: Vec<(usize, String)>,
+    /// Line, identifier, and whether it stands in a test module.
+    pub(crate) words: Vec<(usize, String, bool)>,
+    /// Line and name of what would make source text and modules differ.
+    pub(crate) tricks: Vec<(usize, &'static str)>,
+    /// Modules in files of their own that are test code.
+    pub(crate) test_modules: Vec<String>,
+}
+
+/// Reads one file of the crate, which is that module.
+pub(crate) fn scan(module: Vec<String>, text: &str) -> Scan {
+    let tokens = tokens(text);
+    let is = |i: usize, text: &str| word(&tokens, i) == text;
+    let mut scan = Scan { module, ..Scan::default() };
+    // Where this token stands in the crate, with the inline modules open around it and the depth of their braces.
+    let mut here = scan.module.clone();
+    let mut open: Vec<usize> = Vec::new();
+    let mut depth = 0_usize;
+    // The `mod` that a `cfg(test)` belongs to, and the depth of the test module that is open. Exempt, because a test
+    // may build its input with any room, and is not shipped.
+    let mut test_mod = None;
+    let mut test_depth = None;
+    // Paths up to here were read already, or are a visibility, which imports nothing.
+    let mut read_to = 0;
+    for (i, token) in tokens.iter().enumerate() {
+        let mut found = Vec::new();
+        match token.text.as_str() {
+            "#" if is(i + 1, "[") => {
+                let attribute = &tokens[i..closing(&tokens, i + 1)];
+                if is_test_cfg(attribute) {
+                    test_mod = item_keyword(&tokens, i);
+                }
+                if attribute.windows(2).any(|pair| pair[0].text == "path" && pair[1].text == "=") {
+                    scan.tricks.push((token.line, "#[path]"));
+                }
+            }
+            "include" if is(i + 1, "!") => scan.tricks.push((token.line, "include!")),
+            // `pub(crate)` or `pub(in …)`, not a public field of a tuple type.
+            "pub" if is(i + 1, "(") && (is(i + 2, "in") || is(i + 3, ")")) => read_to = closing(&tokens, i + 1),
+            "mod" if is(i + 2, ";") && test_mod == Some(i) => {
+                let name = word(&tokens, i + 1).to_owned();
+                scan.test_modules.push(here.iter().cloned().chain([name]).collect::<Vec<_>>().join("/"));
+            }
+            "mod" if is(i + 2, "{") => {
+                here.push(word(&tokens, i + 1).to_owned());
+                open.push(depth + 1);
+                if test_mod == Some(i) && test_depth.is_none() {
+                    test_depth = Some(depth + 1);
+                }
+            }
+            "{" => depth += 1,
+            "}" => {
+                if open.last() == Some(&depth) {
+                    open.pop();
+                    here.pop();
+                }
+                if test_depth == Some(depth) {
+                    test_depth = None;
+                }
+                depth = depth.saturating_sub(1);
+            }
+            // Not `use<'a>`, which captures.
+            "use" if !is(i + 1, "<") => read_to = use_tree(&tokens, i + 1, &here, None, &mut found),
+            "crate" | "super" | "self" | "arrow_dlpack" if i >= read_to && is(i + 1, "::") => {
+                read_to = path(&tokens, i, &here, &mut found);
+            }
+            _ => {}
+        }
+        if test_depth.is_none() {
+            scan.imports.extend(found);
+        }
+        if token.text.chars().all(is_word) {
+            scan.words.push((token.line, token.text.clone(), test_depth.is_some()));
+        }
+    }
+    scan
+}
+
+fn word(tokens: &[Token], i: usize) -> &str {
+    tokens.get(i).map_or("", |token| token.text.as_str())
+}
+
+/// The index behind the bracket that closes the one at `open`.
+fn closing(tokens: &[Token], open: usize) -> usize {
+    let mut depth = 0_usize;
+    for (i, token) in tokens.iter().enumerate().skip(open) {
+        match token.text.as_str() {
+            "(" | "[" | "{" => depth += 1,
+            ")" | "]" | "}" => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        if depth == 0 {
+            return i + 1;
+        }
+    }
+    tokens.len()
+}
+
+/// `cfg(test)` and `cfg(all(test, …))`: compiled for tests alone.
+fn is_test_cfg(attribute: &[Token]) -> bool {
+    let words: Vec<&str> = attribute.iter().map(|token| token.text.as_str()).collect();
+    matches!(
+        words.as_slice(),
+        ["#", "[", "cfg", "(", "test", ")", "]"] | ["#", "[", "cfg", "(", "all", "(", "test", ",", ..]
+    )
+}
+
+/// The keyword of the item that the attribute at `i` belongs to.
+fn item_keyword(tokens: &[Token], mut i: usize) -> Option<usize> {
+    loop {
+        match word(tokens, i) {
+            "#" => i = closing(tokens, i + 1),
+            "pub" if word(tokens, i + 1) == "(" => i = closing(tokens, i + 1),
+            "pub" => i += 1,
+            _ => return (i < tokens.len()).then_some(i),
+        }
+    }
+}
+
+/// Takes one segment of a path that starts in this crate; returns whether later segments can still change the room.
+fn step(module: &mut Vec<String>, segment: &str) -> bool {
+    match segment {
+        "crate" => module.clear(),
+        "super" => drop(module.pop()),
+        "self" => {}
+        // The crate's own name, where a path begins with it.
+        "arrow_dlpack" if module.is_empty() => {}
+        name => {
+            module.push(name.to_owned());
+            return false;
+        }
+    }
+    true
+}
+
+/// The room, or what else stands at the crate root, that a module is in.
+fn root_name(module: &[String]) -> String {
+    module.first().map_or("{self}", String::as_str).to_owned()
+}
+
+/// Where a path that begins with this word begins, seen from module `here`; none for another crate's.
+fn origin(word: &str, here: &[String]) -> Option<Vec<String>> {
+    match word {
+        "crate" | "arrow_dlpack" => Some(Vec::new()),
+        "super" => Some(here[..here.len().saturating_sub(1)].to_vec()),
+        "self" => Some(here.to_vec()),
+        _ => None,
+    }
+}
+
+/// Reads a path in code; returns the index behind the name that decides where it leads.
+fn path(tokens: &[Token], start: usize, here: &[String], found: &mut Vec<(usize, String)>) -> usize {
+    let mut module = origin(word(tokens, start), here).unwrap_or_default();
+    let mut i = start + 1;
+    while word(tokens, i) == "::" && step(&mut module, word(tokens, i + 1)) {
+        i += 2;
+    }
+    found.push((tokens[start].line, root_name(&module)));
+    i + 2
+}
+
+/// Reads a tree of a `use`, below a prefix that led to module `from` (none at its start); returns the index of the
+/// `,`, `}` or `;` behind it.
+fn use_tree(
+    tokens: &[Token],
+    start: usize,
+    here: &[String],
+    from: Option<&[String]>,
+    found: &mut Vec<(usize, String)>,
+) -> usize {
+    let mut i = start;
+    let mut module = from.map(<[String]>::to_vec);
+    // Set by the first name: what follows stays in that room, or in another crate.
+    let mut decided = false;
+    loop {
+        match word(tokens, i) {
+            "," | "}" | ";" | "" => break,
+            "{" if !decided => {
+                i += 1;
+                while !matches!(word(tokens, i), "}" | "") {
+                    i = use_tree(tokens, i, here, module.as_deref(), found);
+                    i += usize::from(word(tokens, i) == ",");
+                }
+                return i + 1;
+            }
+            "{" => {
+                i = closing(tokens, i);
+                continue;
+            }
+            // Between segments, before another crate's name, before `crate` in a macro.
+            "::" | "$" => {}
+            "as" => i += 1,
+            _ if decided => {}
+            name => match &mut module {
+                Some(module) => decided = !step(module, name),
+                None => {
+                    module = origin(name, here);
+                    decided = module.is_none();
+                }
+            },
+        }
+        i += 1;
+    }
+    if let Some(module) = module {
+        found.push((tokens[start].line, root_name(&module)));
+    }
+    i
+}
