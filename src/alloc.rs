@@ -32,8 +32,7 @@ impl HostBuffer {
     /// # Errors
     /// When the memory cannot be had. Nothing else changes then.
     pub fn uninitialised(len: usize) -> Result<Self> {
-        let refused =
-            || Error::new(ErrorKind::Memory, format!("{len} bytes of host memory could not be allocated"));
+        let refused = || Error::new(ErrorKind::Memory, format!("{len} bytes of host memory could not be allocated"));
         let alignment = if len >= LARGE { HUGE_PAGE } else { ALIGNMENT };
         let layout = Layout::from_size_align(len, alignment).map_err(|_| refused())?;
         if len == 0 {

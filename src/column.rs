@@ -241,7 +241,10 @@ fn pack_bools(tensor: &Tensor, why: &str) -> Result<(Vec<u8>, usize)> {
 
 /// The bitmap of a bool tensor with an element for each row, and how many are null.
 fn row_validity(valid: &Tensor, rows: usize) -> Result<(Vec<u8>, usize)> {
-    if valid.dtype() != DType::Bool || usize::try_from(valid.shape().first().copied().unwrap_or(1)) != Ok(rows) || valid.ndim() > 1 {
+    if valid.dtype() != DType::Bool
+        || usize::try_from(valid.shape().first().copied().unwrap_or(1)) != Ok(rows)
+        || valid.ndim() > 1
+    {
         return Err(Error::argument(format!(
             "validity must be one bool for each of the {rows} rows, and is {} of shape {:?}",
             valid.dtype(),

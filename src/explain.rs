@@ -73,7 +73,11 @@ pub fn explain(
             if let Some(rows) = row.shape.first_mut() {
                 *rows = i64::try_from(plan.rows).ok();
             }
-            row.steps = plan.steps.iter().map(|step| format!("{}{}", step.action, if step.at_most { ", at most" } else { "" })).collect();
+            row.steps = plan
+                .steps
+                .iter()
+                .map(|step| format!("{}{}", step.action, if step.at_most { ", at most" } else { "" }))
+                .collect();
             row.bytes = plan.bytes;
             Ok(())
         });
@@ -145,8 +149,11 @@ impl ReportRow {
     /// The shape as text, `n` for the number of rows that is not known.
     #[must_use]
     pub fn shape_text(&self) -> String {
-        let extents: Vec<String> =
-            self.shape.iter().map(|extent| extent.map_or_else(|| "n".to_owned(), |extent| extent.to_string())).collect();
+        let extents: Vec<String> = self
+            .shape
+            .iter()
+            .map(|extent| extent.map_or_else(|| "n".to_owned(), |extent| extent.to_string()))
+            .collect();
         match extents.as_slice() {
             [] => String::new(),
             [only] => format!("({only},)"),
@@ -178,7 +185,9 @@ impl fmt::Display for Report {
         let head = ["column", "Arrow type", "dtype", "shape", "how", "bytes", "why"].map(str::to_owned);
         let table: Vec<[String; 7]> = std::iter::once(head).chain(self.rows.iter().map(ReportRow::cells)).collect();
         let widths: Vec<usize> = (0..7)
-            .map(|column| table.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max().unwrap_or(0))
+            .map(|column| {
+                table.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max().unwrap_or(0)
+            })
             .collect();
         for (number, row) in table.iter().enumerate() {
             let cells: Vec<String> =

@@ -16,10 +16,10 @@ pub mod plan;
 pub mod spec;
 pub mod tensor;
 
+pub use arrow::{DeviceArray, DeviceArrayStream};
 pub use batch::to_tensors;
 pub use column::{array_to_tensor, chunks_to_tensor, to_arrow, to_tensor, validity};
 pub use convert::request_field;
-pub use arrow::{DeviceArray, DeviceArrayStream};
 pub use copy_log::CopyLog;
 pub use device::Device;
 pub use dtype::DType;

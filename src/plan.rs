@@ -264,7 +264,14 @@ mod tests {
         ] {
             let made = plan(data_type.clone(), &chunks, &options).unwrap();
             assert_eq!(made.steps.iter().map(|step| step.action).collect::<Vec<_>>(), [action]);
-            assert_eq!(made.bytes, made.elements * Spec::new(&Arc::new(Field::new("x", data_type.clone(), true)), &options).unwrap().dtype().itemsize());
+            assert_eq!(
+                made.bytes,
+                made.elements
+                    * Spec::new(&Arc::new(Field::new("x", data_type.clone(), true)), &options)
+                        .unwrap()
+                        .dtype()
+                        .itemsize()
+            );
             let error = plan(data_type, &chunks, &options.copy(CopyMode::Never)).unwrap_err();
             assert_eq!((error.kind(), error.column()), (ErrorKind::Copy, Some("x")));
             assert!(error.reason().contains(&action.to_string()) && error.remedy().is_some(), "{error}");

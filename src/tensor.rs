@@ -84,7 +84,14 @@ impl Tensor {
                 *stride = *row_major;
             }
         }
-        let len = if empty { 0 } else { shape.iter().try_fold(1_usize, |len, extent| len.checked_mul(usize::try_from(*extent).ok()?)).ok_or_else(|| Error::invalid(format!("shape {shape:?} overflows")))? };
+        let len = if empty {
+            0
+        } else {
+            shape
+                .iter()
+                .try_fold(1_usize, |len, extent| len.checked_mul(usize::try_from(*extent).ok()?))
+                .ok_or_else(|| Error::invalid(format!("shape {shape:?} overflows")))?
+        };
         let tensor = Self { data, device, dtype, shape, strides, len, owner, read_only, copied, field: None };
         tensor.check_span()?;
         Ok(tensor)
@@ -97,7 +104,12 @@ impl Tensor {
     ///
     /// # Safety
     /// The buffer's bytes are initialised as elements of `dtype`.
-    pub(crate) unsafe fn from_host_buffer(buffer: HostBuffer, dtype: DType, shape: Dims, strides: Dims) -> Result<Self> {
+    pub(crate) unsafe fn from_host_buffer(
+        buffer: HostBuffer,
+        dtype: DType,
+        shape: Dims,
+        strides: Dims,
+    ) -> Result<Self> {
         let (data, bytes) = (buffer.as_ptr(), buffer.len());
         let parts = Parts {
             data,
@@ -348,8 +360,18 @@ macro_rules! native {
     };
 }
 native!(
-    i8 = Int8, i16 = Int16, i32 = Int32, i64 = Int64, u8 = UInt8, u16 = UInt16, u32 = UInt32, u64 = UInt64,
-    half::f16 = Float16, half::bf16 = BFloat16, f32 = Float32, f64 = Float64
+    i8 = Int8,
+    i16 = Int16,
+    i32 = Int32,
+    i64 = Int64,
+    u8 = UInt8,
+    u16 = UInt16,
+    u32 = UInt32,
+    u64 = UInt64,
+    half::f16 = Float16,
+    half::bf16 = BFloat16,
+    f32 = Float32,
+    f64 = Float64
 );
 
 #[cfg(test)]

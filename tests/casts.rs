@@ -61,14 +61,26 @@ fn values(dtype: DType) -> Vec<Value> {
     for exponent in [8, 11, 24, 53, 62] {
         // Ties of each float's precision, and their neighbours.
         let power = 1_i128 << exponent;
-        integers.extend([power - 1, power + 1, power + (power >> 8), power + (power >> 8) + 1, power + (power >> 11) + 1]);
+        integers.extend([
+            power - 1,
+            power + 1,
+            power + (power >> 8),
+            power + (power >> 8) + 1,
+            power + (power >> 11) + 1,
+        ]);
     }
     let mut all: Vec<Value> = match dtype.kind() {
         Kind::Float => {
             #[expect(clippy::cast_precision_loss, reason = "any float near the integer will do")]
             let mut floats: Vec<f64> = integers.iter().map(|value| *value as f64).collect();
-            floats.extend([0.5, -0.5, 1.5, 254.5, -0.0, 0.1, -1e-9, 1e-320, 5e-324, 6e-8, 2.98e-8, 2.981e-8, 1e-40, 1e-45]);
-            floats.extend([1.0 + 2_f64.powi(-11), 1.0 + 2_f64.powi(-11) + 2_f64.powi(-40), 1.0 + 2_f64.powi(-8) + 2_f64.powi(-45)]);
+            floats.extend([
+                0.5, -0.5, 1.5, 254.5, -0.0, 0.1, -1e-9, 1e-320, 5e-324, 6e-8, 2.98e-8, 2.981e-8, 1e-40, 1e-45,
+            ]);
+            floats.extend([
+                1.0 + 2_f64.powi(-11),
+                1.0 + 2_f64.powi(-11) + 2_f64.powi(-40),
+                1.0 + 2_f64.powi(-8) + 2_f64.powi(-45),
+            ]);
             floats.extend([65_519.999_999_9, 65_520.000_000_1, 3.394e38, 3.395_5e38, 3.402_823_669e38, 1e39, f64::MAX]);
             floats.extend([f64::from(f32::MAX), f64::MIN_POSITIVE, f64::from(f32::MIN_POSITIVE), f64::NAN]);
             floats.extend([f64::INFINITY, f64::NEG_INFINITY]);
@@ -110,10 +122,8 @@ fn array(dtype: DType, values: &[Value], nulls: Option<NullBuffer>) -> ArrayRef 
     }
     let bytes: Vec<u8> = values.iter().flat_map(|value| bytes_of_integer(dtype, integer(value))).collect();
     // Through words, so that the buffer is aligned.
-    let words: ScalarBuffer<u64> = bytes
-        .chunks(8)
-        .map(|chunk| chunk.iter().rev().fold(0, |word, byte| (word << 8) | u64::from(*byte)))
-        .collect();
+    let words: ScalarBuffer<u64> =
+        bytes.chunks(8).map(|chunk| chunk.iter().rev().fold(0, |word, byte| (word << 8) | u64::from(*byte))).collect();
     let Some(data_type) = dtype.to_arrow() else { unreachable!("integers are Arrow types") };
     let data = arrow_data::ArrayData::builder(data_type).len(values.len()).nulls(nulls).add_buffer(words.into_inner());
     make_array(data.build().unwrap_or_else(|error| panic!("{error}")))
@@ -196,7 +206,11 @@ impl Halves {
         let below = self.values.partition_point(|candidate| compare(magnitude, *candidate) != Ordering::Less) - 1;
         let low = self.values.get(below).copied()?;
         // The neighbour above the largest value is where the next one would be.
-        let high = self.values.get(below + 1).copied().unwrap_or_else(|| 2.0 * low - self.values.get(below - 1).copied().unwrap_or(0.0));
+        let high = self
+            .values
+            .get(below + 1)
+            .copied()
+            .unwrap_or_else(|| 2.0 * low - self.values.get(below - 1).copied().unwrap_or(0.0));
         let middle = f64::midpoint(low, high);
         let up = match compare(magnitude, middle) {
             Ordering::Less => false,
@@ -249,7 +263,10 @@ fn every_cast_of_every_boundary_value_is_exact_or_rounded_or_refused_with_its_ro
                         assert_eq!((error.kind(), error.column(), error.row()), (ErrorKind::Cast, Some("x"), Some(3)));
                         assert!(error.reason().ends_with(&format!("does not fit {to}")), "{error}");
                         if let Int(value) = value {
-                            assert!(from == DType::Bool || error.reason().contains(&format!("value {value} ")), "{error}");
+                            assert!(
+                                from == DType::Bool || error.reason().contains(&format!("value {value} ")),
+                                "{error}"
+                            );
                         }
                     }
                     (cast, expected) => panic!("{value:?} from {from} to {to}: {cast:?}, not {expected:02x?}"),
@@ -292,7 +309,8 @@ fn the_row_of_a_misfit_counts_over_lists_slices_and_long_columns() {
     assert_eq!(array_to_tensor(&long.slice(2, 10_000), &options).unwrap_err().row(), Some(9_999));
     assert!(array_to_tensor(&long.slice(0, 10_001), &options).is_ok());
 
-    let lists = arrow_data::ArrayData::builder(list(long.data_type().clone(), 3)).len(3334).add_child_data(long.to_data());
+    let lists =
+        arrow_data::ArrayData::builder(list(long.data_type().clone(), 3)).len(3334).add_child_data(long.to_data());
     let lists = make_array(lists.build().unwrap());
     let error = array_to_tensor(&lists, &options).unwrap_err();
     assert_eq!((error.kind(), error.row()), (ErrorKind::Cast, Some(3333)));

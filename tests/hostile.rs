@@ -11,8 +11,8 @@ use std::sync::Arc;
 
 use arrow_array::types::{Int8Type, Int32Type};
 use arrow_array::{
-    Array, ArrayRef, BinaryViewArray, DictionaryArray, Int32Array, LargeStringArray, ListArray, RunArray, StringArray,
-    StringViewArray, StructArray,
+    Array, ArrayRef, BinaryViewArray, DictionaryArray, Int8Array, Int32Array, LargeStringArray, ListArray,
+    ListViewArray, RunArray, StringArray, StringViewArray, StructArray, UnionArray,
 };
 use arrow_dlpack::arrow::{read_schema, release_directly};
 use arrow_dlpack::ffi::arrow_device::{ArrowArray, ArrowDeviceArray, ArrowSchema};
@@ -20,7 +20,7 @@ use arrow_dlpack::ffi::dlpack::{DLDataTypeCode, DLDeviceType, DLTensor};
 use arrow_dlpack::{
     CopyMode, DType, DeviceArray, ErrorKind, NullPolicy, Options, Result, Tensor, request_field, to_arrow, to_tensor,
 };
-use arrow_schema::{DataType, Field, FieldRef};
+use arrow_schema::{DataType, Field, FieldRef, UnionFields};
 use support::arrow::{child_of, counted, field, import_edited, list, random_array, release, set_buffer};
 use support::dlpack::Memory;
 use support::{Count, Random};
@@ -150,8 +150,8 @@ fn odd_but_legal_tensors_are_read() {
 #[test]
 fn misaligned_elements_are_never_lent_as_a_slice() {
     let bytes: Vec<u8> = (0..17).collect();
-    let (tensor, _) = Memory::new(&bytes, DType::Int32, &[4], &[1], 0)
-        .import_edited(|managed| managed.dl_tensor.byte_offset = 1);
+    let (tensor, _) =
+        Memory::new(&bytes, DType::Int32, &[4], &[1], 0).import_edited(|managed| managed.dl_tensor.byte_offset = 1);
     let tensor = tensor.unwrap();
     assert!(!tensor.is_aligned() && tensor.as_slice::<i32>().is_err() && tensor.as_bytes().is_err());
     let array = to_arrow(&tensor, None, CopyMode::IfNeeded).unwrap();
@@ -252,7 +252,11 @@ fn every_count_of_an_array_is_checked() {
 #[test]
 fn buffers_end_inside_the_address_space() {
     for array in [&with_nulls(&DataType::Int32) as &dyn Array, &with_nulls(&DataType::Int16), &strings(), &lists()] {
-        assert_array_refused(array, |array| (array.offset, array.length) = (0, i64::MAX), &["buffer 1", "address space"]);
+        assert_array_refused(
+            array,
+            |array| (array.offset, array.length) = (0, i64::MAX),
+            &["buffer 1", "address space"],
+        );
         assert_array_refused(array, |array| (array.offset, array.null_count) = (i64::MAX - 9, 0), &["buffer 1"]);
     }
 }
@@ -308,7 +312,11 @@ fn children_must_be_there_and_long_enough() {
 fn dictionaries_are_where_the_type_has_one() {
     let dictionary: DictionaryArray<Int8Type> = ["a", "b"].into_iter().collect();
     assert_array_refused(&dictionary, |array| array.dictionary = null_mut(), &["ArrowArray.dictionary", "NULL"]);
-    assert_array_refused(&dictionary, |array| array.dictionary = misaligned(array.dictionary), &["ArrowArray.dictionary"]);
+    assert_array_refused(
+        &dictionary,
+        |array| array.dictionary = misaligned(array.dictionary),
+        &["ArrowArray.dictionary"],
+    );
     let (mut other, released) = counted(&Int32Array::from(vec![1]));
     let stray = &raw mut other;
     assert_array_refused(&Int32Array::from(vec![1]), |array| array.dictionary = stray, &["ArrowArray.dictionary"]);
@@ -329,7 +337,8 @@ fn nesting_without_end_is_refused() {
 fn null_counts_that_lie_are_not_believed() {
     let array = Int32Array::from(vec![Some(1), None, Some(3), None]);
     for (claimed, nulls) in [(1, 2), (4, 2), (-1, 2)] {
-        let (imported, released) = import_edited(&array, &field("x", DataType::Int32), |array| array.null_count = claimed);
+        let (imported, released) =
+            import_edited(&array, &field("x", DataType::Int32), |array| array.null_count = claimed);
         let imported = imported.unwrap();
         let error = to_tensor(&imported, &Options::default()).unwrap_err();
         assert!(error.reason().contains(&format!("{nulls} nulls")) && error.row() == Some(1), "{error}");
@@ -380,10 +389,8 @@ fn offsets_that_lead_out_of_their_array_are_refused() {
 fn offsets_that_are_not_aligned_are_refused_or_moved() {
     let offsets: [i32; 5] = [0, 2, 2, 5, 5];
     let bytes: Vec<u8> = std::iter::once(0).chain(offsets.iter().flat_map(|offset| offset.to_ne_bytes())).collect();
-    let words: Vec<u64> = bytes
-        .chunks(8)
-        .map(|chunk| chunk.iter().rev().fold(0, |word, byte| (word << 8) | u64::from(*byte)))
-        .collect();
+    let words: Vec<u64> =
+        bytes.chunks(8).map(|chunk| chunk.iter().rev().fold(0, |word, byte| (word << 8) | u64::from(*byte))).collect();
     let start = words.as_ptr().cast::<u8>().wrapping_add(1).cast::<c_void>();
     let own = field("x", DataType::Utf8);
     let (imported, released) = import_edited(&strings(), &own, |array| set_buffer(array, 1, start));
@@ -443,6 +450,36 @@ fn indices_beyond_their_dictionary_are_refused() {
 }
 
 #[test]
+fn list_views_that_lead_out_of_their_child_are_refused() {
+    let items = Arc::new(Int32Array::from(vec![1, 2, 3]));
+    let item = field("item", DataType::Int32);
+    let views = ListViewArray::new(item, vec![0, 1].into(), vec![1, 2].into(), items, None);
+    for (offsets, sizes) in
+        [([0_i32, 2], [1_i32, 2]), ([-1, 1], [1, 2]), ([0, 1], [1, -1]), ([0, i32::MAX], [1, i32::MAX])]
+    {
+        let edit = |array: &mut ArrowArray| {
+            set_buffer(array, 1, pointer(&offsets));
+            set_buffer(array, 2, pointer(&sizes));
+        };
+        assert_contents_refused(&views, edit, &[]);
+    }
+}
+
+#[test]
+fn unions_that_lead_out_of_their_children_are_refused() {
+    let fields =
+        UnionFields::try_new([3, 5], [Field::new("a", DataType::Int32, true), Field::new("b", DataType::Int8, true)]);
+    let children: Vec<ArrayRef> = vec![Arc::new(Int32Array::from(vec![1])), Arc::new(Int8Array::from(vec![2]))];
+    let union = UnionArray::try_new(fields.unwrap(), vec![3, 5].into(), Some(vec![0, 0].into()), children).unwrap();
+    for ids in [[3_i8, 4], [-1, 3], [127, 5]] {
+        assert_contents_refused(&union, |array| set_buffer(array, 0, pointer(&ids)), &[]);
+    }
+    for offsets in [[0_i32, 1], [-1, 0], [i32::MAX, 0]] {
+        assert_contents_refused(&union, |array| set_buffer(array, 1, pointer(&offsets)), &[]);
+    }
+}
+
+#[test]
 fn run_ends_that_do_not_grow_or_do_not_reach_the_length_are_refused() {
     let runs = RunArray::<Int32Type>::try_new(&Int32Array::from(vec![2, 5]), &Int32Array::from(vec![7, 8])).unwrap();
     for ends in [[2_i32, 2], [0, 5], [-1, 5], [5, 2], [2, 4]] {
@@ -454,10 +491,12 @@ fn run_ends_that_do_not_grow_or_do_not_reach_the_length_are_refused() {
 
 fn import_device(edit: impl FnOnce(&mut ArrowDeviceArray)) -> (Result<DeviceArray>, Count) {
     let (array, released) = counted(&Int32Array::from(vec![1, 2, 3]));
-    let mut device = ArrowDeviceArray { array, device_id: -1, device_type: 1, sync_event: null_mut(), reserved: [0; 3] };
+    let mut device =
+        ArrowDeviceArray { array, device_id: -1, device_type: 1, sync_event: null_mut(), reserved: [0; 3] };
     edit(&mut device);
     // SAFETY: a valid struct, but for what `edit` breaks on purpose.
-    let imported = unsafe { DeviceArray::import_device(&raw mut device, field("x", DataType::Int32), release_directly) };
+    let imported =
+        unsafe { DeviceArray::import_device(&raw mut device, field("x", DataType::Int32), release_directly) };
     assert!(device.array.release.is_none());
     (imported, released)
 }
@@ -559,12 +598,21 @@ fn broken_members_of_a_schema_are_named() {
     assert!(read(&schema("i")).is_ok());
     assert_schema_refused(&ArrowSchema { release: None, ..schema("i") }, &["ArrowSchema was released"]);
     assert_schema_refused(&ArrowSchema { format: null(), ..schema("i") }, &["ArrowSchema.format", "NULL"]);
-    assert_schema_refused(&ArrowSchema { format: text(b"\xff\xfe\0"), ..schema("i") }, &["ArrowSchema.format", "UTF-8"]);
+    assert_schema_refused(
+        &ArrowSchema { format: text(b"\xff\xfe\0"), ..schema("i") },
+        &["ArrowSchema.format", "UTF-8"],
+    );
     assert_schema_refused(&ArrowSchema { name: text(b"\xc3\x28\0"), ..schema("i") }, &["ArrowSchema.name", "UTF-8"]);
     assert_schema_refused(&ArrowSchema { n_children: -1, ..schema("+s") }, &["ArrowSchema.n_children", "-1"]);
     assert_schema_refused(&ArrowSchema { n_children: i64::MAX, ..schema("+s") }, &["ArrowSchema.children", "NULL"]);
-    assert_schema_refused(&ArrowSchema { n_children: 1, children: misaligned(null_mut()), ..schema("+s") }, &["misaligned"]);
-    assert_schema_refused(&ArrowSchema { dictionary: misaligned(null_mut()), ..schema("c") }, &["ArrowSchema.dictionary"]);
+    assert_schema_refused(
+        &ArrowSchema { n_children: 1, children: misaligned(null_mut()), ..schema("+s") },
+        &["misaligned"],
+    );
+    assert_schema_refused(
+        &ArrowSchema { dictionary: misaligned(null_mut()), ..schema("c") },
+        &["ArrowSchema.dictionary"],
+    );
     for format in ["", "?", "+w", "+w:", "+w:x", "ts?:", "d:", "+ud:x", "w:99999999999999999999", "i ", "+", ":"] {
         let error = read(&schema(format)).err();
         assert!(error.is_some_and(|error| error.column() == Some("x")), "{format:?}");
@@ -640,7 +688,8 @@ fn metadata_lengths_are_checked() {
 #[test]
 fn metadata_of_extension_types_is_checked_when_it_is_used() {
     for metadata in ["", "{}", r#"{"shape":[2,2]}"#, r#"{"shape":[-2,-3]}"#, r#"{"shape":[6],"permutation":[1]}"#] {
-        let column = support::arrow::extension(&field("x", list(DataType::Int8, 6)), "arrow.fixed_shape_tensor", metadata);
+        let column =
+            support::arrow::extension(&field("x", list(DataType::Int8, 6)), "arrow.fixed_shape_tensor", metadata);
         let array = support::arrow::shared(&random_array(column.data_type(), 2, 0, &mut Random(1)), &column);
         let error = to_tensor(&array, &Options::default()).unwrap_err();
         assert!(error.kind() == ErrorKind::Invalid && error.reason().contains("fixed_shape_tensor"), "{error}");

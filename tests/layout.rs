@@ -69,10 +69,7 @@ fn dlpack_versions_and_flags_are_the_peers() {
     for (own, other) in [
         (ours::DLPACK_FLAG_BITMASK_READ_ONLY, peer::DLPACK_FLAG_BITMASK_READ_ONLY),
         (ours::DLPACK_FLAG_BITMASK_IS_COPIED, peer::DLPACK_FLAG_BITMASK_IS_COPIED),
-        (
-            ours::DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED,
-            peer::DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED,
-        ),
+        (ours::DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED, peer::DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED),
     ] {
         assert_eq!(own, u64::from(other));
     }
@@ -195,7 +192,8 @@ fn we_read_the_arrays_and_schemas_of_arrow_rs() {
     let read = unsafe { read_schema(&*(&raw const schema).cast::<ours_arrow::ArrowSchema>()) }.unwrap();
     assert_eq!(read, *own);
     // SAFETY: the same C struct, valid, moved out of `exported`.
-    let imported = unsafe { DeviceArray::import((&raw mut exported).cast(), Arc::new(read), release_directly) }.unwrap();
+    let imported =
+        unsafe { DeviceArray::import((&raw mut exported).cast(), Arc::new(read), release_directly) }.unwrap();
     assert!(exported.is_released());
     assert_eq!(imported.to_arrow().unwrap().to_data(), array.to_data());
 }

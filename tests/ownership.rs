@@ -51,8 +51,7 @@ fn four() -> Tensor {
 #[test]
 fn an_imported_tensor_is_deleted_after_its_last_clone() {
     for legacy in [false, true] {
-        let (tensor, released) =
-            if legacy { Memory::four().import_legacy(|_| ()) } else { Memory::four().import() };
+        let (tensor, released) = if legacy { Memory::four().import_legacy(|_| ()) } else { Memory::four().import() };
         let tensor = tensor.unwrap();
         assert_eq!(tensor.is_writable(), !legacy);
         let clone = tensor.clone();
@@ -231,7 +230,8 @@ fn what_was_released_or_moved_is_refused_and_left_alone() {
     // SAFETY: a released struct, which says so.
     let again = unsafe { DeviceArray::import(&raw mut array, x.clone(), release_directly) };
     assert!(again.unwrap_err().reason().contains("ArrowArray was released"));
-    let mut device = ArrowDeviceArray { array, device_id: -1, device_type: 1, sync_event: std::ptr::null_mut(), reserved: [0; 3] };
+    let mut device =
+        ArrowDeviceArray { array, device_id: -1, device_type: 1, sync_event: std::ptr::null_mut(), reserved: [0; 3] };
     // SAFETY: as above.
     let again = unsafe { DeviceArray::import_device(&raw mut device, x, release_directly) };
     assert!(again.unwrap_err().reason().contains("ArrowDeviceArray was released"));
@@ -243,7 +243,8 @@ fn columns_share_their_batch() {
     let (imported, released) = import_edited(&batch(), &field("", batch().data_type().clone()), |_| ());
     let rows = imported.unwrap();
     let b = rows.column(1).unwrap();
-    let tensors = to_tensors(rows.field(), std::slice::from_ref(&rows), Some(&["b".to_owned()]), |_| Options::default());
+    let tensors =
+        to_tensors(rows.field(), std::slice::from_ref(&rows), Some(&["b".to_owned()]), |_| Options::default());
     let tensors = tensors.unwrap();
     assert!(rows.column(2).is_err());
     drop(rows);
@@ -420,7 +421,10 @@ fn arrays_outlive_their_stream() {
     let first = imported.next().unwrap().unwrap();
     drop(imported);
     assert_eq!(dropped.get(), 1);
-    assert_eq!(first.to_arrow().unwrap().as_struct().column(1).as_primitive::<arrow_array::types::Int32Type>().value(3), 8);
+    assert_eq!(
+        first.to_arrow().unwrap().as_struct().column(1).as_primitive::<arrow_array::types::Int32Type>().value(3),
+        8
+    );
 }
 
 #[test]
@@ -568,7 +572,8 @@ fn a_stream_gives_only_arrays_of_its_own_type_and_device() {
     let wide = Arc::new(Field::new("x", DataType::Int64, true));
     let narrow = || support::arrow::shared(&column(), &field("x", DataType::Int32));
     let mut exported =
-        export_stream(DeviceArrayStream::new(wide, DLDeviceType::CPU, std::iter::once_with(move || Ok(narrow())))).unwrap();
+        export_stream(DeviceArrayStream::new(wide, DLDeviceType::CPU, std::iter::once_with(move || Ok(narrow()))))
+            .unwrap();
     let mut array = ArrowArray::empty();
     // SAFETY: a live stream, and a struct to fill.
     let code = unsafe { (exported.get_next.unwrap())(&raw mut exported, &raw mut array) };

@@ -8,8 +8,8 @@ use arrow_array::cast::AsArray;
 use arrow_array::{Array, ArrayRef, TimestampMicrosecondArray};
 use arrow_dlpack::spec::FixedShapeTensor;
 use arrow_dlpack::{
-    CopyLog, CopyMode, DType, DeviceArray, ErrorKind, NullPolicy, Options, Tensor, array_to_tensor, to_arrow, to_tensor,
-    validity,
+    CopyLog, CopyMode, DType, DeviceArray, ErrorKind, NullPolicy, Options, Tensor, array_to_tensor, to_arrow,
+    to_tensor, validity,
 };
 use arrow_schema::{DataType, FieldRef};
 use support::arrow::{extension, field, list, random_array, shared};
@@ -113,7 +113,10 @@ fn other_layouts_are_gathered_or_refused() {
             assert_eq!(assert_round_trip(dtype, layout, CopyMode::IfNeeded), bytes, "{layout:?}");
             let error = to_arrow(&tensor, None, CopyMode::Never).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Copy, "{layout:?}");
-            assert!(error.reason().contains(&format!("{bytes} bytes")) && error.reason().contains("gathered"), "{error}");
+            assert!(
+                error.reason().contains(&format!("{bytes} bytes")) && error.reason().contains("gathered"),
+                "{error}"
+            );
         }
     }
 }
@@ -176,7 +179,8 @@ fn dtypes_that_arrow_lacks_are_refused_with_a_remedy() {
 fn a_validity_becomes_the_bitmap() {
     let valid = [true, false, true, true, false, true, true, false, true, true];
     for (shape, strides) in [(&[10_i64][..], &[1_i64][..]), (&[10, 2], &[2, 1]), (&[10], &[2])] {
-        let (values, ..) = tensor(DType::Int16, (if shape.len() == 2 { &[10, 2] } else { &[10] }, strides_of(strides), 0));
+        let (values, ..) =
+            tensor(DType::Int16, (if shape.len() == 2 { &[10, 2] } else { &[10] }, strides_of(strides), 0));
         let bytes: Vec<u8> = valid.iter().flat_map(|valid| [u8::from(*valid), 9]).collect();
         // A strided validity is read by its strides.
         let (bools, released) = Memory::new(&bytes, DType::Bool, &[10], &[2], 0).import();

@@ -60,7 +60,8 @@ fn columns() -> Vec<(FieldRef, DType, Vec<i64>)> {
     columns.push((bool8.clone(), DType::Bool, vec![]));
     let items = Arc::new(bool8.as_ref().clone().with_name("item"));
     columns.push((field("bool8s", DataType::FixedSizeList(items, 3)), DType::Bool, vec![3]));
-    let tensor = |metadata, data_type| extension(&field("tensor", list(data_type, 6)), "arrow.fixed_shape_tensor", metadata);
+    let tensor =
+        |metadata, data_type| extension(&field("tensor", list(data_type, 6)), "arrow.fixed_shape_tensor", metadata);
     columns.push((tensor(r#"{"shape":[2,3]}"#, DataType::Float32), DType::Float32, vec![2, 3]));
     let permuted = r#"{"shape":[1,2,3],"permutation":[2,0,1]}"#;
     columns.push((tensor(permuted, DataType::Int16), DType::Int16, vec![3, 1, 2]));
@@ -187,7 +188,10 @@ fn bool8_is_a_view_exactly_when_its_bytes_are_bools() {
         assert_eq!(!tensor.is_copied(), view);
         assert_eq!(read_bools(&tensor), bytes.iter().map(|byte| *byte != 0).collect::<Vec<_>>());
         let never = convert(&shared(&array, &field), &Options::default().copy(CopyMode::Never));
-        assert_eq!(never.map(|tensor| tensor.is_copied()).map_err(|error| error.kind()), if view { Ok(false) } else { Err(ErrorKind::Copy) });
+        assert_eq!(
+            never.map(|tensor| tensor.is_copied()).map_err(|error| error.kind()),
+            if view { Ok(false) } else { Err(ErrorKind::Copy) }
+        );
     }
     // The extension type is the field's: the same bytes without it are numbers.
     let plain = array_to_tensor(&arrow_array::Int8Array::from(vec![2]), &Options::default()).unwrap();
@@ -204,7 +208,8 @@ fn copies_on_request_are_private_and_logged() {
             assert!(tensor.is_copied() && tensor.is_writable());
             assert_eq!(tensor.as_ptr().addr() % 64, 0);
             assert_eq!(read(&tensor), expected(&field, &slice, &inner).into_iter().flatten().collect::<Vec<_>>());
-            let error = convert(&shared(&slice, &field), &Options::default().writable(true).copy(CopyMode::Never)).unwrap_err();
+            let error =
+                convert(&shared(&slice, &field), &Options::default().writable(true).copy(CopyMode::Never)).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Copy);
         }
     }
@@ -224,7 +229,10 @@ fn nulls_are_an_error_that_counts_them_and_names_the_first_row() {
             };
             let error = outcome.unwrap_err();
             let row = first / (elements.len() / slice.len());
-            assert_eq!((error.kind(), error.column(), error.row()), (ErrorKind::Null, Some(field.name().as_str()), Some(row)));
+            assert_eq!(
+                (error.kind(), error.column(), error.row()),
+                (ErrorKind::Null, Some(field.name().as_str()), Some(row))
+            );
             assert!(error.reason().starts_with(&format!("{nulls} null")), "{error}");
             assert!(error.remedy().unwrap().contains("keep"));
         }
@@ -258,7 +266,8 @@ fn nulls_are_filled_with_a_value_or_nan() {
                     assert!(error.remedy().unwrap().contains("float64"));
                     continue;
                 };
-                let expected: Vec<_> = elements.iter().map(|element| element.as_ref().unwrap_or(fill).clone()).collect();
+                let expected: Vec<_> =
+                    elements.iter().map(|element| element.as_ref().unwrap_or(fill).clone()).collect();
                 assert_eq!(read(&outcome.unwrap()), expected, "{field:?} under {policy:?}");
             }
         }

@@ -105,9 +105,8 @@ def _train(connection: duckdb.DuckDBPyConnection, packer: Packer, model: Model) 
         for number in range(PASSES):
             for batch in features.training(connection, number):
                 if bar.n == 0:
-                    bar.write(
-                        f"what arrow_dlpack does with a record batch:\n{ad.explain(batch, nulls=features.NULLS)}\n"
-                    )
+                    explained = str(ad.explain(batch, nulls=features.NULLS)).rstrip()
+                    bar.write(f"what arrow_dlpack does with a record batch:\n{explained}\n")
                 for inputs, label in packer.minibatches(batch):
                     error = model.step(inputs, label)
                     recent += (error - recent) * (0.02 if recent else 1.0)

@@ -132,7 +132,9 @@ unsafe fn check_buffers(data_type: &DataType, array: &ArrowArray, end: usize) ->
             _ => bytes == 0 || array.length == 0,
         };
         if start.is_null() && !may_be_null && array.length > 0 {
-            return Err(Error::invalid(format!("buffer {index} of {data_type} is NULL, and the array has {end} slots")));
+            return Err(Error::invalid(format!(
+                "buffer {index} of {data_type} is NULL, and the array has {end} slots"
+            )));
         }
     }
     Ok(())

@@ -142,8 +142,8 @@ impl DeviceArray {
     /// Never for a valid batch.
     pub fn from_record_batch(batch: &RecordBatch) -> Result<Self> {
         let schema = batch.schema();
-        let field = Field::new("", DataType::Struct(schema.fields().clone()), false)
-            .with_metadata(schema.metadata().clone());
+        let field =
+            Field::new("", DataType::Struct(schema.fields().clone()), false).with_metadata(schema.metadata().clone());
         Self::from_arrow(&StructArray::from(batch.clone()), Arc::new(field))
     }
 
@@ -164,7 +164,8 @@ impl DeviceArray {
         sizes.map_err(|error| error.in_column(self.field.name()))?;
         // SAFETY: an export of an array that import has checked, so counts and pointers fit the type; what only the
         // contents show is validated next, before anyone reads by it.
-        let data = unsafe { arrow_array::ffi::from_ffi_and_data_type(array, self.field.data_type().clone()) }.map_err(broken)?;
+        let data = unsafe { arrow_array::ffi::from_ffi_and_data_type(array, self.field.data_type().clone()) }
+            .map_err(broken)?;
         data.validate_full().map_err(broken)?;
         Ok(make_array(data))
     }
@@ -232,7 +233,13 @@ impl DeviceArray {
     pub(crate) fn view(&self) -> ArrayView<'_> {
         // SAFETY: `node` points to the owner's struct or to a descendant, which live and do not change while `owner` does.
         let array = unsafe { self.node.as_ref() };
-        ArrayView { field: &self.field, array, offset: self.offset, length: self.length, inherited: self.inherited.clone() }
+        ArrayView {
+            field: &self.field,
+            array,
+            offset: self.offset,
+            length: self.length,
+            inherited: self.inherited.clone(),
+        }
     }
 
     /// What keeps the memory alive.

@@ -118,7 +118,12 @@ impl<'a> Level<'a> {
     /// This level alone as a mask over the elements.
     fn expand(&self, elements: usize) -> Mask<'a> {
         if self.repeat == 1 {
-            return Mask { bytes: Cow::Borrowed(self.bytes), offset: self.offset, length: self.length, nulls: self.nulls };
+            return Mask {
+                bytes: Cow::Borrowed(self.bytes),
+                offset: self.offset,
+                length: self.length,
+                nulls: self.nulls,
+            };
         }
         let mut bytes = vec![u8::MAX; elements.div_ceil(8)];
         self.clear_nulls(&mut bytes, 0);
@@ -127,7 +132,8 @@ impl<'a> Level<'a> {
 
     /// Clears the bits of the elements that are null on this level, in a bitmap that starts at `offset`.
     fn clear_nulls(&self, bytes: &mut [u8], offset: usize) {
-        let nulls = Mask { bytes: Cow::Borrowed(self.bytes), offset: self.offset, length: self.length, nulls: self.nulls };
+        let nulls =
+            Mask { bytes: Cow::Borrowed(self.bytes), offset: self.offset, length: self.length, nulls: self.nulls };
         nulls.for_each_null(|index| clear_bits(bytes, offset + index * self.repeat, self.repeat));
     }
 }
@@ -223,6 +229,9 @@ mod tests {
 
     #[test]
     fn bools_are_packed_lowest_bit_first() {
-        assert_eq!(pack_bits([true, false, true, true, false, false, false, false, true].into_iter()), (vec![0b1101, 1], 5));
+        assert_eq!(
+            pack_bits([true, false, true, true, false, false, false, false, true].into_iter()),
+            (vec![0b1101, 1], 5)
+        );
     }
 }

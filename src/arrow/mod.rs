@@ -13,8 +13,8 @@ mod stream;
 mod view;
 
 pub(crate) use check::same_layout;
-pub use export::{export_device_array, export_schema};
 pub(crate) use export::{ArrayNode, shared_buffer};
+pub use export::{export_device_array, export_schema};
 pub(crate) use import::host_array;
 pub use import::{DeviceArray, ReleaseGuard, release_directly};
 pub(crate) use mask::{Mask, pack_bits};

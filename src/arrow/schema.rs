@@ -221,12 +221,15 @@ fn parameterised(format: &str, children: Children<'_>) -> Result<DataType> {
         "d" => children.none(decimal(parameter).ok_or_else(unknown)?),
         "+ud" | "+us" => {
             let mode = if kind == "+ud" { UnionMode::Dense } else { UnionMode::Sparse };
-            let ids = parameter.split(',').filter(|id| !id.is_empty()).map(|id| id.parse::<i8>().map_err(|_| unknown()));
+            let ids =
+                parameter.split(',').filter(|id| !id.is_empty()).map(|id| id.parse::<i8>().map_err(|_| unknown()));
             let ids = ids.collect::<Result<Vec<i8>>>()?;
             if ids.len() != children.fields.len() || ids.iter().any(|id| *id < 0) {
                 return Err(unknown());
             }
-            UnionFields::try_new(ids, children.fields).map(|fields| DataType::Union(fields, mode)).map_err(|_| unknown())
+            UnionFields::try_new(ids, children.fields)
+                .map(|fields| DataType::Union(fields, mode))
+                .map_err(|_| unknown())
         }
         _ => {
             let letter = kind.strip_prefix("ts").ok_or_else(unknown)?;
@@ -292,7 +295,10 @@ mod tests {
             DataType::Decimal64(18, 2),
             DataType::Timestamp(TimeUnit::Nanosecond, None),
             DataType::Timestamp(TimeUnit::Second, Some("Europe/Berlin".into())),
-            DataType::Union(UnionFields::try_new([3, 1], [child.as_ref().clone(), Field::new("d", DataType::Utf8, true)]).unwrap(), UnionMode::Dense),
+            DataType::Union(
+                UnionFields::try_new([3, 1], [child.as_ref().clone(), Field::new("d", DataType::Utf8, true)]).unwrap(),
+                UnionMode::Dense,
+            ),
             DataType::RunEndEncoded(child.clone(), child.clone()),
             DataType::Struct(vec![child.clone(), child].into()),
         ] {
@@ -309,9 +315,28 @@ mod tests {
     #[test]
     fn wrong_formats_and_child_counts_are_refused() {
         for (format, children) in [
-            ("", 0), ("x", 0), ("i", 1), ("+l", 0), ("+l", 2), ("+w:-1", 1), ("+w:3", 0), ("+w:99999999999", 1),
-            ("w:-2", 0), ("d:0,0", 0), ("d:39,0", 0), ("d:9,0,16", 0), ("d:1", 0), ("d:1,2,128,4", 0), ("+m", 1),
-            ("+r", 1), ("tsq:UTC", 0), ("ts:", 0), ("+ud:1,2", 1), ("+us:-1", 1), ("+ud:1,1", 2), ("tss", 0),
+            ("", 0),
+            ("x", 0),
+            ("i", 1),
+            ("+l", 0),
+            ("+l", 2),
+            ("+w:-1", 1),
+            ("+w:3", 0),
+            ("+w:99999999999", 1),
+            ("w:-2", 0),
+            ("d:0,0", 0),
+            ("d:39,0", 0),
+            ("d:9,0,16", 0),
+            ("d:1", 0),
+            ("d:1,2,128,4", 0),
+            ("+m", 1),
+            ("+r", 1),
+            ("tsq:UTC", 0),
+            ("ts:", 0),
+            ("+ud:1,2", 1),
+            ("+us:-1", 1),
+            ("+ud:1,1", 2),
+            ("tss", 0),
         ] {
             assert!(of(format, children).is_err(), "{format:?} with {children} children");
         }

@@ -59,9 +59,7 @@ impl<'a> ArrayView<'a> {
         let DataType::Struct(fields) = self.field.data_type() else {
             return Err(Error::unsupported(format!("{} has no columns", self.field.data_type())));
         };
-        let field = fields
-            .get(index)
-            .ok_or_else(|| Error::argument(format!("column {index} of {}", fields.len())))?;
+        let field = fields.get(index).ok_or_else(|| Error::argument(format!("column {index} of {}", fields.len())))?;
         let array = child(self.array, index)?;
         let mut inherited = self.inherited.clone();
         inherited.extend(Self::validity(self.array, self.offset, self.length, 1));

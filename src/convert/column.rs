@@ -235,4 +235,3 @@ pub(crate) fn validity(spec: &Spec, plan: &Plan, chunks: &[ColumnChunk<'_>]) -> 
     // SAFETY: the chunks have the plan's elements in all, and each was written as 0 or 1.
     unsafe { Tensor::from_host_buffer(buffer, DType::Bool, shape, strides) }
 }
-

@@ -1,8 +1,8 @@
 //! `requested_schema`: an array as another type, exactly, or an error.
 
-use std::sync::Arc;
-
+use arrow_array::cast::AsArray;
 use arrow_array::{Array, ArrayRef, make_array};
+use arrow_buffer::NullBuffer;
 use arrow_cast::{CastOptions, cast_with_options};
 use arrow_schema::{ArrowError, DataType, Field, FieldRef};
 
@@ -22,20 +22,19 @@ pub fn request_field(array: &DeviceArray, requested: &FieldRef) -> Result<Device
     if own == requested {
         return Ok(array.clone());
     }
-    let in_request = |error: Error| error.in_column(if requested.name().is_empty() { own.name() } else { requested.name() });
+    let in_request =
+        |error: Error| error.in_column(if requested.name().is_empty() { own.name() } else { requested.name() });
     check_names(own.data_type(), requested.data_type()).map_err(in_request)?;
     FixedShapeTensor::of(requested).map_err(in_request)?;
-    let result = if same_layout(own.data_type(), requested.data_type()) {
-        array.relabel(requested.clone())?
-    } else {
-        cast(array, requested).map_err(in_request)?
-    };
-    if allows_nulls(requested) {
-        return Ok(result);
+    if !allows_nulls(requested) {
+        // Only the data can tell whether a field that is not nullable has nulls; no cast adds or takes one.
+        check_nulls(requested, array.to_arrow()?.as_ref()).map_err(in_request)?;
     }
-    // Only the data can tell whether a field that is not nullable has nulls.
-    check_nulls(requested, result.to_arrow()?.as_ref()).map_err(in_request)?;
-    Ok(result)
+    if same_layout(own.data_type(), requested.data_type()) {
+        array.relabel(requested.clone())
+    } else {
+        cast(array, requested).map_err(in_request)
+    }
 }
 
 /// Refuses a request that no data of this field could meet: other names, or types without a cast.
@@ -66,7 +65,22 @@ fn check_names(own: &DataType, requested: &DataType) -> Result<()> {
             check_names(own.data_type(), requested.data_type()).map_err(|error| error.in_column(requested.name()))?;
         }
     }
-    Ok(())
+    match (item(own), item(requested)) {
+        (Some(own), Some(requested)) => check_names(own.data_type(), requested.data_type()),
+        _ => Ok(()),
+    }
+}
+
+/// The items of a list type.
+fn item(data_type: &DataType) -> Option<&FieldRef> {
+    match data_type {
+        DataType::List(item)
+        | DataType::LargeList(item)
+        | DataType::FixedSizeList(item, _)
+        | DataType::ListView(item)
+        | DataType::LargeListView(item) => Some(item),
+        _ => None,
+    }
 }
 
 fn cast(array: &DeviceArray, requested: &FieldRef) -> Result<DeviceArray> {
@@ -104,8 +118,7 @@ fn first_difference(original: &ArrayRef, back: &ArrayRef) -> Option<usize> {
     while length > 1 {
         let half = length / 2;
         let equal = back.len() >= start + half
-            && make_array(original.to_data().slice(start, half)).to_data()
-                == make_array(back.to_data().slice(start, half)).to_data();
+            && original.slice(start, half).to_data() == back.slice(start, half).to_data();
         (start, length) = if equal { (start + half, length - half) } else { (start, half) };
     }
     Some(start)
@@ -116,58 +129,46 @@ fn allows_nulls(field: &Field) -> bool {
     field.is_nullable()
         && match field.data_type() {
             DataType::Struct(fields) => fields.iter().all(|field| allows_nulls(field)),
-            DataType::List(child)
-            | DataType::LargeList(child)
-            | DataType::FixedSizeList(child, _)
-            | DataType::ListView(child)
-            | DataType::LargeListView(child) => allows_nulls(child),
-            _ => true,
+            other => item(other).is_none_or(|item| allows_nulls(item)),
         }
 }
 
-fn check_nulls(field: &Field, array: &dyn Array) -> Result<()> {
-    let nulls = array.logical_null_count();
-    if !field.is_nullable() && nulls > 0 {
-        let first = array.logical_nulls().and_then(|nulls| (0..nulls.len()).find(|row| nulls.is_null(*row)));
-        let error = Error::new(ErrorKind::Null, format!("{nulls} nulls, and the requested field is not nullable"));
-        return Err(error.at_row(first.unwrap_or(0)).remedy_is("request a nullable field").in_column(field.name()));
-    }
-    match (field.data_type(), array.as_any().downcast_ref::<arrow_array::StructArray>()) {
-        (DataType::Struct(fields), Some(rows)) => fields
-            .iter()
-            .zip(rows.columns())
-            .try_for_each(|(field, column)| check_nulls(field, column.as_ref()).map_err(|e| e.in_column(field.name()))),
-        _ => children(array).iter().try_for_each(|(field, child)| check_nulls(field, child.as_ref())),
-    }
+/// Refuses nulls where the requested field allows none.
+fn check_nulls(requested: &Field, array: &dyn Array) -> Result<()> {
+    let Some((column, row)) = first_null(requested, array, None) else { return Ok(()) };
+    let error = Error::new(ErrorKind::Null, "a null, and the requested field is not nullable")
+        .remedy_is("request a nullable field")
+        .in_column(&column);
+    Err(row.map_or(error.clone(), |row| error.at_row(row)))
 }
 
-/// The items of a list array, with their field.
-fn children(array: &dyn Array) -> Vec<(Arc<Field>, ArrayRef)> {
-    match array.data_type() {
-        DataType::List(field)
-        | DataType::LargeList(field)
-        | DataType::FixedSizeList(field, _)
-        | DataType::ListView(field)
-        | DataType::LargeListView(field) => {
-            array.to_data().child_data().iter().map(|child| (field.clone(), make_array(child.clone()))).collect()
+/// The first null that a field forbids: the field's name, and the row where it can be told. Rows that are null in
+/// `excused` lie in a null of an enclosing type, so that nobody sees them.
+fn first_null(field: &Field, array: &dyn Array, excused: Option<&NullBuffer>) -> Option<(String, Option<usize>)> {
+    let nulls = array.logical_nulls();
+    if let (false, Some(nulls)) = (field.is_nullable(), &nulls) {
+        let forbidden = |row: &usize| nulls.is_null(*row) && excused.is_none_or(|excused| excused.is_valid(*row));
+        if let Some(row) = (0..nulls.len()).find(forbidden) {
+            return Some((field.name().clone(), Some(row)));
         }
-        _ => Vec::new(),
     }
-}
-
-/// The same array in memory that nobody else sees.
-///
-/// # Errors
-/// When the memory is not the host's, or the contents break the Arrow format.
-pub(crate) fn copy_array(array: &DeviceArray) -> Result<DeviceArray> {
-    let data = array.to_arrow()?.to_data();
-    let mut copy = arrow_data::transform::MutableArrayData::new(vec![&data], false, data.len());
-    copy.try_extend(0, 0, data.len()).map_err(|error| Error::new(ErrorKind::Memory, error.to_string()))?;
-    let copy = make_array(copy.freeze());
-    copy_log::record(|| Copied {
-        what: format!("column {:?}: {} rows of {}", array.field().name(), array.len(), array.field().data_type()),
-        why: "copy=True".to_owned(),
-        bytes: copy.get_buffer_memory_size(),
-    });
-    DeviceArray::from_arrow(copy.as_ref(), array.field().clone())
+    let excused = NullBuffer::union(excused, nulls.as_ref());
+    match (field.data_type(), array.data_type()) {
+        (DataType::Struct(fields), DataType::Struct(_)) => {
+            let columns = fields.iter().zip(array.as_struct().columns());
+            columns.into_iter().find_map(|(field, column)| first_null(field, column.as_ref(), excused.as_ref()))
+        }
+        (DataType::FixedSizeList(item, _), DataType::FixedSizeList(_, size)) => {
+            let size = usize::try_from(*size).ok()?;
+            let excused = excused.map(|excused| excused.expand(size));
+            let values = array.as_fixed_size_list().values();
+            let (column, row) = first_null(item, values.as_ref(), excused.as_ref())?;
+            Some((column, row.and_then(|row| row.checked_div(size))))
+        }
+        // Other lists share their items with other slices: all of them count, and their rows are not told.
+        (own, _) => {
+            let values = array.to_data().child_data().first().map(|values| make_array(values.clone()))?;
+            first_null(item(own)?, values.as_ref(), None).map(|(column, _)| (column, None))
+        }
+    }
 }

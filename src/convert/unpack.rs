@@ -53,7 +53,11 @@ mod tests {
                 for (index, byte) in out.iter().enumerate() {
                     let at = offset + index;
                     // SAFETY: initialised above.
-                    assert_eq!(unsafe { byte.assume_init() }, bits[at / 8] >> (at % 8) & 1, "{offset} {length} {index}");
+                    assert_eq!(
+                        unsafe { byte.assume_init() },
+                        bits[at / 8] >> (at % 8) & 1,
+                        "{offset} {length} {index}"
+                    );
                 }
             }
         }

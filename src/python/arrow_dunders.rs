@@ -8,8 +8,8 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
 use super::capsule::{array_capsule, device_array_capsule, schema_capsule, schema_from_capsule};
-use super::input::pair;
 use super::device;
+use super::input::pair;
 use crate::arrow::DeviceArray;
 use crate::convert::request_field;
 

@@ -5,19 +5,19 @@ use std::ffi::{CStr, c_void};
 use std::ptr::{NonNull, null_mut};
 
 use arrow_schema::{Field, FieldRef};
-use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::exceptions::{PyAttributeError, PyTypeError, PyValueError};
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::sync::critical_section::with_critical_section;
+use pyo3::types::PyString;
 
 use super::exit::release_attached;
 use crate::arrow::{
-    DeviceArray, DeviceArrayStream, export_device_array, export_device_stream, export_schema, export_stream, read_schema,
+    DeviceArray, DeviceArrayStream, export_device_array, export_device_stream, export_schema, export_stream,
+    read_schema,
 };
 use crate::dlpack::{export_legacy, export_versioned, import_legacy, import_versioned};
-use crate::ffi::arrow_device::{
-    ArrowArray, ArrowArrayStream, ArrowDeviceArray, ArrowDeviceArrayStream, ArrowSchema,
-};
+use crate::ffi::arrow_device::{ArrowArray, ArrowArrayStream, ArrowDeviceArray, ArrowDeviceArrayStream, ArrowSchema};
 use crate::ffi::dlpack::{DLManagedTensor, DLManagedTensorVersioned};
 use crate::tensor::Tensor;
 
@@ -38,6 +38,26 @@ pub(super) fn with_exception_aside(_py: Python<'_>, work: &mut dyn FnMut()) {
     work();
     // SAFETY: attached; gives back what was fetched, and drops what `work` left raised.
     unsafe { ffi::PyErr_Restore(kind, value, traceback) };
+}
+
+/// Calls a method without arguments and without making a bound method first; `None` where the object has none.
+///
+/// # Errors
+/// What the method raises.
+pub(super) fn call_if_present<'py>(
+    object: &Bound<'py, PyAny>,
+    name: &Bound<'py, PyString>,
+) -> PyResult<Option<Bound<'py, PyAny>>> {
+    let py = object.py();
+    // SAFETY: attached; two live objects, and the NULL that ends the arguments.
+    let result =
+        unsafe { ffi::PyObject_CallMethodObjArgs(object.as_ptr(), name.as_ptr(), null_mut::<ffi::PyObject>()) };
+    // SAFETY: a new reference, or NULL with an exception set.
+    match unsafe { Bound::from_owned_ptr_or_err(py, result) } {
+        Ok(result) => Ok(Some(result)),
+        Err(error) if error.is_instance_of::<PyAttributeError>(py) && !object.hasattr(name)? => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 /// The pointer of a capsule of this name; `None` for anything else.

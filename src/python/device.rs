@@ -66,14 +66,16 @@ pub(super) fn extract(object: &Bound<'_, PyAny>) -> PyResult<crate::Device> {
     }
     let text = object.str()?.to_string();
     text.parse().map_err(|_| {
-        PyTypeError::new_err(format!("expected a device such as \"cpu\" or \"cuda:0\", or (device_type, device_id); got {text:?}"))
+        PyTypeError::new_err(format!(
+            "expected a device such as \"cpu\" or \"cuda:0\", or (device_type, device_id); got {text:?}"
+        ))
     })
 }
 
 fn from_tuple(tuple: &Bound<'_, PyTuple>) -> PyResult<crate::Device> {
-    let (device_type, id) = tuple.extract::<(i64, i64)>().map_err(|_| {
-        PyTypeError::new_err(format!("expected (device_type, device_id), two integers; got {tuple}"))
-    })?;
+    let (device_type, id) = tuple
+        .extract::<(i64, i64)>()
+        .map_err(|_| PyTypeError::new_err(format!("expected (device_type, device_id), two integers; got {tuple}")))?;
     let unknown = |_| PyBufferError::new_err(format!("the device ({device_type}, {id}) does not exist"));
     Ok(crate::Device::from_arrow(i32::try_from(device_type).map_err(|_| unknown(()))?, id).map_err(|_| unknown(()))?)
 }
@@ -94,7 +96,8 @@ pub(super) fn require(own: crate::Device, asked: crate::Device) -> PyResult<()> 
     if own == asked {
         return Ok(());
     }
-    let reason = format!("the data is on {own} and was asked for on {asked}, and this build moves no data between devices");
+    let reason =
+        format!("the data is on {own} and was asked for on {asked}, and this build moves no data between devices");
     Err(crate::Error::new(crate::ErrorKind::Device, reason).into())
 }
 

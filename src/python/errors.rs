@@ -47,7 +47,8 @@ fn exceptions(py: Python<'_>) -> PyResult<&Exceptions> {
 
 pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     let exceptions = exceptions(module.py())?;
-    for class in [&exceptions.conversion, &exceptions.copy, &exceptions.null, &exceptions.cast, &exceptions.unsupported] {
+    for class in [&exceptions.conversion, &exceptions.copy, &exceptions.null, &exceptions.cast, &exceptions.unsupported]
+    {
         let class = class.bind(module.py());
         module.add(class.name()?, class)?;
     }

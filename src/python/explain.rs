@@ -61,7 +61,13 @@ impl ReportRow {
 
     fn __repr__(&self) -> String {
         let row = &self.0;
-        let how = if row.error.is_some() { "refused" } else if row.view { "view" } else { "copy" };
+        let how = if row.error.is_some() {
+            "refused"
+        } else if row.view {
+            "view"
+        } else {
+            "copy"
+        };
         format!("ReportRow({:?}, {}, {how}, bytes={})", row.column, row.arrow_type, row.bytes)
     }
 }

@@ -50,7 +50,9 @@ fn finish<'py>(
     let Some(xp) = xp else { return Ok(tensor) };
     match xp.getattr_opt(intern!(py, "from_dlpack"))? {
         Some(from_dlpack) => from_dlpack.call1((tensor,)),
-        None => Err(PyTypeError::new_err(format!("xp must be an array namespace with from_dlpack, and is {}", xp.repr()?))),
+        None => {
+            Err(PyTypeError::new_err(format!("xp must be an array namespace with from_dlpack, and is {}", xp.repr()?)))
+        }
     }
 }
 
@@ -179,15 +181,17 @@ fn to_arrow<'py>(
     let valid = validity.map(validity_tensor).transpose()?;
     let requested = match r#type {
         None => None,
-        Some(object) => Some(input::schema(object)?.ok_or_else(|| {
-            PyTypeError::new_err("type must be an Arrow type or field, with __arrow_c_schema__")
-        })?),
+        Some(object) => Some(
+            input::schema(object)?
+                .ok_or_else(|| PyTypeError::new_err("type must be an Arrow type or field, with __arrow_c_schema__"))?,
+        ),
     };
     let array = py.detach(|| {
         let array = crate::to_arrow(&tensor, valid.as_ref(), copy)?;
         let Some(requested) = requested else { return Ok(array) };
         if copy == CopyMode::Never && !crate::arrow::same_layout(array.field().data_type(), requested.data_type()) {
-            let reason = format!("a copy is needed (cast from {} to {})", array.field().data_type(), requested.data_type());
+            let reason =
+                format!("a copy is needed (cast from {} to {})", array.field().data_type(), requested.data_type());
             return Err(crate::Error::new(crate::ErrorKind::Copy, reason).remedy_is("pass copy=None to allow it"));
         }
         request_field(&array, &requested)

@@ -8,7 +8,9 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString, PyTuple};
 
-use super::capsule::{array_from_capsule, schema_from_capsule, stream_from_capsule, tensor_from_capsule};
+use super::capsule::{
+    array_from_capsule, call_if_present, schema_from_capsule, stream_from_capsule, tensor_from_capsule,
+};
 use super::{Array, ArrayStream, RecordBatch, Tensor, device};
 use crate::arrow::{DeviceArray, DeviceArrayStream};
 use crate::convert::compact;
@@ -45,16 +47,15 @@ pub fn arrow(object: &Bound<'_, PyAny>) -> PyResult<Option<ArrowInput>> {
     }
     let py = object.py();
     for dunder in [intern!(py, "__arrow_c_device_array__"), intern!(py, "__arrow_c_array__")] {
-        if let Some(method) = object.getattr_opt(dunder)? {
-            return match array(&method, dunder) {
-                Ok(array) => Ok(Some(ArrowInput::Array(array))),
-                // A chunked array may have the array dunder for the case of one chunk.
-                Err(error) if refuses_as_array(py, &error) => match stream(object)? {
-                    Some(stream) => Ok(Some(ArrowInput::Stream(stream))),
-                    None => Err(error),
-                },
-                Err(error) => Err(error),
-            };
+        match call_if_present(object, dunder).and_then(|pair| pair.map(|pair| array(&pair, dunder)).transpose()) {
+            Ok(None) => {}
+            Ok(Some(array)) => return Ok(Some(ArrowInput::Array(array))),
+            // A chunked array may have the array dunder for the case of one chunk.
+            Err(error) if refuses_as_array(py, &error) => match stream(object)? {
+                Some(stream) => return Ok(Some(ArrowInput::Stream(stream))),
+                None => return Err(error),
+            },
+            Err(error) => return Err(error),
         }
     }
     Ok(stream(object)?.map(ArrowInput::Stream))
@@ -64,8 +65,7 @@ fn refuses_as_array(py: Python<'_>, error: &PyErr) -> bool {
     error.is_instance_of::<PyNotImplementedError>(py) || error.get_type(py).is(py.get_type::<PyValueError>())
 }
 
-fn array(method: &Bound<'_, PyAny>, dunder: &Bound<'_, PyString>) -> PyResult<DeviceArray> {
-    let pair = method.call0()?;
+fn array(pair: &Bound<'_, PyAny>, dunder: &Bound<'_, PyString>) -> PyResult<DeviceArray> {
     let Ok((schema, array)) = pair.extract::<(Bound<'_, PyAny>, Bound<'_, PyAny>)>() else {
         return Err(PyTypeError::new_err(format!("{dunder} must return two capsules, and returned {}", pair.repr()?)));
     };
@@ -75,8 +75,8 @@ fn array(method: &Bound<'_, PyAny>, dunder: &Bound<'_, PyString>) -> PyResult<De
 fn stream(object: &Bound<'_, PyAny>) -> PyResult<Option<DeviceArrayStream>> {
     let py = object.py();
     for dunder in [intern!(py, "__arrow_c_device_stream__"), intern!(py, "__arrow_c_stream__")] {
-        if let Some(method) = object.getattr_opt(dunder)? {
-            return stream_from_capsule(&method.call0()?).map(Some);
+        if let Some(capsule) = call_if_present(object, dunder)? {
+            return stream_from_capsule(&capsule).map(Some);
         }
     }
     Ok(None)
@@ -181,8 +181,7 @@ pub fn dlpack(
 
 /// What `__dlpack_device__` says; `None` without it.
 fn advertised_device(object: &Bound<'_, PyAny>) -> PyResult<Option<crate::Device>> {
-    let Some(method) = object.getattr_opt(intern!(object.py(), "__dlpack_device__"))? else { return Ok(None) };
-    let answer = method.call0()?;
+    let Some(answer) = call_if_present(object, intern!(object.py(), "__dlpack_device__"))? else { return Ok(None) };
     let (device_type, id) = answer.extract::<(i32, i64)>().map_err(|_| {
         let reason = answer.repr().map_or_else(|_| "something else".to_owned(), |text| text.to_string());
         PyTypeError::new_err(format!("__dlpack_device__ must return (device_type, device_id), and returned {reason}"))

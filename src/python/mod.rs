@@ -50,6 +50,7 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<ReportRow>()?;
     module.add_class::<CopyLog>()?;
     module.add_class::<CopyEntry>()?;
+    tensor::install_fast_dlpack(py)?;
     functions::register(module)?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))
 }

@@ -117,7 +117,9 @@ fn parse_dtype(object: &Bound<'_, PyAny>) -> PyResult<Option<DType>> {
     // numpy.float32 and the like are classes: their str() is "<class 'numpy.float32'>".
     let text = object.str()?.to_string();
     let name = text.trim_start_matches("<class '").trim_end_matches("'>").trim_end_matches('_');
-    name.parse::<DType>().map(Some).map_err(|_| PyValueError::new_err(format!("{text} is not a dtype; expected a name such as \"float32\"")))
+    name.parse::<DType>()
+        .map(Some)
+        .map_err(|_| PyValueError::new_err(format!("{text} is not a dtype; expected a name such as \"float32\"")))
 }
 
 fn parse_nulls(object: &Bound<'_, PyAny>) -> PyResult<NullPolicy> {
@@ -137,9 +139,9 @@ fn parse_nulls(object: &Bound<'_, PyAny>) -> PyResult<NullPolicy> {
     let is_float = object.is_instance_of::<PyFloat>();
     if object.is_instance_of::<PyInt>() || (!is_float && object.hasattr("__index__")?) {
         let value = object.extract::<i128>();
-        return value.map(|value| NullPolicy::Fill(Scalar::Int(value))).map_err(|_| {
-            PyValueError::new_err("the fill value is beyond every integer dtype")
-        });
+        return value
+            .map(|value| NullPolicy::Fill(Scalar::Int(value)))
+            .map_err(|_| PyValueError::new_err("the fill value is beyond every integer dtype"));
     }
     let value = object.extract::<f64>().map_err(|_| {
         PyTypeError::new_err("nulls must be \"error\", \"nan\", \"keep\", or a number to fill them with")

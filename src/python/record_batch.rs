@@ -19,7 +19,9 @@ impl RecordBatch {
         let columns = self.0.columns();
         if let Ok(name) = key.extract::<String>() {
             let position = columns.iter().position(|column| *column.name() == name);
-            return position.ok_or_else(|| PyKeyError::new_err(format!("there is no column {name:?}; the columns are {:?}", self.column_names())));
+            return position.ok_or_else(|| {
+                PyKeyError::new_err(format!("there is no column {name:?}; the columns are {:?}", self.column_names()))
+            });
         }
         let index = key.extract::<isize>()?;
         let position = if index < 0 { index.checked_add_unsigned(columns.len()) } else { Some(index) };

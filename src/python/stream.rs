@@ -36,7 +36,11 @@ impl ArrayStream {
     /// A stream for Python.
     #[must_use]
     pub fn new(stream: DeviceArrayStream) -> Self {
-        Self { field: stream.field().clone(), device_type: stream.device_type(), state: Mutex::new(State::Ready(stream)) }
+        Self {
+            field: stream.field().clone(),
+            device_type: stream.device_type(),
+            state: Mutex::new(State::Ready(stream)),
+        }
     }
 
     /// The state, briefly: the lock is never held while Python or a producer runs.

@@ -33,8 +33,9 @@ impl FixedShapeTensor {
             return Ok(None);
         }
         let text = field.extension_type_metadata().unwrap_or("");
-        let tensor = Self::parse(text)
-            .ok_or_else(|| Error::invalid(format!("{NAME}: the metadata {text:?} is not what its specification asks")))?;
+        let tensor = Self::parse(text).ok_or_else(|| {
+            Error::invalid(format!("{NAME}: the metadata {text:?} is not what its specification asks"))
+        })?;
         let size = tensor.shape.iter().try_fold(1_i64, |product, extent| product.checked_mul(*extent));
         match field.data_type() {
             DataType::FixedSizeList(_, list) if size == Some(i64::from(*list)) => Ok(Some(tensor)),
@@ -139,9 +140,17 @@ mod tests {
     #[test]
     fn malformed_metadata_is_refused() {
         for text in [
-            "", "[]", "{}", r#"{"shape":[2,-5]}"#, r#"{"shape":[3,5]}"#, r#"{"shape":"2"}"#, r#"{"shape":[2.5,4]}"#,
-            r#"{"shape":[2,5],"permutation":[0]}"#, r#"{"shape":[2,5],"permutation":[0,0]}"#,
-            r#"{"shape":[2,5],"permutation":[0,2]}"#, r#"{"shape":[9223372036854775807,5]}"#,
+            "",
+            "[]",
+            "{}",
+            r#"{"shape":[2,-5]}"#,
+            r#"{"shape":[3,5]}"#,
+            r#"{"shape":"2"}"#,
+            r#"{"shape":[2.5,4]}"#,
+            r#"{"shape":[2,5],"permutation":[0]}"#,
+            r#"{"shape":[2,5],"permutation":[0,0]}"#,
+            r#"{"shape":[2,5],"permutation":[0,2]}"#,
+            r#"{"shape":[9223372036854775807,5]}"#,
         ] {
             assert!(FixedShapeTensor::of(&field(text, 10)).is_err(), "{text}");
         }

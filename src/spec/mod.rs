@@ -208,18 +208,15 @@ struct Value {
 
 impl Value {
     fn of(field: &Field) -> Result<Self> {
-        let scalar = |element| Self {
-            element,
-            lists: SmallVec::new(),
-            shape: Dims::new(),
-            strides: Dims::new(),
-            elements: 1,
-        };
+        let scalar =
+            |element| Self { element, lists: SmallVec::new(), shape: Dims::new(), strides: Dims::new(), elements: 1 };
         match field.data_type() {
             DataType::FixedSizeList(child, size) => Self::list(field, Self::of(child)?, *size),
             DataType::Boolean => Ok(scalar(Element::Bits)),
             DataType::Int8 if field.extension_type_name() == Some(BOOL8) => Ok(scalar(Element::Bool8)),
-            other => DType::of_arrow(other).map(|dtype| scalar(Element::Values(dtype))).ok_or_else(|| unsupported(other)),
+            other => {
+                DType::of_arrow(other).map(|dtype| scalar(Element::Values(dtype))).ok_or_else(|| unsupported(other))
+            }
         }
     }
 
@@ -262,7 +259,6 @@ fn unsupported(data_type: &DataType) -> Error {
     };
     Error::unsupported(format!("Arrow type {data_type} has no tensor form")).remedy_is(remedy)
 }
-
 
 #[cfg(test)]
 mod tests {

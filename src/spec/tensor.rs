@@ -150,9 +150,14 @@ mod tests {
 
     #[test]
     fn one_dimension_is_a_plain_column() {
-        for (shape, strides, viewable) in
-            [(&[][..], &[][..], true), (&[5], &[1], true), (&[5], &[2], false), (&[5], &[-1], false), (&[1], &[7], true), (&[0], &[9], true)]
-        {
+        for (shape, strides, viewable) in [
+            (&[][..], &[][..], true),
+            (&[5], &[1], true),
+            (&[5], &[2], false),
+            (&[5], &[-1], false),
+            (&[1], &[7], true),
+            (&[0], &[9], true),
+        ] {
             assert_eq!(plan(shape, strides), (viewable, String::new()), "{shape:?} {strides:?}");
         }
     }

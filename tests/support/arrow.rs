@@ -46,7 +46,9 @@ pub(crate) fn random_array(data_type: &DataType, length: usize, one_null_in: usi
         DataType::Boolean => {
             data.add_buffer(BooleanBuffer::collect_bool(length, |_| random.next() & 1 == 1).into_inner())
         }
-        DataType::Float16 => data.add_buffer(Buffer::from_iter((0..length).map(|_| half::f16::from_f32(small(random))))),
+        DataType::Float16 => {
+            data.add_buffer(Buffer::from_iter((0..length).map(|_| half::f16::from_f32(small(random)))))
+        }
         DataType::Float32 => data.add_buffer(Buffer::from_iter((0..length).map(|_| small(random)))),
         DataType::Float64 => data.add_buffer(Buffer::from_iter((0..length).map(|_| f64::from(small(random)) / 3.0))),
         other => {

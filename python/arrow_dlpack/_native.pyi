@@ -1,0 +1,344 @@
+from collections.abc import Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Literal, Protocol, SupportsFloat, SupportsIndex, TypeAlias, TypeVar, final, overload
+
+_ArrayT_co = TypeVar("_ArrayT_co", covariant=True)
+
+class _ArrayNamespace(Protocol[_ArrayT_co]):
+    """A module such as numpy or torch, whose `from_dlpack` makes its own arrays."""
+
+    def from_dlpack(self, x: Any, /) -> _ArrayT_co: ...
+
+class _ArrowSchemaExportable(Protocol):
+    def __arrow_c_schema__(self) -> object: ...
+
+class _ArrowArrayExportable(Protocol):
+    def __arrow_c_array__(self, requested_schema: object | None = None) -> tuple[object, object]: ...
+
+class _ArrowStreamExportable(Protocol):
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
+
+class _ArrowDeviceArrayExportable(Protocol):
+    def __arrow_c_device_array__(
+        self, requested_schema: object | None = None, **kwargs: Any
+    ) -> tuple[object, object]: ...
+
+class _ArrowDeviceStreamExportable(Protocol):
+    def __arrow_c_device_stream__(self, requested_schema: object | None = None, **kwargs: Any) -> object: ...
+
+class _DLPackExportable(Protocol):
+    # Producers differ in the keywords they take, so none is asked for here.
+    @property
+    def __dlpack__(self) -> Any: ...
+
+_ArrowData: TypeAlias = (
+    _ArrowArrayExportable | _ArrowStreamExportable | _ArrowDeviceArrayExportable | _ArrowDeviceStreamExportable
+)
+_Data: TypeAlias = _ArrowData | _DLPackExportable
+# A name, a tuple (device_type, device_id), a Device, or another library's device object.
+_Device: TypeAlias = str | tuple[int, int] | Device | object
+# A name, or anything whose str() ends in one.
+_DType: TypeAlias = str | object
+_Nulls: TypeAlias = Literal["error", "nan", "keep"] | bool | SupportsIndex | SupportsFloat
+_Legacy: TypeAlias = Literal["copy", "view", "error"]
+
+__version__: str
+
+class ConversionError(BufferError, ValueError):
+    """A conversion that cannot be done as asked."""
+
+    column: str | None
+    row: int | None
+    reason: str | None
+    remedy: str | None
+
+class CopyError(ConversionError):
+    """A copy is needed, and was not allowed."""
+
+class NullError(ConversionError):
+    """A null stands where the null policy allows none, or cannot be represented."""
+
+class CastError(ConversionError):
+    """A value does not fit the requested type."""
+
+class UnsupportedTypeError(ConversionError):
+    """A type or layout has no form on the other side."""
+
+@final
+class Device:
+    """Where data lives: a type code, shared by DLPack and Arrow, and an ordinal."""
+
+    def __new__(cls, device: _Device) -> Device: ...
+    @property
+    def type(self) -> int: ...
+    @property
+    def id(self) -> int: ...
+    def __eq__(self, other: object, /) -> bool: ...
+    def __ne__(self, other: object, /) -> bool: ...
+    def __hash__(self) -> int: ...
+
+@final
+class Tensor:
+    """Strided n-dimensional data of one dtype on one device, in any library's memory."""
+
+    @property
+    def dtype(self) -> str: ...
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+    @property
+    def strides(self) -> tuple[int, ...]: ...
+    @property
+    def ndim(self) -> int: ...
+    @property
+    def size(self) -> int: ...
+    @property
+    def nbytes(self) -> int: ...
+    @property
+    def device(self) -> Device: ...
+    @property
+    def writable(self) -> bool: ...
+    @property
+    def copied(self) -> bool: ...
+    def to_device(self, device: _Device, /, *, stream: None = None) -> Tensor: ...
+    def __dlpack__(
+        self,
+        *,
+        stream: int | None = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> object: ...
+    def __dlpack_device__(self) -> tuple[int, int]: ...
+    def __arrow_c_schema__(self) -> object: ...
+    def __arrow_c_array__(self, requested_schema: object | None = None) -> tuple[object, object]: ...
+    def __arrow_c_device_array__(
+        self, requested_schema: object | None = None, **kwargs: Any
+    ) -> tuple[object, object]: ...
+    def __buffer__(self, flags: int, /) -> memoryview: ...
+    def __release_buffer__(self, buffer: memoryview, /) -> None: ...
+    def __len__(self) -> int: ...
+
+@final
+class Array:
+    """An Arrow array with its field, in any library's memory."""
+
+    @property
+    def type(self) -> str: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def nullable(self) -> bool: ...
+    @property
+    def device(self) -> Device: ...
+    def to_device(self, device: _Device) -> Array: ...
+    def __arrow_c_schema__(self) -> object: ...
+    def __arrow_c_array__(self, requested_schema: object | None = None) -> tuple[object, object]: ...
+    def __arrow_c_device_array__(
+        self, requested_schema: object | None = None, **kwargs: Any
+    ) -> tuple[object, object]: ...
+    def __dlpack__(
+        self,
+        *,
+        stream: int | None = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> object: ...
+    def __dlpack_device__(self) -> tuple[int, int]: ...
+    def __len__(self) -> int: ...
+
+@final
+class RecordBatch:
+    """An Arrow record batch: named columns of one length, in any library's memory."""
+
+    @property
+    def num_rows(self) -> int: ...
+    @property
+    def num_columns(self) -> int: ...
+    @property
+    def column_names(self) -> list[str]: ...
+    @property
+    def device(self) -> Device: ...
+    def column(self, key: str | int) -> Array: ...
+    def to_device(self, device: _Device) -> RecordBatch: ...
+    def __arrow_c_schema__(self) -> object: ...
+    def __arrow_c_array__(self, requested_schema: object | None = None) -> tuple[object, object]: ...
+    def __arrow_c_device_array__(
+        self, requested_schema: object | None = None, **kwargs: Any
+    ) -> tuple[object, object]: ...
+    def __getitem__(self, key: str | int, /) -> Array: ...
+    def __len__(self) -> int: ...
+
+@final
+class ArrayStream:
+    """Arrow arrays or record batches one after the other, each read when it is asked for. A stream is read once."""
+
+    @property
+    def type(self) -> str: ...
+    @property
+    def column_names(self) -> list[str]: ...
+    @property
+    def device(self) -> Device: ...
+    def close(self) -> None: ...
+    def to_device(self, device: _Device) -> ArrayStream: ...
+    def __arrow_c_schema__(self) -> object: ...
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
+    def __arrow_c_device_stream__(self, requested_schema: object | None = None, **kwargs: Any) -> object: ...
+    def __iter__(self) -> ArrayStream: ...
+    # RecordBatch for a stream of structs, Array for any other.
+    def __next__(self) -> Any: ...
+
+@final
+class ReportRow:
+    """What would happen to one column."""
+
+    @property
+    def column(self) -> str: ...
+    @property
+    def arrow_type(self) -> str: ...
+    @property
+    def dtype(self) -> str | None: ...
+    @property
+    def shape(self) -> tuple[int | None, ...]: ...
+    @property
+    def view(self) -> bool: ...
+    @property
+    def steps(self) -> list[str]: ...
+    @property
+    def bytes(self) -> int: ...
+    @property
+    def error(self) -> str | None: ...
+
+@final
+class Report:
+    """What a conversion would do, column by column. Prints as a table."""
+
+    @property
+    def rows(self) -> list[ReportRow]: ...
+    @property
+    def bytes(self) -> int: ...
+    def __getitem__(self, key: str | int, /) -> ReportRow: ...
+    def __iter__(self) -> Iterator[ReportRow]: ...
+    def __len__(self) -> int: ...
+
+@final
+class CopyEntry:
+    """One copy that was made."""
+
+    @property
+    def what(self) -> str: ...
+    @property
+    def why(self) -> str: ...
+    @property
+    def bytes(self) -> int: ...
+
+@final
+class CopyLog:
+    """The copies made inside a `with track_copies()` block, by this package, on this thread."""
+
+    @property
+    def entries(self) -> list[CopyEntry]: ...
+    @property
+    def bytes(self) -> int: ...
+    def __enter__(self) -> CopyLog: ...
+    def __exit__(
+        self,
+        exception_type: type[BaseException] | None = None,
+        exception: BaseException | None = None,
+        traceback: TracebackType | None = None,
+        /,
+    ) -> None: ...
+    def __iter__(self) -> Iterator[CopyEntry]: ...
+    def __len__(self) -> int: ...
+
+@overload
+def to_tensor(
+    obj: _Data,
+    *,
+    dtype: _DType | Mapping[str, _DType] | None = None,
+    nulls: _Nulls | Mapping[str, _Nulls] = "error",
+    device: _Device | None = None,
+    copy: bool | None = None,
+    writable: bool = False,
+    legacy: _Legacy = "copy",
+    xp: None = None,
+) -> Tensor:
+    """Converts an array, a chunked array or a column into a tensor of shape (rows, *inner)."""
+
+@overload
+def to_tensor(
+    obj: _Data,
+    *,
+    dtype: _DType | Mapping[str, _DType] | None = None,
+    nulls: _Nulls | Mapping[str, _Nulls] = "error",
+    device: _Device | None = None,
+    copy: bool | None = None,
+    writable: bool = False,
+    legacy: _Legacy = "copy",
+    xp: _ArrayNamespace[_ArrayT_co],
+) -> _ArrayT_co: ...
+@overload
+def to_tensors(
+    obj: _ArrowData,
+    *,
+    columns: Sequence[str] | None = None,
+    dtype: _DType | Mapping[str, _DType] | None = None,
+    nulls: _Nulls | Mapping[str, _Nulls] = "error",
+    device: _Device | None = None,
+    copy: bool | None = None,
+    writable: bool = False,
+    legacy: _Legacy = "copy",
+    xp: None = None,
+) -> dict[str, Tensor]:
+    """Converts columns of a record batch or table into tensors: a dict by name."""
+
+@overload
+def to_tensors(
+    obj: _ArrowData,
+    *,
+    columns: Sequence[str] | None = None,
+    dtype: _DType | Mapping[str, _DType] | None = None,
+    nulls: _Nulls | Mapping[str, _Nulls] = "error",
+    device: _Device | None = None,
+    copy: bool | None = None,
+    writable: bool = False,
+    legacy: _Legacy = "copy",
+    xp: _ArrayNamespace[_ArrayT_co],
+) -> dict[str, _ArrayT_co]: ...
+@overload
+def validity(obj: _Data, *, device: _Device | None = None, xp: None = None) -> Tensor:
+    """A bool for each value, True where it is valid, in the shape of the values."""
+
+@overload
+def validity(obj: _Data, *, device: _Device | None = None, xp: _ArrayNamespace[_ArrayT_co]) -> _ArrayT_co: ...
+def to_arrow(
+    x: _DLPackExportable,
+    *,
+    type: _ArrowSchemaExportable | None = None,
+    validity: _Data | None = None,
+    copy: bool | None = None,
+    device: _Device | None = None,
+) -> Array:
+    """Converts a tensor into an Arrow array."""
+
+def from_dlpack(x: _DLPackExportable, /, *, device: _Device | None = None, copy: bool | None = None) -> Tensor:
+    """Imports a tensor, as `from_dlpack` of the array API standard."""
+
+def from_arrow(
+    obj: _Data, *, device: _Device | None = None, copy: bool | None = None
+) -> Array | RecordBatch | ArrayStream:
+    """Imports Arrow data: an Array, a RecordBatch for structs, an ArrayStream for streams."""
+
+def explain(
+    obj_or_schema: _Data | _ArrowSchemaExportable,
+    *,
+    columns: Sequence[str] | None = None,
+    dtype: _DType | Mapping[str, _DType] | None = None,
+    nulls: _Nulls | Mapping[str, _Nulls] = "error",
+    copy: bool | None = None,
+    writable: bool = False,
+) -> Report:
+    """What `to_tensor` or `to_tensors` would do with this data, or with any data of this schema."""
+
+def track_copies() -> CopyLog:
+    """A log of every copy that this package makes inside a `with` block on this thread: what, why, bytes."""

@@ -1,0 +1,250 @@
+//! Does a requested schema give exactly the same values under the requested type, or an error that says why not?
+
+mod support;
+
+use std::sync::Arc;
+
+use arrow_array::cast::AsArray;
+use arrow_array::types::{Int8Type, Int32Type, Int64Type};
+use arrow_array::{
+    Array, ArrayRef, BooleanArray, DictionaryArray, FixedSizeListArray, Float32Array, Float64Array, Int8Array,
+    Int32Array, Int64Array, ListArray, RecordBatch, StringArray, StructArray, TimestampNanosecondArray, UInt64Array,
+};
+use arrow_dlpack::{CopyLog, DeviceArray, ErrorKind, Result, request_field};
+use arrow_schema::{DataType, Field, FieldRef, TimeUnit};
+use support::arrow::{extension, field, list, shared};
+
+fn required(name: &str, data_type: DataType) -> FieldRef {
+    Arc::new(Field::new(name, data_type, false))
+}
+
+/// The array `x` under a requested field; checks that the log tells whether values were cast.
+fn request(array: &dyn Array, requested: &FieldRef) -> Result<ArrayRef> {
+    let own = field("x", array.data_type().clone());
+    let log = CopyLog::new();
+    let given = log.track(|| request_field(&shared(array, &own), requested))?;
+    assert_eq!(given.field(), requested);
+    let arrow = given.to_arrow()?;
+    assert_eq!(arrow.data_type(), requested.data_type());
+    assert!(log.bytes() == 0 || array.data_type() != requested.data_type());
+    Ok(arrow)
+}
+
+fn int32() -> Int32Array {
+    Int32Array::from(vec![Some(1), None, Some(i32::MAX), Some(i32::MIN)])
+}
+
+#[test]
+fn the_same_field_or_another_name_shares_the_memory() {
+    let array = int32();
+    let metadata = extension(&field("y", DataType::Int32), "some.extension", "");
+    for requested in [field("x", DataType::Int32), field("y", DataType::Int32), metadata] {
+        let given = request(&array, &requested).unwrap();
+        assert_eq!(given.to_data(), array.to_data());
+        assert_eq!(given.as_primitive::<Int32Type>().values().as_ptr(), array.values().as_ptr());
+    }
+}
+
+#[test]
+fn names_of_list_items_mean_nothing() {
+    let lists = ListArray::from_iter_primitive::<Int32Type, _, _>([Some(vec![Some(1)]), None]);
+    let fixed = FixedSizeListArray::from_iter_primitive::<Int32Type, _, _>([Some(vec![Some(1), Some(2)]), None], 2);
+    let element = |nullable| Arc::new(Field::new("element", DataType::Int32, nullable));
+    for (array, requested) in [
+        (&lists as &dyn Array, DataType::List(element(true))),
+        (&lists, DataType::List(element(false))),
+        (&fixed, DataType::FixedSizeList(element(true), 2)),
+    ] {
+        let given = request(array, &field("x", requested)).unwrap();
+        assert_eq!((given.len(), given.null_count()), (2, 1));
+    }
+}
+
+#[test]
+fn values_that_survive_are_cast() {
+    let wide = request(&int32(), &field("x", DataType::Int64)).unwrap();
+    let expected = Int64Array::from(vec![Some(1), None, Some(i64::from(i32::MAX)), Some(i64::from(i32::MIN))]);
+    assert_eq!(wide.as_primitive::<Int64Type>(), &expected);
+
+    let exact = Float64Array::from(vec![Some(0.5), None, Some(f64::from(f32::MAX)), Some(f64::INFINITY), Some(-0.0)]);
+    let narrow = request(&exact, &field("x", DataType::Float32)).unwrap();
+    let expected = Float32Array::from(vec![Some(0.5), None, Some(f32::MAX), Some(f32::INFINITY), Some(-0.0)]);
+    assert_eq!(narrow.to_data(), expected.to_data());
+
+    let whole = Float64Array::from(vec![1.0, -3.0]);
+    assert_eq!(request(&whole, &field("x", DataType::Int8)).unwrap().to_data(), Int8Array::from(vec![1, -3]).to_data());
+    let bools = BooleanArray::from(vec![Some(true), None, Some(false)]);
+    let bytes = Int8Array::from(vec![Some(1), None, Some(0)]);
+    assert_eq!(request(&bools, &field("x", DataType::Int8)).unwrap().to_data(), bytes.to_data());
+    assert_eq!(request(&bytes, &field("x", DataType::Boolean)).unwrap().to_data(), bools.to_data());
+    let text = StringArray::from(vec!["ab", "c"]);
+    assert_eq!(request(&text, &field("x", DataType::LargeUtf8)).unwrap().as_string::<i64>().value(1), "c");
+    let times = TimestampNanosecondArray::from(vec![2_000, 4_000]);
+    let micros = DataType::Timestamp(TimeUnit::Microsecond, None);
+    assert_eq!(request(&times, &field("x", micros)).unwrap().len(), 2);
+}
+
+#[test]
+fn values_that_do_not_survive_are_refused_with_their_row() {
+    let ones = |last: f64| Float64Array::from(vec![1.0, 1.0, 1.0, last, 1.0, last]);
+    let cases: [(Box<dyn Array>, DataType, Option<usize>); 11] = [
+        (Box::new(ones(0.1)), DataType::Float32, Some(3)),
+        (Box::new(ones(1e300)), DataType::Float32, Some(3)),
+        (Box::new(ones(1.5)), DataType::Int32, Some(3)),
+        (Box::new(ones(-0.0)), DataType::Int32, Some(3)),
+        (Box::new(ones(f64::NAN)), DataType::Int32, None),
+        (Box::new(Int64Array::from(vec![0, 0, (1 << 53) + 1])), DataType::Float64, Some(2)),
+        (Box::new(Int32Array::from(vec![0, 2])), DataType::Boolean, Some(1)),
+        (Box::new(Int32Array::from(vec![0, 300])), DataType::Int8, None),
+        (Box::new(UInt64Array::from(vec![0, u64::MAX])), DataType::Int64, None),
+        (Box::new(Int64Array::from(vec![0, -1])), DataType::UInt64, None),
+        (
+            Box::new(TimestampNanosecondArray::from(vec![1_000, 1_001])),
+            DataType::Timestamp(TimeUnit::Microsecond, None),
+            Some(1),
+        ),
+    ];
+    for (array, data_type, row) in cases {
+        let requested = field("y", data_type.clone());
+        let error = request(array.as_ref(), &requested).expect_err(&format!("{} as {data_type}", array.data_type()));
+        assert_eq!((error.kind(), error.column()), (ErrorKind::Cast, Some("y")), "{error}");
+        // Where the cast itself fails, its message has the value.
+        assert!(error.row() == row, "{error}");
+    }
+}
+
+#[test]
+fn junk_in_null_slots_survives_anything() {
+    let values = vec![i64::MAX, 1, -1].into();
+    let array = Int64Array::new(values, Some(vec![false, true, false].into()));
+    let given = request(&array, &field("x", DataType::UInt8)).unwrap();
+    assert_eq!(given.to_data(), arrow_array::UInt8Array::from(vec![None, Some(1), None]).to_data());
+}
+
+#[test]
+fn types_that_cannot_be_had_are_refused() {
+    let not_castable = StructArray::from(vec![(field("a", DataType::Int32), Arc::new(int32()) as ArrayRef)]);
+    for (array, data_type) in [
+        (&int32() as &dyn Array, DataType::Null),
+        (&int32(), list(DataType::Int32, 3)),
+        (&not_castable, DataType::Int32),
+        (&int32(), DataType::Struct([field("a", DataType::Int32)].into())),
+    ] {
+        let error = request(array, &field("y", data_type.clone())).expect_err(&data_type.to_string());
+        assert_eq!((error.kind(), error.column()), (ErrorKind::Cast, Some("y")), "{error}");
+    }
+    let metadata = extension(&field("y", list(DataType::Int8, 6)), "arrow.fixed_shape_tensor", r#"{"shape":[4]}"#);
+    let array = support::arrow::random_array(&list(DataType::Int8, 6), 2, 0, &mut support::Random(1));
+    assert_eq!(request(&array, &metadata).unwrap_err().kind(), ErrorKind::Invalid);
+}
+
+#[test]
+fn a_null_meets_no_field_that_is_not_nullable() {
+    for data_type in [DataType::Int32, DataType::Int64] {
+        let error = request(&int32(), &required("y", data_type.clone())).unwrap_err();
+        assert_eq!((error.kind(), error.column(), error.row()), (ErrorKind::Null, Some("y"), Some(1)), "{error}");
+        assert!(error.remedy().unwrap().contains("nullable"));
+        assert!(request(&int32().slice(2, 2), &required("y", data_type)).is_ok());
+    }
+}
+
+#[test]
+fn items_and_fields_that_are_not_nullable_are_checked_where_they_count() {
+    let lists = ListArray::from_iter_primitive::<Int32Type, _, _>([
+        Some(vec![Some(1), None]),
+        Some(vec![Some(2)]),
+        None,
+        Some(vec![Some(3)]),
+    ]);
+    let of = |data_type| required("item", data_type);
+    for item in [DataType::Int32, DataType::Int64] {
+        let requested = field("y", DataType::List(of(item)));
+        let error = request(&lists, &requested).unwrap_err();
+        assert_eq!((error.kind(), error.column()), (ErrorKind::Null, Some("item")), "{error}");
+    }
+    // A null list has null items: that breaks no promise of theirs. The rows of others are told.
+    let fixed = FixedSizeListArray::from_iter_primitive::<Int32Type, _, _>(
+        [Some(vec![Some(1), Some(2)]), None, Some(vec![Some(3), None])],
+        2,
+    );
+    let requested = field("y", DataType::FixedSizeList(of(DataType::Int32), 2));
+    assert_eq!(request(&fixed.slice(0, 2), &requested).unwrap().null_count(), 1);
+    let error = request(&fixed, &requested).unwrap_err();
+    assert_eq!((error.kind(), error.column(), error.row()), (ErrorKind::Null, Some("item"), Some(2)), "{error}");
+    // A null row has null fields: that breaks no promise of theirs.
+    let rows = StructArray::new(
+        vec![field("a", DataType::Int32)].into(),
+        vec![Arc::new(Int32Array::from(vec![Some(1), None, Some(3)]))],
+        Some(vec![true, false, true].into()),
+    );
+    let requested = field("y", DataType::Struct([required("a", DataType::Int32)].into()));
+    assert_eq!(request(&rows, &requested).unwrap().null_count(), 1);
+    let rows = StructArray::new(rows.fields().clone(), rows.columns().to_vec(), None);
+    let error = request(&rows, &requested).unwrap_err();
+    assert_eq!((error.kind(), error.column(), error.row()), (ErrorKind::Null, Some("a"), Some(1)), "{error}");
+}
+
+#[test]
+fn dictionaries_become_their_values_and_back() {
+    let dictionary: DictionaryArray<Int8Type> = vec![Some("a"), None, Some("b"), Some("a")].into_iter().collect();
+    let values = request(&dictionary, &field("x", DataType::Utf8)).unwrap();
+    let text = StringArray::from(vec![Some("a"), None, Some("b"), Some("a")]);
+    assert_eq!(values.as_string::<i32>(), &text);
+    let back = request(&text, &field("x", dictionary.data_type().clone())).unwrap();
+    assert_eq!(back.to_data(), dictionary.to_data());
+    let error = request(&dictionary, &field("y", DataType::Int32)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Cast);
+}
+
+fn batch() -> RecordBatch {
+    let a: ArrayRef = Arc::new(Int32Array::from(vec![1, 2, 3]));
+    let b: ArrayRef = Arc::new(Float64Array::from(vec![0.5, 1.5, 0.1]));
+    RecordBatch::try_from_iter([("a", a), ("b", b)]).unwrap()
+}
+
+fn request_batch(batch: &RecordBatch, fields: Vec<FieldRef>) -> Result<DeviceArray> {
+    let requested = required("", DataType::Struct(fields.into()));
+    request_field(&DeviceArray::from_record_batch(batch).unwrap(), &requested)
+}
+
+#[test]
+fn batches_are_cast_column_by_column() {
+    let given = request_batch(&batch(), vec![field("a", DataType::Int64), field("b", DataType::Float64)]).unwrap();
+    let arrow = given.to_arrow().unwrap();
+    assert_eq!(arrow.as_struct().column(0).as_primitive::<Int64Type>().values(), &[1, 2, 3]);
+    // A sliced batch, too.
+    let given = request_batch(&batch().slice(1, 1), vec![field("a", DataType::Int8), field("b", DataType::Float32)]);
+    assert_eq!(given.unwrap().to_arrow().unwrap().as_struct().column(0).as_primitive::<Int8Type>().values(), &[2]);
+    let error = request_batch(&batch(), vec![field("a", DataType::Int32), field("b", DataType::Float32)]).unwrap_err();
+    assert_eq!((error.kind(), error.row()), (ErrorKind::Cast, Some(2)), "{error}");
+}
+
+#[test]
+fn columns_must_agree_in_number_name_and_order() {
+    let (a, b) = (|| field("a", DataType::Int32), || field("b", DataType::Float64));
+    for fields in [
+        vec![],
+        vec![a()],
+        vec![b(), a()],
+        vec![a(), field("c", DataType::Float64)],
+        vec![a(), b(), field("c", DataType::Int8)],
+        vec![field("A", DataType::Int64), b()],
+    ] {
+        let error = request_batch(&batch(), fields.clone()).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Cast);
+        assert!(error.reason().contains("requested_schema has the fields"), "{error}");
+    }
+    assert!(request_batch(&batch(), vec![a(), b()]).is_ok());
+}
+
+#[test]
+fn names_inside_lists_of_structs_must_agree_too() {
+    let rows =
+        StructArray::from(vec![(field("a", DataType::Int32), Arc::new(Int32Array::from(vec![1, 2])) as ArrayRef)]);
+    let item = field("item", rows.data_type().clone());
+    let lists = FixedSizeListArray::new(item, 2, Arc::new(rows), None);
+    let requested = |name: &str| list(DataType::Struct([field(name, DataType::Int32)].into()), 2);
+    assert!(request(&lists, &field("x", requested("a"))).is_ok());
+    let error = request(&lists, &field("x", requested("b"))).unwrap_err();
+    assert!(error.reason().contains("requested_schema has the fields"), "{error}");
+}
