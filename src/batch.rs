@@ -38,7 +38,7 @@ pub fn to_tensors(
         let options = options(column.name());
         let spec = Spec::new(column, &options)?;
         let chunks: Vec<_> = chunks.iter().map(|chunk| ColumnRef::column(chunk, index)).collect();
-        Ok((column.name().clone(), convert_chunks(spec, &chunks, &options)?))
+        Ok((column.name().clone(), convert_chunks(&spec, &chunks, &options)?))
     };
     select(field, columns)?.into_iter().map(|(index, column)| convert(index, column)).collect()
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use crate::arrow::{ArrayNode, DeviceArray, Leaf, host_array, pack_bits, shared_buffer};
+use crate::arrow::{ArrayNode, DeviceArray, Leaf, Mask, host_array, pack_bits, shared_buffer};
 use crate::convert::{self, ColumnChunk, compact};
 use crate::copy_log::{self, Copied};
 use crate::device::Device;
@@ -13,37 +13,6 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::plan::{Chunk, Plan};
 use crate::spec::{CopyMode, Element, Options, Spec, TensorField};
 use crate::tensor::Tensor;
-
-/// A column's spec, the leaves of its chunks, and the plan for them.
-struct Planned {
-    spec: Spec,
-    leaves: SmallVec<[Leaf; 1]>,
-    owners: SmallVec<[crate::tensor::Owner; 1]>,
-}
-
-impl Planned {
-    fn new(spec: Spec, chunks: &[ColumnRef<'_>]) -> Result<Self> {
-        let mut planned = Self { spec, leaves: SmallVec::new(), owners: SmallVec::new() };
-        for chunk in chunks {
-            require_host(chunk.array.device(), planned.spec.field().name())?;
-            planned.leaves.push(chunk.leaf(&planned.spec)?);
-            planned.owners.push(chunk.array.owner());
-        }
-        Ok(planned)
-    }
-
-    /// The chunks with their masks, and the plan for them.
-    fn plan(&self, options: &Options) -> Result<(SmallVec<[ColumnChunk<'_>; 1]>, Plan)> {
-        let mut chunks: SmallVec<[ColumnChunk<'_>; 1]> = SmallVec::new();
-        let mut sizes: SmallVec<[Chunk; 1]> = SmallVec::new();
-        for (leaf, owner) in self.leaves.iter().zip(&self.owners) {
-            let mask = leaf.host_mask();
-            sizes.push(leaf.chunk(&self.spec, mask.as_ref().map_or(0, |mask| mask.nulls())));
-            chunks.push(ColumnChunk { leaf, mask, owner: owner.clone() });
-        }
-        Ok((chunks, Plan::new(&self.spec, &sizes, options)?))
-    }
-}
 
 /// A chunk of a column: an array, or one column of an array of structs.
 #[derive(Clone, Copy, Debug)]
@@ -80,17 +49,43 @@ fn require_host(device: Device, column: &str) -> Result<()> {
         .in_column(column))
 }
 
+/// The leaves of the chunks, which must be in host memory.
+fn leaves(spec: &Spec, chunks: &[ColumnRef<'_>]) -> Result<SmallVec<[Leaf; 1]>> {
+    let leaf = |chunk: &ColumnRef<'_>| {
+        require_host(chunk.array.device(), spec.field().name())?;
+        chunk.leaf(spec)
+    };
+    chunks.iter().map(leaf).collect()
+}
+
+/// The chunks with their nulls, and the plan for them.
+fn plan<'a>(
+    spec: &Spec,
+    chunks: &[ColumnRef<'a>],
+    leaves: &'a [Leaf],
+    options: &Options,
+) -> Result<(SmallVec<[ColumnChunk<'a>; 1]>, Plan)> {
+    let mut with_nulls: SmallVec<[ColumnChunk<'a>; 1]> = SmallVec::new();
+    let mut sizes: SmallVec<[Chunk; 1]> = SmallVec::new();
+    for (leaf, chunk) in leaves.iter().zip(chunks) {
+        let mask = leaf.host_mask();
+        sizes.push(leaf.chunk(spec, mask.as_ref().map_or(0, Mask::nulls)));
+        with_nulls.push(ColumnChunk { leaf, mask, array: chunk.array });
+    }
+    Ok((with_nulls, Plan::new(spec, &sizes, options)?))
+}
+
 /// Converts the chunks of a column into one tensor of shape `(rows, *inner)`.
-pub(crate) fn convert_chunks(spec: Spec, chunks: &[ColumnRef<'_>], options: &Options) -> Result<Tensor> {
-    let planned = Planned::new(spec, chunks)?;
-    let (chunks, plan) = planned.plan(options)?;
-    convert::run(&planned.spec, &plan, &chunks, options.copy)
+pub(crate) fn convert_chunks(spec: &Spec, chunks: &[ColumnRef<'_>], options: &Options) -> Result<Tensor> {
+    let leaves = leaves(spec, chunks)?;
+    let (chunks, plan) = plan(spec, chunks, &leaves, options)?;
+    convert::run(spec, &plan, &chunks, options.copy)
 }
 
 /// What [`convert_chunks`] would do, or why it would refuse, nulls included.
 pub(crate) fn plan_chunks(spec: &Spec, chunks: &[ColumnRef<'_>], options: &Options) -> Result<Plan> {
-    let planned = Planned::new(spec.clone(), chunks)?;
-    let (chunks, plan) = planned.plan(options)?;
+    let leaves = leaves(spec, chunks)?;
+    let (chunks, plan) = plan(spec, chunks, &leaves, options)?;
     convert::check_nulls(spec, &chunks)?;
     Ok(plan)
 }
@@ -104,7 +99,7 @@ pub(crate) fn plan_chunks(spec: &Spec, chunks: &[ColumnRef<'_>], options: &Optio
 pub fn chunks_to_tensor(field: &arrow_schema::FieldRef, chunks: &[DeviceArray], options: &Options) -> Result<Tensor> {
     check_types(field, chunks)?;
     let columns: SmallVec<[ColumnRef<'_>; 1]> = chunks.iter().map(ColumnRef::whole).collect();
-    convert_chunks(Spec::new(field, options)?, &columns, options)
+    convert_chunks(&Spec::new(field, options)?, &columns, options)
 }
 
 /// Refuses chunks of another type than the field's.
@@ -150,7 +145,7 @@ pub fn array_to_tensor(array: &dyn arrow_array::Array, options: &Options) -> Res
 /// # Errors
 /// As [`array_to_tensor`].
 pub fn to_tensor(array: &DeviceArray, options: &Options) -> Result<Tensor> {
-    convert_chunks(Spec::new(array.field(), options)?, &[ColumnRef::whole(array)], options)
+    convert_chunks(&Spec::new(array.field(), options)?, &[ColumnRef::whole(array)], options)
 }
 
 /// A bool tensor of the shape that the values have, true where a value is valid. A null list makes all its elements
@@ -162,9 +157,10 @@ pub fn validity(field: &arrow_schema::FieldRef, chunks: &[DeviceArray]) -> Resul
     check_types(field, chunks)?;
     let columns: SmallVec<[ColumnRef<'_>; 1]> = chunks.iter().map(ColumnRef::whole).collect();
     let options = Options::default();
-    let planned = Planned::new(Spec::new(field, &options)?, &columns)?;
-    let (chunks, plan) = planned.plan(&options)?;
-    convert::validity(&planned.spec, &plan, &chunks).map_err(|error| error.in_column(field.name()))
+    let spec = Spec::new(field, &options)?;
+    let leaves = leaves(&spec, &columns)?;
+    let (chunks, plan) = plan(&spec, &columns, &leaves, &options)?;
+    convert::validity(&spec, &plan, &chunks).map_err(|error| error.in_column(field.name()))
 }
 
 /// Converts a tensor into an array: 1-d as a plain column, n-d as `arrow.fixed_shape_tensor` rows, 0-d as one row. Bools

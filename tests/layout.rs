@@ -2,6 +2,13 @@
 //! reads what the other wrote.
 
 #![allow(unsafe_code, reason = "reads the same C structs through two sets of bindings")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a helper that fails is a test that fails"
+)]
 
 mod support;
 
@@ -188,8 +195,10 @@ fn we_read_the_arrays_and_schemas_of_arrow_rs() {
     let own = field("rows", array.data_type().clone());
     let mut exported = FFI_ArrowArray::new(&array.to_data());
     let schema = FFI_ArrowSchema::try_from(own.as_ref()).unwrap();
-    // SAFETY: the same C struct, alive during the call.
-    let read = unsafe { read_schema(&*(&raw const schema).cast::<ours_arrow::ArrowSchema>()) }.unwrap();
+    // SAFETY: the same C struct, borrowed from a local.
+    let foreign = unsafe { &*(&raw const schema).cast::<ours_arrow::ArrowSchema>() };
+    // SAFETY: a valid schema, alive during the call.
+    let read = unsafe { read_schema(foreign) }.unwrap();
     assert_eq!(read, *own);
     // SAFETY: the same C struct, valid, moved out of `exported`.
     let imported =
@@ -229,11 +238,11 @@ fn a_device_array_is_read_at_its_offsets() {
     let exported = export_device_array(&shared(&Int32Array::from(vec![1]), &field("x", DataType::Int32))).unwrap();
     let bytes = (&raw const exported).cast::<u8>();
     // SAFETY: byte 80 of the 128 of `struct ArrowDeviceArray` is its device_id, by the header.
-    let device_id = unsafe { bytes.add(80).cast::<i64>().read() };
+    let device_id = unsafe { bytes.wrapping_add(80).cast::<i64>().read() };
     // SAFETY: byte 88 is its device_type.
-    let device_type = unsafe { bytes.add(88).cast::<i32>().read() };
+    let device_type = unsafe { bytes.wrapping_add(88).cast::<i32>().read() };
     // SAFETY: byte 96 is its sync_event.
-    let sync_event = unsafe { bytes.add(96).cast::<usize>().read() };
+    let sync_event = unsafe { bytes.wrapping_add(96).cast::<usize>().read() };
     assert_eq!((device_id, device_type, sync_event, exported.reserved), (-1, 1, 0, [0; 3]));
     let mut array = exported.array;
     support::arrow::release(&mut array);

@@ -1,5 +1,13 @@
 //! Does a requested schema give exactly the same values under the requested type, or an error that says why not?
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a helper that fails is a test that fails"
+)]
+
 mod support;
 
 use std::sync::Arc;

@@ -7,7 +7,6 @@ use std::sync::Arc;
 use arrow_array::{Array, ArrayRef, RecordBatch, StructArray, make_array};
 use arrow_data::ffi::FFI_ArrowArray;
 use arrow_schema::{DataType, Field, FieldRef};
-use smallvec::SmallVec;
 
 use super::check::{check, check_sizes, same_layout};
 use super::view::{ArrayView, ValidityBits};
@@ -60,7 +59,7 @@ pub struct DeviceArray {
     node: NonNull<ArrowArray>,
     offset: usize,
     length: usize,
-    inherited: SmallVec<[ValidityBits; 1]>,
+    inherited: Vec<ValidityBits>,
 }
 
 // SAFETY: `node` and the bitmaps point into what `owner` keeps alive and nobody changes; `owner` is Send and Sync.
@@ -120,7 +119,7 @@ impl DeviceArray {
         let offset = usize::try_from(array.array.offset).map_err(invalid)?;
         let length = usize::try_from(array.array.length).map_err(invalid)?;
         let node = NonNull::from(&array.array);
-        Ok(Self { owner, field, device, node, offset, length, inherited: SmallVec::new() })
+        Ok(Self { owner, field, device, node, offset, length, inherited: Vec::new() })
     }
 
     /// Shares an arrow-rs array, under a field of its type.
@@ -159,9 +158,10 @@ impl DeviceArray {
         let exported = super::export_device_array(self)?;
         let broken = |error: arrow_schema::ArrowError| Error::invalid(error.to_string()).in_column(self.field.name());
         let array = to_arrow_rs(exported.array);
-        // SAFETY: the same C struct, an export of an array that import has checked, in host memory.
-        let sizes = unsafe { check_sizes(self.field.data_type(), &*(&raw const array).cast::<ArrowArray>()) };
-        sizes.map_err(|error| error.in_column(self.field.name()))?;
+        // SAFETY: both are `struct ArrowArray` of the C data interface; borrowed from a local.
+        let read = unsafe { &*(&raw const array).cast::<ArrowArray>() };
+        // SAFETY: an export of an array that import has checked, in host memory.
+        unsafe { check_sizes(self.field.data_type(), read) }.map_err(|error| error.in_column(self.field.name()))?;
         // SAFETY: an export of an array that import has checked, so counts and pointers fit the type; what only the
         // contents show is validated next, before anyone reads by it.
         let data = unsafe { arrow_array::ffi::from_ffi_and_data_type(array, self.field.data_type().clone()) }

@@ -3,7 +3,6 @@
 use std::ffi::c_void;
 
 use arrow_schema::{DataType, FieldRef};
-use smallvec::SmallVec;
 
 use super::mask::Mask;
 use crate::error::{Error, Result};
@@ -33,7 +32,7 @@ pub(crate) struct ArrayView<'a> {
     pub(super) offset: usize,
     pub(super) length: usize,
     /// Bitmaps of enclosing structs that have nulls, a bit a slot of this view.
-    pub(super) inherited: SmallVec<[ValidityBits; 1]>,
+    pub(super) inherited: Vec<ValidityBits>,
 }
 
 /// The elements of a column's chunk: where they are, and the bitmaps that say which are null.
@@ -47,7 +46,8 @@ pub(crate) struct Leaf {
     pub(crate) elements: usize,
     /// How many rows they make.
     pub(crate) rows: usize,
-    validity: SmallVec<[ValidityBits; 1]>,
+    // A Vec is smaller than a SmallVec, and costs nothing for columns without nulls.
+    validity: Vec<ValidityBits>,
 }
 
 impl<'a> ArrayView<'a> {
@@ -84,7 +84,7 @@ impl<'a> ArrayView<'a> {
     /// When positions overflow, which checked arrays do not.
     pub(crate) fn leaf(&self, spec: &Spec) -> Result<Leaf> {
         let mut repeat = spec.row_elements();
-        let mut validity: SmallVec<[ValidityBits; 1]> =
+        let mut validity: Vec<ValidityBits> =
             self.inherited.iter().map(|bits| ValidityBits { repeat, ..*bits }).collect();
         let (mut array, mut offset, mut length) = (self.array, self.offset, self.length);
         for size in spec.lists() {

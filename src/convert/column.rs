@@ -6,20 +6,20 @@ use super::cast::{Misfit, cast};
 use super::fill::fill_nulls;
 use super::unpack::unpack_bits;
 use crate::alloc::HostBuffer;
-use crate::arrow::{Leaf, Mask};
+use crate::arrow::{DeviceArray, Leaf, Mask};
 use crate::copy_log::{self, Copied};
 use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Result};
 use crate::plan::Plan;
 use crate::spec::{CopyMode, Dims, Element, Nulls, Spec};
-use crate::tensor::{Owner, Parts, Tensor};
+use crate::tensor::{Parts, Tensor};
 
 /// A chunk of a column in host memory: where its elements are, which are null, and what keeps both alive.
 pub(crate) struct ColumnChunk<'a> {
     pub(crate) leaf: &'a Leaf,
     pub(crate) mask: Option<Mask<'a>>,
-    pub(crate) owner: Owner,
+    pub(crate) array: &'a DeviceArray,
 }
 
 /// Converts the chunks as `plan`, which was made of them, says.
@@ -107,7 +107,7 @@ fn view(spec: &Spec, plan: &Plan, chunk: &ColumnChunk<'_>) -> Result<Option<Tens
         dtype: spec.dtype(),
         shape,
         strides,
-        owner: chunk.owner.clone(),
+        owner: chunk.array.owner(),
         read_only: true,
         copied: false,
     };

@@ -5,13 +5,13 @@
 
 mod cast;
 mod column;
+mod copy_array;
 mod fill;
 mod gather;
 mod request;
 mod unpack;
 
 pub(crate) use column::{ColumnChunk, check_nulls, run, validity};
+pub use copy_array::copy_array;
 pub(crate) use gather::compact;
-#[cfg(feature = "python")]
-pub(crate) use request::copy_array;
 pub use request::{check_request, request_field};

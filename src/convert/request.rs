@@ -117,8 +117,8 @@ fn first_difference(original: &ArrayRef, back: &ArrayRef) -> Option<usize> {
     let (mut start, mut length) = (0, original.len());
     while length > 1 {
         let half = length / 2;
-        let equal = back.len() >= start + half
-            && original.slice(start, half).to_data() == back.slice(start, half).to_data();
+        let equal =
+            back.len() >= start + half && original.slice(start, half).to_data() == back.slice(start, half).to_data();
         (start, length) = if equal { (start + half, length - half) } else { (start, half) };
     }
     Some(start)

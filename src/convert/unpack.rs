@@ -53,11 +53,8 @@ mod tests {
                 for (index, byte) in out.iter().enumerate() {
                     let at = offset + index;
                     // SAFETY: initialised above.
-                    assert_eq!(
-                        unsafe { byte.assume_init() },
-                        bits[at / 8] >> (at % 8) & 1,
-                        "{offset} {length} {index}"
-                    );
+                    let byte = unsafe { byte.assume_init() };
+                    assert_eq!(byte, bits[at / 8] >> (at % 8) & 1, "{offset} {length} {index}");
                 }
             }
         }

@@ -64,8 +64,10 @@ impl<M> Block<M> {
         // SAFETY: the contract.
         let ndim = unsafe { (*block).ndim };
         let Some((layout, _)) = Self::layout(ndim) else { return };
-        // SAFETY: the contract; nobody uses the owner after this.
-        let owner = unsafe { (&raw const (*block).owner).read() };
+        // SAFETY: the contract.
+        let owner = unsafe { &raw const (*block).owner };
+        // SAFETY: initialised by `export`; nobody uses the owner in the block after this.
+        let owner = unsafe { owner.read() };
         // SAFETY: allocated by `export` with this layout.
         unsafe { dealloc(block.cast(), layout) };
         drop(owner);

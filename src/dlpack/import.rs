@@ -66,7 +66,7 @@ impl<M: Deletable> Drop for Managed<M> {
 pub unsafe fn import_versioned(managed: NonNull<DLManagedTensorVersioned>, guard: ReleaseGuard) -> Result<Tensor> {
     let owner = Managed { managed, guard };
     // SAFETY: the contract; the version comes first at every major version.
-    let version = unsafe { (&raw const (*managed.as_ptr()).version).read() };
+    let version = unsafe { (*managed.as_ptr()).version };
     if version.major != DLPACK_MAJOR_VERSION {
         return Err(Error::invalid(format!(
             "the DLPack tensor has version {}.{}, and only major version {DLPACK_MAJOR_VERSION} is known here",

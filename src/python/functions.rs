@@ -201,9 +201,6 @@ fn to_arrow<'py>(
 
 /// A validity argument as a bool tensor: a tensor of bools, or a boolean array.
 fn validity_tensor(object: &Bound<'_, PyAny>) -> PyResult<crate::Tensor> {
-    if let Some(tensor) = input::dlpack(object, None, CopyMode::IfNeeded)? {
-        return Ok(tensor);
-    }
     let chunks = Chunks::read(object)?;
     Ok(crate::chunks_to_tensor(&chunks.field, &chunks.arrays, &crate::Options::default())?)
 }

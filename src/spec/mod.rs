@@ -64,9 +64,10 @@ pub struct Spec {
     field: FieldRef,
     element: Element,
     dtype: DType,
-    lists: SmallVec<[usize; 4]>,
-    inner_shape: Dims,
-    inner_strides: Dims,
+    // Vecs: empty for most columns, and then smaller than a SmallVec.
+    lists: Vec<usize>,
+    inner_shape: Vec<i64>,
+    inner_strides: Vec<i64>,
     row_elements: usize,
     nulls: Nulls,
 }
@@ -200,16 +201,15 @@ impl Spec {
 /// One value of a field, down to its leaf elements.
 struct Value {
     element: Element,
-    lists: SmallVec<[usize; 4]>,
-    shape: Dims,
-    strides: Dims,
+    lists: Vec<usize>,
+    shape: Vec<i64>,
+    strides: Vec<i64>,
     elements: i64,
 }
 
 impl Value {
     fn of(field: &Field) -> Result<Self> {
-        let scalar =
-            |element| Self { element, lists: SmallVec::new(), shape: Dims::new(), strides: Dims::new(), elements: 1 };
+        let scalar = |element| Self { element, lists: Vec::new(), shape: Vec::new(), strides: Vec::new(), elements: 1 };
         match field.data_type() {
             DataType::FixedSizeList(child, size) => Self::list(field, Self::of(child)?, *size),
             DataType::Boolean => Ok(scalar(Element::Bits)),
@@ -224,15 +224,15 @@ impl Value {
         let overflow = || Error::invalid("the sizes of the nested fixed-size lists overflow");
         let list = usize::try_from(size).map_err(|_| Error::invalid(format!("a fixed-size list of size {size}")))?;
         let (mut shape, mut strides) = match FixedShapeTensor::of(field)? {
-            Some(tensor) => (tensor.logical_shape()?, tensor.logical_strides()?),
-            None => (Dims::from_slice(&[i64::from(size)]), Dims::from_slice(&[1])),
+            Some(tensor) => (tensor.logical_shape()?.into_vec(), tensor.logical_strides()?.into_vec()),
+            None => (vec![i64::from(size)], vec![1]),
         };
         for stride in &mut strides {
             *stride = stride.checked_mul(child.elements).ok_or_else(overflow)?;
         }
         shape.extend_from_slice(&child.shape);
         strides.extend_from_slice(&child.strides);
-        let mut lists: SmallVec<[usize; 4]> = SmallVec::from_slice(&[list]);
+        let mut lists = vec![list];
         lists.extend_from_slice(&child.lists);
         let elements = child.elements.checked_mul(i64::from(size)).ok_or_else(overflow)?;
         Ok(Self { element: child.element, lists, shape, strides, elements })

@@ -20,7 +20,7 @@ pub struct TensorField {
     /// Elements of all rows.
     pub elements: usize,
     /// The sizes of the fixed-size lists around an element, outermost first.
-    pub lists: SmallVec<[usize; 4]>,
+    pub lists: Vec<usize>,
     /// How the leaf holds its elements: bits are packed.
     pub element: Element,
     /// The dtype of the tensor.
@@ -64,13 +64,13 @@ impl TensorField {
         let (leaf, element) = leaf(dtype)?;
         if shape.is_empty() {
             let field = Arc::new(leaf);
-            return Ok(Self { field, rows, elements, lists: SmallVec::new(), element, dtype, viewable });
+            return Ok(Self { field, rows, elements, lists: Vec::new(), element, dtype, viewable });
         }
         let tensor = FixedShapeTensor::new(&physical_shape(shape, &permutation), &permutation);
         let size = i32::try_from(row).map_err(|_| overflow())?;
         let storage = DataType::FixedSizeList(Arc::new(leaf.with_name("item")), size);
         let field = Arc::new(tensor.attach(Field::new("", storage, true)));
-        Ok(Self { field, rows, elements, lists: SmallVec::from_slice(&[list]), element, dtype, viewable })
+        Ok(Self { field, rows, elements, lists: vec![list], element, dtype, viewable })
     }
 }
 

@@ -93,9 +93,10 @@ pub(crate) fn counted(array: &dyn Array) -> (ArrowArray, Count) {
     let mut outer = unsafe { (&raw mut original).cast::<ArrowArray>().read() };
     let entries = |count: i64| 0..count as usize;
     // SAFETY: arrow-rs gives as many entries as it says.
-    let buffers = entries(outer.n_buffers).map(|index| unsafe { outer.buffers.add(index).read() }).collect();
+    let buffers = entries(outer.n_buffers).map(|index| unsafe { outer.buffers.wrapping_add(index).read() }).collect();
     // SAFETY: as above.
-    let children = entries(outer.n_children).map(|index| unsafe { outer.children.add(index).read() }).collect();
+    let children =
+        entries(outer.n_children).map(|index| unsafe { outer.children.wrapping_add(index).read() }).collect();
     let released = Count::default();
     let mut counted = Box::new(Counted { _original: original, buffers, children, released: released.clone() });
     outer.buffers = counted.buffers.as_mut_ptr();
@@ -144,14 +145,14 @@ pub(crate) fn import_guarded(
 pub(crate) fn set_buffer(array: &mut ArrowArray, index: usize, pointer: *const c_void) {
     assert!((index as i64) < array.n_buffers);
     // SAFETY: a struct of [`counted`], which has this entry.
-    unsafe { array.buffers.add(index).write(pointer) };
+    unsafe { array.buffers.wrapping_add(index).write(pointer) };
 }
 
 /// A child struct, to be changed.
 pub(crate) fn child_of(array: &mut ArrowArray, index: usize) -> &mut ArrowArray {
     assert!((index as i64) < array.n_children);
     // SAFETY: a struct of [`counted`], which has this entry.
-    let child = unsafe { array.children.add(index).read() };
+    let child = unsafe { array.children.wrapping_add(index).read() };
     // SAFETY: a live child, borrowed with its parent.
     unsafe { &mut *child }
 }

@@ -12,6 +12,7 @@
 )]
 
 pub(crate) mod arrow;
+pub(crate) mod cast;
 pub(crate) mod dlpack;
 pub(crate) mod reference;
 

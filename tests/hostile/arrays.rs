@@ -1,0 +1,187 @@
+//! Arrow arrays: what their structs show.
+
+use std::ffi::c_void;
+use std::ptr::{null, null_mut, without_provenance_mut};
+use std::sync::Arc;
+
+use arrow_array::types::Int8Type;
+use arrow_array::{Array, ArrayRef, DictionaryArray, Int32Array, StructArray};
+use arrow_dlpack::ffi::arrow_device::ArrowArray;
+use arrow_dlpack::{ErrorKind, NullPolicy, Options, to_tensor};
+use arrow_schema::{DataType, Field};
+
+use crate::support::Random;
+use crate::support::arrow::{child_of, counted, field, import_edited, list, random_array, release, set_buffer};
+use crate::{lists, misaligned, strings};
+
+/// A broken struct: an error that has all of `words`, and one release.
+fn assert_array_refused(array: &dyn Array, edit: impl FnOnce(&mut ArrowArray), words: &[&str]) {
+    let own = field("x", array.data_type().clone());
+    let (outcome, released) = import_edited(array, &own, edit);
+    let error = outcome.expect_err(&format!("{} {words:?}", array.data_type()));
+    assert!(words.iter().all(|word| error.to_string().contains(word)), "{error} lacks one of {words:?}");
+    assert!(error.column().is_some(), "{error}");
+    assert_eq!(released.get(), 1, "{error}");
+}
+
+fn every_count_is_checked(array: &dyn Array) {
+    type Edit = fn(&mut ArrowArray);
+    let edits: [(Edit, &[&str]); 15] = [
+        (|array| array.length = -1, &["ArrowArray.length", "-1"]),
+        (|array| array.length = i64::MIN, &["ArrowArray.length"]),
+        (|array| array.offset = -1, &["ArrowArray.offset", "-1"]),
+        (|array| array.offset = i64::MAX, &["ArrowArray.offset", "overflows"]),
+        (|array| (array.offset, array.length) = (i64::MAX, i64::MAX), &["ArrowArray.offset", "overflows"]),
+        (|array| array.null_count = -2, &["ArrowArray.null_count", "-2"]),
+        (|array| array.null_count = i64::MIN, &["ArrowArray.null_count"]),
+        (|array| array.null_count = array.length + 1, &["ArrowArray.null_count"]),
+        (|array| array.n_buffers = -1, &["ArrowArray.n_buffers", "-1"]),
+        (|array| array.n_buffers = 0, &["ArrowArray.n_buffers"]),
+        (|array| array.n_buffers += 1, &["ArrowArray.n_buffers"]),
+        (|array| array.n_children = -1, &["ArrowArray.n_children", "-1"]),
+        (|array| array.n_children += 1, &["ArrowArray.n_children"]),
+        (|array| array.buffers = null_mut(), &["ArrowArray.buffers", "NULL"]),
+        (|array| array.buffers = misaligned(array.buffers), &["ArrowArray.buffers", "misaligned"]),
+    ];
+    for (edit, words) in edits {
+        assert_array_refused(array, edit, words);
+    }
+}
+
+fn with_nulls(data_type: &DataType) -> ArrayRef {
+    random_array(data_type, 9, 3, &mut Random(4))
+}
+
+fn rows() -> StructArray {
+    StructArray::from(vec![(field("a", DataType::Int32), with_nulls(&DataType::Int32))])
+}
+
+#[test]
+fn every_count_of_an_array_is_checked() {
+    for data_type in [DataType::Int32, DataType::Boolean, list(DataType::Int8, 2)] {
+        every_count_is_checked(&with_nulls(&data_type));
+    }
+    every_count_is_checked(&strings());
+    every_count_is_checked(&lists());
+    every_count_is_checked(&rows());
+}
+
+#[test]
+fn buffers_end_inside_the_address_space() {
+    for array in [&with_nulls(&DataType::Int32) as &dyn Array, &with_nulls(&DataType::Int16), &strings(), &lists()] {
+        assert_array_refused(
+            array,
+            |array| (array.offset, array.length) = (0, i64::MAX),
+            &["buffer 1", "address space"],
+        );
+        assert_array_refused(array, |array| (array.offset, array.null_count) = (i64::MAX - 9, 0), &["buffer 1"]);
+    }
+}
+
+#[test]
+fn buffers_may_be_null_only_where_nothing_is_in_them() {
+    for array in [&with_nulls(&DataType::Int32) as &dyn Array, &with_nulls(&DataType::Boolean), &strings(), &lists()] {
+        assert_array_refused(array, |array| set_buffer(array, 0, null()), &["buffer 0", "NULL"]);
+        assert_array_refused(array, |array| set_buffer(array, 1, null()), &["buffer 1", "NULL"]);
+    }
+    assert_array_refused(&with_nulls(&list(DataType::Int8, 2)), |array| set_buffer(array, 0, null()), &["buffer 0"]);
+    let far = without_provenance_mut::<c_void>(usize::MAX - 3).cast_const();
+    assert_array_refused(&with_nulls(&DataType::Int32), |array| set_buffer(array, 1, far), &["buffer 1", "address"]);
+
+    // No nulls need no bitmap; no slots need no buffer at all.
+    let array = Int32Array::from(vec![Some(1), None]);
+    let (imported, _) = import_edited(&array, &field("x", DataType::Int32), |array| {
+        set_buffer(array, 0, null());
+        array.null_count = -1;
+    });
+    assert_eq!(to_tensor(&imported.unwrap(), &Options::default()).unwrap().len(), 2);
+    let (imported, _) = import_edited(&array, &field("x", DataType::Int32), |array| {
+        set_buffer(array, 0, null());
+        set_buffer(array, 1, null());
+        (array.length, array.null_count) = (0, 0);
+    });
+    let imported = imported.unwrap();
+    assert!(to_tensor(&imported, &Options::default()).unwrap().is_empty());
+    assert_eq!(imported.to_arrow().unwrap().len(), 0);
+}
+
+#[test]
+fn children_must_be_there_and_long_enough() {
+    for array in [&with_nulls(&list(DataType::Int8, 2)) as &dyn Array, &rows()] {
+        assert_array_refused(array, |array| array.children = null_mut(), &["ArrowArray.children", "NULL"]);
+        assert_array_refused(array, |array| array.children = misaligned(array.children), &["ArrowArray.children"]);
+        // SAFETY: the helper's array of children has an entry.
+        let no_child = |array: &mut ArrowArray| unsafe { array.children.write(null_mut()) };
+        assert_array_refused(array, no_child, &["ArrowArray.children", "NULL"]);
+        assert_array_refused(array, |array| child_of(array, 0).length -= 1, &["child has", "slots"]);
+        assert_array_refused(array, |array| child_of(array, 0).length = -1, &["ArrowArray.length"]);
+        assert_array_refused(array, |array| child_of(array, 0).offset = i64::MAX, &["ArrowArray.offset"]);
+        assert_array_refused(array, |array| child_of(array, 0).n_buffers = 1, &["ArrowArray.n_buffers"]);
+        assert_array_refused(array, |array| child_of(array, 0).null_count = 100, &["ArrowArray.null_count"]);
+        assert_array_refused(array, |array| array.length += 1, &["child has", "10 slots"]);
+    }
+    let own = field("outer", rows().data_type().clone());
+    let error = import_edited(&rows(), &own, |array| child_of(array, 0).length = 1).0.unwrap_err();
+    assert_eq!(error.column(), Some("a"), "the narrowest column is named");
+}
+
+#[test]
+fn dictionaries_are_where_the_type_has_one() {
+    let dictionary: DictionaryArray<Int8Type> = ["a", "b"].into_iter().collect();
+    assert_array_refused(&dictionary, |array| array.dictionary = null_mut(), &["ArrowArray.dictionary", "NULL"]);
+    assert_array_refused(
+        &dictionary,
+        |array| array.dictionary = misaligned(array.dictionary),
+        &["ArrowArray.dictionary"],
+    );
+    let (mut other, released) = counted(&Int32Array::from(vec![1]));
+    let stray = &raw mut other;
+    assert_array_refused(&Int32Array::from(vec![1]), |array| array.dictionary = stray, &["ArrowArray.dictionary"]);
+    release(&mut other);
+    assert_eq!(released.get(), 1);
+}
+
+#[test]
+fn nesting_without_end_is_refused() {
+    let mut data_type = DataType::Int8;
+    for _ in 0..70 {
+        data_type = list(data_type, 1);
+    }
+    assert_array_refused(&random_array(&data_type, 1, 0, &mut Random(1)), |_| (), &["64 levels"]);
+}
+
+#[test]
+fn null_counts_that_lie_are_not_believed() {
+    let array = Int32Array::from(vec![Some(1), None, Some(3), None]);
+    for (claimed, nulls) in [(1, 2), (4, 2), (-1, 2)] {
+        let (imported, released) =
+            import_edited(&array, &field("x", DataType::Int32), |array| array.null_count = claimed);
+        let imported = imported.unwrap();
+        let error = to_tensor(&imported, &Options::default()).unwrap_err();
+        assert!(error.reason().contains(&format!("{nulls} nulls")) && error.row() == Some(1), "{error}");
+        let kept = to_tensor(&imported, &Options::default().nulls(NullPolicy::Keep)).unwrap();
+        assert_eq!(kept.as_slice::<i32>().unwrap()[2], 3);
+        match imported.to_arrow() {
+            Ok(arrow) => assert_eq!(arrow.null_count(), nulls),
+            Err(error) => assert_eq!(error.kind(), ErrorKind::Invalid),
+        }
+        drop((imported, kept));
+        assert_eq!(released.get(), 1);
+    }
+}
+
+#[test]
+fn a_schema_and_an_array_that_disagree_are_refused() {
+    let array = Int32Array::from(vec![1, 2]);
+    for data_type in [
+        DataType::Utf8,
+        DataType::Null,
+        DataType::Struct([Arc::new(Field::new("a", DataType::Int32, true))].into()),
+        list(DataType::Int32, 1),
+        DataType::Dictionary(Box::new(DataType::Int32), Box::new(DataType::Int32)),
+    ] {
+        let (outcome, released) = import_edited(&array, &field("x", data_type.clone()), |_| ());
+        assert!(outcome.is_err(), "{data_type}");
+        assert_eq!(released.get(), 1);
+    }
+}

@@ -1,0 +1,149 @@
+//! What only the contents of host buffers show: found before anyone reads by it.
+
+use std::ffi::c_void;
+use std::ptr::{null, without_provenance_mut};
+use std::sync::Arc;
+
+use arrow_array::types::{Int8Type, Int32Type};
+use arrow_array::{
+    Array, ArrayRef, BinaryViewArray, DictionaryArray, Int8Array, Int32Array, LargeStringArray, ListViewArray,
+    RunArray, StringArray, StringViewArray, UnionArray,
+};
+use arrow_dlpack::ffi::arrow_device::ArrowArray;
+use arrow_dlpack::{ErrorKind, request_field};
+use arrow_schema::{DataType, Field, UnionFields};
+
+use crate::support::arrow::{child_of, counted, field, import_edited, release, set_buffer};
+use crate::{lists, strings};
+
+/// An array whose structs are in order and whose contents are not: refused as arrow-rs' array and as another type.
+fn assert_contents_refused(array: &dyn Array, edit: impl FnOnce(&mut ArrowArray), words: &[&str]) {
+    let own = field("x", array.data_type().clone());
+    let (imported, released) = import_edited(array, &own, edit);
+    let imported = imported.unwrap();
+    let error = imported.to_arrow().expect_err(&format!("{} {words:?}", array.data_type()));
+    assert_eq!((error.kind(), error.column()), (ErrorKind::Invalid, Some("x")), "{error}");
+    assert!(words.iter().all(|word| error.to_string().contains(word)), "{error} lacks one of {words:?}");
+    assert!(request_field(&imported, &field("x", DataType::Boolean)).is_err());
+    drop(imported);
+    assert_eq!(released.get(), 1);
+}
+
+fn pointer<T>(values: &[T]) -> *const c_void {
+    values.as_ptr().cast()
+}
+
+#[test]
+fn offsets_that_lead_out_of_their_array_are_refused() {
+    let large = LargeStringArray::from(vec!["ab", "c", "de"]);
+    for offsets in [[0_i32, 2, 2, -1], [0, 2, 1, 5], [-1, 2, 3, 5], [3, 2, 2, 5], [0, i32::MIN, 2, i32::MIN]] {
+        assert_contents_refused(&strings(), |array| set_buffer(array, 1, pointer(&offsets)), &[]);
+        let offsets = offsets.map(i64::from);
+        assert_contents_refused(&large, |array| set_buffer(array, 1, pointer(&offsets)), &[]);
+    }
+    for offsets in [[0_i32, 2, 2, -1], [0, 2, 1, 3], [0, 2, 2, 4], [-1, 2, 2, 3]] {
+        assert_contents_refused(&lists(), |array| set_buffer(array, 1, pointer(&offsets)), &[]);
+    }
+}
+
+#[test]
+fn offsets_that_are_not_aligned_are_refused_or_moved() {
+    let offsets: [i32; 5] = [0, 2, 2, 5, 5];
+    let bytes: Vec<u8> = std::iter::once(0).chain(offsets.iter().flat_map(|offset| offset.to_ne_bytes())).collect();
+    let words: Vec<u64> =
+        bytes.chunks(8).map(|chunk| chunk.iter().rev().fold(0, |word, byte| (word << 8) | u64::from(*byte))).collect();
+    let start = words.as_ptr().cast::<u8>().wrapping_add(1).cast::<c_void>();
+    let own = field("x", DataType::Utf8);
+    let (imported, released) = import_edited(&strings(), &own, |array| set_buffer(array, 1, start));
+    match imported.unwrap().to_arrow() {
+        Ok(array) => assert_eq!(array.to_data(), strings().to_data()),
+        Err(error) => assert!(error.reason().contains("aligned"), "{error}"),
+    }
+    assert_eq!(released.get(), 1);
+}
+
+#[test]
+fn text_that_is_not_utf8_is_refused() {
+    let text = [0xff_u8; 8];
+    assert_contents_refused(&strings(), |array| set_buffer(array, 2, pointer(&text)), &["UTF8"]);
+}
+
+#[test]
+fn string_data_may_be_null_only_where_there_is_none() {
+    assert_contents_refused(&strings(), |array| set_buffer(array, 2, null()), &["position 2 is null"]);
+    let empty = StringArray::from(vec!["", ""]);
+    let (imported, _) = import_edited(&empty, &field("x", DataType::Utf8), |array| set_buffer(array, 2, null()));
+    assert_eq!(imported.unwrap().to_arrow().unwrap().to_data(), empty.to_data());
+}
+
+#[test]
+fn views_that_lead_out_of_their_buffers_are_refused() {
+    let long = "a string that is too long to be inlined";
+    let strings = StringViewArray::from(vec![long, "short"]);
+    let binaries = BinaryViewArray::from(vec![long.as_bytes(), b"short"]);
+    for array in [&strings as &dyn Array, &binaries] {
+        assert_eq!(counted_buffers(array), 4);
+        for lengths in [[-1_i64], [i64::MIN], [3], [i64::MAX]] {
+            assert_contents_refused(array, |array| set_buffer(array, 3, pointer(&lengths)), &[]);
+        }
+        assert_contents_refused(array, |array| set_buffer(array, 3, null()), &["NULL"]);
+        assert_contents_refused(array, |array| set_buffer(array, 3, without_provenance_mut(1)), &["aligned"]);
+        assert_contents_refused(array, |array| set_buffer(array, 2, null()), &["position 2 is null"]);
+        // A view of the second buffer, where there is one only.
+        let views = [u128::from(u32::try_from(long.len()).unwrap()) | (1 << 64), 0];
+        assert_contents_refused(array, |array| set_buffer(array, 1, pointer(&views)), &[]);
+    }
+}
+
+/// Counts the buffers, and releases the struct.
+fn counted_buffers(array: &dyn Array) -> i64 {
+    let (mut exported, _) = counted(array);
+    release(&mut exported);
+    exported.n_buffers
+}
+
+#[test]
+fn indices_beyond_their_dictionary_are_refused() {
+    let dictionary: DictionaryArray<Int8Type> = ["a", "b"].into_iter().collect();
+    for indices in [[0_i8, 2], [-1, 0]] {
+        assert_contents_refused(&dictionary, |array| set_buffer(array, 1, pointer(&indices)), &[]);
+    }
+}
+
+#[test]
+fn list_views_that_lead_out_of_their_child_are_refused() {
+    let items = Arc::new(Int32Array::from(vec![1, 2, 3]));
+    let item = field("item", DataType::Int32);
+    let views = ListViewArray::new(item, vec![0, 1].into(), vec![1, 2].into(), items, None);
+    for (offsets, sizes) in
+        [([0_i32, 2], [1_i32, 2]), ([-1, 1], [1, 2]), ([0, 1], [1, -1]), ([0, i32::MAX], [1, i32::MAX])]
+    {
+        let edit = |array: &mut ArrowArray| {
+            set_buffer(array, 1, pointer(&offsets));
+            set_buffer(array, 2, pointer(&sizes));
+        };
+        assert_contents_refused(&views, edit, &[]);
+    }
+}
+
+#[test]
+fn unions_that_lead_out_of_their_children_are_refused() {
+    let fields =
+        UnionFields::try_new([3, 5], [Field::new("a", DataType::Int32, true), Field::new("b", DataType::Int8, true)]);
+    let children: Vec<ArrayRef> = vec![Arc::new(Int32Array::from(vec![1])), Arc::new(Int8Array::from(vec![2]))];
+    let union = UnionArray::try_new(fields.unwrap(), vec![3, 5].into(), Some(vec![0, 0].into()), children).unwrap();
+    for ids in [[3_i8, 4], [-1, 3], [127, 5]] {
+        assert_contents_refused(&union, |array| set_buffer(array, 0, pointer(&ids)), &[]);
+    }
+    for offsets in [[0_i32, 1], [-1, 0], [i32::MAX, 0]] {
+        assert_contents_refused(&union, |array| set_buffer(array, 1, pointer(&offsets)), &[]);
+    }
+}
+
+#[test]
+fn run_ends_that_do_not_grow_or_do_not_reach_the_length_are_refused() {
+    let runs = RunArray::<Int32Type>::try_new(&Int32Array::from(vec![2, 5]), &Int32Array::from(vec![7, 8])).unwrap();
+    for ends in [[2_i32, 2], [0, 5], [-1, 5], [5, 2], [2, 4]] {
+        assert_contents_refused(&runs, |array| set_buffer(child_of(array, 0), 1, pointer(&ends)), &[]);
+    }
+}

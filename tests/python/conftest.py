@@ -1,0 +1,64 @@
+"""What every test gets: the choice of libraries, and a fixture that fails a test which leaks."""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import producers
+import pyarrow as pa
+import pytest
+
+pytest_plugins = ("pytester",)
+
+INTEROP = os.environ.get("ARROW_DLPACK_INTEROP", "full")
+if INTEROP not in ("full", "light"):
+    raise pytest.UsageError(f'ARROW_DLPACK_INTEROP is full or light, not "{INTEROP}"')
+if INTEROP == "light":
+    # Also where another library would import it on the side.
+    sys.modules["torch"] = None  # type: ignore[assignment]
+
+
+@pytest.fixture(scope="session")
+def torch() -> Any:
+    """torch; a test that asks for it is skipped only where that was asked for."""
+    if INTEROP == "light":
+        pytest.skip("ARROW_DLPACK_INTEROP=light leaves torch out")
+    try:
+        import torch
+    except ImportError as error:
+        pytest.fail(f"torch cannot be imported ({error}); ARROW_DLPACK_INTEROP=light leaves it out")
+    return torch
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+    report = yield
+    if report.when == "call":
+        item.stash[PASSED] = report.passed
+    return report
+
+
+PASSED = pytest.StashKey[bool]()
+
+
+@pytest.fixture(autouse=True)
+def no_leak(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Fails a test that leaves memory of pyarrow behind, or a producer that was not released exactly once."""
+    gc.collect()
+    before = pa.total_allocated_bytes()
+    yield
+    try:
+        # A failed test's traceback keeps its variables alive.
+        if not request.node.stash.get(PASSED, False):
+            return
+        gc.collect()
+        wrong = producers.wrongly_released()
+        assert not wrong, "; ".join(wrong)
+        after = pa.total_allocated_bytes()
+        assert after == before, f"the test left {after - before} bytes of pyarrow's memory behind"
+    finally:
+        producers.forget_all()
