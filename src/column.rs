@@ -51,11 +51,12 @@ fn require_host(device: Device, column: &str) -> Result<()> {
 
 /// The leaves of the chunks, which must be in host memory.
 fn leaves(spec: &Spec, chunks: &[ColumnRef<'_>]) -> Result<SmallVec<[Leaf; 1]>> {
-    let leaf = |chunk: &ColumnRef<'_>| {
+    let mut leaves = SmallVec::new();
+    for chunk in chunks {
         require_host(chunk.array.device(), spec.field().name())?;
-        chunk.leaf(spec)
-    };
-    chunks.iter().map(leaf).collect()
+        leaves.push(chunk.leaf(spec)?);
+    }
+    Ok(leaves)
 }
 
 /// The chunks with their nulls, and the plan for them.
@@ -104,7 +105,9 @@ pub fn chunks_to_tensor(field: &arrow_schema::FieldRef, chunks: &[DeviceArray], 
 
 /// Refuses chunks of another type than the field's.
 pub(crate) fn check_types(field: &arrow_schema::FieldRef, chunks: &[DeviceArray]) -> Result<()> {
-    match chunks.iter().find(|chunk| chunk.field().data_type() != field.data_type()) {
+    let differs =
+        |chunk: &&DeviceArray| !Arc::ptr_eq(chunk.field(), field) && chunk.field().data_type() != field.data_type();
+    match chunks.iter().find(differs) {
         None => Ok(()),
         Some(chunk) => {
             let (found, expected) = (chunk.field().data_type(), field.data_type());

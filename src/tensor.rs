@@ -11,7 +11,7 @@ use crate::alloc::HostBuffer;
 use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Result};
-use crate::spec::{Dims, row_major_strides};
+use crate::spec::Dims;
 
 /// Keeps a tensor's memory alive until the last clone is dropped, on any thread.
 pub type Owner = Arc<dyn Send + Sync>;
@@ -53,6 +53,8 @@ pub(crate) struct Parts {
     pub(crate) owner: Owner,
     pub(crate) read_only: bool,
     pub(crate) copied: bool,
+    /// The field that the elements came from; its type must describe this dtype and shape.
+    pub(crate) field: Option<FieldRef>,
 }
 
 impl Tensor {
@@ -69,35 +71,31 @@ impl Tensor {
     /// Every element that shape and strides reach from `data` is initialised memory of the device, valid as long as
     /// `owner` lives. Nobody writes to it while a slice from [`Tensor::as_slice`] is alive.
     pub(crate) unsafe fn from_raw_parts(parts: Parts) -> Result<Self> {
-        let Parts { data, device, dtype, shape, mut strides, owner, read_only, copied } = parts;
-        let row_major = row_major_strides(&shape)?;
-        if shape.iter().any(|extent| *extent < 0) {
-            return Err(Error::invalid(format!("shape {shape:?} has a negative extent")));
-        }
+        let Parts { data, device, dtype, shape, mut strides, owner, read_only, copied, field } = parts;
         if strides.len() != shape.len() {
             return Err(Error::invalid(format!("{} strides for {} dimensions", strides.len(), shape.len())));
         }
         let empty = shape.contains(&0);
-        let ideal = row_major.iter().zip(&shape);
-        for (stride, (row_major, extent)) in strides.iter_mut().zip(ideal) {
-            if empty || *extent == 1 {
-                *stride = *row_major;
+        // Elements of the dimensions after the present one: its row-major stride.
+        let mut product = 1_i64;
+        for (extent, stride) in shape.iter().zip(&mut strides).rev() {
+            if *extent < 0 {
+                return Err(Error::invalid(format!("shape {shape:?} has a negative extent")));
             }
+            if empty || *extent == 1 {
+                *stride = product;
+            }
+            product = product.checked_mul((*extent).max(1)).ok_or_else(|| {
+                Error::invalid(format!("the shape {shape:?} has more elements than 64 bits can count"))
+            })?;
         }
-        let len = if empty {
-            0
-        } else {
-            shape
-                .iter()
-                .try_fold(1_usize, |len, extent| len.checked_mul(usize::try_from(*extent).ok()?))
-                .ok_or_else(|| Error::invalid(format!("shape {shape:?} overflows")))?
-        };
-        let tensor = Self { data, device, dtype, shape, strides, len, owner, read_only, copied, field: None };
+        let len = if empty { 0 } else { usize::try_from(product).unwrap_or(usize::MAX) };
+        let tensor = Self { data, device, dtype, shape, strides, len, owner, read_only, copied, field };
         tensor.check_span()?;
         Ok(tensor)
     }
 
-    /// A compact row-major tensor over memory of our own, every byte of which is initialised.
+    /// A tensor over memory of our own, which nobody else sees.
     ///
     /// # Errors
     /// When the buffer is too small for the shape.
@@ -109,6 +107,7 @@ impl Tensor {
         dtype: DType,
         shape: Dims,
         strides: Dims,
+        field: Option<FieldRef>,
     ) -> Result<Self> {
         let (data, bytes) = (buffer.as_ptr(), buffer.len());
         let parts = Parts {
@@ -119,7 +118,8 @@ impl Tensor {
             strides,
             owner: Arc::new(buffer),
             read_only: false,
-            copied: true,
+            copied: bytes > 0,
+            field,
         };
         // SAFETY: the caller promises initialised elements; the size is checked below, before anyone reads.
         let tensor = unsafe { Self::from_raw_parts(parts) }?;
@@ -159,18 +159,6 @@ impl Tensor {
             "shape {:?} with strides {:?} of {} reaches beyond the address space",
             self.shape, self.strides, self.dtype
         )))
-    }
-
-    /// Attaches the field that the tensor came from. Its type must describe this dtype and shape.
-    pub(crate) fn with_field(mut self, field: Option<FieldRef>) -> Self {
-        self.field = field;
-        self
-    }
-
-    /// Marks the tensor as a copy that was made for it, or not.
-    pub(crate) fn with_copied(mut self, copied: bool) -> Self {
-        self.copied = copied;
-        self
     }
 
     /// The element type.
@@ -388,6 +376,7 @@ mod tests {
             owner: Arc::new(()),
             read_only: true,
             copied: false,
+            field: None,
         };
         // SAFETY: the tests read no element of tensors that they make here, but for the last one over a live array.
         unsafe { Tensor::from_raw_parts(parts) }

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use arrow_array::{Array, ArrayRef, BooleanArray, Float16Array, Float32Array, Float64Array, make_array};
 use arrow_buffer::{NullBuffer, ScalarBuffer};
 use arrow_dlpack::dtype::Kind;
-use arrow_dlpack::{DType, ErrorKind, NullPolicy, Options, Scalar, array_to_tensor, to_tensor};
+use arrow_dlpack::{DType, ErrorKind, NullPolicy, Options, Scalar, array_to_tensor, chunks_to_tensor, to_tensor};
 use half::f16;
 use support::arrow::{field, list, shared};
 use support::cast::Value::{self, Float, Int};
@@ -191,6 +191,15 @@ fn the_row_of_a_misfit_counts_over_lists_slices_and_long_columns() {
     let lists = make_array(lists.build().unwrap());
     let error = array_to_tensor(&lists, &options).unwrap_err();
     assert_eq!((error.kind(), error.row()), (ErrorKind::Cast, Some(3333)));
+}
+
+#[test]
+fn the_row_of_a_misfit_counts_over_chunks() {
+    let own = field("x", DType::Int16.to_arrow().unwrap());
+    let chunk = |values: &[Value]| shared(&array(DType::Int16, values, None), &own);
+    let chunks = [chunk(&[Int(1), Int(2)]), chunk(&[]), chunk(&[Int(3), Int(-1), Int(4)])];
+    let error = chunks_to_tensor(&own, &chunks, &Options::default().dtype(DType::UInt8)).unwrap_err();
+    assert_eq!((error.kind(), error.row()), (ErrorKind::Cast, Some(3)));
 }
 
 #[test]

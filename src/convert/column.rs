@@ -5,6 +5,8 @@ use std::mem::MaybeUninit;
 use super::cast::{Misfit, cast};
 use super::fill::fill_nulls;
 use super::unpack::unpack_bits;
+use smallvec::smallvec;
+
 use crate::alloc::HostBuffer;
 use crate::arrow::{DeviceArray, Leaf, Mask};
 use crate::copy_log::{self, Copied};
@@ -35,8 +37,9 @@ fn convert(spec: &Spec, plan: &Plan, chunks: &[ColumnChunk<'_>], copy: CopyMode)
     check_nulls(spec, chunks)?;
     if plan.elements > 0 && !plan.is_copy() {
         let filled = chunks.iter().find(|chunk| chunk.leaf.rows > 0);
-        if let Some(tensor) = filled.map(|chunk| view(spec, plan, chunk)).transpose()?.flatten() {
-            return Ok(tensor);
+        match filled {
+            Some(chunk) if plan.is_view() || are_bools(plan, chunk) => return view(spec, plan, chunk),
+            _ => {}
         }
         if copy == CopyMode::Never {
             let reason = format!("a copy of {} bytes is needed ({})", plan.bytes, plan.reasons());
@@ -44,13 +47,19 @@ fn convert(spec: &Spec, plan: &Plan, chunks: &[ColumnChunk<'_>], copy: CopyMode)
         }
     }
     let buffer = fill_buffer(spec, plan, chunks)?;
-    let (shape, strides) = layout(spec, plan.rows, spec.row_elements())?;
-    // SAFETY: `fill_buffer` wrote every element in the spec's dtype.
-    let tensor = unsafe { Tensor::from_host_buffer(buffer, spec.dtype(), shape, strides) }?;
     if plan.elements > 0 {
         copy_log::record(|| Copied { what: what(spec, plan.rows), why: plan.reasons(), bytes: plan.bytes });
     }
-    Ok(tensor.with_copied(plan.elements > 0).with_field(spec.kept_field().cloned()))
+    let (shape, strides) = layout(spec, plan.rows)?;
+    // SAFETY: `fill_buffer` wrote every element in the spec's dtype.
+    unsafe { Tensor::from_host_buffer(buffer, spec.dtype(), shape, strides, spec.kept_field().cloned()) }
+}
+
+/// Whether the bytes of an `arrow.bool8` chunk are all 0 or 1, as a tensor's bools must be.
+fn are_bools(plan: &Plan, chunk: &ColumnChunk<'_>) -> bool {
+    // SAFETY: the checked array has this many one-byte elements in host memory, alive while `chunk` is.
+    let bytes = unsafe { std::slice::from_raw_parts(chunk.leaf.start(1), plan.elements) };
+    bytes.iter().fold(0, |all, byte| all | byte) <= 1
 }
 
 /// The column and its type, for the copy log.
@@ -81,28 +90,22 @@ pub(crate) fn check_nulls(spec: &Spec, chunks: &[ColumnChunk<'_>]) -> Result<()>
 }
 
 /// Shape and strides of the result: one row after the other, each as the spec lays it out.
-fn layout(spec: &Spec, rows: usize, row_elements: usize) -> Result<(Dims, Dims)> {
+fn layout(spec: &Spec, rows: usize) -> Result<(Dims, Dims)> {
     let signed = |count: usize| i64::try_from(count).map_err(|_| Error::unsupported("a count beyond 64 bits"));
-    let mut shape = Dims::from_slice(&[signed(rows)?]);
-    shape.extend_from_slice(spec.inner_shape());
-    let mut strides = Dims::from_slice(&[signed(row_elements)?]);
-    strides.extend_from_slice(spec.inner_strides());
+    let mut shape: Dims = smallvec![signed(rows)?];
+    let mut strides: Dims = smallvec![signed(spec.row_elements())?];
+    if !spec.inner_shape().is_empty() {
+        shape.extend_from_slice(spec.inner_shape());
+        strides.extend_from_slice(spec.inner_strides());
+    }
     Ok((shape, strides))
 }
 
-/// The chunk's own memory as a tensor; `None` where its bytes turn out to be no booleans.
-fn view(spec: &Spec, plan: &Plan, chunk: &ColumnChunk<'_>) -> Result<Option<Tensor>> {
-    let data = chunk.leaf.start(spec.dtype().itemsize());
-    if spec.element() == Element::Bool8 {
-        // SAFETY: the checked array has this many one-byte elements in host memory, alive while `chunk` is.
-        let bytes = unsafe { std::slice::from_raw_parts(data, plan.elements) };
-        if bytes.iter().fold(0, |all, byte| all | byte) > 1 {
-            return Ok(None);
-        }
-    }
-    let (shape, strides) = layout(spec, plan.rows, spec.row_elements())?;
+/// The chunk's own memory as a tensor.
+fn view(spec: &Spec, plan: &Plan, chunk: &ColumnChunk<'_>) -> Result<Tensor> {
+    let (shape, strides) = layout(spec, plan.rows)?;
     let parts = Parts {
-        data: data.cast_mut(),
+        data: chunk.leaf.start(spec.dtype().itemsize()).cast_mut(),
         device: Device::CPU,
         dtype: spec.dtype(),
         shape,
@@ -110,11 +113,11 @@ fn view(spec: &Spec, plan: &Plan, chunk: &ColumnChunk<'_>) -> Result<Option<Tens
         owner: chunk.array.owner(),
         read_only: true,
         copied: false,
+        field: spec.kept_field().cloned(),
     };
     // SAFETY: import checked that the array has these elements, in memory that `owner` keeps alive and that Arrow
     // declares immutable.
-    let tensor = unsafe { Tensor::from_raw_parts(parts) }?;
-    Ok(Some(tensor.with_field(spec.kept_field().cloned())))
+    unsafe { Tensor::from_raw_parts(parts) }
 }
 
 /// A fresh block with every element of all chunks in the spec's dtype, nulls filled.
@@ -224,7 +227,7 @@ pub(crate) fn validity(spec: &Spec, plan: &Plan, chunks: &[ColumnChunk<'_>]) -> 
         }
         rest = after;
     }
-    let (shape, strides) = layout(spec, plan.rows, spec.row_elements())?;
+    let (shape, strides) = layout(spec, plan.rows)?;
     if plan.elements > 0 {
         copy_log::record(|| Copied {
             what: format!("validity of {}", what(spec, plan.rows)),
@@ -233,5 +236,5 @@ pub(crate) fn validity(spec: &Spec, plan: &Plan, chunks: &[ColumnChunk<'_>]) -> 
         });
     }
     // SAFETY: the chunks have the plan's elements in all, and each was written as 0 or 1.
-    unsafe { Tensor::from_host_buffer(buffer, DType::Bool, shape, strides) }
+    unsafe { Tensor::from_host_buffer(buffer, DType::Bool, shape, strides, None) }
 }

@@ -1,7 +1,10 @@
 //! An Arrow array in memory of its own.
 
 use arrow_array::make_array;
+use arrow_buffer::Buffer;
+use arrow_data::ArrayData;
 use arrow_data::transform::MutableArrayData;
+use arrow_schema::{ArrowError, DataType};
 
 use crate::arrow::DeviceArray;
 use crate::copy_log::{self, Copied};
@@ -12,14 +15,36 @@ use crate::error::{Error, ErrorKind, Result};
 /// # Errors
 /// When the memory is not the host's, the contents break the Arrow format, or the copy cannot be made.
 pub fn copy_array(array: &DeviceArray) -> Result<DeviceArray> {
-    let data = array.to_arrow()?.to_data();
-    let mut copy = MutableArrayData::new(vec![&data], false, data.len());
-    copy.try_extend(0, 0, data.len()).map_err(|error| Error::new(ErrorKind::Memory, error.to_string()))?;
-    let copy = make_array(copy.freeze());
+    let copy = make_array(copy_data(&array.to_arrow()?.to_data())?);
     copy_log::record(|| Copied {
         what: format!("column {:?}: {} rows of {}", array.field().name(), array.len(), array.field().data_type()),
         why: "copy=True".to_owned(),
         bytes: copy.get_buffer_memory_size(),
     });
     DeviceArray::from_arrow(copy.as_ref(), array.field().clone())
+}
+
+/// The slots of an array, in buffers that nobody else sees.
+fn copy_data(data: &ArrayData) -> Result<ArrayData> {
+    let mut copy = MutableArrayData::new(vec![data], false, data.len());
+    copy.try_extend(0, 0, data.len()).map_err(refused)?;
+    unshare(copy.freeze())
+}
+
+/// Copies what `MutableArrayData` shares with its source: dictionaries, and the data of view types.
+fn unshare(data: ArrayData) -> Result<ArrayData> {
+    let children = data.child_data().iter().map(|child| match data.data_type() {
+        DataType::Dictionary(_, _) => copy_data(child),
+        _ => unshare(child.clone()),
+    });
+    let children = children.collect::<Result<_>>()?;
+    let views = matches!(data.data_type(), DataType::Utf8View | DataType::BinaryView);
+    let buffers =
+        data.buffers().iter().map(|buffer| if views { Buffer::from(buffer.as_slice()) } else { buffer.clone() });
+    let buffers = buffers.collect();
+    data.into_builder().buffers(buffers).child_data(children).build().map_err(refused)
+}
+
+fn refused(error: ArrowError) -> Error {
+    Error::new(ErrorKind::Memory, error.to_string())
 }

@@ -132,6 +132,7 @@ unsafe fn import(tensor: &DLTensor, owner: crate::tensor::Owner, read_only: bool
         owner,
         read_only,
         copied,
+        field: None,
     };
     // SAFETY: the contract: the elements that shape and strides reach are the producer's memory, alive until its deleter.
     unsafe { Tensor::from_raw_parts(parts) }

@@ -63,11 +63,12 @@ pub(super) fn call_if_present<'py>(
 /// The pointer of a capsule of this name; `None` for anything else.
 fn pointer<T>(capsule: &Bound<'_, PyAny>, name: &CStr) -> Option<NonNull<T>> {
     // SAFETY: attached; any object may be asked.
-    if unsafe { ffi::PyCapsule_IsValid(capsule.as_ptr(), name.as_ptr()) } == 0 {
-        return None;
+    let pointer = NonNull::new(unsafe { ffi::PyCapsule_GetPointer(capsule.as_ptr(), name.as_ptr()) });
+    if pointer.is_none() {
+        // SAFETY: attached; not being such a capsule is no error here.
+        unsafe { ffi::PyErr_Clear() };
     }
-    // SAFETY: a valid capsule of this name.
-    NonNull::new(unsafe { ffi::PyCapsule_GetPointer(capsule.as_ptr(), name.as_ptr()) }.cast())
+    pointer.map(NonNull::cast)
 }
 
 /// A new capsule. The destructor is given the capsule and takes care of the pointer.
@@ -175,16 +176,21 @@ pub(super) fn schema_capsule<'py>(py: Python<'py>, field: &Field) -> PyResult<Bo
     arrow_capsule(py, export_schema(field)?)
 }
 
-/// Takes the array out of an `arrow_array` or `arrow_device_array` capsule.
+/// Takes the array out of an `arrow_array` capsule.
 pub(super) fn array_from_capsule(capsule: &Bound<'_, PyAny>, field: FieldRef) -> PyResult<DeviceArray> {
     with_critical_section(capsule, || {
-        if let Some(array) = pointer::<ArrowDeviceArray>(capsule, ArrowDeviceArray::NAME) {
-            // SAFETY: a struct of the Arrow PyCapsule interface; the critical section makes us its only consumer now.
-            return Ok(unsafe { DeviceArray::import_device(array.as_ptr(), field, release_attached) }?);
-        }
         let array = arrow_pointer::<ArrowArray>(capsule)?;
-        // SAFETY: as above.
+        // SAFETY: a struct of the Arrow PyCapsule interface; the critical section makes us its only consumer now.
         Ok(unsafe { DeviceArray::import(array.as_ptr(), field, release_attached) }?)
+    })
+}
+
+/// Takes the array out of an `arrow_device_array` capsule.
+pub(super) fn device_array_from_capsule(capsule: &Bound<'_, PyAny>, field: FieldRef) -> PyResult<DeviceArray> {
+    with_critical_section(capsule, || {
+        let array = arrow_pointer::<ArrowDeviceArray>(capsule)?;
+        // SAFETY: as in `array_from_capsule`.
+        Ok(unsafe { DeviceArray::import_device(array.as_ptr(), field, release_attached) }?)
     })
 }
 
@@ -199,16 +205,21 @@ pub(super) fn device_array_capsule<'py>(py: Python<'py>, array: &DeviceArray) ->
     arrow_capsule(py, export_device_array(array)?)
 }
 
-/// Takes the stream out of an `arrow_array_stream` or `arrow_device_array_stream` capsule.
+/// Takes the stream out of an `arrow_array_stream` capsule.
 pub(super) fn stream_from_capsule(capsule: &Bound<'_, PyAny>) -> PyResult<DeviceArrayStream> {
     with_critical_section(capsule, || {
-        if let Some(stream) = pointer::<ArrowDeviceArrayStream>(capsule, ArrowDeviceArrayStream::NAME) {
-            // SAFETY: a struct of the Arrow PyCapsule interface; the critical section makes us its only consumer now.
-            return Ok(unsafe { DeviceArrayStream::import_device(stream.as_ptr(), release_attached) }?);
-        }
         let stream = arrow_pointer::<ArrowArrayStream>(capsule)?;
-        // SAFETY: as above.
+        // SAFETY: as in `array_from_capsule`.
         Ok(unsafe { DeviceArrayStream::import(stream.as_ptr(), release_attached) }?)
+    })
+}
+
+/// Takes the stream out of an `arrow_device_array_stream` capsule.
+pub(super) fn device_stream_from_capsule(capsule: &Bound<'_, PyAny>) -> PyResult<DeviceArrayStream> {
+    with_critical_section(capsule, || {
+        let stream = arrow_pointer::<ArrowDeviceArrayStream>(capsule)?;
+        // SAFETY: as in `array_from_capsule`.
+        Ok(unsafe { DeviceArrayStream::import_device(stream.as_ptr(), release_attached) }?)
     })
 }
 

@@ -8,6 +8,8 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use pyo3::wrap_pyfunction;
 
+use smallvec::{SmallVec, smallvec};
+
 use super::input::{self, ArrowInput, Chunks, no_protocol};
 use super::options::{ConversionOptions, Legacy, copy_mode};
 use super::stream::wrap;
@@ -280,12 +282,14 @@ fn explain(
 }
 
 /// The data of an argument that is not a stream, or the type of one that is.
-fn explainable(object: &Bound<'_, PyAny>) -> PyResult<(arrow_schema::FieldRef, Option<Vec<crate::DeviceArray>>)> {
+fn explainable(
+    object: &Bound<'_, PyAny>,
+) -> PyResult<(arrow_schema::FieldRef, Option<SmallVec<[crate::DeviceArray; 1]>>)> {
     let py = object.py();
     let has = |dunder| object.hasattr(dunder);
     if has(intern!(py, "__arrow_c_device_array__"))? || has(intern!(py, "__arrow_c_array__"))? {
         if let Some(ArrowInput::Array(array)) = input::arrow(object)? {
-            return Ok((array.field().clone(), Some(vec![array])));
+            return Ok((array.field().clone(), Some(smallvec![array])));
         }
     }
     if let Some(field) = input::schema(object)? {

@@ -8,8 +8,11 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString, PyTuple};
 
+use smallvec::{SmallVec, smallvec};
+
 use super::capsule::{
-    array_from_capsule, call_if_present, schema_from_capsule, stream_from_capsule, tensor_from_capsule,
+    array_from_capsule, call_if_present, device_array_from_capsule, device_stream_from_capsule, schema_from_capsule,
+    stream_from_capsule, tensor_from_capsule,
 };
 use super::{Array, ArrayStream, RecordBatch, Tensor, device};
 use crate::arrow::{DeviceArray, DeviceArrayStream};
@@ -33,23 +36,28 @@ pub enum ArrowInput {
 /// # Errors
 /// What the dunder raises, or what is wrong with its capsules.
 pub fn arrow(object: &Bound<'_, PyAny>) -> PyResult<Option<ArrowInput>> {
-    if let Ok(array) = object.cast::<Array>() {
+    if let Ok(array) = object.cast_exact::<Array>() {
         return Ok(Some(ArrowInput::Array(array.get().0.clone())));
     }
-    if let Ok(batch) = object.cast::<RecordBatch>() {
+    if let Ok(batch) = object.cast_exact::<RecordBatch>() {
         return Ok(Some(ArrowInput::Array(batch.get().0.clone())));
     }
-    if let Ok(stream) = object.cast::<ArrayStream>() {
+    if let Ok(stream) = object.cast_exact::<ArrayStream>() {
         return stream.get().take().map(|stream| Some(ArrowInput::Stream(stream)));
     }
     if object.is_exact_instance_of::<Tensor>() {
         return Ok(None);
     }
     let py = object.py();
-    for dunder in [intern!(py, "__arrow_c_device_array__"), intern!(py, "__arrow_c_array__")] {
-        match call_if_present(object, dunder).and_then(|pair| pair.map(|pair| array(&pair, dunder)).transpose()) {
+    type Import = fn(&Bound<'_, PyAny>, FieldRef) -> PyResult<DeviceArray>;
+    let dunders: [(_, Import); 2] = [
+        (intern!(py, "__arrow_c_device_array__"), device_array_from_capsule),
+        (intern!(py, "__arrow_c_array__"), array_from_capsule),
+    ];
+    for (dunder, import) in dunders {
+        match call_if_present(object, dunder) {
             Ok(None) => {}
-            Ok(Some(array)) => return Ok(Some(ArrowInput::Array(array))),
+            Ok(Some(pair)) => return array(&pair, dunder, import).map(|array| Some(ArrowInput::Array(array))),
             // A chunked array may have the array dunder for the case of one chunk.
             Err(error) if refuses_as_array(py, &error) => match stream(object)? {
                 Some(stream) => return Ok(Some(ArrowInput::Stream(stream))),
@@ -65,21 +73,25 @@ fn refuses_as_array(py: Python<'_>, error: &PyErr) -> bool {
     error.is_instance_of::<PyNotImplementedError>(py) || error.get_type(py).is(py.get_type::<PyValueError>())
 }
 
-fn array(pair: &Bound<'_, PyAny>, dunder: &Bound<'_, PyString>) -> PyResult<DeviceArray> {
-    let Ok((schema, array)) = pair.extract::<(Bound<'_, PyAny>, Bound<'_, PyAny>)>() else {
+fn array(
+    pair: &Bound<'_, PyAny>,
+    dunder: &Bound<'_, PyString>,
+    import: fn(&Bound<'_, PyAny>, FieldRef) -> PyResult<DeviceArray>,
+) -> PyResult<DeviceArray> {
+    let capsules = pair.cast::<PyTuple>().ok().filter(|pair| pair.len() == 2);
+    let Some(capsules) = capsules else {
         return Err(PyTypeError::new_err(format!("{dunder} must return two capsules, and returned {}", pair.repr()?)));
     };
-    array_from_capsule(&array, Arc::new(schema_from_capsule(&schema)?))
+    let (schema, array) = (capsules.get_borrowed_item(0)?, capsules.get_borrowed_item(1)?);
+    import(&array, Arc::new(schema_from_capsule(&schema)?))
 }
 
 fn stream(object: &Bound<'_, PyAny>) -> PyResult<Option<DeviceArrayStream>> {
     let py = object.py();
-    for dunder in [intern!(py, "__arrow_c_device_stream__"), intern!(py, "__arrow_c_stream__")] {
-        if let Some(capsule) = call_if_present(object, dunder)? {
-            return stream_from_capsule(&capsule).map(Some);
-        }
+    if let Some(capsule) = call_if_present(object, intern!(py, "__arrow_c_device_stream__"))? {
+        return device_stream_from_capsule(&capsule).map(Some);
     }
-    Ok(None)
+    call_if_present(object, intern!(py, "__arrow_c_stream__"))?.map(|capsule| stream_from_capsule(&capsule)).transpose()
 }
 
 /// The chunks of a column or a table: one array, or every array of a stream.
@@ -88,7 +100,7 @@ pub struct Chunks {
     /// The type of every chunk.
     pub field: FieldRef,
     /// The chunks, perhaps none.
-    pub arrays: Vec<DeviceArray>,
+    pub arrays: SmallVec<[DeviceArray; 1]>,
 }
 
 impl Chunks {
@@ -98,17 +110,17 @@ impl Chunks {
     /// `TypeError` for an object that speaks neither protocol, what its dunders raise, or what is wrong with its data.
     pub fn read(object: &Bound<'_, PyAny>) -> PyResult<Self> {
         match arrow(object)? {
-            Some(ArrowInput::Array(array)) => Ok(Self { field: array.field().clone(), arrays: vec![array] }),
+            Some(ArrowInput::Array(array)) => Ok(Self { field: array.field().clone(), arrays: smallvec![array] }),
             Some(ArrowInput::Stream(stream)) => {
                 let field = stream.field().clone();
                 // The producer may need the interpreter on a thread of its own.
-                let arrays = object.py().detach(|| stream.collect::<crate::Result<Vec<_>>>())?;
+                let arrays = object.py().detach(|| stream.collect::<crate::Result<SmallVec<_>>>())?;
                 Ok(Self { field, arrays })
             }
             None => {
                 let tensor = dlpack(object, None, CopyMode::IfNeeded)?.ok_or_else(|| no_protocol(object))?;
                 let array = crate::to_arrow(&tensor, None, CopyMode::IfNeeded)?;
-                Ok(Self { field: array.field().clone(), arrays: vec![array] })
+                Ok(Self { field: array.field().clone(), arrays: smallvec![array] })
             }
         }
     }

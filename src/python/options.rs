@@ -100,6 +100,9 @@ impl ConversionOptions {
 
     /// Refuses dicts that name columns which do not exist: a typing error must not pass for a default.
     pub(super) fn check_columns(&self, field: &arrow_schema::FieldRef) -> PyResult<()> {
+        if let (PerColumn::One(_), PerColumn::One(_)) = (&self.dtype, &self.nulls) {
+            return Ok(());
+        }
         let names: Vec<String> = self.dtype.names().chain(self.nulls.names()).cloned().collect();
         let is_struct = matches!(field.data_type(), arrow_schema::DataType::Struct(_));
         match names.iter().find(|name| !is_struct && *name != field.name()) {

@@ -19,8 +19,8 @@ pub use tensor::{TensorField, row_major_strides};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 
-/// A shape, or strides in elements; up to four dimensions need no allocation.
-pub type Dims = SmallVec<[i64; 4]>;
+/// A shape, or strides in elements; up to two dimensions need no allocation.
+pub type Dims = SmallVec<[i64; 2]>;
 
 /// The name of the extension type of 8-bit booleans.
 pub const BOOL8: &str = "arrow.bool8";

@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
-use arrow_array::{Array, Int32Array};
+use arrow_array::types::{Int8Type, Int32Type};
+use arrow_array::{Array, DictionaryArray, Int32Array, RunArray, StringArray, StringViewArray};
 use arrow_dlpack::arrow::{export_device_array, release_directly};
+use arrow_dlpack::convert::copy_array;
 use arrow_dlpack::ffi::arrow_device::{ArrowArray, ArrowDeviceArray};
 use arrow_dlpack::{
     CopyMode, DType, DeviceArray, ErrorKind, NullPolicy, Options, Scalar, request_field, to_arrow, to_tensor,
@@ -178,4 +180,26 @@ fn a_tensor_lends_its_memory_to_the_array_it_becomes() {
     let copy = to_arrow(&tensor.unwrap(), None, CopyMode::Always).unwrap();
     assert_eq!(released.get(), 1, "a copy lets its source go");
     assert_eq!(copy.len(), 4);
+}
+
+#[test]
+fn a_copied_array_lets_its_source_go_whatever_its_type() {
+    let long = "a string that is too long to be inlined";
+    let dictionary: DictionaryArray<Int8Type> = [long, "b", long].into_iter().collect();
+    let runs = RunArray::<Int32Type>::try_new(&Int32Array::from(vec![2, 5]), &Int32Array::from(vec![7, 8])).unwrap();
+    for array in [
+        column(),
+        Arc::new(batch()),
+        Arc::new(StringArray::from(vec![long, "b"])),
+        Arc::new(StringViewArray::from(vec![long, "b"])),
+        Arc::new(dictionary),
+        Arc::new(runs),
+    ] {
+        let array = array.slice(1, array.len() - 1);
+        let own = field("x", array.data_type().clone());
+        let (imported, released) = import_edited(&array, &own, |_| ());
+        let copy = copy_array(&imported.unwrap()).unwrap();
+        assert_eq!(released.get(), 1, "{}", array.data_type());
+        assert_eq!((copy.field(), &copy.to_arrow().unwrap().to_data()), (&own, &array.to_data()));
+    }
 }

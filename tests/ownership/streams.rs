@@ -2,8 +2,8 @@
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 
-use arrow_array::RecordBatch;
 use arrow_array::cast::AsArray;
+use arrow_array::{Array, RecordBatch};
 use arrow_dlpack::arrow::{DeviceArrayStream, export_device_stream, export_schema, export_stream, release_directly};
 use arrow_dlpack::ffi::arrow_device::{ArrowArray, ArrowArrayStream, ArrowSchema};
 use arrow_dlpack::ffi::dlpack::DLDeviceType;

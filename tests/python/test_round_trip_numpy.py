@@ -112,7 +112,10 @@ def test_rows_become_fixed_shape_tensors(source, physical, permutation):
     assert array.type.shape == physical
     assert array.type.permutation == permutation
     assert array.storage.flatten().buffers()[1].address == source.ctypes.data
-    np.testing.assert_array_equal(array.to_numpy_ndarray(), source)
+    # By the specification; pyarrow's own to_numpy_ndarray misreads permutations that are not their own inverse.
+    axes = [0, *(1 + axis for axis in permutation or range(len(physical)))]
+    flat = array.storage.flatten().to_numpy()
+    np.testing.assert_array_equal(flat.reshape(len(array), *physical).transpose(axes), source)
     # And back: the type says how the elements lie.
     tensor = ad.to_tensor(array, copy=False)
     back = np.from_dlpack(tensor)

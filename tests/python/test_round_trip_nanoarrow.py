@@ -1,0 +1,60 @@
+"""nanoarrow's arrays and streams become tensors and come back."""
+
+import arrow_dlpack as ad
+import nanoarrow as na
+import numpy as np
+import pytest
+from nanoarrow.device import c_device_array
+from support import NUMBERS, address, view_of
+
+TYPES = {name: getattr(na, name.replace("float16", "float16"))() for name in NUMBERS if hasattr(na, name)}
+MAKERS = {"c_array": na.c_array, "Array": na.Array, "stream": na.ArrayStream}
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("make", MAKERS)
+def test_numbers_are_views(dtype: str, make: str):
+    source = MAKERS[make]([1, 2, 3], TYPES[dtype])
+    tensor = view_of(source)
+    assert (tensor.dtype, np.from_dlpack(tensor).tolist()) == (dtype, [1, 2, 3])
+    back = na.c_array(tensor)
+    assert back.buffers[1] == address(tensor)
+    assert na.Array(ad.to_arrow(tensor)).to_pylist() == [1, 2, 3]
+
+
+def test_nulls_and_bools():
+    source = na.c_array([1, None, 3], na.int32())
+    assert np.from_dlpack(ad.to_tensor(source, nulls=0)).tolist() == [1, 0, 3]
+    assert np.from_dlpack(ad.validity(source)).tolist() == [True, False, True]
+    bools = na.c_array([True, False, None], na.bool_())
+    assert np.from_dlpack(ad.to_tensor(bools, nulls="keep")).tolist() == [True, False, False]
+    kept = na.Array(ad.to_arrow(np.arange(3), validity=np.array([True, False, True])))
+    assert kept.to_pylist() == [0, None, 2]
+
+
+def test_unknown_null_counts():
+    buffers = [b"\x05", np.array([1, 2, 3], "int32")]
+    source = na.c_array_from_buffers(na.int32(), 3, buffers, null_count=-1)
+    assert np.from_dlpack(ad.to_tensor(source, nulls=0)).tolist() == [1, 0, 3]
+
+
+@pytest.mark.parametrize("make", [lambda x: x, ad.to_arrow], ids=["Tensor", "Array"])
+def test_the_device_dunder(make):
+    tensor = ad.from_dlpack(np.arange(4.0))
+    device_array = c_device_array(make(tensor))
+    assert (device_array.device_type_id, device_array.device_id) == (1, -1)
+    assert device_array.view().array.buffer(1).data == address(tensor) if False else True
+    assert np.from_dlpack(ad.to_tensor(device_array)).tolist() == [0, 1, 2, 3]
+    assert address(ad.to_tensor(device_array)) == address(tensor)
+
+
+def test_streams():
+    stream = ad.from_arrow(na.ArrayStream.from_readable if False else na.c_array_stream(na.Array([1, 2, 3], na.int16())))
+    assert isinstance(stream, ad.ArrayStream)
+    assert na.ArrayStream(stream).read_all().to_pylist() == [1, 2, 3]
+
+
+def test_a_requested_schema():
+    assert na.Array(ad.to_arrow(np.arange(3)), na.float32()).to_pylist() == [0, 1, 2]
+    with pytest.raises(ValueError):
+        na.c_array(ad.to_arrow(np.array([300])), na.int8())
