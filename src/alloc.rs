@@ -36,8 +36,8 @@ impl HostBuffer {
         let alignment = if len >= LARGE { HUGE_PAGE } else { ALIGNMENT };
         let layout = Layout::from_size_align(len, alignment).map_err(|_| refused())?;
         if len == 0 {
-            // A dangling pointer with the alignment's address; never dereferenced, never freed.
-            let start = NonNull::without_provenance(std::num::NonZeroUsize::new(alignment).ok_or_else(refused)?);
+            // Aligned, never dereferenced, never freed.
+            let start = NonNull::new(std::ptr::without_provenance_mut(alignment)).ok_or_else(refused)?;
             return Ok(Self { start, layout });
         }
         // SAFETY: the layout's size is not 0.

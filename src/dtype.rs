@@ -166,7 +166,7 @@ impl DType {
     /// Whether checked casts from and to this dtype exist: all but float8 and complex.
     #[must_use]
     pub const fn is_castable(self) -> bool {
-        !matches!(self.kind(), Kind::Complex) && !(matches!(self.kind(), Kind::Float) && self.itemsize() == 1)
+        !matches!((self.kind(), self.itemsize()), (Kind::Complex, _) | (Kind::Float, 1))
     }
 }
 

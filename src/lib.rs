@@ -1,4 +1,64 @@
-//! Apache Arrow arrays, batches and streams as DLPack tensors and back.
+//! Apache Arrow arrays, record batches and streams as DLPack tensors and back, without a copy wherever the layouts
+//! agree; a copy only where the caller allows one, and each one attributable.
+//!
+//! ```
+//! use arrow_array::{Float32Array, Int64Array};
+//! use arrow_dlpack::{CopyLog, CopyMode, DType, NullPolicy, Options, array_to_tensor, to_arrow};
+//!
+//! // A view: the tensor shares the array's memory, and DLPack consumers get it with `READ_ONLY` set.
+//! let prices = Float32Array::from(vec![1.5, 2.5]);
+//! let tensor = array_to_tensor(&prices, &Options::default().copy(CopyMode::Never))?;
+//! assert_eq!(tensor.as_ptr().cast_const().cast(), prices.values().as_ptr());
+//!
+//! // A copy, for a reason that the log names.
+//! let log = CopyLog::new();
+//! let counts = Int64Array::from(vec![Some(3), None]);
+//! let options = Options::default().dtype(DType::Float64).nulls(NullPolicy::Nan);
+//! let tensor = log.track(|| array_to_tensor(&counts, &options))?;
+//! assert!(tensor.as_slice::<f64>()?[1].is_nan());
+//! assert_eq!(log.entries()[0].why, "cast from int64 to float64, 1 null filled");
+//!
+//! // And back.
+//! let array = to_arrow(&tensor, None, CopyMode::Never)?;
+//! assert_eq!(array.len(), 2);
+//! # Ok::<(), arrow_dlpack::Error>(())
+//! ```
+//!
+//! # The map
+//!
+//! | what | where |
+//! |---|---|
+//! | Arrow to tensor | [`array_to_tensor`], [`to_tensor`], [`to_tensors`], [`chunks_to_tensor`], [`validity`] |
+//! | tensor to Arrow | [`to_arrow`] |
+//! | what would happen | [`explain`](fn@explain), [`explain_schema`] |
+//! | what did happen | [`CopyLog`] |
+//! | DLPack structs in and out | [`dlpack`] |
+//! | Arrow C structs in and out, `requested_schema` | [`arrow`], [`request_field`] |
+//! | the C structs themselves | [`mod@ffi`] |
+//!
+//! # Types
+//!
+//! | Arrow | tensor | view |
+//! |---|---|---|
+//! | Int8 to Int64, UInt8 to UInt64, Float16, Float32, Float64 | the same | yes |
+//! | Date, Time, Timestamp, Duration | int32 or int64 ticks; the unit stays in [`Tensor::field`] | yes |
+//! | Boolean | bool, a byte each | no: unpacked |
+//! | `arrow.bool8` | bool | if its bytes are 0 and 1 |
+//! | FixedSizeList, nested to any depth | inner dimensions | yes |
+//! | `arrow.fixed_shape_tensor` | inner dimensions, `permutation` as strides | yes |
+//!
+//! A column of several chunks is joined by a copy. Nulls of lists, of their items and of enclosing structs are all
+//! nulls of the elements; [`NullPolicy`] says what becomes of them.
+//!
+//! # Not supported
+//!
+//! Strings, lists of varying length, dictionaries, decimals, run-end encoding, unions and maps are refused with what to
+//! do instead. Batches become one tensor a column, not a matrix. Only host memory is converted; arrays on other devices
+//! are carried, and exported as they came.
+//!
+//! # Features
+//!
+//! - `python`: the classes of the Python package, which other extension modules can return and accept.
 
 pub mod alloc;
 pub mod arrow;
@@ -16,6 +76,9 @@ pub mod plan;
 pub mod spec;
 pub mod tensor;
 
+#[cfg(feature = "python")]
+pub mod python;
+
 pub use arrow::{DeviceArray, DeviceArrayStream};
 pub use batch::to_tensors;
 pub use column::{array_to_tensor, chunks_to_tensor, to_arrow, to_tensor, validity};
@@ -26,6 +89,9 @@ pub use dtype::DType;
 pub use error::{Error, ErrorKind, Result};
 pub use explain::{Report, ReportRow, explain, explain_schema};
 pub use spec::{CopyMode, NullPolicy, Options, Scalar};
-pub use tensor::Tensor;
-#[cfg(feature = "python")]
-pub mod python;
+pub use tensor::{Native, Tensor};
+
+/// The README's Rust code, run as a test.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+pub struct Readme;

@@ -231,7 +231,7 @@ macro_rules! from_float {
             // Powers of two, so exact in every float: the first value above the range, and the lowest in it.
             const ABOVE: $source = (<$target>::MAX / 2 + 1) as $source * 2.0;
             const LOWEST: $source = <$target>::MIN as $source;
-            (self as $target, self >= LOWEST && self < ABOVE && self.trunc() == self)
+            (self as $target, (LOWEST..ABOVE).contains(&self) && self.trunc() == self)
         }
     })+ };
 }

@@ -137,8 +137,8 @@ fn fill_buffer(spec: &Spec, plan: &Plan, chunks: &[ColumnChunk<'_>]) -> Result<H
                 .at_row(row + misfit.index / spec.row_elements().max(1))
                 .remedy_is("ask for a dtype that holds it, or change the value first")
         })?;
-        // SAFETY: `write_elements` initialised all of it.
-        let out = unsafe { out.assume_init_mut() };
+        // SAFETY: `write_elements` initialised all of it; MaybeUninit has the layout of what it holds.
+        let out = unsafe { &mut *(std::ptr::from_mut(out) as *mut [u8]) };
         match (&chunk.mask, spec.nulls()) {
             (Some(mask), Nulls::Filled(pattern)) => fill_nulls(mask, pattern.bytes(), out),
             (Some(mask), Nulls::Kept) => fill_nulls(mask, [0; 16].get(..itemsize).unwrap_or(&[0; 16]), out),

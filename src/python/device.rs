@@ -76,8 +76,9 @@ fn from_tuple(tuple: &Bound<'_, PyTuple>) -> PyResult<crate::Device> {
     let (device_type, id) = tuple
         .extract::<(i64, i64)>()
         .map_err(|_| PyTypeError::new_err(format!("expected (device_type, device_id), two integers; got {tuple}")))?;
-    let unknown = |_| PyBufferError::new_err(format!("the device ({device_type}, {id}) does not exist"));
-    Ok(crate::Device::from_arrow(i32::try_from(device_type).map_err(|_| unknown(()))?, id).map_err(|_| unknown(()))?)
+    let unknown = || PyBufferError::new_err(format!("the device ({device_type}, {id}) does not exist"));
+    let device_type = i32::try_from(device_type).map_err(|_| unknown())?;
+    crate::Device::from_arrow(device_type, id).map_err(|_| unknown())
 }
 
 /// Reads `requested_device`: `(device_type, device_id)` or a type code.

@@ -287,10 +287,9 @@ fn explainable(
 ) -> PyResult<(arrow_schema::FieldRef, Option<SmallVec<[crate::DeviceArray; 1]>>)> {
     let py = object.py();
     let has = |dunder| object.hasattr(dunder);
-    if has(intern!(py, "__arrow_c_device_array__"))? || has(intern!(py, "__arrow_c_array__"))? {
-        if let Some(ArrowInput::Array(array)) = input::arrow(object)? {
-            return Ok((array.field().clone(), Some(smallvec![array])));
-        }
+    let is_array = has(intern!(py, "__arrow_c_device_array__"))? || has(intern!(py, "__arrow_c_array__"))?;
+    if is_array && let Some(ArrowInput::Array(array)) = input::arrow(object)? {
+        return Ok((array.field().clone(), Some(smallvec![array])));
     }
     if let Some(field) = input::schema(object)? {
         return Ok((field, None));

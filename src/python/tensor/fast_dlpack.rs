@@ -70,8 +70,10 @@ unsafe extern "C" fn call(
     let Some(replaced) = REPLACED.get(py) else { return null_mut() };
     // SAFETY: `args` has `nargs` values and one for each name.
     if nargs == 0 && unsafe { is_versioned_export(replaced, args, names) } {
-        // SAFETY: an instance of `Tensor`, alive during the call.
-        let tensor = unsafe { Bound::ref_from_ptr(py, &slf).cast_unchecked::<Tensor>() };
+        // SAFETY: a live object during the call.
+        let tensor = unsafe { Bound::ref_from_ptr(py, &slf) };
+        // SAFETY: an instance of `Tensor`, by the contract.
+        let tensor = unsafe { tensor.cast_unchecked::<Tensor>() };
         return match versioned_capsule(py, tensor.get().tensor(), false) {
             Ok(capsule) => capsule.into_ptr(),
             Err(error) => {
@@ -98,8 +100,8 @@ unsafe fn is_versioned_export(replaced: &Replaced, args: *const *mut ffi::PyObje
     for index in 0..count {
         // SAFETY: below the tuple's size; a borrowed reference.
         let name = unsafe { ffi::PyTuple_GetItem(names, index) };
-        // SAFETY: `args` has `count` values.
-        let value = unsafe { args.offset(index).read() };
+        // SAFETY: `args` has `count` values, of which this is the address of one.
+        let value = unsafe { args.wrapping_offset(index).read() };
         if name == replaced.max_version.as_ptr() {
             // SAFETY: a live object.
             versioned = unsafe { is_current_version(value) };
@@ -155,8 +157,10 @@ unsafe fn call_replaced(
 ) -> *mut ffi::PyObject {
     let outcome = Python::attach(|py| -> PyResult<Py<PyAny>> {
         let value = |index: usize| {
-            // SAFETY: `args` has `nargs` values and one for each name; a borrowed reference becomes an owned one.
-            unsafe { Bound::from_borrowed_ptr(py, args.add(index).read()) }
+            // SAFETY: `args` has `nargs` values and one for each name; this is the address of one.
+            let value = unsafe { args.wrapping_add(index).read() };
+            // SAFETY: a borrowed reference, which becomes an owned one.
+            unsafe { Bound::from_borrowed_ptr(py, value) }
         };
         let positional = usize::try_from(nargs).unwrap_or(0);
         let mut arguments = vec![
