@@ -34,8 +34,10 @@ pub struct ReportRow {
     pub view: bool,
     /// What would be done, in order.
     pub steps: Vec<String>,
-    /// Bytes that would move.
+    /// Bytes that would move, at most; 0 where a schema does not tell the number of rows.
     pub bytes: usize,
+    /// Whether only data that was not looked at decides if the steps are needed.
+    pub at_most: bool,
     /// Why the conversion would be refused.
     pub error: Option<Error>,
 }
@@ -73,12 +75,9 @@ pub fn explain(
             if let Some(rows) = row.shape.first_mut() {
                 *rows = i64::try_from(plan.rows).ok();
             }
-            row.steps = plan
-                .steps
-                .iter()
-                .map(|step| format!("{}{}", step.action, if step.at_most { ", at most" } else { "" }))
-                .collect();
+            row.steps = plan.steps.iter().map(|step| step.action.to_string()).collect();
             row.bytes = plan.bytes;
+            row.at_most = !plan.is_view() && !plan.is_copy();
             Ok(())
         });
         row
@@ -98,7 +97,9 @@ pub fn explain_schema(
         let options = options(column.name());
         let mut row = ReportRow::new(column);
         row.fill(|row| {
-            row.steps = row.describe(column, &options)?.possible_steps(&options);
+            let steps = row.describe(column, &options)?.possible_steps(&options);
+            row.at_most = !steps.is_empty() && steps.iter().all(|step| step.only_if_found);
+            row.steps = steps.into_iter().map(|step| step.text).collect();
             Ok(())
         });
         row
@@ -129,6 +130,7 @@ impl ReportRow {
             view: false,
             steps: Vec::new(),
             bytes: 0,
+            at_most: false,
             error: None,
         }
     }
@@ -161,12 +163,24 @@ impl ReportRow {
         }
     }
 
+    /// `"view"`, `"copy"`, `"view or copy"` where data that was not looked at decides, or `"refused"`.
+    #[must_use]
+    pub fn how(&self) -> &'static str {
+        match (&self.error, self.view, self.at_most) {
+            (Some(_), _, _) => "refused",
+            (None, true, _) => "view",
+            (None, false, true) => "view or copy",
+            (None, false, false) => "copy",
+        }
+    }
+
+    /// The bytes as text: unknown where bytes move and the number of rows is not known.
+    fn bytes_text(&self) -> String {
+        let known = self.view || self.error.is_some() || self.shape.first().is_none_or(Option::is_some);
+        if known { self.bytes.to_string() } else { "?".to_owned() }
+    }
+
     fn cells(&self) -> [String; 7] {
-        let how = match (&self.error, self.view) {
-            (Some(_), _) => "refused".to_owned(),
-            (None, true) => "view".to_owned(),
-            (None, false) => "copy".to_owned(),
-        };
         let why = match &self.error {
             Some(error) => match error.remedy() {
                 Some(remedy) => format!("{}; {remedy}", error.reason()),
@@ -176,7 +190,8 @@ impl ReportRow {
             None => self.steps.join(", "),
         };
         let dtype = self.dtype.map_or_else(|| "-".to_owned(), |dtype| dtype.to_string());
-        [self.column.clone(), self.arrow_type.clone(), dtype, self.shape_text(), how, self.bytes.to_string(), why]
+        let how = self.how().to_owned();
+        [self.column.clone(), self.arrow_type.clone(), dtype, self.shape_text(), how, self.bytes_text(), why]
     }
 }
 

@@ -29,15 +29,46 @@ pub(super) fn interpreter_id(_py: Python<'_>) -> i64 {
     unsafe { ffi::PyInterpreterState_GetID(interpreter) }
 }
 
-/// Runs `work` with a raised exception put aside, as callbacks that run Python code need it.
+/// Runs `work` attached to the interpreter, with a raised exception put aside, as callbacks that run Python code need it.
+///
+/// Not by `Python::attach`: it goes by a count of its own, and a library that we called, and that calls us back, may have
+/// let go of the interpreter in between (torch does when it drops a tensor).
 #[allow(deprecated, reason = "PyErr_GetRaisedException is not in the stable ABI of 3.11")]
-pub(super) fn with_exception_aside(_py: Python<'_>, work: &mut dyn FnMut()) {
+pub(super) fn attached_with_exception_aside(work: &mut dyn FnMut()) {
+    // SAFETY: may be called at any time.
+    if unsafe { ffi::Py_IsInitialized() } == 0 {
+        return;
+    }
+    // SAFETY: the interpreter is there; attached or not, this attaches and remembers what was before.
+    let state = unsafe { ffi::PyGILState_Ensure() };
     let (mut kind, mut value, mut traceback) = (null_mut(), null_mut(), null_mut());
     // SAFETY: attached; three places to write to.
     unsafe { ffi::PyErr_Fetch(&raw mut kind, &raw mut value, &raw mut traceback) };
     work();
     // SAFETY: attached; gives back what was fetched, and drops what `work` left raised.
     unsafe { ffi::PyErr_Restore(kind, value, traceback) };
+    // SAFETY: the state that `PyGILState_Ensure` gave, given back once.
+    unsafe { ffi::PyGILState_Release(state) };
+}
+
+/// Calls a method without arguments and without making a bound method first; `None` where the object has none.
+///
+/// # Errors
+/// What the method raises.
+pub(super) fn call_if_present<'py>(
+    object: &Bound<'py, PyAny>,
+    name: &Bound<'py, PyString>,
+) -> PyResult<Option<Bound<'py, PyAny>>> {
+    let py = object.py();
+    // SAFETY: attached; two live objects, and the NULL that ends the arguments.
+    let result =
+        unsafe { ffi::PyObject_CallMethodObjArgs(object.as_ptr(), name.as_ptr(), null_mut::<ffi::PyObject>()) };
+    // SAFETY: a new reference, or NULL with an exception set.
+    match unsafe { Bound::from_owned_ptr_or_err(py, result) } {
+        Ok(result) => Ok(Some(result)),
+        Err(error) if error.is_instance_of::<PyAttributeError>(py) && !object.hasattr(name)? => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 /// Calls a method without arguments and without making a bound method first; `None` where the object has none.

@@ -25,5 +25,5 @@ pub(super) fn release_attached(release: &mut dyn FnMut()) {
     if EXITING.load(Ordering::Acquire) {
         return;
     }
-    Python::try_attach(|py| super::capsule::with_exception_aside(py, release));
+    super::capsule::attached_with_exception_aside(release);
 }

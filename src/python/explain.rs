@@ -41,13 +41,19 @@ impl ReportRow {
         self.0.view
     }
 
+    /// "view", "copy", "view or copy" where data that was not looked at decides, or "refused".
+    #[getter]
+    fn how(&self) -> &'static str {
+        self.0.how()
+    }
+
     /// What would be done, in order.
     #[getter]
     fn steps(&self) -> Vec<String> {
         self.0.steps.clone()
     }
 
-    /// Bytes that would move.
+    /// Bytes that would move, at most; 0 for a schema, which does not tell the number of rows.
     #[getter]
     fn bytes(&self) -> usize {
         self.0.bytes
@@ -61,14 +67,7 @@ impl ReportRow {
 
     fn __repr__(&self) -> String {
         let row = &self.0;
-        let how = if row.error.is_some() {
-            "refused"
-        } else if row.view {
-            "view"
-        } else {
-            "copy"
-        };
-        format!("ReportRow({:?}, {}, {how}, bytes={})", row.column, row.arrow_type, row.bytes)
+        format!("ReportRow({:?}, {}, {}, bytes={})", row.column, row.arrow_type, row.how(), row.bytes)
     }
 }
 

@@ -58,6 +58,15 @@ pub enum Nulls {
     Kept,
 }
 
+/// A step that a schema may lead to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PossibleStep {
+    /// What happens.
+    pub text: String,
+    /// Whether it happens only where the data asks for it.
+    pub only_if_found: bool,
+}
+
 /// What the conversion of a column gives: fixed by its field and the options.
 #[derive(Clone, Debug)]
 pub struct Spec {
@@ -156,23 +165,24 @@ impl Spec {
         self.dtype != self.element.dtype()
     }
 
-    /// What may have to be done to a column of this spec, in words: `explain` of a schema, without data.
+    /// What may have to be done to a column of this spec: `explain` of a schema, without data.
     #[must_use]
-    pub fn possible_steps(&self, options: &Options) -> Vec<String> {
+    pub fn possible_steps(&self, options: &Options) -> Vec<PossibleStep> {
         let mut steps = Vec::new();
+        let mut step = |text: String, only_if_found| steps.push(PossibleStep { text, only_if_found });
         match self.element {
-            Element::Bits => steps.push("bits unpacked to bytes".to_owned()),
-            Element::Bool8 => steps.push("bytes above 1 set to 1, if there are any".to_owned()),
+            Element::Bits => step("bits unpacked to bytes".to_owned(), false),
+            Element::Bool8 => step("bytes above 1 set to 1, if there are any".to_owned(), true),
             Element::Values(_) => {}
         }
         if self.is_cast() {
-            steps.push(format!("cast from {} to {}", self.element.dtype(), self.dtype));
+            step(format!("cast from {} to {}", self.element.dtype(), self.dtype), false);
         }
         if options.copy == CopyMode::Always || options.writable {
-            steps.push("memory of its own asked for".to_owned());
+            step("memory of its own asked for".to_owned(), false);
         }
         if matches!(self.nulls, Nulls::Filled(_)) {
-            steps.push("nulls filled, if there are any".to_owned());
+            step("nulls filled, if there are any".to_owned(), true);
         }
         steps
     }

@@ -156,7 +156,7 @@ fn children_may_outlive_the_array_that_they_were_moved_out_of() {
 
 #[test]
 fn an_exported_dictionary_is_released_with_its_array() {
-    let dictionary: arrow_array::DictionaryArray<arrow_array::types::Int8Type> = ["a", "b", "a"].into_iter().collect();
+    let dictionary: DictionaryArray<Int8Type> = ["a", "b", "a"].into_iter().collect();
     let own = field("d", dictionary.data_type().clone());
     let (imported, released) = import_edited(&dictionary, &own, |_| ());
     let mut exported = export_device_array(&imported.unwrap()).unwrap().array;
