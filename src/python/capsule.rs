@@ -71,26 +71,6 @@ pub(super) fn call_if_present<'py>(
     }
 }
 
-/// Calls a method without arguments and without making a bound method first; `None` where the object has none.
-///
-/// # Errors
-/// What the method raises.
-pub(super) fn call_if_present<'py>(
-    object: &Bound<'py, PyAny>,
-    name: &Bound<'py, PyString>,
-) -> PyResult<Option<Bound<'py, PyAny>>> {
-    let py = object.py();
-    // SAFETY: attached; two live objects, and the NULL that ends the arguments.
-    let result =
-        unsafe { ffi::PyObject_CallMethodObjArgs(object.as_ptr(), name.as_ptr(), null_mut::<ffi::PyObject>()) };
-    // SAFETY: a new reference, or NULL with an exception set.
-    match unsafe { Bound::from_owned_ptr_or_err(py, result) } {
-        Ok(result) => Ok(Some(result)),
-        Err(error) if error.is_instance_of::<PyAttributeError>(py) && !object.hasattr(name)? => Ok(None),
-        Err(error) => Err(error),
-    }
-}
-
 /// The pointer of a capsule of this name; `None` for anything else.
 fn pointer<T>(capsule: &Bound<'_, PyAny>, name: &CStr) -> Option<NonNull<T>> {
     // SAFETY: attached; any object may be asked.
