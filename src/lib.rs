@@ -63,6 +63,7 @@
 pub mod alloc;
 pub mod arrow;
 pub mod batch;
+pub mod callback;
 pub mod column;
 pub mod convert;
 pub mod copy_log;

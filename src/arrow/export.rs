@@ -10,6 +10,7 @@ use arrow_schema::ffi::FFI_ArrowSchema;
 use super::import::DeviceArray;
 use super::mask::Mask;
 use super::view::{ArrayView, buffer, child};
+use crate::callback;
 use crate::error::{Error, ErrorKind, Result};
 use crate::ffi::arrow_device::{ArrowArray, ArrowDeviceArray, ArrowSchema};
 use crate::tensor::Owner;
@@ -142,6 +143,7 @@ unsafe extern "C" fn release_array(array: *mut ArrowArray) {
             unsafe { release(&raw mut *part) };
         }
     }
+    callback::run(|| drop(private_data));
 }
 
 /// The C struct of an array, sharing its memory. The top of a struct array has offset 0 where it has no nulls, and a

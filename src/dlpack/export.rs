@@ -4,6 +4,7 @@ use std::alloc::{Layout, alloc, dealloc};
 use std::ffi::c_void;
 use std::ptr::NonNull;
 
+use crate::callback;
 use crate::error::{Error, ErrorKind, Result};
 use crate::ffi::dlpack::{
     DLManagedTensor, DLManagedTensorVersioned, DLPACK_FLAG_BITMASK_IS_COPIED, DLPACK_FLAG_BITMASK_READ_ONLY,
@@ -111,7 +112,7 @@ pub fn export_legacy(tensor: &Tensor) -> Result<NonNull<DLManagedTensor>> {
 unsafe extern "C" fn delete_versioned(managed: *mut DLManagedTensorVersioned) {
     if !managed.is_null() {
         // SAFETY: the contract.
-        unsafe { Block::delete(managed) };
+        callback::run(|| unsafe { Block::delete(managed) });
     }
 }
 
@@ -120,6 +121,6 @@ unsafe extern "C" fn delete_versioned(managed: *mut DLManagedTensorVersioned) {
 unsafe extern "C" fn delete_legacy(managed: *mut DLManagedTensor) {
     if !managed.is_null() {
         // SAFETY: the contract.
-        unsafe { Block::delete(managed) };
+        callback::run(|| unsafe { Block::delete(managed) });
     }
 }

@@ -29,11 +29,18 @@ pub(super) fn interpreter_id(_py: Python<'_>) -> i64 {
     unsafe { ffi::PyInterpreterState_GetID(interpreter) }
 }
 
-/// Runs `work` attached to the interpreter, with a raised exception put aside, as callbacks that run Python code need it.
-///
-/// Not by `Python::attach`: it goes by a count of its own, and a library that we called, and that calls us back, may have
-/// let go of the interpreter in between (torch does when it drops a tensor).
+/// Runs `work` with a raised exception put aside, as callbacks that run Python code need it.
 #[allow(deprecated, reason = "PyErr_GetRaisedException is not in the stable ABI of 3.11")]
+pub(super) fn with_exception_aside(_py: Python<'_>, work: &mut dyn FnMut()) {
+    let (mut kind, mut value, mut traceback) = (null_mut(), null_mut(), null_mut());
+    // SAFETY: attached; three places to write to.
+    unsafe { ffi::PyErr_Fetch(&raw mut kind, &raw mut value, &raw mut traceback) };
+    work();
+    // SAFETY: attached; gives back what was fetched, and drops what `work` left raised.
+    unsafe { ffi::PyErr_Restore(kind, value, traceback) };
+}
+
+/// As [`with_exception_aside`], attached by Python's own account of the thread, whatever PyO3's says.
 pub(super) fn attached_with_exception_aside(work: &mut dyn FnMut()) {
     // SAFETY: may be called at any time.
     if unsafe { ffi::Py_IsInitialized() } == 0 {
@@ -41,12 +48,8 @@ pub(super) fn attached_with_exception_aside(work: &mut dyn FnMut()) {
     }
     // SAFETY: the interpreter is there; attached or not, this attaches and remembers what was before.
     let state = unsafe { ffi::PyGILState_Ensure() };
-    let (mut kind, mut value, mut traceback) = (null_mut(), null_mut(), null_mut());
-    // SAFETY: attached; three places to write to.
-    unsafe { ffi::PyErr_Fetch(&raw mut kind, &raw mut value, &raw mut traceback) };
-    work();
-    // SAFETY: attached; gives back what was fetched, and drops what `work` left raised.
-    unsafe { ffi::PyErr_Restore(kind, value, traceback) };
+    // SAFETY: attached just now.
+    with_exception_aside(unsafe { Python::assume_attached() }, work);
     // SAFETY: the state that `PyGILState_Ensure` gave, given back once.
     unsafe { ffi::PyGILState_Release(state) };
 }

@@ -5,6 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use pyo3::prelude::*;
 use pyo3::wrap_pyfunction;
 
+use crate::callback;
+
 /// Set when the interpreter starts to exit. The stable ABI of 3.11 has no `Py_IsFinalizing`.
 static EXITING: AtomicBool = AtomicBool::new(false);
 
@@ -25,5 +27,11 @@ pub(super) fn release_attached(release: &mut dyn FnMut()) {
     if EXITING.load(Ordering::Acquire) {
         return;
     }
-    super::capsule::attached_with_exception_aside(release);
+    if callback::is_running() {
+        // Another library called us, perhaps after it let go of the interpreter: PyO3's count of attachments would still
+        // say that this thread has it (torch drops tensors like that).
+        super::capsule::attached_with_exception_aside(release);
+    } else {
+        Python::try_attach(|py| super::capsule::with_exception_aside(py, release));
+    }
 }

@@ -16,7 +16,7 @@ use scan::scan;
 #[rustfmt::skip]
 const ROOMS: &[&str] = &[
     "ffi",
-    "error", "device", "dtype", "copy_log",
+    "callback", "error", "device", "dtype", "copy_log",
     "alloc",
     "spec", "plan",
     "cuda", "order",

@@ -6,6 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use super::{CStream, Callbacks, DeviceArrayStream};
 use crate::arrow::export::{export_device_array, export_schema};
+use crate::callback;
 use crate::device::Device;
 use crate::error::{Error, ErrorKind, Result};
 use crate::ffi::arrow_device::{ArrowArrayStream, ArrowDeviceArrayStream, ArrowSchema};
@@ -65,7 +66,7 @@ impl Exported {
     /// Runs a callback's work; an error or a panic becomes a code and a message.
     fn run(&mut self, work: impl FnOnce(&mut DeviceArrayStream) -> Result<()>) -> c_int {
         let stream = &mut self.stream;
-        let outcome = catch_unwind(AssertUnwindSafe(|| work(stream)))
+        let outcome = catch_unwind(AssertUnwindSafe(|| callback::run(|| work(stream))))
             .unwrap_or_else(|panic| Err(Error::new(ErrorKind::Producer, panic_message(&*panic))));
         let Err(error) = outcome else { return 0 };
         self.last_error = CString::new(error.to_string().replace('\0', " ")).ok();
@@ -128,5 +129,5 @@ unsafe extern "C" fn release<S: CStream>(stream: *mut S) {
     // SAFETY: the box of an `Exported`; a released stream is not used again.
     let exported = unsafe { Box::from_raw(stream.private_data().cast::<Exported>()) };
     // A panic of the iterator's drop must not unwind into the consumer; there is nobody to tell.
-    let _ = catch_unwind(AssertUnwindSafe(|| drop(exported)));
+    let _ = catch_unwind(AssertUnwindSafe(|| callback::run(|| drop(exported))));
 }
