@@ -8,15 +8,18 @@ thread_local! {
 
 /// Runs the body of a C callback.
 pub(crate) fn run<R>(body: impl FnOnce() -> R) -> R {
-    struct Leave;
-    impl Drop for Leave {
+    struct Leave<'a>(&'a Cell<u32>);
+    impl Drop for Leave<'_> {
         fn drop(&mut self) {
-            DEPTH.set(DEPTH.get().wrapping_sub(1));
+            self.0.set(self.0.get().wrapping_sub(1));
         }
     }
-    DEPTH.set(DEPTH.get().wrapping_add(1));
-    let _leave = Leave;
-    body()
+    // One look-up of the thread's variable: this is on the path of every deleter.
+    DEPTH.with(|depth| {
+        depth.set(depth.get().wrapping_add(1));
+        let _leave = Leave(depth);
+        body()
+    })
 }
 
 /// Whether this thread is inside a C callback of ours. What our callers told us of its state (whether it is attached to

@@ -1,0 +1,159 @@
+"""Any one dunder is enough, the right one is asked first, and it is asked with no more than it has to know."""
+
+import arrow_dlpack as ad
+import nanoarrow as na
+import numpy as np
+import polars as pl
+import producers
+import pyarrow as pa
+import pytest
+from producers import Only, only
+from support import address
+
+COLUMN = pa.array([1, 2, 3])
+BATCH = pa.record_batch({"x": COLUMN})
+STREAMS = ["__arrow_c_stream__", "__arrow_c_device_stream__"]
+ARRAYS = ["__arrow_c_array__", "__arrow_c_device_array__"]
+
+
+def ours(dunder: str, data: object = COLUMN) -> object:
+    """What of ours has this dunder."""
+    source = pa.chunked_array([data]) if dunder in STREAMS and isinstance(data, pa.Array) else data
+    source = pa.table(data) if dunder in STREAMS and isinstance(data, pa.RecordBatch) else source
+    return ad.from_arrow(source)
+
+
+@pytest.mark.parametrize("dunder", [*ARRAYS, *STREAMS])
+def test_one_dunder_is_enough(dunder: str):
+    source = only(dunder, ours(dunder))
+    tensor = ad.to_tensor(source, copy=False)
+    assert np.from_dlpack(tensor).tolist() == [1, 2, 3]
+    assert address(tensor) == COLUMN.buffers()[1].address
+    assert source.calls == [{}], "keywords are passed only where they say something"
+    assert np.from_dlpack(ad.validity(only(dunder, ours(dunder)))).all()
+
+
+@pytest.mark.parametrize("dunder", [*ARRAYS, *STREAMS])
+def test_one_dunder_is_enough_for_a_batch(dunder: str):
+    tensors = ad.to_tensors(only(dunder, ours(dunder, BATCH)), copy=False)
+    assert address(tensors["x"]) == COLUMN.buffers()[1].address
+    imported = ad.from_arrow(only(dunder, ours(dunder, BATCH)))
+    assert isinstance(imported, ad.ArrayStream if dunder in STREAMS else ad.RecordBatch)
+
+
+@pytest.mark.parametrize("dunder", ARRAYS)
+def test_one_dunder_of_pyarrow(dunder: str):
+    source = only(dunder, COLUMN)
+    assert address(ad.to_tensor(source, copy=False)) == COLUMN.buffers()[1].address
+    assert source.calls == [{}]
+
+
+@pytest.mark.parametrize("convert", [ad.from_dlpack, ad.to_tensor, ad.to_arrow, ad.from_arrow])
+def test_dlpack_alone_is_enough(convert):
+    producer, source = producers.dlpack()
+    data = convert(source)
+    assert source.calls == [{"max_version": (1, 3)}]
+    tensor = data if isinstance(data, ad.Tensor) else ad.to_tensor(data)
+    assert np.from_dlpack(tensor).tolist() == [[0, 1, 2], [3, 4, 5]]
+    assert address(tensor) == producer.address
+
+
+def test_a_schema_alone_is_a_type():
+    field = only("__arrow_c_schema__", pa.field("x", pa.bool_()))
+    assert pa.array(ad.to_arrow(np.array([True]), type=field)).type == pa.bool_()
+    assert ad.explain(field).rows[0].dtype == "bool"
+    with pytest.raises(TypeError):
+        ad.to_tensor(field)
+
+
+@pytest.mark.parametrize("convert", [ad.to_tensor, ad.to_tensors, ad.validity, ad.from_arrow, ad.from_dlpack, ad.to_arrow, ad.explain])
+@pytest.mark.parametrize("source", [3, None, "x", [1, 2], object(), np], ids=repr)
+def test_no_protocol_is_a_type_error(convert, source):
+    with pytest.raises(TypeError):
+        convert(source)
+
+
+def test_device_before_host_and_array_before_stream():
+    asked = []
+
+    def refuse(dunder: str):
+        def method(self, *args, **kwargs):
+            asked.append(dunder)
+            raise NotImplementedError(dunder)
+
+        return method
+
+    order = ["__arrow_c_device_array__", "__arrow_c_array__", "__arrow_c_device_stream__", "__arrow_c_stream__", "__dlpack__"]
+    for first in range(len(order)):
+        asked.clear()
+        source = type("Several", (), {dunder: refuse(dunder) for dunder in order[first:]})()
+        with pytest.raises(NotImplementedError):
+            ad.to_tensor(source)
+        assert asked[0] == order[first]
+
+
+@pytest.mark.parametrize("error", [NotImplementedError("chunks"), ValueError("several chunks")])
+@pytest.mark.parametrize("dunder", ARRAYS)
+def test_an_array_that_refuses_is_asked_for_a_stream(dunder: str, error: Exception):
+    chunks = pa.chunked_array([[1], [2, 3]])
+
+    def refuse(self):
+        raise error
+
+    source = type("Chunked", (), {dunder: refuse, "__arrow_c_stream__": lambda self: chunks.__arrow_c_stream__()})()
+    assert np.from_dlpack(ad.to_tensor(source)).tolist() == [1, 2, 3]
+    alone = type("Alone", (), {dunder: refuse})()
+    with pytest.raises(type(error), match="chunks"):
+        ad.to_tensor(alone)
+
+
+@pytest.mark.parametrize("dunder", [*ARRAYS, *STREAMS, "__dlpack__"])
+@pytest.mark.parametrize("error", [RuntimeError, KeyError, AttributeError, TypeError, MemoryError, KeyboardInterrupt])
+def test_what_a_dunder_raises_passes_through(dunder: str, error: type[BaseException]):
+    def fail(*args, **kwargs):
+        raise error("the producer's own")
+
+    with pytest.raises(error, match="the producer's own"):
+        ad.to_tensor(Only(dunder, fail))
+
+
+@pytest.mark.parametrize("dunder", ARRAYS)
+@pytest.mark.parametrize("answer", [None, (), (1,), 3, (1, 2), (None, None, None), "ab"], ids=repr)
+def test_an_array_is_two_capsules(dunder: str, answer):
+    with pytest.raises(TypeError):
+        ad.to_tensor(Only(dunder, lambda: answer))
+
+
+@pytest.mark.parametrize("dunder", [*STREAMS, "__dlpack__"])
+@pytest.mark.parametrize("answer", [None, 3, (1, 2), "ab"], ids=repr)
+def test_a_stream_or_tensor_is_a_capsule(dunder: str, answer):
+    with pytest.raises(TypeError):
+        ad.to_tensor(Only(dunder, lambda **_: answer))
+
+
+@pytest.mark.parametrize("dunder", ARRAYS)
+@pytest.mark.parametrize("make", [lambda: ad.from_dlpack(np.arange(3)), lambda: ad.to_arrow(np.arange(3))], ids=["Tensor", "Array"])
+def test_consumers_of_one_dunder_of_ours(dunder: str, make):
+    source = only(dunder, make())
+    assert pa.array(source).to_pylist() == [0, 1, 2]
+    if dunder == "__arrow_c_array__":
+        assert na.Array(source).to_pylist() == [0, 1, 2]
+        assert pl.Series("x", source).to_list() == [0, 1, 2]
+
+
+def test_consumers_of_one_stream_dunder_of_ours():
+    for consume in (lambda s: pa.table(s).to_pydict(), lambda s: pl.DataFrame(s).to_dict(as_series=False)):
+        assert consume(only("__arrow_c_stream__", ours("__arrow_c_stream__", BATCH))) == {"x": [1, 2, 3]}
+
+
+def test_what_each_class_speaks():
+    spoken = {
+        cls.__name__: {name for name in dir(cls) if name.startswith(("__arrow_c_", "__dlpack"))}
+        for cls in (ad.Tensor, ad.Array, ad.RecordBatch, ad.ArrayStream)
+    }
+    arrays = {"__arrow_c_schema__", *ARRAYS}
+    tensors = {"__dlpack__", "__dlpack_device__"}
+    assert spoken["Tensor"] >= arrays | tensors
+    assert spoken["Array"] == arrays | tensors
+    assert spoken["RecordBatch"] == arrays
+    assert spoken["ArrayStream"] == {"__arrow_c_schema__", *STREAMS}
