@@ -3,6 +3,8 @@
 //!
 //! `cargo run --example parquet_to_tensors -- PATH`
 
+#![allow(clippy::print_stdout, reason = "printing is what it is for")]
+
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::fs::File;
@@ -23,7 +25,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
     let first = DeviceArray::from_record_batch(&first)?;
     println!("Specs: what any batch of this schema becomes\n\n{}\n", explain_schema(first.field(), None, options)?);
-    let plan = explain(first.field(), &[first.clone()], None, options)?;
+    let plan = explain(first.field(), std::slice::from_ref(&first), None, options)?;
     println!("Plan of the first batch, {} rows\n\n{plan}\n", first.len());
 
     let columns: Vec<String> =

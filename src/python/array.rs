@@ -93,7 +93,7 @@ impl Array {
         copy: Option<bool>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let options = Options::default().copy(super::options::copy_mode(copy.filter(|copy| !copy)));
-        let tensor = crate::to_tensor(&self.0, &options)?;
+        let tensor = crate::column::to_tensor(&self.0, &options)?;
         // What the conversion has just copied is the consumer's own already.
         let arguments = DlpackArguments { stream, max_version, dl_device, copy };
         dlpack(py, &tensor, Legacy::Copy, &arguments)

@@ -36,7 +36,7 @@ pub(super) fn c_device_array<'py>(
 }
 
 /// Reads the keywords of a device dunder: `requested_device` must be where the data is; others must be None.
-pub(super) fn require_device(own: crate::Device, kwargs: Option<&Bound<'_, PyDict>>) -> PyResult<()> {
+pub(super) fn require_device(own: crate::device::Device, kwargs: Option<&Bound<'_, PyDict>>) -> PyResult<()> {
     for (name, value) in kwargs.into_iter().flatten() {
         if value.is_none() {
             continue;

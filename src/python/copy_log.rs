@@ -35,7 +35,7 @@ impl CopyEntry {
 /// The copies made inside a `with track_copies()` block, by this package, on this thread.
 #[pyclass(frozen, module = "arrow_dlpack")]
 #[derive(Debug, Default)]
-pub struct CopyLog(pub(super) crate::CopyLog);
+pub struct CopyLog(pub(super) crate::copy_log::CopyLog);
 
 #[pymethods]
 impl CopyLog {

@@ -12,7 +12,7 @@ use crate::ffi::dlpack::DLDeviceType;
 /// Where data lives: a type code, shared by DLPack and Arrow, and an ordinal.
 #[pyclass(frozen, module = "arrow_dlpack")]
 #[derive(Clone, Copy, Debug)]
-pub struct Device(pub crate::Device);
+pub struct Device(pub crate::device::Device);
 
 #[pymethods]
 impl Device {
@@ -57,7 +57,7 @@ impl Device {
 ///
 /// # Errors
 /// `TypeError` for what names no device.
-pub(super) fn extract(object: &Bound<'_, PyAny>) -> PyResult<crate::Device> {
+pub(super) fn extract(object: &Bound<'_, PyAny>) -> PyResult<crate::device::Device> {
     if let Ok(device) = object.cast::<Device>() {
         return Ok(device.get().0);
     }
@@ -72,19 +72,19 @@ pub(super) fn extract(object: &Bound<'_, PyAny>) -> PyResult<crate::Device> {
     })
 }
 
-fn from_tuple(tuple: &Bound<'_, PyTuple>) -> PyResult<crate::Device> {
+fn from_tuple(tuple: &Bound<'_, PyTuple>) -> PyResult<crate::device::Device> {
     let (device_type, id) = tuple
         .extract::<(i64, i64)>()
         .map_err(|_| PyTypeError::new_err(format!("expected (device_type, device_id), two integers; got {tuple}")))?;
     let unknown = || PyBufferError::new_err(format!("the device ({device_type}, {id}) does not exist"));
     let device_type = i32::try_from(device_type).map_err(|_| unknown())?;
-    crate::Device::from_arrow(device_type, id).map_err(|_| unknown())
+    crate::device::Device::from_arrow(device_type, id).map_err(|_| unknown())
 }
 
 /// Reads `requested_device`: `(device_type, device_id)` or a type code.
-pub(super) fn extract_requested(object: &Bound<'_, PyAny>) -> PyResult<crate::Device> {
+pub(super) fn extract_requested(object: &Bound<'_, PyAny>) -> PyResult<crate::device::Device> {
     match object.extract::<i32>() {
-        Ok(device_type) => Ok(crate::Device::new(DLDeviceType(device_type), 0)),
+        Ok(device_type) => Ok(crate::device::Device::new(DLDeviceType(device_type), 0)),
         Err(_) => extract(object),
     }
 }
@@ -93,24 +93,24 @@ pub(super) fn extract_requested(object: &Bound<'_, PyAny>) -> PyResult<crate::De
 ///
 /// # Errors
 /// `BufferError` (as `ConversionError`).
-pub(super) fn require(own: crate::Device, asked: crate::Device) -> PyResult<()> {
+pub(super) fn require(own: crate::device::Device, asked: crate::device::Device) -> PyResult<()> {
     if own == asked {
         return Ok(());
     }
     let reason =
         format!("the data is on {own} and was asked for on {asked}, and this build moves no data between devices");
-    Err(crate::Error::new(crate::ErrorKind::Device, reason).into())
+    Err(crate::error::Error::new(crate::error::ErrorKind::Device, reason).into())
 }
 
 /// Refuses data on a device where host memory is asked for.
 ///
 /// # Errors
 /// `BufferError` (as `ConversionError`) that names `.to_device("cpu")`.
-pub(super) fn require_host(own: crate::Device) -> PyResult<()> {
+pub(super) fn require_host(own: crate::device::Device) -> PyResult<()> {
     if own.is_cpu() {
         return Ok(());
     }
-    Err(crate::Error::new(crate::ErrorKind::Device, format!("the data is on {own}"))
+    Err(crate::error::Error::new(crate::error::ErrorKind::Device, format!("the data is on {own}"))
         .remedy_is("copy it with .to_device(\"cpu\") first")
         .into())
 }

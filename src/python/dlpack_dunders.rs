@@ -85,7 +85,7 @@ fn major(max_version: &Bound<'_, PyAny>) -> PyResult<u32> {
 }
 
 /// `__dlpack_device__()`.
-pub(super) fn dlpack_device(device: crate::Device) -> (i32, i32) {
+pub(super) fn dlpack_device(device: crate::device::Device) -> (i32, i32) {
     let device = device.to_dlpack();
     (device.device_type.0, device.device_id)
 }

@@ -7,7 +7,7 @@ use pyo3::types::PyTuple;
 /// What would happen to one column.
 #[pyclass(frozen, module = "arrow_dlpack")]
 #[derive(Clone, Debug)]
-pub struct ReportRow(crate::ReportRow);
+pub struct ReportRow(crate::explain::ReportRow);
 
 #[pymethods]
 impl ReportRow {
@@ -26,7 +26,7 @@ impl ReportRow {
     /// The dtype of the tensor, or None where the type is refused.
     #[getter]
     fn dtype(&self) -> Option<&'static str> {
-        self.0.dtype.map(crate::DType::name)
+        self.0.dtype.map(crate::dtype::DType::name)
     }
 
     /// The shape of the tensor; None stands for a number of rows that a schema does not tell.
@@ -74,7 +74,7 @@ impl ReportRow {
 /// What a conversion would do, column by column. Prints as a table.
 #[pyclass(frozen, module = "arrow_dlpack")]
 #[derive(Debug)]
-pub struct Report(pub(super) crate::Report);
+pub struct Report(pub(super) crate::explain::Report);
 
 #[pymethods]
 impl Report {

@@ -35,16 +35,16 @@ pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
 fn run<T: Send>(
     py: Python<'_>,
     chunks: &Chunks,
-    convert: impl FnOnce(&Chunks) -> crate::Result<T> + Send,
+    convert: impl FnOnce(&Chunks) -> crate::error::Result<T> + Send,
 ) -> PyResult<T> {
-    let rows: usize = chunks.arrays.iter().map(crate::DeviceArray::len).sum();
+    let rows: usize = chunks.arrays.iter().map(crate::arrow::DeviceArray::len).sum();
     Ok(if rows < DETACH_FROM { convert(chunks) } else { py.detach(|| convert(chunks)) }?)
 }
 
 /// The tensor for Python, or the array that another library makes of it.
 fn finish<'py>(
     py: Python<'py>,
-    tensor: crate::Tensor,
+    tensor: crate::tensor::Tensor,
     legacy: Legacy,
     xp: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, PyAny>> {
@@ -62,7 +62,7 @@ fn finish<'py>(
 fn require_device(chunks: &Chunks, asked: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
     let Some(asked) = asked else { return Ok(()) };
     let asked = device::extract(asked)?;
-    let own = chunks.arrays.first().map_or(crate::Device::CPU, crate::DeviceArray::device);
+    let own = chunks.arrays.first().map_or(crate::device::Device::CPU, crate::arrow::DeviceArray::device);
     device::require(own, asked)
 }
 
@@ -103,7 +103,7 @@ fn to_tensor<'py>(
     options.check_columns(&chunks.field)?;
     require_device(&chunks, device)?;
     let options = options.of(chunks.field.name());
-    let tensor = run(py, &chunks, |chunks| crate::chunks_to_tensor(&chunks.field, &chunks.arrays, &options))?;
+    let tensor = run(py, &chunks, |chunks| crate::column::chunks_to_tensor(&chunks.field, &chunks.arrays, &options))?;
     finish(py, tensor, legacy, xp)
 }
 
@@ -131,7 +131,7 @@ fn to_tensors<'py>(
     options.check_columns(&chunks.field)?;
     require_device(&chunks, device)?;
     let tensors = run(py, &chunks, |chunks| {
-        crate::to_tensors(&chunks.field, &chunks.arrays, columns.as_deref(), |column| options.of(column))
+        crate::batch::to_tensors(&chunks.field, &chunks.arrays, columns.as_deref(), |column| options.of(column))
     })?;
     let named = PyDict::new(py);
     for (name, tensor) in tensors {
@@ -151,7 +151,7 @@ fn validity<'py>(
 ) -> PyResult<Bound<'py, PyAny>> {
     let chunks = Chunks::read(obj)?;
     require_device(&chunks, device)?;
-    let tensor = run(py, &chunks, |chunks| crate::validity(&chunks.field, &chunks.arrays))?;
+    let tensor = run(py, &chunks, |chunks| crate::column::validity(&chunks.field, &chunks.arrays))?;
     finish(py, tensor, Legacy::Copy, xp)
 }
 
@@ -189,12 +189,14 @@ fn to_arrow<'py>(
         ),
     };
     let array = py.detach(|| {
-        let array = crate::to_arrow(&tensor, valid.as_ref(), copy)?;
+        let array = crate::column::to_arrow(&tensor, valid.as_ref(), copy)?;
         let Some(requested) = requested else { return Ok(array) };
         if copy == CopyMode::Never && !crate::arrow::same_layout(array.field().data_type(), requested.data_type()) {
             let reason =
                 format!("a copy is needed (cast from {} to {})", array.field().data_type(), requested.data_type());
-            return Err(crate::Error::new(crate::ErrorKind::Copy, reason).remedy_is("pass copy=None to allow it"));
+            return Err(
+                crate::error::Error::new(crate::error::ErrorKind::Copy, reason).remedy_is("pass copy=None to allow it")
+            );
         }
         request_field(&array, &requested)
     })?;
@@ -202,9 +204,9 @@ fn to_arrow<'py>(
 }
 
 /// A validity argument as a bool tensor: a tensor of bools, or a boolean array.
-fn validity_tensor(object: &Bound<'_, PyAny>) -> PyResult<crate::Tensor> {
+fn validity_tensor(object: &Bound<'_, PyAny>) -> PyResult<crate::tensor::Tensor> {
     let chunks = Chunks::read(object)?;
-    Ok(crate::chunks_to_tensor(&chunks.field, &chunks.arrays, &crate::Options::default())?)
+    Ok(crate::column::chunks_to_tensor(&chunks.field, &chunks.arrays, &crate::spec::Options::default())?)
 }
 
 /// Imports a tensor, as `from_dlpack` of the array API standard.
@@ -233,7 +235,7 @@ fn from_arrow<'py>(
     copy: Option<bool>,
 ) -> PyResult<Bound<'py, PyAny>> {
     let asked = device.map(device::extract).transpose()?;
-    let require = |own: crate::Device| asked.map_or(Ok(()), |asked| device::require(own, asked));
+    let require = |own: crate::device::Device| asked.map_or(Ok(()), |asked| device::require(own, asked));
     let copied = copy == Some(true);
     match input::arrow(obj)? {
         Some(ArrowInput::Array(array)) => {
@@ -241,11 +243,11 @@ fn from_arrow<'py>(
             wrap(py, if copied { py.detach(|| crate::convert::copy_array(&array))? } else { array })
         }
         Some(ArrowInput::Stream(stream)) => {
-            require(crate::Device::new(stream.device_type(), 0))?;
+            require(crate::device::Device::new(stream.device_type(), 0))?;
             let stream = if copied {
                 let (field, device_type) = (stream.field().clone(), stream.device_type());
                 let arrays = stream.map(|array| crate::convert::copy_array(&array?));
-                crate::DeviceArrayStream::new(field, device_type, arrays)
+                crate::arrow::DeviceArrayStream::new(field, device_type, arrays)
             } else {
                 stream
             };
@@ -253,7 +255,7 @@ fn from_arrow<'py>(
         }
         None => {
             let tensor = input::dlpack(obj, asked, copy_mode(copy))?.ok_or_else(|| no_protocol(obj))?;
-            wrap(py, crate::to_arrow(&tensor, None, CopyMode::IfNeeded)?)
+            wrap(py, crate::column::to_arrow(&tensor, None, CopyMode::IfNeeded)?)
         }
     }
 }
@@ -275,8 +277,8 @@ fn explain(
     options.check_columns(&field)?;
     let columns = columns.as_deref();
     let report = match &arrays {
-        Some(arrays) => crate::explain(&field, arrays, columns, |column| options.of(column)),
-        None => crate::explain_schema(&field, columns, |column| options.of(column)),
+        Some(arrays) => crate::explain::explain(&field, arrays, columns, |column| options.of(column)),
+        None => crate::explain::explain_schema(&field, columns, |column| options.of(column)),
     }?;
     Ok(Report(report))
 }
@@ -284,7 +286,7 @@ fn explain(
 /// The data of an argument that is not a stream, or the type of one that is.
 fn explainable(
     object: &Bound<'_, PyAny>,
-) -> PyResult<(arrow_schema::FieldRef, Option<SmallVec<[crate::DeviceArray; 1]>>)> {
+) -> PyResult<(arrow_schema::FieldRef, Option<SmallVec<[crate::arrow::DeviceArray; 1]>>)> {
     let py = object.py();
     let has = |dunder| object.hasattr(dunder);
     let is_array = has(intern!(py, "__arrow_c_device_array__"))? || has(intern!(py, "__arrow_c_array__"))?;

@@ -114,12 +114,12 @@ impl Chunks {
             Some(ArrowInput::Stream(stream)) => {
                 let field = stream.field().clone();
                 // The producer may need the interpreter on a thread of its own.
-                let arrays = object.py().detach(|| stream.collect::<crate::Result<SmallVec<_>>>())?;
+                let arrays = object.py().detach(|| stream.collect::<crate::error::Result<SmallVec<_>>>())?;
                 Ok(Self { field, arrays })
             }
             None => {
                 let tensor = dlpack(object, None, CopyMode::IfNeeded)?.ok_or_else(|| no_protocol(object))?;
-                let array = crate::to_arrow(&tensor, None, CopyMode::IfNeeded)?;
+                let array = crate::column::to_arrow(&tensor, None, CopyMode::IfNeeded)?;
                 Ok(Self { field: array.field().clone(), arrays: smallvec![array] })
             }
         }
@@ -161,9 +161,9 @@ pub fn schema(object: &Bound<'_, PyAny>) -> PyResult<Option<FieldRef>> {
 /// What the producer raises, or what is wrong with its tensor; when `device` or `copy` cannot be met.
 pub fn dlpack(
     object: &Bound<'_, PyAny>,
-    device: Option<crate::Device>,
+    device: Option<crate::device::Device>,
     copy: CopyMode,
-) -> PyResult<Option<crate::Tensor>> {
+) -> PyResult<Option<crate::tensor::Tensor>> {
     let tensor = if let Ok(tensor) = object.cast_exact::<Tensor>() {
         tensor.get().tensor().clone()
     } else {
@@ -192,13 +192,13 @@ pub fn dlpack(
 }
 
 /// What `__dlpack_device__` says; `None` without it.
-fn advertised_device(object: &Bound<'_, PyAny>) -> PyResult<Option<crate::Device>> {
+fn advertised_device(object: &Bound<'_, PyAny>) -> PyResult<Option<crate::device::Device>> {
     let Some(answer) = call_if_present(object, intern!(object.py(), "__dlpack_device__"))? else { return Ok(None) };
     let (device_type, id) = answer.extract::<(i32, i64)>().map_err(|_| {
         let reason = answer.repr().map_or_else(|_| "something else".to_owned(), |text| text.to_string());
         PyTypeError::new_err(format!("__dlpack_device__ must return (device_type, device_id), and returned {reason}"))
     })?;
-    let device = crate::Device::from_arrow(device_type, id)?;
+    let device = crate::device::Device::from_arrow(device_type, id)?;
     let ordered = [DLDeviceType::CUDA, DLDeviceType::CUDA_MANAGED, DLDeviceType::ROCM];
     if ordered.contains(&device.device_type()) {
         let reason = format!("the tensor is on {device}, and this build orders no work on its streams");
@@ -209,7 +209,7 @@ fn advertised_device(object: &Bound<'_, PyAny>) -> PyResult<Option<crate::Device
 
 fn call_dlpack<'py>(
     method: &Bound<'py, PyAny>,
-    transfer: Option<crate::Device>,
+    transfer: Option<crate::device::Device>,
     copy: CopyMode,
 ) -> PyResult<Bound<'py, PyAny>> {
     let py = method.py();

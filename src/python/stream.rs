@@ -67,7 +67,7 @@ impl ArrayStream {
     pub(super) fn take(&self) -> PyResult<DeviceArrayStream> {
         match self.replace(State::Gone)? {
             State::Ready(stream) => Ok(stream),
-            _ => Err(crate::Error::invalid("the stream was consumed already; a stream can be read once").into()),
+            _ => Err(crate::error::Error::invalid("the stream was consumed already; a stream can be read once").into()),
         }
     }
 
@@ -81,8 +81,8 @@ impl ArrayStream {
         Ok(DeviceArrayStream::new(field, self.device_type, arrays))
     }
 
-    fn device(&self) -> crate::Device {
-        crate::Device::new(self.device_type, 0)
+    fn device(&self) -> crate::device::Device {
+        crate::device::Device::new(self.device_type, 0)
     }
 }
 

@@ -27,24 +27,24 @@ use crate::spec::{CopyMode, TensorField};
 #[pyclass(frozen, module = "arrow_dlpack")]
 #[derive(Debug)]
 pub struct Tensor {
-    tensor: crate::Tensor,
+    tensor: crate::tensor::Tensor,
     legacy: Legacy,
 }
 
 impl Tensor {
     /// A tensor for Python.
     #[must_use]
-    pub fn new(tensor: crate::Tensor) -> Self {
+    pub fn new(tensor: crate::tensor::Tensor) -> Self {
         Self { tensor, legacy: Legacy::default() }
     }
 
-    pub(super) fn with_legacy(tensor: crate::Tensor, legacy: Legacy) -> Self {
+    pub(super) fn with_legacy(tensor: crate::tensor::Tensor, legacy: Legacy) -> Self {
         Self { tensor, legacy }
     }
 
     /// The tensor itself.
     #[must_use]
-    pub fn tensor(&self) -> &crate::Tensor {
+    pub fn tensor(&self) -> &crate::tensor::Tensor {
         &self.tensor
     }
 }
@@ -147,7 +147,7 @@ impl Tensor {
         requested_schema: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyTuple>> {
         device::require_host(self.tensor.device())?;
-        c_array(py, &crate::to_arrow(&self.tensor, None, CopyMode::IfNeeded)?, requested_schema)
+        c_array(py, &crate::column::to_arrow(&self.tensor, None, CopyMode::IfNeeded)?, requested_schema)
     }
 
     #[pyo3(signature = (requested_schema=None, **kwargs))]
@@ -157,7 +157,7 @@ impl Tensor {
         requested_schema: Option<&Bound<'py, PyAny>>,
         kwargs: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<Bound<'py, PyTuple>> {
-        c_device_array(py, &crate::to_arrow(&self.tensor, None, CopyMode::IfNeeded)?, requested_schema, kwargs)
+        c_device_array(py, &crate::column::to_arrow(&self.tensor, None, CopyMode::IfNeeded)?, requested_schema, kwargs)
     }
 
     fn __len__(&self) -> PyResult<usize> {
