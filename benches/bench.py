@@ -1,6 +1,6 @@
 """Ratios against a plain copy or a peer: one process, interleaved, medians. Prints a Markdown table.
 
-    make bench > /tmp/figures.md
+make bench > /tmp/figures.md
 """
 
 from __future__ import annotations
@@ -51,12 +51,44 @@ def small() -> None:
     column = pa.array(array)
     tensor = ad.to_tensor(column)
     lists = pa.FixedSizeListArray.from_arrays(pa.array(np.zeros(4000, np.float32)), 4)
-    row("np.from_dlpack(ad.Tensor)", "np.from_dlpack(ndarray)", lambda: np.from_dlpack(tensor), lambda: np.from_dlpack(array), 2000)
-    row("np.from_dlpack(pa.Array)", "np.from_dlpack(ndarray)", lambda: np.from_dlpack(column), lambda: np.from_dlpack(array), 2000)
-    row("ad.to_tensor(pa.Array)", "pa.Array.__arrow_c_array__()", lambda: ad.to_tensor(column), column.__arrow_c_array__, 2000)
-    row("ad.from_dlpack(ndarray)", "np.from_dlpack(ndarray)", lambda: ad.from_dlpack(array), lambda: np.from_dlpack(array), 2000)
-    row("ad.to_tensor(fixed-size lists)", "pa to_tensor()", lambda: ad.to_tensor(lists), lambda: lists.to_tensor(), 2000)
-    row("ad.to_arrow(ndarray)", "pa.Array.from_dlpack(ndarray)", lambda: ad.to_arrow(array), lambda: pa.Array.from_dlpack(array), 2000)
+    row(
+        "np.from_dlpack(ad.Tensor)",
+        "np.from_dlpack(ndarray)",
+        lambda: np.from_dlpack(tensor),
+        lambda: np.from_dlpack(array),
+        2000,
+    )
+    row(
+        "np.from_dlpack(pa.Array)",
+        "np.from_dlpack(ndarray)",
+        lambda: np.from_dlpack(column),
+        lambda: np.from_dlpack(array),
+        2000,
+    )
+    row(
+        "ad.to_tensor(pa.Array)",
+        "pa.Array.__arrow_c_array__()",
+        lambda: ad.to_tensor(column),
+        column.__arrow_c_array__,
+        2000,
+    )
+    row(
+        "ad.from_dlpack(ndarray)",
+        "np.from_dlpack(ndarray)",
+        lambda: ad.from_dlpack(array),
+        lambda: np.from_dlpack(array),
+        2000,
+    )
+    row(
+        "ad.to_tensor(fixed-size lists)", "pa to_tensor()", lambda: ad.to_tensor(lists), lambda: lists.to_tensor(), 2000
+    )
+    row(
+        "ad.to_arrow(ndarray)",
+        "pa.Array.from_dlpack(ndarray)",
+        lambda: ad.to_arrow(array),
+        lambda: pa.Array.from_dlpack(array),
+        2000,
+    )
 
 
 def large() -> None:
@@ -75,10 +107,28 @@ def large() -> None:
     row("10% nulls to NaN, float64", copy, lambda: ad.to_tensor(with_nulls, nulls="nan"), doubles.copy, 1)
     row("writable=True, float64", copy, lambda: ad.to_tensor(pa.array(doubles), writable=True), doubles.copy, 1)
     row("bool bitmap to bool", copy, lambda: ad.to_tensor(bools), bytes_.copy, 1)
-    row("bool bitmap to bool", "np.unpackbits", lambda: ad.to_tensor(bools), lambda: np.unpackbits(np.frombuffer(bools.buffers()[1], np.uint8), bitorder="little"), 1)
-    row("validity of 10% nulls", "pa is_valid() and to_numpy", lambda: ad.validity(with_nulls), lambda: with_nulls.is_valid().to_numpy(zero_copy_only=False), 1)
+    row(
+        "bool bitmap to bool",
+        "np.unpackbits",
+        lambda: ad.to_tensor(bools),
+        lambda: np.unpackbits(np.frombuffer(bools.buffers()[1], np.uint8), bitorder="little"),
+        1,
+    )
+    row(
+        "validity of 10% nulls",
+        "pa is_valid() and to_numpy",
+        lambda: ad.validity(with_nulls),
+        lambda: with_nulls.is_valid().to_numpy(zero_copy_only=False),
+        1,
+    )
     strided = np.zeros((rows // 10, 10), np.float64)[:, ::2]
-    row("strided tensor to Arrow", "np.ascontiguousarray", lambda: ad.to_arrow(strided), lambda: np.ascontiguousarray(strided), 1)
+    row(
+        "strided tensor to Arrow",
+        "np.ascontiguousarray",
+        lambda: ad.to_arrow(strided),
+        lambda: np.ascontiguousarray(strided),
+        1,
+    )
 
 
 def resident() -> int:
@@ -102,12 +152,14 @@ def memory() -> None:
     before = resident()
     convert(990_000)
     gc.collect()
-    print(f"\nResident memory after 1,000,000 conversions each way: {(resident() - before) / 2**20:+.2f} MiB over that after 10,000.")
+    growth = (resident() - before) / 2**20
+    print(f"\nResident memory after 1,000,000 conversions each way: {growth:+.2f} MiB over that after 10,000.")
 
 
 def main() -> None:
     """Prints every figure."""
-    print(f"CPython {platform.python_version()}, numpy {np.__version__}, pyarrow {pa.__version__}, arrow-dlpack {ad.__version__}\n")
+    versions = f"numpy {np.__version__}, pyarrow {pa.__version__}, arrow-dlpack {ad.__version__}"
+    print(f"CPython {platform.python_version()}, {versions}\n")
     print("| what | against | ns | ns of the other | times |\n|---|---|---|---|---|")
     small()
     large()

@@ -121,6 +121,7 @@ def test_what_was_consumed_is_released_once(name: str):
     if name != "arrow_schema":
         assert not made[-1].released
     del data, capsules
+    gc.collect()
     assert [one.releases for one in made] == [1] * len(made)
 
 
