@@ -5,7 +5,7 @@ use std::hash::{Hash, Hasher};
 
 use pyo3::exceptions::{PyBufferError, PyTypeError};
 use pyo3::prelude::*;
-use pyo3::types::PyTuple;
+use pyo3::types::{PyString, PyTuple};
 
 use crate::ffi::dlpack::DLDeviceType;
 
@@ -56,7 +56,7 @@ impl Device {
 /// Reads a device: a `Device`, a name, a `(type, id)` tuple, or an object whose `str()` is a name.
 ///
 /// # Errors
-/// `TypeError` for what names no device.
+/// `ConversionError` for a name of no device, `TypeError` for an object that is none.
 pub(super) fn extract(object: &Bound<'_, PyAny>) -> PyResult<crate::device::Device> {
     if let Ok(device) = object.cast::<Device>() {
         return Ok(device.get().0);
@@ -65,6 +65,9 @@ pub(super) fn extract(object: &Bound<'_, PyAny>) -> PyResult<crate::device::Devi
         return from_tuple(tuple);
     }
     let text = object.str()?.to_string();
+    if object.is_instance_of::<PyString>() {
+        return Ok(text.parse()?);
+    }
     text.parse().map_err(|_| {
         PyTypeError::new_err(format!(
             "expected a device such as \"cpu\" or \"cuda:0\", or (device_type, device_id); got {text:?}"

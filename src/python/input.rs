@@ -226,12 +226,10 @@ fn call_dlpack<'py>(
     let mut outcome = method.call((), Some(&keywords));
     // Newest keyword first: `copy` and `dl_device` came after `max_version`, and legacy producers take nothing.
     for keyword in [intern!(py, "copy"), intern!(py, "dl_device"), intern!(py, "max_version")] {
-        match &outcome {
-            Err(error) if error.is_instance_of::<PyTypeError>(py) && keywords.contains(keyword)? => {
-                keywords.del_item(keyword)?;
-                outcome = method.call((), Some(&keywords));
-            }
-            _ => break,
+        let refused = outcome.as_ref().is_err_and(|error| error.is_instance_of::<PyTypeError>(py));
+        if refused && keywords.contains(keyword)? {
+            keywords.del_item(keyword)?;
+            outcome = method.call((), Some(&keywords));
         }
     }
     outcome

@@ -53,17 +53,19 @@ def test_keywords_are_passed_where_they_say_something(keywords, asked):
 
 
 @pytest.mark.parametrize(
-    ("knows", "calls"),
+    ("knows", "copy", "calls"),
     [
-        (("max_version", "dl_device"), [VERSION | {"copy": False}, VERSION]),
-        (("max_version",), [VERSION | {"copy": False}, VERSION]),
-        ((), [VERSION | {"copy": False}, VERSION, {}]),
+        (("max_version", "dl_device"), False, [VERSION | {"copy": False}, VERSION]),
+        (("max_version",), False, [VERSION | {"copy": False}, VERSION]),
+        (("stream",), False, [VERSION | {"copy": False}, VERSION, {}]),
+        (("stream",), None, [VERSION, {}]),
+        ((), None, [VERSION, {}]),
     ],
     ids=str,
 )
-def test_producers_of_older_protocols(knows, calls):
-    source = Producer(knows, versioned=bool(knows))
-    tensor = ad.from_dlpack(source, copy=False)
+def test_producers_of_older_protocols(knows, copy, calls):
+    source = Producer(knows, versioned="max_version" in knows)
+    tensor = ad.from_dlpack(source, copy=copy)
     assert source.calls == calls
     assert address(tensor) == source.tensor.address
 
