@@ -32,7 +32,7 @@ impl<'a> ColumnRef<'a> {
         Self { array, column: Some(index) }
     }
 
-    fn leaf(&self, spec: &Spec) -> Result<Leaf> {
+    fn leaf(&self, spec: &Spec) -> Result<Leaf<'a>> {
         let view = self.array.view();
         match self.column {
             None => view.leaf(spec),
@@ -49,44 +49,36 @@ fn require_host(device: Device, column: &str) -> Result<()> {
         .in_column(column))
 }
 
-/// The leaves of the chunks, which must be in host memory.
-fn leaves(spec: &Spec, chunks: &[ColumnRef<'_>]) -> Result<SmallVec<[Leaf; 1]>> {
-    let mut leaves = SmallVec::new();
+/// The chunks, which must be in host memory, with their nulls.
+fn with_nulls<'a>(spec: &Spec, chunks: &[ColumnRef<'a>]) -> Result<SmallVec<[ColumnChunk<'a>; 1]>> {
+    let mut with_nulls = SmallVec::new();
     for chunk in chunks {
         require_host(chunk.array.device(), spec.field().name())?;
-        leaves.push(chunk.leaf(spec)?);
-    }
-    Ok(leaves)
-}
-
-/// The chunks with their nulls, and the plan for them.
-fn plan<'a>(
-    spec: &Spec,
-    chunks: &[ColumnRef<'a>],
-    leaves: &'a [Leaf],
-    options: &Options,
-) -> Result<(SmallVec<[ColumnChunk<'a>; 1]>, Plan)> {
-    let mut with_nulls: SmallVec<[ColumnChunk<'a>; 1]> = SmallVec::new();
-    let mut sizes: SmallVec<[Chunk; 1]> = SmallVec::new();
-    for (leaf, chunk) in leaves.iter().zip(chunks) {
+        let leaf = chunk.leaf(spec)?;
         let mask = leaf.host_mask();
-        sizes.push(leaf.chunk(spec, mask.as_ref().map_or(0, Mask::nulls)));
         with_nulls.push(ColumnChunk { leaf, mask, array: chunk.array });
     }
-    Ok((with_nulls, Plan::new(spec, &sizes, options)?))
+    Ok(with_nulls)
+}
+
+/// The plan for the chunks.
+fn plan(spec: &Spec, chunks: &[ColumnChunk<'_>], options: &Options) -> Result<Plan> {
+    let nulls = |chunk: &ColumnChunk<'_>| chunk.mask.as_ref().map_or(0, Mask::nulls);
+    let sizes: SmallVec<[Chunk; 1]> = chunks.iter().map(|chunk| chunk.leaf.chunk(spec, nulls(chunk))).collect();
+    Plan::new(spec, &sizes, options)
 }
 
 /// Converts the chunks of a column into one tensor of shape `(rows, *inner)`.
 pub(crate) fn convert_chunks(spec: &Spec, chunks: &[ColumnRef<'_>], options: &Options) -> Result<Tensor> {
-    let leaves = leaves(spec, chunks)?;
-    let (chunks, plan) = plan(spec, chunks, &leaves, options)?;
+    let chunks = with_nulls(spec, chunks)?;
+    let plan = plan(spec, &chunks, options)?;
     convert::run(spec, &plan, &chunks, options.copy)
 }
 
 /// What [`convert_chunks`] would do, or why it would refuse, nulls included.
 pub(crate) fn plan_chunks(spec: &Spec, chunks: &[ColumnRef<'_>], options: &Options) -> Result<Plan> {
-    let leaves = leaves(spec, chunks)?;
-    let (chunks, plan) = plan(spec, chunks, &leaves, options)?;
+    let chunks = with_nulls(spec, chunks)?;
+    let plan = plan(spec, &chunks, options)?;
     convert::check_nulls(spec, &chunks)?;
     Ok(plan)
 }
@@ -161,8 +153,8 @@ pub fn validity(field: &arrow_schema::FieldRef, chunks: &[DeviceArray]) -> Resul
     let columns: SmallVec<[ColumnRef<'_>; 1]> = chunks.iter().map(ColumnRef::whole).collect();
     let options = Options::default();
     let spec = Spec::new(field, &options)?;
-    let leaves = leaves(&spec, &columns)?;
-    let (chunks, plan) = plan(&spec, &columns, &leaves, &options)?;
+    let chunks = with_nulls(&spec, &columns)?;
+    let plan = plan(&spec, &chunks, &options)?;
     convert::validity(&spec, &plan, &chunks).map_err(|error| error.in_column(field.name()))
 }
 

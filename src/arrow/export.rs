@@ -161,8 +161,7 @@ pub fn export_device_array(array: &DeviceArray) -> Result<ArrowDeviceArray> {
             return Err(Error::new(ErrorKind::Device, "nulls of an enclosing struct cannot be joined on a device")
                 .in_column(array.field().name()));
         }
-        let levels: Vec<_> = view.validity_levels();
-        let mask = Mask::combine(&levels, view.length);
+        let mask = view.host_mask();
         node.null_count = Some(mask.as_ref().map_or(0, Mask::nulls));
         if let (Some(mask), Some(validity)) = (mask, validity) {
             let bitmap = mask.shifted(node.offset);
@@ -170,7 +169,7 @@ pub fn export_device_array(array: &DeviceArray) -> Result<ArrowDeviceArray> {
             owner = Arc::new((bitmap, owner));
         }
     } else if array.device().is_cpu() && node.null_count.is_none() {
-        node.null_count = Some(Mask::combine(&view.validity_levels(), view.length).map_or(0, |mask| mask.nulls()));
+        node.null_count = Some(view.host_mask().map_or(0, |mask| mask.nulls()));
     }
     if !array.columns().is_empty() && node.null_count == Some(0) && node.offset > 0 {
         if let Some(validity) = node.buffers.first_mut() {

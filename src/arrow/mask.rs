@@ -18,11 +18,19 @@ pub(crate) struct Mask<'a> {
 
 impl<'a> Mask<'a> {
     /// The conjunction of all levels over `elements`; `None` where everything is valid.
-    pub(super) fn combine(levels: &'a [ValidityBits], elements: usize) -> Option<Self> {
+    ///
+    /// # Safety
+    /// Each bitmap covers its offset and length, and is host memory that lives for `'a`.
+    pub(super) unsafe fn combine(levels: &[ValidityBits], elements: usize) -> Option<Self> {
         if elements == 0 {
             return None;
         }
-        let mut levels = levels.iter().filter(|level| level.repeat > 0).map(Level::new).filter(|level| level.nulls > 0);
+        let mut levels = levels
+            .iter()
+            .filter(|level| level.repeat > 0)
+            // SAFETY: the contract.
+            .map(|level| unsafe { Level::new(*level) })
+            .filter(|level| level.nulls > 0);
         let first = levels.next()?;
         let mut mask = first.expand(elements);
         for level in levels {
@@ -104,12 +112,13 @@ struct Level<'a> {
 }
 
 impl<'a> Level<'a> {
-    fn new(bits: &'a ValidityBits) -> Self {
+    /// # Safety
+    /// As [`Mask::combine`].
+    unsafe fn new(bits: ValidityBits) -> Self {
         let skip = bits.offset / 8;
         let offset = bits.offset % 8;
         let start = bits.start.wrapping_add(skip);
-        // SAFETY: import checked that the bitmap covers offset + length slots; it is in host memory by `host_mask`'s
-        // contract, and lives as long as the array that the leaf was made from.
+        // SAFETY: the contract; `skip` whole bytes are inside the offset.
         let bytes = unsafe { std::slice::from_raw_parts(start, (offset + bits.length).div_ceil(8)) };
         let nulls = bits.length - count_ones(bytes, offset, bits.length);
         Self { bytes, offset, length: bits.length, repeat: bits.repeat, nulls }
@@ -184,6 +193,11 @@ mod tests {
         ValidityBits { start: bytes.as_ptr(), offset, length, repeat }
     }
 
+    fn combine(levels: &[ValidityBits], elements: usize) -> Option<Mask<'_>> {
+        // SAFETY: each test's bitmaps are long enough and live until its end.
+        unsafe { Mask::combine(levels, elements) }
+    }
+
     #[test]
     fn levels_are_joined_element_by_element() {
         // Every combination of small offsets and lengths, against the definition.
@@ -197,7 +211,7 @@ mod tests {
                     let valid = |index: usize| at(offset + index / repeat) && at(offset + 3 + index);
                     let expected: Vec<usize> = (0..elements).filter(|index| !valid(*index)).collect();
                     let mut found = Vec::new();
-                    if let Some(mask) = Mask::combine(&levels, elements) {
+                    if let Some(mask) = combine(&levels, elements) {
                         mask.for_each_null(|index| found.push(index));
                         assert_eq!(mask.nulls(), expected.len());
                         assert_eq!(mask.first_null(), expected[0]);
@@ -213,7 +227,7 @@ mod tests {
     fn long_runs_of_nulls_are_cleared() {
         let bytes = [0b0000_0101];
         let levels = [bits(&bytes, 0, 4, 100)];
-        let mask = Mask::combine(&levels, 400).unwrap();
+        let mask = combine(&levels, 400).unwrap();
         assert_eq!((mask.nulls(), mask.first_null()), (200, 100));
         assert!(mask.is_valid(99) && !mask.is_valid(100) && mask.is_valid(200) && !mask.is_valid(399));
         assert!(!mask.is_valid(400));
@@ -222,9 +236,9 @@ mod tests {
     #[test]
     fn bitmaps_without_nulls_in_range_are_no_mask() {
         let bytes = [0b1111_0000];
-        assert!(Mask::combine(&[bits(&bytes, 4, 4, 1)], 4).is_none());
-        assert!(Mask::combine(&[bits(&bytes, 0, 0, 3)], 0).is_none());
-        assert!(Mask::combine(&[], 4).is_none());
+        assert!(combine(&[bits(&bytes, 4, 4, 1)], 4).is_none());
+        assert!(combine(&[bits(&bytes, 0, 0, 3)], 0).is_none());
+        assert!(combine(&[], 4).is_none());
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! A checked walk over imported arrays that reads structs, never buffers: one set of rules for every device.
 
 use std::ffi::c_void;
+use std::marker::PhantomData;
 
 use arrow_schema::{DataType, FieldRef};
 
@@ -37,7 +38,7 @@ pub(crate) struct ArrayView<'a> {
 
 /// The elements of a column's chunk: where they are, and the bitmaps that say which are null.
 #[derive(Clone, Debug)]
-pub(crate) struct Leaf {
+pub(crate) struct Leaf<'a> {
     /// The values buffer.
     pub(crate) values: *const u8,
     /// The first element, in elements (for bits, in bits) from `values`.
@@ -48,6 +49,7 @@ pub(crate) struct Leaf {
     pub(crate) rows: usize,
     // A Vec is smaller than a SmallVec, and costs nothing for columns without nulls.
     validity: Vec<ValidityBits>,
+    array: PhantomData<&'a ArrowArray>,
 }
 
 impl<'a> ArrayView<'a> {
@@ -72,8 +74,14 @@ impl<'a> ArrayView<'a> {
         (array.null_count != 0 && !start.is_null()).then_some(ValidityBits { start, offset, length, repeat })
     }
 
+    /// Which slots of this view are null; `None` where none is. Reads the bitmaps, so they must be in host memory.
+    pub(super) fn host_mask(&self) -> Option<Mask<'a>> {
+        // SAFETY: the bitmaps are of an array that import has checked and that is borrowed for 'a.
+        unsafe { Mask::combine(&self.validity_levels(), self.length) }
+    }
+
     /// The bitmaps that apply to the slots of this view: of enclosing structs, and its own.
-    pub(super) fn validity_levels(&self) -> Vec<ValidityBits> {
+    fn validity_levels(&self) -> Vec<ValidityBits> {
         let own = Self::validity(self.array, self.offset, self.length, 1);
         self.inherited.iter().copied().chain(own).collect()
     }
@@ -82,7 +90,7 @@ impl<'a> ArrayView<'a> {
     ///
     /// # Errors
     /// When positions overflow, which checked arrays do not.
-    pub(crate) fn leaf(&self, spec: &Spec) -> Result<Leaf> {
+    pub(crate) fn leaf(&self, spec: &Spec) -> Result<Leaf<'a>> {
         let mut repeat = spec.row_elements();
         let mut validity: Vec<ValidityBits> =
             self.inherited.iter().map(|bits| ValidityBits { repeat, ..*bits }).collect();
@@ -97,11 +105,11 @@ impl<'a> ArrayView<'a> {
         }
         validity.extend(Self::validity(array, offset, length, 1));
         let values = buffer(array, 1).unwrap_or(std::ptr::null());
-        Ok(Leaf { values, offset, elements: length, rows: self.length, validity })
+        Ok(Leaf { values, offset, elements: length, rows: self.length, validity, array: PhantomData })
     }
 }
 
-impl Leaf {
+impl<'a> Leaf<'a> {
     /// The address of the first element, for elements of whole bytes.
     pub(crate) fn start(&self, itemsize: usize) -> *const u8 {
         // The array was checked to have offset + length elements: the product cannot overflow.
@@ -109,8 +117,9 @@ impl Leaf {
     }
 
     /// Which elements are null; `None` where none is. Reads the bitmaps, so they must be in host memory.
-    pub(crate) fn host_mask(&self) -> Option<Mask<'_>> {
-        Mask::combine(&self.validity, self.elements)
+    pub(crate) fn host_mask(&self) -> Option<Mask<'a>> {
+        // SAFETY: the bitmaps are of an array that import has checked and that is borrowed for 'a.
+        unsafe { Mask::combine(&self.validity, self.elements) }
     }
 
     /// What a plan needs to know of this chunk.

@@ -19,7 +19,7 @@ use crate::tensor::{Parts, Tensor};
 
 /// A chunk of a column in host memory: where its elements are, which are null, and what keeps both alive.
 pub(crate) struct ColumnChunk<'a> {
-    pub(crate) leaf: &'a Leaf,
+    pub(crate) leaf: Leaf<'a>,
     pub(crate) mask: Option<Mask<'a>>,
     pub(crate) array: &'a DeviceArray,
 }
@@ -152,7 +152,7 @@ fn fill_buffer(spec: &Spec, plan: &Plan, chunks: &[ColumnChunk<'_>]) -> Result<H
 
 /// Writes all elements of a chunk, null slots included, in the spec's dtype.
 fn write_elements(spec: &Spec, chunk: &ColumnChunk<'_>, out: &mut [MaybeUninit<u8>]) -> Result<(), Misfit> {
-    let leaf = chunk.leaf;
+    let leaf = &chunk.leaf;
     if leaf.elements == 0 {
         return Ok(());
     }
@@ -186,7 +186,7 @@ fn write_elements(spec: &Spec, chunk: &ColumnChunk<'_>, out: &mut [MaybeUninit<u
 /// Bits that become numbers, by way of a block of bytes that stays in the cache.
 fn cast_bits(
     bits: &[u8],
-    leaf: &Leaf,
+    leaf: &Leaf<'_>,
     to: DType,
     mask: Option<&Mask<'_>>,
     out: &mut [MaybeUninit<u8>],

@@ -96,7 +96,7 @@ impl Array {
         let tensor = crate::column::to_tensor(&self.0, &options)?;
         // What the conversion has just copied is the consumer's own already.
         let arguments = DlpackArguments { stream, max_version, dl_device, copy };
-        dlpack(py, &tensor, Legacy::Copy, &arguments)
+        dlpack(py, &tensor, Legacy::Copy, tensor.is_copied(), &arguments)
     }
 
     fn __dlpack_device__(&self) -> (i32, i32) {

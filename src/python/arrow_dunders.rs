@@ -1,7 +1,5 @@
 //! What every class answers to Arrow's dunders.
 
-use std::sync::Arc;
-
 use arrow_schema::FieldRef;
 use pyo3::exceptions::PyNotImplementedError;
 use pyo3::prelude::*;
@@ -52,7 +50,7 @@ pub(super) fn require_device(own: crate::device::Device, kwargs: Option<&Bound<'
 /// The field of a `requested_schema` argument.
 pub(super) fn requested_field(requested_schema: Option<&Bound<'_, PyAny>>) -> PyResult<Option<FieldRef>> {
     let capsule = requested_schema.filter(|capsule| !capsule.is_none());
-    capsule.map(|capsule| Ok(Arc::new(schema_from_capsule(capsule)?))).transpose()
+    capsule.map(schema_from_capsule).transpose()
 }
 
 fn as_requested(array: &DeviceArray, requested_schema: Option<&Bound<'_, PyAny>>) -> PyResult<DeviceArray> {

@@ -13,8 +13,7 @@ use pyo3::types::PyString;
 
 use super::exit::release_attached;
 use crate::arrow::{
-    DeviceArray, DeviceArrayStream, export_device_array, export_device_stream, export_schema, export_stream,
-    read_schema,
+    DeviceArray, DeviceArrayStream, export_device_array, export_device_stream, export_schema, export_stream, read_field,
 };
 use crate::dlpack::{export_legacy, export_versioned, import_legacy, import_versioned};
 use crate::ffi::arrow_device::{ArrowArray, ArrowArrayStream, ArrowDeviceArray, ArrowDeviceArrayStream, ArrowSchema};
@@ -177,12 +176,12 @@ fn arrow_pointer<T: Named>(capsule: &Bound<'_, PyAny>) -> PyResult<NonNull<T>> {
 }
 
 /// Reads an `arrow_schema` capsule.
-pub(super) fn schema_from_capsule(capsule: &Bound<'_, PyAny>) -> PyResult<Field> {
+pub(super) fn schema_from_capsule(capsule: &Bound<'_, PyAny>) -> PyResult<FieldRef> {
     let schema = arrow_pointer::<ArrowSchema>(capsule)?;
     // SAFETY: the capsule's struct, which nobody else touches while we are attached and hold the capsule.
     let schema = unsafe { schema.as_ref() };
     // SAFETY: a struct of the Arrow PyCapsule interface.
-    Ok(unsafe { read_schema(schema) }?)
+    Ok(unsafe { read_field(schema) }?)
 }
 
 /// An `arrow_schema` capsule of a field.

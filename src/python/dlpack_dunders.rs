@@ -20,7 +20,8 @@ pub(super) struct DlpackArguments<'a, 'py> {
     pub(super) copy: Option<bool>,
 }
 
-/// Exports a tensor as the consumer asks.
+/// Exports a tensor as the consumer asks. `sole_owner` says that the tensor was copied for this call: the capsule alone
+/// keeps it.
 ///
 /// # Errors
 /// `TypeError` for arguments of wrong types alone; `BufferError` for all that cannot be met.
@@ -28,6 +29,7 @@ pub(super) fn dlpack<'py>(
     py: Python<'py>,
     tensor: &Tensor,
     legacy: Legacy,
+    sole_owner: bool,
     arguments: &DlpackArguments<'_, 'py>,
 ) -> PyResult<Bound<'py, PyAny>> {
     if let Some(stream) = arguments.stream {
@@ -43,12 +45,12 @@ pub(super) fn dlpack<'py>(
         None => false,
         Some(max_version) => major(max_version)? >= DLPACK_MAJOR_VERSION,
     };
-    if arguments.copy == Some(true) {
+    if arguments.copy == Some(true) && !sole_owner {
         let copy = compact(tensor, "__dlpack__(copy=True)")?;
         return if versioned { versioned_capsule(py, &copy, true) } else { legacy_capsule(py, &copy) };
     }
     if versioned {
-        return versioned_capsule(py, tensor, false);
+        return versioned_capsule(py, tensor, sole_owner);
     }
     if tensor.is_writable() {
         return legacy_capsule(py, tensor);

@@ -1,7 +1,5 @@
 //! The module's functions.
 
-use std::sync::Arc;
-
 use pyo3::exceptions::PyTypeError;
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -100,10 +98,10 @@ fn to_tensor<'py>(
     let options = ConversionOptions::read(dtype, nulls, copy, writable)?;
     let legacy = Legacy::parse(legacy)?;
     let chunks = Chunks::read(obj)?;
-    options.check_columns(&chunks.field)?;
+    options.check_columns(chunks.field())?;
     require_device(&chunks, device)?;
-    let options = options.of(chunks.field.name());
-    let tensor = run(py, &chunks, |chunks| crate::column::chunks_to_tensor(&chunks.field, &chunks.arrays, &options))?;
+    let options = options.of(chunks.field().name());
+    let tensor = run(py, &chunks, |chunks| crate::column::chunks_to_tensor(chunks.field(), &chunks.arrays, &options))?;
     finish(py, tensor, legacy, xp)
 }
 
@@ -128,10 +126,10 @@ fn to_tensors<'py>(
     let options = ConversionOptions::read(dtype, nulls, copy, writable)?;
     let legacy = Legacy::parse(legacy)?;
     let chunks = Chunks::read(obj)?;
-    options.check_columns(&chunks.field)?;
+    options.check_columns(chunks.field())?;
     require_device(&chunks, device)?;
     let tensors = run(py, &chunks, |chunks| {
-        crate::batch::to_tensors(&chunks.field, &chunks.arrays, columns.as_deref(), |column| options.of(column))
+        crate::batch::to_tensors(chunks.field(), &chunks.arrays, columns.as_deref(), |column| options.of(column))
     })?;
     let named = PyDict::new(py);
     for (name, tensor) in tensors {
@@ -151,7 +149,7 @@ fn validity<'py>(
 ) -> PyResult<Bound<'py, PyAny>> {
     let chunks = Chunks::read(obj)?;
     require_device(&chunks, device)?;
-    let tensor = run(py, &chunks, |chunks| crate::column::validity(&chunks.field, &chunks.arrays))?;
+    let tensor = run(py, &chunks, |chunks| crate::column::validity(chunks.field(), &chunks.arrays))?;
     finish(py, tensor, Legacy::Copy, xp)
 }
 
@@ -206,7 +204,7 @@ fn to_arrow<'py>(
 /// A validity argument as a bool tensor: a tensor of bools, or a boolean array.
 fn validity_tensor(object: &Bound<'_, PyAny>) -> PyResult<crate::tensor::Tensor> {
     let chunks = Chunks::read(object)?;
-    Ok(crate::column::chunks_to_tensor(&chunks.field, &chunks.arrays, &crate::spec::Options::default())?)
+    Ok(crate::column::chunks_to_tensor(chunks.field(), &chunks.arrays, &crate::spec::Options::default())?)
 }
 
 /// Imports a tensor, as `from_dlpack` of the array API standard.
@@ -302,7 +300,7 @@ fn explainable(
         ));
     }
     let chunks = Chunks::read(object)?;
-    Ok((Arc::clone(&chunks.field), Some(chunks.arrays)))
+    Ok((chunks.field().clone(), Some(chunks.arrays)))
 }
 
 /// A log of every copy that this package makes inside a `with` block on this thread: what, why, bytes.

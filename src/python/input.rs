@@ -1,8 +1,8 @@
 //! Reads whatever an argument speaks: Arrow before DLPack, the device dunders before the host ones.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
-use arrow_schema::FieldRef;
+use arrow_schema::{DataType, Field, FieldRef};
 use pyo3::exceptions::{PyNotImplementedError, PyTypeError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -83,7 +83,7 @@ fn array(
         return Err(PyTypeError::new_err(format!("{dunder} must return two capsules, and returned {}", pair.repr()?)));
     };
     let (schema, array) = (capsules.get_borrowed_item(0)?, capsules.get_borrowed_item(1)?);
-    import(&array, Arc::new(schema_from_capsule(&schema)?))
+    import(&array, schema_from_capsule(&schema)?)
 }
 
 fn stream(object: &Bound<'_, PyAny>) -> PyResult<Option<DeviceArrayStream>> {
@@ -97,30 +97,42 @@ fn stream(object: &Bound<'_, PyAny>) -> PyResult<Option<DeviceArrayStream>> {
 /// The chunks of a column or a table: one array, or every array of a stream.
 #[derive(Debug)]
 pub struct Chunks {
-    /// The type of every chunk.
-    pub field: FieldRef,
+    /// The type of every chunk of a stream; an array has its own.
+    stream_field: Option<FieldRef>,
     /// The chunks, perhaps none.
     pub arrays: SmallVec<[DeviceArray; 1]>,
 }
 
 impl Chunks {
+    fn one(array: DeviceArray) -> Self {
+        Self { stream_field: None, arrays: smallvec![array] }
+    }
+
+    /// The type of every chunk.
+    #[must_use]
+    pub fn field(&self) -> &FieldRef {
+        static NOTHING: LazyLock<FieldRef> = LazyLock::new(|| Arc::new(Field::new("", DataType::Null, true)));
+        // Without a field of a stream there is an array.
+        self.stream_field.as_ref().or_else(|| self.arrays.first().map(DeviceArray::field)).unwrap_or(&NOTHING)
+    }
+
     /// Reads an argument whole. Tensors of DLPack are columns too.
     ///
     /// # Errors
     /// `TypeError` for an object that speaks neither protocol, what its dunders raise, or what is wrong with its data.
     pub fn read(object: &Bound<'_, PyAny>) -> PyResult<Self> {
         match arrow(object)? {
-            Some(ArrowInput::Array(array)) => Ok(Self { field: array.field().clone(), arrays: smallvec![array] }),
+            Some(ArrowInput::Array(array)) => Ok(Self::one(array)),
             Some(ArrowInput::Stream(stream)) => {
                 let field = stream.field().clone();
                 // The producer may need the interpreter on a thread of its own.
                 let arrays = object.py().detach(|| stream.collect::<crate::error::Result<SmallVec<_>>>())?;
-                Ok(Self { field, arrays })
+                Ok(Self { stream_field: Some(field), arrays })
             }
             None => {
                 let tensor = dlpack(object, None, CopyMode::IfNeeded)?.ok_or_else(|| no_protocol(object))?;
                 let array = crate::column::to_arrow(&tensor, None, CopyMode::IfNeeded)?;
-                Ok(Self { field: array.field().clone(), arrays: smallvec![array] })
+                Ok(Self::one(array))
             }
         }
     }
@@ -149,7 +161,7 @@ pub fn schema(object: &Bound<'_, PyAny>) -> PyResult<Option<FieldRef>> {
             None => None,
         },
     };
-    method.map(|method| Ok(Arc::new(schema_from_capsule(&method.call0()?)?))).transpose()
+    method.map(|method| schema_from_capsule(&method.call0()?)).transpose()
 }
 
 /// Imports a tensor of DLPack; `None` for an object without `__dlpack__`.

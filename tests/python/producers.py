@@ -525,7 +525,9 @@ class Stream(ArrowNode):
 
 
 def overwrite(value: ctypes.Structure, fields: Mapping[str, Any]) -> None:
-    for member, content in fields.items():
+    for name, content in fields.items():
+        # `buffers_` is the member `buffers`, whose name is taken by an argument.
+        member = name.rstrip("_")
         assert hasattr(value, member), member
         setattr(value, member, content)
     if "release" in fields and not fields["release"]:

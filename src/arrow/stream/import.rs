@@ -2,12 +2,11 @@
 
 use std::ffi::{CStr, c_int};
 use std::mem::MaybeUninit;
-use std::sync::Arc;
 
-use arrow_schema::{Field, FieldRef};
+use arrow_schema::FieldRef;
 
 use super::{CStream, DeviceArray, DeviceArrayStream, ReleaseGuard};
-use crate::arrow::schema::read_schema;
+use crate::arrow::schema::read_field;
 use crate::error::{Error, ErrorKind, Result};
 use crate::ffi::arrow_device::ArrowSchema;
 
@@ -22,7 +21,7 @@ pub(super) unsafe fn import<S: CStream>(source: *mut S, guard: ReleaseGuard) -> 
     // SAFETY: the contract. The move of the C stream interface: a bitwise copy, then the source counts as released.
     unsafe { (*source).set_released(None) };
     let mut imported = Imported { stream, guard };
-    let field: FieldRef = Arc::new(imported.schema()?);
+    let field = imported.schema()?;
     let device_type = imported.stream.device_type();
     let arrays = Arrays { imported: Some(imported), field: field.clone() };
     Ok(DeviceArrayStream::new(field, device_type, arrays))
@@ -51,7 +50,7 @@ impl<S: CStream> Drop for Imported<S> {
 }
 
 impl<S: CStream> Imported<S> {
-    fn schema(&mut self) -> Result<Field> {
+    fn schema(&mut self) -> Result<FieldRef> {
         let get_schema =
             self.stream.callbacks().get_schema.ok_or_else(|| Error::invalid("ArrowArrayStream.get_schema is NULL"))?;
         let mut schema = OwnedSchema(MaybeUninit::zeroed());
@@ -61,7 +60,7 @@ impl<S: CStream> Imported<S> {
         // SAFETY: a producer that reports success has filled the struct; zeros are a released one.
         let schema = unsafe { schema.0.assume_init_ref() };
         // SAFETY: the contract of `import`.
-        unsafe { read_schema(schema) }
+        unsafe { read_field(schema) }
     }
 
     fn next(&mut self, field: &FieldRef) -> Result<Option<DeviceArray>> {

@@ -128,7 +128,7 @@ impl Tensor {
         dl_device: Option<&Bound<'py, PyAny>>,
         copy: Option<bool>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        dlpack(py, &self.tensor, self.legacy, &DlpackArguments { stream, max_version, dl_device, copy })
+        dlpack(py, &self.tensor, self.legacy, false, &DlpackArguments { stream, max_version, dl_device, copy })
     }
 
     fn __dlpack_device__(&self) -> (i32, i32) {
