@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 
-use crate::arrow::{ArrayNode, DeviceArray, Leaf, Mask, host_array, pack_bits, shared_buffer};
+use crate::arrow::{ArrayNode, DeviceArray, host_array, pack_bits, shared_buffer};
 use crate::convert::{self, ColumnChunk, compact};
 use crate::copy_log::{self, Copied};
 use crate::device::Device;
@@ -32,12 +32,14 @@ impl<'a> ColumnRef<'a> {
         Self { array, column: Some(index) }
     }
 
-    fn leaf(&self, spec: &Spec) -> Result<Leaf<'a>> {
+    fn chunk(&self, spec: &Spec) -> Result<ColumnChunk<'a>> {
+        require_host(self.array.device(), spec.field().name())?;
         let view = self.array.view();
-        match self.column {
-            None => view.leaf(spec),
-            Some(index) => view.struct_field(index)?.leaf(spec),
-        }
+        let leaf = match self.column {
+            None => view.leaf(spec)?,
+            Some(index) => view.struct_field(index)?.leaf(spec)?,
+        };
+        Ok(ColumnChunk { mask: leaf.host_mask(), leaf, array: self.array })
     }
 }
 
@@ -49,38 +51,40 @@ fn require_host(device: Device, column: &str) -> Result<()> {
         .in_column(column))
 }
 
-/// The chunks, which must be in host memory, with their nulls.
-fn with_nulls<'a>(spec: &Spec, chunks: &[ColumnRef<'a>]) -> Result<SmallVec<[ColumnChunk<'a>; 1]>> {
-    let mut with_nulls = SmallVec::new();
-    for chunk in chunks {
-        require_host(chunk.array.device(), spec.field().name())?;
-        let leaf = chunk.leaf(spec)?;
-        let mask = leaf.host_mask();
-        with_nulls.push(ColumnChunk { leaf, mask, array: chunk.array });
+/// Calls `work` with the chunks, which must be in host memory, and with the plan for them.
+fn planned<R>(
+    spec: &Spec,
+    chunks: &[ColumnRef<'_>],
+    options: &Options,
+    work: impl FnOnce(&Plan, &[ColumnChunk<'_>]) -> Result<R>,
+) -> Result<R> {
+    // Most columns have one chunk, and their conversion takes about as long as a collection does.
+    if let [only] = chunks {
+        let only = only.chunk(spec)?;
+        let plan = Plan::new(spec, &[only.size(spec)], options)?;
+        return work(&plan, &[only]);
     }
-    Ok(with_nulls)
-}
-
-/// The plan for the chunks.
-fn plan(spec: &Spec, chunks: &[ColumnChunk<'_>], options: &Options) -> Result<Plan> {
-    let nulls = |chunk: &ColumnChunk<'_>| chunk.mask.as_ref().map_or(0, Mask::nulls);
-    let sizes: SmallVec<[Chunk; 1]> = chunks.iter().map(|chunk| chunk.leaf.chunk(spec, nulls(chunk))).collect();
-    Plan::new(spec, &sizes, options)
+    let chunks = chunks.iter().map(|chunk| chunk.chunk(spec)).collect::<Result<Vec<_>>>()?;
+    let sizes: Vec<Chunk> = chunks.iter().map(|chunk| chunk.size(spec)).collect();
+    work(&Plan::new(spec, &sizes, options)?, &chunks)
 }
 
 /// Converts the chunks of a column into one tensor of shape `(rows, *inner)`.
 pub(crate) fn convert_chunks(spec: &Spec, chunks: &[ColumnRef<'_>], options: &Options) -> Result<Tensor> {
-    let chunks = with_nulls(spec, chunks)?;
-    let plan = plan(spec, &chunks, options)?;
-    convert::run(spec, &plan, &chunks, options.copy)
+    planned(spec, chunks, options, |plan, chunks| convert::run(spec, plan, chunks, options.copy))
 }
 
 /// What [`convert_chunks`] would do, or why it would refuse, nulls included.
 pub(crate) fn plan_chunks(spec: &Spec, chunks: &[ColumnRef<'_>], options: &Options) -> Result<Plan> {
-    let chunks = with_nulls(spec, chunks)?;
-    let plan = plan(spec, &chunks, options)?;
-    convert::check_nulls(spec, &chunks)?;
-    Ok(plan)
+    planned(spec, chunks, options, |plan, chunks| convert::check_nulls(spec, chunks).map(|()| plan.clone()))
+}
+
+/// The chunks as columns.
+fn columns(chunks: &[DeviceArray]) -> SmallVec<[ColumnRef<'_>; 1]> {
+    match chunks {
+        [only] => smallvec![ColumnRef::whole(only)],
+        _ => chunks.iter().map(ColumnRef::whole).collect(),
+    }
 }
 
 /// Converts the chunks of a column into one tensor of shape `(rows, *inner)`; no chunks give a tensor of no rows.
@@ -91,8 +95,7 @@ pub(crate) fn plan_chunks(spec: &Spec, chunks: &[ColumnRef<'_>], options: &Optio
 /// When a chunk's field is of another type than `field`, or as [`to_tensor`].
 pub fn chunks_to_tensor(field: &arrow_schema::FieldRef, chunks: &[DeviceArray], options: &Options) -> Result<Tensor> {
     check_types(field, chunks)?;
-    let columns: SmallVec<[ColumnRef<'_>; 1]> = chunks.iter().map(ColumnRef::whole).collect();
-    convert_chunks(&Spec::new(field, options)?, &columns, options)
+    convert_chunks(&Spec::new(field, options)?, &columns(chunks), options)
 }
 
 /// Refuses chunks of another type than the field's.
@@ -150,12 +153,10 @@ pub fn to_tensor(array: &DeviceArray, options: &Options) -> Result<Tensor> {
 /// When the type has no tensor form, the memory is not the host's, or memory cannot be had.
 pub fn validity(field: &arrow_schema::FieldRef, chunks: &[DeviceArray]) -> Result<Tensor> {
     check_types(field, chunks)?;
-    let columns: SmallVec<[ColumnRef<'_>; 1]> = chunks.iter().map(ColumnRef::whole).collect();
     let options = Options::default();
     let spec = Spec::new(field, &options)?;
-    let chunks = with_nulls(&spec, &columns)?;
-    let plan = plan(&spec, &chunks, &options)?;
-    convert::validity(&spec, &plan, &chunks).map_err(|error| error.in_column(field.name()))
+    planned(&spec, &columns(chunks), &options, |plan, chunks| convert::validity(&spec, plan, chunks))
+        .map_err(|error| error.in_column(field.name()))
 }
 
 /// Converts a tensor into an array: 1-d as a plain column, n-d as `arrow.fixed_shape_tensor` rows, 0-d as one row. Bools

@@ -13,7 +13,7 @@ use crate::copy_log::{self, Copied};
 use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Result};
-use crate::plan::Plan;
+use crate::plan::{Chunk, Plan};
 use crate::spec::{CopyMode, Dims, Element, Nulls, Spec};
 use crate::tensor::{Parts, Tensor};
 
@@ -22,6 +22,13 @@ pub(crate) struct ColumnChunk<'a> {
     pub(crate) leaf: Leaf<'a>,
     pub(crate) mask: Option<Mask<'a>>,
     pub(crate) array: &'a DeviceArray,
+}
+
+impl ColumnChunk<'_> {
+    /// What a plan needs to know of the chunk.
+    pub(crate) fn size(&self, spec: &Spec) -> Chunk {
+        self.leaf.chunk(spec, self.mask.as_ref().map_or(0, Mask::nulls))
+    }
 }
 
 /// Converts the chunks as `plan`, which was made of them, says.
