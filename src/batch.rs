@@ -3,7 +3,7 @@
 use arrow_schema::{DataType, FieldRef, Fields};
 
 use crate::arrow::DeviceArray;
-use crate::column::{ColumnRef, check_types, convert_chunks};
+use crate::column::{ColumnRef, Runner, check_types, convert_chunks, run_here};
 use crate::error::{Error, Result};
 use crate::spec::{Options, Spec};
 use crate::tensor::Tensor;
@@ -33,12 +33,23 @@ pub fn to_tensors(
     columns: Option<&[String]>,
     options: impl Fn(&str) -> Options,
 ) -> Result<Vec<(String, Tensor)>> {
+    to_tensors_by(field, chunks, columns, options, &run_here)
+}
+
+/// As [`to_tensors`], the last step of each column by `runner`.
+pub(crate) fn to_tensors_by(
+    field: &FieldRef,
+    chunks: &[DeviceArray],
+    columns: Option<&[String]>,
+    options: impl Fn(&str) -> Options,
+    runner: &Runner<'_>,
+) -> Result<Vec<(String, Tensor)>> {
     check_types(field, chunks)?;
     let convert = |index: usize, column: &FieldRef| {
         let options = options(column.name());
         let spec = Spec::new(column, &options)?;
         let chunks: Vec<_> = chunks.iter().map(|chunk| ColumnRef::column(chunk, index)).collect();
-        Ok((column.name().clone(), convert_chunks(&spec, &chunks, &options)?))
+        Ok((column.name().clone(), convert_chunks(&spec, &chunks, &options, runner)?))
     };
     select(field, columns)?.into_iter().map(|(index, column)| convert(index, column)).collect()
 }

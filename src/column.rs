@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use arrow_schema::FieldRef;
 use smallvec::{SmallVec, smallvec};
 
 use crate::arrow::{ArrayNode, DeviceArray, host_array, pack_bits, shared_buffer};
@@ -69,9 +70,22 @@ fn planned<R>(
     work(&Plan::new(spec, &sizes, options)?, &chunks)
 }
 
+/// Runs the last step of a conversion, knowing its plan: without the interpreter, say, where bytes move.
+pub(crate) type Runner<'a> = dyn Fn(&Plan, &(dyn Fn() -> Result<Tensor> + Sync)) -> Result<Tensor> + 'a;
+
 /// Converts the chunks of a column into one tensor of shape `(rows, *inner)`.
-pub(crate) fn convert_chunks(spec: &Spec, chunks: &[ColumnRef<'_>], options: &Options) -> Result<Tensor> {
-    planned(spec, chunks, options, |plan, chunks| convert::run(spec, plan, chunks, options.copy))
+pub(crate) fn convert_chunks(
+    spec: &Spec,
+    chunks: &[ColumnRef<'_>],
+    options: &Options,
+    runner: &Runner<'_>,
+) -> Result<Tensor> {
+    planned(spec, chunks, options, |plan, chunks| runner(plan, &|| convert::run(spec, plan, chunks, options.copy)))
+}
+
+/// Runs a conversion at once.
+pub(crate) fn run_here(_plan: &Plan, convert: &(dyn Fn() -> Result<Tensor> + Sync)) -> Result<Tensor> {
+    convert()
 }
 
 /// What [`convert_chunks`] would do, or why it would refuse, nulls included.
@@ -93,13 +107,23 @@ fn columns(chunks: &[DeviceArray]) -> SmallVec<[ColumnRef<'_>; 1]> {
 ///
 /// # Errors
 /// When a chunk's field is of another type than `field`, or as [`to_tensor`].
-pub fn chunks_to_tensor(field: &arrow_schema::FieldRef, chunks: &[DeviceArray], options: &Options) -> Result<Tensor> {
+pub fn chunks_to_tensor(field: &FieldRef, chunks: &[DeviceArray], options: &Options) -> Result<Tensor> {
+    chunks_to_tensor_by(field, chunks, options, &run_here)
+}
+
+/// As [`chunks_to_tensor`], the last step by `runner`.
+pub(crate) fn chunks_to_tensor_by(
+    field: &FieldRef,
+    chunks: &[DeviceArray],
+    options: &Options,
+    runner: &Runner<'_>,
+) -> Result<Tensor> {
     check_types(field, chunks)?;
-    convert_chunks(&Spec::new(field, options)?, &columns(chunks), options)
+    convert_chunks(&Spec::new(field, options)?, &columns(chunks), options, runner)
 }
 
 /// Refuses chunks of another type than the field's.
-pub(crate) fn check_types(field: &arrow_schema::FieldRef, chunks: &[DeviceArray]) -> Result<()> {
+pub(crate) fn check_types(field: &FieldRef, chunks: &[DeviceArray]) -> Result<()> {
     let differs =
         |chunk: &&DeviceArray| !Arc::ptr_eq(chunk.field(), field) && chunk.field().data_type() != field.data_type();
     match chunks.iter().find(differs) {
@@ -143,7 +167,7 @@ pub fn array_to_tensor(array: &dyn arrow_array::Array, options: &Options) -> Res
 /// # Errors
 /// As [`array_to_tensor`].
 pub fn to_tensor(array: &DeviceArray, options: &Options) -> Result<Tensor> {
-    convert_chunks(&Spec::new(array.field(), options)?, &[ColumnRef::whole(array)], options)
+    convert_chunks(&Spec::new(array.field(), options)?, &[ColumnRef::whole(array)], options, &run_here)
 }
 
 /// A bool tensor of the shape that the values have, true where a value is valid. A null list makes all its elements
@@ -151,7 +175,7 @@ pub fn to_tensor(array: &DeviceArray, options: &Options) -> Result<Tensor> {
 ///
 /// # Errors
 /// When the type has no tensor form, the memory is not the host's, or memory cannot be had.
-pub fn validity(field: &arrow_schema::FieldRef, chunks: &[DeviceArray]) -> Result<Tensor> {
+pub fn validity(field: &FieldRef, chunks: &[DeviceArray]) -> Result<Tensor> {
     check_types(field, chunks)?;
     let options = Options::default();
     let spec = Spec::new(field, &options)?;

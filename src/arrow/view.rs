@@ -52,6 +52,11 @@ pub(crate) struct Leaf<'a> {
     array: PhantomData<&'a ArrowArray>,
 }
 
+// SAFETY: the pointers lead into an array that is borrowed for 'a, whose memory nobody changes.
+unsafe impl Send for Leaf<'_> {}
+// SAFETY: as for `Send`.
+unsafe impl Sync for Leaf<'_> {}
+
 impl<'a> ArrayView<'a> {
     /// The child arrays of a struct, over the same rows. Nulls of the struct are nulls of its fields.
     ///

@@ -31,6 +31,13 @@ pub(super) fn interpreter_id(_py: Python<'_>) -> i64 {
 /// Runs `work` with a raised exception put aside, as callbacks that run Python code need it.
 #[allow(deprecated, reason = "PyErr_GetRaisedException is not in the stable ABI of 3.11")]
 pub(super) fn with_exception_aside(_py: Python<'_>, work: &mut dyn FnMut()) {
+    // SAFETY: attached; asks without taking a reference.
+    if unsafe { ffi::PyErr_Occurred() }.is_null() {
+        work();
+        // SAFETY: attached; what `work` left raised has nowhere to go.
+        unsafe { ffi::PyErr_Clear() };
+        return;
+    }
     let (mut kind, mut value, mut traceback) = (null_mut(), null_mut(), null_mut());
     // SAFETY: attached; three places to write to.
     unsafe { ffi::PyErr_Fetch(&raw mut kind, &raw mut value, &raw mut traceback) };

@@ -5,18 +5,22 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use pyo3::wrap_pyfunction;
-
 use smallvec::{SmallVec, smallvec};
 
 use super::input::{self, ArrowInput, Chunks, no_protocol};
 use super::options::{ConversionOptions, Legacy, copy_mode};
 use super::stream::wrap;
 use super::{ArrayStream, CopyLog, Report, Tensor, device};
+use crate::batch::to_tensors_by;
+use crate::column::chunks_to_tensor_by;
 use crate::convert::request_field;
+use crate::error::Result;
+use crate::plan::Plan;
 use crate::spec::CopyMode;
+use crate::tensor::Tensor as CoreTensor;
 
-/// Conversions of fewer rows keep the interpreter: letting go of it and taking it back costs more than they do.
-const DETACH_FROM: usize = 1 << 14;
+/// Conversions that move fewer bytes keep the interpreter: letting go of it and taking it back costs more than they do.
+const DETACH_FROM: usize = 1 << 16;
 
 pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(to_tensor, module)?)?;
@@ -29,20 +33,15 @@ pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(track_copies, module)?)
 }
 
-/// Runs a conversion of the chunks, without the interpreter if it can take long.
-fn run<T: Send>(
-    py: Python<'_>,
-    chunks: &Chunks,
-    convert: impl FnOnce(&Chunks) -> crate::error::Result<T> + Send,
-) -> PyResult<T> {
-    let rows: usize = chunks.arrays.iter().map(crate::arrow::DeviceArray::len).sum();
-    Ok(if rows < DETACH_FROM { convert(chunks) } else { py.detach(|| convert(chunks)) }?)
+/// Runs the last step of conversions, without the interpreter where it can take long.
+fn runner(py: Python<'_>) -> impl Fn(&Plan, &(dyn Fn() -> Result<CoreTensor> + Sync)) -> Result<CoreTensor> {
+    move |plan, convert| if plan.bytes < DETACH_FROM { convert() } else { py.detach(convert) }
 }
 
 /// The tensor for Python, or the array that another library makes of it.
 fn finish<'py>(
     py: Python<'py>,
-    tensor: crate::tensor::Tensor,
+    tensor: CoreTensor,
     legacy: Legacy,
     xp: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, PyAny>> {
@@ -101,7 +100,7 @@ fn to_tensor<'py>(
     options.check_columns(chunks.field())?;
     require_device(&chunks, device)?;
     let options = options.of(chunks.field().name());
-    let tensor = run(py, &chunks, |chunks| crate::column::chunks_to_tensor(chunks.field(), &chunks.arrays, &options))?;
+    let tensor = chunks_to_tensor_by(chunks.field(), &chunks.arrays, &options, &runner(py))?;
     finish(py, tensor, legacy, xp)
 }
 
@@ -128,9 +127,8 @@ fn to_tensors<'py>(
     let chunks = Chunks::read(obj)?;
     options.check_columns(chunks.field())?;
     require_device(&chunks, device)?;
-    let tensors = run(py, &chunks, |chunks| {
-        crate::batch::to_tensors(chunks.field(), &chunks.arrays, columns.as_deref(), |column| options.of(column))
-    })?;
+    let options = |column: &str| options.of(column);
+    let tensors = to_tensors_by(chunks.field(), &chunks.arrays, columns.as_deref(), options, &runner(py))?;
     let named = PyDict::new(py);
     for (name, tensor) in tensors {
         named.set_item(name, finish(py, tensor, legacy, xp)?)?;
@@ -149,7 +147,7 @@ fn validity<'py>(
 ) -> PyResult<Bound<'py, PyAny>> {
     let chunks = Chunks::read(obj)?;
     require_device(&chunks, device)?;
-    let tensor = run(py, &chunks, |chunks| crate::column::validity(chunks.field(), &chunks.arrays))?;
+    let tensor = py.detach(|| crate::column::validity(chunks.field(), &chunks.arrays))?;
     finish(py, tensor, Legacy::Copy, xp)
 }
 

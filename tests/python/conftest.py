@@ -31,6 +31,7 @@ def torch() -> Any:
         import torch
     except ImportError as error:
         pytest.fail(f"torch cannot be imported ({error}); ARROW_DLPACK_INTEROP=light leaves it out")
+    settle()
     return torch
 
 
@@ -45,10 +46,18 @@ def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
 PASSED = pytest.StashKey[bool]()
 
 
-def pytest_collection_finish() -> None:
-    # What the test modules have loaded stays; each collection after a test would look through all of it.
+def settle() -> None:
+    """Libraries that were loaded stay; the collection after each test need not look through them again."""
     gc.collect()
     gc.freeze()
+
+
+def pytest_collection_finish() -> None:
+    settle()
+
+
+def pytest_sessionfinish() -> None:
+    gc.unfreeze()
 
 
 @pytest.fixture(autouse=True)

@@ -167,7 +167,11 @@ _NAMES: dict[bytes, ctypes.Array[ctypes.c_char]] = {}
 def new_capsule(address: int, name: bytes | None, destructor: object = None) -> Any:
     """A PyCapsule. `destructor` is one of the callbacks below."""
     text = None if name is None else _NAMES.setdefault(name, ctypes.create_string_buffer(name))
-    return _new(address, None if text is None else ctypes.addressof(text), ctypes.cast(destructor, c_void_p) if destructor else None)
+    return _new(
+        address,
+        None if text is None else ctypes.addressof(text),
+        ctypes.cast(destructor, c_void_p) if destructor else None,
+    )
 
 
 def capsule_name(capsule: Any) -> bytes | None:
@@ -209,6 +213,7 @@ def _delete(address: int) -> None:
 _DESTROY_DLPACK = _destructor({b"dltensor": _delete, b"dltensor_versioned": _delete})
 
 Dims = Sequence[int] | None
+SIX = struct.pack("6i", *range(6))
 
 
 class DLPack(Producer):
@@ -216,7 +221,7 @@ class DLPack(Producer):
 
     def __init__(
         self,
-        data: bytes | bytearray | None = struct.pack("6i", *range(6)),
+        data: bytes | None = SIX,
         *,
         versioned: bool = True,
         version: tuple[int, int] = (1, 3),
@@ -241,7 +246,7 @@ class DLPack(Producer):
         base = ctypes.addressof(self.memory)
         self.address = base + (-base % 64) + misaligned_by
         if data:
-            ctypes.memmove(self.address, bytes(data), len(data))
+            ctypes.memmove(self.address, data, len(data))
         self.size = len(data or b"")
         self.managed = DLManagedTensorVersioned() if versioned else DLManagedTensor()
         if versioned:
@@ -389,13 +394,16 @@ class Schema(ArrowNode):
         overwrite(self.struct, fields)
 
 
+THREE = struct.pack("3i", 1, 2, 3)
+
+
 class Array(ArrowNode):
     """An `ArrowArray` in host memory, or an `ArrowDeviceArray` of it. Buffers are bytes, None, or an address."""
 
     def __init__(
         self,
         length: int = 3,
-        buffers: Sequence[bytes | int | None] = (None, struct.pack("3i", 1, 2, 3)),
+        buffers: Sequence[bytes | int | None] = (None, THREE),
         *,
         null_count: int = 0,
         offset: int = 0,

@@ -91,12 +91,9 @@ def test_a_capsule_is_consumed_once(name: str):
         assert producers.capsule_name(capsules[0]) == b"used_" + name.encode()
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_a_schema_can_be_read_again(name: str):
-    if name != "arrow_schema":
-        return
-    capsules = capsules_of_ours()[name]
-    assert str(consume(name, capsules)) == str(consume(name, capsules))
+def test_a_schema_can_be_read_again():
+    capsules = capsules_of_ours()["arrow_schema"]
+    assert str(consume("arrow_schema", capsules)) == str(consume("arrow_schema", capsules))
 
 
 def fresh(name: str) -> tuple[list, list]:
@@ -135,7 +132,9 @@ def test_what_was_released_is_refused(name: str):
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("wrong", [b"wrong", None, *(name.encode() for name in NAMES), b"used_dltensor", b"used_dltensor_versioned"])
+@pytest.mark.parametrize(
+    "wrong", [b"wrong", None, *(name.encode() for name in NAMES), b"used_dltensor", b"used_dltensor_versioned"]
+)
 def test_another_name_is_refused_and_left_alone(name: str, wrong: bytes | None):
     if wrong == name.encode() or (name.startswith("dltensor") and wrong in (b"dltensor", b"dltensor_versioned")):
         return

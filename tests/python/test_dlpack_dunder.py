@@ -52,7 +52,9 @@ def test_versions_from_1_on_give_a_versioned_capsule(make, version: tuple[int, i
 
 
 @every
-@pytest.mark.parametrize("keywords", [{}, {"max_version": None}, {"max_version": (0, 0)}, {"max_version": (0, 8)}], ids=str)
+@pytest.mark.parametrize(
+    "keywords", [{}, {"max_version": None}, {"max_version": (0, 0)}, {"max_version": (0, 8)}], ids=str
+)
 def test_older_versions_give_an_unversioned_capsule(make, keywords):
     capsule = make().__dlpack__(**keywords)
     assert producers.capsule_name(capsule) == b"dltensor"

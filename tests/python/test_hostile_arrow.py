@@ -36,7 +36,9 @@ def record(children: int = 2, **fields) -> Pair:
 
 def dictionary(**fields) -> Pair:
     values = Array(2, [None, struct.pack("3i", 0, 1, 2), b"ab"])
-    return Schema(b"i", dictionary=Schema(b"u")), Array(3, [None, struct.pack("3i", 0, 1, 0)], dictionary=values, **fields)
+    return Schema(b"i", dictionary=Schema(b"u")), Array(
+        3, [None, struct.pack("3i", 0, 1, 0)], dictionary=values, **fields
+    )
 
 
 def nested(depth: int, **fields) -> Pair:
@@ -74,7 +76,10 @@ REFUSED: dict[str, Callable[[], Pair]] = {
     "a dictionary of floats": lambda: (Schema(b"f", dictionary=Schema(b"u")), Array(dictionary=Array())),
     "a list without a child": lambda: (Schema(b"+w:1", children=[Schema()]), Array(3, [None])),
     "a list without a child in the schema": lambda: (Schema(b"+w:1"), Array(3, [None], children=[Array()])),
-    "a list with two children": lambda: (Schema(b"+w:1", children=[Schema()]), Array(3, [None], children=[Array(), Array()])),
+    "a list with two children": lambda: (
+        Schema(b"+w:1", children=[Schema()]),
+        Array(3, [None], children=[Array(), Array()]),
+    ),
     "a list whose child is too short": lambda: listed(b"+w:2"),
     "a list whose sliced child is too short": lambda: listed(b"+w:1", offset=1),
     "a list whose child is negative": lambda: listed(child={"length": -3}),
@@ -82,7 +87,10 @@ REFUSED: dict[str, Callable[[], Pair]] = {
     "negative child count": lambda: listed(n_children=-1),
     "child count without children": lambda: listed(children_=None),
     "misaligned array of children": lambda: listed(children_=0x1003),
-    "a struct with a column too few": lambda: (Schema(b"+s", children=[Schema(), Schema()]), Array(3, [None], children=[Array()])),
+    "a struct with a column too few": lambda: (
+        Schema(b"+s", children=[Schema(), Schema()]),
+        Array(3, [None], children=[Array()]),
+    ),
     "a struct whose column is too short": lambda: (
         Schema(b"+s", children=[Schema()]),
         Array(3, [None], children=[Array(2, [None, I3])]),
@@ -317,12 +325,14 @@ class TestOtherDevices:
 
 class TestStreams:
     @pytest.mark.parametrize(
-        "fields", [{"get_schema": None}, {"get_next": None}, {"get_last_error": None}], ids=lambda fields: next(iter(fields))
+        "fields",
+        [{"get_schema": None}, {"get_next": None}, {"get_last_error": None}],
+        ids=lambda fields: next(iter(fields)),
     )
     def test_without_a_callback(self, fields):
         array = Array()
         stream = Stream([array, (5, b"never told")], **fields)
-        with pytest.raises(ad.ConversionError, match="NULL|no message"):
+        with pytest.raises(ad.ConversionError, match=r"NULL|no message"):
             ad.to_tensor(producers.stream(stream))
         assert stream.releases == 1
         forget(array)

@@ -132,5 +132,5 @@ def test_devices_of_arguments():
             lambda device: ad.validity(pa.array([1]), device=device),
             lambda device: ad.to_tensors(pa.record_batch({"x": [1]}), device=device),
         ):
-            with pytest.raises(BufferError, match="device|cuda:0"):
+            with pytest.raises(BufferError, match="device"):
                 call(device)

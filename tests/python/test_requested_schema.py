@@ -260,7 +260,9 @@ def test_of_both_stream_dunders(dunder: str):
 
 
 @pytest.mark.parametrize("requested", [3, "int8", (), object(), pa.int8()], ids=lambda x: type(x).__name__)
-@pytest.mark.parametrize("dunder", ["__arrow_c_array__", "__arrow_c_device_array__", "__arrow_c_stream__", "__arrow_c_device_stream__"])
+@pytest.mark.parametrize(
+    "dunder", ["__arrow_c_array__", "__arrow_c_device_array__", "__arrow_c_stream__", "__arrow_c_device_stream__"]
+)
 def test_what_is_no_schema_capsule_is_a_type_error(dunder: str, requested):
     source = ours(pa.chunked_array([[1]]) if "stream" in dunder else pa.array([1]))
     with pytest.raises(TypeError, match="arrow_schema"):
@@ -292,7 +294,9 @@ def test_tensors_answer_requests():
     with pytest.raises(ValueError):
         pa.array(tensor, pa.list_(pa.float32(), 3))
     when = ad.to_tensor(pa.array([1, 2], pa.timestamp("s")))
-    assert pa.array(when, pa.timestamp("ms")).to_pylist() == [datetime.datetime(1970, 1, 1, 0, 0, second) for second in (1, 2)]
+    assert pa.array(when, pa.timestamp("ms")).to_pylist() == [
+        datetime.datetime(1970, 1, 1, 0, 0, second) for second in (1, 2)
+    ]
 
 
 def test_to_arrow_takes_a_type():

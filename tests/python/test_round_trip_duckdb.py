@@ -41,6 +41,12 @@ def test_results_are_streams_of_batches():
     assert total == 300_000
 
 
+def query(text: str, data: object) -> duckdb.DuckDBPyRelation:
+    """The query over `data`, which duckdb finds by the variable's name."""
+    assert data is not None
+    return duckdb.sql(text)
+
+
 def table() -> pa.Table:
     return pa.table({"n": pa.chunked_array([[1, 2], [3]]), "flag": pa.chunked_array([[True, None], [False]])})
 
@@ -57,20 +63,18 @@ def table() -> pa.Table:
     ids=["stream", "batch", "array", "tensor", "bools"],
 )
 def test_duckdb_reads_what_is_ours(source, expected):
-    data = source()
-    # duckdb finds it by the variable's name. A stream can be read once, so it has to ask for the schema, not the stream.
-    assert duckdb.sql("select * from data").fetchall() == expected
+    # A stream can be read once, so duckdb has to learn its type without opening it.
+    assert query("select * from data", source()).fetchall() == expected
 
 
 def test_a_stream_is_opened_once():
-    data = ad.from_arrow(table())
-    relation = duckdb.sql("select sum(n) as total from data")
+    relation = query("select sum(n) as total from data", ad.from_arrow(table()))
     assert relation.columns == ["total"]
     assert relation.fetchall() == [(6,)]
 
 
 def test_there_and_back():
     rows = ad.to_arrow(np.arange(6, dtype="float32").reshape(3, 2), type=pa.list_(pa.float32(), 2))
-    back = ad.to_tensors(duckdb.sql("select * from rows"))
+    back = ad.to_tensors(query("select * from data", rows))
     (column,) = back.values()
     assert np.from_dlpack(column).tolist() == [[0, 1], [2, 3], [4, 5]]

@@ -7,7 +7,7 @@ import pytest
 from nanoarrow.device import c_device_array
 from support import NUMBERS, address, view_of
 
-TYPES = {name: getattr(na, name.replace("float16", "float16"))() for name in NUMBERS if hasattr(na, name)}
+TYPES = {name: getattr(na, name)() for name in NUMBERS}
 MAKERS = {"c_array": na.c_array, "Array": na.Array, "stream": na.ArrayStream}
 
 
@@ -43,13 +43,12 @@ def test_the_device_dunder(make):
     tensor = ad.from_dlpack(np.arange(4.0))
     device_array = c_device_array(make(tensor))
     assert (device_array.device_type_id, device_array.device_id) == (1, -1)
-    assert device_array.view().array.buffer(1).data == address(tensor) if False else True
     assert np.from_dlpack(ad.to_tensor(device_array)).tolist() == [0, 1, 2, 3]
     assert address(ad.to_tensor(device_array)) == address(tensor)
 
 
 def test_streams():
-    stream = ad.from_arrow(na.ArrayStream.from_readable if False else na.c_array_stream(na.Array([1, 2, 3], na.int16())))
+    stream = ad.from_arrow(na.c_array_stream(na.Array([1, 2, 3], na.int16())))
     assert isinstance(stream, ad.ArrayStream)
     assert na.ArrayStream(stream).read_all().to_pylist() == [1, 2, 3]
 

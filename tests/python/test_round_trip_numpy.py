@@ -34,7 +34,7 @@ def test_both_ways_are_views(dtype: str):
         np.s_[1:, 2:, :],
         np.s_[:, ::-3, 1:2],
         np.s_[..., 0],
-        np.s_[2, 1, 3],
+        np.s_[2, 1, 3, ...],
         np.s_[1:1],
         np.s_[None, :, None],
     ],
@@ -42,16 +42,15 @@ def test_both_ways_are_views(dtype: str):
 )
 def test_strides_are_kept(view):
     source = np.arange(3 * 6 * 4, dtype="int16").reshape(3, 6, 4)[view]
-    source = np.asarray(source)
-    if source.base is None and source.ndim == 0:
-        source = np.arange(72, dtype="int16").reshape(3, 6, 4)[2, 1, 3:4].reshape(())
     tensor = ad.from_dlpack(source)
     assert tensor.shape == source.shape
     back = np.from_dlpack(tensor)
     np.testing.assert_array_equal(back, source)
     if source.size:
         assert back.ctypes.data == source.ctypes.data
-        relevant = [(b, s) for b, s, extent in zip(back.strides, source.strides, source.shape, strict=True) if extent > 1]
+        relevant = [
+            (b, s) for b, s, extent in zip(back.strides, source.strides, source.shape, strict=True) if extent > 1
+        ]
         assert all(b == s for b, s in relevant)
 
 
@@ -88,7 +87,7 @@ def test_one_dimension_to_arrow_is_a_view(dtype: str):
     with ad.track_copies() as log:
         array = pa.array(ad.to_arrow(source, copy=False))
     assert len(log) == 0
-    assert str(array.type).replace("halffloat", "float16").replace("double", "float64") in (dtype, dtype[:5])
+    assert array.type == pa.from_numpy_dtype(dtype)
     assert array.buffers()[1].address == source.ctypes.data
     assert array.to_pylist() == source.tolist()
     assert array.null_count == 0
@@ -187,7 +186,9 @@ def test_bools_of_several_dimensions():
     np.testing.assert_array_equal(np.from_dlpack(ad.to_tensor(array)), source)
 
 
-@pytest.mark.parametrize("valid", [np.array([True, False, True]), pa.array([True, False, True])], ids=["numpy", "arrow"])
+@pytest.mark.parametrize(
+    "valid", [np.array([True, False, True]), pa.array([True, False, True])], ids=["numpy", "arrow"]
+)
 @pytest.mark.parametrize("shape", [(3,), (3, 2)])
 def test_validity_becomes_the_bitmap(valid, shape: tuple[int, ...]):
     source = np.arange(int(np.prod(shape)), dtype="float64").reshape(shape)
@@ -201,7 +202,8 @@ def test_validity_becomes_the_bitmap(valid, shape: tuple[int, ...]):
 
 
 @pytest.mark.parametrize(
-    "valid", [np.array([True, False]), np.array([1, 0, 1]), np.ones((3, 1), bool), np.array(True), pa.array([True, None, True])]
+    "valid",
+    [np.array([True, False]), np.array([1, 0, 1]), np.ones((3, 1), bool), np.array(True), pa.array([True, None, True])],
 )
 def test_validity_is_one_bool_for_each_row(valid):
     with pytest.raises(ad.ConversionError):

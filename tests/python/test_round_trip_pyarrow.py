@@ -288,7 +288,12 @@ BATCH = pa.record_batch(
 
 @pytest.mark.parametrize(
     "make",
-    [lambda: BATCH, lambda: pa.table(BATCH), lambda: pa.table(BATCH).to_reader(), lambda: pa.StructArray.from_arrays(BATCH.columns, BATCH.schema.names)],
+    [
+        lambda: BATCH,
+        lambda: pa.table(BATCH),
+        lambda: pa.table(BATCH).to_reader(),
+        lambda: pa.StructArray.from_arrays(BATCH.columns, BATCH.schema.names),
+    ],
     ids=["batch", "table", "reader", "struct"],
 )
 def test_columns_of_a_batch(make):
@@ -316,7 +321,13 @@ def test_batches_pass_through(part: slice):
         assert pa.array(column).equals(source[name])
         assert pa.array(batch[index]).equals(source[name])
         assert pa.array(batch[index - 5]).equals(source[name])
-    for key, error in [("nobody", KeyError), (5, IndexError), (-6, IndexError), (2**70, OverflowError), (1.5, TypeError)]:
+    for key, error in [
+        ("nobody", KeyError),
+        (5, IndexError),
+        (-6, IndexError),
+        (2**70, OverflowError),
+        (1.5, TypeError),
+    ]:
         with pytest.raises(error):
             batch[key]
 
@@ -341,7 +352,9 @@ def test_tables_of_chunks_are_joined():
         ad.to_tensors(table, copy=False)
 
 
-@pytest.mark.parametrize("empty", [pa.chunked_array([], pa.int16()), pa.array([], pa.int16()), pa.chunked_array([[], []], pa.int16())])
+@pytest.mark.parametrize(
+    "empty", [pa.chunked_array([], pa.int16()), pa.array([], pa.int16()), pa.chunked_array([[], []], pa.int16())]
+)
 def test_no_rows(empty):
     tensor = ad.to_tensor(empty, copy=False)
     assert (tensor.dtype, tensor.shape) == ("int16", (0,))
@@ -366,9 +379,7 @@ def test_pyarrow_reads_arrays_of_ours(make):
 
 def test_pyarrow_reads_tensors_of_ours_by_dlpack():
     tensor = ad.from_dlpack(np.arange(6.0).reshape(2, 3))
-    with_rows = pa.Tensor.from_dlpack(tensor) if hasattr(pa.Tensor, "from_dlpack") else None
-    if with_rows is not None:
-        assert with_rows.to_numpy().tolist() == [[0, 1, 2], [3, 4, 5]]
+    assert pa.Tensor.from_dlpack(tensor).to_numpy().tolist() == [[0, 1, 2], [3, 4, 5]]
     column = ad.to_tensor(pa.array([1, 2, 3]))
     assert pa.Array.from_dlpack(column).to_pylist() == [1, 2, 3]
 

@@ -99,7 +99,9 @@ def test_bools_nulls_and_lists(torch):
     assert bools.tolist() == [True, False, False]
     assert ad.validity(pa.array([1, None]), xp=torch).tolist() == [True, False]
     rows = pa.array([[1, 2], [3, None]], pa.list_(pa.float32(), 2))
-    assert torch.equal(torch.isnan(ad.to_tensor(rows, nulls="nan", xp=torch)), torch.tensor([[False, False], [False, True]]))
+    assert torch.equal(
+        torch.isnan(ad.to_tensor(rows, nulls="nan", xp=torch)), torch.tensor([[False, False], [False, True]])
+    )
     back = pa.array(ad.to_arrow(torch.arange(6).reshape(3, 2), validity=torch.tensor([True, False, True])))
     assert back.is_valid().to_pylist() == [True, False, True]
 

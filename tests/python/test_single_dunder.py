@@ -66,7 +66,9 @@ def test_a_schema_alone_is_a_type():
         ad.to_tensor(field)
 
 
-@pytest.mark.parametrize("convert", [ad.to_tensor, ad.to_tensors, ad.validity, ad.from_arrow, ad.from_dlpack, ad.to_arrow, ad.explain])
+@pytest.mark.parametrize(
+    "convert", [ad.to_tensor, ad.to_tensors, ad.validity, ad.from_arrow, ad.from_dlpack, ad.to_arrow, ad.explain]
+)
 @pytest.mark.parametrize("source", [3, None, "x", [1, 2], object(), np], ids=repr)
 def test_no_protocol_is_a_type_error(convert, source):
     with pytest.raises(TypeError):
@@ -83,7 +85,13 @@ def test_device_before_host_and_array_before_stream():
 
         return method
 
-    order = ["__arrow_c_device_array__", "__arrow_c_array__", "__arrow_c_device_stream__", "__arrow_c_stream__", "__dlpack__"]
+    order = [
+        "__arrow_c_device_array__",
+        "__arrow_c_array__",
+        "__arrow_c_device_stream__",
+        "__arrow_c_stream__",
+        "__dlpack__",
+    ]
     for first in range(len(order)):
         asked.clear()
         source = type("Several", (), {dunder: refuse(dunder) for dunder in order[first:]})()
@@ -132,7 +140,9 @@ def test_a_stream_or_tensor_is_a_capsule(dunder: str, answer):
 
 
 @pytest.mark.parametrize("dunder", ARRAYS)
-@pytest.mark.parametrize("make", [lambda: ad.from_dlpack(np.arange(3)), lambda: ad.to_arrow(np.arange(3))], ids=["Tensor", "Array"])
+@pytest.mark.parametrize(
+    "make", [lambda: ad.from_dlpack(np.arange(3)), lambda: ad.to_arrow(np.arange(3))], ids=["Tensor", "Array"]
+)
 def test_consumers_of_one_dunder_of_ours(dunder: str, make):
     source = only(dunder, make())
     assert pa.array(source).to_pylist() == [0, 1, 2]

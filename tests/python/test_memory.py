@@ -1,0 +1,104 @@
+"""Resident memory stays where it is, over very many conversions of each kind."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+# What is done again and again. None of it allocates anything that outlives the call.
+WORK = {
+    "to_tensor": "ad.to_tensor(column)",
+    "to_tensor with a copy": "ad.to_tensor(bits, dtype='float32')",
+    "to_tensors": "ad.to_tensors(batch)",
+    "from_dlpack": "ad.from_dlpack(array)",
+    "numpy.from_dlpack": "np.from_dlpack(tensor)",
+    "to_arrow": "ad.to_arrow(array)",
+    "to_arrow with validity": "ad.to_arrow(array, validity=valid)",
+    "pyarrow.array": "pa.array(tensor)",
+    "both ways": "pa.array(ad.to_arrow(np.from_dlpack(ad.to_tensor(column))))",
+    "legacy capsules": "tensor.__dlpack__()",
+    "streams": "pa.table(ad.from_arrow(table))",
+    "requests": "pa.array(imported, pa.int8())",
+    "validity": "ad.validity(column)",
+    "explain": "str(ad.explain(batch))",
+    "buffers": "memoryview(tensor)",
+    "refusals": "refuse()",
+    "refused capsules": "refuse_capsule()",
+}
+ROUNDS = 20_000
+
+MEASURE = """
+import sys
+sys.path.insert(0, {here!r})
+import arrow_dlpack as ad, numpy as np, pyarrow as pa
+column, bits, array = pa.array([1, 2, 3]), pa.array([True] * 50), np.arange(100)
+valid = np.ones(100, bool)
+batch = pa.record_batch({{"x": [1.5], "n": [2]}})
+table, tensor, imported = pa.table(batch), ad.to_tensor(column), ad.from_arrow(column)
+nulls, strided = pa.array([1, None]), np.arange(10)[::2]
+
+def refuse():
+    for call in (lambda: ad.to_tensor(nulls), lambda: ad.to_arrow(strided, copy=False), lambda: ad.to_tensor(3)):
+        try:
+            call()
+        except (ad.ConversionError, TypeError):
+            continue
+
+class Consumed:
+    def __dlpack__(self, **_):
+        return used
+
+used = tensor.__dlpack__(max_version=(1, 0))
+ad.from_dlpack(Consumed())
+
+def refuse_capsule():
+    try:
+        ad.from_dlpack(Consumed())
+    except ValueError:
+        pass
+
+def resident():
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * 4096
+
+def work(rounds):
+    for _ in range(rounds):
+        {work}
+
+import gc
+work({rounds} // 10)
+gc.collect()
+before = resident()
+work({rounds})
+gc.collect()
+print(resident() - before)
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+@pytest.mark.parametrize("case", WORK)
+def test_stays_where_it_is(case: str):
+    assert grown(WORK[case], ROUNDS) < 1 << 20
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+def test_a_quarter_of_a_million_views():
+    assert grown("np.from_dlpack(ad.to_tensor(column))", 250_000) < 1 << 20
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+def test_the_measurement_finds_a_leak():
+    # 100 bytes each: what a lost header block would be.
+    assert grown("kept.append(bytes(100))", ROUNDS, "kept = []") > 1 << 20
+
+
+def grown(work: str, rounds: int, setup: str = "") -> int:
+    """By how many bytes resident memory grows over so many rounds, after a warm-up."""
+    code = MEASURE.format(here=str(Path(__file__).parent), work=work, rounds=rounds)
+    command = [sys.executable, "-c", setup + "\n" + code]
+    # One arena, so that the allocator's own growth by thread does not count.
+    environment = {"MALLOC_ARENA_MAX": "1", "PATH": ""}
+    result = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, env=environment)
+    assert result.returncode == 0, result.stderr
+    return int(result.stdout)
