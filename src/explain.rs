@@ -6,10 +6,12 @@ use arrow_schema::{DataType, FieldRef};
 
 use crate::arrow::DeviceArray;
 use crate::batch::select;
-use crate::column::{ColumnRef, check_types, plan_chunks};
+use crate::column::{ColumnRef, check_types, plan_chunks, to_arrow};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::spec::{Options, Spec};
+use crate::plan::Plan;
+use crate::spec::{CopyMode, Options, Spec, TensorField};
+use crate::tensor::Tensor;
 
 /// The report of [`explain`] and [`explain_schema`]: one row for each column. Its text is a table.
 #[derive(Clone, Debug)]
@@ -104,6 +106,32 @@ pub fn explain_schema(
         });
         row
     })
+}
+
+/// Explains the conversion of a DLPack tensor, which becomes a column first: strided elements are gathered for that.
+///
+/// # Errors
+/// When no Arrow type holds the tensor.
+pub fn explain_tensor(tensor: &Tensor, options: impl Fn(&str) -> Options) -> Result<Report> {
+    let form = TensorField::new(tensor.dtype(), tensor.shape(), tensor.strides(), tensor.field())?;
+    let plan = Plan::to_arrow(&form, tensor.is_aligned(), false, CopyMode::IfNeeded)?;
+    if plan.is_view() {
+        let array = to_arrow(tensor, None, CopyMode::Never)?;
+        return explain(array.field(), std::slice::from_ref(&array), None, options);
+    }
+    let refused = Plan::to_arrow(&form, tensor.is_aligned(), false, options(form.field.name()).copy).err();
+    let mut report = explain_schema(&form.field, None, options)?;
+    for row in &mut report.rows {
+        if let Some(rows) = row.shape.first_mut() {
+            *rows = i64::try_from(plan.rows).ok();
+        }
+        let converted = row.dtype.filter(|_| !row.view && !row.at_most).map_or(0, DType::itemsize);
+        row.bytes = plan.bytes.saturating_add(plan.elements.saturating_mul(converted));
+        row.steps.splice(0..0, plan.steps.iter().map(|step| step.action.to_string()));
+        (row.view, row.at_most) = (false, false);
+        row.error = row.error.take().or_else(|| refused.clone());
+    }
+    Ok(report)
 }
 
 fn report(

@@ -88,7 +88,7 @@ pub use copy_log::CopyLog;
 pub use device::Device;
 pub use dtype::DType;
 pub use error::{Error, ErrorKind, Result};
-pub use explain::{Report, ReportRow, explain, explain_schema};
+pub use explain::{Report, ReportRow, explain, explain_schema, explain_tensor};
 pub use spec::{CopyMode, NullPolicy, Options, Scalar};
 pub use tensor::{Native, Tensor};
 

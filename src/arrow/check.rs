@@ -87,8 +87,8 @@ fn check_counts(data_type: &DataType, array: &ArrowArray) -> Result<usize> {
     let fits = match data_type {
         // The null type once had a validity buffer, and some producers still write it.
         DataType::Null => buffers <= 1,
-        // Variadic buffers follow, and one with their sizes.
-        DataType::Utf8View | DataType::BinaryView => buffers > expected,
+        // Variadic buffers follow, which views name by an int32, and one with their sizes.
+        DataType::Utf8View | DataType::BinaryView => buffers > expected && i32::try_from(buffers).is_ok(),
         _ => buffers == expected,
     };
     if !fits {

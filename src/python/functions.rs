@@ -1,16 +1,17 @@
 //! The module's functions.
 
+use arrow_schema::FieldRef;
 use pyo3::exceptions::PyTypeError;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use pyo3::wrap_pyfunction;
-use smallvec::{SmallVec, smallvec};
 
 use super::input::{self, ArrowInput, Chunks, no_protocol};
 use super::options::{ConversionOptions, Legacy, copy_mode};
 use super::stream::wrap;
 use super::{ArrayStream, CopyLog, Report, Tensor, device};
+use crate::arrow::DeviceArray;
 use crate::batch::to_tensors_by;
 use crate::column::chunks_to_tensor_by;
 use crate::convert::request_field;
@@ -59,7 +60,7 @@ fn finish<'py>(
 fn require_device(chunks: &Chunks, asked: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
     let Some(asked) = asked else { return Ok(()) };
     let asked = device::extract(asked)?;
-    let own = chunks.arrays.first().map_or(crate::device::Device::CPU, crate::arrow::DeviceArray::device);
+    let own = chunks.arrays.first().map_or(crate::device::Device::CPU, DeviceArray::device);
     device::require(own, asked)
 }
 
@@ -96,7 +97,7 @@ fn to_tensor<'py>(
 ) -> PyResult<Bound<'py, PyAny>> {
     let options = ConversionOptions::read(dtype, nulls, copy, writable)?;
     let legacy = Legacy::parse(legacy)?;
-    let chunks = Chunks::read(obj)?;
+    let chunks = Chunks::read(obj, copy_mode(copy))?;
     options.check_columns(chunks.field())?;
     require_device(&chunks, device)?;
     let options = options.of(chunks.field().name());
@@ -124,7 +125,7 @@ fn to_tensors<'py>(
 ) -> PyResult<Bound<'py, PyDict>> {
     let options = ConversionOptions::read(dtype, nulls, copy, writable)?;
     let legacy = Legacy::parse(legacy)?;
-    let chunks = Chunks::read(obj)?;
+    let chunks = Chunks::read(obj, copy_mode(copy))?;
     options.check_columns(chunks.field())?;
     require_device(&chunks, device)?;
     let options = |column: &str| options.of(column);
@@ -145,7 +146,7 @@ fn validity<'py>(
     device: Option<&Bound<'py, PyAny>>,
     xp: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, PyAny>> {
-    let chunks = Chunks::read(obj)?;
+    let chunks = Chunks::read(obj, CopyMode::IfNeeded)?;
     require_device(&chunks, device)?;
     let tensor = py.detach(|| crate::column::validity(chunks.field(), &chunks.arrays))?;
     finish(py, tensor, Legacy::Copy, xp)
@@ -201,7 +202,7 @@ fn to_arrow<'py>(
 
 /// A validity argument as a bool tensor: a tensor of bools, or a boolean array.
 fn validity_tensor(object: &Bound<'_, PyAny>) -> PyResult<crate::tensor::Tensor> {
-    let chunks = Chunks::read(object)?;
+    let chunks = Chunks::read(object, CopyMode::IfNeeded)?;
     Ok(crate::column::chunks_to_tensor(chunks.field(), &chunks.arrays, &crate::spec::Options::default())?)
 }
 
@@ -269,36 +270,47 @@ fn explain(
     writable: bool,
 ) -> PyResult<Report> {
     let options = ConversionOptions::read(dtype, nulls, copy, writable)?;
-    let (field, arrays) = explainable(obj_or_schema)?;
-    options.check_columns(&field)?;
     let columns = columns.as_deref();
-    let report = match &arrays {
-        Some(arrays) => crate::explain::explain(&field, arrays, columns, |column| options.of(column)),
-        None => crate::explain::explain_schema(&field, columns, |column| options.of(column)),
+    let of = |column: &str| options.of(column);
+    let report = match explainable(obj_or_schema)? {
+        Explainable::Array(array) => {
+            options.check_columns(array.field())?;
+            crate::explain::explain(array.field(), std::slice::from_ref(&array), columns, of)
+        }
+        Explainable::Schema(field) => {
+            options.check_columns(&field)?;
+            crate::explain::explain_schema(&field, columns, of)
+        }
+        Explainable::Tensor(tensor) => crate::explain::explain_tensor(&tensor, of),
     }?;
     Ok(Report(report))
 }
 
-/// The data of an argument that is not a stream, or the type of one that is.
-fn explainable(
-    object: &Bound<'_, PyAny>,
-) -> PyResult<(arrow_schema::FieldRef, Option<SmallVec<[crate::arrow::DeviceArray; 1]>>)> {
+/// What can be explained without reading a stream.
+enum Explainable {
+    Array(DeviceArray),
+    Schema(FieldRef),
+    Tensor(CoreTensor),
+}
+
+fn explainable(object: &Bound<'_, PyAny>) -> PyResult<Explainable> {
     let py = object.py();
     let has = |dunder| object.hasattr(dunder);
     let is_array = has(intern!(py, "__arrow_c_device_array__"))? || has(intern!(py, "__arrow_c_array__"))?;
     if is_array && let Some(ArrowInput::Array(array)) = input::arrow(object)? {
-        return Ok((array.field().clone(), Some(smallvec![array])));
+        return Ok(Explainable::Array(array));
     }
-    if let Some(field) = input::schema(object)? {
-        return Ok((field, None));
+    let is_tensor = object.is_exact_instance_of::<Tensor>();
+    if !is_tensor && let Some(field) = input::schema(object)? {
+        return Ok(Explainable::Schema(field));
     }
     if has(intern!(py, "__arrow_c_stream__"))? || has(intern!(py, "__arrow_c_device_stream__"))? {
         return Err(PyTypeError::new_err(
             "explain does not read a stream, and this one tells no schema: pass its schema, or one of its batches",
         ));
     }
-    let chunks = Chunks::read(object)?;
-    Ok((chunks.field().clone(), Some(chunks.arrays)))
+    let tensor = input::dlpack(object, None, CopyMode::IfNeeded)?.ok_or_else(|| no_protocol(object))?;
+    Ok(Explainable::Tensor(tensor))
 }
 
 /// A log of every copy that this package makes inside a `with` block on this thread: what, why, bytes.

@@ -116,11 +116,11 @@ impl Chunks {
         self.stream_field.as_ref().or_else(|| self.arrays.first().map(DeviceArray::field)).unwrap_or(&NOTHING)
     }
 
-    /// Reads an argument whole. Tensors of DLPack are columns too.
+    /// Reads an argument whole. Tensors of DLPack are columns too: strided ones are gathered, unless `copy` is `Never`.
     ///
     /// # Errors
     /// `TypeError` for an object that speaks neither protocol, what its dunders raise, or what is wrong with its data.
-    pub fn read(object: &Bound<'_, PyAny>) -> PyResult<Self> {
+    pub fn read(object: &Bound<'_, PyAny>, copy: CopyMode) -> PyResult<Self> {
         match arrow(object)? {
             Some(ArrowInput::Array(array)) => Ok(Self::one(array)),
             Some(ArrowInput::Stream(stream)) => {
@@ -130,9 +130,10 @@ impl Chunks {
                 Ok(Self { stream_field: Some(field), arrays })
             }
             None => {
-                let tensor = dlpack(object, None, CopyMode::IfNeeded)?.ok_or_else(|| no_protocol(object))?;
-                let array = crate::column::to_arrow(&tensor, None, CopyMode::IfNeeded)?;
-                Ok(Self::one(array))
+                // A copy that is asked for is made of the column, once.
+                let copy = if copy == CopyMode::Always { CopyMode::IfNeeded } else { copy };
+                let tensor = dlpack(object, None, copy)?.ok_or_else(|| no_protocol(object))?;
+                Ok(Self::one(crate::column::to_arrow(&tensor, None, copy)?))
             }
         }
     }

@@ -137,7 +137,6 @@ def test_of_arrays_and_tensors():
     assert (row.dtype, row.view) == ("int64", True)
 
 
-@pytest.mark.xfail(reason="a strided tensor of DLPack is gathered on its way in, before the plan is made", strict=True)
 def test_of_a_strided_tensor():
     (row,) = ad.explain(np.arange(6).reshape(2, 3).T)
     assert not row.view

@@ -64,6 +64,7 @@ REFUSED: dict[str, Callable[[], Pair]] = {
     "one buffer too many": lambda: of(b"i", None, I3, I3),
     "negative buffer count": lambda: of(b"i", None, I3, n_buffers=-1),
     "highest buffer count": lambda: of(b"i", None, I3, n_buffers=MAX),
+    "more buffers than a view can name": lambda: of(b"vu", None, bytes(48), bytes(8), n_buffers=2**62),
     "no array of buffers": lambda: of(b"i", None, I3, buffers_=None),
     "misaligned array of buffers": lambda: of(b"i", None, I3, buffers_=0x1001),
     "no values": lambda: of(b"i", None, None),

@@ -407,3 +407,19 @@ def test_copies_share_nothing():
     batch = pa.record_batch(ad.from_arrow(BATCH, copy=True))
     assert batch.equals(BATCH)
     assert batch["when"].buffers()[1].address != BATCH["when"].buffers()[1].address
+
+
+@pytest.mark.parametrize("part", [slice(None), slice(1, None), slice(1, 1)], ids=["whole", "slice", "empty"])
+def test_nested_slices_are_copied_and_cast(part: slice):
+    structs = pa.array([{"a": 1}, {"a": None}, None, {"a": 4}])
+    sources = [structs[part], pa.array([[1], [2, 3], None, []])[part], pa.array([["a"], None, ["b", ""]])[part]]
+    if part == slice(None):
+        sources.append(pa.FixedSizeListArray.from_arrays(structs, 2))
+    for source in sources:
+        assert pa.array(ad.from_arrow(source, copy=True)).equals(source)
+
+
+@pytest.mark.xfail(reason="arrow-rs panics at a fixed-size list of structs whose child has an offset", strict=True)
+def test_fixed_size_lists_of_sliced_structs_are_copied():
+    source = pa.FixedSizeListArray.from_arrays(pa.array([{"a": 1}, {"a": 2}, {"a": 3}])[1:], 1)
+    assert pa.array(ad.from_arrow(source, copy=True)).equals(source)
