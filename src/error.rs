@@ -1,6 +1,7 @@
 //! The one error type: what was wrong, in which column and row, and what to pass to allow it.
 
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// What kind of thing went wrong. New kinds may be added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -108,6 +109,17 @@ impl Error {
     }
 }
 
+/// Runs work of arrow-rs, which panics at some arrays that the format allows; that is an error here.
+pub(crate) fn catch_panic<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
+    // Nothing that the work leaves half-done is looked at again: it owns its values, and they are dropped.
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+        let text = text.unwrap_or("no message");
+        Err(Error::unsupported(format!("arrow-rs cannot read or convert this array: {text}"))
+            .remedy_is("make a plain copy of the data with its own library first"))
+    })
+}
+
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.column(), self.row()) {
@@ -141,6 +153,14 @@ mod tests {
         let error = Error::new(ErrorKind::Null, "2 nulls").at_row(7).in_column("x").remedy_is("pass nulls=\"nan\"");
         assert_eq!(error.to_string(), "column \"x\", row 7: 2 nulls; pass nulls=\"nan\"");
         assert_eq!((error.column(), error.row(), error.kind()), (Some("x"), Some(7), ErrorKind::Null));
+    }
+
+    #[test]
+    fn a_panic_is_an_error() {
+        let error = catch_panic::<()>(|| panic!("out of {}", "range")).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unsupported);
+        assert!(error.reason().ends_with("out of range"), "{error}");
+        assert_eq!(catch_panic(|| Ok(1)), Ok(1));
     }
 
     #[test]

@@ -11,7 +11,7 @@ use arrow_schema::{DataType, Field, FieldRef};
 use super::check::{check, check_sizes, same_layout};
 use super::view::{ArrayView, ValidityBits};
 use crate::device::Device;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result, catch_panic};
 use crate::ffi::arrow_device::{ArrowArray, ArrowDeviceArray};
 
 /// Runs a foreign release callback, or decides that it cannot be run any more. Memory that came through an interpreter
@@ -162,12 +162,15 @@ impl DeviceArray {
         let read = unsafe { &*(&raw const array).cast::<ArrowArray>() };
         // SAFETY: an export of an array that import has checked, in host memory.
         unsafe { check_sizes(self.field.data_type(), read) }.map_err(|error| error.in_column(self.field.name()))?;
-        // SAFETY: an export of an array that import has checked, so counts and pointers fit the type; what only the
-        // contents show is validated next, before anyone reads by it.
-        let data = unsafe { arrow_array::ffi::from_ffi_and_data_type(array, self.field.data_type().clone()) }
-            .map_err(broken)?;
-        data.validate_full().map_err(broken)?;
-        Ok(make_array(data))
+        catch_panic(|| {
+            // SAFETY: an export of an array that import has checked, so counts and pointers fit the type; what only the
+            // contents show is validated next, before anyone reads by it.
+            let data = unsafe { arrow_array::ffi::from_ffi_and_data_type(array, self.field.data_type().clone()) };
+            let data = data.map_err(broken)?;
+            data.validate_full().map_err(broken)?;
+            Ok(make_array(data))
+        })
+        .map_err(|error| error.in_column(self.field.name()))
     }
 
     /// The same memory under another field, whose type has the same buffers.

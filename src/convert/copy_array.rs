@@ -8,14 +8,16 @@ use arrow_schema::{ArrowError, DataType};
 
 use crate::arrow::DeviceArray;
 use crate::copy_log::{self, Copied};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result, catch_panic};
 
 /// The same array in memory that nobody else sees.
 ///
 /// # Errors
 /// When the memory is not the host's, the contents break the Arrow format, or the copy cannot be made.
 pub fn copy_array(array: &DeviceArray) -> Result<DeviceArray> {
-    let copy = make_array(copy_data(&array.to_arrow()?.to_data())?);
+    let data = array.to_arrow()?.to_data();
+    let copy =
+        catch_panic(|| copy_data(&data).map(make_array)).map_err(|error| error.in_column(array.field().name()))?;
     copy_log::record(|| Copied {
         what: format!("column {:?}: {} rows of {}", array.field().name(), array.len(), array.field().data_type()),
         why: "copy=True".to_owned(),

@@ -8,7 +8,7 @@ use arrow_schema::{ArrowError, DataType, Field, FieldRef};
 
 use crate::arrow::{DeviceArray, same_layout};
 use crate::copy_log::{self, Copied};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result, catch_panic};
 use crate::spec::FixedShapeTensor;
 
 /// The array under `requested`, a field of another type, name or nullability. Where only names, metadata or nullability
@@ -33,7 +33,7 @@ pub fn request_field(array: &DeviceArray, requested: &FieldRef) -> Result<Device
     if same_layout(own.data_type(), requested.data_type()) {
         array.relabel(requested.clone())
     } else {
-        cast(array, requested).map_err(in_request)
+        catch_panic(|| cast(array, requested)).map_err(in_request)
     }
 }
 
