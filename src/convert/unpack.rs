@@ -36,7 +36,7 @@ fn spread(packed: u8) -> [u8; 8] {
         let mut table = [[0; 8]; 256];
         let mut packed = 0;
         while packed < 2048 {
-            table[packed / 8][packed % 8] = (packed / 8 >> (packed % 8) & 1) as u8;
+            table[packed / 8][packed % 8] = (((packed / 8) >> (packed % 8)) & 1) as u8;
             packed += 1;
         }
         table
