@@ -60,6 +60,23 @@ pub(super) fn attached_with_exception_aside(work: &mut dyn FnMut()) {
     unsafe { ffi::PyGILState_Release(state) };
 }
 
+#[allow(clashing_extern_declarations, reason = "PyO3 declares it without unwinding")]
+unsafe extern "C-unwind" {
+    fn PyObject_CallMethodObjArgs(object: *mut ffi::PyObject, name: *mut ffi::PyObject, ...) -> *mut ffi::PyObject;
+}
+
+/// Until 3.13, CPython ends a daemon thread that asks for the interpreter while that goes down by unwinding its stack.
+/// Rust must not catch that, nor let it pass: the thread waits for the end of the process instead.
+struct ParkWhenUnwound;
+
+impl Drop for ParkWhenUnwound {
+    fn drop(&mut self) {
+        loop {
+            std::thread::park();
+        }
+    }
+}
+
 /// Calls a method without arguments and without making a bound method first; `None` where the object has none.
 ///
 /// # Errors
@@ -69,9 +86,10 @@ pub(super) fn call_if_present<'py>(
     name: &Bound<'py, PyString>,
 ) -> PyResult<Option<Bound<'py, PyAny>>> {
     let py = object.py();
+    let park = ParkWhenUnwound;
     // SAFETY: attached; two live objects, and the NULL that ends the arguments.
-    let result =
-        unsafe { ffi::PyObject_CallMethodObjArgs(object.as_ptr(), name.as_ptr(), null_mut::<ffi::PyObject>()) };
+    let result = unsafe { PyObject_CallMethodObjArgs(object.as_ptr(), name.as_ptr(), null_mut::<ffi::PyObject>()) };
+    std::mem::forget(park);
     // SAFETY: a new reference, or NULL with an exception set.
     match unsafe { Bound::from_owned_ptr_or_err(py, result) } {
         Ok(result) => Ok(Some(result)),
