@@ -17,7 +17,7 @@ use crate::column::chunks_to_tensor_by;
 use crate::convert::request_field;
 use crate::error::Result;
 use crate::plan::Plan;
-use crate::spec::CopyMode;
+use crate::spec::{CopyMode, Options};
 use crate::tensor::Tensor as CoreTensor;
 
 /// Conversions that move fewer bytes keep the interpreter: letting go of it and taking it back costs more than they do.
@@ -95,12 +95,21 @@ fn to_tensor<'py>(
     legacy: &str,
     xp: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, PyAny>> {
-    let options = ConversionOptions::read(dtype, nulls, copy, writable)?;
     let legacy = Legacy::parse(legacy)?;
+    // Read before the data: a wrong option must not consume a stream.
+    let by_column = match (dtype, nulls) {
+        (None, None) => None,
+        _ => Some(ConversionOptions::read(dtype, nulls, copy, writable)?),
+    };
     let chunks = Chunks::read(obj, copy_mode(copy))?;
-    options.check_columns(chunks.field())?;
     require_device(&chunks, device)?;
-    let options = options.of(chunks.field().name());
+    let options = match by_column {
+        None => Options::default().copy(copy_mode(copy)).writable(writable),
+        Some(options) => {
+            options.check_columns(chunks.field())?;
+            options.of(chunks.field().name())
+        }
+    };
     let tensor = chunks_to_tensor_by(chunks.field(), &chunks.arrays, &options, &runner(py))?;
     finish(py, tensor, legacy, xp)
 }
@@ -203,7 +212,7 @@ fn to_arrow<'py>(
 /// A validity argument as a bool tensor: a tensor of bools, or a boolean array.
 fn validity_tensor(object: &Bound<'_, PyAny>) -> PyResult<crate::tensor::Tensor> {
     let chunks = Chunks::read(object, CopyMode::IfNeeded)?;
-    Ok(crate::column::chunks_to_tensor(chunks.field(), &chunks.arrays, &crate::spec::Options::default())?)
+    Ok(crate::column::chunks_to_tensor(chunks.field(), &chunks.arrays, &Options::default())?)
 }
 
 /// Imports a tensor, as `from_dlpack` of the array API standard.
