@@ -12,13 +12,16 @@ mod support;
 
 use std::sync::Arc;
 
-use arrow_array::{Array, ArrayRef, Int16Array, Int32Array, RecordBatch, StructArray};
+use arrow_array::types::Int32Type;
+use arrow_array::{
+    Array, ArrayRef, Int8Array, Int16Array, Int32Array, NullArray, RecordBatch, RunArray, StructArray, UnionArray,
+};
 use arrow_dlpack::arrow::export_device_array;
 use arrow_dlpack::{
-    CopyMode, DType, DeviceArray, ErrorKind, NullPolicy, Options, Scalar, explain, explain_schema, to_tensor,
+    CopyLog, CopyMode, DType, DeviceArray, ErrorKind, NullPolicy, Options, Scalar, explain, explain_schema, to_tensor,
     to_tensors, validity,
 };
-use arrow_schema::{DataType, Field};
+use arrow_schema::{DataType, Field, UnionFields};
 use support::Random;
 use support::arrow::{child_of, field, import_edited, list, random_array, release, shared};
 use support::reference::{Element, elements, read, read_bools};
@@ -103,6 +106,62 @@ fn nulls_of_structs_in_structs_are_nulls_of_their_columns() {
     assert_eq!(read_bools(&validity(column.field(), std::slice::from_ref(&column)).unwrap()), valid);
     let arrow = column.to_arrow().unwrap();
     assert_eq!((0..9).map(|row| arrow.is_valid(row)).collect::<Vec<_>>(), valid);
+}
+
+#[test]
+fn nulls_of_a_struct_are_not_written_over_the_buffers_of_columns_without_a_bitmap() {
+    let union = UnionArray::try_new(
+        UnionFields::try_new([0, 1], [Field::new("a", DataType::Int32, true), Field::new("b", DataType::Int8, true)])
+            .unwrap(),
+        vec![0_i8, 1, 0].into(),
+        None,
+        vec![Arc::new(Int32Array::from(vec![1, 2, 3])), Arc::new(Int8Array::from(vec![4, 5, 6]))],
+    )
+    .unwrap();
+    let runs = RunArray::<Int32Type>::try_new(&Int32Array::from(vec![1, 3]), &Int16Array::from(vec![7, 8])).unwrap();
+    let nothing = NullArray::new(3);
+    for (column, refused) in [(&union as &dyn Array, true), (&runs, true), (&nothing, false)] {
+        let rows = |nulls: Option<Vec<bool>>| {
+            let fields = vec![field("u", column.data_type().clone())].into();
+            StructArray::new(fields, vec![column.slice(0, 3)], nulls.map(Into::into))
+        };
+        let of = |rows: &StructArray| shared(rows, &field("", rows.data_type().clone())).column(0).unwrap();
+        let with_nulls = rows(Some(vec![true, false, true]));
+        match of(&with_nulls).to_arrow() {
+            Ok(arrow) => {
+                assert!(!refused, "{}", column.data_type());
+                assert_eq!(arrow.to_data(), column.to_data());
+            }
+            Err(error) => {
+                assert!(refused, "{error}");
+                assert_eq!((error.kind(), error.column()), (ErrorKind::Unsupported, Some("u")), "{error}");
+                assert!(error.remedy().is_some(), "{error}");
+            }
+        }
+        assert_eq!(of(&with_nulls.slice(2, 1)).to_arrow().unwrap().to_data(), column.slice(2, 1).to_data());
+        assert_eq!(of(&rows(None)).to_arrow().unwrap().to_data(), column.to_data());
+    }
+    // A union has no bitmap, counted nulls or not: its first buffer is another.
+    let (imported, _released) =
+        import_edited(&union, &field("u", union.data_type().clone()), |array| array.null_count = -1);
+    let mut exported = export_device_array(&imported.unwrap()).unwrap();
+    assert_eq!(exported.array.null_count, 0);
+    release(&mut exported.array);
+    let (imported, _released) = import_edited(&nothing, &field("n", DataType::Null), |array| array.null_count = -1);
+    let mut exported = export_device_array(&imported.unwrap()).unwrap();
+    assert_eq!(exported.array.null_count, 3);
+    release(&mut exported.array);
+}
+
+#[test]
+fn the_bitmap_that_joins_nulls_is_logged() {
+    let rows = rows(true);
+    let column = shared(&rows, &field("", rows.data_type().clone())).column(0).unwrap();
+    let log = CopyLog::new();
+    let mut exported = log.track(|| export_device_array(&column)).unwrap();
+    release(&mut exported.array);
+    assert_eq!(log.bytes(), 2, "{:?}", log.entries());
+    assert!(log.entries()[0].what.contains("\"a\""), "{:?}", log.entries());
 }
 
 fn batch() -> RecordBatch {

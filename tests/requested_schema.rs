@@ -18,6 +18,7 @@ use arrow_array::{
     Array, ArrayRef, BooleanArray, DictionaryArray, FixedSizeListArray, Float32Array, Float64Array, Int8Array,
     Int32Array, Int64Array, ListArray, RecordBatch, StringArray, StructArray, TimestampNanosecondArray, UInt64Array,
 };
+use arrow_dlpack::convert::check_request;
 use arrow_dlpack::{CopyLog, DeviceArray, ErrorKind, Result, request_field};
 use arrow_schema::{DataType, Field, FieldRef, TimeUnit};
 use support::arrow::{extension, field, list, shared};
@@ -202,6 +203,51 @@ fn dictionaries_become_their_values_and_back() {
     assert_eq!(back.to_data(), dictionary.to_data());
     let error = request(&dictionary, &field("y", DataType::Int32)).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Cast);
+}
+
+#[test]
+fn a_request_moves_no_element_of_a_tensor() {
+    const NAME: &str = "arrow.fixed_shape_tensor";
+    let array = support::arrow::random_array(&list(DataType::Int8, 6), 2, 0, &mut support::Random(1));
+    let plain = field("x", array.data_type().clone());
+    let of = |metadata: &str| extension(&plain, NAME, metadata);
+    let give = |own: &FieldRef, requested: &FieldRef| {
+        let checked = check_request(own, requested);
+        let given = request_field(&shared(&array, own), requested);
+        assert_eq!(checked.is_ok(), given.is_ok(), "{own:?} as {requested:?}");
+        given.map(|_| ())
+    };
+    let in_order = of(r#"{"shape":[2,3]}"#);
+    let permuted = of(r#"{"shape":[2,3],"permutation":[1,0]}"#);
+    for (own, requested) in [
+        (&plain, &in_order),
+        (&plain, &permuted),
+        (&in_order, &plain),
+        (&permuted, &of(r#"{"shape":[2,3],"permutation":[1,0],"dim_names":["a","b"]}"#)),
+        (&of(r#"{"shape":[6,1]}"#), &of(r#"{"shape":[1,6],"permutation":[1,0]}"#)),
+    ] {
+        give(own, requested).unwrap();
+    }
+    for (own, requested) in [
+        (&permuted, &of(r#"{"shape":[3,2]}"#)),
+        (&permuted, &in_order),
+        (&permuted, &plain),
+        (&in_order, &permuted),
+        (&in_order, &of(r#"{"shape":[3,2]}"#)),
+        (&in_order, &extension(&plain, "another.extension", "")),
+    ] {
+        let error = give(own, requested).expect_err(&format!("{own:?} as {requested:?}"));
+        assert_eq!((error.kind(), error.column()), (ErrorKind::Cast, Some("x")), "{error}");
+        assert!(error.remedy().is_some(), "{error}");
+    }
+    // Also where the tensors are items, and where values are cast.
+    let nested = |item: &FieldRef| field("y", DataType::FixedSizeList(item.clone(), 1));
+    let outer = FixedSizeListArray::new(permuted.clone(), 1, array.clone(), None);
+    assert!(request_field(&shared(&outer, &nested(&permuted)), &nested(&permuted)).is_ok());
+    assert!(request_field(&shared(&outer, &nested(&permuted)), &nested(&in_order)).is_err());
+    let wide = |metadata: &str| extension(&field("x", list(DataType::Int16, 6)), NAME, metadata);
+    assert!(give(&permuted, &wide(r#"{"shape":[2,3],"permutation":[1,0]}"#)).is_ok());
+    assert!(give(&permuted, &wide(r#"{"shape":[3,2]}"#)).is_err());
 }
 
 fn batch() -> RecordBatch {

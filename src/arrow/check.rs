@@ -47,6 +47,11 @@ fn buffers_of(data_type: &DataType) -> SmallVec<[Buffer; 3]> {
     }
 }
 
+/// Whether the first buffer of a type is a validity bitmap.
+pub(super) fn has_validity(data_type: &DataType) -> bool {
+    buffers_of(data_type).first() == Some(&Buffer::Validity)
+}
+
 /// Checks an array of this field, children and dictionary included.
 ///
 /// # Errors
@@ -192,14 +197,15 @@ pub(super) unsafe fn check_sizes(data_type: &DataType, array: &ArrowArray) -> Re
             DataType::Utf8 | DataType::Binary => unsafe { check_size::<i32>(data_type, array, (1, end), 2) }?,
             // SAFETY: as above.
             DataType::LargeUtf8 | DataType::LargeBinary => unsafe { check_size::<i64>(data_type, array, (1, end), 2) }?,
-            DataType::Utf8View | DataType::BinaryView => {
-                let sizes = usize::try_from(array.n_buffers).unwrap_or(0).saturating_sub(1);
-                for index in 2..sizes {
-                    // SAFETY: the contract: the last buffer has a size for each that follows the views.
-                    unsafe { check_size::<i64>(data_type, array, (sizes, index - 2), index) }?;
-                }
-            }
             _ => {}
+        }
+    }
+    if let DataType::Utf8View | DataType::BinaryView = data_type {
+        // Read for arrays without rows too.
+        let sizes = usize::try_from(array.n_buffers).unwrap_or(0).saturating_sub(1);
+        for index in 2..sizes {
+            // SAFETY: the contract: the last buffer has a size for each that follows the views.
+            unsafe { check_size::<i64>(data_type, array, (sizes, index - 2), index) }?;
         }
     }
     for (index, field) in children_of(data_type).iter().enumerate() {

@@ -4,13 +4,15 @@ use std::ffi::c_void;
 use std::ptr::null_mut;
 use std::sync::Arc;
 
-use arrow_schema::Field;
 use arrow_schema::ffi::FFI_ArrowSchema;
+use arrow_schema::{DataType, Field};
 
+use super::check::has_validity;
 use super::import::DeviceArray;
 use super::mask::Mask;
 use super::view::{ArrayView, buffer, child};
 use crate::callback;
+use crate::copy_log::{self, Copied};
 use crate::error::{Error, ErrorKind, Result};
 use crate::ffi::arrow_device::{ArrowArray, ArrowDeviceArray, ArrowSchema};
 use crate::tensor::Owner;
@@ -150,13 +152,24 @@ unsafe extern "C" fn release_array(array: *mut ArrowArray) {
 /// known null count where that can be had without reading a device.
 ///
 /// # Errors
-/// When the array has bitmaps of enclosing structs on a device, where they cannot be joined.
+/// When the array has bitmaps of enclosing structs on a device, where they cannot be joined, or a type without a bitmap
+/// to join them with.
 pub fn export_device_array(array: &DeviceArray) -> Result<ArrowDeviceArray> {
     let view = array.view();
     let mut node = ArrayNode::range(&view)?;
     let mut owner = array.owner();
     let validity = node.buffers.first_mut();
-    if !view.inherited.is_empty() {
+    if !has_validity(array.field().data_type()) {
+        // Slots of the null type are null, whatever encloses them; other types have no place for nulls of a struct.
+        let all_null = *array.field().data_type() == DataType::Null;
+        if !all_null && !view.inherited.is_empty() && (!array.device().is_cpu() || view.host_mask().is_some()) {
+            let reason = format!("{} has no validity, and the enclosing struct has nulls", array.field().data_type());
+            return Err(Error::unsupported(reason)
+                .remedy_is("export the struct as a whole, or fill its nulls first")
+                .in_column(array.field().name()));
+        }
+        node.null_count = Some(if all_null { node.length } else { 0 });
+    } else if !view.inherited.is_empty() {
         if !array.device().is_cpu() {
             return Err(Error::new(ErrorKind::Device, "nulls of an enclosing struct cannot be joined on a device")
                 .in_column(array.field().name()));
@@ -165,6 +178,11 @@ pub fn export_device_array(array: &DeviceArray) -> Result<ArrowDeviceArray> {
         node.null_count = Some(mask.as_ref().map_or(0, Mask::nulls));
         if let (Some(mask), Some(validity)) = (mask, validity) {
             let bitmap = mask.shifted(node.offset);
+            copy_log::record(|| Copied {
+                what: format!("validity of column {:?}: {} rows", array.field().name(), array.len()),
+                why: "nulls of the enclosing struct joined with the column's".to_owned(),
+                bytes: bitmap.len(),
+            });
             *validity = bitmap.as_ptr();
             owner = Arc::new((bitmap, owner));
         }

@@ -37,9 +37,14 @@ unsafe impl Sync for Imported {}
 
 impl Drop for Imported {
     fn drop(&mut self) {
+        let mut release = self.array.array.release.take();
+        if release.is_none() {
+            return;
+        }
         let array: *mut ArrowArray = &raw mut self.array.array;
-        let Some(release) = self.array.array.release.take() else { return };
         (self.guard)(&mut || {
+            // Once, however often the guard calls.
+            let Some(release) = release.take() else { return };
             // The callback finds the struct as its producer left it, release pointer included.
             // SAFETY: `array` points to our own field.
             unsafe { (*array).release = Some(release) };

@@ -5,6 +5,7 @@ use std::marker::PhantomData;
 
 use arrow_schema::{DataType, FieldRef};
 
+use super::check::has_validity;
 use super::mask::Mask;
 use crate::error::{Error, Result};
 use crate::ffi::arrow_device::ArrowArray;
@@ -87,8 +88,9 @@ impl<'a> ArrayView<'a> {
 
     /// The bitmaps that apply to the slots of this view: of enclosing structs, and its own.
     fn validity_levels(&self) -> Vec<ValidityBits> {
-        let own = Self::validity(self.array, self.offset, self.length, 1);
-        self.inherited.iter().copied().chain(own).collect()
+        // The first buffer of a union is another.
+        let own = has_validity(self.field.data_type()).then(|| Self::validity(self.array, self.offset, self.length, 1));
+        self.inherited.iter().copied().chain(own.flatten()).collect()
     }
 
     /// Walks down nested fixed-size lists to the elements of the column that `spec` describes.

@@ -25,7 +25,7 @@ pub fn request_field(array: &DeviceArray, requested: &FieldRef) -> Result<Device
     let in_request =
         |error: Error| error.in_column(if requested.name().is_empty() { own.name() } else { requested.name() });
     check_names(own.data_type(), requested.data_type()).map_err(in_request)?;
-    FixedShapeTensor::of(requested).map_err(in_request)?;
+    check_extensions(own, requested).map_err(in_request)?;
     if !allows_nulls(requested) {
         // Only the data can tell whether a field that is not nullable has nulls; no cast adds or takes one.
         check_nulls(requested, array.to_arrow()?.as_ref()).map_err(in_request)?;
@@ -43,7 +43,7 @@ pub fn request_field(array: &DeviceArray, requested: &FieldRef) -> Result<Device
 /// As [`request_field`], before any data is seen.
 pub fn check_request(own: &FieldRef, requested: &FieldRef) -> Result<()> {
     check_names(own.data_type(), requested.data_type())?;
-    FixedShapeTensor::of(requested)?;
+    check_extensions(own, requested).map_err(|error| error.in_column(requested.name()))?;
     let (from, to) = (own.data_type(), requested.data_type());
     if same_layout(from, to) || arrow_cast::can_cast_types(from, to) {
         return Ok(());
@@ -67,6 +67,37 @@ fn check_names(own: &DataType, requested: &DataType) -> Result<()> {
     }
     match (item(own), item(requested)) {
         (Some(own), Some(requested)) => check_names(own.data_type(), requested.data_type()),
+        _ => Ok(()),
+    }
+}
+
+/// Refuses another extension type over the same storage, and tensors whose elements would stand elsewhere: the storage
+/// is given as it is, and its order means nothing without the type.
+fn check_extensions(own: &Field, requested: &Field) -> Result<()> {
+    let refused = |reason: String| Error::new(ErrorKind::Cast, reason).remedy_is("request the type that the data has");
+    // Metadata that nobody can read says nothing of an order.
+    let tensor = FixedShapeTensor::of(own).unwrap_or(None);
+    match (&tensor, FixedShapeTensor::of(requested)?) {
+        (Some(tensor), Some(requested)) if !tensor.orders_as(&requested)? => {
+            return Err(refused("a tensor of another shape or permutation".to_owned()));
+        }
+        (Some(tensor), None) if !tensor.is_row_major() => {
+            return Err(refused("a tensor's permutation cannot be told without its extension type".to_owned()));
+        }
+        _ => {}
+    }
+    if let (Some(own), Some(requested)) = (own.extension_type_name(), requested.extension_type_name())
+        && own != requested
+    {
+        return Err(refused(format!("{own} as {requested}: no conversion exists")));
+    }
+    if let (DataType::Struct(own), DataType::Struct(requested)) = (own.data_type(), requested.data_type()) {
+        for (own, requested) in own.iter().zip(requested) {
+            check_extensions(own, requested).map_err(|error| error.in_column(requested.name()))?;
+        }
+    }
+    match (item(own.data_type()), item(requested.data_type())) {
+        (Some(own), Some(requested)) => check_extensions(own, requested),
         _ => Ok(()),
     }
 }

@@ -48,9 +48,16 @@ impl<M: Deletable> Drop for Managed<M> {
     fn drop(&mut self) {
         let managed = self.managed.as_ptr();
         // SAFETY: owned by us and not yet deleted: `deleter` can be read, whatever the version.
-        let Some(deleter) = (unsafe { (*managed).deleter() }) else { return };
-        // SAFETY: owned by us, and `drop` runs once.
-        (self.guard)(&mut || unsafe { deleter(managed) });
+        let mut deleter = unsafe { (*managed).deleter() };
+        if deleter.is_none() {
+            return;
+        }
+        (self.guard)(&mut || {
+            // Once, however often the guard calls.
+            let Some(deleter) = deleter.take() else { return };
+            // SAFETY: owned by us; `drop` runs once, and so does this.
+            unsafe { deleter(managed) };
+        });
     }
 }
 

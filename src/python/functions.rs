@@ -261,7 +261,9 @@ fn from_arrow<'py>(
         }
         None => {
             let tensor = input::dlpack(obj, asked, copy_mode(copy))?.ok_or_else(|| no_protocol(obj))?;
-            wrap(py, crate::column::to_arrow(&tensor, None, CopyMode::IfNeeded)?)
+            // A copy that was asked for is made by now.
+            let allowed = if copied { CopyMode::IfNeeded } else { copy_mode(copy) };
+            wrap(py, crate::column::to_arrow(&tensor, None, allowed)?)
         }
     }
 }
@@ -305,11 +307,10 @@ enum Explainable {
 fn explainable(object: &Bound<'_, PyAny>) -> PyResult<Explainable> {
     let py = object.py();
     let has = |dunder| object.hasattr(dunder);
-    let is_array = has(intern!(py, "__arrow_c_device_array__"))? || has(intern!(py, "__arrow_c_array__"))?;
-    if is_array && let Some(ArrowInput::Array(array)) = input::arrow(object)? {
+    let is_tensor = object.is_exact_instance_of::<Tensor>();
+    if !is_tensor && let Some(array) = input::array(object)? {
         return Ok(Explainable::Array(array));
     }
-    let is_tensor = object.is_exact_instance_of::<Tensor>();
     if !is_tensor && let Some(field) = input::schema(object)? {
         return Ok(Explainable::Schema(field));
     }
@@ -318,7 +319,7 @@ fn explainable(object: &Bound<'_, PyAny>) -> PyResult<Explainable> {
             "explain does not read a stream, and this one tells no schema: pass its schema, or one of its batches",
         ));
     }
-    let tensor = input::dlpack(object, None, CopyMode::IfNeeded)?.ok_or_else(|| no_protocol(object))?;
+    let tensor = input::dlpack_as_it_is(object, None, CopyMode::IfNeeded)?.ok_or_else(|| no_protocol(object))?;
     Ok(Explainable::Tensor(tensor))
 }
 

@@ -36,17 +36,38 @@ pub enum ArrowInput {
 /// # Errors
 /// What the dunder raises, or what is wrong with its capsules.
 pub fn arrow(object: &Bound<'_, PyAny>) -> PyResult<Option<ArrowInput>> {
-    if let Ok(array) = object.cast_exact::<Array>() {
-        return Ok(Some(ArrowInput::Array(array.get().0.clone())));
-    }
-    if let Ok(batch) = object.cast_exact::<RecordBatch>() {
-        return Ok(Some(ArrowInput::Array(batch.get().0.clone())));
-    }
     if let Ok(stream) = object.cast_exact::<ArrayStream>() {
         return stream.get().take().map(|stream| Some(ArrowInput::Stream(stream)));
     }
     if object.is_exact_instance_of::<Tensor>() {
         return Ok(None);
+    }
+    let refusal = match array_or_refusal(object)? {
+        Ok(array) => return Ok(Some(ArrowInput::Array(array))),
+        Err(refusal) => refusal,
+    };
+    match (stream(object)?, refusal) {
+        (None, Some(refusal)) => Err(refusal),
+        (stream, _) => Ok(stream.map(ArrowInput::Stream)),
+    }
+}
+
+/// Asks an object for an array alone, and no stream: `None` where it has none, or refuses to be one.
+///
+/// # Errors
+/// What the dunder raises, or what is wrong with its capsules.
+pub(super) fn array(object: &Bound<'_, PyAny>) -> PyResult<Option<DeviceArray>> {
+    array_or_refusal(object).map(Result::ok)
+}
+
+/// The array of the first dunder that gives one. Without one, the first refusal: a chunked array may have the array
+/// dunders for the case of one chunk, and a device dunder may be there for others than this one.
+fn array_or_refusal(object: &Bound<'_, PyAny>) -> PyResult<Result<DeviceArray, Option<PyErr>>> {
+    if let Ok(array) = object.cast_exact::<Array>() {
+        return Ok(Ok(array.get().0.clone()));
+    }
+    if let Ok(batch) = object.cast_exact::<RecordBatch>() {
+        return Ok(Ok(batch.get().0.clone()));
     }
     let py = object.py();
     type Import = fn(&Bound<'_, PyAny>, FieldRef) -> PyResult<DeviceArray>;
@@ -54,26 +75,23 @@ pub fn arrow(object: &Bound<'_, PyAny>) -> PyResult<Option<ArrowInput>> {
         (intern!(py, "__arrow_c_device_array__"), device_array_from_capsule),
         (intern!(py, "__arrow_c_array__"), array_from_capsule),
     ];
+    let mut refusal = None;
     for (dunder, import) in dunders {
         match call_if_present(object, dunder) {
             Ok(None) => {}
-            Ok(Some(pair)) => return array(&pair, dunder, import).map(|array| Some(ArrowInput::Array(array))),
-            // A chunked array may have the array dunder for the case of one chunk.
-            Err(error) if refuses_as_array(py, &error) => match stream(object)? {
-                Some(stream) => return Ok(Some(ArrowInput::Stream(stream))),
-                None => return Err(error),
-            },
+            Ok(Some(pair)) => return array_of_pair(&pair, dunder, import).map(Ok),
+            Err(error) if refuses_as_array(py, &error) => refusal = refusal.or(Some(error)),
             Err(error) => return Err(error),
         }
     }
-    Ok(stream(object)?.map(ArrowInput::Stream))
+    Ok(Err(refusal))
 }
 
 fn refuses_as_array(py: Python<'_>, error: &PyErr) -> bool {
     error.is_instance_of::<PyNotImplementedError>(py) || error.get_type(py).is(py.get_type::<PyValueError>())
 }
 
-fn array(
+fn array_of_pair(
     pair: &Bound<'_, PyAny>,
     dunder: &Bound<'_, PyString>,
     import: fn(&Bound<'_, PyAny>, FieldRef) -> PyResult<DeviceArray>,
@@ -177,17 +195,7 @@ pub fn dlpack(
     device: Option<crate::device::Device>,
     copy: CopyMode,
 ) -> PyResult<Option<crate::tensor::Tensor>> {
-    let tensor = if let Ok(tensor) = object.cast_exact::<Tensor>() {
-        tensor.get().tensor().clone()
-    } else {
-        let Some(method) = object.getattr_opt(intern!(object.py(), "__dlpack__"))? else { return Ok(None) };
-        let advertised = advertised_device(object)?;
-        let transfer = device.filter(|device| advertised.is_some_and(|advertised| advertised != *device));
-        tensor_from_capsule(&call_dlpack(&method, transfer, copy)?)?
-    };
-    if let Some(device) = device {
-        device::require(tensor.device(), device)?;
-    }
+    let Some(tensor) = dlpack_as_it_is(object, device, copy)? else { return Ok(None) };
     let reason = match copy {
         CopyMode::Always => "copy=True",
         CopyMode::IfNeeded if !tensor.is_aligned() && tensor.device().is_cpu() => "misaligned elements realigned",
@@ -202,6 +210,29 @@ pub fn dlpack(
         _ => return Ok(Some(tensor)),
     };
     Ok(Some(object.py().detach(|| compact(&tensor, reason))?))
+}
+
+/// As [`dlpack`], the producer's own memory, aligned or not.
+///
+/// # Errors
+/// As [`dlpack`], but for what is copied here.
+pub(super) fn dlpack_as_it_is(
+    object: &Bound<'_, PyAny>,
+    device: Option<crate::device::Device>,
+    copy: CopyMode,
+) -> PyResult<Option<crate::tensor::Tensor>> {
+    let tensor = if let Ok(tensor) = object.cast_exact::<Tensor>() {
+        tensor.get().tensor().clone()
+    } else {
+        let Some(method) = object.getattr_opt(intern!(object.py(), "__dlpack__"))? else { return Ok(None) };
+        let advertised = advertised_device(object)?;
+        let transfer = device.filter(|device| advertised.is_some_and(|advertised| advertised != *device));
+        tensor_from_capsule(&call_dlpack(&method, transfer, copy)?)?
+    };
+    if let Some(device) = device {
+        device::require(tensor.device(), device)?;
+    }
+    Ok(Some(tensor))
 }
 
 /// What `__dlpack_device__` says; `None` without it.

@@ -93,6 +93,24 @@ impl FixedShapeTensor {
         self.permuted(&super::row_major_strides(&self.shape)?)
     }
 
+    /// Whether every element of another type's values stands where it does here.
+    ///
+    /// # Errors
+    /// When strides overflow.
+    pub(crate) fn orders_as(&self, other: &Self) -> Result<bool> {
+        let (shape, strides, others) = (self.logical_shape()?, self.logical_strides()?, other.logical_strides()?);
+        // Nobody steps along a dimension of one element, or of none.
+        let same_stride = |((extent, stride), other): ((&i64, &i64), &i64)| *extent <= 1 || stride == other;
+        Ok(shape == other.logical_shape()?
+            && (shape.contains(&0) || shape.iter().zip(&strides).zip(&others).all(same_stride)))
+    }
+
+    /// Whether the logical order of elements is that in which they lie.
+    pub(crate) fn is_row_major(&self) -> bool {
+        let moved = self.permutation.iter().filter(|axis| self.shape.get(**axis).is_some_and(|extent| *extent != 1));
+        self.shape.contains(&0) || moved.is_sorted()
+    }
+
     fn permuted(&self, physical: &[i64]) -> Result<Dims> {
         self.permutation
             .iter()

@@ -95,6 +95,21 @@ fn views_that_lead_out_of_their_buffers_are_refused() {
     }
 }
 
+#[test]
+fn views_of_no_rows_have_buffer_sizes_too() {
+    let strings = StringViewArray::from(vec!["a string that is too long to be inlined"]);
+    assert_contents_refused(
+        &strings,
+        |array| {
+            array.length = 0;
+            set_buffer(array, 3, null());
+        },
+        &["buffer 3", "NULL"],
+    );
+    let (imported, _) = import_edited(&strings, &field("x", DataType::Utf8View), |array| array.length = 0);
+    assert_eq!(imported.unwrap().to_arrow().unwrap().len(), 0);
+}
+
 /// Counts the buffers, and releases the struct.
 fn counted_buffers(array: &dyn Array) -> i64 {
     let (mut exported, _) = counted(array);

@@ -85,6 +85,22 @@ fn a_guard_decides_whether_the_callback_runs() {
 }
 
 #[test]
+fn a_guard_that_calls_twice_releases_once() {
+    let twice: fn(&mut dyn FnMut()) = |callback| {
+        callback();
+        callback();
+    };
+    let (array, released) = import_guarded(&column(), &field("x", DataType::Int32), |_| (), twice);
+    drop(array.unwrap());
+    assert_eq!(released.get(), 1);
+
+    let (managed, released) = Memory::four().versioned(|_| ());
+    // SAFETY: made by the helper.
+    drop(unsafe { import_versioned(managed, twice) }.unwrap());
+    assert_eq!(released.get(), 1);
+}
+
+#[test]
 fn an_exported_tensor_keeps_its_source_until_its_deleter_runs_on_any_thread() {
     let (tensor, released) = Memory::four().import();
     let tensor = tensor.unwrap();

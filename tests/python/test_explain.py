@@ -174,3 +174,31 @@ def test_what_belongs_to_no_column_raises():
         ad.explain(BATCH, columns=["nobody"])
     with pytest.raises(TypeError):
         ad.explain(3)
+
+
+def test_of_a_misaligned_tensor_tells_the_copy_and_makes_none():
+    source = np.frombuffer(bytes(33), np.uint8)[1:].view(np.float64)
+    with ad.track_copies() as log:
+        (row,) = ad.explain(source)
+        (refused,) = ad.explain(source, copy=False)
+    assert len(log) == 0
+    assert (row.how, row.bytes) == ("copy", 32)
+    assert "aligned" in row.steps[0]
+    assert refused.how == "refused"
+    with pytest.raises(ad.CopyError):
+        ad.to_tensor(source, copy=False)
+
+
+def test_of_chunks_that_refuse_to_be_an_array_reads_no_stream():
+    class Chunked:
+        def __arrow_c_array__(self, requested_schema=None):
+            raise ValueError("several chunks")
+
+        def __arrow_c_stream__(self, requested_schema=None):
+            raise AssertionError("explain reads no stream")
+
+        def __arrow_c_schema__(self):
+            return pa.field("x", pa.int64()).__arrow_c_schema__()
+
+    (row,) = ad.explain(Chunked())
+    assert row.shape == (None,)

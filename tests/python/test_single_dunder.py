@@ -115,6 +115,21 @@ def test_an_array_that_refuses_is_asked_for_a_stream(dunder: str, error: type[Ex
         ad.to_tensor(alone)
 
 
+def test_an_array_that_refuses_as_a_device_array_is_asked_for_a_host_array():
+    def refuse(self, **keywords):
+        raise NotImplementedError("no device")
+
+    array = {"__arrow_c_device_array__": refuse, "__arrow_c_array__": lambda self: pa.array([1, 2]).__arrow_c_array__()}
+    assert isinstance(ad.from_arrow(type("Host", (), array)()), ad.Array)
+
+
+def test_a_strided_tensor_is_no_arrow_data_without_a_copy():
+    with ad.track_copies() as log, pytest.raises(ad.CopyError):
+        ad.from_arrow(np.arange(10)[::2], copy=False)
+    assert len(log) == 0
+    assert len(ad.from_arrow(np.arange(10)[::2])) == 5
+
+
 @pytest.mark.parametrize("dunder", [*ARRAYS, *STREAMS, "__dlpack__"])
 @pytest.mark.parametrize("error", [RuntimeError, KeyError, AttributeError, TypeError, MemoryError, KeyboardInterrupt])
 def test_what_a_dunder_raises_passes_through(dunder: str, error: type[BaseException]):

@@ -40,12 +40,16 @@ unsafe impl<S: CStream> Send for Imported<S> {}
 impl<S: CStream> Drop for Imported<S> {
     fn drop(&mut self) {
         let stream: *mut S = &raw mut *self.stream;
-        if let Some(release) = self.stream.callbacks().release {
-            (self.guard)(&mut || {
-                // SAFETY: the struct was moved to us, and `drop` runs once.
-                unsafe { release(stream) };
-            });
+        let mut release = self.stream.callbacks().release;
+        if release.is_none() {
+            return;
         }
+        (self.guard)(&mut || {
+            // Once, however often the guard calls.
+            let Some(release) = release.take() else { return };
+            // SAFETY: the struct was moved to us; `drop` runs once, and so does this.
+            unsafe { release(stream) };
+        });
     }
 }
 
