@@ -89,7 +89,7 @@ pub use device::Device;
 pub use dtype::DType;
 pub use error::{Error, ErrorKind, Result};
 pub use explain::{Report, ReportRow, explain, explain_schema, explain_tensor};
-pub use spec::{CopyMode, NullPolicy, Options, Scalar};
+pub use spec::{CopyMode, DecimalMode, DictionaryMode, NullPolicy, Options, Scalar};
 pub use tensor::{Native, Tensor};
 
 /// The README's Rust code, run as a test.
