@@ -5,14 +5,14 @@ use std::sync::Arc;
 use arrow_schema::FieldRef;
 use smallvec::{SmallVec, smallvec};
 
-use crate::arrow::{ArrayNode, DeviceArray, host_array, pack_bits, shared_buffer};
+use crate::arrow::{ArrayNode, DeviceArray, host_array, pack_bits, same_layout, shared_buffer};
 use crate::convert::{self, ColumnChunk, compact};
 use crate::copy_log::{self, Copied};
 use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Result};
 use crate::plan::{Chunk, Plan};
-use crate::spec::{CopyMode, Element, Options, Spec};
+use crate::spec::{CopyMode, Element, NullPolicy, Options, Spec};
 use crate::tensor::{Owner, Tensor};
 
 /// A chunk of a column: an array, or one column of an array of structs.
@@ -40,7 +40,7 @@ impl<'a> ColumnRef<'a> {
             None => view.leaf(spec)?,
             Some(index) => view.struct_field(index)?.leaf(spec)?,
         };
-        Ok(ColumnChunk { mask: leaf.logical_mask(spec.element())?, leaf, array: self.array })
+        Ok(ColumnChunk { mask: leaf.logical_mask()?, leaf, array: self.array })
     }
 
     fn rows(&self) -> usize {
@@ -307,6 +307,33 @@ pub fn to_arrow(tensor: &Tensor, valid: Option<&Tensor>, copy: CopyMode) -> Resu
         form.field
     };
     host_array(node.export(&owner)?, field)
+}
+
+/// As [`to_arrow`], in the type of `requested`, exactly: every value survives the way there and back.
+///
+/// # Errors
+/// As [`to_arrow`], and when a value does not survive, or a cast is needed and no copy allowed.
+pub fn to_arrow_as(
+    tensor: &Tensor,
+    valid: Option<&Tensor>,
+    requested: &FieldRef,
+    copy: CopyMode,
+) -> Result<DeviceArray> {
+    let array = to_arrow(tensor, valid, copy)?;
+    let (own, wanted) = (array.field().data_type(), requested.data_type());
+    if same_layout(own, wanted) {
+        return convert::request_field(&array, requested);
+    }
+    if copy == CopyMode::Never {
+        return Err(Error::new(ErrorKind::Copy, format!("a copy is needed (cast from {own} to {wanted})"))
+            .remedy_is("pass copy=None to allow it"));
+    }
+    // Arrow's casts know nothing of extension types: what they would see are bytes.
+    if tensor.dtype() == DType::BFloat16 {
+        let single = to_tensor(&array, &Options::default().dtype(DType::Float32).nulls(NullPolicy::Keep))?;
+        return convert::request_field(&to_arrow(&single, valid, CopyMode::IfNeeded)?, requested);
+    }
+    convert::request_field(&array, requested)
 }
 
 /// Puts a dictionary under the codes of a tensor's node; returns what keeps both alive.

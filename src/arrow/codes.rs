@@ -3,7 +3,7 @@
 use arrow_schema::DataType;
 
 use super::mask::Mask;
-use super::view::{ArrayView, Leaf};
+use super::view::{ArrayView, Dictionary, Leaf};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::spec::Element;
@@ -14,15 +14,15 @@ impl<'a> Leaf<'a> {
     ///
     /// # Errors
     /// When a code is beyond the dictionary.
-    pub(crate) fn logical_mask(&self, element: Element) -> Result<Option<Mask<'a>>> {
+    pub(crate) fn logical_mask(&self) -> Result<Option<Mask<'a>>> {
         let own = self.host_mask();
-        let (Some((dictionary, data_type)), Element::Values(dtype)) = (self.dictionary, element) else { return Ok(own) };
-        let length = usize::try_from(dictionary.length).unwrap_or(0);
-        let offset = usize::try_from(dictionary.offset).unwrap_or(0);
-        let nulls = match data_type {
+        let Some(Dictionary { codes, array, values }) = self.dictionary else { return Ok(own) };
+        let length = usize::try_from(array.length).unwrap_or(0);
+        let offset = usize::try_from(array.offset).unwrap_or(0);
+        let nulls = match values {
             DataType::Null => Mask::of_nulls(length),
             // SAFETY: import checked the dictionary, which lives as long as the array that is borrowed for 'a.
-            _ => unsafe { Mask::combine(ArrayView::validity(data_type, dictionary, offset, length, 1).as_slice(), length) },
+            _ => unsafe { Mask::combine(ArrayView::validity(values, array, offset, length, 1).as_slice(), length) },
         };
         let Some(nulls) = nulls else { return Ok(own) };
         let mut beyond = None;
@@ -30,7 +30,7 @@ impl<'a> Leaf<'a> {
             if own.as_ref().is_some_and(|own| !own.is_valid(index)) {
                 return false;
             }
-            match self.code(dtype, index).filter(|code| *code < length) {
+            match self.code(codes, index).filter(|code| *code < length) {
                 Some(code) => nulls.is_valid(code),
                 None => {
                     beyond.get_or_insert(index);

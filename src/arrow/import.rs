@@ -9,7 +9,7 @@ use arrow_data::ffi::FFI_ArrowArray;
 use arrow_schema::{DataType, Field, FieldRef};
 
 use super::check::{check, check_sizes, same_layout};
-use super::view::{ArrayView, ValidityBits};
+use super::view::{ArrayView, Dictionary, ValidityBits};
 use crate::device::Device;
 use crate::error::{Error, ErrorKind, Result, catch_panic};
 use crate::ffi::arrow_device::{ArrowArray, ArrowDeviceArray};
@@ -215,11 +215,11 @@ impl DeviceArray {
             None => self.view(),
             Some(index) => self.view().struct_field(index)?,
         };
-        let Some((array, data_type)) = view.leaf(spec)?.dictionary else { return Ok(None) };
+        let Some(Dictionary { array, values, .. }) = view.leaf(spec)?.dictionary else { return Ok(None) };
         let invalid = |_| Error::invalid("ArrowArray.offset or .length is negative");
         Ok(Some(Self {
             owner: self.owner.clone(),
-            field: Arc::new(Field::new("", data_type.clone(), true)),
+            field: Arc::new(Field::new("", values.clone(), true)),
             device: self.device,
             node: NonNull::from(array),
             offset: usize::try_from(array.offset).map_err(invalid)?,

@@ -7,6 +7,7 @@ use arrow_schema::{DataType, FieldRef};
 
 use super::check::has_validity;
 use super::mask::Mask;
+use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::ffi::arrow_device::ArrowArray;
 use crate::plan::Chunk;
@@ -52,11 +53,21 @@ pub(crate) struct Leaf<'a> {
     pub(crate) rows: usize,
     /// Whether they are of the null type, which has no bitmap.
     pub(crate) all_null: bool,
-    /// The dictionary that they are indices into, with its type.
-    pub(super) dictionary: Option<(&'a ArrowArray, &'a DataType)>,
+    /// The dictionary that they are indices into.
+    pub(super) dictionary: Option<Dictionary<'a>>,
     // A Vec is smaller than a SmallVec, and costs nothing for columns without nulls.
     validity: Vec<ValidityBits>,
     array: PhantomData<&'a ArrowArray>,
+}
+
+/// The dictionary of a leaf.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Dictionary<'a> {
+    /// The type of the indices.
+    pub(super) codes: DType,
+    /// The values, and their type.
+    pub(super) array: &'a ArrowArray,
+    pub(super) values: &'a DataType,
 }
 
 // SAFETY: the pointers lead into an array that is borrowed for 'a, whose memory nobody changes.
@@ -146,7 +157,9 @@ impl<'a> ArrayView<'a> {
         }
         let dictionary = match data_type {
             // SAFETY: import checked the dictionary: a live array, owned by its parent.
-            DataType::Dictionary(_, values) => unsafe { array.dictionary.as_ref() }.map(|array| (array, values.as_ref())),
+            DataType::Dictionary(codes, values) => unsafe { array.dictionary.as_ref() }
+                .zip(DType::of_arrow(codes))
+                .map(|(array, codes)| Dictionary { codes, array, values }),
             _ => None,
         };
         let all_null = *data_type == DataType::Null;

@@ -14,7 +14,6 @@ use super::{ArrayStream, CopyLog, Report, Tensor, device};
 use crate::arrow::DeviceArray;
 use crate::batch::to_tensors_by;
 use crate::column::chunks_to_tensor_by;
-use crate::convert::request_field;
 use crate::error::Result;
 use crate::plan::Plan;
 use crate::spec::{CopyMode, Options};
@@ -207,16 +206,10 @@ fn to_arrow<'py>(
         ),
     };
     let array = py.detach(|| {
-        let array = crate::column::to_arrow(&tensor, valid.as_ref(), copy)?;
-        let Some(requested) = requested else { return Ok(array) };
-        if copy == CopyMode::Never && !crate::arrow::same_layout(array.field().data_type(), requested.data_type()) {
-            let reason =
-                format!("a copy is needed (cast from {} to {})", array.field().data_type(), requested.data_type());
-            return Err(
-                crate::error::Error::new(crate::error::ErrorKind::Copy, reason).remedy_is("pass copy=None to allow it")
-            );
+        match requested {
+            None => crate::column::to_arrow(&tensor, valid.as_ref(), copy),
+            Some(requested) => crate::column::to_arrow_as(&tensor, valid.as_ref(), &requested, copy),
         }
-        request_field(&array, &requested)
     })?;
     wrap(py, array)
 }

@@ -80,7 +80,10 @@ impl Spec {
 
     fn build(field: &FieldRef, options: &Options) -> Result<Self> {
         let decoded = value::decoded(field, options).map(Arc::new);
-        let value = Value::of(decoded.as_ref().unwrap_or(field), options)?;
+        let value = Value::of(decoded.as_ref().unwrap_or(field), options).map_err(|error| {
+            let codes = has_codes(field.data_type()) && decoded.is_some();
+            if codes { error.remedy_is("pass dictionary=\"codes\" for the indices into the dictionary") } else { error }
+        })?;
         let dtype = options.dtype.unwrap_or(value.element.dtype());
         let nulls = match options.nulls {
             NullPolicy::Error => Nulls::Refused,
