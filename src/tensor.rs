@@ -31,7 +31,8 @@ pub struct Tensor {
     read_only: bool,
     copied: bool,
     field: Option<FieldRef>,
-    dictionary: Option<DeviceArray>,
+    // Boxed: most tensors have none, and small tensors are moved faster.
+    dictionary: Option<Box<DeviceArray>>,
 }
 
 // SAFETY: the memory behind `data` is kept alive by `owner`, which is Send and Sync, and reached only through functions
@@ -231,7 +232,7 @@ impl Tensor {
     /// The dictionary that the elements are codes of, where the field says that they are.
     #[must_use]
     pub fn dictionary(&self) -> Option<&DeviceArray> {
-        self.dictionary.as_ref()
+        self.dictionary.as_deref()
     }
 
     /// What the tensor becomes in Arrow: the type it came from, where it still is that, with its dictionary.
@@ -246,7 +247,7 @@ impl Tensor {
 
     /// The same tensor, its elements being codes of this dictionary.
     pub(crate) fn with_dictionary(self, dictionary: Option<DeviceArray>) -> Self {
-        Self { dictionary, ..self }
+        Self { dictionary: dictionary.map(Box::new), ..self }
     }
 
     /// What keeps the memory alive.
