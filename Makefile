@@ -3,7 +3,7 @@
 
 # Any CPython from 3.11; used once, to make the environment.
 PYTHON ?= python3
-# full, or light: without the libraries that are large to download.
+# full, or light: without the libraries that are large to download. Only `make interop` takes the large ones beside torch.
 INTEROP ?= full
 # numpy or torch, cpu or cuda: what the demo runs on.
 FRAMEWORK ?= numpy
@@ -42,7 +42,7 @@ endif
 TEST_SETS := test $(if $(filter full,$(INTEROP)),test-heavy)
 DEMO_SETS := demo $(if $(filter torch,$(FRAMEWORK)),demo-torch)
 
-.PHONY: help demo test test-rust test-python lint bench wheel clean
+.PHONY: help demo test test-rust test-python interop lint bench wheel clean
 # Two installs into one environment at once would break it.
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
@@ -50,6 +50,7 @@ DEMO_SETS := demo $(if $(filter torch,$(FRAMEWORK)),demo-torch)
 help:
 	@echo 'make demo    train a model on real flights  (FRAMEWORK=numpy|torch DEVICE=cpu|cuda)'
 	@echo 'make test    the Rust and the Python tests  (INTEROP=full|light; light leaves torch out)'
+	@echo 'make interop the tests against each library, in environments of their own  (INTEROP=full|light)'
 	@echo 'make lint    formatting, clippy, docs, types, licences'
 	@echo 'make bench   figures against a plain copy and against peers'
 	@echo 'make wheel   the release wheel, in dist/'
@@ -74,6 +75,9 @@ test-rust: $(STAMPS)/venv
 test-python: $(STAMPS)/installed $(TEST_SETS:%=$(STAMPS)/%)
 	ARROW_DLPACK_INTEROP=$(INTEROP) $(BIN)/python -m pytest tests/python
 	@$(if $(filter light,$(INTEROP)),echo 'LEFT OUT by INTEROP=light: the tests against torch')
+
+interop: $(STAMPS)/wheel
+	$(BIN)/python tests/python/interop/run.py $(if $(filter light,$(INTEROP)),--light)
 
 lint: $(STAMPS)/installed $(STAMPS)/lint
 	cargo fmt --all --check
