@@ -13,7 +13,7 @@ from routing.suite import Suite
 
 @pytest.mark.parametrize("suite", table.SUITES, ids=lambda suite: suite.name)
 def test_passes(suite: Suite, tmp_path: Path) -> None:
-    if suite.folder.startswith("$") and suite.folder[1:] not in os.environ:
+    if suite.folder.startswith("$") and not os.environ.get(suite.folder[1:]):
         pytest.skip(f"no package has {suite.name}; pass {suite.folder[1:]}=<a checkout>, as README.md says")
     result = run(suite, tmp_path)
     assert not result.failed, "\n\n".join(f"{case}:\n{why}" for case, why in result.failed.items())
