@@ -145,9 +145,10 @@ PYARROW_CAPSULES = Suite(
         "test_table.py::test_table_c_array_interface",
         "test_table.py::test_table_c_stream_interface",
         "test_ipc.py::test_record_batch_reader_from_arrow_stream",
+        "test_dataset.py::test_scan_iterator",
     ),
     shim="pyarrow_data",
-    at_least=10,
+    at_least=12,
     differs={
         "test_table.py::test_table_c_stream_interface": NO_CAST,
         "test_ipc.py::test_record_batch_reader_from_arrow_stream": NO_CAST,
@@ -168,6 +169,15 @@ PANDAS = Suite(
     },
 )
 
+# Buffers of the dataframe interchange protocol, which are DLPack producers of the oldest kind.
+PANDAS_INTERCHANGE = Suite(
+    name="pandas-interchange",
+    folder="pandas/tests/interchange",
+    cases=("test_impl.py::test_categorical_to_numpy_dlpack",),
+    shim="numpy_consumer",
+    at_least=1,
+)
+
 # A checkout, since it is in no package; the runner says so where there is none.
 ARRAY_API = Suite(
     name="array-api-tests",
@@ -184,4 +194,13 @@ ARRAY_API = Suite(
     },
 )
 
-SUITES = (NUMPY_CONSUMER, NUMPY_PRODUCER, PYARROW_DLPACK, PYARROW_CFFI, PYARROW_CAPSULES, PANDAS, ARRAY_API)
+SUITES = (
+    NUMPY_CONSUMER,
+    NUMPY_PRODUCER,
+    PYARROW_DLPACK,
+    PYARROW_CFFI,
+    PYARROW_CAPSULES,
+    PANDAS,
+    PANDAS_INTERCHANGE,
+    ARRAY_API,
+)
