@@ -214,7 +214,8 @@ fn a_foreign_stream_without_a_schema_is_released() {
 #[test]
 fn a_producers_code_reaches_the_consumer_of_an_exported_stream() {
     let own = field("x", DataType::Int32);
-    let no_schema = Foreign { schema: None, schemas_released: Count::default(), next: None, released: Count::default() };
+    let no_schema =
+        Foreign { schema: None, schemas_released: Count::default(), next: None, released: Count::default() };
     let mut stream = foreign(no_schema);
     // SAFETY: a valid stream whose first callback fails.
     let error = unsafe { DeviceArrayStream::import(&raw mut stream, release_directly) }.unwrap_err();
