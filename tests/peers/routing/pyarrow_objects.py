@@ -7,6 +7,7 @@ too: the DLPack and the Arrow methods, and the import of other objects' data.
 from __future__ import annotations
 
 import inspect
+import re
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -64,8 +65,10 @@ def in_words_of_pyarrow(real: Any, requested_schema: Any) -> Iterator[None]:
             source, target = real.schema, pa.Schema._import_from_c_capsule(requested_schema)
         raise ad.CastError(f"Could not cast {source} to requested {target}: {error}") from error
     except NotImplementedError as error:
-        keyword = str(error).split()[2]
-        raise NotImplementedError(f"Received unsupported keyword argument(s): [{keyword!r}]: {error}") from error
+        keyword = re.fullmatch("the keyword (.*) is not supported", str(error))
+        if keyword is None:
+            raise
+        raise NotImplementedError(f"Received unsupported keyword argument(s): [{keyword[1]!r}]: {error}") from error
 
 
 def through(source: Any) -> Any:

@@ -46,7 +46,7 @@ def run(suite: Suite, scratch: Path) -> Result:
     description, report = scratch / "suite.json", scratch / "report.json"
     suite.dump(description)
     folder = folder_of(suite)
-    command = [sys.executable, "-m", "pytest", "-p", "routing.plugin", "-q", "-rfEX", "--strict-config"]
+    command = [sys.executable, "-m", "pytest", "-p", "routing.plugin", "-p", "no:cacheprovider", "-q", "-rfEX"]
     command += ["--routed-suite", str(description), "--routed-report", str(report), *suite.arguments]
     command += [str(folder / case) for case in suite.cases]
     environment = {

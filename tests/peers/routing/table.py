@@ -185,7 +185,7 @@ ARRAY_API = Suite(
     cases=("array_api_tests/test_dlpack.py",),
     shim="array_api",
     at_least=3,
-    arguments=("-p", "no:cacheprovider", "--disable-deadline"),
+    arguments=("--disable-deadline",),
     environment={
         "ARRAY_API_TESTS_MODULE": "exec('from routing.array_api import xp')",
         "ARRAY_API_TESTS_VERSION": "2024.12",
