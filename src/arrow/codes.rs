@@ -16,7 +16,7 @@ impl<'a> Leaf<'a> {
     /// When a code is beyond the dictionary.
     pub(crate) fn logical_mask(&self) -> Result<Option<Mask<'a>>> {
         let own = self.host_mask();
-        let Some(Dictionary { codes, array, values }) = self.dictionary else { return Ok(own) };
+        let Some(Dictionary { codes, array, values }) = self.dictionary() else { return Ok(own) };
         let length = usize::try_from(array.length).unwrap_or(0);
         let offset = usize::try_from(array.offset).unwrap_or(0);
         let nulls = match values {
@@ -40,7 +40,9 @@ impl<'a> Leaf<'a> {
         });
         match beyond {
             None => Ok(mask),
-            Some(index) => Err(Error::invalid(format!("the code at element {index} is beyond the dictionary's {length} values"))),
+            Some(index) => {
+                Err(Error::invalid(format!("the code at element {index} is beyond the dictionary's {length} values")))
+            }
         }
     }
 

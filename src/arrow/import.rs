@@ -215,7 +215,7 @@ impl DeviceArray {
             None => self.view(),
             Some(index) => self.view().struct_field(index)?,
         };
-        let Some(Dictionary { array, values, .. }) = view.leaf(spec)?.dictionary else { return Ok(None) };
+        let Some(Dictionary { array, values, .. }) = view.leaf(spec)?.dictionary() else { return Ok(None) };
         let invalid = |_| Error::invalid("ArrowArray.offset or .length is negative");
         Ok(Some(Self {
             owner: self.owner.clone(),
