@@ -74,6 +74,7 @@ pub mod error;
 pub mod explain;
 pub mod ffi;
 pub mod plan;
+pub mod ragged;
 pub mod spec;
 pub mod tensor;
 
@@ -89,6 +90,7 @@ pub use device::Device;
 pub use dtype::DType;
 pub use error::{Error, ErrorKind, Result};
 pub use explain::{Report, ReportRow, explain, explain_schema, explain_tensor};
+pub use ragged::{Pad, Ragged, Values, chunks_to_padded, chunks_to_ragged, to_padded, to_ragged};
 pub use spec::{CopyMode, NullPolicy, Options, Scalar};
 pub use tensor::{Native, Tensor};
 

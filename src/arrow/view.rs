@@ -117,6 +117,18 @@ impl<'a> ArrayView<'a> {
 }
 
 impl<'a> Leaf<'a> {
+    /// Some of the elements, as one row each, without their nulls.
+    pub(crate) fn part(&self, start: usize, elements: usize) -> Self {
+        let offset = self.offset.saturating_add(start);
+        Self { values: self.values, offset, elements, rows: elements, validity: Vec::new(), array: PhantomData }
+    }
+
+    /// Elements of one byte each.
+    pub(crate) fn of_bytes(bytes: &'a [u8]) -> Self {
+        let (values, elements) = (bytes.as_ptr(), bytes.len());
+        Self { values, offset: 0, elements, rows: elements, validity: Vec::new(), array: PhantomData }
+    }
+
     /// The address of the first element, for elements of whole bytes.
     pub(crate) fn start(&self, itemsize: usize) -> *const u8 {
         // The array was checked to have offset + length elements: the product cannot overflow.

@@ -125,7 +125,7 @@ fn parse_dtype(object: &Bound<'_, PyAny>) -> PyResult<Option<DType>> {
         .map_err(|_| PyValueError::new_err(format!("{text} is not a dtype; expected a name such as \"float32\"")))
 }
 
-fn parse_nulls(object: &Bound<'_, PyAny>) -> PyResult<NullPolicy> {
+pub(super) fn parse_nulls(object: &Bound<'_, PyAny>) -> PyResult<NullPolicy> {
     if let Ok(text) = object.cast::<PyString>() {
         return match text.to_string().as_str() {
             "error" => Ok(NullPolicy::Error),

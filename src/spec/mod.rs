@@ -259,9 +259,12 @@ fn unsupported(data_type: &DataType) -> Error {
         | DataType::Decimal64(_, _)
         | DataType::Decimal128(_, _)
         | DataType::Decimal256(_, _) => "cast the column to float64 or to an integer type first",
-        DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => "encode the strings as integers first",
+        DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => {
+            "pass it to to_ragged, or encode the strings first"
+        }
+        DataType::Binary | DataType::LargeBinary | DataType::BinaryView => "pass it to to_ragged",
         DataType::List(_) | DataType::LargeList(_) | DataType::ListView(_) | DataType::LargeListView(_) => {
-            "rows of one length can be cast to a fixed-size list first"
+            "pass it to to_ragged, or cast rows of one length to a fixed-size list first"
         }
         DataType::Interval(_) => "cast the column to a duration first",
         DataType::Map(_, _) | DataType::Union(_, _) => "extract the children that hold numbers first",
