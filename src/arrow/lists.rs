@@ -200,25 +200,18 @@ impl<'a> ViewChunk<'a> {
         self.views.len() / 16
     }
 
-    /// The length of a row, if it is not null.
-    ///
-    /// # Errors
-    /// When it is negative.
-    pub(crate) fn length(&self, row: usize) -> Result<Option<usize>> {
-        if self.valid.as_ref().is_some_and(|valid| !valid.is_valid(row)) {
-            return Ok(None);
-        }
-        let length = self.view(row).and_then(|view| int(view, 0)).unwrap_or(0);
-        usize::try_from(length).map(Some).map_err(|_| Error::invalid(format!("a view of length {length}")).at_row(row))
-    }
-
     /// The bytes of a row, if it is not null.
     ///
     /// # Errors
     /// When they are not inside one of the array's buffers.
     pub(crate) fn bytes(&self, row: usize) -> Result<Option<&'a [u8]>> {
-        let Some(length) = self.length(row)? else { return Ok(None) };
+        if self.valid.as_ref().is_some_and(|valid| !valid.is_valid(row)) {
+            return Ok(None);
+        }
         let view = self.view(row).unwrap_or(&[]);
+        let length = int(view, 0).unwrap_or(0);
+        let length =
+            usize::try_from(length).map_err(|_| Error::invalid(format!("a view of length {length}")).at_row(row))?;
         if let Some(inline) = view.get(4..4 + length.min(12)).filter(|_| length <= 12) {
             return Ok(Some(inline));
         }

@@ -182,7 +182,11 @@ fn views(field: &FieldRef, parts: &[Part], options: &Options) -> Result<Ragged> 
         for row in 0..chunk.rows() {
             let at = lengths.len();
             let hidden = !shown(number, row);
-            let length = if hidden { Some(0) } else { chunk.length(row).map_err(|error| error.at_row(at))? };
+            let length = if hidden {
+                Some(0)
+            } else {
+                chunk.bytes(row).map(|row| row.map(<[u8]>::len)).map_err(|error| error.at_row(at))?
+            };
             if length.is_none() && options.nulls == NullPolicy::Error {
                 return Err(null_row(at));
             }
@@ -199,10 +203,12 @@ fn views(field: &FieldRef, parts: &[Part], options: &Options) -> Result<Ragged> 
         end += length.unwrap_or(0);
         end
     });
-    let offsets = if rows == 0 {
+    let shared = options.copy != CopyMode::Always && !options.writable;
+    let offsets = if rows == 0 && shared {
         zero(DType::Int64)?
     } else {
-        record_or_refuse(field, options, "offsets", &gathered, rows + 1, DType::Int64)?;
+        let count = if rows == 0 { 0 } else { rows + 1 };
+        record_or_refuse(field, options, "offsets", &gathered, count, DType::Int64)?;
         collect_ints(DType::Int64, rows + 1, std::iter::once(0).chain(ends))?
     };
     record_or_refuse(field, options, "values", &gathered, total, DType::UInt8)?;

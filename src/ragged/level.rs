@@ -166,11 +166,11 @@ impl<'a> Level<'a> {
             end += length;
             end
         }));
-        if rows == 0 {
-            zero(self.dtype())
-        } else {
-            self.ints("offsets", rows + 1, ends, ListChunk::offsets_view, &reasons)
+        let shared = self.options.copy != CopyMode::Always && !self.options.writable;
+        if rows == 0 && shared {
+            return zero(self.dtype());
         }
+        self.ints("offsets", rows + 1, ends, ListChunk::offsets_view, &reasons)
     }
 
     /// The lengths of list views.

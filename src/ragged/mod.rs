@@ -234,10 +234,11 @@ impl Ragged {
             return Ok(());
         }
         let mut last = 0;
-        for (row, offset) in offsets.iter().enumerate() {
+        for (number, offset) in offsets.iter().enumerate() {
             let offset: i64 = (*offset).into();
             if offset < last || offset > limit {
-                return wrong(row, format!("offset {offset} after {last}, of {limit} values"));
+                // An offset that is not the first one ends the row before it.
+                return wrong(number.saturating_sub(1), format!("offset {offset} after {last}, of {limit} values"));
             }
             last = offset;
         }

@@ -147,7 +147,8 @@ impl<'a> Source<'a> {
     fn length(&self, row: usize) -> Result<Option<usize>> {
         match self {
             Self::Lists { list, .. } => Ok((!list.is_null(row)).then(|| list.row(row).len())),
-            Self::Views { views, .. } => views.length(row),
+            // Inside the buffers, or nothing is allocated by it.
+            Self::Views { views, .. } => Ok(views.bytes(row)?.map(<[u8]>::len)),
         }
     }
 

@@ -74,7 +74,11 @@ impl Ragged {
             buffers.push(owners.start(lengths, copy)?);
         }
         let kept = self.field.as_ref().filter(|_| self.shapes.is_none());
-        let item = |item: &FieldRef| same_layout(item.data_type(), child.field().data_type());
+        // Nulls that a null row brought to its own rows need a place.
+        let item = |item: &FieldRef| {
+            same_layout(item.data_type(), child.field().data_type())
+                && (item.is_nullable() || !child.field().is_nullable())
+        };
         let field = match kept.map(|field| field.data_type()) {
             Some(
                 DataType::List(own) | DataType::LargeList(own) | DataType::ListView(own) | DataType::LargeListView(own),
