@@ -29,6 +29,7 @@
 //! | what | where |
 //! |---|---|
 //! | Arrow to tensor | [`array_to_tensor`], [`to_tensor`], [`to_tensors`], [`chunks_to_tensor`], [`validity`] |
+//! | lists and strings | [`to_ragged`], [`to_padded`], and back by [`Ragged::to_arrow`] |
 //! | tensor to Arrow | [`to_arrow`] |
 //! | what would happen | [`explain`](fn@explain), [`explain_schema`] |
 //! | what did happen | [`CopyLog`] |
@@ -46,13 +47,15 @@
 //! | `arrow.bool8` | bool | if its bytes are 0 and 1 |
 //! | FixedSizeList, nested to any depth | inner dimensions | yes |
 //! | `arrow.fixed_shape_tensor` | inner dimensions, `permutation` as strides | yes |
+//! | List, ListView, Utf8, Binary, their large forms, `arrow.variable_shape_tensor` | [`Ragged`] | yes, but for the offsets of a slice |
+//! | Utf8View, BinaryView | [`Ragged`] | no: gathered |
 //!
 //! A column of several chunks is joined by a copy. Nulls of lists, of their items and of enclosing structs are all
 //! nulls of the elements; [`NullPolicy`] says what becomes of them.
 //!
 //! # Not supported
 //!
-//! Strings, lists of varying length, dictionaries, decimals, run-end encoding, unions and maps are refused with what to
+//! Dictionaries, decimals, run-end encoding, unions and maps are refused with what to
 //! do instead. Batches become one tensor a column, not a matrix. Only host memory is converted; arrays on other devices
 //! are carried, and exported as they came.
 //!

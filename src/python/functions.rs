@@ -273,7 +273,8 @@ fn from_arrow<'py>(
 }
 
 /// What `to_tensor` or `to_tensors` would do with this data, or with any data of this schema: a printable Report with a
-/// row for each column. Reads no stream.
+/// row for each column. Of one column of lists or strings: what `to_ragged` would do, with a row for each part. Reads no
+/// stream.
 #[pyfunction]
 #[pyo3(signature = (obj_or_schema, *, columns=None, dtype=None, nulls=None, copy=None, writable=false), text_signature = "(obj_or_schema, *, columns=None, dtype=None, nulls=\"error\", copy=None, writable=False)")]
 fn explain(

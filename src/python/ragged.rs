@@ -129,6 +129,7 @@ impl Ragged {
 
     /// `Ragged[T]`, for annotations: T is the type of the parts.
     #[classmethod]
+    #[pyo3(signature = (parts, /))]
     fn __class_getitem__<'py>(cls: &Bound<'py, PyType>, parts: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         cls.py().import("types")?.getattr("GenericAlias")?.call1((cls, parts))
     }

@@ -83,7 +83,7 @@ pub(super) fn item_field(field: &FieldRef) -> Option<FieldRef> {
 }
 
 /// The spec of the innermost elements.
-fn leaf_spec(field: &FieldRef, options: &Options) -> Result<Spec> {
+pub(super) fn leaf_spec(field: &FieldRef, options: &Options) -> Result<Spec> {
     let rows = match VariableShape::of(field)? {
         Some(tensor) => tensor.data.1.clone(),
         None => field.clone(),
@@ -123,15 +123,33 @@ fn lists(field: &FieldRef, item: &FieldRef, parts: &[Part], options: &Options) -
     } else {
         leaf(item, &items, options).map(Values::from)
     };
-    let values = values.map_err(|error| match error.row().and_then(|element| level.row_of(element)) {
-        Some(row) => error.at_row(row),
-        None => error,
+    let values = values.map_err(|error| {
+        // Rows of list views stand in any order: the first null is not that of the first row that has one.
+        let has_null =
+            |row: &[Part]| leaf_column(item, row, options).is_err_and(|error| error.kind() == ErrorKind::Null);
+        let first =
+            if error.kind() == ErrorKind::Null && lengths.is_some() { level.first_row(item, has_null) } else { None };
+        match first.or_else(|| error.row().and_then(|element| level.row_of(element))) {
+            Some(row) => error.at_row(row),
+            None => error,
+        }
     })?;
     Ok(Ragged { values, offsets, lengths, shapes: None, validity, field: Some(field.clone()) })
 }
 
 /// Converts elements that are no rows themselves. Nulls that no row shows count as none.
 fn leaf(item: &FieldRef, parts: &[Part], options: &Options) -> Result<Tensor> {
+    let (spec, arrays, options) = leaf_column(item, parts, options)?;
+    let chunks: Vec<_> = arrays.iter().map(ColumnRef::whole).collect();
+    convert_chunks(&spec, &chunks, &options, &run_here)
+}
+
+/// Elements as a column of their own, with the options that are left to it.
+pub(super) fn leaf_column(
+    item: &FieldRef,
+    parts: &[Part],
+    options: &Options,
+) -> Result<(Spec, Vec<DeviceArray>, Options)> {
     let spec = Spec::new(item, options)?;
     let (mut nulls, mut first_null, mut first) = (0, None, 0);
     for part in parts {
@@ -159,8 +177,7 @@ fn leaf(item: &FieldRef, parts: &[Part], options: &Options) -> Result<Tensor> {
         _ => Ok(part.array.clone()),
     };
     let arrays = parts.iter().map(visible).collect::<Result<Vec<_>>>()?;
-    let chunks: Vec<_> = arrays.iter().map(ColumnRef::whole).collect();
-    convert_chunks(&spec, &chunks, &options, &run_here)
+    Ok((spec, arrays, options))
 }
 
 /// The error for null elements.
@@ -170,6 +187,8 @@ pub(super) fn null_elements(spec: &Spec, nulls: usize) -> Error {
     Error::new(ErrorKind::Null, reason)
         .remedy_is(format!("pass {nan}a value to fill them with, or nulls=\"keep\" for whatever lies there"))
 }
+
+pub(super) const GATHERED: &str = "views gathered";
 
 /// Views of strings are gathered: they lie in any order, some of them inside the views themselves.
 fn views(field: &FieldRef, parts: &[Part], options: &Options) -> Result<Ragged> {
@@ -197,7 +216,7 @@ fn views(field: &FieldRef, parts: &[Part], options: &Options) -> Result<Ragged> 
     let validity = (options.nulls == NullPolicy::Keep).then(|| row_validity(field, rows, flags)).transpose()?;
     let total = lengths.iter().flatten().try_fold(0_usize, |total, length| total.checked_add(*length));
     let total = total.ok_or_else(|| Error::new(ErrorKind::Memory, "the strings are larger than memory can be"))?;
-    let gathered = ["views gathered".to_owned()];
+    let gathered = [GATHERED.to_owned()];
     let mut end = 0;
     let ends = lengths.iter().map(|length| {
         end += length.unwrap_or(0);
@@ -236,22 +255,14 @@ fn views(field: &FieldRef, parts: &[Part], options: &Options) -> Result<Ragged> 
 
 /// `arrow.variable_shape_tensor`: a list of elements and a shape in each row.
 fn with_shapes(field: &FieldRef, tensor: &VariableShape<'_>, parts: &[Part], options: &Options) -> Result<Ragged> {
-    let column = |index: usize, own: &FieldRef| {
-        let field = Arc::new(own.as_ref().clone().with_name(field.name()));
-        let part = |part: &Part| {
-            let array = part.array.column(index)?.relabel(field.clone())?;
-            Ok(Part { array, hidden: part.hidden.clone() })
-        };
-        parts.iter().map(part).collect::<Result<Vec<_>>>().map(|parts| (field.clone(), parts))
-    };
-    let (data_field, data) = column(tensor.data.0, tensor.data.1)?;
+    let (data_field, data) = struct_column(field, tensor.data, parts)?;
     let item = item_field(&data_field).ok_or_else(|| unsupported(data_field.data_type()))?;
     if item_field(&item).is_some() || !Spec::new(&item, options)?.inner_shape().is_empty() {
         let reason = format!("{} of {}", variable_shape::NAME, item.data_type());
         return Err(Error::unsupported(reason).remedy_is("pass the field data of its storage"));
     }
     let ragged = lists(&data_field, &item, &data, options)?;
-    let (shape_field, shape) = column(tensor.shape.0, tensor.shape.1)?;
+    let (shape_field, shape) = struct_column(field, tensor.shape, parts)?;
     let arrays: Vec<_> = shape.into_iter().map(|part| part.array).collect();
     let own = Options::default().copy(options.copy).writable(options.writable).nulls(NullPolicy::Keep);
     let shapes = crate::column::chunks_to_tensor(&shape_field, &arrays, &own)?;
@@ -275,6 +286,20 @@ fn with_shapes(field: &FieldRef, tensor: &VariableShape<'_>, parts: &[Part], opt
     variable_shape::check_rows(&ragged, is_shown)?;
     check_uniform(&ragged, &tensor.uniform, is_shown)?;
     Ok(ragged)
+}
+
+/// A field of a struct as a column, under the struct's name.
+pub(super) fn struct_column(
+    field: &FieldRef,
+    (index, own): (usize, &FieldRef),
+    parts: &[Part],
+) -> Result<(FieldRef, Vec<Part>)> {
+    let field = Arc::new(own.as_ref().clone().with_name(field.name()));
+    let part = |part: &Part| {
+        let array = part.array.column(index)?.relabel(field.clone())?;
+        Ok(Part { array, hidden: part.hidden.clone() })
+    };
+    parts.iter().map(part).collect::<Result<Vec<_>>>().map(|parts| (field.clone(), parts))
 }
 
 /// Checks the extents that the type says are those of every row.

@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use arrow_schema::{DataType, FieldRef};
 
+use super::plan::PartPlan;
 use crate::arrow::{DeviceArray, Hidden, ListChunk};
 use crate::convert::{collect_bools, collect_ints, zero};
 use crate::copy_log::{self, Copied};
@@ -146,6 +147,32 @@ impl<'a> Level<'a> {
         reasons
     }
 
+    fn offsets_reasons(&self) -> Vec<String> {
+        if self.has_lengths() {
+            return self.reasons(&[]);
+        }
+        let rebased = self.chunks.iter().any(|chunk| chunk.list.span().start > 0);
+        self.reasons(&[(rebased, "offsets of a slice rebased"), (self.gathered, EMPTIED)])
+    }
+
+    fn lengths_reasons(&self) -> Vec<String> {
+        self.reasons(&[(self.emptied, EMPTIED)])
+    }
+
+    /// Offsets, lengths and validity as they would be.
+    pub(super) fn plan(&self) -> Vec<PartPlan> {
+        let (rows, dtype) = (self.rows(), self.dtype());
+        let part = |name, count, reasons| PartPlan::new(name, self.field, dtype, count, reasons, self.options);
+        let mut parts = Vec::new();
+        if self.has_lengths() {
+            parts.push(part("offsets", rows, self.offsets_reasons()));
+            parts.push(part("lengths", rows, self.lengths_reasons()));
+        } else {
+            parts.push(part("offsets", rows + 1, self.offsets_reasons()));
+        }
+        parts
+    }
+
     /// The offsets: one more than rows, or for list views as many.
     pub(super) fn offsets(&self) -> Result<Tensor> {
         let rows = self.rows();
@@ -156,10 +183,8 @@ impl<'a> Level<'a> {
                 base += chunk.list.items.len();
                 chunk.rows().map(move |row| first + chunk.list.row(row).start)
             });
-            return self.ints("offsets", rows, starts, ListChunk::offsets_view, &[]);
+            return self.ints("offsets", rows, starts, ListChunk::offsets_view, &self.offsets_reasons());
         }
-        let rebased = self.chunks.iter().any(|chunk| chunk.list.span().start > 0);
-        let reasons = [(rebased, "offsets of a slice rebased"), (self.gathered, EMPTIED)];
         let mut end = 0;
         let lengths = self.chunks.iter().flat_map(|chunk| chunk.rows().map(|row| self.length(chunk, row)));
         let ends = std::iter::once(0).chain(lengths.map(|length| {
@@ -170,7 +195,7 @@ impl<'a> Level<'a> {
         if rows == 0 && shared {
             return zero(self.dtype());
         }
-        self.ints("offsets", rows + 1, ends, ListChunk::offsets_view, &reasons)
+        self.ints("offsets", rows + 1, ends, ListChunk::offsets_view, &self.offsets_reasons())
     }
 
     /// The lengths of list views.
@@ -179,23 +204,22 @@ impl<'a> Level<'a> {
             return Ok(None);
         }
         let lengths = self.chunks.iter().flat_map(|chunk| chunk.rows().map(|row| self.length(chunk, row)));
-        self.ints("lengths", self.rows(), lengths, ListChunk::lengths_view, &[(self.emptied, EMPTIED)]).map(Some)
+        self.ints("lengths", self.rows(), lengths, ListChunk::lengths_view, &self.lengths_reasons()).map(Some)
     }
 
-    /// The column's own integers where nothing speaks against it, else a tensor of what `ints` gives.
+    /// The column's own integers where no reason speaks against it, else a tensor of what `ints` gives.
     fn ints(
         &self,
         name: &str,
         count: usize,
         ints: impl Iterator<Item = usize>,
         own: impl Fn(&ListChunk<'a>) -> Result<Tensor>,
-        own_reasons: &[(bool, &str)],
+        reasons: &[String],
     ) -> Result<Tensor> {
-        let reasons = self.reasons(own_reasons);
         match self.chunks.iter().find(|chunk| chunk.list.rows > 0) {
             Some(chunk) if reasons.is_empty() => own(&chunk.list),
             _ => {
-                record_or_refuse(self.field, self.options, name, &reasons, count, self.dtype())?;
+                record_or_refuse(self.field, self.options, name, reasons, count, self.dtype())?;
                 collect_ints(self.dtype(), count, ints)
             }
         }
@@ -240,6 +264,22 @@ impl<'a> Level<'a> {
             hidden.show(&(row.start.saturating_sub(span.start)..row.end.saturating_sub(span.start)));
         }
         hidden.is_any().then_some(hidden)
+    }
+
+    /// The first row that is shown and whose elements are so.
+    pub(super) fn first_row(&self, item: &FieldRef, is_so: impl Fn(&[Part]) -> bool) -> Option<usize> {
+        let mut first = 0;
+        for chunk in &self.chunks {
+            let is_so = |row: &usize| {
+                let array = chunk.list.items.slice(&chunk.list.row(*row)).relabel(item.clone());
+                array.is_ok_and(|array| is_so(&[Part { array, hidden: None }]))
+            };
+            if let Some(row) = chunk.rows().filter(|row| chunk.is_shown(*row)).find(is_so) {
+                return Some(first + row);
+            }
+            first += chunk.list.rows;
+        }
+        None
     }
 
     /// The row of the column that has this element of the values.
@@ -292,14 +332,20 @@ pub(super) fn record_or_refuse(
     if bytes == 0 || reasons.is_empty() {
         return Ok(());
     }
-    if options.copy == CopyMode::Never {
-        let reason = format!("a copy of {bytes} bytes is needed ({name}: {reasons})");
-        return Err(Error::new(ErrorKind::Copy, reason).remedy_is("pass copy=None to allow it"));
-    }
+    refuse_copy(options, name, &reasons, bytes)?;
     copy_log::record(|| Copied {
         what: format!("{name} of column {:?}: {} of {}", field.name(), count, field.data_type()),
         why: reasons,
         bytes,
     });
     Ok(())
+}
+
+/// Refuses a copy where none is allowed.
+pub(super) fn refuse_copy(options: &Options, name: &str, reasons: &str, bytes: usize) -> Result<()> {
+    if options.copy != CopyMode::Never {
+        return Ok(());
+    }
+    let reason = format!("a copy of {bytes} bytes is needed ({name}: {reasons})");
+    Err(Error::new(ErrorKind::Copy, reason).remedy_is("pass copy=None to allow it"))
 }

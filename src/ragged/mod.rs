@@ -3,6 +3,7 @@
 mod convert;
 mod level;
 mod pad;
+mod plan;
 mod to_arrow;
 mod variable_shape;
 
@@ -10,6 +11,7 @@ use arrow_schema::FieldRef;
 
 pub use convert::{chunks_to_ragged, to_ragged};
 pub use pad::{Pad, chunks_to_padded, to_padded};
+pub(crate) use plan::{PartPlan, is_ragged, plan_parts, plan_schema};
 
 use crate::column::require_host;
 use crate::convert::compact;
