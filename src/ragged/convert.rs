@@ -200,13 +200,10 @@ fn views(field: &FieldRef, parts: &[Part], options: &Options) -> Result<Ragged> 
     for (number, chunk) in chunks.iter().enumerate() {
         for row in 0..chunk.rows() {
             let at = lengths.len();
-            let hidden = !shown(number, row);
-            let length = if hidden {
-                Some(0)
-            } else {
-                chunk.bytes(row).map(|row| row.map(<[u8]>::len)).map_err(|error| error.at_row(at))?
-            };
-            if length.is_none() && options.nulls == NullPolicy::Error {
+            let is_shown = shown(number, row);
+            let bytes = if is_shown { chunk.bytes(row).map_err(|error| error.at_row(at))? } else { None };
+            let length = bytes.map(<[u8]>::len);
+            if is_shown && length.is_none() && options.nulls == NullPolicy::Error {
                 return Err(null_row(at));
             }
             lengths.push(length);
@@ -276,6 +273,10 @@ fn with_shapes(field: &FieldRef, tensor: &VariableShape<'_>, parts: &[Part], opt
         for row in 0..part.array.len() {
             let elements = row * spec.row_elements()..(row + 1) * spec.row_elements();
             let is_shown = !list.is_null(row) && !part.is_hidden(row);
+            if !is_shown && options.nulls != NullPolicy::Keep {
+                // An empty row has no place in a shape that is not.
+                return Err(null_row(shown.len()).remedy_is("pass nulls=\"keep\" for the validity of rows"));
+            }
             if is_shown && mask.as_ref().is_some_and(|mask| elements.into_iter().any(|at| !mask.is_valid(at))) {
                 return Err(Error::invalid("the shape of a tensor is null").at_row(shown.len()));
             }

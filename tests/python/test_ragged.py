@@ -387,6 +387,22 @@ def test_what_is_refused_names_a_remedy():
         assert "to_ragged" in caught.value.remedy
 
 
+def test_tensors_of_variable_shape():
+    storage = pa.array(
+        [{"data": [1, 2, 3, 4, 5, 6], "shape": [2, 3]}, {"data": [7], "shape": [1, 1]}, None],
+        pa.struct([("data", pa.list_(pa.float32())), ("shape", pa.list_(pa.int32(), 2))]),
+    )
+    metadata = {"ARROW:extension:name": "arrow.variable_shape_tensor", "ARROW:extension:metadata": ""}
+    batch = pa.record_batch([storage], schema=pa.schema([pa.field("x", storage.type, metadata=metadata)]))
+    column = ad.from_arrow(batch)["x"]
+    ragged = ad.to_ragged(column, nulls="keep", copy=False)
+    assert (rows(ragged), ragged.shapes.shape) == ([[1, 2, 3, 4, 5, 6], [7], None], (3, 2))
+    assert array(ragged.shapes)[:2].tolist() == [[2, 3], [1, 1]]
+    assert pa.array(ragged).to_pylist() == storage.to_pylist()
+    with pytest.raises(ad.UnsupportedTypeError, match="cannot be padded"):
+        ad.to_ragged(column, pad=(0, 3))
+
+
 def test_it_is_explained():
     source = pa.chunked_array([pa.array(ROWS).slice(1)]).chunk(0)
     report = ad.explain(source)

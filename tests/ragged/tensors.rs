@@ -8,7 +8,7 @@ use arrow_dlpack::{CopyMode, ErrorKind, Options, Ragged, to_ragged};
 use arrow_schema::{Field, FieldRef};
 
 use crate::support::arrow::{extension, field, shared};
-use crate::{positions, values};
+use crate::{fill, keep, positions, values};
 
 /// A column of `arrow.variable_shape_tensor`: the data and the shapes of its rows.
 fn tensors(data: &ArrayRef, shapes: &[[i32; 2]], metadata: &str) -> (ArrayRef, FieldRef) {
@@ -47,4 +47,27 @@ fn tensors_of_variable_shape_have_shapes() {
         let error = to_ragged(&shared(&array, &field), &Options::default()).unwrap_err();
         assert_eq!((error.kind(), error.column()), (ErrorKind::Invalid, Some("x")), "{error}");
     }
+}
+
+#[test]
+fn a_null_tensor_is_kept_or_refused() {
+    let data: ArrayRef = Arc::new(ListArray::from_iter_primitive::<Int64Type, _, _>([Some(vec![Some(1); 2]), None]));
+    let (array, field) = tensors(&data, &[[2, 1], [5, 5]], "{}");
+    let column = shared(&array, &field);
+    let kept = to_ragged(&column, &keep()).unwrap();
+    assert_eq!(kept.validity().unwrap().as_bytes().unwrap(), [1, 0]);
+    let back = kept.to_arrow(CopyMode::Never).unwrap().to_arrow().unwrap();
+    assert_eq!((back.null_count(), back.len()), (1, 2));
+    for options in [Options::default(), fill(0)] {
+        let error = to_ragged(&column, &options).unwrap_err();
+        assert_eq!((error.kind(), error.row()), (ErrorKind::Null, Some(1)), "{error}");
+        assert!(error.remedy().is_some_and(|remedy| remedy.contains("keep")));
+    }
+    // A shape that is null where the tensor is not.
+    let shape = FixedSizeListArray::from_iter_primitive::<Int32Type, _, _>([Some([Some(2), None]), None], 2);
+    let fields =
+        vec![Field::new("data", data.data_type().clone(), true), Field::new("shape", shape.data_type().clone(), true)];
+    let array = StructArray::new(fields.into(), vec![data, Arc::new(shape)], None);
+    let error = to_ragged(&shared(&array, &field), &keep()).unwrap_err();
+    assert_eq!((error.kind(), error.row()), (ErrorKind::Invalid, Some(0)), "{error}");
 }
