@@ -117,7 +117,7 @@ fn lists(field: &FieldRef, item: &FieldRef, parts: &[Part], options: &Options) -
     let level = Level::new(field, parts, options)?;
     let validity = if options.nulls == NullPolicy::Keep { Some(level.validity()?) } else { None };
     let (offsets, lengths) = (level.offsets()?, level.lengths()?);
-    let items = level.items(item)?;
+    let items = level.items(item, |array| hiding_matters(item, array, options))?;
     let values = if item_field(item).is_some() {
         convert(item, &items, options).map(Values::from)
     } else {
@@ -142,6 +142,15 @@ fn leaf(item: &FieldRef, parts: &[Part], options: &Options) -> Result<Tensor> {
     let (spec, arrays, options) = leaf_column(item, parts, options)?;
     let chunks: Vec<_> = arrays.iter().map(ColumnRef::whole).collect();
     convert_chunks(&spec, &chunks, &options, &run_here)
+}
+
+/// Whether anything depends on which elements are hidden: rows do, and of leaves nulls and what a cast may refuse.
+pub(super) fn hiding_matters(item: &FieldRef, array: &DeviceArray, options: &Options) -> Result<bool> {
+    if item_field(item).is_some() {
+        return Ok(true);
+    }
+    let spec = Spec::new(item, options)?;
+    Ok(spec.is_cast() || ColumnRef::whole(array).chunk(&spec)?.mask.is_some())
 }
 
 /// Elements as a column of their own, with the options that are left to it.

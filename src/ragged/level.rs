@@ -241,14 +241,15 @@ impl<'a> Level<'a> {
         runs
     }
 
-    /// The elements that become values, and which of them no row shows.
-    pub(super) fn items(&self, item: &FieldRef) -> Result<Vec<Part>> {
+    /// The elements that become values, and which of them no row shows, of arrays for which that `matters`.
+    pub(super) fn items(&self, item: &FieldRef, matters: impl Fn(&DeviceArray) -> Result<bool>) -> Result<Vec<Part>> {
         let mut items = Vec::new();
         for chunk in &self.chunks {
             for run in self.runs(chunk) {
                 let array = chunk.list.items.slice(&run);
                 let array = if array.field() == item { array } else { array.relabel(item.clone())? };
-                let hidden = if self.gathered { None } else { self.hidden(chunk, &run) };
+                let may_hide = !self.gathered && (self.has_lengths() || chunk.spans_unseen());
+                let hidden = if may_hide && matters(&array)? { self.hidden(chunk, &run) } else { None };
                 items.push(Part { array, hidden });
             }
         }
@@ -256,9 +257,6 @@ impl<'a> Level<'a> {
     }
 
     fn hidden(&self, chunk: &LevelChunk<'_>, span: &Range<usize>) -> Option<Hidden> {
-        if !self.has_lengths() && !chunk.spans_unseen() {
-            return None;
-        }
         let mut hidden = Hidden::all(span.len());
         for row in chunk.rows().filter(|row| chunk.is_shown(*row)).map(|row| chunk.list.row(row)) {
             hidden.show(&(row.start.saturating_sub(span.start)..row.end.saturating_sub(span.start)));

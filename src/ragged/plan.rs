@@ -2,7 +2,7 @@
 
 use arrow_schema::{DataType, FieldRef};
 
-use super::convert::{GATHERED, item_field, leaf_column, leaf_spec, parts, struct_column, unsupported};
+use super::convert::{GATHERED, hiding_matters, item_field, leaf_column, leaf_spec, parts, struct_column, unsupported};
 use super::level::{Level, Part, refuse_copy};
 use super::variable_shape::VariableShape;
 use crate::arrow::{DeviceArray, ViewChunk};
@@ -116,7 +116,7 @@ fn plan_level(
     } else {
         let level = Level::new(list_field, lists, options)?;
         plans.extend(level.plan());
-        let items = level.items(&item)?;
+        let items = level.items(&item, |array| hiding_matters(&item, array, options))?;
         if item_field(&item).is_some() {
             plan_level(&item, &items, options, "values.", &mut values)?;
         } else {

@@ -37,7 +37,7 @@ fn it_tells_the_parts_and_every_byte_that_moves() {
         let array = array.slice(array.len() / 3, array.len() - array.len() / 3);
         let column = one(&array);
         for options in &options {
-            let report = explain(column.field(), &[column.clone()], None, |_| options.clone()).unwrap();
+            let report = explain(column.field(), std::slice::from_ref(&column), None, |_| options.clone()).unwrap();
             let log = CopyLog::new();
             let ragged = log.track(|| to_ragged(&column, options));
             let refused = report.rows.iter().find_map(|row| row.error.clone());
@@ -60,7 +60,7 @@ fn rows_are_named_by_their_parts() {
         report.rows.iter().map(|row| (row.column.clone(), row.how())).collect::<Vec<_>>()
     };
     let column = one(&list.slice(1, 1));
-    let report = explain(column.field(), &[column.clone()], None, |_| keep()).unwrap();
+    let report = explain(column.field(), std::slice::from_ref(&column), None, |_| keep()).unwrap();
     let expected = [("x.offsets", "copy"), ("x.validity", "copy"), ("x.values", "view")];
     assert_eq!(names(&report), expected.map(|(name, how)| (name.to_owned(), how)));
     let nested = field("x", Kind::LargeList.of(Kind::ListView.of(DataType::Boolean)));
@@ -74,7 +74,7 @@ fn rows_are_named_by_their_parts() {
     assert_eq!(names(&report), expected.map(|(name, how)| (name.to_owned(), how)));
     assert!(report.rows.iter().all(|row| row.shape == [None]));
     let text = one(&StringArray::from(vec![Some("a"), None]));
-    let refused = explain(text.field(), &[text.clone()], None, |_| Options::default()).unwrap();
+    let refused = explain(text.field(), std::slice::from_ref(&text), None, |_| Options::default()).unwrap();
     assert_eq!(names(&refused), [("x".to_owned(), "refused")]);
     let nan = Options::default().nulls(NullPolicy::Nan);
     assert!(explain_schema(text.field(), None, |_| nan.clone()).unwrap().rows[0].error.is_some());
