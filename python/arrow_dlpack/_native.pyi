@@ -196,8 +196,8 @@ class ArrayStream:
 
 @final
 class Ragged(Generic[_ArrayT_co]):
-    """Rows of different lengths: row i is values[offsets[i]:offsets[i + 1]], or, where there are lengths,
-    values[offsets[i]:offsets[i] + lengths[i]]. The Arrow dunders give a list array over the same memory."""
+    """Rows of different lengths: row i is `values[offsets[i]:offsets[i + 1]]`, or, where there are lengths,
+    `values[offsets[i]:offsets[i] + lengths[i]]`. The Arrow dunders give a list array over the same memory."""
 
     def __new__(
         cls,

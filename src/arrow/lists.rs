@@ -379,7 +379,8 @@ impl DeviceArray {
         host_array(node.export(&owner)?, self.field().clone())
     }
 
-    /// What an export of this array says, to be the child of another one.
+    /// What an export of this array says, to be the child of another one: an array of its own, not a column of a struct,
+    /// whose nulls this leaves out.
     ///
     /// # Errors
     /// When counts are negative, which checked arrays' are not.

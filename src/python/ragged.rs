@@ -18,8 +18,8 @@ use crate::tensor::Tensor as CoreTensor;
 /// Columns of fewer rows are converted without letting go of the interpreter, which costs more than they do.
 const DETACH_FROM: usize = 1 << 12;
 
-/// Rows of different lengths: row i is values[offsets[i]:offsets[i + 1]], or, where there are lengths,
-/// values[offsets[i]:offsets[i] + lengths[i]].
+/// Rows of different lengths: row i is `values[offsets[i]:offsets[i + 1]]`, or, where there are lengths,
+/// `values[offsets[i]:offsets[i] + lengths[i]]`.
 ///
 /// values: anything with `__dlpack__`, or a Ragged, whose rows are the elements then.
 /// offsets: int32 or int64, one more than rows; with `lengths`, as many.
