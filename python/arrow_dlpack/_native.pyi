@@ -433,8 +433,9 @@ def explain(
     copy: bool | None = None,
     writable: bool = False,
 ) -> Report:
-    """What `to_tensor` or `to_tensors` would do with this data, or with any data of this schema; of one column of lists or
-    strings, what `to_ragged` would do to each part."""
+    """What `to_tensor` or `to_tensors` would do with this data, or with any data of this schema.
+
+    Of one column of lists or strings, what `to_ragged` would do to each part."""
 
 def track_copies() -> CopyLog:
     """A log of every copy that this package makes inside a `with` block on this thread: what, why, bytes."""

@@ -392,7 +392,7 @@ def test_tensors_of_variable_shape():
         [{"data": [1, 2, 3, 4, 5, 6], "shape": [2, 3]}, {"data": [7], "shape": [1, 1]}, None],
         pa.struct([("data", pa.list_(pa.float32())), ("shape", pa.list_(pa.int32(), 2))]),
     )
-    metadata = {"ARROW:extension:name": "arrow.variable_shape_tensor", "ARROW:extension:metadata": ""}
+    metadata = {"ARROW:extension:name": "arrow.variable_shape_tensor", "ARROW:extension:metadata": "{}"}
     batch = pa.record_batch([storage], schema=pa.schema([pa.field("x", storage.type, metadata=metadata)]))
     column = ad.from_arrow(batch)["x"]
     ragged = ad.to_ragged(column, nulls="keep", copy=False)
