@@ -43,6 +43,8 @@ _Device: TypeAlias = str | tuple[int, int] | Device | object
 # A name, or anything whose str() ends in one.
 _DType: TypeAlias = str | object
 _Nulls: TypeAlias = Literal["error", "nan", "keep"] | bool | SupportsIndex | SupportsFloat
+_Decimal: TypeAlias = Literal["unscaled"]
+_Dictionary: TypeAlias = Literal["codes", "values"]
 _Legacy: TypeAlias = Literal["copy", "view", "error"]
 
 __version__: str
@@ -299,6 +301,8 @@ def to_tensor(
     *,
     dtype: _DType | Mapping[str, _DType] | None = None,
     nulls: _Nulls | Mapping[str, _Nulls] = "error",
+    decimal: _Decimal | Mapping[str, _Decimal] | None = None,
+    dictionary: _Dictionary | Mapping[str, _Dictionary] | None = None,
     device: _Device | None = None,
     copy: bool | None = None,
     writable: bool = False,
@@ -313,6 +317,8 @@ def to_tensor(
     *,
     dtype: _DType | Mapping[str, _DType] | None = None,
     nulls: _Nulls | Mapping[str, _Nulls] = "error",
+    decimal: _Decimal | Mapping[str, _Decimal] | None = None,
+    dictionary: _Dictionary | Mapping[str, _Dictionary] | None = None,
     device: _Device | None = None,
     copy: bool | None = None,
     writable: bool = False,
@@ -326,6 +332,8 @@ def to_tensors(
     columns: Sequence[str] | None = None,
     dtype: _DType | Mapping[str, _DType] | None = None,
     nulls: _Nulls | Mapping[str, _Nulls] = "error",
+    decimal: _Decimal | Mapping[str, _Decimal] | None = None,
+    dictionary: _Dictionary | Mapping[str, _Dictionary] | None = None,
     device: _Device | None = None,
     copy: bool | None = None,
     writable: bool = False,
@@ -341,6 +349,8 @@ def to_tensors(
     columns: Sequence[str] | None = None,
     dtype: _DType | Mapping[str, _DType] | None = None,
     nulls: _Nulls | Mapping[str, _Nulls] = "error",
+    decimal: _Decimal | Mapping[str, _Decimal] | None = None,
+    dictionary: _Dictionary | Mapping[str, _Dictionary] | None = None,
     device: _Device | None = None,
     copy: bool | None = None,
     writable: bool = False,
@@ -353,6 +363,8 @@ def to_ragged(
     *,
     dtype: _DType | Mapping[str, _DType] | None = None,
     nulls: _Nulls | Mapping[str, _Nulls] = "error",
+    decimal: _Decimal | Mapping[str, _Decimal] | None = None,
+    dictionary: _Dictionary | Mapping[str, _Dictionary] | None = None,
     device: _Device | None = None,
     copy: bool | None = None,
     writable: bool = False,
@@ -370,6 +382,8 @@ def to_ragged(
     *,
     dtype: _DType | Mapping[str, _DType] | None = None,
     nulls: _Nulls | Mapping[str, _Nulls] = "error",
+    decimal: _Decimal | Mapping[str, _Decimal] | None = None,
+    dictionary: _Dictionary | Mapping[str, _Dictionary] | None = None,
     device: _Device | None = None,
     copy: bool | None = None,
     writable: bool = False,
@@ -382,6 +396,8 @@ def to_ragged(
     *,
     dtype: _DType | Mapping[str, _DType] | None = None,
     nulls: _Nulls | Mapping[str, _Nulls] = "error",
+    decimal: _Decimal | Mapping[str, _Decimal] | None = None,
+    dictionary: _Dictionary | Mapping[str, _Dictionary] | None = None,
     device: _Device | None = None,
     copy: bool | None = None,
     writable: bool = False,
@@ -394,6 +410,8 @@ def to_ragged(
     *,
     dtype: _DType | Mapping[str, _DType] | None = None,
     nulls: _Nulls | Mapping[str, _Nulls] = "error",
+    decimal: _Decimal | Mapping[str, _Decimal] | None = None,
+    dictionary: _Dictionary | Mapping[str, _Dictionary] | None = None,
     device: _Device | None = None,
     copy: bool | None = None,
     writable: bool = False,
@@ -430,6 +448,8 @@ def explain(
     columns: Sequence[str] | None = None,
     dtype: _DType | Mapping[str, _DType] | None = None,
     nulls: _Nulls | Mapping[str, _Nulls] = "error",
+    decimal: _Decimal | Mapping[str, _Decimal] | None = None,
+    dictionary: _Dictionary | Mapping[str, _Dictionary] | None = None,
     copy: bool | None = None,
     writable: bool = False,
 ) -> Report:

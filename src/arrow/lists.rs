@@ -14,12 +14,10 @@ use super::view::{ArrayView, ValidityBits, buffer, child};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::ffi::arrow_device::ArrowArray;
-use crate::spec::Dims;
-use crate::tensor::{Parts, Tensor};
 
 /// Integers of a buffer, of 32 or 64 bits, aligned or not.
 #[derive(Clone, Copy, Debug)]
-struct Ints<'a> {
+pub(crate) struct Ints<'a> {
     start: *const u8,
     wide: bool,
     len: usize,
@@ -36,6 +34,21 @@ impl Ints<'_> {
     /// `start` is followed by `len` integers that live, unchanged, for the lifetime of the result.
     unsafe fn new(start: *const u8, wide: bool, len: usize) -> Self {
         Self { start, wide, len, buffer: PhantomData }
+    }
+
+    /// The address of the first one.
+    pub(crate) fn as_ptr(&self) -> *const u8 {
+        self.start
+    }
+
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Int32 or int64.
+    pub(crate) fn dtype(&self) -> DType {
+        if self.wide { DType::Int64 } else { DType::Int32 }
     }
 
     fn is_aligned(&self) -> bool {
@@ -129,31 +142,19 @@ impl ListChunk<'_> {
         std::iter::once(&self.offsets).chain(&self.lengths).all(Ints::is_aligned)
     }
 
-    /// The offsets as a tensor over the same memory.
-    pub(crate) fn offsets_view(&self) -> Result<Tensor> {
-        self.view(&self.offsets)
+    /// The offsets.
+    pub(crate) fn offsets(&self) -> Ints<'_> {
+        self.offsets
     }
 
-    /// The lengths of list views as a tensor over the same memory.
-    pub(crate) fn lengths_view(&self) -> Result<Tensor> {
-        self.view(self.lengths.as_ref().unwrap_or(&self.offsets))
+    /// The lengths of list views.
+    pub(crate) fn lengths(&self) -> Option<Ints<'_>> {
+        self.lengths
     }
 
-    fn view(&self, ints: &Ints<'_>) -> Result<Tensor> {
-        let count = i64::try_from(ints.len).map_err(|_| Error::unsupported("a count beyond 64 bits"))?;
-        let parts = Parts {
-            data: ints.start.cast_mut(),
-            device: self.array.device(),
-            dtype: if ints.wide { DType::Int64 } else { DType::Int32 },
-            shape: Dims::from_slice(&[count]),
-            strides: Dims::from_slice(&[1]),
-            owner: self.array.owner(),
-            read_only: true,
-            copied: false,
-            field: None,
-        };
-        // SAFETY: integers of a buffer of `array`, which its owner keeps alive and Arrow declares immutable.
-        unsafe { Tensor::from_raw_parts(parts) }
+    /// What the rows are of; it keeps offsets and lengths alive.
+    pub(crate) fn array(&self) -> &DeviceArray {
+        self.array
     }
 
     fn check(&self) -> Result<()> {
@@ -367,7 +368,7 @@ impl DeviceArray {
         let shown: Vec<u8> = hidden.bits.iter().map(|byte| !byte).collect();
         let mut view = self.view();
         let length = view.length.min(hidden.length);
-        view.inherited.push(ValidityBits { start: shown.as_ptr(), offset: 0, length, repeat: 1 });
+        view.inherited.push(ValidityBits { start: shown.as_ptr(), offset: 0, length, repeat: 1, group: 1 });
         let mut node = ArrayNode::range(&view)?;
         let mut owner = self.owner();
         if let (Some(mask), Some(validity)) = (view.host_mask(), node.buffers.first_mut()) {

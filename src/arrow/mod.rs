@@ -5,6 +5,7 @@
 #![allow(unsafe_code, reason = "reads, owns and releases the C structs of other libraries")]
 
 mod check;
+mod codes;
 mod export;
 mod import;
 mod lists;
@@ -18,7 +19,7 @@ pub(crate) use export::{ArrayNode, shared_buffer};
 pub use export::{export_device_array, export_schema};
 pub(crate) use import::host_array;
 pub use import::{DeviceArray, ReleaseGuard, release_directly};
-pub(crate) use lists::{Hidden, ListChunk, ViewChunk};
+pub(crate) use lists::{Hidden, Ints, ListChunk, ViewChunk};
 pub(crate) use mask::{Mask, pack_bits};
 pub use schema::{read_field, read_schema};
 pub use stream::{DeviceArrayStream, export_device_stream, export_stream};

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use smallvec::smallvec;
 
 use crate::alloc::HostBuffer;
+use crate::arrow::{Ints, ListChunk};
 use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Result};
@@ -52,6 +53,40 @@ fn collect<T: Native>(dtype: DType, len: usize, values: impl Iterator<Item = Res
     unsafe {
         Tensor::from_host_buffer(buffer, dtype, smallvec![i64::try_from(len).unwrap_or(i64::MAX)], smallvec![1], None)
     }
+}
+
+/// The offsets of rows as a tensor over the same memory.
+///
+/// # Errors
+/// When they are more than 64 bits count.
+pub(crate) fn offsets_view(rows: &ListChunk<'_>) -> Result<Tensor> {
+    view(rows, &rows.offsets())
+}
+
+/// The lengths of list views as a tensor over the same memory.
+///
+/// # Errors
+/// When there are none.
+pub(crate) fn lengths_view(rows: &ListChunk<'_>) -> Result<Tensor> {
+    view(rows, &rows.lengths().ok_or_else(|| Error::invalid("these rows have no lengths"))?)
+}
+
+/// Integers of these rows, which their array keeps alive.
+fn view(rows: &ListChunk<'_>, ints: &Ints<'_>) -> Result<Tensor> {
+    let count = i64::try_from(ints.len()).map_err(|_| Error::unsupported("a count beyond 64 bits"))?;
+    let parts = Parts {
+        data: ints.as_ptr().cast_mut(),
+        device: rows.array().device(),
+        dtype: ints.dtype(),
+        shape: smallvec![count],
+        strides: smallvec![1],
+        owner: rows.array().owner(),
+        read_only: true,
+        copied: false,
+        field: None,
+    };
+    // SAFETY: integers of a buffer that the array's owner keeps alive and that Arrow declares immutable.
+    unsafe { Tensor::from_raw_parts(parts) }
 }
 
 /// The tensor `[0]`, which counts as no copy: the offsets of no rows.

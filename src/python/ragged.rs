@@ -8,7 +8,7 @@ use super::arrow_dunders::{c_array, c_device_array, requested_field, require_dev
 use super::capsule::schema_capsule;
 use super::functions::{finish, require_device};
 use super::input::{self, Chunks};
-use super::options::{ConversionOptions, Legacy, copy_mode, parse_nulls};
+use super::options::{ConversionOptions, ElementKeywords, Legacy, copy_mode, parse_nulls};
 use super::{Array, Device};
 use crate::error::Result;
 use crate::ragged::{Pad, Ragged as CoreRagged, Values, chunks_to_padded, chunks_to_ragged};
@@ -206,7 +206,7 @@ fn run<R: Send>(py: Python<'_>, chunks: &Chunks, work: impl Fn() -> Result<R> + 
 ///
 /// obj: anything with an Arrow dunder, of one column: lists, large lists, list views, nested lists, strings, binaries,
 ///     arrow.variable_shape_tensor. Strings give their bytes as uint8.
-/// dtype: as for `to_tensor`, of the elements.
+/// dtype, decimal, dictionary: as for `to_tensor`, of the elements.
 /// nulls: "error" refuses null rows and elements; "keep" tells null rows by `validity`, and leaves the slots of null
 ///     elements as they are; "nan" or a number fills null elements, and null rows become empty. With pad, null rows are
 ///     padding unless nulls="error", and kept null elements are padding too.
@@ -214,20 +214,22 @@ fn run<R: Send>(py: Python<'_>, chunks: &Chunks, work: impl Fn() -> Result<R> + 
 ///
 /// Offsets of a slice start at 0 again by a copy of them. The values of list views are the whole child.
 #[pyfunction]
-#[pyo3(signature = (obj, *, dtype=None, nulls=None, device=None, copy=None, writable=false, pad=None, xp=None), text_signature = "(obj, *, dtype=None, nulls=\"error\", device=None, copy=None, writable=False, pad=None, xp=None)")]
+#[pyo3(signature = (obj, *, dtype=None, nulls=None, decimal=None, dictionary=None, device=None, copy=None, writable=false, pad=None, xp=None), text_signature = "(obj, *, dtype=None, nulls=\"error\", decimal=None, dictionary=None, device=None, copy=None, writable=False, pad=None, xp=None)")]
 #[allow(clippy::too_many_arguments, reason = "one Python keyword each")]
 pub(super) fn to_ragged<'py>(
     py: Python<'py>,
     obj: &Bound<'py, PyAny>,
     dtype: Option<&Bound<'py, PyAny>>,
     nulls: Option<&Bound<'py, PyAny>>,
+    decimal: Option<&Bound<'py, PyAny>>,
+    dictionary: Option<&Bound<'py, PyAny>>,
     device: Option<&Bound<'py, PyAny>>,
     copy: Option<bool>,
     writable: bool,
     pad: Option<&Bound<'py, PyAny>>,
     xp: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, PyAny>> {
-    let options = ConversionOptions::read(dtype, nulls, copy, writable)?;
+    let options = ConversionOptions::read(ElementKeywords { dtype, nulls, decimal, dictionary }, copy, writable)?;
     let pad = pad.map(parse_pad).transpose()?;
     let chunks = Chunks::read(obj, copy_mode(copy))?;
     options.check_columns(chunks.field())?;

@@ -7,9 +7,9 @@ use arrow_schema::{DataType, Field, FieldRef};
 use super::level::{Level, Part, null_row, record_or_refuse, row_validity};
 use super::variable_shape::{self, VariableShape};
 use super::{Ragged, Values};
-use crate::arrow::{DeviceArray, ViewChunk};
+use crate::arrow::{DeviceArray, Mask, ViewChunk};
 use crate::column::{ColumnRef, check_types, convert_chunks, require_host, run_here, to_arrow};
-use crate::convert::{bytes_of_views, collect_ints, zero};
+use crate::convert::{bytes_of_views, collect_ints, decode, zero};
 use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Result};
 use crate::spec::{CopyMode, NullPolicy, Options, Spec};
@@ -150,7 +150,14 @@ pub(super) fn hiding_matters(item: &FieldRef, array: &DeviceArray, options: &Opt
         return Ok(true);
     }
     let spec = Spec::new(item, options)?;
-    Ok(spec.is_cast() || ColumnRef::whole(array).chunk(&spec)?.mask.is_some())
+    Ok(spec.is_cast() || with_nulls(array, &spec, |nulls| nulls.is_some())?)
+}
+
+/// Calls `look` with the nulls of elements, those that runs or a dictionary stand for included; `None` where none is.
+fn with_nulls<R>(array: &DeviceArray, spec: &Spec, look: impl FnOnce(Option<&Mask<'_>>) -> R) -> Result<R> {
+    let decoded = spec.decoded().map(|field| decode(array, field)).transpose()?;
+    let chunk = ColumnRef::whole(decoded.as_ref().unwrap_or(array)).chunk(spec)?;
+    Ok(look(chunk.mask.as_ref()))
 }
 
 /// Elements as a column of their own, with the options that are left to it.
@@ -162,16 +169,14 @@ pub(super) fn leaf_column(
     let spec = Spec::new(item, options)?;
     let (mut nulls, mut first_null, mut first) = (0, None, 0);
     for part in parts {
-        let chunk = ColumnRef::whole(&part.array).chunk(&spec)?;
-        if let Some(mask) = chunk.mask {
-            mask.for_each_null(|element| {
-                let index = element / spec.row_elements().max(1);
-                if !part.is_hidden(index) {
-                    nulls += 1;
-                    first_null = first_null.or(Some(first + index));
-                }
-            });
-        }
+        let count = |element: usize| {
+            let index = element / spec.row_elements().max(1);
+            if !part.is_hidden(index) {
+                nulls += 1;
+                first_null = first_null.or(Some(first + index));
+            }
+        };
+        with_nulls(&part.array, &spec, |mask| mask.map_or((), |mask| mask.for_each_null(count)))?;
         first += part.array.len();
     }
     if let (Some(element), NullPolicy::Error) = (first_null, options.nulls) {

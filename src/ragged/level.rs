@@ -6,7 +6,7 @@ use arrow_schema::{DataType, FieldRef};
 
 use super::plan::PartPlan;
 use crate::arrow::{DeviceArray, Hidden, ListChunk};
-use crate::convert::{collect_bools, collect_ints, zero};
+use crate::convert::{collect_bools, collect_ints, lengths_view, offsets_view, zero};
 use crate::copy_log::{self, Copied};
 use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Result};
@@ -183,7 +183,7 @@ impl<'a> Level<'a> {
                 base += chunk.list.items.len();
                 chunk.rows().map(move |row| first + chunk.list.row(row).start)
             });
-            return self.ints("offsets", rows, starts, ListChunk::offsets_view, &self.offsets_reasons());
+            return self.ints("offsets", rows, starts, offsets_view, &self.offsets_reasons());
         }
         let mut end = 0;
         let lengths = self.chunks.iter().flat_map(|chunk| chunk.rows().map(|row| self.length(chunk, row)));
@@ -195,7 +195,7 @@ impl<'a> Level<'a> {
         if rows == 0 && shared {
             return zero(self.dtype());
         }
-        self.ints("offsets", rows + 1, ends, ListChunk::offsets_view, &self.offsets_reasons())
+        self.ints("offsets", rows + 1, ends, offsets_view, &self.offsets_reasons())
     }
 
     /// The lengths of list views.
@@ -204,7 +204,7 @@ impl<'a> Level<'a> {
             return Ok(None);
         }
         let lengths = self.chunks.iter().flat_map(|chunk| chunk.rows().map(|row| self.length(chunk, row)));
-        self.ints("lengths", self.rows(), lengths, ListChunk::lengths_view, &self.lengths_reasons()).map(Some)
+        self.ints("lengths", self.rows(), lengths, lengths_view, &self.lengths_reasons()).map(Some)
     }
 
     /// The column's own integers where no reason speaks against it, else a tensor of what `ints` gives.

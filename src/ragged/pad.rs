@@ -7,9 +7,10 @@ use super::level::{Part, null_row};
 use super::variable_shape;
 use crate::arrow::{DeviceArray, Leaf};
 use crate::column::ColumnRef;
-use crate::convert::{ColumnChunk, Padder};
+use crate::convert::{ColumnChunk, Padder, decode};
 use crate::copy_log::{self, Copied};
 use crate::error::{Error, ErrorKind, Result};
+use crate::plan::Action;
 use crate::spec::{CopyMode, NullPolicy, Options, Pattern, Scalar, Spec};
 use crate::tensor::Tensor;
 
@@ -155,9 +156,16 @@ impl<'a> Source<'a> {
     fn write(&self, padder: &mut Padder<'_>) -> Result<()> {
         match self {
             Self::Lists { list, spec } => {
-                let items = list.items.clone();
+                let items = match spec.decoded() {
+                    Some(field) => decoded(&list.items.slice(&list.span()), field, spec)?,
+                    None => list.items.clone(),
+                };
+                let first = if spec.decoded().is_some() { list.span().start } else { 0 };
                 let chunk = ColumnRef::whole(&items).chunk(spec)?;
-                (0..list.rows).try_for_each(|row| padder.push(&chunk, (!list.is_null(row)).then(|| list.row(row))))
+                (0..list.rows).try_for_each(|row| {
+                    let row = (!list.is_null(row)).then(|| list.row(row));
+                    padder.push(&chunk, row.map(|row| row.start - first..row.end - first))
+                })
             }
             Self::Views { views, array } => (0..views.rows()).try_for_each(|row| {
                 let bytes = views.bytes(row)?;
@@ -166,4 +174,15 @@ impl<'a> Source<'a> {
             }),
         }
     }
+}
+
+/// Items with their runs, or their dictionary's values, written out.
+fn decoded(items: &DeviceArray, field: &FieldRef, spec: &Spec) -> Result<DeviceArray> {
+    let array = decode(items, field)?;
+    copy_log::record(|| Copied {
+        what: format!("column {:?}: {} elements of {}", field.name(), items.len(), items.field().data_type()),
+        why: Action::Decode.to_string(),
+        bytes: items.len().saturating_mul(spec.row_elements()).saturating_mul(spec.element().stored_size()),
+    });
+    Ok(array)
 }

@@ -13,6 +13,7 @@
 
 mod explained;
 mod hostile;
+mod items;
 mod lists;
 mod padded;
 mod properties;
