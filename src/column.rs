@@ -114,8 +114,9 @@ pub(crate) fn convert_chunks(
     runner: &Runner<'_>,
 ) -> Result<Tensor> {
     let dictionary = shared_dictionary(spec, chunks)?;
-    let run =
-        |plan: &Plan, chunks: &[ColumnChunk<'_>]| runner(plan, &|| convert::run(spec, plan, chunks, options.copy));
+    let run = |plan: &Plan, chunks: &[ColumnChunk<'_>]| {
+        runner(plan, &|| convert::run(spec, plan, chunks, options.copy))
+    };
     let tensor = planned(spec, chunks, options, run)?;
     Ok(if tensor.field().is_some() { tensor.with_dictionary(dictionary) } else { tensor })
 }
@@ -136,11 +137,9 @@ fn shared_dictionary(spec: &Spec, chunks: &[ColumnRef<'_>]) -> Result<Option<Dev
         let values = first.to_arrow()?;
         for dictionary in dictionaries.take(filled.saturating_sub(1)) {
             if dictionary?.to_arrow()?.as_ref() != values.as_ref() {
-                return Err(Error::unsupported(
-                    "the chunks have different dictionaries, so their codes mean different things",
-                )
-                .remedy_is("pass dictionary=\"values\", or unify the dictionaries first")
-                .in_column(spec.field().name()));
+                return Err(Error::unsupported("the chunks have different dictionaries, so their codes mean different things")
+                    .remedy_is("pass dictionary=\"values\", or unify the dictionaries first")
+                    .in_column(spec.field().name()));
             }
         }
     }

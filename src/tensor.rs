@@ -91,8 +91,7 @@ impl Tensor {
             })?;
         }
         let len = if empty { 0 } else { usize::try_from(product).unwrap_or(usize::MAX) };
-        let tensor =
-            Self { data, device, dtype, shape, strides, len, owner, read_only, copied, field, dictionary: None };
+        let tensor = Self { data, device, dtype, shape, strides, len, owner, read_only, copied, field, dictionary: None };
         tensor.check_span()?;
         Ok(tensor)
     }

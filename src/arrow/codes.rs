@@ -40,9 +40,7 @@ impl<'a> Leaf<'a> {
         });
         match beyond {
             None => Ok(mask),
-            Some(index) => {
-                Err(Error::invalid(format!("the code at element {index} is beyond the dictionary's {length} values")))
-            }
+            Some(index) => Err(Error::invalid(format!("the code at element {index} is beyond the dictionary's {length} values"))),
         }
     }
 

@@ -129,8 +129,7 @@ impl<'a> ArrayView<'a> {
         let mut data_type = self.field.data_type();
         let element = spec.element();
         // Slots of the leaf under one slot of the array at hand.
-        let mut slots =
-            spec.lists().iter().try_fold(1_usize, |slots, size| slots.checked_mul(*size)).ok_or_else(overflow)?;
+        let mut slots = spec.lists().iter().try_fold(1_usize, |slots, size| slots.checked_mul(*size)).ok_or_else(overflow)?;
         for size in spec.lists() {
             validity.extend(Self::validity(data_type, array, offset, length, repeat));
             array = child(array, 0)?;

@@ -116,7 +116,11 @@ fn view(spec: &Spec, plan: &Plan, chunk: &ColumnChunk<'_>) -> Result<Tensor> {
     let (shape, strides) = layout(spec, plan.rows)?;
     let decoded = plan.steps.iter().find(|step| step.action == Action::Decode);
     if let Some(step) = decoded {
-        copy_log::record(|| Copied { what: what(spec, plan.rows), why: step.action.to_string(), bytes: step.bytes });
+        copy_log::record(|| Copied {
+            what: what(spec, plan.rows),
+            why: step.action.to_string(),
+            bytes: step.bytes,
+        });
     }
     let parts = Parts {
         data: chunk.leaf.start(spec.element()).cast_mut(),

@@ -123,8 +123,8 @@ impl Decimal {
     fn quotient(&self) -> Option<(f64, f64)> {
         /// The powers of ten that a double holds exactly.
         const POWERS: [f64; 23] = [
-            1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18,
-            1e19, 1e20, 1e21, 1e22,
+            1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19,
+            1e20, 1e21, 1e22,
         ];
         let Unscaled::Narrow(value) = self.unscaled else { return None };
         let power = *POWERS.get(usize::from(self.scale.unsigned_abs()))?;

@@ -209,9 +209,11 @@ fn to_arrow<'py>(
                 .ok_or_else(|| PyTypeError::new_err("type must be an Arrow type or field, with __arrow_c_schema__"))?,
         ),
     };
-    let array = py.detach(|| match requested {
-        None => crate::column::to_arrow(&tensor, valid.as_ref(), copy),
-        Some(requested) => crate::column::to_arrow_as(&tensor, valid.as_ref(), &requested, copy),
+    let array = py.detach(|| {
+        match requested {
+            None => crate::column::to_arrow(&tensor, valid.as_ref(), copy),
+            Some(requested) => crate::column::to_arrow_as(&tensor, valid.as_ref(), &requested, copy),
+        }
     })?;
     wrap(py, array)
 }

@@ -21,8 +21,8 @@ pub use options::{CopyMode, DecimalMode, DictionaryMode, Options};
 pub use tensor::{TensorField, row_major_strides};
 pub use value::Element;
 
-use value::Value;
 pub(crate) use value::has_codes;
+use value::Value;
 
 use crate::dtype::DType;
 use crate::error::{Error, Result};
@@ -111,7 +111,13 @@ impl Spec {
         build().map_err(|error| error.in_column(field.name()))
     }
 
-    fn of_value(field: &FieldRef, decoded: Option<FieldRef>, value: Value, dtype: DType, nulls: Nulls) -> Result<Self> {
+    fn of_value(
+        field: &FieldRef,
+        decoded: Option<FieldRef>,
+        value: Value,
+        dtype: DType,
+        nulls: Nulls,
+    ) -> Result<Self> {
         Ok(Self {
             field: field.clone(),
             decoded,

@@ -261,7 +261,9 @@ pub(super) fn decoded(field: &Field, options: &Options) -> Option<Field> {
         DataType::RunEndEncoded(_, values) => {
             let inner = decoded(values, options).unwrap_or_else(|| values.as_ref().clone());
             let metadata = if field.metadata().is_empty() { inner.metadata() } else { field.metadata() };
-            return Some(Field::new(field.name(), inner.data_type().clone(), true).with_metadata(metadata.clone()));
+            return Some(
+                Field::new(field.name(), inner.data_type().clone(), true).with_metadata(metadata.clone()),
+            );
         }
         DataType::Dictionary(_, values) if gives_values(options) => {
             let inner = Field::new(field.name(), values.as_ref().clone(), true);
@@ -289,7 +291,9 @@ fn unsupported(data_type: &DataType) -> Error {
         | DataType::Utf8View
         | DataType::Binary
         | DataType::LargeBinary
-        | DataType::BinaryView => "pass it to to_ragged, or encode it as a dictionary and take its codes",
+        | DataType::BinaryView => {
+            "pass it to to_ragged, or encode it as a dictionary and take its codes"
+        }
         DataType::List(_) | DataType::LargeList(_) | DataType::ListView(_) | DataType::LargeListView(_) => {
             "pass it to to_ragged; rows of one length can be cast to a fixed-size list"
         }
