@@ -459,3 +459,15 @@ def test_padded_batches_of_torch(torch):
     assert mask.sum(1).tolist() == [3, 1]
     tokens[1, 1] = 7
     assert source.to_pylist() == [[1, 2, 3], [4]], "a matrix is memory of its own"
+
+
+def test_decimals_and_dictionaries_in_lists():
+    amounts = pa.array([[1, 2], [3]], pa.list_(pa.decimal64(10, 2)))
+    assert rows(ad.to_ragged(amounts, dtype="float64")) == [[1, 2], [3]]
+    assert rows(ad.to_ragged(amounts, decimal="unscaled", copy=False)) == [[100, 200], [300]]
+    words = pa.array([["b", "a"], ["b"]], pa.list_(pa.dictionary(pa.int8(), pa.string())))
+    ragged = ad.to_ragged(words)
+    assert rows(ragged) == [[0, 1], [0]]
+    assert pa.array(ragged).equals(words)
+    numbers = pa.array([[30, 10], [30]], pa.list_(pa.dictionary(pa.int8(), pa.int64())))
+    assert rows(ad.to_ragged(numbers, dictionary="values")) == [[30, 10], [30]]
