@@ -33,7 +33,7 @@ impl<'a> ColumnRef<'a> {
         Self { array, column: Some(index) }
     }
 
-    fn chunk(&self, spec: &Spec) -> Result<ColumnChunk<'a>> {
+    pub(crate) fn chunk(&self, spec: &Spec) -> Result<ColumnChunk<'a>> {
         require_host(self.array.device(), spec.field().name())?;
         let view = self.array.view();
         let leaf = match self.column {
@@ -57,7 +57,8 @@ impl<'a> ColumnRef<'a> {
     }
 }
 
-fn require_host(device: Device, column: &str) -> Result<()> {
+/// Refuses memory that is not the host's.
+pub(crate) fn require_host(device: Device, column: &str) -> Result<()> {
     if device.is_cpu() {
         return Ok(());
     }
@@ -392,7 +393,7 @@ fn pack_bools(tensor: &Tensor, why: &str) -> Result<(Vec<u8>, usize)> {
 }
 
 /// The bitmap of a bool tensor with an element for each row, and how many are null.
-fn row_validity(valid: &Tensor, rows: usize) -> Result<(Vec<u8>, usize)> {
+pub(crate) fn row_validity(valid: &Tensor, rows: usize) -> Result<(Vec<u8>, usize)> {
     if valid.dtype() != DType::Bool
         || usize::try_from(valid.shape().first().copied().unwrap_or(1)) != Ok(rows)
         || valid.ndim() > 1

@@ -99,7 +99,7 @@ impl ArrayNode {
     }
 
     /// A node over a range of an imported array.
-    fn range(view: &ArrayView<'_>) -> Result<Self> {
+    pub(super) fn range(view: &ArrayView<'_>) -> Result<Self> {
         let mut node = Self::whole(view.array)?;
         if (node.offset, node.length) != (view.offset, view.length) {
             node.null_count = node.null_count.filter(|count| *count == 0);

@@ -205,6 +205,20 @@ impl DeviceArray {
         })
     }
 
+    /// Slots of a descendant of this array's struct, which import has checked, over the same memory.
+    pub(super) fn descendant(&self, field: FieldRef, array: &ArrowArray, offset: usize, length: usize) -> Self {
+        let (owner, node) = (self.owner.clone(), NonNull::from(array));
+        Self { owner, field, device: self.device, node, offset, length, inherited: Vec::new() }
+    }
+
+    /// A range of the slots, cut off where there are no more, over the same memory.
+    pub(crate) fn slice(&self, range: &std::ops::Range<usize>) -> Self {
+        let start = range.start.min(self.length);
+        let length = range.end.clamp(start, self.length) - start;
+        let inherited = self.inherited.iter().map(|bits| ValidityBits { offset: bits.offset + start, length, ..*bits });
+        Self { offset: self.offset + start, length, inherited: inherited.collect(), ..self.clone() }
+    }
+
     /// The dictionary that the leaf elements of this array, or of one of its columns, are codes of; `None` where they are
     /// none.
     ///

@@ -158,6 +158,32 @@ impl<'a> ArrayView<'a> {
 }
 
 impl<'a> Leaf<'a> {
+    /// Some of the elements, as one row each, without their nulls.
+    pub(crate) fn part(&self, start: usize, elements: usize) -> Self {
+        let offset = self.offset.saturating_add(start);
+        Self { offset, elements, rows: elements, ..Self::plain(self.values) }
+    }
+
+    /// Elements of one byte each.
+    pub(crate) fn of_bytes(bytes: &'a [u8]) -> Self {
+        let (values, elements) = (bytes.as_ptr(), bytes.len());
+        Self { elements, rows: elements, ..Self::plain(values) }
+    }
+
+    fn plain(values: *const u8) -> Self {
+        let validity = Vec::new();
+        Self {
+            values,
+            offset: 0,
+            elements: 0,
+            rows: 0,
+            all_null: false,
+            dictionary: None,
+            validity,
+            array: PhantomData,
+        }
+    }
+
     /// The address of the first element, for elements of whole bytes.
     pub(crate) fn start(&self, element: Element) -> *const u8 {
         // The array was checked to have offset + length slots: the product cannot overflow.

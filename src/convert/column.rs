@@ -165,7 +165,7 @@ fn fill_buffer(spec: &Spec, plan: &Plan, chunks: &[ColumnChunk<'_>]) -> Result<H
 }
 
 /// Writes all elements of a chunk, null slots included, in the spec's dtype.
-fn write_elements(spec: &Spec, chunk: &ColumnChunk<'_>, out: &mut [MaybeUninit<u8>]) -> Result<(), Misfit> {
+pub(super) fn write_elements(spec: &Spec, chunk: &ColumnChunk<'_>, out: &mut [MaybeUninit<u8>]) -> Result<(), Misfit> {
     let leaf = &chunk.leaf;
     if leaf.elements == 0 {
         return Ok(());
