@@ -5,7 +5,7 @@ use std::sync::Arc;
 use arrow_schema::FieldRef;
 use smallvec::{SmallVec, smallvec};
 
-use crate::arrow::{ArrayNode, DeviceArray, host_array, pack_bits, same_layout, shared_buffer};
+use crate::arrow::{ArrayNode, DeviceArray, counts_in, host_array, pack_bits, same_layout, shared_buffer};
 use crate::convert::{self, ColumnChunk, compact};
 use crate::copy_log::{self, Copied};
 use crate::device::Device;
@@ -327,7 +327,7 @@ pub fn to_arrow_as(
 ) -> Result<DeviceArray> {
     let array = to_arrow(tensor, valid, copy)?;
     let (own, wanted) = (array.field().data_type(), requested.data_type());
-    if same_layout(own, wanted) {
+    if same_layout(own, wanted) || counts_in(own, wanted) {
         return convert::request_field(&array, requested);
     }
     if copy == CopyMode::Never {

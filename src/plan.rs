@@ -143,7 +143,8 @@ impl Plan {
         if spec.is_cast() {
             step(Action::Cast { from: spec.element(), to: spec.dtype() });
         }
-        if options.copy == CopyMode::Always || options.writable {
+        // What was decoded is memory of its own already.
+        if spec.decoded().is_none() && (options.copy == CopyMode::Always || options.writable) {
             step(Action::Private);
         }
         let nulls = chunks.iter().map(|chunk| chunk.nulls).sum::<usize>();

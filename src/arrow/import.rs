@@ -8,7 +8,7 @@ use arrow_array::{Array, ArrayRef, RecordBatch, StructArray, make_array};
 use arrow_data::ffi::FFI_ArrowArray;
 use arrow_schema::{DataType, Field, FieldRef};
 
-use super::check::{check, check_sizes, same_layout};
+use super::check::{check, check_sizes, counts_in, same_layout};
 use super::view::{ArrayView, Dictionary, ValidityBits};
 use crate::device::Device;
 use crate::error::{Error, ErrorKind, Result, catch_panic};
@@ -181,7 +181,8 @@ impl DeviceArray {
 
     /// The same memory under another field, whose type has the same buffers.
     pub(crate) fn relabel(&self, field: FieldRef) -> Result<Self> {
-        if !same_layout(self.field.data_type(), field.data_type()) {
+        let (own, wanted) = (self.field.data_type(), field.data_type());
+        if !same_layout(own, wanted) && !counts_in(own, wanted) {
             let reason = format!("a field of type {} for an array of {}", field.data_type(), self.field.data_type());
             return Err(Error::argument(reason).in_column(field.name()));
         }

@@ -14,7 +14,7 @@ mod schema;
 mod stream;
 mod view;
 
-pub(crate) use check::same_layout;
+pub(crate) use check::{counts_in, same_layout};
 pub(crate) use export::{ArrayNode, shared_buffer};
 pub use export::{export_device_array, export_schema};
 pub(crate) use import::host_array;

@@ -52,9 +52,8 @@ pub(crate) struct Leaf<'a> {
     pub(crate) rows: usize,
     // A Vec is smaller than a SmallVec, and costs nothing for columns without nulls.
     validity: Vec<ValidityBits>,
-    /// The innermost array, and its type.
-    data_type: &'a DataType,
-    array: &'a ArrowArray,
+    /// The innermost array with its type; `None` for elements that were taken out of one.
+    innermost: Option<(&'a DataType, &'a ArrowArray)>,
 }
 
 /// The dictionary of a leaf.
@@ -153,7 +152,7 @@ impl<'a> ArrayView<'a> {
         if let Element::Bytes(width) = element {
             offset = offset.checked_mul(width).ok_or_else(overflow)?;
         }
-        Ok(Leaf { values, offset, elements, rows: self.length, validity, data_type, array })
+        Ok(Leaf { values, offset, elements, rows: self.length, validity, innermost: Some((data_type, array)) })
     }
 }
 
@@ -171,17 +170,7 @@ impl<'a> Leaf<'a> {
     }
 
     fn plain(values: *const u8) -> Self {
-        let validity = Vec::new();
-        Self {
-            values,
-            offset: 0,
-            elements: 0,
-            rows: 0,
-            all_null: false,
-            dictionary: None,
-            validity,
-            array: PhantomData,
-        }
+        Self { values, offset: 0, elements: 0, rows: 0, validity: Vec::new(), innermost: None }
     }
 
     /// The address of the first element, for elements of whole bytes.
@@ -192,7 +181,7 @@ impl<'a> Leaf<'a> {
 
     /// Which elements are null; `None` where none is. Reads the bitmaps, so they must be in host memory.
     pub(crate) fn host_mask(&self) -> Option<Mask<'a>> {
-        if let DataType::Null = self.data_type {
+        if let Some((DataType::Null, _)) = self.innermost {
             return Mask::of_nulls(self.elements);
         }
         // SAFETY: the bitmaps are of an array that import has checked and that is borrowed for 'a.
@@ -201,9 +190,9 @@ impl<'a> Leaf<'a> {
 
     /// The dictionary that the elements are indices into.
     pub(super) fn dictionary(&self) -> Option<Dictionary<'a>> {
-        let DataType::Dictionary(codes, values) = self.data_type else { return None };
+        let Some((DataType::Dictionary(codes, values), array)) = self.innermost else { return None };
         // SAFETY: import checked the dictionary: a live array, owned by its parent.
-        let array = unsafe { self.array.dictionary.as_ref() }?;
+        let array = unsafe { array.dictionary.as_ref() }?;
         Some(Dictionary { codes: DType::of_arrow(codes)?, array, values })
     }
 

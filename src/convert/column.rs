@@ -125,12 +125,12 @@ fn view(spec: &Spec, plan: &Plan, chunk: &ColumnChunk<'_>) -> Result<Tensor> {
         shape,
         strides,
         owner: chunk.array.owner(),
-        read_only: true,
+        read_only: decoded.is_none(),
         copied: decoded.is_some(),
         field: spec.kept_field().cloned(),
     };
     // SAFETY: import checked that the array has these elements, in memory that `owner` keeps alive and that Arrow
-    // declares immutable.
+    // declares immutable; what was decoded was written for this tensor alone.
     unsafe { Tensor::from_raw_parts(parts) }
 }
 

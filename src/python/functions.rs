@@ -279,6 +279,7 @@ fn from_arrow<'py>(
 /// row for each column. Of one column of lists or strings: what `to_ragged` would do, with a row for each part. Reads no
 /// stream.
 #[pyfunction]
+#[allow(clippy::too_many_arguments, reason = "one Python keyword each")]
 #[pyo3(signature = (obj_or_schema, *, columns=None, dtype=None, nulls=None, decimal=None, dictionary=None, copy=None, writable=false), text_signature = "(obj_or_schema, *, columns=None, dtype=None, nulls=\"error\", decimal=None, dictionary=None, copy=None, writable=False)")]
 fn explain(
     obj_or_schema: &Bound<'_, PyAny>,

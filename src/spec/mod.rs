@@ -199,7 +199,7 @@ impl Spec {
         if self.is_cast() {
             step(format!("cast from {} to {}", self.element, self.dtype), false);
         }
-        if options.copy == CopyMode::Always || options.writable {
+        if self.decoded.is_none() && (options.copy == CopyMode::Always || options.writable) {
             step("memory of its own asked for".to_owned(), false);
         }
         if matches!(self.nulls, Nulls::Filled(_)) {
@@ -226,7 +226,8 @@ impl Spec {
     /// nulls were filled with are codes of nothing.
     #[must_use]
     pub fn kept_field(&self) -> Option<&FieldRef> {
-        let still = !self.is_cast() && !(self.has_codes() && matches!(self.nulls, Nulls::Filled(_)));
+        let filled_codes = self.has_codes() && matches!(self.nulls, Nulls::Filled(_));
+        let still = !self.is_cast() && !filled_codes;
         still.then(|| self.decoded.as_ref().unwrap_or(&self.field))
     }
 
