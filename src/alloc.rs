@@ -4,8 +4,12 @@
 use std::alloc::{Layout, alloc, dealloc};
 use std::mem::MaybeUninit;
 use std::ptr::NonNull;
+use std::sync::Arc;
 
 use crate::error::{Error, ErrorKind, Result};
+
+/// Keeps memory alive until the last clone is dropped, on any thread.
+pub type Owner = Arc<dyn Send + Sync>;
 
 /// The alignment of every allocation, in bytes.
 pub const ALIGNMENT: usize = 64;

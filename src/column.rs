@@ -5,15 +5,15 @@ use std::sync::Arc;
 use arrow_schema::FieldRef;
 use smallvec::{SmallVec, smallvec};
 
-use crate::arrow::{ArrayNode, DeviceArray, host_array, pack_bits, shared_buffer};
+use crate::arrow::{ArrayNode, DeviceArray, host_array, pack_bits, same_layout, shared_buffer};
 use crate::convert::{self, ColumnChunk, compact};
 use crate::copy_log::{self, Copied};
 use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Result};
 use crate::plan::{Chunk, Plan};
-use crate::spec::{CopyMode, Element, Options, Spec, TensorField};
-use crate::tensor::Tensor;
+use crate::spec::{CopyMode, Element, NullPolicy, Options, Spec};
+use crate::tensor::{Owner, Tensor};
 
 /// A chunk of a column: an array, or one column of an array of structs.
 #[derive(Clone, Copy, Debug)]
@@ -40,7 +40,20 @@ impl<'a> ColumnRef<'a> {
             None => view.leaf(spec)?,
             Some(index) => view.struct_field(index)?.leaf(spec)?,
         };
-        Ok(ColumnChunk { mask: leaf.host_mask(), leaf, array: self.array })
+        Ok(ColumnChunk { mask: leaf.logical_mask()?, leaf, array: self.array })
+    }
+
+    fn rows(&self) -> usize {
+        self.array.len()
+    }
+
+    /// The column with its runs, or its dictionary's values, written out.
+    fn decode(&self, spec: &Spec, field: &FieldRef) -> Result<DeviceArray> {
+        require_host(self.array.device(), spec.field().name())?;
+        match self.column {
+            None => convert::decode(self.array, field),
+            Some(index) => convert::decode(&self.array.column(index)?, field),
+        }
     }
 }
 
@@ -54,6 +67,25 @@ fn require_host(device: Device, column: &str) -> Result<()> {
 
 /// Calls `work` with the chunks, which must be in host memory, and with the plan for them.
 fn planned<R>(
+    spec: &Spec,
+    chunks: &[ColumnRef<'_>],
+    options: &Options,
+    work: impl FnOnce(&Plan, &[ColumnChunk<'_>]) -> Result<R>,
+) -> Result<R> {
+    if let Some(field) = spec.decoded() {
+        if options.copy == CopyMode::Never {
+            // Refused before anything is decoded.
+            let chunk = |chunk: &ColumnRef<'_>| Chunk { rows: chunk.rows(), nulls: 0, aligned: true };
+            Plan::new(spec, &chunks.iter().map(chunk).collect::<Vec<_>>(), options)?;
+        }
+        let decoded = chunks.iter().map(|chunk| chunk.decode(spec, field)).collect::<Result<Vec<_>>>()?;
+        return planned_as_stored(spec, &columns(&decoded), options, work);
+    }
+    planned_as_stored(spec, chunks, options, work)
+}
+
+/// As [`planned`], for columns that are not decoded, or are by now.
+fn planned_as_stored<R>(
     spec: &Spec,
     chunks: &[ColumnRef<'_>],
     options: &Options,
@@ -80,7 +112,37 @@ pub(crate) fn convert_chunks(
     options: &Options,
     runner: &Runner<'_>,
 ) -> Result<Tensor> {
-    planned(spec, chunks, options, |plan, chunks| runner(plan, &|| convert::run(spec, plan, chunks, options.copy)))
+    let dictionary = shared_dictionary(spec, chunks)?;
+    let run = |plan: &Plan, chunks: &[ColumnChunk<'_>]| {
+        runner(plan, &|| convert::run(spec, plan, chunks, options.copy))
+    };
+    let tensor = planned(spec, chunks, options, run)?;
+    Ok(if tensor.field().is_some() { tensor.with_dictionary(dictionary) } else { tensor })
+}
+
+/// The dictionary that the codes of all chunks are of; `None` where the elements are no codes.
+///
+/// # Errors
+/// When chunks have different dictionaries: the same code would stand for different values.
+fn shared_dictionary(spec: &Spec, chunks: &[ColumnRef<'_>]) -> Result<Option<DeviceArray>> {
+    if spec.decoded().is_some() || !spec.has_codes() {
+        return Ok(None);
+    }
+    let filled = chunks.iter().filter(|chunk| chunk.rows() > 0).chain(chunks.first());
+    let mut dictionaries = filled.filter_map(|chunk| chunk.array.leaf_dictionary(chunk.column, spec).transpose());
+    let Some(first) = dictionaries.next().transpose()? else { return Ok(None) };
+    if chunks.len() > 1 {
+        let filled = chunks.iter().filter(|chunk| chunk.rows() > 0).count();
+        let values = first.to_arrow()?;
+        for dictionary in dictionaries.take(filled.saturating_sub(1)) {
+            if dictionary?.to_arrow()?.as_ref() != values.as_ref() {
+                return Err(Error::unsupported("the chunks have different dictionaries, so their codes mean different things")
+                    .remedy_is("pass dictionary=\"values\", or unify the dictionaries first")
+                    .in_column(spec.field().name()));
+            }
+        }
+    }
+    Ok(Some(first))
 }
 
 /// Runs a conversion at once.
@@ -174,11 +236,11 @@ pub fn to_tensor(array: &DeviceArray, options: &Options) -> Result<Tensor> {
 /// null.
 ///
 /// # Errors
-/// When the type has no tensor form, the memory is not the host's, or memory cannot be had.
+/// When the field is a struct, the memory is not the host's, or memory cannot be had.
 pub fn validity(field: &FieldRef, chunks: &[DeviceArray]) -> Result<Tensor> {
     check_types(field, chunks)?;
     let options = Options::default();
-    let spec = Spec::new(field, &options)?;
+    let spec = Spec::of_validity(field)?;
     planned(&spec, &columns(chunks), &options, |plan, chunks| convert::validity(&spec, plan, chunks))
         .map_err(|error| error.in_column(field.name()))
 }
@@ -202,7 +264,7 @@ pub fn validity(field: &FieldRef, chunks: &[DeviceArray]) -> Result<Tensor> {
 /// ```
 pub fn to_arrow(tensor: &Tensor, valid: Option<&Tensor>, copy: CopyMode) -> Result<DeviceArray> {
     require_host(tensor.device(), "")?;
-    let form = TensorField::new(tensor.dtype(), tensor.shape(), tensor.strides(), tensor.field())?;
+    let form = tensor.arrow_form()?;
     let plan = Plan::to_arrow(&form, tensor.is_aligned(), valid.is_some(), copy)?;
     // The field says in which order the elements lie: a copy keeps that order.
     let lying = if form.viewable && !tensor.is_row_major() { tensor.in_memory_order() } else { None };
@@ -233,6 +295,9 @@ pub fn to_arrow(tensor: &Tensor, valid: Option<&Tensor>, copy: CopyMode) -> Resu
     }
     let mut node = node.unwrap_or_default();
     node.null_count = Some(nulls);
+    if let Some(dictionary) = tensor.dictionary().filter(|_| form.has_codes()) {
+        owner = set_dictionary(&mut node, &tensor, dictionary, owner)?;
+    }
     if let Some(bitmap) = node.buffers.first_mut() {
         *bitmap = validity;
     }
@@ -242,6 +307,72 @@ pub fn to_arrow(tensor: &Tensor, valid: Option<&Tensor>, copy: CopyMode) -> Resu
         form.field
     };
     host_array(node.export(&owner)?, field)
+}
+
+/// As [`to_arrow`], in the type of `requested`, exactly: every value survives the way there and back.
+///
+/// # Errors
+/// As [`to_arrow`], and when a value does not survive, or a cast is needed and no copy allowed.
+pub fn to_arrow_as(
+    tensor: &Tensor,
+    valid: Option<&Tensor>,
+    requested: &FieldRef,
+    copy: CopyMode,
+) -> Result<DeviceArray> {
+    let array = to_arrow(tensor, valid, copy)?;
+    let (own, wanted) = (array.field().data_type(), requested.data_type());
+    if same_layout(own, wanted) {
+        return convert::request_field(&array, requested);
+    }
+    if copy == CopyMode::Never {
+        return Err(Error::new(ErrorKind::Copy, format!("a copy is needed (cast from {own} to {wanted})"))
+            .remedy_is("pass copy=None to allow it"));
+    }
+    // Arrow's casts know nothing of extension types: what they would see are bytes.
+    if tensor.dtype() == DType::BFloat16 {
+        let single = to_tensor(&array, &Options::default().dtype(DType::Float32).nulls(NullPolicy::Keep))?;
+        return convert::request_field(&to_arrow(&single, valid, CopyMode::IfNeeded)?, requested);
+    }
+    convert::request_field(&array, requested)
+}
+
+/// Puts a dictionary under the codes of a tensor's node; returns what keeps both alive.
+///
+/// # Errors
+/// When a code is beyond the dictionary: writable codes may have been changed.
+fn set_dictionary(node: &mut ArrayNode, codes: &Tensor, dictionary: &DeviceArray, owner: Owner) -> Result<Owner> {
+    if codes.is_writable() {
+        check_codes(codes, dictionary.len())?;
+    }
+    let mut leaf = node;
+    while !leaf.children.is_empty() {
+        let Some(child) = leaf.children.first_mut() else { break };
+        leaf = child;
+    }
+    leaf.dictionary = Some(Box::new(ArrayNode::of(dictionary)?));
+    Ok(Arc::new((dictionary.owner(), owner)))
+}
+
+/// Refuses codes that are not below `length`.
+fn check_codes(codes: &Tensor, length: usize) -> Result<()> {
+    macro_rules! first_beyond {
+        ($($dtype:ident => $type:ty),+) => {
+            match codes.dtype() {
+                $(DType::$dtype => codes.as_slice::<$type>()?.iter().find_map(|code| {
+                    let inside = usize::try_from(*code).is_ok_and(|code| code < length);
+                    (!inside).then(|| code.to_string())
+                }),)+
+                other => Some(other.to_string()),
+            }
+        };
+    }
+    let beyond = first_beyond!(
+        Int8 => i8, Int16 => i16, Int32 => i32, Int64 => i64, UInt8 => u8, UInt16 => u16, UInt32 => u32, UInt64 => u64
+    );
+    match beyond {
+        None => Ok(()),
+        Some(code) => Err(Error::invalid(format!("the code {code} is beyond the dictionary's {length} values"))),
+    }
 }
 
 /// A bit for each bool of a row-major tensor, and how many are false.

@@ -8,6 +8,9 @@ use arrow_schema::DataType;
 use crate::error::{Error, Result};
 use crate::ffi::dlpack::{DLDataType, DLDataTypeCode};
 
+const EXTENSION_PREFIX: &str = "arrow_dlpack.";
+const LANCE_BFLOAT16: &str = "lance.bfloat16";
+
 /// The kinds that promotion and casts tell apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -115,10 +118,23 @@ dtypes! {
 }
 
 impl DType {
-    /// The alignment that typed access to an element needs, in bytes.
+    /// The alignment that typed access to an element needs, in bytes: of complex numbers, that of their parts.
     #[must_use]
     pub const fn alignment(self) -> usize {
-        if self.itemsize() > 8 { 8 } else { self.itemsize() }
+        match self.kind() {
+            Kind::Complex => self.itemsize() / 2,
+            _ => self.itemsize(),
+        }
+    }
+
+    /// The dtype of the real and the imaginary part of a complex number.
+    #[must_use]
+    pub const fn component(self) -> Option<Self> {
+        match self {
+            Self::Complex64 => Some(Self::Float32),
+            Self::Complex128 => Some(Self::Float64),
+            _ => None,
+        }
     }
 
     /// The Arrow type whose values buffer holds these elements one after the other, where there is one.
@@ -161,6 +177,20 @@ impl DType {
             DataType::Float64 => Self::Float64,
             _ => return None,
         })
+    }
+
+    /// The name of the Arrow extension type whose storage, fixed-size binary, holds these elements: of the floats that
+    /// Arrow has no type for, `arrow_dlpack.` and the name that `ml_dtypes` uses.
+    #[must_use]
+    pub fn extension_name(self) -> Option<String> {
+        (self.kind() == Kind::Float && self.to_arrow().is_none()).then(|| format!("{EXTENSION_PREFIX}{}", self.name()))
+    }
+
+    /// The dtype that an Arrow extension type over fixed-size binary stands for; `lance.bfloat16` is one.
+    #[must_use]
+    pub fn of_extension(name: &str) -> Option<Self> {
+        let name = if name == LANCE_BFLOAT16 { Self::BFloat16.name() } else { name.strip_prefix(EXTENSION_PREFIX)? };
+        Self::ALL.iter().copied().find(|dtype| dtype.name() == name && dtype.extension_name().is_some())
     }
 
     /// Whether checked casts from and to this dtype exist: all but float8 and complex.
@@ -220,6 +250,30 @@ mod tests {
             }
         }
         assert_eq!("torch.bfloat16".parse::<DType>().unwrap(), DType::BFloat16);
+    }
+
+    #[test]
+    fn floats_without_an_arrow_type_have_an_extension_name() {
+        for dtype in DType::ALL {
+            if let Some(name) = dtype.extension_name() {
+                assert_eq!(DType::of_extension(&name), Some(*dtype));
+            }
+        }
+        assert_eq!(DType::Float8E4M3B11Fnuz.extension_name().unwrap(), "arrow_dlpack.float8_e4m3b11fnuz");
+        assert_eq!(DType::of_extension("lance.bfloat16"), Some(DType::BFloat16));
+        for name in ["arrow_dlpack.float32", "arrow_dlpack.", "bfloat16", "arrow_dlpack.complex64", "lance.float16"] {
+            assert_eq!(DType::of_extension(name), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn complex_numbers_are_aligned_as_their_parts() {
+        assert_eq!((DType::Complex64.alignment(), DType::Complex128.alignment()), (4, 8));
+        for dtype in DType::ALL {
+            if let Some(part) = dtype.component() {
+                assert_eq!(part.itemsize() * 2, dtype.itemsize());
+            }
+        }
     }
 
     #[test]

@@ -10,7 +10,7 @@ use crate::column::{ColumnRef, check_types, plan_chunks, to_arrow};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::plan::Plan;
-use crate::spec::{CopyMode, Options, Spec, TensorField};
+use crate::spec::{CopyMode, Options, Spec};
 use crate::tensor::Tensor;
 
 /// The report of [`explain`] and [`explain_schema`]: one row for each column. Its text is a table.
@@ -113,7 +113,7 @@ pub fn explain_schema(
 /// # Errors
 /// When no Arrow type holds the tensor.
 pub fn explain_tensor(tensor: &Tensor, options: impl Fn(&str) -> Options) -> Result<Report> {
-    let form = TensorField::new(tensor.dtype(), tensor.shape(), tensor.strides(), tensor.field())?;
+    let form = tensor.arrow_form()?;
     let plan = Plan::to_arrow(&form, tensor.is_aligned(), false, CopyMode::IfNeeded)?;
     if plan.is_view() {
         let array = to_arrow(tensor, None, CopyMode::Never)?;

@@ -29,7 +29,7 @@
 //! | what | where |
 //! |---|---|
 //! | Arrow to tensor | [`array_to_tensor`], [`to_tensor`], [`to_tensors`], [`chunks_to_tensor`], [`validity`] |
-//! | tensor to Arrow | [`to_arrow`] |
+//! | tensor to Arrow | [`to_arrow`], [`to_arrow_as`] |
 //! | what would happen | [`explain`](fn@explain), [`explain_schema`] |
 //! | what did happen | [`CopyLog`] |
 //! | DLPack structs in and out | [`dlpack`] |
@@ -44,6 +44,14 @@
 //! | Date, Time, Timestamp, Duration | int32 or int64 ticks; the unit stays in [`Tensor::field`] | yes |
 //! | Boolean | bool, a byte each | no: unpacked |
 //! | `arrow.bool8` | bool | if its bytes are 0 and 1 |
+//! | Decimal32, Decimal64 of scale 0 | int32, int64 | yes |
+//! | any Decimal | its value, cast to [`Options::dtype`] | no |
+//! | any Decimal under [`DecimalMode::Unscaled`] | the stored integers | of 32 and 64 bits |
+//! | FixedSizeBinary | uint8, its width as inner dimension | yes |
+//! | `arrow_dlpack.` and a name of `ml_dtypes`; `lance.bfloat16` | bfloat16, float8 | yes |
+//! | FixedSizeList of two floats, where a complex dtype is asked for | complex64, complex128 | yes |
+//! | Dictionary | its codes, or its values ([`DictionaryMode`]) | the codes |
+//! | RunEndEncoded | its values | no: decoded |
 //! | FixedSizeList, nested to any depth | inner dimensions | yes |
 //! | `arrow.fixed_shape_tensor` | inner dimensions, `permutation` as strides | yes |
 //!
@@ -52,8 +60,7 @@
 //!
 //! # Not supported
 //!
-//! Strings, lists of varying length, dictionaries, decimals, run-end encoding, unions and maps are refused with what to
-//! do instead. Batches become one tensor a column, not a matrix. Only host memory is converted; arrays on other devices
+//! Strings, lists of varying length, unions and maps are refused with what to do instead. Batches become one tensor a column, not a matrix. Only host memory is converted; arrays on other devices
 //! are carried, and exported as they came.
 //!
 //! # Features
@@ -82,14 +89,14 @@ pub mod python;
 
 pub use arrow::{DeviceArray, DeviceArrayStream};
 pub use batch::to_tensors;
-pub use column::{array_to_tensor, chunks_to_tensor, to_arrow, to_tensor, validity};
+pub use column::{array_to_tensor, chunks_to_tensor, to_arrow, to_arrow_as, to_tensor, validity};
 pub use convert::request_field;
 pub use copy_log::CopyLog;
 pub use device::Device;
 pub use dtype::DType;
 pub use error::{Error, ErrorKind, Result};
 pub use explain::{Report, ReportRow, explain, explain_schema, explain_tensor};
-pub use spec::{CopyMode, NullPolicy, Options, Scalar};
+pub use spec::{CopyMode, DecimalMode, DictionaryMode, NullPolicy, Options, Scalar};
 pub use tensor::{Native, Tensor};
 
 /// The README's Rust code, run as a test.

@@ -23,14 +23,16 @@ pub struct Chunk {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Action {
+    /// Runs, or codes of a dictionary, become the values they stand for.
+    Decode,
     /// Bits become bytes.
     Unpack,
     /// Bytes other than 0 and 1 become 1.
     Normalise,
     /// Values change their type.
     Cast {
-        /// The dtype of the source.
-        from: DType,
+        /// How the source holds its elements.
+        from: Element,
         /// The dtype of the result.
         to: DType,
     },
@@ -62,6 +64,7 @@ pub enum Action {
 impl fmt::Display for Action {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Decode => f.write_str("decoded"),
             Self::Unpack => f.write_str("bits unpacked to bytes"),
             Self::Normalise => f.write_str("bytes above 1 set to 1"),
             Self::Cast { from, to } => write!(f, "cast from {from} to {to}"),
@@ -121,8 +124,13 @@ impl Plan {
         if elements == 0 {
             return Ok(plan);
         }
+        if spec.decoded().is_some() {
+            let stored = plan.elements.saturating_mul(spec.element().stored_bytes());
+            plan.steps.push(Step { action: Action::Decode, bytes: stored, at_most: false });
+            plan.bytes = stored;
+        }
+        let decoded = plan.steps.len();
         let mut step = |action| plan.steps.push(Step { action, bytes, at_most: false });
-        let source = spec.element().dtype();
         let filled = chunks.iter().filter(|chunk| chunk.rows > 0);
         if filled.clone().count() > 1 {
             step(Action::Concatenate { chunks: filled.clone().count() });
@@ -130,10 +138,10 @@ impl Plan {
         if spec.element() == Element::Bits {
             step(Action::Unpack);
         } else if filled.clone().any(|chunk| !chunk.aligned) {
-            step(Action::Realign { dtype: source });
+            step(Action::Realign { dtype: spec.element().dtype() });
         }
         if spec.is_cast() {
-            step(Action::Cast { from: source, to: spec.dtype() });
+            step(Action::Cast { from: spec.element(), to: spec.dtype() });
         }
         if options.copy == CopyMode::Always || options.writable {
             step(Action::Private);
@@ -143,14 +151,18 @@ impl Plan {
             let bytes = nulls.saturating_mul(pattern.bytes().len());
             plan.steps.push(Step { action: Action::Fill { nulls }, bytes, at_most: false });
         }
-        plan.bytes = if plan.steps.is_empty() { 0 } else { bytes };
+        if plan.steps.len() > decoded {
+            plan.bytes = plan.bytes.saturating_add(bytes);
+        }
         if options.copy == CopyMode::Never {
             plan.refuse_copy()?;
         }
         if spec.element() == Element::Bool8 {
-            let at_most = plan.steps.is_empty();
+            let at_most = plan.steps.len() == decoded;
             plan.steps.push(Step { action: Action::Normalise, bytes, at_most });
-            plan.bytes = bytes;
+            if at_most {
+                plan.bytes = plan.bytes.saturating_add(bytes);
+            }
         }
         Ok(plan)
     }
@@ -214,6 +226,11 @@ impl Plan {
     #[must_use]
     pub fn is_copy(&self) -> bool {
         self.steps.iter().any(|step| !step.at_most)
+    }
+
+    /// Whether the elements, decoded where they have to be, are the result as they lie, or may be.
+    pub(crate) fn takes_elements_as_they_lie(&self) -> bool {
+        self.steps.iter().all(|step| step.at_most || step.action == Action::Decode)
     }
 
     /// Why bytes move, in words; empty for a view.

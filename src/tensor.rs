@@ -8,13 +8,12 @@ use arrow_schema::FieldRef;
 use smallvec::SmallVec;
 
 use crate::alloc::HostBuffer;
+pub use crate::alloc::Owner;
+use crate::arrow::DeviceArray;
 use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Result};
-use crate::spec::Dims;
-
-/// Keeps a tensor's memory alive until the last clone is dropped, on any thread.
-pub type Owner = Arc<dyn Send + Sync>;
+use crate::spec::{Dims, TensorField, has_codes};
 
 /// Strided n-dimensional data of one dtype on one device.
 ///
@@ -32,6 +31,8 @@ pub struct Tensor {
     read_only: bool,
     copied: bool,
     field: Option<FieldRef>,
+    // Boxed: most tensors have none, and small tensors are moved faster.
+    dictionary: Option<Box<DeviceArray>>,
 }
 
 // SAFETY: the memory behind `data` is kept alive by `owner`, which is Send and Sync, and reached only through functions
@@ -90,7 +91,7 @@ impl Tensor {
             })?;
         }
         let len = if empty { 0 } else { usize::try_from(product).unwrap_or(usize::MAX) };
-        let tensor = Self { data, device, dtype, shape, strides, len, owner, read_only, copied, field };
+        let tensor = Self { data, device, dtype, shape, strides, len, owner, read_only, copied, field, dictionary: None };
         tensor.check_span()?;
         Ok(tensor)
     }
@@ -226,6 +227,27 @@ impl Tensor {
     #[must_use]
     pub fn field(&self) -> Option<&FieldRef> {
         self.field.as_ref()
+    }
+
+    /// The dictionary that the elements are codes of, where the field says that they are.
+    #[must_use]
+    pub fn dictionary(&self) -> Option<&DeviceArray> {
+        self.dictionary.as_deref()
+    }
+
+    /// What the tensor becomes in Arrow: the type it came from, where it still is that, with its dictionary.
+    ///
+    /// # Errors
+    /// When a row has more elements than a fixed-size list can.
+    pub fn arrow_form(&self) -> Result<TensorField> {
+        let codes_of_nothing = |field: &&FieldRef| has_codes(field.data_type()) && self.dictionary.is_none();
+        let field = self.field.as_ref().filter(|field| !codes_of_nothing(field));
+        TensorField::new(self.dtype, &self.shape, &self.strides, field)
+    }
+
+    /// The same tensor, its elements being codes of this dictionary.
+    pub(crate) fn with_dictionary(self, dictionary: Option<DeviceArray>) -> Self {
+        Self { dictionary: dictionary.map(Box::new), ..self }
     }
 
     /// What keeps the memory alive.

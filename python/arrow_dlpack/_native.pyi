@@ -43,6 +43,8 @@ _Device: TypeAlias = str | tuple[int, int] | Device | object
 # A name, or anything whose str() ends in one.
 _DType: TypeAlias = str | object
 _Nulls: TypeAlias = Literal["error", "nan", "keep"] | bool | SupportsIndex | SupportsFloat
+_Decimal: TypeAlias = Literal["unscaled"]
+_Dictionary: TypeAlias = Literal["codes", "values"]
 _Legacy: TypeAlias = Literal["copy", "view", "error"]
 
 __version__: str
@@ -265,6 +267,8 @@ def to_tensor(
     *,
     dtype: _DType | Mapping[str, _DType] | None = None,
     nulls: _Nulls | Mapping[str, _Nulls] = "error",
+    decimal: _Decimal | Mapping[str, _Decimal] | None = None,
+    dictionary: _Dictionary | Mapping[str, _Dictionary] | None = None,
     device: _Device | None = None,
     copy: bool | None = None,
     writable: bool = False,
@@ -279,6 +283,8 @@ def to_tensor(
     *,
     dtype: _DType | Mapping[str, _DType] | None = None,
     nulls: _Nulls | Mapping[str, _Nulls] = "error",
+    decimal: _Decimal | Mapping[str, _Decimal] | None = None,
+    dictionary: _Dictionary | Mapping[str, _Dictionary] | None = None,
     device: _Device | None = None,
     copy: bool | None = None,
     writable: bool = False,
@@ -292,6 +298,8 @@ def to_tensors(
     columns: Sequence[str] | None = None,
     dtype: _DType | Mapping[str, _DType] | None = None,
     nulls: _Nulls | Mapping[str, _Nulls] = "error",
+    decimal: _Decimal | Mapping[str, _Decimal] | None = None,
+    dictionary: _Dictionary | Mapping[str, _Dictionary] | None = None,
     device: _Device | None = None,
     copy: bool | None = None,
     writable: bool = False,
@@ -307,6 +315,8 @@ def to_tensors(
     columns: Sequence[str] | None = None,
     dtype: _DType | Mapping[str, _DType] | None = None,
     nulls: _Nulls | Mapping[str, _Nulls] = "error",
+    decimal: _Decimal | Mapping[str, _Decimal] | None = None,
+    dictionary: _Dictionary | Mapping[str, _Dictionary] | None = None,
     device: _Device | None = None,
     copy: bool | None = None,
     writable: bool = False,
@@ -343,6 +353,8 @@ def explain(
     columns: Sequence[str] | None = None,
     dtype: _DType | Mapping[str, _DType] | None = None,
     nulls: _Nulls | Mapping[str, _Nulls] = "error",
+    decimal: _Decimal | Mapping[str, _Decimal] | None = None,
+    dictionary: _Dictionary | Mapping[str, _Dictionary] | None = None,
     copy: bool | None = None,
     writable: bool = False,
 ) -> Report:

@@ -49,7 +49,7 @@ fn buffers_of(data_type: &DataType) -> SmallVec<[Buffer; 3]> {
 
 /// Whether the first buffer of a type is a validity bitmap.
 pub(super) fn has_validity(data_type: &DataType) -> bool {
-    buffers_of(data_type).first() == Some(&Buffer::Validity)
+    !matches!(data_type, DataType::Null | DataType::RunEndEncoded(_, _) | DataType::Union(_, _))
 }
 
 /// Checks an array of this field, children and dictionary included.

@@ -11,11 +11,11 @@ use super::check::has_validity;
 use super::import::DeviceArray;
 use super::mask::Mask;
 use super::view::{ArrayView, buffer, child};
+use crate::alloc::Owner;
 use crate::callback;
 use crate::copy_log::{self, Copied};
 use crate::error::{Error, ErrorKind, Result};
 use crate::ffi::arrow_device::{ArrowArray, ArrowDeviceArray, ArrowSchema};
-use crate::tensor::Owner;
 
 /// What an exported `ArrowArray` says; its pointers lead into memory that the owner keeps alive.
 #[derive(Debug, Default)]
@@ -74,7 +74,7 @@ impl ArrayNode {
     }
 
     /// A node over the same buffers as an imported array, all of it.
-    fn whole(array: &ArrowArray) -> Result<Self> {
+    pub(super) fn whole(array: &ArrowArray) -> Result<Self> {
         let unsigned = |value: i64| usize::try_from(value).map_err(|_| Error::invalid("a negative count"));
         let buffers = (0..unsigned(array.n_buffers)?).filter_map(|index| buffer(array, index)).collect();
         let children = (0..unsigned(array.n_children)?).map(|index| Self::whole(child(array, index)?));
@@ -88,6 +88,14 @@ impl ArrayNode {
             children: children.collect::<Result<_>>()?,
             dictionary,
         })
+    }
+
+    /// A node over the same buffers as an array that no struct encloses; its owner keeps them alive.
+    ///
+    /// # Errors
+    /// When counts are negative, which those of checked arrays are not.
+    pub(crate) fn of(array: &DeviceArray) -> Result<Self> {
+        Self::range(&array.view())
     }
 
     /// A node over a range of an imported array.

@@ -9,10 +9,11 @@ use arrow_data::ffi::FFI_ArrowArray;
 use arrow_schema::{DataType, Field, FieldRef};
 
 use super::check::{check, check_sizes, same_layout};
-use super::view::{ArrayView, ValidityBits};
+use super::view::{ArrayView, Dictionary, ValidityBits};
 use crate::device::Device;
 use crate::error::{Error, ErrorKind, Result, catch_panic};
 use crate::ffi::arrow_device::{ArrowArray, ArrowDeviceArray};
+use crate::spec::Spec;
 
 /// Runs a foreign release callback, or decides that it cannot be run any more. Memory that came through an interpreter
 /// must be released attached to it.
@@ -204,6 +205,29 @@ impl DeviceArray {
         })
     }
 
+    /// The dictionary that the leaf elements of this array, or of one of its columns, are codes of; `None` where they are
+    /// none.
+    ///
+    /// # Errors
+    /// When positions overflow, which those of checked arrays do not.
+    pub(crate) fn leaf_dictionary(&self, column: Option<usize>, spec: &Spec) -> Result<Option<Self>> {
+        let view = match column {
+            None => self.view(),
+            Some(index) => self.view().struct_field(index)?,
+        };
+        let Some(Dictionary { array, values, .. }) = view.leaf(spec)?.dictionary else { return Ok(None) };
+        let invalid = |_| Error::invalid("ArrowArray.offset or .length is negative");
+        Ok(Some(Self {
+            owner: self.owner.clone(),
+            field: Arc::new(Field::new("", values.clone(), true)),
+            device: self.device,
+            node: NonNull::from(array),
+            offset: usize::try_from(array.offset).map_err(invalid)?,
+            length: usize::try_from(array.length).map_err(invalid)?,
+            inherited: Vec::new(),
+        }))
+    }
+
     /// The number of rows.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -251,7 +275,7 @@ impl DeviceArray {
     }
 
     /// What keeps the memory alive.
-    pub(crate) fn owner(&self) -> crate::tensor::Owner {
+    pub(crate) fn owner(&self) -> crate::alloc::Owner {
         self.owner.clone()
     }
 

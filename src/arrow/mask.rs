@@ -30,7 +30,8 @@ impl<'a> Mask<'a> {
             .filter(|level| level.repeat > 0)
             // SAFETY: the contract.
             .map(|level| unsafe { Level::new(*level) })
-            .filter(|level| level.nulls > 0);
+            .filter(|level| level.nulls > 0)
+            .map(Level::grouped);
         let first = levels.next()?;
         let mut mask = first.expand(elements);
         for level in levels {
@@ -41,6 +42,18 @@ impl<'a> Mask<'a> {
             mask.nulls = elements - count_ones(&mask.bytes, mask.offset, elements);
         }
         Some(mask)
+    }
+
+    /// Every element null; `None` where there are none.
+    pub(super) fn of_nulls(elements: usize) -> Option<Self> {
+        let bytes = Cow::Owned(vec![0; elements.div_ceil(8)]);
+        (elements > 0).then_some(Self { bytes, offset: 0, length: elements, nulls: elements })
+    }
+
+    /// A bit for each element, set where `is_valid` says so; `None` where everything is valid.
+    pub(super) fn of(elements: usize, is_valid: impl FnMut(usize) -> bool) -> Option<Self> {
+        let (bytes, nulls) = pack_bits((0..elements).map(is_valid));
+        (nulls > 0).then_some(Self { bytes: Cow::Owned(bytes), offset: 0, length: elements, nulls })
     }
 
     /// How many elements are null; never 0.
@@ -104,10 +117,11 @@ impl<'a> Mask<'a> {
 
 /// One level's bitmap as a slice of host memory.
 struct Level<'a> {
-    bytes: &'a [u8],
+    bytes: Cow<'a, [u8]>,
     offset: usize,
     length: usize,
     repeat: usize,
+    group: usize,
     nulls: usize,
 }
 
@@ -121,18 +135,28 @@ impl<'a> Level<'a> {
         // SAFETY: the contract; `skip` whole bytes are inside the offset.
         let bytes = unsafe { std::slice::from_raw_parts(start, (offset + bits.length).div_ceil(8)) };
         let nulls = bits.length - count_ones(bytes, offset, bits.length);
-        Self { bytes, offset, length: bits.length, repeat: bits.repeat, nulls }
+        let (length, repeat, group) = (bits.length, bits.repeat, bits.group);
+        Self { bytes: Cow::Borrowed(bytes), offset, length, repeat, group, nulls }
+    }
+
+    /// The same level with one bit for each group of bits, set where all of them are.
+    fn grouped(self) -> Self {
+        if self.group <= 1 {
+            return self;
+        }
+        let all_set = |group: usize| {
+            let first = self.offset + group * self.group;
+            (first..first + self.group).all(|bit| get_bit(&self.bytes, bit))
+        };
+        let length = self.length / self.group;
+        let (bytes, nulls) = pack_bits((0..length).map(all_set));
+        Self { bytes: Cow::Owned(bytes), offset: 0, length, repeat: self.repeat, group: 1, nulls }
     }
 
     /// This level alone as a mask over the elements.
-    fn expand(&self, elements: usize) -> Mask<'a> {
+    fn expand(self, elements: usize) -> Mask<'a> {
         if self.repeat == 1 {
-            return Mask {
-                bytes: Cow::Borrowed(self.bytes),
-                offset: self.offset,
-                length: self.length,
-                nulls: self.nulls,
-            };
+            return Mask { bytes: self.bytes, offset: self.offset, length: self.length, nulls: self.nulls };
         }
         let mut bytes = vec![u8::MAX; elements.div_ceil(8)];
         self.clear_nulls(&mut bytes, 0);
@@ -141,8 +165,8 @@ impl<'a> Level<'a> {
 
     /// Clears the bits of the elements that are null on this level, in a bitmap that starts at `offset`.
     fn clear_nulls(&self, bytes: &mut [u8], offset: usize) {
-        let nulls =
-            Mask { bytes: Cow::Borrowed(self.bytes), offset: self.offset, length: self.length, nulls: self.nulls };
+        let bytes_of_level = Cow::Borrowed(self.bytes.as_ref());
+        let nulls = Mask { bytes: bytes_of_level, offset: self.offset, length: self.length, nulls: self.nulls };
         nulls.for_each_null(|index| clear_bits(bytes, offset + index * self.repeat, self.repeat));
     }
 }
@@ -190,7 +214,7 @@ mod tests {
     use super::*;
 
     fn bits(bytes: &[u8], offset: usize, length: usize, repeat: usize) -> ValidityBits {
-        ValidityBits { start: bytes.as_ptr(), offset, length, repeat }
+        ValidityBits { start: bytes.as_ptr(), offset, length, repeat, group: 1 }
     }
 
     fn combine(levels: &[ValidityBits], elements: usize) -> Option<Mask<'_>> {
@@ -221,6 +245,19 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn a_pair_is_valid_where_both_parts_are() {
+        // From bit 2 on, the pairs are 01, 11, 11, 10.
+        let bytes = [0b1111_1011, 0b01];
+        let rows = [0b0000_1101];
+        let levels = [ValidityBits { group: 2, ..bits(&bytes, 2, 8, 1) }, bits(&rows, 0, 4, 1)];
+        let valid = |mask: &Mask<'_>| (0..4).map(|index| mask.is_valid(index)).collect::<Vec<_>>();
+        let alone = combine(&levels[..1], 4).unwrap();
+        assert_eq!((valid(&alone), alone.nulls()), (vec![false, true, true, false], 2));
+        let mask = combine(&levels, 4).unwrap();
+        assert_eq!((valid(&mask), mask.nulls()), (vec![false, false, true, false], 3));
     }
 
     #[test]

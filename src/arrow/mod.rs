@@ -5,6 +5,7 @@
 #![allow(unsafe_code, reason = "reads, owns and releases the C structs of other libraries")]
 
 mod check;
+mod codes;
 mod export;
 mod import;
 mod mask;

@@ -7,6 +7,7 @@ use arrow_schema::{DataType, FieldRef};
 
 use super::check::has_validity;
 use super::mask::Mask;
+use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::ffi::arrow_device::ArrowArray;
 use crate::plan::Chunk;
@@ -23,6 +24,8 @@ pub(crate) struct ValidityBits {
     pub(super) length: usize,
     /// How many elements share a bit.
     pub(super) repeat: usize,
+    /// How many bits an element has: it is valid where all are set. 1 unless `repeat` is.
+    pub(super) group: usize,
 }
 
 /// A range of slots of an array that [`super::DeviceArray`] owns and has checked.
@@ -42,15 +45,29 @@ pub(crate) struct ArrayView<'a> {
 pub(crate) struct Leaf<'a> {
     /// The values buffer.
     pub(crate) values: *const u8,
-    /// The first element, in elements (for bits, in bits) from `values`.
+    /// The first stored value, in stored values (for bits, in bits) from `values`.
     pub(crate) offset: usize,
     /// How many elements.
     pub(crate) elements: usize,
     /// How many rows they make.
     pub(crate) rows: usize,
+    /// Whether they are of the null type, which has no bitmap.
+    pub(crate) all_null: bool,
+    /// The dictionary that they are indices into.
+    pub(super) dictionary: Option<Dictionary<'a>>,
     // A Vec is smaller than a SmallVec, and costs nothing for columns without nulls.
     validity: Vec<ValidityBits>,
     array: PhantomData<&'a ArrowArray>,
+}
+
+/// The dictionary of a leaf.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Dictionary<'a> {
+    /// The type of the indices.
+    pub(super) codes: DType,
+    /// The values, and their type.
+    pub(super) array: &'a ArrowArray,
+    pub(super) values: &'a DataType,
 }
 
 // SAFETY: the pointers lead into an array that is borrowed for 'a, whose memory nobody changes.
@@ -70,14 +87,22 @@ impl<'a> ArrayView<'a> {
         let field = fields.get(index).ok_or_else(|| Error::argument(format!("column {index} of {}", fields.len())))?;
         let array = child(self.array, index)?;
         let mut inherited = self.inherited.clone();
-        inherited.extend(Self::validity(self.array, self.offset, self.length, 1));
+        inherited.extend(Self::validity(self.field.data_type(), self.array, self.offset, self.length, 1));
         let offset = slot(array)?.checked_add(self.offset).ok_or_else(overflow)?;
         Ok(ArrayView { field, array, offset, length: self.length, inherited })
     }
 
-    fn validity(array: &ArrowArray, offset: usize, length: usize, repeat: usize) -> Option<ValidityBits> {
-        let start = buffer(array, 0)?;
-        (array.null_count != 0 && !start.is_null()).then_some(ValidityBits { start, offset, length, repeat })
+    /// The bitmap of an array of this type, a bit for each of `length` slots; `None` where nothing can be null.
+    pub(super) fn validity(
+        data_type: &DataType,
+        array: &ArrowArray,
+        offset: usize,
+        length: usize,
+        repeat: usize,
+    ) -> Option<ValidityBits> {
+        // The first buffer of a union is another.
+        let start = buffer(array, 0).filter(|_| has_validity(data_type))?;
+        (array.null_count != 0 && !start.is_null()).then_some(ValidityBits { start, offset, length, repeat, group: 1 })
     }
 
     /// Which slots of this view are null; `None` where none is. Reads the bitmaps, so they must be in host memory.
@@ -88,9 +113,8 @@ impl<'a> ArrayView<'a> {
 
     /// The bitmaps that apply to the slots of this view: of enclosing structs, and its own.
     fn validity_levels(&self) -> Vec<ValidityBits> {
-        // The first buffer of a union is another.
-        let own = has_validity(self.field.data_type()).then(|| Self::validity(self.array, self.offset, self.length, 1));
-        self.inherited.iter().copied().chain(own.flatten()).collect()
+        let own = Self::validity(self.field.data_type(), self.array, self.offset, self.length, 1);
+        self.inherited.iter().copied().chain(own).collect()
     }
 
     /// Walks down nested fixed-size lists to the elements of the column that `spec` describes.
@@ -102,41 +126,67 @@ impl<'a> ArrayView<'a> {
         let mut validity: Vec<ValidityBits> =
             self.inherited.iter().map(|bits| ValidityBits { repeat, ..*bits }).collect();
         let (mut array, mut offset, mut length) = (self.array, self.offset, self.length);
+        let mut data_type = self.field.data_type();
+        let element = spec.element();
+        // Slots of the leaf under one slot of the array at hand.
+        let mut slots = spec.lists().iter().try_fold(1_usize, |slots, size| slots.checked_mul(*size)).ok_or_else(overflow)?;
         for size in spec.lists() {
-            validity.extend(Self::validity(array, offset, length, repeat));
+            validity.extend(Self::validity(data_type, array, offset, length, repeat));
             array = child(array, 0)?;
+            if let DataType::FixedSizeList(child, _) = data_type {
+                data_type = child.data_type();
+            }
             let first = offset.checked_mul(*size).ok_or_else(overflow)?;
             offset = slot(array)?.checked_add(first).ok_or_else(overflow)?;
             length = length.checked_mul(*size).ok_or_else(overflow)?;
-            repeat = repeat.checked_div(*size).unwrap_or(0);
+            slots = slots.checked_div(*size).unwrap_or(0);
+            repeat = element.elements_of(slots).ok_or_else(overflow)?;
         }
-        validity.extend(Self::validity(array, offset, length, 1));
+        // A slot of the leaf is one element, the bytes of one row, or a part of a complex number.
+        let (repeat, group) = match element {
+            Element::Bytes(width) => (width, 1),
+            Element::Pairs(_) => (1, 2),
+            _ => (1, 1),
+        };
+        let own = Self::validity(data_type, array, offset, length, repeat);
+        validity.extend(own.map(|bits| ValidityBits { group, ..bits }));
         let values = buffer(array, 1).unwrap_or(std::ptr::null());
-        Ok(Leaf { values, offset, elements: length, rows: self.length, validity, array: PhantomData })
+        let elements = element.elements_of(length).ok_or_else(overflow)?;
+        if let Element::Bytes(width) = element {
+            offset = offset.checked_mul(width).ok_or_else(overflow)?;
+        }
+        let dictionary = match data_type {
+            // SAFETY: import checked the dictionary: a live array, owned by its parent.
+            DataType::Dictionary(codes, values) => unsafe { array.dictionary.as_ref() }
+                .zip(DType::of_arrow(codes))
+                .map(|(array, codes)| Dictionary { codes, array, values }),
+            _ => None,
+        };
+        let all_null = *data_type == DataType::Null;
+        Ok(Leaf { values, offset, elements, rows: self.length, all_null, dictionary, validity, array: PhantomData })
     }
 }
 
 impl<'a> Leaf<'a> {
     /// The address of the first element, for elements of whole bytes.
-    pub(crate) fn start(&self, itemsize: usize) -> *const u8 {
-        // The array was checked to have offset + length elements: the product cannot overflow.
-        self.values.wrapping_add(self.offset.wrapping_mul(itemsize))
+    pub(crate) fn start(&self, element: Element) -> *const u8 {
+        // The array was checked to have offset + length slots: the product cannot overflow.
+        self.values.wrapping_add(self.offset.wrapping_mul(element.stored_size()))
     }
 
     /// Which elements are null; `None` where none is. Reads the bitmaps, so they must be in host memory.
     pub(crate) fn host_mask(&self) -> Option<Mask<'a>> {
+        if self.all_null {
+            return Mask::of_nulls(self.elements);
+        }
         // SAFETY: the bitmaps are of an array that import has checked and that is borrowed for 'a.
         unsafe { Mask::combine(&self.validity, self.elements) }
     }
 
     /// What a plan needs to know of this chunk.
     pub(crate) fn chunk(&self, spec: &Spec, nulls: usize) -> Chunk {
-        let aligned = match spec.element() {
-            Element::Bits | Element::Bool8 => true,
-            Element::Values(dtype) => {
-                self.elements == 0 || self.start(dtype.itemsize()).addr().is_multiple_of(dtype.alignment())
-            }
-        };
+        let element = spec.element();
+        let aligned = self.elements == 0 || self.start(element).addr().is_multiple_of(element.alignment());
         Chunk { rows: self.rows, nulls, aligned }
     }
 }

@@ -25,9 +25,9 @@ pub(super) struct Misfit {
 }
 
 /// A byte that is a bool: any but 0 is true.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Default)]
 #[repr(transparent)]
-struct Truth(u8);
+pub(super) struct Truth(pub(super) u8);
 
 /// Casts `out.len() / to.itemsize()` elements from `source`, which may be misaligned. Elements that are null in `mask`,
 /// whose first element is number `first` of the mask, may misfit.
@@ -59,6 +59,34 @@ pub(super) unsafe fn cast(
         Bool => Truth, Int8 => i8, Int16 => i16, Int32 => i32, Int64 => i64, UInt8 => u8, UInt16 => u16,
         UInt32 => u32, UInt64 => u64, Float16 => f16, BFloat16 => bf16, Float32 => f32, Float64 => f64
     )
+}
+
+/// As [`cast`], for the parts of complex numbers: `mask` has a bit for each two of them.
+///
+/// # Errors
+/// As [`cast`], with the position among the complex numbers.
+///
+/// # Safety
+/// As [`cast`].
+pub(super) unsafe fn cast_parts(
+    from: DType,
+    to: DType,
+    source: *const u8,
+    mask: Option<&Mask<'_>>,
+    out: &mut [MaybeUninit<u8>],
+) -> Result<(), Misfit> {
+    let size = to.itemsize().saturating_mul(2);
+    for (number, out) in out.chunks_mut(size).enumerate() {
+        let part = source.wrapping_add(number.saturating_mul(from.itemsize().saturating_mul(2)));
+        // SAFETY: the contract; `number` is below the number of pairs.
+        let cast = unsafe { cast(from, to, part, None, 0, out) };
+        if let Err(misfit) = cast
+            && mask.is_none_or(|mask| mask.is_valid(number))
+        {
+            return Err(Misfit { index: number, ..misfit });
+        }
+    }
+    Ok(())
 }
 
 /// # Safety
@@ -124,7 +152,7 @@ unsafe fn kernel<S: CastTo<D> + Source, D>(
 }
 
 /// The value in another type, and whether it is the same, up to rounding in a float.
-trait CastTo<D>: Copy {
+pub(super) trait CastTo<D>: Copy {
     fn cast_to(self) -> (D, bool);
 }
 

@@ -2,7 +2,8 @@
 
 use std::mem::MaybeUninit;
 
-use super::cast::{Misfit, cast};
+use super::cast::{Misfit, cast, cast_parts};
+use super::decimal::cast_decimals;
 use super::fill::fill_nulls;
 use super::unpack::unpack_bits;
 use smallvec::smallvec;
@@ -13,7 +14,7 @@ use crate::copy_log::{self, Copied};
 use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Result};
-use crate::plan::{Chunk, Plan};
+use crate::plan::{Action, Chunk, Plan};
 use crate::spec::{CopyMode, Dims, Element, Nulls, Spec};
 use crate::tensor::{Parts, Tensor};
 
@@ -42,10 +43,12 @@ pub(crate) fn run(spec: &Spec, plan: &Plan, chunks: &[ColumnChunk<'_>], copy: Co
 
 fn convert(spec: &Spec, plan: &Plan, chunks: &[ColumnChunk<'_>], copy: CopyMode) -> Result<Tensor> {
     check_nulls(spec, chunks)?;
-    if plan.elements > 0 && !plan.is_copy() {
+    if plan.elements > 0 && plan.takes_elements_as_they_lie() {
         let filled = chunks.iter().find(|chunk| chunk.leaf.rows > 0);
         match filled {
-            Some(chunk) if plan.is_view() || are_bools(plan, chunk) => return view(spec, plan, chunk),
+            Some(chunk) if spec.element() != Element::Bool8 || are_bools(plan, chunk) => {
+                return view(spec, plan, chunk);
+            }
             _ => {}
         }
         if copy == CopyMode::Never {
@@ -65,7 +68,7 @@ fn convert(spec: &Spec, plan: &Plan, chunks: &[ColumnChunk<'_>], copy: CopyMode)
 /// Whether the bytes of an `arrow.bool8` chunk are all 0 or 1, as a tensor's bools must be.
 fn are_bools(plan: &Plan, chunk: &ColumnChunk<'_>) -> bool {
     // SAFETY: the checked array has this many one-byte elements in host memory, alive while `chunk` is.
-    let bytes = unsafe { std::slice::from_raw_parts(chunk.leaf.start(1), plan.elements) };
+    let bytes = unsafe { std::slice::from_raw_parts(chunk.leaf.start(Element::Bool8), plan.elements) };
     bytes.iter().fold(0, |all, byte| all | byte) <= 1
 }
 
@@ -111,15 +114,23 @@ fn layout(spec: &Spec, rows: usize) -> Result<(Dims, Dims)> {
 /// The chunk's own memory as a tensor.
 fn view(spec: &Spec, plan: &Plan, chunk: &ColumnChunk<'_>) -> Result<Tensor> {
     let (shape, strides) = layout(spec, plan.rows)?;
+    let decoded = plan.steps.iter().find(|step| step.action == Action::Decode);
+    if let Some(step) = decoded {
+        copy_log::record(|| Copied {
+            what: what(spec, plan.rows),
+            why: step.action.to_string(),
+            bytes: step.bytes,
+        });
+    }
     let parts = Parts {
-        data: chunk.leaf.start(spec.dtype().itemsize()).cast_mut(),
+        data: chunk.leaf.start(spec.element()).cast_mut(),
         device: Device::CPU,
         dtype: spec.dtype(),
         shape,
         strides,
         owner: chunk.array.owner(),
         read_only: true,
-        copied: false,
+        copied: decoded.is_some(),
         field: spec.kept_field().cloned(),
     };
     // SAFETY: import checked that the array has these elements, in memory that `owner` keeps alive and that Arrow
@@ -163,8 +174,10 @@ fn write_elements(spec: &Spec, chunk: &ColumnChunk<'_>, out: &mut [MaybeUninit<u
     if leaf.elements == 0 {
         return Ok(());
     }
-    let (from, to) = (spec.element().dtype(), spec.dtype());
-    match spec.element() {
+    let (element, to) = (spec.element(), spec.dtype());
+    let source = leaf.start(element);
+    let mask = chunk.mask.as_ref();
+    match element {
         Element::Bits => {
             // SAFETY: the checked array has offset + elements bits in host memory, alive while `chunk` is.
             let bits = unsafe { std::slice::from_raw_parts(leaf.values, (leaf.offset + leaf.elements).div_ceil(8)) };
@@ -174,15 +187,18 @@ fn write_elements(spec: &Spec, chunk: &ColumnChunk<'_>, out: &mut [MaybeUninit<u
             }
             cast_bits(bits, leaf, to, chunk.mask.as_ref(), out)
         }
-        // SAFETY: the checked array has this many elements of `from` in host memory; the spec has refused dtypes
-        // without casts; `out` starts at a multiple of its itemsize in an aligned block.
-        Element::Bool8 => unsafe { cast(from, to, leaf.start(1), chunk.mask.as_ref(), 0, out) },
-        // SAFETY: as above.
-        Element::Values(_) if spec.is_cast() => unsafe {
-            cast(from, to, leaf.start(from.itemsize()), chunk.mask.as_ref(), 0, out)
+        // SAFETY: the checked array has this many elements in host memory; the spec has refused dtypes without casts;
+        // `out` starts at a multiple of its itemsize in an aligned block.
+        Element::Decimal { bytes, scale } => unsafe { cast_decimals(bytes, scale, to, source, mask, out) },
+        // SAFETY: as above, for the parts: two for each element, both in the source and in `out`.
+        Element::Pairs(part) if spec.is_cast() => unsafe {
+            cast_parts(part, to.component().unwrap_or(to), source, mask, out)
         },
-        Element::Values(_) => {
-            let source = leaf.start(from.itemsize());
+        // SAFETY: as above.
+        Element::Bool8 => unsafe { cast(DType::Bool, to, source, mask, 0, out) },
+        // SAFETY: as above.
+        _ if spec.is_cast() => unsafe { cast(element.dtype(), to, source, mask, 0, out) },
+        _ => {
             // SAFETY: the checked array has as many bytes in host memory as `out`, which is fresh memory of ours.
             unsafe { out.as_mut_ptr().cast::<u8>().copy_from_nonoverlapping(source, out.len()) };
             Ok(())

@@ -41,7 +41,8 @@ pub(crate) fn compact(tensor: &Tensor, why: &str) -> Result<Tensor> {
     let shape = Dims::from_slice(tensor.shape());
     let strides = row_major_strides(&shape)?;
     // SAFETY: `gather` wrote every element; an empty tensor has none.
-    unsafe { Tensor::from_host_buffer(buffer, tensor.dtype(), shape, strides, tensor.field().cloned()) }
+    let copy = unsafe { Tensor::from_host_buffer(buffer, tensor.dtype(), shape, strides, tensor.field().cloned()) }?;
+    Ok(copy.with_dictionary(tensor.dictionary().cloned()))
 }
 
 /// An extent and the bytes from one index to the next.

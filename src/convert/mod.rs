@@ -6,6 +6,8 @@
 mod cast;
 mod column;
 mod copy_array;
+mod decimal;
+mod decode;
 mod fill;
 mod gather;
 mod request;
@@ -13,5 +15,6 @@ mod unpack;
 
 pub(crate) use column::{ColumnChunk, check_nulls, run, validity};
 pub use copy_array::copy_array;
+pub(crate) use decode::decode;
 pub(crate) use gather::compact;
 pub use request::{check_request, request_field};

@@ -8,13 +8,12 @@ use pyo3::types::PyDict;
 use pyo3::wrap_pyfunction;
 
 use super::input::{self, ArrowInput, Chunks, no_protocol};
-use super::options::{ConversionOptions, Legacy, copy_mode};
+use super::options::{ConversionOptions, ElementKeywords, Legacy, copy_mode};
 use super::stream::wrap;
 use super::{ArrayStream, CopyLog, Report, Tensor, device};
 use crate::arrow::DeviceArray;
 use crate::batch::to_tensors_by;
 use crate::column::chunks_to_tensor_by;
-use crate::convert::request_field;
 use crate::error::Result;
 use crate::plan::Plan;
 use crate::spec::{CopyMode, Options};
@@ -72,7 +71,14 @@ fn require_device(chunks: &Chunks, asked: Option<&Bound<'_, PyAny>>) -> PyResult
 /// obj: anything with an Arrow dunder, or a tensor.
 /// dtype: a name such as "float32", or what prints as one; casts are checked, value by value.
 /// nulls: "error", "nan", "keep" (slots unspecified in a view, zero in a copy; see `validity`), or a number to fill
-///     them with. `dtype` and `nulls` can be a dict by column name.
+///     them with.
+/// decimal: "unscaled" for the integers that decimals are stored as; else their values, which need a dtype unless the
+///     scale is 0.
+/// dictionary: "codes" for the indices into a dictionary, "values" for what they stand for; None is the codes, or the
+///     values where a dtype is asked for. Chunks with different dictionaries have no codes in common: an error.
+///
+/// Each of these can be a dict by column name.
+///
 /// device: where the result must be.
 /// copy: None as needed, False never (an error), True always.
 /// writable: memory that nobody else sees.
@@ -82,13 +88,15 @@ fn require_device(chunks: &Chunks, asked: Option<&Bound<'_, PyAny>>) -> PyResult
 /// Raises ConversionError (a BufferError and a ValueError) naming column, row, reason and remedy; TypeError for an
 /// object that speaks neither protocol.
 #[pyfunction]
-#[pyo3(signature = (obj, *, dtype=None, nulls=None, device=None, copy=None, writable=false, legacy="copy", xp=None), text_signature = "(obj, *, dtype=None, nulls=\"error\", device=None, copy=None, writable=False, legacy=\"copy\", xp=None)")]
+#[pyo3(signature = (obj, *, dtype=None, nulls=None, decimal=None, dictionary=None, device=None, copy=None, writable=false, legacy="copy", xp=None), text_signature = "(obj, *, dtype=None, nulls=\"error\", decimal=None, dictionary=None, device=None, copy=None, writable=False, legacy=\"copy\", xp=None)")]
 #[allow(clippy::too_many_arguments, reason = "one Python keyword each")]
 fn to_tensor<'py>(
     py: Python<'py>,
     obj: &Bound<'py, PyAny>,
     dtype: Option<&Bound<'py, PyAny>>,
     nulls: Option<&Bound<'py, PyAny>>,
+    decimal: Option<&Bound<'py, PyAny>>,
+    dictionary: Option<&Bound<'py, PyAny>>,
     device: Option<&Bound<'py, PyAny>>,
     copy: Option<bool>,
     writable: bool,
@@ -97,9 +105,10 @@ fn to_tensor<'py>(
 ) -> PyResult<Bound<'py, PyAny>> {
     let legacy = Legacy::parse(legacy)?;
     // Read before the data: a wrong option must not consume a stream.
-    let by_column = match (dtype, nulls) {
-        (None, None) => None,
-        _ => Some(ConversionOptions::read(dtype, nulls, copy, writable)?),
+    let keywords = ElementKeywords { dtype, nulls, decimal, dictionary };
+    let by_column = match keywords.are_defaults() {
+        true => None,
+        false => Some(ConversionOptions::read(keywords, copy, writable)?),
     };
     let chunks = Chunks::read(obj, copy_mode(copy))?;
     require_device(&chunks, device)?;
@@ -118,7 +127,7 @@ fn to_tensor<'py>(
 ///
 /// The other keywords are those of `to_tensor`. Nulls of a row are nulls in each of its columns.
 #[pyfunction]
-#[pyo3(signature = (obj, *, columns=None, dtype=None, nulls=None, device=None, copy=None, writable=false, legacy="copy", xp=None), text_signature = "(obj, *, columns=None, dtype=None, nulls=\"error\", device=None, copy=None, writable=False, legacy=\"copy\", xp=None)")]
+#[pyo3(signature = (obj, *, columns=None, dtype=None, nulls=None, decimal=None, dictionary=None, device=None, copy=None, writable=false, legacy="copy", xp=None), text_signature = "(obj, *, columns=None, dtype=None, nulls=\"error\", decimal=None, dictionary=None, device=None, copy=None, writable=False, legacy=\"copy\", xp=None)")]
 #[allow(clippy::too_many_arguments, reason = "one Python keyword each")]
 fn to_tensors<'py>(
     py: Python<'py>,
@@ -126,13 +135,15 @@ fn to_tensors<'py>(
     columns: Option<Vec<String>>,
     dtype: Option<&Bound<'py, PyAny>>,
     nulls: Option<&Bound<'py, PyAny>>,
+    decimal: Option<&Bound<'py, PyAny>>,
+    dictionary: Option<&Bound<'py, PyAny>>,
     device: Option<&Bound<'py, PyAny>>,
     copy: Option<bool>,
     writable: bool,
     legacy: &str,
     xp: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, PyDict>> {
-    let options = ConversionOptions::read(dtype, nulls, copy, writable)?;
+    let options = ConversionOptions::read(ElementKeywords { dtype, nulls, decimal, dictionary }, copy, writable)?;
     let legacy = Legacy::parse(legacy)?;
     let chunks = Chunks::read(obj, copy_mode(copy))?;
     options.check_columns(chunks.field())?;
@@ -195,16 +206,10 @@ fn to_arrow<'py>(
         ),
     };
     let array = py.detach(|| {
-        let array = crate::column::to_arrow(&tensor, valid.as_ref(), copy)?;
-        let Some(requested) = requested else { return Ok(array) };
-        if copy == CopyMode::Never && !crate::arrow::same_layout(array.field().data_type(), requested.data_type()) {
-            let reason =
-                format!("a copy is needed (cast from {} to {})", array.field().data_type(), requested.data_type());
-            return Err(
-                crate::error::Error::new(crate::error::ErrorKind::Copy, reason).remedy_is("pass copy=None to allow it")
-            );
+        match requested {
+            None => crate::column::to_arrow(&tensor, valid.as_ref(), copy),
+            Some(requested) => crate::column::to_arrow_as(&tensor, valid.as_ref(), &requested, copy),
         }
-        request_field(&array, &requested)
     })?;
     wrap(py, array)
 }
@@ -271,16 +276,18 @@ fn from_arrow<'py>(
 /// What `to_tensor` or `to_tensors` would do with this data, or with any data of this schema: a printable Report with a
 /// row for each column. Reads no stream.
 #[pyfunction]
-#[pyo3(signature = (obj_or_schema, *, columns=None, dtype=None, nulls=None, copy=None, writable=false), text_signature = "(obj_or_schema, *, columns=None, dtype=None, nulls=\"error\", copy=None, writable=False)")]
+#[pyo3(signature = (obj_or_schema, *, columns=None, dtype=None, nulls=None, decimal=None, dictionary=None, copy=None, writable=false), text_signature = "(obj_or_schema, *, columns=None, dtype=None, nulls=\"error\", decimal=None, dictionary=None, copy=None, writable=False)")]
 fn explain(
     obj_or_schema: &Bound<'_, PyAny>,
     columns: Option<Vec<String>>,
     dtype: Option<&Bound<'_, PyAny>>,
     nulls: Option<&Bound<'_, PyAny>>,
+    decimal: Option<&Bound<'_, PyAny>>,
+    dictionary: Option<&Bound<'_, PyAny>>,
     copy: Option<bool>,
     writable: bool,
 ) -> PyResult<Report> {
-    let options = ConversionOptions::read(dtype, nulls, copy, writable)?;
+    let options = ConversionOptions::read(ElementKeywords { dtype, nulls, decimal, dictionary }, copy, writable)?;
     let columns = columns.as_deref();
     let of = |column: &str| options.of(column);
     let report = match explainable(obj_or_schema)? {

@@ -6,7 +6,7 @@ use pyo3::types::{PyBool, PyDict, PyFloat, PyInt, PyString};
 
 use crate::batch::select;
 use crate::dtype::DType;
-use crate::spec::{CopyMode, NullPolicy, Options, Scalar};
+use crate::spec::{CopyMode, DecimalMode, DictionaryMode, NullPolicy, Options, Scalar};
 
 /// What an unversioned DLPack capsule of read-only memory is made of.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -53,6 +53,13 @@ impl<T: Copy + Default> PerColumn<T> {
         columns.collect::<PyResult<_>>().map(Self::Each)
     }
 
+    fn read_keyword(
+        object: Option<&Bound<'_, PyAny>>,
+        parse: impl Fn(&Bound<'_, PyAny>) -> PyResult<T>,
+    ) -> PyResult<Self> {
+        object.map_or(Ok(Self::One(T::default())), |object| Self::read(object, parse))
+    }
+
     fn of(&self, column: &str) -> T {
         match self {
             Self::One(value) => *value,
@@ -75,35 +82,56 @@ impl<T: Copy + Default> PerColumn<T> {
 pub(super) struct ConversionOptions {
     dtype: PerColumn<Option<DType>>,
     nulls: PerColumn<NullPolicy>,
+    decimal: PerColumn<DecimalMode>,
+    dictionary: PerColumn<Option<DictionaryMode>>,
     copy: CopyMode,
     writable: bool,
 }
 
+/// The keywords that say what the elements of the result are, as they were passed.
+#[derive(Clone, Copy)]
+pub(super) struct ElementKeywords<'a, 'py> {
+    pub(super) dtype: Option<&'a Bound<'py, PyAny>>,
+    pub(super) nulls: Option<&'a Bound<'py, PyAny>>,
+    pub(super) decimal: Option<&'a Bound<'py, PyAny>>,
+    pub(super) dictionary: Option<&'a Bound<'py, PyAny>>,
+}
+
+impl ElementKeywords<'_, '_> {
+    /// Whether none was passed.
+    pub(super) fn are_defaults(&self) -> bool {
+        self.dtype.is_none() && self.nulls.is_none() && self.decimal.is_none() && self.dictionary.is_none()
+    }
+}
+
 impl ConversionOptions {
-    pub(super) fn read(
-        dtype: Option<&Bound<'_, PyAny>>,
-        nulls: Option<&Bound<'_, PyAny>>,
-        copy: Option<bool>,
-        writable: bool,
-    ) -> PyResult<Self> {
-        let dtype = dtype.map_or(Ok(PerColumn::One(None)), |dtype| PerColumn::read(dtype, parse_dtype))?;
-        let nulls = nulls.map_or(Ok(PerColumn::One(NullPolicy::Error)), |nulls| PerColumn::read(nulls, parse_nulls))?;
-        Ok(Self { dtype, nulls, copy: copy_mode(copy), writable })
+    pub(super) fn read(keywords: ElementKeywords<'_, '_>, copy: Option<bool>, writable: bool) -> PyResult<Self> {
+        Ok(Self {
+            dtype: PerColumn::read_keyword(keywords.dtype, parse_dtype)?,
+            nulls: PerColumn::read_keyword(keywords.nulls, parse_nulls)?,
+            decimal: PerColumn::read_keyword(keywords.decimal, parse_decimal)?,
+            dictionary: PerColumn::read_keyword(keywords.dictionary, parse_dictionary)?,
+            copy: copy_mode(copy),
+            writable,
+        })
     }
 
     /// The options of one column.
     pub(super) fn of(&self, column: &str) -> Options {
         let mut options = Options::default().nulls(self.nulls.of(column)).copy(self.copy).writable(self.writable);
         options.dtype = self.dtype.of(column);
+        options.decimal = self.decimal.of(column);
+        options.dictionary = self.dictionary.of(column);
         options
     }
 
     /// Refuses dicts that name columns which do not exist: a typing error must not pass for a default.
     pub(super) fn check_columns(&self, field: &arrow_schema::FieldRef) -> PyResult<()> {
-        if let (PerColumn::One(_), PerColumn::One(_)) = (&self.dtype, &self.nulls) {
+        let names = self.dtype.names().chain(self.nulls.names()).chain(self.decimal.names());
+        let names: Vec<String> = names.chain(self.dictionary.names()).cloned().collect();
+        if names.is_empty() {
             return Ok(());
         }
-        let names: Vec<String> = self.dtype.names().chain(self.nulls.names()).cloned().collect();
         let is_struct = matches!(field.data_type(), arrow_schema::DataType::Struct(_));
         match names.iter().find(|name| !is_struct && *name != field.name()) {
             Some(name) => Err(PyValueError::new_err(format!("there is no column {name:?}: the data is one array"))),
@@ -123,6 +151,30 @@ fn parse_dtype(object: &Bound<'_, PyAny>) -> PyResult<Option<DType>> {
     name.parse::<DType>()
         .map(Some)
         .map_err(|_| PyValueError::new_err(format!("{text} is not a dtype; expected a name such as \"float32\"")))
+}
+
+fn parse_decimal(object: &Bound<'_, PyAny>) -> PyResult<DecimalMode> {
+    if object.is_none() {
+        return Ok(DecimalMode::Value);
+    }
+    match object.cast::<PyString>().map(|text| text.to_string()).as_deref() {
+        Ok("unscaled") => Ok(DecimalMode::Unscaled),
+        _ => Err(PyValueError::new_err(format!("decimal must be None or \"unscaled\", not {}", object.repr()?))),
+    }
+}
+
+fn parse_dictionary(object: &Bound<'_, PyAny>) -> PyResult<Option<DictionaryMode>> {
+    if object.is_none() {
+        return Ok(None);
+    }
+    match object.cast::<PyString>().map(|text| text.to_string()).as_deref() {
+        Ok("codes") => Ok(Some(DictionaryMode::Codes)),
+        Ok("values") => Ok(Some(DictionaryMode::Values)),
+        _ => Err(PyValueError::new_err(format!(
+            "dictionary must be \"codes\", \"values\" or None, not {}",
+            object.repr()?
+        ))),
+    }
 }
 
 fn parse_nulls(object: &Bound<'_, PyAny>) -> PyResult<NullPolicy> {

@@ -4,17 +4,25 @@
 //! data could make possible fails here.
 
 mod fixed_shape_tensor;
+mod float8;
 mod nulls;
 mod options;
 mod tensor;
+mod value;
 
-use arrow_schema::{DataType, Field, FieldRef};
+use std::sync::Arc;
+
+use arrow_schema::{DataType, FieldRef};
 use smallvec::SmallVec;
 
 pub use fixed_shape_tensor::FixedShapeTensor;
 pub use nulls::{NullPolicy, Pattern, Scalar};
-pub use options::{CopyMode, Options};
+pub use options::{CopyMode, DecimalMode, DictionaryMode, Options};
 pub use tensor::{TensorField, row_major_strides};
+pub use value::Element;
+
+pub(crate) use value::has_codes;
+use value::Value;
 
 use crate::dtype::DType;
 use crate::error::{Error, Result};
@@ -24,28 +32,6 @@ pub type Dims = SmallVec<[i64; 2]>;
 
 /// The name of the extension type of 8-bit booleans.
 pub const BOOL8: &str = "arrow.bool8";
-
-/// How the leaf's values buffer holds its elements.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Element {
-    /// One bit each, as Arrow's Boolean.
-    Bits,
-    /// One byte each, any byte but 0 being true, as `arrow.bool8`.
-    Bool8,
-    /// Numbers of this dtype.
-    Values(DType),
-}
-
-impl Element {
-    /// The dtype that a tensor of these elements has when no other is asked for.
-    #[must_use]
-    pub const fn dtype(self) -> DType {
-        match self {
-            Self::Bits | Self::Bool8 => DType::Bool,
-            Self::Values(dtype) => dtype,
-        }
-    }
-}
 
 /// What happens to the slots of nulls.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -71,6 +57,7 @@ pub struct PossibleStep {
 #[derive(Clone, Debug)]
 pub struct Spec {
     field: FieldRef,
+    decoded: Option<FieldRef>,
     element: Element,
     dtype: DType,
     // Vecs: empty for most columns, and then smaller than a SmallVec.
@@ -92,20 +79,48 @@ impl Spec {
     }
 
     fn build(field: &FieldRef, options: &Options) -> Result<Self> {
-        let value = Value::of(field)?;
-        let natural = value.element.dtype();
-        let dtype = options.dtype.unwrap_or(natural);
-        if dtype != natural && !(natural.is_castable() && dtype.is_castable()) {
-            return Err(Error::unsupported(format!("no cast from {natural} to {dtype} exists")));
-        }
+        let decoded = value::decoded(field, options).map(Arc::new);
+        let value = Value::of(decoded.as_ref().unwrap_or(field), options).map_err(|error| {
+            let codes = has_codes(field.data_type()) && decoded.is_some();
+            if codes { error.remedy_is("pass dictionary=\"codes\" for the indices into the dictionary") } else { error }
+        })?;
+        let dtype = options.dtype.unwrap_or(value.element.dtype());
         let nulls = match options.nulls {
             NullPolicy::Error => Nulls::Refused,
             NullPolicy::Keep => Nulls::Kept,
             NullPolicy::Nan => Nulls::Filled(Pattern::nan(dtype)?),
             NullPolicy::Fill(value) => Nulls::Filled(Pattern::of(value, dtype)?),
         };
+        Self::of_value(field, decoded, value, dtype, nulls)
+    }
+
+    /// The spec of the validity of a column of any type but structs, which are columns themselves.
+    ///
+    /// # Errors
+    /// When the type is a struct, or the sizes of lists cannot be. The error names the column.
+    pub fn of_validity(field: &FieldRef) -> Result<Self> {
+        let build = || {
+            if let DataType::Struct(_) = field.data_type() {
+                return Err(Error::unsupported("a struct has a validity for each of its columns")
+                    .remedy_is("ask for the validity of its columns one by one"));
+            }
+            let decoded = value::decoded(field, &Options::default()).map(Arc::new);
+            let value = Value::of_validity(decoded.as_ref().unwrap_or(field))?;
+            Self::of_value(field, decoded, value, DType::Bool, Nulls::Kept)
+        };
+        build().map_err(|error| error.in_column(field.name()))
+    }
+
+    fn of_value(
+        field: &FieldRef,
+        decoded: Option<FieldRef>,
+        value: Value,
+        dtype: DType,
+        nulls: Nulls,
+    ) -> Result<Self> {
         Ok(Self {
             field: field.clone(),
+            decoded,
             element: value.element,
             dtype,
             lists: value.lists,
@@ -123,7 +138,14 @@ impl Spec {
         &self.field
     }
 
-    /// How the source holds its elements.
+    /// The field of the array that a column is decoded to first: runs always, dictionaries where their values are
+    /// wanted. `None` where the column is taken as it is.
+    #[must_use]
+    pub fn decoded(&self) -> Option<&FieldRef> {
+        self.decoded.as_ref()
+    }
+
+    /// How the source, decoded, holds its elements.
     #[must_use]
     pub fn element(&self) -> Element {
         self.element
@@ -135,7 +157,7 @@ impl Spec {
         self.dtype
     }
 
-    /// The sizes of the nested fixed-size lists, outermost first.
+    /// The sizes of the nested fixed-size lists around a slot of the leaf, outermost first.
     #[must_use]
     pub fn lists(&self) -> &[usize] {
         &self.lists
@@ -162,7 +184,7 @@ impl Spec {
     /// Whether the elements change on their way: other than bits and bytes that are booleans.
     #[must_use]
     pub fn is_cast(&self) -> bool {
-        self.dtype != self.element.dtype()
+        self.element.is_cast_to(self.dtype)
     }
 
     /// What may have to be done to a column of this spec: `explain` of a schema, without data.
@@ -170,13 +192,16 @@ impl Spec {
     pub fn possible_steps(&self, options: &Options) -> Vec<PossibleStep> {
         let mut steps = Vec::new();
         let mut step = |text: String, only_if_found| steps.push(PossibleStep { text, only_if_found });
+        if self.decoded.is_some() {
+            step("decoded".to_owned(), false);
+        }
         match self.element {
             Element::Bits => step("bits unpacked to bytes".to_owned(), false),
             Element::Bool8 => step("bytes above 1 set to 1, if there are any".to_owned(), true),
-            Element::Values(_) => {}
+            _ => {}
         }
         if self.is_cast() {
-            step(format!("cast from {} to {}", self.element.dtype(), self.dtype), false);
+            step(format!("cast from {} to {}", self.element, self.dtype), false);
         }
         if options.copy == CopyMode::Always || options.writable {
             step("memory of its own asked for".to_owned(), false);
@@ -195,10 +220,18 @@ impl Spec {
             && (shape.contains(&0) || shape.iter().zip(strides).zip(&self.inner_strides).all(same_stride))
     }
 
-    /// The field that a tensor of this spec keeps: only while its elements still are what the field says.
+    /// Whether the elements are codes of a dictionary.
+    #[must_use]
+    pub fn has_codes(&self) -> bool {
+        has_codes(self.decoded.as_ref().unwrap_or(&self.field).data_type())
+    }
+
+    /// The field that a tensor of this spec keeps: only while its elements still are what the field says. Codes that
+    /// nulls were filled with are codes of nothing.
     #[must_use]
     pub fn kept_field(&self) -> Option<&FieldRef> {
-        (!self.is_cast()).then_some(&self.field)
+        let still = !self.is_cast() && !(self.has_codes() && matches!(self.nulls, Nulls::Filled(_)));
+        still.then(|| self.decoded.as_ref().unwrap_or(&self.field))
     }
 
     /// Elements in a row.
@@ -208,73 +241,9 @@ impl Spec {
     }
 }
 
-/// One value of a field, down to its leaf elements.
-struct Value {
-    element: Element,
-    lists: Vec<usize>,
-    shape: Vec<i64>,
-    strides: Vec<i64>,
-    elements: i64,
-}
-
-impl Value {
-    fn of(field: &Field) -> Result<Self> {
-        let scalar = |element| Self { element, lists: Vec::new(), shape: Vec::new(), strides: Vec::new(), elements: 1 };
-        match field.data_type() {
-            DataType::FixedSizeList(child, size) => Self::list(field, Self::of(child)?, *size),
-            DataType::Boolean => Ok(scalar(Element::Bits)),
-            DataType::Int8 if field.extension_type_name() == Some(BOOL8) => Ok(scalar(Element::Bool8)),
-            other => {
-                DType::of_arrow(other).map(|dtype| scalar(Element::Values(dtype))).ok_or_else(|| unsupported(other))
-            }
-        }
-    }
-
-    fn list(field: &Field, child: Self, size: i32) -> Result<Self> {
-        let overflow = || Error::invalid("the sizes of the nested fixed-size lists overflow");
-        let list = usize::try_from(size).map_err(|_| Error::invalid(format!("a fixed-size list of size {size}")))?;
-        let (mut shape, mut strides) = match FixedShapeTensor::of(field)? {
-            Some(tensor) => (tensor.logical_shape()?.into_vec(), tensor.logical_strides()?.into_vec()),
-            None => (vec![i64::from(size)], vec![1]),
-        };
-        for stride in &mut strides {
-            *stride = stride.checked_mul(child.elements).ok_or_else(overflow)?;
-        }
-        shape.extend_from_slice(&child.shape);
-        strides.extend_from_slice(&child.strides);
-        let mut lists = vec![list];
-        lists.extend_from_slice(&child.lists);
-        let elements = child.elements.checked_mul(i64::from(size)).ok_or_else(overflow)?;
-        Ok(Self { element: child.element, lists, shape, strides, elements })
-    }
-}
-
-fn unsupported(data_type: &DataType) -> Error {
-    let remedy = match data_type {
-        DataType::Null => "cast the column to a number type first",
-        DataType::Struct(_) => "convert its fields one by one with to_tensors",
-        DataType::Dictionary(_, _) => "cast the column to the dictionary's value type first",
-        DataType::RunEndEncoded(_, _) => "decode the column to its value type first",
-        DataType::Decimal32(_, _)
-        | DataType::Decimal64(_, _)
-        | DataType::Decimal128(_, _)
-        | DataType::Decimal256(_, _) => "cast the column to float64 or to an integer type first",
-        DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => "encode the strings as integers first",
-        DataType::List(_) | DataType::LargeList(_) | DataType::ListView(_) | DataType::LargeListView(_) => {
-            "rows of one length can be cast to a fixed-size list first"
-        }
-        DataType::Interval(_) => "cast the column to a duration first",
-        DataType::Map(_, _) | DataType::Union(_, _) => "extract the children that hold numbers first",
-        _ => "cast the column to a number type first",
-    };
-    Error::unsupported(format!("Arrow type {data_type} has no tensor form")).remedy_is(remedy)
-}
-
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
-    use arrow_schema::TimeUnit;
+    use arrow_schema::{Field, TimeUnit};
 
     use super::*;
 

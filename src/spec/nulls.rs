@@ -2,7 +2,8 @@
 
 use half::{bf16, f16};
 
-use crate::dtype::{DType, Kind};
+use super::float8;
+use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Result};
 
 /// A value to fill nulls with, before the dtype is known.
@@ -33,7 +34,7 @@ pub enum NullPolicy {
 /// The bytes of one element of a dtype, in native order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pattern {
-    bytes: [u8; 8],
+    bytes: [u8; 16],
     len: usize,
 }
 
@@ -45,7 +46,7 @@ impl Pattern {
     }
 
     fn new<const N: usize>(value: [u8; N]) -> Option<Self> {
-        let mut bytes = [0; 8];
+        let mut bytes = [0; 16];
         bytes.get_mut(..N)?.copy_from_slice(&value);
         Some(Self { bytes, len: N })
     }
@@ -97,8 +98,15 @@ impl Pattern {
             DType::UInt16 => Self::new(u16::try_from(integer?).ok()?.to_ne_bytes()),
             DType::UInt32 => Self::new(u32::try_from(integer?).ok()?.to_ne_bytes()),
             DType::UInt64 => Self::new(u64::try_from(integer?).ok()?.to_ne_bytes()),
-            _ if dtype.kind() == Kind::Float => Self::float(value, dtype),
-            _ => None,
+            _ => match dtype.component() {
+                // A real number: its imaginary part is zero.
+                Some(component) => {
+                    let mut complex = Self::float(value, component)?;
+                    complex.len = dtype.itemsize();
+                    Some(complex)
+                }
+                None => Self::float(value, dtype),
+            },
         }
     }
 
@@ -123,7 +131,7 @@ impl Pattern {
                 let narrow = bf16::from_f64(double);
                 same(narrow.to_f64()).then(|| Self::new(narrow.to_ne_bytes()))?
             }
-            _ => None,
+            _ => Self::new([float8::encode(dtype, double)?]),
         }
     }
 }
@@ -176,7 +184,12 @@ mod tests {
             (Scalar::Bool(true), DType::Bool, true),
             (Scalar::Int(2), DType::Bool, false),
             (Scalar::Bool(true), DType::Float32, true),
-            (Scalar::Int(0), DType::Complex64, false),
+            (Scalar::Float(0.5), DType::Complex64, true),
+            (Scalar::Float(0.1), DType::Complex64, false),
+            (Scalar::Float(f64::NAN), DType::Complex128, true),
+            (Scalar::Int(1), DType::Float8E4M3Fn, true),
+            (Scalar::Float(0.1), DType::Float8E5M2, false),
+            (Scalar::Int(0), DType::Float8E8M0Fnu, false),
         ] {
             assert_eq!(exact(value, dtype), expected, "{value:?} as {dtype}");
         }
@@ -190,5 +203,7 @@ mod tests {
             assert_eq!(Pattern::nan(dtype).unwrap().bytes().len(), dtype.itemsize());
         }
         assert!(Pattern::nan(DType::Int64).is_err());
+        let complex = [1.5_f64.to_ne_bytes(), 0_f64.to_ne_bytes()].concat();
+        assert_eq!(Pattern::of(Scalar::Float(1.5), DType::Complex128).unwrap().bytes(), complex);
     }
 }

@@ -15,6 +15,25 @@ pub enum CopyMode {
     Always,
 }
 
+/// What the elements of a decimal column are, when no dtype asks for their value.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DecimalMode {
+    /// The values, which are integers at scale 0 alone.
+    #[default]
+    Value,
+    /// The integers that are stored: the value times ten to the power of the scale.
+    Unscaled,
+}
+
+/// What the elements of a dictionary column are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DictionaryMode {
+    /// The indices into the dictionary; a dtype casts them.
+    Codes,
+    /// The dictionary's values.
+    Values,
+}
+
 /// The options of a conversion from Arrow to a tensor.
 ///
 /// ```
@@ -29,6 +48,10 @@ pub struct Options {
     pub dtype: Option<DType>,
     /// What happens to nulls.
     pub nulls: NullPolicy,
+    /// What the elements of a decimal column are, without a dtype; with one, what is cast.
+    pub decimal: DecimalMode,
+    /// What the elements of a dictionary column are; `None` is the codes, or the values where a dtype is asked for.
+    pub dictionary: Option<DictionaryMode>,
     /// When a copy may be made.
     pub copy: CopyMode,
     /// Whether the result must be memory that nobody else sees.
@@ -47,6 +70,20 @@ impl Options {
     #[must_use]
     pub fn nulls(mut self, nulls: NullPolicy) -> Self {
         self.nulls = nulls;
+        self
+    }
+
+    /// Sets [`Options::decimal`].
+    #[must_use]
+    pub fn decimal(mut self, decimal: DecimalMode) -> Self {
+        self.decimal = decimal;
+        self
+    }
+
+    /// Sets [`Options::dictionary`].
+    #[must_use]
+    pub fn dictionary(mut self, dictionary: DictionaryMode) -> Self {
+        self.dictionary = Some(dictionary);
         self
     }
 

@@ -6,7 +6,8 @@ use arrow_schema::extension::EXTENSION_TYPE_NAME_KEY;
 use arrow_schema::{DataType, Field, FieldRef};
 use smallvec::SmallVec;
 
-use super::{BOOL8, Dims, Element, FixedShapeTensor, Options, Spec};
+use super::{BOOL8, DecimalMode, DictionaryMode, Dims, Element, FixedShapeTensor, Options, Spec};
+use super::value::has_codes;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 
@@ -49,7 +50,7 @@ impl TensorField {
         let rows = usize::try_from(rows).map_err(|_| Error::invalid("a negative extent"))?;
         let list = usize::try_from(row).map_err(|_| overflow())?;
         let elements = rows.checked_mul(list).ok_or_else(overflow)?;
-        if let Some(spec) = kept.and_then(|field| Spec::new(field, &Options::default()).ok()) {
+        if let Some(spec) = kept.and_then(|field| Spec::new(field, &as_stored(dtype)).ok()) {
             // Strides of no elements say nothing.
             let laid_out = match (empty, viewable) {
                 (true, _) => Dims::from_slice(spec.inner_strides()),
@@ -62,28 +63,65 @@ impl TensorField {
             }
         }
         let (leaf, element) = leaf(dtype)?;
-        if shape.is_empty() {
-            let field = Arc::new(leaf);
-            return Ok(Self { field, rows, elements, lists: Vec::new(), element, dtype, viewable });
+        let (mut physical, mut permutation) = (physical_shape(shape, &permutation), permutation);
+        // Each complex number is a pair, the fastest dimension.
+        let parts = if let Element::Pairs(_) = element { 2 } else { 1 };
+        if parts == 2 {
+            permutation.push(physical.len());
+            physical.push(2);
         }
-        let tensor = FixedShapeTensor::new(&physical_shape(shape, &permutation), &permutation);
-        let size = i32::try_from(row).map_err(|_| overflow())?;
-        let storage = DataType::FixedSizeList(Arc::new(leaf.with_name("item")), size);
-        let field = Arc::new(tensor.attach(Field::new("", storage, true)));
-        Ok(Self { field, rows, elements, lists: vec![list], element, dtype, viewable })
+        let list = |size: i64| -> Result<(DataType, Vec<usize>)> {
+            let slots = size.checked_mul(parts).ok_or_else(overflow)?;
+            let size = i32::try_from(slots).map_err(|_| overflow())?;
+            let lists = vec![usize::try_from(slots).map_err(|_| overflow())?];
+            Ok((DataType::FixedSizeList(Arc::new(leaf.clone().with_name("item")), size), lists))
+        };
+        let (field, lists) = match (shape.is_empty(), parts) {
+            (true, 1) => (leaf, Vec::new()),
+            (true, _) => {
+                let (pairs, lists) = list(1)?;
+                (Field::new("", pairs, true), lists)
+            }
+            (false, _) => {
+                let (storage, lists) = list(row)?;
+                let tensor = FixedShapeTensor::new(&physical, &permutation);
+                (tensor.attach(Field::new("", storage, true)), lists)
+            }
+        };
+        Ok(Self { field: Arc::new(field), rows, elements, lists, element, dtype, viewable })
     }
+}
+
+impl TensorField {
+    /// Whether the elements are codes of a dictionary.
+    #[must_use]
+    pub fn has_codes(&self) -> bool {
+        has_codes(self.field.data_type())
+    }
+}
+
+/// The options under which a column's own type gives tensors of its stored elements.
+fn as_stored(dtype: DType) -> Options {
+    let options = Options::default().decimal(DecimalMode::Unscaled).dictionary(DictionaryMode::Codes);
+    // Complex numbers are stored as pairs of floats, which are pairs unless asked for.
+    if dtype.component().is_some() { options.dtype(dtype) } else { options }
 }
 
 fn leaf(dtype: DType) -> Result<(Field, Element)> {
     if dtype == DType::Bool {
-        let metadata = [(EXTENSION_TYPE_NAME_KEY.to_owned(), BOOL8.to_owned())].into();
-        return Ok((Field::new("", DataType::Int8, true).with_metadata(metadata), Element::Bool8));
+        return Ok((extension(DataType::Int8, BOOL8.to_owned()), Element::Bool8));
     }
-    let data_type = dtype.to_arrow().ok_or_else(|| {
-        Error::unsupported(format!("no Arrow type holds {dtype}"))
-            .remedy_is("convert the tensor to float32, or view it as integers, first")
-    })?;
-    Ok((Field::new("", data_type, true), Element::Values(dtype)))
+    if let (Some(name), Ok(width)) = (dtype.extension_name(), i32::try_from(dtype.itemsize())) {
+        return Ok((extension(DataType::FixedSizeBinary(width), name), Element::Values(dtype)));
+    }
+    let stored = dtype.component().unwrap_or(dtype);
+    let data_type = stored.to_arrow().ok_or_else(|| Error::unsupported(format!("no Arrow type holds {dtype}")))?;
+    let element = if stored == dtype { Element::Values(dtype) } else { Element::Pairs(stored) };
+    Ok((Field::new("", data_type, true), element))
+}
+
+fn extension(storage: DataType, name: String) -> Field {
+    Field::new("", storage, true).with_metadata([(EXTENSION_TYPE_NAME_KEY.to_owned(), name)].into())
 }
 
 /// The order of dimensions, slowest first, in which the elements of one row lie densely in memory; written as the
@@ -186,8 +224,22 @@ mod tests {
     }
 
     #[test]
+    fn every_dtype_has_an_arrow_form_that_reads_back_as_it() {
+        for dtype in DType::ALL {
+            for (shape, strides) in [(&[4][..], &[1][..]), (&[4, 2, 3], &[6, 1, 2]), (&[4, 2], &[2, 1]), (&[0], &[1])] {
+                let form = TensorField::new(*dtype, shape, strides, None).unwrap();
+                assert!(form.viewable);
+                let spec = Spec::new(&form.field, &as_stored(*dtype)).unwrap();
+                assert_eq!((spec.dtype(), spec.is_cast(), spec.element()), (*dtype, false, form.element));
+                assert_eq!((spec.lists(), spec.inner_shape()), (&form.lists[..], &shape[1..]), "{dtype}");
+                assert_eq!(spec.inner_strides(), &strides[1..], "{dtype} {shape:?}");
+            }
+        }
+    }
+
+    #[test]
     fn what_arrow_cannot_hold_is_refused() {
-        assert!(TensorField::new(DType::Complex64, &[1], &[1], None).is_err());
         assert!(TensorField::new(DType::Int8, &[1, 1 << 31], &[1 << 31, 1], None).is_err());
+        assert!(TensorField::new(DType::Complex64, &[1, 1 << 30], &[1 << 30, 1], None).is_err());
     }
 }

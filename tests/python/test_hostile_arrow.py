@@ -260,10 +260,6 @@ class TestContents:
                 Schema(b"+l", children=[Schema()]),
                 Array(3, [None, struct.pack("4i", 0, 1, 2, 99)], children=[Array()]),
             ),
-            lambda: (
-                Schema(b"i", dictionary=Schema()),
-                Array(3, [None, struct.pack("3i", 0, 7, -1)], dictionary=Array()),
-            ),
         ],
     )
     def test_is_validated_where_it_is_read(self, make):
@@ -276,6 +272,16 @@ class TestContents:
         with pytest.raises(ValueError):
             imported.__arrow_c_array__(requested.__arrow_c_schema__())
         del imported
+        assert array.releases == 1
+
+    def test_codes_beyond_the_dictionary_are_refused_where_they_are_looked_up(self):
+        array = Array(3, [None, struct.pack("3i", 0, 7, -1)], dictionary=Array())
+        imported = ad.from_arrow(producers.arrow(Schema(b"i", dictionary=Schema()), array))
+        assert np.from_dlpack(ad.to_tensor(imported)).tolist() == [0, 7, -1]
+        with pytest.raises(ad.ConversionError, match="7"):
+            ad.to_tensor(imported, dictionary="values")
+        del imported
+        gc.collect()
         assert array.releases == 1
 
 

@@ -38,9 +38,9 @@ def test_what_is_no_dtype(dtype):
         ad.to_tensor(COLUMN, dtype=dtype)
 
 
-@pytest.mark.parametrize("dtype", ["complex64", "float8_e4m3fn"])
-def test_dtypes_without_a_cast(dtype: str):
-    with pytest.raises(ad.UnsupportedTypeError, match="cast"):
+@pytest.mark.parametrize(("dtype", "reason"), [("complex64", "imaginary part"), ("float8_e4m3fn", "no cast")])
+def test_dtypes_without_a_cast(dtype: str, reason: str):
+    with pytest.raises(ad.UnsupportedTypeError, match=reason):
         ad.to_tensor(COLUMN, dtype=dtype)
 
 

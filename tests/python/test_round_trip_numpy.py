@@ -216,9 +216,15 @@ def test_strided_validity():
 
 
 @pytest.mark.parametrize("dtype", COMPLEX)
-def test_no_arrow_type_for_complex(dtype: str):
-    with pytest.raises(ad.UnsupportedTypeError):
-        ad.to_arrow(np.zeros(2, dtype))
+def test_complex_numbers_are_pairs_of_floats(dtype: str):
+    source = np.array([1 + 2j, -3j], dtype)
+    column = ad.to_arrow(source, copy=False)
+    assert pa.array(column).to_pylist() == [[1, 2], [0, -3]]
+    assert ad.to_tensor(column).shape == (2, 2)
+    again = np.from_dlpack(ad.to_tensor(column, dtype=dtype, copy=False))
+    assert again.dtype == dtype
+    assert again.ctypes.data == source.ctypes.data
+    assert again.tolist() == source.tolist()
 
 
 @pytest.mark.parametrize("dtype", [">f8", "datetime64[s]", "S3", "O", "float128"])

@@ -29,9 +29,11 @@ def test_8_bit_floats(torch, dtype: str):
     back = torch.from_dlpack(tensor)
     assert back.dtype == source.dtype
     assert back.data_ptr() == source.data_ptr()
-    # They have no values that could be cast, and no Arrow type.
-    with pytest.raises(ad.UnsupportedTypeError):
-        ad.to_arrow(source)
+    column = ad.to_arrow(source, copy=False)
+    assert (column.type, len(column)) == ("FixedSizeBinary(1)", 3)
+    again = ad.to_tensor(column, copy=False, xp=torch)
+    assert again.dtype == source.dtype
+    assert again.data_ptr() == source.data_ptr()
 
 
 def test_strides_scalars_and_size_0(torch):

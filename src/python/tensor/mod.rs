@@ -19,7 +19,7 @@ use super::capsule::schema_capsule;
 use super::dlpack_dunders::{DlpackArguments, dlpack, dlpack_device};
 use super::options::Legacy;
 use super::{Device, device};
-use crate::spec::{CopyMode, TensorField};
+use crate::spec::CopyMode;
 
 /// Strided n-dimensional data of one dtype on one device, in any library's memory.
 ///
@@ -137,7 +137,7 @@ impl Tensor {
 
     fn __arrow_c_schema__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let tensor = &self.tensor;
-        schema_capsule(py, &TensorField::new(tensor.dtype(), tensor.shape(), tensor.strides(), tensor.field())?.field)
+        schema_capsule(py, &tensor.arrow_form()?.field)
     }
 
     #[pyo3(signature = (requested_schema=None))]

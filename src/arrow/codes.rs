@@ -1,0 +1,69 @@
+//! Codes of a dictionary that has nulls: a code that stands for a null is one.
+
+use arrow_schema::DataType;
+
+use super::mask::Mask;
+use super::view::{ArrayView, Dictionary, Leaf};
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::spec::Element;
+
+impl<'a> Leaf<'a> {
+    /// Which elements are null, as [`Leaf::host_mask`], codes that stand for a null of their dictionary among them. Reads
+    /// the codes where the dictionary has nulls, so all must be in host memory.
+    ///
+    /// # Errors
+    /// When a code is beyond the dictionary.
+    pub(crate) fn logical_mask(&self) -> Result<Option<Mask<'a>>> {
+        let own = self.host_mask();
+        let Some(Dictionary { codes, array, values }) = self.dictionary else { return Ok(own) };
+        let length = usize::try_from(array.length).unwrap_or(0);
+        let offset = usize::try_from(array.offset).unwrap_or(0);
+        let nulls = match values {
+            DataType::Null => Mask::of_nulls(length),
+            // SAFETY: import checked the dictionary, which lives as long as the array that is borrowed for 'a.
+            _ => unsafe { Mask::combine(ArrayView::validity(values, array, offset, length, 1).as_slice(), length) },
+        };
+        let Some(nulls) = nulls else { return Ok(own) };
+        let mut beyond = None;
+        let mask = Mask::of(self.elements, |index| {
+            if own.as_ref().is_some_and(|own| !own.is_valid(index)) {
+                return false;
+            }
+            match self.code(codes, index).filter(|code| *code < length) {
+                Some(code) => nulls.is_valid(code),
+                None => {
+                    beyond.get_or_insert(index);
+                    false
+                }
+            }
+        });
+        match beyond {
+            None => Ok(mask),
+            Some(index) => Err(Error::invalid(format!("the code at element {index} is beyond the dictionary's {length} values"))),
+        }
+    }
+
+    /// The code of an element; `None` if it is negative.
+    fn code(&self, dtype: DType, index: usize) -> Option<usize> {
+        let at = self.start(Element::Values(dtype)).wrapping_add(index.wrapping_mul(dtype.itemsize()));
+        macro_rules! read {
+            ($type:ty) => {{
+                // SAFETY: the checked array has this many codes in host memory; they may be misaligned.
+                let code = unsafe { at.cast::<$type>().read_unaligned() };
+                usize::try_from(code).ok()
+            }};
+        }
+        match dtype {
+            DType::Int8 => read!(i8),
+            DType::Int16 => read!(i16),
+            DType::Int32 => read!(i32),
+            DType::Int64 => read!(i64),
+            DType::UInt8 => read!(u8),
+            DType::UInt16 => read!(u16),
+            DType::UInt32 => read!(u32),
+            DType::UInt64 => read!(u64),
+            _ => None,
+        }
+    }
+}

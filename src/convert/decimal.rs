@@ -1,0 +1,290 @@
+//! Checked casts of decimals: the value that the stored integer and the scale stand for.
+
+use std::mem::MaybeUninit;
+
+use arrow_array::types::{Decimal256Type, DecimalType};
+use arrow_buffer::i256;
+use half::{bf16, f16};
+
+use super::cast::{CastTo, Misfit, Truth};
+use crate::arrow::Mask;
+use crate::dtype::DType;
+
+/// Casts `out.len() / to.itemsize()` decimals of `bytes` bytes from `source`, which may be misaligned. Elements that are
+/// null in `mask` may misfit. A float is the nearest one; an integer must be the value itself.
+///
+/// # Errors
+/// The first valid element that does not fit.
+///
+/// # Safety
+/// `source` has as many readable decimals; `to` is castable; `out` is aligned for it.
+pub(super) unsafe fn cast_decimals(
+    bytes: usize,
+    scale: i8,
+    to: DType,
+    source: *const u8,
+    mask: Option<&Mask<'_>>,
+    out: &mut [MaybeUninit<u8>],
+) -> Result<(), Misfit> {
+    macro_rules! dispatch {
+        ($($dtype:ident => $type:ty),+) => {
+            match to {
+                // SAFETY: the contract.
+                $(DType::$dtype => unsafe { kernel::<$type>(bytes, scale, source, mask, out) },)+
+                // Not castable, so `Spec` has refused it.
+                _ => Ok(()),
+            }
+        };
+    }
+    dispatch!(
+        Bool => Truth, Int8 => i8, Int16 => i16, Int32 => i32, Int64 => i64, UInt8 => u8, UInt16 => u16,
+        UInt32 => u32, UInt64 => u64, Float16 => f16, BFloat16 => bf16, Float32 => f32, Float64 => f64
+    )
+}
+
+/// # Safety
+/// As [`cast_decimals`], for elements of `D`.
+unsafe fn kernel<D: FromDecimal>(
+    bytes: usize,
+    scale: i8,
+    source: *const u8,
+    mask: Option<&Mask<'_>>,
+    out: &mut [MaybeUninit<u8>],
+) -> Result<(), Misfit> {
+    // SAFETY: any bytes are valid as MaybeUninit<D>.
+    let (_, out, _) = unsafe { out.align_to_mut::<MaybeUninit<D>>() };
+    for (index, slot) in out.iter_mut().enumerate() {
+        let at = source.wrapping_add(index.wrapping_mul(bytes));
+        let unscaled = match bytes {
+            // SAFETY: the contract; `index` is below the number of decimals.
+            4 => i128::from(unsafe { at.cast::<i32>().read_unaligned() }).into(),
+            // SAFETY: as above.
+            8 => i128::from(unsafe { at.cast::<i64>().read_unaligned() }).into(),
+            // SAFETY: as above.
+            16 => unsafe { at.cast::<i128>().read_unaligned() }.into(),
+            _ => {
+                // SAFETY: as above; an i256 is 32 bytes in native order.
+                let wide = i256::from_le_bytes(unsafe { at.cast::<[u8; 32]>().read_unaligned() });
+                wide.to_i128().map_or(Unscaled::Wide(wide), Unscaled::Narrow)
+            }
+        };
+        let decimal = Decimal { unscaled, scale };
+        let value = D::from_decimal(&decimal);
+        if value.is_none() && mask.is_none_or(|mask| mask.is_valid(index)) {
+            return Err(Misfit { index, value: decimal.text() });
+        }
+        slot.write(value.unwrap_or_default());
+    }
+    Ok(())
+}
+
+/// A stored integer.
+enum Unscaled {
+    Narrow(i128),
+    /// One that 128 bits do not hold.
+    Wide(i256),
+}
+
+impl From<i128> for Unscaled {
+    fn from(value: i128) -> Self {
+        Self::Narrow(value)
+    }
+}
+
+/// A stored integer and its scale: the value is the integer times ten to the power of minus the scale.
+struct Decimal {
+    unscaled: Unscaled,
+    scale: i8,
+}
+
+impl Decimal {
+    /// The value, if it is an integer of 128 bits.
+    fn integer(&self) -> Option<i128> {
+        let power = u32::from(self.scale.unsigned_abs());
+        match (&self.unscaled, self.scale) {
+            (Unscaled::Narrow(value), 0) => Some(*value),
+            (Unscaled::Narrow(0), _) => Some(0),
+            (Unscaled::Narrow(value), ..0) => value.checked_mul(10_i128.checked_pow(power)?),
+            (Unscaled::Narrow(value), _) => {
+                let factor = 10_i128.checked_pow(power)?;
+                (value % factor == 0).then_some(value / factor)
+            }
+            (Unscaled::Wide(value), 1..) => {
+                let factor = i256::from_i128(10).checked_pow(power)?;
+                let exact = value.checked_rem(factor)? == i256::ZERO;
+                if exact { value.checked_div(factor)?.to_i128() } else { None }
+            }
+            (Unscaled::Wide(_), _) => None,
+        }
+    }
+
+    /// The nearest double, and whether it is the value itself, or above or below it in magnitude; `None` where only the
+    /// digits tell the nearest one.
+    fn quotient(&self) -> Option<(f64, f64)> {
+        /// The powers of ten that a double holds exactly.
+        const POWERS: [f64; 23] = [
+            1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19,
+            1e20, 1e21, 1e22,
+        ];
+        let Unscaled::Narrow(value) = self.unscaled else { return None };
+        let power = *POWERS.get(usize::from(self.scale.unsigned_abs()))?;
+        if value.unsigned_abs() > 1 << f64::MANTISSA_DIGITS {
+            return None;
+        }
+        #[expect(clippy::cast_precision_loss, reason = "a double holds integers of 53 bits")]
+        let value = value as f64;
+        // Both factors are exact, so one operation rounds once, and the fused one tells what it left over.
+        if self.scale < 0 {
+            let product = value * power;
+            return Some((product, value.mul_add(power, -product)));
+        }
+        let quotient = value / power;
+        Some((quotient, (-quotient).mul_add(power, value)))
+    }
+
+    /// The nearest double.
+    fn double(&self) -> f64 {
+        self.quotient().map_or_else(|| self.parsed(), |(nearest, _)| nearest)
+    }
+
+    /// A double that rounds to a shorter float as the value would: cut off where it is not exact, its last bit set.
+    fn odd_double(&self) -> Option<f64> {
+        let (nearest, rest) = self.quotient()?;
+        if rest == 0.0 {
+            return Some(nearest);
+        }
+        let too_large = (rest < 0.0) != (nearest < 0.0);
+        Some(f64::from_bits((nearest.to_bits() - u64::from(too_large)) | 1))
+    }
+
+    /// The nearest float, by its digits.
+    fn parsed<F: std::str::FromStr + Default>(&self) -> F {
+        let exponent = -i16::from(self.scale);
+        let digits = match &self.unscaled {
+            Unscaled::Narrow(value) => format!("{value}e{exponent}"),
+            Unscaled::Wide(value) => format!("{value}e{exponent}"),
+        };
+        // Digits with an exponent are a float.
+        digits.parse().unwrap_or_default()
+    }
+
+    fn text(&self) -> String {
+        let value = match self.unscaled {
+            Unscaled::Narrow(value) => i256::from_i128(value),
+            Unscaled::Wide(value) => value,
+        };
+        Decimal256Type::format_decimal(value, 76, self.scale)
+    }
+}
+
+/// A type that decimals are cast to.
+trait FromDecimal: Copy + Default {
+    /// The value in this type; `None` where it does not fit.
+    fn from_decimal(decimal: &Decimal) -> Option<Self>;
+}
+
+macro_rules! from_integer {
+    ($($type:ty),+) => { $(impl FromDecimal for $type {
+        fn from_decimal(decimal: &Decimal) -> Option<Self> {
+            Self::try_from(decimal.integer()?).ok()
+        }
+    })+ };
+}
+from_integer!(i8, i16, i32, i64, u8, u16, u32, u64);
+
+impl FromDecimal for Truth {
+    fn from_decimal(decimal: &Decimal) -> Option<Self> {
+        match decimal.integer()? {
+            0 => Some(Self(0)),
+            1 => Some(Self(1)),
+            _ => None,
+        }
+    }
+}
+
+impl FromDecimal for f64 {
+    fn from_decimal(decimal: &Decimal) -> Option<Self> {
+        Some(decimal.double())
+    }
+}
+
+impl FromDecimal for f32 {
+    fn from_decimal(decimal: &Decimal) -> Option<Self> {
+        let value: Self = decimal.odd_double().map_or_else(|| decimal.parsed(), |odd| odd.cast_to().0);
+        value.is_finite().then_some(value)
+    }
+}
+
+macro_rules! from_odd_double {
+    ($($type:ty),+) => { $(impl FromDecimal for $type {
+        fn from_decimal(decimal: &Decimal) -> Option<Self> {
+            let (value, fits) = decimal.odd_double().unwrap_or_else(|| decimal.parsed()).cast_to();
+            fits.then_some(value)
+        }
+    })+ };
+}
+from_odd_double!(f16, bf16);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn decimal(value: i128, scale: i8) -> Decimal {
+        Decimal { unscaled: value.into(), scale }
+    }
+
+    #[test]
+    fn integers_are_the_value_itself_or_do_not_fit() {
+        for (value, scale, expected) in [
+            (150, 2, None),
+            (-1500, 2, Some(-15)),
+            (7, 0, Some(7)),
+            (7, -2, Some(700)),
+            (0, 127, Some(0)),
+            (1, 127, None),
+            (0, -128, Some(0)),
+            (1, -128, None),
+            (i128::MAX, -1, None),
+        ] {
+            assert_eq!(decimal(value, scale).integer(), expected, "{value} scale {scale}");
+        }
+        let wide = i256::from_i128(10).checked_pow(50).unwrap();
+        assert_eq!(Decimal { unscaled: Unscaled::Wide(wide), scale: 48 }.integer(), Some(100));
+        assert_eq!(Decimal { unscaled: Unscaled::Wide(wide), scale: 51 }.integer(), None);
+        assert_eq!(Decimal { unscaled: Unscaled::Wide(wide), scale: 0 }.integer(), None);
+        assert_eq!((u8::from_decimal(&decimal(25_600, 2)), u8::from_decimal(&decimal(25_500, 2))), (None, Some(255)));
+        assert!(Truth::from_decimal(&decimal(10, 1)).is_some() && Truth::from_decimal(&decimal(20, 1)).is_none());
+    }
+
+    #[test]
+    fn floats_are_the_nearest_ones() {
+        // By the digits, which the standard library rounds once.
+        for value in [1_i128, 3, 7, -15, 123_456_789, (1 << 53) - 1, -(1 << 53), (1 << 53) + 1, i128::MAX, i128::MIN] {
+            for scale in [-30_i8, -22, -3, 0, 1, 2, 9, 15, 22, 23, 38, 76] {
+                let decimal = decimal(value, scale);
+                let digits = format!("{value}e{}", -i16::from(scale));
+                assert_eq!(f64::from_decimal(&decimal), Some(digits.parse().unwrap()), "{digits}");
+                let single: f32 = digits.parse().unwrap();
+                assert_eq!(f32::from_decimal(&decimal), single.is_finite().then_some(single), "{digits}");
+            }
+        }
+    }
+
+    #[test]
+    fn shorter_floats_are_rounded_once() {
+        // Just above the middle between two floats: rounded to a double first, it would be the middle.
+        let tie = decimal(1_000_000_059_604_645, 15);
+        assert_eq!(f32::from_decimal(&tie), Some(1.000_000_1));
+        assert_eq!(f16::from_decimal(&decimal(2049, 0)), Some(f16::from_f32(2048.0)));
+        assert_eq!(f16::from_decimal(&decimal(2_049_000_000_001, 9)), Some(f16::from_f32(2050.0)));
+        assert_eq!(f16::from_decimal(&decimal(65_520, 0)), None);
+        assert_eq!(f32::from_decimal(&decimal(1, -39)), None);
+        assert_eq!(bf16::from_decimal(&decimal(-25, 2)), Some(bf16::from_f32(-0.25)));
+    }
+
+    #[test]
+    fn messages_show_the_value() {
+        assert_eq!(decimal(-150, 2).text(), "-1.50");
+        assert_eq!(decimal(15, -2).text(), "1500");
+    }
+}

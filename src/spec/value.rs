@@ -1,0 +1,305 @@
+//! One value of a field, down to the elements that its innermost array holds: the type table.
+
+use std::fmt;
+use std::sync::Arc;
+
+use arrow_schema::{DataType, Field};
+
+use super::{BOOL8, DecimalMode, DictionaryMode, FixedShapeTensor, Options};
+use crate::dtype::{DType, Kind};
+use crate::error::{Error, Result};
+
+/// How the leaf's values buffer holds its elements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Element {
+    /// One bit each, as Arrow's Boolean.
+    Bits,
+    /// One byte each, any byte but 0 being true, as `arrow.bool8`.
+    Bool8,
+    /// Numbers of this dtype, one a slot.
+    Values(DType),
+    /// The bytes of fixed-size binary, so many a slot.
+    Bytes(usize),
+    /// Two floats of this dtype, each a slot, that make one complex number.
+    Pairs(DType),
+    /// Integers of so many bytes, each a value times ten to the power of the scale.
+    Decimal {
+        /// Bytes of an integer.
+        bytes: usize,
+        /// The scale.
+        scale: i8,
+    },
+}
+
+impl Element {
+    /// The dtype that a tensor of these elements has when no other is asked for; decimals always need one.
+    #[must_use]
+    pub const fn dtype(self) -> DType {
+        match self {
+            Self::Bits | Self::Bool8 => DType::Bool,
+            Self::Values(dtype) => dtype,
+            Self::Bytes(_) => DType::UInt8,
+            Self::Pairs(DType::Float64) => DType::Complex128,
+            Self::Pairs(_) => DType::Complex64,
+            Self::Decimal { .. } => DType::Float64,
+        }
+    }
+
+    /// Whether elements of this dtype are other bytes than the stored ones, but for bits and bytes that are booleans.
+    #[must_use]
+    pub fn is_cast_to(self, dtype: DType) -> bool {
+        match self {
+            Self::Pairs(part) => dtype.component() != Some(part),
+            Self::Decimal { .. } => true,
+            _ => self.dtype() != dtype,
+        }
+    }
+
+    /// Whether a cast to this dtype exists.
+    fn casts_to(self, dtype: DType) -> bool {
+        match self {
+            Self::Pairs(_) => dtype.component().is_some(),
+            Self::Decimal { .. } => dtype.is_castable(),
+            _ => self.dtype() == dtype || (self.dtype().is_castable() && dtype.is_castable()),
+        }
+    }
+
+    /// Bytes from one stored value to the next; a part of a complex number is one.
+    #[must_use]
+    pub const fn stored_size(self) -> usize {
+        match self {
+            Self::Bits | Self::Bool8 | Self::Bytes(_) => 1,
+            Self::Values(dtype) | Self::Pairs(dtype) => dtype.itemsize(),
+            Self::Decimal { bytes, .. } => bytes,
+        }
+    }
+
+    /// Bytes of one element as it is stored; a bit counts as a byte.
+    pub(crate) const fn stored_bytes(self) -> usize {
+        match self {
+            Self::Pairs(part) => part.itemsize() * 2,
+            _ => self.stored_size(),
+        }
+    }
+
+    /// The alignment that the stored values need; 1 where they are read without any.
+    #[must_use]
+    pub const fn alignment(self) -> usize {
+        match self {
+            Self::Values(dtype) | Self::Pairs(dtype) => dtype.alignment(),
+            _ => 1,
+        }
+    }
+
+    /// Elements that so many slots of the leaf array make.
+    pub(crate) fn elements_of(self, slots: usize) -> Option<usize> {
+        match self {
+            Self::Bytes(width) => slots.checked_mul(width),
+            Self::Pairs(_) => Some(slots / 2),
+            _ => Some(slots),
+        }
+    }
+}
+
+impl fmt::Display for Element {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Pairs(part) => write!(f, "pairs of {part}"),
+            Self::Decimal { bytes, scale } => write!(f, "decimal{} of scale {scale}", bytes * 8),
+            _ => self.dtype().fmt(f),
+        }
+    }
+}
+
+/// One value of a field, down to its leaf elements.
+pub(super) struct Value {
+    pub(super) element: Element,
+    /// The sizes of the fixed-size lists around a slot of the leaf, outermost first.
+    pub(super) lists: Vec<usize>,
+    pub(super) shape: Vec<i64>,
+    pub(super) strides: Vec<i64>,
+    pub(super) elements: i64,
+}
+
+impl Value {
+    /// # Errors
+    /// When the type has no tensor form under these options.
+    pub(super) fn of(field: &Field, options: &Options) -> Result<Self> {
+        let value = Self::stored(field, options)?;
+        let natural = value.element;
+        let value = match options.dtype {
+            Some(dtype) if dtype.component().is_some() => value.paired(dtype)?,
+            _ => value,
+        };
+        match options.dtype {
+            Some(dtype) if !value.element.casts_to(dtype) => {
+                Err(Error::unsupported(format!("no cast from {natural} to {dtype} exists"))
+                    .remedy_is("leave dtype out to get the elements as they are"))
+            }
+            _ => Ok(value),
+        }
+    }
+
+    /// The shape that the validity of a value has, for fields of any type: fixed-size lists and what they hold.
+    ///
+    /// # Errors
+    /// When the sizes of lists cannot be.
+    pub(super) fn of_validity(field: &Field) -> Result<Self> {
+        match field.data_type() {
+            DataType::FixedSizeList(child, size) => Self::list(field, Self::of_validity(child)?, *size),
+            DataType::FixedSizeBinary(_) => Self::stored(field, &Options::default()),
+            _ => Ok(Self::scalar(Element::Bits)),
+        }
+    }
+
+    fn scalar(element: Element) -> Self {
+        Self { element, lists: Vec::new(), shape: Vec::new(), strides: Vec::new(), elements: 1 }
+    }
+
+    /// The elements as they are stored, but for decimals, whose form depends on what is asked for.
+    fn stored(field: &Field, options: &Options) -> Result<Self> {
+        let values = |dtype| Ok(Self::scalar(Element::Values(dtype)));
+        match field.data_type() {
+            DataType::FixedSizeList(child, size) => Self::list(field, Self::stored(child, options)?, *size),
+            DataType::Boolean => Ok(Self::scalar(Element::Bits)),
+            DataType::Int8 if field.extension_type_name() == Some(BOOL8) => Ok(Self::scalar(Element::Bool8)),
+            DataType::FixedSizeBinary(width) => match field.extension_type_name().and_then(DType::of_extension) {
+                Some(dtype) if usize::try_from(*width) == Ok(dtype.itemsize()) => values(dtype),
+                Some(dtype) => Err(Error::invalid(format!("a {dtype} of {width} bytes"))),
+                None => Self::bytes(*width),
+            },
+            DataType::Decimal32(_, scale) => Self::decimal(4, *scale, options),
+            DataType::Decimal64(_, scale) => Self::decimal(8, *scale, options),
+            DataType::Decimal128(_, scale) => Self::decimal(16, *scale, options),
+            DataType::Decimal256(_, scale) => Self::decimal(32, *scale, options),
+            DataType::Dictionary(codes, _) => match DType::of_arrow(codes) {
+                Some(dtype) => values(dtype),
+                None => Err(Error::invalid(format!("a dictionary with indices of type {codes}"))),
+            },
+            other => match DType::of_arrow(other) {
+                Some(dtype) => values(dtype),
+                None => Err(unsupported(other)),
+            },
+        }
+    }
+
+    fn bytes(width: i32) -> Result<Self> {
+        let size = usize::try_from(width).map_err(|_| Error::invalid(format!("fixed-size binary of {width} bytes")))?;
+        let element = Element::Bytes(size);
+        let elements = i64::from(width);
+        Ok(Self { element, lists: Vec::new(), shape: vec![elements], strides: vec![1], elements })
+    }
+
+    fn decimal(bytes: usize, scale: i8, options: &Options) -> Result<Self> {
+        let scale = if options.decimal == DecimalMode::Unscaled { 0 } else { scale };
+        match (bytes, scale, options.dtype) {
+            (4, 0, _) => Ok(Self::scalar(Element::Values(DType::Int32))),
+            (8, 0, _) => Ok(Self::scalar(Element::Values(DType::Int64))),
+            (_, _, Some(_)) => Ok(Self::scalar(Element::Decimal { bytes, scale })),
+            (16 | 32, _, None) => Err(Error::unsupported(format!("no dtype holds the integers of decimal{}", bytes * 8))
+                .remedy_is(if scale == 0 {
+                    "pass dtype=\"int64\" or \"float64\": a checked cast"
+                } else {
+                    "pass dtype=\"float64\" for the values, or decimal=\"unscaled\" with dtype=\"int64\" for the stored integers"
+                })),
+            _ => Err(Error::unsupported(format!("decimals of scale {scale} are no integers"))
+                .remedy_is("pass dtype=\"float64\" for the values, or decimal=\"unscaled\" for the stored integers")),
+        }
+    }
+
+    fn list(field: &Field, child: Self, size: i32) -> Result<Self> {
+        let overflow = || Error::invalid("the sizes of the nested fixed-size lists overflow");
+        let list = usize::try_from(size).map_err(|_| Error::invalid(format!("a fixed-size list of size {size}")))?;
+        let (mut shape, mut strides) = match FixedShapeTensor::of(field)? {
+            Some(tensor) => (tensor.logical_shape()?.into_vec(), tensor.logical_strides()?.into_vec()),
+            None => (vec![i64::from(size)], vec![1]),
+        };
+        for stride in &mut strides {
+            *stride = stride.checked_mul(child.elements).ok_or_else(overflow)?;
+        }
+        shape.extend_from_slice(&child.shape);
+        strides.extend_from_slice(&child.strides);
+        let mut lists = vec![list];
+        lists.extend_from_slice(&child.lists);
+        let elements = child.elements.checked_mul(i64::from(size)).ok_or_else(overflow)?;
+        Ok(Self { element: child.element, lists, shape, strides, elements })
+    }
+
+    /// The innermost dimension, two floats that lie together, as one complex number.
+    fn paired(mut self, dtype: DType) -> Result<Self> {
+        let pair = (self.shape.pop(), self.strides.pop());
+        match (self.element, pair) {
+            (Element::Values(part), (Some(2), Some(1))) if part.kind() == Kind::Float && part.is_castable() => {
+                self.element = Element::Pairs(part);
+            }
+            _ => {
+                return Err(Error::unsupported(format!("{dtype} needs a real and an imaginary part for each number"))
+                    .remedy_is("a fixed-size list of 2 floats holds both; pass a float dtype for other columns"));
+            }
+        }
+        // Each is a multiple of the pairs that it steps over.
+        for stride in &mut self.strides {
+            *stride /= 2;
+        }
+        self.elements /= 2;
+        Ok(self)
+    }
+}
+
+/// Whether the elements of a type, under fixed-size lists, are codes of a dictionary.
+pub(crate) fn has_codes(data_type: &DataType) -> bool {
+    match data_type {
+        DataType::Dictionary(_, _) => true,
+        DataType::FixedSizeList(child, _) => has_codes(child.data_type()),
+        _ => false,
+    }
+}
+
+/// The type that an array of this field is decoded to before anything else; `None` where it is taken as it is.
+pub(super) fn decoded(field: &Field, options: &Options) -> Option<Field> {
+    let data_type = match field.data_type() {
+        DataType::RunEndEncoded(_, values) => {
+            let inner = decoded(values, options).unwrap_or_else(|| values.as_ref().clone());
+            let metadata = if field.metadata().is_empty() { inner.metadata() } else { field.metadata() };
+            return Some(
+                Field::new(field.name(), inner.data_type().clone(), true).with_metadata(metadata.clone()),
+            );
+        }
+        DataType::Dictionary(_, values) if gives_values(options) => {
+            let inner = Field::new(field.name(), values.as_ref().clone(), true);
+            decoded(&inner, options).unwrap_or(inner).data_type().clone()
+        }
+        DataType::FixedSizeList(child, size) => DataType::FixedSizeList(Arc::new(decoded(child, options)?), *size),
+        _ => return None,
+    };
+    Some(Field::new(field.name(), data_type, true).with_metadata(field.metadata().clone()))
+}
+
+fn gives_values(options: &Options) -> bool {
+    match options.dictionary {
+        Some(mode) => mode == DictionaryMode::Values,
+        None => options.dtype.is_some(),
+    }
+}
+
+fn unsupported(data_type: &DataType) -> Error {
+    let remedy = match data_type {
+        DataType::Null => "cast the column to a number type first",
+        DataType::Struct(_) => "convert its fields one by one with to_tensors",
+        DataType::Utf8
+        | DataType::LargeUtf8
+        | DataType::Utf8View
+        | DataType::Binary
+        | DataType::LargeBinary
+        | DataType::BinaryView => {
+            "pass it to to_ragged, or encode it as a dictionary and take its codes"
+        }
+        DataType::List(_) | DataType::LargeList(_) | DataType::ListView(_) | DataType::LargeListView(_) => {
+            "pass it to to_ragged; rows of one length can be cast to a fixed-size list"
+        }
+        DataType::Interval(_) => "cast the column to a duration first",
+        DataType::Map(_, _) | DataType::Union(_, _) => "extract the children that hold numbers first",
+        _ => "cast the column to a number type first",
+    };
+    Error::unsupported(format!("Arrow type {data_type} has no tensor form")).remedy_is(remedy)
+}
