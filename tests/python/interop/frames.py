@@ -1,4 +1,4 @@
-"""What the tests of dataframe libraries ask: columns of every type, where their values are, and who calls which dunder."""
+"""What the tests of dataframe libraries ask: columns of every type, where values are, and who calls which dunder."""
 
 from __future__ import annotations
 
@@ -57,6 +57,8 @@ def _told(argument: object) -> str:
 
 # --- Columns. ---
 
+NUMBERS = ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32", "float64"]
+
 
 def misaligned() -> pa.Array:
     """Four int64 that start one byte off."""
@@ -73,10 +75,7 @@ LONG = "longer than the twelve bytes that a view holds itself"
 
 # What a column is called: the case of the matrix that it belongs to, and how it is made.
 COLUMNS: dict[str, tuple[str, Callable[[], pa.Array]]] = {
-    **{
-        name: ("numbers", lambda name=name: pa.array([1, 2, 3], getattr(pa, name)()))
-        for name in "int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64".split()
-    },
+    **{name: ("numbers", lambda name=name: pa.array([1, 2, 3], getattr(pa, name)())) for name in NUMBERS},
     "slice": ("numbers", lambda: pa.array(range(10), pa.int32())[3:7]),
     "bool": ("bool", lambda: pa.array([True, False, True])),
     "bool slice": ("bool", lambda: pa.array([True, False, None] * 5)[3:11]),

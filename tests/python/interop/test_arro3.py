@@ -1,15 +1,13 @@
 """arro3: Rust's arrow, which applies offsets to pointers and realigns by a copy; its dunders have no device form."""
 
-import arrow_dlpack as ad
 import arro3.core as a3
+import arrow_dlpack as ad
 import frames
 import numpy as np
 import pyarrow as pa
 import pytest
-from frames import Spy, at, column, comes, copy, dunders, goes, view
+from frames import NUMBERS, Spy, at, column, comes, copy, dunders, goes, view
 from helpers import address, flags
-
-NUMBERS = "int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64".split()
 
 
 @pytest.mark.parametrize("name", frames.COLUMNS)
@@ -168,6 +166,12 @@ class TestFromArro3:
         tensors = column("tensors")
         theirs = a3.Array.from_arrow(tensors)
         comes(cell, "fixed-size lists", theirs, at(tensors), "float32", [[[1, 2], [3, 4]]])
+
+    def test_decimals_and_dictionaries(self, cell):
+        frames.decimals_come(cell, a3.Array.from_arrow(column("decimal128")))
+        theirs = a3.Array.from_arrow(column("dictionary"))
+        comes(cell, "dictionary", theirs, at(pa.array(theirs)), "int32", [0, 1, 0], "the codes")
+        frames.small_floats_pass(cell, "view", a3.Table.from_arrow, "fixed-size binary with an extension name")
 
     def test_batches_and_streams(self, cell):
         batch = a3.RecordBatch.from_arrow(pa.record_batch({"x": [1, 2], "f": [1.5, 2.5]}))

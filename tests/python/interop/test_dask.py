@@ -39,6 +39,7 @@ class TestFromDask:
     def test_in_the_plan(self):
         """Within a task, on a thread of Dask's."""
         frame = made()
+
         def total(part: pd.DataFrame) -> pd.Series:
             tensors = ad.to_tensors(part, copy=False)
             return pd.Series([float(np.from_dlpack(tensors["f"]).sum())])

@@ -1,4 +1,4 @@
-"""DataFusion: Rust's arrow, so that every type goes in and out as it is; frames are streams that run the query again."""
+"""DataFusion: Rust's arrow: every type goes in and out as it is; frames are streams that run the query again."""
 
 import arrow_dlpack as ad
 import datafusion
@@ -6,10 +6,8 @@ import frames
 import numpy as np
 import pyarrow as pa
 import pytest
-from frames import Spy, at, column, copy, dunders, goes, view
+from frames import NUMBERS, Spy, at, column, copy, dunders, goes, view
 from helpers import address, flags
-
-NUMBERS = "int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64".split()
 
 
 def context() -> datafusion.SessionContext:
@@ -90,7 +88,7 @@ class TestQuirks:
         with pytest.raises(AttributeError, match="__arrow_c_array__"):
             ad.to_tensors(batch)
         assert np.from_dlpack(ad.to_tensors(batch.to_pyarrow())["x"]).tolist() == [1, 2]
-        cell("from", "batch", "wrong", "`execute_stream` gives batches whose dunder fails; `to_pyarrow()` of them works")
+        cell("from", "batch", "wrong", "batches of `execute_stream` have a dunder that fails; `to_pyarrow()` works")
 
 
 def test_batches_and_streams_go_there(cell):

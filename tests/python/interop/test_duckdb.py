@@ -1,4 +1,4 @@
-"""duckdb: it copies into vectors of its own and out of them; a stream is opened once only because it tells its schema."""
+"""duckdb: it copies into vectors of its own and out of them; a stream that tells its schema is opened once."""
 
 import datetime
 
@@ -127,13 +127,14 @@ def calls(data: object, read) -> list[str]:
     return spy.calls
 
 
+READS = {
+    "replacement scan": lambda con, spy: scan(con, spy).fetchall(),
+    "from_arrow": lambda con, spy: con.from_arrow(spy).fetchall(),
+}
+
+
 class TestWhatIsCalled:
     """The schema first, twice; then the data, once for each time that the relation is run."""
-
-    READS = {
-        "replacement scan": lambda con, spy: scan(con, spy).fetchall(),
-        "from_arrow": lambda con, spy: con.from_arrow(spy).fetchall(),
-    }
 
     @pytest.mark.parametrize("read", READS)
     def test_arrays_and_streams(self, con, read: str):
@@ -142,7 +143,7 @@ class TestWhatIsCalled:
             "stream": ad.from_arrow(pa.table({"x": [1, 2]})),
         }
         for kind, data in opened.items():
-            assert calls(data, lambda spy: self.READS[read](con, spy)) == ["schema()", "schema()", f"{kind}()"]
+            assert calls(data, lambda spy: READS[read](con, spy)) == ["schema()", "schema()", f"{kind}()"]
 
     def test_register(self, con):
         spy = Spy(ad.from_arrow(pa.table({"x": [1, 2]})))
@@ -284,6 +285,21 @@ class TestFromDuckdb:
         tensor = made(con, expression)
         assert (tensor.dtype, np.from_dlpack(tensor).tolist()) == (dtype, [stored])
         cell("from", "temporal", "copy")
+
+    def test_decimals(self, cell, con):
+        frames.decimals_come(cell, only(con.sql("select unnest([1.5, -2.5])::decimal(5, 1)")))
+        # Of 128-bit integers too.
+        (tensor,) = ad.to_tensors(con.sql("select 5::hugeint"), dtype="int64").values()
+        assert np.from_dlpack(tensor).tolist() == [5]
+
+    def test_enums(self, cell, con):
+        con.sql("create type mood as enum ('sad', 'happy')")
+        tensor = made(con, "'happy'::mood")
+        assert (tensor.dtype, np.from_dlpack(tensor).tolist()) == ("uint8", [1])
+        cell("from", "dictionary", "copy", "the codes of an enum")
+
+    def test_small_floats(self, cell, con):
+        frames.small_floats_pass(cell, "lost", lambda ours: scan(con, ours), "as binary")
 
     def test_intervals_are_refused(self, cell, con):
         with pytest.raises(ad.UnsupportedTypeError, match="Interval"):

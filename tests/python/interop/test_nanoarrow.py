@@ -6,11 +6,9 @@ import nanoarrow as na
 import numpy as np
 import pyarrow as pa
 import pytest
-from frames import Spy, at, column, comes, dunders, goes, view
+from frames import NUMBERS, Spy, at, column, comes, dunders, goes, view
 from helpers import address, flags, script
 from nanoarrow.device import c_device_array
-
-NUMBERS = "int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64".split()
 
 
 @pytest.mark.parametrize("name", [name for name in frames.COLUMNS if name != "string view"])
@@ -55,7 +53,7 @@ struct.__arrow_c_array__()
         assert tensor.dtype == "int64"
         assert np.from_dlpack(tensor)[:2].tolist() == [5, 6]
         assert not tensor.writable
-        cell("from", "nulls", "wrong", "`CBufferView.__dlpack__` ignores offset and validity; the array's dunders do not")
+        cell("from", "nulls", "wrong", "`CBufferView.__dlpack__` ignores offset and validity; arrays do not")
         # The array itself is right.
         assert np.from_dlpack(ad.to_tensor(source, nulls=0)).tolist() == [6, 0, 8]
         with pytest.raises(TypeError, match="max_version"):
@@ -216,6 +214,12 @@ class TestFromNanoarrow:
         theirs = na.c_array(pa.array([[1, 2], [3, 4], [5, 6]], pa.list_(pa.int32(), 2))[1:])
         assert theirs.offset == 1
         comes(cell, "fixed-size lists", theirs, theirs.child(0).buffers[1] + 8, "int32", [[3, 4], [5, 6]])
+
+    def test_decimals_and_dictionaries(self, cell):
+        frames.decimals_come(cell, na.c_array(column("decimal128")))
+        theirs = na.c_array(column("dictionary"))
+        comes(cell, "dictionary", theirs, theirs.buffers[1], "int32", [0, 1, 0], "the codes")
+        frames.small_floats_pass(cell, "view", na.c_array_stream, "fixed-size binary with an extension name")
 
     def test_misaligned(self, cell):
         theirs = na.c_array_from_buffers(na.int32(), 2, [None, memoryview(np.arange(12, dtype="u1").tobytes())[1:9]])

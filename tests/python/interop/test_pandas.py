@@ -6,10 +6,9 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
-from frames import Spy, at, column, comes, copy, dunders, goes, view
+from frames import NUMBERS, Spy, at, column, comes, copy, dunders, goes, view
 from helpers import address, flags
 
-NUMBERS = "int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64".split()
 OBJECTS = "as Python objects"
 NAN = "integers become float64, where a null is NaN"
 TEMPORAL = "dates, times and time zones keep their meaning; dates and times are Python objects"
@@ -224,6 +223,19 @@ class TestFromPandas:
         # An extension type of pandas, which acts as its storage.
         periods = pd.Series(pd.period_range("1970-01-02", periods=2, freq="D"))
         comes(cell, "temporal", periods, None, "int64", [1, 2])
+
+    def test_decimals(self, cell):
+        frames.decimals_come(cell, pd.Series(column("decimal128").to_pandas()))
+
+    def test_dictionaries(self, cell):
+        theirs = pd.Series(["b", "a", "b", None], dtype="category")
+        with pytest.raises(ad.NullError, match="row 3"):
+            ad.to_tensor(theirs)
+        theirs = theirs[:3]
+        comes(cell, "dictionary", theirs, theirs.array.codes.ctypes.data, "int8", [1, 0, 1], "the codes")
+
+    def test_small_floats(self, cell):
+        frames.small_floats_pass(cell, "lost", pd.DataFrame.from_arrow, "as Python bytes")
 
     def test_reversed_and_strided_series(self, cell):
         whole = pd.Series(range(6))

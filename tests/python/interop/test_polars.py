@@ -9,11 +9,12 @@ import polars as pl
 import polars.exceptions
 import pyarrow as pa
 import pytest
-from frames import Spy, at, column, comes, copy, dunders, goes, refused, view
+from frames import NUMBERS, Spy, at, column, comes, copy, dunders, goes, refused, view
 from helpers import address, flags, script
 
-NUMBERS = "int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64".split()
-TYPES = {name: getattr(pl, name.replace("int", "Int").replace("uI", "UI").replace("float", "Float")) for name in NUMBERS}
+TYPES = {
+    name: getattr(pl, name.replace("int", "Int").replace("uI", "UI").replace("float", "Float")) for name in NUMBERS
+}
 PANIC = pl.exceptions.PanicException
 
 TO = {
@@ -264,7 +265,9 @@ class TestFromPolars:
 
     def test_time_zones(self, cell):
         theirs = pl.Series("t", [1, 2], dtype=pl.Int64).cast(pl.Datetime("us")).dt.replace_time_zone("Europe/Berlin")
-        tensor = comes(cell, "temporal", theirs, at(frames.first(theirs)), "int64", [1 - 3600 * 10**6, 2 - 3600 * 10**6])
+        tensor = comes(
+            cell, "temporal", theirs, at(frames.first(theirs)), "int64", [1 - 3600 * 10**6, 2 - 3600 * 10**6]
+        )
         assert series(tensor).dtype == pl.Datetime("us", "Europe/Berlin")
 
     def test_fixed_size_lists(self, cell):
@@ -272,6 +275,25 @@ class TestFromPolars:
         where = theirs.to_numpy().ctypes.data
         comes(cell, "fixed-size lists", theirs, where, "float32", theirs.to_list())
         comes(cell, "fixed-size lists", theirs[1:], where + 16, "float32", theirs[1:].to_list())
+
+    def test_decimals(self, cell):
+        frames.decimals_come(cell, series(column("decimal128")))
+
+    def test_enums(self, cell):
+        theirs = pl.Series(["a", "b", "a"], dtype=pl.Enum(["b", "a"]))
+        assert theirs.to_physical().dtype == pl.UInt8
+        comes(cell, "dictionary", theirs, at(frames.first(theirs)), "uint8", [1, 0, 1], "the codes of an `Enum`")
+
+    def test_categoricals(self, cell):
+        theirs = pl.Series(["a", "b", "a"], dtype=pl.Categorical())
+        codes = ad.to_tensor(theirs, copy=False)
+        assert (codes.dtype, np.from_dlpack(codes).tolist()) == ("uint32", [0, 1, 0])
+        # Each export numbers its categories anew.
+        assert address(codes) != at(frames.first(theirs))
+        cell("from", "dictionary", "copy", "the codes of a `Categorical`, which polars numbers anew for each export")
+
+    def test_small_floats(self, cell):
+        frames.small_floats_pass(cell, "lost", pl.DataFrame, "as binary: polars has no binary of one width")
 
     def test_chunks(self, cell):
         theirs = pl.concat([pl.Series([1, 2]), pl.Series([3])], rechunk=False)

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.dataset
 import pytest
-from frames import Spy, at, column, comes, dunders, goes, view
+from frames import NUMBERS, Spy, at, column, comes, dunders, goes, view
 from helpers import address, flags, script
 
 
@@ -201,7 +201,12 @@ class TestTensorsGoThereByDLPack:
         for data in ("numpy.zeros((0, 2))", "__import__('arrow_dlpack').from_dlpack(numpy.zeros((0, 2)))"):
             assert script(code.format(data)).returncode < 0
         assert script(code.format("numpy.zeros((1, 2))")).returncode == 0
-        cell("to", "size 0", "wrong", "`FixedShapeTensorArray.from_dlpack` of no rows kills the process; `pa.array` works")
+        cell(
+            "to",
+            "size 0",
+            "wrong",
+            "`FixedShapeTensorArray.from_dlpack` of no rows kills the process",
+        )
 
 
 def test_the_buffer_protocol(cell):
@@ -215,9 +220,6 @@ def test_the_buffer_protocol(cell):
     with pytest.raises(TypeError, match="Buffer"):
         ad.to_tensor(buffer)
     cell("from", "buffer protocol", "refused", "a `pa.Buffer` has no type; `np.frombuffer` gives it one")
-
-
-NUMBERS = "int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64".split()
 
 
 class TestFromPyarrow:
@@ -284,6 +286,34 @@ class TestFromPyarrow:
             pa.fixed_shape_tensor(pa.float32(), [2, 2], permutation=[1, 0]), tensors.storage
         )
         comes(cell, "strided", strided, at(strided), "float32", [[[1, 3], [2, 4]]], "a permutation becomes strides")
+
+    def test_decimals(self, cell):
+        frames.decimals_come(cell, column("decimal128"))
+        source = column("decimal32")
+        note = 'of 32 and 64 bits: `decimal="unscaled"`'
+        comes(cell, "decimal", source, at(source), "int32", [15, -25], note, decimal="unscaled")
+
+    def test_dictionaries(self, cell):
+        frames.codes_come(cell, column("dictionary"), "int32", [0, 1, 0])
+        source = column("number dictionary")
+        assert np.from_dlpack(ad.to_tensor(source, dictionary="values")).tolist() == [5, 6, 5]
+        cell("from", "dictionary", "copy", 'the values: `dictionary="values"`')
+        chunks = pa.chunked_array([source, pa.array([7]).dictionary_encode()])
+        with pytest.raises(ad.ConversionError, match="dictionar"):
+            ad.to_tensor(chunks)
+        cell("from", "dictionary", "refused", "codes of chunks whose dictionaries differ")
+        assert np.from_dlpack(ad.to_tensor(chunks, dictionary="values")).tolist() == [5, 6, 5, 7]
+
+    def test_fixed_size_binary(self, cell):
+        source = column("fixed-size binary")
+        comes(cell, "strings", source, at(source), "uint8", [[97, 98], [99, 100]], "of one width, as uint8")
+
+    def test_run_ends_are_decoded(self):
+        source = pa.RunEndEncodedArray.from_arrays([2, 3], [1.5, 2.5])
+        assert np.from_dlpack(ad.to_tensor(source)).tolist() == [1.5, 1.5, 2.5]
+
+    def test_small_floats(self, cell):
+        frames.small_floats_pass(cell, "view", pa.table, "fixed-size binary with an extension name")
 
     def test_size_0(self, cell):
         comes(cell, "size 0", column("no rows"), None, "int64", [])
