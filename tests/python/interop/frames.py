@@ -262,6 +262,11 @@ def comes(
     return tensor
 
 
+def asked(theirs: Any, data_type: pa.DataType, name: str = "x") -> pa.Table:
+    """A table of a library, as pyarrow gets it when it requests a schema of one column."""
+    return pa.RecordBatchReader.from_stream(theirs, pa.schema({name: data_type})).read_all()
+
+
 # --- Both ways, the same for every library. ---
 
 
@@ -341,3 +346,48 @@ def codes_come(cell: Callable[..., None], theirs: Any, dtype: str, codes: list[i
     """A dictionary comes as its codes, without a copy."""
     array = first(theirs)
     comes(cell, "dictionary", theirs, at(array), dtype, codes, note or "the codes")
+
+
+def rows_of(ragged: ad.Ragged) -> list[Any]:
+    """The rows of a Ragged, as values, offsets, lengths and validity say."""
+    offsets = np.from_dlpack(ragged.offsets).tolist()
+    stops = offsets[1:]
+    if ragged.lengths is not None:
+        stops = [start + length for start, length in zip(offsets, np.from_dlpack(ragged.lengths).tolist(), strict=True)]
+    valid = [True] * len(ragged) if ragged.validity is None else np.from_dlpack(ragged.validity).tolist()
+    elements = np.from_dlpack(ragged.values)
+    rows = [elements[start:stop] for start, stop in zip(offsets, stops, strict=False)]
+    return [row.tolist() if is_valid else None for row, is_valid in zip(rows, valid, strict=True)]
+
+
+def ragged_come(cell: Callable[..., None], case: str, theirs: Any, outcome: str = "view", note: str = "") -> None:
+    """Lists or strings come as values and offsets.
+
+    `outcome` says whether they are a view of what the library has; `first` of a column that it makes anew each time
+    has to be given instead of the column.
+    """
+    array = first(theirs)
+    expected = [None if row is None else list(row.encode() if isinstance(row, str) else row) for row in values(array)]
+    with pytest.raises(ad.NullError):
+        ad.to_ragged(theirs)
+    if outcome == "view":
+        with ad.track_copies() as log:
+            ragged = ad.to_ragged(theirs, nulls="keep", copy=False)
+        # The validity alone is made: bits become bytes.
+        assert {entry.what for entry in log} <= {"validity"}
+        assert address(ragged.offsets) == at(array)
+    else:
+        with pytest.raises(ad.CopyError):
+            ad.to_ragged(theirs, nulls="keep", copy=False)
+        ragged = ad.to_ragged(theirs, nulls="keep")
+    assert rows_of(ragged) == expected
+    cell("from", case, outcome, note or "by `to_ragged`: values and offsets")
+
+
+def ragged_goes(cell: Callable[..., None], into: Callable[[Any], Any], out: Callable[[Any], Any] = first) -> None:
+    """Values and offsets of other libraries go there as lists."""
+    elements, offsets = np.array([1, 2, 3], "float32"), np.array([0, 1, 1, 3], "int32")
+    array = first(out(into(ad.Ragged(elements, offsets))))
+    assert array.to_pylist() == [[1], [], [2, 3]]
+    outcome = "view" if array.flatten().buffers()[1].address == elements.ctypes.data else "copy"
+    cell("to", "lists", outcome, "as values and offsets, by `Ragged`")

@@ -57,6 +57,11 @@ class TestRequestedSchema:
         schema, _ = theirs.__arrow_c_array__(pa.struct({"a": pa.int8()}).__arrow_c_schema__())
         assert a3.Field.from_arrow_pycapsule(schema).type == a3.DataType.int32()
         cell("from", "nulls", "wrong", "a request makes nulls of what does not fit; this package never makes one")
+        # Names are those of the request, whatever the columns are.
+        table = a3.Table.from_arrow(pa.table({"x": [1, 300]}))
+        assert frames.asked(table, pa.int64(), "y").to_pydict() == {"y": [1, 300]}
+        with pytest.raises(ValueError):
+            frames.asked(ad.from_arrow(table), pa.int64(), "y")
 
 
 def test_batches_and_streams_go_there(cell):

@@ -301,6 +301,13 @@ class TestFromDuckdb:
     def test_small_floats(self, cell, con):
         frames.small_floats_pass(cell, "lost", lambda ours: scan(con, ours), "as binary")
 
+    def test_requests_are_ignored(self, con):
+        for data_type in (pa.float32(), pa.int8()):
+            theirs = con.sql("select 300::bigint as x")
+            assert frames.asked(theirs, data_type).schema.field("x").type == pa.int64()
+            with pytest.raises(ValueError):
+                frames.asked(ad.from_arrow(theirs), pa.int8())
+
     def test_intervals_are_refused(self, cell, con):
         with pytest.raises(ad.UnsupportedTypeError, match="Interval"):
             made(con, "interval 1 day")

@@ -111,6 +111,13 @@ class TestFromNarwhals:
         cell("from", "temporal", "view", f"of {backend}")
 
 
+def test_requests_are_those_of_the_backend():
+    assert frames.asked(nw.from_native(pl.DataFrame({"x": [300]})), pa.int8()).schema.field("x").type == pa.int64()
+    assert frames.asked(nw.from_native(pd.DataFrame({"x": [3]})), pa.int8()).schema.field("x").type == pa.int8()
+    with pytest.raises(pa.ArrowInvalid, match="300 not in range"):
+        frames.asked(nw.from_native(pa.table({"x": [300]})), pa.int8())
+
+
 def test_chunks(cell):
     chunks = pa.chunked_array([[1, 2], [3]])
     series = nw.from_native(chunks, series_only=True)

@@ -271,6 +271,14 @@ class TestFromPandas:
         # Of a frame that is only its index nothing comes.
         assert ad.to_tensors(pd.DataFrame({"x": [1, 2]}).set_index("x")) == {}
 
+    def test_requests(self):
+        theirs = pd.DataFrame({"x": [1, 300]})
+        assert frames.asked(theirs, pa.float32()).to_pydict() == {"x": [1, 300]}
+        with pytest.raises(pa.ArrowInvalid, match="300 not in range"):
+            frames.asked(theirs, pa.int8())
+        with pytest.raises(KeyError, match="not found in the columns"):
+            frames.asked(theirs, pa.int64(), "y")
+
     def test_names(self):
         assert list(ad.to_tensors(pd.DataFrame([[1, 2]]))) == ["0", "1"]
         assert list(ad.to_tensors(pd.DataFrame({("a", "b"): [1]}))) == ["('a', 'b')"]

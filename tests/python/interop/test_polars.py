@@ -220,6 +220,15 @@ class TestFromPolars:
             ad.from_arrow(pl.LazyFrame({"x": [1]}))
         cell("from", "device", "absent")
 
+    def test_requests_are_ignored(self):
+        theirs = pl.DataFrame({"x": [1, 300]})
+        for data_type in (pa.float32(), pa.int8(), pa.list_(pa.int8())):
+            assert frames.asked(theirs, data_type).schema.field("x").type == pa.int64()
+        # Through this package they are done, or an error.
+        assert frames.asked(ad.from_arrow(theirs), pa.float32()).schema.field("x").type == pa.float32()
+        with pytest.raises(ValueError):
+            frames.asked(ad.from_arrow(theirs), pa.int8())
+
     def test_a_stream_can_be_opened_again(self):
         theirs = pl.Series([1, 2])
         assert np.from_dlpack(ad.to_tensor(theirs)).tolist() == np.from_dlpack(ad.to_tensor(theirs)).tolist()

@@ -75,6 +75,14 @@ class TestRequestedSchema:
         with pytest.raises(ValueError):
             pa.array(ad.to_arrow(np.array([1])), pa.list_(pa.int64()))
 
+    def test_names_and_types_of_tables(self):
+        with pytest.raises(ValueError, match="not matching"):
+            frames.asked(pa.table({"x": [1]}), pa.int64(), "y")
+        with pytest.raises(ValueError):
+            frames.asked(ad.from_arrow(pa.table({"x": [1]})), pa.int64(), "y")
+        with pytest.raises(pa.ArrowInvalid, match="300 not in range"):
+            frames.asked(pa.table({"x": [300]}), pa.int8())
+
     def test_streams(self):
         stream = ad.from_arrow(pa.table({"x": [1, 2]}))
         reader = pa.RecordBatchReader.from_stream(stream, pa.schema({"x": pa.float32()}))
