@@ -99,6 +99,9 @@ class TestTensorsGoThere:
         assert at(theirs) != source.ctypes.data
         cell("to", case, "copy")
 
+    def test_ragged_rows(self, cell):
+        frames.ragged_goes(cell, a3.Array.from_arrow, pa.array)
+
     def test_bools(self, cell):
         source = np.array([True, False])
         theirs = a3.Array.from_arrow(ad.from_dlpack(source))
@@ -177,6 +180,12 @@ class TestFromArro3:
         theirs = a3.Array.from_arrow(column("dictionary"))
         comes(cell, "dictionary", theirs, at(pa.array(theirs)), "int32", [0, 1, 0], "the codes")
         frames.small_floats_pass(cell, "view", a3.Table.from_arrow, "fixed-size binary with an extension name")
+
+    def test_lists_and_strings(self, cell):
+        frames.ragged_come(cell, "strings", a3.Array.from_arrow(column("string")))
+        frames.ragged_come(cell, "lists", a3.Array.from_arrow(column("list")))
+        views = a3.Array.from_arrow(column("string view"))
+        frames.ragged_come(cell, "strings", views, "copy", "views of strings are gathered")
 
     def test_batches_and_streams(self, cell):
         batch = a3.RecordBatch.from_arrow(pa.record_batch({"x": [1, 2], "f": [1.5, 2.5]}))

@@ -199,6 +199,11 @@ class TestFromDatafusion:
         ctx = context()
         frames.decimals_come(cell, out(ctx.from_arrow(pa.table({"x": column("decimal128")}))))
 
+    def test_lists_and_strings(self, cell):
+        for name in ("string", "list"):
+            theirs = out(context().from_arrow(pa.table({"x": column(name)})))
+            frames.ragged_come(cell, frames.COLUMNS[name][0], theirs)
+
     def test_dictionaries(self, cell):
         ctx = context()
         theirs = out(ctx.from_arrow(pa.table({"x": column("dictionary")})))

@@ -154,6 +154,8 @@ class TestFromDatasets:
             assert address(tensor) == at(source)
         cell("from", "temporal", "view", 'by `with_format("arrow")`')
         lists = datasets.Features({"m": datasets.List(datasets.Value("float32"), length=2)})
+        for name in ("string", "list"):
+            frames.ragged_come(cell, frames.COLUMNS[name][0], out(Dataset(pa.table({"x": column(name)}))))
         rows = Dataset.from_dict({"m": [[1.0, 2.0]]}, features=lists)
         assert np.from_dlpack(ad.to_tensors(rows.data.table, copy=False)["m"]).tolist() == [[1, 2]]
         cell("from", "fixed-size lists", "view", "`List` with a length")

@@ -222,6 +222,9 @@ class TestTensorsGoThere:
         assert [row for (row,) in scan(con, ad.from_dlpack(source)).fetchall()] == source.tolist()
         cell("to", case, "copy")
 
+    def test_ragged_rows(self, cell, con):
+        frames.ragged_goes(cell, lambda ours: scan(con, ours), only)
+
     def test_complex_numbers(self, cell, con):
         relation = scan(con, ad.from_dlpack(np.array([1 + 2j, 3])))
         assert relation.fetchall() == [((1.0, 2.0),), ((3.0, 0.0),)]
@@ -297,6 +300,13 @@ class TestFromDuckdb:
         tensor = made(con, "'happy'::mood")
         assert (tensor.dtype, np.from_dlpack(tensor).tolist()) == ("uint8", [1])
         cell("from", "dictionary", "copy", "the codes of an enum")
+
+    def test_lists_and_strings(self, cell, con):
+        strings = only(con.sql("select unnest(['a', null, 'bc']) as x"))
+        lists = only(con.sql("select unnest([[1], null, [2, 3]]) as x"))
+        for case, array in (("strings", strings), ("lists", lists)):
+            frames.ragged_come(lambda *_: None, case, array)
+            cell("from", case, "copy", "by `to_ragged`: values and offsets")
 
     def test_small_floats(self, cell, con):
         frames.small_floats_pass(cell, "lost", lambda ours: scan(con, ours), "as binary")

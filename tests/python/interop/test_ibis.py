@@ -141,6 +141,12 @@ class TestFromIbis:
         assert np.from_dlpack(tensors["x"]).tolist() == [[1, 2], [3, 4]]
         cell("from", "fixed-size lists", "copy")
 
+    def test_lists_and_strings(self, cell):
+        for name in ("string", "list"):
+            case = frames.COLUMNS[name][0]
+            frames.ragged_come(lambda *_: None, case, frames.first(out(ibis.memtable(pa.table({"x": column(name)})))))
+            cell("from", case, "copy", "by `to_ragged`: values and offsets")
+
     def test_streams_and_size_0(self, cell):
         table = made()
         stream = ad.from_arrow(table.to_pyarrow_batches())

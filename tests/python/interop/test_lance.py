@@ -169,6 +169,10 @@ class TestFromLance:
             tensor = ad.to_tensors(read, copy=False)["x"]
             assert address(tensor) == at(read["x"].chunk(0))
         cell("from", "fixed-size lists", "view")
+        for name in ("string", "list"):
+            frames.ragged_come(
+                cell, frames.COLUMNS[name][0], out(write(pa.table({"x": column(name)}), tmp_path / name))
+            )
         frames.decimals_come(cell, out(write(pa.table({"x": column("decimal128")}), tmp_path / "decimals")))
         theirs = out(write(pa.table({"x": column("dictionary")}), tmp_path / "dictionary"))
         frames.codes_come(cell, theirs, "int32", [0, 1, 0])

@@ -145,6 +145,9 @@ class TestTensorsGoThere:
         assert struct.buffers[1] != source.ctypes.data
         cell("to", case, "copy")
 
+    def test_ragged_rows(self, cell):
+        frames.ragged_goes(cell, na.c_array, pa.array)
+
     def test_the_buffer_protocol(self, cell):
         tensor = ad.to_tensor(pa.array([1, 2, 3]))
         buffer = na.c_buffer(memoryview(tensor))
@@ -220,6 +223,10 @@ class TestFromNanoarrow:
         theirs = na.c_array(column("dictionary"))
         comes(cell, "dictionary", theirs, theirs.buffers[1], "int32", [0, 1, 0], "the codes")
         frames.small_floats_pass(cell, "view", na.c_array_stream, "fixed-size binary with an extension name")
+
+    def test_lists_and_strings(self, cell):
+        frames.ragged_come(cell, "strings", na.c_array(column("string")))
+        frames.ragged_come(cell, "lists", na.c_array(column("list")))
 
     def test_misaligned(self, cell):
         theirs = na.c_array_from_buffers(na.int32(), 2, [None, memoryview(np.arange(12, dtype="u1").tobytes())[1:9]])

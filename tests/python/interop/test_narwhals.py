@@ -61,6 +61,9 @@ NATIVE = {
 }
 
 
+SERIES = "a series of pyarrow: Narwhals copies even a single chunk for its dunder of an array; a frame is a view"
+
+
 @pytest.mark.parametrize("backend", NATIVE)
 class TestFromNarwhals:
     def test_frames(self, cell, backend: str):
@@ -78,10 +81,15 @@ class TestFromNarwhals:
         cell("from", "nulls", "view", f'under `nulls="keep"`, of {backend}')
 
     def test_columns(self, cell, backend: str):
-        series = nw.from_native(NATIVE[backend]())["x"]
+        native = NATIVE[backend]()
+        series = nw.from_native(native)["x"]
         assert dunders(series) == {"array", "stream"}
         tensor = ad.to_tensor(series, copy=False)
         assert np.from_dlpack(tensor).tolist() == [1, 2]
+        # The dunder of an array comes first, and pyarrow's one is made by a copy within Narwhals.
+        outcome = "copy" if backend == "pyarrow" else "view"
+        assert (address(tensor) == at(frames.first(pa.table(native)["x"]))) == (outcome == "view")
+        cell("from", "numbers", outcome, SERIES if outcome == "copy" else f"of {backend}")
         assert not tensor.writable
         assert flags(tensor) & 1
         cell("from", "read-only", "view", f"of {backend}")
@@ -97,6 +105,23 @@ class TestFromNarwhals:
         frame = nw.from_native(NATIVE[backend]())
         assert ad.to_tensors(frame.filter(nw.col("x") > 5))["x"].shape == (0,)
         cell("from", "size 0", "view", f"of {backend}")
+
+    def test_strings(self, cell, backend: str):
+        native = {
+            "pyarrow": lambda: pa.table({"s": ["a", None, frames.LONG]}),
+            "polars": lambda: pl.DataFrame({"s": ["a", None, frames.LONG]}),
+            "pandas": lambda: pd.DataFrame({"s": ["a", None, frames.LONG]}),
+        }[backend]()
+        ragged = ad.to_ragged(nw.from_native(native)["s"], nulls="keep")
+        assert [row if row is None else bytes(row) for row in frames.rows_of(ragged)] == [
+            b"a",
+            None,
+            frames.LONG.encode(),
+        ]
+        where = at(frames.first(pa.table(native)["s"]))
+        assert (address(ragged.offsets) == where) == (backend == "pandas")
+        note = {"pyarrow": SERIES, "polars": "views of strings become offsets", "pandas": "of pandas"}[backend]
+        cell("from", "strings", "view" if backend == "pandas" else "copy", note)
 
     def test_time_zones(self, cell, backend: str):
         column = pa.array([1, 2], pa.timestamp("us", "Europe/Berlin"))

@@ -145,6 +145,9 @@ class TestTensorsGoThere:
         assert theirs.to_numpy().ctypes.data == address(tensor)
         cell("to", "buffer protocol", "view", "by `numpy.asarray`")
 
+    def test_ragged_rows(self, cell):
+        frames.ragged_goes(cell, pd.Series.from_arrow, out)
+
     def test_one_value(self, cell):
         assert pd.Series.from_arrow(ad.from_dlpack(np.array(5.0))).tolist() == [5]
         cell("to", "0-d", "copy", "as a series of length 1")
@@ -233,6 +236,14 @@ class TestFromPandas:
             ad.to_tensor(theirs)
         theirs = theirs[:3]
         comes(cell, "dictionary", theirs, theirs.array.codes.ctypes.data, "int8", [1, 0, 1], "the codes")
+
+    def test_lists_and_strings(self, cell):
+        frames.ragged_come(cell, "strings", pd.Series(["a", None, frames.LONG]))
+        arrow = pd.Series(column("list"), dtype=pd.ArrowDtype(column("list").type))
+        frames.ragged_come(cell, "lists", arrow, note="of an `ArrowDtype`")
+        objects = out(pd.Series([[1], None, [2, 3]]))
+        frames.ragged_come(cell, "lists", objects)
+        cell("from", "lists", "copy", "of Python objects: pyarrow makes a list array of them")
 
     def test_small_floats(self, cell):
         frames.small_floats_pass(cell, "lost", pd.DataFrame.from_arrow, "as Python bytes")

@@ -201,6 +201,9 @@ class TestTensorsGoThere:
         assert source.tolist() == [0, 1, 2]
         cell("to", "read-only", "view", "a write makes a copy")
 
+    def test_ragged_rows(self, cell):
+        frames.ragged_goes(cell, series)
+
     def test_complex_numbers(self, cell):
         frames.complex_numbers(cell, "view", series)
 
@@ -300,6 +303,11 @@ class TestFromPolars:
         # Each export numbers its categories anew.
         assert address(codes) != at(frames.first(theirs))
         cell("from", "dictionary", "copy", "the codes of a `Categorical`, which polars numbers anew for each export")
+
+    def test_lists_and_strings(self, cell):
+        frames.ragged_come(cell, "lists", pl.Series([[1], None, [2, 3]]))
+        note = "strings are views there, which are gathered"
+        frames.ragged_come(cell, "strings", pl.Series(["a", None, frames.LONG]), "copy", note)
 
     def test_small_floats(self, cell):
         frames.small_floats_pass(cell, "lost", pl.DataFrame, "as binary: polars has no binary of one width")

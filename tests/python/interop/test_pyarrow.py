@@ -157,6 +157,9 @@ class TestTensorsGoThere:
         assert pa.array(ad.to_arrow(source, type=pa.bool_())).to_pylist() == [True, False]
         cell("to", "bool", "copy", "of a tensor as bits, on request")
 
+    def test_ragged_rows(self, cell):
+        frames.ragged_goes(cell, pa.array)
+
     def test_complex_numbers(self, cell):
         frames.complex_numbers(cell, "view", pa.array)
         with pytest.raises(pa.ArrowInvalid, match="unsupported DLPack type 5"):
@@ -319,6 +322,14 @@ class TestFromPyarrow:
     def test_run_ends_are_decoded(self):
         source = pa.RunEndEncodedArray.from_arrays([2, 3], [1.5, 2.5])
         assert np.from_dlpack(ad.to_tensor(source)).tolist() == [1.5, 1.5, 2.5]
+
+    @pytest.mark.parametrize("name", ["string", "large string", "list", "large list", "list view"])
+    def test_lists_and_strings(self, cell, name: str):
+        case = frames.COLUMNS[name][0]
+        frames.ragged_come(cell, case, column(name))
+
+    def test_string_views(self, cell):
+        frames.ragged_come(cell, "strings", column("string view"), "copy", "views of strings are gathered")
 
     def test_small_floats(self, cell):
         frames.small_floats_pass(cell, "view", pa.table, "fixed-size binary with an extension name")
