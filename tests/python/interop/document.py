@@ -69,9 +69,9 @@ def shared(all_results: list[dict[str, Any]]) -> set[str]:
 def row(library: matrix.Library, results: dict[str, Any], cases: list[str], notes: list[str], common: set[str]) -> str:
     versions = list(results["versions"].items())
     # The first distribution is the library itself; others are told by name.
-    told = ", ".join([versions[0][1], *(f"{name} {version}" for name, version in versions[1:])])
+    told = ", ".join(version if index == 0 else f"{name} {version}" for index, (name, version) in enumerate(versions))
     cells = [cell(library, results["cells"].get(case, {}), notes, common) for case in cases]
-    return f"| {library.title} {told} | {' | '.join(cells)} |"
+    return f"| {f'{library.title} {told}'.rstrip()} | {' | '.join(cells)} |"
 
 
 def cell(library: matrix.Library, found: dict[str, Any], notes: list[str], common: set[str]) -> str:

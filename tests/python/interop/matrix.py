@@ -61,7 +61,7 @@ class Library:
     table: str
     # `python/requirements/interop/<environment>.txt`, and a folder of that name under `.venv/interop`.
     environment: str = ""
-    # The distributions whose versions are stated; the first one names the library.
+    # The distributions whose versions are stated; the first one names the library. None for what only needs Python.
     distributions: tuple[str, ...] = ()
     # More than about 300 MB, or in need of an environment of its own.
     heavy: bool = False
@@ -92,8 +92,8 @@ def libraries() -> dict[str, Library]:
         library = Library(name=name, **entry)
         if library.table not in TABLES:
             raise ValueError(f"{name}: table is one of {', '.join(TABLES)}, not {library.table!r}")
-        if not library.why_not and not (library.environment and library.distributions):
-            raise ValueError(f"{name}: needs an environment and distributions, or why_not")
+        if not library.why_not and not library.environment:
+            raise ValueError(f"{name}: needs an environment, or why_not")
         found[name] = library
     return found
 
