@@ -1,7 +1,7 @@
 """What is asked of every array library: a class of tests, which each library's file subclasses.
 
-A library says how its arrays are made, read and located, and where it does anything but share memory. Whatever it says is
-proven: a view by equal addresses, a copy by different ones and equal values, a refusal by the error.
+A library says how its arrays are made, read and located, and where it does anything but share memory. Whatever it says
+is proven: a view by equal addresses, a copy by different ones and equal values, a refusal by the error.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ class Expect:
 VIEW = Expect("view")
 LEGACY = Expect(
     "copy",
-    "asks for unversioned capsules, which cannot say read-only: memory of Arrow is copied, unless `legacy=\"view\"` vouches"
-    " that nobody writes",
+    "asks for unversioned capsules, which cannot say read-only: memory of Arrow is copied,"
+    ' unless `legacy="view"` vouches that nobody writes',
 )
 
 
@@ -289,7 +289,7 @@ class Battery:
         theirs = ad.to_tensor(column, nulls="nan", xp=self.xp)
         np.testing.assert_array_equal(self.values(theirs), [1, np.nan, 3])
         assert self.address(theirs) != column.buffers()[1].address
-        cell("to", "nulls", "copy", "`nulls=\"nan\"` or a value to fill with")
+        cell("to", "nulls", "copy", '`nulls="nan"` or a value to fill with')
         expected = self.expect("to", "nulls", "keep", "arrow")
         kept = ad.to_tensor(column, nulls="keep", xp=self.xp)
         self.same(kept, column.buffers()[1].address, expected)
@@ -461,12 +461,12 @@ class Battery:
         theirs = self.make(np.arange(3, dtype="float32"))
         tensor = ad.from_dlpack(self.offer(theirs), device="cpu", copy=False)
         assert address(tensor) == self.address(theirs)
-        cell("from", "device", "view", "`device=\"cpu\"`")
+        cell("from", "device", "view", '`device="cpu"`')
         with pytest.raises(self.no_device[0], match=self.no_device[1]):
             ad.from_dlpack(self.offer(theirs), device="cuda:0")
         with pytest.raises(ad.ConversionError, match="cuda:0"):
             ad.to_tensor(pa.array([1]), device="cuda:0", xp=self.xp)
-        cell("from", "device", "refused", "`device=\"cuda:0\"`: nobody moves it there")
+        cell("from", "device", "refused", '`device="cuda:0"`: nobody moves it there')
 
     def test_exchange_api(self, cell):
         offered = hasattr(type(self.make(np.arange(3, dtype="float32"))), "__dlpack_c_exchange_api__")

@@ -31,7 +31,7 @@ def test_a_device_that_is_not_there(cell):
     ):
         with pytest.raises(ad.ConversionError, match="cuda:0"):
             ask()
-    cell("to", "device", "refused", f"`device=\"cuda\"` {NO_GPU}")
+    cell("to", "device", "refused", f'`device="cuda"` {NO_GPU}')
 
 
 def test_no_array_can_be_made(cell):

@@ -27,7 +27,9 @@ def test_the_device_is_real():
     assert (tensor.device_type, tensor.device_id) == ONE_API
 
 
-@pytest.mark.parametrize("values", [dpnp.arange(3), dpnp.zeros((0, 3)), dpnp.asarray(2.5)], ids=["1-d", "size 0", "0-d"])
+@pytest.mark.parametrize(
+    "values", [dpnp.arange(3), dpnp.zeros((0, 3)), dpnp.asarray(2.5)], ids=["1-d", "size 0", "0-d"]
+)
 def test_what_would_read_it_is_refused(cell, values):
     tensor = ad.from_dlpack(values)
     for convert in (
@@ -64,7 +66,9 @@ def test_types_are_kept(cell, dtype):
     tensor = ad.from_dlpack(array, copy=False)
     assert tensor.dtype == dtype
     assert address(tensor) == address(array)
-    cell("from", {"bool": "bool", "complex64": "complex"}.get(dtype, "numbers"), "view", "imported and exported as it is")
+    cell(
+        "from", {"bool": "bool", "complex64": "complex"}.get(dtype, "numbers"), "view", "imported and exported as it is"
+    )
 
 
 def test_the_memory_lives_as_long_as_the_tensor():

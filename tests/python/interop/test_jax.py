@@ -14,7 +14,9 @@ from helpers import address, flags, script
 # Before 0.11 it asks for unversioned capsules only.
 OLD = jax.__version_info__ < (0, 11)
 ALIGNED = "memory that is not aligned to 64 bytes"
-COMPACT = Expect("refused", "only compact memory, in any order of dimensions", jax.errors.JaxRuntimeError, "UNIMPLEMENTED")
+COMPACT = Expect(
+    "refused", "only compact memory, in any order of dimensions", jax.errors.JaxRuntimeError, "UNIMPLEMENTED"
+)
 NARROWED = "64-bit numbers become 32-bit ones unless `jax_enable_x64` is set"
 ARROW = LEGACY if OLD else VIEW
 COMPUTED = Expect("absent", "a slice is computed, and compact")
@@ -119,7 +121,7 @@ def test_device(cell):
     cpu = jax.devices("cpu")[0]
     theirs = jnp.from_dlpack(tensor, device=cpu)
     assert theirs.unsafe_buffer_pointer() == address(tensor)
-    cell("to", "device", "view", "`device=jax.devices(\"cpu\")[0]`")
+    cell("to", "device", "view", '`device=jax.devices("cpu")[0]`')
     assert ad.from_dlpack(jnp.arange(3), device=cpu).device == ad.Device("cpu")
 
 
@@ -143,7 +145,8 @@ def test_a_tensor_without_a_deleter_aborts_jax_but_not_through_us():
 import sys
 import arrow_dlpack as ad, jax.numpy as jnp, producers
 producer, source = producers.dlpack(versioned=False, deleter=False)
-source = type("Source", (), {"__dlpack__": lambda self, **_: producer.capsule(), "__dlpack_device__": lambda self: (1, 0)})()
+source = producers.Only("__dlpack__", lambda **_: producer.capsule())
+type(source).__dlpack_device__ = lambda self: (1, 0)
 theirs = jnp.from_dlpack(ad.from_dlpack(source) if sys.argv[1] == "ours" else source)
 assert theirs.tolist() == [[0, 1, 2], [3, 4, 5]]
 del theirs

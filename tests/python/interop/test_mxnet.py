@@ -1,4 +1,7 @@
-"""MXNet: unversioned capsules by functions of its own, from before there were dunders. Without pyarrow, which it is too old for."""
+"""MXNet: unversioned capsules by functions of its own, from before there were dunders.
+
+It needs a NumPy that pyarrow does not go with, so that Arrow data is made by this package.
+"""
 
 import arrow_dlpack as ad
 import mxnet as mx
