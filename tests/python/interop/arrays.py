@@ -1,13 +1,14 @@
 """What is asked of every array library: a class of tests, which each library's file subclasses.
 
-A library says how its arrays are made, read and located, and where it does anything but share memory. Whatever it says is
-proven: a view by equal addresses, a copy by different ones and equal values, a refusal by the error.
+A library says how its arrays are made, read and located, and where it does anything but share memory. Whatever it says
+is proven: a view by equal addresses, a copy by different ones and equal values, a refusal by the error.
 """
 
 from __future__ import annotations
 
 import ctypes
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any, ClassVar
 
 import arrow_dlpack as ad
@@ -51,8 +52,8 @@ class Expect:
 VIEW = Expect("view")
 LEGACY = Expect(
     "copy",
-    "asks for unversioned capsules, which cannot say read-only: memory of Arrow is copied, unless `legacy=\"view\"` vouches"
-    " that nobody writes",
+    "asks for unversioned capsules, which cannot say read-only: memory of Arrow is copied,"
+    ' unless `legacy="view"` vouches that nobody writes',
 )
 
 
@@ -61,8 +62,9 @@ def aligned(values: Any) -> np.ndarray:
     return np.from_dlpack(ad.from_dlpack(np.asarray(values), copy=True))
 
 
-def narrow(code: int, bits: int) -> ad.Tensor:
+def narrow(code: int) -> ad.Tensor:
     """Four numbers of a type that NumPy does not have: 0, 1, 2, 3 as bits, in aligned memory of our own."""
+    bits = 16 if code == BFLOAT16 else 8
     data = np.arange(4, dtype=f"uint{bits}").tobytes()
     _, source = producers.dlpack(data=data, dtype=(code, bits, 1), shape=(4,), strides=(1,))
     return ad.from_dlpack(source, copy=True)
@@ -198,7 +200,10 @@ class Battery:
     @pytest.mark.parametrize("dtype", COMPLEX)
     def test_complex_to(self, cell, dtype):
         values = np.array([1 + 2j, 3], dtype)
-        self.to(cell, "complex", ad.from_dlpack(values, copy=True), self.expect("to", "complex", dtype), values)
+        storage = pa.float32() if dtype == "complex64" else pa.float64()
+        column = pa.array([[1, 2], [3, 0]], pa.list_(storage, 2))
+        tensor = ad.to_tensor(column, dtype=dtype, copy=False)
+        self.to(cell, "complex", tensor, self.expect("to", "complex", dtype, "arrow"), values)
 
     @pytest.mark.parametrize("dtype", COMPLEX)
     def test_complex_from(self, cell, dtype):
@@ -209,7 +214,11 @@ class Battery:
                 self.make(values)
             cell("from", "complex", "absent", expected.note)
             return
-        self.back(cell, "complex", self.make(values), expected, values, dtype)
+        theirs = self.make(values)
+        self.back(cell, "complex", theirs, expected, values, dtype)
+        column = pa.array(ad.to_arrow(self.offer(theirs), copy=False))
+        assert column.to_pylist() == [[1, 2], [3, 0]]
+        assert column.flatten().buffers()[1].address == self.address(theirs)
 
     def test_bool_to(self, cell):
         values = [True, False, True]
@@ -244,9 +253,10 @@ class Battery:
     def test_narrow_floats_to(self, cell, dtype):
         bits = 16 if dtype == "bfloat16" else 8
         case = dtype if bits == 16 else "float8"
-        tensor = narrow(FLOAT8.get(dtype, BFLOAT16), bits)
+        column = ad.to_arrow(narrow(FLOAT8.get(dtype, BFLOAT16)), copy=False)
+        tensor = ad.to_tensor(column, copy=False)
         assert tensor.dtype == dtype
-        theirs = self.to(cell, case, tensor, self.expect("to", case, dtype))
+        theirs = self.to(cell, case, tensor, self.expect("to", case, dtype, "arrow"))
         if theirs is not None:
             raw = ctypes.string_at(self.address(theirs), tensor.nbytes)
             assert raw == np.arange(4, dtype=f"uint{bits}").tobytes()
@@ -260,7 +270,14 @@ class Battery:
                 self.make_narrow(dtype)
             cell("from", case, "absent", expected.note)
             return
-        self.back(cell, case, self.make_narrow(dtype), expected, dtype=dtype)
+        theirs = self.make_narrow(dtype)
+        if self.back(cell, case, theirs, expected, dtype=dtype) is None:
+            return
+        # By way of Arrow, which has the type by an extension name.
+        column = ad.to_arrow(self.offer(theirs), copy=False)
+        tensor = ad.to_tensor(column, copy=False)
+        assert tensor.dtype == dtype
+        assert address(tensor) == self.address(theirs)
 
     # --- Columns of Arrow. ---
 
@@ -272,7 +289,7 @@ class Battery:
         theirs = ad.to_tensor(column, nulls="nan", xp=self.xp)
         np.testing.assert_array_equal(self.values(theirs), [1, np.nan, 3])
         assert self.address(theirs) != column.buffers()[1].address
-        cell("to", "nulls", "copy", "`nulls=\"nan\"` or a value to fill with")
+        cell("to", "nulls", "copy", '`nulls="nan"` or a value to fill with')
         expected = self.expect("to", "nulls", "keep", "arrow")
         kept = ad.to_tensor(column, nulls="keep", xp=self.xp)
         self.same(kept, column.buffers()[1].address, expected)
@@ -305,6 +322,45 @@ class Battery:
         column = pa.array([0, 1, 2], dtype).cast(data_type)
         expected = self.expect("to", "temporal", dtype, "arrow")
         self.to(cell, "temporal", ad.to_tensor(column, copy=False), expected, [0, 1, 2])
+
+    def test_temporal_from(self, cell):
+        theirs = self.make(np.arange(3, dtype="int32"))
+        column = pa.array(ad.to_arrow(self.offer(theirs), type=pa.date32()))
+        assert column.cast(pa.int32()).to_pylist() == [0, 1, 2]
+        assert column.buffers()[1].address == self.address(theirs)
+        cell("from", "temporal", "view", "`to_arrow(type=)`")
+
+    def test_decimal(self, cell):
+        column = pa.array([Decimal(1), Decimal(2)], pa.decimal32(9, 0))
+        expected = self.expect("to", "decimal", "", "arrow")
+        self.to(cell, "decimal", ad.to_tensor(column, copy=False), expected, [1, 2])
+        column = pa.array([Decimal("1.5"), Decimal("2.5")], pa.decimal128(9, 1))
+        with pytest.raises(ad.UnsupportedTypeError, match="dtype="):
+            ad.to_tensor(column, xp=self.xp)
+        theirs = ad.to_tensor(column, dtype="float32", xp=self.xp)
+        assert self.values(theirs).tolist() == [1.5, 2.5]
+        cell("to", "decimal", "copy", "of 128 bits, or with a scale: the values are cast to a `dtype=`")
+
+    def test_decimal_from(self, cell):
+        theirs = self.make(np.arange(3, dtype="int32"))
+        column = pa.array(ad.to_arrow(self.offer(theirs), type=pa.decimal128(9, 0)))
+        assert column.to_pylist() == [0, 1, 2]
+        cell("from", "decimal", "copy", "`to_arrow(type=)` is a checked cast")
+
+    def test_dictionary(self, cell):
+        column = pa.array([1.5, 2.5, 1.5], pa.float32()).dictionary_encode()
+        tensor = ad.to_tensor(column, copy=False)
+        assert address(tensor) == column.indices.buffers()[1].address
+        self.to(cell, "dictionary", tensor, self.expect("to", "dictionary", "", "arrow"), [0, 1, 0])
+        theirs = ad.to_tensor(column, dictionary="values", xp=self.xp)
+        assert self.values(theirs).tolist() == [1.5, 2.5, 1.5]
+        cell("to", "dictionary", "copy", '`dictionary="values"`; the codes are what is there')
+
+    def test_lists_and_strings(self, cell):
+        for case, column in (("strings", pa.array(["a", "bc"])), ("lists", pa.array([[1], [2, 3]]))):
+            with pytest.raises(ad.UnsupportedTypeError, match="has no tensor form"):
+                ad.to_tensor(column, xp=self.xp)
+            cell("to", case, "refused", "rows of different lengths are not one tensor; the message says what to do")
 
     def test_fixed_size_lists(self, cell):
         column = pa.array([[1, 2], [3, 4], [5, 6]], pa.list_(pa.float32(), 2))
@@ -405,12 +461,12 @@ class Battery:
         theirs = self.make(np.arange(3, dtype="float32"))
         tensor = ad.from_dlpack(self.offer(theirs), device="cpu", copy=False)
         assert address(tensor) == self.address(theirs)
-        cell("from", "device", "view", "`device=\"cpu\"`")
+        cell("from", "device", "view", '`device="cpu"`')
         with pytest.raises(self.no_device[0], match=self.no_device[1]):
             ad.from_dlpack(self.offer(theirs), device="cuda:0")
         with pytest.raises(ad.ConversionError, match="cuda:0"):
             ad.to_tensor(pa.array([1]), device="cuda:0", xp=self.xp)
-        cell("from", "device", "refused", "`device=\"cuda:0\"`: nobody moves it there")
+        cell("from", "device", "refused", '`device="cuda:0"`: nobody moves it there')
 
     def test_exchange_api(self, cell):
         offered = hasattr(type(self.make(np.arange(3, dtype="float32"))), "__dlpack_c_exchange_api__")

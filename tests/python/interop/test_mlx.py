@@ -16,6 +16,7 @@ NO_FLOAT8 = Expect("absent", error=AttributeError)
 
 class TestMlx(Battery):
     xp = mx
+    no_device = (BufferError, "CUDA DLPack export is not supported")
     expected: ClassVar[dict[str, Expect]] = {
         "to arrow": COPIES,
         "to tensor": COPIES,
@@ -24,7 +25,9 @@ class TestMlx(Battery):
         "to float8": Expect("refused", "has no such type", ValueError, "Cannot convert"),
         "to negative strides": Expect("refused", "strides cannot be negative", ValueError, "negative strides"),
         "from numbers float64": Expect("view", "float64 becomes float32 when the array is made", dtype="float32"),
-        "from complex complex128": Expect("view", "complex128 becomes complex64 when the array is made", dtype="complex64"),
+        "from complex complex128": Expect(
+            "view", "complex128 becomes complex64 when the array is made", dtype="complex64"
+        ),
         "from float8": NO_FLOAT8,
     }
 

@@ -35,6 +35,7 @@ def test_numbers(cell, dtype):
     cell("to", "numbers", "view", "as NumPy arrays")
 
 
+@pytest.mark.keeps_memory("Numba keeps the arguments of a function that did not compile")
 def test_read_only(cell):
     column = pa.array([1.0, 2.0])
     with pytest.raises(numba.TypingError, match="readonly"):
