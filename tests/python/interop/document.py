@@ -59,23 +59,22 @@ def row(library: matrix.Library, results: dict[str, Any], cases: list[str], note
     versions = list(results["versions"].items())
     # The first distribution is the library itself; others are told by name.
     told = ", ".join([versions[0][1], *(f"{name} {version}" for name, version in versions[1:])])
-    cells = [cell(library, results["cells"].get(case, {}), notes) for case in cases]
+    cells = [cell(results["cells"].get(case, {}), notes) for case in cases]
     return f"| {library.title} {told} | {' | '.join(cells)} |"
 
 
-def cell(library: matrix.Library, found: dict[str, Any], notes: list[str]) -> str:
-    """Both directions, such as "view / copy (3)"; the notes are added to the list."""
+def cell(found: dict[str, Any], notes: list[str]) -> str:
+    """Both directions, such as "view / copy (3)"; the notes are added to the list, each once."""
     halves = []
     for direction in matrix.DIRECTIONS:
         told = []
         for outcome, why in found.get(direction, {}).items():
             numbers = []
             for text in why:
-                note = f"{library.title}: {text}"
-                if note not in notes:
-                    notes.append(note)
-                numbers.append(str(notes.index(note) + 1))
-            told.append(f"{outcome} ({', '.join(numbers)})" if numbers else outcome)
+                if text not in notes:
+                    notes.append(text)
+                numbers.append(notes.index(text) + 1)
+            told.append(f"{outcome} ({', '.join(map(str, sorted(numbers)))})" if numbers else outcome)
         halves.append(", ".join(told))
     return " / ".join(half or " " for half in halves).strip() if any(halves) else ""
 
