@@ -3,7 +3,7 @@
 
 # Any CPython from 3.11; used once, to make the environment.
 PYTHON ?= python3
-# full, or light: without the libraries that are large to download. Only `make interop` takes the large ones beside torch.
+# full, or light: without the libraries that are large to download. `make test` takes none of them but torch.
 INTEROP ?= full
 # numpy or torch, cpu or cuda: what the demo runs on.
 FRAMEWORK ?= numpy
@@ -66,6 +66,7 @@ demo: $(STAMPS)/installed $(DEMO_SETS:%=$(STAMPS)/%)
 test: test-rust
 	@$(MAKE) --no-print-directory test-python
 	@$(MAKE) --no-print-directory peers
+	@$(MAKE) --no-print-directory interop INTEROP=light
 
 test-rust: $(STAMPS)/venv
 	cargo test $(CARGO_FLAGS) --package arrow-dlpack

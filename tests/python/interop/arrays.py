@@ -17,6 +17,7 @@ import producers
 import pyarrow as pa
 import pytest
 from helpers import address
+from matrix import CASES, DIRECTIONS
 
 INTEGERS = ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
 NUMBERS = [*INTEGERS, "float16", "float32", "float64"]
@@ -82,6 +83,16 @@ class Battery:
     no_device: ClassVar[tuple[type[BaseException], str]] = (ad.ConversionError, "cuda:0")
     # The library's names of its arrays' dtypes, where they are others.
     dtypes: ClassVar[dict[str, str]] = {}
+
+    def __init_subclass__(cls) -> None:
+        """Fails on an expectation of something that no test asks."""
+        variants = {*NUMBERS, *COMPLEX, *FLOAT8, *LAYOUTS, "bits", "bool8", "keep"}
+        for key in cls.expected:
+            direction, _, rest = key.partition(" ")
+            asked = [case for case in (*CASES, "arrow", "tensor") if rest == case or rest.startswith(f"{case} ")]
+            variant = rest.removeprefix(asked[0]).strip() if asked else "?"
+            if direction not in DIRECTIONS or variant not in {"", *variants}:
+                raise ValueError(f"{cls.__name__} expects {key!r}, which nothing asks")
 
     # --- What a library says. ---
 

@@ -85,8 +85,8 @@ def cell(library: matrix.Library, found: dict[str, Any], notes: list[str], commo
                 note = text if text in common else f"{library.title}: {text}"
                 if note not in notes:
                     notes.append(note)
-                numbers.append(str(notes.index(note) + 1))
-            told.append(f"{outcome} ({', '.join(numbers)})" if numbers else outcome)
+                numbers.append(notes.index(note) + 1)
+            told.append(f"{outcome} ({', '.join(map(str, sorted(numbers)))})" if numbers else outcome)
         halves.append(", ".join(told))
     return " / ".join(half or " " for half in halves).strip() if any(halves) else ""
 
