@@ -67,6 +67,15 @@ fn every_count_of_an_array_is_checked() {
 }
 
 #[test]
+fn bitmaps_of_more_slots_than_memory_has_bits_are_refused() {
+    for array in [&with_nulls(&DataType::Boolean) as &dyn Array, &with_nulls(&list(DataType::Int8, 0))] {
+        for length in [i64::MAX, 1 << 60, (1 << 59) + 8] {
+            assert_array_refused(array, |array| (array.length, array.null_count) = (length, -1), &["address space"]);
+        }
+    }
+}
+
+#[test]
 fn buffers_end_inside_the_address_space() {
     for array in [&with_nulls(&DataType::Int32) as &dyn Array, &with_nulls(&DataType::Int16), &strings(), &lists()] {
         assert_array_refused(

@@ -88,6 +88,8 @@ fn views_that_lead_out_of_their_buffers_are_refused() {
         }
         assert_contents_refused(array, |array| set_buffer(array, 3, null()), &["NULL"]);
         assert_contents_refused(array, |array| set_buffer(array, 3, without_provenance_mut(1)), &["aligned"]);
+        let last = without_provenance_mut(usize::MAX - 7);
+        assert_contents_refused(array, |array| set_buffer(array, 3, last), &["buffer 3", "address space"]);
         assert_contents_refused(array, |array| set_buffer(array, 2, null()), &["position 2 is null"]);
         // A view of the second buffer, where there is one only.
         let views = [u128::from(u32::try_from(long.len()).unwrap()) | (1 << 64), 0];
