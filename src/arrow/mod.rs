@@ -8,6 +8,7 @@ mod check;
 mod export;
 mod import;
 mod mask;
+mod offsets;
 mod schema;
 mod stream;
 mod view;
