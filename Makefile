@@ -8,6 +8,8 @@ INTEROP ?= full
 # numpy or torch, cpu or cuda: what the demo runs on.
 FRAMEWORK ?= numpy
 DEVICE ?= cpu
+# How long `make fuzz` runs each of its targets.
+SECONDS ?= 60
 # Passed to every cargo command, such as --locked.
 CARGO_FLAGS ?=
 
@@ -16,6 +18,13 @@ BIN := $(VENV)/bin
 STAMPS := $(VENV)/stamps
 REQUIREMENTS := python/requirements
 LINTED_PYTHON := python tests/python $(wildcard examples benches) .ci
+
+ASAN_TARGET_DIR ?= target/asan
+# Refused allocations are errors here, not faults.
+SANITIZED := allocator_may_return_null=1:detect_stack_use_after_return=1
+FUZZ_VERSION := 0.13.1
+FUZZ_TOOLS := $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)/cargo-fuzz-$(FUZZ_VERSION)
+FUZZ_TARGETS := arrow_array arrow_schema arrow_stream conversions dlpack
 
 # One interpreter for every build, so that none undoes another's cache.
 export PYO3_PYTHON := $(CURDIR)/$(BIN)/python
@@ -42,7 +51,7 @@ endif
 TEST_SETS := test $(if $(filter full,$(INTEROP)),test-heavy)
 DEMO_SETS := demo $(if $(filter torch,$(FRAMEWORK)),demo-torch)
 
-.PHONY: help demo test test-rust test-python lint bench wheel clean
+.PHONY: help demo test test-rust test-python asan fuzz lint bench wheel clean
 # Two installs into one environment at once would break it.
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
@@ -50,6 +59,8 @@ DEMO_SETS := demo $(if $(filter torch,$(FRAMEWORK)),demo-torch)
 help:
 	@echo 'make demo    train a model on real flights  (FRAMEWORK=numpy|torch DEVICE=cpu|cuda)'
 	@echo 'make test    the Rust and the Python tests  (INTEROP=full|light; light leaves torch out)'
+	@echo 'make asan    the Rust tests under AddressSanitizer and LeakSanitizer'
+	@echo 'make fuzz    every fuzz target for SECONDS=60 each'
 	@echo 'make lint    formatting, clippy, docs, types, licences'
 	@echo 'make bench   figures against a plain copy and against peers'
 	@echo 'make wheel   the release wheel, in dist/'
@@ -74,6 +85,21 @@ test-rust: $(STAMPS)/venv
 test-python: $(STAMPS)/installed $(TEST_SETS:%=$(STAMPS)/%)
 	ARROW_DLPACK_INTEROP=$(INTEROP) $(BIN)/python -m pytest tests/python
 	@$(if $(filter light,$(INTEROP)),echo 'LEFT OUT by INTEROP=light: the tests against torch')
+
+# A target folder of its own, as the flags are others. Doctests cannot be linked with the sanitizer's runtime.
+asan:
+	RUSTC_BOOTSTRAP=1 RUSTFLAGS=-Zsanitizer=address CARGO_TARGET_DIR=$(ASAN_TARGET_DIR) ASAN_OPTIONS=$(SANITIZED) \
+		cargo test $(CARGO_FLAGS) --package arrow-dlpack --target x86_64-unknown-linux-gnu --lib --tests
+
+# cargo-fuzz needs unstable flags of the compiler, and no more of a nightly than that.
+fuzz: $(FUZZ_TOOLS)/bin/cargo-fuzz
+	cd fuzz && for target in $(FUZZ_TARGETS); do \
+		RUSTC_BOOTSTRAP=1 ASAN_OPTIONS=$(SANITIZED) $(CURDIR)/$< run $$target -- \
+			-max_total_time=$(SECONDS) -timeout=20 -rss_limit_mb=4096 -malloc_limit_mb=100000000 -print_final_stats=1 || exit 1; \
+	done
+
+$(FUZZ_TOOLS)/bin/cargo-fuzz:
+	cargo install cargo-fuzz --locked --version $(FUZZ_VERSION) --root $(FUZZ_TOOLS)
 
 lint: $(STAMPS)/installed $(STAMPS)/lint
 	cargo fmt --all --check

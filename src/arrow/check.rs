@@ -69,6 +69,9 @@ pub(super) unsafe fn check(field: &Field, array: &ArrowArray) -> Result<()> {
 /// # Safety
 /// As [`check`].
 unsafe fn check_at(data_type: &DataType, array: &ArrowArray, depth: usize) -> Result<()> {
+    if array.release.is_none() {
+        return Err(Error::invalid("the ArrowArray was released or moved away"));
+    }
     if depth > MAX_DEPTH {
         return Err(Error::unsupported(format!("ArrowArray nested deeper than {MAX_DEPTH} levels")));
     }

@@ -43,6 +43,15 @@ pub(crate) struct Place {
 
 impl Place {
     pub(crate) const CPU: Self = Self { device_type: 1, device_id: -1, sync_event: 0, reserved: 0 };
+
+    /// Devices that are wrong, unknown, or out of reach.
+    pub(crate) fn odd() -> Vec<Self> {
+        let types = [0, 2, 3, 13, 99, -1, i32::MIN, i32::MAX].map(|device_type| Self { device_type, ..Self::CPU });
+        let ids = [0, 7, i64::MIN, i64::MAX, 1 << 31].map(|device_id| Self { device_id, ..Self::CPU });
+        let far = [0, -1, i64::MAX, 1 << 31].map(|device_id| Self { device_type: 2, device_id, ..Self::CPU });
+        let events = [1, 2].map(|device_type| Self { device_type, sync_event: 0x1000, reserved: -1, ..Self::CPU });
+        [&types[..], &ids, &far, &events].concat()
+    }
 }
 
 /// Imports a node with these faults and does everything with it. Panics where something is neither right nor a clear
@@ -53,7 +62,8 @@ pub(crate) fn exercise(base: &Node, wrongs: &[Wrong], place: Place) -> Result<Ou
         wrong.apply(&mut node);
     }
     node.settle()?;
-    let mut structs = Structs::new(node.clone())?;
+    // Nobody here can read the memory of a device.
+    let mut structs = Structs::new(if place.device_type == 1 { node.clone() } else { node.clone().out_of_reach() })?;
     let mut outcome = Outcome::default();
     match import(&mut structs, place) {
         Ok(array) => everything(&array, &node, &mut outcome),

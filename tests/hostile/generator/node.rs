@@ -20,6 +20,8 @@ pub(crate) enum Pointer {
     Misaligned,
     /// At the very end of the address space.
     Wild,
+    /// An address of a device, where the host cannot read.
+    Device,
 }
 
 /// What both structs of a node have: children, a dictionary, a release callback.
@@ -237,6 +239,16 @@ impl Node {
         std::iter::once(Vec::new()).chain(below).collect()
     }
 
+    /// The same array with its buffers where nobody can read them.
+    pub(crate) fn out_of_reach(mut self) -> Self {
+        for buffer in self.buffers.iter_mut().filter(|buffer| buffer.pointer == Pointer::Right) {
+            buffer.pointer = Pointer::Device;
+        }
+        self.children = self.children.into_iter().map(Self::out_of_reach).collect();
+        self.dictionary = self.dictionary.map(|values| Box::new(values.out_of_reach()));
+        self
+    }
+
     /// The same array without its first slots, by its offset.
     pub(crate) fn sliced(mut self, skip: i64) -> Self {
         self.offset += skip;
@@ -312,6 +324,7 @@ pub(crate) fn aimed<T>(pointer: Pointer, right: *mut T) -> *mut T {
         Pointer::Right => right,
         Pointer::Null => std::ptr::null_mut(),
         Pointer::Misaligned => right.wrapping_byte_add(1),
+        Pointer::Device => std::ptr::without_provenance_mut::<c_void>(0x1000).cast(),
         Pointer::Wild => std::ptr::without_provenance_mut::<c_void>(usize::MAX - 7).cast(),
     }
 }

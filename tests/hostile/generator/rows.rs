@@ -44,7 +44,7 @@ impl Node {
         let buffer = self.buffers.get(index)?;
         match buffer.pointer {
             Pointer::Right | Pointer::Misaligned => Some(&buffer.bytes),
-            Pointer::Null | Pointer::Wild => None,
+            Pointer::Null | Pointer::Wild | Pointer::Device => None,
         }
     }
 
