@@ -3,8 +3,9 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::generator::base;
-use crate::generator::exercise::{Outcome, Place, exercise};
-use crate::generator::node::Untellable;
+use crate::generator::exercise::{Outcome, Place, converse, exercise};
+use crate::generator::node::{Node, Untellable};
+use crate::generator::streams::{self, Flaw};
 use crate::generator::tensors::{self, Description};
 use crate::generator::wrong::{Side, What, Wrong};
 use crate::support::Random;
@@ -171,7 +172,8 @@ fn pairs_of_flaws_are_right_or_refused() {
     for base in Description::bases() {
         let flaws = base.flaws();
         for _ in 0..PAIRS {
-            let pair = [(); 2].map(|()| flaws[random.below(flaws.len())].clone());
+            let one = flaws[random.below(flaws.len())].clone().with_number(random.next() as i64);
+            let pair = [one, flaws[random.below(flaws.len())].clone()];
             tally.run(|| format!("{pair:?} {base:?}"), || tensors::exercise(&base, &pair));
         }
     }
@@ -187,4 +189,51 @@ fn arrays_on_odd_devices_are_right_or_refused() {
         }
     }
     tally.check(100, 500);
+}
+
+#[test]
+fn streams_with_faults_are_right_or_refused() {
+    let mut tally = Tally::default();
+    let mut random = Random(9);
+    let of_kind = |(name, _): &(String, Node)| KINDS.iter().any(|kind| name.starts_with(kind));
+    for (name, node) in base::whole().into_iter().filter(of_kind) {
+        let valid = streams::exercise(&node, &[]).expect("a valid stream");
+        assert!(valid.refused.is_none(), "{name}: {valid:?}");
+        let flaws = streams::flaws();
+        let wrongs = Wrong::all(&node);
+        for flaw in &flaws {
+            tally.run(|| format!("{name}: {flaw:?}"), || streams::exercise(&node, std::slice::from_ref(flaw)));
+            let other = flaws[random.below(flaws.len())].clone();
+            let pair = [flaw.clone(), other];
+            tally.run(|| format!("{name}: {pair:?}"), || streams::exercise(&node, &pair));
+        }
+        for _ in 0..PAIRS {
+            let wrong = wrongs[random.below(wrongs.len())].clone();
+            let flaw = if random.below(2) == 0 { Flaw::Schema(wrong) } else { Flaw::Batch(random.below(3), wrong) };
+            tally.run(|| format!("{name}: {flaw:?}"), || streams::exercise(&node, std::slice::from_ref(&flaw)));
+        }
+    }
+    tally.check(100, 100);
+}
+
+#[test]
+fn requests_with_faults_are_met_or_refused() {
+    let mut tally = Tally::default();
+    let mut random = Random(10);
+    let nodes: Vec<(Node, Vec<Wrong>)> =
+        base::nodes().into_iter().map(|(_, node)| (node.clone(), Wrong::all(&node))).collect();
+    for _ in 0..5000 {
+        let mut case = || {
+            let (node, all) = &nodes[random.below(nodes.len())];
+            let wrongs = (0..random.below(3)).map(|_| {
+                let number = random.next() as i64;
+                let wrong = all[random.below(all.len())].clone();
+                if random.below(2) == 0 { wrong } else { wrong.with_number(number) }
+            });
+            (node, wrongs.collect::<Vec<_>>())
+        };
+        let (own, requested) = (case(), case());
+        tally.run(|| format!("{own:?} {requested:?}"), || converse((own.0, &own.1), (requested.0, &requested.1)));
+    }
+    tally.check(500, 500);
 }

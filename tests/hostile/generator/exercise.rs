@@ -75,6 +75,35 @@ pub(crate) fn exercise(base: &Node, wrongs: &[Wrong], place: Place) -> Result<Ou
     Ok(outcome)
 }
 
+/// Asks for the array of a node as the type of another, both with faults.
+pub(crate) fn converse(own: (&Node, &[Wrong]), requested: (&Node, &[Wrong])) -> Result<Outcome, Untellable> {
+    let broken = |(node, wrongs): (&Node, &[Wrong])| {
+        let mut node = node.clone();
+        wrongs.iter().for_each(|wrong| wrong.apply(&mut node));
+        Structs::new(node)
+    };
+    let (mut own, mut requested) = (broken(own)?, broken(requested)?);
+    let mut outcome = Outcome::default();
+    // SAFETY: a struct that is right, but for what the reader has to find.
+    let field = unsafe { read_field(&requested.schema) };
+    match import(&mut own, Place::CPU).and_then(|array| Ok((array, field?))) {
+        Ok((array, field)) => {
+            let mut errors = Errors(&mut outcome.errors);
+            if let Some(converted) = errors.keep(request_field(&array, &field)) {
+                assert_eq!((converted.field(), converted.len()), (&field, array.len()));
+                errors.keep(converted.to_arrow());
+                errors.keep(to_tensor(&converted, &Options::default())).inspect(tensors::touch);
+            }
+        }
+        Err(error) => outcome.refused = Some(error),
+    }
+    for structs in [&mut own, &mut requested] {
+        structs.release();
+        structs.check().unwrap_or_else(|fault| panic!("{fault}; {:?}", outcome.refused));
+    }
+    Ok(outcome)
+}
+
 fn import(structs: &mut Structs, place: Place) -> Result<DeviceArray> {
     // SAFETY: a struct that is right, but for what import has to find.
     let field = unsafe { read_field(&structs.schema) }?;

@@ -10,5 +10,6 @@ pub(crate) mod exercise;
 pub(crate) mod kind;
 pub(crate) mod node;
 pub(crate) mod rows;
+pub(crate) mod streams;
 pub(crate) mod tensors;
 pub(crate) mod wrong;

@@ -239,6 +239,17 @@ impl Node {
         std::iter::once(Vec::new()).chain(below).collect()
     }
 
+    /// Gives the array the types of another node, as the arrays of a stream have those of its schema.
+    pub(crate) fn take_types(&mut self, schema: &Self) {
+        self.format.clone_from(&schema.format);
+        for (own, other) in self.children.iter_mut().zip(&schema.children) {
+            own.take_types(other);
+        }
+        if let (Some(own), Some(other)) = (&mut self.dictionary, &schema.dictionary) {
+            own.take_types(other);
+        }
+    }
+
     /// The same array with its buffers where nobody can read them.
     pub(crate) fn out_of_reach(mut self) -> Self {
         for buffer in self.buffers.iter_mut().filter(|buffer| buffer.pointer == Pointer::Right) {

@@ -63,6 +63,22 @@ pub(crate) enum Flaw {
     NoDeleter,
 }
 
+impl Flaw {
+    /// The same flaw with another number in it, where there is one.
+    pub(crate) fn with_number(mut self, number: i64) -> Self {
+        match &mut self {
+            Self::Code(own) | Self::Bits(own) => *own = number as u8,
+            Self::Lanes(own) => *own = number as u16,
+            Self::Extent(_, own) | Self::Stride(_, own) => *own = number,
+            Self::Ndim(own) | Self::DeviceType(own) | Self::DeviceId(own) => *own = number as i32,
+            Self::ByteOffset(own) | Self::Flags(own) => *own = number as u64,
+            Self::Version(major, minor) => (*major, *minor) = (number as u32, (number >> 32) as u32),
+            _ => {}
+        }
+        self
+    }
+}
+
 impl Description {
     pub(crate) fn new((code, bits): (u8, u8), shape: &[i64], strides: Option<&[i64]>) -> Self {
         Self {

@@ -296,6 +296,22 @@ impl Wrong {
             .collect()
     }
 
+    /// The same fault with another number in it, where there is one.
+    pub(crate) fn with_number(mut self, number: i64) -> Self {
+        match &mut self.what {
+            What::Flags(own) | What::ChildCount(_, own) | What::Length(own) | What::Offset(own) => *own = number,
+            What::NullCount(own) | What::BufferCount(own) | What::Entry(_, _, _, own) => *own = number,
+            What::Fill(_, byte) => *byte = number.to_le_bytes()[0],
+            What::Format(Some(text)) | What::Name(Some(text)) | What::Metadata(text) if !text.is_empty() => {
+                let [place, .., byte] = number.to_le_bytes();
+                let place = usize::from(place) % text.len();
+                text[place] = byte;
+            }
+            _ => {}
+        }
+        self
+    }
+
     /// Makes it wrong. Nothing happens where an earlier fault took away what this one is about.
     pub(crate) fn apply(&self, tree: &mut Node) {
         if !tree.paths().contains(&self.path) {
