@@ -1,5 +1,12 @@
 //! Every base structure with each thing wrong in turn.
 
+#![allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_possible_wrap,
+    clippy::cast_sign_loss,
+    reason = "wrong numbers are what is wanted"
+)]
+
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::generator::base;
@@ -42,8 +49,8 @@ impl Tally {
 
     /// At least so many cases were refused, and read, and none of them wrongly.
     fn check(&self, refused: usize, read: usize) {
-        println!("{} refused, {} read, {} that nobody could tell", self.refused, self.read, self.untellable);
-        println!("panics of arrow-rs that became errors: {:?}", self.panics);
+        eprintln!("{} refused, {} read, {} that nobody could tell", self.refused, self.read, self.untellable);
+        eprintln!("panics of arrow-rs that became errors: {:?}", self.panics);
         assert!(
             self.failed.is_empty(),
             "{}\n{}",

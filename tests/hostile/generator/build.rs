@@ -28,8 +28,9 @@ impl Block {
         // SAFETY: not empty.
         let start = unsafe { alloc(layout) };
         assert!(!start.is_null());
+        let data = start.wrapping_add(skip);
         // SAFETY: the block has `skip` bytes and these.
-        unsafe { start.add(skip).copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+        unsafe { data.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
         Self { start, layout, skip }
     }
 
@@ -129,6 +130,7 @@ pub(crate) struct Structs {
 }
 
 #[derive(Debug, Default)]
+#[allow(clippy::vec_box, reason = "the structs hold their addresses")]
 struct Tallies {
     schemas: Vec<Box<Tally<ArrowSchema>>>,
     arrays: Vec<Box<Tally<ArrowArray>>>,

@@ -213,10 +213,10 @@ fn convert(array: &DeviceArray, node: &Node, options: &Options, errors: &mut Err
         assert_eq!(back.len() as i64, node.length);
         errors.keep(back.to_arrow());
     }
-    if node.length < 1 << 12 {
-        if let Some(valid) = errors.keep(validity(array.field(), std::slice::from_ref(array))) {
-            errors.keep(to_arrow(&tensor, Some(&valid), CopyMode::IfNeeded));
-        }
+    if node.length < 1 << 12
+        && let Some(valid) = errors.keep(validity(array.field(), std::slice::from_ref(array)))
+    {
+        errors.keep(to_arrow(&tensor, Some(&valid), CopyMode::IfNeeded));
     }
 }
 

@@ -95,14 +95,20 @@ impl Node {
     pub(crate) unsafe fn read(schema: &ArrowSchema, array: &ArrowArray) -> Self {
         let children = (0..array.n_children as usize).map(|index| {
             // SAFETY: both have a child with this index.
-            let schema = unsafe { schema.children.add(index).read().as_ref() };
+            let schema = unsafe { schema.children.wrapping_add(index).read() };
             // SAFETY: as above.
-            let array = unsafe { array.children.add(index).read().as_ref() };
+            let array = unsafe { array.children.wrapping_add(index).read() };
+            // SAFETY: NULL or a live struct.
+            let schema = unsafe { schema.as_ref() }.expect("a child");
+            // SAFETY: as above.
+            let array = unsafe { array.as_ref() }.expect("a child");
             // SAFETY: as for the parent.
-            unsafe { Self::read(schema.expect("a child"), array.expect("a child")) }
+            unsafe { Self::read(schema, array) }
         });
         // SAFETY: NULL or a live struct.
-        let dictionary = unsafe { schema.dictionary.as_ref().zip(array.dictionary.as_ref()) };
+        let values = unsafe { array.dictionary.as_ref() };
+        // SAFETY: as above.
+        let dictionary = unsafe { schema.dictionary.as_ref() }.zip(values);
         // SAFETY: as for the parent.
         let dictionary = dictionary.map(|(schema, array)| Box::new(unsafe { Self::read(schema, array) }));
         let text = |text: *const std::ffi::c_char| {
@@ -123,7 +129,7 @@ impl Node {
             ..Self::default()
         };
         // SAFETY: as many buffers as the struct says, which may be none.
-        let pointer = |index: usize| unsafe { array.buffers.add(index).read() }.cast::<u8>();
+        let pointer = |index: usize| unsafe { array.buffers.wrapping_add(index).read() }.cast::<u8>();
         let count = array.n_buffers as usize;
         node.buffers = (0..count).map(|_| Buffer::default()).collect();
         // Last to first for the sizes of views, first to last for the offsets of strings.

@@ -110,7 +110,9 @@ unsafe extern "C" fn get_schema<S: Stream>(stream: *mut S, out: *mut ArrowSchema
         }
     }
     // SAFETY: a move; the source counts as released.
-    unsafe { out.write((&raw const source.schema.schema).read()) };
+    let schema = unsafe { (&raw const source.schema.schema).read() };
+    // SAFETY: the C stream interface: a struct to fill.
+    unsafe { out.write(schema) };
     source.schema.schema.release = None;
     0
 }
@@ -149,7 +151,8 @@ unsafe extern "C" fn get_last_error<S: Stream>(stream: *mut S) -> *const c_char 
 
 unsafe extern "C" fn release<S: Stream>(stream: *mut S) {
     // SAFETY: the C stream interface.
-    unsafe { source(stream) }.released += 1;
+    let source = unsafe { source(stream) };
+    source.released += 1;
 }
 
 /// Imports a stream of three batches of a node with these flaws, in both of its forms, and does everything with it.
