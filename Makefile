@@ -94,7 +94,7 @@ asan:
 # cargo-fuzz needs unstable flags of the compiler, and no more of a nightly than that.
 fuzz: $(FUZZ_TOOLS)/bin/cargo-fuzz
 	cd fuzz && for target in $(FUZZ_TARGETS); do \
-		RUSTC_BOOTSTRAP=1 ASAN_OPTIONS=$(SANITIZED) $(CURDIR)/$< run $$target -- \
+		RUSTC_BOOTSTRAP=1 ASAN_OPTIONS=$(SANITIZED) $(abspath $<) run $$target -- \
 			-max_total_time=$(SECONDS) -timeout=20 -rss_limit_mb=4096 -malloc_limit_mb=100000000 -print_final_stats=1 || exit 1; \
 	done
 
