@@ -2,7 +2,7 @@
 
 use std::ffi::{CString, c_char};
 use std::ptr::{null, null_mut};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use arrow_dlpack::arrow::read_schema;
 use arrow_dlpack::ffi::arrow_device::ArrowSchema;
@@ -10,14 +10,13 @@ use arrow_dlpack::{ErrorKind, Options, Result, to_tensor};
 use arrow_schema::{DataType, FieldRef};
 
 use crate::misaligned;
-use crate::support::Random;
 use crate::support::arrow::{extension, field, list, random_array, shared};
+use crate::support::{Random, left_alive};
 
 /// Keeps what a schema points to until the end, where LeakSanitizer finds it.
 fn kept<T: ?Sized>(value: Box<T>) -> &'static mut T {
-    static KEPT: Mutex<Vec<usize>> = Mutex::new(Vec::new());
     let value = Box::leak(value);
-    KEPT.lock().unwrap_or_else(PoisonError::into_inner).push(std::ptr::from_mut(value).addr());
+    left_alive(std::ptr::from_mut(value).cast::<u8>());
     value
 }
 
