@@ -208,6 +208,10 @@ impl Node {
         if (1 << 20..1 << 46).contains(&self.length) {
             return Err(Untellable);
         }
+        // Views have any number of buffers that an int32 can name.
+        if self.kind() == Some(Kind::View) && (17..1 << 31).contains(&self.buffer_count.unwrap_or(0)) {
+            return Err(Untellable);
+        }
         let count = self.buffer_count.unwrap_or(0).clamp(0, 16) as usize;
         while self.buffers.len() < count {
             self.buffers.push(Buffer { bytes: Vec::new(), pointer: Pointer::Null });
