@@ -10,6 +10,8 @@ FRAMEWORK ?= numpy
 DEVICE ?= cpu
 # A checkout of data-apis/array-api-tests, with its submodule. No package has it.
 ARRAY_API_TESTS ?=
+# How long `make fuzz` runs each of its targets.
+SECONDS ?= 60
 # Passed to every cargo command, such as --locked.
 CARGO_FLAGS ?=
 
@@ -18,6 +20,13 @@ BIN := $(VENV)/bin
 STAMPS := $(VENV)/stamps
 REQUIREMENTS := python/requirements
 LINTED_PYTHON := python tests/python tests/peers $(wildcard examples benches) .ci
+
+ASAN_TARGET_DIR ?= target/asan
+# Refused allocations are errors here, not faults.
+SANITIZED := allocator_may_return_null=1:detect_stack_use_after_return=1
+FUZZ_VERSION := 0.13.1
+FUZZ_TOOLS := $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)/cargo-fuzz-$(FUZZ_VERSION)
+FUZZ_TARGETS := arrow_array arrow_schema arrow_stream conversions dlpack
 
 # One interpreter for every build, so that none undoes another's cache.
 export PYO3_PYTHON := $(CURDIR)/$(BIN)/python
@@ -44,7 +53,7 @@ endif
 TEST_SETS := test $(if $(filter full,$(INTEROP)),test-heavy)
 DEMO_SETS := demo $(if $(filter torch,$(FRAMEWORK)),demo-torch)
 
-.PHONY: help demo test test-rust test-python peers interop lint bench wheel clean
+.PHONY: help demo test test-rust test-python peers interop asan fuzz lint bench wheel clean
 # Two installs into one environment at once would break it.
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
@@ -54,6 +63,8 @@ help:
 	@echo 'make test    the Rust and the Python tests  (INTEROP=full|light; light leaves torch out)'
 	@echo 'make peers   the suites of NumPy, pyarrow and pandas through the package  (ARRAY_API_TESTS=<a checkout>)'
 	@echo 'make interop the tests against each library, in environments of their own  (INTEROP=full|light)'
+	@echo 'make asan    the Rust tests under AddressSanitizer and LeakSanitizer'
+	@echo 'make fuzz    every fuzz target for SECONDS=60 each'
 	@echo 'make lint    formatting, clippy, docs, types, licences'
 	@echo 'make bench   figures against a plain copy and against peers'
 	@echo 'make wheel   the release wheel, in dist/'
@@ -87,6 +98,21 @@ peers: $(STAMPS)/installed $(STAMPS)/test $(STAMPS)/peers
 
 interop: $(STAMPS)/wheel
 	$(BIN)/python tests/python/interop/run.py $(if $(filter light,$(INTEROP)),--light)
+
+# A target folder of its own, as the flags are others. Doctests cannot be linked with the sanitizer's runtime.
+asan:
+	RUSTC_BOOTSTRAP=1 RUSTFLAGS=-Zsanitizer=address CARGO_TARGET_DIR=$(ASAN_TARGET_DIR) ASAN_OPTIONS=$(SANITIZED) \
+		cargo test $(CARGO_FLAGS) --package arrow-dlpack --target x86_64-unknown-linux-gnu --lib --tests
+
+# cargo-fuzz needs unstable flags of the compiler, and no more of a nightly than that.
+fuzz: $(FUZZ_TOOLS)/bin/cargo-fuzz
+	cd fuzz && for target in $(FUZZ_TARGETS); do \
+		RUSTC_BOOTSTRAP=1 ASAN_OPTIONS=$(SANITIZED) $(abspath $<) run $$target -- \
+			-max_total_time=$(SECONDS) -timeout=20 -rss_limit_mb=4096 -malloc_limit_mb=100000000 -print_final_stats=1 || exit 1; \
+	done
+
+$(FUZZ_TOOLS)/bin/cargo-fuzz:
+	cargo install cargo-fuzz --locked --version $(FUZZ_VERSION) --root $(FUZZ_TOOLS)
 
 lint: $(STAMPS)/installed $(STAMPS)/lint
 	cargo fmt --all --check

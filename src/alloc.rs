@@ -14,9 +14,18 @@ pub type Owner = Arc<dyn Send + Sync>;
 /// The alignment of every allocation, in bytes.
 pub const ALIGNMENT: usize = 64;
 
+/// No processor has user addresses of more bits, so nothing has more bytes.
+const ADDRESSABLE: u64 = 1 << 56;
+
 /// From this size on, an allocation starts on a huge page and asks for huge pages.
 const LARGE: usize = 4 << 20;
 const HUGE_PAGE: usize = 2 << 20;
+
+/// Whether memory of so many bytes can start at this address.
+pub(crate) fn is_addressable(start: usize, bytes: usize) -> bool {
+    u64::try_from(bytes).is_ok_and(|bytes| bytes <= ADDRESSABLE)
+        && start.checked_add(bytes).is_some_and(|end| isize::try_from(end).is_ok())
+}
 
 /// An owned, aligned block of host memory. Its bytes are uninitialised until whoever made it has written them.
 #[derive(Debug)]
@@ -31,6 +40,15 @@ unsafe impl Send for HostBuffer {}
 unsafe impl Sync for HostBuffer {}
 
 impl HostBuffer {
+    /// Refuses a size that memory cannot hold, for allocations of code that ends the process where one fails.
+    ///
+    /// # Errors
+    /// When the size is large, and an allocation of it fails.
+    pub fn require(len: usize) -> Result<()> {
+        const ALWAYS_THERE: usize = 1 << 30;
+        if len <= ALWAYS_THERE { Ok(()) } else { Self::uninitialised(len).map(drop) }
+    }
+
     /// Allocates `len` uninitialised bytes.
     ///
     /// # Errors
@@ -112,6 +130,16 @@ mod tests {
             }
         }
         assert_eq!(HostBuffer::uninitialised(LARGE).unwrap().as_ptr().addr() % HUGE_PAGE, 0);
+    }
+
+    #[test]
+    fn memory_ends_inside_the_address_space() {
+        for (start, bytes) in [(0, 0), (0x1000, 1 << 56), (isize::MAX as usize, 0), (isize::MAX as usize - 8, 8)] {
+            assert!(is_addressable(start, bytes), "{start} {bytes}");
+        }
+        for (start, bytes) in [(0, (1 << 56) + 1), (usize::MAX, 0), (usize::MAX, 1), (isize::MAX as usize - 8, 9)] {
+            assert!(!is_addressable(start, bytes), "{start} {bytes}");
+        }
     }
 
     #[test]

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use arrow_schema::FieldRef;
 use smallvec::SmallVec;
 
-use crate::alloc::HostBuffer;
 pub use crate::alloc::Owner;
+use crate::alloc::{HostBuffer, is_addressable};
 use crate::arrow::DeviceArray;
 use crate::device::Device;
 use crate::dtype::DType;
@@ -149,9 +149,11 @@ impl Tensor {
         let address = i128::try_from(self.data.addr()).unwrap_or(i128::MAX);
         let first = low.checked_mul(item).and_then(|bytes| bytes.checked_add(address));
         let end = (high + 1).checked_mul(item).and_then(|bytes| bytes.checked_add(address));
-        let limit = i128::try_from(isize::MAX).unwrap_or(i128::MAX);
         let fits = match (first, end) {
-            (Some(first), Some(end)) => first >= 0 && end <= limit && end - first <= limit,
+            (Some(first), Some(end)) => match (usize::try_from(first), usize::try_from(end - first)) {
+                (Ok(first), Ok(bytes)) => is_addressable(first, bytes),
+                _ => false,
+            },
             _ => false,
         };
         if fits {

@@ -7,6 +7,7 @@ use arrow_schema::{DataType, Field, FieldRef, UnionMode};
 use smallvec::{SmallVec, smallvec};
 
 use super::{MAX_DEPTH, foreign, foreign_entry};
+use crate::alloc::is_addressable;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::ffi::arrow_device::ArrowArray;
@@ -69,6 +70,9 @@ pub(super) unsafe fn check(field: &Field, array: &ArrowArray) -> Result<()> {
 /// # Safety
 /// As [`check`].
 unsafe fn check_at(data_type: &DataType, array: &ArrowArray, depth: usize) -> Result<()> {
+    if array.release.is_none() {
+        return Err(Error::invalid("the ArrowArray was released or moved away"));
+    }
     if depth > MAX_DEPTH {
         return Err(Error::unsupported(format!("ArrowArray nested deeper than {MAX_DEPTH} levels")));
     }
@@ -131,7 +135,7 @@ unsafe fn check_buffers(data_type: &DataType, array: &ArrowArray, end: usize) ->
             Buffer::Data => Some(0),
         };
         let bytes = bytes
-            .filter(|bytes| start.addr().checked_add(*bytes).is_some_and(|end| isize::try_from(end).is_ok()))
+            .filter(|bytes| is_addressable(start.addr(), *bytes))
             .ok_or_else(|| Error::invalid(format!("buffer {index} of {end} slots reaches beyond the address space")))?;
         let may_be_null = match buffer {
             Buffer::Validity => array.null_count <= 0,
@@ -241,12 +245,14 @@ unsafe fn check_size<T: Copy + TryInto<usize> + std::fmt::Display>(
         let what = if sizes.is_null() { "NULL" } else { "not aligned" };
         return Err(Error::invalid(format!("buffer {} of {data_type} is {what}", at.0)));
     }
+    if !is_addressable(sizes.addr(), at.1.saturating_add(1).saturating_mul(size_of::<T>())) {
+        return Err(Error::invalid(format!("buffer {} of {data_type} reaches beyond the address space", at.0)));
+    }
     // SAFETY: the contract.
     let entry = unsafe { sizes.add(at.1) };
     // SAFETY: the contract; aligned as the start is.
     let size = unsafe { entry.read() };
-    let fits = |bytes: usize| start(sized).addr().checked_add(bytes).is_some_and(|end| isize::try_from(end).is_ok());
-    if size.try_into().is_ok_and(fits) {
+    if size.try_into().is_ok_and(|bytes| is_addressable(start(sized).addr(), bytes)) {
         return Ok(());
     }
     Err(Error::invalid(format!("buffer {} of {data_type} gives buffer {sized} a size of {size} bytes", at.0)))

@@ -4,6 +4,7 @@ use arrow_schema::DataType;
 
 use super::mask::Mask;
 use super::view::{ArrayView, Dictionary, Leaf};
+use crate::alloc::HostBuffer;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::spec::Element;
@@ -15,12 +16,19 @@ impl<'a> Leaf<'a> {
     /// # Errors
     /// When a code is beyond the dictionary.
     pub(crate) fn logical_mask(&self) -> Result<Option<Mask<'a>>> {
+        if let Some((DataType::Null, _)) = self.innermost {
+            // Any number of nulls takes no memory, and a bit for each does.
+            HostBuffer::require(self.elements.div_ceil(8))?;
+        }
         let own = self.host_mask();
         let Some(Dictionary { codes, array, values }) = self.dictionary() else { return Ok(own) };
         let length = usize::try_from(array.length).unwrap_or(0);
         let offset = usize::try_from(array.offset).unwrap_or(0);
         let nulls = match values {
-            DataType::Null => Mask::of_nulls(length),
+            DataType::Null => {
+                HostBuffer::require(length.div_ceil(8))?;
+                Mask::of_nulls(length)
+            }
             // SAFETY: import checked the dictionary, which lives as long as the array that is borrowed for 'a.
             _ => unsafe { Mask::combine(ArrayView::validity(values, array, offset, length, 1).as_slice(), length) },
         };

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use arrow_schema::ffi::FFI_ArrowSchema;
 use arrow_schema::{DataType, Field};
 
-use super::check::has_validity;
+use super::check::{children_of, has_validity};
 use super::import::DeviceArray;
 use super::mask::Mask;
 use super::view::{ArrayView, buffer, child};
@@ -15,7 +15,7 @@ use crate::alloc::Owner;
 use crate::callback;
 use crate::copy_log::{self, Copied};
 use crate::error::{Error, ErrorKind, Result};
-use crate::ffi::arrow_device::{ArrowArray, ArrowDeviceArray, ArrowSchema};
+use crate::ffi::arrow_device::{ARROW_FLAG_MAP_KEYS_SORTED, ArrowArray, ArrowDeviceArray, ArrowSchema};
 
 /// What an exported `ArrowArray` says; its pointers lead into memory that the owner keeps alive.
 #[derive(Debug, Default)]
@@ -226,5 +226,36 @@ pub fn export_schema(field: &Field) -> Result<ArrowSchema> {
         .map_err(|error| Error::unsupported(error.to_string()).in_column(field.name()))?;
     let schema = std::mem::ManuallyDrop::new(schema);
     // SAFETY: both are `struct ArrowSchema` of the C data interface; ManuallyDrop makes this a move.
-    Ok(unsafe { (&raw const schema).cast::<ArrowSchema>().read() })
+    let mut schema = unsafe { (&raw const schema).cast::<ArrowSchema>().read() };
+    // SAFETY: just made of this field, and nobody else's yet.
+    unsafe { mark_sorted_maps(field.data_type(), &mut schema) };
+    Ok(schema)
+}
+
+/// Sets `ARROW_FLAG_MAP_KEYS_SORTED`, which arrow-rs 59 forgets for fields.
+///
+/// # Safety
+/// A live schema of this type, which nobody else reads meanwhile.
+unsafe fn mark_sorted_maps(data_type: &DataType, schema: &mut ArrowSchema) {
+    if let DataType::Map(_, true) = data_type {
+        schema.flags |= ARROW_FLAG_MAP_KEYS_SORTED;
+    }
+    for (index, field) in children_of(data_type).iter().enumerate() {
+        // SAFETY: the contract: a child for each field.
+        let entry = unsafe { schema.children.add(index) };
+        // SAFETY: as above.
+        let child = unsafe { entry.read() };
+        // SAFETY: as above: alive, and borrowed with its parent.
+        if let Some(child) = unsafe { child.as_mut() } {
+            // SAFETY: as for the parent.
+            unsafe { mark_sorted_maps(field.data_type(), child) };
+        }
+    }
+    if let DataType::Dictionary(_, values) = data_type {
+        // SAFETY: the contract: NULL or alive, and borrowed with its parent.
+        if let Some(dictionary) = unsafe { schema.dictionary.as_mut() } {
+            // SAFETY: as for the parent.
+            unsafe { mark_sorted_maps(values, dictionary) };
+        }
+    }
 }

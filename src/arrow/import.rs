@@ -9,6 +9,7 @@ use arrow_data::ffi::FFI_ArrowArray;
 use arrow_schema::{DataType, Field, FieldRef};
 
 use super::check::{check, check_sizes, counts_in, same_layout};
+use super::offsets::push_down;
 use super::view::{ArrayView, Dictionary, ValidityBits};
 use crate::device::Device;
 use crate::error::{Error, ErrorKind, Result, catch_panic};
@@ -174,7 +175,7 @@ impl DeviceArray {
             let data = unsafe { arrow_array::ffi::from_ffi_and_data_type(array, self.field.data_type().clone()) };
             let data = data.map_err(broken)?;
             data.validate_full().map_err(broken)?;
-            Ok(make_array(data))
+            Ok(make_array(push_down(data)))
         })
         .map_err(|error| error.in_column(self.field.name()))
     }

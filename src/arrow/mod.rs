@@ -10,6 +10,7 @@ mod export;
 mod import;
 mod lists;
 mod mask;
+mod offsets;
 mod schema;
 mod stream;
 mod view;

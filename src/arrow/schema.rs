@@ -335,6 +335,8 @@ mod tests {
     #[test]
     fn formats_are_read_as_arrow_rs_writes_them() {
         let child = Arc::new(Field::new("c", DataType::Int32, true));
+        let entries = DataType::Struct(vec![child.clone(), child.clone()].into());
+        let map = |sorted| DataType::Map(Arc::new(Field::new("entries", entries.clone(), false)), sorted);
         for data_type in [
             DataType::FixedSizeBinary(7),
             DataType::FixedSizeList(child.clone(), 3),
@@ -347,6 +349,9 @@ mod tests {
                 UnionMode::Dense,
             ),
             DataType::RunEndEncoded(child.clone(), child.clone()),
+            map(true),
+            DataType::List(Arc::new(Field::new("item", map(true), true))),
+            map(false),
             DataType::Struct(vec![child.clone(), child].into()),
         ] {
             let field = Field::new("x", data_type, true);

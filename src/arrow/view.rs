@@ -53,7 +53,7 @@ pub(crate) struct Leaf<'a> {
     // A Vec is smaller than a SmallVec, and costs nothing for columns without nulls.
     validity: Vec<ValidityBits>,
     /// The innermost array with its type; `None` for elements that were taken out of one.
-    innermost: Option<(&'a DataType, &'a ArrowArray)>,
+    pub(super) innermost: Option<(&'a DataType, &'a ArrowArray)>,
 }
 
 /// The dictionary of a leaf.

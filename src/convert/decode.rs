@@ -4,6 +4,7 @@ use arrow_array::new_empty_array;
 use arrow_cast::{CastOptions, cast_with_options};
 use arrow_schema::FieldRef;
 
+use super::request::check_room;
 use crate::arrow::DeviceArray;
 use crate::error::{Error, Result, catch_panic};
 
@@ -16,6 +17,7 @@ pub(crate) fn decode(array: &DeviceArray, field: &FieldRef) -> Result<DeviceArra
         return DeviceArray::from_arrow(new_empty_array(field.data_type()).as_ref(), field.clone());
     }
     let encoded = array.to_arrow()?;
+    check_room(encoded.as_ref(), field.data_type()).map_err(|error| error.in_column(field.name()))?;
     let options = CastOptions { safe: false, ..CastOptions::default() };
     let decoded = catch_panic(|| {
         cast_with_options(encoded.as_ref(), field.data_type(), &options)

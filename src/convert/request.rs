@@ -4,8 +4,10 @@ use arrow_array::cast::AsArray;
 use arrow_array::{Array, ArrayRef, make_array};
 use arrow_buffer::NullBuffer;
 use arrow_cast::{CastOptions, cast_with_options};
+use arrow_data::ArrayData;
 use arrow_schema::{ArrowError, DataType, Field, FieldRef};
 
+use crate::alloc::HostBuffer;
 use crate::arrow::{DeviceArray, counts_in, same_layout};
 use crate::copy_log::{self, Copied};
 use crate::error::{Error, ErrorKind, Result, catch_panic};
@@ -28,7 +30,9 @@ pub fn request_field(array: &DeviceArray, requested: &FieldRef) -> Result<Device
     check_extensions(own, requested).map_err(in_request)?;
     if !allows_nulls(requested) {
         // Only the data can tell whether a field that is not nullable has nulls; no cast adds or takes one.
-        check_nulls(requested, array.to_arrow()?.as_ref()).map_err(in_request)?;
+        let read = array.to_arrow()?;
+        check_room(read.as_ref(), &DataType::Boolean).map_err(in_request)?;
+        check_nulls(requested, read.as_ref()).map_err(in_request)?;
     }
     if same_layout(own.data_type(), requested.data_type()) || counts_in(own.data_type(), requested.data_type()) {
         array.relabel(requested.clone())
@@ -129,6 +133,7 @@ fn cast(array: &DeviceArray, requested: &FieldRef) -> Result<DeviceArray> {
     let of_arrow = |error: ArrowError| refused(error.to_string());
     let options = CastOptions { safe: false, ..CastOptions::default() };
     let original = array.to_arrow()?;
+    check_room(original.as_ref(), to)?;
     let to_requested = |array: &ArrayRef| cast_with_options(array, to, &options);
     let converted = to_requested(&original).map_err(|error| {
         let fits = |start, length| to_requested(&original.slice(start, length)).is_ok();
@@ -153,6 +158,32 @@ fn cast(array: &DeviceArray, requested: &FieldRef) -> Result<DeviceArray> {
         bytes,
     });
     DeviceArray::from_arrow(converted.as_ref(), requested.clone())
+}
+
+/// Refuses results that memory cannot hold. Nulls, runs and lists without items take none for any number of rows, what
+/// they are cast to does, and arrow-rs ends the process where an allocation fails.
+pub(super) fn check_room(array: &dyn Array, to: &DataType) -> Result<()> {
+    fn slots(data: &ArrayData) -> usize {
+        data.child_data().iter().map(slots).fold(data.len(), usize::max)
+    }
+    let bytes = slots(&array.to_data()).saturating_mul(widest_bits(to)).div_ceil(8);
+    HostBuffer::require(bytes)
+}
+
+/// The bits of a slot of the widest buffer of a type.
+fn widest_bits(data_type: &DataType) -> usize {
+    let own = match data_type {
+        DataType::Null | DataType::Boolean | DataType::Struct(_) | DataType::FixedSizeList(_, _) => 1,
+        DataType::FixedSizeBinary(width) => usize::try_from(*width).unwrap_or(0).saturating_mul(8),
+        DataType::Utf8View | DataType::BinaryView => 128,
+        other => other.primitive_width().unwrap_or(4) * 8,
+    };
+    let fields: &[FieldRef] = if let DataType::Struct(fields) = data_type {
+        fields
+    } else {
+        item(data_type).map_or(&[], std::slice::from_ref)
+    };
+    fields.iter().map(|field| widest_bits(field.data_type())).fold(own, usize::max)
 }
 
 /// The first row in which two arrays differ, null against null counting as equal.

@@ -67,14 +67,23 @@ fn every_count_of_an_array_is_checked() {
 }
 
 #[test]
+fn bitmaps_of_more_slots_than_memory_has_bits_are_refused() {
+    for array in [&with_nulls(&DataType::Boolean) as &dyn Array, &with_nulls(&list(DataType::Int8, 0))] {
+        for length in [i64::MAX, 1 << 60, (1 << 59) + 8] {
+            assert_array_refused(array, |array| (array.length, array.null_count) = (length, -1), &["address space"]);
+        }
+    }
+}
+
+#[test]
 fn buffers_end_inside_the_address_space() {
     for array in [&with_nulls(&DataType::Int32) as &dyn Array, &with_nulls(&DataType::Int16), &strings(), &lists()] {
-        assert_array_refused(
-            array,
-            |array| (array.offset, array.length) = (0, i64::MAX),
-            &["buffer 1", "address space"],
-        );
-        assert_array_refused(array, |array| (array.offset, array.null_count) = (i64::MAX - 9, 0), &["buffer 1"]);
+        for (offset, length, buffer) in
+            [(0, i64::MAX, "buffer 0"), (i64::MAX - 9, 1, "buffer 0"), (0, 1 << 58, "buffer 1")]
+        {
+            let edit = |array: &mut ArrowArray| (array.offset, array.length, array.null_count) = (offset, length, 0);
+            assert_array_refused(array, edit, &[buffer, "address space"]);
+        }
     }
 }
 

@@ -4,10 +4,10 @@ use std::ffi::c_void;
 use std::ptr::{null, without_provenance_mut};
 use std::sync::Arc;
 
-use arrow_array::types::{Int8Type, Int32Type};
+use arrow_array::types::{Int8Type, Int32Type, Int64Type};
 use arrow_array::{
-    Array, ArrayRef, BinaryViewArray, DictionaryArray, Int8Array, Int32Array, LargeStringArray, ListViewArray,
-    RunArray, StringArray, StringViewArray, UnionArray,
+    Array, ArrayRef, BinaryViewArray, DictionaryArray, FixedSizeListArray, Int8Array, Int32Array, Int64Array,
+    LargeStringArray, ListViewArray, NullArray, RunArray, StringArray, StringViewArray, UnionArray,
 };
 use arrow_dlpack::ffi::arrow_device::ArrowArray;
 use arrow_dlpack::{ErrorKind, request_field};
@@ -88,6 +88,8 @@ fn views_that_lead_out_of_their_buffers_are_refused() {
         }
         assert_contents_refused(array, |array| set_buffer(array, 3, null()), &["NULL"]);
         assert_contents_refused(array, |array| set_buffer(array, 3, without_provenance_mut(1)), &["aligned"]);
+        let last = without_provenance_mut(usize::MAX - 7);
+        assert_contents_refused(array, |array| set_buffer(array, 3, last), &["buffer 3", "address space"]);
         assert_contents_refused(array, |array| set_buffer(array, 2, null()), &["position 2 is null"]);
         // A view of the second buffer, where there is one only.
         let views = [u128::from(u32::try_from(long.len()).unwrap()) | (1 << 64), 0];
@@ -160,5 +162,30 @@ fn run_ends_that_do_not_grow_or_do_not_reach_the_length_are_refused() {
     let runs = RunArray::<Int32Type>::try_new(&Int32Array::from(vec![2, 5]), &Int32Array::from(vec![7, 8])).unwrap();
     for ends in [[2_i32, 2], [0, 5], [-1, 5], [5, 2], [2, 4]] {
         assert_contents_refused(&runs, |array| set_buffer(child_of(array, 0), 1, pointer(&ends)), &[]);
+    }
+}
+
+#[test]
+fn results_that_memory_cannot_hold_are_refused() {
+    let runs = RunArray::<Int64Type>::try_new(&Int64Array::from(vec![1 << 50]), &Int32Array::from(vec![None])).unwrap();
+    let nulls = NullArray::new(3);
+    let empty = FixedSizeListArray::new_null(field("item", DataType::Int32), 0, 0);
+    for (array, requested) in [
+        (&nulls as &dyn Array, field("x", DataType::Int64)),
+        (&nulls, Arc::new(Field::new("x", DataType::Null, false))),
+        (&runs, field("x", DataType::Int32)),
+        (&runs, Arc::new(Field::new("x", runs.data_type().clone(), false))),
+        (&empty, field("x", DataType::LargeList(field("item", DataType::Int32)))),
+    ] {
+        let edit = |array: &mut ArrowArray| {
+            (array.length, array.null_count) = (1 << 50, -1);
+            if array.n_buffers == 1 {
+                set_buffer(array, 0, null());
+            }
+        };
+        let (imported, released) = import_edited(array, &field("x", array.data_type().clone()), edit);
+        let error = request_field(&imported.unwrap(), &requested).unwrap_err();
+        assert!(error.kind() == ErrorKind::Memory && error.column() == Some("x"), "{requested}: {error:?}");
+        assert_eq!(released.get(), 1);
     }
 }

@@ -13,6 +13,8 @@
 mod arrays;
 mod contents;
 mod devices;
+mod generated;
+mod generator;
 mod schemas;
 #[path = "../support/mod.rs"]
 mod support;

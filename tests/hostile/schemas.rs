@@ -10,15 +10,23 @@ use arrow_dlpack::{ErrorKind, Options, Result, to_tensor};
 use arrow_schema::{DataType, FieldRef};
 
 use crate::misaligned;
-use crate::support::Random;
 use crate::support::arrow::{extension, field, list, random_array, shared};
+use crate::support::{Random, left_alive};
+
+/// Keeps what a schema points to until the end, where LeakSanitizer finds it.
+fn kept<T: ?Sized>(value: Box<T>) -> &'static mut T {
+    let value = Box::leak(value);
+    left_alive(std::ptr::from_mut(value).cast::<u8>());
+    value
+}
 
 /// A schema by hand; what it points to lives as long as the test.
 fn schema(format: &str) -> ArrowSchema {
     unsafe extern "C" fn release(_: *mut ArrowSchema) {}
+    let text = |text: &str| kept(CString::new(text).unwrap_or_default().into_boxed_c_str()).as_ptr().cast();
     ArrowSchema {
-        format: CString::new(format).unwrap_or_default().into_raw(),
-        name: CString::new("x").unwrap_or_default().into_raw(),
+        format: text(format),
+        name: text("x"),
         metadata: null(),
         flags: 2,
         n_children: 0,
@@ -31,8 +39,8 @@ fn schema(format: &str) -> ArrowSchema {
 
 fn with_children(format: &str, children: Vec<ArrowSchema>) -> ArrowSchema {
     let n_children = i64::try_from(children.len()).unwrap_or(-1);
-    let children: Vec<*mut ArrowSchema> = children.into_iter().map(|child| Box::into_raw(Box::new(child))).collect();
-    ArrowSchema { n_children, children: children.leak().as_mut_ptr(), ..schema(format) }
+    let children: Vec<*mut ArrowSchema> = children.into_iter().map(|child| &raw mut *kept(Box::new(child))).collect();
+    ArrowSchema { n_children, children: kept(children.into_boxed_slice()).as_mut_ptr(), ..schema(format) }
 }
 
 fn read(schema: &ArrowSchema) -> Result<FieldRef> {
@@ -112,7 +120,7 @@ fn deep_and_cyclic_schemas_end() {
 
 #[test]
 fn dictionaries_need_integer_indices() {
-    let values = Box::into_raw(Box::new(schema("u")));
+    let values = &raw mut *kept(Box::new(schema("u")));
     let field = read(&ArrowSchema { dictionary: values, ..schema("c") }).unwrap();
     assert_eq!(*field.data_type(), DataType::Dictionary(Box::new(DataType::Int8), Box::new(DataType::Utf8)));
     for format in ["f", "u", "b", "tdD", "n"] {
@@ -122,7 +130,7 @@ fn dictionaries_need_integer_indices() {
 
 #[test]
 fn metadata_lengths_are_checked() {
-    let metadata = |words: &[&[u8]]| words.concat().leak().as_ptr().cast::<c_char>();
+    let metadata = |words: &[&[u8]]| kept(words.concat().into_boxed_slice()).as_ptr().cast::<c_char>();
     let count = |value: i32| value.to_ne_bytes();
     let good = metadata(&[&count(2), &count(1), b"k", &count(2), b"vv", &count(0), &count(1), b"\xff"]);
     let field = read(&ArrowSchema { metadata: good, ..schema("i") }).unwrap();

@@ -23,7 +23,8 @@ fn assert_tensor_refused(shape: &[i64], strides: &[i64], edit: impl Fn(&mut DLTe
 #[test]
 fn broken_members_of_a_dltensor_are_named() {
     type Edit = fn(&mut DLTensor);
-    let edits: [(Edit, &[&str]); 18] = [
+    let edits: [(Edit, &[&str]); 19] = [
+        (|tensor| tensor.byte_offset = 1 << 62, &["DLTensor.byte_offset", "address space"]),
         (|tensor| tensor.ndim = -1, &["DLTensor.ndim", "-1"]),
         (|tensor| tensor.ndim = i32::MIN, &["DLTensor.ndim"]),
         (|tensor| tensor.ndim = 65, &["DLTensor.ndim", "65"]),
@@ -51,7 +52,8 @@ fn broken_members_of_a_dltensor_are_named() {
 #[test]
 fn shapes_and_strides_that_cannot_be_are_refused() {
     let (max, min) = (i64::MAX, i64::MIN);
-    let layouts: [(&[i64], &[i64]); 13] = [
+    let layouts: [(&[i64], &[i64]); 14] = [
+        (&[2], &[1 << 60]),
         (&[-1], &[1]),
         (&[min], &[1]),
         (&[3, -2], &[1, 1]),

@@ -11,7 +11,7 @@ use arrow_dlpack::{Device, DeviceArray, ErrorKind, Result};
 use arrow_schema::{DataType, FieldRef};
 
 use crate::support::arrow::{counted, field, import_edited, shared};
-use crate::support::{Count, CountsDrop};
+use crate::support::{Count, CountsDrop, left_alive};
 use crate::{batch, column};
 
 /// A stream of three batches whose arrays and iterator count their release; the item `failure` is an error.
@@ -159,6 +159,7 @@ fn foreign(state: Foreign) -> ArrowArrayStream {
         stream.release = None;
         // SAFETY: the box of `foreign`; a stream is released once.
         let state = unsafe { Box::from_raw(stream.private_data.cast::<Foreign>()) };
+        state.next.into_iter().for_each(|mut array| crate::support::arrow::release(&mut array));
         state.released.add();
     }
     ArrowArrayStream {
@@ -241,6 +242,9 @@ fn a_stream_that_lacks_callbacks_is_refused_and_released() {
         let state = Foreign { schema, schemas_released: Count::default(), next: None, released: released.clone() };
         let mut stream = foreign(state);
         cut(&mut stream);
+        if stream.release.is_none() {
+            left_alive(stream.private_data);
+        }
         // SAFETY: a stream without a callback, which import has to find.
         let error = match unsafe { DeviceArrayStream::import(&raw mut stream, release_directly) } {
             Ok(mut stream) => stream.next().unwrap().unwrap_err(),

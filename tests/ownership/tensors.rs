@@ -3,12 +3,14 @@
 use arrow_dlpack::Tensor;
 use arrow_dlpack::arrow::release_directly;
 use arrow_dlpack::dlpack::{export_legacy, export_versioned, import_legacy, import_versioned};
+use arrow_dlpack::ffi::arrow_device::ArrowArray;
 use arrow_dlpack::ffi::dlpack::{DLPACK_FLAG_BITMASK_IS_COPIED, DLPACK_FLAG_BITMASK_READ_ONLY, DLTensor};
 use arrow_schema::DataType;
 
 use crate::column;
 use crate::support::arrow::{field, import_guarded};
 use crate::support::dlpack::Memory;
+use crate::support::left_alive;
 
 fn four() -> Tensor {
     Memory::four().import().0.unwrap()
@@ -53,11 +55,13 @@ fn a_refused_tensor_is_deleted_too() {
 #[test]
 fn a_tensor_without_a_deleter_is_used_and_left_alone() {
     let (managed, released) = Memory::four().versioned(|managed| managed.deleter = None);
+    left_alive(managed.as_ptr());
     // SAFETY: made by the helper; without a deleter it stays alive.
     let tensor = unsafe { import_versioned(managed, release_directly) }.unwrap();
     assert_eq!(tensor.as_slice::<i32>().unwrap(), [1, 2, 3, 4]);
     drop(tensor);
     let (managed, _) = Memory::four().legacy(|managed| managed.deleter = None);
+    left_alive(managed.as_ptr());
     // SAFETY: as above.
     assert!(unsafe { import_legacy(managed, release_directly) }.is_ok());
     assert_eq!(released.get(), 0);
@@ -66,15 +70,20 @@ fn a_tensor_without_a_deleter_is_used_and_left_alone() {
 #[test]
 fn a_guard_decides_whether_the_callback_runs() {
     let (managed, released) = Memory::four().versioned(|_| ());
+    left_alive(managed.as_ptr());
     // SAFETY: made by the helper; the guard leaks it.
     drop(unsafe { import_versioned(managed, |_| ()) }.unwrap());
     assert_eq!(released.get(), 0);
 
-    let (array, released) = import_guarded(&column(), &field("x", DataType::Int32), |_| (), |_| ());
+    let (array, released) =
+        import_guarded(&column(), &field("x", DataType::Int32), |array| left_alive(array.private_data), |_| ());
     drop(array.unwrap());
     assert_eq!(released.get(), 0);
-    let (refused, released) =
-        import_guarded(&column(), &field("x", DataType::Int32), |array| array.length = -1, |_| ());
+    let broken = |array: &mut ArrowArray| {
+        left_alive(array.private_data);
+        array.length = -1;
+    };
+    let (refused, released) = import_guarded(&column(), &field("x", DataType::Int32), broken, |_| ());
     assert!(refused.is_err());
     assert_eq!(released.get(), 0);
 

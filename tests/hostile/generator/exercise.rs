@@ -1,0 +1,320 @@
+//! Everything that a user can do with an array, each outcome being the right data or a clear error.
+
+use std::sync::Arc;
+
+use arrow_dlpack::arrow::{
+    DeviceArrayStream, export_device_array, export_device_stream, export_schema, export_stream, read_field,
+    release_directly,
+};
+use arrow_dlpack::ffi::arrow_device::ArrowDeviceArray;
+use arrow_dlpack::ffi::dlpack::DLDeviceType;
+use arrow_dlpack::{
+    CopyMode, DType, DeviceArray, Error, NullPolicy, Options, Result, Scalar, Tensor, chunks_to_tensor, explain,
+    explain_schema, request_field, to_arrow, to_tensor, to_tensors, validity,
+};
+use arrow_schema::{DataType, Field, FieldRef};
+
+use super::build::Structs;
+use super::node::{Node, Untellable};
+use super::rows::Rows;
+use super::tensors;
+use super::wrong::Wrong;
+use crate::support::reference::read;
+
+/// What came of a case.
+#[derive(Debug, Default)]
+pub(crate) struct Outcome {
+    /// Why the schema or the array was refused.
+    pub(crate) refused: Option<Error>,
+    /// Every other error.
+    pub(crate) errors: Vec<Error>,
+    /// Whether the array was read as arrow-rs' array.
+    pub(crate) is_read: bool,
+}
+
+/// Where the array says it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) device_type: i32,
+    pub(crate) device_id: i64,
+    pub(crate) sync_event: usize,
+    pub(crate) reserved: i64,
+}
+
+impl Place {
+    pub(crate) const CPU: Self = Self { device_type: 1, device_id: -1, sync_event: 0, reserved: 0 };
+
+    /// Devices that are wrong, unknown, or out of reach.
+    pub(crate) fn odd() -> Vec<Self> {
+        let types = [0, 2, 3, 13, 99, -1, i32::MIN, i32::MAX].map(|device_type| Self { device_type, ..Self::CPU });
+        let ids = [0, 7, i64::MIN, i64::MAX, 1 << 31].map(|device_id| Self { device_id, ..Self::CPU });
+        let far = [0, -1, i64::MAX, 1 << 31].map(|device_id| Self { device_type: 2, device_id, ..Self::CPU });
+        let events = [1, 2].map(|device_type| Self { device_type, sync_event: 0x1000, reserved: -1, ..Self::CPU });
+        [&types[..], &ids, &far, &events].concat()
+    }
+}
+
+/// Imports a node with these faults and does everything with it. Panics where something is neither right nor a clear
+/// error.
+pub(crate) fn exercise(base: &Node, wrongs: &[Wrong], place: Place) -> Result<Outcome, Untellable> {
+    let mut node = base.clone();
+    for wrong in wrongs {
+        wrong.apply(&mut node);
+    }
+    node.settle()?;
+    // Nobody here can read the memory of a device.
+    let mut structs = Structs::new(if place.device_type == 1 { node.clone() } else { node.clone().out_of_reach() })?;
+    let mut outcome = Outcome::default();
+    match import(&mut structs, place) {
+        Ok(array) => everything(&array, &node, &mut outcome),
+        Err(error) => outcome.refused = Some(error),
+    }
+    structs.release();
+    structs.check().unwrap_or_else(|fault| panic!("{fault}; {:?}", outcome.refused));
+    outcome.refused.iter().chain(&outcome.errors).for_each(assert_clear);
+    Ok(outcome)
+}
+
+/// Asks for the array of a node as the type of another, both with faults.
+pub(crate) fn converse(own: (&Node, &[Wrong]), requested: (&Node, &[Wrong])) -> Result<Outcome, Untellable> {
+    let broken = |(node, wrongs): (&Node, &[Wrong])| {
+        let mut node = node.clone();
+        wrongs.iter().for_each(|wrong| wrong.apply(&mut node));
+        Structs::new(node)
+    };
+    let (mut own, mut requested) = (broken(own)?, broken(requested)?);
+    let mut outcome = Outcome::default();
+    // SAFETY: a struct that is right, but for what the reader has to find.
+    let field = unsafe { read_field(&requested.schema) };
+    match import(&mut own, Place::CPU).and_then(|array| Ok((array, field?))) {
+        Ok((array, field)) => {
+            let mut errors = Errors(&mut outcome.errors);
+            if let Some(converted) = errors.keep(request_field(&array, &field)) {
+                assert_eq!((converted.field(), converted.len()), (&field, array.len()));
+                errors.keep(converted.to_arrow());
+                errors.keep(to_tensor(&converted, &Options::default())).inspect(tensors::touch);
+            }
+        }
+        Err(error) => outcome.refused = Some(error),
+    }
+    for structs in [&mut own, &mut requested] {
+        structs.release();
+        structs.check().unwrap_or_else(|fault| panic!("{fault}; {:?}", outcome.refused));
+    }
+    Ok(outcome)
+}
+
+fn import(structs: &mut Structs, place: Place) -> Result<DeviceArray> {
+    // SAFETY: a struct that is right, but for what import has to find.
+    let field = unsafe { read_field(&structs.schema) }?;
+    // SAFETY: as above.
+    let strict = unsafe { arrow_dlpack::arrow::read_schema(&structs.schema) }.expect("read before");
+    assert_eq!(*field, strict);
+    if place == Place::CPU && structs.array.length % 2 == 0 {
+        // SAFETY: as above.
+        return unsafe { DeviceArray::import(&raw mut structs.array, field, release_directly) };
+    }
+    let Place { device_type, device_id, sync_event, reserved } = place;
+    // SAFETY: the struct is moved, as the C data interface moves one.
+    let array = unsafe { (&raw const structs.array).read() };
+    let sync_event = std::ptr::without_provenance_mut(sync_event);
+    let mut device = ArrowDeviceArray { array, device_id, device_type, sync_event, reserved: [reserved; 3] };
+    structs.array.release = None;
+    // SAFETY: as above.
+    unsafe { DeviceArray::import_device(&raw mut device, field, release_directly) }
+}
+
+/// A message that a user can act on.
+fn assert_clear(error: &Error) {
+    let reason = error.reason();
+    assert!(reason.len() > 7 && !reason.ends_with("no message"), "{error:?}");
+}
+
+/// Does everything with an imported array of a node.
+fn everything(array: &DeviceArray, node: &Node, outcome: &mut Outcome) {
+    let mut errors = Errors(&mut outcome.errors);
+    let rows = Rows::of(node);
+    if let Some(read) = errors.keep(array.to_arrow()) {
+        outcome.is_read = true;
+        assert_eq!(read.len() as i64, node.length);
+        if node.length < 1 << 12 {
+            let read = Node::of(array.field(), read.as_ref()).rows();
+            assert!(rows.allow(&read), "to_arrow gives {read:?}, not {rows:?}");
+        }
+    }
+    assert_eq!(array.len() as i64, node.length);
+    for options in option_sets() {
+        convert(array, node, &options, &mut errors);
+    }
+    errors.keep(validity(array.field(), std::slice::from_ref(array))).inspect(tensors::touch);
+    errors
+        .keep(chunks_to_tensor(array.field(), &[array.clone(), array.clone()], &Options::default()))
+        .inspect(tensors::touch);
+    let columns = errors.keep(to_tensors(array.field(), std::slice::from_ref(array), None, |_| Options::default()));
+    columns.into_iter().flatten().for_each(|(_, tensor)| tensors::touch(&tensor));
+    for report in [
+        explain(array.field(), std::slice::from_ref(array), None, |_| Options::default()),
+        explain_schema(array.field(), None, |_| Options::default()),
+    ] {
+        if let Some(report) = errors.keep(report) {
+            assert!(report.to_string().contains("dtype"));
+            report.rows.into_iter().filter_map(|row| row.error).for_each(|error| errors.0.push(error));
+        }
+    }
+    for index in 0..array.columns().len() {
+        if let Some(column) = errors.keep(array.column(index)) {
+            errors.keep(column.to_arrow());
+            errors.keep(to_tensor(&column, &Options::default().nulls(NullPolicy::Keep))).inspect(tensors::touch);
+            errors.keep(validity(column.field(), std::slice::from_ref(&column))).inspect(tensors::touch);
+            again(&column, None, &mut errors);
+        }
+    }
+    again(array, Some(&rows), &mut errors);
+    for requested in requests(array.field()) {
+        if let Some(converted) = errors.keep(request_field(array, &requested)) {
+            assert_eq!((converted.field(), converted.len()), (&requested, array.len()));
+            errors.keep(converted.to_arrow());
+        }
+    }
+    stream(array, Some(&rows), &mut errors);
+}
+
+/// Keeps the errors.
+pub(crate) struct Errors<'a>(pub(crate) &'a mut Vec<Error>);
+
+impl Errors<'_> {
+    pub(crate) fn keep<T>(&mut self, result: Result<T>) -> Option<T> {
+        result.map_err(|error| self.0.push(error)).ok()
+    }
+}
+
+pub(crate) fn option_sets() -> Vec<Options> {
+    let fill = NullPolicy::Fill(Scalar::Int(0));
+    vec![
+        Options::default(),
+        Options::default().nulls(NullPolicy::Keep).copy(CopyMode::Never),
+        Options::default().nulls(NullPolicy::Keep).copy(CopyMode::Always),
+        Options::default().nulls(fill),
+        Options::default().nulls(NullPolicy::Nan).dtype(DType::Float64),
+        Options::default().nulls(fill).dtype(DType::Int8),
+        Options::default().writable(true).nulls(NullPolicy::Keep),
+    ]
+}
+
+/// A tensor of the array, its elements compared with the node's, and back.
+fn convert(array: &DeviceArray, node: &Node, options: &Options, errors: &mut Errors<'_>) {
+    let Some(tensor) = errors.keep(to_tensor(array, options)) else { return };
+    assert_eq!(tensor.shape().first().copied(), Some(node.length));
+    if !tensor.is_empty() && tensor.len() < 1 << 12 {
+        compare(&tensor, node, options);
+    }
+    tensors::round_trips(&tensor, errors);
+    if let Some(back) = errors.keep(to_arrow(&tensor, None, CopyMode::IfNeeded)) {
+        assert_eq!(back.len() as i64, node.length);
+        errors.keep(back.to_arrow());
+    }
+    if node.length < 1 << 12
+        && let Some(valid) = errors.keep(validity(array.field(), std::slice::from_ref(array)))
+    {
+        errors.keep(to_arrow(&tensor, Some(&valid), CopyMode::IfNeeded));
+    }
+}
+
+/// Elements that are valid are the node's, where no cast was asked for.
+fn compare(tensor: &Tensor, node: &Node, options: &Options) {
+    let Some(elements) = node.elements() else { return };
+    // Stored order: strides of a permutation lead elsewhere.
+    if options.dtype.is_some_and(|dtype| Some(dtype) != natural(node)) || !tensor.is_row_major() {
+        return tensors::touch(tensor);
+    }
+    let found = read(tensor);
+    assert_eq!(found.len(), elements.len());
+    for (found, expected) in found.iter().zip(&elements) {
+        if let Some(expected) = expected {
+            assert_eq!(found, expected, "to_tensor gives other data with {options:?}");
+        }
+    }
+}
+
+fn natural(node: &Node) -> Option<DType> {
+    match node.format.as_deref()? {
+        b"c" => Some(DType::Int8),
+        b"g" => Some(DType::Float64),
+        _ => None,
+    }
+}
+
+/// Exports and imports again, twice.
+fn again(array: &DeviceArray, rows: Option<&Rows>, errors: &mut Errors<'_>) {
+    let Some(schema) = errors.keep(export_schema(array.field())) else { return };
+    // SAFETY: our own export.
+    let field = unsafe { read_field(&schema) };
+    let mut schema = schema;
+    let release = schema.release.expect("an export is alive");
+    // SAFETY: ours, released once.
+    unsafe { release(&raw mut schema) };
+    let field = field.expect("what we export we read");
+    assert_eq!(field.data_type(), array.field().data_type());
+    let Some(mut exported) = errors.keep(export_device_array(array)) else { return };
+    // SAFETY: our own export.
+    let imported = unsafe { DeviceArray::import_device(&raw mut exported, field, release_directly) };
+    let imported = imported.expect("what we export we import");
+    assert_eq!((imported.len(), imported.device()), (array.len(), array.device()));
+    if let Some(read) = errors.keep(imported.to_arrow()).filter(|read| read.len() < 1 << 12) {
+        assert!(rows.is_none_or(|rows| rows.allow(&Node::of(imported.field(), read.as_ref()).rows())));
+    }
+}
+
+/// Types to ask for.
+fn requests(own: &FieldRef) -> Vec<FieldRef> {
+    let other = |data_type| Arc::new(Field::new(own.name(), data_type, true));
+    let item = Arc::new(Field::new("item", DataType::Int64, true));
+    let mut requests = vec![
+        own.clone(),
+        Arc::new(own.as_ref().clone().with_name("renamed").with_nullable(true)),
+        Arc::new(own.as_ref().clone().with_nullable(false)),
+        other(own.data_type().clone()),
+    ];
+    let types = [
+        DataType::Boolean,
+        DataType::Int8,
+        DataType::Float64,
+        DataType::LargeUtf8,
+        DataType::Utf8View,
+        DataType::Date64,
+    ];
+    requests.extend(types.into_iter().map(other));
+    requests.extend(
+        [DataType::List(item.clone()), DataType::LargeList(item.clone()), DataType::FixedSizeList(item, 2)].map(other),
+    );
+    requests.extend(
+        [(DataType::Int8, DataType::Utf8), (DataType::Int32, DataType::Int64)]
+            .map(|(keys, values)| other(DataType::Dictionary(Box::new(keys), Box::new(values)))),
+    );
+    requests
+}
+
+/// As a stream, out and in.
+fn stream(array: &DeviceArray, rows: Option<&Rows>, errors: &mut Errors<'_>) {
+    let source = |arrays: Vec<DeviceArray>| {
+        let device_type = array.device().device_type();
+        DeviceArrayStream::new(array.field().clone(), device_type, arrays.into_iter().map(Ok))
+    };
+    let mut exported = export_device_stream(source(vec![array.clone(), array.clone()]));
+    // SAFETY: our own export.
+    let imported = unsafe { DeviceArrayStream::import_device(&raw mut exported, release_directly) };
+    let Some(imported) = errors.keep(imported) else { return };
+    for item in imported {
+        let Some(item) = errors.keep(item) else { continue };
+        if let Some(read) = errors.keep(item.to_arrow()).filter(|read| read.len() < 1 << 12) {
+            assert!(rows.is_none_or(|rows| rows.allow(&Node::of(item.field(), read.as_ref()).rows())));
+        }
+    }
+    let host = errors.keep(export_stream(source(vec![array.clone()])));
+    assert_eq!(host.is_some(), array.device().device_type() == DLDeviceType::CPU);
+    if let Some(mut host) = host {
+        // SAFETY: our own export.
+        let imported = unsafe { DeviceArrayStream::import(&raw mut host, release_directly) };
+        assert_eq!(imported.expect("exported before").count(), 1);
+    }
+}
