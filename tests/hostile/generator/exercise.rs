@@ -9,8 +9,9 @@ use arrow_dlpack::arrow::{
 use arrow_dlpack::ffi::arrow_device::ArrowDeviceArray;
 use arrow_dlpack::ffi::dlpack::DLDeviceType;
 use arrow_dlpack::{
-    CopyMode, DType, DeviceArray, Error, NullPolicy, Options, Result, Scalar, Tensor, chunks_to_tensor, explain,
-    explain_schema, request_field, to_arrow, to_tensor, to_tensors, validity,
+    CopyMode, DType, DecimalMode, DeviceArray, DictionaryMode, Error, NullPolicy, Options, Pad, Result, Scalar, Tensor,
+    chunks_to_tensor, explain, explain_schema, request_field, to_arrow, to_padded, to_ragged, to_tensor, to_tensors,
+    validity,
 };
 use arrow_schema::{DataType, Field, FieldRef};
 
@@ -150,6 +151,19 @@ fn everything(array: &DeviceArray, node: &Node, outcome: &mut Outcome) {
     errors
         .keep(chunks_to_tensor(array.field(), &[array.clone(), array.clone()], &Options::default()))
         .inspect(tensors::touch);
+    for options in option_sets() {
+        if let Some(ragged) = errors.keep(to_ragged(array, &options)) {
+            assert_eq!(ragged.len() as i64, node.length);
+            if let Some(back) = errors.keep(ragged.to_arrow(CopyMode::IfNeeded)) {
+                errors.keep(back.to_arrow());
+            }
+        }
+    }
+    for length in [Some(4), None] {
+        let padded =
+            to_padded(array, Pad { value: Scalar::Int(0), length }, &Options::default().nulls(NullPolicy::Keep));
+        errors.keep(padded).inspect(|(matrix, valid)| [matrix, valid].into_iter().for_each(tensors::touch));
+    }
     let columns = errors.keep(to_tensors(array.field(), std::slice::from_ref(array), None, |_| Options::default()));
     columns.into_iter().flatten().for_each(|(_, tensor)| tensors::touch(&tensor));
     for report in [
@@ -198,6 +212,10 @@ pub(crate) fn option_sets() -> Vec<Options> {
         Options::default().nulls(NullPolicy::Nan).dtype(DType::Float64),
         Options::default().nulls(fill).dtype(DType::Int8),
         Options::default().writable(true).nulls(NullPolicy::Keep),
+        Options::default().dictionary(DictionaryMode::Values).nulls(NullPolicy::Keep),
+        Options::default().decimal(DecimalMode::Unscaled).nulls(NullPolicy::Keep),
+        Options::default().decimal(DecimalMode::Unscaled).dtype(DType::Int64).nulls(fill),
+        Options::default().dtype(DType::Complex64).nulls(fill),
     ]
 }
 
@@ -223,6 +241,9 @@ fn convert(array: &DeviceArray, node: &Node, options: &Options, errors: &mut Err
 /// Elements that are valid are the node's, where no cast was asked for.
 fn compare(tensor: &Tensor, node: &Node, options: &Options) {
     let Some(elements) = node.elements() else { return };
+    if node.has_codes() && options.dictionary != Some(DictionaryMode::Values) {
+        return tensors::touch(tensor);
+    }
     // Stored order: strides of a permutation lead elsewhere.
     if options.dtype.is_some_and(|dtype| Some(dtype) != natural(node)) || !tensor.is_row_major() {
         return tensors::touch(tensor);

@@ -154,7 +154,18 @@ impl Node {
         }
     }
 
-    /// The elements of a column with a tensor form, as rows of fixed-size lists of numbers, bools or ticks. A null is
+    /// Whether slots under fixed-size lists, or in runs, are codes of a dictionary.
+    pub(crate) fn has_codes(&self) -> bool {
+        let inner = match self.kind() {
+            Some(Kind::Runs) => self.children.get(1),
+            Some(Kind::FixedList(_)) => self.children.first(),
+            _ => None,
+        };
+        self.dictionary.is_some() || inner.is_some_and(Node::has_codes)
+    }
+
+    /// The elements of a column with a tensor form, as rows of fixed-size lists of numbers, bools or ticks; of a
+    /// dictionary, the values. A null is
     /// a null in each of its elements.
     pub(crate) fn elements(&self) -> Option<Vec<Option<Vec<u8>>>> {
         let mut elements = Vec::new();
@@ -167,7 +178,16 @@ impl Node {
     fn flatten(&self, value: &Value, into: &mut Vec<Option<Vec<u8>>>) -> Option<()> {
         let bool8 = self.format.as_deref() == Some(b"c")
             && self.metadata.as_ref().is_some_and(|bytes| bytes.windows(11).any(|word| word == b"arrow.bool8"));
+        if let Some(dictionary) = &self.dictionary {
+            return dictionary.flatten(value, into);
+        }
+        let binary = self.format.as_deref().is_some_and(|format| format.starts_with(b"w:"));
         match (self.kind()?, value) {
+            (Kind::Runs, value) => self.children.get(1)?.flatten(value, into)?,
+            (Kind::Fixed(width), Value::Null) if binary => into.extend(vec![None; width]),
+            (Kind::Fixed(_), Value::Bytes(bytes)) if binary => {
+                into.extend(bytes.iter().map(|byte| Some(vec![*byte])));
+            }
             (Kind::FixedList(size), value) => {
                 let child = self.children.first()?;
                 for index in 0..size {
