@@ -9,11 +9,11 @@ use arrow_data::ffi::FFI_ArrowArray;
 use arrow_schema::{DataType, Field, FieldRef};
 
 use super::check::{check, check_sizes, same_layout};
-use super::view::{ArrayView, Dictionary, ValidityBits};
+use super::mask::Mask;
+use super::view::{ArrayView, Dictionary, Leaf, ValidityBits};
 use crate::device::Device;
 use crate::error::{Error, ErrorKind, Result, catch_panic};
 use crate::ffi::arrow_device::{ArrowArray, ArrowDeviceArray};
-use crate::spec::Spec;
 
 /// Runs a foreign release callback, or decides that it cannot be run any more. Memory that came through an interpreter
 /// must be released attached to it.
@@ -205,17 +205,13 @@ impl DeviceArray {
         })
     }
 
-    /// The dictionary that the leaf elements of this array, or of one of its columns, are codes of; `None` where they are
+    /// The dictionary that the elements of a leaf, which must be one of this array's, are codes of; `None` where they are
     /// none.
     ///
     /// # Errors
-    /// When positions overflow, which those of checked arrays do not.
-    pub(crate) fn leaf_dictionary(&self, column: Option<usize>, spec: &Spec) -> Result<Option<Self>> {
-        let view = match column {
-            None => self.view(),
-            Some(index) => self.view().struct_field(index)?,
-        };
-        let Some(Dictionary { array, values, .. }) = view.leaf(spec)?.dictionary else { return Ok(None) };
+    /// When counts are negative, which those of checked arrays are not.
+    pub(crate) fn dictionary_of(&self, leaf: &Leaf<'_>) -> Result<Option<Self>> {
+        let Some(Dictionary { array, values, .. }) = leaf.dictionary else { return Ok(None) };
         let invalid = |_| Error::invalid("ArrowArray.offset or .length is negative");
         Ok(Some(Self {
             owner: self.owner.clone(),
@@ -226,6 +222,13 @@ impl DeviceArray {
             length: usize::try_from(array.length).map_err(invalid)?,
             inherited: Vec::new(),
         }))
+    }
+
+    /// The array without the nulls of enclosing structs, which must be in host memory, and which rows are null by them.
+    pub(crate) fn split_inherited(&self) -> (Self, Option<Mask<'_>>) {
+        // SAFETY: the bitmaps are of arrays that import has checked and that live as long as the owner.
+        let mask = unsafe { Mask::combine(&self.inherited, self.length) };
+        (Self { inherited: Vec::new(), ..self.clone() }, mask)
     }
 
     /// The number of rows.

@@ -246,13 +246,18 @@ impl Value {
     }
 }
 
+/// What the elements of a type, under fixed-size lists, are codes of; `None` where they are no codes.
+pub(super) fn dictionary_values(data_type: &DataType) -> Option<&DataType> {
+    match data_type {
+        DataType::Dictionary(_, values) => Some(values),
+        DataType::FixedSizeList(child, _) => dictionary_values(child.data_type()),
+        _ => None,
+    }
+}
+
 /// Whether the elements of a type, under fixed-size lists, are codes of a dictionary.
 pub(crate) fn has_codes(data_type: &DataType) -> bool {
-    match data_type {
-        DataType::Dictionary(_, _) => true,
-        DataType::FixedSizeList(child, _) => has_codes(child.data_type()),
-        _ => false,
-    }
+    dictionary_values(data_type).is_some()
 }
 
 /// The type that an array of this field is decoded to before anything else; `None` where it is taken as it is.
@@ -261,9 +266,7 @@ pub(super) fn decoded(field: &Field, options: &Options) -> Option<Field> {
         DataType::RunEndEncoded(_, values) => {
             let inner = decoded(values, options).unwrap_or_else(|| values.as_ref().clone());
             let metadata = if field.metadata().is_empty() { inner.metadata() } else { field.metadata() };
-            return Some(
-                Field::new(field.name(), inner.data_type().clone(), true).with_metadata(metadata.clone()),
-            );
+            return Some(Field::new(field.name(), inner.data_type().clone(), true).with_metadata(metadata.clone()));
         }
         DataType::Dictionary(_, values) if gives_values(options) => {
             let inner = Field::new(field.name(), values.as_ref().clone(), true);
@@ -291,9 +294,7 @@ fn unsupported(data_type: &DataType) -> Error {
         | DataType::Utf8View
         | DataType::Binary
         | DataType::LargeBinary
-        | DataType::BinaryView => {
-            "pass it to to_ragged, or encode it as a dictionary and take its codes"
-        }
+        | DataType::BinaryView => "pass it to to_ragged, or encode it as a dictionary and take its codes",
         DataType::List(_) | DataType::LargeList(_) | DataType::ListView(_) | DataType::LargeListView(_) => {
             "pass it to to_ragged; rows of one length can be cast to a fixed-size list"
         }
