@@ -401,7 +401,7 @@ fn run_ends_that_break_the_format_are_errors() {
                 let error = to_tensor(&imported, &options).unwrap_err();
                 assert!(error.kind() != ErrorKind::Copy && error.column() == Some("x"), "{bad:?}: {error:?}");
             }
-            assert!(validity(&field, &[imported.clone()]).is_err());
+            assert!(validity(&field, std::slice::from_ref(&imported)).is_err());
             drop(imported);
             assert_eq!(released.get(), 1);
         }

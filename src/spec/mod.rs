@@ -236,8 +236,8 @@ impl Spec {
     /// nulls were filled with are codes of nothing.
     #[must_use]
     pub fn kept_field(&self) -> Option<&FieldRef> {
-        let still = !self.is_cast() && !(self.has_codes() && matches!(self.nulls, Nulls::Filled(_)));
-        still.then(|| self.decoded.as_ref().unwrap_or(&self.field))
+        let other = self.is_cast() || (self.has_codes() && matches!(self.nulls, Nulls::Filled(_)));
+        (!other).then(|| self.decoded.as_ref().unwrap_or(&self.field))
     }
 
     /// Elements in a row.

@@ -295,3 +295,14 @@ class TestPolars:
         tensor = converted(series, copy=False)
         assert np.from_dlpack(tensor).tolist() == [0, 2, 0]
         assert pl.Series("e", tensor).equals(series)
+
+
+@pytest.mark.xfail(reason="arrow-rs has no field for the values of a dictionary, so that an extension type is lost")
+@pytest.mark.parametrize("way", ["through", "values"])
+def test_values_of_an_extension_type_keep_it(way: str):
+    bool8 = pa.ExtensionArray.from_storage(pa.bool8(), pa.array([0, 1], pa.int8()))
+    source = pa.DictionaryArray.from_arrays(pa.array([0, 1, 1], pa.int8()), bool8)
+    if way == "through":
+        assert pa.array(ad.from_arrow(source)).type == source.type
+    else:
+        assert ad.to_tensor(source, dictionary="values").dtype == "bool"

@@ -249,3 +249,25 @@ def test_dunders_agree_with_each_other():
         assert batch.column("x").equals(array)
         through_device = pa.array(ad.from_arrow(tensor))
         assert through_device.equals(array)
+
+
+@pytest.mark.parametrize("dtype", COMPLEX)
+@pytest.mark.parametrize("wrap", [lambda x: x, ad.from_dlpack], ids=["numpy", "ours"])
+def test_complex_tensors_stay_complex_unless_another_dtype_is_asked_for(dtype: str, wrap):
+    source = grid(dtype)
+    for part in (source, source[:, 0, 0], source[::2], source[:0]):
+        row = ad.explain(wrap(part))[0]
+        with ad.track_copies() as log:
+            tensor = ad.to_tensor(wrap(part))
+        assert (tensor.dtype, tensor.shape) == (dtype, part.shape)
+        assert (row.dtype, row.shape, row.bytes) == (dtype, part.shape, log.bytes)
+        assert same(np.from_dlpack(tensor), np.ascontiguousarray(part))
+    assert ad.to_tensor(wrap(source), nulls=0).dtype == dtype
+    assert ad.to_tensor(wrap(source), copy=True).copied
+    other = COMPLEX[1 - COMPLEX.index(dtype)]
+    assert ad.to_tensor(wrap(source), dtype=other).dtype == other
+    parts = ad.to_tensor(wrap(source), dtype="float64")
+    assert parts.shape == (*source.shape, 2)
+    assert np.from_dlpack(parts)[..., 1].tolist() == source.imag.tolist()
+    with pytest.raises(ad.CopyError, match="gathered"):
+        ad.to_tensor(wrap(source[::2]), copy=False)
