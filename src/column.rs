@@ -122,15 +122,24 @@ pub(crate) fn convert_chunks(
     options: &Options,
     runner: &Runner<'_>,
 ) -> Result<Tensor> {
-    planned(spec, chunks, options, |plan, chunks| {
-        let dictionary = shared_dictionary(spec, chunks)?;
-        let tensor = runner(plan, &|| convert::run(spec, plan, chunks, options.copy))?;
-        Ok(match dictionary {
-            // Slots of nulls, kept as they are, can hold any code.
-            Some(dictionary) => tensor.with_dictionary(dictionary, chunks.iter().all(|chunk| chunk.mask.is_none())),
-            None => tensor,
+    let convert = |run: &Runner<'_>| {
+        planned(spec, chunks, options, |plan, chunks| {
+            let dictionary = shared_dictionary(spec, chunks)?;
+            let tensor = run(plan, &|| convert::run(spec, plan, chunks, options.copy))?;
+            Ok(match dictionary {
+                // Slots of nulls, kept as they are, can hold any code.
+                Some(dictionary) => tensor.with_dictionary(dictionary, chunks.iter().all(|chunk| chunk.mask.is_none())),
+                None => tensor,
+            })
         })
-    })
+    };
+    if spec.decoded().is_none() {
+        return convert(runner);
+    }
+    // Decoding moves bytes too: as many as these, if nothing refuses it.
+    let rows = chunks.iter().fold(0_usize, |rows, chunk| rows.saturating_add(chunk.rows()));
+    let bytes = rows.saturating_mul(spec.row_elements()).saturating_mul(spec.element().stored_bytes());
+    runner(&Plan { rows, bytes, ..Plan::default() }, &|| convert(&run_here))
 }
 
 /// The dictionary that the codes of all chunks are of; `None` where the elements are no codes.

@@ -16,8 +16,12 @@ pub(crate) fn decode(array: &DeviceArray, field: &FieldRef) -> Result<DeviceArra
     if array.is_empty() {
         return DeviceArray::from_arrow(new_empty_array(field.data_type()).as_ref(), field.clone());
     }
-    // Runs have no bitmap for the nulls of enclosing structs: the decoded array has.
-    let (own, enclosing) = array.split_inherited();
+    // Runs have no bitmap for the nulls of enclosing structs: the decoded array has. Others keep it, as what lies in the
+    // slots of those nulls need not be valid.
+    let (own, enclosing) = match array.field().data_type() {
+        DataType::RunEndEncoded(_, _) => array.split_inherited(),
+        _ => (array.clone(), None),
+    };
     let encoded = own.to_arrow()?;
     let options = CastOptions { safe: false, ..CastOptions::default() };
     let decoded = catch_panic(|| {

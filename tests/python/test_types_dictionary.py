@@ -280,6 +280,19 @@ def test_codes_out_of_range_meet_a_null_in_the_dictionary(codes: bytes):
         assert caught.value.column == "n"
 
 
+def test_codes_in_the_nulls_of_a_struct_need_not_be_valid():
+    for values in (pa.array([5, 6]), pa.array([5, None])):
+        codes = unchecked(bytes([0, 0, 99, 200]), None, values)
+        struct = pa.StructArray.from_arrays([codes], ["x"], mask=pa.array([False, False, True, True]))
+        for options, found in (({}, [0, 0, 7, 7]), ({"dictionary": "values"}, [5, 5, 7, 7])):
+            tensor = ad.to_tensors(struct, nulls=7, **options)["x"]
+            assert np.from_dlpack(tensor).tolist() == found
+        tensor = ad.to_tensors(struct, nulls="keep")["x"]
+        with pytest.raises(ad.ConversionError, match="code 99") as caught:
+            pa.array(tensor)
+        assert (caught.value.column, caught.value.row) == ("x", 2)
+
+
 class TestPolars:
     def test_categories(self):
         series = pl.Series("c", ["b", None, "a", "b"], dtype=pl.Categorical)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import sys
+import threading
+import time
 
 import arrow_dlpack as ad
 import numpy as np
@@ -116,3 +119,31 @@ def test_bool8_and_extensions_inside_are_what_they_say():
         pa.fixed_shape_tensor(pa.int8(), [2, 1], permutation=[1, 0]), pa.array([[1, 2], [3, 4]], pa.list_(pa.int8(), 2))
     )
     assert read(ad.to_tensor(run_array([1, 3], shaped))).tolist() == [[[1, 2]], [[3, 4]], [[3, 4]]]
+
+
+def test_other_threads_run_while_a_column_is_decoded():
+    source = run_array([4_000_000], pa.array([1.5]))
+    turns, stop, started = [0], threading.Event(), threading.Event()
+
+    def take_turns() -> None:
+        while not stop.is_set():
+            turns[0] += 1
+            started.set()
+            time.sleep(0)
+
+    other = threading.Thread(target=take_turns)
+    interval = sys.getswitchinterval()
+    try:
+        # Nobody is made to let go of the interpreter: a thread runs only where another lets go of it itself.
+        sys.setswitchinterval(100)
+        other.start()
+        started.wait()
+        before = turns[0]
+        tensor = ad.to_tensor(source)
+        after = turns[0]
+    finally:
+        stop.set()
+        sys.setswitchinterval(interval)
+        other.join()
+    assert tensor.copied
+    assert after > before
