@@ -55,7 +55,8 @@ fn types() -> (Vec<DataType>, Vec<DataType>) {
         runs(DataType::Int32, DataType::Decimal64(18, 2)),
         runs(DataType::Int32, list(DataType::Float32, 2)),
         list(runs(DataType::Int16, DataType::Float64), 2),
-        list(binary, 2),
+        list(binary.clone(), 2),
+        list(list(binary, 2), 3),
         list(list(DataType::Decimal32(9, 0), 3), 1),
     ];
     let numbers = [DataType::Int64, DataType::Boolean, DataType::Date32, DataType::Float16];
@@ -329,20 +330,21 @@ proptest! {
     }
 
     #[test]
-    fn complex_numbers_are_pairs(rows in 0..12_usize, offset in 0..4_usize, one_null_in in 0..6_usize, wide: bool, seed: u64) {
+    fn complex_numbers_are_pairs(rows in 0..12_usize, offset in 0..4_usize, one_null_in in 0..6_usize, wide: bool, nested: bool, seed: u64) {
         let mut random = Random(seed);
         let (part, dtype, other) = match wide {
             true => (DataType::Float64, DType::Complex128, DType::Complex64),
             false => (DataType::Float32, DType::Complex64, DType::Complex128),
         };
-        let column = random_column(&list(part, 2), rows + offset, one_null_in, &mut random).slice(offset, rows);
+        let data_type = if nested { list(list(part, 2), 3) } else { list(part, 2) };
+        let column = random_column(&data_type, rows + offset, one_null_in, &mut random).slice(offset, rows);
         let parts = self::rows(&column, false);
         let numbers: Vec<Element> = parts.chunks(2).map(|pair| Some([pair[0].clone()?, pair[1].clone()?].concat())).collect();
         let field = field("z", column.data_type().clone());
         let chunks = [shared(&column, &field)];
         let fill = Options::default().nulls(NullPolicy::Fill(Scalar::Int(0)));
         let tensor = convert(&field, &chunks, &fill.clone().dtype(dtype)).unwrap();
-        prop_assert_eq!(tensor.shape(), &[rows as i64][..]);
+        prop_assert_eq!(tensor.shape(), &[rows as i64, 3][..1 + usize::from(nested)]);
         let zero = vec![0; dtype.itemsize()];
         prop_assert_eq!(read(&tensor), numbers.iter().map(|number| number.clone().unwrap_or(zero.clone())).collect::<Vec<_>>());
         prop_assert_eq!(tensor.is_copied(), numbers.contains(&None));
