@@ -5,7 +5,7 @@ use std::sync::Arc;
 use arrow_schema::{Field, FieldRef};
 use smallvec::{SmallVec, smallvec};
 
-use crate::arrow::{ArrayNode, DeviceArray, host_array, pack_bits, same_layout, shared_buffer};
+use crate::arrow::{ArrayNode, DeviceArray, counts_in, host_array, pack_bits, same_layout, shared_buffer};
 use crate::convert::{self, ColumnChunk, compact};
 use crate::copy_log::{self, Copied};
 use crate::device::Device;
@@ -33,7 +33,7 @@ impl<'a> ColumnRef<'a> {
         Self { array, column: Some(index) }
     }
 
-    fn chunk(&self, spec: &Spec) -> Result<ColumnChunk<'a>> {
+    pub(crate) fn chunk(&self, spec: &Spec) -> Result<ColumnChunk<'a>> {
         require_host(self.array.device(), spec.field().name())?;
         let view = self.array.view();
         let leaf = match self.column {
@@ -58,7 +58,8 @@ impl<'a> ColumnRef<'a> {
     }
 }
 
-fn require_host(device: Device, column: &str) -> Result<()> {
+/// Refuses memory that is not the host's.
+pub(crate) fn require_host(device: Device, column: &str) -> Result<()> {
     if device.is_cpu() {
         return Ok(());
     }
@@ -122,10 +123,16 @@ pub(crate) fn convert_chunks(
     options: &Options,
     runner: &Runner<'_>,
 ) -> Result<Tensor> {
-    let convert = |run: &Runner<'_>| {
+    let run =
+        |plan: &Plan, chunks: &[ColumnChunk<'_>]| runner(plan, &|| convert::run(spec, plan, chunks, options.copy));
+    if spec.decoded().is_none() && !spec.has_codes() {
+        // Of the branches the one that most columns take: nothing is moved on the way out.
+        return planned_as_stored(spec, chunks, options, run);
+    }
+    let convert = |runner: &Runner<'_>| {
         planned(spec, chunks, options, |plan, chunks| {
             let dictionary = shared_dictionary(spec, chunks)?;
-            let tensor = run(plan, &|| convert::run(spec, plan, chunks, options.copy))?;
+            let tensor = runner(plan, &|| convert::run(spec, plan, chunks, options.copy))?;
             Ok(match dictionary {
                 // Slots of nulls, kept as they are, can hold any code.
                 Some(dictionary) => tensor.with_dictionary(dictionary, chunks.iter().all(|chunk| chunk.mask.is_none())),
@@ -355,7 +362,7 @@ pub fn to_arrow_as(
 ) -> Result<DeviceArray> {
     let array = to_arrow(tensor, valid, copy)?;
     let (own, wanted) = (array.field().data_type(), requested.data_type());
-    if same_layout(own, wanted) {
+    if same_layout(own, wanted) || counts_in(own, wanted) {
         return convert::request_field(&array, requested);
     }
     if copy == CopyMode::Never {
@@ -427,7 +434,7 @@ fn pack_bools(tensor: &Tensor, why: &str) -> Result<(Vec<u8>, usize)> {
 }
 
 /// The bitmap of a bool tensor with an element for each row, and how many are null.
-fn row_validity(valid: &Tensor, rows: usize) -> Result<(Vec<u8>, usize)> {
+pub(crate) fn row_validity(valid: &Tensor, rows: usize) -> Result<(Vec<u8>, usize)> {
     if valid.dtype() != DType::Bool
         || usize::try_from(valid.shape().first().copied().unwrap_or(1)) != Ok(rows)
         || valid.ndim() > 1

@@ -1,5 +1,7 @@
 //! What a conversion would do, column by column, and what it would cost.
 
+mod ragged;
+
 use std::fmt;
 
 use arrow_schema::{DataType, FieldRef};
@@ -10,6 +12,7 @@ use crate::column::{ColumnRef, check_types, plan_chunks, to_arrow};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::plan::Plan;
+use crate::ragged::{is_ragged, plan_parts, plan_schema};
 use crate::spec::{CopyMode, Options, Spec};
 use crate::tensor::Tensor;
 
@@ -52,7 +55,8 @@ impl Report {
     }
 }
 
-/// Explains the conversion of these chunks of `field`: of each column, where they are structs.
+/// Explains the conversion of these chunks of `field`: of each column, where they are structs. Lists and strings become
+/// ragged rows, with a row of the report for each part; in a struct they are refused, as by [`crate::to_tensors`].
 ///
 /// # Errors
 /// When a chunk is of another type, or a selected column does not exist. What is wrong with a single column is in its
@@ -64,6 +68,9 @@ pub fn explain(
     options: impl Fn(&str) -> Options,
 ) -> Result<Report> {
     check_types(field, chunks)?;
+    if is_ragged(field) {
+        return Ok(ragged::report(field, plan_parts(field, chunks, &options(field.name()))));
+    }
     report(field, columns, |index, column| {
         let options = options(column.name());
         let chunks: Vec<_> = chunks
@@ -95,6 +102,9 @@ pub fn explain_schema(
     columns: Option<&[String]>,
     options: impl Fn(&str) -> Options,
 ) -> Result<Report> {
+    if is_ragged(field) {
+        return Ok(ragged::report(field, plan_schema(field, &options(field.name()))));
+    }
     report(field, columns, |_, column| {
         let options = options(column.name());
         let mut row = ReportRow::new(column);

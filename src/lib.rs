@@ -29,6 +29,7 @@
 //! | what | where |
 //! |---|---|
 //! | Arrow to tensor | [`array_to_tensor`], [`to_tensor`], [`to_tensors`], [`chunks_to_tensor`], [`validity`] |
+//! | lists and strings | [`to_ragged`], [`to_padded`], and back by [`Ragged::to_arrow`] |
 //! | tensor to Arrow | [`to_arrow`], [`to_arrow_as`] |
 //! | what would happen | [`explain`](fn@explain), [`explain_schema`] |
 //! | what did happen | [`CopyLog`] |
@@ -54,14 +55,16 @@
 //! | RunEndEncoded | its values | no: decoded |
 //! | FixedSizeList, nested to any depth | inner dimensions | yes |
 //! | `arrow.fixed_shape_tensor` | inner dimensions, `permutation` as strides | yes |
+//! | List, ListView, Utf8, Binary, their large forms, `arrow.variable_shape_tensor` | [`Ragged`] | yes, but for the offsets of a slice |
+//! | Utf8View, BinaryView | [`Ragged`] | no: gathered |
 //!
 //! A column of several chunks is joined by a copy. Nulls of lists, of their items and of enclosing structs are all
 //! nulls of the elements; [`NullPolicy`] says what becomes of them.
 //!
 //! # Not supported
 //!
-//! Strings, lists of varying length, unions and maps are refused with what to do instead. Batches become one tensor a column, not a matrix. Only host memory is converted; arrays on other devices
-//! are carried, and exported as they came.
+//! Unions and maps are refused with what to do instead. Batches become one tensor a column, not a matrix. Only host
+//! memory is converted; arrays on other devices are carried, and exported as they came.
 //!
 //! # Features
 //!
@@ -81,6 +84,7 @@ pub mod error;
 pub mod explain;
 pub mod ffi;
 pub mod plan;
+pub mod ragged;
 pub mod spec;
 pub mod tensor;
 
@@ -96,6 +100,7 @@ pub use device::Device;
 pub use dtype::DType;
 pub use error::{Error, ErrorKind, Result};
 pub use explain::{Report, ReportRow, explain, explain_schema, explain_tensor};
+pub use ragged::{Pad, Ragged, Values, chunks_to_padded, chunks_to_ragged, to_padded, to_ragged};
 pub use spec::{CopyMode, DecimalMode, DictionaryMode, NullPolicy, Options, Scalar};
 pub use tensor::{Native, Tensor};
 

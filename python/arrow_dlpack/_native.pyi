@@ -1,7 +1,7 @@
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from types import TracebackType
-from typing import Any, Literal, Protocol, SupportsFloat, SupportsIndex, TypeAlias, TypeVar, final, overload
+from types import GenericAlias, TracebackType
+from typing import Any, Generic, Literal, Protocol, SupportsFloat, SupportsIndex, TypeAlias, TypeVar, final, overload
 
 from typing_extensions import CapsuleType
 
@@ -104,6 +104,9 @@ class Tensor:
     def writable(self) -> bool: ...
     @property
     def copied(self) -> bool: ...
+    # Raises AttributeError for memory that is not the host's, and for bfloat16 and float8.
+    @property
+    def __array_interface__(self) -> dict[str, Any]: ...
     def to_device(self, device: _Device, /, *, stream: None = None) -> Tensor: ...
     def __dlpack__(
         self,
@@ -174,6 +177,8 @@ class RecordBatch:
     def __arrow_c_device_array__(
         self, requested_schema: object | None = None, **kwargs: Any
     ) -> tuple[CapsuleType, CapsuleType]: ...
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> CapsuleType: ...
+    def __arrow_c_device_stream__(self, requested_schema: object | None = None, **kwargs: Any) -> CapsuleType: ...
     def __getitem__(self, key: str | int, /) -> Array: ...
     def __len__(self) -> int: ...
 
@@ -195,6 +200,40 @@ class ArrayStream:
     def __iter__(self) -> ArrayStream: ...
     # RecordBatch for a stream of structs, Array for any other.
     def __next__(self) -> RecordBatch | Array: ...
+
+@final
+class Ragged(Generic[_ArrayT_co]):
+    """Rows of different lengths: row i is `values[offsets[i]:offsets[i + 1]]`, or, where there are lengths,
+    `values[offsets[i]:offsets[i] + lengths[i]]`. The Arrow dunders give a list array over the same memory."""
+
+    def __new__(
+        cls,
+        values: _DLPackExportable | Ragged[Any],
+        offsets: _DLPackExportable,
+        lengths: _DLPackExportable | None = None,
+        shapes: _DLPackExportable | None = None,
+        validity: _DLPackExportable | None = None,
+    ) -> Ragged[Tensor]: ...
+    # An array of the elements, or for nested lists a Ragged of them.
+    @property
+    def values(self) -> Any: ...
+    @property
+    def offsets(self) -> _ArrayT_co: ...
+    @property
+    def lengths(self) -> _ArrayT_co | None: ...
+    @property
+    def shapes(self) -> _ArrayT_co | None: ...
+    @property
+    def validity(self) -> _ArrayT_co | None: ...
+    @property
+    def device(self) -> Device: ...
+    def __arrow_c_schema__(self) -> CapsuleType: ...
+    def __arrow_c_array__(self, requested_schema: object | None = None) -> tuple[CapsuleType, CapsuleType]: ...
+    def __arrow_c_device_array__(
+        self, requested_schema: object | None = None, **kwargs: Any
+    ) -> tuple[CapsuleType, CapsuleType]: ...
+    def __class_getitem__(cls, parts: Any, /) -> GenericAlias: ...
+    def __len__(self) -> int: ...
 
 @final
 class ReportRow:
@@ -324,20 +363,81 @@ def to_tensors(
     xp: _ArrayNamespace[_ArrayT_co],
 ) -> dict[str, _ArrayT_co]: ...
 @overload
+def to_ragged(
+    obj: _Data,
+    *,
+    dtype: _DType | Mapping[str, _DType] | None = None,
+    nulls: _Nulls | Mapping[str, _Nulls] = "error",
+    decimal: _Decimal | Mapping[str, _Decimal] | None = None,
+    dictionary: _Dictionary | Mapping[str, _Dictionary] | None = None,
+    device: _Device | None = None,
+    copy: bool | None = None,
+    writable: bool = False,
+    pad: None = None,
+    xp: None = None,
+) -> Ragged[Tensor]:
+    """Converts lists and strings into values and offsets: a Ragged of views where layout and options allow it.
+
+    With pad=(value, length), a matrix of shape (rows, length, *inner) and a bool for each of its items; length None is
+    that of the longest row."""
+
+@overload
+def to_ragged(
+    obj: _Data,
+    *,
+    dtype: _DType | Mapping[str, _DType] | None = None,
+    nulls: _Nulls | Mapping[str, _Nulls] = "error",
+    decimal: _Decimal | Mapping[str, _Decimal] | None = None,
+    dictionary: _Dictionary | Mapping[str, _Dictionary] | None = None,
+    device: _Device | None = None,
+    copy: bool | None = None,
+    writable: bool = False,
+    pad: None = None,
+    xp: _ArrayNamespace[_ArrayT_co],
+) -> Ragged[_ArrayT_co]: ...
+@overload
+def to_ragged(
+    obj: _Data,
+    *,
+    dtype: _DType | Mapping[str, _DType] | None = None,
+    nulls: _Nulls | Mapping[str, _Nulls] = "error",
+    decimal: _Decimal | Mapping[str, _Decimal] | None = None,
+    dictionary: _Dictionary | Mapping[str, _Dictionary] | None = None,
+    device: _Device | None = None,
+    copy: bool | None = None,
+    writable: bool = False,
+    pad: tuple[bool | SupportsIndex | SupportsFloat, int | None],
+    xp: None = None,
+) -> tuple[Tensor, Tensor]: ...
+@overload
+def to_ragged(
+    obj: _Data,
+    *,
+    dtype: _DType | Mapping[str, _DType] | None = None,
+    nulls: _Nulls | Mapping[str, _Nulls] = "error",
+    decimal: _Decimal | Mapping[str, _Decimal] | None = None,
+    dictionary: _Dictionary | Mapping[str, _Dictionary] | None = None,
+    device: _Device | None = None,
+    copy: bool | None = None,
+    writable: bool = False,
+    pad: tuple[bool | SupportsIndex | SupportsFloat, int | None],
+    xp: _ArrayNamespace[_ArrayT_co],
+) -> tuple[_ArrayT_co, _ArrayT_co]: ...
+@overload
 def validity(obj: _Data, *, device: _Device | None = None, xp: None = None) -> Tensor:
     """A bool for each value, True where it is valid, in the shape of the values."""
 
 @overload
 def validity(obj: _Data, *, device: _Device | None = None, xp: _ArrayNamespace[_ArrayT_co]) -> _ArrayT_co: ...
 def to_arrow(
-    x: _DLPackExportable,
+    x: _DLPackExportable | Ragged[Any],
     *,
     type: _ArrowSchemaExportable | None = None,
     validity: _Data | None = None,
     copy: bool | None = None,
     device: _Device | None = None,
 ) -> Array:
-    """Converts a tensor into an Arrow array."""
+    """Converts a tensor, or ragged rows, into an Arrow array."""
 
 def from_dlpack(x: _DLPackExportable, /, *, device: _Device | None = None, copy: bool | None = None) -> Tensor:
     """Imports a tensor, as `from_dlpack` of the array API standard."""
@@ -358,7 +458,9 @@ def explain(
     copy: bool | None = None,
     writable: bool = False,
 ) -> Report:
-    """What `to_tensor` or `to_tensors` would do with this data, or with any data of this schema."""
+    """What `to_tensor` or `to_tensors` would do with this data, or with any data of this schema.
+
+    Of one column of lists or strings, what `to_ragged` would do to each part."""
 
 def track_copies() -> CopyLog:
     """A log of every copy that this package makes inside a `with` block on this thread: what, why, bytes."""

@@ -7,6 +7,7 @@ use arrow_schema::{DataType, Field, FieldRef, UnionMode};
 use smallvec::{SmallVec, smallvec};
 
 use super::{MAX_DEPTH, foreign, foreign_entry};
+use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::ffi::arrow_device::ArrowArray;
 
@@ -265,6 +266,19 @@ pub(super) fn children_of(data_type: &DataType) -> SmallVec<[&FieldRef; 1]> {
         DataType::RunEndEncoded(run_ends, values) => smallvec![run_ends, values],
         _ => smallvec![],
     }
+}
+
+/// Whether one type is a plain integer and the other counts something in that integer, such as days: each array of one
+/// is an array of the other.
+pub(crate) fn counts_in(one: &DataType, other: &DataType) -> bool {
+    let stored = DType::of_arrow(one);
+    stored.is_some()
+        && stored == DType::of_arrow(other)
+        && [one, other]
+            .into_iter()
+            .filter(|data_type| stored.and_then(DType::to_arrow).as_ref() == Some(data_type))
+            .count()
+            == 1
 }
 
 /// Whether arrays of both types have the same buffers: they differ in names, nullability and metadata at most.

@@ -18,7 +18,7 @@ impl<'a> Leaf<'a> {
     /// When a code is beyond the dictionary, or the dictionary breaks the Arrow format.
     pub(crate) fn logical_mask(&self, owner: &DeviceArray) -> Result<Option<Mask<'a>>> {
         let own = self.host_mask();
-        let Some(Dictionary { codes, array, values }) = self.dictionary else { return Ok(own) };
+        let Some(Dictionary { codes, array, values }) = self.dictionary() else { return Ok(own) };
         let length = usize::try_from(array.length).unwrap_or(0);
         let offset = usize::try_from(array.offset).unwrap_or(0);
         let nulls = match values {

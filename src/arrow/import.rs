@@ -8,7 +8,7 @@ use arrow_array::{Array, ArrayRef, RecordBatch, StructArray, make_array};
 use arrow_data::ffi::FFI_ArrowArray;
 use arrow_schema::{DataType, Field, FieldRef};
 
-use super::check::{check, check_sizes, same_layout};
+use super::check::{check, check_sizes, counts_in, same_layout};
 use super::mask::Mask;
 use super::view::{ArrayView, Dictionary, Leaf, ValidityBits};
 use crate::device::Device;
@@ -157,11 +157,20 @@ impl DeviceArray {
     /// # Errors
     /// When the memory is not the host's, or the contents break the Arrow format (offsets that decrease, say).
     pub fn to_arrow(&self) -> Result<ArrayRef> {
+        self.read_arrow(true)
+    }
+
+    /// As [`DeviceArray::to_arrow`], for a conversion that tells of its copy itself.
+    pub(crate) fn to_arrow_unlogged(&self) -> Result<ArrayRef> {
+        self.read_arrow(false)
+    }
+
+    fn read_arrow(&self, is_copy: bool) -> Result<ArrayRef> {
         if !self.device.is_cpu() {
             return Err(Error::new(ErrorKind::Device, format!("the array is on {}", self.device))
                 .remedy_is("copy it with to_device(\"cpu\") first"));
         }
-        let exported = super::export_device_array(self)?;
+        let exported = super::export::export_joined(self, is_copy)?;
         let broken = |error: arrow_schema::ArrowError| Error::invalid(error.to_string()).in_column(self.field.name());
         let array = to_arrow_rs(exported.array);
         // SAFETY: both are `struct ArrowArray` of the C data interface; borrowed from a local.
@@ -181,7 +190,8 @@ impl DeviceArray {
 
     /// The same memory under another field, whose type has the same buffers.
     pub(crate) fn relabel(&self, field: FieldRef) -> Result<Self> {
-        if !same_layout(self.field.data_type(), field.data_type()) {
+        let (own, wanted) = (self.field.data_type(), field.data_type());
+        if !same_layout(own, wanted) && !counts_in(own, wanted) {
             let reason = format!("a field of type {} for an array of {}", field.data_type(), self.field.data_type());
             return Err(Error::argument(reason).in_column(field.name()));
         }
@@ -205,13 +215,27 @@ impl DeviceArray {
         })
     }
 
+    /// Slots of a descendant of this array's struct, which import has checked, over the same memory.
+    pub(super) fn descendant(&self, field: FieldRef, array: &ArrowArray, offset: usize, length: usize) -> Self {
+        let (owner, node) = (self.owner.clone(), NonNull::from(array));
+        Self { owner, field, device: self.device, node, offset, length, inherited: Vec::new() }
+    }
+
+    /// A range of the slots, cut off where there are no more, over the same memory.
+    pub(crate) fn slice(&self, range: &std::ops::Range<usize>) -> Self {
+        let start = range.start.min(self.length);
+        let length = range.end.clamp(start, self.length) - start;
+        let inherited = self.inherited.iter().map(|bits| ValidityBits { offset: bits.offset + start, length, ..*bits });
+        Self { offset: self.offset + start, length, inherited: inherited.collect(), ..self.clone() }
+    }
+
     /// The dictionary that the elements of a leaf, which must be one of this array's, are codes of; `None` where they are
     /// none.
     ///
     /// # Errors
     /// When counts are negative, which those of checked arrays are not.
     pub(crate) fn dictionary_of(&self, leaf: &Leaf<'_>) -> Result<Option<Self>> {
-        let Some(Dictionary { array, values, .. }) = leaf.dictionary else { return Ok(None) };
+        let Some(Dictionary { array, values, .. }) = leaf.dictionary() else { return Ok(None) };
         let invalid = |_| Error::invalid("ArrowArray.offset or .length is negative");
         Ok(Some(Self {
             owner: self.owner.clone(),

@@ -176,7 +176,7 @@ fn count_ones(bytes: &[u8], offset: usize, length: usize) -> usize {
 }
 
 /// Clears `count` bits from bit `start` on.
-fn clear_bits(bytes: &mut [u8], start: usize, count: usize) {
+pub(super) fn clear_bits(bytes: &mut [u8], start: usize, count: usize) {
     let end = start + count;
     let (first, last) = (start / 8, end / 8);
     let keep_low = !(u8::MAX << (start % 8));

@@ -1,7 +1,6 @@
 //! A checked walk over imported arrays that reads structs, never buffers: one set of rules for every device.
 
 use std::ffi::c_void;
-use std::marker::PhantomData;
 
 use arrow_schema::{DataType, FieldRef};
 
@@ -51,13 +50,10 @@ pub(crate) struct Leaf<'a> {
     pub(crate) elements: usize,
     /// How many rows they make.
     pub(crate) rows: usize,
-    /// Whether they are of the null type, which has no bitmap.
-    pub(crate) all_null: bool,
-    /// The dictionary that they are indices into.
-    pub(super) dictionary: Option<Dictionary<'a>>,
     // A Vec is smaller than a SmallVec, and costs nothing for columns without nulls.
     validity: Vec<ValidityBits>,
-    array: PhantomData<&'a ArrowArray>,
+    /// The innermost array with its type; `None` for elements that were taken out of one.
+    innermost: Option<(&'a DataType, &'a ArrowArray)>,
 }
 
 /// The dictionary of a leaf.
@@ -129,7 +125,8 @@ impl<'a> ArrayView<'a> {
         let mut data_type = self.field.data_type();
         let element = spec.element();
         // Slots of the leaf under one slot of the array at hand.
-        let mut slots = spec.lists().iter().try_fold(1_usize, |slots, size| slots.checked_mul(*size)).ok_or_else(overflow)?;
+        let mut slots =
+            spec.lists().iter().try_fold(1_usize, |slots, size| slots.checked_mul(*size)).ok_or_else(overflow)?;
         for size in spec.lists() {
             validity.extend(Self::validity(data_type, array, offset, length, repeat));
             array = child(array, 0)?;
@@ -155,19 +152,27 @@ impl<'a> ArrayView<'a> {
         if let Element::Bytes(width) = element {
             offset = offset.checked_mul(width).ok_or_else(overflow)?;
         }
-        let dictionary = match data_type {
-            // SAFETY: import checked the dictionary: a live array, owned by its parent.
-            DataType::Dictionary(codes, values) => unsafe { array.dictionary.as_ref() }
-                .zip(DType::of_arrow(codes))
-                .map(|(array, codes)| Dictionary { codes, array, values }),
-            _ => None,
-        };
-        let all_null = *data_type == DataType::Null;
-        Ok(Leaf { values, offset, elements, rows: self.length, all_null, dictionary, validity, array: PhantomData })
+        Ok(Leaf { values, offset, elements, rows: self.length, validity, innermost: Some((data_type, array)) })
     }
 }
 
 impl<'a> Leaf<'a> {
+    /// Some of the elements, as one row each, without their nulls.
+    pub(crate) fn part(&self, start: usize, elements: usize) -> Self {
+        let offset = self.offset.saturating_add(start);
+        Self { offset, elements, rows: elements, ..Self::plain(self.values) }
+    }
+
+    /// Elements of one byte each.
+    pub(crate) fn of_bytes(bytes: &'a [u8]) -> Self {
+        let (values, elements) = (bytes.as_ptr(), bytes.len());
+        Self { elements, rows: elements, ..Self::plain(values) }
+    }
+
+    fn plain(values: *const u8) -> Self {
+        Self { values, offset: 0, elements: 0, rows: 0, validity: Vec::new(), innermost: None }
+    }
+
     /// The address of the first element, for elements of whole bytes.
     pub(crate) fn start(&self, element: Element) -> *const u8 {
         // The array was checked to have offset + length slots: the product cannot overflow.
@@ -176,11 +181,19 @@ impl<'a> Leaf<'a> {
 
     /// Which elements are null; `None` where none is. Reads the bitmaps, so they must be in host memory.
     pub(crate) fn host_mask(&self) -> Option<Mask<'a>> {
-        if self.all_null {
+        if let Some((DataType::Null, _)) = self.innermost {
             return Mask::of_nulls(self.elements);
         }
         // SAFETY: the bitmaps are of an array that import has checked and that is borrowed for 'a.
         unsafe { Mask::combine(&self.validity, self.elements) }
+    }
+
+    /// The dictionary that the elements are indices into.
+    pub(super) fn dictionary(&self) -> Option<Dictionary<'a>> {
+        let Some((DataType::Dictionary(codes, values), array)) = self.innermost else { return None };
+        // SAFETY: import checked the dictionary: a live array, owned by its parent.
+        let array = unsafe { array.dictionary.as_ref() }?;
+        Some(Dictionary { codes: DType::of_arrow(codes)?, array, values })
     }
 
     /// What a plan needs to know of this chunk.

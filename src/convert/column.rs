@@ -116,11 +116,7 @@ fn view(spec: &Spec, plan: &Plan, chunk: &ColumnChunk<'_>) -> Result<Tensor> {
     let (shape, strides) = layout(spec, plan.rows)?;
     let decoded = plan.steps.iter().find(|step| step.action == Action::Decode);
     if let Some(step) = decoded {
-        copy_log::record(|| Copied {
-            what: what(spec, plan.rows),
-            why: step.action.to_string(),
-            bytes: step.bytes,
-        });
+        copy_log::record(|| Copied { what: what(spec, plan.rows), why: step.action.to_string(), bytes: step.bytes });
     }
     let parts = Parts {
         data: chunk.leaf.start(spec.element()).cast_mut(),
@@ -129,12 +125,12 @@ fn view(spec: &Spec, plan: &Plan, chunk: &ColumnChunk<'_>) -> Result<Tensor> {
         shape,
         strides,
         owner: chunk.array.owner(),
-        read_only: true,
+        read_only: decoded.is_none(),
         copied: decoded.is_some(),
         field: spec.kept_field().cloned(),
     };
     // SAFETY: import checked that the array has these elements, in memory that `owner` keeps alive and that Arrow
-    // declares immutable.
+    // declares immutable; what was decoded was written for this tensor alone.
     unsafe { Tensor::from_raw_parts(parts) }
 }
 
@@ -169,7 +165,7 @@ fn fill_buffer(spec: &Spec, plan: &Plan, chunks: &[ColumnChunk<'_>]) -> Result<H
 }
 
 /// Writes all elements of a chunk, null slots included, in the spec's dtype.
-fn write_elements(spec: &Spec, chunk: &ColumnChunk<'_>, out: &mut [MaybeUninit<u8>]) -> Result<(), Misfit> {
+pub(super) fn write_elements(spec: &Spec, chunk: &ColumnChunk<'_>, out: &mut [MaybeUninit<u8>]) -> Result<(), Misfit> {
     let leaf = &chunk.leaf;
     if leaf.elements == 0 {
         return Ok(());

@@ -22,7 +22,7 @@ pub(crate) fn decode(array: &DeviceArray, field: &FieldRef) -> Result<DeviceArra
         DataType::RunEndEncoded(_, _) => array.split_inherited(),
         _ => (array.clone(), None),
     };
-    let encoded = own.to_arrow()?;
+    let encoded = own.to_arrow_unlogged()?;
     let options = CastOptions { safe: false, ..CastOptions::default() };
     let decoded = catch_panic(|| {
         cast_with_options(encoded.as_ref(), field.data_type(), &options)

@@ -4,17 +4,21 @@
 #![allow(unsafe_code, reason = "reads foreign buffers whose bounds were checked, and writes fresh memory")]
 
 mod cast;
+mod collect;
 mod column;
 mod copy_array;
 mod decimal;
 mod decode;
 mod fill;
 mod gather;
+mod pad;
 mod request;
 mod unpack;
 
+pub(crate) use collect::{bytes_of_views, collect_bools, collect_ints, lengths_view, offsets_view, zero};
 pub(crate) use column::{ColumnChunk, check_nulls, run, validity};
 pub use copy_array::copy_array;
 pub(crate) use decode::decode;
 pub(crate) use gather::compact;
+pub(crate) use pad::Padder;
 pub use request::{check_request, request_field};

@@ -6,7 +6,7 @@ use arrow_buffer::NullBuffer;
 use arrow_cast::{CastOptions, cast_with_options};
 use arrow_schema::{ArrowError, DataType, Field, FieldRef};
 
-use crate::arrow::{DeviceArray, same_layout};
+use crate::arrow::{DeviceArray, counts_in, same_layout};
 use crate::copy_log::{self, Copied};
 use crate::error::{Error, ErrorKind, Result, catch_panic};
 use crate::spec::FixedShapeTensor;
@@ -30,11 +30,18 @@ pub fn request_field(array: &DeviceArray, requested: &FieldRef) -> Result<Device
         // Only the data can tell whether a field that is not nullable has nulls; no cast adds or takes one.
         check_nulls(requested, array.to_arrow()?.as_ref()).map_err(in_request)?;
     }
-    if same_layout(own.data_type(), requested.data_type()) {
+    if same_layout(own.data_type(), requested.data_type()) || counts_in(own.data_type(), requested.data_type()) {
         array.relabel(requested.clone())
     } else {
-        catch_panic(|| cast(array, requested)).map_err(in_request)
+        catch_panic(|| cast(array, requested)).map_err(|error| in_request(of_column(array, requested).unwrap_or(error)))
     }
+}
+
+/// What is wrong with a single column of a request for structs; `None` where it is none of them.
+fn of_column(array: &DeviceArray, requested: &FieldRef) -> Option<Error> {
+    let DataType::Struct(fields) = requested.data_type() else { return None };
+    let columns = (0..array.columns().len()).map(|index| array.column(index)).zip(fields);
+    columns.into_iter().find_map(|(column, field)| request_field(&column.ok()?, field).err())
 }
 
 /// Refuses a request that no data of this field could meet: other names, or types without a cast.
@@ -122,7 +129,14 @@ fn cast(array: &DeviceArray, requested: &FieldRef) -> Result<DeviceArray> {
     let of_arrow = |error: ArrowError| refused(error.to_string());
     let options = CastOptions { safe: false, ..CastOptions::default() };
     let original = array.to_arrow()?;
-    let converted = cast_with_options(&original, to, &options).map_err(of_arrow)?;
+    let to_requested = |array: &ArrayRef| cast_with_options(array, to, &options);
+    let converted = to_requested(&original).map_err(|error| {
+        let fits = |start, length| to_requested(&original.slice(start, length)).is_ok();
+        if !fits(0, 0) {
+            return of_arrow(error);
+        }
+        of_arrow(error).at_row(first_row(original.len(), fits)).remedy_is("request a type that holds every value")
+    })?;
     if converted.data_type() != to {
         return Err(refused(format!("the cast gives {}", converted.data_type())));
     }
@@ -146,15 +160,21 @@ fn first_difference(original: &ArrayRef, back: &ArrayRef) -> Option<usize> {
     if original.to_data() == back.to_data() {
         return None;
     }
-    // Halve the range until one row is left: it compares types of any nesting.
-    let (mut start, mut length) = (0, original.len());
+    Some(first_row(original.len(), |start, length| {
+        let end = start.saturating_add(length);
+        back.len() >= end && original.slice(start, length).to_data() == back.slice(start, length).to_data()
+    }))
+}
+
+/// The first row for which `is_fine` does not hold, given a start and a number of rows, where it does not hold for all: by
+/// halving, which serves types of any nesting.
+fn first_row(rows: usize, is_fine: impl Fn(usize, usize) -> bool) -> usize {
+    let (mut start, mut length) = (0, rows);
     while length > 1 {
         let half = length / 2;
-        let equal =
-            back.len() >= start + half && original.slice(start, half).to_data() == back.slice(start, half).to_data();
-        (start, length) = if equal { (start + half, length - half) } else { (start, half) };
+        (start, length) = if is_fine(start, half) { (start + half, length - half) } else { (start, half) };
     }
-    Some(start)
+    start
 }
 
 /// Whether nulls are allowed wherever the type can have them.

@@ -28,8 +28,9 @@ impl<M> Block<M> {
         Layout::new::<Self>().extend(dims).ok()
     }
 
-    /// Makes the block of a tensor; `managed` puts the `DLTensor` into its header.
-    fn export(tensor: &Tensor, managed: impl FnOnce(DLTensor) -> M) -> Result<NonNull<M>> {
+    /// Makes the block of a tensor; `managed` puts the `DLTensor` and the context into its header. The context is the
+    /// block, and not needed here; but PaddlePaddle calls no deleter where it is NULL.
+    fn export(tensor: &Tensor, managed: impl FnOnce(DLTensor, *mut c_void) -> M) -> Result<NonNull<M>> {
         let ndim = tensor.ndim();
         let refused = || Error::new(ErrorKind::Memory, "a DLPack header could not be allocated");
         let (layout, dims) = Self::layout(ndim).ok_or_else(refused)?;
@@ -52,8 +53,9 @@ impl<M> Block<M> {
             strides: strides.as_ptr(),
             byte_offset: 0,
         };
+        let managed = managed(dl_tensor, block.as_ptr().cast());
         // SAFETY: the start of the block, whose layout begins with that of `Self`.
-        unsafe { block.write(Self { managed: managed(dl_tensor), owner: tensor.owner().clone(), ndim }) };
+        unsafe { block.write(Self { managed, owner: tensor.owner().clone(), ndim }) };
         // The header is the first member of a repr(C) struct.
         Ok(block.cast())
     }
@@ -85,9 +87,9 @@ impl<M> Block<M> {
 pub fn export_versioned(tensor: &Tensor, sole_owner: bool) -> Result<NonNull<DLManagedTensorVersioned>> {
     let read_only = if tensor.is_writable() { 0 } else { DLPACK_FLAG_BITMASK_READ_ONLY };
     let copied = if sole_owner { DLPACK_FLAG_BITMASK_IS_COPIED } else { 0 };
-    Block::export(tensor, |dl_tensor| DLManagedTensorVersioned {
+    Block::export(tensor, |dl_tensor, manager_ctx| DLManagedTensorVersioned {
         version: DLPackVersion { major: DLPACK_MAJOR_VERSION, minor: DLPACK_MINOR_VERSION },
-        manager_ctx: std::ptr::null_mut::<c_void>(),
+        manager_ctx,
         deleter: Some(delete_versioned),
         flags: read_only | copied,
         dl_tensor,
@@ -100,9 +102,9 @@ pub fn export_versioned(tensor: &Tensor, sole_owner: bool) -> Result<NonNull<DLM
 /// # Errors
 /// When the header cannot be allocated.
 pub fn export_legacy(tensor: &Tensor) -> Result<NonNull<DLManagedTensor>> {
-    Block::export(tensor, |dl_tensor| DLManagedTensor {
+    Block::export(tensor, |dl_tensor, manager_ctx| DLManagedTensor {
         dl_tensor,
-        manager_ctx: std::ptr::null_mut(),
+        manager_ctx,
         deleter: Some(delete_legacy),
     })
 }

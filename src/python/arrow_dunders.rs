@@ -53,7 +53,8 @@ pub(super) fn requested_field(requested_schema: Option<&Bound<'_, PyAny>>) -> Py
     capsule.map(schema_from_capsule).transpose()
 }
 
-fn as_requested(array: &DeviceArray, requested_schema: Option<&Bound<'_, PyAny>>) -> PyResult<DeviceArray> {
+/// The array as a `requested_schema` argument asks.
+pub(super) fn as_requested(array: &DeviceArray, requested_schema: Option<&Bound<'_, PyAny>>) -> PyResult<DeviceArray> {
     match requested_field(requested_schema)? {
         None => Ok(array.clone()),
         Some(field) => Ok(request_field(array, &field)?),

@@ -68,11 +68,19 @@ pub(super) fn extract(object: &Bound<'_, PyAny>) -> PyResult<crate::device::Devi
     if object.is_instance_of::<PyString>() {
         return Ok(text.parse()?);
     }
-    text.parse().map_err(|_| {
+    text.parse().or_else(|_| words(&text).parse()).map_err(|_| {
         PyTypeError::new_err(format!(
             "expected a device such as \"cpu\" or \"cuda:0\", or (device_type, device_id); got {text:?}"
         ))
     })
+}
+
+/// A library's device object as a name and a number: mlx prints `Device(cpu, 0)`, JAX `TFRT_CPU_0`, CuPy `<CUDA Device 0>`.
+fn words(text: &str) -> String {
+    let text = text.to_lowercase();
+    let words = text.split(|character: char| !character.is_ascii_alphanumeric());
+    let words: Vec<&str> = words.filter(|word| !matches!(*word, "" | "device" | "tfrt")).collect();
+    words.join(":")
 }
 
 fn from_tuple(tuple: &Bound<'_, PyTuple>) -> PyResult<crate::device::Device> {
@@ -116,4 +124,22 @@ pub(super) fn require_host(own: crate::device::Device) -> PyResult<()> {
     Err(crate::error::Error::new(crate::error::ErrorKind::Device, format!("the data is on {own}"))
         .remedy_is("copy it with .to_device(\"cpu\") first")
         .into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::words;
+
+    #[test]
+    fn objects_of_libraries_are_a_name_and_a_number() {
+        for (text, expected) in [
+            ("Device(cpu, 0)", "cpu:0"),
+            ("CPU_DEVICE", "cpu"),
+            ("TFRT_CPU_0", "cpu:0"),
+            ("<CUDA Device 1>", "cuda:1"),
+            ("Device('device1')", "device1"),
+        ] {
+            assert_eq!(words(text), expected);
+        }
+    }
 }

@@ -25,6 +25,7 @@ const DETACH_FROM: usize = 1 << 16;
 pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(to_tensor, module)?)?;
     module.add_function(wrap_pyfunction!(to_tensors, module)?)?;
+    module.add_function(wrap_pyfunction!(super::ragged::to_ragged, module)?)?;
     module.add_function(wrap_pyfunction!(validity, module)?)?;
     module.add_function(wrap_pyfunction!(to_arrow, module)?)?;
     module.add_function(wrap_pyfunction!(from_dlpack, module)?)?;
@@ -39,7 +40,7 @@ fn runner(py: Python<'_>) -> impl Fn(&Plan, &(dyn Fn() -> Result<CoreTensor> + S
 }
 
 /// The tensor for Python, or the array that another library makes of it.
-fn finish<'py>(
+pub(super) fn finish<'py>(
     py: Python<'py>,
     tensor: CoreTensor,
     legacy: Legacy,
@@ -56,7 +57,7 @@ fn finish<'py>(
 }
 
 /// Refuses a device that the data is not on.
-fn require_device(chunks: &Chunks, asked: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
+pub(super) fn require_device(chunks: &Chunks, asked: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
     let Some(asked) = asked else { return Ok(()) };
     let asked = device::extract(asked)?;
     let own = chunks.arrays.first().map_or(crate::device::Device::CPU, DeviceArray::device);
@@ -177,7 +178,7 @@ fn validity<'py>(
 ///
 /// A view where the layout allows it. A tensor that came from Arrow returns to its type.
 ///
-/// x: anything with `__dlpack__`.
+/// x: anything with `__dlpack__`, or a Ragged, which becomes a list array.
 /// type: an Arrow type or field to return instead, exactly: a value that it cannot hold is an error.
 /// validity: a bool for each row, True where it is valid; becomes the validity bitmap.
 /// copy: None as needed, False never (an error), True always.
@@ -194,6 +195,9 @@ fn to_arrow<'py>(
 ) -> PyResult<Bound<'py, PyAny>> {
     let copy = copy_mode(copy);
     let device = device.map(device::extract).transpose()?;
+    if let Ok(ragged) = x.cast_exact::<super::Ragged>() {
+        return super::ragged::to_arrow(ragged, r#type, validity, copy, device);
+    }
     let tensor = input::dlpack(x, device, if copy == CopyMode::Always { CopyMode::IfNeeded } else { copy })?;
     let tensor = tensor.ok_or_else(|| {
         PyTypeError::new_err("to_arrow expects a tensor (with __dlpack__); Arrow data goes through from_arrow")
@@ -206,11 +210,9 @@ fn to_arrow<'py>(
                 .ok_or_else(|| PyTypeError::new_err("type must be an Arrow type or field, with __arrow_c_schema__"))?,
         ),
     };
-    let array = py.detach(|| {
-        match requested {
-            None => crate::column::to_arrow(&tensor, valid.as_ref(), copy),
-            Some(requested) => crate::column::to_arrow_as(&tensor, valid.as_ref(), &requested, copy),
-        }
+    let array = py.detach(|| match requested {
+        None => crate::column::to_arrow(&tensor, valid.as_ref(), copy),
+        Some(requested) => crate::column::to_arrow_as(&tensor, valid.as_ref(), &requested, copy),
     })?;
     wrap(py, array)
 }
@@ -275,8 +277,10 @@ fn from_arrow<'py>(
 }
 
 /// What `to_tensor` or `to_tensors` would do with this data, or with any data of this schema: a printable Report with a
-/// row for each column. Reads no stream.
+/// row for each column. Of one column of lists or strings: what `to_ragged` would do, with a row for each part. Reads no
+/// stream.
 #[pyfunction]
+#[allow(clippy::too_many_arguments, reason = "one Python keyword each")]
 #[pyo3(signature = (obj_or_schema, *, columns=None, dtype=None, nulls=None, decimal=None, dictionary=None, copy=None, writable=false), text_signature = "(obj_or_schema, *, columns=None, dtype=None, nulls=\"error\", decimal=None, dictionary=None, copy=None, writable=False)")]
 fn explain(
     obj_or_schema: &Bound<'_, PyAny>,

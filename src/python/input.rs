@@ -43,10 +43,10 @@ pub fn arrow(object: &Bound<'_, PyAny>) -> PyResult<Option<ArrowInput>> {
     if object.is_exact_instance_of::<Tensor>() {
         return Ok(None);
     }
-    let refusal = match array_or_refusal(object)? {
-        Ok(array) => return Ok(Some(ArrowInput::Array(array))),
-        Err(refusal) => refusal,
-    };
+    let mut refusal = None;
+    if let Some(array) = array_or_refusal(object, &mut refusal)? {
+        return Ok(Some(ArrowInput::Array(array)));
+    }
     match (stream(object)?, refusal) {
         (None, Some(refusal)) => Err(refusal),
         (stream, _) => Ok(stream.map(ArrowInput::Stream)),
@@ -58,17 +58,17 @@ pub fn arrow(object: &Bound<'_, PyAny>) -> PyResult<Option<ArrowInput>> {
 /// # Errors
 /// What the dunder raises, or what is wrong with its capsules.
 pub(super) fn array(object: &Bound<'_, PyAny>) -> PyResult<Option<DeviceArray>> {
-    array_or_refusal(object).map(Result::ok)
+    array_or_refusal(object, &mut None)
 }
 
-/// The array of the first dunder that gives one. Without one, the first refusal: a chunked array may have the array
-/// dunders for the case of one chunk, and a device dunder may be there for others than this one.
-fn array_or_refusal(object: &Bound<'_, PyAny>) -> PyResult<Result<DeviceArray, Option<PyErr>>> {
+/// The array of the first dunder that gives one. Without one, `refusal` is the first that there was: a chunked array may
+/// have the array dunders for the case of one chunk, and a device dunder may be there for others than this one.
+fn array_or_refusal(object: &Bound<'_, PyAny>, refusal: &mut Option<PyErr>) -> PyResult<Option<DeviceArray>> {
     if let Ok(array) = object.cast_exact::<Array>() {
-        return Ok(Ok(array.get().0.clone()));
+        return Ok(Some(array.get().0.clone()));
     }
     if let Ok(batch) = object.cast_exact::<RecordBatch>() {
-        return Ok(Ok(batch.get().0.clone()));
+        return Ok(Some(batch.get().0.clone()));
     }
     let py = object.py();
     type Import = fn(&Bound<'_, PyAny>, FieldRef) -> PyResult<DeviceArray>;
@@ -76,16 +76,15 @@ fn array_or_refusal(object: &Bound<'_, PyAny>) -> PyResult<Result<DeviceArray, O
         (intern!(py, "__arrow_c_device_array__"), device_array_from_capsule),
         (intern!(py, "__arrow_c_array__"), array_from_capsule),
     ];
-    let mut refusal = None;
     for (dunder, import) in dunders {
         match call_if_present(object, dunder) {
             Ok(None) => {}
-            Ok(Some(pair)) => return array_of_pair(&pair, dunder, import).map(Ok),
-            Err(error) if refuses_as_array(py, &error) => refusal = refusal.or(Some(error)),
+            Ok(Some(pair)) => return array_of_pair(&pair, dunder, import).map(Some),
+            Err(error) if refuses_as_array(py, &error) => _ = refusal.get_or_insert(error),
             Err(error) => return Err(error),
         }
     }
-    Ok(Err(refusal))
+    Ok(None)
 }
 
 fn refuses_as_array(py: Python<'_>, error: &PyErr) -> bool {

@@ -177,7 +177,7 @@ fn parse_dictionary(object: &Bound<'_, PyAny>) -> PyResult<Option<DictionaryMode
     }
 }
 
-fn parse_nulls(object: &Bound<'_, PyAny>) -> PyResult<NullPolicy> {
+pub(super) fn parse_nulls(object: &Bound<'_, PyAny>) -> PyResult<NullPolicy> {
     if let Ok(text) = object.cast::<PyString>() {
         return match text.to_string().as_str() {
             "error" => Ok(NullPolicy::Error),

@@ -4,10 +4,10 @@ use pyo3::exceptions::{PyIndexError, PyKeyError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
-use super::arrow_dunders::{c_array, c_device_array};
-use super::capsule::schema_capsule;
+use super::arrow_dunders::{as_requested, c_array, c_device_array, require_device};
+use super::capsule::{device_stream_capsule, schema_capsule, stream_capsule};
 use super::{Array, Device, device};
-use crate::arrow::DeviceArray;
+use crate::arrow::{DeviceArray, DeviceArrayStream};
 
 /// An Arrow record batch: named columns of one length, in any library's memory. Any array of structs is one.
 #[pyclass(frozen, module = "arrow_dlpack")]
@@ -15,6 +15,13 @@ use crate::arrow::DeviceArray;
 pub struct RecordBatch(pub(crate) DeviceArray);
 
 impl RecordBatch {
+    /// A stream of this batch alone.
+    fn stream(&self, requested_schema: Option<&Bound<'_, PyAny>>) -> PyResult<DeviceArrayStream> {
+        let batch = as_requested(&self.0, requested_schema)?;
+        let (field, device_type) = (batch.field().clone(), batch.device().device_type());
+        Ok(DeviceArrayStream::new(field, device_type, std::iter::once(Ok(batch))))
+    }
+
     fn position(&self, key: &Bound<'_, PyAny>) -> PyResult<usize> {
         let columns = self.0.columns();
         if let Ok(name) = key.extract::<String>() {
@@ -98,6 +105,27 @@ impl RecordBatch {
         kwargs: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<Bound<'py, PyTuple>> {
         c_device_array(py, &self.0, requested_schema, kwargs)
+    }
+
+    #[pyo3(signature = (requested_schema=None))]
+    fn __arrow_c_stream__<'py>(
+        &self,
+        py: Python<'py>,
+        requested_schema: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        device::require_host(self.0.device())?;
+        stream_capsule(py, self.stream(requested_schema)?)
+    }
+
+    #[pyo3(signature = (requested_schema=None, **kwargs))]
+    fn __arrow_c_device_stream__<'py>(
+        &self,
+        py: Python<'py>,
+        requested_schema: Option<&Bound<'py, PyAny>>,
+        kwargs: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        require_device(self.0.device(), kwargs)?;
+        device_stream_capsule(py, self.stream(requested_schema)?)
     }
 
     fn __repr__(&self) -> String {

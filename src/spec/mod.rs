@@ -21,8 +21,8 @@ pub use options::{CopyMode, DecimalMode, DictionaryMode, Options};
 pub use tensor::{TensorField, row_major_strides};
 pub use value::Element;
 
-pub(crate) use value::has_codes;
 use value::Value;
+pub(crate) use value::has_codes;
 
 use crate::dtype::DType;
 use crate::error::{Error, Result};
@@ -78,6 +78,7 @@ impl Spec {
         Self::build(field, options).map_err(|error| error.in_column(field.name()))
     }
 
+    #[inline]
     fn build(field: &FieldRef, options: &Options) -> Result<Self> {
         let decoded = value::decoded(field, options).map(Arc::new);
         let value = Value::of(decoded.as_ref().unwrap_or(field), options).map_err(|error| {
@@ -111,13 +112,8 @@ impl Spec {
         build().map_err(|error| error.in_column(field.name()))
     }
 
-    fn of_value(
-        field: &FieldRef,
-        decoded: Option<FieldRef>,
-        value: Value,
-        dtype: DType,
-        nulls: Nulls,
-    ) -> Result<Self> {
+    #[inline]
+    fn of_value(field: &FieldRef, decoded: Option<FieldRef>, value: Value, dtype: DType, nulls: Nulls) -> Result<Self> {
         Ok(Self {
             field: field.clone(),
             decoded,
@@ -203,7 +199,7 @@ impl Spec {
         if self.is_cast() {
             step(format!("cast from {} to {}", self.element, self.dtype), false);
         }
-        if options.copy == CopyMode::Always || options.writable {
+        if self.decoded.is_none() && (options.copy == CopyMode::Always || options.writable) {
             step("memory of its own asked for".to_owned(), false);
         }
         if matches!(self.nulls, Nulls::Filled(_)) {
@@ -236,8 +232,9 @@ impl Spec {
     /// nulls were filled with are codes of nothing.
     #[must_use]
     pub fn kept_field(&self) -> Option<&FieldRef> {
-        let other = self.is_cast() || (self.has_codes() && matches!(self.nulls, Nulls::Filled(_)));
-        (!other).then(|| self.decoded.as_ref().unwrap_or(&self.field))
+        let filled_codes = self.has_codes() && matches!(self.nulls, Nulls::Filled(_));
+        let still = !self.is_cast() && !filled_codes;
+        still.then(|| self.decoded.as_ref().unwrap_or(&self.field))
     }
 
     /// Elements in a row.

@@ -35,20 +35,20 @@ pub enum NullPolicy {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pattern {
     bytes: [u8; 16],
-    len: usize,
+    len: u8,
 }
 
 impl Pattern {
     /// The bytes, as many as the dtype's itemsize.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
-        self.bytes.get(..self.len).unwrap_or(&self.bytes)
+        self.bytes.get(..usize::from(self.len)).unwrap_or(&self.bytes)
     }
 
     fn new<const N: usize>(value: [u8; N]) -> Option<Self> {
         let mut bytes = [0; 16];
         bytes.get_mut(..N)?.copy_from_slice(&value);
-        Some(Self { bytes, len: N })
+        Some(Self { bytes, len: u8::try_from(N).ok()? })
     }
 
     /// The dtype's quiet NaN.
@@ -102,7 +102,7 @@ impl Pattern {
                 // A real number: its imaginary part is zero.
                 Some(component) => {
                     let mut complex = Self::float(value, component)?;
-                    complex.len = dtype.itemsize();
+                    complex.len = u8::try_from(dtype.itemsize()).ok()?;
                     Some(complex)
                 }
                 None => Self::float(value, dtype),

@@ -6,8 +6,8 @@ use arrow_schema::extension::EXTENSION_TYPE_NAME_KEY;
 use arrow_schema::{DataType, Field, FieldRef};
 use smallvec::SmallVec;
 
-use super::{BOOL8, DecimalMode, DictionaryMode, Dims, Element, FixedShapeTensor, Options, Spec};
 use super::value::has_codes;
+use super::{BOOL8, DecimalMode, DictionaryMode, Dims, Element, FixedShapeTensor, Options, Spec};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 

@@ -237,6 +237,7 @@ class DLPack(Producer):
         misaligned_by: int = 0,
         name: bytes | None = None,
         deleter: bool = True,
+        context: bool = False,
         on_release: Callable[[], object] | None = None,
     ) -> None:
         super().__init__("a DLPack tensor")
@@ -261,6 +262,8 @@ class DLPack(Producer):
         tensor.shape = self._dims(shape)
         tensor.strides = self._dims(strides)
         tensor.byte_offset = byte_offset
+        if context:
+            self.managed.manager_ctx = ctypes.addressof(self.managed)
         if deleter:
             self.managed.deleter = ctypes.cast(_delete, c_void_p)
         else:

@@ -52,6 +52,14 @@ def test_versions_from_1_on_give_a_versioned_capsule(make, version: tuple[int, i
 
 
 @every
+@pytest.mark.parametrize("keywords", [{}, {"max_version": (1, 3)}], ids=["legacy", "versioned"])
+def test_the_context_is_not_null(make, keywords):
+    """PaddlePaddle calls no deleter where it is."""
+    capsule = make().__dlpack__(**keywords)
+    assert read_dlpack(capsule)[0].manager_ctx
+
+
+@every
 @pytest.mark.parametrize(
     "keywords", [{}, {"max_version": None}, {"max_version": (0, 0)}, {"max_version": (0, 8)}], ids=str
 )

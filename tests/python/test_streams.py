@@ -245,3 +245,30 @@ def test_chains_of_streams():
         stream = ad.from_arrow(producers.only("__arrow_c_device_stream__", stream))
         stream = ad.from_arrow(producers.only("__arrow_c_stream__", stream))
     assert pa.table(stream).to_pydict() == {"x": [0, 1, 1, 2, 2, 3]}
+
+
+class TestBatchAsStream:
+    """A record batch is a stream of itself, for consumers that ask for streams alone."""
+
+    BATCH = pa.record_batch({"x": pa.array([1, 2]), "s": ["a", "b"]})
+
+    @pytest.mark.parametrize("dunder", ["__arrow_c_stream__", "__arrow_c_device_stream__"])
+    def test_gives_itself_again_and_again(self, dunder: str):
+        batch = ad.from_arrow(self.BATCH)
+        for _ in range(2):
+            alone = type("Alone", (), {dunder: lambda self, *arguments: getattr(batch, dunder)(*arguments)})()
+            assert pa.table(ad.from_arrow(alone)).equals(pa.table(self.BATCH))
+
+    def test_in_the_type_that_is_requested(self):
+        batch = ad.from_arrow(self.BATCH)
+        requested = pa.schema([("x", pa.int8()), ("s", pa.string())])
+        assert pa.RecordBatchReader.from_stream(batch, requested).read_all().schema == requested
+        with pytest.raises(ad.CastError) as caught:
+            large = ad.from_arrow(pa.record_batch({"x": pa.array([1, 300]), "s": ["a", "b"]}))
+            large.__arrow_c_stream__(requested.__arrow_c_schema__())
+        assert (caught.value.column, caught.value.row) == ("x", 1)
+        assert caught.value.remedy
+
+    def test_on_another_device_is_refused(self):
+        with pytest.raises(ad.ConversionError, match="cuda"):
+            ad.from_arrow(self.BATCH).__arrow_c_device_stream__(requested_device=(2, 0))

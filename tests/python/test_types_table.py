@@ -59,6 +59,8 @@ def test_nulls_are_kept_and_validity_tells_them(case: Case, nulls: list[int]):
         assert same(found, np.broadcast_to(valid.reshape(-1, *[1] * len(inner)), found.shape))
         tensor = converted(column, nulls="keep", **case.options)
         assert same(read(tensor)[valid], case.expected([row for row in rows if row is not None], 0))
+        if tensor.copied and expected is not None:
+            assert same(read(tensor), expected)
         if rows:
             assert tensor.copied == (not case.view)
         copied = converted(column, nulls="keep", copy=True, **case.options)
@@ -91,7 +93,7 @@ def test_views_share_memory_and_copies_do_not(case: Case):
         tensor = converted(column, **options, **case.options)
         assert (tensor.copied, tensor.writable) == (True, True)
         assert same(read(tensor), expected)
-        assert address(tensor) % 64 == 0
+        assert address(tensor) % (1 if case.decoded else 64) == 0
         if case.view:
             assert address(tensor) != address(converted(column, **case.options))
 
@@ -111,7 +113,8 @@ def test_bytes_are_those_that_were_written(case: Case):
     assert log.bytes == expected
     with ad.track_copies() as log:
         ad.to_tensor(column, copy=True, **case.options)
-    assert log.bytes == elements.size * case.decoded + written
+    # What was decoded is memory of its own already.
+    assert log.bytes == (expected if case.decoded else written)
 
 
 @each_case_with_nulls

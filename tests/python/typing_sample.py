@@ -24,6 +24,16 @@ def converts(source: ad.Array, batch: ad.RecordBatch, stream: ad.ArrayStream) ->
     np.from_dlpack(tensor)
 
 
+def is_ragged(source: ad.Array) -> None:
+    ragged = ad.to_ragged(source, nulls="keep")
+    assert_type(ragged, ad.Ragged[ad.Tensor])
+    assert_type(ragged.validity, ad.Tensor | None)
+    assert_type(ad.to_ragged(source, pad=(0, None)), tuple[ad.Tensor, ad.Tensor])
+    assert_type(ad.Ragged(np.arange(3), np.arange(2)), ad.Ragged[ad.Tensor])
+    assert_type(ad.to_arrow(ad.Ragged(ragged, np.arange(2))), ad.Array)
+    ad.to_ragged(source, pad=3)  # type: ignore[call-overload]
+
+
 def reports(source: ad.Array) -> None:
     try:
         ad.to_tensor(source, copy=False)

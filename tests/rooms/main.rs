@@ -190,7 +190,11 @@ fn the_checker_finds_what_is_wrong() {
         ("arrow/view.rs", "mod a { mod b { use super::super::super::super::convert::cast; } }", "imports from convert"),
         ("ffi/mod.rs", "use super::error::Error;", "room ffi imports from error"),
         ("tensor.rs", "fn f() -> crate::batch::Batch { todo!() }", "room tensor imports from batch"),
-        ("arrow/view.rs", "fn f<'a>(x: &'a [Vec<crate::error::E<crate::tensor::T>>]) {}", "room arrow imports from tensor"),
+        (
+            "arrow/view.rs",
+            "fn f<'a>(x: &'a [Vec<crate::error::E<crate::tensor::T>>]) {}",
+            "room arrow imports from tensor",
+        ),
         ("error.rs", "macro_rules! m { () => { $crate::spec::f() } }", "room error imports from spec"),
         ("error.rs", "macro_rules! m { () => { use $crate::spec::f; } }", "room error imports from spec"),
         ("error.rs", "fn f() { arrow_dlpack::spec::g() }", "room error imports from spec"),

@@ -1,6 +1,7 @@
 //! The class `Tensor`: DLPack, Arrow and the buffer protocol.
 #![allow(unsafe_code, reason = "fills the C struct of the buffer protocol, and speaks the C calling convention")]
 
+mod array_interface;
 mod buffer;
 mod fast_dlpack;
 
@@ -11,6 +12,7 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
+use array_interface::array_interface;
 use buffer::{fill_buffer, release_buffer};
 pub(super) use fast_dlpack::install as install_fast_dlpack;
 
@@ -133,6 +135,12 @@ impl Tensor {
 
     fn __dlpack_device__(&self) -> (i32, i32) {
         dlpack_device(self.tensor.device())
+    }
+
+    /// NumPy's array interface, of host memory.
+    #[getter]
+    fn __array_interface__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        array_interface(py, &self.tensor)
     }
 
     fn __arrow_c_schema__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -45,25 +46,35 @@ def section(title: str, libraries: list[matrix.Library]) -> str:
     tested = [(library, results) for library in libraries if (results := matrix.read_results(library))]
     cases = [case for case in matrix.CASES if any(case in results["cells"] for _, results in tested)]
     notes: list[str] = []
+    common = shared([results for _, results in tested])
     lines = [f"## {title}", ""]
     if tested:
         lines += [f"| | {' | '.join(cases)} |", f"|---|{'---|' * len(cases)}"]
-        lines += [row(library, results, cases, notes) for library, results in tested]
+        lines += [row(library, results, cases, notes, common) for library, results in tested]
     if notes:
         lines += ["", "Notes:", "", *(f"{number}. {note}" for number, note in enumerate(notes, 1))]
     lines += ["", *(f"{library.title} is not tested: {library.why_not}" for library in libraries if library.why_not)]
     return "\n".join(lines).rstrip() + "\n"
 
 
-def row(library: matrix.Library, results: dict[str, Any], cases: list[str], notes: list[str]) -> str:
+def shared(all_results: list[dict[str, Any]]) -> set[str]:
+    """The notes that more than one library has; they are told once, without a name."""
+    found: Counter[str] = Counter()
+    for results in all_results:
+        halves = [half for cell in results["cells"].values() for half in cell.values()]
+        found.update({note for half in halves for notes in half.values() for note in notes})
+    return {note for note, libraries in found.items() if libraries > 1}
+
+
+def row(library: matrix.Library, results: dict[str, Any], cases: list[str], notes: list[str], common: set[str]) -> str:
     versions = list(results["versions"].items())
     # The first distribution is the library itself; others are told by name.
     told = ", ".join(version if index == 0 else f"{name} {version}" for index, (name, version) in enumerate(versions))
-    cells = [cell(library, results["cells"].get(case, {}), notes) for case in cases]
+    cells = [cell(library, results["cells"].get(case, {}), notes, common) for case in cases]
     return f"| {f'{library.title} {told}'.rstrip()} | {' | '.join(cells)} |"
 
 
-def cell(library: matrix.Library, found: dict[str, Any], notes: list[str]) -> str:
+def cell(library: matrix.Library, found: dict[str, Any], notes: list[str], common: set[str]) -> str:
     """Both directions, such as "view / copy (3)"; the notes are added to the list."""
     halves = []
     for direction in matrix.DIRECTIONS:
@@ -71,7 +82,7 @@ def cell(library: matrix.Library, found: dict[str, Any], notes: list[str]) -> st
         for outcome, why in found.get(direction, {}).items():
             numbers = []
             for text in why:
-                note = f"{library.title}: {text}"
+                note = text if text in common else f"{library.title}: {text}"
                 if note not in notes:
                     notes.append(note)
                 numbers.append(str(notes.index(note) + 1))

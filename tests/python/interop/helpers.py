@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import producers
@@ -25,7 +27,13 @@ def flags(x: Any) -> int:
     return producers.read_dlpack(x.__dlpack__(max_version=(1, 3)))[0].flags
 
 
-def script(code: str, timeout: int = 120) -> subprocess.CompletedProcess[str]:
-    """Runs code in a process of its own, which may crash."""
-    command = [sys.executable, "-X", "faulthandler", "-c", code]
-    return subprocess.run(command, capture_output=True, text=True, timeout=timeout)
+def script(code: str, *arguments: str, timeout: int = 120) -> subprocess.CompletedProcess[str]:
+    """Runs code in a process of its own, which may crash. It can import what the tests can."""
+    search = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
+    return subprocess.run(
+        [sys.executable, "-c", code, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(search)},
+    )

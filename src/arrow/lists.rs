@@ -1,0 +1,391 @@
+//! Lists and strings in host memory: where the elements of each row are. Every offset is checked before anyone reads by it.
+
+use std::marker::PhantomData;
+use std::ops::Range;
+use std::sync::Arc;
+
+use arrow_schema::{DataType, Field, FieldRef};
+
+use super::check::{check_sizes, has_validity};
+use super::export::ArrayNode;
+use super::import::{DeviceArray, host_array};
+use super::mask::{Mask, clear_bits};
+use super::view::{ArrayView, ValidityBits, buffer, child};
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::ffi::arrow_device::ArrowArray;
+
+/// Integers of a buffer, of 32 or 64 bits, aligned or not.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ints<'a> {
+    start: *const u8,
+    wide: bool,
+    len: usize,
+    buffer: PhantomData<&'a [u8]>,
+}
+
+// SAFETY: a shared borrow of memory that nobody changes.
+unsafe impl Send for Ints<'_> {}
+// SAFETY: as for `Send`.
+unsafe impl Sync for Ints<'_> {}
+
+impl Ints<'_> {
+    /// # Safety
+    /// `start` is followed by `len` integers that live, unchanged, for the lifetime of the result.
+    unsafe fn new(start: *const u8, wide: bool, len: usize) -> Self {
+        Self { start, wide, len, buffer: PhantomData }
+    }
+
+    /// The address of the first one.
+    pub(crate) fn as_ptr(&self) -> *const u8 {
+        self.start
+    }
+
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Int32 or int64.
+    pub(crate) fn dtype(&self) -> DType {
+        if self.wide { DType::Int64 } else { DType::Int32 }
+    }
+
+    fn is_aligned(&self) -> bool {
+        self.start.addr().is_multiple_of(if self.wide { 8 } else { 4 })
+    }
+
+    /// The integer at a position, which must be one of those that there are.
+    fn get(&self, index: usize) -> i64 {
+        if index >= self.len {
+            return 0;
+        }
+        let start = self.start;
+        if self.wide {
+            // SAFETY: below `len`, so inside the buffer; no alignment is assumed.
+            unsafe { start.cast::<i64>().wrapping_add(index).read_unaligned() }
+        } else {
+            // SAFETY: as above.
+            i64::from(unsafe { start.cast::<i32>().wrapping_add(index).read_unaligned() })
+        }
+    }
+
+    /// As [`Ints::get`], for integers that were found not to be negative.
+    fn position(&self, index: usize) -> usize {
+        usize::try_from(self.get(index)).unwrap_or(0)
+    }
+
+    /// Whether no integer is below its predecessor.
+    fn ascend(&self) -> bool {
+        fn ascend<T: Copy + PartialOrd>(at: impl Fn(usize) -> T, len: usize) -> bool {
+            let (mut last, mut ascends) = (at(0), true);
+            for index in 1..len {
+                let next = at(index);
+                ascends &= last <= next;
+                last = next;
+            }
+            ascends
+        }
+        let start = self.start;
+        match (self.len, self.wide) {
+            (0, _) => true,
+            // SAFETY: positions below `len`; no alignment is assumed.
+            (len, true) => ascend(|at| unsafe { start.cast::<i64>().wrapping_add(at).read_unaligned() }, len),
+            // SAFETY: as above.
+            (len, false) => ascend(|at| unsafe { start.cast::<i32>().wrapping_add(at).read_unaligned() }, len),
+        }
+    }
+}
+
+/// The rows of an array of lists or strings, their offsets checked.
+#[derive(Debug)]
+pub(crate) struct ListChunk<'a> {
+    array: &'a DeviceArray,
+    /// One more than rows; without rows, none.
+    offsets: Ints<'a>,
+    /// Of list views, whose offsets are as many as their rows.
+    lengths: Option<Ints<'a>>,
+    /// How many rows.
+    pub(crate) rows: usize,
+    /// Every element that offsets can name: the child, or the bytes of strings.
+    pub(crate) items: DeviceArray,
+    /// Which rows are null; `None` where none is.
+    pub(crate) valid: Option<Mask<'a>>,
+}
+
+impl ListChunk<'_> {
+    /// The elements of a row.
+    pub(crate) fn row(&self, row: usize) -> Range<usize> {
+        let start = self.offsets.position(row);
+        match &self.lengths {
+            None => start..self.offsets.position(row + 1),
+            Some(lengths) => start..start + lengths.position(row),
+        }
+    }
+
+    /// The elements that the rows span: for list views all that there are.
+    pub(crate) fn span(&self) -> Range<usize> {
+        match (&self.lengths, self.rows) {
+            (Some(_), _) => 0..self.items.len(),
+            (None, 0) => 0..0,
+            (None, rows) => self.offsets.position(0)..self.offsets.position(rows),
+        }
+    }
+
+    /// Whether a row is null.
+    pub(crate) fn is_null(&self, row: usize) -> bool {
+        self.valid.as_ref().is_some_and(|valid| !valid.is_valid(row))
+    }
+
+    /// Whether typed access to offsets and lengths is aligned.
+    pub(crate) fn is_aligned(&self) -> bool {
+        std::iter::once(&self.offsets).chain(&self.lengths).all(Ints::is_aligned)
+    }
+
+    /// The offsets.
+    pub(crate) fn offsets(&self) -> Ints<'_> {
+        self.offsets
+    }
+
+    /// The lengths of list views.
+    pub(crate) fn lengths(&self) -> Option<Ints<'_>> {
+        self.lengths
+    }
+
+    /// What the rows are of; it keeps offsets and lengths alive.
+    pub(crate) fn array(&self) -> &DeviceArray {
+        self.array
+    }
+
+    fn check(&self) -> Result<()> {
+        let limit = self.items.len();
+        let invalid = |row: usize| {
+            let (offset, what) = (self.offsets.get(row), self.items.len());
+            let reason = match &self.lengths {
+                None => format!("offsets from {offset} to {} of {what} elements", self.offsets.get(row + 1)),
+                Some(lengths) => format!("offset {offset} and length {} of {what} elements", lengths.get(row)),
+            };
+            Error::invalid(reason).at_row(row)
+        };
+        let Some(lengths) = &self.lengths else {
+            let bounded = |at: usize| usize::try_from(self.offsets.get(at)).is_ok_and(|offset| offset <= limit);
+            if self.rows == 0 || (bounded(0) && bounded(self.rows) && self.offsets.ascend()) {
+                return Ok(());
+            }
+            let fits =
+                |row: usize| bounded(row) && bounded(row + 1) && self.offsets.get(row) <= self.offsets.get(row + 1);
+            return Err(invalid((0..self.rows).find(|row| !fits(*row)).unwrap_or(0)));
+        };
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        let fits = |row: usize| {
+            let (offset, length) = (self.offsets.get(row), lengths.get(row));
+            (offset >= 0) & (offset <= limit) & (length >= 0) & (length <= limit.wrapping_sub(offset))
+        };
+        let all = (0..self.rows).fold(true, |all, row| all & fits(row));
+        if all { Ok(()) } else { Err(invalid((0..self.rows).find(|row| !fits(*row)).unwrap_or(0))) }
+    }
+}
+
+/// The rows of an array of string or binary views.
+#[derive(Debug)]
+pub(crate) struct ViewChunk<'a> {
+    views: &'a [u8],
+    buffers: Vec<&'a [u8]>,
+    /// Which rows are null; `None` where none is.
+    pub(crate) valid: Option<Mask<'a>>,
+}
+
+impl<'a> ViewChunk<'a> {
+    /// How many rows.
+    pub(crate) fn rows(&self) -> usize {
+        self.views.len() / 16
+    }
+
+    /// The bytes of a row, if it is not null.
+    ///
+    /// # Errors
+    /// When they are not inside one of the array's buffers.
+    pub(crate) fn bytes(&self, row: usize) -> Result<Option<&'a [u8]>> {
+        if self.valid.as_ref().is_some_and(|valid| !valid.is_valid(row)) {
+            return Ok(None);
+        }
+        let view = self.view(row).unwrap_or(&[]);
+        let length = int(view, 0).unwrap_or(0);
+        let length =
+            usize::try_from(length).map_err(|_| Error::invalid(format!("a view of length {length}")).at_row(row))?;
+        if let Some(inline) = view.get(4..4 + length.min(12)).filter(|_| length <= 12) {
+            return Ok(Some(inline));
+        }
+        let (index, offset) = (int(view, 8).unwrap_or(-1), int(view, 12).unwrap_or(-1));
+        let buffer = usize::try_from(index).ok().and_then(|index| self.buffers.get(index));
+        let start = usize::try_from(offset).ok();
+        let bytes = buffer.and_then(|bytes| bytes.get(start?..start?.checked_add(length)?));
+        bytes.map(Some).ok_or_else(|| {
+            let reason = format!("a view of {length} bytes at {offset} of buffer {index}, which has fewer");
+            Error::invalid(reason).at_row(row)
+        })
+    }
+
+    fn view(&self, row: usize) -> Option<&'a [u8]> {
+        self.views.get(row.checked_mul(16)?..)?.get(..16)
+    }
+}
+
+fn int(view: &[u8], at: usize) -> Option<i32> {
+    Some(i32::from_ne_bytes(*view.get(at..)?.first_chunk()?))
+}
+
+/// Elements that no row shows: nobody may rely on what they hold.
+#[derive(Clone, Debug)]
+pub(crate) struct Hidden {
+    bits: Vec<u8>,
+    length: usize,
+}
+
+impl Hidden {
+    /// All of so many.
+    pub(crate) fn all(length: usize) -> Self {
+        let mut bits = vec![u8::MAX; length.div_ceil(8)];
+        let unused = bits.len() * 8 - length;
+        if unused > 0 {
+            clear_bits(&mut bits, length, unused);
+        }
+        Self { bits, length }
+    }
+
+    /// Shows some of them.
+    pub(crate) fn show(&mut self, range: &Range<usize>) {
+        if !range.is_empty() && range.end <= self.length {
+            clear_bits(&mut self.bits, range.start, range.len());
+        }
+    }
+
+    /// Whether one is hidden.
+    pub(crate) fn contains(&self, index: usize) -> bool {
+        index < self.length && arrow_buffer::bit_util::get_bit(&self.bits, index)
+    }
+
+    /// Whether any is hidden.
+    pub(crate) fn is_any(&self) -> bool {
+        self.bits.iter().any(|byte| *byte != 0)
+    }
+}
+
+impl DeviceArray {
+    /// The rows of an array of lists or strings in host memory, with every offset checked. Elements take the array's name.
+    ///
+    /// # Errors
+    /// When the type is another one, or offsets decrease or lead out of the elements.
+    pub(crate) fn lists(&self) -> Result<ListChunk<'_>> {
+        let view = self.view();
+        let (wide, has_lengths) = match self.field().data_type() {
+            DataType::List(_) | DataType::Utf8 | DataType::Binary => (false, false),
+            DataType::LargeList(_) | DataType::LargeUtf8 | DataType::LargeBinary => (true, false),
+            DataType::ListView(_) => (false, true),
+            DataType::LargeListView(_) => (true, true),
+            other => return Err(Error::unsupported(format!("an array of {other} has no lists"))),
+        };
+        let rows = view.length;
+        let count = if has_lengths || rows == 0 { rows } else { rows + 1 };
+        let ints = |index| {
+            let start = buffer(view.array, index).unwrap_or(std::ptr::null());
+            let skipped = view.offset.saturating_mul(if wide { 8 } else { 4 });
+            // SAFETY: import checked the buffer: there are as many integers for `offset + length` slots, or no rows.
+            unsafe { Ints::new(start.wrapping_add(skipped), wide, count) }
+        };
+        let offsets = ints(1);
+        let items = match super::check::children_of(self.field().data_type()).first() {
+            Some(item) => self.list_items(&view, item)?,
+            None => self.bytes(view.array, &offsets)?,
+        };
+        let lengths = has_lengths.then(|| ints(2));
+        let chunk = ListChunk { array: self, offsets, lengths, rows, items, valid: view.host_mask() };
+        chunk.check().map_err(|error| error.in_column(self.field().name()))?;
+        Ok(chunk)
+    }
+
+    fn list_items(&self, view: &ArrayView<'_>, item: &FieldRef) -> Result<Self> {
+        let array = child(view.array, 0)?;
+        let unsigned = |value: i64| usize::try_from(value).map_err(|_| Error::invalid("a negative count"));
+        let field = Arc::new(item.as_ref().clone().with_name(self.field().name()));
+        Ok(self.descendant(field, array, unsigned(array.offset)?, unsigned(array.length)?))
+    }
+
+    /// The bytes of strings, as far as the last offset says that they go.
+    fn bytes(&self, array: &ArrowArray, offsets: &Ints<'_>) -> Result<Self> {
+        let last = offsets.len.checked_sub(1).map_or(0, |last| offsets.get(last));
+        let length = usize::try_from(last).map_err(|_| Error::invalid(format!("an offset of {last}")))?;
+        let data = buffer(array, 2).filter(|data| !data.is_null() || length > 0).unwrap_or(std::ptr::dangling());
+        let buffers = vec![std::ptr::null(), data];
+        let node = ArrayNode { length, null_count: Some(0), buffers, ..ArrayNode::default() };
+        let field = Field::new(self.field().name(), DataType::UInt8, false);
+        host_array(node.export(&self.owner())?, Arc::new(field))
+    }
+
+    /// The rows of an array of string or binary views in host memory.
+    ///
+    /// # Errors
+    /// When the type is another one, or the sizes of the array's buffers cannot be.
+    pub(crate) fn views(&self) -> Result<ViewChunk<'_>> {
+        let view = self.view();
+        let data_type = self.field().data_type();
+        if !matches!(data_type, DataType::Utf8View | DataType::BinaryView) {
+            return Err(Error::unsupported(format!("an array of {data_type} has no views")));
+        }
+        // SAFETY: import has checked the array, and the caller that it is host memory.
+        unsafe { check_sizes(data_type, view.array) }.map_err(|error| error.in_column(self.field().name()))?;
+        let last = usize::try_from(view.array.n_buffers).unwrap_or(0).saturating_sub(1);
+        let sizes = buffer(view.array, last).unwrap_or(std::ptr::null());
+        let slice = |start: *const u8, length: usize| {
+            if start.is_null() && length > 0 {
+                return Err(Error::invalid("a data buffer of a view array is NULL").in_column(self.field().name()));
+            }
+            let start = if length == 0 { std::ptr::dangling() } else { start };
+            // SAFETY: not NULL, and as long as the array says, which holds for its lifetime.
+            Ok(unsafe { std::slice::from_raw_parts(start, length) })
+        };
+        let data = |index: usize| {
+            // SAFETY: `check_sizes` found as many sizes, and read them.
+            let sizes = unsafe { Ints::new(sizes, true, last.saturating_sub(2)) };
+            slice(buffer(view.array, index).unwrap_or(std::ptr::null()), sizes.position(index - 2))
+        };
+        let buffers = (2..last).map(data).collect::<Result<Vec<_>>>()?;
+        let start = buffer(view.array, 1).unwrap_or(std::ptr::null()).wrapping_add(view.offset.saturating_mul(16));
+        // Import checked that the product fits the address space.
+        let views = slice(start, view.length.saturating_mul(16))?;
+        Ok(ViewChunk { views, buffers, valid: view.host_mask() })
+    }
+
+    /// The same array with what is hidden as nulls, so that no cast minds what it holds. Of host memory.
+    ///
+    /// # Errors
+    /// When the type has no place for nulls.
+    pub(crate) fn hiding(&self, hidden: &Hidden) -> Result<Self> {
+        if !has_validity(self.field().data_type()) {
+            let reason = format!("{} has no validity, and lies under null rows", self.field().data_type());
+            return Err(Error::unsupported(reason).in_column(self.field().name()));
+        }
+        let shown: Vec<u8> = hidden.bits.iter().map(|byte| !byte).collect();
+        let mut view = self.view();
+        let length = view.length.min(hidden.length);
+        view.inherited.push(ValidityBits { start: shown.as_ptr(), offset: 0, length, repeat: 1, group: 1 });
+        let mut node = ArrayNode::range(&view)?;
+        let mut owner = self.owner();
+        if let (Some(mask), Some(validity)) = (view.host_mask(), node.buffers.first_mut()) {
+            let bitmap = mask.shifted(node.offset);
+            node.null_count = Some(mask.nulls());
+            *validity = bitmap.as_ptr();
+            owner = Arc::new((bitmap, owner));
+        }
+        host_array(node.export(&owner)?, self.field().clone())
+    }
+
+    /// What an export of this array says, to be the child of another one: an array of its own, not a column of a struct,
+    /// whose nulls this leaves out.
+    ///
+    /// # Errors
+    /// When counts are negative, which checked arrays' are not.
+    pub(crate) fn node(&self) -> Result<ArrayNode> {
+        ArrayNode::range(&self.view())
+    }
+}

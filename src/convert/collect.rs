@@ -1,0 +1,128 @@
+//! Tensors of what an iterator gives: offsets, lengths, flags.
+
+use std::mem::MaybeUninit;
+use std::sync::Arc;
+
+use smallvec::smallvec;
+
+use crate::alloc::HostBuffer;
+use crate::arrow::{Ints, ListChunk};
+use crate::device::Device;
+use crate::dtype::DType;
+use crate::error::{Error, ErrorKind, Result};
+use crate::spec::Dims;
+use crate::tensor::{Native, Parts, Tensor};
+
+/// A 1-d tensor of `len` integers, which come one after the other; `dtype` is int32 or int64.
+///
+/// # Errors
+/// When one does not fit the dtype, there are not as many, or memory cannot be had.
+pub(crate) fn collect_ints(dtype: DType, len: usize, ints: impl Iterator<Item = usize>) -> Result<Tensor> {
+    let too_large = |what: &str| Error::unsupported(format!("offsets beyond {what}"));
+    if dtype == DType::Int32 {
+        let too_large = || too_large("int32").remedy_is("cast the column to large_list or large_string first");
+        collect(dtype, len, ints.map(|int| i32::try_from(int).map_err(|_| too_large())))
+    } else {
+        collect(dtype, len, ints.map(|int| i64::try_from(int).map_err(|_| too_large("int64"))))
+    }
+}
+
+/// A 1-d bool tensor.
+///
+/// # Errors
+/// When there are not as many flags, or memory cannot be had.
+pub(crate) fn collect_bools(len: usize, flags: impl Iterator<Item = bool>) -> Result<Tensor> {
+    collect::<u8>(DType::Bool, len, flags.map(|flag| Ok(u8::from(flag))))
+}
+
+fn collect<T: Native>(dtype: DType, len: usize, values: impl Iterator<Item = Result<T>>) -> Result<Tensor> {
+    debug_assert_eq!(dtype.itemsize(), size_of::<T>());
+    let too_large = || Error::new(ErrorKind::Memory, "the result is larger than memory can be");
+    let mut buffer = HostBuffer::uninitialised(len.checked_mul(size_of::<T>()).ok_or_else(too_large)?)?;
+    // SAFETY: any bytes are valid as MaybeUninit<T>; the block is aligned for every T, so that the middle is all of it.
+    let (_, slots, _) = unsafe { buffer.as_uninit_mut().align_to_mut::<MaybeUninit<T>>() };
+    let mut written = 0;
+    for (slot, value) in slots.iter_mut().zip(values) {
+        slot.write(value?);
+        written += 1;
+    }
+    if written != len {
+        return Err(Error::invalid(format!("{written} values of {len}")));
+    }
+    // SAFETY: `len` elements were written, `Native` or bytes that are 0 or 1.
+    unsafe {
+        Tensor::from_host_buffer(buffer, dtype, smallvec![i64::try_from(len).unwrap_or(i64::MAX)], smallvec![1], None)
+    }
+}
+
+/// The offsets of rows as a tensor over the same memory.
+///
+/// # Errors
+/// When they are more than 64 bits count.
+pub(crate) fn offsets_view(rows: &ListChunk<'_>) -> Result<Tensor> {
+    view(rows, &rows.offsets())
+}
+
+/// The lengths of list views as a tensor over the same memory.
+///
+/// # Errors
+/// When there are none.
+pub(crate) fn lengths_view(rows: &ListChunk<'_>) -> Result<Tensor> {
+    view(rows, &rows.lengths().ok_or_else(|| Error::invalid("these rows have no lengths"))?)
+}
+
+/// Integers of these rows, which their array keeps alive.
+fn view(rows: &ListChunk<'_>, ints: &Ints<'_>) -> Result<Tensor> {
+    let count = i64::try_from(ints.len()).map_err(|_| Error::unsupported("a count beyond 64 bits"))?;
+    let parts = Parts {
+        data: ints.as_ptr().cast_mut(),
+        device: rows.array().device(),
+        dtype: ints.dtype(),
+        shape: smallvec![count],
+        strides: smallvec![1],
+        owner: rows.array().owner(),
+        read_only: true,
+        copied: false,
+        field: None,
+    };
+    // SAFETY: integers of a buffer that the array's owner keeps alive and that Arrow declares immutable.
+    unsafe { Tensor::from_raw_parts(parts) }
+}
+
+/// The tensor `[0]`, which counts as no copy: the offsets of no rows.
+///
+/// # Errors
+/// Never.
+pub(crate) fn zero(dtype: DType) -> Result<Tensor> {
+    static ZERO: i64 = 0;
+    let data = (&raw const ZERO).cast_mut().cast();
+    let (shape, strides): (Dims, Dims) = (smallvec![1], smallvec![1]);
+    let owner = Arc::new(());
+    let parts =
+        Parts { data, device: Device::CPU, dtype, shape, strides, owner, read_only: true, copied: false, field: None };
+    // SAFETY: one element of at most 64 bits, all zero, which lives for ever and which nobody writes to.
+    unsafe { Tensor::from_raw_parts(parts) }
+}
+
+/// A 1-d uint8 tensor of rows of bytes, `len` in all, one after the other.
+///
+/// # Errors
+/// That of a row, when there are not as many bytes, or memory cannot be had.
+pub(crate) fn bytes_of_views<'a>(len: usize, rows: impl Iterator<Item = Result<Option<&'a [u8]>>>) -> Result<Tensor> {
+    let mut buffer = HostBuffer::uninitialised(len)?;
+    let mut rest = buffer.as_uninit_mut();
+    for row in rows {
+        let row = row?.unwrap_or(&[]);
+        let (out, after) =
+            rest.split_at_mut_checked(row.len()).ok_or_else(|| Error::invalid("the rows grew while they were read"))?;
+        // SAFETY: as many bytes each; the output is fresh memory of ours.
+        unsafe { out.as_mut_ptr().cast::<u8>().copy_from_nonoverlapping(row.as_ptr(), row.len()) };
+        rest = after;
+    }
+    if !rest.is_empty() {
+        return Err(Error::invalid("the rows shrank while they were read"));
+    }
+    let shape = smallvec![i64::try_from(len).unwrap_or(i64::MAX)];
+    // SAFETY: every byte was written.
+    unsafe { Tensor::from_host_buffer(buffer, DType::UInt8, shape, smallvec![1], None) }
+}

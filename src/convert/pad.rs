@@ -1,0 +1,172 @@
+//! Rows of different lengths as rows of one length: one pass from the source into a matrix and its validity.
+
+use std::mem::MaybeUninit;
+use std::ops::Range;
+
+use super::cast::Misfit;
+use super::column::{ColumnChunk, write_elements};
+use crate::alloc::HostBuffer;
+use crate::dtype::{DType, Kind};
+use crate::error::{Error, ErrorKind, Result};
+use crate::spec::{Dims, Nulls, Spec, row_major_strides};
+use crate::tensor::Tensor;
+
+/// A matrix that is being written, row by row, and its validity.
+pub(crate) struct Padder<'a> {
+    spec: &'a Spec,
+    /// Bytes of an element of the padding.
+    padding: &'a [u8],
+    /// Items of a padded row.
+    length: usize,
+    rows: usize,
+    values: HostBuffer,
+    valid: HostBuffer,
+    written: usize,
+}
+
+/// Why a row cannot be written.
+enum Refusal {
+    Null,
+    Misfit(Misfit),
+}
+
+impl<'a> Padder<'a> {
+    /// # Errors
+    /// When the memory cannot be had.
+    pub(crate) fn new(spec: &'a Spec, padding: &'a [u8], rows: usize, length: usize) -> Result<Self> {
+        let too_large = || Error::new(ErrorKind::Memory, "the padded result is larger than memory can be");
+        let items = rows.checked_mul(length).ok_or_else(too_large)?;
+        let bytes = Self::bytes_of(spec, items).ok_or_else(too_large)?;
+        let (values, valid) = (HostBuffer::uninitialised(bytes)?, HostBuffer::uninitialised(items)?);
+        Ok(Self { spec, padding, length, rows, values, valid, written: 0 })
+    }
+
+    /// Bytes of so many items.
+    pub(crate) fn bytes_of(spec: &Spec, items: usize) -> Option<usize> {
+        items.checked_mul(spec.row_elements())?.checked_mul(spec.dtype().itemsize())
+    }
+
+    /// Writes the next row: some items of a chunk, no more than fit, or padding alone.
+    ///
+    /// # Errors
+    /// For a null that is refused, and a value that a cast cannot take.
+    pub(crate) fn push(&mut self, chunk: &ColumnChunk<'_>, row: Option<Range<usize>>) -> Result<()> {
+        let (number, per_item) = (self.written, self.spec.row_elements());
+        let items = row.unwrap_or(0..0);
+        let itemsize = self.spec.dtype().itemsize();
+        let start = number * self.length;
+        let valid = self.valid.as_uninit_mut().get_mut(start..start + self.length).unwrap_or(&mut []);
+        let start = start * per_item * itemsize;
+        let width = self.length * per_item * itemsize;
+        let out = self.values.as_uninit_mut().get_mut(start..start + width).unwrap_or(&mut []);
+        let shown = items.len().min(self.length);
+        let (valid, no_items) = valid.split_at_mut(shown.min(valid.len()));
+        let (out, rest) = out.split_at_mut((shown * per_item * itemsize).min(out.len()));
+        valid.fill(MaybeUninit::new(1));
+        no_items.fill(MaybeUninit::new(0));
+        repeat(self.padding, rest);
+        self.written += 1;
+        let first = items.start * per_item;
+        write(self.spec, chunk, first, self.padding, out, valid).map_err(|refusal| match refusal {
+            Refusal::Null => {
+                let nan = if self.spec.dtype().kind() == Kind::Float { "nulls=\"nan\", " } else { "" };
+                Error::new(ErrorKind::Null, "a null element")
+                    .remedy_is(format!("pass {nan}a value to fill nulls with, or nulls=\"keep\""))
+                    .at_row(number)
+            }
+            Refusal::Misfit(misfit) => {
+                Error::new(ErrorKind::Cast, format!("the value {} does not fit {}", misfit.value, self.spec.dtype()))
+                    .at_row(number)
+                    .remedy_is("ask for a dtype that holds it, or change the value first")
+            }
+        })
+    }
+
+    /// The matrix, of shape (rows, length, *inner), and its validity, of shape (rows, length).
+    ///
+    /// # Errors
+    /// When not every row was written.
+    pub(crate) fn finish(self) -> Result<(Tensor, Tensor)> {
+        if self.written != self.rows {
+            return Err(Error::invalid(format!("{} rows of {}", self.written, self.rows)));
+        }
+        let signed = |count: usize| i64::try_from(count).map_err(|_| Error::unsupported("a count beyond 64 bits"));
+        let shape = Dims::from_slice(&[signed(self.rows)?, signed(self.length)?]);
+        let strides = row_major_strides(&shape)?;
+        let item = signed(self.spec.row_elements())?;
+        let inner = |outer: &Dims, own: &[i64]| outer.iter().chain(own).copied().collect::<Dims>();
+        let scaled: Dims = strides.iter().map(|stride| stride.saturating_mul(item)).collect();
+        let (inner_shape, inner_strides) =
+            (inner(&shape, self.spec.inner_shape()), inner(&scaled, self.spec.inner_strides()));
+        // SAFETY: `push` wrote every element of each row in the spec's dtype, and all rows were pushed.
+        let values =
+            unsafe { Tensor::from_host_buffer(self.values, self.spec.dtype(), inner_shape, inner_strides, None) }?;
+        // SAFETY: `push` wrote a 0 or a 1 for every item.
+        let valid = unsafe { Tensor::from_host_buffer(self.valid, DType::Bool, shape, strides, None) }?;
+        Ok((values, valid))
+    }
+}
+
+/// Writes the elements from `first` on, and clears `valid` where an item has a null.
+fn write(
+    spec: &Spec,
+    chunk: &ColumnChunk<'_>,
+    first: usize,
+    padding: &[u8],
+    out: &mut [MaybeUninit<u8>],
+    valid: &mut [MaybeUninit<u8>],
+) -> Result<(), Refusal> {
+    let itemsize = spec.dtype().itemsize();
+    let elements = out.len() / itemsize.max(1);
+    let run = |out: &mut [MaybeUninit<u8>], start: usize, elements: usize| {
+        let leaf = chunk.leaf.part(first + start, elements);
+        write_elements(spec, &ColumnChunk { leaf, mask: None, array: chunk.array }, out).map_err(Refusal::Misfit)
+    };
+    let Some(mask) = &chunk.mask else { return run(out, 0, elements) };
+    let pattern = match spec.nulls() {
+        Nulls::Filled(pattern) => Some(pattern),
+        Nulls::Refused | Nulls::Kept => None,
+    };
+    let filling = pattern.as_ref().map_or(padding, |pattern| pattern.bytes());
+    let mut at = 0;
+    while at < elements {
+        let is_valid = mask.is_valid(first + at);
+        let end = (at + 1..elements).find(|next| mask.is_valid(first + next) != is_valid).unwrap_or(elements);
+        let slots = out.get_mut(at * itemsize..end * itemsize).unwrap_or(&mut []);
+        if is_valid {
+            run(slots, at, end - at)?;
+        } else {
+            if spec.nulls() == Nulls::Refused {
+                return Err(Refusal::Null);
+            }
+            repeat(filling, slots);
+            let per_item = spec.row_elements().max(1);
+            let items = at / per_item..end.div_ceil(per_item);
+            valid.get_mut(items).unwrap_or(&mut []).fill(MaybeUninit::new(0));
+        }
+        at = end;
+    }
+    Ok(())
+}
+
+/// Writes a pattern over and over.
+fn repeat(pattern: &[u8], out: &mut [MaybeUninit<u8>]) {
+    if let Some((first, true)) =
+        pattern.split_first().map(|(first, rest)| (first, rest.iter().all(|byte| byte == first)))
+    {
+        out.fill(MaybeUninit::new(*first));
+        return;
+    }
+    match pattern.len() {
+        2 => repeat_wide::<2>(pattern, out),
+        4 => repeat_wide::<4>(pattern, out),
+        8 => repeat_wide::<8>(pattern, out),
+        _ => repeat_wide::<16>(pattern, out),
+    }
+}
+
+fn repeat_wide<const N: usize>(pattern: &[u8], out: &mut [MaybeUninit<u8>]) {
+    if let Some(pattern) = pattern.first_chunk::<N>() {
+        out.as_chunks_mut::<N>().0.fill(pattern.map(MaybeUninit::new));
+    }
+}

@@ -1,0 +1,285 @@
+//! The class `Ragged`, and the conversion of lists and strings.
+
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyTuple, PyType};
+
+use super::arrow_dunders::{c_array, c_device_array, requested_field, require_device as require_own_device};
+use super::capsule::schema_capsule;
+use super::functions::{finish, require_device};
+use super::input::{self, Chunks};
+use super::options::{ConversionOptions, ElementKeywords, Legacy, copy_mode, parse_nulls};
+use super::{Array, Device};
+use crate::error::Result;
+use crate::ragged::{Pad, Ragged as CoreRagged, Values, chunks_to_padded, chunks_to_ragged};
+use crate::spec::{CopyMode, NullPolicy};
+use crate::tensor::Tensor as CoreTensor;
+
+/// Columns of fewer rows are converted without letting go of the interpreter, which costs more than they do.
+const DETACH_FROM: usize = 1 << 12;
+
+/// Rows of different lengths: row i is `values[offsets[i]:offsets[i + 1]]`, or, where there are lengths,
+/// `values[offsets[i]:offsets[i] + lengths[i]]`.
+///
+/// values: anything with `__dlpack__`, or a Ragged, whose rows are the elements then.
+/// offsets: int32 or int64, one more than rows; with `lengths`, as many.
+/// lengths: as offsets, for rows that overlap or leave gaps.
+/// shapes: int32 of shape (rows, dimensions), for rows that are tensors.
+/// validity: a bool for each row, True where it is valid.
+///
+/// Every row is checked to lie inside the values. The Arrow dunders give a list array over the same memory.
+#[pyclass(frozen, module = "arrow_dlpack")]
+#[derive(Debug)]
+pub struct Ragged {
+    ragged: CoreRagged,
+    values: Py<PyAny>,
+    offsets: Py<PyAny>,
+    lengths: Option<Py<PyAny>>,
+    shapes: Option<Py<PyAny>>,
+    validity: Option<Py<PyAny>>,
+}
+
+impl Ragged {
+    /// Ragged rows for Python, their parts as tensors, or as arrays of another library.
+    ///
+    /// # Errors
+    /// What that library raises.
+    pub fn new(py: Python<'_>, ragged: CoreRagged, xp: Option<&Bound<'_, PyAny>>) -> PyResult<Self> {
+        let part = |tensor: &CoreTensor| finish(py, tensor.clone(), Legacy::Copy, xp).map(Bound::unbind);
+        let values = match ragged.values() {
+            Values::Ragged(inner) => Bound::new(py, Self::new(py, inner.as_ref().clone(), xp)?)?.into_any().unbind(),
+            Values::Tensor(tensor) => part(tensor)?,
+        };
+        let optional = |tensor: Option<&CoreTensor>| tensor.map(part).transpose();
+        let offsets = part(ragged.offsets())?;
+        let (lengths, shapes) = (optional(ragged.lengths())?, optional(ragged.shapes())?);
+        let validity = optional(ragged.validity())?;
+        Ok(Self { ragged, values, offsets, lengths, shapes, validity })
+    }
+
+    /// The rows themselves.
+    #[must_use]
+    pub fn ragged(&self) -> &CoreRagged {
+        &self.ragged
+    }
+}
+
+#[pymethods]
+impl Ragged {
+    #[new]
+    #[pyo3(signature = (values, offsets, lengths=None, shapes=None, validity=None))]
+    fn from_parts(
+        values: &Bound<'_, PyAny>,
+        offsets: &Bound<'_, PyAny>,
+        lengths: Option<&Bound<'_, PyAny>>,
+        shapes: Option<&Bound<'_, PyAny>>,
+        validity: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Self> {
+        let py = values.py();
+        let inner: Values = match values.cast_exact::<Self>() {
+            Ok(ragged) => ragged.get().ragged.clone().into(),
+            Err(_) => tensor(values, "values")?.into(),
+        };
+        let offsets = tensor(offsets, "offsets")?;
+        let optional = |object: Option<&Bound<'_, PyAny>>, name| object.map(|object| tensor(object, name)).transpose();
+        let (lengths, shapes) = (optional(lengths, "lengths")?, optional(shapes, "shapes")?);
+        let validity = optional(validity, "validity")?;
+        let made = Self::new(py, CoreRagged::new(inner, offsets, lengths, shapes, validity)?, None)?;
+        match values.cast_exact::<Self>() {
+            Ok(values) => Ok(Self { values: values.clone().into_any().unbind(), ..made }),
+            Err(_) => Ok(made),
+        }
+    }
+
+    /// The elements of all rows: a tensor of shape (elements, *inner), or a Ragged for nested lists.
+    #[getter]
+    fn values(&self, py: Python<'_>) -> Py<PyAny> {
+        self.values.clone_ref(py)
+    }
+
+    /// Where rows start, and without lengths also where the last one ends.
+    #[getter]
+    fn offsets(&self, py: Python<'_>) -> Py<PyAny> {
+        self.offsets.clone_ref(py)
+    }
+
+    /// How many elements each row has, for list views alone.
+    #[getter]
+    fn lengths(&self, py: Python<'_>) -> Option<Py<PyAny>> {
+        self.lengths.as_ref().map(|part| part.clone_ref(py))
+    }
+
+    /// The shape of each row, for arrow.variable_shape_tensor alone.
+    #[getter]
+    fn shapes(&self, py: Python<'_>) -> Option<Py<PyAny>> {
+        self.shapes.as_ref().map(|part| part.clone_ref(py))
+    }
+
+    /// A bool for each row, True where it is valid; only where nulls were kept.
+    #[getter]
+    fn validity(&self, py: Python<'_>) -> Option<Py<PyAny>> {
+        self.validity.as_ref().map(|part| part.clone_ref(py))
+    }
+
+    /// The memory's device.
+    #[getter]
+    fn device(&self) -> Device {
+        Device(self.ragged.offsets().device())
+    }
+
+    /// `Ragged[T]`, for annotations: T is the type of the parts.
+    #[classmethod]
+    #[pyo3(signature = (parts, /))]
+    fn __class_getitem__<'py>(cls: &Bound<'py, PyType>, parts: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        cls.py().import("types")?.getattr("GenericAlias")?.call1((cls, parts))
+    }
+
+    fn __len__(&self) -> usize {
+        self.ragged.len()
+    }
+
+    fn __repr__(&self) -> String {
+        let values = match self.ragged.values() {
+            Values::Ragged(inner) => format!("{} rows", inner.len()),
+            Values::Tensor(tensor) => format!("{} {:?}", tensor.dtype(), tensor.shape()),
+        };
+        let parts = [("lengths", &self.lengths), ("shapes", &self.shapes), ("validity", &self.validity)];
+        let parts: String =
+            parts.iter().filter(|(_, part)| part.is_some()).map(|(name, _)| format!(", {name}")).collect();
+        let origin = self.ragged.field().map_or_else(String::new, |field| format!(", from {}", field.data_type()));
+        let (rows, offsets) = (self.ragged.len(), self.ragged.offsets().dtype());
+        format!("Ragged({rows} rows, values={values}, offsets={offsets}{parts}{origin})")
+    }
+
+    fn __arrow_c_schema__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        schema_capsule(py, self.ragged.to_arrow(CopyMode::IfNeeded)?.field())
+    }
+
+    #[pyo3(signature = (requested_schema=None))]
+    fn __arrow_c_array__<'py>(
+        &self,
+        py: Python<'py>,
+        requested_schema: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyTuple>> {
+        c_array(py, &self.requested(requested_schema)?, None)
+    }
+
+    #[pyo3(signature = (requested_schema=None, **kwargs))]
+    fn __arrow_c_device_array__<'py>(
+        &self,
+        py: Python<'py>,
+        requested_schema: Option<&Bound<'py, PyAny>>,
+        kwargs: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<Bound<'py, PyTuple>> {
+        require_own_device(self.ragged.offsets().device(), kwargs)?;
+        c_device_array(py, &self.requested(requested_schema)?, None, None)
+    }
+}
+
+impl Ragged {
+    fn requested(&self, requested_schema: Option<&Bound<'_, PyAny>>) -> PyResult<crate::arrow::DeviceArray> {
+        Ok(match requested_field(requested_schema)? {
+            None => self.ragged.to_arrow(CopyMode::IfNeeded),
+            Some(field) => self.ragged.to_arrow_as(&field, CopyMode::IfNeeded),
+        }?)
+    }
+}
+
+/// A tensor argument.
+fn tensor(object: &Bound<'_, PyAny>, name: &str) -> PyResult<CoreTensor> {
+    input::dlpack(object, None, CopyMode::IfNeeded)?.ok_or_else(|| {
+        let found = object.get_type().name().map_or_else(|_| "object".to_owned(), |name| name.to_string());
+        PyTypeError::new_err(format!("{name} must be a tensor (with __dlpack__), and is {found}"))
+    })
+}
+
+/// Runs work that takes long with many rows.
+fn run<R: Send>(py: Python<'_>, chunks: &Chunks, work: impl Fn() -> Result<R> + Sync) -> Result<R> {
+    let rows: usize = chunks.arrays.iter().map(crate::arrow::DeviceArray::len).sum();
+    if rows < DETACH_FROM { work() } else { py.detach(&work) }
+}
+
+/// Converts lists and strings into values and offsets: a Ragged of views where layout and options allow it.
+///
+/// With pad=(value, length) it returns a matrix of shape (rows, length, *inner), each row padded at its end, and a bool for
+/// each of its items, True where a valid row has a valid element; length None is that of the longest row.
+///
+/// obj: anything with an Arrow dunder, of one column: lists, large lists, list views, nested lists, strings, binaries,
+///     arrow.variable_shape_tensor. Strings give their bytes as uint8.
+/// dtype, decimal, dictionary: as for `to_tensor`, of the elements.
+/// nulls: "error" refuses null rows and elements; "keep" tells null rows by `validity`, and leaves the slots of null
+///     elements as they are; "nan" or a number fills null elements, and null rows become empty. With pad, null rows are
+///     padding unless nulls="error", and kept null elements are padding too.
+/// device, copy, writable, xp: as for `to_tensor`.
+///
+/// Offsets of a slice start at 0 again by a copy of them. The values of list views are the whole child.
+#[pyfunction]
+#[pyo3(signature = (obj, *, dtype=None, nulls=None, decimal=None, dictionary=None, device=None, copy=None, writable=false, pad=None, xp=None), text_signature = "(obj, *, dtype=None, nulls=\"error\", decimal=None, dictionary=None, device=None, copy=None, writable=False, pad=None, xp=None)")]
+#[allow(clippy::too_many_arguments, reason = "one Python keyword each")]
+pub(super) fn to_ragged<'py>(
+    py: Python<'py>,
+    obj: &Bound<'py, PyAny>,
+    dtype: Option<&Bound<'py, PyAny>>,
+    nulls: Option<&Bound<'py, PyAny>>,
+    decimal: Option<&Bound<'py, PyAny>>,
+    dictionary: Option<&Bound<'py, PyAny>>,
+    device: Option<&Bound<'py, PyAny>>,
+    copy: Option<bool>,
+    writable: bool,
+    pad: Option<&Bound<'py, PyAny>>,
+    xp: Option<&Bound<'py, PyAny>>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let options = ConversionOptions::read(ElementKeywords { dtype, nulls, decimal, dictionary }, copy, writable)?;
+    let pad = pad.map(parse_pad).transpose()?;
+    let chunks = Chunks::read(obj, copy_mode(copy))?;
+    options.check_columns(chunks.field())?;
+    require_device(&chunks, device)?;
+    let options = options.of(chunks.field().name());
+    let Some(pad) = pad else {
+        let ragged = run(py, &chunks, || chunks_to_ragged(chunks.field(), &chunks.arrays, &options))?;
+        return Ok(Bound::new(py, Ragged::new(py, ragged, xp)?)?.into_any());
+    };
+    let (matrix, valid) = run(py, &chunks, || chunks_to_padded(chunks.field(), &chunks.arrays, pad, &options))?;
+    let pair = [finish(py, matrix, Legacy::Copy, xp)?, finish(py, valid, Legacy::Copy, xp)?];
+    Ok(PyTuple::new(py, pair)?.into_any())
+}
+
+/// `pad=(value, length)`.
+fn parse_pad(object: &Bound<'_, PyAny>) -> PyResult<Pad> {
+    let wrong = || PyTypeError::new_err("pad must be a tuple (value, length): a number, and an int or None");
+    let pair = object.cast::<PyTuple>().map_err(|_| wrong())?;
+    let (value, length) = pair.extract::<(Bound<'_, PyAny>, Option<isize>)>().map_err(|_| wrong())?;
+    let negative = |_| PyValueError::new_err("the length of pad must not be negative");
+    let length = length.map(usize::try_from).transpose().map_err(negative)?;
+    match parse_nulls(&value) {
+        Ok(NullPolicy::Fill(value)) => Ok(Pad { value, length }),
+        _ => Err(wrong()),
+    }
+}
+
+/// `to_arrow` of ragged rows.
+pub(super) fn to_arrow<'py>(
+    ragged: &Bound<'py, Ragged>,
+    requested: Option<&Bound<'py, PyAny>>,
+    validity: Option<&Bound<'py, PyAny>>,
+    copy: CopyMode,
+    device: Option<crate::device::Device>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let (py, rows) = (ragged.py(), &ragged.get().ragged);
+    if validity.is_some() {
+        return Err(PyTypeError::new_err("validity belongs to the Ragged: pass it there"));
+    }
+    if let Some(device) = device {
+        super::device::require(rows.offsets().device(), device)?;
+    }
+    let wrong = || PyTypeError::new_err("type must be an Arrow type or field, with __arrow_c_schema__");
+    let field = match requested {
+        None => None,
+        Some(object) => Some(input::schema(object)?.ok_or_else(wrong)?),
+    };
+    let array = py.detach(|| match &field {
+        None => rows.to_arrow(copy),
+        Some(field) => rows.to_arrow_as(field, copy),
+    })?;
+    Ok(Bound::new(py, Array::new(array))?.into_any())
+}

@@ -1,0 +1,260 @@
+//! Values and offsets as an Arrow array, over the same memory.
+
+use std::sync::Arc;
+
+use arrow_schema::extension::{EXTENSION_TYPE_METADATA_KEY, EXTENSION_TYPE_NAME_KEY};
+use arrow_schema::{DataType, Field, FieldRef, Fields};
+
+use super::{Ragged, Values, variable_shape};
+use crate::arrow::{ArrayNode, DeviceArray, host_array, same_layout, shared_buffer};
+use crate::column::{row_validity, to_arrow};
+use crate::convert::{compact, request_field};
+use crate::dtype::DType;
+use crate::error::{Error, ErrorKind, Result};
+use crate::spec::CopyMode;
+use crate::tensor::{Native, Owner, Tensor};
+
+impl Ragged {
+    /// The rows as an Arrow array, over the same memory where the values allow it: a list for int32 offsets, a large list
+    /// for int64, list views where there are lengths, `arrow.variable_shape_tensor` where there are shapes. Rows that came
+    /// from Arrow return to their own type, as long as their elements are what it says.
+    ///
+    /// # Errors
+    /// When no Arrow type holds the values, a copy is needed and not allowed, strings are not UTF-8 any more, or memory
+    /// cannot be had.
+    pub fn to_arrow(&self, copy: CopyMode) -> Result<DeviceArray> {
+        // Who lent the offsets may have changed them since they were checked.
+        if [Some(&self.offsets), self.lengths.as_ref(), self.shapes.as_ref()]
+            .into_iter()
+            .flatten()
+            .any(Tensor::is_writable)
+        {
+            self.check()?;
+        }
+        match &self.field {
+            Some(field) if is_text(field.data_type()) && self.holds_bytes() => self.to_text(field, copy),
+            _ => self.to_lists(copy),
+        }
+    }
+
+    /// As [`Ragged::to_arrow`], as a field of another type: strings of bytes are checked to be UTF-8, all else is a cast
+    /// that every value must survive.
+    ///
+    /// # Errors
+    /// When the type cannot be had, or as [`Ragged::to_arrow`].
+    pub fn to_arrow_as(&self, requested: &FieldRef, copy: CopyMode) -> Result<DeviceArray> {
+        let array = if is_text(requested.data_type()) && self.holds_bytes() {
+            self.check()?;
+            self.to_text(requested, copy)?
+        } else {
+            self.to_arrow(copy)?
+        };
+        let (from, to) = (array.field().data_type(), requested.data_type());
+        if copy == CopyMode::Never && !same_layout(from, to) {
+            let error = Error::new(ErrorKind::Copy, format!("a copy is needed (cast from {from} to {to})"));
+            return Err(error.remedy_is("pass copy=None to allow it"));
+        }
+        request_field(&array, requested)
+    }
+
+    /// Whether values and offsets are those of strings.
+    fn holds_bytes(&self) -> bool {
+        let bytes = self.values.as_tensor().is_some_and(|values| values.dtype() == DType::UInt8 && values.ndim() == 1);
+        bytes && self.lengths.is_none() && self.shapes.is_none()
+    }
+
+    fn to_lists(&self, copy: CopyMode) -> Result<DeviceArray> {
+        let child = match &self.values {
+            Values::Tensor(tensor) => to_arrow(tensor, None, copy)?,
+            Values::Ragged(ragged) => ragged.to_arrow(copy)?,
+        };
+        let mut owners = Owners(vec![child.owner()]);
+        let mut buffers = vec![std::ptr::null(), owners.start(&self.offsets, copy)?];
+        if let Some(lengths) = &self.lengths {
+            buffers.push(owners.start(lengths, copy)?);
+        }
+        let kept = self.field.as_ref().filter(|_| self.shapes.is_none());
+        // Nulls that a null row brought to its own rows need a place.
+        let item = |item: &FieldRef| {
+            same_layout(item.data_type(), child.field().data_type())
+                && (item.is_nullable() || !child.field().is_nullable())
+        };
+        let field = match kept.map(|field| field.data_type()) {
+            Some(
+                DataType::List(own) | DataType::LargeList(own) | DataType::ListView(own) | DataType::LargeListView(own),
+            ) if item(own) => kept.cloned(),
+            _ => None,
+        };
+        let field = field.unwrap_or_else(|| Arc::new(self.list_field(child.field())));
+        let node = ArrayNode { length: self.len(), buffers, children: vec![child.node()?], ..ArrayNode::default() };
+        match &self.shapes {
+            None => self.export(node, owners, field),
+            Some(shapes) => self.with_shapes(node, owners, &field, shapes, copy),
+        }
+    }
+
+    /// The field of a list of these elements.
+    fn list_field(&self, item: &FieldRef) -> Field {
+        let name = self.field.as_ref().map_or("", |field| field.name());
+        let item = Arc::new(item.as_ref().clone().with_name("item").with_nullable(true));
+        let wide = self.offsets.dtype() == DType::Int64;
+        let data_type = match (self.lengths.is_some(), wide) {
+            (false, false) => DataType::List(item),
+            (false, true) => DataType::LargeList(item),
+            (true, false) => DataType::ListView(item),
+            (true, true) => DataType::LargeListView(item),
+        };
+        Field::new(name, data_type, true)
+    }
+
+    /// `arrow.variable_shape_tensor`: the list and the shapes as a struct.
+    fn with_shapes(
+        &self,
+        mut list: ArrayNode,
+        mut owners: Owners,
+        list_field: &FieldRef,
+        shapes: &Tensor,
+        copy: CopyMode,
+    ) -> Result<DeviceArray> {
+        let shapes = to_arrow(shapes, None, copy)?;
+        owners.0.push(shapes.owner());
+        list.null_count = Some(0);
+        let kept = self.field.as_ref().and_then(|field| match field.data_type() {
+            DataType::Struct(fields) => Some((field, fields)),
+            _ => None,
+        });
+        let ndim = self.shapes.as_ref().and_then(|shapes| shapes.shape().get(1)).copied().unwrap_or(0);
+        let ndim = i32::try_from(ndim).map_err(|_| Error::unsupported(format!("{ndim} dimensions")))?;
+        let extents = DataType::FixedSizeList(Arc::new(Field::new("item", DataType::Int32, false)), ndim);
+        let own = [list_field.as_ref().clone().with_name("data"), Field::new("shape", extents, false)];
+        let fits = |fields: &Fields| {
+            let find = |field: &Field| fields.iter().position(|own| own.name() == field.name());
+            let same = |own: &Field| {
+                fields.find(own.name()).is_some_and(|(_, field)| same_layout(field.data_type(), own.data_type()))
+            };
+            (fields.len() == 2 && own.iter().all(same)).then(|| find(&own[0]) == Some(0))
+        };
+        let (field, data_first) = match kept.and_then(|(field, fields)| Some((field.clone(), fits(fields)?))) {
+            Some(kept) => kept,
+            None => {
+                let name = self.field.as_ref().map_or("", |field| field.name());
+                let entries = [(EXTENSION_TYPE_NAME_KEY, variable_shape::NAME), (EXTENSION_TYPE_METADATA_KEY, "{}")];
+                let metadata = entries.map(|(key, value)| (key.to_owned(), value.to_owned())).into();
+                let data_type = DataType::Struct(own.to_vec().into());
+                (Arc::new(Field::new(name, data_type, true).with_metadata(metadata)), true)
+            }
+        };
+        let mut children = vec![list, shapes.node()?];
+        if !data_first {
+            children.reverse();
+        }
+        let node = ArrayNode { length: self.len(), buffers: vec![std::ptr::null()], children, ..ArrayNode::default() };
+        self.export(node, owners, field)
+    }
+
+    /// Strings or binaries over the bytes.
+    fn to_text(&self, field: &FieldRef, copy: CopyMode) -> Result<DeviceArray> {
+        let Values::Tensor(values) = &self.values else { return self.to_lists(copy) };
+        let text = matches!(field.data_type(), DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View);
+        // The memory of an Arrow column of strings is what its producer vouches for.
+        let trusted = !values.is_writable()
+            && !values.is_copied()
+            && self.field.as_ref().is_some_and(|own| own.data_type() == field.data_type());
+        if text && !trusted {
+            match self.offsets.dtype() {
+                DType::Int32 => self.check_text::<i32>(values)?,
+                _ => self.check_text::<i64>(values)?,
+            }
+        }
+        let data_type = match (text, self.offsets.dtype()) {
+            (true, DType::Int32) => DataType::Utf8,
+            (true, _) => DataType::LargeUtf8,
+            (false, DType::Int32) => DataType::Binary,
+            (false, _) => DataType::LargeBinary,
+        };
+        let mut owners = Owners(Vec::new());
+        let buffers = vec![std::ptr::null(), owners.start(&self.offsets, copy)?, owners.start(values, copy)?];
+        let node = ArrayNode { length: self.len(), buffers, ..ArrayNode::default() };
+        let own = Arc::new(field.as_ref().clone().with_data_type(data_type));
+        let array = self.export(node, owners, own)?;
+        // Views are made of their plain form, by a copy.
+        match field.data_type() {
+            DataType::Utf8View | DataType::BinaryView if copy == CopyMode::Never => {
+                let error = Error::new(ErrorKind::Copy, format!("a copy is needed (views of {})", field.data_type()));
+                Err(error.remedy_is("pass copy=None to allow it, or another type"))
+            }
+            DataType::Utf8View | DataType::BinaryView => request_field(&array, field),
+            _ => Ok(array),
+        }
+    }
+
+    fn check_text<T: Native + Into<i64>>(&self, values: &Tensor) -> Result<()> {
+        let dense = if values.is_row_major() { values.clone() } else { compact(values, "strided values gathered")? };
+        let (bytes, offsets) = (dense.as_bytes()?, self.offsets.as_slice::<T>()?);
+        let at = |offset: &T| usize::try_from((*offset).into()).unwrap_or(usize::MAX);
+        let (first, last) = (offsets.first().map_or(0, at), offsets.last().map_or(0, at));
+        // One pass over all of it, then only its boundaries, is faster than a pass over each row.
+        let whole = bytes.get(first..last).map(std::str::from_utf8);
+        if let Some(Ok(text)) = whole
+            && offsets.iter().all(|offset| at(offset).checked_sub(first).is_some_and(|at| text.is_char_boundary(at)))
+        {
+            return Ok(());
+        }
+        let is_text = |ends: &[T]| match ends {
+            [start, end] => bytes.get(at(start)..at(end)).is_some_and(|row| std::str::from_utf8(row).is_ok()),
+            _ => false,
+        };
+        let wrong = offsets.windows(2).position(|ends| !is_text(ends)).filter(|row| self.is_valid(*row));
+        let error = Error::new(ErrorKind::Cast, "the bytes are not UTF-8");
+        Err(wrong.map_or(error.clone(), |row| error.at_row(row)).remedy_is("pass type=binary() instead"))
+    }
+
+    /// The array, with the validity of rows.
+    fn export(&self, mut node: ArrayNode, mut owners: Owners, field: FieldRef) -> Result<DeviceArray> {
+        node.null_count = Some(0);
+        if let (Some(validity), Some(bitmap)) = (&self.validity, node.buffers.first_mut()) {
+            let (bits, nulls) = row_validity(validity, self.len())?;
+            let (start, owner) = shared_buffer(bits, Arc::new(()));
+            *bitmap = start;
+            node.null_count = Some(nulls);
+            owners.0.push(owner);
+        }
+        let nullable = node.null_count > Some(0) && !field.is_nullable();
+        let field = if nullable { Arc::new(field.as_ref().clone().with_nullable(true)) } else { field };
+        let owner: Owner = Arc::new(owners.0);
+        host_array(node.export(&owner)?, field)
+    }
+}
+
+fn is_text(data_type: &DataType) -> bool {
+    matches!(
+        data_type,
+        DataType::Utf8
+            | DataType::LargeUtf8
+            | DataType::Utf8View
+            | DataType::Binary
+            | DataType::LargeBinary
+            | DataType::BinaryView
+    )
+}
+
+/// What keeps the buffers of an array alive.
+struct Owners(Vec<Owner>);
+
+impl Owners {
+    /// Where a tensor's elements start, next to each other; a copy of them if one is asked for or needed.
+    fn start(&mut self, tensor: &Tensor, copy: CopyMode) -> Result<*const u8> {
+        let why = match copy {
+            CopyMode::Always => "memory of its own asked for",
+            _ if tensor.is_row_major() && tensor.is_aligned() => "",
+            CopyMode::Never => {
+                let error = Error::new(ErrorKind::Copy, "a copy is needed (strided elements gathered)");
+                return Err(error.remedy_is("pass copy=None to allow it"));
+            }
+            CopyMode::IfNeeded => "strided elements gathered",
+        };
+        let tensor = if why.is_empty() { tensor.clone() } else { compact(tensor, why)? };
+        self.0.push(tensor.owner().clone());
+        Ok(if tensor.is_empty() { std::ptr::dangling::<u64>().cast() } else { tensor.as_ptr().cast_const() })
+    }
+}

@@ -1,0 +1,176 @@
+"""Hugging Face datasets: pyarrow's tables under it go in and out without a copy; its own formats widen and copy."""
+
+from pathlib import Path
+
+import arrow_dlpack as ad
+import datasets
+import frames
+import numpy as np
+import pyarrow as pa
+import pytest
+from datasets import Dataset
+from frames import at, column, dunders, goes, refused, view
+from helpers import address, flags
+
+NUMBERS = ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32", "float64"]
+UNKNOWN = {"bool8", "decimal32", "list view", "tensors"}
+NONE = "no such type there"
+TO = {
+    **{name: view() for name in frames.COLUMNS},
+    **{name: refused(ValueError, "does not have a datasets dtype", NONE) for name in UNKNOWN},
+    "dictionary": frames.copy(note="decoded"),
+    "number dictionary": frames.copy(note="decoded"),
+}
+
+
+def dataset_of(ours: object) -> Dataset:
+    """Columns go there in tables, and tables by pyarrow."""
+    field = pa.field(ours).with_name("x")
+    return Dataset(pa.table(ad.from_arrow(pa.table([pa.array(ours)], schema=pa.schema([field])))))
+
+
+def out(dataset: Dataset) -> pa.ChunkedArray:
+    return dataset.data.table["x"]
+
+
+@pytest.mark.parametrize("name", TO)
+def test_columns_go_there(cell, name: str):
+    goes(cell, name, TO[name], dataset_of, out)
+
+
+class TestToDatasets:
+    def test_batches_and_streams(self, cell):
+        source = pa.table({"x": pa.chunked_array([[1, 2], [3]])})
+        for data in (ad.from_arrow(source), ad.from_arrow(source.to_batches()[0])):
+            # It asks for a table of pyarrow's by its type, and calls no dunder.
+            with pytest.raises(TypeError, match=r"Expected a pyarrow\.Table"):
+                Dataset(data)
+        cell("to", "stream", "refused", "as it is; `Dataset(pyarrow.table(x))`")
+        dataset = Dataset(pa.table(ad.from_arrow(source)))
+        assert [at(chunk) for chunk in out(dataset).chunks] == [at(chunk) for chunk in source["x"].chunks]
+        cell("to", "stream", "view", "by `pyarrow.table`")
+        dataset = Dataset(pa.table(ad.from_arrow(source.to_batches()[0])))
+        assert at(out(dataset).chunk(0)) == at(source["x"].chunk(0))
+        cell("to", "batch", "view", "by `pyarrow.table`")
+        cell("to", "device", "absent")
+
+    def test_tensors(self, cell):
+        source = np.arange(6.0).reshape(3, 2)
+        with pytest.raises(ValueError, match="fixed_shape_tensor"):
+            dataset_of(ad.to_arrow(source))
+        dataset = dataset_of(ad.to_arrow(source, type=pa.list_(pa.float64(), 2)))
+        assert dataset.features["x"] == datasets.List(datasets.Value("float64"), length=2)
+        assert at(out(dataset).chunk(0)) == source.ctypes.data
+        cell("to", "fixed-size lists", "view", "as a plain list: `to_arrow(x, type=pyarrow.list_(...))`")
+        assert dataset_of(ad.to_arrow(np.array(5.0)))["x"][:] == [5]
+        cell("to", "0-d", "view", "as one row")
+
+    def test_strides(self, cell):
+        for part, case in ((slice(None, None, 2), "strided"), (slice(None, None, -1), "negative strides")):
+            source = np.arange(6.0)[part]
+            dataset = dataset_of(ad.to_arrow(source))
+            assert dataset["x"][:] == source.tolist()
+            assert at(out(dataset).chunk(0)) != source.ctypes.data
+            cell("to", case, "copy")
+
+    def test_complex_numbers_and_small_floats(self, cell):
+        frames.complex_numbers(cell, "view", lambda ours: dataset_of(ad.to_arrow(ours)), out, back=out)
+        frames.small_floats_pass(cell, "view", lambda ours: Dataset(pa.table(ours)).data.table)
+
+
+def made() -> Dataset:
+    return Dataset(pa.table({"x": [1, 2, 3], "f": [1.5, None, 2.5]}))
+
+
+class TestFromDatasets:
+    def test_which_dunders(self, cell):
+        dataset = made()
+        for x in (dataset, dataset.data, dataset["x"]):
+            assert dunders(x) == set()
+        with pytest.raises(TypeError, match="got Dataset"):
+            ad.to_tensors(dataset)
+        assert dunders(dataset.data.table) == {"stream"}
+        cell("from", "batch", "refused", 'the dataset itself: `dataset.with_format("arrow")[:]` is a table')
+        cell("from", "device", "absent")
+
+    @pytest.mark.parametrize("name", NUMBERS)
+    def test_numbers(self, cell, name: str):
+        source = column(name)
+        taken = Dataset(pa.table({"x": source})).with_format("arrow")[1:3]
+        tensor = ad.to_tensors(taken, copy=False)["x"]
+        # Its own formats make int64 and float32 of every number.
+        assert tensor.dtype == name
+        assert np.from_dlpack(tensor).tolist() == [2, 3]
+        assert address(tensor) == at(source[1:])
+        for case in ("numbers", "batch"):
+            cell("from", case, "view", 'by `with_format("arrow")`')
+
+    def test_its_own_formats_lose_values(self, cell):
+        source = [2**53 + 1, None]
+        dataset = Dataset(pa.table({"x": source}))
+        theirs = dataset.with_format("numpy")[:]["x"]
+        assert theirs.dtype == np.float32
+        cell("from", "nulls", "wrong", 'its format "numpy" makes float32 of int64 with a null')
+        tensor = ad.to_tensors(dataset.with_format("arrow")[:], nulls=-1)["x"]
+        assert np.from_dlpack(tensor).tolist() == [2**53 + 1, -1]
+        cell("from", "nulls", "copy", 'by `with_format("arrow")`')
+        kept = ad.to_tensors(dataset.with_format("arrow")[:], nulls="keep", copy=False)["x"]
+        assert address(kept) == at(out(dataset).chunk(0))
+        cell("from", "nulls", "view", 'by `with_format("arrow")`, under `nulls="keep"`')
+
+    def test_chosen_rows(self, cell):
+        chosen = made().select([2, 0])
+        # The table under it knows nothing of the choice.
+        assert np.from_dlpack(ad.to_tensors(chosen.data.table, columns=["x"])["x"]).tolist() == [1, 2, 3]
+        taken = ad.to_tensors(chosen.with_format("arrow")[:], columns=["x"])["x"]
+        assert np.from_dlpack(taken).tolist() == [3, 1]
+        cell("from", "strided", "copy", "chosen rows are gathered by datasets")
+
+    def test_batches_of_an_iteration(self, cell):
+        dataset = made().with_format("arrow")
+        parts = [ad.to_tensors(part, columns=["x"], copy=False)["x"] for part in dataset.iter(2)]
+        assert [np.from_dlpack(part).tolist() for part in parts] == [[1, 2], [3]]
+        start = at(out(dataset).chunk(0))
+        assert [address(part) for part in parts] == [start, start + 16]
+        cell("from", "stream", "view", 'by `with_format("arrow").iter(batch_size)`')
+
+    def test_files_are_mapped(self, cell, tmp_path: Path):
+        made().save_to_disk(str(tmp_path))
+        loaded = datasets.load_from_disk(str(tmp_path))
+        assert type(loaded.data).__name__ == "MemoryMappedTable"
+        tensor = ad.to_tensors(loaded.data.table, columns=["x"], copy=False)["x"]
+        assert np.from_dlpack(tensor).tolist() == [1, 2, 3]
+        assert not tensor.writable
+        assert flags(tensor) & 1
+        cell("from", "read-only", "view", "files are mapped into memory, which is read-only")
+
+    def test_types(self, cell):
+        flags_ = Dataset(pa.table({"x": column("bool")})).with_format("arrow")[:]
+        assert np.from_dlpack(ad.to_tensors(flags_)["x"]).tolist() == [True, False, True]
+        cell("from", "bool", "copy")
+        for name in ("date32", "timestamp", "timestamp tz", "duration", "time64"):
+            source = column(name)
+            tensor = ad.to_tensors(Dataset(pa.table({"x": source})).with_format("arrow")[:], copy=False)["x"]
+            assert address(tensor) == at(source)
+        cell("from", "temporal", "view", 'by `with_format("arrow")`')
+        lists = datasets.Features({"m": datasets.List(datasets.Value("float32"), length=2)})
+        rows = Dataset.from_dict({"m": [[1.0, 2.0]]}, features=lists)
+        assert np.from_dlpack(ad.to_tensors(rows.data.table, copy=False)["m"]).tolist() == [[1, 2]]
+        cell("from", "fixed-size lists", "view", "`List` with a length")
+        frames.decimals_come(cell, out(Dataset(pa.table({"x": column("decimal128")}))))
+
+    @pytest.mark.parametrize("name", ["string", "list"])
+    def test_lists_and_strings(self, cell, name: str):
+        frames.ragged_come(cell, frames.COLUMNS[name][0], out(Dataset(pa.table({"x": column(name)}))))
+
+    def test_size_0(self, cell):
+        assert ad.to_tensors(made().with_format("arrow")[:0])["x"].shape == (0,)
+        cell("from", "size 0", "view")
+
+    def test_in_a_map(self):
+        def double(part: pa.Table) -> pa.Table:
+            x = np.from_dlpack(ad.to_tensors(part, columns=["x"])["x"])
+            return pa.table({"y": pa.array(ad.to_arrow(x * 2))})
+
+        mapped = made().with_format("arrow").map(double, batched=True, remove_columns=["x", "f"])
+        assert mapped[:]["y"].to_pylist() == [2, 4, 6]

@@ -1,0 +1,155 @@
+"""JAX: views of memory that is compact and aligned to 64 bytes, and 64-bit numbers only when asked for."""
+
+from typing import ClassVar
+
+import arrow_dlpack as ad
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pyarrow as pa
+import pytest
+from arrays import LEGACY, VIEW, Battery, Expect
+from helpers import address, flags, script
+
+# Before 0.11 it asks for unversioned capsules only.
+OLD = jax.__version_info__ < (0, 11)
+ALIGNED = "memory that is not aligned to 64 bytes"
+COMPACT = Expect(
+    "refused", "only compact memory, in any order of dimensions", jax.errors.JaxRuntimeError, "UNIMPLEMENTED"
+)
+NARROWED = "64-bit numbers become 32-bit ones unless `jax_enable_x64` is set"
+ARROW = LEGACY if OLD else VIEW
+COMPUTED = Expect("absent", "a slice is computed, and compact")
+
+
+def narrowed(outcome: str, dtype: str) -> Expect:
+    return Expect(outcome, NARROWED, dtype=dtype)
+
+
+class TestJax(Battery):
+    xp = jnp
+    no_device = (RuntimeError, "Unknown backend cuda")
+    expected: ClassVar[dict[str, Expect]] = {
+        "to arrow": ARROW,
+        "to numbers int64": narrowed("copy", "int32"),
+        "to numbers uint64": narrowed("copy", "uint32"),
+        "to numbers float64": narrowed("copy", "float32"),
+        "to temporal int64": narrowed("copy", "int32"),
+        "to complex complex128": narrowed("copy", "complex64"),
+        "to strided rows": Expect("copy", ALIGNED),
+        "to strided columns": COMPACT,
+        # A broadcast array of NumPy is read-only, so that a copy of ours is what the older one gets.
+        "to strided broadcast": LEGACY if OLD else COMPACT,
+        "to negative strides": COMPACT,
+        "from numbers int64": narrowed("view", "int32"),
+        "from numbers uint64": narrowed("view", "uint32"),
+        "from numbers float64": narrowed("view", "float32"),
+        "from complex complex128": narrowed("view", "complex64"),
+        "from strided": COMPUTED,
+    }
+
+    @classmethod
+    def make(cls, values):
+        return jnp.asarray(values)
+
+    @classmethod
+    def make_narrow(cls, dtype):
+        return jnp.asarray([0, 1, 2, 4], dtype)
+
+    @classmethod
+    def address(cls, theirs):
+        return theirs.unsafe_buffer_pointer()
+
+
+def test_what_does_not_fit_32_bits_is_truncated_silently(cell):
+    column = pa.array([2**40 + 7])
+    assert jnp.from_dlpack(ad.to_tensor(column)).tolist() == [7]
+    cell("to", "numbers", "wrong", f"{NARROWED}; integers are truncated silently, timestamps too")
+    with jax.enable_x64(True):
+        theirs = jnp.from_dlpack(ad.to_tensor(column, writable=True))
+        assert theirs.dtype == "int64"
+        assert theirs.tolist() == [2**40 + 7]
+
+
+def test_memory_of_ours_is_aligned_for_jax(cell):
+    """Everything that this package allocates is taken without a copy."""
+    columns = [
+        ad.to_tensor(pa.array([1, 2, 3], pa.int32()), writable=True),
+        ad.to_tensor(pa.array([1, None], pa.float32()), nulls="nan"),
+        ad.to_tensor(pa.array([True, False])),
+        ad.to_tensor(pa.array([1, 2], pa.int64()), dtype="float32"),
+        ad.to_tensor(pa.chunked_array([[1.5], [2.5]], pa.float32())),
+        ad.from_dlpack(np.arange(7, dtype="uint8")[1:], copy=True),
+    ]
+    for tensor in columns:
+        assert tensor.copied
+        assert address(tensor) % 64 == 0
+        assert jnp.from_dlpack(tensor, copy=False).unsafe_buffer_pointer() == address(tensor)
+    cell("to", "nulls", "view", "of the memory that this package made")
+
+
+def test_a_slice_is_copied_by_jax(cell):
+    column = pa.array(range(20), pa.float32()).slice(1)
+    # The older one takes memory of Arrow only on the caller's word.
+    tensor = ad.to_tensor(column, copy=False, legacy="view")
+    theirs = jnp.from_dlpack(tensor)
+    assert theirs.tolist() == list(range(1, 20))
+    assert theirs.unsafe_buffer_pointer() != address(tensor)
+    cell("to", "misaligned", "copy", ALIGNED)
+    with pytest.raises(ValueError, match="not aligned to 64 bytes"):
+        jnp.from_dlpack(tensor, copy=False)
+    cell("to", "misaligned", "refused", f"{ALIGNED}, under `copy=False`")
+
+
+def test_read_only(cell):
+    column = pa.array([1, 2], pa.int32())
+    theirs = jnp.from_dlpack(ad.to_tensor(column))
+    assert (theirs.unsafe_buffer_pointer() == column.buffers()[1].address) != OLD
+    cell("to", "read-only", ARROW.outcome, "arrays are immutable")
+    if OLD:
+        vouched = jnp.from_dlpack(ad.to_tensor(column, legacy="view"))
+        assert vouched.unsafe_buffer_pointer() == column.buffers()[1].address
+        cell("to", "read-only", "view", '`legacy="view"`: arrays are immutable')
+    tensor = ad.from_dlpack(jnp.arange(3))
+    assert not tensor.writable
+    assert flags(tensor) & 1
+    cell("from", "read-only", "view", "arrays are immutable, and so are their tensors")
+
+
+def test_device(cell):
+    tensor = ad.to_tensor(pa.array([1, 2], pa.int32()), writable=True)
+    cpu = jax.devices("cpu")[0]
+    theirs = jnp.from_dlpack(tensor, device=cpu)
+    assert theirs.unsafe_buffer_pointer() == address(tensor)
+    cell("to", "device", "view", '`device=jax.devices("cpu")[0]`')
+    assert ad.from_dlpack(jnp.arange(3), device=cpu).device == ad.Device("cpu")
+
+
+def test_copy_made_by_jax():
+    source = jnp.arange(3)
+    copy = ad.from_dlpack(source, copy=True)
+    assert address(copy) != source.unsafe_buffer_pointer()
+    assert copy.writable
+
+
+def test_buffer_protocol(cell):
+    tensor = ad.to_tensor(pa.array([1, 2], pa.int32()))
+    theirs = jnp.asarray(memoryview(tensor))
+    assert theirs.tolist() == [1, 2]
+    assert theirs.unsafe_buffer_pointer() != address(tensor)
+    cell("to", "buffer protocol", "copy", "`jnp.asarray(memoryview(tensor))`")
+
+
+def test_a_tensor_without_a_deleter_aborts_jax_but_not_through_us():
+    code = """
+import sys
+import arrow_dlpack as ad, jax.numpy as jnp, producers
+producer, source = producers.dlpack(versioned=False, deleter=False)
+source = producers.Only("__dlpack__", lambda **_: producer.capsule())
+type(source).__dlpack_device__ = lambda self: (1, 0)
+theirs = jnp.from_dlpack(ad.from_dlpack(source) if sys.argv[1] == "ours" else source)
+assert theirs.tolist() == [[0, 1, 2], [3, 4, 5]]
+del theirs
+"""
+    assert script(code, "ours").returncode == 0
+    assert script(code, "theirs").returncode < 0

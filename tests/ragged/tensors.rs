@@ -1,0 +1,73 @@
+//! Rows with a shape each: `arrow.variable_shape_tensor`.
+
+use std::sync::Arc;
+
+use arrow_array::types::{Int32Type, Int64Type};
+use arrow_array::{Array, ArrayRef, FixedSizeListArray, ListArray, StructArray};
+use arrow_dlpack::{CopyMode, ErrorKind, Options, Ragged, to_ragged};
+use arrow_schema::{Field, FieldRef};
+
+use crate::support::arrow::{extension, field, shared};
+use crate::{fill, keep, positions, values};
+
+/// A column of `arrow.variable_shape_tensor`: the data and the shapes of its rows.
+fn tensors(data: &ArrayRef, shapes: &[[i32; 2]], metadata: &str) -> (ArrayRef, FieldRef) {
+    let shape =
+        FixedSizeListArray::from_iter_primitive::<Int32Type, _, _>(shapes.iter().map(|shape| Some(shape.map(Some))), 2);
+    let fields =
+        vec![Field::new("data", data.data_type().clone(), true), Field::new("shape", shape.data_type().clone(), true)];
+    let array = StructArray::new(fields.into(), vec![data.clone(), Arc::new(shape)], None);
+    let field = extension(&field("x", array.data_type().clone()), "arrow.variable_shape_tensor", metadata);
+    (Arc::new(array), field)
+}
+
+#[test]
+fn tensors_of_variable_shape_have_shapes() {
+    let rows = [Some(vec![Some(1); 6]), Some(vec![]), Some(vec![Some(2), Some(3)])];
+    let data: ArrayRef = Arc::new(ListArray::from_iter_primitive::<Int64Type, _, _>(rows));
+    let (array, field) = tensors(&data, &[[2, 3], [0, 7], [1, 2]], r#"{"permutation":[1,0]}"#);
+    let ragged = to_ragged(&shared(&array, &field), &Options::default().copy(CopyMode::Never)).unwrap();
+    assert_eq!(ragged.shapes().unwrap().as_slice::<i32>().unwrap(), [2, 3, 0, 7, 1, 2]);
+    assert_eq!((ragged.shapes().unwrap().shape(), positions(ragged.offsets())), (&[3_i64, 2][..], vec![0, 6, 6, 8]));
+    let back = ragged.to_arrow(CopyMode::Never).unwrap();
+    assert_eq!((back.field(), back.to_arrow().unwrap().to_data()), (&field, array.to_data()));
+    let own = Ragged::new(values(&ragged).clone(), ragged.offsets().clone(), None, ragged.shapes().cloned(), None);
+    let own = own.unwrap().to_arrow(CopyMode::Never).unwrap();
+    assert_eq!(own.field().extension_type_name(), Some("arrow.variable_shape_tensor"));
+    assert_eq!(to_ragged(&own, &Options::default()).unwrap().shapes().unwrap().len(), 6);
+
+    for (shapes, metadata) in [
+        ([[2, 3], [0, 7], [1, 3]], ""),
+        ([[2, 3], [0, 7], [-1, -2]], ""),
+        ([[2, 3], [1, 7], [1, 2]], ""),
+        ([[2, 3], [0, 7], [1, 2]], r#"{"uniform_shape":[2,null]}"#),
+        ([[2, 3], [0, 7], [1, 2]], r#"{"permutation":[1,1]}"#),
+    ] {
+        let (array, field) = tensors(&data, &shapes, metadata);
+        let error = to_ragged(&shared(&array, &field), &Options::default()).unwrap_err();
+        assert_eq!((error.kind(), error.column()), (ErrorKind::Invalid, Some("x")), "{error}");
+    }
+}
+
+#[test]
+fn a_null_tensor_is_kept_or_refused() {
+    let data: ArrayRef = Arc::new(ListArray::from_iter_primitive::<Int64Type, _, _>([Some(vec![Some(1); 2]), None]));
+    let (array, field) = tensors(&data, &[[2, 1], [5, 5]], "{}");
+    let column = shared(&array, &field);
+    let kept = to_ragged(&column, &keep()).unwrap();
+    assert_eq!(kept.validity().unwrap().as_bytes().unwrap(), [1, 0]);
+    let back = kept.to_arrow(CopyMode::Never).unwrap().to_arrow().unwrap();
+    assert_eq!((back.null_count(), back.len()), (1, 2));
+    for options in [Options::default(), fill(0)] {
+        let error = to_ragged(&column, &options).unwrap_err();
+        assert_eq!((error.kind(), error.row()), (ErrorKind::Null, Some(1)), "{error}");
+        assert!(error.remedy().is_some_and(|remedy| remedy.contains("keep")));
+    }
+    // A shape that is null where the tensor is not.
+    let shape = FixedSizeListArray::from_iter_primitive::<Int32Type, _, _>([Some([Some(2), None]), None], 2);
+    let fields =
+        vec![Field::new("data", data.data_type().clone(), true), Field::new("shape", shape.data_type().clone(), true)];
+    let array = StructArray::new(fields.into(), vec![data, Arc::new(shape)], None);
+    let error = to_ragged(&shared(&array, &field), &keep()).unwrap_err();
+    assert_eq!((error.kind(), error.row()), (ErrorKind::Invalid, Some(0)), "{error}");
+}

@@ -1,0 +1,55 @@
+//! Strings and binaries as bytes, and back.
+
+use std::sync::Arc;
+
+use arrow_array::cast::AsArray;
+use arrow_array::{ArrayRef, BinaryArray, Int32Array, StringArray, UInt8Array};
+use arrow_dlpack::{CopyMode, ErrorKind, Options, Ragged, array_to_tensor, to_ragged};
+use arrow_schema::DataType;
+
+use crate::support::arrow::field;
+use crate::{one, values};
+
+#[test]
+fn strings_give_their_bytes_and_come_back() {
+    let text = ["", "abc", "größer", "a string that is longer than a view holds"];
+    let plain: ArrayRef = Arc::new(StringArray::from(text.to_vec()));
+    for data_type in [
+        DataType::Utf8,
+        DataType::LargeUtf8,
+        DataType::Binary,
+        DataType::LargeBinary,
+        DataType::Utf8View,
+        DataType::BinaryView,
+    ] {
+        let array = arrow_cast::cast(&plain, &data_type).unwrap();
+        let is_view = matches!(data_type, DataType::Utf8View | DataType::BinaryView);
+        for (start, length) in [(0, 4), (1, 3), (2, 1), (4, 0)] {
+            let array = array.slice(start, length);
+            let ragged = to_ragged(&one(&array), &Options::default()).unwrap();
+            let expected = text[start..start + length].concat();
+            assert_eq!(values(&ragged).as_bytes().unwrap(), expected.as_bytes());
+            assert_eq!(values(&ragged).is_copied(), is_view && length > 0, "{data_type} {start}");
+            let back = ragged.to_arrow(CopyMode::IfNeeded).unwrap();
+            assert_eq!(back.to_arrow().unwrap().to_data(), array.to_data(), "{data_type} {start}");
+        }
+        let never = to_ragged(&one(&array), &Options::default().copy(CopyMode::Never));
+        assert_eq!(never.is_err(), is_view);
+    }
+}
+
+#[test]
+fn bytes_that_are_no_text_any_more_are_refused() {
+    let bytes = array_to_tensor(&UInt8Array::from(vec![b'a', 0xc3, 0xb6, b'b']), &Options::default()).unwrap();
+    let offsets = |ends: Vec<i32>| array_to_tensor(&Int32Array::from(ends), &Options::default()).unwrap();
+    let utf8 = field("x", DataType::Utf8);
+    let whole = Ragged::new(bytes.clone(), offsets(vec![0, 3, 4]), None, None, None).unwrap();
+    let array = whole.to_arrow_as(&utf8, CopyMode::Never).unwrap().to_arrow().unwrap();
+    assert_eq!(array.as_string::<i32>().value(0), "aö");
+    // The same bytes, cut in the middle of a character.
+    let cut = Ragged::new(bytes, offsets(vec![0, 1, 2, 4]), None, None, None).unwrap();
+    let error = cut.to_arrow_as(&utf8, CopyMode::Never).unwrap_err();
+    assert_eq!((error.kind(), error.row()), (ErrorKind::Cast, Some(1)));
+    let binary = cut.to_arrow_as(&field("x", DataType::Binary), CopyMode::Never).unwrap().to_arrow().unwrap();
+    assert_eq!(binary.as_ref().as_any().downcast_ref::<BinaryArray>().unwrap().value(2), [0xb6, b'b']);
+}
