@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use arrow_schema::FieldRef;
+use arrow_schema::{Field, FieldRef};
 use smallvec::{SmallVec, smallvec};
 
 use crate::arrow::{ArrayNode, DeviceArray, counts_in, host_array, pack_bits, same_layout, shared_buffer};
@@ -40,7 +40,8 @@ impl<'a> ColumnRef<'a> {
             None => view.leaf(spec)?,
             Some(index) => view.struct_field(index)?.leaf(spec)?,
         };
-        Ok(ColumnChunk { mask: leaf.logical_mask()?, leaf, array: self.array })
+        let mask = leaf.logical_mask(self.array).map_err(|error| error.in_column(spec.field().name()))?;
+        Ok(ColumnChunk { mask, leaf, array: self.array })
     }
 
     fn rows(&self) -> usize {
@@ -86,9 +87,9 @@ fn planned<R>(
 }
 
 /// As [`planned`], for columns that are not decoded, or are by now.
-fn planned_as_stored<R>(
+fn planned_as_stored<'a, R>(
     spec: &Spec,
-    chunks: &[ColumnRef<'_>],
+    chunks: &[ColumnRef<'a>],
     options: &Options,
     work: impl FnOnce(&Plan, &[ColumnChunk<'_>]) -> Result<R>,
 ) -> Result<R> {
@@ -98,7 +99,16 @@ fn planned_as_stored<R>(
         let plan = Plan::new(spec, &[only.size(spec)], options)?;
         return work(&plan, &[only]);
     }
-    let chunks = chunks.iter().map(|chunk| chunk.chunk(spec)).collect::<Result<Vec<_>>>()?;
+    let mut before = 0;
+    let chunk = |chunk: &ColumnRef<'a>| {
+        let made = chunk.chunk(spec).map_err(|error| match error.row() {
+            Some(row) => error.at_row(before + row),
+            None => error,
+        });
+        before += chunk.rows();
+        made
+    };
+    let chunks = chunks.iter().map(chunk).collect::<Result<Vec<_>>>()?;
     let sizes: Vec<Chunk> = chunks.iter().map(|chunk| chunk.size(spec)).collect();
     work(&Plan::new(spec, &sizes, options)?, &chunks)
 }
@@ -119,27 +129,44 @@ pub(crate) fn convert_chunks(
         // Of the branches the one that most columns take: nothing is moved on the way out.
         return planned_as_stored(spec, chunks, options, run);
     }
-    let dictionary = shared_dictionary(spec, chunks)?;
-    let tensor = planned(spec, chunks, options, run)?;
-    Ok(if tensor.field().is_some() { tensor.with_dictionary(dictionary) } else { tensor })
+    let convert = |runner: &Runner<'_>| {
+        planned(spec, chunks, options, |plan, chunks| {
+            let dictionary = shared_dictionary(spec, chunks)?;
+            let tensor = runner(plan, &|| convert::run(spec, plan, chunks, options.copy))?;
+            Ok(match dictionary {
+                // Slots of nulls, kept as they are, can hold any code.
+                Some(dictionary) => tensor.with_dictionary(dictionary, chunks.iter().all(|chunk| chunk.mask.is_none())),
+                None => tensor,
+            })
+        })
+    };
+    if spec.decoded().is_none() {
+        return convert(runner);
+    }
+    // Decoding moves bytes too: as many as these, if nothing refuses it.
+    let rows = chunks.iter().fold(0_usize, |rows, chunk| rows.saturating_add(chunk.rows()));
+    let bytes = rows.saturating_mul(spec.row_elements()).saturating_mul(spec.element().stored_bytes());
+    runner(&Plan { rows, bytes, ..Plan::default() }, &|| convert(&run_here))
 }
 
 /// The dictionary that the codes of all chunks are of; `None` where the elements are no codes.
 ///
 /// # Errors
 /// When chunks have different dictionaries: the same code would stand for different values.
-fn shared_dictionary(spec: &Spec, chunks: &[ColumnRef<'_>]) -> Result<Option<DeviceArray>> {
-    if spec.decoded().is_some() || !spec.has_codes() {
-        return Ok(None);
-    }
-    let filled = chunks.iter().filter(|chunk| chunk.rows() > 0).chain(chunks.first());
-    let mut dictionaries = filled.filter_map(|chunk| chunk.array.leaf_dictionary(chunk.column, spec).transpose());
-    let Some(first) = dictionaries.next().transpose()? else { return Ok(None) };
-    if chunks.len() > 1 {
-        let filled = chunks.iter().filter(|chunk| chunk.rows() > 0).count();
+fn shared_dictionary(spec: &Spec, chunks: &[ColumnChunk<'_>]) -> Result<Option<DeviceArray>> {
+    let Some(values) = spec.dictionary_values() else { return Ok(None) };
+    let mut filled = chunks.iter().filter(|chunk| chunk.leaf.rows > 0).peekable();
+    let Some(chunk) = filled.next().or(chunks.first()) else {
+        let empty = arrow_array::new_empty_array(values);
+        return DeviceArray::from_arrow(&empty, Arc::new(Field::new("", values.clone(), true))).map(Some);
+    };
+    let Some(first) = chunk.array.dictionary_of(&chunk.leaf)? else { return Ok(None) };
+    if filled.peek().is_some() {
         let values = first.to_arrow()?;
-        for dictionary in dictionaries.take(filled.saturating_sub(1)) {
-            if dictionary?.to_arrow()?.as_ref() != values.as_ref() {
+        for chunk in filled {
+            let dictionary =
+                chunk.array.dictionary_of(&chunk.leaf)?.map(|dictionary| dictionary.to_arrow()).transpose()?;
+            if dictionary.is_none_or(|dictionary| dictionary.as_ref() != values.as_ref()) {
                 return Err(Error::unsupported(
                     "the chunks have different dictionaries, so their codes mean different things",
                 )
@@ -158,7 +185,10 @@ pub(crate) fn run_here(_plan: &Plan, convert: &(dyn Fn() -> Result<Tensor> + Syn
 
 /// What [`convert_chunks`] would do, or why it would refuse, nulls included.
 pub(crate) fn plan_chunks(spec: &Spec, chunks: &[ColumnRef<'_>], options: &Options) -> Result<Plan> {
-    planned(spec, chunks, options, |plan, chunks| convert::check_nulls(spec, chunks).map(|()| plan.clone()))
+    planned(spec, chunks, options, |plan, chunks| {
+        shared_dictionary(spec, chunks)?;
+        convert::check_nulls(spec, chunks).map(|()| plan.clone())
+    })
 }
 
 /// The chunks as columns.
@@ -226,7 +256,7 @@ pub(crate) fn check_types(field: &FieldRef, chunks: &[DeviceArray]) -> Result<()
 /// # Ok::<(), arrow_dlpack::Error>(())
 /// ```
 pub fn array_to_tensor(array: &dyn arrow_array::Array, options: &Options) -> Result<Tensor> {
-    let field = arrow_schema::Field::new("", array.data_type().clone(), true);
+    let field = Field::new("", array.data_type().clone(), true);
     to_tensor(&DeviceArray::from_arrow(array, Arc::new(field))?, options)
 }
 
@@ -283,8 +313,13 @@ pub fn to_arrow(tensor: &Tensor, valid: Option<&Tensor>, copy: CopyMode) -> Resu
         (values, owner) = shared_buffer(bits, owner);
     }
     let (mut validity, mut nulls) = (std::ptr::null(), 0);
-    if let Some(valid) = valid {
-        let (bitmap, count) = row_validity(valid, form.rows)?;
+    let bitmap = valid.map(|valid| row_validity(valid, form.rows)).transpose()?;
+    let dictionary = tensor.dictionary().filter(|_| form.has_codes());
+    if let Some(dictionary) = dictionary.filter(|_| tensor.codes_may_be_beyond()) {
+        let row_elements = form.elements.checked_div(form.rows).unwrap_or(0);
+        check_codes(&tensor, dictionary.len(), row_elements, bitmap.as_ref().map(|(bits, _)| bits.as_slice()))?;
+    }
+    if let Some((bitmap, count)) = bitmap {
         (validity, owner) = shared_buffer(bitmap, owner);
         nulls = count;
     }
@@ -301,8 +336,8 @@ pub fn to_arrow(tensor: &Tensor, valid: Option<&Tensor>, copy: CopyMode) -> Resu
     }
     let mut node = node.unwrap_or_default();
     node.null_count = Some(nulls);
-    if let Some(dictionary) = tensor.dictionary().filter(|_| form.has_codes()) {
-        owner = set_dictionary(&mut node, &tensor, dictionary, owner)?;
+    if let Some(dictionary) = dictionary {
+        owner = set_dictionary(&mut node, dictionary, owner)?;
     }
     if let Some(bitmap) = node.buffers.first_mut() {
         *bitmap = validity;
@@ -345,11 +380,8 @@ pub fn to_arrow_as(
 /// Puts a dictionary under the codes of a tensor's node; returns what keeps both alive.
 ///
 /// # Errors
-/// When a code is beyond the dictionary: writable codes may have been changed.
-fn set_dictionary(node: &mut ArrayNode, codes: &Tensor, dictionary: &DeviceArray, owner: Owner) -> Result<Owner> {
-    if codes.is_writable() {
-        check_codes(codes, dictionary.len())?;
-    }
+/// When counts are negative, which those of checked arrays are not.
+fn set_dictionary(node: &mut ArrayNode, dictionary: &DeviceArray, owner: Owner) -> Result<Owner> {
     let mut leaf = node;
     while !leaf.children.is_empty() {
         let Some(child) = leaf.children.first_mut() else { break };
@@ -359,16 +391,20 @@ fn set_dictionary(node: &mut ArrayNode, codes: &Tensor, dictionary: &DeviceArray
     Ok(Arc::new((dictionary.owner(), owner)))
 }
 
-/// Refuses codes that are not below `length`.
-fn check_codes(codes: &Tensor, length: usize) -> Result<()> {
+/// Refuses codes that are not below `length`, but in rows that are null in the bitmap `valid`.
+fn check_codes(codes: &Tensor, length: usize, row_elements: usize, valid: Option<&[u8]>) -> Result<()> {
+    let is_null = |index: usize| {
+        let row = index.checked_div(row_elements).unwrap_or(0);
+        valid.and_then(|bits| bits.get(row / 8)).is_some_and(|byte| byte >> (row % 8) & 1 == 0)
+    };
     macro_rules! first_beyond {
         ($($dtype:ident => $type:ty),+) => {
             match codes.dtype() {
-                $(DType::$dtype => codes.as_slice::<$type>()?.iter().find_map(|code| {
-                    let inside = usize::try_from(*code).is_ok_and(|code| code < length);
-                    (!inside).then(|| code.to_string())
+                $(DType::$dtype => codes.as_slice::<$type>()?.iter().enumerate().find_map(|(index, code)| {
+                    let inside = usize::try_from(*code).is_ok_and(|code| code < length) || is_null(index);
+                    (!inside).then(|| (index, code.to_string()))
                 }),)+
-                other => Some(other.to_string()),
+                other => Some((0, other.to_string())),
             }
         };
     }
@@ -377,7 +413,12 @@ fn check_codes(codes: &Tensor, length: usize) -> Result<()> {
     );
     match beyond {
         None => Ok(()),
-        Some(code) => Err(Error::invalid(format!("the code {code} is beyond the dictionary's {length} values"))),
+        Some((index, code)) => {
+            let error = Error::invalid(format!("the code {code} is beyond the dictionary's {length} values"))
+                .at_row(index.checked_div(row_elements).unwrap_or(0))
+                .remedy_is("tell which rows are null with to_arrow(validity=), or set it to a code that there is");
+            Err(error.in_column(codes.field().map_or("", |field| field.name())))
+        }
     }
 }
 

@@ -125,6 +125,12 @@ pub fn explain_schema(
 pub fn explain_tensor(tensor: &Tensor, options: impl Fn(&str) -> Options) -> Result<Report> {
     let form = tensor.arrow_form()?;
     let plan = Plan::to_arrow(&form, tensor.is_aligned(), false, CopyMode::IfNeeded)?;
+    // Complex numbers, pairs of floats in Arrow, stay what they are unless another dtype is asked for.
+    let options = |column: &str| {
+        let mut options = options(column);
+        options.dtype = options.dtype.or(tensor.dtype().component().map(|_| tensor.dtype()));
+        options
+    };
     if plan.is_view() {
         let array = to_arrow(tensor, None, CopyMode::Never)?;
         return explain(array.field(), std::slice::from_ref(&array), None, options);

@@ -148,8 +148,14 @@ impl Plan {
             step(Action::Private);
         }
         let nulls = chunks.iter().map(|chunk| chunk.nulls).sum::<usize>();
-        if let (Nulls::Filled(pattern), 1..) = (spec.nulls(), nulls) {
-            let bytes = nulls.saturating_mul(pattern.bytes().len());
+        // Kept nulls are zero in a copy, and what was decoded is one.
+        let are_written = match spec.nulls() {
+            Nulls::Filled(_) => true,
+            Nulls::Kept => spec.decoded().is_some(),
+            Nulls::Refused => false,
+        };
+        if are_written && nulls > 0 {
+            let bytes = nulls.saturating_mul(spec.dtype().itemsize());
             plan.steps.push(Step { action: Action::Fill { nulls }, bytes, at_most: false });
         }
         if plan.steps.len() > decoded {

@@ -32,7 +32,15 @@ pub struct Tensor {
     copied: bool,
     field: Option<FieldRef>,
     // Boxed: most tensors have none, and small tensors are moved faster.
-    dictionary: Option<Box<DeviceArray>>,
+    codes: Option<Box<Codes>>,
+}
+
+/// What elements that are codes stand for.
+#[derive(Clone)]
+struct Codes {
+    dictionary: DeviceArray,
+    /// Whether each was a code of the dictionary when the tensor was made: slots of nulls can hold any.
+    all_valid: bool,
 }
 
 // SAFETY: the memory behind `data` is kept alive by `owner`, which is Send and Sync, and reached only through functions
@@ -91,8 +99,7 @@ impl Tensor {
             })?;
         }
         let len = if empty { 0 } else { usize::try_from(product).unwrap_or(usize::MAX) };
-        let tensor =
-            Self { data, device, dtype, shape, strides, len, owner, read_only, copied, field, dictionary: None };
+        let tensor = Self { data, device, dtype, shape, strides, len, owner, read_only, copied, field, codes: None };
         tensor.check_span()?;
         Ok(tensor)
     }
@@ -235,7 +242,7 @@ impl Tensor {
     /// The dictionary that the elements are codes of, where the field says that they are.
     #[must_use]
     pub fn dictionary(&self) -> Option<&DeviceArray> {
-        self.dictionary.as_deref()
+        self.codes.as_ref().map(|codes| &codes.dictionary)
     }
 
     /// What the tensor becomes in Arrow: the type it came from, where it still is that, with its dictionary.
@@ -243,14 +250,26 @@ impl Tensor {
     /// # Errors
     /// When a row has more elements than a fixed-size list can.
     pub fn arrow_form(&self) -> Result<TensorField> {
-        let codes_of_nothing = |field: &&FieldRef| has_codes(field.data_type()) && self.dictionary.is_none();
+        let codes_of_nothing = |field: &&FieldRef| has_codes(field.data_type()) && self.codes.is_none();
         let field = self.field.as_ref().filter(|field| !codes_of_nothing(field));
         TensorField::new(self.dtype, &self.shape, &self.strides, field)
     }
 
-    /// The same tensor, its elements being codes of this dictionary.
-    pub(crate) fn with_dictionary(self, dictionary: Option<DeviceArray>) -> Self {
-        Self { dictionary: dictionary.map(Box::new), ..self }
+    /// The same tensor, its elements being codes of this dictionary, if they still are what its field says. `all_valid`:
+    /// none of them is in the slot of a null.
+    pub(crate) fn with_dictionary(self, dictionary: DeviceArray, all_valid: bool) -> Self {
+        let codes = self.field.is_some().then(|| Box::new(Codes { dictionary, all_valid }));
+        Self { codes, ..self }
+    }
+
+    /// The same tensor, its elements being the codes that those of `other` are.
+    pub(crate) fn with_codes_of(self, other: &Self) -> Self {
+        Self { codes: other.codes.clone(), ..self }
+    }
+
+    /// Whether elements may be no codes of the dictionary: those of nulls, or what somebody has written.
+    pub(crate) fn codes_may_be_beyond(&self) -> bool {
+        !self.read_only || self.codes.as_ref().is_some_and(|codes| !codes.all_valid)
     }
 
     /// What keeps the memory alive.

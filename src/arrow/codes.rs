@@ -1,7 +1,9 @@
 //! Codes of a dictionary that has nulls: a code that stands for a null is one.
 
+use arrow_array::Array;
 use arrow_schema::DataType;
 
+use super::import::DeviceArray;
 use super::mask::Mask;
 use super::view::{ArrayView, Dictionary, Leaf};
 use crate::alloc::HostBuffer;
@@ -11,23 +13,27 @@ use crate::spec::Element;
 
 impl<'a> Leaf<'a> {
     /// Which elements are null, as [`Leaf::host_mask`], codes that stand for a null of their dictionary among them. Reads
-    /// the codes where the dictionary has nulls, so all must be in host memory.
+    /// the codes where the dictionary has nulls, so all must be in host memory. `owner` is the array that this is a leaf of.
     ///
     /// # Errors
-    /// When a code is beyond the dictionary.
-    pub(crate) fn logical_mask(&self) -> Result<Option<Mask<'a>>> {
+    /// When a code is beyond the dictionary, or the dictionary breaks the Arrow format.
+    pub(crate) fn logical_mask(&self, owner: &DeviceArray) -> Result<Option<Mask<'a>>> {
         if let Some((DataType::Null, _)) = self.innermost {
-            // Any number of nulls takes no memory, and a bit for each does.
             HostBuffer::require(self.elements.div_ceil(8))?;
         }
         let own = self.host_mask();
         let Some(Dictionary { codes, array, values }) = self.dictionary() else { return Ok(own) };
         let length = usize::try_from(array.length).unwrap_or(0);
         let offset = usize::try_from(array.offset).unwrap_or(0);
+        // Nulls and runs take no memory for any number of rows, and a bit for each does.
+        HostBuffer::require(length.div_ceil(8))?;
         let nulls = match values {
-            DataType::Null => {
-                HostBuffer::require(length.div_ceil(8))?;
-                Mask::of_nulls(length)
+            DataType::Null => Mask::of_nulls(length),
+            // Their nulls are those of what they stand for.
+            DataType::Dictionary(_, _) | DataType::RunEndEncoded(_, _) | DataType::Union(_, _) => {
+                let nulls = owner.dictionary_of(self)?.map(|values| values.to_arrow()).transpose()?;
+                let nulls = nulls.and_then(|values| values.logical_nulls());
+                nulls.and_then(|nulls| Mask::of(length, |index| nulls.is_valid(index)))
             }
             // SAFETY: import checked the dictionary, which lives as long as the array that is borrowed for 'a.
             _ => unsafe { Mask::combine(ArrayView::validity(values, array, offset, length, 1).as_slice(), length) },
@@ -49,7 +55,9 @@ impl<'a> Leaf<'a> {
         match beyond {
             None => Ok(mask),
             Some(index) => {
-                Err(Error::invalid(format!("the code at element {index} is beyond the dictionary's {length} values")))
+                let row_elements = self.elements.checked_div(self.rows).unwrap_or(0);
+                let reason = format!("a code is beyond the dictionary's {length} values");
+                Err(Error::invalid(reason).at_row(index.checked_div(row_elements).unwrap_or(0)))
             }
         }
     }

@@ -163,6 +163,15 @@ unsafe extern "C" fn release_array(array: *mut ArrowArray) {
 /// When the array has bitmaps of enclosing structs on a device, where they cannot be joined, or a type without a bitmap
 /// to join them with.
 pub fn export_device_array(array: &DeviceArray) -> Result<ArrowDeviceArray> {
+    export_joined(array, true)
+}
+
+/// As [`export_device_array`]; `is_copy` says whether nulls of all levels that are joined count as a copy, or only help
+/// to make one that does.
+///
+/// # Errors
+/// As [`export_device_array`].
+pub(super) fn export_joined(array: &DeviceArray, is_copy: bool) -> Result<ArrowDeviceArray> {
     let view = array.view();
     let mut node = ArrayNode::range(&view)?;
     let mut owner = array.owner();
@@ -186,11 +195,13 @@ pub fn export_device_array(array: &DeviceArray) -> Result<ArrowDeviceArray> {
         node.null_count = Some(mask.as_ref().map_or(0, Mask::nulls));
         if let (Some(mask), Some(validity)) = (mask, validity) {
             let bitmap = mask.shifted(node.offset);
-            copy_log::record(|| Copied {
-                what: format!("validity of column {:?}: {} rows", array.field().name(), array.len()),
-                why: "nulls of the enclosing struct joined with the column's".to_owned(),
-                bytes: bitmap.len(),
-            });
+            if is_copy {
+                copy_log::record(|| Copied {
+                    what: format!("validity of column {:?}: {} rows", array.field().name(), array.len()),
+                    why: "nulls of the enclosing struct joined with the column's".to_owned(),
+                    bytes: bitmap.len(),
+                });
+            }
             *validity = bitmap.as_ptr();
             owner = Arc::new((bitmap, owner));
         }

@@ -9,12 +9,12 @@ use arrow_data::ffi::FFI_ArrowArray;
 use arrow_schema::{DataType, Field, FieldRef};
 
 use super::check::{check, check_sizes, counts_in, same_layout};
+use super::mask::Mask;
 use super::offsets::push_down;
-use super::view::{ArrayView, Dictionary, ValidityBits};
+use super::view::{ArrayView, Dictionary, Leaf, ValidityBits};
 use crate::device::Device;
 use crate::error::{Error, ErrorKind, Result, catch_panic};
 use crate::ffi::arrow_device::{ArrowArray, ArrowDeviceArray};
-use crate::spec::Spec;
 
 /// Runs a foreign release callback, or decides that it cannot be run any more. Memory that came through an interpreter
 /// must be released attached to it.
@@ -158,11 +158,20 @@ impl DeviceArray {
     /// # Errors
     /// When the memory is not the host's, or the contents break the Arrow format (offsets that decrease, say).
     pub fn to_arrow(&self) -> Result<ArrayRef> {
+        self.read_arrow(true)
+    }
+
+    /// As [`DeviceArray::to_arrow`], for a conversion that tells of its copy itself.
+    pub(crate) fn to_arrow_unlogged(&self) -> Result<ArrayRef> {
+        self.read_arrow(false)
+    }
+
+    fn read_arrow(&self, is_copy: bool) -> Result<ArrayRef> {
         if !self.device.is_cpu() {
             return Err(Error::new(ErrorKind::Device, format!("the array is on {}", self.device))
                 .remedy_is("copy it with to_device(\"cpu\") first"));
         }
-        let exported = super::export_device_array(self)?;
+        let exported = super::export::export_joined(self, is_copy)?;
         let broken = |error: arrow_schema::ArrowError| Error::invalid(error.to_string()).in_column(self.field.name());
         let array = to_arrow_rs(exported.array);
         // SAFETY: both are `struct ArrowArray` of the C data interface; borrowed from a local.
@@ -221,17 +230,13 @@ impl DeviceArray {
         Self { offset: self.offset + start, length, inherited: inherited.collect(), ..self.clone() }
     }
 
-    /// The dictionary that the leaf elements of this array, or of one of its columns, are codes of; `None` where they are
+    /// The dictionary that the elements of a leaf, which must be one of this array's, are codes of; `None` where they are
     /// none.
     ///
     /// # Errors
-    /// When positions overflow, which those of checked arrays do not.
-    pub(crate) fn leaf_dictionary(&self, column: Option<usize>, spec: &Spec) -> Result<Option<Self>> {
-        let view = match column {
-            None => self.view(),
-            Some(index) => self.view().struct_field(index)?,
-        };
-        let Some(Dictionary { array, values, .. }) = view.leaf(spec)?.dictionary() else { return Ok(None) };
+    /// When counts are negative, which those of checked arrays are not.
+    pub(crate) fn dictionary_of(&self, leaf: &Leaf<'_>) -> Result<Option<Self>> {
+        let Some(Dictionary { array, values, .. }) = leaf.dictionary() else { return Ok(None) };
         let invalid = |_| Error::invalid("ArrowArray.offset or .length is negative");
         Ok(Some(Self {
             owner: self.owner.clone(),
@@ -242,6 +247,13 @@ impl DeviceArray {
             length: usize::try_from(array.length).map_err(invalid)?,
             inherited: Vec::new(),
         }))
+    }
+
+    /// The array without the nulls of enclosing structs, which must be in host memory, and which rows are null by them.
+    pub(crate) fn split_inherited(&self) -> (Self, Option<Mask<'_>>) {
+        // SAFETY: the bitmaps are of arrays that import has checked and that live as long as the owner.
+        let mask = unsafe { Mask::combine(&self.inherited, self.length) };
+        (Self { inherited: Vec::new(), ..self.clone() }, mask)
     }
 
     /// The number of rows.

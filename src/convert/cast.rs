@@ -176,13 +176,15 @@ trait Source:
 }
 
 macro_rules! source {
-    ($($type:ty),+) => { $(impl Source for $type {
+    ($format:literal => $($type:ty),+) => { $(impl Source for $type {
         fn text(self) -> String {
-            self.to_string()
+            format!($format, self)
         }
     })+ };
 }
-source!(i8, i16, i32, i64, u8, u16, u32, u64, f16, bf16, f32, f64);
+source!("{}" => i8, i16, i32, i64, u8, u16, u32, u64);
+// With an exponent where there are many zeros.
+source!("{:?}" => f16, bf16, f32, f64);
 
 impl Source for Truth {
     fn text(self) -> String {

@@ -1,5 +1,6 @@
 //! Checked casts of decimals: the value that the stored integer and the scale stand for.
 
+use std::cmp::Ordering;
 use std::mem::MaybeUninit;
 
 use arrow_array::types::{Decimal256Type, DecimalType};
@@ -157,6 +158,25 @@ impl Decimal {
         Some(f64::from_bits((nearest.to_bits() - u64::from(too_large)) | 1))
     }
 
+    /// As [`Self::odd_double`], by the digits.
+    fn parsed_odd(&self) -> f64 {
+        /// Zeros at the end of a double that lies in the middle between two floats of 16 bits.
+        const ZEROS: u32 = 40;
+        /// Below half of every float of 16 bits but zero.
+        const SMALLEST: f64 = 1e-42;
+        let nearest: f64 = self.parsed();
+        let bits = nearest.to_bits();
+        if bits.trailing_zeros() < ZEROS || nearest.abs() < SMALLEST {
+            // On the same side of every middle as the value.
+            return nearest;
+        }
+        match compare_digits(&self.text(), &format!("{nearest:.200}")) {
+            Ordering::Equal => nearest,
+            Ordering::Less => f64::from_bits((bits - 1) | 1),
+            Ordering::Greater => f64::from_bits(bits | 1),
+        }
+    }
+
     /// The nearest float, by its digits.
     fn parsed<F: std::str::FromStr + Default>(&self) -> F {
         let exponent = -i16::from(self.scale);
@@ -173,8 +193,20 @@ impl Decimal {
             Unscaled::Narrow(value) => i256::from_i128(value),
             Unscaled::Wide(value) => value,
         };
-        Decimal256Type::format_decimal(value, 76, self.scale)
+        // More digits than any value has, or the rest would be left out.
+        Decimal256Type::format_decimal(value, 78, self.scale)
     }
+}
+
+/// Compares the magnitudes of two numbers in plain digits.
+fn compare_digits(one: &str, other: &str) -> Ordering {
+    let parts = |text: &str| {
+        let (integer, fraction) =
+            text.trim_start_matches('-').split_once('.').unwrap_or((text.trim_start_matches('-'), ""));
+        (integer.trim_start_matches('0').to_owned(), fraction.trim_end_matches('0').to_owned())
+    };
+    let ((integer, fraction), (other_integer, other_fraction)) = (parts(one), parts(other));
+    (integer.len(), integer, fraction).cmp(&(other_integer.len(), other_integer, other_fraction))
 }
 
 /// A type that decimals are cast to.
@@ -218,7 +250,7 @@ impl FromDecimal for f32 {
 macro_rules! from_odd_double {
     ($($type:ty),+) => { $(impl FromDecimal for $type {
         fn from_decimal(decimal: &Decimal) -> Option<Self> {
-            let (value, fits) = decimal.odd_double().unwrap_or_else(|| decimal.parsed()).cast_to();
+            let (value, fits) = decimal.odd_double().unwrap_or_else(|| decimal.parsed_odd()).cast_to();
             fits.then_some(value)
         }
     })+ };
@@ -278,6 +310,22 @@ mod tests {
         assert_eq!(f16::from_decimal(&decimal(2049, 0)), Some(f16::from_f32(2048.0)));
         assert_eq!(f16::from_decimal(&decimal(2_049_000_000_001, 9)), Some(f16::from_f32(2050.0)));
         assert_eq!(f16::from_decimal(&decimal(65_520, 0)), None);
+        // So close to the middle that the nearest double is the middle itself.
+        for (value, scale, expected) in [
+            (204_900_000_000_000_000_001, 17, Some(2050.0)),
+            (-204_900_000_000_000_000_001, 17, Some(-2050.0)),
+            (204_899_999_999_999_999_999, 17, Some(2048.0)),
+            (204_900_000_000_000_000_000, 17, Some(2048.0)),
+            (6_551_999_999_999_999_999_999, 17, Some(65_504.0)),
+            (6_552_000_000_000_000_000_001, 17, None),
+        ] {
+            assert_eq!(f16::from_decimal(&decimal(value, scale)), expected.map(f16::from_f32), "{value}");
+        }
+        let wide = i256::from_i128(257).checked_mul(i256::from_i128(10).checked_pow(60).unwrap()).unwrap();
+        for (more, expected) in [(-1, 256.0), (0, 256.0), (1, 258.0)] {
+            let unscaled = Unscaled::Wide(wide.checked_add(i256::from_i128(more)).unwrap());
+            assert_eq!(bf16::from_decimal(&Decimal { unscaled, scale: 60 }), Some(bf16::from_f32(expected)));
+        }
         assert_eq!(f32::from_decimal(&decimal(1, -39)), None);
         assert_eq!(bf16::from_decimal(&decimal(-25, 2)), Some(bf16::from_f32(-0.25)));
     }
@@ -286,5 +334,7 @@ mod tests {
     fn messages_show_the_value() {
         assert_eq!(decimal(-150, 2).text(), "-1.50");
         assert_eq!(decimal(15, -2).text(), "1500");
+        let longest = Decimal { unscaled: Unscaled::Wide(i256::MAX), scale: 1 }.text();
+        assert!(longest.ends_with("96.7") && longest.len() == 78, "{longest}");
     }
 }

@@ -42,7 +42,7 @@ pub(crate) fn compact(tensor: &Tensor, why: &str) -> Result<Tensor> {
     let strides = row_major_strides(&shape)?;
     // SAFETY: `gather` wrote every element; an empty tensor has none.
     let copy = unsafe { Tensor::from_host_buffer(buffer, tensor.dtype(), shape, strides, tensor.field().cloned()) }?;
-    Ok(copy.with_dictionary(tensor.dictionary().cloned()))
+    Ok(copy.with_codes_of(tensor))
 }
 
 /// An extent and the bytes from one index to the next.

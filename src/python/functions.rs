@@ -120,6 +120,7 @@ fn to_tensor<'py>(
             options.of(chunks.field().name())
         }
     };
+    let options = chunks.natural(options);
     let tensor = chunks_to_tensor_by(chunks.field(), &chunks.arrays, &options, &runner(py))?;
     finish(py, tensor, legacy, xp)
 }

@@ -17,9 +17,10 @@ use super::capsule::{
 use super::{Array, ArrayStream, RecordBatch, Tensor, device};
 use crate::arrow::{DeviceArray, DeviceArrayStream};
 use crate::convert::compact;
+use crate::dtype::DType;
 use crate::error::{Error, ErrorKind};
 use crate::ffi::dlpack::{DLDeviceType, DLPACK_MAJOR_VERSION, DLPACK_MINOR_VERSION};
-use crate::spec::CopyMode;
+use crate::spec::{CopyMode, Options};
 
 /// Arrow data that an argument gave.
 #[derive(Debug)]
@@ -118,11 +119,13 @@ pub struct Chunks {
     stream_field: Option<FieldRef>,
     /// The chunks, perhaps none.
     pub arrays: SmallVec<[DeviceArray; 1]>,
+    /// The dtype of a tensor of complex numbers, which Arrow knows as pairs of floats.
+    complex: Option<DType>,
 }
 
 impl Chunks {
     fn one(array: DeviceArray) -> Self {
-        Self { stream_field: None, arrays: smallvec![array] }
+        Self { stream_field: None, arrays: smallvec![array], complex: None }
     }
 
     /// The type of every chunk.
@@ -138,21 +141,36 @@ impl Chunks {
     /// # Errors
     /// `TypeError` for an object that speaks neither protocol, what its dunders raise, or what is wrong with its data.
     pub fn read(object: &Bound<'_, PyAny>, copy: CopyMode) -> PyResult<Self> {
+        // A copy that is asked for is made of the column, once.
+        let of_tensor = if copy == CopyMode::Always { CopyMode::IfNeeded } else { copy };
+        if let Ok(own) = object.cast_exact::<Tensor>() {
+            return Self::of_tensor(own.get().tensor(), of_tensor);
+        }
         match arrow(object)? {
             Some(ArrowInput::Array(array)) => Ok(Self::one(array)),
             Some(ArrowInput::Stream(stream)) => {
                 let field = stream.field().clone();
                 // The producer may need the interpreter on a thread of its own.
                 let arrays = object.py().detach(|| stream.collect::<crate::error::Result<SmallVec<_>>>())?;
-                Ok(Self { stream_field: Some(field), arrays })
+                Ok(Self { stream_field: Some(field), arrays, complex: None })
             }
             None => {
-                // A copy that is asked for is made of the column, once.
-                let copy = if copy == CopyMode::Always { CopyMode::IfNeeded } else { copy };
-                let tensor = dlpack(object, None, copy)?.ok_or_else(|| no_protocol(object))?;
-                Ok(Self::one(crate::column::to_arrow(&tensor, None, copy)?))
+                let tensor = dlpack(object, None, of_tensor)?.ok_or_else(|| no_protocol(object))?;
+                Self::of_tensor(&tensor, of_tensor)
             }
         }
+    }
+
+    fn of_tensor(tensor: &crate::tensor::Tensor, copy: CopyMode) -> PyResult<Self> {
+        let complex = tensor.dtype().component().is_some().then(|| tensor.dtype());
+        Ok(Self { complex, ..Self::one(crate::column::to_arrow(tensor, None, copy)?) })
+    }
+
+    /// The options, complex numbers staying what they are unless another dtype is asked for.
+    #[must_use]
+    pub fn natural(&self, mut options: Options) -> Options {
+        options.dtype = options.dtype.or(self.complex);
+        options
     }
 }
 

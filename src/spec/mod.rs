@@ -216,10 +216,16 @@ impl Spec {
             && (shape.contains(&0) || shape.iter().zip(strides).zip(&self.inner_strides).all(same_stride))
     }
 
+    /// The type of the values that the elements are codes of; `None` where they are no codes.
+    #[must_use]
+    pub fn dictionary_values(&self) -> Option<&DataType> {
+        value::dictionary_values(self.decoded.as_ref().unwrap_or(&self.field).data_type())
+    }
+
     /// Whether the elements are codes of a dictionary.
     #[must_use]
     pub fn has_codes(&self) -> bool {
-        has_codes(self.decoded.as_ref().unwrap_or(&self.field).data_type())
+        self.dictionary_values().is_some()
     }
 
     /// The field that a tensor of this spec keeps: only while its elements still are what the field says. Codes that

@@ -246,13 +246,18 @@ impl Value {
     }
 }
 
+/// What the elements of a type, under fixed-size lists, are codes of; `None` where they are no codes.
+pub(super) fn dictionary_values(data_type: &DataType) -> Option<&DataType> {
+    match data_type {
+        DataType::Dictionary(_, values) => Some(values),
+        DataType::FixedSizeList(child, _) => dictionary_values(child.data_type()),
+        _ => None,
+    }
+}
+
 /// Whether the elements of a type, under fixed-size lists, are codes of a dictionary.
 pub(crate) fn has_codes(data_type: &DataType) -> bool {
-    match data_type {
-        DataType::Dictionary(_, _) => true,
-        DataType::FixedSizeList(child, _) => has_codes(child.data_type()),
-        _ => false,
-    }
+    dictionary_values(data_type).is_some()
 }
 
 /// The type that an array of this field is decoded to before anything else; `None` where it is taken as it is.

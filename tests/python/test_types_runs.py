@@ -1,0 +1,149 @@
+"""Run-end-encoded columns: every slice of every kind, decoded as a copy that is told; and runs that are wrong."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+import threading
+import time
+
+import arrow_dlpack as ad
+import numpy as np
+import pyarrow as pa
+import pytest
+from type_cases import converted, read
+
+VALUES = [1.5, None, 3, 4, None]
+ENDS = [1, 3, 4, 8, 9]
+ROWS = [1.5, None, None, 3, 4, 4, 4, 4, None]
+
+
+def run_array(ends: list[int], values: pa.Array, index: pa.DataType | None = None) -> pa.Array:
+    return pa.RunEndEncodedArray.from_arrays(pa.array(ends, index or pa.int32()), values)
+
+
+@pytest.mark.parametrize("index", [pa.int16(), pa.int32(), pa.int64()], ids=str)
+def test_every_slice(index: pa.DataType):
+    source = run_array(ENDS, pa.array(VALUES), index)
+    for start, end in itertools.combinations_with_replacement(range(10), 2):
+        part = source[start:end]
+        filled = [0 if value is None else value for value in ROWS[start:end]]
+        assert read(converted(part, nulls=0)).tolist() == filled
+        assert np.from_dlpack(ad.validity(part)).tolist() == [value is not None for value in ROWS[start:end]]
+
+
+def test_children_that_are_slices():
+    ends = pa.array([7, *ENDS, 99], pa.int32())[1:-1]
+    values = pa.array([7, *VALUES, 99])[1:-1]
+    source = pa.RunEndEncodedArray.from_arrays(ends, values)
+    assert read(converted(source[2:], nulls=0)).tolist() == [0, 3, 4, 4, 4, 4, 0]
+
+
+def test_copies_are_told_and_refused():
+    source = run_array([2, 5], pa.array([1, 2], pa.int16()))[1:]
+    row = ad.explain(source)[0]
+    assert (row.how, row.steps, row.bytes) == ("copy", ["decoded"], 8)
+    assert ad.explain(pa.schema([pa.field("x", source.type)]))["x"].steps == ["decoded"]
+    with ad.track_copies() as log:
+        tensor = ad.to_tensors(pa.record_batch({"x": source}))["x"]
+    (entry,) = log.entries
+    assert (entry.bytes, entry.why) == (8, "decoded")
+    assert "x" in entry.what
+    assert tensor.copied
+    with pytest.raises(ad.CopyError, match="decoded") as caught:
+        ad.to_tensors(pa.record_batch({"x": source}), copy=False)
+    assert caught.value.column == "x"
+    assert converted(source, dtype="float64", writable=True).writable
+    with ad.track_copies() as log:
+        ad.to_tensor(source, dtype="float64")
+    assert log.bytes == 8 + 32
+    assert ad.to_tensor(source[:0], copy=False).shape == (0,)
+
+
+def test_items_of_lists():
+    source = run_array(ENDS, pa.array(VALUES))
+    lists = pa.FixedSizeListArray.from_arrays(source[1:], 2)
+    for start in range(4):
+        rows = np.array([0 if value is None else value for value in ROWS[1:]]).reshape(4, 2)[start:]
+        assert read(converted(lists[start:], nulls=0)).tolist() == rows.tolist()
+    masked = pa.FixedSizeListArray.from_arrays(source[1:], 2, mask=pa.array([False, True, False, False]))
+    assert read(converted(masked, nulls=0)).tolist() == [[0, 0], [0, 0], [4, 4], [4, 0]]
+    valid = np.from_dlpack(ad.validity(masked)).tolist()
+    assert valid == [[False, False], [False, False], [True, True], [True, False]]
+
+
+def test_under_structs_with_nulls():
+    source = run_array(ENDS, pa.array(VALUES))
+    mask = [False, False, False, True, False, True, False, False, True]
+    inner = pa.StructArray.from_arrays([source], ["x"], mask=pa.array(mask))
+    outer = pa.StructArray.from_arrays([inner], ["s"])
+    batch = ad.from_arrow(outer)
+    column = pa.record_batch(batch)["s"]
+    for part in (slice(None), slice(2, None), slice(3, 7)):
+        expected = [0 if value is None or null else value for value, null in zip(ROWS, mask, strict=True)][part]
+        assert read(ad.to_tensors(inner[part], nulls=0)["x"]).tolist() == expected
+        assert read(ad.to_tensors(column[part], nulls=0)["x"]).tolist() == expected
+        with pytest.raises(ad.NullError) as caught:
+            ad.to_tensors(inner[part])
+        assert (caught.value.column, caught.value.row) == ("x", expected.index(0))
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        pa.array(["a", None, "c", "d", None]),
+        pa.array([[1], None, [], [2, 3], None]),
+        pa.array([b"a", None, b"c", b"d", None], pa.binary_view()),
+        pa.array([True, None, False, True, None]),
+    ],
+    ids=lambda values: str(values.type),
+)
+def test_validity_of_values_of_any_type(values: pa.Array):
+    assert np.from_dlpack(ad.validity(run_array(ENDS, values)[2:])).tolist() == [
+        value is not None for value in ROWS[2:]
+    ]
+
+
+def test_values_without_a_tensor_form_are_refused_by_type():
+    with pytest.raises(ad.UnsupportedTypeError, match="Utf8") as caught:
+        ad.to_tensors(pa.record_batch({"x": run_array([1], pa.array(["a"]))}))
+    assert (caught.value.column, bool(caught.value.remedy)) == ("x", True)
+
+
+def test_bool8_and_extensions_inside_are_what_they_say():
+    bool8 = pa.ExtensionArray.from_storage(pa.bool8(), pa.array([0, 2, 1], pa.int8()))
+    tensor = ad.to_tensor(run_array([1, 3, 4], bool8))
+    assert tensor.dtype == "bool"
+    assert read(tensor).view("u1").tolist() == [0, 1, 1, 1]
+    shaped = pa.ExtensionArray.from_storage(
+        pa.fixed_shape_tensor(pa.int8(), [2, 1], permutation=[1, 0]), pa.array([[1, 2], [3, 4]], pa.list_(pa.int8(), 2))
+    )
+    assert read(ad.to_tensor(run_array([1, 3], shaped))).tolist() == [[[1, 2]], [[3, 4]], [[3, 4]]]
+
+
+def test_other_threads_run_while_a_column_is_decoded():
+    source = run_array([4_000_000], pa.array([1.5]))
+    turns, stop, started = [0], threading.Event(), threading.Event()
+
+    def take_turns() -> None:
+        while not stop.is_set():
+            turns[0] += 1
+            started.set()
+            time.sleep(0)
+
+    other = threading.Thread(target=take_turns)
+    interval = sys.getswitchinterval()
+    try:
+        # Nobody is made to let go of the interpreter: a thread runs only where another lets go of it itself.
+        sys.setswitchinterval(100)
+        other.start()
+        started.wait()
+        before = turns[0]
+        tensor = ad.to_tensor(source)
+        after = turns[0]
+    finally:
+        stop.set()
+        sys.setswitchinterval(interval)
+        other.join()
+    assert tensor.copied
+    assert after > before
