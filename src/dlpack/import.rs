@@ -123,14 +123,15 @@ unsafe fn import(tensor: &DLTensor, owner: crate::tensor::Owner, read_only: bool
         // Row-major before version 1.2, and what every consumer takes it for since.
         None => row_major_strides(&shape)?,
     };
+    let empty = shape.contains(&0);
     let address = usize::try_from(tensor.byte_offset)
         .ok()
-        .filter(|offset| is_addressable(tensor.data.addr(), *offset))
+        // Nobody goes to where no elements are.
+        .filter(|offset| empty || is_addressable(tensor.data.addr(), *offset))
         .and_then(|offset| tensor.data.addr().checked_add(offset))
         .ok_or_else(|| {
             Error::invalid(format!("DLTensor.byte_offset {} leaves the address space", tensor.byte_offset))
         })?;
-    let empty = shape.contains(&0);
     if tensor.data.is_null() && !empty {
         return Err(Error::invalid(format!("DLTensor.data is NULL, and shape {shape:?} has elements")));
     }
