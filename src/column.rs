@@ -33,6 +33,8 @@ impl<'a> ColumnRef<'a> {
         Self { array, column: Some(index) }
     }
 
+    // Inlined, as the chunk is too large to be handed on without a copy of it.
+    #[inline(always)]
     pub(crate) fn chunk(&self, spec: &Spec) -> Result<ColumnChunk<'a>> {
         require_host(self.array.device(), spec.field().name())?;
         let view = self.array.view();
@@ -87,6 +89,7 @@ fn planned<R>(
 }
 
 /// As [`planned`], for columns that are not decoded, or are by now.
+#[inline]
 fn planned_as_stored<'a, R>(
     spec: &Spec,
     chunks: &[ColumnRef<'a>],

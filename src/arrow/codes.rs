@@ -17,10 +17,20 @@ impl<'a> Leaf<'a> {
     ///
     /// # Errors
     /// When a code is beyond the dictionary, or the dictionary breaks the Arrow format.
+    #[inline]
     pub(crate) fn logical_mask(&self, owner: &DeviceArray) -> Result<Option<Mask<'a>>> {
-        if let Some((DataType::Null, _)) = self.innermost {
-            HostBuffer::require(self.elements.div_ceil(8))?;
+        match self.innermost {
+            Some((DataType::Null, _)) => {
+                HostBuffer::require(self.elements.div_ceil(8))?;
+                Ok(self.host_mask())
+            }
+            Some((DataType::Dictionary(_, _), _)) => self.mask_of_codes(owner),
+            _ => Ok(self.host_mask()),
         }
+    }
+
+    /// As [`Leaf::logical_mask`], of codes.
+    fn mask_of_codes(&self, owner: &DeviceArray) -> Result<Option<Mask<'a>>> {
         let own = self.host_mask();
         let Some(Dictionary { codes, array, values }) = self.dictionary() else { return Ok(own) };
         let length = usize::try_from(array.length).unwrap_or(0);

@@ -22,7 +22,7 @@ impl<'a> Mask<'a> {
     /// # Safety
     /// Each bitmap covers its offset and length, and is host memory that lives for `'a`.
     pub(super) unsafe fn combine(levels: &[ValidityBits], elements: usize) -> Option<Self> {
-        if elements == 0 {
+        if elements == 0 || levels.is_empty() {
             return None;
         }
         let mut levels = levels

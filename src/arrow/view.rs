@@ -117,6 +117,7 @@ impl<'a> ArrayView<'a> {
     ///
     /// # Errors
     /// When positions overflow, which checked arrays do not.
+    #[inline]
     pub(crate) fn leaf(&self, spec: &Spec) -> Result<Leaf<'a>> {
         let mut repeat = spec.row_elements();
         let mut validity: Vec<ValidityBits> =
@@ -180,6 +181,7 @@ impl<'a> Leaf<'a> {
     }
 
     /// Which elements are null; `None` where none is. Reads the bitmaps, so they must be in host memory.
+    #[inline]
     pub(crate) fn host_mask(&self) -> Option<Mask<'a>> {
         if let Some((DataType::Null, _)) = self.innermost {
             return Mask::of_nulls(self.elements);
