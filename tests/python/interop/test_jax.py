@@ -28,6 +28,7 @@ def narrowed(outcome: str, dtype: str) -> Expect:
 
 class TestJax(Battery):
     xp = jnp
+    alignment = 64
     no_device = (RuntimeError, "Unknown backend cuda")
     expected: ClassVar[dict[str, Expect]] = {
         "to arrow": ARROW,
@@ -99,6 +100,18 @@ def test_a_slice_is_copied_by_jax(cell):
     with pytest.raises(ValueError, match="not aligned to 64 bytes"):
         jnp.from_dlpack(tensor, copy=False)
     cell("to", "misaligned", "refused", f"{ALIGNED}, under `copy=False`")
+
+
+def test_values_of_ragged_slices_are_copied_by_jax(cell):
+    """Offsets of a slice are made anew, and aligned; its values start within those of the column."""
+    column = pa.array([[1], [2, 3], [4]], pa.list_(pa.float32())).slice(1)
+    ours = ad.to_ragged(column)
+    theirs = ad.to_ragged(column, xp=jnp)
+    assert theirs.values.tolist() == [2, 3, 4]
+    assert theirs.values.unsafe_buffer_pointer() != address(ours.values)
+    cell("to", "lists", "copy", ALIGNED)
+    assert jnp.from_dlpack(ours.offsets).unsafe_buffer_pointer() == address(ours.offsets)
+    assert theirs.offsets.tolist() == [0, 2, 3]
 
 
 def test_read_only(cell):
