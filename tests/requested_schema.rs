@@ -16,7 +16,8 @@ use arrow_array::cast::AsArray;
 use arrow_array::types::{Int8Type, Int32Type, Int64Type};
 use arrow_array::{
     Array, ArrayRef, BooleanArray, DictionaryArray, FixedSizeListArray, Float32Array, Float64Array, Int8Array,
-    Int32Array, Int64Array, ListArray, RecordBatch, StringArray, StructArray, TimestampNanosecondArray, UInt64Array,
+    Int32Array, Int64Array, ListArray, NullArray, RecordBatch, StringArray, StructArray, TimestampNanosecondArray,
+    UInt64Array,
 };
 use arrow_dlpack::convert::check_request;
 use arrow_dlpack::{CopyLog, DeviceArray, ErrorKind, Result, request_field};
@@ -120,6 +121,18 @@ fn values_that_do_not_survive_are_refused_with_their_row() {
         assert_eq!(error.row(), Some(row), "{error}");
         assert!(error.remedy().is_some(), "{error}");
     }
+}
+
+#[test]
+fn nulls_alone_are_nulls_in_any_type() {
+    let nothing = NullArray::new(3);
+    for data_type in [DataType::Int64, DataType::Utf8, DataType::Float32] {
+        let given = request(&nothing, &field("x", data_type.clone())).unwrap();
+        assert_eq!((given.data_type(), given.null_count(), given.len()), (&data_type, 3, 3));
+    }
+    let error = request(&Int32Array::from(vec![1]), &field("x", list(DataType::Utf8, 2))).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Cast);
+    assert!(error.reason().contains("no cast exists") && error.remedy().is_some(), "{error}");
 }
 
 #[test]

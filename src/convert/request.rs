@@ -56,12 +56,21 @@ pub fn check_request(own: &FieldRef, requested: &FieldRef) -> Result<()> {
     check_names(own.data_type(), requested.data_type())?;
     check_extensions(own, requested).map_err(|error| error.in_column(requested.name()))?;
     let (from, to) = (own.data_type(), requested.data_type());
-    // Without a way back no value could be shown to survive.
-    let there_and_back = || arrow_cast::can_cast_types(from, to) && arrow_cast::can_cast_types(to, from);
-    if same_layout(from, to) || there_and_back() {
+    if same_layout(from, to) || counts_in(from, to) {
         return Ok(());
     }
-    Err(Error::new(ErrorKind::Cast, format!("{from} as {to}: no cast exists")).in_column(requested.name()))
+    check_cast(from, to).map_err(|error| error.in_column(requested.name()))
+}
+
+/// Refuses types without a cast in both directions: without a way back no value could be shown to survive.
+fn check_cast(from: &DataType, to: &DataType) -> Result<()> {
+    // Nulls alone are nulls in any type.
+    let way_back = *from == DataType::Null || arrow_cast::can_cast_types(to, from);
+    if arrow_cast::can_cast_types(from, to) && way_back {
+        return Ok(());
+    }
+    Err(Error::new(ErrorKind::Cast, format!("{from} as {to}: no cast exists"))
+        .remedy_is("request the type that the data has, or convert it first"))
 }
 
 /// Struct fields are matched by position and must agree by name; list items may be called anything.
@@ -72,7 +81,8 @@ fn check_names(own: &DataType, requested: &DataType) -> Result<()> {
             return Err(Error::new(
                 ErrorKind::Cast,
                 format!("requested_schema has the fields {:?}, and the data has {:?}", names(requested), names(own)),
-            ));
+            )
+            .remedy_is("request fields of the data's own names, in their order"));
         }
         for (own, requested) in own.iter().zip(requested) {
             check_names(own.data_type(), requested.data_type()).map_err(|error| error.in_column(requested.name()))?;
@@ -132,6 +142,7 @@ fn cast(array: &DeviceArray, requested: &FieldRef) -> Result<DeviceArray> {
     let refused = |reason: String| Error::new(ErrorKind::Cast, format!("{from} as {to}: {reason}"));
     let of_arrow = |error: ArrowError| refused(error.to_string());
     let options = CastOptions { safe: false, ..CastOptions::default() };
+    check_cast(from, to)?;
     let original = array.to_arrow()?;
     check_room(original.as_ref(), to)?;
     let to_requested = |array: &ArrayRef| cast_with_options(array, to, &options);
@@ -145,8 +156,11 @@ fn cast(array: &DeviceArray, requested: &FieldRef) -> Result<DeviceArray> {
     if converted.data_type() != to {
         return Err(refused(format!("the cast gives {}", converted.data_type())));
     }
-    let back = cast_with_options(&converted, from, &options).map_err(of_arrow)?;
-    if let Some(row) = first_difference(&original, &back) {
+    let back = match from {
+        DataType::Null => None,
+        _ => Some(cast_with_options(&converted, from, &options).map_err(of_arrow)?),
+    };
+    if let Some(row) = back.and_then(|back| first_difference(&original, &back)) {
         return Err(refused("a value does not survive the round trip".to_owned())
             .at_row(row)
             .remedy_is("request a type that holds every value"));

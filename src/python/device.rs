@@ -78,7 +78,9 @@ pub(super) fn extract(object: &Bound<'_, PyAny>) -> PyResult<crate::device::Devi
 /// A library's device object as a name and a number: mlx prints `Device(cpu, 0)`, JAX `TFRT_CPU_0`, CuPy `<CUDA Device 0>`.
 fn words(text: &str) -> String {
     let text = text.to_lowercase();
-    let words = text.split(|character: char| !character.is_ascii_alphanumeric());
+    // What is inside says which one: before it is the class, perhaps with its module.
+    let name = text.split_once('(').map_or(text.as_str(), |(_, inside)| inside);
+    let words = name.split(|character: char| !character.is_ascii_alphanumeric());
     let words: Vec<&str> = words.filter(|word| !matches!(*word, "" | "device" | "tfrt")).collect();
     words.join(":")
 }
@@ -134,7 +136,9 @@ mod tests {
     fn objects_of_libraries_are_a_name_and_a_number() {
         for (text, expected) in [
             ("Device(cpu, 0)", "cpu:0"),
-            ("CPU_DEVICE", "cpu"),
+            ("array_api_strict.Device('CPU_DEVICE')", "cpu"),
+            ("Place(cpu)", "cpu"),
+            ("Device(opencl:cpu:0)", "opencl:cpu:0"),
             ("TFRT_CPU_0", "cpu:0"),
             ("<CUDA Device 1>", "cuda:1"),
             ("Device('device1')", "device1"),

@@ -57,6 +57,16 @@ LEGACY = Expect(
     ' unless `legacy="view"` vouches that nobody writes',
 )
 
+# Rows of which the second one is empty, by the case and the width of their offsets.
+RAGGED = {
+    "lists int32": pa.array([[1], [], [2, 3]], pa.list_(pa.float32())),
+    "lists int64": pa.array([[1], [], [2, 3]], pa.large_list(pa.float32())),
+    "strings int32": pa.array(["a", "", "bc"]),
+    "strings int64": pa.array(["a", "", "bc"], pa.large_string()),
+}
+BY_RAGGED = "values and offsets, by `to_ragged`"
+FROM_RAGGED = "values and offsets, by `Ragged`"
+
 
 def aligned(values: Any) -> np.ndarray:
     """A NumPy array of these values in memory that is aligned to 64 bytes."""
@@ -81,6 +91,8 @@ class Battery:
     exchange: ClassVar[bool] = False
     # What asking its arrays for another device raises: here, or there.
     no_device: ClassVar[tuple[type[BaseException], str]] = (ad.ConversionError, "cuda:0")
+    # What it copies less aligned memory for.
+    alignment: ClassVar[int] = 1
     # The library's names of its arrays' dtypes, where they are others.
     dtypes: ClassVar[dict[str, str]] = {}
 
@@ -336,9 +348,11 @@ class Battery:
 
     def test_temporal_from(self, cell):
         theirs = self.make(np.arange(3, dtype="int32"))
-        column = pa.array(ad.to_arrow(self.offer(theirs), type=pa.date32()))
-        assert column.cast(pa.int32()).to_pylist() == [0, 1, 2]
-        assert column.buffers()[1].address == self.address(theirs)
+        for data_type in (pa.date32(), pa.time32("s")):
+            column = pa.array(ad.to_arrow(self.offer(theirs), type=data_type, copy=False))
+            assert column.type == data_type
+            assert column.cast(pa.int32()).to_pylist() == [0, 1, 2]
+            assert column.buffers()[1].address == self.address(theirs)
         cell("from", "temporal", "view", "`to_arrow(type=)`")
 
     def test_decimal(self, cell):
@@ -363,15 +377,67 @@ class Battery:
         tensor = ad.to_tensor(column, copy=False)
         assert address(tensor) == column.indices.buffers()[1].address
         self.to(cell, "dictionary", tensor, self.expect("to", "dictionary", "", "arrow"), [0, 1, 0])
-        theirs = ad.to_tensor(column, dictionary="values", xp=self.xp)
+        theirs = self.decoded(column, dictionary="values")
         assert self.values(theirs).tolist() == [1.5, 2.5, 1.5]
         cell("to", "dictionary", "copy", '`dictionary="values"`; the codes are what is there')
 
-    def test_lists_and_strings(self, cell):
-        for case, column in (("strings", pa.array(["a", "bc"])), ("lists", pa.array([[1], [2, 3]]))):
-            with pytest.raises(ad.UnsupportedTypeError, match="has no tensor form"):
-                ad.to_tensor(column, xp=self.xp)
-            cell("to", case, "refused", "rows of different lengths are not one tensor; the message says what to do")
+    def test_run_ends(self):
+        theirs = self.decoded(pa.RunEndEncodedArray.from_arrays([2, 3], pa.array([1.5, 2.5], pa.float32())))
+        assert self.values(theirs).tolist() == [1.5, 1.5, 2.5]
+
+    def decoded(self, column: pa.Array, **keywords: Any) -> Any:
+        """What is decoded may be written to, so that nobody has to copy it once more."""
+        with ad.track_copies() as log:
+            tensor = ad.to_tensor(column, **keywords)
+            theirs = self.take(tensor)
+        assert tensor.writable
+        assert len(log) == 1
+        if address(tensor) % self.alignment == 0:
+            self.same(theirs, address(tensor), self.expected.get("to tensor", VIEW))
+        return theirs
+
+    @pytest.mark.parametrize("name", RAGGED)
+    def test_lists_and_strings_to(self, cell, name):
+        case, column = name.split()[0], RAGGED[name]
+        with pytest.raises(ad.UnsupportedTypeError, match="to_ragged"):
+            ad.to_tensor(column, xp=self.xp)
+        ours = ad.to_ragged(column, copy=False)
+        theirs = ad.to_ragged(column, xp=self.xp)
+        expected = self.expect("to", case, "", "arrow")
+        self.same(theirs.values, address(ours.values), expected)
+        assert self.values(theirs.values).tolist() == np.from_dlpack(ours.values).tolist()
+        cell("to", case, expected.outcome, BY_RAGGED)
+        if expected is LEGACY:
+            vouched = self.take(ad.to_tensor(ours.values, legacy="view"))
+            assert self.address(vouched) == address(ours.values)
+        # Offsets of large forms are int64.
+        expected = self.expect("to", "numbers", ours.offsets.dtype, "arrow")
+        self.same(theirs.offsets, address(ours.offsets), expected)
+        assert self.values(theirs.offsets).tolist() == [0, 1, 1, 3]
+        wanted = expected.dtype or ours.offsets.dtype
+        assert self.dtype(theirs.offsets) == self.dtypes.get(wanted, wanted)
+        cell("to", case, expected.outcome, expected.note)
+
+    @pytest.mark.parametrize("offsets", ["int32", "int64"])
+    def test_lists_from(self, cell, offsets):
+        expected = self.expect("from", "numbers", offsets)
+        values, starts = self.make(np.arange(3, dtype="float32")), self.make(np.array([0, 1, 1, 3], offsets))
+        column = pa.array(ad.to_arrow(ad.Ragged(self.offer(values), self.offer(starts)), copy=False))
+        large = (expected.dtype or offsets) == "int64"
+        assert column.type == (pa.large_list if large else pa.list_)(pa.float32())
+        assert column.to_pylist() == [[0], [], [1, 2]]
+        assert column.buffers()[1].address == self.address(starts)
+        assert column.values.buffers()[1].address == self.address(values)
+        cell("from", "lists", "view", FROM_RAGGED)
+        cell("from", "lists", "view", expected.note)
+
+    def test_strings_from(self, cell):
+        values, starts = self.make(np.frombuffer(b"abc", "uint8").copy()), self.make(np.array([0, 1, 1, 3], "int32"))
+        ragged = ad.Ragged(self.offer(values), self.offer(starts))
+        column = pa.array(ad.to_arrow(ragged, type=pa.string(), copy=False))
+        assert column.to_pylist() == ["a", "", "bc"]
+        assert [one.address for one in column.buffers()[1:]] == [self.address(starts), self.address(values)]
+        cell("from", "strings", "view", f"{FROM_RAGGED} and `to_arrow(type=)`")
 
     def test_fixed_size_lists(self, cell):
         column = pa.array([[1, 2], [3, 4], [5, 6]], pa.list_(pa.float32(), 2))

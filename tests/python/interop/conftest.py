@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import importlib.util
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -78,6 +79,14 @@ def no_leak(request: pytest.FixtureRequest) -> Iterator[None]:
             assert after <= before, f"the test left {after - before} bytes of pyarrow's memory behind"
     finally:
         producers.forget_all()
+
+
+def _allocated_at_last(expected: int) -> int:
+    """pyarrow's memory once its own threads have let go: those of a scanner may do so just after its last batch."""
+    deadline = time.monotonic() + 1
+    while (allocated := pa.total_allocated_bytes()) > expected and time.monotonic() < deadline:
+        time.sleep(0.001)
+    return allocated
 
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:

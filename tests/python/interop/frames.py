@@ -348,11 +348,6 @@ def codes_come(cell: Callable[..., None], theirs: Any, dtype: str, codes: list[i
     comes(cell, "dictionary", theirs, at(array), dtype, codes, note or "the codes")
 
 
-def needs_ragged() -> None:
-    if not hasattr(ad, "to_ragged"):
-        pytest.skip("this build of the package has no to_ragged")
-
-
 def rows_of(ragged: ad.Ragged) -> list[Any]:
     """The rows of a Ragged, as values, offsets, lengths and validity say."""
     offsets = np.from_dlpack(ragged.offsets).tolist()
@@ -370,7 +365,6 @@ def ragged_come(cell: Callable[..., None], case: str, theirs: Any, outcome: str 
 
     Of a library that makes a column anew each time, pyarrow's array of it is to be given.
     """
-    needs_ragged()
     array = first(theirs)
     expected = [None if row is None else list(row.encode() if isinstance(row, str) else row) for row in values(array)]
     with pytest.raises(ad.NullError):
@@ -386,14 +380,13 @@ def ragged_come(cell: Callable[..., None], case: str, theirs: Any, outcome: str 
             ad.to_ragged(theirs, nulls="keep", copy=False)
         ragged = ad.to_ragged(theirs, nulls="keep")
     assert rows_of(ragged) == expected
-    cell("from", case, outcome, note or "by `to_ragged`: values and offsets")
+    cell("from", case, outcome, note or "values and offsets, by `to_ragged`")
 
 
 def ragged_goes(cell: Callable[..., None], into: Callable[[Any], Any], out: Callable[[Any], Any] = first) -> None:
     """Values and offsets of other libraries go there as lists."""
-    needs_ragged()
     elements, offsets = np.array([1, 2, 3], "float32"), np.array([0, 1, 1, 3], "int32")
     array = first(out(into(ad.Ragged(elements, offsets))))
     assert array.to_pylist() == [[1], [], [2, 3]]
     outcome = "view" if array.flatten().buffers()[1].address == elements.ctypes.data else "copy"
-    cell("to", "lists", outcome, "as values and offsets, by `Ragged`")
+    cell("to", "lists", outcome, "values and offsets, by `Ragged`")

@@ -73,9 +73,19 @@ def test_device(cell):
     cell("to", "device", "view", '`device=Device("CPU_DEVICE")`')
     with pytest.raises(ValueError, match="Unsupported device"):
         xp.from_dlpack(tensor, device="cpu")
-    # Its device objects name nothing that DLPack knows.
-    with pytest.raises(TypeError, match="CPU_DEVICE"):
-        ad.from_dlpack(theirs, device=theirs.device)
+
+
+def test_device_objects(cell):
+    theirs = xp.asarray([1, 2])
+    assert str(theirs.device) == "array_api_strict.Device('CPU_DEVICE')"
+    assert address(ad.from_dlpack(theirs, device=theirs.device, copy=False)) == address(theirs)
+    cell("from", "device", "view", "`device=array.device`")
+
+
+def test_devices_that_are_none():
+    theirs = xp.asarray([1, 2])
+    with pytest.raises(TypeError, match="device1"):
+        ad.from_dlpack(theirs, device=xp.Device("device1"))
 
 
 def test_copy():

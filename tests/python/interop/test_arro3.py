@@ -60,7 +60,7 @@ class TestRequestedSchema:
         # Names are those of the request, whatever the columns are.
         table = a3.Table.from_arrow(pa.table({"x": [1, 300]}))
         assert frames.asked(table, pa.int64(), "y").to_pydict() == {"y": [1, 300]}
-        with pytest.raises(ValueError):
+        with pytest.raises(ad.CastError, match=r'has the fields \["y"\], and the data has \["x"\]'):
             frames.asked(ad.from_arrow(table), pa.int64(), "y")
 
 

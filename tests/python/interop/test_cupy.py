@@ -34,6 +34,14 @@ def test_a_device_that_is_not_there(cell):
     cell("to", "device", "refused", f'`device="cuda"` {NO_GPU}')
 
 
+def test_device_objects(cell):
+    device = cupy.cuda.Device(0)
+    assert ad.Device(device) == ad.Device("cuda:0")
+    with pytest.raises(ad.ConversionError, match="cuda:0"):
+        ad.to_tensor(pa.array([1.0]), device=device)
+    cell("to", "device", "refused", f"`device=cupy.cuda.Device(0)` {NO_GPU}")
+
+
 def test_no_array_can_be_made(cell):
     with pytest.raises(cupy.cuda.runtime.CUDARuntimeError):
         cupy.ndarray((3,))

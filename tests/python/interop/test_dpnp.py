@@ -107,6 +107,36 @@ def test_the_producer_copies_to_the_host(cell):
     cell("from", "device", "copy", '`device="cpu"`: dpnp copies to the host')
 
 
+def test_device_objects(cell):
+    """They are named after what SYCL calls its devices, which DLPack does not know."""
+    array = dpnp.arange(3)
+    for device in (array.device, array.sycl_device):
+        with pytest.raises(TypeError, match="opencl"):
+            ad.from_dlpack(array, device=device)
+    assert address(ad.from_dlpack(array, device=ad.from_dlpack(array).device, copy=False)) == address(array)
+    cell("from", "device", "refused", "`device=array.device`, which is named after a backend of SYCL")
+
+
+def test_lists(cell):
+    values, offsets = dpnp.arange(3, dtype="float32"), dpnp.asarray([0, 1, 1, 3], dtype="int32")
+    on_host = np.array([0, 1, 1, 3], "int32")
+    for parts in ((values, offsets), (values, on_host), (np.arange(3.0), offsets)):
+        with pytest.raises(ad.ConversionError, match="oneapi:0"):
+            ad.Ragged(*parts)
+    cell("from", "lists", "refused", NOT_HERE)
+    moved = ad.Ragged(ad.from_dlpack(values, device="cpu"), ad.from_dlpack(offsets, device="cpu"))
+    assert pa.array(moved).to_pylist() == [[0], [], [1, 2]]
+    cell("from", "lists", "copy", '`device="cpu"`: dpnp copies to the host')
+    column = pa.array([[1], [], [2, 3]], pa.list_(pa.float32()))
+    theirs = ad.to_ragged(column, xp=dpnp)
+    assert type(theirs.values) is type(theirs.offsets) is np.ndarray
+    assert theirs.values.ctypes.data == column.values.buffers()[1].address
+    assert theirs.offsets.ctypes.data == column.buffers()[1].address
+    cell("to", "lists", "view", "what is on the host stays there: an array of NumPy")
+    with pytest.raises(ad.ConversionError, match="oneapi:0"):
+        ad.to_ragged(column, device=ONE_API)
+
+
 def test_from_the_host(cell):
     column = pa.array([1, 2, 3], pa.int32())
     tensor = ad.to_tensor(column)

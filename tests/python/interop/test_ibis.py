@@ -62,11 +62,15 @@ class TestWhatIsCalled:
         cell("to", "device", "absent")
 
     def test_batches(self, cell):
-        batch = ad.from_arrow(pa.record_batch({"x": [1, 2]}))
-        with pytest.raises(ValueError, match="not properly called"):
-            ibis.memtable(batch)
-        assert ibis.memtable(pa.table(batch)).count().execute() == 2
-        cell("to", "batch", "refused", "`memtable` asks for `__arrow_c_stream__`; pass `pyarrow.table(batch)`")
+        spy = Spy(ad.from_arrow(pa.record_batch({"x": [1, 2]})))
+        theirs = ibis.memtable(spy)
+        assert out(theirs).to_pylist() == out(theirs).to_pylist() == [1, 2]
+        assert spy.calls == ["stream(None)"]
+        cell("to", "batch", "copy")
+        # What is no table and has no stream is handed to pandas.
+        for data in (ad.to_arrow(np.arange(3)), ad.from_dlpack(np.arange(3))):
+            with pytest.raises(ValueError, match="not properly called"):
+                ibis.memtable(data)
 
 
 class TestTensorsGoThere:
@@ -145,7 +149,7 @@ class TestFromIbis:
         for name in ("string", "list"):
             case = frames.COLUMNS[name][0]
             frames.ragged_come(lambda *_: None, case, frames.first(out(ibis.memtable(pa.table({"x": column(name)})))))
-            cell("from", case, "copy", "by `to_ragged`: values and offsets")
+            cell("from", case, "copy", "values and offsets, by `to_ragged`")
 
     def test_streams_and_size_0(self, cell):
         table = made()

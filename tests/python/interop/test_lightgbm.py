@@ -59,6 +59,14 @@ class TestTensorsGoThere:
         cell("to", "numbers", "refused", "labels: pass `numpy.from_dlpack(tensor)`")
         assert data_of(X, label=np.from_dlpack(ad.from_dlpack(Y))).get_label().tolist() == Y.tolist()
 
+    def test_estimators_take_labels_too(self):
+        """Those check what they are given by scikit-learn, which takes tensors."""
+        settings = {"n_estimators": 20, "verbose": -1, "min_child_samples": 1}
+        model = lgb.LGBMRegressor(**settings).fit(ad.from_dlpack(X), ad.from_dlpack(Y))
+        expected = lgb.LGBMRegressor(**settings).fit(X, Y).predict(X)
+        assert model.predict(ad.from_dlpack(X)).tolist() == expected.tolist()
+        assert len(set(expected.tolist())) > 1
+
     @pytest.mark.parametrize(
         ("part", "case"),
         [((slice(None, None, 2), slice(None)), "strided"), ((slice(None, None, -1), slice(None)), "negative strides")],

@@ -60,6 +60,17 @@ def test_read_only(cell):
     cell("from", "read-only", "view", "unversioned capsules: taken as read-only")
 
 
+def test_device_objects(cell):
+    theirs = mx.array([1, 2])
+    assert str(mx.Device(mx.cpu, 0)) == "Device(cpu, 0)"
+    assert address(ad.from_dlpack(theirs, device=mx.Device(mx.cpu, 0), copy=False)) == address(theirs)
+    cell("from", "device", "view", "`device=mx.Device(mx.cpu, 0)`")
+    for device in (mx.cpu, mx.Device(mx.gpu, 0)):
+        with pytest.raises(TypeError, match="expected a device"):
+            ad.from_dlpack(theirs, device=device)
+    cell("from", "device", "refused", "`device=mx.cpu`, which is a kind of device, and `mx.gpu`, which names none")
+
+
 def test_copy(cell):
     tensor = ad.to_tensor(pa.array([1, 2]))
     with pytest.raises(ValueError, match="without a copy"):

@@ -98,6 +98,26 @@ def test_nulls(cell):
     cell("to", "nulls", "copy", '`nulls="nan"` or a value to fill with')
 
 
+@pytest.mark.parametrize("data_type", ["List", "Utf8"])
+def test_lists_and_strings(cell, data_type):
+    dtype, case = {"List": ("float32", "lists"), "Utf8": ("uint8", "strings")}[data_type]
+    values, offsets = mx.nd.array([97, 98, 99], dtype=dtype), mx.nd.array([0, 1, 1, 3], dtype="int32")
+    rows = ad.Ragged(Offer(values), Offer(offsets))
+    string = producers.Only("__arrow_c_schema__", lambda: producers.Schema(b"u").capsule())
+    column = ad.to_arrow(rows, type=string if case == "strings" else None, copy=False)
+    assert column.type.startswith(data_type)
+    again = ad.to_ragged(column, copy=False)
+    assert address(again.values) == address(Offer(values))
+    assert address(again.offsets) == address(Offer(offsets))
+    cell("from", case, "view", "values and offsets, by `Ragged`")
+    # They came from unversioned capsules, so that nobody may write to them.
+    theirs = take(again.values)
+    assert theirs.asnumpy().tolist() == [97, 98, 99]
+    assert take(again.offsets).asnumpy().tolist() == [0, 1, 1, 3]
+    assert address(Offer(theirs)) != address(again.values)
+    cell("to", case, "copy", "values and offsets, by `to_ragged`")
+
+
 def test_byte_offsets_are_ignored_by_mxnet_but_not_through_us():
     def source():
         data = np.arange(8, dtype="int32").tobytes()

@@ -58,6 +58,23 @@ def test_complex(cell):
     cell("to", "complex", "view", "as NumPy arrays")
 
 
+@numba.njit
+def sums(values, offsets):
+    result = np.zeros(len(offsets) - 1)
+    for row in range(len(result)):
+        result[row] = values[offsets[row] : offsets[row + 1]].sum()
+    return result
+
+
+def test_lists(cell):
+    column = pa.array([[1.0], [], [2.0, 3.0]])
+    rows = ad.to_ragged(column, xp=np, copy=False)
+    assert sums(rows.values, rows.offsets).tolist() == [1, 0, 5]
+    assert first_address(rows.values) == column.values.buffers()[1].address
+    assert first_address(rows.offsets) == column.buffers()[1].address
+    cell("to", "lists", "view", "as NumPy arrays")
+
+
 def test_nulls(cell):
     assert np.isnan(total(ad.to_tensor(pa.array([1.0, None]), nulls="nan", xp=np)))
     cell("to", "nulls", "copy", '`nulls="nan"` or a value to fill with')

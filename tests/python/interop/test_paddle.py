@@ -103,7 +103,14 @@ def test_byte_offsets_are_ignored_by_paddle_but_not_through_us():
 def test_its_device_has_no_ordinal():
     theirs = paddle.to_tensor([1, 2])
     assert theirs.__dlpack_device__()[1] is None
-    assert ad.from_dlpack(theirs, device="cpu", copy=False).device == ad.Device("cpu")
+    for device in ("cpu", theirs.device):
+        assert ad.from_dlpack(theirs, device=device, copy=False).device == ad.Device("cpu")
+
+
+def test_places_are_devices(cell):
+    theirs = paddle.to_tensor([1, 2])
+    assert ad.from_dlpack(theirs, device=theirs.place, copy=False).device == ad.Device("cpu")
+    cell("from", "device", "view", "`device=tensor.place` or `tensor.device`")
 
 
 def test_device(cell):

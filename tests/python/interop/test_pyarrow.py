@@ -3,6 +3,7 @@
 import arrow_dlpack as ad
 import frames
 import numpy as np
+import producers
 import pyarrow as pa
 import pyarrow.dataset
 import pytest
@@ -30,7 +31,9 @@ class TestWhatIsCalled:
         spy = Spy(ad.from_arrow(pa.record_batch({"x": [1, 2]})))
         assert pa.record_batch(spy)["x"].to_pylist() == [1, 2]
         assert pa.table(spy)["x"].to_pylist() == [1, 2]
-        assert spy.calls == ["device_array(None)", "device_array(None)"]
+        assert pa.RecordBatchReader.from_stream(spy).read_all()["x"].to_pylist() == [1, 2]
+        # A table is made of a stream, where there is one.
+        assert spy.calls == ["device_array(None)", "stream(None)", "stream(None)"]
 
     def test_streams(self):
         table = pa.table({"x": pa.chunked_array([[1], [2, 3]])})
@@ -65,8 +68,9 @@ class TestRequestedSchema:
             pa.array(ignoring, pa.int8())
 
     def test_a_loss_is_an_error_on_both_sides(self):
-        with pytest.raises(ad.ConversionError, match="300"):
-            pa.array(ad.to_arrow(np.array([300])), pa.int8())
+        with pytest.raises(ad.CastError, match="300") as caught:
+            pa.array(ad.to_arrow(np.array([1, 300])), pa.int8())
+        assert (caught.value.row, caught.value.remedy) == (1, "request a type that holds every value")
         with pytest.raises(ValueError, match="not in range"):
             pa.array([300]).__arrow_c_array__(pa.int8().__arrow_c_schema__())
         # What it cannot cast at all is no ValueError there.
@@ -78,10 +82,23 @@ class TestRequestedSchema:
     def test_names_and_types_of_tables(self):
         with pytest.raises(ValueError, match="not matching"):
             frames.asked(pa.table({"x": [1]}), pa.int64(), "y")
-        with pytest.raises(ValueError):
+        with pytest.raises(ad.CastError, match=r'has the fields \["y"\], and the data has \["x"\]'):
             frames.asked(ad.from_arrow(pa.table({"x": [1]})), pa.int64(), "y")
         with pytest.raises(pa.ArrowInvalid, match="300 not in range"):
             frames.asked(pa.table({"x": [300]}), pa.int8())
+        # What a stream says passes through C, as text alone.
+        told = 'column "x", row 1: .*300.*request a type that holds every value'
+        table = pa.table({"x": [1, 300]})
+        with pytest.raises(pa.ArrowInvalid, match=told):
+            frames.asked(ad.from_arrow(table), pa.int8())
+        batch = ad.from_arrow(table.to_batches()[0])
+        for ask in (
+            lambda: frames.asked(batch, pa.int8()),
+            lambda: pa.record_batch(batch, pa.schema({"x": pa.int8()})),
+        ):
+            with pytest.raises(ad.CastError, match=told) as caught:
+                ask()
+            assert (caught.value.column, caught.value.row) == ("x", 1)
 
     def test_streams(self):
         stream = ad.from_arrow(pa.table({"x": [1, 2]}))
@@ -99,6 +116,13 @@ def test_batches_and_streams_go_there(cell):
     back = pa.record_batch(ad.from_arrow(batch))
     assert back.equals(batch)
     assert at(back["x"]) == at(batch["x"])
+    ours = ad.from_arrow(batch)
+    # A batch is a stream of itself, as often as it is asked.
+    for _ in range(2):
+        (again,) = pa.RecordBatchReader.from_stream(ours)
+        assert again.equals(batch)
+        assert at(again["x"]) == at(batch["x"])
+    assert dunders(ours) >= {"stream", "device_stream"}
     cell("to", "batch", "view")
 
 
@@ -307,7 +331,9 @@ class TestFromPyarrow:
     def test_dictionaries(self, cell):
         frames.codes_come(cell, column("dictionary"), "int32", [0, 1, 0])
         source = column("number dictionary")
-        assert np.from_dlpack(ad.to_tensor(source, dictionary="values")).tolist() == [5, 6, 5]
+        decoded = ad.to_tensor(source, dictionary="values")
+        assert np.from_dlpack(decoded).tolist() == [5, 6, 5]
+        assert decoded.writable
         cell("from", "dictionary", "copy", 'the values: `dictionary="values"`')
         chunks = pa.chunked_array([source, pa.array([7]).dictionary_encode()])
         with pytest.raises(ad.ConversionError, match="dictionar"):
@@ -321,7 +347,16 @@ class TestFromPyarrow:
 
     def test_run_ends_are_decoded(self):
         source = pa.RunEndEncodedArray.from_arrays([2, 3], [1.5, 2.5])
-        assert np.from_dlpack(ad.to_tensor(source)).tolist() == [1.5, 1.5, 2.5]
+        with ad.track_copies() as log:
+            decoded = ad.to_tensor(source)
+            # An unversioned capsule is of the same memory, as is what may be written to.
+            capsule = decoded.__dlpack__()
+            writable = ad.to_tensor(source, writable=True)
+        assert len(log) == 2
+        assert decoded.writable
+        assert writable.writable
+        assert producers.read_dlpack(capsule)[1].data == address(decoded)
+        assert np.from_dlpack(decoded).tolist() == [1.5, 1.5, 2.5]
 
     @pytest.mark.parametrize("name", ["string", "large string", "list", "large list", "list view"])
     def test_lists_and_strings(self, cell, name: str):

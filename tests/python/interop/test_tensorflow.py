@@ -97,6 +97,14 @@ def test_keywords_that_it_does_not_know():
     assert np.from_dlpack(copy).tolist() == [1, 2]
 
 
+def test_device_names(cell):
+    theirs = tf.constant([1, 2])
+    assert theirs.device.endswith("/device:CPU:0")
+    with pytest.raises(ad.ConversionError, match="CPU:0"):
+        ad.from_dlpack(theirs, device=theirs.device)
+    cell("from", "device", "refused", "`device=tensor.device`, which is the path of a job")
+
+
 def test_buffer_protocol(cell):
     tensor = ad.to_tensor(pa.array([1.5, 2.5]))
     theirs = tf.constant(np.asarray(tensor))

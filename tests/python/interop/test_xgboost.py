@@ -1,7 +1,4 @@
-"""XGBoost: every matrix is copied into a form of its own; tensors go there as NumPy arrays, tables as pyarrow's.
-
-A tensor as it is becomes a sparse matrix on the way, in which a zero is a missing value.
-"""
+"""XGBoost: every matrix is copied into a form of its own; tensors go there as NumPy arrays, tables as pyarrow's."""
 
 import arrow_dlpack as ad
 import frames
@@ -15,6 +12,10 @@ from helpers import address
 X = np.arange(8.0).reshape(4, 2)
 Y = np.arange(4.0)
 OWN = "every matrix becomes float32 in a form of its own"
+AS_IT_IS = (
+    "as it is: what has `__array_interface__` is taken for a NumPy array, and asked for its `flags`;"
+    " pass `numpy.from_dlpack(tensor)`"
+)
 
 
 def dense(matrix: xgb.DMatrix) -> list:
@@ -26,32 +27,46 @@ def numpy_of(x: object) -> np.ndarray:
 
 
 class TestTensorsAsTheyAre:
-    pytestmark = pytest.mark.filterwarnings("ignore:Unknown data type:UserWarning")
+    """What has `__array_interface__` it takes for an array of NumPy, which has `flags` too."""
 
-    def test_zeros_become_missing(self, cell):
-        """What it does not know by name it hands to SciPy's `csr_matrix`, which leaves zeros out."""
-        with pytest.warns(UserWarning, match="trying to convert it to csr_matrix"):
-            matrix = xgb.DMatrix(ad.from_dlpack(X))
-        assert (matrix.num_row(), matrix.num_nonmissing()) == (4, 7)
-        assert xgb.DMatrix(X).num_nonmissing() == 8
-        note = "`DMatrix(tensor)` makes a sparse matrix in which zeros are missing; pass `numpy.from_dlpack(tensor)`"
-        for case in ("numbers", "buffer protocol"):
-            cell("to", case, "wrong", note)
-        assert xgb.DMatrix(ad.from_dlpack(X > 2)).num_nonmissing() == int((X > 2).sum())
-        cell("to", "bool", "wrong", note)
+    @pytest.mark.parametrize("dtype", ["int8", "int32", "uint64", "float16", "float32", "float64", "bool"])
+    @pytest.mark.parametrize("kind", [xgb.DMatrix, xgb.QuantileDMatrix])
+    def test_are_refused(self, cell, kind, dtype: str):
+        """Without that attribute they became a sparse matrix, in which a zero is a missing value."""
+        with pytest.raises(AttributeError, match="flags"):
+            kind(ad.from_dlpack(X.astype(dtype)))
+        cell("to", "bool" if dtype == "bool" else "numbers", "refused", AS_IT_IS)
 
-    def test_what_refuses_them(self, cell):
-        tensor, labels = ad.from_dlpack(X), ad.from_dlpack(Y)
-        with pytest.raises(TypeError, match="Unsupported type for label"):
-            xgb.DMatrix(X, label=labels)
-        with pytest.raises(TypeError, match="Value type is not supported"):
-            xgb.QuantileDMatrix(tensor)
-        with pytest.raises(TypeError, match="not supported by inplace prediction"):
-            xgb.train({}, xgb.DMatrix(X, label=Y), 1).inplace_predict(tensor)
+    @pytest.mark.parametrize("what", ["label", "weight", "base_margin"])
+    def test_labels_are_refused(self, cell, what: str):
+        with pytest.raises(AttributeError, match="flags"):
+            xgb.DMatrix(X, **{what: ad.from_dlpack(Y)})
+        cell("to", "numbers", "refused", AS_IT_IS)
+
+    def test_its_estimators_refuse_them(self, cell):
+        with pytest.raises(AttributeError, match="flags"):
+            xgb.XGBRegressor(n_estimators=1).fit(ad.from_dlpack(X), Y)
+        cell("to", "numbers", "refused", AS_IT_IS)
+
+    def test_predictions_are_refused(self, cell):
+        model = xgb.train({}, xgb.DMatrix(X, label=Y), 1)
+        with pytest.raises(AttributeError, match="flags"):
+            model.inplace_predict(ad.from_dlpack(X))
+        assert model.inplace_predict(numpy_of(X)).tolist() == model.predict(xgb.DMatrix(X)).tolist()
+        cell("to", "numbers", "refused", AS_IT_IS)
+
+    def test_read_only_rows_of_arrow_are_refused(self):
+        source = pa.array(X.tolist(), pa.list_(pa.float64(), 2))
+        with pytest.raises(AttributeError, match="flags"):
+            xgb.DMatrix(ad.to_tensor(source, copy=False))
+
+    @pytest.mark.filterwarnings("ignore:Unknown data type:UserWarning")
+    def test_bfloat16_is_refused(self, cell):
+        """It has no `__array_interface__`, so that SciPy is asked to make a sparse matrix of it."""
+        rows = pa.array(X.tolist(), pa.list_(pa.float64(), 2))
         with pytest.raises(TypeError, match="Not supported type"):
-            xgb.DMatrix(ad.from_dlpack(X.astype("float16")))
-        note = "labels, float16, `QuantileDMatrix` and `inplace_predict`: pass `numpy.from_dlpack(tensor)`"
-        cell("to", "numbers", "refused", note)
+            xgb.DMatrix(ad.to_tensor(rows, dtype="bfloat16"))
+        cell("to", "bfloat16", "refused", "has no such type")
 
 
 class TestTensorsGoThere:
