@@ -263,8 +263,8 @@ class TestBatchAsStream:
         batch = ad.from_arrow(self.BATCH)
         requested = pa.schema([("x", pa.int8()), ("s", pa.string())])
         assert pa.RecordBatchReader.from_stream(batch, requested).read_all().schema == requested
+        large = ad.from_arrow(pa.record_batch({"x": pa.array([1, 300]), "s": ["a", "b"]}))
         with pytest.raises(ad.CastError) as caught:
-            large = ad.from_arrow(pa.record_batch({"x": pa.array([1, 300]), "s": ["a", "b"]}))
             large.__arrow_c_stream__(requested.__arrow_c_schema__())
         assert (caught.value.column, caught.value.row) == ("x", 1)
         assert caught.value.remedy
