@@ -80,6 +80,11 @@ impl Spec {
 
     #[inline]
     fn build(field: &FieldRef, options: &Options) -> Result<Self> {
+        // Plain numbers need none of what follows, and their conversion takes about as long.
+        let plain = options.dtype.is_none() && field.metadata().is_empty();
+        if let (true, NullPolicy::Error, Some(dtype)) = (plain, options.nulls, DType::of_arrow(field.data_type())) {
+            return Self::of_value(field, None, Value::scalar(Element::Values(dtype)), dtype, Nulls::Refused);
+        }
         let decoded = value::decoded(field, options).map(Arc::new);
         let value = Value::of(decoded.as_ref().unwrap_or(field), options).map_err(|error| {
             let codes = has_codes(field.data_type()) && decoded.is_some();

@@ -152,7 +152,7 @@ impl Value {
         }
     }
 
-    fn scalar(element: Element) -> Self {
+    pub(super) const fn scalar(element: Element) -> Self {
         Self { element, lists: Vec::new(), shape: Vec::new(), strides: Vec::new(), elements: 1 }
     }
 
