@@ -373,6 +373,7 @@ def to_ragged(
     device: _Device | None = None,
     copy: bool | None = None,
     writable: bool = False,
+    legacy: _Legacy = "copy",
     pad: None = None,
     xp: None = None,
 ) -> Ragged[Tensor]:
@@ -392,6 +393,7 @@ def to_ragged(
     device: _Device | None = None,
     copy: bool | None = None,
     writable: bool = False,
+    legacy: _Legacy = "copy",
     pad: None = None,
     xp: _ArrayNamespace[_ArrayT_co],
 ) -> Ragged[_ArrayT_co]: ...
@@ -406,6 +408,7 @@ def to_ragged(
     device: _Device | None = None,
     copy: bool | None = None,
     writable: bool = False,
+    legacy: _Legacy = "copy",
     pad: tuple[bool | SupportsIndex | SupportsFloat, int | None],
     xp: None = None,
 ) -> tuple[Tensor, Tensor]: ...
@@ -420,6 +423,7 @@ def to_ragged(
     device: _Device | None = None,
     copy: bool | None = None,
     writable: bool = False,
+    legacy: _Legacy = "copy",
     pad: tuple[bool | SupportsIndex | SupportsFloat, int | None],
     xp: _ArrayNamespace[_ArrayT_co],
 ) -> tuple[_ArrayT_co, _ArrayT_co]: ...

@@ -45,9 +45,21 @@ impl Ragged {
     /// # Errors
     /// What that library raises.
     pub fn new(py: Python<'_>, ragged: CoreRagged, xp: Option<&Bound<'_, PyAny>>) -> PyResult<Self> {
-        let part = |tensor: &CoreTensor| finish(py, tensor.clone(), Legacy::Copy, xp).map(Bound::unbind);
+        Self::with_legacy(py, ragged, Legacy::Copy, xp)
+    }
+
+    fn with_legacy(
+        py: Python<'_>,
+        ragged: CoreRagged,
+        legacy: Legacy,
+        xp: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Self> {
+        let part = |tensor: &CoreTensor| finish(py, tensor.clone(), legacy, xp).map(Bound::unbind);
         let values = match ragged.values() {
-            Values::Ragged(inner) => Bound::new(py, Self::new(py, inner.as_ref().clone(), xp)?)?.into_any().unbind(),
+            Values::Ragged(inner) => {
+                let inner = Self::with_legacy(py, inner.as_ref().clone(), legacy, xp)?;
+                Bound::new(py, inner)?.into_any().unbind()
+            }
             Values::Tensor(tensor) => part(tensor)?,
         };
         let optional = |tensor: Option<&CoreTensor>| tensor.map(part).transpose();
@@ -210,11 +222,11 @@ fn run<R: Send>(py: Python<'_>, chunks: &Chunks, work: impl Fn() -> Result<R> + 
 /// nulls: "error" refuses null rows and elements; "keep" tells null rows by `validity`, and leaves the slots of null
 ///     elements as they are; "nan" or a number fills null elements, and null rows become empty. With pad, null rows are
 ///     padding unless nulls="error", and kept null elements are padding too.
-/// device, copy, writable, xp: as for `to_tensor`.
+/// device, copy, writable, legacy, xp: as for `to_tensor`.
 ///
 /// Offsets of a slice start at 0 again by a copy of them. The values of list views are the whole child.
 #[pyfunction]
-#[pyo3(signature = (obj, *, dtype=None, nulls=None, decimal=None, dictionary=None, device=None, copy=None, writable=false, pad=None, xp=None), text_signature = "(obj, *, dtype=None, nulls=\"error\", decimal=None, dictionary=None, device=None, copy=None, writable=False, pad=None, xp=None)")]
+#[pyo3(signature = (obj, *, dtype=None, nulls=None, decimal=None, dictionary=None, device=None, copy=None, writable=false, legacy="copy", pad=None, xp=None), text_signature = "(obj, *, dtype=None, nulls=\"error\", decimal=None, dictionary=None, device=None, copy=None, writable=False, legacy=\"copy\", pad=None, xp=None)")]
 #[allow(clippy::too_many_arguments, reason = "one Python keyword each")]
 pub(super) fn to_ragged<'py>(
     py: Python<'py>,
@@ -226,9 +238,11 @@ pub(super) fn to_ragged<'py>(
     device: Option<&Bound<'py, PyAny>>,
     copy: Option<bool>,
     writable: bool,
+    legacy: &str,
     pad: Option<&Bound<'py, PyAny>>,
     xp: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, PyAny>> {
+    let legacy = Legacy::parse(legacy)?;
     let options = ConversionOptions::read(ElementKeywords { dtype, nulls, decimal, dictionary }, copy, writable)?;
     let pad = pad.map(parse_pad).transpose()?;
     let chunks = Chunks::read(obj, copy_mode(copy))?;
@@ -237,10 +251,10 @@ pub(super) fn to_ragged<'py>(
     let options = options.of(chunks.field().name());
     let Some(pad) = pad else {
         let ragged = run(py, &chunks, || chunks_to_ragged(chunks.field(), &chunks.arrays, &options))?;
-        return Ok(Bound::new(py, Ragged::new(py, ragged, xp)?)?.into_any());
+        return Ok(Bound::new(py, Ragged::with_legacy(py, ragged, legacy, xp)?)?.into_any());
     };
     let (matrix, valid) = run(py, &chunks, || chunks_to_padded(chunks.field(), &chunks.arrays, pad, &options))?;
-    let pair = [finish(py, matrix, Legacy::Copy, xp)?, finish(py, valid, Legacy::Copy, xp)?];
+    let pair = [finish(py, matrix, legacy, xp)?, finish(py, valid, legacy, xp)?];
     Ok(PyTuple::new(py, pair)?.into_any())
 }
 

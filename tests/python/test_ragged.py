@@ -9,6 +9,7 @@ import arrow_dlpack as ad
 import nanoarrow as na
 import numpy as np
 import polars as pl
+import producers
 import pyarrow as pa
 import pytest
 from support import address, flags
@@ -471,3 +472,17 @@ def test_decimals_and_dictionaries_in_lists():
     assert pa.array(ragged).equals(words)
     numbers = pa.array([[30, 10], [30]], pa.list_(pa.dictionary(pa.int8(), pa.int64())))
     assert rows(ad.to_ragged(numbers, dictionary="values")) == [[30, 10], [30]]
+
+
+def test_unversioned_consumers_get_what_legacy_says():
+    rows = pa.array([[1, 2], [3]])
+    values = rows.values.buffers()[1].address
+    for legacy, is_view in (("copy", False), ("view", True)):
+        capsule = ad.to_ragged(rows, legacy=legacy).values.__dlpack__()
+        _, tensor = producers.read_dlpack(capsule)
+        assert (tensor.data == values) == is_view
+    refused = ad.to_ragged(rows, legacy="error")
+    with pytest.raises(BufferError):
+        refused.offsets.__dlpack__()
+    with pytest.raises(ValueError, match="legacy"):
+        ad.to_ragged(rows, legacy="share")

@@ -208,6 +208,7 @@ class TestRequests:
             array = pa.array(ad.to_arrow(tensor, type=data_type, validity=validity))
             assert array.type == data_type
             assert array.to_pylist() == expected
+            assert pa.array(tensor, data_type).to_pylist() == [1, 2.5, -3]
         with pytest.raises(ad.CastError):
             ad.to_arrow(tensor, type=pa.int8())
         with pytest.raises(ad.CopyError):
@@ -221,6 +222,9 @@ class TestRequests:
             ad.to_arrow(tensor, type=pa.list_(pa.float32(), 8))
         with pytest.raises(ValueError, match="FixedSize"):
             pa.array(tensor, pa.list_(pa.float32(), 8))
+        with pytest.raises(ad.CastError) as caught:
+            ad.to_arrow(tensor, type=pa.float32())
+        assert caught.value.remedy
 
 
 @pytest.mark.parametrize("copy", [None, True])

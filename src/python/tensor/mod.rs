@@ -16,11 +16,12 @@ use array_interface::array_interface;
 use buffer::{fill_buffer, release_buffer};
 pub(super) use fast_dlpack::install as install_fast_dlpack;
 
-use super::arrow_dunders::{c_array, c_device_array};
+use super::arrow_dunders::{c_array, c_device_array, requested_field, require_device};
 use super::capsule::schema_capsule;
 use super::dlpack_dunders::{DlpackArguments, dlpack, dlpack_device};
 use super::options::Legacy;
 use super::{Device, device};
+use crate::arrow::DeviceArray;
 use crate::spec::CopyMode;
 
 /// Strided n-dimensional data of one dtype on one device, in any library's memory.
@@ -42,6 +43,14 @@ impl Tensor {
 
     pub(super) fn with_legacy(tensor: crate::tensor::Tensor, legacy: Legacy) -> Self {
         Self { tensor, legacy }
+    }
+
+    /// The tensor as an array, in the type that `requested_schema` asks for.
+    fn as_requested(&self, requested_schema: Option<&Bound<'_, PyAny>>) -> PyResult<DeviceArray> {
+        Ok(match requested_field(requested_schema)? {
+            None => crate::column::to_arrow(&self.tensor, None, CopyMode::IfNeeded)?,
+            Some(field) => crate::column::to_arrow_as(&self.tensor, None, &field, CopyMode::IfNeeded)?,
+        })
     }
 
     /// The tensor itself.
@@ -155,7 +164,7 @@ impl Tensor {
         requested_schema: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyTuple>> {
         device::require_host(self.tensor.device())?;
-        c_array(py, &crate::column::to_arrow(&self.tensor, None, CopyMode::IfNeeded)?, requested_schema)
+        c_array(py, &self.as_requested(requested_schema)?, None)
     }
 
     #[pyo3(signature = (requested_schema=None, **kwargs))]
@@ -165,7 +174,9 @@ impl Tensor {
         requested_schema: Option<&Bound<'py, PyAny>>,
         kwargs: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<Bound<'py, PyTuple>> {
-        c_device_array(py, &crate::column::to_arrow(&self.tensor, None, CopyMode::IfNeeded)?, requested_schema, kwargs)
+        // Before anything is converted: the device may be refused.
+        require_device(self.tensor.device(), kwargs)?;
+        c_device_array(py, &self.as_requested(requested_schema)?, None, kwargs)
     }
 
     fn __len__(&self) -> PyResult<usize> {
