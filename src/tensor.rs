@@ -138,6 +138,21 @@ impl Tensor {
         Ok(tensor)
     }
 
+    /// The bytes from the lowest element to the first, and to the end of the highest; `None` where memory has fewer.
+    pub(crate) fn span(&self) -> Option<(usize, usize)> {
+        if self.is_empty() {
+            return Some((0, 0));
+        }
+        let (mut low, mut high) = (0_i128, 0_i128);
+        for (extent, stride) in self.shape.iter().zip(&self.strides) {
+            // Both factors are below 2^63, and at most 2^31 dimensions add up: no overflow in 128 bits.
+            let reach = i128::from(extent - 1) * i128::from(*stride);
+            if reach < 0 { low -= reach } else { high += reach }
+        }
+        let bytes = |elements: i128| usize::try_from(elements).ok()?.checked_mul(self.dtype.itemsize());
+        Some((bytes(low)?, bytes(low + high + 1)?))
+    }
+
     /// Checks that the bytes between the lowest and the highest element are addressable.
     fn check_span(&self) -> Result<()> {
         if self.len == 0 {
@@ -146,23 +161,9 @@ impl Tensor {
         if self.data.is_null() {
             return Err(Error::invalid(format!("data is NULL, and shape {:?} has elements", self.shape)));
         }
-        let (mut low, mut high) = (0_i128, 0_i128);
-        for (extent, stride) in self.shape.iter().zip(&self.strides) {
-            // Both factors are below 2^63, and at most 2^31 dimensions add up: no overflow in 128 bits.
-            let reach = i128::from(extent - 1) * i128::from(*stride);
-            if reach < 0 { low += reach } else { high += reach }
-        }
-        let item = i128::try_from(self.dtype.itemsize()).unwrap_or(i128::MAX);
-        let address = i128::try_from(self.data.addr()).unwrap_or(i128::MAX);
-        let first = low.checked_mul(item).and_then(|bytes| bytes.checked_add(address));
-        let end = (high + 1).checked_mul(item).and_then(|bytes| bytes.checked_add(address));
-        let fits = match (first, end) {
-            (Some(first), Some(end)) => match (usize::try_from(first), usize::try_from(end - first)) {
-                (Ok(first), Ok(bytes)) => is_addressable(first, bytes),
-                _ => false,
-            },
-            _ => false,
-        };
+        let fits = self.span().is_some_and(|(before, bytes)| {
+            self.data.addr().checked_sub(before).is_some_and(|first| is_addressable(first, bytes))
+        });
         if fits {
             return Ok(());
         }

@@ -124,14 +124,10 @@ unsafe fn import(tensor: &DLTensor, owner: crate::tensor::Owner, read_only: bool
         None => row_major_strides(&shape)?,
     };
     let empty = shape.contains(&0);
-    let address = usize::try_from(tensor.byte_offset)
-        .ok()
-        // Nobody goes to where no elements are.
-        .filter(|offset| empty || is_addressable(tensor.data.addr(), *offset))
-        .and_then(|offset| tensor.data.addr().checked_add(offset))
-        .ok_or_else(|| {
-            Error::invalid(format!("DLTensor.byte_offset {} leaves the address space", tensor.byte_offset))
-        })?;
+    let start = tensor.data.addr();
+    let leaves = || Error::invalid(format!("DLTensor.byte_offset {} leaves the address space", tensor.byte_offset));
+    let offset = usize::try_from(tensor.byte_offset).map_err(|_| leaves())?;
+    let address = start.checked_add(offset).ok_or_else(leaves)?;
     if tensor.data.is_null() && !empty {
         return Err(Error::invalid(format!("DLTensor.data is NULL, and shape {shape:?} has elements")));
     }
@@ -147,7 +143,10 @@ unsafe fn import(tensor: &DLTensor, owner: crate::tensor::Owner, read_only: bool
         field: None,
     };
     // SAFETY: the contract: the elements that shape and strides reach are the producer's memory, alive until its deleter.
-    unsafe { Tensor::from_raw_parts(parts) }
+    let imported = unsafe { Tensor::from_raw_parts(parts) }?;
+    // One block of memory holds what lies before the elements, and them. Nobody goes to where no elements are.
+    let block = imported.span().and_then(|(_, bytes)| bytes.checked_add(offset));
+    if empty || block.is_some_and(|bytes| is_addressable(start, bytes)) { Ok(imported) } else { Err(leaves()) }
 }
 
 /// # Safety
