@@ -46,7 +46,7 @@ BATCH = pa.record_batch({"x": pa.array([1, None, 300]), "s": ["a", "b", "c"]})
             ad.CastError,
             None,
             None,
-            False,
+            True,
         ),
     ],
 )
