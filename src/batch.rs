@@ -64,7 +64,9 @@ pub(crate) fn select<'a>(field: &'a FieldRef, columns: Option<&[String]>) -> Res
         let mut found = fields.iter().enumerate().filter(|(_, field)| field.name() == name);
         match (found.next(), found.next()) {
             (Some(only), None) => Ok(only),
-            (Some(_), Some(_)) => Err(Error::argument("more than one column has this name").in_column(name)),
+            (Some(_), Some(_)) => Err(Error::argument("more than one column has this name")
+                .remedy_is("rename one of them")
+                .in_column(name)),
             (None, _) => {
                 let names: Vec<&str> = fields.iter().map(|field| field.name().as_str()).collect();
                 Err(Error::argument(format!("there is no column {name:?}; the columns are {names:?}")))

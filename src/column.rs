@@ -66,6 +66,7 @@ pub(crate) fn require_host(device: Device, column: &str) -> Result<()> {
         return Ok(());
     }
     Err(Error::new(ErrorKind::Device, format!("the data is on {device}, and this build converts host memory only"))
+        .remedy_is("copy it to the CPU with the library that made it")
         .in_column(column))
 }
 

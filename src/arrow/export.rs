@@ -189,6 +189,7 @@ pub(super) fn export_joined(array: &DeviceArray, is_copy: bool) -> Result<ArrowD
     } else if !view.inherited.is_empty() {
         if !array.device().is_cpu() {
             return Err(Error::new(ErrorKind::Device, "nulls of an enclosing struct cannot be joined on a device")
+                .remedy_is("export the struct as a whole")
                 .in_column(array.field().name()));
         }
         let mask = view.host_mask();

@@ -112,7 +112,9 @@ pub(super) fn require(own: crate::device::Device, asked: crate::device::Device) 
     }
     let reason =
         format!("the data is on {own} and was asked for on {asked}, and this build moves no data between devices");
-    Err(crate::error::Error::new(crate::error::ErrorKind::Device, reason).into())
+    Err(crate::error::Error::new(crate::error::ErrorKind::Device, reason)
+        .remedy_is(format!("ask for it on {own}, and copy it with the library that takes it"))
+        .into())
 }
 
 /// Refuses data on a device where host memory is asked for.

@@ -76,7 +76,7 @@ fn check_stream(tensor: &Tensor, stream: &Bound<'_, PyAny>) -> PyResult<()> {
         return Ok(());
     }
     let reason = format!("stream must be None for data on {}", tensor.device());
-    Err(Error::new(ErrorKind::Device, reason).into())
+    Err(Error::new(ErrorKind::Device, reason).remedy_is("pass stream=None").into())
 }
 
 fn major(max_version: &Bound<'_, PyAny>) -> PyResult<u32> {

@@ -38,7 +38,10 @@ impl TensorField {
     /// # Errors
     /// When no Arrow type holds the dtype, or a row has more elements than a fixed-size list can.
     pub fn new(dtype: DType, shape: &[i64], strides: &[i64], kept: Option<&FieldRef>) -> Result<Self> {
-        let overflow = || Error::unsupported("a row of the tensor has more than 2147483647 elements");
+        let overflow = || {
+            Error::unsupported("a row of the tensor has more than 2147483647 elements")
+                .remedy_is("reshape it into more rows")
+        };
         let (rows, row_stride) = (shape.first().copied().unwrap_or(1), strides.first().copied().unwrap_or(1));
         let (shape, strides) = (shape.get(1..).unwrap_or(&[]), strides.get(1..).unwrap_or(&[]));
         let row = shape.iter().try_fold(1_i64, |product, extent| product.checked_mul(*extent)).ok_or_else(overflow)?;

@@ -40,7 +40,7 @@ BATCH = pa.record_batch({"x": pa.array([1, None, 300]), "s": ["a", "b", "c"]})
         (lambda: ad.to_tensor(pa.array([1, None])), ad.NullError, None, 1, True),
         (lambda: ad.to_arrow(np.arange(4)[::2], copy=False), ad.CopyError, None, None, True),
         (lambda: ad.to_tensor(pa.array(["a"]), dtype="int8"), ad.UnsupportedTypeError, None, None, True),
-        (lambda: ad.from_dlpack(np.arange(3)).__dlpack__(dl_device=(2, 0)), ad.ConversionError, None, None, False),
+        (lambda: ad.from_dlpack(np.arange(3)).__dlpack__(dl_device=(2, 0)), ad.ConversionError, None, None, True),
         (
             lambda: ad.from_arrow(BATCH).__arrow_c_array__(pa.int8().__arrow_c_schema__()),
             ad.CastError,
