@@ -75,7 +75,7 @@ def no_leak(request: pytest.FixtureRequest) -> Iterator[None]:
         wrong = producers.wrongly_released()
         assert not wrong, "; ".join(wrong)
         if pa and not request.node.get_closest_marker("keeps_memory"):
-            after = pa.total_allocated_bytes()
+            after = _allocated_at_last(before)
             assert after <= before, f"the test left {after - before} bytes of pyarrow's memory behind"
     finally:
         producers.forget_all()
