@@ -124,6 +124,20 @@ fn values_that_do_not_survive_are_refused_with_their_row() {
 }
 
 #[test]
+fn integers_and_what_counts_in_them_share_their_memory() {
+    let days = Int32Array::from(vec![Some(1), None, Some(-3)]);
+    let log = CopyLog::new();
+    let given = log.track(|| request(&days, &field("x", DataType::Date32))).unwrap();
+    assert_eq!(given.to_data().buffers()[0].as_ptr(), days.to_data().buffers()[0].as_ptr());
+    assert_eq!((given.data_type(), given.null_count(), log.bytes()), (&DataType::Date32, 1, 0));
+    // Of two that both count, the units differ.
+    let seconds = DataType::Timestamp(TimeUnit::Second, None);
+    let times = TimestampNanosecondArray::from(vec![2_000_000_000]);
+    let given = request(&times, &field("x", seconds.clone())).unwrap();
+    assert_eq!((given.data_type(), given.to_data().buffers()[0].typed_data::<i64>()), (&seconds, &[2][..]));
+}
+
+#[test]
 fn nulls_alone_are_nulls_in_any_type() {
     let nothing = NullArray::new(3);
     for data_type in [DataType::Int64, DataType::Utf8, DataType::Float32] {
