@@ -8,8 +8,8 @@ mod column;
 mod copy_array;
 mod decimal;
 mod decode;
-mod fill;
 mod gather;
+mod pack;
 mod request;
 mod unpack;
 
