@@ -3,11 +3,13 @@
 
 # Any CPython from 3.11; used once, to make the environment.
 PYTHON ?= python3
-# full, or light: without the libraries that are large to download.
+# full, or light: without the libraries that are large to download. Only `make interop` takes the large ones beside torch.
 INTEROP ?= full
 # numpy or torch, cpu or cuda: what the demo runs on.
 FRAMEWORK ?= numpy
 DEVICE ?= cpu
+# A checkout of data-apis/array-api-tests, with its submodule. No package has it.
+ARRAY_API_TESTS ?=
 # Passed to every cargo command, such as --locked.
 CARGO_FLAGS ?=
 
@@ -15,7 +17,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMPS := $(VENV)/stamps
 REQUIREMENTS := python/requirements
-LINTED_PYTHON := python tests/python $(wildcard examples benches) .ci
+LINTED_PYTHON := python tests/python tests/peers $(wildcard examples benches) .ci
 
 # One interpreter for every build, so that none undoes another's cache.
 export PYO3_PYTHON := $(CURDIR)/$(BIN)/python
@@ -42,7 +44,7 @@ endif
 TEST_SETS := test $(if $(filter full,$(INTEROP)),test-heavy)
 DEMO_SETS := demo $(if $(filter torch,$(FRAMEWORK)),demo-torch)
 
-.PHONY: help demo test test-rust test-python lint bench wheel clean
+.PHONY: help demo test test-rust test-python peers interop lint bench wheel clean
 # Two installs into one environment at once would break it.
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
@@ -50,6 +52,8 @@ DEMO_SETS := demo $(if $(filter torch,$(FRAMEWORK)),demo-torch)
 help:
 	@echo 'make demo    train a model on real flights  (FRAMEWORK=numpy|torch DEVICE=cpu|cuda)'
 	@echo 'make test    the Rust and the Python tests  (INTEROP=full|light; light leaves torch out)'
+	@echo 'make peers   the suites of NumPy, pyarrow and pandas through the package  (ARRAY_API_TESTS=<a checkout>)'
+	@echo 'make interop the tests against each library, in environments of their own  (INTEROP=full|light)'
 	@echo 'make lint    formatting, clippy, docs, types, licences'
 	@echo 'make bench   figures against a plain copy and against peers'
 	@echo 'make wheel   the release wheel, in dist/'
@@ -61,6 +65,7 @@ demo: $(STAMPS)/installed $(DEMO_SETS:%=$(STAMPS)/%)
 
 test: test-rust
 	@$(MAKE) --no-print-directory test-python
+	@$(MAKE) --no-print-directory peers
 
 test-rust: $(STAMPS)/venv
 	cargo test $(CARGO_FLAGS) --package arrow-dlpack
@@ -74,6 +79,13 @@ test-rust: $(STAMPS)/venv
 test-python: $(STAMPS)/installed $(TEST_SETS:%=$(STAMPS)/%)
 	ARROW_DLPACK_INTEROP=$(INTEROP) $(BIN)/python -m pytest tests/python
 	@$(if $(filter light,$(INTEROP)),echo 'LEFT OUT by INTEROP=light: the tests against torch')
+
+peers: $(STAMPS)/installed $(STAMPS)/test $(STAMPS)/peers
+	$(if $(ARRAY_API_TESTS),ARRAY_API_TESTS='$(abspath $(ARRAY_API_TESTS))') $(BIN)/python -m pytest tests/peers
+	@$(if $(ARRAY_API_TESTS),,echo 'LEFT OUT: the suite of the array API standard (ARRAY_API_TESTS=<a checkout>; tests/peers/README.md)')
+
+interop: $(STAMPS)/wheel
+	$(BIN)/python tests/python/interop/run.py $(if $(filter light,$(INTEROP)),--light)
 
 lint: $(STAMPS)/installed $(STAMPS)/lint
 	cargo fmt --all --check

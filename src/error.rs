@@ -38,6 +38,7 @@ struct Details {
     row: Option<usize>,
     reason: String,
     remedy: Option<String>,
+    code: Option<i32>,
 }
 
 /// A result whose error is [`Error`].
@@ -45,7 +46,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl Error {
     pub(crate) fn new(kind: ErrorKind, reason: impl Into<String>) -> Self {
-        Self(Box::new(Details { kind, column: None, row: None, reason: reason.into(), remedy: None }))
+        Self(Box::new(Details { kind, column: None, row: None, reason: reason.into(), remedy: None, code: None }))
     }
 
     pub(crate) fn invalid(reason: impl Into<String>) -> Self {
@@ -78,6 +79,12 @@ impl Error {
         self
     }
 
+    /// Keeps the errno that a producer's callback failed with.
+    pub(crate) fn with_code(mut self, code: i32) -> Self {
+        self.0.code = Some(code);
+        self
+    }
+
     /// What kind of thing went wrong.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
@@ -106,6 +113,12 @@ impl Error {
     #[must_use]
     pub fn remedy(&self) -> Option<&str> {
         self.0.remedy.as_deref()
+    }
+
+    /// The errno that a foreign producer's callback failed with, where one did.
+    #[must_use]
+    pub fn code(&self) -> Option<i32> {
+        self.0.code
     }
 }
 

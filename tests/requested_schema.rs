@@ -148,6 +148,14 @@ fn types_that_cannot_be_had_are_refused() {
 }
 
 #[test]
+fn a_cast_without_a_way_back_is_refused_before_any_data() {
+    let (own, requested) = (field("x", DataType::Int32), DataType::List(field("item", DataType::Int32)));
+    assert!(arrow_cast::can_cast_types(own.data_type(), &requested), "else there is nothing to refuse");
+    let error = check_request(&own, &field("x", requested)).unwrap_err();
+    assert_eq!((error.kind(), error.column()), (ErrorKind::Cast, Some("x")), "{error}");
+}
+
+#[test]
 fn a_null_meets_no_field_that_is_not_nullable() {
     for data_type in [DataType::Int32, DataType::Int64] {
         let error = request(&int32(), &required("y", data_type.clone())).unwrap_err();

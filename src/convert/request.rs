@@ -45,7 +45,9 @@ pub fn check_request(own: &FieldRef, requested: &FieldRef) -> Result<()> {
     check_names(own.data_type(), requested.data_type())?;
     check_extensions(own, requested).map_err(|error| error.in_column(requested.name()))?;
     let (from, to) = (own.data_type(), requested.data_type());
-    if same_layout(from, to) || arrow_cast::can_cast_types(from, to) {
+    // Without a way back no value could be shown to survive.
+    let there_and_back = || arrow_cast::can_cast_types(from, to) && arrow_cast::can_cast_types(to, from);
+    if same_layout(from, to) || there_and_back() {
         return Ok(());
     }
     Err(Error::new(ErrorKind::Cast, format!("{from} as {to}: no cast exists")).in_column(requested.name()))

@@ -238,10 +238,16 @@ pub(super) fn dlpack_as_it_is(
 /// What `__dlpack_device__` says; `None` without it.
 fn advertised_device(object: &Bound<'_, PyAny>) -> PyResult<Option<crate::device::Device>> {
     let Some(answer) = call_if_present(object, intern!(object.py(), "__dlpack_device__"))? else { return Ok(None) };
-    let (device_type, id) = answer.extract::<(i32, i64)>().map_err(|_| {
-        let reason = answer.repr().map_or_else(|_| "something else".to_owned(), |text| text.to_string());
-        PyTypeError::new_err(format!("__dlpack_device__ must return (device_type, device_id), and returned {reason}"))
-    })?;
+    let (device_type, id) = match answer.extract::<(i32, Option<i64>)>() {
+        Ok((device_type, Some(id))) => (device_type, id),
+        // paddle names no ordinal for the one CPU.
+        Ok((device_type, None)) if device_type == DLDeviceType::CPU.0 => (device_type, 0),
+        _ => {
+            let reason = answer.repr().map_or_else(|_| "something else".to_owned(), |text| text.to_string());
+            let wrong = format!("__dlpack_device__ must return (device_type, device_id), and returned {reason}");
+            return Err(PyTypeError::new_err(wrong));
+        }
+    };
     let device = crate::device::Device::from_arrow(device_type, id)?;
     let ordered = [DLDeviceType::CUDA, DLDeviceType::CUDA_MANAGED, DLDeviceType::ROCM];
     if ordered.contains(&device.device_type()) {

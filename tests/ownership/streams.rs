@@ -102,6 +102,9 @@ fn a_panic_of_the_iterator_is_an_error_of_the_stream() {
     unsafe { (exported.release.unwrap())(&raw mut exported) };
 }
 
+/// What a callback fails with: no code of ours.
+const ENOSYS: c_int = 38;
+
 /// A C stream of another library: `get_schema` gives an error or a schema, the first `get_next` an array, later ones the
 /// end.
 struct Foreign {
@@ -117,7 +120,7 @@ fn foreign(state: Foreign) -> ArrowArrayStream {
         let state = unsafe { (*stream).private_data }.cast::<Foreign>();
         // SAFETY: the box of `foreign`; calls on a stream do not overlap.
         let state = unsafe { &mut *state };
-        let Some(field) = &state.schema else { return 5 };
+        let Some(field) = &state.schema else { return ENOSYS };
         let mut schema = export_schema(field).unwrap();
         // Whoever reads the schema releases it: count that.
         let counted = Box::new((schema.private_data, schema.release, state.schemas_released.clone()));
@@ -203,9 +206,27 @@ fn a_foreign_stream_with_a_broken_array_ends_there() {
 fn a_foreign_stream_without_a_schema_is_released() {
     let (refused, [schemas, streams, _]) = import_foreign(|state, _| state.schema = None);
     let error = refused.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Producer);
-    assert!(error.reason().contains("get_schema failed with code 5"), "{error}");
+    assert_eq!((error.kind(), error.code()), (ErrorKind::Producer, Some(ENOSYS)));
+    assert!(error.reason().contains("get_schema failed with code 38"), "{error}");
     assert_eq!((schemas.get(), streams.get()), (0, 1));
+}
+
+#[test]
+fn a_producers_code_reaches_the_consumer_of_an_exported_stream() {
+    let own = field("x", DataType::Int32);
+    let no_schema =
+        Foreign { schema: None, schemas_released: Count::default(), next: None, released: Count::default() };
+    let mut stream = foreign(no_schema);
+    // SAFETY: a valid stream whose first callback fails.
+    let error = unsafe { DeviceArrayStream::import(&raw mut stream, release_directly) }.unwrap_err();
+    let failing = DeviceArrayStream::new(own, DLDeviceType::CPU, std::iter::once(Err(error)));
+    let mut exported = export_stream(failing).unwrap();
+    let mut array = ArrowArray::empty();
+    // SAFETY: our export, and a struct to fill.
+    let code = unsafe { (exported.get_next.unwrap())(&raw mut exported, &raw mut array) };
+    assert_eq!(code, ENOSYS);
+    // SAFETY: our export, released once.
+    unsafe { (exported.release.unwrap())(&raw mut exported) };
 }
 
 #[test]

@@ -147,16 +147,17 @@ _leaked: list[Producer] = []
 
 # --- Capsules. ---
 
-_new = ctypes.pythonapi.PyCapsule_New
+# By index, which makes function objects of our own: libraries set the argument types of the shared attributes too.
+_new = ctypes.pythonapi["PyCapsule_New"]
 _new.restype = ctypes.py_object
 _new.argtypes = (c_void_p, c_void_p, c_void_p)
-_is_valid = ctypes.pythonapi.PyCapsule_IsValid
+_is_valid = ctypes.pythonapi["PyCapsule_IsValid"]
 _is_valid.restype = c_int
 _is_valid.argtypes = (c_void_p, c_char_p)
-_pointer = ctypes.pythonapi.PyCapsule_GetPointer
+_pointer = ctypes.pythonapi["PyCapsule_GetPointer"]
 _pointer.restype = c_void_p
 _pointer.argtypes = (c_void_p, c_char_p)
-_name = ctypes.pythonapi.PyCapsule_GetName
+_name = ctypes.pythonapi["PyCapsule_GetName"]
 _name.restype = c_char_p
 _name.argtypes = (ctypes.py_object,)
 

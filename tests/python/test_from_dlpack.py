@@ -100,7 +100,12 @@ def test_a_type_error_to_the_end_is_the_producers():
         ad.from_dlpack(Fails(), copy=False)
 
 
-@pytest.mark.parametrize("answer", [None, 1, (1,), (1, 0, 0), ("cpu", 0), "cpu"], ids=repr)
+def test_the_one_cpu_needs_no_ordinal():
+    # As paddle answers.
+    assert ad.from_dlpack(Producer(device=(1, None)), device="cpu").device == ad.Device("cpu")
+
+
+@pytest.mark.parametrize("answer", [None, 1, (1,), (1, 0, 0), ("cpu", 0), (14, None), (None, 0), "cpu"], ids=repr)
 def test_a_device_is_two_integers(answer):
     source = Producer(device=answer)
     source.tensor.expected = 0

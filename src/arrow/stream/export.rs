@@ -70,11 +70,12 @@ impl Exported {
             .unwrap_or_else(|panic| Err(Error::new(ErrorKind::Producer, panic_message(&*panic))));
         let Err(error) = outcome else { return 0 };
         self.last_error = CString::new(error.to_string().replace('\0', " ")).ok();
-        match error.kind() {
+        // A consumer makes its error's type of the code: that of the first producer is passed on.
+        error.code().unwrap_or(match error.kind() {
             ErrorKind::Memory => ENOMEM,
             ErrorKind::Producer | ErrorKind::Device => EIO,
             _ => EINVAL,
-        }
+        })
     }
 }
 

@@ -95,7 +95,8 @@ impl<S: CStream> Imported<S> {
             // SAFETY: not NULL, so NUL-terminated and valid until the next call.
             unsafe { CStr::from_ptr(message) }.to_string_lossy()
         };
-        Err(Error::new(ErrorKind::Producer, format!("the stream's {callback} failed with code {code}: {message}")))
+        let reason = format!("the stream's {callback} failed with code {code}: {message}");
+        Err(Error::new(ErrorKind::Producer, reason).with_code(code))
     }
 }
 

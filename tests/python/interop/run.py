@@ -1,0 +1,178 @@
+"""Runs the tests of each library in an environment of its own, under `.venv/interop`.
+
+    python tests/python/interop/run.py [--light | --heavy | --only a,b] [--wheel FILE] [--write]
+
+An environment is made once, and again when its requirements change; the wheel is installed again when it changed. With
+`--write` the findings are written to `results/` and the document is generated from them; without it, findings that
+differ from those written down are a failure.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+import document
+import matrix
+
+ROOT = matrix.HERE.parents[2]
+REQUIREMENTS = ROOT / "python" / "requirements" / "interop"
+ENVIRONMENTS = ROOT / ".venv" / "interop"
+
+
+class LeftOut(Exception):
+    """Why a library is not tested here."""
+
+
+def satisfies(version: tuple[int, int], wanted: str) -> bool:
+    """Whether a version of Python is in a range such as ">=3.12,<3.15"."""
+    for clause in filter(None, (part.strip() for part in wanted.split(","))):
+        match = re.fullmatch(r"(>=|<|==)(\d+)\.(\d+)", clause)
+        if not match:
+            raise ValueError(f"a range of Python versions has >=, < and == only: {wanted!r}")
+        bound = (int(match[2]), int(match[3]))
+        holds = {">=": version >= bound, "<": version < bound, "==": version == bound}[match[1]]
+        if not holds:
+            return False
+    return True
+
+
+def version_of(python: str) -> tuple[int, int] | None:
+    """The version of an interpreter; None for what only looks like one."""
+    script = "import sys; print(sys.implementation.name, *sys.version_info[:2])"
+    try:
+        output = subprocess.run([python, "-c", script], capture_output=True, text=True, timeout=60, check=True).stdout
+    except (OSError, subprocess.SubprocessError):
+        return None
+    name, major, minor = output.split()
+    return (int(major), int(minor)) if name == "cpython" else None
+
+
+def interpreter(wanted: str) -> str:
+    """The path of a Python in the range: this one if it fits, else the first one that is installed."""
+    if satisfies(sys.version_info[:2], wanted):
+        return sys.executable
+    minors = [minor for minor in range(9, 20) if satisfies((3, minor), wanted)]
+    pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
+    for minor in minors:
+        candidates = [shutil.which(f"python3.{minor}"), *sorted(pyenv.glob(f"versions/3.{minor}.*/bin/python"))]
+        for candidate in filter(None, candidates):
+            if version_of(str(candidate)) == (3, minor):
+                return str(candidate)
+    raise LeftOut(f"no Python {wanted} was found")
+
+
+def digest(*files: Path) -> str:
+    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
+
+
+def prepare(library: matrix.Library, wheel: Path) -> Path:
+    """The interpreter of a library's environment, which has its requirements and this wheel."""
+    requirements = REQUIREMENTS / f"{library.environment}.txt"
+    prefix = ENVIRONMENTS / library.environment
+    python = prefix / "bin" / "python"
+    stamp = prefix / "stamp"
+    base = interpreter(library.python)
+    wanted = [digest(requirements), ".".join(map(str, version_of(base) or ()))]
+    had = stamp.read_text().split() if stamp.exists() else []
+    pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    if had[:2] != wanted:
+        print(f"making {prefix.relative_to(ROOT)}", flush=True)
+        stamp.unlink(missing_ok=True)
+        run([base, "-m", "venv", "--clear", str(prefix)])
+        run([*pip, "--requirement", str(requirements), "pytest", "numpy"])
+        had = []
+    if had[2:] != [digest(wheel)]:
+        run([*pip, "--force-reinstall", "--no-deps", str(wheel)])
+        stamp.write_text("\n".join([*wanted, digest(wheel)]))
+    return python
+
+
+def run(command: list[str]) -> None:
+    subprocess.run(command, check=True)
+
+
+def test(library: matrix.Library, python: Path, *, write: bool, timeout: int, more: list[str]) -> str:
+    """Runs the tests of one library in a process of their own; what came of it."""
+    prefix = str(python.parent.parent)
+    variables = {name: value.replace("{prefix}", prefix) for name, value in library.env.items()}
+    # The distribution that was installed is tested, not the sources.
+    variables |= {"PYTHONNOUSERSITE": "1", "PYTHONPATH": "", "PYTHONDONTWRITEBYTECODE": "1"}
+    command = [str(python), "-m", "pytest", "--quiet", str(library.file), "--library", library.name, *more]
+    if write:
+        command.append("--write-results")
+    try:
+        code = subprocess.run(command, cwd=matrix.HERE, env=os.environ | variables, timeout=timeout).returncode
+    except subprocess.TimeoutExpired:
+        return f"failed: not done after {timeout} s"
+    return "passed" if code == 0 else f"failed: exit status {code}"
+
+
+def chosen(arguments: argparse.Namespace) -> list[matrix.Library]:
+    """The libraries asked for. What cannot be tested is among them only when it is asked for by name."""
+    known = matrix.libraries()
+    if arguments.only:
+        names = arguments.only.split(",")
+        unknown = [name for name in names if name not in known]
+        if unknown:
+            sys.exit(f"error: no such library: {', '.join(unknown)}; there are {', '.join(known)}")
+        return [known[name] for name in names]
+    kinds = {True: arguments.heavy or not arguments.light, False: arguments.light or not arguments.heavy}
+    return [library for library in known.values() if not library.why_not and kinds[library.heavy]]
+
+
+def find_wheel(given: str | None) -> Path:
+    if given:
+        return Path(given).resolve()
+    wheels = sorted((ROOT / "dist").glob("*.whl"))
+    if len(wheels) != 1:
+        sys.exit(f"error: dist/ has {len(wheels)} wheels, and one is needed: `make wheel`, or pass --wheel")
+    return wheels[0]
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    choice = parser.add_mutually_exclusive_group()
+    choice.add_argument("--light", action="store_true", help="only libraries that are small")
+    choice.add_argument("--heavy", action="store_true", help="only libraries that are not")
+    choice.add_argument("--only", metavar="A,B", help="only these, by their names in environments.toml")
+    parser.add_argument("--write", action="store_true", help="write the findings down, and the document")
+    parser.add_argument("--wheel", help="the wheel to test; by default the one in dist/")
+    parser.add_argument("--timeout", type=int, default=600, help="seconds for the tests of one library")
+    parser.add_argument("pytest", nargs="*", help="more for pytest, after --")
+    return parser.parse_args()
+
+
+def main() -> None:
+    arguments = parse()
+    wheel = find_wheel(arguments.wheel)
+    outcomes = {}
+    for library in chosen(arguments):
+        start = time.monotonic()
+        print(f"\n== {library.title} ({library.name})", flush=True)
+        try:
+            if library.why_not:
+                raise LeftOut(library.why_not)
+            python = prepare(library, wheel)
+            outcome = test(library, python, write=arguments.write, timeout=arguments.timeout, more=arguments.pytest)
+        except LeftOut as why:
+            outcome = f"LEFT OUT: {why}"
+        except subprocess.CalledProcessError as error:
+            outcome = f"failed: the environment could not be made ({error})"
+        outcomes[library.name] = f"{outcome} ({time.monotonic() - start:.0f} s)"
+    if arguments.write:
+        document.write()
+    print("\n" + "\n".join(f"{name:20} {outcome}" for name, outcome in outcomes.items()))
+    sys.exit(any(outcome.startswith("failed") for outcome in outcomes.values()))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,51 @@
+"""docs/interoperability.md is what the written results generate, and every library is accounted for."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+INTEROP = Path(__file__).parent / "interop"
+sys.path.insert(0, str(INTEROP))
+
+import document  # noqa: E402
+import matrix  # noqa: E402
+
+LIBRARIES = matrix.libraries()
+TESTED = [library for library in LIBRARIES.values() if not library.why_not]
+
+
+def test_the_document_is_generated():
+    assert document.PATH.read_text(encoding="utf-8") == document.generate(), "python tests/python/interop/document.py"
+
+
+@pytest.mark.parametrize("library", TESTED, ids=lambda library: library.name)
+def test_every_library_has_tests_pins_and_results(library: matrix.Library):
+    assert library.file.exists()
+    pins = matrix.HERE.parents[2] / "python" / "requirements" / "interop" / f"{library.environment}.txt"
+    assert pins.exists()
+    results = matrix.read_results(library)
+    assert results is not None
+    assert results["library"] == library.name
+    assert set(results["versions"]) == set(library.distributions)
+    assert results["cells"]
+
+
+def test_no_results_of_unknown_libraries():
+    assert {file.stem for file in matrix.RESULTS.glob("*.json")} == {library.name for library in TESTED}
+
+
+def test_every_test_file_is_of_a_library():
+    files = {library.file.name for library in TESTED}
+    assert {file.name for file in INTEROP.glob("test_*.py")} == files
+
+
+@pytest.mark.parametrize("library", TESTED, ids=lambda library: library.name)
+def test_cells_are_of_the_matrix(library: matrix.Library):
+    results = matrix.read_results(library)
+    assert results is not None
+    assert set(results["cells"]) <= set(matrix.CASES)
+    for halves in results["cells"].values():
+        assert set(halves) <= set(matrix.DIRECTIONS)
+        for outcomes in halves.values():
+            assert set(outcomes) <= set(matrix.OUTCOMES)
