@@ -12,8 +12,11 @@ use std::mem::MaybeUninit;
 
 use half::{bf16, f16};
 
+use super::pack::Isa;
 use crate::arrow::Mask;
 use crate::dtype::DType;
+use crate::error::{Error, ErrorKind};
+use crate::spec::Spec;
 
 /// The first valid value that does not fit.
 #[derive(Debug, PartialEq, Eq)]
@@ -22,6 +25,15 @@ pub(super) struct Misfit {
     pub(super) index: usize,
     /// The value, for the message.
     pub(super) value: String,
+}
+
+impl Misfit {
+    /// The error, for a chunk whose first row is number `row` of its column.
+    pub(super) fn error(self, spec: &Spec, row: usize) -> Error {
+        Error::new(ErrorKind::Cast, format!("the value {} does not fit {}", self.value, spec.dtype()))
+            .at_row(row + self.index / spec.row_elements().max(1))
+            .remedy_is("ask for a dtype that holds it, or change the value first")
+    }
 }
 
 /// A byte that is a bool: any but 0 is true.
@@ -73,6 +85,7 @@ pub(super) unsafe fn cast_parts(
     to: DType,
     source: *const u8,
     mask: Option<&Mask<'_>>,
+    first: usize,
     out: &mut [MaybeUninit<u8>],
 ) -> Result<(), Misfit> {
     let size = to.itemsize().saturating_mul(2);
@@ -81,9 +94,9 @@ pub(super) unsafe fn cast_parts(
         // SAFETY: the contract; `number` is below the number of pairs.
         let cast = unsafe { cast(from, to, part, None, 0, out) };
         if let Err(misfit) = cast
-            && mask.is_none_or(|mask| mask.is_valid(number))
+            && mask.is_none_or(|mask| mask.is_valid(first + number))
         {
-            return Err(Misfit { index: number, ..misfit });
+            return Err(Misfit { index: first + number, ..misfit });
         }
     }
     Ok(())
@@ -117,6 +130,59 @@ unsafe fn cast_from<S: Source>(
 /// # Safety
 /// As [`cast`], for elements of `S` and `D`.
 unsafe fn kernel<S: CastTo<D> + Source, D>(
+    source: *const u8,
+    mask: Option<&Mask<'_>>,
+    first: usize,
+    out: &mut [MaybeUninit<u8>],
+) -> Result<(), Misfit> {
+    match Isa::detect() {
+        // SAFETY: the contract; the processor has these instructions.
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx512 => unsafe { kernel_avx512::<S, D>(source, mask, first, out) },
+        // SAFETY: as above.
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx2 => unsafe { kernel_avx2::<S, D>(source, mask, first, out) },
+        // SAFETY: the contract.
+        _ => unsafe { kernel_body::<S, D>(source, mask, first, out) },
+    }
+}
+
+/// [`kernel_body`], compiled for wide vectors.
+///
+/// # Safety
+/// As [`kernel`]; the processor has the instructions.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,f16c")]
+unsafe fn kernel_avx512<S: CastTo<D> + Source, D>(
+    source: *const u8,
+    mask: Option<&Mask<'_>>,
+    first: usize,
+    out: &mut [MaybeUninit<u8>],
+) -> Result<(), Misfit> {
+    // SAFETY: the contract.
+    unsafe { kernel_body::<S, D>(source, mask, first, out) }
+}
+
+/// [`kernel_body`], compiled for 256-bit vectors.
+///
+/// # Safety
+/// As [`kernel`]; the processor has the instructions.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,f16c")]
+unsafe fn kernel_avx2<S: CastTo<D> + Source, D>(
+    source: *const u8,
+    mask: Option<&Mask<'_>>,
+    first: usize,
+    out: &mut [MaybeUninit<u8>],
+) -> Result<(), Misfit> {
+    // SAFETY: the contract.
+    unsafe { kernel_body::<S, D>(source, mask, first, out) }
+}
+
+/// # Safety
+/// As [`kernel`].
+#[inline(always)]
+unsafe fn kernel_body<S: CastTo<D> + Source, D>(
     source: *const u8,
     mask: Option<&Mask<'_>>,
     first: usize,

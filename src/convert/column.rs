@@ -4,7 +4,7 @@ use std::mem::MaybeUninit;
 
 use super::cast::{Misfit, cast, cast_parts};
 use super::decimal::cast_decimals;
-use super::fill::fill_nulls;
+use super::pack::{Isa, Set, select};
 use super::unpack::unpack_bits;
 use smallvec::smallvec;
 
@@ -15,7 +15,7 @@ use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Result};
 use crate::plan::{Action, Chunk, Plan};
-use crate::spec::{CopyMode, Dims, Element, Nulls, Spec};
+use crate::spec::{CopyMode, Dims, Element, Nulls, Pattern, Scalar, Spec};
 use crate::tensor::{Parts, Tensor};
 
 /// A chunk of a column in host memory: where its elements are, which are null, and what keeps both alive.
@@ -145,81 +145,80 @@ fn fill_buffer(spec: &Spec, plan: &Plan, chunks: &[ColumnChunk<'_>]) -> Result<H
         let (out, after) = rest
             .split_at_mut_checked(chunk.leaf.elements.saturating_mul(itemsize))
             .ok_or_else(|| Error::invalid("the plan was made of other chunks"))?;
-        write_elements(spec, chunk, out).map_err(|misfit| {
-            let reason = format!("the value {} does not fit {}", misfit.value, spec.dtype());
-            Error::new(ErrorKind::Cast, reason)
-                .at_row(row + misfit.index / spec.row_elements().max(1))
-                .remedy_is("ask for a dtype that holds it, or change the value first")
-        })?;
-        // SAFETY: `write_elements` initialised all of it; MaybeUninit has the layout of what it holds.
-        let out = unsafe { &mut *(std::ptr::from_mut(out) as *mut [u8]) };
-        match (&chunk.mask, spec.nulls()) {
-            (Some(mask), Nulls::Filled(pattern)) => fill_nulls(mask, pattern.bytes(), out),
-            (Some(mask), Nulls::Kept) => fill_nulls(mask, [0; 16].get(..itemsize).unwrap_or(&[0; 16]), out),
-            (_, Nulls::Refused) | (None, _) => {}
-        }
+        // SAFETY: the chunk has as many elements as `out`, which starts at an element of an aligned block.
+        let written = unsafe { write_range(Isa::detect(), spec, chunk, 0, out) };
+        written.map_err(|misfit| misfit.error(spec, row))?;
         rest = after;
         row += chunk.leaf.rows;
     }
     Ok(buffer)
 }
 
-/// Writes all elements of a chunk, null slots included, in the spec's dtype.
-pub(super) fn write_elements(spec: &Spec, chunk: &ColumnChunk<'_>, out: &mut [MaybeUninit<u8>]) -> Result<(), Misfit> {
-    let leaf = &chunk.leaf;
-    if leaf.elements == 0 {
+/// Writes elements `first..` of a chunk in the spec's dtype, as many as `out` has room for, nulls filled.
+///
+/// # Errors
+/// The first valid element that does not fit.
+///
+/// # Safety
+/// The chunk has that many elements; `out` is aligned for the dtype. The processor has `isa`.
+pub(super) unsafe fn write_range(
+    isa: Isa,
+    spec: &Spec,
+    chunk: &ColumnChunk<'_>,
+    first: usize,
+    out: &mut [MaybeUninit<u8>],
+) -> std::result::Result<(), Misfit> {
+    let (leaf, element, to) = (&chunk.leaf, spec.element(), spec.dtype());
+    let size = to.itemsize();
+    let count = out.len() / size;
+    if count == 0 {
         return Ok(());
     }
-    let (element, to) = (spec.element(), spec.dtype());
-    let source = leaf.start(element);
     let mask = chunk.mask.as_ref();
+    let zero = [0; 16];
+    let zero = zero.get(..size).unwrap_or(&zero);
+    let pattern = if let Nulls::Filled(pattern) = spec.nulls() { Some(pattern) } else { None };
+    let clear = pattern.as_ref().map_or(zero, |pattern| pattern.bytes());
+    let parts = if let Element::Pairs(_) = element { 2 } else { 1 };
+    let source = leaf.start(element).wrapping_add(first * parts * element.stored_size());
     match element {
         Element::Bits => {
             // SAFETY: the checked array has offset + elements bits in host memory, alive while `chunk` is.
             let bits = unsafe { std::slice::from_raw_parts(leaf.values, (leaf.offset + leaf.elements).div_ceil(8)) };
-            if to == DType::Bool {
-                unpack_bits(bits, leaf.offset, out);
+            let one = Pattern::of(Scalar::Bool(true), to)
+                .map_err(|error| Misfit { index: first, value: error.to_string() })?;
+            let bits = (bits, leaf.offset + first);
+            match to {
+                DType::Bool => unpack_bits(bits.0, bits.1, out),
+                // SAFETY: patterns of the dtype's size; the contract.
+                _ => unsafe { select(isa, Set::Pattern(one.bytes()), zero, bits, out) },
+            }
+        }
+        // SAFETY: the contract: `source` has the elements, and the spec has refused dtypes without casts.
+        Element::Decimal { bytes, scale } => unsafe { cast_decimals(bytes, scale, to, source, mask, first, out) }?,
+        // SAFETY: as above, for the parts: two for each element, both in the source and in `out`.
+        Element::Pairs(part) if spec.is_cast() => {
+            unsafe { cast_parts(part, to.component().unwrap_or(to), source, mask, first, out) }?
+        }
+        // SAFETY: as above.
+        Element::Bool8 => unsafe { cast(DType::Bool, to, source, mask, first, out) }?,
+        // SAFETY: as above.
+        _ if spec.is_cast() => unsafe { cast(element.dtype(), to, source, mask, first, out) }?,
+        _ => {
+            if let (Some(mask), Nulls::Filled(_) | Nulls::Kept) = (mask, spec.nulls()) {
+                let (bits, offset) = mask.bits();
+                // SAFETY: the contract: `source` has the elements, as the mask has bits.
+                unsafe { select(isa, Set::Elements(source), clear, (bits, offset + first), out) };
                 return Ok(());
             }
-            cast_bits(bits, leaf, to, chunk.mask.as_ref(), out)
-        }
-        // SAFETY: the checked array has this many elements in host memory; the spec has refused dtypes without casts;
-        // `out` starts at a multiple of its itemsize in an aligned block.
-        Element::Decimal { bytes, scale } => unsafe { cast_decimals(bytes, scale, to, source, mask, out) },
-        // SAFETY: as above, for the parts: two for each element, both in the source and in `out`.
-        Element::Pairs(part) if spec.is_cast() => unsafe {
-            cast_parts(part, to.component().unwrap_or(to), source, mask, out)
-        },
-        // SAFETY: as above.
-        Element::Bool8 => unsafe { cast(DType::Bool, to, source, mask, 0, out) },
-        // SAFETY: as above.
-        _ if spec.is_cast() => unsafe { cast(element.dtype(), to, source, mask, 0, out) },
-        _ => {
             // SAFETY: the checked array has as many bytes in host memory as `out`, which is fresh memory of ours.
             unsafe { out.as_mut_ptr().cast::<u8>().copy_from_nonoverlapping(source, out.len()) };
-            Ok(())
         }
     }
-}
-
-/// Bits that become numbers, by way of a block of bytes that stays in the cache.
-fn cast_bits(
-    bits: &[u8],
-    leaf: &Leaf<'_>,
-    to: DType,
-    mask: Option<&Mask<'_>>,
-    out: &mut [MaybeUninit<u8>],
-) -> Result<(), Misfit> {
-    const BLOCK: usize = 4096;
-    let mut bytes = [MaybeUninit::<u8>::uninit(); BLOCK];
-    for (number, out) in out.chunks_mut(BLOCK * to.itemsize()).enumerate() {
-        let first = number * BLOCK;
-        let count = out.len() / to.itemsize();
-        let bytes = bytes.get_mut(..count).unwrap_or(&mut []);
-        unpack_bits(bits, leaf.offset + first, bytes);
-        // SAFETY: `count` bools were just written; bools are castable, and so is `to`, or the spec had refused it; `out`
-        // starts at a multiple of the itemsize in an aligned block.
-        unsafe { cast(DType::Bool, to, bytes.as_ptr().cast(), mask, first, out) }?;
+    if let (Some(mask), Nulls::Filled(_) | Nulls::Kept) = (mask, spec.nulls()) {
+        let (bits, offset) = mask.bits();
+        // SAFETY: the contract; the mask has a bit for each element.
+        unsafe { select(isa, Set::Written, clear, (bits, offset + first), out) };
     }
     Ok(())
 }

@@ -25,13 +25,14 @@ pub(super) unsafe fn cast_decimals(
     to: DType,
     source: *const u8,
     mask: Option<&Mask<'_>>,
+    first: usize,
     out: &mut [MaybeUninit<u8>],
 ) -> Result<(), Misfit> {
     macro_rules! dispatch {
         ($($dtype:ident => $type:ty),+) => {
             match to {
                 // SAFETY: the contract.
-                $(DType::$dtype => unsafe { kernel::<$type>(bytes, scale, source, mask, out) },)+
+                $(DType::$dtype => unsafe { kernel::<$type>(bytes, scale, source, mask, first, out) },)+
                 // Not castable, so `Spec` has refused it.
                 _ => Ok(()),
             }
@@ -50,6 +51,7 @@ unsafe fn kernel<D: FromDecimal>(
     scale: i8,
     source: *const u8,
     mask: Option<&Mask<'_>>,
+    first: usize,
     out: &mut [MaybeUninit<u8>],
 ) -> Result<(), Misfit> {
     // SAFETY: any bytes are valid as MaybeUninit<D>.
@@ -71,8 +73,8 @@ unsafe fn kernel<D: FromDecimal>(
         };
         let decimal = Decimal { unscaled, scale };
         let value = D::from_decimal(&decimal);
-        if value.is_none() && mask.is_none_or(|mask| mask.is_valid(index)) {
-            return Err(Misfit { index, value: decimal.text() });
+        if value.is_none() && mask.is_none_or(|mask| mask.is_valid(first + index)) {
+            return Err(Misfit { index: first + index, value: decimal.text() });
         }
         slot.write(value.unwrap_or_default());
     }

@@ -4,7 +4,8 @@ use std::mem::MaybeUninit;
 use std::ops::Range;
 
 use super::cast::Misfit;
-use super::column::{ColumnChunk, write_elements};
+use super::column::{ColumnChunk, write_range};
+use super::pack::Isa;
 use crate::alloc::HostBuffer;
 use crate::dtype::{DType, Kind};
 use crate::error::{Error, ErrorKind, Result};
@@ -120,7 +121,9 @@ fn write(
     let elements = out.len() / itemsize.max(1);
     let run = |out: &mut [MaybeUninit<u8>], start: usize, elements: usize| {
         let leaf = chunk.leaf.part(first + start, elements);
-        write_elements(spec, &ColumnChunk { leaf, mask: None, array: chunk.array }, out).map_err(Refusal::Misfit)
+        let part = ColumnChunk { leaf, mask: None, array: chunk.array };
+        // SAFETY: the part has as many elements as `out`, which starts at an element of an aligned block.
+        unsafe { write_range(Isa::detect(), spec, &part, 0, out) }.map_err(Refusal::Misfit)
     };
     let Some(mask) = &chunk.mask else { return run(out, 0, elements) };
     let pattern = match spec.nulls() {
