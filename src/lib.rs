@@ -102,8 +102,10 @@ pub use copy_log::CopyLog;
 pub use device::Device;
 pub use dtype::DType;
 pub use error::{Error, ErrorKind, Result};
-pub use explain::{Report, ReportRow, explain, explain_schema, explain_tensor};
-pub use matrix::{matrix_to_tensor, matrix_to_tensor_into};
+pub use explain::{
+    Report, ReportRow, explain, explain_groups, explain_matrix, explain_matrix_schema, explain_schema, explain_tensor,
+};
+pub use matrix::{Group, groups_to_tensors, matrix_to_tensor, matrix_to_tensor_into};
 pub use ragged::{Pad, Ragged, Values, chunks_to_padded, chunks_to_ragged, to_padded, to_ragged};
 pub use spec::{CopyMode, DecimalMode, DictionaryMode, MatrixOptions, MatrixSpec, NullPolicy, Options, Order, Scalar};
 pub use tensor::{Native, Output, Tensor};
