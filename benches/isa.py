@@ -35,7 +35,7 @@ def run(bench: Bench) -> None:
         "isa",
         "Packing by instruction set, 1,000,000 rows, out=",
         against="a warm single-thread memcpy of the output",
-        label="pack",
+        label="pack up to AVX2",
     )
     found = []
     with tempfile.TemporaryDirectory() as folder:

@@ -96,7 +96,7 @@ def cell_text(cell: dict[str, Any] | None) -> str:
     if cell is None:
         return ""
     if "why_not" in cell:
-        return "refuses" if cell["why_not"].startswith("refuses") else cell["why_not"].replace("gives other", "other")
+        return "refuses" if cell["why_not"].startswith("refuses") else cell["why_not"].removeprefix("gives ")
     threads = f" ({cell['cpu']:.1f} cores)" if cell["cpu"] > THREADS else ""
     return number(cell["ratio"]) + threads
 
