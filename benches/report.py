@@ -107,6 +107,8 @@ def bold(text: str, wanted: bool) -> str:
 
 def number(ratio: float) -> str:
     """As many digits as there is something behind."""
+    if ratio < 0.0995:
+        return f"{ratio:.2g}"
     return f"{ratio:.2f}" if ratio < 9.995 else f"{ratio:.1f}" if ratio < 99.95 else f"{ratio:,.0f}"
 
 
