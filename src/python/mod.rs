@@ -14,6 +14,7 @@ mod exit;
 mod explain;
 mod functions;
 pub mod input;
+mod matrix;
 mod options;
 mod ragged;
 mod record_batch;
