@@ -33,7 +33,7 @@ def run(bench: Bench) -> None:
                 routes,
                 expected=made.matrix,
                 nbytes=made.matrix.nbytes,
-                pace=Pace(share=3.0),
+                pace=Pace(share=2.0),
             )
 
 

@@ -207,7 +207,8 @@ def take_turns(all_timed: Sequence[Timed], pace: Pace) -> None:
             one.once = min(seconds(one.route, 1) for _ in range(2))
         one.number = max(1, round(pace.turn / max(one.once, 1e-9)))
         least = pace.own_turns if one.route.by in ("ours", "floor") else pace.turns
-        least = min(least, 2) if one.once > 1.0 else least
+        # Seconds are long enough to average over what else the machine does.
+        least = min(least, 2 if one.once < 3.0 else 1) if one.once > 1.0 else least
         wanted = min(pace.rounds, max(least, int(pace.share / max(one.once * (one.number + 1), 1e-9))))
         # Spread over the rounds, so that no route has them all in one quiet moment.
         one.every = pace.rounds / wanted

@@ -40,8 +40,7 @@ def case(table: measure.Table, kind: str, rows: int, columns: int, target: float
     if kind == "float32":
         values = [np.frombuffer(one.buffers()[1], np.float32) for one in made.batch.columns]
         floor.append(floors.plain_pack(values, out))
-    # What takes seconds has its turns, and no more.
-    pace = Pace(share=1.0) if columns < 256 else Pace(share=1.0, turns=2, own_turns=11)
+    pace = Pace(share=1.0)
     name = f"{columns} columns"
     table.case(
         name,
