@@ -32,9 +32,15 @@ def run(bench: Bench) -> None:
 def case(table: measure.Table, kind: str, rows: int, columns: int, target: float | None) -> None:
     """One width of one kind."""
     made = source(kind, rows, columns)
-    out = np.zeros_like(made.matrix)
+    memory = np.zeros(made.matrix.size + 64 // made.matrix.itemsize, np.float32)
+    # NumPy's large arrays start 16 bytes after a page does; other libraries' at a multiple of 64 bytes.
+    out, aligned = (memory[first : first + made.matrix.size].reshape(made.matrix.shape) for first in (0, to_64(memory)))
     yardstick = floors.memcpy(out, made.matrix)
-    routes = [matrices.packed(made, out, target), matrices.packed_fresh(made)]
+    routes = [
+        matrices.packed(made, out, target),
+        matrices.packed(made, aligned, name="ad.to_tensor(out=), at a multiple of 64 bytes"),
+        matrices.packed_fresh(made),
+    ]
     floor = [floors.fresh_memcpy(made.matrix), floors.small_pages_memcpy(made.matrix)]
     floor.append(floors.memcpy_past_cache(out, made.matrix))
     if kind == "float32":
@@ -50,6 +56,11 @@ def case(table: measure.Table, kind: str, rows: int, columns: int, target: float
         nbytes=out.nbytes,
         pace=pace,
     )
+
+
+def to_64(memory: np.ndarray) -> int:
+    """The first element at a multiple of 64 bytes."""
+    return -memory.ctypes.data % 64 // memory.itemsize
 
 
 if __name__ == "__main__":
