@@ -30,7 +30,7 @@
 //! |---|---|
 //! | Arrow to tensor | [`array_to_tensor`], [`to_tensor`], [`to_tensors`], [`chunks_to_tensor`], [`validity`] |
 //! | lists and strings | [`to_ragged`], [`to_padded`], and back by [`Ragged::to_arrow`] |
-//! | tensor to Arrow | [`to_arrow`], [`to_arrow_as`] |
+//! | tensor to Arrow | [`to_arrow`], [`to_arrow_as`], [`matrix_to_arrow`] |
 //! | what would happen | [`explain`](fn@explain), [`explain_schema`] |
 //! | what did happen | [`CopyLog`] |
 //! | DLPack structs in and out | [`dlpack`] |
@@ -83,6 +83,7 @@ pub mod dtype;
 pub mod error;
 pub mod explain;
 pub mod ffi;
+pub mod matrix;
 pub mod plan;
 pub mod ragged;
 pub mod spec;
@@ -100,6 +101,7 @@ pub use device::Device;
 pub use dtype::DType;
 pub use error::{Error, ErrorKind, Result};
 pub use explain::{Report, ReportRow, explain, explain_schema, explain_tensor};
+pub use matrix::{ColumnOptions, matrix_to_arrow};
 pub use ragged::{Pad, Ragged, Values, chunks_to_padded, chunks_to_ragged, to_padded, to_ragged};
 pub use spec::{CopyMode, DecimalMode, DictionaryMode, NullPolicy, Options, Scalar};
 pub use tensor::{Native, Tensor};

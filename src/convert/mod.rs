@@ -13,6 +13,7 @@ mod gather;
 mod pack;
 mod pad;
 mod request;
+mod split;
 mod threads;
 mod unpack;
 
@@ -24,4 +25,5 @@ pub(crate) use gather::compact;
 pub(crate) use pack::{Isa, PackMisfit, PackedColumn, Rows, pack_rows};
 pub(crate) use pad::Padder;
 pub use request::{check_request, request_field};
+pub(crate) use split::split_rows;
 pub(crate) use threads::{for_each_part, threads};
