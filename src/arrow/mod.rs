@@ -22,7 +22,7 @@ pub use export::{export_device_array, export_schema};
 pub(crate) use import::host_array;
 pub use import::{DeviceArray, ReleaseGuard, release_directly};
 pub(crate) use lists::{Hidden, Ints, ListChunk, ViewChunk};
-pub(crate) use mask::{Mask, pack_bits};
+pub(crate) use mask::{Mask, pack_bytes, pack_bytes_into};
 pub use schema::{read_field, read_schema};
 pub use stream::{DeviceArrayStream, export_device_stream, export_stream};
 pub(crate) use view::Leaf;

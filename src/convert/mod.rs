@@ -15,6 +15,7 @@ mod output;
 mod pack;
 mod pad;
 mod request;
+mod split;
 mod threads;
 mod unpack;
 
@@ -28,4 +29,5 @@ pub(crate) use output::write_column;
 pub(crate) use pack::Rows;
 pub(crate) use pad::Padder;
 pub use request::{check_request, request_field};
+pub(crate) use split::split_rows;
 pub(crate) use threads::check_environment;

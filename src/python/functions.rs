@@ -27,7 +27,7 @@ pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(to_tensors, module)?)?;
     module.add_function(wrap_pyfunction!(super::ragged::to_ragged, module)?)?;
     module.add_function(wrap_pyfunction!(validity, module)?)?;
-    module.add_function(wrap_pyfunction!(to_arrow, module)?)?;
+    module.add_function(wrap_pyfunction!(super::to_arrow::to_arrow, module)?)?;
     module.add_function(wrap_pyfunction!(from_dlpack, module)?)?;
     module.add_function(wrap_pyfunction!(from_arrow, module)?)?;
     module.add_function(wrap_pyfunction!(super::explain::explain, module)?)?;
@@ -209,55 +209,6 @@ fn validity<'py>(
     require_device(&chunks, device)?;
     let tensor = py.detach(|| crate::column::validity(chunks.field(), &chunks.arrays))?;
     finish(py, tensor, Legacy::Copy, xp)
-}
-
-/// Converts a tensor into an Arrow array: n-d as arrow.fixed_shape_tensor rows, 0-d as one row, bools as arrow.bool8.
-///
-/// A view where the layout allows it. A tensor that came from Arrow returns to its type.
-///
-/// x: anything with `__dlpack__`, or a Ragged, which becomes a list array.
-/// type: an Arrow type or field to return instead, exactly: a value that it cannot hold is an error.
-/// validity: a bool for each row, True where it is valid; becomes the validity bitmap.
-/// copy: None as needed, False never (an error), True always.
-/// device: where the result must be.
-#[pyfunction]
-#[pyo3(signature = (x, *, r#type=None, validity=None, copy=None, device=None), text_signature = "(x, *, type=None, validity=None, copy=None, device=None)")]
-fn to_arrow<'py>(
-    py: Python<'py>,
-    x: &Bound<'py, PyAny>,
-    r#type: Option<&Bound<'py, PyAny>>,
-    validity: Option<&Bound<'py, PyAny>>,
-    copy: Option<bool>,
-    device: Option<&Bound<'py, PyAny>>,
-) -> PyResult<Bound<'py, PyAny>> {
-    let copy = copy_mode(copy);
-    let device = device.map(device::extract).transpose()?;
-    if let Ok(ragged) = x.cast_exact::<super::Ragged>() {
-        return super::ragged::to_arrow(ragged, r#type, validity, copy, device);
-    }
-    let tensor = input::dlpack(x, device, if copy == CopyMode::Always { CopyMode::IfNeeded } else { copy })?;
-    let tensor = tensor.ok_or_else(|| {
-        PyTypeError::new_err("to_arrow expects a tensor (with __dlpack__); Arrow data goes through from_arrow")
-    })?;
-    let valid = validity.map(validity_tensor).transpose()?;
-    let requested = match r#type {
-        None => None,
-        Some(object) => Some(
-            input::schema(object)?
-                .ok_or_else(|| PyTypeError::new_err("type must be an Arrow type or field, with __arrow_c_schema__"))?,
-        ),
-    };
-    let array = py.detach(|| match requested {
-        None => crate::column::to_arrow(&tensor, valid.as_ref(), copy),
-        Some(requested) => crate::column::to_arrow_as(&tensor, valid.as_ref(), &requested, copy),
-    })?;
-    wrap(py, array)
-}
-
-/// A validity argument as a bool tensor: a tensor of bools, or a boolean array.
-fn validity_tensor(object: &Bound<'_, PyAny>) -> PyResult<crate::tensor::Tensor> {
-    let chunks = Chunks::read(object, CopyMode::IfNeeded)?;
-    Ok(crate::column::chunks_to_tensor(chunks.field(), &chunks.arrays, &Options::default())?)
 }
 
 /// Imports a tensor, as `from_dlpack` of the array API standard.
