@@ -7,6 +7,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use pyo3::wrap_pyfunction;
 
+use super::exchange::Arrays;
 use super::input::{self, ArrowInput, Chunks, no_protocol};
 use super::options::{ConversionOptions, ElementKeywords, Legacy, copy_mode};
 use super::stream::wrap;
@@ -46,14 +47,16 @@ pub(super) fn finish<'py>(
     legacy: Legacy,
     xp: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, PyAny>> {
-    let tensor = Bound::new(py, Tensor::with_legacy(tensor, legacy))?.into_any();
-    let Some(xp) = xp else { return Ok(tensor) };
-    match xp.getattr_opt(intern!(py, "from_dlpack"))? {
-        Some(from_dlpack) => from_dlpack.call1((tensor,)),
-        None => {
-            Err(PyTypeError::new_err(format!("xp must be an array namespace with from_dlpack, and is {}", xp.repr()?)))
-        }
+    Arrays::of(py, legacy, xp)?.make(tensor)
+}
+
+/// As [`finish`], for tensors with names.
+fn finish_all<'py>(mut arrays: Arrays<'py>, tensors: Vec<(String, CoreTensor)>) -> PyResult<Bound<'py, PyDict>> {
+    let named = PyDict::new(arrays.py());
+    for (name, tensor) in tensors {
+        named.set_item(name, arrays.make(tensor)?)?;
     }
+    Ok(named)
 }
 
 /// Refuses a device that the data is not on.
@@ -104,7 +107,7 @@ fn to_tensor<'py>(
     legacy: &str,
     xp: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, PyAny>> {
-    let legacy = Legacy::parse(legacy)?;
+    let mut arrays = Arrays::of(py, Legacy::parse(legacy)?, xp)?;
     // Read before the data: a wrong option must not consume a stream.
     let keywords = ElementKeywords { dtype, nulls, decimal, dictionary };
     let by_column = match keywords.are_defaults() {
@@ -121,8 +124,7 @@ fn to_tensor<'py>(
         }
     };
     let options = chunks.natural(options);
-    let tensor = chunks_to_tensor_by(chunks.field(), &chunks.arrays, &options, &runner(py))?;
-    finish(py, tensor, legacy, xp)
+    arrays.make(chunks_to_tensor_by(chunks.field(), &chunks.arrays, &options, &runner(py))?)
 }
 
 /// Converts columns of a record batch or table into tensors: a dict by name, in the order of `columns` (default all).
@@ -146,17 +148,13 @@ fn to_tensors<'py>(
     xp: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, PyDict>> {
     let options = ConversionOptions::read(ElementKeywords { dtype, nulls, decimal, dictionary }, copy, writable)?;
-    let legacy = Legacy::parse(legacy)?;
+    let arrays = Arrays::of(py, Legacy::parse(legacy)?, xp)?;
     let chunks = Chunks::read(obj, copy_mode(copy))?;
     options.check_columns(chunks.field())?;
     require_device(&chunks, device)?;
     let options = |column: &str| options.of(column);
     let tensors = to_tensors_by(chunks.field(), &chunks.arrays, columns.as_deref(), options, &runner(py))?;
-    let named = PyDict::new(py);
-    for (name, tensor) in tensors {
-        named.set_item(name, finish(py, tensor, legacy, xp)?)?;
-    }
-    Ok(named)
+    finish_all(arrays, tensors)
 }
 
 /// A bool for each value, True where it is valid, in the shape of the values. A null list makes all its elements null.

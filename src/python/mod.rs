@@ -10,6 +10,7 @@ mod copy_log;
 mod device;
 mod dlpack_dunders;
 mod errors;
+mod exchange;
 mod exit;
 mod explain;
 mod functions;
