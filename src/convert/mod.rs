@@ -13,6 +13,7 @@ mod gather;
 mod pack;
 mod pad;
 mod request;
+mod threads;
 mod unpack;
 
 pub(crate) use collect::{bytes_of_views, collect_bools, collect_ints, lengths_view, offsets_view, zero};
@@ -20,5 +21,7 @@ pub(crate) use column::{ColumnChunk, check_nulls, run, validity};
 pub use copy_array::copy_array;
 pub(crate) use decode::decode;
 pub(crate) use gather::compact;
+pub(crate) use pack::{Isa, PackMisfit, PackedColumn, Rows, pack_rows};
 pub(crate) use pad::Padder;
 pub use request::{check_request, request_field};
+pub(crate) use threads::{for_each_part, threads};
