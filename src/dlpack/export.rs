@@ -14,13 +14,14 @@ use crate::ffi::dlpack::{
 };
 use crate::tensor::{Owner, Tensor};
 
-/// The head of the block; shape and strides follow it.
+/// The head of the block; shape and strides follow it. With one dimension it is the largest block that glibc keeps in its
+/// fast bins.
 #[repr(C)]
 struct Block<M> {
     managed: M,
     owner: Owner,
     /// Not read from the struct when it is freed: a consumer may have changed that.
-    ndim: usize,
+    ndim: u32,
     /// Whoever still has to give the block up: its consumer, and an [`Offer`] that waits for an answer.
     holders: AtomicU32,
 }
@@ -37,6 +38,7 @@ impl<M> Block<M> {
     fn export(tensor: &Tensor, holders: u32, managed: impl FnOnce(DLTensor, *mut c_void) -> M) -> Result<NonNull<M>> {
         let ndim = tensor.ndim();
         let refused = || Error::new(ErrorKind::Memory, "a DLPack header could not be allocated");
+        let dims_each = u32::try_from(ndim).map_err(|_| refused())?;
         let (layout, dims) = Self::layout(ndim).ok_or_else(refused)?;
         // SAFETY: the header has a size, so the layout has.
         let block: NonNull<Self> = NonNull::new(unsafe { alloc(layout) }).ok_or_else(refused)?.cast();
@@ -51,7 +53,14 @@ impl<M> Block<M> {
         let dl_tensor = DLTensor { shape: shape.as_ptr(), strides: strides.as_ptr(), ..borrowed(tensor) };
         let managed = managed(dl_tensor, block.as_ptr().cast());
         // SAFETY: the start of the block, whose layout begins with that of `Self`.
-        unsafe { block.write(Self { managed, owner: tensor.owner().clone(), ndim, holders: AtomicU32::new(holders) }) };
+        unsafe {
+            block.write(Self {
+                managed,
+                owner: tensor.owner().clone(),
+                ndim: dims_each,
+                holders: AtomicU32::new(holders),
+            })
+        };
         // The header is the first member of a repr(C) struct.
         Ok(block.cast())
     }
@@ -77,7 +86,7 @@ impl<M> Block<M> {
         let block = managed.cast::<Self>();
         // SAFETY: the contract.
         let ndim = unsafe { (*block).ndim };
-        let Some((layout, _)) = Self::layout(ndim) else { return };
+        let Some((layout, _)) = usize::try_from(ndim).ok().and_then(Self::layout) else { return };
         // SAFETY: the contract.
         let owner = unsafe { &raw const (*block).owner };
         // SAFETY: initialised by `export`; nobody uses the owner in the block after this.

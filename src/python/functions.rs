@@ -9,11 +9,12 @@ use pyo3::wrap_pyfunction;
 
 use super::exchange::Arrays;
 use super::input::{self, ArrowInput, Chunks, no_protocol};
+use super::names::Names;
 use super::options::{ConversionOptions, ElementKeywords, Legacy, copy_mode};
 use super::stream::wrap;
 use super::{ArrayStream, CopyLog, Report, Tensor, device};
 use crate::arrow::DeviceArray;
-use crate::batch::to_tensors_by;
+use crate::batch::{each_tensor, select, struct_fields};
 use crate::column::chunks_to_tensor_by;
 use crate::error::Result;
 use crate::plan::Plan;
@@ -50,11 +51,29 @@ pub(super) fn finish<'py>(
     Arrays::of(py, legacy, xp)?.make(tensor)
 }
 
-/// As [`finish`], for tensors with names.
-fn finish_all<'py>(mut arrays: Arrays<'py>, tensors: Vec<(String, CoreTensor)>) -> PyResult<Bound<'py, PyDict>> {
-    let named = PyDict::new(arrays.py());
-    for (name, tensor) in tensors {
-        named.set_item(name, arrays.make(tensor)?)?;
+/// Each column as a tensor or an array, by name: all columns if `columns` is None.
+fn finish_all<'py>(
+    py: Python<'py>,
+    chunks: &Chunks,
+    columns: Option<&[String]>,
+    options: &ConversionOptions,
+    mut arrays: Arrays<'py>,
+) -> PyResult<Bound<'py, PyDict>> {
+    let (field, arrays_of, runner) = (chunks.field(), &chunks.arrays, runner(py));
+    let named = PyDict::new(py);
+    let options = |column: &str| options.of(column);
+    match columns {
+        None => {
+            let names = Names::of(py, field)?;
+            let mut name = names.iter();
+            let all = struct_fields(field)?.iter().enumerate();
+            each_tensor(field, arrays_of, all, options, &runner, |_, tensor| {
+                name.next().map_or(Ok(()), |name| named.set_item(name, arrays.make(tensor)?))
+            })?;
+        }
+        Some(_) => each_tensor(field, arrays_of, select(field, columns)?, options, &runner, |column, tensor| {
+            named.set_item(column.name(), arrays.make(tensor)?)
+        })?,
     }
     Ok(named)
 }
@@ -152,9 +171,7 @@ fn to_tensors<'py>(
     let chunks = Chunks::read(obj, copy_mode(copy))?;
     options.check_columns(chunks.field())?;
     require_device(&chunks, device)?;
-    let options = |column: &str| options.of(column);
-    let tensors = to_tensors_by(chunks.field(), &chunks.arrays, columns.as_deref(), options, &runner(py))?;
-    finish_all(arrays, tensors)
+    finish_all(py, &chunks, columns.as_deref(), &options, arrays)
 }
 
 /// A bool for each value, True where it is valid, in the shape of the values. A null list makes all its elements null.
