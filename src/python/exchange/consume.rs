@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 use pyo3::exceptions::{PyException, PyTypeError};
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyModule, PyType};
+use pyo3::types::{PyModule, PyType, PyWeakrefMethods, PyWeakrefReference};
 
 use super::super::options::Legacy;
 use super::super::{Tensor, capsule};
@@ -90,10 +90,21 @@ impl<'py> Namespace<'py> {
     }
 }
 
-/// What is known of a `from_dlpack`, which is kept: another one cannot have its address.
+/// What is known of a `from_dlpack`.
 struct Known {
-    from_dlpack: Py<PyAny>,
+    /// Weak: a function may hold on to anything.
+    from_dlpack: Py<PyWeakrefReference>,
     table: Option<Table>,
+}
+
+impl Known {
+    fn is_of(&self, from_dlpack: &Bound<'_, PyAny>) -> bool {
+        self.from_dlpack.bind(from_dlpack.py()).upgrade().is_some_and(|known| known.is(from_dlpack))
+    }
+
+    fn is_gone(&self, py: Python<'_>) -> bool {
+        self.from_dlpack.bind(py).upgrade().is_none()
+    }
 }
 
 /// Nothing that can run Python code happens while this is locked.
@@ -101,7 +112,7 @@ static KNOWN: Mutex<Vec<Known>> = Mutex::new(Vec::new());
 
 fn known(from_dlpack: &Bound<'_, PyAny>) -> Route {
     let known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
-    match known.iter().find(|known| known.from_dlpack.is(from_dlpack)) {
+    match known.iter().find(|known| known.is_of(from_dlpack)) {
         Some(Known { table: Some(table), .. }) => Route::Table(table.clone_ref(from_dlpack.py())),
         Some(Known { table: None, .. }) => Route::Function,
         None => Route::Unknown,
@@ -114,12 +125,16 @@ fn learn(from_dlpack: &Bound<'_, PyAny>, array: &Bound<'_, PyAny>) -> Route {
     // Whatever is wrong with the table: the function works.
     let table = Table::of(from_dlpack, &array.get_type()).unwrap_or(None);
     let route = table.as_ref().map_or(Route::Function, |table| Route::Table(table.clone_ref(py)));
-    let new = Known { from_dlpack: from_dlpack.clone().unbind(), table };
-    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
-    let oldest = (known.len() >= MOST_FUNCTIONS).then(|| known.remove(0));
-    known.push(new);
-    drop(known);
-    drop(oldest);
+    // What has no weak references is looked at anew each time.
+    if let Ok(from_dlpack) = PyWeakrefReference::new(from_dlpack) {
+        let new = Known { from_dlpack: from_dlpack.unbind(), table };
+        let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+        let gone = known.iter().position(|known| known.is_gone(py));
+        let gone = gone.or((known.len() >= MOST_FUNCTIONS).then_some(0)).map(|gone| known.remove(gone));
+        known.push(new);
+        drop(known);
+        drop(gone);
+    }
     route
 }
 
