@@ -88,6 +88,17 @@ impl<'a> ArrayView<'a> {
         Ok(ArrayView { field, array, offset, length: self.length, inherited })
     }
 
+    /// A range of the slots, cut off where there are no more.
+    pub(crate) fn slice(mut self, range: &std::ops::Range<usize>) -> Self {
+        let start = range.start.min(self.length);
+        self.length = range.end.clamp(start, self.length) - start;
+        self.offset = self.offset.saturating_add(start);
+        for bits in &mut self.inherited {
+            (bits.offset, bits.length) = (bits.offset.saturating_add(start), self.length);
+        }
+        self
+    }
+
     /// The bitmap of an array of this type, a bit for each of `length` slots; `None` where nothing can be null.
     pub(super) fn validity(
         data_type: &DataType,
@@ -178,6 +189,15 @@ impl<'a> Leaf<'a> {
     pub(crate) fn start(&self, element: Element) -> *const u8 {
         // The array was checked to have offset + length slots: the product cannot overflow.
         self.values.wrapping_add(self.offset.wrapping_mul(element.stored_size()))
+    }
+
+    /// The address where the slots of the innermost array end, those after the elements included; of elements that were
+    /// taken out of an array, where they end.
+    pub(crate) fn known_end(&self, element: Element) -> usize {
+        let own = self.offset.saturating_add(self.elements);
+        let end = self.innermost.and_then(|(_, array)| usize::try_from(array.offset.saturating_add(array.length)).ok());
+        let bytes = end.unwrap_or(own).max(own).saturating_mul(element.stored_size());
+        self.values.addr().saturating_add(bytes)
     }
 
     /// Which elements are null; `None` where none is. Reads the bitmaps, so they must be in host memory.

@@ -15,6 +15,7 @@ mod exit;
 mod explain;
 mod functions;
 pub mod input;
+mod matrix;
 mod names;
 mod options;
 mod ragged;

@@ -3,11 +3,11 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use arrow_schema::FieldRef;
+use arrow_schema::{DataType, FieldRef};
 use pyo3::prelude::*;
 use pyo3::types::PyString;
 
-use crate::batch::select;
+use crate::spec::select;
 
 /// How many schemas are kept.
 const MOST_SCHEMAS: usize = 8;
@@ -41,6 +41,12 @@ impl Names {
         drop(kept);
         drop(oldest);
         Ok(names)
+    }
+
+    /// The columns, with their positions.
+    pub(super) fn columns(&self) -> impl Iterator<Item = (usize, &FieldRef)> {
+        let fields = if let DataType::Struct(fields) = self.field.data_type() { fields.as_ref() } else { &[] };
+        fields.iter().enumerate()
     }
 
     /// The names, in the order of the columns.

@@ -52,10 +52,6 @@ impl<'py> Arrays<'py> {
         Ok(Self { py, legacy, namespace })
     }
 
-    pub(in crate::python) fn py(&self) -> Python<'py> {
-        self.py
-    }
-
     /// The tensor for Python, or the array that the namespace makes of it.
     ///
     /// # Errors
