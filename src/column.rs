@@ -232,7 +232,23 @@ pub(crate) fn chunks_to_tensor_by(
     runner: &Runner<'_>,
 ) -> Result<Tensor> {
     check_types(field, chunks)?;
-    convert_chunks(&Spec::new(field, options)?, &columns(chunks), options, runner)
+    convert_column(field, &columns(chunks), options, runner)
+}
+
+/// Converts the chunks of a column of this field.
+#[inline]
+pub(crate) fn convert_column(
+    field: &FieldRef,
+    chunks: &[ColumnRef<'_>],
+    options: &Options,
+    runner: &Runner<'_>,
+) -> Result<Tensor> {
+    if let [ColumnRef { array, column }] = chunks
+        && let Some(view) = convert::plain_view(field, array, *column, options)?
+    {
+        return Ok(view);
+    }
+    convert_chunks(&Spec::new(field, options)?, chunks, options, runner)
 }
 
 /// Refuses chunks of another type than the field's.
@@ -280,7 +296,7 @@ pub fn array_to_tensor(array: &dyn arrow_array::Array, options: &Options) -> Res
 /// # Errors
 /// As [`array_to_tensor`].
 pub fn to_tensor(array: &DeviceArray, options: &Options) -> Result<Tensor> {
-    convert_chunks(&Spec::new(array.field(), options)?, &[ColumnRef::whole(array)], options, &run_here)
+    convert_column(array.field(), &[ColumnRef::whole(array)], options, &run_here)
 }
 
 /// A bool tensor of the shape that the values have, true where a value is valid. A null list makes all its elements
@@ -295,3 +311,6 @@ pub fn validity(field: &FieldRef, chunks: &[DeviceArray]) -> Result<Tensor> {
     planned(&spec, &columns(chunks), &options, |plan, chunks| convert::validity(&spec, plan, chunks))
         .map_err(|error| error.in_column(field.name()))
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,7 +1,19 @@
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import GenericAlias, TracebackType
-from typing import Any, Generic, Literal, Protocol, SupportsFloat, SupportsIndex, TypeAlias, TypeVar, final, overload
+from typing import (
+    Any,
+    ClassVar,
+    Generic,
+    Literal,
+    Protocol,
+    SupportsFloat,
+    SupportsIndex,
+    TypeAlias,
+    TypeVar,
+    final,
+    overload,
+)
 
 from typing_extensions import CapsuleType
 
@@ -109,6 +121,8 @@ class Tensor:
     # Raises AttributeError for memory that is not the host's, and for bfloat16 and float8.
     @property
     def __array_interface__(self) -> dict[str, Any]: ...
+    # DLPack's exchange API: a table of C functions, for consumers in C.
+    __dlpack_c_exchange_api__: ClassVar[CapsuleType]
     def to_device(self, device: _Device, /, *, stream: None = None) -> Tensor: ...
     def __dlpack__(
         self,
