@@ -1,5 +1,6 @@
 //! One column, both ways: the entry points that make a spec, a plan, and run it.
 
+mod into;
 mod to_arrow;
 
 use std::sync::Arc;
@@ -17,6 +18,9 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::plan::{Chunk, Plan};
 use crate::spec::{CopyMode, Options, Spec};
 use crate::tensor::Tensor;
+
+pub use into::chunks_to_tensor_into;
+pub(crate) use into::{overlap, require_copy};
 
 /// A chunk of a column: an array, or one column of an array of structs.
 #[derive(Clone, Copy, Debug)]
@@ -160,10 +164,14 @@ pub(crate) fn convert_chunks(
 ///
 /// # Errors
 /// When chunks have different dictionaries: the same code would stand for different values.
-fn shared_dictionary(spec: &Spec, chunks: &[ColumnChunk<'_>]) -> Result<Option<DeviceArray>> {
+pub(crate) fn shared_dictionary<'a>(
+    spec: &Spec,
+    chunks: impl IntoIterator<Item = &'a ColumnChunk<'a>, IntoIter: Clone>,
+) -> Result<Option<DeviceArray>> {
     let Some(values) = spec.dictionary_values() else { return Ok(None) };
-    let mut filled = chunks.iter().filter(|chunk| chunk.leaf.rows > 0).peekable();
-    let Some(chunk) = filled.next().or(chunks.first()) else {
+    let chunks = chunks.into_iter();
+    let mut filled = chunks.clone().filter(|chunk| chunk.leaf.rows > 0).peekable();
+    let Some(chunk) = filled.next().or(chunks.clone().next()) else {
         let empty = arrow_array::new_empty_array(values);
         return DeviceArray::from_arrow(&empty, Arc::new(Field::new("", values.clone(), true))).map(Some);
     };
@@ -224,7 +232,23 @@ pub(crate) fn chunks_to_tensor_by(
     runner: &Runner<'_>,
 ) -> Result<Tensor> {
     check_types(field, chunks)?;
-    convert_chunks(&Spec::new(field, options)?, &columns(chunks), options, runner)
+    convert_column(field, &columns(chunks), options, runner)
+}
+
+/// Converts the chunks of a column of this field.
+#[inline]
+pub(crate) fn convert_column(
+    field: &FieldRef,
+    chunks: &[ColumnRef<'_>],
+    options: &Options,
+    runner: &Runner<'_>,
+) -> Result<Tensor> {
+    if let [ColumnRef { array, column }] = chunks
+        && let Some(view) = convert::plain_view(field, array, *column, options)?
+    {
+        return Ok(view);
+    }
+    convert_chunks(&Spec::new(field, options)?, chunks, options, runner)
 }
 
 /// Refuses chunks of another type than the field's.
@@ -272,7 +296,7 @@ pub fn array_to_tensor(array: &dyn arrow_array::Array, options: &Options) -> Res
 /// # Errors
 /// As [`array_to_tensor`].
 pub fn to_tensor(array: &DeviceArray, options: &Options) -> Result<Tensor> {
-    convert_chunks(&Spec::new(array.field(), options)?, &[ColumnRef::whole(array)], options, &run_here)
+    convert_column(array.field(), &[ColumnRef::whole(array)], options, &run_here)
 }
 
 /// A bool tensor of the shape that the values have, true where a value is valid. A null list makes all its elements
@@ -287,3 +311,6 @@ pub fn validity(field: &FieldRef, chunks: &[DeviceArray]) -> Result<Tensor> {
     planned(&spec, &columns(chunks), &options, |plan, chunks| convert::validity(&spec, plan, chunks))
         .map_err(|error| error.in_column(field.name()))
 }
+
+#[cfg(test)]
+mod tests;

@@ -8,10 +8,12 @@ mod check;
 mod codes;
 mod export;
 mod import;
+mod kept;
 mod lists;
 mod mask;
 mod offsets;
 mod schema;
+mod spans;
 mod stream;
 mod view;
 
@@ -20,9 +22,10 @@ pub(crate) use export::{ArrayNode, shared_buffer};
 pub use export::{export_device_array, export_schema};
 pub(crate) use import::host_array;
 pub use import::{DeviceArray, ReleaseGuard, release_directly};
+pub use kept::read_field;
 pub(crate) use lists::{Hidden, Ints, ListChunk, ViewChunk};
 pub(crate) use mask::{Mask, pack_bytes, pack_bytes_into};
-pub use schema::{read_field, read_schema};
+pub use schema::read_schema;
 pub use stream::{DeviceArrayStream, export_device_stream, export_stream};
 pub(crate) use view::Leaf;
 

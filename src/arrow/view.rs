@@ -88,6 +88,33 @@ impl<'a> ArrayView<'a> {
         Ok(ArrayView { field, array, offset, length: self.length, inherited })
     }
 
+    /// The elements of a struct's column of plain numbers that has no bitmap at all; `None` for every other column.
+    #[inline]
+    pub(crate) fn plain_column(&self, index: usize) -> Option<Leaf<'a>> {
+        let DataType::Struct(fields) = self.field.data_type() else { return None };
+        let data_type = fields.get(index)?.data_type();
+        if self.array.null_count != 0 || !self.inherited.is_empty() || DType::of_arrow(data_type).is_none() {
+            return None;
+        }
+        let array = child(self.array, index).ok()?;
+        let (validity, values) = (buffer(array, 0)?, buffer(array, 1)?);
+        let offset = slot(array).ok()?.checked_add(self.offset)?;
+        let (rows, innermost) = (self.length, Some((data_type, array)));
+        let leaf = Leaf { values, offset, elements: rows, rows, validity: Vec::new(), innermost };
+        validity.is_null().then_some(leaf)
+    }
+
+    /// A range of the slots, cut off where there are no more.
+    pub(crate) fn slice(mut self, range: &std::ops::Range<usize>) -> Self {
+        let start = range.start.min(self.length);
+        self.length = range.end.clamp(start, self.length) - start;
+        self.offset = self.offset.saturating_add(start);
+        for bits in &mut self.inherited {
+            (bits.offset, bits.length) = (bits.offset.saturating_add(start), self.length);
+        }
+        self
+    }
+
     /// The bitmap of an array of this type, a bit for each of `length` slots; `None` where nothing can be null.
     pub(super) fn validity(
         data_type: &DataType,
@@ -178,6 +205,15 @@ impl<'a> Leaf<'a> {
     pub(crate) fn start(&self, element: Element) -> *const u8 {
         // The array was checked to have offset + length slots: the product cannot overflow.
         self.values.wrapping_add(self.offset.wrapping_mul(element.stored_size()))
+    }
+
+    /// The address where the slots of the innermost array end, those after the elements included; of elements that were
+    /// taken out of an array, where they end.
+    pub(crate) fn known_end(&self, element: Element) -> usize {
+        let own = self.offset.saturating_add(self.elements);
+        let end = self.innermost.and_then(|(_, array)| usize::try_from(array.offset.saturating_add(array.length)).ok());
+        let bytes = end.unwrap_or(own).max(own).saturating_mul(element.stored_size());
+        self.values.addr().saturating_add(bytes)
     }
 
     /// Which elements are null; `None` where none is. Reads the bitmaps, so they must be in host memory.

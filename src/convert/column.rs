@@ -30,6 +30,16 @@ impl ColumnChunk<'_> {
     pub(crate) fn size(&self, spec: &Spec) -> Chunk {
         self.leaf.chunk(spec, self.mask.as_ref().map_or(0, Mask::nulls))
     }
+
+    /// Whether the bytes of an `arrow.bool8` chunk are all 0 or 1, as a tensor's bools must be.
+    pub(super) fn are_bools(&self) -> bool {
+        if self.leaf.elements == 0 {
+            return true;
+        }
+        // SAFETY: the checked array has this many one-byte elements in host memory, alive while `self` is.
+        let bytes = unsafe { std::slice::from_raw_parts(self.leaf.start(Element::Bool8), self.leaf.elements) };
+        bytes.iter().fold(0, |all, byte| all | byte) <= 1
+    }
 }
 
 /// Converts the chunks as `plan`, which was made of them, says.
@@ -46,7 +56,7 @@ fn convert(spec: &Spec, plan: &Plan, chunks: &[ColumnChunk<'_>], copy: CopyMode)
     if plan.elements > 0 && plan.takes_elements_as_they_lie() {
         let filled = chunks.iter().find(|chunk| chunk.leaf.rows > 0);
         match filled {
-            Some(chunk) if spec.element() != Element::Bool8 || are_bools(plan, chunk) => {
+            Some(chunk) if spec.element() != Element::Bool8 || chunk.are_bools() => {
                 return view(spec, plan, chunk);
             }
             _ => {}
@@ -65,25 +75,22 @@ fn convert(spec: &Spec, plan: &Plan, chunks: &[ColumnChunk<'_>], copy: CopyMode)
     unsafe { Tensor::from_host_buffer(buffer, spec.dtype(), shape, strides, spec.kept_field().cloned()) }
 }
 
-/// Whether the bytes of an `arrow.bool8` chunk are all 0 or 1, as a tensor's bools must be.
-fn are_bools(plan: &Plan, chunk: &ColumnChunk<'_>) -> bool {
-    // SAFETY: the checked array has this many one-byte elements in host memory, alive while `chunk` is.
-    let bytes = unsafe { std::slice::from_raw_parts(chunk.leaf.start(Element::Bool8), plan.elements) };
-    bytes.iter().fold(0, |all, byte| all | byte) <= 1
-}
-
 /// The column and its type, for the copy log.
 fn what(spec: &Spec, rows: usize) -> String {
     format!("column {:?}: {} rows of {}", spec.field().name(), rows, spec.field().data_type())
 }
 
 /// Refuses nulls, where the spec does. Names the column and the first row.
-pub(crate) fn check_nulls(spec: &Spec, chunks: &[ColumnChunk<'_>]) -> Result<()> {
+pub(crate) fn check_nulls<'a>(
+    spec: &Spec,
+    chunks: impl IntoIterator<Item = &'a ColumnChunk<'a>, IntoIter: Clone>,
+) -> Result<()> {
     if spec.nulls() != Nulls::Refused {
         return Ok(());
     }
+    let chunks = chunks.into_iter();
     let mut row = 0;
-    let nulls: usize = chunks.iter().filter_map(|chunk| chunk.mask.as_ref()).map(Mask::nulls).sum();
+    let nulls: usize = chunks.clone().filter_map(|chunk| chunk.mask.as_ref()).map(Mask::nulls).sum();
     for chunk in chunks {
         if let Some(mask) = &chunk.mask {
             let first = row + mask.first_null() / spec.row_elements().max(1);

@@ -211,6 +211,9 @@ pub fn schema(object: &Bound<'_, PyAny>) -> PyResult<Option<FieldRef>> {
     method.map(|method| schema_from_capsule(&method.call0()?)).transpose()
 }
 
+/// Why a tensor of another library is copied where nobody asked for it.
+pub(super) const REALIGNED: &str = "misaligned elements realigned";
+
 /// Imports a tensor of DLPack; `None` for an object without `__dlpack__`.
 ///
 /// Keywords are passed only when they say something, and dropped one by one for producers that know an older protocol.
@@ -226,7 +229,7 @@ pub fn dlpack(
     let Some(tensor) = dlpack_as_it_is(object, device, copy)? else { return Ok(None) };
     let reason = match copy {
         CopyMode::Always => "copy=True",
-        CopyMode::IfNeeded if !tensor.is_aligned() && tensor.device().is_cpu() => "misaligned elements realigned",
+        CopyMode::IfNeeded if !tensor.is_aligned() && tensor.device().is_cpu() => REALIGNED,
         CopyMode::Never if !tensor.is_aligned() => {
             let reason = format!("the elements are not aligned for {}", tensor.dtype());
             return Err(Error::new(ErrorKind::Copy, reason).remedy_is("pass copy=None to realign them").into());
@@ -302,12 +305,18 @@ fn advertised_device(object: &Bound<'_, PyAny>) -> PyResult<Option<crate::device
         }
     };
     let device = crate::device::Device::from_arrow(device_type, id)?;
+    require_unordered(device)?;
+    Ok(Some(device))
+}
+
+/// Refuses a device whose work is ordered by streams.
+pub(super) fn require_unordered(device: crate::device::Device) -> crate::error::Result<()> {
     let ordered = [DLDeviceType::CUDA, DLDeviceType::CUDA_MANAGED, DLDeviceType::ROCM];
     if ordered.contains(&device.device_type()) {
         let reason = format!("the tensor is on {device}, and this build orders no work on its streams");
-        return Err(Error::new(ErrorKind::Device, reason).remedy_is("copy it to the CPU first").into());
+        return Err(Error::new(ErrorKind::Device, reason).remedy_is("copy it to the CPU first"));
     }
-    Ok(Some(device))
+    Ok(())
 }
 
 fn call_dlpack<'py>(

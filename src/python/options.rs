@@ -4,8 +4,8 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyFloat, PyInt, PyString};
 
-use crate::batch::select;
 use crate::dtype::DType;
+use crate::spec::select;
 use crate::spec::{CopyMode, DecimalMode, DictionaryMode, NullPolicy, Options, Scalar};
 
 /// What an unversioned DLPack capsule of read-only memory is made of.
@@ -41,6 +41,7 @@ pub(super) fn copy_mode(copy: Option<bool>) -> CopyMode {
 }
 
 /// An option that is one value, or one for each column that a dict names.
+#[derive(Clone, PartialEq)]
 enum PerColumn<T> {
     One(T),
     Each(Vec<(String, T)>),
@@ -79,6 +80,7 @@ impl<T: Copy + Default> PerColumn<T> {
 }
 
 /// The options of `to_tensor`, `to_tensors` and `explain`, perhaps by column.
+#[derive(Clone, PartialEq)]
 pub(super) struct ConversionOptions {
     dtype: PerColumn<Option<DType>>,
     nulls: PerColumn<NullPolicy>,
@@ -114,6 +116,26 @@ impl ConversionOptions {
             copy: copy_mode(copy),
             writable,
         })
+    }
+
+    /// The dtype that was asked for, for all columns.
+    pub(super) fn dtype(&self) -> Option<DType> {
+        if let PerColumn::One(dtype) = &self.dtype { *dtype } else { None }
+    }
+
+    /// Whether all columns have the same dtype option.
+    pub(super) fn is_one_dtype(&self) -> bool {
+        matches!(self.dtype, PerColumn::One(_))
+    }
+
+    /// `copy=`.
+    pub(super) fn copy(&self) -> CopyMode {
+        self.copy
+    }
+
+    /// `writable=`.
+    pub(super) fn writable(&self) -> bool {
+        self.writable
     }
 
     /// The options of one column.

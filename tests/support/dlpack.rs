@@ -8,7 +8,7 @@ use arrow_dlpack::dlpack::{import_legacy, import_versioned};
 use arrow_dlpack::ffi::dlpack::{
     DLDataType, DLDevice, DLDeviceType, DLManagedTensor, DLManagedTensorVersioned, DLPackVersion, DLTensor,
 };
-use arrow_dlpack::{DType, Result, Tensor};
+use arrow_dlpack::{DType, Output, Result, Tensor};
 
 use super::reference::positions;
 use super::{Count, Random};
@@ -148,6 +148,18 @@ unsafe extern "C" fn delete_legacy(managed: *mut DLManagedTensor) {
     let context = unsafe { (*managed).manager_ctx };
     // SAFETY: set when the tensor was made; a deleter runs once.
     unsafe { free::<DLManagedTensor>(context) };
+}
+
+/// The memory of a tensor that nobody but its test knows of, to be written.
+pub(crate) fn output(tensor: &Tensor) -> Result<Output<'_>> {
+    // SAFETY: nobody else reads or writes it while the output is alive.
+    unsafe { Output::from_tensor(tensor) }
+}
+
+/// A byte of a tensor's memory, which may lie between its elements.
+pub(crate) fn byte(tensor: &Tensor, at: usize) -> u8 {
+    // SAFETY: inside the memory of a [`Memory`], which reaches from the first element to the last.
+    unsafe { tensor.as_ptr().wrapping_add(at).read() }
 }
 
 /// A tensor over random memory, `first` elements from the start of what it reaches, and its elements.

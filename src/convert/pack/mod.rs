@@ -6,6 +6,7 @@ mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
 mod isa;
+mod rows;
 mod select;
 mod stream;
 mod transpose;
@@ -14,6 +15,7 @@ use std::mem::MaybeUninit;
 use std::ops::Range;
 
 pub(crate) use isa::Isa;
+pub(crate) use rows::Rows;
 pub(crate) use select::{Set, select};
 use stream::copy_past_the_cache;
 use transpose::{Block, transpose};
@@ -45,27 +47,21 @@ pub(crate) struct PackMisfit {
     pub(crate) misfit: Misfit,
 }
 
-/// Rows of a matrix that are to be written.
+/// Some rows of the matrix, as parts on several threads share them.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Rows {
+struct Target {
     start: *mut u8,
     stride: usize,
     count: usize,
 }
 
 // SAFETY: an address and two sizes; whoever writes there has to say why that is sound.
-unsafe impl Send for Rows {}
+unsafe impl Send for Target {}
 // SAFETY: as for `Send`.
-unsafe impl Sync for Rows {}
+unsafe impl Sync for Target {}
 
-impl Rows {
-    /// `count` rows, `stride` bytes from one to the next, the first of them at `start`.
-    pub(crate) fn new(start: *mut u8, stride: usize, count: usize) -> Self {
-        Self { start, stride, count }
-    }
-
-    /// Some of the rows.
-    pub(crate) fn part(&self, rows: Range<usize>) -> Self {
+impl Target {
+    fn part(&self, rows: Range<usize>) -> Self {
         let start = self.start.wrapping_add(rows.start.wrapping_mul(self.stride));
         Self { start, count: rows.len(), ..*self }
     }
@@ -98,8 +94,9 @@ pub(crate) unsafe fn pack_rows(
     threads: usize,
     columns: &[PackedColumn<'_>],
     first: usize,
-    out: Rows,
+    out: Rows<'_>,
 ) -> Result<std::result::Result<(), PackMisfit>> {
+    let out = Target { start: out.start(), stride: out.stride(), count: out.count() };
     let Some(one) = columns.first() else { return Ok(Ok(())) };
     let size = one.spec.dtype().itemsize();
     let layout = Layout::new(isa, columns, size, out);
@@ -131,7 +128,7 @@ struct Layout {
 }
 
 impl Layout {
-    fn new(isa: Isa, columns: &[PackedColumn<'_>], size: usize, out: Rows) -> Self {
+    fn new(isa: Isa, columns: &[PackedColumn<'_>], size: usize, out: Target) -> Self {
         let width = columns.len().saturating_mul(size);
         let large = out.count.saturating_mul(width) >= LARGE && isa == Isa::Avx512;
         // Whole tiles on whole cache lines go where they belong at once; other rows by way of a block in the cache.
@@ -159,7 +156,7 @@ unsafe fn pack_part(
     isa: Isa,
     columns: &[PackedColumn<'_>],
     first: usize,
-    out: Rows,
+    out: Target,
     layout: Layout,
 ) -> std::result::Result<(), Refusal> {
     let Layout { size, block, stream, wait, views } = layout;
@@ -211,7 +208,7 @@ unsafe fn pack_part(
 
 impl PackedColumn<'_> {
     /// Whether the elements are the matrix's as they lie.
-    fn is_view(&self) -> bool {
+    pub(super) fn is_view(&self) -> bool {
         let as_it_is = matches!(self.spec.element(), Element::Values(_) | Element::Pairs(_)) && !self.spec.is_cast();
         as_it_is && (self.chunk.mask.is_none() || self.spec.nulls() == Nulls::Refused)
     }

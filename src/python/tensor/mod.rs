@@ -4,6 +4,7 @@
 mod array_interface;
 mod buffer;
 mod fast_dlpack;
+mod out;
 
 use std::ffi::c_int;
 
@@ -15,10 +16,12 @@ use pyo3::types::{PyDict, PyTuple};
 use array_interface::array_interface;
 use buffer::{fill_buffer, release_buffer};
 pub(super) use fast_dlpack::install as install_fast_dlpack;
+pub(super) use out::with_output;
 
 use super::arrow_dunders::{c_array, c_device_array, requested_field, require_device};
 use super::capsule::schema_capsule;
 use super::dlpack_dunders::{DlpackArguments, dlpack, dlpack_device};
+use super::exchange::exchange_api;
 use super::options::Legacy;
 use super::{Device, device};
 use crate::arrow::DeviceArray;
@@ -140,6 +143,12 @@ impl Tensor {
         copy: Option<bool>,
     ) -> PyResult<Bound<'py, PyAny>> {
         dlpack(py, &self.tensor, self.legacy, false, &DlpackArguments { stream, max_version, dl_device, copy })
+    }
+
+    /// The table of C functions of DLPack's exchange API, for consumers in C.
+    #[classattr]
+    fn __dlpack_c_exchange_api__(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
+        exchange_api(py)
     }
 
     fn __dlpack_device__(&self) -> (i32, i32) {
