@@ -237,6 +237,12 @@ unsafe fn portable_of<const N: usize>(grid: Grid) {
 }
 
 #[cfg(test)]
+#[allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_possible_wrap,
+    clippy::cast_sign_loss,
+    reason = "the numbers of a test are small"
+)]
 mod tests {
     use super::*;
     use crate::alloc::HostBuffer;
@@ -317,6 +323,8 @@ mod tests {
     fn wide_matrices_match_the_definition() {
         for (size, columns) in [(1, 4096), (4, 1000), (4, 4096), (16, 300)] {
             check(size, (70, columns), ((columns * size) as isize, size as isize), true);
+            // Some columns of a wider matrix, whose rows crowd into one set of the cache.
+            check(size, (70, columns / 3), (1 << 16, size as isize), false);
         }
     }
 }
