@@ -14,7 +14,9 @@ mod matrix;
 mod output;
 mod pack;
 mod pad;
+mod plain;
 mod request;
+mod split;
 mod threads;
 mod unpack;
 
@@ -27,5 +29,7 @@ pub(crate) use matrix::{MatrixColumns, pack_matrix, view_matrix, write_matrix, w
 pub(crate) use output::write_column;
 pub(crate) use pack::Rows;
 pub(crate) use pad::Padder;
+pub(crate) use plain::plain_view;
 pub use request::{check_request, request_field};
+pub(crate) use split::split_rows;
 pub(crate) use threads::check_environment;

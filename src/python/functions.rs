@@ -1,22 +1,23 @@
 //! The module's functions.
 
 use pyo3::exceptions::{PyTypeError, PyValueError};
-use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use pyo3::wrap_pyfunction;
 
+use super::exchange::Arrays;
 use super::input::{self, ArrowInput, Chunks, no_protocol};
 use super::matrix::{Columns, MatrixKeywords, column_into, each_group, is_matrix, matrix_into, no_columns};
+use super::names::Names;
 use super::options::{ConversionOptions, ElementKeywords, Legacy, copy_mode};
 use super::stream::wrap;
 use super::{ArrayStream, CopyLog, Tensor, device};
 use crate::arrow::DeviceArray;
-use crate::batch::to_tensors_by;
+use crate::batch::each_tensor;
 use crate::column::chunks_to_tensor_by;
 use crate::error::Result;
 use crate::plan::Plan;
-use crate::spec::{CopyMode, Options};
+use crate::spec::{CopyMode, Options, select};
 use crate::tensor::Tensor as CoreTensor;
 
 /// Conversions that move fewer bytes keep the interpreter: letting go of it and taking it back costs more than they do.
@@ -27,7 +28,7 @@ pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(to_tensors, module)?)?;
     module.add_function(wrap_pyfunction!(super::ragged::to_ragged, module)?)?;
     module.add_function(wrap_pyfunction!(validity, module)?)?;
-    module.add_function(wrap_pyfunction!(to_arrow, module)?)?;
+    module.add_function(wrap_pyfunction!(super::to_arrow::to_arrow, module)?)?;
     module.add_function(wrap_pyfunction!(from_dlpack, module)?)?;
     module.add_function(wrap_pyfunction!(from_arrow, module)?)?;
     module.add_function(wrap_pyfunction!(super::explain::explain, module)?)?;
@@ -46,14 +47,33 @@ pub(super) fn finish<'py>(
     legacy: Legacy,
     xp: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, PyAny>> {
-    let tensor = Bound::new(py, Tensor::with_legacy(tensor, legacy))?.into_any();
-    let Some(xp) = xp else { return Ok(tensor) };
-    match xp.getattr_opt(intern!(py, "from_dlpack"))? {
-        Some(from_dlpack) => from_dlpack.call1((tensor,)),
+    Arrays::of(py, legacy, xp)?.make(tensor)
+}
+
+/// Each column as a tensor or an array, by name: all columns if `columns` is None.
+fn finish_all<'py>(
+    py: Python<'py>,
+    chunks: &Chunks,
+    columns: Option<&[String]>,
+    options: &ConversionOptions,
+    mut arrays: Arrays<'py>,
+) -> PyResult<Bound<'py, PyDict>> {
+    let (field, chunks, runner) = (chunks.field(), &chunks.arrays, runner(py));
+    let named = PyDict::new(py);
+    let options = |column: &str| options.of(column);
+    match columns {
         None => {
-            Err(PyTypeError::new_err(format!("xp must be an array namespace with from_dlpack, and is {}", xp.repr()?)))
+            let names = Names::of(py, field)?;
+            let mut name = names.iter();
+            each_tensor(field, chunks, names.columns(), options, &runner, |_, tensor| {
+                name.next().map_or(Ok(()), |name| named.set_item(name, arrays.make(tensor)?))
+            })?;
         }
+        Some(_) => each_tensor(field, chunks, select(field, columns)?, options, &runner, |column, tensor| {
+            named.set_item(column.name(), arrays.make(tensor)?)
+        })?,
     }
+    Ok(named)
 }
 
 /// Refuses a device that the data is not on.
@@ -108,7 +128,7 @@ fn to_tensor<'py>(
     threads: Option<i64>,
     xp: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, PyAny>> {
-    let legacy = Legacy::parse(legacy)?;
+    let mut arrays = Arrays::of(py, Legacy::parse(legacy)?, xp)?;
     let matrix = MatrixKeywords::read(order, threads)?;
     if out.is_some() && xp.is_some() {
         return Err(PyValueError::new_err("out is returned as it is: pass out or xp, not both"));
@@ -128,7 +148,7 @@ fn to_tensor<'py>(
         };
         options.check_columns(chunks.field())?;
         return match out {
-            None => finish(py, super::matrix::matrix(py, &chunks, columns, &matrix, &options)?, legacy, xp),
+            None => arrays.make(super::matrix::matrix(py, &chunks, columns, &matrix, &options)?),
             Some(out) => matrix_into(out, &chunks, columns, &matrix, &options).map(|()| out.clone()),
         };
     }
@@ -146,8 +166,7 @@ fn to_tensor<'py>(
     if let Some(out) = out {
         return column_into(out, &chunks, options, &matrix).map(|()| out.clone());
     }
-    let tensor = chunks_to_tensor_by(chunks.field(), &chunks.arrays, &options, &runner(py))?;
-    finish(py, tensor, legacy, xp)
+    arrays.make(chunks_to_tensor_by(chunks.field(), &chunks.arrays, &options, &runner(py))?)
 }
 
 /// Converts columns of a record batch or table into tensors: a dict by name, in the order of `columns` (default all).
@@ -173,27 +192,22 @@ fn to_tensors<'py>(
     xp: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, PyDict>> {
     let options = ConversionOptions::read(ElementKeywords { dtype, nulls, decimal, dictionary }, copy, writable)?;
-    let legacy = Legacy::parse(legacy)?;
+    let arrays = Arrays::of(py, Legacy::parse(legacy)?, xp)?;
     let matrix = MatrixKeywords::read(order, threads)?;
     let chunks = Chunks::read(obj, copy_mode(copy))?;
     options.check_columns(chunks.field())?;
     require_device(&chunks, device)?;
-    let named = PyDict::new(py);
     let columns = match columns {
         None => None,
         Some(Columns::Each(columns)) => columns,
         Some(Columns::Groups(groups)) => {
-            let take = |name: &str, tensor| named.set_item(name, finish(py, tensor, legacy, xp)?);
+            let (named, mut arrays) = (PyDict::new(py), arrays);
+            let take = |name: &str, tensor| named.set_item(name, arrays.make(tensor)?);
             each_group(py, &chunks, &groups, &matrix, &options, take)?;
             return Ok(named);
         }
     };
-    let options = |column: &str| options.of(column);
-    let tensors = to_tensors_by(chunks.field(), &chunks.arrays, columns.as_deref(), options, &runner(py))?;
-    for (name, tensor) in tensors {
-        named.set_item(name, finish(py, tensor, legacy, xp)?)?;
-    }
-    Ok(named)
+    finish_all(py, &chunks, columns.as_deref(), &options, arrays)
 }
 
 /// A bool for each value, True where it is valid, in the shape of the values. A null list makes all its elements null.
@@ -209,55 +223,6 @@ fn validity<'py>(
     require_device(&chunks, device)?;
     let tensor = py.detach(|| crate::column::validity(chunks.field(), &chunks.arrays))?;
     finish(py, tensor, Legacy::Copy, xp)
-}
-
-/// Converts a tensor into an Arrow array: n-d as arrow.fixed_shape_tensor rows, 0-d as one row, bools as arrow.bool8.
-///
-/// A view where the layout allows it. A tensor that came from Arrow returns to its type.
-///
-/// x: anything with `__dlpack__`, or a Ragged, which becomes a list array.
-/// type: an Arrow type or field to return instead, exactly: a value that it cannot hold is an error.
-/// validity: a bool for each row, True where it is valid; becomes the validity bitmap.
-/// copy: None as needed, False never (an error), True always.
-/// device: where the result must be.
-#[pyfunction]
-#[pyo3(signature = (x, *, r#type=None, validity=None, copy=None, device=None), text_signature = "(x, *, type=None, validity=None, copy=None, device=None)")]
-fn to_arrow<'py>(
-    py: Python<'py>,
-    x: &Bound<'py, PyAny>,
-    r#type: Option<&Bound<'py, PyAny>>,
-    validity: Option<&Bound<'py, PyAny>>,
-    copy: Option<bool>,
-    device: Option<&Bound<'py, PyAny>>,
-) -> PyResult<Bound<'py, PyAny>> {
-    let copy = copy_mode(copy);
-    let device = device.map(device::extract).transpose()?;
-    if let Ok(ragged) = x.cast_exact::<super::Ragged>() {
-        return super::ragged::to_arrow(ragged, r#type, validity, copy, device);
-    }
-    let tensor = input::dlpack(x, device, if copy == CopyMode::Always { CopyMode::IfNeeded } else { copy })?;
-    let tensor = tensor.ok_or_else(|| {
-        PyTypeError::new_err("to_arrow expects a tensor (with __dlpack__); Arrow data goes through from_arrow")
-    })?;
-    let valid = validity.map(validity_tensor).transpose()?;
-    let requested = match r#type {
-        None => None,
-        Some(object) => Some(
-            input::schema(object)?
-                .ok_or_else(|| PyTypeError::new_err("type must be an Arrow type or field, with __arrow_c_schema__"))?,
-        ),
-    };
-    let array = py.detach(|| match requested {
-        None => crate::column::to_arrow(&tensor, valid.as_ref(), copy),
-        Some(requested) => crate::column::to_arrow_as(&tensor, valid.as_ref(), &requested, copy),
-    })?;
-    wrap(py, array)
-}
-
-/// A validity argument as a bool tensor: a tensor of bools, or a boolean array.
-fn validity_tensor(object: &Bound<'_, PyAny>) -> PyResult<crate::tensor::Tensor> {
-    let chunks = Chunks::read(object, CopyMode::IfNeeded)?;
-    Ok(crate::column::chunks_to_tensor(chunks.field(), &chunks.arrays, &Options::default())?)
 }
 
 /// Imports a tensor, as `from_dlpack` of the array API standard.
