@@ -1,6 +1,7 @@
 //! [`Tensor`]: strided n-d data with an owner that keeps it alive.
 #![allow(unsafe_code, reason = "hands out slices of memory that an owner keeps alive")]
 
+mod column;
 mod output;
 
 use std::fmt;

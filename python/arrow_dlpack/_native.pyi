@@ -1,5 +1,5 @@
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import GenericAlias, TracebackType
 from typing import (
     Any,
@@ -476,16 +476,33 @@ def validity(obj: _Data, *, device: _Device | None = None, xp: None = None) -> T
 
 @overload
 def validity(obj: _Data, *, device: _Device | None = None, xp: _ArrayNamespace[_ArrayT_co]) -> _ArrayT_co: ...
+@overload
 def to_arrow(
     x: _DLPackExportable | Ragged[Any],
     *,
     type: _ArrowSchemaExportable | None = None,
     validity: _Data | None = None,
+    names: None = None,
     copy: bool | None = None,
     device: _Device | None = None,
+    threads: int | None = None,
 ) -> Array:
-    """Converts a tensor, or ragged rows, into an Arrow array."""
+    """Converts a tensor, or ragged rows, into an Arrow array; with names, a matrix into a batch of its columns."""
 
+@overload
+def to_arrow(
+    x: _DLPackExportable,
+    *,
+    type: _ArrowSchemaExportable
+    | Mapping[str, _ArrowSchemaExportable | None]
+    | Sequence[_ArrowSchemaExportable | None]
+    | None = None,
+    validity: _Data | None = None,
+    names: Iterable[str],
+    copy: bool | None = None,
+    device: _Device | None = None,
+    threads: int | None = None,
+) -> RecordBatch: ...
 def from_dlpack(x: _DLPackExportable, /, *, device: _Device | None = None, copy: bool | None = None) -> Tensor:
     """Imports a tensor, as `from_dlpack` of the array API standard."""
 

@@ -16,6 +16,7 @@ mod pack;
 mod pad;
 mod plain;
 mod request;
+mod split;
 mod threads;
 mod unpack;
 
@@ -30,4 +31,5 @@ pub(crate) use pack::Rows;
 pub(crate) use pad::Padder;
 pub(crate) use plain::plain_view;
 pub use request::{check_request, request_field};
+pub(crate) use split::split_rows;
 pub(crate) use threads::check_environment;

@@ -6,7 +6,7 @@ use crate::arrow::DeviceArray;
 use crate::column::require_host;
 use crate::convert::{self, ColumnChunk, MatrixColumns, Rows, check_nulls, write_packed};
 use crate::error::{Error, Result};
-use crate::spec::{MatrixSpec, Spec};
+use crate::spec::MatrixSpec;
 
 /// The columns of one array of structs in host memory, decoded where they have to be: runs, and values of dictionaries.
 /// Shares the array's memory.
@@ -48,17 +48,22 @@ impl MatrixChunk {
     /// When the array breaks the Arrow format. Names the column, and the row of the chunk.
     pub(crate) fn columns(&self, spec: &MatrixSpec, rows: &Range<usize>) -> Result<MatrixColumns<'_>> {
         let whole = self.array.view().slice(rows);
-        let column = |(index, (position, spec)): (usize, &(usize, Spec))| {
+        let mut columns = Vec::with_capacity(spec.columns().len());
+        for (index, (position, spec)) in spec.columns().iter().enumerate() {
+            // Columns without a bitmap need none of what follows, and small chunks take about as long as this.
+            if let Some(leaf) = whole.plain_column(*position) {
+                columns.push(ColumnChunk { leaf, mask: None, array: &self.array });
+                continue;
+            }
             let (array, view) = match self.decoded.get(index) {
                 Some(Some(decoded)) => (decoded, decoded.view().slice(rows)),
                 _ => (&self.array, whole.struct_field(*position)?),
             };
             let leaf = view.leaf(spec)?;
-            let mask =
-                leaf.logical_mask(array).map_err(|error| after(error, rows.start).in_column(spec.field().name()))?;
-            Ok(ColumnChunk { leaf, mask, array })
-        };
-        let columns = spec.columns().iter().enumerate().map(column).collect::<Result<_>>()?;
+            let mask = leaf.logical_mask(array);
+            let mask = mask.map_err(|error| after(error, rows.start).in_column(spec.field().name()))?;
+            columns.push(ColumnChunk { leaf, mask, array });
+        }
         Ok(MatrixColumns { rows: rows.len(), columns })
     }
 }

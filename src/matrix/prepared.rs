@@ -1,7 +1,7 @@
 //! A matrix whose plan is made, from chunks that are ready to be read.
 
 use super::chunk::{MatrixChunk, after};
-use crate::arrow::DeviceArray;
+use crate::arrow::{DeviceArray, Mask};
 use crate::column::shared_dictionary;
 use crate::convert::{MatrixColumns, check_nulls, pack_matrix, view_matrix, write_matrix};
 use crate::copy_log::{self, Copied};
@@ -25,6 +25,11 @@ pub(super) fn decode_chunks(
         Plan::matrix(spec, MatrixData { rows, chunks: 1, ..MatrixData::default() }, |_| 0, options)?;
     }
     chunks.iter().map(|chunk| MatrixChunk::new(spec, chunk)).collect()
+}
+
+/// The nulls of a column.
+fn nulls(chunks: &[MatrixColumns<'_>], index: usize) -> usize {
+    chunks.iter().filter_map(|chunk| chunk.columns.get(index)?.mask.as_ref()).map(Mask::nulls).sum()
 }
 
 /// A matrix that is about to be made: what will be done is decided, and no value was read.
@@ -71,11 +76,7 @@ impl<'a> Prepared<'a> {
             data.is_column_major = true;
             data.is_row_major = spec.columns().len() == 1 || (rows == 1 && stride == spec.dtype().itemsize());
         }
-        let nulls = |index: usize| {
-            let masks = chunks.iter().filter_map(|chunk| chunk.columns.get(index)?.mask.as_ref());
-            masks.map(crate::arrow::Mask::nulls).sum()
-        };
-        let plan = Plan::matrix(spec, data, nulls, options)?;
+        let plan = Plan::matrix(spec, data, |index| nulls(&chunks, index), options)?;
         let view = view.filter(|_| plan.bytes == 0 || plan.steps.iter().all(|step| step.at_most));
         Ok(Self { spec, chunks, options, plan, view })
     }
@@ -83,6 +84,12 @@ impl<'a> Prepared<'a> {
     /// What will be done.
     pub(super) fn plan(&self) -> &Plan {
         &self.plan
+    }
+
+    /// The part of each column in the plan.
+    pub(super) fn column_plans(&self) -> Vec<Plan> {
+        let columns = self.spec.columns().iter().enumerate();
+        columns.map(|(index, (_, column))| self.plan.of_matrix_column(column, nulls(&self.chunks, index))).collect()
     }
 
     /// Refuses nulls, where a spec does.

@@ -129,12 +129,27 @@ pub(crate) fn write_matrix(
     if spec.is_decoded() { by(worker, bytes_of(spec, chunks), || write(&work_here)) } else { write(worker) }
 }
 
-/// What [`matrix_to_tensor`] would do, or why it would refuse, nulls included.
-pub(crate) fn plan_matrix(spec: &MatrixSpec, chunks: &[DeviceArray], options: &MatrixOptions) -> Result<Plan> {
+/// What [`matrix_to_tensor`] would do.
+#[derive(Clone, Debug)]
+pub(crate) struct MatrixPlan {
+    /// The plan.
+    pub(crate) whole: Plan,
+    /// The part of each column in it.
+    pub(crate) columns: Vec<Plan>,
+    /// Why it would be refused all the same: nulls.
+    pub(crate) refusal: Option<Error>,
+}
+
+/// What [`matrix_to_tensor`] would do.
+///
+/// # Errors
+/// As that, but for nulls, and for what values decide.
+pub(crate) fn plan_matrix(spec: &MatrixSpec, chunks: &[DeviceArray], options: &MatrixOptions) -> Result<MatrixPlan> {
     check_types(spec.field(), chunks)?;
     let chunks = decode_chunks(spec, chunks, options)?;
     let prepared = Prepared::new(spec, &chunks, options, true)?;
-    prepared.check_nulls().map(|()| prepared.plan().clone())
+    let (whole, columns) = (prepared.plan().clone(), prepared.column_plans());
+    Ok(MatrixPlan { whole, columns, refusal: prepared.check_nulls().err() })
 }
 
 /// Bytes of the result.
@@ -147,8 +162,14 @@ fn bytes_of(spec: &MatrixSpec, chunks: &[DeviceArray]) -> usize {
 fn check_overlap(spec: &MatrixSpec, chunks: &[DeviceArray], out: &Output<'_>) -> Result<()> {
     let span = out.span();
     for chunk in chunks {
+        let view = chunk.view();
+        if view.validity_overlaps(&span) {
+            return Err(
+                Error::argument("out overlaps the validity of the rows").remedy_is("pass an out of its own memory")
+            );
+        }
         for (position, column) in spec.columns() {
-            if chunk.view().struct_field(*position)?.overlaps(&span) {
+            if view.column_overlaps(*position, &span) {
                 return Err(overlap().in_column(column.field().name()));
             }
         }

@@ -53,7 +53,16 @@ impl Plan {
         if data.chunks > 1 {
             plan.push(Action::Concatenate { chunks: data.chunks }, bytes, false);
         }
-        plan.change_columns(spec, data.rows, nulls);
+        let mut filled = 0_usize;
+        for (index, (_, column)) in spec.columns().iter().enumerate() {
+            plan.change_column(column);
+            if let Nulls::Filled(_) = column.nulls() {
+                filled = filled.saturating_add(nulls(index));
+            }
+        }
+        if filled > 0 {
+            plan.push(Action::Fill { nulls: filled }, filled.saturating_mul(spec.dtype().itemsize()), false);
+        }
         if lies {
             plan.push(Action::Private, bytes, false);
         }
@@ -71,31 +80,47 @@ impl Plan {
         Ok(plan)
     }
 
-    /// The steps that change elements: each once, however many columns need it.
-    fn change_columns(&mut self, spec: &MatrixSpec, rows: usize, nulls: impl Fn(usize) -> usize) {
-        let mut filled = 0_usize;
-        for (index, (_, column)) in spec.columns().iter().enumerate() {
-            let bytes = rows.saturating_mul(column.dtype().itemsize());
-            if column.decoded().is_some() {
-                let stored = rows.saturating_mul(column.element().stored_bytes());
-                self.push(Action::Decode, stored, false);
-                self.bytes = self.bytes.saturating_add(stored);
+    /// The part that a column with so many nulls has in the plan of its matrix.
+    pub(crate) fn of_matrix_column(&self, column: &Spec, nulls: usize) -> Self {
+        let mut own = Self { rows: self.rows, elements: self.rows, ..Self::default() };
+        let bytes = self.rows.saturating_mul(column.dtype().itemsize());
+        if self.is_copy() {
+            own.change_column(column);
+            own.fill(column, nulls);
+            // A matrix that is copied is packed at last.
+            if let Some(last) = self.steps.last() {
+                own.push(last.action, bytes, false);
             }
-            match column.element() {
-                Element::Bits => self.push(Action::Unpack, bytes, false),
-                Element::Bool8 => self.push(Action::Normalise, bytes, true),
-                _ => {}
-            }
-            if column.is_cast() {
-                self.push(Action::Cast { from: column.element(), to: column.dtype() }, bytes, false);
-            }
-            if let Nulls::Filled(_) = column.nulls() {
-                filled = filled.saturating_add(nulls(index));
-            }
+            own.bytes = own.bytes.saturating_add(bytes);
+        } else if column.element() == Element::Bool8 && !self.is_view() {
+            own.push(Action::Normalise, bytes, true);
+            own.bytes = bytes;
         }
-        if filled > 0 {
-            let bytes = filled.saturating_mul(spec.dtype().itemsize());
-            self.push(Action::Fill { nulls: filled }, bytes, false);
+        own
+    }
+
+    /// The steps that change a column's elements, but for nulls.
+    fn change_column(&mut self, column: &Spec) {
+        let bytes = self.rows.saturating_mul(column.dtype().itemsize());
+        if column.decoded().is_some() {
+            let stored = self.rows.saturating_mul(column.element().stored_bytes());
+            self.push(Action::Decode, stored, false);
+            self.bytes = self.bytes.saturating_add(stored);
+        }
+        match column.element() {
+            Element::Bits => self.push(Action::Unpack, bytes, false),
+            Element::Bool8 => self.push(Action::Normalise, bytes, true),
+            _ => {}
+        }
+        if column.is_cast() {
+            self.push(Action::Cast { from: column.element(), to: column.dtype() }, bytes, false);
+        }
+    }
+
+    /// The step that writes so many nulls, if the column's are written.
+    fn fill(&mut self, column: &Spec, nulls: usize) {
+        if nulls > 0 && matches!(column.nulls(), Nulls::Filled(_)) {
+            self.push(Action::Fill { nulls }, nulls.saturating_mul(column.dtype().itemsize()), false);
         }
     }
 

@@ -147,16 +147,27 @@ impl Chunks {
             return Self::of_tensor(own.get().tensor(), of_tensor);
         }
         match arrow(object)? {
-            Some(ArrowInput::Array(array)) => Ok(Self::one(array)),
-            Some(ArrowInput::Stream(stream)) => {
-                let field = stream.field().clone();
-                // The producer may need the interpreter on a thread of its own.
-                let arrays = object.py().detach(|| stream.collect::<crate::error::Result<SmallVec<_>>>())?;
-                Ok(Self { stream_field: Some(field), arrays, complex: None })
-            }
+            Some(input) => Self::of_arrow(object.py(), input),
             None => {
                 let tensor = dlpack(object, None, of_tensor)?.ok_or_else(|| no_protocol(object))?;
                 Self::of_tensor(&tensor, of_tensor)
+            }
+        }
+    }
+
+    /// Reads Arrow data whole.
+    ///
+    /// # Errors
+    /// What is wrong with its data.
+    #[inline]
+    pub(super) fn of_arrow(py: Python<'_>, input: ArrowInput) -> PyResult<Self> {
+        match input {
+            ArrowInput::Array(array) => Ok(Self::one(array)),
+            ArrowInput::Stream(stream) => {
+                let field = stream.field().clone();
+                // The producer may need the interpreter on a thread of its own.
+                let arrays = py.detach(|| stream.collect::<crate::error::Result<SmallVec<_>>>())?;
+                Ok(Self { stream_field: Some(field), arrays, complex: None })
             }
         }
     }
@@ -223,13 +234,38 @@ pub fn dlpack(
             let reason = format!("the elements are not aligned for {}", tensor.dtype());
             return Err(Error::new(ErrorKind::Copy, reason).remedy_is("pass copy=None to realign them").into());
         }
-        CopyMode::Never if tensor.is_copied() && !object.is_exact_instance_of::<Tensor>() => {
-            let reason = "the producer made a copy, which copy=False forbids";
-            return Err(Error::new(ErrorKind::Copy, reason).remedy_is("pass copy=None to allow it").into());
+        CopyMode::Never => {
+            refuse_copied(object, &tensor)?;
+            return Ok(Some(tensor));
         }
         _ => return Ok(Some(tensor)),
     };
     Ok(Some(object.py().detach(|| compact(&tensor, reason))?))
+}
+
+/// As [`dlpack`], without a copy of ours: the elements may be misaligned.
+///
+/// # Errors
+/// As [`dlpack`].
+pub(super) fn dlpack_unmoved(
+    object: &Bound<'_, PyAny>,
+    device: Option<crate::device::Device>,
+    copy: CopyMode,
+) -> PyResult<Option<crate::tensor::Tensor>> {
+    let tensor = dlpack_as_it_is(object, device, copy)?;
+    if let (Some(tensor), CopyMode::Never) = (&tensor, copy) {
+        refuse_copied(object, tensor)?;
+    }
+    Ok(tensor)
+}
+
+/// Refuses what a producer has copied to hand it out.
+fn refuse_copied(object: &Bound<'_, PyAny>, tensor: &crate::tensor::Tensor) -> PyResult<()> {
+    if tensor.is_copied() && !object.is_exact_instance_of::<Tensor>() {
+        let reason = "the producer made a copy, which copy=False forbids";
+        return Err(Error::new(ErrorKind::Copy, reason).remedy_is("pass copy=None to allow it").into());
+    }
+    Ok(())
 }
 
 /// As [`dlpack`], the producer's own memory, aligned or not.

@@ -22,6 +22,7 @@ mod ragged;
 mod record_batch;
 mod stream;
 mod tensor;
+mod to_arrow;
 
 use pyo3::exceptions::PyImportError;
 use pyo3::prelude::*;

@@ -89,6 +89,8 @@ pub struct MatrixSpec {
     field: FieldRef,
     columns: Vec<(usize, Spec)>,
     dtype: DType,
+    /// The dtype of each column that entered promotion; empty where one was asked for.
+    promoted: Vec<DType>,
 }
 
 impl MatrixSpec {
@@ -124,16 +126,16 @@ impl MatrixSpec {
             let is_codes = options.dtype.is_none() && is_codes(&spec, options.decimal);
             natural.push((position, spec, is_codes));
         }
-        let dtype = match dtype {
-            Some(dtype) => dtype,
-            None => common(&natural)?,
+        let (dtype, promoted) = match dtype {
+            Some(dtype) => (dtype, Vec::new()),
+            None => (common(&natural)?, natural.iter().map(|(_, spec, _)| spec.dtype()).collect()),
         };
         let columns = natural.into_iter().zip(policies).map(|((position, spec, _), nulls)| {
             let column = spec.field().clone();
             let spec = spec.with_dtype(dtype, nulls).map_err(|error| error.in_column(column.name()))?;
             Ok((position, spec))
         });
-        Ok(Self { field: field.clone(), columns: columns.collect::<Result<_>>()?, dtype })
+        Ok(Self { field: field.clone(), columns: columns.collect::<Result<_>>()?, dtype, promoted })
     }
 
     /// The struct field.
@@ -152,6 +154,25 @@ impl MatrixSpec {
     #[must_use]
     pub fn columns(&self) -> &[(usize, Spec)] {
         &self.columns
+    }
+
+    /// Why the elements have their dtype, in words.
+    #[must_use]
+    pub fn promotion(&self) -> String {
+        let mut dtypes: Vec<(DType, &str)> = Vec::new();
+        for (dtype, (_, column)) in self.promoted.iter().zip(&self.columns) {
+            if dtypes.iter().all(|(known, _)| known != dtype) {
+                dtypes.push((*dtype, column.field().name()));
+            }
+        }
+        match dtypes.as_slice() {
+            [] => format!("{} as asked for", self.dtype),
+            [(dtype, _)] => format!("all columns are {dtype}"),
+            _ => {
+                let text: Vec<String> = dtypes.iter().map(|(dtype, name)| format!("{dtype} ({name:?})")).collect();
+                format!("promoted from {}", text.join(", "))
+            }
+        }
     }
 
     /// Whether a column is decoded before anything else is done.
@@ -283,6 +304,8 @@ mod tests {
         assert_eq!((spec.dtype(), spec.row_bytes()), (DType::Float32, 12));
         assert!(spec.columns().iter().all(|(_, column)| column.dtype() == DType::Float32));
         assert_eq!(spec.columns().iter().map(|(position, _)| *position).collect::<Vec<_>>(), [0, 1, 2]);
+        assert_eq!(spec.promotion(), "promoted from int8 (\"a\"), float32 (\"b\"), bool (\"c\")");
+        assert_eq!(natural(&[("a", DataType::Int8)]).unwrap().promotion(), "all columns are int8");
     }
 
     #[test]
