@@ -306,6 +306,13 @@ class TestColumns:
         with pytest.raises(ad.ConversionError, match="leave columns= out"):
             ad.to_tensor(pa.array([1]), columns=["x"])
 
+    @pytest.mark.parametrize("convert", [ad.to_tensor, ad.to_tensors])
+    def test_are_a_list_of_names(self, convert: Any):
+        with pytest.raises(TypeError, match=r"pass \['a'\] for 'a' alone"):
+            convert(BATCH, columns="a")
+        with pytest.raises(TypeError, match=r"list of names, not 3"):
+            convert(BATCH, columns=3)
+
 
 class TestRows:
     @pytest.mark.parametrize("order", ["C", "F", "A"])
