@@ -1,10 +1,14 @@
 //! Host memory for what we produce: aligned to 64 bytes, which JAX asks for, and in huge pages where it is large.
 #![allow(unsafe_code, reason = "allocates, advises and frees memory")]
 
+mod pool;
+
 use std::alloc::{Layout, alloc, dealloc};
 use std::mem::MaybeUninit;
 use std::ptr::NonNull;
 use std::sync::Arc;
+
+pub(crate) use pool::{Pool, PooledBuffer};
 
 use crate::error::{Error, ErrorKind, Result};
 

@@ -1,0 +1,5 @@
+//! x
+#![allow(dead_code, missing_docs, reason="wip")]
+mod ahead;
+mod draws;
+mod split;
