@@ -1,11 +1,11 @@
 //! Record batches: every column as a tensor of its own.
 
-use arrow_schema::{DataType, FieldRef, Fields};
+use arrow_schema::FieldRef;
 
 use crate::arrow::DeviceArray;
 use crate::column::{ColumnRef, Runner, check_types, convert_chunks, run_here};
-use crate::error::{Error, Result};
-use crate::spec::{Options, Spec};
+use crate::error::Result;
+use crate::spec::{Options, Spec, select};
 use crate::tensor::Tensor;
 
 /// Converts columns of a batch, or of the chunks of a table, into tensors, in the order of `columns` (all, if `None`).
@@ -52,36 +52,4 @@ pub(crate) fn to_tensors_by(
         Ok((column.name().clone(), convert_chunks(&spec, &chunks, &options, runner)?))
     };
     select(field, columns)?.into_iter().map(|(index, column)| convert(index, column)).collect()
-}
-
-/// The columns of a struct type by name, each with its position; all of them if `columns` is `None`.
-///
-/// # Errors
-/// When the type is no struct, or a name does not exist or is not unique.
-pub(crate) fn select<'a>(field: &'a FieldRef, columns: Option<&[String]>) -> Result<Vec<(usize, &'a FieldRef)>> {
-    let fields = struct_fields(field)?;
-    let find = |name: &String| {
-        let mut found = fields.iter().enumerate().filter(|(_, field)| field.name() == name);
-        match (found.next(), found.next()) {
-            (Some(only), None) => Ok(only),
-            (Some(_), Some(_)) => Err(Error::argument("more than one column has this name")
-                .remedy_is("rename one of them")
-                .in_column(name)),
-            (None, _) => {
-                let names: Vec<&str> = fields.iter().map(|field| field.name().as_str()).collect();
-                Err(Error::argument(format!("there is no column {name:?}; the columns are {names:?}")))
-            }
-        }
-    };
-    match columns {
-        Some(names) => names.iter().map(find).collect(),
-        None => fields.iter().map(|field| find(field.name())).collect(),
-    }
-}
-
-fn struct_fields(field: &FieldRef) -> Result<&Fields> {
-    match field.data_type() {
-        DataType::Struct(fields) => Ok(fields),
-        other => Err(Error::argument(format!("an array of {other} has no columns")).remedy_is("pass it to to_tensor")),
-    }
 }

@@ -7,13 +7,12 @@ use std::fmt;
 use arrow_schema::{DataType, FieldRef};
 
 use crate::arrow::DeviceArray;
-use crate::batch::select;
 use crate::column::{ColumnRef, check_types, plan_chunks, to_arrow};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::plan::Plan;
 use crate::ragged::{is_ragged, plan_parts, plan_schema};
-use crate::spec::{CopyMode, Options, Spec};
+use crate::spec::{CopyMode, Options, Spec, select};
 use crate::tensor::Tensor;
 
 /// The report of [`explain`] and [`explain_schema`]: one row for each column. Its text is a table.

@@ -84,6 +84,7 @@ pub mod error;
 pub mod explain;
 pub mod ffi;
 pub mod loader;
+pub mod matrix;
 pub mod plan;
 pub mod ragged;
 pub mod spec;
@@ -101,8 +102,9 @@ pub use device::Device;
 pub use dtype::DType;
 pub use error::{Error, ErrorKind, Result};
 pub use explain::{Report, ReportRow, explain, explain_schema, explain_tensor};
+pub use matrix::{MatrixOptions, matrix_to_tensor};
 pub use ragged::{Pad, Ragged, Values, chunks_to_padded, chunks_to_ragged, to_padded, to_ragged};
-pub use spec::{CopyMode, DecimalMode, DictionaryMode, NullPolicy, Options, Scalar};
+pub use spec::{CopyMode, DecimalMode, DictionaryMode, MatrixSpec, NullPolicy, Options, Order, Scalar};
 pub use tensor::{Native, Tensor};
 
 /// The README's Rust code, run as a test.

@@ -88,6 +88,17 @@ impl<'a> ArrayView<'a> {
         Ok(ArrayView { field, array, offset, length: self.length, inherited })
     }
 
+    /// A range of the slots, cut off where there are no more.
+    pub(crate) fn slice(mut self, range: &std::ops::Range<usize>) -> Self {
+        let start = range.start.min(self.length);
+        self.length = range.end.clamp(start, self.length) - start;
+        self.offset = self.offset.saturating_add(start);
+        for bits in &mut self.inherited {
+            (bits.offset, bits.length) = (bits.offset.saturating_add(start), self.length);
+        }
+        self
+    }
+
     /// The bitmap of an array of this type, a bit for each of `length` slots; `None` where nothing can be null.
     pub(super) fn validity(
         data_type: &DataType,

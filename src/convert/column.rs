@@ -78,12 +78,16 @@ fn what(spec: &Spec, rows: usize) -> String {
 }
 
 /// Refuses nulls, where the spec does. Names the column and the first row.
-pub(crate) fn check_nulls(spec: &Spec, chunks: &[ColumnChunk<'_>]) -> Result<()> {
+pub(crate) fn check_nulls<'a>(
+    spec: &Spec,
+    chunks: impl IntoIterator<Item = &'a ColumnChunk<'a>, IntoIter: Clone>,
+) -> Result<()> {
     if spec.nulls() != Nulls::Refused {
         return Ok(());
     }
+    let chunks = chunks.into_iter();
     let mut row = 0;
-    let nulls: usize = chunks.iter().filter_map(|chunk| chunk.mask.as_ref()).map(Mask::nulls).sum();
+    let nulls: usize = chunks.clone().filter_map(|chunk| chunk.mask.as_ref()).map(Mask::nulls).sum();
     for chunk in chunks {
         if let Some(mask) = &chunk.mask {
             let first = row + mask.first_null() / spec.row_elements().max(1);

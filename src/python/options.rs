@@ -4,8 +4,8 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyFloat, PyInt, PyString};
 
-use crate::batch::select;
 use crate::dtype::DType;
+use crate::spec::select;
 use crate::spec::{CopyMode, DecimalMode, DictionaryMode, NullPolicy, Options, Scalar};
 
 /// What an unversioned DLPack capsule of read-only memory is made of.

@@ -5,8 +5,11 @@
 
 mod fixed_shape_tensor;
 mod float8;
+mod matrix;
 mod nulls;
 mod options;
+mod promotion;
+mod select;
 mod tensor;
 mod value;
 
@@ -16,11 +19,13 @@ use arrow_schema::{DataType, FieldRef};
 use smallvec::SmallVec;
 
 pub use fixed_shape_tensor::FixedShapeTensor;
+pub use matrix::{MatrixSpec, Order};
 pub use nulls::{NullPolicy, Pattern, Scalar};
 pub use options::{CopyMode, DecimalMode, DictionaryMode, Options};
 pub use tensor::{TensorField, row_major_strides};
 pub use value::Element;
 
+pub(crate) use select::select;
 use value::Value;
 pub(crate) use value::has_codes;
 
@@ -42,6 +47,21 @@ pub enum Nulls {
     Filled(Pattern),
     /// They hold whatever lies there in a view, zero in a copy.
     Kept,
+}
+
+impl Nulls {
+    /// What a policy makes of nulls in elements of this dtype.
+    ///
+    /// # Errors
+    /// When the dtype has no such value.
+    fn of(policy: NullPolicy, dtype: DType) -> Result<Self> {
+        Ok(match policy {
+            NullPolicy::Error => Self::Refused,
+            NullPolicy::Keep => Self::Kept,
+            NullPolicy::Nan => Self::Filled(Pattern::nan(dtype)?),
+            NullPolicy::Fill(value) => Self::Filled(Pattern::of(value, dtype)?),
+        })
+    }
 }
 
 /// A step that a schema may lead to.
@@ -91,13 +111,16 @@ impl Spec {
             if codes { error.remedy_is("pass dictionary=\"codes\" for the indices into the dictionary") } else { error }
         })?;
         let dtype = options.dtype.unwrap_or(value.element.dtype());
-        let nulls = match options.nulls {
-            NullPolicy::Error => Nulls::Refused,
-            NullPolicy::Keep => Nulls::Kept,
-            NullPolicy::Nan => Nulls::Filled(Pattern::nan(dtype)?),
-            NullPolicy::Fill(value) => Nulls::Filled(Pattern::of(value, dtype)?),
-        };
-        Self::of_value(field, decoded, value, dtype, nulls)
+        Self::of_value(field, decoded, value, dtype, Nulls::of(options.nulls, dtype)?)
+    }
+
+    /// The same column as elements of another dtype, and what happens to nulls in that.
+    ///
+    /// # Errors
+    /// When no cast to the dtype exists, or the null policy cannot be met in it.
+    fn with_dtype(self, dtype: DType, nulls: NullPolicy) -> Result<Self> {
+        self.element.require_cast_to(dtype)?;
+        Ok(Self { dtype, nulls: Nulls::of(nulls, dtype)?, ..self })
     }
 
     /// The spec of the validity of a column of any type but structs, which are columns themselves.

@@ -64,6 +64,17 @@ impl Element {
         }
     }
 
+    /// # Errors
+    /// When no cast to this dtype exists.
+    pub(super) fn require_cast_to(self, dtype: DType) -> Result<()> {
+        if self.casts_to(dtype) { Ok(()) } else { Err(self.no_cast_to(dtype)) }
+    }
+
+    fn no_cast_to(self, dtype: DType) -> Error {
+        Error::unsupported(format!("no cast from {self} to {dtype} exists"))
+            .remedy_is("leave dtype out to get the elements as they are")
+    }
+
     /// Bytes from one stored value to the next; a part of a complex number is one.
     #[must_use]
     pub const fn stored_size(self) -> usize {
@@ -131,13 +142,12 @@ impl Value {
             Some(dtype) if dtype.component().is_some() => value.paired(dtype)?,
             _ => value,
         };
-        match options.dtype {
-            Some(dtype) if !value.element.casts_to(dtype) => {
-                Err(Error::unsupported(format!("no cast from {natural} to {dtype} exists"))
-                    .remedy_is("leave dtype out to get the elements as they are"))
-            }
-            _ => Ok(value),
+        if let Some(dtype) = options.dtype
+            && !value.element.casts_to(dtype)
+        {
+            return Err(natural.no_cast_to(dtype));
         }
+        Ok(value)
     }
 
     /// The shape that the validity of a value has, for fields of any type: fixed-size lists and what they hold.

@@ -25,7 +25,7 @@ const ROOMS: &[&str] = &[
     "dlpack",
     "convert",
     "transfer",
-    "column", "batch", "ragged", "explain", "loader",
+    "column", "batch", "matrix", "ragged", "explain", "loader",
     "polars",
     "python",
     "lib",

@@ -6,6 +6,7 @@ mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
 mod isa;
+mod rows;
 mod select;
 mod stream;
 mod transpose;
@@ -13,6 +14,7 @@ mod transpose;
 use std::mem::MaybeUninit;
 
 pub(crate) use isa::Isa;
+pub(crate) use rows::Rows;
 pub(crate) use select::{Set, select};
 use stream::copy_past_the_cache;
 use transpose::{Block, transpose};
@@ -43,29 +45,31 @@ pub(crate) struct PackMisfit {
     pub(crate) misfit: Misfit,
 }
 
-/// Writes rows `first..` of the columns, as many as `out` has room for, one after the other.
+/// Writes rows `first..` of the columns, as many as `out` has.
 ///
 /// # Errors
 /// The inner error is the first value that does not fit, of the first block that has one. The outer one is memory that
 /// cannot be had.
 ///
 /// # Safety
-/// Columns have scalar elements, all of one dtype, and that many rows; `out` is aligned for the dtype and has whole rows.
-/// The processor has `isa`.
+/// Columns have scalar elements, all of one dtype, and that many rows; each row of `out` has room for one element of each,
+/// and is aligned for the dtype. The processor has `isa`.
 pub(crate) unsafe fn pack_rows(
     isa: Isa,
     columns: &[PackedColumn<'_>],
     first: usize,
-    out: &mut [MaybeUninit<u8>],
+    out: Rows<'_>,
 ) -> Result<std::result::Result<(), PackMisfit>> {
     let Some(one) = columns.first() else { return Ok(Ok(())) };
     let size = one.spec.dtype().itemsize();
-    let stride = columns.len().saturating_mul(size);
-    let large = out.len() >= LARGE && isa == Isa::Avx512;
+    let stride = out.stride();
+    let bytes = out.count().saturating_mul(stride);
+    let is_dense = stride == columns.len().saturating_mul(size);
+    let large = bytes >= LARGE && isa == Isa::Avx512;
     // Whole tiles on whole cache lines go where they belong at once; other rows by way of a block in the cache.
-    let tiles = stride.is_multiple_of(64) || (size == 4 && stride == 16);
-    let direct = large && matches!(size, 4 | 8) && tiles && out.as_ptr().addr().is_multiple_of(64);
-    let wait = large && !direct;
+    let tiles = is_dense && (stride.is_multiple_of(64) || (size == 4 && stride == 16));
+    let direct = large && matches!(size, 4 | 8) && tiles && out.start().addr().is_multiple_of(64);
+    let wait = large && is_dense && !direct;
     let views = columns.iter().all(|column| column.is_view());
     let block = if wait {
         (WAITING / stride.max(1)).clamp(64, 1024) / 64 * 64
@@ -75,13 +79,14 @@ pub(crate) unsafe fn pack_rows(
         2048 / size
     };
     let mut scratch = HostBuffer::uninitialised(if views { 0 } else { GROUP * block * size })?;
-    let mut waiting = HostBuffer::uninitialised(if wait { block * stride } else { 0 })?;
+    let waiting = HostBuffer::uninitialised(if wait { block * stride } else { 0 })?;
     let mut starts = [std::ptr::null(); GROUP];
     let mut misfit = None;
-    for (number, out) in out.chunks_mut(block * stride).enumerate() {
-        let row = first + number * block;
-        let count = out.len() / stride;
-        let target = if wait { waiting.as_ptr() } else { out.as_mut_ptr().cast::<u8>() };
+    for begin in (0..out.count()).step_by(block) {
+        let row = first + begin;
+        let count = block.min(out.count() - begin);
+        let rows = out.start().wrapping_add(begin * stride);
+        let target = if wait { waiting.as_ptr() } else { rows };
         for (group_number, group) in columns.chunks(GROUP).enumerate() {
             let scratch = scratch.as_uninit_mut();
             for (index, (column, start)) in group.iter().zip(&mut starts).enumerate() {
@@ -105,8 +110,10 @@ pub(crate) unsafe fn pack_rows(
             unsafe { transpose(isa, size, Block { columns, rows: count, out, stride, stream: direct }) };
         }
         if wait {
-            // SAFETY: the block's rows were just written there, as many as `out` has room for.
-            unsafe { copy_past_the_cache(isa, target, out) };
+            // SAFETY: the contract: these rows, which lie together, are writable bytes of `out`, borrowed by it alone.
+            let rows = unsafe { std::slice::from_raw_parts_mut(rows.cast::<MaybeUninit<u8>>(), count * stride) };
+            // SAFETY: the block's rows were just written there, as many as `rows` has room for.
+            unsafe { copy_past_the_cache(isa, target, rows) };
         }
     }
     Ok(Ok(()))

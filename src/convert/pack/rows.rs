@@ -1,0 +1,81 @@
+//! Where the rows of a matrix are written.
+
+use std::marker::PhantomData;
+use std::mem::MaybeUninit;
+
+/// Rows of a matrix to be written: `count` of them, `stride` bytes from one to the next, each with `width` bytes of room.
+#[derive(Debug)]
+pub(crate) struct Rows<'a> {
+    start: *mut u8,
+    stride: usize,
+    count: usize,
+    width: usize,
+    memory: PhantomData<&'a mut [MaybeUninit<u8>]>,
+}
+
+// SAFETY: the rows are borrowed exclusively, and are plain bytes.
+unsafe impl Send for Rows<'_> {}
+// SAFETY: a shared reference only gives their address.
+unsafe impl Sync for Rows<'_> {}
+
+impl<'a> Rows<'a> {
+    /// As many whole rows of `stride` bytes as `out` has room for, one after the other; none where rows have no bytes.
+    pub(crate) fn new(out: &'a mut [MaybeUninit<u8>], stride: usize) -> Self {
+        let count = out.len().checked_div(stride).unwrap_or(0);
+        Self { start: out.as_mut_ptr().cast(), stride, count, width: stride, memory: PhantomData }
+    }
+
+    /// As [`Rows::new`], over bytes that a test reads.
+    #[cfg(test)]
+    pub(crate) fn over(out: &'a mut [u8], stride: usize) -> Self {
+        // SAFETY: bytes as bytes that need no initialisation; rows are only ever written.
+        let (_, out, _) = unsafe { out.align_to_mut::<MaybeUninit<u8>>() };
+        Self::new(out, stride)
+    }
+
+    /// The first `count` rows, or all, and the others.
+    pub(crate) fn split_at(self, count: usize) -> (Self, Self) {
+        let count = count.min(self.count);
+        let after = self.start.wrapping_add(count * self.stride);
+        (Self { count, ..self }, Self { start: after, count: self.count - count, ..self })
+    }
+
+    /// Where the first row starts.
+    pub(crate) fn start(&self) -> *mut u8 {
+        self.start
+    }
+
+    /// Bytes from one row to the next.
+    pub(crate) fn stride(&self) -> usize {
+        self.stride
+    }
+
+    /// How many rows there are.
+    pub(crate) fn count(&self) -> usize {
+        self.count
+    }
+
+    /// Bytes of a row that may be written.
+    pub(crate) fn width(&self) -> usize {
+        self.width
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_are_whole_and_split_where_asked() {
+        let mut bytes = [MaybeUninit::new(0); 23];
+        let start = bytes.as_mut_ptr().cast();
+        let rows = Rows::new(&mut bytes, 4);
+        assert_eq!((rows.start(), rows.stride(), rows.count(), rows.width()), (start, 4, 5, 4));
+        let (head, tail) = rows.split_at(2);
+        assert_eq!((head.start(), head.count()), (start, 2));
+        assert_eq!((tail.start(), tail.count()), (start.wrapping_add(8), 3));
+        let (all, none) = tail.split_at(9);
+        assert_eq!((all.count(), none.count()), (3, 0));
+        assert_eq!(Rows::new(&mut bytes, 0).count(), 0);
+    }
+}

@@ -1,0 +1,297 @@
+//! What a matrix of columns is: its columns, and the dtype that they have in common.
+
+use arrow_schema::{DataType, FieldRef};
+
+use super::promotion::promote_all;
+use super::{DecimalMode, NullPolicy, Options, Spec, select};
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+
+/// In which order the elements of a matrix lie in memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Order {
+    /// Row-major: the elements of a row lie together.
+    #[default]
+    C,
+    /// Column-major: the elements of a column lie together.
+    F,
+    /// Column-major where that is a view, else row-major.
+    A,
+}
+
+/// What a matrix of columns is: fixed by the struct field and the options alone.
+#[derive(Clone, Debug)]
+pub struct MatrixSpec {
+    field: FieldRef,
+    columns: Vec<(usize, Spec)>,
+    dtype: DType,
+}
+
+impl MatrixSpec {
+    /// The matrix of these columns of a struct field, in their order; of all, in the schema's order, if `None`.
+    ///
+    /// `dtype` is every column's. Without it, the columns' own dtypes are promoted to one: those that `options` asks for, or
+    /// their natural ones. Codes (ticks, unscaled decimals, indices into dictionaries) stand only with codes of their own
+    /// type and unit, unless a dtype says what they become.
+    ///
+    /// # Errors
+    /// When the field is no struct, a name does not exist or is not unique, a column has no tensor form or is no column
+    /// of scalars, the columns have no dtype in common, or a null policy cannot be met in it. Names the column.
+    pub fn new(
+        field: &FieldRef,
+        columns: Option<&[String]>,
+        options: impl Fn(&str) -> Options,
+        dtype: Option<DType>,
+    ) -> Result<Self> {
+        let selected = select(field, columns)?;
+        if let Some(name) = columns.and_then(|names| repeated(names)) {
+            return Err(Error::argument("the column is asked for more than once")
+                .remedy_is("name each column of a matrix once")
+                .in_column(name));
+        }
+        let mut natural = Vec::with_capacity(selected.len());
+        let mut policies = Vec::with_capacity(selected.len());
+        for (position, column) in selected {
+            let mut options = options(column.name());
+            options.dtype = dtype.or(options.dtype);
+            policies.push(std::mem::replace(&mut options.nulls, NullPolicy::Error));
+            let spec = Spec::new(column, &options)?;
+            require_scalars(&spec)?;
+            let is_codes = options.dtype.is_none() && is_codes(&spec, options.decimal);
+            natural.push((position, spec, is_codes));
+        }
+        let dtype = match dtype {
+            Some(dtype) => dtype,
+            None => common(&natural)?,
+        };
+        let columns = natural.into_iter().zip(policies).map(|((position, spec, _), nulls)| {
+            let column = spec.field().clone();
+            let spec = spec.with_dtype(dtype, nulls).map_err(|error| error.in_column(column.name()))?;
+            Ok((position, spec))
+        });
+        Ok(Self { field: field.clone(), columns: columns.collect::<Result<_>>()?, dtype })
+    }
+
+    /// The struct field.
+    #[must_use]
+    pub fn field(&self) -> &FieldRef {
+        &self.field
+    }
+
+    /// The dtype of the elements.
+    #[must_use]
+    pub fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    /// The columns, in the order of the matrix: the position of each in the struct, and its spec, of the matrix's dtype.
+    #[must_use]
+    pub fn columns(&self) -> &[(usize, Spec)] {
+        &self.columns
+    }
+
+    /// Bytes of a row without gaps.
+    #[must_use]
+    pub fn row_bytes(&self) -> usize {
+        self.columns.len().saturating_mul(self.dtype.itemsize())
+    }
+}
+
+/// A name that stands more than once.
+fn repeated(names: &[String]) -> Option<&str> {
+    let mut sorted: Vec<&str> = names.iter().map(String::as_str).collect();
+    sorted.sort_unstable();
+    sorted.windows(2).find_map(|pair| {
+        if let [a, b] = pair
+            && a == b
+        {
+            Some(*a)
+        } else {
+            None
+        }
+    })
+}
+
+/// Refuses columns whose rows are more than a number each.
+fn require_scalars(spec: &Spec) -> Result<()> {
+    if spec.inner_shape().is_empty() {
+        return Ok(());
+    }
+    let shape = spec.inner_shape();
+    Err(Error::unsupported(format!("rows of shape {shape:?} are no single numbers, as a matrix has"))
+        .remedy_is("convert this column alone, or leave it out with columns=")
+        .in_column(spec.field().name()))
+}
+
+/// Whether the elements, taken as they are, are codes: integers that stand for something else.
+fn is_codes(spec: &Spec, decimal: DecimalMode) -> bool {
+    match type_of(spec) {
+        DataType::Date32
+        | DataType::Date64
+        | DataType::Time32(_)
+        | DataType::Time64(_)
+        | DataType::Timestamp(_, _)
+        | DataType::Duration(_)
+        | DataType::Dictionary(_, _) => true,
+        DataType::Decimal32(_, scale)
+        | DataType::Decimal64(_, scale)
+        | DataType::Decimal128(_, scale)
+        | DataType::Decimal256(_, scale) => decimal == DecimalMode::Unscaled && *scale != 0,
+        _ => false,
+    }
+}
+
+/// The type of what is converted: of the decoded array where there is one.
+fn type_of(spec: &Spec) -> &DataType {
+    spec.decoded().unwrap_or(spec.field()).data_type()
+}
+
+/// Whether codes of two types mean the same.
+fn are_alike(a: &DataType, b: &DataType) -> bool {
+    match (a, b) {
+        (DataType::Decimal32(_, a), DataType::Decimal32(_, b))
+        | (DataType::Decimal64(_, a), DataType::Decimal64(_, b)) => a == b,
+        _ => a == b,
+    }
+}
+
+/// The dtype that columns, each with whether it has codes, have in common.
+fn common(columns: &[(usize, Spec, bool)]) -> Result<DType> {
+    if let Some((_, codes, _)) = columns.iter().find(|(_, _, is_codes)| *is_codes)
+        && let Some((_, other, is_codes)) =
+            columns.iter().find(|(_, spec, is_codes)| !(*is_codes && are_alike(type_of(spec), type_of(codes))))
+    {
+        let (name, codes) = (codes.field().name(), type_of(codes));
+        let what = if *is_codes { "codes" } else { "numbers" };
+        return Err(Error::unsupported(format!(
+            "column {:?} has {what} of {}, which do not mix with the codes of column {name:?}, of {codes}",
+            other.field().name(),
+            type_of(other),
+        ))
+        .remedy_is("pass dtype= for what they become, such as dtype=\"float64\", or choose other columns"));
+    }
+    let dtypes: Vec<DType> = columns.iter().map(|(_, spec, _)| spec.dtype()).collect();
+    match promote_all(&dtypes) {
+        Ok(Some(dtype)) => Ok(dtype),
+        Ok(None) => Err(Error::argument("a matrix without columns has no dtype").remedy_is("pass dtype=")),
+        Err((a, b)) => {
+            let name = |position: usize| {
+                columns.get(position).map_or_else(String::new, |(_, spec, _)| {
+                    format!("{} of column {:?}", spec.dtype(), spec.field().name())
+                })
+            };
+            Err(Error::unsupported(format!("no dtype holds both the {} and the {}", name(a), name(b)))
+                .remedy_is("pass dtype=, such as dtype=\"float64\": a checked cast"))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use arrow_schema::{Field, TimeUnit};
+
+    use super::*;
+    use crate::spec::{DictionaryMode, Nulls, Scalar};
+
+    fn of(columns: &[(&str, DataType)]) -> FieldRef {
+        let fields: Vec<_> =
+            columns.iter().map(|(name, data_type)| Field::new(*name, data_type.clone(), true)).collect();
+        Arc::new(Field::new("", DataType::Struct(fields.into()), false))
+    }
+
+    fn natural(columns: &[(&str, DataType)]) -> Result<MatrixSpec> {
+        MatrixSpec::new(&of(columns), None, |_| Options::default(), None)
+    }
+
+    const MICROS: DataType = DataType::Timestamp(TimeUnit::Microsecond, None);
+
+    #[test]
+    fn numbers_are_promoted_and_each_column_is_cast_to_what_they_have_in_common() {
+        let spec = natural(&[("a", DataType::Int8), ("b", DataType::Float32), ("c", DataType::Boolean)]).unwrap();
+        assert_eq!((spec.dtype(), spec.row_bytes()), (DType::Float32, 12));
+        assert!(spec.columns().iter().all(|(_, column)| column.dtype() == DType::Float32));
+        assert_eq!(spec.columns().iter().map(|(position, _)| *position).collect::<Vec<_>>(), [0, 1, 2]);
+    }
+
+    #[test]
+    fn a_dtype_of_a_column_enters_promotion_and_one_for_all_ends_it() {
+        let field = of(&[("a", DataType::Int64), ("b", DataType::Float32)]);
+        let a_only = |name: &str| if name == "a" { Options::default().dtype(DType::Int8) } else { Options::default() };
+        assert_eq!(MatrixSpec::new(&field, None, a_only, None).unwrap().dtype(), DType::Float32);
+        assert_eq!(MatrixSpec::new(&field, None, a_only, Some(DType::Int16)).unwrap().dtype(), DType::Int16);
+    }
+
+    #[test]
+    fn null_policies_are_those_of_the_common_dtype() {
+        let field = of(&[("a", DataType::Int64), ("b", DataType::Float64)]);
+        let nan = |_: &str| Options::default().nulls(NullPolicy::Nan);
+        let spec = MatrixSpec::new(&field, None, nan, None).unwrap();
+        assert!(spec.columns().iter().all(|(_, column)| matches!(column.nulls(), Nulls::Filled(_))));
+        let half = |name: &str| match name {
+            "a" => Options::default().nulls(NullPolicy::Fill(Scalar::Float(0.5))),
+            _ => Options::default(),
+        };
+        assert!(MatrixSpec::new(&field, None, half, None).is_ok());
+        let error = MatrixSpec::new(&field, Some(&["a".to_owned()]), half, None).unwrap_err();
+        assert_eq!(error.column(), Some("a"));
+    }
+
+    #[test]
+    fn codes_stand_with_their_like_alone() {
+        let codes = DataType::Dictionary(Box::new(DataType::Int8), Box::new(DataType::Utf8));
+        let millis = DataType::Timestamp(TimeUnit::Millisecond, None);
+        assert_eq!(natural(&[("a", MICROS), ("b", MICROS)]).unwrap().dtype(), DType::Int64);
+        assert_eq!(natural(&[("a", codes.clone()), ("b", codes.clone())]).unwrap().dtype(), DType::Int8);
+        for (a, b) in [(MICROS, millis), (MICROS, DataType::Int64), (codes.clone(), DataType::Int8), (codes, MICROS)] {
+            for pair in [[("x", a.clone()), ("y", b.clone())], [("x", b.clone()), ("y", a.clone())]] {
+                let error = natural(&pair).unwrap_err();
+                assert!(error.reason().contains("\"x\"") && error.reason().contains("\"y\""), "{error}");
+                assert!(error.remedy().is_some());
+            }
+        }
+        let field = of(&[("a", MICROS), ("b", DataType::Int32)]);
+        let spec = MatrixSpec::new(&field, None, |_| Options::default(), Some(DType::Float64)).unwrap();
+        assert_eq!(spec.dtype(), DType::Float64);
+    }
+
+    #[test]
+    fn values_of_dictionaries_and_decimals_are_numbers_where_they_are_asked_for() {
+        let codes = DataType::Dictionary(Box::new(DataType::Int8), Box::new(DataType::Float32));
+        let field = of(&[("a", codes), ("b", DataType::Float64)]);
+        let values = |_: &str| Options::default().dictionary(DictionaryMode::Values);
+        let spec = MatrixSpec::new(&field, None, values, None).unwrap();
+        assert_eq!(spec.dtype(), DType::Float64);
+        assert!(spec.columns()[0].1.decoded().is_some());
+        let field = of(&[("a", DataType::Decimal64(9, 2)), ("b", DataType::Decimal64(5, 2)), ("c", DataType::Int64)]);
+        let unscaled = |_: &str| Options::default().decimal(DecimalMode::Unscaled);
+        let two = ["a".to_owned(), "b".to_owned()];
+        assert_eq!(MatrixSpec::new(&field, Some(&two), unscaled, None).unwrap().dtype(), DType::Int64);
+        assert!(MatrixSpec::new(&field, None, unscaled, None).is_err());
+    }
+
+    #[test]
+    fn what_is_no_matrix_is_refused_with_a_remedy() {
+        let pair = DataType::FixedSizeList(Arc::new(Field::new("item", DataType::Float32, true)), 2);
+        let nested = DataType::Struct(vec![Field::new("x", DataType::Int8, true)].into());
+        for (columns, column) in [
+            (&[("a", DataType::Int8), ("p", pair.clone())][..], Some("p")),
+            (&[("a", DataType::Int8), ("s", nested)], Some("s")),
+            (&[("a", DataType::Int8), ("a", DataType::Int8)], Some("a")),
+            (&[("a", DataType::Int64), ("b", DataType::UInt64)], None),
+            (&[], None),
+        ] {
+            let error = natural(columns).unwrap_err();
+            assert_eq!(error.column(), column, "{error}");
+            assert!(error.remedy().is_some(), "{error}");
+        }
+        let complex = MatrixSpec::new(&of(&[("p", pair)]), None, |_| Options::default(), Some(DType::Complex64));
+        assert_eq!(complex.unwrap().row_bytes(), 8);
+        let empty = MatrixSpec::new(&of(&[]), None, |_| Options::default(), Some(DType::Float32)).unwrap();
+        assert_eq!((empty.dtype(), empty.row_bytes()), (DType::Float32, 0));
+        let twice = ["a".to_owned(), "a".to_owned()];
+        let error = MatrixSpec::new(&of(&[("a", DataType::Int8)]), Some(&twice), |_| Options::default(), None);
+        assert_eq!(error.unwrap_err().column(), Some("a"));
+    }
+}
