@@ -1,5 +1,6 @@
 //! Blocks of memory that are used again when whoever has them lets go: the ring of a loader.
 
+use std::mem::MaybeUninit;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use super::HostBuffer;
@@ -47,14 +48,19 @@ pub(crate) struct PooledBuffer {
 }
 
 impl PooledBuffer {
-    /// The block.
-    pub(crate) fn block(&self) -> Option<&HostBuffer> {
-        self.block.as_ref()
+    /// The address of the first byte.
+    pub(crate) fn as_ptr(&self) -> *mut u8 {
+        self.block.as_ref().map_or(std::ptr::null_mut(), HostBuffer::as_ptr)
     }
 
-    /// The block, to be written.
-    pub(crate) fn block_mut(&mut self) -> Option<&mut HostBuffer> {
-        self.block.as_mut()
+    /// Size in bytes.
+    pub(crate) fn len(&self) -> usize {
+        self.block.as_ref().map_or(0, HostBuffer::len)
+    }
+
+    /// The bytes, to be written.
+    pub(crate) fn as_uninit_mut(&mut self) -> &mut [MaybeUninit<u8>] {
+        self.block.as_mut().map_or(&mut [], HostBuffer::as_uninit_mut)
     }
 }
 
@@ -75,7 +81,7 @@ mod tests {
     use super::*;
 
     fn address(buffer: &PooledBuffer) -> usize {
-        buffer.block().unwrap().as_ptr().addr()
+        buffer.as_ptr().addr()
     }
 
     #[test]
@@ -106,7 +112,7 @@ mod tests {
     fn blocks_that_are_too_small_are_replaced() {
         let pool = Pool::new(2);
         drop((pool.take(8).unwrap(), pool.take(8).unwrap()));
-        assert!(pool.take(1 << 12).unwrap().block().unwrap().len() >= 1 << 12);
+        assert!(pool.take(1 << 12).unwrap().len() >= 1 << 12);
         assert_eq!(pool.0.waiting.lock().unwrap().len(), 2);
         drop(pool.take(1 << 12).unwrap());
         assert!(pool.0.waiting.lock().unwrap().iter().any(|block| block.len() >= 1 << 12));

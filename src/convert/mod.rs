@@ -14,6 +14,7 @@ mod matrix;
 mod pack;
 mod pad;
 mod request;
+mod row_block;
 mod unpack;
 
 pub(crate) use collect::{bytes_of_views, collect_bools, collect_ints, lengths_view, offsets_view, zero};
@@ -24,4 +25,5 @@ pub(crate) use gather::compact;
 pub(crate) use matrix::{MatrixColumns, pack_matrix, write_packed};
 pub(crate) use pack::Rows;
 pub(crate) use pad::Padder;
+pub(crate) use row_block::{RowBlock, RowLayout};
 pub use request::{check_request, request_field};
