@@ -70,7 +70,7 @@ pub(crate) fn write_packed(
     first: usize,
     row: usize,
     out: Rows<'_>,
-    _threads: usize,
+    threads: usize,
 ) -> Result<()> {
     let Some(dtype) = columns.first().map(|column| column.spec.dtype()) else { return Ok(()) };
     let fits = |column: &PackedColumn<'_>| {
@@ -83,7 +83,7 @@ pub(crate) fn write_packed(
         return Err(Error::invalid("the columns do not fit the rows that they are written to"));
     }
     // SAFETY: checked above: scalars of one dtype, enough rows of them, enough room in each row, aligned.
-    match unsafe { pack_rows(Isa::detect(), columns, first, out) }? {
+    match unsafe { pack_rows(Isa::detect(), threads, columns, first, out) }? {
         Ok(()) => Ok(()),
         Err(found) => Err(match columns.get(found.column) {
             Some(column) => found.misfit.error(column.spec, row).in_column(column.spec.field().name()),

@@ -15,6 +15,7 @@ mod pack;
 mod pad;
 mod request;
 mod row_block;
+mod threads;
 mod unpack;
 
 pub(crate) use collect::{bytes_of_views, collect_bools, collect_ints, lengths_view, offsets_view, zero};
@@ -27,3 +28,4 @@ pub(crate) use pack::Rows;
 pub(crate) use pad::Padder;
 pub(crate) use row_block::{RowBlock, RowLayout};
 pub use request::{check_request, request_field};
+pub(crate) use threads::threads;

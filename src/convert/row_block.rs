@@ -4,6 +4,7 @@ use std::mem::MaybeUninit;
 use std::ops::Range;
 use std::sync::Arc;
 
+use arrow_schema::FieldRef;
 use smallvec::smallvec;
 
 use super::column::{ColumnChunk, write_range};
@@ -24,6 +25,8 @@ pub(crate) struct RowLayout {
     bytes: usize,
     shape: Dims,
     strides: Dims,
+    /// What the elements are in Arrow, where they still are that.
+    field: Option<FieldRef>,
 }
 
 impl RowLayout {
@@ -31,19 +34,19 @@ impl RowLayout {
     pub(crate) fn of_matrix(spec: &MatrixSpec) -> Result<Self> {
         let columns = spec.columns().len();
         let extent = i64::try_from(columns).map_err(|_| Error::unsupported("a count beyond 64 bits"))?;
-        Self::new(spec.dtype(), columns, smallvec![extent], smallvec![1])
+        Self::new(spec.dtype(), columns, smallvec![extent], smallvec![1], None)
     }
 
     /// A row of a column, which can have dimensions of its own.
     pub(crate) fn of_column(spec: &Spec) -> Result<Self> {
         let (shape, strides) = (Dims::from_slice(spec.inner_shape()), Dims::from_slice(spec.inner_strides()));
-        Self::new(spec.dtype(), spec.row_elements(), shape, strides)
+        Self::new(spec.dtype(), spec.row_elements(), shape, strides, spec.kept_field().cloned())
     }
 
-    fn new(dtype: DType, elements: usize, shape: Dims, strides: Dims) -> Result<Self> {
+    fn new(dtype: DType, elements: usize, shape: Dims, strides: Dims, field: Option<FieldRef>) -> Result<Self> {
         let too_large = || Error::new(ErrorKind::Memory, "a row is larger than memory can be");
         let bytes = elements.checked_mul(dtype.itemsize()).ok_or_else(too_large)?;
-        Ok(Self { dtype, elements, bytes, shape, strides })
+        Ok(Self { dtype, elements, bytes, shape, strides, field })
     }
 
     /// Bytes of a row.
@@ -192,7 +195,7 @@ impl RowBlock {
             owner: Arc::new(self.memory),
             read_only: false,
             copied: true,
-            field: None,
+            field: self.layout.field.clone(),
         };
         // SAFETY: the rows were written as elements of the dtype, `elements` of them each, which is what the strides of a spec
         // reach; the memory is the owner's, and nobody else has it while the owner lives.

@@ -1,5 +1,7 @@
 //! The instruction sets that kernels are written for, chosen at run time.
 
+use std::sync::OnceLock;
+
 /// A set of kernels. Each gives the same bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Isa {
@@ -12,9 +14,18 @@ pub(crate) enum Isa {
 }
 
 impl Isa {
-    /// The best set that this processor has.
+    /// The best set that this processor has, or the one that `ARROW_DLPACK_ISA` limits it to. The variable is read once.
     pub(crate) fn detect() -> Self {
-        *Self::available().last().unwrap_or(&Self::Portable)
+        static DETECTED: OnceLock<Isa> = OnceLock::new();
+        *DETECTED.get_or_init(|| {
+            let limit = match std::env::var("ARROW_DLPACK_ISA").as_deref() {
+                Ok("portable") => Self::Portable,
+                Ok("avx2") => Self::Avx2,
+                _ => Self::Avx512,
+            };
+            let allowed = Self::available().iter().filter(|isa| **isa <= limit);
+            *allowed.last().unwrap_or(&Self::Portable)
+        })
     }
 
     /// Every set that this processor has, worst first.

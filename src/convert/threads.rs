@@ -1,0 +1,138 @@
+//! Rows split over threads that live for one conversion: nothing waits in a pool, so nothing is lost in a fork.
+
+use std::any::Any;
+use std::num::NonZero;
+use std::ops::Range;
+use std::sync::OnceLock;
+use std::thread::{Builder, ScopedJoinHandle, available_parallelism, scope};
+
+use crate::error::Error;
+
+/// A thread with fewer bytes to write takes longer to start than it saves.
+const WORTH_A_THREAD: usize = 1 << 20;
+
+/// How many threads write `bytes`: as many as asked for, else as `ARROW_DLPACK_THREADS` says, else one a core; but none
+/// for less than 1 MiB.
+pub(crate) fn threads(asked: Option<usize>, bytes: usize) -> usize {
+    /// The environment is read once: asking for the cores reads files.
+    static DEFAULT: OnceLock<usize> = OnceLock::new();
+    let most = bytes / WORTH_A_THREAD;
+    if most <= 1 {
+        return 1;
+    }
+    let all = || {
+        let named = std::env::var("ARROW_DLPACK_THREADS").ok().and_then(|value| value.trim().parse().ok());
+        named.filter(|count| *count > 0).unwrap_or_else(|| available_parallelism().map_or(1, NonZero::get))
+    };
+    asked.unwrap_or_else(|| *DEFAULT.get_or_init(all)).clamp(1, most)
+}
+
+/// Runs `work` on ranges that make up `rows`, each but the last a multiple of `multiple`, on so many threads.
+///
+/// # Errors
+/// That of the first range that fails, whichever thread failed first.
+pub(crate) fn for_each_part<E: From<Error> + Send>(
+    threads: usize,
+    rows: usize,
+    multiple: usize,
+    work: impl Fn(Range<usize>) -> Result<(), E> + Sync,
+) -> Result<(), E> {
+    let multiple = multiple.max(1);
+    let part = rows.div_ceil(threads.max(1)).div_ceil(multiple).saturating_mul(multiple);
+    if threads <= 1 || part >= rows {
+        return work(0..rows);
+    }
+    let work = &work;
+    scope(|scope| {
+        let start = |first: usize| {
+            let rows = first..first.saturating_add(part).min(rows);
+            let name = "arrow-dlpack".to_owned();
+            match Builder::new().name(name).spawn_scoped(scope, {
+                let rows = rows.clone();
+                move || work(rows)
+            }) {
+                Ok(thread) => Part::Running(thread),
+                // No thread can be had: this one does the work.
+                Err(_) => Part::Left(rows),
+            }
+        };
+        let parts: Vec<Part<'_, E>> = (part..rows).step_by(part).map(start).collect();
+        let mut result = work(0..part);
+        for part in parts {
+            let found = match part {
+                Part::Running(thread) => thread.join().unwrap_or_else(|panic| Err(panicked(panic.as_ref()).into())),
+                Part::Left(rows) => work(rows),
+            };
+            result = result.and(found);
+        }
+        result
+    })
+}
+
+/// The rows of one thread.
+enum Part<'scope, E> {
+    Running(ScopedJoinHandle<'scope, Result<(), E>>),
+    Left(Range<usize>),
+}
+
+fn panicked(panic: &(dyn Any + Send)) -> Error {
+    let text = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    Error::unsupported(format!("a thread that converts rows stopped: {}", text.unwrap_or("no message")))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use super::*;
+    use crate::error::Result;
+
+    #[test]
+    fn every_row_is_in_one_part() {
+        for (threads, rows, multiple) in
+            [(1, 10, 3), (2, 0, 4), (3, 10, 1), (2, 10, 3), (7, 10, 4), (64, 5, 1), (2, 9, 0)]
+        {
+            let parts = Mutex::new(Vec::new());
+            for_each_part::<Error>(threads, rows, multiple, |part| {
+                parts.lock().unwrap().push(part);
+                Ok(())
+            })
+            .unwrap();
+            let mut parts = parts.into_inner().unwrap();
+            parts.sort_by_key(|part| part.start);
+            assert!(parts.len() <= threads, "{parts:?}");
+            assert!(parts.iter().all(|part| part.start % multiple.max(1) == 0), "{parts:?}");
+            let covered: Vec<usize> = parts.into_iter().flatten().collect();
+            assert_eq!(covered, (0..rows).collect::<Vec<_>>(), "{threads} {rows} {multiple}");
+        }
+    }
+
+    #[test]
+    fn the_first_rows_error_wins_whenever_it_comes() {
+        let failing = |late: usize| {
+            for_each_part(4, 40, 1, |part| {
+                if part.start == late {
+                    std::thread::sleep(std::time::Duration::from_millis(30));
+                }
+                if part.start == 0 { Ok(()) } else { Err(Error::invalid("part").at_row(part.start)) }
+            })
+        };
+        for late in [10, 30] {
+            assert_eq!(failing(late).unwrap_err().row(), Some(10));
+        }
+    }
+
+    #[test]
+    fn a_panic_on_a_thread_is_an_error() {
+        let result: Result<()> =
+            for_each_part(2, 2, 1, |part| if part.start == 1 { panic!("on purpose") } else { Ok(()) });
+        assert!(result.unwrap_err().reason().ends_with("on purpose"));
+    }
+
+    #[test]
+    fn little_work_takes_one_thread() {
+        assert_eq!((threads(None, 1 << 20), threads(Some(8), (1 << 20) - 1)), (1, 1));
+        assert_eq!((threads(Some(8), 1 << 30), threads(Some(8), 3 << 20), threads(Some(0), 1 << 30)), (8, 3, 1));
+        assert!(threads(None, 1 << 30) >= 1);
+    }
+}
