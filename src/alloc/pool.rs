@@ -48,6 +48,16 @@ pub(crate) struct PooledBuffer {
 }
 
 impl PooledBuffer {
+    /// No block.
+    pub(crate) fn none() -> Self {
+        Self { block: None, home: Weak::new() }
+    }
+
+    /// Frees the block: it is of no use any more.
+    pub(crate) fn discard(mut self) {
+        self.block = None;
+    }
+
     /// The address of the first byte.
     pub(crate) fn as_ptr(&self) -> *mut u8 {
         self.block.as_ref().map_or(std::ptr::null_mut(), HostBuffer::as_ptr)
@@ -116,6 +126,14 @@ mod tests {
         assert_eq!(pool.0.waiting.lock().unwrap().len(), 2);
         drop(pool.take(1 << 12).unwrap());
         assert!(pool.0.waiting.lock().unwrap().iter().any(|block| block.len() >= 1 << 12));
+    }
+
+    #[test]
+    fn what_is_discarded_does_not_return() {
+        let pool = Pool::new(2);
+        pool.take(8).unwrap().discard();
+        assert!(pool.0.waiting.lock().unwrap().is_empty());
+        assert_eq!(PooledBuffer::none().len(), 0);
     }
 
     #[test]

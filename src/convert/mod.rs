@@ -26,6 +26,6 @@ pub(crate) use gather::compact;
 pub(crate) use matrix::{MatrixColumns, pack_matrix, write_packed};
 pub(crate) use pack::Rows;
 pub(crate) use pad::Padder;
-pub(crate) use row_block::{RowBlock, RowLayout};
 pub use request::{check_request, request_field};
+pub(crate) use row_block::{RowBlock, RowLayout};
 pub(crate) use threads::threads;

@@ -75,9 +75,9 @@ pub(crate) struct RowBlock {
 }
 
 impl RowBlock {
-    /// No rows yet.
-    pub(crate) fn new(memory: PooledBuffer, layout: Arc<RowLayout>) -> Self {
-        Self { memory, layout, rows: 0 }
+    /// No rows, and no memory for them yet.
+    pub(crate) fn new(layout: Arc<RowLayout>) -> Self {
+        Self { memory: PooledBuffer::none(), layout, rows: 0 }
     }
 
     /// How many rows there are.
@@ -91,11 +91,14 @@ impl RowBlock {
     }
 
     /// Moves the rows to other memory, which has to have room for them.
-    pub(crate) fn move_to(&mut self, memory: PooledBuffer) -> Result<()> {
+    ///
+    /// # Errors
+    /// When it has not. Nothing changes then.
+    pub(crate) fn move_to(&mut self, mut memory: PooledBuffer) -> Result<()> {
         let written = self.written(0..self.rows);
-        let mut old = std::mem::replace(&mut self.memory, memory);
-        let from = old.as_uninit_mut().get(written.clone()).ok_or_else(beyond)?;
-        self.memory.as_uninit_mut().get_mut(written).ok_or_else(beyond)?.copy_from_slice(from);
+        let from = self.memory.as_uninit_mut().get(written.clone()).ok_or_else(beyond)?;
+        memory.as_uninit_mut().get_mut(written).ok_or_else(beyond)?.copy_from_slice(from);
+        std::mem::replace(&mut self.memory, memory).discard();
         Ok(())
     }
 
@@ -249,8 +252,9 @@ mod tests {
     fn block(array: &DeviceArray, rows: usize, pool: &Pool) -> (Spec, RowBlock) {
         let spec = Spec::new(array.field(), &Options::default()).unwrap();
         let layout = Arc::new(RowLayout::of_column(&spec).unwrap());
-        let memory = pool.take(rows * layout.bytes()).unwrap();
-        (spec, RowBlock::new(memory, layout))
+        let mut block = RowBlock::new(layout.clone());
+        block.move_to(pool.take(rows * layout.bytes()).unwrap()).unwrap();
+        (spec, block)
     }
 
     #[test]
@@ -302,7 +306,8 @@ mod tests {
             let options = |_: &str| Options::default();
             let spec = MatrixSpec::new(batch.field(), columns.as_deref(), options, Some(DType::Float32)).unwrap();
             let layout = Arc::new(RowLayout::of_matrix(&spec).unwrap());
-            let mut block = RowBlock::new(pool.take(2 * layout.bytes()).unwrap(), layout);
+            let mut block = RowBlock::new(layout.clone());
+            block.move_to(pool.take(2 * layout.bytes()).unwrap()).unwrap();
             let chunks = spec.columns().iter().map(|(position, spec)| {
                 let leaf = batch.view().struct_field(*position).unwrap().leaf(spec).unwrap();
                 ColumnChunk { mask: None, leaf, array: &batch }
@@ -323,7 +328,8 @@ mod tests {
         let wide = Spec::new(five.field(), &Options::default().dtype(DType::Float64)).unwrap();
         assert!(append(&mut one, &five, &wide).is_err());
         let bytes = arrow_array::Int8Array::from(vec![1; 4]);
-        let bytes = DeviceArray::from_arrow(&bytes, Arc::new(Field::new("b", bytes.data_type().clone(), true))).unwrap();
+        let bytes =
+            DeviceArray::from_arrow(&bytes, Arc::new(Field::new("b", bytes.data_type().clone(), true))).unwrap();
         let (_, mut other) = block(&bytes, 4, &pool);
         let spec = Spec::new(bytes.field(), &Options::default()).unwrap();
         append(&mut other, &bytes, &spec).unwrap();

@@ -22,20 +22,20 @@ thread_local! {
 
 /// Asks work to end. Clones ask for the same.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Stop(Arc<AtomicBool>);
+pub(super) struct Stop(Arc<AtomicBool>);
 
 impl Stop {
-    pub(crate) fn ask(&self) {
+    pub(super) fn ask(&self) {
         self.0.store(true, Ordering::Release);
     }
 
-    pub(crate) fn is_asked(&self) -> bool {
+    pub(super) fn is_asked(&self) -> bool {
         self.0.load(Ordering::Acquire)
     }
 }
 
 /// What came of asking for the next thing.
-pub(crate) enum Taken<T> {
+pub(super) enum Taken<T> {
     Item(T),
     /// It is still being made.
     NotYet,
@@ -45,7 +45,7 @@ pub(crate) enum Taken<T> {
 }
 
 /// A thread that makes things, a given number of them ahead.
-pub(crate) struct Ahead<T> {
+pub(super) struct Ahead<T> {
     shared: Arc<Shared<T>>,
     thread: Mutex<Option<JoinHandle<()>>>,
     /// The process that has the thread. After a fork the other one has only this memory, in whatever state it was.
@@ -112,13 +112,12 @@ impl<T: Send + 'static> Ahead<T> {
     ///
     /// # Errors
     /// When the system gives no thread.
-    pub(crate) fn start(
+    pub(super) fn start(
         ahead: usize,
         stop: Stop,
         make: impl FnMut() -> Option<Result<T>> + Send + 'static,
     ) -> Result<Self> {
-        let state =
-            State { ready: VecDeque::new(), failure: None, ended: false, takers_wait: 0, thread_waits: false };
+        let state = State { ready: VecDeque::new(), failure: None, ended: false, takers_wait: 0, thread_waits: false };
         let (made, room) = (Condvar::new(), Condvar::new());
         let shared = Arc::new(Shared { ahead: ahead.max(1), stop, state: Mutex::new(state), made, room });
         let theirs = shared.clone();
@@ -126,7 +125,9 @@ impl<T: Send + 'static> Ahead<T> {
             IS_LOADER.set(true);
             // What the work leaves half-done is dropped, and not looked at again.
             let failure = catch_unwind(AssertUnwindSafe(|| work(&theirs, make)));
-            theirs.end(failure.unwrap_or_else(|panic| Some(panicked(panic.as_ref()))));
+            let failure = failure.unwrap_or_else(|panic| Some(panicked(panic.as_ref())));
+            // What fails because it is to stop is of no interest.
+            theirs.end(failure.filter(|_| !theirs.stop.is_asked()));
         };
         let thread = Builder::new().name(NAME.to_owned()).spawn(run).map_err(|error| {
             Error::new(ErrorKind::Memory, format!("no thread could be started: {error}"))
@@ -138,7 +139,7 @@ impl<T: Send + 'static> Ahead<T> {
 
 impl<T> Ahead<T> {
     /// Whether the thread belongs to this process.
-    pub(crate) fn is_here(&self) -> bool {
+    pub(super) fn is_here(&self) -> bool {
         self.process == std::process::id()
     }
 
@@ -146,7 +147,7 @@ impl<T> Ahead<T> {
     ///
     /// # Errors
     /// On the thread itself, which would wait for itself.
-    pub(crate) fn take(&self, patience: Duration) -> Result<Taken<T>> {
+    pub(super) fn take(&self, patience: Duration) -> Result<Taken<T>> {
         let mut state = self.shared.lock();
         if let Some(item) = state.ready.pop_front() {
             return Ok(self.hand_over(state, item));
@@ -181,13 +182,14 @@ impl<T> Ahead<T> {
         Taken::Item(item)
     }
 
-    /// How many things are ready.
-    pub(crate) fn ready(&self) -> usize {
-        self.shared.lock().ready.len()
+    /// Whether there is nothing to be taken at once.
+    pub(super) fn has_to_wait(&self) -> bool {
+        let state = self.shared.lock();
+        state.ready.is_empty() && !state.ended
     }
 
     /// Asks the thread to stop, drops what is ready, and waits as long as `patience`; whether the thread has ended.
-    pub(crate) fn stop(&self, patience: Duration) -> bool {
+    pub(super) fn stop(&self, patience: Duration) -> bool {
         if !self.is_here() {
             return true;
         }
@@ -212,7 +214,7 @@ impl<T> Ahead<T> {
     }
 
     /// Stops the thread and waits for its end, unless this is a loader's thread: two of them might wait for each other.
-    pub(crate) fn close(&self) {
+    pub(super) fn close(&self) {
         if !self.is_here() {
             return;
         }
@@ -256,9 +258,10 @@ fn work<T>(shared: &Shared<T>, mut make: impl FnMut() -> Option<Result<T>>) -> O
     None
 }
 
-fn panicked(panic: &(dyn Any + Send)) -> Error {
+/// A panic as an error.
+pub(super) fn panicked(panic: &(dyn Any + Send)) -> Error {
     let text = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-    Error::unsupported(format!("the thread of the loader stopped: {}", text.unwrap_or("no message")))
+    Error::unsupported(format!("the loader could not go on: {}", text.unwrap_or("no message")))
 }
 
 #[cfg(test)]

@@ -4,11 +4,11 @@ use chacha20::ChaCha8Rng;
 use chacha20::rand_core::{Rng, SeedableRng};
 
 /// The draws of one epoch.
-pub(crate) struct Draws(ChaCha8Rng);
+pub(super) struct Draws(ChaCha8Rng);
 
 impl Draws {
     /// The draws that belong to a seed and an epoch.
-    pub(crate) fn new(seed: u64, epoch: u64) -> Self {
+    pub(super) fn new(seed: u64, epoch: u64) -> Self {
         let mut key = [0; 32];
         let (start, _) = key.split_at_mut(8);
         start.copy_from_slice(&seed.to_le_bytes());
@@ -18,7 +18,12 @@ impl Draws {
     }
 
     /// A number below `count`, each equally likely; 0 where `count` is 0.
-    pub(crate) fn below(&mut self, count: u64) -> u64 {
+    pub(super) fn below(&mut self, count: usize) -> usize {
+        // No platform of Rust has wider addresses, and the result is smaller.
+        usize::try_from(self.below_64(u64::try_from(count).unwrap_or(u64::MAX))).unwrap_or(0)
+    }
+
+    fn below_64(&mut self, count: u64) -> u64 {
         let mut product = u128::from(self.0.next_u64()) * u128::from(count);
         if low(product) < count {
             // Of the 2^64 words, `count` times as many as fit map to each number; those left over are drawn again.
@@ -52,7 +57,7 @@ mod tests {
             let mut draws = Draws::new(seed, epoch);
             [(); 4].map(|()| draws.below(count))
         };
-        assert_eq!(draws(0, 0, 1000), [0, 0, 0, 0]);
+        assert_eq!(draws(0, 0, 1000), [836, 631, 232, 117]);
     }
 
     #[test]
@@ -60,7 +65,7 @@ mod tests {
         let mut draws = Draws::new(1, 2);
         let mut counts = [0_u32; 7];
         for _ in 0..70_000 {
-            counts[usize::try_from(draws.below(7)).unwrap()] += 1;
+            counts[draws.below(7)] += 1;
         }
         assert!(counts.iter().all(|count| (9_600..10_400).contains(count)), "{counts:?}");
         assert_eq!((draws.below(0), draws.below(1)), (0, 0));
@@ -70,7 +75,7 @@ mod tests {
 
     #[test]
     fn seeds_and_epochs_differ() {
-        let first = |seed, epoch| Draws::new(seed, epoch).below(u64::MAX);
+        let first = |seed, epoch| Draws::new(seed, epoch).below(usize::MAX);
         let all = [first(0, 0), first(0, 1), first(1, 0), first(1, 1), first(u64::MAX, 0), first(0, u64::MAX)];
         for (i, one) in all.iter().enumerate() {
             assert!(!all[..i].contains(one), "{all:?}");

@@ -6,10 +6,10 @@ use crate::error::{Error, Result};
 /// `k % world_size`, and a round of `world_size` batches that is incomplete is dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Split {
-    batch_size: u64,
+    batch_size: usize,
     drop_last: bool,
-    rank: u64,
-    world_size: u64,
+    rank: usize,
+    world_size: usize,
 }
 
 impl Split {
@@ -25,13 +25,12 @@ impl Split {
             let reason = format!("rank must be below world_size, and is {rank} of {world_size}");
             return Err(Error::argument(reason).remedy_is("ranks count from 0"));
         }
-        let wide = |count: usize| u64::try_from(count).map_err(|_| Error::argument("a count beyond 64 bits"));
-        Ok(Self { batch_size: wide(batch_size)?, drop_last, rank: wide(rank)?, world_size: wide(world_size)? })
+        Ok(Self { batch_size, drop_last, rank, world_size })
     }
 
     /// Rows of a full batch.
     #[must_use]
-    pub fn batch_size(&self) -> u64 {
+    pub fn batch_size(&self) -> usize {
         self.batch_size
     }
 
@@ -43,37 +42,37 @@ impl Split {
 
     /// This rank.
     #[must_use]
-    pub fn rank(&self) -> u64 {
+    pub fn rank(&self) -> usize {
         self.rank
     }
 
     /// The number of ranks.
     #[must_use]
-    pub fn world_size(&self) -> u64 {
+    pub fn world_size(&self) -> usize {
         self.world_size
     }
 
     /// The number of batches that each rank gets of so many rows.
     #[must_use]
-    pub fn batches(&self, rows: u64) -> u64 {
+    pub fn batches(&self, rows: usize) -> usize {
         let batches = if self.drop_last { rows / self.batch_size } else { rows.div_ceil(self.batch_size) };
         batches / self.world_size
     }
 
     /// Where this rank's batch of a round starts, in the order of rows.
-    // Saturating here and below: no source has 2^64 rows, so what lies beyond is never reached, as it should be.
-    pub(crate) fn first_row(&self, round: u64) -> u64 {
+    // Saturating here and below: no source has as many rows, so what lies beyond is never reached, as it should be.
+    pub(super) fn first_row(&self, round: usize) -> usize {
         self.round_rows().saturating_mul(round).saturating_add(self.batch_size.saturating_mul(self.rank))
     }
 
     /// How many rows there must be for a round to be complete.
-    pub(crate) fn rows_needed(&self, round: u64) -> u64 {
+    pub(super) fn rows_needed(&self, round: usize) -> usize {
         let short = if self.drop_last { 0 } else { self.batch_size - 1 };
         (self.round_rows() - short).saturating_add(self.round_rows().saturating_mul(round))
     }
 
     /// Rows of a round of full batches.
-    fn round_rows(&self) -> u64 {
+    fn round_rows(&self) -> usize {
         self.batch_size.saturating_mul(self.world_size)
     }
 }
@@ -85,14 +84,14 @@ mod tests {
     use super::*;
 
     /// The batches of every rank, by the definition: cut, dropped, dealt out.
-    fn naive(rows: u64, split: &Split) -> Vec<Vec<u64>> {
-        let all: Vec<u64> = (0..rows).collect();
-        let size = usize::try_from(split.batch_size).unwrap();
-        let mut batches: Vec<Vec<u64>> = all.chunks(size).map(<[u64]>::to_vec).collect();
+    fn naive(rows: usize, split: &Split) -> Vec<Vec<usize>> {
+        let all: Vec<usize> = (0..rows).collect();
+        let size = split.batch_size;
+        let mut batches: Vec<Vec<usize>> = all.chunks(size).map(<[usize]>::to_vec).collect();
         if split.drop_last {
             batches.retain(|batch| batch.len() == size);
         }
-        let world = usize::try_from(split.world_size).unwrap();
+        let world = split.world_size;
         batches.truncate(batches.len() / world * world);
         batches
     }
@@ -100,7 +99,7 @@ mod tests {
     proptest! {
         #[test]
         fn batches_are_cut_and_dealt_out_as_defined(
-            rows in 0_u64..200, size in 1_usize..20, drop_last: bool, world in 1_usize..6,
+            rows in 0_usize..200, size in 1_usize..20, drop_last: bool, world in 1_usize..6,
         ) {
             let mut dealt = Vec::new();
             for rank in 0..world {
@@ -113,7 +112,7 @@ mod tests {
                     let first = split.first_row(round);
                     mine.push((first..(first + split.batch_size).min(rows)).collect::<Vec<_>>());
                 }
-                prop_assert_eq!(u64::try_from(mine.len()).unwrap(), split.batches(rows));
+                prop_assert_eq!(mine.len(), split.batches(rows));
                 dealt.push(mine);
             }
             let expected = naive(rows, &Split::new(size, drop_last, 0, world).unwrap());
@@ -135,7 +134,7 @@ mod tests {
     #[test]
     fn sizes_without_end_are_never_reached() {
         let split = Split::new(usize::MAX, false, 7, usize::MAX).unwrap();
-        assert_eq!((split.first_row(u64::MAX), split.batches(u64::MAX)), (u64::MAX, 0));
-        assert!(split.rows_needed(u64::MAX) > 1 << 62);
+        assert_eq!((split.first_row(usize::MAX), split.batches(usize::MAX)), (usize::MAX, 0));
+        assert!(split.rows_needed(usize::MAX) > 1 << 62);
     }
 }

@@ -4,5 +4,5 @@ mod chunk;
 mod to_tensor;
 
 #[allow(unused_imports, reason = "for what writes ranges of rows: the loader")]
-pub(crate) use chunk::{MatrixChunk, write_rows};
+pub(crate) use chunk::{MatrixChunk, after, write_rows};
 pub use to_tensor::{MatrixOptions, matrix_to_tensor};

@@ -138,8 +138,14 @@ fn whatever_the_moment_the_end_leaves_nothing() {
 
 #[test]
 fn stopping_waits_as_long_as_it_is_told() {
-    let (tell, make) = told();
+    let (tell, mut make) = told();
+    let (enter, entered) = channel();
+    let make = move || {
+        enter.send(()).unwrap();
+        make()
+    };
     let ahead = Ahead::start(1, Stop::default(), make).unwrap();
+    entered.recv().unwrap();
     assert!(!ahead.stop(Duration::from_millis(1)));
     drop(tell);
     assert!(ahead.stop(LONG));

@@ -1,0 +1,261 @@
+//! What of a row goes into a batch: one matrix, or named groups.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use arrow_array::ArrayRef;
+use arrow_schema::{DataType, FieldRef};
+
+use crate::arrow::DeviceArray;
+use crate::column::require_host;
+use crate::convert::{self, ColumnChunk, RowBlock, RowLayout, check_nulls};
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::matrix::{MatrixChunk, after};
+use crate::spec::{MatrixSpec, Options, Spec, select};
+use crate::tensor::Tensor;
+
+/// What of each row a batch has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Selection {
+    /// One tensor: the matrix of these columns, or of all. Of an array that is no struct, its rows.
+    Whole(Option<Vec<String>>),
+    /// A tensor for each name.
+    Named(Vec<(String, Group)>),
+}
+
+/// What a named tensor has of each row.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Group {
+    /// One column, as [`crate::to_tensor`] converts it.
+    Column(String),
+    /// Columns side by side.
+    Matrix(Vec<String>),
+}
+
+/// The groups of a batch, and what is known of them from the source's type.
+pub(super) struct Groups {
+    groups: Vec<Prepared>,
+    threads: Option<usize>,
+}
+
+struct Prepared {
+    kind: Kind,
+    layout: Arc<RowLayout>,
+    /// The dictionaries of columns whose elements are codes: those of the first array, as the codes of all have to be.
+    dictionaries: Vec<Option<Dictionary>>,
+}
+
+enum Kind {
+    Matrix(MatrixSpec),
+    /// A column of structs, or the array itself.
+    Column(Option<usize>, Spec),
+}
+
+struct Dictionary {
+    array: DeviceArray,
+    values: ArrayRef,
+}
+
+/// The columns of one array of the source, ready to be written as rows.
+pub(super) struct Chunk(Vec<Part>);
+
+enum Part {
+    Matrix(MatrixChunk),
+    Column(DeviceArray),
+}
+
+impl Groups {
+    /// # Errors
+    /// When a column does not exist or has no tensor form, or as [`MatrixSpec::new`]. Names the column.
+    pub(super) fn new(
+        field: &FieldRef,
+        selection: &Selection,
+        options: &dyn Fn(&str) -> Options,
+        dtype: Option<DType>,
+        threads: Option<usize>,
+    ) -> Result<Self> {
+        let of_column = |name: &String| {
+            let (position, column) = match select(field, Some(std::slice::from_ref(name)))?.first() {
+                Some((position, column)) => (*position, *column),
+                None => return Err(Error::argument("no column is named")),
+            };
+            Prepared::column(Some(position), Spec::new(column, &with_dtype(options(name), dtype))?)
+        };
+        let of_matrix = |columns: Option<&[String]>| Prepared::matrix(MatrixSpec::new(field, columns, options, dtype)?);
+        let is_struct = matches!(field.data_type(), DataType::Struct(_));
+        let groups = match selection {
+            Selection::Whole(None) if !is_struct => {
+                vec![Prepared::column(None, Spec::new(field, &with_dtype(options(field.name()), dtype))?)?]
+            }
+            Selection::Whole(columns) => vec![of_matrix(columns.as_deref())?],
+            Selection::Named(groups) if groups.is_empty() => {
+                return Err(
+                    Error::argument("columns names no group").remedy_is("leave it out for a matrix of all columns")
+                );
+            }
+            Selection::Named(groups) => {
+                let group = |group: &Group| match group {
+                    Group::Column(name) => of_column(name),
+                    Group::Matrix(columns) => of_matrix(Some(columns)),
+                };
+                groups.iter().map(|(_, kind)| group(kind)).collect::<Result<_>>()?
+            }
+        };
+        Ok(Self { groups, threads })
+    }
+
+    /// The layout of each group's rows.
+    pub(super) fn layouts(&self) -> impl Iterator<Item = &Arc<RowLayout>> {
+        self.groups.iter().map(|group| &group.layout)
+    }
+
+    /// The columns of an array of the source.
+    ///
+    /// # Errors
+    /// When the array is not in host memory or cannot be decoded, or its codes are of other dictionaries.
+    pub(super) fn chunk(&mut self, array: &DeviceArray) -> Result<Chunk> {
+        self.groups.iter_mut().map(|group| group.chunk(array)).collect::<Result<_>>().map(Chunk)
+    }
+
+    /// Appends rows of a chunk, whose first row is number `row` of the source, to the block of each group.
+    ///
+    /// # Errors
+    /// For a null that is refused and a value that does not fit: names column and row. When the rows do not fit the blocks.
+    pub(super) fn append(&self, chunk: &Chunk, rows: &Range<usize>, row: usize, blocks: &mut [RowBlock]) -> Result<()> {
+        for ((group, part), block) in self.groups.iter().zip(&chunk.0).zip(blocks) {
+            group.append(part, rows, row, self.threads, block)?;
+        }
+        Ok(())
+    }
+
+    /// The batch of these blocks, one for each group.
+    ///
+    /// # Errors
+    /// When a shape is more than 64 bits count.
+    pub(super) fn tensors(&self, blocks: Vec<RowBlock>) -> Result<Vec<Tensor>> {
+        let tensor = |(group, block): (&Prepared, RowBlock)| {
+            let tensor = block.into_tensor()?;
+            Ok(match (&group.kind, group.dictionaries.first()) {
+                (Kind::Column(..), Some(Some(dictionary))) => tensor.with_dictionary(dictionary.array.clone(), false),
+                _ => tensor,
+            })
+        };
+        self.groups.iter().zip(blocks).map(tensor).collect()
+    }
+}
+
+/// The options, with this dtype if there is one.
+fn with_dtype(mut options: Options, dtype: Option<DType>) -> Options {
+    options.dtype = dtype.or(options.dtype);
+    options
+}
+
+impl Prepared {
+    fn matrix(spec: MatrixSpec) -> Result<Self> {
+        let layout = Arc::new(RowLayout::of_matrix(&spec)?);
+        Ok(Self { kind: Kind::Matrix(spec), layout, dictionaries: Vec::new() })
+    }
+
+    fn column(position: Option<usize>, spec: Spec) -> Result<Self> {
+        let layout = Arc::new(RowLayout::of_column(&spec)?);
+        Ok(Self { kind: Kind::Column(position, spec), layout, dictionaries: Vec::new() })
+    }
+
+    fn chunk(&mut self, array: &DeviceArray) -> Result<Part> {
+        let part = match &self.kind {
+            Kind::Matrix(spec) => Part::Matrix(MatrixChunk::new(spec, array)?),
+            Kind::Column(position, spec) => {
+                require_host(array.device(), spec.field().name())?;
+                let column = match position {
+                    Some(position) => array.column(*position)?,
+                    None => array.clone(),
+                };
+                Part::Column(match spec.decoded() {
+                    Some(field) => convert::decode(&column, field)?,
+                    None => column,
+                })
+            }
+        };
+        if !array.is_empty() {
+            self.check_dictionaries(&part)?;
+        }
+        Ok(part)
+    }
+
+    /// Refuses codes of other dictionaries than those of the first array: they would mean something else.
+    fn check_dictionaries(&mut self, part: &Part) -> Result<()> {
+        let specs: Vec<&Spec> = match &self.kind {
+            Kind::Matrix(spec) => spec.columns().iter().map(|(_, spec)| spec).collect(),
+            Kind::Column(_, spec) => vec![spec],
+        };
+        if !specs.iter().any(|spec| spec.has_codes()) {
+            return Ok(());
+        }
+        let found = match (part, &self.kind) {
+            (Part::Matrix(chunk), Kind::Matrix(spec)) => {
+                let columns = chunk.columns(spec, &(0..0))?.columns;
+                columns.iter().map(|column| column.array.dictionary_of(&column.leaf)).collect::<Result<_>>()?
+            }
+            (Part::Column(array), Kind::Column(_, spec)) => vec![array.dictionary_of(&array.view().leaf(spec)?)?],
+            _ => Vec::new(),
+        };
+        if self.dictionaries.is_empty() {
+            self.dictionaries =
+                found.into_iter().map(|found| found.map(Dictionary::new).transpose()).collect::<Result<_>>()?;
+            return Ok(());
+        }
+        for ((spec, first), found) in specs.into_iter().zip(&self.dictionaries).zip(found) {
+            let (Some(first), Some(found)) = (first, found) else { continue };
+            if found.to_arrow()?.as_ref() != first.values.as_ref() {
+                let reason = "the arrays have different dictionaries, so their codes mean different things";
+                return Err(Error::unsupported(reason)
+                    .remedy_is("pass dictionary=\"values\", or unify the dictionaries first")
+                    .in_column(spec.field().name()));
+            }
+        }
+        Ok(())
+    }
+
+    fn append(
+        &self,
+        part: &Part,
+        rows: &Range<usize>,
+        row: usize,
+        threads: Option<usize>,
+        block: &mut RowBlock,
+    ) -> Result<()> {
+        let first = row.saturating_add(rows.start);
+        match (part, &self.kind) {
+            (Part::Matrix(chunk), Kind::Matrix(spec)) => {
+                let columns = chunk.columns(spec, rows).map_err(|error| after(error, row))?;
+                for ((_, spec), column) in spec.columns().iter().zip(&columns.columns) {
+                    check_nulls(spec, [column]).map_err(|error| after(error, first))?;
+                }
+                let bytes = rows.len().saturating_mul(self.layout.bytes());
+                block.append_matrix(spec, &columns, first, convert::threads(threads, bytes))
+            }
+            (Part::Column(array), Kind::Column(_, spec)) => {
+                let array = array.slice(rows);
+                let named = |error: Error| after(error, first).in_column(spec.field().name());
+                let leaf = array.view().leaf(spec).map_err(named)?;
+                let mask = leaf.logical_mask(&array).map_err(named)?;
+                let chunk = ColumnChunk { leaf, mask, array: &array };
+                check_nulls(spec, [&chunk]).map_err(named)?;
+                block.append_column(spec, &chunk, first)
+            }
+            _ => Err(Error::invalid("a chunk of another group")),
+        }
+    }
+}
+
+impl Dictionary {
+    /// In memory of its own, so that it does not keep the whole array that it is of.
+    fn new(dictionary: DeviceArray) -> Result<Self> {
+        let array = convert::copy_array(&dictionary)?;
+        let values = array.to_arrow()?;
+        Ok(Self { array, values })
+    }
+}
