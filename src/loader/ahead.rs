@@ -184,8 +184,7 @@ impl<T> Ahead<T> {
 
     /// Whether there is nothing to be taken at once.
     pub(super) fn has_to_wait(&self) -> bool {
-        let state = self.shared.lock();
-        state.ready.is_empty() && !state.ended
+        self.shared.lock().ready.is_empty()
     }
 
     /// Asks the thread to stop, drops what is ready, and waits as long as `patience`; whether the thread has ended.

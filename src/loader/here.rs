@@ -58,20 +58,19 @@ impl Here {
         Ok(made?.map_or(Next::End, Next::Batch))
     }
 
-    /// Releases the source, unless a thread makes a batch, which then does it afterwards; whether it is released.
-    pub(super) fn close(&self) -> bool {
+    /// Releases the source, unless a thread makes a batch, which then does it afterwards.
+    pub(super) fn close(&self) {
         if !self.is_here() {
-            return true;
+            return;
         }
         self.stop.ask();
         let mut stage = self.lock();
-        if let Stage::Making = *stage {
-            return false;
+        if matches!(*stage, Stage::Making) {
+            return;
         }
         let ended = std::mem::replace(&mut *stage, Stage::Ended);
         drop(stage);
         drop(ended);
-        true
     }
 
     fn lock(&self) -> MutexGuard<'_, Stage> {

@@ -10,6 +10,7 @@ mod producer;
 mod shuffle;
 mod slot;
 mod split;
+mod state;
 
 use std::num::NonZero;
 use std::time::Duration;
@@ -20,6 +21,7 @@ pub use groups::{Group, Selection};
 use here::Here;
 use producer::Producer;
 pub use split::Split;
+pub use state::{STATE_VERSION, Source, State, Terms};
 
 use crate::arrow::DeviceArrayStream;
 use crate::dtype::DType;
@@ -178,11 +180,14 @@ impl Batches {
         }
     }
 
-    /// Ends the iteration, and waits as long as `patience` for the source's present array; whether everything is released.
+    /// Ends the iteration, and waits as long as `patience` for the source's present array; whether its thread has ended.
     pub fn stop(&self, patience: Duration) -> bool {
         match &self.0 {
             Mode::Ahead(ahead) => ahead.stop(patience),
-            Mode::Here(here) => here.close(),
+            Mode::Here(here) => {
+                here.close();
+                true
+            }
         }
     }
 
@@ -191,7 +196,7 @@ impl Batches {
     pub fn close(&self) {
         match &self.0 {
             Mode::Ahead(ahead) => ahead.close(),
-            Mode::Here(here) => _ = here.close(),
+            Mode::Here(here) => here.close(),
         }
     }
 }

@@ -41,6 +41,7 @@ pub(super) fn copy_mode(copy: Option<bool>) -> CopyMode {
 }
 
 /// An option that is one value, or one for each column that a dict names.
+#[derive(Debug)]
 enum PerColumn<T> {
     One(T),
     Each(Vec<(String, T)>),
@@ -79,6 +80,7 @@ impl<T: Copy + Default> PerColumn<T> {
 }
 
 /// The options of `to_tensor`, `to_tensors` and `explain`, perhaps by column.
+#[derive(Debug)]
 pub(super) struct ConversionOptions {
     dtype: PerColumn<Option<DType>>,
     nulls: PerColumn<NullPolicy>,
@@ -123,6 +125,11 @@ impl ConversionOptions {
         options.decimal = self.decimal.of(column);
         options.dictionary = self.dictionary.of(column);
         options
+    }
+
+    /// The dtype of every column, where one was asked for them all.
+    pub(super) fn dtype_of_all(&self) -> Option<DType> {
+        if let PerColumn::One(dtype) = self.dtype { dtype } else { None }
     }
 
     /// Refuses dicts that name columns which do not exist: a typing error must not pass for a default.
