@@ -9,6 +9,7 @@ use arrow_schema::{DataType, FieldRef};
 use crate::arrow::DeviceArray;
 use crate::column::require_host;
 use crate::convert::{self, ColumnChunk, RowBlock, RowLayout, check_nulls};
+use crate::copy_log::Copied;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::matrix::{MatrixChunk, after};
@@ -107,6 +108,11 @@ impl Groups {
         Ok(Self { groups, threads })
     }
 
+    /// What the copy log tells of each group's batches.
+    pub(super) fn told(&self) -> Vec<Told> {
+        self.groups.iter().map(Prepared::told).collect()
+    }
+
     /// The layout of each group's rows.
     pub(super) fn layouts(&self) -> impl Iterator<Item = &Arc<RowLayout>> {
         self.groups.iter().map(|group| &group.layout)
@@ -153,7 +159,47 @@ fn with_dtype(mut options: Options, dtype: Option<DType>) -> Options {
     options
 }
 
+/// What the copy log tells of a group's batches.
+#[derive(Debug)]
+pub(super) struct Told {
+    columns: String,
+    elements: String,
+    why: String,
+}
+
+impl Told {
+    /// The entry of a batch.
+    pub(super) fn of(&self, rows: usize, bytes: usize) -> Copied {
+        let what = format!("{}: {rows} rows of {}", self.columns, self.elements);
+        Copied { what, why: self.why.clone(), bytes }
+    }
+}
+
 impl Prepared {
+    fn told(&self) -> Told {
+        let steps = |specs: &mut dyn Iterator<Item = &Spec>| {
+            let mut steps = vec!["packed into a batch".to_owned()];
+            for step in specs.flat_map(|spec| spec.possible_steps(&Options::default())) {
+                if !step.only_if_found && !steps.contains(&step.text) {
+                    steps.push(step.text);
+                }
+            }
+            steps.join(", ")
+        };
+        match &self.kind {
+            Kind::Matrix(spec) => Told {
+                columns: format!("{} columns", spec.columns().len()),
+                elements: spec.dtype().to_string(),
+                why: steps(&mut spec.columns().iter().map(|(_, spec)| spec)),
+            },
+            Kind::Column(_, spec) => Told {
+                columns: format!("column {:?}", spec.field().name()),
+                elements: spec.field().data_type().to_string(),
+                why: steps(&mut std::iter::once(spec)),
+            },
+        }
+    }
+
     fn matrix(spec: MatrixSpec) -> Result<Self> {
         let layout = Arc::new(RowLayout::of_matrix(&spec)?);
         Ok(Self { kind: Kind::Matrix(spec), layout, dictionaries: Vec::new() })

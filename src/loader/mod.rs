@@ -16,7 +16,7 @@ use std::num::NonZero;
 use std::time::Duration;
 
 use ahead::{Ahead, Stop, Taken};
-use groups::Groups;
+use groups::{Groups, Told};
 pub use groups::{Group, Selection};
 use here::Here;
 use producer::Producer;
@@ -24,6 +24,7 @@ pub use split::Split;
 pub use state::{STATE_VERSION, Source, State, Terms};
 
 use crate::arrow::DeviceArrayStream;
+use crate::copy_log;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::spec::Options;
@@ -83,7 +84,11 @@ pub enum Next {
 
 /// The batches of one epoch. Dropping it ends the thread that makes them, and releases the source.
 #[derive(Debug)]
-pub struct Batches(Mode);
+pub struct Batches {
+    mode: Mode,
+    /// For the copy log, group by group.
+    told: Vec<Told>,
+}
 
 #[derive(Debug)]
 enum Mode {
@@ -126,19 +131,19 @@ impl Batches {
         start: usize,
     ) -> Result<Self> {
         let groups = Groups::new(stream.field(), selection, &options, dtype, load.threads)?;
-        let stop = Stop::default();
+        let (told, stop) = (groups.told(), Stop::default());
         let mut producer = Producer::new(stream, groups, load, epoch, start, stop.clone())?;
         if load.prefetch == 0 {
-            return Ok(Self(Mode::Here(Here::new(producer, stop))));
+            return Ok(Self { mode: Mode::Here(Here::new(producer, stop)), told });
         }
         let make = move || producer.next().transpose();
-        Ahead::start(load.prefetch, stop, make).map(|ahead| Self(Mode::Ahead(ahead)))
+        Ahead::start(load.prefetch, stop, make).map(|ahead| Self { mode: Mode::Ahead(ahead), told })
     }
 
     /// Whether the batches are made in this process, and not in the one that it was forked from.
     #[must_use]
     pub fn is_here(&self) -> bool {
-        match &self.0 {
+        match &self.mode {
             Mode::Ahead(ahead) => ahead.is_here(),
             Mode::Here(here) => here.is_here(),
         }
@@ -154,27 +159,36 @@ impl Batches {
             return Err(Error::argument("these batches are made in another process, which this one was forked from")
                 .remedy_is("start an iteration in this process"));
         }
-        match &self.0 {
-            Mode::Here(here) => here.next(),
+        let next = match &self.mode {
+            Mode::Here(here) => here.next()?,
             Mode::Ahead(ahead) => match ahead.take(patience)? {
-                Taken::Item(batch) => Ok(Next::Batch(batch)),
-                Taken::NotYet => Ok(Next::NotYet),
+                Taken::Item(batch) => Next::Batch(batch),
+                Taken::NotYet => Next::NotYet,
                 Taken::Failed(error) => {
                     ahead.close();
-                    Err(error)
+                    return Err(error);
                 }
                 Taken::End => {
                     ahead.close();
-                    Ok(Next::End)
+                    Next::End
                 }
             },
+        };
+        if let Next::Batch(batch) = &next {
+            // Told where the batch goes: the thread that made it has no logs.
+            for (told, tensor) in self.told.iter().zip(&batch.tensors) {
+                if !tensor.is_empty() {
+                    copy_log::record(|| told.of(batch.rows, tensor.nbytes()));
+                }
+            }
         }
+        Ok(next)
     }
 
     /// Whether the next batch has still to be made.
     #[must_use]
     pub fn has_to_wait(&self) -> bool {
-        match &self.0 {
+        match &self.mode {
             Mode::Ahead(ahead) => ahead.has_to_wait(),
             Mode::Here(_) => true,
         }
@@ -182,7 +196,7 @@ impl Batches {
 
     /// Ends the iteration, and waits as long as `patience` for the source's present array; whether its thread has ended.
     pub fn stop(&self, patience: Duration) -> bool {
-        match &self.0 {
+        match &self.mode {
             Mode::Ahead(ahead) => ahead.stop(patience),
             Mode::Here(here) => {
                 here.close();
@@ -194,7 +208,7 @@ impl Batches {
     /// Ends the iteration: when this returns the thread has ended and the source is released. On the thread of a loader,
     /// which runs code of a source, it does not wait.
     pub fn close(&self) {
-        match &self.0 {
+        match &self.mode {
             Mode::Ahead(ahead) => ahead.close(),
             Mode::Here(here) => here.close(),
         }

@@ -26,8 +26,6 @@ pub struct LoaderIterator {
     xp: Option<Py<PyAny>>,
     progress: Arc<Progress>,
     run: u64,
-    /// How many batches there are at most, where that is known.
-    known: Option<usize>,
 }
 
 impl LoaderIterator {
@@ -38,7 +36,6 @@ impl LoaderIterator {
         xp: Option<Py<PyAny>>,
         progress: Arc<Progress>,
         run: u64,
-        known: Option<usize>,
     ) -> Self {
         let names = match selection {
             Selection::Named(groups) => {
@@ -46,7 +43,7 @@ impl LoaderIterator {
             }
             Selection::Whole(_) => None,
         };
-        Self { batches, names, xp, progress, run, known }
+        Self { batches, names, xp, progress, run }
     }
 
     /// The next batch. While it is waited for, the interpreter is free, and signals are seen.
@@ -106,10 +103,6 @@ impl LoaderIterator {
     /// Ends the epoch here: waits for the thread, and releases the source and every batch that was not handed out.
     fn close(&self, py: Python<'_>) {
         py.detach(|| self.batches.close());
-    }
-
-    fn __length_hint__(&self) -> usize {
-        self.known.unwrap_or(0)
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {

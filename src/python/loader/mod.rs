@@ -142,8 +142,7 @@ impl Loader {
         exit::remember(&batches);
         let run = self.progress.begin(&next, terms.source);
         let xp = self.xp.as_ref().map(|xp| xp.clone_ref(py));
-        let known = self.source.known_rows(py)?.map(|rows| self.load.split.batches(rows));
-        Ok(LoaderIterator::new(py, batches, &self.selection, xp, self.progress.clone(), run, known))
+        Ok(LoaderIterator::new(py, batches, &self.selection, xp, self.progress.clone(), run))
     }
 
     /// The number of batches of an epoch, where the source tells its rows.
