@@ -39,9 +39,12 @@ pub(super) enum Taken<T> {
     Item(T),
     /// It is still being made.
     NotYet,
-    /// Making it failed. Nothing follows but the end.
+    /// Making it failed.
     Failed(Error),
+    /// There are no more.
     End,
+    /// There are no more, since making one failed or the thread was told to stop.
+    Cut,
 }
 
 /// A thread that makes things, a given number of them ahead.
@@ -65,6 +68,8 @@ struct Shared<T> {
 struct State<T> {
     ready: VecDeque<T>,
     failure: Option<Error>,
+    /// Whether a failure was told.
+    failed: bool,
     /// Whether the thread has dropped everything it had.
     ended: bool,
     takers_wait: usize,
@@ -117,7 +122,7 @@ impl<T: Send + 'static> Ahead<T> {
         stop: Stop,
         make: impl FnMut() -> Option<Result<T>> + Send + 'static,
     ) -> Result<Self> {
-        let state = State { ready: VecDeque::new(), failure: None, ended: false, takers_wait: 0, thread_waits: false };
+        let state = State { ready: VecDeque::new(), failure: None, failed: false, ended: false, takers_wait: 0, thread_waits: false };
         let (made, room) = (Condvar::new(), Condvar::new());
         let shared = Arc::new(Shared { ahead: ahead.max(1), stop, state: Mutex::new(state), made, room });
         let theirs = shared.clone();
@@ -170,7 +175,11 @@ impl<T> Ahead<T> {
         if !state.ended {
             return Ok(Taken::NotYet);
         }
-        Ok(state.failure.take().map_or(Taken::End, Taken::Failed))
+        if let Some(failure) = state.failure.take() {
+            state.failed = true;
+            return Ok(Taken::Failed(failure));
+        }
+        Ok(if state.failed || self.shared.stop.is_asked() { Taken::Cut } else { Taken::End })
     }
 
     fn hand_over(&self, mut state: MutexGuard<'_, State<T>>, item: T) -> Taken<T> {
@@ -250,6 +259,8 @@ impl<T> fmt::Debug for Ahead<T> {
 fn work<T>(shared: &Shared<T>, mut make: impl FnMut() -> Option<Result<T>>) -> Option<Error> {
     while shared.wait_for_room() {
         match make()? {
+            // Nobody wants it any more.
+            Ok(_) if shared.stop.is_asked() => break,
             Ok(item) => shared.push(item),
             Err(error) => return Some(error),
         }

@@ -22,6 +22,8 @@ enum Stage {
     /// A thread makes a batch.
     Making,
     Ended,
+    /// Ended by a failure, or from outside.
+    Cut,
 }
 
 impl Here {
@@ -46,16 +48,28 @@ impl Here {
                 *stage = Stage::Ended;
                 return Ok(Next::End);
             }
+            Stage::Cut => {
+                *stage = Stage::Cut;
+                return Ok(Next::Cut);
+            }
         };
         // Not held while the producer runs: the source may run code that asks for a batch.
         drop(stage);
         let made = catch_unwind(AssertUnwindSafe(|| producer.next()));
         let made = made.unwrap_or_else(|panic| Err(panicked(panic.as_ref())));
         let mut stage = self.lock();
-        let goes_on = matches!(made, Ok(Some(_))) && !self.stop.is_asked();
-        *stage = if goes_on { Stage::Ready(producer) } else { Stage::Ended };
+        *stage = match made {
+            _ if self.stop.is_asked() => Stage::Cut,
+            Ok(Some(_)) => Stage::Ready(producer),
+            Ok(None) => Stage::Ended,
+            Err(_) => Stage::Cut,
+        };
         drop(stage);
-        Ok(made?.map_or(Next::End, Next::Batch))
+        Ok(match made? {
+            Some(batch) => Next::Batch(batch),
+            None if self.stop.is_asked() => Next::Cut,
+            None => Next::End,
+        })
     }
 
     /// Releases the source, unless a thread makes a batch, which then does it afterwards.
@@ -68,9 +82,12 @@ impl Here {
         if matches!(*stage, Stage::Making) {
             return;
         }
-        let ended = std::mem::replace(&mut *stage, Stage::Ended);
+        if matches!(*stage, Stage::Ended) {
+            return;
+        }
+        let producer = std::mem::replace(&mut *stage, Stage::Cut);
         drop(stage);
-        drop(ended);
+        drop(producer);
     }
 
     fn lock(&self) -> MutexGuard<'_, Stage> {

@@ -78,8 +78,10 @@ pub enum Next {
     Batch(Batch),
     /// It is still being made.
     NotYet,
-    /// There are no more.
+    /// There are no more: the epoch is at its end.
     End,
+    /// There are no more: making one failed, or the iteration was closed.
+    Cut,
 }
 
 /// The batches of one epoch. Dropping it ends the thread that makes them, and releases the source.
@@ -172,6 +174,7 @@ impl Batches {
                     ahead.close();
                     Next::End
                 }
+                Taken::Cut => Next::Cut,
             },
         };
         if let Next::Batch(batch) = &next {
@@ -223,7 +226,7 @@ impl Iterator for Batches {
             match self.next_within(Duration::from_secs(3600)) {
                 Ok(Next::Batch(batch)) => return Some(Ok(batch)),
                 Ok(Next::NotYet) => {}
-                Ok(Next::End) => return None,
+                Ok(Next::End | Next::Cut) => return None,
                 Err(error) => return Some(Err(error)),
             }
         }

@@ -46,7 +46,7 @@ impl LoaderIterator {
         Self { batches, names, xp, progress, run }
     }
 
-    /// The next batch. While it is waited for, the interpreter is free, and signals are seen.
+    /// The next batch; `None` when there are no more. While it is waited for, the interpreter is free, and signals are seen.
     fn wait(&self, py: Python<'_>) -> PyResult<Option<Batch>> {
         if !self.batches.is_here() {
             return Err(PyRuntimeError::new_err(
@@ -61,7 +61,11 @@ impl LoaderIterator {
         loop {
             match next {
                 Next::Batch(batch) => return Ok(Some(batch)),
-                Next::End => return Ok(None),
+                Next::End => {
+                    self.progress.ended(self.run);
+                    return Ok(None);
+                }
+                Next::Cut => return Ok(None),
                 Next::NotYet => {}
             }
             py.check_signals()?;
@@ -91,10 +95,7 @@ impl LoaderIterator {
     }
 
     fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
-        let Some(batch) = self.wait(py)? else {
-            self.progress.ended(self.run);
-            return Ok(None);
-        };
+        let Some(batch) = self.wait(py)? else { return Ok(None) };
         let batch = self.for_python(py, batch)?;
         self.progress.handed_out(self.run);
         Ok(Some(batch))
