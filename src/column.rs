@@ -1,5 +1,7 @@
 //! One column, both ways: the entry points that make a spec, a plan, and run it.
 
+mod into;
+
 use std::sync::Arc;
 
 use arrow_schema::{Field, FieldRef};
@@ -14,6 +16,9 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::plan::{Chunk, Plan};
 use crate::spec::{CopyMode, Element, NullPolicy, Options, Spec};
 use crate::tensor::{Owner, Tensor};
+
+pub use into::chunks_to_tensor_into;
+pub(crate) use into::{overlap, require_copy};
 
 /// A chunk of a column: an array, or one column of an array of structs.
 #[derive(Clone, Copy, Debug)]
@@ -157,10 +162,14 @@ pub(crate) fn convert_chunks(
 ///
 /// # Errors
 /// When chunks have different dictionaries: the same code would stand for different values.
-fn shared_dictionary(spec: &Spec, chunks: &[ColumnChunk<'_>]) -> Result<Option<DeviceArray>> {
+pub(crate) fn shared_dictionary<'a>(
+    spec: &Spec,
+    chunks: impl IntoIterator<Item = &'a ColumnChunk<'a>, IntoIter: Clone>,
+) -> Result<Option<DeviceArray>> {
     let Some(values) = spec.dictionary_values() else { return Ok(None) };
-    let mut filled = chunks.iter().filter(|chunk| chunk.leaf.rows > 0).peekable();
-    let Some(chunk) = filled.next().or(chunks.first()) else {
+    let chunks = chunks.into_iter();
+    let mut filled = chunks.clone().filter(|chunk| chunk.leaf.rows > 0).peekable();
+    let Some(chunk) = filled.next().or(chunks.clone().next()) else {
         let empty = arrow_array::new_empty_array(values);
         return DeviceArray::from_arrow(&empty, Arc::new(Field::new("", values.clone(), true))).map(Some);
     };

@@ -95,17 +95,19 @@ pub mod python;
 
 pub use arrow::{DeviceArray, DeviceArrayStream};
 pub use batch::to_tensors;
-pub use column::{array_to_tensor, chunks_to_tensor, to_arrow, to_arrow_as, to_tensor, validity};
+pub use column::{
+    array_to_tensor, chunks_to_tensor, chunks_to_tensor_into, to_arrow, to_arrow_as, to_tensor, validity,
+};
 pub use convert::request_field;
 pub use copy_log::CopyLog;
 pub use device::Device;
 pub use dtype::DType;
 pub use error::{Error, ErrorKind, Result};
 pub use explain::{Report, ReportRow, explain, explain_schema, explain_tensor};
-pub use matrix::{MatrixOptions, matrix_to_tensor};
+pub use matrix::{matrix_to_tensor, matrix_to_tensor_into};
 pub use ragged::{Pad, Ragged, Values, chunks_to_padded, chunks_to_ragged, to_padded, to_ragged};
-pub use spec::{CopyMode, DecimalMode, DictionaryMode, MatrixSpec, NullPolicy, Options, Order, Scalar};
-pub use tensor::{Native, Tensor};
+pub use spec::{CopyMode, DecimalMode, DictionaryMode, MatrixOptions, MatrixSpec, NullPolicy, Options, Order, Scalar};
+pub use tensor::{Native, Output, Tensor};
 
 /// The README's Rust code, run as a test.
 #[cfg(doctest)]

@@ -1,12 +1,16 @@
 //! What a conversion will do to the data at hand: from the spec and the data's structure, without touching values.
 
+mod matrix;
+
 use std::fmt;
 
 use smallvec::SmallVec;
 
+pub(crate) use matrix::MatrixData;
+
 use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Result};
-use crate::spec::{CopyMode, Element, Nulls, Options, Spec, TensorField};
+use crate::spec::{CopyMode, Element, Nulls, Options, Order, Spec, TensorField};
 
 /// What the plan needs to know of one chunk of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,6 +57,11 @@ pub enum Action {
     },
     /// Strided elements move next to each other.
     Gather,
+    /// Columns become a matrix.
+    PackMatrix {
+        /// In which order its elements lie.
+        order: Order,
+    },
     /// Bools become bits.
     Pack,
     /// Bools become the bits of a validity bitmap.
@@ -72,6 +81,8 @@ impl fmt::Display for Action {
             Self::Concatenate { chunks } => write!(f, "{chunks} chunks joined"),
             Self::Realign { dtype } => write!(f, "values not aligned for {dtype} realigned"),
             Self::Gather => f.write_str("strided elements gathered"),
+            Self::PackMatrix { order: Order::F } => f.write_str("packed column-major"),
+            Self::PackMatrix { .. } => f.write_str("packed row-major"),
             Self::Pack => f.write_str("bools packed to bits"),
             Self::PackValidity => f.write_str("validity packed to bits"),
             Self::Private => f.write_str("memory of its own asked for"),

@@ -1,11 +1,15 @@
 //! [`Tensor`]: strided n-d data with an owner that keeps it alive.
 #![allow(unsafe_code, reason = "hands out slices of memory that an owner keeps alive")]
 
+mod output;
+
 use std::fmt;
 use std::sync::Arc;
 
 use arrow_schema::FieldRef;
 use smallvec::SmallVec;
+
+pub use output::Output;
 
 pub use crate::alloc::Owner;
 use crate::alloc::{HostBuffer, is_addressable};

@@ -45,7 +45,9 @@ _DType: TypeAlias = str | object
 _Nulls: TypeAlias = Literal["error", "nan", "keep"] | bool | SupportsIndex | SupportsFloat
 _Decimal: TypeAlias = Literal["unscaled"]
 _Dictionary: TypeAlias = Literal["codes", "values"]
+_OutT = TypeVar("_OutT", bound=_DLPackExportable)
 _Legacy: TypeAlias = Literal["copy", "view", "error"]
+_Order: TypeAlias = Literal["C", "F", "A"]
 
 __version__: str
 
@@ -306,15 +308,20 @@ def to_tensor(
     *,
     dtype: _DType | Mapping[str, _DType] | None = None,
     nulls: _Nulls | Mapping[str, _Nulls] = "error",
+    order: _Order = "C",
+    columns: Sequence[str] | None = None,
     decimal: _Decimal | Mapping[str, _Decimal] | None = None,
     dictionary: _Dictionary | Mapping[str, _Dictionary] | None = None,
     device: _Device | None = None,
     copy: bool | None = None,
     writable: bool = False,
     legacy: _Legacy = "copy",
+    out: None = None,
+    threads: int | None = None,
     xp: None = None,
 ) -> Tensor:
-    """Converts an array, a chunked array or a column into a tensor of shape (rows, *inner)."""
+    """Converts a column into a tensor of shape (rows, *inner), or the columns of a batch, a table or a stream into a matrix of
+    shape (rows, columns)."""
 
 @overload
 def to_tensor(
@@ -322,14 +329,36 @@ def to_tensor(
     *,
     dtype: _DType | Mapping[str, _DType] | None = None,
     nulls: _Nulls | Mapping[str, _Nulls] = "error",
+    order: _Order = "C",
+    columns: Sequence[str] | None = None,
     decimal: _Decimal | Mapping[str, _Decimal] | None = None,
     dictionary: _Dictionary | Mapping[str, _Dictionary] | None = None,
     device: _Device | None = None,
     copy: bool | None = None,
     writable: bool = False,
     legacy: _Legacy = "copy",
+    out: None = None,
+    threads: int | None = None,
     xp: _ArrayNamespace[_ArrayT_co],
 ) -> _ArrayT_co: ...
+@overload
+def to_tensor(
+    obj: _Data,
+    *,
+    dtype: _DType | Mapping[str, _DType] | None = None,
+    nulls: _Nulls | Mapping[str, _Nulls] = "error",
+    order: _Order = "C",
+    columns: Sequence[str] | None = None,
+    decimal: _Decimal | Mapping[str, _Decimal] | None = None,
+    dictionary: _Dictionary | Mapping[str, _Dictionary] | None = None,
+    device: _Device | None = None,
+    copy: bool | None = None,
+    writable: bool = False,
+    legacy: _Legacy = "copy",
+    out: _OutT,
+    threads: int | None = None,
+    xp: None = None,
+) -> _OutT: ...
 @overload
 def to_tensors(
     obj: _ArrowData,

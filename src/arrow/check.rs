@@ -14,7 +14,7 @@ use crate::ffi::arrow_device::ArrowArray;
 
 /// What a buffer holds, for the bytes that it must have.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Buffer {
+pub(super) enum Buffer {
     /// A bit a slot; NULL where there are no nulls.
     Validity,
     /// A bit a slot.
@@ -28,7 +28,7 @@ enum Buffer {
 }
 
 /// The buffers of a type, in order; what follows them is variadic for view types.
-fn buffers_of(data_type: &DataType) -> SmallVec<[Buffer; 3]> {
+pub(super) fn buffers_of(data_type: &DataType) -> SmallVec<[Buffer; 3]> {
     use Buffer::{Bits, Data, Offsets, Validity, Width};
     match data_type {
         DataType::Null | DataType::RunEndEncoded(_, _) => smallvec![],

@@ -12,6 +12,7 @@ mod lists;
 mod mask;
 mod offsets;
 mod schema;
+mod spans;
 mod stream;
 mod view;
 

@@ -191,6 +191,15 @@ impl<'a> Leaf<'a> {
         self.values.wrapping_add(self.offset.wrapping_mul(element.stored_size()))
     }
 
+    /// The address where the slots of the innermost array end, those after the elements included; of elements that were
+    /// taken out of an array, where they end.
+    pub(crate) fn known_end(&self, element: Element) -> usize {
+        let own = self.offset.saturating_add(self.elements);
+        let end = self.innermost.and_then(|(_, array)| usize::try_from(array.offset.saturating_add(array.length)).ok());
+        let bytes = end.unwrap_or(own).max(own).saturating_mul(element.stored_size());
+        self.values.addr().saturating_add(bytes)
+    }
+
     /// Which elements are null; `None` where none is. Reads the bitmaps, so they must be in host memory.
     #[inline]
     pub(crate) fn host_mask(&self) -> Option<Mask<'a>> {

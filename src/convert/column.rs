@@ -30,6 +30,16 @@ impl ColumnChunk<'_> {
     pub(crate) fn size(&self, spec: &Spec) -> Chunk {
         self.leaf.chunk(spec, self.mask.as_ref().map_or(0, Mask::nulls))
     }
+
+    /// Whether the bytes of an `arrow.bool8` chunk are all 0 or 1, as a tensor's bools must be.
+    pub(super) fn are_bools(&self) -> bool {
+        if self.leaf.elements == 0 {
+            return true;
+        }
+        // SAFETY: the checked array has this many one-byte elements in host memory, alive while `self` is.
+        let bytes = unsafe { std::slice::from_raw_parts(self.leaf.start(Element::Bool8), self.leaf.elements) };
+        bytes.iter().fold(0, |all, byte| all | byte) <= 1
+    }
 }
 
 /// Converts the chunks as `plan`, which was made of them, says.
@@ -46,7 +56,7 @@ fn convert(spec: &Spec, plan: &Plan, chunks: &[ColumnChunk<'_>], copy: CopyMode)
     if plan.elements > 0 && plan.takes_elements_as_they_lie() {
         let filled = chunks.iter().find(|chunk| chunk.leaf.rows > 0);
         match filled {
-            Some(chunk) if spec.element() != Element::Bool8 || are_bools(plan, chunk) => {
+            Some(chunk) if spec.element() != Element::Bool8 || chunk.are_bools() => {
                 return view(spec, plan, chunk);
             }
             _ => {}
@@ -63,13 +73,6 @@ fn convert(spec: &Spec, plan: &Plan, chunks: &[ColumnChunk<'_>], copy: CopyMode)
     let (shape, strides) = layout(spec, plan.rows)?;
     // SAFETY: `fill_buffer` wrote every element in the spec's dtype.
     unsafe { Tensor::from_host_buffer(buffer, spec.dtype(), shape, strides, spec.kept_field().cloned()) }
-}
-
-/// Whether the bytes of an `arrow.bool8` chunk are all 0 or 1, as a tensor's bools must be.
-fn are_bools(plan: &Plan, chunk: &ColumnChunk<'_>) -> bool {
-    // SAFETY: the checked array has this many one-byte elements in host memory, alive while `chunk` is.
-    let bytes = unsafe { std::slice::from_raw_parts(chunk.leaf.start(Element::Bool8), plan.elements) };
-    bytes.iter().fold(0, |all, byte| all | byte) <= 1
 }
 
 /// The column and its type, for the copy log.

@@ -1,14 +1,23 @@
-//! Rows of a matrix from the columns of one chunk, in host memory.
+//! A matrix from the columns of chunks in host memory: a view of them, or one pass into rows or into columns.
+
+use std::marker::PhantomData;
+use std::mem::MaybeUninit;
+use std::ops::Range;
 
 use smallvec::smallvec;
 
-use super::column::{ColumnChunk, check_nulls};
+use super::column::{ColumnChunk, write_range};
 use super::pack::{Isa, PackedColumn, Rows, pack_rows};
+use super::threads::{for_each_part, threads};
 use crate::alloc::HostBuffer;
-use crate::copy_log::{self, Copied};
+use crate::device::Device;
 use crate::error::{Error, ErrorKind, Result};
-use crate::spec::MatrixSpec;
-use crate::tensor::Tensor;
+use crate::spec::{Dims, Element, MatrixSpec, Order};
+use crate::tensor::{Output, Parts, Tensor};
+
+/// Gaps between columns that a view may have, in bytes: no more than lie in pages that columns lie in too. A consumer that
+/// copies all that its tensor spans reads them, and must not fall off the end of somebody's memory.
+const GAP: usize = 4096;
 
 /// The columns of a matrix over one chunk, or over some of its rows.
 pub(crate) struct MatrixColumns<'a> {
@@ -23,40 +32,265 @@ impl MatrixColumns<'_> {
     pub(crate) fn packed<'a>(&'a self, spec: &'a MatrixSpec) -> Vec<PackedColumn<'a>> {
         spec.columns().iter().zip(&self.columns).map(|((_, spec), chunk)| PackedColumn { spec, chunk }).collect()
     }
+
+    /// The bytes from one column to the next, where the columns lie as those of a column-major matrix do and none of their
+    /// elements are changed. Of a single column, 0.
+    pub(crate) fn column_stride(&self, spec: &MatrixSpec) -> Option<usize> {
+        let as_it_is = |column: &PackedColumn<'_>| {
+            column.is_view() || (column.spec.element() == Element::Bool8 && !column.spec.is_cast())
+        };
+        let mut columns =
+            spec.columns().iter().zip(&self.columns).map(|((_, spec), chunk)| PackedColumn { spec, chunk });
+        let first = columns.next().filter(as_it_is)?;
+        let size = spec.dtype().itemsize();
+        let start_of = |column: &PackedColumn<'_>| column.chunk.leaf.start(column.spec.element()).addr();
+        let is_decoded = |column: &PackedColumn<'_>| column.spec.decoded().is_some();
+        if is_decoded(&first) || !start_of(&first).is_multiple_of(spec.dtype().alignment()) {
+            return None;
+        }
+        let (mut before, mut stride) = (first, None);
+        for column in columns {
+            let (start, next) = (start_of(&before), start_of(&column));
+            let step = next.checked_sub(start).filter(|step| step.is_multiple_of(size))?;
+            let gap = next.saturating_sub(before.chunk.leaf.known_end(before.spec.element()));
+            let apart = step >= self.rows.saturating_mul(size) && gap < GAP;
+            if !apart || *stride.get_or_insert(step) != step || !as_it_is(&column) || is_decoded(&column) {
+                return None;
+            }
+            before = column;
+        }
+        Some(stride.unwrap_or(0))
+    }
 }
 
-/// Packs the chunks, each the columns of the matrix over some rows, into a fresh row-major tensor of shape
-/// `(rows, columns)`.
+/// The columns' own memory as a matrix, `stride` bytes from one to the next, which must be what
+/// [`MatrixColumns::column_stride`] gives. `None` where bytes are no booleans.
 ///
 /// # Errors
-/// For a null that is refused, and a value that a cast cannot take: names column and row. When memory cannot be had.
-pub(crate) fn pack_matrix(spec: &MatrixSpec, chunks: &[MatrixColumns<'_>], threads: usize) -> Result<Tensor> {
-    let too_large = || Error::new(ErrorKind::Memory, "the matrix is larger than memory can be");
-    for (index, (_, column)) in spec.columns().iter().enumerate() {
-        check_nulls(column, chunks.iter().filter_map(|chunk| chunk.columns.get(index)))?;
+/// When sizes are beyond 64 bits.
+pub(crate) fn view_matrix(spec: &MatrixSpec, columns: &MatrixColumns<'_>, stride: usize) -> Result<Option<Tensor>> {
+    let Some(first) = columns.columns.first() else { return Ok(None) };
+    if columns.column_stride(spec) != Some(stride) {
+        return Err(Error::invalid("the columns do not lie as a matrix"));
     }
+    for ((_, spec), column) in spec.columns().iter().zip(&columns.columns) {
+        if spec.element() == Element::Bool8 && !column.are_bools() {
+            return Ok(None);
+        }
+    }
+    let element = spec.columns().first().map_or(Element::Bits, |(_, column)| column.element());
+    let mut strides: Dims = smallvec![1, signed(stride / spec.dtype().itemsize())?];
+    if columns.columns.len() == 1 {
+        strides = smallvec![1, 1];
+    }
+    let parts = Parts {
+        data: first.leaf.start(element).cast_mut(),
+        device: Device::CPU,
+        dtype: spec.dtype(),
+        shape: smallvec![signed(columns.rows)?, signed(columns.columns.len())?],
+        strides,
+        owner: first.array.owner(),
+        read_only: true,
+        copied: false,
+        field: None,
+    };
+    // SAFETY: import checked that the array of structs, which `owner` is, has these columns of so many elements, in memory
+    // that it keeps alive and that Arrow declares immutable; they lie `stride` bytes apart, none being changed.
+    unsafe { Tensor::from_raw_parts(parts) }.map(Some)
+}
+
+/// Packs the chunks into a fresh tensor of shape `(rows, columns)`, column-major if `order` is F, else row-major.
+///
+/// # Errors
+/// For a value that a cast cannot take: names column and row. When memory cannot be had.
+pub(crate) fn pack_matrix(
+    spec: &MatrixSpec,
+    chunks: &[MatrixColumns<'_>],
+    order: Order,
+    asked: Option<usize>,
+) -> Result<Tensor> {
+    let too_large = || Error::new(ErrorKind::Memory, "the matrix is larger than memory can be");
     let rows = chunks.iter().try_fold(0_usize, |rows, chunk| rows.checked_add(chunk.rows)).ok_or_else(too_large)?;
     let bytes = rows.checked_mul(spec.row_bytes()).ok_or_else(too_large)?;
-    let signed = |count: usize| i64::try_from(count).map_err(|_| too_large());
-    let (shape, columns) = (smallvec![signed(rows)?, signed(spec.columns().len())?], spec.columns().len());
-    let strides = smallvec![signed(columns)?, 1];
+    let columns = spec.columns().len();
+    let strides = if order == Order::F { [1, signed(rows)?] } else { [signed(columns)?, 1] };
     let mut buffer = HostBuffer::uninitialised(bytes)?;
-    let mut rest = Rows::new(buffer.as_uninit_mut(), spec.row_bytes());
-    let mut row = 0;
-    for chunk in chunks {
-        let (out, after) = rest.split_at(chunk.rows);
-        write_packed(&chunk.packed(spec), 0, row, out, threads)?;
-        (rest, row) = (after, row + chunk.rows);
-    }
-    if bytes > 0 {
-        copy_log::record(|| Copied {
-            what: format!("{columns} columns: {rows} rows of {}", spec.dtype()),
-            why: "packed row-major".to_owned(),
-            bytes,
-        });
-    }
+    let out = buffer.as_uninit_mut();
+    // A single column lies both ways.
+    let target = if order == Order::F || columns == 1 {
+        Target::Columns(Columns::new(out, rows.saturating_mul(spec.dtype().itemsize())))
+    } else {
+        Target::Rows(Rows::new(out, spec.row_bytes()))
+    };
+    write(spec, chunks, target, threads(asked, bytes))?;
+    let shape = smallvec![signed(rows)?, signed(columns)?];
     // SAFETY: every row of every chunk was written in the matrix's dtype.
-    unsafe { Tensor::from_host_buffer(buffer, spec.dtype(), shape, strides, None) }
+    unsafe { Tensor::from_host_buffer(buffer, spec.dtype(), shape, strides.into(), None) }
+}
+
+/// Packs the chunks into a tensor of somebody else's.
+///
+/// # Errors
+/// As [`pack_matrix`]; when `out` has another dtype or shape, or its elements lie neither row by row nor column by column.
+/// What `out` holds is unspecified after an error.
+pub(crate) fn write_matrix(
+    spec: &MatrixSpec,
+    chunks: &[MatrixColumns<'_>],
+    out: &mut Output<'_>,
+    asked: Option<usize>,
+) -> Result<()> {
+    let rows = chunks.iter().fold(0_usize, |rows, chunk| rows.saturating_add(chunk.rows));
+    let (columns, size) = (spec.columns().len(), spec.dtype().itemsize());
+    out.require(spec.dtype(), &[signed(rows)?, signed(columns)?])?;
+    let by_column = out.is_column_major();
+    let &[row, column] = out.strides() else { return Err(Error::invalid("a matrix without two strides")) };
+    let bytes = |stride: i64| usize::try_from(stride).ok().and_then(|stride| stride.checked_mul(size));
+    let (Some(row), Some(column)) = (bytes(row), bytes(column)) else {
+        return Err(Error::argument("out has strides beyond the address space"));
+    };
+    let start = out.start();
+    let target = if by_column {
+        let room = rows.saturating_mul(size);
+        // SAFETY: `Output` has checked that elements lie apart and are ours; the columns have `rows` dense elements each.
+        Target::Columns(unsafe { Columns::from_raw(start, column, columns, room) })
+    } else if columns == 1 || column == size {
+        // SAFETY: as above, for rows of `columns` dense elements each.
+        Target::Rows(unsafe { Rows::from_raw(start, row, rows, spec.row_bytes()) })
+    } else {
+        return Err(Error::argument(format!(
+            "out has strides {:?}: neither its rows nor its columns lie dense",
+            out.strides()
+        ))
+        .remedy_is("pass a row-major or a column-major tensor; rows, or columns, may lie apart"));
+    };
+    write(spec, chunks, target, threads(asked, rows.saturating_mul(spec.row_bytes())))
+}
+
+/// Where the elements of a matrix go.
+enum Target<'a> {
+    Rows(Rows<'a>),
+    Columns(Columns<'a>),
+}
+
+/// Columns of a matrix to be written: `stride` bytes from one to the next, each with `room` bytes.
+struct Columns<'a> {
+    start: *mut u8,
+    stride: usize,
+    count: usize,
+    room: usize,
+    memory: PhantomData<&'a mut [MaybeUninit<u8>]>,
+}
+
+// SAFETY: the columns are borrowed exclusively, and are plain bytes.
+unsafe impl Send for Columns<'_> {}
+// SAFETY: a shared reference only gives their address.
+unsafe impl Sync for Columns<'_> {}
+
+impl<'a> Columns<'a> {
+    /// As many columns of `stride` bytes as `out` has room for, one after the other; none where columns have no bytes.
+    fn new(out: &'a mut [MaybeUninit<u8>], stride: usize) -> Self {
+        let count = out.len().checked_div(stride).unwrap_or(0);
+        Self { start: out.as_mut_ptr().cast(), stride, count, room: stride, memory: PhantomData }
+    }
+
+    /// # Safety
+    /// From `start` on there are `count` columns, `stride` bytes apart, of `room` writable bytes each, which nobody else
+    /// uses for `'a`. `room` is at most `stride`.
+    unsafe fn from_raw(start: *mut u8, stride: usize, count: usize, room: usize) -> Self {
+        Self { start, stride, count, room, memory: PhantomData }
+    }
+
+    /// Some bytes of a column; none where it has fewer.
+    ///
+    /// # Safety
+    /// Nobody has these bytes at the same time.
+    #[allow(clippy::mut_from_ref, reason = "parts on several threads have different bytes, as the contract says")]
+    unsafe fn part(&self, column: usize, bytes: Range<usize>) -> &mut [MaybeUninit<u8>] {
+        if column >= self.count || bytes.end > self.room || bytes.start >= bytes.end {
+            return &mut [];
+        }
+        let start = self.start.wrapping_add(column * self.stride + bytes.start);
+        // SAFETY: inside the column, whose bytes are writable; the contract says that they are the caller's alone.
+        unsafe { std::slice::from_raw_parts_mut(start.cast(), bytes.len()) }
+    }
+}
+
+/// Writes every row of the chunks.
+fn write(spec: &MatrixSpec, chunks: &[MatrixColumns<'_>], target: Target<'_>, threads: usize) -> Result<()> {
+    match (target, chunks) {
+        (Target::Rows(out), [only]) => write_packed(&only.packed(spec), 0, 0, out, threads),
+        (Target::Rows(out), _) => {
+            let chunks: Vec<(usize, Vec<PackedColumn<'_>>)> =
+                chunks.iter().map(|chunk| (chunk.rows, chunk.packed(spec))).collect();
+            for_each_part(threads, out.count(), 1, |rows| {
+                for_each_piece(chunks.iter().map(|(rows, columns)| (*rows, columns)), &rows, |columns, piece| {
+                    // SAFETY: parts have different rows, and the pieces of a part follow each other.
+                    let out = unsafe { out.part(piece.rows) };
+                    write_packed(columns, piece.first, piece.before, out, 1)
+                })
+            })
+        }
+        (Target::Columns(out), _) => {
+            let rows = chunks.iter().fold(0_usize, |rows, chunk| rows.saturating_add(chunk.rows));
+            for_each_part(threads, rows, 64, |rows| {
+                for_each_piece(chunks.iter().map(|chunk| (chunk.rows, chunk)), &rows, |chunk, piece| {
+                    write_columns(&chunk.packed(spec), spec.dtype().itemsize(), &piece, &out)
+                })
+            })
+        }
+    }
+}
+
+/// Rows of one chunk that are written together.
+pub(super) struct Piece {
+    /// The rows of the whole matrix.
+    pub(super) rows: Range<usize>,
+    /// The first of them, counted from the chunk's first row.
+    pub(super) first: usize,
+    /// Rows of the whole matrix before the chunk.
+    pub(super) before: usize,
+}
+
+/// Calls `work` with each chunk that has some of the rows, and with those.
+pub(super) fn for_each_piece<T>(
+    chunks: impl Iterator<Item = (usize, T)>,
+    rows: &Range<usize>,
+    mut work: impl FnMut(T, Piece) -> Result<()>,
+) -> Result<()> {
+    let mut before = 0;
+    for (count, chunk) in chunks {
+        let piece = rows.start.max(before)..rows.end.min(before + count);
+        if piece.start < piece.end {
+            work(chunk, Piece { first: piece.start - before, rows: piece, before })?;
+        }
+        before += count;
+    }
+    Ok(())
+}
+
+/// Writes some rows of a chunk's columns, column by column.
+fn write_columns(columns: &[PackedColumn<'_>], size: usize, piece: &Piece, out: &Columns<'_>) -> Result<()> {
+    let isa = Isa::detect();
+    let mut lowest: Option<(usize, Error)> = None;
+    for (index, PackedColumn { spec, chunk }) in columns.iter().enumerate() {
+        let bytes = piece.rows.start * size..piece.rows.end * size;
+        if spec.dtype().itemsize() != size
+            || spec.row_elements() != 1
+            || chunk.leaf.rows < piece.first + piece.rows.len()
+        {
+            return Err(Error::invalid("the columns do not fit the matrix that they are written to"));
+        }
+        // SAFETY: parts on several threads have different rows.
+        let out = unsafe { out.part(index, bytes) };
+        // SAFETY: checked above: scalars, enough rows of them; `Output`, and memory of ours, is aligned for the dtype.
+        if let Err(misfit) = unsafe { write_range(isa, spec, chunk, piece.first, out) }
+            && lowest.as_ref().is_none_or(|(row, _)| misfit.index < *row)
+        {
+            let row = misfit.index;
+            lowest = Some((row, misfit.error(spec, piece.before).in_column(spec.field().name())));
+        }
+    }
+    lowest.map_or(Ok(()), |(_, error)| Err(error))
 }
 
 /// Writes rows `first..` of a chunk's columns as the rows of `out`, as many as that has, nulls filled. `row` is the number
@@ -90,4 +324,8 @@ pub(crate) fn write_packed(
             None => Error::invalid("a value does not fit"),
         }),
     }
+}
+
+fn signed(count: usize) -> Result<i64> {
+    i64::try_from(count).map_err(|_| Error::unsupported("a count beyond 64 bits"))
 }

@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::sync::OnceLock;
 use std::thread::{Builder, ScopedJoinHandle, available_parallelism, scope};
 
-use crate::error::Error;
+use crate::error::{Error, Result};
 
 /// A thread with fewer bytes to write takes longer to start than it saves.
 const WORTH_A_THREAD: usize = 1 << 20;
@@ -14,17 +14,39 @@ const WORTH_A_THREAD: usize = 1 << 20;
 /// How many threads write `bytes`: as many as asked for, else as `ARROW_DLPACK_THREADS` says, else one a core; but none
 /// for less than 1 MiB.
 pub(crate) fn threads(asked: Option<usize>, bytes: usize) -> usize {
-    /// The environment is read once: asking for the cores reads files.
-    static DEFAULT: OnceLock<usize> = OnceLock::new();
+    /// Asking for the cores reads files.
+    static CORES: OnceLock<usize> = OnceLock::new();
     let most = bytes / WORTH_A_THREAD;
     if most <= 1 {
         return 1;
     }
-    let all = || {
-        let named = std::env::var("ARROW_DLPACK_THREADS").ok().and_then(|value| value.trim().parse().ok());
-        named.filter(|count| *count > 0).unwrap_or_else(|| available_parallelism().map_or(1, NonZero::get))
-    };
-    asked.unwrap_or_else(|| *DEFAULT.get_or_init(all)).clamp(1, most)
+    let named = environment().as_ref().ok().copied().flatten().map(NonZero::get);
+    let cores = || *CORES.get_or_init(|| available_parallelism().map_or(1, NonZero::get));
+    asked.or(named).unwrap_or_else(cores).clamp(1, most)
+}
+
+/// Refuses a number of threads in the environment that is none.
+///
+/// # Errors
+/// When `ARROW_DLPACK_THREADS` is not empty, and no positive number.
+pub(crate) fn check_environment() -> Result<()> {
+    environment().as_ref().map(drop).map_err(|value| {
+        Error::argument(format!("ARROW_DLPACK_THREADS is {value:?}, not a number of threads"))
+            .remedy_is("set it to 1 or more, or leave it out for one thread a core")
+    })
+}
+
+/// What `ARROW_DLPACK_THREADS` says; the error is its text. Read once.
+fn environment() -> &'static Result<Option<NonZero<usize>>, String> {
+    static NAMED: OnceLock<Result<Option<NonZero<usize>>, String>> = OnceLock::new();
+    NAMED.get_or_init(|| count_of(&std::env::var_os("ARROW_DLPACK_THREADS").unwrap_or_default().to_string_lossy()))
+}
+
+fn count_of(text: &str) -> Result<Option<NonZero<usize>>, String> {
+    match text.trim() {
+        "" => Ok(None),
+        number => number.parse().map(Some).map_err(|_| text.to_owned()),
+    }
 }
 
 /// Runs `work` on ranges that make up `rows`, each but the last a multiple of `multiple`, on so many threads.
@@ -85,7 +107,6 @@ mod tests {
     use std::sync::Mutex;
 
     use super::*;
-    use crate::error::Result;
 
     #[test]
     fn every_row_is_in_one_part() {
@@ -127,6 +148,14 @@ mod tests {
         let result: Result<()> =
             for_each_part(2, 2, 1, |part| if part.start == 1 { panic!("on purpose") } else { Ok(()) });
         assert!(result.unwrap_err().reason().ends_with("on purpose"));
+    }
+
+    #[test]
+    fn only_positive_numbers_are_counts() {
+        assert_eq!((count_of(""), count_of(" 3 ")), (Ok(None), Ok(NonZero::new(3))));
+        for text in ["0", "-1", "two", "1.5", "99999999999999999999"] {
+            assert_eq!(count_of(text), Err(text.to_owned()));
+        }
     }
 
     #[test]

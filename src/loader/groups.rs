@@ -1,5 +1,6 @@
 //! What of a row goes into a batch: one matrix, or named groups.
 
+use std::num::NonZero;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -39,7 +40,7 @@ pub enum Group {
 /// The groups of a batch, and what is known of them from the source's type.
 pub(super) struct Groups {
     groups: Vec<Prepared>,
-    threads: Option<usize>,
+    threads: Option<NonZero<usize>>,
 }
 
 struct Prepared {
@@ -76,7 +77,7 @@ impl Groups {
         selection: &Selection,
         options: &dyn Fn(&str) -> Options,
         dtype: Option<DType>,
-        threads: Option<usize>,
+        threads: Option<NonZero<usize>>,
     ) -> Result<Self> {
         let of_column = |name: &String| {
             let (position, column) = match select(field, Some(std::slice::from_ref(name)))?.first() {
@@ -270,7 +271,7 @@ impl Prepared {
         part: &Part,
         rows: &Range<usize>,
         row: usize,
-        threads: Option<usize>,
+        threads: Option<NonZero<usize>>,
         block: &mut RowBlock,
     ) -> Result<()> {
         let first = row.saturating_add(rows.start);
@@ -280,8 +281,12 @@ impl Prepared {
                 for ((_, spec), column) in spec.columns().iter().zip(&columns.columns) {
                     check_nulls(spec, [column]).map_err(|error| after(error, first))?;
                 }
+                // A single column lies as it does alone.
+                if let ([(_, spec)], [column]) = (spec.columns(), &columns.columns[..]) {
+                    return block.append_column(spec, column, first);
+                }
                 let bytes = rows.len().saturating_mul(self.layout.bytes());
-                block.append_matrix(spec, &columns, first, convert::threads(threads, bytes))
+                block.append_matrix(spec, &columns, first, convert::threads(threads.map(NonZero::get), bytes))
             }
             (Part::Column(array), Kind::Column(_, spec)) => {
                 let array = array.slice(rows);

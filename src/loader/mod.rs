@@ -24,6 +24,7 @@ pub use split::Split;
 pub use state::{STATE_VERSION, Source, State, Terms};
 
 use crate::arrow::DeviceArrayStream;
+use crate::convert::check_environment;
 use crate::copy_log;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
@@ -41,7 +42,7 @@ pub struct LoadOptions {
     /// Batches that are made ahead, on a thread; 0 makes each one when it is asked for.
     pub prefetch: usize,
     /// Threads to convert with; `None` is `ARROW_DLPACK_THREADS`, or as many as there are processors.
-    pub threads: Option<usize>,
+    pub threads: Option<NonZero<usize>>,
 }
 
 impl LoadOptions {
@@ -132,6 +133,7 @@ impl Batches {
         epoch: u64,
         start: usize,
     ) -> Result<Self> {
+        check_environment()?;
         let groups = Groups::new(stream.field(), selection, &options, dtype, load.threads)?;
         let (told, stop) = (groups.told(), Stop::default());
         let mut producer = Producer::new(stream, groups, load, epoch, start, stop.clone())?;

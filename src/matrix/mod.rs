@@ -1,8 +1,9 @@
 //! Matrices: the columns of a batch, a table or a stream as one tensor of shape `(rows, columns)`.
 
 mod chunk;
+mod prepared;
 mod to_tensor;
 
-#[allow(unused_imports, reason = "for what writes ranges of rows: the loader")]
 pub(crate) use chunk::{MatrixChunk, after, write_rows};
-pub use to_tensor::{MatrixOptions, matrix_to_tensor};
+pub(crate) use to_tensor::{convert_matrix, plan_matrix, write_matrix};
+pub use to_tensor::{matrix_to_tensor, matrix_to_tensor_into};

@@ -2,34 +2,39 @@
 
 use arrow_schema::FieldRef;
 
-use super::chunk::{MatrixChunk, after};
+use super::prepared::{Prepared, decode_chunks};
 use crate::arrow::DeviceArray;
-use crate::convert::pack_matrix;
-use crate::dtype::DType;
-use crate::error::Result;
-use crate::spec::{MatrixSpec, Options, Order};
-use crate::tensor::Tensor;
+use crate::column::{check_types, overlap, require_copy};
+use crate::convert::check_environment;
+use crate::error::{Error, Result};
+use crate::plan::Plan;
+use crate::spec::{MatrixOptions, MatrixSpec, Options, Order};
+use crate::tensor::{Output, Tensor};
 
-/// What is asked of a matrix as a whole.
-#[derive(Clone, Debug, Default)]
-#[non_exhaustive]
-pub struct MatrixOptions {
-    /// The columns by name, in their order; `None` is all, in the schema's order.
-    pub columns: Option<Vec<String>>,
-    /// The dtype of every column, by a checked cast; `None` is what the columns promote to.
-    pub dtype: Option<DType>,
-    /// In which order the elements lie.
-    pub order: Order,
-    /// Threads to pack with; `None` is `ARROW_DLPACK_THREADS`, or as many as there are processors.
-    pub threads: Option<usize>,
+/// Runs the last step of a conversion, knowing how many bytes it moves: without the interpreter, say.
+pub(crate) type Worker<'a> = dyn Fn(usize, &mut (dyn FnMut() + Send)) + 'a;
+
+/// Runs a conversion at once.
+pub(crate) fn work_here(_bytes: usize, work: &mut (dyn FnMut() + Send)) {
+    work();
 }
 
-/// Converts columns of a batch, or of the chunks of a table, into a matrix of shape `(rows, columns)`: one pass from the
-/// chunks into fresh memory, which casts, fills nulls and unpacks bits on the way.
+/// What `work` gives, which `worker` calls.
+fn by<R: Send>(worker: &Worker<'_>, bytes: usize, work: impl FnOnce() -> Result<R> + Send) -> Result<R> {
+    let (mut work, mut result) = (Some(work), None);
+    worker(bytes, &mut || result = work.take().map(|work| work()));
+    result.unwrap_or_else(|| Err(Error::invalid("the conversion was not run")))
+}
+
+/// Converts columns of a batch, or of the chunks of a table, into a matrix of shape `(rows, columns)`.
+///
+/// A view where the columns lie in the order asked for already; else one pass from the chunks into fresh memory, which
+/// casts, fills nulls and unpacks bits on the way. What `options` says of copies and memory does not count here: `matrix`
+/// does.
 ///
 /// # Errors
-/// As [`MatrixSpec::new`]; for a null that is refused, and a value that a cast cannot take; when the data is not in host
-/// memory, or memory cannot be had. Names column and row.
+/// As [`MatrixSpec::new`]; for a null that is refused, and a value that a cast cannot take; when a copy is needed and not
+/// allowed, the data is not in host memory, or memory cannot be had. Names column and row.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -51,12 +56,102 @@ pub fn matrix_to_tensor(
     options: impl Fn(&str) -> Options,
 ) -> Result<Tensor> {
     let spec = MatrixSpec::new(field, matrix.columns.as_deref(), options, matrix.dtype)?;
-    let chunks = chunks.iter().map(|chunk| MatrixChunk::new(&spec, chunk)).collect::<Result<Vec<_>>>()?;
-    let mut row = 0;
-    let mut columns = Vec::with_capacity(chunks.len());
-    for chunk in &chunks {
-        columns.push(chunk.columns(&spec, &(0..chunk.rows())).map_err(|error| after(error, row))?);
-        row += chunk.rows();
+    convert_matrix(&spec, chunks, matrix, &work_here)
+}
+
+/// As [`matrix_to_tensor`], for a spec that is made, the last step by `worker`.
+pub(crate) fn convert_matrix(
+    spec: &MatrixSpec,
+    chunks: &[DeviceArray],
+    options: &MatrixOptions,
+    worker: &Worker<'_>,
+) -> Result<Tensor> {
+    check_environment()?;
+    check_types(spec.field(), chunks)?;
+    let convert = |worker: &Worker<'_>| {
+        let chunks = decode_chunks(spec, chunks, options)?;
+        let prepared = Prepared::new(spec, &chunks, options, true)?;
+        by(worker, prepared.plan().bytes, || prepared.run())
+    };
+    // Decoding moves bytes too: as many as these, if nothing refuses it.
+    if spec.is_decoded() { by(worker, bytes_of(spec, chunks), || convert(&work_here)) } else { convert(worker) }
+}
+
+/// As [`matrix_to_tensor`], into memory that is there: of the matrix's shape and dtype, row-major or column-major, with any
+/// distance between rows or columns.
+///
+/// # Errors
+/// As [`matrix_to_tensor`]; when `out` does not fit, or overlaps the data. What `out` holds is unspecified after an error.
+///
+/// ```
+/// use std::sync::Arc;
+/// use arrow_array::{ArrayRef, Float32Array, RecordBatch};
+/// use arrow_dlpack::{DeviceArray, MatrixOptions, Options, Output, matrix_to_tensor_into};
+///
+/// let x: ArrayRef = Arc::new(Float32Array::from(vec![0.5, 1.5]));
+/// let batch = DeviceArray::from_record_batch(&RecordBatch::try_from_iter([("x", x.clone()), ("y", x)]).unwrap())?;
+/// let mut memory = [0_f32; 4];
+/// let mut out = Output::from_slice(&mut memory, &[2, 2])?;
+/// matrix_to_tensor_into(batch.field(), &[batch.clone()], &MatrixOptions::default(), |_| Options::default(), &mut out)?;
+/// assert_eq!(memory, [0.5, 0.5, 1.5, 1.5]);
+/// # Ok::<(), arrow_dlpack::Error>(())
+/// ```
+pub fn matrix_to_tensor_into(
+    field: &FieldRef,
+    chunks: &[DeviceArray],
+    matrix: &MatrixOptions,
+    options: impl Fn(&str) -> Options,
+    out: &mut Output<'_>,
+) -> Result<()> {
+    let spec = MatrixSpec::new(field, matrix.columns.as_deref(), options, matrix.dtype)?;
+    write_matrix(&spec, chunks, matrix, out, &work_here)
+}
+
+/// As [`matrix_to_tensor_into`], for a spec that is made, the last step by `worker`.
+pub(crate) fn write_matrix(
+    spec: &MatrixSpec,
+    chunks: &[DeviceArray],
+    options: &MatrixOptions,
+    out: &mut Output<'_>,
+    worker: &Worker<'_>,
+) -> Result<()> {
+    check_environment()?;
+    check_types(spec.field(), chunks)?;
+    require_copy(options.copy)?;
+    check_overlap(spec, chunks, out)?;
+    let order = if out.is_column_major() { Order::F } else { Order::C };
+    let options = &MatrixOptions { order, ..options.clone() };
+    let mut write = |worker: &Worker<'_>| {
+        let chunks = decode_chunks(spec, chunks, options)?;
+        let prepared = Prepared::new(spec, &chunks, options, false)?;
+        by(worker, prepared.plan().bytes, || prepared.write(out))
+    };
+    if spec.is_decoded() { by(worker, bytes_of(spec, chunks), || write(&work_here)) } else { write(worker) }
+}
+
+/// What [`matrix_to_tensor`] would do, or why it would refuse, nulls included.
+pub(crate) fn plan_matrix(spec: &MatrixSpec, chunks: &[DeviceArray], options: &MatrixOptions) -> Result<Plan> {
+    check_types(spec.field(), chunks)?;
+    let chunks = decode_chunks(spec, chunks, options)?;
+    let prepared = Prepared::new(spec, &chunks, options, true)?;
+    prepared.check_nulls().map(|()| prepared.plan().clone())
+}
+
+/// Bytes of the result.
+fn bytes_of(spec: &MatrixSpec, chunks: &[DeviceArray]) -> usize {
+    let rows = chunks.iter().fold(0_usize, |rows, chunk| rows.saturating_add(chunk.len()));
+    rows.saturating_mul(spec.row_bytes())
+}
+
+/// Refuses an output over memory that the columns are read from.
+fn check_overlap(spec: &MatrixSpec, chunks: &[DeviceArray], out: &Output<'_>) -> Result<()> {
+    let span = out.span();
+    for chunk in chunks {
+        for (position, column) in spec.columns() {
+            if chunk.view().struct_field(*position)?.overlaps(&span) {
+                return Err(overlap().in_column(column.field().name()));
+            }
+        }
     }
-    pack_matrix(&spec, &columns, matrix.threads.unwrap_or(1))
+    Ok(())
 }

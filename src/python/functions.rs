@@ -1,13 +1,14 @@
 //! The module's functions.
 
 use arrow_schema::FieldRef;
-use pyo3::exceptions::PyTypeError;
+use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use pyo3::wrap_pyfunction;
 
 use super::input::{self, ArrowInput, Chunks, no_protocol};
+use super::matrix::{MatrixKeywords, column_into, is_matrix, matrix_into, no_columns};
 use super::options::{ConversionOptions, ElementKeywords, Legacy, copy_mode};
 use super::stream::wrap;
 use super::{ArrayStream, CopyLog, Report, Tensor, device};
@@ -20,7 +21,7 @@ use crate::spec::{CopyMode, Options};
 use crate::tensor::Tensor as CoreTensor;
 
 /// Conversions that move fewer bytes keep the interpreter: letting go of it and taking it back costs more than they do.
-const DETACH_FROM: usize = 1 << 16;
+pub(super) const DETACH_FROM: usize = 1 << 16;
 
 pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(to_tensor, module)?)?;
@@ -89,22 +90,30 @@ pub(super) fn require_device(chunks: &Chunks, asked: Option<&Bound<'_, PyAny>>) 
 /// Raises ConversionError (a BufferError and a ValueError) naming column, row, reason and remedy; TypeError for an
 /// object that speaks neither protocol.
 #[pyfunction]
-#[pyo3(signature = (obj, *, dtype=None, nulls=None, decimal=None, dictionary=None, device=None, copy=None, writable=false, legacy="copy", xp=None), text_signature = "(obj, *, dtype=None, nulls=\"error\", decimal=None, dictionary=None, device=None, copy=None, writable=False, legacy=\"copy\", xp=None)")]
+#[pyo3(signature = (obj, *, dtype=None, nulls=None, order="C", columns=None, decimal=None, dictionary=None, device=None, copy=None, writable=false, legacy="copy", out=None, threads=None, xp=None), text_signature = "(obj, *, dtype=None, nulls=\"error\", order=\"C\", columns=None, decimal=None, dictionary=None, device=None, copy=None, writable=False, legacy=\"copy\", out=None, threads=None, xp=None)")]
 #[allow(clippy::too_many_arguments, reason = "one Python keyword each")]
 fn to_tensor<'py>(
     py: Python<'py>,
     obj: &Bound<'py, PyAny>,
     dtype: Option<&Bound<'py, PyAny>>,
     nulls: Option<&Bound<'py, PyAny>>,
+    order: &str,
+    columns: Option<Vec<String>>,
     decimal: Option<&Bound<'py, PyAny>>,
     dictionary: Option<&Bound<'py, PyAny>>,
     device: Option<&Bound<'py, PyAny>>,
     copy: Option<bool>,
     writable: bool,
     legacy: &str,
+    out: Option<&Bound<'py, PyAny>>,
+    threads: Option<i64>,
     xp: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, PyAny>> {
     let legacy = Legacy::parse(legacy)?;
+    let matrix = MatrixKeywords::read(order, threads)?;
+    if out.is_some() && xp.is_some() {
+        return Err(PyValueError::new_err("out is returned as it is: pass out or xp, not both"));
+    }
     // Read before the data: a wrong option must not consume a stream.
     let keywords = ElementKeywords { dtype, nulls, decimal, dictionary };
     let by_column = match keywords.are_defaults() {
@@ -113,6 +122,20 @@ fn to_tensor<'py>(
     };
     let chunks = Chunks::read(obj, copy_mode(copy))?;
     require_device(&chunks, device)?;
+    if is_matrix(&chunks) {
+        let options = match by_column {
+            None => ConversionOptions::read(keywords, copy, writable)?,
+            Some(options) => options,
+        };
+        options.check_columns(chunks.field())?;
+        return match out {
+            None => finish(py, super::matrix::matrix(py, &chunks, columns, &matrix, &options)?, legacy, xp),
+            Some(out) => matrix_into(out, &chunks, columns, &matrix, &options).map(|()| out.clone()),
+        };
+    }
+    if columns.is_some() {
+        return Err(no_columns(&chunks).into());
+    }
     let options = match by_column {
         None => Options::default().copy(copy_mode(copy)).writable(writable),
         Some(options) => {
@@ -121,6 +144,9 @@ fn to_tensor<'py>(
         }
     };
     let options = chunks.natural(options);
+    if let Some(out) = out {
+        return column_into(out, &chunks, options, &matrix).map(|()| out.clone());
+    }
     let tensor = chunks_to_tensor_by(chunks.field(), &chunks.arrays, &options, &runner(py))?;
     finish(py, tensor, legacy, xp)
 }

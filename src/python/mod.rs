@@ -15,6 +15,7 @@ mod explain;
 mod functions;
 pub mod input;
 mod loader;
+mod matrix;
 mod options;
 mod ragged;
 mod record_batch;

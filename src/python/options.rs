@@ -118,6 +118,26 @@ impl ConversionOptions {
         })
     }
 
+    /// The dtype that was asked for, for all columns.
+    pub(super) fn dtype(&self) -> Option<DType> {
+        if let PerColumn::One(dtype) = &self.dtype { *dtype } else { None }
+    }
+
+    /// Whether all columns have the same dtype option.
+    pub(super) fn is_one_dtype(&self) -> bool {
+        matches!(self.dtype, PerColumn::One(_))
+    }
+
+    /// `copy=`.
+    pub(super) fn copy(&self) -> CopyMode {
+        self.copy
+    }
+
+    /// `writable=`.
+    pub(super) fn writable(&self) -> bool {
+        self.writable
+    }
+
     /// The options of one column.
     pub(super) fn of(&self, column: &str) -> Options {
         let mut options = Options::default().nulls(self.nulls.of(column)).copy(self.copy).writable(self.writable);
@@ -125,11 +145,6 @@ impl ConversionOptions {
         options.decimal = self.decimal.of(column);
         options.dictionary = self.dictionary.of(column);
         options
-    }
-
-    /// The dtype of every column, where one was asked for them all.
-    pub(super) fn dtype_of_all(&self) -> Option<DType> {
-        if let PerColumn::One(dtype) = self.dtype { dtype } else { None }
     }
 
     /// Refuses dicts that name columns which do not exist: a typing error must not pass for a default.

@@ -1,9 +1,11 @@
 //! What a matrix of columns is: its columns, and the dtype that they have in common.
 
+use std::num::NonZero;
+
 use arrow_schema::{DataType, FieldRef};
 
 use super::promotion::promote_all;
-use super::{DecimalMode, NullPolicy, Options, Spec, select};
+use super::{CopyMode, DecimalMode, NullPolicy, Options, Spec, select};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 
@@ -17,6 +19,68 @@ pub enum Order {
     F,
     /// Column-major where that is a view, else row-major.
     A,
+}
+
+/// What is asked of a matrix as a whole.
+#[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
+pub struct MatrixOptions {
+    /// The columns by name, in their order; `None` is all, in the schema's order.
+    pub columns: Option<Vec<String>>,
+    /// The dtype of every column, by a checked cast; `None` is what the columns promote to.
+    pub dtype: Option<DType>,
+    /// In which order the elements lie.
+    pub order: Order,
+    /// When a copy may be made.
+    pub copy: CopyMode,
+    /// Whether the result must be memory that nobody else sees.
+    pub writable: bool,
+    /// Threads to pack with, where that is worth it; `None` is `ARROW_DLPACK_THREADS`, or one a core.
+    pub threads: Option<NonZero<usize>>,
+}
+
+impl MatrixOptions {
+    /// Sets [`MatrixOptions::columns`].
+    #[must_use]
+    pub fn columns<S: Into<String>>(mut self, columns: impl IntoIterator<Item = S>) -> Self {
+        self.columns = Some(columns.into_iter().map(Into::into).collect());
+        self
+    }
+
+    /// Sets [`MatrixOptions::dtype`].
+    #[must_use]
+    pub fn dtype(mut self, dtype: DType) -> Self {
+        self.dtype = Some(dtype);
+        self
+    }
+
+    /// Sets [`MatrixOptions::order`].
+    #[must_use]
+    pub fn order(mut self, order: Order) -> Self {
+        self.order = order;
+        self
+    }
+
+    /// Sets [`MatrixOptions::copy`].
+    #[must_use]
+    pub fn copy(mut self, copy: CopyMode) -> Self {
+        self.copy = copy;
+        self
+    }
+
+    /// Sets [`MatrixOptions::writable`].
+    #[must_use]
+    pub fn writable(mut self, writable: bool) -> Self {
+        self.writable = writable;
+        self
+    }
+
+    /// Sets [`MatrixOptions::threads`].
+    #[must_use]
+    pub fn threads(mut self, threads: NonZero<usize>) -> Self {
+        self.threads = Some(threads);
+        self
+    }
 }
 
 /// What a matrix of columns is: fixed by the struct field and the options alone.
@@ -88,6 +152,12 @@ impl MatrixSpec {
     #[must_use]
     pub fn columns(&self) -> &[(usize, Spec)] {
         &self.columns
+    }
+
+    /// Whether a column is decoded before anything else is done.
+    #[must_use]
+    pub fn is_decoded(&self) -> bool {
+        self.columns.iter().any(|(_, column)| column.decoded().is_some())
     }
 
     /// Bytes of a row without gaps.

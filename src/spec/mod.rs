@@ -19,7 +19,7 @@ use arrow_schema::{DataType, FieldRef};
 use smallvec::SmallVec;
 
 pub use fixed_shape_tensor::FixedShapeTensor;
-pub use matrix::{MatrixSpec, Order};
+pub use matrix::{MatrixOptions, MatrixSpec, Order};
 pub use nulls::{NullPolicy, Pattern, Scalar};
 pub use options::{CopyMode, DecimalMode, DictionaryMode, Options};
 pub use tensor::{TensorField, row_major_strides};

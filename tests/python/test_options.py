@@ -149,8 +149,8 @@ class TestColumns:
     def test_an_array_has_no_columns(self):
         with pytest.raises(ValueError, match="to_tensor"):
             ad.to_tensors(COLUMN)
-        with pytest.raises(ValueError, match="to_tensors"):
-            ad.to_tensor(BATCH)
+        with pytest.raises(ValueError, match="leave columns= out"):
+            ad.to_tensor(COLUMN, columns=["x"])
 
 
 class TestCopies:

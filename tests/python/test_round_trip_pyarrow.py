@@ -262,7 +262,7 @@ def test_casts_of_floats(value: float, dtype: str, fits: bool):
         pa.array([[("a", 1)]], pa.map_(pa.string(), pa.int64())),
         pa.UnionArray.from_sparse(pa.array([0], pa.int8()), [pa.array([1])]),
         pa.RunEndEncodedArray.from_arrays([1], ["a"]),
-        pa.array([{"a": 1}]),
+        pa.array([{"a": {"b": 1}}]),
     ],
     ids=lambda source: str(source.type),
 )

@@ -2,6 +2,7 @@
 
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
+use std::ops::Range;
 
 /// Rows of a matrix to be written: `count` of them, `stride` bytes from one to the next, each with `width` bytes of room.
 #[derive(Debug)]
@@ -31,6 +32,25 @@ impl<'a> Rows<'a> {
         // SAFETY: bytes as bytes that need no initialisation; rows are only ever written.
         let (_, out, _) = unsafe { out.align_to_mut::<MaybeUninit<u8>>() };
         Self::new(out, stride)
+    }
+
+    /// Rows in memory that somebody else owns.
+    ///
+    /// # Safety
+    /// From `start` on there are `count` rows, `stride` bytes apart, of `width` writable bytes each; nobody else reads or
+    /// writes those bytes for `'a`. `width` is at most `stride`.
+    pub(crate) unsafe fn from_raw(start: *mut u8, stride: usize, count: usize, width: usize) -> Self {
+        Self { start, stride, count, width, memory: PhantomData }
+    }
+
+    /// Some of the rows, cut off where there are no more.
+    ///
+    /// # Safety
+    /// Nobody uses these rows at the same time.
+    pub(crate) unsafe fn part(&self, rows: Range<usize>) -> Rows<'_> {
+        let first = rows.start.min(self.count);
+        let count = rows.end.clamp(first, self.count) - first;
+        Rows { start: self.start.wrapping_add(first * self.stride), count, ..*self }
     }
 
     /// The first `count` rows, or all, and the others.

@@ -103,7 +103,7 @@ impl Loader {
         };
         let mut load = LoadOptions::new(split);
         load.prefetch = number("prefetch", prefetch, load.prefetch, 0)?;
-        load.threads = threads.map(|threads| count("threads", threads, 1)).transpose()?;
+        load.threads = threads.map(|threads| count("threads", threads, 1)).transpose()?.and_then(NonZero::new);
         let keywords = ElementKeywords { dtype, nulls, decimal, dictionary };
         Ok(Self {
             source: Source::new(source)?,
@@ -134,7 +134,7 @@ impl Loader {
         }
         let mut load = self.load.clone();
         load.shuffle = NonZero::new(self.shuffle_buffer).zip(next.seed).map(|(buffer, seed)| Shuffle { buffer, seed });
-        let dtype = self.options.dtype_of_all();
+        let dtype = self.options.dtype();
         let options = |column: &str| self.options.of(column);
         let batches =
             py.detach(|| Batches::new(stream, &self.selection, options, dtype, &load, next.epoch, next.batches))?;

@@ -4,6 +4,7 @@
 mod array_interface;
 mod buffer;
 mod fast_dlpack;
+mod out;
 
 use std::ffi::c_int;
 
@@ -15,6 +16,7 @@ use pyo3::types::{PyDict, PyTuple};
 use array_interface::array_interface;
 use buffer::{fill_buffer, release_buffer};
 pub(super) use fast_dlpack::install as install_fast_dlpack;
+pub(super) use out::with_output;
 
 use super::arrow_dunders::{c_array, c_device_array, requested_field, require_device};
 use super::capsule::schema_capsule;

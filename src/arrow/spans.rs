@@ -1,0 +1,108 @@
+//! Which bytes of memory an array is read from.
+
+use std::ops::Range;
+
+use arrow_schema::{DataType, UnionMode};
+
+use super::check::{Buffer, buffers_of, children_of};
+use super::view::{ArrayView, buffer, child};
+use crate::ffi::arrow_device::ArrowArray;
+
+impl ArrayView<'_> {
+    /// Whether any of these bytes holds slots of this view, or their validity. What only other buffers tell the size of, the
+    /// characters of strings, does not count.
+    pub(crate) fn overlaps(&self, bytes: &Range<usize>) -> bool {
+        let inherited = |bits: &super::view::ValidityBits| {
+            touches(bits.start, bits.offset / 8, (bits.offset.saturating_add(bits.length)).div_ceil(8), bytes)
+        };
+        self.inherited.iter().any(inherited)
+            || overlaps(self.field.data_type(), self.array, self.offset, self.length, bytes)
+    }
+}
+
+/// Whether bytes `from..to` after `start` and `bytes` have one in common.
+fn touches(start: *const u8, from: usize, to: usize, bytes: &Range<usize>) -> bool {
+    let (from, to) = (start.addr().saturating_add(from), start.addr().saturating_add(to));
+    !start.is_null() && from.max(bytes.start) < to.min(bytes.end)
+}
+
+fn overlaps(data_type: &DataType, array: &ArrowArray, offset: usize, length: usize, bytes: &Range<usize>) -> bool {
+    let end = offset.saturating_add(length);
+    let own = buffers_of(data_type).iter().enumerate().any(|(index, kind)| {
+        let (from, to) = match kind {
+            Buffer::Validity | Buffer::Bits => (offset / 8, end.div_ceil(8)),
+            Buffer::Width(width) => (offset.saturating_mul(*width), end.saturating_mul(*width)),
+            Buffer::Offsets(width) => (offset.saturating_mul(*width), end.saturating_add(1).saturating_mul(*width)),
+            Buffer::Data => (0, 0),
+        };
+        length > 0 && buffer(array, index).is_some_and(|start| touches(start, from, to, bytes))
+    });
+    own || children_of(data_type).iter().enumerate().any(|(index, field)| {
+        // What import has checked has its children.
+        let Ok(array) = child(array, index) else { return false };
+        let first = usize::try_from(array.offset).unwrap_or(0);
+        let all = usize::try_from(array.length).unwrap_or(0);
+        let (start, length) = match data_type {
+            DataType::Struct(_) | DataType::Union(_, UnionMode::Sparse) => (offset, length),
+            DataType::FixedSizeList(_, size) => {
+                let size = usize::try_from(*size).unwrap_or(0);
+                (offset.saturating_mul(size), length.saturating_mul(size))
+            }
+            _ => (0, all),
+        };
+        overlaps(field.data_type(), array, first.saturating_add(start), length, bytes)
+    }) || dictionary_overlaps(data_type, array, bytes)
+}
+
+fn dictionary_overlaps(data_type: &DataType, array: &ArrowArray, bytes: &Range<usize>) -> bool {
+    let DataType::Dictionary(_, values) = data_type else { return false };
+    // SAFETY: import checked the dictionary: a live array, owned by its parent.
+    let Some(dictionary) = (unsafe { array.dictionary.as_ref() }) else { return false };
+    let count = |count: i64| usize::try_from(count).unwrap_or(0);
+    overlaps(values, dictionary, count(dictionary.offset), count(dictionary.length), bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use arrow_array::types::Int8Type;
+    use arrow_array::{Array, ArrayRef, BooleanArray, DictionaryArray, Float64Array, StructArray};
+    use arrow_schema::Field;
+
+    use crate::arrow::DeviceArray;
+
+    fn overlaps(array: &dyn Array, bytes: std::ops::Range<usize>) -> bool {
+        let field = Arc::new(Field::new("x", array.data_type().clone(), true));
+        DeviceArray::from_arrow(array, field).unwrap().view().overlaps(&bytes)
+    }
+
+    #[test]
+    fn the_slots_of_a_slice_count_and_what_lies_around_them_does_not() {
+        let values = Float64Array::from((0..100).map(f64::from).collect::<Vec<_>>());
+        let start = values.values().as_ptr().addr();
+        let slice = values.slice(10, 20);
+        for (from, to, expected) in
+            [(0, 80, false), (0, 81, true), (239, 240, true), (240, 800, false), (100, 100, false), (0, 800, true)]
+        {
+            assert_eq!(overlaps(&slice, start + from..start + to), expected, "{from}..{to}");
+        }
+    }
+
+    #[test]
+    fn bitmaps_children_and_dictionaries_count() {
+        let bools = BooleanArray::from_iter((0..100).map(|row| (row % 7 != 0).then_some(row % 2 == 0)));
+        let validity = bools.nulls().unwrap().buffer().as_ptr().addr();
+        assert!(overlaps(&bools, validity..validity + 1));
+        let bits = bools.values().values().as_ptr().addr();
+        assert!(
+            overlaps(&bools.slice(16, 8), bits + 2..bits + 3) && !overlaps(&bools.slice(16, 8), bits + 3..bits + 9)
+        );
+        let column: ArrayRef = Arc::new(bools.slice(8, 64));
+        let nested = StructArray::from(vec![(Arc::new(Field::new("a", column.data_type().clone(), true)), column)]);
+        assert!(overlaps(&nested, bits + 1..bits + 2) && !overlaps(&nested, bits..bits + 1));
+        let words: DictionaryArray<Int8Type> = ["a", "b", "a"].into_iter().collect();
+        let offsets = words.values().to_data().buffers()[0].as_ptr().addr();
+        assert!(overlaps(&words, offsets..offsets + 1));
+    }
+}

@@ -1,0 +1,113 @@
+//! One column into memory of somebody else's.
+
+use std::mem::MaybeUninit;
+use std::ops::Range;
+
+use super::cast::Misfit;
+use super::column::{ColumnChunk, check_nulls, write_range};
+use super::matrix::{Piece, for_each_piece, write_packed};
+use super::pack::{Isa, PackedColumn, Rows};
+use super::threads::{for_each_part, threads};
+use crate::alloc::HostBuffer;
+use crate::error::{Error, Result};
+use crate::spec::{Dims, Spec};
+use crate::tensor::Output;
+
+/// Bytes that are prepared together where rows lie apart.
+const BLOCK: usize = 1 << 15;
+
+/// Writes the chunks of a column into `out`, of shape `(rows, *inner)`: rows may lie apart, and each is laid out as the
+/// spec says.
+///
+/// # Errors
+/// For a null that is refused, and a value that a cast cannot take: names column and row. When `out` has another dtype,
+/// shape or layout, or memory cannot be had. What `out` holds is unspecified after an error.
+pub(crate) fn write_column(
+    spec: &Spec,
+    chunks: &[ColumnChunk<'_>],
+    out: &mut Output<'_>,
+    asked: Option<usize>,
+) -> Result<()> {
+    check_nulls(spec, chunks)?;
+    let rows = chunks.iter().fold(0_usize, |rows, chunk| rows.saturating_add(chunk.leaf.rows));
+    let beyond = |_| Error::unsupported("a count beyond 64 bits");
+    let mut shape: Dims = Dims::from_slice(&[i64::try_from(rows).map_err(beyond)?]);
+    shape.extend_from_slice(spec.inner_shape());
+    out.require(spec.dtype(), &shape)?;
+    let (row_stride, inner) = out.strides().split_first().unwrap_or((&1, &[]));
+    if !shape.contains(&0) && !spec.lays_out(spec.dtype(), spec.inner_shape(), inner) {
+        let (found, own) = (inner.to_vec(), spec.inner_strides().to_vec());
+        return Err(Error::argument(format!(
+            "the values of out have strides {found:?}, and those of the column {own:?}"
+        ))
+        .remedy_is("pass an out whose values are laid out as the column's; rows may lie apart"));
+    }
+    let row_bytes = spec.row_elements().saturating_mul(spec.dtype().itemsize());
+    if row_bytes == 0 {
+        return Ok(());
+    }
+    let stride = usize::try_from(*row_stride).ok().and_then(|stride| stride.checked_mul(spec.dtype().itemsize()));
+    // A single row has any stride.
+    let stride = stride.filter(|_| rows > 1).unwrap_or(row_bytes);
+    let threads = threads(asked, rows.saturating_mul(row_bytes));
+    // SAFETY: `Output` has checked that elements lie apart, inside its memory, which is ours: rows of `row_bytes` each.
+    let out = unsafe { Rows::from_raw(out.start(), stride, rows, row_bytes) };
+    for_each_part(threads, rows, 64, |rows| {
+        for_each_piece(chunks.iter().map(|chunk| (chunk.leaf.rows, chunk)), &rows, |chunk, piece| {
+            // SAFETY: parts have different rows, and the pieces of a part follow each other.
+            let out = unsafe { out.part(piece.rows.clone()) };
+            write_piece(spec, chunk, &piece, out)
+        })
+    })
+}
+
+/// Writes some rows of a chunk.
+fn write_piece(spec: &Spec, chunk: &ColumnChunk<'_>, piece: &Piece, out: Rows<'_>) -> Result<()> {
+    if spec.row_elements() == 1 && out.stride() != out.width() {
+        return write_packed(&[PackedColumn { spec, chunk }], piece.first, piece.before, out, 1);
+    }
+    let in_column = |misfit: Misfit| misfit.error(spec, piece.before);
+    if out.stride() == out.width() {
+        // SAFETY: rows that lie one after the other, which are ours.
+        let bytes = unsafe { bytes_of(&out, 0..out.count()) };
+        return write_rows(spec, chunk, piece.first, bytes).map_err(in_column);
+    }
+    let block = (BLOCK / out.width().max(1)).max(1);
+    let mut scratch = HostBuffer::uninitialised(block * out.width())?;
+    for start in (0..out.count()).step_by(block) {
+        let rows = block.min(out.count() - start);
+        let scratch = scratch.as_uninit_mut().get_mut(..rows * out.width()).unwrap_or(&mut []);
+        write_rows(spec, chunk, piece.first + start, scratch).map_err(in_column)?;
+        for (row, bytes) in (start..).zip(scratch.chunks(out.width().max(1))) {
+            // SAFETY: one row, which is ours.
+            unsafe { bytes_of(&out, row..row + 1) }.copy_from_slice(bytes);
+        }
+    }
+    Ok(())
+}
+
+/// The bytes of rows that lie one after the other, or of a single row.
+///
+/// # Safety
+/// They do, and nobody else uses them at the same time.
+#[allow(clippy::mut_from_ref, reason = "the contract says that nobody else has these bytes")]
+unsafe fn bytes_of<'a>(out: &'a Rows<'_>, rows: Range<usize>) -> &'a mut [MaybeUninit<u8>] {
+    let bytes = rows.len() * out.width();
+    if bytes == 0 {
+        return &mut [];
+    }
+    let start = out.start().wrapping_add(rows.start * out.stride());
+    // SAFETY: the contract; bytes of `out`, which are writable.
+    unsafe { std::slice::from_raw_parts_mut(start.cast(), bytes) }
+}
+
+/// Writes rows `first..` of a chunk, as many as `out` has room for.
+fn write_rows(
+    spec: &Spec,
+    chunk: &ColumnChunk<'_>,
+    first: usize,
+    out: &mut [MaybeUninit<u8>],
+) -> std::result::Result<(), Misfit> {
+    // SAFETY: pieces are cut to the chunk's rows; `Output`, and memory of ours, is aligned for the dtype.
+    unsafe { write_range(Isa::detect(), spec, chunk, first * spec.row_elements(), out) }
+}

@@ -1,0 +1,147 @@
+//! A matrix whose plan is made, from chunks that are ready to be read.
+
+use super::chunk::{MatrixChunk, after};
+use crate::arrow::DeviceArray;
+use crate::column::shared_dictionary;
+use crate::convert::{MatrixColumns, check_nulls, pack_matrix, view_matrix, write_matrix};
+use crate::copy_log::{self, Copied};
+use crate::error::{Error, ErrorKind, Result};
+use crate::plan::{MatrixData, Plan};
+use crate::spec::{CopyMode, MatrixOptions, MatrixSpec, Order};
+use crate::tensor::{Output, Tensor};
+
+/// The chunks of a matrix, decoded where they have to be.
+///
+/// # Errors
+/// As [`MatrixChunk::new`]; under [`CopyMode::Never`] where something would have to be decoded.
+pub(super) fn decode_chunks(
+    spec: &MatrixSpec,
+    chunks: &[DeviceArray],
+    options: &MatrixOptions,
+) -> Result<Vec<MatrixChunk>> {
+    if options.copy == CopyMode::Never && spec.is_decoded() {
+        // Refused before anything is decoded.
+        let rows = chunks.iter().fold(0_usize, |rows, chunk| rows.saturating_add(chunk.len()));
+        Plan::matrix(spec, MatrixData { rows, chunks: 1, ..MatrixData::default() }, |_| 0, options)?;
+    }
+    chunks.iter().map(|chunk| MatrixChunk::new(spec, chunk)).collect()
+}
+
+/// A matrix that is about to be made: what will be done is decided, and no value was read.
+pub(super) struct Prepared<'a> {
+    spec: &'a MatrixSpec,
+    chunks: Vec<MatrixColumns<'a>>,
+    options: &'a MatrixOptions,
+    plan: Plan,
+    /// The chunk that is the matrix as it lies, and the bytes from one column to the next.
+    view: Option<(usize, usize)>,
+}
+
+impl<'a> Prepared<'a> {
+    /// `may_view`: whether the result may be the columns' own memory.
+    ///
+    /// # Errors
+    /// When a copy is needed and not allowed, chunks have different dictionaries, or an array breaks the Arrow format.
+    pub(super) fn new(
+        spec: &'a MatrixSpec,
+        chunks: &'a [MatrixChunk],
+        options: &'a MatrixOptions,
+        may_view: bool,
+    ) -> Result<Self> {
+        let mut rows = 0_usize;
+        let mut columns = Vec::with_capacity(chunks.len());
+        for chunk in chunks {
+            columns.push(chunk.columns(spec, &(0..chunk.rows())).map_err(|error| after(error, rows))?);
+            rows = rows.saturating_add(chunk.rows());
+        }
+        let chunks = columns;
+        for (index, (_, column)) in spec.columns().iter().enumerate() {
+            if column.has_codes() {
+                shared_dictionary(column, chunks.iter().filter_map(|chunk| chunk.columns.get(index)))?;
+            }
+        }
+        let mut data = MatrixData { rows, ..MatrixData::default() };
+        let mut view = None;
+        for (number, chunk) in chunks.iter().enumerate().filter(|(_, chunk)| chunk.rows > 0) {
+            data.chunks += 1;
+            let stride = if may_view && data.chunks == 1 { chunk.column_stride(spec) } else { None };
+            view = stride.map(|stride| (number, stride));
+        }
+        if let Some((_, stride)) = view {
+            data.is_column_major = true;
+            data.is_row_major = spec.columns().len() == 1 || (rows == 1 && stride == spec.dtype().itemsize());
+        }
+        let nulls = |index: usize| {
+            let masks = chunks.iter().filter_map(|chunk| chunk.columns.get(index)?.mask.as_ref());
+            masks.map(crate::arrow::Mask::nulls).sum()
+        };
+        let plan = Plan::matrix(spec, data, nulls, options)?;
+        let view = view.filter(|_| plan.bytes == 0 || plan.steps.iter().all(|step| step.at_most));
+        Ok(Self { spec, chunks, options, plan, view })
+    }
+
+    /// What will be done.
+    pub(super) fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// Refuses nulls, where a spec does.
+    pub(super) fn check_nulls(&self) -> Result<()> {
+        for (index, (_, column)) in self.spec.columns().iter().enumerate() {
+            check_nulls(column, self.chunks.iter().filter_map(|chunk| chunk.columns.get(index)))?;
+        }
+        Ok(())
+    }
+
+    /// The matrix.
+    ///
+    /// # Errors
+    /// For a null that is refused, a value that a cast cannot take, bytes that are no booleans where no copy is allowed;
+    /// when memory cannot be had.
+    pub(super) fn run(&self) -> Result<Tensor> {
+        self.check_nulls()?;
+        if let Some((number, stride)) = self.view
+            && let Some(chunk) = self.chunks.get(number)
+        {
+            if let Some(tensor) = view_matrix(self.spec, chunk, stride)? {
+                return Ok(tensor);
+            }
+            if self.options.copy == CopyMode::Never {
+                let reason = format!("a copy of {} bytes is needed ({})", self.plan.bytes, self.plan.reasons());
+                return Err(Error::new(ErrorKind::Copy, reason).remedy_is("pass copy=None to allow it"));
+            }
+        }
+        // What was to be a view has the order that the view has.
+        let order = if self.view.is_some() { Order::F } else { self.options.order };
+        let tensor = pack_matrix(self.spec, &self.chunks, order, self.threads())?;
+        self.record();
+        Ok(tensor)
+    }
+
+    /// Writes the matrix into memory of somebody else's.
+    ///
+    /// # Errors
+    /// As [`Prepared::run`]; when `out` has another dtype or shape, its elements lie neither row by row nor column by column,
+    /// or it overlaps the data that is to be read.
+    pub(super) fn write(&self, out: &mut Output<'_>) -> Result<()> {
+        self.check_nulls()?;
+        write_matrix(self.spec, &self.chunks, out, self.threads())?;
+        self.record();
+        Ok(())
+    }
+
+    fn threads(&self) -> Option<usize> {
+        self.options.threads.map(std::num::NonZero::get)
+    }
+
+    /// Puts the copy on the record.
+    fn record(&self) {
+        if self.plan.bytes > 0 {
+            copy_log::record(|| {
+                let (columns, dtype) = (self.spec.columns().len(), self.spec.dtype());
+                let what = format!("matrix of {} rows and {columns} columns of {dtype}", self.plan.rows);
+                Copied { what, why: self.plan.reasons(), bytes: self.plan.bytes }
+            });
+        }
+    }
+}

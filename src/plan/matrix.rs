@@ -1,0 +1,169 @@
+//! The plan of a matrix.
+
+use super::{Action, Plan, Step};
+use crate::error::{Error, ErrorKind, Result};
+use crate::spec::{CopyMode, Element, MatrixOptions, MatrixSpec, Nulls, Order, Spec};
+
+/// What the plan needs to know of a matrix's columns together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct MatrixData {
+    /// Rows of all chunks.
+    pub(crate) rows: usize,
+    /// Chunks that are not empty.
+    pub(crate) chunks: usize,
+    /// Whether the elements lie as a row-major matrix has them, none of them being changed.
+    pub(crate) is_row_major: bool,
+    /// As above, column-major, perhaps with gaps between columns.
+    pub(crate) is_column_major: bool,
+}
+
+impl Plan {
+    /// The plan for a matrix of columns that have so many nulls each. No steps are a view.
+    ///
+    /// # Errors
+    /// When a copy would be needed under [`CopyMode::Never`], or the result is larger than memory can be.
+    pub(crate) fn matrix(
+        spec: &MatrixSpec,
+        data: MatrixData,
+        nulls: impl Fn(usize) -> usize,
+        options: &MatrixOptions,
+    ) -> Result<Self> {
+        let too_large = || Error::new(ErrorKind::Memory, "the matrix is larger than memory can be");
+        let elements = data.rows.checked_mul(spec.columns().len()).ok_or_else(too_large)?;
+        let bytes = data.rows.checked_mul(spec.row_bytes()).filter(|bytes| isize::try_from(*bytes).is_ok());
+        let bytes = bytes.ok_or_else(too_large)?;
+        let mut plan = Self { rows: data.rows, elements, ..Self::default() };
+        if bytes == 0 {
+            return Ok(plan);
+        }
+        let lies = match options.order {
+            Order::C => data.is_row_major,
+            Order::F => data.is_column_major,
+            Order::A => data.is_row_major || data.is_column_major,
+        };
+        let private = options.writable || options.copy == CopyMode::Always;
+        let bool8 = |(_, column): &(usize, Spec)| column.element() == Element::Bool8;
+        if lies && !private {
+            if spec.columns().iter().any(bool8) {
+                plan.push(Action::Normalise, bytes, true);
+                plan.bytes = bytes;
+            }
+            return Ok(plan);
+        }
+        if data.chunks > 1 {
+            plan.push(Action::Concatenate { chunks: data.chunks }, bytes, false);
+        }
+        plan.change_columns(spec, data.rows, nulls);
+        if lies {
+            plan.push(Action::Private, bytes, false);
+        }
+        let order = if options.order == Order::F { Order::F } else { Order::C };
+        plan.push(Action::PackMatrix { order }, bytes, false);
+        plan.bytes = plan.bytes.saturating_add(bytes);
+        if options.copy == CopyMode::Never {
+            plan.refuse_copy().map_err(|error| match options.order {
+                Order::C if data.is_column_major => {
+                    error.remedy_is("pass order=\"F\" for the view that there is, or copy=None to allow a copy")
+                }
+                _ => error,
+            })?;
+        }
+        Ok(plan)
+    }
+
+    /// The steps that change elements: each once, however many columns need it.
+    fn change_columns(&mut self, spec: &MatrixSpec, rows: usize, nulls: impl Fn(usize) -> usize) {
+        let mut filled = 0_usize;
+        for (index, (_, column)) in spec.columns().iter().enumerate() {
+            let bytes = rows.saturating_mul(column.dtype().itemsize());
+            if column.decoded().is_some() {
+                let stored = rows.saturating_mul(column.element().stored_bytes());
+                self.push(Action::Decode, stored, false);
+                self.bytes = self.bytes.saturating_add(stored);
+            }
+            match column.element() {
+                Element::Bits => self.push(Action::Unpack, bytes, false),
+                Element::Bool8 => self.push(Action::Normalise, bytes, true),
+                _ => {}
+            }
+            if column.is_cast() {
+                self.push(Action::Cast { from: column.element(), to: column.dtype() }, bytes, false);
+            }
+            if let Nulls::Filled(_) = column.nulls() {
+                filled = filled.saturating_add(nulls(index));
+            }
+        }
+        if filled > 0 {
+            let bytes = filled.saturating_mul(spec.dtype().itemsize());
+            self.push(Action::Fill { nulls: filled }, bytes, false);
+        }
+    }
+
+    /// Adds a step, or its bytes to the same one that is there.
+    fn push(&mut self, action: Action, bytes: usize, at_most: bool) {
+        match self.steps.iter_mut().find(|step| step.action == action) {
+            Some(step) => step.bytes = step.bytes.saturating_add(bytes),
+            None => self.steps.push(Step { action, bytes, at_most }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use arrow_schema::{DataType, Field};
+
+    use super::*;
+    use crate::spec::{NullPolicy, Options, Scalar};
+
+    fn spec(types: &[DataType]) -> MatrixSpec {
+        let fields: Vec<_> =
+            types.iter().enumerate().map(|(index, of)| Field::new(index.to_string(), of.clone(), true)).collect();
+        let field = Arc::new(Field::new("", DataType::Struct(fields.into()), false));
+        let fill = |_: &str| Options::default().nulls(NullPolicy::Fill(Scalar::Int(0)));
+        MatrixSpec::new(&field, None, fill, None).unwrap()
+    }
+
+    const LYING: MatrixData = MatrixData { rows: 10, chunks: 1, is_row_major: false, is_column_major: true };
+
+    fn reasons(types: &[DataType], data: MatrixData, nulls: usize, options: &MatrixOptions) -> Result<String> {
+        Plan::matrix(&spec(types), data, |_| nulls, options).map(|plan| plan.reasons())
+    }
+
+    #[test]
+    fn what_lies_in_the_order_asked_for_is_a_view() {
+        let two = [DataType::Int32, DataType::Int32];
+        for (order, expected) in [(Order::C, "packed row-major"), (Order::F, ""), (Order::A, "")] {
+            let options = MatrixOptions { order, ..MatrixOptions::default() };
+            assert_eq!(reasons(&two, LYING, 0, &options).unwrap(), expected);
+            let never = MatrixOptions { copy: CopyMode::Never, ..options.clone() };
+            assert_eq!(reasons(&two, LYING, 0, &never).is_ok(), order != Order::C);
+            let writable = MatrixOptions { writable: true, ..options };
+            assert!(reasons(&two, LYING, 0, &writable).unwrap().contains("packed"));
+        }
+        let error = reasons(&two, LYING, 0, &MatrixOptions { copy: CopyMode::Never, ..MatrixOptions::default() });
+        assert!(error.unwrap_err().remedy().unwrap().contains("order=\"F\""));
+    }
+
+    #[test]
+    fn each_step_stands_once_with_the_bytes_of_all_columns() {
+        let types = [DataType::Boolean, DataType::Int8, DataType::Int8, DataType::Float32];
+        let data = MatrixData { rows: 10, chunks: 3, ..MatrixData::default() };
+        let plan = Plan::matrix(&spec(&types), data, |index| index, &MatrixOptions::default()).unwrap();
+        assert_eq!(
+            plan.reasons(),
+            "3 chunks joined, bits unpacked to bytes, cast from bool to float32, cast from int8 to float32, \
+             6 nulls filled, packed row-major"
+        );
+        assert_eq!((plan.bytes, plan.steps[3].bytes, plan.elements), (160, 80, 40));
+    }
+
+    #[test]
+    fn without_elements_nothing_moves() {
+        let options = MatrixOptions { copy: CopyMode::Never, writable: true, ..MatrixOptions::default() };
+        assert_eq!(reasons(&[DataType::Boolean], MatrixData::default(), 0, &options).unwrap(), "");
+        let huge = MatrixData { rows: usize::MAX / 4, chunks: 1, ..MatrixData::default() };
+        assert_eq!(reasons(&[DataType::Int64], huge, 0, &options).unwrap_err().kind(), ErrorKind::Memory);
+    }
+}

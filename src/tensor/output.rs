@@ -1,0 +1,212 @@
+//! [`Output`]: memory of somebody else that a conversion writes into.
+
+use std::marker::PhantomData;
+use std::ops::Range;
+
+use smallvec::SmallVec;
+
+use super::{Native, Tensor};
+use crate::dtype::DType;
+use crate::error::{Error, ErrorKind, Result};
+use crate::spec::{Dims, row_major_strides};
+
+/// Host memory that a conversion writes its result into: a strided tensor whose elements lie apart from each other, and
+/// which nobody else uses for `'a`.
+#[derive(Debug)]
+pub struct Output<'a> {
+    data: *mut u8,
+    dtype: DType,
+    shape: Dims,
+    strides: Dims,
+    bytes: usize,
+    memory: PhantomData<&'a mut [u8]>,
+}
+
+// SAFETY: the memory is borrowed exclusively, and holds plain numbers.
+unsafe impl Send for Output<'_> {}
+// SAFETY: a shared reference only gives its address.
+unsafe impl Sync for Output<'_> {}
+
+impl<'a> Output<'a> {
+    /// A slice as a row-major tensor of this shape.
+    ///
+    /// # Errors
+    /// When the slice has not as many elements as the shape.
+    ///
+    /// ```
+    /// use arrow_dlpack::Output;
+    ///
+    /// let mut memory = [0_f32; 6];
+    /// assert_eq!(Output::from_slice(&mut memory, &[2, 3])?.shape(), [2, 3]);
+    /// assert!(Output::from_slice(&mut memory, &[2, 4]).is_err());
+    /// # Ok::<(), arrow_dlpack::Error>(())
+    /// ```
+    pub fn from_slice<T: Native>(out: &'a mut [T], shape: &[usize]) -> Result<Self> {
+        let elements = shape.iter().try_fold(1_usize, |product, extent| product.checked_mul(*extent));
+        let extents = shape.iter().map(|extent| i64::try_from(*extent).ok()).collect::<Option<Dims>>();
+        let (Some(shape), true) = (extents, elements == Some(out.len())) else {
+            return Err(Error::argument(format!("a slice of {} elements for shape {shape:?}", out.len())));
+        };
+        let strides = row_major_strides(&shape)?;
+        let (bytes, data) = (size_of_val(out), out.as_mut_ptr().cast());
+        Ok(Self { data, dtype: T::DTYPE, shape, strides, bytes, memory: PhantomData })
+    }
+
+    /// The memory of a tensor.
+    ///
+    /// # Errors
+    /// When it is read-only, not in host memory or not aligned, or its elements may overlap: a stride is 0 or negative, or
+    /// smaller than what lies inside it.
+    ///
+    /// # Safety
+    /// For `'a`, nobody else reads or writes the tensor's elements, and they stay alive.
+    pub unsafe fn from_tensor(tensor: &'a Tensor) -> Result<Self> {
+        if !tensor.is_writable() {
+            return Err(Error::argument("out is read-only, or cannot say that it is not")
+                .remedy_is("pass a writable tensor of a library that speaks DLPack 1.0"));
+        }
+        if !tensor.device().is_cpu() {
+            return Err(Error::new(
+                ErrorKind::Device,
+                format!("out is on {}, and the data on the CPU", tensor.device()),
+            )
+            .remedy_is("pass an out in host memory, and copy it to the device afterwards"));
+        }
+        if !tensor.is_aligned() {
+            return Err(Error::argument(format!("out is not aligned for {}", tensor.dtype()))
+                .remedy_is("pass memory that its library allocated for the dtype"));
+        }
+        let (shape, strides) = (Dims::from_slice(tensor.shape()), Dims::from_slice(tensor.strides()));
+        if !tensor.is_empty() && !lie_apart(&shape, &strides) {
+            return Err(Error::argument(format!(
+                "out has strides {strides:?} for shape {shape:?}: its elements may overlap, or lie backwards"
+            ))
+            .remedy_is("pass a tensor without negative or zero strides"));
+        }
+        // Strides are positive: nothing lies before the first element.
+        let bytes = tensor.span().map_or(0, |(_, bytes)| bytes);
+        Ok(Self { data: tensor.as_ptr(), dtype: tensor.dtype(), shape, strides, bytes, memory: PhantomData })
+    }
+
+    /// The dtype of the elements.
+    #[must_use]
+    pub fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    /// The extents.
+    #[must_use]
+    pub fn shape(&self) -> &[i64] {
+        &self.shape
+    }
+
+    /// The strides, in elements, none of them negative.
+    #[must_use]
+    pub fn strides(&self) -> &[i64] {
+        &self.strides
+    }
+
+    /// Whether it is a matrix whose columns lie dense, and whose rows do not. A single row, or column, lies either way.
+    pub(crate) fn is_column_major(&self) -> bool {
+        matches!((&*self.shape, &*self.strides), (&[rows, columns], &[row, column])
+            if (columns <= 1 || column != 1) && (rows <= 1 || row == 1))
+    }
+
+    /// Refuses another dtype or shape than these.
+    pub(crate) fn require(&self, dtype: DType, shape: &[i64]) -> Result<()> {
+        if self.dtype != dtype {
+            return Err(Error::argument(format!("out is of {}, and the result of {dtype}", self.dtype))
+                .remedy_is("pass an out of the result's dtype, or the dtype of out as dtype="));
+        }
+        if *self.shape != *shape {
+            return Err(Error::argument(format!(
+                "out has shape {:?}, and the result {shape:?}",
+                self.shape.as_slice()
+            ))
+            .remedy_is("pass an out of the result's shape"));
+        }
+        Ok(())
+    }
+
+    /// The address of the first element.
+    pub(crate) fn start(&mut self) -> *mut u8 {
+        self.data
+    }
+
+    /// The addresses from the first element to the end of the last.
+    pub(crate) fn span(&self) -> Range<usize> {
+        let start = self.data.addr();
+        start..start.saturating_add(self.bytes)
+    }
+}
+
+/// Whether each stride steps over all that smaller strides reach.
+fn lie_apart(shape: &[i64], strides: &[i64]) -> bool {
+    let axes = strides.iter().copied().zip(shape.iter().copied());
+    let mut axes: SmallVec<[(i64, i64); 4]> = axes.filter(|(_, extent)| *extent > 1).collect();
+    axes.sort_unstable();
+    let mut reach = 1_i64;
+    axes.into_iter().all(|(stride, extent)| {
+        let apart = stride >= reach;
+        reach = stride.saturating_mul(extent);
+        apart
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::device::Device;
+    use crate::tensor::Parts;
+
+    fn tensor(data: &mut [i32], at: usize, shape: &[i64], strides: &[i64], read_only: bool) -> Tensor {
+        let parts = Parts {
+            data: data.as_mut_ptr().cast::<u8>().wrapping_add(at),
+            device: Device::CPU,
+            dtype: DType::Int32,
+            shape: Dims::from_slice(shape),
+            strides: Dims::from_slice(strides),
+            owner: Arc::new(()),
+            read_only,
+            copied: false,
+            field: None,
+        };
+        // SAFETY: the tests read and write no elements.
+        unsafe { Tensor::from_raw_parts(parts) }.unwrap()
+    }
+
+    fn is_output(tensor: &Tensor) -> bool {
+        // SAFETY: nobody else uses the test's memory.
+        unsafe { Output::from_tensor(tensor) }.is_ok()
+    }
+
+    #[test]
+    fn elements_that_lie_apart_can_be_written() {
+        let mut data = [0; 32];
+        for (shape, strides) in [
+            (&[2, 3][..], &[3, 1][..]),
+            (&[2, 3], &[1, 2]),
+            (&[2, 3], &[8, 2]),
+            (&[4], &[7]),
+            (&[0, 4], &[0, 0]),
+            (&[], &[]),
+        ] {
+            assert!(is_output(&tensor(&mut data, 0, shape, strides, false)), "{shape:?} {strides:?}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_written_is_refused() {
+        let mut data = [0; 32];
+        for (shape, strides) in
+            [(&[2, 3][..], &[2, 1][..]), (&[2, 3], &[0, 1]), (&[2, 2], &[1, 1]), (&[2, 3, 2], &[6, 2, 2])]
+        {
+            assert!(!is_output(&tensor(&mut data, 0, shape, strides, false)), "{shape:?} {strides:?}");
+        }
+        assert!(!is_output(&tensor(&mut data, 64, &[4], &[-1], false)));
+        assert!(!is_output(&tensor(&mut data, 0, &[4], &[1], true)));
+        assert!(!is_output(&tensor(&mut data, 1, &[4], &[1], false)));
+    }
+}
