@@ -53,16 +53,6 @@ impl RowLayout {
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
-
-    /// The dtype of the elements.
-    pub(crate) fn dtype(&self) -> DType {
-        self.dtype
-    }
-
-    /// The shape of a row; empty for scalars.
-    pub(crate) fn shape(&self) -> &[i64] {
-        &self.shape
-    }
 }
 
 /// Rows of one layout, the first of a block of memory, which has room for more.

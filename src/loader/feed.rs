@@ -31,11 +31,6 @@ impl Feed {
         Self { stream: Some(stream), current: None, position: 0, stop }
     }
 
-    /// How many rows were passed.
-    pub(super) fn position(&self) -> usize {
-        self.position
-    }
-
     /// Rows that are left of the array at hand, or of the next one that has any; 0 at the end.
     pub(super) fn at_hand(&mut self) -> Result<usize> {
         loop {

@@ -277,10 +277,7 @@ impl Prepared {
         let first = row.saturating_add(rows.start);
         match (part, &self.kind) {
             (Part::Matrix(chunk), Kind::Matrix(spec)) => {
-                let columns = chunk.columns(spec, rows).map_err(|error| after(error, row))?;
-                for ((_, spec), column) in spec.columns().iter().zip(&columns.columns) {
-                    check_nulls(spec, [column]).map_err(|error| after(error, first))?;
-                }
+                let columns = chunk.checked_columns(spec, rows, row)?;
                 // A single column lies as it does alone.
                 if let ([(_, spec)], [column]) = (spec.columns(), &columns.columns[..]) {
                     return block.append_column(spec, column, first);
