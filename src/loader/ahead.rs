@@ -221,6 +221,12 @@ impl<T> Ahead<T> {
         state.ended
     }
 
+    /// Stops the thread without ever waiting for it.
+    pub(super) fn abandon(&self) {
+        self.stop(Duration::ZERO);
+        drop(self.thread.lock().unwrap_or_else(PoisonError::into_inner).take());
+    }
+
     /// Stops the thread and waits for its end, unless this is a loader's thread: two of them might wait for each other.
     pub(super) fn close(&self) {
         if !self.is_here() {

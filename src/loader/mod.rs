@@ -210,6 +210,14 @@ impl Batches {
         }
     }
 
+    /// Ends the iteration without ever waiting for its thread, which ends by itself after the source's present array.
+    pub fn abandon(&self) {
+        match &self.mode {
+            Mode::Ahead(ahead) => ahead.abandon(),
+            Mode::Here(here) => here.close(),
+        }
+    }
+
     /// Ends the iteration: when this returns the thread has ended and the source is released. On the thread of a loader,
     /// which runs code of a source, it does not wait.
     pub fn close(&self) {

@@ -34,6 +34,16 @@ def is_ragged(source: ad.Array) -> None:
     ad.to_ragged(source, pad=3)  # type: ignore[call-overload]
 
 
+def loads(table: ad.RecordBatch, stream: ad.ArrayStream) -> None:
+    assert_type(ad.Loader(table, batch_size=4), ad.Loader[ad.Tensor])
+    groups = ad.Loader(lambda: stream, batch_size=4, columns={"x": ["a", "b"], "y": "c"}, shuffle_buffer=10, seed=1)
+    for batch in groups:
+        assert_type(batch, dict[str, ad.Tensor])
+    groups.load_state_dict(groups.state_dict())
+    assert_type(next(iter(ad.Loader(stream, batch_size=4))), ad.Tensor)
+    ad.Loader(stream)  # type: ignore[call-overload]
+
+
 def reports(source: ad.Array) -> None:
     try:
         ad.to_tensor(source, copy=False)

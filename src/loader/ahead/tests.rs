@@ -180,3 +180,22 @@ fn everyone_who_waits_hears_of_the_end() {
         assert!(takers.into_iter().all(|taker| taker.join().unwrap()));
     });
 }
+
+#[test]
+fn what_is_abandoned_is_not_waited_for() {
+    let (tell, mut make) = told();
+    let (enter, entered) = channel();
+    let make = move || {
+        enter.send(()).unwrap();
+        make()
+    };
+    let ahead = Ahead::start(1, Stop::default(), make).unwrap();
+    entered.recv().unwrap();
+    ahead.abandon();
+    let shared = Arc::downgrade(&ahead.shared);
+    drop(ahead);
+    drop(tell);
+    while shared.strong_count() > 0 {
+        std::thread::yield_now();
+    }
+}

@@ -20,7 +20,7 @@ pub(super) fn remember(batches: &Arc<Batches>) {
 /// Ends every iteration of this process and waits for its thread.
 ///
 /// # Errors
-/// When a signal's handler raises: then the wait is over, and threads may be left.
+/// When a signal's handler raises: then the wait is over, for good.
 pub(in crate::python) fn close_all(py: Python<'_>) -> PyResult<()> {
     let alive = std::mem::take(&mut *ALIVE.lock().unwrap_or_else(PoisonError::into_inner));
     let alive: Vec<_> = alive.iter().filter_map(Weak::upgrade).filter(|batches| batches.is_here()).collect();
@@ -29,9 +29,12 @@ pub(in crate::python) fn close_all(py: Python<'_>) -> PyResult<()> {
             batches.stop(Duration::ZERO);
         }
     });
-    for batches in alive {
+    for batches in &alive {
         while !py.detach(|| batches.stop(PATIENCE)) {
-            py.check_signals()?;
+            if let Err(interrupt) = py.check_signals() {
+                alive.iter().for_each(|batches| batches.abandon());
+                return Err(interrupt);
+            }
         }
     }
     Ok(())

@@ -6,7 +6,7 @@ use std::time::Duration;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyString};
+use pyo3::types::{PyDict, PyString, PyType};
 
 use super::progress::Progress;
 use crate::loader::{Batch, Batches, Next, Selection};
@@ -104,6 +104,13 @@ impl LoaderIterator {
     /// Ends the epoch here: waits for the thread, and releases the source and every batch that was not handed out.
     fn close(&self, py: Python<'_>) {
         py.detach(|| self.batches.close());
+    }
+
+    /// `LoaderIterator[T]`, for annotations: T is the type of the batches.
+    #[classmethod]
+    #[pyo3(signature = (batch, /))]
+    fn __class_getitem__<'py>(cls: &Bound<'py, PyType>, batch: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        cls.py().import("types")?.getattr("GenericAlias")?.call1((cls, batch))
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {

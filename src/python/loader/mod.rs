@@ -13,7 +13,7 @@ use arrow_schema::DataType;
 use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
+use pyo3::types::{PyDict, PyType};
 
 pub(super) use exit::close_all;
 pub use iterator::LoaderIterator;
@@ -189,6 +189,13 @@ impl Loader {
         }
         self.progress.load(state)?;
         Ok(())
+    }
+
+    /// `Loader[T]`, for annotations: T is the type of the batches.
+    #[classmethod]
+    #[pyo3(signature = (batch, /))]
+    fn __class_getitem__<'py>(cls: &Bound<'py, PyType>, batch: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        cls.py().import("types")?.getattr("GenericAlias")?.call1((cls, batch))
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
