@@ -122,7 +122,14 @@ impl<T: Send + 'static> Ahead<T> {
         stop: Stop,
         make: impl FnMut() -> Option<Result<T>> + Send + 'static,
     ) -> Result<Self> {
-        let state = State { ready: VecDeque::new(), failure: None, failed: false, ended: false, takers_wait: 0, thread_waits: false };
+        let state = State {
+            ready: VecDeque::new(),
+            failure: None,
+            failed: false,
+            ended: false,
+            takers_wait: 0,
+            thread_waits: false,
+        };
         let (made, room) = (Condvar::new(), Condvar::new());
         let shared = Arc::new(Shared { ahead: ahead.max(1), stop, state: Mutex::new(state), made, room });
         let theirs = shared.clone();

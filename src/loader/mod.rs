@@ -16,8 +16,8 @@ use std::num::NonZero;
 use std::time::Duration;
 
 use ahead::{Ahead, Stop, Taken};
-use groups::{Groups, Told};
 pub use groups::{Group, Selection};
+use groups::{Groups, Told};
 use here::Here;
 use producer::Producer;
 pub use split::Split;

@@ -6,10 +6,13 @@ use super::groups::Groups;
 use super::slot::{Ring, Slot};
 use crate::error::{Error, Result};
 
-/// Bytes of the slots that the buffer is made of: it grows by one at a time, and only as far as there are rows.
+/// Bytes of the slots that the buffer is made of, at least: it grows by one at a time, and only as far as there are rows. So
+/// many are in huge pages, in which rows are found faster.
 const SEGMENT: usize = 4 << 20;
 /// Rows that come in at once.
 const BLOCK: usize = 4096;
+/// How many rows ahead a row of the buffer is fetched: as many as are exchanged while memory answers.
+const FETCH_AHEAD: usize = 16;
 
 /// Packed rows that wait.
 pub(super) struct ShuffleBuffer {
@@ -34,7 +37,7 @@ impl ShuffleBuffer {
     /// When memory cannot be had.
     pub(super) fn new(draws: Draws, most: usize, groups: &Groups) -> Result<Self> {
         let widest = groups.layouts().map(|layout| layout.bytes()).max().unwrap_or(0);
-        let shift = (SEGMENT / widest.max(1)).max(1).ilog2();
+        let shift = SEGMENT.div_ceil(widest.max(1)).next_power_of_two().ilog2();
         let ring = Ring::new(groups.layouts(), most.min(1 << shift), 0)?;
         let scratch = Some(Ring::new(groups.layouts(), BLOCK, 0)?.slot());
         let (segments, picks) = (Vec::new(), Vec::new());
@@ -54,15 +57,15 @@ impl ShuffleBuffer {
         }
         let mut taken = 0;
         while taken < count {
-            let came = self.exchange(feed, groups, (count - taken).min(BLOCK), slot)?;
-            taken += came;
-            if came == 0 {
-                if self.waiting == 0 {
-                    break;
-                }
-                self.let_go(slot)?;
-                taken += 1;
+            let rows = (count - taken).min(BLOCK);
+            let left = match self.exchange(feed, groups, rows, slot)? {
+                0 => self.let_go(rows, slot)?,
+                came => came,
+            };
+            if left == 0 {
+                break;
             }
+            taken += left;
         }
         Ok(taken)
     }
@@ -110,30 +113,52 @@ impl ShuffleBuffer {
         let came = feed.take(count, groups, slot)?;
         self.picks.clear();
         self.picks.extend((0..came).map(|_| self.draws.below(self.waiting)));
-        for (pick, row) in self.picks.iter().zip(before..) {
-            let segment = self.segments.get_mut(pick >> self.shift).ok_or_else(lost)?;
-            slot.swap(row, segment, pick & ((1 << self.shift) - 1))?;
+        for index in 0..came {
+            self.fetch(index + FETCH_AHEAD);
+            let (segment, row) = self.place(self.pick(index)?);
+            slot.swap(before + index, self.segments.get_mut(segment).ok_or_else(lost)?, row)?;
         }
         Ok(came)
     }
 
-    /// A random row leaves, and the last one takes its place.
-    fn let_go(&mut self, slot: &mut Slot) -> Result<()> {
-        let pick = self.draws.below(self.waiting);
-        self.waiting -= 1;
-        let (segment, row) = self.place(self.waiting);
-        let last = self.segments.get_mut(segment).ok_or_else(lost)?;
-        slot.push(last, row)?;
-        last.truncate(row);
-        if row == 0 {
-            self.segments.pop();
+    /// Random rows leave, and the last one takes the place of each; how many left.
+    fn let_go(&mut self, count: usize, slot: &mut Slot) -> Result<usize> {
+        let count = count.min(self.waiting);
+        self.picks.clear();
+        self.picks.extend((0..count).map(|gone| self.draws.below(self.waiting - gone)));
+        slot.reserve(count)?;
+        for index in 0..count {
+            self.fetch(index + FETCH_AHEAD);
+            let pick = self.pick(index)?;
+            self.waiting -= 1;
+            let (segment, row) = self.place(self.waiting);
+            let last = self.segments.get_mut(segment).ok_or_else(lost)?;
+            slot.push(last, row)?;
+            last.truncate(row);
+            if row == 0 {
+                self.segments.pop();
+            }
+            if pick < self.waiting {
+                let (segment, row) = self.place(pick);
+                let segment = self.segments.get_mut(segment).ok_or_else(lost)?;
+                slot.swap(slot.rows() - 1, segment, row)?;
+            }
         }
-        if pick < self.waiting {
-            let (segment, row) = self.place(pick);
-            let segment = self.segments.get_mut(segment).ok_or_else(lost)?;
-            slot.swap(slot.rows() - 1, segment, row)?;
+        Ok(count)
+    }
+
+    fn pick(&self, index: usize) -> Result<usize> {
+        self.picks.get(index).copied().ok_or_else(lost)
+    }
+
+    /// Fetches the row of a pick to come.
+    fn fetch(&self, index: usize) {
+        if let Some(pick) = self.picks.get(index) {
+            let (segment, row) = self.place(*pick);
+            if let Some(segment) = self.segments.get(segment) {
+                segment.prefetch(row);
+            }
         }
-        Ok(())
     }
 
     /// The segment of a row, and which of its rows it is.

@@ -82,6 +82,11 @@ impl Slot {
         Ok(())
     }
 
+    /// Fetches a row that is soon to be exchanged.
+    pub(super) fn prefetch(&self, row: usize) {
+        self.blocks.iter().for_each(|block| block.prefetch(row));
+    }
+
     /// Drops the rows from this one on.
     pub(super) fn truncate(&mut self, rows: usize) {
         for block in &mut self.blocks {
@@ -92,9 +97,8 @@ impl Slot {
     /// Appends a copy of a row of another slot.
     ///
     /// # Errors
-    /// When there is no such row, or memory cannot be had.
+    /// When there is no such row, or no room.
     pub(super) fn push(&mut self, other: &mut Self, row: usize) -> Result<()> {
-        self.reserve(1)?;
         for (block, other) in self.blocks.iter_mut().zip(&mut other.blocks) {
             block.push(other, row)?;
         }

@@ -100,7 +100,8 @@ mod tests {
 
     #[test]
     fn whatever_differs_is_named() {
-        let terms = |size, buffer, drop_last, world| Terms::new(&Split::new(size, drop_last, 0, world).unwrap(), buffer);
+        let terms =
+            |size, buffer, drop_last, world| Terms::new(&Split::new(size, drop_last, 0, world).unwrap(), buffer);
         let base = terms(4, 5, false, 2);
         assert_eq!(base.check(&base), Ok(()));
         for (other, name) in [

@@ -38,9 +38,7 @@ impl LoaderIterator {
         run: u64,
     ) -> Self {
         let names = match selection {
-            Selection::Named(groups) => {
-                Some(groups.iter().map(|(name, _)| PyString::new(py, name).unbind()).collect())
-            }
+            Selection::Named(groups) => Some(groups.iter().map(|(name, _)| PyString::new(py, name).unbind()).collect()),
             Selection::Whole(_) => None,
         };
         Self { batches, names, xp, progress, run }

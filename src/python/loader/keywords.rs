@@ -101,7 +101,8 @@ fn item<'py, T>(dict: &Bound<'py, PyDict>, key: &str) -> PyResult<T>
 where
     T: for<'a> FromPyObject<'a, 'py>,
 {
-    let value =
-        dict.get_item(key)?.ok_or_else(|| PyValueError::new_err(format!("the state has no {key:?}: it is not of a Loader")))?;
+    let value = dict
+        .get_item(key)?
+        .ok_or_else(|| PyValueError::new_err(format!("the state has no {key:?}: it is not of a Loader")))?;
     value.extract().map_err(|_| PyValueError::new_err(format!("the state's {key:?} cannot be {value}")))
 }

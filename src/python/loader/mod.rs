@@ -149,7 +149,9 @@ impl Loader {
     fn __len__(&self, py: Python<'_>) -> PyResult<usize> {
         match self.source.rows(py)? {
             Some(rows) => Ok(self.load.split.batches(rows)),
-            None => Err(PyTypeError::new_err("the source does not tell how many rows it has, so the loader has no length")),
+            None => {
+                Err(PyTypeError::new_err("the source does not tell how many rows it has, so the loader has no length"))
+            }
         }
     }
 

@@ -33,7 +33,10 @@ impl Source {
     pub(super) fn new(object: &Bound<'_, PyAny>) -> PyResult<Self> {
         let is_callable = !has_dunder(object)?;
         if is_callable && !object.is_callable() {
-            return Err(PyTypeError::new_err(format!("the source must be {EXPECTED}, not {}", object.get_type().name()?)));
+            return Err(PyTypeError::new_err(format!(
+                "the source must be {EXPECTED}, not {}",
+                object.get_type().name()?
+            )));
         }
         let (read, last) = (AtomicBool::new(false), Mutex::new(None));
         Ok(Self { object: object.clone().unbind(), is_callable, read, last })
