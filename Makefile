@@ -10,11 +10,15 @@ FRAMEWORK ?= numpy
 DEVICE ?= cpu
 # A checkout of data-apis/array-api-tests, with its submodule. No package has it.
 ARRAY_API_TESTS ?=
+# Of the topics of `make bench`, those wanted, such as pack,back; and 1 for small sizes, to see that it runs.
+ONLY ?=
+QUICK ?=
 # How long `make fuzz` runs each of its targets.
 SECONDS ?= 60
 # Passed to every cargo command, such as --locked.
 CARGO_FLAGS ?=
 
+comma := ,
 VENV := .venv
 BIN := $(VENV)/bin
 STAMPS := $(VENV)/stamps
@@ -51,6 +55,7 @@ $(error DEVICE is cpu or cuda, not "$(DEVICE)")
 endif
 
 TEST_SETS := test $(if $(filter full,$(INTEROP)),test-heavy)
+BENCH_SETS := bench $(if $(filter full,$(INTEROP)),bench-heavy)
 DEMO_SETS := demo $(if $(filter torch,$(FRAMEWORK)),demo-torch)
 
 .PHONY: help demo test test-rust test-python peers interop asan fuzz lint bench wheel clean
@@ -66,7 +71,7 @@ help:
 	@echo 'make asan    the Rust tests under AddressSanitizer and LeakSanitizer'
 	@echo 'make fuzz    every fuzz target for SECONDS=60 each'
 	@echo 'make lint    formatting, clippy, docs, types, licences'
-	@echo 'make bench   figures against a plain copy and against peers'
+	@echo 'make bench   figures against a plain copy and against peers  (ONLY=pack,back QUICK=1 INTEROP=full|light)'
 	@echo 'make wheel   the release wheel, in dist/'
 	@echo 'make clean   remove what was built and the environment'
 	@echo 'PYTHON=python3.12 chooses the interpreter when the environment is first made.'
@@ -125,8 +130,9 @@ lint: $(STAMPS)/installed $(STAMPS)/lint
 	$(BIN)/python -m mypy.stubtest arrow_dlpack --mypy-config-file python/pyproject.toml --allowlist python/stubtest-allowlist.txt
 	$(BIN)/python .ci/dependencies.py
 
-bench: $(STAMPS)/installed $(STAMPS)/bench
-	$(BIN)/python benches/bench.py
+bench: $(STAMPS)/installed $(BENCH_SETS:%=$(STAMPS)/%)
+	$(BIN)/python benches $(if $(ONLY),--only $(ONLY)) $(if $(QUICK),--quick) \
+		$(if $(filter light,$(INTEROP)),--without torch$(comma)datasets)
 
 wheel: $(STAMPS)/wheel
 	@ls -l dist/*.whl

@@ -3,9 +3,9 @@
 use arrow_schema::FieldRef;
 
 use crate::arrow::DeviceArray;
-use crate::column::{ColumnRef, Runner, check_types, convert_chunks, run_here};
-use crate::error::Result;
-use crate::spec::{Options, Spec, select};
+use crate::column::{ColumnRef, Runner, check_types, convert_column, run_here};
+use crate::error::{Error, Result};
+use crate::spec::{Options, select};
 use crate::tensor::Tensor;
 
 /// Converts columns of a batch, or of the chunks of a table, into tensors, in the order of `columns` (all, if `None`).
@@ -33,23 +33,33 @@ pub fn to_tensors(
     columns: Option<&[String]>,
     options: impl Fn(&str) -> Options,
 ) -> Result<Vec<(String, Tensor)>> {
-    to_tensors_by(field, chunks, columns, options, &run_here)
+    let mut tensors = Vec::new();
+    each_tensor(field, chunks, select(field, columns)?, options, &run_here, |column, tensor| {
+        tensors.push((column.name().clone(), tensor));
+        Ok::<_, Error>(())
+    })?;
+    Ok(tensors)
 }
 
-/// As [`to_tensors`], the last step of each column by `runner`.
-pub(crate) fn to_tensors_by(
+/// Converts columns, given with their positions, the last step of each by `runner`, and hands each tensor on before the
+/// next one is made.
+pub(crate) fn each_tensor<'a, E: From<Error>>(
     field: &FieldRef,
     chunks: &[DeviceArray],
-    columns: Option<&[String]>,
+    columns: impl IntoIterator<Item = (usize, &'a FieldRef)>,
     options: impl Fn(&str) -> Options,
     runner: &Runner<'_>,
-) -> Result<Vec<(String, Tensor)>> {
+    mut take: impl FnMut(&'a FieldRef, Tensor) -> Result<(), E>,
+) -> Result<(), E> {
     check_types(field, chunks)?;
-    let convert = |index: usize, column: &FieldRef| {
+    for (index, column) in columns {
         let options = options(column.name());
-        let spec = Spec::new(column, &options)?;
-        let chunks: Vec<_> = chunks.iter().map(|chunk| ColumnRef::column(chunk, index)).collect();
-        Ok((column.name().clone(), convert_chunks(&spec, &chunks, &options, runner)?))
-    };
-    select(field, columns)?.into_iter().map(|(index, column)| convert(index, column)).collect()
+        let of_column = |chunk| ColumnRef::column(chunk, index);
+        let tensor = match chunks {
+            [only] => convert_column(column, &[of_column(only)], &options, runner),
+            _ => convert_column(column, &chunks.iter().map(of_column).collect::<Vec<_>>(), &options, runner),
+        };
+        take(column, tensor?)?;
+    }
+    Ok(())
 }

@@ -1,21 +1,23 @@
 //! One column, both ways: the entry points that make a spec, a plan, and run it.
 
 mod into;
+mod to_arrow;
 
 use std::sync::Arc;
 
 use arrow_schema::{Field, FieldRef};
 use smallvec::{SmallVec, smallvec};
 
-use crate::arrow::{ArrayNode, DeviceArray, counts_in, host_array, pack_bits, same_layout, shared_buffer};
-use crate::convert::{self, ColumnChunk, compact};
-use crate::copy_log::{self, Copied};
+pub(crate) use to_arrow::{Bitmap, ColumnNode, as_requested, column_node, row_validity};
+pub use to_arrow::{to_arrow, to_arrow_as};
+
+use crate::arrow::DeviceArray;
+use crate::convert::{self, ColumnChunk};
 use crate::device::Device;
-use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Result};
 use crate::plan::{Chunk, Plan};
-use crate::spec::{CopyMode, Element, NullPolicy, Options, Spec};
-use crate::tensor::{Owner, Tensor};
+use crate::spec::{CopyMode, Options, Spec};
+use crate::tensor::Tensor;
 
 pub use into::chunks_to_tensor_into;
 pub(crate) use into::{overlap, require_copy};
@@ -230,7 +232,23 @@ pub(crate) fn chunks_to_tensor_by(
     runner: &Runner<'_>,
 ) -> Result<Tensor> {
     check_types(field, chunks)?;
-    convert_chunks(&Spec::new(field, options)?, &columns(chunks), options, runner)
+    convert_column(field, &columns(chunks), options, runner)
+}
+
+/// Converts the chunks of a column of this field.
+#[inline]
+pub(crate) fn convert_column(
+    field: &FieldRef,
+    chunks: &[ColumnRef<'_>],
+    options: &Options,
+    runner: &Runner<'_>,
+) -> Result<Tensor> {
+    if let [ColumnRef { array, column }] = chunks
+        && let Some(view) = convert::plain_view(field, array, *column, options)?
+    {
+        return Ok(view);
+    }
+    convert_chunks(&Spec::new(field, options)?, chunks, options, runner)
 }
 
 /// Refuses chunks of another type than the field's.
@@ -278,7 +296,7 @@ pub fn array_to_tensor(array: &dyn arrow_array::Array, options: &Options) -> Res
 /// # Errors
 /// As [`array_to_tensor`].
 pub fn to_tensor(array: &DeviceArray, options: &Options) -> Result<Tensor> {
-    convert_chunks(&Spec::new(array.field(), options)?, &[ColumnRef::whole(array)], options, &run_here)
+    convert_column(array.field(), &[ColumnRef::whole(array)], options, &run_here)
 }
 
 /// A bool tensor of the shape that the values have, true where a value is valid. A null list makes all its elements
@@ -294,171 +312,5 @@ pub fn validity(field: &FieldRef, chunks: &[DeviceArray]) -> Result<Tensor> {
         .map_err(|error| error.in_column(field.name()))
 }
 
-/// Converts a tensor into an array: 1-d as a plain column, n-d as `arrow.fixed_shape_tensor` rows, 0-d as one row. Bools
-/// become `arrow.bool8`. A tensor that came from Arrow returns to its own type.
-///
-/// `valid`, a bool for each row, becomes the validity bitmap. A view where the layout allows it.
-///
-/// # Errors
-/// When no Arrow type holds the dtype, a copy is needed and not allowed, `valid` does not fit, or memory cannot be had.
-///
-/// ```
-/// use arrow_array::{Float64Array, cast::AsArray, types::Float64Type};
-/// use arrow_dlpack::{CopyMode, Options, array_to_tensor, to_arrow};
-///
-/// let tensor = array_to_tensor(&Float64Array::from(vec![1.0, 2.0]), &Options::default())?;
-/// let array = to_arrow(&tensor, None, CopyMode::Never)?.to_arrow()?;
-/// assert_eq!(array.as_primitive::<Float64Type>().values(), &[1.0, 2.0]);
-/// # Ok::<(), arrow_dlpack::Error>(())
-/// ```
-pub fn to_arrow(tensor: &Tensor, valid: Option<&Tensor>, copy: CopyMode) -> Result<DeviceArray> {
-    require_host(tensor.device(), "")?;
-    let form = tensor.arrow_form()?;
-    let plan = Plan::to_arrow(&form, tensor.is_aligned(), valid.is_some(), copy)?;
-    // The field says in which order the elements lie: a copy keeps that order.
-    let lying = if form.viewable && !tensor.is_row_major() { tensor.in_memory_order() } else { None };
-    let tensor = lying.as_ref().unwrap_or(tensor);
-    let tensor = if plan.moves_values() { compact(tensor, &plan.reasons())? } else { tensor.clone() };
-    let mut owner = tensor.owner().clone();
-    let mut values = if tensor.is_empty() { std::ptr::dangling() } else { tensor.as_ptr().cast_const() };
-    if form.element == Element::Bits && !tensor.is_empty() {
-        let (bits, _) = pack_bools(&tensor, "bools packed to bits")?;
-        (values, owner) = shared_buffer(bits, owner);
-    }
-    let (mut validity, mut nulls) = (std::ptr::null(), 0);
-    let bitmap = valid.map(|valid| row_validity(valid, form.rows)).transpose()?;
-    let dictionary = tensor.dictionary().filter(|_| form.has_codes());
-    if let Some(dictionary) = dictionary.filter(|_| tensor.codes_may_be_beyond()) {
-        let row_elements = form.elements.checked_div(form.rows).unwrap_or(0);
-        check_codes(&tensor, dictionary.len(), row_elements, bitmap.as_ref().map(|(bits, _)| bits.as_slice()))?;
-    }
-    if let Some((bitmap, count)) = bitmap {
-        (validity, owner) = shared_buffer(bitmap, owner);
-        nulls = count;
-    }
-    let mut lengths: SmallVec<[usize; 4]> = SmallVec::from_slice(&[form.rows]);
-    for size in &form.lists {
-        // The innermost product is the number of elements, which exists.
-        lengths.push(lengths.last().map_or(0, |length| length.saturating_mul(*size)));
-    }
-    let mut node: Option<ArrayNode> = None;
-    for length in lengths.into_iter().rev() {
-        let buffers = if node.is_none() { vec![std::ptr::null(), values] } else { vec![std::ptr::null()] };
-        let children = node.into_iter().collect();
-        node = Some(ArrayNode { length, null_count: Some(0), buffers, children, ..ArrayNode::default() });
-    }
-    let mut node = node.unwrap_or_default();
-    node.null_count = Some(nulls);
-    if let Some(dictionary) = dictionary {
-        owner = set_dictionary(&mut node, dictionary, owner)?;
-    }
-    if let Some(bitmap) = node.buffers.first_mut() {
-        *bitmap = validity;
-    }
-    let field = if nulls > 0 && !form.field.is_nullable() {
-        Arc::new(form.field.as_ref().clone().with_nullable(true))
-    } else {
-        form.field
-    };
-    host_array(node.export(&owner)?, field)
-}
-
-/// As [`to_arrow`], in the type of `requested`, exactly: every value survives the way there and back.
-///
-/// # Errors
-/// As [`to_arrow`], and when a value does not survive, or a cast is needed and no copy allowed.
-pub fn to_arrow_as(
-    tensor: &Tensor,
-    valid: Option<&Tensor>,
-    requested: &FieldRef,
-    copy: CopyMode,
-) -> Result<DeviceArray> {
-    let array = to_arrow(tensor, valid, copy)?;
-    let (own, wanted) = (array.field().data_type(), requested.data_type());
-    if same_layout(own, wanted) || counts_in(own, wanted) {
-        return convert::request_field(&array, requested);
-    }
-    if copy == CopyMode::Never {
-        return Err(Error::new(ErrorKind::Copy, format!("a copy is needed (cast from {own} to {wanted})"))
-            .remedy_is("pass copy=None to allow it"));
-    }
-    // Arrow's casts know nothing of extension types: what they would see are bytes.
-    if tensor.dtype() == DType::BFloat16 {
-        let single = to_tensor(&array, &Options::default().dtype(DType::Float32).nulls(NullPolicy::Keep))?;
-        return convert::request_field(&to_arrow(&single, valid, CopyMode::IfNeeded)?, requested);
-    }
-    convert::request_field(&array, requested)
-}
-
-/// Puts a dictionary under the codes of a tensor's node; returns what keeps both alive.
-///
-/// # Errors
-/// When counts are negative, which those of checked arrays are not.
-fn set_dictionary(node: &mut ArrayNode, dictionary: &DeviceArray, owner: Owner) -> Result<Owner> {
-    let mut leaf = node;
-    while !leaf.children.is_empty() {
-        let Some(child) = leaf.children.first_mut() else { break };
-        leaf = child;
-    }
-    leaf.dictionary = Some(Box::new(ArrayNode::of(dictionary)?));
-    Ok(Arc::new((dictionary.owner(), owner)))
-}
-
-/// Refuses codes that are not below `length`, but in rows that are null in the bitmap `valid`.
-fn check_codes(codes: &Tensor, length: usize, row_elements: usize, valid: Option<&[u8]>) -> Result<()> {
-    let is_null = |index: usize| {
-        let row = index.checked_div(row_elements).unwrap_or(0);
-        valid.and_then(|bits| bits.get(row / 8)).is_some_and(|byte| byte >> (row % 8) & 1 == 0)
-    };
-    macro_rules! first_beyond {
-        ($($dtype:ident => $type:ty),+) => {
-            match codes.dtype() {
-                $(DType::$dtype => codes.as_slice::<$type>()?.iter().enumerate().find_map(|(index, code)| {
-                    let inside = usize::try_from(*code).is_ok_and(|code| code < length) || is_null(index);
-                    (!inside).then(|| (index, code.to_string()))
-                }),)+
-                other => Some((0, other.to_string())),
-            }
-        };
-    }
-    let beyond = first_beyond!(
-        Int8 => i8, Int16 => i16, Int32 => i32, Int64 => i64, UInt8 => u8, UInt16 => u16, UInt32 => u32, UInt64 => u64
-    );
-    match beyond {
-        None => Ok(()),
-        Some((index, code)) => {
-            let error = Error::invalid(format!("the code {code} is beyond the dictionary's {length} values"))
-                .at_row(index.checked_div(row_elements).unwrap_or(0))
-                .remedy_is("tell which rows are null with to_arrow(validity=), or set it to a code that there is");
-            Err(error.in_column(codes.field().map_or("", |field| field.name())))
-        }
-    }
-}
-
-/// A bit for each bool of a row-major tensor, and how many are false.
-fn pack_bools(tensor: &Tensor, why: &str) -> Result<(Vec<u8>, usize)> {
-    let packed = pack_bits(tensor.as_bytes()?.iter().map(|byte| *byte != 0));
-    copy_log::record(|| Copied {
-        what: format!("tensor of bool {:?}", tensor.shape()),
-        why: why.to_owned(),
-        bytes: packed.0.len(),
-    });
-    Ok(packed)
-}
-
-/// The bitmap of a bool tensor with an element for each row, and how many are null.
-pub(crate) fn row_validity(valid: &Tensor, rows: usize) -> Result<(Vec<u8>, usize)> {
-    if valid.dtype() != DType::Bool
-        || usize::try_from(valid.shape().first().copied().unwrap_or(1)) != Ok(rows)
-        || valid.ndim() > 1
-    {
-        return Err(Error::argument(format!(
-            "validity must be one bool for each of the {rows} rows, and is {} of shape {:?}",
-            valid.dtype(),
-            valid.shape()
-        )));
-    }
-    require_host(valid.device(), "")?;
-    let dense = if valid.is_row_major() { valid.clone() } else { compact(valid, "strided validity gathered")? };
-    pack_bools(&dense, "validity packed to bits")
-}
+#[cfg(test)]
+mod tests;

@@ -74,6 +74,14 @@ impl Error {
         self
     }
 
+    /// Says in which group of columns the error is, where no column is named.
+    pub(crate) fn in_group(mut self, group: &str) -> Self {
+        if self.0.column.is_none() {
+            self.0.reason = format!("group {group:?}: {}", self.0.reason);
+        }
+        self
+    }
+
     pub(crate) fn at_row(mut self, row: usize) -> Self {
         self.0.row = Some(row);
         self

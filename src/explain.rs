@@ -1,10 +1,13 @@
 //! What a conversion would do, column by column, and what it would cost.
 
+mod matrix;
 mod ragged;
 
 use std::fmt;
 
 use arrow_schema::{DataType, FieldRef};
+
+pub use matrix::{explain_groups, explain_matrix, explain_matrix_schema};
 
 use crate::arrow::DeviceArray;
 use crate::column::{ColumnRef, check_types, plan_chunks, to_arrow};
@@ -20,6 +23,8 @@ use crate::tensor::Tensor;
 pub struct Report {
     /// The rows, in the order of the columns.
     pub rows: Vec<ReportRow>,
+    /// A row for each matrix that columns are packed into; none where each column is a tensor of its own.
+    pub matrices: Vec<ReportRow>,
 }
 
 /// What would happen to one column.
@@ -42,6 +47,8 @@ pub struct ReportRow {
     pub bytes: usize,
     /// Whether only data that was not looked at decides if the steps are needed.
     pub at_most: bool,
+    /// Of a matrix: why it has its dtype.
+    pub promotion: Option<String>,
     /// Why the conversion would be refused.
     pub error: Option<Error>,
 }
@@ -160,7 +167,7 @@ fn report(
         }
         _ => vec![row(None, field)],
     };
-    Ok(Report { rows })
+    Ok(Report { rows, matrices: Vec::new() })
 }
 
 impl ReportRow {
@@ -174,6 +181,7 @@ impl ReportRow {
             steps: Vec::new(),
             bytes: 0,
             at_most: false,
+            promotion: None,
             error: None,
         }
     }
@@ -238,10 +246,27 @@ impl ReportRow {
     }
 }
 
+impl ReportRow {
+    /// The cells of a matrix.
+    fn matrix_cells(&self) -> [String; 7] {
+        let [mut name, _, dtype, shape, how, bytes, mut why] = self.cells();
+        if name.is_empty() {
+            "matrix".clone_into(&mut name);
+        }
+        match (&self.error, &self.promotion) {
+            (Some(error), _) => why = error.to_string(),
+            (None, Some(promotion)) => why = format!("{promotion}; {why}"),
+            (None, None) => {}
+        }
+        [name, String::new(), dtype, shape, how, bytes, why]
+    }
+}
+
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let head = ["column", "Arrow type", "dtype", "shape", "how", "bytes", "why"].map(str::to_owned);
-        let table: Vec<[String; 7]> = std::iter::once(head).chain(self.rows.iter().map(ReportRow::cells)).collect();
+        let rows = self.rows.iter().map(ReportRow::cells).chain(self.matrices.iter().map(ReportRow::matrix_cells));
+        let table: Vec<[String; 7]> = std::iter::once(head).chain(rows).collect();
         let widths: Vec<usize> = (0..7)
             .map(|column| {
                 table.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max().unwrap_or(0)

@@ -30,7 +30,7 @@
 //! |---|---|
 //! | Arrow to tensor | [`array_to_tensor`], [`to_tensor`], [`to_tensors`], [`chunks_to_tensor`], [`validity`] |
 //! | lists and strings | [`to_ragged`], [`to_padded`], and back by [`Ragged::to_arrow`] |
-//! | tensor to Arrow | [`to_arrow`], [`to_arrow_as`] |
+//! | tensor to Arrow | [`to_arrow`], [`to_arrow_as`], [`matrix_to_arrow`] |
 //! | what would happen | [`explain`](fn@explain), [`explain_schema`] |
 //! | what did happen | [`CopyLog`] |
 //! | DLPack structs in and out | [`dlpack`] |
@@ -103,8 +103,10 @@ pub use copy_log::CopyLog;
 pub use device::Device;
 pub use dtype::DType;
 pub use error::{Error, ErrorKind, Result};
-pub use explain::{Report, ReportRow, explain, explain_schema, explain_tensor};
-pub use matrix::{matrix_to_tensor, matrix_to_tensor_into};
+pub use explain::{
+    Report, ReportRow, explain, explain_groups, explain_matrix, explain_matrix_schema, explain_schema, explain_tensor,
+};
+pub use matrix::{ColumnOptions, Group, groups_to_tensors, matrix_to_arrow, matrix_to_tensor, matrix_to_tensor_into};
 pub use ragged::{Pad, Ragged, Values, chunks_to_padded, chunks_to_ragged, to_padded, to_ragged};
 pub use spec::{CopyMode, DecimalMode, DictionaryMode, MatrixOptions, MatrixSpec, NullPolicy, Options, Order, Scalar};
 pub use tensor::{Native, Output, Tensor};

@@ -62,6 +62,8 @@ pub enum Action {
         /// In which order its elements lie.
         order: Order,
     },
+    /// The elements of each column of a matrix move next to each other.
+    Split,
     /// Bools become bits.
     Pack,
     /// Bools become the bits of a validity bitmap.
@@ -83,6 +85,7 @@ impl fmt::Display for Action {
             Self::Gather => f.write_str("strided elements gathered"),
             Self::PackMatrix { order: Order::F } => f.write_str("packed column-major"),
             Self::PackMatrix { .. } => f.write_str("packed row-major"),
+            Self::Split => f.write_str("rows split into columns"),
             Self::Pack => f.write_str("bools packed to bits"),
             Self::PackValidity => f.write_str("validity packed to bits"),
             Self::Private => f.write_str("memory of its own asked for"),
@@ -218,9 +221,31 @@ impl Plan {
         Ok(plan)
     }
 
+    /// The plan for a matrix whose `columns` columns, each of this form, become those of a batch.
+    ///
+    /// # Errors
+    /// When a copy would be needed under [`CopyMode::Never`].
+    pub fn to_columns(form: &TensorField, columns: usize, aligned: bool, copy: CopyMode) -> Result<Self> {
+        let allowed = if copy == CopyMode::Never { CopyMode::IfNeeded } else { copy };
+        let mut plan = Self::to_arrow(form, aligned, false, allowed)?;
+        plan.elements = plan.elements.saturating_mul(columns);
+        plan.bytes = plan.bytes.saturating_mul(columns);
+        for step in &mut plan.steps {
+            step.bytes = step.bytes.saturating_mul(columns);
+            if step.action == Action::Gather {
+                step.action = Action::Split;
+            }
+        }
+        if copy == CopyMode::Never {
+            plan.refuse_copy()?;
+        }
+        Ok(plan)
+    }
+
     /// Whether a tensor's elements move before anything else is done with them.
     pub(crate) fn moves_values(&self) -> bool {
-        let moves = |action| matches!(action, Action::Gather | Action::Realign { .. } | Action::Private);
+        let moves =
+            |action| matches!(action, Action::Gather | Action::Split | Action::Realign { .. } | Action::Private);
         self.steps.iter().any(|step| moves(step.action))
     }
 

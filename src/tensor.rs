@@ -1,6 +1,7 @@
 //! [`Tensor`]: strided n-d data with an owner that keeps it alive.
 #![allow(unsafe_code, reason = "hands out slices of memory that an owner keeps alive")]
 
+mod column;
 mod output;
 
 use std::fmt;
@@ -91,6 +92,7 @@ impl Tensor {
         let empty = shape.contains(&0);
         // Elements of the dimensions after the present one: its row-major stride.
         let mut product = 1_i64;
+        let mut row_major = true;
         for (extent, stride) in shape.iter().zip(&mut strides).rev() {
             if *extent < 0 {
                 return Err(Error::invalid(format!("shape {shape:?} has a negative extent")));
@@ -98,13 +100,18 @@ impl Tensor {
             if empty || *extent == 1 {
                 *stride = product;
             }
+            row_major &= *stride == product;
             product = product.checked_mul((*extent).max(1)).ok_or_else(|| {
                 Error::invalid(format!("the shape {shape:?} has more elements than 64 bits can count"))
             })?;
         }
         let len = if empty { 0 } else { usize::try_from(product).unwrap_or(usize::MAX) };
         let tensor = Self { data, device, dtype, shape, strides, len, owner, read_only, copied, field, codes: None };
-        tensor.check_span()?;
+        // Most tensors are one block of bytes, without a span to work out.
+        let is_block = row_major && !data.is_null() && is_addressable(data.addr(), tensor.nbytes());
+        if !is_block {
+            tensor.check_span()?;
+        }
         Ok(tensor)
     }
 

@@ -28,8 +28,8 @@ use proptest::sample::select;
 use support::Random;
 use support::arrow::{field, list, random_array, shared};
 use support::cast::{Value, is_nan, reference};
-use support::dlpack::Memory;
-use support::reference::{Element, elements, positions, read, read_bools};
+use support::dlpack::tensor_of;
+use support::reference::{Element, elements, read, read_bools};
 
 const DTYPES: [DType; 12] = [
     DType::Bool,
@@ -66,25 +66,6 @@ fn dense_layouts() -> impl Strategy<Value = (DType, Vec<(i64, i64)>, usize)> {
         }
         (dtype, axes, first)
     })
-}
-
-/// A tensor over random memory, `first` elements from the start of what it reaches, and its elements.
-fn tensor_of(dtype: DType, axes: &[(i64, i64)], first: usize, seed: u64) -> (Tensor, Vec<Vec<u8>>) {
-    let (shape, strides): (Vec<i64>, Vec<i64>) = axes.iter().copied().unzip();
-    let reached = positions(&shape, &strides);
-    let lowest = reached.iter().copied().min().unwrap_or(0);
-    let highest = reached.iter().copied().max().unwrap_or(0);
-    let start = first + usize::try_from(-lowest).unwrap_or(0);
-    let count = start + usize::try_from(highest).unwrap_or(0) + 1;
-    let mut random = Random(seed);
-    let byte = |random: &mut Random| random.next().to_le_bytes()[0] & if dtype == DType::Bool { 1 } else { 255 };
-    let bytes: Vec<u8> = (0..count * dtype.itemsize()).map(|_| byte(&mut random)).collect();
-    let element = |position: i64| {
-        let index = usize::try_from(position + i64::try_from(start).unwrap()).unwrap();
-        bytes[index * dtype.itemsize()..][..dtype.itemsize()].to_vec()
-    };
-    let expected = reached.into_iter().map(element).collect();
-    (Memory::new(&bytes, dtype, &shape, &strides, start).import().0.unwrap(), expected)
 }
 
 /// To Arrow and back under a copy mode, against the elements; false if no copy was allowed and one was needed.

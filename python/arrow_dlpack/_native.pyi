@@ -1,7 +1,19 @@
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import GenericAlias, TracebackType
-from typing import Any, Generic, Literal, Protocol, SupportsFloat, SupportsIndex, TypeAlias, TypeVar, final, overload
+from typing import (
+    Any,
+    ClassVar,
+    Generic,
+    Literal,
+    Protocol,
+    SupportsFloat,
+    SupportsIndex,
+    TypeAlias,
+    TypeVar,
+    final,
+    overload,
+)
 
 from typing_extensions import CapsuleType
 
@@ -110,6 +122,8 @@ class Tensor:
     # Raises AttributeError for memory that is not the host's, and for bfloat16 and float8.
     @property
     def __array_interface__(self) -> dict[str, Any]: ...
+    # DLPack's exchange API: a table of C functions, for consumers in C.
+    __dlpack_c_exchange_api__: ClassVar[CapsuleType]
     def to_device(self, device: _Device, /, *, stream: None = None) -> Tensor: ...
     def __dlpack__(
         self,
@@ -270,7 +284,7 @@ class Loader(Generic[_BatchT_co]):
         seed: SupportsIndex | None = None,
         drop_last: bool = False,
         prefetch: SupportsIndex = 2,
-        threads: SupportsIndex | None = None,
+        threads: int | None = None,
         rank: SupportsIndex = 0,
         world_size: SupportsIndex = 1,
     ) -> Loader[Tensor]: ...
@@ -291,7 +305,7 @@ class Loader(Generic[_BatchT_co]):
         seed: SupportsIndex | None = None,
         drop_last: bool = False,
         prefetch: SupportsIndex = 2,
-        threads: SupportsIndex | None = None,
+        threads: int | None = None,
         rank: SupportsIndex = 0,
         world_size: SupportsIndex = 1,
     ) -> Loader[_ArrayT_co]: ...
@@ -312,7 +326,7 @@ class Loader(Generic[_BatchT_co]):
         seed: SupportsIndex | None = None,
         drop_last: bool = False,
         prefetch: SupportsIndex = 2,
-        threads: SupportsIndex | None = None,
+        threads: int | None = None,
         rank: SupportsIndex = 0,
         world_size: SupportsIndex = 1,
     ) -> Loader[dict[str, Tensor]]: ...
@@ -333,7 +347,7 @@ class Loader(Generic[_BatchT_co]):
         seed: SupportsIndex | None = None,
         drop_last: bool = False,
         prefetch: SupportsIndex = 2,
-        threads: SupportsIndex | None = None,
+        threads: int | None = None,
         rank: SupportsIndex = 0,
         world_size: SupportsIndex = 1,
     ) -> Loader[dict[str, _ArrayT_co]]: ...
@@ -582,16 +596,33 @@ def validity(obj: _Data, *, device: _Device | None = None, xp: None = None) -> T
 
 @overload
 def validity(obj: _Data, *, device: _Device | None = None, xp: _ArrayNamespace[_ArrayT_co]) -> _ArrayT_co: ...
+@overload
 def to_arrow(
     x: _DLPackExportable | Ragged[Any],
     *,
     type: _ArrowSchemaExportable | None = None,
     validity: _Data | None = None,
+    names: None = None,
     copy: bool | None = None,
     device: _Device | None = None,
+    threads: int | None = None,
 ) -> Array:
-    """Converts a tensor, or ragged rows, into an Arrow array."""
+    """Converts a tensor, or ragged rows, into an Arrow array; with names, a matrix into a batch of its columns."""
 
+@overload
+def to_arrow(
+    x: _DLPackExportable,
+    *,
+    type: _ArrowSchemaExportable
+    | Mapping[str, _ArrowSchemaExportable | None]
+    | Sequence[_ArrowSchemaExportable | None]
+    | None = None,
+    validity: _Data | None = None,
+    names: Iterable[str],
+    copy: bool | None = None,
+    device: _Device | None = None,
+    threads: int | None = None,
+) -> RecordBatch: ...
 def from_dlpack(x: _DLPackExportable, /, *, device: _Device | None = None, copy: bool | None = None) -> Tensor:
     """Imports a tensor, as `from_dlpack` of the array API standard."""
 

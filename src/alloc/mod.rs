@@ -1,9 +1,10 @@
 //! Host memory for what we produce: aligned to 64 bytes, which JAX asks for, and in huge pages where it is large.
 #![allow(unsafe_code, reason = "allocates, advises and frees memory")]
 
+mod kept;
 mod pool;
 
-use std::alloc::{Layout, alloc, dealloc};
+use std::alloc::{Layout, alloc};
 use std::mem::MaybeUninit;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -11,6 +12,7 @@ use std::sync::Arc;
 pub(crate) use pool::{Pool, PooledBuffer};
 
 use crate::error::{Error, ErrorKind, Result};
+use kept::{Block, KEPT};
 
 /// Keeps memory alive until the last clone is dropped, on any thread.
 pub type Owner = Arc<dyn Send + Sync>;
@@ -35,6 +37,8 @@ pub(crate) fn is_addressable(start: usize, bytes: usize) -> bool {
 #[derive(Debug)]
 pub struct HostBuffer {
     start: NonNull<u8>,
+    len: usize,
+    /// What was allocated, which can be more.
     layout: Layout,
 }
 
@@ -64,12 +68,16 @@ impl HostBuffer {
         if len == 0 {
             // Aligned, never dereferenced, never freed.
             let start = NonNull::new(std::ptr::without_provenance_mut(alignment)).ok_or_else(refused)?;
-            return Ok(Self { start, layout });
+            return Ok(Self { start, len, layout });
+        }
+        if let Some(Block { start, layout }) = KEPT.take(len) {
+            return Ok(Self { start, len, layout });
         }
         // SAFETY: the layout's size is not 0.
-        let start = NonNull::new(unsafe { alloc(layout) }).ok_or_else(refused)?;
+        let allocate = || NonNull::new(unsafe { alloc(layout) });
+        let start = allocate().or_else(|| if KEPT.clear() { allocate() } else { None }).ok_or_else(refused)?;
         advise_huge_pages(start, len);
-        Ok(Self { start, layout })
+        Ok(Self { start, len, layout })
     }
 
     /// The address of the first byte, never NULL.
@@ -81,7 +89,7 @@ impl HostBuffer {
     /// Size in bytes.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.layout.size()
+        self.len
     }
 
     /// Whether the size is 0.
@@ -92,7 +100,7 @@ impl HostBuffer {
 
     /// The bytes, to be written.
     pub fn as_uninit_mut(&mut self) -> &mut [MaybeUninit<u8>] {
-        // SAFETY: the block has `len` bytes (or is empty and aligned), is borrowed exclusively, and MaybeUninit needs
+        // SAFETY: the block has `len` bytes or more (or is empty and aligned), is borrowed exclusively, and MaybeUninit needs
         // no initialisation.
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr().cast(), self.len()) }
     }
@@ -101,8 +109,9 @@ impl HostBuffer {
 impl Drop for HostBuffer {
     fn drop(&mut self) {
         if !self.is_empty() {
-            // SAFETY: `start` came from `alloc` with this layout, and nothing else frees it.
-            unsafe { dealloc(self.start.as_ptr(), self.layout) };
+            let block = Block { start: self.start, layout: self.layout };
+            // SAFETY: `start` came from `alloc` with this layout, and nothing else frees it or uses it any more.
+            unsafe { KEPT.keep(block) };
         }
     }
 }

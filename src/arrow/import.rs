@@ -11,7 +11,7 @@ use arrow_schema::{DataType, Field, FieldRef};
 use super::check::{check, check_sizes, counts_in, same_layout};
 use super::mask::Mask;
 use super::offsets::push_down;
-use super::view::{ArrayView, Dictionary, Leaf, ValidityBits};
+use super::view::{ArrayView, Dictionary, Leaf, ValidityBits, buffer, child};
 use crate::device::Device;
 use crate::error::{Error, ErrorKind, Result, catch_panic};
 use crate::ffi::arrow_device::{ArrowArray, ArrowDeviceArray};
@@ -300,6 +300,32 @@ impl DeviceArray {
             length: self.length,
             inherited: self.inherited.clone(),
         }
+    }
+
+    /// The first value of an array of plain numbers of this size, or of such a column of an array of structs, and how many
+    /// there are. `None` where they are not in host memory, or a bitmap says more.
+    #[inline]
+    pub(crate) fn plain_values(&self, column: Option<usize>, itemsize: usize) -> Option<(*const u8, usize)> {
+        if !self.inherited.is_empty() || !self.device.is_cpu() {
+            return None;
+        }
+        // SAFETY: as in `view`.
+        let own = unsafe { self.node.as_ref() };
+        // The first buffer of plain numbers and of structs is the bitmap.
+        let has_bitmap =
+            |array: &ArrowArray| array.null_count != 0 && buffer(array, 0).is_none_or(|bits| !bits.is_null());
+        let (array, offset) = match column {
+            None => (own, self.offset),
+            Some(_) if has_bitmap(own) => return None,
+            Some(index) => {
+                let array = child(own, index).ok()?;
+                (array, usize::try_from(array.offset).ok()?.checked_add(self.offset)?)
+            }
+        };
+        if has_bitmap(array) {
+            return None;
+        }
+        Some((buffer(array, 1)?.wrapping_add(offset.checked_mul(itemsize)?), self.length))
     }
 
     /// What keeps the memory alive.

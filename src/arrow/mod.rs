@@ -8,6 +8,7 @@ mod check;
 mod codes;
 mod export;
 mod import;
+mod kept;
 mod lists;
 mod mask;
 mod offsets;
@@ -21,9 +22,10 @@ pub(crate) use export::{ArrayNode, shared_buffer};
 pub use export::{export_device_array, export_schema};
 pub(crate) use import::host_array;
 pub use import::{DeviceArray, ReleaseGuard, release_directly};
+pub use kept::read_field;
 pub(crate) use lists::{Hidden, Ints, ListChunk, ViewChunk};
-pub(crate) use mask::{Mask, pack_bits};
-pub use schema::{read_field, read_schema};
+pub(crate) use mask::{Mask, pack_bytes, pack_bytes_into};
+pub use schema::read_schema;
 pub use stream::{DeviceArrayStream, export_device_stream, export_stream};
 pub(crate) use view::Leaf;
 
@@ -36,6 +38,7 @@ const MAX_DEPTH: usize = 64;
 ///
 /// # Safety
 /// A pointer that is neither NULL nor misaligned points to an initialised `T` that lives and is not written for `'a`.
+#[inline]
 unsafe fn foreign<'a, T>(pointer: *const T, what: &str) -> Result<&'a T> {
     if !pointer.is_aligned() {
         return Err(Error::invalid(format!("{what} is a misaligned pointer")));
@@ -48,6 +51,7 @@ unsafe fn foreign<'a, T>(pointer: *const T, what: &str) -> Result<&'a T> {
 ///
 /// # Safety
 /// `pointers`, unless NULL or misaligned, has more than `index` entries, each as [`foreign`] asks.
+#[inline]
 unsafe fn foreign_entry<'a, T>(pointers: *const *mut T, index: usize, what: &str) -> Result<&'a T> {
     // SAFETY: by this function's contract; the first entry exists as `index` does.
     unsafe { foreign(pointers, what) }?;

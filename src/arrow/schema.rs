@@ -2,9 +2,9 @@
 
 use std::collections::HashMap;
 use std::ffi::{CStr, c_char};
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 
-use arrow_schema::{DataType, Field, FieldRef, IntervalUnit, TimeUnit, UnionFields, UnionMode};
+use arrow_schema::{DataType, Field, IntervalUnit, TimeUnit, UnionFields, UnionMode};
 
 use super::{MAX_DEPTH, foreign_entry};
 use crate::error::{Error, Result};
@@ -23,53 +23,6 @@ use crate::ffi::arrow_device::{
 pub unsafe fn read_schema(schema: &ArrowSchema) -> Result<Field> {
     // SAFETY: as this function's contract.
     unsafe { read(schema, 0) }
-}
-
-/// As [`read_schema`], shared: the fields of plain numbers without a name are made once, as reading and freeing one takes
-/// longer than the rest of a column's import.
-///
-/// # Errors
-/// As [`read_schema`].
-///
-/// # Safety
-/// As [`read_schema`].
-pub unsafe fn read_field(schema: &ArrowSchema) -> Result<FieldRef> {
-    // SAFETY: as this function's contract.
-    if let Some(field) = unsafe { plain_field(schema) } {
-        return Ok(field);
-    }
-    // SAFETY: as this function's contract.
-    unsafe { read_schema(schema) }.map(Arc::new)
-}
-
-/// The field of a nullable, unnamed type of one letter, without children or metadata.
-///
-/// # Safety
-/// As [`read_schema`].
-unsafe fn plain_field(schema: &ArrowSchema) -> Option<FieldRef> {
-    static PLAIN: LazyLock<[Option<FieldRef>; 128]> = LazyLock::new(|| {
-        std::array::from_fn(|letter| {
-            let format = u8::try_from(letter).map(char::from).ok()?.to_string();
-            Some(Arc::new(Field::new("", simple(&format)?, true)))
-        })
-    });
-    let plain = schema.release.is_some()
-        && schema.flags == ARROW_FLAG_NULLABLE
-        && schema.n_children == 0
-        && schema.metadata.is_null()
-        && schema.dictionary.is_null();
-    if !plain || schema.format.is_null() {
-        return None;
-    }
-    // SAFETY: the contract: a NUL-terminated string has a first byte.
-    let unnamed = schema.name.is_null() || unsafe { schema.name.read() } == 0;
-    // SAFETY: as above.
-    let letter = unsafe { schema.format.read() };
-    // SAFETY: as above; a string whose first byte is not NUL has a second one.
-    if !unnamed || letter == 0 || unsafe { schema.format.wrapping_add(1).read() } != 0 {
-        return None;
-    }
-    PLAIN.get(usize::try_from(letter).ok()?)?.clone()
 }
 
 /// # Safety
@@ -123,7 +76,7 @@ unsafe fn children(schema: &ArrowSchema, depth: usize) -> Result<Vec<Arc<Field>>
 
 /// # Safety
 /// The pointer is NULL or a NUL-terminated string that lives for `'a`.
-unsafe fn text<'a>(pointer: *const c_char, what: &str) -> Result<Option<&'a str>> {
+pub(super) unsafe fn text<'a>(pointer: *const c_char, what: &str) -> Result<Option<&'a str>> {
     if pointer.is_null() {
         return Ok(None);
     }
@@ -152,14 +105,14 @@ unsafe fn metadata(pointer: *const c_char) -> Result<HashMap<String, String>> {
     Ok(entries)
 }
 
-struct MetadataReader {
-    position: *const u8,
+pub(super) struct MetadataReader {
+    pub(super) position: *const u8,
 }
 
 impl MetadataReader {
     /// # Safety
     /// Four bytes can be read.
-    unsafe fn length(&mut self, what: &str) -> Result<usize> {
+    pub(super) unsafe fn length(&mut self, what: &str) -> Result<usize> {
         // SAFETY: the contract; the pointer need not be aligned.
         let length = unsafe { self.position.cast::<i32>().read_unaligned() };
         // SAFETY: inside or one past what was just read.
@@ -168,14 +121,22 @@ impl MetadataReader {
     }
 
     /// # Safety
-    /// A length and as many bytes can be read.
-    unsafe fn string(&mut self) -> Result<String> {
+    /// A length and as many bytes can be read, which live for `'a`.
+    pub(super) unsafe fn bytes<'a>(&mut self) -> Result<&'a [u8]> {
         // SAFETY: the contract.
         let length = unsafe { self.length("string length") }?;
         // SAFETY: the contract: `length` bytes follow.
         let bytes = unsafe { std::slice::from_raw_parts(self.position, length) };
         // SAFETY: inside or one past what was just read.
         self.position = unsafe { self.position.add(length) };
+        Ok(bytes)
+    }
+
+    /// # Safety
+    /// A length and as many bytes can be read.
+    unsafe fn string(&mut self) -> Result<String> {
+        // SAFETY: the contract.
+        let bytes = unsafe { self.bytes() }?;
         // Binary metadata exists (old pandas and Parquet schemas); arrow-rs holds text only.
         Ok(String::from_utf8_lossy(bytes).into_owned())
     }
@@ -183,7 +144,7 @@ impl MetadataReader {
 
 /// The type of a format string
 /// (<https://arrow.apache.org/docs/format/CDataInterface.html#data-type-description-format-strings>).
-fn parse(format: &str, children: Vec<Arc<Field>>, flags: i64) -> Result<DataType> {
+pub(super) fn parse(format: &str, children: Vec<Arc<Field>>, flags: i64) -> Result<DataType> {
     let children = Children { format, fields: children };
     if let Some(data_type) = simple(format) {
         return children.none(data_type);
@@ -213,7 +174,7 @@ fn parse(format: &str, children: Vec<Arc<Field>>, flags: i64) -> Result<DataType
     Ok(data_type)
 }
 
-fn simple(format: &str) -> Option<DataType> {
+pub(super) fn simple(format: &str) -> Option<DataType> {
     Some(match format {
         "n" => DataType::Null,
         "b" => DataType::Boolean,

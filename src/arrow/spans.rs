@@ -6,17 +6,32 @@ use arrow_schema::{DataType, UnionMode};
 
 use super::check::{Buffer, buffers_of, children_of};
 use super::view::{ArrayView, buffer, child};
+use crate::dtype::DType;
 use crate::ffi::arrow_device::ArrowArray;
 
 impl ArrayView<'_> {
     /// Whether any of these bytes holds slots of this view, or their validity. What only other buffers tell the size of, the
     /// characters of strings, does not count.
     pub(crate) fn overlaps(&self, bytes: &Range<usize>) -> bool {
-        let inherited = |bits: &super::view::ValidityBits| {
-            touches(bits.start, bits.offset / 8, (bits.offset.saturating_add(bits.length)).div_ceil(8), bytes)
+        self.validity_overlaps(bytes) || overlaps(self.field.data_type(), self.array, self.offset, self.length, bytes)
+    }
+
+    /// As [`ArrayView::overlaps`], of the bitmaps of enclosing structs, and of this one's own if it is a struct.
+    pub(crate) fn validity_overlaps(&self, bytes: &Range<usize>) -> bool {
+        let touches_bits = |start, offset: usize, length: usize| {
+            touches(start, offset / 8, offset.saturating_add(length).div_ceil(8), bytes)
         };
-        self.inherited.iter().any(inherited)
-            || overlaps(self.field.data_type(), self.array, self.offset, self.length, bytes)
+        let own = if let DataType::Struct(_) = self.field.data_type() { buffer(self.array, 0) } else { None };
+        self.inherited.iter().any(|bits| touches_bits(bits.start, bits.offset, bits.length))
+            || own.is_some_and(|start| touches_bits(start, self.offset, self.length))
+    }
+
+    /// As [`ArrayView::overlaps`], of a struct's column without what enclosing structs say of it.
+    pub(crate) fn column_overlaps(&self, index: usize, bytes: &Range<usize>) -> bool {
+        let DataType::Struct(fields) = self.field.data_type() else { return false };
+        let (Some(field), Ok(array)) = (fields.get(index), child(self.array, index)) else { return false };
+        let offset = usize::try_from(array.offset).unwrap_or(0).saturating_add(self.offset);
+        overlaps(field.data_type(), array, offset, self.length, bytes)
     }
 }
 
@@ -28,6 +43,14 @@ fn touches(start: *const u8, from: usize, to: usize, bytes: &Range<usize>) -> bo
 
 fn overlaps(data_type: &DataType, array: &ArrowArray, offset: usize, length: usize, bytes: &Range<usize>) -> bool {
     let end = offset.saturating_add(length);
+    if let (Some(dtype), Some(validity), Some(values)) =
+        (DType::of_arrow(data_type), buffer(array, 0), buffer(array, 1))
+    {
+        // Plain numbers need none of what follows, and most columns are such.
+        let values_overlap =
+            touches(values, offset.saturating_mul(dtype.itemsize()), end.saturating_mul(dtype.itemsize()), bytes);
+        return values_overlap || touches(validity, offset / 8, end.div_ceil(8), bytes);
+    }
     let own = buffers_of(data_type).iter().enumerate().any(|(index, kind)| {
         let (from, to) = match kind {
             Buffer::Validity | Buffer::Bits => (offset / 8, end.div_ceil(8)),

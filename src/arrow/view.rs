@@ -88,6 +88,22 @@ impl<'a> ArrayView<'a> {
         Ok(ArrayView { field, array, offset, length: self.length, inherited })
     }
 
+    /// The elements of a struct's column of plain numbers that has no bitmap at all; `None` for every other column.
+    #[inline]
+    pub(crate) fn plain_column(&self, index: usize) -> Option<Leaf<'a>> {
+        let DataType::Struct(fields) = self.field.data_type() else { return None };
+        let data_type = fields.get(index)?.data_type();
+        if self.array.null_count != 0 || !self.inherited.is_empty() || DType::of_arrow(data_type).is_none() {
+            return None;
+        }
+        let array = child(self.array, index).ok()?;
+        let (validity, values) = (buffer(array, 0)?, buffer(array, 1)?);
+        let offset = slot(array).ok()?.checked_add(self.offset)?;
+        let (rows, innermost) = (self.length, Some((data_type, array)));
+        let leaf = Leaf { values, offset, elements: rows, rows, validity: Vec::new(), innermost };
+        validity.is_null().then_some(leaf)
+    }
+
     /// A range of the slots, cut off where there are no more.
     pub(crate) fn slice(mut self, range: &std::ops::Range<usize>) -> Self {
         let start = range.start.min(self.length);
@@ -236,6 +252,7 @@ fn slot(array: &ArrowArray) -> Result<usize> {
 }
 
 /// The `index`-th buffer; `None` where the type has fewer.
+#[inline]
 pub(super) fn buffer(array: &ArrowArray, index: usize) -> Option<*const u8> {
     if index >= usize::try_from(array.n_buffers).ok()? || array.buffers.is_null() {
         return None;
@@ -248,6 +265,7 @@ pub(super) fn buffer(array: &ArrowArray, index: usize) -> Option<*const u8> {
 }
 
 /// The `index`-th child struct of an array that import has checked.
+#[inline]
 pub(super) fn child(array: &ArrowArray, index: usize) -> Result<&ArrowArray> {
     if usize::try_from(array.n_children).is_ok_and(|count| index < count) {
         // SAFETY: import checked `children`: `n_children` live, aligned structs, owned by `array`.

@@ -2,7 +2,9 @@
 
 use std::alloc::{Layout, alloc, dealloc};
 use std::ffi::c_void;
+use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::callback;
 use crate::error::{Error, ErrorKind, Result};
@@ -12,13 +14,16 @@ use crate::ffi::dlpack::{
 };
 use crate::tensor::{Owner, Tensor};
 
-/// The head of the block; shape and strides follow it.
+/// The head of the block; shape and strides follow it. With one dimension it is the largest block that glibc keeps in its
+/// fast bins.
 #[repr(C)]
 struct Block<M> {
     managed: M,
     owner: Owner,
     /// Not read from the struct when it is freed: a consumer may have changed that.
-    ndim: usize,
+    ndim: u32,
+    /// Whoever still has to give the block up: its consumer, and an [`Offer`] that waits for an answer.
+    holders: AtomicU32,
 }
 
 impl<M> Block<M> {
@@ -30,9 +35,10 @@ impl<M> Block<M> {
 
     /// Makes the block of a tensor; `managed` puts the `DLTensor` and the context into its header. The context is the
     /// block, and not needed here; but PaddlePaddle calls no deleter where it is NULL.
-    fn export(tensor: &Tensor, managed: impl FnOnce(DLTensor, *mut c_void) -> M) -> Result<NonNull<M>> {
+    fn export(tensor: &Tensor, holders: u32, managed: impl FnOnce(DLTensor, *mut c_void) -> M) -> Result<NonNull<M>> {
         let ndim = tensor.ndim();
         let refused = || Error::new(ErrorKind::Memory, "a DLPack header could not be allocated");
+        let dims_each = u32::try_from(ndim).map_err(|_| refused())?;
         let (layout, dims) = Self::layout(ndim).ok_or_else(refused)?;
         // SAFETY: the header has a size, so the layout has.
         let block: NonNull<Self> = NonNull::new(unsafe { alloc(layout) }).ok_or_else(refused)?.cast();
@@ -44,29 +50,43 @@ impl<M> Block<M> {
         unsafe { shape.as_ptr().copy_from_nonoverlapping(tensor.shape().as_ptr(), ndim) };
         // SAFETY: as above.
         unsafe { strides.as_ptr().copy_from_nonoverlapping(tensor.strides().as_ptr(), ndim) };
-        let dl_tensor = DLTensor {
-            data: tensor.as_ptr().cast(),
-            device: tensor.device().to_dlpack(),
-            ndim: i32::try_from(ndim).unwrap_or(i32::MAX),
-            dtype: tensor.dtype().to_dlpack(),
-            shape: shape.as_ptr(),
-            strides: strides.as_ptr(),
-            byte_offset: 0,
-        };
+        let dl_tensor = DLTensor { shape: shape.as_ptr(), strides: strides.as_ptr(), ..borrowed(tensor) };
         let managed = managed(dl_tensor, block.as_ptr().cast());
         // SAFETY: the start of the block, whose layout begins with that of `Self`.
-        unsafe { block.write(Self { managed, owner: tensor.owner().clone(), ndim }) };
+        unsafe {
+            block.write(Self {
+                managed,
+                owner: tensor.owner().clone(),
+                ndim: dims_each,
+                holders: AtomicU32::new(holders),
+            })
+        };
         // The header is the first member of a repr(C) struct.
         Ok(block.cast())
     }
 
+    /// Gives the block up for one of its holders; the last one frees it.
+    ///
     /// # Safety
-    /// `managed` came from [`Block::export`] and was not deleted yet.
-    unsafe fn delete(managed: *mut M) {
+    /// `managed` came from [`Block::export`], and this holder did not give it up yet.
+    unsafe fn give_up(managed: *mut M) {
+        let block = managed.cast::<Self>();
+        // SAFETY: the contract: not freed while this holder is there.
+        let holders = unsafe { &(*block).holders };
+        // Most blocks have one holder, who need not count itself off.
+        if holders.load(Ordering::Acquire) == 1 || holders.fetch_sub(1, Ordering::AcqRel) == 1 {
+            // SAFETY: the only holder.
+            unsafe { Self::free(managed) };
+        }
+    }
+
+    /// # Safety
+    /// `managed` came from [`Block::export`], was not freed yet, and nobody uses it after this.
+    unsafe fn free(managed: *mut M) {
         let block = managed.cast::<Self>();
         // SAFETY: the contract.
         let ndim = unsafe { (*block).ndim };
-        let Some((layout, _)) = Self::layout(ndim) else { return };
+        let Some((layout, _)) = usize::try_from(ndim).ok().and_then(Self::layout) else { return };
         // SAFETY: the contract.
         let owner = unsafe { &raw const (*block).owner };
         // SAFETY: initialised by `export`; nobody uses the owner in the block after this.
@@ -74,6 +94,21 @@ impl<M> Block<M> {
         // SAFETY: allocated by `export` with this layout.
         unsafe { dealloc(block.cast(), layout) };
         drop(owner);
+    }
+}
+
+/// A tensor as a `DLTensor` over its own shape and strides, to be used as long as the tensor stays where it is. It cannot
+/// say whether the memory may be written to.
+#[must_use]
+pub fn borrowed(tensor: &Tensor) -> DLTensor {
+    DLTensor {
+        data: tensor.as_ptr().cast(),
+        device: tensor.device().to_dlpack(),
+        ndim: i32::try_from(tensor.ndim()).unwrap_or(i32::MAX),
+        dtype: tensor.dtype().to_dlpack(),
+        shape: tensor.shape().as_ptr().cast_mut(),
+        strides: tensor.strides().as_ptr().cast_mut(),
+        byte_offset: 0,
     }
 }
 
@@ -85,15 +120,54 @@ impl<M> Block<M> {
 /// # Errors
 /// When the header cannot be allocated.
 pub fn export_versioned(tensor: &Tensor, sole_owner: bool) -> Result<NonNull<DLManagedTensorVersioned>> {
-    let read_only = if tensor.is_writable() { 0 } else { DLPACK_FLAG_BITMASK_READ_ONLY };
     let copied = if sole_owner { DLPACK_FLAG_BITMASK_IS_COPIED } else { 0 };
-    Block::export(tensor, |dl_tensor, manager_ctx| DLManagedTensorVersioned {
+    export_held(tensor, 1, copied)
+}
+
+fn export_held(tensor: &Tensor, holders: u32, flags: u64) -> Result<NonNull<DLManagedTensorVersioned>> {
+    let read_only = if tensor.is_writable() { 0 } else { DLPACK_FLAG_BITMASK_READ_ONLY };
+    Block::export(tensor, holders, |dl_tensor, manager_ctx| DLManagedTensorVersioned {
         version: DLPackVersion { major: DLPACK_MAJOR_VERSION, minor: DLPACK_MINOR_VERSION },
         manager_ctx,
         deleter: Some(delete_versioned),
-        flags: read_only | copied,
+        flags: flags | read_only,
         dl_tensor,
     })
+}
+
+/// A versioned managed tensor that a consumer may accept or refuse. `dlpack.h` leaves open whose it is after a refusal:
+/// most consumers leave it to the caller, others have run its deleter. Both are right here: the block outlives the answer.
+#[derive(Debug)]
+pub struct Offer(NonNull<DLManagedTensorVersioned>);
+
+impl Offer {
+    /// Offers a share of the tensor's memory.
+    ///
+    /// # Errors
+    /// When the header cannot be allocated.
+    pub fn new(tensor: &Tensor) -> Result<Self> {
+        export_held(tensor, 2, 0).map(Self)
+    }
+
+    /// What the consumer is given. It must call the deleter at most once, and not after a refusal.
+    pub fn as_ptr(&self) -> *mut DLManagedTensorVersioned {
+        self.0.as_ptr()
+    }
+
+    /// The consumer accepted, so that its deleter call, perhaps long ago by now, is what frees the memory.
+    pub fn accepted(self) {
+        let managed = ManuallyDrop::new(self).0;
+        // SAFETY: made by `new` with a holder for this offer, which ends here.
+        unsafe { Block::give_up(managed.as_ptr()) };
+    }
+}
+
+impl Drop for Offer {
+    /// Refused: whether or not the deleter ran, this holder is left, and nobody else.
+    fn drop(&mut self) {
+        // SAFETY: made by `new`; the consumer does not use what it refused.
+        unsafe { Block::free(self.0.as_ptr()) };
+    }
 }
 
 /// Exports a tensor as a legacy managed tensor, which cannot say that its memory is read-only: see that it is not, or
@@ -102,7 +176,7 @@ pub fn export_versioned(tensor: &Tensor, sole_owner: bool) -> Result<NonNull<DLM
 /// # Errors
 /// When the header cannot be allocated.
 pub fn export_legacy(tensor: &Tensor) -> Result<NonNull<DLManagedTensor>> {
-    Block::export(tensor, |dl_tensor, manager_ctx| DLManagedTensor {
+    Block::export(tensor, 1, |dl_tensor, manager_ctx| DLManagedTensor {
         dl_tensor,
         manager_ctx,
         deleter: Some(delete_legacy),
@@ -114,7 +188,7 @@ pub fn export_legacy(tensor: &Tensor) -> Result<NonNull<DLManagedTensor>> {
 unsafe extern "C" fn delete_versioned(managed: *mut DLManagedTensorVersioned) {
     if !managed.is_null() {
         // SAFETY: the contract.
-        callback::run(|| unsafe { Block::delete(managed) });
+        callback::run(|| unsafe { Block::give_up(managed) });
     }
 }
 
@@ -123,6 +197,6 @@ unsafe extern "C" fn delete_versioned(managed: *mut DLManagedTensorVersioned) {
 unsafe extern "C" fn delete_legacy(managed: *mut DLManagedTensor) {
     if !managed.is_null() {
         // SAFETY: the contract.
-        callback::run(|| unsafe { Block::delete(managed) });
+        callback::run(|| unsafe { Block::give_up(managed) });
     }
 }

@@ -2,6 +2,7 @@
 
 use std::ptr::NonNull;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::alloc::is_addressable;
 use crate::arrow::ReleaseGuard;
@@ -18,10 +19,18 @@ use crate::tensor::{Parts, Tensor};
 /// More dimensions than NumPy has are not read: a corrupt count would lead beyond the shape.
 const MAX_NDIM: usize = 64;
 
-/// A managed tensor whose deleter is called exactly once.
+/// A managed tensor whose deleter is called exactly once, if it is ours.
 struct Managed<M: Deletable> {
     managed: NonNull<M>,
     guard: ReleaseGuard,
+    /// Whether it is ours to delete.
+    owned: AtomicBool,
+}
+
+impl<M: Deletable> Managed<M> {
+    fn new(managed: NonNull<M>, guard: ReleaseGuard, owned: bool) -> Arc<Self> {
+        Arc::new(Self { managed, guard, owned: AtomicBool::new(owned) })
+    }
 }
 
 trait Deletable {
@@ -47,6 +56,9 @@ unsafe impl<M: Deletable> Sync for Managed<M> {}
 
 impl<M: Deletable> Drop for Managed<M> {
     fn drop(&mut self) {
+        if !*self.owned.get_mut() {
+            return;
+        }
         let managed = self.managed.as_ptr();
         // SAFETY: owned by us and not yet deleted: `deleter` can be read, whatever the version.
         let mut deleter = unsafe { (*managed).deleter() };
@@ -72,7 +84,37 @@ impl<M: Deletable> Drop for Managed<M> {
 /// `managed` is owned by the caller, not yet deleted, and is as `dlpack.h` describes it; its memory is not written
 /// while a slice of the result is alive.
 pub unsafe fn import_versioned(managed: NonNull<DLManagedTensorVersioned>, guard: ReleaseGuard) -> Result<Tensor> {
-    let owner = Managed { managed, guard };
+    // SAFETY: the contract.
+    unsafe { import_held(managed, Managed::new(managed, guard, true)) }
+}
+
+/// Takes ownership of a versioned managed tensor once `wrap` has made something of it. Until then, and after any error,
+/// it is the caller's.
+///
+/// # Errors
+/// As [`import_versioned`], and those of `wrap`. The deleter has not run.
+///
+/// # Safety
+/// As [`import_versioned`], where this succeeds.
+pub unsafe fn adopt_versioned<T, E: From<Error>>(
+    managed: NonNull<DLManagedTensorVersioned>,
+    guard: ReleaseGuard,
+    wrap: impl FnOnce(Tensor) -> Result<T, E>,
+) -> Result<T, E> {
+    let owner = Managed::new(managed, guard, false);
+    // SAFETY: the contract; after an error nobody reads the memory any more.
+    let made = wrap(unsafe { import_held(managed, owner.clone()) }?)?;
+    // `owner` is the last to go where `wrap` has copied the elements and let go of them.
+    owner.owned.store(true, Ordering::Release);
+    Ok(made)
+}
+
+/// # Safety
+/// As [`import_versioned`]; `owner` is of `managed`.
+unsafe fn import_held(
+    managed: NonNull<DLManagedTensorVersioned>,
+    owner: Arc<Managed<DLManagedTensorVersioned>>,
+) -> Result<Tensor> {
     // SAFETY: the contract; the version comes first at every major version.
     let version = unsafe { (*managed.as_ptr()).version };
     if version.major != DLPACK_MAJOR_VERSION {
@@ -88,7 +130,7 @@ pub unsafe fn import_versioned(managed: NonNull<DLManagedTensorVersioned>, guard
     let read_only = flags & DLPACK_FLAG_BITMASK_READ_ONLY != 0;
     let copied = flags & DLPACK_FLAG_BITMASK_IS_COPIED != 0;
     // SAFETY: the contract.
-    unsafe { import(&tensor, Arc::new(owner), read_only, copied) }
+    unsafe { import(&tensor, owner, read_only, copied) }
 }
 
 /// Takes ownership of a legacy managed tensor. It cannot say whether it may be written to, so the result is read-only.
@@ -99,26 +141,21 @@ pub unsafe fn import_versioned(managed: NonNull<DLManagedTensorVersioned>, guard
 /// # Safety
 /// As [`import_versioned`].
 pub unsafe fn import_legacy(managed: NonNull<DLManagedTensor>, guard: ReleaseGuard) -> Result<Tensor> {
-    let owner = Managed { managed, guard };
+    let owner = Managed::new(managed, guard, true);
     // SAFETY: the contract; the copy of the struct borrows nothing.
     let tensor = unsafe { (*managed.as_ptr()).dl_tensor };
     // SAFETY: the contract.
-    unsafe { import(&tensor, Arc::new(owner), true, false) }
+    unsafe { import(&tensor, owner, true, false) }
 }
 
 /// # Safety
 /// `tensor` is as `dlpack.h` describes it, and lives as long as `owner`.
 unsafe fn import(tensor: &DLTensor, owner: crate::tensor::Owner, read_only: bool, copied: bool) -> Result<Tensor> {
     let dtype = DType::try_from(tensor.dtype)?;
-    let ndim = usize::try_from(tensor.ndim)
-        .ok()
-        .filter(|ndim| *ndim <= MAX_NDIM)
-        .ok_or_else(|| Error::invalid(format!("DLTensor.ndim is {}, not 0 to {MAX_NDIM}", tensor.ndim)))?;
-    // SAFETY: the contract: `shape` has `ndim` entries.
-    let shape = unsafe { dims(tensor.shape, ndim, "shape") }?;
-    let shape = if ndim == 0 { Dims::new() } else { shape.ok_or_else(|| Error::invalid("DLTensor.shape is NULL"))? };
+    // SAFETY: the contract.
+    let shape = unsafe { shape(tensor) }?;
     // SAFETY: the contract: `strides` is NULL or has `ndim` entries.
-    let strides = match unsafe { dims(tensor.strides, ndim, "strides") }? {
+    let strides = match unsafe { dims(tensor.strides, shape.len(), "strides") }? {
         Some(strides) => strides,
         // Row-major before version 1.2, and what every consumer takes it for since.
         None => row_major_strides(&shape)?,
@@ -147,6 +184,20 @@ unsafe fn import(tensor: &DLTensor, owner: crate::tensor::Owner, read_only: bool
     // One block of memory holds what lies before the elements, and them. Nobody goes to where no elements are.
     let block = imported.span().and_then(|(_, bytes)| bytes.checked_add(offset));
     if empty || block.is_some_and(|bytes| is_addressable(start, bytes)) { Ok(imported) } else { Err(leaves()) }
+}
+
+/// The extents, which may be negative.
+///
+/// # Safety
+/// `shape`, unless NULL or misaligned, has `ndim` entries.
+pub(super) unsafe fn shape(tensor: &DLTensor) -> Result<Dims> {
+    let ndim = usize::try_from(tensor.ndim)
+        .ok()
+        .filter(|ndim| *ndim <= MAX_NDIM)
+        .ok_or_else(|| Error::invalid(format!("DLTensor.ndim is {}, not 0 to {MAX_NDIM}", tensor.ndim)))?;
+    // SAFETY: the contract.
+    let shape = unsafe { dims(tensor.shape, ndim, "shape") }?;
+    if ndim == 0 { Ok(Dims::new()) } else { shape.ok_or_else(|| Error::invalid("DLTensor.shape is NULL")) }
 }
 
 /// # Safety

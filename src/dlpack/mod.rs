@@ -3,8 +3,10 @@
 //! Import takes ownership first and validates second, so that a refused tensor is released all the same.
 #![allow(unsafe_code, reason = "reads, owns and frees the C structs of other libraries")]
 
+mod allocate;
 mod export;
 mod import;
 
-pub use export::{export_legacy, export_versioned};
-pub use import::{import_legacy, import_versioned};
+pub use allocate::allocate_like;
+pub use export::{Offer, borrowed, export_legacy, export_versioned};
+pub use import::{adopt_versioned, import_legacy, import_versioned};

@@ -16,7 +16,7 @@ pub(super) fn report(field: &FieldRef, plans: Result<Vec<PartPlan>>) -> Report {
             vec![row]
         }
     };
-    Report { rows }
+    Report { rows, matrices: Vec::new() }
 }
 
 fn row(field: &FieldRef, plan: PartPlan) -> ReportRow {
@@ -31,6 +31,7 @@ fn row(field: &FieldRef, plan: PartPlan) -> ReportRow {
         steps: plan.steps,
         bytes: plan.bytes,
         at_most: plan.at_most,
+        promotion: None,
         error: plan.error,
     }
 }

@@ -13,8 +13,8 @@ use crate::convert::{self, ColumnChunk, RowBlock, RowLayout, check_nulls};
 use crate::copy_log::Copied;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::matrix::{MatrixChunk, after};
-use crate::spec::{MatrixSpec, Options, Spec, select};
+use crate::matrix::{Group, GroupSpec, MatrixChunk, after, group_specs};
+use crate::spec::{MatrixOptions, MatrixSpec, Options, Spec};
 use crate::tensor::Tensor;
 
 /// What of each row a batch has.
@@ -27,16 +27,6 @@ pub enum Selection {
     Named(Vec<(String, Group)>),
 }
 
-/// What a named tensor has of each row.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Group {
-    /// One column, as [`crate::to_tensor`] converts it.
-    Column(String),
-    /// Columns side by side.
-    Matrix(Vec<String>),
-}
-
 /// The groups of a batch, and what is known of them from the source's type.
 pub(super) struct Groups {
     groups: Vec<Prepared>,
@@ -44,6 +34,8 @@ pub(super) struct Groups {
 }
 
 struct Prepared {
+    /// Of a named group.
+    name: Option<String>,
     kind: Kind,
     layout: Arc<RowLayout>,
     /// The dictionaries of columns whose elements are codes: those of the first array, as the codes of all have to be.
@@ -79,31 +71,28 @@ impl Groups {
         dtype: Option<DType>,
         threads: Option<NonZero<usize>>,
     ) -> Result<Self> {
-        let of_column = |name: &String| {
-            let (position, column) = match select(field, Some(std::slice::from_ref(name)))?.first() {
-                Some((position, column)) => (*position, *column),
-                None => return Err(Error::argument("no column is named")),
-            };
-            Prepared::column(Some(position), Spec::new(column, &with_dtype(options(name), dtype))?)
-        };
-        let of_matrix = |columns: Option<&[String]>| Prepared::matrix(MatrixSpec::new(field, columns, options, dtype)?);
         let is_struct = matches!(field.data_type(), DataType::Struct(_));
         let groups = match selection {
             Selection::Whole(None) if !is_struct => {
-                vec![Prepared::column(None, Spec::new(field, &with_dtype(options(field.name()), dtype))?)?]
+                let mut options = options(field.name());
+                options.dtype = dtype.or(options.dtype);
+                vec![Prepared::column(None, None, Spec::new(field, &options)?)?]
             }
-            Selection::Whole(columns) => vec![of_matrix(columns.as_deref())?],
+            Selection::Whole(columns) => {
+                vec![Prepared::matrix(None, MatrixSpec::new(field, columns.as_deref(), options, dtype)?)?]
+            }
             Selection::Named(groups) if groups.is_empty() => {
-                return Err(
-                    Error::argument("columns names no group").remedy_is("leave it out for a matrix of all columns")
-                );
+                let reason = "columns names no group";
+                return Err(Error::argument(reason).remedy_is("leave it out for a matrix of all columns"));
             }
             Selection::Named(groups) => {
-                let group = |group: &Group| match group {
-                    Group::Column(name) => of_column(name),
-                    Group::Matrix(columns) => of_matrix(Some(columns)),
+                let mut matrix = MatrixOptions::default();
+                matrix.dtype = dtype;
+                let prepare = |(name, spec)| match spec {
+                    GroupSpec::Column(position, spec, _) => Prepared::column(Some(name), Some(position), spec),
+                    GroupSpec::Matrix(spec) => Prepared::matrix(Some(name), spec),
                 };
-                groups.iter().map(|(_, kind)| group(kind)).collect::<Result<_>>()?
+                group_specs(field, groups, &matrix, options)?.into_iter().map(prepare).collect::<Result<_>>()?
             }
         };
         Ok(Self { groups, threads })
@@ -124,7 +113,8 @@ impl Groups {
     /// # Errors
     /// When the array is not in host memory or cannot be decoded, or its codes are of other dictionaries.
     pub(super) fn chunk(&mut self, array: &DeviceArray) -> Result<Chunk> {
-        self.groups.iter_mut().map(|group| group.chunk(array)).collect::<Result<_>>().map(Chunk)
+        let chunk = |group: &mut Prepared| group.chunk(array).map_err(|error| group.named(error));
+        self.groups.iter_mut().map(chunk).collect::<Result<_>>().map(Chunk)
     }
 
     /// Appends rows of a chunk, whose first row is number `row` of the source, to the block of each group.
@@ -133,7 +123,7 @@ impl Groups {
     /// For a null that is refused and a value that does not fit: names column and row. When the rows do not fit the blocks.
     pub(super) fn append(&self, chunk: &Chunk, rows: &Range<usize>, row: usize, blocks: &mut [RowBlock]) -> Result<()> {
         for ((group, part), block) in self.groups.iter().zip(&chunk.0).zip(blocks) {
-            group.append(part, rows, row, self.threads, block)?;
+            group.append(part, rows, row, self.threads, block).map_err(|error| group.named(error))?;
         }
         Ok(())
     }
@@ -152,12 +142,6 @@ impl Groups {
         };
         self.groups.iter().zip(blocks).map(tensor).collect()
     }
-}
-
-/// The options, with this dtype if there is one.
-fn with_dtype(mut options: Options, dtype: Option<DType>) -> Options {
-    options.dtype = dtype.or(options.dtype);
-    options
 }
 
 /// What the copy log tells of a group's batches.
@@ -201,14 +185,22 @@ impl Prepared {
         }
     }
 
-    fn matrix(spec: MatrixSpec) -> Result<Self> {
-        let layout = Arc::new(RowLayout::of_matrix(&spec)?);
-        Ok(Self { kind: Kind::Matrix(spec), layout, dictionaries: Vec::new() })
+    fn matrix(name: Option<&str>, spec: MatrixSpec) -> Result<Self> {
+        let (name, layout) = (name.map(str::to_owned), Arc::new(RowLayout::of_matrix(&spec)?));
+        Ok(Self { name, kind: Kind::Matrix(spec), layout, dictionaries: Vec::new() })
     }
 
-    fn column(position: Option<usize>, spec: Spec) -> Result<Self> {
-        let layout = Arc::new(RowLayout::of_column(&spec)?);
-        Ok(Self { kind: Kind::Column(position, spec), layout, dictionaries: Vec::new() })
+    fn column(name: Option<&str>, position: Option<usize>, spec: Spec) -> Result<Self> {
+        let (name, layout) = (name.map(str::to_owned), Arc::new(RowLayout::of_column(&spec)?));
+        Ok(Self { name, kind: Kind::Column(position, spec), layout, dictionaries: Vec::new() })
+    }
+
+    /// Names the group, where there are several.
+    fn named(&self, error: Error) -> Error {
+        match &self.name {
+            Some(name) => error.in_group(name),
+            None => error,
+        }
     }
 
     fn chunk(&mut self, array: &DeviceArray) -> Result<Part> {

@@ -16,7 +16,7 @@ use std::num::NonZero;
 use std::time::Duration;
 
 use ahead::{Ahead, Stop, Taken};
-pub use groups::{Group, Selection};
+pub use groups::Selection;
 use groups::{Groups, Told};
 use here::Here;
 use producer::Producer;

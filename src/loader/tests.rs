@@ -11,6 +11,7 @@ use super::*;
 use crate::arrow::DeviceArray;
 use crate::error::ErrorKind;
 use crate::ffi::dlpack::DLDeviceType;
+use crate::matrix::Group;
 use crate::spec::NullPolicy;
 
 /// A batch of one column, which names its rows by number.

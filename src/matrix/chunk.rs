@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::arrow::DeviceArray;
+use crate::arrow::{DeviceArray, Leaf};
 use crate::column::require_host;
 use crate::convert::{self, ColumnChunk, MatrixColumns, check_nulls};
 use crate::error::{Error, Result};
@@ -42,24 +42,59 @@ impl MatrixChunk {
         self.array.len()
     }
 
+    /// Whether columns, or their validity, are read from any of these bytes: the column's name where it is one. `columns` are
+    /// those of all rows.
+    pub(crate) fn overlaps(
+        &self,
+        spec: &MatrixSpec,
+        columns: &MatrixColumns<'_>,
+        bytes: &Range<usize>,
+    ) -> Option<String> {
+        if columns.is_plain {
+            let overlaps = |(leaf, spec): (&Leaf<'_>, &Spec)| {
+                let start = leaf.start(spec.element()).addr();
+                let end = start.saturating_add(leaf.elements.saturating_mul(spec.element().stored_size()));
+                start.max(bytes.start) < end.min(bytes.end)
+            };
+            let leaves = columns.columns.iter().map(|column| &column.leaf);
+            // Most often none does; the way below tells which.
+            if !leaves.zip(spec.columns().iter().map(|(_, spec)| spec)).any(overlaps) {
+                return None;
+            }
+        }
+        let view = self.array.view();
+        if view.validity_overlaps(bytes) {
+            return Some(String::new());
+        }
+        let overlaps = |(position, _): &&(usize, Spec)| view.column_overlaps(*position, bytes);
+        spec.columns().iter().find(overlaps).map(|(_, column)| column.field().name().clone())
+    }
+
     /// The columns in a range of rows, in the order of the matrix; reads their bitmaps there.
     ///
     /// # Errors
     /// When the array breaks the Arrow format. Names the column, and the row of the chunk.
     pub(crate) fn columns(&self, spec: &MatrixSpec, rows: &Range<usize>) -> Result<MatrixColumns<'_>> {
         let whole = self.array.view().slice(rows);
-        let column = |(index, (position, spec)): (usize, &(usize, Spec))| {
+        let mut columns = Vec::with_capacity(spec.columns().len());
+        let mut is_plain = true;
+        for (index, (position, spec)) in spec.columns().iter().enumerate() {
+            // Columns without a bitmap need none of what follows, and small chunks take about as long as this.
+            if let Some(leaf) = whole.plain_column(*position) {
+                columns.push(ColumnChunk { leaf, mask: None, array: &self.array });
+                continue;
+            }
+            is_plain = false;
             let (array, view) = match self.decoded.get(index) {
                 Some(Some(decoded)) => (decoded, decoded.view().slice(rows)),
                 _ => (&self.array, whole.struct_field(*position)?),
             };
             let leaf = view.leaf(spec)?;
-            let mask =
-                leaf.logical_mask(array).map_err(|error| after(error, rows.start).in_column(spec.field().name()))?;
-            Ok(ColumnChunk { leaf, mask, array })
-        };
-        let columns = spec.columns().iter().enumerate().map(column).collect::<Result<_>>()?;
-        Ok(MatrixColumns { rows: rows.len(), columns })
+            let mask = leaf.logical_mask(array);
+            let mask = mask.map_err(|error| after(error, rows.start).in_column(spec.field().name()))?;
+            columns.push(ColumnChunk { leaf, mask, array });
+        }
+        Ok(MatrixColumns { rows: rows.len(), columns, is_plain })
     }
 
     /// As [`MatrixChunk::columns`], to be written: nulls in these rows are refused where the spec does, others do not count.

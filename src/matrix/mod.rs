@@ -1,9 +1,16 @@
-//! Matrices: the columns of a batch, a table or a stream as one tensor of shape `(rows, columns)`.
+//! Matrices, both ways: the columns of a batch, a table or a stream as one tensor of shape `(rows, columns)`, and a tensor's
+//! columns as those of a record batch.
 
 mod chunk;
+mod groups;
 mod prepared;
+mod to_arrow;
 mod to_tensor;
+mod validity;
 
 pub(crate) use chunk::{MatrixChunk, after};
-pub(crate) use to_tensor::{convert_matrix, plan_matrix, write_matrix};
+pub use groups::{Group, groups_to_tensors};
+pub(crate) use groups::{GroupSpec, each_group, group_specs};
+pub use to_arrow::{ColumnOptions, matrix_to_arrow};
+pub(crate) use to_tensor::{MatrixPlan, Worker, convert_matrix, plan_matrix, write_matrix};
 pub use to_tensor::{matrix_to_tensor, matrix_to_tensor_into};

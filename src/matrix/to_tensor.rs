@@ -2,6 +2,7 @@
 
 use arrow_schema::FieldRef;
 
+use super::chunk::MatrixChunk;
 use super::prepared::{Prepared, decode_chunks};
 use crate::arrow::DeviceArray;
 use crate::column::{check_types, overlap, require_copy};
@@ -118,23 +119,38 @@ pub(crate) fn write_matrix(
     check_environment()?;
     check_types(spec.field(), chunks)?;
     require_copy(options.copy)?;
-    check_overlap(spec, chunks, out)?;
     let order = if out.is_column_major() { Order::F } else { Order::C };
     let options = &MatrixOptions { order, ..options.clone() };
     let mut write = |worker: &Worker<'_>| {
         let chunks = decode_chunks(spec, chunks, options)?;
         let prepared = Prepared::new(spec, &chunks, options, false)?;
+        check_overlap(spec, &chunks, &prepared, out)?;
         by(worker, prepared.plan().bytes, || prepared.write(out))
     };
     if spec.is_decoded() { by(worker, bytes_of(spec, chunks), || write(&work_here)) } else { write(worker) }
 }
 
-/// What [`matrix_to_tensor`] would do, or why it would refuse, nulls included.
-pub(crate) fn plan_matrix(spec: &MatrixSpec, chunks: &[DeviceArray], options: &MatrixOptions) -> Result<Plan> {
+/// What [`matrix_to_tensor`] would do.
+#[derive(Clone, Debug)]
+pub(crate) struct MatrixPlan {
+    /// The plan.
+    pub(crate) whole: Plan,
+    /// The part of each column in it.
+    pub(crate) columns: Vec<Plan>,
+    /// Why it would be refused all the same: nulls.
+    pub(crate) refusal: Option<Error>,
+}
+
+/// What [`matrix_to_tensor`] would do.
+///
+/// # Errors
+/// As that, but for nulls, and for what values decide.
+pub(crate) fn plan_matrix(spec: &MatrixSpec, chunks: &[DeviceArray], options: &MatrixOptions) -> Result<MatrixPlan> {
     check_types(spec.field(), chunks)?;
     let chunks = decode_chunks(spec, chunks, options)?;
     let prepared = Prepared::new(spec, &chunks, options, true)?;
-    prepared.check_nulls().map(|()| prepared.plan().clone())
+    let (whole, columns) = (prepared.plan().clone(), prepared.column_plans());
+    Ok(MatrixPlan { whole, columns, refusal: prepared.check_nulls().err() })
 }
 
 /// Bytes of the result.
@@ -144,14 +160,11 @@ fn bytes_of(spec: &MatrixSpec, chunks: &[DeviceArray]) -> usize {
 }
 
 /// Refuses an output over memory that the columns are read from.
-fn check_overlap(spec: &MatrixSpec, chunks: &[DeviceArray], out: &Output<'_>) -> Result<()> {
+fn check_overlap(spec: &MatrixSpec, chunks: &[MatrixChunk], prepared: &Prepared<'_>, out: &Output<'_>) -> Result<()> {
     let span = out.span();
-    for chunk in chunks {
-        for (position, column) in spec.columns() {
-            if chunk.view().struct_field(*position)?.overlaps(&span) {
-                return Err(overlap().in_column(column.field().name()));
-            }
-        }
+    let mut both = chunks.iter().zip(prepared.chunks());
+    match both.find_map(|(chunk, columns)| chunk.overlaps(spec, columns, &span)) {
+        Some(column) => Err(overlap().in_column(&column)),
+        None => Ok(()),
     }
-    Ok(())
 }

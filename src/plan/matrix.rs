@@ -18,16 +18,11 @@ pub(crate) struct MatrixData {
 }
 
 impl Plan {
-    /// The plan for a matrix of columns that have so many nulls each. No steps are a view.
+    /// The plan for a matrix of which so many nulls are filled. No steps are a view.
     ///
     /// # Errors
     /// When a copy would be needed under [`CopyMode::Never`], or the result is larger than memory can be.
-    pub(crate) fn matrix(
-        spec: &MatrixSpec,
-        data: MatrixData,
-        nulls: impl Fn(usize) -> usize,
-        options: &MatrixOptions,
-    ) -> Result<Self> {
+    pub(crate) fn matrix(spec: &MatrixSpec, data: MatrixData, filled: usize, options: &MatrixOptions) -> Result<Self> {
         let too_large = || Error::new(ErrorKind::Memory, "the matrix is larger than memory can be");
         let elements = data.rows.checked_mul(spec.columns().len()).ok_or_else(too_large)?;
         let bytes = data.rows.checked_mul(spec.row_bytes()).filter(|bytes| isize::try_from(*bytes).is_ok());
@@ -53,7 +48,12 @@ impl Plan {
         if data.chunks > 1 {
             plan.push(Action::Concatenate { chunks: data.chunks }, bytes, false);
         }
-        plan.change_columns(spec, data.rows, nulls);
+        if spec.changes_elements() {
+            spec.columns().iter().for_each(|(_, column)| plan.change_column(column));
+        }
+        if filled > 0 {
+            plan.push(Action::Fill { nulls: filled }, filled.saturating_mul(spec.dtype().itemsize()), false);
+        }
         if lies {
             plan.push(Action::Private, bytes, false);
         }
@@ -71,31 +71,47 @@ impl Plan {
         Ok(plan)
     }
 
-    /// The steps that change elements: each once, however many columns need it.
-    fn change_columns(&mut self, spec: &MatrixSpec, rows: usize, nulls: impl Fn(usize) -> usize) {
-        let mut filled = 0_usize;
-        for (index, (_, column)) in spec.columns().iter().enumerate() {
-            let bytes = rows.saturating_mul(column.dtype().itemsize());
-            if column.decoded().is_some() {
-                let stored = rows.saturating_mul(column.element().stored_bytes());
-                self.push(Action::Decode, stored, false);
-                self.bytes = self.bytes.saturating_add(stored);
+    /// The part that a column with so many nulls has in the plan of its matrix.
+    pub(crate) fn of_matrix_column(&self, column: &Spec, nulls: usize) -> Self {
+        let mut own = Self { rows: self.rows, elements: self.rows, ..Self::default() };
+        let bytes = self.rows.saturating_mul(column.dtype().itemsize());
+        if self.is_copy() {
+            own.change_column(column);
+            own.fill(column, nulls);
+            // A matrix that is copied is packed at last.
+            if let Some(last) = self.steps.last() {
+                own.push(last.action, bytes, false);
             }
-            match column.element() {
-                Element::Bits => self.push(Action::Unpack, bytes, false),
-                Element::Bool8 => self.push(Action::Normalise, bytes, true),
-                _ => {}
-            }
-            if column.is_cast() {
-                self.push(Action::Cast { from: column.element(), to: column.dtype() }, bytes, false);
-            }
-            if let Nulls::Filled(_) = column.nulls() {
-                filled = filled.saturating_add(nulls(index));
-            }
+            own.bytes = own.bytes.saturating_add(bytes);
+        } else if column.element() == Element::Bool8 && !self.is_view() {
+            own.push(Action::Normalise, bytes, true);
+            own.bytes = bytes;
         }
-        if filled > 0 {
-            let bytes = filled.saturating_mul(spec.dtype().itemsize());
-            self.push(Action::Fill { nulls: filled }, bytes, false);
+        own
+    }
+
+    /// The steps that change a column's elements, but for nulls.
+    fn change_column(&mut self, column: &Spec) {
+        let bytes = self.rows.saturating_mul(column.dtype().itemsize());
+        if column.decoded().is_some() {
+            let stored = self.rows.saturating_mul(column.element().stored_bytes());
+            self.push(Action::Decode, stored, false);
+            self.bytes = self.bytes.saturating_add(stored);
+        }
+        match column.element() {
+            Element::Bits => self.push(Action::Unpack, bytes, false),
+            Element::Bool8 => self.push(Action::Normalise, bytes, true),
+            _ => {}
+        }
+        if column.is_cast() {
+            self.push(Action::Cast { from: column.element(), to: column.dtype() }, bytes, false);
+        }
+    }
+
+    /// The step that writes so many nulls, if the column's are written.
+    fn fill(&mut self, column: &Spec, nulls: usize) {
+        if nulls > 0 && matches!(column.nulls(), Nulls::Filled(_)) {
+            self.push(Action::Fill { nulls }, nulls.saturating_mul(column.dtype().itemsize()), false);
         }
     }
 
@@ -128,7 +144,7 @@ mod tests {
     const LYING: MatrixData = MatrixData { rows: 10, chunks: 1, is_row_major: false, is_column_major: true };
 
     fn reasons(types: &[DataType], data: MatrixData, nulls: usize, options: &MatrixOptions) -> Result<String> {
-        Plan::matrix(&spec(types), data, |_| nulls, options).map(|plan| plan.reasons())
+        Plan::matrix(&spec(types), data, nulls, options).map(|plan| plan.reasons())
     }
 
     #[test]
@@ -150,7 +166,7 @@ mod tests {
     fn each_step_stands_once_with_the_bytes_of_all_columns() {
         let types = [DataType::Boolean, DataType::Int8, DataType::Int8, DataType::Float32];
         let data = MatrixData { rows: 10, chunks: 3, ..MatrixData::default() };
-        let plan = Plan::matrix(&spec(&types), data, |index| index, &MatrixOptions::default()).unwrap();
+        let plan = Plan::matrix(&spec(&types), data, 6, &MatrixOptions::default()).unwrap();
         assert_eq!(
             plan.reasons(),
             "3 chunks joined, bits unpacked to bytes, cast from bool to float32, cast from int8 to float32, \

@@ -17,7 +17,7 @@ use crate::arrow::{
 };
 use crate::dlpack::{export_legacy, export_versioned, import_legacy, import_versioned};
 use crate::ffi::arrow_device::{ArrowArray, ArrowArrayStream, ArrowDeviceArray, ArrowDeviceArrayStream, ArrowSchema};
-use crate::ffi::dlpack::{DLManagedTensor, DLManagedTensorVersioned};
+use crate::ffi::dlpack::{DLManagedTensor, DLManagedTensorVersioned, DLPackExchangeAPI, DLPackExchangeAPIHeader};
 use crate::tensor::Tensor;
 
 /// The id of the running interpreter; 0 is the main one.
@@ -109,7 +109,7 @@ fn pointer<T>(capsule: &Bound<'_, PyAny>, name: &CStr) -> Option<NonNull<T>> {
     pointer.map(NonNull::cast)
 }
 
-/// A new capsule. The destructor is given the capsule and takes care of the pointer.
+/// A new capsule. The destructor, if any, is given the capsule and takes care of the pointer.
 ///
 /// # Safety
 /// `destructor` fits `pointer`, which nobody else frees.
@@ -117,10 +117,10 @@ unsafe fn new_capsule<'py>(
     py: Python<'py>,
     pointer: *mut c_void,
     name: &'static CStr,
-    destructor: ffi::PyCapsule_Destructor,
+    destructor: Option<ffi::PyCapsule_Destructor>,
 ) -> PyResult<Bound<'py, PyAny>> {
     // SAFETY: attached; a static name.
-    let capsule = unsafe { ffi::PyCapsule_New(pointer, name.as_ptr(), Some(destructor)) };
+    let capsule = unsafe { ffi::PyCapsule_New(pointer, name.as_ptr(), destructor) };
     // SAFETY: a new reference, or NULL with an exception set.
     unsafe { Bound::from_owned_ptr_or_err(py, capsule) }
 }
@@ -182,7 +182,7 @@ fn arrow_capsule<T: Releasable>(py: Python<'_>, value: T) -> PyResult<Bound<'_, 
     }
     let pointer = Box::into_raw(Box::new(value));
     // SAFETY: `destroy` releases and frees the box.
-    let capsule = unsafe { new_capsule(py, pointer.cast(), T::NAME, destroy::<T>) };
+    let capsule = unsafe { new_capsule(py, pointer.cast(), T::NAME, Some(destroy::<T>)) };
     if capsule.is_err() {
         // SAFETY: no capsule owns the box.
         unsafe { T::release_in_place(pointer) };
@@ -318,7 +318,7 @@ fn dlpack_capsule<M: ManagedTensor>(py: Python<'_>, managed: NonNull<M>) -> PyRe
         unsafe { M::delete(managed) };
     }
     // SAFETY: `destroy` deletes the tensor.
-    let capsule = unsafe { new_capsule(py, managed.as_ptr().cast(), M::NAME, destroy::<M>) };
+    let capsule = unsafe { new_capsule(py, managed.as_ptr().cast(), M::NAME, Some(destroy::<M>)) };
     if capsule.is_err() {
         // SAFETY: no capsule owns the tensor.
         unsafe { M::delete(managed.as_ptr()) };
@@ -370,4 +370,17 @@ fn take<M: ManagedTensor>(capsule: &Bound<'_, PyAny>) -> PyResult<Option<NonNull
         return Err(PyErr::fetch(capsule.py()));
     }
     Ok(Some(managed))
+}
+
+const EXCHANGE_API: &CStr = c"dlpack_exchange_api";
+
+/// A capsule of an exchange table, which nobody frees.
+pub(super) fn exchange_capsule<'py>(py: Python<'py>, table: &'static DLPackExchangeAPI) -> PyResult<Bound<'py, PyAny>> {
+    // SAFETY: the table is static. Consumers read it through the pointer, and have no reason to write.
+    unsafe { new_capsule(py, std::ptr::from_ref(table).cast_mut().cast(), EXCHANGE_API, None) }
+}
+
+/// The newest table in a capsule of an exchange table; `None` for anything else.
+pub(super) fn exchange_table(capsule: &Bound<'_, PyAny>) -> Option<NonNull<DLPackExchangeAPIHeader>> {
+    pointer(capsule, EXCHANGE_API)
 }

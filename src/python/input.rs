@@ -147,16 +147,27 @@ impl Chunks {
             return Self::of_tensor(own.get().tensor(), of_tensor);
         }
         match arrow(object)? {
-            Some(ArrowInput::Array(array)) => Ok(Self::one(array)),
-            Some(ArrowInput::Stream(stream)) => {
-                let field = stream.field().clone();
-                // The producer may need the interpreter on a thread of its own.
-                let arrays = object.py().detach(|| stream.collect::<crate::error::Result<SmallVec<_>>>())?;
-                Ok(Self { stream_field: Some(field), arrays, complex: None })
-            }
+            Some(input) => Self::of_arrow(object.py(), input),
             None => {
                 let tensor = dlpack(object, None, of_tensor)?.ok_or_else(|| no_protocol(object))?;
                 Self::of_tensor(&tensor, of_tensor)
+            }
+        }
+    }
+
+    /// Reads Arrow data whole.
+    ///
+    /// # Errors
+    /// What is wrong with its data.
+    #[inline]
+    pub(super) fn of_arrow(py: Python<'_>, input: ArrowInput) -> PyResult<Self> {
+        match input {
+            ArrowInput::Array(array) => Ok(Self::one(array)),
+            ArrowInput::Stream(stream) => {
+                let field = stream.field().clone();
+                // The producer may need the interpreter on a thread of its own.
+                let arrays = py.detach(|| stream.collect::<crate::error::Result<SmallVec<_>>>())?;
+                Ok(Self { stream_field: Some(field), arrays, complex: None })
             }
         }
     }
@@ -200,6 +211,9 @@ pub fn schema(object: &Bound<'_, PyAny>) -> PyResult<Option<FieldRef>> {
     method.map(|method| schema_from_capsule(&method.call0()?)).transpose()
 }
 
+/// Why a tensor of another library is copied where nobody asked for it.
+pub(super) const REALIGNED: &str = "misaligned elements realigned";
+
 /// Imports a tensor of DLPack; `None` for an object without `__dlpack__`.
 ///
 /// Keywords are passed only when they say something, and dropped one by one for producers that know an older protocol.
@@ -215,18 +229,43 @@ pub fn dlpack(
     let Some(tensor) = dlpack_as_it_is(object, device, copy)? else { return Ok(None) };
     let reason = match copy {
         CopyMode::Always => "copy=True",
-        CopyMode::IfNeeded if !tensor.is_aligned() && tensor.device().is_cpu() => "misaligned elements realigned",
+        CopyMode::IfNeeded if !tensor.is_aligned() && tensor.device().is_cpu() => REALIGNED,
         CopyMode::Never if !tensor.is_aligned() => {
             let reason = format!("the elements are not aligned for {}", tensor.dtype());
             return Err(Error::new(ErrorKind::Copy, reason).remedy_is("pass copy=None to realign them").into());
         }
-        CopyMode::Never if tensor.is_copied() && !object.is_exact_instance_of::<Tensor>() => {
-            let reason = "the producer made a copy, which copy=False forbids";
-            return Err(Error::new(ErrorKind::Copy, reason).remedy_is("pass copy=None to allow it").into());
+        CopyMode::Never => {
+            refuse_copied(object, &tensor)?;
+            return Ok(Some(tensor));
         }
         _ => return Ok(Some(tensor)),
     };
     Ok(Some(object.py().detach(|| compact(&tensor, reason))?))
+}
+
+/// As [`dlpack`], without a copy of ours: the elements may be misaligned.
+///
+/// # Errors
+/// As [`dlpack`].
+pub(super) fn dlpack_unmoved(
+    object: &Bound<'_, PyAny>,
+    device: Option<crate::device::Device>,
+    copy: CopyMode,
+) -> PyResult<Option<crate::tensor::Tensor>> {
+    let tensor = dlpack_as_it_is(object, device, copy)?;
+    if let (Some(tensor), CopyMode::Never) = (&tensor, copy) {
+        refuse_copied(object, tensor)?;
+    }
+    Ok(tensor)
+}
+
+/// Refuses what a producer has copied to hand it out.
+fn refuse_copied(object: &Bound<'_, PyAny>, tensor: &crate::tensor::Tensor) -> PyResult<()> {
+    if tensor.is_copied() && !object.is_exact_instance_of::<Tensor>() {
+        let reason = "the producer made a copy, which copy=False forbids";
+        return Err(Error::new(ErrorKind::Copy, reason).remedy_is("pass copy=None to allow it").into());
+    }
+    Ok(())
 }
 
 /// As [`dlpack`], the producer's own memory, aligned or not.
@@ -266,12 +305,18 @@ fn advertised_device(object: &Bound<'_, PyAny>) -> PyResult<Option<crate::device
         }
     };
     let device = crate::device::Device::from_arrow(device_type, id)?;
+    require_unordered(device)?;
+    Ok(Some(device))
+}
+
+/// Refuses a device whose work is ordered by streams.
+pub(super) fn require_unordered(device: crate::device::Device) -> crate::error::Result<()> {
     let ordered = [DLDeviceType::CUDA, DLDeviceType::CUDA_MANAGED, DLDeviceType::ROCM];
     if ordered.contains(&device.device_type()) {
         let reason = format!("the tensor is on {device}, and this build orders no work on its streams");
-        return Err(Error::new(ErrorKind::Device, reason).remedy_is("copy it to the CPU first").into());
+        return Err(Error::new(ErrorKind::Device, reason).remedy_is("copy it to the CPU first"));
     }
-    Ok(Some(device))
+    Ok(())
 }
 
 fn call_dlpack<'py>(

@@ -1,20 +1,25 @@
 //! Matrices, and what is written to `out=`.
 
+use std::cell::RefCell;
 use std::num::NonZero;
+use std::rc::Rc;
+use std::sync::Arc;
 
-use arrow_schema::DataType;
+use arrow_schema::{DataType, FieldRef};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyString};
 
-use super::functions::DETACH_FROM;
+use super::functions::{DETACH_FROM, runner};
 use super::input::Chunks;
 use super::options::ConversionOptions;
 use super::tensor::with_output;
-use crate::column::chunks_to_tensor_into;
+use crate::column::{Runner, chunks_to_tensor_into};
+use crate::dtype::DType;
 use crate::error::Error;
-use crate::matrix::{convert_matrix, write_matrix};
+use crate::matrix::{Group, Worker, convert_matrix, write_matrix};
 use crate::spec::{MatrixOptions, MatrixSpec, Options, Order};
-use crate::tensor::{Output, Tensor};
+use crate::tensor::Tensor;
 
 /// The keywords that say how a matrix is made.
 pub(super) struct MatrixKeywords {
@@ -24,17 +29,44 @@ pub(super) struct MatrixKeywords {
 
 impl MatrixKeywords {
     pub(super) fn read(order: &str, threads: Option<i64>) -> PyResult<Self> {
-        let order = match order {
-            "C" => Order::C,
-            "F" => Order::F,
-            "A" => Order::A,
-            _ => return Err(PyValueError::new_err(format!("order must be \"C\", \"F\" or \"A\", not {order:?}"))),
-        };
-        Ok(Self { order, threads: threads.map(parse_threads).transpose()? })
+        Ok(Self { order: parse_order(order)?, threads: threads.map(parse_threads).transpose()? })
     }
 }
 
-fn parse_threads(threads: i64) -> PyResult<NonZero<usize>> {
+pub(super) fn parse_order(order: &str) -> PyResult<Order> {
+    match order {
+        "C" => Ok(Order::C),
+        "F" => Ok(Order::F),
+        "A" => Ok(Order::A),
+        _ => Err(PyValueError::new_err(format!("order must be \"C\", \"F\" or \"A\", not {order:?}"))),
+    }
+}
+
+/// `columns=` of functions that take groups.
+pub(super) enum Columns {
+    /// These columns, or all: each for itself.
+    Each(Option<Vec<String>>),
+    /// Named groups: a list of columns is packed into a matrix, a single one is its column.
+    Groups(Vec<(String, Group)>),
+}
+
+impl<'py> FromPyObject<'_, 'py> for Columns {
+    type Error = PyErr;
+
+    fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
+        let Ok(groups) = object.cast::<PyDict>() else { return Ok(Self::Each(object.extract()?)) };
+        let group = |(name, group): (Bound<'py, PyAny>, Bound<'py, PyAny>)| {
+            let group = match group.cast::<PyString>() {
+                Ok(column) => Group::Column(column.extract()?),
+                Err(_) => Group::Matrix(group.extract()?),
+            };
+            Ok((name.extract()?, group))
+        };
+        groups.iter().map(group).collect::<PyResult<_>>().map(Self::Groups)
+    }
+}
+
+pub(super) fn parse_threads(threads: i64) -> PyResult<NonZero<usize>> {
     let count = usize::try_from(threads).ok().and_then(NonZero::new);
     count.ok_or_else(|| PyValueError::new_err(format!("threads must be 1 or more, or None, not {threads}")))
 }
@@ -52,6 +84,50 @@ pub(super) fn no_columns(chunks: &Chunks) -> Error {
         .in_column(field.name())
 }
 
+/// A spec, and what it was made of.
+struct Made {
+    field: FieldRef,
+    columns: Option<Vec<String>>,
+    options: ConversionOptions,
+    out: Option<DType>,
+    spec: MatrixSpec,
+}
+
+thread_local! {
+    /// The spec of the last matrix on this thread: the batches of a stream share their field, and small ones take about as long
+    /// as their spec does.
+    static LAST: RefCell<Option<Rc<Made>>> = const { RefCell::new(None) };
+}
+
+/// The spec of a matrix; `out` is the dtype of the memory that it is written to.
+fn made(
+    field: &FieldRef,
+    columns: Option<&Vec<String>>,
+    options: &ConversionOptions,
+    out: Option<DType>,
+) -> PyResult<Rc<Made>> {
+    let last = LAST.with_borrow(Clone::clone);
+    let same = |last: &Rc<Made>| {
+        let same_field = Arc::ptr_eq(&last.field, field);
+        same_field && last.out == out && last.columns.as_ref() == columns && last.options == *options
+    };
+    if let Some(last) = last.filter(same) {
+        return Ok(last);
+    }
+    // The dtype of `out` is the default of each column; where none names another, it is that of all.
+    let of = |name: &str| {
+        let mut of = options.of(name);
+        of.dtype = of.dtype.or(out);
+        of
+    };
+    let dtype = options.dtype().or(out.filter(|_| options.is_one_dtype()));
+    let spec = MatrixSpec::new(field, columns.map(Vec::as_slice), of, dtype)?;
+    let made = Made { field: field.clone(), columns: columns.cloned(), options: options.clone(), out, spec };
+    let made = Rc::new(made);
+    LAST.with_borrow_mut(|last| *last = Some(made.clone()));
+    Ok(made)
+}
+
 /// The columns as a matrix, without the interpreter where that can take long.
 pub(super) fn matrix(
     py: Python<'_>,
@@ -60,9 +136,8 @@ pub(super) fn matrix(
     keywords: &MatrixKeywords,
     options: &ConversionOptions,
 ) -> PyResult<Tensor> {
-    let matrix = request(columns, keywords, options);
-    let spec = MatrixSpec::new(chunks.field(), matrix.columns.as_deref(), |name| options.of(name), options.dtype())?;
-    Ok(convert_matrix(&spec, &chunks.arrays, &matrix, &worker(py))?)
+    let made = made(chunks.field(), columns.as_ref(), options, None)?;
+    Ok(convert_matrix(&made.spec, &chunks.arrays, &request(None, keywords, options), &worker(py))?)
 }
 
 /// Writes the columns as a matrix into the memory of `out`.
@@ -74,11 +149,8 @@ pub(super) fn matrix_into(
     options: &ConversionOptions,
 ) -> PyResult<()> {
     with_output(out, |memory| {
-        let matrix = request(columns, keywords, options);
-        let of = |name: &str| with_default(options.of(name), memory);
-        let dtype = options.dtype().or_else(|| options.is_one_dtype().then(|| memory.dtype()));
-        let spec = MatrixSpec::new(chunks.field(), matrix.columns.as_deref(), of, dtype)?;
-        Ok(write_matrix(&spec, &chunks.arrays, &matrix, memory, &worker(out.py()))?)
+        let made = made(chunks.field(), columns.as_ref(), options, Some(memory.dtype()))?;
+        Ok(write_matrix(&made.spec, &chunks.arrays, &request(None, keywords, options), memory, &worker(out.py()))?)
     })
 }
 
@@ -90,7 +162,8 @@ pub(super) fn column_into(
     keywords: &MatrixKeywords,
 ) -> PyResult<()> {
     with_output(out, |memory| {
-        let options = with_default(options, memory);
+        let mut options = options;
+        options.dtype = options.dtype.or(Some(memory.dtype()));
         let rows = chunks.arrays.iter().fold(0_usize, |rows, array| rows.saturating_add(array.len()));
         let (field, threads) = (chunks.field(), keywords.threads);
         let mut result = Ok(());
@@ -101,15 +174,28 @@ pub(super) fn column_into(
     })
 }
 
-/// The options, the dtype of `out` being the default.
-fn with_default(mut options: Options, out: &Output<'_>) -> Options {
-    options.dtype = options.dtype.or(Some(out.dtype()));
-    options
+/// Each group as a tensor, given to `take` by name, without the interpreter where that can take long.
+pub(super) fn each_group(
+    py: Python<'_>,
+    chunks: &Chunks,
+    groups: &[(String, Group)],
+    keywords: &MatrixKeywords,
+    options: &ConversionOptions,
+    take: impl FnMut(&str, Tensor) -> PyResult<()>,
+) -> PyResult<()> {
+    let matrix = request(None, keywords, options);
+    let by: (&Runner<'_>, &Worker<'_>) = (&runner(py), &worker(py));
+    crate::matrix::each_group(chunks.field(), &chunks.arrays, groups, &matrix, |name| options.of(name), by, take)
 }
 
-fn request(columns: Option<Vec<String>>, keywords: &MatrixKeywords, options: &ConversionOptions) -> MatrixOptions {
+pub(super) fn request(
+    columns: Option<Vec<String>>,
+    keywords: &MatrixKeywords,
+    options: &ConversionOptions,
+) -> MatrixOptions {
     let mut matrix = MatrixOptions::default().order(keywords.order).copy(options.copy()).writable(options.writable());
     matrix.columns = columns;
+    matrix.dtype = options.dtype();
     matrix.threads = keywords.threads;
     matrix
 }

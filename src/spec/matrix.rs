@@ -5,7 +5,7 @@ use std::num::NonZero;
 use arrow_schema::{DataType, FieldRef};
 
 use super::promotion::promote_all;
-use super::{CopyMode, DecimalMode, NullPolicy, Options, Spec, select};
+use super::{CopyMode, DecimalMode, Element, NullPolicy, Options, Spec, select};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 
@@ -89,6 +89,10 @@ pub struct MatrixSpec {
     field: FieldRef,
     columns: Vec<(usize, Spec)>,
     dtype: DType,
+    /// The dtype of each column that entered promotion; empty where one was asked for.
+    promoted: Vec<DType>,
+    /// Whether a column's elements are changed on their way, nulls aside.
+    changes_elements: bool,
 }
 
 impl MatrixSpec {
@@ -124,16 +128,18 @@ impl MatrixSpec {
             let is_codes = options.dtype.is_none() && is_codes(&spec, options.decimal);
             natural.push((position, spec, is_codes));
         }
-        let dtype = match dtype {
-            Some(dtype) => dtype,
-            None => common(&natural)?,
+        let (dtype, promoted) = match dtype {
+            Some(dtype) => (dtype, Vec::new()),
+            None => (common(&natural)?, natural.iter().map(|(_, spec, _)| spec.dtype()).collect()),
         };
         let columns = natural.into_iter().zip(policies).map(|((position, spec, _), nulls)| {
             let column = spec.field().clone();
             let spec = spec.with_dtype(dtype, nulls).map_err(|error| error.in_column(column.name()))?;
             Ok((position, spec))
         });
-        Ok(Self { field: field.clone(), columns: columns.collect::<Result<_>>()?, dtype })
+        let columns = columns.collect::<Result<Vec<_>>>()?;
+        let changes_elements = columns.iter().any(|(_, column)| changes(column));
+        Ok(Self { field: field.clone(), columns, dtype, promoted, changes_elements })
     }
 
     /// The struct field.
@@ -152,6 +158,31 @@ impl MatrixSpec {
     #[must_use]
     pub fn columns(&self) -> &[(usize, Spec)] {
         &self.columns
+    }
+
+    /// Whether any column's elements are changed on their way, nulls aside: decoded, cast, unpacked or normalised.
+    #[must_use]
+    pub fn changes_elements(&self) -> bool {
+        self.changes_elements
+    }
+
+    /// Why the elements have their dtype, in words.
+    #[must_use]
+    pub fn promotion(&self) -> String {
+        let mut dtypes: Vec<(DType, &str)> = Vec::new();
+        for (dtype, (_, column)) in self.promoted.iter().zip(&self.columns) {
+            if dtypes.iter().all(|(known, _)| known != dtype) {
+                dtypes.push((*dtype, column.field().name()));
+            }
+        }
+        match dtypes.as_slice() {
+            [] => format!("{} as asked for", self.dtype),
+            [(dtype, _)] => format!("all columns are {dtype}"),
+            _ => {
+                let text: Vec<String> = dtypes.iter().map(|(dtype, name)| format!("{dtype} ({name:?})")).collect();
+                format!("promoted from {}", text.join(", "))
+            }
+        }
     }
 
     /// Whether a column is decoded before anything else is done.
@@ -180,6 +211,11 @@ fn repeated(names: &[String]) -> Option<&str> {
             None
         }
     })
+}
+
+fn changes(column: &Spec) -> bool {
+    let as_stored = matches!(column.element(), Element::Values(_) | Element::Pairs(_));
+    column.decoded().is_some() || column.is_cast() || !as_stored
 }
 
 /// Refuses columns whose rows are more than a number each.
@@ -283,6 +319,8 @@ mod tests {
         assert_eq!((spec.dtype(), spec.row_bytes()), (DType::Float32, 12));
         assert!(spec.columns().iter().all(|(_, column)| column.dtype() == DType::Float32));
         assert_eq!(spec.columns().iter().map(|(position, _)| *position).collect::<Vec<_>>(), [0, 1, 2]);
+        assert_eq!(spec.promotion(), "promoted from int8 (\"a\"), float32 (\"b\"), bool (\"c\")");
+        assert_eq!(natural(&[("a", DataType::Int8)]).unwrap().promotion(), "all columns are int8");
     }
 
     #[test]

@@ -76,8 +76,8 @@ impl<'a> Output<'a> {
             return Err(Error::argument(format!("out is not aligned for {}", tensor.dtype()))
                 .remedy_is("pass memory that its library allocated for the dtype"));
         }
-        let (shape, strides) = (Dims::from_slice(tensor.shape()), Dims::from_slice(tensor.strides()));
-        if !tensor.is_empty() && !lie_apart(&shape, &strides) {
+        let (shape, strides) = (tensor.shape(), tensor.strides());
+        if !tensor.is_empty() && !lie_apart(shape, strides) {
             return Err(Error::argument(format!(
                 "out has strides {strides:?} for shape {shape:?}: its elements may overlap, or lie backwards"
             ))
@@ -85,6 +85,7 @@ impl<'a> Output<'a> {
         }
         // Strides are positive: nothing lies before the first element.
         let bytes = tensor.span().map_or(0, |(_, bytes)| bytes);
+        let (shape, strides) = (Dims::from_slice(shape), Dims::from_slice(strides));
         Ok(Self { data: tensor.as_ptr(), dtype: tensor.dtype(), shape, strides, bytes, memory: PhantomData })
     }
 

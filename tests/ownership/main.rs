@@ -10,6 +10,7 @@
 )]
 
 mod arrays;
+mod exchange;
 mod streams;
 #[path = "../support/mod.rs"]
 mod support;

@@ -1,4 +1,4 @@
-"""tvm-ffi, which asks for unversioned capsules, reads tensors of ours and is read."""
+"""tvm-ffi, which takes tensors by their exchange table, reads tensors of ours and is read."""
 
 import arrow_dlpack as ad
 import numpy as np
@@ -32,18 +32,37 @@ def test_bfloat16():
     assert ad.from_dlpack(theirs).dtype == "bfloat16"
 
 
-def test_read_only_memory_is_copied_unless_the_caller_vouches():
+def test_memory_of_arrow_is_shared_whatever_unversioned_capsules_hold():
     source = pa.array([1, 2, 3])
-    with ad.track_copies() as log:
-        theirs = tvm_ffi.from_dlpack(ad.to_tensor(source))
-    assert log.bytes == 24
-    assert address(ad.from_dlpack(theirs)) != source.buffers()[1].address
-    with ad.track_copies() as log:
-        theirs = tvm_ffi.from_dlpack(ad.to_tensor(source, legacy="view"))
-    assert len(log) == 0
-    assert address(ad.from_dlpack(theirs)) == source.buffers()[1].address
-    with pytest.raises(BufferError):
-        tvm_ffi.from_dlpack(ad.to_tensor(source, legacy="error"))
+    for legacy in ("copy", "view", "error"):
+        with ad.track_copies() as log:
+            theirs = tvm_ffi.from_dlpack(ad.to_tensor(source, legacy=legacy))
+        assert len(log) == 0
+        assert address(ad.from_dlpack(theirs)) == source.buffers()[1].address
+
+
+def test_functions_take_and_return_tensors():
+    source = pa.array([0.5, 1.5])
+    seen = []
+    function = tvm_ffi.convert(lambda tensor: (seen.append(tensor), tensor)[1])
+    result = function(ad.to_tensor(source))
+    assert type(seen.pop()) is tvm_ffi.Tensor
+    # What a function returns is of the type that it was given.
+    assert type(result) is ad.Tensor
+    assert address(result) == source.buffers()[1].address
+    assert result.shape == (2,)
+
+
+def test_callbacks_are_given_tensors():
+    source = np.arange(6.0).reshape(2, 3).T
+    seen = []
+    function = tvm_ffi.convert_func(lambda tensor: seen.append(tensor), tensor_cls=ad.Tensor)
+    function(ad.from_dlpack(source))
+    tensor = seen.pop()
+    assert type(tensor) is ad.Tensor
+    assert (tensor.shape, tensor.strides, address(tensor)) == ((3, 2), (1, 3), source.ctypes.data)
+    with pytest.raises(TypeError):
+        function(object())
 
 
 def test_as_an_xp():

@@ -44,6 +44,15 @@ def loads(table: ad.RecordBatch, stream: ad.ArrayStream) -> None:
     ad.Loader(stream)  # type: ignore[call-overload]
 
 
+def is_a_batch(tensor: ad.Tensor, batch: ad.RecordBatch) -> None:
+    assert_type(ad.to_arrow(tensor), ad.Array)
+    assert_type(ad.to_arrow(tensor, names=["a", "b"], threads=1), ad.RecordBatch)
+    ad.to_arrow(tensor, names=("a", "b"), type={"a": batch, "b": None}, validity=np.ones((3, 2), bool))
+    ad.to_arrow(tensor, names=["a", "b"], type=[batch, None])
+    ad.to_arrow(tensor, type=[batch, None])  # type: ignore[call-overload]
+    ad.to_arrow(tensor, names=3)  # type: ignore[call-overload]
+
+
 def reports(source: ad.Array) -> None:
     try:
         ad.to_tensor(source, copy=False)

@@ -8,9 +8,10 @@ use arrow_dlpack::dlpack::{import_legacy, import_versioned};
 use arrow_dlpack::ffi::dlpack::{
     DLDataType, DLDevice, DLDeviceType, DLManagedTensor, DLManagedTensorVersioned, DLPackVersion, DLTensor,
 };
-use arrow_dlpack::{DType, Result, Tensor};
+use arrow_dlpack::{DType, Output, Result, Tensor};
 
-use super::Count;
+use super::reference::positions;
+use super::{Count, Random};
 
 /// The memory of a tensor to be, in whole words so that it is aligned for every dtype.
 #[derive(Debug)]
@@ -147,4 +148,35 @@ unsafe extern "C" fn delete_legacy(managed: *mut DLManagedTensor) {
     let context = unsafe { (*managed).manager_ctx };
     // SAFETY: set when the tensor was made; a deleter runs once.
     unsafe { free::<DLManagedTensor>(context) };
+}
+
+/// The memory of a tensor that nobody but its test knows of, to be written.
+pub(crate) fn output(tensor: &Tensor) -> Result<Output<'_>> {
+    // SAFETY: nobody else reads or writes it while the output is alive.
+    unsafe { Output::from_tensor(tensor) }
+}
+
+/// A byte of a tensor's memory, which may lie between its elements.
+pub(crate) fn byte(tensor: &Tensor, at: usize) -> u8 {
+    // SAFETY: inside the memory of a [`Memory`], which reaches from the first element to the last.
+    unsafe { tensor.as_ptr().wrapping_add(at).read() }
+}
+
+/// A tensor over random memory, `first` elements from the start of what it reaches, and its elements.
+pub(crate) fn tensor_of(dtype: DType, axes: &[(i64, i64)], first: usize, seed: u64) -> (Tensor, Vec<Vec<u8>>) {
+    let (shape, strides): (Vec<i64>, Vec<i64>) = axes.iter().copied().unzip();
+    let reached = positions(&shape, &strides);
+    let lowest = reached.iter().copied().min().unwrap_or(0);
+    let highest = reached.iter().copied().max().unwrap_or(0);
+    let start = first + usize::try_from(-lowest).unwrap_or(0);
+    let count = start + usize::try_from(highest).unwrap_or(0) + 1;
+    let mut random = Random(seed);
+    let byte = |random: &mut Random| random.next().to_le_bytes()[0] & if dtype == DType::Bool { 1 } else { 255 };
+    let bytes: Vec<u8> = (0..count * dtype.itemsize()).map(|_| byte(&mut random)).collect();
+    let element = |position: i64| {
+        let index = usize::try_from(position + i64::try_from(start).unwrap()).unwrap();
+        bytes[index * dtype.itemsize()..][..dtype.itemsize()].to_vec()
+    };
+    let expected = reached.into_iter().map(element).collect();
+    (Memory::new(&bytes, dtype, &shape, &strides, start).import().0.unwrap(), expected)
 }

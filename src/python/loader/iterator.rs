@@ -10,7 +10,7 @@ use pyo3::types::{PyDict, PyString, PyType};
 
 use super::progress::Progress;
 use crate::loader::{Batch, Batches, Next, Selection};
-use crate::python::functions::finish;
+use crate::python::exchange::Arrays;
 use crate::python::options::Legacy;
 
 /// How long a wait goes on before signals are looked for.
@@ -72,15 +72,15 @@ impl LoaderIterator {
     }
 
     fn for_python<'py>(&self, py: Python<'py>, batch: Batch) -> PyResult<Bound<'py, PyAny>> {
-        let xp = self.xp.as_ref().map(|xp| xp.bind(py));
+        let mut arrays = Arrays::of(py, Legacy::default(), self.xp.as_ref().map(|xp| xp.bind(py)))?;
         let mut tensors = batch.tensors.into_iter();
         let Some(names) = &self.names else {
             let only = tensors.next().ok_or_else(|| PyRuntimeError::new_err("a batch without tensors"))?;
-            return finish(py, only, Legacy::default(), xp);
+            return arrays.make(only);
         };
         let named = PyDict::new(py);
         for (name, tensor) in names.iter().zip(tensors) {
-            named.set_item(name, finish(py, tensor, Legacy::default(), xp)?)?;
+            named.set_item(name, arrays.make(tensor)?)?;
         }
         Ok(named.into_any())
     }

@@ -2,9 +2,10 @@
 
 use pyo3::exceptions::{PyOverflowError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyString};
+use pyo3::types::PyDict;
 
-use crate::loader::{Group, STATE_VERSION, Selection, Source, State, Terms};
+use crate::loader::{STATE_VERSION, Selection, Source, State, Terms};
+use crate::python::matrix::Columns;
 
 /// An integer that is `least` or more.
 pub(super) fn count(name: &str, value: &Bound<'_, PyAny>, least: usize) -> PyResult<usize> {
@@ -37,27 +38,13 @@ pub(super) fn random_seed(py: Python<'_>) -> PyResult<u64> {
     Ok(u64::from_le_bytes(bytes))
 }
 
-/// `columns=`: None, a list of names, or a dict of groups.
-pub(super) fn selection(columns: Option<&Bound<'_, PyAny>>) -> PyResult<Selection> {
-    let Some(columns) = columns else { return Ok(Selection::Whole(None)) };
-    let Ok(groups) = columns.cast::<PyDict>() else { return Ok(Selection::Whole(Some(names(columns)?))) };
-    let group = |(name, group): (Bound<'_, PyAny>, Bound<'_, PyAny>)| {
-        let group = match group.cast::<PyString>() {
-            Ok(column) => Group::Column(column.to_str()?.to_owned()),
-            Err(_) => Group::Matrix(names(&group)?),
-        };
-        Ok((name.extract::<String>()?, group))
-    };
-    groups.iter().map(group).collect::<PyResult<_>>().map(Selection::Named)
-}
-
-/// Names of columns. One string is not taken for a list of its letters.
-fn names(columns: &Bound<'_, PyAny>) -> PyResult<Vec<String>> {
-    columns.extract().map_err(|_| {
-        PyTypeError::new_err(
-            "columns must be a list of names, or a dict {name: column, or a list of columns that become a matrix}",
-        )
-    })
+/// `columns=`: one matrix of all columns or of these, or named groups.
+pub(super) fn selection(columns: Option<Columns>) -> Selection {
+    match columns {
+        None => Selection::Whole(None),
+        Some(Columns::Each(columns)) => Selection::Whole(columns),
+        Some(Columns::Groups(groups)) => Selection::Named(groups),
+    }
 }
 
 /// The dict of a state.

@@ -22,6 +22,7 @@ use progress::Progress;
 use source::Source;
 
 use super::device;
+use super::matrix::{Columns, parse_threads};
 use super::options::{ConversionOptions, ElementKeywords};
 use crate::loader::{Batches, LoadOptions, Selection, Shuffle, Split, Terms};
 
@@ -66,7 +67,7 @@ impl Loader {
     fn new(
         source: &Bound<'_, PyAny>,
         batch_size: &Bound<'_, PyAny>,
-        columns: Option<&Bound<'_, PyAny>>,
+        columns: Option<Columns>,
         dtype: Option<&Bound<'_, PyAny>>,
         nulls: Option<&Bound<'_, PyAny>>,
         decimal: Option<&Bound<'_, PyAny>>,
@@ -77,7 +78,7 @@ impl Loader {
         seed: Option<&Bound<'_, PyAny>>,
         drop_last: bool,
         prefetch: Option<&Bound<'_, PyAny>>,
-        threads: Option<&Bound<'_, PyAny>>,
+        threads: Option<i64>,
         rank: Option<&Bound<'_, PyAny>>,
         world_size: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Self> {
@@ -103,11 +104,11 @@ impl Loader {
         };
         let mut load = LoadOptions::new(split);
         load.prefetch = number("prefetch", prefetch, load.prefetch, 0)?;
-        load.threads = threads.map(|threads| count("threads", threads, 1)).transpose()?.and_then(NonZero::new);
+        load.threads = threads.map(parse_threads).transpose()?;
         let keywords = ElementKeywords { dtype, nulls, decimal, dictionary };
         Ok(Self {
             source: Source::new(source)?,
-            selection: selection(columns)?,
+            selection: selection(columns),
             options: ConversionOptions::read(keywords, None, true)?,
             xp: xp.map(|xp| xp.clone().unbind()),
             load,

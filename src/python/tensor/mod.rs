@@ -21,6 +21,7 @@ pub(super) use out::with_output;
 use super::arrow_dunders::{c_array, c_device_array, requested_field, require_device};
 use super::capsule::schema_capsule;
 use super::dlpack_dunders::{DlpackArguments, dlpack, dlpack_device};
+use super::exchange::exchange_api;
 use super::options::Legacy;
 use super::{Device, device};
 use crate::arrow::DeviceArray;
@@ -142,6 +143,12 @@ impl Tensor {
         copy: Option<bool>,
     ) -> PyResult<Bound<'py, PyAny>> {
         dlpack(py, &self.tensor, self.legacy, false, &DlpackArguments { stream, max_version, dl_device, copy })
+    }
+
+    /// The table of C functions of DLPack's exchange API, for consumers in C.
+    #[classattr]
+    fn __dlpack_c_exchange_api__(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
+        exchange_api(py)
     }
 
     fn __dlpack_device__(&self) -> (i32, i32) {

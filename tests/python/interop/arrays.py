@@ -7,6 +7,7 @@ is proven: a view by equal addresses, a copy by different ones and equal values,
 from __future__ import annotations
 
 import ctypes
+import functools
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, ClassVar
@@ -545,13 +546,38 @@ class Battery:
             ad.to_tensor(pa.array([1]), device="cuda:0", xp=self.xp)
         cell("from", "device", "refused", '`device="cuda:0"`: nobody moves it there')
 
-    def test_exchange_api(self, cell):
+    def test_exchange_api(self, cell, monkeypatch):
         offered = hasattr(type(self.make(np.arange(3, dtype="float32"))), "__dlpack_c_exchange_api__")
         assert offered == self.exchange
-        if offered:
-            cell("from", "exchange API", "view", "is offered; this package takes the tensor by `__dlpack__`")
-        else:
+        if not offered:
             cell("from", "exchange API", "absent")
+            return
+        cell(
+            "from",
+            "exchange API",
+            "view",
+            "is offered; this package takes the tensor by `__dlpack__`, which checks more",
+        )
+        calls = []
+        from_dlpack = self.xp.from_dlpack
+
+        @functools.wraps(from_dlpack)
+        def counting(tensor, **keywords):
+            calls.append(tensor.shape)
+            return from_dlpack(tensor, **keywords)
+
+        monkeypatch.setattr(self.xp, "from_dlpack", counting)
+        batch = pa.record_batch({str(index): np.arange(3) + index for index in range(4)})
+        for of_the_function in (1, 0):
+            calls.clear()
+            theirs = ad.to_tensors(batch, xp=self.xp)
+            assert len(calls) == of_the_function
+            for index, array in enumerate(theirs.values()):
+                assert self.address(array) == batch[index].buffers()[1].address
+                assert self.values(array).tolist() == [index, index + 1, index + 2]
+            # Not every library gives memory back that several of its arrays were made of.
+            del theirs, array
+        cell("to", "exchange API", "view", "`xp=`: all arrays but the first are made by the table of the library")
 
     def test_memory_lives_as_long_as_its_last_user(self):
         theirs = ad.to_tensor(pa.array(range(1000), pa.int32()), xp=self.xp)

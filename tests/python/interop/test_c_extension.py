@@ -243,3 +243,21 @@ def test_buffers_are_not_imported(c, cell) -> None:
     with pytest.raises(TypeError, match="expected a tensor"):
         ad.from_dlpack(bytearray(8))
     cell("from", "buffer protocol", "absent", "this package imports DLPack and Arrow, not buffers")
+
+
+def test_exchange_api(tmp_path, cell):
+    """In full in `tests/python/test_exchange_api.py`."""
+    exchange = build_c(tmp_path, "exchange")
+    source = pa.array([0.5, 1.5])
+    handle = exchange.from_object(ad.Tensor, ad.to_tensor(source))
+    assert exchange.describe(handle)[2]["data"] == source.buffers()[1].address
+    cell("to", "exchange API", "view")
+    with pytest.raises(BufferError, match="read-only"):
+        exchange.borrow(ad.Tensor, ad.to_tensor(source))
+    cell("to", "exchange API", "refused", "a `DLTensor` of memory of Arrow, as it cannot say read-only")
+    before = exchange.deleted()
+    tensor = exchange.to_object(ad.Tensor, exchange.make())
+    assert np.from_dlpack(tensor).tolist() == [[0, 1, 2, 3], [4, 5, 6, 7]]
+    del tensor
+    assert exchange.deleted() == before + 1
+    cell("from", "exchange API", "view")

@@ -89,6 +89,17 @@ def test_deleters_are_called_only_with_a_context(cell):
     assert tensor.released
 
 
+@pytest.mark.keeps_memory("PaddlePaddle does, by whichever way it was given")
+def test_memory_of_which_two_arrays_were_made_is_not_given_back():
+    column = pa.array([1, 2])
+    before = pa.total_allocated_bytes()
+    one, other = (paddle.from_dlpack(ad.to_tensor(column)) for _ in range(2))
+    del one
+    assert other.tolist() == [1, 2]
+    del other
+    assert pa.total_allocated_bytes() > before
+
+
 def test_byte_offsets_are_ignored_by_paddle_but_not_through_us():
     def source():
         data = np.arange(8, dtype="int32").tobytes()

@@ -1,25 +1,19 @@
-"""tvm-ffi: asks for unversioned capsules, and takes any layout of any type."""
+"""tvm-ffi: takes tensors by their exchange table, of any layout and any type."""
 
 import ctypes
-from typing import ClassVar
 
 import arrow_dlpack as ad
 import numpy as np
 import pyarrow as pa
 import pytest
 import tvm_ffi
-from arrays import BFLOAT16, FLOAT8, LEGACY, Battery, Expect, layout, narrow
+from arrays import BFLOAT16, FLOAT8, Battery, layout, narrow
 from helpers import address
 
 
 class TestTvmFfi(Battery):
     xp = tvm_ffi
     no_device = (BufferError, "dl_device of different type")
-    expected: ClassVar[dict[str, Expect]] = {
-        "to arrow": LEGACY,
-        # A broadcast array of NumPy is read-only.
-        "to strided broadcast": LEGACY,
-    }
 
     @classmethod
     def make(cls, values):
@@ -52,21 +46,27 @@ class TestTvmFfi(Battery):
         cell("to", "complex", "wrong", "the array is made, but raises when its dtype is asked for")
 
 
-def test_read_only(cell):
+def test_read_only_is_ignored_by_tvm_ffi(cell):
     column = pa.array([1.0, 2.0])
     with ad.track_copies() as log:
-        theirs = tvm_ffi.from_dlpack(ad.to_tensor(column))
-    assert log.bytes == 16
-    assert address(theirs) != column.buffers()[1].address
-    cell("to", "read-only", "copy", LEGACY.note)
-    vouched = tvm_ffi.from_dlpack(ad.to_tensor(column, legacy="view"))
-    assert address(vouched) == column.buffers()[1].address
-    ctypes.c_double.from_address(address(vouched)).value = 9
+        theirs = tvm_ffi.from_dlpack(ad.to_tensor(column, legacy="error"))
+    assert len(log) == 0
+    assert address(theirs) == column.buffers()[1].address
+    ctypes.c_double.from_address(address(theirs)).value = 9
     assert column.to_pylist() == [9, 2]
-    cell("to", "read-only", "view", '`legacy="view"`: who writes, writes into Arrow\'s memory')
-    with pytest.raises(ad.ConversionError, match="read-only"):
-        tvm_ffi.from_dlpack(ad.to_tensor(column, legacy="error"))
-    cell("to", "read-only", "refused", '`legacy="error"`')
+    cell("to", "read-only", "wrong", "the flag is ignored: who writes, writes into Arrow's memory")
+    own = tvm_ffi.from_dlpack(ad.to_tensor(column, writable=True))
+    ctypes.c_double.from_address(address(own)).value = 7
+    assert column.to_pylist() == [9, 2]
+    cell("to", "read-only", "copy", "`writable=True` gives memory of its own")
+
+
+def test_exchange_api_to(cell):
+    column = pa.array([1.0, 2.0])
+    result = tvm_ffi.convert(lambda tensor: tensor)(ad.to_tensor(column))
+    assert type(result) is ad.Tensor
+    assert address(result) == column.buffers()[1].address
+    cell("to", "exchange API", "view", "takes tensors by the table of this package, and functions return them by it")
 
 
 def test_negative_strides_from(cell):

@@ -41,8 +41,8 @@ def build(name: str, command: list[str], folder: Path) -> ModuleType:
     return module
 
 
-def build_c(folder: Path) -> ModuleType:
-    """`c_consumer.c`, with every warning an error."""
+def build_c(folder: Path, name: str = "c_consumer") -> ModuleType:
+    """A file in C, with every warning an error."""
     flags = [
         "-std=c11",
         "-O1",
@@ -52,7 +52,7 @@ def build_c(folder: Path) -> ModuleType:
         "-Wno-unused-parameter",
         "-Wno-missing-field-initializers",
     ]
-    return build("c_consumer", [*compiler("CC", "cc"), *flags, str(HERE / "c_consumer.c")], folder)
+    return build(name, [*compiler("CC", "cc"), *flags, str(HERE / f"{name}.c")], folder)
 
 
 def build_nanobind(folder: Path) -> ModuleType:

@@ -1,0 +1,190 @@
+//! The last large block that was let go, kept for the next result of its size: its pages are there already, and to have
+//! fresh ones takes as long as to fill them.
+//!
+//! One block a process, of 256 MiB at most. The system is told that it may take the pages back when memory is short, so
+//! that nothing is kept from others. Whoever takes the block takes it by one exchange of a pointer: there is no lock that a
+//! fork could leave behind, and a child has a copy of its own.
+
+use std::alloc::{Layout, dealloc};
+use std::ptr::{NonNull, null_mut};
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+use super::{HUGE_PAGE, LARGE};
+
+/// Blocks larger than this are freed at once.
+const MOST: usize = 256 << 20;
+
+/// The block that this process keeps.
+pub(super) static KEPT: Slot = Slot::new();
+
+/// Memory of the global allocator that nobody uses.
+#[derive(Debug)]
+pub(super) struct Block {
+    pub(super) start: NonNull<u8>,
+    pub(super) layout: Layout,
+}
+
+impl Block {
+    /// Gives the block back to the allocator.
+    ///
+    /// # Safety
+    /// `start` came from the global allocator with this layout, and nobody uses it.
+    unsafe fn free(self) {
+        // SAFETY: the contract.
+        unsafe { dealloc(self.start.as_ptr(), self.layout) };
+    }
+
+    /// Tells the system that it may take the pages back, until they are written again. Whether it has understood.
+    #[cfg(target_os = "linux")]
+    fn offer_pages(&self) -> bool {
+        // Whole pages, however large they are: what follows the block is not ours.
+        let whole = self.layout.size() / HUGE_PAGE * HUGE_PAGE;
+        // SAFETY: a range of memory that nobody uses: that its contents may be lost changes nothing for anyone.
+        unsafe { libc::madvise(self.start.as_ptr().cast(), whole, libc::MADV_FREE) == 0 }
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    fn offer_pages(&self) -> bool {
+        false
+    }
+}
+
+/// Room for one block.
+#[derive(Debug)]
+pub(super) struct Slot(AtomicPtr<Block>);
+
+impl Slot {
+    const fn new() -> Self {
+        Self(AtomicPtr::new(null_mut()))
+    }
+
+    /// The block that is kept, if it has `len` bytes and not many more.
+    pub(super) fn take(&self, len: usize) -> Option<Block> {
+        if !(LARGE..=MOST).contains(&len) {
+            return None;
+        }
+        let block = self.exchange(None)?;
+        if (len..=len + len / 4).contains(&block.layout.size()) {
+            return Some(block);
+        }
+        self.put(block);
+        None
+    }
+
+    /// Keeps a block for [`Slot::take`] in place of the one that is kept, or frees it.
+    ///
+    /// # Safety
+    /// `start` came from the global allocator with this layout, and nobody uses it.
+    pub(super) unsafe fn keep(&self, block: Block) {
+        let size = block.layout.size();
+        if (LARGE..=MOST).contains(&size) && block.layout.align() == HUGE_PAGE && block.offer_pages() {
+            self.put(block);
+        } else {
+            // SAFETY: the contract.
+            unsafe { block.free() };
+        }
+    }
+
+    /// Frees the block that is kept. Whether there was one.
+    pub(super) fn clear(&self) -> bool {
+        let Some(block) = self.exchange(None) else { return false };
+        // SAFETY: the contract of `keep`, where each block comes from; nobody else can take it any more.
+        unsafe { block.free() };
+        true
+    }
+
+    /// Puts a block back that was kept before, or is to be kept.
+    fn put(&self, block: Block) {
+        if let Some(other) = self.exchange(Some(block)) {
+            // SAFETY: the contract of `keep`, where each block comes from; nobody else can take it any more.
+            unsafe { other.free() };
+        }
+    }
+
+    fn exchange(&self, block: Option<Block>) -> Option<Block> {
+        let new = block.map_or(null_mut(), |block| Box::into_raw(Box::new(block)));
+        let old = self.0.swap(new, Ordering::AcqRel);
+        // SAFETY: a box that an earlier exchange put there, and that this one alone took out.
+        (!old.is_null()).then(|| *unsafe { Box::from_raw(old) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    impl Drop for Slot {
+        fn drop(&mut self) {
+            self.clear();
+        }
+    }
+
+    fn block(size: usize) -> Block {
+        let layout = Layout::from_size_align(size, HUGE_PAGE).unwrap();
+        // SAFETY: the size is not 0.
+        Block { start: NonNull::new(unsafe { std::alloc::alloc(layout) }).unwrap(), layout }
+    }
+
+    /// Keeps a block, and gives its address.
+    fn kept(slot: &Slot, size: usize) -> usize {
+        let block = block(size);
+        let address = block.start.addr().get();
+        // SAFETY: just made, and nobody else's.
+        unsafe { slot.keep(block) };
+        address
+    }
+
+    /// Takes a block, and gives it back to the allocator.
+    fn taken(slot: &Slot, len: usize) -> Option<usize> {
+        let block = slot.take(len)?;
+        assert!(block.layout.size() >= len);
+        let address = block.start.addr().get();
+        // SAFETY: just taken out, and nobody else's.
+        unsafe { block.free() };
+        Some(address)
+    }
+
+    #[test]
+    fn the_last_block_is_taken_once_by_a_result_of_its_size() {
+        let slot = Slot::new();
+        assert_eq!(taken(&slot, LARGE), None);
+        kept(&slot, LARGE);
+        let last = kept(&slot, LARGE + 1000);
+        assert_eq!((taken(&slot, LARGE + 1001), taken(&slot, LARGE - 1)), (None, None));
+        assert_eq!((taken(&slot, LARGE), taken(&slot, LARGE)), (Some(last), None));
+    }
+
+    #[test]
+    fn little_is_not_kept_nor_very_much_and_no_result_takes_what_is_far_too_large() {
+        let slot = Slot::new();
+        for size in [LARGE - 1, MOST + 1] {
+            kept(&slot, size);
+            assert!(!slot.clear(), "{size}");
+        }
+        let address = kept(&slot, 2 * LARGE);
+        assert_eq!(taken(&slot, LARGE), None);
+        assert_eq!(taken(&slot, 2 * LARGE - LARGE / 4), Some(address));
+    }
+
+    #[test]
+    fn threads_never_get_the_same_block() {
+        let slot = Slot::new();
+        std::thread::scope(|scope| {
+            for byte in 0..4_u8 {
+                let slot = &slot;
+                scope.spawn(move || {
+                    for _ in 0..200 {
+                        let mine = slot.take(LARGE).unwrap_or_else(|| block(LARGE));
+                        // SAFETY: the block has `LARGE` bytes, and is this thread's alone.
+                        let bytes = unsafe { std::slice::from_raw_parts_mut(mine.start.as_ptr(), 4096) };
+                        bytes.fill(byte);
+                        std::thread::yield_now();
+                        assert!(bytes.iter().all(|found| *found == byte));
+                        // SAFETY: as `take` or `block` gave it, and nobody else's.
+                        unsafe { slot.keep(mine) };
+                    }
+                });
+            }
+        });
+    }
+}

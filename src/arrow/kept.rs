@@ -1,0 +1,303 @@
+//! Fields that need not be made again: those of plain numbers without a name, and of the schemas that were read last.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::ffi::{CStr, c_char};
+use std::sync::{Arc, LazyLock};
+
+use arrow_schema::{DataType, Field, FieldRef};
+
+use super::check::children_of;
+use super::schema::{MetadataReader, parse, read_schema, simple, text};
+use super::{MAX_DEPTH, foreign, foreign_entry};
+use crate::error::Result;
+use crate::ffi::arrow_device::{
+    ARROW_FLAG_DICTIONARY_ORDERED, ARROW_FLAG_MAP_KEYS_SORTED, ARROW_FLAG_NULLABLE, ArrowSchema,
+};
+
+/// How many fields a thread keeps.
+const MOST_KEPT: usize = 4;
+
+thread_local! {
+    /// The fields that were read last, oldest first: the next batch most likely has the schema of one, and to compare takes
+    /// a fraction of the time that reading does.
+    static KEPT: RefCell<Vec<FieldRef>> = const { RefCell::new(Vec::new()) };
+}
+
+/// As [`read_schema`], shared: to make and to free a field takes longer than the rest of a column's import.
+///
+/// # Errors
+/// As [`read_schema`].
+///
+/// # Safety
+/// As [`read_schema`].
+pub unsafe fn read_field(schema: &ArrowSchema) -> Result<FieldRef> {
+    // SAFETY: as this function's contract.
+    if let Some(field) = unsafe { plain_field(schema) } {
+        return Ok(field);
+    }
+    let is_kept = |field: &&FieldRef| {
+        // SAFETY: as this function's contract.
+        unsafe { describes(schema, field, 0) }
+    };
+    let kept = KEPT.try_with(|kept| kept.borrow().iter().find(is_kept).cloned());
+    if let Ok(Some(field)) = kept {
+        return Ok(field);
+    }
+    // SAFETY: as this function's contract.
+    let field = Arc::new(unsafe { read_schema(schema) }?);
+    // SAFETY: as this function's contract. A field that is not found again need not be kept.
+    if unsafe { describes(schema, &field, 0) } {
+        let oldest = KEPT.try_with(|kept| {
+            let mut kept = kept.borrow_mut();
+            let oldest = (kept.len() >= MOST_KEPT).then(|| kept.remove(0));
+            kept.push(field.clone());
+            oldest
+        });
+        drop(oldest);
+    }
+    Ok(field)
+}
+
+/// Whether reading a schema would give this field.
+///
+/// # Safety
+/// As [`read_schema`].
+unsafe fn describes(schema: &ArrowSchema, field: &Field, depth: usize) -> bool {
+    let nullable = if field.is_nullable() { ARROW_FLAG_NULLABLE } else { 0 };
+    let ordered = if field.dict_is_ordered() == Some(true) { ARROW_FLAG_DICTIONARY_ORDERED } else { 0 };
+    if schema.flags & !ARROW_FLAG_MAP_KEYS_SORTED != nullable | ordered {
+        return false;
+    }
+    // SAFETY: the contract.
+    let named = unsafe { is_text(schema.name, field.name()) };
+    // SAFETY: the contract.
+    let same = named && unsafe { is_metadata(schema.metadata, field.metadata()) };
+    // SAFETY: the contract.
+    same && unsafe { describes_type(schema, field.data_type(), depth) }
+}
+
+/// Whether the field that reading a schema would give has this type.
+///
+/// # Safety
+/// As [`read_schema`].
+unsafe fn describes_type(schema: &ArrowSchema, data_type: &DataType, depth: usize) -> bool {
+    if schema.release.is_none() || depth > MAX_DEPTH {
+        return false;
+    }
+    let children = children_of(data_type);
+    let described = |(index, child): (usize, &&FieldRef)| {
+        // SAFETY: the contract: `children` has `n_children` entries, which are as many.
+        let schema = unsafe { foreign_entry(schema.children, index, "") };
+        // SAFETY: as for `schema` itself.
+        schema.is_ok_and(|schema| unsafe { describes(schema, child, depth + 1) })
+    };
+    if usize::try_from(schema.n_children) != Ok(children.len()) || !children.iter().enumerate().all(described) {
+        return false;
+    }
+    // SAFETY: the contract.
+    let Ok(Some(format)) = (unsafe { text(schema.format, "") }) else { return false };
+    let is_format_of = |data_type: &DataType| {
+        let children = children.iter().map(|child| FieldRef::clone(child)).collect();
+        parse(format, children, schema.flags).is_ok_and(|parsed| parsed == *data_type)
+    };
+    match data_type {
+        DataType::Dictionary(indices, values) => {
+            // SAFETY: the contract.
+            is_format_of(indices) && unsafe { is_dictionary(schema.dictionary, values, depth) }
+        }
+        _ if !schema.dictionary.is_null() => false,
+        DataType::Struct(_) => format == "+s",
+        other => is_format_of(other),
+    }
+}
+
+/// # Safety
+/// The pointer is NULL or misaligned, or its schema is as [`read_schema`] asks.
+unsafe fn is_dictionary(dictionary: *const ArrowSchema, values: &DataType, depth: usize) -> bool {
+    // SAFETY: the contract.
+    let Ok(schema) = (unsafe { foreign(dictionary, "") }) else { return false };
+    // Only the type of the values is kept of their field, but all of it has to be right.
+    // SAFETY: the contract.
+    let readable = schema.metadata.is_null() && unsafe { text(schema.name, "") }.is_ok();
+    // SAFETY: the contract.
+    readable && unsafe { describes_type(schema, values, depth + 1) }
+}
+
+/// # Safety
+/// As [`text`].
+unsafe fn is_text(pointer: *const c_char, expected: &str) -> bool {
+    if pointer.is_null() {
+        return expected.is_empty();
+    }
+    // SAFETY: not NULL, so NUL-terminated by the contract.
+    unsafe { CStr::from_ptr(pointer) }.to_bytes() == expected.as_bytes()
+}
+
+/// # Safety
+/// As [`metadata`].
+unsafe fn is_metadata(pointer: *const c_char, expected: &HashMap<String, String>) -> bool {
+    if pointer.is_null() {
+        return expected.is_empty();
+    }
+    let mut reader = MetadataReader { position: pointer.cast() };
+    // SAFETY: the contract: a count, then as many pairs, each string after its length.
+    if unsafe { reader.length("count") } != Ok(expected.len()) {
+        return false;
+    }
+    (0..expected.len()).all(|_| {
+        // SAFETY: as above: the next pair exists.
+        let Ok(key) = (unsafe { reader.bytes() }) else { return false };
+        // SAFETY: as above.
+        let Ok(value) = (unsafe { reader.bytes() }) else { return false };
+        let found = std::str::from_utf8(key).ok().and_then(|key| expected.get(key));
+        found.is_some_and(|found| found.as_bytes() == value)
+    })
+}
+
+/// The field of a nullable, unnamed type of one letter, without children or metadata.
+///
+/// # Safety
+/// As [`read_schema`].
+unsafe fn plain_field(schema: &ArrowSchema) -> Option<FieldRef> {
+    static PLAIN: LazyLock<[Option<FieldRef>; 128]> = LazyLock::new(|| {
+        std::array::from_fn(|letter| {
+            let format = u8::try_from(letter).map(char::from).ok()?.to_string();
+            Some(Arc::new(Field::new("", simple(&format)?, true)))
+        })
+    });
+    let plain = schema.release.is_some()
+        && schema.flags == ARROW_FLAG_NULLABLE
+        && schema.n_children == 0
+        && schema.metadata.is_null()
+        && schema.dictionary.is_null();
+    if !plain || schema.format.is_null() {
+        return None;
+    }
+    // SAFETY: the contract: a NUL-terminated string has a first byte.
+    let unnamed = schema.name.is_null() || unsafe { schema.name.read() } == 0;
+    // SAFETY: as above.
+    let letter = unsafe { schema.format.read() };
+    // SAFETY: as above; a string whose first byte is not NUL has a second one.
+    if !unnamed || letter == 0 || unsafe { schema.format.wrapping_add(1).read() } != 0 {
+        return None;
+    }
+    PLAIN.get(usize::try_from(letter).ok()?)?.clone()
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow_schema::{Field, Fields, UnionFields, UnionMode};
+
+    use super::*;
+    use crate::arrow::export_schema;
+
+    fn child(data_type: DataType) -> FieldRef {
+        Arc::new(Field::new("c", data_type, true))
+    }
+
+    /// Fields of which no two are the same.
+    fn fields() -> Vec<Field> {
+        let int = child(DataType::Int32);
+        let entries = |nullable| {
+            let fields =
+                Fields::from(vec![Field::new("k", DataType::Utf8, false), Field::new("v", DataType::Int8, nullable)]);
+            Arc::new(Field::new("entries", DataType::Struct(fields), false))
+        };
+        let dictionary = |values| DataType::Dictionary(Box::new(DataType::Int8), Box::new(values));
+        let union = |mode| DataType::Union(UnionFields::try_new([3], [int.as_ref().clone()]).unwrap(), mode);
+        let types = [
+            DataType::Int32,
+            DataType::UInt32,
+            DataType::FixedSizeBinary(3),
+            DataType::FixedSizeBinary(4),
+            DataType::Timestamp(arrow_schema::TimeUnit::Second, None),
+            DataType::Timestamp(arrow_schema::TimeUnit::Second, Some("UTC".into())),
+            DataType::List(int.clone()),
+            DataType::LargeList(int.clone()),
+            DataType::List(child(DataType::Int64)),
+            DataType::FixedSizeList(int.clone(), 2),
+            DataType::FixedSizeList(int.clone(), 3),
+            DataType::Map(entries(true), false),
+            DataType::Map(entries(true), true),
+            DataType::Map(entries(false), true),
+            DataType::RunEndEncoded(int.clone(), int.clone()),
+            union(UnionMode::Sparse),
+            union(UnionMode::Dense),
+            dictionary(DataType::Utf8),
+            dictionary(DataType::LargeUtf8),
+            dictionary(DataType::List(int.clone())),
+            dictionary(dictionary(DataType::Utf8)),
+            DataType::Struct(vec![int.clone(), int.clone()].into()),
+            DataType::Struct(vec![int].into()),
+        ];
+        let mut fields: Vec<Field> = types.into_iter().map(|data_type| Field::new("x", data_type, true)).collect();
+        let metadata = |value: &str| HashMap::from([("k".to_owned(), value.to_owned())]);
+        let plain = Field::new("x", DataType::Int8, true);
+        fields.extend([
+            Field::new("x", dictionary(DataType::Utf8), true).with_dict_is_ordered(true),
+            Field::new("y", DataType::Int8, true),
+            Field::new("x", DataType::Int8, false),
+            plain.clone().with_metadata(metadata("1")),
+            plain.clone().with_metadata(metadata("2")),
+            plain.clone().with_metadata(metadata("1").into_iter().chain([("l".to_owned(), String::new())]).collect()),
+            plain,
+        ]);
+        let structs = |field: &Field| Field::new("", DataType::Struct(vec![field.clone()].into()), false);
+        let nested: Vec<Field> = fields.iter().map(structs).collect();
+        fields.extend(nested);
+        fields
+    }
+
+    #[test]
+    fn a_field_is_kept_for_exactly_the_schemas_that_would_be_read_as_it() {
+        let fields = fields();
+        for field in &fields {
+            let schema = export_schema(field).unwrap();
+            // SAFETY: a schema that was just made.
+            assert_eq!(unsafe { read_schema(&schema) }.unwrap(), *field);
+            for other in &fields {
+                // SAFETY: as above.
+                let described = unsafe { describes(&schema, other, 0) };
+                // Fields that differ in the order of a dictionary alone are equal.
+                assert_eq!(described, format!("{field:?}") == format!("{other:?}"), "{field:?} {other:?}");
+            }
+            // SAFETY: as above.
+            let (first, second) = (unsafe { read_field(&schema) }.unwrap(), unsafe { read_field(&schema) }.unwrap());
+            assert!(Arc::ptr_eq(&first, &second) && *first == *field);
+            // SAFETY: released once, by its owner.
+            unsafe { schema.release.unwrap()(std::ptr::from_ref(&schema).cast_mut()) };
+        }
+    }
+
+    #[test]
+    fn schemas_that_cannot_be_read_are_no_field() {
+        let field = Field::new("x", DataType::Dictionary(Box::new(DataType::Int8), Box::new(DataType::Utf8)), true);
+        let mut schema = export_schema(&field).unwrap();
+        let whole = |schema: &ArrowSchema| {
+            // SAFETY: a schema of our own, perhaps with a NULL.
+            unsafe { describes(schema, &field, 0) }
+        };
+        assert!(whole(&schema));
+        let format = std::mem::replace(&mut schema.format, std::ptr::null());
+        assert!(!whole(&schema));
+        schema.format = format;
+        let dictionary = std::mem::replace(&mut schema.dictionary, std::ptr::null_mut());
+        assert!(!whole(&schema));
+        // SAFETY: our own struct, which nobody else uses.
+        let values = unsafe { &mut *dictionary };
+        let count = b"\xff\xff\xff\xff";
+        schema.dictionary = dictionary;
+        values.metadata = count.as_ptr().cast();
+        assert!(!whole(&schema));
+        values.metadata = std::ptr::null();
+        let name = std::mem::replace(&mut values.name, c"\xff".as_ptr());
+        assert!(!whole(&schema));
+        values.name = name;
+        assert!(whole(&schema));
+        let release = schema.release.take();
+        assert!(!whole(&schema));
+        // SAFETY: released once, by its owner.
+        unsafe { release.unwrap()(&raw mut schema) };
+    }
+}

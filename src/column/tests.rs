@@ -1,0 +1,89 @@
+//! The short way of plain views, against the long way.
+
+use arrow_array::{Array, ArrayRef, BooleanArray, Float64Array, Int8Array, Int32Array, StructArray};
+use arrow_schema::{DataType, TimeUnit};
+
+use super::*;
+use crate::dtype::DType;
+use crate::spec::NullPolicy;
+
+fn field(data_type: DataType) -> Field {
+    Field::new("x", data_type, true)
+}
+
+/// Columns of 10 rows: with and without nulls, of plain and other types.
+fn columns() -> Vec<(Field, ArrayRef)> {
+    let ints: ArrayRef = Arc::new(Int32Array::from_iter_values(0..10));
+    let bool8 = field(DataType::Int8).with_metadata([("ARROW:extension:name".into(), "arrow.bool8".into())].into());
+    vec![
+        (field(DataType::Int32), ints.clone()),
+        (field(DataType::Int32), Arc::new(Int32Array::from_iter((0..10).map(|row| (row != 4).then_some(row))))),
+        (field(DataType::Date32), arrow_cast::cast(&ints, &DataType::Date32).unwrap()),
+        (
+            field(DataType::Timestamp(TimeUnit::Second, Some("UTC".into()))),
+            arrow_cast::cast(
+                &arrow_cast::cast(&ints, &DataType::Int64).unwrap(),
+                &DataType::Timestamp(TimeUnit::Second, Some("UTC".into())),
+            )
+            .unwrap(),
+        ),
+        (field(DataType::Float64), Arc::new(Float64Array::from(vec![0.5; 10]))),
+        (field(DataType::Boolean), Arc::new(BooleanArray::from(vec![true; 10]))),
+        (bool8, Arc::new(Int8Array::from(vec![1; 10]))),
+    ]
+}
+
+/// What a conversion came to, in words.
+fn outcome(tensor: Result<Tensor>) -> String {
+    match tensor {
+        Ok(tensor) => {
+            format!("{tensor:?} {:?} {:?}", tensor.field(), tensor.is_copied().then_some(()).ok_or(tensor.as_ptr()))
+        }
+        Err(error) => error.to_string(),
+    }
+}
+
+#[test]
+fn the_short_way_gives_what_the_long_way_does() {
+    let null_rows = Some((0..10).map(|row| row != 2).collect::<Vec<bool>>().into());
+    let options = [
+        Options::default(),
+        Options::default().copy(CopyMode::Never),
+        Options::default().copy(CopyMode::Always),
+        Options::default().writable(true),
+        Options::default().dtype(DType::Float64),
+        Options::default().nulls(NullPolicy::Keep),
+        Options::default().nulls(NullPolicy::Nan),
+    ];
+    let mut short = 0;
+    for (field, column) in columns() {
+        let field = Arc::new(field);
+        let whole = DeviceArray::from_arrow(&column, field.clone()).unwrap();
+        let structs = [None, null_rows.clone()].map(|nulls| {
+            let rows = StructArray::new(vec![field.clone()].into(), vec![column.clone()], nulls);
+            let of_rows = Arc::new(Field::new("", rows.data_type().clone(), true));
+            DeviceArray::from_arrow(&rows, of_rows).unwrap()
+        });
+        for range in [0..10, 3..7, 5..5] {
+            let whole = whole.slice(&range);
+            let structs = structs.each_ref().map(|rows| rows.slice(&range));
+            let taken = structs.each_ref().map(|rows| rows.column(0).unwrap());
+            let chunks = structs.iter().map(|rows| ColumnRef::column(rows, 0));
+            let chunks = chunks.chain([&whole, &taken[0], &taken[1]].map(ColumnRef::whole));
+            for chunk in chunks {
+                for options in &options {
+                    let view = convert::plain_view(&field, chunk.array, chunk.column, options).unwrap();
+                    let long =
+                        Spec::new(&field, options).and_then(|spec| convert_chunks(&spec, &[chunk], options, &run_here));
+                    if let Some(view) = view {
+                        assert_eq!(outcome(Ok(view)), outcome(long), "{field:?} {range:?} {options:?}");
+                        short += 1;
+                    }
+                }
+            }
+        }
+    }
+    // Four of the columns, in two ranges: alone, and in the struct whose rows are none null or as a column taken from it;
+    // with the two kinds of options that ask for nothing.
+    assert_eq!(short, 4 * 2 * 3 * 2);
+}

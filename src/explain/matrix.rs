@@ -1,0 +1,163 @@
+//! Rows of a report for matrices: one for each column, and one for the matrix.
+
+use arrow_schema::FieldRef;
+
+use super::{Report, ReportRow};
+use crate::arrow::DeviceArray;
+use crate::column::check_types;
+use crate::error::Result;
+use crate::matrix::{Group, MatrixPlan, plan_matrix};
+use crate::plan::Plan;
+use crate::spec::{MatrixOptions, MatrixSpec, Options, Spec, select};
+
+/// Explains the conversion of columns of these chunks into a matrix, or into several: a row for each column, which tells what is
+/// done to it on its way, and one in [`Report::matrices`] for each matrix.
+///
+/// # Errors
+/// When a chunk is of another type, or a selected column does not exist. What is wrong with a column or a matrix is in its
+/// row.
+pub fn explain_matrix(
+    field: &FieldRef,
+    chunks: &[DeviceArray],
+    matrix: &MatrixOptions,
+    options: impl Fn(&str) -> Options,
+) -> Result<Report> {
+    check_types(field, chunks)?;
+    report(field, "", matrix, &options, |spec| plan_matrix(spec, chunks, matrix).map(Some))
+}
+
+/// Explains the conversion of columns of any data of this field into a matrix, as far as the type decides it.
+///
+/// # Errors
+/// As [`explain_matrix`].
+pub fn explain_matrix_schema(
+    field: &FieldRef,
+    matrix: &MatrixOptions,
+    options: impl Fn(&str) -> Options,
+) -> Result<Report> {
+    report(field, "", matrix, &options, |_| Ok(None))
+}
+
+/// Explains the conversion into named groups, of these chunks, or of any data of this field if they are `None`. Rows of single
+/// columns are called as their groups.
+///
+/// # Errors
+/// As [`explain_matrix`].
+pub fn explain_groups(
+    field: &FieldRef,
+    chunks: Option<&[DeviceArray]>,
+    groups: &[(String, Group)],
+    matrix: &MatrixOptions,
+    options: impl Fn(&str) -> Options,
+) -> Result<Report> {
+    let mut all = Report { rows: Vec::new(), matrices: Vec::new() };
+    for (name, group) in groups {
+        let part = match group {
+            Group::Column(column) => {
+                let options = |column: &str| {
+                    let mut options = options(column).copy(matrix.copy).writable(matrix.writable);
+                    options.dtype = matrix.dtype.or(options.dtype);
+                    options
+                };
+                let columns = Some(std::slice::from_ref(column));
+                let mut part = match chunks {
+                    Some(chunks) => super::explain(field, chunks, columns, options)?,
+                    None => super::explain_schema(field, columns, options)?,
+                };
+                part.rows.iter_mut().for_each(|row| row.column.clone_from(name));
+                part
+            }
+            Group::Matrix(columns) => {
+                let matrix = MatrixOptions { columns: Some(columns.clone()), ..matrix.clone() };
+                let plan = |spec: &MatrixSpec| chunks.map(|chunks| plan_matrix(spec, chunks, &matrix)).transpose();
+                report(field, name, &matrix, &options, plan)?
+            }
+        };
+        all.rows.extend(part.rows);
+        all.matrices.extend(part.matrices);
+    }
+    Ok(all)
+}
+
+/// The report of one matrix; `plan` gives what data decides, where there is some.
+fn report(
+    field: &FieldRef,
+    name: &str,
+    matrix: &MatrixOptions,
+    options: &impl Fn(&str) -> Options,
+    plan: impl Fn(&MatrixSpec) -> Result<Option<MatrixPlan>>,
+) -> Result<Report> {
+    let selected = select(field, matrix.columns.as_deref())?;
+    let mut rows: Vec<ReportRow> = selected.iter().map(|(_, column)| ReportRow::new(column)).collect();
+    let mut whole = ReportRow { column: name.to_owned(), ..ReportRow::new(field) };
+    let spec = MatrixSpec::new(field, matrix.columns.as_deref(), options, matrix.dtype);
+    if let Ok(spec) = &spec {
+        for (row, (_, column)) in rows.iter_mut().zip(spec.columns()) {
+            (row.dtype, row.shape) = (Some(spec.dtype()), vec![None]);
+            row.steps = possible_steps(column);
+        }
+        (whole.dtype, whole.promotion) = (Some(spec.dtype()), Some(spec.promotion()));
+        whole.shape = vec![None, i64::try_from(rows.len()).ok()];
+    } else {
+        for (row, (_, column)) in rows.iter_mut().zip(&selected) {
+            let mut options = options(column.name());
+            options.dtype = matrix.dtype.or(options.dtype);
+            row.fill(|row| row.describe(column, &options).map(drop));
+            row.view = false;
+        }
+    }
+    match spec.and_then(|spec| Ok(plan(&spec)?.map(|plan| (spec, plan)))) {
+        Ok(None) => {
+            whole.steps = vec!["packed, unless the columns lie as the matrix already".to_owned()];
+            whole.at_most = rows.iter().all(|row| row.steps.is_empty());
+            for row in &mut rows {
+                (row.view, row.at_most) = (false, row.steps.is_empty());
+            }
+        }
+        Ok(Some((spec, plan))) => {
+            let count = i64::try_from(plan.whole.rows).ok();
+            for (index, (row, (_, column))) in rows.iter_mut().zip(spec.columns()).enumerate() {
+                row.shape = vec![count];
+                let own = plan.columns.get(index).cloned().unwrap_or_default();
+                row.take(&own);
+                row.error = own_error(&plan, column);
+                row.view = row.view && row.error.is_none();
+            }
+            whole.shape = vec![count, i64::try_from(rows.len()).ok()];
+            whole.take(&plan.whole);
+            whole.error = plan.refusal;
+            whole.view = whole.view && whole.error.is_none();
+        }
+        Err(error) => {
+            // What is wrong with one column stands in its row too.
+            for row in &mut rows {
+                row.view = false;
+                if row.error.is_none() && error.column() == Some(row.column.as_str()) {
+                    row.error = Some(error.clone());
+                }
+            }
+            whole.error = Some(error);
+        }
+    }
+    Ok(Report { rows, matrices: vec![whole] })
+}
+
+/// Why a column keeps the matrix from being made.
+fn own_error(plan: &MatrixPlan, column: &Spec) -> Option<crate::error::Error> {
+    plan.refusal.clone().filter(|error| error.column() == Some(column.field().name()))
+}
+
+/// What may have to be done to a column inside a matrix.
+fn possible_steps(column: &Spec) -> Vec<String> {
+    column.possible_steps(&Options::default()).into_iter().map(|step| step.text).collect()
+}
+
+impl ReportRow {
+    /// Sets what a plan says.
+    fn take(&mut self, plan: &Plan) {
+        self.steps = plan.steps.iter().map(|step| step.action.to_string()).collect();
+        self.bytes = plan.bytes;
+        self.at_most = !plan.is_view() && !plan.is_copy();
+        self.view = plan.is_view();
+    }
+}

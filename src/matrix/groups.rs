@@ -1,0 +1,138 @@
+//! Named groups of columns: a list of them is packed into a matrix, a single one is its column.
+
+use std::collections::HashSet;
+
+use arrow_schema::FieldRef;
+
+use super::to_tensor::{Worker, convert_matrix, work_here};
+use crate::arrow::DeviceArray;
+use crate::column::{ColumnRef, Runner, check_types, convert_chunks, run_here};
+use crate::error::{Error, Result};
+use crate::spec::{MatrixOptions, MatrixSpec, Options, Spec, select};
+use crate::tensor::Tensor;
+
+/// What a name stands for, among the columns of a batch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Group {
+    /// A column, as a tensor of its own.
+    Column(String),
+    /// Columns that are packed into a matrix, in this order.
+    Matrix(Vec<String>),
+}
+
+/// What a group is converted to.
+#[derive(Clone, Debug)]
+pub(crate) enum GroupSpec {
+    /// A column: its position in the struct, its spec, and the options that this was made of.
+    Column(usize, Spec, Options),
+    /// Columns as a matrix.
+    Matrix(MatrixSpec),
+}
+
+impl GroupSpec {
+    /// # Errors
+    /// As [`MatrixSpec::new`], and as [`crate::to_tensors`] for a single column.
+    pub(crate) fn new(
+        field: &FieldRef,
+        group: &Group,
+        matrix: &MatrixOptions,
+        options: impl Fn(&str) -> Options,
+    ) -> Result<Self> {
+        match group {
+            Group::Matrix(columns) => MatrixSpec::new(field, Some(columns), options, matrix.dtype).map(Self::Matrix),
+            Group::Column(name) => {
+                let mut options = options(name).copy(matrix.copy).writable(matrix.writable);
+                options.dtype = matrix.dtype.or(options.dtype);
+                let selected = select(field, Some(std::slice::from_ref(name)))?;
+                let (position, column) = selected.first().copied().ok_or_else(|| Error::invalid("no such column"))?;
+                Ok(Self::Column(position, Spec::new(column, &options)?, options))
+            }
+        }
+    }
+}
+
+/// The specs of all groups, by name.
+///
+/// # Errors
+/// When a name stands twice, or as [`GroupSpec::new`].
+pub(crate) fn group_specs<'a>(
+    field: &FieldRef,
+    groups: &'a [(String, Group)],
+    matrix: &MatrixOptions,
+    options: impl Fn(&str) -> Options,
+) -> Result<Vec<(&'a str, GroupSpec)>> {
+    let mut names = HashSet::with_capacity(groups.len());
+    let spec = |(name, group): &'a (String, Group)| {
+        if !names.insert(name) {
+            return Err(Error::argument(format!("two groups are called {name:?}")).remedy_is("give each its own name"));
+        }
+        let spec = GroupSpec::new(field, group, matrix, &options);
+        Ok((name.as_str(), spec.map_err(|error| error.in_group(name))?))
+    };
+    groups.iter().map(spec).collect()
+}
+
+/// Converts columns of a batch, or of the chunks of a table, into named tensors: a matrix of shape `(rows, columns)` for each
+/// [`Group::Matrix`], a tensor of shape `(rows, *inner)` for each [`Group::Column`].
+///
+/// `matrix` says for all groups what it says for one matrix, but for its columns.
+///
+/// # Errors
+/// As [`super::matrix_to_tensor`] and [`crate::to_tensors`]; when a name stands twice.
+///
+/// ```
+/// use std::sync::Arc;
+/// use arrow_array::{ArrayRef, Float32Array, Int64Array, RecordBatch};
+/// use arrow_dlpack::{DeviceArray, Group, MatrixOptions, Options, groups_to_tensors};
+///
+/// let a: ArrayRef = Arc::new(Float32Array::from(vec![0.5, 1.5]));
+/// let y: ArrayRef = Arc::new(Int64Array::from(vec![1, 0]));
+/// let batch = RecordBatch::try_from_iter([("a", a.clone()), ("b", a), ("label", y)]).unwrap();
+/// let batch = DeviceArray::from_record_batch(&batch)?;
+/// let groups = [
+///     ("x".to_owned(), Group::Matrix(vec!["a".to_owned(), "b".to_owned()])),
+///     ("y".to_owned(), Group::Column("label".to_owned())),
+/// ];
+/// let options = MatrixOptions::default();
+/// let tensors = groups_to_tensors(batch.field(), &[batch.clone()], &groups, &options, |_| Options::default())?;
+/// assert_eq!((tensors[0].1.shape(), tensors[1].1.shape()), (&[2_i64, 2][..], &[2_i64][..]));
+/// # Ok::<(), arrow_dlpack::Error>(())
+/// ```
+pub fn groups_to_tensors(
+    field: &FieldRef,
+    chunks: &[DeviceArray],
+    groups: &[(String, Group)],
+    matrix: &MatrixOptions,
+    options: impl Fn(&str) -> Options,
+) -> Result<Vec<(String, Tensor)>> {
+    let mut tensors = Vec::with_capacity(groups.len());
+    each_group(field, chunks, groups, matrix, options, (&run_here, &work_here), |name, tensor| {
+        tensors.push((name.to_owned(), tensor));
+        Ok::<(), Error>(())
+    })?;
+    Ok(tensors)
+}
+
+/// As [`groups_to_tensors`], each tensor given to `take`; the last step of columns and of matrices by these.
+pub(crate) fn each_group<E: From<Error>>(
+    field: &FieldRef,
+    chunks: &[DeviceArray],
+    groups: &[(String, Group)],
+    matrix: &MatrixOptions,
+    options: impl Fn(&str) -> Options,
+    (runner, worker): (&Runner<'_>, &Worker<'_>),
+    mut take: impl FnMut(&str, Tensor) -> Result<(), E>,
+) -> Result<(), E> {
+    check_types(field, chunks)?;
+    for (name, spec) in group_specs(field, groups, matrix, options)? {
+        let tensor = match &spec {
+            GroupSpec::Matrix(spec) => convert_matrix(spec, chunks, matrix, worker),
+            GroupSpec::Column(position, spec, options) => {
+                let columns: Vec<_> = chunks.iter().map(|chunk| ColumnRef::column(chunk, *position)).collect();
+                convert_chunks(spec, &columns, options, runner)
+            }
+        };
+        take(name, tensor.map_err(|error| error.in_group(name))?)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,200 @@
+//! A matrix as a record batch.
+
+use std::collections::{HashMap, HashSet};
+use std::num::NonZero;
+use std::sync::Arc;
+
+use arrow_schema::{DataType, Field, FieldRef};
+
+use crate::arrow::{ArrayNode, DeviceArray, host_array};
+use crate::column::{ColumnNode, as_requested, column_node, require_host};
+use crate::convert::split_rows;
+use crate::error::{Error, Result};
+use crate::plan::Plan;
+use crate::spec::CopyMode;
+use crate::tensor::{Owner, Tensor};
+
+use super::validity::Validity;
+
+/// What [`matrix_to_arrow`] makes of a matrix.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct ColumnOptions {
+    /// A bool for each row, or for each element of each row: whether it is valid.
+    pub validity: Option<Tensor>,
+    /// The type that each column is returned in, exactly; its own for `None`, and for all columns if there are none.
+    pub types: Vec<Option<FieldRef>>,
+    /// The metadata of the batch's schema.
+    pub metadata: HashMap<String, String>,
+    /// Whether elements may be copied, or must be.
+    pub copy: CopyMode,
+    /// How many threads copy; `None`: as `ARROW_DLPACK_THREADS` says, or one a core.
+    pub threads: Option<NonZero<usize>>,
+}
+
+impl ColumnOptions {
+    /// A bool for each row, or for each element of each row: whether it is valid.
+    #[must_use]
+    pub fn validity(mut self, validity: Tensor) -> Self {
+        self.validity = Some(validity);
+        self
+    }
+
+    /// The type that each column is returned in, exactly; `None` is its own.
+    #[must_use]
+    pub fn types(mut self, types: Vec<Option<FieldRef>>) -> Self {
+        self.types = types;
+        self
+    }
+
+    /// The metadata of the batch's schema.
+    #[must_use]
+    pub fn metadata(mut self, metadata: HashMap<String, String>) -> Self {
+        self.metadata = metadata;
+        self
+    }
+
+    /// Whether elements may be copied, or must be.
+    #[must_use]
+    pub fn copy(mut self, copy: CopyMode) -> Self {
+        self.copy = copy;
+        self
+    }
+
+    /// How many threads copy.
+    #[must_use]
+    pub fn threads(mut self, threads: NonZero<usize>) -> Self {
+        self.threads = Some(threads);
+        self
+    }
+}
+
+/// Converts a matrix of shape `(rows, columns)` into a record batch with these names. Of a tensor of more dimensions, each
+/// column is what [`crate::to_arrow`] makes of the elements with its index in the second one.
+///
+/// A view where each column is dense, as in a column-major matrix; else one pass over the rows into a single block.
+///
+/// # Errors
+/// When there are no columns to be named, not as many as names, or two of one name; when the validity or the types do not
+/// fit; and as [`crate::to_arrow`] and [`crate::to_arrow_as`], naming the column.
+///
+/// ```
+/// use arrow_array::{Float32Array, cast::AsArray, types::Float32Type};
+/// use arrow_dlpack::{ColumnOptions, DeviceArray, Options, array_to_tensor, matrix_to_arrow};
+/// # use arrow_array::{Array, FixedSizeListArray};
+/// # use arrow_schema::{DataType, Field};
+/// # let item = std::sync::Arc::new(Field::new("item", DataType::Float32, true));
+/// # let values = std::sync::Arc::new(Float32Array::from(vec![0.0, 1.0, 10.0, 11.0, 20.0, 21.0]));
+/// # let rows = FixedSizeListArray::new(item, 2, values, None);
+///
+/// // Three rows of two elements.
+/// let matrix = array_to_tensor(&rows, &Options::default())?;
+/// let batch = matrix_to_arrow(&matrix, &["x", "y"], &ColumnOptions::default())?;
+/// let y = batch.column(1)?.to_arrow()?;
+/// assert_eq!(y.as_primitive::<Float32Type>().values(), &[1.0, 11.0, 21.0]);
+/// # Ok::<(), arrow_dlpack::Error>(())
+/// ```
+pub fn matrix_to_arrow<N: AsRef<str>>(matrix: &Tensor, names: &[N], options: &ColumnOptions) -> Result<DeviceArray> {
+    require_host(matrix.device(), "")?;
+    let rows = check(matrix, names, options)?;
+    let plan = plan(matrix, names.len(), options.copy)?;
+    let threads = options.threads.map(NonZero::get);
+    let validity =
+        options.validity.as_ref().map(|valid| Validity::of(valid, rows, names.len(), threads)).transpose()?;
+    let moves = plan.as_ref().filter(|plan| plan.moves_values());
+    let split = moves.map(|plan| split_rows(matrix, threads, &plan.reasons())).transpose()?;
+    // A copy that was asked for is made by now, unless it is made of each column.
+    let copy = if plan.is_some() { CopyMode::IfNeeded } else { options.copy };
+    let matrix = split.as_ref().unwrap_or(matrix);
+    let column = |(index, name): (usize, &N)| {
+        let name = name.as_ref();
+        let make = || {
+            let tensor = matrix.column(index)?;
+            let form = tensor.arrow_form()?;
+            let plan = Plan::to_arrow(&form, tensor.is_aligned(), validity.is_some(), copy)?;
+            let bitmap = validity.as_ref().and_then(|validity| validity.column(index));
+            let mut column = column_node(&tensor, form, &plan, bitmap)?;
+            column.field = Arc::new(column.field.as_ref().clone().with_name(name));
+            Ok(column)
+        };
+        make().map_err(|error: Error| error.in_column(name))
+    };
+    let columns = names.iter().enumerate().map(column).collect::<Result<Vec<_>>>()?;
+    let metadata = &options.metadata;
+    let batch = batch(rows, columns, metadata)?;
+    if options.types.iter().all(Option::is_none) {
+        return Ok(batch);
+    }
+    let requested = (0..names.len()).map(|index| request(&batch, matrix, index, options));
+    let columns = requested.map(|column| {
+        let column = column?;
+        Ok(ColumnNode { node: ArrayNode::of(&column)?, field: column.field().clone(), owner: column.owner() })
+    });
+    self::batch(rows, columns.collect::<Result<Vec<_>>>()?, metadata)
+}
+
+/// Refuses names that are none of this tensor's columns, and options that do not fit them; returns the number of rows.
+fn check<N: AsRef<str>>(matrix: &Tensor, names: &[N], options: &ColumnOptions) -> Result<usize> {
+    let &[rows, columns, ..] = matrix.shape() else {
+        let reason =
+            format!("names are those of a matrix's columns, and the tensor has the shape {:?}", matrix.shape());
+        return Err(Error::argument(reason).remedy_is("leave names out, or reshape it to (rows, columns)"));
+    };
+    if usize::try_from(columns) != Ok(names.len()) {
+        let plural = if names.len() == 1 { "" } else { "s" };
+        let reason = format!("{} name{plural} for {columns} columns", names.len());
+        return Err(Error::argument(reason).remedy_is("pass a name for each column"));
+    }
+    let mut seen = HashSet::with_capacity(names.len());
+    if let Some(twice) = names.iter().map(AsRef::as_ref).find(|name| !seen.insert(*name)) {
+        let error = Error::argument("more than one column has this name").remedy_is("give each column one of its own");
+        return Err(error.in_column(twice));
+    }
+    if !options.types.is_empty() && options.types.len() != names.len() {
+        return Err(Error::argument(format!("{} types for {columns} columns", options.types.len()))
+            .remedy_is("pass one type, or a type for each column"));
+    }
+    usize::try_from(rows).map_err(|_| Error::invalid("a negative extent"))
+}
+
+/// What is done to the columns of a matrix together. Those of a tensor of more dimensions go one by one.
+fn plan(matrix: &Tensor, columns: usize, copy: CopyMode) -> Result<Option<Plan>> {
+    if columns == 0 || matrix.ndim() != 2 {
+        return Ok(None);
+    }
+    // Columns differ in nothing but their address.
+    let form = matrix.column(0)?.arrow_form()?;
+    Plan::to_columns(&form, columns, matrix.is_aligned(), copy).map(Some)
+}
+
+/// A column of a batch in the type that is asked for.
+fn request(batch: &DeviceArray, matrix: &Tensor, index: usize, options: &ColumnOptions) -> Result<DeviceArray> {
+    let array = batch.column(index)?;
+    let Some(Some(requested)) = options.types.get(index) else { return Ok(array) };
+    let requested = Arc::new(requested.as_ref().clone().with_name(array.field().name()));
+    let valid = match &options.validity {
+        Some(valid) if valid.ndim() > 1 => Some(valid.column(index)?),
+        valid => valid.clone(),
+    };
+    as_requested(&array, matrix.dtype(), valid.as_ref(), &requested, options.copy)
+        .map_err(|error| error.in_column(requested.name()))
+}
+
+/// An array of structs of these columns.
+fn batch(rows: usize, columns: Vec<ColumnNode>, metadata: &HashMap<String, String>) -> Result<DeviceArray> {
+    let mut owners: Vec<Owner> = Vec::new();
+    let (mut fields, mut children) = (Vec::with_capacity(columns.len()), Vec::with_capacity(columns.len()));
+    for ColumnNode { node, field, owner } in columns {
+        fields.push(field);
+        children.push(node);
+        // Most often it is the same one for all.
+        if !owners.last().is_some_and(|last| Arc::ptr_eq(last, &owner)) {
+            owners.push(owner);
+        }
+    }
+    let buffers = vec![std::ptr::null()];
+    let node = ArrayNode { length: rows, null_count: Some(0), buffers, children, ..ArrayNode::default() };
+    let owner: Owner = Arc::new(owners);
+    let field = Field::new("", DataType::Struct(fields.into()), false).with_metadata(metadata.clone());
+    host_array(node.export(&owner)?, Arc::new(field))
+}

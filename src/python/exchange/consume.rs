@@ -1,0 +1,224 @@
+//! Tensors as the arrays of another library: through its exchange table where its array type carries one, else through
+//! its `from_dlpack`.
+
+use std::ffi::c_void;
+use std::ptr::{NonNull, null_mut};
+use std::sync::{Mutex, PoisonError};
+
+use pyo3::exceptions::{PyException, PyTypeError};
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyModule, PyType, PyWeakrefMethods, PyWeakrefReference};
+
+use super::super::options::Legacy;
+use super::super::{Tensor, capsule};
+use crate::dlpack::Offer;
+use crate::ffi::dlpack::{
+    DLPACK_MAJOR_VERSION, DLPackExchangeAPI, DLPackExchangeAPIHeader, DLPackManagedTensorToPyObjectNoSync,
+};
+
+/// A chain of older tables is not followed further: a corrupt one may have no end.
+const MOST_TABLES: usize = 16;
+/// How many functions are known at a time.
+const MOST_FUNCTIONS: usize = 16;
+
+/// How the tensors of one call become what was asked for.
+pub(in crate::python) struct Arrays<'py> {
+    py: Python<'py>,
+    legacy: Legacy,
+    namespace: Option<Namespace<'py>>,
+}
+
+struct Namespace<'py> {
+    from_dlpack: Bound<'py, PyAny>,
+    route: Route,
+}
+
+/// How a namespace makes arrays.
+enum Route {
+    /// By its function; a module's first array tells whether there is a table.
+    Unknown,
+    /// By its function.
+    Function,
+    /// By the table of its array type.
+    Table(Table),
+}
+
+impl<'py> Arrays<'py> {
+    /// # Errors
+    /// `TypeError` when `xp` is no array namespace.
+    pub(in crate::python) fn of(py: Python<'py>, legacy: Legacy, xp: Option<&Bound<'py, PyAny>>) -> PyResult<Self> {
+        let namespace = xp.map(Namespace::of).transpose()?;
+        Ok(Self { py, legacy, namespace })
+    }
+
+    /// The tensor for Python, or the array that the namespace makes of it.
+    ///
+    /// # Errors
+    /// What the namespace raises.
+    pub(in crate::python) fn make(&mut self, tensor: crate::tensor::Tensor) -> PyResult<Bound<'py, PyAny>> {
+        let own = |tensor| Bound::new(self.py, Tensor::with_legacy(tensor, self.legacy)).map(Bound::into_any);
+        let Some(Namespace { from_dlpack, route }) = &mut self.namespace else { return own(tensor) };
+        // Where the table refuses, the function says why, in the library's own words.
+        if let Route::Table(table) = route
+            && tensor.device().is_cpu()
+            && let Some(array) = table.make(self.py, &tensor)?
+        {
+            return Ok(array);
+        }
+        let array = from_dlpack.call1((own(tensor)?,))?;
+        if let Route::Unknown = route {
+            *route = learn(from_dlpack, &array);
+        }
+        Ok(array)
+    }
+}
+
+impl<'py> Namespace<'py> {
+    fn of(xp: &Bound<'py, PyAny>) -> PyResult<Self> {
+        let Some(from_dlpack) = xp.getattr_opt(intern!(xp.py(), "from_dlpack"))? else {
+            let message = format!("xp must be an array namespace with from_dlpack, and is {}", xp.repr()?);
+            return Err(PyTypeError::new_err(message));
+        };
+        // What is no module may make a function at each look-up, and do with arrays whatever it likes.
+        let route = if xp.is_instance_of::<PyModule>() { known(&from_dlpack) } else { Route::Function };
+        Ok(Self { from_dlpack, route })
+    }
+}
+
+/// What is known of a `from_dlpack`.
+struct Known {
+    address: usize,
+    /// Weak: a function may hold on to anything.
+    from_dlpack: Py<PyWeakrefReference>,
+    table: Option<Table>,
+}
+
+impl Known {
+    fn is_gone(&self, py: Python<'_>) -> bool {
+        self.from_dlpack.bind(py).upgrade().is_none()
+    }
+}
+
+/// Nothing is freed while this is locked, as that can run Python code.
+static KNOWN: Mutex<Vec<Known>> = Mutex::new(Vec::new());
+
+fn known(from_dlpack: &Bound<'_, PyAny>) -> Route {
+    let (py, address) = (from_dlpack.py(), from_dlpack.as_ptr().addr());
+    let known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    // Another function can have the address of one that is gone.
+    match known.iter().find(|known| known.address == address && !known.is_gone(py)) {
+        Some(Known { table: Some(table), .. }) => Route::Table(table.clone_ref(py)),
+        Some(Known { table: None, .. }) => Route::Function,
+        None => Route::Unknown,
+    }
+}
+
+/// Looks for the table of a module's arrays, and remembers what was found.
+fn learn(from_dlpack: &Bound<'_, PyAny>, array: &Bound<'_, PyAny>) -> Route {
+    let (py, address) = (array.py(), from_dlpack.as_ptr().addr());
+    // Whatever is wrong with the table: the function works.
+    let table = Table::of(from_dlpack, &array.get_type()).unwrap_or(None);
+    let route = table.as_ref().map_or(Route::Function, |table| Route::Table(table.clone_ref(py)));
+    // What has no weak references is looked at anew each time.
+    if let Ok(from_dlpack) = PyWeakrefReference::new(from_dlpack) {
+        let swap = |entries| std::mem::replace(&mut *KNOWN.lock().unwrap_or_else(PoisonError::into_inner), entries);
+        let mut entries = swap(Vec::new());
+        entries.retain(|known| !known.is_gone(py));
+        if entries.len() >= MOST_FUNCTIONS {
+            entries.remove(0);
+        }
+        entries.push(Known { address, from_dlpack: from_dlpack.unbind(), table });
+        // What another thread has learnt meanwhile is learnt again.
+        drop(swap(entries));
+    }
+    route
+}
+
+/// The part of an exchange table that makes arrays, and the type that they have.
+struct Table {
+    to_object: DLPackManagedTensorToPyObjectNoSync,
+    array_type: Py<PyType>,
+}
+
+impl Table {
+    fn clone_ref(&self, py: Python<'_>) -> Self {
+        Self { to_object: self.to_object, array_type: self.array_type.clone_ref(py) }
+    }
+
+    /// The table of arrays of this type, if `from_dlpack` is the function of the same library: any other may do more than
+    /// the table does, such as to copy, or to move to a device.
+    fn of(from_dlpack: &Bound<'_, PyAny>, array_type: &Bound<'_, PyType>) -> PyResult<Option<Self>> {
+        let py = array_type.py();
+        // A tensor of ours knows more than what goes through a table.
+        if array_type.is(py.get_type::<Tensor>()) || package(from_dlpack)? != package(array_type)? {
+            return Ok(None);
+        }
+        // Not an inherited one: that makes arrays of the base.
+        let members = array_type.getattr(intern!(py, "__dict__"))?;
+        let capsule = members.get_item(intern!(py, "__dlpack_c_exchange_api__"))?;
+        let Some(newest) = capsule::exchange_table(&capsule) else { return Ok(None) };
+        // SAFETY: what a capsule of this name holds, which lives as long as the process.
+        let to_object = unsafe { supported(newest) };
+        Ok(to_object.map(|to_object| Self { to_object, array_type: array_type.clone().unbind() }))
+    }
+
+    /// The array of a tensor; `None` where the library refuses, or makes something else of it.
+    ///
+    /// # Errors
+    /// When memory cannot be had, or the call was interrupted.
+    #[inline]
+    fn make<'py>(&self, py: Python<'py>, tensor: &crate::tensor::Tensor) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let offer = Offer::new(tensor)?;
+        let mut object: *mut c_void = null_mut();
+        // SAFETY: attached; a managed tensor as `dlpack.h` describes it, and a place to write to.
+        let status = unsafe { (self.to_object)(offer.as_ptr(), &raw mut object) };
+        if status == 0 {
+            offer.accepted();
+            // SAFETY: a new reference, or NULL.
+            let array = unsafe { Bound::from_owned_ptr_or_opt(py, object.cast()) };
+            if let Some(array) = array {
+                return Ok(Some(array).filter(|array| array.get_type().is(&self.array_type)));
+            }
+        } else {
+            drop(offer);
+        }
+        match PyErr::take(py) {
+            Some(error) if !error.is_instance_of::<PyException>(py) => Err(error),
+            _ => Ok(None),
+        }
+    }
+}
+
+/// The package that a function or a class says it is of.
+fn package(object: &Bound<'_, PyAny>) -> PyResult<String> {
+    let module = object.getattr(intern!(object.py(), "__module__"))?.extract::<String>()?;
+    Ok(module.split('.').next().unwrap_or_default().to_owned())
+}
+
+/// The function that makes arrays, of the newest table in a chain that has our major version and all its functions.
+///
+/// # Safety
+/// `newest`, unless misaligned, is a table as `dlpack.h` describes it, and so are the older ones behind it.
+unsafe fn supported(newest: NonNull<DLPackExchangeAPIHeader>) -> Option<DLPackManagedTensorToPyObjectNoSync> {
+    let mut table = Some(newest);
+    for _ in 0..MOST_TABLES {
+        let at = table.filter(|table| table.is_aligned())?;
+        // SAFETY: the contract: the header is the same at every version.
+        let header = unsafe { at.as_ref() };
+        if header.version.major > DLPACK_MAJOR_VERSION {
+            table = NonNull::new(header.prev_api);
+            continue;
+        }
+        if header.version.major < DLPACK_MAJOR_VERSION {
+            return None;
+        }
+        // SAFETY: the contract: the header of a table of our version starts that table.
+        let api = unsafe { at.cast::<DLPackExchangeAPI>().as_ref() };
+        let complete = api.managed_tensor_allocator.is_some()
+            && api.managed_tensor_from_py_object_no_sync.is_some()
+            && api.current_work_stream.is_some();
+        return api.managed_tensor_to_py_object_no_sync.filter(|_| complete);
+    }
+    None
+}

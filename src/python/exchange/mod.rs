@@ -1,0 +1,13 @@
+//! The exchange API of DLPack: tables of C functions on array types, for making and reading arrays without a call into
+//! Python.
+//!
+//! Ours is on [`Tensor`](super::Tensor). Tables of other libraries make their arrays; they are not asked to export any:
+//! what they check is less than what `__dlpack__` does (PyTorch's table exports tensors with gradients, and conjugated ones
+//! without their conjugation).
+#![allow(unsafe_code, reason = "calls and offers C functions that trade pointers")]
+
+mod consume;
+mod produce;
+
+pub(super) use consume::Arrays;
+pub(super) use produce::exchange_api;

@@ -1,0 +1,202 @@
+//! The table of [`Tensor`]. Its functions synchronise nothing, and on failure leave what they were given to the caller.
+
+use std::ffi::{CString, c_int, c_void};
+use std::ptr::{NonNull, null_mut};
+
+use pyo3::exceptions::{PyBufferError, PyTypeError, PyValueError};
+use pyo3::ffi;
+use pyo3::prelude::*;
+
+use super::super::exit::release_attached;
+use super::super::{Tensor, capsule, input};
+use crate::callback;
+use crate::convert::compact;
+use crate::device::Device;
+use crate::dlpack::{adopt_versioned, allocate_like, borrowed, export_versioned};
+use crate::error::{Error, ErrorKind};
+use crate::ffi::dlpack::{
+    DLDevice, DLDeviceType, DLManagedTensorVersioned, DLPACK_MAJOR_VERSION, DLPACK_MINOR_VERSION, DLPackExchangeAPI,
+    DLPackExchangeAPIHeader, DLPackSetError, DLPackVersion, DLTensor,
+};
+
+struct Table(DLPackExchangeAPI);
+
+// SAFETY: nobody writes to the table, which consumers only read.
+unsafe impl Sync for Table {}
+
+static TABLE: Table = Table(DLPackExchangeAPI {
+    header: DLPackExchangeAPIHeader {
+        version: DLPackVersion { major: DLPACK_MAJOR_VERSION, minor: DLPACK_MINOR_VERSION },
+        prev_api: null_mut(),
+    },
+    managed_tensor_allocator: Some(allocate),
+    managed_tensor_from_py_object_no_sync: Some(from_object),
+    managed_tensor_to_py_object_no_sync: Some(to_object),
+    dltensor_from_py_object_no_sync: Some(borrow_object),
+    current_work_stream: Some(current_work_stream),
+});
+
+/// The capsule that the class carries.
+pub(in crate::python) fn exchange_api(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
+    capsule::exchange_capsule(py, &TABLE.0)
+}
+
+/// The body of a function whose caller is attached, as the exception that tells of a failure needs it.
+///
+/// # Safety
+/// Attached.
+unsafe fn answer(body: impl FnOnce(Python<'_>) -> PyResult<()>) -> c_int {
+    callback::run(|| {
+        // SAFETY: the contract.
+        let py = unsafe { Python::assume_attached() };
+        match body(py) {
+            Ok(()) => 0,
+            Err(error) => {
+                error.restore(py);
+                -1
+            }
+        }
+    })
+}
+
+/// A pointer argument, if it can be one.
+fn argument<T>(pointer: *mut T, name: &str) -> PyResult<NonNull<T>> {
+    NonNull::new(pointer).filter(|pointer| pointer.is_aligned()).ok_or_else(|| {
+        let what = if pointer.is_null() { "NULL" } else { "a misaligned pointer" };
+        PyValueError::new_err(format!("{name} is {what}"))
+    })
+}
+
+/// The tensor behind an argument, which must be of exactly the type that carries the table.
+///
+/// # Safety
+/// Attached; `object` is NULL or a live Python object.
+unsafe fn tensor<'a, 'py: 'a>(py: Python<'py>, object: &'a *mut ffi::PyObject) -> PyResult<&'a crate::tensor::Tensor> {
+    argument(*object, "py_object")?;
+    // SAFETY: the contract; not NULL.
+    let object = unsafe { Bound::ref_from_ptr(py, object) };
+    match object.cast_exact::<Tensor>() {
+        Ok(tensor) => Ok(tensor.get().tensor()),
+        Err(_) => {
+            let name = object.get_type().name()?;
+            Err(PyTypeError::new_err(format!("this exchange API is that of arrow_dlpack.Tensor, and got {name}")))
+        }
+    }
+}
+
+/// `managed_tensor_from_py_object_no_sync`.
+///
+/// # Safety
+/// As `dlpack.h` says: attached, a live object, a place to write to.
+unsafe extern "C" fn from_object(object: *mut c_void, out: *mut *mut DLManagedTensorVersioned) -> c_int {
+    let export = |py: Python<'_>| {
+        let (out, object) = (argument(out, "out")?, object.cast());
+        // SAFETY: the contract.
+        let managed = export_versioned(unsafe { tensor(py, &object) }?, false)?;
+        // SAFETY: the contract.
+        unsafe { out.write(managed.as_ptr()) };
+        Ok(())
+    };
+    // SAFETY: the contract.
+    unsafe { answer(export) }
+}
+
+/// `managed_tensor_to_py_object_no_sync`. The tensor is the caller's unless this succeeds.
+///
+/// # Safety
+/// As `dlpack.h` says: attached, a tensor of the caller's, a place to write to.
+unsafe extern "C" fn to_object(managed: *mut DLManagedTensorVersioned, out: *mut *mut c_void) -> c_int {
+    let import = |py: Python<'_>| {
+        let (managed, out) = (argument(managed, "tensor")?, argument(out, "out_py_object")?);
+        let wrap = |tensor: crate::tensor::Tensor| -> PyResult<_> {
+            input::require_unordered(tensor.device())?;
+            let misaligned = tensor.device().is_cpu() && !tensor.is_aligned();
+            let tensor = if misaligned { compact(&tensor, input::REALIGNED)? } else { tensor };
+            Bound::new(py, Tensor::new(tensor))
+        };
+        // SAFETY: the contract.
+        let object = unsafe { adopt_versioned(managed, release_attached, wrap) }?;
+        // SAFETY: the contract.
+        unsafe { out.write(object.into_ptr().cast()) };
+        Ok(())
+    };
+    // SAFETY: the contract.
+    unsafe { answer(import) }
+}
+
+/// `dltensor_from_py_object_no_sync`.
+///
+/// # Safety
+/// As `dlpack.h` says: attached, a live object, a place to write to.
+unsafe extern "C" fn borrow_object(object: *mut c_void, out: *mut DLTensor) -> c_int {
+    let borrow = |py: Python<'_>| {
+        let (out, object) = (argument(out, "out")?, object.cast());
+        // SAFETY: the contract.
+        let tensor = unsafe { tensor(py, &object) }?;
+        if !tensor.is_writable() {
+            let error = Error::new(ErrorKind::Unsupported, "a DLTensor cannot say that its memory is read-only");
+            let remedy = "take a managed tensor, whose flags can, or convert with writable=True";
+            return Err(error.remedy_is(remedy).into());
+        }
+        // SAFETY: the contract. A Python object does not move, so that shape and strides live as long as it does.
+        unsafe { out.write(borrowed(tensor)) };
+        Ok(())
+    };
+    // SAFETY: the contract.
+    unsafe { answer(borrow) }
+}
+
+/// `current_work_stream`.
+///
+/// # Safety
+/// As `dlpack.h` says: attached, a place to write to.
+unsafe extern "C" fn current_work_stream(device_type: DLDeviceType, device_id: i32, out: *mut *mut c_void) -> c_int {
+    let stream = |_: Python<'_>| {
+        let out = argument(out, "out_current_stream")?;
+        let host = [DLDeviceType::CPU, DLDeviceType::CUDA_HOST, DLDeviceType::ROCM_HOST];
+        if !host.contains(&device_type) {
+            let device = Device::from(DLDevice { device_type, device_id });
+            return Err(PyBufferError::new_err(format!("this build works on no stream of {device}")));
+        }
+        // SAFETY: the contract.
+        unsafe { out.write(null_mut()) };
+        Ok(())
+    };
+    // SAFETY: the contract.
+    unsafe { answer(stream) }
+}
+
+/// `managed_tensor_allocator`. Errors go to the callback alone: the caller need not be attached.
+///
+/// # Safety
+/// As `dlpack.h` says: a tensor to read, a place to write to.
+unsafe extern "C" fn allocate(
+    prototype: *mut DLTensor,
+    out: *mut *mut DLManagedTensorVersioned,
+    context: *mut c_void,
+    set_error: Option<DLPackSetError>,
+) -> c_int {
+    let allocated = match (NonNull::new(prototype), NonNull::new(out)) {
+        (Some(prototype), Some(out)) if prototype.is_aligned() && out.is_aligned() => {
+            // SAFETY: the contract.
+            let prototype = unsafe { prototype.as_ref() };
+            // SAFETY: the contract.
+            unsafe { allocate_like(prototype) }.map(|managed| {
+                // SAFETY: the contract.
+                unsafe { out.write(managed.as_ptr()) };
+            })
+        }
+        _ => Err(Error::argument("prototype or out is NULL or misaligned")),
+    };
+    let (Err(error), Some(set_error)) = (&allocated, set_error) else { return if allocated.is_ok() { 0 } else { -1 } };
+    let kind = match error.kind() {
+        ErrorKind::Memory => c"MemoryError",
+        ErrorKind::Device | ErrorKind::Unsupported => c"BufferError",
+        _ => c"ValueError",
+    };
+    // No message of ours has a NUL.
+    let message = CString::new(error.to_string()).unwrap_or_default();
+    // SAFETY: the contract: a function for this context; both strings live during the call.
+    unsafe { set_error(context, kind.as_ptr(), message.as_ptr()) };
+    -1
+}

@@ -1,0 +1,56 @@
+//! The names of columns as Python strings. Those of the last few schemas are kept: a batch is seldom the only one of its
+//! schema, and to make and to hash its strings takes about as long as the rest of a view.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use arrow_schema::{DataType, FieldRef};
+use pyo3::prelude::*;
+use pyo3::types::PyString;
+
+use crate::spec::select;
+
+/// How many schemas are kept.
+const MOST_SCHEMAS: usize = 8;
+
+/// The names of all columns of a struct type, no two of them the same.
+pub(super) struct Names {
+    field: FieldRef,
+    names: Vec<Py<PyString>>,
+}
+
+/// Least recently made first. Nothing that can run Python code happens while this is locked.
+static KEPT: Mutex<Vec<Arc<Names>>> = Mutex::new(Vec::new());
+
+impl Names {
+    /// The names of a struct type's columns.
+    ///
+    /// # Errors
+    /// When the type is no struct, or columns share a name.
+    pub(super) fn of(py: Python<'_>, field: &FieldRef) -> PyResult<Arc<Self>> {
+        // The field that is kept cannot leave its address to another one.
+        let is_field = |names: &&Arc<Self>| Arc::ptr_eq(&names.field, field);
+        if let Some(names) = KEPT.lock().unwrap_or_else(PoisonError::into_inner).iter().find(is_field) {
+            return Ok(names.clone());
+        }
+        let columns = select(field, None)?;
+        let names = columns.iter().map(|(_, column)| PyString::intern(py, column.name()).unbind()).collect();
+        let names = Arc::new(Self { field: field.clone(), names });
+        let mut kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
+        let oldest = (kept.len() >= MOST_SCHEMAS).then(|| kept.remove(0));
+        kept.push(names.clone());
+        drop(kept);
+        drop(oldest);
+        Ok(names)
+    }
+
+    /// The columns, with their positions.
+    pub(super) fn columns(&self) -> impl Iterator<Item = (usize, &FieldRef)> {
+        let fields = if let DataType::Struct(fields) = self.field.data_type() { fields.as_ref() } else { &[] };
+        fields.iter().enumerate()
+    }
+
+    /// The names, in the order of the columns.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Py<PyString>> {
+        self.names.iter()
+    }
+}

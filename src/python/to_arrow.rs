@@ -1,0 +1,160 @@
+//! The function `to_arrow`.
+
+use std::collections::HashMap;
+
+use arrow_schema::{DataType, FieldRef};
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyList, PyString, PyTuple};
+
+use super::input::{Chunks, no_protocol};
+use super::matrix::parse_threads;
+use super::options::copy_mode;
+use super::stream::wrap;
+use super::{Ragged, device, input};
+use crate::column::{self, chunks_to_tensor};
+use crate::error::Error;
+use crate::matrix::{ColumnOptions, matrix_to_arrow};
+use crate::spec::{CopyMode, Options};
+use crate::tensor::Tensor;
+
+/// Converts a tensor into an Arrow array: n-d as arrow.fixed_shape_tensor rows, 0-d as one row, bools as arrow.bool8. With
+/// names a matrix (rows, columns) becomes a record batch of its columns.
+///
+/// A view where the layout allows it: of a matrix, where each column is dense, as in a column-major one. A row-major one is
+/// split in one pass. A tensor that came from Arrow returns to its type.
+///
+/// x: anything with `__dlpack__`, or a Ragged, which becomes a list array.
+/// type: an Arrow type or field to return instead, exactly: a value that it cannot hold is an error. With names it is that
+///     of every column, or a schema with these names, a dict by name, or a list with None for columns that have their own.
+/// validity: a bool for each row, True where it is valid; becomes the validity bitmap. With names also of shape (rows,
+///     columns): a bitmap for each column.
+/// names: the names of a matrix's columns, all different. Of more dimensions, each column has rows of the others.
+/// copy: None as needed, False never (an error), True always.
+/// device: where the result must be.
+/// threads: how many split a matrix; None for ARROW_DLPACK_THREADS, or all cores.
+///
+/// Raises ConversionError (a BufferError and a ValueError) naming column, row, reason and remedy; TypeError for an object
+/// that is no tensor.
+#[pyfunction]
+#[pyo3(signature = (x, *, r#type=None, validity=None, names=None, copy=None, device=None, threads=None), text_signature = "(x, *, type=None, validity=None, names=None, copy=None, device=None, threads=None)")]
+#[allow(clippy::too_many_arguments, reason = "one Python keyword each")]
+pub(super) fn to_arrow<'py>(
+    py: Python<'py>,
+    x: &Bound<'py, PyAny>,
+    r#type: Option<&Bound<'py, PyAny>>,
+    validity: Option<&Bound<'py, PyAny>>,
+    names: Option<&Bound<'py, PyAny>>,
+    copy: Option<bool>,
+    device: Option<&Bound<'py, PyAny>>,
+    threads: Option<i64>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let copy = copy_mode(copy);
+    let device = device.map(device::extract).transpose()?;
+    let names = names.map(read_names).transpose()?;
+    let threads = threads.map(parse_threads).transpose()?;
+    if let Ok(ragged) = x.cast_exact::<Ragged>() {
+        if names.is_some() {
+            let error =
+                Error::argument("names are those of a matrix's columns, and rows of different lengths have none");
+            return Err(error.remedy_is("leave names out, or pad the rows").into());
+        }
+        return super::ragged::to_arrow(ragged, r#type, validity, copy, device);
+    }
+    let no_tensor =
+        || PyTypeError::new_err("to_arrow expects a tensor (with __dlpack__); Arrow data goes through from_arrow");
+    let valid = validity.map(validity_tensor).transpose()?;
+    let array = if let Some(names) = names {
+        let mut options = ColumnOptions::default().copy(copy);
+        (options.validity, options.threads) = (valid, threads);
+        if let Some(object) = r#type {
+            (options.types, options.metadata) = read_types(object, &names)?;
+        }
+        // Misaligned elements are moved once, with the others.
+        let matrix = input::dlpack_unmoved(x, device, copy)?.ok_or_else(no_tensor)?;
+        py.detach(|| matrix_to_arrow(&matrix, &names, &options))?
+    } else {
+        let tensor = input::dlpack(x, device, if copy == CopyMode::Always { CopyMode::IfNeeded } else { copy })?;
+        let tensor = tensor.ok_or_else(no_tensor)?;
+        let requested = r#type.map(read_type).transpose()?;
+        py.detach(|| match requested {
+            None => column::to_arrow(&tensor, valid.as_ref(), copy),
+            Some(requested) => column::to_arrow_as(&tensor, valid.as_ref(), &requested, copy),
+        })?
+    };
+    wrap(py, array)
+}
+
+/// A validity argument as a bool tensor: a tensor of bools, or a boolean array.
+fn validity_tensor(object: &Bound<'_, PyAny>) -> PyResult<Tensor> {
+    if let Some(input) = input::arrow(object)? {
+        let chunks = Chunks::of_arrow(object.py(), input)?;
+        return Ok(chunks_to_tensor(chunks.field(), &chunks.arrays, &Options::default())?);
+    }
+    input::dlpack(object, None, CopyMode::IfNeeded)?.ok_or_else(|| no_protocol(object))
+}
+
+/// The names of columns: any iterable of them but a str, which is one of letters.
+fn read_names(object: &Bound<'_, PyAny>) -> PyResult<Vec<String>> {
+    let wrong = |what: &str| PyTypeError::new_err(format!("names must be a list of str, and {what}"));
+    if object.is_instance_of::<PyString>() || object.is_instance_of::<PyBytes>() {
+        return Err(wrong(&format!("is {}", object.repr()?)));
+    }
+    let name = |name: PyResult<Bound<'_, PyAny>>| {
+        let name = name?;
+        match name.cast::<PyString>() {
+            Ok(name) => Ok(name.to_str()?.to_owned()),
+            Err(_) => Err(wrong(&format!("has {}", name.repr()?))),
+        }
+    };
+    match object.try_iter() {
+        Ok(names) => names.map(name).collect(),
+        Err(_) => Err(wrong(&format!("is {}", object.repr()?))),
+    }
+}
+
+fn read_type(object: &Bound<'_, PyAny>) -> PyResult<FieldRef> {
+    input::schema(object)?
+        .ok_or_else(|| PyTypeError::new_err("type must be an Arrow type or field, with __arrow_c_schema__"))
+}
+
+/// The type of each column, and the metadata of their schema.
+type Types = (Vec<Option<FieldRef>>, HashMap<String, String>);
+
+/// Reads the types of columns: one for all, a schema, a dict by name, or one each.
+fn read_types(object: &Bound<'_, PyAny>, names: &[String]) -> PyResult<Types> {
+    let or_own = |object: Bound<'_, PyAny>| match object.is_none() {
+        true => Ok(None),
+        false => read_type(&object).map(Some),
+    };
+    if let Ok(by_name) = object.cast::<PyDict>() {
+        let mut types = vec![None; names.len()];
+        for (name, object) in by_name {
+            let name = name.extract::<String>()?;
+            let position = names.iter().position(|own| *own == name);
+            let slot = position.and_then(|position| types.get_mut(position)).ok_or_else(|| {
+                PyErr::from(Error::argument(format!("type names {name:?}, and the columns are {names:?}")))
+            })?;
+            *slot = or_own(object)?;
+        }
+        return Ok((types, HashMap::new()));
+    }
+    if object.is_instance_of::<PyList>() || object.is_instance_of::<PyTuple>() {
+        let types = object.try_iter()?.map(|object| or_own(object?)).collect::<PyResult<Vec<_>>>()?;
+        if types.len() != names.len() {
+            let reason = format!("{} types for {} columns", types.len(), names.len());
+            return Err(Error::argument(reason).remedy_is("pass None for columns that keep their own type").into());
+        }
+        return Ok((types, HashMap::new()));
+    }
+    let field = read_type(object)?;
+    let DataType::Struct(fields) = field.data_type() else {
+        return Ok((vec![Some(field); names.len()], HashMap::new()));
+    };
+    if !fields.iter().map(|field| field.name()).eq(names) {
+        let own: Vec<_> = fields.iter().map(|field| field.name()).collect();
+        let error = Error::argument(format!("type has the fields {own:?}, and names are {names:?}"));
+        return Err(error.remedy_is("pass a schema with the same names in the same order").into());
+    }
+    Ok((fields.iter().cloned().map(Some).collect(), field.metadata().clone()))
+}
