@@ -10,7 +10,10 @@ mod copy_array;
 mod decimal;
 mod decode;
 mod gather;
-mod pack;
+mod lane;
+#[doc(hidden)]
+#[allow(missing_docs)]
+pub mod pack; // BENCH
 mod pad;
 mod request;
 mod threads;
