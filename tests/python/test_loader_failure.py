@@ -273,6 +273,21 @@ class TestEnds:
             gc.enable()
         wait_until(lambda: loader_threads() == 0)
 
+    @PREFETCH
+    def test_a_loader_that_reads_a_loader(self, prefetch: int):
+        def generate():
+            for batch in ad.Loader(numbered(100, 7), batch_size=8, prefetch=prefetch):
+                yield pa.record_batch([pa.array(ad.to_arrow(np.from_dlpack(batch)[:, 0]))], ["row"])
+
+        def opened():
+            return pa.RecordBatchReader.from_batches(numbered(0).schema, generate())
+
+        loader = ad.Loader(opened, batch_size=10)
+        assert [rows_of(batch) for batch in loader] == batches(100, 10)
+        next(iter(loader))
+        # The inner thread is told to stop by the outer one, which does not wait for it.
+        wait_until(lambda: loader_threads() == 0)
+
     def test_a_source_that_asks_the_loader_that_reads_it(self):
         held: list[Any] = []
 
@@ -461,6 +476,14 @@ AT_EXIT = {
         entered = threading.Event()
         iterator = iter(ad.Loader(slow(0.5, entered), batch_size=8))
         entered.wait()
+    """,
+    "a loader that reads a loader": """
+        def generate():
+            for batch in ad.Loader(lambda: slow(0.01), batch_size=8):
+                yield pa.record_batch([pa.array(ad.to_arrow(np.from_dlpack(batch)[:, 0]))], ["row"])
+        source = pa.RecordBatchReader.from_batches(numbered(0).schema, generate())
+        iterator = iter(ad.Loader(source, batch_size=10))
+        next(iterator)
     """,
     "kept by modules and builtins": """
         import builtins
