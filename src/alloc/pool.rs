@@ -157,11 +157,11 @@ mod tests {
     fn nobody_waits_for_a_place() {
         let pool = Pool::new(2);
         let (one, two) = (pool.take(8).unwrap(), pool.take(8).unwrap());
-        let address = address(&one);
+        let first = address(&one);
         // As a fork leaves it when another thread has the lock: nobody will ever unlock it.
         let locked = pool.0.0[0].lock().unwrap();
         std::thread::scope(|scope| scope.spawn(move || drop((one, two))).join().unwrap());
-        assert_eq!(super::tests::address(&pool.take(8).unwrap()), address);
+        assert_eq!(address(&pool.take(8).unwrap()), first);
         drop(locked);
         assert_eq!(waiting(&pool), [8]);
     }

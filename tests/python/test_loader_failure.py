@@ -85,8 +85,8 @@ class TestErrors:
     @PREFETCH
     @pytest.mark.parametrize("shuffle_buffer", [0, 6])
     def test_a_null_is_named_by_column_and_row_of_the_source(self, shuffle_buffer: int, prefetch: int):
-        chunks = [pa.array([None if row == 23 else row for row in range(at, at + 10)], pa.int64()) for at in (0, 10, 20)]
-        table = pa.table({"a": pa.chunked_array([[0.0] * 30]), "row": pa.chunked_array(chunks)})
+        rows = [None if row == 23 else row for row in range(30)]
+        table = pa.table({"a": [0.0] * 30, "row": pa.chunked_array([rows[:10], rows[10:20], rows[20:]])})
         loader = ad.Loader(table, batch_size=4, shuffle_buffer=shuffle_buffer, prefetch=prefetch)
         iterator = iter(loader)
         for _ in range((23 - shuffle_buffer) // 4):
@@ -416,7 +416,7 @@ def run(code: str, *flags: str, **keywords: Any) -> subprocess.CompletedProcess[
 
 class TestInterrupts:
     def test_ctrl_c_while_a_batch_is_waited_for(self):
-        """It is seen at once, though the source is in the middle of an array, and the iterator can be used afterwards."""
+        """It is seen at once, though the source is in the middle of an array; the iterator can be used afterwards."""
         result = run("""
             entered, leave = threading.Event(), threading.Event()
             def generate():
@@ -538,7 +538,8 @@ AT_EXIT = {
     "in a finaliser": """
         class Late:
             def __init__(self):
-                self.iterator, self.loader = iter(ad.Loader(numbered(100, 10), batch_size=8)), ad.Loader(numbered(9), batch_size=8)
+                self.loader = ad.Loader(numbered(100, 10), batch_size=8)
+                self.iterator = iter(self.loader)
             def __del__(self):
                 assert next(self.iterator, None) is None
                 try:
@@ -653,7 +654,8 @@ class TestForks:
             assert len(batch) == 10
 
     def test_the_child_exits_as_a_process_does(self):
-        result = run("""
+        result = run(
+            """
             iterator = iter(ad.Loader(slow(0.01), batch_size=8))
             next(iterator)
             child = os.fork()
@@ -662,7 +664,10 @@ class TestForks:
             print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
             del iterator
             print(loader_threads())
-        """, "-W", "ignore")
+        """,
+            "-W",
+            "ignore",
+        )
         assert (result.returncode, result.stdout) == (0, "7\n0\n"), result.stderr
 
 
