@@ -392,6 +392,8 @@ class ReportRow:
     @property
     def bytes(self) -> int: ...
     @property
+    def promotion(self) -> str | None: ...
+    @property
     def error(self) -> str | None: ...
 
 @final
@@ -400,6 +402,8 @@ class Report:
 
     @property
     def rows(self) -> list[ReportRow]: ...
+    @property
+    def matrices(self) -> list[ReportRow]: ...
     @property
     def bytes(self) -> int: ...
     def __getitem__(self, key: str | int, /) -> ReportRow: ...
@@ -454,8 +458,8 @@ def to_tensor(
     threads: int | None = None,
     xp: None = None,
 ) -> Tensor:
-    """Converts a column into a tensor of shape (rows, *inner), or the columns of a batch, a table or a stream into a matrix of
-    shape (rows, columns)."""
+    """Converts a column into a tensor of shape (rows, *inner), or the columns of a batch, a table or a stream into a
+    matrix of shape (rows, columns)."""
 
 @overload
 def to_tensor(
@@ -497,32 +501,37 @@ def to_tensor(
 def to_tensors(
     obj: _ArrowData,
     *,
-    columns: Sequence[str] | None = None,
+    columns: Sequence[str] | Mapping[str, str | Sequence[str]] | None = None,
     dtype: _DType | Mapping[str, _DType] | None = None,
     nulls: _Nulls | Mapping[str, _Nulls] = "error",
+    order: _Order = "C",
     decimal: _Decimal | Mapping[str, _Decimal] | None = None,
     dictionary: _Dictionary | Mapping[str, _Dictionary] | None = None,
     device: _Device | None = None,
     copy: bool | None = None,
     writable: bool = False,
     legacy: _Legacy = "copy",
+    threads: int | None = None,
     xp: None = None,
 ) -> dict[str, Tensor]:
-    """Converts columns of a record batch or table into tensors: a dict by name."""
+    """Converts columns of a record batch or table into tensors: a dict by name. With a dict for columns, into named
+    groups: a list of columns is packed into a matrix."""
 
 @overload
 def to_tensors(
     obj: _ArrowData,
     *,
-    columns: Sequence[str] | None = None,
+    columns: Sequence[str] | Mapping[str, str | Sequence[str]] | None = None,
     dtype: _DType | Mapping[str, _DType] | None = None,
     nulls: _Nulls | Mapping[str, _Nulls] = "error",
+    order: _Order = "C",
     decimal: _Decimal | Mapping[str, _Decimal] | None = None,
     dictionary: _Dictionary | Mapping[str, _Dictionary] | None = None,
     device: _Device | None = None,
     copy: bool | None = None,
     writable: bool = False,
     legacy: _Legacy = "copy",
+    threads: int | None = None,
     xp: _ArrayNamespace[_ArrayT_co],
 ) -> dict[str, _ArrayT_co]: ...
 @overload
@@ -634,9 +643,10 @@ def from_arrow(
 def explain(
     obj_or_schema: _Data | _ArrowSchemaExportable,
     *,
-    columns: Sequence[str] | None = None,
+    columns: Sequence[str] | Mapping[str, str | Sequence[str]] | None = None,
     dtype: _DType | Mapping[str, _DType] | None = None,
     nulls: _Nulls | Mapping[str, _Nulls] = "error",
+    order: _Order | None = None,
     decimal: _Decimal | Mapping[str, _Decimal] | None = None,
     dictionary: _Dictionary | Mapping[str, _Dictionary] | None = None,
     copy: bool | None = None,
@@ -644,6 +654,7 @@ def explain(
 ) -> Report:
     """What `to_tensor` or `to_tensors` would do with this data, or with any data of this schema.
 
+    With an order, or with a dict for columns: what becomes of each column on its way into a matrix, and of each matrix.
     Of one column of lists or strings, what `to_ragged` would do to each part."""
 
 def track_copies() -> CopyLog:

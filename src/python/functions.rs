@@ -7,7 +7,7 @@ use pyo3::wrap_pyfunction;
 
 use super::exchange::Arrays;
 use super::input::{self, ArrowInput, Chunks, no_protocol};
-use super::matrix::{Columns, MatrixKeywords, column_into, each_group, is_matrix, matrix_into, no_columns};
+use super::matrix::{Columns, MatrixKeywords, column_into, each_group, is_matrix, matrix_into, names, no_columns};
 use super::names::Names;
 use super::options::{ConversionOptions, ElementKeywords, Legacy, copy_mode};
 use super::stream::wrap;
@@ -117,7 +117,7 @@ fn to_tensor<'py>(
     dtype: Option<&Bound<'py, PyAny>>,
     nulls: Option<&Bound<'py, PyAny>>,
     order: &str,
-    columns: Option<Vec<String>>,
+    columns: Option<&Bound<'py, PyAny>>,
     decimal: Option<&Bound<'py, PyAny>>,
     dictionary: Option<&Bound<'py, PyAny>>,
     device: Option<&Bound<'py, PyAny>>,
@@ -134,6 +134,7 @@ fn to_tensor<'py>(
         return Err(PyValueError::new_err("out is returned as it is: pass out or xp, not both"));
     }
     // Read before the data: a wrong option must not consume a stream.
+    let columns = columns.map(names).transpose()?;
     let keywords = ElementKeywords { dtype, nulls, decimal, dictionary };
     let by_column = match keywords.are_defaults() {
         true => None,
