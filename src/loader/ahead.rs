@@ -25,23 +25,24 @@ static LEFT: Mutex<Vec<(u32, JoinHandle<()>)>> = Mutex::new(Vec::new());
 
 /// Waits as long as `patience` for threads that nobody has waited for yet; whether there are none left.
 pub(super) fn join_left(patience: Duration) -> bool {
-    let until = Instant::now() + patience;
+    let (here, until) = (std::process::id(), Instant::now() + patience);
     loop {
-        // A fork can leave it locked. Then there is nothing of this process in it.
-        let Ok(mut left) = LEFT.try_lock() else { return true };
-        let here = std::process::id();
-        let (ended, running): (Vec<_>, Vec<_>) = std::mem::take(&mut *left)
-            .into_iter()
-            .partition(|(process, thread)| *process == here && thread.is_finished());
-        *left = running;
-        let is_waited_for = left.iter().any(|(process, _)| *process == here);
-        drop(left);
-        for (_, thread) in ended {
-            // Its panics were caught and told.
-            _ = thread.join();
-        }
-        if !is_waited_for || Instant::now() >= until {
-            return !is_waited_for;
+        let is_over = Instant::now() >= until;
+        let is_one_left = match LEFT.try_lock() {
+            Ok(mut left) => {
+                let ended = left.extract_if(.., |(process, thread)| *process == here && thread.is_finished());
+                let ended: Vec<_> = ended.collect();
+                let is_one_left = left.iter().any(|(process, _)| *process == here);
+                drop(left);
+                // Their panics were caught and told.
+                ended.into_iter().for_each(|(_, thread)| _ = thread.join());
+                is_one_left
+            }
+            // Locked for so long, it is by a thread that a fork has left behind: it has nothing of this process.
+            Err(_) => !is_over,
+        };
+        if is_over || !is_one_left {
+            return !is_one_left;
         }
         std::thread::sleep(Duration::from_millis(1));
     }
@@ -272,7 +273,9 @@ impl<T> Ahead<T> {
         self.stop(Duration::ZERO);
         let Some(thread) = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take() else { return };
         if IS_LOADER.get() {
-            LEFT.lock().unwrap_or_else(PoisonError::into_inner).push((self.process, thread));
+            if let Ok(mut left) = LEFT.try_lock() {
+                left.push((self.process, thread));
+            }
             return;
         }
         // Its panics were caught and told.
