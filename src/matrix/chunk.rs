@@ -99,7 +99,7 @@ impl MatrixChunk {
 }
 
 /// The error, its row counted from further ahead.
-pub(super) fn after(error: Error, rows: usize) -> Error {
+pub(crate) fn after(error: Error, rows: usize) -> Error {
     match error.row() {
         Some(row) => error.at_row(rows.saturating_add(row)),
         None => error,

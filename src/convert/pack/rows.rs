@@ -53,13 +53,6 @@ impl<'a> Rows<'a> {
         Rows { start: self.start.wrapping_add(first * self.stride), count, ..*self }
     }
 
-    /// The first `count` rows, or all, and the others.
-    pub(crate) fn split_at(self, count: usize) -> (Self, Self) {
-        let count = count.min(self.count);
-        let after = self.start.wrapping_add(count * self.stride);
-        (Self { count, ..self }, Self { start: after, count: self.count - count, ..self })
-    }
-
     /// Where the first row starts.
     pub(crate) fn start(&self) -> *mut u8 {
         self.start
@@ -86,16 +79,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_are_whole_and_split_where_asked() {
+    fn rows_are_whole_and_parts_are_cut_to_them() {
         let mut bytes = [MaybeUninit::new(0); 23];
         let start = bytes.as_mut_ptr().cast();
         let rows = Rows::new(&mut bytes, 4);
         assert_eq!((rows.start(), rows.stride(), rows.count(), rows.width()), (start, 4, 5, 4));
-        let (head, tail) = rows.split_at(2);
-        assert_eq!((head.start(), head.count()), (start, 2));
-        assert_eq!((tail.start(), tail.count()), (start.wrapping_add(8), 3));
-        let (all, none) = tail.split_at(9);
-        assert_eq!((all.count(), none.count()), (3, 0));
+        for (range, at, count) in [(0..2, 0, 2), (2..9, 8, 3), (5..5, 20, 0), (7..8, 20, 0)] {
+            // SAFETY: one part at a time.
+            let part = unsafe { rows.part(range) };
+            assert_eq!((part.start(), part.count(), part.width()), (start.wrapping_add(at), count, 4));
+        }
         assert_eq!(Rows::new(&mut bytes, 0).count(), 0);
     }
 }
