@@ -79,15 +79,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_are_whole_and_cut_off_where_there_are_no_more() {
+    fn rows_are_whole_and_parts_are_cut_to_them() {
         let mut bytes = [MaybeUninit::new(0); 23];
         let start = bytes.as_mut_ptr().cast();
         let rows = Rows::new(&mut bytes, 4);
         assert_eq!((rows.start(), rows.stride(), rows.count(), rows.width()), (start, 4, 5, 4));
-        // SAFETY: nobody uses the rows.
-        let (tail, none) = unsafe { (rows.part(2..9), rows.part(9..12)) };
-        assert_eq!((tail.start(), tail.count()), (start.wrapping_add(8), 3));
-        assert_eq!(none.count(), 0);
+        for (range, at, count) in [(0..2, 0, 2), (2..9, 8, 3), (5..5, 20, 0), (7..8, 20, 0)] {
+            // SAFETY: one part at a time.
+            let part = unsafe { rows.part(range) };
+            assert_eq!((part.start(), part.count(), part.width()), (start.wrapping_add(at), count, 4));
+        }
         assert_eq!(Rows::new(&mut bytes, 0).count(), 0);
     }
 }
