@@ -313,7 +313,9 @@ def main(topic: str, run: Callable[[Bench], None]) -> None:
     bench = Bench(topic, quick=arguments.quick)
     print(f"{topic}", flush=True)
     run(bench)
-    if arguments.to:
+    if not bench.tables and not bench.facts:
+        print(f"  LEFT OUT: {', '.join(peers.left_out())} not installed")
+    elif arguments.to:
         arguments.to.mkdir(parents=True, exist_ok=True)
         text = json.dumps(bench.results(), indent=1, ensure_ascii=False)
         (arguments.to / f"{topic}.json").write_text(text + "\n", encoding="utf-8")

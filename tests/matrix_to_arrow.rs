@@ -48,7 +48,8 @@ fn expected(elements: &[Vec<u8>], columns: usize, inner: usize, column: usize) -
 
 /// A row-major matrix whose elements are their own bytes, counted.
 fn matrix(dtype: DType, rows: usize, columns: usize) -> (Tensor, Vec<Vec<u8>>) {
-    tensor_of(dtype, &[(rows as i64, columns as i64), (columns as i64, 1)], 0, 7)
+    let [rows, columns] = [rows, columns].map(|extent| i64::try_from(extent).unwrap());
+    tensor_of(dtype, &[(rows, columns), (columns, 1)], 0, 7)
 }
 
 proptest! {
@@ -84,7 +85,8 @@ proptest! {
                 continue;
             }
             prop_assert_eq!(read(&found), expected(&elements, count, inner, index), "column {}", index);
-            let own = tensor.as_ptr().wrapping_offset(isize::try_from(column_stride).unwrap() * index as isize * dtype.itemsize() as isize);
+            let step = isize::try_from(column_stride).unwrap() * dtype.itemsize().cast_signed();
+            let own = tensor.as_ptr().wrapping_offset(step * index.cast_signed());
             // A matrix of one column has no stride there.
             moved += usize::from(count > 1 && found.as_ptr() != own);
         }
@@ -125,12 +127,15 @@ proptest! {
 #[test]
 fn large_matrices_are_split_by_any_number_of_threads() {
     for (dtype, rows, columns) in [
-        (DType::UInt8, 70_001, 33),
+        (DType::UInt8, 150_001, 33),
         (DType::Float16, 60_007, 21),
         (DType::Float32, 30_011, 40),
-        (DType::Complex128, 9_973, 17),
+        (DType::Complex128, 15_973, 17),
     ] {
-        let (tensor, elements) = matrix(dtype, rows, columns);
+        let size = dtype.itemsize();
+        let bytes: Vec<u8> = (0..rows * columns * size).map(|index| (index * 7 % 251).to_le_bytes()[0]).collect();
+        let shape = [rows, columns].map(|extent| i64::try_from(extent).unwrap());
+        let tensor = Memory::new(&bytes, dtype, &shape, &[shape[1], 1], 0).import().0.unwrap();
         assert!(tensor.nbytes() > 2 << 20);
         for threads in [1, 2, 5] {
             let log = CopyLog::new();
@@ -140,8 +145,9 @@ fn large_matrices_are_split_by_any_number_of_threads() {
             assert_eq!((log.bytes(), log.entries()[0].why.as_str()), (tensor.nbytes(), "rows split into columns"));
             for index in 0..columns {
                 let found = column(&batch, index, dtype);
+                let expected = bytes.chunks(columns * size).flat_map(|row| &row[index * size..][..size]);
                 assert_eq!(found.as_ptr().addr() % 64, 0);
-                assert!(read(&found) == expected(&elements, columns, 1, index), "{dtype} {threads} {index}");
+                assert!(found.as_bytes().unwrap().iter().eq(expected), "{dtype} {threads} {index}");
             }
         }
     }

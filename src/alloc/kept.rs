@@ -60,7 +60,7 @@ impl Slot {
 
     /// The block that is kept, if it has `len` bytes and not many more.
     pub(super) fn take(&self, len: usize) -> Option<Block> {
-        if len < LARGE || len > MOST {
+        if !(LARGE..=MOST).contains(&len) {
             return None;
         }
         let block = self.exchange(None)?;

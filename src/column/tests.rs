@@ -4,6 +4,8 @@ use arrow_array::{Array, ArrayRef, BooleanArray, Float64Array, Int8Array, Int32A
 use arrow_schema::{DataType, TimeUnit};
 
 use super::*;
+use crate::dtype::DType;
+use crate::spec::NullPolicy;
 
 fn field(data_type: DataType) -> Field {
     Field::new("x", data_type, true)

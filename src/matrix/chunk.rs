@@ -2,11 +2,11 @@
 
 use std::ops::Range;
 
-use crate::arrow::DeviceArray;
+use crate::arrow::{DeviceArray, Leaf};
 use crate::column::require_host;
 use crate::convert::{self, ColumnChunk, MatrixColumns, Rows, check_nulls, write_packed};
 use crate::error::{Error, Result};
-use crate::spec::MatrixSpec;
+use crate::spec::{MatrixSpec, Spec};
 
 /// The columns of one array of structs in host memory, decoded where they have to be: runs, and values of dictionaries.
 /// Shares the array's memory.
@@ -42,6 +42,34 @@ impl MatrixChunk {
         self.array.len()
     }
 
+    /// Whether columns, or their validity, are read from any of these bytes: the column's name where it is one. `columns` are
+    /// those of all rows.
+    pub(crate) fn overlaps(
+        &self,
+        spec: &MatrixSpec,
+        columns: &MatrixColumns<'_>,
+        bytes: &Range<usize>,
+    ) -> Option<String> {
+        if columns.is_plain {
+            let overlaps = |(leaf, spec): (&Leaf<'_>, &Spec)| {
+                let start = leaf.start(spec.element()).addr();
+                let end = start.saturating_add(leaf.elements.saturating_mul(spec.element().stored_size()));
+                start.max(bytes.start) < end.min(bytes.end)
+            };
+            let leaves = columns.columns.iter().map(|column| &column.leaf);
+            // Most often none does; the way below tells which.
+            if !leaves.zip(spec.columns().iter().map(|(_, spec)| spec)).any(overlaps) {
+                return None;
+            }
+        }
+        let view = self.array.view();
+        if view.validity_overlaps(bytes) {
+            return Some(String::new());
+        }
+        let overlaps = |(position, _): &&(usize, Spec)| view.column_overlaps(*position, bytes);
+        spec.columns().iter().find(overlaps).map(|(_, column)| column.field().name().clone())
+    }
+
     /// The columns in a range of rows, in the order of the matrix; reads their bitmaps there.
     ///
     /// # Errors
@@ -49,12 +77,14 @@ impl MatrixChunk {
     pub(crate) fn columns(&self, spec: &MatrixSpec, rows: &Range<usize>) -> Result<MatrixColumns<'_>> {
         let whole = self.array.view().slice(rows);
         let mut columns = Vec::with_capacity(spec.columns().len());
+        let mut is_plain = true;
         for (index, (position, spec)) in spec.columns().iter().enumerate() {
             // Columns without a bitmap need none of what follows, and small chunks take about as long as this.
             if let Some(leaf) = whole.plain_column(*position) {
                 columns.push(ColumnChunk { leaf, mask: None, array: &self.array });
                 continue;
             }
+            is_plain = false;
             let (array, view) = match self.decoded.get(index) {
                 Some(Some(decoded)) => (decoded, decoded.view().slice(rows)),
                 _ => (&self.array, whole.struct_field(*position)?),
@@ -64,7 +94,7 @@ impl MatrixChunk {
             let mask = mask.map_err(|error| after(error, rows.start).in_column(spec.field().name()))?;
             columns.push(ColumnChunk { leaf, mask, array });
         }
-        Ok(MatrixColumns { rows: rows.len(), columns })
+        Ok(MatrixColumns { rows: rows.len(), columns, is_plain })
     }
 }
 

@@ -192,21 +192,22 @@ fn to_tensors<'py>(
     xp: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, PyDict>> {
     let options = ConversionOptions::read(ElementKeywords { dtype, nulls, decimal, dictionary }, copy, writable)?;
-    let mut arrays = Arrays::of(py, Legacy::parse(legacy)?, xp)?;
+    let arrays = Arrays::of(py, Legacy::parse(legacy)?, xp)?;
     let matrix = MatrixKeywords::read(order, threads)?;
     let chunks = Chunks::read(obj, copy_mode(copy))?;
     options.check_columns(chunks.field())?;
     require_device(&chunks, device)?;
-    match columns {
-        None => finish_all(py, &chunks, None, &options, arrays),
-        Some(Columns::Each(columns)) => finish_all(py, &chunks, columns.as_deref(), &options, arrays),
+    let columns = match columns {
+        None => None,
+        Some(Columns::Each(columns)) => columns,
         Some(Columns::Groups(groups)) => {
-            let named = PyDict::new(py);
+            let (named, mut arrays) = (PyDict::new(py), arrays);
             let take = |name: &str, tensor| named.set_item(name, arrays.make(tensor)?);
             each_group(py, &chunks, &groups, &matrix, &options, take)?;
-            Ok(named)
+            return Ok(named);
         }
-    }
+    };
+    finish_all(py, &chunks, columns.as_deref(), &options, arrays)
 }
 
 /// A bool for each value, True where it is valid, in the shape of the values. A null list makes all its elements null.

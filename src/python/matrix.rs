@@ -66,7 +66,7 @@ impl<'py> FromPyObject<'_, 'py> for Columns {
     }
 }
 
-fn parse_threads(threads: i64) -> PyResult<NonZero<usize>> {
+pub(super) fn parse_threads(threads: i64) -> PyResult<NonZero<usize>> {
     let count = usize::try_from(threads).ok().and_then(NonZero::new);
     count.ok_or_else(|| PyValueError::new_err(format!("threads must be 1 or more, or None, not {threads}")))
 }

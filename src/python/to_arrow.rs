@@ -1,14 +1,14 @@
 //! The function `to_arrow`.
 
 use std::collections::HashMap;
-use std::num::NonZero;
 
 use arrow_schema::{DataType, FieldRef};
-use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyString, PyTuple};
 
 use super::input::{Chunks, no_protocol};
+use super::matrix::parse_threads;
 use super::options::copy_mode;
 use super::stream::wrap;
 use super::{Ragged, device, input};
@@ -111,11 +111,6 @@ fn read_names(object: &Bound<'_, PyAny>) -> PyResult<Vec<String>> {
         Ok(names) => names.map(name).collect(),
         Err(_) => Err(wrong(&format!("is {}", object.repr()?))),
     }
-}
-
-fn parse_threads(threads: i64) -> PyResult<NonZero<usize>> {
-    let count = usize::try_from(threads).ok().and_then(NonZero::new);
-    count.ok_or_else(|| PyValueError::new_err(format!("threads must be 1 or more, or None, not {threads}")))
 }
 
 fn read_type(object: &Bound<'_, PyAny>) -> PyResult<FieldRef> {

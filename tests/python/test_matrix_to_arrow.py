@@ -156,6 +156,25 @@ def test_there_and_back_in_large():
             )
 
 
+@pytest.mark.parametrize("shape", [(6, 4), (1000, 3), (1024, 16), (7, 300)])
+@pytest.mark.parametrize("dtype", ["int8", "float32", "float64"])
+def test_the_way_back_to_a_matrix_is_free(shape: tuple[int, int], dtype: str):
+    source = np.arange(np.prod(shape)).reshape(shape).astype(dtype)
+    for layout, copies in ((np.asfortranarray(source), 0), (source, 1)):
+        with ad.track_copies() as log:
+            batch = ad.to_arrow(layout, names=names(layout))
+        assert len(log) == copies
+        for order in ("F", "A"):
+            with ad.track_copies() as log:
+                matrix = ad.to_tensor(batch, order=order, copy=False)
+            assert len(log) == 0
+            assert same(np.from_dlpack(matrix), source)
+            assert copies or address(matrix) == layout.ctypes.data
+            # And again: the columns of that matrix are dense too.
+            again = ad.to_arrow(matrix, names=names(source), copy=False)
+            assert address(ad.to_tensor(again[-1])) == address(ad.to_tensor(batch[-1]))
+
+
 def test_memory_that_is_used_again_is_nobody_elses():
     # Each result is large enough for its memory to be kept for the next one, once nobody has it any more.
     sources = [np.full((100_000, 16), value, "float32") for value in range(4)]

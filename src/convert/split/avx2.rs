@@ -7,7 +7,7 @@ use std::arch::x86_64::{
     _mm256_unpacklo_epi32, _mm256_unpacklo_epi64,
 };
 
-use super::grid::{Ahead, Grid};
+use super::grid::{Ahead, Grid, Lines};
 
 /// Writes the columns of a grid whose rows are dense, elements of `SIZE` bytes, `GROUP` columns at a time; as many rows as
 /// full tiles have, and columns unless there are fewer than that. Tells how many columns and rows that were.
@@ -22,16 +22,25 @@ pub(super) unsafe fn split<const SIZE: usize, const GROUP: usize>(grid: Grid) ->
     if grid.columns < GROUP {
         return (0, 0);
     }
-    let mut ahead = Ahead::of(grid);
+    let mut ahead = Ahead::of(grid, tile);
+    let mut lines = Lines::new();
+    let crowded = Lines::are_crowded(grid, tile);
     for band in (0..grid.columns).step_by(tile) {
         let end = grid.columns.min(band + tile);
         for row in (0..rows).step_by(tile) {
-            ahead.fetch(tile);
+            ahead.fetch();
+            let start = grid.part(row, band);
+            let start = match crowded && end - band == tile {
+                // SAFETY: the contract: full rows of a tile.
+                true => unsafe { lines.copy(start, tile) },
+                false => start,
+            };
             for column in (band..end).step_by(GROUP) {
                 // The last columns are read together with some before them, which are written already.
                 let written = GROUP.saturating_sub(end - column);
                 for half in [0, tile / 2] {
-                    let part = grid.part(row + half, column - written);
+                    // Before the band there are columns wherever it has too few.
+                    let part = start.part(half, 0).columns_from(column - band, written);
                     // SAFETY: the contract, for a part of the grid.
                     let lines = unsafe { read::<SIZE, GROUP>(part) };
                     // SAFETY: as above.

@@ -7,7 +7,7 @@ use std::arch::x86_64::{
     _mm512_unpackhi_epi64, _mm512_unpacklo_epi8, _mm512_unpacklo_epi16, _mm512_unpacklo_epi32, _mm512_unpacklo_epi64,
 };
 
-use super::grid::{Ahead, Grid};
+use super::grid::{Ahead, Grid, Lines};
 
 /// Writes the columns of a grid whose rows are dense, elements of `SIZE` bytes, `GROUP` columns at a time; as many rows as
 /// full tiles have. Tells how many columns and rows that were.
@@ -19,13 +19,21 @@ pub(super) unsafe fn split<const SIZE: usize, const GROUP: usize>(grid: Grid) ->
     // A tile has a cache line of each row, and gives a cache line of each column.
     let tile = 64 / SIZE;
     let rows = grid.rows / tile * tile;
-    let mut ahead = Ahead::of(grid);
+    let mut ahead = Ahead::of(grid, tile);
+    let mut lines = Lines::new();
+    let crowded = Lines::are_crowded(grid, tile);
     for band in (0..grid.columns).step_by(tile) {
         let end = grid.columns.min(band + tile);
         for row in (0..rows).step_by(tile) {
-            ahead.fetch(tile);
+            ahead.fetch();
+            let start = grid.part(row, band);
+            let start = match crowded && end - band == tile {
+                // SAFETY: the contract: full rows of a tile.
+                true => unsafe { lines.copy(start, tile) },
+                false => start,
+            };
             for column in (band..end).step_by(GROUP) {
-                let part = grid.part(row, column);
+                let part = start.part(0, column - band);
                 let count = (end - column).min(GROUP);
                 if count == GROUP {
                     // SAFETY: the contract, for a part of the grid.

@@ -1,5 +1,7 @@
 //! Rows to columns: a block of rows, which stays in the cache, becomes columns that lie each by itself.
 
+use std::mem::MaybeUninit;
+
 use crate::convert::pack::Isa;
 
 /// Elements in rows and columns, and where the columns go.
@@ -27,7 +29,7 @@ pub(super) struct Grid {
 unsafe impl Sync for Grid {}
 
 /// Rows that portable code takes together: they stay in the first-level cache, a cache line each.
-const ROWS: usize = 256;
+const ROWS: usize = 64;
 
 impl Grid {
     /// From this row and column on.
@@ -43,9 +45,54 @@ impl Grid {
         }
     }
 
+    /// From so many columns before this one on.
+    #[inline(always)]
+    pub(super) fn columns_from(self, column: usize, before: usize) -> Self {
+        let part = self.part(0, column);
+        Self {
+            source: part.source.wrapping_offset(part.column_step.wrapping_mul(before.cast_signed()).wrapping_neg()),
+            out: part.out.wrapping_sub(before.wrapping_mul(part.stride)),
+            ..part
+        }
+    }
+
     /// Its first rows and columns.
     pub(super) fn first(self, rows: usize, columns: usize) -> Self {
         Self { rows: self.rows.min(rows), columns: self.columns.min(columns), ..self }
+    }
+}
+
+/// A tile's lines next to each other: where rows are a multiple of 4 KiB apart they would share one set of the first-level
+/// cache, and drive each other out before all of a line is read.
+#[cfg(target_arch = "x86_64")]
+#[repr(align(64))]
+pub(super) struct Lines([MaybeUninit<[u8; 64]>; 64]);
+
+#[cfg(target_arch = "x86_64")]
+impl Lines {
+    pub(super) const fn new() -> Self {
+        Self([const { MaybeUninit::uninit() }; 64])
+    }
+
+    /// Whether so many rows of a grid share sets of the cache.
+    pub(super) fn are_crowded(grid: Grid, rows: usize) -> bool {
+        let apart = grid.row_step.unsigned_abs();
+        // Of a power of two, in lines: how many rows there are until one comes to the first one's set.
+        let cycle = 4096 >> apart.trailing_zeros().min(12);
+        rows > 4 * cycle
+    }
+
+    /// The same part of the grid, over a copy of its lines.
+    ///
+    /// # Safety
+    /// As [`split`], for so many rows, 64 at most, of 64 bytes.
+    #[inline(always)]
+    pub(super) unsafe fn copy(&mut self, part: Grid, rows: usize) -> Grid {
+        for (row, line) in self.0.iter_mut().take(rows).enumerate() {
+            // SAFETY: the contract; bytes need no alignment.
+            line.write(unsafe { part.part(row, 0).source.cast::<[u8; 64]>().read() });
+        }
+        Grid { source: self.0.as_ptr().cast(), row_step: 64, ..part }
     }
 }
 
@@ -56,27 +103,30 @@ pub(super) struct Ahead {
     row: *const u8,
     row_step: isize,
     line: usize,
-    /// Lines of a row; none where the processor guesses well.
+    /// Lines of a row.
     lines: usize,
+    /// Lines that are asked for with each tile; none where the processor guesses well.
+    share: usize,
 }
 
 #[cfg(target_arch = "x86_64")]
 impl Ahead {
-    pub(super) fn of(grid: Grid) -> Self {
+    /// The rows behind a grid of which tiles of so many rows, a line of each, are written.
+    pub(super) fn of(grid: Grid, tile: usize) -> Self {
         let row = grid.part(grid.rows, 0).source;
-        let apart = grid.row_step.unsigned_abs() > 64;
-        let lines = if grid.stream && apart { grid.columns.saturating_mul(grid.size).div_ceil(64) } else { 0 };
-        Self { row, row_step: grid.row_step, line: 0, lines }
+        let (apart, bytes) = (grid.row_step.unsigned_abs(), grid.columns.saturating_mul(grid.size));
+        // The line that a row shares with the next is asked for once.
+        let before = if apart > bytes { row.addr() % 64 } else { 0 };
+        let lines = (before + bytes).div_ceil(64);
+        let share = if grid.stream && apart > 64 { (tile * lines).div_ceil(bytes.div_ceil(64).max(1)) } else { 0 };
+        Self { row, row_step: grid.row_step, line: 0, lines, share }
     }
 
-    /// Asks for so many lines.
+    /// Asks for the next ones.
     #[inline(always)]
-    pub(super) fn fetch(&mut self, lines: usize) {
+    pub(super) fn fetch(&mut self) {
         use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
-        if self.lines == 0 {
-            return;
-        }
-        for _ in 0..lines {
+        for _ in 0..self.share {
             let line = self.row.wrapping_add(self.line * 64);
             // SAFETY: a hint: it reads nothing that the program sees, and no address is wrong for it.
             unsafe { _mm_prefetch::<_MM_HINT_T1>(line.cast()) };
@@ -187,6 +237,12 @@ unsafe fn portable_of<const N: usize>(grid: Grid) {
 }
 
 #[cfg(test)]
+#[allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_possible_wrap,
+    clippy::cast_sign_loss,
+    reason = "the numbers of a test are small"
+)]
 mod tests {
     use super::*;
     use crate::alloc::HostBuffer;
@@ -267,6 +323,8 @@ mod tests {
     fn wide_matrices_match_the_definition() {
         for (size, columns) in [(1, 4096), (4, 1000), (4, 4096), (16, 300)] {
             check(size, (70, columns), ((columns * size) as isize, size as isize), true);
+            // Some columns of a wider matrix, whose rows crowd into one set of the cache.
+            check(size, (70, columns / 3), (1 << 16, size as isize), false);
         }
     }
 }

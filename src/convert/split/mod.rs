@@ -25,6 +25,8 @@ const LINE: usize = 64;
 const LARGE: usize = 4 << 20;
 /// Bytes of the rows that are taken together: they stay in the first-level cache, and those that come next in the second.
 const BLOCK: usize = 1 << 14;
+/// Rows that are taken together however long they are: columns are written in runs of them.
+const FEWEST: usize = 32;
 
 /// A copy of a host tensor of two dimensions in which each column is dense and starts on a cache line, all in one block
 /// that nobody else sees. `why` goes to the copy log.
@@ -108,7 +110,8 @@ unsafe fn split_blocks(isa: Isa, grid: Grid) {
         return;
     }
     let row_bytes = grid.columns.saturating_mul(grid.size).max(1);
-    let block = (BLOCK / row_bytes).next_multiple_of(LINE).max(LINE);
+    let tile = LINE / grid.size.max(1);
+    let block = (BLOCK / row_bytes).max(FEWEST).next_multiple_of(tile.max(1));
     for row in (0..grid.rows).step_by(block) {
         // SAFETY: the contract, for a part of the grid.
         unsafe { split(isa, grid.part(row, 0).first(block, grid.columns)) };
