@@ -80,6 +80,13 @@ unsafe fn check_at(data_type: &DataType, array: &ArrowArray, depth: usize) -> Re
     if unsafe { is_plain(data_type, array) } {
         return Ok(());
     }
+    // SAFETY: the contract.
+    unsafe { check_parts(data_type, array, depth) }
+}
+
+/// # Safety
+/// As [`check`].
+unsafe fn check_parts(data_type: &DataType, array: &ArrowArray, depth: usize) -> Result<()> {
     let end = check_counts(data_type, array)?;
     // SAFETY: the contract.
     unsafe { check_buffers(data_type, array, end) }?;
@@ -333,4 +340,54 @@ pub(crate) fn same_layout(one: &DataType, other: &DataType) -> bool {
         _ => std::mem::discriminant(one) == std::mem::discriminant(other),
     };
     same_kind && children.iter().zip(&others).all(|(one, other)| same_layout(one.data_type(), other.data_type()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ptr::{null, null_mut, without_provenance, without_provenance_mut};
+
+    use super::*;
+
+    /// An array of int32 with these two buffers, wherever they point to: nobody reads them here.
+    fn ints(buffers: &mut [*const c_void; 2]) -> ArrowArray {
+        let buffers = buffers.as_mut_ptr();
+        ArrowArray { length: 4, n_buffers: 2, buffers, ..ArrowArray::empty() }
+    }
+
+    #[test]
+    fn what_is_taken_for_plain_is_what_passes_the_whole_check() {
+        let mut plain = 0;
+        let addresses = [null(), without_provenance(64), without_provenance(usize::MAX - 8)];
+        for validity in addresses {
+            for values in addresses {
+                for (length, offset) in
+                    [(0, 0), (4, 0), (4, 3), (-1, 0), (4, -1), (4, i64::MAX), (i64::MAX, 0), (1 << 60, 0)]
+                {
+                    for null_count in [-2, -1, 0, 1, 4, 5] {
+                        for edit in 0..6 {
+                            let mut buffers = [validity, values];
+                            let mut array = ints(&mut buffers);
+                            (array.length, array.offset, array.null_count) = (length, offset, null_count);
+                            match edit {
+                                0 => {}
+                                1 => array.n_buffers = 1,
+                                2 => array.n_children = 1,
+                                3 => array.dictionary = without_provenance_mut(64),
+                                4 => array.buffers = null_mut(),
+                                _ => array.buffers = array.buffers.wrapping_byte_add(1),
+                            }
+                            // SAFETY: two buffers where the pointer to them can be one.
+                            let whole = unsafe { check_parts(&DataType::Int32, &array, 0) };
+                            // SAFETY: as above.
+                            let taken = unsafe { is_plain(&DataType::Int32, &array) };
+                            assert_eq!(taken, whole.is_ok(), "{array:?} {buffers:?} {whole:?}");
+                            plain += usize::from(taken);
+                        }
+                    }
+                }
+            }
+        }
+        // No rows need no buffers: 2 * 2 addresses, 2 counts. 4 rows, at either offset, need values, and a bitmap for nulls.
+        assert_eq!(plain, 8 + 2 * (2 + 4));
+    }
 }
