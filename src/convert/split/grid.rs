@@ -1,5 +1,6 @@
 //! Rows to columns: a block of rows, which stays in the cache, becomes columns that lie each by itself.
 
+#[cfg(target_arch = "x86_64")]
 use std::mem::MaybeUninit;
 
 use crate::convert::pack::Isa;
@@ -46,6 +47,7 @@ impl Grid {
     }
 
     /// From so many columns before this one on.
+    #[cfg(target_arch = "x86_64")]
     #[inline(always)]
     pub(super) fn columns_from(self, column: usize, before: usize) -> Self {
         let part = self.part(0, column);
