@@ -33,26 +33,16 @@ pub fn to_tensors(
     columns: Option<&[String]>,
     options: impl Fn(&str) -> Options,
 ) -> Result<Vec<(String, Tensor)>> {
-    to_tensors_by(field, chunks, columns, options, &run_here)
-}
-
-/// As [`to_tensors`], the last step of each column by `runner`.
-pub(crate) fn to_tensors_by(
-    field: &FieldRef,
-    chunks: &[DeviceArray],
-    columns: Option<&[String]>,
-    options: impl Fn(&str) -> Options,
-    runner: &Runner<'_>,
-) -> Result<Vec<(String, Tensor)>> {
     let mut tensors = Vec::new();
-    each_tensor(field, chunks, select(field, columns)?, options, runner, |column, tensor| {
+    each_tensor(field, chunks, select(field, columns)?, options, &run_here, |column, tensor| {
         tensors.push((column.name().clone(), tensor));
         Ok::<_, Error>(())
     })?;
     Ok(tensors)
 }
 
-/// Converts columns, given with their positions, and hands each tensor on before the next one is made.
+/// Converts columns, given with their positions, the last step of each by `runner`, and hands each tensor on before the
+/// next one is made.
 pub(crate) fn each_tensor<'a, E: From<Error>>(
     field: &FieldRef,
     chunks: &[DeviceArray],

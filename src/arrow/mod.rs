@@ -38,6 +38,7 @@ const MAX_DEPTH: usize = 64;
 ///
 /// # Safety
 /// A pointer that is neither NULL nor misaligned points to an initialised `T` that lives and is not written for `'a`.
+#[inline]
 unsafe fn foreign<'a, T>(pointer: *const T, what: &str) -> Result<&'a T> {
     if !pointer.is_aligned() {
         return Err(Error::invalid(format!("{what} is a misaligned pointer")));
@@ -50,6 +51,7 @@ unsafe fn foreign<'a, T>(pointer: *const T, what: &str) -> Result<&'a T> {
 ///
 /// # Safety
 /// `pointers`, unless NULL or misaligned, has more than `index` entries, each as [`foreign`] asks.
+#[inline]
 unsafe fn foreign_entry<'a, T>(pointers: *const *mut T, index: usize, what: &str) -> Result<&'a T> {
     // SAFETY: by this function's contract; the first entry exists as `index` does.
     unsafe { foreign(pointers, what) }?;

@@ -252,6 +252,7 @@ fn slot(array: &ArrowArray) -> Result<usize> {
 }
 
 /// The `index`-th buffer; `None` where the type has fewer.
+#[inline]
 pub(super) fn buffer(array: &ArrowArray, index: usize) -> Option<*const u8> {
     if index >= usize::try_from(array.n_buffers).ok()? || array.buffers.is_null() {
         return None;
@@ -264,6 +265,7 @@ pub(super) fn buffer(array: &ArrowArray, index: usize) -> Option<*const u8> {
 }
 
 /// The `index`-th child struct of an array that import has checked.
+#[inline]
 pub(super) fn child(array: &ArrowArray, index: usize) -> Result<&ArrowArray> {
     if usize::try_from(array.n_children).is_ok_and(|count| index < count) {
         // SAFETY: import checked `children`: `n_children` live, aligned structs, owned by `array`.

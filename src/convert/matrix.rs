@@ -12,7 +12,7 @@ use super::threads::{for_each_part, threads};
 use crate::alloc::HostBuffer;
 use crate::device::Device;
 use crate::error::{Error, ErrorKind, Result};
-use crate::spec::{Dims, Element, MatrixSpec, Order};
+use crate::spec::{Dims, Element, MatrixSpec, Nulls, Order};
 use crate::tensor::{Output, Parts, Tensor};
 
 /// Gaps between columns that a view may have, in bytes: no more than lie in pages that columns lie in too. A consumer that
@@ -25,6 +25,8 @@ pub(crate) struct MatrixColumns<'a> {
     pub(crate) rows: usize,
     /// The columns, in the order of the matrix.
     pub(crate) columns: Vec<ColumnChunk<'a>>,
+    /// Whether every column is one of plain numbers without a bitmap.
+    pub(crate) is_plain: bool,
 }
 
 impl MatrixColumns<'_> {
@@ -37,7 +39,10 @@ impl MatrixColumns<'_> {
     /// elements are changed. Of a single column, 0.
     pub(crate) fn column_stride(&self, spec: &MatrixSpec) -> Option<usize> {
         let as_it_is = |column: &PackedColumn<'_>| {
-            column.is_view() || (column.spec.element() == Element::Bool8 && !column.spec.is_cast())
+            let PackedColumn { spec, chunk } = column;
+            let as_stored = matches!(spec.element(), Element::Values(_) | Element::Pairs(_) | Element::Bool8);
+            let fills = chunk.mask.is_some() && matches!(spec.nulls(), Nulls::Filled(_));
+            as_stored && !spec.is_cast() && !fills
         };
         let mut columns =
             spec.columns().iter().zip(&self.columns).map(|((_, spec), chunk)| PackedColumn { spec, chunk });

@@ -7,7 +7,7 @@ use crate::convert::{MatrixColumns, check_nulls, pack_matrix, view_matrix, write
 use crate::copy_log::{self, Copied};
 use crate::error::{Error, ErrorKind, Result};
 use crate::plan::{MatrixData, Plan};
-use crate::spec::{CopyMode, MatrixOptions, MatrixSpec, Order};
+use crate::spec::{CopyMode, MatrixOptions, MatrixSpec, Nulls, Order};
 use crate::tensor::{Output, Tensor};
 
 /// The chunks of a matrix, decoded where they have to be.
@@ -22,7 +22,7 @@ pub(super) fn decode_chunks(
     if options.copy == CopyMode::Never && spec.is_decoded() {
         // Refused before anything is decoded.
         let rows = chunks.iter().fold(0_usize, |rows, chunk| rows.saturating_add(chunk.len()));
-        Plan::matrix(spec, MatrixData { rows, chunks: 1, ..MatrixData::default() }, |_| 0, options)?;
+        Plan::matrix(spec, MatrixData { rows, chunks: 1, ..MatrixData::default() }, 0, options)?;
     }
     chunks.iter().map(|chunk| MatrixChunk::new(spec, chunk)).collect()
 }
@@ -40,6 +40,8 @@ pub(super) struct Prepared<'a> {
     plan: Plan,
     /// The chunk that is the matrix as it lies, and the bytes from one column to the next.
     view: Option<(usize, usize)>,
+    /// Whether no column has nulls or codes.
+    is_plain: bool,
 }
 
 impl<'a> Prepared<'a> {
@@ -60,7 +62,13 @@ impl<'a> Prepared<'a> {
             rows = rows.saturating_add(chunk.rows());
         }
         let chunks = columns;
-        for (index, (_, column)) in spec.columns().iter().enumerate() {
+        // Small chunks take about as long as looking for what most do not have.
+        let is_plain = chunks.iter().all(|chunk| chunk.is_plain);
+        let mut filled = 0_usize;
+        for (index, (_, column)) in spec.columns().iter().enumerate().filter(|_| !is_plain) {
+            if let Nulls::Filled(_) = column.nulls() {
+                filled = filled.saturating_add(nulls(&chunks, index));
+            }
             if column.has_codes() {
                 shared_dictionary(column, chunks.iter().filter_map(|chunk| chunk.columns.get(index)))?;
             }
@@ -76,9 +84,14 @@ impl<'a> Prepared<'a> {
             data.is_column_major = true;
             data.is_row_major = spec.columns().len() == 1 || (rows == 1 && stride == spec.dtype().itemsize());
         }
-        let plan = Plan::matrix(spec, data, |index| nulls(&chunks, index), options)?;
+        let plan = Plan::matrix(spec, data, filled, options)?;
         let view = view.filter(|_| plan.bytes == 0 || plan.steps.iter().all(|step| step.at_most));
-        Ok(Self { spec, chunks, options, plan, view })
+        Ok(Self { spec, chunks, options, plan, view, is_plain })
+    }
+
+    /// The columns of each chunk.
+    pub(super) fn chunks(&self) -> &[MatrixColumns<'a>] {
+        &self.chunks
     }
 
     /// What will be done.
@@ -94,7 +107,7 @@ impl<'a> Prepared<'a> {
 
     /// Refuses nulls, where a spec does.
     pub(super) fn check_nulls(&self) -> Result<()> {
-        for (index, (_, column)) in self.spec.columns().iter().enumerate() {
+        for (index, (_, column)) in self.spec.columns().iter().enumerate().filter(|_| !self.is_plain) {
             check_nulls(column, self.chunks.iter().filter_map(|chunk| chunk.columns.get(index)))?;
         }
         Ok(())

@@ -2,6 +2,7 @@
 
 use arrow_schema::FieldRef;
 
+use super::chunk::MatrixChunk;
 use super::prepared::{Prepared, decode_chunks};
 use crate::arrow::DeviceArray;
 use crate::column::{check_types, overlap, require_copy};
@@ -118,12 +119,12 @@ pub(crate) fn write_matrix(
     check_environment()?;
     check_types(spec.field(), chunks)?;
     require_copy(options.copy)?;
-    check_overlap(spec, chunks, out)?;
     let order = if out.is_column_major() { Order::F } else { Order::C };
     let options = &MatrixOptions { order, ..options.clone() };
     let mut write = |worker: &Worker<'_>| {
         let chunks = decode_chunks(spec, chunks, options)?;
         let prepared = Prepared::new(spec, &chunks, options, false)?;
+        check_overlap(spec, &chunks, &prepared, out)?;
         by(worker, prepared.plan().bytes, || prepared.write(out))
     };
     if spec.is_decoded() { by(worker, bytes_of(spec, chunks), || write(&work_here)) } else { write(worker) }
@@ -159,20 +160,11 @@ fn bytes_of(spec: &MatrixSpec, chunks: &[DeviceArray]) -> usize {
 }
 
 /// Refuses an output over memory that the columns are read from.
-fn check_overlap(spec: &MatrixSpec, chunks: &[DeviceArray], out: &Output<'_>) -> Result<()> {
+fn check_overlap(spec: &MatrixSpec, chunks: &[MatrixChunk], prepared: &Prepared<'_>, out: &Output<'_>) -> Result<()> {
     let span = out.span();
-    for chunk in chunks {
-        let view = chunk.view();
-        if view.validity_overlaps(&span) {
-            return Err(
-                Error::argument("out overlaps the validity of the rows").remedy_is("pass an out of its own memory")
-            );
-        }
-        for (position, column) in spec.columns() {
-            if view.column_overlaps(*position, &span) {
-                return Err(overlap().in_column(column.field().name()));
-            }
-        }
+    let mut both = chunks.iter().zip(prepared.chunks());
+    match both.find_map(|(chunk, columns)| chunk.overlaps(spec, columns, &span)) {
+        Some(column) => Err(overlap().in_column(&column)),
+        None => Ok(()),
     }
-    Ok(())
 }

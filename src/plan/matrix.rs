@@ -18,16 +18,11 @@ pub(crate) struct MatrixData {
 }
 
 impl Plan {
-    /// The plan for a matrix of columns that have so many nulls each. No steps are a view.
+    /// The plan for a matrix of which so many nulls are filled. No steps are a view.
     ///
     /// # Errors
     /// When a copy would be needed under [`CopyMode::Never`], or the result is larger than memory can be.
-    pub(crate) fn matrix(
-        spec: &MatrixSpec,
-        data: MatrixData,
-        nulls: impl Fn(usize) -> usize,
-        options: &MatrixOptions,
-    ) -> Result<Self> {
+    pub(crate) fn matrix(spec: &MatrixSpec, data: MatrixData, filled: usize, options: &MatrixOptions) -> Result<Self> {
         let too_large = || Error::new(ErrorKind::Memory, "the matrix is larger than memory can be");
         let elements = data.rows.checked_mul(spec.columns().len()).ok_or_else(too_large)?;
         let bytes = data.rows.checked_mul(spec.row_bytes()).filter(|bytes| isize::try_from(*bytes).is_ok());
@@ -53,12 +48,8 @@ impl Plan {
         if data.chunks > 1 {
             plan.push(Action::Concatenate { chunks: data.chunks }, bytes, false);
         }
-        let mut filled = 0_usize;
-        for (index, (_, column)) in spec.columns().iter().enumerate() {
-            plan.change_column(column);
-            if let Nulls::Filled(_) = column.nulls() {
-                filled = filled.saturating_add(nulls(index));
-            }
+        if spec.changes_elements() {
+            spec.columns().iter().for_each(|(_, column)| plan.change_column(column));
         }
         if filled > 0 {
             plan.push(Action::Fill { nulls: filled }, filled.saturating_mul(spec.dtype().itemsize()), false);
@@ -153,7 +144,7 @@ mod tests {
     const LYING: MatrixData = MatrixData { rows: 10, chunks: 1, is_row_major: false, is_column_major: true };
 
     fn reasons(types: &[DataType], data: MatrixData, nulls: usize, options: &MatrixOptions) -> Result<String> {
-        Plan::matrix(&spec(types), data, |_| nulls, options).map(|plan| plan.reasons())
+        Plan::matrix(&spec(types), data, nulls, options).map(|plan| plan.reasons())
     }
 
     #[test]
@@ -175,7 +166,7 @@ mod tests {
     fn each_step_stands_once_with_the_bytes_of_all_columns() {
         let types = [DataType::Boolean, DataType::Int8, DataType::Int8, DataType::Float32];
         let data = MatrixData { rows: 10, chunks: 3, ..MatrixData::default() };
-        let plan = Plan::matrix(&spec(&types), data, |index| index, &MatrixOptions::default()).unwrap();
+        let plan = Plan::matrix(&spec(&types), data, 6, &MatrixOptions::default()).unwrap();
         assert_eq!(
             plan.reasons(),
             "3 chunks joined, bits unpacked to bytes, cast from bool to float32, cast from int8 to float32, \

@@ -5,7 +5,7 @@ use std::num::NonZero;
 use arrow_schema::{DataType, FieldRef};
 
 use super::promotion::promote_all;
-use super::{CopyMode, DecimalMode, NullPolicy, Options, Spec, select};
+use super::{CopyMode, DecimalMode, Element, NullPolicy, Options, Spec, select};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 
@@ -91,6 +91,8 @@ pub struct MatrixSpec {
     dtype: DType,
     /// The dtype of each column that entered promotion; empty where one was asked for.
     promoted: Vec<DType>,
+    /// Whether a column's elements are changed on their way, nulls aside.
+    changes_elements: bool,
 }
 
 impl MatrixSpec {
@@ -135,7 +137,9 @@ impl MatrixSpec {
             let spec = spec.with_dtype(dtype, nulls).map_err(|error| error.in_column(column.name()))?;
             Ok((position, spec))
         });
-        Ok(Self { field: field.clone(), columns: columns.collect::<Result<_>>()?, dtype, promoted })
+        let columns = columns.collect::<Result<Vec<_>>>()?;
+        let changes_elements = columns.iter().any(|(_, column)| changes(column));
+        Ok(Self { field: field.clone(), columns, dtype, promoted, changes_elements })
     }
 
     /// The struct field.
@@ -154,6 +158,12 @@ impl MatrixSpec {
     #[must_use]
     pub fn columns(&self) -> &[(usize, Spec)] {
         &self.columns
+    }
+
+    /// Whether any column's elements are changed on their way, nulls aside: decoded, cast, unpacked or normalised.
+    #[must_use]
+    pub fn changes_elements(&self) -> bool {
+        self.changes_elements
     }
 
     /// Why the elements have their dtype, in words.
@@ -201,6 +211,11 @@ fn repeated(names: &[String]) -> Option<&str> {
             None
         }
     })
+}
+
+fn changes(column: &Spec) -> bool {
+    let as_stored = matches!(column.element(), Element::Values(_) | Element::Pairs(_));
+    column.decoded().is_some() || column.is_cast() || !as_stored
 }
 
 /// Refuses columns whose rows are more than a number each.

@@ -208,7 +208,7 @@ unsafe fn pack_part(
 
 impl PackedColumn<'_> {
     /// Whether the elements are the matrix's as they lie.
-    pub(super) fn is_view(&self) -> bool {
+    fn is_view(&self) -> bool {
         let as_it_is = matches!(self.spec.element(), Element::Values(_) | Element::Pairs(_)) && !self.spec.is_cast();
         as_it_is && (self.chunk.mask.is_none() || self.spec.nulls() == Nulls::Refused)
     }

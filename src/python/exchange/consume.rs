@@ -88,28 +88,27 @@ impl<'py> Namespace<'py> {
 
 /// What is known of a `from_dlpack`.
 struct Known {
+    address: usize,
     /// Weak: a function may hold on to anything.
     from_dlpack: Py<PyWeakrefReference>,
     table: Option<Table>,
 }
 
 impl Known {
-    fn is_of(&self, from_dlpack: &Bound<'_, PyAny>) -> bool {
-        self.from_dlpack.bind(from_dlpack.py()).upgrade().is_some_and(|known| known.is(from_dlpack))
-    }
-
     fn is_gone(&self, py: Python<'_>) -> bool {
         self.from_dlpack.bind(py).upgrade().is_none()
     }
 }
 
-/// Nothing that can run Python code happens while this is locked.
+/// Nothing is freed while this is locked, as that can run Python code.
 static KNOWN: Mutex<Vec<Known>> = Mutex::new(Vec::new());
 
 fn known(from_dlpack: &Bound<'_, PyAny>) -> Route {
+    let (py, address) = (from_dlpack.py(), from_dlpack.as_ptr().addr());
     let known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
-    match known.iter().find(|known| known.is_of(from_dlpack)) {
-        Some(Known { table: Some(table), .. }) => Route::Table(table.clone_ref(from_dlpack.py())),
+    // Another function can have the address of one that is gone.
+    match known.iter().find(|known| known.address == address && !known.is_gone(py)) {
+        Some(Known { table: Some(table), .. }) => Route::Table(table.clone_ref(py)),
         Some(Known { table: None, .. }) => Route::Function,
         None => Route::Unknown,
     }
@@ -117,19 +116,21 @@ fn known(from_dlpack: &Bound<'_, PyAny>) -> Route {
 
 /// Looks for the table of a module's arrays, and remembers what was found.
 fn learn(from_dlpack: &Bound<'_, PyAny>, array: &Bound<'_, PyAny>) -> Route {
-    let py = array.py();
+    let (py, address) = (array.py(), from_dlpack.as_ptr().addr());
     // Whatever is wrong with the table: the function works.
     let table = Table::of(from_dlpack, &array.get_type()).unwrap_or(None);
     let route = table.as_ref().map_or(Route::Function, |table| Route::Table(table.clone_ref(py)));
     // What has no weak references is looked at anew each time.
     if let Ok(from_dlpack) = PyWeakrefReference::new(from_dlpack) {
-        let new = Known { from_dlpack: from_dlpack.unbind(), table };
-        let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
-        let gone = known.iter().position(|known| known.is_gone(py));
-        let gone = gone.or((known.len() >= MOST_FUNCTIONS).then_some(0)).map(|gone| known.remove(gone));
-        known.push(new);
-        drop(known);
-        drop(gone);
+        let swap = |entries| std::mem::replace(&mut *KNOWN.lock().unwrap_or_else(PoisonError::into_inner), entries);
+        let mut entries = swap(Vec::new());
+        entries.retain(|known| !known.is_gone(py));
+        if entries.len() >= MOST_FUNCTIONS {
+            entries.remove(0);
+        }
+        entries.push(Known { address, from_dlpack: from_dlpack.unbind(), table });
+        // What another thread has learnt meanwhile is learnt again.
+        drop(swap(entries));
     }
     route
 }
@@ -176,9 +177,12 @@ impl Table {
             offer.accepted();
             // SAFETY: a new reference, or NULL.
             let array = unsafe { Bound::from_owned_ptr_or_opt(py, object.cast()) };
-            return Ok(array.filter(|array| array.get_type().is(&self.array_type)));
+            if let Some(array) = array {
+                return Ok(Some(array).filter(|array| array.get_type().is(&self.array_type)));
+            }
+        } else {
+            drop(offer);
         }
-        drop(offer);
         match PyErr::take(py) {
             Some(error) if !error.is_instance_of::<PyException>(py) => Err(error),
             _ => Ok(None),
