@@ -60,7 +60,7 @@ fn array(column: &Column, rows: usize, seed: u64) -> (ArrayRef, Vec<Option<i64>>
         (0..offset + rows)
             .map(|_| {
                 state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-                let number = (state >> 40) as i64 % if *data_type == DataType::Boolean { 2 } else { 100 };
+                let number = (state >> 40).cast_signed() % if *data_type == DataType::Boolean { 2 } else { 100 };
                 (!nulls || state >> 60 != 0).then_some(number)
             })
             .collect::<Vec<_>>()
