@@ -6,7 +6,9 @@
     clippy::expect_used,
     clippy::panic,
     clippy::indexing_slicing,
-    reason = "a helper that fails is a test that fails"
+    clippy::cast_possible_truncation,
+    clippy::cast_possible_wrap,
+    reason = "a helper that fails is a test that fails, and counts are small"
 )]
 
 mod support;
