@@ -1,5 +1,5 @@
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import GenericAlias, TracebackType
 from typing import (
     Any,
@@ -18,6 +18,7 @@ from typing import (
 from typing_extensions import CapsuleType
 
 _ArrayT_co = TypeVar("_ArrayT_co", covariant=True)
+_BatchT_co = TypeVar("_BatchT_co", covariant=True)
 
 class _ArrayNamespace(Protocol[_ArrayT_co]):
     """A module such as numpy or torch, whose `from_dlpack` makes its own arrays."""
@@ -250,6 +251,125 @@ class Ragged(Generic[_ArrayT_co]):
     ) -> tuple[CapsuleType, CapsuleType]: ...
     def __class_getitem__(cls, parts: Any, /) -> GenericAlias: ...
     def __len__(self) -> int: ...
+
+@final
+class LoaderIterator(Generic[_BatchT_co]):
+    """The batches of one epoch of a Loader."""
+
+    def close(self) -> None:
+        """Ends the epoch here: waits for the thread, and releases the source."""
+
+    def __iter__(self) -> LoaderIterator[_BatchT_co]: ...
+    def __next__(self) -> _BatchT_co: ...
+    def __class_getitem__(cls, batch: Any, /) -> GenericAlias: ...
+
+@final
+class Loader(Generic[_BatchT_co]):
+    """An Arrow stream as training batches: an iterable of batches of `batch_size` rows, made ahead on a native thread."""
+
+    @overload
+    def __new__(
+        cls,
+        source: _ArrowData | Callable[[], _ArrowData],
+        *,
+        batch_size: SupportsIndex,
+        columns: Sequence[str] | None = None,
+        dtype: _DType | Mapping[str, _DType] | None = None,
+        nulls: _Nulls | Mapping[str, _Nulls] = "error",
+        decimal: _Decimal | Mapping[str, _Decimal] | None = None,
+        dictionary: _Dictionary | Mapping[str, _Dictionary] | None = None,
+        xp: None = None,
+        device: _Device | None = None,
+        shuffle_buffer: SupportsIndex = 0,
+        seed: SupportsIndex | None = None,
+        drop_last: bool = False,
+        prefetch: SupportsIndex = 2,
+        threads: int | None = None,
+        rank: SupportsIndex = 0,
+        world_size: SupportsIndex = 1,
+    ) -> Loader[Tensor]: ...
+    @overload
+    def __new__(
+        cls,
+        source: _ArrowData | Callable[[], _ArrowData],
+        *,
+        batch_size: SupportsIndex,
+        columns: Sequence[str] | None = None,
+        dtype: _DType | Mapping[str, _DType] | None = None,
+        nulls: _Nulls | Mapping[str, _Nulls] = "error",
+        decimal: _Decimal | Mapping[str, _Decimal] | None = None,
+        dictionary: _Dictionary | Mapping[str, _Dictionary] | None = None,
+        xp: _ArrayNamespace[_ArrayT_co],
+        device: _Device | None = None,
+        shuffle_buffer: SupportsIndex = 0,
+        seed: SupportsIndex | None = None,
+        drop_last: bool = False,
+        prefetch: SupportsIndex = 2,
+        threads: int | None = None,
+        rank: SupportsIndex = 0,
+        world_size: SupportsIndex = 1,
+    ) -> Loader[_ArrayT_co]: ...
+    @overload
+    def __new__(
+        cls,
+        source: _ArrowData | Callable[[], _ArrowData],
+        *,
+        batch_size: SupportsIndex,
+        columns: Mapping[str, str | Sequence[str]],
+        dtype: _DType | Mapping[str, _DType] | None = None,
+        nulls: _Nulls | Mapping[str, _Nulls] = "error",
+        decimal: _Decimal | Mapping[str, _Decimal] | None = None,
+        dictionary: _Dictionary | Mapping[str, _Dictionary] | None = None,
+        xp: None = None,
+        device: _Device | None = None,
+        shuffle_buffer: SupportsIndex = 0,
+        seed: SupportsIndex | None = None,
+        drop_last: bool = False,
+        prefetch: SupportsIndex = 2,
+        threads: int | None = None,
+        rank: SupportsIndex = 0,
+        world_size: SupportsIndex = 1,
+    ) -> Loader[dict[str, Tensor]]: ...
+    @overload
+    def __new__(
+        cls,
+        source: _ArrowData | Callable[[], _ArrowData],
+        *,
+        batch_size: SupportsIndex,
+        columns: Mapping[str, str | Sequence[str]],
+        dtype: _DType | Mapping[str, _DType] | None = None,
+        nulls: _Nulls | Mapping[str, _Nulls] = "error",
+        decimal: _Decimal | Mapping[str, _Decimal] | None = None,
+        dictionary: _Dictionary | Mapping[str, _Dictionary] | None = None,
+        xp: _ArrayNamespace[_ArrayT_co],
+        device: _Device | None = None,
+        shuffle_buffer: SupportsIndex = 0,
+        seed: SupportsIndex | None = None,
+        drop_last: bool = False,
+        prefetch: SupportsIndex = 2,
+        threads: int | None = None,
+        rank: SupportsIndex = 0,
+        world_size: SupportsIndex = 1,
+    ) -> Loader[dict[str, _ArrayT_co]]: ...
+    @property
+    def batch_size(self) -> int: ...
+    @property
+    def epoch(self) -> int:
+        """The epoch that the iteration is in, or that the next `iter()` begins."""
+
+    def set_epoch(self, epoch: SupportsIndex) -> None:
+        """Says which epoch the next `iter()` begins: each has an order of its own."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the iteration stands, as a dict that JSON can hold."""
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Takes the state of `state_dict`: the next `iter()` goes on from there."""
+
+    def __iter__(self) -> LoaderIterator[_BatchT_co]: ...
+    # Raises TypeError where the source does not tell its rows.
+    def __len__(self) -> int: ...
+    def __class_getitem__(cls, batch: Any, /) -> GenericAlias: ...
 
 @final
 class ReportRow:

@@ -8,12 +8,10 @@ mod to_arrow;
 mod to_tensor;
 mod validity;
 
-#[allow(unused_imports, reason = "for what writes ranges of rows: the loader")]
-pub(crate) use chunk::{MatrixChunk, after, write_rows};
+pub(crate) use chunk::{MatrixChunk, after};
 #[cfg(feature = "python")]
 pub(crate) use groups::each_group;
 pub use groups::{Group, groups_to_tensors};
-#[allow(unused_imports, reason = "for what writes ranges of rows: the loader")]
 pub(crate) use groups::{GroupSpec, group_specs};
 pub use to_arrow::{ColumnOptions, matrix_to_arrow};
 pub(crate) use to_tensor::{MatrixPlan, plan_matrix};

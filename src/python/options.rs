@@ -41,7 +41,7 @@ pub(super) fn copy_mode(copy: Option<bool>) -> CopyMode {
 }
 
 /// An option that is one value, or one for each column that a dict names.
-#[derive(Clone, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 enum PerColumn<T> {
     One(T),
     Each(Vec<(String, T)>),
@@ -61,6 +61,7 @@ impl<T: Copy + Default> PerColumn<T> {
         object.map_or(Ok(Self::One(T::default())), |object| Self::read(object, parse))
     }
 
+    #[inline]
     fn of(&self, column: &str) -> T {
         match self {
             Self::One(value) => *value,
@@ -80,7 +81,7 @@ impl<T: Copy + Default> PerColumn<T> {
 }
 
 /// The options of `to_tensor`, `to_tensors` and `explain`, perhaps by column.
-#[derive(Clone, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(super) struct ConversionOptions {
     dtype: PerColumn<Option<DType>>,
     nulls: PerColumn<NullPolicy>,
@@ -139,6 +140,7 @@ impl ConversionOptions {
     }
 
     /// The options of one column.
+    #[inline]
     pub(super) fn of(&self, column: &str) -> Options {
         let mut options = Options::default().nulls(self.nulls.of(column)).copy(self.copy).writable(self.writable);
         options.dtype = self.dtype.of(column);

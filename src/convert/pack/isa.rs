@@ -1,4 +1,4 @@
-//! The instruction sets that kernels are written for, chosen at run time.
+//! The instruction sets that kernels are written or compiled for, chosen at run time.
 
 use std::sync::OnceLock;
 
@@ -13,6 +13,18 @@ pub(crate) enum Isa {
     Avx512,
 }
 
+/// Work that the compiler turns into vectors itself, once for each set of instructions.
+pub(in crate::convert) trait Kernel {
+    type Input;
+    type Output;
+
+    /// Inlined into a function for each set.
+    ///
+    /// # Safety
+    /// Each kernel says what its input must be.
+    unsafe fn run(input: Self::Input) -> Self::Output;
+}
+
 impl Isa {
     /// The best set that this processor has, or the one that `ARROW_DLPACK_ISA` limits it to. The variable is read once.
     pub(crate) fn detect() -> Self {
@@ -23,8 +35,8 @@ impl Isa {
                 Ok("avx2") => Self::Avx2,
                 _ => Self::Avx512,
             };
-            let allowed = Self::available().iter().filter(|isa| **isa <= limit);
-            *allowed.last().unwrap_or(&Self::Portable)
+            let allowed = Self::available().iter().rfind(|isa| **isa <= limit);
+            *allowed.unwrap_or(&Self::Portable)
         })
     }
 
@@ -44,4 +56,33 @@ impl Isa {
         }
         &[Self::Portable]
     }
+
+    /// A kernel for this set. Whoever calls it keeps the kernel's contract, on a processor that has the set.
+    pub(in crate::convert) fn compiled<K: Kernel>(self) -> unsafe fn(K::Input) -> K::Output {
+        match self {
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512 => avx512::<K>,
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx2 => avx2::<K>,
+            _ => K::run,
+        }
+    }
+}
+
+/// # Safety
+/// As [`Kernel::run`]; the processor has [`Isa::Avx512`].
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,f16c")]
+unsafe fn avx512<K: Kernel>(input: K::Input) -> K::Output {
+    // SAFETY: the contract.
+    unsafe { K::run(input) }
+}
+
+/// # Safety
+/// As [`Kernel::run`]; the processor has [`Isa::Avx2`].
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,f16c")]
+unsafe fn avx2<K: Kernel>(input: K::Input) -> K::Output {
+    // SAFETY: the contract.
+    unsafe { K::run(input) }
 }

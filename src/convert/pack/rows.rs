@@ -26,14 +26,6 @@ impl<'a> Rows<'a> {
         Self { start: out.as_mut_ptr().cast(), stride, count, width: stride, memory: PhantomData }
     }
 
-    /// As [`Rows::new`], over bytes that a test reads.
-    #[cfg(test)]
-    pub(crate) fn over(out: &'a mut [u8], stride: usize) -> Self {
-        // SAFETY: bytes as bytes that need no initialisation; rows are only ever written.
-        let (_, out, _) = unsafe { out.align_to_mut::<MaybeUninit<u8>>() };
-        Self::new(out, stride)
-    }
-
     /// Rows in memory that somebody else owns.
     ///
     /// # Safety

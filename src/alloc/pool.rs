@@ -1,0 +1,168 @@
+//! Blocks of memory that are used again when whoever has them lets go: the ring of a loader.
+
+use std::mem::MaybeUninit;
+use std::sync::{Arc, Mutex, Weak};
+
+use super::HostBuffer;
+use crate::error::Result;
+
+/// Blocks that wait at once, at most: where more are let go, they were many, and are rarely needed all together.
+const MOST: usize = 32;
+
+/// Where blocks wait for their next use. Dropping it frees them, and those still in use are freed when they are dropped.
+#[derive(Debug)]
+pub(crate) struct Pool(Arc<Shelf>);
+
+/// A lock for each place: whoever finds one taken, or left locked by a fork, has others.
+#[derive(Debug)]
+struct Shelf(Vec<Mutex<Option<HostBuffer>>>);
+
+impl Pool {
+    /// A pool in which at most so many blocks wait.
+    pub(crate) fn new(most: usize) -> Self {
+        Self(Arc::new(Shelf((0..most.min(MOST)).map(|_| Mutex::new(None)).collect())))
+    }
+
+    /// A block of `len` bytes or more: one that waits, or a fresh one. Its bytes are whatever was there.
+    ///
+    /// # Errors
+    /// When there is none, and the memory cannot be had.
+    pub(crate) fn take(&self, len: usize) -> Result<PooledBuffer> {
+        let block = self.0.take(|block| block.len() >= len);
+        if block.is_none() {
+            // A block that is too small makes room for the one that replaces it.
+            drop(self.0.take(|_| true));
+        }
+        let block = block.map_or_else(|| HostBuffer::uninitialised(len), Ok)?;
+        Ok(PooledBuffer { block: Some(block), home: Arc::downgrade(&self.0) })
+    }
+}
+
+impl Shelf {
+    /// Takes a block that `fits`.
+    fn take(&self, fits: impl Fn(&HostBuffer) -> bool) -> Option<HostBuffer> {
+        self.0.iter().find_map(|place| {
+            let mut place = place.try_lock().ok()?;
+            if place.as_ref().is_some_and(&fits) { place.take() } else { None }
+        })
+    }
+
+    /// Puts a block in a place that is free, or frees it.
+    fn put(&self, block: HostBuffer) {
+        let free = self.0.iter().find_map(|place| place.try_lock().ok().filter(|place| place.is_none()));
+        if let Some(mut place) = free {
+            *place = Some(block);
+        }
+    }
+}
+
+/// A block that returns to its pool when it is dropped, on any thread and without waiting for another one.
+#[derive(Debug)]
+pub(crate) struct PooledBuffer {
+    /// Taken out by `drop` alone.
+    block: Option<HostBuffer>,
+    home: Weak<Shelf>,
+}
+
+impl PooledBuffer {
+    /// No block.
+    pub(crate) fn none() -> Self {
+        Self { block: None, home: Weak::new() }
+    }
+
+    /// Frees the block: it is of no use any more.
+    pub(crate) fn discard(mut self) {
+        self.block = None;
+    }
+
+    /// The address of the first byte.
+    pub(crate) fn as_ptr(&self) -> *mut u8 {
+        self.block.as_ref().map_or(std::ptr::null_mut(), HostBuffer::as_ptr)
+    }
+
+    /// Size in bytes.
+    pub(crate) fn len(&self) -> usize {
+        self.block.as_ref().map_or(0, HostBuffer::len)
+    }
+
+    /// The bytes, to be written.
+    pub(crate) fn as_uninit_mut(&mut self) -> &mut [MaybeUninit<u8>] {
+        self.block.as_mut().map_or(&mut [], HostBuffer::as_uninit_mut)
+    }
+}
+
+impl Drop for PooledBuffer {
+    fn drop(&mut self) {
+        if let (Some(block), Some(home)) = (self.block.take(), self.home.upgrade()) {
+            home.put(block);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn address(buffer: &PooledBuffer) -> usize {
+        buffer.as_ptr().addr()
+    }
+
+    fn waiting(pool: &Pool) -> Vec<usize> {
+        pool.0.0.iter().filter_map(|place| place.lock().unwrap().as_ref().map(HostBuffer::len)).collect()
+    }
+
+    #[test]
+    fn a_block_is_used_again_only_when_it_was_let_go() {
+        let pool = Pool::new(4);
+        let (one, two) = (pool.take(64).unwrap(), pool.take(64).unwrap());
+        assert_ne!(address(&one), address(&two));
+        let first = address(&one);
+        drop(one);
+        let three = pool.take(32).unwrap();
+        assert_eq!(address(&three), first);
+        assert_ne!(address(&pool.take(64).unwrap()), address(&two));
+    }
+
+    #[test]
+    fn no_more_wait_than_are_allowed_and_none_without_a_pool() {
+        let pool = Pool::new(2);
+        let blocks: Vec<_> = (0..5).map(|_| pool.take(8).unwrap()).collect();
+        drop(blocks);
+        assert_eq!(waiting(&pool).len(), 2);
+        let (held, shelf) = (pool.take(8).unwrap(), Arc::downgrade(&pool.0));
+        drop(pool);
+        assert!(shelf.upgrade().is_none());
+        drop(held);
+    }
+
+    #[test]
+    fn blocks_that_are_too_small_are_replaced() {
+        let pool = Pool::new(2);
+        drop((pool.take(8).unwrap(), pool.take(8).unwrap()));
+        assert!(pool.take(1 << 12).unwrap().len() >= 1 << 12);
+        let mut sizes = waiting(&pool);
+        sizes.sort_unstable();
+        assert_eq!(sizes, [8, 1 << 12]);
+    }
+
+    #[test]
+    fn what_is_discarded_does_not_return() {
+        let pool = Pool::new(2);
+        pool.take(8).unwrap().discard();
+        assert!(waiting(&pool).is_empty());
+        assert_eq!(PooledBuffer::none().len(), 0);
+    }
+
+    #[test]
+    fn nobody_waits_for_a_place() {
+        let pool = Pool::new(2);
+        let (one, two) = (pool.take(8).unwrap(), pool.take(8).unwrap());
+        let first = address(&one);
+        // As a fork leaves it when another thread has the lock: nobody will ever unlock it.
+        let locked = pool.0.0[0].lock().unwrap();
+        std::thread::scope(|scope| scope.spawn(move || drop((one, two))).join().unwrap());
+        assert_eq!(address(&pool.take(8).unwrap()), first);
+        drop(locked);
+        assert_eq!(waiting(&pool), [8]);
+    }
+}
