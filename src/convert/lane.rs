@@ -6,10 +6,7 @@ use std::ops::Range;
 use super::cast::{Cast, Misfit};
 use super::column::ColumnChunk;
 use super::decimal::cast_decimals;
-use super::pack::{
-    Bits, Bytes, CHUNK, Isa, Select, SelectElements, Spread, SpreadBits, copy_past_the_cache, fence, selecting,
-    spreading,
-};
+use super::pack::{Bits, Bytes, CHUNK, Compiled, Isa, copy_past_the_cache, fence, selecting, spreading};
 use super::unpack::unpack_bits;
 use crate::arrow::Mask;
 use crate::dtype::DType;
@@ -26,6 +23,8 @@ pub(super) const MOST_WRITTEN: usize = 16;
 pub(super) struct Lane<'a> {
     isa: Isa,
     make: Make<'a>,
+    /// The one kernel that does it all, and what it takes; `None` where it takes more than one.
+    step: Option<Step<'a>>,
     /// Element 0 as it is stored, of any alignment; nothing where elements are bits.
     source: *const u8,
     /// Bytes of an element as it is stored; 0 for bits.
@@ -36,18 +35,15 @@ pub(super) struct Lane<'a> {
     first: usize,
     /// The nulls, which may hold what does not fit.
     mask: Option<&'a Mask<'a>>,
-    fill: Option<Fill<'a>>,
+    /// What they are filled with.
+    fill: Option<Step<'a>>,
 }
 
-/// How elements are made.
+/// How elements are made, nulls too.
 #[derive(Clone, Copy)]
 enum Make<'a> {
     AsTheyLie,
-    OfBits {
-        bits: Bits<'a>,
-        one: Bytes,
-        spread: SpreadBits,
-    },
+    OfBits(Step<'a>),
     Cast(Cast),
     /// The parts of complex numbers, two for each.
     CastParts(Cast),
@@ -58,12 +54,12 @@ enum Make<'a> {
     },
 }
 
-/// What nulls are filled with.
+/// A kernel with what it takes beside the source.
 #[derive(Clone, Copy)]
-struct Fill<'a> {
-    valid: Bits<'a>,
-    clear: Bytes,
-    select: SelectElements,
+struct Step<'a> {
+    kernel: Compiled,
+    bits: Option<Bits<'a>>,
+    element: Bytes,
 }
 
 // SAFETY: the source is host memory that the chunk keeps alive for 'a, and nobody changes it.
@@ -83,8 +79,8 @@ impl<'a> Lane<'a> {
                 // SAFETY: the checked array has offset + elements bits in host memory, alive while `chunk` is.
                 let bits = unsafe { bytes_of_bits(leaf.values, leaf.offset + leaf.elements) };
                 let one = Pattern::of(Scalar::Bool(true), to).map_err(|_| no_cast())?;
-                let spread = spreading(isa, to.itemsize());
-                Make::OfBits { bits: Bits::new(bits, leaf.offset), one: sixteen(&one), spread }
+                let (kernel, bits) = (spreading(isa, to.itemsize()), Some(Bits::new(bits, leaf.offset)));
+                Make::OfBits(Step { kernel, bits, element: sixteen(&one) })
             }
             Element::Decimal { bytes, scale } => Make::OfDecimals { bytes, scale, to },
             Element::Bool8 => Make::Cast(cast(DType::Bool, to)?),
@@ -98,15 +94,24 @@ impl<'a> Lane<'a> {
             Nulls::Refused => None,
         };
         let mask = chunk.mask.as_ref();
-        let fill = mask.zip(clear).map(|(mask, clear)| {
+        let select = selecting(isa, to.itemsize());
+        let fill = mask.zip(clear).map(|(mask, element)| {
             let (bytes, offset) = mask.bits();
-            Fill { valid: Bits::new(bytes, offset), clear, select: selecting(isa, to.itemsize()) }
+            Step { kernel: select, bits: Some(Bits::new(bytes, offset)), element }
         });
+        let without_bits = |kernel| Step { kernel, bits: None, element: [0; 16] };
+        let step = match (make, fill) {
+            (Make::AsTheyLie, None) => Some(without_bits(select)),
+            (Make::AsTheyLie, Some(fill)) => Some(fill),
+            (Make::OfBits(step), None) => Some(step),
+            (Make::Cast(cast), None) => cast.in_one_step().map(without_bits),
+            _ => None,
+        };
         let (source, stored) = match element {
             Element::Bits => (std::ptr::null(), 0),
             _ => (leaf.start(element), element.stored_bytes()),
         };
-        Ok(Self { isa, make, source, stored, size: to.itemsize(), first: 0, mask, fill })
+        Ok(Self { isa, make, step, source, stored, size: to.itemsize(), first: 0, mask, fill })
     }
 
     /// The same elements without the first ones.
@@ -151,7 +156,7 @@ impl<'a> Lane<'a> {
             unsafe { out.as_mut_ptr().cast::<u8>().copy_from_nonoverlapping(self.stored_at(row), out.len()) };
             return Ok(());
         }
-        if let (Make::OfBits { bits, .. }, None, 1) = (&self.make, &self.fill, self.size) {
+        if let (Make::OfBits(Step { bits: Some(bits), .. }), None, 1) = (&self.make, &self.fill, self.size) {
             // SAFETY: the contract.
             unsafe { unpack_bits(self.isa, bits.after(self.first + row), out) };
             return Ok(());
@@ -184,83 +189,64 @@ impl<'a> Lane<'a> {
     /// processor has the lane's instructions.
     #[inline(always)]
     pub(super) unsafe fn chunk(&self, row: usize, elements: usize, out: *mut u8) -> bool {
-        if elements < CHUNK {
+        if let (CHUNK, Some(step)) = (elements, &self.step) {
+            // SAFETY: the contract: 64 elements.
+            let fits = unsafe { step.run(self.stored_at(row), self.first + row, out) };
+            // What does not fit may be null.
             // SAFETY: the contract.
-            return unsafe { self.last_chunk(row, elements, out) };
+            return fits || unsafe { self.find_misfit(row, elements) }.is_ok();
         }
-        // SAFETY: the contract: 64 elements.
-        unsafe { self.make(self.stored_at(row), row, CHUNK, out) }
+        // SAFETY: the contract.
+        unsafe { self.chunk_in_steps(row, elements, out) }
     }
 
-    /// As [`Self::chunk`], for fewer than 64: kernels read and write as many.
+    /// As [`Self::chunk`], of any lane.
     ///
     /// # Safety
     /// As [`Self::chunk`].
-    #[cold]
-    unsafe fn last_chunk(&self, row: usize, elements: usize, out: *mut u8) -> bool {
-        let mut copy = [0_u8; CHUNK * MOST_STORED];
-        // SAFETY: the contract: the source has these elements, and the copy has room for 64 of the largest.
-        unsafe { copy.as_mut_ptr().copy_from_nonoverlapping(self.stored_at(row), elements * self.stored) };
-        // SAFETY: the contract: room for 64.
-        unsafe { out.write_bytes(0, CHUNK * self.size) };
-        // SAFETY: the copy has 64 elements.
-        unsafe { self.make(copy.as_ptr(), row, elements, out) }
-    }
-
-    /// Writes 64 elements, of which only the first ones must fit.
-    ///
-    /// # Safety
-    /// As [`Self::chunk`]; `source` has 64 elements, the first of which is number `row` of the lane.
-    #[inline(always)]
-    unsafe fn make(&self, source: *const u8, row: usize, elements: usize, out: *mut u8) -> bool {
-        let at = self.first + row;
-        let Some(Fill { valid, clear, select }) = &self.fill else {
-            // SAFETY: the contract.
-            return unsafe { self.make_all(source, row, elements, out) };
-        };
-        let bits = valid.ahead(at);
-        let (mut fits, mut block) = (true, Block([MaybeUninit::uninit(); CHUNK * MOST_WRITTEN]));
-        let source = if let Make::AsTheyLie = self.make {
-            source
-        } else {
-            let made = block.0.as_mut_ptr().cast::<u8>();
-            // SAFETY: the contract; the block has room for 64 elements of any size.
-            fits = unsafe { self.make_all(source, row, elements, made) };
-            made.cast_const()
-        };
-        // SAFETY: the contract: 64 elements of the result, apart from `out`.
-        unsafe { select(Select { bits, clear: *clear, source, out }) };
-        fits
-    }
-
-    /// As [`Self::make`], of nulls too.
-    ///
-    /// # Safety
-    /// As [`Self::make`].
-    #[inline(always)]
-    unsafe fn make_all(&self, source: *const u8, row: usize, elements: usize, out: *mut u8) -> bool {
-        let at = self.first + row;
+    #[inline(never)]
+    unsafe fn chunk_in_steps(&self, row: usize, elements: usize, out: *mut u8) -> bool {
+        let (at, mut source) = (self.first + row, self.stored_at(row));
+        let mut copy = [const { MaybeUninit::<u8>::uninit() }; CHUNK * MOST_STORED];
+        if elements < CHUNK {
+            // Kernels read and write 64, and the chunk may end before.
+            let start = copy.as_mut_ptr().cast::<u8>();
+            // SAFETY: the copy has room for 64 of the largest elements.
+            unsafe { start.write_bytes(0, CHUNK * self.stored) };
+            // SAFETY: as above; the contract: the source has these elements.
+            unsafe { start.copy_from_nonoverlapping(source, elements * self.stored) };
+            // SAFETY: the contract: room for 64.
+            unsafe { out.write_bytes(0, CHUNK * self.size) };
+            source = start.cast_const();
+        }
+        let mut block = Block([MaybeUninit::uninit(); CHUNK * MOST_WRITTEN]);
+        let made = if self.fill.is_some() { block.0.as_mut_ptr().cast::<u8>() } else { out };
         let mut fits = true;
         match &self.make {
-            // SAFETY: the contract: 64 elements of the result.
-            Make::AsTheyLie => unsafe { out.copy_from_nonoverlapping(source, CHUNK * self.size) },
+            Make::AsTheyLie => {
+                // SAFETY: 64 elements of the result, and room for them.
+                unsafe { made.copy_from_nonoverlapping(source, CHUNK * self.size) };
+            }
             // SAFETY: the contract.
-            Make::OfBits { bits, one, spread } => unsafe { spread(Spread { bits: bits.ahead(at), one: *one, out }) },
+            Make::OfBits(step) => fits = unsafe { step.run(source, at, made) },
             // SAFETY: the contract.
-            Make::Cast(cast) => fits = unsafe { cast.run(source, out) },
+            Make::Cast(cast) => fits = unsafe { cast.run(source, made) },
             Make::CastParts(cast) => {
-                let half = (source.wrapping_add(CHUNK * self.stored / 2), out.wrapping_add(CHUNK * self.size / 2));
+                let half = (source.wrapping_add(CHUNK * self.stored / 2), made.wrapping_add(CHUNK * self.size / 2));
                 // SAFETY: the contract: 128 parts.
-                fits = unsafe { cast.run(source, out) };
+                fits = unsafe { cast.run(source, made) };
                 // SAFETY: as above, the other 64.
                 fits &= unsafe { cast.run(half.0, half.1) };
             }
             Make::OfDecimals { bytes, scale, to } => {
                 // SAFETY: the contract.
-                fits = unsafe { cast_decimals((*bytes, *scale), *to, source, self.mask, at, elements, out) }.is_ok();
+                fits = unsafe { cast_decimals((*bytes, *scale), *to, source, self.mask, at, elements, made) }.is_ok();
             }
         }
-        // What does not fit may be null.
+        if let Some(fill) = &self.fill {
+            // SAFETY: the contract: 64 elements, apart from `out`.
+            unsafe { fill.run(made, at, out) };
+        }
         // SAFETY: the contract.
         fits || unsafe { self.find_misfit(row, elements) }.is_ok()
     }
@@ -291,7 +277,7 @@ impl<'a> Lane<'a> {
     unsafe fn find_misfit(&self, row: usize, elements: usize) -> Result<(), Misfit> {
         let (source, at) = (self.stored_at(row), self.first + row);
         let (cast, parts) = match &self.make {
-            Make::AsTheyLie | Make::OfBits { .. } => return Ok(()),
+            Make::AsTheyLie | Make::OfBits(_) => return Ok(()),
             Make::Cast(cast) => (cast, 1),
             Make::CastParts(cast) => (cast, 2),
             Make::OfDecimals { bytes, scale, to } => {
@@ -307,6 +293,19 @@ impl<'a> Lane<'a> {
             Some((part, value)) => Err(Misfit { index: at + part / parts, value }),
             None => Ok(()),
         }
+    }
+}
+
+impl Step<'_> {
+    /// Writes 64 elements, the first of which is number `at` of the chunk.
+    ///
+    /// # Safety
+    /// As the kernel's contract says.
+    #[inline(always)]
+    unsafe fn run(&self, source: *const u8, at: usize, out: *mut u8) -> bool {
+        let bits = self.bits.as_ref().map_or(u64::MAX, |bits| bits.ahead(at));
+        // SAFETY: the contract.
+        unsafe { (self.kernel)(source, bits, &self.element, out) }
     }
 }
 

@@ -3,16 +3,16 @@
 use half::f16;
 use half::slice::HalfFloatSliceExt;
 
-use super::{CHUNK, CastElements};
+use super::{Bytes, CHUNK, Compiled};
 
 /// Halves to singles, which hold all of them.
-pub(super) const WIDEN: CastElements = widen;
+pub(super) const WIDEN: Compiled = widen;
 /// Singles to halves. Finite values must stay finite.
-pub(super) const NARROW: CastElements = narrow;
+pub(super) const NARROW: Compiled = narrow;
 
 /// # Safety
 /// As [`super::Cast::run`].
-unsafe fn widen((source, out): (*const u8, *mut u8)) -> bool {
+unsafe fn widen(source: *const u8, _: u64, _: &Bytes, out: *mut u8) -> bool {
     // SAFETY: the contract.
     let halves = unsafe { source.cast::<[f16; CHUNK]>().read_unaligned() };
     let mut singles = [0_f32; CHUNK];
@@ -24,7 +24,7 @@ unsafe fn widen((source, out): (*const u8, *mut u8)) -> bool {
 
 /// # Safety
 /// As [`super::Cast::run`].
-unsafe fn narrow((source, out): (*const u8, *mut u8)) -> bool {
+unsafe fn narrow(source: *const u8, _: u64, _: &Bytes, out: *mut u8) -> bool {
     // SAFETY: the contract.
     let singles = unsafe { source.cast::<[f32; CHUNK]>().read_unaligned() };
     let mut halves = [f16::ZERO; CHUNK];

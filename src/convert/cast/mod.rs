@@ -8,7 +8,7 @@ use std::mem::MaybeUninit;
 
 use half::{bf16, f16};
 
-use super::pack::{CHUNK, Isa, Kernel};
+use super::pack::{Bytes, CHUNK, Compiled, Isa, Kernel};
 use crate::dtype::DType;
 use crate::error::{Error, ErrorKind};
 use crate::spec::Spec;
@@ -33,17 +33,15 @@ impl Misfit {
     }
 }
 
-/// Casts 64 elements, the first address to the second, and tells whether all fit.
-type CastElements = unsafe fn((*const u8, *mut u8)) -> bool;
 /// The text of an element that does not fit.
 type Look = unsafe fn(*const u8) -> Option<String>;
 
 /// How elements of one dtype become elements of another.
 #[derive(Clone, Copy)]
 pub(super) struct Cast {
-    first: CastElements,
+    first: Compiled,
     /// The second step of casts that go by way of float32.
-    then: Option<CastElements>,
+    then: Option<Compiled>,
     look: Look,
     from: usize,
 }
@@ -62,23 +60,28 @@ impl Cast {
         Some(Self { first, then, look, from: from.itemsize() })
     }
 
+    /// The kernel, where one is enough.
+    pub(super) fn in_one_step(&self) -> Option<Compiled> {
+        self.then.is_none().then_some(self.first)
+    }
+
     /// Casts 64 elements, and tells whether all fit. All are written.
     ///
     /// # Safety
     /// `source` has 64 readable elements of any alignment, `out` room for 64, and is aligned for them; both are apart. The
     /// processor has the cast's instructions.
-    #[inline]
     pub(super) unsafe fn run(&self, source: *const u8, out: *mut u8) -> bool {
+        const UNUSED: (u64, &Bytes) = (0, &[0; 16]);
         let Some(then) = self.then else {
             // SAFETY: the contract.
-            return unsafe { (self.first)((source, out)) };
+            return unsafe { (self.first)(source, UNUSED.0, UNUSED.1, out) };
         };
         let mut singles = [const { MaybeUninit::<f32>::uninit() }; CHUNK];
         let singles = singles.as_mut_ptr().cast::<u8>();
         // SAFETY: the contract; a cast by way of float32 writes 64 of them first.
-        let fits = unsafe { (self.first)((source, singles)) };
+        let fits = unsafe { (self.first)(source, UNUSED.0, UNUSED.1, singles) };
         // SAFETY: as above: they were just written.
-        fits & unsafe { then((singles, out)) }
+        fits & unsafe { then(singles, UNUSED.0, UNUSED.1, out) }
     }
 
     /// The first of the elements that counts and does not fit: its number, and its text.
@@ -135,36 +138,34 @@ unsafe fn look_at<S: CastTo<D> + Source, D>(source: *const u8) -> Option<String>
     (!fits).then(|| value.text())
 }
 
-fn kernel(isa: Isa, from: DType, to: DType) -> Option<CastElements> {
-    fn from_type<S: Source>(isa: Isa, to: DType) -> Option<CastElements> {
+fn kernel(isa: Isa, from: DType, to: DType) -> Option<Compiled> {
+    fn from_type<S: Source>(isa: Isa, to: DType) -> Option<Compiled> {
         with_type!(to, D => isa.compiled::<Casting<S, D>>())
     }
     with_type!(from, S => from_type::<S>(isa, to)?)
 }
 
-fn to_odd_single(isa: Isa, from: DType) -> Option<CastElements> {
+fn to_odd_single(isa: Isa, from: DType) -> Option<Compiled> {
     with_type!(from, S => isa.compiled::<Casting<S, OddSingle>>())
 }
 
 struct Casting<S, D>(PhantomData<(S, D)>);
 
 impl<S: CastTo<D>, D> Kernel for Casting<S, D> {
-    type Input = (*const u8, *mut u8);
-    type Output = bool;
-
     /// # Safety
     /// As [`Cast::run`], for elements of `S` and `D`.
     #[inline(always)]
-    unsafe fn run((source, out): (*const u8, *mut u8)) -> bool {
+    unsafe fn run(source: *const u8, _: u64, _: &Bytes, out: *mut u8) -> bool {
         let (source, out) = (source.cast::<S>(), out.cast::<D>());
+        // SAFETY: the contract: `source` has 64 elements.
+        let read = |index: usize| unsafe { source.wrapping_add(index).read_unaligned() };
         let mut fits = true;
         for index in 0..CHUNK {
-            // SAFETY: the contract: `source` has 64 elements.
-            let (value, fit) = unsafe { source.wrapping_add(index).read_unaligned() }.cast_to();
+            let (value, fit) = read(index).cast_quickly();
             // SAFETY: the contract: `out` has room for 64.
             unsafe { out.wrapping_add(index).write(value) };
             fits &= fit;
         }
-        fits
+        fits || (0..CHUNK).fold(true, |fits, index| fits & read(index).cast_to().1)
     }
 }

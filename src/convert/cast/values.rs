@@ -17,6 +17,12 @@ pub(in crate::convert) struct Truth(pub(in crate::convert) u8);
 
 /// The value in another type, and whether it is the same, up to rounding in a float.
 pub(in crate::convert) trait CastTo<D>: Copy {
+    /// As [`Self::cast_to`], with a quicker look that may not see that the value fits, but is right where it does.
+    #[inline(always)]
+    fn cast_quickly(self) -> (D, bool) {
+        self.cast_to()
+    }
+
     fn cast_to(self) -> (D, bool);
 }
 
@@ -188,9 +194,23 @@ macro_rules! float_to_float {
         }
     })+ };
 }
+impl CastTo<f32> for f64 {
+    #[inline(always)]
+    fn cast_quickly(self) -> (f32, bool) {
+        let value = self as f32;
+        (value, value.abs() != f32::INFINITY)
+    }
+
+    #[inline(always)]
+    fn cast_to(self) -> (f32, bool) {
+        let (value, fits) = self.cast_quickly();
+        // Finite values must stay finite; NaN and infinities are what they were.
+        (value, fits || self.is_infinite())
+    }
+}
+
 float_to_float!(
     f64 => f64: |value| value;
-    f64 => f32: |value| value as f32;
     f64 => f16: |value| f16::from_f32(odd_single(value));
     f64 => bf16: |value| bf16::from_f32(odd_single(value));
     f32 => f64: f64::from;

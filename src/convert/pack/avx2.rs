@@ -28,7 +28,7 @@ use super::transpose::Tiles;
 #[target_feature(enable = "avx2")]
 pub(super) unsafe fn transpose4(tiles: &Tiles<'_>) {
     for row in (0..CHUNK).step_by(4) {
-        tiles.prefetch(row, 4);
+        tiles.fetch(row, 4);
         // Of each half a row: lanes n and n + 4 in one vector, so that no element changes its half.
         let mut halves = [[_mm256_setzero_pd(); 4]; 2];
         for half in 0..2 {
@@ -57,7 +57,7 @@ pub(super) unsafe fn transpose4(tiles: &Tiles<'_>) {
 #[target_feature(enable = "avx2")]
 pub(super) unsafe fn transpose8(tiles: &Tiles<'_>) {
     for row in (0..CHUNK).step_by(2) {
-        tiles.prefetch(row, 2);
+        tiles.fetch(row, 2);
         // Of each half a row: lanes n and n + 2 in one vector.
         let mut halves = [[_mm256_setzero_pd(); 2]; 2];
         for half in 0..2 {

@@ -31,7 +31,7 @@ const LANES8: usize = 8;
 #[target_feature(enable = "avx512f")]
 pub(super) unsafe fn transpose4(tiles: &Tiles<'_>) {
     for row in (0..CHUNK).step_by(LANES4) {
-        tiles.prefetch(row, LANES4);
+        tiles.fetch(row, LANES4);
         let mut tile = [_mm512_setzero_ps(); LANES4];
         for lane in 0..LANES4 {
             // SAFETY: the contract: each lane has 16 elements from `row` on.
@@ -52,7 +52,7 @@ pub(super) unsafe fn transpose4(tiles: &Tiles<'_>) {
 #[target_feature(enable = "avx512f")]
 pub(super) unsafe fn transpose8(tiles: &Tiles<'_>) {
     for row in (0..CHUNK).step_by(LANES8) {
-        tiles.prefetch(row, LANES8);
+        tiles.fetch(row, LANES8);
         let mut tile = [_mm512_setzero_pd(); LANES8];
         for lane in 0..LANES8 {
             // SAFETY: the contract: each lane has 8 elements from `row` on.

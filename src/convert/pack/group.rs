@@ -5,14 +5,16 @@ use std::mem::MaybeUninit;
 use super::isa::Isa;
 use super::stream::{LINE, copy_past_the_cache};
 use super::target::Target;
-use super::transpose::{Ahead, LANES, Tiles, quads, transpose};
-use super::zip::zipping;
+use super::transpose::{AHEAD, LANES, Tiles, quads, transpose};
+use super::zip::{Lanes, zipping};
 use super::{CHUNK, Lane};
 
 /// Bytes of 64 rows of a group.
 const BLOCK: usize = CHUNK * LINE;
-/// The most columns of a group: of single bytes.
-const COLUMNS: usize = LINE;
+/// How far ahead memory is fetched, at least: what takes as long to write as memory takes to answer.
+const DISTANCE: usize = 512;
+/// The most addresses that are fetched from, of columns of a group: one each of single bytes, or eight of decimals.
+const ADDRESSES: usize = 128;
 /// Bytes of an element that tiles are made of, at least.
 const TILED: usize = 4;
 /// Bytes of a row of four such elements.
@@ -25,7 +27,7 @@ pub(super) struct Scratch {
     zipped: [MaybeUninit<u8>; BLOCK],
     /// And a line more, as rows are written a line each.
     rows: [MaybeUninit<u8>; BLOCK + LINE],
-    ahead: [Ahead; COLUMNS],
+    ahead: [*const u8; ADDRESSES],
 }
 
 impl Scratch {
@@ -34,7 +36,7 @@ impl Scratch {
             lanes: [MaybeUninit::uninit(); BLOCK],
             zipped: [MaybeUninit::uninit(); BLOCK],
             rows: [MaybeUninit::uninit(); BLOCK + LINE],
-            ahead: [Ahead { start: std::ptr::null(), lines: 0 }; COLUMNS],
+            ahead: [std::ptr::null(); ADDRESSES],
         }
     }
 }
@@ -61,13 +63,14 @@ impl Group<'_> {
         let width = self.lanes.len() * self.size;
         let (start, count) = (out.start(), out.count());
         let dense = out.stride() == width;
-        // The elements of one column are its rows, where these lie together.
-        let alone = dense && self.lanes.len() == 1;
         let rows = scratch.rows.as_mut_ptr().cast::<u8>();
         let mut lanes = [std::ptr::null(); LANES];
+        // Rows of one element, one after the other, are the column itself.
+        let is_column = dense && width == self.size;
+        let zips = self.size < TILED && !is_column;
         // SAFETY: the contract.
-        let (fits, ahead) = unsafe { self.place_lanes(first, count, !alone, scratch, &mut lanes) };
-        if let ([column, ..], true) = (lanes, alone) {
+        let (fits, ahead) = unsafe { self.place_lanes(first, count, zips, scratch, &mut lanes) };
+        if let ([column, ..], true) = (lanes, is_column) {
             // SAFETY: the contract: a row is an element, and there is one for each.
             unsafe { write(self.isa, column, start, count * width, stream) };
             return fits;
@@ -102,8 +105,8 @@ impl Group<'_> {
         fits
     }
 
-    /// Finds or makes 64 elements of each lane of a tile, the unused ones too, small ones joined if they are `tiled`; tells
-    /// whether all fit, and how much of `scratch.ahead` is filled.
+    /// Finds or makes 64 elements of each lane of a tile, the unused ones too; tells whether all fit, and how much of
+    /// `scratch.ahead` is filled.
     ///
     /// # Safety
     /// As [`Self::pack`].
@@ -112,60 +115,69 @@ impl Group<'_> {
         &self,
         first: usize,
         count: usize,
-        tiled: bool,
+        zips: bool,
         scratch: &mut Scratch,
         starts: &mut [*const u8; LANES],
     ) -> (bool, usize) {
-        let zips = self.size < TILED && tiled;
-        // What is read across columns is read from the scratch, where columns do not take each other's place in the
-        // cache; vectors of whole lines read each line once, and so does what zips.
-        let in_place = count == CHUNK && (self.isa == Isa::Avx512 || zips);
         let (mut fits, mut ahead) = (true, 0);
-        let mut place = |lane: &Lane<'_>, room: *mut u8| {
-            let is_view = in_place && lane.is_view() && (zips || lane.stored_at(first).addr().is_multiple_of(LINE));
-            if (zips || !is_view)
-                && let Some(slot) = scratch.ahead.get_mut(ahead)
-            {
-                // Of elements that stand in parts of two lines, the first line was fetched with those before.
-                let start = lane.stored_at(first + CHUNK).wrapping_add(LINE - 1);
-                *slot = Ahead { start, lines: lane.stored() * CHUNK / LINE };
-                ahead += 1;
-            }
-            if is_view {
-                return lane.stored_at(first);
-            }
-            // SAFETY: the contract; the scratch has room for 64 elements of each column, and is aligned for them.
-            fits &= unsafe { lane.chunk(first, count, room) };
-            room.cast_const()
-        };
         let mut room = scratch.lanes.as_mut_ptr().cast::<u8>();
-        let mut column = |lane: &Lane<'_>| {
-            let found = place(lane, room);
-            room = room.wrapping_add(CHUNK * self.size);
-            found
-        };
         if zips {
             let zip = zipping(self.isa, self.size);
             let mut zipped = scratch.zipped.as_mut_ptr().cast::<u8>();
             for (start, group) in starts.iter_mut().zip(self.lanes.chunks(TILED / self.size)) {
-                let mut parts = [std::ptr::null(); TILED];
+                let mut parts: Lanes = [std::ptr::null(); TILED];
                 for (part, lane) in parts.iter_mut().zip(group) {
-                    *part = column(lane);
+                    *part = room;
+                    if count == CHUNK && lane.is_view() {
+                        *part = lane.stored_at(first);
+                    } else {
+                        // SAFETY: the contract; the scratch has room for 64 elements of each column, and is aligned.
+                        fits &= unsafe { lane.chunk(first, count, room) };
+                    }
+                    ahead = fetch_next(&mut scratch.ahead, ahead, lane, first);
+                    room = room.wrapping_add(CHUNK * self.size);
                 }
                 fill_up(&mut parts);
                 // SAFETY: each part has 64 elements, and the scratch has room for 64 of 4 bytes.
-                unsafe { zip((parts, zipped)) };
+                unsafe { zip(parts.as_ptr().cast(), 0, &[0; 16], zipped) };
                 *start = zipped;
                 zipped = zipped.wrapping_add(CHUNK * TILED);
             }
         } else {
+            // What is read across columns is read from the scratch, where columns do not take each other's place in the
+            // cache; but vectors of whole lines read each line once.
+            let in_place = count == CHUNK && self.isa == Isa::Avx512;
             for (start, lane) in starts.iter_mut().zip(self.lanes) {
-                *start = column(lane);
+                let stored = lane.stored_at(first);
+                if in_place && lane.is_view() && stored.addr().is_multiple_of(LINE) {
+                    *start = stored;
+                } else {
+                    // SAFETY: as above.
+                    fits &= unsafe { lane.chunk(first, count, room) };
+                    ahead = fetch_next(&mut scratch.ahead, ahead, lane, first);
+                    *start = room;
+                }
+                room = room.wrapping_add(CHUNK * self.size);
             }
         }
         fill_up(starts);
         (fits, ahead)
     }
+}
+
+/// Adds what is read of a column soon to what is fetched; tells how many addresses there are now.
+#[inline(always)]
+fn fetch_next(ahead: &mut [*const u8; ADDRESSES], mut filled: usize, lane: &Lane<'_>, first: usize) -> usize {
+    // Of elements that stand in parts of two lines, the first line was fetched with those before.
+    let mut next = lane.stored_at(first).wrapping_add(DISTANCE.max(CHUNK * lane.stored()) + LINE - 1);
+    for _ in 0..lane.stored().div_ceil(AHEAD) {
+        if let Some(slot) = ahead.get_mut(filled) {
+            *slot = next;
+            filled += 1;
+            next = next.wrapping_add(AHEAD * LINE);
+        }
+    }
+    filled
 }
 
 /// Gives those that are not used the first one's place: what they read is overwritten, or not copied.

@@ -13,16 +13,20 @@ pub(crate) enum Isa {
     Avx512,
 }
 
-/// Work that the compiler turns into vectors itself, once for each set of instructions.
-pub(in crate::convert) trait Kernel {
-    type Input;
-    type Output;
+/// The bytes of an element, and what fills up the sixteen.
+pub(in crate::convert) type Bytes = [u8; 16];
 
-    /// Inlined into a function for each set.
+/// Makes 64 elements of others, of bits, or of both with one more element; and tells whether all are what they should be.
+/// What is used of source, bits and element is each kernel's matter.
+pub(in crate::convert) type Compiled = unsafe fn(source: *const u8, bits: u64, element: &Bytes, out: *mut u8) -> bool;
+
+/// What becomes a [`Compiled`] for each set of instructions: code that the compiler makes vectors of.
+pub(in crate::convert) trait Kernel {
+    /// Is inlined into a function for each set.
     ///
     /// # Safety
-    /// Each kernel says what its input must be.
-    unsafe fn run(input: Self::Input) -> Self::Output;
+    /// As each kernel says. `out` has room for 64 elements, is aligned for them, and apart from the source.
+    unsafe fn run(source: *const u8, bits: u64, element: &Bytes, out: *mut u8) -> bool;
 }
 
 impl Isa {
@@ -58,7 +62,7 @@ impl Isa {
     }
 
     /// A kernel for this set. Whoever calls it keeps the kernel's contract, on a processor that has the set.
-    pub(in crate::convert) fn compiled<K: Kernel>(self) -> unsafe fn(K::Input) -> K::Output {
+    pub(in crate::convert) fn compiled<K: Kernel>(self) -> Compiled {
         match self {
             #[cfg(target_arch = "x86_64")]
             Self::Avx512 => avx512::<K>,
@@ -73,16 +77,16 @@ impl Isa {
 /// As [`Kernel::run`]; the processor has [`Isa::Avx512`].
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,f16c")]
-unsafe fn avx512<K: Kernel>(input: K::Input) -> K::Output {
+unsafe fn avx512<K: Kernel>(source: *const u8, bits: u64, element: &Bytes, out: *mut u8) -> bool {
     // SAFETY: the contract.
-    unsafe { K::run(input) }
+    unsafe { K::run(source, bits, element, out) }
 }
 
 /// # Safety
 /// As [`Kernel::run`]; the processor has [`Isa::Avx2`].
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,f16c")]
-unsafe fn avx2<K: Kernel>(input: K::Input) -> K::Output {
+unsafe fn avx2<K: Kernel>(source: *const u8, bits: u64, element: &Bytes, out: *mut u8) -> bool {
     // SAFETY: the contract.
-    unsafe { K::run(input) }
+    unsafe { K::run(source, bits, element, out) }
 }

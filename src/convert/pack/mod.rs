@@ -6,6 +6,7 @@
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+#[doc(hidden)]
 mod group;
 mod isa;
 mod rows;
@@ -22,11 +23,9 @@ use std::ops::Range;
 use smallvec::SmallVec;
 
 pub(crate) use isa::Isa;
-pub(in crate::convert) use isa::Kernel;
+pub(in crate::convert) use isa::{Bytes, Compiled, Kernel};
 pub(crate) use rows::Rows;
-pub(in crate::convert) use select::{
-    Bits, Bytes, Select, SelectElements, Spread, SpreadBits, selecting, spread_lines, spreading,
-};
+pub(in crate::convert) use select::{Bits, selecting, spread_lines, spreading};
 pub(in crate::convert) use stream::{LINE, copy_past_the_cache, fence};
 
 use super::cast::Misfit;

@@ -4,7 +4,7 @@ use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 
 use super::CHUNK;
-use super::isa::{Isa, Kernel};
+use super::isa::{Bytes, Compiled, Isa, Kernel};
 use super::stream::{LINE, prefetch};
 
 /// A bitmap from one of its bits on.
@@ -52,25 +52,8 @@ impl<'a> Bits<'a> {
     }
 }
 
-/// The bytes of an element, and what fills up the sixteen.
-pub(in crate::convert) type Bytes = [u8; 16];
-
-/// What to do with 64 elements: each becomes `clear` where its bit is not set.
-#[derive(Clone, Copy)]
-pub(in crate::convert) struct Select {
-    pub(in crate::convert) bits: u64,
-    pub(in crate::convert) clear: Bytes,
-    /// Where the elements are whose bit is set: 64, of any alignment.
-    pub(in crate::convert) source: *const u8,
-    /// Room for 64, aligned for them, and apart from `source`.
-    pub(in crate::convert) out: *mut u8,
-}
-
-/// Writes 64 elements as a [`Select`] says.
-pub(in crate::convert) type SelectElements = unsafe fn(Select);
-
-/// Writes 64 elements of this size, chosen by their bits. The processor that runs it has `isa`.
-pub(in crate::convert) fn selecting(isa: Isa, size: usize) -> SelectElements {
+/// Writes 64 elements of this size, those of `source` where the bit is set, else `element`.
+pub(in crate::convert) fn selecting(isa: Isa, size: usize) -> Compiled {
     match size {
         1 => isa.compiled::<Selecting<u8>>(),
         2 => isa.compiled::<Selecting<u16>>(),
@@ -80,42 +63,29 @@ pub(in crate::convert) fn selecting(isa: Isa, size: usize) -> SelectElements {
     }
 }
 
+/// For unsigned integers of the elements' size.
 struct Selecting<T>(PhantomData<T>);
 
 impl<T: Copy> Kernel for Selecting<T> {
-    type Input = Select;
-    type Output = ();
-
     /// # Safety
-    /// As the fields of [`Select`] say; `T` is an unsigned integer of the elements' size.
+    /// `source` has 64 elements of any alignment; `out` is as [`Kernel::run`] says.
     #[inline(always)]
-    unsafe fn run(Select { bits, clear, source, out }: Select) {
+    unsafe fn run(source: *const u8, bits: u64, element: &Bytes, out: *mut u8) -> bool {
         // SAFETY: any bytes are an integer, and there are enough of them.
-        let clear = unsafe { clear.as_ptr().cast::<T>().read_unaligned() };
+        let clear = unsafe { element.as_ptr().cast::<T>().read_unaligned() };
         for index in 0..CHUNK {
             // SAFETY: the contract: `source` has 64 elements.
-            let element = unsafe { source.cast::<T>().wrapping_add(index).read_unaligned() };
-            let element = if bits >> index & 1 == 1 { element } else { clear };
+            let set = unsafe { source.cast::<T>().wrapping_add(index).read_unaligned() };
+            let chosen = if bits >> index & 1 == 1 { set } else { clear };
             // SAFETY: the contract: `out` has room for 64 elements.
-            unsafe { out.cast::<T>().wrapping_add(index).write(element) };
+            unsafe { out.cast::<T>().wrapping_add(index).write(chosen) };
         }
+        true
     }
 }
 
-/// 64 elements, each `one` where its bit is set, else zero.
-#[derive(Clone, Copy)]
-pub(in crate::convert) struct Spread {
-    pub(in crate::convert) bits: u64,
-    pub(in crate::convert) one: Bytes,
-    /// Room for 64 elements, aligned for them.
-    pub(in crate::convert) out: *mut u8,
-}
-
-/// Writes 64 elements as a [`Spread`] says.
-pub(in crate::convert) type SpreadBits = unsafe fn(Spread);
-
-/// Writes 64 elements of this size, one for each bit. The processor that runs it has `isa`.
-pub(in crate::convert) fn spreading(isa: Isa, size: usize) -> SpreadBits {
+/// Writes 64 elements of this size, `element` where the bit is set, else zero.
+pub(in crate::convert) fn spreading(isa: Isa, size: usize) -> Compiled {
     match size {
         1 => isa.compiled::<Spreading<u8>>(),
         2 => isa.compiled::<Spreading<u16>>(),
@@ -125,23 +95,22 @@ pub(in crate::convert) fn spreading(isa: Isa, size: usize) -> SpreadBits {
     }
 }
 
+/// For unsigned integers of the elements' size.
 struct Spreading<T>(PhantomData<T>);
 
 impl<T: Copy + Default> Kernel for Spreading<T> {
-    type Input = Spread;
-    type Output = ();
-
     /// # Safety
-    /// As the fields of [`Spread`] say; `T` is an unsigned integer of the elements' size.
+    /// `out` is as [`Kernel::run`] says.
     #[inline(always)]
-    unsafe fn run(Spread { bits, one, out }: Spread) {
+    unsafe fn run(_: *const u8, bits: u64, element: &Bytes, out: *mut u8) -> bool {
         // SAFETY: any bytes are an integer, and there are enough of them.
-        let one = unsafe { one.as_ptr().cast::<T>().read_unaligned() };
+        let one = unsafe { element.as_ptr().cast::<T>().read_unaligned() };
         for index in 0..CHUNK {
-            let element = if bits >> index & 1 == 1 { one } else { T::default() };
+            let chosen = if bits >> index & 1 == 1 { one } else { T::default() };
             // SAFETY: the contract: `out` has room for 64 elements.
-            unsafe { out.cast::<T>().wrapping_add(index).write(element) };
+            unsafe { out.cast::<T>().wrapping_add(index).write(chosen) };
         }
+        true
     }
 }
 

@@ -22,27 +22,32 @@ impl Target {
     }
 
     /// Some of the rows.
+    #[inline]
     pub(crate) fn part(self, rows: Range<usize>) -> Self {
         let start = self.start.wrapping_add(rows.start.wrapping_mul(self.stride));
         Self { start, count: rows.len(), ..self }
     }
 
     /// The rows without their first bytes.
+    #[inline]
     pub(super) fn behind(self, bytes: usize) -> Self {
         Self { start: self.start.wrapping_add(bytes), ..self }
     }
 
     /// Where the first row is.
+    #[inline]
     pub(super) fn start(self) -> *mut u8 {
         self.start
     }
 
     /// Bytes from one row to the next.
+    #[inline]
     pub(super) fn stride(self) -> usize {
         self.stride
     }
 
     /// How many rows.
+    #[inline]
     pub(super) fn count(self) -> usize {
         self.count
     }

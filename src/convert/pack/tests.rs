@@ -149,7 +149,7 @@ fn check(columns: &[Column], dtype: DType, rows: usize, skipped: usize, place: P
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(150))]
+    #![proptest_config(ProptestConfig { cases: 150, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn rows_are_the_columns_values(

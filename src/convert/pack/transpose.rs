@@ -9,12 +9,8 @@ use super::stream::{LINE, prefetch};
 /// The most lanes that a line has.
 pub(super) const LANES: usize = 16;
 
-/// Memory that is read next: fetched while rows are written, as writing waits for memory and reading would wait again.
-#[derive(Clone, Copy)]
-pub(super) struct Ahead {
-    pub(super) start: *const u8,
-    pub(super) lines: usize,
-}
+/// Lines that are fetched together.
+pub(super) const AHEAD: usize = 4;
 
 /// 64 elements of as many lanes as fill a line, and where their rows go.
 #[derive(Clone, Copy)]
@@ -27,7 +23,9 @@ pub(super) struct Tiles<'a> {
     pub(super) stride: usize,
     /// Whether rows are cache lines that are not read again soon: they are written past the cache.
     pub(super) stream: bool,
-    pub(super) ahead: &'a [Ahead],
+    /// Where lines are that are read next, four each: they are fetched while rows are written, as writing waits for memory,
+    /// and reading would wait again.
+    pub(super) ahead: &'a [*const u8],
 }
 
 impl Tiles<'_> {
@@ -36,14 +34,15 @@ impl Tiles<'_> {
         self.out.wrapping_add(row * self.stride)
     }
 
-    /// Fetches what is due with these rows of the 64.
+    /// Fetches what is due with these rows of the 64: one line of each column after the other.
     #[inline(always)]
-    pub(super) fn prefetch(&self, row: usize, rows: usize) {
-        let due = |row: usize| row * self.ahead.len() / CHUNK;
-        for ahead in self.ahead.get(due(row)..due(row + rows)).unwrap_or(&[]) {
-            for line in 0..ahead.lines {
-                prefetch(ahead.start.wrapping_add(line * LINE));
-            }
+    pub(super) fn fetch(&self, row: usize, rows: usize) {
+        let steps = CHUNK / AHEAD / rows;
+        let (line, step) = (row / (CHUNK / AHEAD), row / rows % steps);
+        let due = self.ahead.len().div_ceil(steps);
+        let first = self.ahead.len().min(step * due);
+        for start in self.ahead.get(first..self.ahead.len().min(first + due)).unwrap_or(&[]) {
+            prefetch(start.wrapping_add(line * LINE));
         }
     }
 }

@@ -1,56 +1,53 @@
 //! Lanes of short elements become lanes of 4 bytes: what stands side by side in a row, side by side.
 
 use super::CHUNK;
-use super::isa::{Isa, Kernel};
+use super::isa::{Bytes, Compiled, Isa, Kernel};
 
-/// Lanes that make one of 4 bytes, the last ones unused where there are fewer; and room for 64 of its elements.
-pub(super) type Zip = ([*const u8; 4], *mut u8);
+/// The addresses of the lanes that make one: 4 of single bytes, or 2 of 2 bytes.
+pub(super) type Lanes = [*const u8; 4];
 
-/// Writes 64 elements of 4 bytes, of 4 lanes of single bytes or 2 lanes of 2 bytes. Each lane has 64, of any alignment,
-/// and the processor that runs it has `isa`.
-pub(super) fn zipping(isa: Isa, size: usize) -> unsafe fn(Zip) {
-    if size == 1 { isa.compiled::<Bytes>() } else { isa.compiled::<Pairs>() }
+/// Writes 64 elements of 4 bytes. The source is the address of [`Lanes`], each of which has 64 elements.
+pub(super) fn zipping(isa: Isa, size: usize) -> Compiled {
+    if size == 1 { isa.compiled::<Quads>() } else { isa.compiled::<Pairs>() }
 }
 
-struct Bytes;
+struct Quads;
 
-impl Kernel for Bytes {
-    type Input = Zip;
-    type Output = ();
-
+impl Kernel for Quads {
     /// # Safety
     /// As [`zipping`] says, for single bytes.
     #[inline(always)]
-    unsafe fn run(([a, b, c, d], out): Zip) {
+    unsafe fn run(source: *const u8, _: u64, _: &Bytes, out: *mut u8) -> bool {
+        // SAFETY: the contract: four addresses.
+        let [a, b, c, d] = unsafe { source.cast::<Lanes>().read() };
         // SAFETY: the contract: each lane has 64 elements.
         let element = |lane: *const u8, index: usize| unsafe { lane.wrapping_add(index).read() };
-        let mut zipped = [[0_u8; 4]; CHUNK];
-        for (index, quad) in zipped.iter_mut().enumerate() {
-            *quad = [element(a, index), element(b, index), element(c, index), element(d, index)];
+        for index in 0..CHUNK {
+            let quad = [element(a, index), element(b, index), element(c, index), element(d, index)];
+            // SAFETY: the contract: room for 64 elements.
+            unsafe { out.cast::<[u8; 4]>().wrapping_add(index).write(quad) };
         }
-        // SAFETY: the contract: room for 64 elements.
-        unsafe { out.cast::<[[u8; 4]; CHUNK]>().write(zipped) };
+        true
     }
 }
 
 struct Pairs;
 
 impl Kernel for Pairs {
-    type Input = Zip;
-    type Output = ();
-
     /// # Safety
     /// As [`zipping`] says, for 2 bytes.
     #[inline(always)]
-    unsafe fn run(([a, b, ..], out): Zip) {
+    unsafe fn run(source: *const u8, _: u64, _: &Bytes, out: *mut u8) -> bool {
+        // SAFETY: the contract: four addresses.
+        let [a, b, ..] = unsafe { source.cast::<Lanes>().read() };
         // SAFETY: the contract: each lane has 64 elements.
         let element =
             |lane: *const u8, index: usize| unsafe { lane.cast::<u16>().wrapping_add(index).read_unaligned() };
-        let mut zipped = [[0_u16; 2]; CHUNK];
-        for (index, pair) in zipped.iter_mut().enumerate() {
-            *pair = [element(a, index), element(b, index)];
+        for index in 0..CHUNK {
+            let pair = [element(a, index), element(b, index)];
+            // SAFETY: the contract: room for 64 elements, aligned for them.
+            unsafe { out.cast::<[u16; 2]>().wrapping_add(index).write(pair) };
         }
-        // SAFETY: the contract: room for 64 elements.
-        unsafe { out.cast::<[[u16; 2]; CHUNK]>().write_unaligned(zipped) };
+        true
     }
 }
