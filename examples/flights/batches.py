@@ -1,9 +1,9 @@
 """How does a query become the matrices that a model trains on?
 
-For training, `arrow_dlpack.Loader` reads the engine's stream on a thread of its own, shuffles the rows, and hands out minibatches
-of `ROWS` of them: the numbers as a matrix, every other column as an array. To measure, `to_tensors` does the same to whole
-record batches, with views where it can. NumPy or torch wraps the tensors without a copy, and puts the inputs together. The
-code is the same for both: `xp` is either library.
+For training, `arrow_dlpack.Loader` reads the engine's stream on a thread of its own, shuffles the rows, and hands out
+minibatches of `ROWS` of them: the numbers as a matrix, every other column as an array. To measure, `to_tensors` does
+the same to whole record batches, with views where it can. NumPy or torch wraps the tensors without a copy, and puts
+the inputs together. The code is the same for both: `xp` is either library.
 """
 
 from __future__ import annotations
