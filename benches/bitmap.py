@@ -43,7 +43,8 @@ def unpack(bench: Bench, column: pa.Array, values: np.ndarray) -> None:
         against="memset of fresh memory (np.empty)",
         label="bitmap of 100,000,000",
     )
-    routes = [Route("ad.to_tensor", lambda: ad.to_tensor(own), by="ours", target=1.2)]
+    before = floors.nothing_kept()
+    routes = [Route("ad.to_tensor", lambda: ad.to_tensor(own), by="ours", target=1.2, before=before)]
     fresh.case("fresh", floors.fresh_memset(values.nbytes), routes, expected=values, nbytes=values.nbytes)
 
 

@@ -119,6 +119,15 @@ def written_like(out: np.ndarray) -> np.ndarray:
     return np.ones(out.nbytes, np.uint8)
 
 
+def nothing_kept() -> Callable[[], object]:
+    """Undoes that this package keeps the last large block that was let go: another takes its place."""
+    import arrow_dlpack as ad
+
+    # Of the smallest size that is kept, and smaller than what is measured.
+    small = np.zeros(4 << 20, np.uint8)
+    return lambda: ad.from_dlpack(small, copy=True)
+
+
 def always_fresh() -> None:
     """Makes every allocation of the C library from 4 MiB on a mapping of its own, which is given back when it is freed.
 

@@ -25,7 +25,11 @@ def run(bench: Bench) -> None:
         for kind in (kind for kind, widths in WIDTHS.items() if columns in widths):
             made = source(kind, rows, columns)
             name, _ = pack.KINDS[kind]
-            routes = [matrices.packed_fresh(made, 1.0, "ad.to_tensor"), floors.small_pages_memcpy(made.matrix)]
+            routes = [
+                matrices.packed_fresh(made, "ad.to_tensor", target=1.0, before=floors.nothing_kept()),
+                matrices.packed_fresh(made, "ad.to_tensor, in the memory of the result before"),
+                floors.small_pages_memcpy(made.matrix),
+            ]
             # What is allocated anew each time varies more.
             table.case(
                 f"{columns} {name.partition(',')[0]}",

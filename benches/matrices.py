@@ -29,13 +29,13 @@ def packed(source: Source, out: np.ndarray, target: float | None = None, name: s
     return Route(name, lambda: ad.to_tensor(batch, out=out, **options), by="ours", target=target)
 
 
-def packed_fresh(source: Source, target: float | None = None, name: str = "ad.to_tensor") -> Route:
+def packed_fresh(source: Source, name: str = "ad.to_tensor", **more: Any) -> Route:
     """Ours, into memory of its own."""
     import arrow_dlpack as ad
 
     batch = ad.from_arrow(source.batch)
     options = asked(source.kind)
-    return Route(name, lambda: ad.to_tensor(batch, **options), by="ours", target=target)
+    return Route(name, lambda: ad.to_tensor(batch, **options), by="ours", **more)
 
 
 def asked(kind: str) -> dict[str, Any]:

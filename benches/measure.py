@@ -52,6 +52,8 @@ class Route:
     read: Callable[[Any], np.ndarray] | None = np.asarray
     # For results that cannot be compared as one array: goes the whole way once, and says what is wrong, if anything.
     check: Callable[[], str | None] | None = None
+    # Undoes what one call leaves for the next, untimed: each call is then a turn of its own, with none before it.
+    before: Callable[[], object] | None = None
     # The figure that this route has to reach, as a ratio.
     target: float | None = None
 
@@ -205,7 +207,7 @@ def take_turns(all_timed: Sequence[Timed], pace: Pace) -> None:
         # The first call may have imported, compiled or faulted pages in.
         if one.once < pace.slow * 10:
             one.once = min(seconds(one.route, 1) for _ in range(2))
-        one.number = max(1, round(pace.turn / max(one.once, 1e-9)))
+        one.number = 1 if one.route.before else max(1, round(pace.turn / max(one.once, 1e-9)))
         least = pace.own_turns if one.route.by in ("ours", "floor") else pace.turns
         # Seconds are long enough to average over what else the machine does.
         least = min(least, 2 if one.once < 3.0 else 1) if one.once > 1.0 else least
@@ -231,7 +233,9 @@ def take_turns(all_timed: Sequence[Timed], pace: Pace) -> None:
 
 def take_turn(one: Timed, pace: Pace) -> float:
     """Seconds a call in this turn."""
-    if one.number > 1 or (one.seconds and one.seconds[-1] < pace.slow):
+    if one.route.before is not None:
+        one.route.before()
+    elif one.number > 1 or (one.seconds and one.seconds[-1] < pace.slow):
         seconds(one.route, 1)
     wall, cpu = time.perf_counter(), time.process_time()
     taken = seconds(one.route, one.number) / one.number

@@ -83,6 +83,7 @@ pub mod dtype;
 pub mod error;
 pub mod explain;
 pub mod ffi;
+pub mod loader;
 pub mod matrix;
 pub mod plan;
 pub mod ragged;

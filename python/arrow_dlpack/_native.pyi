@@ -1,5 +1,5 @@
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import GenericAlias, TracebackType
 from typing import (
     Any,
@@ -18,6 +18,7 @@ from typing import (
 from typing_extensions import CapsuleType
 
 _ArrayT_co = TypeVar("_ArrayT_co", covariant=True)
+_BatchT_co = TypeVar("_BatchT_co", covariant=True)
 
 class _ArrayNamespace(Protocol[_ArrayT_co]):
     """A module such as numpy or torch, whose `from_dlpack` makes its own arrays."""
@@ -252,6 +253,125 @@ class Ragged(Generic[_ArrayT_co]):
     def __len__(self) -> int: ...
 
 @final
+class LoaderIterator(Generic[_BatchT_co]):
+    """The batches of one epoch of a Loader."""
+
+    def close(self) -> None:
+        """Ends the epoch here: waits for the thread, and releases the source."""
+
+    def __iter__(self) -> LoaderIterator[_BatchT_co]: ...
+    def __next__(self) -> _BatchT_co: ...
+    def __class_getitem__(cls, batch: Any, /) -> GenericAlias: ...
+
+@final
+class Loader(Generic[_BatchT_co]):
+    """An Arrow stream as training batches: an iterable of batches of `batch_size` rows, converted ahead on a native thread."""
+
+    @overload
+    def __new__(
+        cls,
+        source: _ArrowData | Callable[[], _ArrowData],
+        *,
+        batch_size: SupportsIndex,
+        columns: Sequence[str] | None = None,
+        dtype: _DType | Mapping[str, _DType] | None = None,
+        nulls: _Nulls | Mapping[str, _Nulls] = "error",
+        decimal: _Decimal | Mapping[str, _Decimal] | None = None,
+        dictionary: _Dictionary | Mapping[str, _Dictionary] | None = None,
+        xp: None = None,
+        device: _Device | None = None,
+        shuffle_buffer: SupportsIndex = 0,
+        seed: SupportsIndex | None = None,
+        drop_last: bool = False,
+        prefetch: SupportsIndex = 2,
+        threads: int | None = None,
+        rank: SupportsIndex = 0,
+        world_size: SupportsIndex = 1,
+    ) -> Loader[Tensor]: ...
+    @overload
+    def __new__(
+        cls,
+        source: _ArrowData | Callable[[], _ArrowData],
+        *,
+        batch_size: SupportsIndex,
+        columns: Sequence[str] | None = None,
+        dtype: _DType | Mapping[str, _DType] | None = None,
+        nulls: _Nulls | Mapping[str, _Nulls] = "error",
+        decimal: _Decimal | Mapping[str, _Decimal] | None = None,
+        dictionary: _Dictionary | Mapping[str, _Dictionary] | None = None,
+        xp: _ArrayNamespace[_ArrayT_co],
+        device: _Device | None = None,
+        shuffle_buffer: SupportsIndex = 0,
+        seed: SupportsIndex | None = None,
+        drop_last: bool = False,
+        prefetch: SupportsIndex = 2,
+        threads: int | None = None,
+        rank: SupportsIndex = 0,
+        world_size: SupportsIndex = 1,
+    ) -> Loader[_ArrayT_co]: ...
+    @overload
+    def __new__(
+        cls,
+        source: _ArrowData | Callable[[], _ArrowData],
+        *,
+        batch_size: SupportsIndex,
+        columns: Mapping[str, str | Sequence[str]],
+        dtype: _DType | Mapping[str, _DType] | None = None,
+        nulls: _Nulls | Mapping[str, _Nulls] = "error",
+        decimal: _Decimal | Mapping[str, _Decimal] | None = None,
+        dictionary: _Dictionary | Mapping[str, _Dictionary] | None = None,
+        xp: None = None,
+        device: _Device | None = None,
+        shuffle_buffer: SupportsIndex = 0,
+        seed: SupportsIndex | None = None,
+        drop_last: bool = False,
+        prefetch: SupportsIndex = 2,
+        threads: int | None = None,
+        rank: SupportsIndex = 0,
+        world_size: SupportsIndex = 1,
+    ) -> Loader[dict[str, Tensor]]: ...
+    @overload
+    def __new__(
+        cls,
+        source: _ArrowData | Callable[[], _ArrowData],
+        *,
+        batch_size: SupportsIndex,
+        columns: Mapping[str, str | Sequence[str]],
+        dtype: _DType | Mapping[str, _DType] | None = None,
+        nulls: _Nulls | Mapping[str, _Nulls] = "error",
+        decimal: _Decimal | Mapping[str, _Decimal] | None = None,
+        dictionary: _Dictionary | Mapping[str, _Dictionary] | None = None,
+        xp: _ArrayNamespace[_ArrayT_co],
+        device: _Device | None = None,
+        shuffle_buffer: SupportsIndex = 0,
+        seed: SupportsIndex | None = None,
+        drop_last: bool = False,
+        prefetch: SupportsIndex = 2,
+        threads: int | None = None,
+        rank: SupportsIndex = 0,
+        world_size: SupportsIndex = 1,
+    ) -> Loader[dict[str, _ArrayT_co]]: ...
+    @property
+    def batch_size(self) -> int: ...
+    @property
+    def epoch(self) -> int:
+        """The epoch that the iteration is in, or that the next `iter()` begins."""
+
+    def set_epoch(self, epoch: SupportsIndex) -> None:
+        """Says which epoch the next `iter()` begins: each has an order of its own."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the iteration stands, as a dict that JSON can hold."""
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Takes the state of `state_dict`: the next `iter()` goes on from there."""
+
+    def __iter__(self) -> LoaderIterator[_BatchT_co]: ...
+    # Raises TypeError where the source does not tell its rows.
+    def __len__(self) -> int: ...
+    def __class_getitem__(cls, batch: Any, /) -> GenericAlias: ...
+
+@final
 class ReportRow:
     """What would happen to one column."""
 
@@ -272,6 +392,8 @@ class ReportRow:
     @property
     def bytes(self) -> int: ...
     @property
+    def promotion(self) -> str | None: ...
+    @property
     def error(self) -> str | None: ...
 
 @final
@@ -280,6 +402,8 @@ class Report:
 
     @property
     def rows(self) -> list[ReportRow]: ...
+    @property
+    def matrices(self) -> list[ReportRow]: ...
     @property
     def bytes(self) -> int: ...
     def __getitem__(self, key: str | int, /) -> ReportRow: ...
@@ -334,8 +458,8 @@ def to_tensor(
     threads: int | None = None,
     xp: None = None,
 ) -> Tensor:
-    """Converts a column into a tensor of shape (rows, *inner), or the columns of a batch, a table or a stream into a matrix of
-    shape (rows, columns)."""
+    """Converts a column into a tensor of shape (rows, *inner), or the columns of a batch, a table or a stream into a
+    matrix of shape (rows, columns)."""
 
 @overload
 def to_tensor(
@@ -377,32 +501,37 @@ def to_tensor(
 def to_tensors(
     obj: _ArrowData,
     *,
-    columns: Sequence[str] | None = None,
+    columns: Sequence[str] | Mapping[str, str | Sequence[str]] | None = None,
     dtype: _DType | Mapping[str, _DType] | None = None,
     nulls: _Nulls | Mapping[str, _Nulls] = "error",
+    order: _Order = "C",
     decimal: _Decimal | Mapping[str, _Decimal] | None = None,
     dictionary: _Dictionary | Mapping[str, _Dictionary] | None = None,
     device: _Device | None = None,
     copy: bool | None = None,
     writable: bool = False,
     legacy: _Legacy = "copy",
+    threads: int | None = None,
     xp: None = None,
 ) -> dict[str, Tensor]:
-    """Converts columns of a record batch or table into tensors: a dict by name."""
+    """Converts columns of a record batch or table into tensors: a dict by name. With a dict for columns, into named
+    groups: a list of columns is packed into a matrix."""
 
 @overload
 def to_tensors(
     obj: _ArrowData,
     *,
-    columns: Sequence[str] | None = None,
+    columns: Sequence[str] | Mapping[str, str | Sequence[str]] | None = None,
     dtype: _DType | Mapping[str, _DType] | None = None,
     nulls: _Nulls | Mapping[str, _Nulls] = "error",
+    order: _Order = "C",
     decimal: _Decimal | Mapping[str, _Decimal] | None = None,
     dictionary: _Dictionary | Mapping[str, _Dictionary] | None = None,
     device: _Device | None = None,
     copy: bool | None = None,
     writable: bool = False,
     legacy: _Legacy = "copy",
+    threads: int | None = None,
     xp: _ArrayNamespace[_ArrayT_co],
 ) -> dict[str, _ArrayT_co]: ...
 @overload
@@ -514,9 +643,10 @@ def from_arrow(
 def explain(
     obj_or_schema: _Data | _ArrowSchemaExportable,
     *,
-    columns: Sequence[str] | None = None,
+    columns: Sequence[str] | Mapping[str, str | Sequence[str]] | None = None,
     dtype: _DType | Mapping[str, _DType] | None = None,
     nulls: _Nulls | Mapping[str, _Nulls] = "error",
+    order: _Order | None = None,
     decimal: _Decimal | Mapping[str, _Decimal] | None = None,
     dictionary: _Dictionary | Mapping[str, _Dictionary] | None = None,
     copy: bool | None = None,
@@ -524,6 +654,7 @@ def explain(
 ) -> Report:
     """What `to_tensor` or `to_tensors` would do with this data, or with any data of this schema.
 
+    With an order, or with a dict for columns: what becomes of each column on its way into a matrix, and of each matrix.
     Of one column of lists or strings, what `to_ragged` would do to each part."""
 
 def track_copies() -> CopyLog:

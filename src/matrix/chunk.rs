@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use crate::arrow::{DeviceArray, Leaf};
 use crate::column::require_host;
-use crate::convert::{self, ColumnChunk, MatrixColumns, Rows, check_nulls, write_packed};
+use crate::convert::{self, ColumnChunk, MatrixColumns, check_nulls};
 use crate::error::{Error, Result};
 use crate::spec::{MatrixSpec, Spec};
 
@@ -96,41 +96,36 @@ impl MatrixChunk {
         }
         Ok(MatrixColumns { rows: rows.len(), columns, is_plain })
     }
+
+    /// As [`MatrixChunk::columns`], to be written: nulls in these rows are refused where the spec does, others do not count.
+    /// `row` is the number of the chunk's first row in the whole source, for messages.
+    ///
+    /// # Errors
+    /// For a null that is refused: names column and row. When the chunk has fewer rows, or breaks the Arrow format.
+    pub(crate) fn checked_columns(
+        &self,
+        spec: &MatrixSpec,
+        rows: &Range<usize>,
+        row: usize,
+    ) -> Result<MatrixColumns<'_>> {
+        if rows.end > self.rows() {
+            return Err(Error::invalid(format!("rows {rows:?} of a chunk of {}", self.rows())));
+        }
+        let columns = self.columns(spec, rows).map_err(|error| after(error, row))?;
+        let first = row.saturating_add(rows.start);
+        for ((_, spec), column) in spec.columns().iter().zip(&columns.columns) {
+            check_nulls(spec, [column]).map_err(|error| after(error, first))?;
+        }
+        Ok(columns)
+    }
 }
 
 /// The error, its row counted from further ahead.
-pub(super) fn after(error: Error, rows: usize) -> Error {
+pub(crate) fn after(error: Error, rows: usize) -> Error {
     match error.row() {
         Some(row) => error.at_row(rows.saturating_add(row)),
         None => error,
     }
-}
-
-/// Writes some rows of a chunk as the rows of `out`, which has as many. `row` is the number of the chunk's first row in the
-/// whole source, for messages. Nulls in these rows are refused where the spec does; others do not count.
-///
-/// # Errors
-/// For a null that is refused, and a value that a cast cannot take: names column and row. When the rows do not fit `out`,
-/// or memory cannot be had.
-#[cfg_attr(not(test), allow(dead_code, reason = "for what writes ranges of rows: the loader"))]
-pub(crate) fn write_rows(
-    spec: &MatrixSpec,
-    chunk: &MatrixChunk,
-    rows: Range<usize>,
-    row: usize,
-    out: Rows<'_>,
-    threads: usize,
-) -> Result<()> {
-    if rows.end > chunk.rows() || rows.len() != out.count() {
-        let (found, room) = (chunk.rows(), out.count());
-        return Err(Error::invalid(format!("rows {rows:?} of a chunk of {found}, and room for {room}")));
-    }
-    let columns = chunk.columns(spec, &rows).map_err(|error| after(error, row))?;
-    let first = row.saturating_add(rows.start);
-    for ((_, spec), column) in spec.columns().iter().zip(&columns.columns) {
-        check_nulls(spec, [column]).map_err(|error| after(error, first))?;
-    }
-    write_packed(&columns.packed(spec), 0, first, out, threads)
 }
 
 #[cfg(test)]
@@ -138,9 +133,10 @@ mod tests {
     use std::sync::Arc;
 
     use arrow_array::{ArrayRef, BooleanArray, Float64Array, Int32Array, RecordBatch};
-    use arrow_buffer::MutableBuffer;
 
     use super::*;
+    use crate::alloc::Pool;
+    use crate::convert::{RowBlock, RowLayout};
     use crate::spec::{NullPolicy, Options, Scalar};
 
     fn batch() -> DeviceArray {
@@ -158,10 +154,12 @@ mod tests {
 
     /// The rows as doubles, written one after the other.
     fn written(nulls: NullPolicy, rows: Range<usize>) -> Result<Vec<[f64; 3]>> {
-        let chunk = MatrixChunk::new(&spec(nulls), &batch())?;
-        let mut out = MutableBuffer::from_len_zeroed(rows.len() * 24);
-        write_rows(&spec(nulls), &chunk, rows, 1000, Rows::over(out.as_slice_mut(), 24), 1)?;
-        Ok(out.typed_data::<f64>().as_chunks().0.to_vec())
+        let spec = spec(nulls);
+        let chunk = MatrixChunk::new(&spec, &batch())?;
+        let mut block = RowBlock::new(Arc::new(RowLayout::of_matrix(&spec)?));
+        block.move_to(Pool::new(0).take(rows.len() * 24)?)?;
+        block.append_matrix(&spec, &chunk.checked_columns(&spec, &rows, 1000)?, 1000 + rows.start, 1)?;
+        Ok(block.into_tensor()?.as_slice::<f64>()?.as_chunks().0.to_vec())
     }
 
     #[test]
@@ -188,12 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_that_do_not_fit_are_refused() {
-        let chunk = MatrixChunk::new(&spec(NullPolicy::Nan), &batch()).unwrap();
-        let mut out = MutableBuffer::from_len_zeroed(250);
-        for (rows, stride) in [(0..9, 24), (81..91, 24), (0..10, 16), (0..10, 25)] {
-            let out = Rows::over(&mut out[..stride * 10], stride);
-            assert!(write_rows(&spec(NullPolicy::Nan), &chunk, rows, 0, out, 1).is_err());
-        }
+    fn rows_that_the_chunk_has_not_are_refused() {
+        assert!(written(NullPolicy::Nan, 81..91).is_err());
     }
 }

@@ -8,8 +8,7 @@ mod to_arrow;
 mod to_tensor;
 mod validity;
 
-#[allow(unused_imports, reason = "for what writes ranges of rows: the loader")]
-pub(crate) use chunk::{MatrixChunk, write_rows};
+pub(crate) use chunk::{MatrixChunk, after};
 pub use groups::{Group, groups_to_tensors};
 pub(crate) use groups::{GroupSpec, each_group, group_specs};
 pub use to_arrow::{ColumnOptions, matrix_to_arrow};

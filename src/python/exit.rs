@@ -10,9 +10,21 @@ use crate::callback;
 /// Set when the interpreter starts to exit. The stable ABI of 3.11 has no `Py_IsFinalizing`.
 static EXITING: AtomicBool = AtomicBool::new(false);
 
+/// Set just before that, when what is still running is ended.
+static BEGUN: AtomicBool = AtomicBool::new(false);
+
 #[pyfunction]
-fn _exiting() {
+fn _exiting(py: Python<'_>) -> PyResult<()> {
+    BEGUN.store(true, Ordering::Release);
+    // Before anything else, as sources may have to be released.
+    let closed = super::loader::close_all(py);
     EXITING.store(true, Ordering::Release);
+    closed
+}
+
+/// Whether the interpreter has started to exit, so that no thread may be started that runs Python.
+pub(super) fn has_begun() -> bool {
+    BEGUN.load(Ordering::Acquire)
 }
 
 /// Asks Python to tell us before it goes down.

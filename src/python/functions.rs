@@ -7,7 +7,7 @@ use pyo3::wrap_pyfunction;
 
 use super::exchange::Arrays;
 use super::input::{self, ArrowInput, Chunks, no_protocol};
-use super::matrix::{Columns, MatrixKeywords, column_into, each_group, is_matrix, matrix_into, no_columns};
+use super::matrix::{Columns, MatrixKeywords, column_into, each_group, is_matrix, matrix_into, names, no_columns};
 use super::names::Names;
 use super::options::{ConversionOptions, ElementKeywords, Legacy, copy_mode};
 use super::stream::wrap;
@@ -117,7 +117,7 @@ fn to_tensor<'py>(
     dtype: Option<&Bound<'py, PyAny>>,
     nulls: Option<&Bound<'py, PyAny>>,
     order: &str,
-    columns: Option<Vec<String>>,
+    columns: Option<&Bound<'py, PyAny>>,
     decimal: Option<&Bound<'py, PyAny>>,
     dictionary: Option<&Bound<'py, PyAny>>,
     device: Option<&Bound<'py, PyAny>>,
@@ -134,6 +134,7 @@ fn to_tensor<'py>(
         return Err(PyValueError::new_err("out is returned as it is: pass out or xp, not both"));
     }
     // Read before the data: a wrong option must not consume a stream.
+    let columns = columns.map(names).transpose()?;
     let keywords = ElementKeywords { dtype, nulls, decimal, dictionary };
     let by_column = match keywords.are_defaults() {
         true => None,
@@ -192,22 +193,21 @@ fn to_tensors<'py>(
     xp: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, PyDict>> {
     let options = ConversionOptions::read(ElementKeywords { dtype, nulls, decimal, dictionary }, copy, writable)?;
-    let arrays = Arrays::of(py, Legacy::parse(legacy)?, xp)?;
+    let mut arrays = Arrays::of(py, Legacy::parse(legacy)?, xp)?;
     let matrix = MatrixKeywords::read(order, threads)?;
     let chunks = Chunks::read(obj, copy_mode(copy))?;
     options.check_columns(chunks.field())?;
     require_device(&chunks, device)?;
-    let columns = match columns {
-        None => None,
-        Some(Columns::Each(columns)) => columns,
+    match columns {
+        None => finish_all(py, &chunks, None, &options, arrays),
+        Some(Columns::Each(columns)) => finish_all(py, &chunks, columns.as_deref(), &options, arrays),
         Some(Columns::Groups(groups)) => {
-            let (named, mut arrays) = (PyDict::new(py), arrays);
+            let named = PyDict::new(py);
             let take = |name: &str, tensor| named.set_item(name, arrays.make(tensor)?);
             each_group(py, &chunks, &groups, &matrix, &options, take)?;
-            return Ok(named);
+            Ok(named)
         }
-    };
-    finish_all(py, &chunks, columns.as_deref(), &options, arrays)
+    }
 }
 
 /// A bool for each value, True where it is valid, in the shape of the values. A null list makes all its elements null.

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use arrow_schema::{DataType, FieldRef};
-use pyo3::exceptions::PyValueError;
+use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
 
@@ -54,16 +54,34 @@ impl<'py> FromPyObject<'_, 'py> for Columns {
     type Error = PyErr;
 
     fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
-        let Ok(groups) = object.cast::<PyDict>() else { return Ok(Self::Each(object.extract()?)) };
+        let Ok(groups) = object.cast::<PyDict>() else {
+            return if object.is_none() {
+                Ok(Self::Each(None))
+            } else {
+                names(&object).map(|names| Self::Each(Some(names)))
+            };
+        };
         let group = |(name, group): (Bound<'py, PyAny>, Bound<'py, PyAny>)| {
             let group = match group.cast::<PyString>() {
                 Ok(column) => Group::Column(column.extract()?),
-                Err(_) => Group::Matrix(group.extract()?),
+                Err(_) => Group::Matrix(names(&group)?),
             };
             Ok((name.extract()?, group))
         };
         groups.iter().map(group).collect::<PyResult<_>>().map(Self::Groups)
     }
+}
+
+/// The names of columns: a list of them, which a single name is not.
+pub(super) fn names(object: &Bound<'_, PyAny>) -> PyResult<Vec<String>> {
+    if let Ok(name) = object.cast::<PyString>() {
+        let name = name.repr()?;
+        return Err(PyTypeError::new_err(format!("columns must be a list of names; pass [{name}] for {name} alone")));
+    }
+    object.extract().map_err(|_| match object.repr() {
+        Ok(found) => PyTypeError::new_err(format!("columns must be a list of names, not {found}")),
+        Err(error) => error,
+    })
 }
 
 pub(super) fn parse_threads(threads: i64) -> PyResult<NonZero<usize>> {

@@ -41,7 +41,7 @@ pub(super) fn copy_mode(copy: Option<bool>) -> CopyMode {
 }
 
 /// An option that is one value, or one for each column that a dict names.
-#[derive(Clone, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 enum PerColumn<T> {
     One(T),
     Each(Vec<(String, T)>),
@@ -81,7 +81,7 @@ impl<T: Copy + Default> PerColumn<T> {
 }
 
 /// The options of `to_tensor`, `to_tensors` and `explain`, perhaps by column.
-#[derive(Clone, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(super) struct ConversionOptions {
     dtype: PerColumn<Option<DType>>,
     nulls: PerColumn<NullPolicy>,

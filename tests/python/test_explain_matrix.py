@@ -1,4 +1,4 @@
-"""`explain(order=...)` and `explain(columns={...})`: what becomes of each column on its way into a matrix, and of the matrix."""
+"""`explain(order=...)` and `explain(columns={...})`: what becomes of each column in a matrix, and of the matrix."""
 
 from __future__ import annotations
 
@@ -45,7 +45,9 @@ def test_its_text_ends_with_the_matrix():
     *columns, last = text.splitlines()[1:]
     assert [line.split()[0] for line in columns] == ["a", "b"]
     assert last.split()[0] == "matrix"
-    assert "(3, 2)" in last and "promoted from" in last and "packed row-major" in last
+    assert "(3, 2)" in last
+    assert "promoted from" in last
+    assert "packed row-major" in last
 
 
 @pytest.mark.parametrize("order", ["F", "A"])
@@ -83,7 +85,8 @@ def test_refusals_stand_in_the_column_and_in_the_matrix():
     codes = pa.record_batch({"x": pa.array([1.0]), "t": pa.array([1], pa.timestamp("s"))})
     for data in (codes, codes.schema):
         report = ad.explain(data, order="C")
-        assert '"t"' in report.matrices[0].error and '"x"' in report.matrices[0].error
+        assert '"t"' in report.matrices[0].error
+        assert '"x"' in report.matrices[0].error
         assert report.matrices[0].dtype is None
     never = ad.explain(BATCH, order="C", columns=["b"], dtype="int8", copy=False)
     assert "copy" in never.matrices[0].error

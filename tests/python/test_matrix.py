@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
 import decimal
+import itertools
+import os
+import subprocess
+import sys
 from typing import Any
 
 import arrow_dlpack as ad
@@ -13,7 +18,7 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
-from support import FLOATS, INTEGERS, NUMBERS, numpy_of
+from support import FLOATS, INTEGERS, NUMBERS, address, numpy_of
 
 X = [1.5, -2.0, 3.25]
 N = [4, 5, 6]
@@ -23,7 +28,9 @@ EXPECTED = np.array([X, N], np.float32).T
 
 def columns_of(values: np.ndarray, names: str = "abcdefgh") -> pa.RecordBatch:
     """A batch of the columns of a matrix."""
-    return pa.record_batch([pa.array(np.ascontiguousarray(column)) for column in values.T], names=list(names)[: values.shape[1]])
+    return pa.record_batch(
+        [pa.array(np.ascontiguousarray(column)) for column in values.T], names=list(names)[: values.shape[1]]
+    )
 
 
 class TestSources:
@@ -61,7 +68,7 @@ class TestSources:
         whole = np.random.default_rng(1).random((5000, 5)).astype("f4")
         batch = columns_of(whole)
         cuts = [0, 1, 7, 7, 1024, 1025, 4000, 5000]
-        table = pa.Table.from_batches([batch.slice(a, b - a) for a, b in zip(cuts, cuts[1:], strict=False)])
+        table = pa.Table.from_batches([batch.slice(a, b - a) for a, b in itertools.pairwise(cuts)])
         for order in "CF":
             with ad.track_copies() as log:
                 tensor = ad.to_tensor(table.slice(3, 4990), order=order)
@@ -80,7 +87,7 @@ class TestOrder:
 
     @pytest.mark.parametrize("order", ["c", "K", "", None, 1])
     def test_others_are_errors(self, order: Any):
-        with pytest.raises((ValueError, TypeError), match="order|str"):
+        with pytest.raises((ValueError, TypeError), match=r"order|str"):
             ad.to_tensor(BATCH, order=order)
 
     def test_it_has_no_effect_on_a_single_column(self):
@@ -95,7 +102,7 @@ class TestPromotion:
         batch = pa.record_batch({"a": pa.array(np.ones(2, a)), "b": pa.array(np.zeros(2, b))})
         kinds = {np.dtype(a).kind, np.dtype(b).kind}
         if kinds == {"i", "u"} and "uint64" in (a, b):
-            with pytest.raises(ad.UnsupportedTypeError, match='"a".*"b"'):
+            with pytest.raises(ad.UnsupportedTypeError, match=r'"a".*"b"'):
                 ad.to_tensor(batch)
             return
         matrix = numpy_of(ad.to_tensor(batch))
@@ -133,10 +140,6 @@ class TestPromotion:
 
 def numpy_of_bits(tensor: ad.Tensor) -> np.ndarray:
     """The bytes of a row-major tensor of a dtype that NumPy has not."""
-    import ctypes
-
-    from support import address
-
     return np.ctypeslib.as_array((ctypes.c_uint8 * tensor.nbytes).from_address(address(tensor))).copy()
 
 
@@ -159,7 +162,8 @@ class TestCodes:
         for columns in ({"a": self.STAMPS, "b": other}, {"b": other, "a": self.STAMPS}):
             with pytest.raises(ad.UnsupportedTypeError, match="dtype=") as caught:
                 ad.to_tensor(pa.record_batch(columns))
-            assert '"a"' in str(caught.value) and '"b"' in str(caught.value)
+            assert '"a"' in str(caught.value)
+            assert '"b"' in str(caught.value)
 
     def test_become_what_a_dtype_says(self):
         batch = pa.record_batch({"a": self.STAMPS, "b": pa.array([0.5, 1.5])})
@@ -179,7 +183,7 @@ class TestCodes:
         np.testing.assert_array_equal(matrix, [[1.25, 1], [np.nan, 2]])
         unscaled = ad.to_tensor(batch.select(["a"]), decimal="unscaled", nulls=0)
         np.testing.assert_array_equal(numpy_of(unscaled), [[125], [0]])
-        with pytest.raises(ad.UnsupportedTypeError, match="unscaled|decimal|codes"):
+        with pytest.raises(ad.UnsupportedTypeError, match=r"unscaled|decimal|codes"):
             ad.to_tensor(batch, decimal="unscaled", nulls=0)
 
 
@@ -228,7 +232,7 @@ class TestNullsAndCasts:
     @pytest.mark.parametrize("order", ["C", "F"])
     def test_a_value_out_of_range_is_told_by_column_and_row(self, order: Any):
         batch = pa.record_batch({"a": pa.array([1, 2, 300]), "b": pa.array([1.0, 2.5, 3.0])})
-        with pytest.raises(ad.CastError, match="2.5") as caught:
+        with pytest.raises(ad.CastError, match=r"2\.5") as caught:
             ad.to_tensor(pa.Table.from_batches([batch.slice(0, 1), batch]), dtype="int8", order=order)
         assert (caught.value.column, caught.value.row) == ("b", 2)
         with pytest.raises(ad.CastError, match="300") as caught:
@@ -236,7 +240,9 @@ class TestNullsAndCasts:
         assert (caught.value.column, caught.value.row) == ("a", 2)
 
     def test_nulls_of_rows_are_nulls_of_every_column(self):
-        structs = pa.StructArray.from_arrays([pa.array([1, 2]), pa.array([3.0, 4.0])], ["a", "b"], mask=pa.array([True, False]))
+        structs = pa.StructArray.from_arrays(
+            [pa.array([1, 2]), pa.array([3.0, 4.0])], ["a", "b"], mask=pa.array([True, False])
+        )
         np.testing.assert_array_equal(numpy_of(ad.to_tensor(structs, nulls="nan")), [[np.nan, np.nan], [2, 4]])
 
 
@@ -246,7 +252,7 @@ class TestColumns:
         assert ad.to_tensor(BATCH, columns=["n"]).dtype == "int16"
 
     def test_that_do_not_exist_or_stand_twice(self):
-        with pytest.raises(ad.ConversionError, match="'?\"?y\"?'?.*x.*n"):
+        with pytest.raises(ad.ConversionError, match=r'"y".*"x", "n"'):
             ad.to_tensor(BATCH, columns=["y"])
         with pytest.raises(ad.ConversionError, match="more than once"):
             ad.to_tensor(BATCH, columns=["x", "x"])
@@ -300,6 +306,13 @@ class TestColumns:
         with pytest.raises(ad.ConversionError, match="leave columns= out"):
             ad.to_tensor(pa.array([1]), columns=["x"])
 
+    @pytest.mark.parametrize("convert", [ad.to_tensor, ad.to_tensors])
+    def test_are_a_list_of_names(self, convert: Any):
+        with pytest.raises(TypeError, match=r"pass \['a'\] for 'a' alone"):
+            convert(BATCH, columns="a")
+        with pytest.raises(TypeError, match=r"list of names, not 3"):
+            convert(BATCH, columns=3)
+
 
 class TestRows:
     @pytest.mark.parametrize("order", ["C", "F", "A"])
@@ -312,7 +325,9 @@ class TestRows:
     def test_columns_of_different_lengths_are_refused(self):
         children = [pa.array([1, 2, 3]), pa.array([1, 2])]
         with pytest.raises((ad.ConversionError, pa.ArrowInvalid)):
-            ad.to_tensor(pa.StructArray.from_buffers(pa.struct({"a": pa.int64(), "b": pa.int64()}), 3, [None], children=children))
+            ad.to_tensor(
+                pa.StructArray.from_buffers(pa.struct({"a": pa.int64(), "b": pa.int64()}), 3, [None], children=children)
+            )
 
 
 class TestThreads:
@@ -331,13 +346,11 @@ class TestThreads:
 
     @pytest.mark.parametrize(("value", "fits"), [("2", True), ("", True), ("0", False), ("-3", False), ("many", False)])
     def test_the_environment_names_a_number(self, value: str, fits: bool):
-        import os
-        import subprocess
-        import sys
-
         code = "import arrow_dlpack as ad, pyarrow as pa; ad.to_tensor(pa.record_batch({'x': pa.array([1])}))"
         environment = {**os.environ, "ARROW_DLPACK_THREADS": value}
-        done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False
+        )
         assert (done.returncode == 0) == fits, done.stderr
         assert fits or "ARROW_DLPACK_THREADS" in done.stderr
 

@@ -112,7 +112,10 @@ def test_chunks_are_joined_by_a_copy():
 
 def test_kept_nulls_are_no_reason_to_copy():
     source = matrix()
-    columns = [pa.Array.from_buffers(pa.float64(), 10, [pa.py_buffer(b"\xfe\x03"), pa.py_buffer(column)]) for column in source.T]
+    columns = [
+        pa.Array.from_buffers(pa.float64(), 10, [pa.py_buffer(b"\xfe\x03"), pa.py_buffer(column)])
+        for column in source.T
+    ]
     batch = pa.record_batch(columns, names=list("abc"))
     view = ad.to_tensor(batch, order="F", nulls="keep", copy=False)
     np.testing.assert_array_equal(numpy_of(view), source)
@@ -132,7 +135,9 @@ def test_the_array_is_released_with_its_view_and_before_a_copy():
     assert producer.released == 1
     assert numpy_of(copy).sum() == 0
 
-    producer = producers.Array(length=2, buffers=[None], children=[producers.Array(length=2, buffers=[None, bytes(16)])])
+    producer = producers.Array(
+        length=2, buffers=[None], children=[producers.Array(length=2, buffers=[None, bytes(16)])]
+    )
     schema = producers.Schema(b"+s", children=[producers.Schema(b"l", field=b"a")])
     view = ad.to_tensor(producers.arrow(schema, producer))
     array = np.from_dlpack(view)

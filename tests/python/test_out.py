@@ -38,7 +38,17 @@ class TestLayouts:
             filled((3, 2), "f4"),
             filled((3, 2), "f2", "F"),
         ],
-        ids=["C", "F", "wide rows", "wide rows, right", "every third row", "every third column", "long columns", "f4", "f2, F"],
+        ids=[
+            "C",
+            "F",
+            "wide rows",
+            "wide rows, right",
+            "every third row",
+            "every third column",
+            "long columns",
+            "f4",
+            "f2, F",
+        ],
     )
     def test_rows_or_columns_may_lie_apart(self, out: np.ndarray):
         base = out if out.base is None else out.base
@@ -66,7 +76,17 @@ class TestLayouts:
             (filled((3, 2, 1)), "shape"),
             (filled((49,), "u1")[1:].view("f8").reshape(3, 2), "align"),
         ],
-        ids=["every second column", "backwards", "mirrored", "overlapping", "(2, 3)", "(3, 3)", "1-d", "3-d", "misaligned"],
+        ids=[
+            "every second column",
+            "backwards",
+            "mirrored",
+            "overlapping",
+            "(2, 3)",
+            "(3, 3)",
+            "1-d",
+            "3-d",
+            "misaligned",
+        ],
     )
     def test_others_are_refused(self, out: np.ndarray, error: str):
         before = out.copy()
@@ -111,7 +131,7 @@ class TestDtypes:
                 # The other column has the dtype of out: they promote to it.
                 np.testing.assert_array_equal(ad.to_tensor(BATCH, out=filled((3, 2)), dtype=dtype), EXPECTED)
                 continue
-            with pytest.raises(ad.ConversionError, match="float64.*float32|float32.*float64"):
+            with pytest.raises(ad.ConversionError, match=r"float64.*float32|float32.*float64"):
                 ad.to_tensor(BATCH, out=filled((3, 2)), dtype=dtype)
         with pytest.raises(ad.ConversionError, match="float64"):
             ad.to_tensor(BATCH, out=filled((3, 2), "f4"), dtype={"x": "float64"})
@@ -164,7 +184,9 @@ class TestLibraries:
         gc.collect()
         assert producer.released
 
-    @pytest.mark.parametrize("out", [[0.0] * 6, bytearray(48), array.array("d", [0.0] * 6), memoryview(bytearray(48)), 1], ids=type)
+    @pytest.mark.parametrize(
+        "out", [[0.0] * 6, bytearray(48), array.array("d", [0.0] * 6), memoryview(bytearray(48)), 1], ids=type
+    )
     def test_what_is_no_tensor(self, out: Any):
         with pytest.raises(TypeError, match="out must be a writable tensor"):
             ad.to_tensor(BATCH, out=out)
@@ -182,7 +204,11 @@ class TestLibraries:
 
     @pytest.mark.parametrize(
         "source",
-        [pl.DataFrame(BATCH.to_pydict()), pd.DataFrame(BATCH.to_pydict()), pa.Table.from_batches([BATCH.slice(0, 1), BATCH.slice(1)])],
+        [
+            pl.DataFrame(BATCH.to_pydict()),
+            pd.DataFrame(BATCH.to_pydict()),
+            pa.Table.from_batches([BATCH.slice(0, 1), BATCH.slice(1)]),
+        ],
         ids=["polars", "pandas", "table"],
     )
     def test_any_source(self, source: Any):
@@ -200,7 +226,14 @@ class TestKeywords:
             ad.to_tensor(BATCH, out=filled((3, 2)), xp=np)
 
     def test_the_others(self):
-        for keywords in ({"writable": True}, {"copy": True}, {"legacy": "error"}, {"order": "F"}, {"threads": 2}, {"device": "cpu"}):
+        for keywords in (
+            {"writable": True},
+            {"copy": True},
+            {"legacy": "error"},
+            {"order": "F"},
+            {"threads": 2},
+            {"device": "cpu"},
+        ):
             out = filled((3, 2))
             np.testing.assert_array_equal(ad.to_tensor(BATCH, out=out, **keywords), EXPECTED)
 
@@ -250,7 +283,11 @@ class TestOverlap:
 class TestSingleColumns:
     COLUMN = pa.chunked_array([[1, None, 3], [4]], pa.int32())
 
-    @pytest.mark.parametrize("out", [filled((4,)), filled((4, 3))[:, 1], filled((9,))[1::2], filled((4,), "f4")], ids=["dense", "column", "every second", "f4"])
+    @pytest.mark.parametrize(
+        "out",
+        [filled((4,)), filled((4, 3))[:, 1], filled((9,))[1::2], filled((4,), "f4")],
+        ids=["dense", "column", "every second", "f4"],
+    )
     def test_of_any_stride(self, out: np.ndarray):
         with ad.track_copies() as log:
             assert ad.to_tensor(self.COLUMN, nulls=0, out=out) is out
@@ -292,12 +329,16 @@ class TestSingleColumns:
     @pytest.mark.parametrize("rows", [10_000, 400_000])
     def test_large_ones(self, rows: int):
         values = np.random.default_rng(2).integers(0, 9, (rows, 3), "i8")
-        column = pa.chunked_array([pa.FixedSizeListArray.from_arrays(part.ravel(), 3) for part in np.array_split(values, 3)])
+        column = pa.chunked_array(
+            [pa.FixedSizeListArray.from_arrays(part.ravel(), 3) for part in np.array_split(values, 3)]
+        )
         for out in (filled((rows, 3), "f4"), filled((rows, 5), "f4")[:, 1:4]):
             np.testing.assert_array_equal(ad.to_tensor(column, out=out, threads=2), values)
         flat = pa.chunked_array([values[:, 0], values[:, 1]])
         for out in (filled((2 * rows,)), filled((2 * rows, 2))[:, 1]):
-            np.testing.assert_array_equal(ad.to_tensor(flat, out=out, threads=3), np.concatenate([values[:, 0], values[:, 1]]))
+            np.testing.assert_array_equal(
+                ad.to_tensor(flat, out=out, threads=3), np.concatenate([values[:, 0], values[:, 1]])
+            )
 
     def test_no_rows(self):
         out = filled((0,))

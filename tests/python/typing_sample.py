@@ -34,6 +34,26 @@ def is_ragged(source: ad.Array) -> None:
     ad.to_ragged(source, pad=3)  # type: ignore[call-overload]
 
 
+def is_a_matrix(batch: ad.RecordBatch, matrix: np.ndarray) -> None:
+    assert_type(ad.to_tensor(batch, order="F", columns=["a", "b"], threads=2), ad.Tensor)
+    assert_type(ad.to_tensor(batch, out=matrix), np.ndarray)
+    assert_type(ad.to_tensors(batch, columns={"x": ["a", "b"], "y": "c"}, order="A"), dict[str, ad.Tensor])
+    assert_type(ad.explain(batch, order="C").matrices[0].promotion, str | None)
+    ad.to_tensor(batch, order="K")  # type: ignore[call-overload]
+    ad.to_tensor(batch, out=[1.0])  # type: ignore[call-overload]
+    ad.to_tensor(batch, out=matrix, xp=np)  # type: ignore[call-overload]
+
+
+def loads(table: ad.RecordBatch, stream: ad.ArrayStream) -> None:
+    assert_type(ad.Loader(table, batch_size=4), ad.Loader[ad.Tensor])
+    groups = ad.Loader(lambda: stream, batch_size=4, columns={"x": ["a", "b"], "y": "c"}, shuffle_buffer=10, seed=1)
+    for batch in groups:
+        assert_type(batch, dict[str, ad.Tensor])
+    groups.load_state_dict(groups.state_dict())
+    assert_type(next(iter(ad.Loader(stream, batch_size=4))), ad.Tensor)
+    ad.Loader(stream)  # type: ignore[call-overload]
+
+
 def is_a_batch(tensor: ad.Tensor, batch: ad.RecordBatch) -> None:
     assert_type(ad.to_arrow(tensor), ad.Array)
     assert_type(ad.to_arrow(tensor, names=["a", "b"], threads=1), ad.RecordBatch)

@@ -2,11 +2,14 @@
 #![allow(unsafe_code, reason = "allocates, advises and frees memory")]
 
 mod kept;
+mod pool;
 
 use std::alloc::{Layout, alloc};
 use std::mem::MaybeUninit;
 use std::ptr::NonNull;
 use std::sync::Arc;
+
+pub(crate) use pool::{Pool, PooledBuffer};
 
 use crate::error::{Error, ErrorKind, Result};
 use kept::{Block, KEPT};

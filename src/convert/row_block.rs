@@ -1,0 +1,364 @@
+//! Rows on their way into a batch: written one after the other into memory that is used again and again.
+
+use std::mem::MaybeUninit;
+use std::ops::Range;
+use std::sync::Arc;
+
+use arrow_schema::FieldRef;
+use smallvec::smallvec;
+
+use super::column::{ColumnChunk, write_range};
+use super::matrix::{MatrixColumns, write_packed};
+use super::pack::{Isa, Rows};
+use crate::alloc::PooledBuffer;
+use crate::device::Device;
+use crate::dtype::DType;
+use crate::error::{Error, ErrorKind, Result};
+use crate::spec::{Dims, MatrixSpec, Spec};
+use crate::tensor::{Parts, Tensor};
+
+/// What a row is: elements of one dtype, and the shape that they have.
+#[derive(Clone, Debug)]
+pub(crate) struct RowLayout {
+    dtype: DType,
+    elements: usize,
+    bytes: usize,
+    shape: Dims,
+    strides: Dims,
+    /// What the elements are in Arrow, where they still are that.
+    field: Option<FieldRef>,
+}
+
+impl RowLayout {
+    /// A row of a matrix: an element of each column.
+    pub(crate) fn of_matrix(spec: &MatrixSpec) -> Result<Self> {
+        let columns = spec.columns().len();
+        let extent = i64::try_from(columns).map_err(|_| Error::unsupported("a count beyond 64 bits"))?;
+        Self::new(spec.dtype(), columns, smallvec![extent], smallvec![1], None)
+    }
+
+    /// A row of a column, which can have dimensions of its own.
+    pub(crate) fn of_column(spec: &Spec) -> Result<Self> {
+        let (shape, strides) = (Dims::from_slice(spec.inner_shape()), Dims::from_slice(spec.inner_strides()));
+        Self::new(spec.dtype(), spec.row_elements(), shape, strides, spec.kept_field().cloned())
+    }
+
+    fn new(dtype: DType, elements: usize, shape: Dims, strides: Dims, field: Option<FieldRef>) -> Result<Self> {
+        let too_large = || Error::new(ErrorKind::Memory, "a row is larger than memory can be");
+        let bytes = elements.checked_mul(dtype.itemsize()).ok_or_else(too_large)?;
+        Ok(Self { dtype, elements, bytes, shape, strides, field })
+    }
+
+    /// Bytes of a row.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
+/// Rows of one layout, the first of a block of memory, which has room for more.
+#[derive(Debug)]
+pub(crate) struct RowBlock {
+    memory: PooledBuffer,
+    layout: Arc<RowLayout>,
+    /// Rows that were written: their bytes are elements of the layout's dtype.
+    rows: usize,
+}
+
+impl RowBlock {
+    /// No rows, and no memory for them yet.
+    pub(crate) fn new(layout: Arc<RowLayout>) -> Self {
+        Self { memory: PooledBuffer::none(), layout, rows: 0 }
+    }
+
+    /// How many rows there are.
+    pub(crate) fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// How many rows the memory has room for.
+    pub(crate) fn capacity(&self) -> usize {
+        self.memory.len().checked_div(self.layout.bytes).unwrap_or(usize::MAX)
+    }
+
+    /// Moves the rows to other memory, which has to have room for them.
+    ///
+    /// # Errors
+    /// When it has not. Nothing changes then.
+    pub(crate) fn move_to(&mut self, mut memory: PooledBuffer) -> Result<()> {
+        let written = self.written(0..self.rows);
+        let from = self.memory.as_uninit_mut().get(written.clone()).ok_or_else(beyond)?;
+        memory.as_uninit_mut().get_mut(written).ok_or_else(beyond)?.copy_from_slice(from);
+        std::mem::replace(&mut self.memory, memory).discard();
+        Ok(())
+    }
+
+    /// Appends rows of a matrix. `row` is the number of the first one in the whole source, for messages.
+    ///
+    /// # Errors
+    /// For a value that a cast cannot take; when the columns or the rows do not fit. Nothing is appended then.
+    pub(crate) fn append_matrix(
+        &mut self,
+        spec: &MatrixSpec,
+        columns: &MatrixColumns<'_>,
+        row: usize,
+        threads: usize,
+    ) -> Result<()> {
+        let count = columns.rows;
+        let out = self.spare(count)?;
+        if !out.is_empty() {
+            let bytes = out.len() / count;
+            if spec.columns().len().checked_mul(spec.dtype().itemsize()) != Some(bytes) {
+                return Err(beyond());
+            }
+            write_packed(&columns.packed(spec), 0, row, Rows::new(out, bytes), threads)?;
+        }
+        // `write_packed` has written every row, and rows have no gaps.
+        self.rows += count;
+        Ok(())
+    }
+
+    /// Appends the rows of a column's chunk. `row` is the number of the first one in the whole source, for messages.
+    ///
+    /// # Errors
+    /// For a value that a cast cannot take; when the rows do not fit. Nothing is appended then.
+    pub(crate) fn append_column(&mut self, spec: &Spec, chunk: &ColumnChunk<'_>, row: usize) -> Result<()> {
+        let dtype = self.layout.dtype;
+        let out = self.spare(chunk.leaf.rows)?;
+        let fits = spec.dtype() == dtype && out.len().checked_div(dtype.itemsize()) == Some(chunk.leaf.elements);
+        if !fits || !out.as_ptr().addr().is_multiple_of(dtype.alignment()) {
+            return Err(beyond());
+        }
+        // SAFETY: checked above: as many elements as `out` has room for, of one dtype, aligned for it.
+        let written = unsafe { write_range(Isa::detect(), spec, chunk, 0, out) };
+        written.map_err(|misfit| misfit.error(spec, row).in_column(spec.field().name()))?;
+        self.rows += chunk.leaf.rows;
+        Ok(())
+    }
+
+    /// Appends a copy of a row of another block of the same layout.
+    ///
+    /// # Errors
+    /// When there is no such row, or no room.
+    pub(crate) fn push(&mut self, other: &mut Self, row: usize) -> Result<()> {
+        let from = other.row(row).ok_or_else(beyond)?;
+        let out = self.spare(1)?;
+        if out.len() != from.len() {
+            return Err(beyond());
+        }
+        out.copy_from_slice(from);
+        self.rows += 1;
+        Ok(())
+    }
+
+    /// Exchanges a row for one of another block of the same layout.
+    ///
+    /// # Errors
+    /// When there are no such rows.
+    pub(crate) fn swap(&mut self, row: usize, other: &mut Self, other_row: usize) -> Result<()> {
+        match (self.row(row), other.row(other_row)) {
+            (Some(one), Some(two)) if one.len() == two.len() => {
+                exchange(one, two);
+                Ok(())
+            }
+            _ => Err(beyond()),
+        }
+    }
+
+    /// Fetches a row that is soon to be exchanged: rows at random places are not foreseen by the processor.
+    #[inline]
+    pub(crate) fn prefetch(&self, row: usize) {
+        let start = self.memory.as_ptr().wrapping_add(row.wrapping_mul(self.layout.bytes));
+        for line in (0..self.layout.bytes.min(FETCHED)).step_by(LINE) {
+            fetch(start.wrapping_add(line));
+        }
+    }
+
+    /// Drops the rows from this one on.
+    pub(crate) fn truncate(&mut self, rows: usize) {
+        self.rows = self.rows.min(rows);
+    }
+
+    /// The rows as a writable tensor, which gives the memory back when nobody has it any more.
+    ///
+    /// # Errors
+    /// When the shape is more than 64 bits count.
+    pub(crate) fn into_tensor(self) -> Result<Tensor> {
+        let signed = |count: usize| i64::try_from(count).map_err(|_| Error::unsupported("a count beyond 64 bits"));
+        let (mut shape, mut strides): (Dims, Dims) =
+            (smallvec![signed(self.rows)?], smallvec![signed(self.layout.elements)?]);
+        shape.extend_from_slice(&self.layout.shape);
+        strides.extend_from_slice(&self.layout.strides);
+        let parts = Parts {
+            data: self.memory.as_ptr(),
+            device: Device::CPU,
+            dtype: self.layout.dtype,
+            shape,
+            strides,
+            owner: Arc::new(self.memory),
+            read_only: false,
+            copied: true,
+            field: self.layout.field.clone(),
+        };
+        // SAFETY: the rows were written as elements of the dtype, `elements` of them each, which is what the strides of a spec
+        // reach; the memory is the owner's, and nobody else has it while the owner lives.
+        unsafe { Tensor::from_raw_parts(parts) }
+    }
+
+    /// Where these rows are.
+    fn written(&self, rows: Range<usize>) -> Range<usize> {
+        // Rows that exist have bytes that memory has.
+        rows.start.saturating_mul(self.layout.bytes)..rows.end.saturating_mul(self.layout.bytes)
+    }
+
+    fn row(&mut self, row: usize) -> Option<&mut [MaybeUninit<u8>]> {
+        let bytes = self.written(row..row.checked_add(1).filter(|end| *end <= self.rows)?);
+        self.memory.as_uninit_mut().get_mut(bytes)
+    }
+
+    /// The room for the next rows.
+    fn spare(&mut self, count: usize) -> Result<&mut [MaybeUninit<u8>]> {
+        let end = self.rows.checked_add(count).ok_or_else(beyond)?;
+        let bytes = self.written(self.rows..end);
+        self.memory.as_uninit_mut().get_mut(bytes).ok_or_else(beyond)
+    }
+}
+
+/// Bytes of a cache line, and the most bytes of a row that are fetched ahead: what follows them is foreseen.
+const LINE: usize = 64;
+const FETCHED: usize = 256;
+
+/// Fetches a cache line, if the address has one.
+#[inline]
+fn fetch(address: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a hint that reads nothing and faults at no address.
+    unsafe {
+        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(address.cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = address;
+}
+
+/// Exchanges rows of the same length, which are short: word by word.
+#[inline]
+fn exchange(one: &mut [MaybeUninit<u8>], two: &mut [MaybeUninit<u8>]) {
+    let (one, one_tail) = one.as_chunks_mut::<8>();
+    let (two, two_tail) = two.as_chunks_mut::<8>();
+    one.swap_with_slice(two);
+    one_tail.swap_with_slice(two_tail);
+}
+
+fn beyond() -> Error {
+    Error::invalid("rows do not fit the block that they are written to")
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow_array::{Array, ArrayRef, Float32Array, Int16Array, RecordBatch};
+    use arrow_schema::{DataType, Field};
+
+    use super::*;
+    use crate::alloc::Pool;
+    use crate::arrow::DeviceArray;
+    use crate::spec::Options;
+
+    fn numbers(count: i16) -> DeviceArray {
+        let array = Int16Array::from_iter_values(0..count);
+        DeviceArray::from_arrow(&array, Arc::new(Field::new("n", DataType::Int16, true))).unwrap()
+    }
+
+    fn append(block: &mut RowBlock, array: &DeviceArray, spec: &Spec) -> Result<()> {
+        let leaf = array.view().leaf(spec)?;
+        let chunk = ColumnChunk { mask: leaf.logical_mask(array)?, leaf, array };
+        block.append_column(spec, &chunk, 0)
+    }
+
+    fn block(array: &DeviceArray, rows: usize, pool: &Pool) -> (Spec, RowBlock) {
+        let spec = Spec::new(array.field(), &Options::default()).unwrap();
+        let layout = Arc::new(RowLayout::of_column(&spec).unwrap());
+        let mut block = RowBlock::new(layout.clone());
+        block.move_to(pool.take(rows * layout.bytes()).unwrap()).unwrap();
+        (spec, block)
+    }
+
+    #[test]
+    fn rows_are_appended_moved_and_exchanged() {
+        let pool = Pool::new(1);
+        let five = numbers(5);
+        let (spec, mut one) = block(&five, 8, &pool);
+        append(&mut one, &five, &spec).unwrap();
+        append(&mut one, &five.slice(&(3..5)), &spec).unwrap();
+        assert!(append(&mut one, &five, &spec).is_err(), "there is no room");
+        let (_, mut two) = block(&five, 2, &pool);
+        append(&mut two, &five.slice(&(1..3)), &spec).unwrap();
+        one.swap(0, &mut two, 1).unwrap();
+        one.push(&mut two, 0).unwrap();
+        assert!(one.swap(8, &mut two, 0).is_err() && one.swap(0, &mut two, 2).is_err());
+        assert!(one.push(&mut two, 1).is_err(), "there is no room");
+        two.truncate(1);
+        two.move_to(pool.take(64).unwrap()).unwrap();
+        append(&mut two, &five, &spec).unwrap();
+        assert_eq!((one.rows(), two.rows()), (8, 6));
+        assert_eq!(one.into_tensor().unwrap().as_slice::<i16>().unwrap(), [2, 1, 2, 3, 4, 3, 4, 1]);
+        assert_eq!(two.into_tensor().unwrap().as_slice::<i16>().unwrap(), [1, 0, 1, 2, 3, 4]);
+    }
+
+    #[test]
+    fn the_memory_of_a_tensor_is_used_again_when_it_is_gone() {
+        let pool = Pool::new(1);
+        let five = numbers(5);
+        let (spec, mut one) = block(&five, 5, &pool);
+        append(&mut one, &five, &spec).unwrap();
+        let tensor = one.into_tensor().unwrap();
+        assert!(tensor.is_writable() && tensor.is_copied());
+        let (address, clone) = (tensor.as_ptr(), tensor.clone());
+        drop(tensor);
+        let (_, other) = block(&five, 5, &pool);
+        assert_ne!(other.memory.as_ptr(), address, "a clone has it still");
+        drop((clone, other));
+        let again: Vec<_> = (0..2).map(|_| block(&five, 5, &pool).1.memory.as_ptr()).collect();
+        assert!(again.contains(&address));
+    }
+
+    #[test]
+    fn rows_of_matrices_follow_each_other_and_may_have_no_bytes() {
+        let pool = Pool::new(1);
+        let column = |at: f32| -> ArrayRef { Arc::new(Float32Array::from(vec![at, at + 1.0])) };
+        let batch = RecordBatch::try_from_iter([("a", column(0.0)), ("b", column(10.0))]).unwrap();
+        let batch = DeviceArray::from_record_batch(&batch).unwrap();
+        for (columns, expected) in [(None, &[0.0, 10.0, 1.0, 11.0][..]), (Some(vec![]), &[])] {
+            let options = |_: &str| Options::default();
+            let spec = MatrixSpec::new(batch.field(), columns.as_deref(), options, Some(DType::Float32)).unwrap();
+            let layout = Arc::new(RowLayout::of_matrix(&spec).unwrap());
+            let mut block = RowBlock::new(layout.clone());
+            block.move_to(pool.take(2 * layout.bytes()).unwrap()).unwrap();
+            let chunks = spec.columns().iter().map(|(position, spec)| {
+                let leaf = batch.view().struct_field(*position).unwrap().leaf(spec).unwrap();
+                ColumnChunk { mask: None, leaf, array: &batch }
+            });
+            let columns = MatrixColumns { rows: 2, columns: chunks.collect() };
+            block.append_matrix(&spec, &columns, 0, 1).unwrap();
+            let tensor = block.into_tensor().unwrap();
+            assert_eq!(tensor.shape(), [2, i64::try_from(spec.columns().len()).unwrap()]);
+            assert_eq!(tensor.as_slice::<f32>().unwrap(), expected);
+        }
+    }
+
+    #[test]
+    fn columns_of_another_dtype_or_layout_are_refused() {
+        let pool = Pool::new(1);
+        let five = numbers(5);
+        let (_, mut one) = block(&five, 10, &pool);
+        let wide = Spec::new(five.field(), &Options::default().dtype(DType::Float64)).unwrap();
+        assert!(append(&mut one, &five, &wide).is_err());
+        let bytes = arrow_array::Int8Array::from(vec![1; 4]);
+        let bytes =
+            DeviceArray::from_arrow(&bytes, Arc::new(Field::new("b", bytes.data_type().clone(), true))).unwrap();
+        let (_, mut other) = block(&bytes, 4, &pool);
+        let spec = Spec::new(bytes.field(), &Options::default()).unwrap();
+        append(&mut other, &bytes, &spec).unwrap();
+        append(&mut one, &five, &Spec::new(five.field(), &Options::default()).unwrap()).unwrap();
+        assert!(one.swap(0, &mut other, 0).is_err() && one.push(&mut other, 0).is_err());
+        assert_eq!((one.rows(), other.rows()), (5, 4));
+    }
+}

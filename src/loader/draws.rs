@@ -1,0 +1,84 @@
+//! Random numbers that are the same on every machine and in every version: docs/loader.md defines them.
+
+use chacha20::ChaCha8Rng;
+use chacha20::rand_core::{Rng, SeedableRng};
+
+/// The draws of one epoch.
+pub(super) struct Draws(ChaCha8Rng);
+
+impl Draws {
+    /// The draws that belong to a seed and an epoch.
+    pub(super) fn new(seed: u64, epoch: u64) -> Self {
+        let mut key = [0; 32];
+        let (start, _) = key.split_at_mut(8);
+        start.copy_from_slice(&seed.to_le_bytes());
+        let mut generator = ChaCha8Rng::from_seed(key);
+        generator.set_stream(epoch);
+        Self(generator)
+    }
+
+    /// A number below `count`, each equally likely; 0 where `count` is 0.
+    pub(super) fn below(&mut self, count: usize) -> usize {
+        // No platform of Rust has wider addresses, and the result is smaller.
+        usize::try_from(self.below_64(u64::try_from(count).unwrap_or(u64::MAX))).unwrap_or(0)
+    }
+
+    fn below_64(&mut self, count: u64) -> u64 {
+        let mut product = u128::from(self.0.next_u64()) * u128::from(count);
+        if low(product) < count {
+            // Of the 2^64 words, `count` times as many as fit map to each number; those left over are drawn again.
+            let left_over = count.wrapping_neg() % count;
+            while low(product) < left_over {
+                product = u128::from(self.0.next_u64()) * u128::from(count);
+            }
+        }
+        high(product)
+    }
+}
+
+#[allow(clippy::cast_possible_truncation, reason = "the lower half is what is wanted")]
+fn low(product: u128) -> u64 {
+    product as u64
+}
+
+#[allow(clippy::cast_possible_truncation, reason = "shifted, so that it fits")]
+fn high(product: u128) -> u64 {
+    (product >> 64) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_numbers_are_those_of_the_document() {
+        // By an implementation of the document's own: tests/python/test_loader_order.py has it.
+        let draws = |seed, epoch, count| {
+            let mut draws = Draws::new(seed, epoch);
+            [(); 4].map(|()| draws.below(count))
+        };
+        assert_eq!(draws(0, 0, 1000), [836, 631, 232, 117]);
+    }
+
+    #[test]
+    fn every_number_below_is_drawn_about_as_often() {
+        let mut draws = Draws::new(1, 2);
+        let mut counts = [0_u32; 7];
+        for _ in 0..70_000 {
+            counts[draws.below(7)] += 1;
+        }
+        assert!(counts.iter().all(|count| (9_600..10_400).contains(count)), "{counts:?}");
+        assert_eq!((draws.below(0), draws.below(1)), (0, 0));
+        // A bound that most words are left over of.
+        assert!((0..100).all(|_| draws.below((1 << 63) + 1) <= 1 << 63));
+    }
+
+    #[test]
+    fn seeds_and_epochs_differ() {
+        let first = |seed, epoch| Draws::new(seed, epoch).below(usize::MAX);
+        let all = [first(0, 0), first(0, 1), first(1, 0), first(1, 1), first(u64::MAX, 0), first(0, u64::MAX)];
+        for (i, one) in all.iter().enumerate() {
+            assert!(!all[..i].contains(one), "{all:?}");
+        }
+    }
+}

@@ -1,0 +1,301 @@
+//! What of a row goes into a batch: one matrix, or named groups.
+
+use std::num::NonZero;
+use std::ops::Range;
+use std::sync::Arc;
+
+use arrow_array::ArrayRef;
+use arrow_schema::{DataType, FieldRef};
+
+use crate::arrow::DeviceArray;
+use crate::column::require_host;
+use crate::convert::{self, ColumnChunk, RowBlock, RowLayout, check_nulls};
+use crate::copy_log::Copied;
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::matrix::{Group, GroupSpec, MatrixChunk, after, group_specs};
+use crate::spec::{MatrixOptions, MatrixSpec, Options, Spec};
+use crate::tensor::Tensor;
+
+/// What of each row a batch has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Selection {
+    /// One tensor: the matrix of these columns, or of all. Of an array that is no struct, its rows.
+    Whole(Option<Vec<String>>),
+    /// A tensor for each name.
+    Named(Vec<(String, Group)>),
+}
+
+/// The groups of a batch, and what is known of them from the source's type.
+pub(super) struct Groups {
+    groups: Vec<Prepared>,
+    threads: Option<NonZero<usize>>,
+}
+
+struct Prepared {
+    /// Of a named group.
+    name: Option<String>,
+    kind: Kind,
+    layout: Arc<RowLayout>,
+    /// The dictionaries of columns whose elements are codes: those of the first array, as the codes of all have to be.
+    dictionaries: Vec<Option<Dictionary>>,
+}
+
+enum Kind {
+    Matrix(MatrixSpec),
+    /// A column of structs, or the array itself.
+    Column(Option<usize>, Spec),
+}
+
+struct Dictionary {
+    array: DeviceArray,
+    values: ArrayRef,
+}
+
+/// The columns of one array of the source, ready to be written as rows.
+pub(super) struct Chunk(Vec<Part>);
+
+enum Part {
+    Matrix(MatrixChunk),
+    Column(DeviceArray),
+}
+
+impl Groups {
+    /// # Errors
+    /// When a column does not exist or has no tensor form, or as [`MatrixSpec::new`]. Names the column.
+    pub(super) fn new(
+        field: &FieldRef,
+        selection: &Selection,
+        options: &dyn Fn(&str) -> Options,
+        dtype: Option<DType>,
+        threads: Option<NonZero<usize>>,
+    ) -> Result<Self> {
+        let is_struct = matches!(field.data_type(), DataType::Struct(_));
+        let groups = match selection {
+            Selection::Whole(None) if !is_struct => {
+                let mut options = options(field.name());
+                options.dtype = dtype.or(options.dtype);
+                vec![Prepared::column(None, None, Spec::new(field, &options)?)?]
+            }
+            Selection::Whole(columns) => {
+                vec![Prepared::matrix(None, MatrixSpec::new(field, columns.as_deref(), options, dtype)?)?]
+            }
+            Selection::Named(groups) if groups.is_empty() => {
+                let reason = "columns names no group";
+                return Err(Error::argument(reason).remedy_is("leave it out for a matrix of all columns"));
+            }
+            Selection::Named(groups) => {
+                let mut matrix = MatrixOptions::default();
+                matrix.dtype = dtype;
+                let prepare = |(name, spec)| match spec {
+                    GroupSpec::Column(position, spec, _) => Prepared::column(Some(name), Some(position), spec),
+                    GroupSpec::Matrix(spec) => Prepared::matrix(Some(name), spec),
+                };
+                group_specs(field, groups, &matrix, options)?.into_iter().map(prepare).collect::<Result<_>>()?
+            }
+        };
+        Ok(Self { groups, threads })
+    }
+
+    /// What the copy log tells of each group's batches.
+    pub(super) fn told(&self) -> Vec<Told> {
+        self.groups.iter().map(Prepared::told).collect()
+    }
+
+    /// The layout of each group's rows.
+    pub(super) fn layouts(&self) -> impl Iterator<Item = &Arc<RowLayout>> {
+        self.groups.iter().map(|group| &group.layout)
+    }
+
+    /// The columns of an array of the source.
+    ///
+    /// # Errors
+    /// When the array is not in host memory or cannot be decoded, or its codes are of other dictionaries.
+    pub(super) fn chunk(&mut self, array: &DeviceArray) -> Result<Chunk> {
+        let chunk = |group: &mut Prepared| group.chunk(array).map_err(|error| group.named(error));
+        self.groups.iter_mut().map(chunk).collect::<Result<_>>().map(Chunk)
+    }
+
+    /// Appends rows of a chunk, whose first row is number `row` of the source, to the block of each group.
+    ///
+    /// # Errors
+    /// For a null that is refused and a value that does not fit: names column and row. When the rows do not fit the blocks.
+    pub(super) fn append(&self, chunk: &Chunk, rows: &Range<usize>, row: usize, blocks: &mut [RowBlock]) -> Result<()> {
+        for ((group, part), block) in self.groups.iter().zip(&chunk.0).zip(blocks) {
+            group.append(part, rows, row, self.threads, block).map_err(|error| group.named(error))?;
+        }
+        Ok(())
+    }
+
+    /// The batch of these blocks, one for each group.
+    ///
+    /// # Errors
+    /// When a shape is more than 64 bits count.
+    pub(super) fn tensors(&self, blocks: Vec<RowBlock>) -> Result<Vec<Tensor>> {
+        let tensor = |(group, block): (&Prepared, RowBlock)| {
+            let tensor = block.into_tensor()?;
+            Ok(match (&group.kind, group.dictionaries.first()) {
+                (Kind::Column(..), Some(Some(dictionary))) => tensor.with_dictionary(dictionary.array.clone(), false),
+                _ => tensor,
+            })
+        };
+        self.groups.iter().zip(blocks).map(tensor).collect()
+    }
+}
+
+/// What the copy log tells of a group's batches.
+#[derive(Debug)]
+pub(super) struct Told {
+    columns: String,
+    elements: String,
+    why: String,
+}
+
+impl Told {
+    /// The entry of a batch.
+    pub(super) fn of(&self, rows: usize, bytes: usize) -> Copied {
+        let what = format!("{}: {rows} rows of {}", self.columns, self.elements);
+        Copied { what, why: self.why.clone(), bytes }
+    }
+}
+
+impl Prepared {
+    fn told(&self) -> Told {
+        let steps = |specs: &mut dyn Iterator<Item = &Spec>| {
+            let mut steps = vec!["packed into a batch".to_owned()];
+            for step in specs.flat_map(|spec| spec.possible_steps(&Options::default())) {
+                if !step.only_if_found && !steps.contains(&step.text) {
+                    steps.push(step.text);
+                }
+            }
+            steps.join(", ")
+        };
+        match &self.kind {
+            Kind::Matrix(spec) => Told {
+                columns: format!("{} columns", spec.columns().len()),
+                elements: spec.dtype().to_string(),
+                why: steps(&mut spec.columns().iter().map(|(_, spec)| spec)),
+            },
+            Kind::Column(_, spec) => Told {
+                columns: format!("column {:?}", spec.field().name()),
+                elements: spec.field().data_type().to_string(),
+                why: steps(&mut std::iter::once(spec)),
+            },
+        }
+    }
+
+    fn matrix(name: Option<&str>, spec: MatrixSpec) -> Result<Self> {
+        let (name, layout) = (name.map(str::to_owned), Arc::new(RowLayout::of_matrix(&spec)?));
+        Ok(Self { name, kind: Kind::Matrix(spec), layout, dictionaries: Vec::new() })
+    }
+
+    fn column(name: Option<&str>, position: Option<usize>, spec: Spec) -> Result<Self> {
+        let (name, layout) = (name.map(str::to_owned), Arc::new(RowLayout::of_column(&spec)?));
+        Ok(Self { name, kind: Kind::Column(position, spec), layout, dictionaries: Vec::new() })
+    }
+
+    /// Names the group, where there are several.
+    fn named(&self, error: Error) -> Error {
+        match &self.name {
+            Some(name) => error.in_group(name),
+            None => error,
+        }
+    }
+
+    fn chunk(&mut self, array: &DeviceArray) -> Result<Part> {
+        let part = match &self.kind {
+            Kind::Matrix(spec) => Part::Matrix(MatrixChunk::new(spec, array)?),
+            Kind::Column(position, spec) => {
+                require_host(array.device(), spec.field().name())?;
+                let column = match position {
+                    Some(position) => array.column(*position)?,
+                    None => array.clone(),
+                };
+                Part::Column(match spec.decoded() {
+                    Some(field) => convert::decode(&column, field)?,
+                    None => column,
+                })
+            }
+        };
+        if !array.is_empty() {
+            self.check_dictionaries(&part)?;
+        }
+        Ok(part)
+    }
+
+    /// Refuses codes of other dictionaries than those of the first array: they would mean something else.
+    fn check_dictionaries(&mut self, part: &Part) -> Result<()> {
+        let specs: Vec<&Spec> = match &self.kind {
+            Kind::Matrix(spec) => spec.columns().iter().map(|(_, spec)| spec).collect(),
+            Kind::Column(_, spec) => vec![spec],
+        };
+        if !specs.iter().any(|spec| spec.has_codes()) {
+            return Ok(());
+        }
+        let found = match (part, &self.kind) {
+            (Part::Matrix(chunk), Kind::Matrix(spec)) => {
+                let columns = chunk.columns(spec, &(0..0))?.columns;
+                columns.iter().map(|column| column.array.dictionary_of(&column.leaf)).collect::<Result<_>>()?
+            }
+            (Part::Column(array), Kind::Column(_, spec)) => vec![array.dictionary_of(&array.view().leaf(spec)?)?],
+            _ => Vec::new(),
+        };
+        if self.dictionaries.is_empty() {
+            self.dictionaries =
+                found.into_iter().map(|found| found.map(Dictionary::new).transpose()).collect::<Result<_>>()?;
+            return Ok(());
+        }
+        for ((spec, first), found) in specs.into_iter().zip(&self.dictionaries).zip(found) {
+            let (Some(first), Some(found)) = (first, found) else { continue };
+            if found.to_arrow()?.as_ref() != first.values.as_ref() {
+                let reason = "the arrays have different dictionaries, so their codes mean different things";
+                return Err(Error::unsupported(reason)
+                    .remedy_is("pass dictionary=\"values\", or unify the dictionaries first")
+                    .in_column(spec.field().name()));
+            }
+        }
+        Ok(())
+    }
+
+    fn append(
+        &self,
+        part: &Part,
+        rows: &Range<usize>,
+        row: usize,
+        threads: Option<NonZero<usize>>,
+        block: &mut RowBlock,
+    ) -> Result<()> {
+        let first = row.saturating_add(rows.start);
+        match (part, &self.kind) {
+            (Part::Matrix(chunk), Kind::Matrix(spec)) => {
+                let columns = chunk.checked_columns(spec, rows, row)?;
+                // A single column lies as it does alone.
+                if let ([(_, spec)], [column]) = (spec.columns(), &columns.columns[..]) {
+                    return block.append_column(spec, column, first);
+                }
+                let bytes = rows.len().saturating_mul(self.layout.bytes());
+                block.append_matrix(spec, &columns, first, convert::threads(threads.map(NonZero::get), bytes))
+            }
+            (Part::Column(array), Kind::Column(_, spec)) => {
+                let array = array.slice(rows);
+                let named = |error: Error| after(error, first).in_column(spec.field().name());
+                let leaf = array.view().leaf(spec).map_err(named)?;
+                let mask = leaf.logical_mask(&array).map_err(named)?;
+                let chunk = ColumnChunk { leaf, mask, array: &array };
+                check_nulls(spec, [&chunk]).map_err(named)?;
+                block.append_column(spec, &chunk, first)
+            }
+            _ => Err(Error::invalid("a chunk of another group")),
+        }
+    }
+}
+
+impl Dictionary {
+    /// In memory of its own, so that it does not keep the whole array that it is of.
+    fn new(dictionary: DeviceArray) -> Result<Self> {
+        let array = convert::copy_array(&dictionary)?;
+        let values = array.to_arrow()?;
+        Ok(Self { array, values })
+    }
+}

@@ -1,0 +1,247 @@
+//! Training batches of a stream: a fixed number of rows each, converted ahead of the consumer. docs/loader.md says what is
+//! promised.
+
+mod ahead;
+mod draws;
+mod feed;
+mod groups;
+mod here;
+mod producer;
+mod shuffle;
+mod slot;
+mod split;
+mod state;
+
+use std::num::NonZero;
+use std::time::Duration;
+
+use ahead::{Ahead, Stop, Taken};
+pub use groups::Selection;
+use groups::{Groups, Told};
+use here::Here;
+use producer::Producer;
+pub use split::Split;
+pub use state::{STATE_VERSION, Source, State, Terms};
+
+use crate::arrow::DeviceArrayStream;
+use crate::convert::check_environment;
+use crate::copy_log;
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::spec::Options;
+use crate::tensor::Tensor;
+
+/// How a stream becomes batches.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct LoadOptions {
+    /// Which rows are in which batch, and which batches are this rank's.
+    pub split: Split,
+    /// The shuffle; `None` keeps the source's order.
+    pub shuffle: Option<Shuffle>,
+    /// Batches that are made ahead, on a thread; 0 makes each one when it is asked for.
+    pub prefetch: usize,
+    /// Threads to convert with; `None` is `ARROW_DLPACK_THREADS`, or as many as there are processors.
+    pub threads: Option<NonZero<usize>>,
+}
+
+impl LoadOptions {
+    /// Batches in the source's order, two of them made ahead.
+    #[must_use]
+    pub fn new(split: Split) -> Self {
+        Self { split, shuffle: None, prefetch: 2, threads: None }
+    }
+}
+
+/// A shuffle by a buffer of rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shuffle {
+    /// Rows of the buffer. With as many as the source has, every order is equally likely.
+    pub buffer: NonZero<usize>,
+    /// With the epoch, what decides the order.
+    pub seed: u64,
+}
+
+/// A batch.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Batch {
+    /// A tensor for each group, in the order of the selection. Nobody else has their memory.
+    pub tensors: Vec<Tensor>,
+    /// How many rows they have.
+    pub rows: usize,
+}
+
+/// What came of asking for a batch.
+#[derive(Debug)]
+pub enum Next {
+    /// The batch.
+    Batch(Batch),
+    /// It is still being made.
+    NotYet,
+    /// There are no more: the epoch is at its end.
+    End,
+    /// There are no more: making one failed, or the iteration was closed.
+    Cut,
+}
+
+/// The batches of one epoch. Dropping it ends the thread that makes them, and releases the source.
+#[derive(Debug)]
+pub struct Batches {
+    mode: Mode,
+    /// For the copy log, group by group.
+    told: Vec<Told>,
+}
+
+#[derive(Debug)]
+enum Mode {
+    Ahead(Ahead<Batch>),
+    Here(Here),
+}
+
+impl Batches {
+    /// The batches of epoch `epoch` of a stream, of which the first `start` are passed over. `dtype` is that of every column
+    /// of a matrix; `options` are those of each column by name.
+    ///
+    /// # Errors
+    /// When a column does not exist, has no tensor form, or does not go with the others; when no thread can be had.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use arrow_array::{ArrayRef, Float32Array, RecordBatch};
+    /// use arrow_dlpack::loader::{Batches, LoadOptions, Selection, Split};
+    /// use arrow_dlpack::{DeviceArray, DeviceArrayStream, Options};
+    ///
+    /// let x: ArrayRef = Arc::new(Float32Array::from_iter_values((0..5).map(|x| x as f32)));
+    /// let y: ArrayRef = Arc::new(Float32Array::from_iter_values((0..5).map(|y| y as f32 / 2.0)));
+    /// let batch = DeviceArray::from_record_batch(&RecordBatch::try_from_iter([("x", x), ("y", y)]).unwrap())?;
+    /// let (field, device) = (batch.field().clone(), batch.device().device_type());
+    /// let stream = DeviceArrayStream::new(field, device, [Ok(batch)].into_iter());
+    ///
+    /// let options = LoadOptions::new(Split::new(2, false, 0, 1)?);
+    /// let batches = Batches::new(stream, &Selection::Whole(None), |_| Options::default(), None, &options, 0, 0)?;
+    /// let shapes: Vec<_> = batches.map(|batch| Ok(batch?.tensors[0].shape().to_vec())).collect::<Result<_, arrow_dlpack::Error>>()?;
+    /// assert_eq!(shapes, [[2, 2], [2, 2], [1, 2]]);
+    /// # Ok::<(), arrow_dlpack::Error>(())
+    /// ```
+    pub fn new(
+        stream: DeviceArrayStream,
+        selection: &Selection,
+        options: impl Fn(&str) -> Options,
+        dtype: Option<DType>,
+        load: &LoadOptions,
+        epoch: u64,
+        start: usize,
+    ) -> Result<Self> {
+        check_environment()?;
+        let groups = Groups::new(stream.field(), selection, &options, dtype, load.threads)?;
+        let (told, stop) = (groups.told(), Stop::default());
+        let mut producer = Producer::new(stream, groups, load, epoch, start, stop.clone())?;
+        if load.prefetch == 0 {
+            return Ok(Self { mode: Mode::Here(Here::new(producer, stop)), told });
+        }
+        let make = move || producer.next().transpose();
+        Ahead::start(load.prefetch, stop, make).map(|ahead| Self { mode: Mode::Ahead(ahead), told })
+    }
+
+    /// Whether the batches are made in this process, and not in the one that it was forked from.
+    #[must_use]
+    pub fn is_here(&self) -> bool {
+        match &self.mode {
+            Mode::Ahead(ahead) => ahead.is_here(),
+            Mode::Here(here) => here.is_here(),
+        }
+    }
+
+    /// The next batch, waited for as long as `patience`, which without prefetching it takes however long it takes.
+    ///
+    /// # Errors
+    /// What failed while the batch was made; only the end follows. In a process that was forked from the one that has the
+    /// source; on the thread of a loader.
+    pub fn next_within(&self, patience: Duration) -> Result<Next> {
+        if !self.is_here() {
+            return Err(Error::argument("these batches are made in another process, which this one was forked from")
+                .remedy_is("start an iteration in this process"));
+        }
+        let next = match &self.mode {
+            Mode::Here(here) => here.next()?,
+            Mode::Ahead(ahead) => match ahead.take(patience)? {
+                Taken::Item(batch) => Next::Batch(batch),
+                Taken::NotYet => Next::NotYet,
+                Taken::Failed(error) => {
+                    ahead.close();
+                    return Err(error);
+                }
+                Taken::End => {
+                    ahead.close();
+                    Next::End
+                }
+                Taken::Cut => Next::Cut,
+            },
+        };
+        if let Next::Batch(batch) = &next {
+            // Told where the batch goes: the thread that made it has no logs.
+            for (told, tensor) in self.told.iter().zip(&batch.tensors) {
+                if !tensor.is_empty() {
+                    copy_log::record(|| told.of(batch.rows, tensor.nbytes()));
+                }
+            }
+        }
+        Ok(next)
+    }
+
+    /// Whether the next batch has still to be made.
+    #[must_use]
+    pub fn has_to_wait(&self) -> bool {
+        match &self.mode {
+            Mode::Ahead(ahead) => ahead.has_to_wait(),
+            Mode::Here(_) => true,
+        }
+    }
+
+    /// Ends the iteration, and waits as long as `patience` for the source's present array; whether its thread has ended.
+    pub fn stop(&self, patience: Duration) -> bool {
+        match &self.mode {
+            Mode::Ahead(ahead) => ahead.stop(patience),
+            Mode::Here(here) => {
+                here.close();
+                true
+            }
+        }
+    }
+
+    /// Ends the iteration without ever waiting for its thread, which ends by itself after the source's present array.
+    pub fn abandon(&self) {
+        match &self.mode {
+            Mode::Ahead(ahead) => ahead.abandon(),
+            Mode::Here(here) => here.close(),
+        }
+    }
+
+    /// Ends the iteration: when this returns the thread has ended and the source is released. On the thread of a loader,
+    /// which runs code of a source, it does not wait.
+    pub fn close(&self) {
+        match &self.mode {
+            Mode::Ahead(ahead) => ahead.close(),
+            Mode::Here(here) => here.close(),
+        }
+    }
+}
+
+impl Iterator for Batches {
+    type Item = Result<Batch>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            match self.next_within(Duration::from_secs(3600)) {
+                Ok(Next::Batch(batch)) => return Some(Ok(batch)),
+                Ok(Next::NotYet) => {}
+                Ok(Next::End | Next::Cut) => return None,
+                Err(error) => return Some(Err(error)),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

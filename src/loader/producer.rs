@@ -1,0 +1,106 @@
+//! Makes one batch after the other.
+
+use super::ahead::Stop;
+use super::draws::Draws;
+use super::feed::Feed;
+use super::groups::Groups;
+use super::shuffle::ShuffleBuffer;
+use super::slot::{Ring, Slot};
+use super::split::Split;
+use super::{Batch, LoadOptions};
+use crate::arrow::DeviceArrayStream;
+use crate::error::{Error, Result};
+
+/// The batches of one epoch, for one rank.
+pub(super) struct Producer {
+    feed: Feed,
+    shuffle: Option<ShuffleBuffer>,
+    groups: Groups,
+    ring: Ring,
+    split: Split,
+    /// Rows, in the order of the batches, that were passed.
+    position: usize,
+    /// The round of the next batch, and that of the first one.
+    round: usize,
+    start: usize,
+    stop: Stop,
+}
+
+impl Producer {
+    /// The batches of an epoch, of which the first `start` were had before.
+    ///
+    /// # Errors
+    /// When memory cannot be had.
+    pub(super) fn new(
+        stream: DeviceArrayStream,
+        groups: Groups,
+        options: &LoadOptions,
+        epoch: u64,
+        start: usize,
+        stop: Stop,
+    ) -> Result<Self> {
+        let shuffle = match options.shuffle {
+            Some(shuffle) => {
+                let draws = Draws::new(shuffle.seed, epoch);
+                Some(ShuffleBuffer::new(draws, shuffle.buffer.get(), &groups)?)
+            }
+            None => None,
+        };
+        // A loop holds one batch, and for a moment the next one too.
+        let ring = Ring::new(groups.layouts(), options.split.batch_size(), options.prefetch.saturating_add(2))?;
+        let feed = Feed::new(stream, stop.clone());
+        Ok(Self { feed, shuffle, groups, ring, split: options.split, position: 0, round: start, start, stop })
+    }
+
+    /// The next batch; `None` after the last one.
+    ///
+    /// # Errors
+    /// Those of the source, and of the conversion of the batch's rows. Nothing can be made after one.
+    pub(super) fn next(&mut self) -> Result<Option<Batch>> {
+        if self.stop.is_asked() {
+            return Ok(None);
+        }
+        let resumed = self.round == self.start && self.start > 0;
+        if !self.pass_to(self.split.first_row(self.round))? {
+            return if resumed { self.check_resumed() } else { Ok(None) };
+        }
+        let mut slot = self.ring.slot();
+        let rows = self.take(self.split.batch_size(), &mut slot)?;
+        // Ranks have as many batches as each other: this one counts only if those of the other ranks exist.
+        if rows == 0 || !self.pass_to(self.split.rows_needed(self.round))? {
+            return if resumed { self.check_resumed() } else { Ok(None) };
+        }
+        self.round += 1;
+        Ok(Some(Batch { tensors: self.groups.tensors(slot.into_blocks())?, rows }))
+    }
+
+    /// At the end, before any batch came: whether the source had as many as were had before.
+    fn check_resumed(&self) -> Result<Option<Batch>> {
+        let batches = self.split.batches(self.position);
+        if batches >= self.start {
+            return Ok(None);
+        }
+        let reason = format!("the state is after batch {} of an epoch, and the source has {batches}", self.start);
+        Err(Error::argument(reason).remedy_is("load the state into a loader of the source that it was taken from"))
+    }
+
+    fn take(&mut self, count: usize, slot: &mut Slot) -> Result<usize> {
+        let rows = match &mut self.shuffle {
+            Some(buffer) => buffer.take(&mut self.feed, &mut self.groups, count, slot)?,
+            None => self.feed.take(count, &mut self.groups, slot)?,
+        };
+        self.position += rows;
+        Ok(rows)
+    }
+
+    /// Passes rows until so many were; whether there are as many.
+    fn pass_to(&mut self, position: usize) -> Result<bool> {
+        let count = position.saturating_sub(self.position);
+        let rows = match &mut self.shuffle {
+            Some(buffer) => buffer.skip(&mut self.feed, &mut self.groups, count)?,
+            None => self.feed.skip(count)?,
+        };
+        self.position += rows;
+        Ok(rows == count)
+    }
+}

@@ -1,0 +1,172 @@
+//! The shuffle: rows wait in a buffer, and a random one of them leaves for each that comes. docs/loader.md defines it.
+
+use super::draws::Draws;
+use super::feed::Feed;
+use super::groups::Groups;
+use super::slot::{Ring, Slot};
+use crate::error::{Error, Result};
+
+/// Bytes of the slots that the buffer is made of, at least: it grows by one at a time, and only as far as there are rows. So
+/// many are in huge pages, in which rows are found faster.
+const SEGMENT: usize = 4 << 20;
+/// Rows that come in at once.
+const BLOCK: usize = 4096;
+/// How many rows ahead a row of the buffer is fetched: as many as are exchanged while memory answers.
+const FETCH_AHEAD: usize = 16;
+
+/// Packed rows that wait.
+pub(super) struct ShuffleBuffer {
+    draws: Draws,
+    /// Rows that may wait at most, and that do.
+    most: usize,
+    waiting: usize,
+    filled: bool,
+    ring: Ring,
+    segments: Vec<Slot>,
+    /// A segment has 2^shift rows.
+    shift: u32,
+    picks: Vec<usize>,
+    /// For rows that leave and are not wanted.
+    scratch: Option<Slot>,
+}
+
+impl ShuffleBuffer {
+    /// A buffer of at most `most` rows, which is 1 or more.
+    ///
+    /// # Errors
+    /// When memory cannot be had.
+    pub(super) fn new(draws: Draws, most: usize, groups: &Groups) -> Result<Self> {
+        let widest = groups.layouts().map(|layout| layout.bytes()).max().unwrap_or(0);
+        let shift = SEGMENT.div_ceil(widest.max(1)).next_power_of_two().ilog2();
+        let ring = Ring::new(groups.layouts(), most.min(1 << shift), 0)?;
+        let scratch = Some(Ring::new(groups.layouts(), BLOCK, 0)?.slot());
+        let (segments, picks) = (Vec::new(), Vec::new());
+        Ok(Self { draws, most, waiting: 0, filled: false, ring, segments, shift, picks, scratch })
+    }
+
+    /// Appends the next `count` rows, or as many as there are, to the slot; how many there were.
+    pub(super) fn take(
+        &mut self,
+        feed: &mut Feed,
+        groups: &mut Groups,
+        count: usize,
+        slot: &mut Slot,
+    ) -> Result<usize> {
+        if !self.filled {
+            self.fill(feed, groups)?;
+        }
+        let mut taken = 0;
+        while taken < count {
+            let rows = (count - taken).min(BLOCK);
+            let left = match self.exchange(feed, groups, rows, slot)? {
+                0 => self.let_go(rows, slot)?,
+                came => came,
+            };
+            if left == 0 {
+                break;
+            }
+            taken += left;
+        }
+        Ok(taken)
+    }
+
+    /// Passes `count` rows, or as many as there are; how many there were.
+    pub(super) fn skip(&mut self, feed: &mut Feed, groups: &mut Groups, count: usize) -> Result<usize> {
+        let mut scratch = self.scratch.take().ok_or_else(lost)?;
+        let mut passed = 0;
+        let result = loop {
+            scratch.truncate(0);
+            match self.take(feed, groups, (count - passed).min(BLOCK), &mut scratch) {
+                Ok(0) => break Ok(passed),
+                Ok(rows) => passed += rows,
+                Err(error) => break Err(error),
+            }
+        };
+        self.scratch = Some(scratch);
+        result
+    }
+
+    /// The first rows fill the buffer.
+    fn fill(&mut self, feed: &mut Feed, groups: &mut Groups) -> Result<()> {
+        while self.waiting < self.most {
+            // Asked before a segment is made: there may be no more rows.
+            let at_hand = feed.at_hand()?;
+            if at_hand == 0 {
+                break;
+            }
+            let (_, row) = self.place(self.waiting);
+            if row == 0 {
+                self.segments.push(self.ring.slot());
+            }
+            let segment = self.segments.last_mut().ok_or_else(lost)?;
+            let room = ((1 << self.shift) - row).min(self.most - self.waiting);
+            self.waiting += feed.take(room.min(at_hand), groups, segment)?;
+        }
+        self.filled = true;
+        Ok(())
+    }
+
+    /// Rows come in, and for each a random one of those that wait leaves; how many came.
+    fn exchange(&mut self, feed: &mut Feed, groups: &mut Groups, count: usize, slot: &mut Slot) -> Result<usize> {
+        let before = slot.rows();
+        // They come to where the others are to go, and change places with them there.
+        let came = feed.take(count, groups, slot)?;
+        self.picks.clear();
+        self.picks.extend((0..came).map(|_| self.draws.below(self.waiting)));
+        for index in 0..came {
+            self.fetch(index + FETCH_AHEAD);
+            let (segment, row) = self.place(self.pick(index)?);
+            slot.swap(before + index, self.segments.get_mut(segment).ok_or_else(lost)?, row)?;
+        }
+        Ok(came)
+    }
+
+    /// Random rows leave, and the last one takes the place of each; how many left.
+    fn let_go(&mut self, count: usize, slot: &mut Slot) -> Result<usize> {
+        let count = count.min(self.waiting);
+        self.picks.clear();
+        self.picks.extend((0..count).map(|gone| self.draws.below(self.waiting - gone)));
+        slot.reserve(count)?;
+        for index in 0..count {
+            self.fetch(index + FETCH_AHEAD);
+            let pick = self.pick(index)?;
+            self.waiting -= 1;
+            let (segment, row) = self.place(self.waiting);
+            let last = self.segments.get_mut(segment).ok_or_else(lost)?;
+            slot.push(last, row)?;
+            last.truncate(row);
+            if row == 0 {
+                self.segments.pop();
+            }
+            if pick < self.waiting {
+                let (segment, row) = self.place(pick);
+                let segment = self.segments.get_mut(segment).ok_or_else(lost)?;
+                slot.swap(slot.rows() - 1, segment, row)?;
+            }
+        }
+        Ok(count)
+    }
+
+    fn pick(&self, index: usize) -> Result<usize> {
+        self.picks.get(index).copied().ok_or_else(lost)
+    }
+
+    /// Fetches the row of a pick to come.
+    fn fetch(&self, index: usize) {
+        if let Some(pick) = self.picks.get(index) {
+            let (segment, row) = self.place(*pick);
+            if let Some(segment) = self.segments.get(segment) {
+                segment.prefetch(row);
+            }
+        }
+    }
+
+    /// The segment of a row, and which of its rows it is.
+    fn place(&self, row: usize) -> (usize, usize) {
+        (row >> self.shift, row & ((1 << self.shift) - 1))
+    }
+}
+
+fn lost() -> Error {
+    Error::invalid("the shuffle buffer has lost a row")
+}

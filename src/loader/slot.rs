@@ -1,0 +1,118 @@
+//! The memory of batches: a ring of blocks for each group.
+
+use std::sync::Arc;
+
+use crate::alloc::Pool;
+use crate::convert::{RowBlock, RowLayout};
+use crate::error::{Error, ErrorKind, Result};
+
+/// Batches of more bytes are given room as their rows come: there may be fewer of them.
+const GROWS_FROM: usize = 1 << 20;
+
+/// Where slots come from and return to.
+pub(super) struct Ring(Arc<Vec<Track>>);
+
+struct Track {
+    pool: Pool,
+    layout: Arc<RowLayout>,
+    /// Rows of a full slot, and how many there is room for at least.
+    rows: usize,
+    least: usize,
+}
+
+impl Ring {
+    /// Slots of at most so many rows, of which at most `waiting` wait for their next use.
+    ///
+    /// # Errors
+    /// When memory cannot be that large.
+    pub(super) fn new<'a>(
+        layouts: impl Iterator<Item = &'a Arc<RowLayout>>,
+        rows: usize,
+        waiting: usize,
+    ) -> Result<Self> {
+        let track = |layout: &Arc<RowLayout>| {
+            let bytes = rows.checked_mul(layout.bytes()).filter(|bytes| isize::try_from(*bytes).is_ok());
+            let bytes = bytes.ok_or_else(|| Error::new(ErrorKind::Memory, "a batch is larger than memory can be"))?;
+            let least = if bytes <= GROWS_FROM { rows } else { 0 };
+            Ok(Track { pool: Pool::new(waiting), layout: layout.clone(), rows, least })
+        };
+        layouts.map(track).collect::<Result<_>>().map(|tracks| Self(Arc::new(tracks)))
+    }
+
+    /// A slot without rows.
+    pub(super) fn slot(&self) -> Slot {
+        let blocks = self.0.iter().map(|track| RowBlock::new(track.layout.clone())).collect();
+        Slot { blocks, ring: self.0.clone() }
+    }
+}
+
+/// Room for the rows of one batch: a block for each group, all with the same number of rows.
+pub(super) struct Slot {
+    blocks: Vec<RowBlock>,
+    ring: Arc<Vec<Track>>,
+}
+
+impl Slot {
+    /// How many rows it has.
+    pub(super) fn rows(&self) -> usize {
+        self.blocks.first().map_or(0, RowBlock::rows)
+    }
+
+    /// The block of each group.
+    pub(super) fn blocks(&mut self) -> &mut [RowBlock] {
+        &mut self.blocks
+    }
+
+    pub(super) fn into_blocks(self) -> Vec<RowBlock> {
+        self.blocks
+    }
+
+    /// Makes room for so many more rows: for a full slot, or twice what there is, so that rows rarely move.
+    ///
+    /// # Errors
+    /// When memory cannot be had.
+    pub(super) fn reserve(&mut self, more: usize) -> Result<()> {
+        for (block, track) in self.blocks.iter_mut().zip(self.ring.iter()) {
+            let needed = block.rows().saturating_add(more);
+            if needed > block.capacity() {
+                let rows = block.capacity().saturating_mul(2).min(track.rows).max(track.least).max(needed);
+                block.move_to(track.pool.take(rows.saturating_mul(track.layout.bytes()))?)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Fetches a row that is soon to be exchanged.
+    pub(super) fn prefetch(&self, row: usize) {
+        self.blocks.iter().for_each(|block| block.prefetch(row));
+    }
+
+    /// Drops the rows from this one on.
+    pub(super) fn truncate(&mut self, rows: usize) {
+        for block in &mut self.blocks {
+            block.truncate(rows);
+        }
+    }
+
+    /// Appends a copy of a row of another slot.
+    ///
+    /// # Errors
+    /// When there is no such row, or no room.
+    pub(super) fn push(&mut self, other: &mut Self, row: usize) -> Result<()> {
+        for (block, other) in self.blocks.iter_mut().zip(&mut other.blocks) {
+            block.push(other, row)?;
+        }
+        Ok(())
+    }
+
+    /// Exchanges a row for one of another slot.
+    ///
+    /// # Errors
+    /// When there are no such rows.
+    pub(super) fn swap(&mut self, row: usize, other: &mut Self, other_row: usize) -> Result<()> {
+        for (block, other) in self.blocks.iter_mut().zip(&mut other.blocks) {
+            block.swap(row, other, other_row)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,377 @@
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex};
+
+use arrow_array::{ArrayRef, DictionaryArray, FixedSizeListArray, Float32Array, Int32Array, Int64Array, RecordBatch};
+use arrow_buffer::{Buffer, ScalarBuffer};
+use arrow_schema::{DataType, Field, FieldRef};
+use proptest::prelude::*;
+
+use super::draws::Draws;
+use super::*;
+use crate::arrow::DeviceArray;
+use crate::error::ErrorKind;
+use crate::ffi::dlpack::DLDeviceType;
+use crate::matrix::Group;
+use crate::spec::NullPolicy;
+
+/// A batch of one column, which names its rows by number.
+fn rows(from: usize, count: usize) -> DeviceArray {
+    let numbers = (from..from + count).map(|row| i64::try_from(row).unwrap());
+    batch(Int64Array::from_iter_values(numbers))
+}
+
+fn batch(column: Int64Array) -> DeviceArray {
+    let column: ArrayRef = Arc::new(column);
+    DeviceArray::from_record_batch(&RecordBatch::try_from_iter_with_nullable([("row", column, true)]).unwrap()).unwrap()
+}
+
+fn stream_of(arrays: Vec<DeviceArray>) -> DeviceArrayStream {
+    let field = arrays.first().map_or_else(|| rows(0, 0).field().clone(), |array| array.field().clone());
+    stream(field, arrays.into_iter().map(Ok))
+}
+
+fn stream(field: FieldRef, arrays: impl Iterator<Item = Result<DeviceArray>> + Send + 'static) -> DeviceArrayStream {
+    DeviceArrayStream::new(field, DLDeviceType::CPU, arrays)
+}
+
+/// Rows 0, 1, 2, … in chunks of these lengths.
+fn chunked(lengths: &[usize]) -> DeviceArrayStream {
+    let mut from = 0;
+    let arrays = lengths.iter().map(|length| {
+        from += length;
+        rows(from - length, *length)
+    });
+    stream_of(arrays.collect())
+}
+
+fn open(stream: DeviceArrayStream, options: &LoadOptions, epoch: u64, start: usize) -> Batches {
+    Batches::new(stream, &Selection::Whole(None), |_| Options::default(), None, options, epoch, start).unwrap()
+}
+
+fn numbers(batch: &Batch) -> Vec<usize> {
+    let column = batch.tensors[0].as_slice::<i64>().unwrap();
+    assert_eq!(column.len(), batch.rows);
+    column.iter().map(|row| usize::try_from(*row).unwrap()).collect()
+}
+
+fn all(batches: Batches) -> Vec<Vec<usize>> {
+    batches.map(|batch| numbers(&batch.unwrap())).collect()
+}
+
+fn split(batch_size: usize) -> Split {
+    Split::new(batch_size, false, 0, 1).unwrap()
+}
+
+/// The order of rows, by the words of docs/loader.md.
+fn shuffled(rows: usize, shuffle: Option<Shuffle>, epoch: u64) -> Vec<usize> {
+    let Some(Shuffle { buffer, seed }) = shuffle else { return (0..rows).collect() };
+    let mut draws = Draws::new(seed, epoch);
+    let mut coming = 0..rows;
+    let mut waiting: Vec<usize> = coming.by_ref().take(buffer.get()).collect();
+    let mut left = Vec::new();
+    for row in coming {
+        let pick = draws.below(waiting.len());
+        left.push(std::mem::replace(&mut waiting[pick], row));
+    }
+    while !waiting.is_empty() {
+        left.push(waiting.swap_remove(draws.below(waiting.len())));
+    }
+    left
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+    #[test]
+    fn the_order_is_the_documents_whatever_the_chunks_and_threads(
+        lengths in proptest::collection::vec(0_usize..60, 0..8),
+        size in 1_usize..40,
+        drop_last: bool,
+        (world, rank) in (1_usize..4).prop_flat_map(|world| (Just(world), 0..world)),
+        (buffer, seed, epoch) in (0_usize..300, any::<u64>(), 0_u64..3),
+        prefetch in 0_usize..4,
+        start in 0_usize..6,
+    ) {
+        let split = Split::new(size, drop_last, rank, world).unwrap();
+        let shuffle = NonZero::new(buffer).map(|buffer| Shuffle { buffer, seed });
+        let total = lengths.iter().sum();
+        let mut batches: Vec<Vec<usize>> =
+            shuffled(total, shuffle, epoch).chunks(size).map(<[usize]>::to_vec).collect();
+        batches.retain(|batch| !drop_last || batch.len() == size);
+        batches.truncate(batches.len() / world * world);
+        let mine: Vec<Vec<usize>> = batches.into_iter().skip(rank).step_by(world).collect();
+        let options = LoadOptions { shuffle, prefetch, ..LoadOptions::new(split) };
+        let found = open(chunked(&lengths), &options, epoch, start);
+        if start <= mine.len() {
+            prop_assert_eq!(all(found), &mine[start..]);
+        } else {
+            let error = found.map(|batch| batch.map(|_| ())).collect::<Result<Vec<_>>>().unwrap_err();
+            prop_assert_eq!(error.kind(), ErrorKind::Argument);
+        }
+    }
+}
+
+#[test]
+fn buffers_larger_than_a_segment_keep_every_row() {
+    // Rows of 1 MiB, so that a segment has four.
+    let width = 1 << 18;
+    let field = Arc::new(Field::new("item", DataType::Float32, false));
+    let lists = |from: usize| -> ArrayRef {
+        let values = (from..from + 10).flat_map(|row| std::iter::repeat_n(row as f32, width));
+        let values = Arc::new(Float32Array::from_iter_values(values));
+        Arc::new(FixedSizeListArray::new(field.clone(), i32::try_from(width).unwrap(), values, None))
+    };
+    let arrays: Vec<_> = [0, 10]
+        .map(|from| DeviceArray::from_record_batch(&RecordBatch::try_from_iter([("x", lists(from))]).unwrap()).unwrap())
+        .into();
+    let shuffle = Some(Shuffle { buffer: NonZero::new(11).unwrap(), seed: 3 });
+    let options = LoadOptions { shuffle, ..LoadOptions::new(split(3)) };
+    let named = Selection::Named(vec![("x".to_owned(), Group::Column("x".to_owned()))]);
+    let found = Batches::new(stream_of(arrays), &named, |_| Options::default(), None, &options, 1, 0).unwrap();
+    let found: Vec<f32> = found
+        .flat_map(|batch| {
+            let rows = batch.unwrap().tensors.remove(0);
+            let rows: Vec<f32> = rows
+                .as_slice::<f32>()
+                .unwrap()
+                .chunks(width)
+                .map(|row| {
+                    assert!(row.iter().all(|value| *value == row[0]));
+                    row[0]
+                })
+                .collect();
+            rows
+        })
+        .collect();
+    let expected: Vec<f32> = shuffled(20, shuffle, 1).into_iter().map(|row| row as f32).collect();
+    assert_eq!(found, expected);
+}
+
+#[test]
+fn a_batch_that_is_held_is_never_written_and_others_share_few_blocks() {
+    let lengths = vec![7; 300];
+    for prefetch in [0, 1, 2, 5] {
+        let options = LoadOptions { prefetch, ..LoadOptions::new(split(10)) };
+        let mut addresses = HashSet::new();
+        let mut held = Vec::new();
+        for (index, batch) in open(chunked(&lengths), &options, 0, 0).enumerate() {
+            let batch = batch.unwrap();
+            assert_eq!(numbers(&batch), (index * 10..index * 10 + 10).collect::<Vec<_>>());
+            addresses.insert(batch.tensors[0].as_ptr());
+            if index % 50 == 3 {
+                held.push((index, batch));
+            }
+        }
+        for (index, batch) in &held {
+            assert_eq!(numbers(batch), (index * 10..index * 10 + 10).collect::<Vec<_>>());
+        }
+        assert!(addresses.len() <= prefetch + 2 + held.len(), "{} blocks at prefetch={prefetch}", addresses.len());
+    }
+}
+
+/// The buffers of arrays, by which it is seen how many of these are alive.
+#[derive(Clone, Default)]
+struct Seen(Arc<Mutex<Vec<Buffer>>>);
+
+impl Seen {
+    fn rows(&self, from: usize, count: usize) -> DeviceArray {
+        let numbers: Vec<i64> = (from..from + count).map(|row| i64::try_from(row).unwrap()).collect();
+        let buffer = Buffer::from_vec(numbers);
+        self.0.lock().unwrap().push(buffer.clone());
+        batch(Int64Array::new(ScalarBuffer::new(buffer, 0, count), None))
+    }
+
+    fn alive(&self) -> usize {
+        self.0.lock().unwrap().iter().filter(|buffer| buffer.strong_count() > 1).count()
+    }
+}
+
+#[test]
+fn one_array_of_the_source_is_held_at_a_time() {
+    for shuffle in [None, Some(Shuffle { buffer: NonZero::new(25).unwrap(), seed: 0 })] {
+        let seen = Seen::default();
+        let arrays = {
+            let seen = seen.clone();
+            (0..40).map(move |index| {
+                let array = seen.rows(index * 10, 10);
+                assert_eq!(seen.alive(), 1);
+                Ok(array)
+            })
+        };
+        let options = LoadOptions { shuffle, ..LoadOptions::new(split(15)) };
+        assert_eq!(all(open(stream(rows(0, 0).field().clone(), arrays), &options, 0, 0)).concat().len(), 400);
+        assert_eq!(seen.alive(), 0);
+    }
+}
+
+/// A stream of ten rows an array that fails instead of giving array number `fail`.
+fn failing(fail: usize, seen: &Seen, failure: fn() -> Result<DeviceArray>) -> DeviceArrayStream {
+    let seen = seen.clone();
+    let arrays = (0..).map(move |index| if index == fail { failure() } else { Ok(seen.rows(index * 10, 10)) });
+    stream(rows(0, 0).field().clone(), arrays)
+}
+
+#[test]
+fn what_fails_is_told_after_the_good_batches_and_then_there_is_nothing() {
+    let failures: [(fn() -> Result<DeviceArray>, &str); 2] =
+        [(|| Err(Error::invalid("lost")), "lost"), (|| panic!("on purpose"), "on purpose")];
+    for prefetch in [0, 1, 2, 9] {
+        for (failure, text) in failures {
+            for size in [3, 10, 25, 100] {
+                let seen = Seen::default();
+                let options = LoadOptions { prefetch, ..LoadOptions::new(split(size)) };
+                let mut found = open(failing(5, &seen, failure), &options, 0, 0);
+                for index in 0..50 / size {
+                    let batch = found.next().unwrap().unwrap();
+                    assert_eq!(numbers(&batch), (index * size..(index + 1) * size).collect::<Vec<_>>());
+                }
+                let error = found.next().unwrap().unwrap_err();
+                assert!(error.reason().ends_with(text), "{error}");
+                assert!(found.next().is_none() && found.next().is_none());
+                assert_eq!(seen.alive(), 0);
+            }
+        }
+    }
+}
+
+#[test]
+fn nulls_and_misfits_are_told_by_the_row_of_the_source_at_their_batch() {
+    let nulls = |from: i64| batch(Int64Array::from_iter((from..from + 10).map(|row| (row != 27).then_some(row))));
+    let source = || stream_of([0, 10, 20, 30].map(nulls).into());
+    let options = LoadOptions::new(split(6));
+    let mut found = open(source(), &options, 0, 0);
+    for _ in 0..4 {
+        found.next().unwrap().unwrap();
+    }
+    let error = found.next().unwrap().unwrap_err();
+    assert_eq!((error.kind(), error.column(), error.row()), (ErrorKind::Null, Some("row"), Some(27)));
+    let to_int8 = |_: &str| Options::default().nulls(NullPolicy::Keep).dtype(DType::Int8);
+    let large = batch(Int64Array::from_iter_values(120..140));
+    let selection = Selection::Named(vec![("n".to_owned(), Group::Column("row".to_owned()))]);
+    for selection in [Selection::Whole(None), selection] {
+        let mut found =
+            Batches::new(stream_of(vec![nulls(0), large.clone()]), &selection, to_int8, None, &options, 0, 0).unwrap();
+        for _ in 0..3 {
+            found.next().unwrap().unwrap();
+        }
+        let error = found.next().unwrap().unwrap_err();
+        assert_eq!((error.kind(), error.column(), error.row()), (ErrorKind::Cast, Some("row"), Some(18)));
+    }
+}
+
+#[test]
+fn dropping_at_any_moment_releases_everything() {
+    for prefetch in [0, 1, 3] {
+        for taken in [0, 1, 4] {
+            let seen = Seen::default();
+            let shuffle = Some(Shuffle { buffer: NonZero::new(12).unwrap(), seed: 0 });
+            let options = LoadOptions { prefetch, shuffle, ..LoadOptions::new(split(4)) };
+            let mut found = open(failing(usize::MAX, &seen, || Err(Error::invalid("never"))), &options, 0, 0);
+            for _ in 0..taken {
+                found.next().unwrap().unwrap();
+            }
+            match taken {
+                4 => found.close(),
+                _ => drop(found),
+            }
+            assert_eq!(seen.alive(), 0);
+        }
+    }
+}
+
+#[test]
+fn a_closed_iteration_is_at_its_end() {
+    for prefetch in [0, 2] {
+        let options = LoadOptions { prefetch, ..LoadOptions::new(split(4)) };
+        let mut found = open(chunked(&[100]), &options, 0, 0);
+        found.next().unwrap().unwrap();
+        assert!(found.stop(Duration::from_secs(60)));
+        assert!(found.next().is_none());
+    }
+}
+
+#[test]
+fn groups_have_the_rows_of_each_other() {
+    let item = Arc::new(Field::new("item", DataType::Int32, false));
+    let pairs = |from: i32| -> ArrayRef {
+        Arc::new(FixedSizeListArray::new(
+            item.clone(),
+            2,
+            Arc::new(Int32Array::from_iter_values(from..from + 40)),
+            None,
+        ))
+    };
+    let column = |from: i64| -> ArrayRef { Arc::new(Int64Array::from_iter_values(from..from + 20)) };
+    let chunk = |from: i32| {
+        let columns = [("a", column(from.into())), ("p", pairs(from * 2)), ("b", column(i64::from(from) + 1000))];
+        DeviceArray::from_record_batch(&RecordBatch::try_from_iter(columns).unwrap()).unwrap()
+    };
+    let selection = Selection::Named(vec![
+        ("x".to_owned(), Group::Matrix(vec!["b".to_owned(), "a".to_owned()])),
+        ("y".to_owned(), Group::Column("a".to_owned())),
+        ("z".to_owned(), Group::Column("p".to_owned())),
+    ]);
+    let shuffle = Some(Shuffle { buffer: NonZero::new(17).unwrap(), seed: 5 });
+    let options = LoadOptions { shuffle, ..LoadOptions::new(split(7)) };
+    let source = stream_of(vec![chunk(0), chunk(20), chunk(40)]);
+    let mut seen = Vec::new();
+    for batch in Batches::new(source, &selection, |_| Options::default(), None, &options, 0, 0).unwrap() {
+        let batch = batch.unwrap();
+        let [x, y, z] = &batch.tensors[..] else { panic!("{batch:?}") };
+        let count = i64::try_from(batch.rows).unwrap();
+        assert_eq!((x.shape(), y.shape(), z.shape()), (&[count, 2][..], &[count][..], &[count, 2][..]));
+        let rows = x.as_slice::<i64>().unwrap().chunks(2).zip(z.as_slice::<i32>().unwrap().chunks(2));
+        for ((x, z), y) in rows.zip(y.as_slice::<i64>().unwrap()) {
+            assert_eq!((x, z), (&[y + 1000, *y][..], &[2 * y, 2 * y + 1].map(|part| i32::try_from(part).unwrap())[..]));
+            seen.push(usize::try_from(*y).unwrap());
+        }
+    }
+    assert_eq!(seen, shuffled(60, shuffle, 0));
+}
+
+#[test]
+fn codes_have_to_be_of_one_dictionary() {
+    let chunk = |words: [&str; 3]| {
+        let codes: ArrayRef = Arc::new(words.into_iter().collect::<DictionaryArray<arrow_array::types::Int8Type>>());
+        DeviceArray::from_record_batch(&RecordBatch::try_from_iter([("w", codes)]).unwrap()).unwrap()
+    };
+    let named = Selection::Named(vec![("w".to_owned(), Group::Column("w".to_owned()))]);
+    let options = LoadOptions::new(split(2));
+    for selection in [named, Selection::Whole(None)] {
+        let open = |arrays| Batches::new(stream_of(arrays), &selection, |_| Options::default(), None, &options, 0, 0);
+        let found: Vec<_> =
+            open(vec![chunk(["a", "b", "a"]), chunk(["a", "b", "b"])]).unwrap().map(Result::unwrap).collect();
+        assert_eq!(found.iter().map(|batch| batch.rows).collect::<Vec<_>>(), [2, 2, 2]);
+        assert_eq!(found[2].tensors[0].as_slice::<i8>().unwrap(), [1, 1]);
+        let mut found = open(vec![chunk(["a", "b", "a"]), chunk(["b", "a", "b"])]).unwrap();
+        found.next().unwrap().unwrap();
+        let error = found.next().unwrap().unwrap_err();
+        assert_eq!((error.column(), error.kind()), (Some("w"), ErrorKind::Unsupported));
+        assert!(error.remedy().is_some());
+    }
+}
+
+#[test]
+fn what_is_no_batch_is_refused_before_anything_is_read() {
+    let selections = [
+        Selection::Named(Vec::new()),
+        Selection::Named(vec![("x".to_owned(), Group::Column("none".to_owned()))]),
+        Selection::Whole(Some(vec!["row".to_owned(), "row".to_owned()])),
+    ];
+    for selection in selections {
+        let unread = stream(rows(0, 0).field().clone(), std::iter::from_fn(|| panic!("read")));
+        let options = LoadOptions::new(split(2));
+        assert!(Batches::new(unread, &selection, |_| Options::default(), None, &options, 0, 0).is_err());
+    }
+    let huge = LoadOptions::new(split(usize::MAX));
+    let refused = Batches::new(chunked(&[3]), &Selection::Whole(None), |_| Options::default(), None, &huge, 0, 0);
+    assert_eq!(refused.unwrap_err().kind(), ErrorKind::Memory);
+}
+
+#[test]
+fn a_batch_larger_than_the_source_takes_no_more_memory_than_that() {
+    // 8 TiB, if it were full.
+    let options = LoadOptions::new(split(1 << 40));
+    let lengths = [100_000, 1, 200_000, 50_000];
+    let found = all(open(chunked(&lengths), &options, 0, 0));
+    assert_eq!(found, [(0..350_001).collect::<Vec<_>>()]);
+}

@@ -1,0 +1,41 @@
+//! The loaders that are alive: their threads must have ended before the interpreter goes down, as a source may run Python.
+
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
+
+use pyo3::prelude::*;
+
+use super::iterator::PATIENCE;
+use crate::loader::Batches;
+
+static ALIVE: Mutex<Vec<Weak<Batches>>> = Mutex::new(Vec::new());
+
+/// Remembers an iteration until it is gone.
+pub(super) fn remember(batches: &Arc<Batches>) {
+    let mut alive = ALIVE.lock().unwrap_or_else(PoisonError::into_inner);
+    alive.retain(|batches| batches.strong_count() > 0);
+    alive.push(Arc::downgrade(batches));
+}
+
+/// Ends every iteration of this process and waits for its thread.
+///
+/// # Errors
+/// When a signal's handler raises: then the wait is over, for good.
+pub(in crate::python) fn close_all(py: Python<'_>) -> PyResult<()> {
+    let alive = std::mem::take(&mut *ALIVE.lock().unwrap_or_else(PoisonError::into_inner));
+    let alive: Vec<_> = alive.iter().filter_map(Weak::upgrade).filter(|batches| batches.is_here()).collect();
+    py.detach(|| {
+        for batches in &alive {
+            batches.stop(Duration::ZERO);
+        }
+    });
+    for batches in &alive {
+        while !py.detach(|| batches.stop(PATIENCE)) {
+            if let Err(interrupt) = py.check_signals() {
+                alive.iter().for_each(|batches| batches.abandon());
+                return Err(interrupt);
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,125 @@
+//! The class `LoaderIterator`: one epoch of a `Loader`.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::gc::{PyTraverseError, PyVisit};
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyString, PyType};
+
+use super::progress::Progress;
+use crate::loader::{Batch, Batches, Next, Selection};
+use crate::python::exchange::Arrays;
+use crate::python::options::Legacy;
+
+/// How long a wait goes on before signals are looked for.
+pub(super) const PATIENCE: Duration = Duration::from_millis(50);
+
+/// The batches of one epoch. When it is dropped, closed or at its end, its thread has ended and the source is released.
+#[pyclass(frozen, module = "arrow_dlpack")]
+#[derive(Debug)]
+pub struct LoaderIterator {
+    batches: Arc<Batches>,
+    /// The names of the groups; `None` where a batch is one tensor.
+    names: Option<Vec<Py<PyString>>>,
+    xp: Option<Py<PyAny>>,
+    progress: Arc<Progress>,
+    run: u64,
+}
+
+impl LoaderIterator {
+    pub(super) fn new(
+        py: Python<'_>,
+        batches: Arc<Batches>,
+        selection: &Selection,
+        xp: Option<Py<PyAny>>,
+        progress: Arc<Progress>,
+        run: u64,
+    ) -> Self {
+        let names = match selection {
+            Selection::Named(groups) => Some(groups.iter().map(|(name, _)| PyString::new(py, name).unbind()).collect()),
+            Selection::Whole(_) => None,
+        };
+        Self { batches, names, xp, progress, run }
+    }
+
+    /// The next batch; `None` when there are no more. While it is waited for, the interpreter is free, and signals are seen.
+    fn wait(&self, py: Python<'_>) -> PyResult<Option<Batch>> {
+        if !self.batches.is_here() {
+            return Err(PyRuntimeError::new_err(
+                "this iteration of a Loader began in another process, which this one was forked from; begin one here, by \
+                 iter() of a Loader whose source is a callable or a table",
+            ));
+        }
+        let mut next = match self.batches.has_to_wait() {
+            true => Next::NotYet,
+            false => self.batches.next_within(Duration::ZERO)?,
+        };
+        loop {
+            match next {
+                Next::Batch(batch) => return Ok(Some(batch)),
+                Next::End => {
+                    self.progress.ended(self.run);
+                    return Ok(None);
+                }
+                Next::Cut => return Ok(None),
+                Next::NotYet => {}
+            }
+            py.check_signals()?;
+            next = py.detach(|| self.batches.next_within(PATIENCE))?;
+        }
+    }
+
+    fn for_python<'py>(&self, py: Python<'py>, batch: Batch) -> PyResult<Bound<'py, PyAny>> {
+        let mut arrays = Arrays::of(py, Legacy::default(), self.xp.as_ref().map(|xp| xp.bind(py)))?;
+        let mut tensors = batch.tensors.into_iter();
+        let Some(names) = &self.names else {
+            let only = tensors.next().ok_or_else(|| PyRuntimeError::new_err("a batch without tensors"))?;
+            return arrays.make(only);
+        };
+        let named = PyDict::new(py);
+        for (name, tensor) in names.iter().zip(tensors) {
+            named.set_item(name, arrays.make(tensor)?)?;
+        }
+        Ok(named.into_any())
+    }
+}
+
+#[pymethods]
+impl LoaderIterator {
+    fn __iter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
+        slf
+    }
+
+    fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let Some(batch) = self.wait(py)? else { return Ok(None) };
+        let batch = self.for_python(py, batch)?;
+        self.progress.handed_out(self.run);
+        Ok(Some(batch))
+    }
+
+    /// Ends the epoch here: waits for the thread, and releases the source and every batch that was not handed out.
+    fn close(&self, py: Python<'_>) {
+        py.detach(|| self.batches.close());
+    }
+
+    /// `LoaderIterator[T]`, for annotations: T is the type of the batches.
+    #[classmethod]
+    #[pyo3(signature = (batch, /))]
+    fn __class_getitem__<'py>(cls: &Bound<'py, PyType>, batch: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        cls.py().import("types")?.getattr("GenericAlias")?.call1((cls, batch))
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.xp)
+    }
+}
+
+impl Drop for LoaderIterator {
+    fn drop(&mut self) {
+        // The source may need the interpreter to come to an end. Without one there is nothing to wait for: at exit every
+        // iteration was closed.
+        Python::try_attach(|py| py.detach(|| self.batches.close()));
+    }
+}

@@ -1,0 +1,231 @@
+//! The class `Loader`: an Arrow stream as training batches.
+
+mod exit;
+mod iterator;
+mod keywords;
+mod progress;
+mod source;
+
+use std::num::NonZero;
+use std::sync::Arc;
+
+use arrow_schema::DataType;
+use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
+use pyo3::gc::{PyTraverseError, PyVisit};
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyType};
+
+pub(super) use exit::close_all;
+pub use iterator::LoaderIterator;
+use keywords::{count, random_seed, selection, word};
+use progress::Progress;
+use source::Source;
+
+use super::device;
+use super::matrix::{Columns, parse_threads};
+use super::options::{ConversionOptions, ElementKeywords};
+use crate::loader::{Batches, LoadOptions, Selection, Shuffle, Split, Terms};
+
+/// An Arrow stream as training batches: an iterable of batches of `batch_size` rows, converted ahead on a native thread.
+///
+/// A batch is a matrix of all columns, or of those that `columns` lists, or a dict of named groups. Its memory is its own, and
+/// is used again when nobody has the batch any more.
+///
+/// source: anything with an Arrow dunder, or a callable without arguments that opens one. Each `iter()` begins an epoch: it
+///     reads the source anew, or calls the callable. A stream is read once.
+/// batch_size: rows of a batch; the last one may have fewer.
+/// columns: None for all, a list of names, or a dict {name: column, or a list of columns that become a matrix}.
+/// dtype, nulls, decimal, dictionary: as `to_tensor` has them, each also as a dict by column.
+/// xp: an array namespace (numpy, torch, ...) whose arrays the batches are.
+/// device: where the batches must be.
+/// shuffle_buffer: rows that wait for a random one of them to leave; 0 keeps the source's order, and as many as the source
+///     has make every order equally likely.
+/// seed: what the order is drawn from, with the number of the epoch; None is a random one, which `state_dict` tells.
+/// drop_last: whether a last batch of fewer rows is left out.
+/// prefetch: batches that are made ahead; 0 makes each when it is asked for, without a thread.
+/// threads: to convert large batches with; None is ARROW_DLPACK_THREADS, or one for each processor.
+/// rank, world_size: batch k belongs to rank k % world_size, and all ranks have as many.
+///
+/// The order of rows is a function of the seed, the epoch, rank, world size, the sizes above and the source's rows alone.
+#[pyclass(frozen, module = "arrow_dlpack")]
+#[derive(Debug)]
+pub struct Loader {
+    source: Source,
+    selection: Selection,
+    options: ConversionOptions,
+    xp: Option<Py<PyAny>>,
+    load: LoadOptions,
+    shuffle_buffer: usize,
+    progress: Arc<Progress>,
+}
+
+#[pymethods]
+impl Loader {
+    #[new]
+    #[pyo3(signature = (source, *, batch_size, columns=None, dtype=None, nulls=None, decimal=None, dictionary=None, xp=None, device=None, shuffle_buffer=None, seed=None, drop_last=false, prefetch=None, threads=None, rank=None, world_size=None), text_signature = "(source, *, batch_size, columns=None, dtype=None, nulls=\"error\", decimal=None, dictionary=None, xp=None, device=None, shuffle_buffer=0, seed=None, drop_last=False, prefetch=2, threads=None, rank=0, world_size=1)")]
+    #[allow(clippy::too_many_arguments, reason = "one Python keyword each")]
+    fn new(
+        source: &Bound<'_, PyAny>,
+        batch_size: &Bound<'_, PyAny>,
+        columns: Option<Columns>,
+        dtype: Option<&Bound<'_, PyAny>>,
+        nulls: Option<&Bound<'_, PyAny>>,
+        decimal: Option<&Bound<'_, PyAny>>,
+        dictionary: Option<&Bound<'_, PyAny>>,
+        xp: Option<&Bound<'_, PyAny>>,
+        device: Option<&Bound<'_, PyAny>>,
+        shuffle_buffer: Option<&Bound<'_, PyAny>>,
+        seed: Option<&Bound<'_, PyAny>>,
+        drop_last: bool,
+        prefetch: Option<&Bound<'_, PyAny>>,
+        threads: Option<i64>,
+        rank: Option<&Bound<'_, PyAny>>,
+        world_size: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Self> {
+        if let Some(device) = device {
+            device::require(crate::device::Device::CPU, device::extract(device)?)?;
+        }
+        let number = |name, value: Option<&Bound<'_, PyAny>>, default, least| match value {
+            Some(value) => count(name, value, least),
+            None => Ok(default),
+        };
+        let world_size = number("world_size", world_size, 1, 1)?;
+        let split =
+            Split::new(count("batch_size", batch_size, 1)?, drop_last, number("rank", rank, 0, 0)?, world_size)?;
+        let shuffle_buffer = number("shuffle_buffer", shuffle_buffer, 0, 0)?;
+        let passed = seed.map(|seed| word("seed", seed)).transpose()?.filter(|_| shuffle_buffer > 0);
+        if passed.is_none() && shuffle_buffer > 0 && world_size > 1 {
+            let reason = "ranks that shuffle need one order in common: pass the same seed= to each of them";
+            return Err(PyValueError::new_err(reason));
+        }
+        let seed = match passed {
+            None if shuffle_buffer > 0 => Some(random_seed(source.py())?),
+            passed => passed,
+        };
+        let mut load = LoadOptions::new(split);
+        load.prefetch = number("prefetch", prefetch, load.prefetch, 0)?;
+        load.threads = threads.map(parse_threads).transpose()?;
+        let keywords = ElementKeywords { dtype, nulls, decimal, dictionary };
+        Ok(Self {
+            source: Source::new(source)?,
+            selection: selection(columns),
+            options: ConversionOptions::read(keywords, None, true)?,
+            xp: xp.map(|xp| xp.clone().unbind()),
+            load,
+            shuffle_buffer,
+            progress: Arc::new(Progress::new(seed, passed.is_some())),
+        })
+    }
+
+    /// Begins an epoch, or goes on with the one of a state that was loaded.
+    fn __iter__(&self, py: Python<'_>) -> PyResult<LoaderIterator> {
+        if super::exit::has_begun() {
+            return Err(PyRuntimeError::new_err("the interpreter is going down, so no epoch can begin"));
+        }
+        let next = self.progress.next();
+        let stream = self.source.open(py)?;
+        let field = stream.field().clone();
+        self.options.check_columns(&field)?;
+        let mut terms = self.terms(py)?;
+        if let DataType::Struct(fields) = field.data_type() {
+            terms.source.columns = Some(fields.iter().map(|field| field.name().clone()).collect());
+        }
+        if let Some(resumed) = &next.resumed {
+            resumed.check(&terms)?;
+        }
+        let mut load = self.load.clone();
+        load.shuffle = NonZero::new(self.shuffle_buffer).zip(next.seed).map(|(buffer, seed)| Shuffle { buffer, seed });
+        let dtype = self.options.dtype();
+        let options = |column: &str| self.options.of(column);
+        let batches =
+            py.detach(|| Batches::new(stream, &self.selection, options, dtype, &load, next.epoch, next.batches))?;
+        let batches = Arc::new(batches);
+        exit::remember(&batches);
+        let run = self.progress.begin(&next, terms.source);
+        let xp = self.xp.as_ref().map(|xp| xp.clone_ref(py));
+        Ok(LoaderIterator::new(py, batches, &self.selection, xp, self.progress.clone(), run))
+    }
+
+    /// The number of batches of an epoch, where the source tells its rows.
+    fn __len__(&self, py: Python<'_>) -> PyResult<usize> {
+        match self.source.rows(py)? {
+            Some(rows) => Ok(self.load.split.batches(rows)),
+            None => {
+                Err(PyTypeError::new_err("the source does not tell how many rows it has, so the loader has no length"))
+            }
+        }
+    }
+
+    /// Rows of a full batch.
+    #[getter]
+    fn batch_size(&self) -> usize {
+        self.load.split.batch_size()
+    }
+
+    /// The epoch that the iteration is in, or that the next `iter()` begins.
+    #[getter]
+    fn epoch(&self) -> u64 {
+        self.progress.state(self.terms_alone()).epoch
+    }
+
+    /// Says which epoch the next `iter()` begins: each has an order of its own. A loaded state of that epoch stays.
+    fn set_epoch(&self, epoch: &Bound<'_, PyAny>) -> PyResult<()> {
+        self.progress.set_epoch(word("epoch", epoch)?);
+        Ok(())
+    }
+
+    /// Where the iteration stands, as a dict that JSON can hold: `load_state_dict` of a loader of the same source and options
+    /// goes on with the batch after the last one that was handed out.
+    fn state_dict<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        keywords::to_dict(py, &self.progress.state(self.terms(py)?))
+    }
+
+    /// Takes the state of `state_dict`: the next `iter()` goes on from there.
+    ///
+    /// Raises ConversionError (a ValueError) for a state of other options or another source; of what only an opened source
+    /// tells, `iter()` does.
+    fn load_state_dict(&self, py: Python<'_>, state: &Bound<'_, PyDict>) -> PyResult<()> {
+        let state = keywords::from_dict(state)?;
+        state.terms.check(&self.terms(py)?)?;
+        if state.seed.is_some() != (self.shuffle_buffer > 0) {
+            return Err(PyValueError::new_err("the state's seed and the shuffle_buffer do not go together"));
+        }
+        self.progress.load(state)?;
+        Ok(())
+    }
+
+    /// `Loader[T]`, for annotations: T is the type of the batches.
+    #[classmethod]
+    #[pyo3(signature = (batch, /))]
+    fn __class_getitem__<'py>(cls: &Bound<'py, PyType>, batch: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        cls.py().import("types")?.getattr("GenericAlias")?.call1((cls, batch))
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        self.source.traverse(&visit)?;
+        visit.call(&self.xp)
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+        let split = &self.load.split;
+        let rank = if split.world_size() == 1 {
+            String::new()
+        } else {
+            format!(", rank={}, world_size={}", split.rank(), split.world_size())
+        };
+        Ok(format!("Loader({}, batch_size={}{rank})", self.source.name(py)?, split.batch_size()))
+    }
+}
+
+impl Loader {
+    fn terms_alone(&self) -> Terms {
+        Terms::new(&self.load.split, self.shuffle_buffer)
+    }
+
+    /// What a state has to fit, as far as the source tells it without being opened.
+    fn terms(&self, py: Python<'_>) -> PyResult<Terms> {
+        let mut terms = self.terms_alone();
+        terms.source.rows = self.source.known_rows(py)?;
+        Ok(terms)
+    }
+}

@@ -1,0 +1,123 @@
+"""The order of rows by the words of docs/loader.md alone, and what the tests of the loader share."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+_WORD = 0xFFFFFFFF
+
+
+def _rotate(value: int, by: int) -> int:
+    return ((value << by) | (value >> (32 - by))) & _WORD
+
+
+def _block(key: bytes, counter: int, stream: int, rounds: int) -> list[int]:
+    """A block of ChaCha with a counter and a stream number of 64 bits each."""
+    state = list(np.frombuffer(b"expand 32-byte k" + key, "<u4").tolist())
+    state += [counter & _WORD, counter >> 32, stream & _WORD, stream >> 32]
+    x = list(state)
+
+    def quarter(a: int, b: int, c: int, d: int) -> None:
+        for p, q, r, by in ((a, b, d, 16), (c, d, b, 12), (a, b, d, 8), (c, d, b, 7)):
+            x[p] = (x[p] + x[q]) & _WORD
+            x[r] = _rotate(x[r] ^ x[p], by)
+
+    for _ in range(rounds // 2):
+        for i in range(4):
+            quarter(i, 4 + i, 8 + i, 12 + i)
+        for i in range(4):
+            quarter(i, 4 + (i + 1) % 4, 8 + (i + 2) % 4, 12 + (i + 3) % 4)
+    return [(one + other) & _WORD for one, other in zip(x, state, strict=True)]
+
+
+def chacha(key: bytes, stream: int, rounds: int = 8) -> Iterator[int]:
+    """The words of 64 bits of a stream."""
+    counter = 0
+    while True:
+        words = _block(key, counter, stream, rounds)
+        for low, high in zip(words[::2], words[1::2], strict=True):
+            yield low | high << 32
+        counter += 1
+
+
+class Draws:
+    def __init__(self, seed: int, epoch: int) -> None:
+        self.words = chacha(seed.to_bytes(8, "little") + bytes(24), epoch)
+
+    def below(self, k: int) -> int:
+        while True:
+            product = next(self.words) * k
+            if product % 2**64 >= 2**64 % k:
+                return product >> 64
+
+
+def order(rows: int, shuffle_buffer: int, seed: int | None, epoch: int) -> list[int]:
+    """The rows of an epoch in the order of its batches."""
+    if shuffle_buffer == 0:
+        return list(range(rows))
+    assert seed is not None
+    draws = Draws(seed, epoch)
+    waiting = list(range(min(shuffle_buffer, rows)))
+    left = []
+    for row in range(len(waiting), rows):
+        pick = draws.below(len(waiting))
+        left.append(waiting[pick])
+        waiting[pick] = row
+    while waiting:
+        pick = draws.below(len(waiting))
+        left.append(waiting[pick])
+        last = waiting.pop()
+        if pick < len(waiting):
+            waiting[pick] = last
+    return left
+
+
+def batches(
+    rows: int,
+    batch_size: int,
+    *,
+    shuffle_buffer: int = 0,
+    seed: int | None = None,
+    epoch: int = 0,
+    drop_last: bool = False,
+    rank: int = 0,
+    world_size: int = 1,
+) -> list[list[int]]:
+    """The batches of a rank."""
+    ordered = order(rows, shuffle_buffer, seed, epoch)
+    cut = [ordered[start : start + batch_size] for start in range(0, rows, batch_size)]
+    if drop_last:
+        cut = [batch for batch in cut if len(batch) == batch_size]
+    rounds = len(cut) // world_size
+    return cut[rank : rounds * world_size : world_size]
+
+
+def numbered(rows: int, chunk: int | None = None) -> pa.Table:
+    """A table whose column `row` numbers its rows, in chunks of so many."""
+    chunk = chunk or max(rows, 1)
+    parts = [pa.array(range(start, min(start + chunk, rows)), pa.int64()) for start in range(0, rows, chunk)]
+    return pa.table({"row": pa.chunked_array(parts, pa.int64())})
+
+
+def rows_of(batch: Any) -> list[int]:
+    """The row numbers in a batch of `numbered`."""
+    matrix = np.from_dlpack(batch)
+    assert matrix.shape[1:] == (1,)
+    return matrix[:, 0].tolist()
+
+
+def loader_threads() -> int:
+    """How many threads of loaders this process has."""
+    names = []
+    for task in os.listdir("/proc/self/task"):
+        try:
+            with open(f"/proc/self/task/{task}/comm") as file:
+                names.append(file.read().strip())
+        except (FileNotFoundError, ProcessLookupError):
+            continue  # it ended meanwhile
+    return names.count("dlpack-loader")

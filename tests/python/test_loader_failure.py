@@ -1,0 +1,665 @@
+"""What fails is told at its batch; and whatever the end, no thread, no memory and no half-read source is left."""
+
+import gc
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+import warnings
+from pathlib import Path
+from typing import Any
+
+import arrow_dlpack as ad
+import numpy as np
+import producers
+import pyarrow as pa
+import pytest
+from loader_reference import batches, loader_threads, numbered, rows_of
+
+PREFETCH = pytest.mark.parametrize("prefetch", [0, 1, 4])
+
+
+@pytest.fixture(autouse=True)
+def no_thread_is_left() -> Any:
+    yield
+    gc.collect()
+    assert loader_threads() == 0
+
+
+def failing(at: int, error: Exception | None = None, chunk: int = 5) -> pa.RecordBatchReader:
+    """Numbered rows without end, the generator of which raises instead of giving row `at`."""
+
+    def generate():
+        row = 0
+        while row < at:
+            yield from numbered(at).slice(row, min(chunk, at - row)).to_batches()
+            row += chunk
+        raise error or RuntimeError(f"row {at} is gone")
+
+    return pa.RecordBatchReader.from_batches(numbered(0).schema, generate())
+
+
+class TestErrors:
+    @PREFETCH
+    @pytest.mark.parametrize("at", [0, 5, 19, 20, 23])
+    def test_of_the_source_come_after_the_good_batches(self, at: int, prefetch: int):
+        loader = ad.Loader(lambda: failing(at), batch_size=4, prefetch=prefetch)
+        for _ in range(2):
+            iterator = iter(loader)
+            for batch in batches(at // 4 * 4, 4):
+                assert rows_of(next(iterator)) == batch
+            with pytest.raises(ad.ConversionError, match=f"row {at} is gone"):
+                next(iterator)
+            assert loader_threads() == 0
+            assert next(iterator, None) is None
+            assert loader.state_dict()["batches"] == at // 4
+
+    @PREFETCH
+    def test_of_the_source_with_a_shuffle(self, prefetch: int):
+        loader = ad.Loader(lambda: failing(30), batch_size=4, shuffle_buffer=8, seed=0, prefetch=prefetch)
+        expected = batches(1000, 4, shuffle_buffer=8, seed=0)
+        iterator = iter(loader)
+        # A row leaves the buffer for each that comes: 22 do before the source fails.
+        for batch in expected[:5]:
+            assert rows_of(next(iterator)) == batch
+        with pytest.raises(ad.ConversionError, match="row 30 is gone"):
+            next(iterator)
+
+    def test_keep_the_producers_message(self):
+        producer = producers.Stream([producers.Array(), (5, b"the disk is lost")])
+        iterator = iter(ad.Loader(producers.stream(producer), batch_size=3))
+        next(iterator)
+        with pytest.raises(ad.ConversionError, match="code 5: the disk is lost"):
+            next(iterator)
+        assert producer.releases == 1
+
+    def test_of_the_schema(self):
+        producer = producers.Stream(schema=(12, b"no schema today"))
+        with pytest.raises(ad.ConversionError, match="no schema today"):
+            iter(ad.Loader(producers.stream(producer), batch_size=3))
+        assert producer.releases == 1
+
+    @PREFETCH
+    @pytest.mark.parametrize("shuffle_buffer", [0, 6])
+    def test_a_null_is_named_by_column_and_row_of_the_source(self, shuffle_buffer: int, prefetch: int):
+        chunks = [pa.array([None if row == 23 else row for row in range(at, at + 10)], pa.int64()) for at in (0, 10, 20)]
+        table = pa.table({"a": pa.chunked_array([[0.0] * 30]), "row": pa.chunked_array(chunks)})
+        loader = ad.Loader(table, batch_size=4, shuffle_buffer=shuffle_buffer, prefetch=prefetch)
+        iterator = iter(loader)
+        for _ in range((23 - shuffle_buffer) // 4):
+            next(iterator)
+        with pytest.raises(ad.NullError) as caught:
+            next(iterator)
+        assert (caught.value.column, caught.value.row) == ("row", 23)
+        assert list(iterator) == []
+
+    @PREFETCH
+    @pytest.mark.parametrize("columns", [None, {"x": "row"}])
+    def test_a_value_that_does_not_fit_is_named_by_column_and_row(self, columns, prefetch: int):
+        loader = ad.Loader(numbered(300, 64), batch_size=50, dtype="int8", columns=columns, prefetch=prefetch)
+        iterator = iter(loader)
+        for _ in range(2):
+            next(iterator)
+        with pytest.raises(ad.CastError) as caught:
+            next(iterator)
+        assert (caught.value.column, caught.value.row) == ("row", 128)
+
+    def test_rows_of_other_ranks_are_not_looked_at(self):
+        table = pa.table({"row": [0, 1, None, 3, 4, 5, 6, 7]})
+        first = ad.Loader(table, batch_size=2, rank=0, world_size=2)
+        assert [rows_of(batch) for batch in first] == [[0, 1], [4, 5]]
+        with pytest.raises(ad.NullError):
+            list(ad.Loader(table, batch_size=2, rank=1, world_size=2))
+
+    @PREFETCH
+    @pytest.mark.parametrize(
+        ("other", "named"),
+        [({"row": ["four"]}, "n_buffers"), ({"row": [4], "more": [5]}, "n_children"), ({}, "n_children")],
+        ids=str,
+    )
+    def test_a_schema_that_changes(self, other: dict, named: str, prefetch: int):
+        def generate():
+            yield from numbered(4).to_batches()
+            yield pa.record_batch(other)
+
+        def opened():
+            return pa.RecordBatchReader.from_batches(numbered(0).schema, generate())
+
+        iterator = iter(ad.Loader(opened, batch_size=2, prefetch=prefetch))
+        assert [rows_of(next(iterator)) for _ in range(2)] == [[0, 1], [2, 3]]
+        with pytest.raises(ad.ConversionError, match=named):
+            next(iterator)
+
+    @PREFETCH
+    def test_an_array_that_is_not_of_the_schema(self, prefetch: int):
+        wrong = producers.Array(buffers=(None,))
+        producer = producers.Stream([producers.Array(), wrong])
+        iterator = iter(ad.Loader(producers.stream(producer), batch_size=3, prefetch=prefetch))
+        next(iterator)
+        with pytest.raises(ad.ConversionError, match="buffers"):
+            next(iterator)
+        assert (producer.releases, wrong.releases) == (1, 1)
+
+    def test_codes_of_another_dictionary(self):
+        chunks = [pa.array(words).dictionary_encode() for words in (["a", "b"], ["b", "a"])]
+        loader = ad.Loader(pa.table({"w": pa.chunked_array(chunks)}), batch_size=2)
+        iterator = iter(loader)
+        next(iterator)
+        with pytest.raises(ad.UnsupportedTypeError) as caught:
+            next(iterator)
+        assert caught.value.column == "w"
+        values = ad.Loader(pa.table({"w": pa.chunked_array(chunks)}), batch_size=2, dictionary="codes", dtype="int64")
+        with pytest.raises(ad.UnsupportedTypeError):
+            list(values)
+
+    def test_memory_that_cannot_be_had(self):
+        with pytest.raises(MemoryError):
+            iter(ad.Loader(numbered(3), batch_size=2**62))
+
+
+def counted(rows: int = 60) -> tuple[producers.Stream, Any]:
+    """A stream of three rows an array, and an object that gives it."""
+    made = [producers.Array() for _ in range(rows // 3)]
+    for array in made:
+        # Those that were not read are the producer's still.
+        array.expected = 0
+        array.on_release = lambda array=array: setattr(array, "expected", 1)
+    producer = producers.Stream(made)
+    return producer, producers.stream(producer)
+
+
+class TestEnds:
+    """The source is released once, and the thread is gone, when the statement is over."""
+
+    @PREFETCH
+    def test_break(self, prefetch: int):
+        producer, source = counted()
+        for batch in ad.Loader(source, batch_size=4, prefetch=prefetch):
+            if batch.shape == (4,):
+                break
+        assert (producer.releases, loader_threads()) == (1, 0)
+
+    @PREFETCH
+    def test_del(self, prefetch: int):
+        producer, source = counted()
+        iterator = iter(ad.Loader(source, batch_size=4, prefetch=prefetch))
+        next(iterator)
+        assert producer.releases == 0
+        del iterator
+        assert (producer.releases, loader_threads()) == (1, 0)
+
+    @PREFETCH
+    def test_nothing_was_asked_for(self, prefetch: int):
+        producer, source = counted()
+        iterator = iter(ad.Loader(source, batch_size=4, prefetch=prefetch))
+        del iterator
+        assert (producer.releases, loader_threads()) == (1, 0)
+
+    @PREFETCH
+    def test_close(self, prefetch: int):
+        producer, source = counted()
+        iterator = iter(ad.Loader(source, batch_size=4, prefetch=prefetch))
+        held = next(iterator)
+        iterator.close()
+        assert (producer.releases, loader_threads()) == (1, 0)
+        assert next(iterator, None) is None
+        iterator.close()
+        assert np.from_dlpack(held).tolist() == [1, 2, 3, 1]
+
+    @PREFETCH
+    def test_an_exception(self, prefetch: int):
+        producer, source = counted()
+
+        def train():
+            for _ in ad.Loader(source, batch_size=4, prefetch=prefetch):
+                raise LookupError("on purpose")
+
+        with pytest.raises(LookupError):
+            train()
+        assert (producer.releases, loader_threads()) == (1, 0)
+
+    @PREFETCH
+    def test_the_end_of_the_rows(self, prefetch: int):
+        producer, source = counted()
+        iterator = iter(ad.Loader(source, batch_size=4, prefetch=prefetch))
+        assert sum(len(batch) for batch in iterator) == 60
+        assert (producer.releases, loader_threads()) == (1, 0)
+
+    @PREFETCH
+    def test_collection(self, prefetch: int):
+        producer, source = counted()
+
+        class Node:
+            pass
+
+        node = Node()
+        # A cycle through the loader, which refers to its source, and the iterator.
+        node.loader = ad.Loader(lambda node=node, source=source: source, batch_size=4, prefetch=prefetch)
+        node.iterator = iter(node.loader)
+        next(node.iterator)
+        del node, source
+        assert producer.releases == 0
+        gc.collect()
+        assert (producer.releases, loader_threads()) == (1, 0)
+
+    def test_collection_on_the_loaders_thread(self):
+        """The source's own code collects the iterator that the thread works for."""
+        collected = threading.Event()
+
+        class Node:
+            pass
+
+        def generate():
+            yield from numbered(4).to_batches()
+            assert drop.wait(30)
+            gc.collect()
+            collected.set()
+            yield from numbered(4).to_batches()
+
+        drop = threading.Event()
+        node = Node()
+        node.iterator = iter(ad.Loader(pa.RecordBatchReader.from_batches(numbered(0).schema, generate()), batch_size=4))
+        node.self = node
+        next(node.iterator)
+        gc.disable()
+        try:
+            del node
+            drop.set()
+            assert collected.wait(30)
+        finally:
+            gc.enable()
+        wait_until(lambda: loader_threads() == 0)
+
+    def test_a_source_that_asks_the_loader_that_reads_it(self):
+        held: list[Any] = []
+
+        def generate():
+            yield from numbered(4).to_batches()
+            next(held[0])
+
+        for prefetch in (0, 1):
+            source = pa.RecordBatchReader.from_batches(numbered(0).schema, generate())
+            held.append(iter(ad.Loader(source, batch_size=4, prefetch=prefetch)))
+            assert rows_of(next(held[0])) == [0, 1, 2, 3]
+            with pytest.raises(ad.ConversionError, match="loader"):
+                next(held[0])
+            held.clear()
+
+
+def wait_until(condition: Any) -> None:
+    for _ in range(3000):
+        if condition():
+            return
+        time.sleep(0.01)
+    raise AssertionError("it did not happen")
+
+
+class TestThreads:
+    def test_consumers_share_an_iterator(self):
+        iterator = iter(ad.Loader(numbered(4000, 70), batch_size=10))
+        seen: list[list[list[int]]] = [[] for _ in range(4)]
+
+        def consume(number: int) -> None:
+            seen[number].extend(rows_of(batch) for batch in iterator)
+
+        threads = [threading.Thread(target=consume, args=(number,)) for number in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert sorted(batch for one in seen for batch in one) == batches(4000, 10)
+
+    def test_another_thread_closes(self):
+        entered, leave = threading.Event(), threading.Event()
+
+        def generate():
+            entered.set()
+            assert leave.wait(30)
+            yield from numbered(4).to_batches()
+
+        source = pa.RecordBatchReader.from_batches(numbered(0).schema, generate())
+        iterator = iter(ad.Loader(source, batch_size=4))
+        found: list[Any] = []
+        consumer = threading.Thread(target=lambda: found.append(next(iterator, "the end")))
+        consumer.start()
+        assert entered.wait(30)
+        closer = threading.Thread(target=iterator.close)
+        closer.start()
+        # The producer is in the middle of an array: it is waited for.
+        closer.join(0.05)
+        assert closer.is_alive()
+        leave.set()
+        closer.join()
+        consumer.join()
+        assert found == ["the end"]
+
+    def test_without_a_thread_one_makes_a_batch_at_a_time(self):
+        entered, leave = threading.Event(), threading.Event()
+
+        def generate():
+            entered.set()
+            assert leave.wait(30)
+            yield from numbered(4).to_batches()
+
+        source = pa.RecordBatchReader.from_batches(numbered(0).schema, generate())
+        iterator = iter(ad.Loader(source, batch_size=4, prefetch=0))
+        found: list[Any] = []
+        thread = threading.Thread(target=lambda: found.append(next(iterator)))
+        thread.start()
+        assert entered.wait(30)
+        with pytest.raises(ad.ConversionError, match="already"):
+            next(iterator)
+        leave.set()
+        thread.join()
+        assert rows_of(found[0]) == [0, 1, 2, 3]
+
+    def test_the_thread_runs_while_the_consumer_works(self):
+        made: list[int] = []
+
+        def generate():
+            for part in numbered(40, 4).to_batches():
+                made.append(len(made))
+                yield part
+
+        source = pa.RecordBatchReader.from_batches(numbered(0).schema, generate())
+        iterator = iter(ad.Loader(source, batch_size=4, prefetch=3))
+        next(iterator)
+        # Three ahead of the one that was handed out.
+        wait_until(lambda: len(made) == 4)
+        time.sleep(0.05)
+        assert len(made) == 4
+        del iterator
+
+
+PRELUDE = f"""
+import sys
+sys.path.insert(0, {str(Path(__file__).parent)!r})
+import os, signal, threading, time
+import arrow_dlpack as ad
+import numpy as np
+import pyarrow as pa
+from loader_reference import batches, loader_threads, numbered, rows_of
+
+def slow(seconds=0.2, first=None, rows=10**9):
+    def generate():
+        for row in range(0, rows, 4):
+            if first:
+                first.set()
+            time.sleep(seconds)
+            yield pa.record_batch({{"row": [row, row + 1, row + 2, row + 3]}})
+    return pa.RecordBatchReader.from_batches(numbered(0).schema, generate())
+"""
+
+
+def run(code: str, *flags: str, **keywords: Any) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, *flags, "-c", PRELUDE + textwrap.dedent(code)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, **keywords)
+
+
+class TestInterrupts:
+    def test_ctrl_c_while_a_batch_is_waited_for(self):
+        """It is seen at once, though the source is in the middle of an array, and the iterator can be used afterwards."""
+        result = run("""
+            entered, leave = threading.Event(), threading.Event()
+            def generate():
+                yield from numbered(4).to_batches()
+                entered.set()
+                assert leave.wait(60)
+                yield from numbered(4).to_batches()
+            source = pa.RecordBatchReader.from_batches(numbered(0).schema, generate())
+            iterator = iter(ad.Loader(source, batch_size=4))
+            next(iterator)
+            def press():
+                assert entered.wait(60)
+                time.sleep(0.2)
+                os.kill(os.getpid(), signal.SIGINT)
+            threading.Thread(target=press, daemon=True).start()
+            try:
+                next(iterator)
+            except KeyboardInterrupt:
+                print("interrupted", leave.is_set())
+            leave.set()
+            print(rows_of(next(iterator)), next(iterator, None), loader_threads())
+        """)
+        assert (result.stdout, result.stderr) == ("interrupted False\n[0, 1, 2, 3] None 0\n", "")
+
+    # Without a thread it is the source's code that is interrupted.
+    @pytest.mark.parametrize("prefetch", [1, 4])
+    def test_ctrl_c_that_nobody_catches_ends_the_process(self, prefetch: int):
+        code = PRELUDE + textwrap.dedent(f"""
+            print("ready", flush=True)
+            for batch in ad.Loader(slow(), batch_size=8, prefetch={prefetch}):
+                pass
+        """)
+        with subprocess.Popen(
+            [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        ) as process:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "ready\n"
+            time.sleep(0.5)
+            process.send_signal(signal.SIGINT)
+            _, errors = process.communicate(timeout=60)
+        assert process.returncode == -signal.SIGINT
+        assert errors.rstrip().endswith("KeyboardInterrupt")
+        assert "panic" not in errors
+
+
+# Whatever is alive at the end of the interpreter, and whoever drops it, the process ends well.
+AT_EXIT = {
+    "an iterator in the middle of its epoch": """
+        iterator = iter(ad.Loader(numbered(10_000, 10), batch_size=8))
+        next(iterator)
+    """,
+    "a source of Python code": """
+        iterator = iter(ad.Loader(slow(0.01), batch_size=8))
+        next(iterator)
+    """,
+    "a source that is in the middle of an array": """
+        entered = threading.Event()
+        iterator = iter(ad.Loader(slow(0.5, entered), batch_size=8))
+        entered.wait()
+    """,
+    "kept by modules and builtins": """
+        import builtins
+        builtins.loader = ad.Loader(lambda: slow(0.01), batch_size=8)
+        np.iterator = iter(builtins.loader)
+        sys.iterator = iter(builtins.loader)
+        next(sys.iterator)
+    """,
+    "without a thread": """
+        iterator = iter(ad.Loader(slow(0.01), batch_size=8, prefetch=0))
+        next(iterator)
+    """,
+    "in a cycle": """
+        class Node: pass
+        node = Node()
+        node.self, node.iterator = node, iter(ad.Loader(slow(0.01), batch_size=8))
+        next(node.iterator)
+    """,
+    "a daemon thread that iterates": """
+        started = threading.Event()
+        def work():
+            for batch in ad.Loader(slow(0.01), batch_size=8):
+                started.set()
+        threading.Thread(target=work, daemon=True).start()
+        started.wait()
+    """,
+    "a daemon thread that begins epoch after epoch": """
+        started = threading.Event()
+        def work():
+            try:
+                while True:
+                    for batch in ad.Loader(numbered(100, 10), batch_size=8):
+                        started.set()
+            except RuntimeError as error:
+                assert "going down" in str(error)
+        threading.Thread(target=work, daemon=True).start()
+        started.wait()
+    """,
+    "batches in the hands of others": """
+        held = list(ad.Loader(numbered(100, 10), batch_size=8, xp=np))
+        sys.held = list(ad.Loader(numbered(100, 10), batch_size=8))
+    """,
+    "in atexit": """
+        import atexit
+        iterator = iter(ad.Loader(numbered(100, 10), batch_size=8))
+        def last():
+            # Registered after the package's own, so it runs before.
+            assert rows_of(next(iterator)) == list(range(8))
+            assert len(list(ad.Loader(numbered(100, 10), batch_size=8))) == 13
+        atexit.register(last)
+    """,
+    "in a finaliser": """
+        class Late:
+            def __init__(self):
+                self.iterator, self.loader = iter(ad.Loader(numbered(100, 10), batch_size=8)), ad.Loader(numbered(9), batch_size=8)
+            def __del__(self):
+                assert next(self.iterator, None) is None
+                try:
+                    iter(self.loader)
+                except RuntimeError as error:
+                    assert "going down" in str(error)
+                else:
+                    print("an epoch began")
+        sys.late = Late()
+    """,
+}
+
+
+@pytest.mark.parametrize("case", AT_EXIT)
+def test_the_process_ends_well(case: str):
+    for _ in range(3 if "daemon" in case else 1):
+        result = run(textwrap.dedent(AT_EXIT[case]) + "\nprint('done', flush=True)\n", "-X", "dev", "-W", "ignore")
+        assert (result.returncode, result.stdout) == (0, "done\n"), result.stderr
+        assert result.stderr == ""
+
+
+def test_a_source_that_never_ends_does_not_hold_the_exit_against_ctrl_c():
+    code = PRELUDE + textwrap.dedent("""
+        entered = threading.Event()
+        iterator = iter(ad.Loader(slow(1000, entered), batch_size=8))
+        entered.wait()
+        print("done", flush=True)
+    """)
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "done\n"
+        time.sleep(0.5)
+        assert process.poll() is None
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=60)
+    assert "KeyboardInterrupt" in errors
+    assert "panic" not in errors
+
+
+def forked(work: Any) -> None:
+    """Runs `work` in a child, and asks that it ends well."""
+    with warnings.catch_warnings():
+        # Python warns of forks with threads around.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            work()
+            status = 0
+        except BaseException:
+            import traceback
+
+            traceback.print_exc()
+        finally:
+            os._exit(status)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this platform")
+class TestForks:
+    @PREFETCH
+    @pytest.mark.parametrize("taken", [0, 2])
+    def test_an_iteration_stays_with_its_process(self, taken: int, prefetch: int):
+        producer, source = counted()
+        iterator = iter(ad.Loader(source, batch_size=4, prefetch=prefetch))
+        held = [next(iterator) for _ in range(taken)]
+
+        def child() -> None:
+            nonlocal iterator, held
+            releases = producer.releases
+            for _ in range(2):
+                with pytest.raises(RuntimeError, match="fork"):
+                    next(iterator)
+            iterator.close()
+            assert [np.from_dlpack(batch).shape for batch in held] == [(4,)] * taken
+            del iterator, held
+            gc.collect()
+            assert producer.releases == releases
+
+        forked(child)
+        assert producer.releases == 0
+        assert sum(len(batch) for batch in iterator) == 60 - 4 * taken
+        assert producer.releases == 1
+
+    def test_a_loader_begins_anew_in_the_child(self):
+        loader = ad.Loader(lambda: numbered(50, 9), batch_size=8, shuffle_buffer=9, seed=1)
+        iterator = iter(loader)
+        next(iterator)
+
+        def child() -> None:
+            expected = batches(50, 8, shuffle_buffer=9, seed=1, epoch=1)
+            assert [rows_of(batch) for batch in loader] == expected
+            assert loader_threads() == 0
+
+        forked(child)
+        assert len(list(iterator)) == 6
+
+    def test_many_forks_while_the_thread_works(self):
+        loader = ad.Loader(numbered(20_000, 33), batch_size=10)
+        for index, batch in enumerate(loader):
+            if index % 400 == 0:
+
+                def child(batch: Any = batch) -> None:
+                    # Gives its block back to a pool whose lock the thread may have had.
+                    del batch
+                    assert len(list(ad.Loader(numbered(30), batch_size=10))) == 3
+
+                forked(child)
+            assert len(batch) == 10
+
+    def test_the_child_exits_as_a_process_does(self):
+        result = run("""
+            iterator = iter(ad.Loader(slow(0.01), batch_size=8))
+            next(iterator)
+            child = os.fork()
+            if child == 0:
+                sys.exit(7)
+            print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+            del iterator
+            print(loader_threads())
+        """, "-W", "ignore")
+        assert (result.returncode, result.stdout) == (0, "7\n0\n"), result.stderr
+
+
+def test_resident_memory_stays_where_it_is():
+    result = run("""
+        def resident():
+            with open("/proc/self/statm") as file:
+                return int(file.read().split()[1]) * 4096
+        table = pa.table({"a": np.arange(100_000.0), "b": np.arange(100_000.0)})
+        loader = ad.Loader(table, batch_size=10_000, shuffle_buffer=30_000, columns={"x": ["a", "b"], "y": "a"}, xp=np)
+        def work(rounds):
+            for epoch in range(rounds):
+                for index, batch in enumerate(loader):
+                    if epoch % 3 == 0 and index == 4:
+                        break
+        work(30)
+        before = resident()
+        work(150)
+        print(resident() - before)
+    """)
+    assert result.returncode == 0, result.stderr
+    # An epoch's blocks are 2 MB and more.
+    assert int(result.stdout) < 16 << 20

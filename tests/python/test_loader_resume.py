@@ -1,0 +1,208 @@
+"""A state that was taken after any batch gives the batches after it, and nothing else takes it."""
+
+import json
+from typing import Any
+
+import arrow_dlpack as ad
+import pyarrow as pa
+import pytest
+from loader_reference import batches, numbered, rows_of
+
+ROWS = 45
+
+
+def loader(source: Any = None, **options: Any) -> ad.Loader:
+    return ad.Loader(numbered(ROWS, 7) if source is None else source, **{"batch_size": 4, **options})
+
+
+@pytest.mark.parametrize("prefetch", [0, 1, 4])
+@pytest.mark.parametrize("options", [{}, {"shuffle_buffer": 10}, {"shuffle_buffer": 100, "drop_last": True}], ids=str)
+def test_after_every_batch(options: dict, prefetch: int):
+    whole = loader(prefetch=prefetch, **options)
+    seed = whole.state_dict()["seed"]
+    for epoch in range(2):
+        expected = batches(ROWS, 4, seed=seed, epoch=epoch, **options)
+        states = [whole.state_dict()]
+        iterator = iter(whole)
+        for batch in expected:
+            assert rows_of(next(iterator)) == batch
+            states.append(whole.state_dict())
+        for done, state in enumerate(states):
+            assert state["epoch"] == epoch
+            assert state["batches"] == done
+            resumed = loader(prefetch=2 - prefetch // 2, **options)
+            resumed.load_state_dict(json.loads(json.dumps(state)))
+            assert resumed.state_dict() == state
+            assert [rows_of(batch) for batch in resumed] == expected[done:]
+            # And the epoch after.
+            after = batches(ROWS, 4, seed=seed, epoch=epoch + 1, **options)
+            assert [rows_of(batch) for batch in resumed] == after
+        assert next(iterator, None) is None
+
+
+def test_at_the_end_of_an_epoch_the_state_is_the_start_of_the_next():
+    whole = loader(shuffle_buffer=10, seed=1)
+    assert len(list(whole)) == 12
+    state = whole.state_dict()
+    assert (state["epoch"], state["batches"]) == (1, 0)
+    resumed = loader(shuffle_buffer=10)
+    resumed.load_state_dict(state)
+    expected = batches(ROWS, 4, shuffle_buffer=10, seed=1, epoch=1)
+    assert [rows_of(batch) for batch in resumed] == expected
+
+
+def test_what_is_prefetched_is_not_handed_out():
+    whole = loader(prefetch=8)
+    iterator = iter(whole)
+    next(iterator)
+    assert whole.state_dict()["batches"] == 1
+    iterator.close()
+    assert whole.state_dict()["batches"] == 1
+
+
+def test_the_ranks_share_a_state():
+    options = {"shuffle_buffer": 9, "seed": 3, "world_size": 2}
+    first = loader(rank=0, **options)
+    iterator = iter(first)
+    for _ in range(3):
+        next(iterator)
+    for rank in range(2):
+        resumed = loader(rank=rank, **options)
+        resumed.load_state_dict(first.state_dict())
+        assert [rows_of(batch) for batch in resumed] == batches(ROWS, 4, rank=rank, **options)[3:]
+
+
+def test_into_the_same_loader():
+    whole = loader(shuffle_buffer=10, seed=1)
+    iterator = iter(whole)
+    next(iterator)
+    state = whole.state_dict()
+    next(iterator)
+    whole.load_state_dict(state)
+    # The iteration that was there goes on, and does not count any more.
+    next(iterator)
+    assert whole.state_dict() == state
+    expected = batches(ROWS, 4, shuffle_buffer=10, seed=1)
+    assert [rows_of(batch) for batch in whole] == expected[1:]
+
+
+def test_the_latest_iteration_counts():
+    whole = loader()
+    first, second = iter(whole), iter(whole)
+    next(first)
+    next(second)
+    next(first)
+    assert (whole.state_dict()["epoch"], whole.state_dict()["batches"]) == (1, 1)
+
+
+def test_setting_the_epoch_of_a_state_keeps_it():
+    whole = loader(shuffle_buffer=10, seed=1)
+    iterator = iter(whole)
+    next(iterator)
+    state = whole.state_dict()
+    resumed = loader(shuffle_buffer=10)
+    resumed.load_state_dict(state)
+    # As a loop that sets each epoch does.
+    resumed.set_epoch(state["epoch"])
+    assert rows_of(next(iter(resumed))) == batches(ROWS, 4, shuffle_buffer=10, seed=1)[1]
+    other = loader(shuffle_buffer=10)
+    other.load_state_dict(state)
+    other.set_epoch(3)
+    assert rows_of(next(iter(other))) == batches(ROWS, 4, shuffle_buffer=10, seed=1, epoch=3)[0]
+
+
+def test_a_batch_that_could_not_be_handed_out_does_not_count():
+    class Broken:
+        calls = 0
+
+        @classmethod
+        def from_dlpack(cls, tensor: Any) -> Any:
+            cls.calls += 1
+            if cls.calls == 2:
+                raise RuntimeError("no array today")
+            return tensor
+
+    whole = loader(xp=Broken)
+    iterator = iter(whole)
+    next(iterator)
+    with pytest.raises(RuntimeError, match="no array today"):
+        next(iterator)
+    assert whole.state_dict()["batches"] == 1
+
+
+class TestRefused:
+    STATE = loader(shuffle_buffer=10, seed=1).state_dict()
+
+    @pytest.mark.parametrize(
+        ("options", "named"),
+        [
+            ({"batch_size": 5}, "batch_size 4, and the loader 5"),
+            ({"shuffle_buffer": 11}, "shuffle_buffer"),
+            ({"drop_last": True}, "drop_last"),
+            ({"world_size": 2, "seed": 1}, "world_size"),
+            ({"seed": 2}, "seed"),
+            ({"source": numbered(ROWS + 1)}, "rows"),
+        ],
+    )
+    def test_other_options(self, options: dict, named: str):
+        other = loader(**{"shuffle_buffer": 10, **options})
+        before = other.state_dict()
+        with pytest.raises(ValueError, match=named):
+            other.load_state_dict(self.STATE)
+        assert other.state_dict() == before
+        assert len(list(other)) > 0
+
+    def test_without_the_shuffle(self):
+        with pytest.raises(ValueError, match="shuffle_buffer"):
+            loader().load_state_dict(self.STATE)
+
+    def test_another_source_by_its_columns(self):
+        whole = loader(lambda: numbered(ROWS))
+        next(iter(whole))
+        other = loader(lambda: pa.table({"line": [1, 2]}))
+        other.load_state_dict(whole.state_dict())
+        with pytest.raises(ad.ConversionError, match="columns"):
+            iter(other)
+
+    def test_another_source_by_its_length(self):
+        whole = loader(lambda: numbered(ROWS))
+        iterator = iter(whole)
+        for _ in range(5):
+            next(iterator)
+        for rows, fits in [(20, True), (17, True), (16, False), (0, False)]:
+            other = loader(lambda rows=rows: numbered(rows))
+            other.load_state_dict(whole.state_dict())
+            if fits:
+                assert list(other) == []
+            else:
+                with pytest.raises(ad.ConversionError, match="after batch 5"):
+                    list(other)
+
+    @pytest.mark.parametrize(
+        "change",
+        [
+            {"version": 2},
+            {"version": "1"},
+            {"epoch": -1},
+            {"epoch": None},
+            {"batches": "three"},
+            {"seed": 2**64},
+            {"seed": None},
+            {"columns": 3},
+            {"batch_size": 4.5},
+        ],
+        ids=str,
+    )
+    def test_what_is_no_state(self, change: dict):
+        with pytest.raises(ValueError, match="state"):
+            loader(shuffle_buffer=10).load_state_dict({**self.STATE, **change})
+
+    @pytest.mark.parametrize("key", sorted(STATE))
+    def test_what_lacks_something(self, key: str):
+        state = {name: value for name, value in self.STATE.items() if name != key}
+        with pytest.raises(ValueError, match=key):
+            loader(shuffle_buffer=10).load_state_dict(state)
+
+    def test_what_is_no_dict(self):
+        with pytest.raises(TypeError):
+            loader().load_state_dict([1])
