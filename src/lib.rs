@@ -31,6 +31,7 @@
 //! | Arrow to tensor | [`array_to_tensor`], [`to_tensor`], [`to_tensors`], [`chunks_to_tensor`], [`validity`] |
 //! | lists and strings | [`to_ragged`], [`to_padded`], and back by [`Ragged::to_arrow`] |
 //! | tensor to Arrow | [`to_arrow`], [`to_arrow_as`], [`matrix_to_arrow`] |
+//! | a stream as training batches | [`loader::Batches`] |
 //! | what would happen | [`explain`](fn@explain), [`explain_schema`] |
 //! | what did happen | [`CopyLog`] |
 //! | DLPack structs in and out | [`dlpack`] |
