@@ -33,6 +33,7 @@
 //! | into memory that is there | [`matrix_to_tensor_into`], [`chunks_to_tensor_into`], [`Output`] |
 //! | lists and strings | [`to_ragged`], [`to_padded`], and back by [`Ragged::to_arrow`] |
 //! | tensor to Arrow | [`to_arrow`], [`to_arrow_as`], [`matrix_to_arrow`] |
+//! | a stream as training batches | [`loader::Batches`] |
 //! | what would happen | [`explain`](fn@explain), [`explain_schema`], [`explain_matrix`], [`explain_groups`] |
 //! | what did happen | [`CopyLog`] |
 //! | DLPack structs in and out | [`dlpack`] |

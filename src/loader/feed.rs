@@ -34,11 +34,11 @@ impl Feed {
     /// Rows that are left of the array at hand, or of the next one that has any; 0 at the end.
     pub(super) fn at_hand(&mut self) -> Result<usize> {
         loop {
-            if let Some(current) = &self.current {
-                return Ok(current.array.len() - current.used);
-            }
             if self.stop.is_asked() {
                 return Err(Error::argument("the loader was closed"));
+            }
+            if let Some(current) = &self.current {
+                return Ok(current.array.len() - current.used);
             }
             match self.stream.as_mut().and_then(Iterator::next) {
                 Some(Ok(array)) if array.is_empty() => {}
