@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use arrow_array::{Array, ArrayRef, Int32Array, StructArray, make_array};
-use arrow_dlpack::{CopyMode, DType, ErrorKind, MatrixOptions, Options, Order, matrix_to_tensor};
+use arrow_dlpack::{
+    CopyLog, CopyMode, DType, ErrorKind, MatrixOptions, NullPolicy, Options, Order, Scalar, matrix_to_tensor,
+};
 use arrow_schema::{DataType, Field};
 
 use crate::support::arrow::{address_of_values, extension, field, import_edited, shared};
@@ -46,6 +48,29 @@ fn columns_that_lie_otherwise_are_copied() {
     assert!(matrix_of(&batch, &never.clone().dtype(DType::Float32)).is_err());
     let two = [batch.clone(), batch.clone()];
     assert!(matrix_to_tensor(batch.field(), &two, &never, |_| Options::default()).is_err());
+}
+
+#[test]
+fn nulls_that_are_filled_make_a_view_a_copy_and_kept_ones_do_not() {
+    let values: arrow_buffer::Buffer = (0..8).map(f64::from).collect();
+    let column = |offset: usize, nulls: Option<Vec<bool>>| -> ArrayRef {
+        let data = arrow_data::ArrayData::builder(DataType::Float64).len(4).add_buffer(values.slice(offset * 8));
+        make_array(data.nulls(nulls.map(Into::into)).build().unwrap())
+    };
+    let of = |name: &str| Arc::new(Field::new(name, DataType::Float64, true));
+    let second = column(4, Some(vec![true, false, true, true]));
+    let array = StructArray::from(vec![(of("a"), column(0, None)), (of("b"), second)]);
+    let batch = shared(&array, &field("", array.data_type().clone()));
+    let matrix = MatrixOptions::default().order(Order::F);
+    for (nulls, copied, value) in [(NullPolicy::Keep, false, 5.0_f64), (NullPolicy::Fill(Scalar::Int(9)), true, 9.0)] {
+        let chunks = std::slice::from_ref(&batch);
+        let log = CopyLog::new();
+        let options = |_: &str| Options::default().nulls(nulls);
+        let made = log.track(|| matrix_to_tensor(batch.field(), chunks, &matrix, options)).unwrap();
+        assert_eq!((made.is_copied(), made.strides()), (copied, &[1_i64, 4][..]));
+        assert_eq!(read(&made)[3], value.to_ne_bytes());
+        assert_eq!(log.entries().iter().any(|entry| entry.why.contains("1 null filled")), copied);
+    }
 }
 
 #[test]
