@@ -96,22 +96,19 @@ def _model(framework: str, device: str, scale: features.Scale) -> Model:
 
 
 def _train(connection: duckdb.DuckDBPyConnection, packer: Packer, model: Model) -> float:
-    """Pass over the training rows, batch by batch as the engine streams them; return the seconds it took."""
+    """Pass over the training rows, each time in another order; return the seconds it took."""
     began = time.perf_counter()
     recent = 0.0
     total = PASSES * packer.scale.train_rows
+    loader = packer.loader(features.training(connection))
     pause = 0.1 if sys.stderr.isatty() else 5.0  # a log is not flooded
     with tqdm(total=total, unit=" rows", unit_scale=True, desc="training", mininterval=pause) as bar:
         for number in range(PASSES):
-            for batch in features.training(connection, number):
-                if bar.n == 0:
-                    explained = str(ad.explain(batch, nulls=features.NULLS)).rstrip()
-                    bar.write(f"what arrow_dlpack does with a record batch:\n{explained}\n")
-                for inputs, label in packer.minibatches(batch):
-                    error = model.step(inputs, label)
-                    recent += (error - recent) * (0.02 if recent else 1.0)
-                    bar.set_postfix_str(f"pass {number + 1} of {PASSES}, error {recent:.1f} min", refresh=False)
-                    bar.update(len(label))
+            for inputs, label in packer.minibatches(loader):
+                error = model.step(inputs, label)
+                recent += (error - recent) * (0.02 if recent else 1.0)
+                bar.set_postfix_str(f"pass {number + 1} of {PASSES}, error {recent:.1f} min", refresh=False)
+                bar.update(len(label))
     return time.perf_counter() - began
 
 
@@ -119,8 +116,10 @@ def _predict(connection: duckdb.DuckDBPyConnection, packer: Packer, model: Model
     """Predict the rows to measure on: the ids stay the engine's Arrow memory, the predictions become Arrow."""
     batches = []
     for batch in features.measuring(connection):
-        parts = [model.predict(inputs) for inputs, _ in packer.minibatches(batch, label=False)]
-        predicted = ad.to_arrow(model.xp.concatenate(parts))
+        if not batches:
+            explained = str(ad.explain(batch, columns=features.INPUTS, nulls=features.NULLS)).rstrip()
+            print(f"what arrow_dlpack does with a record batch:\n{explained}\n", file=sys.stderr)
+        predicted = ad.to_arrow(model.xp.concatenate([model.predict(inputs) for inputs in packer.parts(batch)]))
         batches.append(RecordBatch.from_arrays([batch.column("id"), predicted], names=["id", "predicted"]))
     return Table.from_batches(batches)
 

@@ -29,11 +29,11 @@ CODES = ["carrier", "origin", "dest", "weekday"]
 TIME = "departs"
 """The scheduled departure, a timestamp: its tensor holds ticks, here microseconds."""
 
-FLAG = "late"
-"""A boolean. Arrow stores booleans as bits and tensors as bytes, so this one column is always a copy."""
+FLAGS = ["late", "plane_known"]
+"""Booleans. Arrow stores booleans as bits and tensors as bytes, so these columns are always copies."""
 
 NULLS: dict[str, str | float] = {
-    "plane_age": 0.0,  # one plane in six is not in the register; the validity goes to the model as well
+    "plane_age": 0.0,  # one plane in six is not in the register; the flag plane_known tells which
     "gust": 0.0,  # null means that no gust was reported
     "recent": "nan",  # no flight to this place lately; NaN becomes the average once inputs are standardised
     "temp": "nan",
@@ -45,9 +45,12 @@ NULLS: dict[str, str | float] = {
 """What to do with nulls, column by column. In every column that is not named here a null is an error."""
 
 NUMBERS = ["dep_delay", "distance", "minutes", "departures", "queue", *NULLS]
-"""The float32 columns: viewed as they are, unless they have nulls to fill."""
+"""The float32 columns, which become one matrix."""
 
-INPUTS = [*NUMBERS, *CODES, TIME, FLAG]
+INPUTS: dict[str, str | list[str]] = {"numbers": NUMBERS, **{name: name for name in [*CODES, TIME, *FLAGS]}}
+"""What the model sees of each row: a matrix of the numbers, and every other column as it is."""
+
+_COLUMNS = ", ".join([*NUMBERS, *CODES, TIME, *FLAGS])
 
 _EXAMPLES = """
 CREATE TABLE examples AS
@@ -99,6 +102,7 @@ SELECT
     k.queue::FLOAT AS queue,
     round(k.recent, 3)::FLOAT AS recent,
     (f.year - p.year)::FLOAT AS plane_age,
+    p.year IS NOT NULL AS plane_known,
     w.temp::FLOAT AS temp,
     -- one observation claims a wind of 1,048 miles per hour
     CASE WHEN w.wind_speed < 200 THEN w.wind_speed END::FLOAT AS wind,
@@ -143,14 +147,11 @@ def build(connection: duckdb.DuckDBPyConnection, tables: dict[str, Path]) -> Sca
     return Scale(train_rows, test_rows, moments[::2], moments[1::2], categories)
 
 
-def training(connection: duckdb.DuckDBPyConnection, number: int) -> ad.ArrayStream:
-    """Stream the training rows as record batches, in an order of its own for each pass."""
-    columns = ", ".join([*INPUTS, LABEL])
-    order = f"hash(id + {number * 1_000_003}), id"
-    return ad.from_arrow(connection.sql(f"SELECT {columns} FROM examples WHERE training ORDER BY {order}"))
+def training(connection: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyRelation:
+    """Give the query of the training rows, which runs anew each time that it is read."""
+    return connection.sql(f"SELECT {_COLUMNS}, {LABEL} FROM examples WHERE training ORDER BY id")
 
 
 def measuring(connection: duckdb.DuckDBPyConnection) -> ad.ArrayStream:
     """Stream the rows to measure on, without their label but with the id that joins predictions to flights."""
-    columns = ", ".join(["id", *INPUTS])
-    return ad.from_arrow(connection.sql(f"SELECT {columns} FROM examples WHERE NOT training ORDER BY id"))
+    return ad.from_arrow(connection.sql(f"SELECT id, {_COLUMNS} FROM examples WHERE NOT training ORDER BY id"))

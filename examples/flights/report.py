@@ -72,7 +72,7 @@ class Account:
 
     passes: int
     train_seconds: float
-    convert_seconds: float  # in `arrow_dlpack` and `from_dlpack`, training and measuring
+    waited: float  # seconds for arrays, training and measuring
     viewed: int
     packed: int
     copies: ad.CopyLog
@@ -96,14 +96,12 @@ def show(errors: Errors, account: Account, scale: Scale, library: str, plot: Pat
         f"training    {account.passes} passes: {rows:,} rows in {account.train_seconds:.1f} s, "
         f"{rows / account.train_seconds:,.0f} rows/s with query, packing and model"
     )
-    print(
-        f"conversion  {account.convert_seconds:.3f} s of that and of measuring, from record batch to {library} arrays"
-    )
+    print(f"waiting     {account.waited:.3f} s of that and of measuring, for {library} arrays of the query's rows")
     print(f"viewed      {_megabytes(account.viewed)}: tensors on the engine's own memory")
     print(f"copied      {_megabytes(account.copies.bytes)} by arrow_dlpack")
     for why, size in _reasons(account.copies):
         print(f"            {_megabytes(size)}: {why}")
-    print(f"packed      {_megabytes(account.packed)} by {library}: the matrices of the minibatches")
+    print(f"packed      {_megabytes(account.packed)} by {library}: the inputs of the model")
     print(f"error       {errors.model:.2f} minutes on average: the model")
     for other, error in errors.baselines.items():
         print(f"            {error:.2f} minutes: {other}")

@@ -1,26 +1,26 @@
 //! Blocks of memory that are used again when whoever has them lets go: the ring of a loader.
 
 use std::mem::MaybeUninit;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 
 use super::HostBuffer;
 use crate::error::Result;
+
+/// Blocks that wait at once, at most: where more are let go, they were many, and are rarely needed all together.
+const MOST: usize = 32;
 
 /// Where blocks wait for their next use. Dropping it frees them, and those still in use are freed when they are dropped.
 #[derive(Debug)]
 pub(crate) struct Pool(Arc<Shelf>);
 
+/// A lock for each place: whoever finds one taken, or left locked by a fork, has others.
 #[derive(Debug)]
-struct Shelf {
-    /// Blocks that wait at once, at most.
-    most: usize,
-    waiting: Mutex<Vec<HostBuffer>>,
-}
+struct Shelf(Vec<Mutex<Option<HostBuffer>>>);
 
 impl Pool {
     /// A pool in which at most so many blocks wait.
     pub(crate) fn new(most: usize) -> Self {
-        Self(Arc::new(Shelf { most, waiting: Mutex::new(Vec::new()) }))
+        Self(Arc::new(Shelf((0..most.min(MOST)).map(|_| Mutex::new(None)).collect())))
     }
 
     /// A block of `len` bytes or more: one that waits, or a fresh one. Its bytes are whatever was there.
@@ -28,14 +28,31 @@ impl Pool {
     /// # Errors
     /// When there is none, and the memory cannot be had.
     pub(crate) fn take(&self, len: usize) -> Result<PooledBuffer> {
-        let mut waiting = self.0.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        let fitting = waiting.iter().position(|block| block.len() >= len);
-        let block = fitting.map(|position| waiting.swap_remove(position));
-        // A block that is too small makes room for the one that replaces it.
-        let _outgrown = if block.is_none() { waiting.pop() } else { None };
-        drop(waiting);
+        let block = self.0.take(|block| block.len() >= len);
+        if block.is_none() {
+            // A block that is too small makes room for the one that replaces it.
+            drop(self.0.take(|_| true));
+        }
         let block = block.map_or_else(|| HostBuffer::uninitialised(len), Ok)?;
         Ok(PooledBuffer { block: Some(block), home: Arc::downgrade(&self.0) })
+    }
+}
+
+impl Shelf {
+    /// Takes a block that `fits`.
+    fn take(&self, fits: impl Fn(&HostBuffer) -> bool) -> Option<HostBuffer> {
+        self.0.iter().find_map(|place| {
+            let mut place = place.try_lock().ok()?;
+            if place.as_ref().is_some_and(&fits) { place.take() } else { None }
+        })
+    }
+
+    /// Puts a block in a place that is free, or frees it.
+    fn put(&self, block: HostBuffer) {
+        let free = self.0.iter().find_map(|place| place.try_lock().ok().filter(|place| place.is_none()));
+        if let Some(mut place) = free {
+            *place = Some(block);
+        }
     }
 }
 
@@ -76,12 +93,8 @@ impl PooledBuffer {
 
 impl Drop for PooledBuffer {
     fn drop(&mut self) {
-        let (Some(block), Some(home)) = (self.block.take(), self.home.upgrade()) else { return };
-        // A lock that another thread holds, perhaps one that a fork left behind, is not waited for.
-        if let Ok(mut waiting) = home.waiting.try_lock()
-            && waiting.len() < home.most
-        {
-            waiting.push(block);
+        if let (Some(block), Some(home)) = (self.block.take(), self.home.upgrade()) {
+            home.put(block);
         }
     }
 }
@@ -92,6 +105,10 @@ mod tests {
 
     fn address(buffer: &PooledBuffer) -> usize {
         buffer.as_ptr().addr()
+    }
+
+    fn waiting(pool: &Pool) -> Vec<usize> {
+        pool.0.0.iter().filter_map(|place| place.lock().unwrap().as_ref().map(HostBuffer::len)).collect()
     }
 
     #[test]
@@ -111,7 +128,7 @@ mod tests {
         let pool = Pool::new(2);
         let blocks: Vec<_> = (0..5).map(|_| pool.take(8).unwrap()).collect();
         drop(blocks);
-        assert_eq!(pool.0.waiting.lock().unwrap().len(), 2);
+        assert_eq!(waiting(&pool).len(), 2);
         let (held, shelf) = (pool.take(8).unwrap(), Arc::downgrade(&pool.0));
         drop(pool);
         assert!(shelf.upgrade().is_none());
@@ -123,25 +140,29 @@ mod tests {
         let pool = Pool::new(2);
         drop((pool.take(8).unwrap(), pool.take(8).unwrap()));
         assert!(pool.take(1 << 12).unwrap().len() >= 1 << 12);
-        assert_eq!(pool.0.waiting.lock().unwrap().len(), 2);
-        drop(pool.take(1 << 12).unwrap());
-        assert!(pool.0.waiting.lock().unwrap().iter().any(|block| block.len() >= 1 << 12));
+        let mut sizes = waiting(&pool);
+        sizes.sort_unstable();
+        assert_eq!(sizes, [8, 1 << 12]);
     }
 
     #[test]
     fn what_is_discarded_does_not_return() {
         let pool = Pool::new(2);
         pool.take(8).unwrap().discard();
-        assert!(pool.0.waiting.lock().unwrap().is_empty());
+        assert!(waiting(&pool).is_empty());
         assert_eq!(PooledBuffer::none().len(), 0);
     }
 
     #[test]
-    fn letting_go_waits_for_nobody() {
+    fn nobody_waits_for_a_place() {
         let pool = Pool::new(2);
-        let held = pool.take(8).unwrap();
-        // As a fork leaves it when another thread holds the lock: nobody will ever unlock it.
-        let _locked = pool.0.waiting.lock().unwrap();
-        std::thread::scope(|scope| scope.spawn(move || drop(held)).join().unwrap());
+        let (one, two) = (pool.take(8).unwrap(), pool.take(8).unwrap());
+        let first = address(&one);
+        // As a fork leaves it when another thread has the lock: nobody will ever unlock it.
+        let locked = pool.0.0[0].lock().unwrap();
+        std::thread::scope(|scope| scope.spawn(move || drop((one, two))).join().unwrap());
+        assert_eq!(address(&pool.take(8).unwrap()), first);
+        drop(locked);
+        assert_eq!(waiting(&pool), [8]);
     }
 }

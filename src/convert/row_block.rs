@@ -336,7 +336,7 @@ mod tests {
                 let leaf = batch.view().struct_field(*position).unwrap().leaf(spec).unwrap();
                 ColumnChunk { mask: None, leaf, array: &batch }
             });
-            let columns = MatrixColumns { rows: 2, columns: chunks.collect() };
+            let columns = MatrixColumns { rows: 2, columns: chunks.collect(), is_plain: false };
             block.append_matrix(&spec, &columns, 0, 1).unwrap();
             let tensor = block.into_tensor().unwrap();
             assert_eq!(tensor.shape(), [2, i64::try_from(spec.columns().len()).unwrap()]);

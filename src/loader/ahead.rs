@@ -7,7 +7,7 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread::{Builder, JoinHandle};
+use std::thread::{Builder, JoinHandle, ThreadId, current};
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, ErrorKind, Result};
@@ -18,6 +18,34 @@ const NAME: &str = "dlpack-loader";
 thread_local! {
     /// Whether this is a thread of a loader.
     static IS_LOADER: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Threads that were told to stop by threads of loaders, which do not wait for each other, and their process.
+static LEFT: Mutex<Vec<(u32, JoinHandle<()>)>> = Mutex::new(Vec::new());
+
+/// Waits as long as `patience` for threads that nobody has waited for yet; whether there are none left.
+pub(super) fn join_left(patience: Duration) -> bool {
+    let (here, until) = (std::process::id(), Instant::now() + patience);
+    loop {
+        let is_over = Instant::now() >= until;
+        let is_one_left = match LEFT.try_lock() {
+            Ok(mut left) => {
+                let ended = left.extract_if(.., |(process, thread)| *process == here && thread.is_finished());
+                let ended: Vec<_> = ended.collect();
+                let is_one_left = left.iter().any(|(process, _)| *process == here);
+                drop(left);
+                // Their panics were caught and told.
+                ended.into_iter().for_each(|(_, thread)| _ = thread.join());
+                is_one_left
+            }
+            // Locked for so long, it is by a thread that a fork has left behind: it has nothing of this process.
+            Err(_) => !is_over,
+        };
+        if is_over || !is_one_left {
+            return !is_one_left;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
 }
 
 /// Asks work to end. Clones ask for the same.
@@ -51,6 +79,7 @@ pub(super) enum Taken<T> {
 pub(super) struct Ahead<T> {
     shared: Arc<Shared<T>>,
     thread: Mutex<Option<JoinHandle<()>>>,
+    id: ThreadId,
     /// The process that has the thread. After a fork the other one has only this memory, in whatever state it was.
     process: u32,
 }
@@ -145,7 +174,9 @@ impl<T: Send + 'static> Ahead<T> {
             Error::new(ErrorKind::Memory, format!("no thread could be started: {error}"))
                 .remedy_is("pass prefetch=0 to do without")
         })?;
-        Ok(Self { shared, thread: Mutex::new(Some(thread)), process: std::process::id() })
+        join_left(Duration::ZERO);
+        let id = thread.thread().id();
+        Ok(Self { shared, thread: Mutex::new(Some(thread)), id, process: std::process::id() })
     }
 }
 
@@ -165,7 +196,7 @@ impl<T> Ahead<T> {
             return Ok(self.hand_over(state, item));
         }
         if !state.ended && !patience.is_zero() {
-            if IS_LOADER.get() {
+            if self.id == current().id() {
                 return Err(Error::argument("the source asks the loader that reads it for a batch"));
             }
             let until = Instant::now() + patience;
@@ -240,11 +271,15 @@ impl<T> Ahead<T> {
             return;
         }
         self.stop(Duration::ZERO);
-        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(thread) = thread.filter(|_| !IS_LOADER.get()) {
-            // Its panics were caught and told.
-            _ = thread.join();
+        let Some(thread) = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take() else { return };
+        if IS_LOADER.get() {
+            if let Ok(mut left) = LEFT.try_lock() {
+                left.push((self.process, thread));
+            }
+            return;
         }
+        // Its panics were caught and told.
+        _ = thread.join();
         self.stop(Duration::ZERO);
     }
 }

@@ -86,8 +86,7 @@ impl Groups {
                 return Err(Error::argument(reason).remedy_is("leave it out for a matrix of all columns"));
             }
             Selection::Named(groups) => {
-                let mut matrix = MatrixOptions::default();
-                matrix.dtype = dtype;
+                let matrix = MatrixOptions { dtype, ..MatrixOptions::default() };
                 let prepare = |(name, spec)| match spec {
                     GroupSpec::Column(position, spec, _) => Prepared::column(Some(name), Some(position), spec),
                     GroupSpec::Matrix(spec) => Prepared::matrix(Some(name), spec),

@@ -228,6 +228,13 @@ impl Batches {
     }
 }
 
+/// Waits as long as `patience` for threads of iterations that were dropped on threads of loaders, by code of their sources:
+/// these do not wait for each other. Whether there are none left.
+#[must_use]
+pub fn wait_for_threads(patience: Duration) -> bool {
+    ahead::join_left(patience)
+}
+
 impl Iterator for Batches {
     type Item = Result<Batch>;
 

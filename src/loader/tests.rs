@@ -203,8 +203,10 @@ fn one_array_of_the_source_is_held_at_a_time() {
     }
 }
 
+type Failure = fn() -> Result<DeviceArray>;
+
 /// A stream of ten rows an array that fails instead of giving array number `fail`.
-fn failing(fail: usize, seen: &Seen, failure: fn() -> Result<DeviceArray>) -> DeviceArrayStream {
+fn failing(fail: usize, seen: &Seen, failure: Failure) -> DeviceArrayStream {
     let seen = seen.clone();
     let arrays = (0..).map(move |index| if index == fail { failure() } else { Ok(seen.rows(index * 10, 10)) });
     stream(rows(0, 0).field().clone(), arrays)
@@ -212,7 +214,7 @@ fn failing(fail: usize, seen: &Seen, failure: fn() -> Result<DeviceArray>) -> De
 
 #[test]
 fn what_fails_is_told_after_the_good_batches_and_then_there_is_nothing() {
-    let failures: [(fn() -> Result<DeviceArray>, &str); 2] =
+    let failures: [(Failure, &str); 2] =
         [(|| Err(Error::invalid("lost")), "lost"), (|| panic!("on purpose"), "on purpose")];
     for prefetch in [0, 1, 2, 9] {
         for (failure, text) in failures {

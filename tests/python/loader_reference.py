@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+import producers
 import pyarrow as pa
 
 _WORD = 0xFFFFFFFF
@@ -121,3 +122,14 @@ def loader_threads() -> int:
         except (FileNotFoundError, ProcessLookupError):
             continue  # it ended meanwhile
     return names.count("dlpack-loader")
+
+
+def counted(rows: int = 60) -> tuple[producers.Stream, Any]:
+    """A stream of three rows an array, and an object that gives it."""
+    made = [producers.Array() for _ in range(rows // 3)]
+    for array in made:
+        # Those that were not read are the producer's still.
+        array.expected = 0
+        array.on_release = lambda array=array: setattr(array, "expected", 1)
+    producer = producers.Stream(made)
+    return producer, producers.stream(producer)

@@ -198,11 +198,10 @@ class TestSources:
 
         for part in range(3):
             pq.write_table(numbered(12).slice(part * 4, 4), tmp_path / f"{part}.parquet")
-        dataset = ds.dataset(tmp_path)
-        loader = ad.Loader(lambda: dataset.scanner(batch_size=3).to_reader(), batch_size=5)
+        loader = ad.Loader(lambda: ds.dataset(tmp_path).scanner(batch_size=3).to_reader(), batch_size=5)
         for _ in range(2):
             assert [rows_of(batch) for batch in loader] == batches(12, 5)
-        del loader, dataset
+        del loader
         settle()
 
     def test_the_callable_is_called_on_the_consumers_thread_at_each_epoch(self):

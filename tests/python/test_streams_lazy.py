@@ -1,4 +1,4 @@
-"""Streams through us are as lazy as their producer: one array at a time, on whichever thread, with its errors and codes."""
+"""Streams through us are as lazy as their producer: one array at a time, on any thread, with its errors and codes."""
 
 import errno
 import gc
@@ -167,9 +167,10 @@ class TestErrors:
             pl.DataFrame(stream())
         with pytest.raises(Exception, match="second batch is gone"):
             list(na.ArrayStream(stream()))
-        source = stream()
-        with pytest.raises(Exception, match="second batch is gone"):
-            duckdb.sql("select sum(x) from source").fetchall()
+        with duckdb.connect() as connection:
+            connection.register("source", stream())
+            with pytest.raises(Exception, match="second batch is gone"):
+                connection.sql("select sum(x) from source").fetchall()
 
     def test_of_a_cast_are_at_their_array(self):
         stream = ad.from_arrow(pa.chunked_array([[1, 2], [3, 300], [5, 6]]))
@@ -203,8 +204,10 @@ class TestConsumers:
             assert [len(chunk) for chunk in stream.iter_chunks()] == [2, 0, 1]
 
     def test_duckdb(self):
-        source = self.stream()
-        assert duckdb.sql("select x, s from source order by x").fetchall() == [(1, "a"), (2, None), (3, "c")]
+        with duckdb.connect() as connection:
+            connection.register("source", self.stream())
+            rows = connection.sql("select x, s from source order by x").fetchall()
+        assert rows == [(1, "a"), (2, None), (3, "c")]
 
     def test_in_the_type_that_is_requested(self):
         wanted = pa.schema([("x", pa.int8()), ("s", pa.large_string())])
@@ -233,8 +236,8 @@ class TestThreads:
 
     def test_a_reader_that_runs_on_threads_of_its_own(self):
         table = pa.table({"x": pa.chunked_array([np.arange(1000) + 1000 * i for i in range(200)])})
-        source = ad.from_arrow(ad.from_arrow(table))
         with duckdb.connect() as connection:
+            connection.register("source", ad.from_arrow(ad.from_arrow(table)))
             connection.execute("set threads = 4")
             assert connection.sql("select count(*), sum(x) from source").fetchall() == [(200_000, sum(range(200_000)))]
 

@@ -171,6 +171,19 @@ fn a_thread_that_drops_or_asks_itself_does_not_wait() {
 }
 
 #[test]
+fn threads_of_loaders_take_from_each_other_and_leave_each_other_to_be_waited_for() {
+    let inner = Ahead::start(2, Stop::default(), || Some(Ok(7))).unwrap();
+    let shared = Arc::downgrade(&inner.shared);
+    let mut inner = Some(inner);
+    let outer = Ahead::start(1, Stop::default(), move || Some(Ok(item(inner.take()?.take(LONG))))).unwrap();
+    assert_eq!(item(outer.take(LONG)), 7);
+    assert!(is_end(&outer.take(LONG)));
+    drop(outer);
+    while !join_left(LONG) {}
+    assert_eq!(shared.strong_count(), 0);
+}
+
+#[test]
 fn everyone_who_waits_hears_of_the_end() {
     let (tell, make) = told();
     let ahead = Ahead::start(1, Stop::default(), make).unwrap();

@@ -6,7 +6,7 @@ use std::time::Duration;
 use pyo3::prelude::*;
 
 use super::iterator::PATIENCE;
-use crate::loader::Batches;
+use crate::loader::{Batches, wait_for_threads};
 
 static ALIVE: Mutex<Vec<Weak<Batches>>> = Mutex::new(Vec::new());
 
@@ -36,6 +36,9 @@ pub(in crate::python) fn close_all(py: Python<'_>) -> PyResult<()> {
                 return Err(interrupt);
             }
         }
+    }
+    while !py.detach(|| wait_for_threads(PATIENCE)) {
+        py.check_signals()?;
     }
     Ok(())
 }
