@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import sys
 import sysconfig
+import warnings
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -77,6 +78,8 @@ def run(bench: Bench) -> None:
         ),
     ]
     table.case("ad.RecordBatch", Route("bare loop", bare, "floor", read=read), routes, expected=matrix)
+    # torch warns of read-only arrays, and of read-only tensors it does not.
+    warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
     routes = [
         Route("ad.to_tensors(batch, xp=torch)", lambda: ad.to_tensors(batch, xp=torch), "ours", read=read, target=1.3),
         Route(
