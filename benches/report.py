@@ -45,10 +45,11 @@ def generate(page: str, results: Results) -> str:
         elif kind == "figures":
             text = f"\n{summary(results)}\n"
         elif kind == "table":
-            text = f"\n{in_markdown(table_of(results, name))}\n"
+            measured = name.partition("/")[0] in results
+            text = f"\n{in_markdown(table_of(results, name)) if measured else 'Not measured yet.'}\n"
         else:
             topic, _, fact = name.partition("/")
-            text = results[topic]["facts"][fact]
+            text = results[topic]["facts"][fact] if topic in results else "(not measured yet)"
         return before + text + after
 
     return MARKED.sub(made, page)
