@@ -24,6 +24,7 @@ HERE = Path(__file__).resolve().parent
 TOPICS = [
     "yardstick",
     "views",
+    "exchange",
     "columns",
     "pack",
     "fresh",

@@ -19,19 +19,24 @@ from measure import Route
 CODE = Path(__file__).with_name("floor.c")
 
 
-@cache
-def library() -> ctypes.CDLL:
-    """floor.c, compiled for this processor."""
-    flags = ["-O3", "-march=native", "-shared", "-fPIC"]
-    digest = hashlib.sha256(CODE.read_bytes() + " ".join(flags).encode()).hexdigest()[:16]
-    built = Path(sys.prefix) / "benches" / f"floor-{digest}.so"
+def compiled(code: Path, flags: list[str], suffix: str = ".so") -> Path:
+    """A shared library of this code, made once."""
+    digest = hashlib.sha256(code.read_bytes() + " ".join(flags).encode()).hexdigest()[:16]
+    built = Path(sys.prefix) / "benches" / f"{code.stem}-{digest}{suffix}"
     if not built.exists():
         built.parent.mkdir(exist_ok=True)
         with tempfile.TemporaryDirectory(dir=built.parent) as folder:
             made = Path(folder) / built.name
-            subprocess.run([os.environ.get("CC", "cc"), *flags, "-o", str(made), str(CODE)], check=True)
+            subprocess.run([os.environ.get("CC", "cc"), *flags, "-o", str(made), str(code)], check=True)
             # Another process may be at the same.
             made.replace(built)
+    return built
+
+
+@cache
+def library() -> ctypes.CDLL:
+    """floor.c, compiled for this processor."""
+    built = compiled(CODE, ["-O3", "-march=native", "-shared", "-fPIC"])
     loaded = ctypes.CDLL(str(built))
     pointer, size, times = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_long
     loaded.copy.argtypes = loaded.copy_past_cache.argtypes = [pointer, pointer, size, times]

@@ -29,10 +29,12 @@
 //! | what | where |
 //! |---|---|
 //! | Arrow to tensor | [`array_to_tensor`], [`to_tensor`], [`to_tensors`], [`chunks_to_tensor`], [`validity`] |
+//! | columns as a matrix | [`matrix_to_tensor`], [`groups_to_tensors`] |
+//! | into memory that is there | [`matrix_to_tensor_into`], [`chunks_to_tensor_into`], [`Output`] |
 //! | lists and strings | [`to_ragged`], [`to_padded`], and back by [`Ragged::to_arrow`] |
 //! | tensor to Arrow | [`to_arrow`], [`to_arrow_as`], [`matrix_to_arrow`] |
 //! | a stream as training batches | [`loader::Batches`] |
-//! | what would happen | [`explain`](fn@explain), [`explain_schema`] |
+//! | what would happen | [`explain`](fn@explain), [`explain_schema`], [`explain_matrix`], [`explain_groups`] |
 //! | what did happen | [`CopyLog`] |
 //! | DLPack structs in and out | [`dlpack`] |
 //! | Arrow C structs in and out, `requested_schema` | [`arrow`], [`request_field`] |
@@ -56,6 +58,7 @@
 //! | RunEndEncoded | its values | no: decoded |
 //! | FixedSizeList, nested to any depth | inner dimensions | yes |
 //! | `arrow.fixed_shape_tensor` | inner dimensions, `permutation` as strides | yes |
+//! | Struct, by [`matrix_to_tensor`] | a matrix of the dtype that its columns promote to | if they lie in that order |
 //! | List, ListView, Utf8, Binary, their large forms, `arrow.variable_shape_tensor` | [`Ragged`] | yes, but for the offsets of a slice |
 //! | Utf8View, BinaryView | [`Ragged`] | no: gathered |
 //!
@@ -64,8 +67,7 @@
 //!
 //! # Not supported
 //!
-//! Unions and maps are refused with what to do instead. Batches become one tensor a column, not a matrix. Only host
-//! memory is converted; arrays on other devices are carried, and exported as they came.
+//! Unions and maps are refused with what to do instead. Only host memory is converted; arrays on other devices are carried, and exported as they came.
 //!
 //! # Features
 //!

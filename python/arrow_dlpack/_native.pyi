@@ -265,7 +265,7 @@ class LoaderIterator(Generic[_BatchT_co]):
 
 @final
 class Loader(Generic[_BatchT_co]):
-    """An Arrow stream as training batches: an iterable of batches of `batch_size` rows, made ahead on a native thread."""
+    """An Arrow stream as training batches of `batch_size` rows each, made ahead on a native thread."""
 
     @overload
     def __new__(

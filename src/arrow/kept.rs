@@ -85,6 +85,10 @@ unsafe fn describes_type(schema: &ArrowSchema, data_type: &DataType, depth: usiz
     if schema.release.is_none() || depth > MAX_DEPTH {
         return false;
     }
+    // SAFETY: the contract.
+    if unsafe { plain_type(schema) }.is_some_and(|plain| plain.data_type() == data_type) {
+        return schema.n_children == 0 && schema.dictionary.is_null();
+    }
     let children = children_of(data_type);
     let described = |(index, child): (usize, &&FieldRef)| {
         // SAFETY: the contract: `children` has `n_children` entries, which are as many.
@@ -160,29 +164,40 @@ unsafe fn is_metadata(pointer: *const c_char, expected: &HashMap<String, String>
 /// # Safety
 /// As [`read_schema`].
 unsafe fn plain_field(schema: &ArrowSchema) -> Option<FieldRef> {
+    let plain = schema.release.is_some()
+        && schema.flags == ARROW_FLAG_NULLABLE
+        && schema.n_children == 0
+        && schema.metadata.is_null()
+        && schema.dictionary.is_null();
+    // SAFETY: the contract: a NUL-terminated string has a first byte.
+    if !plain || !(schema.name.is_null() || unsafe { schema.name.read() } == 0) {
+        return None;
+    }
+    // SAFETY: the contract.
+    unsafe { plain_type(schema) }.cloned()
+}
+
+/// An unnamed, nullable field of the type that a schema's format says, where that is one letter.
+///
+/// # Safety
+/// As [`read_schema`].
+unsafe fn plain_type(schema: &ArrowSchema) -> Option<&'static FieldRef> {
     static PLAIN: LazyLock<[Option<FieldRef>; 128]> = LazyLock::new(|| {
         std::array::from_fn(|letter| {
             let format = u8::try_from(letter).map(char::from).ok()?.to_string();
             Some(Arc::new(Field::new("", simple(&format)?, true)))
         })
     });
-    let plain = schema.release.is_some()
-        && schema.flags == ARROW_FLAG_NULLABLE
-        && schema.n_children == 0
-        && schema.metadata.is_null()
-        && schema.dictionary.is_null();
-    if !plain || schema.format.is_null() {
+    if schema.format.is_null() {
         return None;
     }
     // SAFETY: the contract: a NUL-terminated string has a first byte.
-    let unnamed = schema.name.is_null() || unsafe { schema.name.read() } == 0;
-    // SAFETY: as above.
     let letter = unsafe { schema.format.read() };
     // SAFETY: as above; a string whose first byte is not NUL has a second one.
-    if !unnamed || letter == 0 || unsafe { schema.format.wrapping_add(1).read() } != 0 {
+    if letter == 0 || unsafe { schema.format.wrapping_add(1).read() } != 0 {
         return None;
     }
-    PLAIN.get(usize::try_from(letter).ok()?)?.clone()
+    PLAIN.get(usize::try_from(letter).ok()?)?.as_ref()
 }
 
 #[cfg(test)]

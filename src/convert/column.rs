@@ -2,11 +2,12 @@
 
 use std::mem::MaybeUninit;
 
-use super::cast::{Misfit, cast, cast_parts};
-use super::decimal::cast_decimals;
-use super::pack::{Isa, Set, select};
-use super::unpack::unpack_bits;
 use smallvec::smallvec;
+
+use super::cast::Misfit;
+use super::lane::Lane;
+use super::pack::{Bits, Isa};
+use super::unpack::unpack_bits;
 
 use crate::alloc::HostBuffer;
 use crate::arrow::{DeviceArray, Leaf, Mask};
@@ -15,7 +16,7 @@ use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Result};
 use crate::plan::{Action, Chunk, Plan};
-use crate::spec::{CopyMode, Dims, Element, Nulls, Pattern, Scalar, Spec};
+use crate::spec::{CopyMode, Dims, Element, Nulls, Spec};
 use crate::tensor::{Parts, Tensor};
 
 /// A chunk of a column in host memory: where its elements are, which are null, and what keeps both alive.
@@ -175,59 +176,8 @@ pub(super) unsafe fn write_range(
     first: usize,
     out: &mut [MaybeUninit<u8>],
 ) -> std::result::Result<(), Misfit> {
-    let (leaf, element, to) = (&chunk.leaf, spec.element(), spec.dtype());
-    let size = to.itemsize();
-    let count = out.len() / size;
-    if count == 0 {
-        return Ok(());
-    }
-    let mask = chunk.mask.as_ref();
-    let zero = [0; 16];
-    let zero = zero.get(..size).unwrap_or(&zero);
-    let pattern = if let Nulls::Filled(pattern) = spec.nulls() { Some(pattern) } else { None };
-    let clear = pattern.as_ref().map_or(zero, |pattern| pattern.bytes());
-    let parts = if let Element::Pairs(_) = element { 2 } else { 1 };
-    let source = leaf.start(element).wrapping_add(first * parts * element.stored_size());
-    match element {
-        Element::Bits => {
-            // SAFETY: the checked array has offset + elements bits in host memory, alive while `chunk` is.
-            let bits = unsafe { std::slice::from_raw_parts(leaf.values, (leaf.offset + leaf.elements).div_ceil(8)) };
-            let one = Pattern::of(Scalar::Bool(true), to)
-                .map_err(|error| Misfit { index: first, value: error.to_string() })?;
-            let bits = (bits, leaf.offset + first);
-            match to {
-                DType::Bool => unpack_bits(bits.0, bits.1, out),
-                // SAFETY: patterns of the dtype's size; the contract.
-                _ => unsafe { select(isa, Set::Pattern(one.bytes()), zero, bits, out) },
-            }
-        }
-        // SAFETY: the contract: `source` has the elements, and the spec has refused dtypes without casts.
-        Element::Decimal { bytes, scale } => unsafe { cast_decimals(bytes, scale, to, source, mask, first, out) }?,
-        // SAFETY: as above, for the parts: two for each element, both in the source and in `out`.
-        Element::Pairs(part) if spec.is_cast() => {
-            unsafe { cast_parts(part, to.component().unwrap_or(to), source, mask, first, out) }?
-        }
-        // SAFETY: as above.
-        Element::Bool8 => unsafe { cast(DType::Bool, to, source, mask, first, out) }?,
-        // SAFETY: as above.
-        _ if spec.is_cast() => unsafe { cast(element.dtype(), to, source, mask, first, out) }?,
-        _ => {
-            if let (Some(mask), Nulls::Filled(_) | Nulls::Kept) = (mask, spec.nulls()) {
-                let (bits, offset) = mask.bits();
-                // SAFETY: the contract: `source` has the elements, as the mask has bits.
-                unsafe { select(isa, Set::Elements(source), clear, (bits, offset + first), out) };
-                return Ok(());
-            }
-            // SAFETY: the checked array has as many bytes in host memory as `out`, which is fresh memory of ours.
-            unsafe { out.as_mut_ptr().cast::<u8>().copy_from_nonoverlapping(source, out.len()) };
-        }
-    }
-    if let (Some(mask), Nulls::Filled(_) | Nulls::Kept) = (mask, spec.nulls()) {
-        let (bits, offset) = mask.bits();
-        // SAFETY: the contract; the mask has a bit for each element.
-        unsafe { select(isa, Set::Written, clear, (bits, offset + first), out) };
-    }
-    Ok(())
+    // SAFETY: the contract.
+    unsafe { Lane::new(isa, spec, chunk)?.write(first, out) }
 }
 
 /// A bool for each element of the chunks, true where it is valid, in the shape that the values have.
@@ -243,8 +193,9 @@ pub(crate) fn validity(spec: &Spec, plan: &Plan, chunks: &[ColumnChunk<'_>]) -> 
             .ok_or_else(|| Error::invalid("the plan was made of other chunks"))?;
         match &chunk.mask {
             Some(mask) => {
-                let (bits, offset) = mask.bits();
-                unpack_bits(bits, offset, out);
+                let (bytes, offset) = mask.bits();
+                // SAFETY: the processor has what was detected.
+                unsafe { unpack_bits(Isa::detect(), Bits::new(bytes, offset), out) };
             }
             None => {
                 out.fill(MaybeUninit::new(1));

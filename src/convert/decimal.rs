@@ -1,7 +1,6 @@
 //! Checked casts of decimals: the value that the stored integer and the scale stand for.
 
 use std::cmp::Ordering;
-use std::mem::MaybeUninit;
 
 use arrow_array::types::{Decimal256Type, DecimalType};
 use arrow_buffer::i256;
@@ -11,28 +10,28 @@ use super::cast::{CastTo, Misfit, Truth};
 use crate::arrow::Mask;
 use crate::dtype::DType;
 
-/// Casts `out.len() / to.itemsize()` decimals of `bytes` bytes from `source`, which may be misaligned. Elements that are
-/// null in `mask` may misfit. A float is the nearest one; an integer must be the value itself.
+/// Casts decimals of `bytes` bytes from `source`, the first of which is number `first` of the mask. Elements that are null
+/// in `mask` may misfit. A float is the nearest one; an integer must be the value itself.
 ///
 /// # Errors
 /// The first valid element that does not fit.
 ///
 /// # Safety
-/// `source` has as many readable decimals; `to` is castable; `out` is aligned for it.
+/// `source` has so many readable decimals, of any alignment; `to` is castable; `out` has room for them and is aligned.
 pub(super) unsafe fn cast_decimals(
-    bytes: usize,
-    scale: i8,
+    (bytes, scale): (usize, i8),
     to: DType,
     source: *const u8,
     mask: Option<&Mask<'_>>,
     first: usize,
-    out: &mut [MaybeUninit<u8>],
+    elements: usize,
+    out: *mut u8,
 ) -> Result<(), Misfit> {
     macro_rules! dispatch {
         ($($dtype:ident => $type:ty),+) => {
             match to {
                 // SAFETY: the contract.
-                $(DType::$dtype => unsafe { kernel::<$type>(bytes, scale, source, mask, first, out) },)+
+                $(DType::$dtype => unsafe { kernel::<$type>(bytes, scale, source, mask, first, elements, out.cast()) },)+
                 // Not castable, so `Spec` has refused it.
                 _ => Ok(()),
             }
@@ -52,11 +51,10 @@ unsafe fn kernel<D: FromDecimal>(
     source: *const u8,
     mask: Option<&Mask<'_>>,
     first: usize,
-    out: &mut [MaybeUninit<u8>],
+    elements: usize,
+    out: *mut D,
 ) -> Result<(), Misfit> {
-    // SAFETY: any bytes are valid as MaybeUninit<D>.
-    let (_, out, _) = unsafe { out.align_to_mut::<MaybeUninit<D>>() };
-    for (index, slot) in out.iter_mut().enumerate() {
+    for index in 0..elements {
         let at = source.wrapping_add(index.wrapping_mul(bytes));
         let unscaled = match bytes {
             // SAFETY: the contract; `index` is below the number of decimals.
@@ -76,7 +74,8 @@ unsafe fn kernel<D: FromDecimal>(
         if value.is_none() && mask.is_none_or(|mask| mask.is_valid(first + index)) {
             return Err(Misfit { index: first + index, value: decimal.text() });
         }
-        slot.write(value.unwrap_or_default());
+        // SAFETY: the contract: `out` has room for as many.
+        unsafe { out.wrapping_add(index).write(value.unwrap_or_default()) };
     }
     Ok(())
 }

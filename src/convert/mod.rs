@@ -10,6 +10,7 @@ mod copy_array;
 mod decimal;
 mod decode;
 mod gather;
+mod lane;
 mod matrix;
 mod output;
 mod pack;

@@ -2,46 +2,32 @@
 
 use std::mem::MaybeUninit;
 
-/// Writes a byte, 0 or 1, for each bit from bit `offset` of `bits` on. What `bits` does not cover stays unwritten.
-pub(super) fn unpack_bits(bits: &[u8], offset: usize, out: &mut [MaybeUninit<u8>]) {
-    let skip = offset % 8;
-    let bits = bits.get(offset / 8..).unwrap_or(&[]);
-    let (head, rest) = out.split_at_mut(out.len().min((8 - skip) % 8));
-    if let Some(first) = bits.first() {
-        for (index, byte) in head.iter_mut().enumerate() {
-            byte.write(first >> (skip + index) & 1);
-        }
-    }
-    let bits = if skip == 0 { bits } else { bits.get(1..).unwrap_or(&[]) };
-    let (whole, tail) = rest.as_chunks_mut::<8>();
-    for (bytes, packed) in whole.iter_mut().zip(bits) {
-        *bytes = spread(*packed).map(MaybeUninit::new);
-    }
-    if let Some(last) = bits.get(whole.len()) {
-        for (byte, bit) in tail.iter_mut().zip(spread(*last)) {
-            byte.write(bit);
-        }
-    }
-}
+use super::lane::LARGE;
+use super::pack::{Bits, Isa, LINE, fence, spread_lines};
 
-/// The eight bits of a byte, lowest first, as bytes.
-#[allow(
-    clippy::indexing_slicing,
-    clippy::cast_possible_truncation,
-    reason = "a byte indexes 256 entries; a bit is 0 or 1"
-)]
-fn spread(packed: u8) -> [u8; 8] {
-    // 2 KiB that stay in the first-level cache: a third of the time that shifts and masks take.
-    static SPREAD: [[u8; 8]; 256] = {
-        let mut table = [[0; 8]; 256];
-        let mut packed = 0;
-        while packed < 2048 {
-            table[packed / 8][packed % 8] = (((packed / 8) >> (packed % 8)) & 1) as u8;
-            packed += 1;
+/// Writes a byte, 0 or 1, for each bit, as many as `out` has room for. Bits beyond the bitmap are 0.
+///
+/// # Safety
+/// The processor has `isa`.
+pub(super) unsafe fn unpack_bits(isa: Isa, bits: Bits<'_>, out: &mut [MaybeUninit<u8>]) {
+    let large = out.len() >= LARGE;
+    let head = out.as_ptr().align_offset(LINE).min(out.len());
+    let (head, rest) = out.split_at_mut(head);
+    let (lines, tail) = rest.as_chunks_mut::<{ LINE }>();
+    let few = |bits: Bits<'_>, out: &mut [MaybeUninit<u8>]| {
+        let word = bits.word(0);
+        for (index, byte) in out.iter_mut().enumerate() {
+            byte.write(u8::from(word >> index & 1 == 1));
         }
-        table
     };
-    SPREAD[usize::from(packed)]
+    few(bits, head);
+    let bits = bits.after(head.len());
+    // SAFETY: the contract; the lines are aligned.
+    unsafe { spread_lines(isa, bits, lines, large) };
+    few(bits.after(lines.len() * LINE), tail);
+    if large {
+        fence();
+    }
 }
 
 #[cfg(test)]
@@ -49,25 +35,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_byte_is_spread() {
-        for packed in 0..=u8::MAX {
-            let expected: Vec<u8> = (0..8).map(|bit| packed >> bit & 1).collect();
-            assert_eq!(spread(packed).to_vec(), expected, "{packed:08b}");
-        }
-    }
-
-    #[test]
     fn every_offset_and_length_matches_the_definition() {
-        let bits = [0b1011_0110, 0b0101_1101, 0b1110_0111, 0b0011_1010];
-        for offset in 0..20 {
-            for length in 0..=32 - offset {
-                let mut out = vec![MaybeUninit::new(9); length];
-                unpack_bits(&bits, offset, &mut out);
-                for (index, byte) in out.iter().enumerate() {
-                    let at = offset + index;
-                    // SAFETY: initialised above.
-                    let byte = unsafe { byte.assume_init() };
-                    assert_eq!(byte, bits[at / 8] >> (at % 8) & 1, "{offset} {length} {index}");
+        let bits: Vec<u8> = (0..60_u8).map(|byte| byte.wrapping_mul(151) ^ 0x5a).collect();
+        let lengths = (0..70).chain([127, 128, 129, 200, 300, 400]);
+        for (isa, offset) in Isa::available().iter().flat_map(|isa| (0..20).map(move |offset| (*isa, offset))) {
+            for length in lengths.clone() {
+                for guard in [0, 1, 63] {
+                    let mut out = vec![MaybeUninit::new(9); guard + length + 64];
+                    // SAFETY: the processor has the set.
+                    unsafe { unpack_bits(isa, Bits::new(&bits, offset), &mut out[guard..guard + length]) };
+                    for (index, byte) in out.iter().enumerate() {
+                        // SAFETY: initialised above.
+                        let byte = unsafe { byte.assume_init() };
+                        let expected = match index.checked_sub(guard).filter(|index| *index < length) {
+                            Some(index) => bits[(offset + index) / 8] >> ((offset + index) % 8) & 1,
+                            None => 9,
+                        };
+                        assert_eq!(byte, expected, "{isa:?} {offset} {length} {index}");
+                    }
                 }
             }
         }

@@ -9,8 +9,12 @@ mod to_tensor;
 mod validity;
 
 pub(crate) use chunk::{MatrixChunk, after};
+#[cfg(feature = "python")]
+pub(crate) use groups::each_group;
 pub use groups::{Group, groups_to_tensors};
-pub(crate) use groups::{GroupSpec, each_group, group_specs};
+pub(crate) use groups::{GroupSpec, group_specs};
 pub use to_arrow::{ColumnOptions, matrix_to_arrow};
-pub(crate) use to_tensor::{MatrixPlan, Worker, convert_matrix, plan_matrix, write_matrix};
+pub(crate) use to_tensor::{MatrixPlan, plan_matrix};
+#[cfg(feature = "python")]
+pub(crate) use to_tensor::{Worker, convert_matrix, write_matrix};
 pub use to_tensor::{matrix_to_tensor, matrix_to_tensor_into};

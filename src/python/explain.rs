@@ -146,9 +146,10 @@ impl Report {
     }
 }
 
-/// What `to_tensor` or `to_tensors` would do with this data, or with any data of this schema: a printable Report with a
-/// row for each column. Of one column of lists or strings: what `to_ragged` would do, with a row for each part. Reads no
-/// stream.
+/// What `to_tensors` would do with this data, or with any data of this schema: a printable Report with a row for each
+/// column. With an order, what `to_tensor` would do: each column's part in the matrix, and the matrix itself in
+/// `Report.matrices`; with a dict for columns, so for each group. Of one column of lists or strings: what `to_ragged` would
+/// do, with a row for each part. Reads no stream.
 #[pyfunction]
 #[allow(clippy::too_many_arguments, reason = "one Python keyword each")]
 #[pyo3(signature = (obj_or_schema, *, columns=None, dtype=None, nulls=None, order=None, decimal=None, dictionary=None, copy=None, writable=false), text_signature = "(obj_or_schema, *, columns=None, dtype=None, nulls=\"error\", order=None, decimal=None, dictionary=None, copy=None, writable=False)")]

@@ -84,13 +84,17 @@ pub(super) fn require_device(chunks: &Chunks, asked: Option<&Bound<'_, PyAny>>) 
     device::require(own, asked)
 }
 
-/// Converts an array, a chunked array or a column into a tensor of shape (rows, *inner).
+/// Converts an array, a chunked array or a column into a tensor of shape (rows, *inner); a record batch, a table, a
+/// stream of batches or an array of structs into a matrix of shape (rows, columns).
 ///
 /// A view where layout and options allow it: it shares memory with the source and is read-only. Else one pass over
 /// the data into fresh memory, which `track_copies` records.
 ///
 /// obj: anything with an Arrow dunder, or a tensor.
-/// dtype: a name such as "float32", or what prints as one; casts are checked, value by value.
+/// dtype: a name such as "float32", or what prints as one; casts are checked, value by value. Without one, the columns
+///     of a matrix are promoted: numbers of a kind to the wider, integers with floats as in NumPy, bools to anything.
+///     Ticks, unscaled decimals and indices into dictionaries stand only with their own kind. A column's dtype enters
+///     promotion.
 /// nulls: "error", "nan", "keep" (slots unspecified in a view, zero in a copy; see `validity`), or a number to fill
 ///     them with.
 /// decimal: "unscaled" for the integers that decimals are stored as; else their values, which need a dtype unless the
@@ -100,10 +104,16 @@ pub(super) fn require_device(chunks: &Chunks, asked: Option<&Bound<'_, PyAny>>) 
 ///
 /// Each of these can be a dict by column name.
 ///
+/// order: of a matrix, "C" row-major, "F" column-major, "A" column-major where that is a view, else row-major.
+/// columns: of a matrix, the columns by name, in this order; None is all.
 /// device: where the result must be.
 /// copy: None as needed, False never (an error), True always.
 /// writable: memory that nobody else sees.
 /// legacy: what an unversioned DLPack capsule of read-only memory holds: "copy", "view" or "error".
+/// out: a writable tensor of any library, which is written and returned: of the result's shape; its dtype is the
+///     default. A matrix has dense rows, or dense columns, any distance apart. What it holds is unspecified after an
+///     error.
+/// threads: how many to use where that is worth it; None is ARROW_DLPACK_THREADS, or one a core.
 /// xp: an array namespace (numpy, torch, ...) whose array is returned instead.
 ///
 /// Raises ConversionError (a BufferError and a ValueError) naming column, row, reason and remedy; TypeError for an
@@ -171,6 +181,9 @@ fn to_tensor<'py>(
 }
 
 /// Converts columns of a record batch or table into tensors: a dict by name, in the order of `columns` (default all).
+///
+/// With a dict for `columns`, such as {"x": ["a", "b"], "y": "label"}, into named groups: a list of columns is packed
+/// into a matrix, as by `to_tensor`, and a name alone is its column.
 ///
 /// The other keywords are those of `to_tensor`. Nulls of a row are nulls in each of its columns.
 #[pyfunction]

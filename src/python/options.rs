@@ -61,6 +61,7 @@ impl<T: Copy + Default> PerColumn<T> {
         object.map_or(Ok(Self::One(T::default())), |object| Self::read(object, parse))
     }
 
+    #[inline]
     fn of(&self, column: &str) -> T {
         match self {
             Self::One(value) => *value,
@@ -139,6 +140,7 @@ impl ConversionOptions {
     }
 
     /// The options of one column.
+    #[inline]
     pub(super) fn of(&self, column: &str) -> Options {
         let mut options = Options::default().nulls(self.nulls.of(column)).copy(self.copy).writable(self.writable);
         options.dtype = self.dtype.of(column);

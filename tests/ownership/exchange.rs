@@ -123,7 +123,7 @@ fn allocate(shape: &mut [i64], edit: impl FnOnce(&mut DLTensor)) -> Result<Tenso
     delete(managed.as_ptr());
     // What a prototype need not say.
     (prototype.data, prototype.strides) = (null_mut(), std::ptr::dangling_mut());
-    (prototype.ndim, prototype.shape) = (shape.len() as i32, shape.as_mut_ptr());
+    (prototype.ndim, prototype.shape) = (i32::try_from(shape.len()).unwrap(), shape.as_mut_ptr());
     edit(&mut prototype);
     // SAFETY: the shape is there for as many dimensions, or what import has to find is wrong.
     let managed = unsafe { allocate_like(&prototype) }?;

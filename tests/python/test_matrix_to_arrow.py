@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import subprocess
+import sys
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -187,6 +189,31 @@ def test_memory_that_is_used_again_is_nobody_elses():
             assert all(
                 set(np.from_dlpack(tensor).tolist()) == {value} for tensor in map(ad.to_tensor, (batch[0], batch[15]))
             )
+
+
+FORKS = """
+import os, sys
+import arrow_dlpack as ad, numpy as np
+names = [str(column) for column in range(16)]
+
+def is_right(value):
+    matrix = np.full((100_000, 16), value, "float32")
+    batch = ad.to_arrow(matrix, names=names)
+    return all(np.array_equal(np.from_dlpack(tensor), matrix[:, 0]) for tensor in ad.to_tensors(batch).values())
+
+assert is_right(1)
+child = os.fork()
+right = all(is_right(value + 10 * (child == 0)) for value in range(5))
+if child == 0:
+    os._exit(0 if right else 1)
+assert right
+assert os.waitpid(child, 0)[1] == 0
+"""
+
+
+def test_memory_that_is_kept_survives_a_fork():
+    result = subprocess.run([sys.executable, "-c", FORKS], capture_output=True, text=True, timeout=120, check=False)
+    assert result.returncode == 0, result.stderr
 
 
 # --- Ownership. ---

@@ -61,8 +61,6 @@ def test_callbacks_are_given_tensors():
     tensor = seen.pop()
     assert type(tensor) is ad.Tensor
     assert (tensor.shape, tensor.strides, address(tensor)) == ((3, 2), (1, 3), source.ctypes.data)
-    with pytest.raises(TypeError):
-        function(object())
 
 
 def test_as_an_xp():

@@ -61,6 +61,12 @@ pub(crate) fn read(tensor: &Tensor) -> Vec<Vec<u8>> {
     positions(tensor.shape(), tensor.strides()).into_iter().map(element).collect()
 }
 
+/// The elements of each row of a matrix.
+pub(crate) fn read_rows(matrix: &Tensor) -> Vec<Vec<Vec<u8>>> {
+    let columns = matrix.shape()[1] as usize;
+    read(matrix).chunks(columns.max(1)).map(<[Vec<u8>]>::to_vec).collect()
+}
+
 /// The bools of a tensor, in row-major order of its indices.
 pub(crate) fn read_bools(tensor: &Tensor) -> Vec<bool> {
     assert_eq!(tensor.dtype(), arrow_dlpack::DType::Bool);

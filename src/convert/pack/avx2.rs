@@ -1,69 +1,132 @@
-//! Tiles in 32-byte vectors.
+//! Tiles in 32-byte vectors: a row of a tile is two of them, which make one cache line.
+
+#![expect(
+    clippy::indexing_slicing,
+    clippy::needless_range_loop,
+    reason = "constants index arrays of constant length; iterators are not unrolled into registers"
+)]
 
 use std::arch::x86_64::{
-    __m256, __m256d, _mm256_castpd_ps, _mm256_castps_pd, _mm256_loadu_pd, _mm256_loadu_ps, _mm256_permute2f128_pd,
-    _mm256_setzero_pd, _mm256_setzero_ps, _mm256_storeu_pd, _mm256_storeu_ps, _mm256_unpackhi_pd, _mm256_unpackhi_ps,
-    _mm256_unpacklo_pd, _mm256_unpacklo_ps,
+    __m128d, __m256, __m256d, _mm_loadu_pd, _mm_loadu_ps, _mm256_and_si256, _mm256_castpd_ps, _mm256_castpd128_pd256,
+    _mm256_castps_pd, _mm256_castps128_ps256, _mm256_castsi256_pd, _mm256_cmpeq_epi8, _mm256_insertf128_pd,
+    _mm256_insertf128_ps, _mm256_loadu_ps, _mm256_permute2f128_pd, _mm256_set1_epi8, _mm256_set1_epi32,
+    _mm256_set1_epi64x, _mm256_setr_epi64x, _mm256_setzero_pd, _mm256_setzero_ps, _mm256_shuffle_epi8,
+    _mm256_storeu_ps, _mm256_stream_ps, _mm256_unpackhi_pd, _mm256_unpackhi_ps, _mm256_unpacklo_pd, _mm256_unpacklo_ps,
 };
 
-use super::transpose::Block;
+use std::mem::MaybeUninit;
 
-/// Columns and rows of a tile of 4-byte elements.
-const LANES4: usize = 8;
-/// Columns and rows of a tile of 8-byte elements.
-const LANES8: usize = 4;
+use super::CHUNK;
+use super::select::Bits;
+use super::stream::LINE;
+use super::transpose::Tiles;
 
-/// Writes rows of 4-byte elements, as many columns and rows as full tiles have; tells how many those were.
+/// Writes 16 lanes of 4-byte elements as rows.
 ///
 /// # Safety
 /// As [`super::transpose::transpose`]; the processor has AVX2.
 #[target_feature(enable = "avx2")]
-pub(super) unsafe fn transpose4(block: Block<'_>) -> (usize, usize) {
-    let rows = block.rows / LANES4 * LANES4;
-    let groups = block.columns.as_chunks::<LANES4>().0;
-    for (number, group) in groups.iter().enumerate() {
-        for row in (0..rows).step_by(LANES4) {
-            let mut tile = [_mm256_setzero_ps(); LANES4];
-            for (slot, column) in tile.iter_mut().zip(group) {
-                // SAFETY: the contract: each column has 8 elements from `row` on.
-                *slot = unsafe { _mm256_loadu_ps(column.cast::<f32>().wrapping_add(row)) };
+pub(super) unsafe fn transpose4(tiles: &Tiles<'_>) {
+    for row in (0..CHUNK).step_by(4) {
+        tiles.fetch(row, 4);
+        // Of each half a row: lanes n and n + 4 in one vector, so that no element changes its half.
+        let mut halves = [[_mm256_setzero_pd(); 4]; 2];
+        for half in 0..2 {
+            let mut tile = [_mm256_setzero_ps(); 4];
+            for lane in 0..4 {
+                let at = |lane: usize| tiles.lanes[half * 8 + lane].cast::<f32>().wrapping_add(row);
+                // SAFETY: the contract: each lane has 4 elements from `row` on.
+                let low = unsafe { _mm_loadu_ps(at(lane)) };
+                // SAFETY: as above.
+                let high = unsafe { _mm_loadu_ps(at(lane + 4)) };
+                tile[lane] = _mm256_insertf128_ps::<1>(_mm256_castps128_ps256(low), high);
             }
-            for (index, line) in tile4(tile).into_iter().enumerate() {
-                let out = block.out.wrapping_add((row + index) * block.stride).cast::<f32>();
-                // SAFETY: the contract: the row has room for these 8 columns.
-                unsafe { _mm256_storeu_ps(out.wrapping_add(number * LANES4), line) };
-            }
+            halves[half] = quad4(tile);
+        }
+        for line in 0..4 {
+            // SAFETY: the contract: each row has room for a line.
+            unsafe { store(tiles.row(row + line), halves[0][line], halves[1][line], tiles.stream) };
         }
     }
-    (groups.len() * LANES4, rows)
 }
 
-/// As [`transpose4`], for 8-byte elements.
+/// As [`transpose4`], for 8 lanes of 8-byte elements.
 ///
 /// # Safety
 /// As [`transpose4`].
 #[target_feature(enable = "avx2")]
-pub(super) unsafe fn transpose8(block: Block<'_>) -> (usize, usize) {
-    let rows = block.rows / LANES8 * LANES8;
-    let groups = block.columns.as_chunks::<LANES8>().0;
-    for (number, group) in groups.iter().enumerate() {
-        for row in (0..rows).step_by(LANES8) {
-            let mut tile = [_mm256_setzero_pd(); LANES8];
-            for (slot, column) in tile.iter_mut().zip(group) {
-                // SAFETY: the contract: each column has 4 elements from `row` on.
-                *slot = unsafe { _mm256_loadu_pd(column.cast::<f64>().wrapping_add(row)) };
+pub(super) unsafe fn transpose8(tiles: &Tiles<'_>) {
+    for row in (0..CHUNK).step_by(2) {
+        tiles.fetch(row, 2);
+        // Of each half a row: lanes n and n + 2 in one vector.
+        let mut halves = [[_mm256_setzero_pd(); 2]; 2];
+        for half in 0..2 {
+            let mut tile = [_mm256_setzero_pd(); 2];
+            for lane in 0..2 {
+                let at = |lane: usize| tiles.lanes[half * 4 + lane].cast::<f64>().wrapping_add(row);
+                // SAFETY: the contract: each lane has 2 elements from `row` on.
+                let low: __m128d = unsafe { _mm_loadu_pd(at(lane)) };
+                // SAFETY: as above.
+                let high = unsafe { _mm_loadu_pd(at(lane + 2)) };
+                tile[lane] = _mm256_insertf128_pd::<1>(_mm256_castpd128_pd256(low), high);
             }
-            for (index, line) in tile8(tile).into_iter().enumerate() {
-                let out = block.out.wrapping_add((row + index) * block.stride).cast::<f64>();
-                // SAFETY: the contract: the row has room for these 4 columns.
-                unsafe { _mm256_storeu_pd(out.wrapping_add(number * LANES8), line) };
-            }
+            halves[half] = [_mm256_unpacklo_pd(tile[0], tile[1]), _mm256_unpackhi_pd(tile[0], tile[1])];
+        }
+        for line in 0..2 {
+            // SAFETY: the contract: each row has room for a line.
+            unsafe { store(tiles.row(row + line), halves[0][line], halves[1][line], tiles.stream) };
         }
     }
-    (groups.len() * LANES8, rows)
 }
 
-/// Four columns of 8 elements: the n-th vector has rows n and n + 4, one in each half.
+/// Writes 4 lanes of 4-byte elements as 64 rows of 16 bytes, one after the other.
+///
+/// # Safety
+/// Each lane has 64 readable elements, and `out` room for as many rows, on a cache line if `stream`; the processor has
+/// AVX2.
+#[target_feature(enable = "avx2")]
+pub(super) unsafe fn quads(lanes: &[*const u8; 16], out: *mut u8, stream: bool) {
+    for row in (0..CHUNK).step_by(8) {
+        let mut columns = [_mm256_setzero_ps(); 4];
+        for lane in 0..4 {
+            // SAFETY: the contract: each lane has 8 elements from `row` on.
+            columns[lane] = unsafe { _mm256_loadu_ps(lanes[lane].cast::<f32>().wrapping_add(row)) };
+        }
+        // Rows n and n + 4 in one vector.
+        let [a, b, c, d] = quad4(columns);
+        let low = |a, b| _mm256_permute2f128_pd::<0x20>(a, b);
+        let high = |a, b| _mm256_permute2f128_pd::<0x31>(a, b);
+        let out = out.wrapping_add(row * 16);
+        // SAFETY: the contract: the 8 rows are two lines that lie together.
+        unsafe { store(out, low(a, b), low(c, d), stream) };
+        // SAFETY: as above.
+        unsafe { store(out.wrapping_add(64), high(a, b), high(c, d), stream) };
+    }
+}
+
+/// Writes a line.
+///
+/// # Safety
+/// `out` has room for it, and is on a cache line if `stream`.
+#[inline]
+#[target_feature(enable = "avx2")]
+unsafe fn store(out: *mut u8, left: __m256d, right: __m256d, stream: bool) {
+    let (left, right) = (_mm256_castpd_ps(left), _mm256_castpd_ps(right));
+    let (first, second) = (out.cast::<f32>(), out.wrapping_add(32).cast::<f32>());
+    if stream {
+        // SAFETY: the contract.
+        unsafe { _mm256_stream_ps(first, left) };
+        // SAFETY: the contract.
+        unsafe { _mm256_stream_ps(second, right) };
+    } else {
+        // SAFETY: the contract.
+        unsafe { _mm256_storeu_ps(first, left) };
+        // SAFETY: the contract.
+        unsafe { _mm256_storeu_ps(second, right) };
+    }
+}
+
+/// Transposes four vectors of four elements in each half.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn quad4([a, b, c, d]: [__m256; 4]) -> [__m256d; 4] {
@@ -77,31 +140,39 @@ fn quad4([a, b, c, d]: [__m256; 4]) -> [__m256d; 4] {
     ]
 }
 
-/// The lower halves of two vectors, and their upper halves.
-#[inline]
+/// Copies lines past the cache.
+///
+/// # Safety
+/// Both have so many lines, apart from each other; `out` starts on one. The processor has AVX2.
 #[target_feature(enable = "avx2")]
-fn halves(a: __m256d, b: __m256d) -> (__m256d, __m256d) {
-    (_mm256_permute2f128_pd::<0x20>(a, b), _mm256_permute2f128_pd::<0x31>(a, b))
+pub(super) unsafe fn copy_lines(source: *const u8, out: *mut u8, lines: usize) {
+    for half in 0..lines * 2 {
+        // SAFETY: the contract.
+        let bytes = unsafe { _mm256_loadu_ps(source.wrapping_add(half * 32).cast()) };
+        // SAFETY: the contract.
+        unsafe { _mm256_stream_ps(out.wrapping_add(half * 32).cast(), bytes) };
+    }
 }
 
-/// Transposes 8 vectors of 8 elements.
-#[inline]
+/// Writes a byte, 0 or 1, for each bit.
+///
+/// # Safety
+/// The lines are aligned if `stream`; the processor has AVX2.
 #[target_feature(enable = "avx2")]
-fn tile4([r0, r1, r2, r3, r4, r5, r6, r7]: [__m256; 8]) -> [__m256; 8] {
-    let [a0, a1, a2, a3] = quad4([r0, r1, r2, r3]);
-    let [b0, b1, b2, b3] = quad4([r4, r5, r6, r7]);
-    let (r0, r4) = halves(a0, b0);
-    let (r1, r5) = halves(a1, b1);
-    let (r2, r6) = halves(a2, b2);
-    let (r3, r7) = halves(a3, b3);
-    [r0, r1, r2, r3, r4, r5, r6, r7].map(|row| _mm256_castpd_ps(row))
-}
-
-/// Transposes 4 vectors of 4 elements.
-#[inline]
-#[target_feature(enable = "avx2")]
-fn tile8([r0, r1, r2, r3]: [__m256d; 4]) -> [__m256d; 4] {
-    let (row0, row2) = halves(_mm256_unpacklo_pd(r0, r1), _mm256_unpacklo_pd(r2, r3));
-    let (row1, row3) = halves(_mm256_unpackhi_pd(r0, r1), _mm256_unpackhi_pd(r2, r3));
-    [row0, row1, row2, row3]
+pub(super) unsafe fn spread_lines(bits: Bits<'_>, out: &mut [[MaybeUninit<u8>; LINE]], stream: bool) {
+    // Each of 32 bits' bytes, in every byte of eight; then its own bit of it.
+    let bytes = _mm256_setr_epi64x(0, 0x0101_0101_0101_0101, 0x0202_0202_0202_0202, 0x0303_0303_0303_0303);
+    let bit = _mm256_set1_epi64x(0x8040_2010_0804_0201_u64.cast_signed());
+    for (number, line) in out.iter_mut().enumerate() {
+        let word = bits.word(number * LINE);
+        let mut halves = [_mm256_setzero_pd(); 2];
+        for (index, half) in halves.iter_mut().enumerate() {
+            #[expect(clippy::cast_possible_truncation, reason = "one half, then the other")]
+            let spread = _mm256_shuffle_epi8(_mm256_set1_epi32((word >> (index * 32)) as i32), bytes);
+            let is_set = _mm256_cmpeq_epi8(_mm256_and_si256(spread, bit), bit);
+            *half = _mm256_castsi256_pd(_mm256_and_si256(is_set, _mm256_set1_epi8(1)));
+        }
+        // SAFETY: the contract: a line.
+        unsafe { store(line.as_mut_ptr().cast(), halves[0], halves[1], stream) };
+    }
 }

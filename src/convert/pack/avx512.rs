@@ -1,165 +1,132 @@
-//! Tiles in 64-byte vectors.
+//! Tiles in 64-byte vectors: a row of a tile is one of them, and one cache line.
+
+#![expect(
+    clippy::indexing_slicing,
+    clippy::needless_range_loop,
+    reason = "constants index arrays of constant length; iterators are not unrolled into registers"
+)]
 
 use std::arch::x86_64::{
-    __m512, __m512d, __mmask8, __mmask16, _mm_sfence, _mm512_castpd_ps, _mm512_castps_pd, _mm512_loadu_pd,
-    _mm512_loadu_ps, _mm512_mask_storeu_pd, _mm512_mask_storeu_ps, _mm512_setzero_pd, _mm512_setzero_ps,
-    _mm512_shuffle_f64x2, _mm512_storeu_pd, _mm512_storeu_ps, _mm512_stream_pd, _mm512_stream_ps, _mm512_unpackhi_pd,
-    _mm512_unpackhi_ps, _mm512_unpacklo_pd, _mm512_unpacklo_ps,
+    __m512, __m512d, _mm512_castpd_ps, _mm512_castps_pd, _mm512_castsi512_ps, _mm512_loadu_pd, _mm512_loadu_ps,
+    _mm512_maskz_set1_epi8, _mm512_setzero_pd, _mm512_setzero_ps, _mm512_shuffle_f64x2, _mm512_storeu_ps,
+    _mm512_stream_ps, _mm512_unpackhi_pd, _mm512_unpackhi_ps, _mm512_unpacklo_pd, _mm512_unpacklo_ps,
 };
 
-use super::transpose::Block;
+use std::mem::MaybeUninit;
 
-/// Columns and rows of a tile of 4-byte elements.
+use super::CHUNK;
+use super::select::Bits;
+use super::stream::LINE;
+use super::transpose::Tiles;
+
+/// Lanes and rows of a tile of 4-byte elements.
 const LANES4: usize = 16;
-/// Columns and rows of a tile of 8-byte elements.
+/// Lanes and rows of a tile of 8-byte elements.
 const LANES8: usize = 8;
 
-/// Writes rows of 4-byte elements, as many rows as full tiles have; tells how many columns and rows that were.
+/// Writes 16 lanes of 4-byte elements as rows.
 ///
 /// # Safety
 /// As [`super::transpose::transpose`]; the processor has AVX-512F.
 #[target_feature(enable = "avx512f")]
-pub(super) unsafe fn transpose4(block: Block<'_>) -> (usize, usize) {
-    let rows = block.rows / LANES4 * LANES4;
-    if let ([a, b, c, d], 16) = (block.columns, block.stride) {
-        for row in (0..rows).step_by(LANES4) {
-            let at = |column: *const u8| column.cast::<f32>().wrapping_add(row);
-            // SAFETY: the contract: each column has 16 elements from `row` on.
-            let quads = unsafe { quads([at(*a), at(*b), at(*c), at(*d)]) };
-            let out = block.out.cast::<f32>().wrapping_add(row * 4);
-            for (index, quad) in quads.into_iter().enumerate() {
-                // SAFETY: the contract: the 16 rows are 64 elements that lie together.
-                unsafe { store4(out.wrapping_add(index * LANES4), quad, block.stream) };
-            }
+pub(super) unsafe fn transpose4(tiles: &Tiles<'_>) {
+    for row in (0..CHUNK).step_by(LANES4) {
+        tiles.fetch(row, LANES4);
+        let mut tile = [_mm512_setzero_ps(); LANES4];
+        for lane in 0..LANES4 {
+            // SAFETY: the contract: each lane has 16 elements from `row` on.
+            tile[lane] = unsafe { _mm512_loadu_ps(tiles.lanes[lane].cast::<f32>().wrapping_add(row)) };
         }
-        fence(block.stream);
-        return (4, rows);
+        let tile = tile4(tile);
+        for line in 0..LANES4 {
+            // SAFETY: the contract: each row has room for a line.
+            unsafe { store(tiles.row(row + line), tile[line], tiles.stream) };
+        }
     }
-    let mut covered = 0;
-    for group in block.columns.chunks(LANES4) {
-        if group.len() == 1 {
-            break;
-        }
-        let mask = __mmask16::MAX >> (LANES4 - group.len());
-        for row in (0..rows).step_by(LANES4) {
-            let mut tile = [_mm512_setzero_ps(); LANES4];
-            for (slot, column) in tile.iter_mut().zip(group) {
-                // SAFETY: the contract: each column has 16 elements from `row` on.
-                *slot = unsafe { _mm512_loadu_ps(column.cast::<f32>().wrapping_add(row)) };
-            }
-            for (index, line) in tile4(tile).into_iter().enumerate() {
-                let out = block.out.wrapping_add((row + index) * block.stride).cast::<f32>().wrapping_add(covered);
-                if mask == __mmask16::MAX {
-                    // SAFETY: the contract: the row has room for these 16 columns.
-                    unsafe { store4(out, line, block.stream) };
-                } else {
-                    // SAFETY: as above; the mask has a bit for each column.
-                    unsafe { _mm512_mask_storeu_ps(out, mask, line) };
-                }
-            }
-        }
-        covered += group.len();
-    }
-    fence(block.stream);
-    (covered, rows)
 }
 
-/// As [`transpose4`], for 8-byte elements.
+/// As [`transpose4`], for 8 lanes of 8-byte elements.
 ///
 /// # Safety
 /// As [`transpose4`].
 #[target_feature(enable = "avx512f")]
-pub(super) unsafe fn transpose8(block: Block<'_>) -> (usize, usize) {
-    let rows = block.rows / LANES8 * LANES8;
-    let mut covered = 0;
-    for group in block.columns.chunks(LANES8) {
-        if group.len() == 1 {
-            break;
+pub(super) unsafe fn transpose8(tiles: &Tiles<'_>) {
+    for row in (0..CHUNK).step_by(LANES8) {
+        tiles.fetch(row, LANES8);
+        let mut tile = [_mm512_setzero_pd(); LANES8];
+        for lane in 0..LANES8 {
+            // SAFETY: the contract: each lane has 8 elements from `row` on.
+            tile[lane] = unsafe { _mm512_loadu_pd(tiles.lanes[lane].cast::<f64>().wrapping_add(row)) };
         }
-        let mask = __mmask8::MAX >> (LANES8 - group.len());
-        for row in (0..rows).step_by(LANES8) {
-            let mut tile = [_mm512_setzero_pd(); LANES8];
-            for (slot, column) in tile.iter_mut().zip(group) {
-                // SAFETY: the contract: each column has 8 elements from `row` on.
-                *slot = unsafe { _mm512_loadu_pd(column.cast::<f64>().wrapping_add(row)) };
-            }
-            for (index, line) in tile8(tile).into_iter().enumerate() {
-                let out = block.out.wrapping_add((row + index) * block.stride).cast::<f64>().wrapping_add(covered);
-                if mask == __mmask8::MAX {
-                    // SAFETY: the contract: the row has room for these 8 columns.
-                    unsafe { store8(out, line, block.stream) };
-                } else {
-                    // SAFETY: as above; the mask has a bit for each column.
-                    unsafe { _mm512_mask_storeu_pd(out, mask, line) };
-                }
-            }
+        let tile = tile8(tile);
+        for line in 0..LANES8 {
+            let bytes = _mm512_castpd_ps(tile[line]);
+            // SAFETY: the contract: each row has room for a line.
+            unsafe { store(tiles.row(row + line), bytes, tiles.stream) };
         }
-        covered += group.len();
-    }
-    fence(block.stream);
-    (covered, rows)
-}
-
-/// # Safety
-/// `out` has room for 16 floats, on a cache line if `stream`.
-#[inline]
-#[target_feature(enable = "avx512f")]
-unsafe fn store4(out: *mut f32, line: __m512, stream: bool) {
-    if stream {
-        // SAFETY: the contract.
-        unsafe { _mm512_stream_ps(out, line) };
-    } else {
-        // SAFETY: the contract.
-        unsafe { _mm512_storeu_ps(out, line) };
     }
 }
 
-/// # Safety
-/// `out` has room for 8 doubles, on a cache line if `stream`.
-#[inline]
-#[target_feature(enable = "avx512f")]
-unsafe fn store8(out: *mut f64, line: __m512d, stream: bool) {
-    if stream {
-        // SAFETY: the contract.
-        unsafe { _mm512_stream_pd(out, line) };
-    } else {
-        // SAFETY: the contract.
-        unsafe { _mm512_storeu_pd(out, line) };
-    }
-}
-
-/// Orders what was written past the cache before what comes next.
-#[inline]
-#[target_feature(enable = "avx512f")]
-fn fence(stream: bool) {
-    if stream {
-        _mm_sfence();
-    }
-}
-
-/// Four columns of 16 rows as four vectors of four rows each.
+/// Writes 4 lanes of 4-byte elements as 64 rows of 16 bytes, one after the other.
 ///
 /// # Safety
-/// Each column has 16 readable elements.
-#[inline]
+/// Each lane has 64 readable elements, and `out` room for as many rows, on a cache line if `stream`; the processor has
+/// AVX-512F.
 #[target_feature(enable = "avx512f")]
-unsafe fn quads(columns: [*const f32; 4]) -> [__m512; 4] {
-    // SAFETY: the contract.
-    let [a, b, c, d] = columns.map(|column| unsafe { _mm512_loadu_ps(column) });
-    lanes(quad4([a, b, c, d])).map(|quad| _mm512_castpd_ps(quad))
+pub(super) unsafe fn quads(lanes: &[*const u8; 16], out: *mut u8, stream: bool) {
+    for row in (0..CHUNK).step_by(LANES4) {
+        let mut columns = [_mm512_setzero_ps(); 4];
+        for lane in 0..4 {
+            // SAFETY: the contract: each lane has 16 elements from `row` on.
+            columns[lane] = unsafe { _mm512_loadu_ps(lanes[lane].cast::<f32>().wrapping_add(row)) };
+        }
+        let quads = across(quad4(columns));
+        for index in 0..4 {
+            let bytes = _mm512_castpd_ps(quads[index]);
+            // SAFETY: the contract: the 16 rows are four lines that lie together.
+            unsafe { store(out.wrapping_add(row * 16 + index * 64), bytes, stream) };
+        }
+    }
 }
 
-/// Two columns, element by element, in each 128-bit lane.
+/// # Safety
+/// `out` has room for a line, and is on one if `stream`.
+#[inline]
+#[target_feature(enable = "avx512f")]
+unsafe fn store(out: *mut u8, line: __m512, stream: bool) {
+    if stream {
+        // SAFETY: the contract.
+        unsafe { _mm512_stream_ps(out.cast(), line) };
+    } else {
+        // SAFETY: the contract.
+        unsafe { _mm512_storeu_ps(out.cast(), line) };
+    }
+}
+
+/// Two columns, element by element, in each 128-bit quarter.
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn pairs(a: __m512, b: __m512) -> (__m512d, __m512d) {
     (_mm512_castps_pd(_mm512_unpacklo_ps(a, b)), _mm512_castps_pd(_mm512_unpackhi_ps(a, b)))
 }
 
-/// Transposes four vectors of four 128-bit lanes.
+/// Four columns of 16 elements: the n-th vector has rows n, n + 4, n + 8 and n + 12, one a quarter.
 #[inline]
 #[target_feature(enable = "avx512f")]
-fn lanes([a, b, c, d]: [__m512d; 4]) -> [__m512d; 4] {
+fn quad4([a, b, c, d]: [__m512; 4]) -> [__m512d; 4] {
+    let (low, high) = (pairs(a, b), pairs(c, d));
+    [
+        _mm512_unpacklo_pd(low.0, high.0),
+        _mm512_unpackhi_pd(low.0, high.0),
+        _mm512_unpacklo_pd(low.1, high.1),
+        _mm512_unpackhi_pd(low.1, high.1),
+    ]
+}
+
+/// Transposes four vectors of four 128-bit quarters.
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn across([a, b, c, d]: [__m512d; 4]) -> [__m512d; 4] {
     const EVEN: i32 = 0x88;
     const ODD: i32 = 0xdd;
     let (ab_even, ab_odd) = (_mm512_shuffle_f64x2::<EVEN>(a, b), _mm512_shuffle_f64x2::<ODD>(a, b));
@@ -175,52 +142,37 @@ fn lanes([a, b, c, d]: [__m512d; 4]) -> [__m512d; 4] {
 /// Transposes 16 vectors of 16 elements.
 #[inline]
 #[target_feature(enable = "avx512f")]
-fn tile4(rows: [__m512; 16]) -> [__m512; 16] {
-    let [r0, r1, r2, r3, r4, r5, r6, r7, r8, r9, r10, r11, r12, r13, r14, r15] = rows;
-    let (a, b, c, d) =
-        (quad4([r0, r1, r2, r3]), quad4([r4, r5, r6, r7]), quad4([r8, r9, r10, r11]), quad4([r12, r13, r14, r15]));
-    // Of each of the four, the n-th vector has rows n, n + 4, n + 8 and n + 12 of its columns in its lanes.
-    let n = |a, b, c, d| lanes([a, b, c, d]);
-    let [a0, a1, a2, a3] = a;
-    let [b0, b1, b2, b3] = b;
-    let [c0, c1, c2, c3] = c;
-    let [d0, d1, d2, d3] = d;
-    let (w, x, y, z) = (n(a0, b0, c0, d0), n(a1, b1, c1, d1), n(a2, b2, c2, d2), n(a3, b3, c3, d3));
-    let [w0, w4, w8, w12] = w;
-    let [x1, x5, x9, x13] = x;
-    let [y2, y6, y10, y14] = y;
-    let [z3, z7, z11, z15] = z;
-    [w0, x1, y2, z3, w4, x5, y6, z7, w8, x9, y10, z11, w12, x13, y14, z15].map(|row| _mm512_castpd_ps(row))
-}
-
-/// Four columns of 16 elements: the n-th vector has rows n, n + 4, n + 8 and n + 12, one a lane.
-#[inline]
-#[target_feature(enable = "avx512f")]
-fn quad4([a, b, c, d]: [__m512; 4]) -> [__m512d; 4] {
-    let (low, high) = (pairs(a, b), pairs(c, d));
-    [
-        _mm512_unpacklo_pd(low.0, high.0),
-        _mm512_unpackhi_pd(low.0, high.0),
-        _mm512_unpacklo_pd(low.1, high.1),
-        _mm512_unpackhi_pd(low.1, high.1),
-    ]
+fn tile4(t: [__m512; 16]) -> [__m512; 16] {
+    let a = quad4([t[0], t[1], t[2], t[3]]);
+    let b = quad4([t[4], t[5], t[6], t[7]]);
+    let c = quad4([t[8], t[9], t[10], t[11]]);
+    let d = quad4([t[12], t[13], t[14], t[15]]);
+    let mut rows = [_mm512_setzero_ps(); 16];
+    for row in 0..4 {
+        // Four columns each, in rows n, n + 4, n + 8 and n + 12.
+        let lines = across([a[row], b[row], c[row], d[row]]);
+        for index in 0..4 {
+            rows[row + index * 4] = _mm512_castpd_ps(lines[index]);
+        }
+    }
+    rows
 }
 
 /// Transposes 8 vectors of 8 elements.
 #[inline]
 #[target_feature(enable = "avx512f")]
-fn tile8([r0, r1, r2, r3, r4, r5, r6, r7]: [__m512d; 8]) -> [__m512d; 8] {
-    let low = |a, b| _mm512_unpacklo_pd(a, b);
-    let high = |a, b| _mm512_unpackhi_pd(a, b);
-    let [e0, e2, e4, e6] = lanes([low(r0, r1), low(r2, r3), low(r4, r5), low(r6, r7)]);
-    let [o1, o3, o5, o7] = lanes([high(r0, r1), high(r2, r3), high(r4, r5), high(r6, r7)]);
-    [e0, o1, e2, o3, e4, o5, e6, o7]
+fn tile8(t: [__m512d; 8]) -> [__m512d; 8] {
+    let low = |index: usize| _mm512_unpacklo_pd(t[index], t[index + 1]);
+    let high = |index: usize| _mm512_unpackhi_pd(t[index], t[index + 1]);
+    let even = across([low(0), low(2), low(4), low(6)]);
+    let odd = across([high(0), high(2), high(4), high(6)]);
+    [even[0], odd[0], even[1], odd[1], even[2], odd[2], even[3], odd[3]]
 }
 
-/// Copies lines of 64 bytes past the cache.
+/// Copies lines past the cache.
 ///
 /// # Safety
-/// Both have so many lines, apart from each other; `out` starts on one.
+/// Both have so many lines, apart from each other; `out` starts on one. The processor has AVX-512F.
 #[target_feature(enable = "avx512f")]
 pub(super) unsafe fn copy_lines(source: *const u8, out: *mut u8, lines: usize) {
     for line in 0..lines {
@@ -229,5 +181,17 @@ pub(super) unsafe fn copy_lines(source: *const u8, out: *mut u8, lines: usize) {
         // SAFETY: the contract.
         unsafe { _mm512_stream_ps(out.wrapping_add(line * 64).cast(), bytes) };
     }
-    fence(true);
+}
+
+/// Writes a byte, 0 or 1, for each bit.
+///
+/// # Safety
+/// The lines are aligned if `stream`; the processor has AVX-512F and AVX-512BW.
+#[target_feature(enable = "avx512f,avx512bw")]
+pub(super) unsafe fn spread_lines(bits: Bits<'_>, out: &mut [[MaybeUninit<u8>; LINE]], stream: bool) {
+    for (number, line) in out.iter_mut().enumerate() {
+        let bytes = _mm512_castsi512_ps(_mm512_maskz_set1_epi8(bits.word(number * LINE), 1));
+        // SAFETY: the contract: a line.
+        unsafe { store(line.as_mut_ptr().cast(), bytes, stream) };
+    }
 }

@@ -1,4 +1,4 @@
-//! The instruction sets that kernels are written for, chosen at run time.
+//! The instruction sets that kernels are written or compiled for, chosen at run time.
 
 use std::sync::OnceLock;
 
@@ -13,6 +13,22 @@ pub(crate) enum Isa {
     Avx512,
 }
 
+/// The bytes of an element, and what fills up the sixteen.
+pub(in crate::convert) type Bytes = [u8; 16];
+
+/// Makes 64 elements of others, of bits, or of both with one more element; and tells whether all are what they should be.
+/// What is used of source, bits and element is each kernel's matter.
+pub(in crate::convert) type Compiled = unsafe fn(source: *const u8, bits: u64, element: &Bytes, out: *mut u8) -> bool;
+
+/// What becomes a [`Compiled`] for each set of instructions: code that the compiler makes vectors of.
+pub(in crate::convert) trait Kernel {
+    /// Is inlined into a function for each set.
+    ///
+    /// # Safety
+    /// As each kernel says. `out` has room for 64 elements, is aligned for them, and apart from the source.
+    unsafe fn run(source: *const u8, bits: u64, element: &Bytes, out: *mut u8) -> bool;
+}
+
 impl Isa {
     /// The best set that this processor has, or the one that `ARROW_DLPACK_ISA` limits it to. The variable is read once.
     pub(crate) fn detect() -> Self {
@@ -23,8 +39,8 @@ impl Isa {
                 Ok("avx2") => Self::Avx2,
                 _ => Self::Avx512,
             };
-            let allowed = Self::available().iter().filter(|isa| **isa <= limit);
-            *allowed.last().unwrap_or(&Self::Portable)
+            let allowed = Self::available().iter().rfind(|isa| **isa <= limit);
+            *allowed.unwrap_or(&Self::Portable)
         })
     }
 
@@ -44,4 +60,33 @@ impl Isa {
         }
         &[Self::Portable]
     }
+
+    /// A kernel for this set. Whoever calls it keeps the kernel's contract, on a processor that has the set.
+    pub(in crate::convert) fn compiled<K: Kernel>(self) -> Compiled {
+        match self {
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512 => avx512::<K>,
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx2 => avx2::<K>,
+            _ => K::run,
+        }
+    }
+}
+
+/// # Safety
+/// As [`Kernel::run`]; the processor has [`Isa::Avx512`].
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,f16c")]
+unsafe fn avx512<K: Kernel>(source: *const u8, bits: u64, element: &Bytes, out: *mut u8) -> bool {
+    // SAFETY: the contract.
+    unsafe { K::run(source, bits, element, out) }
+}
+
+/// # Safety
+/// As [`Kernel::run`]; the processor has [`Isa::Avx2`].
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,f16c")]
+unsafe fn avx2<K: Kernel>(source: *const u8, bits: u64, element: &Bytes, out: *mut u8) -> bool {
+    // SAFETY: the contract.
+    unsafe { K::run(source, bits, element, out) }
 }

@@ -1,36 +1,47 @@
-//! Columns become the rows of a matrix in one pass: cast, filled and unpacked block by block, each input byte read once,
-//! each output byte written once.
+//! Columns become the rows of a matrix in one pass: 64 rows of as many columns as fill a cache line are cast, filled and
+//! unpacked in the first-level cache, and transposed in registers from there. Each input byte is read once, each output
+//! byte written once.
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+#[doc(hidden)]
+mod group;
 mod isa;
 mod rows;
 mod select;
 mod stream;
+mod target;
+#[cfg(test)]
+mod tests;
 mod transpose;
+mod zip;
 
-use std::mem::MaybeUninit;
 use std::ops::Range;
 
+use smallvec::SmallVec;
+
 pub(crate) use isa::Isa;
+pub(in crate::convert) use isa::{Bytes, Compiled, Kernel};
 pub(crate) use rows::Rows;
-pub(crate) use select::{Set, select};
-use stream::copy_past_the_cache;
-use transpose::{Block, transpose};
+pub(in crate::convert) use select::{Bits, selecting, spread_lines, spreading};
+pub(in crate::convert) use stream::{LINE, copy_past_the_cache, fence};
 
 use super::cast::Misfit;
-use super::column::{ColumnChunk, write_range};
+use super::column::ColumnChunk;
+use super::lane::{LARGE, Lane};
 use super::threads::for_each_part;
 use crate::alloc::HostBuffer;
 use crate::error::{Error, Result};
-use crate::spec::{Element, Nulls, Spec};
+use crate::spec::Spec;
+use group::{Group, Scratch};
+use target::Target;
 
-/// Columns that are prepared together: as many as a tile has.
-const GROUP: usize = 16;
-/// From this size on, rows are written past the cache: nobody finds them there again.
-const LARGE: usize = 4 << 20;
+/// Rows that are taken together: the bits of a word.
+pub(in crate::convert) const CHUNK: usize = 64;
+/// Bytes of a column that are read in a run: long enough for the processor to fetch ahead, and a few pages.
+const RUN: usize = 8192;
 /// Bytes of the rows that wait in the second-level cache to be written.
 const WAITING: usize = 1 << 18;
 
@@ -47,28 +58,10 @@ pub(crate) struct PackMisfit {
     pub(crate) misfit: Misfit,
 }
 
-/// Some rows of the matrix, as parts on several threads share them.
-#[derive(Clone, Copy, Debug)]
-struct Target {
-    start: *mut u8,
-    stride: usize,
-    count: usize,
-}
-
-// SAFETY: an address and two sizes; whoever writes there has to say why that is sound.
-unsafe impl Send for Target {}
-// SAFETY: as for `Send`.
-unsafe impl Sync for Target {}
-
-impl Target {
-    fn part(&self, rows: Range<usize>) -> Self {
-        let start = self.start.wrapping_add(rows.start.wrapping_mul(self.stride));
-        Self { start, count: rows.len(), ..*self }
-    }
-}
-
 /// Why rows were not written.
 enum Refusal {
+    /// A value does not fit, in a row before this one.
+    MisfitBefore(usize),
     Misfit(PackMisfit),
     Error(Error),
 }
@@ -96,141 +89,177 @@ pub(crate) unsafe fn pack_rows(
     first: usize,
     out: Rows<'_>,
 ) -> Result<std::result::Result<(), PackMisfit>> {
-    let out = Target { start: out.start(), stride: out.stride(), count: out.count() };
-    let Some(one) = columns.first() else { return Ok(Ok(())) };
-    let size = one.spec.dtype().itemsize();
-    let layout = Layout::new(isa, columns, size, out);
-    let packed = for_each_part(threads, out.count, layout.block, |rows| {
-        let first = first + rows.start;
+    let out = Target::new(out.start(), out.stride(), out.count());
+    let width: usize = columns.iter().map(|column| column.spec.dtype().itemsize()).sum();
+    let stream = isa != Isa::Portable && out.count().saturating_mul(width) >= LARGE;
+    // SAFETY: the contract.
+    unsafe { pack(isa, threads, columns, first, out, stream) }
+}
+
+/// As [`pack_rows`], past the cache or not.
+///
+/// # Safety
+/// As [`pack_rows`].
+unsafe fn pack(
+    isa: Isa,
+    threads: usize,
+    columns: &[PackedColumn<'_>],
+    first: usize,
+    out: Target,
+    stream: bool,
+) -> Result<std::result::Result<(), PackMisfit>> {
+    let mut lanes: SmallVec<[Lane<'_>; 16]> = SmallVec::with_capacity(columns.len());
+    for (column, PackedColumn { spec, chunk }) in columns.iter().enumerate() {
+        match Lane::new(isa, spec, chunk) {
+            Ok(lane) => lanes.push(lane),
+            Err(misfit) => return Ok(Err(PackMisfit { column, misfit })),
+        }
+    }
+    let Some(lane) = lanes.first() else { return Ok(Ok(())) };
+    let size = lane.size();
+    let packer = Packer { isa, lanes: &lanes, size, stream };
+    let packed = for_each_part(threads, out.count(), CHUNK, |rows| {
+        let (first, out) = (first + rows.start, out.part(rows));
         // SAFETY: the contract, for some of the rows; no other part has them.
-        unsafe { pack_part(isa, columns, first, out.part(rows), layout) }
+        unsafe { packer.pack(first, out) }.map_err(|refusal| match refusal {
+            // SAFETY: the contract: the columns have these rows.
+            Refusal::MisfitBefore(end) => unsafe { lowest_misfit(&lanes, first..end.min(first + out.count())) },
+            refusal => refusal,
+        })
     });
     match packed {
         Ok(()) => Ok(Ok(())),
         Err(Refusal::Misfit(misfit)) => Ok(Err(misfit)),
         Err(Refusal::Error(error)) => Err(error),
+        Err(Refusal::MisfitBefore(row)) => Err(Error::invalid(format!("a value before row {row} changed"))),
     }
 }
 
-/// How rows are written.
-#[derive(Clone, Copy)]
-struct Layout {
-    /// Bytes of an element.
-    size: usize,
-    /// Rows that are prepared together.
-    block: usize,
-    /// Whether whole lines go past the cache from where they are put together.
-    stream: bool,
-    /// Whether rows wait in the second-level cache, and go past it from there.
-    wait: bool,
-    /// Whether every column's elements are the matrix's as they lie.
-    views: bool,
-}
-
-impl Layout {
-    fn new(isa: Isa, columns: &[PackedColumn<'_>], size: usize, out: Target) -> Self {
-        let width = columns.len().saturating_mul(size);
-        let large = out.count.saturating_mul(width) >= LARGE && isa == Isa::Avx512;
-        // Whole tiles on whole cache lines go where they belong at once; other rows by way of a block in the cache.
-        let lines = out.start.addr().is_multiple_of(64) && out.stride.is_multiple_of(64) && width.is_multiple_of(64);
-        let quads = out.start.addr().is_multiple_of(64) && size == 4 && width == 16 && out.stride == 16;
-        let stream = large && matches!(size, 4 | 8) && (lines || quads);
-        let wait = large && !stream && out.stride == width;
-        let views = columns.iter().all(PackedColumn::is_view);
-        let block = if wait {
-            (WAITING / width.max(1)).clamp(64, 1024) / 64 * 64
-        } else if views {
-            4096 / size
-        } else {
-            2048 / size
-        };
-        Self { size, block, stream, wait, views }
-    }
-}
-
-/// Writes rows on this thread.
+/// The misfit in the lowest of these rows, of the first such column.
 ///
 /// # Safety
-/// As [`pack_rows`].
-unsafe fn pack_part(
-    isa: Isa,
-    columns: &[PackedColumn<'_>],
-    first: usize,
-    out: Target,
-    layout: Layout,
-) -> std::result::Result<(), Refusal> {
-    let Layout { size, block, stream, wait, views } = layout;
-    let mut scratch = HostBuffer::uninitialised(if views { 0 } else { GROUP * block * size })?;
-    let mut waiting = HostBuffer::uninitialised(if wait { block * out.stride } else { 0 })?;
-    let mut starts = [std::ptr::null(); GROUP];
-    for row in (0..out.count).step_by(block) {
-        let out = out.part(row..out.count.min(row + block));
-        let row = first + row;
-        let mut misfit: Option<PackMisfit> = None;
-        let target = if wait { waiting.as_ptr() } else { out.start };
-        for (group_number, group) in columns.chunks(GROUP).enumerate() {
-            let scratch = scratch.as_uninit_mut();
-            for (index, (column, start)) in group.iter().zip(&mut starts).enumerate() {
-                let room = scratch.get_mut(index * block * size..).and_then(|room| room.get_mut(..out.count * size));
-                // SAFETY: the contract: the chunk has `count` rows from `row` on; scratch is aligned to 64 bytes, and each
-                // column's part of it to its element.
-                match unsafe { column.block(isa, row, out.count, room.unwrap_or(&mut [])) } {
-                    Ok(found) => *start = found,
-                    Err(found) if misfit.as_ref().is_none_or(|first| found.index < first.misfit.index) => {
-                        misfit = Some(PackMisfit { column: group_number * GROUP + index, misfit: found });
-                    }
-                    Err(_) => {}
-                }
-            }
-            if misfit.is_some() {
-                // What is written does not matter any more; another column may misfit in a lower row.
-                continue;
-            }
-            let columns = starts.get(..group.len()).unwrap_or(&[]);
-            let target = target.wrapping_add(group_number * GROUP * size);
-            let block = Block { columns, rows: out.count, out: target, stride: out.stride, stream };
-            // SAFETY: each start has `count` elements; the rows of this block have room for these columns from `target` on.
-            unsafe { transpose(isa, size, block) };
-        }
-        if let Some(misfit) = misfit {
-            return Err(Refusal::Misfit(misfit));
-        }
-        if wait {
-            let bytes = out.count * out.stride;
-            // SAFETY: the contract: the rows lie one after the other, and nobody else uses them.
-            let out = unsafe { std::slice::from_raw_parts_mut(out.start.cast(), bytes) };
-            // SAFETY: the block's rows were just written there, as many as `out` has room for.
-            unsafe { copy_past_the_cache(isa, target, out) };
+/// The columns have these rows.
+#[cold]
+unsafe fn lowest_misfit(lanes: &[Lane<'_>], rows: Range<usize>) -> Refusal {
+    let mut lowest = Refusal::MisfitBefore(rows.end);
+    let mut end = rows.end;
+    for (column, lane) in lanes.iter().enumerate() {
+        // SAFETY: the contract, for the rows before the lowest misfit so far.
+        if let Err(misfit) = unsafe { lane.check(rows.start..end) } {
+            end = misfit.index;
+            lowest = Refusal::Misfit(PackMisfit { column, misfit });
         }
     }
-    Ok(())
+    lowest
 }
 
-impl PackedColumn<'_> {
-    /// Whether the elements are the matrix's as they lie.
-    fn is_view(&self) -> bool {
-        let as_it_is = matches!(self.spec.element(), Element::Values(_) | Element::Pairs(_)) && !self.spec.is_cast();
-        as_it_is && (self.chunk.mask.is_none() || self.spec.nulls() == Nulls::Refused)
-    }
+/// Columns and how they are packed.
+#[derive(Clone, Copy)]
+struct Packer<'a> {
+    isa: Isa,
+    lanes: &'a [Lane<'a>],
+    /// Bytes of an element.
+    size: usize,
+    /// Whether whole lines are written past the cache.
+    stream: bool,
+}
 
-    /// Where `count` elements from `row` on are in the matrix's dtype: in the chunk, or in `scratch`.
+impl Packer<'_> {
+    /// Writes rows, the first of which is row `first` of the columns.
     ///
     /// # Safety
-    /// As [`pack_rows`]; `scratch` has room for them, and is aligned, unless the column is a view.
-    unsafe fn block(
-        &self,
-        isa: Isa,
-        row: usize,
-        count: usize,
-        scratch: &mut [MaybeUninit<u8>],
-    ) -> std::result::Result<*const u8, Misfit> {
-        let (spec, chunk) = (self.spec, self.chunk);
-        let size = spec.dtype().itemsize();
-        if self.is_view() {
-            return Ok(chunk.leaf.start(spec.element()).wrapping_add(row * size));
+    /// As [`pack_rows`].
+    unsafe fn pack(&self, first: usize, out: Target) -> std::result::Result<(), Refusal> {
+        let width = self.lanes.len() * self.size;
+        let dense = out.stride() == width;
+        let whole_lines = width.is_multiple_of(LINE) && out.stride().is_multiple_of(LINE);
+        let before = out.start().addr() % LINE;
+        let packed = if width < LINE || !self.stream {
+            // SAFETY: the contract.
+            unsafe { self.groups(first, out, self.stream && dense) }
+        } else if whole_lines && before == 0 {
+            // SAFETY: the contract: rows are whole lines.
+            unsafe { self.groups(first, out, true) }
+        } else if whole_lines && dense {
+            // SAFETY: the contract: rows are whole lines in length.
+            unsafe { self.line_by_line(first, out, LINE - before) }
+        } else if dense {
+            // SAFETY: the contract.
+            unsafe { self.waiting(first, out) }
+        } else {
+            // SAFETY: the contract.
+            unsafe { self.groups(first, out, false) }
+        };
+        if self.stream {
+            fence();
         }
-        // SAFETY: the contract.
-        unsafe { write_range(isa, spec, chunk, row, scratch) }?;
-        Ok(scratch.as_ptr().cast())
+        packed
+    }
+
+    /// Writes rows a group of columns at a time, for a run of rows.
+    ///
+    /// # Safety
+    /// As [`pack_rows`]. If `stream`, rows lie one after the other and are shorter than a line, or each is made of whole
+    /// lines.
+    unsafe fn groups(&self, first: usize, out: Target, stream: bool) -> std::result::Result<(), Refusal> {
+        let columns = LINE / self.size;
+        let mut scratch = Scratch::new();
+        let run = RUN / self.size;
+        for start in (0..out.count()).step_by(run) {
+            let end = out.count().min(start + run);
+            for column in (0..self.lanes.len()).step_by(columns) {
+                // The last group begins where it has all its columns: some are written twice, with the same values.
+                let column = column.min(self.lanes.len().saturating_sub(columns));
+                let lanes = self.lanes.get(column..self.lanes.len().min(column + columns)).unwrap_or(&[]);
+                let group = Group { isa: self.isa, lanes, size: self.size };
+                let out = out.behind(column * self.size);
+                for row in (start..end).step_by(CHUNK) {
+                    let out = out.part(row..end.min(row + CHUNK));
+                    // SAFETY: the contract, for some of the rows and columns.
+                    if !unsafe { group.pack(first + row, out, stream, &mut scratch) } {
+                        // What was written does not matter any more. Other columns may misfit in lower rows, and the
+                        // first ones of these may be those of the row behind.
+                        return Err(Refusal::MisfitBefore(first + end + 1));
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes rows that are whole lines long, but start `skip` bytes before one: as rows that start there, each with the
+    /// first columns of the next row behind the last ones of its own.
+    ///
+    /// # Safety
+    /// As [`pack_rows`]; rows lie one after the other.
+    unsafe fn line_by_line(&self, first: usize, out: Target, skip: usize) -> std::result::Result<(), Refusal> {
+        let Some(last) = out.count().checked_sub(1) else { return Ok(()) };
+        let (head, tail) = self.lanes.split_at((skip / self.size).min(self.lanes.len()));
+        let next_row = head.iter().map(|lane| lane.after(1));
+        let lanes: SmallVec<[Lane<'_>; 16]> = tail.iter().copied().chain(next_row).collect();
+        // SAFETY: the contract, for the first columns of the first row.
+        unsafe { Packer { lanes: head, ..*self }.groups(first, out.part(0..1), false) }?;
+        // SAFETY: the contract: the rest of each row but the last, and the start of the one behind it.
+        unsafe { Packer { lanes: &lanes, ..*self }.groups(first, out.behind(skip).part(0..last), true) }?;
+        // SAFETY: the contract, for the last columns of the last row.
+        unsafe { Packer { lanes: tail, ..*self }.groups(first + last, out.behind(skip).part(last..last + 1), false) }
+    }
+
+    /// Writes rows that lie one after the other and of which lines have parts of two: by way of the second-level cache.
+    ///
+    /// # Safety
+    /// As [`pack_rows`]; rows lie one after the other.
+    unsafe fn waiting(&self, first: usize, out: Target) -> std::result::Result<(), Refusal> {
+        let width = out.stride();
+        let block = (WAITING / width / CHUNK).max(1) * CHUNK;
+        let waiting = HostBuffer::uninitialised(block.min(out.count()) * width)?;
+        for start in (0..out.count()).step_by(block) {
+            let out = out.part(start..out.count().min(start + block));
+            // SAFETY: the contract; the buffer has room for the block's rows.
+            unsafe { self.groups(first + start, Target::new(waiting.as_ptr(), width, out.count()), false) }?;
+            // SAFETY: the rows were just written there, and `out` has room for them.
+            unsafe { copy_past_the_cache(self.isa, waiting.as_ptr(), out.start(), out.count() * width) };
+        }
+        Ok(())
     }
 }

@@ -26,14 +26,6 @@ impl<'a> Rows<'a> {
         Self { start: out.as_mut_ptr().cast(), stride, count, width: stride, memory: PhantomData }
     }
 
-    /// As [`Rows::new`], over bytes that a test reads.
-    #[cfg(test)]
-    pub(crate) fn over(out: &'a mut [u8], stride: usize) -> Self {
-        // SAFETY: bytes as bytes that need no initialisation; rows are only ever written.
-        let (_, out, _) = unsafe { out.align_to_mut::<MaybeUninit<u8>>() };
-        Self::new(out, stride)
-    }
-
     /// Rows in memory that somebody else owns.
     ///
     /// # Safety
@@ -51,13 +43,6 @@ impl<'a> Rows<'a> {
         let first = rows.start.min(self.count);
         let count = rows.end.clamp(first, self.count) - first;
         Rows { start: self.start.wrapping_add(first * self.stride), count, ..*self }
-    }
-
-    /// The first `count` rows, or all, and the others.
-    pub(crate) fn split_at(self, count: usize) -> (Self, Self) {
-        let count = count.min(self.count);
-        let after = self.start.wrapping_add(count * self.stride);
-        (Self { count, ..self }, Self { start: after, count: self.count - count, ..self })
     }
 
     /// Where the first row starts.
@@ -86,16 +71,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_are_whole_and_split_where_asked() {
+    fn rows_are_whole_and_parts_are_cut_to_them() {
         let mut bytes = [MaybeUninit::new(0); 23];
         let start = bytes.as_mut_ptr().cast();
         let rows = Rows::new(&mut bytes, 4);
         assert_eq!((rows.start(), rows.stride(), rows.count(), rows.width()), (start, 4, 5, 4));
-        let (head, tail) = rows.split_at(2);
-        assert_eq!((head.start(), head.count()), (start, 2));
-        assert_eq!((tail.start(), tail.count()), (start.wrapping_add(8), 3));
-        let (all, none) = tail.split_at(9);
-        assert_eq!((all.count(), none.count()), (3, 0));
+        for (range, at, count) in [(0..2, 0, 2), (2..9, 8, 3), (5..5, 20, 0), (7..8, 20, 0)] {
+            // SAFETY: one part at a time.
+            let part = unsafe { rows.part(range) };
+            assert_eq!((part.start(), part.count(), part.width()), (start.wrapping_add(at), count, 4));
+        }
         assert_eq!(Rows::new(&mut bytes, 0).count(), 0);
     }
 }

@@ -1,216 +1,150 @@
-//! One value or another by a bit: nulls filled, and bits as numbers.
+//! One value or another by a bit: nulls filled, and bits as numbers. 64 of them at a time.
 
+use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 
-use arrow_buffer::bit_chunk_iterator::BitChunks;
+use super::CHUNK;
+use super::isa::{Bytes, Compiled, Isa, Kernel};
+use super::stream::{LINE, prefetch};
 
-use super::isa::Isa;
-
-/// Where an element whose bit is set comes from.
-#[derive(Clone, Copy)]
-pub(crate) enum Set<'a> {
-    /// As many elements as are written, of any alignment.
-    Elements(*const u8),
-    /// This one, for all.
-    Pattern(&'a [u8]),
-    /// What is written there already.
-    Written,
+/// A bitmap from one of its bits on.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::convert) struct Bits<'a> {
+    bytes: &'a [u8],
+    offset: usize,
 }
 
-/// Writes an element for each of the bits from bit `offset` of `bits` on: of `set` where it is set, `clear` where it is not.
-/// Elements have the length of `clear`.
+impl<'a> Bits<'a> {
+    pub(in crate::convert) fn new(bytes: &'a [u8], offset: usize) -> Self {
+        Self { bytes, offset }
+    }
+
+    /// 64 bits from bit `at` on, the first one lowest; what lies beyond the bitmap is 0.
+    #[inline(always)]
+    pub(in crate::convert) fn word(&self, at: usize) -> u64 {
+        let at = self.offset + at;
+        let shift = at % 8;
+        let bytes = self.bytes.get(at / 8..).unwrap_or(&[]);
+        let (low, high) = match bytes.first_chunk::<9>() {
+            Some([a, b, c, d, e, f, g, h, high]) => (u64::from_le_bytes([*a, *b, *c, *d, *e, *f, *g, *h]), *high),
+            None => {
+                let mut low = [0; 8];
+                for (byte, source) in low.iter_mut().zip(bytes) {
+                    *byte = *source;
+                }
+                (u64::from_le_bytes(low), 0)
+            }
+        };
+        // In two steps, as a shift by 64 is none.
+        low >> shift | u64::from(high) << 1 << (63 - shift)
+    }
+
+    /// The same bits without the first ones.
+    pub(in crate::convert) fn after(self, bits: usize) -> Self {
+        Self { offset: self.offset + bits, ..self }
+    }
+
+    /// As [`Self::word`], where the words behind it are read soon.
+    #[inline(always)]
+    pub(in crate::convert) fn ahead(&self, at: usize) -> u64 {
+        prefetch(self.bytes.as_ptr().wrapping_add((self.offset + at) / 8 + LINE));
+        self.word(at)
+    }
+}
+
+/// Writes 64 elements of this size, those of `source` where the bit is set, else `element`.
+pub(in crate::convert) fn selecting(isa: Isa, size: usize) -> Compiled {
+    match size {
+        1 => isa.compiled::<Selecting<u8>>(),
+        2 => isa.compiled::<Selecting<u16>>(),
+        4 => isa.compiled::<Selecting<u32>>(),
+        8 => isa.compiled::<Selecting<u64>>(),
+        _ => isa.compiled::<Selecting<u128>>(),
+    }
+}
+
+/// For unsigned integers of the elements' size.
+struct Selecting<T>(PhantomData<T>);
+
+impl<T: Copy> Kernel for Selecting<T> {
+    /// # Safety
+    /// `source` has 64 elements of any alignment; `out` is as [`Kernel::run`] says.
+    #[inline(always)]
+    unsafe fn run(source: *const u8, bits: u64, element: &Bytes, out: *mut u8) -> bool {
+        // SAFETY: any bytes are an integer, and there are enough of them.
+        let clear = unsafe { element.as_ptr().cast::<T>().read_unaligned() };
+        for index in 0..CHUNK {
+            // SAFETY: the contract: `source` has 64 elements.
+            let set = unsafe { source.cast::<T>().wrapping_add(index).read_unaligned() };
+            let chosen = if bits >> index & 1 == 1 { set } else { clear };
+            // SAFETY: the contract: `out` has room for 64 elements.
+            unsafe { out.cast::<T>().wrapping_add(index).write(chosen) };
+        }
+        true
+    }
+}
+
+/// Writes 64 elements of this size, `element` where the bit is set, else zero.
+pub(in crate::convert) fn spreading(isa: Isa, size: usize) -> Compiled {
+    match size {
+        1 => isa.compiled::<Spreading<u8>>(),
+        2 => isa.compiled::<Spreading<u16>>(),
+        4 => isa.compiled::<Spreading<u32>>(),
+        8 => isa.compiled::<Spreading<u64>>(),
+        _ => isa.compiled::<Spreading<u128>>(),
+    }
+}
+
+/// For unsigned integers of the elements' size.
+struct Spreading<T>(PhantomData<T>);
+
+impl<T: Copy + Default> Kernel for Spreading<T> {
+    /// # Safety
+    /// `out` is as [`Kernel::run`] says.
+    #[inline(always)]
+    unsafe fn run(_: *const u8, bits: u64, element: &Bytes, out: *mut u8) -> bool {
+        // SAFETY: any bytes are an integer, and there are enough of them.
+        let one = unsafe { element.as_ptr().cast::<T>().read_unaligned() };
+        for index in 0..CHUNK {
+            let chosen = if bits >> index & 1 == 1 { one } else { T::default() };
+            // SAFETY: the contract: `out` has room for 64 elements.
+            unsafe { out.cast::<T>().wrapping_add(index).write(chosen) };
+        }
+        true
+    }
+}
+
+/// Writes a byte, 0 or 1, for each bit.
 ///
 /// # Safety
-/// [`Set::Elements`] has as many readable elements as `out`; `out` is aligned for them. The processor has `isa`.
-///
-/// # Panics
-/// When `bits` is shorter than that.
-pub(crate) unsafe fn select(
+/// The lines are aligned if `stream`: then they are written past the cache. The processor has `isa`.
+pub(in crate::convert) unsafe fn spread_lines(
     isa: Isa,
-    set: Set<'_>,
-    clear: &[u8],
-    (bits, offset): (&[u8], usize),
-    out: &mut [MaybeUninit<u8>],
+    bits: Bits<'_>,
+    out: &mut [[MaybeUninit<u8>; LINE]],
+    stream: bool,
 ) {
-    macro_rules! of {
-        ($type:ty) => {{
-            // SAFETY: any bytes are valid as MaybeUninit<$type>.
-            let (_, out, _) = unsafe { out.align_to_mut::<MaybeUninit<$type>>() };
-            let number = |bytes: &[u8]| bytes.first_chunk().map_or(0, |bytes| <$type>::from_ne_bytes(*bytes));
-            let words = BitChunks::new(bits, offset, out.len());
-            match set {
-                // SAFETY: the contract.
-                Set::Elements(start) => unsafe { from_elements::<$type>(isa, start.cast(), number(clear), words, out) },
-                // SAFETY: the contract.
-                Set::Pattern(set) => unsafe { from_pattern::<$type>(isa, number(set), number(clear), words, out) },
-                // SAFETY: the contract.
-                Set::Written => unsafe { from_written::<$type>(isa, (), number(clear), words, out) },
-            }
-        }};
-    }
-    match clear.len() {
-        1 => of!(u8),
-        2 => of!(u16),
-        4 => of!(u32),
-        8 => of!(u64),
-        _ => of!(u128),
-    }
-}
-
-macro_rules! by_isa {
-    ($(#[$doc:meta])* $name:ident = $body:ident, $avx512:ident, $avx2:ident, $set:ty) => {
-        $(#[$doc])*
-        unsafe fn $name<T: Copy>(isa: Isa, set: $set, clear: T, words: BitChunks<'_>, out: &mut [MaybeUninit<T>]) {
-            #[cfg(target_arch = "x86_64")]
-            #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-            unsafe fn $avx512<T: Copy>(set: $set, clear: T, words: BitChunks<'_>, out: &mut [MaybeUninit<T>]) {
-                // SAFETY: the contract of the function around this one.
-                unsafe { $body(set, clear, words, out) }
-            }
-            #[cfg(target_arch = "x86_64")]
-            #[target_feature(enable = "avx2")]
-            unsafe fn $avx2<T: Copy>(set: $set, clear: T, words: BitChunks<'_>, out: &mut [MaybeUninit<T>]) {
-                // SAFETY: the contract of the function around this one.
-                unsafe { $body(set, clear, words, out) }
-            }
-            match isa {
-                // SAFETY: the contract; the processor has these instructions.
-                #[cfg(target_arch = "x86_64")]
-                Isa::Avx512 => unsafe { $avx512(set, clear, words, out) },
-                // SAFETY: as above.
-                #[cfg(target_arch = "x86_64")]
-                Isa::Avx2 => unsafe { $avx2(set, clear, words, out) },
-                // SAFETY: the contract.
-                _ => unsafe { $body(set, clear, words, out) },
-            }
-        }
-    };
-}
-by_isa!(
-    /// # Safety
-    /// `set` has as many readable elements as `out`; the processor has `isa`.
-    from_elements = elements_body, elements_avx512, elements_avx2, *const T
-);
-by_isa!(
-    /// # Safety
-    /// The processor has `isa`.
-    from_pattern = pattern_body, pattern_avx512, pattern_avx2, T
-);
-by_isa!(
-    /// # Safety
-    /// The processor has `isa`.
-    from_written = written_body, written_avx512, written_avx2, ()
-);
-
-/// # Safety
-/// As [`from_elements`].
-#[inline(always)]
-unsafe fn elements_body<T: Copy>(set: *const T, clear: T, words: BitChunks<'_>, out: &mut [MaybeUninit<T>]) {
-    for_each_half(words, out, |bits, first, out| {
-        let set = set.wrapping_add(first);
-        for (index, slot) in out.iter_mut().enumerate() {
-            // SAFETY: the contract: there is an element for each of `out`.
-            let element = unsafe { set.wrapping_add(index).read_unaligned() };
-            slot.write(if bits >> index & 1 == 1 { element } else { clear });
-        }
-    });
-}
-
-/// # Safety
-/// As [`from_pattern`].
-#[inline(always)]
-unsafe fn pattern_body<T: Copy>(set: T, clear: T, words: BitChunks<'_>, out: &mut [MaybeUninit<T>]) {
-    for_each_half(words, out, |bits, _, out| {
-        for (index, slot) in out.iter_mut().enumerate() {
-            slot.write(if bits >> index & 1 == 1 { set } else { clear });
-        }
-    });
-}
-
-/// # Safety
-/// As [`from_written`].
-#[inline(always)]
-unsafe fn written_body<T: Copy>((): (), clear: T, words: BitChunks<'_>, out: &mut [MaybeUninit<T>]) {
-    for_each_half(words, out, |bits, _, out| {
-        for (index, slot) in out.iter_mut().enumerate() {
-            *slot = if bits >> index & 1 == 1 { *slot } else { MaybeUninit::new(clear) };
-        }
-    });
-}
-
-/// Calls `write` with 32 bits, the position of the first, and what is to be written for them; the last time perhaps for
-/// fewer. A length that is known lets the loop inside become vectors.
-#[inline(always)]
-fn for_each_half<T>(
-    words: BitChunks<'_>,
-    out: &mut [MaybeUninit<T>],
-    mut write: impl FnMut(u32, usize, &mut [MaybeUninit<T>]),
-) {
-    let (blocks, rest) = out.as_chunks_mut::<64>();
-    let mut first = 0;
-    for (word, block) in words.iter().zip(blocks) {
-        let (low, high) = block.split_at_mut(32);
-        let [low_bits, high_bits] = halves(word);
-        if let Some(low) = low.first_chunk_mut::<32>() {
-            write(low_bits, first, low);
-        }
-        if let Some(high) = high.first_chunk_mut::<32>() {
-            write(high_bits, first + 32, high);
-        }
-        first += 64;
-    }
-    let [low_bits, high_bits] = halves(words.remainder_bits());
-    let (low, high) = rest.split_at_mut(rest.len().min(32));
-    write(low_bits, first, low);
-    write(high_bits, first + 32, high);
-}
-
-#[expect(clippy::cast_possible_truncation, reason = "the halves of a word")]
-fn halves(word: u64) -> [u32; 2] {
-    [word as u32, (word >> 32) as u32]
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_set_of_instructions_gives_the_same() {
-        let bits: Vec<u8> = (0..40_u8).map(|byte| byte.wrapping_mul(151) ^ 0x5a).collect();
-        for size in [1_usize, 2, 4, 8, 16] {
-            let elements: Vec<u8> = (0..300 * size).map(|byte| (byte % 251) as u8).collect();
-            let clear: Vec<u8> = (0..size).map(|byte| 0xf0 | byte as u8).collect();
-            let pattern: Vec<u8> = (0..size).map(|byte| 0xa0 | byte as u8).collect();
-            for (offset, count) in [(0, 0), (0, 1), (3, 31), (7, 32), (1, 33), (0, 64), (5, 65), (9, 200), (2, 300)] {
-                let is_set = |index: usize| bits[(offset + index) / 8] >> ((offset + index) % 8) & 1 == 1;
-                for (set, of) in [
-                    (Set::Elements(elements.as_ptr()), &elements),
-                    (Set::Pattern(&pattern), &pattern),
-                    (Set::Written, &elements),
-                ] {
-                    let expected: Vec<u8> = (0..count)
-                        .flat_map(|index| match is_set(index) {
-                            true if of.len() == size => of.clone(),
-                            true => of[index * size..][..size].to_vec(),
-                            false => clear.clone(),
-                        })
-                        .collect();
-                    for isa in Isa::available() {
-                        let mut out = vec![MaybeUninit::<u128>::new(0); (count * size).div_ceil(16)];
-                        // SAFETY: bytes of initialised memory.
-                        let (_, bytes, _) = unsafe { out.align_to_mut::<MaybeUninit<u8>>() };
-                        let bytes = &mut bytes[..count * size];
-                        for (byte, element) in bytes.iter_mut().zip(&elements) {
-                            byte.write(*element);
-                        }
-                        // SAFETY: the elements are as many as `bytes` has room for; it is aligned.
-                        unsafe { select(*isa, set, &clear, (&bits, offset), bytes) };
-                        // SAFETY: written above.
-                        let found: Vec<u8> = bytes.iter().map(|byte| unsafe { byte.assume_init() }).collect();
-                        assert_eq!(found, expected, "{isa:?} {size} {offset} {count}");
-                    }
+    match isa {
+        // SAFETY: the contract: the processor has the instructions.
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx512 => unsafe { super::avx512::spread_lines(bits, out, stream) },
+        // SAFETY: as above.
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx2 => unsafe { super::avx2::spread_lines(bits, out, stream) },
+        _ => {
+            for (number, line) in out.iter_mut().enumerate() {
+                let (eights, _) = line.as_chunks_mut::<8>();
+                for (eight, packed) in eights.iter_mut().zip(bits.word(number * LINE).to_le_bytes()) {
+                    *eight = eight_bits(packed).map(MaybeUninit::new);
                 }
             }
         }
     }
+}
+
+/// The bits of a byte, lowest first, as bytes.
+fn eight_bits(packed: u8) -> [u8; 8] {
+    // Copies of the byte, seven bits apart, have bit n at the start of byte n: no two of them meet there.
+    let copies = u64::from(packed & 0x7f).wrapping_mul(0x0002_0408_1020_4081) & 0x0101_0101_0101_0101;
+    (copies | u64::from(packed >> 7) << 56).to_le_bytes()
 }

@@ -1,30 +1,53 @@
-//! Copies that leave the cache alone.
-
-use std::mem::MaybeUninit;
+//! Memory and the cache: what is fetched ahead, and what is written past it.
 
 use super::isa::Isa;
 
-/// Copies as many bytes as `out` has room for, whole cache lines past the cache.
+/// Bytes of a cache line.
+pub(in crate::convert) const LINE: usize = 64;
+
+/// Asks for a line that is read soon; any address may be asked for.
+#[inline(always)]
+pub(in crate::convert) fn prefetch(address: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // SAFETY: a hint, which reads nothing that the program sees; every x86-64 processor has it.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(address.cast()) };
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = address;
+}
+
+/// Orders what was written past the cache before what comes next.
+pub(in crate::convert) fn fence() {
+    // SAFETY: every x86-64 processor has it.
+    #[cfg(target_arch = "x86_64")]
+    unsafe {
+        std::arch::x86_64::_mm_sfence();
+    }
+}
+
+/// Copies bytes, whole cache lines past the cache. [`fence`] is the caller's.
 ///
 /// # Safety
-/// `source` has as many readable bytes, apart from `out`. The processor has `isa`.
-pub(super) unsafe fn copy_past_the_cache(isa: Isa, source: *const u8, out: &mut [MaybeUninit<u8>]) {
-    let start = out.as_mut_ptr().cast::<u8>();
-    let head = start.align_offset(64).min(out.len());
-    let lines = out.len().saturating_sub(head) / 64;
+/// Both have so many bytes, apart from each other. The processor has `isa`.
+pub(in crate::convert) unsafe fn copy_past_the_cache(isa: Isa, source: *const u8, out: *mut u8, bytes: usize) {
+    let head = out.align_offset(LINE).min(bytes);
+    let lines = (bytes - head) / LINE;
+    let (from, to) = (source.wrapping_add(head), out.wrapping_add(head));
     // SAFETY: the contract, for the bytes before the first whole line.
-    unsafe { start.copy_from_nonoverlapping(source, head) };
+    unsafe { out.copy_from_nonoverlapping(source, head) };
     match isa {
-        // SAFETY: the contract: `lines` whole lines from an aligned address on; the processor has the instructions.
+        // SAFETY: the contract: whole lines from an aligned address on; the processor has the instructions.
         #[cfg(target_arch = "x86_64")]
-        Isa::Avx512 => unsafe { super::avx512::copy_lines(source.wrapping_add(head), start.wrapping_add(head), lines) },
+        Isa::Avx512 => unsafe { super::avx512::copy_lines(from, to, lines) },
+        // SAFETY: as above.
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx2 => unsafe { super::avx2::copy_lines(from, to, lines) },
         // SAFETY: the contract.
-        _ => unsafe {
-            start.wrapping_add(head).copy_from_nonoverlapping(source.wrapping_add(head), lines * 64);
-        },
+        _ => unsafe { to.copy_from_nonoverlapping(from, lines * LINE) },
     }
-    let done = head + lines * 64;
-    let rest = out.len().saturating_sub(done);
+    let done = lines * LINE;
     // SAFETY: the contract, for the bytes after the last whole line.
-    unsafe { start.wrapping_add(done).copy_from_nonoverlapping(source.wrapping_add(done), rest) };
+    unsafe { to.wrapping_add(done).copy_from_nonoverlapping(from.wrapping_add(done), bytes - head - done) };
 }

@@ -1,95 +1,108 @@
-//! Columns to rows: a block of each column, which stays in the cache, becomes rows that lie one after the other.
+//! Lanes to rows: 64 elements of each of some columns become 64 rows, a cache line of each at once.
 
+use std::mem::MaybeUninit;
+
+use super::CHUNK;
 use super::isa::Isa;
+use super::stream::{LINE, prefetch};
 
-/// A block of columns and where its rows go.
+/// The most lanes that a line has.
+pub(super) const LANES: usize = 16;
+
+/// Lines that are fetched together.
+pub(super) const AHEAD: usize = 4;
+
+/// 64 elements of as many lanes as fill a line, and where their rows go.
 #[derive(Clone, Copy)]
-pub(super) struct Block<'a> {
-    /// Where each column's first element of the block is.
-    pub(super) columns: &'a [*const u8],
-    /// Elements of each column.
-    pub(super) rows: usize,
-    /// Where the first row goes.
+pub(super) struct Tiles<'a> {
+    /// Where each lane's first element is.
+    pub(super) lanes: &'a [*const u8; LANES],
+    /// Where the first row's line goes.
     pub(super) out: *mut u8,
-    /// Bytes from one row to the next.
+    /// Bytes from one row to the next. Less than a line where the next row is to overwrite what is too much.
     pub(super) stride: usize,
-    /// Whether rows start on cache lines, fill them, and are not read again soon: they are written past the cache.
+    /// Whether rows are cache lines that are not read again soon: they are written past the cache.
     pub(super) stream: bool,
+    /// Where lines are that are read next, four each: they are fetched while rows are written, as writing waits for memory,
+    /// and reading would wait again.
+    pub(super) ahead: &'a [*const u8],
 }
 
-/// Columns that portable code takes together, so that it writes in runs.
-const GROUP: usize = 16;
+impl Tiles<'_> {
+    #[inline(always)]
+    pub(super) fn row(&self, row: usize) -> *mut u8 {
+        self.out.wrapping_add(row * self.stride)
+    }
 
-/// Writes the rows of a block of elements of `size` bytes.
-///
-/// # Safety
-/// Each column has `rows` readable elements, of any alignment; each row has room for one element of each column, `stride`
-/// bytes apart; nothing overlaps. The processor has `isa`.
-pub(super) unsafe fn transpose(isa: Isa, size: usize, block: Block<'_>) {
-    // SAFETY: the contract.
-    let (columns, rows) = unsafe { vectorised(isa, size, block) };
-    // The columns that no tile covered, and the rows that none did.
-    let rest = Block { columns: block.columns.get(columns..).unwrap_or(&[]), ..block };
-    let below = Block { columns: block.columns.get(..columns).unwrap_or(&[]), ..block };
-    // SAFETY: the contract, for parts of the block.
-    unsafe { portable(size, rest, columns, 0) };
-    // SAFETY: as above.
-    unsafe { portable(size, below, 0, rows) };
+    /// Fetches what is due with these rows of the 64: one line of each column after the other.
+    #[inline(always)]
+    pub(super) fn fetch(&self, row: usize, rows: usize) {
+        let steps = CHUNK / AHEAD / rows;
+        let (line, step) = (row / (CHUNK / AHEAD), row / rows % steps);
+        let due = self.ahead.len().div_ceil(steps);
+        let first = self.ahead.len().min(step * due);
+        for start in self.ahead.get(first..self.ahead.len().min(first + due)).unwrap_or(&[]) {
+            prefetch(start.wrapping_add(line * LINE));
+        }
+    }
 }
 
-/// Writes as many columns and rows as full tiles cover, and tells how many those are.
+/// Writes 64 rows, the lowest first, a line each: of 16 lanes of 4-byte elements, 8 of 8 bytes, or 4 of 16 bytes.
 ///
 /// # Safety
-/// As [`transpose`].
-unsafe fn vectorised(isa: Isa, size: usize, block: Block<'_>) -> (usize, usize) {
-    #[cfg(target_arch = "x86_64")]
+/// Each of these lanes has 64 readable elements, of any alignment; each row has room for a line, on a cache line if
+/// `stream`. The processor has `isa`.
+pub(super) unsafe fn transpose(isa: Isa, size: usize, tiles: &Tiles<'_>) {
     match (isa, size) {
         // SAFETY: the contract: the processor has the instructions.
-        (Isa::Avx512, 4) => return unsafe { super::avx512::transpose4(block) },
+        #[cfg(target_arch = "x86_64")]
+        (Isa::Avx512, 4) => unsafe { super::avx512::transpose4(tiles) },
         // SAFETY: as above.
-        (Isa::Avx512, 8) => return unsafe { super::avx512::transpose8(block) },
+        #[cfg(target_arch = "x86_64")]
+        (Isa::Avx512, 8) => unsafe { super::avx512::transpose8(tiles) },
         // SAFETY: as above.
-        (Isa::Avx2, 4) => return unsafe { super::avx2::transpose4(block) },
+        #[cfg(target_arch = "x86_64")]
+        (Isa::Avx2, 4) => unsafe { super::avx2::transpose4(tiles) },
         // SAFETY: as above.
-        (Isa::Avx2, 8) => return unsafe { super::avx2::transpose8(block) },
-        _ => {}
+        #[cfg(target_arch = "x86_64")]
+        (Isa::Avx2, 8) => unsafe { super::avx2::transpose8(tiles) },
+        // SAFETY: the contract.
+        (_, 4) => unsafe { portable::<4, 16>(tiles) },
+        // SAFETY: the contract.
+        (_, 8) => unsafe { portable::<8, 8>(tiles) },
+        // SAFETY: the contract.
+        _ => unsafe { portable::<16, 4>(tiles) },
     }
-    let _ = (isa, size, block);
-    (0, 0)
 }
 
-/// Writes the columns, the first of which is number `column` of a row, from row `first` on.
+/// # Safety
+/// As [`transpose`] or [`quads`], for so many lanes of elements of `N` bytes.
+unsafe fn portable<const N: usize, const COUNT: usize>(tiles: &Tiles<'_>) {
+    for row in 0..CHUNK {
+        let out = tiles.row(row).cast::<MaybeUninit<[u8; N]>>();
+        for (index, lane) in tiles.lanes.iter().take(COUNT).enumerate() {
+            // SAFETY: the contract: each lane has 64 elements.
+            let element = unsafe { lane.cast::<MaybeUninit<[u8; N]>>().wrapping_add(row).read() };
+            // SAFETY: the contract: the row has room for these lanes.
+            unsafe { out.wrapping_add(index).write(element) };
+        }
+    }
+}
+
+/// Writes 64 rows, the lowest first, of 4 lanes of 4-byte elements, 16 bytes each.
 ///
 /// # Safety
-/// As [`transpose`], for these columns and rows.
-unsafe fn portable(size: usize, block: Block<'_>, column: usize, first: usize) {
-    match size {
+/// As [`transpose`], for 4 lanes, and rows that have room for 16 bytes; if `stream`, rows lie one after the other from a
+/// cache line on.
+pub(super) unsafe fn quads(isa: Isa, tiles: &Tiles<'_>) {
+    match (isa, tiles.stride) {
+        // SAFETY: the contract: the processor has the instructions.
+        #[cfg(target_arch = "x86_64")]
+        (Isa::Avx512, 16) => unsafe { super::avx512::quads(tiles.lanes, tiles.out, tiles.stream) },
+        // SAFETY: as above.
+        #[cfg(target_arch = "x86_64")]
+        (Isa::Avx2, 16) => unsafe { super::avx2::quads(tiles.lanes, tiles.out, tiles.stream) },
         // SAFETY: the contract.
-        1 => unsafe { portable_of::<1>(block, column, first) },
-        // SAFETY: the contract.
-        2 => unsafe { portable_of::<2>(block, column, first) },
-        // SAFETY: the contract.
-        4 => unsafe { portable_of::<4>(block, column, first) },
-        // SAFETY: the contract.
-        8 => unsafe { portable_of::<8>(block, column, first) },
-        // SAFETY: the contract.
-        _ => unsafe { portable_of::<16>(block, column, first) },
-    }
-}
-
-/// # Safety
-/// As [`portable`], for elements of `N` bytes.
-unsafe fn portable_of<const N: usize>(block: Block<'_>, column: usize, first: usize) {
-    for (number, group) in block.columns.chunks(GROUP).enumerate() {
-        let start = block.out.wrapping_add((column + number * GROUP) * N);
-        for row in first..block.rows {
-            let out = start.wrapping_add(row * block.stride).cast::<[u8; N]>();
-            for (index, column) in group.iter().enumerate() {
-                // SAFETY: the contract: `row` is below the block's rows.
-                let element = unsafe { column.cast::<[u8; N]>().wrapping_add(row).read() };
-                // SAFETY: the contract: the row has room for this column.
-                unsafe { out.wrapping_add(index).write(element) };
-            }
-        }
+        _ => unsafe { portable::<4, 4>(tiles) },
     }
 }

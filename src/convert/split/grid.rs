@@ -1,5 +1,6 @@
 //! Rows to columns: a block of rows, which stays in the cache, becomes columns that lie each by itself.
 
+#[cfg(target_arch = "x86_64")]
 use std::mem::MaybeUninit;
 
 use crate::convert::pack::Isa;
@@ -46,6 +47,7 @@ impl Grid {
     }
 
     /// From so many columns before this one on.
+    #[cfg(target_arch = "x86_64")]
     #[inline(always)]
     pub(super) fn columns_from(self, column: usize, before: usize) -> Self {
         let part = self.part(0, column);
@@ -317,6 +319,36 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn nothing_around_the_elements_is_read() {
+        let (page, length) = (1 << 16, 1 << 17);
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        // SAFETY: fresh memory, wherever the system has room; to read it ends the process.
+        let all = unsafe { libc::mmap(std::ptr::null_mut(), length + 2 * page, libc::PROT_NONE, flags, -1, 0) };
+        assert_ne!(all, libc::MAP_FAILED);
+        let start = all.cast::<u8>().wrapping_add(page);
+        // SAFETY: pages of those, all but the first and the last.
+        assert_eq!(unsafe { libc::mprotect(start.cast(), length, libc::PROT_READ) }, 0);
+        for size in [1_usize, 2, 4, 8, 16] {
+            for (rows, columns) in (1..20).map(|columns| (70, columns)).chain([(17, 33), (64, 70), (3, 130)]) {
+                let (row, stride) = (columns * size, ((rows * size).div_ceil(64) | 1) * 64);
+                let buffer = HostBuffer::uninitialised(stride * columns).unwrap();
+                let out = buffer.as_ptr();
+                for source in [start, start.wrapping_add(length - rows * row)] {
+                    let (row_step, column_step) = (row as isize, size as isize);
+                    let grid = Grid { source, rows, columns, row_step, column_step, out, size, stride, stream: false };
+                    for isa in Isa::available() {
+                        // SAFETY: the elements start or end where the readable pages do; the buffer has room.
+                        unsafe { split(*isa, grid) };
+                    }
+                }
+            }
+        }
+        // SAFETY: mapped above, and not used any more.
+        unsafe { libc::munmap(all, length + 2 * page) };
     }
 
     #[test]

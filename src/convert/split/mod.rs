@@ -34,10 +34,7 @@ const FEWEST: usize = 32;
 /// # Errors
 /// When the tensor has other dimensions or is not in host memory, or the copy cannot be had.
 pub(crate) fn split_rows(tensor: &Tensor, asked: Option<usize>, why: &str) -> Result<Tensor> {
-    split_by(Isa::detect(), tensor, asked, why)
-}
-
-fn split_by(isa: Isa, tensor: &Tensor, asked: Option<usize>, why: &str) -> Result<Tensor> {
+    let isa = Isa::detect();
     let (&[rows, columns], &[row_step, column_step]) = (tensor.shape(), tensor.strides()) else {
         return Err(Error::invalid(format!("a matrix of shape {:?}", tensor.shape())));
     };

@@ -175,6 +175,7 @@ fn everything(array: &DeviceArray, node: &Node, outcome: &mut Outcome) {
             report.rows.into_iter().filter_map(|row| row.error).for_each(|error| errors.0.push(error));
         }
     }
+    super::matrices::matrices(array, &mut errors);
     for index in 0..array.columns().len() {
         if let Some(column) = errors.keep(array.column(index)) {
             errors.keep(column.to_arrow());

@@ -18,6 +18,7 @@ pub(crate) mod base;
 pub(crate) mod build;
 pub(crate) mod exercise;
 pub(crate) mod kind;
+mod matrices;
 pub(crate) mod node;
 pub(crate) mod rows;
 pub(crate) mod streams;

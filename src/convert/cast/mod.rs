@@ -1,0 +1,171 @@
+//! Checked casts: a value out of range is an error, rounding to a float is not. Null slots may hold anything.
+
+mod halves;
+mod values;
+
+use std::marker::PhantomData;
+use std::mem::MaybeUninit;
+
+use half::{bf16, f16};
+
+use super::pack::{Bytes, CHUNK, Compiled, Isa, Kernel};
+use crate::dtype::DType;
+use crate::error::{Error, ErrorKind};
+use crate::spec::Spec;
+pub(super) use values::{CastTo, Truth};
+use values::{OddSingle, Source};
+
+/// The first valid value that does not fit.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Misfit {
+    /// Its position among the elements.
+    pub(super) index: usize,
+    /// The value, for the message.
+    pub(super) value: String,
+}
+
+impl Misfit {
+    /// The error, for a chunk whose first row is number `row` of its column.
+    pub(super) fn error(self, spec: &Spec, row: usize) -> Error {
+        Error::new(ErrorKind::Cast, format!("the value {} does not fit {}", self.value, spec.dtype()))
+            .at_row(row + self.index / spec.row_elements().max(1))
+            .remedy_is("ask for a dtype that holds it, or change the value first")
+    }
+}
+
+/// The text of an element that does not fit.
+type Look = unsafe fn(*const u8) -> Option<String>;
+
+/// How elements of one dtype become elements of another.
+#[derive(Clone, Copy)]
+pub(super) struct Cast {
+    first: Compiled,
+    /// The second step of casts that go by way of float32.
+    then: Option<Compiled>,
+    look: Look,
+    from: usize,
+}
+
+impl Cast {
+    /// `None` where either dtype is not castable, which a spec has refused.
+    pub(super) fn new(isa: Isa, from: DType, to: DType) -> Option<Self> {
+        let look = look(from, to)?;
+        let (first, then) = match (from, to) {
+            (DType::Float16, DType::Float32) => (halves::WIDEN, None),
+            (DType::Float16, _) => (halves::WIDEN, Some(kernel(isa, DType::Float32, to)?)),
+            (DType::Float32, DType::Float16) => (halves::NARROW, None),
+            (_, DType::Float16) => (to_odd_single(isa, from)?, Some(halves::NARROW)),
+            _ => (kernel(isa, from, to)?, None),
+        };
+        Some(Self { first, then, look, from: from.itemsize() })
+    }
+
+    /// The kernel, where one is enough.
+    pub(super) fn in_one_step(&self) -> Option<Compiled> {
+        self.then.is_none().then_some(self.first)
+    }
+
+    /// Casts 64 elements, and tells whether all fit. All are written.
+    ///
+    /// # Safety
+    /// `source` has 64 readable elements of any alignment, `out` room for 64, and is aligned for them; both are apart. The
+    /// processor has the cast's instructions.
+    pub(super) unsafe fn run(&self, source: *const u8, out: *mut u8) -> bool {
+        const UNUSED: (u64, &Bytes) = (0, &[0; 16]);
+        let Some(then) = self.then else {
+            // SAFETY: the contract.
+            return unsafe { (self.first)(source, UNUSED.0, UNUSED.1, out) };
+        };
+        let mut singles = [const { MaybeUninit::<f32>::uninit() }; CHUNK];
+        let singles = singles.as_mut_ptr().cast::<u8>();
+        // SAFETY: the contract; a cast by way of float32 writes 64 of them first.
+        let fits = unsafe { (self.first)(source, UNUSED.0, UNUSED.1, singles) };
+        // SAFETY: as above: they were just written.
+        fits & unsafe { then(singles, UNUSED.0, UNUSED.1, out) }
+    }
+
+    /// The first of the elements that counts and does not fit: its number, and its text.
+    ///
+    /// # Safety
+    /// `source` has so many readable elements.
+    #[cold]
+    pub(super) unsafe fn misfit(
+        &self,
+        source: *const u8,
+        elements: usize,
+        counts: impl Fn(usize) -> bool,
+    ) -> Option<(usize, String)> {
+        (0..elements).filter(|index| counts(*index)).find_map(|index| {
+            // SAFETY: the contract; `index` is below the number of elements.
+            let text = unsafe { (self.look)(source.wrapping_add(index * self.from)) };
+            text.map(|text| (index, text))
+        })
+    }
+}
+
+/// Runs a macro's code with the type of a castable dtype.
+macro_rules! with_type {
+    ($dtype:expr, $type:ident => $code:expr) => {
+        with_type!($dtype, $type => $code; Bool => Truth, Int8 => i8, Int16 => i16, Int32 => i32, Int64 => i64,
+            UInt8 => u8, UInt16 => u16, UInt32 => u32, UInt64 => u64, Float16 => f16, BFloat16 => bf16, Float32 => f32,
+            Float64 => f64)
+    };
+    ($dtype:expr, $type:ident => $code:expr; $($name:ident => $of:ty),+) => {
+        match $dtype {
+            $(DType::$name => {
+                type $type = $of;
+                Some($code)
+            })+
+            _ => None,
+        }
+    };
+}
+
+/// The text of an element of `from` that does not fit `to`.
+fn look(from: DType, to: DType) -> Option<Look> {
+    fn from_type<S: Source>(to: DType) -> Option<Look> {
+        with_type!(to, D => look_at::<S, D> as Look)
+    }
+    with_type!(from, S => from_type::<S>(to)?)
+}
+
+/// # Safety
+/// `source` is a readable element of `S`.
+unsafe fn look_at<S: CastTo<D> + Source, D>(source: *const u8) -> Option<String> {
+    // SAFETY: the contract.
+    let value = unsafe { source.cast::<S>().read_unaligned() };
+    let (_, fits): (D, bool) = value.cast_to();
+    (!fits).then(|| value.text())
+}
+
+fn kernel(isa: Isa, from: DType, to: DType) -> Option<Compiled> {
+    fn from_type<S: Source>(isa: Isa, to: DType) -> Option<Compiled> {
+        with_type!(to, D => isa.compiled::<Casting<S, D>>())
+    }
+    with_type!(from, S => from_type::<S>(isa, to)?)
+}
+
+fn to_odd_single(isa: Isa, from: DType) -> Option<Compiled> {
+    with_type!(from, S => isa.compiled::<Casting<S, OddSingle>>())
+}
+
+struct Casting<S, D>(PhantomData<(S, D)>);
+
+impl<S: CastTo<D>, D> Kernel for Casting<S, D> {
+    /// # Safety
+    /// As [`Cast::run`], for elements of `S` and `D`.
+    #[inline(always)]
+    unsafe fn run(source: *const u8, _: u64, _: &Bytes, out: *mut u8) -> bool {
+        let (source, out) = (source.cast::<S>(), out.cast::<D>());
+        // SAFETY: the contract: `source` has 64 elements.
+        let read = |index: usize| unsafe { source.wrapping_add(index).read_unaligned() };
+        let mut fits = true;
+        for index in 0..CHUNK {
+            let (value, fit) = read(index).cast_quickly();
+            // SAFETY: the contract: `out` has room for 64.
+            unsafe { out.wrapping_add(index).write(value) };
+            fits &= fit;
+        }
+        fits || (0..CHUNK).fold(true, |fits, index| fits & read(index).cast_to().1)
+    }
+}

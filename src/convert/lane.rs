@@ -1,0 +1,333 @@
+//! A column's elements in the dtype of the result, 64 at a time: cast, unpacked and filled in the first-level cache.
+
+use std::mem::MaybeUninit;
+use std::ops::Range;
+
+use super::cast::{Cast, Misfit};
+use super::column::ColumnChunk;
+use super::decimal::cast_decimals;
+use super::pack::{Bits, Bytes, CHUNK, Compiled, Isa, copy_past_the_cache, fence, selecting, spreading};
+use super::unpack::unpack_bits;
+use crate::arrow::Mask;
+use crate::dtype::DType;
+use crate::spec::{Element, Nulls, Pattern, Scalar, Spec};
+
+/// From this size on, results are written past the cache: nobody finds them there again.
+pub(super) const LARGE: usize = 4 << 20;
+/// The largest element: of decimals with 256 bits as they are stored, and of complex128 in the result.
+const MOST_STORED: usize = 32;
+pub(super) const MOST_WRITTEN: usize = 16;
+
+/// The elements of one chunk of a column.
+#[derive(Clone, Copy)]
+pub(super) struct Lane<'a> {
+    isa: Isa,
+    make: Make<'a>,
+    /// The one kernel that does it all, and what it takes; `None` where it takes more than one.
+    step: Option<Step<'a>>,
+    /// Element 0 as it is stored, of any alignment; nothing where elements are bits.
+    source: *const u8,
+    /// Bytes of an element as it is stored; 0 for bits.
+    stored: usize,
+    /// Bytes of an element of the result.
+    size: usize,
+    /// What element 0 of the lane is in the chunk.
+    first: usize,
+    /// The nulls, which may hold what does not fit.
+    mask: Option<&'a Mask<'a>>,
+    /// What they are filled with.
+    fill: Option<Step<'a>>,
+}
+
+/// How elements are made, nulls too.
+#[derive(Clone, Copy)]
+enum Make<'a> {
+    AsTheyLie,
+    OfBits(Step<'a>),
+    Cast(Cast),
+    /// The parts of complex numbers, two for each.
+    CastParts(Cast),
+    OfDecimals {
+        bytes: usize,
+        scale: i8,
+        to: DType,
+    },
+}
+
+/// A kernel with what it takes beside the source.
+#[derive(Clone, Copy)]
+struct Step<'a> {
+    kernel: Compiled,
+    bits: Option<Bits<'a>>,
+    element: Bytes,
+}
+
+// SAFETY: the source is host memory that the chunk keeps alive for 'a, and nobody changes it.
+unsafe impl Send for Lane<'_> {}
+// SAFETY: as for `Send`.
+unsafe impl Sync for Lane<'_> {}
+
+impl<'a> Lane<'a> {
+    /// # Errors
+    /// When no cast from the elements to the spec's dtype exists, which no spec allows.
+    pub(super) fn new(isa: Isa, spec: &Spec, chunk: &'a ColumnChunk<'a>) -> Result<Self, Misfit> {
+        let (element, to, leaf) = (spec.element(), spec.dtype(), &chunk.leaf);
+        let no_cast = || Misfit { index: 0, value: format!("of type {element}") };
+        let cast = |from, to| Cast::new(isa, from, to).ok_or_else(no_cast);
+        let make = match element {
+            Element::Bits => {
+                // SAFETY: the checked array has offset + elements bits in host memory, alive while `chunk` is.
+                let bits = unsafe { bytes_of_bits(leaf.values, leaf.offset + leaf.elements) };
+                let one = Pattern::of(Scalar::Bool(true), to).map_err(|_| no_cast())?;
+                let (kernel, bits) = (spreading(isa, to.itemsize()), Some(Bits::new(bits, leaf.offset)));
+                Make::OfBits(Step { kernel, bits, element: sixteen(&one) })
+            }
+            Element::Decimal { bytes, scale } => Make::OfDecimals { bytes, scale, to },
+            Element::Bool8 => Make::Cast(cast(DType::Bool, to)?),
+            _ if !spec.is_cast() => Make::AsTheyLie,
+            Element::Pairs(part) => Make::CastParts(cast(part, to.component().ok_or_else(no_cast)?)?),
+            _ => Make::Cast(cast(element.dtype(), to)?),
+        };
+        let clear = match spec.nulls() {
+            Nulls::Filled(pattern) => Some(sixteen(&pattern)),
+            Nulls::Kept => Some([0; 16]),
+            Nulls::Refused => None,
+        };
+        let mask = chunk.mask.as_ref();
+        let select = selecting(isa, to.itemsize());
+        let fill = mask.zip(clear).map(|(mask, element)| {
+            let (bytes, offset) = mask.bits();
+            Step { kernel: select, bits: Some(Bits::new(bytes, offset)), element }
+        });
+        let without_bits = |kernel| Step { kernel, bits: None, element: [0; 16] };
+        let step = match (make, fill) {
+            (Make::AsTheyLie, None) => Some(without_bits(select)),
+            (Make::AsTheyLie, Some(fill)) => Some(fill),
+            (Make::OfBits(step), None) => Some(step),
+            (Make::Cast(cast), None) => cast.in_one_step().map(without_bits),
+            _ => None,
+        };
+        let (source, stored) = match element {
+            Element::Bits => (std::ptr::null(), 0),
+            _ => (leaf.start(element), element.stored_bytes()),
+        };
+        Ok(Self { isa, make, step, source, stored, size: to.itemsize(), first: 0, mask, fill })
+    }
+
+    /// The same elements without the first ones.
+    pub(super) fn after(self, elements: usize) -> Self {
+        Self { first: self.first + elements, ..self }
+    }
+
+    /// Bytes of an element of the result.
+    pub(super) fn size(&self) -> usize {
+        self.size
+    }
+
+    /// Whether elements are the result's as they lie.
+    #[inline(always)]
+    pub(super) fn is_view(&self) -> bool {
+        matches!(self.make, Make::AsTheyLie) && self.fill.is_none()
+    }
+
+    /// Where an element is stored.
+    #[inline(always)]
+    pub(super) fn stored_at(&self, row: usize) -> *const u8 {
+        self.source.wrapping_add((self.first + row) * self.stored)
+    }
+
+    /// Bytes of an element as it is stored; 0 for bits.
+    #[inline(always)]
+    pub(super) fn stored(&self) -> usize {
+        self.stored
+    }
+
+    /// Writes all elements from `row` on that `out` has room for.
+    ///
+    /// # Errors
+    /// The first valid element that does not fit.
+    ///
+    /// # Safety
+    /// The chunk has that many elements; `out` is aligned for the dtype, and apart from the chunk. The processor has the
+    /// lane's instructions.
+    pub(super) unsafe fn write(&self, row: usize, out: &mut [MaybeUninit<u8>]) -> Result<(), Misfit> {
+        if self.is_view() {
+            // SAFETY: the contract: as many bytes as `out` has.
+            unsafe { out.as_mut_ptr().cast::<u8>().copy_from_nonoverlapping(self.stored_at(row), out.len()) };
+            return Ok(());
+        }
+        if let (Make::OfBits(Step { bits: Some(bits), .. }), None, 1) = (&self.make, &self.fill, self.size) {
+            // SAFETY: the contract.
+            unsafe { unpack_bits(self.isa, bits.after(self.first + row), out) };
+            return Ok(());
+        }
+        let large = out.len() >= LARGE;
+        let mut block = Block([MaybeUninit::uninit(); CHUNK * MOST_WRITTEN]);
+        let block = block.0.as_mut_ptr().cast::<u8>();
+        for (number, out) in out.chunks_mut(CHUNK * self.size).enumerate() {
+            let (row, elements) = (row + number * CHUNK, out.len() / self.size);
+            let target = out.as_mut_ptr().cast::<u8>();
+            let in_place = elements == CHUNK && !large;
+            // SAFETY: the contract; `block` has room for 64 elements of any size and is aligned for them, as has `out`.
+            if !unsafe { self.chunk(row, elements, if in_place { target } else { block }) } {
+                // SAFETY: the contract.
+                unsafe { self.find_misfit(row, elements) }?;
+            }
+            if !in_place {
+                // SAFETY: as many bytes as `out` has were just written to `block`.
+                unsafe { copy_past_the_cache(self.isa, block, target, out.len()) };
+            }
+        }
+        fence();
+        Ok(())
+    }
+
+    /// Writes `elements` from `row` on, up to 64, and then anything up to the 64th. Tells whether all that are valid fit.
+    ///
+    /// # Safety
+    /// The chunk has these elements; `out` has room for 64, is aligned for the dtype, and apart from the chunk. The
+    /// processor has the lane's instructions.
+    #[inline(always)]
+    pub(super) unsafe fn chunk(&self, row: usize, elements: usize, out: *mut u8) -> bool {
+        if let (CHUNK, Some(step)) = (elements, &self.step) {
+            // SAFETY: the contract: 64 elements.
+            let fits = unsafe { step.run(self.stored_at(row), self.first + row, out) };
+            // What does not fit may be null.
+            // SAFETY: the contract.
+            return fits || unsafe { self.find_misfit(row, elements) }.is_ok();
+        }
+        // SAFETY: the contract.
+        unsafe { self.chunk_in_steps(row, elements, out) }
+    }
+
+    /// As [`Self::chunk`], of any lane.
+    ///
+    /// # Safety
+    /// As [`Self::chunk`].
+    #[inline(never)]
+    unsafe fn chunk_in_steps(&self, row: usize, elements: usize, out: *mut u8) -> bool {
+        let (at, mut source) = (self.first + row, self.stored_at(row));
+        let mut copy = [const { MaybeUninit::<u8>::uninit() }; CHUNK * MOST_STORED];
+        if elements < CHUNK {
+            // Kernels read and write 64, and the chunk may end before.
+            let start = copy.as_mut_ptr().cast::<u8>();
+            // SAFETY: the copy has room for 64 of the largest elements.
+            unsafe { start.write_bytes(0, CHUNK * self.stored) };
+            // SAFETY: as above; the contract: the source has these elements.
+            unsafe { start.copy_from_nonoverlapping(source, elements * self.stored) };
+            // SAFETY: the contract: room for 64.
+            unsafe { out.write_bytes(0, CHUNK * self.size) };
+            source = start.cast_const();
+        }
+        let mut block = Block([MaybeUninit::uninit(); CHUNK * MOST_WRITTEN]);
+        let made = if self.fill.is_some() { block.0.as_mut_ptr().cast::<u8>() } else { out };
+        let mut fits = true;
+        match &self.make {
+            Make::AsTheyLie => {
+                // SAFETY: 64 elements of the result, and room for them.
+                unsafe { made.copy_from_nonoverlapping(source, CHUNK * self.size) };
+            }
+            // SAFETY: the contract.
+            Make::OfBits(step) => fits = unsafe { step.run(source, at, made) },
+            // SAFETY: the contract.
+            Make::Cast(cast) => fits = unsafe { cast.run(source, made) },
+            Make::CastParts(cast) => {
+                let half = (source.wrapping_add(CHUNK * self.stored / 2), made.wrapping_add(CHUNK * self.size / 2));
+                // SAFETY: the contract: 128 parts.
+                fits = unsafe { cast.run(source, made) };
+                // SAFETY: as above, the other 64.
+                fits &= unsafe { cast.run(half.0, half.1) };
+            }
+            Make::OfDecimals { bytes, scale, to } => {
+                // SAFETY: the contract.
+                fits = unsafe { cast_decimals((*bytes, *scale), *to, source, self.mask, at, elements, made) }.is_ok();
+            }
+        }
+        if let Some(fill) = &self.fill {
+            // SAFETY: the contract: 64 elements, apart from `out`.
+            unsafe { fill.run(made, at, out) };
+        }
+        // SAFETY: the contract.
+        fits || unsafe { self.find_misfit(row, elements) }.is_ok()
+    }
+
+    /// Looks for what does not fit.
+    ///
+    /// # Errors
+    /// The first element that is valid and does not fit.
+    ///
+    /// # Safety
+    /// The chunk has these elements.
+    pub(super) unsafe fn check(&self, rows: Range<usize>) -> Result<(), Misfit> {
+        for row in rows.clone().step_by(CHUNK) {
+            // SAFETY: the contract.
+            unsafe { self.find_misfit(row, CHUNK.min(rows.end - row)) }?;
+        }
+        Ok(())
+    }
+
+    /// Looks closer at elements.
+    ///
+    /// # Errors
+    /// The first one that is valid and does not fit.
+    ///
+    /// # Safety
+    /// The chunk has these elements, at most 64.
+    #[cold]
+    unsafe fn find_misfit(&self, row: usize, elements: usize) -> Result<(), Misfit> {
+        let (source, at) = (self.stored_at(row), self.first + row);
+        let (cast, parts) = match &self.make {
+            Make::AsTheyLie | Make::OfBits(_) => return Ok(()),
+            Make::Cast(cast) => (cast, 1),
+            Make::CastParts(cast) => (cast, 2),
+            Make::OfDecimals { bytes, scale, to } => {
+                let mut block = Block([MaybeUninit::uninit(); CHUNK * MOST_WRITTEN]);
+                let out = block.0.as_mut_ptr().cast::<u8>();
+                // SAFETY: the contract; the block has room for 64 elements of any size.
+                return unsafe { cast_decimals((*bytes, *scale), *to, source, self.mask, at, elements, out) };
+            }
+        };
+        let is_valid = |part: usize| self.mask.is_none_or(|mask| mask.is_valid(at + part / parts));
+        // SAFETY: the contract.
+        match unsafe { cast.misfit(source, elements * parts, is_valid) } {
+            Some((part, value)) => Err(Misfit { index: at + part / parts, value }),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Step<'_> {
+    /// Writes 64 elements, the first of which is number `at` of the chunk.
+    ///
+    /// # Safety
+    /// As the kernel's contract says.
+    #[inline(always)]
+    unsafe fn run(&self, source: *const u8, at: usize, out: *mut u8) -> bool {
+        let bits = self.bits.as_ref().map_or(u64::MAX, |bits| bits.ahead(at));
+        // SAFETY: the contract.
+        unsafe { (self.kernel)(source, bits, &self.element, out) }
+    }
+}
+
+/// A block of 64 elements, aligned for any.
+#[repr(C, align(64))]
+struct Block([MaybeUninit<u8>; CHUNK * MOST_WRITTEN]);
+
+/// A pattern's bytes, and zeros.
+fn sixteen(pattern: &Pattern) -> Bytes {
+    let mut bytes = [0; 16];
+    for (byte, source) in bytes.iter_mut().zip(pattern.bytes()) {
+        *byte = *source;
+    }
+    bytes
+}
+
+/// # Safety
+/// So many bits of initialised memory start at `start`, and live for `'a`.
+unsafe fn bytes_of_bits<'a>(start: *const u8, bits: usize) -> &'a [u8] {
+    if start.is_null() {
+        return &[];
+    }
+    // SAFETY: the contract.
+    unsafe { std::slice::from_raw_parts(start, bits.div_ceil(8)) }
+}

@@ -1,0 +1,205 @@
+//! Columns that make at most one cache line of a row, 64 rows at a time.
+
+use std::mem::MaybeUninit;
+
+use super::isa::Isa;
+use super::stream::{LINE, copy_past_the_cache};
+use super::target::Target;
+use super::transpose::{AHEAD, LANES, Tiles, quads, transpose};
+use super::zip::{Lanes, zipping};
+use super::{CHUNK, Lane};
+
+/// Bytes of 64 rows of a group.
+const BLOCK: usize = CHUNK * LINE;
+/// How far ahead memory is fetched, at least: what takes as long to write as memory takes to answer.
+const DISTANCE: usize = 512;
+/// The most addresses that are fetched from, of columns of a group: one each of single bytes, or eight of decimals.
+const ADDRESSES: usize = 128;
+/// Bytes of an element that tiles are made of, at least.
+const TILED: usize = 4;
+/// Bytes of a row of four such elements.
+const QUAD: usize = 16;
+
+/// Room for 64 rows of a group in the first-level cache, at each step on their way.
+#[repr(C, align(64))]
+pub(super) struct Scratch {
+    lanes: [MaybeUninit<u8>; BLOCK],
+    zipped: [MaybeUninit<u8>; BLOCK],
+    /// And a line more, as rows are written a line each.
+    rows: [MaybeUninit<u8>; BLOCK + LINE],
+    ahead: [*const u8; ADDRESSES],
+}
+
+impl Scratch {
+    pub(super) fn new() -> Self {
+        Self {
+            lanes: [MaybeUninit::uninit(); BLOCK],
+            zipped: [MaybeUninit::uninit(); BLOCK],
+            rows: [MaybeUninit::uninit(); BLOCK + LINE],
+            ahead: [std::ptr::null(); ADDRESSES],
+        }
+    }
+}
+
+/// Columns that make at most one cache line of a row.
+#[derive(Clone, Copy)]
+pub(super) struct Group<'a> {
+    pub(super) isa: Isa,
+    pub(super) lanes: &'a [Lane<'a>],
+    /// Bytes of an element.
+    pub(super) size: usize,
+}
+
+impl Group<'_> {
+    /// Writes the columns of up to 64 rows, the first of which is row `first` of the columns; tells whether all valid
+    /// elements fit.
+    ///
+    /// # Safety
+    /// The group has at least one column, and they have these rows. Each row of `out` has room for the group, is aligned for
+    /// its elements, and apart from the other rows and the columns. If `stream`, rows lie one after the other, or each
+    /// fills a line and is on one. The processor has `isa`.
+    #[inline]
+    pub(super) unsafe fn pack(&self, first: usize, out: Target, stream: bool, scratch: &mut Scratch) -> bool {
+        let width = self.lanes.len() * self.size;
+        let (start, count) = (out.start(), out.count());
+        let dense = out.stride() == width;
+        let rows = scratch.rows.as_mut_ptr().cast::<u8>();
+        let mut lanes = [std::ptr::null(); LANES];
+        // Rows of one element, one after the other, are the column itself.
+        let is_column = dense && width == self.size;
+        let zips = self.size < TILED && !is_column;
+        // SAFETY: the contract.
+        let (fits, ahead) = unsafe { self.place_lanes(first, count, zips, scratch, &mut lanes) };
+        if let ([column, ..], true) = (lanes, is_column) {
+            // SAFETY: the contract: a row is an element, and there is one for each.
+            unsafe { write(self.isa, column, start, count * width, stream) };
+            return fits;
+        }
+        let ahead = scratch.ahead.get(..ahead).unwrap_or(&[]);
+        let tiled = self.size.max(TILED);
+        let mut tiles = Tiles { lanes: &lanes, out: start, stride: out.stride(), stream, ahead };
+        if count == CHUNK && width == LINE {
+            // SAFETY: the contract: 64 rows that have room for a line each; lanes have 64 elements.
+            unsafe { transpose(self.isa, tiled, &tiles) };
+            return fits;
+        }
+        // Elsewhere rows would reach beyond theirs: they are put together here, and copied without what is too much.
+        tiles = Tiles { out: rows, stride: if dense { width } else { LINE }, stream: false, ..tiles };
+        if tiled == TILED && width <= QUAD {
+            // SAFETY: as above; there is room for 64 rows of a line, and a line more.
+            unsafe { quads(self.isa, &tiles) };
+        } else {
+            // SAFETY: as above.
+            unsafe { transpose(self.isa, tiled, &tiles) };
+        }
+        if dense {
+            // SAFETY: the contract: as many rows as were just put together, one after the other.
+            unsafe { write(self.isa, rows, start, count * width, stream) };
+            return fits;
+        }
+        for row in 0..count {
+            let (from, to) = (rows.wrapping_add(row * LINE), start.wrapping_add(row * out.stride()));
+            // SAFETY: the contract: the row has room for the group's columns.
+            unsafe { to.copy_from_nonoverlapping(from, width) };
+        }
+        fits
+    }
+
+    /// Finds or makes 64 elements of each lane of a tile, the unused ones too; tells whether all fit, and how much of
+    /// `scratch.ahead` is filled.
+    ///
+    /// # Safety
+    /// As [`Self::pack`].
+    #[inline(always)]
+    unsafe fn place_lanes(
+        &self,
+        first: usize,
+        count: usize,
+        zips: bool,
+        scratch: &mut Scratch,
+        starts: &mut [*const u8; LANES],
+    ) -> (bool, usize) {
+        let (mut fits, mut ahead) = (true, 0);
+        let mut room = scratch.lanes.as_mut_ptr().cast::<u8>();
+        if zips {
+            let zip = zipping(self.isa, self.size);
+            let mut zipped = scratch.zipped.as_mut_ptr().cast::<u8>();
+            for (start, group) in starts.iter_mut().zip(self.lanes.chunks(TILED / self.size)) {
+                let mut parts: Lanes = [std::ptr::null(); TILED];
+                for (part, lane) in parts.iter_mut().zip(group) {
+                    *part = room;
+                    if count == CHUNK && lane.is_view() {
+                        *part = lane.stored_at(first);
+                    } else {
+                        // SAFETY: the contract; the scratch has room for 64 elements of each column, and is aligned.
+                        fits &= unsafe { lane.chunk(first, count, room) };
+                    }
+                    ahead = fetch_next(&mut scratch.ahead, ahead, lane, first);
+                    room = room.wrapping_add(CHUNK * self.size);
+                }
+                fill_up(&mut parts);
+                // SAFETY: each part has 64 elements, and the scratch has room for 64 of 4 bytes.
+                unsafe { zip(parts.as_ptr().cast(), 0, &[0; 16], zipped) };
+                *start = zipped;
+                zipped = zipped.wrapping_add(CHUNK * TILED);
+            }
+        } else {
+            // What is read across columns is read from the scratch, where columns do not take each other's place in the
+            // cache; but vectors of whole lines read each line once.
+            let in_place = count == CHUNK && self.isa == Isa::Avx512;
+            for (start, lane) in starts.iter_mut().zip(self.lanes) {
+                let stored = lane.stored_at(first);
+                if in_place && lane.is_view() && stored.addr().is_multiple_of(LINE) {
+                    *start = stored;
+                } else {
+                    // SAFETY: as above.
+                    fits &= unsafe { lane.chunk(first, count, room) };
+                    ahead = fetch_next(&mut scratch.ahead, ahead, lane, first);
+                    *start = room;
+                }
+                room = room.wrapping_add(CHUNK * self.size);
+            }
+        }
+        fill_up(starts);
+        (fits, ahead)
+    }
+}
+
+/// Adds what is read of a column soon to what is fetched; tells how many addresses there are now.
+#[inline(always)]
+fn fetch_next(ahead: &mut [*const u8; ADDRESSES], mut filled: usize, lane: &Lane<'_>, first: usize) -> usize {
+    // Of elements that stand in parts of two lines, the first line was fetched with those before.
+    let mut next = lane.stored_at(first).wrapping_add(DISTANCE.max(CHUNK * lane.stored()) + LINE - 1);
+    for _ in 0..lane.stored().div_ceil(AHEAD) {
+        if let Some(slot) = ahead.get_mut(filled) {
+            *slot = next;
+            filled += 1;
+            next = next.wrapping_add(AHEAD * LINE);
+        }
+    }
+    filled
+}
+
+/// Gives those that are not used the first one's place: what they read is overwritten, or not copied.
+#[inline(always)]
+fn fill_up(lanes: &mut [*const u8]) {
+    let first = lanes.first().copied().unwrap_or(std::ptr::null());
+    for lane in lanes.iter_mut().rev().take_while(|lane| lane.is_null()) {
+        *lane = first;
+    }
+}
+
+/// Copies rows that lie one after the other.
+///
+/// # Safety
+/// Both have so many bytes, apart from each other; the processor has `isa`.
+#[inline(always)]
+unsafe fn write(isa: Isa, from: *const u8, out: *mut u8, bytes: usize, stream: bool) {
+    if stream {
+        // SAFETY: the contract.
+        unsafe { copy_past_the_cache(isa, from, out, bytes) };
+    } else {
+        // SAFETY: the contract.
+        unsafe { out.copy_from_nonoverlapping(from, bytes) };
+    }
+}

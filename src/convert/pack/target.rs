@@ -1,0 +1,54 @@
+//! Where some rows of a matrix go, as parts on several threads share them.
+
+use std::ops::Range;
+
+/// Rows of a matrix that are to be written.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Target {
+    start: *mut u8,
+    stride: usize,
+    count: usize,
+}
+
+// SAFETY: an address and two sizes; whoever writes there has to say why that is sound.
+unsafe impl Send for Target {}
+// SAFETY: as for `Send`.
+unsafe impl Sync for Target {}
+
+impl Target {
+    /// `count` rows, `stride` bytes from one to the next, the first of them at `start`.
+    pub(crate) fn new(start: *mut u8, stride: usize, count: usize) -> Self {
+        Self { start, stride, count }
+    }
+
+    /// Some of the rows.
+    #[inline]
+    pub(crate) fn part(self, rows: Range<usize>) -> Self {
+        let start = self.start.wrapping_add(rows.start.wrapping_mul(self.stride));
+        Self { start, count: rows.len(), ..self }
+    }
+
+    /// The rows without their first bytes.
+    #[inline]
+    pub(super) fn behind(self, bytes: usize) -> Self {
+        Self { start: self.start.wrapping_add(bytes), ..self }
+    }
+
+    /// Where the first row is.
+    #[inline]
+    pub(super) fn start(self) -> *mut u8 {
+        self.start
+    }
+
+    /// Bytes from one row to the next.
+    #[inline]
+    pub(super) fn stride(self) -> usize {
+        self.stride
+    }
+
+    /// How many rows.
+    #[inline]
+    pub(super) fn count(self) -> usize {
+        self.count
+    }
+}

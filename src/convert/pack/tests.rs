@@ -1,0 +1,213 @@
+//! Rows against their definition, element by element: any columns, rows, offsets, strides, alignments and nulls, on every
+//! set of instructions.
+
+use std::sync::Arc;
+
+use arrow_array::{Array, ArrayRef, FixedSizeListArray, Int64Array};
+use arrow_cast::cast;
+use arrow_schema::{DataType, Field};
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::sample::select;
+
+use super::*;
+use crate::arrow::DeviceArray;
+use crate::dtype::DType;
+use crate::spec::{NullPolicy, Options, Pattern, Scalar};
+
+const TYPES: [DataType; 13] = [
+    DataType::Boolean,
+    DataType::Int8,
+    DataType::Int16,
+    DataType::Int32,
+    DataType::Int64,
+    DataType::UInt8,
+    DataType::UInt16,
+    DataType::UInt32,
+    DataType::UInt64,
+    DataType::Float16,
+    DataType::Float32,
+    DataType::Float64,
+    DataType::Decimal128(12, 2),
+];
+
+/// One column: its type, how many slots stand before its first row, whether it has nulls, how far it is misaligned.
+type Column = (DataType, usize, bool, usize);
+
+fn columns(types: &'static [DataType], count: usize) -> impl Strategy<Value = Vec<Column>> {
+    vec((select(types), 0..70_usize, any::<bool>(), 0..3_usize), count)
+}
+
+/// Where rows go: bytes before the first one, bytes between two, and whether they are written past the cache.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    before: usize,
+    between: usize,
+    stream: bool,
+    threads: usize,
+}
+
+fn places() -> impl Strategy<Value = Place> {
+    (prop_oneof![Just(0), 0..9_usize], prop_oneof![Just(0), Just(0), 0..5_usize, Just(64)], any::<bool>(), 1..4_usize)
+        .prop_map(|(before, between, stream, threads)| Place { before, between, stream, threads })
+}
+
+/// A column's array, and each row's number, `None` where it is null.
+fn array(column: &Column, rows: usize, seed: u64) -> (ArrayRef, Vec<Option<i64>>) {
+    let (data_type, offset, nulls, _) = column;
+    let mut state = seed | 1;
+    let mut numbers = || {
+        (0..offset + rows)
+            .map(|_| {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                let number = (state >> 40).cast_signed() % if *data_type == DataType::Boolean { 2 } else { 100 };
+                (!nulls || state >> 60 != 0).then_some(number)
+            })
+            .collect::<Vec<_>>()
+    };
+    let values = numbers();
+    let stored: ArrayRef = Arc::new(Int64Array::from(values.clone()));
+    let array = match data_type {
+        // A complex number: its second part is zero.
+        DataType::FixedSizeList(part, 2) => {
+            let parts = Int64Array::from_iter_values(values.iter().flat_map(|value| [value.unwrap_or(7), 0]));
+            let parts = cast(&parts, part.data_type()).unwrap();
+            Arc::new(FixedSizeListArray::new(part.clone(), 2, parts, stored.nulls().cloned()))
+        }
+        _ => cast(&stored, data_type).unwrap(),
+    };
+    (array.slice(*offset, rows), values[*offset..].to_vec())
+}
+
+/// Packs the rows behind the first `skipped` ones, and compares them with the definition; what stands around them stays.
+fn check(columns: &[Column], dtype: DType, rows: usize, skipped: usize, place: Place, seed: u64) {
+    let made: Vec<_> = columns.iter().zip(seed..).map(|(column, seed)| array(column, rows, seed)).collect();
+    let nulls =
+        if dtype.kind() == crate::dtype::Kind::Float { NullPolicy::Nan } else { NullPolicy::Fill(Scalar::Int(1)) };
+    let options = Options::default().dtype(dtype).nulls(nulls);
+    let clear = match nulls {
+        NullPolicy::Nan => Pattern::nan(dtype).unwrap(),
+        _ => Pattern::of(Scalar::Int(1), dtype).unwrap(),
+    };
+    let arrays: Vec<DeviceArray> = made
+        .iter()
+        .map(|(array, _)| {
+            let field = Arc::new(Field::new("x", array.data_type().clone(), true));
+            DeviceArray::from_arrow(array, field).unwrap()
+        })
+        .collect();
+    let specs: Vec<Spec> = arrays.iter().map(|array| Spec::new(array.field(), &options).unwrap()).collect();
+    // Copies of the values that no alignment can be assumed of.
+    let mut moved: Vec<Vec<u8>> = Vec::new();
+    let chunks: Vec<ColumnChunk<'_>> = arrays
+        .iter()
+        .zip(&specs)
+        .zip(columns)
+        .map(|((array, spec), (_, _, _, shift))| {
+            let mut leaf = array.view().leaf(spec).unwrap();
+            let mask = leaf.host_mask();
+            let stored = spec.element().stored_bytes();
+            let bytes = if stored == 0 || spec.element() == crate::spec::Element::Bits {
+                (leaf.offset + leaf.elements).div_ceil(8)
+            } else {
+                leaf.offset * spec.element().stored_size() + leaf.elements * stored
+            };
+            // SAFETY: the array has these bytes.
+            let bytes = unsafe { std::slice::from_raw_parts(leaf.values, bytes) };
+            moved.push([vec![0; *shift], bytes.to_vec()].concat());
+            leaf.values = moved.last().unwrap().as_ptr().wrapping_add(*shift);
+            ColumnChunk { leaf, mask, array }
+        })
+        .collect();
+    let packed: Vec<PackedColumn<'_>> =
+        specs.iter().zip(&chunks).map(|(spec, chunk)| PackedColumn { spec, chunk }).collect();
+    let (size, count) = (dtype.itemsize(), rows - skipped);
+    let (before, between) = (place.before * size, place.between * size);
+    let stride = columns.len() * size + between;
+    let mut expected = vec![0xa5_u8; 64 + before + count * stride + 64];
+    let start = expected.as_ptr().align_offset(64);
+    for row in 0..count {
+        for (column, (_, values)) in made.iter().enumerate() {
+            let element =
+                values[skipped + row].map_or(clear, |value| Pattern::of(Scalar::Int(value.into()), dtype).unwrap());
+            expected[before + row * stride + column * size..][..size].copy_from_slice(element.bytes());
+        }
+    }
+    for isa in Isa::available() {
+        let mut memory = vec![0xa5_u8; start + 64 + expected.len()];
+        let start = memory.as_ptr().align_offset(64);
+        let out = Target::new(memory[start + before..].as_mut_ptr(), stride, count);
+        // SAFETY: the columns have these rows, and the memory room for them.
+        let result = unsafe { pack(*isa, place.threads, &packed, skipped, out, place.stream) };
+        assert!(matches!(result, Ok(Ok(()))));
+        let found = &memory[start..][..expected.len()];
+        if let Some(at) = (0..expected.len()).find(|at| found[*at] != expected[*at]) {
+            let (row, byte) = (at.wrapping_sub(before) / stride, at.wrapping_sub(before) % stride);
+            panic!("{isa:?}: byte {at}, row {row}, column {}: {} not {}", byte / size, found[at], expected[at]);
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 150, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn rows_are_the_columns_values(
+        columns in prop_oneof![1..8_usize, 1..40_usize, 60..70_usize].prop_flat_map(|count| columns(&TYPES, count)),
+        dtype in select(&[DType::Float32, DType::Float32, DType::Float64, DType::Int64, DType::Int16, DType::UInt8,
+            DType::Float16, DType::BFloat16, DType::Int32][..]),
+        (rows, skipped) in (prop_oneof![0..70_usize, 0..300_usize]).prop_flat_map(|rows| (Just(rows), 0..=rows)),
+        place in places(),
+        seed in any::<u64>(),
+    ) {
+        check(&columns, dtype, rows, skipped, place, seed);
+    }
+
+    #[test]
+    fn rows_of_views_are_the_columns_values(
+        (data_type, dtype) in select(&[(DataType::Float32, DType::Float32), (DataType::Int8, DType::Int8),
+            (DataType::Float64, DType::Float64), (DataType::UInt16, DType::UInt16)][..]),
+        shape in prop_oneof![1..20_usize, 1..140_usize]
+            .prop_flat_map(|count| vec((0..70_usize, any::<bool>(), 0..3_usize), count)),
+        rows in 0..200_usize,
+        place in places(),
+        seed in any::<u64>(),
+    ) {
+        let columns: Vec<Column> =
+            shape.into_iter().map(|(offset, nulls, shift)| (data_type.clone(), offset, nulls, shift)).collect();
+        check(&columns, dtype, rows, 0, place, seed);
+    }
+}
+
+#[test]
+fn complex_numbers_are_packed_in_pairs() {
+    let pairs = |part: DataType| DataType::FixedSizeList(Arc::new(Field::new("item", part, true)), 2);
+    let place = Place { before: 1, between: 0, stream: true, threads: 1 };
+    for dtype in [DType::Complex64, DType::Complex128] {
+        for count in [1, 3, 4, 5, 9] {
+            let types = [pairs(DataType::Float32), pairs(DataType::Float64)];
+            let columns: Vec<Column> = types
+                .iter()
+                .cycle()
+                .take(count)
+                .cloned()
+                .zip(0..)
+                .map(|(part, i)| (part, i, i % 3 == 0, i % 2))
+                .collect();
+            check(&columns, dtype, 150, 3, place, 7);
+            check(&columns, dtype, 150, 3, Place { between: 1, ..place }, 7);
+        }
+    }
+}
+
+#[test]
+fn many_columns_and_long_runs_of_rows() {
+    let place = Place { before: 3, between: 0, stream: true, threads: 2 };
+    for (count, rows) in [(4096, 65), (1025, 130), (16, 5000), (17, 5000), (10, 5000), (4, 5000), (3, 5000), (1, 5000)]
+    {
+        let columns: Vec<Column> =
+            (0..count).map(|index| (TYPES[index % 13].clone(), index % 9, index % 4 == 0, 0)).collect();
+        check(&columns, DType::Float32, rows, 1, place, 11);
+        check(&columns, DType::Float32, rows, 1, Place { before: 0, ..place }, 11);
+    }
+}

@@ -1,0 +1,102 @@
+//! Chosen schemas: groups, many columns and none, dictionaries, and what is no matrix.
+
+use std::sync::Arc;
+
+use arrow_array::{Array, ArrayRef, Int32Array, StructArray};
+use arrow_dlpack::{DType, DeviceArray, ErrorKind, Group, MatrixOptions, Options, groups_to_tensors, matrix_to_tensor};
+use arrow_schema::{DataType, Field};
+
+use crate::cases::dictionary;
+use crate::support::Random;
+use crate::support::arrow::{child_of, field, import_edited, list, random_array, set_buffer, shared};
+use crate::support::reference::read;
+use crate::{matrix_of, of_one_buffer};
+
+#[test]
+fn groups_are_matrices_and_columns() {
+    let batch = of_one_buffer(4, 3, 4);
+    let chunks = [batch.clone(), batch.clone()];
+    let name = str::to_owned;
+    let groups = [
+        (name("x"), Group::Matrix(vec![name("c2"), name("c0")])),
+        (name("y"), Group::Column(name("c1"))),
+        (name("z"), Group::Matrix(vec![name("c1")])),
+    ];
+    let options = MatrixOptions::default();
+    let tensors = groups_to_tensors(batch.field(), &chunks, &groups, &options, |_| Options::default()).unwrap();
+    let shapes: Vec<_> = tensors.iter().map(|(name, tensor)| (name.as_str(), tensor.shape())).collect();
+    assert_eq!(shapes, [("x", &[8_i64, 2][..]), ("y", &[8]), ("z", &[8, 1])]);
+    assert_eq!(tensors[0].1.as_slice::<f64>().unwrap()[..4], [8.0, 0.0, 9.0, 1.0]);
+    let twice = [groups[0].clone(), groups[0].clone()];
+    assert!(groups_to_tensors(batch.field(), &chunks, &twice, &options, |_| Options::default()).is_err());
+    let none = [(name("x"), Group::Matrix(Vec::new()))];
+    let error = groups_to_tensors(batch.field(), &chunks, &none, &options, |_| Options::default()).unwrap_err();
+    assert!(error.reason().contains("\"x\"") && error.remedy().is_some(), "{error}");
+    let typed = options.dtype(DType::Float32);
+    let empty = groups_to_tensors(batch.field(), &chunks, &none, &typed, |_| Options::default()).unwrap();
+    assert_eq!((empty[0].1.shape(), empty[0].1.dtype()), (&[8_i64, 0][..], DType::Float32));
+}
+
+#[test]
+fn many_columns_and_none_are_matrices() {
+    let mut random = Random(5);
+    let columns: Vec<ArrayRef> = (0..5000).map(|_| random_array(&DataType::Float32, 3, 0, &mut random)).collect();
+    let fields = (0..5000).map(|index| Arc::new(Field::new(format!("c{index}"), DataType::Float32, true)));
+    let array = StructArray::from(fields.zip(columns.clone()).collect::<Vec<_>>());
+    let batch = shared(&array, &field("", array.data_type().clone()));
+    let matrix = matrix_of(&batch, &MatrixOptions::default()).unwrap();
+    assert_eq!(matrix.shape(), [3, 5000]);
+    let expected: Vec<Vec<u8>> = (0..3)
+        .flat_map(|row| columns.iter().map(move |column| column.to_data().buffers()[0][row * 4..][..4].to_vec()))
+        .collect();
+    assert_eq!(read(&matrix), expected);
+    let none: [&str; 0] = [];
+    let empty = matrix_of(&batch, &MatrixOptions::default().columns(none).dtype(DType::Int8)).unwrap();
+    assert_eq!((empty.shape(), empty.is_copied()), (&[3_i64, 0][..], false));
+    assert_eq!(matrix_of(&batch, &MatrixOptions::default().columns(none)).unwrap_err().kind(), ErrorKind::Argument);
+    let no_chunks = matrix_to_tensor(batch.field(), &[], &MatrixOptions::default(), |_| Options::default()).unwrap();
+    assert_eq!(no_chunks.shape(), [0, 5000]);
+}
+
+#[test]
+fn what_is_no_matrix_is_refused() {
+    let values = Int32Array::from(vec![1, 2]);
+    let column = shared(&values, &field("x", DataType::Int32));
+    assert_eq!(matrix_of(&column, &MatrixOptions::default()).unwrap_err().kind(), ErrorKind::Argument);
+    let nested = StructArray::from(vec![(
+        Arc::new(Field::new("l", list(DataType::Int8, 2), true)),
+        random_array(&list(DataType::Int8, 2), 3, 0, &mut Random(1)),
+    )]);
+    let batch = shared(&nested, &field("", nested.data_type().clone()));
+    let error = matrix_of(&batch, &MatrixOptions::default()).unwrap_err();
+    assert_eq!((error.kind(), error.column()), (ErrorKind::Unsupported, Some("l")));
+    // A column that is shorter than its struct does not get past the import.
+    let array =
+        StructArray::from(vec![(Arc::new(Field::new("a", DataType::Int32, true)), Arc::new(values) as ArrayRef)]);
+    let (short, released) =
+        import_edited(&array, &field("", array.data_type().clone()), |array| child_of(array, 0).length = 1);
+    assert_eq!((short.unwrap_err().kind(), released.get()), (ErrorKind::Invalid, 1));
+    let (null, _) = import_edited(&array, &field("", array.data_type().clone()), |array| {
+        set_buffer(child_of(array, 0), 1, std::ptr::null());
+    });
+    assert_eq!(null.unwrap_err().kind(), ErrorKind::Invalid);
+}
+
+#[test]
+fn codes_of_different_dictionaries_do_not_make_a_matrix() {
+    let chunk = |values: &[f32]| {
+        let codes = dictionary(values, [Some(0), Some(1)].into_iter());
+        let array = StructArray::from(vec![(Arc::new(Field::new("d", codes.data_type().clone(), true)), codes)]);
+        shared(&array, &field("", array.data_type().clone()))
+    };
+    let (a, b) = (chunk(&[1.0, 2.0]), chunk(&[2.0, 1.0]));
+    let matrix = |chunks: &[DeviceArray], options: Options| {
+        matrix_to_tensor(a.field(), chunks, &MatrixOptions::default(), |_| options.clone())
+    };
+    let same = matrix(&[a.clone(), a.clone()], Options::default()).unwrap();
+    assert_eq!(same.as_slice::<i8>().unwrap(), [0, 1, 0, 1]);
+    let error = matrix(&[a.clone(), b.clone()], Options::default()).unwrap_err();
+    assert_eq!(error.column(), Some("d"));
+    let values = matrix(&[a.clone(), b.clone()], Options::default().dtype(DType::Float64)).unwrap();
+    assert_eq!(values.as_slice::<f64>().unwrap(), [1.0, 2.0, 2.0, 1.0]);
+}

@@ -1,0 +1,104 @@
+//! Any case against the definition.
+
+use arrow_dlpack::{
+    CopyLog, CopyMode, ErrorKind, Order, Tensor, explain_matrix, matrix_to_tensor, matrix_to_tensor_into,
+};
+use proptest::prelude::*;
+
+use crate::cases::{assert_error, assert_same, cases, expected, memory_of};
+use crate::support::dlpack::{byte, output};
+use crate::support::reference::read;
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 600, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_matrix_is_its_columns(case in cases()) {
+        let data = case.data();
+        let (options, matrix) = (|name: &str| case.options(name), case.matrix());
+        let log = CopyLog::new();
+        let made = log.track(|| matrix_to_tensor(&data.field, &data.chunks, &matrix, options));
+        // No dtype, no matrix: shown for chosen schemas.
+        let Some(dtype) = case.dtype.or_else(|| made.as_ref().ok().map(Tensor::dtype)) else {
+            let error = made.unwrap_err();
+            if error.kind() == ErrorKind::Null {
+                let row = data.values.iter().position(|row| row.iter().any(Option::is_none));
+                prop_assert!(row.is_some());
+            } else {
+                prop_assert_eq!(error.kind(), ErrorKind::Unsupported);
+            }
+            return Ok(());
+        };
+        let (rows, columns) = (data.values.len(), case.columns.len());
+        match expected(&case, &data, dtype) {
+            Err(refusal) => assert_error(&made.unwrap_err(), &refusal),
+            Ok(expected) => {
+                let made = made.unwrap();
+                prop_assert_eq!(made.shape(), [rows as i64, columns as i64]);
+                prop_assert_eq!(made.dtype(), dtype);
+                let found = read(&made);
+                // What kept nulls hold in a view is anything.
+                let kept = |index: usize| data.values[index / columns][index % columns].is_none();
+                let expected: Vec<_> = expected
+                    .into_iter()
+                    .enumerate()
+                    .map(|(index, value)| if !made.is_copied() && kept(index) { found[index].clone() } else { value })
+                    .collect();
+                assert_same(dtype, &found, &expected);
+                prop_assert_eq!(made.is_copied(), !log.entries().is_empty());
+                let report = explain_matrix(&data.field, &data.chunks, &matrix, options).unwrap();
+                prop_assert_eq!(report.matrices[0].dtype, Some(dtype));
+                if made.is_copied() {
+                    let entry = &log.entries()[0];
+                    prop_assert_eq!(report.matrices[0].bytes, entry.bytes);
+                    prop_assert_eq!(report.bytes(), entry.bytes);
+                    prop_assert_eq!(report.matrices[0].steps.join(", "), entry.why.replace(" at most", ""));
+                    let never = matrix.clone().copy(CopyMode::Never);
+                    let error = matrix_to_tensor(&data.field, &data.chunks, &never, options).unwrap_err();
+                    prop_assert_eq!(error.kind(), ErrorKind::Copy);
+                }
+                let strides = if made.is_copied() && case.order == Order::F { [1, rows as i64] } else { [columns as i64, 1] };
+                if rows > 1 && columns > 1 && made.is_copied() {
+                    prop_assert_eq!(made.strides(), strides);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_written_to_an_output_is_what_a_matrix_is(case in cases(), gap in 0..5_i64, by_column: bool, threads in 1..4_usize) {
+        let data = case.data();
+        let options = |name: &str| case.options(name);
+        let (rows, columns) = (data.values.len() as i64, case.columns.len() as i64);
+        let Ok(made) = matrix_to_tensor(&data.field, &data.chunks, &case.matrix(), options) else {
+            // Errors are those of a fresh matrix.
+            let Some(dtype) = case.dtype else { return Ok(()) };
+            let memory = memory_of(dtype, &[rows, columns], &[columns, 1]);
+            let mut out = output(&memory).unwrap();
+            let error = matrix_to_tensor_into(&data.field, &data.chunks, &case.matrix(), options, &mut out).unwrap_err();
+            assert_error(&error, &expected(&case, &data, dtype).unwrap_err());
+            return Ok(());
+        };
+        let dtype = made.dtype();
+        let strides = if by_column { [1, (rows + gap).max(1)] } else { [(columns + gap).max(1), 1] };
+        let memory = memory_of(dtype, &[rows, columns], &strides);
+        let threads = std::num::NonZero::new(threads).unwrap();
+        {
+            let mut out = output(&memory).unwrap();
+            let matrix = case.matrix().threads(threads);
+            matrix_to_tensor_into(&data.field, &data.chunks, &matrix, options, &mut out).unwrap();
+        }
+        assert_same(dtype, &read(&memory), &expected(&case, &data, dtype).unwrap());
+        if made.is_empty() {
+            return Ok(());
+        }
+        // Gaps are nobody's.
+        let (outer, inner) = if by_column { (columns, rows) } else { (rows, columns) };
+        for line in 0..outer - 1 {
+            for slot in inner..inner + gap {
+                let at = usize::try_from(line * (inner + gap) + slot).unwrap() * dtype.itemsize();
+                prop_assert_eq!(byte(&memory, at), 0xEE);
+            }
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! Parts on several threads.
+
+use std::sync::Arc;
+
+use arrow_array::{Array, ArrayRef, StructArray};
+use arrow_dlpack::{DType, ErrorKind, MatrixOptions, NullPolicy, Options, Order, Scalar, matrix_to_tensor};
+use arrow_schema::{DataType, Field};
+
+use crate::cases::{Case, Kind, assert_error, assert_same, expected};
+use crate::support::arrow::{field, shared};
+use crate::support::reference::read;
+
+#[test]
+fn parts_on_several_threads_make_one_matrix() {
+    let case = |order: Order, seed| Case {
+        columns: [Kind::Plain(DType::Float32), Kind::Bits, Kind::Plain(DType::Int16), Kind::Plain(DType::Int64)]
+            .into_iter()
+            .map(|kind| (kind, NullPolicy::Fill(Scalar::Int(1))))
+            .collect(),
+        // Chunks end inside the parts of threads, and parts inside chunks.
+        chunks: vec![(70_001, 3, 9), (0, 0, 0), (17, 1, 2), (120_000, 0, 0)],
+        dtype: Some(DType::Float64),
+        order,
+        seed,
+    };
+    for order in [Order::C, Order::F] {
+        let case = case(order, 7);
+        let data = case.data();
+        let options = |name: &str| case.options(name);
+        let make = |threads: usize| {
+            let matrix = case.matrix().threads(std::num::NonZero::new(threads).unwrap());
+            matrix_to_tensor(&data.field, &data.chunks, &matrix, options)
+        };
+        assert_same(DType::Float64, &read(&make(5).unwrap()), &expected(&case, &data, DType::Float64).unwrap());
+    }
+}
+
+#[test]
+fn the_lowest_row_that_misfits_is_told_whichever_thread_finds_it() {
+    let chunk = |misfits: &[usize]| {
+        let column = |misfit: Option<&usize>| -> ArrayRef {
+            let value = |row| if Some(&row) == misfit { i64::MAX } else { 1 };
+            Arc::new(arrow_array::Int64Array::from_iter_values((0..200_000).map(value)))
+        };
+        let named = [("a", column(misfits.first())), ("b", column(misfits.get(1)))];
+        let fields = named.map(|(name, column)| (Arc::new(Field::new(name, DataType::Int64, true)), column));
+        let array = StructArray::from(fields.to_vec());
+        shared(&array, &field("", array.data_type().clone()))
+    };
+    let misfitting = chunk(&[150_000, 60_000]);
+    let fitting = chunk(&[]);
+    for order in [Order::C, Order::F] {
+        for (chunks, column, row) in [
+            (vec![misfitting.clone()], "b", 60_000),
+            (vec![fitting.clone(), misfitting.clone()], "b", 260_000),
+            (vec![chunk(&[199_999]), misfitting.clone()], "a", 199_999),
+        ] {
+            let threads = std::num::NonZero::new(3).unwrap();
+            let matrix = MatrixOptions::default().dtype(DType::Int32).order(order).threads(threads);
+            let error = matrix_to_tensor(fitting.field(), &chunks, &matrix, |_| Options::default()).unwrap_err();
+            assert_error(&error, &(ErrorKind::Cast, column.to_owned(), row));
+        }
+    }
+}
