@@ -1,7 +1,7 @@
 //! Blocks of memory that are used again when whoever has them lets go: the ring of a loader.
 
 use std::mem::MaybeUninit;
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use super::HostBuffer;
 use crate::error::Result;
@@ -13,7 +13,7 @@ const MOST: usize = 32;
 #[derive(Debug)]
 pub(crate) struct Pool(Arc<Shelf>);
 
-/// A lock for each place: whoever finds one taken, or left locked by a fork, has others.
+/// A lock for each place: who lets go of a block, and finds one locked, perhaps for ever by a fork, has others.
 #[derive(Debug)]
 struct Shelf(Vec<Mutex<Option<HostBuffer>>>);
 
@@ -39,17 +39,17 @@ impl Pool {
 }
 
 impl Shelf {
-    /// Takes a block that `fits`.
+    /// Takes a block that `fits`. Who lets go of one has a place for a moment alone, and is waited for.
     fn take(&self, fits: impl Fn(&HostBuffer) -> bool) -> Option<HostBuffer> {
         self.0.iter().find_map(|place| {
-            let mut place = place.try_lock().ok()?;
+            let mut place = place.lock().unwrap_or_else(PoisonError::into_inner);
             if place.as_ref().is_some_and(&fits) { place.take() } else { None }
         })
     }
 
-    /// Puts a block in a place that is free, or frees it.
+    /// Puts a block in a place that is free, or frees it. From the other end, so as to meet who takes one once at most.
     fn put(&self, block: HostBuffer) {
-        let free = self.0.iter().find_map(|place| place.try_lock().ok().filter(|place| place.is_none()));
+        let free = self.0.iter().rev().find_map(|place| place.try_lock().ok().filter(|place| place.is_none()));
         if let Some(mut place) = free {
             *place = Some(block);
         }
@@ -154,15 +154,15 @@ mod tests {
     }
 
     #[test]
-    fn nobody_waits_for_a_place() {
+    fn letting_go_waits_for_nobody() {
         let pool = Pool::new(2);
         let (one, two) = (pool.take(8).unwrap(), pool.take(8).unwrap());
         let first = address(&one);
         // As a fork leaves it when another thread has the lock: nobody will ever unlock it.
         let locked = pool.0.0[0].lock().unwrap();
         std::thread::scope(|scope| scope.spawn(move || drop((one, two))).join().unwrap());
-        assert_eq!(address(&pool.take(8).unwrap()), first);
         drop(locked);
         assert_eq!(waiting(&pool), [8]);
+        assert_eq!(address(&pool.take(8).unwrap()), first);
     }
 }

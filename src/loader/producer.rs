@@ -46,8 +46,8 @@ impl Producer {
             }
             None => None,
         };
-        // A loop holds one batch, and for a moment the next one too.
-        let ring = Ring::new(groups.layouts(), options.split.batch_size(), options.prefetch.saturating_add(2))?;
+        // A loop holds one batch, and for a moment the next one too. One place more, as another thread may look at one.
+        let ring = Ring::new(groups.layouts(), options.split.batch_size(), options.prefetch.saturating_add(3))?;
         let feed = Feed::new(stream, stop.clone());
         Ok(Self { feed, shuffle, groups, ring, split: options.split, position: 0, round: start, start, stop })
     }

@@ -119,8 +119,9 @@ impl Loader {
 
     /// Begins an epoch, or goes on with the one of a state that was loaded.
     fn __iter__(&self, py: Python<'_>) -> PyResult<LoaderIterator> {
+        let too_late = || PyRuntimeError::new_err("the interpreter is going down, so no epoch can begin");
         if super::exit::has_begun() {
-            return Err(PyRuntimeError::new_err("the interpreter is going down, so no epoch can begin"));
+            return Err(too_late());
         }
         let next = self.progress.next();
         let stream = self.source.open(py)?;
@@ -141,6 +142,11 @@ impl Loader {
             py.detach(|| Batches::new(stream, &self.selection, options, dtype, &load, next.epoch, next.batches))?;
         let batches = Arc::new(batches);
         exit::remember(&batches);
+        if super::exit::has_begun() {
+            // Perhaps too late to be found among those that are closed.
+            py.detach(|| batches.close());
+            return Err(too_late());
+        }
         let run = self.progress.begin(&next, terms.source);
         let xp = self.xp.as_ref().map(|xp| xp.clone_ref(py));
         Ok(LoaderIterator::new(py, batches, &self.selection, xp, self.progress.clone(), run))
