@@ -124,7 +124,7 @@ lint: $(STAMPS)/installed $(STAMPS)/lint
 	cargo clippy $(CARGO_FLAGS) --package arrow-dlpack --all-targets -- -D warnings
 	cargo clippy $(CARGO_FLAGS) --workspace --all-targets --all-features -- -D warnings
 	RUSTDOCFLAGS='-D warnings' cargo doc $(CARGO_FLAGS) --workspace --all-features --no-deps
-	$(BIN)/ruff check $(LINTED_PYTHON)
+	$(BIN)/ruff check --no-cache $(LINTED_PYTHON)
 	$(BIN)/ruff format --check $(LINTED_PYTHON)
 	$(BIN)/mypy --config-file python/pyproject.toml python/arrow_dlpack tests/python/typing_sample.py
 	$(BIN)/python -m mypy.stubtest arrow_dlpack --mypy-config-file python/pyproject.toml --allowlist python/stubtest-allowlist.txt

@@ -18,7 +18,6 @@ import producers
 import pyarrow as pa
 import pytest
 from helpers import address
-
 from matrix import CASES, DIRECTIONS
 
 INTEGERS = ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
