@@ -1,6 +1,7 @@
 //! One column, both ways: the entry points that make a spec, a plan, and run it.
 
 mod into;
+mod on_device;
 mod to_arrow;
 
 use std::sync::Arc;
@@ -43,14 +44,16 @@ impl<'a> ColumnRef<'a> {
     // Inlined, as the chunk is too large to be handed on without a copy of it.
     #[inline(always)]
     pub(crate) fn chunk(&self, spec: &Spec) -> Result<ColumnChunk<'a>> {
-        require_host(self.array.device(), spec.field().name())?;
         let view = self.array.view();
         let leaf = match self.column {
             None => view.leaf(spec)?,
             Some(index) => view.struct_field(index)?.leaf(spec)?,
         };
-        let mask = leaf.logical_mask(self.array).map_err(|error| error.in_column(spec.field().name()))?;
-        Ok(ColumnChunk { mask, leaf, array: self.array })
+        let mask = match self.array.order() {
+            None => leaf.logical_mask(self.array),
+            Some(order) => on_device::mask(spec, &leaf, self.array, order),
+        };
+        Ok(ColumnChunk { mask: mask.map_err(|error| error.in_column(spec.field().name()))?, leaf, array: self.array })
     }
 
     fn rows(&self) -> usize {
@@ -108,7 +111,10 @@ fn planned_as_stored<'a, R>(
     if let [only] = chunks {
         let only = only.chunk(spec)?;
         let plan = Plan::new(spec, &[only.size(spec)], options)?;
-        return work(&plan, &[only]);
+        return match only.array.order() {
+            None => work(&plan, &[only]),
+            Some(order) => on_device::planned(spec, &plan, only, order, work),
+        };
     }
     let mut before = 0;
     let chunk = |chunk: &ColumnRef<'a>| {
@@ -120,6 +126,7 @@ fn planned_as_stored<'a, R>(
         made
     };
     let chunks = chunks.iter().map(chunk).collect::<Result<Vec<_>>>()?;
+    chunks.iter().try_for_each(|chunk| require_host(chunk.array.device(), spec.field().name()))?;
     let sizes: Vec<Chunk> = chunks.iter().map(|chunk| chunk.size(spec)).collect();
     work(&Plan::new(spec, &sizes, options)?, &chunks)
 }

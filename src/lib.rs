@@ -80,6 +80,7 @@ pub mod callback;
 pub mod column;
 pub mod convert;
 pub mod copy_log;
+pub mod cuda;
 pub mod device;
 pub mod dlpack;
 pub mod dtype;
@@ -88,10 +89,12 @@ pub mod explain;
 pub mod ffi;
 pub mod loader;
 pub mod matrix;
+pub mod order;
 pub mod plan;
 pub mod ragged;
 pub mod spec;
 pub mod tensor;
+mod transfer;
 
 #[cfg(feature = "python")]
 pub mod python;

@@ -18,6 +18,7 @@ use crate::arrow::DeviceArray;
 use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Result};
+use crate::order::Order;
 use crate::spec::{Dims, TensorField, has_codes};
 
 /// Strided n-dimensional data of one dtype on one device.
@@ -33,6 +34,8 @@ pub struct Tensor {
     strides: Dims,
     len: usize,
     owner: Owner,
+    /// `None` for ordinary host memory.
+    order: Option<Order>,
     read_only: bool,
     copied: bool,
     field: Option<FieldRef>,
@@ -67,6 +70,8 @@ pub(crate) struct Parts {
     pub(crate) owner: Owner,
     pub(crate) read_only: bool,
     pub(crate) copied: bool,
+    /// When the memory is written; the same as its owner's. Not needed of ordinary host memory.
+    pub(crate) order: Option<Order>,
     /// The field that the elements came from; its type must describe this dtype and shape.
     pub(crate) field: Option<FieldRef>,
 }
@@ -85,7 +90,7 @@ impl Tensor {
     /// Every element that shape and strides reach from `data` is initialised memory of the device, valid as long as
     /// `owner` lives. Nobody writes to it while a slice from [`Tensor::as_slice`] is alive.
     pub(crate) unsafe fn from_raw_parts(parts: Parts) -> Result<Self> {
-        let Parts { data, device, dtype, shape, mut strides, owner, read_only, copied, field } = parts;
+        let Parts { data, device, dtype, shape, mut strides, owner, read_only, copied, order, field } = parts;
         if strides.len() != shape.len() {
             return Err(Error::invalid(format!("{} strides for {} dimensions", strides.len(), shape.len())));
         }
@@ -106,7 +111,8 @@ impl Tensor {
             })?;
         }
         let len = if empty { 0 } else { usize::try_from(product).unwrap_or(usize::MAX) };
-        let tensor = Self { data, device, dtype, shape, strides, len, owner, read_only, copied, field, codes: None };
+        let tensor =
+            Self { data, device, dtype, shape, strides, len, owner, order, read_only, copied, field, codes: None };
         // Most tensors are one block of bytes, without a span to work out.
         let is_block = row_major && !data.is_null() && is_addressable(data.addr(), tensor.nbytes());
         if !is_block {
@@ -139,6 +145,7 @@ impl Tensor {
             owner: Arc::new(buffer),
             read_only: false,
             copied: bytes > 0,
+            order: None,
             field,
         };
         // SAFETY: the caller promises initialised elements; the size is checked below, before anyone reads.
@@ -147,6 +154,28 @@ impl Tensor {
             return Err(Error::invalid("a host buffer is smaller than its tensor"));
         }
         Ok(tensor)
+    }
+
+    /// The tensor's parts, without what its elements are codes of.
+    pub(crate) fn parts(&self) -> Parts {
+        Parts {
+            data: self.data,
+            device: self.device,
+            dtype: self.dtype,
+            shape: self.shape.clone(),
+            strides: self.strides.clone(),
+            owner: self.owner.clone(),
+            read_only: self.read_only,
+            copied: self.copied,
+            order: self.order.clone(),
+            field: self.field.clone(),
+        }
+    }
+
+    /// The same memory under another device by which it is reached too: host-visible memory, once it is written, is the
+    /// CPU's, and managed memory each device's.
+    pub(crate) fn relabelled(&self, device: Device) -> Self {
+        Self { device, order: self.order.clone().filter(|_| !device.is_cpu()), ..self.clone() }
     }
 
     /// The bytes from the lowest element to the first, and to the end of the highest; `None` where memory has fewer.
@@ -288,6 +317,12 @@ impl Tensor {
     #[must_use]
     pub fn owner(&self) -> &Owner {
         &self.owner
+    }
+
+    /// When the memory is written, and who uses it; `None` for ordinary host memory.
+    #[must_use]
+    pub fn order(&self) -> Option<&Order> {
+        self.order.as_ref()
     }
 
     /// The address of the first element; NULL at size 0.
@@ -432,6 +467,7 @@ mod tests {
             owner: Arc::new(()),
             read_only: true,
             copied: false,
+            order: None,
             field: None,
         };
         // SAFETY: the tests read no element of tensors that they make here, but for the last one over a live array.

@@ -15,6 +15,7 @@ use super::view::{ArrayView, Dictionary, Leaf, ValidityBits, buffer, child};
 use crate::device::Device;
 use crate::error::{Error, ErrorKind, Result, catch_panic};
 use crate::ffi::arrow_device::{ArrowArray, ArrowDeviceArray};
+use crate::order::Order;
 
 /// Runs a foreign release callback, or decides that it cannot be run any more. Memory that came through an interpreter
 /// must be released attached to it.
@@ -29,6 +30,10 @@ pub fn release_directly(release: &mut dyn FnMut()) {
 struct Imported {
     array: ArrowDeviceArray,
     guard: ReleaseGuard,
+    /// When the memory is written; `None` for ordinary host memory.
+    order: Option<Order>,
+    /// Whether the memory is released behind the work that may use it. What shares memory of an owner that does so is not.
+    in_order: bool,
 }
 
 // SAFETY: the Arrow C data interface lets an array be moved to and released on any thread; the guard adds what its
@@ -39,21 +44,45 @@ unsafe impl Sync for Imported {}
 
 impl Drop for Imported {
     fn drop(&mut self) {
-        let mut release = self.array.array.release.take();
-        if release.is_none() {
+        if self.array.array.release.is_none() {
             return;
         }
-        let array: *mut ArrowArray = &raw mut self.array.array;
-        (self.guard)(&mut || {
-            // Once, however often the guard calls.
-            let Some(release) = release.take() else { return };
-            // The callback finds the struct as its producer left it, release pointer included.
-            // SAFETY: `array` points to our own field.
-            unsafe { (*array).release = Some(release) };
-            // SAFETY: the struct was moved to us whole, so it is ours to release, and `take` made this the only call.
-            unsafe { release(array) };
-        });
+        match self.order.take().filter(|_| self.in_order) {
+            None => release_array(&mut self.array.array, self.guard),
+            Some(order) => {
+                let mut moved = Moved(std::mem::replace(&mut self.array.array, ArrowArray::empty()));
+                let guard = self.guard;
+                order.release(move || release_array(moved.array(), guard));
+            }
+        }
     }
+}
+
+/// An array on its way to be released.
+struct Moved(ArrowArray);
+
+// SAFETY: as for `Imported`.
+unsafe impl Send for Moved {}
+
+impl Moved {
+    fn array(&mut self) -> &mut ArrowArray {
+        &mut self.0
+    }
+}
+
+/// Releases an array that was moved to us whole.
+fn release_array(array: &mut ArrowArray, guard: ReleaseGuard) {
+    let mut release = array.release.take();
+    let array: *mut ArrowArray = array;
+    guard(&mut || {
+        // Once, however often the guard calls.
+        let Some(release) = release.take() else { return };
+        // The callback finds the struct as its producer left it, release pointer included.
+        // SAFETY: `array` is borrowed by this function.
+        unsafe { (*array).release = Some(release) };
+        // SAFETY: the struct was moved to us whole, so it is ours to release, and `take` made this the only call.
+        unsafe { release(array) };
+    });
 }
 
 /// Arrow data with its field, on any device. Clones and columns share the memory.
@@ -91,7 +120,11 @@ impl DeviceArray {
         }
         // SAFETY: the contract. The move of the C data interface: a bitwise copy, then the source counts as released.
         unsafe { (*source).array.release = None };
-        Self::own(Imported { array, guard }, field)
+        let mut imported = Imported { array, guard, order: None, in_order: true };
+        let device = Device::from_arrow(imported.array.device_type, imported.array.device_id)?;
+        // SAFETY: the contract: a pointer to an event handle that lives until the array is released.
+        imported.order = unsafe { Order::imported(device, imported.array.sync_event) }?;
+        Self::own(imported, field)
     }
 
     /// As [`DeviceArray::import_device`], for a struct of the C data interface, in host memory.
@@ -109,7 +142,7 @@ impl DeviceArray {
         }
         // SAFETY: the contract. The move of the C data interface.
         unsafe { (*source).release = None };
-        Self::own(Imported { array: host(array), guard }, field)
+        Self::own(Imported { array: host(array), guard, order: None, in_order: false }, field)
     }
 
     fn own(imported: Imported, field: FieldRef) -> Result<Self> {
@@ -139,7 +172,10 @@ impl DeviceArray {
             return Err(Error::argument(reason).in_column(field.name()));
         }
         let exported = FFI_ArrowArray::new(&array.to_data());
-        Self::own(Imported { array: host(from_arrow_rs(exported)), guard: release_directly }, field)
+        Self::own(
+            Imported { array: host(from_arrow_rs(exported)), guard: release_directly, order: None, in_order: false },
+            field,
+        )
     }
 
     /// Shares a record batch, as an array of structs.
@@ -333,9 +369,10 @@ impl DeviceArray {
         self.owner.clone()
     }
 
-    /// The event handle's address, owned by the array.
-    pub(super) fn sync_event(&self) -> *mut std::ffi::c_void {
-        self.owner.array.sync_event
+    /// When the memory is written, and who uses it; `None` for ordinary host memory.
+    #[must_use]
+    pub fn order(&self) -> Option<&Order> {
+        self.owner.order.as_ref()
     }
 }
 
@@ -371,7 +408,16 @@ fn to_arrow_rs(array: ArrowArray) -> FFI_ArrowArray {
     unsafe { (&raw const array).cast::<FFI_ArrowArray>().read() }
 }
 
-/// Owns an array of our own making.
+/// Owns an array of our own making, in host memory.
 pub(crate) fn host_array(array: ArrowArray, field: FieldRef) -> Result<DeviceArray> {
-    DeviceArray::own(Imported { array: host(array), guard: release_directly }, field)
+    DeviceArray::own(Imported { array: host(array), guard: release_directly, order: None, in_order: false }, field)
+}
+
+/// Owns an array of our own making over memory of this order, whose owner releases it in that order. Without one it is
+/// ordinary host memory.
+pub(crate) fn ordered_array(array: ArrowArray, field: FieldRef, order: Option<Order>) -> Result<DeviceArray> {
+    let device = order.as_ref().map_or(Device::CPU, Order::device);
+    let (device_type, device_id) = device.to_arrow();
+    let array = ArrowDeviceArray { array, device_id, device_type, sync_event: std::ptr::null_mut(), reserved: [0; 3] };
+    DeviceArray::own(Imported { array, guard: release_directly, order, in_order: false }, field)
 }

@@ -6,6 +6,7 @@ use arrow_buffer::bit_chunk_iterator::{BitChunks, UnalignedBitChunk};
 use arrow_buffer::bit_util::get_bit;
 
 use super::view::ValidityBits;
+use crate::error::Result;
 
 /// A bit for each element, set where it is valid; at least one is not.
 #[derive(Debug)]
@@ -25,13 +26,34 @@ impl<'a> Mask<'a> {
         if elements == 0 || levels.is_empty() {
             return None;
         }
-        let mut levels = levels
-            .iter()
-            .filter(|level| level.repeat > 0)
+        let levels = levels.iter().filter(|level| level.repeat > 0).map(|level| {
+            let (start, bytes) = level.bytes();
             // SAFETY: the contract.
-            .map(|level| unsafe { Level::new(*level) })
-            .filter(|level| level.nulls > 0)
-            .map(Level::grouped);
+            let bytes = unsafe { std::slice::from_raw_parts(start, bytes) };
+            Level::new(level, Cow::Borrowed(bytes))
+        });
+        Self::of_levels(levels, elements)
+    }
+
+    /// As [`Mask::combine`], of bitmaps on a device: `read` gives the bytes at an address.
+    ///
+    /// # Errors
+    /// Those of `read`.
+    pub(super) fn combine_read(
+        levels: &[ValidityBits],
+        elements: usize,
+        mut read: impl FnMut(*const u8, usize) -> Result<Vec<u8>>,
+    ) -> Result<Option<Self>> {
+        let mut on_host = Vec::with_capacity(levels.len());
+        for level in levels.iter().filter(|level| level.repeat > 0 && elements > 0) {
+            let (start, bytes) = level.bytes();
+            on_host.push(Level::new(level, Cow::Owned(read(start, bytes)?)));
+        }
+        Ok(Self::of_levels(on_host.into_iter(), elements))
+    }
+
+    fn of_levels(levels: impl Iterator<Item = Level<'a>>, elements: usize) -> Option<Self> {
+        let mut levels = levels.filter(|level| level.nulls > 0).map(Level::grouped);
         let first = levels.next()?;
         let mut mask = first.expand(elements);
         for level in levels {
@@ -126,17 +148,12 @@ struct Level<'a> {
 }
 
 impl<'a> Level<'a> {
-    /// # Safety
-    /// As [`Mask::combine`].
-    unsafe fn new(bits: ValidityBits) -> Self {
-        let skip = bits.offset / 8;
+    /// The bits of a level in its `bytes`, as [`ValidityBits::bytes`] tells where they are.
+    fn new(bits: &ValidityBits, bytes: Cow<'a, [u8]>) -> Self {
         let offset = bits.offset % 8;
-        let start = bits.start.wrapping_add(skip);
-        // SAFETY: the contract; `skip` whole bytes are inside the offset.
-        let bytes = unsafe { std::slice::from_raw_parts(start, (offset + bits.length).div_ceil(8)) };
-        let nulls = bits.length - count_ones(bytes, offset, bits.length);
+        let nulls = bits.length - count_ones(&bytes, offset, bits.length);
         let (length, repeat, group) = (bits.length, bits.repeat, bits.group);
-        Self { bytes: Cow::Borrowed(bytes), offset, length, repeat, group, nulls }
+        Self { bytes, offset, length, repeat, group, nulls }
     }
 
     /// The same level with one bit for each group of bits, set where all of them are.

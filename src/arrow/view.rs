@@ -27,6 +27,14 @@ pub(crate) struct ValidityBits {
     pub(super) group: usize,
 }
 
+impl ValidityBits {
+    /// Where the bytes start that have the bits, and how many they are.
+    pub(super) fn bytes(&self) -> (*const u8, usize) {
+        // Whole bytes inside the offset are skipped.
+        (self.start.wrapping_add(self.offset / 8), (self.offset % 8 + self.length).div_ceil(8))
+    }
+}
+
 /// A range of slots of an array that [`super::DeviceArray`] owns and has checked.
 #[derive(Clone, Debug)]
 pub(crate) struct ArrayView<'a> {
@@ -224,6 +232,31 @@ impl<'a> Leaf<'a> {
         }
         // SAFETY: the bitmaps are of an array that import has checked and that is borrowed for 'a.
         unsafe { Mask::combine(&self.validity, self.elements) }
+    }
+
+    /// Whether anything says that elements are null, or may be.
+    pub(crate) fn has_bitmaps(&self) -> bool {
+        let dictionary = self.dictionary().map(|dictionary| dictionary.array.null_count != 0);
+        !self.validity.is_empty() || matches!(self.innermost, Some((DataType::Null, _))) || dictionary == Some(true)
+    }
+
+    /// Which elements are null, of an array on a device; `None` where none is. `read` gives the bytes at an address.
+    ///
+    /// # Errors
+    /// When the elements are codes of a dictionary that has nulls, and those of `read`.
+    pub(crate) fn mask_read(&self, read: impl FnMut(*const u8, usize) -> Result<Vec<u8>>) -> Result<Option<Mask<'a>>> {
+        if let Some((DataType::Null, _)) = self.innermost {
+            return Ok(Mask::of_nulls(self.elements));
+        }
+        if let Some(dictionary) = self.dictionary().filter(|dictionary| dictionary.array.null_count != 0)
+            && buffer(dictionary.array, 0).is_some_and(|bits| !bits.is_null())
+        {
+            return Err(Error::unsupported(
+                "the dictionary is on a device and may have nulls, so codes may be null by it",
+            )
+            .remedy_is("pass nulls=\"keep\""));
+        }
+        Mask::combine_read(&self.validity, self.elements, read)
     }
 
     /// The dictionary that the elements are indices into.

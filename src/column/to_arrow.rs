@@ -6,7 +6,7 @@ use arrow_schema::FieldRef;
 use smallvec::SmallVec;
 
 use super::{require_host, to_tensor};
-use crate::arrow::{ArrayNode, DeviceArray, counts_in, host_array, pack_bytes, same_layout, shared_buffer};
+use crate::arrow::{ArrayNode, DeviceArray, counts_in, ordered_array, pack_bytes, same_layout, shared_buffer};
 use crate::convert::{self, compact};
 use crate::copy_log::{self, Copied};
 use crate::dtype::DType;
@@ -33,12 +33,14 @@ use crate::tensor::{Owner, Tensor};
 /// # Ok::<(), arrow_dlpack::Error>(())
 /// ```
 pub fn to_arrow(tensor: &Tensor, valid: Option<&Tensor>, copy: CopyMode) -> Result<DeviceArray> {
-    require_host(tensor.device(), "")?;
     let form = tensor.arrow_form()?;
     let plan = Plan::to_arrow(&form, tensor.is_aligned(), valid.is_some(), copy)?;
+    if !plan.is_view() {
+        require_host(tensor.device(), "")?;
+    }
     let bitmap = valid.map(|valid| Bitmap::of_rows(valid, form.rows)).transpose()?;
     let ColumnNode { node, field, owner } = column_node(tensor, form, &plan, bitmap)?;
-    host_array(node.export(&owner)?, field)
+    ordered_array(node.export(&owner)?, field, tensor.order().cloned())
 }
 
 /// The bits of a column's rows, set where they are valid: some of the bytes of a block that columns may share.

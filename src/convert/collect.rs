@@ -83,6 +83,7 @@ fn view(rows: &ListChunk<'_>, ints: &Ints<'_>) -> Result<Tensor> {
         owner: rows.array().owner(),
         read_only: true,
         copied: false,
+        order: None,
         field: None,
     };
     // SAFETY: integers of a buffer that the array's owner keeps alive and that Arrow declares immutable.
@@ -98,8 +99,18 @@ pub(crate) fn zero(dtype: DType) -> Result<Tensor> {
     let data = (&raw const ZERO).cast_mut().cast();
     let (shape, strides): (Dims, Dims) = (smallvec![1], smallvec![1]);
     let owner = Arc::new(());
-    let parts =
-        Parts { data, device: Device::CPU, dtype, shape, strides, owner, read_only: true, copied: false, field: None };
+    let parts = Parts {
+        data,
+        device: Device::CPU,
+        dtype,
+        shape,
+        strides,
+        owner,
+        read_only: true,
+        copied: false,
+        order: None,
+        field: None,
+    };
     // SAFETY: one element of at most 64 bits, all zero, which lives for ever and which nobody writes to.
     unsafe { Tensor::from_raw_parts(parts) }
 }

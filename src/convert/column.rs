@@ -12,7 +12,6 @@ use super::unpack::unpack_bits;
 use crate::alloc::HostBuffer;
 use crate::arrow::{DeviceArray, Leaf, Mask};
 use crate::copy_log::{self, Copied};
-use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Result};
 use crate::plan::{Action, Chunk, Plan};
@@ -34,7 +33,8 @@ impl ColumnChunk<'_> {
 
     /// Whether the bytes of an `arrow.bool8` chunk are all 0 or 1, as a tensor's bools must be.
     pub(super) fn are_bools(&self) -> bool {
-        if self.leaf.elements == 0 {
+        // What is on a device was looked at by whoever made the plan.
+        if self.leaf.elements == 0 || self.array.order().is_some() {
             return true;
         }
         // SAFETY: the checked array has this many one-byte elements in host memory, alive while `self` is.
@@ -66,6 +66,11 @@ fn convert(spec: &Spec, plan: &Plan, chunks: &[ColumnChunk<'_>], copy: CopyMode)
             let reason = format!("a copy of {} bytes is needed ({})", plan.bytes, plan.reasons());
             return Err(Error::new(ErrorKind::Copy, reason).remedy_is("pass copy=None to allow it"));
         }
+    }
+    if let ([only], 0) = (chunks, plan.elements)
+        && only.array.order().is_some()
+    {
+        return view(spec, plan, only);
     }
     let buffer = fill_buffer(spec, plan, chunks)?;
     if plan.elements > 0 {
@@ -128,13 +133,14 @@ fn view(spec: &Spec, plan: &Plan, chunk: &ColumnChunk<'_>) -> Result<Tensor> {
     }
     let parts = Parts {
         data: chunk.leaf.start(spec.element()).cast_mut(),
-        device: Device::CPU,
+        device: chunk.array.device(),
         dtype: spec.dtype(),
         shape,
         strides,
         owner: chunk.array.owner(),
         read_only: decoded.is_none(),
         copied: decoded.is_some(),
+        order: chunk.array.order().cloned(),
         field: spec.kept_field().cloned(),
     };
     // SAFETY: import checked that the array has these elements, in memory that `owner` keeps alive and that Arrow

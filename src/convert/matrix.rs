@@ -97,6 +97,7 @@ pub(crate) fn view_matrix(spec: &MatrixSpec, columns: &MatrixColumns<'_>, stride
         owner: first.array.owner(),
         read_only: true,
         copied: false,
+        order: None,
         field: None,
     };
     // SAFETY: import checked that the array of structs, which `owner` is, has these columns of so many elements, in memory

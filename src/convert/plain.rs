@@ -43,6 +43,7 @@ pub(crate) fn plain_view(
         owner: chunk.owner(),
         read_only: true,
         copied: false,
+        order: None,
         field: Some(field.clone()),
     };
     // SAFETY: import checked that the array has these values, in host memory that `owner` keeps alive and that Arrow

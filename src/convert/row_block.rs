@@ -197,6 +197,7 @@ impl RowBlock {
             owner: Arc::new(self.memory),
             read_only: false,
             copied: true,
+            order: None,
             field: self.layout.field.clone(),
         };
         // SAFETY: the rows were written as elements of the dtype, `elements` of them each, which is what the strides of a spec

@@ -1,8 +1,8 @@
 //! Managed tensors of other libraries as [`Tensor`]s.
 
 use std::ptr::NonNull;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use crate::alloc::is_addressable;
 use crate::arrow::ReleaseGuard;
@@ -13,6 +13,7 @@ use crate::ffi::dlpack::{
     DLManagedTensor, DLManagedTensorVersioned, DLPACK_FLAG_BITMASK_IS_COPIED, DLPACK_FLAG_BITMASK_READ_ONLY,
     DLPACK_MAJOR_VERSION, DLTensor,
 };
+use crate::order::Order;
 use crate::spec::{Dims, row_major_strides};
 use crate::tensor::{Parts, Tensor};
 
@@ -25,15 +26,17 @@ struct Managed<M: Deletable> {
     guard: ReleaseGuard,
     /// Whether it is ours to delete.
     owned: AtomicBool,
+    /// When the memory is written; not set for ordinary host memory.
+    order: OnceLock<Order>,
 }
 
 impl<M: Deletable> Managed<M> {
     fn new(managed: NonNull<M>, guard: ReleaseGuard, owned: bool) -> Arc<Self> {
-        Arc::new(Self { managed, guard, owned: AtomicBool::new(owned) })
+        Arc::new(Self { managed, guard, owned: AtomicBool::new(owned), order: OnceLock::new() })
     }
 }
 
-trait Deletable {
+trait Deletable: 'static {
     fn deleter(&self) -> Option<unsafe extern "C" fn(*mut Self)>;
 }
 
@@ -59,16 +62,32 @@ impl<M: Deletable> Drop for Managed<M> {
         if !*self.owned.get_mut() {
             return;
         }
-        let managed = self.managed.as_ptr();
+        let (managed, guard) = (Deleted(self.managed), self.guard);
+        match self.order.take() {
+            None => managed.delete(guard),
+            Some(order) => order.release(move || managed.delete(guard)),
+        }
+    }
+}
+
+/// A managed tensor on its way to be deleted.
+struct Deleted<M>(NonNull<M>);
+
+// SAFETY: as for `Managed`.
+unsafe impl<M> Send for Deleted<M> {}
+
+impl<M: Deletable> Deleted<M> {
+    fn delete(self, guard: ReleaseGuard) {
+        let managed = self.0.as_ptr();
         // SAFETY: owned by us and not yet deleted: `deleter` can be read, whatever the version.
         let mut deleter = unsafe { (*managed).deleter() };
         if deleter.is_none() {
             return;
         }
-        (self.guard)(&mut || {
+        guard(&mut || {
             // Once, however often the guard calls.
             let Some(deleter) = deleter.take() else { return };
-            // SAFETY: owned by us; `drop` runs once, and so does this.
+            // SAFETY: owned by us; this is called once.
             unsafe { deleter(managed) };
         });
     }
@@ -150,7 +169,12 @@ pub unsafe fn import_legacy(managed: NonNull<DLManagedTensor>, guard: ReleaseGua
 
 /// # Safety
 /// `tensor` is as `dlpack.h` describes it, and lives as long as `owner`.
-unsafe fn import(tensor: &DLTensor, owner: crate::tensor::Owner, read_only: bool, copied: bool) -> Result<Tensor> {
+unsafe fn import<M: Deletable + 'static>(
+    tensor: &DLTensor,
+    owner: Arc<Managed<M>>,
+    read_only: bool,
+    copied: bool,
+) -> Result<Tensor> {
     let dtype = DType::try_from(tensor.dtype)?;
     // SAFETY: the contract.
     let shape = unsafe { shape(tensor) }?;
@@ -168,15 +192,18 @@ unsafe fn import(tensor: &DLTensor, owner: crate::tensor::Owner, read_only: bool
     if tensor.data.is_null() && !empty {
         return Err(Error::invalid(format!("DLTensor.data is NULL, and shape {shape:?} has elements")));
     }
+    let device = Device::from(tensor.device);
+    let order = Order::written(device).map(|order| owner.order.get_or_init(|| order).clone());
     let parts = Parts {
         data: tensor.data.cast::<u8>().with_addr(address),
-        device: Device::from(tensor.device),
+        device,
         dtype,
         shape,
         strides,
         owner,
         read_only,
         copied,
+        order,
         field: None,
     };
     // SAFETY: the contract: the elements that shape and strides reach are the producer's memory, alive until its deleter.

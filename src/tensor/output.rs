@@ -172,6 +172,7 @@ mod tests {
             owner: Arc::new(()),
             read_only,
             copied: false,
+            order: None,
             field: None,
         };
         // SAFETY: the tests read and write no elements.

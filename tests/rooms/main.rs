@@ -34,7 +34,7 @@ const ROOMS: &[&str] = &[
 /// The rooms that may hold unsafe code, or the files where a room is mostly safe.
 #[rustfmt::skip]
 const UNSAFE_ROOMS: &[&str] = &[
-    "ffi", "alloc", "cuda", "order", "tensor", "arrow", "dlpack", "convert", "polars",
+    "ffi", "alloc", "cuda", "order", "tensor", "arrow", "dlpack", "convert", "transfer", "polars",
     "python/capsule", "python/exchange", "python/tensor",
 ];
 

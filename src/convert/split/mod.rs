@@ -86,6 +86,7 @@ pub(crate) fn split_rows(tensor: &Tensor, asked: Option<usize>, why: &str) -> Re
         owner: Arc::new(buffer),
         read_only: false,
         copied: !tensor.is_empty(),
+        order: None,
         field: tensor.field().cloned(),
     };
     // SAFETY: every row of every column was written, in a buffer that the owner keeps.

@@ -1,0 +1,176 @@
+//! Devices and their primary contexts: retained when first used, and kept until the process ends.
+
+use std::ffi::c_int;
+use std::fmt;
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+use super::driver::{Called, ContextHandle, Driver, EventHandle, Status, StreamHandle, driver, no_device};
+use crate::device::Device;
+use crate::error::{Error, ErrorKind, Result};
+use crate::ffi::dlpack::DLDeviceType;
+
+/// No machine has more.
+const MAX_DEVICES: usize = 64;
+/// `CU_STREAM_CAPTURE_MODE_RELAXED`: what this thread does breaks nobody's capture.
+const RELAXED: c_int = 2;
+
+/// A device that is in use, with its primary context, and the streams and events of ours that are idle.
+pub(crate) struct CudaDevice {
+    pub(super) driver: &'static Driver,
+    ordinal: i32,
+    /// `CUdevice`.
+    device: c_int,
+    context: ContextHandle,
+    pub(super) streams: Mutex<Vec<StreamHandle>>,
+    pub(super) events: Mutex<Vec<EventHandle>>,
+    pub(super) memory: OnceLock<super::memory::Pool>,
+}
+
+impl fmt::Debug for CudaDevice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "CudaDevice({})", self.ordinal)
+    }
+}
+
+static DEVICES: [OnceLock<CudaDevice>; MAX_DEVICES] = [const { OnceLock::new() }; MAX_DEVICES];
+
+impl CudaDevice {
+    /// The device of this ordinal, in use from now on.
+    ///
+    /// # Errors
+    /// When there is no driver, or no such device.
+    pub(crate) fn get(ordinal: i32) -> Result<&'static Self> {
+        let driver = driver()?;
+        let slot = usize::try_from(ordinal).ok().and_then(|index| DEVICES.get(index));
+        let slot = slot.ok_or_else(|| missing(driver, ordinal))?;
+        match slot.get() {
+            Some(device) => Ok(device),
+            None => Self::start(driver, ordinal, slot),
+        }
+    }
+
+    #[cold]
+    fn start(driver: &'static Driver, ordinal: i32, slot: &'static OnceLock<Self>) -> Result<&'static Self> {
+        static STARTING: Mutex<()> = Mutex::new(());
+        // A context is retained once.
+        let _starting = STARTING.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(device) = slot.get() {
+            return Ok(device);
+        }
+        let (mut device, mut context) = (0, ContextHandle::NULL);
+        // SAFETY: `device` is a local that the driver sets.
+        unsafe { driver.device_get(&raw mut device, ordinal) }.map_err(|_| missing(driver, ordinal))?;
+        // SAFETY: `context` is a local that the driver sets.
+        unsafe { driver.primary_context_retain(&raw mut context, device) }?;
+        Ok(slot.get_or_init(|| Self {
+            driver,
+            ordinal,
+            device,
+            context,
+            streams: Mutex::new(Vec::new()),
+            events: Mutex::new(Vec::new()),
+            memory: OnceLock::new(),
+        }))
+    }
+
+    pub(crate) fn ordinal(&self) -> i32 {
+        self.ordinal
+    }
+
+    pub(super) fn context(&self) -> ContextHandle {
+        self.context
+    }
+
+    /// A property of the device, `CUdevice_attribute`.
+    pub(crate) fn attribute(&self, attribute: c_int) -> Called<c_int> {
+        let mut value = 0;
+        // SAFETY: `value` is a local that the driver sets.
+        unsafe { self.driver.device_get_attribute(&raw mut value, attribute, self.device) }?;
+        Ok(value)
+    }
+
+    /// Makes the device's primary context current in this thread, until the guard is dropped.
+    ///
+    /// # Errors
+    /// When the driver refuses, or this process was forked.
+    pub(crate) fn enter(&'static self) -> Result<Current> {
+        driver()?;
+        Ok(self.enter_unchecked()?)
+    }
+
+    /// As [`CudaDevice::enter`], for a process that is known not to be forked.
+    pub(crate) fn enter_unchecked(&'static self) -> Called<Current> {
+        let mut mode = RELAXED;
+        // SAFETY: `mode` is a local that the driver swaps with its own.
+        unsafe { self.driver.exchange_capture_mode(&raw mut mode) }?;
+        // SAFETY: a retained primary context.
+        let pushed = unsafe { self.driver.context_push(self.context) };
+        if let Err(status) = pushed {
+            restore_mode(self.driver, mode);
+            return Err(status);
+        }
+        Ok(Current { device: self, mode, not_send: std::marker::PhantomData })
+    }
+}
+
+fn restore_mode(driver: &Driver, mut mode: c_int) {
+    // A driver that is shutting down, or whose context is lost, has no mode to restore.
+    // SAFETY: a mode that the driver gave.
+    let _ = unsafe { driver.exchange_capture_mode(&raw mut mode) };
+}
+
+#[cold]
+fn missing(driver: &Driver, ordinal: i32) -> Error {
+    let mut count = 0;
+    // SAFETY: `count` is a local that the driver sets.
+    match unsafe { driver.device_get_count(&raw mut count) } {
+        Ok(()) if count == 0 => no_device(),
+        Ok(()) => Error::new(ErrorKind::Device, format!("there is no device cuda:{ordinal}; there are {count}")),
+        Err(status) => status.into(),
+    }
+}
+
+/// A device whose primary context is current in this thread, and the thread's capture mode relaxed. Both are restored when
+/// this is dropped.
+#[derive(Debug)]
+pub(crate) struct Current {
+    device: &'static CudaDevice,
+    mode: c_int,
+    /// What is current is so in this thread alone.
+    not_send: std::marker::PhantomData<*mut ()>,
+}
+
+impl Current {
+    pub(crate) fn device(&self) -> &'static CudaDevice {
+        self.device
+    }
+
+    pub(super) fn driver(&self) -> &'static Driver {
+        self.device.driver
+    }
+}
+
+impl Drop for Current {
+    fn drop(&mut self) {
+        let mut context = ContextHandle::NULL;
+        // It fails once the driver is shutting down, when nothing is left to restore.
+        // SAFETY: `context` is a local that the driver sets; the context was pushed by this thread.
+        let _ = unsafe { self.driver().context_pop(&raw mut context) };
+        restore_mode(self.driver(), self.mode);
+    }
+}
+
+/// Whether memory of this device type is reached through the CUDA driver.
+pub(crate) fn is_cuda(device: Device) -> bool {
+    matches!(device.device_type(), DLDeviceType::CUDA | DLDeviceType::CUDA_HOST | DLDeviceType::CUDA_MANAGED)
+}
+
+/// Whether the host reads this memory where it is, once what writes it is done.
+pub(crate) fn is_host_visible(device: Device) -> bool {
+    matches!(device.device_type(), DLDeviceType::CUDA_HOST | DLDeviceType::CUDA_MANAGED)
+}
+
+/// Whether a status says that the driver is shutting down, at the end of the process.
+pub(crate) fn is_shutdown(status: Status) -> bool {
+    status.code == Status::DEINITIALIZED
+}

@@ -1,0 +1,328 @@
+//! The functions of the CUDA driver that are used here, resolved once.
+//!
+//! Each returns the driver's code as a number: cudarc's own calls panic where a symbol is missing, and its closed enum of
+//! codes cannot hold what a newer driver returns.
+
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+use crate::error::{Error, ErrorKind, Result};
+
+/// A handle that only the driver looks behind.
+macro_rules! handles {
+    ($($(#[$doc:meta])* $name:ident),+) => {$(
+        $(#[$doc])*
+        #[repr(transparent)]
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub(crate) struct $name(*mut c_void);
+
+        impl $name {
+            pub(crate) const NULL: Self = Self(std::ptr::null_mut());
+
+            pub(crate) fn from_address(address: usize) -> Self {
+                Self(std::ptr::without_provenance_mut(address))
+            }
+
+            pub(crate) fn address(self) -> usize {
+                self.0.addr()
+            }
+
+            pub(crate) fn is_null(self) -> bool {
+                self.0.is_null()
+            }
+        }
+
+        // SAFETY: a name for an object of the driver, whose functions may be called from any thread.
+        unsafe impl Send for $name {}
+        // SAFETY: as for `Send`.
+        unsafe impl Sync for $name {}
+    )+};
+}
+
+handles!(
+    /// `CUcontext`.
+    ContextHandle,
+    /// `CUstream`, also the numbers 1 (legacy default) and 2 (per-thread default).
+    StreamHandle,
+    /// `CUevent`.
+    EventHandle,
+    /// `CUmemoryPool`.
+    PoolHandle
+);
+
+impl StreamHandle {
+    /// `CU_STREAM_LEGACY`.
+    pub(crate) const LEGACY: Self = Self(std::ptr::without_provenance_mut(1));
+    /// `CU_STREAM_PER_THREAD`.
+    pub(crate) const PER_THREAD: Self = Self(std::ptr::without_provenance_mut(2));
+}
+
+/// `CUdeviceptr`: an address of the device.
+pub(crate) type DevicePointer = u64;
+
+/// A call of the driver that failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Status {
+    pub(crate) call: &'static str,
+    pub(crate) code: u32,
+}
+
+impl Status {
+    pub(crate) const INVALID_VALUE: u32 = 1;
+    pub(crate) const OUT_OF_MEMORY: u32 = 2;
+    pub(crate) const DEINITIALIZED: u32 = 4;
+    pub(crate) const NOT_READY: u32 = 600;
+    pub(crate) const NO_DEVICE: u32 = 100;
+    pub(crate) const STREAM_CAPTURE_UNSUPPORTED: u32 = 900;
+    pub(crate) const STREAM_CAPTURE_ISOLATION: u32 = 905;
+
+    /// Whether the context is lost: every later call fails too.
+    fn is_sticky(self) -> bool {
+        // Illegal address, assert, hardware stack, illegal instruction, misaligned address, invalid address space, invalid
+        // pc, launch failure and timeout, ECC.
+        matches!(self.code, 214 | 700 | 702 | 710 | 714..=719)
+    }
+}
+
+/// What a call of the driver returns.
+pub(crate) type Called<T = ()> = std::result::Result<T, Status>;
+
+impl From<Status> for Error {
+    fn from(status: Status) -> Self {
+        let text = DRIVER.get().map_or_else(String::new, |driver| driver.describe(status.code));
+        let reason = format!("{} failed with code {}{text}", status.call, status.code);
+        match status.code {
+            Status::OUT_OF_MEMORY => Self::new(ErrorKind::Memory, reason),
+            _ if status.is_sticky() => Self::new(ErrorKind::Device, reason)
+                .remedy_is("the CUDA context is lost, with all that is in its memory: start a new process"),
+            _ => Self::new(ErrorKind::Device, reason),
+        }
+    }
+}
+
+macro_rules! functions {
+    ($($(#[$doc:meta])* $name:ident = $symbol:literal($($argument:ident: $type:ty),*);)+) => {
+        /// The driver's functions, under their names in its documentation.
+        #[derive(Debug)]
+        pub(crate) struct Driver {
+            $($name: unsafe extern "C" fn($($type),*) -> u32,)+
+            get_error_name: unsafe extern "C" fn(u32, *mut *const c_char) -> u32,
+            get_error_string: unsafe extern "C" fn(u32, *mut *const c_char) -> u32,
+        }
+
+        impl Driver {
+            /// # Errors
+            /// Names the function that the library lacks.
+            #[cfg(feature = "cuda")]
+            fn resolve() -> Result<Self> {
+                Ok(Self {
+                    // SAFETY: the driver's documentation gives this function these arguments, at every version from 12.0.
+                    $($name: unsafe { symbol(concat!($symbol, "\0")) }?,)+
+                    // SAFETY: as above.
+                    get_error_name: unsafe { symbol("cuGetErrorName\0") }?,
+                    // SAFETY: as above.
+                    get_error_string: unsafe { symbol("cuGetErrorString\0") }?,
+                })
+            }
+
+            $(
+                $(#[$doc])*
+                ///
+                /// # Safety
+                /// Pointers and handles are what the driver's documentation asks of this function's.
+                #[allow(clippy::too_many_arguments, reason = "the driver's own")]
+                pub(crate) unsafe fn $name(&self, $($argument: $type),*) -> Called {
+                    // SAFETY: the contract.
+                    let code = unsafe { (self.$name)($($argument),*) };
+                    if code == 0 { Ok(()) } else { Err(Status { call: $symbol, code }) }
+                }
+            )+
+        }
+    };
+}
+
+functions! {
+    /// Starts the driver; more often does nothing.
+    init = "cuInit"(flags: c_uint);
+    /// The number of devices.
+    device_get_count = "cuDeviceGetCount"(count: *mut c_int);
+    /// The device of an ordinal.
+    device_get = "cuDeviceGet"(device: *mut c_int, ordinal: c_int);
+    /// A property of a device.
+    device_get_attribute = "cuDeviceGetAttribute"(value: *mut c_int, attribute: c_int, device: c_int);
+    /// The primary context, kept alive until it is released.
+    primary_context_retain = "cuDevicePrimaryCtxRetain"(context: *mut ContextHandle, device: c_int);
+    /// Makes a context current in this thread.
+    context_push = "cuCtxPushCurrent_v2"(context: ContextHandle);
+    /// Makes the context before it current again.
+    context_pop = "cuCtxPopCurrent_v2"(context: *mut ContextHandle);
+    /// Swaps this thread's capture mode with the one given.
+    exchange_capture_mode = "cuThreadExchangeStreamCaptureMode"(mode: *mut c_int);
+    /// A new stream of the current context.
+    stream_create = "cuStreamCreate"(stream: *mut StreamHandle, flags: c_uint);
+    /// Whether all work of a stream is done.
+    stream_query = "cuStreamQuery"(stream: StreamHandle);
+    /// Has what a stream is given from now on wait for an event.
+    stream_wait_event = "cuStreamWaitEvent"(stream: StreamHandle, event: EventHandle, flags: c_uint);
+    /// The context of a stream.
+    stream_get_context = "cuStreamGetCtx"(stream: StreamHandle, context: *mut ContextHandle);
+    /// Whether a stream is being captured: 0, 1, or 2 for a capture that is broken.
+    stream_is_capturing = "cuStreamIsCapturing"(stream: StreamHandle, status: *mut c_int);
+    /// A new event of the current context.
+    event_create = "cuEventCreate"(event: *mut EventHandle, flags: c_uint);
+    /// Ends an event.
+    event_destroy = "cuEventDestroy_v2"(event: EventHandle);
+    /// Has an event complete when the work that a stream has now is done.
+    event_record = "cuEventRecord"(event: EventHandle, stream: StreamHandle);
+    /// Whether an event is complete.
+    event_query = "cuEventQuery"(event: EventHandle);
+    /// Several attributes of the memory at an address.
+    pointer_get_attributes = "cuPointerGetAttributes"(
+        count: c_uint, attributes: *mut c_int, data: *mut *mut c_void, pointer: DevicePointer
+    );
+    /// Page-locked host memory.
+    memory_host_alloc = "cuMemHostAlloc"(memory: *mut *mut c_void, bytes: usize, flags: c_uint);
+    /// A new pool of device memory.
+    pool_create = "cuMemPoolCreate"(pool: *mut PoolHandle, properties: *const c_void);
+    /// Sets a property of a pool.
+    pool_set_attribute = "cuMemPoolSetAttribute"(pool: PoolHandle, attribute: c_int, value: *mut c_void);
+    /// Gives memory that a pool holds and nobody uses back to the device.
+    pool_trim_to = "cuMemPoolTrimTo"(pool: PoolHandle, keep: usize);
+    /// Memory of a pool, usable by what a stream is given from now on.
+    memory_alloc_from_pool = "cuMemAllocFromPoolAsync"(
+        memory: *mut DevicePointer, bytes: usize, pool: PoolHandle, stream: StreamHandle
+    );
+    /// Gives memory back to its pool, once the work that a stream has now is done.
+    memory_free_async = "cuMemFreeAsync"(memory: DevicePointer, stream: StreamHandle);
+    /// Copies device memory to page-locked host memory.
+    copy_to_host = "cuMemcpyDtoHAsync_v2"(
+        target: *mut c_void, source: DevicePointer, bytes: usize, stream: StreamHandle
+    );
+    /// Copies between memory of devices.
+    copy_on_device = "cuMemcpyDtoDAsync_v2"(
+        target: DevicePointer, source: DevicePointer, bytes: usize, stream: StreamHandle
+    );
+}
+
+/// # Safety
+/// `F` is a pointer to a function as the driver documents the one of this name, which ends with a NUL.
+#[cfg(feature = "cuda")]
+unsafe fn symbol<F: Copy>(name: &'static str) -> Result<F> {
+    // SAFETY: `load` found that there is a library.
+    let library = unsafe { cudarc::driver::sys::culib() };
+    // SAFETY: the contract.
+    let found = unsafe { library.get::<F>(name.as_bytes()) };
+    found.map(|function| *function).map_err(|_| {
+        let name = name.trim_end_matches('\0');
+        Error::new(ErrorKind::Device, format!("the CUDA driver has no function {name}"))
+            .remedy_is("install a driver of CUDA 12.0 or newer")
+    })
+}
+
+impl Driver {
+    /// The name and the description of a code, for messages.
+    fn describe(&self, code: u32) -> String {
+        let text = |get: unsafe extern "C" fn(u32, *mut *const c_char) -> u32| {
+            let mut text = std::ptr::null();
+            // SAFETY: the driver sets the pointer to a static string, or to NULL for a code that it does not know.
+            let known = unsafe { get(code, &raw mut text) } == 0 && !text.is_null();
+            // SAFETY: a static string that ends with a NUL.
+            known.then(|| unsafe { CStr::from_ptr(text) }.to_string_lossy())
+        };
+        match (text(self.get_error_name), text(self.get_error_string)) {
+            (Some(name), Some(description)) => format!(" ({name}: {description})"),
+            _ => String::new(),
+        }
+    }
+}
+
+static DRIVER: OnceLock<Driver> = OnceLock::new();
+/// Whether this process came from one that used the driver already: nothing of the driver works in it.
+static FORKED: AtomicBool = AtomicBool::new(false);
+
+/// The driver, started.
+///
+/// # Errors
+/// When there is none, it has no device, it is too old, or this process was forked from one that used it.
+pub(crate) fn driver() -> Result<&'static Driver> {
+    if FORKED.load(Ordering::Relaxed) {
+        return Err(Error::new(
+            ErrorKind::Device,
+            "CUDA was used before this process was forked, and cannot be used in it",
+        )
+        .remedy_is("start processes by \"spawn\" or \"forkserver\", or fork before CUDA is used"));
+    }
+    match DRIVER.get() {
+        Some(driver) => Ok(driver),
+        None => start(),
+    }
+}
+
+/// The driver, if this process uses it already.
+pub(crate) fn started() -> Option<&'static Driver> {
+    DRIVER.get().filter(|_| !is_forked())
+}
+
+/// Whether this process was forked from one that used the driver.
+pub(crate) fn is_forked() -> bool {
+    FORKED.load(Ordering::Relaxed)
+}
+
+#[cold]
+fn start() -> Result<&'static Driver> {
+    static STARTING: Mutex<()> = Mutex::new(());
+    let _starting = STARTING.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(driver) = DRIVER.get() {
+        return Ok(driver);
+    }
+    let driver = load()?;
+    // SAFETY: no pointers; may be called at any time.
+    match unsafe { driver.init(0) } {
+        Ok(()) => {}
+        Err(Status { code: Status::NO_DEVICE, .. }) => return Err(no_device()),
+        Err(Status { call, code }) => {
+            let text = driver.describe(code);
+            let reason = format!("the CUDA driver does not start: {call} failed with code {code}{text}");
+            return Err(Error::new(ErrorKind::Device, reason));
+        }
+    }
+    let driver = DRIVER.get_or_init(|| driver);
+    watch_forks();
+    Ok(driver)
+}
+
+/// The error of a machine without a device.
+pub(crate) fn no_device() -> Error {
+    Error::new(ErrorKind::Device, "the CUDA driver finds no device").remedy_is("use device=\"cpu\"")
+}
+
+#[cfg(feature = "cuda")]
+fn load() -> Result<Driver> {
+    // SAFETY: loads the driver's library, which may be loaded at any time.
+    if !unsafe { cudarc::driver::sys::is_culib_present() } {
+        return Err(Error::new(
+            ErrorKind::Device,
+            "there is no CUDA driver on this machine: libcuda.so.1 is not found",
+        )
+        .remedy_is("install the NVIDIA driver, or use device=\"cpu\""));
+    }
+    Driver::resolve()
+}
+
+#[cfg(not(feature = "cuda"))]
+fn load() -> Result<Driver> {
+    Err(Error::new(ErrorKind::Device, "this build knows no CUDA").remedy_is("build with the feature `cuda`"))
+}
+
+#[cfg(unix)]
+fn watch_forks() {
+    extern "C" fn in_child() {
+        FORKED.store(true, Ordering::Relaxed);
+    }
+    // SAFETY: the handler stores to an atomic, which is allowed in a child of a process with threads.
+    unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
+}
+
+#[cfg(not(unix))]
+fn watch_forks() {}

@@ -1,0 +1,183 @@
+//! Memory of ours: on the device from a pool of our own, and page-locked on the host.
+
+use std::ffi::{c_int, c_void};
+use std::ptr::NonNull;
+use std::sync::{Mutex, PoisonError};
+
+use super::context::{CudaDevice, Current};
+use super::driver::{Called, DevicePointer, PoolHandle, Status};
+use super::stream::Stream;
+
+/// `CUmemPoolProps`.
+#[repr(C)]
+struct PoolProperties {
+    /// `CU_MEM_ALLOCATION_TYPE_PINNED`.
+    allocation_type: c_int,
+    /// None: the memory is this process's alone.
+    handle_types: c_int,
+    /// `CU_MEM_LOCATION_TYPE_DEVICE`.
+    location_type: c_int,
+    location_id: c_int,
+    reserved: [u64; 9],
+}
+
+const _: () = assert!(size_of::<PoolProperties>() == 88);
+
+const PINNED: c_int = 1;
+const ON_DEVICE: c_int = 1;
+/// `CU_MEMPOOL_ATTR_RELEASE_THRESHOLD`.
+const RELEASE_THRESHOLD: c_int = 4;
+/// `CU_MEMHOSTALLOC_PORTABLE`: page-locked for every context.
+const PORTABLE: u32 = 1;
+
+/// The pool of a device. Not the default one, whose properties are others' too. It keeps what is given back to it.
+#[derive(Debug)]
+pub(super) struct Pool(PoolHandle);
+
+impl Pool {
+    fn new(device: &CudaDevice) -> Called<Self> {
+        let properties = PoolProperties {
+            allocation_type: PINNED,
+            handle_types: 0,
+            location_type: ON_DEVICE,
+            location_id: device.ordinal(),
+            reserved: [0; 9],
+        };
+        let mut pool = PoolHandle::NULL;
+        // SAFETY: `pool` is a local that the driver sets; the properties are read during the call.
+        unsafe { device.driver.pool_create(&raw mut pool, (&raw const properties).cast()) }?;
+        let mut keep = u64::MAX;
+        // SAFETY: this attribute is 64 bits long.
+        unsafe { device.driver.pool_set_attribute(pool, RELEASE_THRESHOLD, (&raw mut keep).cast()) }?;
+        Ok(Self(pool))
+    }
+
+    fn of(device: &'static CudaDevice) -> Called<&'static Self> {
+        static STARTING: Mutex<()> = Mutex::new(());
+        let _starting = STARTING.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(pool) = device.memory.get() {
+            return Ok(pool);
+        }
+        let pool = Self::new(device)?;
+        Ok(device.memory.get_or_init(|| pool))
+    }
+}
+
+/// Memory of ours on a device. Who drops it has seen to it that nothing uses it any more.
+#[derive(Debug)]
+pub(crate) struct DeviceBuffer {
+    device: &'static CudaDevice,
+    start: DevicePointer,
+    bytes: usize,
+}
+
+impl DeviceBuffer {
+    /// Memory that what `stream` is given from now on may use; aligned to 256 bytes. `bytes` is not 0.
+    pub(crate) fn new(current: &Current, bytes: usize, stream: Stream) -> Called<Self> {
+        let device = current.device();
+        let pool = Pool::of(device)?;
+        let allocate = || {
+            let mut start = 0;
+            // SAFETY: `start` is a local that the driver sets.
+            let allocated =
+                unsafe { device.driver.memory_alloc_from_pool(&raw mut start, bytes, pool.0, stream.handle()) };
+            allocated.map(|()| Self { device, start, bytes })
+        };
+        match allocate() {
+            Err(Status { code: Status::OUT_OF_MEMORY, .. }) => {
+                // SAFETY: a pool of ours; what is in use stays.
+                unsafe { device.driver.pool_trim_to(pool.0, 0) }?;
+                allocate()
+            }
+            allocated => allocated,
+        }
+    }
+
+    pub(crate) fn start(&self) -> DevicePointer {
+        self.start
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
+impl Drop for DeviceBuffer {
+    fn drop(&mut self) {
+        let Ok(current) = self.device.enter_unchecked() else { return };
+        // Nothing uses it any more, so any stream will do. Where the driver refuses, the memory is lost, and nothing else.
+        // SAFETY: memory of ours, which nobody frees again.
+        let _ = unsafe { current.driver().memory_free_async(self.start, Stream::LEGACY.handle()) };
+    }
+}
+
+/// Bytes of a page-locked block.
+const BLOCK: usize = 2 << 20;
+
+/// A page-locked block of host memory, through which copies from and to ordinary memory go. It is never freed, and goes back
+/// to the idle ones when this is dropped: by then no copy uses it.
+#[derive(Debug)]
+pub(crate) struct PinnedBlock {
+    start: NonNull<c_void>,
+}
+
+// SAFETY: memory that this value alone refers to.
+unsafe impl Send for PinnedBlock {}
+
+static IDLE: Mutex<Vec<PinnedBlock>> = Mutex::new(Vec::new());
+
+impl PinnedBlock {
+    pub(crate) const BYTES: usize = BLOCK;
+
+    pub(crate) fn take(current: &Current) -> Called<Self> {
+        if let Some(block) = IDLE.lock().unwrap_or_else(PoisonError::into_inner).pop() {
+            return Ok(block);
+        }
+        let mut start = std::ptr::null_mut();
+        // SAFETY: `start` is a local that the driver sets.
+        unsafe { current.driver().memory_host_alloc(&raw mut start, BLOCK, PORTABLE) }?;
+        let refused = Status { call: "cuMemHostAlloc", code: Status::OUT_OF_MEMORY };
+        Ok(Self { start: NonNull::new(start).ok_or(refused)? })
+    }
+
+    /// Gives the block back. Without this it is lost, which is right where a copy may still use it.
+    pub(crate) fn give_back(self) {
+        IDLE.lock().unwrap_or_else(PoisonError::into_inner).push(self);
+    }
+
+    pub(crate) fn start(&self) -> *mut u8 {
+        self.start.as_ptr().cast()
+    }
+}
+
+impl Current {
+    /// Copies device memory to a page-locked block, in the order of `stream`.
+    ///
+    /// # Safety
+    /// The device memory has so many bytes until the copy is done, and so has the block, which nobody reads before that.
+    pub(crate) unsafe fn copy_to_pinned(
+        &self,
+        target: &PinnedBlock,
+        source: DevicePointer,
+        bytes: usize,
+        stream: Stream,
+    ) -> Called {
+        // SAFETY: the contract.
+        unsafe { self.driver().copy_to_host(target.start().cast(), source, bytes, stream.handle()) }
+    }
+
+    /// Copies memory on the device, in the order of `stream`.
+    ///
+    /// # Safety
+    /// Both have so many bytes until the copy is done.
+    pub(crate) unsafe fn copy_on_device(
+        &self,
+        target: DevicePointer,
+        source: DevicePointer,
+        bytes: usize,
+        stream: Stream,
+    ) -> Called {
+        // SAFETY: the contract.
+        unsafe { self.driver().copy_on_device(target, source, bytes, stream.handle()) }
+    }
+}

@@ -1,0 +1,20 @@
+//! The CUDA driver: its functions, devices and primary contexts, streams, events, memory. Loaded at run time, when something
+//! on CUDA is first asked for; without a driver each of these is an error, and nothing else changes.
+//!
+//! What waits for what is not decided here: that is [`crate::order`].
+#![allow(unsafe_code, reason = "calls the driver")]
+
+mod context;
+mod driver;
+mod event;
+mod memory;
+mod pointer;
+mod stream;
+
+pub(crate) use context::{CudaDevice, Current, is_cuda, is_host_visible, is_shutdown};
+pub(crate) use driver::{Called, DevicePointer, EventHandle, Status, is_forked, started};
+pub(crate) use event::Event;
+pub(crate) use memory::{DeviceBuffer, PinnedBlock};
+pub(crate) use pointer::Pointer;
+pub(crate) use stream::PooledStream;
+pub use stream::Stream;

@@ -1,0 +1,114 @@
+//! Streams: those that callers name, and ours.
+
+use std::ffi::c_int;
+use std::sync::PoisonError;
+
+use super::context::{CudaDevice, Current};
+use super::driver::{Called, ContextHandle, StreamHandle};
+use crate::error::{Error, ErrorKind, Result};
+
+/// `CU_STREAM_NON_BLOCKING`: does not wait for the legacy default stream.
+const NON_BLOCKING: u32 = 1;
+
+/// A stream that work is put on, by the number that DLPack gives streams on CUDA.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stream(StreamHandle);
+
+impl Stream {
+    /// The legacy default stream, which waits for all blocking streams of its device.
+    pub const LEGACY: Self = Self(StreamHandle::LEGACY);
+    /// The default stream of the calling thread.
+    pub const PER_THREAD: Self = Self(StreamHandle::PER_THREAD);
+
+    /// The stream of a number: 1 is the legacy default stream, 2 the per-thread default stream, above 2 a handle.
+    ///
+    /// # Errors
+    /// For 0, which DLPack disallows on CUDA, as it could mean either default stream.
+    pub fn new(number: usize) -> Result<Self> {
+        if number == 0 {
+            return Err(Error::argument("stream 0 could mean either default stream, so DLPack disallows it")
+                .remedy_is("pass 1 for the legacy default stream, or 2 for the per-thread default stream"));
+        }
+        Ok(Self(StreamHandle::from_address(number)))
+    }
+
+    pub(super) fn own(handle: StreamHandle) -> Self {
+        Self(handle)
+    }
+
+    pub(crate) fn handle(self) -> StreamHandle {
+        self.0
+    }
+
+    /// The number that DLPack gives the stream.
+    #[must_use]
+    pub fn number(self) -> usize {
+        self.0.address()
+    }
+}
+
+impl Current {
+    /// Refuses a stream of another context than this device's primary one.
+    pub(crate) fn require_own(&self, stream: Stream) -> Result<()> {
+        if stream == Stream::LEGACY || stream == Stream::PER_THREAD {
+            return Ok(());
+        }
+        let mut context = ContextHandle::NULL;
+        // SAFETY: `context` is a local that the driver sets; that the handle is a live stream is the caller's word, and what
+        // the driver finds wrong with it is an error.
+        unsafe { self.driver().stream_get_context(stream.handle(), &raw mut context) }?;
+        if context == self.device().context() {
+            return Ok(());
+        }
+        let ordinal = self.device().ordinal();
+        let reason = format!("the stream {:#x} is not of the primary context of cuda:{ordinal}", stream.number());
+        Err(Error::new(ErrorKind::Device, reason).remedy_is(format!(
+            "pass a stream of cuda:{ordinal}; contexts other than the primary one are not supported"
+        )))
+    }
+
+    /// Whether a stream is being captured into a graph.
+    pub(crate) fn is_capturing(&self, stream: Stream) -> Called<bool> {
+        let mut status: c_int = 0;
+        // SAFETY: `status` is a local that the driver sets; the stream as in `require_own`.
+        unsafe { self.driver().stream_is_capturing(stream.handle(), &raw mut status) }?;
+        Ok(status != 0)
+    }
+}
+
+/// A non-blocking stream of ours, which goes back to the idle ones when this is dropped. It lives as long as the process.
+#[derive(Debug)]
+pub(crate) struct PooledStream {
+    device: &'static CudaDevice,
+    handle: StreamHandle,
+}
+
+impl PooledStream {
+    /// A stream without unfinished work: work that waits for the wrong thing would delay what comes after.
+    pub(crate) fn idle(current: &Current) -> Called<Self> {
+        let device = current.device();
+        let mut streams = device.streams.lock().unwrap_or_else(PoisonError::into_inner);
+        let idle = streams.iter().position(|stream| {
+            // SAFETY: a stream of ours, never destroyed.
+            unsafe { device.driver.stream_query(*stream) }.is_ok()
+        });
+        if let Some(index) = idle {
+            return Ok(Self { device, handle: streams.swap_remove(index) });
+        }
+        drop(streams);
+        let mut handle = StreamHandle::NULL;
+        // SAFETY: `handle` is a local that the driver sets; the device's context is current.
+        unsafe { device.driver.stream_create(&raw mut handle, NON_BLOCKING) }?;
+        Ok(Self { device, handle })
+    }
+
+    pub(crate) fn stream(&self) -> Stream {
+        Stream::own(self.handle)
+    }
+}
+
+impl Drop for PooledStream {
+    fn drop(&mut self) {
+        self.device.streams.lock().unwrap_or_else(PoisonError::into_inner).push(self.handle);
+    }
+}

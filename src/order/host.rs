@@ -1,0 +1,53 @@
+//! Waits of the host. The places where it may wait are few, and each is counted.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use crate::cuda::{Current, EventHandle};
+use crate::error::Result;
+
+/// Lets time pass, and fails where the wait is to end.
+pub type Pause = fn(Duration) -> Result<()>;
+
+static PAUSE: OnceLock<Pause> = OnceLock::new();
+static WAITS: AtomicU64 = AtomicU64::new(0);
+
+/// Queries before the first pause: most work is done soon.
+const SPINS: u32 = 64;
+const SHORTEST: Duration = Duration::from_micros(20);
+const LONGEST: Duration = Duration::from_millis(2);
+
+/// Has the host pause by this function while it waits: one that lets other threads of an interpreter run, and that a signal
+/// ends. The first one stays.
+pub fn pause_by(pause: Pause) {
+    // A second module of the same kind pauses as the first one does.
+    let _ = PAUSE.set(pause);
+}
+
+/// How often the host has waited for a device in this process.
+#[must_use]
+pub fn host_waits() -> u64 {
+    WAITS.load(Ordering::Relaxed)
+}
+
+/// Waits until an event is complete. Queries it, so that whoever waits can be interrupted.
+pub(super) fn wait(current: &Current, event: EventHandle) -> Result<()> {
+    WAITS.fetch_add(1, Ordering::Relaxed);
+    let mut pause = SHORTEST;
+    for query in 0_u32.. {
+        if current.is_complete(event)? {
+            return Ok(());
+        }
+        if query < SPINS {
+            std::hint::spin_loop();
+            continue;
+        }
+        match PAUSE.get() {
+            Some(by) => by(pause)?,
+            None => std::thread::sleep(pause),
+        }
+        pause = (pause * 2).min(LONGEST);
+    }
+    Ok(())
+}

@@ -1,0 +1,109 @@
+//! Memory that nobody refers to any more, but that work on a device may still use.
+//!
+//! It is looked at whenever something on a device is imported or exported, and never waited for. What is there when the
+//! process ends is left to the driver.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError, TryLockError};
+
+use smallvec::SmallVec;
+
+use super::Wait;
+use crate::cuda::{CudaDevice, Current, Event, Stream, is_forked, is_shutdown};
+
+/// Frees memory, or gives it back to its owner.
+pub(super) type Release = Box<dyn FnOnce() + Send>;
+
+struct Waiting {
+    device: &'static CudaDevice,
+    events: SmallVec<[Event; 2]>,
+    /// Whether the legacy default stream was being captured, so that no event could be recorded on it.
+    behind_legacy: bool,
+    release: Release,
+}
+
+static LIMBO: Mutex<Vec<Waiting>> = Mutex::new(Vec::new());
+/// The number of entries, to be looked at without the lock.
+static COUNT: AtomicUsize = AtomicUsize::new(0);
+
+/// How many blocks of memory wait to be released.
+pub(crate) fn waiting() -> usize {
+    COUNT.load(Ordering::Acquire)
+}
+
+/// Releases memory when the events are complete, and what the legacy default stream of the device has now.
+pub(super) fn release_behind(device: &'static CudaDevice, mut events: SmallVec<[Event; 2]>, release: Release) {
+    let mut behind_legacy = false;
+    if let Ok(current) = device.enter_unchecked() {
+        match record_legacy(&current) {
+            Ok(event) => events.extend(event),
+            Err(()) => behind_legacy = true,
+        }
+        if !behind_legacy && are_complete(&current, &mut events) {
+            drop(current);
+            return release();
+        }
+    }
+    LIMBO.lock().unwrap_or_else(PoisonError::into_inner).push(Waiting { device, events, behind_legacy, release });
+    COUNT.fetch_add(1, Ordering::AcqRel);
+}
+
+/// An event on the legacy default stream, which waits for all blocking streams; an error while that is not possible.
+fn record_legacy(current: &Current) -> Result<Option<Event>, ()> {
+    if Wait::ReleaseBehindLegacy.is_skipped() {
+        return Ok(None);
+    }
+    // A record would break the capture, or become a part of it.
+    if current.is_capturing(Stream::LEGACY) != Ok(false) {
+        return Err(());
+    }
+    Event::record(current, Stream::LEGACY).map(Some).map_err(|_| ())
+}
+
+/// Drops the events that are complete; tells whether none is left.
+fn are_complete(current: &Current, events: &mut SmallVec<[Event; 2]>) -> bool {
+    events.retain(|event| current.is_complete(event.handle()) != Ok(true));
+    events.is_empty()
+}
+
+/// Releases what nothing uses any more. Never waits.
+pub(crate) fn drain() {
+    if COUNT.load(Ordering::Acquire) == 0 || is_forked() {
+        return;
+    }
+    let waiting = match LIMBO.try_lock() {
+        Ok(mut limbo) => std::mem::take(&mut *limbo),
+        Err(TryLockError::Poisoned(limbo)) => std::mem::take(&mut *limbo.into_inner()),
+        // Another thread is at it.
+        Err(TryLockError::WouldBlock) => return,
+    };
+    let (mut still, mut free) = (Vec::new(), Vec::new());
+    for mut entry in waiting {
+        if is_free(&mut entry) { free.push(entry.release) } else { still.push(entry) }
+    }
+    LIMBO.lock().unwrap_or_else(PoisonError::into_inner).append(&mut still);
+    COUNT.fetch_sub(free.len(), Ordering::AcqRel);
+    // Without the lock: what is released may come back here.
+    for release in free {
+        release();
+    }
+}
+
+fn is_free(entry: &mut Waiting) -> bool {
+    let current = match entry.device.enter_unchecked() {
+        Ok(current) => current,
+        // At the end of the process the driver goes first: nothing is to be freed any more.
+        Err(status) if is_shutdown(status) => return false,
+        Err(_) => return false,
+    };
+    if entry.behind_legacy {
+        match record_legacy(&current) {
+            Ok(event) => {
+                entry.events.extend(event);
+                entry.behind_legacy = false;
+            }
+            Err(()) => return false,
+        }
+    }
+    are_complete(&current, &mut entry.events)
+}

@@ -1,0 +1,314 @@
+//! Stream order: what has to be done before memory of a device is read, and what has to be done before it is freed. This room
+//! alone waits for events and records them.
+//!
+//! Each wait has a number ([`Wait`]). Nothing here synchronises a device or a context.
+#![allow(unsafe_code, reason = "reads the handle of a foreign event")]
+
+mod host;
+mod limbo;
+mod waits;
+
+use std::cell::RefCell;
+use std::ffi::c_void;
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use smallvec::SmallVec;
+
+pub use host::{Pause, host_waits, pause_by};
+pub(crate) use limbo::{drain, waiting};
+pub use waits::Wait;
+
+use crate::cuda::{CudaDevice, Current, Event, EventHandle, PooledStream, Stream, is_cuda, is_forked, is_host_visible};
+use crate::device::Device;
+use crate::error::{Error, ErrorKind, Result};
+
+/// When memory of a device may be read, and who uses it. Clones are the same memory's.
+#[derive(Clone)]
+pub struct Order(Arc<Inner>);
+
+struct Inner {
+    device: Device,
+    /// Not set where it is written already.
+    ready: OnceLock<Ready>,
+    /// What this is made of, where it is more than one piece of memory.
+    parts: Vec<Order>,
+    /// Whether others may have put work on the memory that we know nothing of.
+    lent: AtomicBool,
+    uses: Mutex<SmallVec<[Use; 1]>>,
+}
+
+/// When memory is written.
+enum Ready {
+    /// When this event of another library is complete; alive as long as the memory's owner.
+    Foreign(EventHandle),
+    /// When this event of ours is complete.
+    Own(Event),
+}
+
+/// Work on memory that has to be done before it is freed.
+struct Use {
+    /// Where more work may have come since, unless that is only known to another thread.
+    stream: Option<Stream>,
+    event: Event,
+    wait: Wait,
+}
+
+impl Order {
+    /// Memory of a device, written already; `None` for ordinary host memory, which has no order.
+    pub(crate) fn written(device: Device) -> Option<Self> {
+        (!device.is_cpu()).then(|| Self::new(device, None, Vec::new()))
+    }
+
+    fn new(device: Device, ready: Option<Ready>, parts: Vec<Self>) -> Self {
+        let ready = ready.map_or_else(OnceLock::new, OnceLock::from);
+        Self(Arc::new(Inner { device, ready, parts, lent: AtomicBool::new(false), uses: Mutex::default() }))
+    }
+
+    /// Memory that is written when the event is complete that `sync_event` points to, if it is not NULL.
+    ///
+    /// # Errors
+    /// When the pointer is misaligned.
+    ///
+    /// # Safety
+    /// `sync_event` is NULL, or points to a handle of the device's runtime that lives as long as the memory's owner
+    /// (<https://arrow.apache.org/docs/format/CDeviceDataInterface.html>).
+    pub(crate) unsafe fn imported(device: Device, sync_event: *mut c_void) -> Result<Option<Self>> {
+        if device.is_cpu() || sync_event.is_null() {
+            return Ok(Self::written(device));
+        }
+        let handle = sync_event.cast::<*mut c_void>();
+        if !handle.is_aligned() {
+            return Err(Error::invalid("ArrowDeviceArray.sync_event is a misaligned pointer"));
+        }
+        // SAFETY: the contract; aligned.
+        let event = unsafe { handle.read() };
+        let ready = (!event.is_null()).then(|| Ready::Foreign(EventHandle::from_address(event.addr())));
+        Ok(Some(Self::new(device, ready, Vec::new())))
+    }
+
+    /// Memory that is written when the work is done that `stream` has now.
+    pub(crate) fn recorded(device: Device, current: &Current, stream: Stream, wait: Wait) -> Result<Self> {
+        let order = Self::new(device, None, Vec::new());
+        order.written_behind(current, stream, wait)?;
+        Ok(order)
+    }
+
+    /// Says that the memory is written when the work is done that `stream` has now; before anyone else knows the memory.
+    pub(crate) fn written_behind(&self, current: &Current, stream: Stream, wait: Wait) -> Result<()> {
+        if !wait.is_skipped() {
+            let event = Event::record(current, stream)?;
+            // Of what is set already, the memory is not new.
+            self.0.ready.set(Ready::Own(event)).map_err(|_| Error::invalid("the memory is ordered already"))?;
+        }
+        Ok(())
+    }
+
+    /// Several pieces of memory as one, which is written when each is.
+    ///
+    /// # Errors
+    /// When they are on different devices, or the driver fails.
+    pub(crate) fn joined(orders: impl IntoIterator<Item = Self>) -> Result<Option<Self>> {
+        let mut parts: Vec<Self> = Vec::new();
+        for order in orders {
+            if !parts.iter().any(|part| Arc::ptr_eq(&part.0, &order.0)) {
+                parts.push(order);
+            }
+        }
+        let Some(first) = parts.first() else { return Ok(None) };
+        let device = first.0.device;
+        if let Some(other) = parts.iter().find(|part| part.0.device != device) {
+            let reason = format!("the data is on more than one device: {device} and {}", other.0.device);
+            return Err(Error::new(ErrorKind::Device, reason));
+        }
+        if parts.len() == 1 {
+            return Ok(parts.pop());
+        }
+        if parts.iter().all(|part| part.event().is_none()) {
+            return Ok(Some(Self::new(device, None, parts)));
+        }
+        let current = enter(device)?;
+        let stream = PooledStream::idle(&current)?;
+        for event in parts.iter().filter_map(Self::event) {
+            if !Wait::Joined.is_skipped() {
+                current.stream_waits(stream.stream(), event)?;
+            }
+        }
+        let event = Event::record(&current, stream.stream())?;
+        Ok(Some(Self::new(device, Some(Ready::Own(event)), parts)))
+    }
+
+    /// The device that the memory is on.
+    #[must_use]
+    pub fn device(&self) -> Device {
+        self.0.device
+    }
+
+    fn event(&self) -> Option<EventHandle> {
+        match self.0.ready.get()? {
+            Ready::Foreign(event) => Some(*event),
+            Ready::Own(event) => Some(event.handle()),
+        }
+    }
+
+    /// The handle for the `sync_event` of an export, which has to keep this order and the memory's owner: NULL where the
+    /// memory is written already.
+    pub(crate) fn exported_event(&self) -> *mut c_void {
+        let event = self.event().filter(|_| !Wait::ExportedEvent.is_skipped());
+        event.map_or(std::ptr::null_mut(), |event| std::ptr::without_provenance_mut(event.address()))
+    }
+
+    /// Has `stream`, which must be of the memory's device, wait until the memory is written.
+    ///
+    /// # Errors
+    /// When the stream is another device's or context's, or is being captured while the memory is not written yet.
+    pub(crate) fn wait_on_stream(&self, stream: Stream, wait: Wait) -> Result<()> {
+        let current = enter(self.0.device)?;
+        current.require_own(stream)?;
+        self.wait_in(&current, stream, wait)
+    }
+
+    /// As [`Order::wait_on_stream`], for a stream of the current context.
+    pub(crate) fn wait_in(&self, current: &Current, stream: Stream, wait: Wait) -> Result<()> {
+        let Some(event) = self.event().filter(|_| !wait.is_skipped()) else { return Ok(()) };
+        if current.is_capturing(stream)? {
+            // A wait for work outside would make the capture invalid.
+            if current.is_complete(event)? {
+                return Ok(());
+            }
+            let reason = "the stream is being captured, and what writes the data is not done";
+            return Err(Error::new(ErrorKind::Device, reason)
+                .remedy_is("synchronise the data before the capture, or pass stream=-1 if it is ordered otherwise"));
+        }
+        Ok(current.stream_waits(stream, event)?)
+    }
+
+    /// Has the host wait until the memory is written.
+    ///
+    /// # Errors
+    /// When the driver fails, or the wait is interrupted.
+    pub(crate) fn wait_on_host(&self, wait: Wait) -> Result<()> {
+        match self.event() {
+            Some(event) if !wait.is_skipped() => {
+                let current = enter(self.0.device)?;
+                if current.is_complete(event)? { Ok(()) } else { host::wait(&current, event) }
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Says that others may use the memory, on streams that we do not know: it is freed behind their work.
+    pub(crate) fn lend(&self) {
+        self.0.lent.store(true, Ordering::Release);
+        for part in &self.0.parts {
+            part.lend();
+        }
+    }
+
+    /// Has the memory freed behind the work of a stream: what it has now, and what it is given until then.
+    ///
+    /// # Errors
+    /// When the stream is another device's or context's, or the driver fails.
+    pub(crate) fn record_stream(&self, stream: Stream) -> Result<()> {
+        let current = enter(self.0.device)?;
+        current.require_own(stream)?;
+        // Another thread's default stream has the same number.
+        let again = (stream != Stream::PER_THREAD).then_some(stream);
+        self.record_use(&current, stream, again, Wait::ReleaseBehindRecorded)
+    }
+
+    /// Has the memory freed behind our own work that `stream` has now.
+    pub(crate) fn used_by(&self, current: &Current, stream: Stream) -> Result<()> {
+        self.record_use(current, stream, None, Wait::ReleaseBehindOurs)
+    }
+
+    fn record_use(&self, current: &Current, stream: Stream, again: Option<Stream>, wait: Wait) -> Result<()> {
+        if self.0.parts.is_empty() {
+            let event = Event::record(current, stream)?;
+            let mut uses = self.0.uses.lock().unwrap_or_else(PoisonError::into_inner);
+            uses.retain(|used| again.is_none() || used.stream != again);
+            uses.push(Use { stream: again, event, wait });
+        }
+        self.0.parts.iter().try_for_each(|part| part.record_use(current, stream, again, wait))
+    }
+
+    /// Releases the memory: at once if nobody has used it, else behind the work that may use it still.
+    pub(crate) fn release(&self, release: impl FnOnce() + Send + 'static) {
+        let uses = std::mem::take(&mut *self.0.uses.lock().unwrap_or_else(PoisonError::into_inner));
+        let used = self.0.lent.load(Ordering::Acquire) || !uses.is_empty();
+        if !used || !is_cuda(self.0.device) {
+            return release();
+        }
+        if is_forked() {
+            // The memory is the parent's, and nothing of the driver works here.
+            std::mem::forget(release);
+            return;
+        }
+        // Without a driver nobody can have used it.
+        let Ok(device) = CudaDevice::get(self.0.device.id()) else { return release() };
+        let uses = uses.into_iter().filter(|used| !used.wait.is_skipped());
+        let events = uses
+            .map(|Use { stream, event, .. }| stream.and_then(|stream| recorded_again(device, stream)).unwrap_or(event));
+        limbo::release_behind(device, events.collect(), Box::new(release));
+    }
+}
+
+/// An event behind what a stream was given since; `None` where the driver has none, as when the stream is gone.
+fn recorded_again(device: &'static CudaDevice, stream: Stream) -> Option<Event> {
+    let current = device.enter_unchecked().ok()?;
+    (current.is_capturing(stream) == Ok(false)).then(|| Event::record(&current, stream).ok())?
+}
+
+impl fmt::Debug for Order {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Order").field("device", &self.0.device).field("ready", &self.event()).finish_non_exhaustive()
+    }
+}
+
+/// Makes the primary context of the device current that memory is on.
+///
+/// # Errors
+/// When the device is not reached through CUDA, or not at all.
+pub(crate) fn enter(device: Device) -> Result<Current> {
+    if !is_cuda(device) {
+        let reason = format!("the data is on {device}, whose runtime is not known here");
+        return Err(
+            Error::new(ErrorKind::Device, reason).remedy_is("copy it to the CPU or to CUDA with its own library")
+        );
+    }
+    drain();
+    CudaDevice::get(device.id())?.enter()
+}
+
+/// Refuses memory that is not what its producer says: of another device or kind, of a context that is not the primary one, or
+/// shorter. Of devices that are not reached through CUDA nothing is known.
+///
+/// # Errors
+/// What is wrong with it, or that there is no driver to ask.
+pub(crate) fn check_memory(device: Device, address: usize, bytes: usize) -> Result<()> {
+    if !is_cuda(device) || bytes == 0 {
+        return Ok(());
+    }
+    enter(device)?.check_memory(address, bytes, device)
+}
+
+thread_local! {
+    static STREAMS: RefCell<Vec<Stream>> = const { RefCell::new(Vec::new()) };
+}
+
+/// The stream of this thread: the innermost one that was set, else the legacy default stream.
+#[must_use]
+pub fn current_stream() -> Stream {
+    STREAMS.with_borrow(|streams| streams.last().copied()).unwrap_or(Stream::LEGACY)
+}
+
+/// Makes a stream this thread's, until [`pop_stream`].
+pub fn push_stream(stream: Stream) {
+    STREAMS.with_borrow_mut(|streams| streams.push(stream));
+}
+
+/// Makes the stream before it this thread's again.
+pub fn pop_stream() {
+    STREAMS.with_borrow_mut(|streams| _ = streams.pop());
+}
