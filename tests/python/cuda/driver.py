@@ -1,0 +1,233 @@
+"""The CUDA driver by ctypes: what producers and consumers of the tests do by themselves, and what the simulated one tells.
+
+Every call checks its code. Handles are plain integers.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+NON_BLOCKING = 1
+DISABLE_TIMING = 2
+LEGACY, PER_THREAD = 1, 2
+
+Handle = ctypes.c_void_p
+U64 = ctypes.c_uint64
+INT = ctypes.c_int
+SIZE = ctypes.c_size_t
+
+
+class CudaError(RuntimeError):
+    def __init__(self, call: str, code: int) -> None:
+        super().__init__(f"{call} failed with code {code}")
+        self.code = code
+
+
+@functools.cache
+def library() -> ctypes.CDLL | None:
+    """The simulated driver, if it is the one that is found; no test runs on another."""
+    try:
+        found = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return None
+    return found if hasattr(found, "simulated_cuda_version") else None
+
+
+def _call(name: str, *arguments: object) -> None:
+    lib = library()
+    assert lib is not None
+    function = getattr(lib, name)
+    function.restype = ctypes.c_uint
+    code = function(*arguments)
+    if code:
+        raise CudaError(name, code)
+
+
+@functools.cache
+def _context(ordinal: int) -> int:
+    _call("cuInit", 0)
+    device, context = INT(), Handle()
+    _call("cuDeviceGet", ctypes.byref(device), INT(ordinal))
+    _call("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
+    assert context.value is not None
+    return context.value
+
+
+@contextmanager
+def current(ordinal: int = 0) -> Iterator[None]:
+    """Makes the primary context of a device current in this thread."""
+    _call("cuCtxPushCurrent_v2", Handle(_context(ordinal)))
+    try:
+        yield
+    finally:
+        popped = Handle()
+        _call("cuCtxPopCurrent_v2", ctypes.byref(popped))
+
+
+class Stream:
+    """A stream of a device, which is destroyed with this."""
+
+    def __init__(self, ordinal: int = 0, flags: int = NON_BLOCKING) -> None:
+        handle = Handle()
+        with current(ordinal):
+            _call("cuStreamCreate", ctypes.byref(handle), flags)
+        assert handle.value is not None
+        self.ordinal, self.handle = ordinal, handle.value
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        return (0, self.handle)
+
+    def synchronize(self) -> None:
+        with current(self.ordinal):
+            _call("cuStreamSynchronize", Handle(self.handle))
+
+    def wait(self, event: Event) -> None:
+        with current(self.ordinal):
+            _call("cuStreamWaitEvent", Handle(self.handle), Handle(event.handle), 0)
+
+    def close(self) -> None:
+        with current(self.ordinal):
+            _call("cuStreamDestroy_v2", Handle(self.handle))
+
+
+class Event:
+    """An event that was recorded once."""
+
+    def __init__(self, stream: int, ordinal: int = 0) -> None:
+        handle = Handle()
+        self.ordinal = ordinal
+        with current(ordinal):
+            _call("cuEventCreate", ctypes.byref(handle), DISABLE_TIMING)
+            _call("cuEventRecord", handle, Handle(stream))
+        assert handle.value is not None
+        self.handle = handle.value
+
+    def close(self) -> None:
+        with current(self.ordinal):
+            _call("cuEventDestroy_v2", Handle(self.handle))
+
+
+def allocate(nbytes: int, ordinal: int = 0) -> int:
+    """Device memory, to be freed by `free`."""
+    pointer = U64()
+    with current(ordinal):
+        _call("cuMemAlloc_v2", ctypes.byref(pointer), SIZE(nbytes))
+    return pointer.value
+
+
+def free(pointer: int, ordinal: int = 0) -> None:
+    with current(ordinal):
+        _call("cuMemFree_v2", U64(pointer))
+
+
+def allocate_host(nbytes: int, ordinal: int = 0) -> int:
+    """Page-locked host memory, to be freed by `free_host`."""
+    pointer = Handle()
+    with current(ordinal):
+        _call("cuMemHostAlloc", ctypes.byref(pointer), SIZE(nbytes), 1)
+    assert pointer.value is not None
+    return pointer.value
+
+
+def free_host(pointer: int, ordinal: int = 0) -> None:
+    with current(ordinal):
+        _call("cuMemFreeHost", Handle(pointer))
+
+
+def allocate_managed(nbytes: int, ordinal: int = 0) -> int:
+    """Managed memory, to be freed by `free`."""
+    pointer = U64()
+    with current(ordinal):
+        _call("cuMemAllocManaged", ctypes.byref(pointer), SIZE(nbytes), 1)
+    return pointer.value
+
+
+def write(target: int, data: bytes, stream: int, ordinal: int = 0) -> None:
+    """Writes bytes to device memory in the order of a stream. The source is snapshot before this returns."""
+    staging = allocate_host(max(len(data), 1), ordinal)
+    ctypes.memmove(staging, data, len(data))
+    with current(ordinal):
+        _call("cuMemcpyHtoDAsync_v2", U64(target), Handle(staging), SIZE(len(data)), Handle(stream))
+    _staging.append((staging, ordinal))
+
+
+# Pinned sources live until the test is over: a pending copy reads them.
+_staging: list[tuple[int, int]] = []
+
+
+def copy(target: int, source: int, nbytes: int, stream: int, ordinal: int = 0) -> None:
+    """Copies on the device, in the order of a stream."""
+    with current(ordinal):
+        _call("cuMemcpyDtoDAsync_v2", U64(target), U64(source), SIZE(nbytes), Handle(stream))
+
+
+def fill(target: int, value: int, nbytes: int, stream: int, ordinal: int = 0) -> None:
+    """Sets bytes on the device, in the order of a stream."""
+    with current(ordinal):
+        _call("cuMemsetD8Async", U64(target), ctypes.c_ubyte(value), SIZE(nbytes), Handle(stream))
+
+
+def read(source: int, nbytes: int, stream: int, ordinal: int = 0) -> bytes:
+    """What a stream finds in device memory, once it gets there: a consumer that waits on the host."""
+    target = allocate_host(max(nbytes, 1), ordinal)
+    with current(ordinal):
+        _call("cuMemcpyDtoHAsync_v2", Handle(target), U64(source), SIZE(nbytes), Handle(stream))
+        _call("cuStreamSynchronize", Handle(stream))
+    data = ctypes.string_at(target, nbytes)
+    free_host(target, ordinal)
+    return data
+
+
+def synchronize(ordinal: int = 0) -> None:
+    with current(ordinal):
+        _call("cuCtxSynchronize")
+
+
+def _ask(name: str, *arguments: object) -> int:
+    lib = library()
+    assert lib is not None
+    function = getattr(lib, name)
+    function.restype = U64
+    return function(*arguments)
+
+
+def races() -> int:
+    """Unordered conflicting accesses so far."""
+    return _ask("simulated_cuda_races")
+
+
+def host_waits() -> int:
+    """How often the host has waited so far, in calls that say so and in calls that do not."""
+    return _ask("simulated_cuda_host_waits")
+
+
+def gate(stream: int, ordinal: int = 0) -> int:
+    """Stops a stream until `open_gate`: what is behind has no end until then."""
+    with current(ordinal):
+        return _ask("simulated_cuda_gate", Handle(stream))
+
+
+def open_gate(number: int) -> None:
+    lib = library()
+    assert lib is not None
+    lib.simulated_cuda_open_gate(U64(number))
+
+
+def report() -> str:
+    """What the simulated driver has to say: races, leaks, counts."""
+    lib = library()
+    assert lib is not None
+    text = ctypes.create_string_buffer(1 << 16)
+    lib.simulated_cuda_report(text, SIZE(len(text)))
+    return text.value.decode()
+
+
+def clean_up() -> None:
+    """Waits for everything, and frees what producers of the test left."""
+    for pointer, ordinal in _staging:
+        synchronize(ordinal)
+        free_host(pointer, ordinal)
+    _staging.clear()
