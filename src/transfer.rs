@@ -22,8 +22,8 @@ pub(crate) fn to_host(tensor: &Tensor, why: &str) -> Result<Tensor> {
         return Ok(tensor.relabelled(Device::CPU));
     }
     let (before, bytes) = span(tensor)?;
-    let mut buffer = HostBuffer::uninitialised(bytes)?;
-    read(order, tensor.as_ptr().addr().wrapping_sub(before), buffer.as_ptr(), &mut buffer, bytes)?;
+    let buffer = HostBuffer::uninitialised(bytes)?;
+    read(order, tensor.as_ptr().addr().wrapping_sub(before), &buffer)?;
     record(tensor, why);
     let parts = Parts {
         data: buffer.as_ptr().wrapping_add(before),
@@ -44,8 +44,15 @@ pub(crate) fn to_host(tensor: &Tensor, why: &str) -> Result<Tensor> {
 /// # Errors
 /// As [`to_host`].
 pub(crate) fn read_bytes(order: &Order, address: usize, bytes: usize) -> Result<Vec<u8>> {
-    let mut buffer = HostBuffer::uninitialised(bytes)?;
-    read(order, address, buffer.as_ptr(), &mut buffer, bytes)?;
+    if is_host_visible(order.device()) {
+        order::check_memory(order.device(), address, bytes)?;
+        order.wait_on_host(Wait::HostRead)?;
+        let start = std::ptr::with_exposed_provenance::<u8>(address);
+        // SAFETY: the driver knows as many bytes of host-visible memory there, and what writes them is done.
+        return Ok(if bytes == 0 { Vec::new() } else { unsafe { std::slice::from_raw_parts(start, bytes) }.to_vec() });
+    }
+    let buffer = HostBuffer::uninitialised(bytes)?;
+    read(order, address, &buffer)?;
     // SAFETY: just written, all of it.
     Ok(unsafe { std::slice::from_raw_parts(buffer.as_ptr(), bytes) }.to_vec())
 }
@@ -130,8 +137,9 @@ fn host_address(address: u64) -> Result<usize> {
 }
 
 /// Copies from the device to ordinary memory, by way of page-locked blocks: what the driver would do with it otherwise is
-/// to block.
-fn read(order: &Order, address: usize, target: *mut u8, _room: &mut HostBuffer, bytes: usize) -> Result<()> {
+/// to block. The buffer is nobody else's yet.
+fn read(order: &Order, address: usize, target: &HostBuffer) -> Result<()> {
+    let (bytes, target) = (target.len(), target.as_ptr());
     if bytes == 0 {
         return Ok(());
     }
