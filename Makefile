@@ -32,6 +32,10 @@ FUZZ_VERSION := 0.13.1
 FUZZ_TOOLS := $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)/cargo-fuzz-$(FUZZ_VERSION)
 FUZZ_TARGETS := arrow_array arrow_schema arrow_stream conversions dlpack
 
+TARGET := $(or $(CARGO_TARGET_DIR),target)
+SIMULATED_CUDA := $(TARGET)/simulated-cuda
+SIMULATED_LIBRARY := libsimulated_cuda.so
+
 # One interpreter for every build, so that none undoes another's cache.
 export PYO3_PYTHON := $(CURDIR)/$(BIN)/python
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
@@ -58,7 +62,8 @@ TEST_SETS := test $(if $(filter full,$(INTEROP)),test-heavy)
 BENCH_SETS := bench $(if $(filter full,$(INTEROP)),bench-heavy)
 DEMO_SETS := demo $(if $(filter torch,$(FRAMEWORK)),demo-torch)
 
-.PHONY: help demo test test-rust test-python peers interop asan fuzz lint bench wheel clean
+.PHONY: help demo test test-rust test-python simulated-cuda test-cuda prove-waits gpu-bundle peers interop asan fuzz lint bench
+.PHONY: wheel clean
 # Two installs into one environment at once would break it.
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
@@ -66,6 +71,9 @@ DEMO_SETS := demo $(if $(filter torch,$(FRAMEWORK)),demo-torch)
 help:
 	@echo 'make demo    train a model on real flights  (FRAMEWORK=numpy|torch DEVICE=cpu|cuda)'
 	@echo 'make test    the Rust and the Python tests  (INTEROP=full|light; light leaves torch out)'
+	@echo 'make test-cuda  the tests of CUDA on a simulated driver, under every schedule; a part of make test'
+	@echo 'make prove-waits  shows for each wait for a device the test that fails without it'
+	@echo 'make gpu-bundle   what the tests on a real GPU need, in dist/gpu/  (tests/gpu/README.md)'
 	@echo 'make peers   the suites of NumPy, pyarrow and pandas through the package  (ARRAY_API_TESTS=<a checkout>)'
 	@echo 'make interop the tests against each library, in environments of their own  (INTEROP=full|light)'
 	@echo 'make asan    the Rust tests under AddressSanitizer and LeakSanitizer'
@@ -81,6 +89,7 @@ demo: $(STAMPS)/installed $(DEMO_SETS:%=$(STAMPS)/%)
 
 test: test-rust
 	@$(MAKE) --no-print-directory test-python
+	@$(MAKE) --no-print-directory test-cuda
 	@$(MAKE) --no-print-directory peers
 	@$(MAKE) --no-print-directory interop INTEROP=light
 
@@ -96,6 +105,24 @@ test-rust: $(STAMPS)/venv
 test-python: $(STAMPS)/installed $(TEST_SETS:%=$(STAMPS)/%)
 	ARROW_DLPACK_INTEROP=$(INTEROP) $(BIN)/python -m pytest tests/python
 	@$(if $(filter light,$(INTEROP)),echo 'LEFT OUT by INTEROP=light: the tests against torch')
+
+# The driver of CUDA on host memory, under both names that it is looked for by.
+simulated-cuda:
+	cargo build $(CARGO_FLAGS) --package simulated-cuda
+	@mkdir -p $(SIMULATED_CUDA)
+	@for name in libcuda.so libcuda.so.1; do cp $(TARGET)/debug/$(SIMULATED_LIBRARY) $(SIMULATED_CUDA)/$$name; done
+
+test-cuda: $(STAMPS)/installed $(STAMPS)/test simulated-cuda
+	cargo test $(CARGO_FLAGS) --package simulated-cuda
+	$(BIN)/python tests/cuda/run.py --cargo-flags='$(CARGO_FLAGS)'
+
+# Of a build that can leave out a wait. Its wheel is not installed, as no user may have it.
+prove-waits: $(STAMPS)/build $(STAMPS)/test simulated-cuda
+	rm -rf $(TARGET)/skip-waits
+	CARGO_PROFILE_RELEASE_LTO=off $(BIN)/maturin build $(CARGO_FLAGS) --release --features skip-waits \
+		--manifest-path python/Cargo.toml --interpreter $(BIN)/python --out $(TARGET)/skip-waits/wheel
+	$(BIN)/pip install --quiet --no-deps --target $(TARGET)/skip-waits/site $(TARGET)/skip-waits/wheel/*.whl
+	PYTHONPATH=$(abspath $(TARGET)/skip-waits/site) $(BIN)/python tests/cuda/run.py --prove-waits --cargo-flags='$(CARGO_FLAGS)'
 
 peers: $(STAMPS)/installed $(STAMPS)/test $(STAMPS)/peers
 	$(if $(ARRAY_API_TESTS),ARRAY_API_TESTS='$(abspath $(ARRAY_API_TESTS))') $(BIN)/python -m pytest tests/peers

@@ -51,7 +51,7 @@ impl<'a> ColumnRef<'a> {
         };
         let mask = match self.array.order() {
             None => leaf.logical_mask(self.array),
-            Some(order) => on_device::mask(spec, &leaf, self.array, order),
+            Some(order) => on_device::mask(spec, &leaf, order),
         };
         Ok(ColumnChunk { mask: mask.map_err(|error| error.in_column(spec.field().name()))?, leaf, array: self.array })
     }

@@ -49,9 +49,9 @@ pub(crate) fn to_host(tensor: &Tensor, stream: Option<Stream>, why: &str) -> Res
         return Ok(tensor.relabelled(Device::CPU));
     }
     let (before, bytes) = span(tensor)?;
-    let mut buffer = HostBuffer::uninitialised(bytes)?;
+    let buffer = HostBuffer::uninitialised(bytes)?;
     let stream = Some(stream.unwrap_or_else(order::current_stream));
-    read(order, tensor.as_ptr().addr().wrapping_sub(before), stream, buffer.as_ptr(), &mut buffer, bytes)?;
+    read(order, tensor.as_ptr().addr().wrapping_sub(before), stream, &buffer)?;
     record(tensor, why);
     let parts = Parts {
         data: buffer.as_ptr().wrapping_add(before),
@@ -72,8 +72,15 @@ pub(crate) fn to_host(tensor: &Tensor, stream: Option<Stream>, why: &str) -> Res
 /// # Errors
 /// As [`to_host`].
 pub(crate) fn read_bytes(order: &Order, address: usize, bytes: usize) -> Result<Vec<u8>> {
-    let mut buffer = HostBuffer::uninitialised(bytes)?;
-    read(order, address, None, buffer.as_ptr(), &mut buffer, bytes)?;
+    if is_read_in_place(order.device())? {
+        order::check_memory(order.device(), address, bytes)?;
+        order.wait_on_host(Wait::HostRead)?;
+        let start = std::ptr::with_exposed_provenance::<u8>(address);
+        // SAFETY: the driver knows as many bytes of host-visible memory there, and what writes them is done.
+        return Ok(if bytes == 0 { Vec::new() } else { unsafe { std::slice::from_raw_parts(start, bytes) }.to_vec() });
+    }
+    let buffer = HostBuffer::uninitialised(bytes)?;
+    read(order, address, None, &buffer)?;
     // SAFETY: just written, all of it.
     Ok(unsafe { std::slice::from_raw_parts(buffer.as_ptr(), bytes) }.to_vec())
 }
@@ -188,17 +195,11 @@ fn host_address(address: u64) -> Result<usize> {
 }
 
 /// Copies from the device to ordinary memory, by way of page-locked blocks: what the driver would do with it otherwise is
-/// to block.
+/// to block. The buffer is nobody else's yet.
 ///
 /// In the order of `stream`; without one, of nothing but what writes the memory.
-fn read(
-    order: &Order,
-    address: usize,
-    stream: Option<Stream>,
-    target: *mut u8,
-    _room: &mut HostBuffer,
-    bytes: usize,
-) -> Result<()> {
+fn read(order: &Order, address: usize, stream: Option<Stream>, target: &HostBuffer) -> Result<()> {
+    let (bytes, target) = (target.len(), target.as_ptr());
     if bytes == 0 {
         return Ok(());
     }

@@ -16,7 +16,6 @@ use crate::callback;
 use crate::copy_log::{self, Copied};
 use crate::error::{Error, ErrorKind, Result};
 use crate::ffi::arrow_device::{ARROW_FLAG_MAP_KEYS_SORTED, ArrowArray, ArrowDeviceArray, ArrowSchema};
-use crate::order::Order;
 
 /// What an exported `ArrowArray` says; its pointers lead into memory that the owner keeps alive.
 #[derive(Debug, Default)]
@@ -222,26 +221,11 @@ pub(super) fn export_joined(array: &DeviceArray, is_copy: bool) -> Result<ArrowD
     let mut sync_event = null_mut();
     if let Some(order) = array.order() {
         order.lend();
-        let event = Arc::new(SyncEvent { handle: order.exported_event(), _order: order.clone() });
-        if !event.handle.is_null() {
-            sync_event = (&raw const event.handle).cast_mut().cast();
-        }
-        owner = Arc::new((event, owner));
+        sync_event = order.exported_event();
+        owner = Arc::new((order.clone(), owner));
     }
     Ok(ArrowDeviceArray { array: node.export(&owner)?, device_id, device_type, sync_event, reserved: [0; 3] })
 }
-
-/// What the `sync_event` of an exported array points to, in what the array owns.
-struct SyncEvent {
-    handle: *mut c_void,
-    /// Whose event it is.
-    _order: Order,
-}
-
-// SAFETY: a name for an object of the driver, whose functions may be called from any thread.
-unsafe impl Send for SyncEvent {}
-// SAFETY: as for `Send`.
-unsafe impl Sync for SyncEvent {}
 
 /// A buffer of our own that an exported array points into, kept alive with `owner`.
 pub(crate) fn shared_buffer(bitmap: Vec<u8>, owner: Owner) -> (*const u8, Owner) {

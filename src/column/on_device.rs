@@ -1,27 +1,17 @@
 //! Columns on a device: views, and what the host has to know of them.
 
-use crate::arrow::{DeviceArray, Leaf, Mask};
+use crate::arrow::{Leaf, Mask};
 use crate::convert::ColumnChunk;
-use crate::cuda::is_host_visible;
 use crate::error::{Error, ErrorKind, Result};
-use crate::order::{self, Order, Wait};
+use crate::order::{self, Order};
 use crate::plan::{Action, Plan};
 use crate::spec::{Element, Nulls, Spec};
 use crate::transfer::read_bytes;
 
 /// Which elements are null. The host reads bitmaps where nulls are refused and their number is not known to be 0.
-pub(super) fn mask<'a>(
-    spec: &Spec,
-    leaf: &Leaf<'a>,
-    array: &'a DeviceArray,
-    order: &Order,
-) -> Result<Option<Mask<'a>>> {
+pub(super) fn mask<'a>(spec: &Spec, leaf: &Leaf<'a>, order: &Order) -> Result<Option<Mask<'a>>> {
     if spec.nulls() == Nulls::Kept || !leaf.has_bitmaps() {
         return Ok(None);
-    }
-    if is_host_visible(array.device()) {
-        order.wait_on_host(Wait::HostRead)?;
-        return leaf.logical_mask(array);
     }
     leaf.mask_read(|start, bytes| read_bytes(order, start.addr(), bytes))
 }

@@ -35,12 +35,9 @@ impl Event {
         Ok(event)
     }
 
-    pub(crate) fn handle(&self) -> EventHandle {
-        self.handle
-    }
-
-    pub(crate) fn device(&self) -> &'static CudaDevice {
-        self.device
+    /// The handle, where it stays as long as this does not move.
+    pub(crate) fn handle(&self) -> &EventHandle {
+        &self.handle
     }
 }
 

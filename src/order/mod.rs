@@ -43,10 +43,15 @@ struct Inner {
     uses: Mutex<SmallVec<[Use; 1]>>,
 }
 
+// SAFETY: a pointer to a handle that does not change, and a name for an object of the driver.
+unsafe impl Send for Ready {}
+// SAFETY: as for `Send`.
+unsafe impl Sync for Ready {}
+
 /// When memory is written.
 enum Ready {
-    /// When this event of another library is complete; alive as long as the memory's owner.
-    Foreign(EventHandle),
+    /// When the event of another library is complete that this points to, alive as long as the memory's owner.
+    Foreign(*const EventHandle),
     /// When this event of ours is complete.
     Own(Event),
 }
@@ -89,14 +94,11 @@ impl Order {
         if device.is_cpu() || sync_event.is_null() {
             return Ok(Self::written(device));
         }
-        let handle = sync_event.cast::<*mut c_void>();
-        if !handle.is_aligned() {
+        let event = sync_event.cast::<EventHandle>();
+        if !event.is_aligned() {
             return Err(Error::invalid("ArrowDeviceArray.sync_event is a misaligned pointer"));
         }
-        // SAFETY: the contract; aligned.
-        let event = unsafe { handle.read() };
-        let ready = (!event.is_null()).then(|| Ready::Foreign(EventHandle::from_address(event.addr())));
-        Ok(Some(Self::new(device, ready, Vec::new())))
+        Ok(Some(Self::new(device, Some(Ready::Foreign(event)), Vec::new())))
     }
 
     /// Memory that is written when the work is done that `stream` has now.
@@ -136,7 +138,7 @@ impl Order {
         if parts.len() == 1 {
             return Ok(parts.pop());
         }
-        if parts.iter().all(|part| part.event().is_none()) {
+        if parts.iter().all(Self::is_written) {
             return Ok(Some(Self::new(device, None, parts)));
         }
         let current = enter(device)?;
@@ -156,27 +158,41 @@ impl Order {
         self.0.device
     }
 
+    /// Whether there is no event to wait for.
+    fn is_written(&self) -> bool {
+        self.0.ready.get().is_none()
+    }
+
+    /// What to wait for; asked only where the device's runtime is there.
     fn event(&self) -> Option<EventHandle> {
         match self.0.ready.get()? {
-            Ready::Foreign(event) => Some(*event),
-            Ready::Own(event) => Some(event.handle()),
+            // SAFETY: the contract of `imported`; whoever has this order has the memory's owner.
+            Ready::Foreign(event) => Some(unsafe { event.read() }).filter(|event| !event.is_null()),
+            Ready::Own(event) => Some(*event.handle()),
         }
     }
 
-    /// Whether the memory is known to be written. Never waits.
+    /// Whether the memory is known to be written by now. Never waits.
     ///
     /// # Errors
     /// When the driver fails.
-    pub(crate) fn is_written(&self) -> Result<bool> {
-        let Some(event) = self.event() else { return Ok(true) };
-        Ok(enter(self.0.device)?.is_complete(event)?)
+    pub(crate) fn is_complete(&self) -> Result<bool> {
+        if self.is_written() {
+            return Ok(true);
+        }
+        let current = enter(self.0.device)?;
+        Ok(self.event().map_or(Ok(true), |event| current.is_complete(event))?)
     }
 
-    /// The handle for the `sync_event` of an export, which has to keep this order and the memory's owner: NULL where the
-    /// memory is written already.
+    /// The `sync_event` of an export, which has to keep this order and the memory's owner: NULL where the memory is written
+    /// already.
     pub(crate) fn exported_event(&self) -> *mut c_void {
-        let event = self.event().filter(|_| !Wait::ExportedEvent.is_skipped());
-        event.map_or(std::ptr::null_mut(), |event| std::ptr::without_provenance_mut(event.address()))
+        let event = match self.0.ready.get() {
+            Some(Ready::Foreign(event)) => *event,
+            Some(Ready::Own(event)) => std::ptr::from_ref(event.handle()),
+            None => std::ptr::null(),
+        };
+        if Wait::ExportedEvent.is_skipped() { std::ptr::null_mut() } else { event.cast_mut().cast() }
     }
 
     /// Has `stream`, which must be of `device`, wait until the memory is written: by its own device, or by any other that
@@ -186,7 +202,7 @@ impl Order {
     /// When the stream is another device's or context's, or is being captured while the memory is not written yet.
     pub(crate) fn wait_on_stream(&self, device: Device, stream: Stream, wait: Wait) -> Result<()> {
         drain();
-        if self.event().is_none() && (stream.is_default() || !is_cuda(device)) {
+        if self.is_written() && (stream.is_default() || !is_cuda(device)) {
             return Ok(());
         }
         let current = enter(device)?;
@@ -214,11 +230,13 @@ impl Order {
     /// # Errors
     /// When the driver fails, or the wait is interrupted.
     pub(crate) fn wait_on_host(&self, wait: Wait) -> Result<()> {
+        if self.is_written() || wait.is_skipped() {
+            return Ok(());
+        }
+        // Before the event is looked at: without its runtime it is only a number.
+        let current = enter(self.0.device)?;
         match self.event() {
-            Some(event) if !wait.is_skipped() => {
-                let current = enter(self.0.device)?;
-                if current.is_complete(event)? { Ok(()) } else { host::wait(&current, event) }
-            }
+            Some(event) if !current.is_complete(event)? => host::wait(&current, event),
             _ => Ok(()),
         }
     }
@@ -304,7 +322,10 @@ fn recorded_again(device: &'static CudaDevice, stream: Stream) -> Option<Event> 
 
 impl fmt::Debug for Order {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Order").field("device", &self.0.device).field("ready", &self.event()).finish_non_exhaustive()
+        f.debug_struct("Order")
+            .field("device", &self.0.device)
+            .field("is_written", &self.is_written())
+            .finish_non_exhaustive()
     }
 }
 

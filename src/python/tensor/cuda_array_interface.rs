@@ -53,7 +53,7 @@ pub(super) fn cuda_array_interface<'py>(py: Python<'py>, tensor: &Tensor) -> PyR
 /// written. Consumers wait for it, or put their work on it.
 fn waiting_stream(order: &Order) -> crate::error::Result<Option<Stream>> {
     order::drain();
-    if order.is_written()? {
+    if order.is_complete()? {
         return Ok(None);
     }
     let current = order::enter(order.device())?;
