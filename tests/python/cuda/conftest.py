@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 
-import pytest
-
 import driver
+import fakes
+import pytest
+from arrow_dlpack import _native
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -17,10 +19,48 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(missing)
 
 
+def settle() -> None:
+    """Lets all work end, and what waits for that be released."""
+    gc.collect()
+    driver.settle()
+    assert _native._cuda_waiting() == 0, "memory is waiting for work that is done"
+
+
 @pytest.fixture(autouse=True)
 def _no_races() -> Iterator[None]:
-    yield
     if driver.library() is None:
+        yield
         return
+    before = driver.races()
+    yield
+    settle()
     driver.clean_up()
-    assert driver.races() == 0, driver.report()
+    assert driver.races() == before, driver.report()
+
+
+@pytest.fixture
+def pool() -> Iterator[fakes.Pool]:
+    pool = fakes.Pool()
+    yield pool
+    settle()
+    pool.close()
+
+
+class HostWaits:
+    """Host waits since the beginning: ours, and those that the driver has seen."""
+
+    def __init__(self) -> None:
+        self.start = (_native._cuda_host_waits(), driver.host_waits())
+
+    @property
+    def ours(self) -> int:
+        return _native._cuda_host_waits() - self.start[0]
+
+    @property
+    def drivers(self) -> int:
+        return driver.host_waits() - self.start[1]
+
+
+@pytest.fixture
+def host_waits() -> type[HostWaits]:
+    return HostWaits

@@ -46,8 +46,12 @@ def _call(name: str, *arguments: object) -> None:
         raise CudaError(name, code)
 
 
+_used: set[int] = set()
+
+
 @functools.cache
 def _context(ordinal: int) -> int:
+    _used.add(ordinal)
     _call("cuInit", 0)
     device, context = INT(), Handle()
     _call("cuDeviceGet", ctypes.byref(device), INT(ordinal))
@@ -225,9 +229,91 @@ def report() -> str:
     return text.value.decode()
 
 
+def settle() -> None:
+    """Waits for all work of every device that this process uses."""
+    for ordinal in _used:
+        synchronize(ordinal)
+
+
 def clean_up() -> None:
     """Waits for everything, and frees what producers of the test left."""
     for pointer, ordinal in _staging:
         synchronize(ordinal)
         free_host(pointer, ordinal)
     _staging.clear()
+
+
+def calls(function: str) -> int:
+    """How often a function of the driver was called so far."""
+    return _ask("simulated_cuda_calls", function.encode())
+
+
+def live(kind: str) -> int:
+    """How many objects of a kind are alive."""
+    return _ask("simulated_cuda_live", kind.encode())
+
+
+def fail(function: str, nth: int, code: int) -> None:
+    """Has the n-th call of a function from now fail."""
+    lib = library()
+    assert lib is not None
+    lib.simulated_cuda_fail(function.encode(), U64(nth), ctypes.c_uint(code))
+
+
+def has_current_context() -> bool:
+    context = Handle()
+    _call("cuCtxGetCurrent", ctypes.byref(context))
+    return context.value is not None
+
+
+def is_current(ordinal: int) -> bool:
+    """Whether the primary context of a device is the current one of this thread."""
+    context = Handle()
+    _call("cuCtxGetCurrent", ctypes.byref(context))
+    return context.value == _context(ordinal)
+
+
+@contextmanager
+def other_context(ordinal: int = 0) -> Iterator[None]:
+    """A context that is not the primary one, current inside."""
+    context, device = Handle(), INT()
+    _call("cuInit", 0)
+    _call("cuDeviceGet", ctypes.byref(device), INT(ordinal))
+    _call("cuCtxCreate_v2", ctypes.byref(context), 0, device)
+    try:
+        yield
+    finally:
+        popped = Handle()
+        _call("cuCtxPopCurrent_v2", ctypes.byref(popped))
+
+
+def new_stream() -> int:
+    """A stream of whatever context is current."""
+    handle = Handle()
+    _call("cuStreamCreate", ctypes.byref(handle), NON_BLOCKING)
+    assert handle.value is not None
+    return handle.value
+
+
+def new_memory(nbytes: int) -> int:
+    """Memory of whatever context is current."""
+    pointer = U64()
+    _call("cuMemAlloc_v2", ctypes.byref(pointer), SIZE(nbytes))
+    return pointer.value
+
+
+GLOBAL = 0
+
+
+@contextmanager
+def capture(stream: int, ordinal: int = 0) -> Iterator[None]:
+    """Captures a stream, in the mode that the calls of any thread can break."""
+    with current(ordinal):
+        _call("cuStreamBeginCapture_v2", Handle(stream), GLOBAL)
+    try:
+        yield
+    finally:
+        graph = Handle()
+        with current(ordinal):
+            _call("cuStreamEndCapture", Handle(stream), ctypes.byref(graph))
+            _call("cuGraphDestroy", graph)
