@@ -23,7 +23,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMPS := $(VENV)/stamps
 REQUIREMENTS := python/requirements
-LINTED_PYTHON := python tests/python tests/peers $(wildcard examples benches) .ci
+LINTED_PYTHON := python tests/python tests/peers tests/cuda tests/gpu $(wildcard examples benches) .ci
 
 ASAN_TARGET_DIR ?= target/asan
 # Refused allocations are errors here, not faults.
@@ -35,6 +35,7 @@ FUZZ_TARGETS := arrow_array arrow_schema arrow_stream conversions dlpack
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 SIMULATED_CUDA := $(TARGET)/simulated-cuda
 SIMULATED_LIBRARY := libsimulated_cuda.so
+GPU_BUNDLE := dist/gpu
 
 # One interpreter for every build, so that none undoes another's cache.
 export PYO3_PYTHON := $(CURDIR)/$(BIN)/python
@@ -160,6 +161,16 @@ lint: $(STAMPS)/installed $(STAMPS)/lint
 bench: $(STAMPS)/installed $(BENCH_SETS:%=$(STAMPS)/%)
 	$(BIN)/python benches $(if $(ONLY),--only $(ONLY)) $(if $(QUICK),--quick) \
 		$(if $(filter light,$(INTEROP)),--without torch$(comma)datasets)
+
+# The wheel, the Rust tests as one stripped program, and the sections. The kernels are a part of the wheel.
+gpu-bundle: $(STAMPS)/wheel
+	rm -rf $(GPU_BUNDLE) && mkdir -p $(GPU_BUNDLE)/sections
+	cargo test $(CARGO_FLAGS) --package arrow-dlpack --features cuda --release --test cuda --no-run --message-format=json \
+		| $(BIN)/python tests/gpu/program.py $(GPU_BUNDLE)/cuda-tests
+	cp dist/*.whl tests/gpu/run.sh tests/gpu/README.md $(GPU_BUNDLE)
+	cp tests/gpu/sections/*.py $(GPU_BUNDLE)/sections
+	@git describe --always --dirty > $(GPU_BUNDLE)/MANIFEST
+	@du -sh $(GPU_BUNDLE)
 
 wheel: $(STAMPS)/wheel
 	@ls -l dist/*.whl

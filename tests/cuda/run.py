@@ -38,7 +38,11 @@ def simulated_driver() -> Path:
 
 
 def environment(schedule: str, log: Path, skip: int | None) -> dict[str, str]:
-    path = [str(simulated_driver()), os.environ.get("ARROW_DLPACK_LIBPYTHON", ""), os.environ.get("LD_LIBRARY_PATH", "")]
+    path = [
+        str(simulated_driver()),
+        os.environ.get("ARROW_DLPACK_LIBPYTHON", ""),
+        os.environ.get("LD_LIBRARY_PATH", ""),
+    ]
     added = {
         "LD_LIBRARY_PATH": ":".join(part for part in path if part),
         "SIMULATED_CUDA_SCHEDULE": schedule,
@@ -65,7 +69,9 @@ def rust_tests(programs: list[str]) -> list[tuple[str, str]]:
         listed = subprocess.run(
             [program, "--list", "--format", "terse", "--ignored"], check=True, stdout=subprocess.PIPE, text=True
         )
-        tests += [(program, line.removesuffix(": test")) for line in listed.stdout.splitlines() if line.endswith(": test")]
+        tests += [
+            (program, line.removesuffix(": test")) for line in listed.stdout.splitlines() if line.endswith(": test")
+        ]
     return tests
 
 
@@ -100,7 +106,17 @@ def run_rust(tests: list[tuple[str, str]], schedule: str, skip: int | None) -> O
 
 def run_python(schedule: str, skip: int | None, arguments: list[str]) -> Outcome:
     with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "-m", "pytest", "--forked", "-q", "--no-header", "-rf", "tests/python/cuda", *arguments]
+        command = [
+            sys.executable,
+            "-m",
+            "pytest",
+            "--forked",
+            "-q",
+            "--no-header",
+            "-rf",
+            "tests/python/cuda",
+            *arguments,
+        ]
         ran = subprocess.run(
             command,
             cwd=ROOT,
@@ -127,7 +143,9 @@ def test(programs: list[str], schedules: list[str], python: bool, arguments: lis
             outcomes.append(run_python(schedule, None, arguments))
         for outcome in outcomes:
             failures += outcome.failures
-        print(f"{schedule:10}", ", ".join(f"{outcome.ran} tests, {len(outcome.failures)} failed" for outcome in outcomes))
+        print(
+            f"{schedule:10}", ", ".join(f"{outcome.ran} tests, {len(outcome.failures)} failed" for outcome in outcomes)
+        )
     for failure in failures:
         print("\nFAILED", failure)
     return 1 if failures else 0

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import pytest
-
 import driver
+import pytest
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
