@@ -1,4 +1,4 @@
-"""The CUDA driver by ctypes: what producers and consumers of the tests do by themselves, and what the simulated one says.
+"""The CUDA driver by ctypes: what the tests' producers and consumers do themselves, and what the simulated one says.
 
 Every call checks its code. Handles are plain integers.
 """
