@@ -3,7 +3,7 @@
 use std::sync::PoisonError;
 
 use super::context::{CudaDevice, Current};
-use super::driver::{Called, EventHandle, Status};
+use super::driver::{Called, EventHandle, Status, is_forked};
 use super::stream::Stream;
 
 /// `CU_EVENT_DISABLE_TIMING`: cheaper, and nobody asks for the time.
@@ -43,6 +43,10 @@ impl Event {
 
 impl Drop for Event {
     fn drop(&mut self) {
+        // Whoever held the lock is not in a forked process, and the event is the other's.
+        if is_forked() {
+            return;
+        }
         let mut events = self.device.events.lock().unwrap_or_else(PoisonError::into_inner);
         if events.len() < KEPT {
             events.push(self.handle);

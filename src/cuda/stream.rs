@@ -4,7 +4,7 @@ use std::ffi::c_int;
 use std::sync::PoisonError;
 
 use super::context::{CudaDevice, Current};
-use super::driver::{Called, ContextHandle, StreamHandle};
+use super::driver::{Called, ContextHandle, Status, StreamHandle, is_forked};
 use crate::error::{Error, ErrorKind, Result};
 
 /// `CU_STREAM_NON_BLOCKING`: does not wait for the legacy default stream.
@@ -40,6 +40,11 @@ impl Stream {
         self.0
     }
 
+    /// Whether this is one of the two default streams, which each device has.
+    pub(crate) fn is_default(self) -> bool {
+        self == Self::LEGACY || self == Self::PER_THREAD
+    }
+
     /// The number that DLPack gives the stream.
     #[must_use]
     pub fn number(self) -> usize {
@@ -50,7 +55,7 @@ impl Stream {
 impl Current {
     /// Refuses a stream of another context than this device's primary one.
     pub(crate) fn require_own(&self, stream: Stream) -> Result<()> {
-        if stream == Stream::LEGACY || stream == Stream::PER_THREAD {
+        if stream.is_default() {
             return Ok(());
         }
         let mut context = ContextHandle::NULL;
@@ -65,6 +70,16 @@ impl Current {
         Err(Error::new(ErrorKind::Device, reason).remedy_is(format!(
             "pass a stream of cuda:{ordinal}; contexts other than the primary one are not supported"
         )))
+    }
+
+    /// Whether all work of a stream is done.
+    pub(crate) fn is_idle(&self, stream: Stream) -> Called<bool> {
+        // SAFETY: the stream as in `require_own`.
+        match unsafe { self.driver().stream_query(stream.handle()) } {
+            Ok(()) => Ok(true),
+            Err(Status { code: Status::NOT_READY, .. }) => Ok(false),
+            Err(status) => Err(status),
+        }
     }
 
     /// Whether a stream is being captured into a graph.
@@ -109,6 +124,10 @@ impl PooledStream {
 
 impl Drop for PooledStream {
     fn drop(&mut self) {
+        // Whoever held the lock is not in a forked process.
+        if is_forked() {
+            return;
+        }
         self.device.streams.lock().unwrap_or_else(PoisonError::into_inner).push(self.handle);
     }
 }

@@ -4,7 +4,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::cuda::{Current, EventHandle};
+use crate::cuda::{Called, Current, EventHandle};
 use crate::error::Result;
 
 /// Lets time pass, and fails where the wait is to end.
@@ -31,12 +31,17 @@ pub fn host_waits() -> u64 {
     WAITS.load(Ordering::Relaxed)
 }
 
-/// Waits until an event is complete. Queries it, so that whoever waits can be interrupted.
+/// Waits until an event is complete.
 pub(super) fn wait(current: &Current, event: EventHandle) -> Result<()> {
+    wait_until(|| current.is_complete(event))
+}
+
+/// Waits until a query says so. Asks again and again, so that whoever waits can be interrupted.
+pub(super) fn wait_until(is_done: impl Fn() -> Called<bool>) -> Result<()> {
     WAITS.fetch_add(1, Ordering::Relaxed);
     let mut pause = SHORTEST;
     for query in 0_u32.. {
-        if current.is_complete(event)? {
+        if is_done()? {
             return Ok(());
         }
         if query < SPINS {

@@ -20,7 +20,9 @@ pub use host::{Pause, host_waits, pause_by};
 pub(crate) use limbo::{drain, waiting};
 pub use waits::Wait;
 
-use crate::cuda::{CudaDevice, Current, Event, EventHandle, PooledStream, Stream, is_cuda, is_forked, is_host_visible};
+use crate::cuda::{
+    CudaDevice, Current, Event, EventHandle, Pointer, PooledStream, Stream, is_cuda, is_forked, is_host_visible,
+};
 use crate::device::Device;
 use crate::error::{Error, ErrorKind, Result};
 
@@ -36,6 +38,8 @@ struct Inner {
     parts: Vec<Order>,
     /// Whether others may have put work on the memory that we know nothing of.
     lent: AtomicBool,
+    /// Whether work of ours uses the memory and its end cannot be known: it is never freed then.
+    lost: AtomicBool,
     uses: Mutex<SmallVec<[Use; 1]>>,
 }
 
@@ -68,7 +72,14 @@ impl Order {
 
     fn new(device: Device, ready: Option<Ready>, parts: Vec<Self>) -> Self {
         let ready = ready.map_or_else(OnceLock::new, OnceLock::from);
-        Self(Arc::new(Inner { device, ready, parts, lent: AtomicBool::new(false), uses: Mutex::default() }))
+        Self(Arc::new(Inner {
+            device,
+            ready,
+            parts,
+            lent: AtomicBool::default(),
+            lost: AtomicBool::default(),
+            uses: Mutex::default(),
+        }))
     }
 
     /// Memory that is written when the event is complete that `sync_event` points to, if it is not NULL.
@@ -161,6 +172,18 @@ impl Order {
         }
     }
 
+    /// Whether the memory is known to be written by now. Never waits.
+    ///
+    /// # Errors
+    /// When the driver fails.
+    pub(crate) fn is_complete(&self) -> Result<bool> {
+        if self.is_written() {
+            return Ok(true);
+        }
+        let current = enter(self.0.device)?;
+        Ok(self.event().map_or(Ok(true), |event| current.is_complete(event))?)
+    }
+
     /// The `sync_event` of an export, which has to keep this order and the memory's owner: NULL where the memory is written
     /// already.
     pub(crate) fn exported_event(&self) -> *mut c_void {
@@ -172,12 +195,17 @@ impl Order {
         if Wait::ExportedEvent.is_skipped() { std::ptr::null_mut() } else { event.cast_mut().cast() }
     }
 
-    /// Has `stream`, which must be of the memory's device, wait until the memory is written.
+    /// Has `stream`, which must be of `device`, wait until the memory is written: by its own device, or by any other that
+    /// reaches it.
     ///
     /// # Errors
     /// When the stream is another device's or context's, or is being captured while the memory is not written yet.
-    pub(crate) fn wait_on_stream(&self, stream: Stream, wait: Wait) -> Result<()> {
-        let current = enter(self.0.device)?;
+    pub(crate) fn wait_on_stream(&self, device: Device, stream: Stream, wait: Wait) -> Result<()> {
+        drain();
+        if self.is_written() && (stream.is_default() || !is_cuda(device)) {
+            return Ok(());
+        }
+        let current = enter(device)?;
         current.require_own(stream)?;
         self.wait_in(&current, stream, wait)
     }
@@ -234,8 +262,23 @@ impl Order {
     }
 
     /// Has the memory freed behind our own work that `stream` has now.
+    ///
+    /// # Errors
+    /// When no event can be recorded, and the host cannot wait for that work either. The memory is never freed then.
     pub(crate) fn used_by(&self, current: &Current, stream: Stream) -> Result<()> {
-        self.record_use(current, stream, None, Wait::ReleaseBehindOurs)
+        if self.record_use(current, stream, None, Wait::ReleaseBehindOurs).is_ok() {
+            return Ok(());
+        }
+        let settled = settle(current, stream);
+        if settled.is_err() {
+            self.lose();
+        }
+        settled
+    }
+
+    fn lose(&self) {
+        self.0.lost.store(true, Ordering::Release);
+        self.0.parts.iter().for_each(Self::lose);
     }
 
     fn record_use(&self, current: &Current, stream: Stream, again: Option<Stream>, wait: Wait) -> Result<()> {
@@ -250,15 +293,17 @@ impl Order {
 
     /// Releases the memory: at once if nobody has used it, else behind the work that may use it still.
     pub(crate) fn release(&self, release: impl FnOnce() + Send + 'static) {
-        let uses = std::mem::take(&mut *self.0.uses.lock().unwrap_or_else(PoisonError::into_inner));
-        let used = self.0.lent.load(Ordering::Acquire) || !uses.is_empty();
-        if !used || !is_cuda(self.0.device) {
+        if !is_cuda(self.0.device) {
             return release();
         }
-        if is_forked() {
-            // The memory is the parent's, and nothing of the driver works here.
+        // After a fork the memory is the parent's, and nothing of the driver works here.
+        if is_forked() || self.0.lost.load(Ordering::Acquire) {
             std::mem::forget(release);
             return;
+        }
+        let uses = std::mem::take(&mut *self.0.uses.lock().unwrap_or_else(PoisonError::into_inner));
+        if !self.0.lent.load(Ordering::Acquire) && uses.is_empty() {
+            return release();
         }
         // Without a driver nobody can have used it.
         let Ok(device) = CudaDevice::get(self.0.device.id()) else { return release() };
@@ -299,6 +344,29 @@ pub(crate) fn enter(device: Device) -> Result<Current> {
     CudaDevice::get(device.id())?.enter()
 }
 
+/// Whether there is a driver.
+pub(crate) fn is_available() -> bool {
+    crate::cuda::driver().is_ok()
+}
+
+/// The device that host-visible memory is of, by what the driver knows of its address: DLPack names none. Memory that the
+/// driver does not know stays where it was said to be.
+pub(crate) fn located(device: Device, address: usize) -> Device {
+    if !is_host_visible(device) || address == 0 {
+        return device;
+    }
+    let found = Pointer::of(address).ok().and_then(|pointer| pointer.device);
+    found.filter(|found| found.device_type() == device.device_type()).unwrap_or(device)
+}
+
+/// Waits on the host for the work that a stream has now: where no event could be recorded behind it.
+///
+/// # Errors
+/// When the driver fails, or the wait is interrupted.
+pub(crate) fn settle(current: &Current, stream: Stream) -> Result<()> {
+    host::wait_until(|| current.is_idle(stream))
+}
+
 /// Refuses memory that is not what its producer says: of another device or kind, of a context that is not the primary one, or
 /// shorter. Of devices that are not reached through CUDA nothing is known.
 ///
@@ -326,7 +394,8 @@ pub fn push_stream(stream: Stream) {
     STREAMS.with_borrow_mut(|streams| streams.push(stream));
 }
 
-/// Makes the stream before it this thread's again.
-pub fn pop_stream() {
-    STREAMS.with_borrow_mut(|streams| _ = streams.pop());
+/// Makes the stream before it this thread's again; false, and nothing else, where this thread's is not `stream`.
+#[must_use]
+pub fn pop_stream(stream: Stream) -> bool {
+    STREAMS.with_borrow_mut(|streams| streams.pop_if(|last| *last == stream).is_some())
 }
