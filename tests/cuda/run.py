@@ -1,7 +1,8 @@
 """Runs the tests of CUDA on the simulated driver: each test in a process of its own, under every schedule.
 
 A test fails by its own assertion, by a race or a leak that the driver reports, or by a host wait that nothing allows.
-With `--prove-waits` each numbered wait (src/order/waits.rs) is left out in turn, and the tests that then fail are shown;
+With `--prove-waits` each numbered wait (src/order/waits.rs) is left out in turn, and the tests that then fail
+are shown;
 a wait without such a test is an error.
 """
 
