@@ -4,6 +4,7 @@
 //! Each wait has a number ([`Wait`]). Nothing here synchronises a device or a context.
 #![allow(unsafe_code, reason = "reads the handle of a foreign event")]
 
+mod callers;
 mod host;
 mod limbo;
 mod waits;
@@ -253,7 +254,7 @@ impl Order {
     ///
     /// # Errors
     /// When the stream is another device's or context's, or the driver fails.
-    pub(crate) fn record_stream(&self, stream: Stream) -> Result<()> {
+    pub fn record_stream(&self, stream: Stream) -> Result<()> {
         let current = enter(self.0.device)?;
         current.require_own(stream)?;
         // Another thread's default stream has the same number.
@@ -285,7 +286,9 @@ impl Order {
         if self.0.parts.is_empty() {
             let event = Event::record(current, stream)?;
             let mut uses = self.0.uses.lock().unwrap_or_else(PoisonError::into_inner);
-            uses.retain(|used| again.is_none() || used.stream != again);
+            // Memory that is read for long does not gather the events of all its reads.
+            let is_done = |used: &Use| current.is_complete(*used.event.handle()) == Ok(true);
+            uses.retain(|used| if used.stream.is_some() { used.stream != again } else { !is_done(used) });
             uses.push(Use { stream: again, event, wait });
         }
         self.0.parts.iter().try_for_each(|part| part.record_use(current, stream, again, wait))
