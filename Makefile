@@ -29,12 +29,11 @@ ASAN_TARGET_DIR ?= target/asan
 # Refused allocations are errors here, not faults.
 SANITIZED := allocator_may_return_null=1:detect_stack_use_after_return=1
 FUZZ_VERSION := 0.13.1
-FUZZ_TOOLS := $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)/cargo-fuzz-$(FUZZ_VERSION)
+CARGO_TARGET := $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)
+SIMULATED_CUDA := $(CARGO_TARGET)/simulated-cuda
+FUZZ_TOOLS := $(CARGO_TARGET)/cargo-fuzz-$(FUZZ_VERSION)
 FUZZ_TARGETS := arrow_array arrow_schema arrow_stream conversions dlpack
 
-TARGET := $(or $(CARGO_TARGET_DIR),target)
-SIMULATED_CUDA := $(TARGET)/simulated-cuda
-SIMULATED_LIBRARY := libsimulated_cuda.so
 GPU_BUNDLE := dist/gpu
 
 # One interpreter for every build, so that none undoes another's cache.
@@ -63,8 +62,8 @@ TEST_SETS := test $(if $(filter full,$(INTEROP)),test-heavy)
 BENCH_SETS := bench $(if $(filter full,$(INTEROP)),bench-heavy)
 DEMO_SETS := demo $(if $(filter torch,$(FRAMEWORK)),demo-torch)
 
-.PHONY: help demo test test-rust test-python simulated-cuda test-cuda prove-waits gpu-bundle peers interop asan fuzz lint bench
-.PHONY: wheel clean
+.PHONY: help demo test test-rust test-python test-cuda test-simulated-cuda simulated-cuda prove-waits gpu-bundle peers interop
+.PHONY: asan fuzz lint bench wheel clean
 # Two installs into one environment at once would break it.
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
@@ -75,6 +74,7 @@ help:
 	@echo 'make test-cuda  the tests of CUDA on a simulated driver, under every schedule; a part of make test'
 	@echo 'make prove-waits  shows for each wait for a device the test that fails without it'
 	@echo 'make gpu-bundle   what the tests on a real GPU need, in dist/gpu/  (tests/gpu/README.md)'
+	@echo 'make simulated-cuda  a CUDA driver on host memory that reports races, in target/simulated-cuda/'
 	@echo 'make peers   the suites of NumPy, pyarrow and pandas through the package  (ARRAY_API_TESTS=<a checkout>)'
 	@echo 'make interop the tests against each library, in environments of their own  (INTEROP=full|light)'
 	@echo 'make asan    the Rust tests under AddressSanitizer and LeakSanitizer'
@@ -94,7 +94,7 @@ test: test-rust
 	@$(MAKE) --no-print-directory peers
 	@$(MAKE) --no-print-directory interop INTEROP=light
 
-test-rust: $(STAMPS)/venv
+test-rust: $(STAMPS)/venv test-simulated-cuda
 	cargo test $(CARGO_FLAGS) --package arrow-dlpack
 	@libs='$(LIBPYTHON)'; if [ -n "$$libs" ]; then \
 		set -x; \
@@ -103,27 +103,33 @@ test-rust: $(STAMPS)/venv
 		echo 'LEFT OUT: Rust unit tests of the feature python (this Python has no shared library to link)'; \
 	fi
 
+test-simulated-cuda:
+	cargo test $(CARGO_FLAGS) --package simulated-cuda
+
+# The simulated driver, under both names by which programs load a driver.
+simulated-cuda:
+	cargo build $(CARGO_FLAGS) --package simulated-cuda
+	@mkdir -p $(SIMULATED_CUDA)
+	@for name in libcuda.so libcuda.so.1; do \
+		cp $(CARGO_TARGET)/debug/libsimulated_cuda.so $(SIMULATED_CUDA)/$$name.new && \
+		mv $(SIMULATED_CUDA)/$$name.new $(SIMULATED_CUDA)/$$name || exit 1; \
+	done
+	@echo 'LD_LIBRARY_PATH=$(SIMULATED_CUDA) runs a program on it'
+
 test-python: $(STAMPS)/installed $(TEST_SETS:%=$(STAMPS)/%)
 	ARROW_DLPACK_INTEROP=$(INTEROP) $(BIN)/python -m pytest tests/python
 	@$(if $(filter light,$(INTEROP)),echo 'LEFT OUT by INTEROP=light: the tests against torch')
 
-# The driver of CUDA on host memory, under both names that it is looked for by.
-simulated-cuda:
-	cargo build $(CARGO_FLAGS) --package simulated-cuda
-	@mkdir -p $(SIMULATED_CUDA)
-	@for name in libcuda.so libcuda.so.1; do cp $(TARGET)/debug/$(SIMULATED_LIBRARY) $(SIMULATED_CUDA)/$$name; done
-
 test-cuda: $(STAMPS)/installed $(STAMPS)/test simulated-cuda
-	cargo test $(CARGO_FLAGS) --package simulated-cuda
 	$(BIN)/python tests/cuda/run.py --cargo-flags='$(CARGO_FLAGS)'
 
 # Of a build that can leave out a wait. Its wheel is not installed, as no user may have it.
 prove-waits: $(STAMPS)/build $(STAMPS)/test simulated-cuda
-	rm -rf $(TARGET)/skip-waits
+	rm -rf $(CARGO_TARGET)/skip-waits
 	CARGO_PROFILE_RELEASE_LTO=off $(BIN)/maturin build $(CARGO_FLAGS) --release --features skip-waits \
-		--manifest-path python/Cargo.toml --interpreter $(BIN)/python --out $(TARGET)/skip-waits/wheel
-	$(BIN)/pip install --quiet --no-deps --target $(TARGET)/skip-waits/site $(TARGET)/skip-waits/wheel/*.whl
-	PYTHONPATH=$(abspath $(TARGET)/skip-waits/site) $(BIN)/python tests/cuda/run.py --prove-waits --cargo-flags='$(CARGO_FLAGS)'
+		--manifest-path python/Cargo.toml --interpreter $(BIN)/python --out $(CARGO_TARGET)/skip-waits/wheel
+	$(BIN)/pip install --quiet --no-deps --target $(CARGO_TARGET)/skip-waits/site $(CARGO_TARGET)/skip-waits/wheel/*.whl
+	PYTHONPATH=$(abspath $(CARGO_TARGET))/skip-waits/site $(BIN)/python tests/cuda/run.py --prove-waits --cargo-flags='$(CARGO_FLAGS)'
 
 peers: $(STAMPS)/installed $(STAMPS)/test $(STAMPS)/peers
 	$(if $(ARRAY_API_TESTS),ARRAY_API_TESTS='$(abspath $(ARRAY_API_TESTS))') $(BIN)/python -m pytest tests/peers
@@ -149,7 +155,7 @@ $(FUZZ_TOOLS)/bin/cargo-fuzz:
 
 lint: $(STAMPS)/installed $(STAMPS)/lint
 	cargo fmt --all --check
-	cargo clippy $(CARGO_FLAGS) --package arrow-dlpack --all-targets -- -D warnings
+	cargo clippy $(CARGO_FLAGS) --package arrow-dlpack --package simulated-cuda --all-targets -- -D warnings
 	cargo clippy $(CARGO_FLAGS) --workspace --all-targets --all-features -- -D warnings
 	RUSTDOCFLAGS='-D warnings' cargo doc $(CARGO_FLAGS) --workspace --all-features --no-deps
 	$(BIN)/ruff check --no-cache $(LINTED_PYTHON)
