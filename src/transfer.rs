@@ -1,9 +1,14 @@
 //! Memory of a device to the host, and to other memory of the device.
 #![allow(unsafe_code, reason = "copies between memory of the device and of the host")]
 
+mod fetch;
+
 use std::sync::Arc;
 
+pub(crate) use fetch::{Fetched, fetch};
+
 use crate::alloc::HostBuffer;
+use crate::arrow::{DeviceArray, count_bits};
 use crate::copy_log::{self, Copied};
 use crate::cuda::{Current, DeviceBuffer, PinnedBlock, PooledStream, Stream, is_cuda, is_host_visible};
 use crate::device::Device;
@@ -39,15 +44,18 @@ pub(crate) fn to_host(tensor: &Tensor, why: &str) -> Result<Tensor> {
     Ok(copy.with_codes_of(tensor))
 }
 
-/// The bytes of memory on a device, once they are written. The driver is asked whether there are so many.
+/// The array, the null slots of which are counted if it is one of structs on a device that does not tell. The host reads their
+/// bitmap.
 ///
 /// # Errors
-/// As [`to_host`].
-pub(crate) fn read_bytes(order: &Order, address: usize, bytes: usize) -> Result<Vec<u8>> {
-    let mut buffer = HostBuffer::uninitialised(bytes)?;
-    read(order, address, buffer.as_ptr(), &mut buffer, bytes)?;
-    // SAFETY: just written, all of it.
-    Ok(unsafe { std::slice::from_raw_parts(buffer.as_ptr(), bytes) }.to_vec())
+/// As [`to_host`], and when the memory is not what the array says.
+pub(crate) fn with_null_count(array: &DeviceArray) -> Result<DeviceArray> {
+    let (Some(order), Some(bitmap)) = (array.order(), array.uncounted_bitmap()) else { return Ok(array.clone()) };
+    let start = bitmap.start().addr();
+    let range = start..start.saturating_add(bitmap.len());
+    let fetched = fetch(order, std::slice::from_ref(&range))?;
+    let valid = count_bits(fetched.require(start, bitmap.len())?, bitmap.first_bit(), array.len());
+    Ok(array.with_null_count(array.len().saturating_sub(valid)))
 }
 
 /// A copy of a tensor in memory of its own on the same device, in the order of `stream`, and with the same strides.
@@ -175,7 +183,7 @@ impl Piece {
     fn start(current: &Current, stream: Stream, address: usize, length: usize, at: usize) -> Result<Self> {
         let block = PinnedBlock::take(current)?;
         // SAFETY: `read` has checked the range; the block is read when the copy is done.
-        unsafe { current.copy_to_pinned(&block, device_address(address)?, length, stream) }?;
+        unsafe { current.copy_to_pinned(&block, 0, device_address(address)?, length, stream) }?;
         let order = Order::recorded(
             Device::new(crate::ffi::dlpack::DLDeviceType::CUDA, current.device().ordinal()),
             current,

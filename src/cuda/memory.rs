@@ -151,19 +151,22 @@ impl PinnedBlock {
 }
 
 impl Current {
-    /// Copies device memory to a page-locked block, in the order of `stream`.
+    /// Copies device memory to a page-locked block, `at` bytes after its start, in the order of `stream`.
     ///
     /// # Safety
-    /// The device memory has so many bytes until the copy is done, and so has the block, which nobody reads before that.
+    /// The device memory has so many bytes until the copy is done, and so has the block from there on; nobody reads them
+    /// before that.
     pub(crate) unsafe fn copy_to_pinned(
         &self,
         target: &PinnedBlock,
+        at: usize,
         source: DevicePointer,
         bytes: usize,
         stream: Stream,
     ) -> Called {
+        let start = target.start().wrapping_add(at);
         // SAFETY: the contract.
-        unsafe { self.driver().copy_to_host(target.start().cast(), source, bytes, stream.handle()) }
+        unsafe { self.driver().copy_to_host(start.cast(), source, bytes, stream.handle()) }
     }
 
     /// Copies memory on the device, in the order of `stream`.

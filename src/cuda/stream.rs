@@ -4,7 +4,7 @@ use std::ffi::c_int;
 use std::sync::PoisonError;
 
 use super::context::{CudaDevice, Current};
-use super::driver::{Called, ContextHandle, StreamHandle};
+use super::driver::{Called, ContextHandle, Status, StreamHandle};
 use crate::error::{Error, ErrorKind, Result};
 
 /// `CU_STREAM_NON_BLOCKING`: does not wait for the legacy default stream.
@@ -65,6 +65,16 @@ impl Current {
         Err(Error::new(ErrorKind::Device, reason).remedy_is(format!(
             "pass a stream of cuda:{ordinal}; contexts other than the primary one are not supported"
         )))
+    }
+
+    /// Whether all work of a stream is done.
+    pub(crate) fn is_idle(&self, stream: Stream) -> Called<bool> {
+        // SAFETY: the stream as in `require_own`.
+        match unsafe { self.driver().stream_query(stream.handle()) } {
+            Ok(()) => Ok(true),
+            Err(Status { code: Status::NOT_READY, .. }) => Ok(false),
+            Err(status) => Err(status),
+        }
     }
 
     /// Whether a stream is being captured into a graph.

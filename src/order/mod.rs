@@ -36,6 +36,8 @@ struct Inner {
     parts: Vec<Order>,
     /// Whether others may have put work on the memory that we know nothing of.
     lent: AtomicBool,
+    /// Whether work on it may be under way that nothing tells the end of: it is never freed.
+    kept: AtomicBool,
     uses: Mutex<SmallVec<[Use; 1]>>,
 }
 
@@ -45,7 +47,18 @@ enum Ready {
     Foreign(EventHandle),
     /// When this event of ours is complete.
     Own(Event),
+    /// When something says so that only the device's own runtime understands; alive as long as the memory's owner.
+    Opaque(OpaqueEvent),
 }
+
+/// The `sync_event` of a device that is not reached through CUDA, as it came: nobody here looks behind it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct OpaqueEvent(*mut c_void);
+
+// SAFETY: an address that is handed on, and never read.
+unsafe impl Send for OpaqueEvent {}
+// SAFETY: as for `Send`.
+unsafe impl Sync for OpaqueEvent {}
 
 /// Work on memory that has to be done before it is freed.
 struct Use {
@@ -61,9 +74,21 @@ impl Order {
         (!device.is_cpu()).then(|| Self::new(device, None, Vec::new()))
     }
 
+    /// Memory of a device that is not the CPU, written already.
+    pub(crate) fn on_device(device: Device) -> Self {
+        Self::new(device, None, Vec::new())
+    }
+
     fn new(device: Device, ready: Option<Ready>, parts: Vec<Self>) -> Self {
         let ready = ready.map_or_else(OnceLock::new, OnceLock::from);
-        Self(Arc::new(Inner { device, ready, parts, lent: AtomicBool::new(false), uses: Mutex::default() }))
+        Self(Arc::new(Inner {
+            device,
+            ready,
+            parts,
+            lent: AtomicBool::new(false),
+            kept: AtomicBool::new(false),
+            uses: Mutex::default(),
+        }))
     }
 
     /// Memory that is written when the event is complete that `sync_event` points to, if it is not NULL.
@@ -75,8 +100,15 @@ impl Order {
     /// `sync_event` is NULL, or points to a handle of the device's runtime that lives as long as the memory's owner
     /// (<https://arrow.apache.org/docs/format/CDeviceDataInterface.html>).
     pub(crate) unsafe fn imported(device: Device, sync_event: *mut c_void) -> Result<Option<Self>> {
+        if is_cuda(device) {
+            drain();
+        }
         if device.is_cpu() || sync_event.is_null() {
             return Ok(Self::written(device));
+        }
+        if !is_cuda(device) {
+            // What it points to is the runtime's own: a handle, or an object of a class.
+            return Ok(Some(Self::new(device, Some(Ready::Opaque(OpaqueEvent(sync_event))), Vec::new())));
         }
         let handle = sync_event.cast::<*mut c_void>();
         if !handle.is_aligned() {
@@ -125,6 +157,9 @@ impl Order {
         if parts.len() == 1 {
             return Ok(parts.pop());
         }
+        if !is_cuda(device) {
+            return Self::joined_opaque(device, parts).map(Some);
+        }
         if parts.iter().all(|part| part.event().is_none()) {
             return Ok(Some(Self::new(device, None, parts)));
         }
@@ -139,6 +174,17 @@ impl Order {
         Ok(Some(Self::new(device, Some(Ready::Own(event)), parts)))
     }
 
+    /// As [`Order::joined`], where nothing can wait for an event: all that have one must have the same.
+    fn joined_opaque(device: Device, parts: Vec<Self>) -> Result<Self> {
+        let mut events = parts.iter().filter_map(Self::opaque_event);
+        let first = events.next();
+        if events.any(|event| Some(event) != first) {
+            let reason = format!("the data on {device} has several events, and its runtime is not known here");
+            return Err(Error::new(ErrorKind::Device, reason).remedy_is("synchronise the data first, or pass it apart"));
+        }
+        Ok(Self::new(device, first.map(|event| Ready::Opaque(OpaqueEvent(event))), parts))
+    }
+
     /// The device that the memory is on.
     #[must_use]
     pub fn device(&self) -> Device {
@@ -149,6 +195,15 @@ impl Order {
         match self.0.ready.get()? {
             Ready::Foreign(event) => Some(*event),
             Ready::Own(event) => Some(event.handle()),
+            Ready::Opaque(_) => None,
+        }
+    }
+
+    /// The `sync_event` of a device that is not reached through CUDA, as it came; an export has to keep the memory's owner.
+    pub(crate) fn opaque_event(&self) -> Option<*mut c_void> {
+        match self.0.ready.get()? {
+            Ready::Opaque(event) => Some(event.0),
+            Ready::Foreign(_) | Ready::Own(_) => None,
         }
     }
 
@@ -189,6 +244,9 @@ impl Order {
     /// # Errors
     /// When the driver fails, or the wait is interrupted.
     pub(crate) fn wait_on_host(&self, wait: Wait) -> Result<()> {
+        if self.opaque_event().is_some() {
+            return enter(self.0.device).map(drop);
+        }
         match self.event() {
             Some(event) if !wait.is_skipped() => {
                 let current = enter(self.0.device)?;
@@ -218,9 +276,23 @@ impl Order {
         self.record_use(&current, stream, again, Wait::ReleaseBehindRecorded)
     }
 
-    /// Has the memory freed behind our own work that `stream` has now.
+    /// Has the memory freed behind our own work that `stream` has now. Where no event can be recorded, the host waits for the
+    /// work; where it cannot, the memory is never freed.
+    ///
+    /// # Errors
+    /// When the host could not wait either.
     pub(crate) fn used_by(&self, current: &Current, stream: Stream) -> Result<()> {
-        self.record_use(current, stream, None, Wait::ReleaseBehindOurs)
+        let Err(error) = self.record_use(current, stream, None, Wait::ReleaseBehindOurs) else { return Ok(()) };
+        if host::wait_for_stream(current, stream).is_ok() {
+            return Ok(());
+        }
+        self.keep_for_ever();
+        Err(error)
+    }
+
+    fn keep_for_ever(&self) {
+        self.0.kept.store(true, Ordering::Release);
+        self.0.parts.iter().for_each(Self::keep_for_ever);
     }
 
     fn record_use(&self, current: &Current, stream: Stream, again: Option<Stream>, wait: Wait) -> Result<()> {
@@ -236,12 +308,12 @@ impl Order {
     /// Releases the memory: at once if nobody has used it, else behind the work that may use it still.
     pub(crate) fn release(&self, release: impl FnOnce() + Send + 'static) {
         let uses = std::mem::take(&mut *self.0.uses.lock().unwrap_or_else(PoisonError::into_inner));
-        let used = self.0.lent.load(Ordering::Acquire) || !uses.is_empty();
+        let used = [&self.0.lent, &self.0.kept].iter().any(|flag| flag.load(Ordering::Acquire)) || !uses.is_empty();
         if !used || !is_cuda(self.0.device) {
             return release();
         }
-        if is_forked() {
-            // The memory is the parent's, and nothing of the driver works here.
+        if is_forked() || self.0.kept.load(Ordering::Acquire) {
+            // The memory is the parent's, and nothing of the driver works here; or nobody knows when it may be freed.
             std::mem::forget(release);
             return;
         }
@@ -264,6 +336,14 @@ impl fmt::Debug for Order {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Order").field("device", &self.0.device).field("ready", &self.event()).finish_non_exhaustive()
     }
+}
+
+/// Has the host wait until the work is done that one of our own streams has now.
+///
+/// # Errors
+/// When the driver fails, or the wait is interrupted.
+pub(crate) fn wait_for_stream(current: &Current, stream: Stream, wait: Wait) -> Result<()> {
+    if wait.is_skipped() { Ok(()) } else { host::wait_for_stream(current, stream) }
 }
 
 /// Makes the primary context of the device current that memory is on.
