@@ -29,7 +29,9 @@ ASAN_TARGET_DIR ?= target/asan
 # Refused allocations are errors here, not faults.
 SANITIZED := allocator_may_return_null=1:detect_stack_use_after_return=1
 FUZZ_VERSION := 0.13.1
-FUZZ_TOOLS := $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)/cargo-fuzz-$(FUZZ_VERSION)
+CARGO_TARGET := $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)
+SIMULATED_CUDA := $(CARGO_TARGET)/simulated-cuda
+FUZZ_TOOLS := $(CARGO_TARGET)/cargo-fuzz-$(FUZZ_VERSION)
 FUZZ_TARGETS := arrow_array arrow_schema arrow_stream conversions dlpack
 
 # One interpreter for every build, so that none undoes another's cache.
@@ -58,7 +60,7 @@ TEST_SETS := test $(if $(filter full,$(INTEROP)),test-heavy)
 BENCH_SETS := bench $(if $(filter full,$(INTEROP)),bench-heavy)
 DEMO_SETS := demo $(if $(filter torch,$(FRAMEWORK)),demo-torch)
 
-.PHONY: help demo test test-rust test-python peers interop asan fuzz lint bench wheel clean
+.PHONY: help demo test test-rust test-simulated-cuda simulated-cuda test-python peers interop asan fuzz lint bench wheel clean
 # Two installs into one environment at once would break it.
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
@@ -66,6 +68,7 @@ DEMO_SETS := demo $(if $(filter torch,$(FRAMEWORK)),demo-torch)
 help:
 	@echo 'make demo    train a model on real flights  (FRAMEWORK=numpy|torch DEVICE=cpu|cuda)'
 	@echo 'make test    the Rust and the Python tests  (INTEROP=full|light; light leaves torch out)'
+	@echo 'make simulated-cuda  a CUDA driver on host memory that reports races, in target/simulated-cuda/'
 	@echo 'make peers   the suites of NumPy, pyarrow and pandas through the package  (ARRAY_API_TESTS=<a checkout>)'
 	@echo 'make interop the tests against each library, in environments of their own  (INTEROP=full|light)'
 	@echo 'make asan    the Rust tests under AddressSanitizer and LeakSanitizer'
@@ -84,7 +87,7 @@ test: test-rust
 	@$(MAKE) --no-print-directory peers
 	@$(MAKE) --no-print-directory interop INTEROP=light
 
-test-rust: $(STAMPS)/venv
+test-rust: $(STAMPS)/venv test-simulated-cuda
 	cargo test $(CARGO_FLAGS) --package arrow-dlpack
 	@libs='$(LIBPYTHON)'; if [ -n "$$libs" ]; then \
 		set -x; \
@@ -92,6 +95,19 @@ test-rust: $(STAMPS)/venv
 	else \
 		echo 'LEFT OUT: Rust unit tests of the feature python (this Python has no shared library to link)'; \
 	fi
+
+test-simulated-cuda:
+	cargo test $(CARGO_FLAGS) --package simulated-cuda
+
+# The simulated driver, under both names by which programs load a driver.
+simulated-cuda:
+	cargo build $(CARGO_FLAGS) --package simulated-cuda
+	@mkdir -p $(SIMULATED_CUDA)
+	@for name in libcuda.so libcuda.so.1; do \
+		cp $(CARGO_TARGET)/debug/libsimulated_cuda.so $(SIMULATED_CUDA)/$$name.new && \
+		mv $(SIMULATED_CUDA)/$$name.new $(SIMULATED_CUDA)/$$name || exit 1; \
+	done
+	@echo 'LD_LIBRARY_PATH=$(SIMULATED_CUDA) runs a program on it'
 
 test-python: $(STAMPS)/installed $(TEST_SETS:%=$(STAMPS)/%)
 	ARROW_DLPACK_INTEROP=$(INTEROP) $(BIN)/python -m pytest tests/python
@@ -121,7 +137,7 @@ $(FUZZ_TOOLS)/bin/cargo-fuzz:
 
 lint: $(STAMPS)/installed $(STAMPS)/lint
 	cargo fmt --all --check
-	cargo clippy $(CARGO_FLAGS) --package arrow-dlpack --all-targets -- -D warnings
+	cargo clippy $(CARGO_FLAGS) --package arrow-dlpack --package simulated-cuda --all-targets -- -D warnings
 	cargo clippy $(CARGO_FLAGS) --workspace --all-targets --all-features -- -D warnings
 	RUSTDOCFLAGS='-D warnings' cargo doc $(CARGO_FLAGS) --workspace --all-features --no-deps
 	$(BIN)/ruff check --no-cache $(LINTED_PYTHON)
