@@ -188,6 +188,11 @@ impl<'a> Level<'a> {
     }
 }
 
+/// How many of `length` bits from bit `offset` on are set; `bytes` has them.
+pub(crate) fn count_bits(bytes: &[u8], offset: usize, length: usize) -> usize {
+    count_ones(bytes, offset, length)
+}
+
 fn count_ones(bytes: &[u8], offset: usize, length: usize) -> usize {
     UnalignedBitChunk::new(bytes, offset, length).count_ones()
 }
@@ -257,7 +262,7 @@ mod tests {
     use super::*;
 
     fn bits(bytes: &[u8], offset: usize, length: usize, repeat: usize) -> ValidityBits {
-        ValidityBits { start: bytes.as_ptr(), offset, length, repeat, group: 1 }
+        ValidityBits { start: bytes.as_ptr(), offset, length, repeat, group: 1, nulls: None }
     }
 
     fn combine(levels: &[ValidityBits], elements: usize) -> Option<Mask<'_>> {

@@ -6,6 +6,7 @@
 
 mod check;
 mod codes;
+mod device_lists;
 mod export;
 mod import;
 mod kept;
@@ -18,13 +19,14 @@ mod stream;
 mod view;
 
 pub(crate) use check::{counts_in, same_layout};
+pub(crate) use device_lists::{BitmapBytes, DeviceInts};
 pub(crate) use export::{ArrayNode, shared_buffer};
 pub use export::{export_device_array, export_schema};
 pub use import::{DeviceArray, ReleaseGuard, release_directly};
 pub(crate) use import::{host_array, ordered_array};
 pub use kept::read_field;
 pub(crate) use lists::{Hidden, Ints, ListChunk, ViewChunk};
-pub(crate) use mask::{Mask, pack_bytes, pack_bytes_into};
+pub(crate) use mask::{Mask, count_bits, pack_bytes, pack_bytes_into};
 pub use schema::read_schema;
 pub use stream::{DeviceArrayStream, export_device_stream, export_stream};
 pub(crate) use view::Leaf;

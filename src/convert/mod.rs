@@ -22,7 +22,9 @@ mod split;
 mod threads;
 mod unpack;
 
-pub(crate) use collect::{bytes_of_views, collect_bools, collect_ints, lengths_view, offsets_view, zero};
+pub(crate) use collect::{
+    bytes_of_views, bytes_view, collect_bools, collect_ints, device_ints_view, lengths_view, offsets_view, zero,
+};
 pub(crate) use column::{ColumnChunk, check_nulls, run, validity};
 pub use copy_array::copy_array;
 pub(crate) use decode::decode;

@@ -28,7 +28,15 @@ pub fn request_field(array: &DeviceArray, requested: &FieldRef) -> Result<Device
         |error: Error| error.in_column(if requested.name().is_empty() { own.name() } else { requested.name() });
     check_names(own.data_type(), requested.data_type()).map_err(in_request)?;
     check_extensions(own, requested).map_err(in_request)?;
-    if !allows_nulls(requested) {
+    if !allows_nulls(requested) && array.order().is_some() {
+        // Where bitmaps are on a device, what the array says of its nulls has to do.
+        if let Some(column) = array.may_have_nulls_of(requested) {
+            let reason = "there may be nulls, the requested field is not nullable, and the bitmap is on a device";
+            return Err(in_request(
+                Error::new(ErrorKind::Null, reason).remedy_is("request a nullable field").in_column(&column),
+            ));
+        }
+    } else if !allows_nulls(requested) {
         // Only the data can tell whether a field that is not nullable has nulls; no cast adds or takes one.
         let read = array.to_arrow()?;
         check_room(read.as_ref(), &DataType::Boolean).map_err(in_request)?;

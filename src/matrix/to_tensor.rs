@@ -3,6 +3,7 @@
 use arrow_schema::FieldRef;
 
 use super::chunk::MatrixChunk;
+use super::on_device;
 use super::prepared::{Prepared, decode_chunks};
 use crate::arrow::DeviceArray;
 use crate::column::{check_types, overlap, require_copy};
@@ -29,7 +30,7 @@ fn by<R: Send>(worker: &Worker<'_>, bytes: usize, work: impl FnOnce() -> Result<
 
 /// Converts columns of a batch, or of the chunks of a table, into a matrix of shape `(rows, columns)`.
 ///
-/// A view where the columns lie in the order asked for already; else one pass from the chunks into fresh memory, which
+/// A view where the columns lie in the order asked for already, on any device; else, in host memory, one pass from the chunks into fresh memory, which
 /// casts, fills nulls and unpacks bits on the way. What `options` says of copies and memory does not count here: `matrix`
 /// does.
 ///
@@ -69,6 +70,9 @@ pub(crate) fn convert_matrix(
 ) -> Result<Tensor> {
     check_environment()?;
     check_types(spec.field(), chunks)?;
+    if let Some(order) = on_device::order_of(chunks) {
+        return on_device::view(spec, chunks, options, order);
+    }
     let convert = |worker: &Worker<'_>| {
         let chunks = decode_chunks(spec, chunks, options)?;
         let prepared = Prepared::new(spec, &chunks, options, true)?;
@@ -147,6 +151,10 @@ pub(crate) struct MatrixPlan {
 /// As that, but for nulls, and for what values decide.
 pub(crate) fn plan_matrix(spec: &MatrixSpec, chunks: &[DeviceArray], options: &MatrixOptions) -> Result<MatrixPlan> {
     check_types(spec.field(), chunks)?;
+    if let Some(order) = on_device::order_of(chunks) {
+        let (whole, columns, refusal) = on_device::explain(spec, chunks, options, order)?;
+        return Ok(MatrixPlan { whole, columns, refusal });
+    }
     let chunks = decode_chunks(spec, chunks, options)?;
     let prepared = Prepared::new(spec, &chunks, options, true)?;
     let (whole, columns) = (prepared.plan().clone(), prepared.column_plans());
