@@ -64,9 +64,7 @@ impl Rectangle {
 
 /// The ranges of rows, joined where nothing lies between them.
 fn rows(address: u64, pitch: u64, width: u64, height: u64) -> Vec<Range<u64>> {
-    if pitch == width {
-        return vec![address..address + width * height];
-    }
+    let (width, height) = if pitch == width { (width * height, 1) } else { (width, height) };
     (0..height).map(|row| address + row * pitch..address + row * pitch + width).collect()
 }
 
@@ -128,6 +126,10 @@ impl Call {
         let from_known = self.known(stream, source, span(source_pitch)?)?;
         let to_known = self.known(stream, destination, span(destination_pitch)?)?;
         let capturing = self.streams[stream].capture.is_some();
+        if capturing && !to_known {
+            // The copy would be over only when the call returns.
+            return self.refuse_captured(stream);
+        }
         let source = match from_known {
             true => Source::Known(source),
             false if !capturing && self.reads_pageable_now() => {

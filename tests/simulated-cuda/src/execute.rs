@@ -140,9 +140,10 @@ impl State {
     fn run_fill(&mut self, fill: &Fill) -> Outcome {
         let bytes = fill.width * fill.count;
         let first = self.memory.bytes(fill.address, bytes)?;
-        for offset in 0..bytes as usize {
-            // SAFETY: `bytes` answered for all of them.
-            unsafe { first.add(offset).write(fill.pattern[offset % fill.width as usize]) };
+        // SAFETY: `bytes` answered for all of them, and nothing else holds them.
+        let filled = unsafe { std::slice::from_raw_parts_mut(first, bytes as usize) };
+        for unit in filled.chunks_exact_mut(fill.width as usize) {
+            unit.copy_from_slice(&fill.pattern[..fill.width as usize]);
         }
         Ok(())
     }
@@ -176,7 +177,8 @@ impl State {
 pub(crate) fn read_pageable(address: u64, row: &mut [u8]) -> Outcome {
     let local = libc::iovec { iov_base: row.as_mut_ptr().cast(), iov_len: row.len() };
     let remote = libc::iovec { iov_base: address as *mut c_void, iov_len: row.len() };
+    let process = std::process::id() as libc::pid_t;
     // SAFETY: the system checks the remote range; the local one is the row.
-    let read = unsafe { libc::process_vm_readv(libc::getpid(), &raw const local, 1, &raw const remote, 1, 0) };
+    let read = unsafe { libc::process_vm_readv(process, &raw const local, 1, &raw const remote, 1, 0) };
     if read == row.len() as isize { Ok(()) } else { Err(Error::ILLEGAL_ADDRESS) }
 }

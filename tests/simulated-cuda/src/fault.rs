@@ -32,7 +32,9 @@ pub(crate) fn watch() {
 
 extern "C" fn handle(signal: i32, info: *mut libc::siginfo_t, context: *mut c_void) {
     // SAFETY: the system passes both to a handler that asked for them.
-    let address = unsafe { (*info).si_addr() } as u64;
+    let fault = unsafe { &*info };
+    // SAFETY: this signal carries an address.
+    let address = unsafe { fault.si_addr() } as u64;
     if crate::call::is_fork() {
         return pass_on(signal, info, context);
     }

@@ -299,6 +299,7 @@ impl Memory {
     pub(crate) fn open(&mut self, base: u64, range: &Range<u64>) {
         if let Some(pages) = self.blocks.get_mut(&base).and_then(Block::pages) {
             pages.open(range);
+            self.changed.retain(|other| *other != base);
             self.opened.push(base);
         }
     }

@@ -170,7 +170,7 @@ pub unsafe extern "C" fn simulated_cuda_register_kernel(
     // SAFETY: as the caller says.
     let name = unsafe { text(name) };
     // SAFETY: as the caller says.
-    let parameters = (0..count).map(|index| unsafe { sizes.add(index).read() }).collect();
+    let parameters = unsafe { std::slice::from_raw_parts(sizes, count) }.to_vec();
     ask(|call| call.kernels.insert(name, Kernel { function, parameters }));
 }
 

@@ -3,6 +3,7 @@
 use std::fs::OpenOptions;
 use std::io::Write;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::call::Call;
 use crate::capture::Mode;
@@ -19,7 +20,6 @@ pub(crate) struct Reports {
     pub(crate) explicit_waits: u64,
     pub(crate) implicit_waits: u64,
     log: Option<PathBuf>,
-    registered: bool,
 }
 
 impl Reports {
@@ -123,8 +123,8 @@ impl Call {
 
     /// Arranges for the report when the process exits.
     pub(crate) fn report_at_exit(&mut self) {
-        if self.settings.report_at_exit && !self.reports.registered {
-            self.reports.registered = true;
+        static ARRANGED: AtomicBool = AtomicBool::new(false);
+        if self.settings.report_at_exit && !ARRANGED.swap(true, Ordering::Relaxed) {
             // SAFETY: a function without arguments, in a library that stays loaded.
             let failed = unsafe { libc::atexit(at_exit) };
             assert_eq!(failed, 0, "the report at exit is arranged");

@@ -107,7 +107,6 @@ impl State {
         }
         let queue = &mut self.streams[stream];
         queue.submitted += 1;
-        queue.polls = 0;
         clock.set(queue.actor, queue.submitted);
         queue.clock = Arc::new(clock);
         let at = queue.last();
@@ -221,7 +220,11 @@ impl State {
             Schedule::Random(_) => self.below(2) == 0,
             Schedule::Lazy | Schedule::Eager => self.streams[stream].polls > PATIENCE,
         };
-        run && self.run_to(stream, tick)
+        if !run {
+            return false;
+        }
+        self.streams[stream].polls = 0;
+        self.run_to(stream, tick)
     }
 }
 
