@@ -24,7 +24,7 @@ pub(crate) use import::host_array;
 pub use import::{DeviceArray, ReleaseGuard, release_directly};
 pub use kept::read_field;
 pub(crate) use lists::{Hidden, Ints, ListChunk, ViewChunk};
-pub(crate) use mask::{Mask, pack_bytes, pack_bytes_into};
+pub(crate) use mask::Mask;
 pub use schema::read_schema;
 pub use stream::{DeviceArrayStream, export_device_stream, export_stream};
 pub(crate) use view::Leaf;

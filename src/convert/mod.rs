@@ -3,6 +3,7 @@
 //! Sources may be misaligned, so they are read element by element without alignment; results are allocations of ours.
 #![allow(unsafe_code, reason = "reads foreign buffers whose bounds were checked, and writes fresh memory")]
 
+mod bitmap;
 mod cast;
 mod collect;
 mod column;
@@ -22,6 +23,7 @@ mod split;
 mod threads;
 mod unpack;
 
+pub(crate) use bitmap::{pack_bools, pack_bools_into};
 pub(crate) use collect::{bytes_of_views, collect_bools, collect_ints, lengths_view, offsets_view, zero};
 pub(crate) use column::{ColumnChunk, check_nulls, run, validity};
 pub use copy_array::copy_array;
