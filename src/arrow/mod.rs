@@ -43,10 +43,16 @@ const MAX_DEPTH: usize = 64;
 #[inline]
 unsafe fn foreign<'a, T>(pointer: *const T, what: &str) -> Result<&'a T> {
     if !pointer.is_aligned() {
-        return Err(Error::invalid(format!("{what} is a misaligned pointer")));
+        return Err(wrong(what, "a misaligned pointer"));
     }
     // SAFETY: aligned, and by this function's contract NULL or valid for `'a`.
-    unsafe { pointer.as_ref() }.ok_or_else(|| Error::invalid(format!("{what} is NULL")))
+    unsafe { pointer.as_ref() }.ok_or_else(|| wrong(what, "NULL"))
+}
+
+// Apart, so that what finds nothing wrong is small enough to be inlined.
+#[cold]
+fn wrong(what: &str, is: &str) -> Error {
+    Error::invalid(format!("{what} is {is}"))
 }
 
 /// The `index`-th entry of a foreign array of pointers, dereferenced.

@@ -12,6 +12,9 @@ use crate::plan::{MatrixData, Plan};
 use crate::spec::{CopyMode, MatrixOptions, MatrixSpec, Options, Order};
 use crate::tensor::{Output, Tensor};
 
+/// Bytes of plain columns that are packed in some microseconds.
+const QUICK: usize = 1 << 18;
+
 /// Runs the last step of a conversion, knowing how many bytes it moves: without the interpreter, say.
 pub(crate) type Worker<'a> = dyn Fn(usize, &mut (dyn FnMut() + Send)) + 'a;
 
@@ -25,6 +28,11 @@ fn by<R: Send>(worker: &Worker<'_>, bytes: usize, work: impl FnOnce() -> Result<
     let (mut work, mut result) = (Some(work), None);
     worker(bytes, &mut || result = work.take().map(|work| work()));
     result.unwrap_or_else(|| Err(Error::invalid("the conversion was not run")))
+}
+
+/// As [`by`], for plain columns: few bytes of them are packed while an interpreter would be let go of and taken back.
+fn unless_quick<R: Send>(worker: &Worker<'_>, bytes: usize, work: impl FnOnce() -> Result<R> + Send) -> Result<R> {
+    if bytes < QUICK { work() } else { by(worker, bytes, work) }
 }
 
 /// Converts columns of a batch, or of the chunks of a table, into a matrix of shape `(rows, columns)`.
@@ -72,7 +80,7 @@ pub(crate) fn convert_matrix(
     if options.order == Order::C
         && options.copy != CopyMode::Never
         && let Some(columns) = small(spec, chunks)
-        && let Some(tensor) = by(worker, bytes_of(spec, chunks), || pack_small(&columns))?
+        && let Some(tensor) = unless_quick(worker, bytes_of(spec, chunks), || pack_small(&columns))?
     {
         record_small(spec, columns.rows(), options);
         return Ok(tensor);
@@ -128,7 +136,7 @@ pub(crate) fn write_matrix(
     check_types(spec.field(), chunks)?;
     require_copy(options.copy)?;
     if let Some(columns) = small(spec, chunks)
-        && by(worker, bytes_of(spec, chunks), || Ok(write_small(&columns, out)))?
+        && unless_quick(worker, bytes_of(spec, chunks), || Ok(write_small(&columns, out)))?
     {
         record_small(spec, columns.rows(), options);
         return Ok(());

@@ -106,12 +106,12 @@ unsafe fn write(isa: Isa, columns: &PlainColumns<'_>, out: &Rows<'_>) {
     let rows = if skip == 0 { out.count() } else { out.count() - 1 };
     for (index, start) in head.iter().enumerate() {
         // SAFETY: the contract: a value, and room for it in the first row.
-        unsafe { out.start().wrapping_add(index * size).copy_from_nonoverlapping(*start, size) };
+        unsafe { copy_value(*start, out.start().wrapping_add(index * size), size) };
     }
     for (index, start) in tail.iter().enumerate().filter(|_| skip > 0) {
         let last = out.start().wrapping_add(rows * out.stride() + (skip + index) * size);
         // SAFETY: the contract: the last value, and room for it in the last row.
-        unsafe { last.copy_from_nonoverlapping(start.wrapping_add(rows * size), size) };
+        unsafe { copy_value(start.wrapping_add(rows * size), last, size) };
     }
     let crowded = matches!(starts, [first, second, ..] if first.addr().abs_diff(second.addr()).is_multiple_of(PAGE));
     let block = if crowded { CROWDED } else { BLOCK };
@@ -121,13 +121,28 @@ unsafe fn write(isa: Isa, columns: &PlainColumns<'_>, out: &Rows<'_>) {
             // The last ones begin where there are enough: some are written twice, with the same values.
             let column = column.min(rotated.len().saturating_sub(lanes));
             let mut of = [std::ptr::null(); LANES];
-            for (lane, start) in of.iter_mut().zip(rotated.iter().skip(column).take(lanes)) {
-                *lane = *start;
-            }
+            let starts = rotated.get(column..column + lanes).unwrap_or(&[]);
+            of.iter_mut().zip(starts).for_each(|(lane, start)| *lane = *start);
             let start = out.start().wrapping_add((skip + column) * size);
             let strip = Strip { lanes: &of, out: start, stride: out.stride() };
-            // SAFETY: the contract: so many lanes have these rows, or, those of the next row, all but the last of them.
+            // SAFETY: the contract: each column has these rows, and one more where it begins with its second.
             unsafe { strip.write(isa, size, first.min(end.saturating_sub(TILE))..end) };
         }
+    }
+}
+
+/// Copies a value of 4 or 8 bytes.
+///
+/// # Safety
+/// There is one, and room for it.
+#[inline(always)]
+unsafe fn copy_value(from: *const u8, out: *mut u8, size: usize) {
+    // Of a size that the compiler knows, a copy is no call.
+    if size == 4 {
+        // SAFETY: the contract.
+        unsafe { out.copy_from_nonoverlapping(from, 4) };
+    } else {
+        // SAFETY: the contract.
+        unsafe { out.copy_from_nonoverlapping(from, 8) };
     }
 }
