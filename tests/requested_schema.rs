@@ -180,7 +180,7 @@ fn junk_in_null_slots_survives_anything() {
     let values = vec![i64::MAX, 1, -1].into();
     let array = Int64Array::new(values, Some(vec![false, true, false].into()));
     let given = request(&array, &field("x", DataType::UInt8)).unwrap();
-    assert_eq!(given.to_data(), arrow_array::UInt8Array::from(vec![None, Some(1), None]).to_data());
+    assert_eq!(given.to_data(), UInt8Array::from(vec![None, Some(1), None]).to_data());
 }
 
 #[test]

@@ -49,10 +49,12 @@ pub(super) unsafe fn rows8(strip: &Strip<'_>, rows: Range<usize>) {
             tile[lane] = unsafe { _mm256_loadu_pd(strip.lanes[lane].cast::<f64>().wrapping_add(row)) };
         }
         let [a, b, c, d] = tile;
+        let even = (_mm256_unpacklo_pd(a, b), _mm256_unpacklo_pd(c, d));
+        let odd = (_mm256_unpackhi_pd(a, b), _mm256_unpackhi_pd(c, d));
         // SAFETY: the contract: the tile's rows have room.
-        unsafe { store(strip, row, 2, _mm256_unpacklo_pd(a, b), _mm256_unpacklo_pd(c, d)) };
+        unsafe { store(strip, row, 2, even.0, even.1) };
         // SAFETY: as above.
-        unsafe { store(strip, row + 1, 2, _mm256_unpackhi_pd(a, b), _mm256_unpackhi_pd(c, d)) };
+        unsafe { store(strip, row + 1, 2, odd.0, odd.1) };
     }
 }
 
@@ -77,8 +79,9 @@ fn quads([a, b, c, d]: [__m256; 4]) -> [__m256d; 4] {
 #[inline]
 #[target_feature(enable = "avx2")]
 unsafe fn store(strip: &Strip<'_>, row: usize, step: usize, left: __m256d, right: __m256d) {
+    let rows = (_mm256_permute2f128_pd::<0x20>(left, right), _mm256_permute2f128_pd::<0x31>(left, right));
     // SAFETY: the contract.
-    unsafe { _mm256_storeu_pd(strip.row(row).cast(), _mm256_permute2f128_pd::<0x20>(left, right)) };
+    unsafe { _mm256_storeu_pd(strip.row(row).cast(), rows.0) };
     // SAFETY: the contract.
-    unsafe { _mm256_storeu_pd(strip.row(row + step).cast(), _mm256_permute2f128_pd::<0x31>(left, right)) };
+    unsafe { _mm256_storeu_pd(strip.row(row + step).cast(), rows.1) };
 }

@@ -49,10 +49,12 @@ pub(super) unsafe fn rows8(strip: &Strip<'_>, rows: Range<usize>) {
             tile[lane] = unsafe { _mm512_loadu_pd(strip.lanes[lane].cast::<f64>().wrapping_add(row)) };
         }
         let [a, b, c, d] = tile;
+        let even = (_mm512_unpacklo_pd(a, b), _mm512_unpacklo_pd(c, d));
+        let odd = (_mm512_unpackhi_pd(a, b), _mm512_unpackhi_pd(c, d));
         // SAFETY: the contract: the tile's rows have room.
-        unsafe { store(strip, row, 2, _mm512_unpacklo_pd(a, b), _mm512_unpacklo_pd(c, d)) };
+        unsafe { store(strip, row, 2, even.0, even.1) };
         // SAFETY: as above.
-        unsafe { store(strip, row + 1, 2, _mm512_unpackhi_pd(a, b), _mm512_unpackhi_pd(c, d)) };
+        unsafe { store(strip, row + 1, 2, odd.0, odd.1) };
     }
 }
 

@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use arrow_array::{ArrayRef, Float32Array, Float64Array, RecordBatch};
+use arrow_array::{ArrayRef, RecordBatch, UInt32Array, UInt64Array};
 
 use super::*;
 use crate::arrow::DeviceArray;
@@ -9,25 +9,23 @@ use crate::dtype::DType;
 /// What lies around the rows stays as it is.
 const UNTOUCHED: u8 = 0xa5;
 
+fn value(row: usize, column: usize) -> usize {
+    row * 1000 + column
+}
+
 /// A batch of columns whose values tell row and column, some rows of which are cut off, and its dtype.
 fn batch(size: usize, columns: usize, rows: usize, cut: usize) -> (DeviceArray, DType) {
-    let value = |row: usize, column: usize| (row * 1000 + column) as f64;
     let array = |column: usize| -> ArrayRef {
         let values = (0..rows + cut).map(|row| value(row.saturating_sub(cut), column));
         if size == 4 {
-            Arc::new(Float32Array::from_iter_values(values.map(|value| value as f32)))
+            Arc::new(UInt32Array::from_iter_values(values.map(|value| u32::try_from(value).unwrap())))
         } else {
-            Arc::new(Float64Array::from_iter_values(values))
+            Arc::new(UInt64Array::from_iter_values(values.map(|value| value as u64)))
         }
     };
     let batch = RecordBatch::try_from_iter((0..columns).map(|column| (column.to_string(), array(column)))).unwrap();
-    let dtype = if size == 4 { DType::Float32 } else { DType::Float64 };
+    let dtype = if size == 4 { DType::UInt32 } else { DType::UInt64 };
     (DeviceArray::from_record_batch(&batch.slice(cut, rows)).unwrap(), dtype)
-}
-
-fn bytes_of(size: usize, row: usize, column: usize) -> Vec<u8> {
-    let value = (row * 1000 + column) as f64;
-    if size == 4 { (value as f32).to_ne_bytes().to_vec() } else { value.to_ne_bytes().to_vec() }
 }
 
 /// Writes all rows `before` bytes into a block, `gap` bytes between them, and compares every byte of the block.
@@ -47,7 +45,7 @@ fn check(isa: Isa, size: usize, columns: usize, rows: usize, before: usize, gap:
     for row in 0..rows {
         for column in 0..columns {
             let at = start + row * stride + column * size;
-            expected[at..at + size].copy_from_slice(&bytes_of(size, row, column));
+            expected[at..at + size].copy_from_slice(&value(row, column).to_le_bytes()[..size]);
         }
     }
     assert!(block == expected, "{isa:?} {size} {columns} {rows} {before} {gap}");
