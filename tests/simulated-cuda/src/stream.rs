@@ -111,8 +111,8 @@ impl State {
         queue.clock = Arc::new(clock);
         let at = queue.last();
         queue.queue.push_back(Operation { at: at.clone(), waits, action: action.clone(), started: false });
-        for (range, kind) in action.touches(&self.memory) {
-            self.log(Access { range, kind, at: at.clone(), what: action.name(), by_host: false, done: false });
+        for (ranges, kind) in action.touches(&self.memory) {
+            self.log(Access { ranges, kind, at: at.clone(), what: action.name(), by_host: false, done: false });
         }
         match self.settings.schedule {
             Schedule::Lazy => {}

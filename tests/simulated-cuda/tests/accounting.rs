@@ -19,6 +19,7 @@ use cudarc::driver::sys::{self, CUresult};
 use support::{call, copy, device, device_in, event, fill, finish, holds, logged, ok, open, pinned, refused, stream};
 
 const BYTES: usize = 4096;
+const SIGABRT: i32 = 6;
 
 #[test]
 fn what_is_left_at_exit_is_a_leak() {
@@ -186,6 +187,37 @@ fn the_safe_layer_of_the_bindings_runs_on_it() {
         drop(data);
         context.synchronize().unwrap();
         assert_eq!(run.simulator.live("device"), 0);
+    });
+}
+
+#[test]
+fn a_function_that_there_is_not_cannot_fail() {
+    support::killed("a_function_that_there_is_not_cannot_fail", SIGABRT, || {
+        simulated_cuda::api::Simulator::load().fail("cuMemAlloc", 1, 2);
+    });
+}
+
+/// Asks the driver when the process exits, after the driver has.
+extern "C" fn ask_at_exit() {
+    unsafe extern "C" {
+        fn _exit(status: i32) -> !;
+    }
+    let mut count = 0;
+    let right = call!(cuDeviceGetCount(&mut count)) == CUresult::CUDA_ERROR_DEINITIALIZED;
+    // SAFETY: ends the process, whose exit has begun.
+    unsafe { _exit(if right { 0 } else { 3 }) };
+}
+
+#[test]
+fn the_driver_goes_before_the_process() {
+    unsafe extern "C" {
+        fn atexit(function: extern "C" fn()) -> i32;
+    }
+    holds("the_driver_goes_before_the_process", &[], |_run| {
+        // What was arranged first is done last.
+        // SAFETY: a function of this program.
+        assert_eq!(unsafe { atexit(ask_at_exit) }, 0);
+        open(0);
     });
 }
 

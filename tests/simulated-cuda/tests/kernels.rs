@@ -14,6 +14,7 @@ mod support;
 
 use std::ffi::c_void;
 use std::ptr::null_mut;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use cudarc::driver::sys::{CUfunction, CUmodule, CUstream};
 use simulated_cuda::KernelContext;
@@ -125,6 +126,51 @@ fn two_kernels_that_share_no_bytes_need_no_order() {
         launch(function, data + half as u64, data + half as u64 - u64::from(run.fault), half, 1, second);
         finish(first);
         finish(second);
+    });
+}
+
+#[test]
+fn what_is_still_queued_at_exit_is_checked() {
+    proves("what_is_still_queued_at_exit_is_checked", "race: kernel", |run| {
+        open(0);
+        let (_, function) = load(run);
+        let (first, second, data) = (stream(false), stream(false), device(BYTES));
+        launch(function, data, data, BYTES, 1, first);
+        if !run.fault {
+            wait(second, first);
+        }
+        launch(function, data, data, BYTES, 1, second);
+    });
+}
+
+/// Counts how often it ran.
+unsafe extern "C" fn count(_: *mut KernelContext, _: *const *const c_void) -> u32 {
+    RUN.fetch_add(1, Ordering::SeqCst);
+    0
+}
+
+static RUN: AtomicU32 = AtomicU32::new(0);
+
+#[test]
+fn kernels_run_when_the_schedule_says() {
+    holds("kernels_run_when_the_schedule_says", &[], |run| {
+        open(0);
+        run.simulator.register_kernel("unknown", count, &[]);
+        let (module, mut function) = (load(run).0, null_mut());
+        ok!(cuModuleGetFunction(&mut function, module, c"unknown".as_ptr()));
+        let (first, list) = (stream(false), null_mut());
+        let mut early = 0;
+        for queued in 1..=64 {
+            ok!(cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, first, list, list));
+            early += u32::from(RUN.load(Ordering::SeqCst) == queued);
+        }
+        match std::env::var("SIMULATED_CUDA_SCHEDULE").unwrap().as_str() {
+            "lazy" => assert_eq!(RUN.load(Ordering::SeqCst), 0),
+            "eager" => assert_eq!(early, 64),
+            _ => assert!((1..64).contains(&early), "{early} of 64 ran at once"),
+        }
+        finish(first);
+        assert_eq!(RUN.load(Ordering::SeqCst), 64);
     });
 }
 

@@ -3,12 +3,12 @@
 use std::ffi::c_void;
 
 use super::{In, Out, driver};
+use crate::block::{Life, NewBlock, Place};
 use crate::call::Call;
 use crate::clock::Clock;
 use crate::error::{Error, Outcome};
 use crate::execute::Action;
 use crate::fault;
-use crate::memory::{Life, NewBlock, Place};
 use crate::pointer::{Answer, unknown};
 
 /// `CU_MEM_ATTACH_GLOBAL` and `CU_MEM_ATTACH_HOST`; attaching to one stream is not simulated.
