@@ -112,7 +112,6 @@ def run_python(schedule: str, skip: int | None, arguments: list[str]) -> Outcome
             sys.executable,
             "-m",
             "pytest",
-            "--forked",
             "-q",
             "--no-header",
             "-rf",

@@ -5,12 +5,12 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterator
 
+import arrow_dlpack as ad
 import device_arrow
 import driver
 import pyarrow as pa
 import pytest
-
-import arrow_dlpack as ad
+from forked import pytest_runtest_protocol  # noqa: F401
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

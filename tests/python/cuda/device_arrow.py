@@ -241,7 +241,9 @@ def buffers_of(array: ArrowArray) -> Iterator[int | None]:
 class DeviceStream:
     """A stream of arrays on devices, to be given away once."""
 
-    def __init__(self, items: list[DeviceArray | tuple[int, bytes]], kind: int = CUDA, field: pa.Field | None = None) -> None:
+    def __init__(
+        self, items: list[DeviceArray | tuple[int, bytes]], kind: int = CUDA, field: pa.Field | None = None
+    ) -> None:
         arrays = [item for item in items if isinstance(item, DeviceArray)]
         self.field = field or arrays[0].field
         nodes = [item.node if isinstance(item, DeviceArray) else item for item in items]
@@ -266,5 +268,7 @@ class _Schema:
 def next_of(struct: ArrowDeviceArrayStream, address: int) -> tuple[int, ArrowDeviceArray]:
     """Calls `get_next` of an exported stream."""
     out = ArrowDeviceArray()
-    code = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)(struct.get_next)(address, ctypes.addressof(out))
+    code = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)(struct.get_next)(
+        address, ctypes.addressof(out)
+    )
     return code, out

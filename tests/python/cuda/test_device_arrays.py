@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import ctypes
 import decimal
-from typing import Any
-
-import device_arrow
-import driver
-import producers
-import pyarrow as pa
-import pytest
-from device_arrow import CUDA, CUDA_HOST, CUDA_MANAGED, Consumer, DeviceArray, buffers_of, event_of, exported
 
 import arrow_dlpack as ad
+import driver
+import pyarrow as pa
+import pytest
+from device_arrow import CUDA, CUDA_HOST, CUDA_MANAGED, DeviceArray, buffers_of, event_of, exported
 
 TYPES: dict[str, pa.Array] = {
     "int32": pa.array([1, None, 3], pa.int32()),
