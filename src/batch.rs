@@ -3,6 +3,7 @@
 use arrow_schema::FieldRef;
 
 use crate::arrow::DeviceArray;
+use crate::column::on_device::fetch_columns;
 use crate::column::{ColumnRef, Runner, check_types, convert_column, run_here};
 use crate::error::{Error, Result};
 use crate::spec::{Options, select};
@@ -46,15 +47,22 @@ pub fn to_tensors(
 pub(crate) fn each_tensor<'a, E: From<Error>>(
     field: &FieldRef,
     chunks: &[DeviceArray],
-    columns: impl IntoIterator<Item = (usize, &'a FieldRef)>,
+    columns: impl IntoIterator<Item = (usize, &'a FieldRef), IntoIter: Clone>,
     options: impl Fn(&str) -> Options,
     runner: &Runner<'_>,
     mut take: impl FnMut(&'a FieldRef, Tensor) -> Result<(), E>,
 ) -> Result<(), E> {
     check_types(field, chunks)?;
+    let columns = columns.into_iter();
+    // What the host has to know of several columns on a device, it reads with one wait.
+    let mut filled = chunks.iter().filter(|chunk| chunk.order().is_some() && !chunk.is_empty());
+    let fetched = match (filled.next(), filled.next()) {
+        (Some(only), None) => fetch_columns(only, columns.clone(), &options)?,
+        _ => None,
+    };
     for (index, column) in columns {
         let options = options(column.name());
-        let of_column = |chunk| ColumnRef::column(chunk, index);
+        let of_column = |chunk| ColumnRef::column(chunk, index).with_fetched(fetched.as_ref());
         let tensor = match chunks {
             [only] => convert_column(column, &[of_column(only)], &options, runner),
             _ => convert_column(column, &chunks.iter().map(of_column).collect::<Vec<_>>(), &options, runner),

@@ -1,8 +1,9 @@
 //! One column, both ways: the entry points that make a spec, a plan, and run it.
 
 mod into;
-mod on_device;
+pub(crate) mod on_device;
 mod to_arrow;
+mod validity;
 
 use std::sync::Arc;
 
@@ -12,46 +13,60 @@ use smallvec::{SmallVec, smallvec};
 pub(crate) use to_arrow::{Bitmap, ColumnNode, as_requested, column_node, row_validity};
 pub use to_arrow::{to_arrow, to_arrow_as};
 
-use crate::arrow::DeviceArray;
+use crate::arrow::{DeviceArray, Leaf};
 use crate::convert::{self, ColumnChunk};
 use crate::device::Device;
 use crate::error::{Error, ErrorKind, Result};
 use crate::plan::{Chunk, Plan};
 use crate::spec::{CopyMode, Options, Spec};
 use crate::tensor::Tensor;
+use crate::transfer::Fetched;
 
 pub use into::chunks_to_tensor_into;
 pub(crate) use into::{overlap, require_copy};
+pub use validity::{Bits, validity, validity_bits};
 
 /// A chunk of a column: an array, or one column of an array of structs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ColumnRef<'a> {
     array: &'a DeviceArray,
     column: Option<usize>,
+    /// What the host has read of a chunk on a device.
+    fetched: Option<&'a Fetched>,
 }
 
 impl<'a> ColumnRef<'a> {
     /// The array itself.
     pub(crate) fn whole(array: &'a DeviceArray) -> Self {
-        Self { array, column: None }
+        Self { array, column: None, fetched: None }
     }
 
     /// One column of an array of structs.
     pub(crate) fn column(array: &'a DeviceArray, index: usize) -> Self {
-        Self { array, column: Some(index) }
+        Self { array, column: Some(index), fetched: None }
+    }
+
+    /// The same column, of whose memory this was read.
+    pub(crate) fn with_fetched(self, fetched: Option<&'a Fetched>) -> Self {
+        Self { fetched, ..self }
+    }
+
+    /// Where the column's elements are.
+    fn leaf(&self, spec: &Spec) -> Result<Leaf<'a>> {
+        let view = self.array.view();
+        match self.column {
+            None => view.leaf(spec),
+            Some(index) => view.struct_field(index)?.leaf(spec),
+        }
     }
 
     // Inlined, as the chunk is too large to be handed on without a copy of it.
     #[inline(always)]
     pub(crate) fn chunk(&self, spec: &Spec) -> Result<ColumnChunk<'a>> {
-        let view = self.array.view();
-        let leaf = match self.column {
-            None => view.leaf(spec)?,
-            Some(index) => view.struct_field(index)?.leaf(spec)?,
-        };
+        let leaf = self.leaf(spec)?;
         let mask = match self.array.order() {
             None => leaf.logical_mask(self.array),
-            Some(order) => on_device::mask(spec, &leaf, order),
+            Some(order) => on_device::mask(spec, &leaf, order, self.fetched),
         };
         Ok(ColumnChunk { mask: mask.map_err(|error| error.in_column(spec.field().name()))?, leaf, array: self.array })
     }
@@ -75,8 +90,8 @@ pub(crate) fn require_host(device: Device, column: &str) -> Result<()> {
     if device.is_cpu() {
         return Ok(());
     }
-    Err(Error::new(ErrorKind::Device, format!("the data is on {device}, and this build converts host memory only"))
-        .remedy_is("copy it to the CPU with the library that made it")
+    Err(Error::new(ErrorKind::Device, format!("the data is on {device}, where this build makes no such conversion"))
+        .remedy_is("copy it to the CPU first")
         .in_column(column))
 }
 
@@ -109,12 +124,18 @@ fn planned_as_stored<'a, R>(
 ) -> Result<R> {
     // Most columns have one chunk, and their conversion takes about as long as a collection does.
     if let [only] = chunks {
-        let only = only.chunk(spec)?;
-        let plan = Plan::new(spec, &[only.size(spec)], options)?;
-        return match only.array.order() {
-            None => work(&plan, &[only]),
-            Some(order) => on_device::planned(spec, &plan, only, order, work),
+        let chunk = only.chunk(spec)?;
+        let plan = Plan::new(spec, &[chunk.size(spec)], options)?;
+        return match chunk.array.order() {
+            None => work(&plan, &[chunk]),
+            Some(order) => on_device::planned(spec, &plan, chunk, order, only.fetched, work),
         };
+    }
+    if let Some(order) = chunks.iter().find_map(|chunk| chunk.array.order()) {
+        let only = on_device::only_filled(chunks, ColumnRef::rows, order)
+            .map_err(|error| error.in_column(spec.field().name()))?
+            .unwrap_or(0);
+        return planned_as_stored(spec, chunks.get(only..=only).unwrap_or(&[]), options, work);
     }
     let mut before = 0;
     let chunk = |chunk: &ColumnRef<'a>| {
@@ -126,7 +147,6 @@ fn planned_as_stored<'a, R>(
         made
     };
     let chunks = chunks.iter().map(chunk).collect::<Result<Vec<_>>>()?;
-    chunks.iter().try_for_each(|chunk| require_host(chunk.array.device(), spec.field().name()))?;
     let sizes: Vec<Chunk> = chunks.iter().map(|chunk| chunk.size(spec)).collect();
     work(&Plan::new(spec, &sizes, options)?, &chunks)
 }
@@ -152,8 +172,7 @@ pub(crate) fn convert_chunks(
             let dictionary = shared_dictionary(spec, chunks)?;
             let tensor = runner(plan, &|| convert::run(spec, plan, chunks, options.copy))?;
             Ok(match dictionary {
-                // Slots of nulls, kept as they are, can hold any code.
-                Some(dictionary) => tensor.with_dictionary(dictionary, chunks.iter().all(|chunk| chunk.mask.is_none())),
+                Some(dictionary) => tensor.with_dictionary(dictionary, !chunks.iter().any(ColumnChunk::may_have_nulls)),
                 None => tensor,
             })
         })
@@ -207,6 +226,9 @@ pub(crate) fn run_here(_plan: &Plan, convert: &(dyn Fn() -> Result<Tensor> + Syn
 
 /// What [`convert_chunks`] would do, or why it would refuse, nulls included.
 pub(crate) fn plan_chunks(spec: &Spec, chunks: &[ColumnRef<'_>], options: &Options) -> Result<Plan> {
+    if let Some(order) = chunks.iter().find_map(|chunk| chunk.array.order()) {
+        return on_device::explain(spec, chunks, options, order).map_err(|error| error.in_column(spec.field().name()));
+    }
     planned(spec, chunks, options, |plan, chunks| {
         shared_dictionary(spec, chunks)?;
         convert::check_nulls(spec, chunks).map(|()| plan.clone())
@@ -250,7 +272,7 @@ pub(crate) fn convert_column(
     options: &Options,
     runner: &Runner<'_>,
 ) -> Result<Tensor> {
-    if let [ColumnRef { array, column }] = chunks
+    if let [ColumnRef { array, column, .. }] = chunks
         && let Some(view) = convert::plain_view(field, array, *column, options)?
     {
         return Ok(view);
@@ -304,19 +326,6 @@ pub fn array_to_tensor(array: &dyn arrow_array::Array, options: &Options) -> Res
 /// As [`array_to_tensor`].
 pub fn to_tensor(array: &DeviceArray, options: &Options) -> Result<Tensor> {
     convert_column(array.field(), &[ColumnRef::whole(array)], options, &run_here)
-}
-
-/// A bool tensor of the shape that the values have, true where a value is valid. A null list makes all its elements
-/// null.
-///
-/// # Errors
-/// When the field is a struct, the memory is not the host's, or memory cannot be had.
-pub fn validity(field: &FieldRef, chunks: &[DeviceArray]) -> Result<Tensor> {
-    check_types(field, chunks)?;
-    let options = Options::default();
-    let spec = Spec::of_validity(field)?;
-    planned(&spec, &columns(chunks), &options, |plan, chunks| convert::validity(&spec, plan, chunks))
-        .map_err(|error| error.in_column(field.name()))
 }
 
 #[cfg(test)]

@@ -1,10 +1,15 @@
 //! Memory of a device to the host, and to other memory of the device.
 #![allow(unsafe_code, reason = "copies between memory of the device and of the host")]
 
+mod fetch;
+
 use std::ffi::c_int;
 use std::sync::Arc;
 
+pub(crate) use fetch::{Fetched, fetch};
+
 use crate::alloc::HostBuffer;
+use crate::arrow::{DeviceArray, count_bits};
 use crate::copy_log::{self, Copied};
 use crate::cuda::{
     CudaDevice, Current, DeviceBuffer, PinnedBlock, PooledStream, Status, Stream, is_cuda, is_host_visible,
@@ -23,7 +28,7 @@ const CONCURRENT_MANAGED_ACCESS: c_int = 89;
 ///
 /// # Errors
 /// When the driver fails.
-pub(crate) fn is_read_in_place(device: Device) -> Result<bool> {
+pub fn is_read_in_place(device: Device) -> Result<bool> {
     if device.device_type() == DLDeviceType::CUDA_MANAGED {
         return Ok(CudaDevice::get(device.id())?.attribute(CONCURRENT_MANAGED_ACCESS)? != 0);
     }
@@ -36,7 +41,7 @@ pub(crate) fn is_read_in_place(device: Device) -> Result<bool> {
 /// # Errors
 /// When the device is not reached through CUDA, the stream is another device's or being captured, the driver fails, the wait
 /// is interrupted, or memory cannot be had.
-pub(crate) fn to_host(tensor: &Tensor, stream: Option<Stream>, why: &str) -> Result<Tensor> {
+pub fn to_host(tensor: &Tensor, stream: Option<Stream>, why: &str) -> Result<Tensor> {
     let Some(order) = tensor.order() else { return Ok(tensor.clone()) };
     if is_read_in_place(tensor.device())? {
         order.wait_on_host(Wait::HostRead)?;
@@ -67,29 +72,25 @@ pub(crate) fn to_host(tensor: &Tensor, stream: Option<Stream>, why: &str) -> Res
     Ok(copy.with_codes_of(tensor))
 }
 
-/// The bytes of memory on a device, once they are written. The driver is asked whether there are so many.
+/// The array, the null slots of which are counted if it is one of structs on a device that does not tell. The host reads their
+/// bitmap.
 ///
 /// # Errors
-/// As [`to_host`].
-pub(crate) fn read_bytes(order: &Order, address: usize, bytes: usize) -> Result<Vec<u8>> {
-    if is_read_in_place(order.device())? {
-        order::check_memory(order.device(), address, bytes)?;
-        order.wait_on_host(Wait::HostRead)?;
-        let start = std::ptr::with_exposed_provenance::<u8>(address);
-        // SAFETY: the driver knows as many bytes of host-visible memory there, and what writes them is done.
-        return Ok(if bytes == 0 { Vec::new() } else { unsafe { std::slice::from_raw_parts(start, bytes) }.to_vec() });
-    }
-    let buffer = HostBuffer::uninitialised(bytes)?;
-    read(order, address, None, &buffer)?;
-    // SAFETY: just written, all of it.
-    Ok(unsafe { std::slice::from_raw_parts(buffer.as_ptr(), bytes) }.to_vec())
+/// As [`to_host`], and when the memory is not what the array says.
+pub fn with_null_count(array: &DeviceArray) -> Result<DeviceArray> {
+    let (Some(order), Some(bitmap)) = (array.order(), array.uncounted_bitmap()) else { return Ok(array.clone()) };
+    let start = bitmap.start().addr();
+    let range = start..start.saturating_add(bitmap.len());
+    let fetched = fetch(order, std::slice::from_ref(&range))?;
+    let valid = count_bits(fetched.require(start, bitmap.len())?, bitmap.first_bit(), array.len());
+    Ok(array.with_null_count(array.len().saturating_sub(valid)))
 }
 
 /// A copy of a tensor in memory of its own on the same device, in the order of `stream`, and with the same strides.
 ///
 /// # Errors
 /// When the device is not reached through CUDA, the stream is another device's, the driver fails, or memory cannot be had.
-pub(crate) fn copy_on_device(tensor: &Tensor, stream: Stream, why: &str) -> Result<Tensor> {
+pub fn copy_on_device(tensor: &Tensor, stream: Stream, why: &str) -> Result<Tensor> {
     let Some(source) = tensor.order() else { return Err(Error::argument("the data is in host memory")) };
     let (before, bytes) = span(tensor)?;
     if bytes == 0 {
@@ -255,7 +256,7 @@ impl Piece {
         let block = PinnedBlock::take(current)?;
         let from = device_address(address)?;
         // SAFETY: `read` has checked the range; the block is read when the copy is done.
-        let copied = unsafe { current.copy_to_pinned(&block, from, length, stream) };
+        let copied = unsafe { current.copy_to_pinned(&block, 0, from, length, stream) };
         if let Err(status) = copied {
             block.give_back();
             return Err(status.into());

@@ -16,6 +16,7 @@ use crate::callback;
 use crate::copy_log::{self, Copied};
 use crate::error::{Error, ErrorKind, Result};
 use crate::ffi::arrow_device::{ARROW_FLAG_MAP_KEYS_SORTED, ArrowArray, ArrowDeviceArray, ArrowSchema};
+use crate::order::Wait;
 
 /// What an exported `ArrowArray` says; its pointers lead into memory that the owner keeps alive.
 #[derive(Debug, Default)]
@@ -156,8 +157,8 @@ unsafe extern "C" fn release_array(array: *mut ArrowArray) {
     callback::run(|| drop(private_data));
 }
 
-/// The C struct of an array, sharing its memory. The top of a struct array has offset 0 where it has no nulls, and a
-/// known null count where that can be had without reading a device.
+/// The C struct of an array, sharing its memory. The top of a struct array has offset 0 unless its bitmap would have to be
+/// shifted, and a known null count where that can be had without reading a device.
 ///
 /// # Errors
 /// When the array has bitmaps of enclosing structs on a device, where they cannot be joined, or a type without a bitmap
@@ -174,6 +175,7 @@ pub fn export_device_array(array: &DeviceArray) -> Result<ArrowDeviceArray> {
 pub(super) fn export_joined(array: &DeviceArray, is_copy: bool) -> Result<ArrowDeviceArray> {
     let view = array.view();
     let mut node = ArrayNode::range(&view)?;
+    node.null_count = array.counted().or(node.null_count);
     let mut owner = array.owner();
     let validity = node.buffers.first_mut();
     if !has_validity(array.field().data_type()) {
@@ -211,18 +213,23 @@ pub(super) fn export_joined(array: &DeviceArray, is_copy: bool) -> Result<ArrowD
     } else if array.device().is_cpu() && node.null_count.is_none() {
         node.null_count = Some(view.host_mask().map_or(0, |mask| mask.nulls()));
     }
-    if !array.columns().is_empty() && node.null_count == Some(0) && node.offset > 0 {
-        if let Some(validity) = node.buffers.first_mut() {
-            *validity = std::ptr::null();
+    if !array.columns().is_empty() && node.offset > 0 {
+        let (no_nulls, whole_bytes) = (node.null_count == Some(0), node.offset.is_multiple_of(8));
+        if let Some(validity) = node.buffers.first_mut().filter(|_| no_nulls || whole_bytes) {
+            *validity = if no_nulls { std::ptr::null() } else { validity.wrapping_add(node.offset / 8) };
+            node.push_down_offset();
         }
-        node.push_down_offset();
     }
     let (device_type, device_id) = array.device().to_arrow();
     let mut sync_event = null_mut();
     if let Some(order) = array.order() {
         order.lend();
-        sync_event = order.exported_event();
-        owner = Arc::new((order.clone(), owner));
+        if array.is_synchronised_on_host() {
+            order.wait_on_host(Wait::ExportedOnHost)?;
+        } else {
+            sync_event = order.exported_event();
+            owner = Arc::new((order.clone(), owner));
+        }
     }
     Ok(ArrowDeviceArray { array: node.export(&owner)?, device_id, device_type, sync_event, reserved: [0; 3] })
 }

@@ -9,6 +9,7 @@ use arrow_data::ffi::FFI_ArrowArray;
 use arrow_schema::{DataType, Field, FieldRef};
 
 use super::check::{check, check_sizes, counts_in, same_layout};
+use super::device_lists::BitmapBytes;
 use super::mask::Mask;
 use super::offsets::push_down;
 use super::view::{ArrayView, Dictionary, Leaf, ValidityBits, buffer, child};
@@ -96,6 +97,10 @@ pub struct DeviceArray {
     offset: usize,
     length: usize,
     inherited: Vec<ValidityBits>,
+    /// Whether exports wait on the host, and have no event.
+    on_host: bool,
+    /// How many slots are null, where they were counted since the import.
+    counted: Option<usize>,
 }
 
 // SAFETY: `node` and the bitmaps point into what `owner` keeps alive and nobody changes; `owner` is Send and Sync.
@@ -159,7 +164,8 @@ impl DeviceArray {
         let offset = usize::try_from(array.array.offset).map_err(invalid)?;
         let length = usize::try_from(array.array.length).map_err(invalid)?;
         let node = NonNull::from(&array.array);
-        Ok(Self { owner, field, device, node, offset, length, inherited: Vec::new() })
+        let inherited = Vec::new();
+        Ok(Self { owner, field, device, node, offset, length, inherited, on_host: false, counted: None })
     }
 
     /// Shares an arrow-rs array, under a field of its type.
@@ -249,21 +255,25 @@ impl DeviceArray {
             offset: view.offset,
             length: view.length,
             inherited: view.inherited,
+            on_host: self.on_host,
+            counted: None,
         })
     }
 
     /// Slots of a descendant of this array's struct, which import has checked, over the same memory.
     pub(super) fn descendant(&self, field: FieldRef, array: &ArrowArray, offset: usize, length: usize) -> Self {
         let (owner, node) = (self.owner.clone(), NonNull::from(array));
-        Self { owner, field, device: self.device, node, offset, length, inherited: Vec::new() }
+        let (device, on_host, inherited) = (self.device, self.on_host, Vec::new());
+        Self { owner, field, device, node, offset, length, inherited, on_host, counted: None }
     }
 
     /// A range of the slots, cut off where there are no more, over the same memory.
     pub(crate) fn slice(&self, range: &std::ops::Range<usize>) -> Self {
         let start = range.start.min(self.length);
         let length = range.end.clamp(start, self.length) - start;
-        let inherited = self.inherited.iter().map(|bits| ValidityBits { offset: bits.offset + start, length, ..*bits });
-        Self { offset: self.offset + start, length, inherited: inherited.collect(), ..self.clone() }
+        let inherited = self.inherited.iter().map(|bits| bits.slice(start, length));
+        let (offset, inherited) = (self.offset + start, inherited.collect());
+        Self { offset, length, inherited, counted: None, ..self.clone() }
     }
 
     /// The dictionary that the elements of a leaf, which must be one of this array's, are codes of; `None` where they are
@@ -282,7 +292,42 @@ impl DeviceArray {
             offset: usize::try_from(array.offset).map_err(invalid)?,
             length: usize::try_from(array.length).map_err(invalid)?,
             inherited: Vec::new(),
+            on_host: self.on_host,
+            counted: None,
         }))
+    }
+
+    /// The same array, whose exports wait on the host until its memory is written, and carry no event: for consumers that
+    /// ignore events. So do those of its columns.
+    #[must_use]
+    pub fn synchronised_on_host(&self) -> Self {
+        Self { on_host: true, ..self.clone() }
+    }
+
+    /// Whether exports wait on the host.
+    pub(super) fn is_synchronised_on_host(&self) -> bool {
+        self.on_host
+    }
+
+    /// The same array, whose slots were counted: so many are null.
+    pub(crate) fn with_null_count(&self, nulls: usize) -> Self {
+        Self { counted: Some(nulls), ..self.clone() }
+    }
+
+    /// How many slots were counted as null since the import.
+    pub(super) fn counted(&self) -> Option<usize> {
+        self.counted
+    }
+
+    /// The bitmap that tells how many slots of an array of structs are null, where the array does not, and is on a device.
+    /// Consumers of record batches look at that number before anything else.
+    pub(crate) fn uncounted_bitmap(&self) -> Option<BitmapBytes> {
+        let (DataType::Struct(_), Some(_), None) = (self.field.data_type(), self.order(), self.counted) else {
+            return None;
+        };
+        let view = self.view();
+        let known = view.validity_levels().iter().all(|level| level.nulls.is_some());
+        if known { None } else { view.bitmap().ok().flatten() }
     }
 
     /// The array without the nulls of enclosing structs, which must be in host memory, and which rows are null by them.

@@ -368,7 +368,8 @@ impl DeviceArray {
         let shown: Vec<u8> = hidden.bits.iter().map(|byte| !byte).collect();
         let mut view = self.view();
         let length = view.length.min(hidden.length);
-        view.inherited.push(ValidityBits { start: shown.as_ptr(), offset: 0, length, repeat: 1, group: 1 });
+        let start = shown.as_ptr();
+        view.inherited.push(ValidityBits { start, offset: 0, length, repeat: 1, group: 1, nulls: None });
         let mut node = ArrayNode::range(&view)?;
         let mut owner = self.owner();
         if let (Some(mask), Some(validity)) = (view.host_mask(), node.buffers.first_mut()) {

@@ -5,6 +5,7 @@ use std::ffi::c_void;
 use arrow_schema::{DataType, FieldRef};
 
 use super::check::has_validity;
+use super::device_lists::BitmapBytes;
 use super::mask::Mask;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
@@ -25,9 +26,17 @@ pub(crate) struct ValidityBits {
     pub(super) repeat: usize,
     /// How many bits an element has: it is valid where all are set. 1 unless `repeat` is.
     pub(super) group: usize,
+    /// How many of the bits are not set, where the array says so; more than 0.
+    pub(super) nulls: Option<usize>,
 }
 
 impl ValidityBits {
+    /// Some of the bits.
+    pub(super) fn slice(self, start: usize, length: usize) -> Self {
+        let nulls = self.nulls.filter(|_| length == self.length);
+        Self { offset: self.offset.saturating_add(start), length, nulls, ..self }
+    }
+
     /// Where the bytes start that have the bits, and how many they are.
     pub(super) fn bytes(&self) -> (*const u8, usize) {
         // Whole bytes inside the offset are skipped.
@@ -118,7 +127,7 @@ impl<'a> ArrayView<'a> {
         self.length = range.end.clamp(start, self.length) - start;
         self.offset = self.offset.saturating_add(start);
         for bits in &mut self.inherited {
-            (bits.offset, bits.length) = (bits.offset.saturating_add(start), self.length);
+            *bits = bits.slice(start, self.length);
         }
         self
     }
@@ -133,7 +142,10 @@ impl<'a> ArrayView<'a> {
     ) -> Option<ValidityBits> {
         // The first buffer of a union is another.
         let start = buffer(array, 0).filter(|_| has_validity(data_type))?;
-        (array.null_count != 0 && !start.is_null()).then_some(ValidityBits { start, offset, length, repeat, group: 1 })
+        let is_whole = usize::try_from(array.offset) == Ok(offset) && usize::try_from(array.length) == Ok(length);
+        let nulls = usize::try_from(array.null_count).ok().filter(|_| is_whole);
+        let bits = ValidityBits { start, offset, length, repeat, group: 1, nulls };
+        (array.null_count != 0 && !start.is_null()).then_some(bits)
     }
 
     /// Which slots of this view are null; `None` where none is. Reads the bitmaps, so they must be in host memory.
@@ -142,8 +154,28 @@ impl<'a> ArrayView<'a> {
         unsafe { Mask::combine(&self.validity_levels(), self.length) }
     }
 
+    /// The bitmap of these slots as it lies; `None` where the array says that no slot is null.
+    ///
+    /// # Errors
+    /// When nulls of enclosing structs would have to be joined with its own, or the type has no bitmap.
+    pub(crate) fn bitmap(&self) -> Result<Option<BitmapBytes>> {
+        let data_type = self.field.data_type();
+        if !has_validity(data_type) {
+            return Err(Error::unsupported(format!("{data_type} has no validity bitmap")));
+        }
+        match self.validity_levels().as_slice() {
+            [] => Ok(None),
+            [only] => {
+                let (start, bytes) = only.bytes();
+                Ok((bytes > 0).then_some(BitmapBytes { start, bytes, first_bit: only.offset % 8 }))
+            }
+            _ => Err(Error::unsupported("the enclosing struct has nulls too, and two bitmaps are joined by a copy")
+                .remedy_is("ask for the bitmap of the struct, and of a column of it, apart")),
+        }
+    }
+
     /// The bitmaps that apply to the slots of this view: of enclosing structs, and its own.
-    fn validity_levels(&self) -> Vec<ValidityBits> {
+    pub(super) fn validity_levels(&self) -> Vec<ValidityBits> {
         let own = Self::validity(self.field.data_type(), self.array, self.offset, self.length, 1);
         self.inherited.iter().copied().chain(own).collect()
     }
@@ -236,27 +268,73 @@ impl<'a> Leaf<'a> {
 
     /// Whether anything says that elements are null, or may be.
     pub(crate) fn has_bitmaps(&self) -> bool {
-        let dictionary = self.dictionary().map(|dictionary| dictionary.array.null_count != 0);
-        !self.validity.is_empty() || matches!(self.innermost, Some((DataType::Null, _))) || dictionary == Some(true)
+        !self.validity.is_empty() || matches!(self.innermost, Some((DataType::Null, _)))
     }
 
-    /// Which elements are null, of an array on a device; `None` where none is. `read` gives the bytes at an address.
+    /// How many elements are null, where the arrays say so without their bitmaps being read.
+    pub(crate) fn known_nulls(&self) -> Option<usize> {
+        match (self.innermost, self.validity.as_slice()) {
+            (Some((DataType::Null, _)), _) => Some(self.elements),
+            (_, []) => Some(0),
+            (_, [only]) if only.group == 1 => only.nulls?.checked_mul(only.repeat),
+            _ => None,
+        }
+    }
+
+    /// The addresses of the bytes that [`Leaf::mask_read`] reads.
+    pub(crate) fn bitmaps(&self) -> impl Iterator<Item = std::ops::Range<usize>> {
+        let levels = self.validity.iter().filter(|level| level.repeat > 0 && self.elements > 0);
+        levels.map(ValidityBits::bytes).chain(self.dictionary_bitmap()).map(|(start, bytes)| {
+            let start = start.addr();
+            start..start.saturating_add(bytes)
+        })
+    }
+
+    /// The bitmap of the dictionary, where only that tells whether codes stand for nulls.
+    fn dictionary_bitmap(&self) -> Option<(*const u8, usize)> {
+        Some(self.dictionary_levels()?.bytes())
+    }
+
+    fn dictionary_levels(&self) -> Option<ValidityBits> {
+        let Dictionary { array, values, .. } = self.dictionary()?;
+        let (offset, length) = (slot(array).ok()?, usize::try_from(array.length).ok()?);
+        ArrayView::validity(values, array, offset, length, 1).filter(|level| level.nulls.is_none() && length > 0)
+    }
+
+    /// Which elements are null, of an array on a device; `None` where none is. `read` gives the bytes at an address, those of
+    /// [`Leaf::bitmaps`].
     ///
     /// # Errors
     /// When the elements are codes of a dictionary that has nulls, and those of `read`.
-    pub(crate) fn mask_read(&self, read: impl FnMut(*const u8, usize) -> Result<Vec<u8>>) -> Result<Option<Mask<'a>>> {
+    pub(crate) fn mask_read(
+        &self,
+        mut read: impl FnMut(*const u8, usize) -> Result<Vec<u8>>,
+    ) -> Result<Option<Mask<'a>>> {
         if let Some((DataType::Null, _)) = self.innermost {
             return Ok(Mask::of_nulls(self.elements));
         }
-        if let Some(dictionary) = self.dictionary().filter(|dictionary| dictionary.array.null_count != 0)
-            && buffer(dictionary.array, 0).is_some_and(|bits| !bits.is_null())
-        {
-            return Err(Error::unsupported(
-                "the dictionary is on a device and may have nulls, so codes may be null by it",
-            )
-            .remedy_is("pass nulls=\"keep\""));
-        }
+        self.refuse_null_values(&mut read)?;
         Mask::combine_read(&self.validity, self.elements, read)
+    }
+
+    /// Refuses codes of a dictionary that has nulls: which codes stand for one is seen in their values alone.
+    fn refuse_null_values(&self, read: &mut impl FnMut(*const u8, usize) -> Result<Vec<u8>>) -> Result<()> {
+        let Some(Dictionary { array, values, .. }) = self.dictionary() else { return Ok(()) };
+        let has_nulls = match values {
+            DataType::Null => array.length > 0,
+            // Their nulls are those of what they stand for.
+            DataType::Dictionary(_, _) | DataType::RunEndEncoded(_, _) | DataType::Union(_, _) => true,
+            _ => match self.dictionary_levels() {
+                Some(level) => Mask::combine_read(&[level], level.length, read)?.is_some(),
+                None => array.null_count > 0 && buffer(array, 0).is_some_and(|bits| !bits.is_null()),
+            },
+        };
+        if !has_nulls {
+            return Ok(());
+        }
+        let reason =
+            format!("the dictionary of {values} is on a device and may have nulls, so codes may be null by it");
+        Err(Error::unsupported(reason).remedy_is("pass nulls=\"keep\""))
     }
 
     /// The dictionary that the elements are indices into.
@@ -280,7 +358,8 @@ fn overflow() -> Error {
 }
 
 /// The array's own offset, checked at import.
-fn slot(array: &ArrowArray) -> Result<usize> {
+#[inline]
+pub(super) fn slot(array: &ArrowArray) -> Result<usize> {
     usize::try_from(array.offset).map_err(|_| overflow())
 }
 

@@ -2,7 +2,7 @@
 
 use arrow_schema::FieldRef;
 
-use super::{ColumnRef, check_types, columns, planned};
+use super::{ColumnRef, check_types, columns, planned, require_host};
 use crate::arrow::DeviceArray;
 use crate::convert::{check_environment, write_column};
 use crate::copy_log::{self, Copied};
@@ -60,6 +60,7 @@ fn write_chunks(
     out: &mut Output<'_>,
     threads: Option<std::num::NonZero<usize>>,
 ) -> Result<()> {
+    chunks.iter().try_for_each(|chunk| require_host(chunk.array.device(), spec.field().name()))?;
     planned(spec, chunks, options, |plan, chunks| {
         if spec.has_codes() {
             super::shared_dictionary(spec, chunks)?;

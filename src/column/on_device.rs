@@ -1,19 +1,110 @@
 //! Columns on a device: views, and what the host has to know of them.
 
-use crate::arrow::{Leaf, Mask};
+use std::ops::Range;
+
+use arrow_schema::FieldRef;
+use smallvec::SmallVec;
+
+use super::ColumnRef;
+use crate::alloc::HostBuffer;
+use crate::arrow::{DeviceArray, Leaf, Mask};
 use crate::convert::ColumnChunk;
 use crate::error::{Error, ErrorKind, Result};
 use crate::order::{self, Order};
-use crate::plan::{Action, Plan};
-use crate::spec::{Element, Nulls, Spec};
-use crate::transfer::read_bytes;
+use crate::plan::{Action, Chunk, Plan};
+use crate::spec::{Element, Nulls, Options, Spec};
+use crate::transfer::{Fetched, fetch};
+
+/// The addresses of what the host has to know before it can say that a column is a view: bitmaps, where nulls are refused and
+/// their number is not known, and bytes that have to be bools.
+pub(crate) fn needed(spec: &Spec, leaf: &Leaf<'_>) -> SmallVec<[Range<usize>; 1]> {
+    let mut ranges = SmallVec::new();
+    if spec.nulls() == Nulls::Refused {
+        ranges.extend(leaf.bitmaps());
+    }
+    if spec.element() == Element::Bool8 {
+        ranges.push(values(spec, leaf));
+    }
+    ranges
+}
+
+fn values(spec: &Spec, leaf: &Leaf<'_>) -> Range<usize> {
+    let start = leaf.start(spec.element()).addr();
+    start..start.saturating_add(leaf.elements.saturating_mul(spec.element().stored_bytes()))
+}
+
+/// Reads what several columns of a chunk need, together; `None` of host memory, and where one column alone needs anything.
+///
+/// # Errors
+/// When the memory is not what the array says, or the driver fails.
+pub(crate) fn fetch_columns<'a>(
+    chunk: &DeviceArray,
+    columns: impl IntoIterator<Item = (usize, &'a FieldRef)>,
+    options: impl Fn(&str) -> Options,
+) -> Result<Option<Fetched>> {
+    let Some(order) = chunk.order() else { return Ok(None) };
+    let mut ranges = Vec::new();
+    for (index, column) in columns {
+        // What is wrong with a column is found again when it is converted.
+        let Ok(spec) = Spec::new(column, &options(column.name())) else { continue };
+        let Ok(leaf) = ColumnRef::column(chunk, index).leaf(&spec) else { continue };
+        if spec.decoded().is_none() {
+            ranges.extend(needed(&spec, &leaf));
+        }
+    }
+    fetch(order, &ranges).map(Some)
+}
 
 /// Which elements are null. The host reads bitmaps where nulls are refused and their number is not known to be 0.
-pub(super) fn mask<'a>(spec: &Spec, leaf: &Leaf<'a>, order: &Order) -> Result<Option<Mask<'a>>> {
-    if spec.nulls() == Nulls::Kept || !leaf.has_bitmaps() {
-        return Ok(None);
+pub(crate) fn mask<'a>(
+    spec: &Spec,
+    leaf: &Leaf<'a>,
+    order: &Order,
+    fetched: Option<&Fetched>,
+) -> Result<Option<Mask<'a>>> {
+    match spec.nulls() {
+        Nulls::Kept => return Ok(None),
+        Nulls::Refused => {}
+        Nulls::Filled(_) if leaf.has_bitmaps() => {
+            return Err(needs_copy(order, "nulls filled").remedy_is(
+                "pass nulls=\"error\" where there are none, or nulls=\"keep\", or copy the data to the CPU first",
+            ));
+        }
+        Nulls::Filled(_) => {}
     }
-    leaf.mask_read(|start, bytes| read_bytes(order, start.addr(), bytes))
+    if leaf.known_nulls() == Some(leaf.elements) {
+        HostBuffer::require(leaf.elements.div_ceil(8))?;
+    }
+    let ranges: SmallVec<[Range<usize>; 1]> = leaf.bitmaps().collect();
+    let own = match fetched {
+        Some(_) => None,
+        None => Some(fetch(order, &ranges)?),
+    };
+    leaf.mask_read(|start, bytes| {
+        let fetched = own.as_ref().or(fetched);
+        fetched.map_or(Ok(Vec::new()), |fetched| fetched.require(start.addr(), bytes).map(<[u8]>::to_vec))
+    })
+}
+
+/// The error for what only a copy on the device could do.
+pub(crate) fn needs_copy(order: &Order, why: &str) -> Error {
+    let reason = format!("a copy on {} is needed ({why}), which this build does not make", order.device());
+    Error::new(ErrorKind::Device, reason).remedy_is("copy the data to the CPU first")
+}
+
+/// Of chunks of which one is on a device, the only one that has rows.
+///
+/// # Errors
+/// When there are several: they would have to be joined.
+pub(crate) fn only_filled<T>(chunks: &[T], rows: impl Fn(&T) -> usize, order: &Order) -> Result<Option<usize>> {
+    let mut filled = chunks.iter().enumerate().filter(|(_, chunk)| rows(chunk) > 0).map(|(index, _)| index);
+    let first = filled.next();
+    let others = filled.count();
+    if others > 0 {
+        return Err(needs_copy(order, &Action::Concatenate { chunks: others + 1 }.to_string())
+            .remedy_is("convert each chunk for itself, or copy the data to the CPU first"));
+    }
+    Ok(first)
 }
 
 /// Calls `work` with the chunk and a plan that nothing moves by.
@@ -25,24 +116,53 @@ pub(super) fn planned<R>(
     plan: &Plan,
     chunk: ColumnChunk<'_>,
     order: &Order,
+    fetched: Option<&Fetched>,
     work: impl FnOnce(&Plan, &[ColumnChunk<'_>]) -> Result<R>,
 ) -> Result<R> {
-    let (start, element) = (chunk.leaf.start(spec.element()), spec.element());
-    let bytes = chunk.leaf.elements.saturating_mul(element.stored_bytes());
     let in_column = |error: Error| error.in_column(spec.field().name());
-    order::check_memory(order.device(), start.addr(), bytes).map_err(in_column)?;
+    let range = values(spec, &chunk.leaf);
+    order::check_memory(order.device(), range.start, range.len()).map_err(in_column)?;
     let mut plan = plan.clone();
-    if element == Element::Bool8 && plan.steps.iter().all(|step| step.action == Action::Normalise) {
-        let stored = read_bytes(order, start.addr(), bytes).map_err(in_column)?;
-        if stored.iter().all(|byte| *byte <= 1) {
-            plan.steps.clear();
-            plan.bytes = 0;
-        }
+    let only_normalises = plan.steps.iter().all(|step| step.action == Action::Normalise);
+    if spec.element() == Element::Bool8 && only_normalises && are_bools(&range, order, fetched).map_err(in_column)? {
+        plan.steps.clear();
+        plan.bytes = 0;
     }
     if !plan.is_view() {
-        let reason =
-            format!("a copy on {} is needed ({}), which this build does not make", order.device(), plan.reasons());
-        return Err(in_column(Error::new(ErrorKind::Device, reason).remedy_is("copy the data to the CPU first")));
+        return Err(in_column(needs_copy(order, &plan.reasons())));
     }
     work(&plan, &[chunk])
+}
+
+/// Whether bytes on a device are all 0 or 1. The host reads them.
+pub(crate) fn are_bools(range: &Range<usize>, order: &Order, fetched: Option<&Fetched>) -> Result<bool> {
+    let read = |fetched: &Fetched| Some(fetched.get(range.start, range.len())?.iter().all(|byte| *byte <= 1));
+    match fetched.and_then(read) {
+        Some(are) => Ok(are),
+        None => Ok(read(&fetch(order, std::slice::from_ref(range))?).unwrap_or(range.is_empty())),
+    }
+}
+
+/// What would be done to a column on a device, or why it would be refused, as far as the arrays tell without their memory.
+///
+/// # Errors
+/// As the conversion.
+pub(super) fn explain(spec: &Spec, chunks: &[ColumnRef<'_>], options: &Options, order: &Order) -> Result<Plan> {
+    if spec.decoded().is_some() {
+        return Err(needs_copy(order, &Action::Decode.to_string()));
+    }
+    let only = only_filled(chunks, ColumnRef::rows, order)?.unwrap_or(0);
+    let Some(chunk) = chunks.get(only) else { return Plan::new(spec, &[], options) };
+    let leaf = chunk.leaf(spec)?;
+    let nulls = leaf.known_nulls();
+    match (spec.nulls(), nulls) {
+        (Nulls::Refused, Some(nulls)) if nulls > 0 => {
+            return Err(Error::new(ErrorKind::Null, format!("{nulls} null{}", if nulls == 1 { "" } else { "s" }))
+                .remedy_is("pass nulls=\"keep\" and ask for validity(bits=True)"));
+        }
+        (Nulls::Filled(_), nulls) if nulls != Some(0) => return Err(needs_copy(order, "nulls filled")),
+        _ => {}
+    }
+    let plan = Plan::new(spec, &[Chunk { nulls: 0, ..leaf.chunk(spec, 0) }], options)?;
+    if plan.is_copy() { Err(needs_copy(order, &plan.reasons())) } else { Ok(plan) }
 }

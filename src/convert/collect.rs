@@ -6,7 +6,7 @@ use std::sync::Arc;
 use smallvec::smallvec;
 
 use crate::alloc::HostBuffer;
-use crate::arrow::{Ints, ListChunk};
+use crate::arrow::{BitmapBytes, DeviceArray, DeviceInts, Ints, ListChunk};
 use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Result};
@@ -73,20 +73,45 @@ pub(crate) fn lengths_view(rows: &ListChunk<'_>) -> Result<Tensor> {
 
 /// Integers of these rows, which their array keeps alive.
 fn view(rows: &ListChunk<'_>, ints: &Ints<'_>) -> Result<Tensor> {
-    let count = i64::try_from(ints.len()).map_err(|_| Error::unsupported("a count beyond 64 bits"))?;
+    // SAFETY: integers of a buffer that the array was checked to have.
+    unsafe { buffer_view(rows.array(), ints.as_ptr(), ints.dtype(), ints.len()) }
+}
+
+/// Offsets or lengths of an array on a device as a tensor over the same memory.
+///
+/// # Errors
+/// When they are more than 64 bits count.
+pub(crate) fn device_ints_view(array: &DeviceArray, ints: DeviceInts) -> Result<Tensor> {
+    // SAFETY: what the walk gives, which import has checked to be there.
+    unsafe { buffer_view(array, ints.start(), ints.dtype(), ints.len()) }
+}
+
+/// Bytes of a bitmap of an array as a tensor over the same memory, as the walk gives them.
+///
+/// # Errors
+/// When they are more than 64 bits count.
+pub(crate) fn bytes_view(array: &DeviceArray, bitmap: BitmapBytes) -> Result<Tensor> {
+    // SAFETY: what the walk gives, which import has checked to be there.
+    unsafe { buffer_view(array, bitmap.start(), DType::UInt8, bitmap.len()) }
+}
+
+/// # Safety
+/// So many elements from `start` on are in a buffer of the array.
+unsafe fn buffer_view(array: &DeviceArray, start: *const u8, dtype: DType, count: usize) -> Result<Tensor> {
+    let count = i64::try_from(count).map_err(|_| Error::unsupported("a count beyond 64 bits"))?;
     let parts = Parts {
-        data: ints.as_ptr().cast_mut(),
-        device: rows.array().device(),
-        dtype: ints.dtype(),
+        data: start.cast_mut(),
+        device: array.device(),
+        dtype,
         shape: smallvec![count],
         strides: smallvec![1],
-        owner: rows.array().owner(),
+        owner: array.owner(),
         read_only: true,
         copied: false,
-        order: None,
+        order: array.order().cloned(),
         field: None,
     };
-    // SAFETY: integers of a buffer that the array's owner keeps alive and that Arrow declares immutable.
+    // SAFETY: the contract: a buffer that the array's owner keeps alive and that Arrow declares immutable.
     unsafe { Tensor::from_raw_parts(parts) }
 }
 

@@ -31,6 +31,11 @@ impl ColumnChunk<'_> {
         self.leaf.chunk(spec, self.mask.as_ref().map_or(0, Mask::nulls))
     }
 
+    /// Whether slots may be null, and hold anything: on a device, nobody has looked.
+    pub(crate) fn may_have_nulls(&self) -> bool {
+        self.mask.is_some() || (self.array.order().is_some() && self.leaf.has_bitmaps())
+    }
+
     /// Whether the bytes of an `arrow.bool8` chunk are all 0 or 1, as a tensor's bools must be.
     pub(super) fn are_bools(&self) -> bool {
         // What is on a device was looked at by whoever made the plan.

@@ -10,7 +10,6 @@ use super::column::{ColumnChunk, write_range};
 use super::pack::{Isa, PackedColumn, Rows, pack_rows};
 use super::threads::{for_each_part, threads};
 use crate::alloc::HostBuffer;
-use crate::device::Device;
 use crate::error::{Error, ErrorKind, Result};
 use crate::spec::{Dims, Element, MatrixSpec, Nulls, Order};
 use crate::tensor::{Output, Parts, Tensor};
@@ -90,14 +89,14 @@ pub(crate) fn view_matrix(spec: &MatrixSpec, columns: &MatrixColumns<'_>, stride
     }
     let parts = Parts {
         data: first.leaf.start(element).cast_mut(),
-        device: Device::CPU,
+        device: first.array.device(),
         dtype: spec.dtype(),
         shape: smallvec![signed(columns.rows)?, signed(columns.columns.len())?],
         strides,
         owner: first.array.owner(),
         read_only: true,
         copied: false,
-        order: None,
+        order: first.array.order().cloned(),
         field: None,
     };
     // SAFETY: import checked that the array of structs, which `owner` is, has these columns of so many elements, in memory

@@ -68,7 +68,6 @@ impl Pool {
 pub(crate) struct DeviceBuffer {
     device: &'static CudaDevice,
     start: DevicePointer,
-    bytes: usize,
     /// Where it is freed: before it is shared nothing has waited for its allocation, which this stream has.
     stream: Stream,
 }
@@ -83,7 +82,7 @@ impl DeviceBuffer {
             // SAFETY: `start` is a local that the driver sets.
             let allocated =
                 unsafe { device.driver.memory_alloc_from_pool(&raw mut start, bytes, pool.0, stream.handle()) };
-            allocated.map(|()| Self { device, start, bytes, stream })
+            allocated.map(|()| Self { device, start, stream })
         };
         match allocate() {
             Err(Status { code: Status::OUT_OF_MEMORY, .. }) => {
@@ -104,10 +103,6 @@ impl DeviceBuffer {
 
     pub(crate) fn start(&self) -> DevicePointer {
         self.start
-    }
-
-    pub(crate) fn bytes(&self) -> usize {
-        self.bytes
     }
 }
 
@@ -160,19 +155,22 @@ impl PinnedBlock {
 }
 
 impl Current {
-    /// Copies device memory to a page-locked block, in the order of `stream`.
+    /// Copies device memory to a page-locked block, `at` bytes after its start, in the order of `stream`.
     ///
     /// # Safety
-    /// The device memory has so many bytes until the copy is done, and so has the block, which nobody reads before that.
+    /// The device memory has so many bytes until the copy is done, and so has the block from there on; nobody reads them
+    /// before that.
     pub(crate) unsafe fn copy_to_pinned(
         &self,
         target: &PinnedBlock,
+        at: usize,
         source: DevicePointer,
         bytes: usize,
         stream: Stream,
     ) -> Called {
+        let start = target.start().wrapping_add(at);
         // SAFETY: the contract.
-        unsafe { self.driver().copy_to_host(target.start().cast(), source, bytes, stream.handle()) }
+        unsafe { self.driver().copy_to_host(start.cast(), source, bytes, stream.handle()) }
     }
 
     /// Copies memory on the device, in the order of `stream`.

@@ -3,6 +3,7 @@
 
 mod chunk;
 mod groups;
+mod on_device;
 mod prepared;
 mod to_arrow;
 mod to_tensor;

@@ -17,7 +17,7 @@ pub(super) type Release = Box<dyn FnOnce() + Send>;
 struct Waiting {
     device: &'static CudaDevice,
     events: SmallVec<[Event; 2]>,
-    /// Whether the legacy default stream was being captured, so that no event could be recorded on it.
+    /// Whether no event could be recorded on the legacy default stream yet: while it is being captured, say.
     behind_legacy: bool,
     release: Release,
 }
@@ -26,18 +26,20 @@ static LIMBO: Mutex<Vec<Waiting>> = Mutex::new(Vec::new());
 /// The number of entries, to be looked at without the lock.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
-/// How many blocks of memory wait to be released.
-pub(crate) fn waiting() -> usize {
+/// How many blocks of memory wait to be released: those that work on a device may still use.
+#[must_use]
+pub fn waiting() -> usize {
     COUNT.load(Ordering::Acquire)
 }
 
 /// Releases memory when the events are complete, and what the legacy default stream of the device has now.
 pub(super) fn release_behind(device: &'static CudaDevice, mut events: SmallVec<[Event; 2]>, release: Release) {
-    let mut behind_legacy = false;
+    // Until an event is recorded there, whoever looks at the entry records it first.
+    let mut behind_legacy = true;
     if let Ok(current) = device.enter_unchecked() {
-        match record_legacy(&current) {
-            Ok(event) => events.extend(event),
-            Err(()) => behind_legacy = true,
+        if let Ok(event) = record_legacy(&current) {
+            events.extend(event);
+            behind_legacy = false;
         }
         if !behind_legacy && are_complete(&current, &mut events) {
             drop(current);

@@ -4,6 +4,7 @@
 //! Each wait has a number ([`Wait`]). Nothing here synchronises a device or a context.
 #![allow(unsafe_code, reason = "reads the handle of a foreign event")]
 
+mod callers;
 mod host;
 mod limbo;
 mod waits;
@@ -17,7 +18,8 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use smallvec::SmallVec;
 
 pub use host::{Pause, host_waits, pause_by};
-pub(crate) use limbo::{drain, waiting};
+pub(crate) use limbo::drain;
+pub use limbo::waiting;
 pub use waits::Wait;
 
 use crate::cuda::{
@@ -70,6 +72,11 @@ impl Order {
         (!device.is_cpu()).then(|| Self::new(device, None, Vec::new()))
     }
 
+    /// Memory of a device that is not the CPU, written already.
+    pub(crate) fn on_device(device: Device) -> Self {
+        Self::new(device, None, Vec::new())
+    }
+
     fn new(device: Device, ready: Option<Ready>, parts: Vec<Self>) -> Self {
         let ready = ready.map_or_else(OnceLock::new, OnceLock::from);
         Self(Arc::new(Inner {
@@ -91,6 +98,9 @@ impl Order {
     /// `sync_event` is NULL, or points to a handle of the device's runtime that lives as long as the memory's owner
     /// (<https://arrow.apache.org/docs/format/CDeviceDataInterface.html>).
     pub(crate) unsafe fn imported(device: Device, sync_event: *mut c_void) -> Result<Option<Self>> {
+        if is_cuda(device) {
+            drain();
+        }
         if device.is_cpu() || sync_event.is_null() {
             return Ok(Self::written(device));
         }
@@ -138,6 +148,9 @@ impl Order {
         if parts.len() == 1 {
             return Ok(parts.pop());
         }
+        if !is_cuda(device) {
+            return Self::joined_opaque(device, parts).map(Some);
+        }
         if parts.iter().all(Self::is_written) {
             return Ok(Some(Self::new(device, None, parts)));
         }
@@ -150,6 +163,17 @@ impl Order {
         }
         let event = Event::record(&current, stream.stream())?;
         Ok(Some(Self::new(device, Some(Ready::Own(event)), parts)))
+    }
+
+    /// As [`Order::joined`], where nothing can wait for an event: all that have one must have the same.
+    fn joined_opaque(device: Device, parts: Vec<Self>) -> Result<Self> {
+        let mut events = parts.iter().filter(|part| !part.is_written()).map(Self::exported_event);
+        let first = events.next();
+        if events.any(|event| Some(event) != first) {
+            let reason = format!("the data on {device} has several events, and its runtime is not known here");
+            return Err(Error::new(ErrorKind::Device, reason).remedy_is("synchronise the data first, or pass it apart"));
+        }
+        Ok(Self::new(device, first.map(|event| Ready::Foreign(event.cast_const().cast())), parts))
     }
 
     /// The device that the memory is on.
@@ -176,7 +200,7 @@ impl Order {
     ///
     /// # Errors
     /// When the driver fails.
-    pub(crate) fn is_complete(&self) -> Result<bool> {
+    pub fn is_complete(&self) -> Result<bool> {
         if self.is_written() {
             return Ok(true);
         }
@@ -253,7 +277,7 @@ impl Order {
     ///
     /// # Errors
     /// When the stream is another device's or context's, or the driver fails.
-    pub(crate) fn record_stream(&self, stream: Stream) -> Result<()> {
+    pub fn record_stream(&self, stream: Stream) -> Result<()> {
         let current = enter(self.0.device)?;
         current.require_own(stream)?;
         // Another thread's default stream has the same number.
@@ -285,7 +309,9 @@ impl Order {
         if self.0.parts.is_empty() {
             let event = Event::record(current, stream)?;
             let mut uses = self.0.uses.lock().unwrap_or_else(PoisonError::into_inner);
-            uses.retain(|used| again.is_none() || used.stream != again);
+            // Memory that is read for long does not gather the events of all its reads.
+            let is_done = |used: &Use| current.is_complete(*used.event.handle()) == Ok(true);
+            uses.retain(|used| if used.stream.is_some() { used.stream != again } else { !is_done(used) });
             uses.push(Use { stream: again, event, wait });
         }
         self.0.parts.iter().try_for_each(|part| part.record_use(current, stream, again, wait))
@@ -329,6 +355,14 @@ impl fmt::Debug for Order {
     }
 }
 
+/// Has the host wait until the work is done that one of our own streams has now.
+///
+/// # Errors
+/// When the driver fails, or the wait is interrupted.
+pub(crate) fn wait_for_stream(current: &Current, stream: Stream, wait: Wait) -> Result<()> {
+    if wait.is_skipped() { Ok(()) } else { settle(current, stream) }
+}
+
 /// Makes the primary context of the device current that memory is on.
 ///
 /// # Errors
@@ -344,8 +378,9 @@ pub(crate) fn enter(device: Device) -> Result<Current> {
     CudaDevice::get(device.id())?.enter()
 }
 
-/// Whether there is a driver.
-pub(crate) fn is_available() -> bool {
+/// Whether there is a CUDA driver with a device; starts it.
+#[must_use]
+pub fn is_available() -> bool {
     crate::cuda::driver().is_ok()
 }
 
@@ -364,7 +399,7 @@ pub(crate) fn located(device: Device, address: usize) -> Device {
 /// # Errors
 /// When the driver fails, or the wait is interrupted.
 pub(crate) fn settle(current: &Current, stream: Stream) -> Result<()> {
-    host::wait_until(|| current.is_idle(stream))
+    if current.is_idle(stream)? { Ok(()) } else { host::wait_until(|| current.is_idle(stream)) }
 }
 
 /// Refuses memory that is not what its producer says: of another device or kind, of a context that is not the primary one, or

@@ -5,6 +5,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use pyo3::wrap_pyfunction;
 
+use super::arrow_dunders::is_on_host;
 use super::exchange::Arrays;
 use super::input::{self, ArrowInput, Chunks, no_protocol};
 use super::matrix::{Columns, MatrixKeywords, column_into, each_group, is_matrix, matrix_into, names, no_columns};
@@ -14,7 +15,7 @@ use super::stream::wrap;
 use super::{ArrayStream, CopyLog, Tensor, device};
 use crate::arrow::DeviceArray;
 use crate::batch::each_tensor;
-use crate::column::chunks_to_tensor_by;
+use crate::column::{Bits, chunks_to_tensor_by};
 use crate::error::Result;
 use crate::plan::Plan;
 use crate::spec::{CopyMode, Options, select};
@@ -153,10 +154,7 @@ fn to_tensor<'py>(
     let chunks = Chunks::read(obj, copy_mode(copy))?;
     require_device(&chunks, device)?;
     if is_matrix(&chunks) {
-        let options = match by_column {
-            None => ConversionOptions::read(keywords, copy, writable)?,
-            Some(options) => options,
-        };
+        let options = by_column.unwrap_or_else(|| ConversionOptions::defaults(copy, writable));
         options.check_columns(chunks.field())?;
         return match out {
             None => arrays.make(super::matrix::matrix(py, &chunks, columns, &matrix, &options)?),
@@ -224,16 +222,29 @@ fn to_tensors<'py>(
 }
 
 /// A bool for each value, True where it is valid, in the shape of the values. A null list makes all its elements null.
+///
+/// With bits=True the bitmap of the rows as it lies, on any device and without a copy: None where no row is null, else a tuple
+/// of its bytes, uint8, and the position of the first row's bit in them, 0 to 7. Row i is valid where bit
+/// `(bytes[(offset + i) // 8] >> ((offset + i) % 8)) & 1` is 1. Nulls inside a row are not in it.
 #[pyfunction]
-#[pyo3(signature = (obj, *, device=None, xp=None), text_signature = "(obj, *, device=None, xp=None)")]
+#[pyo3(signature = (obj, *, bits=false, device=None, xp=None), text_signature = "(obj, *, bits=False, device=None, xp=None)")]
 fn validity<'py>(
     py: Python<'py>,
     obj: &Bound<'py, PyAny>,
+    bits: bool,
     device: Option<&Bound<'py, PyAny>>,
     xp: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, PyAny>> {
     let chunks = Chunks::read(obj, CopyMode::IfNeeded)?;
     require_device(&chunks, device)?;
+    if bits {
+        return match crate::column::validity_bits(chunks.field(), &chunks.arrays)? {
+            None => Ok(py.None().into_bound(py)),
+            Some(Bits { bytes, offset }) => {
+                (finish(py, bytes, Legacy::Copy, xp)?, offset).into_pyobject(py).map(Bound::into_any)
+            }
+        };
+    }
     let tensor = py.detach(|| crate::column::validity(chunks.field(), &chunks.arrays))?;
     finish(py, tensor, Legacy::Copy, xp)
 }
@@ -255,27 +266,37 @@ fn from_dlpack(x: &Bound<'_, PyAny>, device: Option<&Bound<'_, PyAny>>, copy: Op
 
 /// Imports Arrow data: an Array, a RecordBatch for structs, an ArrayStream for streams. Memory is shared unless
 /// copy=True.
+///
+/// sync: "event", or "host" for consumers that ignore events: exports of data on a device wait until it is written, and have
+///     none.
 #[pyfunction]
-#[pyo3(signature = (obj, *, device=None, copy=None), text_signature = "(obj, *, device=None, copy=None)")]
+#[pyo3(signature = (obj, *, device=None, copy=None, sync=None), text_signature = "(obj, *, device=None, copy=None, sync=\"event\")")]
 fn from_arrow<'py>(
     py: Python<'py>,
     obj: &Bound<'py, PyAny>,
     device: Option<&Bound<'py, PyAny>>,
     copy: Option<bool>,
+    sync: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, PyAny>> {
     let asked = device.map(device::extract).transpose()?;
+    let on_host = sync.map(is_on_host).transpose()?.unwrap_or(false);
     let require = |own: crate::device::Device| asked.map_or(Ok(()), |asked| device::require(own, asked));
     let copied = copy == Some(true);
+    let exported = move |array: DeviceArray| if on_host { array.synchronised_on_host() } else { array };
     match input::arrow(obj)? {
         Some(ArrowInput::Array(array)) => {
             require(array.device())?;
-            wrap(py, if copied { py.detach(|| crate::convert::copy_array(&array))? } else { array })
+            let array = if copied { py.detach(|| crate::convert::copy_array(&array))? } else { array };
+            wrap(py, exported(array))
         }
         Some(ArrowInput::Stream(stream)) => {
             require(crate::device::Device::new(stream.device_type(), 0))?;
-            let stream = if copied {
+            let stream = if copied || on_host {
                 let (field, device_type) = (stream.field().clone(), stream.device_type());
-                let arrays = stream.map(|array| crate::convert::copy_array(&array?));
+                let arrays = stream.map(move |array| {
+                    let array = array?;
+                    Ok(exported(if copied { crate::convert::copy_array(&array)? } else { array }))
+                });
                 crate::arrow::DeviceArrayStream::new(field, device_type, arrays)
             } else {
                 stream
@@ -286,7 +307,7 @@ fn from_arrow<'py>(
             let tensor = input::dlpack(obj, asked, copy_mode(copy))?.ok_or_else(|| no_protocol(obj))?;
             // A copy that was asked for is made by now.
             let allowed = if copied { CopyMode::IfNeeded } else { copy_mode(copy) };
-            wrap(py, crate::column::to_arrow(&tensor, None, allowed)?)
+            wrap(py, exported(crate::column::to_arrow(&tensor, None, allowed)?))
         }
     }
 }

@@ -44,7 +44,7 @@ impl Names {
     }
 
     /// The columns, with their positions.
-    pub(super) fn columns(&self) -> impl Iterator<Item = (usize, &FieldRef)> {
+    pub(super) fn columns(&self) -> impl Iterator<Item = (usize, &FieldRef)> + Clone {
         let fields = if let DataType::Struct(fields) = self.field.data_type() { fields.as_ref() } else { &[] };
         fields.iter().enumerate()
     }

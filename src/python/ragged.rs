@@ -184,7 +184,7 @@ impl Ragged {
         kwargs: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<Bound<'py, PyTuple>> {
         require_own_device(self.ragged.offsets().device(), kwargs)?;
-        c_device_array(py, &self.requested(requested_schema)?, None, None)
+        c_device_array(py, &self.requested(requested_schema)?, None, kwargs)
     }
 }
 

@@ -4,7 +4,7 @@ use pyo3::exceptions::{PyIndexError, PyKeyError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
-use super::arrow_dunders::{as_requested, c_array, c_device_array, require_device};
+use super::arrow_dunders::{DeviceKeywords, as_requested, c_array, c_device_array};
 use super::capsule::{device_stream_capsule, schema_capsule, stream_capsule};
 use super::{Array, Device, device};
 use crate::arrow::{DeviceArray, DeviceArrayStream};
@@ -124,8 +124,9 @@ impl RecordBatch {
         requested_schema: Option<&Bound<'py, PyAny>>,
         kwargs: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        require_device(self.0.device(), kwargs)?;
-        device_stream_capsule(py, self.stream(requested_schema)?)
+        let keywords = DeviceKeywords::read(kwargs)?;
+        keywords.require(self.0.device())?;
+        device_stream_capsule(py, keywords.apply_to_stream(self.stream(requested_schema)?))
     }
 
     fn __repr__(&self) -> String {

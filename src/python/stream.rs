@@ -7,7 +7,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use super::arrow_dunders::{requested_field, require_device};
+use super::arrow_dunders::{DeviceKeywords, requested_field};
 use super::capsule::{device_stream_capsule, schema_capsule, stream_capsule};
 use super::{Array, Device, RecordBatch, device};
 use crate::arrow::{DeviceArray, DeviceArrayStream};
@@ -176,8 +176,9 @@ impl ArrayStream {
         requested_schema: Option<&Bound<'py, PyAny>>,
         kwargs: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        require_device(self.device(), kwargs)?;
-        device_stream_capsule(py, self.take_requested(requested_schema)?)
+        let keywords = DeviceKeywords::read(kwargs)?;
+        keywords.require_type(self.device_type)?;
+        device_stream_capsule(py, keywords.apply_to_stream(self.take_requested(requested_schema)?))
     }
 
     fn __repr__(&self) -> String {

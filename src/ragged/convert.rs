@@ -6,7 +6,7 @@ use arrow_schema::{DataType, Field, FieldRef};
 
 use super::level::{Level, Part, null_row, record_or_refuse, row_validity};
 use super::variable_shape::{self, VariableShape};
-use super::{Ragged, Values};
+use super::{Ragged, Values, on_device};
 use crate::arrow::{DeviceArray, Mask, ViewChunk};
 use crate::column::{ColumnRef, check_types, convert_chunks, require_host, run_here, to_arrow};
 use crate::convert::{bytes_of_views, collect_ints, decode, zero};
@@ -50,6 +50,10 @@ pub fn chunks_to_ragged(field: &FieldRef, chunks: &[DeviceArray], options: &Opti
     let convert = || {
         // What no data could make possible fails before any is looked at.
         leaf_spec(field, options)?;
+        if let Some(order) = chunks.iter().find_map(DeviceArray::order) {
+            check_types(field, chunks)?;
+            return on_device::convert(field, chunks, options, order);
+        }
         convert(field, &parts(field, chunks)?, options)
     };
     convert().map_err(|error| error.in_column(field.name()))

@@ -2,6 +2,7 @@
 
 mod convert;
 mod level;
+mod on_device;
 mod pad;
 mod plan;
 mod to_arrow;
@@ -79,7 +80,8 @@ impl From<Ragged> for Values {
 /// Rows of different lengths. Row `i` is `values[offsets[i]..offsets[i + 1]]`, or, where there are lengths,
 /// `values[offsets[i]..offsets[i] + lengths[i]]`.
 ///
-/// Every row lies inside the values: what [`to_ragged`] and [`Ragged::new`] give has been checked. Cloning shares memory.
+/// Every row lies inside the values: what [`to_ragged`] and [`Ragged::new`] give has been checked. Of rows on a device only the
+/// first and the last offset have been. Cloning shares memory.
 #[derive(Clone, Debug)]
 pub struct Ragged {
     values: Values,

@@ -4,9 +4,10 @@ use arrow_schema::{DataType, FieldRef};
 
 use super::convert::{GATHERED, hiding_matters, item_field, leaf_column, leaf_spec, parts, struct_column, unsupported};
 use super::level::{Level, Part, refuse_copy};
+use super::on_device;
 use super::variable_shape::VariableShape;
 use crate::arrow::{DeviceArray, ViewChunk};
-use crate::column::{ColumnRef, plan_chunks};
+use crate::column::{ColumnRef, check_types, plan_chunks};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::spec::{NullPolicy, Options, Spec};
@@ -81,6 +82,10 @@ pub(crate) fn is_ragged(field: &FieldRef) -> bool {
 pub(crate) fn plan_parts(field: &FieldRef, chunks: &[DeviceArray], options: &Options) -> Result<Vec<PartPlan>> {
     let plan = || {
         leaf_spec(field, options)?;
+        if let Some(order) = chunks.iter().find_map(DeviceArray::order) {
+            check_types(field, chunks)?;
+            return on_device::plan(field, chunks, plan_schema(field, options)?, options, order);
+        }
         let mut plans = Vec::new();
         plan_level(field, &parts(field, chunks)?, options, "", &mut plans)?;
         Ok(plans)

@@ -6,11 +6,12 @@ use arrow_schema::extension::{EXTENSION_TYPE_METADATA_KEY, EXTENSION_TYPE_NAME_K
 use arrow_schema::{DataType, Field, FieldRef, Fields};
 
 use super::{Ragged, Values, variable_shape};
-use crate::arrow::{ArrayNode, DeviceArray, host_array, same_layout, shared_buffer};
+use crate::arrow::{ArrayNode, DeviceArray, ordered_array, same_layout, shared_buffer};
 use crate::column::{row_validity, to_arrow};
 use crate::convert::{compact, request_field};
 use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Result};
+use crate::order::Order;
 use crate::spec::CopyMode;
 use crate::tensor::{Native, Owner, Tensor};
 
@@ -68,7 +69,7 @@ impl Ragged {
             Values::Tensor(tensor) => to_arrow(tensor, None, copy)?,
             Values::Ragged(ragged) => ragged.to_arrow(copy)?,
         };
-        let mut owners = Owners(vec![child.owner()]);
+        let mut owners = Owners { owners: vec![child.owner()], orders: child.order().cloned().into_iter().collect() };
         let mut buffers = vec![std::ptr::null(), owners.start(&self.offsets, copy)?];
         if let Some(lengths) = &self.lengths {
             buffers.push(owners.start(lengths, copy)?);
@@ -117,7 +118,8 @@ impl Ragged {
         copy: CopyMode,
     ) -> Result<DeviceArray> {
         let shapes = to_arrow(shapes, None, copy)?;
-        owners.0.push(shapes.owner());
+        owners.owners.push(shapes.owner());
+        owners.orders.extend(shapes.order().cloned());
         list.null_count = Some(0);
         let kept = self.field.as_ref().and_then(|field| match field.data_type() {
             DataType::Struct(fields) => Some((field, fields)),
@@ -172,7 +174,7 @@ impl Ragged {
             (false, DType::Int32) => DataType::Binary,
             (false, _) => DataType::LargeBinary,
         };
-        let mut owners = Owners(Vec::new());
+        let mut owners = Owners::default();
         let buffers = vec![std::ptr::null(), owners.start(&self.offsets, copy)?, owners.start(values, copy)?];
         let node = ArrayNode { length: self.len(), buffers, ..ArrayNode::default() };
         let own = Arc::new(field.as_ref().clone().with_data_type(data_type));
@@ -217,12 +219,12 @@ impl Ragged {
             let (start, owner) = shared_buffer(bits, Arc::new(()));
             *bitmap = start;
             node.null_count = Some(nulls);
-            owners.0.push(owner);
+            owners.owners.push(owner);
         }
         let nullable = node.null_count > Some(0) && !field.is_nullable();
         let field = if nullable { Arc::new(field.as_ref().clone().with_nullable(true)) } else { field };
-        let owner: Owner = Arc::new(owners.0);
-        host_array(node.export(&owner)?, field)
+        let (owner, order): (Owner, _) = (Arc::new(owners.owners), Order::joined(owners.orders)?);
+        ordered_array(node.export(&owner)?, field, order)
     }
 }
 
@@ -238,8 +240,12 @@ fn is_text(data_type: &DataType) -> bool {
     )
 }
 
-/// What keeps the buffers of an array alive.
-struct Owners(Vec<Owner>);
+/// What keeps the buffers of an array alive, and when those on a device are written.
+#[derive(Default)]
+struct Owners {
+    owners: Vec<Owner>,
+    orders: Vec<Order>,
+}
 
 impl Owners {
     /// Where a tensor's elements start, next to each other; a copy of them if one is asked for or needed.
@@ -254,7 +260,8 @@ impl Owners {
             CopyMode::IfNeeded => "strided elements gathered",
         };
         let tensor = if why.is_empty() { tensor.clone() } else { compact(tensor, why)? };
-        self.0.push(tensor.owner().clone());
+        self.owners.push(tensor.owner().clone());
+        self.orders.extend(tensor.order().cloned());
         Ok(if tensor.is_empty() { std::ptr::dangling::<u64>().cast() } else { tensor.as_ptr().cast_const() })
     }
 }

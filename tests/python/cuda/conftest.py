@@ -5,10 +5,12 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterator
 
+import device_arrow
 import driver
 import fakes
 import pytest
 from arrow_dlpack import _native
+from forked import pytest_runtest_protocol  # noqa: F401
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -19,30 +21,30 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(missing)
 
 
-def settle() -> None:
-    """Lets all work end, and what waits for that be released."""
+def drain() -> None:
+    """Runs what is queued, and has the package look at what waits to be released."""
     gc.collect()
+    driver.run_all()
     driver.settle()
     assert _native._cuda_waiting() == 0, "memory is waiting for work that is done"
 
 
 @pytest.fixture(autouse=True)
-def _no_races() -> Iterator[None]:
-    if driver.library() is None:
-        yield
-        return
-    before = driver.races()
+def _no_races(request: pytest.FixtureRequest) -> Iterator[None]:
     yield
-    settle()
+    if driver.library() is None or request.node.get_closest_marker("no_devices"):
+        return
+    drain()
+    device_arrow.clean_up()
     driver.clean_up()
-    assert driver.races() == before, driver.report()
+    assert driver.races() == 0, driver.report()
 
 
 @pytest.fixture
 def pool() -> Iterator[fakes.Pool]:
     pool = fakes.Pool()
     yield pool
-    settle()
+    drain()
     pool.close()
 
 

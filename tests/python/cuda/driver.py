@@ -1,4 +1,4 @@
-"""The CUDA driver by ctypes: what producers and consumers of the tests do by themselves, and what the simulated one tells.
+"""The CUDA driver by ctypes: what the tests' producers and consumers do themselves, and what the simulated one says.
 
 Every call checks its code. Handles are plain integers.
 """
@@ -34,6 +34,11 @@ def library() -> ctypes.CDLL | None:
     except OSError:
         return None
     return found if hasattr(found, "simulated_cuda_version") else None
+
+
+def call(name: str, *arguments: object) -> None:
+    """Calls a function of the driver; an error is raised."""
+    _call(name, *arguments)
 
 
 def _call(name: str, *arguments: object) -> None:
@@ -185,6 +190,12 @@ def read(source: int, nbytes: int, stream: int, ordinal: int = 0) -> bytes:
     return data
 
 
+def copy_to_host(target: int, source: int, nbytes: int, stream: int, ordinal: int = 0) -> None:
+    """Copies from the device to page-locked host memory, in the order of a stream."""
+    with current(ordinal):
+        _call("cuMemcpyDtoHAsync_v2", Handle(target), U64(source), SIZE(nbytes), Handle(stream))
+
+
 def synchronize(ordinal: int = 0) -> None:
     with current(ordinal):
         _call("cuCtxSynchronize")
@@ -206,6 +217,30 @@ def races() -> int:
 def host_waits() -> int:
     """How often the host has waited so far, in calls that say so and in calls that do not."""
     return _ask("simulated_cuda_host_waits")
+
+
+def calls(function: str = "*") -> int:
+    """How often a function of the driver was called."""
+    return _ask("simulated_cuda_calls", function.encode())
+
+
+def live(kind: str) -> int:
+    """How many objects of a kind are alive: "device", "pinned", "managed", "events", "streams", "contexts", ..."""
+    return _ask("simulated_cuda_live", kind.encode())
+
+
+def fail(function: str, nth: int, code: int = 999) -> None:
+    """Has the n-th call from now on of a function fail."""
+    lib = library()
+    assert lib is not None
+    lib.simulated_cuda_fail(function.encode(), U64(nth), ctypes.c_uint32(code))
+
+
+def run_all() -> None:
+    """Runs whatever can run. Nobody learns of it."""
+    lib = library()
+    assert lib is not None
+    lib.simulated_cuda_run_all()
 
 
 def gate(stream: int, ordinal: int = 0) -> int:

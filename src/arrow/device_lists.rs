@@ -1,0 +1,181 @@
+//! Lists and strings on a device: where offsets, lengths and elements are. Reads the structs alone.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use arrow_schema::{DataType, Field, FieldRef};
+
+use super::check::{children_of, has_validity};
+use super::export::ArrayNode;
+use super::import::{DeviceArray, ordered_array};
+use super::view::{buffer, child};
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::ffi::arrow_device::ArrowArray;
+
+/// A validity bitmap as it lies in memory.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct BitmapBytes {
+    pub(super) start: *const u8,
+    pub(super) bytes: usize,
+    pub(super) first_bit: usize,
+}
+
+impl BitmapBytes {
+    /// Where its bytes start.
+    pub(crate) fn start(&self) -> *const u8 {
+        self.start
+    }
+
+    /// How many bytes have the bits.
+    pub(crate) fn len(&self) -> usize {
+        self.bytes
+    }
+
+    /// The position of the first slot's bit in the first byte.
+    pub(crate) fn first_bit(&self) -> usize {
+        self.first_bit
+    }
+}
+
+/// Integers of a buffer on a device, of 32 or 64 bits.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct DeviceInts {
+    start: *const u8,
+    wide: bool,
+    count: usize,
+}
+
+impl DeviceInts {
+    /// The address of the first one.
+    pub(crate) fn start(&self) -> *const u8 {
+        self.start
+    }
+
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.count
+    }
+
+    /// Int32 or int64.
+    pub(crate) fn dtype(&self) -> DType {
+        if self.wide { DType::Int64 } else { DType::Int32 }
+    }
+
+    /// The addresses of all of them.
+    pub(crate) fn bytes(&self) -> Range<usize> {
+        let start = self.start.addr();
+        start..start.saturating_add(self.count.saturating_mul(self.dtype().itemsize()))
+    }
+
+    /// The addresses of one of them.
+    pub(crate) fn one(&self, index: usize) -> Range<usize> {
+        let width = self.dtype().itemsize();
+        let start = self.start.addr().saturating_add(index.saturating_mul(width));
+        start..start.saturating_add(width)
+    }
+
+    /// The value of the bytes of one of them.
+    pub(crate) fn value(&self, bytes: &[u8]) -> Option<i64> {
+        if self.wide {
+            bytes.first_chunk().map(|bytes| i64::from_ne_bytes(*bytes))
+        } else {
+            bytes.first_chunk().map(|bytes| i64::from(i32::from_ne_bytes(*bytes)))
+        }
+    }
+}
+
+impl DeviceArray {
+    /// The name of the first field that `requested`, a field of the same structure, forbids nulls of and that may have some, as
+    /// far as the arrays tell without their bitmaps.
+    pub(crate) fn may_have_nulls_of(&self, requested: &Field) -> Option<String> {
+        let view = self.view();
+        let inherited = !view.inherited.is_empty() && !requested.is_nullable();
+        if inherited { Some(requested.name().clone()) } else { may_have_nulls(self.field(), view.array, requested) }
+    }
+
+    /// The offsets of lists or strings, one more than rows unless there are none, or the offsets and the lengths of list views.
+    ///
+    /// # Errors
+    /// When the type is another one.
+    pub(crate) fn device_ints(&self) -> Result<(DeviceInts, Option<DeviceInts>)> {
+        let view = self.view();
+        let (wide, has_lengths) = match self.field().data_type() {
+            DataType::List(_) | DataType::Utf8 | DataType::Binary => (false, false),
+            DataType::LargeList(_) | DataType::LargeUtf8 | DataType::LargeBinary => (true, false),
+            DataType::ListView(_) => (false, true),
+            DataType::LargeListView(_) => (true, true),
+            other => return Err(Error::unsupported(format!("an array of {other} has no lists"))),
+        };
+        let count = if has_lengths || view.length == 0 { view.length } else { view.length + 1 };
+        let ints = |index| {
+            let start = buffer(view.array, index).unwrap_or(std::ptr::null());
+            // Import checked that the integers of all slots fit the address space.
+            let start = start.wrapping_add(view.offset.saturating_mul(if wide { 8 } else { 4 }));
+            DeviceInts { start, wide, count }
+        };
+        Ok((ints(1), has_lengths.then(|| ints(2))))
+    }
+
+    /// How many elements there are that rows can name; `None` for strings, which only their last offset tells.
+    ///
+    /// # Errors
+    /// When the array has no child that it was checked to have.
+    pub(crate) fn device_items_len(&self) -> Result<Option<usize>> {
+        let view = self.view();
+        if children_of(self.field().data_type()).is_empty() {
+            return Ok(None);
+        }
+        let length = child(view.array, 0)?.length;
+        usize::try_from(length).map(Some).map_err(|_| Error::invalid("a negative count"))
+    }
+
+    /// Elements of the rows, under `item`: slots of the child, or bytes of strings.
+    ///
+    /// # Errors
+    /// When the child has fewer slots, or there are no bytes.
+    pub(crate) fn device_items(&self, item: FieldRef, span: &Range<usize>) -> Result<Self> {
+        let view = self.view();
+        if children_of(self.field().data_type()).is_empty() {
+            let data = buffer(view.array, 2).unwrap_or(std::ptr::null());
+            if data.is_null() && !span.is_empty() {
+                return Err(Error::invalid("the bytes of strings are NULL, and the offsets name some"));
+            }
+            let node = ArrayNode {
+                length: span.len(),
+                offset: span.start,
+                null_count: Some(0),
+                buffers: vec![std::ptr::null(), data],
+                ..ArrayNode::default()
+            };
+            let field = Arc::new(Field::new(item.name(), DataType::UInt8, false));
+            return ordered_array(node.export(&self.owner())?, field, self.order().cloned());
+        }
+        let array = child(view.array, 0)?;
+        let unsigned = |value: i64| usize::try_from(value).map_err(|_| Error::invalid("a negative count"));
+        if span.end > unsigned(array.length)? {
+            return Err(Error::invalid(format!("offsets to {} of {} elements", span.end, array.length)));
+        }
+        let offset = unsigned(array.offset)?.saturating_add(span.start);
+        Ok(self.descendant(item, array, offset, span.len()))
+    }
+}
+
+fn may_have_nulls(own: &Field, array: &ArrowArray, requested: &Field) -> Option<String> {
+    let has_bitmap = || buffer(array, 0).is_some_and(|bits| !bits.is_null());
+    let may = match own.data_type() {
+        DataType::Null => array.length > 0,
+        data_type if has_validity(data_type) => array.null_count != 0 && has_bitmap(),
+        // Nulls are those of their children.
+        _ => false,
+    };
+    if may && !requested.is_nullable() {
+        return Some(requested.name().clone());
+    }
+    let (children, others) = (children_of(own.data_type()), children_of(requested.data_type()));
+    children
+        .iter()
+        .zip(others)
+        .enumerate()
+        .find_map(|(index, (own, requested))| may_have_nulls(own, child(array, index).ok()?, requested))
+}

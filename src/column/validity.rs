@@ -1,0 +1,62 @@
+//! Which values are valid: a bool for each, or the bitmap as it lies.
+
+use arrow_schema::FieldRef;
+
+use super::on_device::needs_copy;
+use super::{check_types, columns, planned};
+use crate::arrow::DeviceArray;
+use crate::convert;
+use crate::error::{Error, Result};
+use crate::order;
+use crate::spec::{Options, Spec};
+use crate::tensor::Tensor;
+
+/// A bool tensor of the shape that the values have, true where a value is valid. A null list makes all its elements
+/// null.
+///
+/// # Errors
+/// When the field is a struct, the memory is not the host's, or memory cannot be had.
+pub fn validity(field: &FieldRef, chunks: &[DeviceArray]) -> Result<Tensor> {
+    check_types(field, chunks)?;
+    let options = Options::default();
+    let made = || {
+        let spec = Spec::of_validity(field)?;
+        if let Some(order) = chunks.iter().find_map(DeviceArray::order) {
+            return Err(needs_copy(order, "bits unpacked to bytes")
+                .remedy_is("ask for the bitmap as it is with validity(bits=True)"));
+        }
+        planned(&spec, &columns(chunks), &options, |plan, chunks| convert::validity(&spec, plan, chunks))
+    };
+    made().map_err(|error: Error| error.in_column(field.name()))
+}
+
+/// A validity bitmap as it lies in memory.
+#[derive(Clone, Debug)]
+pub struct Bits {
+    /// The bytes that hold the bits, lowest bit first: uint8, of one dimension.
+    pub bytes: Tensor,
+    /// The position of the first row's bit in the first byte, 0 to 7.
+    pub offset: usize,
+}
+
+/// The validity bitmap of the rows over the same memory, on any device; `None` where the array says that no row is null. Nulls
+/// inside a row, and codes that stand for nulls, are not in it.
+///
+/// # Errors
+/// When the type has no bitmap, bitmaps of enclosing structs or of several chunks would have to be joined, or the memory is
+/// not what the array says.
+pub fn validity_bits(field: &FieldRef, chunks: &[DeviceArray]) -> Result<Option<Bits>> {
+    check_types(field, chunks)?;
+    let made = || {
+        let mut filled = chunks.iter().filter(|chunk| !chunk.is_empty());
+        let Some(array) = filled.next() else { return Ok(None) };
+        if filled.next().is_some() {
+            return Err(Error::unsupported("the bitmaps of several chunks are joined by a copy")
+                .remedy_is("ask for the bitmap of each chunk, or for validity() without bits"));
+        }
+        let Some(bitmap) = array.view().bitmap()? else { return Ok(None) };
+        order::check_memory(array.device(), bitmap.start().addr(), bitmap.len())?;
+        Ok(Some(Bits { bytes: convert::bytes_view(array, bitmap)?, offset: bitmap.first_bit() }))
+    };
+    made().map_err(|error: Error| error.in_column(field.name()))
+}

@@ -1,0 +1,144 @@
+//! Columns on a device as a matrix: a view, where they lie as one.
+
+use crate::arrow::DeviceArray;
+use crate::column::on_device::{are_bools, mask, needed, needs_copy, only_filled};
+use crate::convert::{ColumnChunk, MatrixColumns, check_nulls, view_matrix};
+use crate::error::{Error, ErrorKind, Result};
+use crate::order::{self, Order};
+use crate::plan::{Action, MatrixData, Plan};
+use crate::spec::{Element, MatrixOptions, MatrixSpec, Nulls};
+use crate::tensor::Tensor;
+use crate::transfer::{Fetched, fetch};
+
+/// The order of chunks of which one is on a device.
+pub(super) fn order_of(chunks: &[DeviceArray]) -> Option<&Order> {
+    chunks.iter().find_map(DeviceArray::order)
+}
+
+/// The matrix as a view of the only chunk that has rows.
+///
+/// # Errors
+/// When a copy is needed, for a null that is refused, or when the memory is not what the arrays say. Names the column.
+pub(super) fn view(
+    spec: &MatrixSpec,
+    chunks: &[DeviceArray],
+    options: &MatrixOptions,
+    order: &Order,
+) -> Result<Tensor> {
+    let Some(chunk) = only(spec, chunks, order)? else {
+        return Err(needs_copy(order, "a matrix without rows").in_column(spec.field().name()));
+    };
+    let mut columns = unread(spec, chunk)?;
+    let ranges: Vec<_> = spec
+        .columns()
+        .iter()
+        .zip(&columns.columns)
+        .flat_map(|((_, spec), column)| needed(spec, &column.leaf))
+        .collect();
+    let fetched = fetch(order, &ranges)?;
+    for ((_, spec), column) in spec.columns().iter().zip(&mut columns.columns) {
+        let nulls = mask(spec, &column.leaf, order, Some(&fetched));
+        column.mask = nulls.map_err(|error| error.in_column(spec.field().name()))?;
+        check_nulls(spec, [&*column])?;
+    }
+    let (plan, stride) = plan_of(spec, &columns, options, order)?;
+    check_bools(spec, &columns, order, &fetched)?;
+    check_span(spec, &columns, order)?;
+    let missing = || needs_copy(order, &plan.reasons());
+    view_matrix(spec, &columns, stride)?.ok_or_else(missing)
+}
+
+/// The plan of the view, as far as the arrays tell without their memory.
+///
+/// # Errors
+/// When a copy is needed.
+pub(super) fn explain(
+    spec: &MatrixSpec,
+    chunks: &[DeviceArray],
+    options: &MatrixOptions,
+    order: &Order,
+) -> Result<(Plan, Vec<Plan>, Option<Error>)> {
+    let Some(chunk) = only(spec, chunks, order)? else {
+        let plan = Plan::matrix(spec, MatrixData::default(), 0, options)?;
+        let parts = spec.columns().iter().map(|(_, column)| plan.of_matrix_column(column, 0)).collect();
+        return Ok((plan, parts, None));
+    };
+    let columns = unread(spec, chunk)?;
+    let (mut refusal, mut parts) = (None, Vec::new());
+    for ((_, spec), column) in spec.columns().iter().zip(&columns.columns) {
+        match (spec.nulls(), column.leaf.known_nulls()) {
+            (Nulls::Refused, Some(nulls)) if nulls > 0 => {
+                let error = Error::new(ErrorKind::Null, format!("{nulls} null{}", if nulls == 1 { "" } else { "s" }));
+                refusal = refusal.or(Some(error.in_column(spec.field().name())));
+            }
+            (Nulls::Filled(_), nulls) if nulls != Some(0) => {
+                return Err(needs_copy(order, "nulls filled").in_column(spec.field().name()));
+            }
+            _ => {}
+        }
+    }
+    let (plan, _) = plan_of(spec, &columns, options, order)?;
+    parts.extend(spec.columns().iter().map(|(_, column)| plan.of_matrix_column(column, 0)));
+    Ok((plan, parts, refusal))
+}
+
+fn only<'a>(spec: &MatrixSpec, chunks: &'a [DeviceArray], order: &Order) -> Result<Option<&'a DeviceArray>> {
+    if spec.is_decoded() {
+        return Err(needs_copy(order, &Action::Decode.to_string()));
+    }
+    Ok(only_filled(chunks, DeviceArray::len, order)?.and_then(|index| chunks.get(index)))
+}
+
+/// The columns, the nulls of which were not looked at.
+fn unread<'a>(spec: &MatrixSpec, chunk: &'a DeviceArray) -> Result<MatrixColumns<'a>> {
+    let view = chunk.view();
+    let column = |(position, spec): &(usize, crate::spec::Spec)| {
+        Ok(ColumnChunk { leaf: view.struct_field(*position)?.leaf(spec)?, mask: None, array: chunk })
+    };
+    let columns = spec.columns().iter().map(column).collect::<Result<Vec<_>>>()?;
+    Ok(MatrixColumns { rows: chunk.len(), columns, is_plain: false })
+}
+
+/// The plan, and the bytes from one column to the next.
+fn plan_of(
+    spec: &MatrixSpec,
+    columns: &MatrixColumns<'_>,
+    options: &MatrixOptions,
+    order: &Order,
+) -> Result<(Plan, usize)> {
+    let stride = columns.column_stride(spec);
+    let is_row_major = stride
+        .is_some_and(|stride| spec.columns().len() == 1 || (columns.rows == 1 && stride == spec.dtype().itemsize()));
+    let data = MatrixData { rows: columns.rows, chunks: 1, is_row_major, is_column_major: stride.is_some() };
+    let plan = Plan::matrix(spec, data, 0, options)?;
+    match stride {
+        Some(stride) if !plan.is_copy() => Ok((plan, stride)),
+        Some(_) => Err(needs_copy(order, &plan.reasons())
+            .remedy_is("pass order=\"F\" or \"A\" for the view that there is, or copy the data to the CPU first")),
+        None => Err(needs_copy(order, &plan.reasons())),
+    }
+}
+
+fn check_bools(spec: &MatrixSpec, columns: &MatrixColumns<'_>, order: &Order, fetched: &Fetched) -> Result<()> {
+    for ((_, spec), column) in spec.columns().iter().zip(&columns.columns) {
+        if spec.element() == Element::Bool8 {
+            let start = column.leaf.start(spec.element()).addr();
+            if !are_bools(&(start..start.saturating_add(column.leaf.elements)), order, Some(fetched))? {
+                return Err(needs_copy(order, &Action::Normalise.to_string()).in_column(spec.field().name()));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Asks the driver whether all that the matrix spans is one piece of the device's memory: consumers may copy it whole.
+fn check_span(spec: &MatrixSpec, columns: &MatrixColumns<'_>, order: &Order) -> Result<()> {
+    let start_of = |(column, chunk): (&(usize, crate::spec::Spec), &ColumnChunk<'_>)| {
+        (chunk.leaf.start(column.1.element()).addr(), column.1.element().stored_bytes())
+    };
+    let mut starts = spec.columns().iter().zip(&columns.columns).map(start_of);
+    let Some((first, size)) = starts.next() else { return Ok(()) };
+    let (last, size) = starts.next_back().unwrap_or((first, size));
+    let bytes = last.saturating_sub(first).saturating_add(columns.rows.saturating_mul(size));
+    order::check_memory(order.device(), first, bytes)
+}

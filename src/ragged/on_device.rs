@@ -1,0 +1,185 @@
+//! Lists and strings on a device: views of their values and offsets. The host reads the first and the last offset, and bitmaps
+//! where nulls are refused and their number is not known; offsets between those two are not looked at.
+
+use std::ops::Range;
+
+use arrow_schema::{DataType, FieldRef};
+use smallvec::{SmallVec, smallvec};
+
+use super::convert::{GATHERED, item_field, unsupported};
+use super::level::null_row;
+use super::plan::PartPlan;
+use super::variable_shape::VariableShape;
+use super::{Ragged, Values};
+use crate::arrow::{DeviceArray, DeviceInts};
+use crate::column::on_device::{needs_copy, only_filled};
+use crate::column::{ColumnRef, convert_chunks, run_here};
+use crate::convert::{device_ints_view, zero};
+use crate::error::{Error, ErrorKind, Result};
+use crate::order::{self, Order};
+use crate::plan::Action;
+use crate::spec::{CopyMode, NullPolicy, Options, Spec};
+use crate::tensor::Tensor;
+use crate::transfer::{Fetched, fetch};
+
+const REBASED: &str = "offsets of a slice rebased";
+
+/// The rows of the only chunk that has any.
+///
+/// # Errors
+/// When a copy is needed, a null is refused, or the memory or the offsets are not what the array says.
+pub(super) fn convert(field: &FieldRef, chunks: &[DeviceArray], options: &Options, order: &Order) -> Result<Ragged> {
+    let only = only_filled(chunks, DeviceArray::len, order)?.unwrap_or(0);
+    let array = chunks.get(only).ok_or_else(|| needs_copy(order, "a result without rows"))?;
+    level(field, array, options, order)
+}
+
+/// Refuses what no data of this type on a device could be without a copy.
+fn refuse(field: &FieldRef, options: &Options, order: &Order) -> Result<FieldRef> {
+    if VariableShape::of(field)?.is_some() {
+        return Err(needs_copy(order, "shapes compared with offsets")
+            .remedy_is("pass the fields data and shape of its storage apart, or copy the data to the CPU first"));
+    }
+    let item = item_field(field).ok_or_else(|| unsupported(field.data_type()))?;
+    if let DataType::Utf8View | DataType::BinaryView = field.data_type() {
+        return Err(needs_copy(order, GATHERED));
+    }
+    if options.copy == CopyMode::Always || options.writable {
+        return Err(needs_copy(order, &Action::Private.to_string()));
+    }
+    Ok(item)
+}
+
+fn level(field: &FieldRef, array: &DeviceArray, options: &Options, order: &Order) -> Result<Ragged> {
+    let item = refuse(field, options, order)?;
+    let (offsets, lengths) = array.device_ints()?;
+    check_ints(&offsets, order)?;
+    lengths.as_ref().map_or(Ok(()), |lengths| check_ints(lengths, order))?;
+    let mut ranges: SmallVec<[Range<usize>; 3]> = smallvec![];
+    let ends = (lengths.is_none() && !array.is_empty()).then(|| [offsets.one(0), offsets.one(array.len())]);
+    ranges.extend(ends.iter().flatten().cloned());
+    let bitmap = array.view().bitmap()?;
+    if let Some(bitmap) = bitmap {
+        if options.nulls != NullPolicy::Error {
+            let why = if options.nulls == NullPolicy::Keep { "bits unpacked to bytes" } else { "null rows made empty" };
+            return Err(needs_copy(order, why)
+                .remedy_is("copy the data to the CPU first; validity(bits=True) gives the bitmap as it is"));
+        }
+        let start = bitmap.start().addr();
+        ranges.push(start..start.saturating_add(bitmap.len()));
+    }
+    // One wait for all that this level needs.
+    let fetched = fetch(order, &ranges)?;
+    if let Some(bitmap) = bitmap {
+        let bytes = fetched.require(bitmap.start().addr(), bitmap.len())?;
+        let valid = |row: &usize| {
+            let bit = bitmap.first_bit() + row;
+            bytes.get(bit / 8).is_some_and(|byte| byte >> (bit % 8) & 1 == 1)
+        };
+        (0..array.len()).find(|row| !valid(row)).map_or(Ok(()), |row| Err(null_row(row)))?;
+    }
+    let span = match (&ends, array.device_items_len()?) {
+        (Some([first, last]), items) => span_of(&offsets, first, last, &fetched, items, order)?,
+        // Rows of list views may stand anywhere in the child.
+        (None, Some(items)) if lengths.is_some() => 0..items,
+        _ => 0..0,
+    };
+    let items = array.device_items(item.clone(), &span)?;
+    let values: Values = if item_field(&item).is_some() {
+        level(&item, &items, options, order)?.into()
+    } else {
+        leaf(&item, &items, options)?.into()
+    };
+    let ints = |ints: DeviceInts| if ints.len() == 0 { zero_of(&ints) } else { device_ints_view(array, ints) };
+    let offsets = ints(offsets)?;
+    let lengths = lengths.map(|lengths| device_ints_view(array, lengths)).transpose()?;
+    Ok(Ragged { values, offsets, lengths, shapes: None, validity: None, field: Some(field.clone()) })
+}
+
+/// The offsets of no rows, in host memory: there is nothing to read on the device.
+fn zero_of(ints: &DeviceInts) -> Result<Tensor> {
+    zero(ints.dtype())
+}
+
+/// Refuses integers that are misaligned, or not on the device.
+fn check_ints(ints: &DeviceInts, order: &Order) -> Result<()> {
+    let range = ints.bytes();
+    if !range.start.is_multiple_of(ints.dtype().alignment()) {
+        return Err(needs_copy(order, &Action::Realign { dtype: ints.dtype() }.to_string()));
+    }
+    order::check_memory(order.device(), range.start, range.len())
+}
+
+/// The elements that the rows span, by their first and their last offset.
+fn span_of(
+    offsets: &DeviceInts,
+    first: &Range<usize>,
+    last: &Range<usize>,
+    fetched: &Fetched,
+    items: Option<usize>,
+    order: &Order,
+) -> Result<Range<usize>> {
+    let read = |range: &Range<usize>| {
+        let value = offsets.value(fetched.require(range.start, range.len())?);
+        value.ok_or_else(|| Error::invalid("an offset that was not read"))
+    };
+    let (start, end) = (read(first)?, read(last)?);
+    let range = usize::try_from(start).ok().zip(usize::try_from(end).ok()).map(|(start, end)| start..end);
+    let fits = |range: &Range<usize>| range.start <= range.end && items.is_none_or(|items| range.end <= items);
+    let Some(span) = range.filter(fits) else {
+        let of = items.map_or_else(String::new, |items| format!(" of {items} elements"));
+        return Err(Error::invalid(format!("offsets from {start} to {end}{of}")));
+    };
+    if span.start > 0 {
+        return Err(needs_copy(order, REBASED));
+    }
+    Ok(span)
+}
+
+/// Elements that are no rows themselves.
+fn leaf(item: &FieldRef, array: &DeviceArray, options: &Options) -> Result<Tensor> {
+    let spec = Spec::new(item, options)?;
+    convert_chunks(&spec, &[ColumnRef::whole(array)], options, &run_here).map_err(|error| {
+        // The offsets that would tell its row are not on the host.
+        let Some(element) = error.row().filter(|_| error.kind() == ErrorKind::Null) else { return error };
+        let reason = format!("element {element} of the values is null");
+        Error::new(ErrorKind::Null, reason).remedy_is("pass nulls=\"keep\" for whatever lies there")
+    })
+}
+
+/// What would be done to the parts, as far as the arrays tell without their memory.
+///
+/// # Errors
+/// As [`convert`], for what types and structure refuse.
+pub(super) fn plan(
+    field: &FieldRef,
+    chunks: &[DeviceArray],
+    plans: Vec<PartPlan>,
+    options: &Options,
+    order: &Order,
+) -> Result<Vec<PartPlan>> {
+    let only = only_filled(chunks, DeviceArray::len, order)?.unwrap_or(0);
+    let rows = chunks.get(only).map_or(0, DeviceArray::len);
+    refuse(field, options, order)?;
+    let of_part = |mut part: PartPlan| {
+        let per_row = match part.name.as_str() {
+            "offsets" if plans_have_lengths(field) => Some(rows),
+            "offsets" => Some(rows.saturating_add(1)),
+            "lengths" => Some(rows),
+            _ => None,
+        };
+        if let (Some(count), Some(extent)) = (per_row, part.shape.first_mut()) {
+            *extent = i64::try_from(count).ok();
+        }
+        if !part.steps.is_empty() && !part.at_most {
+            let error = needs_copy(order, &part.steps.join(", "));
+            part.error = part.error.or(Some(error.in_column(field.name())));
+        }
+        part
+    };
+    Ok(plans.into_iter().map(of_part).collect())
+}
+
+fn plans_have_lengths(field: &FieldRef) -> bool {
+    matches!(field.data_type(), DataType::ListView(_) | DataType::LargeListView(_))
+}

@@ -1,0 +1,170 @@
+//! What every call of the driver goes through: is it initialised, is this call told to fail, which thread is it.
+
+use std::cell::{Cell, RefCell};
+use std::ops::{Deref, DerefMut};
+use std::sync::MutexGuard;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Duration;
+
+use crate::clock::Moment;
+use crate::context::Thread;
+use crate::error::{Error, Outcome};
+use crate::settings::Schedule;
+use crate::state::{CHANGED, State, lock};
+
+/// The process that called `cuInit`, readable without the lock: after a fork some other thread may hold it for ever.
+static PROCESS: AtomicU32 = AtomicU32::new(0);
+/// Set when the process exits: the driver answers nothing any more.
+static CLOSED: AtomicBool = AtomicBool::new(false);
+
+thread_local! {
+    /// The number of this thread, and the generation of the driver that gave it.
+    static THREAD: Cell<Option<(u64, usize)>> = const { Cell::new(None) };
+    /// Whether this thread holds the lock: what it touches now, the simulator touches.
+    static HOLDS: Cell<bool> = const { Cell::new(false) };
+    /// The operation that this thread runs as a host function.
+    static HOST_FUNCTION: RefCell<Option<Moment>> = const { RefCell::new(None) };
+}
+
+/// A call in progress: the locked state, and the thread that calls.
+#[derive(Debug)]
+pub(crate) struct Call {
+    guard: Option<MutexGuard<'static, State>>,
+    pub(crate) thread: usize,
+    pub(crate) name: &'static str,
+}
+
+impl Deref for Call {
+    type Target = State;
+
+    fn deref(&self) -> &State {
+        self.guard.as_ref().expect("held but while waiting")
+    }
+}
+
+impl DerefMut for Call {
+    fn deref_mut(&mut self) -> &mut State {
+        self.guard.as_mut().expect("held but while waiting")
+    }
+}
+
+impl Call {
+    /// Locks the driver for this thread, without any of the checks of a driver call.
+    fn begin(name: &'static str, watch: bool) -> Call {
+        let guard = lock();
+        HOLDS.set(true);
+        let mut call = Call { guard: Some(guard), thread: 0, name };
+        call.thread = match THREAD.get() {
+            Some((generation, number)) if generation == call.generation => number,
+            _ => {
+                let number = call.threads.len();
+                let actor = call.actor(format!("host thread {number}"));
+                call.threads.push(Thread::new(actor));
+                THREAD.set(Some((call.generation, number)));
+                number
+            }
+        };
+        if watch {
+            call.memory.watch_opened();
+        }
+        call
+    }
+
+    /// Blocks this thread until the operation `tick` of a stream has run, and until the thread knows it.
+    pub(crate) fn wait_for(&mut self, stream: usize, tick: u64) {
+        while !self.run_to(stream, tick) {
+            let guard = self.guard.take().expect("held but while waiting");
+            HOLDS.set(false);
+            let pause = Duration::from_millis(1);
+            let (guard, _) = CHANGED.wait_timeout(guard, pause).unwrap_or_else(|poisoned| poisoned.into_inner());
+            HOLDS.set(true);
+            self.guard = Some(guard);
+        }
+    }
+}
+
+impl Drop for Call {
+    fn drop(&mut self) {
+        self.memory.watch();
+        HOLDS.set(false);
+    }
+}
+
+/// Runs one driver call and answers with its code.
+pub(crate) fn enter(name: &'static str, body: impl FnOnce(&mut Call) -> Outcome) -> u32 {
+    match checked(name, body) {
+        Ok(()) => 0,
+        Err(error) => error.0,
+    }
+}
+
+fn checked(name: &'static str, body: impl FnOnce(&mut Call) -> Outcome) -> Outcome {
+    if CLOSED.load(Ordering::Relaxed) {
+        return Err(Error::DEINITIALIZED);
+    }
+    if is_fork() {
+        return Err(Error::NOT_INITIALIZED);
+    }
+    if HOST_FUNCTION.with_borrow(Option::is_some) {
+        return Err(Error::NOT_PERMITTED);
+    }
+    let mut call = Call::begin(name, true);
+    if let Some(error) = call.injection.count(name) {
+        if error.is_sticky() {
+            call.lose_context(error);
+        }
+        return Err(error);
+    }
+    if call.process == 0 && !matches!(name, "cuInit" | "cuDriverGetVersion" | "cuGetProcAddress_v2") {
+        return Err(Error::NOT_INITIALIZED);
+    }
+    if matches!(call.settings.schedule, Schedule::Random(_)) {
+        call.run_some();
+    }
+    body(&mut call)
+}
+
+/// Runs a question that only this driver has, which neither counts nor fails.
+pub(crate) fn ask<T>(body: impl FnOnce(&mut Call) -> T) -> T {
+    body(&mut Call::begin("a question", true))
+}
+
+/// Looks at a fault. What other faults opened stays open: one instruction may need more than one page.
+pub(crate) fn look<T>(body: impl FnOnce(&mut Call) -> T) -> T {
+    body(&mut Call::begin("a fault", false))
+}
+
+/// `cuInit` has succeeded in this process.
+pub(crate) fn initialised() -> u32 {
+    let process = std::process::id();
+    PROCESS.store(process, Ordering::Relaxed);
+    process
+}
+
+/// Whether this process is a fork of the one that initialised the driver.
+pub(crate) fn is_fork() -> bool {
+    let process = PROCESS.load(Ordering::Relaxed);
+    process != 0 && process != std::process::id()
+}
+
+/// From now on every call answers that the driver is shutting down.
+pub(crate) fn close() {
+    CLOSED.store(true, Ordering::Relaxed);
+}
+
+/// Whether this thread is inside the driver.
+pub(crate) fn inside() -> bool {
+    HOLDS.get()
+}
+
+/// Runs a host function as the operation at `at`, on the thread made for it.
+pub(crate) fn as_host_function(at: Moment, function: impl FnOnce()) {
+    HOST_FUNCTION.replace(Some(at));
+    function();
+    HOST_FUNCTION.replace(None);
+}
+
+/// The operation that this thread runs as a host function, if it does.
+pub(crate) fn host_function() -> Option<Moment> {
+    HOST_FUNCTION.with_borrow(Clone::clone)
+}

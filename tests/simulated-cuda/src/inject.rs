@@ -1,0 +1,100 @@
+//! Which call is told to fail: the n-th of a function, or the n-th of all.
+
+use std::collections::HashMap;
+
+use crate::error::Error;
+use crate::exports::lookup;
+
+/// One failure to come.
+#[derive(Clone, Debug)]
+pub(crate) struct Failure {
+    /// The driver's name of the function, or `*` for any that has a result worth failing.
+    function: String,
+    /// Counted from 1.
+    nth: u64,
+    code: Error,
+}
+
+impl Failure {
+    /// Reads `function:nth:code`.
+    pub(crate) fn parse(text: &str) -> Option<Failure> {
+        let mut parts = text.split(':');
+        let (function, nth, code) = (parts.next()?, parts.next()?, parts.next()?);
+        let known = function == "*" || function.starts_with("cu");
+        let failure = Failure { function: function.into(), nth: nth.parse().ok()?, code: Error(code.parse().ok()?) };
+        (known && failure.nth > 0 && failure.code.0 > 0 && parts.next().is_none()).then_some(failure)
+    }
+
+    fn check(&self) {
+        if self.function != "*" && lookup(&self.function).is_none() {
+            eprintln!("simulated CUDA: {} cannot fail, as there is no such function", self.function);
+            std::process::abort();
+        }
+    }
+}
+
+/// The calls so far, and the failures to come.
+#[derive(Debug, Default)]
+pub(crate) struct Injection {
+    failures: Vec<Failure>,
+    calls: HashMap<&'static str, u64>,
+    all: u64,
+}
+
+impl Injection {
+    /// Failures to come. A function that there is not would never fail, and the test would prove nothing.
+    pub(crate) fn new(failures: Vec<Failure>) -> Injection {
+        failures.iter().for_each(Failure::check);
+        Injection { failures, ..Injection::default() }
+    }
+
+    /// Fails a later call: the `nth` from now of `function`.
+    pub(crate) fn add(&mut self, function: &str, nth: u64, code: u32) {
+        let so_far = self.calls(function);
+        let failure = Failure { function: function.into(), nth: so_far + nth, code: Error(code) };
+        failure.check();
+        self.failures.push(failure);
+    }
+
+    /// How often `function` was called; `*` asks for all calls.
+    pub(crate) fn calls(&self, function: &str) -> u64 {
+        if function == "*" { self.all } else { self.calls.get(function).copied().unwrap_or(0) }
+    }
+
+    /// Counts a call, and says whether it is one that fails.
+    pub(crate) fn count(&mut self, function: &'static str) -> Option<Error> {
+        let nth = self.calls.entry(function).or_default();
+        *nth += 1;
+        self.all += 1;
+        let (nth, all) = (*nth, self.all);
+        let due = |failure: &&Failure| match failure.function.as_str() {
+            "*" => failure.nth == all,
+            name => name == function && failure.nth == nth,
+        };
+        self.failures.iter().find(due).map(|failure| failure.code)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_a_failure_is_refused() {
+        assert!(Failure::parse("cuMemAlloc_v2:3:2").is_some() && Failure::parse("*:1:700").is_some());
+        for text in ["", "cuMemAlloc_v2", "cuMemAlloc_v2:0:2", "cuMemAlloc_v2:1:0", "malloc:1:2", "cuInit:1:2:3"] {
+            assert!(Failure::parse(text).is_none(), "{text}");
+        }
+    }
+
+    #[test]
+    fn only_the_nth_call_fails() {
+        let mut injection = Injection { failures: vec![Failure::parse("cuInit:2:2").unwrap()], ..Injection::default() };
+        assert_eq!(injection.count("cuInit"), None);
+        assert_eq!(injection.count("cuDeviceGet"), None);
+        assert_eq!(injection.count("cuInit"), Some(Error::OUT_OF_MEMORY));
+        assert_eq!(injection.count("cuInit"), None);
+        injection.add("*", 1, 700);
+        assert_eq!(injection.count("cuDeviceGet"), Some(Error::ILLEGAL_ADDRESS));
+    }
+}

@@ -1,0 +1,183 @@
+//! Kernels: functions of a test that stand for those in a module, and see memory only through accessors that report what they touch.
+
+use std::collections::HashSet;
+use std::ffi::c_void;
+use std::fmt;
+
+use crate::block::Place;
+use crate::clock::Moment;
+use crate::error::{Error, Outcome};
+use crate::race::{Access, Kind, only};
+use crate::state::State;
+
+/// A kernel: it is given its launch, and a pointer to each of its parameters. It returns 0, or the error that loses the context.
+///
+/// It runs once for the whole grid, with the driver locked: it must not call the driver.
+pub type KernelFunction = unsafe extern "C" fn(*mut KernelContext, *const *const c_void) -> u32;
+
+/// One launch of a kernel, as the kernel sees it.
+#[repr(C)]
+pub struct KernelContext {
+    /// Blocks in each dimension.
+    pub grid: [u32; 3],
+    /// Threads of a block in each dimension.
+    pub block: [u32; 3],
+    /// Bytes of shared memory that the launch asked for.
+    pub shared: u32,
+    read: unsafe extern "C" fn(*mut KernelContext, u64, usize) -> *const u8,
+    write: unsafe extern "C" fn(*mut KernelContext, u64, usize) -> *mut u8,
+    inner: *mut c_void,
+}
+
+impl fmt::Debug for KernelContext {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let KernelContext { grid, block, shared, .. } = self;
+        formatter
+            .debug_struct("KernelContext")
+            .field("grid", grid)
+            .field("block", block)
+            .field("shared", shared)
+            .finish()
+    }
+}
+
+impl KernelContext {
+    /// The `bytes` bytes at a device address, which the kernel reads. Null where a device would fault; the kernel returns then.
+    pub fn read(&mut self, address: u64, bytes: usize) -> *const u8 {
+        // SAFETY: the accessor that the driver put there, with the context that it made.
+        unsafe { (self.read)(self, address, bytes) }
+    }
+
+    /// The `bytes` bytes at a device address, which the kernel writes. Null where a device would fault; the kernel returns then.
+    pub fn write(&mut self, address: u64, bytes: usize) -> *mut u8 {
+        // SAFETY: the accessor that the driver put there, with the context that it made.
+        unsafe { (self.write)(self, address, bytes) }
+    }
+}
+
+/// A registered kernel.
+#[derive(Clone, Debug)]
+pub(crate) struct Kernel {
+    pub(crate) function: KernelFunction,
+    /// The size of each parameter.
+    pub(crate) parameters: Vec<usize>,
+}
+
+/// A loaded module: the entries that its text names.
+#[derive(Debug)]
+pub(crate) struct Module {
+    pub(crate) context: usize,
+    pub(crate) entries: HashSet<String>,
+}
+
+/// A function of a module.
+#[derive(Clone, Debug)]
+pub(crate) struct Function {
+    pub(crate) context: usize,
+    pub(crate) module: usize,
+    pub(crate) kernel: Kernel,
+}
+
+/// A queued launch.
+#[derive(Clone, Debug)]
+pub(crate) struct Launch {
+    pub(crate) function: KernelFunction,
+    /// The parameters as they were at the launch, in words so that any type is aligned.
+    pub(crate) parameters: Vec<Vec<u64>>,
+    pub(crate) grid: [u32; 3],
+    pub(crate) block: [u32; 3],
+    pub(crate) shared: u32,
+}
+
+/// What the accessors work with.
+struct Running<'a> {
+    state: &'a mut State,
+    context: usize,
+    at: &'a Moment,
+    fault: Option<Error>,
+}
+
+impl Running<'_> {
+    fn access(&mut self, address: u64, bytes: usize, kind: Kind) -> Outcome<*mut u8> {
+        let first = self.state.memory.bytes(address, bytes as u64)?;
+        self.state.check_reach(self.context, address)?;
+        let (ranges, at) = (only(address..address + bytes as u64), self.at.clone());
+        self.state.log(Access { ranges, kind, at, what: "kernel", by_host: false, done: true });
+        Ok(first)
+    }
+}
+
+fn access(context: *mut KernelContext, address: u64, bytes: usize, kind: Kind) -> *mut u8 {
+    // SAFETY: the kernel was given this context, which lives until it returns.
+    let inner = unsafe { (*context).inner };
+    // SAFETY: set in `run_kernel` to a value that lives as long, and is used only here meanwhile.
+    let running = unsafe { &mut *inner.cast::<Running<'_>>() };
+    match running.access(address, bytes, kind) {
+        Ok(first) => first,
+        Err(error) => {
+            running.fault.get_or_insert(error);
+            std::ptr::null_mut()
+        }
+    }
+}
+
+unsafe extern "C" fn read(context: *mut KernelContext, address: u64, bytes: usize) -> *const u8 {
+    access(context, address, bytes, Kind::Read)
+}
+
+unsafe extern "C" fn write(context: *mut KernelContext, address: u64, bytes: usize) -> *mut u8 {
+    access(context, address, bytes, Kind::Write)
+}
+
+impl State {
+    /// Whether a kernel of a context may use the block at an address, which may be another device's.
+    fn check_reach(&self, context: usize, address: u64) -> Outcome {
+        let block = self.memory.find(address).ok_or(Error::ILLEGAL_ADDRESS)?;
+        let kernel = &self.contexts[&context];
+        let reached = match block.pool.and_then(|pool| self.pools.get(&pool)) {
+            Some(pool) => pool.is_accessible_from(kernel.device),
+            None => block.device == kernel.device || kernel.peers.contains(&block.context),
+        };
+        if reached || block.place != Place::Device { Ok(()) } else { Err(Error::ILLEGAL_ADDRESS) }
+    }
+
+    /// Runs a kernel.
+    pub(crate) fn run_kernel(&mut self, stream: usize, at: &Moment, launch: &Launch) -> Outcome {
+        let parameters: Vec<*const c_void> = launch.parameters.iter().map(|words| words.as_ptr().cast()).collect();
+        let context = self.streams[stream].context;
+        let mut running = Running { state: self, context, at, fault: None };
+        let Launch { function, grid, block, shared, .. } = *launch;
+        let mut context = KernelContext { grid, block, shared, read, write, inner: (&raw mut running).cast() };
+        // SAFETY: registered as such a function; both arguments live until it returns.
+        let code = unsafe { function(&raw mut context, parameters.as_ptr()) };
+        match (running.fault, code) {
+            (Some(fault), _) => Err(fault),
+            (None, 0) => Ok(()),
+            (None, code) => Err(Error(code)),
+        }
+    }
+}
+
+/// The entries of a module's text, if it is PTX at all.
+pub(crate) fn entries(text: &str) -> Outcome<HashSet<String>> {
+    if !text.contains(".version") || !text.contains(".target") {
+        return Err(Error::INVALID_IMAGE);
+    }
+    let name = |rest: &str| {
+        rest.trim_start().split(|end: char| !(end.is_alphanumeric() || "_$".contains(end))).next().map(String::from)
+    };
+    Ok(text.split(".entry").skip(1).filter_map(name).filter(|name| !name.is_empty()).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_are_found_in_ptx_and_nothing_else() {
+        let text = ".version 8.0\n.target sm_70\n.visible .entry add_one(\n.param .u64 a)\n{}\n.entry  pack$2 (";
+        let found = entries(text).unwrap();
+        assert_eq!(found, HashSet::from(["add_one".to_owned(), "pack$2".to_owned()]));
+        assert_eq!(entries("\u{7f}ELF").unwrap_err(), Error::INVALID_IMAGE);
+    }
+}

@@ -1,0 +1,220 @@
+//! Memory that is allocated in stream order, and the pools that keep it.
+
+use std::collections::HashSet;
+
+use crate::block::{Life, NewBlock, Place};
+use crate::call::Call;
+use crate::clock::Clock;
+use crate::error::{Error, Outcome};
+use crate::execute::Action;
+use crate::state::State;
+
+/// One pool.
+#[derive(Debug)]
+pub(crate) struct Pool {
+    pub(crate) device: usize,
+    /// Whether it is the device's own, which cannot be destroyed.
+    pub(crate) is_default: bool,
+    /// Destroyed: it lives on until its last block is freed.
+    pub(crate) destroyed: bool,
+    /// Devices that may use its blocks.
+    access: HashSet<usize>,
+    /// Bytes that a synchronisation leaves in the pool.
+    pub(crate) threshold: u64,
+    /// The attributes 1 to 3: which kinds of reuse are allowed.
+    pub(crate) reuse: [i32; 3],
+    /// Bytes in blocks, and the most that it ever was.
+    pub(crate) used: u64,
+    pub(crate) used_high: u64,
+    /// Bytes of freed blocks that the pool keeps.
+    pub(crate) kept: u64,
+    pub(crate) reserved_high: u64,
+    /// Freed blocks that may be given out again at once: the stream, and the address.
+    again: Vec<(usize, u64)>,
+}
+
+impl Pool {
+    pub(crate) fn new(device: usize, is_default: bool) -> Pool {
+        Pool {
+            device,
+            is_default,
+            destroyed: false,
+            access: HashSet::from([device]),
+            threshold: 0,
+            reuse: [1; 3],
+            used: 0,
+            used_high: 0,
+            kept: 0,
+            reserved_high: 0,
+            again: Vec::new(),
+        }
+    }
+
+    pub(crate) fn is_accessible_from(&self, device: usize) -> bool {
+        self.access.contains(&device)
+    }
+
+    /// Grants or takes a device's access. The pool's own device always has it.
+    pub(crate) fn set_access(&mut self, device: usize, granted: bool) -> Outcome {
+        match (granted, device == self.device) {
+            (true, _) => self.access.insert(device),
+            (false, false) => self.access.remove(&device),
+            (false, true) => return Err(Error::INVALID_VALUE),
+        };
+        Ok(())
+    }
+
+    /// A block was freed: the pool keeps its bytes for now.
+    pub(crate) fn freed(&mut self, room: u64) {
+        self.used -= room;
+        self.kept += room;
+    }
+
+    /// Keeps at most so many bytes of freed blocks.
+    pub(crate) fn keep(&mut self, bytes: u64) {
+        self.kept = self.kept.min(bytes);
+    }
+
+    /// Whether a block that is not there yet fits into what is kept, and what it takes from the device beyond that.
+    fn take(&mut self, room: u64) {
+        self.kept -= self.kept.min(room);
+        self.used += room;
+        self.used_high = self.used_high.max(self.used);
+        self.reserved_high = self.reserved_high.max(self.used + self.kept);
+    }
+}
+
+impl State {
+    /// The default pool of a device.
+    pub(crate) fn default_pool(&mut self, device: usize) -> Outcome<usize> {
+        if !self.settings.pools {
+            return Err(Error::NOT_SUPPORTED);
+        }
+        if let Some(pool) = self.devices[device].default_pool {
+            return Ok(pool);
+        }
+        let handle = self.handle();
+        self.pools.insert(handle, Pool::new(device, true));
+        self.devices[device].default_pool = Some(handle);
+        Ok(handle)
+    }
+
+    /// The pool that a handle stands for.
+    pub(crate) fn pool(&mut self, handle: usize) -> Outcome<&mut Pool> {
+        if !self.settings.pools {
+            return Err(Error::NOT_SUPPORTED);
+        }
+        self.pools.get_mut(&handle).filter(|pool| !pool.destroyed).ok_or(Error::INVALID_VALUE)
+    }
+
+    /// Takes bytes of a device for a block. What `clock` knows to be freed by then counts as free.
+    pub(crate) fn take_memory(&mut self, device: usize, size: u64, pool: Option<usize>, clock: &Clock) -> Outcome {
+        let Some(room) = size.checked_next_multiple_of(512) else { return Err(Error::OUT_OF_MEMORY) };
+        let kept_by_others: u64 = self
+            .pools
+            .iter()
+            .filter(|(handle, of)| of.device == device && Some(**handle) != pool)
+            .map(|(_, of)| of.kept)
+            .sum();
+        let own = pool.and_then(|pool| self.pools.get(&pool)).map_or(0, |pool| pool.kept.saturating_sub(room));
+        let wanted = self.devices[device].used.saturating_add(room) + kept_by_others + own;
+        if wanted > self.settings.memory {
+            let freed: u64 = self
+                .memory
+                .iter()
+                .filter(|block| block.device == device && block.freeing && block.life != Life::Freed)
+                .filter(|block| block.log.is_freed_before(clock))
+                .map(|block| block.room)
+                .sum();
+            if wanted - freed.min(wanted) > self.settings.memory {
+                return Err(Error::OUT_OF_MEMORY);
+            }
+        }
+        self.devices[device].used += room;
+        if let Some(pool) = pool.and_then(|pool| self.pools.get_mut(&pool)) {
+            pool.take(room);
+        }
+        Ok(())
+    }
+
+    /// A synchronisation: each pool gives back what it keeps beyond its threshold.
+    pub(crate) fn trim_pools(&mut self) {
+        for pool in self.pools.values_mut() {
+            pool.keep(pool.threshold);
+        }
+    }
+}
+
+impl Call {
+    /// Allocates at once.
+    pub(crate) fn allocate(&mut self, size: u64) -> Outcome<u64> {
+        if size == 0 {
+            return Err(Error::INVALID_VALUE);
+        }
+        let context = self.context()?;
+        let device = self.contexts[&context].device;
+        let clock = self.threads[self.thread].clock.clone();
+        self.take_memory(device, size, None, &clock)?;
+        let new = NewBlock { size, place: Place::Device, context, device, pool: None, flags: 0, life: Life::Live };
+        self.memory.add(new, None)
+    }
+
+    /// Allocates in the order of a stream.
+    pub(crate) fn allocate_async(&mut self, size: u64, pool: usize, stream: usize) -> Outcome<u64> {
+        if size == 0 {
+            return Err(Error::INVALID_VALUE);
+        }
+        let device = self.pool(pool)?.device;
+        if self.streams[stream].capture.is_some() {
+            return Err(Error::NOT_SUPPORTED);
+        }
+        let context = self.streams[stream].context;
+        let clock = Clock::clone(&self.streams[stream].clock);
+        self.take_memory(device, size, Some(pool), &clock)?;
+        let life = Life::Pending;
+        let new = NewBlock { size, place: Place::Device, context, device, pool: Some(pool), flags: 0, life };
+        let base = match self.take_again(pool, stream, size) {
+            Some(base) => {
+                self.memory.add_again(base, new);
+                base
+            }
+            None => self.memory.add(new, None)?,
+        };
+        let thread = self.thread;
+        self.submit(thread, stream, Action::Allocate(base), None)?;
+        Ok(base)
+    }
+
+    fn take_again(&mut self, pool: usize, stream: usize, size: u64) -> Option<u64> {
+        let again = &self.pools[&pool].again;
+        let fits =
+            |(on, base): &(usize, u64)| *on == stream && self.memory.get(*base).is_some_and(|block| block.size == size);
+        let index = again.iter().rposition(fits)?;
+        let pool = self.pools.get_mut(&pool).expect("found just now");
+        Some(pool.again.remove(index).1)
+    }
+
+    /// Frees in the order of a stream.
+    pub(crate) fn free_async(&mut self, base: u64, stream: usize) -> Outcome {
+        if base == 0 {
+            return Ok(());
+        }
+        if self.streams[stream].capture.is_some() {
+            return Err(Error::NOT_SUPPORTED);
+        }
+        let block = self.memory.get_mut(base).ok_or(Error::INVALID_VALUE)?;
+        if block.freeing || block.life == Life::Freed || block.pool.is_none() {
+            return Err(Error::INVALID_VALUE);
+        }
+        block.freeing = true;
+        let pool = block.pool;
+        let thread = self.thread;
+        self.submit(thread, stream, Action::Free(base), None)?;
+        if self.settings.reuse
+            && let Some(pool) = pool.and_then(|pool| self.pools.get_mut(&pool))
+        {
+            pool.again.push((stream, base));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,96 @@
+//! The switches: environment variables, read when the driver is first called.
+
+use std::env;
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use crate::inject::Failure;
+
+/// When queued work runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Schedule {
+    /// Not before something ordered after it asks for it.
+    Lazy,
+    /// At once.
+    Eager,
+    /// At random points that the order allows.
+    Random(u64),
+}
+
+/// When the source of an asynchronous copy out of pageable memory is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pageable {
+    Immediate,
+    Deferred,
+    /// As the schedule: at once, when the copy runs, or either.
+    Scheduled,
+}
+
+/// Everything that can be set from outside.
+#[derive(Clone, Debug)]
+pub(crate) struct Settings {
+    pub(crate) schedule: Schedule,
+    pub(crate) pageable: Pageable,
+    pub(crate) devices: usize,
+    /// The bytes that each device has.
+    pub(crate) memory: u64,
+    /// Whether a block that was freed on a stream is given out again at once on that stream, and handles too.
+    pub(crate) reuse: bool,
+    pub(crate) pools: bool,
+    pub(crate) concurrent_managed: bool,
+    pub(crate) failures: Vec<Failure>,
+    pub(crate) log: Option<PathBuf>,
+    pub(crate) report_at_exit: bool,
+}
+
+impl Settings {
+    /// Reads the environment. A switch that is not understood stops the process: ignored, it would make a test prove nothing.
+    pub(crate) fn read() -> Settings {
+        let schedule = parsed("SCHEDULE", Schedule::Lazy, |text| match text.split_once(':') {
+            None if text == "lazy" => Some(Schedule::Lazy),
+            None if text == "eager" => Some(Schedule::Eager),
+            Some(("random", seed)) => seed.parse().ok().map(Schedule::Random),
+            _ => None,
+        });
+        let pageable = parsed("PAGEABLE", Pageable::Scheduled, |text| match text {
+            "immediate" => Some(Pageable::Immediate),
+            "deferred" => Some(Pageable::Deferred),
+            _ => None,
+        });
+        Settings {
+            schedule,
+            pageable,
+            devices: parsed("DEVICES", 2, |text| text.parse().ok().filter(|count| *count <= 64)),
+            memory: parsed("MEMORY", 1 << 30, |text| text.parse().ok()),
+            reuse: parsed("REUSE", false, flag),
+            pools: !parsed("NO_POOLS", false, flag),
+            concurrent_managed: !parsed("NO_CONCURRENT_MANAGED", false, flag),
+            failures: parsed("FAIL", Vec::new(), |text| text.split(',').map(Failure::parse).collect()),
+            log: variable("LOG").map(PathBuf::from),
+            report_at_exit: parsed("REPORT_AT_EXIT", false, flag),
+        }
+    }
+}
+
+fn flag(text: &str) -> Option<bool> {
+    match text {
+        "1" => Some(true),
+        "0" => Some(false),
+        _ => None,
+    }
+}
+
+fn variable(name: &str) -> Option<OsString> {
+    env::var_os(format!("SIMULATED_CUDA_{name}")).filter(|value| !value.is_empty())
+}
+
+fn parsed<T>(name: &str, default: T, parse: impl Fn(&str) -> Option<T>) -> T {
+    let Some(value) = variable(name) else { return default };
+    match value.to_str().and_then(parse) {
+        Some(value) => value,
+        None => {
+            eprintln!("simulated CUDA: SIMULATED_CUDA_{name}={} is not understood", value.display());
+            std::process::abort();
+        }
+    }
+}

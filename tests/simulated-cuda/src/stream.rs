@@ -1,0 +1,279 @@
+//! What is queued where, in which order it may run, and when it does.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use crate::call::Call;
+use crate::capture::Captured;
+use crate::clock::{Actor, Clock, Moment};
+use crate::error::{Error, Outcome};
+use crate::execute::Action;
+use crate::race::Access;
+use crate::settings::Schedule;
+use crate::state::State;
+
+/// How often a query of something unfinished says so before it makes it finish, unless the schedule is random.
+const PATIENCE: u32 = 3;
+
+/// A queue of work.
+#[derive(Debug)]
+pub(crate) struct Stream {
+    pub(crate) actor: Actor,
+    /// What the caller knows the stream by.
+    pub(crate) handle: usize,
+    pub(crate) context: usize,
+    /// Whether the legacy default stream and this one wait for each other.
+    pub(crate) blocking: bool,
+    pub(crate) priority: i32,
+    /// Not yet destroyed. What is queued runs all the same.
+    pub(crate) alive: bool,
+    queue: VecDeque<Operation>,
+    pub(crate) submitted: u64,
+    pub(crate) done: u64,
+    /// What the last operation comes after.
+    pub(crate) clock: Arc<Clock>,
+    polls: u32,
+    pub(crate) capture: Option<Captured>,
+}
+
+/// One queued operation.
+#[derive(Debug)]
+pub(crate) struct Operation {
+    pub(crate) at: Moment,
+    /// Streams, and how far each must have come.
+    waits: Vec<(usize, u64)>,
+    pub(crate) action: Action,
+    /// Whether it is a host function that runs on its thread now.
+    started: bool,
+}
+
+impl Stream {
+    /// The last operation, as a point of the partial order.
+    pub(crate) fn last(&self) -> Moment {
+        Moment { actor: self.actor, tick: self.submitted, clock: self.clock.clone() }
+    }
+}
+
+impl State {
+    /// A new stream of `context`.
+    pub(crate) fn add_stream(&mut self, context: usize, name: &str, blocking: bool, priority: i32) -> usize {
+        let handle = match self.old_streams.pop() {
+            Some(handle) if self.settings.reuse => handle,
+            _ => self.handle(),
+        };
+        let number = self.streams.len();
+        let device = self.contexts[&context].device;
+        let actor = self.actor(format!("{name} stream {number} of device {device}"));
+        self.streams.push(Stream {
+            actor,
+            handle,
+            context,
+            blocking,
+            priority,
+            alive: true,
+            queue: VecDeque::new(),
+            submitted: 0,
+            done: 0,
+            clock: Arc::default(),
+            polls: 0,
+            capture: None,
+        });
+        number
+    }
+
+    /// Queues an operation after everything that the stream, the thread and `after` know.
+    pub(crate) fn submit(
+        &mut self,
+        thread: usize,
+        stream: usize,
+        action: Action,
+        after: Option<&Moment>,
+    ) -> Outcome<Moment> {
+        if self.streams[stream].capture.is_some() {
+            return self.capture_action(stream, action);
+        }
+        let mut clock = Clock::clone(&self.streams[stream].clock);
+        clock.join(&self.threads[thread].clock);
+        let mut waits = Vec::new();
+        for other in self.implicitly_before(stream)? {
+            let last = self.streams[other].last();
+            waits.push((other, last.tick));
+            clock.join(&last.clock);
+        }
+        if let Some(moment) = after {
+            let other = self.streams.iter().position(|stream| stream.actor == moment.actor);
+            waits.push((other.expect("events are recorded on streams"), moment.tick));
+            clock.join(&moment.clock);
+        }
+        let queue = &mut self.streams[stream];
+        queue.submitted += 1;
+        clock.set(queue.actor, queue.submitted);
+        queue.clock = Arc::new(clock);
+        let at = queue.last();
+        queue.queue.push_back(Operation { at: at.clone(), waits, action: action.clone(), started: false });
+        for (ranges, kind) in action.touches(&self.memory) {
+            self.log(Access { ranges, kind, at: at.clone(), what: action.name(), by_host: false, done: false });
+        }
+        match self.settings.schedule {
+            Schedule::Lazy => {}
+            Schedule::Eager => {
+                self.run_to(stream, at.tick);
+            }
+            Schedule::Random(_) => self.run_some(),
+        }
+        Ok(at)
+    }
+
+    /// The streams that the legacy default stream makes an operation of `stream` wait for.
+    fn implicitly_before(&mut self, stream: usize) -> Outcome<Vec<usize>> {
+        let (context, blocking) = (self.streams[stream].context, self.streams[stream].blocking);
+        let legacy = self.contexts[&context].legacy;
+        if stream == legacy {
+            let before: Vec<usize> = (0..self.streams.len())
+                .filter(|other| *other != stream)
+                .filter(|other| self.streams[*other].context == context && self.streams[*other].blocking)
+                .collect();
+            let capturing = before.iter().copied().find(|other| self.streams[*other].capture.is_some());
+            if let Some(other) = capturing {
+                self.invalidate_capture_of(other);
+                return Err(Error::STREAM_CAPTURE_IMPLICIT);
+            }
+            return Ok(before);
+        }
+        Ok(if blocking { vec![legacy] } else { Vec::new() })
+    }
+
+    /// Runs a stream up to the operation `tick`, and before that whatever it waits for. The answer is whether it came there: a gate
+    /// or a host function may be in the way.
+    pub(crate) fn run_to(&mut self, stream: usize, tick: u64) -> bool {
+        while self.streams[stream].done < tick {
+            let Some(next) = self.streams[stream].queue.front() else { return true };
+            if next.started {
+                return false;
+            }
+            for (other, until) in next.waits.clone() {
+                if !self.run_to(other, until) {
+                    return false;
+                }
+            }
+            let next = self.streams[stream].queue.front_mut().expect("only its own stream takes it");
+            match &next.action {
+                Action::Gate(gate) if !self.gates.get(gate).copied().unwrap_or(true) => return false,
+                Action::Host { function, data } => {
+                    next.started = true;
+                    let (function, data, at) = (*function, *data, next.at.clone());
+                    self.start_host_function(stream, at, function, data);
+                    return false;
+                }
+                _ => {}
+            }
+            self.finish_front(stream);
+        }
+        true
+    }
+
+    /// Takes the first operation of a stream and runs it.
+    pub(crate) fn finish_front(&mut self, stream: usize) {
+        let operation = self.streams[stream].queue.pop_front().expect("an operation is queued");
+        self.execute(stream, operation.at, operation.action);
+        self.streams[stream].done += 1;
+    }
+
+    /// Runs some of what is queued, somewhere.
+    pub(crate) fn run_some(&mut self) {
+        for _ in 0..self.below(3) {
+            let stream = self.below(self.streams.len() as u64) as usize;
+            if let Some(queue) = self.streams.get(stream) {
+                let (done, left) = (queue.done, queue.submitted - queue.done);
+                let count = self.below(left + 1);
+                self.run_to(stream, done + count);
+            }
+        }
+    }
+
+    /// Runs whatever can run, on every stream.
+    pub(crate) fn run_all(&mut self) {
+        for stream in 0..self.streams.len() {
+            self.run_to(stream, self.streams[stream].submitted);
+        }
+    }
+
+    /// Runs whatever can run, and passes over host functions: at exit what they belong to may be gone.
+    pub(crate) fn run_without_host_functions(&mut self) {
+        for stream in &mut self.streams {
+            for operation in &mut stream.queue {
+                if !operation.started && matches!(operation.action, Action::Host { .. }) {
+                    operation.action = Action::Marker;
+                }
+            }
+        }
+        self.run_all();
+    }
+
+    /// Whether a query finds the operation `tick` finished.
+    pub(crate) fn poll(&mut self, stream: usize, tick: u64) -> bool {
+        if self.streams[stream].done >= tick {
+            return true;
+        }
+        self.streams[stream].polls += 1;
+        let run = match self.settings.schedule {
+            Schedule::Random(_) => self.below(2) == 0,
+            Schedule::Lazy | Schedule::Eager => self.streams[stream].polls > PATIENCE,
+        };
+        if !run {
+            return false;
+        }
+        self.streams[stream].polls = 0;
+        self.run_to(stream, tick)
+    }
+}
+
+impl Call {
+    /// The stream that a handle stands for in this thread and its current context.
+    pub(crate) fn stream(&mut self, handle: usize) -> Outcome<usize> {
+        let current = self.context()?;
+        let stream = match handle {
+            0 | 1 => self.contexts[&current].legacy,
+            2 => self.per_thread_stream(current),
+            _ => self.stream_handles.get(&handle).copied().ok_or(Error::INVALID_HANDLE)?,
+        };
+        let context = self.streams[stream].context;
+        self.check_context(context)?;
+        Ok(stream)
+    }
+
+    fn per_thread_stream(&mut self, context: usize) -> usize {
+        let thread = self.thread;
+        if let Some(stream) = self.threads[thread].default_streams.get(&context) {
+            return *stream;
+        }
+        let stream = self.add_stream(context, &format!("default of host thread {thread},"), true, 0);
+        self.threads[thread].default_streams.insert(context, stream);
+        stream
+    }
+
+    /// Waits on the host for all that is queued on a stream.
+    pub(crate) fn wait_for_stream(&mut self, stream: usize) -> Outcome {
+        let last = self.streams[stream].last();
+        self.wait_for_moment(stream, &last)
+    }
+
+    /// Waits on the host for one operation. Afterwards this thread, and no other, knows all that it came after.
+    pub(crate) fn wait_for_moment(&mut self, stream: usize, at: &Moment) -> Outcome {
+        self.wait_for(stream, at.tick);
+        let thread = self.thread;
+        self.learn(thread, &at.clock);
+        self.trim_pools();
+        self.check_context(self.streams[stream].context)
+    }
+
+    /// Waits on the host for all that is queued in a context.
+    pub(crate) fn wait_for_context(&mut self, context: usize) -> Outcome {
+        for stream in 0..self.streams.len() {
+            if self.streams[stream].context == context {
+                self.wait_for_stream(stream)?;
+            }
+        }
+        Ok(())
+    }
+}
