@@ -246,7 +246,13 @@ def run_all() -> None:
 def gate(stream: int, ordinal: int = 0) -> int:
     """Stops a stream until `open_gate`: what is behind has no end until then."""
     with current(ordinal):
-        return _ask("simulated_cuda_gate", Handle(stream))
+        number = _ask("simulated_cuda_gate", Handle(stream))
+    assert number, "there is no such stream"
+    _gates.append(number)
+    return number
+
+
+_gates: list[int] = []
 
 
 def open_gate(number: int) -> None:
@@ -265,7 +271,9 @@ def report() -> str:
 
 
 def settle() -> None:
-    """Waits for all work of every device that this process uses."""
+    """Waits for all work of every device that this process uses. A gate that a failed test left is opened."""
+    for number in _gates:
+        open_gate(number)
     for ordinal in _used:
         synchronize(ordinal)
 
@@ -276,23 +284,6 @@ def clean_up() -> None:
         synchronize(ordinal)
         free_host(pointer, ordinal)
     _staging.clear()
-
-
-def calls(function: str) -> int:
-    """How often a function of the driver was called so far."""
-    return _ask("simulated_cuda_calls", function.encode())
-
-
-def live(kind: str) -> int:
-    """How many objects of a kind are alive."""
-    return _ask("simulated_cuda_live", kind.encode())
-
-
-def fail(function: str, nth: int, code: int) -> None:
-    """Has the n-th call of a function from now fail."""
-    lib = library()
-    assert lib is not None
-    lib.simulated_cuda_fail(function.encode(), U64(nth), ctypes.c_uint(code))
 
 
 def has_current_context() -> bool:

@@ -22,8 +22,8 @@ def stream() -> driver.Stream:
     return driver.Stream()
 
 
-@pytest.fixture
-def tensor(pool, stream) -> ad.Tensor:
+def tensor_of(pool: fakes.Pool, stream: driver.Stream) -> ad.Tensor:
+    """A tensor that a library's stream is still writing."""
     return ad.from_dlpack(fakes.Torch(pool, VALUES, stream=stream.handle))
 
 
@@ -49,27 +49,31 @@ class TestTheStream:
 
 
 class TestExports:
-    def test_this_threads_stream_waits(self, tensor, host_waits) -> None:
+    def test_this_threads_stream_waits(self, pool, stream, host_waits) -> None:
+        tensor = tensor_of(pool, stream)
         waits = host_waits()
         managed = exchange.from_object(tensor)
         assert (waits.ours, waits.drivers) == (0, 0)
         assert driver.read(managed.address, 24, driver.LEGACY) == VALUES.tobytes()
         managed.delete()
 
-    def test_a_stream_of_a_block_waits(self, tensor) -> None:
+    def test_a_stream_of_a_block_waits(self, pool, stream) -> None:
+        tensor = tensor_of(pool, stream)
         work = driver.Stream()
         with ad.stream(work):
             managed = exchange.from_object(tensor)
         assert driver.read(managed.address, 24, work.handle) == VALUES.tobytes()
         managed.delete()
 
-    def test_a_borrowed_tensor(self, tensor) -> None:
+    def test_a_borrowed_tensor(self, pool, stream) -> None:
+        tensor = tensor_of(pool, stream)
         work = driver.Stream()
         with ad.stream(work):
             borrowed = exchange.borrow(tensor)
         assert driver.read(borrowed.data, 24, work.handle) == VALUES.tobytes()
 
-    def test_memory_is_kept_until_the_work_on_this_threads_stream_is_done(self, pool, tensor) -> None:
+    def test_memory_is_kept_until_the_work_on_this_threads_stream_is_done(self, pool, stream) -> None:
+        tensor = tensor_of(pool, stream)
         work = driver.Stream()
         target = pool.allocate(24)
         with ad.stream(work):
@@ -79,7 +83,7 @@ class TestExports:
         del tensor
         assert driver.read(target, 24, work.handle) == VALUES.tobytes()
 
-    def test_a_stream_that_is_captured(self, tensor, stream) -> None:
+    def test_a_stream_that_is_captured(self, pool, stream) -> None:
         gate = driver.gate(stream.handle)
         late = ad.from_dlpack(fakes.Torch(fakes.Pool(), VALUES, stream=stream.handle))
         work = driver.Stream()
@@ -115,7 +119,8 @@ class TestOtherTables:
         ad.to_tensor(np.arange(3), xp=MODULE)
 
     @pytest.mark.parametrize("own", [False, True])
-    def test_the_librarys_stream_waits(self, pool, stream, tensor, host_waits, own: bool) -> None:
+    def test_the_librarys_stream_waits(self, pool, stream, host_waits, own: bool) -> None:
+        tensor = tensor_of(pool, stream)
         # PyTorch's default stream goes by 0 there.
         exchange.Array.stream = driver.Stream().handle if own else 0
         column = ad.to_arrow(tensor)
@@ -126,7 +131,8 @@ class TestOtherTables:
         assert array.read(24) == VALUES.tobytes()
         array.close()
 
-    def test_a_stream_of_another_device(self, tensor) -> None:
+    def test_a_stream_of_another_device(self, pool, stream) -> None:
+        tensor = tensor_of(pool, stream)
         exchange.Array.stream = driver.Stream(1).handle
         with pytest.raises(BufferError, match="not of the primary context"):
             ad.to_tensor(ad.to_arrow(tensor), xp=MODULE)

@@ -132,11 +132,11 @@ def test_many_round_trips_grow_nothing(pool) -> None:
     def live() -> list[int]:
         driver.settle()
         assert _native._cuda_waiting() == 0
-        return [driver.live(kind) for kind in ("device", "pinned", "events", "streams", "pools")]
+        return [driver.live(kind) for kind in ("device", "pinned", "events", "pools")]
 
     def trip(count: int) -> None:
         source = Same(pool, np.empty(0, "int32"), stream=stream.handle, address=address)
-        source.shape, source.nbytes = (1024,), VALUES.nbytes
+        source.shape, source.strides, source.nbytes = (1024,), (1,), VALUES.nbytes
         for _ in range(count):
             column = ad.to_arrow(source)
             fakes.cupy(ad.to_tensor(column), stream.handle).release()
@@ -146,6 +146,17 @@ def test_many_round_trips_grow_nothing(pool) -> None:
     trip(1000)
     assert live() == before
     assert pool.freed == freed + 1000
+
+
+def test_many_busy_streams_are_used_again(pool) -> None:
+    slow = driver.Stream()
+    source = fakes.Torch(pool, VALUES, stream=slow.handle)
+    gate = driver.gate(slow.handle)
+    before = driver.live("streams")
+    tensors = [ad.from_dlpack(source) for _ in range(100)]
+    assert driver.live("streams") - before <= 32
+    driver.open_gate(gate)
+    del tensors
 
 
 def test_a_deleter_runs_attached(pool) -> None:
