@@ -201,6 +201,11 @@ def synchronize(ordinal: int = 0) -> None:
         _call("cuCtxSynchronize")
 
 
+def synchronize_stream(stream: int, ordinal: int = 0) -> None:
+    with current(ordinal):
+        _call("cuStreamSynchronize", Handle(stream))
+
+
 def _ask(name: str, *arguments: object) -> int:
     lib = library()
     assert lib is not None
