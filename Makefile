@@ -23,7 +23,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMPS := $(VENV)/stamps
 REQUIREMENTS := python/requirements
-LINTED_PYTHON := python tests/python tests/peers $(wildcard examples benches) .ci
+LINTED_PYTHON := python tests/python tests/peers tests/cuda tests/gpu $(wildcard examples benches) .ci
 
 ASAN_TARGET_DIR ?= target/asan
 # Refused allocations are errors here, not faults.
@@ -33,6 +33,8 @@ CARGO_TARGET := $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)
 SIMULATED_CUDA := $(CARGO_TARGET)/simulated-cuda
 FUZZ_TOOLS := $(CARGO_TARGET)/cargo-fuzz-$(FUZZ_VERSION)
 FUZZ_TARGETS := arrow_array arrow_schema arrow_stream conversions dlpack
+
+GPU_BUNDLE := dist/gpu
 
 # One interpreter for every build, so that none undoes another's cache.
 export PYO3_PYTHON := $(CURDIR)/$(BIN)/python
@@ -60,7 +62,8 @@ TEST_SETS := test $(if $(filter full,$(INTEROP)),test-heavy)
 BENCH_SETS := bench $(if $(filter full,$(INTEROP)),bench-heavy)
 DEMO_SETS := demo $(if $(filter torch,$(FRAMEWORK)),demo-torch)
 
-.PHONY: help demo test test-rust test-simulated-cuda simulated-cuda test-python peers interop asan fuzz lint bench wheel clean
+.PHONY: help demo test test-rust test-python test-cuda test-simulated-cuda simulated-cuda prove-waits gpu-bundle peers interop
+.PHONY: asan fuzz lint bench wheel clean
 # Two installs into one environment at once would break it.
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
@@ -68,6 +71,9 @@ DEMO_SETS := demo $(if $(filter torch,$(FRAMEWORK)),demo-torch)
 help:
 	@echo 'make demo    train a model on real flights  (FRAMEWORK=numpy|torch DEVICE=cpu|cuda)'
 	@echo 'make test    the Rust and the Python tests  (INTEROP=full|light; light leaves torch out)'
+	@echo 'make test-cuda  the tests of CUDA on a simulated driver, under every schedule; a part of make test'
+	@echo 'make prove-waits  shows for each wait for a device the test that fails without it'
+	@echo 'make gpu-bundle   what the tests on a real GPU need, in dist/gpu/  (tests/gpu/README.md)'
 	@echo 'make simulated-cuda  a CUDA driver on host memory that reports races, in target/simulated-cuda/'
 	@echo 'make peers   the suites of NumPy, pyarrow and pandas through the package  (ARRAY_API_TESTS=<a checkout>)'
 	@echo 'make interop the tests against each library, in environments of their own  (INTEROP=full|light)'
@@ -84,6 +90,7 @@ demo: $(STAMPS)/installed $(DEMO_SETS:%=$(STAMPS)/%)
 
 test: test-rust
 	@$(MAKE) --no-print-directory test-python
+	@$(MAKE) --no-print-directory test-cuda
 	@$(MAKE) --no-print-directory peers
 	@$(MAKE) --no-print-directory interop INTEROP=light
 
@@ -99,19 +106,29 @@ test-rust: $(STAMPS)/venv test-simulated-cuda
 test-simulated-cuda:
 	cargo test $(CARGO_FLAGS) --package simulated-cuda
 
-# The simulated driver, under both names by which programs load a driver.
+# The simulated driver, under both names by which programs load a driver: one file, so that it is loaded once.
 simulated-cuda:
 	cargo build $(CARGO_FLAGS) --package simulated-cuda
 	@mkdir -p $(SIMULATED_CUDA)
-	@for name in libcuda.so libcuda.so.1; do \
-		cp $(CARGO_TARGET)/debug/libsimulated_cuda.so $(SIMULATED_CUDA)/$$name.new && \
-		mv $(SIMULATED_CUDA)/$$name.new $(SIMULATED_CUDA)/$$name || exit 1; \
-	done
+	@cp $(CARGO_TARGET)/debug/libsimulated_cuda.so $(SIMULATED_CUDA)/libcuda.so.1.new
+	@mv $(SIMULATED_CUDA)/libcuda.so.1.new $(SIMULATED_CUDA)/libcuda.so.1
+	@ln -sf libcuda.so.1 $(SIMULATED_CUDA)/libcuda.so
 	@echo 'LD_LIBRARY_PATH=$(SIMULATED_CUDA) runs a program on it'
 
 test-python: $(STAMPS)/installed $(TEST_SETS:%=$(STAMPS)/%)
 	ARROW_DLPACK_INTEROP=$(INTEROP) $(BIN)/python -m pytest tests/python
 	@$(if $(filter light,$(INTEROP)),echo 'LEFT OUT by INTEROP=light: the tests against torch')
+
+test-cuda: $(STAMPS)/installed $(STAMPS)/test simulated-cuda
+	$(BIN)/python tests/cuda/run.py --cargo-flags='$(CARGO_FLAGS)'
+
+# Of a build that can leave out a wait. Its wheel is not installed, as no user may have it.
+prove-waits: $(STAMPS)/build $(STAMPS)/test simulated-cuda
+	rm -rf $(CARGO_TARGET)/skip-waits
+	CARGO_PROFILE_RELEASE_LTO=off $(BIN)/maturin build $(CARGO_FLAGS) --release --features skip-waits \
+		--manifest-path python/Cargo.toml --interpreter $(BIN)/python --out $(CARGO_TARGET)/skip-waits/wheel
+	$(BIN)/pip install --quiet --no-deps --target $(CARGO_TARGET)/skip-waits/site $(CARGO_TARGET)/skip-waits/wheel/*.whl
+	PYTHONPATH=$(abspath $(CARGO_TARGET))/skip-waits/site $(BIN)/python tests/cuda/run.py --prove-waits --cargo-flags='$(CARGO_FLAGS)'
 
 peers: $(STAMPS)/installed $(STAMPS)/test $(STAMPS)/peers
 	$(if $(ARRAY_API_TESTS),ARRAY_API_TESTS='$(abspath $(ARRAY_API_TESTS))') $(BIN)/python -m pytest tests/peers
@@ -149,6 +166,16 @@ lint: $(STAMPS)/installed $(STAMPS)/lint
 bench: $(STAMPS)/installed $(BENCH_SETS:%=$(STAMPS)/%)
 	$(BIN)/python benches $(if $(ONLY),--only $(ONLY)) $(if $(QUICK),--quick) \
 		$(if $(filter light,$(INTEROP)),--without torch$(comma)datasets)
+
+# The wheel, the Rust tests as one stripped program, and the sections. The kernels are a part of the wheel.
+gpu-bundle: $(STAMPS)/wheel
+	rm -rf $(GPU_BUNDLE) && mkdir -p $(GPU_BUNDLE)/sections
+	cargo test $(CARGO_FLAGS) --package arrow-dlpack --features cuda --release --test cuda --no-run --message-format=json \
+		| $(BIN)/python tests/gpu/program.py $(GPU_BUNDLE)/cuda-tests
+	cp dist/*.whl tests/gpu/run.sh tests/gpu/README.md $(GPU_BUNDLE)
+	cp tests/gpu/sections/*.py $(GPU_BUNDLE)/sections
+	@git describe --always --dirty > $(GPU_BUNDLE)/MANIFEST
+	@du -sh $(GPU_BUNDLE)
 
 wheel: $(STAMPS)/wheel
 	@ls -l dist/*.whl

@@ -25,6 +25,8 @@ pub enum ErrorKind {
     Producer,
     /// Memory could not be allocated.
     Memory,
+    /// A wait of the host for a device was ended from outside, as by a signal.
+    Interrupted,
 }
 
 /// Why a conversion failed. Names the column and the row where there is one, and the remedy where one exists.

@@ -178,6 +178,15 @@ impl Tensor {
         Self { device, order: self.order.clone().filter(|_| !device.is_cpu()), ..self.clone() }
     }
 
+    /// Refuses memory on CUDA that is not what its producer says.
+    ///
+    /// # Errors
+    /// What is wrong with it, or that there is no driver to ask.
+    pub(crate) fn check_memory(&self) -> Result<()> {
+        let (before, bytes) = self.span().unwrap_or((0, 0));
+        crate::order::check_memory(self.device, self.data.addr().wrapping_sub(before), bytes)
+    }
+
     /// The bytes from the lowest element to the first, and to the end of the highest; `None` where memory has fewer.
     pub(crate) fn span(&self) -> Option<(usize, usize)> {
         if self.is_empty() {

@@ -3,6 +3,7 @@
 
 mod fetch;
 
+use std::ffi::c_int;
 use std::sync::Arc;
 
 pub(crate) use fetch::{Fetched, fetch};
@@ -10,25 +11,52 @@ pub(crate) use fetch::{Fetched, fetch};
 use crate::alloc::HostBuffer;
 use crate::arrow::{DeviceArray, count_bits};
 use crate::copy_log::{self, Copied};
-use crate::cuda::{Current, DeviceBuffer, PinnedBlock, PooledStream, Stream, is_cuda, is_host_visible};
+use crate::cuda::{
+    CudaDevice, Current, DeviceBuffer, PinnedBlock, PooledStream, Status, Stream, is_cuda, is_host_visible,
+};
 use crate::device::Device;
 use crate::error::{Error, ErrorKind, Result};
+use crate::ffi::dlpack::DLDeviceType;
 use crate::order::{self, Order, Wait};
 use crate::tensor::{Parts, Tensor};
 
-/// A tensor that the host may read now: itself in host memory, the same memory where that is host-visible, else a copy.
+/// `CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS`.
+const CONCURRENT_MANAGED_ACCESS: c_int = 89;
+
+/// Whether the host may read memory of a device where it is, once that is written: not managed memory of devices that
+/// must not be at work meanwhile.
 ///
 /// # Errors
-/// When the device is not reached through CUDA, the driver fails, the wait is interrupted, or memory cannot be had.
-pub(crate) fn to_host(tensor: &Tensor, why: &str) -> Result<Tensor> {
+/// When the driver fails.
+pub(crate) fn is_read_in_place(device: Device) -> Result<bool> {
+    if device.device_type() == DLDeviceType::CUDA_MANAGED {
+        return Ok(CudaDevice::get(device.id())?.attribute(CONCURRENT_MANAGED_ACCESS)? != 0);
+    }
+    Ok(is_host_visible(device))
+}
+
+/// A tensor that the host may read now: itself in host memory, the same memory where the host reads that, else a copy, in the
+/// order of `stream`, or else of this thread's.
+///
+/// # Errors
+/// When the device is not reached through CUDA, the stream is another device's or being captured, the driver fails, the wait
+/// is interrupted, or memory cannot be had.
+pub(crate) fn to_host(tensor: &Tensor, stream: Option<Stream>, why: &str) -> Result<Tensor> {
     let Some(order) = tensor.order() else { return Ok(tensor.clone()) };
-    if is_host_visible(tensor.device()) {
+    if is_read_in_place(tensor.device())? {
         order.wait_on_host(Wait::HostRead)?;
+        if let Some(stream) = stream {
+            let current = order::enter(tensor.device())?;
+            require_free(&current, stream)?;
+            Order::recorded(tensor.device(), &current, stream, Wait::HostReadStream)?
+                .wait_on_host(Wait::HostReadStream)?;
+        }
         return Ok(tensor.relabelled(Device::CPU));
     }
     let (before, bytes) = span(tensor)?;
-    let mut buffer = HostBuffer::uninitialised(bytes)?;
-    read(order, tensor.as_ptr().addr().wrapping_sub(before), buffer.as_ptr(), &mut buffer, bytes)?;
+    let buffer = HostBuffer::uninitialised(bytes)?;
+    let stream = Some(stream.unwrap_or_else(order::current_stream));
+    read(order, tensor.as_ptr().addr().wrapping_sub(before), stream, &buffer)?;
     record(tensor, why);
     let parts = Parts {
         data: buffer.as_ptr().wrapping_add(before),
@@ -69,25 +97,32 @@ pub(crate) fn copy_on_device(tensor: &Tensor, stream: Stream, why: &str) -> Resu
         return Ok(tensor.clone());
     }
     let current = order::enter(tensor.device())?;
-    current.require_own(stream)?;
-    if current.is_capturing(stream)? {
-        return Err(Error::new(ErrorKind::Device, "the stream is being captured, and a copy needs memory of its own")
-            .remedy_is("copy before the capture"));
-    }
-    let buffer = DeviceBuffer::new(&current, bytes, stream)?;
+    require_free(&current, stream)?;
+    let buffer = match DeviceBuffer::new(&current, bytes, stream) {
+        Err(Status { code: Status::OUT_OF_MEMORY, .. }) => {
+            // What is not used any more may be enough.
+            order::drain();
+            DeviceBuffer::new(&current, bytes, stream)?
+        }
+        made => made?,
+    };
     let start = buffer.start();
     source.wait_in(&current, stream, Wait::CopySource)?;
     let from = device_address(tensor.as_ptr().addr().wrapping_sub(before))?;
     // SAFETY: the tensor's memory has these bytes, and is released behind this copy; the buffer was made for them.
     let copied = unsafe { current.copy_on_device(start, from, bytes, stream) };
-    source.used_by(&current, stream)?;
     copied?;
-    let order = Order::recorded(
-        Device::new(crate::ffi::dlpack::DLDeviceType::CUDA, tensor.device().id()),
-        &current,
-        stream,
-        Wait::CopiedOnDevice,
-    )?;
+    let device = Device::new(DLDeviceType::CUDA, tensor.device().id());
+    let order = source.used_by(&current, stream).and_then(|()| written(device, &current, stream));
+    let order = match order {
+        Ok(order) => order,
+        Err(error) => {
+            // The copy may still be under way.
+            std::mem::forget(buffer);
+            return Err(error);
+        }
+    };
+    let buffer = buffer.shared();
     record(tensor, why);
     let owner = OwnBuffer { buffer: Some(buffer), order: order.clone() };
     let parts = Parts {
@@ -102,6 +137,29 @@ pub(crate) fn copy_on_device(tensor: &Tensor, stream: Stream, why: &str) -> Resu
     // SAFETY: the bytes from the lowest to the highest element are written before whoever waits as the order says reads.
     let copy = unsafe { Tensor::from_raw_parts(parts) }?;
     Ok(copy.with_codes_of(tensor))
+}
+
+/// The order of memory that a copy of ours on `stream` has just been told to write, and that is freed behind it.
+fn written(device: Device, current: &Current, stream: Stream) -> Result<Order> {
+    let order = Order::recorded(device, current, stream, Wait::CopiedOnDevice).or_else(|error| {
+        order::settle(current, stream)?;
+        Err(error)
+    })?;
+    order.used_by(current, stream)?;
+    Ok(order)
+}
+
+/// Refuses a stream of another device or context, and one that is being captured: a copy would be a part of the graph.
+fn require_free(current: &Current, stream: Stream) -> Result<()> {
+    current.require_own(stream)?;
+    if current.is_capturing(stream)? {
+        return Err(Error::new(
+            ErrorKind::Device,
+            "the stream is being captured, and a copy cannot be a part of the graph",
+        )
+        .remedy_is("copy before the capture, or on another stream"));
+    }
+    Ok(())
 }
 
 /// Memory of ours on a device, freed behind the work that may use it.
@@ -138,8 +196,11 @@ fn host_address(address: u64) -> Result<usize> {
 }
 
 /// Copies from the device to ordinary memory, by way of page-locked blocks: what the driver would do with it otherwise is
-/// to block.
-fn read(order: &Order, address: usize, target: *mut u8, _room: &mut HostBuffer, bytes: usize) -> Result<()> {
+/// to block. The buffer is nobody else's yet.
+///
+/// In the order of `stream`; without one, of nothing but what writes the memory.
+fn read(order: &Order, address: usize, stream: Option<Stream>, target: &HostBuffer) -> Result<()> {
+    let (bytes, target) = (target.len(), target.as_ptr());
     if bytes == 0 {
         return Ok(());
     }
@@ -149,14 +210,24 @@ fn read(order: &Order, address: usize, target: *mut u8, _room: &mut HostBuffer, 
     }
     let current = order::enter(device)?;
     current.check_memory(address, bytes, device)?;
-    let stream = PooledStream::idle(&current)?;
-    order.wait_in(&current, stream.stream(), Wait::CopySource)?;
+    let (pooled, stream) = match stream {
+        Some(stream) => {
+            require_free(&current, stream)?;
+            (None, stream)
+        }
+        None => {
+            let pooled = PooledStream::idle(&current)?;
+            let stream = pooled.stream();
+            (Some(pooled), stream)
+        }
+    };
+    order.wait_in(&current, stream, Wait::CopySource)?;
     let mut pending: Option<Piece> = None;
     let mut done = 0;
     let mut outcome = Ok(());
     while done < bytes && outcome.is_ok() {
         let length = (bytes - done).min(PinnedBlock::BYTES);
-        outcome = Piece::start(&current, stream.stream(), address.wrapping_add(done), length, done).and_then(|piece| {
+        outcome = Piece::start(&current, stream, address.wrapping_add(done), length, done).and_then(|piece| {
             let before = pending.replace(piece);
             done += length;
             // The block before is copied on while this one is under way.
@@ -166,8 +237,9 @@ fn read(order: &Order, address: usize, target: *mut u8, _room: &mut HostBuffer, 
     let last = pending.map_or(Ok(()), |piece| piece.finish(target));
     // The source may be released before an interrupted copy is done.
     if outcome.is_err() || last.is_err() {
-        order.used_by(&current, stream.stream())?;
+        order.used_by(&current, stream)?;
     }
+    drop(pooled);
     outcome.and(last)
 }
 
@@ -182,15 +254,24 @@ struct Piece {
 impl Piece {
     fn start(current: &Current, stream: Stream, address: usize, length: usize, at: usize) -> Result<Self> {
         let block = PinnedBlock::take(current)?;
+        let from = device_address(address)?;
         // SAFETY: `read` has checked the range; the block is read when the copy is done.
-        unsafe { current.copy_to_pinned(&block, 0, device_address(address)?, length, stream) }?;
-        let order = Order::recorded(
-            Device::new(crate::ffi::dlpack::DLDeviceType::CUDA, current.device().ordinal()),
-            current,
-            stream,
-            Wait::CopiedToHost,
-        )?;
-        Ok(Self { block, order, length, at })
+        let copied = unsafe { current.copy_to_pinned(&block, 0, from, length, stream) };
+        if let Err(status) = copied {
+            block.give_back();
+            return Err(status.into());
+        }
+        let device = Device::new(DLDeviceType::CUDA, current.device().ordinal());
+        match Order::recorded(device, current, stream, Wait::CopiedToHost) {
+            Ok(order) => Ok(Self { block, order, length, at }),
+            Err(error) => {
+                // If that cannot be known either, the block is left to the copy.
+                if order::settle(current, stream).is_ok() {
+                    block.give_back();
+                }
+                Err(error)
+            }
+        }
     }
 
     /// Waits for the copy. A wait that is interrupted leaves the block to it.

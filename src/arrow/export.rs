@@ -16,7 +16,7 @@ use crate::callback;
 use crate::copy_log::{self, Copied};
 use crate::error::{Error, ErrorKind, Result};
 use crate::ffi::arrow_device::{ARROW_FLAG_MAP_KEYS_SORTED, ArrowArray, ArrowDeviceArray, ArrowSchema};
-use crate::order::{Order, Wait};
+use crate::order::Wait;
 
 /// What an exported `ArrowArray` says; its pointers lead into memory that the owner keeps alive.
 #[derive(Debug, Default)]
@@ -235,28 +235,8 @@ fn sync_event(array: &DeviceArray, owner: Owner) -> Result<(*mut c_void, Owner)>
     if array.is_synchronised_on_host() {
         return Ok((null_mut(), owner));
     }
-    if let Some(event) = order.opaque_event() {
-        return Ok((event, owner));
-    }
-    let event = Arc::new(SyncEvent { handle: order.exported_event(), _order: order.clone() });
-    if event.handle.is_null() {
-        return Ok((null_mut(), owner));
-    }
-    let address = (&raw const event.handle).cast_mut().cast();
-    Ok((address, Arc::new((event, owner))))
+    Ok((order.exported_event(), Arc::new((order.clone(), owner))))
 }
-
-/// What the `sync_event` of an exported array points to, in what the array owns.
-struct SyncEvent {
-    handle: *mut c_void,
-    /// Whose event it is.
-    _order: Order,
-}
-
-// SAFETY: a name for an object of the driver, whose functions may be called from any thread.
-unsafe impl Send for SyncEvent {}
-// SAFETY: as for `Send`.
-unsafe impl Sync for SyncEvent {}
 
 /// A buffer of our own that an exported array points into, kept alive with `owner`.
 pub(crate) fn shared_buffer(bitmap: Vec<u8>, owner: Owner) -> (*const u8, Owner) {

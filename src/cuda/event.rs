@@ -3,7 +3,7 @@
 use std::sync::PoisonError;
 
 use super::context::{CudaDevice, Current};
-use super::driver::{Called, EventHandle, Status};
+use super::driver::{Called, EventHandle, Status, is_forked};
 use super::stream::Stream;
 
 /// `CU_EVENT_DISABLE_TIMING`: cheaper, and nobody asks for the time.
@@ -35,17 +35,18 @@ impl Event {
         Ok(event)
     }
 
-    pub(crate) fn handle(&self) -> EventHandle {
-        self.handle
-    }
-
-    pub(crate) fn device(&self) -> &'static CudaDevice {
-        self.device
+    /// The handle, where it stays as long as this does not move.
+    pub(crate) fn handle(&self) -> &EventHandle {
+        &self.handle
     }
 }
 
 impl Drop for Event {
     fn drop(&mut self) {
+        // Whoever held the lock is not in a forked process, and the event is the other's.
+        if is_forked() {
+            return;
+        }
         let mut events = self.device.events.lock().unwrap_or_else(PoisonError::into_inner);
         if events.len() < KEPT {
             events.push(self.handle);

@@ -69,6 +69,8 @@ pub(crate) struct DeviceBuffer {
     device: &'static CudaDevice,
     start: DevicePointer,
     bytes: usize,
+    /// Where it is freed: before it is shared nothing has waited for its allocation, which this stream has.
+    stream: Stream,
 }
 
 impl DeviceBuffer {
@@ -81,7 +83,7 @@ impl DeviceBuffer {
             // SAFETY: `start` is a local that the driver sets.
             let allocated =
                 unsafe { device.driver.memory_alloc_from_pool(&raw mut start, bytes, pool.0, stream.handle()) };
-            allocated.map(|()| Self { device, start, bytes })
+            allocated.map(|()| Self { device, start, bytes, stream })
         };
         match allocate() {
             Err(Status { code: Status::OUT_OF_MEMORY, .. }) => {
@@ -91,6 +93,13 @@ impl DeviceBuffer {
             }
             allocated => allocated,
         }
+    }
+
+    /// The same memory, to be dropped when all work with it is done, whatever has become of the stream that it was made on.
+    pub(crate) fn shared(self) -> Self {
+        let mut shared = self;
+        shared.stream = Stream::LEGACY;
+        shared
     }
 
     pub(crate) fn start(&self) -> DevicePointer {
@@ -105,9 +114,9 @@ impl DeviceBuffer {
 impl Drop for DeviceBuffer {
     fn drop(&mut self) {
         let Ok(current) = self.device.enter_unchecked() else { return };
-        // Nothing uses it any more, so any stream will do. Where the driver refuses, the memory is lost, and nothing else.
+        // Where the driver refuses, the memory is lost, and nothing else.
         // SAFETY: memory of ours, which nobody frees again.
-        let _ = unsafe { current.driver().memory_free_async(self.start, Stream::LEGACY.handle()) };
+        let _ = unsafe { current.driver().memory_free_async(self.start, self.stream.handle()) };
     }
 }
 

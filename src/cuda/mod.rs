@@ -12,7 +12,7 @@ mod pointer;
 mod stream;
 
 pub(crate) use context::{CudaDevice, Current, is_cuda, is_host_visible, is_shutdown};
-pub(crate) use driver::{Called, DevicePointer, EventHandle, Status, is_forked, started};
+pub(crate) use driver::{Called, DevicePointer, EventHandle, Status, driver, is_forked, started};
 pub(crate) use event::Event;
 pub(crate) use memory::{DeviceBuffer, PinnedBlock};
 pub(crate) use pointer::Pointer;

@@ -4,7 +4,7 @@ use std::ffi::c_int;
 use std::sync::PoisonError;
 
 use super::context::{CudaDevice, Current};
-use super::driver::{Called, ContextHandle, Status, StreamHandle};
+use super::driver::{Called, ContextHandle, Status, StreamHandle, is_forked};
 use crate::error::{Error, ErrorKind, Result};
 
 /// `CU_STREAM_NON_BLOCKING`: does not wait for the legacy default stream.
@@ -40,6 +40,11 @@ impl Stream {
         self.0
     }
 
+    /// Whether this is one of the two default streams, which each device has.
+    pub(crate) fn is_default(self) -> bool {
+        self == Self::LEGACY || self == Self::PER_THREAD
+    }
+
     /// The number that DLPack gives the stream.
     #[must_use]
     pub fn number(self) -> usize {
@@ -50,7 +55,7 @@ impl Stream {
 impl Current {
     /// Refuses a stream of another context than this device's primary one.
     pub(crate) fn require_own(&self, stream: Stream) -> Result<()> {
-        if stream == Stream::LEGACY || stream == Stream::PER_THREAD {
+        if stream.is_default() {
             return Ok(());
         }
         let mut context = ContextHandle::NULL;
@@ -119,6 +124,10 @@ impl PooledStream {
 
 impl Drop for PooledStream {
     fn drop(&mut self) {
+        // Whoever held the lock is not in a forked process.
+        if is_forked() {
+            return;
+        }
         self.device.streams.lock().unwrap_or_else(PoisonError::into_inner).push(self.handle);
     }
 }

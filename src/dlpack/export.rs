@@ -36,6 +36,9 @@ impl<M> Block<M> {
     /// Makes the block of a tensor; `managed` puts the `DLTensor` and the context into its header. The context is the
     /// block, and not needed here; but PaddlePaddle calls no deleter where it is NULL.
     fn export(tensor: &Tensor, holders: u32, managed: impl FnOnce(DLTensor, *mut c_void) -> M) -> Result<NonNull<M>> {
+        if let Some(order) = tensor.order() {
+            order.lend();
+        }
         let ndim = tensor.ndim();
         let refused = || Error::new(ErrorKind::Memory, "a DLPack header could not be allocated");
         let dims_each = u32::try_from(ndim).map_err(|_| refused())?;

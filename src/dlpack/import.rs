@@ -13,7 +13,7 @@ use crate::ffi::dlpack::{
     DLManagedTensor, DLManagedTensorVersioned, DLPACK_FLAG_BITMASK_IS_COPIED, DLPACK_FLAG_BITMASK_READ_ONLY,
     DLPACK_MAJOR_VERSION, DLTensor,
 };
-use crate::order::Order;
+use crate::order::{self, Order};
 use crate::spec::{Dims, row_major_strides};
 use crate::tensor::{Parts, Tensor};
 
@@ -192,7 +192,7 @@ unsafe fn import<M: Deletable + 'static>(
     if tensor.data.is_null() && !empty {
         return Err(Error::invalid(format!("DLTensor.data is NULL, and shape {shape:?} has elements")));
     }
-    let device = Device::from(tensor.device);
+    let device = order::located(Device::from(tensor.device), if empty { 0 } else { address });
     let order = Order::written(device).map(|order| owner.order.get_or_init(|| order).clone());
     let parts = Parts {
         data: tensor.data.cast::<u8>().with_addr(address),

@@ -4,7 +4,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::cuda::{Current, EventHandle, Stream};
+use crate::cuda::{Called, Current, EventHandle};
 use crate::error::Result;
 
 /// Lets time pass, and fails where the wait is to end.
@@ -31,17 +31,13 @@ pub fn host_waits() -> u64 {
     WAITS.load(Ordering::Relaxed)
 }
 
-/// Waits until an event is complete. Queries it, so that whoever waits can be interrupted.
+/// Waits until an event is complete.
 pub(super) fn wait(current: &Current, event: EventHandle) -> Result<()> {
-    until(|| Ok(current.is_complete(event)?))
+    wait_until(|| current.is_complete(event))
 }
 
-/// As [`wait`], for the work that a stream has now.
-pub(super) fn wait_for_stream(current: &Current, stream: Stream) -> Result<()> {
-    if current.is_idle(stream)? { Ok(()) } else { until(|| Ok(current.is_idle(stream)?)) }
-}
-
-fn until(is_done: impl Fn() -> Result<bool>) -> Result<()> {
+/// Waits until a query says so. Asks again and again, so that whoever waits can be interrupted.
+pub(super) fn wait_until(is_done: impl Fn() -> Called<bool>) -> Result<()> {
     WAITS.fetch_add(1, Ordering::Relaxed);
     let mut pause = SHORTEST;
     for query in 0_u32.. {

@@ -63,7 +63,7 @@ fn record_legacy(current: &Current) -> Result<Option<Event>, ()> {
 
 /// Drops the events that are complete; tells whether none is left.
 fn are_complete(current: &Current, events: &mut SmallVec<[Event; 2]>) -> bool {
-    events.retain(|event| current.is_complete(event.handle()) != Ok(true));
+    events.retain(|event| current.is_complete(*event.handle()) != Ok(true));
     events.is_empty()
 }
 

@@ -4,6 +4,7 @@
 //! Each wait has a number ([`Wait`]). Nothing here synchronises a device or a context.
 #![allow(unsafe_code, reason = "reads the handle of a foreign event")]
 
+mod callers;
 mod host;
 mod limbo;
 mod waits;
@@ -20,7 +21,9 @@ pub use host::{Pause, host_waits, pause_by};
 pub(crate) use limbo::{drain, waiting};
 pub use waits::Wait;
 
-use crate::cuda::{CudaDevice, Current, Event, EventHandle, PooledStream, Stream, is_cuda, is_forked, is_host_visible};
+use crate::cuda::{
+    CudaDevice, Current, Event, EventHandle, Pointer, PooledStream, Stream, is_cuda, is_forked, is_host_visible,
+};
 use crate::device::Device;
 use crate::error::{Error, ErrorKind, Result};
 
@@ -36,29 +39,23 @@ struct Inner {
     parts: Vec<Order>,
     /// Whether others may have put work on the memory that we know nothing of.
     lent: AtomicBool,
-    /// Whether work on it may be under way that nothing tells the end of: it is never freed.
-    kept: AtomicBool,
+    /// Whether work of ours uses the memory and its end cannot be known: it is never freed then.
+    lost: AtomicBool,
     uses: Mutex<SmallVec<[Use; 1]>>,
 }
 
+// SAFETY: a pointer to a handle that does not change, and a name for an object of the driver.
+unsafe impl Send for Ready {}
+// SAFETY: as for `Send`.
+unsafe impl Sync for Ready {}
+
 /// When memory is written.
 enum Ready {
-    /// When this event of another library is complete; alive as long as the memory's owner.
-    Foreign(EventHandle),
+    /// When the event of another library is complete that this points to, alive as long as the memory's owner.
+    Foreign(*const EventHandle),
     /// When this event of ours is complete.
     Own(Event),
-    /// When something says so that only the device's own runtime understands; alive as long as the memory's owner.
-    Opaque(OpaqueEvent),
 }
-
-/// The `sync_event` of a device that is not reached through CUDA, as it came: nobody here looks behind it.
-#[derive(Clone, Copy, PartialEq, Eq)]
-struct OpaqueEvent(*mut c_void);
-
-// SAFETY: an address that is handed on, and never read.
-unsafe impl Send for OpaqueEvent {}
-// SAFETY: as for `Send`.
-unsafe impl Sync for OpaqueEvent {}
 
 /// Work on memory that has to be done before it is freed.
 struct Use {
@@ -85,8 +82,8 @@ impl Order {
             device,
             ready,
             parts,
-            lent: AtomicBool::new(false),
-            kept: AtomicBool::new(false),
+            lent: AtomicBool::default(),
+            lost: AtomicBool::default(),
             uses: Mutex::default(),
         }))
     }
@@ -106,18 +103,12 @@ impl Order {
         if device.is_cpu() || sync_event.is_null() {
             return Ok(Self::written(device));
         }
-        if !is_cuda(device) {
-            // What it points to is the runtime's own: a handle, or an object of a class.
-            return Ok(Some(Self::new(device, Some(Ready::Opaque(OpaqueEvent(sync_event))), Vec::new())));
-        }
-        let handle = sync_event.cast::<*mut c_void>();
-        if !handle.is_aligned() {
+        let event = sync_event.cast::<EventHandle>();
+        // Of another runtime's event only the address is kept.
+        if is_cuda(device) && !event.is_aligned() {
             return Err(Error::invalid("ArrowDeviceArray.sync_event is a misaligned pointer"));
         }
-        // SAFETY: the contract; aligned.
-        let event = unsafe { handle.read() };
-        let ready = (!event.is_null()).then(|| Ready::Foreign(EventHandle::from_address(event.addr())));
-        Ok(Some(Self::new(device, ready, Vec::new())))
+        Ok(Some(Self::new(device, Some(Ready::Foreign(event)), Vec::new())))
     }
 
     /// Memory that is written when the work is done that `stream` has now.
@@ -157,10 +148,7 @@ impl Order {
         if parts.len() == 1 {
             return Ok(parts.pop());
         }
-        if !is_cuda(device) {
-            return Self::joined_opaque(device, parts).map(Some);
-        }
-        if parts.iter().all(|part| part.event().is_none()) {
+        if parts.iter().all(Self::is_written) {
             return Ok(Some(Self::new(device, None, parts)));
         }
         let current = enter(device)?;
@@ -174,52 +162,60 @@ impl Order {
         Ok(Some(Self::new(device, Some(Ready::Own(event)), parts)))
     }
 
-    /// As [`Order::joined`], where nothing can wait for an event: all that have one must have the same.
-    fn joined_opaque(device: Device, parts: Vec<Self>) -> Result<Self> {
-        let mut events = parts.iter().filter_map(Self::opaque_event);
-        let first = events.next();
-        if events.any(|event| Some(event) != first) {
-            let reason = format!("the data on {device} has several events, and its runtime is not known here");
-            return Err(Error::new(ErrorKind::Device, reason).remedy_is("synchronise the data first, or pass it apart"));
-        }
-        Ok(Self::new(device, first.map(|event| Ready::Opaque(OpaqueEvent(event))), parts))
-    }
-
     /// The device that the memory is on.
     #[must_use]
     pub fn device(&self) -> Device {
         self.0.device
     }
 
+    /// Whether there is no event to wait for.
+    fn is_written(&self) -> bool {
+        self.0.ready.get().is_none()
+    }
+
+    /// What to wait for; asked only where the device's runtime is there.
     fn event(&self) -> Option<EventHandle> {
         match self.0.ready.get()? {
-            Ready::Foreign(event) => Some(*event),
-            Ready::Own(event) => Some(event.handle()),
-            Ready::Opaque(_) => None,
+            // SAFETY: the contract of `imported`; whoever has this order has the memory's owner.
+            Ready::Foreign(event) => Some(unsafe { event.read() }).filter(|event| !event.is_null()),
+            Ready::Own(event) => Some(*event.handle()),
         }
     }
 
-    /// The `sync_event` of a device that is not reached through CUDA, as it came; an export has to keep the memory's owner.
-    pub(crate) fn opaque_event(&self) -> Option<*mut c_void> {
-        match self.0.ready.get()? {
-            Ready::Opaque(event) => Some(event.0),
-            Ready::Foreign(_) | Ready::Own(_) => None,
+    /// Whether the memory is known to be written by now. Never waits.
+    ///
+    /// # Errors
+    /// When the driver fails.
+    pub(crate) fn is_complete(&self) -> Result<bool> {
+        if self.is_written() {
+            return Ok(true);
         }
+        let current = enter(self.0.device)?;
+        Ok(self.event().map_or(Ok(true), |event| current.is_complete(event))?)
     }
 
-    /// The handle for the `sync_event` of an export, which has to keep this order and the memory's owner: NULL where the
-    /// memory is written already.
+    /// The `sync_event` of an export, which has to keep this order and the memory's owner: NULL where the memory is written
+    /// already.
     pub(crate) fn exported_event(&self) -> *mut c_void {
-        let event = self.event().filter(|_| !Wait::ExportedEvent.is_skipped());
-        event.map_or(std::ptr::null_mut(), |event| std::ptr::without_provenance_mut(event.address()))
+        let event = match self.0.ready.get() {
+            Some(Ready::Foreign(event)) => *event,
+            Some(Ready::Own(event)) => std::ptr::from_ref(event.handle()),
+            None => std::ptr::null(),
+        };
+        if Wait::ExportedEvent.is_skipped() { std::ptr::null_mut() } else { event.cast_mut().cast() }
     }
 
-    /// Has `stream`, which must be of the memory's device, wait until the memory is written.
+    /// Has `stream`, which must be of `device`, wait until the memory is written: by its own device, or by any other that
+    /// reaches it.
     ///
     /// # Errors
     /// When the stream is another device's or context's, or is being captured while the memory is not written yet.
-    pub(crate) fn wait_on_stream(&self, stream: Stream, wait: Wait) -> Result<()> {
-        let current = enter(self.0.device)?;
+    pub(crate) fn wait_on_stream(&self, device: Device, stream: Stream, wait: Wait) -> Result<()> {
+        drain();
+        if self.is_written() && (stream.is_default() || !is_cuda(device)) {
+            return Ok(());
+        }
+        let current = enter(device)?;
         current.require_own(stream)?;
         self.wait_in(&current, stream, wait)
     }
@@ -244,14 +240,13 @@ impl Order {
     /// # Errors
     /// When the driver fails, or the wait is interrupted.
     pub(crate) fn wait_on_host(&self, wait: Wait) -> Result<()> {
-        if self.opaque_event().is_some() {
-            return enter(self.0.device).map(drop);
+        if self.is_written() || wait.is_skipped() {
+            return Ok(());
         }
+        // Before the event is looked at: without its runtime it is only a number.
+        let current = enter(self.0.device)?;
         match self.event() {
-            Some(event) if !wait.is_skipped() => {
-                let current = enter(self.0.device)?;
-                if current.is_complete(event)? { Ok(()) } else { host::wait(&current, event) }
-            }
+            Some(event) if !current.is_complete(event)? => host::wait(&current, event),
             _ => Ok(()),
         }
     }
@@ -268,7 +263,7 @@ impl Order {
     ///
     /// # Errors
     /// When the stream is another device's or context's, or the driver fails.
-    pub(crate) fn record_stream(&self, stream: Stream) -> Result<()> {
+    pub fn record_stream(&self, stream: Stream) -> Result<()> {
         let current = enter(self.0.device)?;
         current.require_own(stream)?;
         // Another thread's default stream has the same number.
@@ -276,30 +271,33 @@ impl Order {
         self.record_use(&current, stream, again, Wait::ReleaseBehindRecorded)
     }
 
-    /// Has the memory freed behind our own work that `stream` has now. Where no event can be recorded, the host waits for the
-    /// work; where it cannot, the memory is never freed.
+    /// Has the memory freed behind our own work that `stream` has now.
     ///
     /// # Errors
-    /// When the host could not wait either.
+    /// When no event can be recorded, and the host cannot wait for that work either. The memory is never freed then.
     pub(crate) fn used_by(&self, current: &Current, stream: Stream) -> Result<()> {
-        let Err(error) = self.record_use(current, stream, None, Wait::ReleaseBehindOurs) else { return Ok(()) };
-        if host::wait_for_stream(current, stream).is_ok() {
+        if self.record_use(current, stream, None, Wait::ReleaseBehindOurs).is_ok() {
             return Ok(());
         }
-        self.keep_for_ever();
-        Err(error)
+        let settled = settle(current, stream);
+        if settled.is_err() {
+            self.lose();
+        }
+        settled
     }
 
-    fn keep_for_ever(&self) {
-        self.0.kept.store(true, Ordering::Release);
-        self.0.parts.iter().for_each(Self::keep_for_ever);
+    fn lose(&self) {
+        self.0.lost.store(true, Ordering::Release);
+        self.0.parts.iter().for_each(Self::lose);
     }
 
     fn record_use(&self, current: &Current, stream: Stream, again: Option<Stream>, wait: Wait) -> Result<()> {
         if self.0.parts.is_empty() {
             let event = Event::record(current, stream)?;
             let mut uses = self.0.uses.lock().unwrap_or_else(PoisonError::into_inner);
-            uses.retain(|used| again.is_none() || used.stream != again);
+            // Memory that is read for long does not gather the events of all its reads.
+            let is_done = |used: &Use| current.is_complete(*used.event.handle()) == Ok(true);
+            uses.retain(|used| if used.stream.is_some() { used.stream != again } else { !is_done(used) });
             uses.push(Use { stream: again, event, wait });
         }
         self.0.parts.iter().try_for_each(|part| part.record_use(current, stream, again, wait))
@@ -307,15 +305,17 @@ impl Order {
 
     /// Releases the memory: at once if nobody has used it, else behind the work that may use it still.
     pub(crate) fn release(&self, release: impl FnOnce() + Send + 'static) {
-        let uses = std::mem::take(&mut *self.0.uses.lock().unwrap_or_else(PoisonError::into_inner));
-        let used = [&self.0.lent, &self.0.kept].iter().any(|flag| flag.load(Ordering::Acquire)) || !uses.is_empty();
-        if !used || !is_cuda(self.0.device) {
+        if !is_cuda(self.0.device) {
             return release();
         }
-        if is_forked() || self.0.kept.load(Ordering::Acquire) {
-            // The memory is the parent's, and nothing of the driver works here; or nobody knows when it may be freed.
+        // After a fork the memory is the parent's, and nothing of the driver works here.
+        if is_forked() || self.0.lost.load(Ordering::Acquire) {
             std::mem::forget(release);
             return;
+        }
+        let uses = std::mem::take(&mut *self.0.uses.lock().unwrap_or_else(PoisonError::into_inner));
+        if !self.0.lent.load(Ordering::Acquire) && uses.is_empty() {
+            return release();
         }
         // Without a driver nobody can have used it.
         let Ok(device) = CudaDevice::get(self.0.device.id()) else { return release() };
@@ -334,16 +334,11 @@ fn recorded_again(device: &'static CudaDevice, stream: Stream) -> Option<Event> 
 
 impl fmt::Debug for Order {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Order").field("device", &self.0.device).field("ready", &self.event()).finish_non_exhaustive()
+        f.debug_struct("Order")
+            .field("device", &self.0.device)
+            .field("is_written", &self.is_written())
+            .finish_non_exhaustive()
     }
-}
-
-/// Has the host wait until the work is done that one of our own streams has now.
-///
-/// # Errors
-/// When the driver fails, or the wait is interrupted.
-pub(crate) fn wait_for_stream(current: &Current, stream: Stream, wait: Wait) -> Result<()> {
-    if wait.is_skipped() { Ok(()) } else { host::wait_for_stream(current, stream) }
 }
 
 /// Makes the primary context of the device current that memory is on.
@@ -359,6 +354,37 @@ pub(crate) fn enter(device: Device) -> Result<Current> {
     }
     drain();
     CudaDevice::get(device.id())?.enter()
+}
+
+/// Whether there is a driver.
+pub(crate) fn is_available() -> bool {
+    crate::cuda::driver().is_ok()
+}
+
+/// The device that host-visible memory is of, by what the driver knows of its address: DLPack names none. Memory that the
+/// driver does not know stays where it was said to be.
+pub(crate) fn located(device: Device, address: usize) -> Device {
+    if !is_host_visible(device) || address == 0 {
+        return device;
+    }
+    let found = Pointer::of(address).ok().and_then(|pointer| pointer.device);
+    found.filter(|found| found.device_type() == device.device_type()).unwrap_or(device)
+}
+
+/// Waits on the host for the work that a stream has now: where no event could be recorded behind it.
+///
+/// # Errors
+/// When the driver fails, or the wait is interrupted.
+pub(crate) fn settle(current: &Current, stream: Stream) -> Result<()> {
+    host::wait_until(|| current.is_idle(stream))
+}
+
+/// Waits on the host for the work that one of our own streams has now.
+///
+/// # Errors
+/// When the driver fails, or the wait is interrupted.
+pub(crate) fn wait_for_stream(current: &Current, stream: Stream, wait: Wait) -> Result<()> {
+    if wait.is_skipped() || current.is_idle(stream)? { Ok(()) } else { settle(current, stream) }
 }
 
 /// Refuses memory that is not what its producer says: of another device or kind, of a context that is not the primary one, or
@@ -388,7 +414,8 @@ pub fn push_stream(stream: Stream) {
     STREAMS.with_borrow_mut(|streams| streams.push(stream));
 }
 
-/// Makes the stream before it this thread's again.
-pub fn pop_stream() {
-    STREAMS.with_borrow_mut(|streams| _ = streams.pop());
+/// Makes the stream before it this thread's again; false, and nothing else, where this thread's is not `stream`.
+#[must_use]
+pub fn pop_stream(stream: Stream) -> bool {
+    STREAMS.with_borrow_mut(|streams| streams.pop_if(|last| *last == stream).is_some())
 }

@@ -49,6 +49,12 @@ waits! {
     ReleaseBehindRecorded = 15,
     /// Memory that our own work reads is freed behind that work.
     ReleaseBehindOurs = 16,
+    /// A tensor that comes through our table of C functions is written when the work is done that this thread's stream has.
+    ExchangeImport = 21,
+    /// The stream that another library works on waits before its table of C functions makes an array of a tensor of ours.
+    ExchangeOutput = 22,
+    /// The host reads host-visible memory in the order of a stream: when the work is done that this has.
+    HostReadStream = 23,
 }
 
 impl Wait {

@@ -1,16 +1,22 @@
 //! `__dlpack__`, as the array API standard 2024.12 describes it.
 
+use std::borrow::Cow;
+
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
 use super::capsule::{legacy_capsule, versioned_capsule};
-use super::device;
 use super::options::Legacy;
+use super::{cuda_stream, device};
 use crate::convert::compact;
+use crate::cuda::{Stream, is_cuda, is_host_visible};
+use crate::device::Device;
 use crate::error::{Error, ErrorKind};
-use crate::ffi::dlpack::DLPACK_MAJOR_VERSION;
+use crate::ffi::dlpack::{DLDeviceType, DLPACK_MAJOR_VERSION};
+use crate::order::{self, Order, Wait};
 use crate::tensor::Tensor;
+use crate::transfer::{copy_on_device, is_read_in_place, to_host};
 
 /// The keywords of `__dlpack__`, as they came.
 pub(super) struct DlpackArguments<'a, 'py> {
@@ -32,33 +38,35 @@ pub(super) fn dlpack<'py>(
     sole_owner: bool,
     arguments: &DlpackArguments<'_, 'py>,
 ) -> PyResult<Bound<'py, PyAny>> {
-    if let Some(stream) = arguments.stream {
-        check_stream(tensor, stream)?;
-    }
-    if let Some(dl_device) = arguments.dl_device {
-        let Ok(dl_device) = dl_device.cast::<PyTuple>() else {
-            return Err(PyTypeError::new_err("dl_device must be a tuple (device_type, device_id)"));
-        };
-        device::require(tensor.device(), device::extract(dl_device)?)?;
-    }
+    let consumer = Consumer::of(arguments.stream)?;
+    let asked = arguments.dl_device.map(requested).transpose()?;
     let versioned = match arguments.max_version {
         None => false,
         Some(max_version) => major(max_version)? >= DLPACK_MAJOR_VERSION,
     };
+    let ready = match tensor.order() {
+        None => {
+            require_no_stream(tensor.device(), consumer)?;
+            device::require(tensor.device(), asked.unwrap_or(tensor.device()))?;
+            Ready { tensor: Cow::Borrowed(tensor), sole_owner }
+        }
+        Some(order) => on_device(py, tensor, order, consumer, asked, arguments.copy, sole_owner)?,
+    };
+    let Ready { tensor, sole_owner } = ready;
     if arguments.copy == Some(true) && !sole_owner {
-        let copy = compact(tensor, "__dlpack__(copy=True)")?;
+        let copy = copied(&tensor, consumer, "__dlpack__(copy=True)")?;
         return if versioned { versioned_capsule(py, &copy, true) } else { legacy_capsule(py, &copy) };
     }
     if versioned {
-        return versioned_capsule(py, tensor, sole_owner);
+        return versioned_capsule(py, &tensor, sole_owner);
     }
     if tensor.is_writable() {
-        return legacy_capsule(py, tensor);
+        return legacy_capsule(py, &tensor);
     }
     let unsayable = "an unversioned DLPack capsule cannot say that the memory is read-only";
     match (legacy, arguments.copy) {
-        (Legacy::View, _) => legacy_capsule(py, tensor),
-        (Legacy::Copy, None) => legacy_capsule(py, &compact(tensor, unsayable)?),
+        (Legacy::View, _) => legacy_capsule(py, &tensor),
+        (Legacy::Copy, None) => legacy_capsule(py, &copied(&tensor, consumer, unsayable)?),
         (Legacy::Copy, Some(_)) => {
             let error = Error::new(ErrorKind::Copy, unsayable);
             Err(error.remedy_is("pass max_version=(1, 0), or copy=None, or convert with legacy=\"view\"").into())
@@ -70,13 +78,115 @@ pub(super) fn dlpack<'py>(
     }
 }
 
+/// Whom the data is for, by the argument `stream`.
+#[derive(Clone, Copy)]
+enum Consumer {
+    /// None: one that works on the legacy default stream of the device, or on the host.
+    Default,
+    /// -1: one that orders its work itself.
+    Unordered,
+    On(Stream),
+}
+
+impl Consumer {
+    fn of(stream: Option<&Bound<'_, PyAny>>) -> PyResult<Self> {
+        match stream {
+            None => Ok(Self::Default),
+            Some(stream) if stream.extract::<i64>().is_ok_and(|stream| stream == -1) => Ok(Self::Unordered),
+            Some(stream) => cuda_stream::extract(stream).map(Self::On),
+        }
+    }
+
+    /// The stream that a copy is made on.
+    fn stream(self) -> Stream {
+        match self {
+            Self::Default => Stream::LEGACY,
+            Self::Unordered => order::current_stream(),
+            Self::On(stream) => stream,
+        }
+    }
+}
+
+/// A tensor that the consumer can have now.
+struct Ready<'a> {
+    tensor: Cow<'a, Tensor>,
+    sole_owner: bool,
+}
+
+fn requested(dl_device: &Bound<'_, PyAny>) -> PyResult<Device> {
+    match dl_device.cast::<PyTuple>() {
+        Ok(dl_device) => device::extract(dl_device),
+        Err(_) => Err(PyTypeError::new_err("dl_device must be a tuple (device_type, device_id)")),
+    }
+}
+
 /// Host memory has no streams: only None, or -1, which asks for no synchronisation.
-fn check_stream(tensor: &Tensor, stream: &Bound<'_, PyAny>) -> PyResult<()> {
-    if stream.extract::<i64>().is_ok_and(|stream| stream == -1) {
+fn require_no_stream(device: Device, consumer: Consumer) -> PyResult<()> {
+    if !matches!(consumer, Consumer::On(_)) {
         return Ok(());
     }
-    let reason = format!("stream must be None for data on {}", tensor.device());
+    let reason = format!("stream must be None for data on {device}");
     Err(Error::new(ErrorKind::Device, reason).remedy_is("pass stream=None").into())
+}
+
+/// Sees to it that a consumer of memory of a device finds it written, and finds it where it asked for it.
+fn on_device<'a>(
+    py: Python<'_>,
+    tensor: &'a Tensor,
+    order: &Order,
+    consumer: Consumer,
+    asked: Option<Device>,
+    copy: Option<bool>,
+    sole_owner: bool,
+) -> PyResult<Ready<'a>> {
+    let own = tensor.device();
+    let elsewhere = asked.filter(|asked| asked.to_dlpack() != own.to_dlpack());
+    let tensor = match elsewhere {
+        None => Cow::Borrowed(tensor),
+        Some(asked) if asked.is_cpu() && is_cuda(own) => {
+            require_no_stream(asked, consumer)?;
+            if copy == Some(false) && !is_read_in_place(own)? {
+                let reason = format!("the data is on {own}, and for the CPU it is copied");
+                return Err(Error::new(ErrorKind::Copy, reason).remedy_is("pass copy=None").into());
+            }
+            let host = py.detach(|| to_host(tensor, None, "__dlpack__(dl_device=(1, 0))"))?;
+            // The same memory, where the host reads that where it is.
+            let moved = !std::ptr::eq(host.as_ptr(), tensor.as_ptr());
+            return Ok(Ready { sole_owner: sole_owner || moved, tensor: Cow::Owned(host) });
+        }
+        Some(asked) if device::is_relabelled(own, asked) => Cow::Owned(tensor.relabelled(asked)),
+        Some(asked) => return Err(device::elsewhere(own, asked).into()),
+    };
+    if copy == Some(true) && !sole_owner {
+        // Whoever waits for the copy has waited for the source.
+        return Ok(Ready { tensor, sole_owner });
+    }
+    match consumer {
+        Consumer::Unordered => {}
+        // It knows no streams, and reads at once.
+        Consumer::Default if is_host_visible(tensor.device()) => {
+            py.detach(|| order.wait_on_host(Wait::DlpackHostVisible))?;
+        }
+        Consumer::Default | Consumer::On(_) => {
+            order.wait_on_stream(tensor.device(), consumer.stream(), Wait::DlpackStream)?;
+        }
+    }
+    Ok(Ready { tensor, sole_owner })
+}
+
+/// A copy of a tensor where it is, that nobody else sees.
+fn copied(tensor: &Tensor, consumer: Consumer, why: &str) -> crate::error::Result<Tensor> {
+    let device = tensor.device();
+    if device.is_cpu() {
+        return compact(tensor, why);
+    }
+    if device.device_type() != DLDeviceType::CUDA {
+        let reason = format!("no memory on {device} is allocated here, and {why} needs some");
+        return Err(
+            Error::new(ErrorKind::Device, reason).remedy_is("pass copy=None, or dl_device=(1, 0) and copy=True")
+        );
+    }
+    copy_on_device(tensor, consumer.stream(), why)
 }
 
 fn major(max_version: &Bound<'_, PyAny>) -> PyResult<u32> {
@@ -87,7 +197,7 @@ fn major(max_version: &Bound<'_, PyAny>) -> PyResult<u32> {
 }
 
 /// `__dlpack_device__()`.
-pub(super) fn dlpack_device(device: crate::device::Device) -> (i32, i32) {
+pub(super) fn dlpack_device(device: Device) -> (i32, i32) {
     let device = device.to_dlpack();
     (device.device_type.0, device.device_id)
 }

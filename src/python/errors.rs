@@ -62,6 +62,7 @@ fn raise(py: Python<'_>, error: &Error) -> PyResult<PyErr> {
         ErrorKind::Null => &exceptions.null,
         ErrorKind::Cast => &exceptions.cast,
         ErrorKind::Unsupported => &exceptions.unsupported,
+        ErrorKind::Interrupted => return Ok(super::cuda_stream::raised()),
         ErrorKind::Memory => return Ok(PyMemoryError::new_err(error.to_string())),
         _ => &exceptions.conversion,
     };

@@ -6,21 +6,23 @@ use arrow_schema::{DataType, Field, FieldRef};
 use pyo3::exceptions::{PyNotImplementedError, PyTypeError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyString, PyTuple};
+use pyo3::types::{PyString, PyTuple};
 
 use smallvec::{SmallVec, smallvec};
 
 use super::capsule::{
     array_from_capsule, call_if_present, device_array_from_capsule, device_stream_from_capsule, schema_from_capsule,
-    stream_from_capsule, tensor_from_capsule,
+    stream_from_capsule,
 };
-use super::{Array, ArrayStream, RecordBatch, Tensor, device};
+use super::{Array, ArrayStream, RecordBatch, Tensor, producer};
 use crate::arrow::{DeviceArray, DeviceArrayStream};
 use crate::convert::compact;
 use crate::dtype::DType;
 use crate::error::{Error, ErrorKind};
-use crate::ffi::dlpack::{DLDeviceType, DLPACK_MAJOR_VERSION, DLPACK_MINOR_VERSION};
+use crate::ffi::dlpack::DLDeviceType;
+use crate::order;
 use crate::spec::{CopyMode, Options};
+use crate::transfer::copy_on_device;
 
 /// Arrow data that an argument gave.
 #[derive(Debug)]
@@ -214,9 +216,8 @@ pub fn schema(object: &Bound<'_, PyAny>) -> PyResult<Option<FieldRef>> {
 /// Why a tensor of another library is copied where nobody asked for it.
 pub(super) const REALIGNED: &str = "misaligned elements realigned";
 
-/// Imports a tensor of DLPack; `None` for an object without `__dlpack__`.
+/// Imports a tensor of DLPack, or of the CUDA array interface where that is all there is; `None` for an object without.
 ///
-/// Keywords are passed only when they say something, and dropped one by one for producers that know an older protocol.
 /// A copy is made here, not asked for, so that it is one whatever the producer understands.
 ///
 /// # Errors
@@ -226,10 +227,10 @@ pub fn dlpack(
     device: Option<crate::device::Device>,
     copy: CopyMode,
 ) -> PyResult<Option<crate::tensor::Tensor>> {
-    let Some(tensor) = dlpack_as_it_is(object, device, copy)? else { return Ok(None) };
+    let Some((tensor, moved)) = imported(object, device, copy)? else { return Ok(None) };
     let reason = match copy {
-        CopyMode::Always => "copy=True",
-        CopyMode::IfNeeded if !tensor.is_aligned() && tensor.device().is_cpu() => REALIGNED,
+        CopyMode::Always if !moved => "copy=True",
+        CopyMode::IfNeeded if !tensor.is_aligned() && is_reached(&tensor) => REALIGNED,
         CopyMode::Never if !tensor.is_aligned() => {
             let reason = format!("the elements are not aligned for {}", tensor.dtype());
             return Err(Error::new(ErrorKind::Copy, reason).remedy_is("pass copy=None to realign them").into());
@@ -240,7 +241,15 @@ pub fn dlpack(
         }
         _ => return Ok(Some(tensor)),
     };
+    if tensor.device().device_type() == DLDeviceType::CUDA {
+        return Ok(Some(copy_on_device(&tensor, order::current_stream(), reason)?));
+    }
     Ok(Some(object.py().detach(|| compact(&tensor, reason))?))
+}
+
+/// Whether elements can be copied where they are.
+fn is_reached(tensor: &crate::tensor::Tensor) -> bool {
+    [DLDeviceType::CPU, DLDeviceType::CUDA].contains(&tensor.device().device_type())
 }
 
 /// As [`dlpack`], without a copy of ours: the elements may be misaligned.
@@ -277,74 +286,31 @@ pub(super) fn dlpack_as_it_is(
     device: Option<crate::device::Device>,
     copy: CopyMode,
 ) -> PyResult<Option<crate::tensor::Tensor>> {
-    let tensor = if let Ok(tensor) = object.cast_exact::<Tensor>() {
-        tensor.get().tensor().clone()
-    } else {
-        let Some(method) = object.getattr_opt(intern!(object.py(), "__dlpack__"))? else { return Ok(None) };
-        let advertised = advertised_device(object)?;
-        let transfer = device.filter(|device| advertised.is_some_and(|advertised| advertised != *device));
-        tensor_from_capsule(&call_dlpack(&method, transfer, copy)?)?
-    };
-    if let Some(device) = device {
-        device::require(tensor.device(), device)?;
-    }
-    Ok(Some(tensor))
+    Ok(imported(object, device, copy)?.map(|(tensor, _)| tensor))
 }
 
-/// What `__dlpack_device__` says; `None` without it.
-fn advertised_device(object: &Bound<'_, PyAny>) -> PyResult<Option<crate::device::Device>> {
-    let Some(answer) = call_if_present(object, intern!(object.py(), "__dlpack_device__"))? else { return Ok(None) };
-    let (device_type, id) = match answer.extract::<(i32, Option<i64>)>() {
-        Ok((device_type, Some(id))) => (device_type, id),
-        // paddle names no ordinal for the one CPU.
-        Ok((device_type, None)) if device_type == DLDeviceType::CPU.0 => (device_type, 0),
-        _ => {
-            let reason = answer.repr().map_or_else(|_| "something else".to_owned(), |text| text.to_string());
-            let wrong = format!("__dlpack_device__ must return (device_type, device_id), and returned {reason}");
-            return Err(PyTypeError::new_err(wrong));
-        }
-    };
-    let device = crate::device::Device::from_arrow(device_type, id)?;
-    require_unordered(device)?;
-    Ok(Some(device))
-}
-
-/// Refuses a device whose work is ordered by streams.
-pub(super) fn require_unordered(device: crate::device::Device) -> crate::error::Result<()> {
-    let ordered = [DLDeviceType::CUDA, DLDeviceType::CUDA_MANAGED, DLDeviceType::ROCM];
-    if ordered.contains(&device.device_type()) {
-        let reason = format!("the tensor is on {device}, and this build orders no work on its streams");
-        return Err(Error::new(ErrorKind::Device, reason).remedy_is("copy it to the CPU first"));
-    }
-    Ok(())
-}
-
-fn call_dlpack<'py>(
-    method: &Bound<'py, PyAny>,
-    transfer: Option<crate::device::Device>,
+/// The tensor on the device asked for, and whether it was copied to be there.
+fn imported(
+    object: &Bound<'_, PyAny>,
+    device: Option<crate::device::Device>,
     copy: CopyMode,
-) -> PyResult<Bound<'py, PyAny>> {
-    let py = method.py();
-    let version = (DLPACK_MAJOR_VERSION, DLPACK_MINOR_VERSION);
-    let keywords = PyDict::new(py);
-    if let Some(device) = transfer {
-        let device = device.to_dlpack();
-        keywords.set_item(intern!(py, "dl_device"), (device.device_type.0, device.device_id))?;
+) -> PyResult<Option<(crate::tensor::Tensor, bool)>> {
+    let tensor = match object.cast_exact::<Tensor>() {
+        Ok(tensor) => tensor.get().tensor().clone(),
+        Err(_) => match producer::ask(object, device, copy)? {
+            Some(tensor) => tensor,
+            None => return Ok(None),
+        },
+    };
+    let Some(device) = device.filter(|device| *device != tensor.device()) else { return Ok(Some((tensor, false))) };
+    let why = format!("device=\"{device}\"");
+    if copy == CopyMode::Never && device.is_cpu() && tensor.device().device_type() == DLDeviceType::CUDA {
+        let reason = format!("the data is on {}, and for the CPU it is copied", tensor.device());
+        return Err(Error::new(ErrorKind::Copy, reason).remedy_is("pass copy=None to allow it").into());
     }
-    if copy == CopyMode::Never {
-        keywords.set_item(intern!(py, "copy"), false)?;
-    }
-    keywords.set_item(intern!(py, "max_version"), version)?;
-    let mut outcome = method.call((), Some(&keywords));
-    // Newest keyword first: `copy` and `dl_device` came after `max_version`, and legacy producers take nothing.
-    for keyword in [intern!(py, "copy"), intern!(py, "dl_device"), intern!(py, "max_version")] {
-        let refused = outcome.as_ref().is_err_and(|error| error.is_instance_of::<PyTypeError>(py));
-        if refused && keywords.contains(keyword)? {
-            keywords.del_item(keyword)?;
-            outcome = method.call((), Some(&keywords));
-        }
-    }
-    outcome
+    let there = super::device::moved(object.py(), &tensor, device, None, &why)?;
+    let moved = !std::ptr::eq(there.as_ptr(), tensor.as_ptr());
+    Ok(Some((there, moved)))
 }
 
 /// Two capsules as Arrow's array dunders return them.

@@ -7,6 +7,7 @@ mod array;
 mod arrow_dunders;
 mod capsule;
 mod copy_log;
+mod cuda_stream;
 mod device;
 mod dlpack_dunders;
 mod errors;
@@ -19,6 +20,7 @@ mod loader;
 mod matrix;
 mod names;
 mod options;
+mod producer;
 mod ragged;
 mod record_batch;
 mod stream;
@@ -30,6 +32,7 @@ use pyo3::prelude::*;
 
 pub use array::Array;
 pub use copy_log::{CopyEntry, CopyLog};
+pub use cuda_stream::StreamContext;
 pub use device::Device;
 pub use explain::{Report, ReportRow};
 pub use loader::{Loader, LoaderIterator};
@@ -63,5 +66,6 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<CopyEntry>()?;
     tensor::install_fast_dlpack(py)?;
     functions::register(module)?;
+    cuda_stream::register(module)?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))
 }

@@ -150,9 +150,12 @@ fn elements_on_a_device_are_not_touched() {
         let tensor: Tensor = tensor.unwrap();
         assert_eq!((tensor.device().device_type(), tensor.device().id()), (device_type, id));
         assert_eq!(tensor.as_slice::<i32>().unwrap_err().kind(), ErrorKind::Device);
-        for copy in [CopyMode::Never, CopyMode::IfNeeded, CopyMode::Always] {
-            assert_eq!(to_arrow(&tensor, None, copy).unwrap_err().kind(), ErrorKind::Device);
+        for copy in [CopyMode::Never, CopyMode::IfNeeded] {
+            let array = to_arrow(&tensor, None, copy).unwrap();
+            assert_eq!((array.device(), array.len()), (tensor.device(), 4));
+            assert_eq!(array.to_arrow().unwrap_err().kind(), ErrorKind::Device);
         }
+        assert_eq!(to_arrow(&tensor, None, CopyMode::Always).unwrap_err().kind(), ErrorKind::Device);
         drop(tensor);
         assert_eq!(released.get(), 1);
     }

@@ -13,6 +13,8 @@
 
 pub(crate) mod arrow;
 pub(crate) mod cast;
+#[cfg(feature = "cuda")]
+pub(crate) mod cuda;
 pub(crate) mod dlpack;
 pub(crate) mod reference;
 

@@ -12,10 +12,13 @@ use pyo3::types::{PyModule, PyType, PyWeakrefMethods, PyWeakrefReference};
 
 use super::super::options::Legacy;
 use super::super::{Tensor, capsule};
+use crate::cuda::Stream;
 use crate::dlpack::Offer;
 use crate::ffi::dlpack::{
-    DLPACK_MAJOR_VERSION, DLPackExchangeAPI, DLPackExchangeAPIHeader, DLPackManagedTensorToPyObjectNoSync,
+    DLDeviceType, DLPACK_MAJOR_VERSION, DLPackCurrentWorkStream, DLPackExchangeAPI, DLPackExchangeAPIHeader,
+    DLPackManagedTensorToPyObjectNoSync,
 };
+use crate::order::Wait;
 
 /// A chain of older tables is not followed further: a corrupt one may have no end.
 const MOST_TABLES: usize = 16;
@@ -61,7 +64,7 @@ impl<'py> Arrays<'py> {
         let Some(Namespace { from_dlpack, route }) = &mut self.namespace else { return own(tensor) };
         // Where the table refuses, the function says why, in the library's own words.
         if let Route::Table(table) = route
-            && tensor.device().is_cpu()
+            && table.takes(self.py, &tensor)?
             && let Some(array) = table.make(self.py, &tensor)?
         {
             return Ok(array);
@@ -137,13 +140,43 @@ fn learn(from_dlpack: &Bound<'_, PyAny>, array: &Bound<'_, PyAny>) -> Route {
 
 /// The part of an exchange table that makes arrays, and the type that they have.
 struct Table {
-    to_object: DLPackManagedTensorToPyObjectNoSync,
+    functions: Functions,
     array_type: Py<PyType>,
+}
+
+#[derive(Clone, Copy)]
+struct Functions {
+    to_object: DLPackManagedTensorToPyObjectNoSync,
+    current_work_stream: DLPackCurrentWorkStream,
 }
 
 impl Table {
     fn clone_ref(&self, py: Python<'_>) -> Self {
-        Self { to_object: self.to_object, array_type: self.array_type.clone_ref(py) }
+        Self { functions: self.functions, array_type: self.array_type.clone_ref(py) }
+    }
+
+    /// Whether the table makes an array of a tensor: its functions synchronise nothing, so the stream that the library works
+    /// on has to wait for memory on CUDA first.
+    fn takes(&self, py: Python<'_>, tensor: &crate::tensor::Tensor) -> PyResult<bool> {
+        let device = tensor.device();
+        let order = match tensor.order() {
+            None => return Ok(true),
+            Some(order) if device.device_type() == DLDeviceType::CUDA => order,
+            Some(_) => return Ok(false),
+        };
+        let mut stream: *mut c_void = null_mut();
+        // SAFETY: a function as `dlpack.h` describes it, attached, and a place to write to.
+        let status =
+            unsafe { (self.functions.current_work_stream)(device.device_type(), device.id(), &raw mut stream) };
+        if status != 0 {
+            // Its `from_dlpack` says why.
+            drop(PyErr::take(py));
+            return Ok(false);
+        }
+        // As a handle, NULL is the legacy default stream.
+        let stream = if stream.is_null() { Stream::LEGACY } else { Stream::new(stream.addr())? };
+        order.wait_on_stream(device, stream, Wait::ExchangeOutput)?;
+        Ok(true)
     }
 
     /// The table of arrays of this type, if `from_dlpack` is the function of the same library: any other may do more than
@@ -159,8 +192,8 @@ impl Table {
         let capsule = members.get_item(intern!(py, "__dlpack_c_exchange_api__"))?;
         let Some(newest) = capsule::exchange_table(&capsule) else { return Ok(None) };
         // SAFETY: what a capsule of this name holds, which lives as long as the process.
-        let to_object = unsafe { supported(newest) };
-        Ok(to_object.map(|to_object| Self { to_object, array_type: array_type.clone().unbind() }))
+        let functions = unsafe { supported(newest) };
+        Ok(functions.map(|functions| Self { functions, array_type: array_type.clone().unbind() }))
     }
 
     /// The array of a tensor; `None` where the library refuses, or makes something else of it.
@@ -172,7 +205,7 @@ impl Table {
         let offer = Offer::new(tensor)?;
         let mut object: *mut c_void = null_mut();
         // SAFETY: attached; a managed tensor as `dlpack.h` describes it, and a place to write to.
-        let status = unsafe { (self.to_object)(offer.as_ptr(), &raw mut object) };
+        let status = unsafe { (self.functions.to_object)(offer.as_ptr(), &raw mut object) };
         if status == 0 {
             offer.accepted();
             // SAFETY: a new reference, or NULL.
@@ -196,11 +229,11 @@ fn package(object: &Bound<'_, PyAny>) -> PyResult<String> {
     Ok(module.split('.').next().unwrap_or_default().to_owned())
 }
 
-/// The function that makes arrays, of the newest table in a chain that has our major version and all its functions.
+/// The functions that are used here, of the newest table in a chain that has our major version and all its functions.
 ///
 /// # Safety
 /// `newest`, unless misaligned, is a table as `dlpack.h` describes it, and so are the older ones behind it.
-unsafe fn supported(newest: NonNull<DLPackExchangeAPIHeader>) -> Option<DLPackManagedTensorToPyObjectNoSync> {
+unsafe fn supported(newest: NonNull<DLPackExchangeAPIHeader>) -> Option<Functions> {
     let mut table = Some(newest);
     for _ in 0..MOST_TABLES {
         let at = table.filter(|table| table.is_aligned())?;
@@ -215,10 +248,13 @@ unsafe fn supported(newest: NonNull<DLPackExchangeAPIHeader>) -> Option<DLPackMa
         }
         // SAFETY: the contract: the header of a table of our version starts that table.
         let api = unsafe { at.cast::<DLPackExchangeAPI>().as_ref() };
-        let complete = api.managed_tensor_allocator.is_some()
-            && api.managed_tensor_from_py_object_no_sync.is_some()
-            && api.current_work_stream.is_some();
-        return api.managed_tensor_to_py_object_no_sync.filter(|_| complete);
+        let complete = api.managed_tensor_allocator.is_some() && api.managed_tensor_from_py_object_no_sync.is_some();
+        return match (api.managed_tensor_to_py_object_no_sync, api.current_work_stream) {
+            (Some(to_object), Some(current_work_stream)) if complete => {
+                Some(Functions { to_object, current_work_stream })
+            }
+            _ => None,
+        };
     }
     None
 }

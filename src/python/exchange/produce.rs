@@ -8,9 +8,10 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 
 use super::super::exit::release_attached;
-use super::super::{Tensor, capsule, input};
+use super::super::{Tensor, capsule, input, producer};
 use crate::callback;
 use crate::convert::compact;
+use crate::cuda::is_cuda;
 use crate::device::Device;
 use crate::dlpack::{adopt_versioned, allocate_like, borrowed, export_versioned};
 use crate::error::{Error, ErrorKind};
@@ -18,6 +19,7 @@ use crate::ffi::dlpack::{
     DLDevice, DLDeviceType, DLManagedTensorVersioned, DLPACK_MAJOR_VERSION, DLPACK_MINOR_VERSION, DLPackExchangeAPI,
     DLPackExchangeAPIHeader, DLPackSetError, DLPackVersion, DLTensor,
 };
+use crate::order::{self, Wait};
 
 struct Table(DLPackExchangeAPI);
 
@@ -84,6 +86,19 @@ unsafe fn tensor<'a, 'py: 'a>(py: Python<'py>, object: &'a *mut ffi::PyObject) -
     }
 }
 
+/// Has this thread's stream wait for a tensor: the one that `current_work_stream` names, for the consumer to work on.
+fn wait_by_this_thread(tensor: &crate::tensor::Tensor) -> PyResult<()> {
+    let Some(order) = tensor.order().filter(|_| is_cuda(tensor.device())) else { return Ok(()) };
+    let stream = order::current_stream();
+    order.wait_on_stream(tensor.device(), stream, Wait::ExchangeStream)?;
+    order.lend();
+    if !stream.is_default() {
+        // Nothing else says when the consumer's work there is done.
+        order.record_stream(stream)?;
+    }
+    Ok(())
+}
+
 /// `managed_tensor_from_py_object_no_sync`.
 ///
 /// # Safety
@@ -92,7 +107,9 @@ unsafe extern "C" fn from_object(object: *mut c_void, out: *mut *mut DLManagedTe
     let export = |py: Python<'_>| {
         let (out, object) = (argument(out, "out")?, object.cast());
         // SAFETY: the contract.
-        let managed = export_versioned(unsafe { tensor(py, &object) }?, false)?;
+        let tensor = unsafe { tensor(py, &object) }?;
+        wait_by_this_thread(tensor)?;
+        let managed = export_versioned(tensor, false)?;
         // SAFETY: the contract.
         unsafe { out.write(managed.as_ptr()) };
         Ok(())
@@ -109,7 +126,15 @@ unsafe extern "C" fn to_object(managed: *mut DLManagedTensorVersioned, out: *mut
     let import = |py: Python<'_>| {
         let (managed, out) = (argument(managed, "tensor")?, argument(out, "out_py_object")?);
         let wrap = |tensor: crate::tensor::Tensor| -> PyResult<_> {
-            input::require_unordered(tensor.device())?;
+            producer::require_known(tensor.device())?;
+            if let Some(order) = tensor.order().filter(|_| is_cuda(tensor.device())) {
+                tensor.check_memory()?;
+                // Whoever made it worked on the stream that `current_work_stream` names.
+                let current = order::enter(tensor.device())?;
+                let stream = order::current_stream();
+                current.require_own(stream)?;
+                order.written_behind(&current, stream, Wait::ExchangeImport)?;
+            }
             let misaligned = tensor.device().is_cpu() && !tensor.is_aligned();
             let tensor = if misaligned { compact(&tensor, input::REALIGNED)? } else { tensor };
             Bound::new(py, Tensor::new(tensor))
@@ -138,6 +163,7 @@ unsafe extern "C" fn borrow_object(object: *mut c_void, out: *mut DLTensor) -> c
             let remedy = "take a managed tensor, whose flags can, or convert with writable=True";
             return Err(error.remedy_is(remedy).into());
         }
+        wait_by_this_thread(tensor)?;
         // SAFETY: the contract. A Python object does not move, so that shape and strides live as long as it does.
         unsafe { out.write(borrowed(tensor)) };
         Ok(())
@@ -153,13 +179,18 @@ unsafe extern "C" fn borrow_object(object: *mut c_void, out: *mut DLTensor) -> c
 unsafe extern "C" fn current_work_stream(device_type: DLDeviceType, device_id: i32, out: *mut *mut c_void) -> c_int {
     let stream = |_: Python<'_>| {
         let out = argument(out, "out_current_stream")?;
-        let host = [DLDeviceType::CPU, DLDeviceType::CUDA_HOST, DLDeviceType::ROCM_HOST];
-        if !host.contains(&device_type) {
-            let device = Device::from(DLDevice { device_type, device_id });
-            return Err(PyBufferError::new_err(format!("this build works on no stream of {device}")));
-        }
+        let device = Device::from(DLDevice { device_type, device_id });
+        let stream = match device_type {
+            DLDeviceType::CPU | DLDeviceType::CUDA_HOST | DLDeviceType::ROCM_HOST => null_mut(),
+            DLDeviceType::CUDA | DLDeviceType::CUDA_MANAGED => {
+                let (current, stream) = (order::enter(device)?, order::current_stream());
+                current.require_own(stream)?;
+                std::ptr::without_provenance_mut(stream.number())
+            }
+            _ => return Err(PyBufferError::new_err(format!("this build works on no stream of {device}"))),
+        };
         // SAFETY: the contract.
-        unsafe { out.write(null_mut()) };
+        unsafe { out.write(stream) };
         Ok(())
     };
     // SAFETY: the contract.

@@ -34,7 +34,8 @@ pub(super) fn array_interface<'py>(py: Python<'py>, tensor: &Tensor) -> PyResult
     Ok(interface)
 }
 
-fn typestr(dtype: DType) -> Option<String> {
+/// The name that NumPy's array interface has for a dtype.
+pub(super) fn typestr(dtype: DType) -> Option<String> {
     let kind = match dtype.kind() {
         Kind::Bool => 'b',
         Kind::Int => 'i',
@@ -49,4 +50,14 @@ fn typestr(dtype: DType) -> Option<String> {
         _ => '>',
     };
     Some(format!("{order}{kind}{}", dtype.itemsize()))
+}
+
+/// The dtype that goes by a name of NumPy's array interface, in this machine's byte order.
+pub(super) fn dtype_of(name: &str) -> Option<DType> {
+    DType::ALL.iter().copied().find(|dtype| {
+        typestr(*dtype).is_some_and(|own| {
+            // A single byte has no order, whatever is said of it.
+            own == name || dtype.itemsize() == 1 && name.starts_with(['<', '>', '=']) && own.get(1..) == name.get(1..)
+        })
+    })
 }

@@ -74,13 +74,17 @@ unsafe extern "C" fn call(
         let tensor = unsafe { Bound::ref_from_ptr(py, &slf) };
         // SAFETY: an instance of `Tensor`, by the contract.
         let tensor = unsafe { tensor.cast_unchecked::<Tensor>() };
-        return match versioned_capsule(py, tensor.get().tensor(), false) {
-            Ok(capsule) => capsule.into_ptr(),
-            Err(error) => {
-                error.restore(py);
-                null_mut()
-            }
-        };
+        let tensor = tensor.get().tensor();
+        // Memory of a device has an order to keep.
+        if tensor.order().is_none() {
+            return match versioned_capsule(py, tensor, false) {
+                Ok(capsule) => capsule.into_ptr(),
+                Err(error) => {
+                    error.restore(py);
+                    null_mut()
+                }
+            };
+        }
     }
     // SAFETY: as this function's contract.
     unsafe { call_replaced(replaced, slf, args, nargs, names) }

@@ -3,6 +3,7 @@
 
 mod array_interface;
 mod buffer;
+mod cuda_array_interface;
 mod fast_dlpack;
 mod out;
 
@@ -15,6 +16,8 @@ use pyo3::types::{PyDict, PyTuple};
 
 use array_interface::array_interface;
 use buffer::{fill_buffer, release_buffer};
+use cuda_array_interface::cuda_array_interface;
+pub(super) use cuda_array_interface::of_cuda_array_interface;
 pub(super) use fast_dlpack::install as install_fast_dlpack;
 pub(super) use out::with_output;
 
@@ -23,8 +26,9 @@ use super::capsule::schema_capsule;
 use super::dlpack_dunders::{DlpackArguments, dlpack, dlpack_device};
 use super::exchange::exchange_api;
 use super::options::Legacy;
-use super::{Device, device};
+use super::{Device, cuda_stream, device};
 use crate::arrow::DeviceArray;
+use crate::cuda::is_cuda;
 use crate::spec::CopyMode;
 
 /// Strided n-dimensional data of one dtype on one device, in any library's memory.
@@ -119,18 +123,39 @@ impl Tensor {
         self.tensor.is_copied()
     }
 
-    /// The same data on another device.
+    /// The same data on another device: itself where it is there already, else a copy. To the CPU it is complete.
+    ///
+    /// stream: of data on CUDA, the stream that the copy is made on; else this thread's, see `stream`.
     #[pyo3(signature = (device, /, *, stream=None))]
     fn to_device(
         slf: Bound<'_, Self>,
         device: &Bound<'_, PyAny>,
         stream: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Py<Self>> {
-        if stream.is_some() {
+        let tensor = &slf.get().tensor;
+        if stream.is_some() && !is_cuda(tensor.device()) {
             return Err(PyBufferError::new_err("stream must be None for host memory"));
         }
-        device::require(slf.get().tensor.device(), device::extract(device)?)?;
-        Ok(slf.unbind())
+        let stream = stream.map(cuda_stream::extract).transpose()?;
+        let asked = device::extract(device)?;
+        if asked == tensor.device() {
+            return Ok(slf.unbind());
+        }
+        let why = format!("to_device(\"{asked}\")");
+        let moved = device::moved(slf.py(), tensor, asked, stream, &why)?;
+        Py::new(slf.py(), Self::with_legacy(moved, slf.get().legacy))
+    }
+
+    /// Has the memory freed, or given back to its owner, behind the work of a stream too: what the stream has when the last
+    /// reference is let go. Needed for work on non-blocking streams that nothing else joins; the stream must live until then.
+    ///
+    /// stream: a number as DLPack gives it, or an object with `__cuda_stream__`.
+    #[pyo3(signature = (stream, /))]
+    fn record_stream(&self, stream: &Bound<'_, PyAny>) -> PyResult<()> {
+        let Some(order) = self.tensor.order().filter(|order| is_cuda(order.device())) else {
+            return Err(PyBufferError::new_err(format!("data on {} has no streams", self.tensor.device())));
+        };
+        Ok(order.record_stream(cuda_stream::extract(stream)?)?)
     }
 
     #[pyo3(signature = (*, stream=None, max_version=None, dl_device=None, copy=None))]
@@ -159,6 +184,12 @@ impl Tensor {
     #[getter]
     fn __array_interface__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         array_interface(py, &self.tensor)
+    }
+
+    /// The CUDA array interface, version 3, of memory that is reached from CUDA devices.
+    #[getter]
+    fn __cuda_array_interface__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        cuda_array_interface(py, &self.tensor)
     }
 
     fn __arrow_c_schema__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {

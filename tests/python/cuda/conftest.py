@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import device_arrow
 import driver
+import processes
 import pyarrow as pa
 import pytest
 
@@ -19,6 +20,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for item in items:
             if "cuda" in item.path.parts:
                 item.add_marker(missing)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> bool | None:
+    if "cuda" not in item.path.parts or driver.library() is None or item.config.getoption("usepdb"):
+        return None
+    item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+    for report in processes.run(item):
+        item.ihook.pytest_runtest_logreport(report=report)
+    item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+    return True
 
 
 def drain() -> None:

@@ -1,0 +1,140 @@
+//! Streams that callers name, `with stream(s)`, and waits of the host that a signal ends.
+
+use std::cell::Cell;
+use std::time::Duration;
+
+use pyo3::exceptions::{PyKeyboardInterrupt, PyRuntimeError, PyTypeError};
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyBool, PyInt, PyModule};
+use pyo3::wrap_pyfunction;
+
+use super::capsule::call_if_present;
+use crate::callback;
+use crate::cuda::Stream;
+use crate::error::{Error, ErrorKind};
+use crate::order;
+
+pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    order::pause_by(pause);
+    module.add_class::<StreamContext>()?;
+    module.add_function(wrap_pyfunction!(stream, module)?)?;
+    module.add_function(wrap_pyfunction!(_cuda_host_waits, module)?)?;
+    module.add_function(wrap_pyfunction!(_cuda_waiting, module)?)
+}
+
+/// A stream: a number as DLPack gives it, or what an object with `__cuda_stream__` says.
+///
+/// # Errors
+/// `TypeError` for what is neither; `ConversionError` for 0 and negative numbers.
+pub(super) fn extract(object: &Bound<'_, PyAny>) -> PyResult<Stream> {
+    if object.is_instance_of::<PyInt>() && !object.is_instance_of::<PyBool>() {
+        return match object.extract::<usize>() {
+            Ok(number) => Ok(Stream::new(number)?),
+            Err(_) => {
+                let reason = format!("{object} is no stream");
+                Err(Error::argument(reason).remedy_is("pass 1, 2, a handle, or an object with __cuda_stream__").into())
+            }
+        };
+    }
+    let Some(answer) = call_if_present(object, intern!(object.py(), "__cuda_stream__"))? else {
+        let name = object.get_type().name()?;
+        return Err(PyTypeError::new_err(format!("a stream is an int, or an object with __cuda_stream__, not {name}")));
+    };
+    let Ok((_version, handle)) = answer.extract::<(u32, usize)>() else {
+        let answer = answer.repr()?;
+        return Err(PyTypeError::new_err(format!(
+            "__cuda_stream__ must return (version, handle), and returned {answer}"
+        )));
+    };
+    // As a handle, 0 is the default stream of the runtime, which is the legacy one in every library that has it.
+    Ok(if handle == 0 { Stream::LEGACY } else { Stream::new(handle)? })
+}
+
+/// What `stream()` returns: a `with` block in which this thread's work on CUDA goes to the stream.
+#[pyclass(frozen, name = "StreamContext", module = "arrow_dlpack")]
+#[derive(Debug)]
+pub struct StreamContext {
+    stream: Stream,
+    /// Keeps the stream alive, where it is an object's.
+    _object: Py<PyAny>,
+}
+
+#[pymethods]
+impl StreamContext {
+    fn __enter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
+        order::push_stream(slf.get().stream);
+        slf
+    }
+
+    #[pyo3(signature = (*_exception))]
+    fn __exit__(&self, _exception: &Bound<'_, PyAny>) -> PyResult<()> {
+        if order::pop_stream(self.stream) {
+            return Ok(());
+        }
+        Err(PyRuntimeError::new_err("blocks of stream() end in reverse order, on the thread that they began on"))
+    }
+
+    fn __repr__(&self) -> String {
+        format!("stream({:#x})", self.stream.number())
+    }
+}
+
+/// Puts this thread's work on CUDA on a stream, for the time of a `with` block; without one it goes to the legacy default
+/// stream. Blocks can be nested.
+///
+/// stream: 1 for the legacy default stream, 2 for the per-thread default stream, a handle, or an object with
+///     `__cuda_stream__`, such as a stream of PyTorch or CuPy. It must be alive during the block.
+#[pyfunction]
+#[pyo3(signature = (stream, /))]
+fn stream(stream: &Bound<'_, PyAny>) -> PyResult<StreamContext> {
+    Ok(StreamContext { stream: extract(stream)?, _object: stream.clone().unbind() })
+}
+
+/// How often the host has waited for a device.
+#[pyfunction]
+fn _cuda_host_waits() -> u64 {
+    order::host_waits()
+}
+
+/// How many blocks of memory wait to be released, after those that need not have been.
+#[pyfunction]
+fn _cuda_waiting(py: Python<'_>) -> usize {
+    py.detach(order::drain);
+    order::waiting()
+}
+
+thread_local! {
+    /// What a signal handler raised while this thread waited.
+    static RAISED: Cell<Option<PyErr>> = const { Cell::new(None) };
+}
+
+/// Lets time pass without the interpreter; then runs the handlers of signals, whose exception ends the wait.
+fn pause(time: Duration) -> crate::error::Result<()> {
+    if callback::is_running() {
+        // Whether this thread is attached is not known there.
+        std::thread::sleep(time);
+        return Ok(());
+    }
+    let paused = Python::try_attach(|py| {
+        py.detach(|| std::thread::sleep(time));
+        py.check_signals()
+    });
+    match paused {
+        Some(Ok(())) => Ok(()),
+        Some(Err(raised)) => {
+            RAISED.set(Some(raised));
+            Err(Error::new(ErrorKind::Interrupted, "the wait for a device was interrupted"))
+        }
+        // The interpreter is going down.
+        None => {
+            std::thread::sleep(time);
+            Ok(())
+        }
+    }
+}
+
+/// What ended the wait of this thread.
+pub(super) fn raised() -> PyErr {
+    RAISED.take().unwrap_or_else(|| PyKeyboardInterrupt::new_err(()))
+}

@@ -1,0 +1,147 @@
+//! Asks producers of DLPack for their tensors, in an order that makes them safe to use.
+//!
+//! A producer on CUDA is given an idle stream of ours, with its device current, and has that stream wait for its work; the
+//! tensor is written when an event is complete that is recorded there afterwards. So a slow producer delays nobody else's
+//! import, and the host never waits.
+
+use pyo3::exceptions::PyTypeError;
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+use super::capsule::{call_if_present, tensor_from_capsule};
+use super::tensor::of_cuda_array_interface;
+use crate::cuda::{PooledStream, Stream, is_cuda};
+use crate::device::Device;
+use crate::error::{Error, ErrorKind};
+use crate::ffi::dlpack::{DLDeviceType, DLPACK_MAJOR_VERSION, DLPACK_MINOR_VERSION};
+use crate::order::{self, Wait};
+use crate::spec::CopyMode;
+use crate::tensor::Tensor;
+
+/// The tensor of an object with `__dlpack__`, or, without that, with `__cuda_array_interface__`; `None` without either.
+///
+/// Keywords are passed only when they say something, and dropped one by one for producers that know an older protocol.
+/// Another device is asked for only of memory that is not on CUDA: from there we move it ourselves.
+///
+/// # Errors
+/// What the producer raises, or what is wrong with its tensor.
+pub(super) fn ask(object: &Bound<'_, PyAny>, device: Option<Device>, copy: CopyMode) -> PyResult<Option<Tensor>> {
+    let Some(method) = object.getattr_opt(intern!(object.py(), "__dlpack__"))? else {
+        return of_cuda_array_interface(object);
+    };
+    let advertised = advertised_device(object)?;
+    if let Some(advertised) = advertised.filter(|advertised| has_streams(*advertised)) {
+        return on_stream(&method, advertised, copy).map(Some);
+    }
+    let elsewhere = |advertised: Device| Some(advertised) != device && !is_cuda(advertised);
+    let transfer = device.filter(|_| advertised.is_some_and(elsewhere));
+    let call = Call { stream: None, transfer, copy };
+    let tensor = tensor_from_capsule(&call.make(&method)?.0)?;
+    behind_default(&tensor)?;
+    Ok(Some(tensor))
+}
+
+/// Whether producers order memory of this type by streams. Of page-locked memory they say what they say of the host's: PyTorch
+/// refuses a stream there, and hands it out as the CPU's.
+fn has_streams(device: Device) -> bool {
+    is_cuda(device) && device.device_type() != DLDeviceType::CUDA_HOST
+}
+
+fn on_stream(method: &Bound<'_, PyAny>, advertised: Device, copy: CopyMode) -> PyResult<Tensor> {
+    // PyTorch exports from the current device alone.
+    let current = order::enter(advertised)?;
+    let stream = PooledStream::idle(&current).map_err(Error::from)?;
+    let call = Call { stream: Some(stream.stream()), transfer: None, copy };
+    let (capsule, has_waited) = call.make(method)?;
+    let tensor = tensor_from_capsule(&capsule)?;
+    let Some(order) = tensor.order() else { return Ok(tensor) };
+    let found = tensor.device();
+    if !is_cuda(found) || found.device_type() == DLDeviceType::CUDA && found.id() != advertised.id() {
+        let reason = format!("__dlpack_device__ says {advertised}, and the capsule {found}");
+        return Err(Error::new(ErrorKind::Device, reason).into());
+    }
+    // Without a stream the legacy default one is meant.
+    let stream = if has_waited { stream.stream() } else { Stream::LEGACY };
+    order.written_behind(&current, stream, Wait::DlpackImport)?;
+    tensor.check_memory()?;
+    Ok(tensor)
+}
+
+/// Orders a tensor whose producer was given no stream behind the legacy default one, as DLPack says.
+fn behind_default(tensor: &Tensor) -> PyResult<()> {
+    let device = tensor.device();
+    require_known(device)?;
+    let Some(order) = tensor.order().filter(|_| is_cuda(device)) else { return Ok(()) };
+    if !has_streams(device) && !order::is_available() {
+        // Host memory all the same.
+        return Ok(());
+    }
+    tensor.check_memory()?;
+    Ok(order.written_behind(&order::enter(device)?, Stream::LEGACY, Wait::DlpackImport)?)
+}
+
+/// What `__dlpack_device__` says; `None` without it.
+fn advertised_device(object: &Bound<'_, PyAny>) -> PyResult<Option<Device>> {
+    let Some(answer) = call_if_present(object, intern!(object.py(), "__dlpack_device__"))? else { return Ok(None) };
+    let (device_type, id) = match answer.extract::<(i32, Option<i64>)>() {
+        Ok((device_type, Some(id))) => (device_type, id),
+        // paddle names no ordinal for the one CPU.
+        Ok((device_type, None)) if device_type == DLDeviceType::CPU.0 => (device_type, 0),
+        _ => {
+            let reason = answer.repr().map_or_else(|_| "something else".to_owned(), |text| text.to_string());
+            let wrong = format!("__dlpack_device__ must return (device_type, device_id), and returned {reason}");
+            return Err(PyTypeError::new_err(wrong));
+        }
+    };
+    let device = Device::from_arrow(device_type, id)?;
+    require_known(device)?;
+    Ok(Some(device))
+}
+
+/// Refuses a device whose work is ordered by streams of a runtime that is not used here.
+pub(super) fn require_known(device: Device) -> crate::error::Result<()> {
+    if device.device_type() == DLDeviceType::ROCM {
+        let reason = format!("the tensor is on {device}, and this build orders no work on its streams");
+        return Err(Error::new(ErrorKind::Device, reason).remedy_is("copy it to the CPU first"));
+    }
+    Ok(())
+}
+
+/// A call of `__dlpack__`.
+struct Call {
+    stream: Option<Stream>,
+    transfer: Option<Device>,
+    copy: CopyMode,
+}
+
+impl Call {
+    /// The capsule, and whether the producer knew the argument `stream`.
+    fn make<'py>(&self, method: &Bound<'py, PyAny>) -> PyResult<(Bound<'py, PyAny>, bool)> {
+        let py = method.py();
+        let keywords = PyDict::new(py);
+        let stream = intern!(py, "stream");
+        if let Some(own) = self.stream {
+            keywords.set_item(stream, own.number())?;
+        }
+        if let Some(device) = self.transfer {
+            let device = device.to_dlpack();
+            keywords.set_item(intern!(py, "dl_device"), (device.device_type.0, device.device_id))?;
+        }
+        if self.copy == CopyMode::Never {
+            keywords.set_item(intern!(py, "copy"), false)?;
+        }
+        keywords.set_item(intern!(py, "max_version"), (DLPACK_MAJOR_VERSION, DLPACK_MINOR_VERSION))?;
+        let mut outcome = method.call((), Some(&keywords));
+        // Newest keyword first: `copy` and `dl_device` came after `max_version`, which came after `stream`.
+        for keyword in [intern!(py, "copy"), intern!(py, "dl_device"), intern!(py, "max_version"), stream] {
+            let refused = outcome.as_ref().is_err_and(|error| error.is_instance_of::<PyTypeError>(py));
+            if refused && keywords.contains(keyword)? {
+                keywords.del_item(keyword)?;
+                outcome = method.call((), Some(&keywords));
+            }
+        }
+        let has_waited = keywords.contains(stream)?;
+        Ok((outcome?, has_waited))
+    }
+}

@@ -1,0 +1,196 @@
+"""Runs the tests of CUDA on the simulated driver: each test in a process of its own, under every schedule.
+
+A test fails by its own assertion, by a race or a leak that the driver reports, or by a host wait that nothing allows.
+With `--prove-waits` each numbered wait (src/order/waits.rs) is left out in turn, and the tests that then fail
+are shown;
+a wait without such a test is an error.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+SCHEDULES = ["lazy", "eager", "random:1", "random:2", "random:3", "random:4"]
+# A test that waits for what never comes.
+TIMEOUT = 300
+
+
+@dataclass
+class Outcome:
+    failures: list[str]
+    ran: int
+
+
+def simulated_driver() -> Path:
+    """The folder with the simulated libcuda.so.1, made by `make simulated-cuda`."""
+    folder = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "simulated-cuda"
+    if not (folder / "libcuda.so.1").exists():
+        sys.exit(f"no simulated driver in {folder}: run `make simulated-cuda`")
+    return folder
+
+
+def environment(schedule: str, log: Path, skip: int | None) -> dict[str, str]:
+    path = [
+        str(simulated_driver()),
+        os.environ.get("ARROW_DLPACK_LIBPYTHON", ""),
+        os.environ.get("LD_LIBRARY_PATH", ""),
+    ]
+    added = {
+        "LD_LIBRARY_PATH": ":".join(part for part in path if part),
+        "SIMULATED_CUDA_SCHEDULE": schedule,
+        "SIMULATED_CUDA_LOG": str(log),
+    }
+    if skip is not None:
+        added["ARROW_DLPACK_SKIP_WAIT"] = str(skip)
+    return {**os.environ, **added}
+
+
+def executables(features: list[str], flags: list[str]) -> list[str]:
+    """The test programs: the crate's own unit tests, and tests/cuda."""
+    command = ["cargo", "test", *flags, "--package", "arrow-dlpack", "--features", ",".join(features)]
+    command += ["--lib", "--test", "cuda", "--no-run", "--message-format=json"]
+    built = subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True)
+    messages = (json.loads(line) for line in built.stdout.splitlines() if line.startswith("{"))
+    return [message["executable"] for message in messages if message.get("executable") and message["profile"]["test"]]
+
+
+def rust_tests(programs: list[str]) -> list[tuple[str, str]]:
+    """Tests that need the simulated driver; elsewhere they are ignored with that reason."""
+    tests = []
+    for program in programs:
+        listed = subprocess.run(
+            [program, "--list", "--format", "terse", "--ignored"], check=True, stdout=subprocess.PIPE, text=True
+        )
+        tests += [
+            (program, line.removesuffix(": test")) for line in listed.stdout.splitlines() if line.endswith(": test")
+        ]
+    return tests
+
+
+def complaints(log: Path) -> list[str]:
+    """What the driver found wrong. The waits of the host are counted by the tests, which know what is allowed."""
+    lines = log.read_text().splitlines() if log.exists() else []
+    return [line for line in lines if not line.startswith("wait: ")]
+
+
+def run_rust(tests: list[tuple[str, str]], schedule: str, skip: int | None) -> Outcome:
+    failures = []
+    for program, name in tests:
+        with tempfile.TemporaryDirectory() as folder:
+            log = Path(folder) / "log"
+            command = [program, name, "--exact", "--ignored", "--nocapture"]
+            try:
+                ran = subprocess.run(
+                    command,
+                    env=environment(schedule, log, skip),
+                    capture_output=True,
+                    text=True,
+                    timeout=TIMEOUT,
+                    check=False,
+                )
+                found = complaints(log)
+                said = "" if ran.returncode == 0 else (ran.stdout + ran.stderr)[-2000:]
+            except subprocess.TimeoutExpired:
+                found, said, ran = [], f"no end within {TIMEOUT} s", None
+        if found or ran is None or ran.returncode:
+            failures.append(f"{name} [{schedule}]\n" + "\n".join([*found[:5], said]).rstrip())
+    return Outcome(failures, len(tests))
+
+
+def run_python(schedule: str, skip: int | None, arguments: list[str]) -> Outcome:
+    with tempfile.TemporaryDirectory() as folder:
+        command = [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "--no-header",
+            "-rf",
+            "tests/python/cuda",
+            *arguments,
+        ]
+        ran = subprocess.run(
+            command,
+            cwd=ROOT,
+            env=environment(schedule, Path(folder) / "log", skip),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    failures = re.findall(r"^(?:FAILED|ERROR) (\S+)", ran.stdout, re.M)
+    counted = [int(number) for number in re.findall(r"(\d+) (?:passed|failed|error)", ran.stdout)]
+    if ran.returncode not in (0, 1) or not sum(counted):
+        failures.append((ran.stdout + ran.stderr)[-4000:])
+    elif failures and skip is None:
+        failures.append(ran.stdout[-6000:])
+    return Outcome([f"{failure} [{schedule}]" for failure in failures], sum(counted))
+
+
+def test(programs: list[str], schedules: list[str], python: bool, arguments: list[str]) -> int:
+    tests = rust_tests(programs)
+    failures = []
+    for schedule in schedules:
+        outcomes = [run_rust(tests, schedule, None)]
+        if python:
+            outcomes.append(run_python(schedule, None, arguments))
+        for outcome in outcomes:
+            failures += outcome.failures
+        print(
+            f"{schedule:10}", ", ".join(f"{outcome.ran} tests, {len(outcome.failures)} failed" for outcome in outcomes)
+        )
+    for failure in failures:
+        print("\nFAILED", failure)
+    return 1 if failures else 0
+
+
+def waits() -> list[tuple[int, str]]:
+    text = (ROOT / "src/order/waits.rs").read_text()
+    return [(int(number), name) for name, number in re.findall(r"^    (\w+) = (\d+),$", text, re.M)]
+
+
+def prove_waits(programs: list[str], python: bool, arguments: list[str]) -> int:
+    tests = rust_tests(programs)
+    unproved = []
+    for number, name in waits():
+        failures: list[str] = []
+        for schedule in SCHEDULES[:3]:
+            failures += run_rust(tests, schedule, number).failures
+            if not failures and python:
+                failures += run_python(schedule, number, arguments).failures
+            if failures:
+                break
+        shown = failures[0].splitlines()[0] if failures else "NO TEST FAILS WITHOUT IT"
+        print(f"{number:3} {name:24} {len(failures):3} failed: {shown}", flush=True)
+        if not failures:
+            unproved.append(name)
+    if unproved:
+        print(f"\nnot proved necessary: {', '.join(unproved)}")
+    return 1 if unproved else 0
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--prove-waits", action="store_true")
+    parser.add_argument("--schedules", default=",".join(SCHEDULES))
+    parser.add_argument("--without-python", action="store_true")
+    parser.add_argument("--cargo-flags", default="")
+    parser.add_argument("arguments", nargs="*", help="for pytest")
+    options = parser.parse_args()
+    features = ["cuda", *(["skip-waits"] if options.prove_waits else [])]
+    programs = executables(features, options.cargo_flags.split())
+    if options.prove_waits:
+        return prove_waits(programs, not options.without_python, options.arguments)
+    return test(programs, options.schedules.split(","), not options.without_python, options.arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

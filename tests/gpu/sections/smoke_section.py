@@ -1,0 +1,47 @@
+"""JAX and Numba, where they are installed: an array each way."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+
+import arrow_dlpack as ad
+from record import Record
+
+record = Record()
+
+
+def jax_both_ways() -> None:
+    import jax
+    import jax.numpy as jnp
+
+    record.note("jax", jax.__version__)
+    array = jnp.arange(1000, dtype=jnp.float32)
+    ours = ad.from_dlpack(array)
+    assert ours.device.type == 2, f"JAX runs on {ours.device}"
+    assert (jnp.from_dlpack(ours) == array).all()
+
+
+def numba_both_ways() -> None:
+    import numba
+    import numpy as np
+    from numba import cuda
+
+    record.note("numba", numba.__version__)
+    array = cuda.to_device(np.arange(1000, dtype=np.float32))
+    ours = ad.from_dlpack(array) if hasattr(array, "__dlpack__") else ad.to_tensor(array)
+    assert (cuda.as_cuda_array(ours).copy_to_host() == np.arange(1000)).all()
+
+
+def check(name: str, library: str, test: Callable[[], None]) -> None:
+    try:
+        __import__(library)
+    except ImportError:
+        record.note(library, "not installed")
+        return
+    record.check(name, test)
+
+
+check("jax both ways", "jax", jax_both_ways)
+check("numba both ways", "numba", numba_both_ways)
+sys.exit(record.finish())
