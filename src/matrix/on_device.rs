@@ -133,12 +133,15 @@ fn check_bools(spec: &MatrixSpec, columns: &MatrixColumns<'_>, order: &Order, fe
 
 /// Asks the driver whether all that the matrix spans is one piece of the device's memory: consumers may copy it whole.
 fn check_span(spec: &MatrixSpec, columns: &MatrixColumns<'_>, order: &Order) -> Result<()> {
-    let start_of = |(column, chunk): (&(usize, crate::spec::Spec), &ColumnChunk<'_>)| {
-        (chunk.leaf.start(column.1.element()).addr(), column.1.element().stored_bytes())
-    };
-    let mut starts = spec.columns().iter().zip(&columns.columns).map(start_of);
-    let Some((first, size)) = starts.next() else { return Ok(()) };
-    let (last, size) = starts.last().unwrap_or((first, size));
-    let bytes = last.saturating_sub(first).saturating_add(columns.rows.saturating_mul(size));
-    order::check_memory(order.device(), first, bytes)
+    let mut span: Option<std::ops::Range<usize>> = None;
+    for ((_, spec), chunk) in spec.columns().iter().zip(&columns.columns) {
+        let (start, bytes) =
+            (chunk.leaf.start(spec.element()).addr(), columns.rows.saturating_mul(spec.element().stored_bytes()));
+        order::check_memory(order.device(), start, bytes).map_err(|error| error.in_column(spec.field().name()))?;
+        span = Some(span.map_or(start, |span| span.start)..start.saturating_add(bytes));
+    }
+    let span = span.unwrap_or(0..0);
+    // What each column is, they are not together.
+    order::check_memory(order.device(), span.start, span.len())
+        .map_err(|_| needs_copy(order, "columns of several allocations packed").in_column(spec.field().name()))
 }

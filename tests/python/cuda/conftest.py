@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 import arrow_dlpack as ad
+from arrow_dlpack import _native
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -49,3 +50,23 @@ def _no_races(request: pytest.FixtureRequest) -> Iterator[None]:
     device_arrow.clean_up()
     driver.clean_up()
     assert driver.races() == 0, driver.report()
+
+
+class HostWaits:
+    """Host waits since the beginning: ours, and those that the driver has seen."""
+
+    def __init__(self) -> None:
+        self.start = (_native._cuda_host_waits(), driver.host_waits())
+
+    @property
+    def ours(self) -> int:
+        return _native._cuda_host_waits() - self.start[0]
+
+    @property
+    def drivers(self) -> int:
+        return driver.host_waits() - self.start[1]
+
+
+@pytest.fixture
+def host_waits() -> type[HostWaits]:
+    return HostWaits

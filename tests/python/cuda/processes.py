@@ -26,8 +26,15 @@ def run(item: pytest.Item) -> list[Any]:
     if status or not text:
         how = f"killed by signal {os.WTERMSIG(status)}" if os.WIFSIGNALED(status) else f"status {os.WEXITSTATUS(status)}"
         return [_crash(item, how)]
-    hook = item.config.hook
-    return [hook.pytest_report_from_serializable(config=item.config, data=data) for data in json.loads(text)]
+    return [_report(item, data) for data in json.loads(text)]
+
+
+def _report(item: pytest.Item, data: dict[str, Any]) -> Any:
+    report = item.config.hook.pytest_report_from_serializable(config=item.config, data=data)
+    if isinstance(report.longrepr, list):
+        # Where a test was skipped, and why: a tuple that JSON does not know.
+        report.longrepr = tuple(report.longrepr)
+    return report
 
 
 def _run_here(item: pytest.Item, found: Any) -> None:
