@@ -94,7 +94,7 @@ pub mod plan;
 pub mod ragged;
 pub mod spec;
 pub mod tensor;
-mod transfer;
+pub mod transfer;
 
 #[cfg(feature = "python")]
 pub mod python;

@@ -182,7 +182,7 @@ impl Tensor {
     ///
     /// # Errors
     /// What is wrong with it, or that there is no driver to ask.
-    pub(crate) fn check_memory(&self) -> Result<()> {
+    pub fn check_memory(&self) -> Result<()> {
         let (before, bytes) = self.span().unwrap_or((0, 0));
         crate::order::check_memory(self.device, self.data.addr().wrapping_sub(before), bytes)
     }

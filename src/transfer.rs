@@ -28,7 +28,7 @@ const CONCURRENT_MANAGED_ACCESS: c_int = 89;
 ///
 /// # Errors
 /// When the driver fails.
-pub(crate) fn is_read_in_place(device: Device) -> Result<bool> {
+pub fn is_read_in_place(device: Device) -> Result<bool> {
     if device.device_type() == DLDeviceType::CUDA_MANAGED {
         return Ok(CudaDevice::get(device.id())?.attribute(CONCURRENT_MANAGED_ACCESS)? != 0);
     }
@@ -41,7 +41,7 @@ pub(crate) fn is_read_in_place(device: Device) -> Result<bool> {
 /// # Errors
 /// When the device is not reached through CUDA, the stream is another device's or being captured, the driver fails, the wait
 /// is interrupted, or memory cannot be had.
-pub(crate) fn to_host(tensor: &Tensor, stream: Option<Stream>, why: &str) -> Result<Tensor> {
+pub fn to_host(tensor: &Tensor, stream: Option<Stream>, why: &str) -> Result<Tensor> {
     let Some(order) = tensor.order() else { return Ok(tensor.clone()) };
     if is_read_in_place(tensor.device())? {
         order.wait_on_host(Wait::HostRead)?;
@@ -77,7 +77,7 @@ pub(crate) fn to_host(tensor: &Tensor, stream: Option<Stream>, why: &str) -> Res
 ///
 /// # Errors
 /// As [`to_host`], and when the memory is not what the array says.
-pub(crate) fn with_null_count(array: &DeviceArray) -> Result<DeviceArray> {
+pub fn with_null_count(array: &DeviceArray) -> Result<DeviceArray> {
     let (Some(order), Some(bitmap)) = (array.order(), array.uncounted_bitmap()) else { return Ok(array.clone()) };
     let start = bitmap.start().addr();
     let range = start..start.saturating_add(bitmap.len());
@@ -90,7 +90,7 @@ pub(crate) fn with_null_count(array: &DeviceArray) -> Result<DeviceArray> {
 ///
 /// # Errors
 /// When the device is not reached through CUDA, the stream is another device's, the driver fails, or memory cannot be had.
-pub(crate) fn copy_on_device(tensor: &Tensor, stream: Stream, why: &str) -> Result<Tensor> {
+pub fn copy_on_device(tensor: &Tensor, stream: Stream, why: &str) -> Result<Tensor> {
     let Some(source) = tensor.order() else { return Err(Error::argument("the data is in host memory")) };
     let (before, bytes) = span(tensor)?;
     if bytes == 0 {

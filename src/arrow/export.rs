@@ -221,21 +221,17 @@ pub(super) fn export_joined(array: &DeviceArray, is_copy: bool) -> Result<ArrowD
         }
     }
     let (device_type, device_id) = array.device().to_arrow();
-    let (sync_event, owner) = sync_event(array, owner)?;
+    let mut sync_event = null_mut();
+    if let Some(order) = array.order() {
+        order.lend();
+        if array.is_synchronised_on_host() {
+            order.wait_on_host(Wait::ExportedOnHost)?;
+        } else {
+            sync_event = order.exported_event();
+            owner = Arc::new((order.clone(), owner));
+        }
+    }
     Ok(ArrowDeviceArray { array: node.export(&owner)?, device_id, device_type, sync_event, reserved: [0; 3] })
-}
-
-/// The `sync_event` of an exported array, and what keeps it and the array's memory.
-fn sync_event(array: &DeviceArray, owner: Owner) -> Result<(*mut c_void, Owner)> {
-    let Some(order) = array.order() else { return Ok((null_mut(), owner)) };
-    if array.is_synchronised_on_host() {
-        order.wait_on_host(Wait::ExportedOnHost)?;
-    }
-    order.lend();
-    if array.is_synchronised_on_host() {
-        return Ok((null_mut(), owner));
-    }
-    Ok((order.exported_event(), Arc::new((order.clone(), owner))))
 }
 
 /// A buffer of our own that an exported array points into, kept alive with `owner`.

@@ -159,8 +159,11 @@ pub(super) fn explain(spec: &Spec, chunks: &[ColumnRef<'_>], options: &Options, 
     let nulls = leaf.known_nulls();
     match (spec.nulls(), nulls) {
         (Nulls::Refused, Some(nulls)) if nulls > 0 => {
-            return Err(Error::new(ErrorKind::Null, format!("{nulls} null{}", if nulls == 1 { "" } else { "s" }))
-                .remedy_is("pass nulls=\"keep\" and ask for validity(bits=True)"));
+            return Err(Error::new(
+                ErrorKind::Null,
+                format!("{nulls} null{}, which are refused", if nulls == 1 { "" } else { "s" }),
+            )
+            .remedy_is("pass nulls=\"keep\" and ask for validity(bits=True)"));
         }
         (Nulls::Filled(_), nulls) if nulls != Some(0) => return Err(needs_copy(order, "nulls filled")),
         _ => {}

@@ -4,7 +4,7 @@ use std::ffi::c_int;
 use std::fmt;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-use super::driver::{Called, ContextHandle, Driver, EventHandle, Status, StreamHandle, driver, no_device};
+use super::driver::{Called, ContextHandle, Driver, EventHandle, StreamHandle, driver, no_device};
 use crate::device::Device;
 use crate::error::{Error, ErrorKind, Result};
 use crate::ffi::dlpack::DLDeviceType;
@@ -168,9 +168,4 @@ pub(crate) fn is_cuda(device: Device) -> bool {
 /// Whether the host reads this memory where it is, once what writes it is done.
 pub(crate) fn is_host_visible(device: Device) -> bool {
     matches!(device.device_type(), DLDeviceType::CUDA_HOST | DLDeviceType::CUDA_MANAGED)
-}
-
-/// Whether a status says that the driver is shutting down, at the end of the process.
-pub(crate) fn is_shutdown(status: Status) -> bool {
-    status.code == Status::DEINITIALIZED
 }

@@ -19,18 +19,6 @@ macro_rules! handles {
 
         impl $name {
             pub(crate) const NULL: Self = Self(std::ptr::null_mut());
-
-            pub(crate) fn from_address(address: usize) -> Self {
-                Self(std::ptr::without_provenance_mut(address))
-            }
-
-            pub(crate) fn address(self) -> usize {
-                self.0.addr()
-            }
-
-            pub(crate) fn is_null(self) -> bool {
-                self.0.is_null()
-            }
         }
 
         // SAFETY: a name for an object of the driver, whose functions may be called from any thread.
@@ -51,7 +39,27 @@ handles!(
     PoolHandle
 );
 
+impl ContextHandle {
+    pub(crate) fn is_null(self) -> bool {
+        self.0.is_null()
+    }
+}
+
+impl EventHandle {
+    pub(crate) fn is_null(self) -> bool {
+        self.0.is_null()
+    }
+}
+
 impl StreamHandle {
+    pub(crate) fn from_address(address: usize) -> Self {
+        Self(std::ptr::without_provenance_mut(address))
+    }
+
+    pub(crate) fn address(self) -> usize {
+        self.0.addr()
+    }
+
     /// `CU_STREAM_LEGACY`.
     pub(crate) const LEGACY: Self = Self(std::ptr::without_provenance_mut(1));
     /// `CU_STREAM_PER_THREAD`.
@@ -69,13 +77,9 @@ pub(crate) struct Status {
 }
 
 impl Status {
-    pub(crate) const INVALID_VALUE: u32 = 1;
     pub(crate) const OUT_OF_MEMORY: u32 = 2;
-    pub(crate) const DEINITIALIZED: u32 = 4;
     pub(crate) const NOT_READY: u32 = 600;
     pub(crate) const NO_DEVICE: u32 = 100;
-    pub(crate) const STREAM_CAPTURE_UNSUPPORTED: u32 = 900;
-    pub(crate) const STREAM_CAPTURE_ISOLATION: u32 = 905;
 
     /// Whether the context is lost: every later call fails too.
     fn is_sticky(self) -> bool {
@@ -259,9 +263,9 @@ pub(crate) fn driver() -> Result<&'static Driver> {
     }
 }
 
-/// The driver, if this process uses it already.
-pub(crate) fn started() -> Option<&'static Driver> {
-    DRIVER.get().filter(|_| !is_forked())
+/// Whether this process uses the driver already.
+pub(crate) fn is_started() -> bool {
+    DRIVER.get().is_some() && !is_forked()
 }
 
 /// Whether this process was forked from one that used the driver.

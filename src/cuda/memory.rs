@@ -68,7 +68,6 @@ impl Pool {
 pub(crate) struct DeviceBuffer {
     device: &'static CudaDevice,
     start: DevicePointer,
-    bytes: usize,
     /// Where it is freed: before it is shared nothing has waited for its allocation, which this stream has.
     stream: Stream,
 }
@@ -83,7 +82,7 @@ impl DeviceBuffer {
             // SAFETY: `start` is a local that the driver sets.
             let allocated =
                 unsafe { device.driver.memory_alloc_from_pool(&raw mut start, bytes, pool.0, stream.handle()) };
-            allocated.map(|()| Self { device, start, bytes, stream })
+            allocated.map(|()| Self { device, start, stream })
         };
         match allocate() {
             Err(Status { code: Status::OUT_OF_MEMORY, .. }) => {
@@ -104,10 +103,6 @@ impl DeviceBuffer {
 
     pub(crate) fn start(&self) -> DevicePointer {
         self.start
-    }
-
-    pub(crate) fn bytes(&self) -> usize {
-        self.bytes
     }
 }
 

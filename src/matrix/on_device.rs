@@ -68,7 +68,10 @@ pub(super) fn explain(
     for ((_, spec), column) in spec.columns().iter().zip(&columns.columns) {
         match (spec.nulls(), column.leaf.known_nulls()) {
             (Nulls::Refused, Some(nulls)) if nulls > 0 => {
-                let error = Error::new(ErrorKind::Null, format!("{nulls} null{}", if nulls == 1 { "" } else { "s" }));
+                let error = Error::new(
+                    ErrorKind::Null,
+                    format!("{nulls} null{}, which are refused", if nulls == 1 { "" } else { "s" }),
+                );
                 refusal = refusal.or(Some(error.in_column(spec.field().name())));
             }
             (Nulls::Filled(_), nulls) if nulls != Some(0) => {

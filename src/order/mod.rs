@@ -5,6 +5,7 @@
 #![allow(unsafe_code, reason = "reads the handle of a foreign event")]
 
 mod callers;
+mod check;
 mod host;
 mod limbo;
 mod waits;
@@ -17,8 +18,10 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use smallvec::SmallVec;
 
+pub(crate) use check::{check_host, is_address_check_asked};
 pub use host::{Pause, host_waits, pause_by};
-pub(crate) use limbo::{drain, waiting};
+pub(crate) use limbo::drain;
+pub use limbo::waiting;
 pub use waits::Wait;
 
 use crate::cuda::{
@@ -148,6 +151,9 @@ impl Order {
         if parts.len() == 1 {
             return Ok(parts.pop());
         }
+        if !is_cuda(device) {
+            return Self::joined_opaque(device, parts).map(Some);
+        }
         if parts.iter().all(Self::is_written) {
             return Ok(Some(Self::new(device, None, parts)));
         }
@@ -160,6 +166,17 @@ impl Order {
         }
         let event = Event::record(&current, stream.stream())?;
         Ok(Some(Self::new(device, Some(Ready::Own(event)), parts)))
+    }
+
+    /// As [`Order::joined`], where nothing can wait for an event: all that have one must have the same.
+    fn joined_opaque(device: Device, parts: Vec<Self>) -> Result<Self> {
+        let mut events = parts.iter().filter(|part| !part.is_written()).map(Self::exported_event);
+        let first = events.next();
+        if events.any(|event| Some(event) != first) {
+            let reason = format!("the data on {device} has several events, and its runtime is not known here");
+            return Err(Error::new(ErrorKind::Device, reason).remedy_is("synchronise the data first, or pass it apart"));
+        }
+        Ok(Self::new(device, first.map(|event| Ready::Foreign(event.cast_const().cast())), parts))
     }
 
     /// The device that the memory is on.
@@ -186,7 +203,7 @@ impl Order {
     ///
     /// # Errors
     /// When the driver fails.
-    pub(crate) fn is_complete(&self) -> Result<bool> {
+    pub fn is_complete(&self) -> Result<bool> {
         if self.is_written() {
             return Ok(true);
         }
@@ -318,17 +335,21 @@ impl Order {
             return release();
         }
         // Without a driver nobody can have used it.
-        let Ok(device) = CudaDevice::get(self.0.device.id()) else { return release() };
+        if !is_available() {
+            return release();
+        }
+        let ordinal = self.0.device.id();
         let uses = uses.into_iter().filter(|used| !used.wait.is_skipped());
-        let events = uses
-            .map(|Use { stream, event, .. }| stream.and_then(|stream| recorded_again(device, stream)).unwrap_or(event));
-        limbo::release_behind(device, events.collect(), Box::new(release));
+        let events = uses.map(|Use { stream, event, .. }| {
+            stream.and_then(|stream| recorded_again(ordinal, stream)).unwrap_or(event)
+        });
+        limbo::release_behind(ordinal, events.collect(), Box::new(release));
     }
 }
 
 /// An event behind what a stream was given since; `None` where the driver has none, as when the stream is gone.
-fn recorded_again(device: &'static CudaDevice, stream: Stream) -> Option<Event> {
-    let current = device.enter_unchecked().ok()?;
+fn recorded_again(ordinal: i32, stream: Stream) -> Option<Event> {
+    let current = CudaDevice::get(ordinal).ok()?.enter_unchecked().ok()?;
     (current.is_capturing(stream) == Ok(false)).then(|| Event::record(&current, stream).ok())?
 }
 
@@ -339,6 +360,14 @@ impl fmt::Debug for Order {
             .field("is_written", &self.is_written())
             .finish_non_exhaustive()
     }
+}
+
+/// Has the host wait until the work is done that one of our own streams has now.
+///
+/// # Errors
+/// When the driver fails, or the wait is interrupted.
+pub(crate) fn wait_for_stream(current: &Current, stream: Stream, wait: Wait) -> Result<()> {
+    if wait.is_skipped() { Ok(()) } else { settle(current, stream) }
 }
 
 /// Makes the primary context of the device current that memory is on.
@@ -356,8 +385,9 @@ pub(crate) fn enter(device: Device) -> Result<Current> {
     CudaDevice::get(device.id())?.enter()
 }
 
-/// Whether there is a driver.
-pub(crate) fn is_available() -> bool {
+/// Whether there is a CUDA driver with a device; starts it.
+#[must_use]
+pub fn is_available() -> bool {
     crate::cuda::driver().is_ok()
 }
 
@@ -376,15 +406,7 @@ pub(crate) fn located(device: Device, address: usize) -> Device {
 /// # Errors
 /// When the driver fails, or the wait is interrupted.
 pub(crate) fn settle(current: &Current, stream: Stream) -> Result<()> {
-    host::wait_until(|| current.is_idle(stream))
-}
-
-/// Waits on the host for the work that one of our own streams has now.
-///
-/// # Errors
-/// When the driver fails, or the wait is interrupted.
-pub(crate) fn wait_for_stream(current: &Current, stream: Stream, wait: Wait) -> Result<()> {
-    if wait.is_skipped() || current.is_idle(stream)? { Ok(()) } else { settle(current, stream) }
+    if current.is_idle(stream)? { Ok(()) } else { host::wait_until(|| current.is_idle(stream)) }
 }
 
 /// Refuses memory that is not what its producer says: of another device or kind, of a context that is not the primary one, or

@@ -7,7 +7,8 @@
 use pyo3::exceptions::PyTypeError;
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyDict, PyTuple};
 
 use super::capsule::{call_if_present, tensor_from_capsule};
 use super::tensor::of_cuda_array_interface;
@@ -131,7 +132,10 @@ impl Call {
         if self.copy == CopyMode::Never {
             keywords.set_item(intern!(py, "copy"), false)?;
         }
-        keywords.set_item(intern!(py, "max_version"), (DLPACK_MAJOR_VERSION, DLPACK_MINOR_VERSION))?;
+        static VERSION: PyOnceLock<Py<PyTuple>> = PyOnceLock::new();
+        let known = (DLPACK_MAJOR_VERSION, DLPACK_MINOR_VERSION);
+        let version = VERSION.get_or_try_init(py, || known.into_pyobject(py).map(Bound::unbind))?;
+        keywords.set_item(intern!(py, "max_version"), version)?;
         let mut outcome = method.call((), Some(&keywords));
         // Newest keyword first: `copy` and `dl_device` came after `max_version`, which came after `stream`.
         for keyword in [intern!(py, "copy"), intern!(py, "dl_device"), intern!(py, "max_version"), stream] {

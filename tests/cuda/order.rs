@@ -38,11 +38,11 @@ impl Column {
     /// The column, lent until its release.
     fn import(&mut self) -> DeviceArray {
         unsafe extern "C" fn released(array: *mut ArrowArray) {
-            // SAFETY: `private_data` is a count that was leaked for this call.
-            let count = unsafe { Box::from_raw((*array).private_data.cast::<Count>()) };
-            count.add();
             // SAFETY: the struct is being released, by whoever owns it.
-            unsafe { (*array).release = None };
+            let array = unsafe { &mut *array };
+            array.release = None;
+            // SAFETY: `private_data` is a count that was leaked for this call.
+            unsafe { Box::from_raw(array.private_data.cast::<Count>()) }.add();
         }
         let array = ArrowArray {
             length: ROWS as i64,
@@ -59,7 +59,7 @@ impl Column {
         unsafe { DeviceArray::import_device(&raw mut device, field("x", DataType::UInt8), release_directly) }.unwrap()
     }
 
-    fn free(self: Box<Self>) {
+    fn free(&self) {
         cuda::destroy(self.event);
         cuda::free(self.memory);
     }
@@ -158,8 +158,10 @@ fn released_behind(consumer: Stream, name: bool) {
     }
     cuda::copy(target, column.memory, ROWS, consumer);
     drop(tensor);
-    // SAFETY: not deleted yet; deleters may run anywhere.
-    unsafe { (managed.as_ref().deleter.unwrap())(managed.as_ptr()) };
+    // SAFETY: not deleted yet.
+    let deleter = unsafe { managed.as_ref() }.deleter.unwrap();
+    // SAFETY: as above; deleters may run anywhere.
+    unsafe { deleter(managed.as_ptr()) };
     let mut other = Column::new(8, producer);
     drop(to_tensor(&other.import(), &Options::default()).unwrap());
     assert_eq!(column.released.get(), 0, "released under a stream that reads it");

@@ -2,12 +2,12 @@
 
 use std::collections::{HashMap, HashSet};
 
+use crate::block::{Life, Place};
 use crate::call::Call;
 use crate::capture::Mode;
 use crate::clock::{Actor, Clock};
 use crate::error::{Error, Outcome};
-use crate::memory::{Life, Place};
-use crate::race::{Access, Kind};
+use crate::race::{Access, Kind, only};
 use crate::state::State;
 
 /// One host thread that has called the driver.
@@ -161,10 +161,10 @@ impl Call {
 
     /// A block is freed by this thread, now: whatever uses it must be known to be done.
     pub(crate) fn log_free(&mut self, base: u64) {
-        let Some(range) = self.memory.get(base).map(|block| block.whole()) else { return };
+        let Some(whole) = self.memory.get(base).map(|block| block.whole()) else { return };
         let (thread, what) = (self.thread, self.name);
         let at = self.host_moment(thread);
-        self.log(Access { range, kind: Kind::Free, at, what, by_host: true, done: true });
+        self.log(Access { ranges: only(whole), kind: Kind::Free, at, what, by_host: true, done: true });
     }
 
     /// The context that is current in this thread.

@@ -1,11 +1,9 @@
 //! How a copy is queued: which ends the driver knows, when pageable memory is read, and who waits.
 
-use std::ops::Range;
-
 use crate::call::Call;
 use crate::error::{Error, Outcome};
 use crate::execute::{Action, Fill, read_pageable};
-use crate::race::Kind;
+use crate::race::{Kind, Ranges};
 use crate::settings::{Pageable, Schedule};
 use crate::state::State;
 
@@ -63,24 +61,21 @@ impl Rectangle {
 }
 
 /// The ranges of rows, joined where nothing lies between them.
-fn rows(address: u64, pitch: u64, width: u64, height: u64) -> Vec<Range<u64>> {
-    if pitch == width {
-        return vec![address..address + width * height];
-    }
+fn rows(address: u64, pitch: u64, width: u64, height: u64) -> Ranges {
+    let (width, height) = if pitch == width { (width * height, 1) } else { (width, height) };
     (0..height).map(|row| address + row * pitch..address + row * pitch + width).collect()
 }
 
 impl Copy {
     /// What it reads and writes of memory that the driver knows.
-    pub(crate) fn touches(&self) -> Vec<(Range<u64>, Kind)> {
+    pub(crate) fn touches(&self) -> Vec<(Ranges, Kind)> {
         let mut touches = Vec::new();
         if let Source::Known(address) = self.source {
-            let rows = rows(address, self.source_pitch, self.width, self.height);
-            touches.extend(rows.into_iter().map(|range| (range, Kind::Read)));
+            touches.push((rows(address, self.source_pitch, self.width, self.height), Kind::Read));
         }
         if !self.to_pageable {
             let rows = rows(self.destination, self.destination_pitch, self.width, self.height);
-            touches.extend(rows.into_iter().map(|range| (range, Kind::Write)));
+            touches.push((rows, Kind::Write));
         }
         touches
     }
@@ -128,6 +123,10 @@ impl Call {
         let from_known = self.known(stream, source, span(source_pitch)?)?;
         let to_known = self.known(stream, destination, span(destination_pitch)?)?;
         let capturing = self.streams[stream].capture.is_some();
+        if capturing && !to_known {
+            // The copy would be over only when the call returns.
+            return self.refuse_captured(stream);
+        }
         let source = match from_known {
             true => Source::Known(source),
             false if !capturing && self.reads_pageable_now() => {

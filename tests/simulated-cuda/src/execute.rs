@@ -1,15 +1,15 @@
 //! What an operation does to memory when it runs, and which bytes it will touch.
 
 use std::ffi::c_void;
-use std::ops::Range;
 use std::ptr;
 
+use crate::block::Life;
 use crate::clock::Moment;
 use crate::copy::{Copy, Source};
 use crate::error::{Error, Outcome};
 use crate::kernel::Launch;
-use crate::memory::{Life, Memory};
-use crate::race::{Access, Kind, Rule};
+use crate::memory::Memory;
+use crate::race::{Access, Kind, Ranges, Rule, only};
 use crate::state::State;
 
 /// What a stream can be asked to do.
@@ -56,25 +56,28 @@ impl Action {
     }
 
     /// The bytes that are known to be touched before it runs: of a kernel none are.
-    pub(crate) fn touches(&self, memory: &Memory) -> Vec<(Range<u64>, Kind)> {
+    pub(crate) fn touches(&self, memory: &Memory) -> Vec<(Ranges, Kind)> {
         match self {
             Action::Allocate(base) => whole(memory, *base, Kind::Allocate),
             Action::Free(base) => whole(memory, *base, Kind::Free),
-            Action::Fill(fill) => vec![(fill.address..fill.address + fill.width * fill.count, Kind::Write)],
+            Action::Fill(fill) => {
+                let range = fill.address..fill.address + fill.width * fill.count;
+                vec![(only(range), Kind::Write)]
+            }
             Action::Copy(copy) => copy.touches(),
             Action::Marker | Action::Kernel(_) | Action::Host { .. } | Action::Gate(_) => Vec::new(),
         }
     }
 }
 
-fn whole(memory: &Memory, base: u64, kind: Kind) -> Vec<(Range<u64>, Kind)> {
-    memory.get(base).map(|block| (block.whole(), kind)).into_iter().collect()
+fn whole(memory: &Memory, base: u64, kind: Kind) -> Vec<(Ranges, Kind)> {
+    memory.get(base).map(|block| (only(block.whole()), kind)).into_iter().collect()
 }
 
 impl State {
     /// Logs an access, and reports what it conflicts with. Memory that the driver does not know of has no log.
     pub(crate) fn log(&mut self, access: Access) {
-        let Some(block) = self.memory.find(access.range.start) else { return };
+        let Some(block) = self.memory.find(access.span().start) else { return };
         let (base, id) = (block.base, block.id);
         let Some((rule, other)) = self.memory.log(base, access.clone()) else { return };
         let (new, old) = (self.describe(base, &access), self.describe(base, &other));
@@ -86,14 +89,16 @@ impl State {
 
     fn describe(&self, base: u64, access: &Access) -> String {
         let (what, actor, tick) = (access.what, &self.actors[access.at.actor], access.at.tick);
-        let (start, end) = (access.range.start - base, access.range.end - base);
+        let (span, count) = (access.span(), access.ranges.len());
+        let (start, end) = (span.start - base, span.end - base);
+        let rows = if count > 1 { format!(" in {count} rows") } else { String::new() };
         let kind = match access.kind {
             Kind::Read => "read",
             Kind::Write => "write",
             Kind::Allocate => "allocate",
             Kind::Free => "free",
         };
-        format!("{what} #{tick} on {actor} ({kind} bytes {start}..{end})")
+        format!("{what} #{tick} on {actor} ({kind} bytes {start}..{end}{rows})")
     }
 
     /// Runs one operation. What goes wrong loses the context, as on a device.
@@ -101,7 +106,7 @@ impl State {
         let bases: Vec<u64> = action
             .touches(&self.memory)
             .iter()
-            .filter_map(|(range, _)| self.memory.find(range.start).map(|block| block.base))
+            .filter_map(|(ranges, _)| self.memory.find(ranges.first()?.start).map(|block| block.base))
             .collect();
         let outcome = match &action {
             Action::Marker | Action::Host { .. } | Action::Gate(_) => Ok(()),
@@ -140,9 +145,10 @@ impl State {
     fn run_fill(&mut self, fill: &Fill) -> Outcome {
         let bytes = fill.width * fill.count;
         let first = self.memory.bytes(fill.address, bytes)?;
-        for offset in 0..bytes as usize {
-            // SAFETY: `bytes` answered for all of them.
-            unsafe { first.add(offset).write(fill.pattern[offset % fill.width as usize]) };
+        // SAFETY: `bytes` answered for all of them, and nothing else holds them.
+        let filled = unsafe { std::slice::from_raw_parts_mut(first, bytes as usize) };
+        for unit in filled.chunks_exact_mut(fill.width as usize) {
+            unit.copy_from_slice(&fill.pattern[..fill.width as usize]);
         }
         Ok(())
     }
@@ -176,7 +182,8 @@ impl State {
 pub(crate) fn read_pageable(address: u64, row: &mut [u8]) -> Outcome {
     let local = libc::iovec { iov_base: row.as_mut_ptr().cast(), iov_len: row.len() };
     let remote = libc::iovec { iov_base: address as *mut c_void, iov_len: row.len() };
+    let process = std::process::id() as libc::pid_t;
     // SAFETY: the system checks the remote range; the local one is the row.
-    let read = unsafe { libc::process_vm_readv(libc::getpid(), &raw const local, 1, &raw const remote, 1, 0) };
+    let read = unsafe { libc::process_vm_readv(process, &raw const local, 1, &raw const remote, 1, 0) };
     if read == row.len() as isize { Ok(()) } else { Err(Error::ILLEGAL_ADDRESS) }
 }

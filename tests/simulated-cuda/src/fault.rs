@@ -8,7 +8,7 @@ use std::mem::MaybeUninit;
 use std::sync::OnceLock;
 
 use crate::call::{Call, host_function, inside, look};
-use crate::race::{Access, Kind};
+use crate::race::{Access, Kind, only};
 use crate::state::State;
 
 /// The handler that was there before, for the faults that are not ours.
@@ -32,7 +32,9 @@ pub(crate) fn watch() {
 
 extern "C" fn handle(signal: i32, info: *mut libc::siginfo_t, context: *mut c_void) {
     // SAFETY: the system passes both to a handler that asked for them.
-    let address = unsafe { (*info).si_addr() } as u64;
+    let fault = unsafe { &*info };
+    // SAFETY: this signal carries an address.
+    let address = unsafe { fault.si_addr() } as u64;
     if crate::call::is_fork() {
         return pass_on(signal, info, context);
     }
@@ -117,7 +119,7 @@ impl Call {
         let range = address..address + 1;
         let whole = self.memory.get(base).map(|block| block.base..block.base + block.room);
         let opened = if self.may_open(base, &at) { whole.unwrap_or(range.clone()) } else { range.clone() };
-        self.log(Access { range, kind, at, what, by_host, done: true });
+        self.log(Access { ranges: only(range), kind, at, what, by_host, done: true });
         self.memory.open(base, &opened);
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use crate::error::Error;
+use crate::exports::lookup;
 
 /// One failure to come.
 #[derive(Clone, Debug)]
@@ -23,6 +24,13 @@ impl Failure {
         let failure = Failure { function: function.into(), nth: nth.parse().ok()?, code: Error(code.parse().ok()?) };
         (known && failure.nth > 0 && failure.code.0 > 0 && parts.next().is_none()).then_some(failure)
     }
+
+    fn check(&self) {
+        if self.function != "*" && lookup(&self.function).is_none() {
+            eprintln!("simulated CUDA: {} cannot fail, as there is no such function", self.function);
+            std::process::abort();
+        }
+    }
 }
 
 /// The calls so far, and the failures to come.
@@ -34,14 +42,18 @@ pub(crate) struct Injection {
 }
 
 impl Injection {
+    /// Failures to come. A function that there is not would never fail, and the test would prove nothing.
     pub(crate) fn new(failures: Vec<Failure>) -> Injection {
+        failures.iter().for_each(Failure::check);
         Injection { failures, ..Injection::default() }
     }
 
     /// Fails a later call: the `nth` from now of `function`.
     pub(crate) fn add(&mut self, function: &str, nth: u64, code: u32) {
         let so_far = self.calls(function);
-        self.failures.push(Failure { function: function.into(), nth: so_far + nth, code: Error(code) });
+        let failure = Failure { function: function.into(), nth: so_far + nth, code: Error(code) };
+        failure.check();
+        self.failures.push(failure);
     }
 
     /// How often `function` was called; `*` asks for all calls.
@@ -77,7 +89,7 @@ mod tests {
 
     #[test]
     fn only_the_nth_call_fails() {
-        let mut injection = Injection::new(vec![Failure::parse("cuInit:2:2").unwrap()]);
+        let mut injection = Injection { failures: vec![Failure::parse("cuInit:2:2").unwrap()], ..Injection::default() };
         assert_eq!(injection.count("cuInit"), None);
         assert_eq!(injection.count("cuDeviceGet"), None);
         assert_eq!(injection.count("cuInit"), Some(Error::OUT_OF_MEMORY));

@@ -4,10 +4,10 @@ use std::collections::HashSet;
 use std::ffi::c_void;
 use std::fmt;
 
+use crate::block::Place;
 use crate::clock::Moment;
 use crate::error::{Error, Outcome};
-use crate::memory::Place;
-use crate::race::{Access, Kind};
+use crate::race::{Access, Kind, only};
 use crate::state::State;
 
 /// A kernel: it is given its launch, and a pointer to each of its parameters. It returns 0, or the error that loses the context.
@@ -101,8 +101,8 @@ impl Running<'_> {
     fn access(&mut self, address: u64, bytes: usize, kind: Kind) -> Outcome<*mut u8> {
         let first = self.state.memory.bytes(address, bytes as u64)?;
         self.state.check_reach(self.context, address)?;
-        let (range, at) = (address..address + bytes as u64, self.at.clone());
-        self.state.log(Access { range, kind, at, what: "kernel", by_host: false, done: true });
+        let (ranges, at) = (only(address..address + bytes as u64), self.at.clone());
+        self.state.log(Access { ranges, kind, at, what: "kernel", by_host: false, done: true });
         Ok(first)
     }
 }

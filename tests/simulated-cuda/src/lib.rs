@@ -4,9 +4,9 @@
 //! that no wait has ordered are reported, whether or not they went wrong in this run. The README beside this crate has the switches
 //! and what it cannot show.
 //!
-//! One question is answered per file: [`clock`] what came before what, [`stream`] what is queued, [`race`] who else touched these
-//! bytes, [`pages`] and [`fault`] what the host touched, and so on. [`exports`] holds the driver's functions, [`questions`] the ones
-//! that only this driver has, and [`api`] the same for Rust tests.
+//! One question is answered per file: `clock` what came before what, `stream` what is queued, `race` who else touched these bytes,
+//! `pages` and `fault` what the host touched, and so on. `exports` holds the driver's functions, `questions` the ones that only this
+//! driver has, and [`api`] the same for Rust tests.
 
 #![allow(unsafe_code, reason = "a C library: its callers hand it raw pointers")]
 #![allow(non_snake_case, reason = "the driver's functions keep the driver's names")]
@@ -25,6 +25,7 @@
 )]
 
 pub mod api;
+mod block;
 mod call;
 mod capture;
 mod clock;

@@ -1,7 +1,7 @@
 //! What the driver says about a pointer.
 
+use crate::block::Place;
 use crate::error::{Error, Outcome};
-use crate::memory::Place;
 use crate::state::State;
 
 /// `CU_DEVICE_INVALID`.

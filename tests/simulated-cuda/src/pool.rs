@@ -2,11 +2,11 @@
 
 use std::collections::HashSet;
 
+use crate::block::{Life, NewBlock, Place};
 use crate::call::Call;
 use crate::clock::Clock;
 use crate::error::{Error, Outcome};
 use crate::execute::Action;
-use crate::memory::{Life, NewBlock, Place};
 use crate::state::State;
 
 /// One pool.

@@ -7,7 +7,7 @@ use std::ffi::{CStr, c_char};
 use crate::call::ask;
 use crate::execute::Action;
 use crate::kernel::{Kernel, KernelFunction};
-use crate::race::{Access, Kind};
+use crate::race::{Access, Kind, only};
 use crate::settings::Schedule;
 use crate::state::CHANGED;
 
@@ -150,8 +150,8 @@ pub extern "C" fn simulated_cuda_host_access(address: u64, bytes: u64, write: i3
         let thread = call.thread;
         let at = call.host_moment(thread);
         let kind = if write == 0 { Kind::Read } else { Kind::Write };
-        let range = address..address + bytes;
-        call.log(Access { range, kind, at, what: "host access", by_host: true, done: true });
+        let ranges = only(address..address + bytes);
+        call.log(Access { ranges, kind, at, what: "host access", by_host: true, done: true });
     });
 }
 
@@ -170,7 +170,7 @@ pub unsafe extern "C" fn simulated_cuda_register_kernel(
     // SAFETY: as the caller says.
     let name = unsafe { text(name) };
     // SAFETY: as the caller says.
-    let parameters = (0..count).map(|index| unsafe { sizes.add(index).read() }).collect();
+    let parameters = unsafe { std::slice::from_raw_parts(sizes, count) }.to_vec();
     ask(|call| call.kernels.insert(name, Kernel { function, parameters }));
 }
 

@@ -1,8 +1,10 @@
 //! Who else touched these bytes: the accesses of one block, and whether a wait orders each new one with those before.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use crate::clock::{Clock, Moment};
+use crate::pages::PAGE;
 
 /// What an operation does to bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,10 +15,18 @@ pub(crate) enum Kind {
     Free,
 }
 
+/// Bytes apart from each other, in order: no range is empty.
+pub(crate) type Ranges = Arc<[Range<u64>]>;
+
+/// The bytes of one range.
+pub(crate) fn only(range: Range<u64>) -> Ranges {
+    std::iter::once(range).collect()
+}
+
 /// One access, by an operation of a stream or by a host thread.
 #[derive(Clone, Debug)]
 pub(crate) struct Access {
-    pub(crate) range: Range<u64>,
+    pub(crate) ranges: Ranges,
     pub(crate) kind: Kind,
     pub(crate) at: Moment,
     /// What made it, for reports.
@@ -37,12 +47,28 @@ pub(crate) enum Rule {
 }
 
 impl Access {
+    /// From the first to the last of its bytes.
+    pub(crate) fn span(&self) -> Range<u64> {
+        match &self.ranges[..] {
+            [] => 0..0,
+            [first, .., last] => first.start..last.end,
+            [only] => only.clone(),
+        }
+    }
+
     fn overlaps(&self, other: &Access) -> bool {
-        self.range.start < other.range.end && other.range.start < self.range.end
+        let (few, many) = if self.ranges.len() < other.ranges.len() { (self, other) } else { (other, self) };
+        few.ranges.iter().any(|range| {
+            let next = many.ranges.partition_point(|candidate| candidate.end <= range.start);
+            many.ranges.get(next).is_some_and(|candidate| candidate.start < range.end)
+        })
     }
 
     fn covers(&self, other: &Access) -> bool {
-        self.range.start <= other.range.start && other.range.end <= self.range.end
+        other.ranges.iter().all(|range| {
+            let next = self.ranges.partition_point(|candidate| candidate.end < range.end);
+            self.ranges.get(next).is_some_and(|candidate| candidate.start <= range.start && range.end <= candidate.end)
+        })
     }
 
     /// Whether whatever conflicts with `earlier`, and is not ordered after it, conflicts with `self` too.
@@ -64,6 +90,14 @@ impl Log {
     /// Adds an access; the answer is what it conflicts with, if anything.
     pub(crate) fn add(&mut self, access: Access) -> Option<(Rule, Access)> {
         let conflict = self.conflict(&access);
+        if access.by_host {
+            // Only the first access after a call of the driver is seen, so one for each page is as good as all.
+            let page = |access: &Access| access.span().start / PAGE;
+            self.0.retain(|other| {
+                !(other.by_host && other.at.actor == access.at.actor && other.kind == access.kind)
+                    || page(other) != page(&access)
+            });
+        }
         if access.done {
             self.0.retain(|earlier| !access.stands_for(earlier));
         }
@@ -119,14 +153,29 @@ impl Log {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::Arc;
-
     fn access(kind: Kind, range: Range<u64>, actor: usize, tick: u64, known: &[(usize, u64)]) -> Access {
         let mut clock = Clock::default();
         known.iter().for_each(|(other, seen)| clock.set(*other, *seen));
         clock.set(actor, tick);
         let at = Moment { actor, tick, clock: Arc::new(clock) };
-        Access { range, kind, at, what: "test", by_host: false, done: true }
+        Access { ranges: only(range), kind, at, what: "test", by_host: false, done: true }
+    }
+
+    #[test]
+    fn rows_overlap_and_cover_row_by_row() {
+        let rows = |start: u64, width: u64| Access {
+            ranges: (0..5).map(|row| start + row * 10..start + row * 10 + width).collect(),
+            ..access(Kind::Read, 0..1, 0, 1, &[])
+        };
+        assert!(!rows(0, 4).overlaps(&rows(4, 6)) && !rows(4, 6).overlaps(&rows(0, 4)));
+        assert!(rows(0, 5).overlaps(&rows(4, 6)) && rows(0, 4).overlaps(&access(Kind::Read, 43..44, 0, 1, &[])));
+        assert!(!rows(0, 4).overlaps(&access(Kind::Read, 34..40, 0, 1, &[])));
+        assert!(rows(0, 4).covers(&rows(1, 3)) && !rows(1, 3).covers(&rows(0, 4)));
+        assert!(
+            access(Kind::Read, 0..50, 0, 1, &[]).covers(&rows(0, 10))
+                && !rows(0, 4).covers(&access(Kind::Read, 0..50, 0, 1, &[]))
+        );
+        assert_eq!(rows(3, 2).span(), 3..45);
     }
 
     #[test]

@@ -3,10 +3,11 @@
 use std::fs::OpenOptions;
 use std::io::Write;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 
+use crate::block::{Life, Place};
 use crate::call::Call;
 use crate::capture::Mode;
-use crate::memory::{Life, Place};
 use crate::state::State;
 
 /// The exit status of a process that had something to report.
@@ -19,7 +20,6 @@ pub(crate) struct Reports {
     pub(crate) explicit_waits: u64,
     pub(crate) implicit_waits: u64,
     log: Option<PathBuf>,
-    registered: bool,
 }
 
 impl Reports {
@@ -65,7 +65,7 @@ impl State {
     pub(crate) fn live(&self, kind: &str) -> Option<u64> {
         let blocks = |place: Place| {
             let live =
-                |block: &&crate::memory::Block| block.place == place && !block.freeing && block.life != Life::Freed;
+                |block: &&crate::block::Block| block.place == place && !block.freeing && block.life != Life::Freed;
             self.memory.iter().filter(live).count()
         };
         let contexts = |primary: bool| {
@@ -121,10 +121,10 @@ impl Call {
         self.reports.line(&format!("wait: implicit {}", self.name));
     }
 
-    /// Arranges for the report when the process exits.
+    /// Arranges for the end of the driver when the process exits, and for the report before it.
     pub(crate) fn report_at_exit(&mut self) {
-        if self.settings.report_at_exit && !self.reports.registered {
-            self.reports.registered = true;
+        static ARRANGED: AtomicBool = AtomicBool::new(false);
+        if !ARRANGED.swap(true, Ordering::Relaxed) {
             // SAFETY: a function without arguments, in a library that stays loaded.
             let failed = unsafe { libc::atexit(at_exit) };
             assert_eq!(failed, 0, "the report at exit is arranged");
@@ -138,6 +138,9 @@ extern "C" fn at_exit() {
         return;
     }
     let found = crate::call::ask(|call| {
+        if !call.settings.report_at_exit {
+            return false;
+        }
         call.run_without_host_functions();
         for (kind, leak) in KINDS {
             let count = call.live(kind).unwrap_or_default();

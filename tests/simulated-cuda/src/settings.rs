@@ -61,7 +61,7 @@ impl Settings {
             schedule,
             pageable,
             devices: parsed("DEVICES", 2, |text| text.parse().ok().filter(|count| *count <= 64)),
-            memory: parsed("MEMORY", 16 << 30, |text| text.parse().ok()),
+            memory: parsed("MEMORY", 1 << 30, |text| text.parse().ok()),
             reuse: parsed("REUSE", false, flag),
             pools: !parsed("NO_POOLS", false, flag),
             concurrent_managed: !parsed("NO_CONCURRENT_MANAGED", false, flag),

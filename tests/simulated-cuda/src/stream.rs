@@ -107,13 +107,12 @@ impl State {
         }
         let queue = &mut self.streams[stream];
         queue.submitted += 1;
-        queue.polls = 0;
         clock.set(queue.actor, queue.submitted);
         queue.clock = Arc::new(clock);
         let at = queue.last();
         queue.queue.push_back(Operation { at: at.clone(), waits, action: action.clone(), started: false });
-        for (range, kind) in action.touches(&self.memory) {
-            self.log(Access { range, kind, at: at.clone(), what: action.name(), by_host: false, done: false });
+        for (ranges, kind) in action.touches(&self.memory) {
+            self.log(Access { ranges, kind, at: at.clone(), what: action.name(), by_host: false, done: false });
         }
         match self.settings.schedule {
             Schedule::Lazy => {}
@@ -221,7 +220,11 @@ impl State {
             Schedule::Random(_) => self.below(2) == 0,
             Schedule::Lazy | Schedule::Eager => self.streams[stream].polls > PATIENCE,
         };
-        run && self.run_to(stream, tick)
+        if !run {
+            return false;
+        }
+        self.streams[stream].polls = 0;
+        self.run_to(stream, tick)
     }
 }
 

@@ -3,10 +3,10 @@
 use std::ffi::c_void;
 
 use super::{Out, driver};
+use crate::block::{Life, NewBlock, Place};
 use crate::call::Call;
 use crate::error::{Error, Outcome};
 use crate::fault;
-use crate::memory::{Life, NewBlock, Place};
 
 fn allocate(call: &mut Call, pointer: Out<*mut c_void>, size: usize, flags: u32) -> Outcome {
     let context = call.context()?;

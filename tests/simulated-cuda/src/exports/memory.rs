@@ -3,12 +3,12 @@
 use std::ffi::c_void;
 
 use super::{In, Out, driver};
+use crate::block::{Life, NewBlock, Place};
 use crate::call::Call;
 use crate::clock::Clock;
 use crate::error::{Error, Outcome};
 use crate::execute::Action;
 use crate::fault;
-use crate::memory::{Life, NewBlock, Place};
 use crate::pointer::{Answer, unknown};
 
 /// `CU_MEM_ATTACH_GLOBAL` and `CU_MEM_ATTACH_HOST`; attaching to one stream is not simulated.
@@ -23,10 +23,9 @@ fn free(call: &mut Call, base: u64) -> Outcome {
     }
     let (context, pool) = (block.context, block.pool);
     call.count_implicit_wait();
-    match pool {
-        // Memory of a pool is taken to be out of use; whoever frees it has to have waited.
-        Some(_) => call.run_all(),
-        None => call.wait_for_context(context)?,
+    // Memory of a pool is taken to be out of use: whoever frees it has to have waited.
+    if pool.is_none() {
+        call.wait_for_context(context)?;
     }
     call.log_free(base);
     call.memory.get_mut(base).expect("looked at just now").freeing = true;

@@ -16,6 +16,8 @@ mod text;
 
 use std::ffi::{CStr, c_char, c_void};
 
+pub(crate) use text::lookup;
+
 use crate::error::{Error, Outcome};
 
 /// Declares driver functions: each is counted, may be told to fail, and runs with the driver locked.

@@ -37,8 +37,8 @@ driver! {
     }
 }
 
-/// A symbol of this library, whatever else the process has loaded.
-fn lookup(name: &str) -> Option<*mut c_void> {
+/// A function of this library by its whole name, whatever else the process has loaded.
+pub(crate) fn lookup(name: &str) -> Option<*mut c_void> {
     let name = CString::new(name).ok()?;
     let mut here = MaybeUninit::<libc::Dl_info>::uninit();
     // SAFETY: an address of this library, and room for the answer.

@@ -2,11 +2,20 @@
 
 #![allow(dead_code, unused_imports, unused_macros, reason = "no test file uses all of it")]
 #![allow(unsafe_code, reason = "calls a C library")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::cast_possible_truncation,
+    clippy::cast_possible_wrap,
+    clippy::cast_sign_loss,
+    reason = "a test fails by a panic, and its numbers are small"
+)]
 
 use std::collections::BTreeMap;
 use std::ffi::c_void;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::{Duration, Instant};
 use std::{env, fs, ptr};
 
 use cudarc::driver::sys;
@@ -16,6 +25,8 @@ use simulated_cuda::api::Simulator;
 pub(crate) const SCHEDULES: &[&str] = &["lazy", "eager", "random:1", "random:2", "random:3", "random:4", "random:5"];
 /// The exit status of a process with something to report.
 const FOUND: i32 = 86;
+/// A child that hangs is ended after this long, and has failed.
+const PATIENCE: Duration = Duration::from_secs(20);
 /// Names the program that a child runs, and whether with its fault.
 const CHILD: &str = "SIMULATED_CUDA_TEST";
 
@@ -56,6 +67,40 @@ pub(crate) fn with(name: &str, switches: &[(&str, &str)], cases: &[(bool, Option
     }
 }
 
+/// Runs a program under each schedule, right and with its fault: the schedule, whether it was with the fault, and the log.
+pub(crate) fn logged(name: &str, program: impl Fn(&Run)) -> Vec<(String, bool, String)> {
+    if let Ok(child) = env::var(CHILD) {
+        program(&Run { fault: child != name, simulator: Simulator::load() });
+        return Vec::new();
+    }
+    let mut logs = Vec::new();
+    for schedule in SCHEDULES {
+        for child in [name.to_owned(), format!("{name} with its fault")] {
+            let (status, log, output) = start(name, &child, schedule, &[]);
+            assert!(status.is_some_and(|status| status != 101), "{child}, {schedule}: {log}{output}");
+            logs.push(((*schedule).to_owned(), child != name, log));
+        }
+    }
+    logs
+}
+
+/// A program that a signal ends.
+pub(crate) fn killed(name: &str, signal: i32, program: impl Fn()) {
+    use std::os::unix::process::ExitStatusExt;
+    if env::var(CHILD).is_ok() {
+        return program();
+    }
+    let status = Command::new(env::current_exe().unwrap())
+        .args([name, "--exact", "--nocapture", "--test-threads=1"])
+        .env("LD_LIBRARY_PATH", library_folder())
+        .env(CHILD, name)
+        .stderr(std::process::Stdio::null())
+        .stdout(std::process::Stdio::null())
+        .status()
+        .unwrap();
+    assert_eq!(status.signal(), Some(signal), "{status}");
+}
+
 fn reports(log: &str) -> bool {
     log.lines().any(|line| ["race", "use after", "fault", "out of"].iter().any(|start| line.starts_with(start)))
 }
@@ -71,16 +116,31 @@ fn start(name: &str, child: &str, schedule: &str, switches: &[(&str, &str)]) -> 
     variables.insert("SIMULATED_CUDA_LOG".into(), log.display().to_string());
     variables.insert("LD_LIBRARY_PATH".into(), library_folder().display().to_string());
     variables.insert(CHILD.into(), child.into());
-    let output = Command::new(env::current_exe().unwrap())
+    let out = log.with_extension("out");
+    let file = fs::File::create(&out).unwrap();
+    let mut process = Command::new(env::current_exe().unwrap())
         .args([name, "--exact", "--nocapture", "--test-threads=1"])
         .envs(variables)
-        .output()
+        .stdout(file.try_clone().unwrap())
+        .stderr(file)
+        .spawn()
         .unwrap();
-    let text = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    let begun = Instant::now();
+    let status = loop {
+        if let Some(status) = process.try_wait().unwrap() {
+            break status.code();
+        }
+        if begun.elapsed() > PATIENCE {
+            process.kill().unwrap();
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    };
+    let text = fs::read_to_string(&out).unwrap_or_default();
+    let _ = fs::remove_file(&out);
     assert!(!text.contains("running 0 tests"), "{name} is not the name of a test");
     let lines = fs::read_to_string(&log).unwrap_or_default();
     let _ = fs::remove_file(&log);
-    (output.status.code(), lines, text)
+    (status, lines, text)
 }
 
 /// A folder with the library that cargo built beside this test, under the names of the driver.

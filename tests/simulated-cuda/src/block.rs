@@ -1,0 +1,180 @@
+//! One block of memory: where it is, where in its life, and the bytes behind it.
+
+use std::ops::Range;
+use std::ptr;
+
+use crate::error::{Error, Outcome};
+use crate::pages::{Pages, Protection};
+use crate::race::{Kind, Log};
+
+/// What fresh memory holds, so that a read before the first write shows.
+const FRESH: u8 = 0xCD;
+/// What freed memory holds.
+const FREED: u8 = 0xDD;
+/// What lies around the bytes of device memory, and must still be there when they are freed.
+const RED: u8 = 0xFB;
+const RED_ZONE: usize = 64;
+/// Device blocks begin at multiples of this, as the driver's do.
+pub(crate) const ALIGNMENT: u64 = 512;
+
+/// Where a block is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    Device,
+    /// Page-locked by the driver.
+    Pinned,
+    Managed,
+    /// The caller's own, page-locked later.
+    Registered,
+}
+
+/// Where a block is in its life, as far as work has run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Life {
+    /// Its allocation is queued on a stream.
+    Pending,
+    Live,
+    Freed,
+}
+
+/// A block that is not there yet.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NewBlock {
+    pub(crate) size: u64,
+    pub(crate) place: Place,
+    pub(crate) context: usize,
+    pub(crate) device: usize,
+    pub(crate) pool: Option<usize>,
+    pub(crate) flags: u32,
+    pub(crate) life: Life,
+}
+
+/// The bytes behind a block.
+#[derive(Debug)]
+pub(crate) enum Bytes {
+    /// Device memory: red zone, bytes, red zone. The host sees other, closed addresses.
+    Device(Vec<u8>),
+    Host(Pages),
+    Gone,
+}
+
+/// One allocation, or one range of registered memory.
+#[derive(Debug)]
+pub(crate) struct Block {
+    /// Never used twice, unlike an address.
+    pub(crate) id: u64,
+    pub(crate) base: u64,
+    pub(crate) size: u64,
+    /// The bytes that the block takes.
+    pub(crate) room: u64,
+    pub(crate) place: Place,
+    pub(crate) context: usize,
+    pub(crate) device: usize,
+    pub(crate) pool: Option<usize>,
+    pub(crate) flags: u32,
+    pub(crate) life: Life,
+    /// Whether its free has been asked for.
+    pub(crate) freeing: bool,
+    pub(crate) log: Log,
+    bytes: Bytes,
+}
+
+impl Block {
+    /// A block with its bytes, poisoned unless they are the caller's own or not there yet.
+    pub(crate) fn new(id: u64, base: u64, bytes: Bytes, new: NewBlock) -> Block {
+        let NewBlock { size, place, context, device, pool, flags, life } = new;
+        let (room, log) = (size.next_multiple_of(ALIGNMENT), Log::default());
+        let mut block =
+            Block { id, base, size, room, place, context, device, pool, flags, life, freeing: false, log, bytes };
+        match place {
+            Place::Device if life == Life::Live => block.fill_fresh(),
+            Place::Pinned | Place::Managed => block.poison(FRESH),
+            Place::Device | Place::Registered => {}
+        }
+        block
+    }
+
+    /// The way of the simulator to a byte of the block.
+    fn at(&mut self, address: u64) -> *mut u8 {
+        let offset = (address - self.base) as usize;
+        match &mut self.bytes {
+            Bytes::Device(bytes) => &raw mut bytes[RED_ZONE + offset],
+            Bytes::Host(pages) if pages.has_alias() => (pages.addresses().1 + offset as u64) as *mut u8,
+            Bytes::Host(_) | Bytes::Gone => address as *mut u8,
+        }
+    }
+
+    /// Bytes for an operation that runs now, and whether pages had to be opened to the host for that. An error is what a device
+    /// would fault on.
+    pub(crate) fn reach(&mut self, address: u64, count: u64) -> Outcome<(*mut u8, bool)> {
+        let end = address.checked_add(count).ok_or(Error::ILLEGAL_ADDRESS)?;
+        if self.life != Life::Live || end > self.base + self.size {
+            return Err(Error::ILLEGAL_ADDRESS);
+        }
+        let pages = self.pages().filter(|pages| !pages.has_alias());
+        let opened = pages.map(|pages| pages.open(&(address..end))).is_some();
+        Ok((self.at(address), opened))
+    }
+
+    /// All of the block, for a log entry that stands for the whole of it.
+    pub(crate) fn whole(&self) -> Range<u64> {
+        self.base..self.base + self.room
+    }
+
+    /// The pages of a block that the host can see.
+    pub(crate) fn pages(&mut self) -> Option<&mut Pages> {
+        match &mut self.bytes {
+            Bytes::Host(pages) => Some(pages),
+            Bytes::Device(_) | Bytes::Gone => None,
+        }
+    }
+
+    /// Closes the pages that a stream may still be using, and opens the others.
+    pub(crate) fn watch(&mut self) {
+        let Bytes::Host(pages) = &mut self.bytes else { return };
+        let used = self.log.by_streams().filter_map(|access| match access.kind {
+            Kind::Read => Some((access, Protection::ReadOnly)),
+            Kind::Write => Some((access, Protection::Closed)),
+            Kind::Allocate | Kind::Free => None,
+        });
+        let ranges = |(access, protection)| {
+            let access: &crate::race::Access = access;
+            access.ranges.iter().map(move |range| (range.clone(), protection))
+        };
+        pages.protect(used.flat_map(ranges));
+    }
+
+    /// Fresh bytes for device memory.
+    pub(crate) fn fill_fresh(&mut self) {
+        let size = self.size as usize;
+        let mut bytes = vec![RED; size + 2 * RED_ZONE];
+        bytes[RED_ZONE..RED_ZONE + size].fill(FRESH);
+        self.bytes = Bytes::Device(bytes);
+        self.life = Life::Live;
+    }
+
+    /// Lets go of the bytes; the answer is whether the red zones are whole.
+    pub(crate) fn bury(&mut self) -> bool {
+        self.life = Life::Freed;
+        match std::mem::replace(&mut self.bytes, Bytes::Gone) {
+            Bytes::Device(bytes) => {
+                let (before, after) = (&bytes[..RED_ZONE], &bytes[bytes.len() - RED_ZONE..]);
+                before.iter().chain(after).all(|byte| *byte == RED)
+            }
+            Bytes::Host(_) | Bytes::Gone => true,
+        }
+    }
+
+    /// What host memory holds when its owner lets it go.
+    pub(crate) fn poison_freed(&mut self) {
+        if self.place != Place::Registered {
+            self.poison(FREED);
+        }
+    }
+
+    fn poison(&mut self, value: u8) {
+        let first = self.at(self.base);
+        // SAFETY: the simulator's own mapping of the block, which is this long.
+        unsafe { ptr::write_bytes(first, value, self.size as usize) };
+    }
+}
