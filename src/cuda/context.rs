@@ -4,7 +4,7 @@ use std::ffi::c_int;
 use std::fmt;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-use super::driver::{Called, ContextHandle, Driver, EventHandle, StreamHandle, driver, no_device};
+use super::driver::{Called, ContextHandle, Driver, EventHandle, Status, StreamHandle, driver, no_device};
 use crate::device::Device;
 use crate::error::{Error, ErrorKind, Result};
 use crate::ffi::dlpack::DLDeviceType;
@@ -59,7 +59,10 @@ impl CudaDevice {
         }
         let (mut device, mut context) = (0, ContextHandle::NULL);
         // SAFETY: `device` is a local that the driver sets.
-        unsafe { driver.device_get(&raw mut device, ordinal) }.map_err(|_| missing(driver, ordinal))?;
+        unsafe { driver.device_get(&raw mut device, ordinal) }.map_err(|status| match status.code {
+            Status::INVALID_DEVICE => missing(driver, ordinal),
+            _ => status.into(),
+        })?;
         // SAFETY: `context` is a local that the driver sets.
         unsafe { driver.primary_context_retain(&raw mut context, device) }?;
         Ok(slot.get_or_init(|| Self {

@@ -80,6 +80,7 @@ impl Status {
     pub(crate) const OUT_OF_MEMORY: u32 = 2;
     pub(crate) const NOT_READY: u32 = 600;
     pub(crate) const NO_DEVICE: u32 = 100;
+    pub(crate) const INVALID_DEVICE: u32 = 101;
 
     /// Whether the context is lost: every later call fails too.
     fn is_sticky(self) -> bool {

@@ -15,6 +15,10 @@ import arrow_dlpack as ad
 from arrow_dlpack import _native
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "no_devices: the test uses the driver in processes of its own alone")
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if driver.library() is None:
         missing = pytest.mark.skip(reason="no simulated CUDA driver is loaded; run `make test-cuda`")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import driver
@@ -69,7 +69,9 @@ class Memory:
         self.reused = True
         for address, data in self.blocks.items():
             if data and self.kind != CUDA_HOST:
-                driver.fill(address, 0xDD, len(data), self.stream.handle, self.ordinal)
+                # A call that is told to fail may be this one.
+                with suppress(driver.CudaError):
+                    driver.fill(address, 0xDD, len(data), self.stream.handle, self.ordinal)
 
     def free(self) -> None:
         for address in self.blocks:
@@ -96,6 +98,12 @@ def clean_up() -> None:
         event.close()
     for kept in (_memories, _temporary, _events, _handles):
         kept.clear()
+
+
+@ctypes.PYFUNCTYPE(None, ctypes.c_void_p)
+def _release_attached(address: int) -> None:
+    """As pylibcudf's, which takes the interpreter for held: without it, this crashes."""
+    producers._RELEASE_ARRAY(address)
 
 
 class DeviceArray:
@@ -135,6 +143,8 @@ class DeviceArray:
             self.handle = ctypes.c_void_p(self.event.handle)
             _handles.append(self.handle)
         node.on_release = self.memory.reuse
+        if how == "cudf":
+            node.array.release = ctypes.cast(_release_attached, ctypes.c_void_p)
         change(node)
         self.struct = ArrowDeviceArray(
             array=node.array,

@@ -84,8 +84,8 @@ def joined() -> Callable[[], None]:
     values, offsets = DeviceArray(pa.array([1, 2, 3])), DeviceArray(pa.array([["x"], [], ["y"]]))
 
     def run() -> None:
-        kept = [ad.to_tensor(values.give()), ad.to_ragged(offsets.give())]
-        for one in kept:
+        given = [ad.from_arrow(source.give()) for source in (values, offsets)]
+        for one in [ad.to_tensor(given[0]), ad.to_ragged(given[1])]:
             with exported(one):
                 pass
 

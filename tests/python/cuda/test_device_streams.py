@@ -139,6 +139,22 @@ def test_a_stream_can_be_released_early() -> None:
     assert items[0].memory.reused
 
 
+def test_what_is_released_by_the_way_is_released_with_the_interpreter() -> None:
+    source = DeviceArray(pa.array([1, 2]), how="cudf")
+    array = ad.from_arrow(source.give())
+    consumer = driver.Stream(flags=0)
+    with exported(array):
+        gate = driver.gate(consumer.handle)
+    del array
+    assert not source.memory.reused
+    stream = ad.from_arrow(DeviceStream(list(chunks(1))).give())
+    driver.open_gate(gate)
+    driver.run_all()
+    # The next array is asked for without the interpreter, and what waits is looked at as it comes in.
+    next(stream)
+    assert source.memory.reused
+
+
 def test_batches_become_streams_of_one() -> None:
     source = DeviceArray(pa.array([{"a": 1}]))
     batch = ad.from_arrow(source.give())
