@@ -2,30 +2,41 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Iterator
+from pathlib import Path
 
-import arrow_dlpack as ad
 import device_arrow
 import driver
-import pyarrow as pa
+import processes
 import pytest
-from forked import pytest_runtest_protocol  # noqa: F401
+from arrow_dlpack import _native
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "no_devices: the test uses the driver in processes of its own alone")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if driver.library() is None:
         missing = pytest.mark.skip(reason="no simulated CUDA driver is loaded; run `make test-cuda`")
-        for item in items:
-            if "cuda" in item.path.parts:
-                item.add_marker(missing)
+        for item in filter(_is_here, items):
+            item.add_marker(missing)
 
 
-def drain() -> None:
-    """Runs what is queued, and has the package look at what waits to be released: it does when something comes in."""
-    gc.collect()
-    driver.run_all()
-    ad.from_arrow(device_arrow.DeviceArray(pa.array([1]), how="pyarrow").give())
+def _is_here(item: pytest.Item) -> bool:
+    """The hooks of a folder see the items of all."""
+    return Path(__file__).parent in item.path.parents
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> bool | None:
+    if not _is_here(item) or driver.library() is None or item.config.getoption("usepdb"):
+        return None
+    item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+    for report in processes.run(item):
+        item.ihook.pytest_runtest_logreport(report=report)
+    item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+    return True
 
 
 @pytest.fixture(autouse=True)
@@ -33,7 +44,27 @@ def _no_races(request: pytest.FixtureRequest) -> Iterator[None]:
     yield
     if driver.library() is None or request.node.get_closest_marker("no_devices"):
         return
-    drain()
+    device_arrow.drain()
     device_arrow.clean_up()
     driver.clean_up()
     assert driver.races() == 0, driver.report()
+
+
+class HostWaits:
+    """Host waits since the beginning: ours, and those that the driver has seen."""
+
+    def __init__(self) -> None:
+        self.start = (_native._cuda_host_waits(), driver.host_waits())
+
+    @property
+    def ours(self) -> int:
+        return _native._cuda_host_waits() - self.start[0]
+
+    @property
+    def drivers(self) -> int:
+        return driver.host_waits() - self.start[1]
+
+
+@pytest.fixture
+def host_waits() -> type[HostWaits]:
+    return HostWaits

@@ -7,10 +7,12 @@ before that is a race.
 from __future__ import annotations
 
 import ctypes
+import gc
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
+import arrow_dlpack as ad
 import driver
 import producers
 import pyarrow as pa
@@ -69,7 +71,9 @@ class Memory:
         self.reused = True
         for address, data in self.blocks.items():
             if data and self.kind != CUDA_HOST:
-                driver.fill(address, 0xDD, len(data), self.stream.handle, self.ordinal)
+                # A call that is told to fail may be this one.
+                with suppress(driver.CudaError):
+                    driver.fill(address, 0xDD, len(data), self.stream.handle, self.ordinal)
 
     def free(self) -> None:
         for address in self.blocks:
@@ -96,6 +100,12 @@ def clean_up() -> None:
         event.close()
     for kept in (_memories, _temporary, _events, _handles):
         kept.clear()
+
+
+@ctypes.PYFUNCTYPE(None, ctypes.c_void_p)
+def _release_attached(address: int) -> None:
+    """As pylibcudf's, which takes the interpreter for held: without it, this crashes."""
+    producers._RELEASE_ARRAY(address)
 
 
 class DeviceArray:
@@ -135,6 +145,8 @@ class DeviceArray:
             self.handle = ctypes.c_void_p(self.event.handle)
             _handles.append(self.handle)
         node.on_release = self.memory.reuse
+        if how == "cudf":
+            node.array.release = ctypes.cast(_release_attached, ctypes.c_void_p)
         change(node)
         self.struct = ArrowDeviceArray(
             array=node.array,
@@ -272,3 +284,10 @@ def next_of(struct: ArrowDeviceArrayStream, address: int) -> tuple[int, ArrowDev
         address, ctypes.addressof(out)
     )
     return code, out
+
+
+def drain() -> None:
+    """Runs what is queued, and has the package look at what waits to be released: it does when something comes in."""
+    gc.collect()
+    driver.run_all()
+    ad.from_arrow(DeviceArray(pa.array([1]), how="pyarrow").give())
