@@ -1,7 +1,7 @@
 """Arrow data in memory of the simulated device, as nanoarrow, pyarrow and cuDF make it, and consumers as they are.
 
-Every producer writes on a stream of its own, and reuses the memory at once when it is released: a read that nobody ordered
-before that is a race.
+Every producer writes on a stream of its own, and reuses the memory at once when it is released: a read that nobody
+ordered before that is a race.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def buffer_sizes(array: pa.Array) -> dict[int, int]:
 
 
 class Memory:
-    """Blocks of one kind of memory, written on one stream. Reused on that stream when they are given back, as a cache does."""
+    """Blocks of one kind of memory, written on one stream. Given back, they are reused on it, as a cache does."""
 
     def __init__(self, kind: int = CUDA, ordinal: int = 0, stream: driver.Stream | None = None) -> None:
         self.kind, self.ordinal = kind, ordinal
@@ -111,8 +111,8 @@ def _release_attached(address: int) -> None:
 class DeviceArray:
     """An Arrow array in memory of a device, to be given away once.
 
-    `how` it is filled: "nanoarrow" points to an event and has no keywords, "pyarrow" has waited for the data and leaves garbage
-    in what is reserved, "cudf" points to an event, and is released with the interpreter held.
+    `how` it is filled: "nanoarrow" points to an event and has no keywords, "pyarrow" has waited for the data and leaves
+    garbage in what is reserved, "cudf" points to an event, and is released with the interpreter held.
     """
 
     def __init__(

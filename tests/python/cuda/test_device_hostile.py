@@ -232,7 +232,8 @@ import pyarrow as pa, producers
 import arrow_dlpack as ad
 
 def give(kind=2, null_count=0):
-    node = producers.Array(4, (64 if null_count else None, 4096), null_count=null_count, device=(kind, 0), sync_event=None)
+    buffers = (64 if null_count else None, 4096)
+    node = producers.Array(4, buffers, null_count=null_count, device=(kind, 0), sync_event=None)
     field = pa.field("", pa.int32())
     return producers.Only("__arrow_c_device_array__", lambda **_: (field.__arrow_c_schema__(), node.capsule()))
 
@@ -258,7 +259,8 @@ def test_without_a_driver_or_a_device(how: str) -> None:
         printed = run(UNREACHABLE, SIMULATED_CUDA_DEVICES="0")
         expected = "finds no device"
     lines = printed.splitlines()
-    assert len(lines) == 4 and all(expected in line for line in lines), printed
+    assert len(lines) == 4, printed
+    assert all(expected in line for line in lines), printed
 
 
 def test_the_host_can_be_interrupted_while_it_waits() -> None:
