@@ -12,6 +12,8 @@ use std::arch::x86_64::{
     _mm512_stream_ps, _mm512_unpackhi_pd, _mm512_unpackhi_ps, _mm512_unpacklo_pd, _mm512_unpacklo_ps,
 };
 
+mod load;
+
 use std::mem::MaybeUninit;
 
 use super::CHUNK;
@@ -19,23 +21,35 @@ use super::select::Bits;
 use super::stream::LINE;
 use super::transpose::Tiles;
 
+use load::{doubles, each_lane, singles, valid_bits};
+
 /// Lanes and rows of a tile of 4-byte elements.
 const LANES4: usize = 16;
 /// Lanes and rows of a tile of 8-byte elements.
 const LANES8: usize = 8;
 
-/// Writes 16 lanes of 4-byte elements as rows.
+/// Writes 16 lanes of 4-byte elements as rows. False where a cast left an infinity.
 ///
 /// # Safety
-/// As [`super::transpose::transpose`]; the processor has AVX-512F.
-#[target_feature(enable = "avx512f")]
-pub(super) unsafe fn transpose4(tiles: &Tiles<'_>) {
+/// As [`super::transpose::transpose`]; the processor has what [`super::Isa::Avx512`] says.
+#[target_feature(enable = "avx512f,avx512dq,avx512vl")]
+pub(super) unsafe fn transpose4(tiles: &Tiles<'_>) -> bool {
+    let valid = valid_bits(tiles);
+    let mut infinite = 0;
     for row in (0..CHUNK).step_by(LANES4) {
         tiles.fetch(row, LANES4);
         let mut tile = [_mm512_setzero_ps(); LANES4];
-        for lane in 0..LANES4 {
-            // SAFETY: the contract: each lane has 16 elements from `row` on.
-            tile[lane] = unsafe { _mm512_loadu_ps(tiles.lanes[lane].cast::<f32>().wrapping_add(row)) };
+        if let Some(loads) = tiles.loads {
+            tile = each_lane!(LANES4, lane => {
+                let bits = valid[lane] >> row;
+                // SAFETY: the contract: each lane has 16 elements from `row` on.
+                unsafe { singles(tiles.lanes[lane], row, &loads[lane], bits, &mut infinite) }
+            });
+        } else {
+            for lane in 0..LANES4 {
+                // SAFETY: as above.
+                tile[lane] = unsafe { _mm512_loadu_ps(tiles.lanes[lane].cast::<f32>().wrapping_add(row)) };
+            }
         }
         let tile = tile4(tile);
         for line in 0..LANES4 {
@@ -43,20 +57,29 @@ pub(super) unsafe fn transpose4(tiles: &Tiles<'_>) {
             unsafe { store(tiles.row(row + line), tile[line], tiles.stream) };
         }
     }
+    infinite == 0
 }
 
-/// As [`transpose4`], for 8 lanes of 8-byte elements.
+/// As [`transpose4`], for 8 lanes of 8-byte elements. No cast leaves an infinity.
 ///
 /// # Safety
 /// As [`transpose4`].
-#[target_feature(enable = "avx512f")]
+#[target_feature(enable = "avx512f,avx512dq,avx512vl")]
 pub(super) unsafe fn transpose8(tiles: &Tiles<'_>) {
+    let valid = valid_bits(tiles);
     for row in (0..CHUNK).step_by(LANES8) {
         tiles.fetch(row, LANES8);
         let mut tile = [_mm512_setzero_pd(); LANES8];
-        for lane in 0..LANES8 {
-            // SAFETY: the contract: each lane has 8 elements from `row` on.
-            tile[lane] = unsafe { _mm512_loadu_pd(tiles.lanes[lane].cast::<f64>().wrapping_add(row)) };
+        if let Some(loads) = tiles.loads {
+            tile = each_lane!(LANES8, lane => {
+                // SAFETY: the contract: each lane has 8 elements from `row` on.
+                unsafe { doubles(tiles.lanes[lane], row, &loads[lane], valid[lane] >> row) }
+            });
+        } else {
+            for lane in 0..LANES8 {
+                // SAFETY: as above.
+                tile[lane] = unsafe { _mm512_loadu_pd(tiles.lanes[lane].cast::<f64>().wrapping_add(row)) };
+            }
         }
         let tile = tile8(tile);
         for line in 0..LANES8 {
@@ -67,26 +90,31 @@ pub(super) unsafe fn transpose8(tiles: &Tiles<'_>) {
     }
 }
 
-/// Writes 4 lanes of 4-byte elements as 64 rows of 16 bytes, one after the other.
+/// Writes 4 lanes of 4-byte elements as 64 rows of 16 bytes, one after the other. False where a cast left an infinity.
 ///
 /// # Safety
-/// Each lane has 64 readable elements, and `out` room for as many rows, on a cache line if `stream`; the processor has
-/// AVX-512F.
-#[target_feature(enable = "avx512f")]
-pub(super) unsafe fn quads(lanes: &[*const u8; 16], out: *mut u8, stream: bool) {
+/// As [`super::transpose::quads`]; the processor has what [`super::Isa::Avx512`] says.
+#[target_feature(enable = "avx512f,avx512dq,avx512vl")]
+pub(super) unsafe fn quads(tiles: &Tiles<'_>) -> bool {
+    let valid = valid_bits(tiles);
+    let mut infinite = 0;
     for row in (0..CHUNK).step_by(LANES4) {
-        let mut columns = [_mm512_setzero_ps(); 4];
-        for lane in 0..4 {
+        let columns = each_lane!(4, lane => match tiles.loads {
             // SAFETY: the contract: each lane has 16 elements from `row` on.
-            columns[lane] = unsafe { _mm512_loadu_ps(lanes[lane].cast::<f32>().wrapping_add(row)) };
-        }
+            Some(loads) => unsafe {
+                singles(tiles.lanes[lane], row, &loads[lane], valid[lane] >> row, &mut infinite)
+            },
+            // SAFETY: as above.
+            None => unsafe { _mm512_loadu_ps(tiles.lanes[lane].cast::<f32>().wrapping_add(row)) },
+        });
         let quads = across(quad4(columns));
         for index in 0..4 {
             let bytes = _mm512_castpd_ps(quads[index]);
             // SAFETY: the contract: the 16 rows are four lines that lie together.
-            unsafe { store(out.wrapping_add(row * 16 + index * 64), bytes, stream) };
+            unsafe { store(tiles.row(row + index * 4), bytes, tiles.stream) };
         }
     }
+    infinite == 0
 }
 
 /// # Safety

@@ -9,6 +9,7 @@ mod avx512;
 #[doc(hidden)]
 mod group;
 mod isa;
+mod load;
 mod rows;
 mod select;
 mod stream;
@@ -24,6 +25,7 @@ use smallvec::SmallVec;
 
 pub(crate) use isa::Isa;
 pub(in crate::convert) use isa::{Bytes, Compiled, Kernel};
+pub(in crate::convert) use load::{Load, Stored};
 pub(crate) use rows::Rows;
 pub(in crate::convert) use select::{Bits, selecting, spread_lines, spreading};
 pub(in crate::convert) use stream::{LINE, copy_past_the_cache, fence};
@@ -212,15 +214,12 @@ impl Packer<'_> {
                 let column = column.min(self.lanes.len().saturating_sub(columns));
                 let lanes = self.lanes.get(column..self.lanes.len().min(column + columns)).unwrap_or(&[]);
                 let group = Group { isa: self.isa, lanes, size: self.size };
-                let out = out.behind(column * self.size);
-                for row in (start..end).step_by(CHUNK) {
-                    let out = out.part(row..end.min(row + CHUNK));
-                    // SAFETY: the contract, for some of the rows and columns.
-                    if !unsafe { group.pack(first + row, out, stream, &mut scratch) } {
-                        // What was written does not matter any more. Other columns may misfit in lower rows, and the
-                        // first ones of these may be those of the row behind.
-                        return Err(Refusal::MisfitBefore(first + end + 1));
-                    }
+                let out = out.behind(column * self.size).part(start..end);
+                // SAFETY: the contract, for some of the rows and columns.
+                if !unsafe { group.pack(first + start, out, stream, &mut scratch) } {
+                    // What was written does not matter any more. Other columns may misfit in lower rows, and the first
+                    // ones of these may be those of the row behind.
+                    return Err(Refusal::MisfitBefore(first + end + 1));
                 }
             }
         }
