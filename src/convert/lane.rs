@@ -111,6 +111,7 @@ impl<'a> Lane<'a> {
         };
         let load = match make {
             Make::AsTheyLie => Some(Stored::Alike),
+            Make::OfBits(_) => Some(Stored::Bits),
             Make::Cast(_) => Stored::of(isa, element.dtype(), to),
             _ => None,
         };
@@ -140,9 +141,14 @@ impl<'a> Lane<'a> {
     /// How tiles of elements of 4 or 8 bytes take the elements from where they are stored; `None` where they cannot.
     pub(super) fn load(&self) -> Option<Load<'a>> {
         let mut load = Load { stored: self.load?, ..Load::ALIKE };
-        if let Some(Step { bits, element, .. }) = self.fill {
-            load.valid = bits;
-            load.clear = u64::from_le_bytes(*element.first_chunk::<8>()?);
+        let step = match (self.make, self.fill) {
+            (Make::OfBits(_), Some(_)) => return None,
+            (Make::OfBits(step), None) => Some(step),
+            (_, fill) => fill,
+        };
+        if let Some(Step { bits, element, .. }) = step {
+            load.bits = bits.map(|bits| bits.after(self.first));
+            load.element = u64::from_le_bytes(*element.first_chunk::<8>()?);
         }
         Some(load)
     }

@@ -6,7 +6,7 @@ use super::isa::Isa;
 use super::load::Loads;
 use super::stream::{LINE, copy_past_the_cache};
 use super::target::Target;
-use super::transpose::{AHEAD, LANES, Tiles, quads, transpose};
+use super::transpose::{AHEAD, LANES, Line, Tiles, Turn, quads, transpose};
 use super::zip::{Lanes, zipping};
 use super::{CHUNK, Lane};
 
@@ -29,6 +29,9 @@ pub(super) struct Scratch {
     /// And a line more, as rows are written a line each.
     rows: [MaybeUninit<u8>; BLOCK + LINE],
     ahead: [*const u8; ADDRESSES],
+    /// The last row of the 64 before, and of these, where lines have parts of two.
+    before: Option<Line>,
+    after: Line,
 }
 
 impl Scratch {
@@ -38,6 +41,8 @@ impl Scratch {
             zipped: [MaybeUninit::uninit(); BLOCK],
             rows: [MaybeUninit::uninit(); BLOCK + LINE],
             ahead: [std::ptr::null(); ADDRESSES],
+            before: None,
+            after: Line([MaybeUninit::uninit(); LINE]),
         }
     }
 }
@@ -49,6 +54,10 @@ pub(super) struct Group<'a> {
     pub(super) lanes: &'a [Lane<'a>],
     /// Bytes of an element.
     pub(super) size: usize,
+    /// Whether rows lie one after the other, or each fills a line and is on one: they are written past the cache.
+    pub(super) stream: bool,
+    /// Bytes of the first columns, where lines have the last columns of a row and the first ones of the next.
+    pub(super) head: Option<usize>,
 }
 
 impl Group<'_> {
@@ -57,23 +66,29 @@ impl Group<'_> {
     ///
     /// # Safety
     /// The group has at least one column, and they have these rows. Each row of `out` has room for the group, is aligned for
-    /// its elements, and apart from the other rows and the columns. If `stream`, rows lie one after the other, or each
-    /// fills a line and is on one. The processor has `isa`.
-    pub(super) unsafe fn pack(&self, first: usize, out: Target, stream: bool, scratch: &mut Scratch) -> bool {
-        let loads = self.loads(first, out, stream);
+    /// its elements, and apart from the other rows and the columns. The processor has `isa`.
+    ///
+    /// With a `head`, the group fills a line, its elements have 4 or 8 bytes, rows come in 64s one after the other, with one
+    /// scratch, and the processor has AVX-512. Each row of `out` then has room for the end of the row before and the head of
+    /// its own; the very first of the scratch is not written.
+    pub(super) unsafe fn pack(&self, first: usize, out: Target, scratch: &mut Scratch) -> bool {
+        let loads = self.loads(first, out);
         (0..out.count()).step_by(CHUNK).all(|row| {
             let part = out.part(row..out.count().min(row + CHUNK));
             let loads = if part.count() == CHUNK { &loads } else { &Loads::MADE };
             // SAFETY: the contract, for some of the rows.
-            let fits = unsafe { self.chunk(loads, first + row, part, stream, scratch) };
-            // What a cast in registers takes for a misfit may be none.
+            let fits = unsafe { self.chunk(loads, first + row, part, scratch) };
             // SAFETY: as above.
-            fits || unsafe { self.chunk(&Loads::MADE, first + row, part, stream, scratch) }
+            let fits = fits || unsafe { self.look_closer(first + row, part, scratch) };
+            if self.head.is_some() {
+                scratch.before = Some(scratch.after);
+            }
+            fits
         })
     }
 
     /// How tiles of whole chunks take the lanes.
-    fn loads(&self, first: usize, out: Target, stream: bool) -> Loads<'_> {
+    fn loads(&self, first: usize, out: Target) -> Loads<'_> {
         // Elsewhere tiles are read from the scratch, where columns do not take each other's place in the cache; but vectors of
         // whole lines read each line once.
         if self.isa != Isa::Avx512 || self.size < TILED {
@@ -83,17 +98,28 @@ impl Group<'_> {
         let is_column = out.stride() == self.size;
         let has_tiles = matches!(self.size, 4 | 8) && !is_column && (width > QUAD || out.stride() == QUAD);
         Loads::new(self.lanes.iter().map(|lane| {
-            let reads_lines = !stream || lane.stored_at(first).addr().is_multiple_of(LINE);
+            let reads_lines = !self.stream || lane.stored_at(first).addr().is_multiple_of(LINE);
             lane.load().filter(|load| reads_lines && (has_tiles || load.is_alike()))
         }))
+    }
+
+    /// As [`Self::pack`], up to 64 rows. What a cast in registers took for a misfit may be none.
+    ///
+    /// # Safety
+    /// As [`Self::pack`].
+    #[cold]
+    #[inline(never)]
+    unsafe fn look_closer(&self, first: usize, out: Target, scratch: &mut Scratch) -> bool {
+        // SAFETY: the contract.
+        unsafe { self.chunk(&Loads::MADE, first, out, scratch) }
     }
 
     /// As [`Self::pack`], up to 64 rows. What lanes are loaded by tells where an element may not fit.
     ///
     /// # Safety
     /// As [`Self::pack`]; where lanes are loaded, of 64 rows.
-    #[inline]
-    unsafe fn chunk(&self, loads: &Loads<'_>, first: usize, out: Target, stream: bool, scratch: &mut Scratch) -> bool {
+    #[inline(always)]
+    unsafe fn chunk(&self, loads: &Loads<'_>, first: usize, out: Target, scratch: &mut Scratch) -> bool {
         let width = self.lanes.len() * self.size;
         let (start, count) = (out.start(), out.count());
         let dense = out.stride() == width;
@@ -110,13 +136,22 @@ impl Group<'_> {
         };
         if let ([column, ..], true) = (lanes, is_column) {
             // SAFETY: the contract: a row is an element, and there is one for each.
-            unsafe { write(self.isa, column, start, count * width, stream) };
+            unsafe { write(self.isa, column, start, count * width, self.stream) };
             return fits;
         }
         let ahead = scratch.ahead.get(..ahead).unwrap_or(&[]);
         let tiled = self.size.max(TILED);
-        let mut tiles =
-            Tiles { lanes: &lanes, loads: loads.made(), first, out: start, stride: out.stride(), stream, ahead };
+        let turn = self.head.map(|head| Turn { before: scratch.before, head, after: &raw mut scratch.after });
+        let mut tiles = Tiles {
+            lanes: &lanes,
+            loads: loads.made(),
+            first,
+            turn,
+            out: start,
+            stride: out.stride(),
+            stream: self.stream,
+            ahead,
+        };
         if count == CHUNK && width == LINE {
             // SAFETY: the contract: 64 rows that have room for a line each; lanes have 64 elements.
             return fits & unsafe { transpose(self.isa, tiled, &tiles) };
@@ -133,7 +168,7 @@ impl Group<'_> {
             };
         if dense {
             // SAFETY: the contract: as many rows as were just put together, one after the other.
-            unsafe { write(self.isa, rows, start, count * width, stream) };
+            unsafe { write(self.isa, rows, start, count * width, self.stream) };
             return fits;
         }
         for row in 0..count {

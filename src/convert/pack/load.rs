@@ -14,6 +14,8 @@ pub(in crate::convert) enum Stored {
     Int64,
     Float32,
     Float64,
+    /// Bits: those that are set are `element` in the result, the others zero.
+    Bits,
 }
 
 impl Stored {
@@ -33,18 +35,18 @@ impl Stored {
 #[derive(Clone, Copy, Debug)]
 pub(in crate::convert) struct Load<'a> {
     pub(in crate::convert) stored: Stored,
-    /// A bit for each element: where it is not set, the result has `clear`.
-    pub(in crate::convert) valid: Option<Bits<'a>>,
-    /// The bytes of an element, the first ones lowest.
-    pub(in crate::convert) clear: u64,
+    /// A bit for each element, the bits themselves or validity: where it is not set, the result has `element`.
+    pub(in crate::convert) bits: Option<Bits<'a>>,
+    /// The bytes of an element of the result, the first ones lowest.
+    pub(in crate::convert) element: u64,
 }
 
 impl Load<'_> {
     /// Of elements that are the result's.
-    pub(in crate::convert) const ALIKE: Self = Self { stored: Stored::Alike, valid: None, clear: 0 };
+    pub(in crate::convert) const ALIKE: Self = Self { stored: Stored::Alike, bits: None, element: 0 };
 
     pub(super) fn is_alike(&self) -> bool {
-        self.stored == Stored::Alike && self.valid.is_none()
+        self.stored == Stored::Alike && self.bits.is_none()
     }
 }
 

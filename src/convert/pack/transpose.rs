@@ -13,6 +13,22 @@ pub(super) const LANES: usize = 16;
 /// Lines that are fetched together.
 pub(super) const AHEAD: usize = 4;
 
+/// A cache line on its way.
+#[derive(Clone, Copy)]
+#[repr(C, align(64))]
+pub(super) struct Line(pub(super) [MaybeUninit<u8>; LINE]);
+
+/// Lines that have the last lanes of the row before, then the first ones of their own. Only AVX-512 writes them.
+#[derive(Clone, Copy)]
+pub(super) struct Turn {
+    /// The row before the 64, whole; without one there is no line for the first row.
+    pub(super) before: Option<Line>,
+    /// Bytes of the first lanes.
+    pub(super) head: usize,
+    /// Where the last of the 64 rows goes, whole.
+    pub(super) after: *mut Line,
+}
+
 /// 64 elements of as many lanes as fill a line, and where their rows go.
 #[derive(Clone, Copy)]
 pub(super) struct Tiles<'a> {
@@ -21,6 +37,8 @@ pub(super) struct Tiles<'a> {
     /// How their elements are taken, of which the first is number `first`; `None` where all are the result's.
     pub(super) loads: Option<&'a [Load<'a>; LANES]>,
     pub(super) first: usize,
+    /// `None` where a line is one row's.
+    pub(super) turn: Option<Turn>,
     /// Where the first row's line goes.
     pub(super) out: *mut u8,
     /// Bytes from one row to the next. Less than a line where the next row is to overwrite what is too much.
