@@ -38,6 +38,7 @@ use crate::alloc::HostBuffer;
 use crate::error::{Error, Result};
 use crate::spec::Spec;
 use group::{Group, Scratch};
+use stream::Pages;
 use target::Target;
 use transpose::LANES;
 
@@ -208,8 +209,12 @@ impl Packer<'_> {
         let columns = LINE / self.size;
         let mut scratch = Scratch::new();
         let run = RUN / self.size;
+        let in_order = stream && out.stride() == self.lanes.len() * self.size;
+        let mut pages = Pages::new(out.start(), if in_order { out.count() * out.stride() } else { 0 });
         for start in (0..out.count()).step_by(run) {
             let end = out.count().min(start + run);
+            // SAFETY: the contract: none of the rows from `start` on is written yet.
+            unsafe { pages.make(out.part(end..end).start()) };
             for column in (0..self.lanes.len()).step_by(columns) {
                 // The last group begins where it has all its columns: some are written twice, with the same values.
                 let column = column.min(self.lanes.len().saturating_sub(columns));
@@ -235,17 +240,17 @@ impl Packer<'_> {
     unsafe fn line_by_line(&self, first: usize, out: Target, skip: usize) -> std::result::Result<(), Refusal> {
         let Some(last) = out.count().checked_sub(1) else { return Ok(()) };
         let (head, tail) = self.lanes.split_at((skip / self.size).min(self.lanes.len()));
-        // SAFETY: the contract, for the first columns of the first row.
-        unsafe { Packer { lanes: head, ..*self }.groups(first, out.part(0..1), false) }?;
-        // SAFETY: the contract, for the last columns of the last row.
-        unsafe { Packer { lanes: tail, ..*self }.groups(first + last, out.behind(skip).part(last..last + 1), false) }?;
         // SAFETY: the contract.
         let turned = unsafe { self.turned(first, out, skip) }?;
         let next_row = head.iter().map(|lane| lane.after(1));
         let lanes: SmallVec<[Lane<'_>; 16]> = tail.iter().copied().chain(next_row).collect();
         let rest = out.behind(skip).part(turned..last);
         // SAFETY: the contract: the rest of each row but the last, and the start of the one behind it.
-        unsafe { Packer { lanes: &lanes, ..*self }.groups(first + turned, rest, true) }
+        unsafe { Packer { lanes: &lanes, ..*self }.groups(first + turned, rest, true) }?;
+        // SAFETY: the contract, for the first columns of the first row.
+        unsafe { Packer { lanes: head, ..*self }.groups(first, out.part(0..1), false) }?;
+        // SAFETY: the contract, for the last columns of the last row.
+        unsafe { Packer { lanes: tail, ..*self }.groups(first + last, out.behind(skip).part(last..last + 1), false) }
     }
 
     /// As [`Self::line_by_line`], the whole lines of the first rows, where registers turn the last columns of a row and the
@@ -263,8 +268,11 @@ impl Packer<'_> {
         let ends: SmallVec<[Lane<'_>; LANES]> = head.iter().chain(tail).copied().collect();
         let ends = Group { isa: self.isa, lanes: &ends, size: self.size, stream: true, head: Some(skip) };
         let (mut scratch, run) = (Scratch::new(), RUN / self.size);
+        let mut pages = Pages::new(out.start().wrapping_add(skip), out.count() * out.stride() - skip);
         for start in (0..out.count()).step_by(run) {
             let end = out.count().min(start + run);
+            // SAFETY: the contract: none of the rows from `start` on is written yet.
+            unsafe { pages.make(out.part(end..end).start()) };
             let out = out.part(start..end);
             // SAFETY: the contract, for the lines that are in one row.
             unsafe { Packer { lanes: body, ..*self }.groups(first + start, out.behind(skip), true) }?;
@@ -284,8 +292,11 @@ impl Packer<'_> {
         let width = out.stride();
         let block = (WAITING / width / CHUNK).max(1) * CHUNK;
         let waiting = HostBuffer::uninitialised(block.min(out.count()) * width)?;
+        let mut pages = Pages::new(out.start(), out.count() * width);
         for start in (0..out.count()).step_by(block) {
             let out = out.part(start..out.count().min(start + block));
+            // SAFETY: the contract: none of the rows from `start` on is written yet.
+            unsafe { pages.make(out.part(out.count()..out.count()).start()) };
             // SAFETY: the contract; the buffer has room for the block's rows.
             unsafe { self.groups(first + start, Target::new(waiting.as_ptr(), width, out.count()), false) }?;
             // SAFETY: the rows were just written there, and `out` has room for them.
