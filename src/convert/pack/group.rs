@@ -96,7 +96,8 @@ impl Group<'_> {
         }
         let width = self.lanes.len() * self.size;
         let is_column = out.stride() == self.size;
-        let has_tiles = matches!(self.size, 4 | 8) && !is_column && (width > QUAD || out.stride() == QUAD);
+        let is_quad = width == QUAD && out.stride() == QUAD;
+        let has_tiles = matches!(self.size, 4 | 8) && !is_column && (width > QUAD || is_quad);
         Loads::new(self.lanes.iter().map(|lane| {
             let reads_lines = !self.stream || lane.stored_at(first).addr().is_multiple_of(LINE);
             lane.load().filter(|load| reads_lines && (has_tiles || load.is_alike()))

@@ -217,6 +217,16 @@ fn many_columns_and_long_runs_of_rows() {
 }
 
 #[test]
+fn few_columns_of_rows_that_have_room_for_four() {
+    let place = Place { before: 0, between: 0, stream: false, threads: 1 };
+    for count in 1..=4 {
+        let types = [DataType::Float32, DataType::Float64, DataType::Boolean, DataType::Int32];
+        let columns: Vec<Column> = types.iter().take(count).map(|of| (of.clone(), 0, true, 0)).collect();
+        check(&columns, DType::Float32, 130, 0, Place { between: 4 - count, ..place }, 17);
+    }
+}
+
+#[test]
 fn rows_over_several_huge_pages() {
     let place = Place { before: 0, between: 0, stream: true, threads: 1 };
     // Whole lines, lines of two rows, and rows of no whole lines.
