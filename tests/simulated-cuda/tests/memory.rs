@@ -1,5 +1,6 @@
 //! Device memory: its life, its bounds, and what pointers say.
 
+#![cfg(target_os = "linux")]
 #![allow(unsafe_code, reason = "calls a C library")]
 #![allow(
     clippy::unwrap_used,

@@ -1,5 +1,6 @@
 //! Streams and events: what orders work, and that nothing else does.
 
+#![cfg(target_os = "linux")]
 #![allow(unsafe_code, reason = "calls a C library")]
 #![allow(
     clippy::unwrap_used,

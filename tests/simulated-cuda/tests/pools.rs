@@ -1,5 +1,6 @@
 //! Memory in stream order: pools, what they keep, and the limits of a device.
 
+#![cfg(target_os = "linux")]
 #![allow(unsafe_code, reason = "calls a C library")]
 #![allow(
     clippy::unwrap_used,
