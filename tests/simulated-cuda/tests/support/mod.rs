@@ -26,7 +26,7 @@ pub(crate) const SCHEDULES: &[&str] = &["lazy", "eager", "random:1", "random:2",
 /// The exit status of a process with something to report.
 const FOUND: i32 = 86;
 /// A child that hangs is ended after this long, and has failed.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 /// Names the program that a child runs, and whether with its fault.
 const CHILD: &str = "SIMULATED_CUDA_TEST";
 
