@@ -88,6 +88,24 @@ fn memory_runs_out_and_comes_back() {
     });
 }
 
+#[test]
+fn memory_comes_back_in_the_order_of_streams() {
+    holds("memory_comes_back_in_the_order_of_streams", &[("MEMORY", "4096")], |run| {
+        open(0);
+        let (owner, other, mut none) = (stream(false), stream(false), 0);
+        let data = device_in(owner, BYTES);
+        let gate = run.simulator.gate(owner as usize);
+        ok!(cuMemFreeAsync(data, owner));
+        refused!(CUDA_ERROR_OUT_OF_MEMORY, cuMemAllocAsync(&mut none, BYTES, other));
+        wait(other, owner);
+        let again = device_in(other, BYTES);
+        gate.open();
+        ok!(cuMemFreeAsync(again, other));
+        finish(other);
+        ok!(cuMemFree_v2(device(BYTES)));
+    });
+}
+
 fn pool(on: i32) -> sys::CUmemoryPool {
     let mut properties = MaybeUninit::<sys::CUmemPoolProps>::zeroed();
     let numbers = properties.as_mut_ptr().cast::<u32>();
