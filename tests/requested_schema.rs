@@ -17,7 +17,7 @@ use arrow_array::types::{Int8Type, Int32Type, Int64Type};
 use arrow_array::{
     Array, ArrayRef, BooleanArray, DictionaryArray, FixedSizeListArray, Float32Array, Float64Array, Int8Array,
     Int32Array, Int64Array, ListArray, NullArray, RecordBatch, StringArray, StructArray, TimestampNanosecondArray,
-    UInt64Array,
+    UInt8Array, UInt64Array,
 };
 use arrow_dlpack::convert::check_request;
 use arrow_dlpack::{CopyLog, DeviceArray, ErrorKind, Result, request_field};
@@ -124,6 +124,32 @@ fn values_that_do_not_survive_are_refused_with_their_row() {
 }
 
 #[test]
+fn bytes_become_bits_where_each_is_0_or_1() {
+    let bools: Vec<Option<bool>> = (0..700_usize).map(|row| (row % 13 != 5).then_some(row * 7 % 11 < 4)).collect();
+    let expected = BooleanArray::from(bools.clone());
+    let nulls = expected.nulls().cloned();
+    // What lies under a null is no value.
+    let byte = |value: &Option<bool>| value.map_or(77, u8::from);
+    let unsigned = UInt8Array::new(bools.iter().map(byte).collect(), nulls.clone());
+    let signed = Int8Array::new(bools.iter().map(|value| i8::from(*value == Some(true))).collect(), nulls);
+    let dense = UInt8Array::from_iter_values(bools.iter().map(|value| u8::from(*value == Some(true))));
+    let all = BooleanArray::from_iter(bools.iter().map(|value| Some(*value == Some(true))));
+    let bits = field("x", DataType::Boolean);
+    for (start, length) in [(0, 700), (0, 0), (3, 1), (5, 64), (64, 128), (1, 699), (63, 200)] {
+        for (bytes, expected) in [(&unsigned as &dyn Array, &expected), (&signed, &expected), (&dense, &all)] {
+            let given = request(bytes.slice(start, length).as_ref(), &bits).unwrap();
+            assert_eq!(given.to_data(), expected.slice(start, length).to_data(), "{start} {length}");
+        }
+    }
+    for row in [0, 63, 64, 699] {
+        let mut bytes = vec![1_u8; 700];
+        bytes[row] = 2;
+        let error = request(&UInt8Array::from(bytes), &bits).unwrap_err();
+        assert_eq!((error.kind(), error.row()), (ErrorKind::Cast, Some(row)), "{error}");
+    }
+}
+
+#[test]
 fn integers_and_what_counts_in_them_share_their_memory() {
     let days = Int32Array::from(vec![Some(1), None, Some(-3)]);
     let log = CopyLog::new();
@@ -154,7 +180,7 @@ fn junk_in_null_slots_survives_anything() {
     let values = vec![i64::MAX, 1, -1].into();
     let array = Int64Array::new(values, Some(vec![false, true, false].into()));
     let given = request(&array, &field("x", DataType::UInt8)).unwrap();
-    assert_eq!(given.to_data(), arrow_array::UInt8Array::from(vec![None, Some(1), None]).to_data());
+    assert_eq!(given.to_data(), UInt8Array::from(vec![None, Some(1), None]).to_data());
 }
 
 #[test]

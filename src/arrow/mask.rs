@@ -209,32 +209,6 @@ pub(super) fn pack_bits(bools: impl ExactSizeIterator<Item = bool>) -> (Vec<u8>,
     (bytes, nulls)
 }
 
-/// A bit for each byte, lowest first, set where it is not 0, and how many are 0.
-pub(crate) fn pack_bytes(bytes: &[u8]) -> (Vec<u8>, usize) {
-    let mut bits = vec![0_u8; bytes.len().div_ceil(8)];
-    let nulls = pack_bytes_into(bytes, &mut bits);
-    (bits, nulls)
-}
-
-/// As [`pack_bytes`], into the first of `bits`.
-pub(crate) fn pack_bytes_into(bytes: &[u8], bits: &mut [u8]) -> usize {
-    const TOP: u64 = 0x8080_8080_8080_8080;
-    let mut set = 0;
-    for (eight, bits) in bytes.chunks(8).zip(bits) {
-        let mut word = [0; 8];
-        for (byte, from) in word.iter_mut().zip(eight) {
-            *byte = *from;
-        }
-        let word = u64::from_le_bytes(word);
-        // The top bit of each byte that is not 0, then those of all eight in the highest byte.
-        let top = ((word & !TOP).wrapping_add(!TOP) | word) & TOP;
-        let [.., packed] = (top >> 7).wrapping_mul(0x0102_0408_1020_4080).to_le_bytes();
-        *bits = packed;
-        set += packed.count_ones() as usize;
-    }
-    bytes.len() - set
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -302,17 +276,6 @@ mod tests {
         assert!(combine(&[bits(&bytes, 4, 4, 1)], 4).is_none());
         assert!(combine(&[bits(&bytes, 0, 0, 3)], 0).is_none());
         assert!(combine(&[], 4).is_none());
-    }
-
-    #[test]
-    fn bytes_are_packed_as_bools_are() {
-        let bytes: Vec<u8> = (0..100).map(|index: u32| [0, 1, 0x80, 0, 255, 0x7f, 0][index as usize * 5 % 7]).collect();
-        for start in 0..9 {
-            for length in 0..=100 - start {
-                let bytes = &bytes[start..][..length];
-                assert_eq!(pack_bytes(bytes), pack_bits(bytes.iter().map(|byte| *byte != 0)), "{start} {length}");
-            }
-        }
     }
 
     #[test]

@@ -12,6 +12,7 @@ mod kept;
 mod lists;
 mod mask;
 mod offsets;
+mod plain;
 mod schema;
 mod spans;
 mod stream;
@@ -24,7 +25,8 @@ pub(crate) use import::host_array;
 pub use import::{DeviceArray, ReleaseGuard, release_directly};
 pub use kept::read_field;
 pub(crate) use lists::{Hidden, Ints, ListChunk, ViewChunk};
-pub(crate) use mask::{Mask, pack_bytes, pack_bytes_into};
+pub(crate) use mask::Mask;
+pub(crate) use plain::{PlainColumns, Starts};
 pub use schema::read_schema;
 pub use stream::{DeviceArrayStream, export_device_stream, export_stream};
 pub(crate) use view::Leaf;
@@ -41,10 +43,16 @@ const MAX_DEPTH: usize = 64;
 #[inline]
 unsafe fn foreign<'a, T>(pointer: *const T, what: &str) -> Result<&'a T> {
     if !pointer.is_aligned() {
-        return Err(Error::invalid(format!("{what} is a misaligned pointer")));
+        return Err(wrong(what, "a misaligned pointer"));
     }
     // SAFETY: aligned, and by this function's contract NULL or valid for `'a`.
-    unsafe { pointer.as_ref() }.ok_or_else(|| Error::invalid(format!("{what} is NULL")))
+    unsafe { pointer.as_ref() }.ok_or_else(|| wrong(what, "NULL"))
+}
+
+// Apart, so that what finds nothing wrong is small enough to be inlined.
+#[cold]
+fn wrong(what: &str, is: &str) -> Error {
+    Error::invalid(format!("{what} is {is}"))
 }
 
 /// The `index`-th entry of a foreign array of pointers, dereferenced.

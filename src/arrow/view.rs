@@ -247,7 +247,8 @@ fn overflow() -> Error {
 }
 
 /// The array's own offset, checked at import.
-fn slot(array: &ArrowArray) -> Result<usize> {
+#[inline]
+pub(super) fn slot(array: &ArrowArray) -> Result<usize> {
     usize::try_from(array.offset).map_err(|_| overflow())
 }
 

@@ -6,7 +6,7 @@ use arrow_schema::FieldRef;
 use smallvec::SmallVec;
 
 use super::{require_host, to_tensor};
-use crate::arrow::{ArrayNode, DeviceArray, counts_in, host_array, pack_bytes, same_layout, shared_buffer};
+use crate::arrow::{ArrayNode, DeviceArray, counts_in, host_array, same_layout};
 use crate::convert::{self, compact};
 use crate::copy_log::{self, Copied};
 use crate::dtype::DType;
@@ -85,8 +85,9 @@ pub(crate) fn column_node(
     let mut owner = tensor.owner().clone();
     let mut values = if tensor.is_empty() { std::ptr::dangling() } else { tensor.as_ptr().cast_const() };
     if form.element == Element::Bits && !tensor.is_empty() {
-        let (bits, _) = pack_bools(&tensor, "bools packed to bits")?;
-        (values, owner) = shared_buffer(bits, owner);
+        let (bits, _) = convert::pack_bools(tensor.as_bytes()?)?;
+        record_packed(&tensor, "bools packed to bits");
+        (values, owner) = (bits.as_ptr().cast_const(), Arc::new((bits, owner)));
     }
     let dictionary = tensor.dictionary().filter(|_| form.has_codes());
     if let Some(dictionary) = dictionary.filter(|_| tensor.codes_may_be_beyond()) {
@@ -210,15 +211,13 @@ fn check_codes(codes: &Tensor, length: usize, row_elements: usize, valid: Option
     }
 }
 
-/// A bit for each bool of a row-major tensor, and how many are false.
-fn pack_bools(tensor: &Tensor, why: &str) -> Result<(Vec<u8>, usize)> {
-    let packed = pack_bytes(tensor.as_bytes()?);
+/// Puts it on the record that a bool tensor became bits.
+fn record_packed(tensor: &Tensor, why: &str) {
     copy_log::record(|| Copied {
         what: format!("tensor of bool {:?}", tensor.shape()),
         why: why.to_owned(),
-        bytes: packed.0.len(),
+        bytes: tensor.len().div_ceil(8),
     });
-    Ok(packed)
 }
 
 /// The bitmap of a bool tensor with an element for each row, and how many are null.
@@ -235,5 +234,8 @@ pub(crate) fn row_validity(valid: &Tensor, rows: usize) -> Result<(Vec<u8>, usiz
     }
     require_host(valid.device(), "")?;
     let dense = if valid.is_row_major() { valid.clone() } else { compact(valid, "strided validity gathered")? };
-    pack_bools(&dense, "validity packed to bits")
+    let mut bits = vec![0; rows.div_ceil(8)];
+    let nulls = convert::pack_bools_into(dense.as_bytes()?, &mut bits).zeros;
+    record_packed(&dense, "validity packed to bits");
+    Ok((bits, nulls))
 }

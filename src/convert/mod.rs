@@ -3,6 +3,7 @@
 //! Sources may be misaligned, so they are read element by element without alignment; results are allocations of ours.
 #![allow(unsafe_code, reason = "reads foreign buffers whose bounds were checked, and writes fresh memory")]
 
+mod bitmap;
 mod cast;
 mod collect;
 mod column;
@@ -18,10 +19,12 @@ mod pad;
 mod plain;
 mod request;
 mod row_block;
+mod small;
 mod split;
 mod threads;
 mod unpack;
 
+pub(crate) use bitmap::{pack_bools, pack_bools_into};
 pub(crate) use collect::{bytes_of_views, collect_bools, collect_ints, lengths_view, offsets_view, zero};
 pub(crate) use column::{ColumnChunk, check_nulls, run, validity};
 pub use copy_array::copy_array;
@@ -33,5 +36,6 @@ pub(crate) use pad::Padder;
 pub(crate) use plain::plain_view;
 pub use request::{check_request, request_field};
 pub(crate) use row_block::{RowBlock, RowLayout};
+pub(crate) use small::{is_small, pack_small, write_small};
 pub(crate) use split::split_rows;
 pub(crate) use threads::{check_environment, threads};

@@ -1,12 +1,16 @@
 //! `requested_schema`: an array as another type, exactly, or an error.
 
+use std::sync::Arc;
+
 use arrow_array::cast::AsArray;
-use arrow_array::{Array, ArrayRef, make_array};
+use arrow_array::types::{Int8Type, UInt8Type};
+use arrow_array::{Array, ArrayRef, BooleanArray, make_array};
 use arrow_buffer::NullBuffer;
 use arrow_cast::{CastOptions, cast_with_options};
 use arrow_data::ArrayData;
 use arrow_schema::{ArrowError, DataType, Field, FieldRef};
 
+use super::bitmap::bits_of_bools;
 use crate::alloc::HostBuffer;
 use crate::arrow::{DeviceArray, counts_in, same_layout};
 use crate::copy_log::{self, Copied};
@@ -139,14 +143,41 @@ fn item(data_type: &DataType) -> Option<&FieldRef> {
 
 fn cast(array: &DeviceArray, requested: &FieldRef) -> Result<DeviceArray> {
     let (from, to) = (array.field().data_type(), requested.data_type());
-    let refused = |reason: String| Error::new(ErrorKind::Cast, format!("{from} as {to}: {reason}"));
-    let of_arrow = |error: ArrowError| refused(error.to_string());
-    let options = CastOptions { safe: false, ..CastOptions::default() };
     check_cast(from, to)?;
     let original = array.to_arrow()?;
     check_room(original.as_ref(), to)?;
+    let converted = match packed(&original, to)? {
+        Some(packed) => packed,
+        None => cast_there_and_back(&original, to)?,
+    };
+    let bytes = converted.get_buffer_memory_size();
+    copy_log::record(|| Copied {
+        what: format!("column {:?}: {} rows of {from}", array.field().name(), array.len()),
+        why: format!("cast to {to}, as requested_schema asks"),
+        bytes,
+    });
+    DeviceArray::from_arrow(converted.as_ref(), requested.clone())
+}
+
+/// Bytes that are all 0 or 1 as bits, each of which survives; `None` where the cast has to tell.
+fn packed(original: &ArrayRef, to: &DataType) -> Result<Option<ArrayRef>> {
+    let bytes = match (original.data_type(), to) {
+        (DataType::Int8, DataType::Boolean) => original.as_primitive::<Int8Type>().values().inner(),
+        (DataType::UInt8, DataType::Boolean) => original.as_primitive::<UInt8Type>().values().inner(),
+        _ => return Ok(None),
+    };
+    let array = |bits| -> ArrayRef { Arc::new(BooleanArray::new(bits, original.nulls().cloned())) };
+    Ok(bits_of_bools(bytes)?.map(array))
+}
+
+/// The values as another type, if each one survives the way there and back.
+fn cast_there_and_back(original: &ArrayRef, to: &DataType) -> Result<ArrayRef> {
+    let from = original.data_type();
+    let refused = |reason: String| Error::new(ErrorKind::Cast, format!("{from} as {to}: {reason}"));
+    let of_arrow = |error: ArrowError| refused(error.to_string());
+    let options = CastOptions { safe: false, ..CastOptions::default() };
     let to_requested = |array: &ArrayRef| cast_with_options(array, to, &options);
-    let converted = to_requested(&original).map_err(|error| {
+    let converted = to_requested(original).map_err(|error| {
         let fits = |start, length| to_requested(&original.slice(start, length)).is_ok();
         if !fits(0, 0) {
             return of_arrow(error);
@@ -160,18 +191,12 @@ fn cast(array: &DeviceArray, requested: &FieldRef) -> Result<DeviceArray> {
         DataType::Null => None,
         _ => Some(cast_with_options(&converted, from, &options).map_err(of_arrow)?),
     };
-    if let Some(row) = back.and_then(|back| first_difference(&original, &back)) {
+    if let Some(row) = back.and_then(|back| first_difference(original, &back)) {
         return Err(refused("a value does not survive the round trip".to_owned())
             .at_row(row)
             .remedy_is("request a type that holds every value"));
     }
-    let bytes = converted.get_buffer_memory_size();
-    copy_log::record(|| Copied {
-        what: format!("column {:?}: {} rows of {from}", array.field().name(), array.len()),
-        why: format!("cast to {to}, as requested_schema asks"),
-        bytes,
-    });
-    DeviceArray::from_arrow(converted.as_ref(), requested.clone())
+    Ok(converted)
 }
 
 /// Refuses results that memory cannot hold. Nulls, runs and lists without items take none for any number of rows, what

@@ -157,11 +157,16 @@ impl<'a> Prepared<'a> {
     /// Puts the copy on the record.
     fn record(&self) {
         if self.plan.bytes > 0 {
-            copy_log::record(|| {
-                let (columns, dtype) = (self.spec.columns().len(), self.spec.dtype());
-                let what = format!("matrix of {} rows and {columns} columns of {dtype}", self.plan.rows);
-                Copied { what, why: self.plan.reasons(), bytes: self.plan.bytes }
-            });
+            record(self.spec, || self.plan.clone());
         }
     }
+}
+
+/// Puts the copy that a plan says on the record.
+pub(super) fn record(spec: &MatrixSpec, plan: impl FnOnce() -> Plan) {
+    copy_log::record(|| {
+        let (columns, dtype, plan) = (spec.columns().len(), spec.dtype(), plan());
+        let what = format!("matrix of {} rows and {columns} columns of {dtype}", plan.rows);
+        Copied { what, why: plan.reasons(), bytes: plan.bytes }
+    });
 }

@@ -3,14 +3,17 @@
 use arrow_schema::FieldRef;
 
 use super::chunk::MatrixChunk;
-use super::prepared::{Prepared, decode_chunks};
-use crate::arrow::DeviceArray;
+use super::prepared::{Prepared, decode_chunks, record};
+use crate::arrow::{DeviceArray, PlainColumns};
 use crate::column::{check_types, overlap, require_copy};
-use crate::convert::check_environment;
+use crate::convert::{check_environment, is_small, pack_small, write_small};
 use crate::error::{Error, Result};
-use crate::plan::Plan;
-use crate::spec::{MatrixOptions, MatrixSpec, Options, Order};
+use crate::plan::{MatrixData, Plan};
+use crate::spec::{CopyMode, MatrixOptions, MatrixSpec, Options, Order};
 use crate::tensor::{Output, Tensor};
+
+/// Bytes of plain columns that are packed in some microseconds.
+const QUICK: usize = 1 << 18;
 
 /// Runs the last step of a conversion, knowing how many bytes it moves: without the interpreter, say.
 pub(crate) type Worker<'a> = dyn Fn(usize, &mut (dyn FnMut() + Send)) + 'a;
@@ -25,6 +28,11 @@ fn by<R: Send>(worker: &Worker<'_>, bytes: usize, work: impl FnOnce() -> Result<
     let (mut work, mut result) = (Some(work), None);
     worker(bytes, &mut || result = work.take().map(|work| work()));
     result.unwrap_or_else(|| Err(Error::invalid("the conversion was not run")))
+}
+
+/// As [`by`], for plain columns: few bytes of them are packed while an interpreter would be let go of and taken back.
+fn unless_quick<R: Send>(worker: &Worker<'_>, bytes: usize, work: impl FnOnce() -> Result<R> + Send) -> Result<R> {
+    if bytes < QUICK { work() } else { by(worker, bytes, work) }
 }
 
 /// Converts columns of a batch, or of the chunks of a table, into a matrix of shape `(rows, columns)`.
@@ -69,6 +77,14 @@ pub(crate) fn convert_matrix(
 ) -> Result<Tensor> {
     check_environment()?;
     check_types(spec.field(), chunks)?;
+    if options.order == Order::C
+        && options.copy != CopyMode::Never
+        && let Some(columns) = small(spec, chunks)
+        && let Some(tensor) = unless_quick(worker, bytes_of(spec, chunks), || pack_small(&columns))?
+    {
+        record_small(spec, columns.rows(), options);
+        return Ok(tensor);
+    }
     let convert = |worker: &Worker<'_>| {
         let chunks = decode_chunks(spec, chunks, options)?;
         let prepared = Prepared::new(spec, &chunks, options, true)?;
@@ -119,6 +135,12 @@ pub(crate) fn write_matrix(
     check_environment()?;
     check_types(spec.field(), chunks)?;
     require_copy(options.copy)?;
+    if let Some(columns) = small(spec, chunks)
+        && unless_quick(worker, bytes_of(spec, chunks), || Ok(write_small(&columns, out)))?
+    {
+        record_small(spec, columns.rows(), options);
+        return Ok(());
+    }
     let order = if out.is_column_major() { Order::F } else { Order::C };
     let options = &MatrixOptions { order, ..options.clone() };
     let mut write = |worker: &Worker<'_>| {
@@ -128,6 +150,24 @@ pub(crate) fn write_matrix(
         by(worker, prepared.plan().bytes, || prepared.write(out))
     };
     if spec.is_decoded() { by(worker, bytes_of(spec, chunks), || write(&work_here)) } else { write(worker) }
+}
+
+/// The columns of a small matrix that are written as they lie, which no other step stands before: nothing is null, cast,
+/// decoded or joined. `None` for every other matrix.
+#[inline]
+fn small<'a>(spec: &MatrixSpec, chunks: &'a [DeviceArray]) -> Option<PlainColumns<'a>> {
+    let [only] = chunks else { return None };
+    if spec.changes_elements() || !only.device().is_cpu() || !is_small(bytes_of(spec, chunks)) {
+        return None;
+    }
+    only.view().plain_columns(spec.columns().iter().map(|(position, _)| *position), spec.dtype())
+}
+
+/// Puts the copy that a small matrix is on the record.
+fn record_small(spec: &MatrixSpec, rows: usize, options: &MatrixOptions) {
+    let data = MatrixData { rows, chunks: 1, ..MatrixData::default() };
+    let options = || MatrixOptions { order: Order::C, ..options.clone() };
+    record(spec, || Plan::matrix(spec, data, 0, &options()).unwrap_or_default());
 }
 
 /// What [`matrix_to_tensor`] would do.

@@ -2,9 +2,8 @@
 
 use std::sync::Arc;
 
-use crate::arrow::pack_bytes_into;
 use crate::column::{Bitmap, require_host};
-use crate::convert::split_rows;
+use crate::convert::{pack_bools_into, split_rows};
 use crate::copy_log::{self, Copied};
 use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Result};
@@ -60,7 +59,7 @@ fn pack(columns: &[Tensor], rows: usize) -> Result<Vec<Bitmap>> {
     let mut block = vec![0_u8; bytes];
     let mut nulls = Vec::with_capacity(columns.len());
     for (column, bits) in columns.iter().zip(block.chunks_mut(stride.max(1))) {
-        nulls.push(pack_bytes_into(column.as_bytes()?, bits));
+        nulls.push(pack_bools_into(column.as_bytes()?, bits).zeros);
     }
     copy_log::record(|| Copied {
         what: format!("validity of {rows} rows in {} columns", columns.len()),

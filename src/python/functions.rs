@@ -153,10 +153,7 @@ fn to_tensor<'py>(
     let chunks = Chunks::read(obj, copy_mode(copy))?;
     require_device(&chunks, device)?;
     if is_matrix(&chunks) {
-        let options = match by_column {
-            None => ConversionOptions::read(keywords, copy, writable)?,
-            Some(options) => options,
-        };
+        let options = by_column.unwrap_or_else(|| ConversionOptions::defaults(copy, writable));
         options.check_columns(chunks.field())?;
         return match out {
             None => arrays.make(super::matrix::matrix(py, &chunks, columns, &matrix, &options)?),

@@ -6,6 +6,7 @@ use arrow_schema::{DataType, Field, FieldRef};
 use pyo3::exceptions::{PyNotImplementedError, PyTypeError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyString, PyTuple};
 
 use smallvec::{SmallVec, smallvec};
@@ -324,8 +325,10 @@ fn call_dlpack<'py>(
     transfer: Option<crate::device::Device>,
     copy: CopyMode,
 ) -> PyResult<Bound<'py, PyAny>> {
+    static VERSION: PyOnceLock<Py<PyTuple>> = PyOnceLock::new();
     let py = method.py();
-    let version = (DLPACK_MAJOR_VERSION, DLPACK_MINOR_VERSION);
+    let version = VERSION
+        .get_or_try_init(py, || (DLPACK_MAJOR_VERSION, DLPACK_MINOR_VERSION).into_pyobject(py).map(Bound::unbind))?;
     let keywords = PyDict::new(py);
     if let Some(device) = transfer {
         let device = device.to_dlpack();

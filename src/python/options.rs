@@ -71,6 +71,10 @@ impl<T: Copy + Default> PerColumn<T> {
         }
     }
 
+    fn is_by_column(&self) -> bool {
+        matches!(self, Self::Each(_))
+    }
+
     fn names(&self) -> impl Iterator<Item = &String> {
         let columns = match self {
             Self::One(_) => [].as_slice(),
@@ -108,6 +112,19 @@ impl ElementKeywords<'_, '_> {
 }
 
 impl ConversionOptions {
+    /// What no keyword is.
+    #[inline]
+    pub(super) fn defaults(copy: Option<bool>, writable: bool) -> Self {
+        Self {
+            dtype: PerColumn::One(None),
+            nulls: PerColumn::One(NullPolicy::default()),
+            decimal: PerColumn::One(DecimalMode::default()),
+            dictionary: PerColumn::One(None),
+            copy: copy_mode(copy),
+            writable,
+        }
+    }
+
     pub(super) fn read(keywords: ElementKeywords<'_, '_>, copy: Option<bool>, writable: bool) -> PyResult<Self> {
         Ok(Self {
             dtype: PerColumn::read_keyword(keywords.dtype, parse_dtype)?,
@@ -150,7 +167,16 @@ impl ConversionOptions {
     }
 
     /// Refuses dicts that name columns which do not exist: a typing error must not pass for a default.
+    #[inline]
     pub(super) fn check_columns(&self, field: &arrow_schema::FieldRef) -> PyResult<()> {
+        let by_column = self.dtype.is_by_column() || self.nulls.is_by_column();
+        if by_column || self.decimal.is_by_column() || self.dictionary.is_by_column() {
+            return self.check_names(field);
+        }
+        Ok(())
+    }
+
+    fn check_names(&self, field: &arrow_schema::FieldRef) -> PyResult<()> {
         let names = self.dtype.names().chain(self.nulls.names()).chain(self.decimal.names());
         let names: Vec<String> = names.chain(self.dictionary.names()).cloned().collect();
         if names.is_empty() {

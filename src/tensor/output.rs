@@ -77,14 +77,16 @@ impl<'a> Output<'a> {
                 .remedy_is("pass memory that its library allocated for the dtype"));
         }
         let (shape, strides) = (tensor.shape(), tensor.strides());
-        if !tensor.is_empty() && !lie_apart(shape, strides) {
+        // Most outputs are one block of rows, whose elements need not be looked at.
+        let is_block = tensor.is_row_major();
+        if !is_block && !lie_apart(shape, strides) {
             return Err(Error::argument(format!(
                 "out has strides {strides:?} for shape {shape:?}: its elements may overlap, or lie backwards"
             ))
             .remedy_is("pass a tensor without negative or zero strides"));
         }
         // Strides are positive: nothing lies before the first element.
-        let bytes = tensor.span().map_or(0, |(_, bytes)| bytes);
+        let bytes = if is_block { tensor.nbytes() } else { tensor.span().map_or(0, |(_, bytes)| bytes) };
         let (shape, strides) = (Dims::from_slice(shape), Dims::from_slice(strides));
         Ok(Self { data: tensor.as_ptr(), dtype: tensor.dtype(), shape, strides, bytes, memory: PhantomData })
     }

@@ -20,6 +20,7 @@ mod cases;
 mod chosen;
 mod outputs;
 mod properties;
+mod small;
 #[path = "../support/mod.rs"]
 mod support;
 mod threads;

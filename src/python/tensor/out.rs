@@ -64,14 +64,8 @@ fn of_buffer(buffer: &PyUntypedBuffer) -> Option<Tensor> {
     if buffer.suboffsets().is_some() || matches!(format.to_bytes().first(), Some(b'>' | b'!')) {
         return None;
     }
-    let (kind, bytes) = match ElementType::from_format(format) {
-        ElementType::Bool => ("bool", 1),
-        ElementType::SignedInteger { bytes } => ("int", bytes),
-        ElementType::UnsignedInteger { bytes } => ("uint", bytes),
-        ElementType::Float { bytes } => ("float", bytes),
-        ElementType::Unknown => return None,
-    };
-    let dtype = DTYPES.iter().find(|(name, dtype)| *name == kind && dtype.itemsize() == bytes)?.1;
+    let dtype = dtype_of(ElementType::from_format(format))?;
+    let bytes = dtype.itemsize();
     if buffer.item_size() != bytes {
         return None;
     }
@@ -95,18 +89,21 @@ fn of_buffer(buffer: &PyUntypedBuffer) -> Option<Tensor> {
     unsafe { Tensor::from_raw_parts(parts) }.ok()
 }
 
-/// The dtypes that buffers have a name for.
-const DTYPES: [(&str, DType); 12] = [
-    ("float", DType::Float32),
-    ("float", DType::Float64),
-    ("float", DType::Float16),
-    ("int", DType::Int64),
-    ("int", DType::Int32),
-    ("int", DType::Int16),
-    ("int", DType::Int8),
-    ("uint", DType::UInt8),
-    ("uint", DType::UInt16),
-    ("uint", DType::UInt32),
-    ("uint", DType::UInt64),
-    ("bool", DType::Bool),
-];
+/// The dtype that buffers have a name for.
+fn dtype_of(element: ElementType) -> Option<DType> {
+    Some(match element {
+        ElementType::Bool => DType::Bool,
+        ElementType::SignedInteger { bytes: 1 } => DType::Int8,
+        ElementType::SignedInteger { bytes: 2 } => DType::Int16,
+        ElementType::SignedInteger { bytes: 4 } => DType::Int32,
+        ElementType::SignedInteger { bytes: 8 } => DType::Int64,
+        ElementType::UnsignedInteger { bytes: 1 } => DType::UInt8,
+        ElementType::UnsignedInteger { bytes: 2 } => DType::UInt16,
+        ElementType::UnsignedInteger { bytes: 4 } => DType::UInt32,
+        ElementType::UnsignedInteger { bytes: 8 } => DType::UInt64,
+        ElementType::Float { bytes: 2 } => DType::Float16,
+        ElementType::Float { bytes: 4 } => DType::Float32,
+        ElementType::Float { bytes: 8 } => DType::Float64,
+        _ => return None,
+    })
+}

@@ -1,0 +1,82 @@
+//! Columns of plain numbers without bitmaps: where they start, and no more than that.
+
+use std::marker::PhantomData;
+use std::ops::Range;
+
+use arrow_schema::DataType;
+use smallvec::SmallVec;
+
+use super::view::{ArrayView, buffer, child, slot};
+use crate::dtype::DType;
+
+/// Where columns start; of so many no allocation is made.
+pub(crate) type Starts = SmallVec<[*const u8; 32]>;
+
+/// Columns of plain numbers of one dtype that have no bitmap, over the same rows. Their values are initialised, of any
+/// alignment, and nobody changes them.
+#[derive(Debug)]
+pub(crate) struct PlainColumns<'a> {
+    starts: Starts,
+    rows: usize,
+    dtype: DType,
+    array: PhantomData<&'a [u8]>,
+}
+
+// SAFETY: the pointers lead into an array that is borrowed for 'a, whose memory nobody changes.
+unsafe impl Send for PlainColumns<'_> {}
+// SAFETY: as for `Send`.
+unsafe impl Sync for PlainColumns<'_> {}
+
+impl PlainColumns<'_> {
+    /// The address of each column's first value.
+    pub(crate) fn starts(&self) -> &[*const u8] {
+        &self.starts
+    }
+
+    /// How many values each column has.
+    pub(crate) fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// The dtype of all values.
+    pub(crate) fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    /// Whether values are read from any of these bytes.
+    pub(crate) fn overlap(&self, bytes: &Range<usize>) -> bool {
+        let size = self.rows.saturating_mul(self.dtype.itemsize());
+        let overlaps = |start: &*const u8| start.addr() < bytes.end && start.addr().saturating_add(size) > bytes.start;
+        self.starts.iter().any(overlaps)
+    }
+}
+
+impl<'a> ArrayView<'a> {
+    /// The columns of a struct at these positions; `None` where one of them is something else than numbers of this dtype
+    /// without a bitmap, or there is no row.
+    #[inline]
+    pub(crate) fn plain_columns(
+        &self,
+        positions: impl Iterator<Item = usize>,
+        dtype: DType,
+    ) -> Option<PlainColumns<'a>> {
+        let DataType::Struct(fields) = self.field.data_type() else { return None };
+        if self.array.null_count != 0 || !self.inherited.is_empty() || self.length == 0 {
+            return None;
+        }
+        let mut starts = Starts::new();
+        for position in positions {
+            if DType::of_arrow(fields.get(position)?.data_type()) != Some(dtype) {
+                return None;
+            }
+            let column = child(self.array, position).ok()?;
+            if !buffer(column, 0)?.is_null() {
+                return None;
+            }
+            // The array was checked to have offset + length values: the product cannot overflow.
+            let offset = slot(column).ok()?.checked_add(self.offset)?.wrapping_mul(dtype.itemsize());
+            starts.push(buffer(column, 1)?.wrapping_add(offset));
+        }
+        Some(PlainColumns { starts, rows: self.length, dtype, array: PhantomData })
+    }
+}
