@@ -128,11 +128,14 @@ impl State {
     /// The streams that the legacy default stream makes an operation of `stream` wait for.
     fn implicitly_before(&self, stream: usize) -> Vec<usize> {
         let Stream { context, blocking, .. } = self.streams[stream];
+        if !blocking {
+            return Vec::new();
+        }
         let legacy = self.contexts[&context].legacy;
         let waits_for = |other: &usize| {
             let other_stream = &self.streams[*other];
             let either = stream == legacy || *other == legacy;
-            either && *other != stream && blocking && other_stream.blocking && other_stream.context == context
+            either && *other != stream && other_stream.blocking && other_stream.context == context
         };
         (0..self.streams.len()).filter(waits_for).collect()
     }
