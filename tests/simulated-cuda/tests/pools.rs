@@ -51,14 +51,17 @@ fn a_block_that_is_given_out_again_is_free_of_its_readers() {
             wait(owner, reader);
         }
         ok!(cuMemFreeAsync(data, owner));
+        if run.fault {
+            // The copy may find the memory gone by now, which would lose the context.
+            return;
+        }
+        assert_ne!(device_in(reader, BYTES), data, "another stream would have to wait");
         let again = device_in(owner, BYTES);
         assert_eq!(again, data, "a caching allocator would do the same");
         fill(again, 8, BYTES, owner);
-        assert_ne!(device_in(reader, BYTES), data, "and only on the same stream");
         finish(owner);
         finish(reader);
-        assert!(run.fault || read(back) == 7);
-        assert_eq!(run.simulator.live("device"), 2);
+        assert_eq!((read(back), run.simulator.live("device")), (7, 2));
     });
 }
 

@@ -59,6 +59,8 @@ pub(crate) fn with(name: &str, switches: &[(&str, &str)], cases: &[(bool, Option
             let child = if *fault { format!("{name} with its fault") } else { name.to_owned() };
             let (status, log, output) = start(name, &child, schedule, switches);
             let case = format!("{child}, {schedule}: status {status:?}\nlog:\n{log}\n{output}");
+            // A report ends the process with a status of its own, whatever its assertions said.
+            assert!(!output.contains("panicked"), "{case}");
             match expected {
                 None => assert!(status == Some(0) && !reports(&log), "{case}"),
                 Some(text) => assert!(status == Some(FOUND) && log.contains(text), "no `{text}` in {case}"),
