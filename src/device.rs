@@ -33,6 +33,9 @@ const NAMES: [(&str, DLDeviceType); 16] = [
     ("trn", DLDeviceType::TRN),
 ];
 
+/// Memory that belongs to no one device.
+const HOSTED: [DLDeviceType; 3] = [DLDeviceType::CUDA_HOST, DLDeviceType::ROCM_HOST, DLDeviceType::CUDA_MANAGED];
+
 impl Device {
     /// Host memory.
     pub const CPU: Self = Self { device_type: DLDeviceType::CPU, id: 0 };
@@ -50,7 +53,10 @@ impl Device {
     pub fn from_arrow(device_type: i32, device_id: i64) -> Result<Self> {
         let id = i32::try_from(device_id)
             .map_err(|_| Error::new(ErrorKind::Device, format!("device_id {device_id} is beyond 32 bits")))?;
-        Ok(Self::new(DLDeviceType(device_type), id))
+        let device_type = DLDeviceType(device_type);
+        // Some producers name no device for memory that belongs to no one.
+        let id = if id == -1 && HOSTED.contains(&device_type) { 0 } else { id };
+        Ok(Self::new(device_type, id))
     }
 
     /// Arrow's `(device_type, device_id)`: -1 for the CPU.
@@ -62,8 +68,7 @@ impl Device {
     /// DLPack's device: id 0 for the CPU, and for pinned and managed memory, which belong to no one device.
     #[must_use]
     pub fn to_dlpack(self) -> DLDevice {
-        let hosted = [DLDeviceType::CUDA_HOST, DLDeviceType::ROCM_HOST, DLDeviceType::CUDA_MANAGED];
-        let device_id = if hosted.contains(&self.device_type) { 0 } else { self.id };
+        let device_id = if HOSTED.contains(&self.device_type) { 0 } else { self.id };
         DLDevice { device_type: self.device_type, device_id }
     }
 
@@ -136,6 +141,7 @@ mod tests {
             let device = Device::new(device_type, 1);
             assert_eq!(device.to_arrow(), (device_type.0, 1));
             assert_eq!(device.to_dlpack().device_id, 0);
+            assert_eq!(Device::from_arrow(device_type.0, -1).unwrap(), Device::new(device_type, 0));
         }
     }
 

@@ -629,11 +629,26 @@ def to_ragged(
     xp: _ArrayNamespace[_ArrayT_co],
 ) -> tuple[_ArrayT_co, _ArrayT_co]: ...
 @overload
-def validity(obj: _Data, *, device: _Device | None = None, xp: None = None) -> Tensor:
-    """A bool for each value, True where it is valid, in the shape of the values."""
+def validity(
+    obj: _Data, *, bits: Literal[False] = False, device: _Device | None = None, xp: None = None
+) -> Tensor:
+    """A bool for each value, True where it is valid, in the shape of the values.
+
+    With bits=True the bitmap of the rows as it lies: its bytes, and the position of the first row's bit in them; None where no
+    row is null."""
 
 @overload
-def validity(obj: _Data, *, device: _Device | None = None, xp: _ArrayNamespace[_ArrayT_co]) -> _ArrayT_co: ...
+def validity(
+    obj: _Data, *, bits: Literal[False] = False, device: _Device | None = None, xp: _ArrayNamespace[_ArrayT_co]
+) -> _ArrayT_co: ...
+@overload
+def validity(
+    obj: _Data, *, bits: Literal[True], device: _Device | None = None, xp: None = None
+) -> tuple[Tensor, int] | None: ...
+@overload
+def validity(
+    obj: _Data, *, bits: Literal[True], device: _Device | None = None, xp: _ArrayNamespace[_ArrayT_co]
+) -> tuple[_ArrayT_co, int] | None: ...
 @overload
 def to_arrow(
     x: _DLPackExportable | Ragged[Any],
@@ -665,9 +680,11 @@ def from_dlpack(x: _DLPackExportable, /, *, device: _Device | None = None, copy:
     """Imports a tensor, as `from_dlpack` of the array API standard."""
 
 def from_arrow(
-    obj: _Data, *, device: _Device | None = None, copy: bool | None = None
+    obj: _Data, *, device: _Device | None = None, copy: bool | None = None, sync: Literal["event", "host"] = "event"
 ) -> Array | RecordBatch | ArrayStream:
-    """Imports Arrow data: an Array, a RecordBatch for structs, an ArrayStream for streams."""
+    """Imports Arrow data: an Array, a RecordBatch for structs, an ArrayStream for streams.
+
+    With sync="host" exports of data on a device wait until it is written, and carry no event."""
 
 def explain(
     obj_or_schema: _Data | _ArrowSchemaExportable,

@@ -11,6 +11,7 @@ use crate::alloc::is_addressable;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::ffi::arrow_device::ArrowArray;
+use crate::order::check_host;
 
 /// What a buffer holds, for the bytes that it must have.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -221,6 +222,24 @@ unsafe fn check_children(data_type: &DataType, array: &ArrowArray, end: usize, d
             // SAFETY: the contract holds for the dictionary too.
             unsafe { check_at(values, dictionary, depth + 1) }
         }
+    }
+}
+
+/// Refuses host memory that is a device's, where that was asked for.
+///
+/// # Errors
+/// Names the field.
+pub(super) fn check_addresses(data_type: &DataType, array: &ArrowArray) -> Result<()> {
+    let buffers = usize::try_from(array.n_buffers).unwrap_or(0);
+    (0..buffers).try_for_each(|index| check_host(super::view::buffer(array, index).map_or(0, <*const u8>::addr)))?;
+    for (index, field) in children_of(data_type).iter().enumerate() {
+        let child = super::view::child(array, index)?;
+        check_addresses(field.data_type(), child).map_err(|error| error.in_column(field.name()))?;
+    }
+    // SAFETY: `check` accepted the array: a live dictionary where the type has one.
+    match (data_type, unsafe { array.dictionary.as_ref() }) {
+        (DataType::Dictionary(_, values), Some(dictionary)) => check_addresses(values, dictionary),
+        _ => Ok(()),
     }
 }
 

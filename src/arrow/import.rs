@@ -8,7 +8,7 @@ use arrow_array::{Array, ArrayRef, RecordBatch, StructArray, make_array};
 use arrow_data::ffi::FFI_ArrowArray;
 use arrow_schema::{DataType, Field, FieldRef};
 
-use super::check::{check, check_sizes, counts_in, same_layout};
+use super::check::{check, check_addresses, check_sizes, counts_in, same_layout};
 use super::device_lists::BitmapBytes;
 use super::mask::Mask;
 use super::offsets::push_down;
@@ -16,7 +16,7 @@ use super::view::{ArrayView, Dictionary, Leaf, ValidityBits, buffer, child};
 use crate::device::Device;
 use crate::error::{Error, ErrorKind, Result, catch_panic};
 use crate::ffi::arrow_device::{ArrowArray, ArrowDeviceArray};
-use crate::order::Order;
+use crate::order::{Order, is_address_check_asked};
 
 /// Runs a foreign release callback, or decides that it cannot be run any more. Memory that came through an interpreter
 /// must be released attached to it.
@@ -160,6 +160,9 @@ impl DeviceArray {
         }
         // SAFETY: the contract of the import.
         unsafe { check(&field, &array.array) }?;
+        if device.is_cpu() && is_address_check_asked() {
+            check_addresses(field.data_type(), &array.array).map_err(|error| error.in_column(field.name()))?;
+        }
         let invalid = |_| Error::invalid("ArrowArray.offset or .length is negative");
         let offset = usize::try_from(array.array.offset).map_err(invalid)?;
         let length = usize::try_from(array.array.length).map_err(invalid)?;

@@ -120,16 +120,18 @@ pub(super) fn planned<R>(
     work: impl FnOnce(&Plan, &[ColumnChunk<'_>]) -> Result<R>,
 ) -> Result<R> {
     let in_column = |error: Error| error.in_column(spec.field().name());
+    let mut plan = plan.clone();
+    if plan.steps.iter().any(|step| step.action != Action::Normalise) {
+        return Err(in_column(needs_copy(order, &plan.reasons())));
+    }
     let range = values(spec, &chunk.leaf);
     order::check_memory(order.device(), range.start, range.len()).map_err(in_column)?;
-    let mut plan = plan.clone();
-    let only_normalises = plan.steps.iter().all(|step| step.action == Action::Normalise);
-    if spec.element() == Element::Bool8 && only_normalises && are_bools(&range, order, fetched).map_err(in_column)? {
+    if !plan.is_view() {
+        if !are_bools(&range, order, fetched).map_err(in_column)? {
+            return Err(in_column(needs_copy(order, &plan.reasons())));
+        }
         plan.steps.clear();
         plan.bytes = 0;
-    }
-    if !plan.is_view() {
-        return Err(in_column(needs_copy(order, &plan.reasons())));
     }
     work(&plan, &[chunk])
 }
@@ -157,8 +159,11 @@ pub(super) fn explain(spec: &Spec, chunks: &[ColumnRef<'_>], options: &Options, 
     let nulls = leaf.known_nulls();
     match (spec.nulls(), nulls) {
         (Nulls::Refused, Some(nulls)) if nulls > 0 => {
-            return Err(Error::new(ErrorKind::Null, format!("{nulls} null{}", if nulls == 1 { "" } else { "s" }))
-                .remedy_is("pass nulls=\"keep\" and ask for validity(bits=True)"));
+            return Err(Error::new(
+                ErrorKind::Null,
+                format!("{nulls} null{}, which are refused", if nulls == 1 { "" } else { "s" }),
+            )
+            .remedy_is("pass nulls=\"keep\" and ask for validity(bits=True)"));
         }
         (Nulls::Filled(_), nulls) if nulls != Some(0) => return Err(needs_copy(order, "nulls filled")),
         _ => {}

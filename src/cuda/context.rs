@@ -59,7 +59,10 @@ impl CudaDevice {
         }
         let (mut device, mut context) = (0, ContextHandle::NULL);
         // SAFETY: `device` is a local that the driver sets.
-        unsafe { driver.device_get(&raw mut device, ordinal) }.map_err(|_| missing(driver, ordinal))?;
+        unsafe { driver.device_get(&raw mut device, ordinal) }.map_err(|status| match status.code {
+            Status::INVALID_DEVICE => missing(driver, ordinal),
+            _ => status.into(),
+        })?;
         // SAFETY: `context` is a local that the driver sets.
         unsafe { driver.primary_context_retain(&raw mut context, device) }?;
         Ok(slot.get_or_init(|| Self {
@@ -168,9 +171,4 @@ pub(crate) fn is_cuda(device: Device) -> bool {
 /// Whether the host reads this memory where it is, once what writes it is done.
 pub(crate) fn is_host_visible(device: Device) -> bool {
     matches!(device.device_type(), DLDeviceType::CUDA_HOST | DLDeviceType::CUDA_MANAGED)
-}
-
-/// Whether a status says that the driver is shutting down, at the end of the process.
-pub(crate) fn is_shutdown(status: Status) -> bool {
-    status.code == Status::DEINITIALIZED
 }

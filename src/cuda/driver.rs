@@ -78,9 +78,9 @@ pub(crate) struct Status {
 
 impl Status {
     pub(crate) const OUT_OF_MEMORY: u32 = 2;
-    pub(crate) const DEINITIALIZED: u32 = 4;
     pub(crate) const NOT_READY: u32 = 600;
     pub(crate) const NO_DEVICE: u32 = 100;
+    pub(crate) const INVALID_DEVICE: u32 = 101;
 
     /// Whether the context is lost: every later call fails too.
     fn is_sticky(self) -> bool {
@@ -262,6 +262,11 @@ pub(crate) fn driver() -> Result<&'static Driver> {
         Some(driver) => Ok(driver),
         None => start(),
     }
+}
+
+/// Whether this process uses the driver already.
+pub(crate) fn is_started() -> bool {
+    DRIVER.get().is_some() && !is_forked()
 }
 
 /// Whether this process was forked from one that used the driver.

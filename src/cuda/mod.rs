@@ -11,8 +11,8 @@ mod memory;
 mod pointer;
 mod stream;
 
-pub(crate) use context::{CudaDevice, Current, is_cuda, is_host_visible, is_shutdown};
-pub(crate) use driver::{Called, EventHandle, Status, driver, is_forked};
+pub(crate) use context::{CudaDevice, Current, is_cuda, is_host_visible};
+pub(crate) use driver::{Called, EventHandle, Status, driver, is_forked, is_started};
 pub(crate) use event::Event;
 pub(crate) use memory::{DeviceBuffer, PinnedBlock};
 pub(crate) use pointer::Pointer;

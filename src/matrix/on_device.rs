@@ -68,7 +68,10 @@ pub(super) fn explain(
     for ((_, spec), column) in spec.columns().iter().zip(&columns.columns) {
         match (spec.nulls(), column.leaf.known_nulls()) {
             (Nulls::Refused, Some(nulls)) if nulls > 0 => {
-                let error = Error::new(ErrorKind::Null, format!("{nulls} null{}", if nulls == 1 { "" } else { "s" }));
+                let error = Error::new(
+                    ErrorKind::Null,
+                    format!("{nulls} null{}, which are refused", if nulls == 1 { "" } else { "s" }),
+                );
                 refusal = refusal.or(Some(error.in_column(spec.field().name())));
             }
             (Nulls::Filled(_), nulls) if nulls != Some(0) => {
@@ -133,12 +136,15 @@ fn check_bools(spec: &MatrixSpec, columns: &MatrixColumns<'_>, order: &Order, fe
 
 /// Asks the driver whether all that the matrix spans is one piece of the device's memory: consumers may copy it whole.
 fn check_span(spec: &MatrixSpec, columns: &MatrixColumns<'_>, order: &Order) -> Result<()> {
-    let start_of = |(column, chunk): (&(usize, crate::spec::Spec), &ColumnChunk<'_>)| {
-        (chunk.leaf.start(column.1.element()).addr(), column.1.element().stored_bytes())
-    };
-    let mut starts = spec.columns().iter().zip(&columns.columns).map(start_of);
-    let Some((first, size)) = starts.next() else { return Ok(()) };
-    let (last, size) = starts.next_back().unwrap_or((first, size));
-    let bytes = last.saturating_sub(first).saturating_add(columns.rows.saturating_mul(size));
-    order::check_memory(order.device(), first, bytes)
+    let mut span: Option<std::ops::Range<usize>> = None;
+    for ((_, spec), chunk) in spec.columns().iter().zip(&columns.columns) {
+        let (start, bytes) =
+            (chunk.leaf.start(spec.element()).addr(), columns.rows.saturating_mul(spec.element().stored_bytes()));
+        order::check_memory(order.device(), start, bytes).map_err(|error| error.in_column(spec.field().name()))?;
+        span = Some(span.map_or(start, |span| span.start)..start.saturating_add(bytes));
+    }
+    let span = span.unwrap_or(0..0);
+    // What each column is, they are not together.
+    order::check_memory(order.device(), span.start, span.len())
+        .map_err(|_| needs_copy(order, "columns of several allocations packed").in_column(spec.field().name()))
 }

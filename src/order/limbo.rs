@@ -9,13 +9,13 @@ use std::sync::{Mutex, PoisonError, TryLockError};
 use smallvec::SmallVec;
 
 use super::Wait;
-use crate::cuda::{CudaDevice, Current, Event, Stream, is_forked, is_shutdown};
+use crate::cuda::{CudaDevice, Current, Event, Stream, is_forked};
 
 /// Frees memory, or gives it back to its owner.
 pub(super) type Release = Box<dyn FnOnce() + Send>;
 
 struct Waiting {
-    device: &'static CudaDevice,
+    ordinal: i32,
     events: SmallVec<[Event; 2]>,
     /// Whether no event could be recorded on the legacy default stream yet: while it is being captured, say.
     behind_legacy: bool,
@@ -33,10 +33,10 @@ pub fn waiting() -> usize {
 }
 
 /// Releases memory when the events are complete, and what the legacy default stream of the device has now.
-pub(super) fn release_behind(device: &'static CudaDevice, mut events: SmallVec<[Event; 2]>, release: Release) {
+pub(super) fn release_behind(ordinal: i32, mut events: SmallVec<[Event; 2]>, release: Release) {
     // Until an event is recorded there, whoever looks at the entry records it first.
     let mut behind_legacy = true;
-    if let Ok(current) = device.enter_unchecked() {
+    if let Some(current) = enter(ordinal) {
         if let Ok(event) = record_legacy(&current) {
             events.extend(event);
             behind_legacy = false;
@@ -46,7 +46,7 @@ pub(super) fn release_behind(device: &'static CudaDevice, mut events: SmallVec<[
             return release();
         }
     }
-    LIMBO.lock().unwrap_or_else(PoisonError::into_inner).push(Waiting { device, events, behind_legacy, release });
+    LIMBO.lock().unwrap_or_else(PoisonError::into_inner).push(Waiting { ordinal, events, behind_legacy, release });
     COUNT.fetch_add(1, Ordering::AcqRel);
 }
 
@@ -91,13 +91,13 @@ pub(crate) fn drain() {
     }
 }
 
+/// The context of a device, unless the driver refuses, at the end of the process at the latest: nothing is to be freed then.
+fn enter(ordinal: i32) -> Option<Current> {
+    CudaDevice::get(ordinal).ok()?.enter_unchecked().ok()
+}
+
 fn is_free(entry: &mut Waiting) -> bool {
-    let current = match entry.device.enter_unchecked() {
-        Ok(current) => current,
-        // At the end of the process the driver goes first: nothing is to be freed any more.
-        Err(status) if is_shutdown(status) => return false,
-        Err(_) => return false,
-    };
+    let Some(current) = enter(entry.ordinal) else { return false };
     if entry.behind_legacy {
         match record_legacy(&current) {
             Ok(event) => {

@@ -5,6 +5,7 @@
 #![allow(unsafe_code, reason = "reads the handle of a foreign event")]
 
 mod callers;
+mod check;
 mod host;
 mod limbo;
 mod waits;
@@ -17,6 +18,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use smallvec::SmallVec;
 
+pub(crate) use check::{check_host, is_address_check_asked};
 pub use host::{Pause, host_waits, pause_by};
 pub(crate) use limbo::drain;
 pub use limbo::waiting;
@@ -105,7 +107,8 @@ impl Order {
             return Ok(Self::written(device));
         }
         let event = sync_event.cast::<EventHandle>();
-        if !event.is_aligned() {
+        // Of another runtime's event only the address is kept.
+        if is_cuda(device) && !event.is_aligned() {
             return Err(Error::invalid("ArrowDeviceArray.sync_event is a misaligned pointer"));
         }
         Ok(Some(Self::new(device, Some(Ready::Foreign(event)), Vec::new())))
@@ -332,17 +335,21 @@ impl Order {
             return release();
         }
         // Without a driver nobody can have used it.
-        let Ok(device) = CudaDevice::get(self.0.device.id()) else { return release() };
+        if !is_available() {
+            return release();
+        }
+        let ordinal = self.0.device.id();
         let uses = uses.into_iter().filter(|used| !used.wait.is_skipped());
-        let events = uses
-            .map(|Use { stream, event, .. }| stream.and_then(|stream| recorded_again(device, stream)).unwrap_or(event));
-        limbo::release_behind(device, events.collect(), Box::new(release));
+        let events = uses.map(|Use { stream, event, .. }| {
+            stream.and_then(|stream| recorded_again(ordinal, stream)).unwrap_or(event)
+        });
+        limbo::release_behind(ordinal, events.collect(), Box::new(release));
     }
 }
 
 /// An event behind what a stream was given since; `None` where the driver has none, as when the stream is gone.
-fn recorded_again(device: &'static CudaDevice, stream: Stream) -> Option<Event> {
-    let current = device.enter_unchecked().ok()?;
+fn recorded_again(ordinal: i32, stream: Stream) -> Option<Event> {
+    let current = CudaDevice::get(ordinal).ok()?.enter_unchecked().ok()?;
     (current.is_capturing(stream) == Ok(false)).then(|| Event::record(&current, stream).ok())?
 }
 

@@ -12,6 +12,9 @@ use crate::arrow::DeviceArray;
 use crate::spec::Options;
 
 /// An Arrow array with its field, in any library's memory.
+///
+/// Its device dunder takes `requested_device=`, which must be where the data is, and `sync="host"` for consumers that ignore
+/// events: it waits until the data is written, and gives none.
 #[pyclass(frozen, module = "arrow_dlpack")]
 #[derive(Debug)]
 pub struct Array(pub(crate) DeviceArray);

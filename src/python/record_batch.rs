@@ -10,6 +10,8 @@ use super::{Array, Device, device};
 use crate::arrow::{DeviceArray, DeviceArrayStream};
 
 /// An Arrow record batch: named columns of one length, in any library's memory. Any array of structs is one.
+///
+/// Its device dunders take keywords as those of `Array` do.
 #[pyclass(frozen, module = "arrow_dlpack")]
 #[derive(Debug)]
 pub struct RecordBatch(pub(crate) DeviceArray);

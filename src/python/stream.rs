@@ -15,6 +15,9 @@ use crate::convert::{check_request, request_field};
 use crate::ffi::dlpack::DLDeviceType;
 
 /// Arrow arrays or record batches one after the other, each read when it is asked for. A stream is read once.
+///
+/// Its device dunder takes keywords as that of `Array` does. Arrays of one stream can be on several devices of a type: a device
+/// that is asked for is compared where each array comes.
 #[pyclass(frozen, module = "arrow_dlpack")]
 #[derive(Debug)]
 pub struct ArrayStream {

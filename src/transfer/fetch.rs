@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
-use super::device_address;
-use crate::cuda::{Current, PinnedBlock, PooledStream, Stream, is_host_visible};
+use super::{device_address, is_read_in_place};
+use crate::cuda::{Current, PinnedBlock, PooledStream, Stream};
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::order::{self, Order, Wait};
@@ -55,7 +55,7 @@ pub(crate) fn fetch(order: &Order, ranges: &[Range<usize>]) -> Result<Fetched> {
     for (start, bytes) in &pieces {
         current.check_memory(*start, bytes.len(), order.device())?;
     }
-    if is_host_visible(order.device()) {
+    if is_read_in_place(order.device())? {
         order.wait_on_host(Wait::HostRead)?;
         for (start, bytes) in &mut pieces {
             let start = std::ptr::with_exposed_provenance::<u8>(*start);

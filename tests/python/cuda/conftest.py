@@ -4,21 +4,41 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Iterator
+from pathlib import Path
 
 import device_arrow
 import driver
 import fakes
+import processes
 import pytest
 from arrow_dlpack import _native
-from forked import pytest_runtest_protocol  # noqa: F401
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "no_devices: the test uses the driver in processes of its own alone")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if driver.library() is None:
         missing = pytest.mark.skip(reason="no simulated CUDA driver is loaded; run `make test-cuda`")
-        for item in items:
-            if "cuda" in item.path.parts:
-                item.add_marker(missing)
+        for item in filter(_is_here, items):
+            item.add_marker(missing)
+
+
+def _is_here(item: pytest.Item) -> bool:
+    """The hooks of a folder see the items of all."""
+    return Path(__file__).parent in item.path.parents
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> bool | None:
+    if not _is_here(item) or driver.library() is None or item.config.getoption("usepdb"):
+        return None
+    item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+    for report in processes.run(item):
+        item.ihook.pytest_runtest_logreport(report=report)
+    item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+    return True
 
 
 def drain() -> None:
@@ -34,7 +54,7 @@ def _no_races(request: pytest.FixtureRequest) -> Iterator[None]:
     yield
     if driver.library() is None or request.node.get_closest_marker("no_devices"):
         return
-    drain()
+    device_arrow.drain()
     device_arrow.clean_up()
     driver.clean_up()
     assert driver.races() == 0, driver.report()

@@ -1,16 +1,18 @@
 """Arrow data in memory of the simulated device, as nanoarrow, pyarrow and cuDF make it, and consumers as they are.
 
-Every producer writes on a stream of its own, and reuses the memory at once when it is released: a read that nobody ordered
-before that is a race.
+Every producer writes on a stream of its own, and reuses the memory at once when it is released: a read that nobody
+ordered before that is a race.
 """
 
 from __future__ import annotations
 
 import ctypes
+import gc
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
+import arrow_dlpack as ad
 import driver
 import producers
 import pyarrow as pa
@@ -37,7 +39,7 @@ def buffer_sizes(array: pa.Array) -> dict[int, int]:
 
 
 class Memory:
-    """Blocks of one kind of memory, written on one stream. Reused on that stream when they are given back, as a cache does."""
+    """Blocks of one kind of memory, written on one stream. Given back, they are reused on it, as a cache does."""
 
     def __init__(self, kind: int = CUDA, ordinal: int = 0, stream: driver.Stream | None = None) -> None:
         self.kind, self.ordinal = kind, ordinal
@@ -69,7 +71,9 @@ class Memory:
         self.reused = True
         for address, data in self.blocks.items():
             if data and self.kind != CUDA_HOST:
-                driver.fill(address, 0xDD, len(data), self.stream.handle, self.ordinal)
+                # A call that is told to fail may be this one.
+                with suppress(driver.CudaError):
+                    driver.fill(address, 0xDD, len(data), self.stream.handle, self.ordinal)
 
     def free(self) -> None:
         for address in self.blocks:
@@ -98,11 +102,17 @@ def clean_up() -> None:
         kept.clear()
 
 
+@ctypes.PYFUNCTYPE(None, ctypes.c_void_p)
+def _release_attached(address: int) -> None:
+    """As pylibcudf's, which takes the interpreter for held: without it, this crashes."""
+    producers._RELEASE_ARRAY(address)
+
+
 class DeviceArray:
     """An Arrow array in memory of a device, to be given away once.
 
-    `how` it is filled: "nanoarrow" points to an event and has no keywords, "pyarrow" has waited for the data and leaves garbage
-    in what is reserved, "cudf" points to an event, and is released with the interpreter held.
+    `how` it is filled: "nanoarrow" points to an event and has no keywords, "pyarrow" has waited for the data and leaves
+    garbage in what is reserved, "cudf" points to an event, and is released with the interpreter held.
     """
 
     def __init__(
@@ -135,6 +145,8 @@ class DeviceArray:
             self.handle = ctypes.c_void_p(self.event.handle)
             _handles.append(self.handle)
         node.on_release = self.memory.reuse
+        if how == "cudf":
+            node.array.release = ctypes.cast(_release_attached, ctypes.c_void_p)
         change(node)
         self.struct = ArrowDeviceArray(
             array=node.array,
@@ -272,3 +284,10 @@ def next_of(struct: ArrowDeviceArrayStream, address: int) -> tuple[int, ArrowDev
         address, ctypes.addressof(out)
     )
     return code, out
+
+
+def drain() -> None:
+    """Runs what is queued, and has the package look at what waits to be released: it does when something comes in."""
+    gc.collect()
+    driver.run_all()
+    ad.from_arrow(DeviceArray(pa.array([1]), how="pyarrow").give())

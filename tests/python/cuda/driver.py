@@ -224,30 +224,6 @@ def host_waits() -> int:
     return _ask("simulated_cuda_host_waits")
 
 
-def calls(function: str = "*") -> int:
-    """How often a function of the driver was called."""
-    return _ask("simulated_cuda_calls", function.encode())
-
-
-def live(kind: str) -> int:
-    """How many objects of a kind are alive: "device", "pinned", "managed", "events", "streams", "contexts", ..."""
-    return _ask("simulated_cuda_live", kind.encode())
-
-
-def fail(function: str, nth: int, code: int = 999) -> None:
-    """Has the n-th call from now on of a function fail."""
-    lib = library()
-    assert lib is not None
-    lib.simulated_cuda_fail(function.encode(), U64(nth), ctypes.c_uint32(code))
-
-
-def run_all() -> None:
-    """Runs whatever can run. Nobody learns of it."""
-    lib = library()
-    assert lib is not None
-    lib.simulated_cuda_run_all()
-
-
 def gate(stream: int, ordinal: int = 0) -> int:
     """Stops a stream until `open_gate`: what is behind has no end until then."""
     with current(ordinal):
@@ -289,6 +265,30 @@ def clean_up() -> None:
         synchronize(ordinal)
         free_host(pointer, ordinal)
     _staging.clear()
+
+
+def calls(function: str = "*") -> int:
+    """How often a function of the driver was called so far."""
+    return _ask("simulated_cuda_calls", function.encode())
+
+
+def live(kind: str) -> int:
+    """How many objects of a kind are alive."""
+    return _ask("simulated_cuda_live", kind.encode())
+
+
+def fail(function: str, nth: int, code: int) -> None:
+    """Has the n-th call of a function from now fail."""
+    lib = library()
+    assert lib is not None
+    lib.simulated_cuda_fail(function.encode(), U64(nth), ctypes.c_uint(code))
+
+
+def run_all() -> None:
+    """Runs whatever can run. Nobody learns of it."""
+    lib = library()
+    assert lib is not None
+    lib.simulated_cuda_run_all()
 
 
 def has_current_context() -> bool:

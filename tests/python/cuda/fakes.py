@@ -16,7 +16,7 @@ REUSED = 0xAB
 
 
 class Pool:
-    """An allocator like PyTorch's and CuPy's: a block that is freed is in use again at once, on the stream that it was of."""
+    """An allocator like PyTorch's and CuPy's: a freed block is in use again at once, on the stream that it was of."""
 
     def __init__(self, ordinal: int = 0) -> None:
         self.ordinal = ordinal
@@ -40,8 +40,8 @@ class Pool:
 
 
 class Torch:
-    """A tensor of PyTorch: ordered by its current stream, freed to a caching allocator, and exported only from the current
-    device and to streams that it knows."""
+    """A tensor of PyTorch: ordered by its current stream, freed to a caching allocator, and exported only from the
+    current device and to streams that it knows."""
 
     current_stream: int = driver.LEGACY
 
@@ -145,7 +145,7 @@ class Plain(Torch):
 
 
 class Jax(Torch):
-    """A producer that asks for a version and takes nothing else but the stream, and that marks what it has as read-only."""
+    """A producer that asks for a version, takes nothing else but the stream, and marks what it has as read-only."""
 
     def __init__(self, *args: Any, **keywords: Any) -> None:
         super().__init__(*args, **keywords)

@@ -140,7 +140,9 @@ class TestBadInput:
     def refused(self, match: str, **keywords: object) -> None:
         producer = producers.DLPack(None, **keywords)  # type: ignore[arg-type]
         source = type(
-            "Source", (), {"__dlpack_device__": lambda _: keywords["device"], "__dlpack__": lambda _, **__: producer.capsule()}
+            "Source",
+            (),
+            {"__dlpack_device__": lambda _: keywords["device"], "__dlpack__": lambda _, **__: producer.capsule()},
         )()
         with pytest.raises(BufferError, match=match):
             ad.from_dlpack(source)

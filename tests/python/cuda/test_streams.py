@@ -136,7 +136,11 @@ class TestToDevice:
         driver.fill(other, 2, 4, work.handle)
         with driver.current():
             driver._call(
-                "cuMemcpyDtoHAsync_v2", driver.Handle(address), driver.U64(other), driver.SIZE(4), driver.Handle(work.handle)
+                "cuMemcpyDtoHAsync_v2",
+                driver.Handle(address),
+                driver.U64(other),
+                driver.SIZE(4),
+                driver.Handle(work.handle),
             )
         host = tensor.to_device("cpu", stream=work)
         assert np.from_dlpack(host).ravel().tolist() == [0x02020202, 1, 2, 3, 4, 5]

@@ -1,0 +1,33 @@
+//! Addresses of host memory, checked where that was asked for: one of a device that is labelled as the CPU's looks like any other.
+
+use std::env;
+use std::sync::OnceLock;
+
+use crate::cuda::{Pointer, is_started};
+use crate::error::{Error, ErrorKind, Result};
+use crate::ffi::dlpack::DLDeviceType;
+
+/// Refuses an address that is said to be the host's and is a device's, where `ARROW_DLPACK_CHECK` is 1 and this process uses a
+/// driver, which knows.
+///
+/// # Errors
+/// When it is a device's, or the driver fails.
+pub(crate) fn check_host(address: usize) -> Result<()> {
+    if address == 0 || !is_address_check_asked() {
+        return Ok(());
+    }
+    match Pointer::of(address)?.device {
+        Some(device) if device.device_type() == DLDeviceType::CUDA => {
+            let reason = format!("the address {address:#x} is said to be on the CPU, and is on {device}");
+            Err(Error::new(ErrorKind::Device, reason).remedy_is("have its producer say which device it is on"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Whether `ARROW_DLPACK_CHECK` is 1, and there is a driver to ask.
+#[inline]
+pub(crate) fn is_address_check_asked() -> bool {
+    static ASKED: OnceLock<bool> = OnceLock::new();
+    is_started() && *ASKED.get_or_init(|| env::var_os("ARROW_DLPACK_CHECK").is_some_and(|value| value == "1"))
+}

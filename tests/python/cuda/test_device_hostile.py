@@ -1,0 +1,287 @@
+"""Device arrays that are not what they say: a clear error each, and every struct released once."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import subprocess
+import sys
+import textwrap
+from typing import Any
+
+import arrow_dlpack as ad
+import device_arrow
+import driver
+import producers
+import pyarrow as pa
+import pytest
+from device_arrow import CUDA, CUDA_HOST, CUDA_MANAGED, DeviceArray, Memory
+from producers import Array, Only
+
+INTS = pa.array([1, 2, 3, 4], pa.int32())
+
+
+def test_a_released_array_is_refused() -> None:
+    source = DeviceArray(INTS)
+    give = source.give()
+    ad.from_arrow(give)
+    with pytest.raises(ad.ConversionError, match="released or consumed"):
+        ad.from_arrow(give)
+
+
+@pytest.mark.parametrize("label", [CUDA, CUDA_HOST, CUDA_MANAGED])
+def test_host_memory_that_is_labelled_as_the_devices(label: int) -> None:
+    node = Array(4, (None, bytes(16)), device=(label, 0))
+    give = Only("__arrow_c_device_array__", lambda **_: (pa.field("", pa.int32()).__arrow_c_schema__(), node.capsule()))
+    array = ad.from_arrow(give)
+    with pytest.raises(BufferError, match="driver does not know it"):
+        ad.to_tensor(array)
+
+
+@pytest.mark.parametrize(
+    ("kind", "label"), [(CUDA, CUDA_HOST), (CUDA, CUDA_MANAGED), (CUDA_HOST, CUDA), (CUDA_MANAGED, CUDA_HOST)]
+)
+def test_memory_of_another_kind(kind: int, label: int) -> None:
+    array = ad.from_arrow(DeviceArray(INTS, kind, device_type=label).give())
+    with pytest.raises(BufferError, match="is said to be on"):
+        ad.to_tensor(array)
+
+
+def test_managed_memory_passes_for_memory_of_a_device() -> None:
+    array = ad.from_arrow(DeviceArray(INTS, CUDA_MANAGED, device_type=CUDA).give())
+    assert ad.to_tensor(array).device.type == CUDA
+
+
+@pytest.mark.parametrize(("ordinal", "label"), [(0, 1), (1, 0)])
+def test_memory_of_another_device(ordinal: int, label: int) -> None:
+    array = ad.from_arrow(DeviceArray(INTS, CUDA, ordinal, device_id=label).give())
+    with pytest.raises(BufferError, match=f"is said to be on cuda:{label}, and is on cuda:{ordinal}"):
+        ad.to_tensor(array)
+
+
+@pytest.mark.parametrize("label", [2, 63, 64, 7000, -1, 2**31 - 1])
+def test_devices_that_there_are_not(label: int) -> None:
+    array = ad.from_arrow(DeviceArray(INTS, device_id=label).give())
+    repr(array)
+    with pytest.raises(BufferError, match="there is no device"):
+        ad.to_tensor(array)
+
+
+@pytest.mark.parametrize("label", [2**31, -(2**31) - 1, 2**62])
+def test_ids_beyond_32_bits(label: int) -> None:
+    with pytest.raises(BufferError, match="device_id"):
+        ad.from_arrow(DeviceArray(INTS, device_id=label).give())
+
+
+@pytest.mark.parametrize("kind", [CUDA_HOST, CUDA_MANAGED])
+def test_memory_of_no_one_device_may_have_the_id_of_none(kind: int) -> None:
+    array = ad.from_arrow(DeviceArray(INTS, kind, device_id=-1).give())
+    assert ad.to_tensor(array).shape == (4,)
+
+
+def grown(length: int, null_count: int = 0) -> Any:
+    def grow(node: producers.Array) -> None:
+        node.array.length, node.array.null_count = length, null_count
+
+    return grow
+
+
+@pytest.mark.parametrize("kind", [CUDA, CUDA_HOST, CUDA_MANAGED])
+def test_values_beyond_their_allocation(kind: int) -> None:
+    with pytest.raises(BufferError, match="beyond an allocation"):
+        ad.to_tensor(DeviceArray(INTS, kind, change=grown(1 << 20)).give())
+
+
+@pytest.mark.parametrize("kind", [CUDA, CUDA_HOST, CUDA_MANAGED])
+def test_a_bitmap_beyond_its_allocation(kind: int) -> None:
+    data = pa.array([1, None] * 4, pa.int8())
+    memory = Memory(kind)
+    small, values = memory.place(b"\x55"), memory.place(bytes(1 << 16))
+
+    def change(node: producers.Array) -> None:
+        node.buffers[0], node.buffers[1] = small, values
+        node.array.length, node.array.null_count = 1 << 16, -1
+
+    array = ad.from_arrow(DeviceArray(data, kind, memory=memory, change=change).give())
+    with pytest.raises(BufferError, match="beyond an allocation"):
+        ad.to_tensor(array)
+    with pytest.raises(BufferError, match="beyond an allocation"):
+        ad.validity(array, bits=True)
+
+
+@pytest.mark.parametrize("kind", [CUDA, CUDA_HOST, CUDA_MANAGED])
+def test_offsets_and_elements_beyond_their_allocation(kind: int) -> None:
+    data = pa.array(["ab", "c"])
+    with pytest.raises(BufferError, match="beyond an allocation"):
+        ad.to_ragged(DeviceArray(data, kind, change=grown(1 << 16)).give())
+    memory = Memory(kind)
+    far = memory.place((0).to_bytes(4, "little") + (1 << 20).to_bytes(4, "little") * 2)
+
+    def replace(node: producers.Array) -> None:
+        node.buffers[1] = far
+
+    with pytest.raises(BufferError, match="beyond an allocation"):
+        ad.to_ragged(DeviceArray(data, kind, memory=memory, change=replace).give())
+
+
+def moved_by(index: int, step: int) -> Any:
+    def move(node: producers.Array) -> None:
+        node.buffers[index] += step
+        node.array.length -= 1
+
+    return move
+
+
+def test_misaligned_buffers() -> None:
+    with pytest.raises(BufferError, match="not aligned"):
+        ad.to_tensor(DeviceArray(INTS, change=moved_by(1, 1)).give())
+    with pytest.raises(BufferError, match="not aligned"):
+        ad.to_ragged(DeviceArray(pa.array(["a", "b", "c"]), change=moved_by(1, 2)).give())
+
+
+def test_a_misaligned_event() -> None:
+    source = DeviceArray(INTS)
+    source.struct.sync_event += 1
+    with pytest.raises(ad.ConversionError, match="sync_event is a misaligned pointer"):
+        ad.from_arrow(source.give())
+
+
+def test_an_event_pointer_to_null_is_no_event() -> None:
+    source = DeviceArray(INTS, how="pyarrow")
+    nothing = ctypes.c_void_p(None)
+    source.struct.sync_event = ctypes.addressof(nothing)
+    array = ad.from_arrow(source.give())
+    assert ad.to_tensor(array).shape == (4,)
+    array.__arrow_c_device_array__(sync="host")
+    del array
+
+
+def test_an_event_on_the_cpu_is_refused() -> None:
+    node = Array(3, device=(1, -1), sync_event=64)
+    give = Only("__arrow_c_device_array__", lambda **_: (pa.field("", pa.int32()).__arrow_c_schema__(), node.capsule()))
+    with pytest.raises(ad.ConversionError, match="sync_event must be NULL"):
+        ad.from_arrow(give)
+
+
+@pytest.mark.parametrize("device_id", [-1, 0])
+def test_arrays_on_the_cpu_may_be_of_either_id(device_id: int) -> None:
+    node = Array(3, device=(1, device_id), reserved=-1)
+    give = Only("__arrow_c_device_array__", lambda **_: (pa.field("", pa.int32()).__arrow_c_schema__(), node.capsule()))
+    assert str(ad.from_arrow(give).device) == "cpu"
+
+
+def test_memory_of_a_context_that_is_not_the_primary_one() -> None:
+    context, device = driver.Handle(), driver.INT()
+    pointer = driver.U64()
+    driver.allocate(1)
+    driver.call("cuDeviceGet", ctypes.byref(device), driver.INT(0))
+    driver.call("cuCtxCreate_v2", ctypes.byref(context), 0, device)
+    driver.call("cuMemAlloc_v2", ctypes.byref(pointer), driver.SIZE(64))
+    node = Array(4, (None, pointer.value), device=(CUDA, 0))
+    give = Only("__arrow_c_device_array__", lambda **_: (pa.field("", pa.int32()).__arrow_c_schema__(), node.capsule()))
+    with pytest.raises(BufferError, match="context that is not the primary one"):
+        ad.to_tensor(give)
+    driver.call("cuMemFree_v2", pointer)
+    driver.call("cuCtxDestroy_v2", context)
+
+
+CHECKED = """
+import driver, device_arrow, producers, pyarrow as pa
+import arrow_dlpack as ad
+
+memory = device_arrow.Memory()
+values = memory.place(bytes(16))
+node = producers.Array(4, (None, values))
+field = pa.field("x", pa.struct([pa.field("y", pa.int32())]))
+node = producers.Array(4, (None,), children=[node])
+give = producers.Only("__arrow_c_array__", lambda **_: (field.__arrow_c_schema__(), node.capsule()))
+# The driver is in use by now.
+ad.to_tensor(device_arrow.DeviceArray(pa.array([1])).give())
+try:
+    ad.from_arrow(give)
+except BufferError as error:
+    print(error)
+assert node.released
+"""
+
+
+def run(program: str, **environment: str | None) -> str:
+    """What a program in a process of its own prints."""
+    folder = os.path.dirname(__file__)
+    path = os.pathsep.join([folder, os.path.dirname(folder), *filter(None, sys.path)])
+    variables = {**os.environ, "PYTHONPATH": path, **environment}
+    ran = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program)],
+        env={name: value for name, value in variables.items() if value is not None},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    return ran.stdout.strip()
+
+
+def test_device_pointers_labelled_as_the_cpus_are_found_where_that_is_asked_for() -> None:
+    assert "is said to be on the CPU, and is on cuda:0" in run(CHECKED, ARROW_DLPACK_CHECK="1")
+    assert run(CHECKED, ARROW_DLPACK_CHECK=None) == ""
+    assert run(CHECKED, ARROW_DLPACK_CHECK="0") == ""
+
+
+UNREACHABLE = """
+import pyarrow as pa, producers
+import arrow_dlpack as ad
+
+def give(kind=2, null_count=0):
+    buffers = (64 if null_count else None, 4096)
+    node = producers.Array(4, buffers, null_count=null_count, device=(kind, 0), sync_event=None)
+    field = pa.field("", pa.int32())
+    return producers.Only("__arrow_c_device_array__", lambda **_: (field.__arrow_c_schema__(), node.capsule()))
+
+array = ad.from_arrow(give())
+array.__arrow_c_device_array__()
+repr(array), ad.explain(array)
+for attempt in (lambda: ad.to_tensor(array), lambda: ad.validity(give(null_count=1), bits=True),
+                lambda: ad.to_tensor(give(3)), lambda: ad.to_tensor(give(13))):
+    try:
+        attempt()
+    except BufferError as error:
+        print(error)
+assert ad.to_tensor(pa.array([1, 2])).shape == (2,)
+"""
+
+
+@pytest.mark.parametrize("how", ["no library", "no device"])
+def test_without_a_driver_or_a_device(how: str) -> None:
+    if how == "no library":
+        printed = run(UNREACHABLE, LD_LIBRARY_PATH=None)
+        expected = "there is no CUDA driver on this machine"
+    else:
+        printed = run(UNREACHABLE, SIMULATED_CUDA_DEVICES="0")
+        expected = "finds no device"
+    lines = printed.splitlines()
+    assert len(lines) == 4, printed
+    assert all(expected in line for line in lines), printed
+
+
+def test_the_host_can_be_interrupted_while_it_waits() -> None:
+    import signal
+
+    class Stop(Exception):
+        pass
+
+    def stop(*_: object) -> None:
+        raise Stop
+
+    source = DeviceArray(INTS)
+    stream = driver.Stream()
+    gate = driver.gate(stream.handle)
+    event = driver.Event(stream.handle)
+    source.handle.value = event.handle
+    array = ad.from_arrow(source.give())
+    signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, 0.2)
+    with pytest.raises(Stop):
+        array.__arrow_c_device_array__(sync="host")
+    driver.open_gate(gate)
+    array.__arrow_c_device_array__(sync="host")
+    assert device_arrow.CUDA == 2

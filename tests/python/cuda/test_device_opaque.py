@@ -1,0 +1,104 @@
+"""Devices whose runtime is not known here: type, shape, lifetime and event are kept, and the rest is an error."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from typing import Any
+
+import arrow_dlpack as ad
+import driver
+import producers
+import pyarrow as pa
+import pytest
+from device_arrow import exported
+from producers import Array, Only
+
+ROCM, ONEAPI, METAL, UNKNOWN = 10, 14, 8, 99
+# No address of anything: whoever looks behind it crashes.
+EVENT, VALUES = 0x1233, 0x7000
+
+
+def opaque(kind: int, ordinal: int = 1, *, null_count: int = 0, event: int | None = EVENT) -> tuple[Array, Any]:
+    bitmap = VALUES + 0x1000 if null_count else None
+    node = Array(4, (bitmap, VALUES), null_count=null_count, device=(kind, ordinal), sync_event=event)
+    field = pa.field("x", pa.float32())
+    return node, Only("__arrow_c_device_array__", lambda **_: (field.__arrow_c_schema__(), node.capsule()))
+
+
+@pytest.mark.parametrize("kind", [ROCM, ONEAPI, METAL, UNKNOWN])
+def test_arrays_pass_through(kind: int) -> None:
+    calls = driver.calls()
+    node, give = opaque(kind)
+    array = ad.from_arrow(give)
+    assert (array.device.type, array.device.id) == (kind, 1)
+    assert str(array.device).endswith(":1")
+    with exported(array) as struct:
+        assert (struct.device_type, struct.device_id, struct.sync_event) == (kind, 1, EVENT)
+        buffers = (ctypes.c_void_p * 2).from_address(struct.array.buffers)
+        assert list(buffers) == [None, VALUES]
+        del array
+        assert not node.released
+    assert node.released
+    assert driver.calls() == calls
+
+
+@pytest.mark.parametrize("kind", [ROCM, ONEAPI, METAL, UNKNOWN])
+def test_columns_are_tensors_that_keep_their_place(kind: int) -> None:
+    node, give = opaque(kind)
+    tensor = ad.to_tensor(give)
+    assert (tensor.dtype, tensor.shape, tensor.device.type) == ("float32", (4,), kind)
+    with exported(tensor) as struct:
+        assert (struct.device_type, struct.sync_event) == (kind, EVENT)
+    bits, offset = ad.validity(opaque(kind, null_count=1)[1], bits=True)
+    assert (bits.shape, offset, bits.device.type) == ((1,), 0, kind)
+    del tensor
+    assert node.released
+
+
+def test_what_needs_the_runtime_is_an_error() -> None:
+    _, give = opaque(ROCM, null_count=-1)
+    array = ad.from_arrow(give)
+    with pytest.raises(BufferError, match="rocm:1"):
+        ad.to_tensor(array)
+    with pytest.raises(BufferError, match="rocm:1"):
+        array.__arrow_c_device_array__(sync="host")
+    with pytest.raises(BufferError, match="to_device"):
+        array.__arrow_c_array__()
+    with pytest.raises(BufferError, match="rocm:1"):
+        ad.to_tensor(array, dtype="float64", nulls="keep")
+    with pytest.raises(BufferError, match="rocm:1"):
+        ad.from_arrow(array, copy=True)
+    # Without an event there is nothing to wait for.
+    _, give = opaque(ROCM, event=None)
+    ad.from_arrow(give).__arrow_c_device_array__(sync="host")
+
+
+def test_batches_and_streams_pass_through() -> None:
+    inner = Array(4, (None, VALUES))
+    node = Array(4, (None,), children=[inner], device=(METAL, 0), sync_event=EVENT)
+    field = pa.field("", pa.struct([pa.field("x", pa.float32())]))
+    give = Only("__arrow_c_device_array__", lambda **_: (field.__arrow_c_schema__(), node.capsule()))
+    batch = ad.from_arrow(give)
+    capsule = batch.__arrow_c_device_stream__()
+    stream = producers.ArrowDeviceArrayStream.from_address(
+        producers.capsule_pointer(capsule, b"arrow_device_array_stream")
+    )
+    assert stream.device_type == METAL
+    assert {name: tensor.device.type for name, tensor in ad.to_tensors(batch).items()} == {"x": METAL}
+    assert ad.to_tensor(batch, order="F").shape == (4, 1)
+
+
+def test_arrays_of_dpnp_on_the_cpu() -> None:
+    """A real producer of kDLOneAPI, where its runtime runs on the CPU."""
+    if not os.environ.get("ARROW_DLPACK_DPNP"):
+        pytest.skip("ARROW_DLPACK_DPNP=1 asks for dpnp")
+    dpnp = pytest.importorskip("dpnp")
+    source = dpnp.arange(6, dtype="int32", device="cpu")
+    assert source.__dlpack_device__()[0] == ONEAPI
+    tensor = ad.from_dlpack(source)
+    assert (tensor.shape, tensor.device.type) == ((6,), ONEAPI)
+    array = ad.to_arrow(tensor)
+    assert (len(array), array.device.type) == (6, ONEAPI)
+    back = dpnp.from_dlpack(ad.to_tensor(array))
+    assert back.sum() == 15

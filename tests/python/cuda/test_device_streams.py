@@ -1,0 +1,198 @@
+"""Streams of arrays on devices: lazily, each chunk with its own event, on devices that may differ."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import arrow_dlpack as ad
+import device_arrow
+import driver
+import producers
+import pyarrow as pa
+import pytest
+from device_arrow import (
+    CUDA,
+    CUDA_HOST,
+    CUDA_MANAGED,
+    DeviceArray,
+    DeviceStream,
+    buffers_of,
+    drain,
+    event_of,
+    exported,
+    next_of,
+)
+
+ENOMEM, EIO = 12, 5
+
+
+def chunks(*lengths: int, kind: int = CUDA, ordinals: tuple[int, ...] = ()) -> list[DeviceArray]:
+    ordinals = ordinals or (0,) * len(lengths)
+    return [
+        DeviceArray(pa.array(range(n), pa.int64()), kind, ordinal) for n, ordinal in zip(lengths, ordinals, strict=True)
+    ]
+
+
+@contextmanager
+def exported_stream(obj: Any, **keywords: Any) -> Iterator[tuple[producers.ArrowDeviceArrayStream, int]]:
+    capsule = obj.__arrow_c_device_stream__(**keywords)
+    address = producers.capsule_pointer(capsule, b"arrow_device_array_stream")
+    yield producers.ArrowDeviceArrayStream.from_address(address), address
+    del capsule
+
+
+def last_error(struct: producers.ArrowDeviceArrayStream, address: int) -> str:
+    function = ctypes.CFUNCTYPE(ctypes.c_char_p, ctypes.c_void_p)(struct.get_last_error)
+    return (function(address) or b"").decode()
+
+
+@pytest.mark.parametrize("kind", [CUDA, CUDA_HOST, CUDA_MANAGED])
+def test_chunks_come_lazily_each_with_its_event(kind: int, host_waits: Any) -> None:
+    items = chunks(3, 0, 2, kind=kind)
+    source = DeviceStream(list(items), kind)
+    stream = ad.from_arrow(source.give())
+    waits = host_waits()
+    assert (stream.device.type, source.stream.asked_next) == (kind, 0)
+    schema = pa.Field._import_from_c_capsule(stream.__arrow_c_schema__())
+    assert schema.type == pa.int64()
+    with exported_stream(stream) as (struct, address):
+        assert (struct.device_type, source.stream.asked_next) == (kind, 0)
+        for number, item in enumerate(items, 1):
+            code, out = next_of(struct, address)
+            assert (code, source.stream.asked_next, out.array.length) == (0, number, len(item.array))
+            assert event_of(out) == item.event.handle
+            assert list(buffers_of(out.array)) == item.addresses
+            producers.release_struct(out)
+        code, out = next_of(struct, address)
+        assert code == 0
+        assert not out.array.release
+    assert (waits.ours, waits.drivers) == (0, 0)
+
+
+def test_ordinals_may_differ_between_chunks() -> None:
+    stream = ad.from_arrow(DeviceStream(list(chunks(1, 2, ordinals=(0, 1)))).give())
+    with exported_stream(stream, requested_device=2) as (struct, address):
+        for ordinal in (0, 1):
+            code, out = next_of(struct, address)
+            assert (code, out.device_id) == (0, ordinal)
+            producers.release_struct(out)
+
+
+def test_a_device_that_is_asked_for_is_checked_for_each_chunk() -> None:
+    items = chunks(1, 2, ordinals=(1, 0))
+    stream = ad.from_arrow(DeviceStream(list(items)).give())
+    with exported_stream(stream, requested_device=(2, 1)) as (struct, address):
+        code, out = next_of(struct, address)
+        assert (code, out.device_id) == (0, 1)
+        producers.release_struct(out)
+        code, _ = next_of(struct, address)
+        assert code == EIO
+        assert "cuda:0" in last_error(struct, address)
+    (never_asked_for,) = chunks(1)
+    never_asked_for.node.expected = 0
+    other = ad.from_arrow(DeviceStream([never_asked_for]).give())
+    with pytest.raises(BufferError, match="cuda"):
+        other.__arrow_c_device_stream__(requested_device=1)
+    with pytest.raises(NotImplementedError, match="unknown"):
+        other.__arrow_c_device_stream__(unknown=1)
+    with pytest.raises(BufferError, match=r'\.to_device\("cpu"\)'):
+        other.__arrow_c_stream__()
+    other.close()
+
+
+def test_sync_host_of_a_stream_waits_for_each_chunk(host_waits: Any) -> None:
+    for keyword in (True, False):
+        items = chunks(3, 2)
+        stream = ad.from_arrow(DeviceStream(list(items)).give(), sync=None if keyword else "host")
+        keywords = {"sync": "host"} if keyword else {}
+        with exported_stream(stream, **keywords) as (struct, address):
+            for item in items:
+                code, out = next_of(struct, address)
+                assert code == 0
+                assert not out.sync_event
+                consumer = driver.Stream()
+                size = 8 * len(item.array)
+                assert driver.read(item.addresses[1], size, consumer.handle) == item.memory.blocks[item.addresses[1]]
+                producers.release_struct(out)
+
+
+def test_a_failure_of_the_producer_comes_at_its_chunk() -> None:
+    source = DeviceStream([*chunks(1), (ENOMEM, b"the device is full")])
+    stream = ad.from_arrow(source.give())
+    with exported_stream(stream) as (struct, address):
+        code, out = next_of(struct, address)
+        assert code == 0
+        producers.release_struct(out)
+        code, _ = next_of(struct, address)
+        assert code == ENOMEM
+        assert "the device is full" in last_error(struct, address)
+
+
+def test_an_array_of_another_type_of_device_is_an_error_at_its_chunk() -> None:
+    items = [*chunks(1), *chunks(1, kind=CUDA_MANAGED)]
+    stream = ad.from_arrow(DeviceStream(list(items)).give())
+    assert len(next(stream)) == 1
+    with pytest.raises(BufferError, match="cuda_managed"):
+        next(stream)
+
+
+def test_a_stream_can_be_released_early() -> None:
+    items = chunks(1, 2)
+    source = DeviceStream(list(items))
+    items[1].node.expected = 0
+    stream = ad.from_arrow(source.give())
+    with exported_stream(stream) as (struct, address):
+        code, out = next_of(struct, address)
+        assert code == 0
+    assert source.stream.released
+    assert not items[0].memory.reused
+    producers.release_struct(out)
+    drain()
+    assert items[0].memory.reused
+
+
+def test_what_is_released_by_the_way_is_released_with_the_interpreter() -> None:
+    source = DeviceArray(pa.array([1, 2]), how="cudf")
+    array = ad.from_arrow(source.give())
+    consumer = driver.Stream(flags=0)
+    with exported(array):
+        gate = driver.gate(consumer.handle)
+    del array
+    assert not source.memory.reused
+    stream = ad.from_arrow(DeviceStream(list(chunks(1))).give())
+    driver.open_gate(gate)
+    driver.run_all()
+    # The next array is asked for without the interpreter, and what waits is looked at as it comes in.
+    next(stream)
+    assert source.memory.reused
+
+
+def test_batches_become_streams_of_one() -> None:
+    source = DeviceArray(pa.array([{"a": 1}]))
+    batch = ad.from_arrow(source.give())
+    with exported_stream(batch) as (struct, address):
+        code, out = next_of(struct, address)
+        assert (code, event_of(out)) == (0, source.event.handle)
+        producers.release_struct(out)
+
+
+def test_one_chunk_with_rows_is_a_view_and_several_need_a_copy(host_waits: Any) -> None:
+    items = chunks(0, 3, 0)
+    waits = host_waits()
+    tensor = ad.to_tensor(DeviceStream(list(items)).give())
+    assert (tensor.shape, str(tensor.device)) == ((3,), "cuda:0")
+    with pytest.raises(BufferError, match="chunks joined"):
+        ad.to_tensor(DeviceStream(list(chunks(1, 2))).give())
+    assert (waits.ours, waits.drivers) == (0, 0)
+
+
+def test_iteration_gives_arrays_on_the_device() -> None:
+    items = chunks(1, 2)
+    found = list(ad.from_arrow(DeviceStream(list(items)).give()))
+    assert [str(array.device) for array in found] == ["cuda:0", "cuda:0"]
+    with exported(found[1]) as struct:
+        assert event_of(struct) == items[1].event.handle
+    assert device_arrow.CUDA == 2

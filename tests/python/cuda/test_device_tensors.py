@@ -1,0 +1,341 @@
+"""Tensors of columns on a device: views, never read by the host but where cuda.md says so, and back to Arrow."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import arrow_dlpack as ad
+import device_arrow
+import producers
+import pyarrow as pa
+import pytest
+from device_arrow import CUDA, CUDA_HOST, CUDA_MANAGED, DeviceArray, Memory, exported
+
+KINDS = [CUDA, CUDA_HOST, CUDA_MANAGED]
+
+
+def unknown_nulls(node: producers.Array) -> None:
+    node.array.null_count = -1
+
+
+def pointer(tensor: ad.Tensor) -> int:
+    """The address of the first element; asks for no synchronisation."""
+    capsule = tensor.__dlpack__(stream=-1, max_version=(1, 3))
+    _, dl_tensor = producers.read_dlpack(capsule)
+    return (dl_tensor.data or 0) + dl_tensor.byte_offset
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("data", "dtype", "shape", "skipped"),
+    [
+        (pa.array([1, 2, 3], pa.int16()), "int16", (3,), 0),
+        (pa.array([1, 2, 3, 4, 5], pa.float32())[2:], "float32", (3,), 8),
+        (pa.array([1, 2], pa.timestamp("s")), "int64", (2,), 0),
+        (pa.array([b"ab", b"cd"], pa.binary(2)), "uint8", (2, 2), 0),
+    ],
+    ids=["int16", "slice", "timestamp", "bytes"],
+)
+def test_plain_columns_are_views(
+    kind: int, data: pa.Array, dtype: str, shape: tuple[int, ...], skipped: int, host_waits: Any
+) -> None:
+    source = DeviceArray(data, kind)
+    array = ad.from_arrow(source.give())
+    waits = host_waits()
+    tensor = ad.to_tensor(array)
+    assert (tensor.dtype, tensor.shape, tensor.device.type, tensor.writable) == (dtype, shape, kind, False)
+    assert pointer(tensor) == source.addresses[1] + skipped
+    assert (waits.ours, waits.drivers) == (0, 0)
+
+
+def test_fixed_size_lists_and_tensors_are_views(host_waits: Any) -> None:
+    lists = DeviceArray(pa.array([[[1, 2], [3, 4]], [[5, 6], [7, 8]]], pa.list_(pa.list_(pa.int32(), 2), 2)))
+    tensors = pa.ExtensionArray.from_storage(
+        pa.fixed_shape_tensor(pa.float32(), [2, 3], permutation=[1, 0]),
+        pa.array([list(range(6)), list(range(6))], pa.list_(pa.float32(), 6)),
+    )
+    shaped = DeviceArray(tensors)
+    waits = host_waits()
+    tensor = ad.to_tensor(lists.give())
+    assert (tensor.shape, tensor.strides, pointer(tensor)) == ((2, 2, 2), (4, 2, 1), lists.addresses[-1])
+    tensor = ad.to_tensor(shaped.give())
+    assert (tensor.shape, tensor.strides, pointer(tensor)) == ((2, 3, 2), (6, 1, 3), shaped.addresses[-1])
+    assert (waits.ours, waits.drivers) == (0, 0)
+
+
+def test_codes_are_views_and_return_with_their_dictionary(host_waits: Any) -> None:
+    source = DeviceArray(pa.array(["a", "b", "a"]).dictionary_encode())
+    waits = host_waits()
+    tensor = ad.to_tensor(source.give())
+    assert (tensor.dtype, pointer(tensor)) == ("int32", source.addresses[1])
+    with exported(ad.to_arrow(tensor)) as back:
+        assert back.array.dictionary
+        assert device_arrow.event_of(back) == source.event.handle
+    assert (waits.ours, waits.drivers) == (0, 0)
+
+
+def test_kept_codes_of_nulls_do_not_return_unchecked() -> None:
+    source = DeviceArray(pa.array(["a", None, "a"]).dictionary_encode())
+    tensor = ad.to_tensor(source.give(), nulls="keep")
+    with pytest.raises(BufferError, match="cuda:0"):
+        ad.to_arrow(tensor)
+
+
+@pytest.mark.parametrize("values", [["a", None], ["a", "b"]], ids=["null", "none"])
+def test_a_dictionary_without_a_null_count_is_looked_at(values: list[str | None], host_waits: Any) -> None:
+    data = pa.DictionaryArray.from_arrays(pa.array([0, 1], pa.int8()), pa.array(values))
+
+    def forget(node: producers.Array) -> None:
+        producers.ArrowArray.from_address(node.array.dictionary).null_count = -1
+
+    source = DeviceArray(data, change=forget)
+    array = ad.from_arrow(source.give())
+    waits = host_waits()
+    if None in values:
+        with pytest.raises(BufferError, match="dictionary"):
+            ad.to_tensor(array)
+        assert waits.ours <= 1
+    else:
+        assert pointer(ad.to_tensor(array)) == source.addresses[1]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_unknown_null_count_is_one_read_for_all_columns(kind: int, host_waits: Any) -> None:
+    data = pa.array([dict.fromkeys("abcdefgh", index) for index in range(100)])
+
+    def forget(node: producers.Array) -> None:
+        for part in node.parts:
+            part.array.null_count = -1
+
+    # Bitmaps without nulls in them.
+    columns = [
+        pa.Array.from_buffers(pa.int64(), 100, [pa.py_buffer(b"\xff" * 13), column.buffers()[1]])
+        for column in (data.field(index) for index in range(8))
+    ]
+    source = DeviceArray(pa.StructArray.from_arrays(columns, list("abcdefgh")), kind, change=forget)
+    batch = ad.from_arrow(source.give())
+    waits = host_waits()
+    tensors = ad.to_tensors(batch)
+    assert waits.ours <= 1
+    assert [pointer(tensor) for tensor in tensors.values()] == source.addresses[2::2]
+
+
+def test_a_null_is_found_where_it_is_not_counted() -> None:
+    source = DeviceArray(pa.array([1, 2, None, 4]), change=unknown_nulls)
+    with pytest.raises(ad.NullError) as raised:
+        ad.to_tensor(source.give())
+    assert raised.value.row == 2
+
+
+@pytest.mark.parametrize("keywords", [{"nulls": "nan"}, {"nulls": 0}], ids=["nan", "fill"])
+def test_nulls_are_not_filled_and_nothing_is_read(keywords: dict[str, Any], host_waits: Any) -> None:
+    source = DeviceArray(pa.array([1.0, None]), change=unknown_nulls)
+    array = ad.from_arrow(source.give())
+    waits = host_waits()
+    with pytest.raises(BufferError, match="copy on cuda:0"):
+        ad.to_tensor(array, **keywords)
+    assert (waits.ours, waits.drivers) == (0, 0)
+
+
+REFUSED: dict[str, tuple[pa.Array, dict[str, Any]]] = {
+    "bits": (pa.array([True, False]), {}),
+    "cast": (pa.array([1, 2]), {"dtype": "float32"}),
+    "copy": (pa.array([1, 2]), {"copy": True}),
+    "writable": (pa.array([1, 2]), {"writable": True}),
+    "runs": (pa.RunEndEncodedArray.from_arrays(pa.array([2], pa.int32()), pa.array([1])), {}),
+    "values": (pa.array([1, 2]).dictionary_encode(), {"dictionary": "values"}),
+    "rows": (pa.array([{"a": 1, "b": 2}, {"a": 3, "b": 4}]), {}),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_needs_a_kernel_says_so(name: str, host_waits: Any) -> None:
+    data, keywords = REFUSED[name]
+    array = ad.from_arrow(DeviceArray(data).give())
+    waits = host_waits()
+    with pytest.raises(BufferError, match="cuda:0") as raised:
+        ad.to_tensor(array, **keywords)
+    assert raised.value.remedy
+    assert (waits.ours, waits.drivers) == (0, 0)
+
+
+def test_out_of_host_memory_is_refused() -> None:
+    import numpy as np
+
+    array = ad.from_arrow(DeviceArray(pa.array([1, 2])).give())
+    with pytest.raises(BufferError, match="cuda:0"):
+        ad.to_tensor(array, out=np.empty(2, np.int64))
+    batch = ad.from_arrow(DeviceArray(pa.array([{"a": 1}])).give())
+    with pytest.raises(BufferError, match="cuda:0"):
+        ad.to_tensor(batch, out=np.empty((1, 1), np.int64))
+
+
+def matrix(columns: int, rows: int, kind: int = CUDA, gap: int = 0) -> DeviceArray:
+    """A batch whose columns are parts of one block: column-major, with a gap after each."""
+    data = pa.array([{f"c{column}": float(row) for column in range(columns)} for row in range(rows)])
+    block = Memory(kind)
+    start = block.place(b"\0" * (8 * columns * (rows + gap)))
+
+    def into_block(node: producers.Array) -> None:
+        for index, part in enumerate(node.parts):
+            part.buffers[1] = start + 8 * index * (rows + gap)
+
+    return DeviceArray(data, kind, memory=block, change=into_block)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("order", ["F", "A"])
+def test_columns_that_lie_as_a_matrix_are_a_view_of_one(kind: int, order: str, host_waits: Any) -> None:
+    batch = ad.from_arrow(matrix(3, 10, kind, gap=2).give())
+    waits = host_waits()
+    tensor = ad.to_tensor(batch, order=order)
+    assert (tensor.shape, tensor.strides, tensor.device.type) == ((10, 3), (1, 12), kind)
+    with pytest.raises(BufferError, match='order="F"'):
+        ad.to_tensor(batch)
+    assert (waits.ours, waits.drivers) == (0, 0)
+
+
+def test_columns_of_several_allocations_are_no_matrix() -> None:
+    batch = ad.from_arrow(DeviceArray(pa.array([{"a": 1.0, "b": 2.0}] * 512)).give())
+    with pytest.raises(BufferError, match="cuda:0"):
+        ad.to_tensor(batch, order="F")
+
+
+def test_a_single_column_is_a_matrix_in_any_order() -> None:
+    source = DeviceArray(pa.array([{"a": 1.0}, {"a": 2.0}]))
+    tensor = ad.to_tensor(source.give())
+    assert (tensor.shape, pointer(tensor)) == ((2, 1), source.addresses[2])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_bitmap_is_a_view(kind: int, host_waits: Any) -> None:
+    data = pa.array([1, None, 3] * 10)
+    source = DeviceArray(data[11:], kind)
+    array = ad.from_arrow(source.give())
+    waits = host_waits()
+    bits, offset = ad.validity(array, bits=True)
+    assert (bits.dtype, bits.shape, offset, bits.writable) == ("uint8", (3,), 3, False)
+    assert pointer(bits) == source.addresses[0] + 1
+    assert (waits.ours, waits.drivers) == (0, 0)
+    with pytest.raises(BufferError, match="bits=True"):
+        ad.validity(array)
+    assert ad.validity(DeviceArray(pa.array([1, 2])).give(), bits=True) is None
+
+
+def test_bitmaps_of_types_without_one_and_of_two_levels_are_refused() -> None:
+    with pytest.raises(BufferError, match="no validity bitmap"):
+        ad.validity(DeviceArray(pa.nulls(2)).give(), bits=True)
+    batch = ad.from_arrow(DeviceArray(pa.array([{"a": None}, None, {"a": 1}])).give())
+    with pytest.raises(BufferError, match="joined"):
+        ad.validity(batch["a"], bits=True)
+
+
+def test_the_bitmap_of_host_data_is_a_view_too() -> None:
+    import numpy as np
+
+    data = pa.array([1, None, 3, None, 5, 6, 7, 8, None, 10])[1:]
+    bits, offset = ad.validity(data, bits=True)
+    unpacked = np.unpackbits(np.from_dlpack(bits), bitorder="little")[offset : offset + len(data)]
+    assert unpacked.tolist() == [int(value is not None) for value in data.to_pylist()]
+    assert ad.validity(pa.array([1]), bits=True) is None
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "data",
+    [pa.array([[1, 2], [], [3]]), pa.array(["ab", "", "c"]), pa.array([[1, 2], [], [3]], pa.large_list(pa.int64()))],
+    ids=["list", "string", "large"],
+)
+def test_ragged_parts_are_views(kind: int, data: pa.Array, host_waits: Any) -> None:
+    source = DeviceArray(data, kind)
+    array = ad.from_arrow(source.give())
+    waits = host_waits()
+    ragged = ad.to_ragged(array)
+    assert waits.ours <= 1
+    assert (ragged.values.shape, ragged.offsets.shape, ragged.device.type) == ((3,), (4,), kind)
+    assert pointer(ragged.offsets) == source.addresses[1]
+    assert pointer(ragged.values) == source.addresses[-1]
+    assert len(ragged) == 3
+    now = waits.ours
+    with exported(ragged) as back:
+        assert list(device_arrow.buffers_of(back.array))[1] == source.addresses[1]
+        assert (back.device_type, device_arrow.event_of(back)) == (kind, source.event.handle)
+    assert waits.ours == now
+
+
+def test_nested_lists_take_a_read_for_each_level(host_waits: Any) -> None:
+    source = DeviceArray(pa.array([[[1, 2], [3]], [], [[4]]]))
+    array = ad.from_arrow(source.give())
+    waits = host_waits()
+    ragged = ad.to_ragged(array)
+    assert waits.ours <= 2
+    assert (len(ragged), len(ragged.values), ragged.values.values.shape) == (3, 3, (4,))
+
+
+def test_list_views_read_nothing(host_waits: Any) -> None:
+    source = DeviceArray(pa.array([[1, 2], [3]], pa.list_view(pa.int32())))
+    array = ad.from_arrow(source.give())
+    waits = host_waits()
+    ragged = ad.to_ragged(array)
+    assert (ragged.offsets.shape, ragged.lengths.shape, ragged.values.shape) == ((2,), (2,), (3,))
+    assert (waits.ours, waits.drivers) == (0, 0)
+
+
+RAGGED_REFUSED: dict[str, tuple[pa.Array, dict[str, Any], str]] = {
+    "slice": (pa.array([[1, 2], [3]])[1:], {}, "rebased"),
+    "views": (pa.array(["a"], pa.string_view()), {}, "gathered"),
+    "null row": (pa.array([[1], None]), {}, "null"),
+    "kept": (pa.array([[1], None]), {"nulls": "keep"}, "bits"),
+    "null element": (pa.array([[1, None]]), {}, "null"),
+    "copy": (pa.array([[1]]), {"copy": True}, "copy on cuda:0"),
+    "pad": (pa.array([[1]]), {"pad": (0, None)}, "cuda:0"),
+}
+
+
+@pytest.mark.parametrize("name", RAGGED_REFUSED)
+def test_ragged_rows_that_need_a_kernel_say_so(name: str) -> None:
+    data, keywords, text = RAGGED_REFUSED[name]
+    array = ad.from_arrow(DeviceArray(data).give())
+    with pytest.raises(BufferError, match=text):
+        ad.to_ragged(array, **keywords)
+
+
+@pytest.mark.parametrize("offsets", [(0, 2, 9), (0, 2, -1), (1, 2, 0)], ids=["beyond", "negative", "descending"])
+def test_offsets_that_lead_out_of_the_elements_are_refused(offsets: tuple[int, ...]) -> None:
+    memory = Memory()
+    wrong = memory.place(struct.pack("3i", *offsets))
+
+    def replace(node: producers.Array) -> None:
+        node.buffers[1] = wrong
+
+    with pytest.raises(ad.ConversionError, match="offsets from"):
+        ad.to_ragged(DeviceArray(pa.array([[1, 2], [3]]), memory=memory, change=replace).give())
+
+
+def test_tensors_return_to_arrow_with_their_event(host_waits: Any) -> None:
+    source = DeviceArray(pa.array([1, 2, 3], pa.timestamp("us")))
+    tensor = ad.to_tensor(source.give())
+    waits = host_waits()
+    array = ad.to_arrow(tensor)
+    for obj in (array, tensor):
+        with exported(obj) as back:
+            assert (back.device_type, back.device_id) == (CUDA, 0)
+            assert list(device_arrow.buffers_of(back.array)) == [None, source.addresses[1]]
+            assert device_arrow.event_of(back) == source.event.handle
+    assert "imestamp" in array.type
+    with pytest.raises(BufferError, match="cuda:0"):
+        ad.to_arrow(tensor, copy=True)
+    assert (waits.ours, waits.drivers) == (0, 0)
+
+
+@pytest.mark.parametrize("stored", [[0, 1, 1], [0, 2, 1]], ids=["bools", "others"])
+def test_bool8_is_a_view_of_bytes_that_are_bools(stored: list[int], host_waits: Any) -> None:
+    source = DeviceArray(pa.ExtensionArray.from_storage(pa.bool8(), pa.array(stored, pa.int8())))
+    array = ad.from_arrow(source.give())
+    waits = host_waits()
+    if max(stored) > 1:
+        with pytest.raises(BufferError, match="copy on cuda:0"):
+            ad.to_tensor(array)
+    else:
+        assert (ad.to_tensor(array).dtype, waits.ours <= 1) == ("bool", True)
