@@ -2,7 +2,7 @@
 
 use crate::arrow::DeviceArray;
 use crate::column::on_device::{are_bools, mask, needed, needs_copy, only_filled};
-use crate::convert::{ColumnChunk, MatrixColumns, check_nulls, view_matrix};
+use crate::convert::{ColumnChunk, MatrixColumns, check_nulls, empty_matrix, view_matrix};
 use crate::error::{Error, ErrorKind, Result};
 use crate::order::{self, Order};
 use crate::plan::{Action, MatrixData, Plan};
@@ -25,10 +25,11 @@ pub(super) fn view(
     options: &MatrixOptions,
     order: &Order,
 ) -> Result<Tensor> {
-    let Some(chunk) = only(spec, chunks, order)? else {
-        return Err(needs_copy(order, "a matrix without rows").in_column(spec.field().name()));
-    };
+    let chunk = only(spec, chunks, order)?;
     let mut columns = unread(spec, chunk)?;
+    if columns.rows == 0 {
+        return empty_matrix(spec, chunk);
+    }
     let ranges: Vec<_> = spec
         .columns()
         .iter()
@@ -58,12 +59,13 @@ pub(super) fn explain(
     options: &MatrixOptions,
     order: &Order,
 ) -> Result<(Plan, Vec<Plan>, Option<Error>)> {
-    let Some(chunk) = only(spec, chunks, order)? else {
+    let chunk = only(spec, chunks, order)?;
+    let columns = unread(spec, chunk)?;
+    if columns.rows == 0 {
         let plan = Plan::matrix(spec, MatrixData::default(), 0, options)?;
         let parts = spec.columns().iter().map(|(_, column)| plan.of_matrix_column(column, 0)).collect();
         return Ok((plan, parts, None));
-    };
-    let columns = unread(spec, chunk)?;
+    }
     let (mut refusal, mut parts) = (None, Vec::new());
     for ((_, spec), column) in spec.columns().iter().zip(&columns.columns) {
         match (spec.nulls(), column.leaf.known_nulls()) {
@@ -85,11 +87,13 @@ pub(super) fn explain(
     Ok((plan, parts, refusal))
 }
 
-fn only<'a>(spec: &MatrixSpec, chunks: &'a [DeviceArray], order: &Order) -> Result<Option<&'a DeviceArray>> {
+/// The chunk that has rows, or the first one.
+fn only<'a>(spec: &MatrixSpec, chunks: &'a [DeviceArray], order: &Order) -> Result<&'a DeviceArray> {
     if spec.is_decoded() {
         return Err(needs_copy(order, &Action::Decode.to_string()));
     }
-    Ok(only_filled(chunks, DeviceArray::len, order)?.and_then(|index| chunks.get(index)))
+    let filled = only_filled(chunks, DeviceArray::len, order)?.unwrap_or(0);
+    chunks.get(filled).ok_or_else(|| Error::invalid("a matrix of no chunks"))
 }
 
 /// The columns, the nulls of which were not looked at.

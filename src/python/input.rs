@@ -166,9 +166,12 @@ impl Chunks {
         match input {
             ArrowInput::Array(array) => Ok(Self::one(array)),
             ArrowInput::Stream(stream) => {
-                let field = stream.field().clone();
+                let (field, device) = (stream.field().clone(), crate::device::Device::new(stream.device_type(), 0));
                 // The producer may need the interpreter on a thread of its own.
-                let arrays = py.detach(|| stream.collect::<crate::error::Result<SmallVec<_>>>())?;
+                let mut arrays = py.detach(|| stream.collect::<crate::error::Result<SmallVec<[_; 1]>>>())?;
+                if arrays.is_empty() && !device.is_cpu() {
+                    arrays.push(DeviceArray::empty_on(field.clone(), device)?);
+                }
                 Ok(Self { stream_field: Some(field), arrays, complex: None })
             }
         }
