@@ -629,13 +629,11 @@ def to_ragged(
     xp: _ArrayNamespace[_ArrayT_co],
 ) -> tuple[_ArrayT_co, _ArrayT_co]: ...
 @overload
-def validity(
-    obj: _Data, *, bits: Literal[False] = False, device: _Device | None = None, xp: None = None
-) -> Tensor:
+def validity(obj: _Data, *, bits: Literal[False] = False, device: _Device | None = None, xp: None = None) -> Tensor:
     """A bool for each value, True where it is valid, in the shape of the values.
 
-    With bits=True the bitmap of the rows as it lies: its bytes, and the position of the first row's bit in them; None where no
-    row is null."""
+    With bits=True the bitmap of the rows as it lies: its bytes, and the position of the first row's bit in them; None
+    where no row is null."""
 
 @overload
 def validity(
