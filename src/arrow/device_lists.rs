@@ -9,11 +9,9 @@ use super::check::{children_of, has_validity};
 use super::export::ArrayNode;
 use super::import::{DeviceArray, ordered_array};
 use super::view::{buffer, child};
-use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::ffi::arrow_device::ArrowArray;
-use crate::order::Order;
 
 /// A validity bitmap as it lies in memory.
 #[derive(Clone, Copy, Debug)]
@@ -94,15 +92,6 @@ impl DeviceArray {
         let view = self.view();
         let inherited = !view.inherited.is_empty() && !requested.is_nullable();
         if inherited { Some(requested.name().clone()) } else { may_have_nulls(self.field(), view.array, requested) }
-    }
-
-    /// An array without slots that counts as one on a device.
-    ///
-    /// # Errors
-    /// Never for a type that arrow-rs knows.
-    pub(crate) fn empty_on(field: FieldRef, device: Device) -> Result<Self> {
-        let empty = Self::from_arrow(arrow_array::new_empty_array(field.data_type()).as_ref(), field.clone())?;
-        ordered_array(ArrayNode::of(&empty)?.export(&empty.owner())?, field, Order::written(device))
     }
 
     /// The offsets of lists or strings, one more than rows unless there are none, or the offsets and the lengths of list views.
