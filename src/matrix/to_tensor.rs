@@ -79,7 +79,7 @@ pub(crate) fn convert_matrix(
     check_environment()?;
     check_types(spec.field(), chunks)?;
     if let Some(order) = on_device::order_of(chunks) {
-        return on_device::view(spec, chunks, options, order);
+        return on_device::view(spec, chunks, options, order, None);
     }
     if options.order == Order::C
         && options.copy != CopyMode::Never

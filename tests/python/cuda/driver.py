@@ -242,6 +242,13 @@ def gate(stream: int, ordinal: int = 0) -> int:
 _gates: list[int] = []
 
 
+def open_gates() -> None:
+    """Opens every gate of a test: one that failed has left it closed."""
+    for number in _gates:
+        open_gate(number)
+    _gates.clear()
+
+
 def open_gate(number: int) -> None:
     lib = library()
     assert lib is not None
@@ -259,8 +266,7 @@ def report() -> str:
 
 def settle() -> None:
     """Waits for all work of every device that this process uses. A gate that a failed test left is opened."""
-    for number in _gates:
-        open_gate(number)
+    open_gates()
     for ordinal in _used:
         synchronize(ordinal)
 
