@@ -31,6 +31,8 @@ use super::load::{Load, Stored};
 const LANES4: usize = 16;
 /// How many rows ahead of columns that become rows of 16 bytes is fetched: 1 KiB.
 const QUADS_AHEAD: usize = 256;
+/// As above, of lines that are read in place: 512 bytes.
+const ROWS_AHEAD: usize = 128;
 /// Lanes and rows of a tile of 8-byte elements.
 const LANES8: usize = 8;
 
@@ -79,8 +81,12 @@ unsafe fn transpose4_alike<const TURNED: bool>(tiles: &Tiles<'_>) {
         tiles.fetch(row, LANES4);
         let mut tile = [_mm512_setzero_ps(); LANES4];
         for lane in 0..LANES4 {
+            let from = tiles.lanes[lane].cast::<f32>().wrapping_add(row);
+            if tiles.rows > CHUNK {
+                prefetch(from.wrapping_add(ROWS_AHEAD).cast());
+            }
             // SAFETY: the contract: each lane has 16 elements from `row` on.
-            tile[lane] = unsafe { _mm512_loadu_ps(tiles.lanes[lane].cast::<f32>().wrapping_add(row)) };
+            tile[lane] = unsafe { _mm512_loadu_ps(from) };
         }
         let lines = tile4(tile);
         // SAFETY: the contract: each row has room for a line.
