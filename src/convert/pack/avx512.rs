@@ -42,10 +42,11 @@ const LANES8: usize = 8;
 /// As [`super::transpose::transpose`]; the processor has what [`super::Isa::Avx512`] says.
 #[target_feature(enable = "avx512f,avx512dq,avx512vl")]
 pub(super) unsafe fn transpose4(tiles: &Tiles<'_>) -> bool {
-    // SAFETY: the contract.
     if tiles.turn.is_some() {
+        // SAFETY: the contract.
         unsafe { transpose4_by::<true>(tiles) }
     } else {
+        // SAFETY: the contract.
         unsafe { transpose4_by::<false>(tiles) }
     }
 }
@@ -158,10 +159,11 @@ unsafe fn lines_of_bits<const TURNED: bool>(tiles: &Tiles<'_>, loads: &[Load<'_>
 /// As [`transpose4`].
 #[target_feature(enable = "avx512f,avx512dq,avx512vl")]
 pub(super) unsafe fn transpose8(tiles: &Tiles<'_>) {
-    // SAFETY: the contract.
     if tiles.turn.is_some() {
+        // SAFETY: the contract.
         unsafe { transpose8_by::<true>(tiles) }
     } else {
+        // SAFETY: the contract.
         unsafe { transpose8_by::<false>(tiles) }
     }
 }
