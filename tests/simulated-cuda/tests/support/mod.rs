@@ -15,6 +15,7 @@ use std::collections::BTreeMap;
 use std::ffi::c_void;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 use std::{env, fs, ptr};
 
@@ -146,7 +147,13 @@ fn start(name: &str, child: &str, schedule: &str, switches: &[(&str, &str)]) -> 
 }
 
 /// A folder with the library that cargo built beside this test, under the names of the driver.
-pub(crate) fn library_folder() -> PathBuf {
+pub(crate) fn library_folder() -> &'static Path {
+    // Once in each process: its tests run side by side, and give the same name to what they rename.
+    static FOLDER: OnceLock<PathBuf> = OnceLock::new();
+    FOLDER.get_or_init(link_library)
+}
+
+fn link_library() -> PathBuf {
     let test = env::current_exe().unwrap();
     let library = test.with_file_name("libsimulated_cuda.so");
     assert!(library.exists(), "{} was not built", library.display());
