@@ -67,7 +67,8 @@
 //!
 //! # Not supported
 //!
-//! Unions and maps are refused with what to do instead. Only host memory is converted; arrays on other devices are carried, and exported as they came.
+//! Unions and maps are refused with what to do instead. Elements are converted in host memory; those on CUDA are viewed, ordered by
+//! events ([`order`]), and copied to the host; those on other devices are passed on as they came.
 //!
 //! # Features
 //!

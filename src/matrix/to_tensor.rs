@@ -38,9 +38,9 @@ fn unless_quick<R: Send>(worker: &Worker<'_>, bytes: usize, work: impl FnOnce() 
 
 /// Converts columns of a batch, or of the chunks of a table, into a matrix of shape `(rows, columns)`.
 ///
-/// A view where the columns lie in the order asked for already, on any device; else, in host memory, one pass from the chunks into fresh memory, which
-/// casts, fills nulls and unpacks bits on the way. What `options` says of copies and memory does not count here: `matrix`
-/// does.
+/// A view where the columns lie in the order asked for already, on any device; else, in host memory, one pass from the chunks
+/// into fresh memory, which casts, fills nulls and unpacks bits on the way. What `options` says of copies and memory does not
+/// count here: `matrix` does.
 ///
 /// # Errors
 /// As [`MatrixSpec::new`]; for a null that is refused, and a value that a cast cannot take; when a copy is needed and not

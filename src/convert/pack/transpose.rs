@@ -71,12 +71,13 @@ impl Tiles<'_> {
     }
 }
 
-/// Writes 64 rows, the lowest first, a line each: of 16 lanes of 4-byte elements, 8 of 8 bytes, or 4 of 16 bytes. False where
+/// Writes rows, the lowest first, a line each: of 16 lanes of 4-byte elements, 8 of 8 bytes, or 4 of 16 bytes. False where
 /// a valid element may not fit.
 ///
 /// # Safety
-/// Each of these lanes has 64 readable elements, of any alignment, and of the result's dtype unless AVX-512 loads others; each row has room for a line, on a cache line if
-/// `stream`. The processor has `isa`.
+/// Each of these lanes has a readable element for each row, of any alignment, and of the result's dtype unless AVX-512 loads
+/// others; each row has room for a line, on a cache line if `stream`. They are 64 rows, or several times that of elements of
+/// 4 or 8 bytes with AVX-512. The processor has `isa`.
 pub(super) unsafe fn transpose(isa: Isa, size: usize, tiles: &Tiles<'_>) -> bool {
     match (isa, size) {
         // SAFETY: the contract: the processor has the instructions.

@@ -19,7 +19,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    if driver.library() is None:
+    if driver.simulated() is None:
         missing = pytest.mark.skip(reason="no simulated CUDA driver is loaded; run `make test-cuda`")
         for item in filter(_is_here, items):
             item.add_marker(missing)
@@ -32,7 +32,7 @@ def _is_here(item: pytest.Item) -> bool:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item) -> bool | None:
-    if not _is_here(item) or driver.library() is None or item.config.getoption("usepdb"):
+    if not _is_here(item) or driver.simulated() is None or item.config.getoption("usepdb"):
         return None
     item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
     for report in processes.run(item):
@@ -52,7 +52,7 @@ def drain() -> None:
 @pytest.fixture(autouse=True)
 def _no_races(request: pytest.FixtureRequest) -> Iterator[None]:
     yield
-    if driver.library() is None or request.node.get_closest_marker("no_devices"):
+    if driver.simulated() is None or request.node.get_closest_marker("no_devices"):
         return
     drain()
     device_arrow.clean_up()

@@ -27,7 +27,7 @@ class CudaError(RuntimeError):
 
 
 @functools.cache
-def library() -> ctypes.CDLL | None:
+def simulated() -> ctypes.CDLL | None:
     """The simulated driver, if it is the one that is found; no test runs on another."""
     try:
         found = ctypes.CDLL("libcuda.so.1")
@@ -46,7 +46,7 @@ ATTEMPTS = 1
 
 
 def _call(name: str, *arguments: object) -> None:
-    lib = library()
+    lib = simulated()
     assert lib is not None
     function = getattr(lib, name)
     function.restype = ctypes.c_uint
@@ -213,7 +213,7 @@ def synchronize_stream(stream: int, ordinal: int = 0) -> None:
 
 
 def _ask(name: str, *arguments: object) -> int:
-    lib = library()
+    lib = simulated()
     assert lib is not None
     function = getattr(lib, name)
     function.restype = U64
@@ -250,14 +250,14 @@ def open_gates() -> None:
 
 
 def open_gate(number: int) -> None:
-    lib = library()
+    lib = simulated()
     assert lib is not None
     lib.simulated_cuda_open_gate(U64(number))
 
 
 def report() -> str:
     """What the simulated driver has to say: races, leaks, counts."""
-    lib = library()
+    lib = simulated()
     assert lib is not None
     text = ctypes.create_string_buffer(1 << 16)
     lib.simulated_cuda_report(text, SIZE(len(text)))
@@ -291,14 +291,14 @@ def live(kind: str) -> int:
 
 def fail(function: str, nth: int, code: int) -> None:
     """Has the n-th call of a function from now fail."""
-    lib = library()
+    lib = simulated()
     assert lib is not None
     lib.simulated_cuda_fail(function.encode(), U64(nth), ctypes.c_uint(code))
 
 
 def run_all() -> None:
     """Runs whatever can run. Nobody learns of it."""
-    lib = library()
+    lib = simulated()
     assert lib is not None
     lib.simulated_cuda_run_all()
 

@@ -12,29 +12,28 @@ use crate::kernel::KernelFunction;
 /// The simulated driver that this process runs on.
 #[derive(Debug)]
 pub struct Simulator {
-    library: Library,
+    driver: Library,
 }
 
 impl Simulator {
     /// Finds the driver as the bindings do, by name. Panics if it is not this crate's: a test on another driver proves nothing.
     pub fn load() -> Simulator {
         // SAFETY: loading a driver runs nothing that depends on this process.
-        let library = unsafe { Library::new("libcuda.so") }.expect("libcuda.so is on the library path");
-        let simulator = Simulator { library };
+        let driver = unsafe { Library::new("libcuda.so") }.expect("libcuda.so is on the library path");
+        let simulator = Simulator { driver };
         assert_eq!(simulator.version(), Some(crate::questions::VERSION), "libcuda.so is not this simulated driver");
         simulator
     }
 
     fn version(&self) -> Option<u32> {
         // SAFETY: no other driver has a symbol of this name.
-        let version: Symbol<'_, extern "C" fn() -> u32> =
-            unsafe { self.library.get(b"simulated_cuda_version") }.ok()?;
+        let version: Symbol<'_, extern "C" fn() -> u32> = unsafe { self.driver.get(b"simulated_cuda_version") }.ok()?;
         Some(version())
     }
 
     fn function<F>(&self, name: &str) -> Symbol<'_, F> {
         // SAFETY: each caller names the type with which this version declares the function.
-        unsafe { self.library.get(name.as_bytes()) }.expect("this version has all of these functions")
+        unsafe { self.driver.get(name.as_bytes()) }.expect("this version has all of these functions")
     }
 
     /// How many races, uses after free and faults were reported.
