@@ -55,6 +55,12 @@ _Data: TypeAlias = _ArrowData | _DLPackExportable
 _Device: TypeAlias = str | tuple[int, int] | Device | object
 # A name, or anything whose str() ends in one.
 _DType: TypeAlias = str | object
+
+class _CudaStream(Protocol):
+    def __cuda_stream__(self) -> tuple[int, int]: ...
+
+# 1 for the legacy default stream, 2 for the per-thread default stream, a handle, or an object such as PyTorch's streams.
+_Stream: TypeAlias = SupportsIndex | _CudaStream
 _Nulls: TypeAlias = Literal["error", "nan", "keep"] | bool | SupportsIndex | SupportsFloat
 _Decimal: TypeAlias = Literal["unscaled"]
 _Dictionary: TypeAlias = Literal["codes", "values"]
@@ -122,13 +128,23 @@ class Tensor:
     # Raises AttributeError for memory that is not the host's, and for bfloat16 and float8.
     @property
     def __array_interface__(self) -> dict[str, Any]: ...
+    # Raises AttributeError for memory that is not of a CUDA device, and for bfloat16 and float8.
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]: ...
     # DLPack's exchange API: a table of C functions, for consumers in C.
     __dlpack_c_exchange_api__: ClassVar[CapsuleType]
-    def to_device(self, device: _Device, /, *, stream: None = None) -> Tensor: ...
+    def to_device(self, device: _Device, /, *, stream: _Stream | None = None) -> Tensor:
+        """The same data on another device: itself where it is there already, else a copy. To the CPU it is complete.
+
+        stream: of data on CUDA, the stream that the copy is made on; else this thread's, see `stream`."""
+
+    def record_stream(self, stream: _Stream, /) -> None:
+        """Has the memory freed, or given back to its owner, behind the work of a stream too."""
+
     def __dlpack__(
         self,
         *,
-        stream: int | None = None,
+        stream: _Stream | None = None,
         max_version: tuple[int, int] | None = None,
         dl_device: tuple[int, int] | None = None,
         copy: bool | None = None,
@@ -167,7 +183,7 @@ class Array:
     def __dlpack__(
         self,
         *,
-        stream: int | None = None,
+        stream: _Stream | None = None,
         max_version: tuple[int, int] | None = None,
         dl_device: tuple[int, int] | None = None,
         copy: bool | None = None,
@@ -440,6 +456,19 @@ class CopyLog:
     def __iter__(self) -> Iterator[CopyEntry]: ...
     def __len__(self) -> int: ...
 
+@final
+class StreamContext:
+    """A `with` block in which this thread's work on CUDA goes to a stream."""
+
+    def __enter__(self) -> StreamContext: ...
+    def __exit__(
+        self,
+        exception_type: type[BaseException] | None = None,
+        exception: BaseException | None = None,
+        traceback: TracebackType | None = None,
+        /,
+    ) -> None: ...
+
 @overload
 def to_tensor(
     obj: _Data,
@@ -676,3 +705,7 @@ def explain(
 
 def track_copies() -> CopyLog:
     """A log of every copy that this package makes inside a `with` block on this thread: what, why, bytes."""
+
+def stream(stream: _Stream, /) -> StreamContext:
+    """Puts this thread's work on CUDA on a stream, for the time of a `with` block; without one it goes to the legacy default
+    stream. Blocks can be nested."""

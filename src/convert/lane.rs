@@ -6,7 +6,7 @@ use std::ops::Range;
 use super::cast::{Cast, Misfit};
 use super::column::ColumnChunk;
 use super::decimal::cast_decimals;
-use super::pack::{Bits, Bytes, CHUNK, Compiled, Isa, copy_past_the_cache, fence, selecting, spreading};
+use super::pack::{Bits, Bytes, CHUNK, Compiled, Isa, Load, Stored, copy_past_the_cache, fence, selecting, spreading};
 use super::unpack::unpack_bits;
 use crate::arrow::Mask;
 use crate::dtype::DType;
@@ -25,6 +25,8 @@ pub(super) struct Lane<'a> {
     make: Make<'a>,
     /// The one kernel that does it all, and what it takes; `None` where it takes more than one.
     step: Option<Step<'a>>,
+    /// How tiles take the elements as they are stored; `None` where they do not.
+    load: Option<Stored>,
     /// Element 0 as it is stored, of any alignment; nothing where elements are bits.
     source: *const u8,
     /// Bytes of an element as it is stored; 0 for bits.
@@ -107,11 +109,17 @@ impl<'a> Lane<'a> {
             (Make::Cast(cast), None) => cast.in_one_step().map(without_bits),
             _ => None,
         };
+        let load = match make {
+            Make::AsTheyLie => Some(Stored::Alike),
+            Make::OfBits(_) => Some(Stored::Bits),
+            Make::Cast(_) => Stored::of(isa, element.dtype(), to),
+            _ => None,
+        };
         let (source, stored) = match element {
             Element::Bits => (std::ptr::null(), 0),
             _ => (leaf.start(element), element.stored_bytes()),
         };
-        Ok(Self { isa, make, step, source, stored, size: to.itemsize(), first: 0, mask, fill })
+        Ok(Self { isa, make, step, load, source, stored, size: to.itemsize(), first: 0, mask, fill })
     }
 
     /// The same elements without the first ones.
@@ -128,6 +136,21 @@ impl<'a> Lane<'a> {
     #[inline(always)]
     pub(super) fn is_view(&self) -> bool {
         matches!(self.make, Make::AsTheyLie) && self.fill.is_none()
+    }
+
+    /// How tiles of elements of 4 or 8 bytes take the elements from where they are stored; `None` where they cannot.
+    pub(super) fn load(&self) -> Option<Load<'a>> {
+        let mut load = Load { stored: self.load?, ..Load::ALIKE };
+        let step = match (self.make, self.fill) {
+            (Make::OfBits(_), Some(_)) => return None,
+            (Make::OfBits(step), None) => Some(step),
+            (_, fill) => fill,
+        };
+        if let Some(Step { bits, element, .. }) = step {
+            load.bits = bits.map(|bits| bits.after(self.first));
+            load.element = u64::from_le_bytes(*element.first_chunk::<8>()?);
+        }
+        Some(load)
     }
 
     /// Where an element is stored.

@@ -9,6 +9,8 @@ use crate::error::{Error, ErrorKind, Result};
 
 /// `CU_STREAM_NON_BLOCKING`: does not wait for the legacy default stream.
 const NON_BLOCKING: u32 = 1;
+/// As many busy streams of ours are kept on each device; from there on one of them is used.
+const MOST_BUSY: usize = 32;
 
 /// A stream that work is put on, by the number that DLPack gives streams on CUDA.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,7 +101,8 @@ pub(crate) struct PooledStream {
 }
 
 impl PooledStream {
-    /// A stream without unfinished work: work that waits for the wrong thing would delay what comes after.
+    /// A stream without unfinished work: work that waits for the wrong thing would delay what comes after. Where very many
+    /// are busy, the one that was used longest ago.
     pub(crate) fn idle(current: &Current) -> Called<Self> {
         let device = current.device();
         let mut streams = device.streams.lock().unwrap_or_else(PoisonError::into_inner);
@@ -107,8 +110,9 @@ impl PooledStream {
             // SAFETY: a stream of ours, never destroyed.
             unsafe { device.driver.stream_query(*stream) }.is_ok()
         });
-        if let Some(index) = idle {
-            return Ok(Self { device, handle: streams.swap_remove(index) });
+        let found = idle.or((streams.len() >= MOST_BUSY).then_some(0));
+        if let Some(index) = found {
+            return Ok(Self { device, handle: streams.remove(index) });
         }
         drop(streams);
         let mut handle = StreamHandle::NULL;

@@ -169,3 +169,51 @@ impl<S: CastTo<D>, D> Kernel for Casting<S, D> {
         fits || (0..CHUNK).fold(true, |fits, index| fits & read(index).cast_to().1)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_set_of_instructions_gives_the_same_and_sees_what_does_not_fit() {
+        let castable = || DType::ALL.iter().copied().filter(|dtype| dtype.is_castable());
+        let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+        let mut random = || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            state >> 24
+        };
+        for (from, to) in castable().flat_map(|from| castable().map(move |to| (from, to))) {
+            for round in 0..60 {
+                // Small numbers, numbers around the ends of ranges, and any bits at all; at an odd address.
+                let mut bytes = [0_u8; CHUNK * 8 + 1];
+                for element in bytes[1..].chunks_exact_mut(from.itemsize()) {
+                    let bits = match (round % 3, random() % 4) {
+                        (0, _) => random() % 2,
+                        (1, 0) => (1_u64 << (random() % 64)).wrapping_sub(random() % 3),
+                        (1, 1) => 0_u64.wrapping_sub(1 << (random() % 64)).wrapping_sub(random() % 3),
+                        (1, 2) => (1.5 * f64::from(1_u32 << (random() % 31))).to_bits() + random() % 3,
+                        _ => random() << 40 ^ random(),
+                    };
+                    element.copy_from_slice(&bits.to_le_bytes()[..from.itemsize()]);
+                }
+                let source = bytes[1..].as_ptr();
+                let mut found: Vec<(Vec<u8>, bool)> = Vec::new();
+                for isa in Isa::available() {
+                    let cast = Cast::new(*isa, from, to).unwrap();
+                    let mut out = [0_u64; CHUNK];
+                    // SAFETY: 64 elements of at most 8 bytes each way.
+                    let fits = unsafe { cast.run(source, out.as_mut_ptr().cast()) };
+                    // SAFETY: as above.
+                    let misfit = unsafe { cast.misfit(source, CHUNK, |_| true) };
+                    assert_eq!(fits, misfit.is_none(), "{isa:?} {from} {to} {misfit:?}");
+                    let written = out.iter().flat_map(|word| word.to_ne_bytes()).take(CHUNK * to.itemsize());
+                    found.push((written.collect(), fits));
+                }
+                let (first, others) = found.split_first().unwrap();
+                if first.1 {
+                    assert!(others.iter().all(|other| other == first), "{from} {to}");
+                }
+            }
+        }
+    }
+}

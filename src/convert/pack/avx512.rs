@@ -7,10 +7,13 @@
 )]
 
 use std::arch::x86_64::{
-    __m512, __m512d, _mm512_castpd_ps, _mm512_castps_pd, _mm512_castsi512_ps, _mm512_loadu_pd, _mm512_loadu_ps,
-    _mm512_maskz_set1_epi8, _mm512_setzero_pd, _mm512_setzero_ps, _mm512_shuffle_f64x2, _mm512_storeu_ps,
+    __m512, __m512d, _mm512_add_epi32, _mm512_castpd_ps, _mm512_castps_pd, _mm512_castsi512_ps, _mm512_load_ps,
+    _mm512_loadu_pd, _mm512_loadu_ps, _mm512_maskz_set1_epi8, _mm512_permutex2var_ps, _mm512_set1_epi32,
+    _mm512_setr_epi32, _mm512_setzero_pd, _mm512_setzero_ps, _mm512_shuffle_f64x2, _mm512_store_ps, _mm512_storeu_ps,
     _mm512_stream_ps, _mm512_unpackhi_pd, _mm512_unpackhi_ps, _mm512_unpacklo_pd, _mm512_unpacklo_ps,
 };
+
+mod load;
 
 use std::mem::MaybeUninit;
 
@@ -19,73 +22,155 @@ use super::select::Bits;
 use super::stream::LINE;
 use super::transpose::Tiles;
 
+use load::{doubles, each_lane, singles, words};
+
 /// Lanes and rows of a tile of 4-byte elements.
 const LANES4: usize = 16;
 /// Lanes and rows of a tile of 8-byte elements.
 const LANES8: usize = 8;
 
-/// Writes 16 lanes of 4-byte elements as rows.
+/// Writes 16 lanes of 4-byte elements as rows. False where a cast left an infinity.
 ///
 /// # Safety
-/// As [`super::transpose::transpose`]; the processor has AVX-512F.
-#[target_feature(enable = "avx512f")]
-pub(super) unsafe fn transpose4(tiles: &Tiles<'_>) {
+/// As [`super::transpose::transpose`]; the processor has what [`super::Isa::Avx512`] says.
+#[target_feature(enable = "avx512f,avx512dq,avx512vl")]
+pub(super) unsafe fn transpose4(tiles: &Tiles<'_>) -> bool {
+    let words = words(tiles);
+    let mut before = row_before(tiles);
+    let mut infinite = 0;
     for row in (0..CHUNK).step_by(LANES4) {
         tiles.fetch(row, LANES4);
         let mut tile = [_mm512_setzero_ps(); LANES4];
-        for lane in 0..LANES4 {
-            // SAFETY: the contract: each lane has 16 elements from `row` on.
-            tile[lane] = unsafe { _mm512_loadu_ps(tiles.lanes[lane].cast::<f32>().wrapping_add(row)) };
+        if let Some(loads) = tiles.loads {
+            tile = each_lane!(LANES4, lane => {
+                let bits = words[lane] >> row;
+                // SAFETY: the contract: each lane has 16 elements from `row` on.
+                unsafe { singles(tiles.lanes[lane], row, &loads[lane], bits, &mut infinite) }
+            });
+        } else {
+            for lane in 0..LANES4 {
+                // SAFETY: as above.
+                tile[lane] = unsafe { _mm512_loadu_ps(tiles.lanes[lane].cast::<f32>().wrapping_add(row)) };
+            }
         }
-        let tile = tile4(tile);
-        for line in 0..LANES4 {
-            // SAFETY: the contract: each row has room for a line.
-            unsafe { store(tiles.row(row + line), tile[line], tiles.stream) };
-        }
+        let lines = tile4(tile);
+        // SAFETY: the contract: each row has room for a line.
+        unsafe { write(tiles, row, lines, &mut before) };
     }
+    // SAFETY: the contract.
+    unsafe { keep(tiles, before) };
+    infinite == 0
 }
 
-/// As [`transpose4`], for 8 lanes of 8-byte elements.
+/// As [`transpose4`], for 8 lanes of 8-byte elements. No cast leaves an infinity.
 ///
 /// # Safety
 /// As [`transpose4`].
-#[target_feature(enable = "avx512f")]
+#[target_feature(enable = "avx512f,avx512dq,avx512vl")]
 pub(super) unsafe fn transpose8(tiles: &Tiles<'_>) {
+    let words = words(tiles);
+    let mut before = row_before(tiles);
     for row in (0..CHUNK).step_by(LANES8) {
         tiles.fetch(row, LANES8);
         let mut tile = [_mm512_setzero_pd(); LANES8];
-        for lane in 0..LANES8 {
-            // SAFETY: the contract: each lane has 8 elements from `row` on.
-            tile[lane] = unsafe { _mm512_loadu_pd(tiles.lanes[lane].cast::<f64>().wrapping_add(row)) };
+        if let Some(loads) = tiles.loads {
+            tile = each_lane!(LANES8, lane => {
+                // SAFETY: the contract: each lane has 8 elements from `row` on.
+                unsafe { doubles(tiles.lanes[lane], row, &loads[lane], words[lane] >> row) }
+            });
+        } else {
+            for lane in 0..LANES8 {
+                // SAFETY: as above.
+                tile[lane] = unsafe { _mm512_loadu_pd(tiles.lanes[lane].cast::<f64>().wrapping_add(row)) };
+            }
         }
-        let tile = tile8(tile);
-        for line in 0..LANES8 {
-            let bytes = _mm512_castpd_ps(tile[line]);
-            // SAFETY: the contract: each row has room for a line.
-            unsafe { store(tiles.row(row + line), bytes, tiles.stream) };
-        }
+        let lines = tile8(tile);
+        // SAFETY: the contract: each row has room for a line.
+        unsafe { write(tiles, row, lines, &mut before) };
     }
+    // SAFETY: the contract.
+    unsafe { keep(tiles, before) };
 }
 
-/// Writes 4 lanes of 4-byte elements as 64 rows of 16 bytes, one after the other.
+/// Writes 4 lanes of 4-byte elements as 64 rows of 16 bytes, one after the other. False where a cast left an infinity.
 ///
 /// # Safety
-/// Each lane has 64 readable elements, and `out` room for as many rows, on a cache line if `stream`; the processor has
-/// AVX-512F.
-#[target_feature(enable = "avx512f")]
-pub(super) unsafe fn quads(lanes: &[*const u8; 16], out: *mut u8, stream: bool) {
+/// As [`super::transpose::quads`]; the processor has what [`super::Isa::Avx512`] says.
+#[target_feature(enable = "avx512f,avx512dq,avx512vl")]
+pub(super) unsafe fn quads(tiles: &Tiles<'_>) -> bool {
+    let words = words(tiles);
+    let mut infinite = 0;
     for row in (0..CHUNK).step_by(LANES4) {
-        let mut columns = [_mm512_setzero_ps(); 4];
-        for lane in 0..4 {
+        let columns = each_lane!(4, lane => match tiles.loads {
             // SAFETY: the contract: each lane has 16 elements from `row` on.
-            columns[lane] = unsafe { _mm512_loadu_ps(lanes[lane].cast::<f32>().wrapping_add(row)) };
-        }
+            Some(loads) => unsafe {
+                singles(tiles.lanes[lane], row, &loads[lane], words[lane] >> row, &mut infinite)
+            },
+            // SAFETY: as above.
+            None => unsafe { _mm512_loadu_ps(tiles.lanes[lane].cast::<f32>().wrapping_add(row)) },
+        });
         let quads = across(quad4(columns));
         for index in 0..4 {
             let bytes = _mm512_castpd_ps(quads[index]);
             // SAFETY: the contract: the 16 rows are four lines that lie together.
-            unsafe { store(out.wrapping_add(row * 16 + index * 64), bytes, stream) };
+            unsafe { store(tiles.row(row + index * 4), bytes, tiles.stream) };
         }
+    }
+    infinite == 0
+}
+
+/// The row before the first one, if there is one.
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn row_before(tiles: &Tiles<'_>) -> __m512 {
+    match tiles.turn.and_then(|turn| turn.before) {
+        // SAFETY: a line has as many bytes.
+        Some(line) => unsafe { _mm512_load_ps((&raw const line).cast()) },
+        None => _mm512_setzero_ps(),
+    }
+}
+
+/// Leaves the last row for the next 64.
+///
+/// # Safety
+/// There is room for it.
+#[inline]
+#[target_feature(enable = "avx512f")]
+unsafe fn keep(tiles: &Tiles<'_>, last: __m512) {
+    if let Some(turn) = tiles.turn {
+        // SAFETY: the contract.
+        unsafe { _mm512_store_ps(turn.after.cast(), last) };
+    }
+}
+
+/// Writes the lines of the rows from `row` on.
+///
+/// # Safety
+/// Each has room for a line, on a cache line if `stream`.
+#[inline]
+#[target_feature(enable = "avx512f")]
+unsafe fn write<const N: usize>(tiles: &Tiles<'_>, row: usize, mut lines: [__m512; N], before: &mut __m512) {
+    if let Some(turn) = &tiles.turn {
+        #[expect(clippy::cast_possible_truncation, clippy::cast_possible_wrap, reason = "less than a line")]
+        let head = (turn.head / 4) as i32;
+        let counted = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+        let index = _mm512_add_epi32(counted, _mm512_set1_epi32(head));
+        for line in 0..N {
+            let own = lines[line];
+            lines[line] = _mm512_permutex2var_ps(*before, index, own);
+            *before = own;
+        }
+        if row == 0 && turn.before.is_none() {
+            for line in 1..N {
+                // SAFETY: the contract.
+                unsafe { store(tiles.row(line), lines[line], tiles.stream) };
+            }
+            return;
+        }
+    }
+    for line in 0..N {
+        // SAFETY: the contract.
+        unsafe { store(tiles.row(row + line), lines[line], tiles.stream) };
     }
 }
 
@@ -161,12 +246,12 @@ fn tile4(t: [__m512; 16]) -> [__m512; 16] {
 /// Transposes 8 vectors of 8 elements.
 #[inline]
 #[target_feature(enable = "avx512f")]
-fn tile8(t: [__m512d; 8]) -> [__m512d; 8] {
+fn tile8(t: [__m512d; 8]) -> [__m512; 8] {
     let low = |index: usize| _mm512_unpacklo_pd(t[index], t[index + 1]);
     let high = |index: usize| _mm512_unpackhi_pd(t[index], t[index + 1]);
     let even = across([low(0), low(2), low(4), low(6)]);
     let odd = across([high(0), high(2), high(4), high(6)]);
-    [even[0], odd[0], even[1], odd[1], even[2], odd[2], even[3], odd[3]]
+    [even[0], odd[0], even[1], odd[1], even[2], odd[2], even[3], odd[3]].map(|row| _mm512_castpd_ps(row))
 }
 
 /// Copies lines past the cache.

@@ -3,9 +3,10 @@
 use std::mem::MaybeUninit;
 
 use super::isa::Isa;
+use super::load::Loads;
 use super::stream::{LINE, copy_past_the_cache};
 use super::target::Target;
-use super::transpose::{AHEAD, LANES, Tiles, quads, transpose};
+use super::transpose::{AHEAD, LANES, Line, Tiles, Turn, quads, transpose};
 use super::zip::{Lanes, zipping};
 use super::{CHUNK, Lane};
 
@@ -28,6 +29,9 @@ pub(super) struct Scratch {
     /// And a line more, as rows are written a line each.
     rows: [MaybeUninit<u8>; BLOCK + LINE],
     ahead: [*const u8; ADDRESSES],
+    /// The last row of the 64 before, and of these, where lines have parts of two.
+    before: Option<Line>,
+    after: Line,
 }
 
 impl Scratch {
@@ -37,6 +41,8 @@ impl Scratch {
             zipped: [MaybeUninit::uninit(); BLOCK],
             rows: [MaybeUninit::uninit(); BLOCK + LINE],
             ahead: [std::ptr::null(); ADDRESSES],
+            before: None,
+            after: Line([MaybeUninit::uninit(); LINE]),
         }
     }
 }
@@ -48,18 +54,73 @@ pub(super) struct Group<'a> {
     pub(super) lanes: &'a [Lane<'a>],
     /// Bytes of an element.
     pub(super) size: usize,
+    /// Whether rows lie one after the other, or each fills a line and is on one: they are written past the cache.
+    pub(super) stream: bool,
+    /// Bytes of the first columns, where lines have the last columns of a row and the first ones of the next.
+    pub(super) head: Option<usize>,
 }
 
 impl Group<'_> {
-    /// Writes the columns of up to 64 rows, the first of which is row `first` of the columns; tells whether all valid
-    /// elements fit.
+    /// Writes the columns of some rows, the first of which is row `first` of the columns; tells whether all valid elements
+    /// fit.
     ///
     /// # Safety
     /// The group has at least one column, and they have these rows. Each row of `out` has room for the group, is aligned for
-    /// its elements, and apart from the other rows and the columns. If `stream`, rows lie one after the other, or each
-    /// fills a line and is on one. The processor has `isa`.
-    #[inline]
-    pub(super) unsafe fn pack(&self, first: usize, out: Target, stream: bool, scratch: &mut Scratch) -> bool {
+    /// its elements, and apart from the other rows and the columns. The processor has `isa`.
+    ///
+    /// With a `head`, the group fills a line, its elements have 4 or 8 bytes, rows come in 64s one after the other, with one
+    /// scratch, and the processor has AVX-512. Each row of `out` then has room for the end of the row before and the head of
+    /// its own; the very first of the scratch is not written.
+    pub(super) unsafe fn pack(&self, first: usize, out: Target, scratch: &mut Scratch) -> bool {
+        let loads = self.loads(first, out);
+        (0..out.count()).step_by(CHUNK).all(|row| {
+            let part = out.part(row..out.count().min(row + CHUNK));
+            let loads = if part.count() == CHUNK { &loads } else { &Loads::MADE };
+            // SAFETY: the contract, for some of the rows.
+            let fits = unsafe { self.chunk(loads, first + row, part, scratch) };
+            // SAFETY: as above.
+            let fits = fits || unsafe { self.look_closer(first + row, part, scratch) };
+            if self.head.is_some() {
+                scratch.before = Some(scratch.after);
+            }
+            fits
+        })
+    }
+
+    /// How tiles of whole chunks take the lanes.
+    fn loads(&self, first: usize, out: Target) -> Loads<'_> {
+        // Elsewhere tiles are read from the scratch, where columns do not take each other's place in the cache; but vectors of
+        // whole lines read each line once.
+        if self.isa != Isa::Avx512 || self.size < TILED {
+            return Loads::MADE;
+        }
+        let width = self.lanes.len() * self.size;
+        let is_column = out.stride() == self.size;
+        let is_quad = width == QUAD && out.stride() == QUAD;
+        let has_tiles = matches!(self.size, 4 | 8) && !is_column && (width > QUAD || is_quad);
+        Loads::new(self.lanes.iter().map(|lane| {
+            let reads_lines = !self.stream || lane.stored_at(first).addr().is_multiple_of(LINE);
+            lane.load().filter(|load| reads_lines && (has_tiles || load.is_alike()))
+        }))
+    }
+
+    /// As [`Self::pack`], up to 64 rows. What a cast in registers took for a misfit may be none.
+    ///
+    /// # Safety
+    /// As [`Self::pack`].
+    #[cold]
+    #[inline(never)]
+    unsafe fn look_closer(&self, first: usize, out: Target, scratch: &mut Scratch) -> bool {
+        // SAFETY: the contract.
+        unsafe { self.chunk(&Loads::MADE, first, out, scratch) }
+    }
+
+    /// As [`Self::pack`], up to 64 rows. What lanes are loaded by tells where an element may not fit.
+    ///
+    /// # Safety
+    /// As [`Self::pack`]; where lanes are loaded, of 64 rows.
+    #[inline(always)]
+    unsafe fn chunk(&self, loads: &Loads<'_>, first: usize, out: Target, scratch: &mut Scratch) -> bool {
         let width = self.lanes.len() * self.size;
         let (start, count) = (out.start(), out.count());
         let dense = out.stride() == width;
@@ -67,34 +128,48 @@ impl Group<'_> {
         let mut lanes = [std::ptr::null(); LANES];
         // Rows of one element, one after the other, are the column itself.
         let is_column = dense && width == self.size;
-        let zips = self.size < TILED && !is_column;
-        // SAFETY: the contract.
-        let (fits, ahead) = unsafe { self.place_lanes(first, count, zips, scratch, &mut lanes) };
+        let (fits, ahead) = if self.size < TILED && !is_column {
+            // SAFETY: the contract.
+            unsafe { self.zip_lanes(first, count, scratch, &mut lanes) }
+        } else {
+            // SAFETY: the contract.
+            unsafe { self.place_lanes(loads.in_place(), first, count, scratch, &mut lanes) }
+        };
         if let ([column, ..], true) = (lanes, is_column) {
             // SAFETY: the contract: a row is an element, and there is one for each.
-            unsafe { write(self.isa, column, start, count * width, stream) };
+            unsafe { write(self.isa, column, start, count * width, self.stream) };
             return fits;
         }
         let ahead = scratch.ahead.get(..ahead).unwrap_or(&[]);
         let tiled = self.size.max(TILED);
-        let mut tiles = Tiles { lanes: &lanes, out: start, stride: out.stride(), stream, ahead };
+        let turn = self.head.map(|head| Turn { before: scratch.before, head, after: &raw mut scratch.after });
+        let mut tiles = Tiles {
+            lanes: &lanes,
+            loads: loads.made(),
+            first,
+            turn,
+            out: start,
+            stride: out.stride(),
+            stream: self.stream,
+            ahead,
+        };
         if count == CHUNK && width == LINE {
             // SAFETY: the contract: 64 rows that have room for a line each; lanes have 64 elements.
-            unsafe { transpose(self.isa, tiled, &tiles) };
-            return fits;
+            return fits & unsafe { transpose(self.isa, tiled, &tiles) };
         }
         // Elsewhere rows would reach beyond theirs: they are put together here, and copied without what is too much.
         tiles = Tiles { out: rows, stride: if dense { width } else { LINE }, stream: false, ..tiles };
-        if tiled == TILED && width <= QUAD {
-            // SAFETY: as above; there is room for 64 rows of a line, and a line more.
-            unsafe { quads(self.isa, &tiles) };
-        } else {
-            // SAFETY: as above.
-            unsafe { transpose(self.isa, tiled, &tiles) };
-        }
+        let fits = fits
+            & if tiled == TILED && width <= QUAD {
+                // SAFETY: as above; there is room for 64 rows of a line, and a line more.
+                unsafe { quads(self.isa, &tiles) }
+            } else {
+                // SAFETY: as above.
+                unsafe { transpose(self.isa, tiled, &tiles) }
+            };
         if dense {
             // SAFETY: the contract: as many rows as were just put together, one after the other.
-            unsafe { write(self.isa, rows, start, count * width, stream) };
+            unsafe { write(self.isa, rows, start, count * width, self.stream) };
             return fits;
         }
         for row in 0..count {
@@ -109,56 +184,67 @@ impl Group<'_> {
     /// `scratch.ahead` is filled.
     ///
     /// # Safety
-    /// As [`Self::pack`].
+    /// As [`Self::chunk`].
     #[inline(always)]
     unsafe fn place_lanes(
         &self,
+        in_place: &[bool; LANES],
         first: usize,
         count: usize,
-        zips: bool,
         scratch: &mut Scratch,
         starts: &mut [*const u8; LANES],
     ) -> (bool, usize) {
         let (mut fits, mut ahead) = (true, 0);
         let mut room = scratch.lanes.as_mut_ptr().cast::<u8>();
-        if zips {
-            let zip = zipping(self.isa, self.size);
-            let mut zipped = scratch.zipped.as_mut_ptr().cast::<u8>();
-            for (start, group) in starts.iter_mut().zip(self.lanes.chunks(TILED / self.size)) {
-                let mut parts: Lanes = [std::ptr::null(); TILED];
-                for (part, lane) in parts.iter_mut().zip(group) {
-                    *part = room;
-                    if count == CHUNK && lane.is_view() {
-                        *part = lane.stored_at(first);
-                    } else {
-                        // SAFETY: the contract; the scratch has room for 64 elements of each column, and is aligned.
-                        fits &= unsafe { lane.chunk(first, count, room) };
-                    }
-                    ahead = fetch_next(&mut scratch.ahead, ahead, lane, first);
-                    room = room.wrapping_add(CHUNK * self.size);
-                }
-                fill_up(&mut parts);
-                // SAFETY: each part has 64 elements, and the scratch has room for 64 of 4 bytes.
-                unsafe { zip(parts.as_ptr().cast(), 0, &[0; 16], zipped) };
-                *start = zipped;
-                zipped = zipped.wrapping_add(CHUNK * TILED);
+        for ((start, lane), in_place) in starts.iter_mut().zip(self.lanes).zip(in_place) {
+            if *in_place {
+                *start = lane.stored_at(first);
+            } else {
+                // SAFETY: the contract; the scratch has room for 64 elements of each column, and is aligned.
+                fits &= unsafe { lane.chunk(first, count, room) };
+                ahead = fetch_next(&mut scratch.ahead, ahead, lane, first);
+                *start = room;
             }
-        } else {
-            // What is read across columns is read from the scratch, where columns do not take each other's place in the
-            // cache; but vectors of whole lines read each line once.
-            let in_place = count == CHUNK && self.isa == Isa::Avx512;
-            for (start, lane) in starts.iter_mut().zip(self.lanes) {
-                let stored = lane.stored_at(first);
-                if in_place && lane.is_view() && stored.addr().is_multiple_of(LINE) {
-                    *start = stored;
+            room = room.wrapping_add(CHUNK * self.size);
+        }
+        fill_up(starts);
+        (fits, ahead)
+    }
+
+    /// As [`Self::place_lanes`], of elements of which several make one of a tile.
+    ///
+    /// # Safety
+    /// As [`Self::chunk`].
+    #[inline(always)]
+    unsafe fn zip_lanes(
+        &self,
+        first: usize,
+        count: usize,
+        scratch: &mut Scratch,
+        starts: &mut [*const u8; LANES],
+    ) -> (bool, usize) {
+        let (mut fits, mut ahead) = (true, 0);
+        let mut room = scratch.lanes.as_mut_ptr().cast::<u8>();
+        let zip = zipping(self.isa, self.size);
+        let mut zipped = scratch.zipped.as_mut_ptr().cast::<u8>();
+        for (start, group) in starts.iter_mut().zip(self.lanes.chunks(TILED / self.size)) {
+            let mut parts: Lanes = [std::ptr::null(); TILED];
+            for (part, lane) in parts.iter_mut().zip(group) {
+                *part = room;
+                if count == CHUNK && lane.is_view() {
+                    *part = lane.stored_at(first);
                 } else {
-                    // SAFETY: as above.
+                    // SAFETY: the contract; the scratch has room for 64 elements of each column, and is aligned.
                     fits &= unsafe { lane.chunk(first, count, room) };
-                    ahead = fetch_next(&mut scratch.ahead, ahead, lane, first);
-                    *start = room;
                 }
+                ahead = fetch_next(&mut scratch.ahead, ahead, lane, first);
                 room = room.wrapping_add(CHUNK * self.size);
             }
+            fill_up(&mut parts);
+            // SAFETY: each part has 64 elements, and the scratch has room for 64 of 4 bytes.
+            unsafe { zip(parts.as_ptr().cast(), 0, &[0; 16], zipped) };
+            *start = zipped;
+            zipped = zipped.wrapping_add(CHUNK * TILED);
         }
         fill_up(starts);
         (fits, ahead)

@@ -1,6 +1,7 @@
 //! Columns become the rows of a matrix in one pass: 64 rows of as many columns as fill a cache line are cast, filled and
 //! unpacked in the first-level cache, and transposed in registers from there. Each input byte is read once, each output
-//! byte written once.
+//! byte written once. AVX-512 casts and fills most columns in the registers of the transposition: reading and writing then
+//! take turns with every few rows, and neither waits for the other.
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
@@ -9,6 +10,7 @@ mod avx512;
 #[doc(hidden)]
 mod group;
 mod isa;
+mod load;
 mod rows;
 mod select;
 mod stream;
@@ -24,6 +26,7 @@ use smallvec::SmallVec;
 
 pub(crate) use isa::Isa;
 pub(in crate::convert) use isa::{Bytes, Compiled, Kernel};
+pub(in crate::convert) use load::{Load, Stored};
 pub(crate) use rows::Rows;
 pub(in crate::convert) use select::{Bits, selecting, spread_lines, spreading};
 pub(in crate::convert) use stream::{LINE, copy_past_the_cache, fence};
@@ -36,7 +39,9 @@ use crate::alloc::HostBuffer;
 use crate::error::{Error, Result};
 use crate::spec::Spec;
 use group::{Group, Scratch};
+use stream::Pages;
 use target::Target;
+use transpose::LANES;
 
 /// Rows that are taken together: the bits of a word.
 pub(in crate::convert) const CHUNK: usize = 64;
@@ -205,22 +210,23 @@ impl Packer<'_> {
         let columns = LINE / self.size;
         let mut scratch = Scratch::new();
         let run = RUN / self.size;
+        let in_order = stream && out.stride() == self.lanes.len() * self.size;
+        let mut pages = Pages::new(out.start(), if in_order { out.count() * out.stride() } else { 0 });
         for start in (0..out.count()).step_by(run) {
             let end = out.count().min(start + run);
+            // SAFETY: the contract: none of the rows from `start` on is written yet.
+            unsafe { pages.make(out.part(end..end).start()) };
             for column in (0..self.lanes.len()).step_by(columns) {
                 // The last group begins where it has all its columns: some are written twice, with the same values.
                 let column = column.min(self.lanes.len().saturating_sub(columns));
                 let lanes = self.lanes.get(column..self.lanes.len().min(column + columns)).unwrap_or(&[]);
-                let group = Group { isa: self.isa, lanes, size: self.size };
-                let out = out.behind(column * self.size);
-                for row in (start..end).step_by(CHUNK) {
-                    let out = out.part(row..end.min(row + CHUNK));
-                    // SAFETY: the contract, for some of the rows and columns.
-                    if !unsafe { group.pack(first + row, out, stream, &mut scratch) } {
-                        // What was written does not matter any more. Other columns may misfit in lower rows, and the
-                        // first ones of these may be those of the row behind.
-                        return Err(Refusal::MisfitBefore(first + end + 1));
-                    }
+                let group = Group { isa: self.isa, lanes, size: self.size, stream, head: None };
+                let out = out.behind(column * self.size).part(start..end);
+                // SAFETY: the contract, for some of the rows and columns.
+                if !unsafe { group.pack(first + start, out, &mut scratch) } {
+                    // What was written does not matter any more. Other columns may misfit in lower rows, and the first
+                    // ones of these may be those of the row behind.
+                    return Err(Refusal::MisfitBefore(first + end + 1));
                 }
             }
         }
@@ -235,14 +241,48 @@ impl Packer<'_> {
     unsafe fn line_by_line(&self, first: usize, out: Target, skip: usize) -> std::result::Result<(), Refusal> {
         let Some(last) = out.count().checked_sub(1) else { return Ok(()) };
         let (head, tail) = self.lanes.split_at((skip / self.size).min(self.lanes.len()));
+        // SAFETY: the contract.
+        let turned = unsafe { self.turned(first, out, skip) }?;
         let next_row = head.iter().map(|lane| lane.after(1));
         let lanes: SmallVec<[Lane<'_>; 16]> = tail.iter().copied().chain(next_row).collect();
+        let rest = out.behind(skip).part(turned..last);
+        // SAFETY: the contract: the rest of each row but the last, and the start of the one behind it.
+        unsafe { Packer { lanes: &lanes, ..*self }.groups(first + turned, rest, true) }?;
         // SAFETY: the contract, for the first columns of the first row.
         unsafe { Packer { lanes: head, ..*self }.groups(first, out.part(0..1), false) }?;
-        // SAFETY: the contract: the rest of each row but the last, and the start of the one behind it.
-        unsafe { Packer { lanes: &lanes, ..*self }.groups(first, out.behind(skip).part(0..last), true) }?;
         // SAFETY: the contract, for the last columns of the last row.
         unsafe { Packer { lanes: tail, ..*self }.groups(first + last, out.behind(skip).part(last..last + 1), false) }
+    }
+
+    /// As [`Self::line_by_line`], the whole lines of the first rows, where registers turn the last columns of a row and the
+    /// first ones of the next into a line. Of how many rows all lines are written.
+    ///
+    /// # Safety
+    /// As [`Self::line_by_line`].
+    unsafe fn turned(&self, first: usize, out: Target, skip: usize) -> std::result::Result<usize, Refusal> {
+        let out = out.part(0..out.count() / CHUNK * CHUNK);
+        if self.isa != Isa::Avx512 || !matches!(self.size, 4 | 8) || out.count() == 0 {
+            return Ok(0);
+        }
+        let (head, rest) = self.lanes.split_at((skip / self.size).min(self.lanes.len()));
+        let (body, tail) = rest.split_at(rest.len().saturating_sub(LINE / self.size - head.len()));
+        let ends: SmallVec<[Lane<'_>; LANES]> = head.iter().chain(tail).copied().collect();
+        let ends = Group { isa: self.isa, lanes: &ends, size: self.size, stream: true, head: Some(skip) };
+        let (mut scratch, run) = (Scratch::new(), RUN / self.size);
+        let mut pages = Pages::new(out.start().wrapping_add(skip), out.count() * out.stride() - skip);
+        for start in (0..out.count()).step_by(run) {
+            let end = out.count().min(start + run);
+            // SAFETY: the contract: none of the rows from `start` on is written yet.
+            unsafe { pages.make(out.part(end..end).start()) };
+            let out = out.part(start..end);
+            // SAFETY: the contract, for the lines that are in one row.
+            unsafe { Packer { lanes: body, ..*self }.groups(first + start, out.behind(skip), true) }?;
+            // SAFETY: the contract, for the others: the first row's is not written, and runs are of whole chunks.
+            if !unsafe { ends.pack(first + start, out.before(LINE - skip), &mut scratch) } {
+                return Err(Refusal::MisfitBefore(first + end));
+            }
+        }
+        Ok(out.count() - 1)
     }
 
     /// Writes rows that lie one after the other and of which lines have parts of two: by way of the second-level cache.
@@ -253,8 +293,11 @@ impl Packer<'_> {
         let width = out.stride();
         let block = (WAITING / width / CHUNK).max(1) * CHUNK;
         let waiting = HostBuffer::uninitialised(block.min(out.count()) * width)?;
+        let mut pages = Pages::new(out.start(), out.count() * width);
         for start in (0..out.count()).step_by(block) {
             let out = out.part(start..out.count().min(start + block));
+            // SAFETY: the contract: none of the rows from `start` on is written yet.
+            unsafe { pages.make(out.part(out.count()..out.count()).start()) };
             // SAFETY: the contract; the buffer has room for the block's rows.
             unsafe { self.groups(first + start, Target::new(waiting.as_ptr(), width, out.count()), false) }?;
             // SAFETY: the rows were just written there, and `out` has room for them.

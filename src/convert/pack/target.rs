@@ -34,6 +34,12 @@ impl Target {
         Self { start: self.start.wrapping_add(bytes), ..self }
     }
 
+    /// The rows with as many bytes of the ones before.
+    #[inline]
+    pub(super) fn before(self, bytes: usize) -> Self {
+        Self { start: self.start.wrapping_sub(bytes), ..self }
+    }
+
     /// Where the first row is.
     #[inline]
     pub(super) fn start(self) -> *mut u8 {

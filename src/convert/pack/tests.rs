@@ -3,12 +3,13 @@
 
 use std::sync::Arc;
 
-use arrow_array::{Array, ArrayRef, FixedSizeListArray, Int64Array};
+use arrow_array::{Array, ArrayRef, FixedSizeListArray, Float32Array, Float64Array, Int32Array, Int64Array};
+use arrow_buffer::NullBuffer;
 use arrow_cast::cast;
 use arrow_schema::{DataType, Field};
 use proptest::collection::vec;
 use proptest::prelude::*;
-use proptest::sample::select;
+use proptest::sample::{Index, select};
 
 use super::*;
 use crate::arrow::DeviceArray;
@@ -35,7 +36,7 @@ const TYPES: [DataType; 13] = [
 type Column = (DataType, usize, bool, usize);
 
 fn columns(types: &'static [DataType], count: usize) -> impl Strategy<Value = Vec<Column>> {
-    vec((select(types), 0..70_usize, any::<bool>(), 0..3_usize), count)
+    vec((select(types), prop_oneof![Just(0), 0..70_usize], any::<bool>(), prop_oneof![Just(0), 0..3_usize]), count)
 }
 
 /// Where rows go: bytes before the first one, bytes between two, and whether they are written past the cache.
@@ -97,7 +98,7 @@ fn check(columns: &[Column], dtype: DType, rows: usize, skipped: usize, place: P
         })
         .collect();
     let specs: Vec<Spec> = arrays.iter().map(|array| Spec::new(array.field(), &options).unwrap()).collect();
-    // Copies of the values that no alignment can be assumed of.
+    // Copies of the values, on a cache line or so many bytes behind one.
     let mut moved: Vec<Vec<u8>> = Vec::new();
     let chunks: Vec<ColumnChunk<'_>> = arrays
         .iter()
@@ -114,8 +115,11 @@ fn check(columns: &[Column], dtype: DType, rows: usize, skipped: usize, place: P
             };
             // SAFETY: the array has these bytes.
             let bytes = unsafe { std::slice::from_raw_parts(leaf.values, bytes) };
-            moved.push([vec![0; *shift], bytes.to_vec()].concat());
-            leaf.values = moved.last().unwrap().as_ptr().wrapping_add(*shift);
+            let mut memory = vec![0; 64 + shift + bytes.len()];
+            let start = memory.as_ptr().align_offset(64) + shift;
+            memory[start..][..bytes.len()].copy_from_slice(bytes);
+            moved.push(memory);
+            leaf.values = moved.last().unwrap()[start..].as_ptr();
             ColumnChunk { leaf, mask, array }
         })
         .collect();
@@ -153,7 +157,7 @@ proptest! {
 
     #[test]
     fn rows_are_the_columns_values(
-        columns in prop_oneof![1..8_usize, 1..40_usize, 60..70_usize].prop_flat_map(|count| columns(&TYPES, count)),
+        columns in prop_oneof![1..8_usize, 1..40_usize, 60..70_usize, select(&[4, 16, 64][..])].prop_flat_map(|count| columns(&TYPES, count)),
         dtype in select(&[DType::Float32, DType::Float32, DType::Float64, DType::Int64, DType::Int16, DType::UInt8,
             DType::Float16, DType::BFloat16, DType::Int32][..]),
         (rows, skipped) in (prop_oneof![0..70_usize, 0..300_usize]).prop_flat_map(|rows| (Just(rows), 0..=rows)),
@@ -168,7 +172,7 @@ proptest! {
         (data_type, dtype) in select(&[(DataType::Float32, DType::Float32), (DataType::Int8, DType::Int8),
             (DataType::Float64, DType::Float64), (DataType::UInt16, DType::UInt16)][..]),
         shape in prop_oneof![1..20_usize, 1..140_usize]
-            .prop_flat_map(|count| vec((0..70_usize, any::<bool>(), 0..3_usize), count)),
+            .prop_flat_map(|count| vec((prop_oneof![Just(0), 0..70_usize], any::<bool>(), 0..3_usize), count)),
         rows in 0..200_usize,
         place in places(),
         seed in any::<u64>(),
@@ -210,4 +214,150 @@ fn many_columns_and_long_runs_of_rows() {
         check(&columns, DType::Float32, rows, 1, place, 11);
         check(&columns, DType::Float32, rows, 1, Place { before: 0, ..place }, 11);
     }
+}
+
+#[test]
+fn few_columns_of_rows_that_have_room_for_four() {
+    let place = Place { before: 0, between: 0, stream: false, threads: 1 };
+    for count in 1..=4 {
+        let types = [DataType::Float32, DataType::Float64, DataType::Boolean, DataType::Int32];
+        let columns: Vec<Column> = types.iter().take(count).map(|of| (of.clone(), 0, true, 0)).collect();
+        check(&columns, DType::Float32, 130, 0, Place { between: 4 - count, ..place }, 17);
+    }
+}
+
+#[test]
+fn rows_over_several_huge_pages() {
+    let place = Place { before: 0, between: 0, stream: true, threads: 1 };
+    // Whole lines, lines of two rows, and rows of no whole lines.
+    for (count, rows, before) in [(16, 70_000, 0), (16, 70_000, 3), (16, 70_016, 3), (17, 70_000, 3), (4, 300_000, 0)] {
+        let types = [DataType::Int32, DataType::Float64, DataType::Float32];
+        let columns: Vec<Column> = (0..count).map(|index| (types[index % 3].clone(), 0, index % 4 == 0, 0)).collect();
+        check(&columns, DType::Float32, rows, 0, Place { before, ..place }, 13);
+    }
+}
+
+/// Columns of values of one type, and each one's validity.
+fn with_columns(columns: &[ArrayRef], options: &Options, work: impl FnOnce(&[PackedColumn<'_>])) {
+    let device = |array: &ArrayRef| {
+        let field = Arc::new(Field::new("x", array.data_type().clone(), true));
+        DeviceArray::from_arrow(array, field).unwrap()
+    };
+    let arrays: Vec<DeviceArray> = columns.iter().map(device).collect();
+    let specs: Vec<Spec> = arrays.iter().map(|array| Spec::new(array.field(), options).unwrap()).collect();
+    let chunks: Vec<ColumnChunk<'_>> = arrays
+        .iter()
+        .zip(&specs)
+        .map(|(array, spec)| {
+            let leaf = array.view().leaf(spec).unwrap();
+            ColumnChunk { mask: leaf.host_mask(), leaf, array }
+        })
+        .collect();
+    let packed: Vec<_> = specs.iter().zip(&chunks).map(|(spec, chunk)| PackedColumn { spec, chunk }).collect();
+    work(&packed);
+}
+
+/// A column of these bits, read as floats, as single ones, or as integers.
+fn of_bits(data_type: &DataType, bits: &[u64], valid: Vec<bool>) -> ArrayRef {
+    let valid = Some(NullBuffer::from(valid));
+    let bits = bits.iter().copied();
+    match data_type {
+        DataType::Int32 => {
+            let values: Vec<i32> = bits.map(|bits| (bits >> 32) as i32).collect();
+            Arc::new(Int32Array::new(values.into(), valid))
+        }
+        DataType::Int64 => {
+            let values: Vec<i64> = bits.map(u64::cast_signed).collect();
+            Arc::new(Int64Array::new(values.into(), valid))
+        }
+        DataType::Float32 => {
+            let values: Vec<f32> = bits.map(|bits| f32::from_bits((bits >> 32) as u32)).collect();
+            Arc::new(Float32Array::new(values.into(), valid))
+        }
+        _ => Arc::new(Float64Array::new(bits.map(f64::from_bits).collect::<Vec<_>>().into(), valid)),
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn every_set_of_instructions_rounds_alike(
+        (data_type, dtype) in select(&[(DataType::Int32, DType::Float32), (DataType::Int64, DType::Float32),
+            (DataType::Float64, DType::Float32), (DataType::Int32, DType::Float64), (DataType::Int64, DType::Float64),
+            (DataType::Float32, DType::Float64)][..]),
+        (count, rows) in (select(&[2_usize, 4, 5, 16, 21, 32][..]), 60..200_usize),
+        // Any bits, those of infinities, and of doubles that singles nearly hold.
+        bits in vec(prop_oneof![any::<u64>(), Just(f64::INFINITY.to_bits()), Just(f64::NEG_INFINITY.to_bits()),
+            (0x3690_u64..0x47ef, 0_u64..1 << 48).prop_map(|(high, low)| high << 48 | low)], 200),
+        valid in vec(any::<bool>(), 200),
+        place in places(),
+    ) {
+        let columns: Vec<ArrayRef> = (0..count)
+            .map(|column| {
+                let turned = |index: usize| (index + column * 7) % 200;
+                let bits: Vec<u64> = (0..rows).map(|row| bits[turned(row)]).collect();
+                let valid = (0..rows).map(|row| valid[turned(row)] && fits(&data_type, dtype, bits[row])).collect();
+                of_bits(&data_type, &bits, valid)
+            })
+            .collect();
+        with_columns(&columns, &Options::default().dtype(dtype).nulls(NullPolicy::Fill(Scalar::Int(1))), |packed| {
+            let stride = (count + place.between) * dtype.itemsize();
+            let mut found: Vec<Vec<u8>> = Vec::new();
+            for isa in Isa::available() {
+                let mut memory = vec![0_u8; 64 + place.before * 8 + stride * rows];
+                let start = memory.as_ptr().align_offset(64) + place.before * dtype.itemsize();
+                let out = Target::new(memory[start..].as_mut_ptr(), stride, rows);
+                // SAFETY: the columns have these rows, and the memory room for them.
+                assert!(matches!(unsafe { pack(*isa, place.threads, packed, 0, out, place.stream) }, Ok(Ok(()))));
+                found.push(memory[start..][..stride * rows].to_vec());
+            }
+            assert!(found.iter().all(|rows| *rows == found[0]));
+        });
+    }
+
+    #[test]
+    fn the_lowest_row_that_does_not_fit_is_named_and_its_first_column(
+        (data_type, dtype) in select(&[(DataType::Int64, DType::Int8), (DataType::Float64, DType::Float32)][..]),
+        (count, rows) in prop_oneof![(1..6_usize, 1..300_usize), (60..140_usize, 1..300_usize),
+            (select(&[4_usize, 16, 64][..]), 1..300_usize), (1..4_usize, 9000..20_000_usize)],
+        places in vec((any::<Index>(), any::<Index>(), any::<bool>()), 0..6),
+        place in places(),
+    ) {
+        let too_large = if data_type == DataType::Int64 { 1000 } else { f64::MAX.to_bits() };
+        let fine = if data_type == DataType::Int64 { 7 } else { f64::INFINITY.to_bits() };
+        let mut misfits: Vec<(usize, usize, bool)> =
+            places.iter().map(|(row, column, null)| (row.index(rows), column.index(count), *null)).collect();
+        misfits.sort_unstable();
+        misfits.dedup_by_key(|(row, column, _)| (*row, *column));
+        let columns: Vec<ArrayRef> = (0..count)
+            .map(|column| {
+                let (mut bits, mut valid) = (vec![fine; rows], vec![true; rows]);
+                for (row, _, is_null) in misfits.iter().filter(|(_, at, _)| *at == column) {
+                    (bits[*row], valid[*row]) = (too_large, !is_null);
+                }
+                of_bits(&data_type, &bits, valid)
+            })
+            .collect();
+        let expected = misfits.iter().find(|(_, _, is_null)| !is_null).map(|(row, column, _)| (*row, *column));
+        with_columns(&columns, &Options::default().dtype(dtype).nulls(NullPolicy::Keep), |packed| {
+            let stride = (count + place.between) * dtype.itemsize();
+            for isa in Isa::available() {
+                let mut memory = vec![0_u8; 64 + place.before * 4 + stride * rows];
+                let start = memory.as_ptr().align_offset(64) + place.before * dtype.itemsize();
+                let out = Target::new(memory[start..].as_mut_ptr(), stride, rows);
+                // SAFETY: the columns have these rows, and the memory room for them.
+                let result = unsafe { pack(*isa, place.threads, packed, 0, out, place.stream) }.unwrap();
+                let found = result.err().map(|found| (found.misfit.index, found.column));
+                assert_eq!(found, expected, "{isa:?}");
+            }
+        });
+    }
+}
+
+/// Whether the cast of these bits is no misfit.
+fn fits(data_type: &DataType, dtype: DType, bits: u64) -> bool {
+    // From half a step beyond the largest float32 on, doubles round to infinity.
+    let overflows = (3.402_823_567_797_336_6e38..f64::INFINITY).contains(&f64::from_bits(bits).abs());
+    *data_type != DataType::Float64 || dtype != DType::Float32 || !overflows
 }

@@ -4,6 +4,7 @@ use std::mem::MaybeUninit;
 
 use super::CHUNK;
 use super::isa::Isa;
+use super::load::Load;
 use super::stream::{LINE, prefetch};
 
 /// The most lanes that a line has.
@@ -12,11 +13,32 @@ pub(super) const LANES: usize = 16;
 /// Lines that are fetched together.
 pub(super) const AHEAD: usize = 4;
 
+/// A cache line on its way.
+#[derive(Clone, Copy)]
+#[repr(C, align(64))]
+pub(super) struct Line(pub(super) [MaybeUninit<u8>; LINE]);
+
+/// Lines that have the last lanes of the row before, then the first ones of their own. Only AVX-512 writes them.
+#[derive(Clone, Copy)]
+pub(super) struct Turn {
+    /// The row before the 64, whole; without one there is no line for the first row.
+    pub(super) before: Option<Line>,
+    /// Bytes of the first lanes.
+    pub(super) head: usize,
+    /// Where the last of the 64 rows goes, whole.
+    pub(super) after: *mut Line,
+}
+
 /// 64 elements of as many lanes as fill a line, and where their rows go.
 #[derive(Clone, Copy)]
 pub(super) struct Tiles<'a> {
     /// Where each lane's first element is.
     pub(super) lanes: &'a [*const u8; LANES],
+    /// How their elements are taken, of which the first is number `first`; `None` where all are the result's.
+    pub(super) loads: Option<&'a [Load<'a>; LANES]>,
+    pub(super) first: usize,
+    /// `None` where a line is one row's.
+    pub(super) turn: Option<Turn>,
     /// Where the first row's line goes.
     pub(super) out: *mut u8,
     /// Bytes from one row to the next. Less than a line where the next row is to overwrite what is too much.
@@ -47,16 +69,17 @@ impl Tiles<'_> {
     }
 }
 
-/// Writes 64 rows, the lowest first, a line each: of 16 lanes of 4-byte elements, 8 of 8 bytes, or 4 of 16 bytes.
+/// Writes 64 rows, the lowest first, a line each: of 16 lanes of 4-byte elements, 8 of 8 bytes, or 4 of 16 bytes. False where
+/// a valid element may not fit.
 ///
 /// # Safety
-/// Each of these lanes has 64 readable elements, of any alignment; each row has room for a line, on a cache line if
+/// Each of these lanes has 64 readable elements, of any alignment, and of the result's dtype unless AVX-512 loads others; each row has room for a line, on a cache line if
 /// `stream`. The processor has `isa`.
-pub(super) unsafe fn transpose(isa: Isa, size: usize, tiles: &Tiles<'_>) {
+pub(super) unsafe fn transpose(isa: Isa, size: usize, tiles: &Tiles<'_>) -> bool {
     match (isa, size) {
         // SAFETY: the contract: the processor has the instructions.
         #[cfg(target_arch = "x86_64")]
-        (Isa::Avx512, 4) => unsafe { super::avx512::transpose4(tiles) },
+        (Isa::Avx512, 4) => return unsafe { super::avx512::transpose4(tiles) },
         // SAFETY: as above.
         #[cfg(target_arch = "x86_64")]
         (Isa::Avx512, 8) => unsafe { super::avx512::transpose8(tiles) },
@@ -73,6 +96,7 @@ pub(super) unsafe fn transpose(isa: Isa, size: usize, tiles: &Tiles<'_>) {
         // SAFETY: the contract.
         _ => unsafe { portable::<16, 4>(tiles) },
     }
+    true
 }
 
 /// # Safety
@@ -94,15 +118,16 @@ unsafe fn portable<const N: usize, const COUNT: usize>(tiles: &Tiles<'_>) {
 /// # Safety
 /// As [`transpose`], for 4 lanes, and rows that have room for 16 bytes; if `stream`, rows lie one after the other from a
 /// cache line on.
-pub(super) unsafe fn quads(isa: Isa, tiles: &Tiles<'_>) {
+pub(super) unsafe fn quads(isa: Isa, tiles: &Tiles<'_>) -> bool {
     match (isa, tiles.stride) {
         // SAFETY: the contract: the processor has the instructions.
         #[cfg(target_arch = "x86_64")]
-        (Isa::Avx512, 16) => unsafe { super::avx512::quads(tiles.lanes, tiles.out, tiles.stream) },
+        (Isa::Avx512, 16) => return unsafe { super::avx512::quads(tiles) },
         // SAFETY: as above.
         #[cfg(target_arch = "x86_64")]
         (Isa::Avx2, 16) => unsafe { super::avx2::quads(tiles.lanes, tiles.out, tiles.stream) },
         // SAFETY: the contract.
         _ => unsafe { portable::<4, 4>(tiles) },
     }
+    true
 }

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 from pathlib import Path
 
 import device_arrow
 import driver
+import fakes
 import processes
 import pytest
 from arrow_dlpack import _native
@@ -39,6 +41,14 @@ def pytest_runtest_protocol(item: pytest.Item) -> bool | None:
     return True
 
 
+def drain() -> None:
+    """Runs what is queued, and has the package look at what waits to be released."""
+    gc.collect()
+    driver.run_all()
+    driver.settle()
+    assert _native._cuda_waiting() == 0, "memory is waiting for work that is done"
+
+
 @pytest.fixture(autouse=True)
 def _no_races(request: pytest.FixtureRequest) -> Iterator[None]:
     yield
@@ -48,6 +58,14 @@ def _no_races(request: pytest.FixtureRequest) -> Iterator[None]:
     device_arrow.clean_up()
     driver.clean_up()
     assert driver.races() == 0, driver.report()
+
+
+@pytest.fixture
+def pool() -> Iterator[fakes.Pool]:
+    pool = fakes.Pool()
+    yield pool
+    drain()
+    pool.close()
 
 
 class HostWaits:

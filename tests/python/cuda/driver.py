@@ -51,8 +51,12 @@ def _call(name: str, *arguments: object) -> None:
         raise CudaError(name, code)
 
 
+_used: set[int] = set()
+
+
 @functools.cache
 def _context(ordinal: int) -> int:
+    _used.add(ordinal)
     _call("cuInit", 0)
     device, context = INT(), Handle()
     _call("cuDeviceGet", ctypes.byref(device), INT(ordinal))
@@ -218,7 +222,13 @@ def host_waits() -> int:
 def gate(stream: int, ordinal: int = 0) -> int:
     """Stops a stream until `open_gate`: what is behind has no end until then."""
     with current(ordinal):
-        return _ask("simulated_cuda_gate", Handle(stream))
+        number = _ask("simulated_cuda_gate", Handle(stream))
+    assert number, "there is no such stream"
+    _gates.append(number)
+    return number
+
+
+_gates: list[int] = []
 
 
 def open_gate(number: int) -> None:
@@ -234,6 +244,14 @@ def report() -> str:
     text = ctypes.create_string_buffer(1 << 16)
     lib.simulated_cuda_report(text, SIZE(len(text)))
     return text.value.decode()
+
+
+def settle() -> None:
+    """Waits for all work of every device that this process uses. A gate that a failed test left is opened."""
+    for number in _gates:
+        open_gate(number)
+    for ordinal in _used:
+        synchronize(ordinal)
 
 
 def clean_up() -> None:
@@ -266,3 +284,62 @@ def run_all() -> None:
     lib = library()
     assert lib is not None
     lib.simulated_cuda_run_all()
+
+
+def has_current_context() -> bool:
+    context = Handle()
+    _call("cuCtxGetCurrent", ctypes.byref(context))
+    return context.value is not None
+
+
+def is_current(ordinal: int) -> bool:
+    """Whether the primary context of a device is the current one of this thread."""
+    context = Handle()
+    _call("cuCtxGetCurrent", ctypes.byref(context))
+    return context.value == _context(ordinal)
+
+
+@contextmanager
+def other_context(ordinal: int = 0) -> Iterator[None]:
+    """A context that is not the primary one, current inside."""
+    context, device = Handle(), INT()
+    _call("cuInit", 0)
+    _call("cuDeviceGet", ctypes.byref(device), INT(ordinal))
+    _call("cuCtxCreate_v2", ctypes.byref(context), 0, device)
+    try:
+        yield
+    finally:
+        popped = Handle()
+        _call("cuCtxPopCurrent_v2", ctypes.byref(popped))
+
+
+def new_stream() -> int:
+    """A stream of whatever context is current."""
+    handle = Handle()
+    _call("cuStreamCreate", ctypes.byref(handle), NON_BLOCKING)
+    assert handle.value is not None
+    return handle.value
+
+
+def new_memory(nbytes: int) -> int:
+    """Memory of whatever context is current."""
+    pointer = U64()
+    _call("cuMemAlloc_v2", ctypes.byref(pointer), SIZE(nbytes))
+    return pointer.value
+
+
+GLOBAL = 0
+
+
+@contextmanager
+def capture(stream: int, ordinal: int = 0) -> Iterator[None]:
+    """Captures a stream, in the mode that the calls of any thread can break."""
+    with current(ordinal):
+        _call("cuStreamBeginCapture_v2", Handle(stream), GLOBAL)
+    try:
+        yield
+    finally:
+        graph = Handle()
+        with current(ordinal):
+            _call("cuStreamEndCapture", Handle(stream), ctypes.byref(graph))
+            _call("cuGraphDestroy", graph)

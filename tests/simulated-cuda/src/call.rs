@@ -73,6 +73,7 @@ impl Call {
     /// Blocks this thread until the operation `tick` of a stream has run, and until the thread knows it.
     pub(crate) fn wait_for(&mut self, stream: usize, tick: u64) {
         while !self.run_to(stream, tick) {
+            self.memory.watch();
             let guard = self.guard.take().expect("held but while waiting");
             HOLDS.set(false);
             let pause = Duration::from_millis(1);

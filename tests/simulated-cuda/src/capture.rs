@@ -77,12 +77,30 @@ pub(crate) enum Status {
 
 impl State {
     /// Whether a stream is being captured, and in which capture.
-    pub(crate) fn capture_status(&self, stream: usize) -> (Status, usize) {
+    pub(crate) fn capture_status(&self, stream: usize) -> Outcome<(Status, usize)> {
         match &self.streams[stream].capture {
-            None => (Status::None, 0),
-            Some(part) if self.captures[part.capture].valid => (Status::Active, part.capture),
-            Some(part) => (Status::Invalidated, part.capture),
+            // To ask breaks nothing, unlike using the stream.
+            None if self.captured_beside(stream).is_some() => Err(Error::STREAM_CAPTURE_IMPLICIT),
+            None => Ok((Status::None, 0)),
+            Some(part) if self.captures[part.capture].valid => Ok((Status::Active, part.capture)),
+            Some(part) => Ok((Status::Invalidated, part.capture)),
         }
+    }
+
+    /// A captured stream that the legacy default stream would have to wait for, if `stream` is that.
+    pub(crate) fn captured_beside(&self, stream: usize) -> Option<usize> {
+        let context = self.streams[stream].context;
+        let captured =
+            |other: &crate::stream::Stream| other.context == context && other.blocking && other.capture.is_some();
+        let is_legacy = self.contexts[&context].legacy == stream;
+        self.streams.iter().position(captured).filter(|_| is_legacy)
+    }
+
+    /// The legacy default stream cannot be used beside a captured stream that it waits for: the capture is broken by the attempt.
+    pub(crate) fn refuse_beside_capture(&mut self, stream: usize) -> Outcome {
+        let Some(other) = self.captured_beside(stream) else { return Ok(()) };
+        self.invalidate_capture_of(other);
+        Err(Error::STREAM_CAPTURE_IMPLICIT)
     }
 
     /// Adds an operation to the capture of a stream, instead of queueing it.
@@ -137,6 +155,7 @@ impl Call {
 
     /// A call that no captured stream takes.
     pub(crate) fn refuse_captured(&mut self, stream: usize) -> Outcome {
+        self.refuse_beside_capture(stream)?;
         if self.streams[stream].capture.is_none() {
             return Ok(());
         }

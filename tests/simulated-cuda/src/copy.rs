@@ -1,5 +1,7 @@
 //! How a copy is queued: which ends the driver knows, when pageable memory is read, and who waits.
 
+use std::sync::Arc;
+
 use crate::call::Call;
 use crate::error::{Error, Outcome};
 use crate::execute::{Action, Fill, read_pageable};
@@ -63,7 +65,7 @@ impl Rectangle {
 /// The ranges of rows, joined where nothing lies between them.
 fn rows(address: u64, pitch: u64, width: u64, height: u64) -> Ranges {
     let (width, height) = if pitch == width { (width * height, 1) } else { (width, height) };
-    (0..height).map(|row| address + row * pitch..address + row * pitch + width).collect()
+    Arc::new((0..height).map(|row| address + row * pitch..address + row * pitch + width).collect())
 }
 
 impl Copy {

@@ -8,6 +8,7 @@
 //! `pages` and `fault` what the host touched, and so on. `exports` holds the driver's functions, `questions` the ones that only this
 //! driver has, and [`api`] the same for Rust tests.
 
+#![cfg(target_os = "linux")]
 #![allow(unsafe_code, reason = "a C library: its callers hand it raw pointers")]
 #![allow(non_snake_case, reason = "the driver's functions keep the driver's names")]
 #![allow(

@@ -165,6 +165,7 @@ impl Call {
             return Err(Error::INVALID_VALUE);
         }
         let device = self.pool(pool)?.device;
+        self.refuse_beside_capture(stream)?;
         if self.streams[stream].capture.is_some() {
             return Err(Error::NOT_SUPPORTED);
         }
@@ -199,6 +200,7 @@ impl Call {
         if base == 0 {
             return Ok(());
         }
+        self.refuse_beside_capture(stream)?;
         if self.streams[stream].capture.is_some() {
             return Err(Error::NOT_SUPPORTED);
         }

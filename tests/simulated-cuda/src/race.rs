@@ -16,11 +16,11 @@ pub(crate) enum Kind {
 }
 
 /// Bytes apart from each other, in order: no range is empty.
-pub(crate) type Ranges = Arc<[Range<u64>]>;
+pub(crate) type Ranges = Arc<Vec<Range<u64>>>;
 
 /// The bytes of one range.
 pub(crate) fn only(range: Range<u64>) -> Ranges {
-    std::iter::once(range).collect()
+    Arc::new(std::iter::once(range).collect())
 }
 
 /// One access, by an operation of a stream or by a host thread.
@@ -78,7 +78,7 @@ impl Access {
             (Kind::Write, kind) => kind != Kind::Free,
             (Kind::Allocate | Kind::Free, _) => true,
         };
-        earlier.done && kinds && self.covers(earlier) && earlier.at.known_to(&self.at.clock) && !earlier.at.is(&self.at)
+        kinds && self.covers(earlier) && earlier.at.known_to(&self.at.clock) && !earlier.at.is(&self.at)
     }
 }
 
@@ -101,8 +101,27 @@ impl Log {
         if access.done {
             self.0.retain(|earlier| !access.stands_for(earlier));
         }
-        self.0.push(access);
+        if !self.extend(&access) {
+            self.0.push(access);
+        }
         conflict
+    }
+
+    /// Adds an access to one that the same operation made just now, as a kernel that goes from value to value does.
+    fn extend(&mut self, access: &Access) -> bool {
+        let recent = self.0.iter_mut().rev().take_while(|other| other.at.is(&access.at));
+        let mut alike = recent.filter(|other| other.kind == access.kind && other.done && access.done);
+        let Some(other) = alike.next() else { return false };
+        let (span, end) = (access.span(), other.span().end);
+        if access.ranges.len() != 1 || span.start < end {
+            return other.covers(access);
+        }
+        let ranges = Arc::make_mut(&mut other.ranges);
+        match ranges.last_mut() {
+            Some(last) if last.end == span.start => last.end = span.end,
+            _ => ranges.push(span),
+        }
+        true
     }
 
     fn conflict(&self, access: &Access) -> Option<(Rule, Access)> {
@@ -164,7 +183,7 @@ mod tests {
     #[test]
     fn rows_overlap_and_cover_row_by_row() {
         let rows = |start: u64, width: u64| Access {
-            ranges: (0..5).map(|row| start + row * 10..start + row * 10 + width).collect(),
+            ranges: Arc::new((0..5).map(|row| start + row * 10..start + row * 10 + width).collect()),
             ..access(Kind::Read, 0..1, 0, 1, &[])
         };
         assert!(!rows(0, 4).overlaps(&rows(4, 6)) && !rows(4, 6).overlaps(&rows(0, 4)));
@@ -176,6 +195,19 @@ mod tests {
                 && !rows(0, 4).covers(&access(Kind::Read, 0..50, 0, 1, &[]))
         );
         assert_eq!(rows(3, 2).span(), 3..45);
+    }
+
+    #[test]
+    fn what_a_kernel_touches_value_by_value_is_one_access() {
+        let mut log = Log::default();
+        for start in (0..1000).step_by(4) {
+            log.add(access(Kind::Read, start..start + 4, 0, 1, &[]));
+            log.add(access(Kind::Write, 2 * start + 1..2 * start + 2, 0, 1, &[]));
+        }
+        log.add(access(Kind::Read, 500..504, 0, 1, &[]));
+        assert_eq!(log.0.len(), 2);
+        assert_eq!((log.0[0].ranges.len(), log.0[1].ranges.len()), (1, 250));
+        assert_eq!(log.add(access(Kind::Write, 998..999, 1, 1, &[])).unwrap().0, Rule::Race);
     }
 
     #[test]
@@ -216,11 +248,13 @@ mod tests {
         log.add(access(Kind::Read, 0..8, 1, 1, &[]));
         log.add(access(Kind::Write, 0..8, 0, 2, &[]));
         assert_eq!(log.0.len(), 2, "the unordered read stays");
-        let mut pending = access(Kind::Write, 0..8, 0, 3, &[(1, 1)]);
+        log.add(access(Kind::Write, 0..7, 0, 3, &[(1, 1)]));
+        assert_eq!(log.0.len(), 3, "the last byte is still its own");
+        let mut pending = access(Kind::Write, 0..8, 0, 4, &[(1, 1)]);
         pending.done = false;
         let at = pending.at.clone();
         log.add(pending);
-        assert_eq!(log.0.len(), 3, "a queued write supersedes nothing");
+        assert_eq!(log.0.len(), 4, "a queued write supersedes nothing");
         log.done(&at);
         assert_eq!(log.0.len(), 1);
     }

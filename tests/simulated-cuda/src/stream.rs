@@ -95,7 +95,8 @@ impl State {
         let mut clock = Clock::clone(&self.streams[stream].clock);
         clock.join(&self.threads[thread].clock);
         let mut waits = Vec::new();
-        for other in self.implicitly_before(stream)? {
+        self.refuse_beside_capture(stream)?;
+        for other in self.implicitly_before(stream) {
             let last = self.streams[other].last();
             waits.push((other, last.tick));
             clock.join(&last.clock);
@@ -125,22 +126,18 @@ impl State {
     }
 
     /// The streams that the legacy default stream makes an operation of `stream` wait for.
-    fn implicitly_before(&mut self, stream: usize) -> Outcome<Vec<usize>> {
-        let (context, blocking) = (self.streams[stream].context, self.streams[stream].blocking);
-        let legacy = self.contexts[&context].legacy;
-        if stream == legacy {
-            let before: Vec<usize> = (0..self.streams.len())
-                .filter(|other| *other != stream)
-                .filter(|other| self.streams[*other].context == context && self.streams[*other].blocking)
-                .collect();
-            let capturing = before.iter().copied().find(|other| self.streams[*other].capture.is_some());
-            if let Some(other) = capturing {
-                self.invalidate_capture_of(other);
-                return Err(Error::STREAM_CAPTURE_IMPLICIT);
-            }
-            return Ok(before);
+    fn implicitly_before(&self, stream: usize) -> Vec<usize> {
+        let Stream { context, blocking, .. } = self.streams[stream];
+        if !blocking {
+            return Vec::new();
         }
-        Ok(if blocking { vec![legacy] } else { Vec::new() })
+        let legacy = self.contexts[&context].legacy;
+        let waits_for = |other: &usize| {
+            let other_stream = &self.streams[*other];
+            let either = stream == legacy || *other == legacy;
+            either && *other != stream && other_stream.blocking && other_stream.context == context
+        };
+        (0..self.streams.len()).filter(waits_for).collect()
     }
 
     /// Runs a stream up to the operation `tick`, and before that whatever it waits for. The answer is whether it came there: a gate

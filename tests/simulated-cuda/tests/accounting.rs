@@ -1,5 +1,6 @@
 //! What is counted: leaks, calls, failures that are asked for; and the driver's own life in a process.
 
+#![cfg(target_os = "linux")]
 #![allow(unsafe_code, reason = "calls a C library")]
 #![allow(
     clippy::unwrap_used,

@@ -1,5 +1,6 @@
 //! Contexts, and captures: what is current where, and what is not allowed.
 
+#![cfg(target_os = "linux")]
 #![allow(unsafe_code, reason = "calls a C library")]
 #![allow(
     clippy::unwrap_used,
@@ -200,9 +201,9 @@ fn broken(mode: Mode, expected: sys::CUresult, with: impl FnOnce(sys::CUstream))
 #[test]
 fn captures_are_broken_by_what_they_cannot_hold() {
     use sys::CUresult::{
-        CUDA_ERROR_STREAM_CAPTURE_INVALIDATED as INVALIDATED, CUDA_ERROR_STREAM_CAPTURE_UNJOINED as UNJOINED,
+        self, CUDA_ERROR_STREAM_CAPTURE_INVALIDATED as INVALIDATED, CUDA_ERROR_STREAM_CAPTURE_UNJOINED as UNJOINED,
     };
-    holds("captures_are_broken_by_what_they_cannot_hold", &[], |_run| {
+    holds("captures_are_broken_by_what_they_cannot_hold", &[], |run| {
         open(0);
         let (data, global, ordinary) = (device(BYTES), Mode::CU_STREAM_CAPTURE_MODE_GLOBAL, event());
         ok!(cuEventRecord(ordinary, stream(false)));
@@ -218,6 +219,17 @@ fn captures_are_broken_by_what_they_cannot_hold() {
         broken(global, INVALIDATED, |_| {
             refused!(CUDA_ERROR_STREAM_CAPTURE_IMPLICIT, cuMemsetD8Async(data, 0, 1, null_mut()));
         });
+        broken(global, CUresult::CUDA_SUCCESS, |_| {
+            let mut status = Status::CU_STREAM_CAPTURE_STATUS_NONE;
+            refused!(CUDA_ERROR_STREAM_CAPTURE_IMPLICIT, cuStreamIsCapturing(null_mut(), &mut status));
+        });
+        broken(global, INVALIDATED, |_| {
+            refused!(CUDA_ERROR_STREAM_CAPTURE_IMPLICIT, cuEventRecord(ordinary, null_mut()));
+        });
+        broken(global, INVALIDATED, |_| {
+            let mut none = 0;
+            refused!(CUDA_ERROR_STREAM_CAPTURE_IMPLICIT, cuMemAllocAsync(&mut none, 1, null_mut()));
+        });
         broken(global, UNJOINED, |first| {
             let (second, fork) = (stream(false), event());
             ok!(cuEventRecord(fork, first));
@@ -231,6 +243,7 @@ fn captures_are_broken_by_what_they_cannot_hold() {
         ok!(cuStreamEndCapture(first, &mut graph));
         refused!(CUDA_ERROR_CAPTURED_EVENT, cuStreamWaitEvent(first, inner, 0));
         refused!(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, cuStreamBeginCapture_v2(null_mut(), global));
+        assert_eq!(run.simulator.live("device"), 1);
     });
 }
 

@@ -1,5 +1,6 @@
 //! Host memory that streams use: page-locked, managed, registered and pageable.
 
+#![cfg(target_os = "linux")]
 #![allow(unsafe_code, reason = "calls a C library")]
 #![allow(
     clippy::unwrap_used,

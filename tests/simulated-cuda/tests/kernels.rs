@@ -1,5 +1,6 @@
 //! Kernels: what they touch is known only when they run, and is checked then.
 
+#![cfg(target_os = "linux")]
 #![allow(unsafe_code, reason = "calls a C library, and stands for device code")]
 #![allow(
     clippy::unwrap_used,

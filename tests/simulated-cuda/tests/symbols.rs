@@ -1,5 +1,6 @@
 //! The library has symbols of a driver of CUDA 12.0 and no others, with arguments of the widths that the bindings pass.
 
+#![cfg(target_os = "linux")]
 #![allow(unsafe_code, reason = "calls a C library")]
 #![allow(
     clippy::unwrap_used,

@@ -32,7 +32,8 @@ driver! {
     /// Whether a stream is being captured.
     fn cuStreamIsCapturing(stream: usize, status: Out<u32>) |call| {
         let stream = call.stream(stream)?;
-        status.set(call.capture_status(stream).0 as u32)
+        let (found, _) = call.capture_status(stream)?;
+        status.set(found as u32)
     }
 
     /// Whether a stream is being captured, and in which capture. The graph so far is not shown.
@@ -45,7 +46,7 @@ driver! {
         count: Out<usize>,
     ) |call| {
         let stream = call.stream(stream)?;
-        let (found, capture) = call.capture_status(stream);
+        let (found, capture) = call.capture_status(stream)?;
         id.set_if_wanted(capture as u64 + 1);
         graph.set_if_wanted(0);
         dependencies.set_if_wanted(0);

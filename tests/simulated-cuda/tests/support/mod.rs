@@ -26,7 +26,7 @@ pub(crate) const SCHEDULES: &[&str] = &["lazy", "eager", "random:1", "random:2",
 /// The exit status of a process with something to report.
 const FOUND: i32 = 86;
 /// A child that hangs is ended after this long, and has failed.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 /// Names the program that a child runs, and whether with its fault.
 const CHILD: &str = "SIMULATED_CUDA_TEST";
 
@@ -59,6 +59,8 @@ pub(crate) fn with(name: &str, switches: &[(&str, &str)], cases: &[(bool, Option
             let child = if *fault { format!("{name} with its fault") } else { name.to_owned() };
             let (status, log, output) = start(name, &child, schedule, switches);
             let case = format!("{child}, {schedule}: status {status:?}\nlog:\n{log}\n{output}");
+            // A report ends the process with a status of its own, whatever its assertions said.
+            assert!(!output.contains("panicked"), "{case}");
             match expected {
                 None => assert!(status == Some(0) && !reports(&log), "{case}"),
                 Some(text) => assert!(status == Some(FOUND) && log.contains(text), "no `{text}` in {case}"),

@@ -1,0 +1,88 @@
+//! What tiles are made of: elements that are cast, and filled where they are null, in the registers that they are loaded into.
+
+use super::isa::Isa;
+use super::select::Bits;
+use super::transpose::LANES;
+use crate::dtype::DType;
+
+/// What elements are stored as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::convert) enum Stored {
+    /// As in the result.
+    Alike,
+    Int32,
+    Int64,
+    Float32,
+    Float64,
+    /// Bits: those that are set are `element` in the result, the others zero.
+    Bits,
+}
+
+impl Stored {
+    /// `None` where registers do not cast them.
+    pub(in crate::convert) fn of(isa: Isa, from: DType, to: DType) -> Option<Self> {
+        match (isa, from, to) {
+            (Isa::Avx512, DType::Int32, DType::Float32 | DType::Float64) => Some(Self::Int32),
+            (Isa::Avx512, DType::Int64, DType::Float32 | DType::Float64) => Some(Self::Int64),
+            (Isa::Avx512, DType::Float32, DType::Float64) => Some(Self::Float32),
+            (Isa::Avx512, DType::Float64, DType::Float32) => Some(Self::Float64),
+            _ => None,
+        }
+    }
+}
+
+/// How a tile takes the elements of a lane.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::convert) struct Load<'a> {
+    pub(in crate::convert) stored: Stored,
+    /// A bit for each element, the bits themselves or validity: where it is not set, the result has `element`.
+    pub(in crate::convert) bits: Option<Bits<'a>>,
+    /// The bytes of an element of the result, the first ones lowest.
+    pub(in crate::convert) element: u64,
+}
+
+impl Load<'_> {
+    /// Of elements that are the result's.
+    pub(in crate::convert) const ALIKE: Self = Self { stored: Stored::Alike, bits: None, element: 0 };
+
+    pub(super) fn is_alike(&self) -> bool {
+        self.stored == Stored::Alike && self.bits.is_none()
+    }
+}
+
+/// How a tile takes its lanes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Loads<'a> {
+    each: [Load<'a>; LANES],
+    in_place: [bool; LANES],
+    alike: bool,
+}
+
+impl<'a> Loads<'a> {
+    /// Every lane is made in the scratch.
+    pub(super) const MADE: Self = Self { each: [Load::ALIKE; LANES], in_place: [false; LANES], alike: true };
+
+    /// Lanes that have a load are read in place, unused ones as the first is.
+    pub(super) fn new(lanes: impl ExactSizeIterator<Item = Option<Load<'a>>>) -> Self {
+        let mut loads = Self::MADE;
+        let used = lanes.len();
+        for ((each, in_place), load) in loads.each.iter_mut().zip(&mut loads.in_place).zip(lanes) {
+            *each = load.unwrap_or(Load::ALIKE);
+            *in_place = load.is_some();
+            loads.alike &= each.is_alike();
+        }
+        let [first, ..] = loads.each;
+        loads.each.iter_mut().skip(used).for_each(|unused| *unused = first);
+        loads
+    }
+
+    /// Which lanes are read in place.
+    pub(super) fn in_place(&self) -> &[bool; LANES] {
+        &self.in_place
+    }
+
+    /// `None` where all elements are the result's.
+    pub(super) fn made(&self) -> Option<&[Load<'a>; LANES]> {
+        (!self.alike).then_some(&self.each)
+    }
+}

@@ -1,0 +1,138 @@
+"""The exchange tables: ours as tvm-ffi uses it, and another library's as we use it for `xp=`."""
+
+from __future__ import annotations
+
+import sys
+
+import arrow_dlpack as ad
+import driver
+import exchange
+import fakes
+import numpy as np
+import producers
+import pytest
+from fakes import CUDA, CUDA_HOST, MANAGED
+
+VALUES = np.arange(6, dtype="int32")
+MODULE = sys.modules["exchange"]
+
+
+@pytest.fixture
+def stream() -> driver.Stream:
+    return driver.Stream()
+
+
+def tensor_of(pool: fakes.Pool, stream: driver.Stream) -> ad.Tensor:
+    """A tensor that a library's stream is still writing."""
+    return ad.from_dlpack(fakes.Torch(pool, VALUES, stream=stream.handle))
+
+
+class TestTheStream:
+    def test_is_this_threads(self, stream) -> None:
+        for device in [(CUDA, 0), (CUDA, 1), (MANAGED, 0)]:
+            assert exchange.current_work_stream(ad.Tensor, device) == driver.LEGACY
+        with ad.stream(stream):
+            assert exchange.current_work_stream(ad.Tensor, (CUDA, 0)) == stream.handle
+            with pytest.raises(BufferError, match="not of the primary context of cuda:1"):
+                exchange.current_work_stream(ad.Tensor, (CUDA, 1))
+        assert exchange.current_work_stream(ad.Tensor, (CUDA, 0)) == driver.LEGACY
+
+    def test_of_the_host_is_none(self) -> None:
+        before = driver.calls("cuInit")
+        assert [exchange.current_work_stream(ad.Tensor, (kind, 0)) for kind in (1, CUDA_HOST)] == [0, 0]
+        assert driver.calls("cuInit") == before
+
+    def test_of_no_device(self) -> None:
+        for device in [(CUDA, 2), (CUDA, -1), (CUDA, 1 << 20)]:
+            with pytest.raises(BufferError, match="no device cuda"):
+                exchange.current_work_stream(ad.Tensor, device)
+
+
+class TestExports:
+    def test_this_threads_stream_waits(self, pool, stream, host_waits) -> None:
+        tensor = tensor_of(pool, stream)
+        waits = host_waits()
+        managed = exchange.from_object(tensor)
+        assert (waits.ours, waits.drivers) == (0, 0)
+        assert driver.read(managed.address, 24, driver.LEGACY) == VALUES.tobytes()
+        managed.delete()
+
+    def test_a_stream_of_a_block_waits(self, pool, stream) -> None:
+        tensor = tensor_of(pool, stream)
+        work = driver.Stream()
+        with ad.stream(work):
+            managed = exchange.from_object(tensor)
+        assert driver.read(managed.address, 24, work.handle) == VALUES.tobytes()
+        managed.delete()
+
+    def test_a_borrowed_tensor(self, pool, stream) -> None:
+        tensor = tensor_of(pool, stream)
+        work = driver.Stream()
+        with ad.stream(work):
+            borrowed = exchange.borrow(tensor)
+        assert driver.read(borrowed.data, 24, work.handle) == VALUES.tobytes()
+
+    def test_memory_is_kept_until_the_work_on_this_threads_stream_is_done(self, pool, stream) -> None:
+        tensor = tensor_of(pool, stream)
+        work = driver.Stream()
+        target = pool.allocate(24)
+        with ad.stream(work):
+            borrowed = exchange.borrow(tensor)
+            driver.copy(target, borrowed.data, 24, work.handle)
+        # Given back at once, the block would be written to under the copy.
+        del tensor
+        assert driver.read(target, 24, work.handle) == VALUES.tobytes()
+
+    def test_a_stream_that_is_captured(self, pool, stream) -> None:
+        gate = driver.gate(stream.handle)
+        late = ad.from_dlpack(fakes.Torch(fakes.Pool(), VALUES, stream=stream.handle))
+        work = driver.Stream()
+        with ad.stream(work), driver.capture(work.handle), pytest.raises(BufferError, match="captured"):
+            exchange.from_object(late)
+        driver.open_gate(gate)
+
+
+class TestImports:
+    def test_written_on_this_threads_stream(self, pool) -> None:
+        work, consumer = driver.Stream(), driver.Stream()
+        address = pool.allocate(24)
+        producer = producers.DLPack(None, device=(CUDA, 0), shape=(6,), strides=(1,), address=address)
+        with ad.stream(work):
+            driver.write(address, VALUES.tobytes(), exchange.current_work_stream(ad.Tensor, (CUDA, 0)))
+            tensor = exchange.to_object(ad.Tensor, producer)
+        held = fakes.cupy(tensor, consumer.handle)
+        assert driver.read(held.address, 24, consumer.handle) == VALUES.tobytes()
+        held.release()
+
+    def test_what_is_refused_stays_its_callers(self) -> None:
+        producer = producers.DLPack(None, device=(CUDA, 0), address=VALUES.ctypes.data)
+        with pytest.raises(BufferError, match="does not know it"):
+            exchange.to_object(ad.Tensor, producer)
+        assert producer.releases == 0
+        producer.expected = 0
+
+
+class TestOtherTables:
+    @pytest.fixture(autouse=True)
+    def _learn(self) -> None:
+        """The route by the table is known from the first array on."""
+        ad.to_tensor(np.arange(3), xp=MODULE)
+
+    @pytest.mark.parametrize("own", [False, True])
+    def test_the_librarys_stream_waits(self, pool, stream, host_waits, own: bool) -> None:
+        tensor = tensor_of(pool, stream)
+        # PyTorch's default stream goes by 0 there.
+        exchange.Array.stream = driver.Stream().handle if own else 0
+        column = ad.to_arrow(tensor)
+        waits = host_waits()
+        array = ad.to_tensor(column, xp=MODULE)
+        assert exchange.Array.by_table == 1
+        assert (waits.ours, waits.drivers) == (0, 0)
+        assert array.read(24) == VALUES.tobytes()
+        array.close()
+
+    def test_a_stream_of_another_device(self, pool, stream) -> None:
+        tensor = tensor_of(pool, stream)
+        exchange.Array.stream = driver.Stream(1).handle
+        with pytest.raises(BufferError, match="not of the primary context"):
+            ad.to_tensor(ad.to_arrow(tensor), xp=MODULE)

@@ -1,0 +1,176 @@
+"""When memory goes back to its owner: behind all work that may use it, and not later."""
+
+from __future__ import annotations
+
+import gc
+
+import arrow_dlpack as ad
+import driver
+import fakes
+import numpy as np
+import pytest
+from arrow_dlpack import _native
+
+VALUES = np.arange(1024, dtype="int32")
+
+
+@pytest.fixture
+def target(pool) -> int:
+    return pool.allocate(VALUES.nbytes)
+
+
+def used_by(pool: fakes.Pool, target: int, stream: int, *, record: driver.Stream | None = None) -> None:
+    """Imports a tensor, gives it to a consumer whose stream reads it, and lets go of it while that is to come."""
+    source = fakes.Torch(pool, VALUES, stream=driver.Stream().handle)
+    tensor = ad.from_dlpack(source)
+    del source
+    held = fakes.Held(tensor.__dlpack__(stream=stream, max_version=(1, 0)))
+    driver.copy(target, held.address, VALUES.nbytes, stream)
+    if record is not None:
+        tensor.record_stream(record)
+    held.release()
+    del tensor, held
+    gc.collect()
+
+
+def test_behind_the_legacy_default_stream(pool, target) -> None:
+    used_by(pool, target, driver.LEGACY)
+    assert driver.read(target, VALUES.nbytes, driver.LEGACY) == VALUES.tobytes()
+
+
+def test_behind_blocking_streams(pool, target) -> None:
+    stream = driver.Stream(flags=0)
+    used_by(pool, target, stream.handle)
+    assert driver.read(target, VALUES.nbytes, stream.handle) == VALUES.tobytes()
+
+
+def test_behind_recorded_streams(pool, target) -> None:
+    stream = driver.Stream()
+    used_by(pool, target, stream.handle, record=stream)
+    assert driver.read(target, VALUES.nbytes, stream.handle) == VALUES.tobytes()
+
+
+def test_behind_what_a_recorded_stream_is_given_later(pool, target) -> None:
+    stream = driver.Stream()
+    source = fakes.Torch(pool, VALUES, stream=driver.Stream().handle)
+    tensor = ad.from_dlpack(source)
+    del source
+    tensor.record_stream(stream)
+    held = fakes.cupy(tensor, stream.handle)
+    driver.copy(target, held.address, VALUES.nbytes, stream.handle)
+    held.release()
+    del tensor
+    gc.collect()
+    assert driver.read(target, VALUES.nbytes, stream.handle) == VALUES.tobytes()
+
+
+def test_waits_behind_a_gate_and_blocks_nobody(pool, target) -> None:
+    gate = driver.gate(driver.LEGACY)
+    source = fakes.Torch(pool, VALUES, stream=driver.Stream().handle)
+    tensor = ad.from_dlpack(source)
+    del source
+    held = fakes.Held(tensor.__dlpack__(stream=driver.LEGACY, max_version=(1, 0)))
+    held.release()
+    del tensor, held
+    gc.collect()
+    assert pool.freed == 0
+    assert _native._cuda_waiting() == 1
+    other = ad.from_dlpack(fakes.Torch(pool, VALUES, stream=driver.Stream().handle))
+    driver.open_gate(gate)
+    driver.settle()
+    # Something that comes in has what waits looked at.
+    ad.from_dlpack(fakes.Torch(pool, VALUES, stream=driver.Stream().handle))
+    assert pool.freed >= 1
+    del other
+
+
+def test_at_once_where_nobody_has_used_it(pool) -> None:
+    source = fakes.Torch(pool, VALUES)
+    tensor = ad.from_dlpack(source)
+    del source, tensor
+    gc.collect()
+    assert pool.freed == 1
+
+
+def test_behind_our_own_copy(pool) -> None:
+    stream = driver.Stream()
+    source = fakes.Torch(pool, VALUES, stream=driver.Stream().handle)
+    tensor = ad.from_dlpack(source)
+    del source
+    with ad.stream(stream):
+        copy = ad.from_dlpack(tensor, copy=True)
+    del tensor
+    gc.collect()
+    held = fakes.cupy(copy, stream.handle)
+    assert driver.read(held.address, VALUES.nbytes, stream.handle) == VALUES.tobytes()
+    held.release()
+
+
+def test_while_the_legacy_stream_is_captured_nothing_is_freed(pool) -> None:
+    source = fakes.Torch(pool, VALUES, stream=driver.Stream().handle)
+    tensor = ad.from_dlpack(source)
+    del source
+    fakes.Held(tensor.__dlpack__(max_version=(1, 0))).release()
+    driver.settle()
+    stream = driver.Stream()
+    with driver.capture(stream.handle):
+        del tensor
+        gc.collect()
+    driver.settle()
+    assert _native._cuda_waiting() == 0
+    assert pool.freed == 1
+
+
+def test_many_round_trips_grow_nothing(pool) -> None:
+    stream = driver.Stream()
+    address = pool.allocate(VALUES.nbytes)
+
+    class Same(fakes.Torch):
+        def free(self) -> None:
+            self.pool.freed += 1
+
+    def live() -> list[int]:
+        driver.settle()
+        assert _native._cuda_waiting() == 0
+        return [driver.live(kind) for kind in ("device", "pinned", "events", "pools")]
+
+    def trip(count: int) -> None:
+        source = Same(pool, np.empty(0, "int32"), stream=stream.handle, address=address)
+        source.shape, source.strides, source.nbytes = (1024,), (1,), VALUES.nbytes
+        for _ in range(count):
+            column = ad.to_arrow(source)
+            fakes.cupy(ad.to_tensor(column), stream.handle).release()
+
+    trip(50)
+    before, freed = live(), pool.freed
+    trip(1000)
+    assert live() == before
+    assert pool.freed == freed + 1000
+
+
+def test_many_busy_streams_are_used_again(pool) -> None:
+    slow = driver.Stream()
+    source = fakes.Torch(pool, VALUES, stream=slow.handle)
+    gate = driver.gate(slow.handle)
+    before = driver.live("streams")
+    tensors = [ad.from_dlpack(source) for _ in range(100)]
+    assert driver.live("streams") - before <= 32
+    driver.open_gate(gate)
+    del tensors
+
+
+def test_a_deleter_runs_attached(pool) -> None:
+    ran = []
+
+    class Attached(fakes.Torch):
+        def free(self) -> None:
+            ran.append(gc.isenabled())
+            super().free()
+
+    source = Attached(pool, VALUES, stream=driver.Stream().handle)
+    tensor = ad.from_dlpack(source)
+    fakes.Held(tensor.__dlpack__(max_version=(1, 0))).release()
+    del tensor, source
+    driver.settle()
+    assert _native._cuda_waiting() == 0
+    assert ran == [True]

@@ -1,0 +1,278 @@
+"""`with stream(s)`, `stream=`, `record_stream`, and the waits of the host."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import threading
+import time
+
+import arrow_dlpack as ad
+import driver
+import fakes
+import numpy as np
+import pytest
+from arrow_dlpack import _native
+from test_dlpack_out import managed, pinned
+
+VALUES = np.arange(6, dtype="int32")
+
+
+@pytest.fixture
+def stream() -> driver.Stream:
+    return driver.Stream()
+
+
+def current() -> int:
+    """This thread's stream, as consumers in C are told."""
+    import exchange
+
+    return exchange.current_work_stream(ad.Tensor, (fakes.CUDA, 0))
+
+
+class TestBlocks:
+    def test_nested(self, stream) -> None:
+        other = driver.Stream()
+        with ad.stream(stream) as outer:
+            assert current() == stream.handle
+            with ad.stream(other.handle):
+                assert current() == other.handle
+                with outer:
+                    assert current() == stream.handle
+                assert current() == other.handle
+            assert current() == stream.handle
+        assert current() == driver.LEGACY
+
+    def test_restored_by_an_error(self, stream) -> None:
+        with contextlib.suppress(KeyError), ad.stream(stream):
+            raise KeyError
+        assert current() == driver.LEGACY
+
+    def test_of_a_thread(self, stream) -> None:
+        seen: list[int] = []
+        with ad.stream(stream):
+            thread = threading.Thread(target=lambda: seen.append(current()))
+            thread.start()
+            thread.join()
+        assert seen == [driver.LEGACY]
+
+    def test_out_of_order(self, stream) -> None:
+        one, two = ad.stream(stream), ad.stream(driver.Stream())
+        one.__enter__()
+        two.__enter__()
+        with pytest.raises(RuntimeError, match="reverse order"):
+            one.__exit__()
+        two.__exit__()
+        one.__exit__()
+        with pytest.raises(RuntimeError, match="reverse order"):
+            one.__exit__()
+        assert current() == driver.LEGACY
+
+    def test_numbers(self) -> None:
+        for number in (driver.LEGACY, driver.PER_THREAD):
+            with ad.stream(number):
+                assert current() == number
+
+    @pytest.mark.parametrize("handle", [0, 1])
+    def test_the_default_stream_of_a_library(self, handle: int) -> None:
+        # As a handle, 0 is no number of DLPack's: PyTorch's default stream says so.
+        library = type("Stream", (), {"__cuda_stream__": lambda _: (0, handle)})()
+        with ad.stream(library):
+            assert current() == driver.LEGACY
+
+    @pytest.mark.parametrize(
+        ("wrong", "error", "match"),
+        [
+            (0, BufferError, "stream 0"),
+            (-1, BufferError, "no stream"),
+            (None, TypeError, "__cuda_stream__"),
+            ("s", TypeError, "__cuda_stream__"),
+            (True, TypeError, "__cuda_stream__"),
+            (type("S", (), {"__cuda_stream__": lambda _: 5})(), TypeError, r"\(version, handle\)"),
+            (type("S", (), {"__cuda_stream__": lambda _: (0, "x")})(), TypeError, r"\(version, handle\)"),
+            (type("S", (), {"__cuda_stream__": lambda _: (0, -7)})(), TypeError, r"\(version, handle\)"),
+        ],
+        ids=["0", "-1", "None", "str", "bool", "int", "text", "negative"],
+    )
+    def test_what_is_no_stream(self, wrong, error, match) -> None:
+        with pytest.raises(error, match=match):
+            ad.stream(wrong)
+
+    def test_no_driver_is_started(self) -> None:
+        with ad.stream(1):
+            pass
+        assert driver.calls("cuInit") == 0
+
+
+class TestToDevice:
+    def test_the_cpu(self, pool, stream) -> None:
+        tensor = ad.from_dlpack(fakes.Torch(pool, VALUES, stream=stream.handle))
+        with ad.track_copies() as log:
+            host = tensor.to_device("cpu")
+        assert [entry.why for entry in log] == ['to_device("cpu")']
+        assert np.from_dlpack(host).tolist() == VALUES.tolist()
+
+    @pytest.mark.parametrize("how", ["argument", "block"])
+    def test_in_the_order_of_a_stream(self, pool, stream, how: str) -> None:
+        tensor = ad.from_dlpack(fakes.Torch(pool, VALUES, stream=stream.handle))
+        work = driver.Stream()
+        held = fakes.cupy(tensor, work.handle)
+        driver.fill(held.address, 1, 4, work.handle)
+        if how == "argument":
+            host = tensor.to_device("cpu", stream=work)
+        else:
+            with ad.stream(work):
+                host = tensor.to_device("cpu")
+        assert np.from_dlpack(host).tolist() == [0x01010101, 1, 2, 3, 4, 5]
+        held.release()
+
+    @pytest.mark.parametrize("make", [pinned, managed])
+    def test_host_visible_memory_in_the_order_of_a_stream(self, make) -> None:
+        tensor, address = make(driver.LEGACY)
+        work = driver.Stream()
+        held = fakes.Held(tensor.__dlpack__(stream=work.handle, max_version=(1, 0)))
+        other = driver.allocate(4)
+        driver.fill(other, 2, 4, work.handle)
+        with driver.current():
+            driver._call(
+                "cuMemcpyDtoHAsync_v2",
+                driver.Handle(address),
+                driver.U64(other),
+                driver.SIZE(4),
+                driver.Handle(work.handle),
+            )
+        host = tensor.to_device("cpu", stream=work)
+        assert np.from_dlpack(host).ravel().tolist() == [0x02020202, 1, 2, 3, 4, 5]
+        held.release()
+
+    def test_where_it_is(self, pool, stream) -> None:
+        tensor = ad.from_dlpack(fakes.Torch(pool, VALUES, stream=stream.handle))
+        assert tensor.to_device("cuda:0") is tensor
+        with pytest.raises(BufferError, match="moves no data"):
+            tensor.to_device("cuda:1")
+
+    def test_a_stream_of_host_memory(self) -> None:
+        with pytest.raises(BufferError, match="stream must be None"):
+            ad.from_dlpack(VALUES).to_device("cpu", stream=1)
+
+    def test_a_stream_of_another_device(self, pool, stream) -> None:
+        tensor = ad.from_dlpack(fakes.Torch(pool, VALUES, stream=stream.handle))
+        with pytest.raises(BufferError, match="not of the primary context"):
+            tensor.to_device("cpu", stream=driver.Stream(1))
+
+    def test_a_stream_that_is_captured(self, pool, stream) -> None:
+        tensor = ad.from_dlpack(fakes.Torch(pool, VALUES, stream=stream.handle))
+        work = driver.Stream()
+        with driver.capture(work.handle), pytest.raises(BufferError, match="captured"):
+            tensor.to_device("cpu", stream=work)
+
+
+class TestRecordStream:
+    def test_host_memory_has_no_streams(self, stream) -> None:
+        with pytest.raises(BufferError, match="no streams"):
+            ad.from_dlpack(VALUES).record_stream(stream)
+
+    def test_a_stream_of_another_device(self, pool, stream) -> None:
+        tensor = ad.from_dlpack(fakes.Torch(pool, VALUES, stream=stream.handle))
+        with pytest.raises(BufferError, match="not of the primary context"):
+            tensor.record_stream(driver.Stream(1))
+
+
+class TestWaitsOfTheHost:
+    def test_a_signal_ends_one_that_has_no_end(self, pool, stream) -> None:
+        gate = driver.gate(stream.handle)
+        tensor = ad.from_dlpack(fakes.Torch(pool, VALUES, stream=stream.handle))
+        threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
+        with pytest.raises(KeyboardInterrupt):
+            tensor.to_device("cpu")
+        # All is as it was, and what was under way keeps its memory.
+        driver.open_gate(gate)
+        assert np.from_dlpack(tensor.to_device("cpu")).tolist() == VALUES.tolist()
+
+    def test_what_a_handler_raises_passes(self, pool, stream) -> None:
+        class Stop(Exception):
+            pass
+
+        def handler(*_: object) -> None:
+            raise Stop
+
+        before = signal.signal(signal.SIGALRM, handler)
+        gate = driver.gate(driver.LEGACY)
+        tensor, _ = managed(driver.LEGACY)
+        signal.setitimer(signal.ITIMER_REAL, 0.1)
+        with pytest.raises(Stop):
+            np.from_dlpack(tensor)
+        signal.signal(signal.SIGALRM, before)
+        driver.open_gate(gate)
+
+    def test_other_threads_run_meanwhile(self, pool, stream) -> None:
+        gate = driver.gate(stream.handle)
+        tensor = ad.from_dlpack(fakes.Torch(pool, VALUES, stream=stream.handle))
+        # Opened by a thread that needs the interpreter.
+        thread = threading.Thread(target=lambda: (time.sleep(0.05), driver.open_gate(gate)))
+        thread.start()
+        assert np.from_dlpack(tensor.to_device("cpu")).tolist() == VALUES.tolist()
+        thread.join()
+
+    def test_each_is_counted(self, pool, stream, host_waits) -> None:
+        gate = driver.gate(stream.handle)
+        tensor = ad.from_dlpack(fakes.Torch(pool, VALUES, stream=stream.handle))
+        threading.Timer(0.1, driver.open_gate, (gate,)).start()
+        waits = host_waits()
+        tensor.to_device("cpu")
+        assert (waits.ours, waits.drivers) == (1, 0)
+
+
+class TestFork:
+    def in_child(self, work) -> int:
+        child = os.fork()
+        if child == 0:
+            status = 1
+            try:
+                work()
+                status = 0
+            finally:
+                os._exit(status)
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+    def test_everything_is_a_clear_error(self, pool, stream) -> None:
+        source = fakes.Torch(pool, VALUES, stream=stream.handle)
+        tensor = ad.from_dlpack(source)
+        consumer = driver.Stream()
+
+        def work() -> None:
+            for use in (
+                lambda: ad.from_dlpack(source),
+                lambda: tensor.to_device("cpu"),
+                lambda: tensor.__dlpack__(stream=consumer.handle),
+                lambda: tensor.__cuda_array_interface__,
+                lambda: tensor.record_stream(consumer),
+                lambda: current(),
+            ):
+                with pytest.raises(BufferError, match="before this process was forked"):
+                    use()
+
+        assert self.in_child(work) == 0
+
+    def test_nothing_is_freed_there(self, pool, stream) -> None:
+        tensors = [ad.from_dlpack(fakes.Torch(pool, VALUES, stream=stream.handle)) for _ in range(2)]
+        fakes.Held(tensors[0].__dlpack__(max_version=(1, 0))).release()
+
+        def work() -> None:
+            tensors.clear()
+            _native._cuda_waiting()
+            assert pool.freed == 0
+
+        assert self.in_child(work) == 0
+        assert pool.freed == 0
+        assert np.from_dlpack(tensors[1].to_device("cpu")).tolist() == VALUES.tolist()
+        tensors.clear()
+
+    def test_before_the_driver_is_used_it_can_be_used_there(self) -> None:
+        def work() -> None:
+            pool = fakes.Pool()
+            tensor = ad.from_dlpack(fakes.Torch(pool, VALUES, stream=driver.LEGACY))
+            assert np.from_dlpack(tensor.to_device("cpu")).tolist() == VALUES.tolist()
+
+        assert self.in_child(work) == 0
