@@ -15,6 +15,7 @@ pub use to_arrow::{to_arrow, to_arrow_as};
 
 use crate::arrow::{DeviceArray, Leaf};
 use crate::convert::{self, ColumnChunk};
+use crate::cuda::is_cuda;
 use crate::device::Device;
 use crate::error::{Error, ErrorKind, Result};
 use crate::plan::{Chunk, Plan};
@@ -161,6 +162,12 @@ pub(crate) fn convert_chunks(
     options: &Options,
     runner: &Runner<'_>,
 ) -> Result<Tensor> {
+    if let Some(order) = chunks.iter().find_map(|chunk| chunk.array.order())
+        && is_cuda(order.device())
+        && let Some(tensor) = on_device::converted(spec, chunks, options, order, runner)?
+    {
+        return Ok(tensor);
+    }
     let run =
         |plan: &Plan, chunks: &[ColumnChunk<'_>]| runner(plan, &|| convert::run(spec, plan, chunks, options.copy));
     if spec.decoded().is_none() && !spec.has_codes() {

@@ -98,14 +98,7 @@ pub fn copy_on_device(tensor: &Tensor, stream: Stream, why: &str) -> Result<Tens
     }
     let current = order::enter(tensor.device())?;
     require_free(&current, stream)?;
-    let buffer = match DeviceBuffer::new(&current, bytes, stream) {
-        Err(Status { code: Status::OUT_OF_MEMORY, .. }) => {
-            // What is not used any more may be enough.
-            order::drain();
-            DeviceBuffer::new(&current, bytes, stream)?
-        }
-        made => made?,
-    };
+    let buffer = allocate(&current, bytes, stream)?;
     let start = buffer.start();
     source.wait_in(&current, stream, Wait::CopySource)?;
     let from = device_address(tensor.as_ptr().addr().wrapping_sub(before))?;
@@ -113,7 +106,7 @@ pub fn copy_on_device(tensor: &Tensor, stream: Stream, why: &str) -> Result<Tens
     let copied = unsafe { current.copy_on_device(start, from, bytes, stream) };
     copied?;
     let device = Device::new(DLDeviceType::CUDA, tensor.device().id());
-    let order = source.used_by(&current, stream).and_then(|()| written(device, &current, stream));
+    let order = source.used_by(&current, stream).and_then(|()| written(device, &current, stream, Wait::CopiedOnDevice));
     let order = match order {
         Ok(order) => order,
         Err(error) => {
@@ -122,9 +115,8 @@ pub fn copy_on_device(tensor: &Tensor, stream: Stream, why: &str) -> Result<Tens
             return Err(error);
         }
     };
-    let buffer = buffer.shared();
     record(tensor, why);
-    let owner = OwnBuffer { buffer: Some(buffer), order: order.clone() };
+    let owner = OwnBuffer::new(buffer, order.clone());
     let parts = Parts {
         data: std::ptr::without_provenance_mut::<u8>(host_address(start)?).wrapping_add(before),
         device: order.device(),
@@ -140,8 +132,8 @@ pub fn copy_on_device(tensor: &Tensor, stream: Stream, why: &str) -> Result<Tens
 }
 
 /// The order of memory that a copy of ours on `stream` has just been told to write, and that is freed behind it.
-fn written(device: Device, current: &Current, stream: Stream) -> Result<Order> {
-    let order = Order::recorded(device, current, stream, Wait::CopiedOnDevice).or_else(|error| {
+pub(crate) fn written(device: Device, current: &Current, stream: Stream, wait: Wait) -> Result<Order> {
+    let order = Order::recorded(device, current, stream, wait).or_else(|error| {
         order::settle(current, stream)?;
         Err(error)
     })?;
@@ -149,8 +141,20 @@ fn written(device: Device, current: &Current, stream: Stream) -> Result<Order> {
     Ok(order)
 }
 
+/// Memory of ours, for what `stream` is given from now on. `bytes` is not 0.
+pub(crate) fn allocate(current: &Current, bytes: usize, stream: Stream) -> Result<DeviceBuffer> {
+    match DeviceBuffer::new(current, bytes, stream) {
+        Err(Status { code: Status::OUT_OF_MEMORY, .. }) => {
+            // What is not used any more may be enough.
+            order::drain();
+            Ok(DeviceBuffer::new(current, bytes, stream)?)
+        }
+        made => Ok(made?),
+    }
+}
+
 /// Refuses a stream of another device or context, and one that is being captured: a copy would be a part of the graph.
-fn require_free(current: &Current, stream: Stream) -> Result<()> {
+pub(crate) fn require_free(current: &Current, stream: Stream) -> Result<()> {
     current.require_own(stream)?;
     if current.is_capturing(stream)? {
         return Err(Error::new(
@@ -163,9 +167,17 @@ fn require_free(current: &Current, stream: Stream) -> Result<()> {
 }
 
 /// Memory of ours on a device, freed behind the work that may use it.
-struct OwnBuffer {
+#[derive(Debug)]
+pub(crate) struct OwnBuffer {
     buffer: Option<DeviceBuffer>,
     order: Order,
+}
+
+impl OwnBuffer {
+    /// Memory whose work is all known to `order`.
+    pub(crate) fn new(buffer: DeviceBuffer, order: Order) -> Self {
+        Self { buffer: Some(buffer.shared()), order }
+    }
 }
 
 impl Drop for OwnBuffer {
@@ -187,11 +199,11 @@ fn record(tensor: &Tensor, why: &str) {
     });
 }
 
-fn device_address(address: usize) -> Result<u64> {
+pub(crate) fn device_address(address: usize) -> Result<u64> {
     u64::try_from(address).map_err(|_| Error::invalid("an address beyond 64 bits"))
 }
 
-fn host_address(address: u64) -> Result<usize> {
+pub(crate) fn host_address(address: u64) -> Result<usize> {
     usize::try_from(address).map_err(|_| Error::invalid("an address beyond the address space"))
 }
 

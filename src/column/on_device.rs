@@ -5,14 +5,16 @@ use std::ops::Range;
 use arrow_schema::FieldRef;
 use smallvec::SmallVec;
 
-use super::ColumnRef;
+use super::{ColumnRef, Runner};
 use crate::alloc::HostBuffer;
 use crate::arrow::{DeviceArray, Leaf, Mask};
-use crate::convert::ColumnChunk;
+use crate::convert::{self, ColumnChunk, check_nulls};
 use crate::error::{Error, ErrorKind, Result};
+use crate::kernels::{self, Shape, Source};
 use crate::order::{self, Order};
 use crate::plan::{Action, Chunk, Plan};
-use crate::spec::{Element, Nulls, Options, Spec};
+use crate::spec::{CopyMode, Element, Nulls, Options, Spec};
+use crate::tensor::Tensor;
 use crate::transfer::{Fetched, fetch};
 
 /// The addresses of what the host has to know before it can say that a column is a view: bitmaps, where nulls are refused and
@@ -105,6 +107,75 @@ pub(crate) fn only_filled<T>(chunks: &[T], rows: impl Fn(&T) -> usize, order: &O
             .remedy_is("convert each chunk for itself, or copy the data to the CPU first"));
     }
     Ok(first)
+}
+
+/// A column on a device as a tensor of ours, where it cannot be a view; `None` where it may be one, or where no kernel is for
+/// what has to be done.
+///
+/// # Errors
+/// Where a copy is refused, for a null or a value that is refused, and as [`kernels::pack`]. Names the column and the row.
+pub(super) fn converted(
+    spec: &Spec,
+    chunks: &[ColumnRef<'_>],
+    options: &Options,
+    order: &Order,
+    runner: &Runner<'_>,
+) -> Result<Option<Tensor>> {
+    let Some((plan, sources)) = copied(spec, chunks, options)? else { return Ok(None) };
+    if spec.nulls() == Nulls::Refused {
+        let read = chunks.iter().map(|chunk| chunk.chunk(spec)).collect::<Result<Vec<_>>>()?;
+        check_nulls(spec, &read)?;
+    }
+    let run = || run(spec, chunks, &plan, &sources, order);
+    runner(&plan, &run).map(Some).map_err(|error| error.in_column(spec.field().name()))
+}
+
+/// The plan of a column of which the elements have to move, and what the kernels read.
+fn copied(spec: &Spec, chunks: &[ColumnRef<'_>], options: &Options) -> Result<Option<(Plan, Vec<Vec<Source>>)>> {
+    if spec.decoded().is_some() || spec.has_codes() {
+        return Ok(None);
+    }
+    let leaves = chunks.iter().map(|chunk| chunk.leaf(spec)).collect::<Result<Vec<_>>>()?;
+    let sizes: Vec<Chunk> = leaves.iter().map(|leaf| leaf.chunk(spec, nulls_at_most(spec, leaf))).collect();
+    let allowed = Options { copy: CopyMode::IfNeeded, ..options.clone() };
+    let plan = Plan::new(spec, &sizes, &allowed)?;
+    if !plan.is_copy() {
+        return Ok(None);
+    }
+    let sources: Option<Vec<Vec<Source>>> = leaves
+        .iter()
+        .filter(|leaf| leaf.elements > 0)
+        .map(|leaf| Source::new(spec, leaf).map(|source| vec![source]))
+        .collect();
+    let Some(sources) = sources else { return Ok(None) };
+    // The same again, to be refused where no copy is allowed.
+    Ok(Some((Plan::new(spec, &sizes, options)?, sources)))
+}
+
+/// How many null slots are written, at most: nobody reads a bitmap to know.
+fn nulls_at_most(spec: &Spec, leaf: &Leaf<'_>) -> usize {
+    if spec.nulls() == Nulls::Refused { 0 } else { leaf.known_nulls().unwrap_or(leaf.elements) }
+}
+
+fn run(
+    spec: &Spec,
+    chunks: &[ColumnRef<'_>],
+    plan: &Plan,
+    sources: &[Vec<Source>],
+    order: &Order,
+) -> Result<Tensor> {
+    // Every chunk's memory is written first, and kept until it has been read.
+    let orders = chunks.iter().filter_map(|chunk| chunk.array.order().cloned());
+    let joined = Order::joined(orders)?.unwrap_or_else(|| order.clone());
+    let shape = Shape { rows: plan.elements, columns: 1, dtype: spec.dtype(), is_row_major: false };
+    let written = kernels::pack(&joined, sources, shape)?;
+    if let Some(element) = written.misfits.iter().flatten().next() {
+        let row = usize::try_from(*element).unwrap_or(usize::MAX) / spec.row_elements().max(1);
+        return Err(Error::new(ErrorKind::Cast, format!("a value does not fit {}", spec.dtype()))
+            .at_row(row)
+            .remedy_is("ask for a dtype that holds it, or change the value first"));
+    }
+    convert::own_tensor(spec, plan, written.data, &written.order, written.owner)
 }
 
 /// Calls `work` with the chunk and a plan that nothing moves by.

@@ -51,11 +51,12 @@ struct Column {
     u32 is_filled;
 };
 
-// A level of nesting: its bit (first_bit + element / repeat) says whether an element is valid.
+// A level of nesting: an element is valid where its bits are set, as many as `group`, which it shares with `repeat` elements.
 struct Level {
     u64 bitmap;
     u64 first_bit;
     u64 repeat;
+    u64 group;
 };
 
 // How pack_rows cuts a matrix; src/cuda/kernels.rs chooses it.
@@ -376,8 +377,8 @@ KERNEL join_validity(const Level* levels, u32 level_count, u64 elements, u8* out
             bool is_valid = true;
             for (u32 number = 0; number < level_count && is_valid; number++) {
                 Level level = load(levels + number);
-                u64 index = 8 * byte + lane;
-                is_valid = bit(level.bitmap, level.first_bit + (level.repeat == 1 ? index : index / level.repeat));
+                u64 first = level.first_bit + (8 * byte + lane) / level.repeat * level.group;
+                for (u64 place = 0; place < level.group && is_valid; place++) is_valid = bit(level.bitmap, first + place);
             }
             word |= (u32)is_valid << lane;
         }
@@ -393,6 +394,7 @@ template <class Word> __device__ void fill_nulls(Word* values, const u8* validit
 }
 #define FILL_NULLS(name, Word, fill) \
     KERNEL name(Word* values, const u8* validity, u64 first_bit, u64 count, u64 low, u64 high) { \
+        (void)high; \
         fill_nulls<Word>(values, validity, first_bit, count, fill); \
     }
 FILL_NULLS(fill_nulls_1, u8, (u8)low)
