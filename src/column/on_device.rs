@@ -137,8 +137,8 @@ fn copied(spec: &Spec, chunks: &[ColumnRef<'_>], options: &Options) -> Result<Op
     }
     let leaves = chunks.iter().map(|chunk| chunk.leaf(spec)).collect::<Result<Vec<_>>>()?;
     let sizes: Vec<Chunk> = leaves.iter().map(|leaf| leaf.chunk(spec, nulls_at_most(spec, leaf))).collect();
-    let allowed = Options { copy: CopyMode::IfNeeded, ..options.clone() };
-    let plan = Plan::new(spec, &sizes, &allowed)?;
+    let allowed = if options.copy == CopyMode::Never { CopyMode::IfNeeded } else { options.copy };
+    let plan = Plan::new(spec, &sizes, &options.clone().copy(allowed))?;
     if !plan.is_copy() {
         return Ok(None);
     }

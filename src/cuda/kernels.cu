@@ -26,7 +26,8 @@ __device__ void lower(u64* to, u64 value) { atomicMin(to, value); }
 #define THREADS 256
 // Bytes of a tile of pack_rows, with what its pitch adds.
 #define TILE_BYTES 16896
-#define KERNEL extern "C" __global__ void __launch_bounds__(THREADS)
+// Five blocks at once on a multiprocessor: as many registers as keep everything out of memory.
+#define KERNEL extern "C" __global__ void __launch_bounds__(THREADS, 5)
 #define EACH(index, count) \
     u64 index = blockIdx.x * (u64)blockDim.x + threadIdx.x; index < (count); index += gridDim.x * (u64)blockDim.x
 

@@ -169,7 +169,7 @@ void run_grid(bool has_barriers) {
 
 #define __device__
 #define __global__
-#define __launch_bounds__(threads)
+#define __launch_bounds__(threads, blocks)
 #define __noinline__
 #define __shared__ static
 
@@ -181,15 +181,15 @@ namespace {
 
 namespace {
 
-template <auto KERNEL, bool HAS_BARRIERS> struct Entry;
+template <auto FUNCTION, bool HAS_BARRIERS> struct Entry;
 
-template <class... Arguments, void (*KERNEL)(Arguments...), bool HAS_BARRIERS>
-struct Entry<KERNEL, HAS_BARRIERS> {
+template <class... Arguments, void (*FUNCTION)(Arguments...), bool HAS_BARRIERS>
+struct Entry<FUNCTION, HAS_BARRIERS> {
     static constexpr size_t sizes[] = {sizeof(Arguments)...};
     static inline const void* const* given;
 
     template <size_t... NUMBERS> static void call(std::index_sequence<NUMBERS...>) {
-        KERNEL(*(const std::remove_const_t<Arguments>*)given[NUMBERS]...);
+        FUNCTION(*(const std::remove_const_t<Arguments>*)given[NUMBERS]...);
     }
 
     static void thread() { call(std::index_sequence_for<Arguments...>()); }

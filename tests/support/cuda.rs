@@ -113,6 +113,13 @@ pub(crate) fn allocate(bytes: usize) -> u64 {
     start
 }
 
+/// Memory with these bytes.
+pub(crate) fn upload(bytes: &[u8]) -> u64 {
+    let start = allocate(bytes.len());
+    call!("cuMemcpyHtoD_v2", start => u64, bytes.as_ptr().cast() => *const c_void, bytes.len() => usize);
+    start
+}
+
 pub(crate) fn free(start: u64) {
     call!("cuMemFree_v2", start => u64);
 }
