@@ -5,6 +5,8 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use arrow_schema::FieldRef;
+
 use crate::arrow::{BitmapLevel, Leaf};
 use crate::cuda::{Bits, Column, ColumnType, Current, DeviceBuffer, Level, MatrixLayout, Packing, PinnedBlock, Stream};
 use crate::device::Device;
@@ -12,8 +14,9 @@ use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Result};
 use crate::ffi::dlpack::DLDeviceType;
 use crate::order::{self, Order, Wait};
-use crate::spec::{Element, Nulls, Spec};
-use crate::transfer::{OwnBuffer, allocate, device_address, fetch, host_address, require_free, written};
+use crate::spec::{Dims, Element, Nulls, Spec};
+use crate::tensor::{Parts, Tensor};
+use crate::transfer::{OwnBuffer, allocate, device_address, fetch, host_address, number_by, require_free, written};
 
 /// What a kernel reads of one chunk of a column.
 #[derive(Debug)]
@@ -24,6 +27,8 @@ pub(crate) struct Source {
     levels: Vec<BitmapLevel>,
     elements: usize,
     fill: Option<[u8; 16]>,
+    /// Whether a bool is written for each element, true where that is valid, and no value is read.
+    is_validity: bool,
 }
 
 impl Source {
@@ -57,7 +62,20 @@ impl Source {
             Nulls::Kept => Some([0; 16]),
             Nulls::Refused => None,
         };
-        Some(Self { values, first_bit, dtype, levels: leaf.levels()?, elements: leaf.elements, fill })
+        Some(Self { values, first_bit, dtype, levels: leaf.levels()?, elements: leaf.elements, fill, is_validity: false })
+    }
+
+    /// Which elements of a chunk are valid; `None` where the bitmaps do not say all of it.
+    pub(crate) fn validity(leaf: &Leaf<'_>) -> Option<Self> {
+        Some(Self {
+            values: 0..0,
+            first_bit: 0,
+            dtype: ColumnType::Bool,
+            levels: leaf.levels()?,
+            elements: leaf.elements,
+            fill: Some([0; 16]),
+            is_validity: true,
+        })
     }
 
     /// Whether a value may not fit the output: bools fit everything.
@@ -68,7 +86,10 @@ impl Source {
     /// Writes a lone column of bools, in whole vectors.
     fn write_bools(&self, current: &Current, validity: Option<Bits>, out: u64, stream: Stream) -> Result<()> {
         let (values, count) = (bits(self.values.start, self.first_bit), self.elements as u64);
-        if self.dtype == ColumnType::Bits {
+        if self.is_validity {
+            // SAFETY: the output has room for the chunk.
+            unsafe { current.set_memory(out, 1, self.elements, stream) }?;
+        } else if self.dtype == ColumnType::Bits {
             // SAFETY: `pack` has checked the values, and the output has room for the chunk.
             unsafe { current.unpack_bits(values, count, out, stream) }?;
         } else {
@@ -99,11 +120,20 @@ fn bits(start: usize, first_bit: usize) -> Bits {
 /// Memory of ours that kernels were told to write.
 #[derive(Debug)]
 pub(crate) struct Written {
-    pub(crate) data: *mut u8,
-    pub(crate) owner: Arc<OwnBuffer>,
-    pub(crate) order: Order,
+    data: *mut u8,
+    owner: Arc<OwnBuffer>,
+    order: Order,
     /// Of each column the number of its first element that does not fit.
     pub(crate) misfits: Vec<Option<u64>>,
+}
+
+/// The error of the first value that does not fit, of a column whose rows have so many elements.
+pub(crate) fn misfit(spec: &Spec, element: u64) -> Error {
+    let row = usize::try_from(element).unwrap_or(usize::MAX) / spec.row_elements().max(1);
+    Error::new(ErrorKind::Cast, format!("a value does not fit {}", spec.dtype()))
+        .at_row(row)
+        .remedy_is("ask for a dtype that holds it, or change the value first")
+        .in_column(spec.field().name())
 }
 
 /// Where the elements of a matrix go; a column alone is a matrix of one.
@@ -113,6 +143,29 @@ pub(crate) struct Shape {
     pub(crate) columns: usize,
     pub(crate) dtype: DType,
     pub(crate) is_row_major: bool,
+}
+
+impl Written {
+    /// The elements as a tensor of these strides, which reach no further than what was written.
+    ///
+    /// # Errors
+    /// When there are not as many strides as dimensions.
+    pub(crate) fn tensor(self, dtype: DType, (shape, strides): (Dims, Dims), field: Option<FieldRef>) -> Result<Tensor> {
+        let parts = Parts {
+            data: self.data,
+            device: self.order.device(),
+            dtype,
+            shape,
+            strides,
+            owner: self.owner,
+            read_only: false,
+            copied: true,
+            order: Some(self.order),
+            field,
+        };
+        // SAFETY: memory that the owner keeps, written before whoever waits as the order says reads.
+        unsafe { Tensor::from_raw_parts(parts) }
+    }
 }
 
 impl Shape {
@@ -201,6 +254,19 @@ pub(crate) fn pack(order: &Order, chunks: &[Vec<Source>], shape: Shape) -> Resul
     drop(scratch);
     let data = std::ptr::without_provenance_mut(host_address(start)?);
     Ok(Written { data, owner: Arc::new(buffer), order: made, misfits })
+}
+
+/// Whether bytes in memory of a device are all 0 or 1. The host waits for the answer.
+///
+/// # Errors
+/// As [`pack`].
+pub(crate) fn are_bools(order: &Order, range: &Range<usize>) -> Result<bool> {
+    let current = order::enter(order.device())?;
+    current.check_memory(range.start, range.len(), order.device())?;
+    let (count, start) = (range.len() as u64, device_address(range.start)?);
+    // SAFETY: the bytes were just checked, and are released behind the kernel.
+    let find = |found, stream| unsafe { current.find_no_bool(start, count, found, stream) };
+    Ok(number_by(order, &current, 0xff, find)? == u64::MAX)
 }
 
 /// What the kernels find in memory of the device beside the columns: what these are, and the bitmaps that had to be joined.

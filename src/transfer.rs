@@ -12,7 +12,7 @@ use crate::alloc::HostBuffer;
 use crate::arrow::{DeviceArray, count_bits};
 use crate::copy_log::{self, Copied};
 use crate::cuda::{
-    CudaDevice, Current, DeviceBuffer, PinnedBlock, PooledStream, Status, Stream, is_cuda, is_host_visible,
+    Bits, CudaDevice, Current, DeviceBuffer, PinnedBlock, PooledStream, Status, Stream, is_cuda, is_host_visible,
 };
 use crate::device::Device;
 use crate::error::{Error, ErrorKind, Result};
@@ -80,10 +80,53 @@ pub fn to_host(tensor: &Tensor, stream: Option<Stream>, why: &str) -> Result<Ten
 pub fn with_null_count(array: &DeviceArray) -> Result<DeviceArray> {
     let (Some(order), Some(bitmap)) = (array.order(), array.uncounted_bitmap()) else { return Ok(array.clone()) };
     let start = bitmap.start().addr();
+    if array.device().device_type() == DLDeviceType::CUDA {
+        let current = order::enter(array.device())?;
+        current.check_memory(start, bitmap.len(), array.device())?;
+        let bits = Bits { bitmap: device_address(start)?, first: bitmap.first_bit() as u64 };
+        // SAFETY: the bitmap was just checked, and is released behind the kernel.
+        let count = |nulls, stream| unsafe { current.count_nulls(bits, array.len() as u64, nulls, stream) };
+        let nulls = number_by(order, &current, 0, count)?;
+        return Ok(array.with_null_count(usize::try_from(nulls).unwrap_or(usize::MAX)));
+    }
     let range = start..start.saturating_add(bitmap.len());
     let fetched = fetch(order, std::slice::from_ref(&range))?;
     let valid = count_bits(fetched.require(start, bitmap.len())?, bitmap.first_bit(), array.len());
     Ok(array.with_null_count(array.len().saturating_sub(valid)))
+}
+
+/// What a kernel makes of a 64-bit number, the bytes of which are all `byte` before, when the memory of `order` is written. The
+/// host waits for it.
+///
+/// # Errors
+/// When the driver fails, the wait is interrupted, or memory cannot be had.
+pub(crate) fn number_by(
+    order: &Order,
+    current: &Current,
+    byte: u8,
+    run: impl FnOnce(u64, Stream) -> Result<()>,
+) -> Result<u64> {
+    let pooled = PooledStream::idle(current)?;
+    let stream = pooled.stream();
+    let number = allocate(current, size_of::<u64>(), stream)?;
+    let block = PinnedBlock::take(current)?;
+    order.wait_in(current, stream, Wait::KernelSource)?;
+    // SAFETY: the number was just allocated in this order.
+    unsafe { current.set_memory(number.start(), byte, size_of::<u64>(), stream) }?;
+    let started = run(number.start(), stream).and_then(|()| {
+        // SAFETY: as above; the block is read when the copy is done.
+        Ok(unsafe { current.copy_to_pinned(&block, 0, number.start(), size_of::<u64>(), stream) }?)
+    });
+    let waited = order::wait_for_stream(current, stream, Wait::CopiedToHost);
+    if started.is_err() || waited.is_err() {
+        // The memory may be released, and the block is lost, before an interrupted kernel is done.
+        order.used_by(current, stream)?;
+    }
+    started.and(waited)?;
+    // SAFETY: the block is aligned to a page, and the copy to it is done.
+    let found = unsafe { block.start().cast::<u64>().read() };
+    block.give_back();
+    Ok(found)
 }
 
 /// A copy of a tensor in memory of its own on the same device, in the order of `stream`, and with the same strides.

@@ -14,7 +14,6 @@ use crate::arrow::{DeviceArray, Leaf, Mask};
 use crate::copy_log::{self, Copied};
 use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Result};
-use crate::order::Order;
 use crate::plan::{Action, Chunk, Plan};
 use crate::spec::{CopyMode, Dims, Element, Nulls, Spec};
 use crate::tensor::{Parts, Tensor};
@@ -88,7 +87,7 @@ fn convert(spec: &Spec, plan: &Plan, chunks: &[ColumnChunk<'_>], copy: CopyMode)
 }
 
 /// The column and its type, for the copy log.
-fn what(spec: &Spec, rows: usize) -> String {
+pub(crate) fn what(spec: &Spec, rows: usize) -> String {
     format!("column {:?}: {} rows of {}", spec.field().name(), rows, spec.field().data_type())
 }
 
@@ -119,7 +118,7 @@ pub(crate) fn check_nulls<'a>(
 }
 
 /// Shape and strides of the result: one row after the other, each as the spec lays it out.
-fn layout(spec: &Spec, rows: usize) -> Result<(Dims, Dims)> {
+pub(crate) fn layout(spec: &Spec, rows: usize) -> Result<(Dims, Dims)> {
     let signed = |count: usize| i64::try_from(count).map_err(|_| Error::unsupported("a count beyond 64 bits"));
     let mut shape: Dims = smallvec![signed(rows)?];
     let mut strides: Dims = smallvec![signed(spec.row_elements())?];
@@ -151,38 +150,6 @@ fn view(spec: &Spec, plan: &Plan, chunk: &ColumnChunk<'_>) -> Result<Tensor> {
     };
     // SAFETY: import checked that the array has these elements, in memory that `owner` keeps alive and that Arrow
     // declares immutable; what was decoded was written for this tensor alone.
-    unsafe { Tensor::from_raw_parts(parts) }
-}
-
-/// The tensor of a plan whose elements lie at `data` on a device, in memory of ours.
-///
-/// # Errors
-/// When a count is beyond 64 bits.
-pub(crate) fn own_tensor(
-    spec: &Spec,
-    plan: &Plan,
-    data: *mut u8,
-    order: &Order,
-    owner: std::sync::Arc<impl Send + Sync + 'static>,
-) -> Result<Tensor> {
-    if plan.elements > 0 {
-        let what = || format!("{} on {}", what(spec, plan.rows), order.device());
-        copy_log::record(|| Copied { what: what(), why: plan.reasons(), bytes: plan.bytes });
-    }
-    let (shape, strides) = layout(spec, plan.rows)?;
-    let parts = Parts {
-        data,
-        device: order.device(),
-        dtype: spec.dtype(),
-        shape,
-        strides,
-        owner,
-        read_only: false,
-        copied: true,
-        order: Some(order.clone()),
-        field: spec.kept_field().cloned(),
-    };
-    // SAFETY: memory that `owner` keeps, of as many elements as the plan has, written before whoever waits as the order says.
     unsafe { Tensor::from_raw_parts(parts) }
 }
 

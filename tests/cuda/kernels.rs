@@ -7,17 +7,18 @@ use std::sync::Arc;
 use arrow_array::{Array, ArrayRef, make_array};
 use arrow_buffer::{BooleanBuffer, Buffer, NullBuffer};
 use arrow_data::ArrayData;
-use arrow_dlpack::arrow::release_directly;
+use arrow_dlpack::arrow::{export_device_array, release_directly};
 use arrow_dlpack::ffi::arrow_device::{ArrowArray, ArrowDeviceArray};
 use arrow_dlpack::order::{host_waits, pop_stream, push_stream};
-use arrow_dlpack::transfer::to_host;
+use arrow_dlpack::transfer::{to_host, with_null_count};
 use arrow_dlpack::{
-    CopyMode, DType, DeviceArray, ErrorKind, NullPolicy, Options, Scalar, Tensor, chunks_to_tensor, to_tensor,
+    CopyMode, DType, DeviceArray, ErrorKind, MatrixOptions, NullPolicy, Options, Order, Scalar, Tensor, chunks_to_tensor,
+    matrix_to_tensor, to_tensor, validity,
 };
 use arrow_schema::{DataType, FieldRef};
 
 use crate::support::Random;
-use crate::support::arrow::{child_of, counted, field, list, random_array, set_buffer, shared};
+use crate::support::arrow::{child_of, counted, extension, field, list, random_array, release, set_buffer, shared};
 use crate::support::cuda::{self, Busy, Stream};
 use crate::support::reference::read;
 
@@ -72,6 +73,11 @@ fn move_buffers(array: &mut ArrowArray, data_type: &DataType) {
     let mut sizes = vec![bits];
     match data_type {
         DataType::FixedSizeList(item, _) => move_buffers(child_of(array, 0), item.data_type()),
+        DataType::Struct(fields) => {
+            for (index, field) in fields.iter().enumerate() {
+                move_buffers(child_of(array, index), field.data_type());
+            }
+        }
         DataType::Boolean => sizes.push(bits),
         other => sizes.push(slots * other.primitive_width().unwrap()),
     }
@@ -216,6 +222,114 @@ fn chunks_offsets_and_levels_of_nulls_give_what_the_host_gives() {
     cuda::expect_no_races();
 }
 
+#[test]
+#[ignore = "needs a CUDA driver: make test-cuda"]
+fn matrices_give_what_the_host_gives() {
+    cuda::use_device(0);
+    let mut random = Random(13);
+    let mixed = [DataType::Boolean, DataType::Int8, DataType::UInt16, DataType::Float32, DataType::Float16];
+    let cases = [
+        (vec![DataType::Int8], DType::Int8),
+        (vec![DataType::UInt16], DType::UInt16),
+        (vec![DataType::Float32], DType::Float32),
+        (vec![DataType::Int64], DType::Int64),
+        (mixed.to_vec(), DType::Float32),
+        (mixed.to_vec(), DType::Float64),
+        (vec![DataType::Boolean], DType::Bool),
+        (vec![DataType::Boolean, DataType::UInt8], DType::Int16),
+    ];
+    for (types, dtype) in cases {
+        for (columns, rows) in [(1, 70), (3, 129), (4, 40), (8, 300), (16, 33), (37, 65), (64, 70), (600, 3)] {
+            let fields: Vec<FieldRef> =
+                (0..columns).map(|index| field(&format!("c{index}"), types[index % types.len()].clone())).collect();
+            let chunk = |random: &mut Random, rows: usize| -> ArrayRef {
+                let start = random.below(9);
+                let columns = fields.iter().map(|field| random_array(field.data_type(), start + rows, 4, random));
+                let batch = arrow_array::StructArray::new(fields.clone().into(), columns.collect(), None);
+                Arc::new(batch.slice(start, rows))
+            };
+            let chunks = [chunk(&mut random, rows), chunk(&mut random, 0), chunk(&mut random, 5)];
+            let count = if columns % 2 == 0 { 1 } else { 3 };
+            let whole = field("", chunks[0].data_type().clone());
+            for order in [Order::C, Order::F] {
+                let mut matrix = MatrixOptions::default();
+                matrix.dtype = Some(dtype);
+                matrix.order = order;
+                let options = |_: &str| Options::default().nulls(NullPolicy::Fill(Scalar::Int(1)));
+                let on_host: Vec<_> = chunks[..count].iter().map(|chunk| shared(chunk, &whole)).collect();
+                let moved: Vec<_> = chunks[..count].iter().map(|chunk| on_device(chunk, &whole)).collect();
+                let expected = matrix_to_tensor(&whole, &on_host, &matrix, options).unwrap();
+                let made = matrix_to_tensor(&whole, &moved, &matrix, options).unwrap();
+                assert_eq!((made.shape(), made.strides()), (expected.shape(), expected.strides()));
+                assert_eq!(host_bytes(&made), read(&expected), "{columns} columns to {dtype}, {order:?}");
+            }
+        }
+    }
+    cuda::expect_no_races();
+}
+
+#[test]
+#[ignore = "needs a CUDA driver: make test-cuda"]
+fn validity_gives_what_the_host_gives() {
+    cuda::use_device(0);
+    let mut random = Random(17);
+    for data_type in [DataType::Int32, list(DataType::Int16, 3), list(list(DataType::UInt8, 2), 2)] {
+        let field = field("x", data_type.clone());
+        for one_null_in in [0, 3] {
+            let chunks = [40, 0, 17]
+                .map(|length| random_array(&data_type, length + 11, one_null_in, &mut random).slice(11, length));
+            let on_host = chunks.each_ref().map(|chunk| shared(chunk, &field));
+            let moved = chunks.each_ref().map(|chunk| on_device(chunk, &field));
+            let (expected, made) = (validity(&field, &on_host).unwrap(), validity(&field, &moved).unwrap());
+            assert_eq!(made.shape(), expected.shape());
+            assert_eq!(host_bytes(&made), read(&expected), "{data_type}");
+        }
+    }
+    cuda::expect_no_races();
+}
+
+#[test]
+#[ignore = "needs a CUDA driver: make test-cuda"]
+fn bytes_that_are_no_bools_become_some() {
+    cuda::use_device(0);
+    let field = extension(&field("x", DataType::Int8), "arrow.bool8", "");
+    for (rows, odd) in [(1, 0), (100, 99), (100, 3), (1000, 517)] {
+        let values = (0..rows + 5).map(|row| if row == odd + 5 { 7 } else { i8::from(row % 3 == 0) });
+        let array = arrow_array::Int8Array::from_iter_values(values).slice(5, rows);
+        let made = to_tensor(&on_device(&array, &field), &Options::default()).unwrap();
+        let expected = to_tensor(&shared(&array, &field), &Options::default()).unwrap();
+        assert!(made.is_copied() && made.dtype() == DType::Bool);
+        assert_eq!(host_bytes(&made), read(&expected));
+        let refused = to_tensor(&on_device(&array, &field), &Options::default().copy(CopyMode::Never)).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Copy);
+    }
+    cuda::expect_no_races();
+}
+
+#[test]
+#[ignore = "needs a CUDA driver: make test-cuda"]
+fn nulls_are_counted_where_they_are() {
+    cuda::use_device(0);
+    let mut random = Random(19);
+    for length in [1, 7, 8, 127, 128, 129, 1000, 20_000] {
+        for start in [0, 1, 8, 13, 130] {
+            let rows = start + length;
+            let valid = NullBuffer::new(BooleanBuffer::collect_bool(rows, |_| random.below(3) != 0));
+            let column: ArrayRef = Arc::new(arrow_array::Int8Array::from(vec![0; rows]));
+            let fields = vec![field("c", DataType::Int8)];
+            let array = arrow_array::StructArray::new(fields.into(), vec![column], Some(valid)).slice(start, length);
+            let (mut moved, _) = counted(&array);
+            move_buffers(&mut moved, array.data_type());
+            moved.null_count = -1;
+            let moved = import(moved, null_mut(), &field("", array.data_type().clone()));
+            let mut exported = export_device_array(&with_null_count(&moved).unwrap()).unwrap();
+            assert_eq!(exported.array.null_count, array.null_count() as i64, "{length} from {start}");
+            release(&mut exported.array);
+        }
+    }
+    cuda::expect_no_races();
+}
+
 /// A column of bytes that `stream` fills behind a gate, and the event behind that.
 fn late_column(value: u8, rows: usize, stream: Stream) -> (DeviceArray, Busy) {
     let memory = cuda::allocate(rows);
@@ -236,8 +350,6 @@ fn kernels_read_what_is_written_and_are_waited_for() {
     let (producer, ours, consumer) = (Stream::new(false), Stream::new(false), Stream::new(false));
     let (column, busy) = late_column(5, ROWS, producer);
     push_stream(ours.named());
-    // The module is loaded when a device is started, and then the host may wait.
-    column.order().unwrap().is_complete().unwrap();
     let before = (cuda::host_waits(), host_waits());
     let tensor = to_tensor(&column, &Options::default().copy(CopyMode::Always)).unwrap();
     // Nothing is known to the host, and nothing was asked.
