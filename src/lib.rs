@@ -28,7 +28,7 @@
 //!
 //! | what | where |
 //! |---|---|
-//! | Arrow to tensor | [`array_to_tensor`], [`to_tensor`], [`to_tensors`], [`chunks_to_tensor`], [`validity`] |
+//! | Arrow to tensor | [`array_to_tensor`], [`to_tensor`], [`to_tensors`], [`chunks_to_tensor`], [`validity`], [`validity_bits`] |
 //! | columns as a matrix | [`matrix_to_tensor`], [`groups_to_tensors`] |
 //! | into memory that is there | [`matrix_to_tensor_into`], [`chunks_to_tensor_into`], [`Output`] |
 //! | lists and strings | [`to_ragged`], [`to_padded`], and back by [`Ragged::to_arrow`] |
@@ -103,7 +103,8 @@ pub mod python;
 pub use arrow::{DeviceArray, DeviceArrayStream};
 pub use batch::to_tensors;
 pub use column::{
-    array_to_tensor, chunks_to_tensor, chunks_to_tensor_into, to_arrow, to_arrow_as, to_tensor, validity,
+    Bits, array_to_tensor, chunks_to_tensor, chunks_to_tensor_into, to_arrow, to_arrow_as, to_tensor, validity,
+    validity_bits,
 };
 pub use convert::request_field;
 pub use copy_log::CopyLog;

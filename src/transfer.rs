@@ -153,8 +153,10 @@ pub fn copy_on_device(tensor: &Tensor, stream: Stream, why: &str) -> Result<Tens
     let order = match order {
         Ok(order) => order,
         Err(error) => {
-            // The copy may still be under way.
-            std::mem::forget(buffer);
+            // The copy may still be under way, and if that cannot be known, the memory is left to it.
+            if order::settle(&current, stream).is_err() {
+                std::mem::forget(buffer);
+            }
             return Err(error);
         }
     };
@@ -176,10 +178,7 @@ pub fn copy_on_device(tensor: &Tensor, stream: Stream, why: &str) -> Result<Tens
 
 /// The order of memory that a copy of ours on `stream` has just been told to write, and that is freed behind it.
 pub(crate) fn written(device: Device, current: &Current, stream: Stream, wait: Wait) -> Result<Order> {
-    let order = Order::recorded(device, current, stream, wait).or_else(|error| {
-        order::settle(current, stream)?;
-        Err(error)
-    })?;
+    let order = Order::recorded(device, current, stream, wait)?;
     order.used_by(current, stream)?;
     Ok(order)
 }

@@ -59,7 +59,7 @@ _DType: TypeAlias = str | object
 class _CudaStream(Protocol):
     def __cuda_stream__(self) -> tuple[int, int]: ...
 
-# 1 for the legacy default stream, 2 for the per-thread default stream, a handle, or an object such as PyTorch's streams.
+# 1 for the legacy default stream, 2 for the per-thread one, a handle, or an object such as PyTorch's streams.
 _Stream: TypeAlias = SupportsIndex | _CudaStream
 _Nulls: TypeAlias = Literal["error", "nan", "keep"] | bool | SupportsIndex | SupportsFloat
 _Decimal: TypeAlias = Literal["unscaled"]
@@ -629,13 +629,11 @@ def to_ragged(
     xp: _ArrayNamespace[_ArrayT_co],
 ) -> tuple[_ArrayT_co, _ArrayT_co]: ...
 @overload
-def validity(
-    obj: _Data, *, bits: Literal[False] = False, device: _Device | None = None, xp: None = None
-) -> Tensor:
+def validity(obj: _Data, *, bits: Literal[False] = False, device: _Device | None = None, xp: None = None) -> Tensor:
     """A bool for each value, True where it is valid, in the shape of the values.
 
-    With bits=True the bitmap of the rows as it lies: its bytes, and the position of the first row's bit in them; None where no
-    row is null."""
+    With bits=True the bitmap of the rows as it lies: its bytes, and the position of the first row's bit in them; None
+    where no row is null."""
 
 @overload
 def validity(
@@ -707,5 +705,5 @@ def track_copies() -> CopyLog:
     """A log of every copy that this package makes inside a `with` block on this thread: what, why, bytes."""
 
 def stream(stream: _Stream, /) -> StreamContext:
-    """Puts this thread's work on CUDA on a stream, for the time of a `with` block; without one it goes to the legacy default
-    stream. Blocks can be nested."""
+    """Puts this thread's work on CUDA on a stream, for the time of a `with` block; without one it goes to the legacy
+    default stream. Blocks can be nested."""

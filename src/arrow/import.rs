@@ -212,10 +212,7 @@ impl DeviceArray {
     }
 
     fn read_arrow(&self, is_copy: bool) -> Result<ArrayRef> {
-        if !self.device.is_cpu() {
-            return Err(Error::new(ErrorKind::Device, format!("the array is on {}", self.device))
-                .remedy_is("copy it with to_device(\"cpu\") first"));
-        }
+        self.require_host()?;
         let exported = super::export::export_joined(self, is_copy)?;
         let broken = |error: arrow_schema::ArrowError| Error::invalid(error.to_string()).in_column(self.field.name());
         let array = to_arrow_rs(exported.array);
@@ -232,6 +229,15 @@ impl DeviceArray {
             Ok(make_array(push_down(data)))
         })
         .map_err(|error| error.in_column(self.field.name()))
+    }
+
+    /// Refuses to read memory of a device as the host's.
+    pub(super) fn require_host(&self) -> Result<()> {
+        if self.device.is_cpu() {
+            return Ok(());
+        }
+        Err(Error::new(ErrorKind::Device, format!("the array is on {}", self.device))
+            .remedy_is("copy it with to_device(\"cpu\") first"))
     }
 
     /// The same memory under another field, whose type has the same buffers.

@@ -277,6 +277,7 @@ impl DeviceArray {
     /// # Errors
     /// When the type is another one, or offsets decrease or lead out of the elements.
     pub(crate) fn lists(&self) -> Result<ListChunk<'_>> {
+        self.require_host()?;
         let view = self.view();
         let (wide, has_lengths) = match self.field().data_type() {
             DataType::List(_) | DataType::Utf8 | DataType::Binary => (false, false),
@@ -327,6 +328,7 @@ impl DeviceArray {
     /// # Errors
     /// When the type is another one, or the sizes of the array's buffers cannot be.
     pub(crate) fn views(&self) -> Result<ViewChunk<'_>> {
+        self.require_host()?;
         let view = self.view();
         let data_type = self.field().data_type();
         if !matches!(data_type, DataType::Utf8View | DataType::BinaryView) {
@@ -361,6 +363,7 @@ impl DeviceArray {
     /// # Errors
     /// When the type has no place for nulls.
     pub(crate) fn hiding(&self, hidden: &Hidden) -> Result<Self> {
+        self.require_host()?;
         if !has_validity(self.field().data_type()) {
             let reason = format!("{} has no validity, and lies under null rows", self.field().data_type());
             return Err(Error::unsupported(reason).in_column(self.field().name()));

@@ -48,6 +48,19 @@ pub struct Bits {
 /// # Errors
 /// When the type has no bitmap, bitmaps of enclosing structs or of several chunks would have to be joined, or the memory is
 /// not what the array says.
+///
+/// ```
+/// use std::sync::Arc;
+/// use arrow_array::{Array, Int32Array};
+/// use arrow_dlpack::{DeviceArray, validity_bits};
+/// use arrow_schema::Field;
+///
+/// let column = Int32Array::from(vec![Some(1), None, Some(3)]);
+/// let array = DeviceArray::from_arrow(&column, Arc::new(Field::new("x", column.data_type().clone(), true)))?;
+/// let bits = validity_bits(array.field(), &[array.clone()])?.expect("there is a null");
+/// assert_eq!((bits.bytes.as_slice::<u8>()?[0] & 0b111, bits.offset), (0b101, 0));
+/// # Ok::<(), arrow_dlpack::Error>(())
+/// ```
 pub fn validity_bits(field: &FieldRef, chunks: &[DeviceArray]) -> Result<Option<Bits>> {
     check_types(field, chunks)?;
     let made = || {

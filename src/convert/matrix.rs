@@ -10,6 +10,7 @@ use super::column::{ColumnChunk, write_range};
 use super::pack::{Isa, PackedColumn, Rows, pack_rows};
 use super::threads::{for_each_part, threads};
 use crate::alloc::HostBuffer;
+use crate::arrow::DeviceArray;
 use crate::error::{Error, ErrorKind, Result};
 use crate::spec::{Dims, Element, MatrixSpec, Nulls, Order};
 use crate::tensor::{Output, Parts, Tensor};
@@ -102,6 +103,28 @@ pub(crate) fn view_matrix(spec: &MatrixSpec, columns: &MatrixColumns<'_>, stride
     // SAFETY: import checked that the array of structs, which `owner` is, has these columns of so many elements, in memory
     // that it keeps alive and that Arrow declares immutable; they lie `stride` bytes apart, none being changed.
     unsafe { Tensor::from_raw_parts(parts) }.map(Some)
+}
+
+/// A matrix without rows, on the device of a chunk.
+///
+/// # Errors
+/// When there are more columns than 64 bits count.
+pub(crate) fn empty_matrix(spec: &MatrixSpec, chunk: &DeviceArray) -> Result<Tensor> {
+    let columns = signed(spec.columns().len())?;
+    let parts = Parts {
+        data: std::ptr::null_mut(),
+        device: chunk.device(),
+        dtype: spec.dtype(),
+        shape: smallvec![0, columns],
+        strides: smallvec![columns, 1],
+        owner: chunk.owner(),
+        read_only: true,
+        copied: false,
+        order: chunk.order().cloned(),
+        field: None,
+    };
+    // SAFETY: it has no elements.
+    unsafe { Tensor::from_raw_parts(parts) }
 }
 
 /// Packs the chunks into a fresh tensor of shape `(rows, columns)`, column-major if `order` is F, else row-major.

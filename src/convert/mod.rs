@@ -32,7 +32,7 @@ pub(crate) use column::{layout, what, ColumnChunk, check_nulls, run, validity};
 pub use copy_array::copy_array;
 pub(crate) use decode::decode;
 pub(crate) use gather::compact;
-pub(crate) use matrix::{MatrixColumns, pack_matrix, view_matrix, write_matrix};
+pub(crate) use matrix::{MatrixColumns, empty_matrix, pack_matrix, view_matrix, write_matrix};
 pub(crate) use output::write_column;
 pub(crate) use pad::Padder;
 pub(crate) use plain::plain_view;

@@ -108,7 +108,9 @@ impl DeviceBuffer {
 
 impl Drop for DeviceBuffer {
     fn drop(&mut self) {
-        let Ok(current) = self.device.enter_unchecked() else { return };
+        // Once more, as nothing else would free it.
+        let current = self.device.enter_unchecked().or_else(|_| self.device.enter_unchecked());
+        let Ok(current) = current else { return };
         // Where the driver refuses, the memory is lost, and nothing else.
         // SAFETY: memory of ours, which nobody frees again.
         let _ = unsafe { current.driver().memory_free_async(self.start, self.stream.handle()) };

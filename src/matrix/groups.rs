@@ -4,6 +4,8 @@ use std::collections::HashSet;
 
 use arrow_schema::FieldRef;
 
+use super::on_device;
+use super::packed::packed;
 use super::to_tensor::{Worker, convert_matrix, work_here};
 use crate::arrow::DeviceArray;
 use crate::column::{ColumnRef, Runner, check_types, convert_chunks, run_here};
@@ -124,11 +126,22 @@ pub(crate) fn each_group<E: From<Error>>(
     mut take: impl FnMut(&str, Tensor) -> Result<(), E>,
 ) -> Result<(), E> {
     check_types(field, chunks)?;
-    for (name, spec) in group_specs(field, groups, matrix, options)? {
-        let tensor = match &spec {
-            GroupSpec::Matrix(spec) => convert_matrix(spec, chunks, matrix, worker),
-            GroupSpec::Column(position, spec, options) => {
-                let columns: Vec<_> = chunks.iter().map(|chunk| ColumnRef::column(chunk, *position)).collect();
+    let specs = group_specs(field, groups, matrix, options)?;
+    // What the host has to know of data on a device, it reads with one wait.
+    let fetched = on_device::fetch_groups(chunks, &specs)?;
+    let of_device = on_device::order_of(chunks).filter(|_| fetched.is_some());
+    for (name, spec) in specs {
+        let tensor = match (&spec, of_device) {
+            (GroupSpec::Matrix(spec), Some(order)) => {
+                packed(spec, chunks, matrix, order, fetched.as_ref()).and_then(|packed| match packed {
+                    Some(packed) => Ok(packed),
+                    None => on_device::view(spec, chunks, matrix, order, fetched.as_ref()),
+                })
+            }
+            (GroupSpec::Matrix(spec), None) => convert_matrix(spec, chunks, matrix, worker),
+            (GroupSpec::Column(position, spec, options), _) => {
+                let column = |chunk| ColumnRef::column(chunk, *position).with_fetched(fetched.as_ref());
+                let columns: Vec<_> = chunks.iter().map(column).collect();
                 convert_chunks(spec, &columns, options, runner)
             }
         };

@@ -1,9 +1,10 @@
 //! Columns on a device as a matrix: a view, where they lie as one.
 
+use super::groups::GroupSpec;
 use super::packed::explained;
 use crate::arrow::DeviceArray;
 use crate::column::on_device::{are_bools, mask, needed, needs_copy, only_filled};
-use crate::convert::{ColumnChunk, MatrixColumns, check_nulls, view_matrix};
+use crate::convert::{ColumnChunk, MatrixColumns, check_nulls, empty_matrix, view_matrix};
 use crate::error::{Error, ErrorKind, Result};
 use crate::order::{self, Order};
 use crate::plan::{Action, MatrixData, Plan};
@@ -33,28 +34,56 @@ pub(super) fn view(
     chunks: &[DeviceArray],
     options: &MatrixOptions,
     order: &Order,
+    fetched: Option<&Fetched>,
 ) -> Result<Tensor> {
-    let Some(chunk) = only(spec, chunks, order)? else {
-        return Err(needs_copy(order, "a matrix without rows").in_column(spec.field().name()));
-    };
+    let chunk = only(spec, chunks, order)?;
     let mut columns = unread(spec, chunk)?;
-    let ranges: Vec<_> = spec
-        .columns()
-        .iter()
-        .zip(&columns.columns)
-        .flat_map(|((_, spec), column)| needed(spec, &column.leaf))
-        .collect();
-    let fetched = fetch(order, &ranges)?;
+    if columns.rows == 0 {
+        return empty_matrix(spec, chunk);
+    }
+    let own = match fetched {
+        Some(_) => None,
+        None => Some(fetch(order, &needed_of(spec, &columns))?),
+    };
+    let fetched = own.as_ref().or(fetched);
     for ((_, spec), column) in spec.columns().iter().zip(&mut columns.columns) {
-        let nulls = mask(spec, &column.leaf, order, Some(&fetched));
+        let nulls = mask(spec, &column.leaf, order, fetched);
         column.mask = nulls.map_err(|error| error.in_column(spec.field().name()))?;
         check_nulls(spec, [&*column])?;
     }
     let (plan, stride) = plan_of(spec, &columns, options, order)?;
-    check_bools(spec, &columns, order, &fetched)?;
+    check_bools(spec, &columns, order, fetched)?;
     check_span(spec, &columns, order)?;
     let missing = || needs_copy(order, &plan.reasons());
     view_matrix(spec, &columns, stride)?.ok_or_else(missing)
+}
+
+/// What the host has to know of the columns before it can say that they are a view.
+fn needed_of(spec: &MatrixSpec, columns: &MatrixColumns<'_>) -> Vec<std::ops::Range<usize>> {
+    let columns = spec.columns().iter().zip(&columns.columns);
+    columns.flat_map(|((_, spec), column)| needed(spec, &column.leaf)).collect()
+}
+
+/// Reads what groups of columns of a chunk on a device need, together; `None` of host memory.
+///
+/// # Errors
+/// When the memory is not what the array says, or the driver fails.
+pub(super) fn fetch_groups(chunks: &[DeviceArray], groups: &[(&str, GroupSpec)]) -> Result<Option<Fetched>> {
+    let mut filled = chunks.iter().filter(|chunk| !chunk.is_empty());
+    let (Some(chunk), None) = (filled.next(), filled.next()) else { return Ok(None) };
+    let Some(order) = chunk.order() else { return Ok(None) };
+    let mut ranges = Vec::new();
+    for (_, group) in groups {
+        match group {
+            GroupSpec::Matrix(spec) if !spec.is_decoded() => ranges.extend(needed_of(spec, &unread(spec, chunk)?)),
+            GroupSpec::Column(position, spec, _) if spec.decoded().is_none() => {
+                ranges.extend(needed(spec, &chunk.view().struct_field(*position)?.leaf(spec)?));
+            }
+            // Refused where it is converted.
+            GroupSpec::Matrix(_) | GroupSpec::Column(_, _, _) => {}
+        }
+    }
+    fetch(order, &ranges).map(Some)
 }
 
 /// The plan of the view, as far as the arrays tell without their memory.
@@ -70,12 +99,13 @@ pub(super) fn explain(
     if let Some(explained) = explained(spec, chunks, options, order)? {
         return Ok(explained);
     }
-    let Some(chunk) = only(spec, chunks, order)? else {
+    let chunk = only(spec, chunks, order)?;
+    let columns = unread(spec, chunk)?;
+    if columns.rows == 0 {
         let plan = Plan::matrix(spec, MatrixData::default(), 0, options)?;
         let parts = spec.columns().iter().map(|(_, column)| plan.of_matrix_column(column, 0)).collect();
         return Ok((plan, parts, None));
-    };
-    let columns = unread(spec, chunk)?;
+    }
     let (mut refusal, mut parts) = (None, Vec::new());
     for ((_, spec), column) in spec.columns().iter().zip(&columns.columns) {
         match (spec.nulls(), column.leaf.known_nulls()) {
@@ -97,11 +127,13 @@ pub(super) fn explain(
     Ok((plan, parts, refusal))
 }
 
-fn only<'a>(spec: &MatrixSpec, chunks: &'a [DeviceArray], order: &Order) -> Result<Option<&'a DeviceArray>> {
+/// The chunk that has rows, or the first one.
+fn only<'a>(spec: &MatrixSpec, chunks: &'a [DeviceArray], order: &Order) -> Result<&'a DeviceArray> {
     if spec.is_decoded() {
         return Err(needs_copy(order, &Action::Decode.to_string()));
     }
-    Ok(only_filled(chunks, DeviceArray::len, order)?.and_then(|index| chunks.get(index)))
+    let filled = only_filled(chunks, DeviceArray::len, order)?.unwrap_or(0);
+    chunks.get(filled).ok_or_else(|| Error::invalid("a matrix of no chunks"))
 }
 
 /// The columns, the nulls of which were not looked at.
@@ -134,11 +166,11 @@ fn plan_of(
     }
 }
 
-fn check_bools(spec: &MatrixSpec, columns: &MatrixColumns<'_>, order: &Order, fetched: &Fetched) -> Result<()> {
+fn check_bools(spec: &MatrixSpec, columns: &MatrixColumns<'_>, order: &Order, fetched: Option<&Fetched>) -> Result<()> {
     for ((_, spec), column) in spec.columns().iter().zip(&columns.columns) {
         if spec.element() == Element::Bool8 {
             let start = column.leaf.start(spec.element()).addr();
-            if !are_bools(&(start..start.saturating_add(column.leaf.elements)), order, Some(fetched))? {
+            if !are_bools(&(start..start.saturating_add(column.leaf.elements)), order, fetched)? {
                 return Err(needs_copy(order, &Action::Normalise.to_string()).in_column(spec.field().name()));
             }
         }

@@ -14,7 +14,7 @@ use crate::order::Order;
 use crate::plan::{MatrixData, Plan};
 use crate::spec::{CopyMode, MatrixOptions, MatrixSpec, Nulls, Order as MemoryOrder};
 use crate::tensor::Tensor;
-use crate::transfer::fetch;
+use crate::transfer::{Fetched, fetch};
 
 /// The matrix in memory of ours; `None` where it may be a view, or where no kernel is for what has to be done.
 ///
@@ -25,6 +25,7 @@ pub(super) fn packed(
     chunks: &[DeviceArray],
     options: &MatrixOptions,
     order: &Order,
+    fetched: Option<&Fetched>,
 ) -> Result<Option<Tensor>> {
     if spec.is_decoded() || !is_cuda(order.device()) {
         return Ok(None);
@@ -44,7 +45,7 @@ pub(super) fn packed(
         // The same again, to be refused.
         plan_as_asked(spec, &columns, options)?;
     }
-    refuse_nulls(spec, &filled, columns)?;
+    refuse_nulls(spec, &filled, columns, fetched)?;
     let joined = order_of_columns(&filled)?.unwrap_or_else(|| order.clone());
     let (rows, count) = (plan.rows, spec.columns().len());
     let is_row_major = options.order != MemoryOrder::F;
@@ -142,16 +143,22 @@ fn plan_as_asked(spec: &MatrixSpec, chunks: &[MatrixColumns<'_>], options: &Matr
     Plan::matrix(spec, data, filled, options)
 }
 
-/// Refuses nulls where a spec does: the bitmaps of a chunk whose nulls are not counted are read together.
-fn refuse_nulls(spec: &MatrixSpec, filled: &[&DeviceArray], mut chunks: Vec<MatrixColumns<'_>>) -> Result<()> {
+/// Refuses nulls where a spec does: the bitmaps of a chunk whose nulls are not counted are read together, unless they were.
+fn refuse_nulls(
+    spec: &MatrixSpec,
+    filled: &[&DeviceArray],
+    mut chunks: Vec<MatrixColumns<'_>>,
+    fetched: Option<&Fetched>,
+) -> Result<()> {
     for (array, chunk) in filled.iter().zip(&mut chunks) {
         let Some(order) = array.order() else { continue };
         let refused = spec.columns().iter().zip(&chunk.columns).filter(|((_, spec), _)| spec.nulls() == Nulls::Refused);
         let ranges: Vec<_> = refused.flat_map(|(_, column)| column.leaf.bitmaps()).collect();
-        let fetched = fetch(order, &ranges)?;
+        let own = if fetched.is_none() { Some(fetch(order, &ranges)?) } else { None };
+        let fetched = fetched.or(own.as_ref());
         for ((_, spec), column) in spec.columns().iter().zip(&mut chunk.columns) {
             if spec.nulls() == Nulls::Refused {
-                let nulls = mask(spec, &column.leaf, order, Some(&fetched));
+                let nulls = mask(spec, &column.leaf, order, fetched);
                 column.mask = nulls.map_err(|error| error.in_column(spec.field().name()))?;
             }
         }

@@ -6,10 +6,11 @@ use std::sync::Arc;
 
 use arrow_schema::{DataType, Field, FieldRef};
 
-use crate::arrow::{ArrayNode, DeviceArray, host_array};
+use crate::arrow::{ArrayNode, DeviceArray, ordered_array};
 use crate::column::{ColumnNode, as_requested, column_node, require_host};
 use crate::convert::split_rows;
 use crate::error::{Error, Result};
+use crate::order::Order;
 use crate::plan::Plan;
 use crate::spec::CopyMode;
 use crate::tensor::{Owner, Tensor};
@@ -72,7 +73,8 @@ impl ColumnOptions {
 /// Converts a matrix of shape `(rows, columns)` into a record batch with these names. Of a tensor of more dimensions, each
 /// column is what [`crate::to_arrow`] makes of the elements with its index in the second one.
 ///
-/// A view where each column is dense, as in a column-major matrix; else one pass over the rows into a single block.
+/// A view where each column is dense, as in a column-major matrix, on any device; else, in host memory, one pass over the rows
+/// into a single block.
 ///
 /// # Errors
 /// When there are no columns to be named, not as many as names, or two of one name; when the validity or the types do not
@@ -95,9 +97,11 @@ impl ColumnOptions {
 /// # Ok::<(), arrow_dlpack::Error>(())
 /// ```
 pub fn matrix_to_arrow<N: AsRef<str>>(matrix: &Tensor, names: &[N], options: &ColumnOptions) -> Result<DeviceArray> {
-    require_host(matrix.device(), "")?;
     let rows = check(matrix, names, options)?;
     let plan = plan(matrix, names.len(), options.copy)?;
+    if options.validity.is_some() || plan.as_ref().is_some_and(|plan| !plan.is_view()) {
+        require_host(matrix.device(), "")?;
+    }
     let threads = options.threads.map(NonZero::get);
     let validity =
         options.validity.as_ref().map(|valid| Validity::of(valid, rows, names.len(), threads)).transpose()?;
@@ -112,6 +116,9 @@ pub fn matrix_to_arrow<N: AsRef<str>>(matrix: &Tensor, names: &[N], options: &Co
             let tensor = matrix.column(index)?;
             let form = tensor.arrow_form()?;
             let plan = Plan::to_arrow(&form, tensor.is_aligned(), validity.is_some(), copy)?;
+            if !plan.is_view() {
+                require_host(matrix.device(), name)?;
+            }
             let bitmap = validity.as_ref().and_then(|validity| validity.column(index));
             let mut column = column_node(&tensor, form, &plan, bitmap)?;
             column.field = Arc::new(column.field.as_ref().clone().with_name(name));
@@ -121,7 +128,7 @@ pub fn matrix_to_arrow<N: AsRef<str>>(matrix: &Tensor, names: &[N], options: &Co
     };
     let columns = names.iter().enumerate().map(column).collect::<Result<Vec<_>>>()?;
     let metadata = &options.metadata;
-    let batch = batch(rows, columns, metadata)?;
+    let batch = batch(rows, columns, metadata, matrix.order())?;
     if options.types.iter().all(Option::is_none) {
         return Ok(batch);
     }
@@ -130,7 +137,7 @@ pub fn matrix_to_arrow<N: AsRef<str>>(matrix: &Tensor, names: &[N], options: &Co
         let column = column?;
         Ok(ColumnNode { node: ArrayNode::of(&column)?, field: column.field().clone(), owner: column.owner() })
     });
-    self::batch(rows, columns.collect::<Result<Vec<_>>>()?, metadata)
+    self::batch(rows, columns.collect::<Result<Vec<_>>>()?, metadata, matrix.order())
 }
 
 /// Refuses names that are none of this tensor's columns, and options that do not fit them; returns the number of rows.
@@ -180,8 +187,13 @@ fn request(batch: &DeviceArray, matrix: &Tensor, index: usize, options: &ColumnO
         .map_err(|error| error.in_column(requested.name()))
 }
 
-/// An array of structs of these columns.
-fn batch(rows: usize, columns: Vec<ColumnNode>, metadata: &HashMap<String, String>) -> Result<DeviceArray> {
+/// An array of structs of these columns, over memory of this order.
+fn batch(
+    rows: usize,
+    columns: Vec<ColumnNode>,
+    metadata: &HashMap<String, String>,
+    order: Option<&Order>,
+) -> Result<DeviceArray> {
     let mut owners: Vec<Owner> = Vec::new();
     let (mut fields, mut children) = (Vec::with_capacity(columns.len()), Vec::with_capacity(columns.len()));
     for ColumnNode { node, field, owner } in columns {
@@ -196,5 +208,5 @@ fn batch(rows: usize, columns: Vec<ColumnNode>, metadata: &HashMap<String, Strin
     let node = ArrayNode { length: rows, null_count: Some(0), buffers, children, ..ArrayNode::default() };
     let owner: Owner = Arc::new(owners);
     let field = Field::new("", DataType::Struct(fields.into()), false).with_metadata(metadata.clone());
-    host_array(node.export(&owner)?, Arc::new(field))
+    ordered_array(node.export(&owner)?, Arc::new(field), order.cloned())
 }

@@ -80,9 +80,9 @@ pub(crate) fn convert_matrix(
     check_environment()?;
     check_types(spec.field(), chunks)?;
     if let Some(order) = on_device::order_of(chunks) {
-        return match packed(spec, chunks, options, order)? {
+        return match packed(spec, chunks, options, order, None)? {
             Some(matrix) => Ok(matrix),
-            None => on_device::view(spec, chunks, options, order),
+            None => on_device::view(spec, chunks, options, order, None),
         };
     }
     if options.order == Order::C

@@ -38,7 +38,7 @@ pub(super) fn dlpack<'py>(
     sole_owner: bool,
     arguments: &DlpackArguments<'_, 'py>,
 ) -> PyResult<Bound<'py, PyAny>> {
-    let consumer = Consumer::of(arguments.stream)?;
+    let consumer = Consumer::of(tensor, arguments.stream)?;
     let asked = arguments.dl_device.map(requested).transpose()?;
     let versioned = match arguments.max_version {
         None => false,
@@ -46,7 +46,6 @@ pub(super) fn dlpack<'py>(
     };
     let ready = match tensor.order() {
         None => {
-            require_no_stream(tensor.device(), consumer)?;
             device::require(tensor.device(), asked.unwrap_or(tensor.device()))?;
             Ready { tensor: Cow::Borrowed(tensor), sole_owner }
         }
@@ -89,10 +88,12 @@ enum Consumer {
 }
 
 impl Consumer {
-    fn of(stream: Option<&Bound<'_, PyAny>>) -> PyResult<Self> {
+    fn of(tensor: &Tensor, stream: Option<&Bound<'_, PyAny>>) -> PyResult<Self> {
         match stream {
             None => Ok(Self::Default),
             Some(stream) if stream.extract::<i64>().is_ok_and(|stream| stream == -1) => Ok(Self::Unordered),
+            // Whatever it is.
+            Some(_) if tensor.order().is_none() => Err(no_stream(tensor.device()).into()),
             Some(stream) => cuda_stream::extract(stream).map(Self::On),
         }
     }
@@ -121,12 +122,9 @@ fn requested(dl_device: &Bound<'_, PyAny>) -> PyResult<Device> {
 }
 
 /// Host memory has no streams: only None, or -1, which asks for no synchronisation.
-fn require_no_stream(device: Device, consumer: Consumer) -> PyResult<()> {
-    if !matches!(consumer, Consumer::On(_)) {
-        return Ok(());
-    }
+fn no_stream(device: Device) -> Error {
     let reason = format!("stream must be None for data on {device}");
-    Err(Error::new(ErrorKind::Device, reason).remedy_is("pass stream=None").into())
+    Error::new(ErrorKind::Device, reason).remedy_is("pass stream=None")
 }
 
 /// Sees to it that a consumer of memory of a device finds it written, and finds it where it asked for it.
@@ -144,7 +142,9 @@ fn on_device<'a>(
     let tensor = match elsewhere {
         None => Cow::Borrowed(tensor),
         Some(asked) if asked.is_cpu() && is_cuda(own) => {
-            require_no_stream(asked, consumer)?;
+            if matches!(consumer, Consumer::On(_)) {
+                return Err(no_stream(asked).into());
+            }
             if copy == Some(false) && !is_read_in_place(own)? {
                 let reason = format!("the data is on {own}, and for the CPU it is copied");
                 return Err(Error::new(ErrorKind::Copy, reason).remedy_is("pass copy=None").into());

@@ -15,12 +15,12 @@ use super::capsule::{
     stream_from_capsule,
 };
 use super::{Array, ArrayStream, RecordBatch, Tensor, producer};
-use crate::arrow::{DeviceArray, DeviceArrayStream};
+use crate::arrow::{ArrayNode, DeviceArray, DeviceArrayStream, ordered_array};
 use crate::convert::compact;
 use crate::dtype::DType;
 use crate::error::{Error, ErrorKind};
 use crate::ffi::dlpack::DLDeviceType;
-use crate::order;
+use crate::order::{self, Order};
 use crate::spec::{CopyMode, Options};
 use crate::transfer::copy_on_device;
 
@@ -166,9 +166,12 @@ impl Chunks {
         match input {
             ArrowInput::Array(array) => Ok(Self::one(array)),
             ArrowInput::Stream(stream) => {
-                let field = stream.field().clone();
+                let (field, device) = (stream.field().clone(), crate::device::Device::new(stream.device_type(), 0));
                 // The producer may need the interpreter on a thread of its own.
-                let arrays = py.detach(|| stream.collect::<crate::error::Result<SmallVec<_>>>())?;
+                let mut arrays = py.detach(|| stream.collect::<crate::error::Result<SmallVec<[_; 1]>>>())?;
+                if arrays.is_empty() && !device.is_cpu() {
+                    arrays.push(empty_on(field.clone(), device)?);
+                }
                 Ok(Self { stream_field: Some(field), arrays, complex: None })
             }
         }
@@ -185,6 +188,12 @@ impl Chunks {
         options.dtype = options.dtype.or(self.complex);
         options
     }
+}
+
+/// An array without slots that counts as one on a device.
+fn empty_on(field: FieldRef, device: crate::device::Device) -> crate::error::Result<DeviceArray> {
+    let empty = DeviceArray::from_arrow(arrow_array::new_empty_array(field.data_type()).as_ref(), field.clone())?;
+    ordered_array(ArrayNode::of(&empty)?.export(&empty.owner())?, field, Order::written(device))
 }
 
 /// The `TypeError` for an object that speaks no protocol.

@@ -114,7 +114,7 @@ def run_python(schedule: str, skip: int | None, arguments: list[str]) -> Outcome
             "pytest",
             "-q",
             "--no-header",
-            "-rf",
+            "-rfE",
             "tests/python/cuda",
             *arguments,
         ]

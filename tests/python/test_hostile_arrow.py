@@ -1,5 +1,6 @@
 """Arrow structs that break the C data interface, or bend it: the right data or a clear error, released exactly once."""
 
+import contextlib
 import gc
 import struct
 from collections.abc import Callable
@@ -295,11 +296,13 @@ class TestOtherDevices:
         held = ad.from_arrow(producers.arrow(schema, array))
         assert (held.device.type, held.device.id) == device
         assert "x" in repr(held)
+        for hold in (ad.to_tensor, lambda a: a.__dlpack__()):
+            # A view that nobody reads, but where a driver has to be asked first.
+            with contextlib.suppress(BufferError):
+                hold(held)
         for read in (
-            ad.to_tensor,
             ad.validity,
             lambda a: a.__arrow_c_array__(),
-            lambda a: a.__dlpack__(),
             lambda a: a.to_device("cpu"),
             lambda a: ad.from_arrow(a, copy=True),
             lambda a: ad.from_arrow(a, device="cpu"),

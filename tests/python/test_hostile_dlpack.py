@@ -1,5 +1,6 @@
 """DLPack capsules that break the specification, or bend it: the right data or a clear error, released exactly once."""
 
+import contextlib
 import gc
 import struct
 
@@ -85,16 +86,17 @@ def test_is_refused(case: str, versioned: bool):
     fields = REFUSED[case]
     if "version" in fields and not versioned:
         fields = {"ndim": -1}
-    # Memory on another device may be held, but never read.
-    on_another_device = "device" in fields
     for convert in (ad.from_dlpack, ad.to_arrow, ad.to_tensor, ad.from_arrow, ad.validity, ad.explain):
-        if on_another_device and convert is ad.from_dlpack:
-            continue
         producer, source = producers.dlpack(versioned=versioned, **fields)
-        with pytest.raises((BufferError, TypeError)) as caught:
-            convert(source)
-        assert str(caught.value)
-        del caught
+        if "device" in fields:
+            # Memory on another device may be held, but never read.
+            with contextlib.suppress(BufferError):
+                convert(source)
+        else:
+            with pytest.raises((BufferError, TypeError)) as caught:
+                convert(source)
+            assert str(caught.value)
+            del caught
         assert producer.releases == 1
 
 
@@ -109,8 +111,7 @@ def test_memory_of_other_devices_is_held_and_not_read(device):
     assert tensor.__dlpack_device__()[0] == device[0]
     with pytest.raises(BufferError):
         memoryview(tensor)
-    with pytest.raises(BufferError):
-        ad.to_arrow(tensor)
+    assert ad.to_arrow(tensor).device == tensor.device
     with pytest.raises(BufferError):
         tensor.__dlpack__(copy=True)
     with pytest.raises(BufferError):

@@ -66,6 +66,18 @@ def is_a_batch(tensor: ad.Tensor, batch: ad.RecordBatch) -> None:
     ad.to_arrow(tensor, names=3)  # type: ignore[call-overload]
 
 
+def streams(tensor: ad.Tensor) -> None:
+    class Library:
+        def __cuda_stream__(self) -> tuple[int, int]:
+            return (0, 1)
+
+    with ad.stream(Library()) as block:
+        assert_type(block, ad.StreamContext)
+        assert_type(tensor.to_device("cpu", stream=1), ad.Tensor)
+    tensor.record_stream(2)
+    ad.stream("1")  # type: ignore[arg-type]
+
+
 def reports(source: ad.Array) -> None:
     try:
         ad.to_tensor(source, copy=False)

@@ -7,10 +7,11 @@
 )]
 
 use std::arch::x86_64::{
-    __m512, __m512d, _mm512_add_epi32, _mm512_castpd_ps, _mm512_castps_pd, _mm512_castsi512_ps, _mm512_load_ps,
-    _mm512_loadu_pd, _mm512_loadu_ps, _mm512_maskz_set1_epi8, _mm512_permutex2var_ps, _mm512_set1_epi32,
-    _mm512_setr_epi32, _mm512_setzero_pd, _mm512_setzero_ps, _mm512_shuffle_f64x2, _mm512_store_ps, _mm512_storeu_ps,
-    _mm512_stream_ps, _mm512_unpackhi_pd, _mm512_unpackhi_ps, _mm512_unpacklo_pd, _mm512_unpacklo_ps,
+    __m512, __m512d, __m512i, _mm512_add_epi32, _mm512_castpd_ps, _mm512_castps_pd, _mm512_castsi512_ps,
+    _mm512_load_ps, _mm512_loadu_epi64, _mm512_loadu_pd, _mm512_loadu_ps, _mm512_maskz_mov_ps, _mm512_maskz_set1_epi8,
+    _mm512_permutex2var_ps, _mm512_set1_epi32, _mm512_set1_epi64, _mm512_setr_epi32, _mm512_setzero_pd,
+    _mm512_setzero_ps, _mm512_shuffle_f64x2, _mm512_store_ps, _mm512_storeu_ps, _mm512_stream_ps,
+    _mm512_test_epi64_mask, _mm512_unpackhi_pd, _mm512_unpackhi_ps, _mm512_unpacklo_pd, _mm512_unpacklo_ps,
 };
 
 mod load;
@@ -19,13 +20,19 @@ use std::mem::MaybeUninit;
 
 use super::CHUNK;
 use super::select::Bits;
-use super::stream::LINE;
+use super::stream::{LINE, prefetch};
 use super::transpose::Tiles;
 
 use load::{doubles, each_lane, singles, words};
 
+use super::load::{Load, Stored};
+
 /// Lanes and rows of a tile of 4-byte elements.
 const LANES4: usize = 16;
+/// How many rows ahead of columns that become rows of 16 bytes is fetched: 1 KiB.
+const QUADS_AHEAD: usize = 256;
+/// As above, of lines that are read in place: 512 bytes.
+const ROWS_AHEAD: usize = 128;
 /// Lanes and rows of a tile of 8-byte elements.
 const LANES8: usize = 8;
 
@@ -35,31 +42,115 @@ const LANES8: usize = 8;
 /// As [`super::transpose::transpose`]; the processor has what [`super::Isa::Avx512`] says.
 #[target_feature(enable = "avx512f,avx512dq,avx512vl")]
 pub(super) unsafe fn transpose4(tiles: &Tiles<'_>) -> bool {
-    let words = words(tiles);
-    let mut before = row_before(tiles);
-    let mut infinite = 0;
-    for row in (0..CHUNK).step_by(LANES4) {
+    if tiles.turn.is_some() {
+        // SAFETY: the contract.
+        unsafe { transpose4_by::<true>(tiles) }
+    } else {
+        // SAFETY: the contract.
+        unsafe { transpose4_by::<false>(tiles) }
+    }
+}
+
+/// As [`transpose4`], with lines that are turned or not.
+///
+/// # Safety
+/// As [`transpose4`].
+#[target_feature(enable = "avx512f,avx512dq,avx512vl")]
+unsafe fn transpose4_by<const TURNED: bool>(tiles: &Tiles<'_>) -> bool {
+    let Some(loads) = tiles.loads else {
+        // SAFETY: the contract.
+        unsafe { transpose4_alike::<TURNED>(tiles) };
+        return true;
+    };
+    if loads.iter().any(|load| load.stored != Stored::Bits) {
+        // SAFETY: the contract.
+        return unsafe { transpose4_made::<TURNED>(tiles, loads) };
+    }
+    // SAFETY: the contract.
+    unsafe { lines_of_bits::<TURNED>(tiles, loads) };
+    true
+}
+
+/// As [`transpose4`], of elements that are the result's.
+///
+/// # Safety
+/// As [`transpose4`].
+#[target_feature(enable = "avx512f")]
+unsafe fn transpose4_alike<const TURNED: bool>(tiles: &Tiles<'_>) {
+    let (mut before, index) = (row_before(tiles), turned(tiles));
+    for row in (0..tiles.rows).step_by(LANES4) {
         tiles.fetch(row, LANES4);
         let mut tile = [_mm512_setzero_ps(); LANES4];
-        if let Some(loads) = tiles.loads {
-            tile = each_lane!(LANES4, lane => {
-                let bits = words[lane] >> row;
-                // SAFETY: the contract: each lane has 16 elements from `row` on.
-                unsafe { singles(tiles.lanes[lane], row, &loads[lane], bits, &mut infinite) }
-            });
-        } else {
-            for lane in 0..LANES4 {
-                // SAFETY: as above.
-                tile[lane] = unsafe { _mm512_loadu_ps(tiles.lanes[lane].cast::<f32>().wrapping_add(row)) };
+        for lane in 0..LANES4 {
+            let from = tiles.lanes[lane].cast::<f32>().wrapping_add(row);
+            if tiles.rows > CHUNK {
+                prefetch(from.wrapping_add(ROWS_AHEAD).cast());
             }
+            // SAFETY: the contract: each lane has 16 elements from `row` on.
+            tile[lane] = unsafe { _mm512_loadu_ps(from) };
         }
         let lines = tile4(tile);
         // SAFETY: the contract: each row has room for a line.
-        unsafe { write(tiles, row, lines, &mut before) };
+        unsafe { write::<_, TURNED>(tiles, row, lines, (&mut before, index)) };
+    }
+    // SAFETY: the contract.
+    unsafe { keep(tiles, before) };
+}
+
+/// As [`transpose4`], of elements that are cast or filled.
+///
+/// # Safety
+/// As [`transpose4`].
+#[target_feature(enable = "avx512f,avx512dq,avx512vl")]
+unsafe fn transpose4_made<const TURNED: bool>(tiles: &Tiles<'_>, loads: &[Load<'_>; LANES4]) -> bool {
+    let (mut before, index) = (row_before(tiles), turned(tiles));
+    let mut infinite = 0;
+    for chunk in (0..tiles.rows).step_by(CHUNK) {
+        let words = words(tiles, chunk);
+        for row in (chunk..chunk + CHUNK).step_by(LANES4) {
+            tiles.fetch(row, LANES4);
+            let tile = each_lane!(LANES4, lane => {
+                let bits = words[lane] >> (row - chunk);
+                // SAFETY: the contract: each lane has 16 elements from `row` on.
+                unsafe { singles(tiles.lanes[lane], row, &loads[lane], bits, &mut infinite) }
+            });
+            let lines = tile4(tile);
+            // SAFETY: the contract: each row has room for a line.
+            unsafe { write::<_, TURNED>(tiles, row, lines, (&mut before, index)) };
+        }
     }
     // SAFETY: the contract.
     unsafe { keep(tiles, before) };
     infinite == 0
+}
+
+/// As [`transpose4`], of bits: those of a row are the mask of its line.
+///
+/// # Safety
+/// As [`transpose4`].
+#[target_feature(enable = "avx512f")]
+unsafe fn lines_of_bits<const TURNED: bool>(tiles: &Tiles<'_>, loads: &[Load<'_>; LANES4]) {
+    #[expect(clippy::cast_possible_truncation, reason = "the first four bytes")]
+    let elements = loads.map(|load| load.element as i32);
+    // SAFETY: 16 elements.
+    let elements = unsafe { _mm512_loadu_ps(elements.as_ptr().cast()) };
+    let (mut before, index) = (row_before(tiles), turned(tiles));
+    for chunk in (0..tiles.rows).step_by(CHUNK) {
+        let words = words(tiles, chunk);
+        // SAFETY: 16 words, of which these are the first eight.
+        let low = unsafe { _mm512_loadu_epi64(words.as_ptr().cast()) };
+        // SAFETY: and these the others.
+        let high = unsafe { _mm512_loadu_epi64(words.as_ptr().wrapping_add(LANES8).cast()) };
+        for row in 0..CHUNK {
+            let bit = _mm512_set1_epi64(1 << row);
+            let (low, high) = (_mm512_test_epi64_mask(low, bit), _mm512_test_epi64_mask(high, bit));
+            let line = _mm512_maskz_mov_ps(u16::from(high) << 8 | u16::from(low), elements);
+            // SAFETY: the contract: each row has room for a line.
+            unsafe { write::<1, TURNED>(tiles, chunk + row, [line], (&mut before, index)) };
+        }
+    }
+    // SAFETY: the contract.
+    unsafe { keep(tiles, before) };
 }
 
 /// As [`transpose4`], for 8 lanes of 8-byte elements. No cast leaves an infinity.
@@ -68,25 +159,43 @@ pub(super) unsafe fn transpose4(tiles: &Tiles<'_>) -> bool {
 /// As [`transpose4`].
 #[target_feature(enable = "avx512f,avx512dq,avx512vl")]
 pub(super) unsafe fn transpose8(tiles: &Tiles<'_>) {
-    let words = words(tiles);
-    let mut before = row_before(tiles);
-    for row in (0..CHUNK).step_by(LANES8) {
-        tiles.fetch(row, LANES8);
-        let mut tile = [_mm512_setzero_pd(); LANES8];
-        if let Some(loads) = tiles.loads {
-            tile = each_lane!(LANES8, lane => {
-                // SAFETY: the contract: each lane has 8 elements from `row` on.
-                unsafe { doubles(tiles.lanes[lane], row, &loads[lane], words[lane] >> row) }
-            });
-        } else {
-            for lane in 0..LANES8 {
-                // SAFETY: as above.
-                tile[lane] = unsafe { _mm512_loadu_pd(tiles.lanes[lane].cast::<f64>().wrapping_add(row)) };
+    if tiles.turn.is_some() {
+        // SAFETY: the contract.
+        unsafe { transpose8_by::<true>(tiles) }
+    } else {
+        // SAFETY: the contract.
+        unsafe { transpose8_by::<false>(tiles) }
+    }
+}
+
+/// As [`transpose8`], with lines that are turned or not.
+///
+/// # Safety
+/// As [`transpose8`].
+#[target_feature(enable = "avx512f,avx512dq,avx512vl")]
+unsafe fn transpose8_by<const TURNED: bool>(tiles: &Tiles<'_>) {
+    let (mut before, index) = (row_before(tiles), turned(tiles));
+    for chunk in (0..tiles.rows).step_by(CHUNK) {
+        let words = words(tiles, chunk);
+        for row in (chunk..chunk + CHUNK).step_by(LANES8) {
+            tiles.fetch(row, LANES8);
+            let mut tile = [_mm512_setzero_pd(); LANES8];
+            if let Some(loads) = tiles.loads {
+                tile = each_lane!(LANES8, lane => {
+                    let bits = words[lane] >> (row - chunk);
+                    // SAFETY: the contract: each lane has 8 elements from `row` on.
+                    unsafe { doubles(tiles.lanes[lane], row, &loads[lane], bits) }
+                });
+            } else {
+                for lane in 0..LANES8 {
+                    // SAFETY: as above.
+                    tile[lane] = unsafe { _mm512_loadu_pd(tiles.lanes[lane].cast::<f64>().wrapping_add(row)) };
+                }
             }
+            let lines = tile8(tile);
+            // SAFETY: the contract: each row has room for a line.
+            unsafe { write::<_, TURNED>(tiles, row, lines, (&mut before, index)) };
         }
-        let lines = tile8(tile);
-        // SAFETY: the contract: each row has room for a line.
-        unsafe { write(tiles, row, lines, &mut before) };
     }
     // SAFETY: the contract.
     unsafe { keep(tiles, before) };
@@ -98,7 +207,7 @@ pub(super) unsafe fn transpose8(tiles: &Tiles<'_>) {
 /// As [`super::transpose::quads`]; the processor has what [`super::Isa::Avx512`] says.
 #[target_feature(enable = "avx512f,avx512dq,avx512vl")]
 pub(super) unsafe fn quads(tiles: &Tiles<'_>) -> bool {
-    let words = words(tiles);
+    let words = words(tiles, 0);
     let mut infinite = 0;
     for row in (0..CHUNK).step_by(LANES4) {
         let columns = each_lane!(4, lane => match tiles.loads {
@@ -117,6 +226,32 @@ pub(super) unsafe fn quads(tiles: &Tiles<'_>) -> bool {
         }
     }
     infinite == 0
+}
+
+/// Writes 4 columns of 4-byte elements as rows of 16 bytes, one after the other, from memory straight to memory; as many as
+/// come in 16s.
+///
+/// # Safety
+/// The columns have these rows, and so has `out`, apart from them, from a cache line on if `stream`. The processor has
+/// AVX-512F.
+#[target_feature(enable = "avx512f")]
+pub(super) unsafe fn quad_rows(columns: &[*const u8; 4], out: *mut u8, rows: usize, stream: bool) {
+    for row in (0..rows / LANES4 * LANES4).step_by(LANES4) {
+        let mut lanes = [_mm512_setzero_ps(); 4];
+        for index in 0..4 {
+            let from = columns[index].cast::<f32>().wrapping_add(row);
+            // Writing past the cache waits for memory; so reading does not have to.
+            prefetch(from.wrapping_add(QUADS_AHEAD).cast());
+            // SAFETY: the contract: each column has 16 elements from `row` on.
+            lanes[index] = unsafe { _mm512_loadu_ps(from) };
+        }
+        let quads = across(quad4(lanes));
+        for index in 0..4 {
+            let bytes = _mm512_castpd_ps(quads[index]);
+            // SAFETY: the contract: the 16 rows are four lines that lie together.
+            unsafe { store(out.wrapping_add((row + index * 4) * 16), bytes, stream) };
+        }
+    }
 }
 
 /// The row before the first one, if there is one.
@@ -143,35 +278,41 @@ unsafe fn keep(tiles: &Tiles<'_>, last: __m512) {
     }
 }
 
-/// Writes the lines of the rows from `row` on.
+/// Writes the lines of the rows from `row` on: turned, if lines have the end of one row and the start of the next.
 ///
 /// # Safety
 /// Each has room for a line, on a cache line if `stream`.
 #[inline]
 #[target_feature(enable = "avx512f")]
-unsafe fn write<const N: usize>(tiles: &Tiles<'_>, row: usize, mut lines: [__m512; N], before: &mut __m512) {
-    if let Some(turn) = &tiles.turn {
-        #[expect(clippy::cast_possible_truncation, clippy::cast_possible_wrap, reason = "less than a line")]
-        let head = (turn.head / 4) as i32;
-        let counted = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
-        let index = _mm512_add_epi32(counted, _mm512_set1_epi32(head));
-        for line in 0..N {
-            let own = lines[line];
-            lines[line] = _mm512_permutex2var_ps(*before, index, own);
-            *before = own;
-        }
-        if row == 0 && turn.before.is_none() {
-            for line in 1..N {
-                // SAFETY: the contract.
-                unsafe { store(tiles.row(line), lines[line], tiles.stream) };
-            }
-            return;
-        }
-    }
+unsafe fn write<const N: usize, const TURNED: bool>(
+    tiles: &Tiles<'_>,
+    row: usize,
+    lines: [__m512; N],
+    (before, index): (&mut __m512, __m512i),
+) {
     for line in 0..N {
+        let mut bytes = lines[line];
+        if TURNED {
+            bytes = _mm512_permutex2var_ps(*before, index, bytes);
+            *before = lines[line];
+            // Before the very first row there is none.
+            if line == 0 && row == 0 && tiles.turn.is_some_and(|turn| turn.before.is_none()) {
+                continue;
+            }
+        }
         // SAFETY: the contract.
-        unsafe { store(tiles.row(row + line), lines[line], tiles.stream) };
+        unsafe { store(tiles.row(row + line), bytes, tiles.stream) };
     }
+}
+
+/// Which elements of a row and of the next one a line has.
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn turned(tiles: &Tiles<'_>) -> __m512i {
+    #[expect(clippy::cast_possible_truncation, clippy::cast_possible_wrap, reason = "less than a line")]
+    let head = tiles.turn.map_or(0, |turn| (turn.head / 4) as i32);
+    let counted = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    _mm512_add_epi32(counted, _mm512_set1_epi32(head))
 }
 
 /// # Safety

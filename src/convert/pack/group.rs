@@ -72,8 +72,53 @@ impl Group<'_> {
     /// scratch, and the processor has AVX-512. Each row of `out` then has room for the end of the row before and the head of
     /// its own; the very first of the scratch is not written.
     pub(super) unsafe fn pack(&self, first: usize, out: Target, scratch: &mut Scratch) -> bool {
+        #[cfg(target_arch = "x86_64")]
+        if let Some(columns) = self.quad_columns(first, out) {
+            // SAFETY: the contract.
+            return unsafe { self.pack_quads(&columns, first, out, scratch) };
+        }
+        // SAFETY: the contract.
+        unsafe { self.pack_chunks(first, out, scratch) }
+    }
+
+    /// Where four columns start that lie as their rows need them, which follow each other; `None` for others.
+    #[cfg(target_arch = "x86_64")]
+    fn quad_columns(&self, first: usize, out: Target) -> Option<[*const u8; 4]> {
+        let is_quad = self.isa == Isa::Avx512 && self.size == TILED && out.stride() == QUAD;
+        let lanes: &[Lane<'_>; 4] = self.lanes.try_into().ok().filter(|_| is_quad)?;
+        // Rows share no line with part of another.
+        let starts_with_a_row = out.start().addr().is_multiple_of(QUAD);
+        (starts_with_a_row && lanes.iter().all(Lane::is_view))
+            .then(|| lanes.each_ref().map(|lane| lane.stored_at(first)))
+    }
+
+    /// As [`Self::pack`], for [`Self::quad_columns`].
+    ///
+    /// # Safety
+    /// As [`Self::pack`].
+    #[cfg(target_arch = "x86_64")]
+    unsafe fn pack_quads(&self, columns: &[*const u8; 4], first: usize, out: Target, scratch: &mut Scratch) -> bool {
+        let head = if self.stream { (out.start().align_offset(LINE) / QUAD).min(out.count()) } else { 0 };
+        let tail = head + (out.count() - head) / LANES * LANES;
+        let columns = columns.map(|column| column.wrapping_add(head * TILED));
+        let inner = out.part(head..tail);
+        // SAFETY: the contract, for the rows between the first and the last line; the processor has AVX-512.
+        unsafe { super::avx512::quad_rows(&columns, inner.start(), inner.count(), self.stream) };
+        [0..head, tail..out.count()].into_iter().all(|rows| {
+            // SAFETY: the contract, for the other rows.
+            unsafe { self.pack_chunks(first + rows.start, out.part(rows), scratch) }
+        })
+    }
+
+    /// As [`Self::pack`], 64 rows at a time.
+    ///
+    /// # Safety
+    /// As [`Self::pack`].
+    unsafe fn pack_chunks(&self, first: usize, out: Target, scratch: &mut Scratch) -> bool {
         let loads = self.loads(first, out);
-        (0..out.count()).step_by(CHUNK).all(|row| {
+        // SAFETY: the contract.
+        let done = unsafe { self.pack_lines(&loads, first, out, scratch) };
+        (done..out.count()).step_by(CHUNK).all(|row| {
             let part = out.part(row..out.count().min(row + CHUNK));
             let loads = if part.count() == CHUNK { &loads } else { &Loads::MADE };
             // SAFETY: the contract, for some of the rows.
@@ -85,6 +130,45 @@ impl Group<'_> {
             }
             fits
         })
+    }
+
+    /// Writes lines of lanes that are all read in place, as many rows as come in 64s, at once. Of how many rows that is, none
+    /// where an element may not fit.
+    ///
+    /// # Safety
+    /// As [`Self::pack`]; `loads` are the group's.
+    unsafe fn pack_lines(&self, loads: &Loads<'_>, first: usize, out: Target, scratch: &mut Scratch) -> usize {
+        let rows = out.count() / CHUNK * CHUNK;
+        let is_line = self.lanes.len() * self.size == LINE && matches!(self.size, 4 | 8);
+        if rows == 0 || !is_line || !loads.in_place().iter().take(self.lanes.len()).all(|in_place| *in_place) {
+            return 0;
+        }
+        let mut lanes = [std::ptr::null(); LANES];
+        for (start, lane) in lanes.iter_mut().zip(self.lanes) {
+            *start = lane.stored_at(first);
+        }
+        let tiles = self.tiles(&lanes, loads, (first, rows), out, scratch);
+        // SAFETY: the contract: rows that have room for a line each; lanes have so many elements.
+        let fits = unsafe { transpose(self.isa, self.size, &tiles) };
+        if fits && self.head.is_some() {
+            scratch.before = Some(scratch.after);
+        }
+        if fits { rows } else { 0 }
+    }
+
+    /// Tiles of these lanes.
+    #[inline(always)]
+    fn tiles<'a>(
+        &self,
+        lanes: &'a [*const u8; LANES],
+        loads: &'a Loads<'_>,
+        (first, rows): (usize, usize),
+        out: Target,
+        scratch: &mut Scratch,
+    ) -> Tiles<'a> {
+        let turn = self.head.map(|head| Turn { before: scratch.before, head, after: &raw mut scratch.after });
+        let (loads, stride) = (loads.made(), out.stride());
+        Tiles { lanes, loads, first, turn, rows, out: out.start(), stride, stream: self.stream, ahead: &[] }
     }
 
     /// How tiles of whole chunks take the lanes.
@@ -140,19 +224,9 @@ impl Group<'_> {
             unsafe { write(self.isa, column, start, count * width, self.stream) };
             return fits;
         }
-        let ahead = scratch.ahead.get(..ahead).unwrap_or(&[]);
         let tiled = self.size.max(TILED);
-        let turn = self.head.map(|head| Turn { before: scratch.before, head, after: &raw mut scratch.after });
-        let mut tiles = Tiles {
-            lanes: &lanes,
-            loads: loads.made(),
-            first,
-            turn,
-            out: start,
-            stride: out.stride(),
-            stream: self.stream,
-            ahead,
-        };
+        let mut tiles = self.tiles(&lanes, loads, (first, CHUNK), out, scratch);
+        tiles.ahead = scratch.ahead.get(..ahead).unwrap_or(&[]);
         if count == CHUNK && width == LINE {
             // SAFETY: the contract: 64 rows that have room for a line each; lanes have 64 elements.
             return fits & unsafe { transpose(self.isa, tiled, &tiles) };

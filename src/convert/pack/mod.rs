@@ -266,6 +266,10 @@ impl Packer<'_> {
         }
         let (head, rest) = self.lanes.split_at((skip / self.size).min(self.lanes.len()));
         let (body, tail) = rest.split_at(rest.len().saturating_sub(LINE / self.size - head.len()));
+        // Where every line is turned, the first-level cache is as good a place for it.
+        if body.is_empty() && head.iter().chain(tail).all(Lane::is_view) {
+            return Ok(0);
+        }
         let ends: SmallVec<[Lane<'_>; LANES]> = head.iter().chain(tail).copied().collect();
         let ends = Group { isa: self.isa, lanes: &ends, size: self.size, stream: true, head: Some(skip) };
         let (mut scratch, run) = (Scratch::new(), RUN / self.size);

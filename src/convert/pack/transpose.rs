@@ -21,15 +21,15 @@ pub(super) struct Line(pub(super) [MaybeUninit<u8>; LINE]);
 /// Lines that have the last lanes of the row before, then the first ones of their own. Only AVX-512 writes them.
 #[derive(Clone, Copy)]
 pub(super) struct Turn {
-    /// The row before the 64, whole; without one there is no line for the first row.
+    /// The row before, whole; without one there is no line for the first row.
     pub(super) before: Option<Line>,
     /// Bytes of the first lanes.
     pub(super) head: usize,
-    /// Where the last of the 64 rows goes, whole.
+    /// Where the last row goes, whole.
     pub(super) after: *mut Line,
 }
 
-/// 64 elements of as many lanes as fill a line, and where their rows go.
+/// Elements of as many lanes as fill a line, and where their rows go.
 #[derive(Clone, Copy)]
 pub(super) struct Tiles<'a> {
     /// Where each lane's first element is.
@@ -39,6 +39,8 @@ pub(super) struct Tiles<'a> {
     pub(super) first: usize,
     /// `None` where a line is one row's.
     pub(super) turn: Option<Turn>,
+    /// How many rows: 64, or several times that of AVX-512's where all lanes are read in place.
+    pub(super) rows: usize,
     /// Where the first row's line goes.
     pub(super) out: *mut u8,
     /// Bytes from one row to the next. Less than a line where the next row is to overwrite what is too much.
@@ -56,11 +58,11 @@ impl Tiles<'_> {
         self.out.wrapping_add(row * self.stride)
     }
 
-    /// Fetches what is due with these rows of the 64: one line of each column after the other.
+    /// Fetches what is due with these rows: one line of each column after the other.
     #[inline(always)]
     pub(super) fn fetch(&self, row: usize, rows: usize) {
         let steps = CHUNK / AHEAD / rows;
-        let (line, step) = (row / (CHUNK / AHEAD), row / rows % steps);
+        let (line, step) = (row % CHUNK / (CHUNK / AHEAD), row / rows % steps);
         let due = self.ahead.len().div_ceil(steps);
         let first = self.ahead.len().min(step * due);
         for start in self.ahead.get(first..self.ahead.len().min(first + due)).unwrap_or(&[]) {

@@ -54,7 +54,7 @@ def _no_races(request: pytest.FixtureRequest) -> Iterator[None]:
     yield
     if driver.library() is None or request.node.get_closest_marker("no_devices"):
         return
-    device_arrow.drain()
+    drain()
     device_arrow.clean_up()
     driver.clean_up()
     assert driver.races() == 0, driver.report()

@@ -289,5 +289,6 @@ def next_of(struct: ArrowDeviceArrayStream, address: int) -> tuple[int, ArrowDev
 def drain() -> None:
     """Runs what is queued, and has the package look at what waits to be released: it does when something comes in."""
     gc.collect()
+    driver.open_gates()
     driver.run_all()
     ad.from_arrow(DeviceArray(pa.array([1]), how="pyarrow").give())

@@ -41,14 +41,20 @@ def call(name: str, *arguments: object) -> None:
     _call(name, *arguments)
 
 
+# How often a call is made that fails: once, but where a test has calls of the package fail by their number.
+ATTEMPTS = 1
+
+
 def _call(name: str, *arguments: object) -> None:
     lib = library()
     assert lib is not None
     function = getattr(lib, name)
     function.restype = ctypes.c_uint
-    code = function(*arguments)
-    if code:
-        raise CudaError(name, code)
+    for _ in range(ATTEMPTS):
+        code = function(*arguments)
+        if not code:
+            return
+    raise CudaError(name, code)
 
 
 _used: set[int] = set()
@@ -201,6 +207,11 @@ def synchronize(ordinal: int = 0) -> None:
         _call("cuCtxSynchronize")
 
 
+def synchronize_stream(stream: int, ordinal: int = 0) -> None:
+    with current(ordinal):
+        _call("cuStreamSynchronize", Handle(stream))
+
+
 def _ask(name: str, *arguments: object) -> int:
     lib = library()
     assert lib is not None
@@ -234,6 +245,13 @@ def gate(stream: int, ordinal: int = 0) -> int:
 _gates: list[int] = []
 
 
+def open_gates() -> None:
+    """Opens every gate of a test: one that failed has left it closed."""
+    for number in _gates:
+        open_gate(number)
+    _gates.clear()
+
+
 def open_gate(number: int) -> None:
     lib = library()
     assert lib is not None
@@ -251,8 +269,7 @@ def report() -> str:
 
 def settle() -> None:
     """Waits for all work of every device that this process uses. A gate that a failed test left is opened."""
-    for number in _gates:
-        open_gate(number)
+    open_gates()
     for ordinal in _used:
         synchronize(ordinal)
 
@@ -287,6 +304,12 @@ def run_all() -> None:
     lib = library()
     assert lib is not None
     lib.simulated_cuda_run_all()
+
+
+def pop() -> None:
+    """Makes the context before it current in this thread."""
+    popped = Handle()
+    _call("cuCtxPopCurrent_v2", ctypes.byref(popped))
 
 
 def has_current_context() -> bool:

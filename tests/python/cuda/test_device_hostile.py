@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import os
+import signal
 import subprocess
 import sys
 import textwrap
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import arrow_dlpack as ad
-import device_arrow
 import driver
 import producers
 import pyarrow as pa
 import pytest
-from device_arrow import CUDA, CUDA_HOST, CUDA_MANAGED, DeviceArray, Memory
+from device_arrow import CUDA, CUDA_HOST, CUDA_MANAGED, DeviceArray, Memory, drain
 from producers import Array, Only
 
 INTS = pa.array([1, 2, 3, 4], pa.int32())
@@ -263,25 +266,51 @@ def test_without_a_driver_or_a_device(how: str) -> None:
     assert all(expected in line for line in lines), printed
 
 
-def test_the_host_can_be_interrupted_while_it_waits() -> None:
-    import signal
+class Stop(Exception):
+    pass
 
-    class Stop(Exception):
-        pass
+
+@contextmanager
+def interrupted() -> Iterator[None]:
+    """A wait inside is ended by a signal."""
 
     def stop(*_: object) -> None:
         raise Stop
 
-    source = DeviceArray(INTS)
-    stream = driver.Stream()
-    gate = driver.gate(stream.handle)
-    event = driver.Event(stream.handle)
-    source.handle.value = event.handle
-    array = ad.from_arrow(source.give())
     signal.signal(signal.SIGALRM, stop)
     signal.setitimer(signal.ITIMER_REAL, 0.2)
     with pytest.raises(Stop):
+        yield
+
+
+def unfinished(data: pa.Array, **fields: Any) -> tuple[DeviceArray, int]:
+    """An array whose event completes when the gate is opened."""
+    source = DeviceArray(data, **fields)
+    gate = driver.gate(source.memory.stream.handle)
+    source.handle.value = driver.Event(source.memory.stream.handle).handle
+    return source, gate
+
+
+def test_an_event_that_never_completes_leaves_the_host_interruptible() -> None:
+    source, gate = unfinished(INTS)
+    array = ad.from_arrow(source.give())
+    with interrupted():
         array.__arrow_c_device_array__(sync="host")
     driver.open_gate(gate)
     array.__arrow_c_device_array__(sync="host")
-    assert device_arrow.CUDA == 2
+
+
+def test_memory_is_released_behind_a_read_that_was_interrupted() -> None:
+    def forget(node: producers.Array) -> None:
+        node.array.null_count = -1
+
+    source, gate = unfinished(pa.array([1, None]), change=forget)
+    array = ad.from_arrow(source.give())
+    with interrupted():
+        ad.to_tensor(array)
+    del array
+    gc.collect()
+    assert not source.memory.reused, "the copy may still be under way"
+    driver.open_gate(gate)
+    drain()
+    assert source.memory.reused

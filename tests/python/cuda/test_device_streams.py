@@ -196,3 +196,31 @@ def test_iteration_gives_arrays_on_the_device() -> None:
     with exported(found[1]) as struct:
         assert event_of(struct) == items[1].event.handle
     assert device_arrow.CUDA == 2
+
+
+@pytest.mark.parametrize("kind", [CUDA, CUDA_MANAGED])
+def test_no_chunks_and_no_rows_are_tensors_on_the_device(kind: int) -> None:
+    field = pa.field("x", pa.list_(pa.float32(), 3))
+    tensor = ad.to_tensor(DeviceStream([], kind, field).give())
+    assert (tensor.shape, tensor.dtype, tensor.device.type) == ((0, 3), "float32", kind)
+    field = pa.field("", pa.struct([pa.field("a", pa.int16()), pa.field("b", pa.int16())]))
+    for order in ("C", "F", "A"):
+        tensor = ad.to_tensor(DeviceStream([], kind, field).give(), order=order)
+        assert (tensor.shape, tensor.dtype, tensor.device.type) == ((0, 2), "int16", kind)
+    empty = DeviceArray(pa.array([], field.type), kind)
+    assert {name: one.shape for name, one in ad.to_tensors(empty.give()).items()} == {"a": (0,), "b": (0,)}
+
+
+def test_the_loader_says_that_it_takes_host_data() -> None:
+    data = pa.array([{"a": 1.0}, {"a": 2.0}])
+    with pytest.raises(BufferError, match="cuda:0"):
+        list(ad.Loader(DeviceStream([DeviceArray(data)]).give(), batch_size=1))
+
+
+def test_groups_are_views_too() -> None:
+    batch = ad.from_arrow(DeviceArray(pa.array([{"a": 1.0, "b": 2}, {"a": 2.0, "b": 3}])).give())
+    groups = ad.to_tensors(batch, columns={"x": ["a"], "y": "b"})
+    assert {name: (one.shape, str(one.device)) for name, one in groups.items()} == {
+        "x": ((2, 1), "cuda:0"),
+        "y": ((2,), "cuda:0"),
+    }

@@ -119,6 +119,9 @@ def test_an_unknown_null_count_is_one_read_for_all_columns(kind: int, host_waits
     tensors = ad.to_tensors(batch)
     assert waits.ours <= 1
     assert [pointer(tensor) for tensor in tensors.values()] == source.addresses[2::2]
+    waits = host_waits()
+    groups = ad.to_tensors(batch, columns={"x": ["a"], "y": "b", "z": ["c"]})
+    assert (waits.ours <= 1, groups["z"].shape) == (True, (100, 1))
 
 
 def test_a_null_is_found_where_it_is_not_counted() -> None:
@@ -339,3 +342,35 @@ def test_bool8_is_a_view_of_bytes_that_are_bools(stored: list[int], host_waits: 
             ad.to_tensor(array)
     else:
         assert (ad.to_tensor(array).dtype, waits.ours <= 1) == ("bool", True)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_column_major_matrix_is_a_batch_again(kind: int, host_waits: Any) -> None:
+    source = matrix(3, 10, kind)
+    tensor = ad.to_tensor(source.give(), order="F")
+    waits = host_waits()
+    batch = ad.to_arrow(tensor, names=["a", "b", "c"])
+    with exported(batch) as back:
+        addresses = list(device_arrow.buffers_of(back.array))
+        assert addresses == [None, *(place for index in range(3) for place in (None, pointer(tensor) + 80 * index))]
+        assert (back.device_type, device_arrow.event_of(back)) == (kind, source.event.handle)
+    assert (waits.ours, waits.drivers) == (0, 0)
+    valid = ad.validity(pa.array([1] * 10))
+    with pytest.raises(BufferError, match="cuda"):
+        ad.to_arrow(tensor, names=["a", "b", "c"], validity=valid)
+
+
+def test_a_row_major_matrix_is_not_split_on_a_device() -> None:
+    rows = ad.to_tensor(DeviceArray(pa.array([[1, 2], [3, 4]], pa.list_(pa.int32(), 2))).give())
+    with pytest.raises(BufferError, match="cuda:0"):
+        ad.to_arrow(rows, names=["a", "b"])
+    assert len(ad.to_arrow(rows)) == 2
+
+
+def test_validity_does_not_go_with_memory_of_a_device() -> None:
+    tensor = ad.to_tensor(DeviceArray(pa.array([1, 2])).give())
+    with pytest.raises(BufferError, match="cuda:0"):
+        ad.to_arrow(tensor, validity=ad.validity(pa.array([1, None])))
+    bools = ad.to_tensor(DeviceArray(pa.ExtensionArray.from_storage(pa.bool8(), pa.array([1, 0], pa.int8()))).give())
+    with pytest.raises(BufferError, match="cuda:0"):
+        ad.to_arrow(ad.to_tensor(pa.array([1, 2])), validity=bools)

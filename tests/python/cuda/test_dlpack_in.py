@@ -110,6 +110,19 @@ class TestMoves:
         assert driver.read(held.address, VALUES.nbytes, consumer.handle) == VALUES.tobytes()
         held.release()
 
+    def test_a_copy_behind_a_gate(self, pool, stream) -> None:
+        tensor = ad.from_dlpack(fakes.Torch(pool, VALUES, stream=stream.handle))
+        work, consumer = driver.Stream(), driver.Stream()
+        target = pool.allocate(VALUES.nbytes)
+        gate = driver.gate(work.handle)
+        with ad.stream(work):
+            copy = ad.from_dlpack(tensor, copy=True)
+        held = fakes.cupy(copy, consumer.handle)
+        driver.copy(target, held.address, VALUES.nbytes, consumer.handle)
+        driver.open_gate(gate)
+        assert driver.read(target, VALUES.nbytes, consumer.handle) == VALUES.tobytes()
+        held.release()
+
     def test_misaligned_elements_are_realigned_by_a_copy(self, pool, stream) -> None:
         address = pool.allocate(64) + 1
         source = fakes.Torch(pool, VALUES, stream=stream.handle, address=address)

@@ -109,6 +109,33 @@ class TestStreams:
         assert not driver.has_current_context()
 
 
+CONSUMERS = {
+    "cupy": lambda x, stream: fakes.cupy(x, stream),
+    "torch": lambda x, stream: fakes.torch(x, stream),
+    "jax": lambda x, stream: fakes.Held(x.__dlpack__(stream=stream, max_version=(1, 3))),
+    "jax before 0.12": lambda x, stream: fakes.Held(x.__dlpack__(stream=stream)),
+}
+
+
+@pytest.mark.parametrize("default", [False, True])
+@pytest.mark.parametrize("consumer", CONSUMERS)
+def test_every_kind_of_consumer(pool, stream, host_waits, consumer: str, default: bool) -> None:
+    tensor = tensor_of(pool, stream)
+    number = driver.LEGACY if default else driver.Stream().handle
+    waits = host_waits()
+    held = CONSUMERS[consumer](tensor, number)
+    assert (waits.ours, waits.drivers) == (0, 0)
+    assert (held.device, held.shape) == ((CUDA, 0), (2, 3))
+    assert driver.read(held.address, VALUES.nbytes, number) == VALUES.tobytes()
+    held.release()
+
+
+def test_a_consumer_that_passes_nothing(pool, stream) -> None:
+    held = fakes.Held(tensor_of(pool, stream).__dlpack__())
+    assert driver.read(held.address, VALUES.nbytes, driver.LEGACY) == VALUES.tobytes()
+    held.release()
+
+
 class TestForTheCpu:
     def test_a_copy_that_is_complete(self, pool, stream, host_waits) -> None:
         tensor = tensor_of(pool, stream)

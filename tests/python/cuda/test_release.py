@@ -46,7 +46,13 @@ def test_behind_blocking_streams(pool, target) -> None:
 
 def test_behind_recorded_streams(pool, target) -> None:
     stream = driver.Stream()
+    gate = driver.gate(stream.handle)
     used_by(pool, target, stream.handle, record=stream)
+    # What the legacy default stream has is done.
+    driver.synchronize_stream(driver.LEGACY)
+    assert _native._cuda_waiting() == 1
+    assert pool.freed == 0
+    driver.open_gate(gate)
     assert driver.read(target, VALUES.nbytes, stream.handle) == VALUES.tobytes()
 
 
@@ -61,6 +67,8 @@ def test_behind_what_a_recorded_stream_is_given_later(pool, target) -> None:
     held.release()
     del tensor
     gc.collect()
+    driver.synchronize_stream(driver.LEGACY)
+    assert _native._cuda_waiting() <= 1
     assert driver.read(target, VALUES.nbytes, stream.handle) == VALUES.tobytes()
 
 

@@ -28,13 +28,13 @@ macro_rules! each_lane {
 }
 pub(super) use each_lane;
 
-/// The bits of 64 elements of each lane.
+/// The bits of 64 elements of each lane, from `row` on.
 #[inline(always)]
-pub(super) fn words(tiles: &Tiles<'_>) -> [u64; LANES] {
+pub(super) fn words(tiles: &Tiles<'_>, row: usize) -> [u64; LANES] {
     let mut words = [u64::MAX; LANES];
     for (word, load) in words.iter_mut().zip(tiles.loads.into_iter().flatten()) {
         if let Some(bits) = &load.bits {
-            *word = bits.ahead(tiles.first);
+            *word = bits.ahead(tiles.first + row);
         }
     }
     words
