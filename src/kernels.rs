@@ -62,7 +62,15 @@ impl Source {
             Nulls::Kept => Some([0; 16]),
             Nulls::Refused => None,
         };
-        Some(Self { values, first_bit, dtype, levels: leaf.levels()?, elements: leaf.elements, fill, is_validity: false })
+        Some(Self {
+            values,
+            first_bit,
+            dtype,
+            levels: leaf.levels()?,
+            elements: leaf.elements,
+            fill,
+            is_validity: false,
+        })
     }
 
     /// Which elements of a chunk are valid; `None` where the bitmaps do not say all of it.
@@ -150,7 +158,12 @@ impl Written {
     ///
     /// # Errors
     /// When there are not as many strides as dimensions.
-    pub(crate) fn tensor(self, dtype: DType, (shape, strides): (Dims, Dims), field: Option<FieldRef>) -> Result<Tensor> {
+    pub(crate) fn tensor(
+        self,
+        dtype: DType,
+        (shape, strides): (Dims, Dims),
+        field: Option<FieldRef>,
+    ) -> Result<Tensor> {
         let parts = Parts {
             data: self.data,
             device: self.order.device(),
@@ -299,12 +312,12 @@ impl Tables {
         let too_large = || Error::unsupported("a table of columns larger than memory can be");
         let sources = || chunks.iter().flatten();
         let needs_join = |source: &Source| !source.levels.is_empty() && source.plain_validity().is_none();
-        let level_count: usize =
-            sources().filter(|source| needs_join(source)).map(|source| source.levels.len()).sum();
+        let level_count: usize = sources().filter(|source| needs_join(source)).map(|source| source.levels.len()).sum();
         let column_bytes = sources().count().checked_mul(Column::BYTES).ok_or_else(too_large)?;
         let misfits = level_count.checked_mul(Level::BYTES).and_then(|bytes| bytes.checked_add(column_bytes));
         let misfits = misfits.ok_or_else(too_large)?;
-        let mut bytes = columns.max(1).checked_mul(8).and_then(|bytes| bytes.checked_add(misfits)).ok_or_else(too_large)?;
+        let mut bytes =
+            columns.max(1).checked_mul(8).and_then(|bytes| bytes.checked_add(misfits)).ok_or_else(too_large)?;
         let (mut places, mut joined, mut upload, mut levels) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         for chunk in chunks {
             places.push(upload.len() * Column::BYTES);

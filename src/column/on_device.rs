@@ -213,13 +213,7 @@ fn nulls_at_most(spec: &Spec, leaf: &Leaf<'_>) -> usize {
     if spec.nulls() == Nulls::Refused { 0 } else { leaf.known_nulls().unwrap_or(leaf.elements) }
 }
 
-fn run(
-    spec: &Spec,
-    chunks: &[ColumnRef<'_>],
-    plan: &Plan,
-    sources: &[Vec<Source>],
-    order: &Order,
-) -> Result<Tensor> {
+fn run(spec: &Spec, chunks: &[ColumnRef<'_>], plan: &Plan, sources: &[Vec<Source>], order: &Order) -> Result<Tensor> {
     // Every chunk's memory is written first, and kept until it has been read.
     let orders = chunks.iter().filter_map(|chunk| chunk.array.order().cloned());
     let joined = Order::joined(orders)?.unwrap_or_else(|| order.clone());
@@ -307,7 +301,8 @@ pub(crate) fn refuse_known(spec: &Spec, nulls: Option<usize>) -> Result<()> {
     match (spec.nulls(), nulls) {
         (Nulls::Refused, Some(nulls)) if nulls > 0 => {
             let reason = format!("{nulls} null{}, which are refused", if nulls == 1 { "" } else { "s" });
-            Err(Error::new(ErrorKind::Null, reason).remedy_is("pass nulls=\"keep\" and ask for validity(bits=True)")
+            Err(Error::new(ErrorKind::Null, reason)
+                .remedy_is("pass nulls=\"keep\" and ask for validity(bits=True)")
                 .in_column(spec.field().name()))
         }
         _ => Ok(()),

@@ -280,6 +280,7 @@ impl Current {
     ///
     /// # Safety
     /// The bytes, and one from `out` on for each eight of them, are memory of this device until the kernel is done.
+    #[allow(dead_code, reason = "for bools of a device as Arrow's bits: `to_arrow` takes bools of the host alone")]
     pub(crate) unsafe fn pack_bits(
         &self,
         bytes: DevicePointer,

@@ -22,6 +22,7 @@ macro_rules! kernels {
     ($($name:ident = $symbol:literal,)+) => {
         /// A kernel of kernels.cu.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[allow(dead_code, reason = "as `pack_bits`")]
         pub(super) enum Kernel {
             $($name,)+
         }

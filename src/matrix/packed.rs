@@ -137,8 +137,8 @@ fn plan_as_asked(spec: &MatrixSpec, chunks: &[MatrixColumns<'_>], options: &Matr
         [only] if filled == 0 => only.column_stride(spec),
         _ => None,
     };
-    let is_row_major = stride
-        .is_some_and(|stride| spec.columns().len() == 1 || (rows == 1 && stride == spec.dtype().itemsize()));
+    let is_row_major =
+        stride.is_some_and(|stride| spec.columns().len() == 1 || (rows == 1 && stride == spec.dtype().itemsize()));
     let data = MatrixData { rows, chunks: chunks.len(), is_row_major, is_column_major: stride.is_some() };
     Plan::matrix(spec, data, filled, options)
 }

@@ -12,8 +12,8 @@ use arrow_dlpack::ffi::arrow_device::{ArrowArray, ArrowDeviceArray};
 use arrow_dlpack::order::{host_waits, pop_stream, push_stream};
 use arrow_dlpack::transfer::{to_host, with_null_count};
 use arrow_dlpack::{
-    CopyMode, DType, DeviceArray, ErrorKind, MatrixOptions, NullPolicy, Options, Order, Scalar, Tensor, chunks_to_tensor,
-    matrix_to_tensor, to_tensor, validity,
+    CopyMode, DType, DeviceArray, ErrorKind, MatrixOptions, NullPolicy, Options, Order, Scalar, Tensor,
+    chunks_to_tensor, matrix_to_tensor, to_tensor, validity,
 };
 use arrow_schema::{DataType, FieldRef};
 
@@ -97,7 +97,8 @@ fn move_buffers(array: &mut ArrowArray, data_type: &DataType) {
 fn numbers(data_type: &DataType, length: usize, random: &mut Random) -> ArrayRef {
     let Some(width) = data_type.primitive_width() else { return random_array(data_type, length, 5, random) };
     let mut bytes = Vec::with_capacity(length * width);
-    let floats = [0.0, -0.0, 1.0, 0.5, 255.0, -129.0, 65_504.0, 65_520.0, 3.4e38, 6e-8, 5.9e-8, f64::NAN, 1e300, -1e-310];
+    let floats =
+        [0.0, -0.0, 1.0, 0.5, 255.0, -129.0, 65_504.0, 65_520.0, 3.4e38, 6e-8, 5.9e-8, f64::NAN, 1e300, -1e-310];
     for _ in 0..length {
         let word = random.next();
         let small = word >> (word % 64);
