@@ -240,7 +240,9 @@ fn matrices_give_what_the_host_gives() {
         (vec![DataType::Boolean, DataType::UInt8], DType::Int16),
     ];
     for (types, dtype) in cases {
-        for (columns, rows) in [(1, 70), (3, 129), (4, 40), (8, 300), (16, 33), (37, 65), (64, 70), (600, 3)] {
+        for (columns, rows) in
+            [(1, 70), (3, 129), (4, 40), (8, 300), (16, 33), (37, 65), (64, 70), (600, 3), (4, 9000), (5, 2500)]
+        {
             let fields: Vec<FieldRef> =
                 (0..columns).map(|index| field(&format!("c{index}"), types[index % types.len()].clone())).collect();
             let chunk = |random: &mut Random, rows: usize| -> ArrayRef {
