@@ -149,7 +149,7 @@ fn copied(
     let sizes: Vec<Chunk> = leaves.iter().map(|leaf| leaf.chunk(spec, nulls_at_most(spec, leaf))).collect();
     let allowed = if options.copy == CopyMode::Never { CopyMode::IfNeeded } else { options.copy };
     let plan = Plan::new(spec, &sizes, &options.clone().copy(allowed))?;
-    if !plan.is_copy() && !(may_look && needs_normalising(spec, chunks, &leaves)?) {
+    if !(plan.is_copy() || may_look && needs_normalising(spec, chunks, &leaves)?) {
         return Ok(None);
     }
     let sources: Option<Vec<Vec<Source>>> = leaves

@@ -30,7 +30,7 @@ pub(super) fn packed(
     if spec.is_decoded() || !is_cuda(order.device()) {
         return Ok(None);
     }
-    let filled: Vec<&DeviceArray> = chunks.iter().filter(|chunk| chunk.len() > 0).collect();
+    let filled: Vec<&DeviceArray> = chunks.iter().filter(|chunk| !chunk.is_empty()).collect();
     let columns = filled.iter().map(|chunk| columns_of(spec, chunk)).collect::<Result<Vec<_>>>()?;
     let plan = plan(spec, &columns, options)?;
     if !plan.is_copy() {
@@ -63,6 +63,9 @@ pub(super) fn packed(
     written.tensor(spec.dtype(), (smallvec![rows, count], strides), None).map(Some)
 }
 
+/// A matrix's plan, those of its columns, and the null that is known to be refused.
+pub(super) type Explained = (Plan, Vec<Plan>, Option<Error>);
+
 /// The plan of a matrix that kernels would pack, and those of its columns, as far as the arrays tell without their memory;
 /// `None` as for [`packed`].
 ///
@@ -73,11 +76,11 @@ pub(super) fn explained(
     chunks: &[DeviceArray],
     options: &MatrixOptions,
     order: &Order,
-) -> Result<Option<(Plan, Vec<Plan>, Option<Error>)>> {
+) -> Result<Option<Explained>> {
     if spec.is_decoded() || !is_cuda(order.device()) {
         return Ok(None);
     }
-    let filled = chunks.iter().filter(|chunk| chunk.len() > 0);
+    let filled = chunks.iter().filter(|chunk| !chunk.is_empty());
     let columns = filled.map(|chunk| columns_of(spec, chunk)).collect::<Result<Vec<_>>>()?;
     if !plan(spec, &columns, options)?.is_copy() {
         return Ok(None);
