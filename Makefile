@@ -23,7 +23,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMPS := $(VENV)/stamps
 REQUIREMENTS := python/requirements
-LINTED_PYTHON := python tests/python tests/peers tests/cuda tests/gpu $(wildcard examples benches) .ci
+LINTED_PYTHON := python tests/python tests/peers tests/cuda tests/gpu tests/ptx $(wildcard examples benches) .ci
 
 ASAN_TARGET_DIR ?= target/asan
 # Refused allocations are errors here, not faults.
@@ -62,7 +62,7 @@ TEST_SETS := test $(if $(filter full,$(INTEROP)),test-heavy)
 BENCH_SETS := bench $(if $(filter full,$(INTEROP)),bench-heavy)
 DEMO_SETS := demo $(if $(filter torch,$(FRAMEWORK)),demo-torch)
 
-.PHONY: help demo test test-rust test-python test-cuda test-simulated-cuda simulated-cuda prove-waits gpu-bundle peers interop
+.PHONY: help demo test test-rust test-python test-cuda test-ptx ptx test-simulated-cuda simulated-cuda prove-waits gpu-bundle peers interop
 .PHONY: asan fuzz lint bench wheel clean
 # Two installs into one environment at once would break it.
 .NOTPARALLEL:
@@ -72,6 +72,7 @@ help:
 	@echo 'make demo    train a model on real flights  (FRAMEWORK=numpy|torch DEVICE=cpu|cuda)'
 	@echo 'make test    the Rust and the Python tests  (INTEROP=full|light; light leaves torch out)'
 	@echo 'make test-cuda  the tests of CUDA on a simulated driver, under every schedule; a part of make test'
+	@echo 'make ptx     compiles src/cuda/kernels.cu to the PTX that is committed; make test-ptx checks it'
 	@echo 'make prove-waits  shows for each wait for a device the test that fails without it'
 	@echo 'make gpu-bundle   what the tests on a real GPU need, in dist/gpu/  (tests/gpu/README.md)'
 	@echo 'make simulated-cuda  a CUDA driver on host memory that reports races, in target/simulated-cuda/'
@@ -91,6 +92,7 @@ demo: $(STAMPS)/installed $(DEMO_SETS:%=$(STAMPS)/%)
 test: test-rust
 	@$(MAKE) --no-print-directory test-python
 	@$(MAKE) --no-print-directory test-cuda
+	@$(MAKE) --no-print-directory test-ptx
 	@$(MAKE) --no-print-directory peers
 	@$(MAKE) --no-print-directory interop INTEROP=light
 
@@ -113,6 +115,9 @@ simulated-cuda:
 	@cp $(CARGO_TARGET)/debug/libsimulated_cuda.so $(SIMULATED_CUDA)/libcuda.so.1.new
 	@mv $(SIMULATED_CUDA)/libcuda.so.1.new $(SIMULATED_CUDA)/libcuda.so.1
 	@ln -sf libcuda.so.1 $(SIMULATED_CUDA)/libcuda.so
+	$(CXX) -std=c++17 -O1 -Wall -Wextra -Wno-unknown-pragmas -ffp-contract=off -fPIC -shared -I src/cuda \
+		-o $(SIMULATED_CUDA)/libsimulated_kernels.so.new tests/simulated-kernels/kernels.cc
+	@mv $(SIMULATED_CUDA)/libsimulated_kernels.so.new $(SIMULATED_CUDA)/libsimulated_kernels.so
 	@echo 'LD_LIBRARY_PATH=$(SIMULATED_CUDA) runs a program on it'
 
 test-python: $(STAMPS)/installed $(TEST_SETS:%=$(STAMPS)/%)
@@ -121,6 +126,15 @@ test-python: $(STAMPS)/installed $(TEST_SETS:%=$(STAMPS)/%)
 
 test-cuda: $(STAMPS)/installed $(STAMPS)/test simulated-cuda
 	$(BIN)/python tests/cuda/run.py --cargo-flags='$(CARGO_FLAGS)'
+
+# The kernels as the text that the driver compiles, made by one version of nvrtc on Linux.
+ptx: $(STAMPS)/ptx
+	$(BIN)/python tests/ptx/compile.py src/cuda/kernels.cu src/cuda/kernels.ptx
+
+# Where the wheels cannot be installed, the tests say so and are skipped.
+test-ptx: $(STAMPS)/test
+	-@$(MAKE) --no-print-directory $(STAMPS)/ptx
+	$(BIN)/python -m pytest tests/ptx
 
 # Of a build that can leave out a wait. Its wheel is not installed, as no user may have it.
 prove-waits: $(STAMPS)/build $(STAMPS)/test simulated-cuda

@@ -15,10 +15,11 @@ pub use to_arrow::{to_arrow, to_arrow_as};
 
 use crate::arrow::{DeviceArray, Leaf};
 use crate::convert::{self, ColumnChunk};
+use crate::cuda::is_cuda;
 use crate::device::Device;
 use crate::error::{Error, ErrorKind, Result};
 use crate::plan::{Chunk, Plan};
-use crate::spec::{CopyMode, Options, Spec};
+use crate::spec::{CopyMode, Element, Options, Spec};
 use crate::tensor::Tensor;
 use crate::transfer::Fetched;
 
@@ -33,17 +34,19 @@ pub(crate) struct ColumnRef<'a> {
     column: Option<usize>,
     /// What the host has read of a chunk on a device.
     fetched: Option<&'a Fetched>,
+    /// Whether bytes on a device that have to be bools are known to be some.
+    are_bools: bool,
 }
 
 impl<'a> ColumnRef<'a> {
     /// The array itself.
     pub(crate) fn whole(array: &'a DeviceArray) -> Self {
-        Self { array, column: None, fetched: None }
+        Self { array, column: None, fetched: None, are_bools: false }
     }
 
     /// One column of an array of structs.
     pub(crate) fn column(array: &'a DeviceArray, index: usize) -> Self {
-        Self { array, column: Some(index), fetched: None }
+        Self { array, column: Some(index), fetched: None, are_bools: false }
     }
 
     /// The same column, of whose memory this was read.
@@ -128,7 +131,7 @@ fn planned_as_stored<'a, R>(
         let plan = Plan::new(spec, &[chunk.size(spec)], options)?;
         return match chunk.array.order() {
             None => work(&plan, &[chunk]),
-            Some(order) => on_device::planned(spec, &plan, chunk, order, only.fetched, work),
+            Some(order) => on_device::planned(spec, &plan, chunk, order, only, work),
         };
     }
     if let Some(order) = chunks.iter().find_map(|chunk| chunk.array.order()) {
@@ -161,6 +164,21 @@ pub(crate) fn convert_chunks(
     options: &Options,
     runner: &Runner<'_>,
 ) -> Result<Tensor> {
+    if let Some(order) = chunks.iter().find_map(|chunk| chunk.array.order())
+        && is_cuda(order.device())
+        && let Some(tensor) = on_device::converted(spec, chunks, options, order, runner)?
+    {
+        return Ok(tensor);
+    }
+    let checked: SmallVec<[ColumnRef<'_>; 1]>;
+    let chunks = match spec.element() {
+        // They were looked at a moment ago.
+        Element::Bool8 if chunks.iter().any(|chunk| chunk.array.order().is_some()) => {
+            checked = chunks.iter().map(|chunk| ColumnRef { are_bools: true, ..*chunk }).collect();
+            checked.as_slice()
+        }
+        _ => chunks,
+    };
     let run =
         |plan: &Plan, chunks: &[ColumnChunk<'_>]| runner(plan, &|| convert::run(spec, plan, chunks, options.copy));
     if spec.decoded().is_none() && !spec.has_codes() {

@@ -88,6 +88,7 @@ pub mod dtype;
 pub mod error;
 pub mod explain;
 pub mod ffi;
+pub(crate) mod kernels;
 pub mod loader;
 pub mod matrix;
 pub mod order;

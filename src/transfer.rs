@@ -12,7 +12,7 @@ use crate::alloc::HostBuffer;
 use crate::arrow::{DeviceArray, count_bits};
 use crate::copy_log::{self, Copied};
 use crate::cuda::{
-    CudaDevice, Current, DeviceBuffer, PinnedBlock, PooledStream, Status, Stream, is_cuda, is_host_visible,
+    Bits, CudaDevice, Current, DeviceBuffer, PinnedBlock, PooledStream, Status, Stream, is_cuda, is_host_visible,
 };
 use crate::device::Device;
 use crate::error::{Error, ErrorKind, Result};
@@ -80,10 +80,53 @@ pub fn to_host(tensor: &Tensor, stream: Option<Stream>, why: &str) -> Result<Ten
 pub fn with_null_count(array: &DeviceArray) -> Result<DeviceArray> {
     let (Some(order), Some(bitmap)) = (array.order(), array.uncounted_bitmap()) else { return Ok(array.clone()) };
     let start = bitmap.start().addr();
+    if array.device().device_type() == DLDeviceType::CUDA {
+        let current = order::enter(array.device())?;
+        current.check_memory(start, bitmap.len(), array.device())?;
+        let bits = Bits { bitmap: device_address(start)?, first: bitmap.first_bit() as u64 };
+        // SAFETY: the bitmap was just checked, and is released behind the kernel.
+        let count = |nulls, stream| unsafe { current.count_nulls(bits, array.len() as u64, nulls, stream) };
+        let nulls = number_by(order, &current, 0, count)?;
+        return Ok(array.with_null_count(usize::try_from(nulls).unwrap_or(usize::MAX)));
+    }
     let range = start..start.saturating_add(bitmap.len());
     let fetched = fetch(order, std::slice::from_ref(&range))?;
     let valid = count_bits(fetched.require(start, bitmap.len())?, bitmap.first_bit(), array.len());
     Ok(array.with_null_count(array.len().saturating_sub(valid)))
+}
+
+/// What a kernel makes of a 64-bit number, the bytes of which are all `byte` before, when the memory of `order` is written. The
+/// host waits for it.
+///
+/// # Errors
+/// When the driver fails, the wait is interrupted, or memory cannot be had.
+pub(crate) fn number_by(
+    order: &Order,
+    current: &Current,
+    byte: u8,
+    run: impl FnOnce(u64, Stream) -> Result<()>,
+) -> Result<u64> {
+    let pooled = PooledStream::idle(current)?;
+    let stream = pooled.stream();
+    let number = allocate(current, size_of::<u64>(), stream)?;
+    let block = PinnedBlock::take(current)?;
+    order.wait_in(current, stream, Wait::KernelSource)?;
+    // SAFETY: the number was just allocated in this order.
+    unsafe { current.set_memory(number.start(), byte, size_of::<u64>(), stream) }?;
+    let started = run(number.start(), stream).and_then(|()| {
+        // SAFETY: as above; the block is read when the copy is done.
+        Ok(unsafe { current.copy_to_pinned(&block, 0, number.start(), size_of::<u64>(), stream) }?)
+    });
+    let waited = order::wait_for_stream(current, stream, Wait::CopiedToHost);
+    if started.is_err() || waited.is_err() {
+        // The memory may be released, and the block is lost, before an interrupted kernel is done.
+        order.used_by(current, stream)?;
+    }
+    started.and(waited)?;
+    // SAFETY: the block is aligned to a page, and the copy to it is done.
+    let found = unsafe { block.start().cast::<u64>().read() };
+    block.give_back();
+    Ok(found)
 }
 
 /// A copy of a tensor in memory of its own on the same device, in the order of `stream`, and with the same strides.
@@ -98,14 +141,7 @@ pub fn copy_on_device(tensor: &Tensor, stream: Stream, why: &str) -> Result<Tens
     }
     let current = order::enter(tensor.device())?;
     require_free(&current, stream)?;
-    let buffer = match DeviceBuffer::new(&current, bytes, stream) {
-        Err(Status { code: Status::OUT_OF_MEMORY, .. }) => {
-            // What is not used any more may be enough.
-            order::drain();
-            DeviceBuffer::new(&current, bytes, stream)?
-        }
-        made => made?,
-    };
+    let buffer = allocate(&current, bytes, stream)?;
     let start = buffer.start();
     source.wait_in(&current, stream, Wait::CopySource)?;
     let from = device_address(tensor.as_ptr().addr().wrapping_sub(before))?;
@@ -113,7 +149,7 @@ pub fn copy_on_device(tensor: &Tensor, stream: Stream, why: &str) -> Result<Tens
     let copied = unsafe { current.copy_on_device(start, from, bytes, stream) };
     copied?;
     let device = Device::new(DLDeviceType::CUDA, tensor.device().id());
-    let order = source.used_by(&current, stream).and_then(|()| written(device, &current, stream));
+    let order = source.used_by(&current, stream).and_then(|()| written(device, &current, stream, Wait::CopiedOnDevice));
     let order = match order {
         Ok(order) => order,
         Err(error) => {
@@ -124,9 +160,8 @@ pub fn copy_on_device(tensor: &Tensor, stream: Stream, why: &str) -> Result<Tens
             return Err(error);
         }
     };
-    let buffer = buffer.shared();
     record(tensor, why);
-    let owner = OwnBuffer { buffer: Some(buffer), order: order.clone() };
+    let owner = OwnBuffer::new(buffer, order.clone());
     let parts = Parts {
         data: std::ptr::without_provenance_mut::<u8>(host_address(start)?).wrapping_add(before),
         device: order.device(),
@@ -142,14 +177,26 @@ pub fn copy_on_device(tensor: &Tensor, stream: Stream, why: &str) -> Result<Tens
 }
 
 /// The order of memory that a copy of ours on `stream` has just been told to write, and that is freed behind it.
-fn written(device: Device, current: &Current, stream: Stream) -> Result<Order> {
-    let order = Order::recorded(device, current, stream, Wait::CopiedOnDevice)?;
+pub(crate) fn written(device: Device, current: &Current, stream: Stream, wait: Wait) -> Result<Order> {
+    let order = Order::recorded(device, current, stream, wait)?;
     order.used_by(current, stream)?;
     Ok(order)
 }
 
+/// Memory of ours, for what `stream` is given from now on. `bytes` is not 0.
+pub(crate) fn allocate(current: &Current, bytes: usize, stream: Stream) -> Result<DeviceBuffer> {
+    match DeviceBuffer::new(current, bytes, stream) {
+        Err(Status { code: Status::OUT_OF_MEMORY, .. }) => {
+            // What is not used any more may be enough.
+            order::drain();
+            Ok(DeviceBuffer::new(current, bytes, stream)?)
+        }
+        made => Ok(made?),
+    }
+}
+
 /// Refuses a stream of another device or context, and one that is being captured: a copy would be a part of the graph.
-fn require_free(current: &Current, stream: Stream) -> Result<()> {
+pub(crate) fn require_free(current: &Current, stream: Stream) -> Result<()> {
     current.require_own(stream)?;
     if current.is_capturing(stream)? {
         return Err(Error::new(
@@ -162,9 +209,17 @@ fn require_free(current: &Current, stream: Stream) -> Result<()> {
 }
 
 /// Memory of ours on a device, freed behind the work that may use it.
-struct OwnBuffer {
+#[derive(Debug)]
+pub(crate) struct OwnBuffer {
     buffer: Option<DeviceBuffer>,
     order: Order,
+}
+
+impl OwnBuffer {
+    /// Memory whose work is all known to `order`.
+    pub(crate) fn new(buffer: DeviceBuffer, order: Order) -> Self {
+        Self { buffer: Some(buffer.shared()), order }
+    }
 }
 
 impl Drop for OwnBuffer {
@@ -186,11 +241,11 @@ fn record(tensor: &Tensor, why: &str) {
     });
 }
 
-fn device_address(address: usize) -> Result<u64> {
+pub(crate) fn device_address(address: usize) -> Result<u64> {
     u64::try_from(address).map_err(|_| Error::invalid("an address beyond 64 bits"))
 }
 
-fn host_address(address: u64) -> Result<usize> {
+pub(crate) fn host_address(address: u64) -> Result<usize> {
     usize::try_from(address).map_err(|_| Error::invalid("an address beyond the address space"))
 }
 

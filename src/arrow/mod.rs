@@ -31,7 +31,7 @@ pub(crate) use mask::{Mask, count_bits};
 pub(crate) use plain::{PlainColumns, Starts};
 pub use schema::read_schema;
 pub use stream::{DeviceArrayStream, export_device_stream, export_stream};
-pub(crate) use view::Leaf;
+pub(crate) use view::{BitmapLevel, Leaf};
 
 use crate::error::{Error, Result};
 

@@ -44,6 +44,21 @@ impl ValidityBits {
     }
 }
 
+/// A bitmap on a device, of one level of a column: see [`ValidityBits`].
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct BitmapLevel {
+    /// The address of the byte that has the first bit.
+    pub(crate) start: usize,
+    /// How many bytes have the bits.
+    pub(crate) bytes: usize,
+    /// The number of the first bit in the first byte.
+    pub(crate) first_bit: usize,
+    /// How many elements share their bits.
+    pub(crate) repeat: usize,
+    /// How many bits these are.
+    pub(crate) group: usize,
+}
+
 /// A range of slots of an array that [`super::DeviceArray`] owns and has checked.
 #[derive(Clone, Debug)]
 pub(crate) struct ArrayView<'a> {
@@ -279,6 +294,20 @@ impl<'a> Leaf<'a> {
             (_, [only]) if only.group == 1 => only.nulls?.checked_mul(only.repeat),
             _ => None,
         }
+    }
+
+    /// The bitmaps on a device that say which elements are null, the outermost first; `None` where they do not say all of it:
+    /// everything is null, or values of a dictionary are.
+    pub(crate) fn levels(&self) -> Option<Vec<BitmapLevel>> {
+        if matches!(self.innermost, Some((DataType::Null, _))) || self.dictionary_bitmap().is_some() {
+            return None;
+        }
+        let level = |level: &ValidityBits| {
+            let (start, bytes) = level.bytes();
+            let (repeat, group) = (level.repeat, level.group);
+            BitmapLevel { start: start.addr(), bytes, first_bit: level.offset % 8, repeat, group }
+        };
+        Some(self.validity.iter().filter(|level| level.repeat > 0 && self.elements > 0).map(level).collect())
     }
 
     /// The addresses of the bytes that [`Leaf::mask_read`] reads.

@@ -5,14 +5,20 @@ use std::ops::Range;
 use arrow_schema::FieldRef;
 use smallvec::SmallVec;
 
-use super::ColumnRef;
+use super::{ColumnRef, Runner};
 use crate::alloc::HostBuffer;
 use crate::arrow::{DeviceArray, Leaf, Mask};
-use crate::convert::ColumnChunk;
+use crate::convert::{self, ColumnChunk, check_nulls};
+use crate::copy_log::{self, Copied};
+use crate::cuda::is_cuda;
+use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Result};
+use crate::ffi::dlpack::DLDeviceType;
+use crate::kernels::{self, Shape, Source};
 use crate::order::{self, Order};
 use crate::plan::{Action, Chunk, Plan};
-use crate::spec::{Element, Nulls, Options, Spec};
+use crate::spec::{CopyMode, Element, Nulls, Options, Spec};
+use crate::tensor::Tensor;
 use crate::transfer::{Fetched, fetch};
 
 /// The addresses of what the host has to know before it can say that a column is a view: bitmaps, where nulls are refused and
@@ -107,6 +113,122 @@ pub(crate) fn only_filled<T>(chunks: &[T], rows: impl Fn(&T) -> usize, order: &O
     Ok(first)
 }
 
+/// A column on a device as a tensor of ours, where it cannot be a view; `None` where it may be one, or where no kernel is for
+/// what has to be done.
+///
+/// # Errors
+/// Where a copy is refused, for a null or a value that is refused, and as [`kernels::pack`]. Names the column and the row.
+pub(super) fn converted(
+    spec: &Spec,
+    chunks: &[ColumnRef<'_>],
+    options: &Options,
+    order: &Order,
+    runner: &Runner<'_>,
+) -> Result<Option<Tensor>> {
+    let Some((plan, sources)) = copied(spec, chunks, options, true)? else { return Ok(None) };
+    if spec.nulls() == Nulls::Refused {
+        let read = chunks.iter().map(|chunk| chunk.chunk(spec)).collect::<Result<Vec<_>>>()?;
+        check_nulls(spec, &read)?;
+    }
+    let run = || run(spec, chunks, &plan, &sources, order);
+    runner(&plan, &run).map(Some).map_err(|error| error.in_column(spec.field().name()))
+}
+
+/// The plan of a column of which the elements have to move, and what the kernels read. `may_look`: whether the memory may be
+/// looked at, where only that tells.
+fn copied(
+    spec: &Spec,
+    chunks: &[ColumnRef<'_>],
+    options: &Options,
+    may_look: bool,
+) -> Result<Option<(Plan, Vec<Vec<Source>>)>> {
+    if spec.decoded().is_some() || spec.has_codes() {
+        return Ok(None);
+    }
+    let leaves = chunks.iter().map(|chunk| chunk.leaf(spec)).collect::<Result<Vec<_>>>()?;
+    let sizes: Vec<Chunk> = leaves.iter().map(|leaf| leaf.chunk(spec, nulls_at_most(spec, leaf))).collect();
+    let allowed = if options.copy == CopyMode::Never { CopyMode::IfNeeded } else { options.copy };
+    let plan = Plan::new(spec, &sizes, &options.clone().copy(allowed))?;
+    if !(plan.is_copy() || may_look && needs_normalising(spec, chunks, &leaves)?) {
+        return Ok(None);
+    }
+    let sources: Option<Vec<Vec<Source>>> = leaves
+        .iter()
+        .filter(|leaf| leaf.elements > 0)
+        .map(|leaf| Source::new(spec, leaf).map(|source| vec![source]))
+        .collect();
+    let Some(sources) = sources else { return Ok(None) };
+    if options.copy == CopyMode::Never && !plan.is_copy() {
+        let reason = format!("a copy of {} bytes is needed ({})", plan.bytes, plan.reasons());
+        let refused = Error::new(ErrorKind::Copy, reason).remedy_is("pass copy=None to allow it");
+        return Err(refused.in_column(spec.field().name()));
+    }
+    // The same again, to be refused where no copy is allowed.
+    Ok(Some((Plan::new(spec, &sizes, options)?, sources)))
+}
+
+/// Whether bytes that have to be bools are none. The host waits for the answer.
+fn needs_normalising(spec: &Spec, chunks: &[ColumnRef<'_>], leaves: &[Leaf<'_>]) -> Result<bool> {
+    if spec.element() != Element::Bool8 {
+        return Ok(false);
+    }
+    for (chunk, leaf) in chunks.iter().zip(leaves).filter(|(_, leaf)| leaf.elements > 0) {
+        let Some(order) = chunk.array.order() else { continue };
+        if !are_bools(&values(spec, leaf), order, chunk.fetched)? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// A bool for each element of chunks on a device, true where it is valid; `None` where their bitmaps do not say all of it.
+///
+/// # Errors
+/// As [`kernels::pack`].
+pub(super) fn validity(spec: &Spec, chunks: &[DeviceArray], order: &Order) -> Result<Option<Tensor>> {
+    if spec.decoded().is_some() || spec.has_codes() || !is_cuda(order.device()) {
+        return Ok(None);
+    }
+    let leaves = chunks.iter().map(|chunk| ColumnRef::whole(chunk).leaf(spec)).collect::<Result<Vec<_>>>()?;
+    let filled = leaves.iter().filter(|leaf| leaf.elements > 0);
+    let Some(sources) = filled.map(|leaf| Some(vec![Source::validity(leaf)?])).collect::<Option<Vec<_>>>() else {
+        return Ok(None);
+    };
+    let sum = |count: fn(&Leaf<'_>) -> usize| leaves.iter().map(count).fold(0_usize, usize::saturating_add);
+    let (rows, elements) = (sum(|leaf| leaf.rows), sum(|leaf| leaf.elements));
+    let orders = chunks.iter().filter_map(|chunk| chunk.order().cloned());
+    let joined = Order::joined(orders)?.unwrap_or_else(|| order.clone());
+    let shape = Shape { rows: elements, columns: 1, dtype: DType::Bool, is_row_major: false };
+    let written = kernels::pack(&joined, &sources, shape)?;
+    copy_log::record(|| Copied {
+        what: format!("validity of {} on {}", convert::what(spec, rows), order.device()),
+        why: Action::Unpack.to_string(),
+        bytes: elements,
+    });
+    written.tensor(DType::Bool, convert::layout(spec, rows)?, None).map(Some)
+}
+
+/// How many null slots are written, at most: nobody reads a bitmap to know.
+fn nulls_at_most(spec: &Spec, leaf: &Leaf<'_>) -> usize {
+    if spec.nulls() == Nulls::Refused { 0 } else { leaf.known_nulls().unwrap_or(leaf.elements) }
+}
+
+fn run(spec: &Spec, chunks: &[ColumnRef<'_>], plan: &Plan, sources: &[Vec<Source>], order: &Order) -> Result<Tensor> {
+    // Every chunk's memory is written first, and kept until it has been read.
+    let orders = chunks.iter().filter_map(|chunk| chunk.array.order().cloned());
+    let joined = Order::joined(orders)?.unwrap_or_else(|| order.clone());
+    let shape = Shape { rows: plan.elements, columns: 1, dtype: spec.dtype(), is_row_major: false };
+    let written = kernels::pack(&joined, sources, shape)?;
+    if let Some(element) = written.misfits.iter().flatten().next() {
+        return Err(kernels::misfit(spec, *element));
+    }
+    copy_log::record(|| {
+        let what = format!("{} on {}", convert::what(spec, plan.rows), order.device());
+        Copied { what, why: plan.reasons(), bytes: plan.bytes }
+    });
+    written.tensor(spec.dtype(), convert::layout(spec, plan.rows)?, spec.kept_field().cloned())
+}
+
 /// Calls `work` with the chunk and a plan that nothing moves by.
 ///
 /// # Errors
@@ -116,7 +238,7 @@ pub(super) fn planned<R>(
     plan: &Plan,
     chunk: ColumnChunk<'_>,
     order: &Order,
-    fetched: Option<&Fetched>,
+    column: &ColumnRef<'_>,
     work: impl FnOnce(&Plan, &[ColumnChunk<'_>]) -> Result<R>,
 ) -> Result<R> {
     let in_column = |error: Error| error.in_column(spec.field().name());
@@ -127,7 +249,7 @@ pub(super) fn planned<R>(
     let range = values(spec, &chunk.leaf);
     order::check_memory(order.device(), range.start, range.len()).map_err(in_column)?;
     if !plan.is_view() {
-        if !are_bools(&range, order, fetched).map_err(in_column)? {
+        if !column.are_bools && !are_bools(&range, order, column.fetched).map_err(in_column)? {
             return Err(in_column(needs_copy(order, &plan.reasons())));
         }
         plan.steps.clear();
@@ -136,11 +258,12 @@ pub(super) fn planned<R>(
     work(&plan, &[chunk])
 }
 
-/// Whether bytes on a device are all 0 or 1. The host reads them.
+/// Whether bytes on a device are all 0 or 1. The host reads them, or what a kernel finds.
 pub(crate) fn are_bools(range: &Range<usize>, order: &Order, fetched: Option<&Fetched>) -> Result<bool> {
     let read = |fetched: &Fetched| Some(fetched.get(range.start, range.len())?.iter().all(|byte| *byte <= 1));
     match fetched.and_then(read) {
         Some(are) => Ok(are),
+        None if order.device().device_type() == DLDeviceType::CUDA => kernels::are_bools(order, range),
         None => Ok(read(&fetch(order, std::slice::from_ref(range))?).unwrap_or(range.is_empty())),
     }
 }
@@ -153,21 +276,35 @@ pub(super) fn explain(spec: &Spec, chunks: &[ColumnRef<'_>], options: &Options, 
     if spec.decoded().is_some() {
         return Err(needs_copy(order, &Action::Decode.to_string()));
     }
+    if is_cuda(order.device())
+        && let Some((plan, _)) = copied(spec, chunks, options, false)?
+    {
+        for chunk in chunks {
+            refuse_known(spec, chunk.leaf(spec)?.known_nulls())?;
+        }
+        return Ok(plan);
+    }
     let only = only_filled(chunks, ColumnRef::rows, order)?.unwrap_or(0);
     let Some(chunk) = chunks.get(only) else { return Plan::new(spec, &[], options) };
     let leaf = chunk.leaf(spec)?;
     let nulls = leaf.known_nulls();
-    match (spec.nulls(), nulls) {
-        (Nulls::Refused, Some(nulls)) if nulls > 0 => {
-            return Err(Error::new(
-                ErrorKind::Null,
-                format!("{nulls} null{}, which are refused", if nulls == 1 { "" } else { "s" }),
-            )
-            .remedy_is("pass nulls=\"keep\" and ask for validity(bits=True)"));
-        }
-        (Nulls::Filled(_), nulls) if nulls != Some(0) => return Err(needs_copy(order, "nulls filled")),
-        _ => {}
+    refuse_known(spec, nulls)?;
+    if matches!(spec.nulls(), Nulls::Filled(_)) && nulls != Some(0) {
+        return Err(needs_copy(order, "nulls filled"));
     }
     let plan = Plan::new(spec, &[Chunk { nulls: 0, ..leaf.chunk(spec, 0) }], options)?;
     if plan.is_copy() { Err(needs_copy(order, &plan.reasons())) } else { Ok(plan) }
+}
+
+/// Refuses nulls that the arrays have counted, where the spec does.
+pub(crate) fn refuse_known(spec: &Spec, nulls: Option<usize>) -> Result<()> {
+    match (spec.nulls(), nulls) {
+        (Nulls::Refused, Some(nulls)) if nulls > 0 => {
+            let reason = format!("{nulls} null{}, which are refused", if nulls == 1 { "" } else { "s" });
+            Err(Error::new(ErrorKind::Null, reason)
+                .remedy_is("pass nulls=\"keep\" and ask for validity(bits=True)")
+                .in_column(spec.field().name()))
+        }
+        _ => Ok(()),
+    }
 }

@@ -2,7 +2,7 @@
 
 use arrow_schema::FieldRef;
 
-use super::on_device::needs_copy;
+use super::on_device::{self, needs_copy};
 use super::{check_types, columns, planned};
 use crate::arrow::DeviceArray;
 use crate::convert;
@@ -15,13 +15,16 @@ use crate::tensor::Tensor;
 /// null.
 ///
 /// # Errors
-/// When the field is a struct, the memory is not the host's, or memory cannot be had.
+/// When the field is a struct, the memory is neither the host's nor reached through CUDA, or memory cannot be had.
 pub fn validity(field: &FieldRef, chunks: &[DeviceArray]) -> Result<Tensor> {
     check_types(field, chunks)?;
     let options = Options::default();
     let made = || {
         let spec = Spec::of_validity(field)?;
         if let Some(order) = chunks.iter().find_map(DeviceArray::order) {
+            if let Some(made) = on_device::validity(&spec, chunks, order)? {
+                return Ok(made);
+            }
             return Err(needs_copy(order, "bits unpacked to bytes")
                 .remedy_is("ask for the bitmap as it is with validity(bits=True)"));
         }

@@ -87,7 +87,7 @@ fn convert(spec: &Spec, plan: &Plan, chunks: &[ColumnChunk<'_>], copy: CopyMode)
 }
 
 /// The column and its type, for the copy log.
-fn what(spec: &Spec, rows: usize) -> String {
+pub(crate) fn what(spec: &Spec, rows: usize) -> String {
     format!("column {:?}: {} rows of {}", spec.field().name(), rows, spec.field().data_type())
 }
 
@@ -118,7 +118,7 @@ pub(crate) fn check_nulls<'a>(
 }
 
 /// Shape and strides of the result: one row after the other, each as the spec lays it out.
-fn layout(spec: &Spec, rows: usize) -> Result<(Dims, Dims)> {
+pub(crate) fn layout(spec: &Spec, rows: usize) -> Result<(Dims, Dims)> {
     let signed = |count: usize| i64::try_from(count).map_err(|_| Error::unsupported("a count beyond 64 bits"));
     let mut shape: Dims = smallvec![signed(rows)?];
     let mut strides: Dims = smallvec![signed(spec.row_elements())?];

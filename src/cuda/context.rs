@@ -5,6 +5,7 @@ use std::fmt;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use super::driver::{Called, ContextHandle, Driver, EventHandle, Status, StreamHandle, driver, no_device};
+use super::module::Kernels;
 use crate::device::Device;
 use crate::error::{Error, ErrorKind, Result};
 use crate::ffi::dlpack::DLDeviceType;
@@ -24,6 +25,7 @@ pub(crate) struct CudaDevice {
     pub(super) streams: Mutex<Vec<StreamHandle>>,
     pub(super) events: Mutex<Vec<EventHandle>>,
     pub(super) memory: OnceLock<super::memory::Pool>,
+    kernels: OnceLock<Result<Kernels>>,
 }
 
 impl fmt::Debug for CudaDevice {
@@ -65,7 +67,7 @@ impl CudaDevice {
         })?;
         // SAFETY: `context` is a local that the driver sets.
         unsafe { driver.primary_context_retain(&raw mut context, device) }?;
-        Ok(slot.get_or_init(|| Self {
+        let device = slot.get_or_init(|| Self {
             driver,
             ordinal,
             device,
@@ -73,7 +75,21 @@ impl CudaDevice {
             streams: Mutex::new(Vec::new()),
             events: Mutex::new(Vec::new()),
             memory: OnceLock::new(),
-        }))
+            kernels: OnceLock::new(),
+        });
+        // The host may wait for the device while they are loaded: now, when nothing of ours is under way. Where they cannot be,
+        // that is an error of who asks for one.
+        let _ = device.kernels();
+        Ok(device)
+    }
+
+    /// The functions of the module, loaded when the device was started.
+    ///
+    /// # Errors
+    /// When the driver does not take the module, or has no such function in it.
+    pub(super) fn kernels(&'static self) -> Result<&'static Kernels> {
+        let load = || Kernels::load(&self.enter_unchecked()?);
+        self.kernels.get_or_init(load).as_ref().map_err(Clone::clone)
     }
 
     pub(crate) fn ordinal(&self) -> i32 {
@@ -82,6 +98,11 @@ impl CudaDevice {
 
     pub(super) fn context(&self) -> ContextHandle {
         self.context
+    }
+
+    /// How many multiprocessors the device has.
+    pub(super) fn multiprocessors(&'static self) -> Result<u64> {
+        Ok(self.kernels()?.multiprocessors())
     }
 
     /// A property of the device, `CUdevice_attribute`.

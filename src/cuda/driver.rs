@@ -36,7 +36,11 @@ handles!(
     /// `CUevent`.
     EventHandle,
     /// `CUmemoryPool`.
-    PoolHandle
+    PoolHandle,
+    /// `CUmodule`.
+    ModuleHandle,
+    /// `CUfunction`.
+    FunctionHandle
 );
 
 impl ContextHandle {
@@ -203,6 +207,21 @@ functions! {
     /// Copies device memory to page-locked host memory.
     copy_to_host = "cuMemcpyDtoHAsync_v2"(
         target: *mut c_void, source: DevicePointer, bytes: usize, stream: StreamHandle
+    );
+    /// Copies page-locked host memory to device memory.
+    copy_to_device = "cuMemcpyHtoDAsync_v2"(
+        target: DevicePointer, source: *const c_void, bytes: usize, stream: StreamHandle
+    );
+    /// Sets bytes of device memory.
+    memory_set = "cuMemsetD8Async"(memory: DevicePointer, value: u8, bytes: usize, stream: StreamHandle);
+    /// Compiles the text of a module for the current context's device. The host may wait.
+    module_load = "cuModuleLoadData"(module: *mut ModuleHandle, image: *const c_void);
+    /// A function of a module, which lives as long.
+    module_get_function = "cuModuleGetFunction"(function: *mut FunctionHandle, module: ModuleHandle, name: *const c_char);
+    /// Starts a kernel. Its parameters are read during the call.
+    launch = "cuLaunchKernel"(
+        function: FunctionHandle, grid_x: c_uint, grid_y: c_uint, grid_z: c_uint, block_x: c_uint, block_y: c_uint,
+        block_z: c_uint, shared: c_uint, stream: StreamHandle, parameters: *mut *mut c_void, extra: *mut *mut c_void
     );
     /// Copies between memory of devices.
     copy_on_device = "cuMemcpyDtoDAsync_v2"(

@@ -175,6 +175,30 @@ impl Current {
         unsafe { self.driver().copy_to_host(start.cast(), source, bytes, stream.handle()) }
     }
 
+    /// Copies a page-locked block to device memory, in the order of `stream`.
+    ///
+    /// # Safety
+    /// The device memory has so many bytes until the copy is done, and the block as many that nobody writes before that.
+    pub(crate) unsafe fn copy_from_pinned(
+        &self,
+        target: DevicePointer,
+        source: &PinnedBlock,
+        bytes: usize,
+        stream: Stream,
+    ) -> Called {
+        // SAFETY: the contract.
+        unsafe { self.driver().copy_to_device(target, source.start().cast(), bytes, stream.handle()) }
+    }
+
+    /// Sets bytes of device memory, in the order of `stream`.
+    ///
+    /// # Safety
+    /// The memory has so many bytes until that is done.
+    pub(crate) unsafe fn set_memory(&self, target: DevicePointer, byte: u8, bytes: usize, stream: Stream) -> Called {
+        // SAFETY: the contract.
+        unsafe { self.driver().memory_set(target, byte, bytes, stream.handle()) }
+    }
+
     /// Copies memory on the device, in the order of `stream`.
     ///
     /// # Safety

@@ -7,13 +7,16 @@
 mod context;
 mod driver;
 mod event;
+mod kernels;
 mod memory;
+mod module;
 mod pointer;
 mod stream;
 
 pub(crate) use context::{CudaDevice, Current, is_cuda, is_host_visible};
 pub(crate) use driver::{Called, EventHandle, Status, driver, is_forked, is_started};
 pub(crate) use event::Event;
+pub(crate) use kernels::{Bits, Column, ColumnType, Level, MatrixLayout, Packing};
 pub(crate) use memory::{DeviceBuffer, PinnedBlock};
 pub(crate) use pointer::Pointer;
 pub(crate) use stream::PooledStream;

@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use arrow_schema::FieldRef;
 
 use super::on_device;
+use super::packed::packed;
 use super::to_tensor::{Worker, convert_matrix, work_here};
 use crate::arrow::DeviceArray;
 use crate::column::{ColumnRef, Runner, check_types, convert_chunks, run_here};
@@ -131,7 +132,12 @@ pub(crate) fn each_group<E: From<Error>>(
     let of_device = on_device::order_of(chunks).filter(|_| fetched.is_some());
     for (name, spec) in specs {
         let tensor = match (&spec, of_device) {
-            (GroupSpec::Matrix(spec), Some(order)) => on_device::view(spec, chunks, matrix, order, fetched.as_ref()),
+            (GroupSpec::Matrix(spec), Some(order)) => {
+                packed(spec, chunks, matrix, order, fetched.as_ref()).and_then(|packed| match packed {
+                    Some(packed) => Ok(packed),
+                    None => on_device::view(spec, chunks, matrix, order, fetched.as_ref()),
+                })
+            }
             (GroupSpec::Matrix(spec), None) => convert_matrix(spec, chunks, matrix, worker),
             (GroupSpec::Column(position, spec, options), _) => {
                 let column = |chunk| ColumnRef::column(chunk, *position).with_fetched(fetched.as_ref());

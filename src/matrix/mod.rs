@@ -4,6 +4,7 @@
 mod chunk;
 mod groups;
 mod on_device;
+mod packed;
 mod prepared;
 mod to_arrow;
 mod to_tensor;

@@ -1,6 +1,7 @@
 //! Columns on a device as a matrix: a view, where they lie as one.
 
 use super::groups::GroupSpec;
+use super::packed::explained;
 use crate::arrow::DeviceArray;
 use crate::column::on_device::{are_bools, mask, needed, needs_copy, only_filled};
 use crate::convert::{ColumnChunk, MatrixColumns, check_nulls, empty_matrix, view_matrix};
@@ -14,6 +15,14 @@ use crate::transfer::{Fetched, fetch};
 /// The order of chunks of which one is on a device.
 pub(super) fn order_of(chunks: &[DeviceArray]) -> Option<&Order> {
     chunks.iter().find_map(DeviceArray::order)
+}
+
+/// As [`order_of`], of all chunks together.
+///
+/// # Errors
+/// When they are on different devices, or the driver fails.
+pub(super) fn order_of_columns(chunks: &[&DeviceArray]) -> Result<Option<Order>> {
+    Order::joined(chunks.iter().filter_map(|chunk| chunk.order().cloned()))
 }
 
 /// The matrix as a view of the only chunk that has rows.
@@ -87,6 +96,9 @@ pub(super) fn explain(
     options: &MatrixOptions,
     order: &Order,
 ) -> Result<(Plan, Vec<Plan>, Option<Error>)> {
+    if let Some(explained) = explained(spec, chunks, options, order)? {
+        return Ok(explained);
+    }
     let chunk = only(spec, chunks, order)?;
     let columns = unread(spec, chunk)?;
     if columns.rows == 0 {

@@ -4,6 +4,7 @@ use arrow_schema::FieldRef;
 
 use super::chunk::MatrixChunk;
 use super::on_device;
+use super::packed::packed;
 use super::prepared::{Prepared, decode_chunks, record};
 use crate::arrow::{DeviceArray, PlainColumns};
 use crate::column::{check_types, overlap, require_copy};
@@ -38,9 +39,9 @@ fn unless_quick<R: Send>(worker: &Worker<'_>, bytes: usize, work: impl FnOnce() 
 
 /// Converts columns of a batch, or of the chunks of a table, into a matrix of shape `(rows, columns)`.
 ///
-/// A view where the columns lie in the order asked for already, on any device; else, in host memory, one pass from the chunks
-/// into fresh memory, which casts, fills nulls and unpacks bits on the way. What `options` says of copies and memory does not
-/// count here: `matrix` does.
+/// A view where the columns lie in the order asked for already, on any device; else one pass from the chunks into fresh
+/// memory, which casts, fills nulls and unpacks bits on the way: on CUDA by kernels, in the order of this thread's stream. What
+/// `options` says of copies and memory does not count here: `matrix` does.
 ///
 /// # Errors
 /// As [`MatrixSpec::new`]; for a null that is refused, and a value that a cast cannot take; when a copy is needed and not
@@ -79,7 +80,10 @@ pub(crate) fn convert_matrix(
     check_environment()?;
     check_types(spec.field(), chunks)?;
     if let Some(order) = on_device::order_of(chunks) {
-        return on_device::view(spec, chunks, options, order, None);
+        return match packed(spec, chunks, options, order, None)? {
+            Some(matrix) => Ok(matrix),
+            None => on_device::view(spec, chunks, options, order, None),
+        };
     }
     if options.order == Order::C
         && options.copy != CopyMode::Never

@@ -55,6 +55,10 @@ waits! {
     ExchangeOutput = 22,
     /// The host reads host-visible memory in the order of a stream: when the work is done that this has.
     HostReadStream = 23,
+    /// Our kernels wait for what writes the columns that they read.
+    KernelSource = 24,
+    /// What our kernels write is written when our stream has run them.
+    KernelWritten = 25,
 }
 
 impl Wait {

@@ -14,4 +14,5 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod kernels;
 mod order;

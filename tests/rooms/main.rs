@@ -24,7 +24,7 @@ const ROOMS: &[&str] = &[
     "tensor",
     "dlpack",
     "convert",
-    "transfer",
+    "transfer", "kernels",
     "column", "batch", "matrix", "ragged", "explain", "loader",
     "polars",
     "python",
@@ -34,7 +34,7 @@ const ROOMS: &[&str] = &[
 /// The rooms that may hold unsafe code, or the files where a room is mostly safe.
 #[rustfmt::skip]
 const UNSAFE_ROOMS: &[&str] = &[
-    "ffi", "alloc", "cuda", "order", "tensor", "arrow", "dlpack", "convert", "transfer", "polars",
+    "ffi", "alloc", "cuda", "order", "tensor", "arrow", "dlpack", "convert", "transfer", "kernels", "polars",
     "python/capsule", "python/exchange", "python/tensor",
 ];
 

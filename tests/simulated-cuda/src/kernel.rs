@@ -1,7 +1,7 @@
 //! Kernels: functions of a test that stand for those in a module, and see memory only through accessors that report what they touch.
 
-use std::collections::HashSet;
-use std::ffi::c_void;
+use std::collections::{HashMap, HashSet};
+use std::ffi::{CStr, c_char, c_void};
 use std::fmt;
 
 use crate::block::Place;
@@ -61,6 +61,49 @@ pub(crate) struct Kernel {
     pub(crate) function: KernelFunction,
     /// The size of each parameter.
     pub(crate) parameters: Vec<usize>,
+}
+
+/// A library of kernels, found on the library path beside the driver: a table of those that are there from the start.
+const LIBRARY: &str = "libsimulated_kernels.so";
+
+/// A row of the table `simulated_kernels`, the last of which has no name (tests/simulated-kernels).
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Row {
+    name: *const c_char,
+    function: KernelFunction,
+    parameters: usize,
+    sizes: *const usize,
+}
+
+/// The kernels of the library, if there is one. It stays loaded.
+pub(crate) fn of_library() -> HashMap<String, Kernel> {
+    let mut kernels = HashMap::new();
+    // SAFETY: loading it runs nothing but constructors of empty containers.
+    let Ok(library) = (unsafe { libloading::Library::new(LIBRARY) }) else { return kernels };
+    // SAFETY: the library of this name has the table, of this type.
+    let table = unsafe { library.get::<*const Row>(b"simulated_kernels") };
+    // A symbol that is no function is the address of what it names.
+    let table = table.expect("the library of kernels has a table");
+    // SAFETY: the address is kept as long as the library, which stays loaded.
+    let mut row: *const Row = unsafe { table.into_raw() }.as_raw_ptr().cast();
+    loop {
+        // SAFETY: a row of the table, which ends with one that has no name.
+        let name = unsafe { (*row).name };
+        if name.is_null() {
+            break;
+        }
+        // SAFETY: as above.
+        let Row { function, parameters, sizes, .. } = unsafe { row.read() };
+        // SAFETY: names in the table are C strings.
+        let name = unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned();
+        // SAFETY: a row says how many sizes it has.
+        let parameters = unsafe { std::slice::from_raw_parts(sizes, parameters) }.to_vec();
+        kernels.insert(name, Kernel { function, parameters });
+        row = row.wrapping_add(1);
+    }
+    std::mem::forget(library);
+    kernels
 }
 
 /// A loaded module: the entries that its text names.

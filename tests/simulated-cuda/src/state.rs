@@ -88,7 +88,7 @@ impl State {
             captures: Vec::new(),
             graphs: HashMap::new(),
             executables: HashMap::new(),
-            kernels: HashMap::new(),
+            kernels: crate::kernel::of_library(),
             modules: HashMap::new(),
             functions: HashMap::new(),
             gates: BTreeMap::new(),
@@ -98,7 +98,7 @@ impl State {
         }
     }
 
-    /// Forgets everything but the kernels that tests registered.
+    /// Forgets everything but the kernels that tests registered and those of the library.
     pub(crate) fn reset(&mut self) {
         let mut fresh = State::new(self.generation + 1);
         std::mem::swap(&mut fresh.kernels, &mut self.kernels);

@@ -1,0 +1,444 @@
+// The kernels: Arrow's layouts to those of tensors and back, on the device.
+//
+// kernels.ptx is what nvrtc makes of this file (`make ptx`). For the simulated driver a C++ compiler makes host functions of it
+// (tests/simulated-kernels), which is why global memory is touched by `load`, `store`, `add` and `lower` alone.
+//
+// Every loop is a grid-stride loop over 64-bit indices: any grid gives the same result. Addresses of values may be misaligned,
+// as Arrow only recommends alignment.
+
+typedef unsigned char u8;
+typedef unsigned short u16;
+typedef unsigned int u32;
+typedef unsigned long long u64;
+typedef signed char i8;
+typedef short i16;
+typedef int i32;
+typedef long long i64;
+
+#ifdef __CUDACC_RTC__
+template <class T> __device__ T load(const T* from) { return *from; }
+template <class T> __device__ void store(T* to, T value) { *to = value; }
+__device__ void add(u64* to, u64 value) { atomicAdd(to, value); }
+__device__ void lower(u64* to, u64 value) { atomicMin(to, value); }
+#endif
+
+// Threads of a block, in every launch.
+#define THREADS 256
+// Bytes of a tile of pack_rows, with what its pitch adds.
+#define TILE_BYTES 16896
+// Five blocks at once on a multiprocessor: as many registers as keep everything out of memory.
+#define KERNEL extern "C" __global__ void __launch_bounds__(THREADS, 5)
+#define EACH(index, count) \
+    u64 index = blockIdx.x * (u64)blockDim.x + threadIdx.x; index < (count); index += gridDim.x * (u64)blockDim.x
+
+// What the elements of a column are; src/cuda/kernels.rs has the same numbers.
+enum DType {
+    BITS, BOOL, INT8, INT16, INT32, INT64, UINT8, UINT16, UINT32, UINT64, FLOAT16, BFLOAT16, FLOAT32, FLOAT64,
+    // As many bytes as an element of the output has, which stay as they are.
+    SAME,
+};
+
+// A column of a batch; src/cuda/kernels.rs has the same struct.
+struct Column {
+    // The address of the first element: of bits, of the byte that has the first.
+    u64 values;
+    // The address of the byte that has the first bit of the bitmap; 0 where nothing is null.
+    u64 validity;
+    // What is written where a value is null, if `is_filled`; of these, the first bytes that an element has.
+    u64 fill[2];
+    u32 value_bit;
+    u32 validity_bit;
+    u32 dtype;
+    u32 is_filled;
+};
+
+// A level of nesting: an element is valid where its bits are set, as many as `group`, which it shares with `repeat` elements.
+struct Level {
+    u64 bitmap;
+    u64 first_bit;
+    u64 repeat;
+    u64 group;
+};
+
+// How pack_rows cuts a matrix; src/cuda/kernels.rs chooses it.
+struct Tile {
+    // A power of two, at least 32.
+    u32 rows;
+    u32 columns;
+    // Elements from a row of the tile to the next.
+    u32 pitch;
+    // Whether rows of a tile are whole vectors of 16 bytes, in shared memory and in the output.
+    u32 is_vectors;
+};
+
+template <class T> struct alignas(16) Vector {
+    static const u32 LENGTH = 16 / sizeof(T);
+    T lanes[16 / sizeof(T)];
+};
+
+struct alignas(16) Sixteen {
+    u64 halves[2];
+};
+
+// ---- Bits ----
+
+__device__ bool bit(u64 bitmap, u64 index) { return (load((const u8*)bitmap + (index >> 3)) >> (index & 7)) & 1; }
+
+// `count` bits, at most 16, as the lowest of a word. No byte is read that has none of them.
+__device__ u32 bits(u64 bitmap, u64 index, u32 count) {
+    const u8* bytes = (const u8*)bitmap + (index >> 3);
+    u32 first = index & 7, last = first + count;
+    u32 word = load(bytes);
+    if (last > 8) word |= (u32)load(bytes + 1) << 8;
+    if (last > 16) word |= (u32)load(bytes + 2) << 16;
+    return (word >> first) & ((1u << count) - 1);
+}
+
+// Four bits as four bytes.
+__device__ u32 spread(u32 four) { return ((four & 15) * 0x00204081u) & 0x01010101u; }
+
+// 1 in each byte of a word that is not 0.
+__device__ u32 truths(u32 word) { return ((((word & 0x7f7f7f7fu) + 0x7f7f7f7fu) | word) & 0x80808080u) >> 7; }
+
+// ---- Values of any alignment ----
+
+template <class T, class U> __device__ T same_bits(U from) {
+    static_assert(sizeof(T) == sizeof(U), "as many bytes");
+    union { U from; T to; } both;
+    both.from = from;
+    return both.to;
+}
+
+template <u32 SIZE> struct Bytes;
+template <> struct Bytes<1> { typedef u8 Word; };
+template <> struct Bytes<2> { typedef u16 Word; };
+template <> struct Bytes<4> { typedef u32 Word; };
+template <> struct Bytes<8> { typedef u64 Word; };
+
+template <class T> __device__ T load_any(u64 address) {
+    if (address % sizeof(T) == 0) return load((const T*)address);
+    typename Bytes<sizeof(T)>::Word word = 0;
+#pragma unroll 1
+    for (u32 byte = sizeof(T); byte > 0; byte--) word = word << 8 | load((const u8*)address + byte - 1);
+    return same_bits<T>(word);
+}
+
+template <> __device__ Sixteen load_any<Sixteen>(u64 address) {
+    if (address % 16 == 0) return load((const Sixteen*)address);
+    return Sixteen{{load_any<u64>(address), load_any<u64>(address + 8)}};
+}
+
+#include "kernel_casts.cuh"
+
+// ---- Elements of columns as they are written ----
+
+// Where the kernels find and report what a whole launch has in common.
+struct Job {
+    const Column* columns;
+    u32 count;
+    // The dtype of the output.
+    u32 to;
+    // For each column the number of its first element that does not fit, if any is lower than what is there.
+    u64* misfits;
+    // The number of the first row of this launch.
+    u64 first;
+};
+
+template <class Word> __device__ Word fill_of(const Column& column) { return *(const Word*)column.fill; }
+
+// One element, cast where CASTS says that columns may need it, and filled where it is null.
+template <bool CASTS, class Word> __device__ Word element(const Job& job, const Column& column, u32 number, u64 row) {
+    bool is_valid = !column.validity || bit(column.validity, column.validity_bit + row);
+    if (!is_valid && column.is_filled) return fill_of<Word>(column);
+    if constexpr (CASTS) {
+        if (column.dtype != SAME) {
+            Converted<Word> converted = cast_to<Word>(column.dtype, job.to, column.values, column.value_bit + row);
+            if (!converted.fits && is_valid) lower(job.misfits + number, job.first + row);
+            return converted.word;
+        }
+    }
+    return load_any<Word>(column.values + sizeof(Word) * row);
+}
+
+// ---- Column-major ----
+
+// Groups of as many elements as 16 bytes have, so that stores are wide wherever the output begins: the first and the last group
+// may be cut off.
+template <class Word> __device__ void pack_columns(const Job& job, u64 rows, Word* out, u64 stride) {
+    const u32 length = Vector<Word>::LENGTH;
+    for (u32 number = blockIdx.y; number < job.count; number += gridDim.y) {
+        Column column = load(job.columns + number);
+        Word* target = out + number * stride;
+        u32 before = (u64)target % 16 / sizeof(Word);
+        for (EACH(group, (rows + before + length - 1) / length)) {
+            u64 start = group * length - before;
+            if (start > rows || start + length > rows) {
+#pragma unroll 1
+                for (u64 row = start > rows ? 0 : start; row < start + length && row < rows; row++) {
+                    store(target + row, element<false, Word>(job, column, number, row));
+                }
+                continue;
+            }
+            Vector<Word> vector;
+            u64 from = column.values + sizeof(Word) * start;
+            u32 all = (1u << length) - 1, valid = all;
+            if (column.validity && column.is_filled) valid = bits(column.validity, column.validity_bit + start, length);
+            if (from % 16 == 0) {
+                vector = load((const Vector<Word>*)from);
+            } else {
+#pragma unroll
+                for (u32 lane = 0; lane < length; lane++) vector.lanes[lane] = load_any<Word>(from + sizeof(Word) * lane);
+            }
+            if (valid != all) {
+#pragma unroll
+                for (u32 lane = 0; lane < length; lane++) {
+                    if (!(valid >> lane & 1)) vector.lanes[lane] = fill_of<Word>(column);
+                }
+            }
+            store((Vector<Word>*)(target + start), vector);
+        }
+    }
+}
+
+// As above with checked casts, an element at a time: their arithmetic takes longer than their stores.
+template <class Word> __device__ void cast_columns(const Job& job, u64 rows, Word* out, u64 stride) {
+    for (u32 number = blockIdx.y; number < job.count; number += gridDim.y) {
+        Column column = load(job.columns + number);
+        for (EACH(row, rows)) store(out + number * stride + row, element<true, Word>(job, column, number, row));
+    }
+}
+
+// ---- Row-major ----
+
+// A tile at a time by way of shared memory, so that both the reads of columns and the writes of rows are of whole lines.
+template <bool CASTS, class Word> __device__ void pack_rows(const Job& job, u64 rows, Word* out, u64 stride, Tile tile) {
+    const u32 length = Vector<Word>::LENGTH;
+    __shared__ Vector<Word> memory[TILE_BYTES / 16];
+    Word* shared = (Word*)memory;
+    u64 down = (rows + tile.rows - 1) / tile.rows, across = (job.count + tile.columns - 1) / tile.columns;
+    for (u64 number = blockIdx.x; number < down * across; number += gridDim.x) {
+        u64 first_row = number / across * tile.rows;
+        u32 first_column = (u32)(number % across) * tile.columns;
+        u32 height = (u32)(rows - first_row < tile.rows ? rows - first_row : tile.rows);
+        u32 width = job.count - first_column < tile.columns ? job.count - first_column : tile.columns;
+        // Neighbours read neighbours of a column; where rows are vectors, as many columns at once as one has.
+        u32 step = tile.is_vectors && !CASTS ? length : 1;
+        for (u32 index = threadIdx.x; index < tile.rows * (width / step); index += THREADS) {
+            u32 row = index & (tile.rows - 1), group = index / tile.rows * step;
+            if (row >= height) continue;
+            u32 place = first_column + group;
+            Word* slot = shared + row * tile.pitch + group;
+            if (step == 1) {
+                *slot = element<CASTS, Word>(job, load(job.columns + place), place, first_row + row);
+                continue;
+            }
+            if constexpr (!CASTS) {
+                Vector<Word> vector;
+#pragma unroll
+                for (u32 lane = 0; lane < length; lane++) {
+                    vector.lanes[lane] = element<false, Word>(job, load(job.columns + place + lane), place + lane, first_row + row);
+                }
+                *(Vector<Word>*)slot = vector;
+            }
+        }
+        __syncthreads();
+        Word* target = out + first_row * stride + first_column;
+        if (tile.is_vectors) {
+            u32 vectors = width / length;
+            for (u32 index = threadIdx.x; index < height * vectors; index += THREADS) {
+                u32 row = index / vectors, place = index % vectors * length;
+                store((Vector<Word>*)(target + row * stride + place), *(Vector<Word>*)(shared + row * tile.pitch + place));
+            }
+        } else if (tile.pitch == stride && (u64)target % 16 == 0) {
+            // All columns, without gaps: the tile is the image of the output.
+            u32 words = height * width, vectors = words / length;
+            for (u32 index = threadIdx.x; index < vectors; index += THREADS) {
+                store((Vector<Word>*)target + index, memory[index]);
+            }
+            u32 last = vectors * length + threadIdx.x;
+            if (last < words) store(target + last, shared[last]);
+        } else {
+            for (u32 index = threadIdx.x; index < height * width; index += THREADS) {
+                u32 row = index / width, place = index % width;
+                store(target + row * stride + place, shared[row * tile.pitch + place]);
+            }
+        }
+        __syncthreads();
+    }
+}
+
+// Columns to a column-major matrix, `stride` elements from one to the next; a lone column is a matrix of one.
+#define PACK_COLUMNS(name, pack, Word) \
+    KERNEL name(const Column* columns, u32 count, u32 to, u64 rows, Word* out, u64 stride, u64* misfits, u64 first) { \
+        pack(Job{columns, count, to, misfits, first}, rows, out, stride); \
+    }
+PACK_COLUMNS(pack_columns_1, pack_columns, u8)
+PACK_COLUMNS(pack_columns_2, pack_columns, u16)
+PACK_COLUMNS(pack_columns_4, pack_columns, u32)
+PACK_COLUMNS(pack_columns_8, pack_columns, u64)
+PACK_COLUMNS(pack_columns_16, pack_columns, Sixteen)
+// As above with checked casts: a number out of range is reported.
+PACK_COLUMNS(cast_columns_1, cast_columns, u8)
+PACK_COLUMNS(cast_columns_2, cast_columns, u16)
+PACK_COLUMNS(cast_columns_4, cast_columns, u32)
+PACK_COLUMNS(cast_columns_8, cast_columns, u64)
+
+// Columns to a row-major matrix, `stride` elements from a row to the next.
+#define PACK_ROWS(name, casts, Word) \
+    KERNEL name(const Column* columns, u32 count, u32 to, u64 rows, Word* out, u64 stride, Tile tile, u64* misfits, u64 first) { \
+        pack_rows<casts>(Job{columns, count, to, misfits, first}, rows, out, stride, tile); \
+    }
+PACK_ROWS(pack_rows_1, false, u8)
+PACK_ROWS(pack_rows_2, false, u16)
+PACK_ROWS(pack_rows_4, false, u32)
+PACK_ROWS(pack_rows_8, false, u64)
+PACK_ROWS(pack_rows_16, false, Sixteen)
+// As above with checked casts.
+PACK_ROWS(cast_rows_1, true, u8)
+PACK_ROWS(cast_rows_2, true, u16)
+PACK_ROWS(cast_rows_4, true, u32)
+PACK_ROWS(cast_rows_8, true, u64)
+
+// ---- Bits and bytes ----
+
+// A byte, 0 or 1, for each bit: DLPack's bools are bytes. A thread writes 16 of them at once.
+KERNEL unpack_bits(const u8* bitmap, u64 first_bit, u64 count, u8* out) {
+    u32 before = (u64)out % 16;
+    for (EACH(group, (count + before + 15) / 16)) {
+        u64 start = group * 16 - before;
+        if (start > count || start + 16 > count) {
+#pragma unroll 1
+            for (u32 lane = 0; lane < 16; lane++) {
+                if (start + lane < count) store(out + start + lane, (u8)bit((u64)bitmap, first_bit + start + lane));
+            }
+            continue;
+        }
+        u32 word = bits((u64)bitmap, first_bit + start, 16);
+        Vector<u32> vector = {{spread(word), spread(word >> 4), spread(word >> 8), spread(word >> 12)}};
+        store((Vector<u32>*)(out + start), vector);
+    }
+}
+
+// A bit for each byte, set where it is not 0: Arrow's booleans are bits. What is left of the last byte is 0. A warp's threads
+// read neighbouring bytes, and their votes are 32 bits.
+KERNEL pack_bits(const u8* bytes, u64 count, u8* out) {
+    bool is_wide = (u64)out % 4 == 0;
+    // All threads of a warp take part in each vote, so the loop is the same for all.
+    for (EACH(index, (count + 31) / 32 * 32)) {
+        u32 votes = __ballot_sync(0xffffffffu, index < count && load(bytes + index) != 0);
+        u32 lane = threadIdx.x % 32;
+        u64 start = (index - lane) / 8;
+        if (is_wide && index - lane + 32 <= count) {
+            if (lane == 0) store((u32*)(out + start), votes);
+        } else if (lane < 4 && start + lane < (count + 7) / 8) {
+            store(out + start + lane, (u8)(votes >> 8 * lane));
+        }
+    }
+}
+
+// Adds to `nulls` how many bits are not set: whether there is any decides about an error or a copy. One atomic a block.
+KERNEL count_nulls(const u8* bitmap, u64 first_bit, u64 count, u64* nulls) {
+    __shared__ u64 sums[THREADS];
+    u64 first = (u64)bitmap + first_bit / 8, last = (u64)bitmap + (first_bit + count + 7) / 8;
+    u64 start = first - first % 16, set = 0;
+    for (EACH(group, (last - start + 15) / 16)) {
+        u64 from = start + 16 * group;
+        u64 low = (from - (u64)bitmap) * 8;
+        if (from >= first && from + 16 <= last && low >= first_bit && low + 128 <= first_bit + count) {
+            Vector<u32> words = load((const Vector<u32>*)from);
+            for (u32 lane = 0; lane < 4; lane++) set += __popc(words.lanes[lane]);
+            continue;
+        }
+#pragma unroll 1
+        for (u64 byte = from < first ? first : from; byte < from + 16 && byte < last; byte++) {
+            u32 word = load((const u8*)byte);
+            u64 bit = (byte - (u64)bitmap) * 8;
+            if (bit < first_bit) word &= 0xffu << (first_bit - bit);
+            if (bit + 8 > first_bit + count) word &= 0xffu >> (bit + 8 - first_bit - count);
+            set += __popc(word);
+        }
+    }
+    sums[threadIdx.x] = set;
+    __syncthreads();
+    for (u32 half = THREADS / 2; half > 0; half /= 2) {
+        if (threadIdx.x < half) sums[threadIdx.x] += sums[threadIdx.x + half];
+        __syncthreads();
+    }
+    // The first block adds what all should have.
+    u64 found = (blockIdx.x == 0 ? count : 0) - sums[0];
+    if (threadIdx.x == 0 && found != 0) add(nulls, found);
+}
+
+// The bitmaps of all levels as one, a bit an element: what is null at any level is. What is left of the last byte is 0.
+KERNEL join_validity(const Level* levels, u32 level_count, u64 elements, u8* out) {
+    for (EACH(byte, (elements + 7) / 8)) {
+        u32 word = 0;
+#pragma unroll 1
+        for (u32 lane = 0; lane < 8 && 8 * byte + lane < elements; lane++) {
+            bool is_valid = true;
+            for (u32 number = 0; number < level_count && is_valid; number++) {
+                Level level = load(levels + number);
+                u64 first = level.first_bit + (8 * byte + lane) / level.repeat * level.group;
+                for (u64 place = 0; place < level.group && is_valid; place++) is_valid = bit(level.bitmap, first + place);
+            }
+            word |= (u32)is_valid << lane;
+        }
+        store(out + byte, (u8)word);
+    }
+}
+
+// Writes a value where the bit is not set: the bytes under a null are anything. In place; what is valid is not touched.
+template <class Word> __device__ void fill_nulls(Word* values, const u8* validity, u64 first_bit, u64 count, Word fill) {
+    for (EACH(index, count)) {
+        if (!bit((u64)validity, first_bit + index)) store(values + index, fill);
+    }
+}
+#define FILL_NULLS(name, Word, fill) \
+    KERNEL name(Word* values, const u8* validity, u64 first_bit, u64 count, u64 low, u64 high) { \
+        (void)high; \
+        fill_nulls<Word>(values, validity, first_bit, count, fill); \
+    }
+FILL_NULLS(fill_nulls_1, u8, (u8)low)
+FILL_NULLS(fill_nulls_2, u16, (u16)low)
+FILL_NULLS(fill_nulls_4, u32, (u32)low)
+FILL_NULLS(fill_nulls_8, u64, low)
+FILL_NULLS(fill_nulls_16, Sixteen, (Sixteen{{low, high}}))
+
+// Lowers `found` to the number of the first byte that is neither 0 nor 1: without one, a column of arrow.bool8 is a view.
+KERNEL find_no_bool(const u8* bytes, u64 count, u64* found) {
+    u32 before = (u64)bytes % 16;
+    for (EACH(group, (count + before + 15) / 16)) {
+        u64 start = group * 16 - before;
+        if (start <= count && start + 16 <= count) {
+            Vector<u32> words = load((const Vector<u32>*)(bytes + start));
+            u32 seen = words.lanes[0] | words.lanes[1] | words.lanes[2] | words.lanes[3];
+            if (!(seen & 0xfefefefeu)) continue;
+        }
+#pragma unroll 1
+        for (u32 lane = 0; lane < 16; lane++) {
+            if (start + lane < count && load(bytes + start + lane) > 1) {
+                lower(found, start + lane);
+                break;
+            }
+        }
+    }
+}
+
+// Bytes as bools: any but 0 is true, and DLPack's consumers take only 1 for it.
+KERNEL normalise_bools(const u8* bytes, u64 count, u8* out) {
+    u32 before = (u64)out % 16;
+    for (EACH(group, (count + before + 15) / 16)) {
+        u64 start = group * 16 - before;
+        u64 from = (u64)bytes + start;
+        if (start > count || start + 16 > count || from % 16 != 0) {
+#pragma unroll 1
+            for (u32 lane = 0; lane < 16; lane++) {
+                if (start + lane < count) store(out + start + lane, (u8)(load(bytes + start + lane) != 0));
+            }
+            continue;
+        }
+        Vector<u32> words = load((const Vector<u32>*)from);
+        for (u32 lane = 0; lane < 4; lane++) words.lanes[lane] = truths(words.lanes[lane]);
+        store((Vector<u32>*)(out + start), words);
+    }
+}

@@ -1,0 +1,179 @@
+//! The module of kernels: loaded from PTX when a device is started, and its functions resolved.
+
+use std::ffi::{CStr, c_int, c_void};
+
+use super::context::Current;
+use super::driver::{Called, FunctionHandle, ModuleHandle, Status};
+use super::stream::Stream;
+use crate::error::{Error, ErrorKind, Result};
+
+/// What `make ptx` makes of kernels.cu, as the text that the driver takes.
+const PTX: &str = concat!(include_str!("kernels.ptx"), "\0");
+/// Threads of a block: `THREADS` in kernels.cu.
+const THREADS: u32 = 256;
+/// Blocks for each multiprocessor of the device: as many as may run at once, and some more for the ends.
+const BLOCKS: u64 = 16;
+/// `CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT`.
+const MULTIPROCESSORS: c_int = 16;
+/// The most that a grid may have in its second dimension.
+const MOST_DOWN: u64 = 65_535;
+
+macro_rules! kernels {
+    ($($name:ident = $symbol:literal,)+) => {
+        /// A kernel of kernels.cu.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[allow(dead_code, reason = "as `pack_bits`")]
+        pub(super) enum Kernel {
+            $($name,)+
+        }
+
+        /// The kernels, as the driver knows them on one device.
+        #[derive(Debug)]
+        #[allow(non_snake_case, reason = "named as the kernels")]
+        pub(super) struct Kernels {
+            $($name: FunctionHandle,)+
+            multiprocessors: u64,
+        }
+
+        impl Kernels {
+            /// Every kernel's name in kernels.cu.
+            #[cfg(test)]
+            pub(super) const NAMES: &[&str] = &[$($symbol,)+];
+
+            /// Loads them into the current context. They stay as long as it does.
+            ///
+            /// # Errors
+            /// When the driver refuses the module, or does not find a function in it.
+            pub(super) fn load(current: &Current) -> Result<Self> {
+                let mut module = ModuleHandle::NULL;
+                // SAFETY: `module` is a local that the driver sets; the image is text that ends with a NUL.
+                unsafe { current.driver().module_load(&raw mut module, PTX.as_ptr().cast::<c_void>()) }?;
+                let count = current.device().attribute(MULTIPROCESSORS)?;
+                Ok(Self {
+                    $($name: function(current, module, concat!($symbol, "\0"))?,)+
+                    multiprocessors: u64::try_from(count).unwrap_or(1).max(1),
+                })
+            }
+
+            pub(super) fn multiprocessors(&self) -> u64 {
+                self.multiprocessors
+            }
+
+            fn get(&self, kernel: Kernel) -> FunctionHandle {
+                match kernel {
+                    $(Kernel::$name => self.$name,)+
+                }
+            }
+        }
+    };
+}
+
+kernels! {
+    UnpackBits = "unpack_bits",
+    PackBits = "pack_bits",
+    CountNulls = "count_nulls",
+    JoinValidity = "join_validity",
+    FindNoBool = "find_no_bool",
+    NormaliseBools = "normalise_bools",
+    FillNulls1 = "fill_nulls_1",
+    FillNulls2 = "fill_nulls_2",
+    FillNulls4 = "fill_nulls_4",
+    FillNulls8 = "fill_nulls_8",
+    FillNulls16 = "fill_nulls_16",
+    PackColumns1 = "pack_columns_1",
+    PackColumns2 = "pack_columns_2",
+    PackColumns4 = "pack_columns_4",
+    PackColumns8 = "pack_columns_8",
+    PackColumns16 = "pack_columns_16",
+    CastColumns1 = "cast_columns_1",
+    CastColumns2 = "cast_columns_2",
+    CastColumns4 = "cast_columns_4",
+    CastColumns8 = "cast_columns_8",
+    PackRows1 = "pack_rows_1",
+    PackRows2 = "pack_rows_2",
+    PackRows4 = "pack_rows_4",
+    PackRows8 = "pack_rows_8",
+    PackRows16 = "pack_rows_16",
+    CastRows1 = "cast_rows_1",
+    CastRows2 = "cast_rows_2",
+    CastRows4 = "cast_rows_4",
+    CastRows8 = "cast_rows_8",
+}
+
+fn function(current: &Current, module: ModuleHandle, name: &'static str) -> Result<FunctionHandle> {
+    let mut function = FunctionHandle::NULL;
+    let text = CStr::from_bytes_with_nul(name.as_bytes()).unwrap_or_default();
+    // SAFETY: `function` is a local that the driver sets; the name ends with a NUL.
+    let found = unsafe { current.driver().module_get_function(&raw mut function, module, text.as_ptr()) };
+    found.map_err(|Status { call, code }| {
+        let name = name.trim_end_matches('\0');
+        Error::new(ErrorKind::Device, format!("{call} finds no kernel {name} in the module of this build: code {code}"))
+    })?;
+    Ok(function)
+}
+
+impl Current {
+    /// Has `stream` run a kernel over `count` pieces of work, a thread each, for each of `down` columns.
+    ///
+    /// # Errors
+    /// When the kernels could not be loaded, or the driver refuses.
+    ///
+    /// # Safety
+    /// `parameters` point to values of the types that the kernel takes, as many as it takes; the memory that they name is
+    /// there until the kernel is done.
+    pub(super) unsafe fn launch(
+        &self,
+        kernel: Kernel,
+        (count, down): (u64, u64),
+        parameters: &mut [*mut c_void],
+        stream: Stream,
+    ) -> Result<()> {
+        if count == 0 || down == 0 {
+            return Ok(());
+        }
+        let kernels = self.device().kernels()?;
+        let down = down.min(MOST_DOWN);
+        let most = (kernels.multiprocessors * BLOCKS).div_ceil(down);
+        // Each thread goes on to further pieces.
+        let blocks = u32::try_from(count.div_ceil(u64::from(THREADS)).min(most)).unwrap_or(1);
+        let launched: Called = {
+            let (function, parameters) = (kernels.get(kernel), parameters.as_mut_ptr());
+            let down = u32::try_from(down).unwrap_or(1);
+            // SAFETY: the contract; a block has as many threads as the kernels are made for.
+            unsafe {
+                self.driver().launch(
+                    function,
+                    blocks,
+                    down,
+                    1,
+                    THREADS,
+                    1,
+                    1,
+                    0,
+                    stream.handle(),
+                    parameters,
+                    std::ptr::null_mut(),
+                )
+            }
+        };
+        Ok(launched?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_module_has_every_kernel_and_no_other() {
+        let entries: Vec<&str> = PTX
+            .lines()
+            .filter_map(|line| line.strip_prefix(".visible .entry "))
+            .map(|name| name.trim_end_matches('('))
+            .collect();
+        assert_eq!(entries.len(), Kernels::NAMES.len());
+        for name in Kernels::NAMES {
+            assert!(entries.contains(name), "{name} is not in kernels.ptx");
+        }
+    }
+}

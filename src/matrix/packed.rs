@@ -1,0 +1,173 @@
+//! Columns on a device as a matrix of ours, packed by kernels.
+
+use smallvec::smallvec;
+
+use super::on_device::order_of_columns;
+use super::prepared::record;
+use crate::arrow::DeviceArray;
+use crate::column::on_device::{mask, refuse_known};
+use crate::convert::{ColumnChunk, MatrixColumns, check_nulls};
+use crate::cuda::is_cuda;
+use crate::error::{Error, Result};
+use crate::kernels::{self, Shape, Source};
+use crate::order::Order;
+use crate::plan::{MatrixData, Plan};
+use crate::spec::{CopyMode, MatrixOptions, MatrixSpec, Nulls, Order as MemoryOrder};
+use crate::tensor::Tensor;
+use crate::transfer::{Fetched, fetch};
+
+/// The matrix in memory of ours; `None` where it may be a view, or where no kernel is for what has to be done.
+///
+/// # Errors
+/// Where a copy is refused, for a null or a value that is refused, and as [`kernels::pack`]. Names the column and the row.
+pub(super) fn packed(
+    spec: &MatrixSpec,
+    chunks: &[DeviceArray],
+    options: &MatrixOptions,
+    order: &Order,
+    fetched: Option<&Fetched>,
+) -> Result<Option<Tensor>> {
+    if spec.is_decoded() || !is_cuda(order.device()) {
+        return Ok(None);
+    }
+    let filled: Vec<&DeviceArray> = chunks.iter().filter(|chunk| !chunk.is_empty()).collect();
+    let columns = filled.iter().map(|chunk| columns_of(spec, chunk)).collect::<Result<Vec<_>>>()?;
+    let plan = plan(spec, &columns, options)?;
+    if !plan.is_copy() {
+        return Ok(None);
+    }
+    let sources = |chunk: &MatrixColumns<'_>| {
+        let columns = spec.columns().iter().zip(&chunk.columns);
+        columns.map(|((_, spec), column)| Source::new(spec, &column.leaf)).collect::<Option<Vec<_>>>()
+    };
+    let Some(sources) = columns.iter().map(sources).collect::<Option<Vec<_>>>() else { return Ok(None) };
+    if options.copy == CopyMode::Never {
+        // The same again, to be refused.
+        plan_as_asked(spec, &columns, options)?;
+    }
+    refuse_nulls(spec, &filled, columns, fetched)?;
+    let joined = order_of_columns(&filled)?.unwrap_or_else(|| order.clone());
+    let (rows, count) = (plan.rows, spec.columns().len());
+    let is_row_major = options.order != MemoryOrder::F;
+    let written = kernels::pack(&joined, &sources, Shape { rows, columns: count, dtype: spec.dtype(), is_row_major })?;
+    let misfits = spec.columns().iter().zip(&written.misfits);
+    for ((_, column), misfit) in misfits {
+        if let Some(element) = misfit {
+            return Err(kernels::misfit(column, *element));
+        }
+    }
+    record(spec, || plan.clone());
+    let signed = |count: usize| i64::try_from(count).map_err(|_| Error::unsupported("a count beyond 64 bits"));
+    let (rows, count) = (signed(rows)?, signed(count)?);
+    let strides = if is_row_major { smallvec![count, 1] } else { smallvec![1, rows] };
+    written.tensor(spec.dtype(), (smallvec![rows, count], strides), None).map(Some)
+}
+
+/// A matrix's plan, those of its columns, and the null that is known to be refused.
+pub(super) type Explained = (Plan, Vec<Plan>, Option<Error>);
+
+/// The plan of a matrix that kernels would pack, and those of its columns, as far as the arrays tell without their memory;
+/// `None` as for [`packed`].
+///
+/// # Errors
+/// Where a copy is refused.
+pub(super) fn explained(
+    spec: &MatrixSpec,
+    chunks: &[DeviceArray],
+    options: &MatrixOptions,
+    order: &Order,
+) -> Result<Option<Explained>> {
+    if spec.is_decoded() || !is_cuda(order.device()) {
+        return Ok(None);
+    }
+    let filled = chunks.iter().filter(|chunk| !chunk.is_empty());
+    let columns = filled.map(|chunk| columns_of(spec, chunk)).collect::<Result<Vec<_>>>()?;
+    if !plan(spec, &columns, options)?.is_copy() {
+        return Ok(None);
+    }
+    let has_kernels = |chunk: &MatrixColumns<'_>| {
+        let columns = spec.columns().iter().zip(&chunk.columns);
+        columns.into_iter().all(|((_, spec), column)| Source::new(spec, &column.leaf).is_some())
+    };
+    if !columns.iter().all(has_kernels) {
+        return Ok(None);
+    }
+    let plan = plan_as_asked(spec, &columns, options)?;
+    let (mut parts, mut refusal) = (Vec::new(), None);
+    for (index, (_, column)) in spec.columns().iter().enumerate() {
+        let leaves = columns.iter().filter_map(|chunk| chunk.columns.get(index));
+        let at_most = leaves.fold(0_usize, |nulls, chunk| {
+            let at_most = chunk.leaf.known_nulls().unwrap_or(chunk.leaf.elements);
+            nulls.saturating_add(if column.nulls() == Nulls::Refused { 0 } else { at_most })
+        });
+        for chunk in &columns {
+            let known = chunk.columns.get(index).and_then(|chunk| chunk.leaf.known_nulls());
+            refusal = refusal.or(refuse_known(column, known).err());
+        }
+        parts.push(plan.of_matrix_column(column, at_most));
+    }
+    Ok(Some((plan, parts, refusal)))
+}
+
+/// Where the columns of a chunk are; the nulls of none were looked at.
+fn columns_of<'a>(spec: &MatrixSpec, chunk: &'a DeviceArray) -> Result<MatrixColumns<'a>> {
+    let view = chunk.view();
+    let column = |(position, spec): &(usize, crate::spec::Spec)| {
+        Ok(ColumnChunk { leaf: view.struct_field(*position)?.leaf(spec)?, mask: None, array: chunk })
+    };
+    let columns = spec.columns().iter().map(column).collect::<Result<Vec<_>>>()?;
+    Ok(MatrixColumns { rows: chunk.len(), columns, is_plain: false })
+}
+
+/// What is known without a look at the memory. Under [`CopyMode::Never`] as if a copy were allowed.
+fn plan(spec: &MatrixSpec, chunks: &[MatrixColumns<'_>], options: &MatrixOptions) -> Result<Plan> {
+    let copy = if options.copy == CopyMode::Never { CopyMode::IfNeeded } else { options.copy };
+    plan_as_asked(spec, chunks, &MatrixOptions { copy, ..options.clone() })
+}
+
+/// As [`plan`], as far as options allow it.
+fn plan_as_asked(spec: &MatrixSpec, chunks: &[MatrixColumns<'_>], options: &MatrixOptions) -> Result<Plan> {
+    let rows = chunks.iter().fold(0_usize, |rows, chunk| rows.saturating_add(chunk.rows));
+    let filled = |chunk: &MatrixColumns<'_>| {
+        let columns = spec.columns().iter().zip(&chunk.columns);
+        columns.fold(0_usize, |filled, ((_, spec), column)| match spec.nulls() {
+            Nulls::Filled(_) => filled.saturating_add(column.leaf.known_nulls().unwrap_or(column.leaf.elements)),
+            _ => filled,
+        })
+    };
+    let filled = chunks.iter().map(filled).fold(0_usize, usize::saturating_add);
+    let stride = match chunks {
+        [only] if filled == 0 => only.column_stride(spec),
+        _ => None,
+    };
+    let is_row_major =
+        stride.is_some_and(|stride| spec.columns().len() == 1 || (rows == 1 && stride == spec.dtype().itemsize()));
+    let data = MatrixData { rows, chunks: chunks.len(), is_row_major, is_column_major: stride.is_some() };
+    Plan::matrix(spec, data, filled, options)
+}
+
+/// Refuses nulls where a spec does: the bitmaps of a chunk whose nulls are not counted are read together, unless they were.
+fn refuse_nulls(
+    spec: &MatrixSpec,
+    filled: &[&DeviceArray],
+    mut chunks: Vec<MatrixColumns<'_>>,
+    fetched: Option<&Fetched>,
+) -> Result<()> {
+    for (array, chunk) in filled.iter().zip(&mut chunks) {
+        let Some(order) = array.order() else { continue };
+        let refused = spec.columns().iter().zip(&chunk.columns).filter(|((_, spec), _)| spec.nulls() == Nulls::Refused);
+        let ranges: Vec<_> = refused.flat_map(|(_, column)| column.leaf.bitmaps()).collect();
+        let own = if fetched.is_none() { Some(fetch(order, &ranges)?) } else { None };
+        let fetched = fetched.or(own.as_ref());
+        for ((_, spec), column) in spec.columns().iter().zip(&mut chunk.columns) {
+            if spec.nulls() == Nulls::Refused {
+                let nulls = mask(spec, &column.leaf, order, fetched);
+                column.mask = nulls.map_err(|error| error.in_column(spec.field().name()))?;
+            }
+        }
+    }
+    for (index, (_, column)) in spec.columns().iter().enumerate() {
+        check_nulls(column, chunks.iter().filter_map(|chunk| chunk.columns.get(index)))?;
+    }
+    Ok(())
+}

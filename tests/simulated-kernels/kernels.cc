@@ -1,0 +1,233 @@
+// The kernels of src/cuda/kernels.cu as functions of the host, for the simulated driver: the source that goes to the device,
+// compiled by a C++ compiler. Global memory is reached through the driver's accessors alone, which know what a launch touches.
+//
+// Threads run one after the other. Where a kernel has barriers or votes, each thread of a block is a fiber, and a round runs
+// every fiber to its next barrier.
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <iterator>
+#include <type_traits>
+#include <ucontext.h>
+#include <utility>
+#include <vector>
+
+namespace {
+
+// The driver's side of a launch: tests/simulated-cuda/src/kernel.rs.
+struct KernelContext {
+    unsigned grid[3], block[3], shared;
+    const unsigned char* (*read)(KernelContext*, unsigned long long, size_t);
+    unsigned char* (*write)(KernelContext*, unsigned long long, size_t);
+    void* inner;
+};
+
+const unsigned MISALIGNED_ADDRESS = 716;
+
+struct Index { unsigned x, y, z; };
+Index threadIdx, blockIdx, blockDim, gridDim;
+
+KernelContext* context;
+// What the launch fails with, and whether an accessor has found a fault, which the driver knows itself.
+unsigned code;
+bool has_faulted;
+
+[[noreturn]] void broken(const char* what) {
+    fprintf(stderr, "simulated kernels: %s\n", what);
+    abort();
+}
+
+template <class T> bool is_reachable(const T* address) {
+    if (has_faulted || code) return false;
+    // A device would fault.
+    if ((size_t)address % alignof(T) != 0) code = MISALIGNED_ADDRESS;
+    return code == 0;
+}
+
+template <class T> T load(const T* from) {
+    T value;
+    memset((void*)&value, 0, sizeof value);
+    if (!is_reachable(from)) return value;
+    const unsigned char* bytes = context->read(context, (unsigned long long)from, sizeof value);
+    has_faulted = !bytes;
+    if (bytes) memcpy((void*)&value, bytes, sizeof value);
+    return value;
+}
+
+template <class T> void store(T* to, T value) {
+    if (!is_reachable(to)) return;
+    unsigned char* bytes = context->write(context, (unsigned long long)to, sizeof value);
+    has_faulted = !bytes;
+    if (bytes) memcpy(bytes, &value, sizeof value);
+}
+
+// Threads run one after the other, so that nothing comes between these accesses.
+void add(unsigned long long* to, unsigned long long value) { store(to, load(to) + value); }
+void lower(unsigned long long* to, unsigned long long value) { store(to, std::min(load(to), value)); }
+
+// ---- Fibers ----
+
+enum State { RUNNING, AT_BARRIER, AT_VOTE, FINISHED };
+
+struct Fiber {
+    ucontext_t state;
+    std::vector<char> stack;
+    State at;
+    unsigned votes;
+};
+
+const unsigned MOST_THREADS = 1024, STACK = 64 << 10;
+std::vector<Fiber> fibers;
+ucontext_t scheduler;
+Fiber* running;
+void (*body)();
+// Of each warp, the last vote and the one before: some threads read the one while others give the next.
+unsigned votes[2][MOST_THREADS / 32];
+
+void yield(State at) {
+    if (!running) broken("a barrier in a kernel that is said to have none");
+    running->at = at;
+    swapcontext(&running->state, &scheduler);
+    running->at = RUNNING;
+}
+
+void __syncthreads() { yield(AT_BARRIER); }
+
+unsigned __ballot_sync(unsigned mask, bool vote) {
+    if (mask != ~0u) broken("a vote of a part of a warp");
+    unsigned lane = threadIdx.x % 32, thread = threadIdx.x;
+    if (!running) broken("a vote in a kernel that is said to have none");
+    unsigned& all = votes[running->votes++ % 2][thread / 32];
+    all = (all & ~(1u << lane)) | (unsigned)vote << lane;
+    yield(AT_VOTE);
+    return all;
+}
+
+int __popc(unsigned word) { return __builtin_popcount(word); }
+
+void run_fiber() {
+    body();
+    running->at = FINISHED;
+    // The scheduler goes on: `uc_link`.
+}
+
+void run_block(unsigned threads) {
+    fibers.resize(threads);
+    for (Fiber& fiber : fibers) {
+        fiber.stack.resize(STACK);
+        fiber.at = RUNNING;
+        fiber.votes = 0;
+        getcontext(&fiber.state);
+        fiber.state.uc_stack.ss_sp = fiber.stack.data();
+        fiber.state.uc_stack.ss_size = fiber.stack.size();
+        fiber.state.uc_link = &scheduler;
+        makecontext(&fiber.state, run_fiber, 0);
+    }
+    for (;;) {
+        size_t finished = 0, at_barrier = 0;
+        for (unsigned thread = 0; thread < threads; thread++) {
+            Fiber& fiber = fibers[thread];
+            if (fiber.at != FINISHED) {
+                threadIdx = {thread, 0, 0};
+                running = &fiber;
+                swapcontext(&scheduler, &fiber.state);
+                running = nullptr;
+            }
+            finished += fiber.at == FINISHED;
+            at_barrier += fiber.at == AT_BARRIER;
+        }
+        if (finished == threads) return;
+        if (at_barrier != 0 && at_barrier != threads) broken("a barrier that not all threads of the block reach");
+        for (unsigned warp = 0; warp < threads; warp += 32) {
+            for (unsigned thread = warp; thread < warp + 32 && thread < threads; thread++) {
+                if (fibers[thread].at != fibers[warp].at) broken("a vote that not all threads of the warp give");
+            }
+        }
+    }
+}
+
+void run_grid(bool has_barriers) {
+    for (unsigned y = 0; y < gridDim.y; y++) {
+        for (unsigned x = 0; x < gridDim.x; x++) {
+            blockIdx = {x, y, 0};
+            if (has_barriers) {
+                run_block(blockDim.x);
+                continue;
+            }
+            for (unsigned thread = 0; thread < blockDim.x; thread++) {
+                threadIdx = {thread, 0, 0};
+                body();
+            }
+        }
+    }
+}
+
+}  // namespace
+
+#define __device__
+#define __global__
+#define __launch_bounds__(threads, blocks)
+#define __noinline__
+#define __shared__ static
+
+namespace {
+#include "kernels.cu"
+}
+
+// ---- The table that the driver reads ----
+
+namespace {
+
+template <auto FUNCTION, bool HAS_BARRIERS> struct Entry;
+
+template <class... Arguments, void (*FUNCTION)(Arguments...), bool HAS_BARRIERS>
+struct Entry<FUNCTION, HAS_BARRIERS> {
+    static constexpr size_t sizes[] = {sizeof(Arguments)...};
+    static inline const void* const* given;
+
+    template <size_t... NUMBERS> static void call(std::index_sequence<NUMBERS...>) {
+        FUNCTION(*(const std::remove_const_t<Arguments>*)given[NUMBERS]...);
+    }
+
+    static void thread() { call(std::index_sequence_for<Arguments...>()); }
+
+    static unsigned launch(KernelContext* launched, const void* const* parameters) {
+        context = launched;
+        given = parameters;
+        body = thread;
+        code = 0;
+        has_faulted = false;
+        gridDim = {launched->grid[0], launched->grid[1], launched->grid[2]};
+        blockDim = {launched->block[0], launched->block[1], launched->block[2]};
+        if (gridDim.z != 1 || blockDim.y != 1 || blockDim.z != 1) broken("a launch in three dimensions");
+        if (blockDim.x > THREADS) return 719;
+        run_grid(HAS_BARRIERS);
+        return code;
+    }
+};
+
+}  // namespace
+
+struct SimulatedKernel {
+    const char* name;
+    unsigned (*launch)(KernelContext*, const void* const*);
+    size_t parameters;
+    const size_t* sizes;
+};
+
+#define ENTRY(kernel, has_barriers) \
+    {#kernel, Entry<kernel, has_barriers>::launch, std::size(Entry<kernel, has_barriers>::sizes), Entry<kernel, has_barriers>::sizes}
+#define SIZES(prefix, has_barriers) \
+    ENTRY(prefix##_1, has_barriers), ENTRY(prefix##_2, has_barriers), ENTRY(prefix##_4, has_barriers), ENTRY(prefix##_8, has_barriers)
+
+extern "C" const SimulatedKernel simulated_kernels[] = {
+    SIZES(pack_columns, false), ENTRY(pack_columns_16, false), SIZES(cast_columns, false),
+    SIZES(pack_rows, true),     ENTRY(pack_rows_16, true),     SIZES(cast_rows, true),
+    SIZES(fill_nulls, false),   ENTRY(fill_nulls_16, false),
+    ENTRY(unpack_bits, false),  ENTRY(pack_bits, true),        ENTRY(count_nulls, true),
+    ENTRY(join_validity, false), ENTRY(find_no_bool, false),   ENTRY(normalise_bools, false),
+    {nullptr, nullptr, 0, nullptr},
+};
