@@ -192,6 +192,8 @@ functions! {
     );
     /// Page-locked host memory.
     memory_host_alloc = "cuMemHostAlloc"(memory: *mut *mut c_void, bytes: usize, flags: c_uint);
+    /// Frees page-locked host memory. The host may wait.
+    memory_host_free = "cuMemFreeHost"(memory: *mut c_void);
     /// A new pool of device memory.
     pool_create = "cuMemPoolCreate"(pool: *mut PoolHandle, properties: *const c_void);
     /// Sets a property of a pool.
@@ -226,6 +228,11 @@ functions! {
     /// Copies between memory of devices.
     copy_on_device = "cuMemcpyDtoDAsync_v2"(
         target: DevicePointer, source: DevicePointer, bytes: usize, stream: StreamHandle
+    );
+    /// Copies from memory of one context's device to that of another.
+    copy_to_peer = "cuMemcpyPeerAsync"(
+        target: DevicePointer, target_context: ContextHandle, source: DevicePointer, source_context: ContextHandle,
+        bytes: usize, stream: StreamHandle
     );
 }
 

@@ -1,11 +1,11 @@
-//! Memory of ours: on the device from a pool of our own, and page-locked on the host.
+//! Memory of ours on a device, from a pool of our own, and copies.
 
 use std::ffi::{c_int, c_void};
-use std::ptr::NonNull;
 use std::sync::{Mutex, PoisonError};
 
 use super::context::{CudaDevice, Current};
 use super::driver::{Called, DevicePointer, PoolHandle, Status};
+use super::pinned::PinnedBlock;
 use super::stream::Stream;
 
 /// `CUmemPoolProps`.
@@ -27,8 +27,6 @@ const PINNED: c_int = 1;
 const ON_DEVICE: c_int = 1;
 /// `CU_MEMPOOL_ATTR_RELEASE_THRESHOLD`.
 const RELEASE_THRESHOLD: c_int = 4;
-/// `CU_MEMHOSTALLOC_PORTABLE`: page-locked for every context.
-const PORTABLE: u32 = 1;
 
 /// The pool of a device. Not the default one, whose properties are others' too. It keeps what is given back to it.
 #[derive(Debug)]
@@ -114,45 +112,6 @@ impl Drop for DeviceBuffer {
         // Where the driver refuses, the memory is lost, and nothing else.
         // SAFETY: memory of ours, which nobody frees again.
         let _ = unsafe { current.driver().memory_free_async(self.start, self.stream.handle()) };
-    }
-}
-
-/// Bytes of a page-locked block.
-const BLOCK: usize = 2 << 20;
-
-/// A page-locked block of host memory, through which copies from and to ordinary memory go. It is never freed, and goes back
-/// to the idle ones when this is dropped: by then no copy uses it.
-#[derive(Debug)]
-pub(crate) struct PinnedBlock {
-    start: NonNull<c_void>,
-}
-
-// SAFETY: memory that this value alone refers to.
-unsafe impl Send for PinnedBlock {}
-
-static IDLE: Mutex<Vec<PinnedBlock>> = Mutex::new(Vec::new());
-
-impl PinnedBlock {
-    pub(crate) const BYTES: usize = BLOCK;
-
-    pub(crate) fn take(current: &Current) -> Called<Self> {
-        if let Some(block) = IDLE.lock().unwrap_or_else(PoisonError::into_inner).pop() {
-            return Ok(block);
-        }
-        let mut start = std::ptr::null_mut();
-        // SAFETY: `start` is a local that the driver sets.
-        unsafe { current.driver().memory_host_alloc(&raw mut start, BLOCK, PORTABLE) }?;
-        let refused = Status { call: "cuMemHostAlloc", code: Status::OUT_OF_MEMORY };
-        Ok(Self { start: NonNull::new(start).ok_or(refused)? })
-    }
-
-    /// Gives the block back. Without this it is lost, which is right where a copy may still use it.
-    pub(crate) fn give_back(self) {
-        IDLE.lock().unwrap_or_else(PoisonError::into_inner).push(self);
-    }
-
-    pub(crate) fn start(&self) -> *mut u8 {
-        self.start.as_ptr().cast()
     }
 }
 

@@ -10,6 +10,7 @@ mod event;
 mod kernels;
 mod memory;
 mod module;
+mod pinned;
 mod pointer;
 mod stream;
 
@@ -17,7 +18,8 @@ pub(crate) use context::{CudaDevice, Current, is_cuda, is_host_visible};
 pub(crate) use driver::{Called, EventHandle, Status, driver, is_forked, is_started};
 pub(crate) use event::Event;
 pub(crate) use kernels::{Bits, Column, ColumnType, Level, MatrixLayout, Packing};
-pub(crate) use memory::{DeviceBuffer, PinnedBlock};
+pub(crate) use memory::DeviceBuffer;
+pub(crate) use pinned::{PinnedBlock, PinnedBuffer, free_pinned};
 pub(crate) use pointer::Pointer;
 pub(crate) use stream::PooledStream;
 pub use stream::Stream;
