@@ -9,7 +9,7 @@ use std::sync::{Mutex, PoisonError, TryLockError};
 use smallvec::SmallVec;
 
 use super::Wait;
-use crate::cuda::{CudaDevice, Current, Event, Stream, is_forked};
+use crate::cuda::{CudaDevice, Current, Event, Stream, is_forked, release_abandoned};
 
 /// Frees memory, or gives it back to its owner.
 pub(super) type Release = Box<dyn FnOnce() + Send>;
@@ -19,6 +19,8 @@ struct Waiting {
     events: SmallVec<[Event; 2]>,
     /// Whether no event could be recorded on the legacy default stream yet: while it is being captured, say.
     behind_legacy: bool,
+    /// Of memory of ours; that of others is theirs to count.
+    bytes: usize,
     release: Release,
 }
 
@@ -32,8 +34,15 @@ pub fn waiting() -> usize {
     COUNT.load(Ordering::Acquire)
 }
 
+/// How many blocks of memory of a device wait to be released, and how many bytes of ours they have.
+pub(super) fn waiting_on(ordinal: i32) -> (usize, usize) {
+    let limbo = LIMBO.lock().unwrap_or_else(PoisonError::into_inner);
+    let waiting = limbo.iter().filter(|entry| entry.ordinal == ordinal);
+    waiting.fold((0, 0), |(blocks, bytes), entry| (blocks + 1, bytes + entry.bytes))
+}
+
 /// Releases memory when the events are complete, and what the legacy default stream of the device has now.
-pub(super) fn release_behind(ordinal: i32, mut events: SmallVec<[Event; 2]>, release: Release) {
+pub(super) fn release_behind(ordinal: i32, mut events: SmallVec<[Event; 2]>, bytes: usize, release: Release) {
     // Until an event is recorded there, whoever looks at the entry records it first.
     let mut behind_legacy = true;
     if let Some(current) = enter(ordinal) {
@@ -46,7 +55,13 @@ pub(super) fn release_behind(ordinal: i32, mut events: SmallVec<[Event; 2]>, rel
             return release();
         }
     }
-    LIMBO.lock().unwrap_or_else(PoisonError::into_inner).push(Waiting { ordinal, events, behind_legacy, release });
+    LIMBO.lock().unwrap_or_else(PoisonError::into_inner).push(Waiting {
+        ordinal,
+        events,
+        behind_legacy,
+        bytes,
+        release,
+    });
     COUNT.fetch_add(1, Ordering::AcqRel);
 }
 
@@ -70,6 +85,7 @@ fn are_complete(current: &Current, events: &mut SmallVec<[Event; 2]>) -> bool {
 
 /// Releases what nothing uses any more. Never waits.
 pub(crate) fn drain() {
+    release_abandoned();
     if COUNT.load(Ordering::Acquire) == 0 || is_forked() {
         return;
     }

@@ -59,6 +59,9 @@ waits! {
     KernelSource = 24,
     /// What our kernels write is written when our stream has run them.
     KernelWritten = 25,
+    /// Our stream waits for the work of another library before it writes to memory that the library's allocator gave: that may
+    /// be in use until then.
+    AllocatorStream = 30,
 }
 
 impl Wait {

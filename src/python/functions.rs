@@ -6,7 +6,7 @@ use pyo3::types::PyDict;
 use pyo3::wrap_pyfunction;
 
 use super::arrow_dunders::is_on_host;
-use super::exchange::Arrays;
+use super::exchange::{Arrays, memory};
 use super::input::{self, ArrowInput, Chunks, no_protocol};
 use super::matrix::{Columns, MatrixKeywords, column_into, each_group, is_matrix, matrix_into, names, no_columns};
 use super::names::Names;
@@ -16,6 +16,7 @@ use super::{ArrayStream, CopyLog, Tensor, device};
 use crate::arrow::DeviceArray;
 use crate::batch::each_tensor;
 use crate::column::{Bits, chunks_to_tensor_by};
+use crate::cuda::SourceScope;
 use crate::error::Result;
 use crate::plan::Plan;
 use crate::spec::{CopyMode, Options, select};
@@ -77,6 +78,18 @@ fn finish_all<'py>(
     Ok(named)
 }
 
+/// Has a result on a device come from where the keywords say, until what is returned is dropped. What stays on the host comes
+/// from nowhere else.
+pub(super) fn result_source(
+    chunks: &Chunks,
+    device: Option<&Bound<'_, PyAny>>,
+    allocator: Option<&Bound<'_, PyAny>>,
+    xp: Option<&Bound<'_, PyAny>>,
+) -> PyResult<Option<SourceScope>> {
+    let on_host = device.is_none() && chunks.arrays.first().is_none_or(|array| array.device().is_cpu());
+    memory::scope(allocator, xp.filter(|_| !on_host))
+}
+
 /// Refuses a device that the data is not on.
 pub(super) fn require_device(chunks: &Chunks, asked: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
     let Some(asked) = asked else { return Ok(()) };
@@ -108,6 +121,10 @@ pub(super) fn require_device(chunks: &Chunks, asked: Option<&Bound<'_, PyAny>>) 
 /// order: of a matrix, "C" row-major, "F" column-major, "A" column-major where that is a view, else row-major.
 /// columns: of a matrix, the columns by name, in this order; None is all.
 /// device: where the result must be.
+/// allocator: where the memory of a result on a device comes from: None for a pool of this package, "cuMemAlloc" for memory that
+///     other processes can open by the legacy handles of CUDA IPC, or an object with `allocate(nbytes, stream)`, which returns an
+///     address, a multiple of 256, and `deallocate(address, nbytes, stream)`, such as a memory resource of RMM. The stream has
+///     `__cuda_stream__`. With xp=torch or cupy, None is that library's own allocator.
 /// copy: None as needed, False never (an error), True always.
 /// writable: memory that nobody else sees.
 /// legacy: what an unversioned DLPack capsule of read-only memory holds: "copy", "view" or "error".
@@ -120,7 +137,7 @@ pub(super) fn require_device(chunks: &Chunks, asked: Option<&Bound<'_, PyAny>>) 
 /// Raises ConversionError (a BufferError and a ValueError) naming column, row, reason and remedy; TypeError for an
 /// object that speaks neither protocol.
 #[pyfunction]
-#[pyo3(signature = (obj, *, dtype=None, nulls=None, order="C", columns=None, decimal=None, dictionary=None, device=None, copy=None, writable=false, legacy="copy", out=None, threads=None, xp=None), text_signature = "(obj, *, dtype=None, nulls=\"error\", order=\"C\", columns=None, decimal=None, dictionary=None, device=None, copy=None, writable=False, legacy=\"copy\", out=None, threads=None, xp=None)")]
+#[pyo3(signature = (obj, *, dtype=None, nulls=None, order="C", columns=None, decimal=None, dictionary=None, device=None, allocator=None, copy=None, writable=false, legacy="copy", out=None, threads=None, xp=None), text_signature = "(obj, *, dtype=None, nulls=\"error\", order=\"C\", columns=None, decimal=None, dictionary=None, device=None, allocator=None, copy=None, writable=False, legacy=\"copy\", out=None, threads=None, xp=None)")]
 #[allow(clippy::too_many_arguments, reason = "one Python keyword each")]
 fn to_tensor<'py>(
     py: Python<'py>,
@@ -132,6 +149,7 @@ fn to_tensor<'py>(
     decimal: Option<&Bound<'py, PyAny>>,
     dictionary: Option<&Bound<'py, PyAny>>,
     device: Option<&Bound<'py, PyAny>>,
+    allocator: Option<&Bound<'py, PyAny>>,
     copy: Option<bool>,
     writable: bool,
     legacy: &str,
@@ -152,6 +170,7 @@ fn to_tensor<'py>(
         false => Some(ConversionOptions::read(keywords, copy, writable)?),
     };
     let chunks = Chunks::read(obj, copy_mode(copy))?;
+    let _source = result_source(&chunks, device, allocator, xp)?;
     require_device(&chunks, device)?;
     if is_matrix(&chunks) {
         let options = by_column.unwrap_or_else(|| ConversionOptions::defaults(copy, writable));
@@ -185,7 +204,7 @@ fn to_tensor<'py>(
 ///
 /// The other keywords are those of `to_tensor`. Nulls of a row are nulls in each of its columns.
 #[pyfunction]
-#[pyo3(signature = (obj, *, columns=None, dtype=None, nulls=None, order="C", decimal=None, dictionary=None, device=None, copy=None, writable=false, legacy="copy", threads=None, xp=None), text_signature = "(obj, *, columns=None, dtype=None, nulls=\"error\", order=\"C\", decimal=None, dictionary=None, device=None, copy=None, writable=False, legacy=\"copy\", threads=None, xp=None)")]
+#[pyo3(signature = (obj, *, columns=None, dtype=None, nulls=None, order="C", decimal=None, dictionary=None, device=None, allocator=None, copy=None, writable=false, legacy="copy", threads=None, xp=None), text_signature = "(obj, *, columns=None, dtype=None, nulls=\"error\", order=\"C\", decimal=None, dictionary=None, device=None, allocator=None, copy=None, writable=False, legacy=\"copy\", threads=None, xp=None)")]
 #[allow(clippy::too_many_arguments, reason = "one Python keyword each")]
 fn to_tensors<'py>(
     py: Python<'py>,
@@ -197,6 +216,7 @@ fn to_tensors<'py>(
     decimal: Option<&Bound<'py, PyAny>>,
     dictionary: Option<&Bound<'py, PyAny>>,
     device: Option<&Bound<'py, PyAny>>,
+    allocator: Option<&Bound<'py, PyAny>>,
     copy: Option<bool>,
     writable: bool,
     legacy: &str,
@@ -208,6 +228,7 @@ fn to_tensors<'py>(
     let matrix = MatrixKeywords::read(order, threads)?;
     let chunks = Chunks::read(obj, copy_mode(copy))?;
     options.check_columns(chunks.field())?;
+    let _source = result_source(&chunks, device, allocator, xp)?;
     require_device(&chunks, device)?;
     match columns {
         None => finish_all(py, &chunks, None, &options, arrays),
@@ -236,6 +257,7 @@ fn validity<'py>(
     xp: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, PyAny>> {
     let chunks = Chunks::read(obj, CopyMode::IfNeeded)?;
+    let _source = result_source(&chunks, device, None, xp)?;
     require_device(&chunks, device)?;
     if bits {
         return match crate::column::validity_bits(chunks.field(), &chunks.arrays)? {
@@ -251,10 +273,17 @@ fn validity<'py>(
 
 /// Imports a tensor, as `from_dlpack` of the array API standard.
 ///
-/// device: where the result must be. copy: None as needed, False never (an error), True always, in memory of its own.
+/// device: where the result must be. allocator: as for `to_tensor`. copy: None as needed, False never (an error), True always,
+///     in memory of its own.
 #[pyfunction]
-#[pyo3(signature = (x, /, *, device=None, copy=None), text_signature = "(x, /, *, device=None, copy=None)")]
-fn from_dlpack(x: &Bound<'_, PyAny>, device: Option<&Bound<'_, PyAny>>, copy: Option<bool>) -> PyResult<Tensor> {
+#[pyo3(signature = (x, /, *, device=None, allocator=None, copy=None), text_signature = "(x, /, *, device=None, allocator=None, copy=None)")]
+fn from_dlpack(
+    x: &Bound<'_, PyAny>,
+    device: Option<&Bound<'_, PyAny>>,
+    allocator: Option<&Bound<'_, PyAny>>,
+    copy: Option<bool>,
+) -> PyResult<Tensor> {
+    let _source = memory::scope(allocator, None)?;
     let device = device.map(device::extract).transpose()?;
     let tensor = input::dlpack(x, device, copy_mode(copy))?;
     let tensor = tensor.ok_or_else(|| {
@@ -267,17 +296,20 @@ fn from_dlpack(x: &Bound<'_, PyAny>, device: Option<&Bound<'_, PyAny>>, copy: Op
 /// Imports Arrow data: an Array, a RecordBatch for structs, an ArrayStream for streams. Memory is shared unless
 /// copy=True.
 ///
+/// allocator: as for `to_tensor`.
 /// sync: "event", or "host" for consumers that ignore events: exports of data on a device wait until it is written, and have
 ///     none.
 #[pyfunction]
-#[pyo3(signature = (obj, *, device=None, copy=None, sync=None), text_signature = "(obj, *, device=None, copy=None, sync=\"event\")")]
+#[pyo3(signature = (obj, *, device=None, allocator=None, copy=None, sync=None), text_signature = "(obj, *, device=None, allocator=None, copy=None, sync=\"event\")")]
 fn from_arrow<'py>(
     py: Python<'py>,
     obj: &Bound<'py, PyAny>,
     device: Option<&Bound<'py, PyAny>>,
+    allocator: Option<&Bound<'py, PyAny>>,
     copy: Option<bool>,
     sync: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, PyAny>> {
+    let _source = memory::scope(allocator, None)?;
     let asked = device.map(device::extract).transpose()?;
     let on_host = sync.map(is_on_host).transpose()?.unwrap_or(false);
     let require = |own: crate::device::Device| asked.map_or(Ok(()), |asked| device::require(own, asked));

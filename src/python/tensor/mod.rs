@@ -24,7 +24,7 @@ pub(super) use out::with_output;
 use super::arrow_dunders::{c_array, c_device_array, requested_field, require_device};
 use super::capsule::schema_capsule;
 use super::dlpack_dunders::{DlpackArguments, dlpack, dlpack_device};
-use super::exchange::exchange_api;
+use super::exchange::{exchange_api, memory};
 use super::options::Legacy;
 use super::{Device, cuda_stream, device};
 use crate::arrow::DeviceArray;
@@ -126,12 +126,15 @@ impl Tensor {
     /// The same data on another device: itself where it is there already, else a copy. To the CPU it is complete.
     ///
     /// stream: of data on CUDA, the stream that the copy is made on; else this thread's, see `stream`.
-    #[pyo3(signature = (device, /, *, stream=None))]
+    /// allocator: as for `to_tensor`.
+    #[pyo3(signature = (device, /, *, stream=None, allocator=None))]
     fn to_device(
         slf: Bound<'_, Self>,
         device: &Bound<'_, PyAny>,
         stream: Option<&Bound<'_, PyAny>>,
+        allocator: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Py<Self>> {
+        let _source = memory::scope(allocator, None)?;
         let tensor = &slf.get().tensor;
         if stream.is_some() && !is_cuda(tensor.device()) {
             return Err(PyBufferError::new_err("stream must be None for host memory"));
