@@ -18,6 +18,7 @@ mod functions;
 pub mod input;
 mod loader;
 mod matrix;
+mod moving;
 mod names;
 mod options;
 mod producer;
