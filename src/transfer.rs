@@ -16,12 +16,11 @@ pub use moved::{Transfer, array_to_device, is_shared, stream_to_device, tensors_
 use crate::alloc::HostBuffer;
 use crate::arrow::{DeviceArray, count_bits};
 use crate::copy_log::{self, Copied};
-use crate::cuda::{
-    Bits, CudaDevice, Current, DeviceBuffer, PinnedBlock, PooledStream, Status, Stream, is_host_visible,
-};
+use crate::cuda::{Bits, CudaDevice, Current, DeviceBuffer, PinnedBlock, PooledStream, Stream, is_host_visible};
 use crate::device::Device;
 use crate::error::{Error, ErrorKind, Result};
 use crate::ffi::dlpack::DLDeviceType;
+pub(crate) use crate::order::allocate;
 use crate::order::{self, Order, Wait};
 use crate::tensor::{Parts, Tensor};
 
@@ -117,7 +116,7 @@ pub(crate) fn number_by(
 ) -> Result<u64> {
     let pooled = PooledStream::idle(current)?;
     let stream = pooled.stream();
-    let number = allocate(current, size_of::<u64>(), stream)?;
+    let number = order::allocate_scratch(current, size_of::<u64>(), stream)?;
     let block = PinnedBlock::take(current)?;
     order.wait_in(current, stream, Wait::KernelSource)?;
     // SAFETY: the number was just allocated in this order.
@@ -192,18 +191,6 @@ pub(crate) fn written(device: Device, current: &Current, stream: Stream, wait: W
     Ok(order)
 }
 
-/// Memory of ours, for what `stream` is given from now on. `bytes` is not 0.
-pub(crate) fn allocate(current: &Current, bytes: usize, stream: Stream) -> Result<DeviceBuffer> {
-    match DeviceBuffer::new(current, bytes, stream) {
-        Err(Status { code: Status::OUT_OF_MEMORY, .. }) => {
-            // What is not used any more may be enough.
-            order::drain();
-            Ok(DeviceBuffer::new(current, bytes, stream)?)
-        }
-        made => Ok(made?),
-    }
-}
-
 /// Refuses a stream of another device or context, and one that is being captured: a copy would be a part of the graph.
 pub(crate) fn require_free(current: &Current, stream: Stream) -> Result<()> {
     current.require_own(stream)?;
@@ -233,8 +220,8 @@ impl OwnBuffer {
 
 impl Drop for OwnBuffer {
     fn drop(&mut self) {
-        let buffer = self.buffer.take();
-        self.order.release(move || drop(buffer));
+        let Some(buffer) = self.buffer.take() else { return };
+        self.order.release_bytes(buffer.bytes(), move || drop(buffer));
     }
 }
 

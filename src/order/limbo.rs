@@ -9,7 +9,7 @@ use std::sync::{Mutex, PoisonError, TryLockError};
 use smallvec::SmallVec;
 
 use super::Wait;
-use crate::cuda::{CudaDevice, Current, Event, Stream, is_forked};
+use crate::cuda::{CudaDevice, Current, Event, Stream, is_forked, release_abandoned};
 
 /// Frees memory, or gives it back to its owner.
 pub(super) type Release = Box<dyn FnOnce() + Send>;
@@ -19,6 +19,8 @@ struct Waiting {
     events: SmallVec<[Event; 2]>,
     /// Whether no event could be recorded on the legacy default stream yet: while it is being captured, say.
     behind_legacy: bool,
+    /// Of memory of ours; that of others is theirs to count.
+    bytes: usize,
     release: Release,
 }
 
@@ -32,8 +34,22 @@ pub fn waiting() -> usize {
     COUNT.load(Ordering::Acquire)
 }
 
-/// Releases memory when the events are complete, and, if it was lent out, what the legacy default stream of the device has now.
-pub(super) fn release_behind(ordinal: i32, mut events: SmallVec<[Event; 2]>, is_lent: bool, release: Release) {
+/// How many blocks of memory of a device wait to be released, and how many bytes of ours they have.
+pub(super) fn waiting_on(ordinal: i32) -> (usize, usize) {
+    let limbo = LIMBO.lock().unwrap_or_else(PoisonError::into_inner);
+    let waiting = limbo.iter().filter(|entry| entry.ordinal == ordinal);
+    waiting.fold((0, 0), |(blocks, bytes), entry| (blocks + 1, bytes + entry.bytes))
+}
+
+/// Releases memory of so many bytes when the events are complete, and, if it was lent out, what the legacy default stream of the
+/// device has now.
+pub(super) fn release_behind(
+    ordinal: i32,
+    mut events: SmallVec<[Event; 2]>,
+    is_lent: bool,
+    bytes: usize,
+    release: Release,
+) {
     // Until an event is recorded there, whoever looks at the entry records it first.
     let mut behind_legacy = is_lent;
     if let Some(current) = enter(ordinal) {
@@ -46,7 +62,13 @@ pub(super) fn release_behind(ordinal: i32, mut events: SmallVec<[Event; 2]>, is_
             return release();
         }
     }
-    LIMBO.lock().unwrap_or_else(PoisonError::into_inner).push(Waiting { ordinal, events, behind_legacy, release });
+    LIMBO.lock().unwrap_or_else(PoisonError::into_inner).push(Waiting {
+        ordinal,
+        events,
+        behind_legacy,
+        bytes,
+        release,
+    });
     COUNT.fetch_add(1, Ordering::AcqRel);
 }
 
@@ -70,6 +92,7 @@ fn are_complete(current: &Current, events: &mut SmallVec<[Event; 2]>) -> bool {
 
 /// Releases what nothing uses any more. Never waits.
 pub(crate) fn drain() {
+    release_abandoned();
     if COUNT.load(Ordering::Acquire) == 0 || is_forked() {
         return;
     }

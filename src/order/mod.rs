@@ -8,6 +8,8 @@ mod callers;
 mod check;
 mod host;
 mod limbo;
+mod memory;
+mod statistics;
 mod waits;
 
 use std::cell::RefCell;
@@ -22,6 +24,8 @@ pub(crate) use check::{check_host, is_address_check_asked};
 pub use host::{Pause, host_waits, pause_by};
 pub(crate) use limbo::drain;
 pub use limbo::waiting;
+pub(crate) use memory::{allocate, allocate_scratch, page_locked, staging_block};
+pub use statistics::{DeviceMemory, MemoryStatistics, PageLockedMemory, empty_cache, memory_stats};
 pub use waits::Wait;
 
 use crate::cuda::{
@@ -329,6 +333,11 @@ impl Order {
 
     /// Releases the memory: at once if nobody has used it, else behind the work that may use it still.
     pub(crate) fn release(&self, release: impl FnOnce() + Send + 'static) {
+        self.release_bytes(0, release);
+    }
+
+    /// As [`Order::release`], of so many bytes of ours.
+    pub(crate) fn release_bytes(&self, bytes: usize, release: impl FnOnce() + Send + 'static) {
         if !is_cuda(self.0.device) {
             return release();
         }
@@ -351,7 +360,7 @@ impl Order {
         let events = uses.map(|Use { stream, event, .. }| {
             stream.and_then(|stream| recorded_again(ordinal, stream)).unwrap_or(event)
         });
-        limbo::release_behind(ordinal, events.collect(), is_lent, Box::new(release));
+        limbo::release_behind(ordinal, events.collect(), is_lent, bytes, Box::new(release));
     }
 }
 
@@ -461,8 +470,8 @@ mod tests {
     /// A block that `writer` has just been told to write.
     fn written(current: &Current, writer: &PooledStream) -> (DeviceBuffer, DeviceBuffer, Order) {
         let stream = writer.stream();
-        let source = DeviceBuffer::new(current, BYTES, stream).unwrap();
-        let block = DeviceBuffer::new(current, BYTES, stream).unwrap();
+        let source = allocate_scratch(current, BYTES, stream).unwrap();
+        let block = allocate_scratch(current, BYTES, stream).unwrap();
         // SAFETY: both have so many bytes, and are freed behind the copy.
         unsafe { current.copy_on_device(block.start(), source.start(), BYTES, stream) }.unwrap();
         let device = Device::new(DLDeviceType::CUDA, 0);
@@ -477,7 +486,7 @@ mod tests {
         let parts = [written(&current, &first), written(&current, &second)];
         let joined = Order::joined(parts.iter().map(|(_, _, order)| order.clone())).unwrap().unwrap();
         joined.wait_in(&current, reader.stream(), Wait::DlpackStream).unwrap();
-        let target = DeviceBuffer::new(&current, BYTES, reader.stream()).unwrap();
+        let target = allocate_scratch(&current, BYTES, reader.stream()).unwrap();
         for (_, block, _) in &parts {
             // SAFETY: both have so many bytes until the host has waited for the copy. The simulated driver reports a read
             // that nothing orders behind the write.

@@ -63,6 +63,9 @@ waits! {
     Moved = 26,
     /// A page-locked block takes the next bytes when those before are copied from it.
     BlockCopied = 27,
+    /// Our stream waits for the work of another library before it writes to memory that the library's allocator gave: that may
+    /// be in use until then.
+    AllocatorStream = 30,
 }
 
 impl Wait {

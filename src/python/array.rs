@@ -7,6 +7,7 @@ use super::Device;
 use super::arrow_dunders::{c_array, c_device_array};
 use super::capsule::schema_capsule;
 use super::dlpack_dunders::{DlpackArguments, dlpack, dlpack_device};
+use super::exchange::memory;
 use super::moving::ToDevice;
 use super::options::Legacy;
 use crate::arrow::DeviceArray;
@@ -63,13 +64,16 @@ impl Array {
     ///
     /// stream: the stream that copies are made on; else this thread's, see `stream`.
     /// threads: how many copy from and to ordinary memory; None is ARROW_DLPACK_THREADS, or one a core.
-    #[pyo3(signature = (device, /, *, stream=None, threads=None))]
+    /// allocator: as for `to_tensor`.
+    #[pyo3(signature = (device, /, *, stream=None, threads=None, allocator=None))]
     fn to_device(
         slf: Bound<'_, Self>,
         device: &Bound<'_, PyAny>,
         stream: Option<&Bound<'_, PyAny>>,
         threads: Option<i64>,
+        allocator: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Py<Self>> {
+        let _source = memory::scope(allocator, None)?;
         let own = slf.get().0.device();
         let transfer = ToDevice::read(own, device, stream, threads)?;
         if transfer.device == own {

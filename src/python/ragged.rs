@@ -6,7 +6,7 @@ use pyo3::types::{PyDict, PyTuple, PyType};
 
 use super::arrow_dunders::{c_array, c_device_array, requested_field};
 use super::capsule::schema_capsule;
-use super::functions::finish;
+use super::functions::{finish, result_source};
 use super::input::{self, Chunks};
 use super::moving::Asked;
 use super::options::{ConversionOptions, ElementKeywords, Legacy, copy_mode, parse_nulls};
@@ -222,11 +222,11 @@ fn run<R: Send>(py: Python<'_>, chunks: &Chunks, work: impl Fn() -> Result<R> + 
 /// nulls: "error" refuses null rows and elements; "keep" tells null rows by `validity`, and leaves the slots of null
 ///     elements as they are; "nan" or a number fills null elements, and null rows become empty. With pad, null rows are
 ///     padding unless nulls="error", and kept null elements are padding too.
-/// device, copy, writable, legacy, xp: as for `to_tensor`.
+/// device, allocator, copy, writable, legacy, xp: as for `to_tensor`.
 ///
 /// Offsets of a slice start at 0 again by a copy of them. The values of list views are the whole child.
 #[pyfunction]
-#[pyo3(signature = (obj, *, dtype=None, nulls=None, decimal=None, dictionary=None, device=None, copy=None, writable=false, legacy="copy", pad=None, xp=None), text_signature = "(obj, *, dtype=None, nulls=\"error\", decimal=None, dictionary=None, device=None, copy=None, writable=False, legacy=\"copy\", pad=None, xp=None)")]
+#[pyo3(signature = (obj, *, dtype=None, nulls=None, decimal=None, dictionary=None, device=None, allocator=None, copy=None, writable=false, legacy="copy", pad=None, xp=None), text_signature = "(obj, *, dtype=None, nulls=\"error\", decimal=None, dictionary=None, device=None, allocator=None, copy=None, writable=False, legacy=\"copy\", pad=None, xp=None)")]
 #[allow(clippy::too_many_arguments, reason = "one Python keyword each")]
 pub(super) fn to_ragged<'py>(
     py: Python<'py>,
@@ -236,6 +236,7 @@ pub(super) fn to_ragged<'py>(
     decimal: Option<&Bound<'py, PyAny>>,
     dictionary: Option<&Bound<'py, PyAny>>,
     device: Option<&Bound<'py, PyAny>>,
+    allocator: Option<&Bound<'py, PyAny>>,
     copy: Option<bool>,
     writable: bool,
     legacy: &str,
@@ -249,6 +250,7 @@ pub(super) fn to_ragged<'py>(
     options.check_columns(chunks.field())?;
     let asked = Asked::read(device, copy_mode(copy))?;
     let chunks = asked.chunks(py, chunks)?;
+    let _source = result_source(&chunks, device, allocator, xp)?;
     let options = options.of(chunks.field().name());
     let Some(pad) = pad else {
         let ragged = run(py, &chunks, || chunks_to_ragged(chunks.field(), &chunks.arrays, &options))?;

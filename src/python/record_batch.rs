@@ -6,6 +6,7 @@ use pyo3::types::{PyDict, PyTuple};
 
 use super::arrow_dunders::{DeviceKeywords, as_requested, c_array, c_device_array, requested_field};
 use super::capsule::{device_stream_capsule, schema_capsule, stream_capsule};
+use super::exchange::memory;
 use super::moving::ToDevice;
 use super::{Array, Device, device};
 use crate::arrow::{DeviceArray, DeviceArrayStream};
@@ -87,13 +88,16 @@ impl RecordBatch {
     ///
     /// stream: the stream that copies are made on; else this thread's, see `stream`.
     /// threads: how many copy from and to ordinary memory; None is ARROW_DLPACK_THREADS, or one a core.
-    #[pyo3(signature = (device, /, *, stream=None, threads=None))]
+    /// allocator: as for `to_tensor`.
+    #[pyo3(signature = (device, /, *, stream=None, threads=None, allocator=None))]
     fn to_device(
         slf: Bound<'_, Self>,
         device: &Bound<'_, PyAny>,
         stream: Option<&Bound<'_, PyAny>>,
         threads: Option<i64>,
+        allocator: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Py<Self>> {
+        let _source = memory::scope(allocator, None)?;
         let own = slf.get().0.device();
         let transfer = ToDevice::read(own, device, stream, threads)?;
         if transfer.device == own {

@@ -9,6 +9,7 @@ use pyo3::types::PyDict;
 
 use super::arrow_dunders::{DeviceKeywords, requested_field};
 use super::capsule::{device_stream_capsule, schema_capsule, stream_capsule};
+use super::exchange::memory;
 use super::moving::ToDevice;
 use super::{Array, Device, RecordBatch, device};
 use crate::arrow::{DeviceArray, DeviceArrayStream};
@@ -150,14 +151,16 @@ impl ArrayStream {
     /// The stream with its arrays on another device, each moved when it is read. This one is consumed, unless its arrays are
     /// there already.
     ///
-    /// stream, threads: as for `Array.to_device`.
-    #[pyo3(signature = (device, /, *, stream=None, threads=None))]
+    /// stream, threads, allocator: as for `Array.to_device`.
+    #[pyo3(signature = (device, /, *, stream=None, threads=None, allocator=None))]
     fn to_device(
         slf: Bound<'_, Self>,
         device: &Bound<'_, PyAny>,
         stream: Option<&Bound<'_, PyAny>>,
         threads: Option<i64>,
+        allocator: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Py<Self>> {
+        let _source = memory::scope(allocator, None)?;
         let own = slf.get().device();
         let transfer = ToDevice::read(own, device, stream, threads)?;
         if transfer.device.is_cpu() && own.is_cpu() {

@@ -7,6 +7,7 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyString, PyTuple};
 
+use super::exchange::memory;
 use super::input::{Chunks, no_protocol};
 use super::matrix::parse_threads;
 use super::options::copy_mode;
@@ -32,12 +33,13 @@ use crate::tensor::Tensor;
 /// names: the names of a matrix's columns, all different. Of more dimensions, each column has rows of the others.
 /// copy: None as needed, False never (an error), True always.
 /// device: where the result is: data is moved there.
+/// allocator: as for `to_tensor`.
 /// threads: how many split a matrix; None for ARROW_DLPACK_THREADS, or all cores.
 ///
 /// Raises ConversionError (a BufferError and a ValueError) naming column, row, reason and remedy; TypeError for an object
 /// that is no tensor.
 #[pyfunction]
-#[pyo3(signature = (x, *, r#type=None, validity=None, names=None, copy=None, device=None, threads=None), text_signature = "(x, *, type=None, validity=None, names=None, copy=None, device=None, threads=None)")]
+#[pyo3(signature = (x, *, r#type=None, validity=None, names=None, copy=None, device=None, allocator=None, threads=None), text_signature = "(x, *, type=None, validity=None, names=None, copy=None, device=None, allocator=None, threads=None)")]
 #[allow(clippy::too_many_arguments, reason = "one Python keyword each")]
 pub(super) fn to_arrow<'py>(
     py: Python<'py>,
@@ -47,8 +49,10 @@ pub(super) fn to_arrow<'py>(
     names: Option<&Bound<'py, PyAny>>,
     copy: Option<bool>,
     device: Option<&Bound<'py, PyAny>>,
+    allocator: Option<&Bound<'py, PyAny>>,
     threads: Option<i64>,
 ) -> PyResult<Bound<'py, PyAny>> {
+    let _source = memory::scope(allocator, None)?;
     let copy = copy_mode(copy);
     let device = device.map(device::extract).transpose()?;
     let names = names.map(read_names).transpose()?;

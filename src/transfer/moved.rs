@@ -12,11 +12,13 @@ use crate::arrow::{
 };
 use crate::convert::for_each_part;
 use crate::copy_log::{self, Copied};
-use crate::cuda::{CudaDevice, Current, PinnedBuffer, Pointer, Stream, is_cuda, is_host_visible};
+use crate::cuda::{
+    CudaDevice, Current, PinnedBuffer, Pointer, Stream, allocate_from, is_cuda, is_host_visible, memory_source,
+};
 use crate::device::Device;
 use crate::error::{Error, ErrorKind, Result};
 use crate::ffi::dlpack::DLDeviceType;
-use crate::order::{self, Order, Wait};
+use crate::order::{self, Order, Wait, page_locked};
 use crate::tensor::{Parts, Tensor};
 
 /// From this size on, page-locked memory is copied where it is; smaller pieces go together.
@@ -112,9 +114,11 @@ pub fn stream_to_device(
     threads: Option<NonZero<usize>>,
     why: String,
 ) -> DeviceArrayStream {
-    let field = stream.field().clone();
-    let arrays =
-        stream.map(move |array| array_to_device(&array?, &Transfer { device, stream: on, threads, why: &why }));
+    let (field, source) = (stream.field().clone(), memory_source());
+    let arrays = stream.map(move |array| {
+        let _source = allocate_from(source.clone());
+        array_to_device(&array?, &Transfer { device, stream: on, threads, why: &why })
+    });
     DeviceArrayStream::new(field, device.device_type(), arrays)
 }
 
@@ -487,7 +491,7 @@ impl Job<'_> {
     unsafe fn pinned(&self) -> Result<Placed> {
         let device = self.transfer.device;
         let current = order::enter(device)?;
-        let buffer = PinnedBuffer::new(&current, self.arena.bytes.max(1))?;
+        let buffer = page_locked(&current, self.arena.bytes.max(1))?;
         let start = Start(buffer.start());
         let pieces = &self.arena.pieces;
         let threads = crate::convert::threads(self.threads(), self.arena.bytes);
@@ -520,7 +524,7 @@ impl Job<'_> {
         let Some(source) = self.order else { return Err(elsewhere(self.own, self.transfer.device)) };
         let (current, stream) = (self.enter_source()?, self.stream());
         require_free(&current, stream)?;
-        let buffer = PinnedBuffer::new(&current, self.arena.bytes.max(1))?;
+        let buffer = page_locked(&current, self.arena.bytes.max(1))?;
         let start = buffer.start();
         // SAFETY: nobody else knows the buffer yet, and no copy goes to these bytes.
         unsafe { self.write_scratch(start) };

@@ -150,7 +150,13 @@ impl Blocks {
         {
             return Ok(block);
         }
-        Ok(PinnedBlock::take(current)?)
+        if let Some(block) = order::staging_block(current)? {
+            return Ok(block);
+        }
+        // As many as there may be are in use: the oldest of this thread's, or one more where it has none.
+        let Some((order, block)) = self.0.pop_front() else { return Ok(PinnedBlock::take(current)?) };
+        order.wait_on_host(Wait::BlockCopied)?;
+        Ok(block)
     }
 
     /// Keeps a block which a copy was started from, if it was.

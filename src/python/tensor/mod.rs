@@ -24,7 +24,7 @@ pub(super) use out::with_output;
 use super::arrow_dunders::{c_array, c_device_array, requested_field};
 use super::capsule::schema_capsule;
 use super::dlpack_dunders::{DlpackArguments, dlpack, dlpack_device};
-use super::exchange::exchange_api;
+use super::exchange::{exchange_api, memory};
 use super::moving::ToDevice;
 use super::options::Legacy;
 use super::{Device, cuda_stream, device};
@@ -129,13 +129,16 @@ impl Tensor {
     ///
     /// stream: the stream that copies are made on; else this thread's, see `stream`.
     /// threads: how many copy from and to ordinary memory; None is ARROW_DLPACK_THREADS, or one a core.
-    #[pyo3(signature = (device, /, *, stream=None, threads=None))]
+    /// allocator: as for `to_tensor`.
+    #[pyo3(signature = (device, /, *, stream=None, threads=None, allocator=None))]
     fn to_device(
         slf: Bound<'_, Self>,
         device: &Bound<'_, PyAny>,
         stream: Option<&Bound<'_, PyAny>>,
         threads: Option<i64>,
+        allocator: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Py<Self>> {
+        let _source = memory::scope(allocator, None)?;
         let tensor = &slf.get().tensor;
         let transfer = ToDevice::read(tensor.device(), device, stream, threads)?;
         if transfer.device == tensor.device() {
