@@ -286,6 +286,54 @@ impl Current {
         unsafe { self.driver().copy_to_device(target, source.start().cast(), bytes, stream.handle()) }
     }
 
+    /// Copies page-locked host memory to device memory, in the order of `stream`.
+    ///
+    /// # Safety
+    /// Both have so many bytes until the copy is done, and nobody writes the source before that.
+    pub(crate) unsafe fn copy_from_host(
+        &self,
+        target: DevicePointer,
+        source: usize,
+        bytes: usize,
+        stream: Stream,
+    ) -> Called {
+        let source = std::ptr::with_exposed_provenance(source);
+        // SAFETY: the contract.
+        unsafe { self.driver().copy_to_device(target, source, bytes, stream.handle()) }
+    }
+
+    /// Copies device memory to page-locked host memory, in the order of `stream`.
+    ///
+    /// # Safety
+    /// Both have so many bytes until the copy is done, and nobody reads the target before that.
+    pub(crate) unsafe fn copy_to_host_memory(
+        &self,
+        target: *mut u8,
+        source: DevicePointer,
+        bytes: usize,
+        stream: Stream,
+    ) -> Called {
+        // SAFETY: the contract.
+        unsafe { self.driver().copy_to_host(target.cast(), source, bytes, stream.handle()) }
+    }
+
+    /// Copies memory of another device to this one's, in the order of `stream`.
+    ///
+    /// # Safety
+    /// Both have so many bytes until the copy is done.
+    pub(crate) unsafe fn copy_from_peer(
+        &self,
+        target: DevicePointer,
+        source: DevicePointer,
+        own: &CudaDevice,
+        bytes: usize,
+        stream: Stream,
+    ) -> Called {
+        let (to, from) = (self.device().context(), own.context());
+        // SAFETY: the contract; both contexts are retained.
+        unsafe { self.driver().copy_to_peer(target, to, source, from, bytes, stream.handle()) }
+    }
+
     /// Sets bytes of device memory, in the order of `stream`.
     ///
     /// # Safety

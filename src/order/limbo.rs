@@ -41,12 +41,19 @@ pub(super) fn waiting_on(ordinal: i32) -> (usize, usize) {
     waiting.fold((0, 0), |(blocks, bytes), entry| (blocks + 1, bytes + entry.bytes))
 }
 
-/// Releases memory when the events are complete, and what the legacy default stream of the device has now.
-pub(super) fn release_behind(ordinal: i32, mut events: SmallVec<[Event; 2]>, bytes: usize, release: Release) {
+/// Releases memory of so many bytes when the events are complete, and, if it was lent out, what the legacy default stream of the
+/// device has now.
+pub(super) fn release_behind(
+    ordinal: i32,
+    mut events: SmallVec<[Event; 2]>,
+    is_lent: bool,
+    bytes: usize,
+    release: Release,
+) {
     // Until an event is recorded there, whoever looks at the entry records it first.
-    let mut behind_legacy = true;
+    let mut behind_legacy = is_lent;
     if let Some(current) = enter(ordinal) {
-        if let Ok(event) = record_legacy(&current) {
+        if let (true, Ok(event)) = (behind_legacy, record_legacy(&current)) {
             events.extend(event);
             behind_legacy = false;
         }

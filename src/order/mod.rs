@@ -183,6 +183,12 @@ impl Order {
         Ok(Self::new(device, first.map(|event| Ready::Foreign(event.cast_const().cast())), parts))
     }
 
+    /// The same memory under another device by which it is reached too.
+    pub(crate) fn relabelled(&self, device: Device) -> Self {
+        let event = self.0.ready.get().map(|_| Ready::Foreign(self.exported_event().cast_const().cast()));
+        Self::new(device, event, vec![self.clone()])
+    }
+
     /// The device that the memory is on.
     #[must_use]
     pub fn device(&self) -> Device {
@@ -197,6 +203,7 @@ impl Order {
     /// What to wait for; asked only where the device's runtime is there.
     fn event(&self) -> Option<EventHandle> {
         match self.0.ready.get()? {
+            Ready::Foreign(event) if event.is_null() => None,
             // SAFETY: the contract of `imported`; whoever has this order has the memory's owner.
             Ready::Foreign(event) => Some(unsafe { event.read() }).filter(|event| !event.is_null()),
             Ready::Own(event) => Some(*event.handle()),
@@ -340,7 +347,8 @@ impl Order {
             return;
         }
         let uses = std::mem::take(&mut *self.0.uses.lock().unwrap_or_else(PoisonError::into_inner));
-        if !self.0.lent.load(Ordering::Acquire) && uses.is_empty() {
+        let is_lent = self.0.lent.load(Ordering::Acquire);
+        if !is_lent && uses.is_empty() {
             return release();
         }
         // Without a driver nobody can have used it.
@@ -352,7 +360,7 @@ impl Order {
         let events = uses.map(|Use { stream, event, .. }| {
             stream.and_then(|stream| recorded_again(ordinal, stream)).unwrap_or(event)
         });
-        limbo::release_behind(ordinal, events.collect(), bytes, Box::new(release));
+        limbo::release_behind(ordinal, events.collect(), is_lent, bytes, Box::new(release));
     }
 }
 

@@ -9,6 +9,7 @@ use super::arrow_dunders::is_on_host;
 use super::exchange::{Arrays, memory};
 use super::input::{self, ArrowInput, Chunks, no_protocol};
 use super::matrix::{Columns, MatrixKeywords, column_into, each_group, is_matrix, matrix_into, names, no_columns};
+use super::moving::Asked;
 use super::names::Names;
 use super::options::{ConversionOptions, ElementKeywords, Legacy, copy_mode};
 use super::stream::wrap;
@@ -21,6 +22,7 @@ use crate::error::Result;
 use crate::plan::Plan;
 use crate::spec::{CopyMode, Options, select};
 use crate::tensor::Tensor as CoreTensor;
+use crate::transfer::is_shared;
 
 /// Conversions that move fewer bytes keep the interpreter: letting go of it and taking it back costs more than they do.
 pub(super) const DETACH_FROM: usize = 1 << 16;
@@ -78,6 +80,34 @@ fn finish_all<'py>(
     Ok(named)
 }
 
+/// Each column or group by name, converted where it is: to be moved together.
+fn all_converted(
+    py: Python<'_>,
+    chunks: &Chunks,
+    columns: Option<&Columns>,
+    matrix: &MatrixKeywords,
+    options: &ConversionOptions,
+) -> PyResult<Vec<(String, CoreTensor)>> {
+    let mut named = Vec::new();
+    let mut take = |name: &str, tensor| {
+        named.push((name.to_owned(), tensor));
+        Ok::<(), PyErr>(())
+    };
+    let columns = match columns {
+        Some(Columns::Groups(groups)) => {
+            each_group(py, chunks, groups, matrix, options, take)?;
+            return Ok(named);
+        }
+        Some(Columns::Each(columns)) => columns.as_deref(),
+        None => None,
+    };
+    let (field, of) = (chunks.field(), |column: &str| options.of(column));
+    each_tensor(field, &chunks.arrays, select(field, columns)?, of, &runner(py), |column, tensor| {
+        take(column.name(), tensor)
+    })?;
+    Ok(named)
+}
+
 /// Has a result on a device come from where the keywords say, until what is returned is dropped. What stays on the host comes
 /// from nowhere else.
 pub(super) fn result_source(
@@ -88,14 +118,6 @@ pub(super) fn result_source(
 ) -> PyResult<Option<SourceScope>> {
     let on_host = device.is_none() && chunks.arrays.first().is_none_or(|array| array.device().is_cpu());
     memory::scope(allocator, xp.filter(|_| !on_host))
-}
-
-/// Refuses a device that the data is not on.
-pub(super) fn require_device(chunks: &Chunks, asked: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
-    let Some(asked) = asked else { return Ok(()) };
-    let asked = device::extract(asked)?;
-    let own = chunks.arrays.first().map_or(crate::device::Device::CPU, DeviceArray::device);
-    device::require(own, asked)
 }
 
 /// Converts an array, a chunked array or a column into a tensor of shape (rows, *inner); a record batch, a table, a
@@ -120,7 +142,7 @@ pub(super) fn require_device(chunks: &Chunks, asked: Option<&Bound<'_, PyAny>>) 
 ///
 /// order: of a matrix, "C" row-major, "F" column-major, "A" column-major where that is a view, else row-major.
 /// columns: of a matrix, the columns by name, in this order; None is all.
-/// device: where the result must be.
+/// device: where the result is: data is moved there. A conversion that has the host on one side is made there.
 /// allocator: where the memory of a result on a device comes from: None for a pool of this package, "cuMemAlloc" for memory that
 ///     other processes can open by the legacy handles of CUDA IPC, or an object with `allocate(nbytes, stream)`, which returns an
 ///     address, a multiple of 256, and `deallocate(address, nbytes, stream)`, such as a memory resource of RMM. The stream has
@@ -169,14 +191,17 @@ fn to_tensor<'py>(
         true => None,
         false => Some(ConversionOptions::read(keywords, copy, writable)?),
     };
-    let chunks = Chunks::read(obj, copy_mode(copy))?;
+    let asked = Asked::read(device, copy_mode(copy))?;
+    let chunks = asked.chunks(py, Chunks::read(obj, copy_mode(copy))?)?;
     let _source = result_source(&chunks, device, allocator, xp)?;
-    require_device(&chunks, device)?;
+    if out.is_some() {
+        asked.require(chunks.arrays.first().map_or(crate::device::Device::CPU, DeviceArray::device))?;
+    }
     if is_matrix(&chunks) {
         let options = by_column.unwrap_or_else(|| ConversionOptions::defaults(copy, writable));
         options.check_columns(chunks.field())?;
         return match out {
-            None => arrays.make(super::matrix::matrix(py, &chunks, columns, &matrix, &options)?),
+            None => arrays.make(asked.tensor(py, super::matrix::matrix(py, &chunks, columns, &matrix, &options)?)?),
             Some(out) => matrix_into(out, &chunks, columns, &matrix, &options).map(|()| out.clone()),
         };
     }
@@ -194,7 +219,7 @@ fn to_tensor<'py>(
     if let Some(out) = out {
         return column_into(out, &chunks, options, &matrix).map(|()| out.clone());
     }
-    arrays.make(chunks_to_tensor_by(chunks.field(), &chunks.arrays, &options, &runner(py))?)
+    arrays.make(asked.tensor(py, chunks_to_tensor_by(chunks.field(), &chunks.arrays, &options, &runner(py))?)?)
 }
 
 /// Converts columns of a record batch or table into tensors: a dict by name, in the order of `columns` (default all).
@@ -226,10 +251,22 @@ fn to_tensors<'py>(
     let options = ConversionOptions::read(ElementKeywords { dtype, nulls, decimal, dictionary }, copy, writable)?;
     let mut arrays = Arrays::of(py, Legacy::parse(legacy)?, xp)?;
     let matrix = MatrixKeywords::read(order, threads)?;
+    let asked = Asked::read(device, copy_mode(copy))?;
     let chunks = Chunks::read(obj, copy_mode(copy))?;
     options.check_columns(chunks.field())?;
+    let chunks = asked.chunks(py, chunks)?;
     let _source = result_source(&chunks, device, allocator, xp)?;
-    require_device(&chunks, device)?;
+    let own = chunks.arrays.first().map_or(crate::device::Device::CPU, DeviceArray::device);
+    if asked.is_elsewhere(own) {
+        let columns = columns.as_ref();
+        let named = all_converted(py, &chunks, columns, &matrix, &options)?;
+        let (names, tensors): (Vec<_>, Vec<_>) = named.into_iter().unzip();
+        let found = PyDict::new(py);
+        for (name, tensor) in names.iter().zip(asked.tensors(py, tensors)?) {
+            found.set_item(name, arrays.make(tensor)?)?;
+        }
+        return Ok(found);
+    }
     match columns {
         None => finish_all(py, &chunks, None, &options, arrays),
         Some(Columns::Each(columns)) => finish_all(py, &chunks, columns.as_deref(), &options, arrays),
@@ -256,19 +293,20 @@ fn validity<'py>(
     device: Option<&Bound<'py, PyAny>>,
     xp: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, PyAny>> {
-    let chunks = Chunks::read(obj, CopyMode::IfNeeded)?;
+    let asked = Asked::read(device, CopyMode::IfNeeded)?;
+    let chunks = asked.chunks(py, Chunks::read(obj, CopyMode::IfNeeded)?)?;
     let _source = result_source(&chunks, device, None, xp)?;
-    require_device(&chunks, device)?;
     if bits {
         return match crate::column::validity_bits(chunks.field(), &chunks.arrays)? {
             None => Ok(py.None().into_bound(py)),
             Some(Bits { bytes, offset }) => {
+                let bytes = asked.tensor(py, bytes)?;
                 (finish(py, bytes, Legacy::Copy, xp)?, offset).into_pyobject(py).map(Bound::into_any)
             }
         };
     }
     let tensor = py.detach(|| crate::column::validity(chunks.field(), &chunks.arrays))?;
-    finish(py, tensor, Legacy::Copy, xp)
+    finish(py, asked.tensor(py, tensor)?, Legacy::Copy, xp)
 }
 
 /// Imports a tensor, as `from_dlpack` of the array API standard.
@@ -312,17 +350,21 @@ fn from_arrow<'py>(
     let _source = memory::scope(allocator, None)?;
     let asked = device.map(device::extract).transpose()?;
     let on_host = sync.map(is_on_host).transpose()?.unwrap_or(false);
-    let require = |own: crate::device::Device| asked.map_or(Ok(()), |asked| device::require(own, asked));
+    let target = Asked::new(asked, copy_mode(copy));
     let copied = copy == Some(true);
     let exported = move |array: DeviceArray| if on_host { array.synchronised_on_host() } else { array };
     match input::arrow(obj)? {
         Some(ArrowInput::Array(array)) => {
-            require(array.device())?;
-            let array = if copied { py.detach(|| crate::convert::copy_array(&array))? } else { array };
+            let there = target.array(py, &array)?;
+            // What was moved by a copy is nobody else's.
+            let shared = there.device() == array.device() || is_shared(array.device(), there.device())?;
+            let array = if copied && shared { py.detach(|| crate::convert::copy_array(&there))? } else { there };
             wrap(py, exported(array))
         }
         Some(ArrowInput::Stream(stream)) => {
-            require(crate::device::Device::new(stream.device_type(), 0))?;
+            let own = stream.device_type();
+            let stream = target.stream(stream)?;
+            let copied = copied && stream.device_type() == own;
             let stream = if copied || on_host {
                 let (field, device_type) = (stream.field().clone(), stream.device_type());
                 let arrays = stream.map(move |array| {
@@ -339,7 +381,7 @@ fn from_arrow<'py>(
             let tensor = input::dlpack(obj, asked, copy_mode(copy))?.ok_or_else(|| no_protocol(obj))?;
             // A copy that was asked for is made by now.
             let allowed = if copied { CopyMode::IfNeeded } else { copy_mode(copy) };
-            wrap(py, exported(crate::column::to_arrow(&tensor, None, allowed)?))
+            wrap(py, exported(target.array(py, &crate::column::to_arrow(&tensor, None, allowed)?)?))
         }
     }
 }

@@ -19,6 +19,7 @@ pub mod input;
 mod loader;
 mod matrix;
 mod memory;
+mod moving;
 mod names;
 mod options;
 mod producer;
