@@ -155,8 +155,9 @@ static COUNT: AtomicUsize = AtomicUsize::new(0);
 
 /// Lets a block go back when the work is done that a stream has now. Where that cannot be known the block is lost.
 fn abandon(device: &'static CudaDevice, stream: Stream, block: Block) {
-    let event = device.enter_unchecked().and_then(|current| Event::record(&current, stream));
-    let Ok(event) = event else {
+    let record = || device.enter_unchecked().and_then(|current| Event::record(&current, stream));
+    // Once more, as nothing else would give it back.
+    let Ok(event) = record().or_else(|_| record()) else {
         std::mem::forget(block);
         return;
     };

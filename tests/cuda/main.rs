@@ -15,4 +15,5 @@
 mod support;
 
 mod kernels;
+mod memory;
 mod order;

@@ -72,6 +72,9 @@ pub(crate) fn use_device(ordinal: i32) {
 pub(crate) struct Stream(pub(crate) *mut c_void);
 
 impl Stream {
+    /// The legacy default stream.
+    pub(crate) const LEGACY: Self = Self(std::ptr::without_provenance_mut(1));
+
     /// One that waits for the legacy default stream, or one that does not.
     pub(crate) fn new(blocking: bool) -> Self {
         let mut stream = null_mut();

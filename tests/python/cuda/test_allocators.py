@@ -137,6 +137,42 @@ class TestResources:
         assert _native._cuda_waiting() == 0
         assert not resource.memory
 
+    def test_give_the_memory_of_what_moves(self) -> None:
+        batch = pa.record_batch({"x": pa.array(range(100), pa.int32()), "y": pa.array(["a", None] * 50)})
+        moves: list[Any] = [
+            lambda resource: ad.from_arrow(batch, device="cuda", allocator=resource),
+            lambda resource: ad.from_arrow(batch).to_device("cuda", allocator=resource),
+            lambda resource: ad.from_arrow(batch.column(0)).to_device("cuda", allocator=resource),
+            lambda resource: ad.to_tensor(batch.column(0), device="cuda", allocator=resource),
+            lambda resource: ad.to_tensors(batch.select(["x"]), device="cuda", allocator=resource),
+            lambda resource: ad.to_ragged(batch.column(1), nulls="keep", device="cuda", allocator=resource),
+            lambda resource: ad.from_dlpack(VALUES, device="cuda", allocator=resource),
+            lambda resource: ad.to_arrow(VALUES, device="cuda", allocator=resource),
+        ]
+        for move in moves:
+            resource = Resource()
+            moved = move(resource)
+            assert ad.memory_stats()["cuda:0"]["allocators_used"] == sum(resource.memory.values()) > 0
+            assert ad.memory_stats()["cuda:0"]["pool_used"] == 0
+            del moved
+            gc.collect()
+            driver.settle()
+            assert _native._cuda_waiting() == 0
+            assert not resource.memory
+
+    def test_give_the_memory_of_each_array_of_a_stream(self) -> None:
+        resource = Resource()
+        batches = pa.RecordBatchReader.from_batches(
+            pa.schema({"x": pa.int32()}), [pa.record_batch({"x": pa.array([1, 2, 3], pa.int32())})] * 3
+        )
+        stream = ad.from_arrow(batches, device="cuda", allocator=resource)
+        assert resource.streams == []
+        for count, batch in enumerate(stream, 1):
+            assert pa.record_batch(batch.to_device("cpu")).to_pydict() == {"x": [1, 2, 3]}
+            assert len(resource.streams) == count
+        del stream, batch
+        driver.settle()
+
     @pytest.mark.parametrize(
         ("wrong", "error", "message"),
         [
@@ -362,14 +398,19 @@ class TestNamespaces:
         del array
         driver.settle()
 
+    def test_give_the_memory_of_what_moves(self, library: Any) -> None:
+        array = ad.to_tensor(pa.array(range(100), pa.int32()), device="cuda", xp=library)
+        assert array.address in library.cache.sizes
+        assert array.tobytes(400) == np.arange(100, dtype="int32").tobytes()
+
     def test_on_its_default_stream(self, library: Any) -> None:
         library.stream = 0
         array = ad.to_tensor(bools(), xp=library)
         assert array.tobytes(3000) == EXPECTED
 
     def test_of_the_host_are_not_asked(self, library: Any) -> None:
-        tensor = ad.to_tensor(pa.array([True, False]))
-        assert tensor.shape == (2,)
+        library.from_dlpack = np.from_dlpack
+        assert ad.to_tensor(pa.array([True, False]), xp=library).tolist() == [True, False]
         assert library.cache.asked == []
 
     def test_under_capture(self, library: Any) -> None:

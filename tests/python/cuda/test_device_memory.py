@@ -243,17 +243,47 @@ class TestPeers:
         other.close()
 
 
-def test_more_blocks_than_there_may_be(monkeypatch: pytest.MonkeyPatch, pool: fakes.Pool) -> None:
-    """Reads of the host through as few page-locked blocks as are allowed."""
-    tensor = tensor_of(pool)
-    monkeypatch.setenv("ARROW_DLPACK_PINNED_BYTES", str(2 << 20))
-    values = np.arange(5 << 18, dtype="int64")
-    tensor = ad.from_dlpack(fakes.Torch(pool, values, stream=driver.Stream().handle))
-    assert contents(tensor) == values.tobytes()
+class TestBlocksToCopyThrough:
+    LARGE = np.arange(5 << 18, dtype="int64")
+    BLOCK = 2 << 20
 
+    def locked(self) -> int:
+        found = ad.memory_stats()["cuda_host"]
+        return found["used"] + found["kept"]
 
-def test_no_number_of_bytes(monkeypatch: pytest.MonkeyPatch, pool: fakes.Pool) -> None:
-    tensor = tensor_of(pool)
-    monkeypatch.setenv("ARROW_DLPACK_PINNED_BYTES", "much")
-    tensor = ad.from_dlpack(fakes.Torch(pool, VALUES, stream=driver.Stream().handle))
-    del tensor
+    @pytest.fixture(autouse=True)
+    def _one_thread(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """What another thread has waited for, the simulated driver does not take this one to know."""
+        monkeypatch.setenv("ARROW_DLPACK_THREADS", "1")
+
+    def test_are_as_many_as_are_allowed(self, monkeypatch: pytest.MonkeyPatch, host_waits: Callable[[], Any]) -> None:
+        monkeypatch.setenv("ARROW_DLPACK_PINNED_BYTES", str(2 * self.BLOCK))
+        waits, gate = host_waits(), driver.gate(driver.LEGACY)
+        small = ad.from_dlpack(self.LARGE[: 1 << 18], device="cuda")
+        assert (self.locked(), waits.ours) == (self.BLOCK, 0)
+        driver.open_gate(gate)
+        large = ad.from_dlpack(self.LARGE, device="cuda")
+        # Each block is waited for that is filled again, and no more are made.
+        assert self.locked() == 2 * self.BLOCK
+        assert contents(large) == self.LARGE.tobytes()
+        assert contents(small) == self.LARGE[: 1 << 18].tobytes()
+
+    def test_without_a_limit_nothing_waits(self, host_waits: Callable[[], Any]) -> None:
+        waits, gate = host_waits(), driver.gate(driver.LEGACY)
+        large = ad.from_dlpack(self.LARGE, device="cuda")
+        assert (self.locked(), waits.ours) == (5 * self.BLOCK, 0)
+        driver.open_gate(gate)
+        assert contents(large) == self.LARGE.tobytes()
+
+    def test_more_where_none_can_be_waited_for(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("ARROW_DLPACK_PINNED_BYTES", "0")
+        gate = driver.gate(driver.LEGACY)
+        tensors = [ad.from_dlpack(self.LARGE[: 1 << 18], device="cuda") for _ in range(3)]
+        assert self.locked() == 3 * self.BLOCK
+        driver.open_gate(gate)
+        assert all(contents(tensor) == self.LARGE[: 1 << 18].tobytes() for tensor in tensors)
+
+    def test_no_number_of_bytes(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("ARROW_DLPACK_PINNED_BYTES", "much")
+        with pytest.raises(ad.ConversionError, match='ARROW_DLPACK_PINNED_BYTES is "much", not a number of bytes'):
+            ad.from_dlpack(self.LARGE, device="cuda")

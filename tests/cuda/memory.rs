@@ -1,0 +1,168 @@
+//! Where the memory of results comes from, as callers in Rust say it.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use arrow_array::BooleanArray;
+use arrow_dlpack::cuda::{Allocated, Allocator, AllocatorError, MemorySource, Stream as Named, allocate_from};
+use arrow_dlpack::order::{MemoryStatistics, empty_cache, memory_stats};
+use arrow_dlpack::transfer::{Transfer, array_to_device, to_host};
+use arrow_dlpack::{DeviceArray, ErrorKind, Options, Tensor, to_tensor};
+use arrow_schema::DataType;
+
+use crate::support::arrow::{field, shared};
+use crate::support::cuda::{self, Busy, Stream};
+
+const ROWS: usize = 1000;
+
+/// An allocator whose memory is that of a stream of its own.
+#[derive(Debug)]
+struct Own {
+    stream: Named,
+    given: Mutex<Vec<(usize, usize)>>,
+    asked: AtomicUsize,
+    /// Its answer instead of memory.
+    error: Option<AllocatorError>,
+}
+
+// SAFETY: memory of the driver's, each given once.
+unsafe impl Allocator for Own {
+    fn allocate(&self, device: i32, bytes: usize, _: Named) -> Result<Allocated, AllocatorError> {
+        assert_eq!(device, 0);
+        self.asked.fetch_add(1, Ordering::Relaxed);
+        if let Some(error) = &self.error {
+            return Err(error.clone());
+        }
+        let address = cuda::allocate(bytes) as usize;
+        self.given.lock().unwrap().push((address, bytes));
+        Ok(Allocated { address, stream: self.stream })
+    }
+
+    fn deallocate(&self, device: i32, address: usize, bytes: usize) {
+        assert_eq!(device, 0);
+        let mut given = self.given.lock().unwrap();
+        let place = given.iter().position(|given| *given == (address, bytes)).unwrap();
+        given.swap_remove(place);
+        cuda::free(address as u64);
+    }
+}
+
+impl Own {
+    fn new(stream: Stream, error: Option<AllocatorError>) -> Arc<Self> {
+        Arc::new(Self { stream: stream.named(), given: Mutex::default(), asked: AtomicUsize::default(), error })
+    }
+}
+
+/// A column of the device that a kernel has to unpack.
+fn bools() -> DeviceArray {
+    let bools: BooleanArray = (0..ROWS).map(|row| Some(row % 3 == 0)).collect();
+    let array = shared(&bools, &field("x", DataType::Boolean));
+    array_to_device(&array, &Transfer::to("cuda:0".parse().unwrap(), "a test")).unwrap()
+}
+
+fn expect(tensor: &Tensor) {
+    let host = to_host(tensor, None, "a test").unwrap();
+    // SAFETY: so many bytes of the host, which the tensor keeps.
+    let found = unsafe { std::slice::from_raw_parts(host.as_ptr(), ROWS) };
+    assert!(found.iter().enumerate().all(|(row, byte)| *byte == u8::from(row % 3 == 0)));
+    cuda::expect_no_races();
+}
+
+/// What nothing uses any more goes back.
+fn settle() -> MemoryStatistics {
+    Stream::LEGACY.synchronize();
+    memory_stats().unwrap()
+}
+
+#[test]
+#[ignore = "needs a CUDA driver: make test-cuda"]
+fn an_allocator_gives_results_and_gets_them_back() {
+    cuda::use_device(0);
+    let (array, work) = (bools(), Stream::new(false));
+    let allocator = Own::new(work, None);
+    let scope = allocate_from(MemorySource::Allocator(allocator.clone()));
+    let tensor = to_tensor(&array, &Options::default()).unwrap();
+    drop(scope);
+    assert_eq!(*allocator.given.lock().unwrap(), [(tensor.as_ptr().addr(), ROWS)]);
+    assert_eq!(memory_stats().unwrap().devices[0].allocators_used, ROWS as u64);
+    expect(&tensor);
+    drop(tensor);
+    assert_eq!(settle().devices[0].allocators_used, 0);
+    assert!(allocator.given.lock().unwrap().is_empty());
+    // Without the scope nothing is asked for.
+    expect(&to_tensor(&array, &Options::default()).unwrap());
+    assert_eq!(allocator.asked.load(Ordering::Relaxed), 1);
+}
+
+#[test]
+#[ignore = "needs a CUDA driver: make test-cuda"]
+fn work_on_the_stream_of_an_allocator_comes_first() {
+    cuda::use_device(0);
+    let (array, work) = (bools(), Stream::new(false));
+    let allocator = Own::new(work, None);
+    let busy = Busy::new(work);
+    let _scope = allocate_from(MemorySource::Allocator(Arc::new(Filled(allocator.clone(), work))));
+    let tensor = to_tensor(&array, &Options::default()).unwrap();
+    busy.end();
+    expect(&tensor);
+}
+
+/// As [`Own`], of memory that was just told to be written.
+#[derive(Debug)]
+struct Filled(Arc<Own>, Stream);
+
+// SAFETY: as of `Own`; the writes are on the stream that is returned.
+unsafe impl Allocator for Filled {
+    fn allocate(&self, device: i32, bytes: usize, stream: Named) -> Result<Allocated, AllocatorError> {
+        let allocated = self.0.allocate(device, bytes, stream)?;
+        cuda::fill(allocated.address as u64, 9, bytes, self.1);
+        Ok(allocated)
+    }
+
+    fn deallocate(&self, device: i32, address: usize, bytes: usize) {
+        self.0.deallocate(device, address, bytes);
+    }
+}
+
+#[test]
+#[ignore = "needs a CUDA driver: make test-cuda"]
+fn an_allocator_that_gives_nothing_is_an_error() {
+    cuda::use_device(0);
+    let (array, work) = (bools(), Stream::new(false));
+    for (error, kind, asked) in [
+        (AllocatorError::OutOfMemory("none".to_owned()), Some(ErrorKind::Memory), 2),
+        (AllocatorError::Failed("none".to_owned()), Some(ErrorKind::Device), 1),
+        (AllocatorError::Interrupted, Some(ErrorKind::Interrupted), 1),
+        (AllocatorError::NotHere, None, 1),
+    ] {
+        let allocator = Own::new(work, Some(error));
+        let _scope = allocate_from(MemorySource::Allocator(allocator.clone()));
+        let made = to_tensor(&array, &Options::default());
+        assert_eq!(made.as_ref().err().map(arrow_dlpack::Error::kind), kind);
+        assert_eq!(allocator.asked.load(Ordering::Relaxed), asked);
+        if let Ok(tensor) = made {
+            expect(&tensor);
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs a CUDA driver: make test-cuda"]
+fn what_is_kept_is_given_back() {
+    cuda::use_device(0);
+    let array = bools();
+    for source in [MemorySource::Pool, MemorySource::Plain] {
+        let _scope = allocate_from(source);
+        expect(&to_tensor(&array, &Options::default()).unwrap());
+    }
+    let found = settle();
+    assert_eq!((found.devices[0].plain_used, found.page_locked.used), (0, 0));
+    assert!(found.devices[0].plain_kept >= ROWS as u64 && found.page_locked.kept > 0);
+    empty_cache().unwrap();
+    let found = memory_stats().unwrap();
+    assert_eq!((found.devices[0].plain_kept, found.page_locked.kept), (0, 0));
+    drop(array);
+    settle();
+    empty_cache().unwrap();
+    assert_eq!(memory_stats().unwrap().devices[0].pool_reserved, 0);
+}
