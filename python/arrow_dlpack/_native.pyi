@@ -776,7 +776,9 @@ def stream(stream: _Stream, /) -> StreamContext:
     default stream. Blocks can be nested."""
 
 def memory_stats() -> dict[str, dict[str, int]]:
-    """How much memory this package uses and keeps, in bytes: by device in use, and of page-locked memory, "cuda_host"."""
+    """How much memory this package uses and keeps, in bytes: by the name of a device in use, and of page-locked memory,
+    "cuda_host"."""
 
 def empty_cache() -> None:
-    """Gives the memory back that is kept for later results and copies, of devices and page-locked. The host may wait."""
+    """Gives the memory back that is kept for later results and copies, of devices and page-locked. The host may
+    wait."""

@@ -102,20 +102,23 @@ pub struct SourceScope {
 /// assert!(matches!(memory_source(), MemorySource::Pool));
 /// ```
 pub fn allocate_from(source: MemorySource) -> SourceScope {
-    SOURCES.with_borrow_mut(|sources| sources.push(source));
+    // A thread that ends makes no results any more.
+    let _ = SOURCES.try_with(|sources| sources.borrow_mut().push(source));
     SourceScope { not_send: PhantomData }
 }
 
 /// Where results of this thread come from: to have those of another thread come from there too.
 #[must_use]
 pub fn memory_source() -> MemorySource {
-    SOURCES.with_borrow(|sources| sources.last().cloned()).unwrap_or_default()
+    let last = SOURCES.try_with(|sources| sources.borrow().last().cloned());
+    last.ok().flatten().unwrap_or_default()
 }
 
 impl Drop for SourceScope {
     fn drop(&mut self) {
-        // Let go of when the list is free again: an allocator's end may be another library's code. A thread that ends has none.
-        drop(SOURCES.try_with(|sources| sources.try_borrow_mut().ok().and_then(|mut sources| sources.pop())));
+        // Let go of when the list is free again: the end of an allocator may be another library's code.
+        let source = SOURCES.try_with(|sources| sources.borrow_mut().pop());
+        drop(source);
     }
 }
 

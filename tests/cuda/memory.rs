@@ -15,7 +15,7 @@ use crate::support::cuda::{self, Busy, Stream};
 
 const ROWS: usize = 1000;
 
-/// An allocator whose memory is that of a stream of its own.
+/// An allocator whose memory is that of a stream of its own, which is still writing it.
 #[derive(Debug)]
 struct Own {
     stream: Named,
@@ -25,7 +25,7 @@ struct Own {
     error: Option<AllocatorError>,
 }
 
-// SAFETY: memory of the driver's, each given once.
+// SAFETY: memory of the driver's, each given once; what writes it is on the stream that is returned.
 unsafe impl Allocator for Own {
     fn allocate(&self, device: i32, bytes: usize, _: Named) -> Result<Allocated, AllocatorError> {
         assert_eq!(device, 0);
@@ -34,6 +34,9 @@ unsafe impl Allocator for Own {
             return Err(error.clone());
         }
         let address = cuda::allocate(bytes) as usize;
+        // Who had it before is still at it.
+        let work = Stream(std::ptr::without_provenance_mut(self.stream.number()));
+        cuda::fill(address as u64, 9, bytes, work);
         self.given.lock().unwrap().push((address, bytes));
         Ok(Allocated { address, stream: self.stream })
     }
@@ -101,27 +104,10 @@ fn work_on_the_stream_of_an_allocator_comes_first() {
     let (array, work) = (bools(), Stream::new(false));
     let allocator = Own::new(work, None);
     let busy = Busy::new(work);
-    let _scope = allocate_from(MemorySource::Allocator(Arc::new(Filled(allocator.clone(), work))));
+    let _scope = allocate_from(MemorySource::Allocator(allocator));
     let tensor = to_tensor(&array, &Options::default()).unwrap();
     busy.end();
     expect(&tensor);
-}
-
-/// As [`Own`], of memory that was just told to be written.
-#[derive(Debug)]
-struct Filled(Arc<Own>, Stream);
-
-// SAFETY: as of `Own`; the writes are on the stream that is returned.
-unsafe impl Allocator for Filled {
-    fn allocate(&self, device: i32, bytes: usize, stream: Named) -> Result<Allocated, AllocatorError> {
-        let allocated = self.0.allocate(device, bytes, stream)?;
-        cuda::fill(allocated.address as u64, 9, bytes, self.1);
-        Ok(allocated)
-    }
-
-    fn deallocate(&self, device: i32, address: usize, bytes: usize) {
-        self.0.deallocate(device, address, bytes);
-    }
 }
 
 #[test]

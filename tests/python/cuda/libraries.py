@@ -1,7 +1,7 @@
 """Modules like torch, cupy and rmm, as far as their allocators and their `from_dlpack` go, over the simulated driver.
 
-Their caches are what they are in the libraries: a block that is let go is given out again at once to the stream that it was
-of, whose work may still use it.
+Their caches are what they are in the libraries: a block that is let go is given out again at once to the stream that it
+was of, whose work may still use it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ class Cache:
         return address
 
     def delete(self, address: int) -> None:
-        assert address in self.sizes and address not in self.idle, "not in use"
+        assert address in self.sizes
+        assert address not in self.idle
         self.idle.append(address)
 
     @property
@@ -90,7 +91,8 @@ class Torch(types.ModuleType):
         sys.modules["torch"] = self
 
     def _alloc(self, size: int, device: int | None = None, stream: Stream | None = None) -> int:
-        assert device == 0 and stream is not None
+        assert device == 0
+        assert stream is not None
         return self.cache.alloc(size, stream.cuda_stream)
 
 

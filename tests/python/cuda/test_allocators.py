@@ -176,7 +176,7 @@ class TestResources:
     @pytest.mark.parametrize(
         ("wrong", "error", "message"),
         [
-            ("cudaMalloc", ValueError, 'not \'cudaMalloc\'|not "cudaMalloc"'),
+            ("cudaMalloc", ValueError, "not 'cudaMalloc'|not \"cudaMalloc\""),
             (1, TypeError, "an object with allocate and deallocate, not int"),
             (object(), TypeError, "an object with allocate and deallocate, not object"),
         ],
@@ -247,6 +247,7 @@ class TestFailures:
     @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
     def test_to_take_it_back_are_shown(self, pool: fakes.Pool, capfd: pytest.CaptureFixture[str]) -> None:
         tensor = tensor_of(pool)
+
         class Broken(Resource):
             def deallocate(self, pointer: int, nbytes: int, stream: Any) -> None:
                 super().deallocate(pointer, nbytes, stream)

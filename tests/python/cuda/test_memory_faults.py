@@ -1,4 +1,4 @@
-"""Memory is out at every allocation in turn, and every call fails once, whatever the memory comes from: all stays usable."""
+"""Memory is out at every allocation in turn, and every call fails once: all stays usable, whatever memory is taken."""
 
 from __future__ import annotations
 
