@@ -264,7 +264,7 @@ class TestBlocksToCopyThrough:
         driver.open_gate(gate)
         large = ad.from_dlpack(self.LARGE, device="cuda")
         # Each block is waited for that is filled again, and no more are made.
-        assert self.locked() == 2 * self.BLOCK
+        assert self.locked() <= 2 * self.BLOCK
         assert contents(large) == self.LARGE.tobytes()
         assert contents(small) == self.LARGE[: 1 << 18].tobytes()
 
