@@ -202,7 +202,14 @@ class Array:
         stream: _Stream | None = None,
         threads: int | None = None,
         allocator: _Allocator | None = None,
-    ) -> Array: ...
+    ) -> Array:
+        """The same data on another device: itself where it is there already, the same memory where that device reaches
+        it, else a copy of what the rows need. To the CPU it is complete.
+
+        stream: the stream that copies are made on; else this thread's, see `stream`.
+        threads: how many copy from and to ordinary memory; None is ARROW_DLPACK_THREADS, or one a core.
+        allocator: as for `to_tensor`."""
+
     def __arrow_c_schema__(self) -> CapsuleType: ...
     def __arrow_c_array__(self, requested_schema: object | None = None) -> tuple[CapsuleType, CapsuleType]: ...
     def __arrow_c_device_array__(
@@ -240,7 +247,14 @@ class RecordBatch:
         stream: _Stream | None = None,
         threads: int | None = None,
         allocator: _Allocator | None = None,
-    ) -> RecordBatch: ...
+    ) -> RecordBatch:
+        """The same data on another device: itself where it is there already, the same memory where that device reaches
+        it, else a copy of what the rows need. To the CPU it is complete.
+
+        stream: the stream that copies are made on; else this thread's, see `stream`.
+        threads: how many copy from and to ordinary memory; None is ARROW_DLPACK_THREADS, or one a core.
+        allocator: as for `to_tensor`."""
+
     def __arrow_c_schema__(self) -> CapsuleType: ...
     def __arrow_c_array__(self, requested_schema: object | None = None) -> tuple[CapsuleType, CapsuleType]: ...
     def __arrow_c_device_array__(
@@ -270,7 +284,12 @@ class ArrayStream:
         stream: _Stream | None = None,
         threads: int | None = None,
         allocator: _Allocator | None = None,
-    ) -> ArrayStream: ...
+    ) -> ArrayStream:
+        """The stream with its arrays on another device, each moved when it is read. This one is consumed, unless its
+        arrays are there already.
+
+        stream, threads, allocator: as for `Array.to_device`."""
+
     def __arrow_c_schema__(self) -> CapsuleType: ...
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> CapsuleType: ...
     def __arrow_c_device_stream__(self, requested_schema: object | None = None, **kwargs: Any) -> CapsuleType: ...

@@ -8,6 +8,7 @@ mod allocator;
 mod context;
 mod driver;
 mod event;
+pub(crate) mod hand_over;
 mod kernels;
 mod memory;
 mod module;

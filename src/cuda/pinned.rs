@@ -7,6 +7,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 
 use super::context::Current;
 use super::driver::{Called, Status, is_forked};
+use super::hand_over;
 use crate::error::{Error, Result};
 
 /// `CU_MEMHOSTALLOC_PORTABLE`: page-locked for every context.
@@ -38,7 +39,9 @@ impl PinnedBlock {
 
     /// A block that is idle.
     pub(crate) fn idle() -> Option<Self> {
-        IDLE.lock().unwrap_or_else(PoisonError::into_inner).pop()
+        let idle = IDLE.lock().unwrap_or_else(PoisonError::into_inner).pop()?;
+        hand_over::receive(idle.start.addr().get());
+        Some(idle)
     }
 
     /// A new block; `None` where there are as many as there may be.
@@ -74,6 +77,7 @@ impl PinnedBlock {
 
     /// Gives the block back. Without this it is lost, which is right where a copy may still use it.
     pub(crate) fn give_back(self) {
+        hand_over::send(self.start.addr().get());
         IDLE.lock().unwrap_or_else(PoisonError::into_inner).push(self);
     }
 
@@ -134,7 +138,9 @@ impl PinnedBuffer {
         let fits = |kept: &Self| kept.bytes >= bytes && kept.bytes / 2 <= bytes;
         let mut kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(index) = kept.iter().position(fits) {
-            return Ok(kept.swap_remove(index));
+            let kept = kept.swap_remove(index);
+            hand_over::receive(kept.start.addr().get());
+            return Ok(kept);
         }
         drop(kept);
         let bytes = bytes.next_multiple_of(4096);
@@ -153,6 +159,7 @@ impl Drop for PinnedBuffer {
             return;
         }
         let kept = Self { start: self.start, bytes: self.bytes };
+        hand_over::send(self.start.addr().get());
         KEPT.lock().unwrap_or_else(PoisonError::into_inner).push(kept);
     }
 }

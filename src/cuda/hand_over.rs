@@ -1,0 +1,24 @@
+//! What threads hand to each other by locks and joins, told to a driver that keeps a clock for each thread: the simulated one of
+//! the tests. Real drivers have no such functions, and nothing is called.
+
+use super::driver::{driver, is_started};
+
+/// The thread that hands something over, named by `token`, has done its part.
+pub(crate) fn send(token: usize) {
+    tell(token, |driver| driver.hand_over_send);
+}
+
+/// The thread that takes it over goes on.
+pub(crate) fn receive(token: usize) {
+    tell(token, |driver| driver.hand_over_receive);
+}
+
+fn tell(token: usize, function: impl Fn(&super::driver::Driver) -> Option<unsafe extern "C" fn(u64)>) {
+    if !is_started() {
+        return;
+    }
+    if let Some(function) = driver().ok().and_then(function) {
+        // SAFETY: the simulated driver's function of this name takes any number.
+        unsafe { function(token as u64) };
+    }
+}
