@@ -6,6 +6,7 @@ use std::sync::{Mutex, PoisonError};
 
 use super::context::{CudaDevice, Current};
 use super::driver::{Called, DevicePointer, is_forked};
+use super::hand_over;
 
 /// What the driver aligns memory to.
 pub(super) const ALIGNMENT: usize = 256;
@@ -33,7 +34,9 @@ impl PlainBlock {
         let fits = |kept: &Self| kept.bytes >= bytes && kept.bytes / 2 <= bytes;
         let mut kept = device.plain.kept.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(index) = kept.iter().position(fits) {
-            return Ok(kept.swap_remove(index));
+            let block = kept.swap_remove(index);
+            hand_over::receive(block.token());
+            return Ok(block);
         }
         drop(kept);
         // A size that no device has is refused by the driver.
@@ -48,6 +51,10 @@ impl PlainBlock {
     pub(super) fn start(&self) -> DevicePointer {
         self.start
     }
+
+    fn token(&self) -> usize {
+        usize::try_from(self.start).unwrap_or(usize::MAX)
+    }
 }
 
 impl Drop for PlainBlock {
@@ -56,6 +63,7 @@ impl Drop for PlainBlock {
         if is_forked() {
             return;
         }
+        hand_over::send(self.token());
         let kept = Self { device: self.device, start: self.start, bytes: self.bytes };
         self.device.plain.kept.lock().unwrap_or_else(PoisonError::into_inner).push(kept);
     }
