@@ -230,10 +230,10 @@ fn read(order: &Order, address: usize, stream: Option<Stream>, target: &HostBuff
             let before = pending.replace(piece);
             done += length;
             // The block before is copied on while this one is under way.
-            before.map_or(Ok(()), |before| before.finish(target))
+            before.map_or(Ok(()), |before| before.finish(&current, stream, target))
         });
     }
-    let last = pending.map_or(Ok(()), |piece| piece.finish(target));
+    let last = pending.map_or(Ok(()), |piece| piece.finish(&current, stream, target));
     // The source may be released before an interrupted copy is done.
     if outcome.is_err() || last.is_err() {
         order.used_by(&current, stream)?;
@@ -273,9 +273,15 @@ impl Piece {
         }
     }
 
-    /// Waits for the copy. A wait that is interrupted leaves the block to it.
-    fn finish(self, target: *mut u8) -> Result<()> {
-        self.order.wait_on_host(Wait::CopiedToHost)?;
+    /// Waits for the copy. A wait that is interrupted leaves the block to it until it is done.
+    fn finish(self, current: &Current, stream: Stream, target: *mut u8) -> Result<()> {
+        if let Err(error) = self.order.wait_on_host(Wait::CopiedToHost) {
+            let Self { block, order, .. } = self;
+            if order.used_by(current, stream).is_ok() {
+                order.release(move || block.give_back());
+            }
+            return Err(error);
+        }
         // SAFETY: the block has this many bytes, and so has the target from there on.
         unsafe { target.wrapping_add(self.at).copy_from_nonoverlapping(self.block.start(), self.length) };
         self.block.give_back();

@@ -76,6 +76,12 @@ impl CudaDevice {
         }))
     }
 
+    /// The devices that are in use.
+    #[cfg(feature = "python")]
+    pub(super) fn in_use() -> impl Iterator<Item = &'static Self> {
+        DEVICES.iter().filter_map(OnceLock::get)
+    }
+
     pub(crate) fn ordinal(&self) -> i32 {
         self.ordinal
     }

@@ -116,6 +116,10 @@ macro_rules! functions {
             get_error_string: unsafe extern "C" fn(u32, *mut *const c_char) -> u32,
         }
 
+        /// The names of all of them in the library.
+        #[cfg(feature = "python")]
+        pub(crate) const FUNCTIONS: &[&str] = &[$($symbol,)+ "cuGetErrorName", "cuGetErrorString"];
+
         impl Driver {
             /// # Errors
             /// Names the function that the library lacks.
@@ -190,6 +194,8 @@ functions! {
     memory_host_alloc = "cuMemHostAlloc"(memory: *mut *mut c_void, bytes: usize, flags: c_uint);
     /// A new pool of device memory.
     pool_create = "cuMemPoolCreate"(pool: *mut PoolHandle, properties: *const c_void);
+    /// Ends a pool, once all its memory is given back.
+    pool_destroy = "cuMemPoolDestroy"(pool: PoolHandle);
     /// Sets a property of a pool.
     pool_set_attribute = "cuMemPoolSetAttribute"(pool: PoolHandle, attribute: c_int, value: *mut c_void);
     /// Gives memory that a pool holds and nobody uses back to the device.

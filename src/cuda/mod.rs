@@ -7,6 +7,8 @@
 mod context;
 mod driver;
 mod event;
+#[cfg(feature = "python")]
+mod kept;
 mod memory;
 mod pointer;
 mod stream;
@@ -14,6 +16,8 @@ mod stream;
 pub(crate) use context::{CudaDevice, Current, is_cuda, is_host_visible};
 pub(crate) use driver::{Called, EventHandle, Status, driver, is_forked, is_started};
 pub(crate) use event::Event;
+#[cfg(feature = "python")]
+pub(crate) use kept::{FUNCTIONS, kept};
 pub(crate) use memory::{DeviceBuffer, PinnedBlock};
 pub(crate) use pointer::Pointer;
 pub(crate) use stream::PooledStream;
