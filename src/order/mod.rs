@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use smallvec::SmallVec;
 
-pub(crate) use check::{check_host, is_address_check_asked};
+pub(crate) use check::{check_host, is_check_asked};
 pub use host::{Pause, host_waits, pause_by};
 pub(crate) use limbo::drain;
 pub use limbo::waiting;
