@@ -458,7 +458,8 @@ mod tests {
         // SAFETY: both have so many bytes, and are freed behind the copy.
         unsafe { current.copy_on_device(block.start(), source.start(), BYTES, stream) }.unwrap();
         let device = Device::new(DLDeviceType::CUDA, 0);
-        (source, block, Order::recorded(device, current, stream, Wait::CopiedOnDevice).unwrap())
+        let ready = Ready::Own(Event::record(current, stream).unwrap());
+        (source, block, Order::new(device, Some(ready), Vec::new()))
     }
 
     #[test]
