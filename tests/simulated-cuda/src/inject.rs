@@ -89,7 +89,9 @@ mod tests {
         for text in ["cuMemAlloc_v2:3:2", "*:1:700", "*:5+:700"] {
             assert!(Failure::parse(text).is_some(), "{text}");
         }
-        for text in ["", "cuMemAlloc_v2", "cuMemAlloc_v2:0:2", "cuInit:0+:2", "cuMemAlloc_v2:1:0", "malloc:1:2", "cuInit:1:2:3"] {
+        for text in
+            ["", "cuMemAlloc_v2", "cuMemAlloc_v2:0:2", "cuInit:0+:2", "cuMemAlloc_v2:1:0", "malloc:1:2", "cuInit:1:2:3"]
+        {
             assert!(Failure::parse(text).is_none(), "{text}");
         }
     }
