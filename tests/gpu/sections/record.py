@@ -47,8 +47,8 @@ class Record:
         self._write()
 
     def need(self, name: str, use: Callable[[Any], object] = lambda library: library) -> Any:
-        """A library that the section is for. Where it is not installed, or `use` of it fails, such as its first work on a device,
-        the section ends here, and says so."""
+        """A library that the section is for. Where it is not installed, or `use` of it fails, such as its first work on
+        a device, the section ends here, and says so."""
         try:
             library = importlib.import_module(name)
             self.note(name, getattr(library, "__version__", "unknown"))
@@ -100,7 +100,7 @@ class Unordered:
 
 
 def expect_order(early: int, behind: int, size: int) -> None:
-    """Elements that did not have their values yet: those found without a wait, which must be some, and those found with it."""
+    """Elements that did not have their values yet: some without a wait, or the check could not fail, and none with it."""
     assert early > 0, "without a wait the values were there already: the kernel ends too soon to show anything"
     assert behind == 0, f"{behind} of {size} elements did not have their values"
 

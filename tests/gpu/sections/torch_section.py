@@ -1,7 +1,7 @@
 """Round trips with torch on streams that are not the default one, each behind a kernel that takes long.
 
-The data is one value before that kernel and another behind it. Each check reads it without a wait too, which has to show the
-first: only then would a missing wait show.
+The data is one value before that kernel and another behind it. Each check reads it without a wait too, which has to
+show the first: only then would a missing wait show.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ torch: Any = record.need("torch", lambda torch: torch.zeros(1, device="cuda").it
 LONG = 400_000_000
 ROWS = 1 << 22
 BEFORE, BEHIND = 1, 2
-# Of one pair, so that memory and kernels of each are there by the time of the checks: to get them may synchronise a device.
+ENDED = "the kernel has ended by now: the host waited, or it is too short"
+# One pair for all, so that memory and kernels are there by the time of the checks: to get them may synchronise.
 PRODUCER, CONSUMER = torch.cuda.Stream(), torch.cuda.Stream()
 
 
@@ -76,7 +77,7 @@ def check_the_host_does_not_wait() -> None:
         ours = ad.to_tensor(ad.from_arrow(ad.to_arrow(ad.from_dlpack(tensor))))
     with torch.cuda.stream(CONSUMER):
         torch.from_dlpack(ours)
-    assert not PRODUCER.query(), "the kernel has ended by now: the host waited, or it is too short"
+    assert not PRODUCER.query(), ENDED
 
 
 def check_a_copy_on_a_stream() -> None:
@@ -88,7 +89,7 @@ def check_a_copy_on_a_stream() -> None:
             capsule = ours.__dlpack__(stream=CONSUMER.cuda_stream, max_version=(1, 0), copy=True)
             copy = torch.utils.dlpack.from_dlpack(capsule)
             assert copy.data_ptr() != tensor.data_ptr()
-            assert cycles == 1 or not PRODUCER.query(), "the kernel has ended by now: the host waited, or it is too short"
+            assert cycles == 1 or not PRODUCER.query(), ENDED
             return wrong(copy)
 
     read(1)
@@ -100,7 +101,7 @@ def check_to_the_cpu_is_complete_on_return() -> None:
     tensor = late()
     with torch.cuda.stream(PRODUCER):
         ours = ad.from_dlpack(tensor)
-    assert not PRODUCER.query(), "the kernel has ended by now: the host waited, or it is too short"
+    assert not PRODUCER.query(), ENDED
     assert wrong(torch.from_dlpack(ours.to_device("cpu"))) == 0
 
 

@@ -1,4 +1,4 @@
-"""Every call of the driver fails in turn: what was taken is given back, and nothing is used or freed before its time."""
+"""Every call of the driver fails in turn: what was taken is given back, nothing is used or freed before its time."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """What the package does on CUDA, piece by piece: work in which tests have every call of the driver fail in turn.
 
-A workload first makes what other libraries bring, and returns the work itself. All that work takes is given back when it
-ends, however it ends, but for what the other libraries free in `close`.
+A workload first makes what other libraries bring, and returns the work itself. All that work takes is given back when
+it ends, however it ends, but for what the other libraries free in `close`.
 """
 
 from __future__ import annotations
