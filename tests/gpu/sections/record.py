@@ -100,7 +100,7 @@ class Unordered:
 
 
 def expect_order(early: int, behind: int, size: int) -> None:
-    """Elements that did not have their values yet: some without a wait, or the check could not fail, and none with it."""
+    """Elements without their values yet: some where nothing waited, or the check could not fail, and none elsewhere."""
     assert early > 0, "without a wait the values were there already: the kernel ends too soon to show anything"
     assert behind == 0, f"{behind} of {size} elements did not have their values"
 
