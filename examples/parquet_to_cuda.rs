@@ -56,7 +56,11 @@ fn main() -> Result<(), Box<dyn Error>> {
             under_way.pop_front();
         }
     }
-    println!("{rows} rows of {} columns, {bytes} bytes, to {device} in {:.3} s", numbers.len(), started.elapsed().as_secs_f64());
+    println!(
+        "{rows} rows of {} columns, {bytes} bytes, to {device} in {:.3} s",
+        numbers.len(),
+        started.elapsed().as_secs_f64()
+    );
     if let Some(last) = under_way.back() {
         println!("the last batch: {} {:?} on {}", last.dtype(), last.shape(), last.device());
     }
