@@ -17,3 +17,4 @@ mod support;
 mod kernels;
 mod memory;
 mod order;
+mod transfers;
