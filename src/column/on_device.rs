@@ -34,7 +34,8 @@ pub(crate) fn needed(spec: &Spec, leaf: &Leaf<'_>) -> SmallVec<[Range<usize>; 1]
     ranges
 }
 
-fn values(spec: &Spec, leaf: &Leaf<'_>) -> Range<usize> {
+/// The addresses of a column's elements, for elements of whole bytes.
+pub(crate) fn values(spec: &Spec, leaf: &Leaf<'_>) -> Range<usize> {
     let start = leaf.start(spec.element()).addr();
     start..start.saturating_add(leaf.elements.saturating_mul(spec.element().stored_bytes()))
 }
@@ -71,7 +72,7 @@ pub(crate) fn mask<'a>(
     match spec.nulls() {
         Nulls::Kept => return Ok(None),
         Nulls::Refused => {}
-        Nulls::Filled(_) if leaf.has_bitmaps() => {
+        Nulls::Filled(_) if leaf.has_bitmaps() && leaf.elements > 0 => {
             return Err(needs_copy(order, "nulls filled").remedy_is(
                 "pass nulls=\"error\" where there are none, or nulls=\"keep\", or copy the data to the CPU first",
             ));

@@ -1,18 +1,20 @@
 //! Columns on a device as a matrix of ours, packed by kernels.
 
+use std::ops::Range;
+
 use smallvec::smallvec;
 
 use super::on_device::order_of_columns;
 use super::prepared::record;
 use crate::arrow::DeviceArray;
-use crate::column::on_device::{mask, refuse_known};
+use crate::column::on_device::{are_bools, mask, refuse_known, values};
 use crate::convert::{ColumnChunk, MatrixColumns, check_nulls};
 use crate::cuda::is_cuda;
 use crate::error::{Error, Result};
 use crate::kernels::{self, Shape, Source};
-use crate::order::Order;
+use crate::order::{self, Order};
 use crate::plan::{MatrixData, Plan};
-use crate::spec::{CopyMode, MatrixOptions, MatrixSpec, Nulls, Order as MemoryOrder};
+use crate::spec::{CopyMode, Element, MatrixOptions, MatrixSpec, Nulls, Order as MemoryOrder};
 use crate::tensor::Tensor;
 use crate::transfer::{Fetched, fetch};
 
@@ -32,9 +34,22 @@ pub(super) fn packed(
     }
     let filled: Vec<&DeviceArray> = chunks.iter().filter(|chunk| !chunk.is_empty()).collect();
     let columns = filled.iter().map(|chunk| columns_of(spec, chunk)).collect::<Result<Vec<_>>>()?;
-    let plan = plan(spec, &columns, options)?;
+    let mut lies = Lies::Perhaps;
+    let mut plan = plan(spec, &columns, options, lies)?;
+    let (mut is_row_major, mut private) = (options.order != MemoryOrder::F, options.clone());
     if !plan.is_copy() {
-        return Ok(None);
+        let [only] = columns.as_slice() else { return Ok(None) };
+        // What only the memory tells is asked last.
+        if !is_one_piece(spec, only, order)? {
+            lies = Lies::No;
+        } else if are_all_bools(spec, only, order, fetched)? {
+            return Ok(None);
+        } else {
+            // What was to be a view has the order that the view has.
+            is_row_major = false;
+            private.writable = true;
+        }
+        plan = self::plan(spec, &columns, &private, lies)?;
     }
     let sources = |chunk: &MatrixColumns<'_>| {
         let columns = spec.columns().iter().zip(&chunk.columns);
@@ -43,12 +58,11 @@ pub(super) fn packed(
     let Some(sources) = columns.iter().map(sources).collect::<Option<Vec<_>>>() else { return Ok(None) };
     if options.copy == CopyMode::Never {
         // The same again, to be refused.
-        plan_as_asked(spec, &columns, options)?;
+        plan_as_asked(spec, &columns, &private, lies)?;
     }
     refuse_nulls(spec, &filled, columns, fetched)?;
     let joined = order_of_columns(&filled)?.unwrap_or_else(|| order.clone());
     let (rows, count) = (plan.rows, spec.columns().len());
-    let is_row_major = options.order != MemoryOrder::F;
     let written = kernels::pack(&joined, &sources, Shape { rows, columns: count, dtype: spec.dtype(), is_row_major })?;
     let misfits = spec.columns().iter().zip(&written.misfits);
     for ((_, column), misfit) in misfits {
@@ -82,7 +96,7 @@ pub(super) fn explained(
     }
     let filled = chunks.iter().filter(|chunk| !chunk.is_empty());
     let columns = filled.map(|chunk| columns_of(spec, chunk)).collect::<Result<Vec<_>>>()?;
-    if !plan(spec, &columns, options)?.is_copy() {
+    if !plan(spec, &columns, options, Lies::Perhaps)?.is_copy() {
         return Ok(None);
     }
     let has_kernels = |chunk: &MatrixColumns<'_>| {
@@ -92,7 +106,7 @@ pub(super) fn explained(
     if !columns.iter().all(has_kernels) {
         return Ok(None);
     }
-    let plan = plan_as_asked(spec, &columns, options)?;
+    let plan = plan_as_asked(spec, &columns, options, Lies::Perhaps)?;
     let (mut parts, mut refusal) = (Vec::new(), None);
     for (index, (_, column)) in spec.columns().iter().enumerate() {
         let leaves = columns.iter().filter_map(|chunk| chunk.columns.get(index));
@@ -119,14 +133,56 @@ fn columns_of<'a>(spec: &MatrixSpec, chunk: &'a DeviceArray) -> Result<MatrixCol
     Ok(MatrixColumns { rows: chunk.len(), columns, is_plain: false })
 }
 
+/// Whether the columns of a chunk may be a matrix as they lie.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Lies {
+    /// Where their addresses say so.
+    Perhaps,
+    /// Whatever their addresses are.
+    No,
+}
+
+/// Whether all that a matrix of these columns spans is one piece of the device's memory.
+///
+/// # Errors
+/// When a column is not memory of the device. Names the column.
+fn is_one_piece(spec: &MatrixSpec, columns: &MatrixColumns<'_>, order: &Order) -> Result<bool> {
+    let current = order::enter(order.device())?;
+    let mut span: Option<Range<usize>> = None;
+    for ((_, spec), chunk) in spec.columns().iter().zip(&columns.columns) {
+        let values = values(spec, &chunk.leaf);
+        let checked = current.check_memory(values.start, values.len(), order.device());
+        checked.map_err(|error| error.in_column(spec.field().name()))?;
+        span = Some(span.map_or(values.start, |span| span.start)..values.end);
+    }
+    let span = span.unwrap_or(0..0);
+    // What each column is, they are not together.
+    Ok(current.check_memory(span.start, span.len(), order.device()).is_ok())
+}
+
+/// Whether the bytes of the columns that have to be bools are some. The host waits for the answer.
+fn are_all_bools(
+    spec: &MatrixSpec,
+    columns: &MatrixColumns<'_>,
+    order: &Order,
+    fetched: Option<&Fetched>,
+) -> Result<bool> {
+    for ((_, spec), column) in spec.columns().iter().zip(&columns.columns) {
+        if spec.element() == Element::Bool8 && !are_bools(&values(spec, &column.leaf), order, fetched)? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
 /// What is known without a look at the memory. Under [`CopyMode::Never`] as if a copy were allowed.
-fn plan(spec: &MatrixSpec, chunks: &[MatrixColumns<'_>], options: &MatrixOptions) -> Result<Plan> {
+fn plan(spec: &MatrixSpec, chunks: &[MatrixColumns<'_>], options: &MatrixOptions, lies: Lies) -> Result<Plan> {
     let copy = if options.copy == CopyMode::Never { CopyMode::IfNeeded } else { options.copy };
-    plan_as_asked(spec, chunks, &MatrixOptions { copy, ..options.clone() })
+    plan_as_asked(spec, chunks, &MatrixOptions { copy, ..options.clone() }, lies)
 }
 
 /// As [`plan`], as far as options allow it.
-fn plan_as_asked(spec: &MatrixSpec, chunks: &[MatrixColumns<'_>], options: &MatrixOptions) -> Result<Plan> {
+fn plan_as_asked(spec: &MatrixSpec, chunks: &[MatrixColumns<'_>], options: &MatrixOptions, lies: Lies) -> Result<Plan> {
     let rows = chunks.iter().fold(0_usize, |rows, chunk| rows.saturating_add(chunk.rows));
     let filled = |chunk: &MatrixColumns<'_>| {
         let columns = spec.columns().iter().zip(&chunk.columns);
@@ -137,7 +193,7 @@ fn plan_as_asked(spec: &MatrixSpec, chunks: &[MatrixColumns<'_>], options: &Matr
     };
     let filled = chunks.iter().map(filled).fold(0_usize, usize::saturating_add);
     let stride = match chunks {
-        [only] if filled == 0 => only.column_stride(spec),
+        [only] if filled == 0 && lies == Lies::Perhaps => only.column_stride(spec),
         _ => None,
     };
     let is_row_major =

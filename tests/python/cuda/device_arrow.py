@@ -286,6 +286,13 @@ def next_of(struct: ArrowDeviceArrayStream, address: int) -> tuple[int, ArrowDev
     return code, out
 
 
+def pointer(tensor: ad.Tensor) -> int:
+    """The address of the first element; asks for no synchronisation."""
+    capsule = tensor.__dlpack__(stream=-1, max_version=(1, 3))
+    _, dl_tensor = producers.read_dlpack(capsule)
+    return (dl_tensor.data or 0) + dl_tensor.byte_offset
+
+
 def drain() -> None:
     """Runs what is queued, and has the package look at what waits to be released: it does when something comes in."""
     gc.collect()

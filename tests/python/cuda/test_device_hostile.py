@@ -18,7 +18,7 @@ import driver
 import producers
 import pyarrow as pa
 import pytest
-from device_arrow import CUDA, CUDA_HOST, CUDA_MANAGED, DeviceArray, Memory, drain
+from device_arrow import CUDA, CUDA_HOST, CUDA_MANAGED, DeviceArray, Memory, drain, pointer
 from producers import Array, Only
 
 INTS = pa.array([1, 2, 3, 4], pa.int32())
@@ -136,8 +136,11 @@ def moved_by(index: int, step: int) -> Any:
 
 
 def test_misaligned_buffers() -> None:
-    with pytest.raises(BufferError, match="not aligned"):
-        ad.to_tensor(DeviceArray(INTS, change=moved_by(1, 1)).give())
+    array = ad.from_arrow(DeviceArray(INTS, change=moved_by(1, 1)).give())
+    with pytest.raises(ad.CopyError, match="not aligned"):
+        ad.to_tensor(array, copy=False)
+    tensor = ad.to_tensor(array)
+    assert (tensor.shape, tensor.copied, pointer(tensor) % 8) == ((len(INTS) - 1,), True, 0)
     with pytest.raises(BufferError, match="not aligned"):
         ad.to_ragged(DeviceArray(pa.array(["a", "b", "c"]), change=moved_by(1, 2)).give())
 
