@@ -7,15 +7,17 @@ use smallvec::smallvec;
 use super::on_device::order_of_columns;
 use super::prepared::record;
 use crate::arrow::DeviceArray;
-use crate::column::on_device::{are_bools, mask, refuse_known, values};
-use crate::convert::{ColumnChunk, MatrixColumns, check_nulls};
-use crate::cuda::is_cuda;
+use crate::column::casts::{Casts, verify};
+use crate::column::on_device::{are_bools, mask, needs_copy, refuse_known, values};
+use crate::column::overlap;
+use crate::convert::{ColumnChunk, MatrixColumns, check_nulls, matrix_stride};
+use crate::cuda::{MatrixLayout, is_cuda};
 use crate::error::{Error, Result};
-use crate::kernels::{self, Shape, Source};
+use crate::kernels::{self, Shape, Source, Target, TargetLayout};
 use crate::order::{self, Order};
 use crate::plan::{MatrixData, Plan};
-use crate::spec::{CopyMode, Element, MatrixOptions, MatrixSpec, Nulls, Order as MemoryOrder};
-use crate::tensor::Tensor;
+use crate::spec::{CopyMode, Element, MatrixOptions, MatrixSpec, Nulls, Order as MemoryOrder, Spec};
+use crate::tensor::{Output, Tensor};
 use crate::transfer::{Fetched, fetch};
 
 /// The matrix in memory of ours; `None` where it may be a view, or where no kernel is for what has to be done.
@@ -27,12 +29,12 @@ pub(super) fn packed(
     chunks: &[DeviceArray],
     options: &MatrixOptions,
     order: &Order,
-    fetched: Option<&Fetched>,
+    (fetched, casts): (Option<&Fetched>, Option<(&Casts, usize)>),
 ) -> Result<Option<Tensor>> {
-    if spec.is_decoded() || !is_cuda(order.device()) {
+    let filled: Vec<&DeviceArray> = chunks.iter().filter(|chunk| !chunk.is_empty()).collect();
+    if !has_kernels(spec, order, filled.len()) {
         return Ok(None);
     }
-    let filled: Vec<&DeviceArray> = chunks.iter().filter(|chunk| !chunk.is_empty()).collect();
     let columns = filled.iter().map(|chunk| columns_of(spec, chunk)).collect::<Result<Vec<_>>>()?;
     let mut lies = Lies::Perhaps;
     let mut plan = plan(spec, &columns, options, lies)?;
@@ -51,11 +53,7 @@ pub(super) fn packed(
         }
         plan = self::plan(spec, &columns, &private, lies)?;
     }
-    let sources = |chunk: &MatrixColumns<'_>| {
-        let columns = spec.columns().iter().zip(&chunk.columns);
-        columns.map(|((_, spec), column)| Source::new(spec, &column.leaf)).collect::<Option<Vec<_>>>()
-    };
-    let Some(sources) = columns.iter().map(sources).collect::<Option<Vec<_>>>() else { return Ok(None) };
+    let Some(sources) = sources_of(spec, &columns) else { return Ok(None) };
     if options.copy == CopyMode::Never {
         // The same again, to be refused.
         plan_as_asked(spec, &columns, &private, lies)?;
@@ -63,18 +61,91 @@ pub(super) fn packed(
     refuse_nulls(spec, &filled, columns, fetched)?;
     let joined = order_of_columns(&filled)?.unwrap_or_else(|| order.clone());
     let (rows, count) = (plan.rows, spec.columns().len());
-    let written = kernels::pack(&joined, &sources, Shape { rows, columns: count, dtype: spec.dtype(), is_row_major })?;
-    let misfits = spec.columns().iter().zip(&written.misfits);
-    for ((_, column), misfit) in misfits {
-        if let Some(element) = misfit {
-            return Err(kernels::misfit(column, *element));
-        }
+    let shape = Shape { rows, columns: count, dtype: spec.dtype(), is_row_major };
+    let mut written = kernels::pack(&joined, &sources, shape)?;
+    let specs = spec.columns().iter().map(|(_, column)| column);
+    match casts {
+        Some((casts, number)) => casts.add(number, specs, written.check.take()),
+        None => verify(specs, written.check.take())?,
     }
     record(spec, || plan.clone());
     let signed = |count: usize| i64::try_from(count).map_err(|_| Error::unsupported("a count beyond 64 bits"));
     let (rows, count) = (signed(rows)?, signed(count)?);
     let strides = if is_row_major { smallvec![count, 1] } else { smallvec![1, rows] };
     written.tensor(spec.dtype(), (smallvec![rows, count], strides), None).map(Some)
+}
+
+/// The columns in memory of somebody else's on the same device.
+///
+/// # Errors
+/// As [`packed`], and when `out` is on another device, has another dtype or shape, its elements lie neither row by row nor column
+/// by column, or it overlaps the columns.
+pub(super) fn write(
+    spec: &MatrixSpec,
+    chunks: &[DeviceArray],
+    options: &MatrixOptions,
+    order: &Order,
+    out: &Output<'_>,
+) -> Result<()> {
+    let target_order = out.require_device(order.device())?;
+    let filled: Vec<&DeviceArray> = chunks.iter().filter(|chunk| !chunk.is_empty()).collect();
+    let rows = filled.iter().fold(0_usize, |rows, chunk| rows.saturating_add(chunk.len()));
+    let (stride, by_column) = matrix_stride(spec, rows, out)?;
+    let memory_order = if by_column { MemoryOrder::F } else { MemoryOrder::C };
+    let options = MatrixOptions { order: memory_order, copy: CopyMode::Always, ..options.clone() };
+    let columns = filled.iter().map(|chunk| columns_of(spec, chunk)).collect::<Result<Vec<_>>>()?;
+    let plan = plan(spec, &columns, &options, Lies::No)?;
+    let sources = has_kernels(spec, order, filled.len()).then(|| sources_of(spec, &columns)).flatten();
+    let Some(sources) = sources else { return Err(needs_copy(order, &plan.reasons())) };
+    check_overlap(spec, &filled, &out.span())?;
+    refuse_nulls(spec, &filled, columns, None)?;
+    if plan.elements == 0 {
+        return Ok(());
+    }
+    let joined = order_of_columns(&filled)?.unwrap_or_else(|| order.clone());
+    let count = spec.columns().len();
+    let layout = if by_column {
+        MatrixLayout::ColumnMajor { stride: if count < 2 { rows } else { stride } as u64 }
+    } else {
+        MatrixLayout::RowMajor { stride: if rows < 2 { count } else { stride } as u64 }
+    };
+    let target = Target { span: out.span(), order: target_order, layout: TargetLayout::Matrix(layout) };
+    let shape = Shape { rows, columns: count, dtype: spec.dtype(), is_row_major: !by_column };
+    let check = kernels::pack_into(&joined, &sources, shape, &target)?;
+    verify(spec.columns().iter().map(|(_, column)| column), check)?;
+    record(spec, || plan.clone());
+    Ok(())
+}
+
+/// Refuses an output over memory that the columns are read from.
+fn check_overlap(spec: &MatrixSpec, chunks: &[&DeviceArray], out: &Range<usize>) -> Result<()> {
+    for chunk in chunks {
+        let view = chunk.view();
+        if view.validity_overlaps(out) {
+            return Err(overlap());
+        }
+        if let Some((_, column)) = spec.columns().iter().find(|(position, _)| view.column_overlaps(*position, out)) {
+            return Err(overlap().in_column(column.field().name()));
+        }
+    }
+    Ok(())
+}
+
+/// Whether kernels are for columns of these specs in so many chunks, as far as their types say: nothing that has to be decoded, and
+/// codes only where nobody has to know their dictionary.
+fn has_kernels(spec: &MatrixSpec, order: &Order, chunks: usize) -> bool {
+    let mut codes = spec.columns().iter().filter(|(_, column)| column.has_codes());
+    let of_codes = |column: &Spec| chunks < 2 && !matches!(column.nulls(), Nulls::Filled(_));
+    is_cuda(order.device()) && !spec.is_decoded() && codes.all(|(_, column)| of_codes(column))
+}
+
+/// What kernels read of each column of each chunk; `None` where no kernel is for one.
+fn sources_of(spec: &MatrixSpec, chunks: &[MatrixColumns<'_>]) -> Option<Vec<Vec<Source>>> {
+    let sources = |chunk: &MatrixColumns<'_>| {
+        let columns = spec.columns().iter().zip(&chunk.columns);
+        columns.map(|((_, spec), column)| Source::new(spec, &column.leaf)).collect()
+    };
+    chunks.iter().map(sources).collect()
 }
 
 /// A matrix's plan, those of its columns, and the null that is known to be refused.
@@ -91,19 +162,12 @@ pub(super) fn explained(
     options: &MatrixOptions,
     order: &Order,
 ) -> Result<Option<Explained>> {
-    if spec.is_decoded() || !is_cuda(order.device()) {
+    let filled: Vec<&DeviceArray> = chunks.iter().filter(|chunk| !chunk.is_empty()).collect();
+    if !has_kernels(spec, order, filled.len()) {
         return Ok(None);
     }
-    let filled = chunks.iter().filter(|chunk| !chunk.is_empty());
-    let columns = filled.map(|chunk| columns_of(spec, chunk)).collect::<Result<Vec<_>>>()?;
-    if !plan(spec, &columns, options, Lies::Perhaps)?.is_copy() {
-        return Ok(None);
-    }
-    let has_kernels = |chunk: &MatrixColumns<'_>| {
-        let columns = spec.columns().iter().zip(&chunk.columns);
-        columns.into_iter().all(|((_, spec), column)| Source::new(spec, &column.leaf).is_some())
-    };
-    if !columns.iter().all(has_kernels) {
+    let columns = filled.iter().map(|chunk| columns_of(spec, chunk)).collect::<Result<Vec<_>>>()?;
+    if !plan(spec, &columns, options, Lies::Perhaps)?.is_copy() || sources_of(spec, &columns).is_none() {
         return Ok(None);
     }
     let plan = plan_as_asked(spec, &columns, options, Lies::Perhaps)?;
@@ -126,7 +190,7 @@ pub(super) fn explained(
 /// Where the columns of a chunk are; the nulls of none were looked at.
 fn columns_of<'a>(spec: &MatrixSpec, chunk: &'a DeviceArray) -> Result<MatrixColumns<'a>> {
     let view = chunk.view();
-    let column = |(position, spec): &(usize, crate::spec::Spec)| {
+    let column = |(position, spec): &(usize, Spec)| {
         Ok(ColumnChunk { leaf: view.struct_field(*position)?.leaf(spec)?, mask: None, array: chunk })
     };
     let columns = spec.columns().iter().map(column).collect::<Result<Vec<_>>>()?;

@@ -59,6 +59,10 @@ waits! {
     KernelSource = 24,
     /// What our kernels write is written when our stream has run them.
     KernelWritten = 25,
+    /// What writes memory of somebody else's is done before our kernels write it.
+    OutputFree = 31,
+    /// Memory of somebody else's is written when our stream has run the kernels that write it.
+    OutputWritten = 32,
 }
 
 impl Wait {

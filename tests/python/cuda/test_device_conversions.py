@@ -8,12 +8,15 @@ from collections.abc import Callable
 from typing import Any
 
 import arrow_dlpack as ad
+import device_arrow
+import driver
+import fakes
 import ml_dtypes
 import numpy as np
 import producers
 import pyarrow as pa
 import pytest
-from device_arrow import CUDA, CUDA_HOST, CUDA_MANAGED, DeviceArray, DeviceStream, Memory, pointer
+from device_arrow import CUDA, CUDA_HOST, CUDA_MANAGED, Consumer, DeviceArray, DeviceStream, Memory, exported, pointer
 
 INTEGERS = ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
 FLOATS = ["float16", "float32", "float64"]
@@ -209,7 +212,100 @@ def test_what_does_not_fit_is_refused_as_on_the_host(to: str) -> None:
             with pytest.raises(ad.CastError) as raised:
                 ad.to_tensor(obj, dtype=to)
             errors.append(raised.value)
-        assert (errors[0].row, errors[0].column) == (errors[1].row, errors[1].column)
+        # The value is in the message.
+        assert (errors[0].row, errors[0].column, str(errors[0])) == (errors[1].row, errors[1].column, str(errors[1]))
+
+
+def test_a_misfit_in_a_later_chunk_has_its_value() -> None:
+    chunks = [pa.array([1] * 50), pa.array([2] * 20 + [-70000] + [300] * 20, pa.int64())]
+    stream = ad.from_arrow(DeviceStream([DeviceArray(chunk) for chunk in chunks]).give())
+    with pytest.raises(ad.CastError, match="-70000 does not fit uint8") as raised:
+        ad.to_tensor(stream, dtype="uint8")
+    assert raised.value.row == 70
+
+
+def wide() -> ad.RecordBatch:
+    """Two columns that fit uint8 and two that do not."""
+    columns = [pa.array([1, 2, last]) for last in (3, 1000, 4, -1)]
+    batch = pa.RecordBatch.from_arrays(columns, ["a", "b", "c", "d"])
+    return ad.from_arrow(DeviceArray(batch.to_struct_array()).give())
+
+
+GROUPS: dict[str, Any] = {"x": ["a", "c"], "y": "b", "z": ["a", "d"]}
+
+
+@pytest.mark.parametrize("columns", [None, GROUPS], ids=["columns", "groups"])
+def test_all_casts_of_a_batch_are_one_wait(columns: Any, host_waits: Any) -> None:
+    batch = wide()
+    waits = host_waits()
+    tensors = ad.to_tensors(batch, columns=columns, dtype="float32")
+    assert (len(tensors), waits.ours <= 1) == (3 if columns else 4, True)
+    waits = host_waits()
+    with pytest.raises(ad.CastError, match="1000 does not fit uint8") as raised:
+        ad.to_tensors(batch, columns=columns, dtype="uint8")
+    assert (raised.value.column, raised.value.row, waits.ours <= 1) == ("b", 2, True)
+    assert ("y" in str(raised.value)) == (columns is not None)
+
+
+def test_what_is_wrong_first_is_said_first() -> None:
+    batch = pa.RecordBatch.from_arrays([pa.array([1000]), pa.array(["x"])], ["a", "b"])
+    array = ad.from_arrow(DeviceArray(batch.to_struct_array()).give())
+    for columns, name in ((["a", "b"], "a"), (["b", "a"], "b")):
+        with pytest.raises(ad.ConversionError) as raised:
+            ad.to_tensors(array, columns=columns, dtype="uint8")
+        assert raised.value.column == name
+
+
+def packed_bits(array: Any, rows: int) -> list[bool]:
+    """The values of a boolean array on a device."""
+    driver.synchronize()
+    with exported(array) as struct:
+        assert (struct.device_type, struct.array.n_buffers, struct.array.offset) == (CUDA, 2, 0)
+        values = list(device_arrow.buffers_of(struct.array))[-1]
+        assert values is not None
+    packed = Consumer().read(array, [0, -(-rows // 8)])[1]
+    assert packed is not None
+    assert not packed[-1] >> (rows - 1) % 8 + 1, "what is left of the last byte is 0"
+    return np.unpackbits(np.frombuffer(packed, "u1"), bitorder="little")[:rows].astype(bool).tolist()
+
+
+@pytest.mark.parametrize("rows", [1, 8, 31, 32, 33, 1000])
+def test_bools_of_other_libraries_become_bits(rows: int, pool: fakes.Pool, host_waits: Any) -> None:
+    values = np.random.default_rng(rows).random(rows) < 0.5
+    stream = driver.Stream()
+    source = fakes.Torch(pool, values, stream=stream.handle)
+    waits = host_waits()
+    with ad.track_copies() as log:
+        array = ad.to_arrow(source, type=pa.bool_())
+    assert (waits.ours, waits.drivers, array.type) == (0, 0, "Boolean")
+    assert [(entry.bytes, entry.why) for entry in log] == [(-(-rows // 8), "bools packed to bits")]
+    assert packed_bits(array, rows) == values.tolist()
+    with pytest.raises(ad.CopyError):
+        ad.to_arrow(source, type=pa.bool_(), copy=False)
+
+
+def test_bools_return_to_the_bits_that_they_came_from() -> None:
+    data = pa.array([True, False, True, True] * 9)[3:]
+    tensor = ad.to_tensor(DeviceArray(data).give())
+    array = ad.to_arrow(tensor)
+    assert (array.type, packed_bits(array, len(data))) == ("Boolean", data.to_pylist())
+    assert packed_bits(tensor, len(data)) == data.to_pylist()
+
+
+def test_a_table_of_many_chunks_is_one_pass() -> None:
+    """More columns of chunks than launches take as their parameters."""
+    batches = [table(rows, ["float32"] * 64, seed=rows) for rows in range(1, 26)]
+    stream = DeviceStream([DeviceArray(struct(batch)) for batch in batches])
+    made = ad.to_tensor(ad.from_arrow(stream.give()))
+    assert np.array_equal(host(made), bits(ad.to_tensor(pa.Table.from_batches(batches))))
+
+
+@pytest.mark.parametrize("kind", [CUDA, CUDA_MANAGED])
+def test_codes_are_not_filled_without_their_dictionary(kind: int) -> None:
+    column = pa.DictionaryArray.from_arrays(pa.array([0, 1, None], pa.int8()), pa.array(["a", None]))
+    batch = pa.RecordBatch.from_arrays([column], ["a"]).to_struct_array()
+    with pytest.raises(BufferError, match="cuda"):
+        ad.to_tensor(DeviceArray(batch, kind).give(), nulls=7)
 
 
 def test_a_null_is_refused_as_on_the_host() -> None:
