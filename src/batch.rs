@@ -67,7 +67,7 @@ pub(crate) fn each_tensor<'a, E: From<Error>>(
     let convert = |index, column: &FieldRef| {
         let options = options(column.name());
         let of_column =
-            |chunk| ColumnRef::column(chunk, index).with_fetched(fetched.as_ref()).with_casts(casts.as_ref(), 0);
+            |chunk| ColumnRef::column(chunk, index).with_fetched(fetched.as_ref()).with_casts(casts.as_ref());
         match chunks {
             [only] => convert_column(column, &[of_column(only)], &options, runner),
             _ => convert_column(column, &chunks.iter().map(of_column).collect::<Vec<_>>(), &options, runner),
@@ -78,12 +78,12 @@ pub(crate) fn each_tensor<'a, E: From<Error>>(
             (Ok(tensor), Some(_)) => made.push((column, tensor)),
             (Err(error), Some(casts)) => {
                 // What is wrong with a column before it comes first.
-                casts.verify().map_err(|(_, error)| error)?;
+                casts.verify()?;
                 return Err(error.into());
             }
             (tensor, None) => take(column, tensor?)?,
         }
     }
-    casts.map_or(Ok(()), |casts| casts.verify()).map_err(|(_, error)| error)?;
+    casts.map_or(Ok(()), |casts| casts.verify())?;
     made.into_iter().try_for_each(|(column, tensor)| take(column, tensor))
 }

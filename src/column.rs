@@ -39,8 +39,8 @@ pub(crate) struct ColumnRef<'a> {
     fetched: Option<&'a Fetched>,
     /// Whether bytes on a device that have to be bools are known to be some.
     are_bools: bool,
-    /// Who looks at the values of a cast on a device, and the number of the column there; `None`: who makes it.
-    casts: Option<(&'a Casts, usize)>,
+    /// Who looks at the values of a cast on a device; `None`: who makes it.
+    casts: Option<&'a Casts>,
 }
 
 impl<'a> ColumnRef<'a> {
@@ -59,9 +59,9 @@ impl<'a> ColumnRef<'a> {
         Self { fetched, ..self }
     }
 
-    /// The same column, the values of which are looked at with those of others, under this number.
-    pub(crate) fn with_casts(self, casts: Option<&'a Casts>, number: usize) -> Self {
-        Self { casts: casts.map(|casts| (casts, number)), ..self }
+    /// The same column, the values of which are looked at with those of others.
+    pub(crate) fn with_casts(self, casts: Option<&'a Casts>) -> Self {
+        Self { casts, ..self }
     }
 
     /// Where the column's elements are.

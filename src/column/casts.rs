@@ -3,7 +3,7 @@
 use std::sync::{Mutex, PoisonError};
 
 use crate::convert::misfit_error;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::kernels::Check;
 use crate::spec::Spec;
 
@@ -16,31 +16,28 @@ pub(crate) struct Casts(Mutex<Vec<Cast>>);
 struct Cast {
     columns: Vec<Spec>,
     check: Check,
-    /// The number of what was converted, for messages.
-    group: usize,
 }
 
 impl Casts {
-    /// Columns that `check` is about, a part of what has this number; `None` where every value fits.
-    pub(crate) fn add<'a>(&self, group: usize, columns: impl IntoIterator<Item = &'a Spec>, check: Option<Check>) {
+    /// Columns that `check` is about; `None` where every value fits.
+    pub(crate) fn add<'a>(&self, columns: impl IntoIterator<Item = &'a Spec>, check: Option<Check>) {
         let Some(check) = check else { return };
         let columns = columns.into_iter().cloned().collect();
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(Cast { columns, check, group });
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(Cast { columns, check });
     }
 
     /// Looks at all of them. The host waits once, if there are any.
     ///
     /// # Errors
-    /// For the first value that does not fit, with the number that it was added under: names the column and the row. When the
-    /// driver fails, or the wait is interrupted.
-    pub(crate) fn verify(&self) -> std::result::Result<(), (usize, Error)> {
+    /// For the first value that does not fit: names the column and the row. When the driver fails, or the wait is interrupted.
+    pub(crate) fn verify(&self) -> Result<()> {
         let casts = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
-        let found = Check::read(casts.iter().map(|cast| &cast.check)).map_err(|error| (0, error))?;
+        let found = Check::read(casts.iter().map(|cast| &cast.check))?;
         for (cast, found) in casts.iter().zip(found) {
             for (spec, misfit) in cast.columns.iter().zip(found) {
                 if let Some(misfit) = misfit {
                     let element = usize::try_from(misfit.element).unwrap_or(usize::MAX);
-                    return Err((cast.group, misfit_error(spec, element, &misfit.value)));
+                    return Err(misfit_error(spec, element, &misfit.value));
                 }
             }
         }
@@ -54,6 +51,6 @@ impl Casts {
 /// As [`Casts::verify`].
 pub(crate) fn verify<'a>(columns: impl IntoIterator<Item = &'a Spec>, check: Option<Check>) -> Result<()> {
     let casts = Casts::default();
-    casts.add(0, columns, check);
-    casts.verify().map_err(|(_, error)| error)
+    casts.add(columns, check);
+    casts.verify()
 }

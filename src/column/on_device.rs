@@ -222,7 +222,7 @@ fn run(spec: &Spec, chunks: &[ColumnRef<'_>], plan: &Plan, sources: &[Vec<Source
     let shape = Shape { rows: plan.elements, columns: 1, dtype: spec.dtype(), is_row_major: false };
     let mut written = kernels::pack(&joined, sources, shape)?;
     match chunks.iter().find_map(|chunk| chunk.casts) {
-        Some((casts, number)) => casts.add(number, [spec], written.check.take()),
+        Some(casts) => casts.add([spec], written.check.take()),
         None => verify([spec], written.check.take())?,
     }
     copy_log::record(|| {

@@ -134,10 +134,10 @@ pub(crate) fn each_group<E: From<Error>>(
     // And whether the values of casts fit, with another one.
     let casts = on_device::order_of(chunks).map(|_| Casts::default());
     let mut made = Vec::new();
-    for (number, (name, spec)) in specs.iter().enumerate() {
+    for (name, spec) in &specs {
         let tensor = match (spec, of_device) {
             (GroupSpec::Matrix(spec), Some(order)) => {
-                let known = (fetched.as_ref(), casts.as_ref().map(|casts| (casts, number)));
+                let known = (fetched.as_ref(), casts.as_ref());
                 packed(spec, chunks, matrix, order, known).and_then(|packed| match packed {
                     Some(packed) => Ok(packed),
                     None => on_device::view(spec, chunks, matrix, order, fetched.as_ref()),
@@ -147,7 +147,7 @@ pub(crate) fn each_group<E: From<Error>>(
             (GroupSpec::Column(position, spec, options), _) => {
                 let column = |chunk| {
                     let column = ColumnRef::column(chunk, *position).with_fetched(fetched.as_ref());
-                    column.with_casts(casts.as_ref(), number)
+                    column.with_casts(casts.as_ref())
                 };
                 let columns: Vec<_> = chunks.iter().map(column).collect();
                 convert_chunks(spec, &columns, options, runner)
@@ -157,20 +157,12 @@ pub(crate) fn each_group<E: From<Error>>(
             (Ok(tensor), Some(_)) => made.push((*name, tensor)),
             (Err(error), Some(casts)) => {
                 // What is wrong with a group before it comes first.
-                casts.verify().map_err(|misfit| of_group(&specs, misfit))?;
+                casts.verify()?;
                 return Err(error.in_group(name).into());
             }
             (tensor, None) => take(name, tensor.map_err(|error| error.in_group(name))?)?,
         }
     }
-    casts.map_or(Ok(()), |casts| casts.verify()).map_err(|misfit| of_group(&specs, misfit))?;
+    casts.map_or(Ok(()), |casts| casts.verify())?;
     made.into_iter().try_for_each(|(name, tensor)| take(name, tensor))
-}
-
-/// The error of a group, by its number.
-fn of_group(specs: &[(&str, GroupSpec)], (number, error): (usize, Error)) -> Error {
-    match specs.get(number) {
-        Some((name, _)) => error.in_group(name),
-        None => error,
-    }
 }

@@ -29,7 +29,7 @@ pub(super) fn packed(
     chunks: &[DeviceArray],
     options: &MatrixOptions,
     order: &Order,
-    (fetched, casts): (Option<&Fetched>, Option<(&Casts, usize)>),
+    (fetched, casts): (Option<&Fetched>, Option<&Casts>),
 ) -> Result<Option<Tensor>> {
     let filled: Vec<&DeviceArray> = chunks.iter().filter(|chunk| !chunk.is_empty()).collect();
     if !has_kernels(spec, order, filled.len()) {
@@ -65,7 +65,7 @@ pub(super) fn packed(
     let mut written = kernels::pack(&joined, &sources, shape)?;
     let specs = spec.columns().iter().map(|(_, column)| column);
     match casts {
-        Some((casts, number)) => casts.add(number, specs, written.check.take()),
+        Some(casts) => casts.add(specs, written.check.take()),
         None => verify(specs, written.check.take())?,
     }
     record(spec, || plan.clone());

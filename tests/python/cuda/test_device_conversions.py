@@ -244,7 +244,6 @@ def test_all_casts_of_a_batch_are_one_wait(columns: Any, host_waits: Any) -> Non
     with pytest.raises(ad.CastError, match="1000 does not fit uint8") as raised:
         ad.to_tensors(batch, columns=columns, dtype="uint8")
     assert (raised.value.column, raised.value.row, waits.ours <= 1) == ("b", 2, True)
-    assert ("y" in str(raised.value)) == (columns is not None)
 
 
 def test_what_is_wrong_first_is_said_first() -> None:

@@ -1,4 +1,4 @@
-"""`out=` on a device: memory of any library, written on the call's stream: behind what writes it, before what follows."""
+"""`out=` on a device: memory of any library, written on the call's stream, between what comes before and after."""
 
 from __future__ import annotations
 
