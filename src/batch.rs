@@ -3,6 +3,7 @@
 use arrow_schema::FieldRef;
 
 use crate::arrow::DeviceArray;
+use crate::column::casts::Casts;
 use crate::column::on_device::fetch_columns;
 use crate::column::{ColumnRef, Runner, check_types, convert_column, run_here};
 use crate::error::{Error, Result};
@@ -43,7 +44,7 @@ pub fn to_tensors(
 }
 
 /// Converts columns, given with their positions, the last step of each by `runner`, and hands each tensor on before the
-/// next one is made.
+/// next one is made; those of a device when all are.
 pub(crate) fn each_tensor<'a, E: From<Error>>(
     field: &FieldRef,
     chunks: &[DeviceArray],
@@ -60,14 +61,29 @@ pub(crate) fn each_tensor<'a, E: From<Error>>(
         (Some(only), None) => fetch_columns(only, columns.clone(), &options)?,
         _ => None,
     };
-    for (index, column) in columns {
+    // And whether the values of casts fit, with another one.
+    let casts = chunks.iter().any(|chunk| chunk.order().is_some()).then(Casts::default);
+    let mut made = Vec::new();
+    let convert = |index, column: &FieldRef| {
         let options = options(column.name());
-        let of_column = |chunk| ColumnRef::column(chunk, index).with_fetched(fetched.as_ref());
-        let tensor = match chunks {
+        let of_column =
+            |chunk| ColumnRef::column(chunk, index).with_fetched(fetched.as_ref()).with_casts(casts.as_ref());
+        match chunks {
             [only] => convert_column(column, &[of_column(only)], &options, runner),
             _ => convert_column(column, &chunks.iter().map(of_column).collect::<Vec<_>>(), &options, runner),
-        };
-        take(column, tensor?)?;
+        }
+    };
+    for (index, column) in columns {
+        match (convert(index, column), &casts) {
+            (Ok(tensor), Some(_)) => made.push((column, tensor)),
+            (Err(error), Some(casts)) => {
+                // What is wrong with a column before it comes first.
+                casts.verify()?;
+                return Err(error.into());
+            }
+            (tensor, None) => take(column, tensor?)?,
+        }
     }
-    Ok(())
+    casts.map_or(Ok(()), |casts| casts.verify())?;
+    made.into_iter().try_for_each(|(column, tensor)| take(column, tensor))
 }

@@ -1,5 +1,6 @@
 //! One column, both ways: the entry points that make a spec, a plan, and run it.
 
+pub(crate) mod casts;
 mod into;
 pub(crate) mod on_device;
 mod to_arrow;
@@ -12,6 +13,8 @@ use smallvec::{SmallVec, smallvec};
 
 pub(crate) use to_arrow::{Bitmap, ColumnNode, as_requested, column_node, row_validity};
 pub use to_arrow::{to_arrow, to_arrow_as};
+
+use casts::Casts;
 
 use crate::arrow::{DeviceArray, Leaf};
 use crate::convert::{self, ColumnChunk};
@@ -36,22 +39,29 @@ pub(crate) struct ColumnRef<'a> {
     fetched: Option<&'a Fetched>,
     /// Whether bytes on a device that have to be bools are known to be some.
     are_bools: bool,
+    /// Who looks at the values of a cast on a device; `None`: who makes it.
+    casts: Option<&'a Casts>,
 }
 
 impl<'a> ColumnRef<'a> {
     /// The array itself.
     pub(crate) fn whole(array: &'a DeviceArray) -> Self {
-        Self { array, column: None, fetched: None, are_bools: false }
+        Self { array, column: None, fetched: None, are_bools: false, casts: None }
     }
 
     /// One column of an array of structs.
     pub(crate) fn column(array: &'a DeviceArray, index: usize) -> Self {
-        Self { array, column: Some(index), fetched: None, are_bools: false }
+        Self { array, column: Some(index), fetched: None, are_bools: false, casts: None }
     }
 
     /// The same column, of whose memory this was read.
     pub(crate) fn with_fetched(self, fetched: Option<&'a Fetched>) -> Self {
         Self { fetched, ..self }
+    }
+
+    /// The same column, the values of which are looked at with those of others.
+    pub(crate) fn with_casts(self, casts: Option<&'a Casts>) -> Self {
+        Self { casts, ..self }
     }
 
     /// Where the column's elements are.

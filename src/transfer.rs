@@ -117,24 +117,26 @@ pub(crate) fn number_by(
     let pooled = PooledStream::idle(current)?;
     let stream = pooled.stream();
     let number = order::allocate_scratch(current, size_of::<u64>(), stream)?;
-    let block = PinnedBlock::take(current)?;
     order.wait_in(current, stream, Wait::KernelSource)?;
+    let block = PinnedBlock::take(current)?;
     // SAFETY: the number was just allocated in this order.
-    unsafe { current.set_memory(number.start(), byte, size_of::<u64>(), stream) }?;
-    let started = run(number.start(), stream).and_then(|()| {
+    let started = unsafe { current.set_memory(number.start(), byte, size_of::<u64>(), stream) };
+    let started = started.map_err(Error::from).and_then(|()| run(number.start(), stream)).and_then(|()| {
         // SAFETY: as above; the block is read when the copy is done.
         Ok(unsafe { current.copy_to_pinned(&block, 0, number.start(), size_of::<u64>(), stream) }?)
     });
-    let waited = order::wait_for_stream(current, stream, Wait::CopiedToHost);
-    if started.is_err() || waited.is_err() {
-        // The memory may be released, and the block is lost, before an interrupted kernel is done.
-        order.used_by(current, stream)?;
+    if let Err(error) = order::wait_for_stream(current, stream, Wait::CopiedToHost) {
+        // The kernel and the copy may be under way: the memory and the block are left to them.
+        let uses = Order::on_device(Device::new(DLDeviceType::CUDA, current.device().ordinal()));
+        let used = order.used_by(current, stream).and(uses.used_by(current, stream));
+        uses.release(move || block.give_back());
+        used.and(started)?;
+        return Err(error);
     }
-    started.and(waited)?;
-    // SAFETY: the block is aligned to a page, and the copy to it is done.
+    // SAFETY: the block is aligned to a page, and the copy to it, if there is one, is done.
     let found = unsafe { block.start().cast::<u64>().read() };
     block.give_back();
-    Ok(found)
+    started.map(|()| found)
 }
 
 /// A copy of a tensor in memory of its own on the same device, in the order of `stream`, and with the same strides.

@@ -2,16 +2,18 @@
 
 use arrow_schema::FieldRef;
 
-use super::{ColumnRef, check_types, columns, planned, require_host};
+use super::{ColumnRef, check_types, columns, on_device, planned, require_host};
 use crate::arrow::DeviceArray;
 use crate::convert::{check_environment, write_column};
 use crate::copy_log::{self, Copied};
+use crate::cuda::is_cuda;
 use crate::error::{Error, ErrorKind, Result};
 use crate::spec::{CopyMode, Options, Spec};
 use crate::tensor::Output;
 
 /// As [`super::chunks_to_tensor`], into memory that is there: of the result's shape and dtype, with each value laid out as the
-/// column's are, and rows any distance apart. Writes with as many threads as asked for, where that is worth it.
+/// column's are, and rows any distance apart. Writes with as many threads as asked for, where that is worth it. Chunks on a CUDA
+/// device are written to memory of the same device, on this thread's stream.
 ///
 /// # Errors
 /// As [`super::chunks_to_tensor`]; when `out` does not fit, or overlaps the data, or copies are not allowed. What `out` holds
@@ -60,6 +62,10 @@ fn write_chunks(
     out: &mut Output<'_>,
     threads: Option<std::num::NonZero<usize>>,
 ) -> Result<()> {
+    if let Some(order) = chunks.iter().find_map(|chunk| chunk.array.order()).filter(|order| is_cuda(order.device())) {
+        return on_device::write(spec, chunks, options, order, out);
+    }
+    out.require_host()?;
     chunks.iter().try_for_each(|chunk| require_host(chunk.array.device(), spec.field().name()))?;
     planned(spec, chunks, options, |plan, chunks| {
         if spec.has_codes() {

@@ -5,20 +5,21 @@ use std::ops::Range;
 use arrow_schema::FieldRef;
 use smallvec::SmallVec;
 
+use super::casts::verify;
 use super::{ColumnRef, Runner};
 use crate::alloc::HostBuffer;
 use crate::arrow::{DeviceArray, Leaf, Mask};
 use crate::convert::{self, ColumnChunk, check_nulls};
 use crate::copy_log::{self, Copied};
-use crate::cuda::is_cuda;
+use crate::cuda::{MatrixLayout, is_cuda};
 use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Result};
 use crate::ffi::dlpack::DLDeviceType;
-use crate::kernels::{self, Shape, Source};
+use crate::kernels::{self, Shape, Source, Target, TargetLayout};
 use crate::order::{self, Order};
 use crate::plan::{Action, Chunk, Plan};
 use crate::spec::{CopyMode, Element, Nulls, Options, Spec};
-use crate::tensor::Tensor;
+use crate::tensor::{Output, Tensor};
 use crate::transfer::{Fetched, fetch};
 
 /// The addresses of what the host has to know before it can say that a column is a view: bitmaps, where nulls are refused and
@@ -34,7 +35,8 @@ pub(crate) fn needed(spec: &Spec, leaf: &Leaf<'_>) -> SmallVec<[Range<usize>; 1]
     ranges
 }
 
-fn values(spec: &Spec, leaf: &Leaf<'_>) -> Range<usize> {
+/// The addresses of a column's elements, for elements of whole bytes.
+pub(crate) fn values(spec: &Spec, leaf: &Leaf<'_>) -> Range<usize> {
     let start = leaf.start(spec.element()).addr();
     start..start.saturating_add(leaf.elements.saturating_mul(spec.element().stored_bytes()))
 }
@@ -71,7 +73,7 @@ pub(crate) fn mask<'a>(
     match spec.nulls() {
         Nulls::Kept => return Ok(None),
         Nulls::Refused => {}
-        Nulls::Filled(_) if leaf.has_bitmaps() => {
+        Nulls::Filled(_) if leaf.has_bitmaps() && leaf.elements > 0 => {
             return Err(needs_copy(order, "nulls filled").remedy_is(
                 "pass nulls=\"error\" where there are none, or nulls=\"keep\", or copy the data to the CPU first",
             ));
@@ -218,15 +220,63 @@ fn run(spec: &Spec, chunks: &[ColumnRef<'_>], plan: &Plan, sources: &[Vec<Source
     let orders = chunks.iter().filter_map(|chunk| chunk.array.order().cloned());
     let joined = Order::joined(orders)?.unwrap_or_else(|| order.clone());
     let shape = Shape { rows: plan.elements, columns: 1, dtype: spec.dtype(), is_row_major: false };
-    let written = kernels::pack(&joined, sources, shape)?;
-    if let Some(element) = written.misfits.iter().flatten().next() {
-        return Err(kernels::misfit(spec, *element));
+    let mut written = kernels::pack(&joined, sources, shape)?;
+    match chunks.iter().find_map(|chunk| chunk.casts) {
+        Some(casts) => casts.add([spec], written.check.take()),
+        None => verify([spec], written.check.take())?,
     }
     copy_log::record(|| {
         let what = format!("{} on {}", convert::what(spec, plan.rows), order.device());
         Copied { what, why: plan.reasons(), bytes: plan.bytes }
     });
     written.tensor(spec.dtype(), convert::layout(spec, plan.rows)?, spec.kept_field().cloned())
+}
+
+/// Writes chunks on a device into memory of somebody else's on the same device.
+///
+/// # Errors
+/// As [`converted`], and when `out` is on another device, or has another dtype, shape or layout.
+pub(super) fn write(
+    spec: &Spec,
+    chunks: &[ColumnRef<'_>],
+    options: &Options,
+    order: &Order,
+    out: &Output<'_>,
+) -> Result<()> {
+    let target_order = out.require_device(order.device())?;
+    let rows = chunks.iter().fold(0_usize, |rows, chunk| rows.saturating_add(chunk.rows()));
+    let stride = convert::row_stride(spec, rows, out)?;
+    let as_copy = options.clone().copy(CopyMode::Always);
+    let made = copied(spec, chunks, &as_copy, true)?;
+    let Some((plan, sources)) = made else {
+        // Of no elements, or of what no kernel is for.
+        let plan = Plan::new(spec, &[Chunk { rows, nulls: 0, aligned: true }], &as_copy)?;
+        return if plan.elements == 0 { Ok(()) } else { Err(needs_copy(order, &plan.reasons())) };
+    };
+    if spec.nulls() == Nulls::Refused {
+        let read = chunks.iter().map(|chunk| chunk.chunk(spec)).collect::<Result<Vec<_>>>()?;
+        check_nulls(spec, &read)?;
+    }
+    let orders = chunks.iter().filter_map(|chunk| chunk.array.order().cloned());
+    let joined = Order::joined(orders)?.unwrap_or_else(|| order.clone());
+    let (width, stride) = (spec.row_elements() as u64, stride as u64);
+    let layout = if width == stride || rows < 2 {
+        TargetLayout::Matrix(MatrixLayout::ColumnMajor { stride: plan.elements as u64 })
+    } else if width == 1 {
+        TargetLayout::Matrix(MatrixLayout::RowMajor { stride })
+    } else {
+        TargetLayout::Rows { width, stride }
+    };
+    let target = Target { span: out.span(), order: target_order, layout };
+    let shape = Shape { rows: plan.elements, columns: 1, dtype: spec.dtype(), is_row_major: false };
+    let check = kernels::pack_into(&joined, &sources, shape, &target)?;
+    verify([spec], check)?;
+    copy_log::record(|| {
+        let what = format!("{} on {}", convert::what(spec, plan.rows), order.device());
+        let bytes = plan.elements.saturating_mul(spec.dtype().itemsize());
+        Copied { what, why: format!("{}, written to out", plan.reasons()), bytes }
+    });
+    Ok(())
 }
 
 /// Calls `work` with the chunk and a plan that nothing moves by.

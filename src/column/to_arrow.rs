@@ -9,9 +9,12 @@ use super::{require_host, to_tensor};
 use crate::arrow::{ArrayNode, DeviceArray, counts_in, ordered_array, same_layout};
 use crate::convert::{self, compact};
 use crate::copy_log::{self, Copied};
+use crate::cuda::is_cuda;
 use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Result};
-use crate::plan::Plan;
+use crate::kernels;
+use crate::order::Order;
+use crate::plan::{Action, Plan};
 use crate::spec::{CopyMode, Element, NullPolicy, Options, TensorField};
 use crate::tensor::{Owner, Tensor};
 use crate::transfer::{Transfer, array_to_device, to_host};
@@ -34,14 +37,19 @@ use crate::transfer::{Transfer, array_to_device, to_host};
 /// # Ok::<(), arrow_dlpack::Error>(())
 /// ```
 pub fn to_arrow(tensor: &Tensor, valid: Option<&Tensor>, copy: CopyMode) -> Result<DeviceArray> {
-    let form = tensor.arrow_form()?;
+    array_of(tensor, tensor.arrow_form()?, valid, copy)
+}
+
+/// A tensor as an array of this form.
+fn array_of(tensor: &Tensor, form: TensorField, valid: Option<&Tensor>, copy: CopyMode) -> Result<DeviceArray> {
     let plan = Plan::to_arrow(&form, tensor.is_aligned(), valid.is_some(), copy)?;
-    if !plan.is_view() {
+    let is_packed = is_cuda(tensor.device()) && plan.steps.iter().all(|step| step.action == Action::Pack);
+    if !plan.is_view() && !is_packed {
         require_host(tensor.device(), "")?;
     }
     let bitmap = valid.map(|valid| Bitmap::of_rows(valid, form.rows)).transpose()?;
-    let ColumnNode { node, field, owner } = column_node(tensor, form, &plan, bitmap)?;
-    ordered_array(node.export(&owner)?, field, tensor.order().cloned())
+    let ColumnNode { node, field, owner, order } = column_node(tensor, form, &plan, bitmap)?;
+    ordered_array(node.export(&owner)?, field, order)
 }
 
 /// The bits of a column's rows, set where they are valid: some of the bytes of a block that columns may share.
@@ -69,9 +77,11 @@ pub(crate) struct ColumnNode {
     pub(crate) node: ArrayNode,
     pub(crate) field: FieldRef,
     pub(crate) owner: Owner,
+    /// When the memory is written, on a device.
+    pub(crate) order: Option<Order>,
 }
 
-/// A host tensor as a column of `form`, as `plan`, which was made of both, says.
+/// A tensor as a column of `form`, as `plan`, which was made of both, says; on a device nothing but bools is moved.
 ///
 /// # Errors
 /// When codes are none of their dictionary, or memory cannot be had.
@@ -86,11 +96,18 @@ pub(crate) fn column_node(
     let tensor = lying.as_ref().unwrap_or(tensor);
     let tensor = if plan.moves_values() { compact(tensor, &plan.reasons())? } else { tensor.clone() };
     let mut owner = tensor.owner().clone();
+    let mut order = tensor.order().cloned();
     let mut values = if tensor.is_empty() { std::ptr::dangling() } else { tensor.as_ptr().cast_const() };
     if form.element == Element::Bits && !tensor.is_empty() {
-        let (bits, _) = convert::pack_bools(tensor.as_bytes()?)?;
+        if let Some(bools) = &order {
+            let start = tensor.as_ptr().addr();
+            let (bits, own, written) = kernels::pack_bits(bools, &(start..start.saturating_add(tensor.len())))?;
+            (values, owner, order) = (bits, own, Some(written));
+        } else {
+            let (bits, _) = convert::pack_bools(tensor.as_bytes()?)?;
+            (values, owner) = (bits.as_ptr().cast_const(), Arc::new((bits, owner)));
+        }
         record_packed(&tensor, "bools packed to bits");
-        (values, owner) = (bits.as_ptr().cast_const(), Arc::new((bits, owner)));
     }
     let dictionary = tensor.dictionary().filter(|_| form.has_codes());
     // Codes that were moved have left it where it was.
@@ -130,7 +147,7 @@ pub(crate) fn column_node(
     } else {
         form.field
     };
-    Ok(ColumnNode { node, field, owner })
+    Ok(ColumnNode { node, field, owner, order })
 }
 
 /// As [`to_arrow`], in the type of `requested`, exactly: every value survives the way there and back.
@@ -143,6 +160,13 @@ pub fn to_arrow_as(
     requested: &FieldRef,
     copy: CopyMode,
 ) -> Result<DeviceArray> {
+    // Bools of a device are packed there; those of the host with what a request needs to know of them.
+    if tensor.dtype() == DType::Bool && is_cuda(tensor.device()) {
+        let form = TensorField::new(DType::Bool, tensor.shape(), tensor.strides(), Some(requested))?;
+        if form.element == Element::Bits {
+            return convert::request_field(&array_of(tensor, form, valid, copy)?, requested);
+        }
+    }
     as_requested(&to_arrow(tensor, valid, copy)?, tensor.dtype(), valid, requested, copy)
 }
 

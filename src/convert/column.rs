@@ -143,7 +143,8 @@ fn view(spec: &Spec, plan: &Plan, chunk: &ColumnChunk<'_>) -> Result<Tensor> {
         shape,
         strides,
         owner: chunk.array.owner(),
-        read_only: decoded.is_none(),
+        // Of what has no elements nothing can be written.
+        read_only: decoded.is_none() && plan.elements > 0,
         copied: decoded.is_some(),
         order: chunk.array.order().cloned(),
         field: spec.kept_field().cloned(),

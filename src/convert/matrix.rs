@@ -169,29 +169,40 @@ pub(crate) fn write_matrix(
 ) -> Result<()> {
     let rows = chunks.iter().fold(0_usize, |rows, chunk| rows.saturating_add(chunk.rows));
     let (columns, size) = (spec.columns().len(), spec.dtype().itemsize());
-    out.require(spec.dtype(), &[signed(rows)?, signed(columns)?])?;
-    let by_column = out.is_column_major();
-    let &[row, column] = out.strides() else { return Err(Error::invalid("a matrix without two strides")) };
-    let bytes = |stride: i64| usize::try_from(stride).ok().and_then(|stride| stride.checked_mul(size));
-    let (Some(row), Some(column)) = (bytes(row), bytes(column)) else {
+    let (stride, by_column) = matrix_stride(spec, rows, out)?;
+    let Some(stride) = stride.checked_mul(size) else {
         return Err(Error::argument("out has strides beyond the address space"));
     };
     let start = out.start();
     let target = if by_column {
         let room = rows.saturating_mul(size);
         // SAFETY: `Output` has checked that elements lie apart and are ours; the columns have `rows` dense elements each.
-        Target::Columns(unsafe { Columns::from_raw(start, column, columns, room) })
-    } else if columns == 1 || column == size {
-        // SAFETY: as above, for rows of `columns` dense elements each.
-        Target::Rows(unsafe { Rows::from_raw(start, row, rows, spec.row_bytes()) })
+        Target::Columns(unsafe { Columns::from_raw(start, stride, columns, room) })
     } else {
+        // SAFETY: as above, for rows of `columns` dense elements each.
+        Target::Rows(unsafe { Rows::from_raw(start, stride, rows, spec.row_bytes()) })
+    };
+    write(spec, chunks, target, threads(asked, rows.saturating_mul(spec.row_bytes())))
+}
+
+/// The elements from one row, or column, of a matrix in `out` to the next, and whether its columns lie dense, and not its rows.
+///
+/// # Errors
+/// When `out` has another dtype or shape than a matrix of so many rows, or neither its rows nor its columns lie dense.
+pub(crate) fn matrix_stride(spec: &MatrixSpec, rows: usize, out: &Output<'_>) -> Result<(usize, bool)> {
+    let columns = spec.columns().len();
+    out.require(spec.dtype(), &[signed(rows)?, signed(columns)?])?;
+    let by_column = out.is_column_major();
+    let &[row, column] = out.strides() else { return Err(Error::invalid("a matrix without two strides")) };
+    if !by_column && columns != 1 && column != 1 {
         return Err(Error::argument(format!(
             "out has strides {:?}: neither its rows nor its columns lie dense",
             out.strides()
         ))
         .remedy_is("pass a row-major or a column-major tensor; rows, or columns, may lie apart"));
-    };
-    write(spec, chunks, target, threads(asked, rows.saturating_mul(spec.row_bytes())))
+    }
+    let stride = usize::try_from(if by_column { column } else { row });
+    Ok((stride.map_err(|_| Error::argument("out has strides beyond the address space"))?, by_column))
 }
 
 /// Where the elements of a matrix go.

@@ -25,6 +25,7 @@ mod threads;
 mod unpack;
 
 pub(crate) use bitmap::{pack_bools, pack_bools_into};
+pub(crate) use cast::misfit_error;
 pub(crate) use collect::{
     bytes_of_views, bytes_view, collect_bools, collect_ints, device_ints_view, lengths_view, offsets_view, zero,
 };
@@ -32,8 +33,8 @@ pub(crate) use column::{ColumnChunk, check_nulls, layout, run, validity, what};
 pub use copy_array::copy_array;
 pub(crate) use decode::decode;
 pub(crate) use gather::compact;
-pub(crate) use matrix::{MatrixColumns, empty_matrix, pack_matrix, view_matrix, write_matrix};
-pub(crate) use output::write_column;
+pub(crate) use matrix::{MatrixColumns, empty_matrix, matrix_stride, pack_matrix, view_matrix, write_matrix};
+pub(crate) use output::{row_stride, write_column};
 pub(crate) use pad::Padder;
 pub(crate) use plain::plain_view;
 pub use request::{check_request, request_field};

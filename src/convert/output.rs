@@ -30,6 +30,29 @@ pub(crate) fn write_column(
 ) -> Result<()> {
     check_nulls(spec, chunks)?;
     let rows = chunks.iter().fold(0_usize, |rows, chunk| rows.saturating_add(chunk.leaf.rows));
+    let row_stride = row_stride(spec, rows, out)?;
+    let row_bytes = spec.row_elements().saturating_mul(spec.dtype().itemsize());
+    if row_bytes == 0 {
+        return Ok(());
+    }
+    let stride = row_stride.checked_mul(spec.dtype().itemsize()).unwrap_or(row_bytes);
+    let threads = threads(asked, rows.saturating_mul(row_bytes));
+    // SAFETY: `Output` has checked that elements lie apart, inside its memory, which is ours: rows of `row_bytes` each.
+    let out = unsafe { Rows::from_raw(out.start(), stride, rows, row_bytes) };
+    for_each_part(threads, rows, 64, |rows| {
+        for_each_piece(chunks.iter().map(|chunk| (chunk.leaf.rows, chunk)), &rows, |chunk, piece| {
+            // SAFETY: parts have different rows, and the pieces of a part follow each other.
+            let out = unsafe { out.part(piece.rows.clone()) };
+            write_piece(spec, chunk, &piece, out)
+        })
+    })
+}
+
+/// The elements from one row of `out` to the next, if it has room for so many rows, each laid out as the spec says.
+///
+/// # Errors
+/// When `out` has another dtype, shape or layout.
+pub(crate) fn row_stride(spec: &Spec, rows: usize, out: &Output<'_>) -> Result<usize> {
     let beyond = |_| Error::unsupported("a count beyond 64 bits");
     let mut shape: Dims = Dims::from_slice(&[i64::try_from(rows).map_err(beyond)?]);
     shape.extend_from_slice(spec.inner_shape());
@@ -42,23 +65,9 @@ pub(crate) fn write_column(
         ))
         .remedy_is("pass an out whose values are laid out as the column's; rows may lie apart"));
     }
-    let row_bytes = spec.row_elements().saturating_mul(spec.dtype().itemsize());
-    if row_bytes == 0 {
-        return Ok(());
-    }
-    let stride = usize::try_from(*row_stride).ok().and_then(|stride| stride.checked_mul(spec.dtype().itemsize()));
     // A single row has any stride.
-    let stride = stride.filter(|_| rows > 1).unwrap_or(row_bytes);
-    let threads = threads(asked, rows.saturating_mul(row_bytes));
-    // SAFETY: `Output` has checked that elements lie apart, inside its memory, which is ours: rows of `row_bytes` each.
-    let out = unsafe { Rows::from_raw(out.start(), stride, rows, row_bytes) };
-    for_each_part(threads, rows, 64, |rows| {
-        for_each_piece(chunks.iter().map(|chunk| (chunk.leaf.rows, chunk)), &rows, |chunk, piece| {
-            // SAFETY: parts have different rows, and the pieces of a part follow each other.
-            let out = unsafe { out.part(piece.rows.clone()) };
-            write_piece(spec, chunk, &piece, out)
-        })
-    })
+    let stride = usize::try_from(*row_stride).ok().filter(|_| rows > 1);
+    Ok(stride.unwrap_or(spec.row_elements()))
 }
 
 /// Writes some rows of a chunk.

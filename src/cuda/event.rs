@@ -40,6 +40,12 @@ impl Event {
         self.device.enter_unchecked()?.is_complete(self.handle)
     }
 
+    /// Has the event complete when the work is done that `stream`, of the current context, has now.
+    pub(crate) fn record_again(&self, current: &Current, stream: Stream) -> Called {
+        // SAFETY: the event is of the current context; that the stream is alive is the word of whoever named it.
+        unsafe { current.driver().event_record(self.handle, stream.handle()) }
+    }
+
     /// The handle, where it stays as long as this does not move.
     pub(crate) fn handle(&self) -> &EventHandle {
         &self.handle

@@ -24,8 +24,10 @@ __device__ void lower(u64* to, u64 value) { atomicMin(to, value); }
 
 // Threads of a block, in every launch.
 #define THREADS 256
-// Bytes of a tile of pack_rows, with what its pitch adds.
-#define TILE_BYTES 16896
+// Bytes of a tile of pack_rows, with what its pitch adds: 64 rows of 64 singles, each with a vector more.
+#define TILE_BYTES 17408
+// Words that a launch of store_table takes as its parameter.
+#define TABLE_WORDS 480
 // Five blocks at once on a multiprocessor: as many registers as keep everything out of memory.
 #define KERNEL extern "C" __global__ void __launch_bounds__(THREADS, 5)
 #define EACH(index, count) \
@@ -60,10 +62,15 @@ struct Level {
     u64 group;
 };
 
+// What store_table stores: a parameter, so that neither host memory nor a copy is needed; src/cuda/kernels.rs has the same.
+struct Table {
+    u64 words[TABLE_WORDS];
+};
+
 // How pack_rows cuts a matrix; src/cuda/kernels.rs chooses it.
 struct Tile {
-    // A power of two, at least 32.
-    u32 rows;
+    // The logarithm of the number of rows, at least 5: the rows of a warp are of one column.
+    u32 row_bits;
     u32 columns;
     // Elements from a row of the tile to the next.
     u32 pitch;
@@ -74,6 +81,12 @@ struct Tile {
 template <class T> struct alignas(16) Vector {
     static const u32 LENGTH = 16 / sizeof(T);
     T lanes[16 / sizeof(T)];
+};
+
+// As many elements as a thread has under way at once: of those of two bytes and less, not as many as a vector has.
+template <class T> struct alignas(sizeof(T) < 4 ? 4 * sizeof(T) : 16) Part {
+    static const u32 LENGTH = sizeof(T) < 4 ? 4 : 16 / sizeof(T);
+    T lanes[sizeof(T) < 4 ? 4 : 16 / sizeof(T)];
 };
 
 struct alignas(16) Sixteen {
@@ -210,21 +223,57 @@ template <class Word> __device__ void cast_columns(const Job& job, u64 rows, Wor
 
 // ---- Row-major ----
 
+// The elements of a row in as many columns as a part has, none of which is cast.
+template <class Word> __device__ Part<Word> part_of(const Job& job, u32 place, u64 row) {
+    const u32 length = Part<Word>::LENGTH;
+    u64 values[length];
+    bool is_aligned = true, is_filled = false;
+#pragma unroll
+    for (u32 lane = 0; lane < length; lane++) {
+        Column column = load(job.columns + place + lane);
+        values[lane] = column.values + sizeof(Word) * row;
+        is_aligned &= column.values % sizeof(Word) == 0;
+        is_filled |= column.validity != 0 && column.is_filled != 0;
+    }
+    Part<Word> part;
+    // The same for all threads of a warp. Loads without a branch between them are under way together.
+    if (is_aligned) {
+#pragma unroll
+        for (u32 lane = 0; lane < length; lane++) part.lanes[lane] = load((const Word*)values[lane]);
+    } else {
+#pragma unroll
+        for (u32 lane = 0; lane < length; lane++) part.lanes[lane] = load_any<Word>(values[lane]);
+    }
+    if (is_filled) {
+#pragma unroll
+        for (u32 lane = 0; lane < length; lane++) {
+            Column column = load(job.columns + place + lane);
+            bool is_valid = !column.validity || !column.is_filled || bit(column.validity, column.validity_bit + row);
+            if (!is_valid) part.lanes[lane] = fill_of<Word>(column);
+        }
+    }
+    return part;
+}
+
 // A tile at a time by way of shared memory, so that both the reads of columns and the writes of rows are of whole lines.
 template <bool CASTS, class Word> __device__ void pack_rows(const Job& job, u64 rows, Word* out, u64 stride, Tile tile) {
     const u32 length = Vector<Word>::LENGTH;
     __shared__ Vector<Word> memory[TILE_BYTES / 16];
     Word* shared = (Word*)memory;
-    u64 down = (rows + tile.rows - 1) / tile.rows, across = (job.count + tile.columns - 1) / tile.columns;
-    for (u64 number = blockIdx.x; number < down * across; number += gridDim.x) {
-        u64 first_row = number / across * tile.rows;
-        u32 first_column = (u32)(number % across) * tile.columns;
-        u32 height = (u32)(rows - first_row < tile.rows ? rows - first_row : tile.rows);
+    u32 tall = 1u << tile.row_bits, across = (job.count + tile.columns - 1) / tile.columns;
+    u64 down = (rows + tall - 1) >> tile.row_bits;
+    // One division for all tiles of a block.
+    u64 tile_row = blockIdx.x / across;
+    u32 tile_column = blockIdx.x % across;
+    while (tile_row < down) {
+        u64 first_row = tile_row << tile.row_bits;
+        u32 first_column = tile_column * tile.columns;
+        u32 height = (u32)(rows - first_row < tall ? rows - first_row : tall);
         u32 width = job.count - first_column < tile.columns ? job.count - first_column : tile.columns;
-        // Neighbours read neighbours of a column; where rows are vectors, as many columns at once as one has.
-        u32 step = tile.is_vectors && !CASTS ? length : 1;
-        for (u32 index = threadIdx.x; index < tile.rows * (width / step); index += THREADS) {
-            u32 row = index & (tile.rows - 1), group = index / tile.rows * step;
+        // Neighbours read neighbours of a column; where rows are vectors, several columns at once.
+        u32 step = tile.is_vectors && !CASTS ? Part<Word>::LENGTH : 1;
+        for (u32 index = threadIdx.x; index < (width / step) << tile.row_bits; index += THREADS) {
+            u32 row = index & (tall - 1), group = (index >> tile.row_bits) * step;
             if (row >= height) continue;
             u32 place = first_column + group;
             Word* slot = shared + row * tile.pitch + group;
@@ -232,14 +281,7 @@ template <bool CASTS, class Word> __device__ void pack_rows(const Job& job, u64 
                 *slot = element<CASTS, Word>(job, load(job.columns + place), place, first_row + row);
                 continue;
             }
-            if constexpr (!CASTS) {
-                Vector<Word> vector;
-#pragma unroll
-                for (u32 lane = 0; lane < length; lane++) {
-                    vector.lanes[lane] = element<false, Word>(job, load(job.columns + place + lane), place + lane, first_row + row);
-                }
-                *(Vector<Word>*)slot = vector;
-            }
+            if constexpr (!CASTS) *(Part<Word>*)slot = part_of<Word>(job, place, first_row + row);
         }
         __syncthreads();
         Word* target = out + first_row * stride + first_column;
@@ -264,6 +306,12 @@ template <bool CASTS, class Word> __device__ void pack_rows(const Job& job, u64 
             }
         }
         __syncthreads();
+        tile_row += gridDim.x / across;
+        tile_column += gridDim.x % across;
+        if (tile_column >= across) {
+            tile_column -= across;
+            tile_row++;
+        }
     }
 }
 
@@ -298,6 +346,52 @@ PACK_ROWS(cast_rows_1, true, u8)
 PACK_ROWS(cast_rows_2, true, u16)
 PACK_ROWS(cast_rows_4, true, u32)
 PACK_ROWS(cast_rows_8, true, u64)
+
+// ---- What launches have in common ----
+
+// Writes what a launch is given as its parameter.
+KERNEL store_table(const __grid_constant__ Table table, u32 words, u64* out) {
+    for (EACH(index, words)) store(out + index, table.words[index]);
+}
+
+// Bytes of a stored element of these that are cast.
+__device__ u32 stored_bytes(u32 dtype) {
+    switch (dtype) {
+        case INT16: case UINT16: case FLOAT16: case BFLOAT16: return 2;
+        case INT32: case UINT32: case FLOAT32: return 4;
+        case INT64: case UINT64: case FLOAT64: return 8;
+        default: return 1;
+    }
+}
+
+// Keeps of each column the first element that does not fit, if it is one of this launch's rows: 32 bytes for each column.
+KERNEL keep_misfits(const Column* columns, u32 count, u64 rows, u64 first, const u64* misfits, u8* values) {
+    for (EACH(number, count)) {
+        u64 misfit = load(misfits + number);
+        if (misfit < first || misfit - first >= rows) continue;
+        Column column = load(columns + number);
+        u32 bytes = stored_bytes(column.dtype);
+#pragma unroll 1
+        for (u32 byte = 0; byte < bytes; byte++) {
+            store(values + 32 * number + byte, load((const u8*)column.values + (misfit - first) * bytes + byte));
+        }
+    }
+}
+
+// Rows of so many elements, one after the other, to where each is `stride` elements from the one before.
+template <class Word> __device__ void spread_rows(const Word* from, u64 rows, u64 width, Word* out, u64 stride) {
+    for (EACH(index, rows * width)) {
+        u64 row = index / width;
+        store(out + row * stride + (index - row * width), load(from + index));
+    }
+}
+#define SPREAD_ROWS(name, Word) \
+    KERNEL name(const Word* from, u64 rows, u64 width, Word* out, u64 stride) { spread_rows(from, rows, width, out, stride); }
+SPREAD_ROWS(spread_rows_1, u8)
+SPREAD_ROWS(spread_rows_2, u16)
+SPREAD_ROWS(spread_rows_4, u32)
+SPREAD_ROWS(spread_rows_8, u64)
+SPREAD_ROWS(spread_rows_16, Sixteen)
 
 // ---- Bits and bytes ----
 

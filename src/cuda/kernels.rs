@@ -9,12 +9,10 @@ use super::stream::Stream;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 
-/// Bytes of a tile in shared memory: `TILE_BYTES` in kernels.cu.
-const TILE_BYTES: u64 = 16_896;
+/// Words that a launch takes as its parameter: `TABLE_WORDS` in kernels.cu.
+const TABLE_WORDS: usize = 480;
 /// What a store writes at once.
 const VECTOR: u64 = 16;
-/// Threads of a block, which write a tile together.
-const THREADS: u64 = 256;
 
 /// What the elements of a column are: `DType` in kernels.cu.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -116,14 +114,12 @@ impl Column {
 
     pub(crate) const BYTES: usize = size_of::<Self>();
 
-    /// The bytes that the kernels read.
-    pub(crate) fn to_bytes(self) -> [u8; Self::BYTES] {
-        let mut bytes = [0; Self::BYTES];
-        let words = [self.value_bit, self.validity_bit, self.dtype, self.is_filled];
-        let fields = [&self.values.to_ne_bytes()[..], &self.validity.to_ne_bytes(), &self.fill];
-        let fields = fields.into_iter().flatten().copied().chain(words.into_iter().flat_map(u32::to_ne_bytes));
-        bytes.iter_mut().zip(fields).for_each(|(byte, field)| *byte = field);
-        bytes
+    /// The words that the kernels read; a device has its lowest byte first, as every host of one.
+    pub(crate) fn to_words(self) -> [u64; Self::BYTES / 8] {
+        let (low, high) = halves(self.fill);
+        let pair = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
+        let (bits, rest) = (pair(self.value_bit, self.validity_bit), pair(self.dtype, self.is_filled));
+        [self.values, self.validity, low, high, bits, rest]
     }
 }
 
@@ -141,86 +137,17 @@ pub(crate) struct Level {
 impl Level {
     pub(crate) const BYTES: usize = 32;
 
-    /// The bytes that the kernels read.
-    pub(crate) fn to_bytes(self) -> [u8; Self::BYTES] {
-        let mut bytes = [0; Self::BYTES];
-        let fields = [self.bits.bitmap, self.bits.first, self.repeat.max(1), self.group];
-        bytes.iter_mut().zip(fields.into_iter().flat_map(u64::to_ne_bytes)).for_each(|(byte, field)| *byte = field);
-        bytes
+    /// The words that the kernels read.
+    pub(crate) fn to_words(self) -> [u64; Self::BYTES / 8] {
+        [self.bits.bitmap, self.bits.first, self.repeat.max(1), self.group]
     }
 }
 
-/// How the elements of several columns lie in the output.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum MatrixLayout {
-    /// A row after the other, so many elements from one to the next.
-    RowMajor { stride: u64 },
-    /// A column after the other, so many elements from one to the next.
-    ColumnMajor { stride: u64 },
-}
-
-/// Columns that become a matrix.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Packing {
-    /// As many [`Column`]s, in memory of the device.
-    pub(crate) columns: DevicePointer,
-    pub(crate) count: u64,
-    pub(crate) rows: u64,
-    /// The number of the first row, for misfits.
-    pub(crate) first_row: u64,
-    /// The dtype of the output, where columns are cast: then its bytes are no more than 8.
-    pub(crate) cast_to: Option<ColumnType>,
-    /// Bytes of an element of the output: 1, 2, 4, 8 or 16.
-    pub(crate) itemsize: u64,
-    /// The first element, aligned to its size.
-    pub(crate) out: DevicePointer,
-    pub(crate) layout: MatrixLayout,
-    /// For each column a number that is lowered to that of its first element which does not fit, where columns are cast.
-    pub(crate) misfits: DevicePointer,
-}
-
-/// How a matrix is cut: `Tile` in kernels.cu.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Tile {
-    rows: u32,
-    columns: u32,
-    pitch: u32,
-    is_vectors: u32,
-}
-
-impl Tile {
-    /// The widest tile: all columns, so that what is written is one piece, where 32 rows of them fit. Fewer rows where otherwise
-    /// some multiprocessors would have none.
-    fn new(packing: &Packing, stride: u64, multiprocessors: u64) -> Self {
-        let Packing { count, itemsize, rows, out, .. } = *packing;
-        let words = TILE_BYTES / itemsize;
-        let vector = VECTOR / itemsize;
-        let is_vectors = [out, stride.wrapping_mul(itemsize), count.wrapping_mul(itemsize)]
-            .iter()
-            .all(|bytes| bytes.is_multiple_of(VECTOR));
-        // An odd number of vectors, or of elements: neighbouring rows are in other banks.
-        let pitch = |columns: u64| match is_vectors {
-            true => ((columns / vector) | 1) * vector,
-            false if columns == stride => columns,
-            false => columns | 1,
-        };
-        let all = count.min(words);
-        let columns = if pitch(all) * 32 <= words { all } else { 128 / itemsize };
-        let pitch = pitch(columns);
-        let mut height = 1 << (words / pitch).clamp(32, 1024).ilog2();
-        let tiles = |height: u64| rows.div_ceil(height).saturating_mul(count.div_ceil(columns));
-        while height > 32 && tiles(height) < 2 * multiprocessors {
-            height /= 2;
-        }
-        // All are below the words of a tile.
-        let small = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
-        Self { rows: small(height), columns: small(columns), pitch: small(pitch), is_vectors: u32::from(is_vectors) }
-    }
-
-    fn count(self, rows: u64, columns: u64) -> u64 {
-        rows.div_ceil(u64::from(self.rows)).saturating_mul(columns.div_ceil(u64::from(self.columns)))
-    }
+/// Sixteen bytes as two words.
+fn halves(bytes: [u8; 16]) -> (u64, u64) {
+    let whole = u128::from_le_bytes(bytes);
+    let word = |whole: u128| u64::try_from(whole & u128::from(u64::MAX)).unwrap_or(0);
+    (word(whole), word(whole >> 64))
 }
 
 fn too_large() -> Error {
@@ -257,6 +184,10 @@ macro_rules! parameters {
     ($($value:expr),+ $(,)?) => { [$((&raw const $value).cast_mut().cast::<c_void>()),+] };
 }
 
+mod packing;
+
+pub(crate) use packing::{MatrixLayout, Packing};
+
 // SAFETY of each launch: the parameters are of the types, and in the order, of the kernel in kernels.cu; the rest is the contract.
 impl Current {
     /// Writes a byte, 0 or 1, for each of `count` bits.
@@ -280,7 +211,6 @@ impl Current {
     ///
     /// # Safety
     /// The bytes, and one from `out` on for each eight of them, are memory of this device until the kernel is done.
-    #[allow(dead_code, reason = "for bools of a device as Arrow's bits: `to_arrow` takes bools of the host alone")]
     pub(crate) unsafe fn pack_bits(
         &self,
         bytes: DevicePointer,
@@ -349,8 +279,7 @@ impl Current {
         stream: Stream,
     ) -> Result<()> {
         let kernel = sized!(itemsize => FillNulls1, FillNulls2, FillNulls4, FillNulls8, FillNulls16)?;
-        let (halves, _) = fill.as_chunks::<8>();
-        let [low, high] = [halves.first(), halves.last()].map(|half| half.map_or(0, |half| u64::from_le_bytes(*half)));
+        let (low, high) = halves(fill);
         let mut parameters = parameters![values, validity.bitmap, validity.first, count, low, high];
         // SAFETY: as above.
         unsafe { self.launch(kernel, (count, 1), &mut parameters, stream) }
@@ -396,58 +325,44 @@ impl Current {
         unsafe { self.launch(Kernel::NormaliseBools, (work, 1), &mut parameters, stream) }
     }
 
-    /// Writes the elements of columns as a matrix, cast and filled as each of them says.
+    /// Writes 64-bit words, which are a part of the launch: no host memory has to stay.
     ///
     /// # Errors
-    /// As [`Current::unpack_bits`], and when there are too many columns, the elements have another size than the kernels are
-    /// for, rows or columns of the output would overlap, or the output is misaligned.
+    /// As [`Current::unpack_bits`].
     ///
     /// # Safety
-    /// The columns, all that they name for this many rows, the output, and the misfits where columns are cast, are memory of
-    /// this device until the kernel is done. Without `cast_to`, each column's type is [`ColumnType::Same`].
-    pub(crate) unsafe fn pack(&self, packing: &Packing, stream: Stream) -> Result<()> {
-        let Packing { columns, rows, first_row, itemsize, out, misfits, layout, .. } = *packing;
-        let count = u32::try_from(packing.count).map_err(|_| too_large())?;
-        let to = packing.cast_to.unwrap_or(ColumnType::Same) as u32;
-        let (pitch, least, lines) = match layout {
-            MatrixLayout::RowMajor { stride } => (stride, packing.count, rows),
-            MatrixLayout::ColumnMajor { stride } => (stride, rows, packing.count),
-        };
-        let bytes = lines.checked_mul(pitch).and_then(|elements| elements.checked_mul(itemsize));
-        bytes.and_then(|bytes| bytes.checked_add(out)).ok_or_else(too_large)?;
-        if pitch < least || itemsize == 0 || !out.is_multiple_of(itemsize) {
-            return Err(Error::invalid("the output of a kernel overlaps itself, or is misaligned"));
+    /// As many words from `out` on, aligned, are memory of this device until the kernel is done.
+    pub(crate) unsafe fn store_table(&self, words: &[u64], out: DevicePointer, stream: Stream) -> Result<()> {
+        for (number, part) in words.chunks(TABLE_WORDS).enumerate() {
+            let mut table = [0; TABLE_WORDS];
+            table.iter_mut().zip(part).for_each(|(word, from)| *word = *from);
+            let (count, out) = (u32::try_from(part.len()).unwrap_or(0), out + (number * TABLE_WORDS * 8) as u64);
+            let mut parameters = parameters![table, count, out];
+            // SAFETY: as above.
+            unsafe { self.launch(Kernel::StoreTable, (u64::from(count), 1), &mut parameters, stream) }?;
         }
-        let is_cast = packing.cast_to.is_some();
-        match layout {
-            MatrixLayout::ColumnMajor { stride: pitch } => {
-                let kernel = if is_cast {
-                    sized!(itemsize => CastColumns1, CastColumns2, CastColumns4, CastColumns8)?
-                } else {
-                    sized!(itemsize => PackColumns1, PackColumns2, PackColumns4, PackColumns8, PackColumns16)?
-                };
-                let length = if is_cast { 1 } else { VECTOR / itemsize };
-                let work = if rows == 0 { 0 } else { rows.div_ceil(length) + 1 };
-                let mut parameters = parameters![columns, count, to, rows, out, pitch, misfits, first_row];
-                // SAFETY: as above.
-                unsafe { self.launch(kernel, (work, packing.count), &mut parameters, stream) }
-            }
-            MatrixLayout::RowMajor { stride: pitch } => {
-                let kernel = if is_cast {
-                    sized!(itemsize => CastRows1, CastRows2, CastRows4, CastRows8)?
-                } else {
-                    sized!(itemsize => PackRows1, PackRows2, PackRows4, PackRows8, PackRows16)?
-                };
-                if count == 0 {
-                    return Ok(());
-                }
-                let tile = Tile::new(packing, pitch, self.device().multiprocessors()?);
-                let work = tile.count(rows, packing.count).checked_mul(THREADS).ok_or_else(too_large)?;
-                let mut parameters = parameters![columns, count, to, rows, out, pitch, tile, misfits, first_row];
-                // SAFETY: as above.
-                unsafe { self.launch(kernel, (work, 1), &mut parameters, stream) }
-            }
-        }
+        Ok(())
+    }
+
+    /// Copies rows of `width` elements that lie one after the other to where each is `stride` elements from the one before.
+    ///
+    /// # Errors
+    /// As [`Current::unpack_bits`], and for elements of another size than 1, 2, 4, 8 or 16 bytes.
+    ///
+    /// # Safety
+    /// Both are memory of this device, aligned to an element, until the kernel is done; `stride` is no less than `width`.
+    pub(crate) unsafe fn spread_rows(
+        &self,
+        (from, itemsize): (DevicePointer, u64),
+        (rows, width): (u64, u64),
+        (out, stride): (DevicePointer, u64),
+        stream: Stream,
+    ) -> Result<()> {
+        let kernel = sized!(itemsize => SpreadRows1, SpreadRows2, SpreadRows4, SpreadRows8, SpreadRows16)?;
+        let work = rows.checked_mul(width).ok_or_else(too_large)?;
+        let mut parameters = parameters![from, rows, width, out, stride];
+        // SAFETY: as above.
+        unsafe { self.launch(kernel, (work, 1), &mut parameters, stream) }
     }
 }
 

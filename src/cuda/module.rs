@@ -22,7 +22,6 @@ macro_rules! kernels {
     ($($name:ident = $symbol:literal,)+) => {
         /// A kernel of kernels.cu.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        #[allow(dead_code, reason = "as `pack_bits`")]
         pub(super) enum Kernel {
             $($name,)+
         }
@@ -75,6 +74,13 @@ kernels! {
     JoinValidity = "join_validity",
     FindNoBool = "find_no_bool",
     NormaliseBools = "normalise_bools",
+    StoreTable = "store_table",
+    KeepMisfits = "keep_misfits",
+    SpreadRows1 = "spread_rows_1",
+    SpreadRows2 = "spread_rows_2",
+    SpreadRows4 = "spread_rows_4",
+    SpreadRows8 = "spread_rows_8",
+    SpreadRows16 = "spread_rows_16",
     FillNulls1 = "fill_nulls_1",
     FillNulls2 = "fill_nulls_2",
     FillNulls4 = "fill_nulls_4",

@@ -8,6 +8,7 @@ use super::on_device;
 use super::packed::packed;
 use super::to_tensor::{Worker, convert_matrix, work_here};
 use crate::arrow::DeviceArray;
+use crate::column::casts::Casts;
 use crate::column::{ColumnRef, Runner, check_types, convert_chunks, run_here};
 use crate::error::{Error, Result};
 use crate::spec::{MatrixOptions, MatrixSpec, Options, Spec, select};
@@ -129,23 +130,39 @@ pub(crate) fn each_group<E: From<Error>>(
     let specs = group_specs(field, groups, matrix, options)?;
     // What the host has to know of data on a device, it reads with one wait.
     let fetched = on_device::fetch_groups(chunks, &specs)?;
-    let of_device = on_device::order_of(chunks).filter(|_| fetched.is_some());
-    for (name, spec) in specs {
-        let tensor = match (&spec, of_device) {
+    let of_device = on_device::order_of(chunks);
+    // And whether the values of casts fit, with another one.
+    let casts = on_device::order_of(chunks).map(|_| Casts::default());
+    let mut made = Vec::new();
+    for (name, spec) in &specs {
+        let tensor = match (spec, of_device) {
             (GroupSpec::Matrix(spec), Some(order)) => {
-                packed(spec, chunks, matrix, order, fetched.as_ref()).and_then(|packed| match packed {
+                let known = (fetched.as_ref(), casts.as_ref());
+                packed(spec, chunks, matrix, order, known).and_then(|packed| match packed {
                     Some(packed) => Ok(packed),
                     None => on_device::view(spec, chunks, matrix, order, fetched.as_ref()),
                 })
             }
             (GroupSpec::Matrix(spec), None) => convert_matrix(spec, chunks, matrix, worker),
             (GroupSpec::Column(position, spec, options), _) => {
-                let column = |chunk| ColumnRef::column(chunk, *position).with_fetched(fetched.as_ref());
+                let column = |chunk| {
+                    let column = ColumnRef::column(chunk, *position).with_fetched(fetched.as_ref());
+                    column.with_casts(casts.as_ref())
+                };
                 let columns: Vec<_> = chunks.iter().map(column).collect();
                 convert_chunks(spec, &columns, options, runner)
             }
         };
-        take(name, tensor.map_err(|error| error.in_group(name))?)?;
+        match (tensor, &casts) {
+            (Ok(tensor), Some(_)) => made.push((*name, tensor)),
+            (Err(error), Some(casts)) => {
+                // What is wrong with a group before it comes first.
+                casts.verify()?;
+                return Err(error.in_group(name).into());
+            }
+            (tensor, None) => take(name, tensor.map_err(|error| error.in_group(name))?)?,
+        }
     }
-    Ok(())
+    casts.map_or(Ok(()), |casts| casts.verify())?;
+    made.into_iter().try_for_each(|(name, tensor)| take(name, tensor))
 }

@@ -1,19 +1,23 @@
 //! Columns on a device as a matrix of ours, packed by kernels.
 
+use std::ops::Range;
+
 use smallvec::smallvec;
 
 use super::on_device::order_of_columns;
 use super::prepared::record;
 use crate::arrow::DeviceArray;
-use crate::column::on_device::{mask, refuse_known};
-use crate::convert::{ColumnChunk, MatrixColumns, check_nulls};
-use crate::cuda::is_cuda;
+use crate::column::casts::{Casts, verify};
+use crate::column::on_device::{are_bools, mask, needs_copy, refuse_known, values};
+use crate::column::overlap;
+use crate::convert::{ColumnChunk, MatrixColumns, check_nulls, matrix_stride};
+use crate::cuda::{MatrixLayout, is_cuda};
 use crate::error::{Error, Result};
-use crate::kernels::{self, Shape, Source};
-use crate::order::Order;
+use crate::kernels::{self, Shape, Source, Target, TargetLayout};
+use crate::order::{self, Order};
 use crate::plan::{MatrixData, Plan};
-use crate::spec::{CopyMode, MatrixOptions, MatrixSpec, Nulls, Order as MemoryOrder};
-use crate::tensor::Tensor;
+use crate::spec::{CopyMode, Element, MatrixOptions, MatrixSpec, Nulls, Order as MemoryOrder, Spec};
+use crate::tensor::{Output, Tensor};
 use crate::transfer::{Fetched, fetch};
 
 /// The matrix in memory of ours; `None` where it may be a view, or where no kernel is for what has to be done.
@@ -25,42 +29,123 @@ pub(super) fn packed(
     chunks: &[DeviceArray],
     options: &MatrixOptions,
     order: &Order,
-    fetched: Option<&Fetched>,
+    (fetched, casts): (Option<&Fetched>, Option<&Casts>),
 ) -> Result<Option<Tensor>> {
-    if spec.is_decoded() || !is_cuda(order.device()) {
-        return Ok(None);
-    }
     let filled: Vec<&DeviceArray> = chunks.iter().filter(|chunk| !chunk.is_empty()).collect();
-    let columns = filled.iter().map(|chunk| columns_of(spec, chunk)).collect::<Result<Vec<_>>>()?;
-    let plan = plan(spec, &columns, options)?;
-    if !plan.is_copy() {
+    if !has_kernels(spec, order, filled.len()) {
         return Ok(None);
     }
-    let sources = |chunk: &MatrixColumns<'_>| {
-        let columns = spec.columns().iter().zip(&chunk.columns);
-        columns.map(|((_, spec), column)| Source::new(spec, &column.leaf)).collect::<Option<Vec<_>>>()
-    };
-    let Some(sources) = columns.iter().map(sources).collect::<Option<Vec<_>>>() else { return Ok(None) };
+    let columns = filled.iter().map(|chunk| columns_of(spec, chunk)).collect::<Result<Vec<_>>>()?;
+    let mut lies = Lies::Perhaps;
+    let mut plan = plan(spec, &columns, options, lies)?;
+    let (mut is_row_major, mut private) = (options.order != MemoryOrder::F, options.clone());
+    if !plan.is_copy() {
+        let [only] = columns.as_slice() else { return Ok(None) };
+        // What only the memory tells is asked last.
+        if !is_one_piece(spec, only, order)? {
+            lies = Lies::No;
+        } else if are_all_bools(spec, only, order, fetched)? {
+            return Ok(None);
+        } else {
+            // What was to be a view has the order that the view has.
+            is_row_major = false;
+            private.writable = true;
+        }
+        plan = self::plan(spec, &columns, &private, lies)?;
+    }
+    let Some(sources) = sources_of(spec, &columns) else { return Ok(None) };
     if options.copy == CopyMode::Never {
         // The same again, to be refused.
-        plan_as_asked(spec, &columns, options)?;
+        plan_as_asked(spec, &columns, &private, lies)?;
     }
     refuse_nulls(spec, &filled, columns, fetched)?;
     let joined = order_of_columns(&filled)?.unwrap_or_else(|| order.clone());
     let (rows, count) = (plan.rows, spec.columns().len());
-    let is_row_major = options.order != MemoryOrder::F;
-    let written = kernels::pack(&joined, &sources, Shape { rows, columns: count, dtype: spec.dtype(), is_row_major })?;
-    let misfits = spec.columns().iter().zip(&written.misfits);
-    for ((_, column), misfit) in misfits {
-        if let Some(element) = misfit {
-            return Err(kernels::misfit(column, *element));
-        }
+    let shape = Shape { rows, columns: count, dtype: spec.dtype(), is_row_major };
+    let mut written = kernels::pack(&joined, &sources, shape)?;
+    let specs = spec.columns().iter().map(|(_, column)| column);
+    match casts {
+        Some(casts) => casts.add(specs, written.check.take()),
+        None => verify(specs, written.check.take())?,
     }
     record(spec, || plan.clone());
     let signed = |count: usize| i64::try_from(count).map_err(|_| Error::unsupported("a count beyond 64 bits"));
     let (rows, count) = (signed(rows)?, signed(count)?);
     let strides = if is_row_major { smallvec![count, 1] } else { smallvec![1, rows] };
     written.tensor(spec.dtype(), (smallvec![rows, count], strides), None).map(Some)
+}
+
+/// The columns in memory of somebody else's on the same device.
+///
+/// # Errors
+/// As [`packed`], and when `out` is on another device, has another dtype or shape, its elements lie neither row by row nor column
+/// by column, or it overlaps the columns.
+pub(super) fn write(
+    spec: &MatrixSpec,
+    chunks: &[DeviceArray],
+    options: &MatrixOptions,
+    order: &Order,
+    out: &Output<'_>,
+) -> Result<()> {
+    let target_order = out.require_device(order.device())?;
+    let filled: Vec<&DeviceArray> = chunks.iter().filter(|chunk| !chunk.is_empty()).collect();
+    let rows = filled.iter().fold(0_usize, |rows, chunk| rows.saturating_add(chunk.len()));
+    let (stride, by_column) = matrix_stride(spec, rows, out)?;
+    let memory_order = if by_column { MemoryOrder::F } else { MemoryOrder::C };
+    let options = MatrixOptions { order: memory_order, copy: CopyMode::Always, ..options.clone() };
+    let columns = filled.iter().map(|chunk| columns_of(spec, chunk)).collect::<Result<Vec<_>>>()?;
+    let plan = plan(spec, &columns, &options, Lies::No)?;
+    let sources = has_kernels(spec, order, filled.len()).then(|| sources_of(spec, &columns)).flatten();
+    let Some(sources) = sources else { return Err(needs_copy(order, &plan.reasons())) };
+    check_overlap(spec, &filled, &out.span())?;
+    refuse_nulls(spec, &filled, columns, None)?;
+    if plan.elements == 0 {
+        return Ok(());
+    }
+    let joined = order_of_columns(&filled)?.unwrap_or_else(|| order.clone());
+    let count = spec.columns().len();
+    let layout = if by_column {
+        MatrixLayout::ColumnMajor { stride: if count < 2 { rows } else { stride } as u64 }
+    } else {
+        MatrixLayout::RowMajor { stride: if rows < 2 { count } else { stride } as u64 }
+    };
+    let target = Target { span: out.span(), order: target_order, layout: TargetLayout::Matrix(layout) };
+    let shape = Shape { rows, columns: count, dtype: spec.dtype(), is_row_major: !by_column };
+    let check = kernels::pack_into(&joined, &sources, shape, &target)?;
+    verify(spec.columns().iter().map(|(_, column)| column), check)?;
+    record(spec, || plan.clone());
+    Ok(())
+}
+
+/// Refuses an output over memory that the columns are read from.
+fn check_overlap(spec: &MatrixSpec, chunks: &[&DeviceArray], out: &Range<usize>) -> Result<()> {
+    for chunk in chunks {
+        let view = chunk.view();
+        if view.validity_overlaps(out) {
+            return Err(overlap());
+        }
+        if let Some((_, column)) = spec.columns().iter().find(|(position, _)| view.column_overlaps(*position, out)) {
+            return Err(overlap().in_column(column.field().name()));
+        }
+    }
+    Ok(())
+}
+
+/// Whether kernels are for columns of these specs in so many chunks, as far as their types say: nothing that has to be decoded, and
+/// codes only where nobody has to know their dictionary.
+fn has_kernels(spec: &MatrixSpec, order: &Order, chunks: usize) -> bool {
+    let mut codes = spec.columns().iter().filter(|(_, column)| column.has_codes());
+    let of_codes = |column: &Spec| chunks < 2 && !matches!(column.nulls(), Nulls::Filled(_));
+    is_cuda(order.device()) && !spec.is_decoded() && codes.all(|(_, column)| of_codes(column))
+}
+
+/// What kernels read of each column of each chunk; `None` where no kernel is for one.
+fn sources_of(spec: &MatrixSpec, chunks: &[MatrixColumns<'_>]) -> Option<Vec<Vec<Source>>> {
+    let sources = |chunk: &MatrixColumns<'_>| {
+        let columns = spec.columns().iter().zip(&chunk.columns);
+        columns.map(|((_, spec), column)| Source::new(spec, &column.leaf)).collect()
+    };
+    chunks.iter().map(sources).collect()
 }
 
 /// A matrix's plan, those of its columns, and the null that is known to be refused.
@@ -77,22 +162,15 @@ pub(super) fn explained(
     options: &MatrixOptions,
     order: &Order,
 ) -> Result<Option<Explained>> {
-    if spec.is_decoded() || !is_cuda(order.device()) {
+    let filled: Vec<&DeviceArray> = chunks.iter().filter(|chunk| !chunk.is_empty()).collect();
+    if !has_kernels(spec, order, filled.len()) {
         return Ok(None);
     }
-    let filled = chunks.iter().filter(|chunk| !chunk.is_empty());
-    let columns = filled.map(|chunk| columns_of(spec, chunk)).collect::<Result<Vec<_>>>()?;
-    if !plan(spec, &columns, options)?.is_copy() {
+    let columns = filled.iter().map(|chunk| columns_of(spec, chunk)).collect::<Result<Vec<_>>>()?;
+    if !plan(spec, &columns, options, Lies::Perhaps)?.is_copy() || sources_of(spec, &columns).is_none() {
         return Ok(None);
     }
-    let has_kernels = |chunk: &MatrixColumns<'_>| {
-        let columns = spec.columns().iter().zip(&chunk.columns);
-        columns.into_iter().all(|((_, spec), column)| Source::new(spec, &column.leaf).is_some())
-    };
-    if !columns.iter().all(has_kernels) {
-        return Ok(None);
-    }
-    let plan = plan_as_asked(spec, &columns, options)?;
+    let plan = plan_as_asked(spec, &columns, options, Lies::Perhaps)?;
     let (mut parts, mut refusal) = (Vec::new(), None);
     for (index, (_, column)) in spec.columns().iter().enumerate() {
         let leaves = columns.iter().filter_map(|chunk| chunk.columns.get(index));
@@ -112,21 +190,63 @@ pub(super) fn explained(
 /// Where the columns of a chunk are; the nulls of none were looked at.
 fn columns_of<'a>(spec: &MatrixSpec, chunk: &'a DeviceArray) -> Result<MatrixColumns<'a>> {
     let view = chunk.view();
-    let column = |(position, spec): &(usize, crate::spec::Spec)| {
+    let column = |(position, spec): &(usize, Spec)| {
         Ok(ColumnChunk { leaf: view.struct_field(*position)?.leaf(spec)?, mask: None, array: chunk })
     };
     let columns = spec.columns().iter().map(column).collect::<Result<Vec<_>>>()?;
     Ok(MatrixColumns { rows: chunk.len(), columns, is_plain: false })
 }
 
+/// Whether the columns of a chunk may be a matrix as they lie.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Lies {
+    /// Where their addresses say so.
+    Perhaps,
+    /// Whatever their addresses are.
+    No,
+}
+
+/// Whether all that a matrix of these columns spans is one piece of the device's memory.
+///
+/// # Errors
+/// When a column is not memory of the device. Names the column.
+fn is_one_piece(spec: &MatrixSpec, columns: &MatrixColumns<'_>, order: &Order) -> Result<bool> {
+    let current = order::enter(order.device())?;
+    let mut span: Option<Range<usize>> = None;
+    for ((_, spec), chunk) in spec.columns().iter().zip(&columns.columns) {
+        let values = values(spec, &chunk.leaf);
+        let checked = current.check_memory(values.start, values.len(), order.device());
+        checked.map_err(|error| error.in_column(spec.field().name()))?;
+        span = Some(span.map_or(values.start, |span| span.start)..values.end);
+    }
+    let span = span.unwrap_or(0..0);
+    // What each column is, they are not together.
+    Ok(current.check_memory(span.start, span.len(), order.device()).is_ok())
+}
+
+/// Whether the bytes of the columns that have to be bools are some. The host waits for the answer.
+fn are_all_bools(
+    spec: &MatrixSpec,
+    columns: &MatrixColumns<'_>,
+    order: &Order,
+    fetched: Option<&Fetched>,
+) -> Result<bool> {
+    for ((_, spec), column) in spec.columns().iter().zip(&columns.columns) {
+        if spec.element() == Element::Bool8 && !are_bools(&values(spec, &column.leaf), order, fetched)? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
 /// What is known without a look at the memory. Under [`CopyMode::Never`] as if a copy were allowed.
-fn plan(spec: &MatrixSpec, chunks: &[MatrixColumns<'_>], options: &MatrixOptions) -> Result<Plan> {
+fn plan(spec: &MatrixSpec, chunks: &[MatrixColumns<'_>], options: &MatrixOptions, lies: Lies) -> Result<Plan> {
     let copy = if options.copy == CopyMode::Never { CopyMode::IfNeeded } else { options.copy };
-    plan_as_asked(spec, chunks, &MatrixOptions { copy, ..options.clone() })
+    plan_as_asked(spec, chunks, &MatrixOptions { copy, ..options.clone() }, lies)
 }
 
 /// As [`plan`], as far as options allow it.
-fn plan_as_asked(spec: &MatrixSpec, chunks: &[MatrixColumns<'_>], options: &MatrixOptions) -> Result<Plan> {
+fn plan_as_asked(spec: &MatrixSpec, chunks: &[MatrixColumns<'_>], options: &MatrixOptions, lies: Lies) -> Result<Plan> {
     let rows = chunks.iter().fold(0_usize, |rows, chunk| rows.saturating_add(chunk.rows));
     let filled = |chunk: &MatrixColumns<'_>| {
         let columns = spec.columns().iter().zip(&chunk.columns);
@@ -137,7 +257,7 @@ fn plan_as_asked(spec: &MatrixSpec, chunks: &[MatrixColumns<'_>], options: &Matr
     };
     let filled = chunks.iter().map(filled).fold(0_usize, usize::saturating_add);
     let stride = match chunks {
-        [only] if filled == 0 => only.column_stride(spec),
+        [only] if filled == 0 && lies == Lies::Perhaps => only.column_stride(spec),
         _ => None,
     };
     let is_row_major =

@@ -135,7 +135,12 @@ pub fn matrix_to_arrow<N: AsRef<str>>(matrix: &Tensor, names: &[N], options: &Co
     let requested = (0..names.len()).map(|index| request(&batch, matrix, index, options));
     let columns = requested.map(|column| {
         let column = column?;
-        Ok(ColumnNode { node: ArrayNode::of(&column)?, field: column.field().clone(), owner: column.owner() })
+        Ok(ColumnNode {
+            node: ArrayNode::of(&column)?,
+            field: column.field().clone(),
+            owner: column.owner(),
+            order: None,
+        })
     });
     self::batch(rows, columns.collect::<Result<Vec<_>>>()?, metadata, matrix.order())
 }
@@ -196,7 +201,7 @@ fn batch(
 ) -> Result<DeviceArray> {
     let mut owners: Vec<Owner> = Vec::new();
     let (mut fields, mut children) = (Vec::with_capacity(columns.len()), Vec::with_capacity(columns.len()));
-    for ColumnNode { node, field, owner } in columns {
+    for ColumnNode { node, field, owner, .. } in columns {
         fields.push(field);
         children.push(node);
         // Most often it is the same one for all.

@@ -4,11 +4,12 @@ use arrow_schema::FieldRef;
 
 use super::chunk::MatrixChunk;
 use super::on_device;
-use super::packed::packed;
+use super::packed::{self, packed};
 use super::prepared::{Prepared, decode_chunks, record};
 use crate::arrow::{DeviceArray, PlainColumns};
 use crate::column::{check_types, overlap, require_copy};
 use crate::convert::{check_environment, is_small, pack_small, write_small};
+use crate::cuda::is_cuda;
 use crate::error::{Error, Result};
 use crate::plan::{MatrixData, Plan};
 use crate::spec::{CopyMode, MatrixOptions, MatrixSpec, Options, Order};
@@ -80,7 +81,7 @@ pub(crate) fn convert_matrix(
     check_environment()?;
     check_types(spec.field(), chunks)?;
     if let Some(order) = on_device::order_of(chunks) {
-        return match packed(spec, chunks, options, order, None)? {
+        return match packed(spec, chunks, options, order, (None, None))? {
             Some(matrix) => Ok(matrix),
             None => on_device::view(spec, chunks, options, order, None),
         };
@@ -103,7 +104,7 @@ pub(crate) fn convert_matrix(
 }
 
 /// As [`matrix_to_tensor`], into memory that is there: of the matrix's shape and dtype, row-major or column-major, with any
-/// distance between rows or columns.
+/// distance between rows or columns. Columns on a CUDA device are written to memory of the same device, on this thread's stream.
 ///
 /// # Errors
 /// As [`matrix_to_tensor`]; when `out` does not fit, or overlaps the data. What `out` holds is unspecified after an error.
@@ -143,6 +144,10 @@ pub(crate) fn write_matrix(
     check_environment()?;
     check_types(spec.field(), chunks)?;
     require_copy(options.copy)?;
+    if let Some(order) = on_device::order_of(chunks).filter(|order| is_cuda(order.device())) {
+        return packed::write(spec, chunks, options, order, out);
+    }
+    out.require_host()?;
     if let Some(columns) = small(spec, chunks)
         && unless_quick(worker, bytes_of(spec, chunks), || Ok(write_small(&columns, out)))?
     {

@@ -135,6 +135,21 @@ impl Order {
         Ok(())
     }
 
+    /// Says that the memory, which others know, is written again, and by the work that `stream` has now: it has waited for what
+    /// wrote it before.
+    ///
+    /// # Errors
+    /// When the event is another library's, or the driver fails.
+    pub(crate) fn written_again(&self, current: &Current, stream: Stream, wait: Wait) -> Result<()> {
+        match self.0.ready.get() {
+            _ if wait.is_skipped() => Ok(()),
+            None => self.written_behind(current, stream, wait),
+            // Whoever has its handle, as the `sync_event` of an array, waits for the later work from now on.
+            Some(Ready::Own(event)) => Ok(event.record_again(current, stream)?),
+            Some(Ready::Foreign(_)) => Err(Error::invalid("memory whose event is another library's cannot be written")),
+        }
+    }
+
     /// Several pieces of memory as one, which is written when each is.
     ///
     /// # Errors

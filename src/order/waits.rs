@@ -63,6 +63,10 @@ waits! {
     Moved = 26,
     /// A page-locked block takes the next bytes when those before are copied from it.
     BlockCopied = 27,
+    /// What writes memory of somebody else's is done before our kernels write it.
+    OutputFree = 28,
+    /// Memory of somebody else's is written when our stream has run the kernels that write it.
+    OutputWritten = 29,
     /// Our stream waits for the work of another library before it writes to memory that the library's allocator gave: that may
     /// be in use until then.
     AllocatorStream = 30,

@@ -6,15 +6,22 @@ use std::ops::Range;
 use smallvec::SmallVec;
 
 use super::{Native, Tensor};
+use crate::cuda::is_cuda;
+use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Result};
+use crate::ffi::dlpack::DLDeviceType;
+use crate::order::Order;
 use crate::spec::{Dims, row_major_strides};
 
-/// Host memory that a conversion writes its result into: a strided tensor whose elements lie apart from each other, and
-/// which nobody else uses for `'a`.
+/// Memory that a conversion writes its result into: a strided tensor whose elements lie apart from each other, and which nobody
+/// else uses for `'a`. On CUDA it is written on this thread's stream.
 #[derive(Debug)]
 pub struct Output<'a> {
     data: *mut u8,
+    device: Device,
+    /// When the memory is written, on a device.
+    order: Option<Order>,
     dtype: DType,
     shape: Dims,
     strides: Dims,
@@ -49,28 +56,28 @@ impl<'a> Output<'a> {
         };
         let strides = row_major_strides(&shape)?;
         let (bytes, data) = (size_of_val(out), out.as_mut_ptr().cast());
-        Ok(Self { data, dtype: T::DTYPE, shape, strides, bytes, memory: PhantomData })
+        let device = Device::CPU;
+        Ok(Self { data, device, order: None, dtype: T::DTYPE, shape, strides, bytes, memory: PhantomData })
     }
 
     /// The memory of a tensor.
     ///
     /// # Errors
-    /// When it is read-only, not in host memory or not aligned, or its elements may overlap: a stride is 0 or negative, or
+    /// When it is read-only, neither in host memory nor in a CUDA device's, or not aligned, or its elements may overlap: a stride is 0 or negative, or
     /// smaller than what lies inside it.
     ///
     /// # Safety
-    /// For `'a`, nobody else reads or writes the tensor's elements, and they stay alive.
+    /// For `'a`, nobody else reads or writes the tensor's elements, and they stay alive; on a device, but for work that the
+    /// tensor's order knows of.
     pub unsafe fn from_tensor(tensor: &'a Tensor) -> Result<Self> {
         if !tensor.is_writable() {
             return Err(Error::argument("out is read-only, or cannot say that it is not")
                 .remedy_is("pass a writable tensor of a library that speaks DLPack 1.0"));
         }
-        if !tensor.device().is_cpu() {
-            return Err(Error::new(
-                ErrorKind::Device,
-                format!("out is on {}, and the data on the CPU", tensor.device()),
-            )
-            .remedy_is("pass an out in host memory, and copy it to the device afterwards"));
+        let device = tensor.device();
+        if !matches!(device.device_type(), DLDeviceType::CPU | DLDeviceType::CUDA | DLDeviceType::CUDA_MANAGED) {
+            return Err(Error::new(ErrorKind::Device, format!("out is on {device}, where nothing is written"))
+                .remedy_is("pass an out in host memory, or in that of the CUDA device that the data is on"));
         }
         if !tensor.is_aligned() {
             return Err(Error::argument(format!("out is not aligned for {}", tensor.dtype()))
@@ -88,7 +95,8 @@ impl<'a> Output<'a> {
         // Strides are positive: nothing lies before the first element.
         let bytes = if is_block { tensor.nbytes() } else { tensor.span().map_or(0, |(_, bytes)| bytes) };
         let (shape, strides) = (Dims::from_slice(shape), Dims::from_slice(strides));
-        Ok(Self { data: tensor.as_ptr(), dtype: tensor.dtype(), shape, strides, bytes, memory: PhantomData })
+        let (data, dtype, order) = (tensor.as_ptr(), tensor.dtype(), tensor.order().cloned());
+        Ok(Self { data, device, order, dtype, shape, strides, bytes, memory: PhantomData })
     }
 
     /// The dtype of the elements.
@@ -107,6 +115,27 @@ impl<'a> Output<'a> {
     #[must_use]
     pub fn strides(&self) -> &[i64] {
         &self.strides
+    }
+
+    /// Refuses memory that is not the host's.
+    pub(crate) fn require_host(&self) -> Result<()> {
+        if self.device.is_cpu() {
+            return Ok(());
+        }
+        Err(Error::new(ErrorKind::Device, format!("out is on {}, and the data on the CPU", self.device))
+            .remedy_is("pass an out in host memory, and copy it to the device afterwards"))
+    }
+
+    /// When the memory is written, if it is that of the device that `data` is on.
+    ///
+    /// # Errors
+    /// When it is on another one.
+    pub(crate) fn require_device(&self, data: Device) -> Result<&Order> {
+        match &self.order {
+            Some(order) if is_cuda(data) && self.device.id() == data.id() => Ok(order),
+            _ => Err(Error::new(ErrorKind::Device, format!("out is on {}, and the data on {data}", self.device))
+                .remedy_is("pass an out on the device of the data, or copy the data to the device of out first")),
+        }
     }
 
     /// Whether it is a matrix whose columns lie dense, and whose rows do not. A single row, or column, lies either way.
@@ -131,7 +160,7 @@ impl<'a> Output<'a> {
         Ok(())
     }
 
-    /// The address of the first element.
+    /// The address of the first element, in host memory: see [`Output::require_host`].
     pub(crate) fn start(&mut self) -> *mut u8 {
         self.data
     }
@@ -161,7 +190,6 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::device::Device;
     use crate::tensor::Parts;
 
     fn tensor(data: &mut [i32], at: usize, shape: &[i64], strides: &[i64], read_only: bool) -> Tensor {

@@ -41,7 +41,7 @@ fn lists(length: usize, random: &mut Random) -> ArrayRef {
 #[ignore = "needs a CUDA driver: make test-cuda"]
 fn random_arrays_come_back_as_they_were() {
     cuda::use_device(0);
-    let mut random = Random::new(11);
+    let mut random = Random(11);
     let types = [
         DataType::Boolean,
         DataType::Int8,
@@ -69,7 +69,7 @@ fn random_arrays_come_back_as_they_were() {
 #[ignore = "needs a CUDA driver: make test-cuda"]
 fn many_threads_stage_one_array() {
     cuda::use_device(0);
-    let mut random = Random::new(12);
+    let mut random = Random(12);
     let array = random_array(&DataType::Int64, 2_000_000, 3, &mut random);
     let source = shared(array.as_ref(), &field("x", DataType::Int64));
     for threads in [1, 2, 5] {
@@ -88,7 +88,7 @@ fn many_threads_stage_one_array() {
 #[ignore = "needs a CUDA driver: make test-cuda"]
 fn tensors_share_one_block_of_memory() {
     cuda::use_device(0);
-    let mut random = Random::new(13);
+    let mut random = Random(13);
     let tensors: Vec<_> = (1..20)
         .map(|length| {
             let array = random_array(&DataType::Float32, length, 0, &mut random);

@@ -171,6 +171,7 @@ void run_grid(bool has_barriers) {
 #define __global__
 #define __launch_bounds__(threads, blocks)
 #define __noinline__
+#define __grid_constant__
 #define __shared__ static
 
 namespace {
@@ -227,6 +228,8 @@ extern "C" const SimulatedKernel simulated_kernels[] = {
     SIZES(pack_columns, false), ENTRY(pack_columns_16, false), SIZES(cast_columns, false),
     SIZES(pack_rows, true),     ENTRY(pack_rows_16, true),     SIZES(cast_rows, true),
     SIZES(fill_nulls, false),   ENTRY(fill_nulls_16, false),
+    SIZES(spread_rows, false),  ENTRY(spread_rows_16, false),
+    ENTRY(store_table, false),  ENTRY(keep_misfits, false),
     ENTRY(unpack_bits, false),  ENTRY(pack_bits, true),        ENTRY(count_nulls, true),
     ENTRY(join_validity, false), ENTRY(find_no_bool, false),   ENTRY(normalise_bools, false),
     {nullptr, nullptr, 0, nullptr},

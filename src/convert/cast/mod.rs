@@ -33,6 +33,14 @@ impl Misfit {
     }
 }
 
+/// The error for element number `index` of a column, the bytes of which, and some more, are `value`: it does not fit.
+pub(crate) fn misfit_error(spec: &Spec, index: usize, value: &[u8; 32]) -> Error {
+    // SAFETY: an element has no more bytes.
+    let text = look(spec.element().dtype(), spec.dtype()).and_then(|look| unsafe { look(value.as_ptr()) });
+    let misfit = Misfit { index, value: text.unwrap_or_else(|| "of an element".to_owned()) };
+    misfit.error(spec, 0).in_column(spec.field().name())
+}
+
 /// The text of an element that does not fit.
 type Look = unsafe fn(*const u8) -> Option<String>;
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -16,6 +17,7 @@ import arrow_dlpack as ad
 import driver
 import producers
 import pyarrow as pa
+import pytest
 from producers import ArrowArray, ArrowDeviceArray, ArrowDeviceArrayStream, ArrowSchema, Only
 
 CPU, CUDA, CUDA_HOST, CUDA_MANAGED = 1, 2, 3, 13
@@ -284,6 +286,38 @@ def next_of(struct: ArrowDeviceArrayStream, address: int) -> tuple[int, ArrowDev
         address, ctypes.addressof(out)
     )
     return code, out
+
+
+def pointer(tensor: ad.Tensor) -> int:
+    """The address of the first element; asks for no synchronisation."""
+    capsule = tensor.__dlpack__(stream=-1, max_version=(1, 3))
+    _, dl_tensor = producers.read_dlpack(capsule)
+    return (dl_tensor.data or 0) + dl_tensor.byte_offset
+
+
+class Stop(Exception):
+    pass
+
+
+@contextmanager
+def interrupted() -> Iterator[None]:
+    """A wait inside is ended by a signal."""
+
+    def stop(*_: object) -> None:
+        raise Stop
+
+    signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, 0.2)
+    with pytest.raises(Stop):
+        yield
+
+
+def unfinished(data: pa.Array, **fields: Any) -> tuple[DeviceArray, int]:
+    """An array whose event completes when the gate is opened."""
+    source = DeviceArray(data, **fields)
+    gate = driver.gate(source.memory.stream.handle)
+    source.handle.value = driver.Event(source.memory.stream.handle).handle
+    return source, gate
 
 
 def drain() -> None:

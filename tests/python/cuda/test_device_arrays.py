@@ -254,7 +254,7 @@ def test_explain_asks_nothing_of_the_driver() -> None:
     assert report["b"].how == "refused"
     kept = ad.explain(batch, nulls="keep")
     assert kept["a"].how == "view"
-    assert "copy on cuda:0" in kept["b"].error
+    assert (kept["b"].how, kept["b"].error) == ("copy", None)
     str(ad.explain(batch, order="F", columns=["a"]))
     str(ad.explain(batch["c"])), str(ad.explain(batch["d"]))
     repr(batch), repr(batch["a"])

@@ -1,0 +1,56 @@
+//! Casts on a device whose values the host has not looked at yet.
+
+use std::sync::{Mutex, PoisonError};
+
+use crate::convert::misfit_error;
+use crate::error::Result;
+use crate::kernels::Check;
+use crate::spec::Spec;
+
+/// Casts of several columns: whether their values fit is looked at together, so that the host waits once.
+#[derive(Debug, Default)]
+pub(crate) struct Casts(Mutex<Vec<Cast>>);
+
+/// Columns that were cast together.
+#[derive(Debug)]
+struct Cast {
+    columns: Vec<Spec>,
+    check: Check,
+}
+
+impl Casts {
+    /// Columns that `check` is about; `None` where every value fits.
+    pub(crate) fn add<'a>(&self, columns: impl IntoIterator<Item = &'a Spec>, check: Option<Check>) {
+        let Some(check) = check else { return };
+        let columns = columns.into_iter().cloned().collect();
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(Cast { columns, check });
+    }
+
+    /// Looks at all of them. The host waits once, if there are any.
+    ///
+    /// # Errors
+    /// For the first value that does not fit: names the column and the row. When the driver fails, or the wait is interrupted.
+    pub(crate) fn verify(&self) -> Result<()> {
+        let casts = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
+        let found = Check::read(casts.iter().map(|cast| &cast.check))?;
+        for (cast, found) in casts.iter().zip(found) {
+            for (spec, misfit) in cast.columns.iter().zip(found) {
+                if let Some(misfit) = misfit {
+                    let element = usize::try_from(misfit.element).unwrap_or(usize::MAX);
+                    return Err(misfit_error(spec, element, &misfit.value));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Looks at the values of columns that were cast. The host waits.
+///
+/// # Errors
+/// As [`Casts::verify`].
+pub(crate) fn verify<'a>(columns: impl IntoIterator<Item = &'a Spec>, check: Option<Check>) -> Result<()> {
+    let casts = Casts::default();
+    casts.add(columns, check);
+    casts.verify()
+}

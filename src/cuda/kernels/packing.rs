@@ -1,0 +1,160 @@
+//! Columns that become a matrix: how it is cut, and the kernels that write it.
+
+use std::ffi::c_void;
+
+use super::{ColumnType, VECTOR, sized, too_large};
+use crate::cuda::context::Current;
+use crate::cuda::driver::DevicePointer;
+use crate::cuda::module::Kernel;
+use crate::cuda::stream::Stream;
+use crate::error::{Error, Result};
+
+/// Bytes of a tile in shared memory: `TILE_BYTES` in kernels.cu.
+const TILE_BYTES: u64 = 17_408;
+/// Threads of a block, which write a tile together.
+const THREADS: u64 = 256;
+
+/// How the elements of several columns lie in the output.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum MatrixLayout {
+    /// A row after the other, so many elements from one to the next.
+    RowMajor { stride: u64 },
+    /// A column after the other, so many elements from one to the next.
+    ColumnMajor { stride: u64 },
+}
+
+/// Columns that become a matrix.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Packing {
+    /// As many [`Column`]s, in memory of the device.
+    pub(crate) columns: DevicePointer,
+    pub(crate) count: u64,
+    pub(crate) rows: u64,
+    /// The number of the first row, for misfits.
+    pub(crate) first_row: u64,
+    /// The dtype of the output, where columns are cast: then its bytes are no more than 8.
+    pub(crate) cast_to: Option<ColumnType>,
+    /// Bytes of an element of the output: 1, 2, 4, 8 or 16.
+    pub(crate) itemsize: u64,
+    /// The first element, aligned to its size.
+    pub(crate) out: DevicePointer,
+    pub(crate) layout: MatrixLayout,
+    /// For each column a number that is lowered to that of its first element which does not fit, where columns are cast.
+    pub(crate) misfits: DevicePointer,
+}
+
+/// How a matrix is cut: `Tile` in kernels.cu.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Tile {
+    row_bits: u32,
+    columns: u32,
+    pitch: u32,
+    is_vectors: u32,
+}
+
+impl Tile {
+    /// The widest tile: all columns, so that what is written is one piece, where 32 rows of them fit. Fewer rows where otherwise
+    /// some multiprocessors would have none.
+    fn new(packing: &Packing, stride: u64, multiprocessors: u64) -> Self {
+        let Packing { count, itemsize, rows, out, .. } = *packing;
+        let words = TILE_BYTES / itemsize;
+        let vector = VECTOR / itemsize;
+        let is_vectors = [out, stride.wrapping_mul(itemsize), count.wrapping_mul(itemsize)]
+            .iter()
+            .all(|bytes| bytes.is_multiple_of(VECTOR));
+        // An odd number of vectors, or of elements: neighbouring rows are in other banks.
+        let pitch = |columns: u64| match is_vectors {
+            true => ((columns / vector) | 1) * vector,
+            false if columns == stride => columns,
+            false => columns | 1,
+        };
+        let all = count.min(words);
+        let columns = if pitch(all) * 32 <= words { all } else { 128 / itemsize };
+        let pitch = pitch(columns);
+        let mut row_bits = (words / pitch).clamp(32, 1024).ilog2();
+        let tiles = |row_bits: u32| rows.div_ceil(1 << row_bits).saturating_mul(count.div_ceil(columns));
+        while row_bits > 5 && tiles(row_bits) < 2 * multiprocessors {
+            row_bits -= 1;
+        }
+        // All are below the words of a tile.
+        let small = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
+        Self { row_bits, columns: small(columns), pitch: small(pitch), is_vectors: u32::from(is_vectors) }
+    }
+
+    fn count(self, rows: u64, columns: u64) -> u64 {
+        rows.div_ceil(1 << self.row_bits).saturating_mul(columns.div_ceil(u64::from(self.columns)))
+    }
+}
+
+// SAFETY of each launch: as in the room's other launches.
+impl Current {
+    /// Writes the elements of columns as a matrix, cast and filled as each of them says.
+    ///
+    /// # Errors
+    /// As [`Current::unpack_bits`], and when there are too many columns, the elements have another size than the kernels are
+    /// for, rows or columns of the output would overlap, or the output is misaligned.
+    ///
+    /// # Safety
+    /// The columns, all that they name for this many rows, the output, and the misfits where columns are cast, are memory of
+    /// this device until the kernel is done. Without `cast_to`, each column's type is [`ColumnType::Same`].
+    pub(crate) unsafe fn pack(&self, packing: &Packing, stream: Stream) -> Result<()> {
+        let Packing { columns, rows, first_row, itemsize, out, misfits, layout, .. } = *packing;
+        let count = u32::try_from(packing.count).map_err(|_| too_large())?;
+        let to = packing.cast_to.unwrap_or(ColumnType::Same) as u32;
+        let (pitch, least, lines) = match layout {
+            MatrixLayout::RowMajor { stride } => (stride, packing.count, rows),
+            MatrixLayout::ColumnMajor { stride } => (stride, rows, packing.count),
+        };
+        let bytes = lines.checked_mul(pitch).and_then(|elements| elements.checked_mul(itemsize));
+        bytes.and_then(|bytes| bytes.checked_add(out)).ok_or_else(too_large)?;
+        if pitch < least || itemsize == 0 || !out.is_multiple_of(itemsize) {
+            return Err(Error::invalid("the output of a kernel overlaps itself, or is misaligned"));
+        }
+        let is_cast = packing.cast_to.is_some();
+        match layout {
+            MatrixLayout::ColumnMajor { stride: pitch } => {
+                let kernel = if is_cast {
+                    sized!(itemsize => CastColumns1, CastColumns2, CastColumns4, CastColumns8)?
+                } else {
+                    sized!(itemsize => PackColumns1, PackColumns2, PackColumns4, PackColumns8, PackColumns16)?
+                };
+                let length = if is_cast { 1 } else { VECTOR / itemsize };
+                let work = if rows == 0 { 0 } else { rows.div_ceil(length) + 1 };
+                let mut parameters = parameters![columns, count, to, rows, out, pitch, misfits, first_row];
+                // SAFETY: as above.
+                unsafe { self.launch(kernel, (work, packing.count), &mut parameters, stream) }
+            }
+            MatrixLayout::RowMajor { stride: pitch } => {
+                let kernel = if is_cast {
+                    sized!(itemsize => CastRows1, CastRows2, CastRows4, CastRows8)?
+                } else {
+                    sized!(itemsize => PackRows1, PackRows2, PackRows4, PackRows8, PackRows16)?
+                };
+                if count == 0 {
+                    return Ok(());
+                }
+                let tile = Tile::new(packing, pitch, self.device().multiprocessors()?);
+                let work = tile.count(rows, packing.count).checked_mul(THREADS).ok_or_else(too_large)?;
+                let mut parameters = parameters![columns, count, to, rows, out, pitch, tile, misfits, first_row];
+                // SAFETY: as above.
+                unsafe { self.launch(kernel, (work, 1), &mut parameters, stream) }
+            }
+        }
+    }
+
+    /// Writes the bytes of each column's first misfit to `values`, 32 bytes for each, if that is a row of this packing.
+    ///
+    /// # Errors
+    /// As [`Current::pack`].
+    ///
+    /// # Safety
+    /// As [`Current::pack`], after which this is called on the same stream; `values` is memory of this device as well.
+    pub(crate) unsafe fn keep_misfits(&self, packing: &Packing, values: DevicePointer, stream: Stream) -> Result<()> {
+        let Packing { columns, rows, first_row, misfits, .. } = *packing;
+        let count = u32::try_from(packing.count).map_err(|_| too_large())?;
+        let mut parameters = parameters![columns, count, rows, first_row, misfits, values];
+        // SAFETY: as above.
+        unsafe { self.launch(Kernel::KeepMisfits, (packing.count, 1), &mut parameters, stream) }
+    }
+}

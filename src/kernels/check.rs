@@ -1,0 +1,71 @@
+//! Whether the values of casts fit: what kernels have found, and the host looks at.
+
+use std::ops::Range;
+
+use crate::cuda::{Current, DeviceBuffer, Stream};
+use crate::device::Device;
+use crate::error::Result;
+use crate::order::{Order, Wait};
+use crate::transfer::{OwnBuffer, fetch, host_address, written};
+
+/// Bytes that a value has room for: `keep_misfits` in kernels.cu.
+pub(super) const VALUE_BYTES: usize = 32;
+
+/// What kernels find of the values of several columns, once they have run.
+#[derive(Debug)]
+pub(crate) struct Check {
+    /// Kept until it was read.
+    _scratch: OwnBuffer,
+    order: Order,
+    range: Range<usize>,
+    columns: usize,
+}
+
+/// The first value of a column that does not fit.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Misfit {
+    /// The number of the element.
+    pub(crate) element: u64,
+    /// The element, in the first of these bytes.
+    pub(crate) value: [u8; VALUE_BYTES],
+}
+
+impl Check {
+    /// What `stream` was told to write into scratch memory: for each column a number, and behind these a value.
+    pub(super) fn new(
+        current: &Current,
+        scratch: DeviceBuffer,
+        bytes: &Range<usize>,
+        columns: usize,
+        (device, stream): (Device, Stream),
+    ) -> Result<Self> {
+        let start = host_address(scratch.start())?;
+        let order = written(device, current, stream, Wait::KernelWritten)?;
+        let range = start + bytes.start..start + bytes.end;
+        Ok(Self { _scratch: OwnBuffer::new(scratch, order.clone()), order, range, columns })
+    }
+
+    /// What each check has found of each of its columns. The host waits once for all of them.
+    ///
+    /// # Errors
+    /// When the driver fails, or the wait is interrupted.
+    pub(crate) fn read<'a>(checks: impl IntoIterator<Item = &'a Self> + Clone) -> Result<Vec<Vec<Option<Misfit>>>> {
+        let Some(order) = Order::joined(checks.clone().into_iter().map(|check| check.order.clone()))? else {
+            return Ok(Vec::new());
+        };
+        let ranges: Vec<_> = checks.clone().into_iter().map(|check| check.range.clone()).collect();
+        let read = fetch(&order, &ranges)?;
+        let found = |check: &Self| {
+            let bytes = read.require(check.range.start, check.range.len())?;
+            let (numbers, values) = bytes.split_at_checked(check.columns.max(1) * 8).unwrap_or((bytes, &[]));
+            let (numbers, _) = numbers.as_chunks::<8>();
+            let (values, _) = values.as_chunks::<VALUE_BYTES>();
+            let misfit = |(number, value): (&[u8; 8], &[u8; VALUE_BYTES])| {
+                let element = u64::from_le_bytes(*number);
+                (element != u64::MAX).then_some(Misfit { element, value: *value })
+            };
+            Ok(numbers.iter().zip(values).map(misfit).take(check.columns).collect())
+        };
+        checks.into_iter().map(found).collect()
+    }
+}

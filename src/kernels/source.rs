@@ -1,0 +1,132 @@
+//! What kernels read of a column: where its elements are, which are null, and what becomes of those.
+
+use std::ops::Range;
+
+use crate::arrow::{BitmapLevel, Leaf};
+use crate::cuda::{Bits, ColumnType, Current, Stream};
+use crate::error::Result;
+use crate::spec::{Element, Nulls, Spec};
+use crate::transfer::device_address;
+
+/// What a kernel reads of one chunk of a column.
+#[derive(Debug)]
+pub(crate) struct Source {
+    pub(super) values: Range<usize>,
+    first_bit: usize,
+    pub(super) dtype: ColumnType,
+    pub(super) levels: Vec<BitmapLevel>,
+    pub(super) elements: usize,
+    fill: Option<[u8; 16]>,
+    /// Whether a bool is written for each element, true where that is valid, and no value is read.
+    is_validity: bool,
+}
+
+impl Source {
+    /// The elements of a chunk; `None` where no kernel is for them: decimals, casts of other dtypes, columns of nothing but nulls.
+    pub(crate) fn new(spec: &Spec, leaf: &Leaf<'_>) -> Option<Self> {
+        let element = spec.element();
+        let (dtype, first_bit) = match element {
+            Element::Bits => (ColumnType::Bits, leaf.offset % 8),
+            Element::Bool8 => (ColumnType::Bool, 0),
+            Element::Decimal { .. } => return None,
+            _ if spec.is_cast() => (ColumnType::of(element.dtype())?, 0),
+            _ => (ColumnType::Same, 0),
+        };
+        if dtype != ColumnType::Same {
+            ColumnType::of(spec.dtype())?;
+        }
+        let values = if element == Element::Bits {
+            let start = leaf.values.addr().saturating_add(leaf.offset / 8);
+            start..start.saturating_add((first_bit + leaf.elements).div_ceil(8))
+        } else {
+            let start = leaf.start(element).addr();
+            start..start.saturating_add(leaf.elements.saturating_mul(element.stored_bytes()))
+        };
+        let fill = match spec.nulls() {
+            Nulls::Filled(pattern) => {
+                let mut fill = [0; 16];
+                fill.iter_mut().zip(pattern.bytes()).for_each(|(byte, from)| *byte = *from);
+                Some(fill)
+            }
+            // As in a copy of host memory.
+            Nulls::Kept => Some([0; 16]),
+            Nulls::Refused => None,
+        };
+        Some(Self {
+            values,
+            first_bit,
+            dtype,
+            levels: leaf.levels()?,
+            elements: leaf.elements,
+            fill,
+            is_validity: false,
+        })
+    }
+
+    /// Which elements of a chunk are valid; `None` where the bitmaps do not say all of it.
+    pub(crate) fn validity(leaf: &Leaf<'_>) -> Option<Self> {
+        Some(Self {
+            values: 0..0,
+            first_bit: 0,
+            dtype: ColumnType::Bool,
+            levels: leaf.levels()?,
+            elements: leaf.elements,
+            fill: Some([0; 16]),
+            is_validity: true,
+        })
+    }
+
+    /// Whether a value may not fit the output: bools fit everything.
+    pub(super) fn may_misfit(&self) -> bool {
+        !matches!(self.dtype, ColumnType::Same | ColumnType::Bits | ColumnType::Bool)
+    }
+
+    /// Whether bools become bools.
+    pub(super) fn is_bools(&self) -> bool {
+        matches!(self.dtype, ColumnType::Bits | ColumnType::Bool)
+    }
+
+    /// Writes a lone column of bools, in whole vectors.
+    pub(super) fn write_bools(
+        &self,
+        current: &Current,
+        validity: Option<Bits>,
+        out: u64,
+        stream: Stream,
+    ) -> Result<()> {
+        let (values, count) = (bits(self.values.start, self.first_bit), self.elements as u64);
+        if self.is_validity {
+            // SAFETY: the output has room for the chunk.
+            unsafe { current.set_memory(out, 1, self.elements, stream) }?;
+        } else if self.dtype == ColumnType::Bits {
+            // SAFETY: `pack` has checked the values, and the output has room for the chunk.
+            unsafe { current.unpack_bits(values, count, out, stream) }?;
+        } else {
+            // SAFETY: as above.
+            unsafe { current.normalise_bools(values.bitmap, count, out, stream) }?;
+        }
+        match (validity, self.fill) {
+            // SAFETY: as above; a bitmap has a bit for each element.
+            (Some(validity), Some(fill)) => unsafe { current.fill_nulls((out, 1), validity, count, fill, stream) },
+            _ => Ok(()),
+        }
+    }
+
+    /// Where the values are, and what is written where one is null.
+    pub(super) fn elements(&self) -> (Bits, Option<[u8; 16]>) {
+        (bits(self.values.start, self.first_bit), self.fill)
+    }
+
+    /// Whether the column's own bitmap is one that kernels read as it is.
+    pub(super) fn plain_validity(&self) -> Option<Bits> {
+        match self.levels.as_slice() {
+            [BitmapLevel { start, first_bit, repeat: 1, group: 1, .. }] => Some(bits(*start, *first_bit)),
+            _ => None,
+        }
+    }
+}
+
+pub(super) fn bits(start: usize, first_bit: usize) -> Bits {
+    // Addresses of a device that this process reaches have no more than 64 bits.
+    Bits { bitmap: device_address(start).unwrap_or(u64::MAX), first: first_bit as u64 }
+}

@@ -1,0 +1,139 @@
+//! What kernels find in memory of the device beside the columns.
+
+use std::ops::Range;
+
+use super::check::VALUE_BYTES;
+use super::source::{Source, bits};
+use crate::cuda::{Bits, Column, ColumnType, Current, Level, PinnedBlock, Stream};
+use crate::device::Device;
+use crate::error::{Error, Result};
+use crate::ffi::dlpack::DLDeviceType;
+use crate::order::Order;
+
+/// Words that launches take as parameters: of 80 columns each.
+const MOST_STORED: usize = 480 * 16;
+
+/// What the kernels find in memory of the device beside the columns: what these are, and the bitmaps that had to be joined.
+pub(super) struct Tables {
+    /// The structs, as they are uploaded to the start of the scratch memory.
+    upload: Vec<Upload>,
+    /// Where the columns of each chunk start.
+    pub(super) chunks: Vec<usize>,
+    joined: Vec<Joined>,
+    /// Where the misfits are: a number for each column, and behind these 32 bytes for each.
+    misfits: usize,
+    columns: usize,
+    pub(super) bytes: usize,
+}
+
+/// A struct of the upload. Where a bitmap is joined, the column's validity is in the scratch memory.
+enum Upload {
+    Column { source: (ColumnType, Bits, Option<Bits>, Option<[u8; 16]>), joined: Option<usize> },
+    Level(Level),
+}
+
+/// A bitmap that is made of several levels.
+struct Joined {
+    levels: usize,
+    count: u32,
+    elements: u64,
+    out: usize,
+}
+
+impl Tables {
+    pub(super) fn of(chunks: &[Vec<Source>], columns: usize) -> Result<Self> {
+        let too_large = || Error::unsupported("a table of columns larger than memory can be");
+        let sources = || chunks.iter().flatten();
+        let needs_join = |source: &Source| !source.levels.is_empty() && source.plain_validity().is_none();
+        let level_count: usize = sources().filter(|source| needs_join(source)).map(|source| source.levels.len()).sum();
+        let column_bytes = sources().count().checked_mul(Column::BYTES).ok_or_else(too_large)?;
+        let misfits = level_count.checked_mul(Level::BYTES).and_then(|bytes| bytes.checked_add(column_bytes));
+        let misfits = misfits.ok_or_else(too_large)?;
+        let mut bytes = columns
+            .max(1)
+            .checked_mul(8 + VALUE_BYTES)
+            .and_then(|bytes| bytes.checked_add(misfits))
+            .ok_or_else(too_large)?;
+        let (mut places, mut joined, mut upload, mut levels) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        for chunk in chunks {
+            places.push(upload.len() * Column::BYTES);
+            for source in chunk {
+                let mut out = None;
+                if needs_join(source) {
+                    let first = column_bytes + levels.len() * Level::BYTES;
+                    levels.extend(source.levels.iter().map(|level| {
+                        let (repeat, group) = (level.repeat as u64, level.group as u64);
+                        Upload::Level(Level { bits: bits(level.start, level.first_bit), repeat, group })
+                    }));
+                    out = Some(bytes);
+                    let count = u32::try_from(source.levels.len()).map_err(|_| too_large())?;
+                    joined.push(Joined { levels: first, count, elements: source.elements as u64, out: bytes });
+                    let bitmap = source.elements.div_ceil(8).next_multiple_of(8);
+                    bytes = bytes.checked_add(bitmap).ok_or_else(too_large)?;
+                }
+                let (values, fill) = source.elements();
+                let source = (source.dtype, values, source.plain_validity(), fill);
+                upload.push(Upload::Column { source, joined: out });
+            }
+        }
+        upload.extend(levels);
+        Ok(Self { upload, chunks: places, joined, misfits, columns: columns.max(1), bytes })
+    }
+
+    /// The bitmap of the column whose struct is at this place.
+    pub(super) fn validity(&self, place: usize, scratch: u64) -> Option<Bits> {
+        match self.upload.get(place / Column::BYTES)? {
+            Upload::Column { joined: Some(at), .. } => Some(Bits { bitmap: scratch + *at as u64, first: 0 }),
+            Upload::Column { source: (_, _, validity, _), .. } => *validity,
+            Upload::Level(_) => None,
+        }
+    }
+
+    /// The bytes of the numbers of the misfits, and of these and their values together, from the start of the scratch memory.
+    pub(super) fn misfits(&self) -> (Range<usize>, Range<usize>) {
+        let numbers = self.misfits..self.misfits + self.columns * 8;
+        (numbers.clone(), numbers.start..numbers.end + self.columns * VALUE_BYTES)
+    }
+
+    /// Writes the structs to the start of the scratch memory: as parameters of launches, or, where they would take many, by way of
+    /// page-locked blocks.
+    pub(super) fn store(&self, current: &Current, scratch: u64, stream: Stream) -> Result<()> {
+        let mut words = Vec::with_capacity(self.misfits / 8);
+        for entry in &self.upload {
+            match entry {
+                Upload::Column { source: (dtype, values, validity, fill), joined } => {
+                    let joined = joined.map(|at| Bits { bitmap: scratch + at as u64, first: 0 });
+                    words.extend(Column::new(*dtype, *values, joined.or(*validity), *fill)?.to_words());
+                }
+                Upload::Level(level) => words.extend(level.to_words()),
+            }
+        }
+        if words.len() <= MOST_STORED {
+            // SAFETY: the scratch memory has room for all structs.
+            return unsafe { current.store_table(&words, scratch, stream) };
+        }
+        for (number, part) in words.chunks(PinnedBlock::BYTES / 8).enumerate() {
+            let block = PinnedBlock::take(current)?;
+            // SAFETY: a block of ours that nothing else uses, aligned to a page, with room for the part.
+            unsafe { block.start().cast::<u64>().copy_from_nonoverlapping(part.as_ptr(), part.len()) };
+            let target = scratch + (number * PinnedBlock::BYTES) as u64;
+            // SAFETY: the scratch memory has room for all structs; the block is given back behind the copy.
+            let copied = unsafe { current.copy_from_pinned(target, &block, part.len() * 8, stream) };
+            let uses = Order::on_device(Device::new(DLDeviceType::CUDA, current.device().ordinal()));
+            let used = uses.used_by(current, stream);
+            uses.release(move || block.give_back());
+            copied?;
+            used?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn join_bitmaps(&self, current: &Current, scratch: u64, stream: Stream) -> Result<()> {
+        for Joined { levels, count, elements, out } in &self.joined {
+            let levels = (scratch + *levels as u64, *count);
+            // SAFETY: the levels were uploaded, and their bitmaps checked; the scratch memory has room for the joined one.
+            unsafe { current.join_validity(levels, *elements, scratch + *out as u64, stream) }?;
+        }
+        Ok(())
+    }
+}

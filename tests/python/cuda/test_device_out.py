@@ -1,0 +1,222 @@
+"""`out=` on a device: memory of any library, written on the call's stream, between what comes before and after."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import arrow_dlpack as ad
+import driver
+import fakes
+import numpy as np
+import producers
+import pyarrow as pa
+import pytest
+from device_arrow import CUDA, CUDA_HOST, CUDA_MANAGED, DeviceArray, DeviceStream, Memory, drain
+
+BATCH = pa.record_batch({"x": pa.array([1.5, -2.0, 3.25]), "n": pa.array([4, 5, 6], pa.int16())})
+EXPECTED = np.array([[1.5, 4], [-2, 5], [3.25, 6]])
+
+
+def batch() -> ad.RecordBatch:
+    return ad.from_arrow(DeviceArray(BATCH.to_struct_array()).give())
+
+
+class Out:
+    """A writable tensor of another library: some of a block that is full of 77."""
+
+    def __init__(self, base: np.ndarray, part: Any = ..., *, stream: int | None = None, ordinal: int = 0) -> None:
+        self.base, self.part = base, part
+        view = base[part]
+        self.memory = Memory(CUDA, ordinal)
+        self.start = self.memory.place(base.tobytes(order="A"))
+        event = driver.Event(self.memory.stream.handle, ordinal)
+        self.order = event
+        skipped = view.__array_interface__["data"][0] - base.__array_interface__["data"][0]
+        self.tensor = producers.DLPack(
+            None,
+            versioned=True,
+            device=(CUDA, ordinal),
+            dtype=(fakes._DTYPES[view.dtype.kind], view.dtype.itemsize * 8, 1),
+            shape=view.shape,
+            strides=tuple(stride // view.dtype.itemsize for stride in view.strides),
+            address=self.start + skipped,
+        )
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return (CUDA, self.memory.ordinal)
+
+    def __dlpack__(self, *, stream: Any = None, max_version: Any = None, **_: Any) -> Any:
+        with driver.current(self.memory.ordinal):
+            driver.call("cuStreamWaitEvent", driver.Handle(stream), driver.Handle(self.order.handle), 0)
+        return self.tensor.capsule()
+
+    def read(self) -> tuple[np.ndarray, np.ndarray]:
+        """The part that was written, and the whole."""
+        driver.synchronize()
+        read = driver.read(self.start, self.base.nbytes, driver.LEGACY)
+        order = "F" if self.base.flags.f_contiguous and not self.base.flags.c_contiguous else "C"
+        whole = np.frombuffer(read, self.base.dtype).reshape(self.base.shape, order=order)
+        self.order.close()
+        return whole[self.part], whole
+
+
+def filled(shape: tuple[int, ...], dtype: str = "f8", order: Any = "C") -> np.ndarray:
+    return np.full(shape, 77, dtype, order=order)
+
+
+LAYOUTS: dict[str, tuple[np.ndarray, Any]] = {
+    "C": (filled((3, 2)), ...),
+    "F": (filled((3, 2), order="F"), ...),
+    "wide rows": (filled((3, 5)), np.s_[:, :2]),
+    "wide rows, right": (filled((3, 5)), np.s_[:, 3:]),
+    "every third row": (filled((9, 2)), np.s_[::3]),
+    "long columns": (filled((8, 2), order="F"), np.s_[2:5]),
+    "f4": (filled((3, 2), "f4"), ...),
+    "f2, F": (filled((3, 2), "f2", "F"), ...),
+}
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_matrices(name: str) -> None:
+    base, part = LAYOUTS[name]
+    out = Out(base, part)
+    with ad.track_copies() as log:
+        assert ad.to_tensor(batch(), out=out) is out
+    written, whole = out.read()
+    np.testing.assert_array_equal(written, EXPECTED)
+    assert (whole == 77).sum() == whole.size - written.size, "what lies between is nobody's"
+    assert [entry.bytes for entry in log] == [written.nbytes]
+
+
+def test_tables_of_chunks() -> None:
+    chunks = [BATCH.slice(0, 1), BATCH.slice(1, 0), BATCH.slice(1)]
+    stream = DeviceStream([DeviceArray(chunk.to_struct_array()) for chunk in chunks])
+    out = Out(filled((3, 4)), np.s_[:, 1:3])
+    ad.to_tensor(ad.from_arrow(stream.give()), out=out)
+    np.testing.assert_array_equal(out.read()[0], EXPECTED)
+
+
+NUMBERS = pa.array([1, None, 3, 4], pa.int32())
+LISTS = pa.array([[1, 2], [3, 4], [5, 6]], pa.list_(pa.int32(), 2))
+COLUMNS: dict[str, tuple[pa.Array, np.ndarray, Any, list[Any]]] = {
+    "dense": (NUMBERS, filled((4,), "i4"), ..., [1, 0, 3, 4]),
+    "cast": (NUMBERS, filled((4,), "f4"), ..., [1, 0, 3, 4]),
+    "slice": (NUMBERS[1:], filled((3,), "i4"), ..., [0, 3, 4]),
+    "every second": (NUMBERS, filled((8,), "i8"), np.s_[::2], [1, 0, 3, 4]),
+    "bits": (pa.array([True, False, None, True]), filled((4,), "u1").view("?"), ..., [True, False, False, True]),
+    "bits apart": (pa.array([True, None]), filled((6,), "u1").view("?"), np.s_[::3], [True, False]),
+    "lists": (LISTS, filled((3, 2), "i4"), ..., [[1, 2], [3, 4], [5, 6]]),
+    "lists apart": (LISTS, filled((3, 5), "i4"), np.s_[:, 1:3], [[1, 2], [3, 4], [5, 6]]),
+    "lists apart, cast": (LISTS, filled((6, 2), "f2"), np.s_[::2], [[1, 2], [3, 4], [5, 6]]),
+}
+
+
+@pytest.mark.parametrize("name", COLUMNS)
+def test_columns(name: str) -> None:
+    data, base, part, expected = COLUMNS[name]
+    out = Out(base, part)
+    assert ad.to_tensor(DeviceArray(data).give(), out=out, nulls=0) is out
+    written, whole = out.read()
+    assert written.tolist() == expected
+    assert (whole.view("u1") == base.view("u1")).sum() >= whole.nbytes - written.nbytes
+
+
+@pytest.mark.parametrize(
+    ("out", "error"),
+    [
+        (lambda: Out(filled((3, 4)), np.s_[:, ::2]), "dense"),
+        (lambda: Out(filled((3, 2)), np.s_[::-1]), "strides"),
+        (lambda: Out(filled((2, 3))), "shape"),
+        (lambda: Out(filled((3,))), "shape"),
+        (lambda: Out(filled((3, 2)), ordinal=1), "on cuda:1, and the data on cuda:0"),
+        (lambda: np.zeros((3, 2)), "on cpu, and the data on cuda:0"),
+    ],
+    ids=["every second column", "backwards", "(2, 3)", "1-d", "another device", "host memory"],
+)
+def test_others_are_refused(out: Any, error: str) -> None:
+    target = out()
+    with pytest.raises(ad.ConversionError, match=error):
+        ad.to_tensor(batch(), out=target)
+    if isinstance(target, Out) and target.memory.ordinal == 0:
+        assert (target.read()[1] == 77).all()
+
+
+def test_a_view_of_arrow_is_read_only() -> None:
+    view = ad.to_tensor(DeviceArray(pa.array([1.0, 2.0])).give())
+    with pytest.raises(ad.ConversionError, match="read-only"):
+        ad.to_tensor(DeviceArray(pa.array([1.0, 2.0])).give(), out=view)
+
+
+def test_out_over_the_data_is_refused() -> None:
+    source = DeviceArray(pa.array([1.0, 2.0, 3.0]))
+    array = ad.from_arrow(source.give())
+    out = Out(filled((3,)))
+    out.tensor.managed.dl_tensor.data = source.addresses[1]
+    with pytest.raises(ad.ConversionError, match="overlaps"):
+        ad.to_tensor(array, out=out)
+
+
+def test_data_of_the_host_is_not_written_to_a_device() -> None:
+    with pytest.raises(BufferError, match="out is on cuda:0, and the data on the CPU"):
+        ad.to_tensor(BATCH, out=Out(filled((3, 2))))
+
+
+@pytest.mark.parametrize("kind", [CUDA_HOST, CUDA_MANAGED])
+def test_data_in_memory_that_the_host_sees(kind: int) -> None:
+    out = Out(filled((3, 2)))
+    ad.to_tensor(DeviceArray(BATCH.to_struct_array(), kind).give(), out=out)
+    np.testing.assert_array_equal(out.read()[0], EXPECTED)
+
+
+def test_misfits_and_nulls_are_refused() -> None:
+    with pytest.raises(ad.CastError) as raised:
+        ad.to_tensor(DeviceArray(pa.array([1, 300])).give(), out=Out(filled((2,), "u1")))
+    assert (raised.value.row, "300" in str(raised.value)) == (1, True)
+    with pytest.raises(ad.NullError):
+        ad.to_tensor(DeviceArray(pa.array([1, None])).give(), out=Out(filled((2,), "i8")))
+    with pytest.raises(ad.CopyError):
+        ad.to_tensor(batch(), out=Out(filled((3, 2))), copy=False)
+
+
+def test_out_is_written_behind_its_producer(pool: fakes.Pool, host_waits: Any) -> None:
+    """The producer's write is under way, and would come later."""
+    stream = driver.Stream()
+    array = ad.from_arrow(DeviceArray(pa.array([1, 2, 3, 4])).give())
+    gate = driver.gate(stream.handle)
+    target = fakes.Torch(pool, np.zeros(4, "i8"), stream=stream.handle)
+    waits = host_waits()
+    assert ad.to_tensor(array, out=target) is target
+    assert (waits.ours, waits.drivers) == (0, 0)
+    driver.open_gate(gate)
+    assert driver.read(target.address, 32, driver.LEGACY) == np.array([1, 2, 3, 4]).tobytes()
+    target.free()
+
+
+def test_a_tensor_of_ours_is_written_again(host_waits: Any) -> None:
+    """Whoever asks for it afterwards waits for what was written, on a stream that waits for no other."""
+    first, second = (ad.from_arrow(DeviceArray(pa.array(values)).give()) for values in ([1, 2, 3], [4, 5, 6]))
+    ours, consumer = driver.Stream(), driver.Stream()
+    with ad.stream(ours):
+        tensor = ad.to_tensor(first, copy=True)
+        waits = host_waits()
+        gate = driver.gate(ours.handle)
+        assert ad.to_tensor(second, out=tensor) is tensor
+    held = fakes.cupy(tensor, consumer.handle)
+    assert (waits.ours, waits.drivers) == (0, 0)
+    driver.open_gate(gate)
+    assert driver.read(held.address, 24, consumer.handle) == np.array([4, 5, 6]).tobytes()
+    held.release()
+
+
+def test_out_is_kept_until_it_was_written(pool: fakes.Pool) -> None:
+    """The target is let go of while the kernel waits: its memory would be reused at once."""
+    array = ad.from_arrow(DeviceArray(pa.array([1, 2, 3, 4])).give())
+    ours = driver.Stream()
+    gate = driver.gate(ours.handle)
+    target = fakes.Torch(pool, np.zeros(4, "i8"), stream=driver.LEGACY)
+    with ad.stream(ours):
+        ad.to_tensor(array, out=target)
+    assert pool.freed == 0
+    driver.open_gate(gate)
+    drain()
+    assert pool.freed == 1
