@@ -1,11 +1,13 @@
 //! Memory of a device to the host, and to other memory of the device.
 #![allow(unsafe_code, reason = "copies between memory of the device and of the host")]
 
+mod batch;
 mod fetch;
 
 use std::ffi::c_int;
 use std::sync::Arc;
 
+pub(crate) use batch::{Returning, in_page_locked, page_locked, to_device};
 pub(crate) use fetch::{Fetched, fetch};
 
 use crate::alloc::HostBuffer;

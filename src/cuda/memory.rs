@@ -149,6 +149,21 @@ impl Current {
         unsafe { self.driver().copy_to_device(target, source.start().cast(), bytes, stream.handle()) }
     }
 
+    /// Copies page-locked memory of the host to device memory, in the order of `stream`.
+    ///
+    /// # Safety
+    /// Both have so many bytes until the copy is done, and nobody writes the host's before that.
+    pub(crate) unsafe fn copy_from_page_locked(
+        &self,
+        target: DevicePointer,
+        source: *const u8,
+        bytes: usize,
+        stream: Stream,
+    ) -> Called {
+        // SAFETY: the contract.
+        unsafe { self.driver().copy_to_device(target, source.cast(), bytes, stream.handle()) }
+    }
+
     /// Sets bytes of device memory, in the order of `stream`.
     ///
     /// # Safety

@@ -7,10 +7,12 @@ use std::sync::Arc;
 use arrow_array::ArrayRef;
 use arrow_schema::{DataType, FieldRef};
 
+use super::target::{self, Target};
 use crate::arrow::DeviceArray;
 use crate::column::require_host;
 use crate::convert::{self, ColumnChunk, RowBlock, RowLayout, check_nulls};
 use crate::copy_log::Copied;
+use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::matrix::{Group, GroupSpec, MatrixChunk, after, group_specs};
@@ -97,9 +99,9 @@ impl Groups {
         Ok(Self { groups, threads })
     }
 
-    /// What the copy log tells of each group's batches.
-    pub(super) fn told(&self) -> Vec<Told> {
-        self.groups.iter().map(Prepared::told).collect()
+    /// What the copy log tells of each group's batches, which are made on this device.
+    pub(super) fn told(&self, device: Device) -> Vec<Told> {
+        self.groups.iter().map(|group| group.told(device)).collect()
     }
 
     /// The layout of each group's rows.
@@ -130,12 +132,15 @@ impl Groups {
     /// The batch of these blocks, one for each group.
     ///
     /// # Errors
-    /// When a shape is more than 64 bits count.
-    pub(super) fn tensors(&self, blocks: Vec<RowBlock>) -> Result<Vec<Tensor>> {
+    /// As [`Target::tensor`].
+    pub(super) fn tensors(&self, blocks: Vec<RowBlock>, target: &Target) -> Result<Vec<Tensor>> {
         let tensor = |(group, block): (&Prepared, RowBlock)| {
-            let tensor = block.into_tensor()?;
+            let tensor = target.tensor(block)?;
             Ok(match (&group.kind, group.dictionaries.first()) {
-                (Kind::Column(..), Some(Some(dictionary))) => tensor.with_dictionary(dictionary.array.clone(), false),
+                // A dictionary in ordinary memory goes with codes there.
+                (Kind::Column(..), Some(Some(dictionary))) if tensor.device().is_cpu() => {
+                    tensor.with_dictionary(dictionary.array.clone(), false)
+                }
                 _ => tensor,
             })
         };
@@ -160,7 +165,7 @@ impl Told {
 }
 
 impl Prepared {
-    fn told(&self) -> Told {
+    fn told(&self, device: Device) -> Told {
         let steps = |specs: &mut dyn Iterator<Item = &Spec>| {
             let mut steps = vec!["packed into a batch".to_owned()];
             for step in specs.flat_map(|spec| spec.possible_steps(&Options::default())) {
@@ -168,6 +173,7 @@ impl Prepared {
                     steps.push(step.text);
                 }
             }
+            steps.extend(target::told(device));
             steps.join(", ")
         };
         match &self.kind {

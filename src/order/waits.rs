@@ -59,6 +59,10 @@ waits! {
     KernelSource = 24,
     /// What our kernels write is written when our stream has run them.
     KernelWritten = 25,
+    /// A batch of a loader is written when the loader's stream has copied it to the device.
+    BatchCopied = 31,
+    /// The page-locked memory of a batch is written again when the batch was copied from it.
+    BatchMemory = 32,
 }
 
 impl Wait {
