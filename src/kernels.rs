@@ -209,7 +209,7 @@ pub(crate) fn pack(order: &Order, chunks: &[Vec<Source>], shape: Shape) -> Resul
     let may_misfit = chunks.iter().flatten().any(Source::may_misfit);
     let tables = Tables::of(chunks, shape.columns)?;
     let buffer = allocate(&current, bytes.max(1), stream)?;
-    let scratch = allocate(&current, tables.bytes, stream)?;
+    let scratch = order::allocate_scratch(&current, tables.bytes, stream)?;
     let (start, scratch_start) = (buffer.start(), scratch.start());
     order.wait_in(&current, stream, Wait::KernelSource)?;
     let started = tables.upload(&current, &scratch, stream).and_then(|()| {

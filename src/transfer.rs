@@ -3,22 +3,26 @@
 
 mod batch;
 mod fetch;
+mod moved;
+mod staging;
 
 use std::ffi::c_int;
 use std::sync::Arc;
 
-pub(crate) use batch::{Returning, in_page_locked, page_locked, to_device};
+pub(crate) use batch::{Returning, in_page_locked, page_locked, taken_over, to_device};
 pub(crate) use fetch::{Fetched, fetch};
+use moved::Moving;
+pub(crate) use moved::elsewhere;
+pub use moved::{Transfer, array_to_device, is_shared, stream_to_device, tensors_to_device};
 
 use crate::alloc::HostBuffer;
 use crate::arrow::{DeviceArray, count_bits};
 use crate::copy_log::{self, Copied};
-use crate::cuda::{
-    Bits, CudaDevice, Current, DeviceBuffer, PinnedBlock, PooledStream, Status, Stream, is_cuda, is_host_visible,
-};
+use crate::cuda::{Bits, CudaDevice, Current, DeviceBuffer, PinnedBlock, PooledStream, Stream, is_host_visible};
 use crate::device::Device;
 use crate::error::{Error, ErrorKind, Result};
 use crate::ffi::dlpack::DLDeviceType;
+pub(crate) use crate::order::allocate;
 use crate::order::{self, Order, Wait};
 use crate::tensor::{Parts, Tensor};
 
@@ -46,18 +50,12 @@ pub fn is_read_in_place(device: Device) -> Result<bool> {
 pub fn to_host(tensor: &Tensor, stream: Option<Stream>, why: &str) -> Result<Tensor> {
     let Some(order) = tensor.order() else { return Ok(tensor.clone()) };
     if is_read_in_place(tensor.device())? {
-        order.wait_on_host(Wait::HostRead)?;
-        if let Some(stream) = stream {
-            let current = order::enter(tensor.device())?;
-            require_free(&current, stream)?;
-            Order::recorded(tensor.device(), &current, stream, Wait::HostReadStream)?
-                .wait_on_host(Wait::HostReadStream)?;
-        }
+        wait_to_read(tensor.device(), Some(order), stream)?;
         return Ok(tensor.relabelled(Device::CPU));
     }
     let (before, bytes) = span(tensor)?;
     let buffer = HostBuffer::uninitialised(bytes)?;
-    let stream = Some(stream.unwrap_or_else(order::current_stream));
+    let stream = stream.unwrap_or_else(order::current_stream);
     read(order, tensor.as_ptr().addr().wrapping_sub(before), stream, &buffer)?;
     record(tensor, why);
     let parts = Parts {
@@ -72,6 +70,16 @@ pub fn to_host(tensor: &Tensor, stream: Option<Stream>, why: &str) -> Result<Ten
     // SAFETY: the bytes from the lowest to the highest element were just written, in the layout that the tensor has.
     let copy = unsafe { Tensor::from_raw_parts(parts) }?;
     Ok(copy.with_codes_of(tensor))
+}
+
+/// Has the host wait until it may read host-visible memory, in the order of `stream`, if one is named.
+fn wait_to_read(device: Device, order: Option<&Order>, stream: Option<Stream>) -> Result<()> {
+    let Some(order) = order else { return Ok(()) };
+    order.wait_on_host(Wait::HostRead)?;
+    let Some(stream) = stream else { return Ok(()) };
+    let current = order::enter(device)?;
+    require_free(&current, stream)?;
+    Order::recorded(device, &current, stream, Wait::HostReadStream)?.wait_on_host(Wait::HostReadStream)
 }
 
 /// The array, the null slots of which are counted if it is one of structs on a device that does not tell. The host reads their
@@ -110,7 +118,7 @@ pub(crate) fn number_by(
 ) -> Result<u64> {
     let pooled = PooledStream::idle(current)?;
     let stream = pooled.stream();
-    let number = allocate(current, size_of::<u64>(), stream)?;
+    let number = order::allocate_scratch(current, size_of::<u64>(), stream)?;
     let block = PinnedBlock::take(current)?;
     order.wait_in(current, stream, Wait::KernelSource)?;
     // SAFETY: the number was just allocated in this order.
@@ -185,18 +193,6 @@ pub(crate) fn written(device: Device, current: &Current, stream: Stream, wait: W
     Ok(order)
 }
 
-/// Memory of ours, for what `stream` is given from now on. `bytes` is not 0.
-pub(crate) fn allocate(current: &Current, bytes: usize, stream: Stream) -> Result<DeviceBuffer> {
-    match DeviceBuffer::new(current, bytes, stream) {
-        Err(Status { code: Status::OUT_OF_MEMORY, .. }) => {
-            // What is not used any more may be enough.
-            order::drain();
-            Ok(DeviceBuffer::new(current, bytes, stream)?)
-        }
-        made => Ok(made?),
-    }
-}
-
 /// Refuses a stream of another device or context, and one that is being captured: a copy would be a part of the graph.
 pub(crate) fn require_free(current: &Current, stream: Stream) -> Result<()> {
     current.require_own(stream)?;
@@ -226,8 +222,8 @@ impl OwnBuffer {
 
 impl Drop for OwnBuffer {
     fn drop(&mut self) {
-        let buffer = self.buffer.take();
-        self.order.release(move || drop(buffer));
+        let Some(buffer) = self.buffer.take() else { return };
+        self.order.release_bytes(buffer.bytes(), move || drop(buffer));
     }
 }
 
@@ -251,91 +247,22 @@ pub(crate) fn host_address(address: u64) -> Result<usize> {
     usize::try_from(address).map_err(|_| Error::invalid("an address beyond the address space"))
 }
 
-/// Copies from the device to ordinary memory, by way of page-locked blocks: what the driver would do with it otherwise is
-/// to block. The buffer is nobody else's yet.
-///
-/// In the order of `stream`; without one, of nothing but what writes the memory.
-fn read(order: &Order, address: usize, stream: Option<Stream>, target: &HostBuffer) -> Result<()> {
-    let (bytes, target) = (target.len(), target.as_ptr());
+/// Copies from the device to ordinary memory, in the order of `stream`. The buffer is nobody else's yet.
+fn read(order: &Order, address: usize, stream: Stream, target: &HostBuffer) -> Result<()> {
+    let (bytes, device) = (target.len(), order.device());
     if bytes == 0 {
         return Ok(());
     }
-    let device = order.device();
-    if !is_cuda(device) {
-        return order::enter(device).map(drop);
-    }
     let current = order::enter(device)?;
     current.check_memory(address, bytes, device)?;
-    let (pooled, stream) = match stream {
-        Some(stream) => {
-            require_free(&current, stream)?;
-            (None, stream)
-        }
-        None => {
-            let pooled = PooledStream::idle(&current)?;
-            let stream = pooled.stream();
-            (Some(pooled), stream)
-        }
-    };
+    require_free(&current, stream)?;
     order.wait_in(&current, stream, Wait::CopySource)?;
-    let mut pending: Option<Piece> = None;
-    let mut done = 0;
-    let mut outcome = Ok(());
-    while done < bytes && outcome.is_ok() {
-        let length = (bytes - done).min(PinnedBlock::BYTES);
-        outcome = Piece::start(&current, stream, address.wrapping_add(done), length, done).and_then(|piece| {
-            let before = pending.replace(piece);
-            done += length;
-            // The block before is copied on while this one is under way.
-            before.map_or(Ok(()), |before| before.finish(target))
-        });
-    }
-    let last = pending.map_or(Ok(()), |piece| piece.finish(target));
+    let whole = Moving { address, at: 0, bytes };
+    // SAFETY: the range was just checked, and is released behind the copy; the target has as many bytes.
+    let copied = unsafe { staging::download(device, target.as_ptr(), &[whole], stream, None) };
     // The source may be released before an interrupted copy is done.
-    if outcome.is_err() || last.is_err() {
+    if copied.is_err() {
         order.used_by(&current, stream)?;
     }
-    drop(pooled);
-    outcome.and(last)
-}
-
-/// A part of a copy to the host that is under way.
-struct Piece {
-    block: PinnedBlock,
-    order: Order,
-    length: usize,
-    at: usize,
-}
-
-impl Piece {
-    fn start(current: &Current, stream: Stream, address: usize, length: usize, at: usize) -> Result<Self> {
-        let block = PinnedBlock::take(current)?;
-        let from = device_address(address)?;
-        // SAFETY: `read` has checked the range; the block is read when the copy is done.
-        let copied = unsafe { current.copy_to_pinned(&block, 0, from, length, stream) };
-        if let Err(status) = copied {
-            block.give_back();
-            return Err(status.into());
-        }
-        let device = Device::new(DLDeviceType::CUDA, current.device().ordinal());
-        match Order::recorded(device, current, stream, Wait::CopiedToHost) {
-            Ok(order) => Ok(Self { block, order, length, at }),
-            Err(error) => {
-                // If that cannot be known either, the block is left to the copy.
-                if order::settle(current, stream).is_ok() {
-                    block.give_back();
-                }
-                Err(error)
-            }
-        }
-    }
-
-    /// Waits for the copy. A wait that is interrupted leaves the block to it.
-    fn finish(self, target: *mut u8) -> Result<()> {
-        self.order.wait_on_host(Wait::CopiedToHost)?;
-        // SAFETY: the block has this many bytes, and so has the target from there on.
-        unsafe { target.wrapping_add(self.at).copy_from_nonoverlapping(self.block.start(), self.length) };
-        self.block.give_back();
-        Ok(())
-    }
+    copied
 }

@@ -61,6 +61,15 @@ class _CudaStream(Protocol):
 
 # 1 for the legacy default stream, 2 for the per-thread one, a handle, or an object such as PyTorch's streams.
 _Stream: TypeAlias = SupportsIndex | _CudaStream
+
+class _MemoryResource(Protocol):
+    """Memory of devices. The address is a multiple of 256."""
+
+    def allocate(self, nbytes: int, stream: Any, /) -> int: ...
+    def deallocate(self, address: int, nbytes: int, stream: Any, /) -> Any: ...
+
+# Where the memory of results on a device comes from; the object may be a memory resource of RMM.
+_Allocator: TypeAlias = Literal["cuMemAlloc"] | _MemoryResource
 _Nulls: TypeAlias = Literal["error", "nan", "keep"] | bool | SupportsIndex | SupportsFloat
 _Decimal: TypeAlias = Literal["unscaled"]
 _Dictionary: TypeAlias = Literal["codes", "values"]
@@ -133,10 +142,13 @@ class Tensor:
     def __cuda_array_interface__(self) -> dict[str, Any]: ...
     # DLPack's exchange API: a table of C functions, for consumers in C.
     __dlpack_c_exchange_api__: ClassVar[CapsuleType]
-    def to_device(self, device: _Device, /, *, stream: _Stream | None = None) -> Tensor:
+    def to_device(
+        self, device: _Device, /, *, stream: _Stream | None = None, allocator: _Allocator | None = None
+    ) -> Tensor:
         """The same data on another device: itself where it is there already, else a copy. To the CPU it is complete.
 
-        stream: of data on CUDA, the stream that the copy is made on; else this thread's, see `stream`."""
+        stream: of data on CUDA, the stream that the copy is made on; else this thread's, see `stream`.
+        allocator: as for `to_tensor`."""
 
     def record_stream(self, stream: _Stream, /) -> None:
         """Has the memory freed, or given back to its owner, behind the work of a stream too."""
@@ -480,6 +492,7 @@ def to_tensor(
     decimal: _Decimal | Mapping[str, _Decimal] | None = None,
     dictionary: _Dictionary | Mapping[str, _Dictionary] | None = None,
     device: _Device | None = None,
+    allocator: _Allocator | None = None,
     copy: bool | None = None,
     writable: bool = False,
     legacy: _Legacy = "copy",
@@ -501,6 +514,7 @@ def to_tensor(
     decimal: _Decimal | Mapping[str, _Decimal] | None = None,
     dictionary: _Dictionary | Mapping[str, _Dictionary] | None = None,
     device: _Device | None = None,
+    allocator: _Allocator | None = None,
     copy: bool | None = None,
     writable: bool = False,
     legacy: _Legacy = "copy",
@@ -519,6 +533,7 @@ def to_tensor(
     decimal: _Decimal | Mapping[str, _Decimal] | None = None,
     dictionary: _Dictionary | Mapping[str, _Dictionary] | None = None,
     device: _Device | None = None,
+    allocator: _Allocator | None = None,
     copy: bool | None = None,
     writable: bool = False,
     legacy: _Legacy = "copy",
@@ -537,6 +552,7 @@ def to_tensors(
     decimal: _Decimal | Mapping[str, _Decimal] | None = None,
     dictionary: _Dictionary | Mapping[str, _Dictionary] | None = None,
     device: _Device | None = None,
+    allocator: _Allocator | None = None,
     copy: bool | None = None,
     writable: bool = False,
     legacy: _Legacy = "copy",
@@ -557,6 +573,7 @@ def to_tensors(
     decimal: _Decimal | Mapping[str, _Decimal] | None = None,
     dictionary: _Dictionary | Mapping[str, _Dictionary] | None = None,
     device: _Device | None = None,
+    allocator: _Allocator | None = None,
     copy: bool | None = None,
     writable: bool = False,
     legacy: _Legacy = "copy",
@@ -572,6 +589,7 @@ def to_ragged(
     decimal: _Decimal | Mapping[str, _Decimal] | None = None,
     dictionary: _Dictionary | Mapping[str, _Dictionary] | None = None,
     device: _Device | None = None,
+    allocator: _Allocator | None = None,
     copy: bool | None = None,
     writable: bool = False,
     legacy: _Legacy = "copy",
@@ -592,6 +610,7 @@ def to_ragged(
     decimal: _Decimal | Mapping[str, _Decimal] | None = None,
     dictionary: _Dictionary | Mapping[str, _Dictionary] | None = None,
     device: _Device | None = None,
+    allocator: _Allocator | None = None,
     copy: bool | None = None,
     writable: bool = False,
     legacy: _Legacy = "copy",
@@ -607,6 +626,7 @@ def to_ragged(
     decimal: _Decimal | Mapping[str, _Decimal] | None = None,
     dictionary: _Dictionary | Mapping[str, _Dictionary] | None = None,
     device: _Device | None = None,
+    allocator: _Allocator | None = None,
     copy: bool | None = None,
     writable: bool = False,
     legacy: _Legacy = "copy",
@@ -622,6 +642,7 @@ def to_ragged(
     decimal: _Decimal | Mapping[str, _Decimal] | None = None,
     dictionary: _Dictionary | Mapping[str, _Dictionary] | None = None,
     device: _Device | None = None,
+    allocator: _Allocator | None = None,
     copy: bool | None = None,
     writable: bool = False,
     legacy: _Legacy = "copy",
@@ -656,6 +677,7 @@ def to_arrow(
     names: None = None,
     copy: bool | None = None,
     device: _Device | None = None,
+    allocator: _Allocator | None = None,
     threads: int | None = None,
 ) -> Array:
     """Converts a tensor, or ragged rows, into an Arrow array; with names, a matrix into a batch of its columns."""
@@ -672,13 +694,26 @@ def to_arrow(
     names: Iterable[str],
     copy: bool | None = None,
     device: _Device | None = None,
+    allocator: _Allocator | None = None,
     threads: int | None = None,
 ) -> RecordBatch: ...
-def from_dlpack(x: _DLPackExportable, /, *, device: _Device | None = None, copy: bool | None = None) -> Tensor:
+def from_dlpack(
+    x: _DLPackExportable,
+    /,
+    *,
+    device: _Device | None = None,
+    allocator: _Allocator | None = None,
+    copy: bool | None = None,
+) -> Tensor:
     """Imports a tensor, as `from_dlpack` of the array API standard."""
 
 def from_arrow(
-    obj: _Data, *, device: _Device | None = None, copy: bool | None = None, sync: Literal["event", "host"] = "event"
+    obj: _Data,
+    *,
+    device: _Device | None = None,
+    allocator: _Allocator | None = None,
+    copy: bool | None = None,
+    sync: Literal["event", "host"] = "event",
 ) -> Array | RecordBatch | ArrayStream:
     """Imports Arrow data: an Array, a RecordBatch for structs, an ArrayStream for streams.
 
@@ -707,3 +742,9 @@ def track_copies() -> CopyLog:
 def stream(stream: _Stream, /) -> StreamContext:
     """Puts this thread's work on CUDA on a stream, for the time of a `with` block; without one it goes to the legacy
     default stream. Blocks can be nested."""
+
+def memory_stats() -> dict[str, dict[str, int]]:
+    """How much memory this package uses and keeps, in bytes: by device in use, and of page-locked memory, "cuda_host"."""
+
+def empty_cache() -> None:
+    """Gives the memory back that is kept for later results and copies, of devices and page-locked. The host may wait."""

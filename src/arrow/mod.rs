@@ -4,6 +4,7 @@
 //! validated is walked without touching device memory, by the same code for every device.
 #![allow(unsafe_code, reason = "reads, owns and releases the C structs of other libraries")]
 
+mod apart;
 mod check;
 mod codes;
 mod device_lists;
@@ -19,12 +20,13 @@ mod spans;
 mod stream;
 mod view;
 
+pub(crate) use apart::{Apart, Piece, Wanted, read_host, rebase};
 pub(crate) use check::{counts_in, same_layout};
 pub(crate) use device_lists::{BitmapBytes, DeviceInts};
 pub(crate) use export::{ArrayNode, shared_buffer};
 pub use export::{export_device_array, export_schema};
-pub(crate) use import::ordered_array;
 pub use import::{DeviceArray, ReleaseGuard, release_directly};
+pub(crate) use import::{host_array, ordered_array};
 pub use kept::read_field;
 pub(crate) use lists::{Hidden, Ints, ListChunk, ViewChunk};
 pub(crate) use mask::{Mask, count_bits};

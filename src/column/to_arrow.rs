@@ -14,6 +14,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::plan::Plan;
 use crate::spec::{CopyMode, Element, NullPolicy, Options, TensorField};
 use crate::tensor::{Owner, Tensor};
+use crate::transfer::{Transfer, array_to_device, to_host};
 
 /// Converts a tensor into an array: 1-d as a plain column, n-d as `arrow.fixed_shape_tensor` rows, 0-d as one row. Bools
 /// become `arrow.bool8`. A tensor that came from Arrow returns to its own type.
@@ -92,9 +93,13 @@ pub(crate) fn column_node(
         (values, owner) = (bits.as_ptr().cast_const(), Arc::new((bits, owner)));
     }
     let dictionary = tensor.dictionary().filter(|_| form.has_codes());
-    if let Some(dictionary) = dictionary.filter(|_| tensor.codes_may_be_beyond()) {
+    // Codes that were moved have left it where it was.
+    let there = Transfer::to(tensor.device(), "the dictionary of codes that were moved");
+    let dictionary = dictionary.map(|dictionary| array_to_device(dictionary, &there)).transpose()?;
+    if let Some(dictionary) = dictionary.as_ref().filter(|_| tensor.codes_may_be_beyond()) {
         let row_elements = form.elements.checked_div(form.rows).unwrap_or(0);
-        check_codes(&tensor, dictionary.len(), row_elements, bitmap.as_ref().map(Bitmap::bits))?;
+        let read = to_host(&tensor, None, "codes compared with their dictionary")?;
+        check_codes(&read, dictionary.len(), row_elements, bitmap.as_ref().map(Bitmap::bits))?;
     }
     let (mut validity, mut nulls) = (std::ptr::null(), 0);
     if let Some(bitmap) = bitmap {
@@ -115,7 +120,7 @@ pub(crate) fn column_node(
     let mut node = node.unwrap_or_default();
     node.null_count = Some(nulls);
     if let Some(dictionary) = dictionary {
-        owner = set_dictionary(&mut node, dictionary, owner)?;
+        owner = set_dictionary(&mut node, &dictionary, owner)?;
     }
     if let Some(bitmap) = node.buffers.first_mut() {
         *bitmap = validity;

@@ -40,4 +40,4 @@ pub use request::{check_request, request_field};
 pub(crate) use row_block::{Place, RowBlock, RowLayout};
 pub(crate) use small::{is_small, pack_small, write_small};
 pub(crate) use split::split_rows;
-pub(crate) use threads::{check_environment, threads};
+pub(crate) use threads::{check_environment, for_each_part, threads};

@@ -2,10 +2,13 @@
 
 use std::ffi::c_int;
 use std::fmt;
+use std::sync::atomic::AtomicUsize;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use super::driver::{Called, ContextHandle, Driver, EventHandle, Status, StreamHandle, driver, no_device};
 use super::module::Kernels;
+use super::plain::PlainBlocks;
+use super::pool::{Pool, grant_access};
 use crate::device::Device;
 use crate::error::{Error, ErrorKind, Result};
 use crate::ffi::dlpack::DLDeviceType;
@@ -24,7 +27,11 @@ pub(crate) struct CudaDevice {
     context: ContextHandle,
     pub(super) streams: Mutex<Vec<StreamHandle>>,
     pub(super) events: Mutex<Vec<EventHandle>>,
-    pub(super) memory: OnceLock<super::memory::Pool>,
+    /// `None` for a device that has no pools.
+    pub(super) pool: OnceLock<Option<Pool>>,
+    pub(super) plain: PlainBlocks,
+    /// Bytes of memory that other allocators gave.
+    pub(super) foreign: AtomicUsize,
     kernels: OnceLock<Result<Kernels>>,
 }
 
@@ -74,13 +81,29 @@ impl CudaDevice {
             context,
             streams: Mutex::new(Vec::new()),
             events: Mutex::new(Vec::new()),
-            memory: OnceLock::new(),
+            pool: OnceLock::new(),
+            plain: PlainBlocks::default(),
+            foreign: AtomicUsize::new(0),
             kernels: OnceLock::new(),
         });
         // The host may wait for the device while they are loaded: now, when nothing of ours is under way. Where they cannot be,
         // that is an error of who asks for one.
         let _ = device.kernels();
+        grant_access(device);
         Ok(device)
+    }
+
+    /// The devices that are in use.
+    pub(crate) fn in_use() -> impl Iterator<Item = &'static Self> {
+        DEVICES.iter().filter_map(OnceLock::get)
+    }
+
+    /// Whether this device can reach the memory of another; false where the driver does not say.
+    pub(super) fn reaches(&self, other: &Self) -> bool {
+        let mut can = 0;
+        // SAFETY: `can` is a local that the driver sets.
+        let asked = unsafe { self.driver.device_can_access_peer(&raw mut can, self.device, other.device) };
+        asked.is_ok() && can != 0
     }
 
     /// The functions of the module, loaded when the device was started.

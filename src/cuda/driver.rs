@@ -86,6 +86,10 @@ impl Status {
     pub(crate) const NO_DEVICE: u32 = 100;
     pub(crate) const INVALID_DEVICE: u32 = 101;
 
+    pub(crate) fn is_out_of_memory(self) -> bool {
+        self.code == Self::OUT_OF_MEMORY
+    }
+
     /// Whether the context is lost: every later call fails too.
     fn is_sticky(self) -> bool {
         // Illegal address, assert, hardware stack, illegal instruction, misaligned address, invalid address space, invalid
@@ -160,6 +164,8 @@ functions! {
     device_get = "cuDeviceGet"(device: *mut c_int, ordinal: c_int);
     /// A property of a device.
     device_get_attribute = "cuDeviceGetAttribute"(value: *mut c_int, attribute: c_int, device: c_int);
+    /// Whether a device can reach the memory of another.
+    device_can_access_peer = "cuDeviceCanAccessPeer"(can: *mut c_int, device: c_int, peer: c_int);
     /// The primary context, kept alive until it is released.
     primary_context_retain = "cuDevicePrimaryCtxRetain"(context: *mut ContextHandle, device: c_int);
     /// Makes a context current in this thread.
@@ -198,6 +204,14 @@ functions! {
     pool_create = "cuMemPoolCreate"(pool: *mut PoolHandle, properties: *const c_void);
     /// Sets a property of a pool.
     pool_set_attribute = "cuMemPoolSetAttribute"(pool: PoolHandle, attribute: c_int, value: *mut c_void);
+    /// A property of a pool.
+    pool_get_attribute = "cuMemPoolGetAttribute"(pool: PoolHandle, attribute: c_int, value: *mut c_void);
+    /// Says which devices reach the memory of a pool.
+    pool_set_access = "cuMemPoolSetAccess"(pool: PoolHandle, grants: *const c_void, count: usize);
+    /// Memory that is no pool's.
+    memory_alloc = "cuMemAlloc_v2"(memory: *mut DevicePointer, bytes: usize);
+    /// Frees memory that is no pool's. The host waits for the device.
+    memory_free = "cuMemFree_v2"(memory: DevicePointer);
     /// Gives memory that a pool holds and nobody uses back to the device.
     pool_trim_to = "cuMemPoolTrimTo"(pool: PoolHandle, keep: usize);
     /// Memory of a pool, usable by what a stream is given from now on.
@@ -239,7 +253,7 @@ functions! {
 /// # Safety
 /// `F` is a pointer to a function as the driver documents the one of this name, which ends with a NUL.
 #[cfg(feature = "cuda")]
-unsafe fn symbol<F: Copy>(name: &'static str) -> Result<F> {
+pub(super) unsafe fn symbol<F: Copy>(name: &'static str) -> Result<F> {
     // SAFETY: `load` found that there is a library.
     let library = unsafe { cudarc::driver::sys::culib() };
     // SAFETY: the contract.

@@ -35,6 +35,11 @@ impl Event {
         Ok(event)
     }
 
+    /// Whether all is done that this stands for.
+    pub(super) fn is_complete(&self) -> Called<bool> {
+        self.device.enter_unchecked()?.is_complete(self.handle)
+    }
+
     /// The handle, where it stays as long as this does not move.
     pub(crate) fn handle(&self) -> &EventHandle {
         &self.handle

@@ -1,117 +1,254 @@
-//! Memory of ours on a device, from a pool of our own, and copies.
+//! Memory of ours on a device, and copies.
 
-use std::ffi::{c_int, c_void};
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
+use super::allocator::{Allocator, AllocatorError, MemorySource, allocate_from};
 use super::context::{CudaDevice, Current};
-use super::driver::{Called, DevicePointer, PoolHandle, Status};
+use super::driver::{Called, DevicePointer, Status, is_forked};
+use super::event::Event;
 use super::pinned::PinnedBlock;
+use super::plain::{ALIGNMENT, PlainBlock};
+use super::pool::Pool;
 use super::stream::Stream;
+use crate::device::Device;
+use crate::error::{Error, ErrorKind};
+use crate::ffi::dlpack::DLDeviceType;
 
-/// `CUmemPoolProps`.
-#[repr(C)]
-struct PoolProperties {
-    /// `CU_MEM_ALLOCATION_TYPE_PINNED`.
-    allocation_type: c_int,
-    /// None: the memory is this process's alone.
-    handle_types: c_int,
-    /// `CU_MEM_LOCATION_TYPE_DEVICE`.
-    location_type: c_int,
-    location_id: c_int,
-    reserved: [u64; 9],
-}
-
-const _: () = assert!(size_of::<PoolProperties>() == 88);
-
-const PINNED: c_int = 1;
-const ON_DEVICE: c_int = 1;
-/// `CU_MEMPOOL_ATTR_RELEASE_THRESHOLD`.
-const RELEASE_THRESHOLD: c_int = 4;
-
-/// The pool of a device. Not the default one, whose properties are others' too. It keeps what is given back to it.
+/// Why there is no memory.
 #[derive(Debug)]
-pub(super) struct Pool(PoolHandle);
+pub(crate) enum NoMemory {
+    /// There is not enough; what an allocator says of it.
+    Exhausted(Option<String>),
+    Failed(Error),
+}
 
-impl Pool {
-    fn new(device: &CudaDevice) -> Called<Self> {
-        let properties = PoolProperties {
-            allocation_type: PINNED,
-            handle_types: 0,
-            location_type: ON_DEVICE,
-            location_id: device.ordinal(),
-            reserved: [0; 9],
-        };
-        let mut pool = PoolHandle::NULL;
-        // SAFETY: `pool` is a local that the driver sets; the properties are read during the call.
-        unsafe { device.driver.pool_create(&raw mut pool, (&raw const properties).cast()) }?;
-        let mut keep = u64::MAX;
-        // SAFETY: this attribute is 64 bits long.
-        unsafe { device.driver.pool_set_attribute(pool, RELEASE_THRESHOLD, (&raw mut keep).cast()) }?;
-        Ok(Self(pool))
-    }
-
-    fn of(device: &'static CudaDevice) -> Called<&'static Self> {
-        static STARTING: Mutex<()> = Mutex::new(());
-        let _starting = STARTING.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(pool) = device.memory.get() {
-            return Ok(pool);
-        }
-        let pool = Self::new(device)?;
-        Ok(device.memory.get_or_init(|| pool))
+impl From<Status> for NoMemory {
+    fn from(status: Status) -> Self {
+        if status.is_out_of_memory() { Self::Exhausted(None) } else { Self::Failed(status.into()) }
     }
 }
 
-/// Memory of ours on a device. Who drops it has seen to it that nothing uses it any more.
+impl From<AllocatorError> for NoMemory {
+    fn from(error: AllocatorError) -> Self {
+        let failed = |kind, why| Self::Failed(Error::new(kind, format!("the allocator failed: {why}")));
+        match error {
+            AllocatorError::OutOfMemory(why) => Self::Exhausted(Some(why)),
+            AllocatorError::Failed(why) => failed(ErrorKind::Device, why),
+            AllocatorError::NotHere => failed(ErrorKind::Device, error.to_string()),
+            AllocatorError::Interrupted => failed(ErrorKind::Interrupted, error.to_string()),
+        }
+    }
+}
+
+/// Memory of ours on a device. Who drops it has seen to it that nothing uses it any more, once it is shared.
 #[derive(Debug)]
 pub(crate) struct DeviceBuffer {
     device: &'static CudaDevice,
     start: DevicePointer,
     /// Where it is freed: before it is shared nothing has waited for its allocation, which this stream has.
     stream: Stream,
+    is_shared: bool,
+    bytes: usize,
+    /// `None` for memory of the pool.
+    block: Option<Block>,
+}
+
+/// Memory that knows no order: it goes back when this is dropped.
+#[derive(Debug)]
+enum Block {
+    #[allow(dead_code, reason = "only to be dropped")]
+    Plain(PlainBlock),
+    #[allow(dead_code, reason = "only to be dropped")]
+    Foreign(ForeignBlock),
 }
 
 impl DeviceBuffer {
-    /// Memory that what `stream` is given from now on may use; aligned to 256 bytes. `bytes` is not 0.
-    pub(crate) fn new(current: &Current, bytes: usize, stream: Stream) -> Called<Self> {
+    /// Memory that what `stream` is given from now on may use; aligned to 256 bytes. `bytes` is not 0. Where a stream is
+    /// returned, ours has to wait for what that has now: its work may use the memory still.
+    ///
+    /// # Errors
+    /// When there is none, or what an allocator gave is not what it has to be.
+    pub(crate) fn new(
+        source: &MemorySource,
+        current: &Current,
+        bytes: usize,
+        stream: Stream,
+    ) -> Result<(Self, Option<Stream>), NoMemory> {
         let device = current.device();
-        let pool = Pool::of(device)?;
-        let allocate = || {
-            let mut start = 0;
-            // SAFETY: `start` is a local that the driver sets.
-            let allocated =
-                unsafe { device.driver.memory_alloc_from_pool(&raw mut start, bytes, pool.0, stream.handle()) };
-            allocated.map(|()| Self { device, start, stream })
-        };
-        match allocate() {
-            Err(Status { code: Status::OUT_OF_MEMORY, .. }) => {
-                // SAFETY: a pool of ours; what is in use stays.
-                unsafe { device.driver.pool_trim_to(pool.0, 0) }?;
-                allocate()
+        let made = |start, block| Self { device, start, stream, is_shared: false, bytes, block };
+        let allocator = match source {
+            MemorySource::Allocator(allocator) => allocator,
+            MemorySource::Pool => {
+                if let Some(pool) = Pool::of(device)? {
+                    let mut start = 0;
+                    // SAFETY: `start` is a local that the driver sets.
+                    unsafe { device.driver.memory_alloc_from_pool(&raw mut start, bytes, pool, stream.handle()) }?;
+                    return Ok((made(start, None), None));
+                }
+                let block = PlainBlock::take(current, bytes)?;
+                return Ok((made(block.start(), Some(Block::Plain(block))), None));
             }
-            allocated => allocated,
-        }
+            MemorySource::Plain => {
+                let block = PlainBlock::take(current, bytes)?;
+                return Ok((made(block.start(), Some(Block::Plain(block))), None));
+            }
+        };
+        let Some((block, behind)) = ForeignBlock::new(allocator, current, bytes, stream)? else {
+            return Self::new(&MemorySource::Pool, current, bytes, stream);
+        };
+        let start = DevicePointer::try_from(block.address).unwrap_or(DevicePointer::MAX);
+        Ok((made(start, Some(Block::Foreign(block))), behind))
     }
 
     /// The same memory, to be dropped when all work with it is done, whatever has become of the stream that it was made on.
     pub(crate) fn shared(self) -> Self {
         let mut shared = self;
         shared.stream = Stream::LEGACY;
+        shared.is_shared = true;
         shared
     }
 
     pub(crate) fn start(&self) -> DevicePointer {
         self.start
     }
+
+    /// How many bytes were asked for.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
 }
 
 impl Drop for DeviceBuffer {
     fn drop(&mut self) {
-        // Once more, as nothing else would free it.
+        let block = self.block.take();
+        if is_forked() {
+            std::mem::forget(block);
+            return;
+        }
+        match block {
+            // What no work can use goes back at once.
+            Some(block) if self.is_shared => drop(block),
+            Some(block) => abandon(self.device, self.stream, block),
+            None => {
+                // Once more, as nothing else would free it.
+                let current = self.device.enter_unchecked().or_else(|_| self.device.enter_unchecked());
+                let Ok(current) = current else { return };
+                // Where the driver refuses, the memory is lost, and nothing else.
+                // SAFETY: memory of ours, which nobody frees again.
+                let _ = unsafe { current.driver().memory_free_async(self.start, self.stream.handle()) };
+            }
+        }
+    }
+}
+
+/// A block that a conversion let go of when it failed, and the work that it had started by then.
+struct Abandoned {
+    event: Event,
+    #[allow(dead_code, reason = "only to be dropped")]
+    block: Block,
+}
+
+static ABANDONED: Mutex<Vec<Abandoned>> = Mutex::new(Vec::new());
+/// The number of blocks, to be looked at without the lock.
+static COUNT: AtomicUsize = AtomicUsize::new(0);
+
+/// Lets a block go back when the work is done that a stream has now. Where that cannot be known the block is lost.
+fn abandon(device: &'static CudaDevice, stream: Stream, block: Block) {
+    let event = device.enter_unchecked().and_then(|current| Event::record(&current, stream));
+    let Ok(event) = event else {
+        std::mem::forget(block);
+        return;
+    };
+    ABANDONED.lock().unwrap_or_else(PoisonError::into_inner).push(Abandoned { event, block });
+    COUNT.fetch_add(1, Ordering::AcqRel);
+    release_abandoned();
+}
+
+/// Gives back the memory of conversions that failed, where the work is done that they had started. Never waits.
+pub(crate) fn release_abandoned() {
+    if COUNT.load(Ordering::Acquire) == 0 || is_forked() {
+        return;
+    }
+    let is_done = |abandoned: &mut Abandoned| abandoned.event.is_complete() == Ok(true);
+    let mut all = ABANDONED.lock().unwrap_or_else(PoisonError::into_inner);
+    let done: Vec<Abandoned> = all.extract_if(.., is_done).collect();
+    drop(all);
+    COUNT.fetch_sub(done.len(), Ordering::AcqRel);
+    // Without the lock: an allocator may come back here.
+    drop(done);
+}
+
+/// Memory of another library's allocator. Who drops it has seen to it that nothing uses it any more.
+#[derive(Debug)]
+struct ForeignBlock {
+    allocator: Arc<dyn Allocator>,
+    device: &'static CudaDevice,
+    address: usize,
+    bytes: usize,
+}
+
+impl ForeignBlock {
+    /// `None` where the allocator has none of this device.
+    fn new(
+        allocator: &Arc<dyn Allocator>,
+        current: &Current,
+        bytes: usize,
+        stream: Stream,
+    ) -> Result<Option<(Self, Option<Stream>)>, NoMemory> {
+        let device = current.device();
+        let ordinal = device.ordinal();
+        let allocated = {
+            // What the allocator itself makes is not its own.
+            let _pool = allocate_from(MemorySource::Pool);
+            match allocator.allocate(ordinal, bytes, stream) {
+                Err(AllocatorError::NotHere) => return Ok(None),
+                allocated => allocated?,
+            }
+        };
+        let refused = |reason: String| {
+            let error = Error::new(ErrorKind::Device, reason);
+            Err(NoMemory::Failed(
+                error.remedy_is("see that the allocator gives memory of the device, as much as is asked for"),
+            ))
+        };
+        let address = allocated.address;
+        if address == 0 {
+            return refused(format!(
+                "the allocator gave no memory for {bytes} bytes on cuda:{ordinal}, and raised no error"
+            ));
+        }
+        device.foreign.fetch_add(bytes, Ordering::Relaxed);
+        // It goes back if it is refused.
+        let block = Self { allocator: Arc::clone(allocator), device, address, bytes };
+        if !address.is_multiple_of(ALIGNMENT) {
+            return refused(format!("the allocator gave memory at {address:#x}, which is no multiple of {ALIGNMENT}"));
+        }
+        if let Err(error) = current.check_memory(address, bytes, Device::new(DLDeviceType::CUDA, ordinal)) {
+            return refused(format!("the allocator gave memory that cannot be used: {}", error.reason()));
+        }
+        Ok(Some((block, (allocated.stream != stream).then_some(allocated.stream))))
+    }
+}
+
+impl Drop for ForeignBlock {
+    fn drop(&mut self) {
+        if is_forked() {
+            return;
+        }
+        self.device.foreign.fetch_sub(self.bytes, Ordering::Relaxed);
         let current = self.device.enter_unchecked().or_else(|_| self.device.enter_unchecked());
-        let Ok(current) = current else { return };
-        // Where the driver refuses, the memory is lost, and nothing else.
-        // SAFETY: memory of ours, which nobody frees again.
-        let _ = unsafe { current.driver().memory_free_async(self.start, self.stream.handle()) };
+        // Without its context the memory is lost.
+        let Ok(_current) = current else { return };
+        let _pool = allocate_from(MemorySource::Pool);
+        self.allocator.deallocate(self.device.ordinal(), self.address, self.bytes);
+    }
+}
+
+impl CudaDevice {
+    /// Bytes of other allocators that are in use.
+    pub(crate) fn foreign_use(&self) -> usize {
+        self.foreign.load(Ordering::Relaxed)
     }
 }
 
@@ -149,19 +286,52 @@ impl Current {
         unsafe { self.driver().copy_to_device(target, source.start().cast(), bytes, stream.handle()) }
     }
 
-    /// Copies page-locked memory of the host to device memory, in the order of `stream`.
+    /// Copies page-locked host memory to device memory, in the order of `stream`.
     ///
     /// # Safety
-    /// Both have so many bytes until the copy is done, and nobody writes the host's before that.
-    pub(crate) unsafe fn copy_from_page_locked(
+    /// Both have so many bytes until the copy is done, and nobody writes the source before that.
+    pub(crate) unsafe fn copy_from_host(
         &self,
         target: DevicePointer,
-        source: *const u8,
+        source: usize,
+        bytes: usize,
+        stream: Stream,
+    ) -> Called {
+        let source = std::ptr::with_exposed_provenance(source);
+        // SAFETY: the contract.
+        unsafe { self.driver().copy_to_device(target, source, bytes, stream.handle()) }
+    }
+
+    /// Copies device memory to page-locked host memory, in the order of `stream`.
+    ///
+    /// # Safety
+    /// Both have so many bytes until the copy is done, and nobody reads the target before that.
+    pub(crate) unsafe fn copy_to_host_memory(
+        &self,
+        target: *mut u8,
+        source: DevicePointer,
         bytes: usize,
         stream: Stream,
     ) -> Called {
         // SAFETY: the contract.
-        unsafe { self.driver().copy_to_device(target, source.cast(), bytes, stream.handle()) }
+        unsafe { self.driver().copy_to_host(target.cast(), source, bytes, stream.handle()) }
+    }
+
+    /// Copies memory of another device to this one's, in the order of `stream`.
+    ///
+    /// # Safety
+    /// Both have so many bytes until the copy is done.
+    pub(crate) unsafe fn copy_from_peer(
+        &self,
+        target: DevicePointer,
+        source: DevicePointer,
+        own: &CudaDevice,
+        bytes: usize,
+        stream: Stream,
+    ) -> Called {
+        let (to, from) = (self.device().context(), own.context());
+        // SAFETY: the contract; both contexts are retained.
+        unsafe { self.driver().copy_to_peer(target, to, source, from, bytes, stream.handle()) }
     }
 
     /// Sets bytes of device memory, in the order of `stream`.

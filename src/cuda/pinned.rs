@@ -2,19 +2,24 @@
 
 use std::ffi::c_void;
 use std::ptr::NonNull;
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use super::context::Current;
-use super::driver::{Called, Status, driver, is_forked};
+use super::driver::{Called, Status, is_forked};
+use super::hand_over::{received, sent};
+use crate::error::{Error, Result};
 
 /// `CU_MEMHOSTALLOC_PORTABLE`: page-locked for every context.
 const PORTABLE: u32 = 1;
 
 /// Bytes of a page-locked block.
 const BLOCK: usize = 2 << 20;
+/// As many bytes of blocks there are at most, unless the environment says otherwise.
+const MOST_BYTES: usize = 256 << 20;
 
-/// A page-locked block of host memory, through which copies from and to ordinary memory go. It is never freed, and goes back
-/// to the idle ones when this is dropped: by then no copy uses it.
+/// A page-locked block of host memory, through which copies from and to ordinary memory go. It goes back to
+/// the idle ones by [`PinnedBlock::give_back`]: by then no copy uses it.
 #[derive(Debug)]
 pub(crate) struct PinnedBlock {
     start: NonNull<c_void>,
@@ -24,19 +29,55 @@ pub(crate) struct PinnedBlock {
 unsafe impl Send for PinnedBlock {}
 
 static IDLE: Mutex<Vec<PinnedBlock>> = Mutex::new(Vec::new());
+/// How many blocks there are.
+static BLOCKS: AtomicUsize = AtomicUsize::new(0);
+/// Bytes of page-locked memory of ours, in use or kept.
+static BYTES: AtomicUsize = AtomicUsize::new(0);
 
 impl PinnedBlock {
     pub(crate) const BYTES: usize = BLOCK;
 
+    /// A block that is idle.
+    pub(crate) fn idle() -> Option<Self> {
+        let block = IDLE.lock().unwrap_or_else(PoisonError::into_inner).pop()?;
+        received(block.start());
+        Some(block)
+    }
+
+    /// A new block; `None` where there are as many as there may be.
+    ///
+    /// # Errors
+    /// When the driver gives none, or the environment is wrong.
+    pub(crate) fn new_within_limit(current: &Current) -> Result<Option<Self>> {
+        let most = most_blocks()?;
+        let one_more = |blocks: usize| (blocks < most).then_some(blocks + 1);
+        if BLOCKS.fetch_update(Ordering::AcqRel, Ordering::Acquire, one_more).is_err() {
+            return Ok(None);
+        }
+        Ok(Some(Self::allocate(current)?))
+    }
+
+    /// A block, however many there are: for who cannot wait for one.
     pub(crate) fn take(current: &Current) -> Called<Self> {
-        if let Some(block) = IDLE.lock().unwrap_or_else(PoisonError::into_inner).pop() {
+        if let Some(block) = Self::idle() {
             return Ok(block);
         }
-        Ok(Self { start: allocate(current, BLOCK)? })
+        BLOCKS.fetch_add(1, Ordering::AcqRel);
+        Self::allocate(current)
+    }
+
+    /// A new block, which is counted already.
+    fn allocate(current: &Current) -> Called<Self> {
+        let start = allocate(current, BLOCK);
+        if start.is_err() {
+            BLOCKS.fetch_sub(1, Ordering::AcqRel);
+        }
+        Ok(Self { start: start? })
     }
 
     /// Gives the block back. Without this it is lost, which is right where a copy may still use it.
     pub(crate) fn give_back(self) {
+        sent(self.start());
         IDLE.lock().unwrap_or_else(PoisonError::into_inner).push(self);
     }
 
@@ -45,10 +86,33 @@ impl PinnedBlock {
     }
 }
 
+/// How many blocks there may be: as `ARROW_DLPACK_PINNED_BYTES` says, but one at least.
+///
+/// # Errors
+/// When that is not empty, and no number.
+fn most_blocks() -> Result<usize> {
+    /// Read once; the error is its text.
+    static MOST: OnceLock<Result<usize, String>> = OnceLock::new();
+    let read = || blocks_of(&std::env::var_os("ARROW_DLPACK_PINNED_BYTES").unwrap_or_default().to_string_lossy());
+    MOST.get_or_init(read).clone().map_err(|text| {
+        Error::argument(format!("ARROW_DLPACK_PINNED_BYTES is {text:?}, not a number of bytes"))
+            .remedy_is("set it to a number, or leave it out for 256 MiB")
+    })
+}
+
+fn blocks_of(text: &str) -> Result<usize, String> {
+    let bytes = match text.trim() {
+        "" => MOST_BYTES,
+        number => number.parse().map_err(|_| text.to_owned())?,
+    };
+    Ok((bytes / BLOCK).max(1))
+}
+
 fn allocate(current: &Current, bytes: usize) -> Called<NonNull<c_void>> {
     let mut start = std::ptr::null_mut();
     // SAFETY: `start` is a local that the driver sets.
     unsafe { current.driver().memory_host_alloc(&raw mut start, bytes, PORTABLE) }?;
+    BYTES.fetch_add(bytes, Ordering::Relaxed);
     NonNull::new(start).ok_or(Status { call: "cuMemHostAlloc", code: Status::OUT_OF_MEMORY })
 }
 
@@ -75,7 +139,9 @@ impl PinnedBuffer {
         let fits = |kept: &Self| kept.bytes >= bytes && kept.bytes / 2 <= bytes;
         let mut kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(index) = kept.iter().position(fits) {
-            return Ok(kept.swap_remove(index));
+            let buffer = kept.swap_remove(index);
+            received(buffer.start());
+            return Ok(buffer);
         }
         drop(kept);
         Ok(Self { start: allocate(current, bytes)?, bytes })
@@ -92,25 +158,74 @@ impl Drop for PinnedBuffer {
         if is_forked() {
             return;
         }
+        sent(self.start());
         let kept = Self { start: self.start, bytes: self.bytes };
         KEPT.lock().unwrap_or_else(PoisonError::into_inner).push(kept);
     }
 }
 
-/// Frees the page-locked memory that nothing uses. The host may wait for all devices.
+/// Bytes of page-locked memory of ours.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct PinnedUse {
+    pub(crate) used: usize,
+    pub(crate) kept: usize,
+}
+
+/// What is in use, and what is kept.
+pub(crate) fn pinned_use() -> PinnedUse {
+    let kept: usize = KEPT.lock().unwrap_or_else(PoisonError::into_inner).iter().map(|buffer| buffer.bytes).sum();
+    let kept = kept + IDLE.lock().unwrap_or_else(PoisonError::into_inner).len() * BLOCK;
+    PinnedUse { used: BYTES.load(Ordering::Relaxed).saturating_sub(kept), kept }
+}
+
+/// Frees the page-locked memory that nothing uses. The host may wait for all devices, as often as the answer says.
 ///
 /// # Errors
-/// Those of the driver; what is not freed is kept.
-pub(crate) fn free_pinned() -> crate::error::Result<()> {
-    let driver = driver()?;
-    let kept = std::mem::take(&mut *KEPT.lock().unwrap_or_else(PoisonError::into_inner));
-    for buffer in kept {
+/// The first of the driver's; what is not freed is kept.
+pub(crate) fn free_pinned(current: &Current) -> Called<u64> {
+    let (mut freed, mut outcome) = (0, Ok(()));
+    let mut free = |start: NonNull<c_void>, bytes: usize| {
+        received(start.as_ptr().cast());
         // SAFETY: memory of ours that nobody uses, and that is not freed again.
-        let freed = unsafe { driver.memory_host_free(buffer.start.as_ptr()) };
-        match freed {
-            Ok(()) => std::mem::forget(buffer),
-            Err(status) => return Err(status.into()),
+        match unsafe { current.driver().memory_host_free(start.as_ptr()) } {
+            Ok(()) => {
+                freed += 1;
+                BYTES.fetch_sub(bytes, Ordering::Relaxed);
+                true
+            }
+            Err(status) => {
+                outcome = outcome.and(Err(status));
+                false
+            }
+        }
+    };
+    for buffer in std::mem::take(&mut *KEPT.lock().unwrap_or_else(PoisonError::into_inner)) {
+        // What is dropped is kept.
+        if free(buffer.start, buffer.bytes) {
+            std::mem::forget(buffer);
         }
     }
-    Ok(())
+    for block in std::mem::take(&mut *IDLE.lock().unwrap_or_else(PoisonError::into_inner)) {
+        if free(block.start, BLOCK) {
+            BLOCKS.fetch_sub(1, Ordering::AcqRel);
+        } else {
+            block.give_back();
+        }
+    }
+    outcome.map(|()| freed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_environment_says_how_many_blocks_there_are() {
+        for (text, expected) in [("", 128), ("0", 1), ("4194304", 2), (" 4194303 ", 1)] {
+            assert_eq!(blocks_of(text), Ok(expected), "{text:?}");
+        }
+        for text in ["much", "-1", "1e9"] {
+            assert_eq!(blocks_of(text), Err(text.to_owned()));
+        }
+    }
 }

@@ -15,6 +15,7 @@ use crate::copy_log::Copied;
 use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
+use crate::ffi::dlpack::DLDeviceType;
 use crate::matrix::{Group, GroupSpec, MatrixChunk, after, group_specs};
 use crate::spec::{MatrixOptions, MatrixSpec, Options, Spec};
 use crate::tensor::Tensor;
@@ -99,9 +100,15 @@ impl Groups {
         Ok(Self { groups, threads })
     }
 
-    /// What the copy log tells of each group's batches, which are made on this device.
-    pub(super) fn told(&self, device: Device) -> Vec<Told> {
-        self.groups.iter().map(|group| group.told(device)).collect()
+    /// What the copy log tells of each group's batches, which are made on this device of arrays that are on devices of this
+    /// type.
+    pub(super) fn told(&self, source: DLDeviceType, device: Device) -> Vec<Told> {
+        self.groups.iter().map(|group| group.told(source, device)).collect()
+    }
+
+    /// Threads to convert with.
+    pub(super) fn threads(&self) -> Option<NonZero<usize>> {
+        self.threads
     }
 
     /// The layout of each group's rows.
@@ -165,9 +172,10 @@ impl Told {
 }
 
 impl Prepared {
-    fn told(&self, device: Device) -> Told {
+    fn told(&self, source: DLDeviceType, device: Device) -> Told {
         let steps = |specs: &mut dyn Iterator<Item = &Spec>| {
-            let mut steps = vec!["packed into a batch".to_owned()];
+            let mut steps: Vec<String> = target::read(source).into_iter().collect();
+            steps.push("packed into a batch".to_owned());
             for step in specs.flat_map(|spec| spec.possible_steps(&Options::default())) {
                 if !step.only_if_found && !steps.contains(&step.text) {
                     steps.push(step.text);

@@ -33,6 +33,7 @@ use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::spec::Options;
 use crate::tensor::Tensor;
+use crate::transfer::taken_over;
 
 /// How a stream becomes batches.
 #[derive(Clone, Debug)]
@@ -141,7 +142,7 @@ impl Batches {
     ) -> Result<Self> {
         check_environment()?;
         let groups = Groups::new(stream.field(), selection, &options, dtype, load.threads)?;
-        let (told, stop) = (groups.told(load.device), Stop::default());
+        let (told, stop) = (groups.told(stream.device_type(), load.device), Stop::default());
         let mut producer = Producer::new(stream, groups, load, epoch, start, stop.clone())?;
         if load.prefetch == 0 {
             return Ok(Self { mode: Mode::Here(Here::new(producer, stop)), told });
@@ -188,6 +189,7 @@ impl Batches {
         if let Next::Batch(batch) = &next {
             // Told where the batch goes: the thread that made it has no logs.
             for (told, tensor) in self.told.iter().zip(&batch.tensors) {
+                taken_over(tensor);
                 if !tensor.is_empty() {
                     copy_log::record(|| told.of(batch.rows, tensor.nbytes()));
                 }

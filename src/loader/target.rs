@@ -120,6 +120,14 @@ impl Target {
     }
 }
 
+/// What the copy log tells of arrays that are on devices of this type, before their rows are packed.
+pub(super) fn read(source: DLDeviceType) -> Option<String> {
+    match source {
+        DLDeviceType::CPU | DLDeviceType::CUDA_HOST => None,
+        _ => Some("copied to the host".to_owned()),
+    }
+}
+
 /// What the copy log tells of batches that are made there, after what was done for them in ordinary memory.
 pub(super) fn told(device: Device) -> Option<String> {
     match device.device_type() {

@@ -31,6 +31,11 @@ pub fn host_waits() -> u64 {
     WAITS.load(Ordering::Relaxed)
 }
 
+/// Counts calls of the driver in which the host may have waited.
+pub(super) fn count(waits: u64) {
+    WAITS.fetch_add(waits, Ordering::Relaxed);
+}
+
 /// Waits until an event is complete.
 pub(super) fn wait(current: &Current, event: EventHandle) -> Result<()> {
     wait_until(|| current.is_complete(event))

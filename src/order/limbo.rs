@@ -9,7 +9,7 @@ use std::sync::{Mutex, PoisonError, TryLockError};
 use smallvec::SmallVec;
 
 use super::Wait;
-use crate::cuda::{Called, CudaDevice, Current, Event, Stream, is_forked};
+use crate::cuda::{Called, CudaDevice, Current, Event, Stream, is_forked, release_abandoned};
 
 /// Frees memory, or gives it back to its owner.
 pub(super) type Release = Box<dyn FnOnce() + Send>;
@@ -24,6 +24,8 @@ pub(crate) struct Behind {
 
 struct Waiting {
     behind: Behind,
+    /// Of memory of ours; that of others is theirs to count.
+    bytes: usize,
     release: Release,
 }
 
@@ -35,6 +37,13 @@ static COUNT: AtomicUsize = AtomicUsize::new(0);
 #[must_use]
 pub fn waiting() -> usize {
     COUNT.load(Ordering::Acquire)
+}
+
+/// How many blocks of memory of a device wait to be released, and how many bytes of ours they have.
+pub(super) fn waiting_on(ordinal: i32) -> (usize, usize) {
+    let limbo = LIMBO.lock().unwrap_or_else(PoisonError::into_inner);
+    let waiting = limbo.iter().filter(|entry| entry.behind.ordinal == ordinal);
+    waiting.fold((0, 0), |(blocks, bytes), entry| (blocks + 1, bytes + entry.bytes))
 }
 
 impl Behind {
@@ -77,13 +86,13 @@ impl Behind {
         Ok(true)
     }
 
-    /// Releases memory when all of it is done.
-    pub(crate) fn then(mut self, release: Release) {
+    /// Releases memory, of which so many bytes are ours, when all of it is done.
+    pub(crate) fn then(mut self, bytes: usize, release: Release) {
         let is_done = enter(self.ordinal).is_some_and(|current| self.is_done(&current) == Ok(true));
         if is_done {
             return release();
         }
-        LIMBO.lock().unwrap_or_else(PoisonError::into_inner).push(Waiting { behind: self, release });
+        LIMBO.lock().unwrap_or_else(PoisonError::into_inner).push(Waiting { behind: self, bytes, release });
         COUNT.fetch_add(1, Ordering::AcqRel);
     }
 
@@ -106,6 +115,7 @@ impl Behind {
 
 /// Releases what nothing uses any more. Never waits.
 pub(crate) fn drain() {
+    release_abandoned();
     if COUNT.load(Ordering::Acquire) == 0 || is_forked() {
         return;
     }

@@ -8,7 +8,9 @@ mod callers;
 mod check;
 mod host;
 mod limbo;
+mod memory;
 mod release;
+mod statistics;
 mod waits;
 
 use std::cell::RefCell;
@@ -23,7 +25,9 @@ pub(crate) use check::{check_host, is_address_check_asked};
 pub use host::{Pause, host_waits, pause_by};
 pub use limbo::waiting;
 pub(crate) use limbo::{Behind, drain};
+pub(crate) use memory::{allocate, allocate_scratch, page_locked, staging_block};
 pub(crate) use release::End;
+pub use statistics::{DeviceMemory, MemoryStatistics, PageLockedMemory, empty_cache, memory_stats};
 pub use waits::Wait;
 
 use crate::cuda::{CudaDevice, Current, Event, EventHandle, Pointer, PooledStream, Stream, is_cuda, is_host_visible};
@@ -179,6 +183,12 @@ impl Order {
         Ok(Self::new(device, first.map(|event| Ready::Foreign(event.cast_const().cast())), parts))
     }
 
+    /// The same memory under another device by which it is reached too.
+    pub(crate) fn relabelled(&self, device: Device) -> Self {
+        let event = self.0.ready.get().map(|_| Ready::Foreign(self.exported_event().cast_const().cast()));
+        Self::new(device, event, vec![self.clone()])
+    }
+
     /// The device that the memory is on.
     #[must_use]
     pub fn device(&self) -> Device {
@@ -193,6 +203,7 @@ impl Order {
     /// What to wait for; asked only where the device's runtime is there.
     fn event(&self) -> Option<EventHandle> {
         match self.0.ready.get()? {
+            Ready::Foreign(event) if event.is_null() => None,
             // SAFETY: the contract of `imported`; whoever has this order has the memory's owner.
             Ready::Foreign(event) => Some(unsafe { event.read() }).filter(|event| !event.is_null()),
             Ready::Own(event) => Some(*event.handle()),
@@ -421,8 +432,8 @@ mod tests {
     /// A block that `writer` has just been told to write.
     fn written(current: &Current, writer: &PooledStream) -> (DeviceBuffer, DeviceBuffer, Order) {
         let stream = writer.stream();
-        let source = DeviceBuffer::new(current, BYTES, stream).unwrap();
-        let block = DeviceBuffer::new(current, BYTES, stream).unwrap();
+        let source = allocate_scratch(current, BYTES, stream).unwrap();
+        let block = allocate_scratch(current, BYTES, stream).unwrap();
         // SAFETY: both have so many bytes, and are freed behind the copy.
         unsafe { current.copy_on_device(block.start(), source.start(), BYTES, stream) }.unwrap();
         let device = Device::new(DLDeviceType::CUDA, 0);
@@ -437,7 +448,7 @@ mod tests {
         let parts = [written(&current, &first), written(&current, &second)];
         let joined = Order::joined(parts.iter().map(|(_, _, order)| order.clone())).unwrap().unwrap();
         joined.wait_in(&current, reader.stream(), Wait::DlpackStream).unwrap();
-        let target = DeviceBuffer::new(&current, BYTES, reader.stream()).unwrap();
+        let target = allocate_scratch(&current, BYTES, reader.stream()).unwrap();
         for (_, block, _) in &parts {
             // SAFETY: both have so many bytes until the host has waited for the copy. The simulated driver reports a read
             // that nothing orders behind the write.

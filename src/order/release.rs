@@ -20,9 +20,14 @@ pub(crate) enum End {
 impl Order {
     /// Releases the memory: at once if nobody has used it, else behind the work that may use it still.
     pub(crate) fn release(&self, release: impl FnOnce() + Send + 'static) {
+        self.release_bytes(0, release);
+    }
+
+    /// As [`Order::release`], of so many bytes of ours.
+    pub(crate) fn release_bytes(&self, bytes: usize, release: impl FnOnce() + Send + 'static) {
         match self.end() {
             End::Now => release(),
-            End::Behind(behind) => behind.then(Box::new(release)),
+            End::Behind(behind) => behind.then(bytes, Box::new(release)),
             End::Never => std::mem::forget(release),
         }
     }

@@ -59,6 +59,13 @@ waits! {
     KernelSource = 24,
     /// What our kernels write is written when our stream has run them.
     KernelWritten = 25,
+    /// What is copied to a device, to another one, or to page-locked memory is written when our stream has done it.
+    Moved = 26,
+    /// A page-locked block takes the next bytes when those before are copied from it.
+    BlockCopied = 27,
+    /// Our stream waits for the work of another library before it writes to memory that the library's allocator gave: that may
+    /// be in use until then.
+    AllocatorStream = 30,
     /// A batch of a loader is written when the loader's stream has copied it to the device.
     BatchCopied = 31,
     /// The page-locked memory of a batch is written again when the batch was copied from it.

@@ -3,18 +3,20 @@
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
+use super::Device;
 use super::arrow_dunders::{c_array, c_device_array};
 use super::capsule::schema_capsule;
 use super::dlpack_dunders::{DlpackArguments, dlpack, dlpack_device};
+use super::exchange::memory;
+use super::moving::ToDevice;
 use super::options::Legacy;
-use super::{Device, device};
 use crate::arrow::DeviceArray;
 use crate::spec::Options;
 
 /// An Arrow array with its field, in any library's memory.
 ///
-/// Its device dunder takes `requested_device=`, which must be where the data is, and `sync="host"` for consumers that ignore
-/// events: it waits until the data is written, and gives none.
+/// Its device dunder takes `requested_device=`, `(device_type, device_id)` or a type alone, where the data is moved, and
+/// `sync="host"` for consumers that ignore events: it waits until the data is written, and gives none.
 #[pyclass(frozen, module = "arrow_dlpack")]
 #[derive(Debug)]
 pub struct Array(pub(crate) DeviceArray);
@@ -57,10 +59,27 @@ impl Array {
         self.0.len()
     }
 
-    /// The same data on another device.
-    fn to_device(slf: Bound<'_, Self>, device: &Bound<'_, PyAny>) -> PyResult<Py<Self>> {
-        device::require(slf.get().0.device(), device::extract(device)?)?;
-        Ok(slf.unbind())
+    /// The same data on another device: itself where it is there already, the same memory where that device reaches it, else a
+    /// copy of what the rows need. To the CPU it is complete.
+    ///
+    /// stream: the stream that copies are made on; else this thread's, see `stream`.
+    /// threads: how many copy from and to ordinary memory; None is ARROW_DLPACK_THREADS, or one a core.
+    /// allocator: as for `to_tensor`.
+    #[pyo3(signature = (device, /, *, stream=None, threads=None, allocator=None))]
+    fn to_device(
+        slf: Bound<'_, Self>,
+        device: &Bound<'_, PyAny>,
+        stream: Option<&Bound<'_, PyAny>>,
+        threads: Option<i64>,
+        allocator: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Py<Self>> {
+        let _source = memory::scope(allocator, None)?;
+        let own = slf.get().0.device();
+        let transfer = ToDevice::read(own, device, stream, threads)?;
+        if transfer.device == own {
+            return Ok(slf.unbind());
+        }
+        Py::new(slf.py(), Self(transfer.array(slf.py(), &slf.get().0)?))
     }
 
     fn __arrow_c_schema__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {

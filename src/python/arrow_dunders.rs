@@ -10,9 +10,9 @@ use super::device;
 use super::input::pair;
 use crate::arrow::{DeviceArray, DeviceArrayStream};
 use crate::convert::request_field;
-use crate::error::{Error, ErrorKind};
+use crate::device::Device;
 use crate::ffi::dlpack::DLDeviceType;
-use crate::transfer::with_null_count;
+use crate::transfer::{Transfer, array_to_device, with_null_count};
 
 /// `__arrow_c_array__(requested_schema=None)`.
 pub(super) fn c_array<'py>(
@@ -33,14 +33,13 @@ pub(super) fn c_device_array<'py>(
     kwargs: Option<&Bound<'py, PyDict>>,
 ) -> PyResult<Bound<'py, PyTuple>> {
     let keywords = DeviceKeywords::read(kwargs)?;
-    keywords.require(array.device())?;
-    let array = as_requested(array, requested_schema)?;
-    let array = py.detach(|| keywords.apply(&array))?;
+    let requested = requested_field(requested_schema)?;
+    let array = py.detach(|| keywords.apply(array, requested.as_ref()))?;
     pair(schema_capsule(py, array.field())?, device_array_capsule(py, &array)?)
 }
 
-/// The keywords of a device dunder: `requested_device` must be where the data is, `sync="host"` waits on the host; others must
-/// be None.
+/// The keywords of a device dunder: `requested_device` is where the data is moved to, `sync="host"` waits on the host; others
+/// must be None.
 #[derive(Clone, Copy, Default)]
 pub(super) struct DeviceKeywords {
     /// The device that is asked for; without an ordinal, any of the type.
@@ -68,49 +67,42 @@ impl DeviceKeywords {
         Ok(keywords)
     }
 
-    /// Refuses data that is on another device.
-    pub(super) fn require(&self, own: crate::device::Device) -> PyResult<()> {
+    /// The device that data on `own` is wanted on.
+    fn target(&self, own: Device) -> Device {
         match self.device {
-            None => Ok(()),
-            Some((kind, ordinal)) => {
-                device::require(own, crate::device::Device::new(kind, ordinal.unwrap_or(own.id())))
-            }
+            Some((kind, None)) if kind == own.device_type() => own,
+            Some((kind, ordinal)) => Device::new(kind, ordinal.unwrap_or(0)),
+            None => own,
         }
     }
 
-    /// As [`DeviceKeywords::require`], for a stream: which of the type's devices each array is on, only the array tells.
-    pub(super) fn require_type(&self, own: DLDeviceType) -> PyResult<()> {
-        match self.device {
-            Some((kind, ordinal)) if kind != own => {
-                let own = crate::device::Device::new(own, 0);
-                device::require(own, crate::device::Device::new(kind, ordinal.unwrap_or(0)))
-            }
-            _ => Ok(()),
-        }
-    }
-
-    /// An array as it is exported.
-    pub(super) fn apply(&self, array: &DeviceArray) -> crate::error::Result<DeviceArray> {
-        let array = with_null_count(array)?;
+    /// An array as it is exported: of the type that is requested, where it is requested.
+    ///
+    /// # Errors
+    /// When it cannot be had so.
+    pub(super) fn apply(&self, array: &DeviceArray, requested: Option<&FieldRef>) -> crate::error::Result<DeviceArray> {
+        let target = self.target(array.device());
+        let transfer = Transfer::to(target, "requested_device");
+        let as_requested = |array: DeviceArray| match requested {
+            Some(field) => request_field(&array, field),
+            None => Ok(array),
+        };
+        // The host converts, wherever it is one of the two.
+        let array = if target.is_cpu() {
+            as_requested(array_to_device(array, &transfer)?)?
+        } else {
+            array_to_device(&as_requested(array.clone())?, &transfer)?
+        };
+        let array = with_null_count(&array)?;
         Ok(if self.on_host { array.synchronised_on_host() } else { array })
     }
 
     /// A stream as it is exported: what is wrong with an array is told where it comes.
-    pub(super) fn apply_to_stream(self, stream: DeviceArrayStream) -> DeviceArrayStream {
-        let (field, device_type) = (stream.field().clone(), stream.device_type());
-        let arrays = stream.map(move |array| {
-            let array = array?;
-            let own = array.device();
-            match self.device {
-                Some((_, Some(ordinal))) if ordinal != own.id() => {
-                    let asked = crate::device::Device::new(own.device_type(), ordinal);
-                    let reason = format!("an array is on {own}, and the stream was asked for on {asked}");
-                    Err(Error::new(ErrorKind::Device, reason).remedy_is("ask for the type of device alone"))
-                }
-                _ => self.apply(&array),
-            }
-        });
-        DeviceArrayStream::new(field, device_type, arrays)
+    pub(super) fn apply_to_stream(self, stream: DeviceArrayStream, requested: Option<FieldRef>) -> DeviceArrayStream {
+        let field = requested.as_ref().unwrap_or(stream.field()).clone();
+        let device = self.target(Device::new(stream.device_type(), 0));
+        let arrays = stream.map(move |array| self.apply(&array?, requested.as_ref()));
+        DeviceArrayStream::new(field, device.device_type(), arrays)
     }
 }
 
@@ -125,11 +117,6 @@ pub(super) fn is_on_host(sync: &Bound<'_, PyAny>) -> PyResult<bool> {
         "host" => Ok(true),
         other => Err(PyValueError::new_err(format!("sync must be \"event\" or \"host\", not {other:?}"))),
     }
-}
-
-/// Refuses what the keywords of a device dunder ask for, if the data is on another device.
-pub(super) fn require_device(own: crate::device::Device, kwargs: Option<&Bound<'_, PyDict>>) -> PyResult<()> {
-    DeviceKeywords::read(kwargs)?.require(own)
 }
 
 /// The field of a `requested_schema` argument.

@@ -91,6 +91,23 @@ fn stream(stream: &Bound<'_, PyAny>) -> PyResult<StreamContext> {
     Ok(StreamContext { stream: extract(stream)?, _object: stream.clone().unbind() })
 }
 
+/// A stream as allocators are given it.
+#[pyclass(frozen, name = "Stream", module = "arrow_dlpack")]
+#[derive(Debug)]
+pub(super) struct NamedStream(pub(super) Stream);
+
+#[pymethods]
+impl NamedStream {
+    /// The version of this protocol, and the handle.
+    fn __cuda_stream__(&self) -> (u32, usize) {
+        (0, self.0.number())
+    }
+
+    fn __repr__(&self) -> String {
+        format!("Stream({:#x})", self.0.number())
+    }
+}
+
 /// How often the host has waited for a device.
 #[pyfunction]
 fn _cuda_host_waits() -> u64 {
@@ -123,7 +140,7 @@ fn pause(time: Duration) -> crate::error::Result<()> {
     match paused {
         Some(Ok(())) => Ok(()),
         Some(Err(raised)) => {
-            RAISED.set(Some(raised));
+            raise_later(raised);
             Err(Error::new(ErrorKind::Interrupted, "the wait for a device was interrupted"))
         }
         // The interpreter is going down.
@@ -132,6 +149,11 @@ fn pause(time: Duration) -> crate::error::Result<()> {
             Ok(())
         }
     }
+}
+
+/// Keeps what ends the work of this thread until [`raised`].
+pub(super) fn raise_later(error: PyErr) {
+    RAISED.set(Some(error));
 }
 
 /// What ended the wait of this thread.

@@ -107,20 +107,7 @@ pub(super) fn extract_requested(object: &Bound<'_, PyAny>) -> PyResult<crate::de
 /// # Errors
 /// `BufferError` (as `ConversionError`).
 pub(super) fn require(own: crate::device::Device, asked: crate::device::Device) -> PyResult<()> {
-    if own == asked { Ok(()) } else { Err(elsewhere(own, asked).into()) }
-}
-
-/// The error for data that cannot be had where it was asked for.
-pub(super) fn elsewhere(own: crate::device::Device, asked: crate::device::Device) -> crate::error::Error {
-    let reason =
-        format!("the data is on {own} and was asked for on {asked}, and this build moves no data between devices");
-    crate::error::Error::new(crate::error::ErrorKind::Device, reason)
-        .remedy_is(format!("ask for it on {own}, and copy it with the library that takes it"))
-}
-
-/// Whether memory on one device is the same memory under the name of another: managed memory is every device's.
-pub(super) fn is_relabelled(own: crate::device::Device, asked: crate::device::Device) -> bool {
-    (own.device_type(), asked.device_type()) == (DLDeviceType::CUDA_MANAGED, DLDeviceType::CUDA)
+    if own == asked { Ok(()) } else { Err(crate::transfer::elsewhere(own, asked).into()) }
 }
 
 /// Data of a tensor on another device, for callers who name the stream that copies are made on, if any.
@@ -134,18 +121,13 @@ pub(super) fn moved(
     stream: Option<crate::cuda::Stream>,
     why: &str,
 ) -> PyResult<crate::tensor::Tensor> {
-    let own = tensor.device();
-    if own == asked || own.to_dlpack() == asked.to_dlpack() && crate::cuda::is_host_visible(own) {
-        return Ok(tensor.clone());
-    }
-    if asked.is_cpu() && crate::cuda::is_cuda(own) {
+    if asked.is_cpu() && crate::cuda::is_cuda(tensor.device()) {
         return Ok(py.detach(|| crate::transfer::to_host(tensor, stream, why))?);
     }
-    if is_relabelled(own, asked) {
-        crate::order::enter(asked)?;
-        return Ok(tensor.relabelled(asked));
-    }
-    Err(elsewhere(own, asked).into())
+    let mut transfer = crate::transfer::Transfer::to(asked, why);
+    transfer.stream = stream;
+    let moved = py.detach(|| crate::transfer::tensors_to_device(std::slice::from_ref(tensor), &transfer))?;
+    Ok(moved.into_iter().next().ok_or_else(|| crate::error::Error::invalid("a tensor was lost on its way"))?)
 }
 
 /// Refuses data on a device where host memory is asked for.

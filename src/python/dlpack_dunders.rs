@@ -16,7 +16,7 @@ use crate::error::{Error, ErrorKind};
 use crate::ffi::dlpack::{DLDeviceType, DLPACK_MAJOR_VERSION};
 use crate::order::{self, Order, Wait};
 use crate::tensor::Tensor;
-use crate::transfer::{copy_on_device, is_read_in_place, to_host};
+use crate::transfer::{copy_on_device, is_read_in_place, is_shared, to_host};
 
 /// The keywords of `__dlpack__`, as they came.
 pub(super) struct DlpackArguments<'a, 'py> {
@@ -38,17 +38,17 @@ pub(super) fn dlpack<'py>(
     sole_owner: bool,
     arguments: &DlpackArguments<'_, 'py>,
 ) -> PyResult<Bound<'py, PyAny>> {
-    let consumer = Consumer::of(tensor, arguments.stream)?;
     let asked = arguments.dl_device.map(requested).transpose()?;
+    let consumer = Consumer::of(tensor, asked, arguments.stream)?;
     let versioned = match arguments.max_version {
         None => false,
         Some(max_version) => major(max_version)? >= DLPACK_MAJOR_VERSION,
     };
     let ready = match tensor.order() {
-        None => {
-            device::require(tensor.device(), asked.unwrap_or(tensor.device()))?;
-            Ready { tensor: Cow::Borrowed(tensor), sole_owner }
-        }
+        None => match asked.filter(|asked| *asked != tensor.device()) {
+            None => Ready { tensor: Cow::Borrowed(tensor), sole_owner },
+            Some(asked) => moved_to(py, tensor, consumer, asked, arguments.copy)?,
+        },
         Some(order) => on_device(py, tensor, order, consumer, asked, arguments.copy, sole_owner)?,
     };
     let Ready { tensor, sole_owner } = ready;
@@ -88,12 +88,14 @@ enum Consumer {
 }
 
 impl Consumer {
-    fn of(tensor: &Tensor, stream: Option<&Bound<'_, PyAny>>) -> PyResult<Self> {
+    fn of(tensor: &Tensor, asked: Option<Device>, stream: Option<&Bound<'_, PyAny>>) -> PyResult<Self> {
         match stream {
             None => Ok(Self::Default),
             Some(stream) if stream.extract::<i64>().is_ok_and(|stream| stream == -1) => Ok(Self::Unordered),
             // Whatever it is.
-            Some(_) if tensor.order().is_none() => Err(no_stream(tensor.device()).into()),
+            Some(_) if tensor.order().is_none() && asked.is_none_or(|asked| !is_cuda(asked)) => {
+                Err(no_stream(tensor.device()).into())
+            }
             Some(stream) => cuda_stream::extract(stream).map(Self::On),
         }
     }
@@ -154,8 +156,8 @@ fn on_device<'a>(
             let moved = !std::ptr::eq(host.as_ptr(), tensor.as_ptr());
             return Ok(Ready { sole_owner: sole_owner || moved, tensor: Cow::Owned(host) });
         }
-        Some(asked) if device::is_relabelled(own, asked) => Cow::Owned(tensor.relabelled(asked)),
-        Some(asked) => return Err(device::elsewhere(own, asked).into()),
+        Some(asked) if is_shared(own, asked)? => Cow::Owned(device::moved(py, tensor, asked, None, "")?),
+        Some(asked) => return moved_to(py, tensor, consumer, asked, copy),
     };
     if copy == Some(true) && !sole_owner {
         // Whoever waits for the copy has waited for the source.
@@ -172,6 +174,26 @@ fn on_device<'a>(
         }
     }
     Ok(Ready { tensor, sole_owner })
+}
+
+/// A copy of a tensor on another device, made on the consumer's stream.
+fn moved_to(
+    py: Python<'_>,
+    tensor: &Tensor,
+    consumer: Consumer,
+    asked: Device,
+    copy: Option<bool>,
+) -> PyResult<Ready<'static>> {
+    if copy == Some(false) {
+        let reason = format!("the data is on {}, and is copied to be on {asked}", tensor.device());
+        return Err(Error::new(ErrorKind::Copy, reason).remedy_is("pass copy=None").into());
+    }
+    let why = format!("__dlpack__(dl_device=({}, {}))", asked.device_type().0, asked.id());
+    let moved = device::moved(py, tensor, asked, Some(consumer.stream()), &why)?;
+    if let (Some(order), true) = (moved.order(), is_host_visible(asked)) {
+        py.detach(|| order.wait_on_host(Wait::DlpackHostVisible))?;
+    }
+    Ok(Ready { tensor: Cow::Owned(moved), sole_owner: true })
 }
 
 /// A copy of a tensor where it is, that nobody else sees.

@@ -49,3 +49,10 @@ pub(super) fn release_attached(release: &mut dyn FnMut()) {
         Python::try_attach(|py| super::capsule::with_exception_aside(py, release));
     }
 }
+
+/// As [`release_attached`], for what has an answer; `None` when the interpreter is going down.
+pub(super) fn attached<R>(work: impl FnOnce(Python<'_>) -> R) -> Option<R> {
+    let (mut work, mut answer) = (Some(work), None);
+    release_attached(&mut || answer = work.take().map(Python::attach));
+    answer
+}

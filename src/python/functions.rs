@@ -6,9 +6,10 @@ use pyo3::types::PyDict;
 use pyo3::wrap_pyfunction;
 
 use super::arrow_dunders::is_on_host;
-use super::exchange::Arrays;
+use super::exchange::{Arrays, memory};
 use super::input::{self, ArrowInput, Chunks, no_protocol};
 use super::matrix::{Columns, MatrixKeywords, column_into, each_group, is_matrix, matrix_into, names, no_columns};
+use super::moving::Asked;
 use super::names::Names;
 use super::options::{ConversionOptions, ElementKeywords, Legacy, copy_mode};
 use super::stream::wrap;
@@ -16,10 +17,12 @@ use super::{ArrayStream, CopyLog, Tensor, device};
 use crate::arrow::DeviceArray;
 use crate::batch::each_tensor;
 use crate::column::{Bits, chunks_to_tensor_by};
+use crate::cuda::SourceScope;
 use crate::error::Result;
 use crate::plan::Plan;
 use crate::spec::{CopyMode, Options, select};
 use crate::tensor::Tensor as CoreTensor;
+use crate::transfer::is_shared;
 
 /// Conversions that move fewer bytes keep the interpreter: letting go of it and taking it back costs more than they do.
 pub(super) const DETACH_FROM: usize = 1 << 16;
@@ -77,12 +80,44 @@ fn finish_all<'py>(
     Ok(named)
 }
 
-/// Refuses a device that the data is not on.
-pub(super) fn require_device(chunks: &Chunks, asked: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
-    let Some(asked) = asked else { return Ok(()) };
-    let asked = device::extract(asked)?;
-    let own = chunks.arrays.first().map_or(crate::device::Device::CPU, DeviceArray::device);
-    device::require(own, asked)
+/// Each column or group by name, converted where it is: to be moved together.
+fn all_converted(
+    py: Python<'_>,
+    chunks: &Chunks,
+    columns: Option<&Columns>,
+    matrix: &MatrixKeywords,
+    options: &ConversionOptions,
+) -> PyResult<Vec<(String, CoreTensor)>> {
+    let mut named = Vec::new();
+    let mut take = |name: &str, tensor| {
+        named.push((name.to_owned(), tensor));
+        Ok::<(), PyErr>(())
+    };
+    let columns = match columns {
+        Some(Columns::Groups(groups)) => {
+            each_group(py, chunks, groups, matrix, options, take)?;
+            return Ok(named);
+        }
+        Some(Columns::Each(columns)) => columns.as_deref(),
+        None => None,
+    };
+    let (field, of) = (chunks.field(), |column: &str| options.of(column));
+    each_tensor(field, &chunks.arrays, select(field, columns)?, of, &runner(py), |column, tensor| {
+        take(column.name(), tensor)
+    })?;
+    Ok(named)
+}
+
+/// Has a result on a device come from where the keywords say, until what is returned is dropped. What stays on the host comes
+/// from nowhere else.
+pub(super) fn result_source(
+    chunks: &Chunks,
+    device: Option<&Bound<'_, PyAny>>,
+    allocator: Option<&Bound<'_, PyAny>>,
+    xp: Option<&Bound<'_, PyAny>>,
+) -> PyResult<Option<SourceScope>> {
+    let on_host = device.is_none() && chunks.arrays.first().is_none_or(|array| array.device().is_cpu());
+    memory::scope(allocator, xp.filter(|_| !on_host))
 }
 
 /// Converts an array, a chunked array or a column into a tensor of shape (rows, *inner); a record batch, a table, a
@@ -107,7 +142,11 @@ pub(super) fn require_device(chunks: &Chunks, asked: Option<&Bound<'_, PyAny>>) 
 ///
 /// order: of a matrix, "C" row-major, "F" column-major, "A" column-major where that is a view, else row-major.
 /// columns: of a matrix, the columns by name, in this order; None is all.
-/// device: where the result must be.
+/// device: where the result is: data is moved there. A conversion that has the host on one side is made there.
+/// allocator: where the memory of a result on a device comes from: None for a pool of this package, "cuMemAlloc" for memory that
+///     other processes can open by the legacy handles of CUDA IPC, or an object with `allocate(nbytes, stream)`, which returns an
+///     address, a multiple of 256, and `deallocate(address, nbytes, stream)`, such as a memory resource of RMM. The stream has
+///     `__cuda_stream__`. With xp=torch or cupy, None is that library's own allocator.
 /// copy: None as needed, False never (an error), True always.
 /// writable: memory that nobody else sees.
 /// legacy: what an unversioned DLPack capsule of read-only memory holds: "copy", "view" or "error".
@@ -120,7 +159,7 @@ pub(super) fn require_device(chunks: &Chunks, asked: Option<&Bound<'_, PyAny>>) 
 /// Raises ConversionError (a BufferError and a ValueError) naming column, row, reason and remedy; TypeError for an
 /// object that speaks neither protocol.
 #[pyfunction]
-#[pyo3(signature = (obj, *, dtype=None, nulls=None, order="C", columns=None, decimal=None, dictionary=None, device=None, copy=None, writable=false, legacy="copy", out=None, threads=None, xp=None), text_signature = "(obj, *, dtype=None, nulls=\"error\", order=\"C\", columns=None, decimal=None, dictionary=None, device=None, copy=None, writable=False, legacy=\"copy\", out=None, threads=None, xp=None)")]
+#[pyo3(signature = (obj, *, dtype=None, nulls=None, order="C", columns=None, decimal=None, dictionary=None, device=None, allocator=None, copy=None, writable=false, legacy="copy", out=None, threads=None, xp=None), text_signature = "(obj, *, dtype=None, nulls=\"error\", order=\"C\", columns=None, decimal=None, dictionary=None, device=None, allocator=None, copy=None, writable=False, legacy=\"copy\", out=None, threads=None, xp=None)")]
 #[allow(clippy::too_many_arguments, reason = "one Python keyword each")]
 fn to_tensor<'py>(
     py: Python<'py>,
@@ -132,6 +171,7 @@ fn to_tensor<'py>(
     decimal: Option<&Bound<'py, PyAny>>,
     dictionary: Option<&Bound<'py, PyAny>>,
     device: Option<&Bound<'py, PyAny>>,
+    allocator: Option<&Bound<'py, PyAny>>,
     copy: Option<bool>,
     writable: bool,
     legacy: &str,
@@ -151,13 +191,17 @@ fn to_tensor<'py>(
         true => None,
         false => Some(ConversionOptions::read(keywords, copy, writable)?),
     };
-    let chunks = Chunks::read(obj, copy_mode(copy))?;
-    require_device(&chunks, device)?;
+    let asked = Asked::read(device, copy_mode(copy))?;
+    let chunks = asked.chunks(py, Chunks::read(obj, copy_mode(copy))?)?;
+    let _source = result_source(&chunks, device, allocator, xp)?;
+    if out.is_some() {
+        asked.require(chunks.arrays.first().map_or(crate::device::Device::CPU, DeviceArray::device))?;
+    }
     if is_matrix(&chunks) {
         let options = by_column.unwrap_or_else(|| ConversionOptions::defaults(copy, writable));
         options.check_columns(chunks.field())?;
         return match out {
-            None => arrays.make(super::matrix::matrix(py, &chunks, columns, &matrix, &options)?),
+            None => arrays.make(asked.tensor(py, super::matrix::matrix(py, &chunks, columns, &matrix, &options)?)?),
             Some(out) => matrix_into(out, &chunks, columns, &matrix, &options).map(|()| out.clone()),
         };
     }
@@ -175,7 +219,7 @@ fn to_tensor<'py>(
     if let Some(out) = out {
         return column_into(out, &chunks, options, &matrix).map(|()| out.clone());
     }
-    arrays.make(chunks_to_tensor_by(chunks.field(), &chunks.arrays, &options, &runner(py))?)
+    arrays.make(asked.tensor(py, chunks_to_tensor_by(chunks.field(), &chunks.arrays, &options, &runner(py))?)?)
 }
 
 /// Converts columns of a record batch or table into tensors: a dict by name, in the order of `columns` (default all).
@@ -185,7 +229,7 @@ fn to_tensor<'py>(
 ///
 /// The other keywords are those of `to_tensor`. Nulls of a row are nulls in each of its columns.
 #[pyfunction]
-#[pyo3(signature = (obj, *, columns=None, dtype=None, nulls=None, order="C", decimal=None, dictionary=None, device=None, copy=None, writable=false, legacy="copy", threads=None, xp=None), text_signature = "(obj, *, columns=None, dtype=None, nulls=\"error\", order=\"C\", decimal=None, dictionary=None, device=None, copy=None, writable=False, legacy=\"copy\", threads=None, xp=None)")]
+#[pyo3(signature = (obj, *, columns=None, dtype=None, nulls=None, order="C", decimal=None, dictionary=None, device=None, allocator=None, copy=None, writable=false, legacy="copy", threads=None, xp=None), text_signature = "(obj, *, columns=None, dtype=None, nulls=\"error\", order=\"C\", decimal=None, dictionary=None, device=None, allocator=None, copy=None, writable=False, legacy=\"copy\", threads=None, xp=None)")]
 #[allow(clippy::too_many_arguments, reason = "one Python keyword each")]
 fn to_tensors<'py>(
     py: Python<'py>,
@@ -197,6 +241,7 @@ fn to_tensors<'py>(
     decimal: Option<&Bound<'py, PyAny>>,
     dictionary: Option<&Bound<'py, PyAny>>,
     device: Option<&Bound<'py, PyAny>>,
+    allocator: Option<&Bound<'py, PyAny>>,
     copy: Option<bool>,
     writable: bool,
     legacy: &str,
@@ -206,9 +251,22 @@ fn to_tensors<'py>(
     let options = ConversionOptions::read(ElementKeywords { dtype, nulls, decimal, dictionary }, copy, writable)?;
     let mut arrays = Arrays::of(py, Legacy::parse(legacy)?, xp)?;
     let matrix = MatrixKeywords::read(order, threads)?;
+    let asked = Asked::read(device, copy_mode(copy))?;
     let chunks = Chunks::read(obj, copy_mode(copy))?;
     options.check_columns(chunks.field())?;
-    require_device(&chunks, device)?;
+    let chunks = asked.chunks(py, chunks)?;
+    let _source = result_source(&chunks, device, allocator, xp)?;
+    let own = chunks.arrays.first().map_or(crate::device::Device::CPU, DeviceArray::device);
+    if asked.is_elsewhere(own) {
+        let columns = columns.as_ref();
+        let named = all_converted(py, &chunks, columns, &matrix, &options)?;
+        let (names, tensors): (Vec<_>, Vec<_>) = named.into_iter().unzip();
+        let found = PyDict::new(py);
+        for (name, tensor) in names.iter().zip(asked.tensors(py, tensors)?) {
+            found.set_item(name, arrays.make(tensor)?)?;
+        }
+        return Ok(found);
+    }
     match columns {
         None => finish_all(py, &chunks, None, &options, arrays),
         Some(Columns::Each(columns)) => finish_all(py, &chunks, columns.as_deref(), &options, arrays),
@@ -235,26 +293,35 @@ fn validity<'py>(
     device: Option<&Bound<'py, PyAny>>,
     xp: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, PyAny>> {
-    let chunks = Chunks::read(obj, CopyMode::IfNeeded)?;
-    require_device(&chunks, device)?;
+    let asked = Asked::read(device, CopyMode::IfNeeded)?;
+    let chunks = asked.chunks(py, Chunks::read(obj, CopyMode::IfNeeded)?)?;
+    let _source = result_source(&chunks, device, None, xp)?;
     if bits {
         return match crate::column::validity_bits(chunks.field(), &chunks.arrays)? {
             None => Ok(py.None().into_bound(py)),
             Some(Bits { bytes, offset }) => {
+                let bytes = asked.tensor(py, bytes)?;
                 (finish(py, bytes, Legacy::Copy, xp)?, offset).into_pyobject(py).map(Bound::into_any)
             }
         };
     }
     let tensor = py.detach(|| crate::column::validity(chunks.field(), &chunks.arrays))?;
-    finish(py, tensor, Legacy::Copy, xp)
+    finish(py, asked.tensor(py, tensor)?, Legacy::Copy, xp)
 }
 
 /// Imports a tensor, as `from_dlpack` of the array API standard.
 ///
-/// device: where the result must be. copy: None as needed, False never (an error), True always, in memory of its own.
+/// device: where the result must be. allocator: as for `to_tensor`. copy: None as needed, False never (an error), True always,
+///     in memory of its own.
 #[pyfunction]
-#[pyo3(signature = (x, /, *, device=None, copy=None), text_signature = "(x, /, *, device=None, copy=None)")]
-fn from_dlpack(x: &Bound<'_, PyAny>, device: Option<&Bound<'_, PyAny>>, copy: Option<bool>) -> PyResult<Tensor> {
+#[pyo3(signature = (x, /, *, device=None, allocator=None, copy=None), text_signature = "(x, /, *, device=None, allocator=None, copy=None)")]
+fn from_dlpack(
+    x: &Bound<'_, PyAny>,
+    device: Option<&Bound<'_, PyAny>>,
+    allocator: Option<&Bound<'_, PyAny>>,
+    copy: Option<bool>,
+) -> PyResult<Tensor> {
+    let _source = memory::scope(allocator, None)?;
     let device = device.map(device::extract).transpose()?;
     let tensor = input::dlpack(x, device, copy_mode(copy))?;
     let tensor = tensor.ok_or_else(|| {
@@ -267,30 +334,37 @@ fn from_dlpack(x: &Bound<'_, PyAny>, device: Option<&Bound<'_, PyAny>>, copy: Op
 /// Imports Arrow data: an Array, a RecordBatch for structs, an ArrayStream for streams. Memory is shared unless
 /// copy=True.
 ///
+/// allocator: as for `to_tensor`.
 /// sync: "event", or "host" for consumers that ignore events: exports of data on a device wait until it is written, and have
 ///     none.
 #[pyfunction]
-#[pyo3(signature = (obj, *, device=None, copy=None, sync=None), text_signature = "(obj, *, device=None, copy=None, sync=\"event\")")]
+#[pyo3(signature = (obj, *, device=None, allocator=None, copy=None, sync=None), text_signature = "(obj, *, device=None, allocator=None, copy=None, sync=\"event\")")]
 fn from_arrow<'py>(
     py: Python<'py>,
     obj: &Bound<'py, PyAny>,
     device: Option<&Bound<'py, PyAny>>,
+    allocator: Option<&Bound<'py, PyAny>>,
     copy: Option<bool>,
     sync: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, PyAny>> {
+    let _source = memory::scope(allocator, None)?;
     let asked = device.map(device::extract).transpose()?;
     let on_host = sync.map(is_on_host).transpose()?.unwrap_or(false);
-    let require = |own: crate::device::Device| asked.map_or(Ok(()), |asked| device::require(own, asked));
+    let target = Asked::new(asked, copy_mode(copy));
     let copied = copy == Some(true);
     let exported = move |array: DeviceArray| if on_host { array.synchronised_on_host() } else { array };
     match input::arrow(obj)? {
         Some(ArrowInput::Array(array)) => {
-            require(array.device())?;
-            let array = if copied { py.detach(|| crate::convert::copy_array(&array))? } else { array };
+            let there = target.array(py, &array)?;
+            // What was moved by a copy is nobody else's.
+            let shared = there.device() == array.device() || is_shared(array.device(), there.device())?;
+            let array = if copied && shared { py.detach(|| crate::convert::copy_array(&there))? } else { there };
             wrap(py, exported(array))
         }
         Some(ArrowInput::Stream(stream)) => {
-            require(crate::device::Device::new(stream.device_type(), 0))?;
+            let own = stream.device_type();
+            let stream = target.stream(stream)?;
+            let copied = copied && stream.device_type() == own;
             let stream = if copied || on_host {
                 let (field, device_type) = (stream.field().clone(), stream.device_type());
                 let arrays = stream.map(move |array| {
@@ -307,7 +381,7 @@ fn from_arrow<'py>(
             let tensor = input::dlpack(obj, asked, copy_mode(copy))?.ok_or_else(|| no_protocol(obj))?;
             // A copy that was asked for is made by now.
             let allowed = if copied { CopyMode::IfNeeded } else { copy_mode(copy) };
-            wrap(py, exported(crate::column::to_arrow(&tensor, None, allowed)?))
+            wrap(py, exported(target.array(py, &crate::column::to_arrow(&tensor, None, allowed)?)?))
         }
     }
 }

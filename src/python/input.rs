@@ -22,7 +22,7 @@ use crate::error::{Error, ErrorKind};
 use crate::ffi::dlpack::DLDeviceType;
 use crate::order::{self, Order};
 use crate::spec::{CopyMode, Options};
-use crate::transfer::copy_on_device;
+use crate::transfer::{copy_on_device, is_shared};
 
 /// Arrow data that an argument gave.
 #[derive(Debug)]
@@ -313,8 +313,8 @@ fn imported(
     };
     let Some(device) = device.filter(|device| *device != tensor.device()) else { return Ok(Some((tensor, false))) };
     let why = format!("device=\"{device}\"");
-    if copy == CopyMode::Never && device.is_cpu() && tensor.device().device_type() == DLDeviceType::CUDA {
-        let reason = format!("the data is on {}, and for the CPU it is copied", tensor.device());
+    if copy == CopyMode::Never && !is_shared(tensor.device(), device)? {
+        let reason = format!("the data is on {}, and is copied to be on {device}", tensor.device());
         return Err(Error::new(ErrorKind::Copy, reason).remedy_is("pass copy=None to allow it").into());
     }
     let there = super::device::moved(object.py(), &tensor, device, None, &why)?;

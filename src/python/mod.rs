@@ -18,6 +18,8 @@ mod functions;
 pub mod input;
 mod loader;
 mod matrix;
+mod memory;
+mod moving;
 mod names;
 mod options;
 mod producer;
@@ -67,5 +69,6 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     tensor::install_fast_dlpack(py)?;
     functions::register(module)?;
     cuda_stream::register(module)?;
+    memory::register(module)?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))
 }

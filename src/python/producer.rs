@@ -23,7 +23,7 @@ use crate::tensor::Tensor;
 /// The tensor of an object with `__dlpack__`, or, without that, with `__cuda_array_interface__`; `None` without either.
 ///
 /// Keywords are passed only when they say something, and dropped one by one for producers that know an older protocol.
-/// Another device is asked for only of memory that is not on CUDA: from there we move it ourselves.
+/// Another device is not asked for of memory that we move ourselves: from CUDA, and from the CPU to CUDA.
 ///
 /// # Errors
 /// What the producer raises, or what is wrong with its tensor.
@@ -35,7 +35,8 @@ pub(super) fn ask(object: &Bound<'_, PyAny>, device: Option<Device>, copy: CopyM
     if let Some(advertised) = advertised.filter(|advertised| has_streams(*advertised)) {
         return on_stream(&method, advertised, copy).map(Some);
     }
-    let elsewhere = |advertised: Device| Some(advertised) != device && !is_cuda(advertised);
+    let is_ours = |advertised: Device| is_cuda(advertised) || advertised.is_cpu() && device.is_some_and(is_cuda);
+    let elsewhere = |advertised: Device| Some(advertised) != device && !is_ours(advertised);
     let transfer = device.filter(|_| advertised.is_some_and(elsewhere));
     let call = Call { stream: None, transfer, copy };
     let tensor = tensor_from_capsule(&call.make(&method)?.0)?;

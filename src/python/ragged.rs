@@ -4,10 +4,11 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple, PyType};
 
-use super::arrow_dunders::{c_array, c_device_array, requested_field, require_device as require_own_device};
+use super::arrow_dunders::{c_array, c_device_array, requested_field};
 use super::capsule::schema_capsule;
-use super::functions::{finish, require_device};
+use super::functions::{finish, result_source};
 use super::input::{self, Chunks};
+use super::moving::Asked;
 use super::options::{ConversionOptions, ElementKeywords, Legacy, copy_mode, parse_nulls};
 use super::{Array, Device};
 use crate::error::Result;
@@ -183,7 +184,6 @@ impl Ragged {
         requested_schema: Option<&Bound<'py, PyAny>>,
         kwargs: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<Bound<'py, PyTuple>> {
-        require_own_device(self.ragged.offsets().device(), kwargs)?;
         c_device_array(py, &self.requested(requested_schema)?, None, kwargs)
     }
 }
@@ -222,11 +222,11 @@ fn run<R: Send>(py: Python<'_>, chunks: &Chunks, work: impl Fn() -> Result<R> + 
 /// nulls: "error" refuses null rows and elements; "keep" tells null rows by `validity`, and leaves the slots of null
 ///     elements as they are; "nan" or a number fills null elements, and null rows become empty. With pad, null rows are
 ///     padding unless nulls="error", and kept null elements are padding too.
-/// device, copy, writable, legacy, xp: as for `to_tensor`.
+/// device, allocator, copy, writable, legacy, xp: as for `to_tensor`.
 ///
 /// Offsets of a slice start at 0 again by a copy of them. The values of list views are the whole child.
 #[pyfunction]
-#[pyo3(signature = (obj, *, dtype=None, nulls=None, decimal=None, dictionary=None, device=None, copy=None, writable=false, legacy="copy", pad=None, xp=None), text_signature = "(obj, *, dtype=None, nulls=\"error\", decimal=None, dictionary=None, device=None, copy=None, writable=False, legacy=\"copy\", pad=None, xp=None)")]
+#[pyo3(signature = (obj, *, dtype=None, nulls=None, decimal=None, dictionary=None, device=None, allocator=None, copy=None, writable=false, legacy="copy", pad=None, xp=None), text_signature = "(obj, *, dtype=None, nulls=\"error\", decimal=None, dictionary=None, device=None, allocator=None, copy=None, writable=False, legacy=\"copy\", pad=None, xp=None)")]
 #[allow(clippy::too_many_arguments, reason = "one Python keyword each")]
 pub(super) fn to_ragged<'py>(
     py: Python<'py>,
@@ -236,6 +236,7 @@ pub(super) fn to_ragged<'py>(
     decimal: Option<&Bound<'py, PyAny>>,
     dictionary: Option<&Bound<'py, PyAny>>,
     device: Option<&Bound<'py, PyAny>>,
+    allocator: Option<&Bound<'py, PyAny>>,
     copy: Option<bool>,
     writable: bool,
     legacy: &str,
@@ -247,14 +248,20 @@ pub(super) fn to_ragged<'py>(
     let pad = pad.map(parse_pad).transpose()?;
     let chunks = Chunks::read(obj, copy_mode(copy))?;
     options.check_columns(chunks.field())?;
-    require_device(&chunks, device)?;
+    let asked = Asked::read(device, copy_mode(copy))?;
+    let chunks = asked.chunks(py, chunks)?;
+    let _source = result_source(&chunks, device, allocator, xp)?;
     let options = options.of(chunks.field().name());
     let Some(pad) = pad else {
         let ragged = run(py, &chunks, || chunks_to_ragged(chunks.field(), &chunks.arrays, &options))?;
+        let ragged = asked.ragged(py, ragged)?;
         return Ok(Bound::new(py, Ragged::with_legacy(py, ragged, legacy, xp)?)?.into_any());
     };
     let (matrix, valid) = run(py, &chunks, || chunks_to_padded(chunks.field(), &chunks.arrays, pad, &options))?;
-    let pair = [finish(py, matrix, legacy, xp)?, finish(py, valid, legacy, xp)?];
+    let mut pair = Vec::with_capacity(2);
+    for tensor in asked.tensors(py, vec![matrix, valid])? {
+        pair.push(finish(py, tensor, legacy, xp)?);
+    }
     Ok(PyTuple::new(py, pair)?.into_any())
 }
 
@@ -283,9 +290,7 @@ pub(super) fn to_arrow<'py>(
     if validity.is_some() {
         return Err(PyTypeError::new_err("validity belongs to the Ragged: pass it there"));
     }
-    if let Some(device) = device {
-        super::device::require(rows.offsets().device(), device)?;
-    }
+    let asked = Asked::new(device, copy);
     let wrong = || PyTypeError::new_err("type must be an Arrow type or field, with __arrow_c_schema__");
     let field = match requested {
         None => None,
@@ -295,5 +300,5 @@ pub(super) fn to_arrow<'py>(
         None => rows.to_arrow(copy),
         Some(field) => rows.to_arrow_as(field, copy),
     })?;
-    Ok(Bound::new(py, Array::new(array))?.into_any())
+    Ok(Bound::new(py, Array::new(asked.array(py, &array)?))?.into_any())
 }

@@ -4,10 +4,13 @@ use pyo3::exceptions::{PyIndexError, PyKeyError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
-use super::arrow_dunders::{DeviceKeywords, as_requested, c_array, c_device_array};
+use super::arrow_dunders::{DeviceKeywords, as_requested, c_array, c_device_array, requested_field};
 use super::capsule::{device_stream_capsule, schema_capsule, stream_capsule};
+use super::exchange::memory;
+use super::moving::ToDevice;
 use super::{Array, Device, device};
 use crate::arrow::{DeviceArray, DeviceArrayStream};
+use crate::convert::check_request;
 
 /// An Arrow record batch: named columns of one length, in any library's memory. Any array of structs is one.
 ///
@@ -80,10 +83,27 @@ impl RecordBatch {
         self.0.len()
     }
 
-    /// The same data on another device.
-    fn to_device(slf: Bound<'_, Self>, device: &Bound<'_, PyAny>) -> PyResult<Py<Self>> {
-        device::require(slf.get().0.device(), device::extract(device)?)?;
-        Ok(slf.unbind())
+    /// The same data on another device: itself where it is there already, the same memory where that device reaches it, else a
+    /// copy of what the rows need. To the CPU it is complete.
+    ///
+    /// stream: the stream that copies are made on; else this thread's, see `stream`.
+    /// threads: how many copy from and to ordinary memory; None is ARROW_DLPACK_THREADS, or one a core.
+    /// allocator: as for `to_tensor`.
+    #[pyo3(signature = (device, /, *, stream=None, threads=None, allocator=None))]
+    fn to_device(
+        slf: Bound<'_, Self>,
+        device: &Bound<'_, PyAny>,
+        stream: Option<&Bound<'_, PyAny>>,
+        threads: Option<i64>,
+        allocator: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Py<Self>> {
+        let _source = memory::scope(allocator, None)?;
+        let own = slf.get().0.device();
+        let transfer = ToDevice::read(own, device, stream, threads)?;
+        if transfer.device == own {
+            return Ok(slf.unbind());
+        }
+        Py::new(slf.py(), Self(transfer.array(slf.py(), &slf.get().0)?))
     }
 
     fn __arrow_c_schema__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
@@ -126,9 +146,11 @@ impl RecordBatch {
         requested_schema: Option<&Bound<'py, PyAny>>,
         kwargs: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let keywords = DeviceKeywords::read(kwargs)?;
-        keywords.require(self.0.device())?;
-        device_stream_capsule(py, keywords.apply_to_stream(self.stream(requested_schema)?))
+        let (keywords, requested) = (DeviceKeywords::read(kwargs)?, requested_field(requested_schema)?);
+        if let Some(requested) = &requested {
+            check_request(self.0.field(), requested)?;
+        }
+        device_stream_capsule(py, keywords.apply_to_stream(self.stream(None)?, requested))
     }
 
     fn __repr__(&self) -> String {

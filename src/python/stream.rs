@@ -9,6 +9,8 @@ use pyo3::types::PyDict;
 
 use super::arrow_dunders::{DeviceKeywords, requested_field};
 use super::capsule::{device_stream_capsule, schema_capsule, stream_capsule};
+use super::exchange::memory;
+use super::moving::ToDevice;
 use super::{Array, Device, RecordBatch, device};
 use crate::arrow::{DeviceArray, DeviceArrayStream};
 use crate::convert::{check_request, request_field};
@@ -16,8 +18,8 @@ use crate::ffi::dlpack::DLDeviceType;
 
 /// Arrow arrays or record batches one after the other, each read when it is asked for. A stream is read once.
 ///
-/// Its device dunder takes keywords as that of `Array` does. Arrays of one stream can be on several devices of a type: a device
-/// that is asked for is compared where each array comes.
+/// Its device dunder takes keywords as that of `Array` does. Arrays of one stream can be on several devices of a type: each is
+/// moved where it has to be.
 #[pyclass(frozen, module = "arrow_dlpack")]
 #[derive(Debug)]
 pub struct ArrayStream {
@@ -146,10 +148,25 @@ impl ArrayStream {
         }
     }
 
-    /// The same stream with its arrays on another device.
-    fn to_device(slf: Bound<'_, Self>, device: &Bound<'_, PyAny>) -> PyResult<Py<Self>> {
-        device::require(slf.get().device(), device::extract(device)?)?;
-        Ok(slf.unbind())
+    /// The stream with its arrays on another device, each moved when it is read. This one is consumed, unless its arrays are
+    /// there already.
+    ///
+    /// stream, threads, allocator: as for `Array.to_device`.
+    #[pyo3(signature = (device, /, *, stream=None, threads=None, allocator=None))]
+    fn to_device(
+        slf: Bound<'_, Self>,
+        device: &Bound<'_, PyAny>,
+        stream: Option<&Bound<'_, PyAny>>,
+        threads: Option<i64>,
+        allocator: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Py<Self>> {
+        let _source = memory::scope(allocator, None)?;
+        let own = slf.get().device();
+        let transfer = ToDevice::read(own, device, stream, threads)?;
+        if transfer.device.is_cpu() && own.is_cpu() {
+            return Ok(slf.unbind());
+        }
+        Py::new(slf.py(), Self::new(transfer.stream(slf.get().take()?)))
     }
 
     /// The type of device of every array.
@@ -179,9 +196,11 @@ impl ArrayStream {
         requested_schema: Option<&Bound<'py, PyAny>>,
         kwargs: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let keywords = DeviceKeywords::read(kwargs)?;
-        keywords.require_type(self.device_type)?;
-        device_stream_capsule(py, keywords.apply_to_stream(self.take_requested(requested_schema)?))
+        let (keywords, requested) = (DeviceKeywords::read(kwargs)?, requested_field(requested_schema)?);
+        if let Some(requested) = &requested {
+            check_request(&self.field, requested)?;
+        }
+        device_stream_capsule(py, keywords.apply_to_stream(self.take()?, requested))
     }
 
     fn __repr__(&self) -> String {

@@ -7,6 +7,7 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyString, PyTuple};
 
+use super::exchange::memory;
 use super::input::{Chunks, no_protocol};
 use super::matrix::parse_threads;
 use super::options::copy_mode;
@@ -31,13 +32,14 @@ use crate::tensor::Tensor;
 ///     columns): a bitmap for each column.
 /// names: the names of a matrix's columns, all different. Of more dimensions, each column has rows of the others.
 /// copy: None as needed, False never (an error), True always.
-/// device: where the result must be.
+/// device: where the result is: data is moved there.
+/// allocator: as for `to_tensor`.
 /// threads: how many split a matrix; None for ARROW_DLPACK_THREADS, or all cores.
 ///
 /// Raises ConversionError (a BufferError and a ValueError) naming column, row, reason and remedy; TypeError for an object
 /// that is no tensor.
 #[pyfunction]
-#[pyo3(signature = (x, *, r#type=None, validity=None, names=None, copy=None, device=None, threads=None), text_signature = "(x, *, type=None, validity=None, names=None, copy=None, device=None, threads=None)")]
+#[pyo3(signature = (x, *, r#type=None, validity=None, names=None, copy=None, device=None, allocator=None, threads=None), text_signature = "(x, *, type=None, validity=None, names=None, copy=None, device=None, allocator=None, threads=None)")]
 #[allow(clippy::too_many_arguments, reason = "one Python keyword each")]
 pub(super) fn to_arrow<'py>(
     py: Python<'py>,
@@ -47,8 +49,10 @@ pub(super) fn to_arrow<'py>(
     names: Option<&Bound<'py, PyAny>>,
     copy: Option<bool>,
     device: Option<&Bound<'py, PyAny>>,
+    allocator: Option<&Bound<'py, PyAny>>,
     threads: Option<i64>,
 ) -> PyResult<Bound<'py, PyAny>> {
+    let _source = memory::scope(allocator, None)?;
     let copy = copy_mode(copy);
     let device = device.map(device::extract).transpose()?;
     let names = names.map(read_names).transpose()?;
@@ -64,6 +68,8 @@ pub(super) fn to_arrow<'py>(
     let no_tensor =
         || PyTypeError::new_err("to_arrow expects a tensor (with __dlpack__); Arrow data goes through from_arrow");
     let valid = validity.map(validity_tensor).transpose()?;
+    // The host converts, wherever it is one of the two.
+    let to_host = device.filter(|device| device.is_cpu());
     let array = if let Some(names) = names {
         let mut options = ColumnOptions::default().copy(copy);
         (options.validity, options.threads) = (valid, threads);
@@ -71,10 +77,10 @@ pub(super) fn to_arrow<'py>(
             (options.types, options.metadata) = read_types(object, &names)?;
         }
         // Misaligned elements are moved once, with the others.
-        let matrix = input::dlpack_unmoved(x, device, copy)?.ok_or_else(no_tensor)?;
+        let matrix = input::dlpack_unmoved(x, to_host, copy)?.ok_or_else(no_tensor)?;
         py.detach(|| matrix_to_arrow(&matrix, &names, &options))?
     } else {
-        let tensor = input::dlpack(x, device, if copy == CopyMode::Always { CopyMode::IfNeeded } else { copy })?;
+        let tensor = input::dlpack(x, to_host, if copy == CopyMode::Always { CopyMode::IfNeeded } else { copy })?;
         let tensor = tensor.ok_or_else(no_tensor)?;
         let requested = r#type.map(read_type).transpose()?;
         py.detach(|| match requested {
@@ -82,7 +88,7 @@ pub(super) fn to_arrow<'py>(
             Some(requested) => column::to_arrow_as(&tensor, valid.as_ref(), &requested, copy),
         })?
     };
-    wrap(py, array)
+    wrap(py, super::moving::Asked::new(device, copy).array(py, &array)?)
 }
 
 /// A validity argument as a bool tensor: a tensor of bools, or a boolean array.

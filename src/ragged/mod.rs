@@ -6,6 +6,7 @@ mod on_device;
 mod pad;
 mod plan;
 mod to_arrow;
+mod to_device;
 mod variable_shape;
 
 use arrow_schema::FieldRef;

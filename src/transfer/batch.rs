@@ -7,9 +7,10 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use super::{OwnBuffer, allocate, host_address, written};
 use crate::alloc::{AnyBuffer, ForeignBuffer, Owner, PooledBuffer};
 use crate::convert::{Place, RowBlock};
-use crate::cuda::{Called, Current, PinnedBuffer, Status, Stream};
+use crate::cuda::{Called, Current, Stream, received, sent};
 use crate::device::Device;
 use crate::error::{Error, Result};
+use crate::ffi::dlpack::DLDeviceType;
 use crate::order::{self, Behind, End, Order, Wait};
 use crate::tensor::Tensor;
 
@@ -18,16 +19,9 @@ use crate::tensor::Tensor;
 /// # Errors
 /// When there is no such device, or no such memory left.
 pub(crate) fn page_locked(device: Device, bytes: usize) -> Result<AnyBuffer> {
-    // Before it is taken, as that releases what nothing uses any more.
     let current = order::enter(device)?;
     let bytes = bytes.max(1);
-    let pinned = match PinnedBuffer::new(&current, bytes) {
-        Err(Status { code: Status::OUT_OF_MEMORY, .. }) => {
-            crate::cuda::free_pinned()?;
-            PinnedBuffer::new(&current, bytes)?
-        }
-        pinned => pinned?,
-    };
+    let pinned = order::page_locked(&current, bytes)?;
     let start = NonNull::new(pinned.start()).ok_or_else(|| Error::invalid("page-locked memory at no address"))?;
     // SAFETY: so many bytes from the start of a page, which are the buffer's alone until it is dropped.
     Ok(AnyBuffer::Foreign(unsafe { ForeignBuffer::new(start, bytes, Arc::new(pinned)) }))
@@ -60,6 +54,7 @@ impl Returning {
         lock.append(&mut entries);
         let left = lock.len();
         drop(lock);
+        free.iter().for_each(|(memory, _)| received(memory.as_ptr()));
         // Without the lock and in their order, so that the one that was used longest ago is used first.
         drop(free);
         outcome.map(|()| left)
@@ -70,6 +65,7 @@ impl Returning {
     }
 
     fn push(&self, memory: PooledBuffer, behind: Behind) {
+        sent(memory.as_ptr());
         self.lock().push((memory, behind));
     }
 }
@@ -77,9 +73,21 @@ impl Returning {
 impl Drop for Returning {
     fn drop(&mut self) {
         for (memory, behind) in std::mem::take(self.0.get_mut().unwrap_or_else(PoisonError::into_inner)) {
-            behind.then(Box::new(move || drop(memory)));
+            free_behind(memory, behind);
         }
     }
+}
+
+/// Lets go of page-locked memory when the work is done, on whichever thread finds that.
+fn free_behind(memory: PooledBuffer, behind: Behind) {
+    sent(memory.as_ptr());
+    behind.then(
+        memory.len(),
+        Box::new(move || {
+            received(memory.as_ptr());
+            drop(memory);
+        }),
+    );
 }
 
 impl fmt::Debug for Returning {
@@ -95,11 +103,19 @@ impl fmt::Debug for Returning {
 pub(crate) fn in_page_locked(block: RowBlock, device: Device, returning: &Arc<Returning>) -> Result<Tensor> {
     let place = |memory: PooledBuffer| {
         let (data, order) = (memory.as_ptr(), Order::on_device(device));
+        sent(data);
         let owner = PageLocked { memory: Some(memory), order: order.clone(), returning: Arc::downgrade(returning) };
         Ok(Place { data, device, owner: Arc::new(owner), order: Some(order) })
     };
     // SAFETY: the rows stay where they are.
     unsafe { block.into_tensor_by(place) }
+}
+
+/// Has this thread take over what another one has packed.
+pub(crate) fn taken_over(tensor: &Tensor) {
+    if tensor.device().device_type() == DLDeviceType::CUDA_HOST {
+        received(tensor.as_ptr());
+    }
 }
 
 /// Page-locked memory that a tensor has.
@@ -115,7 +131,7 @@ impl Drop for PageLocked {
         match (self.order.end(), self.returning.upgrade()) {
             (End::Now, _) => drop(memory),
             (End::Behind(behind), Some(returning)) => returning.push(memory, behind),
-            (End::Behind(behind), None) => behind.then(Box::new(move || drop(memory))),
+            (End::Behind(behind), None) => free_behind(memory, behind),
             (End::Never, _) => std::mem::forget(memory),
         }
     }
@@ -145,7 +161,7 @@ pub(crate) fn to_device(
         let data = std::ptr::without_provenance_mut::<u8>(host_address(start)?);
         // SAFETY: as many bytes as the block has rows for, written, and not written again before the copy is done; the buffer
         // was made for them.
-        unsafe { current.copy_from_page_locked(start, memory.as_ptr(), bytes, stream) }?;
+        unsafe { current.copy_from_host(start, memory.as_ptr().expose_provenance(), bytes, stream) }?;
         let recorded = written(device, current, stream, Wait::BatchCopied)
             .and_then(|order| Ok((order, Behind::recorded(current, stream, Wait::BatchMemory)?)));
         let (order, behind) = match recorded {

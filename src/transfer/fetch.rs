@@ -154,7 +154,12 @@ impl Round {
             if self.blocks.len() >= BLOCKS {
                 return Ok(false);
             }
-            self.blocks.push(PinnedBlock::take(current)?);
+            let block = match order::staging_block(current)? {
+                Some(block) => block,
+                None if self.blocks.is_empty() => PinnedBlock::take(current)?,
+                None => return Ok(false),
+            };
+            self.blocks.push(block);
             self.filled = 0;
         }
         let Some(block) = self.blocks.last() else { return Ok(false) };

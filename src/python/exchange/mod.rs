@@ -7,6 +7,7 @@
 #![allow(unsafe_code, reason = "calls and offers C functions that trade pointers")]
 
 mod consume;
+pub(super) mod memory;
 mod produce;
 
 pub(super) use consume::Arrays;

@@ -21,10 +21,11 @@ pub(super) use cuda_array_interface::of_cuda_array_interface;
 pub(super) use fast_dlpack::install as install_fast_dlpack;
 pub(super) use out::with_output;
 
-use super::arrow_dunders::{c_array, c_device_array, requested_field, require_device};
+use super::arrow_dunders::{c_array, c_device_array, requested_field};
 use super::capsule::schema_capsule;
 use super::dlpack_dunders::{DlpackArguments, dlpack, dlpack_device};
-use super::exchange::exchange_api;
+use super::exchange::{exchange_api, memory};
+use super::moving::ToDevice;
 use super::options::Legacy;
 use super::{Device, cuda_stream, device};
 use crate::arrow::DeviceArray;
@@ -123,26 +124,27 @@ impl Tensor {
         self.tensor.is_copied()
     }
 
-    /// The same data on another device: itself where it is there already, else a copy. To the CPU it is complete.
+    /// The same data on another device: itself where it is there already, the same memory where that device reaches it, else a
+    /// copy. To the CPU it is complete.
     ///
-    /// stream: of data on CUDA, the stream that the copy is made on; else this thread's, see `stream`.
-    #[pyo3(signature = (device, /, *, stream=None))]
+    /// stream: the stream that copies are made on; else this thread's, see `stream`.
+    /// threads: how many copy from and to ordinary memory; None is ARROW_DLPACK_THREADS, or one a core.
+    /// allocator: as for `to_tensor`.
+    #[pyo3(signature = (device, /, *, stream=None, threads=None, allocator=None))]
     fn to_device(
         slf: Bound<'_, Self>,
         device: &Bound<'_, PyAny>,
         stream: Option<&Bound<'_, PyAny>>,
+        threads: Option<i64>,
+        allocator: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Py<Self>> {
+        let _source = memory::scope(allocator, None)?;
         let tensor = &slf.get().tensor;
-        if stream.is_some() && !is_cuda(tensor.device()) {
-            return Err(PyBufferError::new_err("stream must be None for host memory"));
-        }
-        let stream = stream.map(cuda_stream::extract).transpose()?;
-        let asked = device::extract(device)?;
-        if asked == tensor.device() {
+        let transfer = ToDevice::read(tensor.device(), device, stream, threads)?;
+        if transfer.device == tensor.device() {
             return Ok(slf.unbind());
         }
-        let why = format!("to_device(\"{asked}\")");
-        let moved = device::moved(slf.py(), tensor, asked, stream, &why)?;
+        let moved = transfer.tensor(slf.py(), tensor)?;
         Py::new(slf.py(), Self::with_legacy(moved, slf.get().legacy))
     }
 
@@ -214,8 +216,6 @@ impl Tensor {
         requested_schema: Option<&Bound<'py, PyAny>>,
         kwargs: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<Bound<'py, PyTuple>> {
-        // Before anything is converted: the device may be refused.
-        require_device(self.tensor.device(), kwargs)?;
         c_device_array(py, &self.as_requested(requested_schema)?, None, kwargs)
     }
 

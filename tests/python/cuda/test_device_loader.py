@@ -12,8 +12,10 @@ import driver
 import exchange
 import fakes
 import numpy as np
+import pyarrow as pa
 import pytest
 from arrow_dlpack import _native
+from device_arrow import CUDA, CUDA_HOST, CUDA_MANAGED, DeviceArray, DeviceStream
 from device_batches import GROUPS, NULLS, Consumer, host, on_cpu, same, table
 
 PREFETCH = pytest.mark.parametrize("prefetch", [0, 1, 3])
@@ -185,13 +187,11 @@ class TestPageLocked:
         assert all(map(same, found, expected))
         assert (waits.ours, waits.drivers) == (0, 0)
 
-    def test_memory_is_used_again_behind_what_reads_it(self) -> None:
-        """A consumer copies each batch to a device and lets go of it before that is done.
-
-        On one thread: that a batch was handed over by another, the simulated driver cannot know.
-        """
+    @PREFETCH
+    def test_memory_is_used_again_behind_what_reads_it(self, prefetch: int) -> None:
+        """A consumer copies each batch to a device and lets go of it before that is done."""
         targets = []
-        for batch in ad.Loader(table(320, 50), columns=["row"], batch_size=16, device="cuda_host", prefetch=0):
+        for batch in ad.Loader(table(320, 50), columns=["row"], batch_size=16, device="cuda_host", prefetch=prefetch):
             held = fakes.Held(batch.__dlpack__(max_version=(1, 0)))
             targets.append(driver.allocate(16 * 8))
             driver.copy_from_host(targets[-1], held.address, 16 * 8, driver.LEGACY)
@@ -202,10 +202,11 @@ class TestPageLocked:
         for target in targets:
             driver.free(target)
 
-    def test_behind_a_recorded_stream(self) -> None:
+    @PREFETCH
+    def test_behind_a_recorded_stream(self, prefetch: int) -> None:
         stream = driver.Stream()
         targets = []
-        for batch in ad.Loader(table(160, 50), columns=["row"], batch_size=16, device="cuda_host", prefetch=0):
+        for batch in ad.Loader(table(160, 50), columns=["row"], batch_size=16, device="cuda_host", prefetch=prefetch):
             held = fakes.Held(batch.__dlpack__(max_version=(1, 0)))
             batch.record_stream(stream)
             targets.append(driver.allocate(16 * 8))
@@ -216,6 +217,55 @@ class TestPageLocked:
         assert found == np.arange(160).tobytes()
         for target in targets:
             driver.free(target)
+
+
+class TestSourcesOnDevices:
+    """Their arrays are copied to the host one by one, when their rows are packed."""
+
+    # What a loader's thread reads of page-locked memory that is not ours, the simulated driver cannot order.
+    @pytest.mark.parametrize(("kind", "prefetch"), [(CUDA, 0), (CUDA, 2), (CUDA_HOST, 0), (CUDA_MANAGED, 0)])
+    @pytest.mark.parametrize("device", ["cpu", "cuda"])
+    def test_the_batches_are_those_of_the_same_data_on_the_host(self, device: str, kind: int, prefetch: int) -> None:
+        source = table(100, 23).drop_columns("pair")
+        keywords: dict[str, Any] = {"nulls": NULLS, "batch_size": 16, "shuffle_buffer": 30, "seed": 2}
+        expected = on_cpu(source, **keywords)
+        parts = [pa.array(batch.to_struct_array()) for batch in source.to_batches()]
+        stream = DeviceStream([DeviceArray(part, kind) for part in parts], kind)
+        with ad.track_copies() as log:
+            loader = ad.Loader(stream.give(), device=device, prefetch=prefetch, threads=1, **keywords)
+            read = Consumer().read if device == "cuda" else host
+            found = [read(batch) for batch in loader]
+        assert all(map(same, found, expected)) and len(found) == len(expected)
+        whys = {entry.why for entry in log.entries if "packed" in entry.why}
+        assert all(why.startswith("copied to the host, packed") == (kind != CUDA_HOST) for why in whys)
+
+    @PREFETCH
+    def test_a_stream_that_goes_from_device_to_device(self, prefetch: int) -> None:
+        rows = [pa.array([{"row": row} for row in range(start, start + 10)]) for start in range(0, 40, 10)]
+        stream = DeviceStream([DeviceArray(part, ordinal=index % 2) for index, part in enumerate(rows)])
+        consumer = Consumer(1)
+        loader = ad.Loader(stream.give(), batch_size=16, device="cuda:1", prefetch=prefetch, threads=1)
+        assert np.array_equal(np.concatenate([consumer.read(batch)[:, 0] for batch in loader]), np.arange(40))
+
+    @PREFETCH
+    def test_an_array_of_another_type_of_device_is_an_error_at_its_batch(self, prefetch: int) -> None:
+        rows = [pa.array([{"row": row} for row in range(start, start + 16)]) for start in range(0, 48, 16)]
+        arrays = [DeviceArray(rows[0]), DeviceArray(rows[1]), DeviceArray(rows[2], CUDA_HOST)]
+        consumer = Consumer()
+        iterator = iter(ad.Loader(DeviceStream(arrays).give(), batch_size=16, device="cuda", prefetch=prefetch))
+        found = [consumer.read(next(iterator)) for _ in range(2)]
+        assert np.array_equal(np.concatenate(found)[:, 0], np.arange(32))
+        with pytest.raises(BufferError, match="cuda_host"):
+            next(iterator)
+        assert next(iterator, None) is None
+
+    def test_work_of_others_is_not_waited_for(self) -> None:
+        """The copy waits for what writes an array, and not for what the default stream has besides."""
+        part = DeviceArray(pa.array([{"row": row} for row in range(16)]))
+        gate = driver.gate(driver.LEGACY)
+        batch = next(iter(ad.Loader(DeviceStream([part]).give(), batch_size=16, threads=1)))
+        assert np.array_equal(np.from_dlpack(batch)[:, 0], np.arange(16))
+        driver.open_gate(gate)
 
 
 def test_the_copy_log_tells_of_each_batch() -> None:

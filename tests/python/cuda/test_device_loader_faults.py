@@ -229,7 +229,7 @@ def test_a_loop_that_ends_early(how: str, taken: int, device: str, prefetch: int
         gc.collect()
         assert loader_threads() == 0
         del held
-    settle()
+        settle()
     check()
 
 

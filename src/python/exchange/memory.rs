@@ -1,0 +1,220 @@
+//! Where the memory of results on a device comes from, as callers in Python say it: `allocator=`, or the library that `xp=`
+//! names.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use pyo3::exceptions::{PyException, PyMemoryError, PyTypeError, PyValueError};
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyModule, PyString};
+
+use super::super::cuda_stream::{NamedStream, raise_later};
+use super::super::exit::attached;
+use super::consume::package;
+use crate::cuda::{Allocated, Allocator, AllocatorError, MemorySource, SourceScope, Stream, allocate_from};
+
+/// What `allocator=` says; `None` where it says nothing.
+///
+/// # Errors
+/// `ValueError` for a name of no allocator, `TypeError` for an object that is none.
+pub(in crate::python) fn source(allocator: Option<&Bound<'_, PyAny>>) -> PyResult<Option<MemorySource>> {
+    let Some(allocator) = allocator else { return Ok(None) };
+    if let Ok(name) = allocator.cast::<PyString>() {
+        return match name.to_str()? {
+            "cuMemAlloc" => Ok(Some(MemorySource::Plain)),
+            other => Err(PyValueError::new_err(format!(
+                "allocator must be None, \"cuMemAlloc\", or an object with allocate and deallocate, not {other:?}"
+            ))),
+        };
+    }
+    let py = allocator.py();
+    let has = |name| allocator.getattr_opt(name).map(|found| found.is_some_and(|method| method.is_callable()));
+    if !has(intern!(py, "allocate"))? || !has(intern!(py, "deallocate"))? {
+        let name = allocator.get_type().name()?;
+        return Err(PyTypeError::new_err(format!(
+            "allocator must be None, \"cuMemAlloc\", or an object with allocate and deallocate, not {name}"
+        )));
+    }
+    let resource = Resource { object: allocator.clone().unbind(), stream_type: stream_type(allocator)? };
+    Ok(Some(MemorySource::Allocator(Arc::new(PythonAllocator(Kind::Resource(resource))))))
+}
+
+/// Has results of this thread come from `allocator`, else from the library of `xp`, if that has an allocator; until what is
+/// returned is dropped.
+///
+/// # Errors
+/// As [`source`].
+pub(in crate::python) fn scope(
+    allocator: Option<&Bound<'_, PyAny>>,
+    xp: Option<&Bound<'_, PyAny>>,
+) -> PyResult<Option<SourceScope>> {
+    let source = match (source(allocator)?, xp) {
+        (None, Some(xp)) => of_namespace(xp)?,
+        (source, _) => source,
+    };
+    Ok(source.map(allocate_from))
+}
+
+/// The allocator of an array namespace, where it is one of those that are known.
+fn of_namespace(xp: &Bound<'_, PyAny>) -> PyResult<Option<MemorySource>> {
+    let py = xp.py();
+    let Some(from_dlpack) = xp.getattr_opt(intern!(py, "from_dlpack"))? else { return Ok(None) };
+    let Ok(package) = package(&from_dlpack) else { return Ok(None) };
+    // Such a library is imported already.
+    let cuda = |name: &str| Ok::<_, PyErr>(PyModule::import(py, name)?.getattr(intern!(py, "cuda"))?.unbind());
+    let kind = match package.as_str() {
+        "torch" => Kind::Torch(cuda("torch")?),
+        "cupy" => Kind::CuPy(cuda("cupy")?, Mutex::default()),
+        _ => return Ok(None),
+    };
+    Ok(Some(MemorySource::Allocator(Arc::new(PythonAllocator(kind)))))
+}
+
+/// The type of streams that a resource of RMM takes: no other.
+fn stream_type(object: &Bound<'_, PyAny>) -> PyResult<Option<Py<PyAny>>> {
+    let py = object.py();
+    for base in object.get_type().mro().iter() {
+        if package(&base).is_ok_and(|package| package == "rmm") {
+            return Ok(Some(PyModule::import(py, "rmm.pylibrmm.stream")?.getattr("Stream")?.unbind()));
+        }
+    }
+    Ok(None)
+}
+
+/// An allocator of Python's.
+struct PythonAllocator(Kind);
+
+enum Kind {
+    Resource(Resource),
+    /// The module `torch.cuda`.
+    Torch(Py<PyAny>),
+    /// The module `cupy.cuda`, and the pointers that keep memory, by address.
+    CuPy(Py<PyAny>, Mutex<HashMap<usize, Py<PyAny>>>),
+}
+
+/// An object with `allocate(nbytes, stream)` and `deallocate(pointer, nbytes, stream)`, such as a memory resource of RMM.
+struct Resource {
+    object: Py<PyAny>,
+    stream_type: Option<Py<PyAny>>,
+}
+
+impl fmt::Debug for PythonAllocator {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.0 {
+            Kind::Resource(_) => "PythonAllocator(resource)",
+            Kind::Torch(_) => "PythonAllocator(torch)",
+            Kind::CuPy(..) => "PythonAllocator(cupy)",
+        })
+    }
+}
+
+// SAFETY: that the memory is nobody else's but the stream's until it is given back is what these libraries document of their
+// allocators, and the word of whoever passes another; that it is of the device, aligned and long enough, is checked.
+unsafe impl Allocator for PythonAllocator {
+    fn allocate(&self, device: i32, bytes: usize, stream: Stream) -> Result<Allocated, AllocatorError> {
+        let allocated = attached(|py| {
+            let allocated = match &self.0 {
+                Kind::Resource(resource) => resource.allocate(py, bytes, stream),
+                Kind::Torch(cuda) => torch_allocate(cuda.bind(py), device, bytes),
+                Kind::CuPy(cuda, pointers) => cupy_allocate(cuda.bind(py), pointers, bytes),
+            };
+            allocated.map_err(|error| failed(py, error))
+        });
+        allocated
+            .unwrap_or_else(|| Err(AllocatorError::Failed("the interpreter is going down".to_owned())))?
+            .ok_or(AllocatorError::NotHere)
+    }
+
+    fn deallocate(&self, _device: i32, address: usize, bytes: usize) {
+        // Once the interpreter is going down the memory is left to the end of the process.
+        attached(|py| {
+            let given_back = match &self.0 {
+                Kind::Resource(resource) => resource.deallocate(py, address, bytes),
+                Kind::Torch(cuda) => {
+                    cuda.bind(py).call_method1(intern!(py, "caching_allocator_delete"), (address,)).map(drop)
+                }
+                Kind::CuPy(_, pointers) => {
+                    let pointer = pointers.lock().unwrap_or_else(PoisonError::into_inner).remove(&address);
+                    // What is raised at its end is shown by Python.
+                    drop(pointer);
+                    Ok(())
+                }
+            };
+            if let Err(error) = given_back {
+                error.write_unraisable(py, None);
+            }
+        });
+    }
+}
+
+impl Resource {
+    fn stream<'py>(&self, py: Python<'py>, stream: Stream) -> PyResult<Bound<'py, PyAny>> {
+        let stream = Bound::new(py, NamedStream(stream))?.into_any();
+        self.stream_type.as_ref().map_or(Ok(stream.clone()), |of| of.bind(py).call1((stream,)))
+    }
+
+    fn allocate(&self, py: Python<'_>, bytes: usize, stream: Stream) -> PyResult<Option<Allocated>> {
+        let arguments = (bytes, self.stream(py, stream)?);
+        let answer = self.object.bind(py).call_method1(intern!(py, "allocate"), arguments)?;
+        let address = answer.extract::<usize>().map_err(|_| {
+            let answer = answer.repr().map_or_else(|_| "something else".to_owned(), |text| text.to_string());
+            PyTypeError::new_err(format!("allocate must return an address, and returned {answer}"))
+        })?;
+        Ok(Some(Allocated { address, stream }))
+    }
+
+    fn deallocate(&self, py: Python<'_>, address: usize, bytes: usize) -> PyResult<()> {
+        // Any stream will do: all work is done.
+        let arguments = (address, bytes, self.stream(py, Stream::LEGACY)?);
+        self.object.bind(py).call_method1(intern!(py, "deallocate"), arguments).map(drop)
+    }
+}
+
+/// Memory of PyTorch's caching allocator, as its current stream uses it; `None` where this PyTorch has no CUDA.
+fn torch_allocate(cuda: &Bound<'_, PyAny>, device: i32, bytes: usize) -> PyResult<Option<Allocated>> {
+    let py = cuda.py();
+    if !cuda.call_method0(intern!(py, "is_available"))?.is_truthy()? {
+        return Ok(None);
+    }
+    let stream = cuda.call_method1(intern!(py, "current_stream"), (device,))?;
+    let handle = stream.getattr(intern!(py, "cuda_stream"))?.extract::<usize>()?;
+    let address = cuda.call_method1(intern!(py, "caching_allocator_alloc"), (bytes, device, stream))?.extract()?;
+    Ok(Some(Allocated { address, stream: of_runtime(handle)? }))
+}
+
+/// Memory of CuPy's allocator, as its current stream uses it. The device is current.
+fn cupy_allocate(
+    cuda: &Bound<'_, PyAny>,
+    pointers: &Mutex<HashMap<usize, Py<PyAny>>>,
+    bytes: usize,
+) -> PyResult<Option<Allocated>> {
+    let py = cuda.py();
+    let stream = cuda.call_method0(intern!(py, "get_current_stream"))?;
+    let handle = stream.getattr(intern!(py, "ptr"))?.extract::<usize>()?;
+    let pointer = cuda.call_method1(intern!(py, "alloc"), (bytes,))?;
+    let address = pointer.getattr(intern!(py, "ptr"))?.extract::<usize>()?;
+    let before = pointers.lock().unwrap_or_else(PoisonError::into_inner).insert(address, pointer.unbind());
+    drop(before);
+    Ok(Some(Allocated { address, stream: of_runtime(handle)? }))
+}
+
+/// The stream of a handle of the runtime, whose 0 is the legacy default stream.
+fn of_runtime(handle: usize) -> PyResult<Stream> {
+    Ok(if handle == 0 { Stream::LEGACY } else { Stream::new(handle)? })
+}
+
+fn failed(py: Python<'_>, error: PyErr) -> AllocatorError {
+    if !error.is_instance_of::<PyException>(py) {
+        raise_later(error);
+        return AllocatorError::Interrupted;
+    }
+    // PyTorch's is no MemoryError.
+    let name = error.get_type(py).name().map_or_else(|_| String::new(), |name| name.to_string());
+    if error.is_instance_of::<PyMemoryError>(py) || name == "OutOfMemoryError" {
+        AllocatorError::OutOfMemory(error.to_string())
+    } else {
+        AllocatorError::Failed(error.to_string())
+    }
+}

@@ -1,0 +1,55 @@
+//! How much memory of ours is in use, and how to give back what is kept.
+
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyModule};
+use pyo3::wrap_pyfunction;
+
+use crate::order;
+
+pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_function(wrap_pyfunction!(memory_stats, module)?)?;
+    module.add_function(wrap_pyfunction!(empty_cache, module)?)
+}
+
+/// How much memory this package uses and keeps, in bytes: a dict for each device in use, by its name, and one of page-locked
+/// memory, "cuda_host". Empty where no device is in use.
+///
+/// Of a device: "pool_used" and "pool_reserved" of its pool now, "pool_used_peak" and "pool_reserved_peak" at most;
+/// "plain_used" and "plain_kept" of cuMemAlloc; "allocators_used" of other allocators; "waiting_blocks" that nobody refers to
+/// and work may still use, those of other libraries too, and "waiting_bytes" of ours. Of page-locked memory: "used" and "kept".
+#[pyfunction]
+fn memory_stats(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
+    let statistics = py.detach(order::memory_stats)?;
+    let all = PyDict::new(py);
+    if statistics.devices.is_empty() {
+        return Ok(all);
+    }
+    let add = |name: &str, figures: &[(&str, u64)]| {
+        let named = PyDict::new(py);
+        figures.iter().try_for_each(|(figure, value)| named.set_item(figure, value))?;
+        all.set_item(name, named)
+    };
+    for of in &statistics.devices {
+        let figures = [
+            ("pool_used", of.pool_used),
+            ("pool_used_peak", of.pool_used_peak),
+            ("pool_reserved", of.pool_reserved),
+            ("pool_reserved_peak", of.pool_reserved_peak),
+            ("plain_used", of.plain_used),
+            ("plain_kept", of.plain_kept),
+            ("allocators_used", of.allocators_used),
+            ("waiting_blocks", of.waiting_blocks),
+            ("waiting_bytes", of.waiting_bytes),
+        ];
+        add(&of.device.to_string(), &figures)?;
+    }
+    add("cuda_host", &[("used", statistics.page_locked.used), ("kept", statistics.page_locked.kept)])?;
+    Ok(all)
+}
+
+/// Gives the memory back that is kept for later results and copies, of devices and page-locked. What is in use stays, and what
+/// work on a device may still use. The host may wait for all work of the devices.
+#[pyfunction]
+fn empty_cache(py: Python<'_>) -> PyResult<()> {
+    Ok(py.detach(order::empty_cache)?)
+}

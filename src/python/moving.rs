@@ -1,0 +1,149 @@
+//! `device=` of functions and `to_device` of classes. Conversions that read or give host memory are made on the host: data of
+//! a device that the CPU is asked for comes there first, and what the host has is converted before it goes to a device.
+
+use pyo3::exceptions::PyBufferError;
+use pyo3::prelude::*;
+
+use super::input::Chunks;
+use super::matrix::parse_threads;
+use super::{cuda_stream, device};
+use crate::arrow::{DeviceArray, DeviceArrayStream};
+use crate::device::Device;
+use crate::error::{Error, ErrorKind, Result};
+use crate::ragged::Ragged;
+use crate::spec::CopyMode;
+use crate::tensor::Tensor;
+use crate::transfer::{Transfer, array_to_device, is_shared, stream_to_device, tensors_to_device, to_host};
+
+/// What `device=` and `copy=` of a function ask for.
+#[derive(Clone, Copy)]
+pub(super) struct Asked {
+    device: Option<Device>,
+    copy: CopyMode,
+}
+
+impl Asked {
+    pub(super) fn read(device: Option<&Bound<'_, PyAny>>, copy: CopyMode) -> PyResult<Self> {
+        Ok(Self { device: device.map(device::extract).transpose()?, copy })
+    }
+
+    pub(super) fn new(device: Option<Device>, copy: CopyMode) -> Self {
+        Self { device, copy }
+    }
+
+    /// The device to go to from `own`; `None` where data is to stay.
+    fn elsewhere(&self, own: Device) -> Result<Option<Device>> {
+        let Some(device) = self.device.filter(|device| *device != own) else { return Ok(None) };
+        if self.copy == CopyMode::Never && !is_shared(own, device)? {
+            let reason = format!("the data is on {own}, and is copied to be on {device}");
+            return Err(Error::new(ErrorKind::Copy, reason).remedy_is("pass copy=None to allow it"));
+        }
+        Ok(Some(device))
+    }
+
+    /// Whether data on `own` is to go.
+    pub(super) fn is_elsewhere(&self, own: Device) -> bool {
+        self.device.is_some_and(|device| device != own)
+    }
+
+    /// Refuses a result that would be elsewhere than `own`: what is written to `out=` is there.
+    pub(super) fn require(&self, own: Device) -> PyResult<()> {
+        device::require(own, self.device.unwrap_or(own))
+    }
+
+    /// The chunks, on the CPU if that is asked for.
+    pub(super) fn chunks(&self, py: Python<'_>, mut chunks: Chunks) -> PyResult<Chunks> {
+        if self.device.is_some_and(Device::is_cpu) && chunks.arrays.iter().any(|array| !array.device().is_cpu()) {
+            chunks.arrays = chunks.arrays.iter().map(|array| self.array(py, array)).collect::<PyResult<_>>()?;
+        }
+        Ok(chunks)
+    }
+
+    /// An array, where it is asked for.
+    pub(super) fn array(&self, py: Python<'_>, array: &DeviceArray) -> PyResult<DeviceArray> {
+        let Some(device) = self.elsewhere(array.device())? else { return Ok(array.clone()) };
+        let why = format!("device=\"{device}\"");
+        Ok(py.detach(|| array_to_device(array, &Transfer::to(device, &why)))?)
+    }
+
+    /// Tensors, where they are asked for, in memory of one block if they are copied.
+    pub(super) fn tensors(&self, py: Python<'_>, tensors: Vec<Tensor>) -> PyResult<Vec<Tensor>> {
+        let Some(own) = tensors.first().map(Tensor::device) else { return Ok(tensors) };
+        let Some(device) = self.elsewhere(own)? else { return Ok(tensors) };
+        let why = format!("device=\"{device}\"");
+        Ok(py.detach(|| tensors_to_device(&tensors, &Transfer::to(device, &why)))?)
+    }
+
+    /// A tensor, where it is asked for.
+    pub(super) fn tensor(&self, py: Python<'_>, tensor: Tensor) -> PyResult<Tensor> {
+        if self.device.is_none_or(|device| device == tensor.device()) {
+            return Ok(tensor);
+        }
+        let mut moved = self.tensors(py, vec![tensor])?;
+        Ok(moved.pop().ok_or_else(|| Error::invalid("a tensor was lost on its way"))?)
+    }
+
+    /// Rows of different lengths, where they are asked for.
+    pub(super) fn ragged(&self, py: Python<'_>, ragged: Ragged) -> PyResult<Ragged> {
+        let Some(device) = self.elsewhere(ragged.offsets().device())? else { return Ok(ragged) };
+        let why = format!("device=\"{device}\"");
+        Ok(py.detach(|| ragged.to_device(&Transfer::to(device, &why)))?)
+    }
+
+    /// A stream, whose arrays come where they are asked for.
+    pub(super) fn stream(&self, stream: DeviceArrayStream) -> PyResult<DeviceArrayStream> {
+        let own = Device::new(stream.device_type(), 0);
+        let Some(device) = self.elsewhere(own)? else { return Ok(stream) };
+        let why = format!("device=\"{device}\"");
+        Ok(stream_to_device(stream, device, None, None, why))
+    }
+}
+
+/// The keywords of `to_device`.
+pub(super) struct ToDevice {
+    pub(super) device: Device,
+    stream: Option<crate::cuda::Stream>,
+    threads: Option<std::num::NonZero<usize>>,
+    why: String,
+}
+
+impl ToDevice {
+    /// # Errors
+    /// When the device is none, or there is a stream and none of the devices has any.
+    pub(super) fn read(
+        own: Device,
+        device: &Bound<'_, PyAny>,
+        stream: Option<&Bound<'_, PyAny>>,
+        threads: Option<i64>,
+    ) -> PyResult<Self> {
+        let device = device::extract(device)?;
+        if stream.is_some() && !crate::cuda::is_cuda(own) && !crate::cuda::is_cuda(device) {
+            return Err(PyBufferError::new_err("stream must be None for host memory"));
+        }
+        let (stream, threads) =
+            (stream.map(cuda_stream::extract).transpose()?, threads.map(parse_threads).transpose()?);
+        Ok(Self { device, stream, threads, why: format!("to_device(\"{device}\")") })
+    }
+
+    fn transfer(&self) -> Transfer<'_> {
+        let mut transfer = Transfer::to(self.device, &self.why);
+        (transfer.stream, transfer.threads) = (self.stream, self.threads);
+        transfer
+    }
+
+    pub(super) fn array(&self, py: Python<'_>, array: &DeviceArray) -> PyResult<DeviceArray> {
+        Ok(py.detach(|| array_to_device(array, &self.transfer()))?)
+    }
+
+    pub(super) fn tensor(&self, py: Python<'_>, tensor: &Tensor) -> PyResult<Tensor> {
+        if self.device.is_cpu() && crate::cuda::is_cuda(tensor.device()) {
+            return Ok(py.detach(|| to_host(tensor, self.stream, &self.why))?);
+        }
+        let moved = py.detach(|| tensors_to_device(std::slice::from_ref(tensor), &self.transfer()))?;
+        Ok(moved.into_iter().next().ok_or_else(|| Error::invalid("a tensor was lost on its way"))?)
+    }
+
+    pub(super) fn stream(self, stream: DeviceArrayStream) -> DeviceArrayStream {
+        stream_to_device(stream, self.device, self.stream, self.threads, self.why)
+    }
+}

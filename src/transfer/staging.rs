@@ -1,0 +1,333 @@
+//! Ordinary host memory to a device and back, by way of page-locked blocks: what the driver would do with it otherwise is to
+//! block. Threads fill and empty the blocks.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use super::Moving;
+use crate::convert::{for_each_part, threads};
+use crate::cuda::{Current, PinnedBlock, Stream};
+use crate::device::Device;
+use crate::error::{Error, Result};
+use crate::order::{self, Order, Wait};
+
+/// Bytes that one block takes: adjacent in the arena on the one side, anywhere on the other.
+#[derive(Debug)]
+struct Load {
+    /// Where they start in the arena, and how many they are, gaps between parts included.
+    at: usize,
+    bytes: usize,
+    parts: Vec<Part>,
+}
+
+/// Bytes of one piece of memory.
+#[derive(Clone, Copy, Debug)]
+struct Part {
+    address: usize,
+    /// Where they are in the block.
+    within: usize,
+    bytes: usize,
+}
+
+/// Gaps of more bytes are not copied along.
+const LARGEST_GAP: usize = 256;
+
+/// The pieces, in the order of their places, as loads.
+fn loads(pieces: &[Moving]) -> Vec<Load> {
+    let mut loads: Vec<Load> = Vec::new();
+    for piece in pieces {
+        let mut done = 0;
+        while done < piece.bytes {
+            let at = piece.at + done;
+            let joined = loads.last_mut().filter(|load| {
+                let end = load.at + load.bytes;
+                at >= end && at - end <= LARGEST_GAP && at - load.at < PinnedBlock::BYTES
+            });
+            let load = match joined {
+                Some(load) => load,
+                None => {
+                    loads.push(Load { at, bytes: 0, parts: Vec::new() });
+                    let Some(load) = loads.last_mut() else { break };
+                    load
+                }
+            };
+            let within = at - load.at;
+            let bytes = (piece.bytes - done).min(PinnedBlock::BYTES - within);
+            load.parts.push(Part { address: piece.address.wrapping_add(done), within, bytes });
+            load.bytes = within + bytes;
+            done += bytes;
+        }
+    }
+    loads
+}
+
+/// On how many threads loads are copied. What the per-thread default stream is, only this thread knows.
+fn workers(asked: Option<usize>, loads: &[Load], stream: Stream) -> usize {
+    if stream == Stream::PER_THREAD {
+        return 1;
+    }
+    let bytes = loads.iter().fold(0_usize, |sum, load| sum.saturating_add(load.bytes));
+    threads(asked, bytes).clamp(1, loads.len().max(1))
+}
+
+/// Runs `work` on each load, on several threads.
+fn each_load<W>(
+    device: Device,
+    threads: usize,
+    loads: &[Load],
+    start: impl Fn() -> W + Sync,
+    work: impl Fn(&Current, &mut W, &Load) -> Result<()> + Sync,
+    end: impl Fn(&Current, W, Result<()>) -> Result<()> + Sync,
+) -> Result<()> {
+    let next = AtomicUsize::new(0);
+    for_each_part(threads, threads, 1, |_| {
+        let current = order::enter(device)?;
+        let mut state = start();
+        let mut outcome = Ok(());
+        while outcome.is_ok() {
+            let Some(load) = loads.get(next.fetch_add(1, Ordering::Relaxed)) else { break };
+            outcome = work(&current, &mut state, load);
+        }
+        if outcome.is_err() {
+            // Nobody goes on.
+            next.store(loads.len(), Ordering::Relaxed);
+        }
+        end(&current, state, outcome)
+    })
+}
+
+/// Copies ordinary memory to device memory that starts at `target`, in the order of `stream`. The host memory is read when this
+/// returns.
+///
+/// # Errors
+/// When the driver fails, or page-locked memory cannot be had. Copies that were started stay on the stream.
+///
+/// # Safety
+/// The pieces are readable memory of the host, in the order of their places, and `target` has room for them on `stream`.
+pub(super) unsafe fn upload(
+    device: Device,
+    target: u64,
+    pieces: &[Moving],
+    stream: Stream,
+    asked: Option<usize>,
+) -> Result<()> {
+    let loads = loads(pieces);
+    let work = |current: &Current, blocks: &mut Blocks, load: &Load| {
+        let block = blocks.next(current)?;
+        let mut end = 0;
+        for part in &load.parts {
+            let start = block.start();
+            // SAFETY: gaps are inside the block, as parts are, and nothing else uses it now.
+            unsafe { start.wrapping_add(end).write_bytes(0, part.within - end) };
+            let source = std::ptr::with_exposed_provenance::<u8>(part.address);
+            // SAFETY: the contract, and as above.
+            unsafe { start.wrapping_add(part.within).copy_from_nonoverlapping(source, part.bytes) };
+            end = part.within + part.bytes;
+        }
+        let place = target.wrapping_add(u64::try_from(load.at).unwrap_or(u64::MAX));
+        // SAFETY: the contract; the block is used again behind the copy.
+        let copied = unsafe { current.copy_from_pinned(place, &block, load.bytes, stream) };
+        blocks.sent(current, block, stream, copied.is_ok())?;
+        Ok(copied?)
+    };
+    let end = |current: &Current, blocks: Blocks, outcome: Result<()>| {
+        blocks.leave(current, stream);
+        outcome
+    };
+    each_load(device, workers(asked, &loads, stream), &loads, Blocks::default, work, end)
+}
+
+/// The blocks of one thread that copies are made from, the oldest first.
+#[derive(Default)]
+struct Blocks(VecDeque<(Order, PinnedBlock)>);
+
+impl Blocks {
+    /// A block that nothing uses.
+    fn next(&mut self, current: &Current) -> Result<PinnedBlock> {
+        if let Some((order, _)) = self.0.front()
+            && order.is_complete()?
+            && let Some((_, block)) = self.0.pop_front()
+        {
+            return Ok(block);
+        }
+        if let Some(block) = order::staging_block(current)? {
+            return Ok(block);
+        }
+        // As many as there may be are in use: the oldest of this thread's, or one more where it has none.
+        let Some((order, block)) = self.0.pop_front() else { return Ok(PinnedBlock::take(current)?) };
+        order.wait_on_host(Wait::BlockCopied)?;
+        Ok(block)
+    }
+
+    /// Keeps a block which a copy was started from, if it was.
+    fn sent(&mut self, current: &Current, block: PinnedBlock, stream: Stream, is_started: bool) -> Result<()> {
+        if !is_started {
+            block.give_back();
+            return Ok(());
+        }
+        let device = Device::new(crate::ffi::dlpack::DLDeviceType::CUDA, current.device().ordinal());
+        match Order::recorded(device, current, stream, Wait::BlockCopied) {
+            Ok(order) => {
+                self.0.push_back((order, block));
+                Ok(())
+            }
+            Err(error) => {
+                // If that cannot be known either, the block is left to the copy.
+                if order::settle(current, stream).is_ok() {
+                    block.give_back();
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Gives the blocks back behind their copies.
+    fn leave(self, current: &Current, stream: Stream) {
+        if self.0.is_empty() {
+            return;
+        }
+        let device = Device::new(crate::ffi::dlpack::DLDeviceType::CUDA, current.device().ordinal());
+        let uses = Order::on_device(device);
+        // Where it fails the blocks are lost to the copies, and nothing else.
+        let _ = uses.used_by(current, stream);
+        uses.release(move || self.0.into_iter().for_each(|(_, block)| block.give_back()));
+    }
+}
+
+/// Copies device memory to ordinary memory that starts at `target`, in the order of `stream`; done when this returns.
+///
+/// # Errors
+/// When the driver fails, page-locked memory cannot be had, or a wait is interrupted. Copies that were started may still read
+/// then.
+///
+/// # Safety
+/// The pieces are memory of the device, in the order of their places, until `stream` has done what it has when this returns;
+/// `target` has room for them, and nobody else uses it.
+pub(super) unsafe fn download(
+    device: Device,
+    target: *mut u8,
+    pieces: &[Moving],
+    stream: Stream,
+    asked: Option<usize>,
+) -> Result<()> {
+    let (loads, target) = (loads(pieces), Target(target));
+    let work = |current: &Current, pending: &mut Option<Pending>, load: &Load| {
+        // The block before is emptied while this one is filled.
+        // SAFETY: the contract.
+        let started = unsafe { Pending::start(current, load, stream) }?;
+        match pending.replace(started) {
+            // SAFETY: the contract.
+            Some(before) => unsafe { before.finish(&target) },
+            None => Ok(()),
+        }
+    };
+    let end = |_: &Current, pending: Option<Pending>, outcome: Result<()>| {
+        // SAFETY: the contract.
+        let last = pending.map_or(Ok(()), |pending| unsafe { pending.finish(&target) });
+        outcome.and(last)
+    };
+    each_load(device, workers(asked, &loads, stream), &loads, || None, work, end)
+}
+
+/// Where threads write, each its own part.
+struct Target(*mut u8);
+
+// SAFETY: an address; who writes there has its own bytes.
+unsafe impl Sync for Target {}
+
+/// A copy to a block that is under way.
+struct Pending {
+    block: PinnedBlock,
+    order: Order,
+    at: usize,
+    /// Of each part, where it is in the block and how long.
+    parts: Vec<(usize, usize)>,
+}
+
+impl Pending {
+    /// # Safety
+    /// As [`download`].
+    unsafe fn start(current: &Current, load: &Load, stream: Stream) -> Result<Self> {
+        let block = PinnedBlock::take(current)?;
+        let mut outcome = Ok(());
+        for part in &load.parts {
+            let source = super::device_address(part.address)?;
+            // SAFETY: the contract; the block has room, and is read when the copy is done.
+            let copied = unsafe { current.copy_to_pinned(&block, part.within, source, part.bytes, stream) };
+            if let Err(status) = copied {
+                outcome = Err(Error::from(status));
+                break;
+            }
+        }
+        let device = Device::new(crate::ffi::dlpack::DLDeviceType::CUDA, current.device().ordinal());
+        let recorded = outcome.and_then(|()| Order::recorded(device, current, stream, Wait::CopiedToHost));
+        match recorded {
+            Ok(order) => {
+                let parts = load.parts.iter().map(|part| (part.within, part.bytes)).collect();
+                Ok(Self { block, order, at: load.at, parts })
+            }
+            Err(error) => {
+                // If that cannot be known either, the block is left to the copies.
+                if order::settle(current, stream).is_ok() {
+                    block.give_back();
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Waits for the copy. A wait that is interrupted leaves the block to it.
+    ///
+    /// # Safety
+    /// As [`download`].
+    unsafe fn finish(self, target: &Target) -> Result<()> {
+        self.order.wait_on_host(Wait::CopiedToHost)?;
+        for (within, bytes) in &self.parts {
+            let place = target.0.wrapping_add(self.at.wrapping_add(*within));
+            // SAFETY: the contract; the copy to this part of the block is done, and nothing else uses the block.
+            unsafe { place.copy_from_nonoverlapping(self.block.start().wrapping_add(*within), *bytes) };
+        }
+        self.block.give_back();
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn moving(address: usize, at: usize, bytes: usize) -> Moving {
+        Moving { address, at, bytes }
+    }
+
+    #[test]
+    fn every_byte_is_in_one_load_at_its_place() {
+        let block = PinnedBlock::BYTES;
+        let cases = [
+            vec![moving(1000, 0, 10), moving(5000, 64, 10)],
+            vec![moving(1000, 0, block + 5), moving(9_000_000, block + 64, 1)],
+            vec![moving(1000, 0, 3 * block)],
+            vec![moving(1000, 7, 1), moving(2000, 100_000, 1)],
+            vec![moving(1, 0, block - 1), moving(50, block, 10)],
+            vec![],
+        ];
+        for pieces in cases {
+            let loads = loads(&pieces);
+            let mut found: Vec<(usize, usize)> = Vec::new();
+            for load in &loads {
+                assert!(load.bytes <= block && !load.parts.is_empty());
+                let mut end = 0;
+                for part in &load.parts {
+                    assert!(part.within >= end && part.within - end <= LARGEST_GAP);
+                    end = part.within + part.bytes;
+                    assert!(end <= load.bytes);
+                    found.extend((0..part.bytes).map(|byte| (part.address + byte, load.at + part.within + byte)));
+                }
+                assert_eq!(load.parts[0].within, 0);
+            }
+            let expected =
+                pieces.iter().flat_map(|piece| (0..piece.bytes).map(|byte| (piece.address + byte, piece.at + byte)));
+            assert!(found.into_iter().eq(expected));
+        }
+    }
+}
