@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from arrow_dlpack import _native
-from device_batches import GROUPS, NULLS, Consumer, same, table
+from device_batches import GROUPS, NULLS, Consumer, host, on_cpu, same, table
 from loader_reference import loader_threads
 
 HERE = Path(__file__).parent
@@ -62,18 +62,26 @@ def _no_thread_is_left() -> Any:
     assert loader_threads() == 0
 
 
-def expected() -> list[dict[str, np.ndarray]]:
-    cpu = ad.Loader(table(96, 20), **KEYWORDS)
-    return [{name: np.from_dlpack(tensor) for name, tensor in batch.items()} for batch in cpu]
+def expected() -> list[Any]:
+    return on_cpu(table(96, 20), **KEYWORDS)
+
+
+def read(consumer: Consumer, batch: Any, device: str) -> Any:
+    return consumer.batch(batch) if device == "cuda" else host(batch)
+
+
+def epoch(consumer: Consumer, prefetch: int, device: str, found: list[Any]) -> None:
+    """Appends what each batch holds. None is alive afterwards."""
+    for batch in ad.Loader(table(96, 20), device=device, prefetch=prefetch, **KEYWORDS):
+        found.append(read(consumer, batch, device))
 
 
 def attempt(consumer: Consumer, prefetch: int, device: str = "cuda") -> bool:
     """Whether a whole epoch came out. What did come out is right, and what was taken is given back by now."""
-    found: list[dict[str, np.ndarray]] = []
+    found: list[Any] = []
     text = ""
     try:
-        for batch in ad.Loader(table(96, 20), device=device, prefetch=prefetch, **KEYWORDS):
-            found.append(consumer.batch(batch) if device == "cuda" else {n: np.from_dlpack(t) for n, t in batch.items()})
+        epoch(consumer, prefetch, device, found)
     except (BufferError, MemoryError) as error:
         text = str(error)
     assert not text or "failed with code" in text or "no device" in text, text
@@ -316,8 +324,7 @@ class TestForks:
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
         consumer = Consumer()
         for batch in [*held, *iterator]:
-            read = consumer.batch(batch) if device == "cuda" else {n: np.from_dlpack(t) for n, t in batch.items()}
-            assert read["y"].shape == (16,)
+            assert read(consumer, batch, device)["y"].shape == (16,)
         del held, batch, iterator
         settle()
         check()
