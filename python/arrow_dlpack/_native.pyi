@@ -143,11 +143,19 @@ class Tensor:
     # DLPack's exchange API: a table of C functions, for consumers in C.
     __dlpack_c_exchange_api__: ClassVar[CapsuleType]
     def to_device(
-        self, device: _Device, /, *, stream: _Stream | None = None, allocator: _Allocator | None = None
+        self,
+        device: _Device,
+        /,
+        *,
+        stream: _Stream | None = None,
+        threads: int | None = None,
+        allocator: _Allocator | None = None,
     ) -> Tensor:
-        """The same data on another device: itself where it is there already, else a copy. To the CPU it is complete.
+        """The same data on another device: itself where it is there already, the same memory where that device reaches it, else
+        a copy. To the CPU it is complete.
 
-        stream: of data on CUDA, the stream that the copy is made on; else this thread's, see `stream`.
+        stream: the stream that copies are made on; else this thread's, see `stream`.
+        threads: how many copy from and to ordinary memory; None is ARROW_DLPACK_THREADS, or one a core.
         allocator: as for `to_tensor`."""
 
     def record_stream(self, stream: _Stream, /) -> None:
@@ -186,7 +194,22 @@ class Array:
     def nullable(self) -> bool: ...
     @property
     def device(self) -> Device: ...
-    def to_device(self, device: _Device) -> Array: ...
+    def to_device(
+        self,
+        device: _Device,
+        /,
+        *,
+        stream: _Stream | None = None,
+        threads: int | None = None,
+        allocator: _Allocator | None = None,
+    ) -> Array:
+        """The same data on another device: itself where it is there already, the same memory where that device reaches it, else
+        a copy of what the rows need. To the CPU it is complete.
+
+        stream: the stream that copies are made on; else this thread's, see `stream`.
+        threads: how many copy from and to ordinary memory; None is ARROW_DLPACK_THREADS, or one a core.
+        allocator: as for `to_tensor`."""
+
     def __arrow_c_schema__(self) -> CapsuleType: ...
     def __arrow_c_array__(self, requested_schema: object | None = None) -> tuple[CapsuleType, CapsuleType]: ...
     def __arrow_c_device_array__(
@@ -216,7 +239,22 @@ class RecordBatch:
     @property
     def device(self) -> Device: ...
     def column(self, key: str | int) -> Array: ...
-    def to_device(self, device: _Device) -> RecordBatch: ...
+    def to_device(
+        self,
+        device: _Device,
+        /,
+        *,
+        stream: _Stream | None = None,
+        threads: int | None = None,
+        allocator: _Allocator | None = None,
+    ) -> RecordBatch:
+        """The same data on another device: itself where it is there already, the same memory where that device reaches it, else
+        a copy of what the rows need. To the CPU it is complete.
+
+        stream: the stream that copies are made on; else this thread's, see `stream`.
+        threads: how many copy from and to ordinary memory; None is ARROW_DLPACK_THREADS, or one a core.
+        allocator: as for `to_tensor`."""
+
     def __arrow_c_schema__(self) -> CapsuleType: ...
     def __arrow_c_array__(self, requested_schema: object | None = None) -> tuple[CapsuleType, CapsuleType]: ...
     def __arrow_c_device_array__(
@@ -238,7 +276,20 @@ class ArrayStream:
     @property
     def device(self) -> Device: ...
     def close(self) -> None: ...
-    def to_device(self, device: _Device) -> ArrayStream: ...
+    def to_device(
+        self,
+        device: _Device,
+        /,
+        *,
+        stream: _Stream | None = None,
+        threads: int | None = None,
+        allocator: _Allocator | None = None,
+    ) -> ArrayStream:
+        """The stream with its arrays on another device, each moved when it is read. This one is consumed, unless its arrays are
+        there already.
+
+        stream, threads, allocator: as for `Array.to_device`."""
+
     def __arrow_c_schema__(self) -> CapsuleType: ...
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> CapsuleType: ...
     def __arrow_c_device_stream__(self, requested_schema: object | None = None, **kwargs: Any) -> CapsuleType: ...

@@ -30,6 +30,7 @@ pub(crate) struct CudaDevice {
     /// `None` for a device that has no pools.
     pub(super) pool: OnceLock<Option<Pool>>,
     pub(super) plain: PlainBlocks,
+    pub(super) free_stream: OnceLock<StreamHandle>,
     /// Bytes of memory that other allocators gave.
     pub(super) foreign: AtomicUsize,
     kernels: OnceLock<Result<Kernels>>,
@@ -83,6 +84,7 @@ impl CudaDevice {
             events: Mutex::new(Vec::new()),
             pool: OnceLock::new(),
             plain: PlainBlocks::default(),
+            free_stream: OnceLock::new(),
             foreign: AtomicUsize::new(0),
             kernels: OnceLock::new(),
         });

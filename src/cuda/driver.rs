@@ -122,6 +122,9 @@ macro_rules! functions {
             $($name: unsafe extern "C" fn($($type),*) -> u32,)+
             get_error_name: unsafe extern "C" fn(u32, *mut *const c_char) -> u32,
             get_error_string: unsafe extern "C" fn(u32, *mut *const c_char) -> u32,
+            /// Of the simulated driver alone: see `hand_over`.
+            pub(super) hand_over_send: Option<unsafe extern "C" fn(u64)>,
+            pub(super) hand_over_receive: Option<unsafe extern "C" fn(u64)>,
         }
 
         impl Driver {
@@ -136,6 +139,10 @@ macro_rules! functions {
                     get_error_name: unsafe { symbol("cuGetErrorName\0") }?,
                     // SAFETY: as above.
                     get_error_string: unsafe { symbol("cuGetErrorString\0") }?,
+                    // SAFETY: only the simulated driver has this name, for a function of this type.
+                    hand_over_send: unsafe { symbol("simulated_cuda_hand_over_send\0") }.ok(),
+                    // SAFETY: as above.
+                    hand_over_receive: unsafe { symbol("simulated_cuda_hand_over_receive\0") }.ok(),
                 })
             }
 
@@ -253,7 +260,7 @@ functions! {
 /// # Safety
 /// `F` is a pointer to a function as the driver documents the one of this name, which ends with a NUL.
 #[cfg(feature = "cuda")]
-pub(super) unsafe fn symbol<F: Copy>(name: &'static str) -> Result<F> {
+unsafe fn symbol<F: Copy>(name: &'static str) -> Result<F> {
     // SAFETY: `load` found that there is a library.
     let library = unsafe { cudarc::driver::sys::culib() };
     // SAFETY: the contract.

@@ -46,7 +46,7 @@ impl From<AllocatorError> for NoMemory {
 pub(crate) struct DeviceBuffer {
     device: &'static CudaDevice,
     start: DevicePointer,
-    /// Where it is freed: before it is shared nothing has waited for its allocation, which this stream has.
+    /// Where it is freed until it is shared: nothing has waited for its allocation, which this stream has.
     stream: Stream,
     is_shared: bool,
     bytes: usize,
@@ -104,7 +104,6 @@ impl DeviceBuffer {
     /// The same memory, to be dropped when all work with it is done, whatever has become of the stream that it was made on.
     pub(crate) fn shared(self) -> Self {
         let mut shared = self;
-        shared.stream = Stream::LEGACY;
         shared.is_shared = true;
         shared
     }
@@ -134,9 +133,10 @@ impl Drop for DeviceBuffer {
                 // Once more, as nothing else would free it.
                 let current = self.device.enter_unchecked().or_else(|_| self.device.enter_unchecked());
                 let Ok(current) = current else { return };
+                let stream = if self.is_shared { current.free_stream() } else { self.stream };
                 // Where the driver refuses, the memory is lost, and nothing else.
                 // SAFETY: memory of ours, which nobody frees again.
-                let _ = unsafe { current.driver().memory_free_async(self.start, self.stream.handle()) };
+                let _ = unsafe { current.driver().memory_free_async(self.start, stream.handle()) };
             }
         }
     }

@@ -8,7 +8,7 @@ mod allocator;
 mod context;
 mod driver;
 mod event;
-mod hand_over;
+pub(crate) mod hand_over;
 mod kernels;
 mod memory;
 mod module;
@@ -22,7 +22,6 @@ pub use allocator::{Allocated, Allocator, AllocatorError, MemorySource, SourceSc
 pub(crate) use context::{CudaDevice, Current, is_cuda, is_host_visible};
 pub(crate) use driver::{Called, EventHandle, driver, is_forked, is_started};
 pub(crate) use event::Event;
-pub(crate) use hand_over::{received, sent};
 pub(crate) use kernels::{Bits, Column, ColumnType, Level, MatrixLayout, Packing};
 pub(crate) use memory::{DeviceBuffer, NoMemory, release_abandoned};
 pub(crate) use pinned::{PinnedBlock, PinnedBuffer, free_pinned, pinned_use};

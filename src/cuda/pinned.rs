@@ -7,7 +7,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 
 use super::context::Current;
 use super::driver::{Called, Status, is_forked};
-use super::hand_over::{received, sent};
+use super::hand_over;
 use crate::error::{Error, Result};
 
 /// `CU_MEMHOSTALLOC_PORTABLE`: page-locked for every context.
@@ -39,9 +39,9 @@ impl PinnedBlock {
 
     /// A block that is idle.
     pub(crate) fn idle() -> Option<Self> {
-        let block = IDLE.lock().unwrap_or_else(PoisonError::into_inner).pop()?;
-        received(block.start());
-        Some(block)
+        let idle = IDLE.lock().unwrap_or_else(PoisonError::into_inner).pop()?;
+        hand_over::receive(idle.start.addr().get());
+        Some(idle)
     }
 
     /// A new block; `None` where there are as many as there may be.
@@ -77,7 +77,7 @@ impl PinnedBlock {
 
     /// Gives the block back. Without this it is lost, which is right where a copy may still use it.
     pub(crate) fn give_back(self) {
-        sent(self.start());
+        hand_over::send(self.start.addr().get());
         IDLE.lock().unwrap_or_else(PoisonError::into_inner).push(self);
     }
 
@@ -139,9 +139,9 @@ impl PinnedBuffer {
         let fits = |kept: &Self| kept.bytes >= bytes && kept.bytes / 2 <= bytes;
         let mut kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(index) = kept.iter().position(fits) {
-            let buffer = kept.swap_remove(index);
-            received(buffer.start());
-            return Ok(buffer);
+            let kept = kept.swap_remove(index);
+            hand_over::receive(kept.start.addr().get());
+            return Ok(kept);
         }
         drop(kept);
         Ok(Self { start: allocate(current, bytes)?, bytes })
@@ -158,8 +158,8 @@ impl Drop for PinnedBuffer {
         if is_forked() {
             return;
         }
-        sent(self.start());
         let kept = Self { start: self.start, bytes: self.bytes };
+        hand_over::send(self.start.addr().get());
         KEPT.lock().unwrap_or_else(PoisonError::into_inner).push(kept);
     }
 }
@@ -185,7 +185,6 @@ pub(crate) fn pinned_use() -> PinnedUse {
 pub(crate) fn free_pinned(current: &Current) -> Called<u64> {
     let (mut freed, mut outcome) = (0, Ok(()));
     let mut free = |start: NonNull<c_void>, bytes: usize| {
-        received(start.as_ptr().cast());
         // SAFETY: memory of ours that nobody uses, and that is not freed again.
         match unsafe { current.driver().memory_host_free(start.as_ptr()) } {
             Ok(()) => {

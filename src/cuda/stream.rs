@@ -55,6 +55,14 @@ impl Stream {
 }
 
 impl Current {
+    /// The stream on which memory is freed that no work uses any more. Nothing else is on it, so that what is freed is free at
+    /// once.
+    pub(crate) fn free_stream(&self) -> Stream {
+        let device = self.device();
+        // Without one, a stream does that has other work too.
+        Stream(*device.free_stream.get_or_init(|| create(device).unwrap_or(StreamHandle::LEGACY)))
+    }
+
     /// Refuses a stream of another context than this device's primary one.
     pub(crate) fn require_own(&self, stream: Stream) -> Result<()> {
         if stream.is_default() {
@@ -115,15 +123,20 @@ impl PooledStream {
             return Ok(Self { device, handle: streams.remove(index) });
         }
         drop(streams);
-        let mut handle = StreamHandle::NULL;
-        // SAFETY: `handle` is a local that the driver sets; the device's context is current.
-        unsafe { device.driver.stream_create(&raw mut handle, NON_BLOCKING) }?;
-        Ok(Self { device, handle })
+        Ok(Self { device, handle: create(device)? })
     }
 
     pub(crate) fn stream(&self) -> Stream {
         Stream::own(self.handle)
     }
+}
+
+/// A new stream of a device whose context is current.
+fn create(device: &CudaDevice) -> Called<StreamHandle> {
+    let mut handle = StreamHandle::NULL;
+    // SAFETY: `handle` is a local that the driver sets; the device's context is current.
+    unsafe { device.driver.stream_create(&raw mut handle, NON_BLOCKING) }?;
+    Ok(handle)
 }
 
 impl Drop for PooledStream {

@@ -1,6 +1,6 @@
 //! Memory for work of ours. Where there is none, what is kept for later is given back, and it is asked for once more.
 
-use super::{Wait, drain, host};
+use super::{Wait, drain, host, settle};
 use crate::cuda::{
     Current, DeviceBuffer, Event, MemorySource, NoMemory, PinnedBlock, PinnedBuffer, Stream, free_pinned, free_plain,
     memory_source, trim_pool,
@@ -44,7 +44,8 @@ fn allocate_from(source: &MemorySource, current: &Current, bytes: usize, stream:
 /// Gives back to the device what nothing uses. The host may wait.
 fn give_back(current: &Current) {
     drain();
-    // Where the driver refuses there is still no memory, which is the error then.
+    // Where the driver refuses there is still no memory, which is the error then. What was just freed is so after a moment.
+    let _ = settle(current, current.free_stream());
     let _ = trim_pool(current);
     if let Ok(waits) = free_plain(current) {
         host::count(waits);

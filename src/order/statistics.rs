@@ -52,7 +52,8 @@ pub struct PageLockedMemory {
     pub kept: u64,
 }
 
-/// How much memory is in use and kept. Starts nothing: empty where no device is in use.
+/// How much memory is in use and kept, once what nothing uses any more is released. Starts nothing: empty where no device is in
+/// use. Never waits.
 ///
 /// # Errors
 /// When the driver fails.
@@ -60,6 +61,7 @@ pub fn memory_stats() -> Result<MemoryStatistics> {
     if !is_started() {
         return Ok(MemoryStatistics::default());
     }
+    drain();
     let bytes = |bytes: usize| u64::try_from(bytes).unwrap_or(u64::MAX);
     let of = |device: &'static CudaDevice| {
         let pool = device.pool_use()?;
@@ -99,6 +101,7 @@ pub fn empty_cache() -> Result<()> {
     let mut outcome = Ok(());
     for device in CudaDevice::in_use() {
         let current = device.enter()?;
+        super::settle(&current, current.free_stream())?;
         // Page-locked memory is no device's: after the first there is none left.
         for freed in [trim_pool(&current).map(|()| 0), free_plain(&current), free_pinned(&current)] {
             match freed {

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use super::{OwnBuffer, allocate, host_address, written};
 use crate::alloc::{AnyBuffer, ForeignBuffer, Owner, PooledBuffer};
 use crate::convert::{Place, RowBlock};
-use crate::cuda::{Called, Current, Stream, received, sent};
+use crate::cuda::{Called, Current, Stream, hand_over};
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::ffi::dlpack::DLDeviceType;
@@ -54,7 +54,7 @@ impl Returning {
         lock.append(&mut entries);
         let left = lock.len();
         drop(lock);
-        free.iter().for_each(|(memory, _)| received(memory.as_ptr()));
+        free.iter().for_each(|(memory, _)| hand_over::receive(memory.as_ptr().addr()));
         // Without the lock and in their order, so that the one that was used longest ago is used first.
         drop(free);
         outcome.map(|()| left)
@@ -65,7 +65,7 @@ impl Returning {
     }
 
     fn push(&self, memory: PooledBuffer, behind: Behind) {
-        sent(memory.as_ptr());
+        hand_over::send(memory.as_ptr().addr());
         self.lock().push((memory, behind));
     }
 }
@@ -80,11 +80,11 @@ impl Drop for Returning {
 
 /// Lets go of page-locked memory when the work is done, on whichever thread finds that.
 fn free_behind(memory: PooledBuffer, behind: Behind) {
-    sent(memory.as_ptr());
+    hand_over::send(memory.as_ptr().addr());
     behind.then(
         memory.len(),
         Box::new(move || {
-            received(memory.as_ptr());
+            hand_over::receive(memory.as_ptr().addr());
             drop(memory);
         }),
     );
@@ -103,7 +103,7 @@ impl fmt::Debug for Returning {
 pub(crate) fn in_page_locked(block: RowBlock, device: Device, returning: &Arc<Returning>) -> Result<Tensor> {
     let place = |memory: PooledBuffer| {
         let (data, order) = (memory.as_ptr(), Order::on_device(device));
-        sent(data);
+        hand_over::send(data.addr());
         let owner = PageLocked { memory: Some(memory), order: order.clone(), returning: Arc::downgrade(returning) };
         Ok(Place { data, device, owner: Arc::new(owner), order: Some(order) })
     };
@@ -114,7 +114,7 @@ pub(crate) fn in_page_locked(block: RowBlock, device: Device, returning: &Arc<Re
 /// Has this thread take over what another one has packed.
 pub(crate) fn taken_over(tensor: &Tensor) {
     if tensor.device().device_type() == DLDeviceType::CUDA_HOST {
-        received(tensor.as_ptr());
+        hand_over::receive(tensor.as_ptr().addr());
     }
 }
 

@@ -13,7 +13,8 @@ use crate::arrow::{
 use crate::convert::for_each_part;
 use crate::copy_log::{self, Copied};
 use crate::cuda::{
-    CudaDevice, Current, PinnedBuffer, Pointer, Stream, allocate_from, is_cuda, is_host_visible, memory_source,
+    CudaDevice, Current, PinnedBuffer, Pointer, Stream, allocate_from, hand_over, is_cuda, is_host_visible,
+    memory_source,
 };
 use crate::device::Device;
 use crate::error::{Error, ErrorKind, Result};
@@ -496,7 +497,9 @@ impl Job<'_> {
         let pieces = &self.arena.pieces;
         let threads = crate::convert::threads(self.threads(), self.arena.bytes);
         // Pieces are cut where the threads' parts are.
-        for_each_part::<Error>(threads, self.arena.bytes, ALIGNMENT, |part| {
+        hand_over::send(start.0.addr());
+        let copied = for_each_part::<Error>(threads, self.arena.bytes, ALIGNMENT, |part| {
+            hand_over::receive(start.at(0).addr());
             for piece in pieces {
                 let (first, end) = (piece.at.max(part.start), (piece.at + piece.bytes).min(part.end));
                 if first < end {
@@ -506,8 +509,11 @@ impl Job<'_> {
                     unsafe { place.copy_from_nonoverlapping(source, end - first) };
                 }
             }
+            hand_over::send(start.at(0).addr());
             Ok(())
-        })?;
+        });
+        hand_over::receive(start.0.addr());
+        copied?;
         // SAFETY: nobody else knows the buffer yet.
         unsafe { self.write_scratch(start.0) };
         let order = Order::on_device(device);

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::Moving;
 use crate::convert::{for_each_part, threads};
-use crate::cuda::{Current, PinnedBlock, Stream};
+use crate::cuda::{Current, PinnedBlock, Stream, hand_over};
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::order::{self, Order, Wait};
@@ -80,7 +80,10 @@ fn each_load<W>(
     end: impl Fn(&Current, W, Result<()>) -> Result<()> + Sync,
 ) -> Result<()> {
     let next = AtomicUsize::new(0);
-    for_each_part(threads, threads, 1, |_| {
+    let token = (&raw const next).addr();
+    hand_over::send(token);
+    let done = for_each_part(threads, threads, 1, |_| {
+        hand_over::receive(token);
         let current = order::enter(device)?;
         let mut state = start();
         let mut outcome = Ok(());
@@ -92,8 +95,12 @@ fn each_load<W>(
             // Nobody goes on.
             next.store(loads.len(), Ordering::Relaxed);
         }
-        end(&current, state, outcome)
-    })
+        let ended = end(&current, state, outcome);
+        hand_over::send(token);
+        ended
+    });
+    hand_over::receive(token);
+    done
 }
 
 /// Copies ordinary memory to device memory that starts at `target`, in the order of `stream`. The host memory is read when this

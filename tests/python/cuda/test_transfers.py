@@ -367,6 +367,7 @@ class TestHostile:
         def change(node: Any) -> None:
             data = np.array(offsets, "int32")
             target = node.buffers[1]
+            driver.synchronize()
             driver.write(target, data.tobytes(), driver.LEGACY)
             driver.synchronize()
 

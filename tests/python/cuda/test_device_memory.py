@@ -1,0 +1,259 @@
+"""Where the memory of results on a device comes from, how it is counted, and what gives it back."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable
+from typing import Any
+
+import arrow_dlpack as ad
+import driver
+import fakes
+import numpy as np
+import pytest
+
+VALUES = np.arange(1 << 16, dtype="int32")
+BYTES = VALUES.nbytes
+
+
+def tensor_of(pool: fakes.Pool) -> ad.Tensor:
+    return ad.from_dlpack(fakes.Torch(pool, VALUES, stream=driver.Stream().handle))
+
+
+def contents(tensor: ad.Tensor) -> bytes:
+    return np.from_dlpack(tensor.to_device("cpu")).tobytes()
+
+
+def of_device() -> dict[str, int]:
+    return ad.memory_stats()["cuda:0"]
+
+
+class TestStatistics:
+    def test_start_no_driver(self) -> None:
+        before = driver.calls()
+        assert ad.memory_stats() == {}
+        ad.empty_cache()
+        assert driver.calls() == before
+
+    def test_of_the_pool(self, pool: fakes.Pool) -> None:
+        tensor = tensor_of(pool)
+        assert of_device()["pool_used"] == 0
+        copy = ad.from_dlpack(tensor, copy=True)
+        found = of_device()
+        assert found["pool_used"] == found["pool_used_peak"] == BYTES
+        assert found["pool_reserved"] == found["pool_reserved_peak"] >= BYTES
+        assert contents(copy) == VALUES.tobytes()
+        del copy
+        driver.settle()
+        # Released, and freed when the device has got there.
+        of_device()
+        driver.settle()
+        found = of_device()
+        assert (found["pool_used"], found["pool_used_peak"]) == (0, BYTES)
+        # Kept, until someone asks for it.
+        assert found["pool_reserved"] == BYTES
+        ad.empty_cache()
+        found = of_device()
+        assert (found["pool_reserved"], found["pool_reserved_peak"]) == (0, BYTES)
+
+    def test_of_memory_that_waits(self, pool: fakes.Pool) -> None:
+        tensor = tensor_of(pool)
+        copy = ad.from_dlpack(tensor, copy=True)
+        held = fakes.cupy(copy, driver.LEGACY)
+        gate = driver.gate(driver.LEGACY)
+        held.release()
+        del copy
+        gc.collect()
+        found = of_device()
+        assert (found["waiting_blocks"], found["waiting_bytes"]) == (1, BYTES)
+        driver.open_gate(gate)
+        driver.settle()
+        ad.empty_cache()
+        found = of_device()
+        assert (found["waiting_blocks"], found["waiting_bytes"], found["pool_used"]) == (0, 0, 0)
+
+    def test_of_borrowed_memory_that_waits(self, pool: fakes.Pool) -> None:
+        held = fakes.cupy(ad.from_dlpack(fakes.Torch(pool, VALUES, stream=driver.Stream().handle)), driver.LEGACY)
+        driver.gate(driver.LEGACY)
+        held.release()
+        gc.collect()
+        # How many bytes those are its owner knows.
+        assert (of_device()["waiting_blocks"], of_device()["waiting_bytes"]) == (1, 0)
+
+    def test_of_page_locked_memory(self, pool: fakes.Pool) -> None:
+        tensor = tensor_of(pool)
+        assert ad.memory_stats()["cuda_host"] == {"used": 0, "kept": 0}
+        assert contents(tensor) == VALUES.tobytes()
+        kept = ad.memory_stats()["cuda_host"]
+        assert kept["used"] == 0
+        assert kept["kept"] >= 2 << 20
+        ad.empty_cache()
+        assert ad.memory_stats()["cuda_host"] == {"used": 0, "kept": 0}
+        assert driver.live("pinned") == len(driver._staging)
+        assert contents(tensor) == VALUES.tobytes()
+
+    def test_fail_as_the_driver_does(self, pool: fakes.Pool) -> None:
+        tensor = tensor_of(pool)
+        ad.from_dlpack(tensor, copy=True)
+        driver.fail("cuMemPoolGetAttribute", 2, 999)
+        with pytest.raises(BufferError, match="cuMemPoolGetAttribute failed with code 999"):
+            ad.memory_stats()
+        driver.fail("cuMemPoolTrimTo", 1, 999)
+        contents(tensor)
+        with pytest.raises(BufferError, match="cuMemPoolTrimTo failed with code 999"):
+            ad.empty_cache()
+        # The rest was given back.
+        assert ad.memory_stats()["cuda_host"] == {"used": 0, "kept": 0}
+
+
+class TestPlainMemory:
+    def test_is_kept_and_freed_when_that_is_asked_for(self, pool: fakes.Pool, host_waits: Callable[[], Any]) -> None:
+        tensor = tensor_of(pool)
+        waits, allocated, freed = host_waits(), driver.calls("cuMemAlloc_v2"), driver.calls("cuMemFree_v2")
+        for _ in range(3):
+            copy = ad.from_dlpack(tensor, copy=True, allocator="cuMemAlloc")
+            assert of_device()["plain_used"] == BYTES
+            held = fakes.cupy(copy, driver.LEGACY)
+            held.release()
+            del copy
+            driver.run_all()
+            # Released behind what reads it.
+            driver.synchronize()
+            assert of_device()["plain_used"] == 0
+        assert driver.calls("cuMemAlloc_v2") - allocated == 1
+        assert driver.calls("cuMemFree_v2") == freed
+        assert waits.ours == 0
+        found = of_device()
+        assert (found["plain_used"], found["plain_kept"], found["pool_reserved"]) == (0, BYTES, 0)
+        ad.empty_cache()
+        assert driver.calls("cuMemFree_v2") - freed == 1
+        assert of_device()["plain_kept"] == 0
+        # Each of these may have waited, and is counted.
+        assert waits.ours == 1
+
+    def test_of_another_size_is_not_reused(self, pool: fakes.Pool) -> None:
+        tensor = tensor_of(pool)
+        small = ad.from_dlpack(fakes.Torch(pool, VALUES[:100], stream=driver.Stream().handle))
+        ad.from_dlpack(tensor, copy=True, allocator="cuMemAlloc")
+        driver.settle()
+        copy = ad.from_dlpack(small, copy=True, allocator="cuMemAlloc")
+        assert of_device()["plain_used"] < 1024
+        assert contents(copy) == VALUES[:100].tobytes()
+
+    def test_to_free_it_fails(self, pool: fakes.Pool) -> None:
+        tensor = tensor_of(pool)
+        ad.from_dlpack(tensor, copy=True, allocator="cuMemAlloc")
+        driver.settle()
+        driver.fail("cuMemFree_v2", 1, 999)
+        with pytest.raises(BufferError, match="cuMemFree_v2 failed with code 999"):
+            ad.empty_cache()
+        assert of_device()["plain_kept"] == BYTES
+        ad.empty_cache()
+        assert of_device()["plain_kept"] == 0
+
+    def test_on_devices_without_pools(self, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
+        monkeypatch.setenv("SIMULATED_CUDA_NO_POOLS", "1")
+        tensor = tensor_of(request.getfixturevalue("pool"))
+        copy = ad.from_dlpack(tensor, copy=True)
+        assert contents(copy) == VALUES.tobytes()
+        found = of_device()
+        assert (found["plain_used"], found["pool_used"]) == (BYTES, 0)
+        del copy
+        driver.settle()
+        ad.empty_cache()
+        assert (of_device()["plain_used"], of_device()["plain_kept"]) == (0, 0)
+
+
+class TestOutOfMemory:
+    LIMIT = BYTES * 7 // 2
+
+    @pytest.fixture(autouse=True)
+    def _little(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("SIMULATED_CUDA_MEMORY", str(self.LIMIT))
+
+    @pytest.mark.parametrize("allocator", [None, "cuMemAlloc"])
+    def test_says_how_much_and_leaves_all_usable(self, pool: fakes.Pool, allocator: Any) -> None:
+        tensor = tensor_of(pool)
+        copies = [ad.from_dlpack(tensor, copy=True, allocator=allocator) for _ in range(2)]
+        with pytest.raises(MemoryError) as raised:
+            ad.from_dlpack(tensor, copy=True, allocator=allocator)
+        text = str(raised.value)
+        assert f"cuda:0 has no memory for {BYTES} bytes: {2 * BYTES} bytes are in use by this package" in text
+        assert "empty_cache()" in text
+        assert all(contents(copy) == VALUES.tobytes() for copy in copies)
+        copies.pop()
+        driver.settle()
+        assert contents(ad.from_dlpack(tensor, copy=True, allocator=allocator)) == VALUES.tobytes()
+
+    def test_what_waits_is_released_first(self, pool: fakes.Pool) -> None:
+        tensor = tensor_of(pool)
+        for _ in range(6):
+            copy = ad.from_dlpack(tensor, copy=True)
+            fakes.cupy(copy, driver.LEGACY).release()
+            del copy
+            driver.settle()
+
+    def test_what_one_keeps_the_other_gets(self, pool: fakes.Pool) -> None:
+        tensor = tensor_of(pool)
+        for allocator in [None, "cuMemAlloc"] * 2:
+            # All that there is, and none is in use.
+            copies = [ad.from_dlpack(tensor, copy=True, allocator=allocator) for _ in range(2)]
+            assert contents(copies[1]) == VALUES.tobytes()
+            copies.clear()
+            driver.settle()
+            ad.from_dlpack(tensor)
+
+    def test_too_many_bytes_for_any_device(self, pool: fakes.Pool) -> None:
+        stride = np.zeros(1, dtype="int8")
+        source = fakes.Torch(pool, stride, stream=driver.Stream().handle)
+        source.shape, source.strides = ((1 << 62),), (0,)
+        wide = ad.from_dlpack(source)
+        copy = ad.from_dlpack(wide, copy=True)
+        # A broadcast is copied as it lies.
+        assert copy.shape == ((1 << 62),)
+
+
+class TestPeers:
+    def test_reach_the_pools_of_each_other(self, pool: fakes.Pool) -> None:
+        tensor = tensor_of(pool)
+        other = fakes.Pool(1)
+        ad.from_dlpack(tensor, copy=True)
+        assert driver.calls("cuMemPoolSetAccess") == 0
+        second = ad.from_dlpack(fakes.Torch(other, VALUES, stream=driver.Stream(1).handle))
+        assert driver.calls("cuMemPoolSetAccess") == 1
+        ad.from_dlpack(second, copy=True)
+        assert driver.calls("cuMemPoolSetAccess") >= 2
+        del second
+        driver.settle()
+        ad.empty_cache()
+        other.close()
+
+    @pytest.mark.parametrize("function", ["cuDeviceCanAccessPeer", "cuMemPoolSetAccess"])
+    def test_or_do_not(self, function: str, pool: fakes.Pool) -> None:
+        tensor = tensor_of(pool)
+        other = fakes.Pool(1)
+        ad.from_dlpack(tensor, copy=True)
+        for nth in range(1, 4):
+            driver.fail(function, nth, 217)
+        second = ad.from_dlpack(fakes.Torch(other, VALUES, stream=driver.Stream(1).handle))
+        assert contents(ad.from_dlpack(second, copy=True)) == VALUES.tobytes()
+        del second
+        driver.settle()
+        ad.empty_cache()
+        other.close()
+
+
+def test_more_blocks_than_there_may_be(monkeypatch: pytest.MonkeyPatch, pool: fakes.Pool) -> None:
+    """Reads of the host through as few page-locked blocks as are allowed."""
+    tensor = tensor_of(pool)
+    monkeypatch.setenv("ARROW_DLPACK_PINNED_BYTES", str(2 << 20))
+    values = np.arange(5 << 18, dtype="int64")
+    tensor = ad.from_dlpack(fakes.Torch(pool, values, stream=driver.Stream().handle))
+    assert contents(tensor) == values.tobytes()
+
+
+def test_no_number_of_bytes(monkeypatch: pytest.MonkeyPatch, pool: fakes.Pool) -> None:
+    tensor = tensor_of(pool)
+    monkeypatch.setenv("ARROW_DLPACK_PINNED_BYTES", "much")
+    tensor = ad.from_dlpack(fakes.Torch(pool, VALUES, stream=driver.Stream().handle))
+    del tensor
