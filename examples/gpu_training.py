@@ -1,10 +1,11 @@
-"""Train on flights on a GPU: rows are packed on the CPU and copied to the device while the device still learns from those before.
+"""Train on flights on a GPU: rows are packed on the CPU and copied ahead, while the device learns from those before.
 
     python examples/gpu_training.py
 
-The job is that of examples/flights/demo.py, and so are data, features and model. What differs is the loop: `Loader(device="cuda",
-xp=torch)` hands out batches that are on the device already, or on their way: torch's current stream waits for the copy, and Python
-waits for nothing. The error is read once a pass, as each look at a number of the device would stop the loop.
+The job is that of examples/flights/demo.py, and so are data, features and model. What differs is the loop:
+`Loader(device="cuda", xp=torch)` hands out batches that are on the device already, or on their way: torch's current
+stream waits for the copy, and Python waits for nothing. The error is read once a pass, as each look at a number of
+the device would stop the loop.
 
 Without torch, a GPU or the demo's packages (python/requirements/demo.txt) it says what is missing, and ends well.
 """
@@ -31,7 +32,9 @@ def main() -> int:
     """Train, or say why that cannot be done here."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--device", default="cuda", help="which GPU (default: cuda)")
-    parser.add_argument("--cache", type=Path, default=FLIGHTS.parents[1] / ".cache" / "flights", help="where data is kept")
+    parser.add_argument(
+        "--cache", type=Path, default=FLIGHTS.parents[1] / ".cache" / "flights", help="where data is kept"
+    )
     options = parser.parse_args()
     missing = _missing(options.device)
     if missing:

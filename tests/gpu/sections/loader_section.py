@@ -114,7 +114,9 @@ def figures(name: str, rows: int, columns: int, batch_size: int, judged: str) ->
     record.figure(f"pack rate (page-locked), {name}, GB/s", round(copied / packing, 2))
     record.figure(f"pack rate (ordinary memory), {name}, GB/s", round(copied / on_cpu, 2))
     record.figure(f"copy rate, {name}, GB/s", round(copied / copying, 2))
-    record.figure(f"loader to the lower of pack rate and copy rate, {name}{judged}", round(max(packing, copying) / to_device, 3))
+    record.figure(
+        f"loader to the lower of pack rate and copy rate, {name}{judged}", round(max(packing, copying) / to_device, 3)
+    )
 
 
 record.checks(globals())

@@ -92,7 +92,9 @@ def test_few_blocks_are_used_again_and_again(prefetch: int) -> None:
     consumer = Consumer()
 
     def epoch(rows: int) -> None:
-        for batch in ad.Loader(table(rows, 50), columns=GROUPS, nulls=NULLS, batch_size=16, device="cuda", prefetch=prefetch):
+        for batch in ad.Loader(
+            table(rows, 50), columns=GROUPS, nulls=NULLS, batch_size=16, device="cuda", prefetch=prefetch
+        ):
             consumer.batch(batch)
 
     def live() -> list[int]:
@@ -235,7 +237,8 @@ class TestSourcesOnDevices:
             loader = ad.Loader(stream.give(), device=device, prefetch=prefetch, threads=1, **keywords)
             read = Consumer().read if device == "cuda" else host
             found = [read(batch) for batch in loader]
-        assert all(map(same, found, expected)) and len(found) == len(expected)
+        assert len(found) == len(expected)
+        assert all(map(same, found, expected))
         whys = {entry.why for entry in log.entries if "packed" in entry.why}
         assert all(why.startswith("copied to the host, packed") == (kind != CUDA_HOST) for why in whys)
 

@@ -18,7 +18,7 @@ BYTES = BATCH * 8
 
 
 class Model:
-    """What is computed of batches, on a stream that does not wait for the legacy default stream; it never waits on the host."""
+    """What is computed of batches, on a stream that does not wait for the legacy default stream, nor the host for it."""
 
     def __init__(self, ordinal: int = 0) -> None:
         self.ordinal, self.stream = ordinal, driver.Stream(ordinal)
@@ -68,7 +68,10 @@ def test_no_batch_is_overwritten(ordinal: int, prefetch: int, host_waits: Any) -
             held.pop(chance.randrange(len(held)))
     del batch
     assert waits.ours == 0
-    cpu = [np.from_dlpack(batch).tobytes() for batch in ad.Loader(table(ROWS, 999), columns=["row"], batch_size=BATCH, shuffle_buffer=500, seed=1)]
+    cpu = [
+        np.from_dlpack(batch).tobytes()
+        for batch in ad.Loader(table(ROWS, 999), columns=["row"], batch_size=BATCH, shuffle_buffer=500, seed=1)
+    ]
     assert len(held) > 5
     for index, kept in held:
         again = fakes.cupy(kept, model.stream.handle)
@@ -85,7 +88,12 @@ def test_loops_in_turn_on_two_devices(prefetch: int) -> None:
     iterators = [
         iter(
             ad.Loader(
-                source, columns=["row"], batch_size=BATCH, device=("cuda", "cuda:1")[rank], rank=rank, world_size=2,
+                source,
+                columns=["row"],
+                batch_size=BATCH,
+                device=("cuda", "cuda:1")[rank],
+                rank=rank,
+                world_size=2,
                 prefetch=prefetch,
             )
         )
