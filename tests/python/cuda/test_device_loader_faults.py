@@ -1,4 +1,4 @@
-"""What fails while batches are made on a device, and loops that end early: no leak, no hang, and all is usable afterwards."""
+"""What fails while batches are made on a device, and loops that end early: no leak, no hang, all goes on afterwards."""
 
 from __future__ import annotations
 

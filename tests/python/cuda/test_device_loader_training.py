@@ -18,7 +18,7 @@ BYTES = BATCH * 8
 
 
 class Model:
-    """What is computed of batches, on a stream that does not wait for the legacy default stream, nor the host for it."""
+    """What is computed of batches, on a stream that does not wait for the legacy default stream, without the host."""
 
     def __init__(self, ordinal: int = 0) -> None:
         self.ordinal, self.stream = ordinal, driver.Stream(ordinal)
