@@ -16,7 +16,7 @@ use super::view::{ArrayView, Dictionary, Leaf, ValidityBits, buffer, child};
 use crate::device::Device;
 use crate::error::{Error, ErrorKind, Result, catch_panic};
 use crate::ffi::arrow_device::{ArrowArray, ArrowDeviceArray};
-use crate::order::{Order, is_address_check_asked};
+use crate::order::{Order, is_check_asked};
 
 /// Runs a foreign release callback, or decides that it cannot be run any more. Memory that came through an interpreter
 /// must be released attached to it.
@@ -160,7 +160,7 @@ impl DeviceArray {
         }
         // SAFETY: the contract of the import.
         unsafe { check(&field, &array.array) }?;
-        if device.is_cpu() && is_address_check_asked() {
+        if device.is_cpu() && is_check_asked() {
             check_addresses(field.data_type(), &array.array).map_err(|error| error.in_column(field.name()))?;
         }
         let invalid = |_| Error::invalid("ArrowArray.offset or .length is negative");

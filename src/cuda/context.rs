@@ -117,6 +117,12 @@ impl CudaDevice {
         self.kernels.get_or_init(load).as_ref().map_err(Clone::clone)
     }
 
+    /// Whether the module was loaded.
+    #[cfg(feature = "python")]
+    pub(super) fn has_module(&self) -> bool {
+        self.kernels.get().is_some_and(Result::is_ok)
+    }
+
     pub(crate) fn ordinal(&self) -> i32 {
         self.ordinal
     }

@@ -127,6 +127,10 @@ macro_rules! functions {
             pub(super) hand_over_receive: Option<unsafe extern "C" fn(u64)>,
         }
 
+        /// The names of all of them in the library.
+        #[cfg(feature = "python")]
+        pub(crate) const FUNCTIONS: &[&str] = &[$($symbol,)+ "cuGetErrorName", "cuGetErrorString"];
+
         impl Driver {
             /// # Errors
             /// Names the function that the library lacks.
@@ -209,6 +213,8 @@ functions! {
     memory_host_free = "cuMemFreeHost"(memory: *mut c_void);
     /// A new pool of device memory.
     pool_create = "cuMemPoolCreate"(pool: *mut PoolHandle, properties: *const c_void);
+    /// Ends a pool, once all its memory is given back.
+    pool_destroy = "cuMemPoolDestroy"(pool: PoolHandle);
     /// Sets a property of a pool.
     pool_set_attribute = "cuMemPoolSetAttribute"(pool: PoolHandle, attribute: c_int, value: *mut c_void);
     /// A property of a pool.

@@ -58,6 +58,7 @@ impl Drop for Event {
             return;
         }
         drop(events);
+        let Ok(_current) = self.device.enter_unchecked() else { return };
         // One that is not complete yet is freed by the driver when it is.
         // SAFETY: an event of ours, which nobody uses after this. Where it fails, the event is lost, and nothing else.
         let _ = unsafe { self.device.driver.event_destroy(self.handle) };

@@ -9,6 +9,8 @@ mod context;
 mod driver;
 mod event;
 pub(crate) mod hand_over;
+#[cfg(feature = "python")]
+mod kept;
 mod kernels;
 mod memory;
 mod module;
@@ -22,6 +24,8 @@ pub use allocator::{Allocated, Allocator, AllocatorError, MemorySource, SourceSc
 pub(crate) use context::{CudaDevice, Current, is_cuda, is_host_visible};
 pub(crate) use driver::{Called, EventHandle, driver, is_forked, is_started};
 pub(crate) use event::Event;
+#[cfg(feature = "python")]
+pub(crate) use kept::{FUNCTIONS, kept};
 pub(crate) use kernels::{Bits, Column, ColumnType, Level, MatrixLayout, Packing};
 pub(crate) use memory::{DeviceBuffer, NoMemory, release_abandoned};
 pub(crate) use pinned::{PinnedBlock, PinnedBuffer, free_pinned, pinned_use};

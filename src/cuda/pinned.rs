@@ -164,6 +164,13 @@ impl Drop for PinnedBuffer {
     }
 }
 
+/// How many allocations of page-locked memory are kept for later.
+#[cfg(feature = "python")]
+pub(super) fn kept_allocations() -> usize {
+    let blocks = IDLE.lock().unwrap_or_else(PoisonError::into_inner).len();
+    blocks + KEPT.lock().unwrap_or_else(PoisonError::into_inner).len()
+}
+
 /// Bytes of page-locked memory of ours.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PinnedUse {

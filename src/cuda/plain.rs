@@ -18,6 +18,14 @@ pub(super) struct PlainBlocks {
     bytes: AtomicUsize,
 }
 
+#[cfg(feature = "python")]
+impl PlainBlocks {
+    /// How many blocks are kept for later.
+    pub(super) fn kept_allocations(&self) -> usize {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner).len()
+    }
+}
+
 /// A block. Who drops it has seen to it that nothing uses it any more.
 #[derive(Debug)]
 pub(super) struct PlainBlock {

@@ -80,7 +80,13 @@ impl Pool {
         unsafe { device.driver.pool_create(&raw mut pool, (&raw const properties).cast()) }?;
         let mut keep = u64::MAX;
         // SAFETY: this attribute is 64 bits long.
-        unsafe { device.driver.pool_set_attribute(pool, RELEASE_THRESHOLD, (&raw mut keep).cast()) }?;
+        let set = unsafe { device.driver.pool_set_attribute(pool, RELEASE_THRESHOLD, (&raw mut keep).cast()) };
+        if let Err(status) = set {
+            // Where this fails too, the pool is lost, which is empty.
+            // SAFETY: a pool of ours that nothing was taken from.
+            let _ = unsafe { device.driver.pool_destroy(pool) };
+            return Err(status);
+        }
         Ok(Self(pool))
     }
 

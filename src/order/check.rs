@@ -1,4 +1,5 @@
-//! Addresses of host memory, checked where that was asked for: one of a device that is labelled as the CPU's looks like any other.
+//! What is only checked where that was asked for: addresses of host memory, as one of a device that is labelled as the CPU's looks
+//! like any other, and what takes a copy to look at.
 
 use std::env;
 use std::sync::OnceLock;
@@ -13,7 +14,7 @@ use crate::ffi::dlpack::DLDeviceType;
 /// # Errors
 /// When it is a device's, or the driver fails.
 pub(crate) fn check_host(address: usize) -> Result<()> {
-    if address == 0 || !is_address_check_asked() {
+    if address == 0 || !is_check_asked() {
         return Ok(());
     }
     match Pointer::of(address)?.device {
@@ -27,7 +28,7 @@ pub(crate) fn check_host(address: usize) -> Result<()> {
 
 /// Whether `ARROW_DLPACK_CHECK` is 1, and there is a driver to ask.
 #[inline]
-pub(crate) fn is_address_check_asked() -> bool {
+pub(crate) fn is_check_asked() -> bool {
     static ASKED: OnceLock<bool> = OnceLock::new();
     is_started() && *ASKED.get_or_init(|| env::var_os("ARROW_DLPACK_CHECK").is_some_and(|value| value == "1"))
 }

@@ -21,7 +21,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use smallvec::SmallVec;
 
-pub(crate) use check::{check_host, is_address_check_asked};
+pub(crate) use check::{check_host, is_check_asked};
 pub use host::{Pause, host_waits, pause_by};
 pub use limbo::waiting;
 pub(crate) use limbo::{Behind, drain};
@@ -437,7 +437,8 @@ mod tests {
         // SAFETY: both have so many bytes, and are freed behind the copy.
         unsafe { current.copy_on_device(block.start(), source.start(), BYTES, stream) }.unwrap();
         let device = Device::new(DLDeviceType::CUDA, 0);
-        (source, block, Order::recorded(device, current, stream, Wait::CopiedOnDevice).unwrap())
+        let ready = Ready::Own(Event::record(current, stream).unwrap());
+        (source, block, Order::new(device, Some(ready), Vec::new()))
     }
 
     #[test]

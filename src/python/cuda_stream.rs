@@ -1,6 +1,7 @@
 //! Streams that callers name, `with stream(s)`, and waits of the host that a signal ends.
 
 use std::cell::Cell;
+use std::collections::HashMap;
 use std::time::Duration;
 
 use pyo3::exceptions::{PyKeyboardInterrupt, PyRuntimeError, PyTypeError};
@@ -11,7 +12,7 @@ use pyo3::wrap_pyfunction;
 
 use super::capsule::call_if_present;
 use crate::callback;
-use crate::cuda::Stream;
+use crate::cuda::{self, Stream};
 use crate::error::{Error, ErrorKind};
 use crate::order;
 
@@ -19,6 +20,8 @@ pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     order::pause_by(pause);
     module.add_class::<StreamContext>()?;
     module.add_function(wrap_pyfunction!(stream, module)?)?;
+    module.add_function(wrap_pyfunction!(_cuda_functions, module)?)?;
+    module.add_function(wrap_pyfunction!(_cuda_kept, module)?)?;
     module.add_function(wrap_pyfunction!(_cuda_host_waits, module)?)?;
     module.add_function(wrap_pyfunction!(_cuda_waiting, module)?)
 }
@@ -106,6 +109,18 @@ impl NamedStream {
     fn __repr__(&self) -> String {
         format!("Stream({:#x})", self.0.number())
     }
+}
+
+/// The names of the driver's functions that are called here.
+#[pyfunction]
+fn _cuda_functions() -> &'static [&'static str] {
+    cuda::FUNCTIONS
+}
+
+/// How many objects of the driver are kept idle for later, by kind.
+#[pyfunction]
+fn _cuda_kept() -> HashMap<&'static str, usize> {
+    HashMap::from(cuda::kept())
 }
 
 /// How often the host has waited for a device.

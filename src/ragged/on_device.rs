@@ -1,5 +1,7 @@
 //! Lists and strings on a device: views of their values and offsets. The host reads the first and the last offset, and bitmaps
-//! where nulls are refused and their number is not known; offsets between those two are not looked at.
+//! where nulls are refused and their number is not known; offsets between those two are looked at where that was asked for.
+
+mod checked;
 
 use std::ops::Range;
 
@@ -68,6 +70,10 @@ fn level(field: &FieldRef, array: &DeviceArray, options: &Options, order: &Order
         let start = bitmap.start().addr();
         ranges.push(start..start.saturating_add(bitmap.len()));
     }
+    let checked = order::is_check_asked();
+    if checked {
+        ranges.extend([&offsets].into_iter().chain(&lengths).map(DeviceInts::bytes));
+    }
     // One wait for all that this level needs.
     let fetched = fetch(order, &ranges)?;
     if let Some(bitmap) = bitmap {
@@ -77,6 +83,9 @@ fn level(field: &FieldRef, array: &DeviceArray, options: &Options, order: &Order
             bytes.get(bit / 8).is_some_and(|byte| byte >> (bit % 8) & 1 == 1)
         };
         (0..array.len()).find(|row| !valid(row)).map_or(Ok(()), |row| Err(null_row(row)))?;
+    }
+    if checked {
+        checked::check_rows(&offsets, lengths.as_ref(), array.device_items_len()?, &fetched)?;
     }
     let span = match (&ends, array.device_items_len()?) {
         (Some([first, last]), items) => span_of(&offsets, first, last, &fetched, items, order)?,

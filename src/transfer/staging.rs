@@ -161,9 +161,9 @@ impl Blocks {
             return Ok(block);
         }
         // As many as there may be are in use: the oldest of this thread's, or one more where it has none.
-        let Some((order, block)) = self.0.pop_front() else { return Ok(PinnedBlock::take(current)?) };
+        let Some((order, _)) = self.0.front() else { return Ok(PinnedBlock::take(current)?) };
         order.wait_on_host(Wait::BlockCopied)?;
-        Ok(block)
+        self.0.pop_front().map(|(_, block)| block).ok_or_else(|| Error::invalid("a block was lost"))
     }
 
     /// Keeps a block which a copy was started from, if it was.
@@ -224,13 +224,13 @@ pub(super) unsafe fn download(
         let started = unsafe { Pending::start(current, load, stream) }?;
         match pending.replace(started) {
             // SAFETY: the contract.
-            Some(before) => unsafe { before.finish(&target) },
+            Some(before) => unsafe { before.finish(current, stream, &target) },
             None => Ok(()),
         }
     };
-    let end = |_: &Current, pending: Option<Pending>, outcome: Result<()>| {
+    let end = |current: &Current, pending: Option<Pending>, outcome: Result<()>| {
         // SAFETY: the contract.
-        let last = pending.map_or(Ok(()), |pending| unsafe { pending.finish(&target) });
+        let last = pending.map_or(Ok(()), |pending| unsafe { pending.finish(current, stream, &target) });
         outcome.and(last)
     };
     each_load(device, workers(asked, &loads, stream), &loads, || None, work, end)
@@ -283,12 +283,18 @@ impl Pending {
         }
     }
 
-    /// Waits for the copy. A wait that is interrupted leaves the block to it.
+    /// Waits for the copy. A wait that is interrupted leaves the block to it until it is done.
     ///
     /// # Safety
     /// As [`download`].
-    unsafe fn finish(self, target: &Target) -> Result<()> {
-        self.order.wait_on_host(Wait::CopiedToHost)?;
+    unsafe fn finish(self, current: &Current, stream: Stream, target: &Target) -> Result<()> {
+        if let Err(error) = self.order.wait_on_host(Wait::CopiedToHost) {
+            let Self { block, order, .. } = self;
+            if order.used_by(current, stream).is_ok() {
+                order.release(move || block.give_back());
+            }
+            return Err(error);
+        }
         for (within, bytes) in &self.parts {
             let place = target.0.wrapping_add(self.at.wrapping_add(*within));
             // SAFETY: the contract; the copy to this part of the block is done, and nothing else uses the block.

@@ -16,3 +16,4 @@ mod support;
 
 mod kernels;
 mod order;
+mod transfers;

@@ -7,6 +7,7 @@ use arrow_dlpack::arrow::{export_device_array, release_directly};
 use arrow_dlpack::dlpack::{export_versioned, import_versioned};
 use arrow_dlpack::ffi::arrow_device::{ArrowArray, ArrowDeviceArray};
 use arrow_dlpack::order::host_waits;
+use arrow_dlpack::transfer::copy_on_device;
 use arrow_dlpack::{CopyMode, DeviceArray, ErrorKind, Options, Tensor, to_arrow, to_tensor};
 use arrow_schema::DataType;
 
@@ -138,6 +139,21 @@ fn a_tensor_of_dlpack_is_written_behind_the_stream_that_its_producer_was_given()
     tensor.order().unwrap().make_stream_wait(Some(consumer.named())).unwrap();
     expect(&tensor, 6, consumer);
     drop((tensor, lent));
+    producer.synchronize();
+    column.free();
+}
+
+#[test]
+#[ignore = "needs a CUDA driver: make test-cuda"]
+fn a_copy_on_the_device_is_written_behind_the_stream_that_makes_it() {
+    let (producer, consumer) = streams();
+    let mut column = Column::new(2, producer);
+    let tensor = to_tensor(&column.import(), &Options::default()).unwrap();
+    let copy = copy_on_device(&tensor, producer.named(), "wanted apart").unwrap();
+    assert_ne!(copy.as_ptr().addr() as u64, column.memory);
+    copy.order().unwrap().make_stream_wait(Some(consumer.named())).unwrap();
+    expect(&copy, 2, consumer);
+    drop((copy, tensor));
     producer.synchronize();
     column.free();
 }

@@ -1,9 +1,8 @@
 """Runs the tests of CUDA on the simulated driver: each test in a process of its own, under every schedule.
 
 A test fails by its own assertion, by a race or a leak that the driver reports, or by a host wait that nothing allows.
-With `--prove-waits` each numbered wait (src/order/waits.rs) is left out in turn, and the tests that then fail
-are shown;
-a wait without such a test is an error.
+With `--prove-waits` each numbered wait (src/order/waits.rs) is left out in turn, and the first test that then fails is
+shown, and recorded in proofs.txt; a wait without such a test is an error, and so is a test that fails with it too.
 """
 
 from __future__ import annotations
@@ -15,10 +14,12 @@ import re
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
+PROOFS = Path(__file__).parent / "proofs.txt"
 SCHEDULES = ["lazy", "eager", "random:1", "random:2", "random:3", "random:4"]
 # A test that waits for what never comes.
 TIMEOUT = 300
@@ -106,7 +107,9 @@ def run_rust(tests: list[tuple[str, str]], schedule: str, skip: int | None) -> O
     return Outcome(failures, len(tests))
 
 
-def run_python(schedule: str, skip: int | None, arguments: list[str]) -> Outcome:
+def run_python(
+    schedule: str, skip: int | None, arguments: list[str], tests: Sequence[str] = ("tests/python/cuda",)
+) -> Outcome:
     with tempfile.TemporaryDirectory() as folder:
         command = [
             sys.executable,
@@ -115,7 +118,7 @@ def run_python(schedule: str, skip: int | None, arguments: list[str]) -> Outcome
             "-q",
             "--no-header",
             "-rfE",
-            "tests/python/cuda",
+            *tests,
             *arguments,
         ]
         ran = subprocess.run(
@@ -126,7 +129,7 @@ def run_python(schedule: str, skip: int | None, arguments: list[str]) -> Outcome
             text=True,
             check=False,
         )
-    failures = re.findall(r"^(?:FAILED|ERROR) (\S+)", ran.stdout, re.M)
+    failures = re.findall(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", ran.stdout, re.M)
     counted = [int(number) for number in re.findall(r"(\d+) (?:passed|failed|error)", ran.stdout)]
     if ran.returncode not in (0, 1) or not sum(counted):
         failures.append((ran.stdout + ran.stderr)[-4000:])
@@ -157,24 +160,67 @@ def waits() -> list[tuple[int, str]]:
     return [(int(number), name) for name, number in re.findall(r"^    (\w+) = (\d+),$", text, re.M)]
 
 
-def prove_waits(programs: list[str], python: bool, arguments: list[str]) -> int:
-    tests = rust_tests(programs)
-    unproved = []
+@dataclass
+class Proof:
+    """A test that fails without a wait, and the schedule under which it does."""
+
+    test: str
+    schedule: str
+
+
+def recorded() -> dict[str, Proof]:
+    """What failed without each wait when this was last run: tried first."""
+    lines = PROOFS.read_text().splitlines() if PROOFS.exists() else []
+    rows = [line.split(maxsplit=3) for line in lines if not line.startswith("#")]
+    return {name: Proof(test, schedule) for _, name, schedule, test in rows}
+
+
+def record(proofs: dict[str, Proof]) -> None:
+    text = (
+        "# Without a wait this test fails, under this schedule. Written by `make prove-waits`, which tries it first.\n"
+    )
     for number, name in waits():
-        failures: list[str] = []
-        for schedule in SCHEDULES[:3]:
-            failures += run_rust(tests, schedule, number).failures
-            if not failures and python:
-                failures += run_python(schedule, number, arguments).failures
-            if failures:
-                break
-        shown = failures[0].splitlines()[0] if failures else "NO TEST FAILS WITHOUT IT"
-        print(f"{number:3} {name:24} {len(failures):3} failed: {shown}", flush=True)
-        if not failures:
-            unproved.append(name)
-    if unproved:
-        print(f"\nnot proved necessary: {', '.join(unproved)}")
-    return 1 if unproved else 0
+        if name in proofs:
+            text += f"{number:2} {name:24} {proofs[name].schedule:8} {proofs[name].test}\n"
+    PROOFS.write_text(text)
+
+
+def first_failure(tests: list[tuple[str, str]], python: bool, number: int | None, schedule: str) -> str | None:
+    """The first test that fails under a schedule; those in Rust, which are the shorter ones, before those in Python."""
+    for test in tests:
+        if run_rust([test], schedule, number).failures:
+            return test[1]
+    # Each of these takes many processes, and what they fail by the others show as well.
+    arguments = ["--exitfirst", "--ignore=tests/python/cuda/test_failures.py"]
+    failures = run_python(schedule, number, arguments).failures if python else []
+    return failures[0].removesuffix(f" [{schedule}]") if failures else None
+
+
+def still_fails(tests: list[tuple[str, str]], proof: Proof, number: int | None) -> bool:
+    if proof.test.startswith("tests/python/"):
+        return bool(run_python(proof.schedule, number, [], [proof.test]).failures)
+    return bool(run_rust([test for test in tests if test[1] == proof.test], proof.schedule, number).failures)
+
+
+def prove_waits(programs: list[str], python: bool) -> int:
+    tests = rust_tests(programs)
+    before, proofs, wrong = recorded(), {}, []
+    for number, name in waits():
+        proof = before.get(name)
+        if proof is None or not still_fails(tests, proof, number):
+            found = ((schedule, first_failure(tests, python, number, schedule)) for schedule in SCHEDULES[:3])
+            proof = next((Proof(test, schedule) for schedule, test in found if test is not None), None)
+        print(f"{number:3} {name:24} {f'{proof.test} [{proof.schedule}]' if proof else 'NO TEST FAILS'}", flush=True)
+        if proof is None:
+            wrong.append(f"no test fails without {name}")
+        elif still_fails(tests, proof, None):
+            wrong.append(f"{proof.test} fails with {name} too, so that it proves nothing")
+        else:
+            proofs[name] = proof
+    record(proofs)
+    for line in wrong:
+        print(f"\n{line}")
+    return 1 if wrong else 0
 
 
 def main() -> int:
@@ -188,7 +234,7 @@ def main() -> int:
     features = ["cuda", *(["skip-waits"] if options.prove_waits else [])]
     programs = executables(features, options.cargo_flags.split())
     if options.prove_waits:
-        return prove_waits(programs, not options.without_python, options.arguments)
+        return prove_waits(programs, not options.without_python)
     return test(programs, options.schedules.split(","), not options.without_python, options.arguments)
 
 

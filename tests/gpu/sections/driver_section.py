@@ -10,21 +10,27 @@ from pathlib import Path
 from record import Record
 
 PROGRAM = Path(os.environ["GPU_BUNDLE"]) / "cuda-tests"
+SECONDS = 60
 
 
 def run(name: str) -> None:
-    ran = subprocess.run(
-        [PROGRAM, name, "--exact", "--ignored", "--nocapture"], capture_output=True, text=True, timeout=120, check=False
-    )
+    command = [PROGRAM, name, "--exact", "--ignored", "--nocapture"]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
     if ran.returncode:
-        raise RuntimeError((ran.stdout + ran.stderr)[-2000:])
+        raise RuntimeError((ran.stdout + ran.stderr)[-1500:])
 
 
 record = Record()
-listed = subprocess.run(
-    [PROGRAM, "--list", "--format", "terse", "--ignored"], check=True, capture_output=True, text=True
+listed: list[str] = []
+record.check(
+    "the tests are listed",
+    lambda: listed.extend(
+        subprocess.run(
+            [PROGRAM, "--list", "--format", "terse", "--ignored"], check=True, capture_output=True, text=True
+        ).stdout.splitlines()
+    ),
 )
-for line in listed.stdout.splitlines():
+for line in listed:
     if line.endswith(": test"):
         test = line.removesuffix(": test")
         record.check(test, lambda test=test: run(test))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import platform
@@ -12,6 +13,9 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+# Of a failure that many may share, such as a driver's.
+MOST_TEXT = 2000
 
 
 class Record:
@@ -42,7 +46,19 @@ class Record:
         print(f"  {name}: {value}", flush=True)
         self._write()
 
-    def check(self, name: str, test: Callable[[], None]) -> None:
+    def need(self, name: str, use: Callable[[Any], object] = lambda library: library) -> Any:
+        """A library that the section is for. Where it is not installed, or `use` of it fails, such as its first work on
+        a device, the section ends here, and says so."""
+        try:
+            library = importlib.import_module(name)
+            self.note(name, getattr(library, "__version__", "unknown"))
+            use(library)
+        except Exception as error:
+            self._outcome(f"{name} can be used", f"failed: {type(error).__name__}: {str(error)[:MOST_TEXT]}")
+            sys.exit(self.finish())
+        return library
+
+    def check(self, name: str, test: Callable[[], object]) -> None:
         """Runs a check. What it raises is its failure, and the next one runs."""
         self.found["checks"][name] = "did not end"
         self._write()
@@ -50,7 +66,10 @@ class Record:
             test()
             outcome = "passed"
         except Exception:
-            outcome = "failed: " + traceback.format_exc(limit=4)
+            outcome = "failed: " + traceback.format_exc(limit=4)[-MOST_TEXT:]
+        self._outcome(name, outcome)
+
+    def _outcome(self, name: str, outcome: str) -> None:
         self.found["checks"][name] = outcome
         print(f"  {name}: {outcome}", flush=True)
         self._write()
@@ -65,6 +84,25 @@ class Record:
         failed = [name for name, outcome in self.found["checks"].items() if outcome != "passed"]
         self.note("failed", failed)
         return 1 if failed else 0
+
+
+class Unordered:
+    """A tensor of ours handed out without its order, as if no stream had waited: what a missing wait looks like."""
+
+    def __init__(self, ours: Any) -> None:
+        self.ours = ours
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self.ours.__dlpack_device__()
+
+    def __dlpack__(self, **keywords: Any) -> Any:
+        return self.ours.__dlpack__(**{**keywords, "stream": -1})
+
+
+def expect_order(early: int, behind: int, size: int) -> None:
+    """Elements without their values yet: some where nothing waited, or the check could not fail, and none elsewhere."""
+    assert early > 0, "without a wait the values were there already: the kernel ends too soon to show anything"
+    assert behind == 0, f"{behind} of {size} elements did not have their values"
 
 
 def _device() -> str:

@@ -1,163 +1,181 @@
 """Round trips with torch on streams that are not the default one, each behind a kernel that takes long.
 
-The data is one value before that kernel and another behind it: whoever does not wait sees the first.
+The data is one value before that kernel and another behind it. Each check reads it without a wait too, which has to
+show the first: only then would a missing wait show.
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
+from typing import Any
 
-import arrow_dlpack as ad
-import torch
-from record import Record
+from record import Record, Unordered, expect_order
 
-# About 0.1 s on current devices.
-LONG = 200_000_000
+record = Record()
+ad: Any = record.need("arrow_dlpack")
+torch: Any = record.need("torch", lambda torch: torch.zeros(1, device="cuda").item())
+
+# About 0.2 s on current devices: the reads of a check take a few milliseconds.
+LONG = 400_000_000
 ROWS = 1 << 22
-BEFORE, BEHIND = 1.0, 2.0
+BEFORE, BEHIND = 1, 2
+ENDED = "the kernel has ended by now: the host waited, or it is too short"
+# One pair for all, so that memory and kernels are there by the time of the checks: to get them may synchronise.
+PRODUCER, CONSUMER = torch.cuda.Stream(), torch.cuda.Stream()
 
 
-def behind_a_long_kernel(stream: torch.cuda.Stream, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-    """A tensor that has its values when `stream` is done with a long kernel."""
-    with torch.cuda.stream(stream):
+def late(dtype: Any = torch.float32, cycles: int = LONG) -> Any:
+    """A tensor that has its values when the producer's stream is done with a long kernel."""
+    with torch.cuda.stream(PRODUCER):
         tensor = torch.full((ROWS,), BEFORE, device="cuda", dtype=dtype)
-        stream.synchronize()
-        torch.cuda._sleep(LONG)
+        PRODUCER.synchronize()
+        torch.cuda._sleep(cycles)
         tensor.fill_(BEHIND)
     return tensor
 
 
-def expect(tensor: torch.Tensor, value: float = BEHIND) -> None:
-    """Looks at a tensor in the order of the current stream alone."""
-    wrong = int((tensor != value).sum().item())
-    assert wrong == 0, f"{wrong} of {tensor.numel()} elements are not {value}"
+def wrong(tensor: Any) -> int:
+    """Elements without their values, found in the order of the current stream alone."""
+    return int((tensor != BEHIND).sum().item())
 
 
-def two_streams() -> tuple[torch.cuda.Stream, torch.cuda.Stream]:
-    return torch.cuda.Stream(), torch.cuda.Stream()
+def ordered(route: Callable[[Any], Any], dtype: Any = torch.float32) -> None:
+    """What `route`, called on the producer's stream, makes of a late tensor is read on the consumer's."""
 
+    def read(cycles: int) -> tuple[int, int]:
+        tensor = late(dtype, cycles)
+        with torch.cuda.stream(PRODUCER):
+            ours = route(tensor)
+        with torch.cuda.stream(CONSUMER):
+            back = torch.from_dlpack(Unordered(ours))
+            assert back.data_ptr() == tensor.data_ptr(), "a copy was made"
+            return wrong(back), wrong(torch.from_dlpack(ours))
 
-def check_the_kernel_is_long_enough_to_show_a_missing_wait() -> None:
-    producer, consumer = two_streams()
-    tensor = behind_a_long_kernel(producer)
-    with torch.cuda.stream(consumer):
-        early = int((tensor != BEHIND).sum().item())
+    read(1)
     torch.cuda.synchronize()
-    assert early > 0, "without a wait the values were there already: the kernel ends too soon for the other checks"
+    expect_order(*read(LONG), ROWS)
 
 
 def check_dlpack_in_and_out() -> None:
-    producer, consumer = two_streams()
-    tensor = behind_a_long_kernel(producer)
-    with torch.cuda.stream(producer):
-        ours = ad.from_dlpack(tensor)
-    assert not ours.copied
-    with torch.cuda.stream(consumer):
-        back = torch.from_dlpack(ours)
-        assert back.data_ptr() == tensor.data_ptr()
-        expect(back)
+    ordered(ad.from_dlpack)
 
 
 def check_arrow_in_between() -> None:
-    producer, consumer = two_streams()
-    tensor = behind_a_long_kernel(producer)
-    with torch.cuda.stream(producer):
-        array = ad.to_arrow(ad.from_dlpack(tensor))
-    again = ad.from_arrow(array)
-    with torch.cuda.stream(consumer):
-        expect(torch.from_dlpack(ad.to_tensor(again)))
+    ordered(lambda tensor: ad.to_tensor(ad.from_arrow(ad.to_arrow(ad.from_dlpack(tensor)))))
+
+
+def check_integers_and_floats() -> None:
+    for dtype in (torch.int8, torch.int64, torch.float64, torch.bfloat16):
+        ordered(ad.from_dlpack, dtype)
+
+
+def check_the_host_does_not_wait() -> None:
+    late(cycles=1)
+    tensor = late()
+    with torch.cuda.stream(PRODUCER):
+        ours = ad.to_tensor(ad.from_arrow(ad.to_arrow(ad.from_dlpack(tensor))))
+    with torch.cuda.stream(CONSUMER):
+        torch.from_dlpack(ours)
+    assert not PRODUCER.query(), ENDED
 
 
 def check_a_copy_on_a_stream() -> None:
-    producer, consumer = two_streams()
-    tensor = behind_a_long_kernel(producer)
-    with torch.cuda.stream(producer):
-        ours = ad.from_dlpack(tensor)
-    with torch.cuda.stream(consumer):
-        capsule = ours.__dlpack__(stream=consumer.cuda_stream, max_version=(1, 0), copy=True)
-        copy = torch.utils.dlpack.from_dlpack(capsule)
-        assert copy.data_ptr() != tensor.data_ptr()
-        expect(copy)
+    def read(cycles: int) -> int:
+        tensor = late(cycles=cycles)
+        with torch.cuda.stream(PRODUCER):
+            ours = ad.from_dlpack(tensor)
+        with torch.cuda.stream(CONSUMER):
+            capsule = ours.__dlpack__(stream=CONSUMER.cuda_stream, max_version=(1, 0), copy=True)
+            copy = torch.utils.dlpack.from_dlpack(capsule)
+            assert copy.data_ptr() != tensor.data_ptr()
+            assert cycles == 1 or not PRODUCER.query(), ENDED
+            return wrong(copy)
+
+    read(1)
+    torch.cuda.synchronize()
+    assert read(LONG) == 0
 
 
 def check_to_the_cpu_is_complete_on_return() -> None:
-    producer, _ = two_streams()
-    tensor = behind_a_long_kernel(producer)
-    with torch.cuda.stream(producer):
+    tensor = late()
+    with torch.cuda.stream(PRODUCER):
         ours = ad.from_dlpack(tensor)
-    expect(torch.from_dlpack(ours.to_device("cpu")))
+    assert not PRODUCER.query(), ENDED
+    assert wrong(torch.from_dlpack(ours.to_device("cpu"))) == 0
 
 
-def check_bools_and_integers() -> None:
-    producer, consumer = two_streams()
-    for dtype in (torch.int8, torch.int64, torch.float64, torch.bfloat16):
-        tensor = behind_a_long_kernel(producer, dtype)
-        with torch.cuda.stream(producer):
-            ours = ad.from_dlpack(tensor)
-        with torch.cuda.stream(consumer):
-            expect(torch.from_dlpack(ours))
+def reused_under_a_reader(named: bool) -> int:
+    """Elements that a late reader finds overwritten, in memory that was let go of before it ran."""
+    with torch.cuda.stream(PRODUCER):
+        tensor = torch.full((ROWS,), BEHIND, device="cuda", dtype=torch.float32)
+        ours = ad.from_dlpack(tensor)
+    with torch.cuda.stream(CONSUMER):
+        read = torch.empty((ROWS,), device="cuda", dtype=torch.float32)
+    torch.cuda.synchronize()
+    with torch.cuda.stream(CONSUMER):
+        lent = torch.from_dlpack(ours)
+        torch.cuda._sleep(LONG)
+        read.copy_(lent)
+    if named:
+        ours.record_stream(CONSUMER.cuda_stream)
+    del lent, ours, tensor
+    with torch.cuda.stream(PRODUCER):
+        # The allocator gives the same memory at once, if it is free.
+        again = torch.full((ROWS,), 9, device="cuda", dtype=torch.float32)
+    torch.cuda.synchronize()
+    found = wrong(read)
+    del again
+    return found
 
 
 def check_released_memory_is_not_reused_under_a_reader() -> None:
-    producer, consumer = two_streams()
-    for _ in range(20):
-        tensor = behind_a_long_kernel(producer)
-        with torch.cuda.stream(producer):
-            ours = ad.from_dlpack(tensor)
-        with torch.cuda.stream(consumer):
-            lent = torch.from_dlpack(ours)
-            torch.cuda._sleep(LONG // 10)
-            read = lent.clone()
-            ours.record_stream(consumer.cuda_stream)
-        del lent, ours, tensor
-        with torch.cuda.stream(producer):
-            # The allocator gives the same memory at once, if it is free.
-            again = torch.full((ROWS,), 9.0, device="cuda")
-        with torch.cuda.stream(consumer):
-            expect(read)
-        del again
-
-
-def check_a_captured_stream_waits_for_nothing_outside() -> None:
-    producer, _ = two_streams()
-    done = torch.full((ROWS,), BEHIND, device="cuda")
-    torch.cuda.synchronize()
-    ours = ad.from_dlpack(done)
-    late = behind_a_long_kernel(producer)
-    with torch.cuda.stream(producer):
-        unfinished = ad.from_dlpack(late)
-    capturing = torch.cuda.Stream()
-    graph = torch.cuda.CUDAGraph()
-    refused = False
-    with torch.cuda.graph(graph, stream=capturing):
-        torch.utils.dlpack.from_dlpack(ours.__dlpack__(stream=capturing.cuda_stream, max_version=(1, 0)))
-        try:
-            unfinished.__dlpack__(stream=capturing.cuda_stream, max_version=(1, 0))
-        except BufferError:
-            refused = True
-        (done + 1).sum()
-    assert refused
-    graph.replay()
-    torch.cuda.synchronize()
+    reused_under_a_reader(True)
+    # The streams of torch do not wait for the default one: without its name nobody knows of the reader.
+    expect_order(reused_under_a_reader(False), reused_under_a_reader(True), ROWS)
 
 
 def check_memory_does_not_grow() -> None:
     column = ad.to_arrow(ad.from_dlpack(torch.arange(1000, device="cuda")))
     torch.cuda.synchronize()
-    before = None
+    before = (0, 0)
     for turn in range(100_000):
         back = ad.to_arrow(ad.from_dlpack(torch.from_dlpack(ad.to_tensor(column))))
         if turn == 1000:
             torch.cuda.synchronize()
-            before = torch.cuda.mem_get_info()[0]
+            before = (torch.cuda.mem_get_info()[0], torch.cuda.memory_allocated())
     del back
     torch.cuda.synchronize()
-    after = torch.cuda.mem_get_info()[0]
-    record.figure("device memory lost by 99,000 round trips, in bytes", before - after)
-    assert before - after <= 1 << 20
+    lost = before[0] - torch.cuda.mem_get_info()[0]
+    record.figure("device memory lost by 99,000 round trips, in bytes", lost)
+    assert lost <= 1 << 20
+    assert torch.cuda.memory_allocated() <= before[1]
 
 
-record = Record()
-record.note("torch", torch.__version__)
+def check_a_captured_stream_waits_for_nothing_outside() -> None:
+    done = torch.full((ROWS,), BEHIND, device="cuda", dtype=torch.float32)
+    unfinished = late(cycles=1)
+    torch.cuda.synchronize()
+    ours = ad.from_dlpack(done)
+    graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()
+    refused = False
+    # Which synchronises the device first, so that what is not finished has to start inside.
+    with torch.cuda.graph(graph, stream=stream):
+        with torch.cuda.stream(PRODUCER):
+            torch.cuda._sleep(LONG)
+            unfinished.fill_(BEHIND)
+            theirs = ad.from_dlpack(unfinished)
+        try:
+            theirs.__dlpack__(stream=stream.cuda_stream, max_version=(1, 0))
+        except BufferError:
+            refused = True
+        taken = torch.utils.dlpack.from_dlpack(ours.__dlpack__(stream=stream.cuda_stream, max_version=(1, 0)))
+        total = taken.sum()
+    assert refused, "a wait for work outside the graph was put into it"
+    graph.replay()
+    torch.cuda.synchronize()
+    assert total.item() == BEHIND * ROWS
+
+
 record.checks(globals())
 sys.exit(record.finish())

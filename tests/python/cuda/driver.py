@@ -13,6 +13,7 @@ from contextlib import contextmanager
 NON_BLOCKING = 1
 DISABLE_TIMING = 2
 LEGACY, PER_THREAD = 1, 2
+INVALID_HANDLE = 400
 
 Handle = ctypes.c_void_p
 U64 = ctypes.c_uint64
@@ -41,8 +42,8 @@ def call(name: str, *arguments: object) -> None:
     _call(name, *arguments)
 
 
-# How often a call is made that fails: once, but where a test has calls of the package fail by their number.
-ATTEMPTS = 1
+# Whether only the package's calls are counted and told to fail, and not those made here.
+exempt = False
 
 
 def _call(name: str, *arguments: object) -> None:
@@ -50,11 +51,13 @@ def _call(name: str, *arguments: object) -> None:
     assert lib is not None
     function = getattr(lib, name)
     function.restype = ctypes.c_uint
-    for _ in range(ATTEMPTS):
-        code = function(*arguments)
-        if not code:
-            return
-    raise CudaError(name, code)
+    if exempt:
+        lib.simulated_cuda_exempt(1)
+    code = function(*arguments)
+    if exempt:
+        lib.simulated_cuda_exempt(0)
+    if code:
+        raise CudaError(name, code)
 
 
 _used: set[int] = set()
@@ -243,7 +246,8 @@ def gate(stream: int, ordinal: int = 0) -> int:
     """Stops a stream until `open_gate`: what is behind has no end until then."""
     with current(ordinal):
         number = _ask("simulated_cuda_gate", Handle(stream))
-    assert number, "there is no such stream"
+    if not number:
+        raise CudaError("simulated_cuda_gate", INVALID_HANDLE)
     _gates.append(number)
     return number
 
@@ -303,6 +307,13 @@ def fail(function: str, nth: int, code: int) -> None:
     lib = simulated()
     assert lib is not None
     lib.simulated_cuda_fail(function.encode(), U64(nth), ctypes.c_uint(code))
+
+
+def fail_from(function: str, nth: int, code: int) -> None:
+    """Has the n-th call of a function from now fail, and all after it."""
+    lib = simulated()
+    assert lib is not None
+    lib.simulated_cuda_fail_from(function.encode(), U64(nth), ctypes.c_uint(code))
 
 
 def run_all() -> None:

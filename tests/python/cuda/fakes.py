@@ -161,7 +161,7 @@ class PinnedTorch:
     """A page-locked tensor of PyTorch: it says that it is CUDA_HOST, and its capsule that it is the CPU's."""
 
     def __init__(self, values: np.ndarray) -> None:
-        self.source = producers.DLPack(values.tobytes(), shape=values.shape, strides=(1,))
+        self.values = values
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return (CUDA_HOST, 0)
@@ -170,7 +170,7 @@ class PinnedTorch:
         self, *, stream: int | None = -1, max_version: Any = None, dl_device: Any = None, copy: Any = None
     ) -> Any:
         assert stream is None or stream == -1, "stream should be None on cpu."
-        return self.source.capsule()
+        return producers.DLPack(self.values.tobytes(), shape=self.values.shape, strides=(1,)).capsule()
 
 
 class Numba:

@@ -224,6 +224,49 @@ def run(program: str, **environment: str | None) -> str:
     return ran.stdout.strip()
 
 
+INNER = """
+import arrow_dlpack as ad
+import device_arrow, driver, numpy as np, pyarrow as pa
+
+def refused(data, kind, buffer, values):
+    memory = device_arrow.Memory(kind)
+    wrong = memory.place(np.array(values, "int32").tobytes())
+    def replace(node):
+        node.buffers[buffer] = wrong
+    try:
+        ad.to_ragged(device_arrow.DeviceArray(data, kind, memory=memory, change=replace).give())
+    except ad.ConversionError as error:
+        print(error)
+
+lists = pa.array([[1, 2], [], [3]])
+for kind in (2, 13):
+    ad.to_ragged(device_arrow.DeviceArray(lists, kind).give())
+    ad.to_ragged(device_arrow.DeviceArray(pa.array([[1], [2]], pa.list_view(pa.int64())), kind).give())
+    refused(lists, kind, 1, [0, 2, 1, 3])
+    refused(lists, kind, 1, [0, 1 << 20, 3, 3])
+    refused(pa.array(["ab", "", "c"]), kind, 1, [0, -2, 1, 3])
+    refused(pa.array([[1], [2]], pa.list_view(pa.int64())), kind, 1, [0, 2])
+    refused(pa.array([[1], [2]], pa.list_view(pa.int64())), kind, 2, [1, -1])
+device_arrow.drain()
+assert driver.races() == 0, driver.report()
+"""
+
+
+def test_offsets_in_the_middle_are_looked_at_where_that_is_asked_for() -> None:
+    said = run(INNER, ARROW_DLPACK_CHECK="1").splitlines()
+    words = [
+        "row 1: offset 1 after 2 of 3 elements",
+        "row 0: offset 1048576 after 0 of 3 elements",
+        "row 0: offset -2 after 0",
+        "row 1: offset 2 and length 1 of 2 elements",
+        "row 1: offset 1 and length -1 of 2 elements",
+    ]
+    assert len(said) == 2 * len(words), said
+    for line, word in zip(said, 2 * words, strict=True):
+        assert word in line
+    assert run(INNER, ARROW_DLPACK_CHECK=None) == ""
+
+
 def test_device_pointers_labelled_as_the_cpus_are_found_where_that_is_asked_for() -> None:
     assert "is said to be on the CPU, and is on cuda:0" in run(CHECKED, ARROW_DLPACK_CHECK="1")
     assert run(CHECKED, ARROW_DLPACK_CHECK=None) == ""

@@ -90,7 +90,11 @@ def test_batches_and_streams_pass_through() -> None:
 
 
 def test_arrays_of_dpnp_on_the_cpu() -> None:
-    """A real producer of kDLOneAPI, where its runtime runs on the CPU."""
+    """A real producer of kDLOneAPI, where its runtime runs on the CPU.
+
+    Where it is installed by pip, OCL_ICD_FILENAMES has to name the libintelocl.so of its environment: the file there
+    that tells of it leads elsewhere.
+    """
     if not os.environ.get("ARROW_DLPACK_DPNP"):
         pytest.skip("ARROW_DLPACK_DPNP=1 asks for dpnp")
     dpnp = pytest.importorskip("dpnp")

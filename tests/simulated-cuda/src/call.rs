@@ -22,6 +22,8 @@ thread_local! {
     static THREAD: Cell<Option<(u64, usize)>> = const { Cell::new(None) };
     /// Whether this thread holds the lock: what it touches now, the simulator touches.
     static HOLDS: Cell<bool> = const { Cell::new(false) };
+    /// Whether the calls of this thread are a test's own, which neither count nor are told to fail.
+    static EXEMPT: Cell<bool> = const { Cell::new(false) };
     /// The operation that this thread runs as a host function.
     static HOST_FUNCTION: RefCell<Option<Moment>> = const { RefCell::new(None) };
 }
@@ -70,6 +72,11 @@ impl Call {
         call
     }
 
+    /// Counts a call, unless this thread is exempt.
+    fn told_to_fail(&mut self, name: &'static str) -> Option<Error> {
+        if EXEMPT.get() { None } else { self.injection.count(name) }
+    }
+
     /// Blocks this thread until the operation `tick` of a stream has run, and until the thread knows it.
     pub(crate) fn wait_for(&mut self, stream: usize, tick: u64) {
         while !self.run_to(stream, tick) {
@@ -110,7 +117,7 @@ fn checked(name: &'static str, body: impl FnOnce(&mut Call) -> Outcome) -> Outco
         return Err(Error::NOT_PERMITTED);
     }
     let mut call = Call::begin(name, true);
-    if let Some(error) = call.injection.count(name) {
+    if let Some(error) = call.told_to_fail(name) {
         if error.is_sticky() {
             call.lose_context(error);
         }
@@ -123,6 +130,16 @@ fn checked(name: &'static str, body: impl FnOnce(&mut Call) -> Outcome) -> Outco
         call.run_some();
     }
     body(&mut call)
+}
+
+/// Counts a call that needs nothing of the driver, and says whether it is told to fail.
+pub(crate) fn fails(name: &'static str) -> bool {
+    !CLOSED.load(Ordering::Relaxed) && !is_fork() && ask(|call| call.told_to_fail(name)).is_some()
+}
+
+/// From now on the calls of this thread count and may be told to fail, or not.
+pub(crate) fn exempt(exempt: bool) {
+    EXEMPT.set(exempt);
 }
 
 /// Runs a question that only this driver has, which neither counts nor fails.

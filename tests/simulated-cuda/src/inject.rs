@@ -12,16 +12,20 @@ pub(crate) struct Failure {
     function: String,
     /// Counted from 1.
     nth: u64,
+    /// Whether all calls from there on fail, or that one alone.
+    on: bool,
     code: Error,
 }
 
 impl Failure {
-    /// Reads `function:nth:code`.
+    /// Reads `function:nth:code`; `nth+` stands for that call and all after it.
     pub(crate) fn parse(text: &str) -> Option<Failure> {
         let mut parts = text.split(':');
         let (function, nth, code) = (parts.next()?, parts.next()?, parts.next()?);
         let known = function == "*" || function.starts_with("cu");
-        let failure = Failure { function: function.into(), nth: nth.parse().ok()?, code: Error(code.parse().ok()?) };
+        let (nth, on) = nth.strip_suffix('+').map_or((nth, false), |nth| (nth, true));
+        let (nth, code) = (nth.parse().ok()?, Error(code.parse().ok()?));
+        let failure = Failure { function: function.into(), nth, on, code };
         (known && failure.nth > 0 && failure.code.0 > 0 && parts.next().is_none()).then_some(failure)
     }
 
@@ -48,10 +52,10 @@ impl Injection {
         Injection { failures, ..Injection::default() }
     }
 
-    /// Fails a later call: the `nth` from now of `function`.
-    pub(crate) fn add(&mut self, function: &str, nth: u64, code: u32) {
+    /// Fails a later call, the `nth` from now of `function`, and if `on` all after it.
+    pub(crate) fn add(&mut self, function: &str, nth: u64, on: bool, code: u32) {
         let so_far = self.calls(function);
-        let failure = Failure { function: function.into(), nth: so_far + nth, code: Error(code) };
+        let failure = Failure { function: function.into(), nth: so_far + nth, on, code: Error(code) };
         failure.check();
         self.failures.push(failure);
     }
@@ -67,9 +71,10 @@ impl Injection {
         *nth += 1;
         self.all += 1;
         let (nth, all) = (*nth, self.all);
+        let is_due = |failure: &Failure, count: u64| failure.nth == count || (failure.on && failure.nth < count);
         let due = |failure: &&Failure| match failure.function.as_str() {
-            "*" => failure.nth == all,
-            name => name == function && failure.nth == nth,
+            "*" => is_due(failure, all),
+            name => name == function && is_due(failure, nth),
         };
         self.failures.iter().find(due).map(|failure| failure.code)
     }
@@ -81,8 +86,12 @@ mod tests {
 
     #[test]
     fn what_is_not_a_failure_is_refused() {
-        assert!(Failure::parse("cuMemAlloc_v2:3:2").is_some() && Failure::parse("*:1:700").is_some());
-        for text in ["", "cuMemAlloc_v2", "cuMemAlloc_v2:0:2", "cuMemAlloc_v2:1:0", "malloc:1:2", "cuInit:1:2:3"] {
+        for text in ["cuMemAlloc_v2:3:2", "*:1:700", "*:5+:700"] {
+            assert!(Failure::parse(text).is_some(), "{text}");
+        }
+        for text in
+            ["", "cuMemAlloc_v2", "cuMemAlloc_v2:0:2", "cuInit:0+:2", "cuMemAlloc_v2:1:0", "malloc:1:2", "cuInit:1:2:3"]
+        {
             assert!(Failure::parse(text).is_none(), "{text}");
         }
     }
@@ -94,7 +103,17 @@ mod tests {
         assert_eq!(injection.count("cuDeviceGet"), None);
         assert_eq!(injection.count("cuInit"), Some(Error::OUT_OF_MEMORY));
         assert_eq!(injection.count("cuInit"), None);
-        injection.add("*", 1, 700);
+        injection.add("*", 1, false, 700);
         assert_eq!(injection.count("cuDeviceGet"), Some(Error::ILLEGAL_ADDRESS));
+        assert_eq!(injection.count("cuDeviceGet"), None);
+    }
+
+    #[test]
+    fn all_calls_from_the_nth_on_fail() {
+        let mut injection = Injection { failures: vec![Failure::parse("*:2+:700").unwrap()], ..Injection::default() };
+        assert_eq!(injection.count("cuInit"), None);
+        for function in ["cuInit", "cuDeviceGet", "cuInit"] {
+            assert_eq!(injection.count(function), Some(Error::ILLEGAL_ADDRESS));
+        }
     }
 }

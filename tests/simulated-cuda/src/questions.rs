@@ -12,7 +12,7 @@ use crate::settings::Schedule;
 use crate::state::CHANGED;
 
 /// What is asked here and how: raised when either changes.
-pub(crate) const VERSION: u32 = 1;
+pub(crate) const VERSION: u32 = 2;
 
 /// # Safety
 ///
@@ -89,7 +89,26 @@ pub unsafe extern "C" fn simulated_cuda_calls(function: *const c_char) -> u64 {
 pub unsafe extern "C" fn simulated_cuda_fail(function: *const c_char, nth: u64, code: u32) {
     // SAFETY: as the caller says.
     let function = unsafe { text(function) };
-    ask(|call| call.injection.add(&function, nth, code));
+    ask(|call| call.injection.add(&function, nth, false, code));
+}
+
+/// Lets the `nth` call from now of a function fail with `code`, and all after it.
+///
+/// # Safety
+///
+/// `function` is a C string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn simulated_cuda_fail_from(function: *const c_char, nth: u64, code: u32) {
+    // SAFETY: as the caller says.
+    let function = unsafe { text(function) };
+    ask(|call| call.injection.add(&function, nth, true, code));
+}
+
+/// From now on the calls of this thread neither count nor are told to fail (1), or both (0): a test's own are between the
+/// two.
+#[unsafe(no_mangle)]
+pub extern "C" fn simulated_cuda_exempt(exempt: i32) {
+    crate::call::exempt(exempt != 0);
 }
 
 /// Queues a gate on a stream, which nothing passes until it is opened. The answer is its number; 0 if there is no such stream.

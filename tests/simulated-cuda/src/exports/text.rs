@@ -65,7 +65,7 @@ pub(crate) fn lookup(name: &str) -> Option<*mut c_void> {
 /// `name` leads to room for a pointer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGetErrorName(error: u32, name: Out<*const c_char>) -> u32 {
-    answer(error, name, |texts| texts.0)
+    answer("cuGetErrorName", error, name, |texts| texts.0)
 }
 
 /// What an error means.
@@ -75,12 +75,15 @@ pub unsafe extern "C" fn cuGetErrorName(error: u32, name: Out<*const c_char>) ->
 /// `text` leads to room for a pointer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGetErrorString(error: u32, text: Out<*const c_char>) -> u32 {
-    answer(error, text, |texts| texts.1)
+    answer("cuGetErrorString", error, text, |texts| texts.1)
 }
 
 type Texts = (&'static std::ffi::CStr, &'static std::ffi::CStr);
 
-fn answer(error: u32, out: Out<*const c_char>, part: fn(Texts) -> &'static std::ffi::CStr) -> u32 {
+fn answer(name: &'static str, error: u32, out: Out<*const c_char>, part: fn(Texts) -> &'static std::ffi::CStr) -> u32 {
+    if crate::call::fails(name) {
+        return Error::INVALID_VALUE.0;
+    }
     let text = Error::describe(error).map(part);
     let set = out.set(text.map_or(std::ptr::null(), std::ffi::CStr::as_ptr));
     if set.is_ok() && text.is_some() { 0 } else { Error::INVALID_VALUE.0 }

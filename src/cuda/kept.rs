@@ -1,0 +1,34 @@
+//! What tests ask: the driver's functions that are called, and how many of its objects are kept for later. When nothing of
+//! ours is in use, what else is alive was lost.
+
+use std::sync::{Mutex, PoisonError};
+
+use super::context::CudaDevice;
+pub(crate) use super::driver::FUNCTIONS;
+use super::pinned::kept_allocations;
+
+/// How many are idle, by kind: streams and events of ours, blocks of plain memory, page-locked memory, pools of device memory,
+/// and modules.
+pub(crate) fn kept() -> [(&'static str, usize); 6] {
+    let (mut streams, mut events, mut plain, mut pools, mut modules) = (0, 0, 0, 0, 0);
+    for device in CudaDevice::in_use() {
+        streams += count(&device.streams);
+        events += count(&device.events);
+        plain += device.plain.kept_allocations();
+        pools += usize::from(device.pool.get().is_some_and(Option::is_some));
+        modules += usize::from(device.has_module());
+    }
+    let pinned = kept_allocations();
+    [
+        ("streams", streams),
+        ("events", events),
+        ("device", plain),
+        ("pinned", pinned),
+        ("pools", pools),
+        ("modules", modules),
+    ]
+}
+
+fn count<T>(idle: &Mutex<Vec<T>>) -> usize {
+    idle.lock().unwrap_or_else(PoisonError::into_inner).len()
+}

@@ -1,0 +1,329 @@
+"""What the package does on CUDA, piece by piece: work in which tests have every call of the driver fail in turn.
+
+A workload first makes what other libraries bring, and returns the work itself. All that work takes is given back when
+it ends, however it ends, but for what the other libraries free in `close`.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+
+import arrow_dlpack as ad
+import device_arrow
+import driver
+import exchange
+import fakes
+import numpy as np
+import producers
+import pyarrow as pa
+from arrow_dlpack import _native
+from device_arrow import CUDA, CUDA_MANAGED, Consumer, DeviceArray, DeviceStream, exported
+
+VALUES = np.arange(64, dtype="int32")
+UNKNOWN, OUT_OF_MEMORY = 999, 2
+# As many events are kept for later, so that from there on some are destroyed.
+KEPT_EVENTS = 256
+
+Run = Callable[[], None]
+# By name; those that every function of the driver fails in, and those for functions that are not called there.
+COMMON: dict[str, Callable[[], Run]] = {}
+RARE: dict[str, Callable[[], Run]] = {}
+_pools: list[fakes.Pool] = []
+_streams: list[driver.Stream] = []
+
+
+def common(workload: Callable[[], Run]) -> Callable[[], Run]:
+    COMMON[workload.__name__] = workload
+    return workload
+
+
+def rare(workload: Callable[[], Run]) -> Callable[[], Run]:
+    RARE[workload.__name__] = workload
+    return workload
+
+
+def pool() -> fakes.Pool:
+    _pools.append(fakes.Pool())
+    return _pools[-1]
+
+
+def stream(flags: int = driver.NON_BLOCKING) -> driver.Stream:
+    _streams.append(driver.Stream(flags=flags))
+    return _streams[-1]
+
+
+def close() -> None:
+    """Has the other libraries free what they have, once nothing uses it."""
+    driver.settle()
+    driver.clean_up()
+    device_arrow.clean_up()
+    for one in _pools:
+        one.close()
+    for one in _streams:
+        one.close()
+    _pools.clear()
+    _streams.clear()
+
+
+@contextmanager
+def held(x: object, consumer: driver.Stream, **keywords: object) -> Iterator[fakes.Held]:
+    taken = fakes.cupy(x, consumer.handle, **keywords)
+    try:
+        yield taken
+    finally:
+        taken.release()
+
+
+def expect(address: int, consumer: driver.Stream | int) -> None:
+    handle = consumer if isinstance(consumer, int) else consumer.handle
+    assert driver.read(address, VALUES.nbytes, handle) == VALUES.tobytes()
+
+
+def forget(node: producers.Array) -> None:
+    """Has an array say of no column how many nulls it has."""
+    for part in [node, *node.parts]:
+        part.array.null_count = -1  # type: ignore[attr-defined]
+
+
+@common
+def dlpack() -> Run:
+    producer, consumer = stream(), stream()
+    source = fakes.Torch(pool(), VALUES, stream=producer.handle)
+
+    def run() -> None:
+        tensor = ad.from_dlpack(source)
+        with held(tensor, consumer) as taken:
+            expect(taken.address, consumer)
+        with held(tensor, consumer, copy=True) as taken:
+            expect(taken.address, consumer)
+        tensor.record_stream(consumer)
+        tensor.record_stream(driver.PER_THREAD)
+
+    return run
+
+
+@common
+def array_interface() -> Run:
+    producer, consumer = stream(), stream()
+    source = fakes.Torch(pool(), VALUES, stream=producer.handle)
+    other = fakes.Numba(pool(), VALUES, stream=producer.handle)
+
+    def run() -> None:
+        interface = ad.from_dlpack(source).__cuda_array_interface__
+        expect(interface["data"][0], interface["stream"] or consumer.handle)
+        ad.from_dlpack(other)
+
+    return run
+
+
+@common
+def exchange_tables() -> Run:
+    producer, work = stream(), stream()
+    source = fakes.Torch(pool(), VALUES, stream=producer.handle)
+
+    def run() -> None:
+        tensor = ad.from_dlpack(source)
+        with ad.stream(work):
+            managed = exchange.from_object(tensor)
+            try:
+                expect(managed.address, work)
+            finally:
+                managed.delete()
+            expect(exchange.borrow(tensor).data, work)
+        exchange.Array.stream = work.handle
+        ad.to_tensor(ad.to_arrow(tensor), xp=sys.modules["exchange"]).close()
+
+    return run
+
+
+@common
+def to_the_cpu() -> Run:
+    producer = stream()
+    source = fakes.Torch(pool(), VALUES, stream=producer.handle)
+    pinned = fakes.PinnedTorch(VALUES)
+
+    def run() -> None:
+        assert np.array_equal(np.from_dlpack(ad.from_dlpack(source).to_device("cpu")), VALUES)
+        ad.from_dlpack(pinned)
+
+    return run
+
+
+@common
+def arrays() -> Run:
+    return _arrays(CUDA)
+
+
+@common
+def managed_arrays() -> Run:
+    return _arrays(CUDA_MANAGED)
+
+
+def _arrays(kind: int) -> Run:
+    """Unknown null counts and offsets are read, and what is made of them is exported."""
+    full = pa.py_buffer(b"\xff")
+    numbers = [pa.Array.from_buffers(pa.int64(), 4, [full, pa.py_buffer(bytes(32))]) for _ in range(2)]
+    columns = DeviceArray(pa.StructArray.from_arrays(numbers, ["a", "b"]), kind, change=forget)
+    lists = DeviceArray(pa.array([[1, 2], [], [3]]), kind)
+    given = [columns.give(), lists.give()]
+
+    def run() -> None:
+        batch, rows = map(ad.from_arrow, given)
+        tensors = ad.to_tensors(batch)
+        with exported(ad.to_arrow(tensors["a"])), exported(batch), exported(batch, sync="host"):
+            pass
+        with exported(ad.to_ragged(rows)):
+            pass
+
+    return run
+
+
+@common
+def streams() -> Run:
+    field = pa.field("x", pa.int32())
+    items = [DeviceArray(pa.array(VALUES), field=field) for _ in range(2)]
+    given = DeviceStream(list(items)).give()
+    consumer = Consumer()
+    _streams.append(consumer.stream)
+
+    def run() -> None:
+        for array in ad.from_arrow(given):
+            assert consumer.read(array, [0, VALUES.nbytes])[1] == VALUES.tobytes()
+
+    return run
+
+
+@common
+def round_trip() -> Run:
+    producer, consumer = stream(), stream()
+    values = fakes.Torch(pool(), VALUES, stream=producer.handle)
+
+    def run() -> None:
+        array = ad.from_arrow(ad.to_arrow(ad.from_dlpack(values)))
+        with held(ad.to_tensor(array), consumer) as taken:
+            expect(taken.address, consumer)
+        with exported(array):
+            pass
+
+    return run
+
+
+BATCH = pa.record_batch({"a": np.arange(20_000), "s": [str(index) for index in range(20_000)]})
+
+
+@common
+def transfers() -> Run:
+    def run() -> None:
+        there = ad.from_arrow(BATCH).to_device("cuda")
+        pinned = there.to_device("cuda:1").to_device("cuda_host")
+        assert pa.record_batch(pinned.to_device("cuda").to_device("cpu")).equals(BATCH)
+        tensors = ad.to_tensors(BATCH.select(["a"]), device="cuda", allocator="cuMemAlloc")
+        assert np.array_equal(np.from_dlpack(tensors["a"].to_device("cpu")), np.arange(20_000))
+
+    return run
+
+
+@common
+def conversions() -> Run:
+    data = pa.record_batch({"a": pa.array([1, None, 3] * 50), "b": pa.array([True, False, None] * 50)})
+    source = ad.from_arrow(data)
+
+    def run() -> None:
+        there = source.to_device("cuda")
+        matrix = ad.to_tensor(there, dtype="float32", nulls="nan")
+        expected = np.from_dlpack(ad.to_tensor(source, dtype="float32", nulls="nan"))
+        assert np.array_equal(np.from_dlpack(matrix.to_device("cpu")), expected, equal_nan=True)
+
+    return run
+
+
+@common
+def limbo() -> Run:
+    producer, consumer = stream(), stream(flags=0)
+    source, other = (fakes.Torch(pool(), VALUES, stream=producer.handle) for _ in range(2))
+
+    def run() -> None:
+        tensor = ad.from_dlpack(source)
+        tensor.record_stream(consumer)
+        with held(tensor, consumer):
+            gate = driver.gate(consumer.handle)
+        del tensor
+        try:
+            ad.from_dlpack(other)
+        finally:
+            driver.open_gate(gate)
+        driver.run_all()
+        _native._cuda_waiting()
+
+    return run
+
+
+@common
+def no_such_device() -> Run:
+    source = fakes.Torch(pool(), VALUES, stream=driver.LEGACY, device=(CUDA, 7))
+
+    def run() -> None:
+        with suppress(ad.ConversionError):
+            ad.from_dlpack(source)
+
+    return run
+
+
+@rare
+def more_events_than_are_kept() -> Run:
+    source = fakes.Numba(pool(), VALUES, stream=stream().handle)
+
+    def run() -> None:
+        [ad.from_dlpack(source) for _ in range(KEPT_EVENTS + 2)]
+
+    return run
+
+
+@rare
+def no_memory_left_at_first() -> Run:
+    run = dlpack()
+
+    def short() -> None:
+        driver.fail("cuMemAllocFromPoolAsync", 1, OUT_OF_MEMORY)
+        run()
+
+    return short
+
+
+@rare
+def nothing_is_kept() -> Run:
+    def run() -> None:
+        there = ad.from_arrow(BATCH).to_device("cuda", allocator="cuMemAlloc").to_device("cuda_host")
+        ad.memory_stats()
+        del there
+        driver.settle()
+        _native._cuda_waiting()
+        ad.empty_cache()
+
+    return run
+
+
+@rare
+def a_pool_without_its_attribute() -> Run:
+    run = dlpack()
+
+    def refused() -> None:
+        driver.fail("cuMemPoolSetAttribute", 1, UNKNOWN)
+        with suppress(ad.ConversionError):
+            run()
+
+    return refused
+
+
+@rare
+def text_of_an_error() -> Run:
+    run = dlpack()
+
+    def told() -> None:
+        driver.fail("cuEventRecord", 1, UNKNOWN)
+        with suppress(ad.ConversionError):
+            run()
+
+    return told
