@@ -1,6 +1,7 @@
 //! Memory of a device to the host, and to other memory of the device.
 #![allow(unsafe_code, reason = "copies between memory of the device and of the host")]
 
+mod batch;
 mod fetch;
 mod moved;
 mod staging;
@@ -8,6 +9,7 @@ mod staging;
 use std::ffi::c_int;
 use std::sync::Arc;
 
+pub(crate) use batch::{Returning, in_page_locked, page_locked, taken_over, to_device};
 pub(crate) use fetch::{Fetched, fetch};
 use moved::Moving;
 pub(crate) use moved::elsewhere;

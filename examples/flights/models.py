@@ -95,13 +95,17 @@ class TorchModel:
 
     def step(self, inputs: Any, label: Any) -> float:
         """Go forward, backward, and down the gradient."""
+        return float(self.learn(inputs, label))
+
+    def learn(self, inputs: Any, label: Any) -> Any:
+        """Do so, with the error as a tensor of the device: what the device has to do is not waited for."""
         output = self._network(inputs.to(self._device))[:, 0]
         label = label.to(self._device) / MINUTES
         self._adam.zero_grad()
         self._loss(output, label).backward()
         self._adam.step()
         self._rate.step()
-        return float((output.detach() - label).abs().mean()) * MINUTES
+        return (output.detach() - label).abs().mean() * MINUTES
 
     def predict(self, inputs: Any) -> Any:
         """Go forward."""

@@ -1,6 +1,7 @@
 //! Host memory for what we produce: aligned to 64 bytes, which JAX asks for, and in huge pages where it is large.
 #![allow(unsafe_code, reason = "allocates, advises and frees memory")]
 
+mod foreign;
 mod kept;
 mod pool;
 
@@ -9,7 +10,8 @@ use std::mem::MaybeUninit;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-pub(crate) use pool::{Pool, PooledBuffer};
+pub(crate) use foreign::{AnyBuffer, ForeignBuffer};
+pub(crate) use pool::{Pool, PooledBuffer, Source};
 
 use crate::error::{Error, ErrorKind, Result};
 use kept::{Block, KEPT};

@@ -1,26 +1,39 @@
 //! Blocks of memory that are used again when whoever has them lets go: the ring of a loader.
 
+use std::fmt;
 use std::mem::MaybeUninit;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use super::HostBuffer;
+use super::{AnyBuffer, HostBuffer};
 use crate::error::Result;
 
 /// Blocks that wait at once, at most: where more are let go, they were many, and are rarely needed all together.
 const MOST: usize = 32;
 
+/// Where a pool's blocks come from: ordinary memory, or other memory of the host.
+pub(crate) type Source = Box<dyn Fn(usize) -> Result<AnyBuffer> + Send + Sync>;
+
 /// Where blocks wait for their next use. Dropping it frees them, and those still in use are freed when they are dropped.
-#[derive(Debug)]
-pub(crate) struct Pool(Arc<Shelf>);
+pub(crate) struct Pool {
+    shelf: Arc<Shelf>,
+    /// `None` is ordinary memory.
+    source: Option<Source>,
+}
 
 /// A lock for each place: who lets go of a block, and finds one locked, perhaps for ever by a fork, has others.
 #[derive(Debug)]
-struct Shelf(Vec<Mutex<Option<HostBuffer>>>);
+struct Shelf(Vec<Mutex<Option<AnyBuffer>>>);
+
+impl fmt::Debug for Pool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pool").field("shelf", &self.shelf).finish_non_exhaustive()
+    }
+}
 
 impl Pool {
-    /// A pool in which at most so many blocks wait.
-    pub(crate) fn new(most: usize) -> Self {
-        Self(Arc::new(Shelf((0..most.min(MOST)).map(|_| Mutex::new(None)).collect())))
+    /// A pool in which at most so many blocks wait. They come from `source`, or else are ordinary memory.
+    pub(crate) fn new(most: usize, source: Option<Source>) -> Self {
+        Self { shelf: Arc::new(Shelf((0..most.min(MOST)).map(|_| Mutex::new(None)).collect())), source }
     }
 
     /// A block of `len` bytes or more: one that waits, or a fresh one. Its bytes are whatever was there.
@@ -28,19 +41,23 @@ impl Pool {
     /// # Errors
     /// When there is none, and the memory cannot be had.
     pub(crate) fn take(&self, len: usize) -> Result<PooledBuffer> {
-        let block = self.0.take(|block| block.len() >= len);
+        let block = self.shelf.take(|block| block.len() >= len);
         if block.is_none() {
             // A block that is too small makes room for the one that replaces it.
-            drop(self.0.take(|_| true));
+            drop(self.shelf.take(|_| true));
         }
-        let block = block.map_or_else(|| HostBuffer::uninitialised(len), Ok)?;
-        Ok(PooledBuffer { block: Some(block), home: Arc::downgrade(&self.0) })
+        let block = match (block, &self.source) {
+            (Some(block), _) => block,
+            (None, None) => AnyBuffer::Own(HostBuffer::uninitialised(len)?),
+            (None, Some(source)) => source(len)?,
+        };
+        Ok(PooledBuffer { block: Some(block), home: Arc::downgrade(&self.shelf) })
     }
 }
 
 impl Shelf {
     /// Takes a block that `fits`. Who lets go of one has a place for a moment alone, and is waited for.
-    fn take(&self, fits: impl Fn(&HostBuffer) -> bool) -> Option<HostBuffer> {
+    fn take(&self, fits: impl Fn(&AnyBuffer) -> bool) -> Option<AnyBuffer> {
         self.0.iter().find_map(|place| {
             let mut place = place.lock().unwrap_or_else(PoisonError::into_inner);
             if place.as_ref().is_some_and(&fits) { place.take() } else { None }
@@ -48,7 +65,7 @@ impl Shelf {
     }
 
     /// Puts a block in a place that is free, or frees it. From the other end, so as to meet who takes one once at most.
-    fn put(&self, block: HostBuffer) {
+    fn put(&self, block: AnyBuffer) {
         let free = self.0.iter().rev().find_map(|place| place.try_lock().ok().filter(|place| place.is_none()));
         if let Some(mut place) = free {
             *place = Some(block);
@@ -60,7 +77,7 @@ impl Shelf {
 #[derive(Debug)]
 pub(crate) struct PooledBuffer {
     /// Taken out by `drop` alone.
-    block: Option<HostBuffer>,
+    block: Option<AnyBuffer>,
     home: Weak<Shelf>,
 }
 
@@ -77,17 +94,17 @@ impl PooledBuffer {
 
     /// The address of the first byte.
     pub(crate) fn as_ptr(&self) -> *mut u8 {
-        self.block.as_ref().map_or(std::ptr::null_mut(), HostBuffer::as_ptr)
+        self.block.as_ref().map_or(std::ptr::null_mut(), AnyBuffer::as_ptr)
     }
 
     /// Size in bytes.
     pub(crate) fn len(&self) -> usize {
-        self.block.as_ref().map_or(0, HostBuffer::len)
+        self.block.as_ref().map_or(0, AnyBuffer::len)
     }
 
     /// The bytes, to be written.
     pub(crate) fn as_uninit_mut(&mut self) -> &mut [MaybeUninit<u8>] {
-        self.block.as_mut().map_or(&mut [], HostBuffer::as_uninit_mut)
+        self.block.as_mut().map_or(&mut [], AnyBuffer::as_uninit_mut)
     }
 }
 
@@ -108,12 +125,12 @@ mod tests {
     }
 
     fn waiting(pool: &Pool) -> Vec<usize> {
-        pool.0.0.iter().filter_map(|place| place.lock().unwrap().as_ref().map(HostBuffer::len)).collect()
+        pool.shelf.0.iter().filter_map(|place| place.lock().unwrap().as_ref().map(AnyBuffer::len)).collect()
     }
 
     #[test]
     fn a_block_is_used_again_only_when_it_was_let_go() {
-        let pool = Pool::new(4);
+        let pool = Pool::new(4, None);
         let (one, two) = (pool.take(64).unwrap(), pool.take(64).unwrap());
         assert_ne!(address(&one), address(&two));
         let first = address(&one);
@@ -125,11 +142,11 @@ mod tests {
 
     #[test]
     fn no_more_wait_than_are_allowed_and_none_without_a_pool() {
-        let pool = Pool::new(2);
+        let pool = Pool::new(2, None);
         let blocks: Vec<_> = (0..5).map(|_| pool.take(8).unwrap()).collect();
         drop(blocks);
         assert_eq!(waiting(&pool).len(), 2);
-        let (held, shelf) = (pool.take(8).unwrap(), Arc::downgrade(&pool.0));
+        let (held, shelf) = (pool.take(8).unwrap(), Arc::downgrade(&pool.shelf));
         drop(pool);
         assert!(shelf.upgrade().is_none());
         drop(held);
@@ -137,7 +154,7 @@ mod tests {
 
     #[test]
     fn blocks_that_are_too_small_are_replaced() {
-        let pool = Pool::new(2);
+        let pool = Pool::new(2, None);
         drop((pool.take(8).unwrap(), pool.take(8).unwrap()));
         assert!(pool.take(1 << 12).unwrap().len() >= 1 << 12);
         let mut sizes = waiting(&pool);
@@ -146,8 +163,41 @@ mod tests {
     }
 
     #[test]
+    fn blocks_of_another_source_return_to_it_as_others_do() {
+        use std::sync::atomic::{AtomicUsize, Ordering};
+
+        struct Counted(HostBuffer, Arc<AtomicUsize>);
+        impl Drop for Counted {
+            fn drop(&mut self) {
+                self.1.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        let freed = Arc::new(AtomicUsize::new(0));
+        let source: Source = {
+            let freed = freed.clone();
+            Box::new(move |len| {
+                let owner = Arc::new(Counted(HostBuffer::uninitialised(len)?, freed.clone()));
+                let start = std::ptr::NonNull::new(owner.0.as_ptr()).unwrap();
+                // SAFETY: memory of the owner, which nobody else uses.
+                Ok(AnyBuffer::Foreign(unsafe { super::super::ForeignBuffer::new(start, len, owner) }))
+            })
+        };
+        let pool = Pool::new(1, Some(source));
+        let (mut one, two) = (pool.take(64).unwrap(), pool.take(64).unwrap());
+        one.as_uninit_mut().iter_mut().for_each(|byte| _ = byte.write(1));
+        let first = address(&one);
+        drop(one);
+        assert_eq!(freed.load(Ordering::Relaxed), 0);
+        drop(two);
+        assert_eq!(freed.load(Ordering::Relaxed), 1, "there is room for one");
+        assert_eq!((address(&pool.take(64).unwrap()), freed.load(Ordering::Relaxed)), (first, 1));
+        drop(pool);
+        assert_eq!(freed.load(Ordering::Relaxed), 2);
+    }
+
+    #[test]
     fn what_is_discarded_does_not_return() {
-        let pool = Pool::new(2);
+        let pool = Pool::new(2, None);
         pool.take(8).unwrap().discard();
         assert!(waiting(&pool).is_empty());
         assert_eq!(PooledBuffer::none().len(), 0);
@@ -155,11 +205,11 @@ mod tests {
 
     #[test]
     fn letting_go_waits_for_nobody() {
-        let pool = Pool::new(2);
+        let pool = Pool::new(2, None);
         let (one, two) = (pool.take(8).unwrap(), pool.take(8).unwrap());
         let first = address(&one);
         // As a fork leaves it when another thread has the lock: nobody will ever unlock it.
-        let locked = pool.0.0[0].lock().unwrap();
+        let locked = pool.shelf.0[0].lock().unwrap();
         std::thread::scope(|scope| scope.spawn(move || drop((one, two))).join().unwrap());
         drop(locked);
         assert_eq!(waiting(&pool), [8]);

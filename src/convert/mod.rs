@@ -38,7 +38,7 @@ pub(crate) use output::{row_stride, write_column};
 pub(crate) use pad::Padder;
 pub(crate) use plain::plain_view;
 pub use request::{check_request, request_field};
-pub(crate) use row_block::{RowBlock, RowLayout};
+pub(crate) use row_block::{Place, RowBlock, RowLayout};
 pub(crate) use small::{is_small, pack_small, write_small};
 pub(crate) use split::split_rows;
 pub(crate) use threads::{check_environment, for_each_part, threads};

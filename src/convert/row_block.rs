@@ -10,10 +10,11 @@ use smallvec::smallvec;
 use super::column::{ColumnChunk, write_range};
 use super::matrix::{MatrixColumns, write_packed};
 use super::pack::{Isa, Rows};
-use crate::alloc::PooledBuffer;
+use crate::alloc::{Owner, PooledBuffer};
 use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Result};
+use crate::order::Order;
 use crate::spec::{Dims, MatrixSpec, Spec};
 use crate::tensor::{Parts, Tensor};
 
@@ -53,6 +54,17 @@ impl RowLayout {
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
+}
+
+/// Where the rows of a tensor are: their bytes, or a copy of them that is written as the order says.
+pub(crate) struct Place {
+    /// The address of the first row; any where there are no bytes.
+    pub(crate) data: *mut u8,
+    pub(crate) device: Device,
+    /// Keeps that memory alive, which nobody else has.
+    pub(crate) owner: Owner,
+    /// `None` for ordinary host memory.
+    pub(crate) order: Option<Order>,
 }
 
 /// Rows of one layout, the first of a block of memory, which has room for more.
@@ -178,30 +190,51 @@ impl RowBlock {
         self.rows = self.rows.min(rows);
     }
 
+    /// Bytes of the rows.
+    pub(crate) fn len(&self) -> usize {
+        self.written(0..self.rows).end
+    }
+
     /// The rows as a writable tensor, which gives the memory back when nobody has it any more.
     ///
     /// # Errors
     /// When the shape is more than 64 bits count.
     pub(crate) fn into_tensor(self) -> Result<Tensor> {
+        let place = |memory: PooledBuffer| {
+            Ok(Place { data: memory.as_ptr(), device: Device::CPU, owner: Arc::new(memory), order: None })
+        };
+        // SAFETY: the rows stay where they are.
+        unsafe { self.into_tensor_by(place) }
+    }
+
+    /// The rows as a writable tensor, where `place` puts them: it is given their memory, in which they come first.
+    ///
+    /// # Errors
+    /// Those of `place`; when the shape is more than 64 bits count.
+    ///
+    /// # Safety
+    /// Where `place` says there are as many bytes of the rows, as long as the owner lives, and nobody else has them.
+    pub(crate) unsafe fn into_tensor_by(self, place: impl FnOnce(PooledBuffer) -> Result<Place>) -> Result<Tensor> {
         let signed = |count: usize| i64::try_from(count).map_err(|_| Error::unsupported("a count beyond 64 bits"));
         let (mut shape, mut strides): (Dims, Dims) =
             (smallvec![signed(self.rows)?], smallvec![signed(self.layout.elements)?]);
         shape.extend_from_slice(&self.layout.shape);
         strides.extend_from_slice(&self.layout.strides);
+        let Place { data, device, owner, order } = place(self.memory)?;
         let parts = Parts {
-            data: self.memory.as_ptr(),
-            device: Device::CPU,
+            data,
+            device,
             dtype: self.layout.dtype,
             shape,
             strides,
-            owner: Arc::new(self.memory),
+            owner,
             read_only: false,
             copied: true,
-            order: None,
+            order,
             field: self.layout.field.clone(),
         };
         // SAFETY: the rows were written as elements of the dtype, `elements` of them each, which is what the strides of a spec
-        // reach; the memory is the owner's, and nobody else has it while the owner lives.
+        // reach; the rest is the contract.
         unsafe { Tensor::from_raw_parts(parts) }
     }
 
@@ -284,7 +317,7 @@ mod tests {
 
     #[test]
     fn rows_are_appended_moved_and_exchanged() {
-        let pool = Pool::new(1);
+        let pool = Pool::new(1, None);
         let five = numbers(5);
         let (spec, mut one) = block(&five, 8, &pool);
         append(&mut one, &five, &spec).unwrap();
@@ -306,7 +339,7 @@ mod tests {
 
     #[test]
     fn the_memory_of_a_tensor_is_used_again_when_it_is_gone() {
-        let pool = Pool::new(1);
+        let pool = Pool::new(1, None);
         let five = numbers(5);
         let (spec, mut one) = block(&five, 5, &pool);
         append(&mut one, &five, &spec).unwrap();
@@ -323,7 +356,7 @@ mod tests {
 
     #[test]
     fn rows_of_matrices_follow_each_other_and_may_have_no_bytes() {
-        let pool = Pool::new(1);
+        let pool = Pool::new(1, None);
         let column = |at: f32| -> ArrayRef { Arc::new(Float32Array::from(vec![at, at + 1.0])) };
         let batch = RecordBatch::try_from_iter([("a", column(0.0)), ("b", column(10.0))]).unwrap();
         let batch = DeviceArray::from_record_batch(&batch).unwrap();
@@ -347,7 +380,7 @@ mod tests {
 
     #[test]
     fn columns_of_another_dtype_or_layout_are_refused() {
-        let pool = Pool::new(1);
+        let pool = Pool::new(1, None);
         let five = numbers(5);
         let (_, mut one) = block(&five, 10, &pool);
         let wide = Spec::new(five.field(), &Options::default().dtype(DType::Float64)).unwrap();

@@ -135,6 +135,7 @@ static KEPT: Mutex<Vec<PinnedBuffer>> = Mutex::new(Vec::new());
 impl PinnedBuffer {
     /// So many bytes or more, and no more than twice as many. `bytes` is not 0.
     pub(crate) fn new(current: &Current, bytes: usize) -> Called<Self> {
+        let bytes = bytes.next_multiple_of(4096);
         let fits = |kept: &Self| kept.bytes >= bytes && kept.bytes / 2 <= bytes;
         let mut kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(index) = kept.iter().position(fits) {
@@ -143,7 +144,6 @@ impl PinnedBuffer {
             return Ok(kept);
         }
         drop(kept);
-        let bytes = bytes.next_multiple_of(4096);
         Ok(Self { start: allocate(current, bytes)?, bytes })
     }
 

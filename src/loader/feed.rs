@@ -1,10 +1,16 @@
 //! The rows of the source, one array at a time.
 
+use std::num::NonZero;
+
 use super::ahead::Stop;
 use super::groups::{Chunk, Groups};
 use super::slot::Slot;
 use crate::arrow::{DeviceArray, DeviceArrayStream};
+use crate::cuda::{PooledStream, is_cuda};
+use crate::device::Device;
 use crate::error::{Error, Result};
+use crate::order;
+use crate::transfer::{Transfer, array_to_device};
 
 /// The rows of a stream in their order. At most one of its arrays is held at a time.
 pub(super) struct Feed {
@@ -75,7 +81,12 @@ impl Feed {
             let Some(current) = self.current.as_mut() else { break };
             let chunk = match &mut current.chunk {
                 Some(chunk) => chunk,
-                none => none.insert(groups.chunk(&current.array)?),
+                none => {
+                    if !current.array.device().is_cpu() {
+                        current.array = on_host(&current.array, groups.threads())?;
+                    }
+                    none.insert(groups.chunk(&current.array)?)
+                }
             };
             slot.reserve(rows)?;
             groups.append(chunk, &(current.used..current.used + rows), current.first, slot.blocks())?;
@@ -98,4 +109,16 @@ impl Feed {
             .ok_or_else(|| Error::invalid("the source has more rows than can be counted"))?;
         Ok(())
     }
+}
+
+/// An array of a device in host memory, where rows are packed. It is copied on a stream of ours, which waits for what writes the
+/// array and for nothing else; this thread waits for the copy.
+fn on_host(array: &DeviceArray, threads: Option<NonZero<usize>>) -> Result<DeviceArray> {
+    let copies = match is_cuda(array.device()) {
+        true => Some(PooledStream::idle(&order::enter(array.device())?)?),
+        false => None,
+    };
+    let why = "read by a loader, which packs rows on the host";
+    let stream = copies.as_ref().map(PooledStream::stream);
+    array_to_device(array, &Transfer { device: Device::CPU, stream, threads, why })
 }

@@ -7,12 +7,15 @@ use std::sync::Arc;
 use arrow_array::ArrayRef;
 use arrow_schema::{DataType, FieldRef};
 
+use super::target::{self, Target};
 use crate::arrow::DeviceArray;
 use crate::column::require_host;
 use crate::convert::{self, ColumnChunk, RowBlock, RowLayout, check_nulls};
 use crate::copy_log::Copied;
+use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
+use crate::ffi::dlpack::DLDeviceType;
 use crate::matrix::{Group, GroupSpec, MatrixChunk, after, group_specs};
 use crate::spec::{MatrixOptions, MatrixSpec, Options, Spec};
 use crate::tensor::Tensor;
@@ -97,9 +100,15 @@ impl Groups {
         Ok(Self { groups, threads })
     }
 
-    /// What the copy log tells of each group's batches.
-    pub(super) fn told(&self) -> Vec<Told> {
-        self.groups.iter().map(Prepared::told).collect()
+    /// What the copy log tells of each group's batches, which are made on this device of arrays that are on devices of this
+    /// type.
+    pub(super) fn told(&self, source: DLDeviceType, device: Device) -> Vec<Told> {
+        self.groups.iter().map(|group| group.told(source, device)).collect()
+    }
+
+    /// Threads to convert with.
+    pub(super) fn threads(&self) -> Option<NonZero<usize>> {
+        self.threads
     }
 
     /// The layout of each group's rows.
@@ -130,12 +139,15 @@ impl Groups {
     /// The batch of these blocks, one for each group.
     ///
     /// # Errors
-    /// When a shape is more than 64 bits count.
-    pub(super) fn tensors(&self, blocks: Vec<RowBlock>) -> Result<Vec<Tensor>> {
+    /// As [`Target::tensor`].
+    pub(super) fn tensors(&self, blocks: Vec<RowBlock>, target: &Target) -> Result<Vec<Tensor>> {
         let tensor = |(group, block): (&Prepared, RowBlock)| {
-            let tensor = block.into_tensor()?;
+            let tensor = target.tensor(block)?;
             Ok(match (&group.kind, group.dictionaries.first()) {
-                (Kind::Column(..), Some(Some(dictionary))) => tensor.with_dictionary(dictionary.array.clone(), false),
+                // A dictionary in ordinary memory goes with codes there.
+                (Kind::Column(..), Some(Some(dictionary))) if tensor.device().is_cpu() => {
+                    tensor.with_dictionary(dictionary.array.clone(), false)
+                }
                 _ => tensor,
             })
         };
@@ -160,14 +172,16 @@ impl Told {
 }
 
 impl Prepared {
-    fn told(&self) -> Told {
+    fn told(&self, source: DLDeviceType, device: Device) -> Told {
         let steps = |specs: &mut dyn Iterator<Item = &Spec>| {
-            let mut steps = vec!["packed into a batch".to_owned()];
+            let mut steps: Vec<String> = target::read(source).into_iter().collect();
+            steps.push("packed into a batch".to_owned());
             for step in specs.flat_map(|spec| spec.possible_steps(&Options::default())) {
                 if !step.only_if_found && !steps.contains(&step.text) {
                     steps.push(step.text);
                 }
             }
+            steps.extend(target::told(device));
             steps.join(", ")
         };
         match &self.kind {

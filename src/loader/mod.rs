@@ -11,6 +11,7 @@ mod shuffle;
 mod slot;
 mod split;
 mod state;
+mod target;
 
 use std::num::NonZero;
 use std::time::Duration;
@@ -22,14 +23,17 @@ use here::Here;
 use producer::Producer;
 pub use split::Split;
 pub use state::{STATE_VERSION, Source, State, Terms};
+pub use target::check_device;
 
 use crate::arrow::DeviceArrayStream;
 use crate::convert::check_environment;
 use crate::copy_log;
+use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::spec::Options;
 use crate::tensor::Tensor;
+use crate::transfer::taken_over;
 
 /// How a stream becomes batches.
 #[derive(Clone, Debug)]
@@ -43,13 +47,15 @@ pub struct LoadOptions {
     pub prefetch: usize,
     /// Threads to convert with; `None` is `ARROW_DLPACK_THREADS`, or as many as there are processors.
     pub threads: Option<NonZero<usize>>,
+    /// Where the batches are made: the CPU, a device of CUDA, or its page-locked memory.
+    pub device: Device,
 }
 
 impl LoadOptions {
     /// Batches in the source's order, two of them made ahead.
     #[must_use]
     pub fn new(split: Split) -> Self {
-        Self { split, shuffle: None, prefetch: 2, threads: None }
+        Self { split, shuffle: None, prefetch: 2, threads: None, device: Device::CPU }
     }
 }
 
@@ -104,7 +110,8 @@ impl Batches {
     /// of a matrix; `options` are those of each column by name.
     ///
     /// # Errors
-    /// When a column does not exist, has no tensor form, or does not go with the others; when no thread can be had.
+    /// When a column does not exist, has no tensor form, or does not go with the others; when no thread can be had; when no
+    /// batches are made on the device, there is no driver, or no such device.
     ///
     /// ```
     /// use std::sync::Arc;
@@ -135,7 +142,7 @@ impl Batches {
     ) -> Result<Self> {
         check_environment()?;
         let groups = Groups::new(stream.field(), selection, &options, dtype, load.threads)?;
-        let (told, stop) = (groups.told(), Stop::default());
+        let (told, stop) = (groups.told(stream.device_type(), load.device), Stop::default());
         let mut producer = Producer::new(stream, groups, load, epoch, start, stop.clone())?;
         if load.prefetch == 0 {
             return Ok(Self { mode: Mode::Here(Here::new(producer, stop)), told });
@@ -182,6 +189,7 @@ impl Batches {
         if let Next::Batch(batch) = &next {
             // Told where the batch goes: the thread that made it has no logs.
             for (told, tensor) in self.told.iter().zip(&batch.tensors) {
+                taken_over(tensor);
                 if !tensor.is_empty() {
                     copy_log::record(|| told.of(batch.rows, tensor.nbytes()));
                 }

@@ -7,6 +7,7 @@ use super::groups::Groups;
 use super::shuffle::ShuffleBuffer;
 use super::slot::{Ring, Slot};
 use super::split::Split;
+use super::target::Target;
 use super::{Batch, LoadOptions};
 use crate::arrow::DeviceArrayStream;
 use crate::error::{Error, Result};
@@ -17,6 +18,8 @@ pub(super) struct Producer {
     shuffle: Option<ShuffleBuffer>,
     groups: Groups,
     ring: Ring,
+    /// Where batches go once they are packed.
+    target: Target,
     split: Split,
     /// Rows, in the order of the batches, that were passed.
     position: usize,
@@ -47,9 +50,11 @@ impl Producer {
             None => None,
         };
         // A loop holds one batch, and for a moment the next one too. One place more, as another thread may look at one.
-        let ring = Ring::new(groups.layouts(), options.split.batch_size(), options.prefetch.saturating_add(3))?;
+        let (rows, waiting) = (options.split.batch_size(), options.prefetch.saturating_add(3));
+        let target = Target::new(options.device, groups.layouts().count(), options.prefetch)?;
+        let ring = Ring::new(groups.layouts(), rows, waiting, || target.source())?;
         let feed = Feed::new(stream, stop.clone());
-        Ok(Self { feed, shuffle, groups, ring, split: options.split, position: 0, round: start, start, stop })
+        Ok(Self { feed, shuffle, groups, ring, target, split: options.split, position: 0, round: start, start, stop })
     }
 
     /// The next batch; `None` after the last one.
@@ -64,6 +69,7 @@ impl Producer {
         if !self.pass_to(self.split.first_row(self.round))? {
             return if resumed { self.check_resumed() } else { Ok(None) };
         }
+        self.target.collect(&self.stop)?;
         let mut slot = self.ring.slot();
         let rows = self.take(self.split.batch_size(), &mut slot)?;
         // Ranks have as many batches as each other: this one counts only if those of the other ranks exist.
@@ -71,7 +77,7 @@ impl Producer {
             return if resumed { self.check_resumed() } else { Ok(None) };
         }
         self.round += 1;
-        Ok(Some(Batch { tensors: self.groups.tensors(slot.into_blocks())?, rows }))
+        Ok(Some(Batch { tensors: self.groups.tensors(slot.into_blocks(), &self.target)?, rows }))
     }
 
     /// At the end, before any batch came: whether the source had as many as were had before.

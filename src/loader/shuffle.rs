@@ -38,8 +38,8 @@ impl ShuffleBuffer {
     pub(super) fn new(draws: Draws, most: usize, groups: &Groups) -> Result<Self> {
         let widest = groups.layouts().map(|layout| layout.bytes()).max().unwrap_or(0);
         let shift = SEGMENT.div_ceil(widest.max(1)).next_power_of_two().ilog2();
-        let ring = Ring::new(groups.layouts(), most.min(1 << shift), 0)?;
-        let scratch = Some(Ring::new(groups.layouts(), BLOCK, 0)?.slot());
+        let ring = Ring::new(groups.layouts(), most.min(1 << shift), 0, || None)?;
+        let scratch = Some(Ring::new(groups.layouts(), BLOCK, 0, || None)?.slot());
         let (segments, picks) = (Vec::new(), Vec::new());
         Ok(Self { draws, most, waiting: 0, filled: false, ring, segments, shift, picks, scratch })
     }

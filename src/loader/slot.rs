@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::alloc::Pool;
+use crate::alloc::{Pool, Source};
 use crate::convert::{RowBlock, RowLayout};
 use crate::error::{Error, ErrorKind, Result};
 
@@ -21,7 +21,8 @@ struct Track {
 }
 
 impl Ring {
-    /// Slots of at most so many rows, of which at most `waiting` wait for their next use.
+    /// Slots of at most so many rows, of which at most `waiting` wait for their next use. Each pool has memory of a source
+    /// that `source` gives, `None` being ordinary memory.
     ///
     /// # Errors
     /// When memory cannot be that large.
@@ -29,12 +30,13 @@ impl Ring {
         layouts: impl Iterator<Item = &'a Arc<RowLayout>>,
         rows: usize,
         waiting: usize,
+        source: impl Fn() -> Option<Source>,
     ) -> Result<Self> {
         let track = |layout: &Arc<RowLayout>| {
             let bytes = rows.checked_mul(layout.bytes()).filter(|bytes| isize::try_from(*bytes).is_ok());
             let bytes = bytes.ok_or_else(|| Error::new(ErrorKind::Memory, "a batch is larger than memory can be"))?;
             let least = if bytes <= GROWS_FROM { rows } else { 0 };
-            Ok(Track { pool: Pool::new(waiting), layout: layout.clone(), rows, least })
+            Ok(Track { pool: Pool::new(waiting, source()), layout: layout.clone(), rows, least })
         };
         layouts.map(track).collect::<Result<_>>().map(|tracks| Self(Arc::new(tracks)))
     }

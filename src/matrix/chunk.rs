@@ -157,7 +157,7 @@ mod tests {
         let spec = spec(nulls);
         let chunk = MatrixChunk::new(&spec, &batch())?;
         let mut block = RowBlock::new(Arc::new(RowLayout::of_matrix(&spec)?));
-        block.move_to(Pool::new(0).take(rows.len() * 24)?)?;
+        block.move_to(Pool::new(0, None).take(rows.len() * 24)?)?;
         block.append_matrix(&spec, &chunk.checked_columns(&spec, &rows, 1000)?, 1000 + rows.start, 1)?;
         Ok(block.into_tensor()?.as_slice::<f64>()?.as_chunks().0.to_vec())
     }

@@ -9,16 +9,21 @@ use std::sync::{Mutex, PoisonError, TryLockError};
 use smallvec::SmallVec;
 
 use super::Wait;
-use crate::cuda::{CudaDevice, Current, Event, Stream, is_forked, release_abandoned};
+use crate::cuda::{Called, CudaDevice, Current, Event, Stream, is_forked, release_abandoned};
 
 /// Frees memory, or gives it back to its owner.
 pub(super) type Release = Box<dyn FnOnce() + Send>;
 
-struct Waiting {
+/// Work that has to be done before memory is used for something else.
+pub(crate) struct Behind {
     ordinal: i32,
     events: SmallVec<[Event; 2]>,
-    /// Whether no event could be recorded on the legacy default stream yet: while it is being captured, say.
-    behind_legacy: bool,
+    /// Whether an event has to be recorded on the legacy default stream yet, as while it is being captured.
+    needs_legacy: bool,
+}
+
+struct Waiting {
+    behind: Behind,
     /// Of memory of ours; that of others is theirs to count.
     bytes: usize,
     release: Release,
@@ -37,57 +42,75 @@ pub fn waiting() -> usize {
 /// How many blocks of memory of a device wait to be released, and how many bytes of ours they have.
 pub(super) fn waiting_on(ordinal: i32) -> (usize, usize) {
     let limbo = LIMBO.lock().unwrap_or_else(PoisonError::into_inner);
-    let waiting = limbo.iter().filter(|entry| entry.ordinal == ordinal);
+    let waiting = limbo.iter().filter(|entry| entry.behind.ordinal == ordinal);
     waiting.fold((0, 0), |(blocks, bytes), entry| (blocks + 1, bytes + entry.bytes))
 }
 
-/// Releases memory of so many bytes when the events are complete, and, if it was lent out, what the legacy default stream of the
-/// device has now.
-pub(super) fn release_behind(
-    ordinal: i32,
-    mut events: SmallVec<[Event; 2]>,
-    is_lent: bool,
-    bytes: usize,
-    release: Release,
-) {
-    // Until an event is recorded there, whoever looks at the entry records it first.
-    let mut behind_legacy = is_lent;
-    if let Some(current) = enter(ordinal) {
-        if let (true, Ok(event)) = (behind_legacy, record_legacy(&current)) {
-            events.extend(event);
-            behind_legacy = false;
+impl Behind {
+    pub(super) fn new(ordinal: i32, events: SmallVec<[Event; 2]>) -> Self {
+        Self { ordinal, events, needs_legacy: false }
+    }
+
+    /// The work that a stream of ours has now.
+    ///
+    /// # Errors
+    /// When no event can be recorded.
+    pub(crate) fn recorded(current: &Current, stream: Stream, wait: Wait) -> Called<Self> {
+        let event = if wait.is_skipped() { None } else { Some(Event::record(current, stream)?) };
+        Ok(Self::new(current.device().ordinal(), event.into_iter().collect()))
+    }
+
+    /// And what the legacy default stream of the device has now.
+    pub(super) fn and_legacy(self) -> Self {
+        let mut behind = Self { needs_legacy: true, ..self };
+        if let Some(current) = enter(behind.ordinal) {
+            behind.record_legacy(&current);
         }
-        if !behind_legacy && are_complete(&current, &mut events) {
-            drop(current);
+        behind
+    }
+
+    /// Whether all of it is done. Never waits.
+    ///
+    /// # Errors
+    /// When the driver fails.
+    pub(crate) fn is_done(&mut self, current: &Current) -> Called<bool> {
+        if !self.record_legacy(current) {
+            return Ok(false);
+        }
+        while let Some(event) = self.events.last() {
+            if !current.is_complete(*event.handle())? {
+                return Ok(false);
+            }
+            self.events.pop();
+        }
+        Ok(true)
+    }
+
+    /// Releases memory, of which so many bytes are ours, when all of it is done.
+    pub(crate) fn then(mut self, bytes: usize, release: Release) {
+        let is_done = enter(self.ordinal).is_some_and(|current| self.is_done(&current) == Ok(true));
+        if is_done {
             return release();
         }
+        LIMBO.lock().unwrap_or_else(PoisonError::into_inner).push(Waiting { behind: self, bytes, release });
+        COUNT.fetch_add(1, Ordering::AcqRel);
     }
-    LIMBO.lock().unwrap_or_else(PoisonError::into_inner).push(Waiting {
-        ordinal,
-        events,
-        behind_legacy,
-        bytes,
-        release,
-    });
-    COUNT.fetch_add(1, Ordering::AcqRel);
-}
 
-/// An event on the legacy default stream, which waits for all blocking streams; an error while that is not possible.
-fn record_legacy(current: &Current) -> Result<Option<Event>, ()> {
-    if Wait::ReleaseBehindLegacy.is_skipped() {
-        return Ok(None);
+    /// Records an event on the legacy default stream, which waits for all blocking streams, if that has to be yet; false while
+    /// it is not possible.
+    fn record_legacy(&mut self, current: &Current) -> bool {
+        if !self.needs_legacy || Wait::ReleaseBehindLegacy.is_skipped() {
+            return true;
+        }
+        // A record would break the capture, or become a part of it.
+        if current.is_capturing(Stream::LEGACY) != Ok(false) {
+            return false;
+        }
+        let Ok(event) = Event::record(current, Stream::LEGACY) else { return false };
+        self.events.push(event);
+        self.needs_legacy = false;
+        true
     }
-    // A record would break the capture, or become a part of it.
-    if current.is_capturing(Stream::LEGACY) != Ok(false) {
-        return Err(());
-    }
-    Event::record(current, Stream::LEGACY).map(Some).map_err(|_| ())
-}
-
-/// Drops the events that are complete; tells whether none is left.
-fn are_complete(current: &Current, events: &mut SmallVec<[Event; 2]>) -> bool {
-    events.retain(|event| current.is_complete(*event.handle()) != Ok(true));
-    events.is_empty()
 }
 
 /// Releases what nothing uses any more. Never waits.
@@ -120,15 +143,5 @@ fn enter(ordinal: i32) -> Option<Current> {
 }
 
 fn is_free(entry: &mut Waiting) -> bool {
-    let Some(current) = enter(entry.ordinal) else { return false };
-    if entry.behind_legacy {
-        match record_legacy(&current) {
-            Ok(event) => {
-                entry.events.extend(event);
-                entry.behind_legacy = false;
-            }
-            Err(()) => return false,
-        }
-    }
-    are_complete(&current, &mut entry.events)
+    enter(entry.behind.ordinal).is_some_and(|current| entry.behind.is_done(&current) == Ok(true))
 }

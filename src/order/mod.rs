@@ -9,6 +9,7 @@ mod check;
 mod host;
 mod limbo;
 mod memory;
+mod release;
 mod statistics;
 mod waits;
 
@@ -22,15 +23,14 @@ use smallvec::SmallVec;
 
 pub(crate) use check::{check_host, is_check_asked};
 pub use host::{Pause, host_waits, pause_by};
-pub(crate) use limbo::drain;
 pub use limbo::waiting;
+pub(crate) use limbo::{Behind, drain};
 pub(crate) use memory::{allocate, allocate_scratch, page_locked, staging_block};
+pub(crate) use release::End;
 pub use statistics::{DeviceMemory, MemoryStatistics, PageLockedMemory, empty_cache, memory_stats};
 pub use waits::Wait;
 
-use crate::cuda::{
-    CudaDevice, Current, Event, EventHandle, Pointer, PooledStream, Stream, is_cuda, is_forked, is_host_visible,
-};
+use crate::cuda::{CudaDevice, Current, Event, EventHandle, Pointer, PooledStream, Stream, is_cuda, is_host_visible};
 use crate::device::Device;
 use crate::error::{Error, ErrorKind, Result};
 
@@ -345,44 +345,6 @@ impl Order {
         }
         self.0.parts.iter().try_for_each(|part| part.record_use(current, stream, again, wait))
     }
-
-    /// Releases the memory: at once if nobody has used it, else behind the work that may use it still.
-    pub(crate) fn release(&self, release: impl FnOnce() + Send + 'static) {
-        self.release_bytes(0, release);
-    }
-
-    /// As [`Order::release`], of so many bytes of ours.
-    pub(crate) fn release_bytes(&self, bytes: usize, release: impl FnOnce() + Send + 'static) {
-        if !is_cuda(self.0.device) {
-            return release();
-        }
-        // After a fork the memory is the parent's, and nothing of the driver works here.
-        if is_forked() || self.0.lost.load(Ordering::Acquire) {
-            std::mem::forget(release);
-            return;
-        }
-        let uses = std::mem::take(&mut *self.0.uses.lock().unwrap_or_else(PoisonError::into_inner));
-        let is_lent = self.0.lent.load(Ordering::Acquire);
-        if !is_lent && uses.is_empty() {
-            return release();
-        }
-        // Without a driver nobody can have used it.
-        if !is_available() {
-            return release();
-        }
-        let ordinal = self.0.device.id();
-        let uses = uses.into_iter().filter(|used| !used.wait.is_skipped());
-        let events = uses.map(|Use { stream, event, .. }| {
-            stream.and_then(|stream| recorded_again(ordinal, stream)).unwrap_or(event)
-        });
-        limbo::release_behind(ordinal, events.collect(), is_lent, bytes, Box::new(release));
-    }
-}
-
-/// An event behind what a stream was given since; `None` where the driver has none, as when the stream is gone.
-fn recorded_again(ordinal: i32, stream: Stream) -> Option<Event> {
-    let current = CudaDevice::get(ordinal).ok()?.enter_unchecked().ok()?;
-    (current.is_capturing(stream) == Ok(false)).then(|| Event::record(&current, stream).ok())?
 }
 
 impl fmt::Debug for Order {

@@ -70,6 +70,10 @@ waits! {
     /// Our stream waits for the work of another library before it writes to memory that the library's allocator gave: that may
     /// be in use until then.
     AllocatorStream = 30,
+    /// A batch of a loader is written when the loader's stream has copied it to the device.
+    BatchCopied = 31,
+    /// The page-locked memory of a batch is written again when the batch was copied from it.
+    BatchMemory = 32,
 }
 
 impl Wait {

@@ -378,7 +378,7 @@ class TestEdges:
             ({"columns": {3: "x"}}, TypeError, "str"),
             ({"dtype": "float7"}, ValueError, "dtype"),
             ({"nulls": "zero"}, ValueError, "nulls"),
-            ({"device": "cuda"}, ad.ConversionError, "cuda"),
+            ({"device": "rocm"}, ad.ConversionError, "rocm"),
             ({"unknown": 1}, TypeError, "unknown"),
         ],
         ids=str,

@@ -24,7 +24,7 @@ use source::Source;
 use super::device;
 use super::matrix::{Columns, parse_threads};
 use super::options::{ConversionOptions, ElementKeywords};
-use crate::loader::{Batches, LoadOptions, Selection, Shuffle, Split, Terms};
+use crate::loader::{Batches, LoadOptions, Selection, Shuffle, Split, Terms, check_device};
 
 /// An Arrow stream as training batches: an iterable of batches of `batch_size` rows, converted ahead on a native thread.
 ///
@@ -37,7 +37,7 @@ use crate::loader::{Batches, LoadOptions, Selection, Shuffle, Split, Terms};
 /// columns: None for all, a list of names, or a dict {name: column, or a list of columns that become a matrix}.
 /// dtype, nulls, decimal, dictionary: as `to_tensor` has them, each also as a dict by column.
 /// xp: an array namespace (numpy, torch, ...) whose arrays the batches are.
-/// device: where the batches must be.
+/// device: where the batches are: "cpu"; "cuda", copied ahead on a stream of the loader's; "cuda_host", page-locked memory.
 /// shuffle_buffer: rows that wait for a random one of them to leave; 0 keeps the source's order, and as many as the source
 ///     has make every order equally likely.
 /// seed: what the order is drawn from, with the number of the epoch; None is a random one, which `state_dict` tells.
@@ -82,9 +82,8 @@ impl Loader {
         rank: Option<&Bound<'_, PyAny>>,
         world_size: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Self> {
-        if let Some(device) = device {
-            device::require(crate::device::Device::CPU, device::extract(device)?)?;
-        }
+        let device = device.map_or(Ok(crate::device::Device::CPU), device::extract)?;
+        check_device(device)?;
         let number = |name, value: Option<&Bound<'_, PyAny>>, default, least| match value {
             Some(value) => count(name, value, least),
             None => Ok(default),
@@ -103,6 +102,7 @@ impl Loader {
             passed => passed,
         };
         let mut load = LoadOptions::new(split);
+        load.device = device;
         load.prefetch = number("prefetch", prefetch, load.prefetch, 0)?;
         load.threads = threads.map(parse_threads).transpose()?;
         let keywords = ElementKeywords { dtype, nulls, decimal, dictionary };

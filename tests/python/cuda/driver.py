@@ -205,6 +205,12 @@ def copy_to_host(target: int, source: int, nbytes: int, stream: int, ordinal: in
         _call("cuMemcpyDtoHAsync_v2", Handle(target), U64(source), SIZE(nbytes), Handle(stream))
 
 
+def copy_from_host(target: int, source: int, nbytes: int, stream: int, ordinal: int = 0) -> None:
+    """Copies from page-locked host memory to the device, in the order of a stream."""
+    with current(ordinal):
+        _call("cuMemcpyHtoDAsync_v2", U64(target), Handle(source), SIZE(nbytes), Handle(stream))
+
+
 def synchronize(ordinal: int = 0) -> None:
     with current(ordinal):
         _call("cuCtxSynchronize")

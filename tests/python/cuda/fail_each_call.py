@@ -32,6 +32,7 @@ FREES = {
     "cuMemFreeAsync": "device",
     "cuEventDestroy_v2": "events",
     "cuMemPoolDestroy": "pools",
+    "cuMemFree_v2": "device",
     "cuMemFreeHost": "pinned",
     "cuStreamDestroy_v2": "streams",
     "cuModuleUnload": "modules",
@@ -61,6 +62,7 @@ def settle() -> None:
     """What the package has let go of is given back, as nothing uses it any more."""
     gc.collect()
     for _ in range(2):
+        driver.run_all()
         driver.settle()
         _native._cuda_waiting()
 
@@ -88,9 +90,11 @@ def run_once(workload: str, function: str | None, nth: int, code: int) -> dict[s
 
 def check(function: str | None, failed: bool) -> None:
     """Nothing is lost, nothing was freed too early, and this thread is as it was."""
+    # It may be what failed.
+    driver.call("cuInit", 0)
     settle()
     assert _native._cuda_waiting() == 0, "memory waits for work that is done"
-    if driver.has_current_context():
+    while driver.has_current_context():
         assert failed, "a context stays current"
         assert function in RESTORES, "a context stays current"
         driver.pop()

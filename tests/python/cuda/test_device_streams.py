@@ -211,12 +211,6 @@ def test_no_chunks_and_no_rows_are_tensors_on_the_device(kind: int) -> None:
     assert {name: one.shape for name, one in ad.to_tensors(empty.give()).items()} == {"a": (0,), "b": (0,)}
 
 
-def test_the_loader_says_that_it_takes_host_data() -> None:
-    data = pa.array([{"a": 1.0}, {"a": 2.0}])
-    with pytest.raises(BufferError, match="cuda:0"):
-        list(ad.Loader(DeviceStream([DeviceArray(data)]).give(), batch_size=1))
-
-
 def test_groups_are_views_too() -> None:
     batch = ad.from_arrow(DeviceArray(pa.array([{"a": 1.0, "b": 2}, {"a": 2.0, "b": 3}])).give())
     groups = ad.to_tensors(batch, columns={"x": ["a"], "y": "b"})

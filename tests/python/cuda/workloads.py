@@ -210,35 +210,6 @@ def round_trip() -> Run:
     return run
 
 
-BATCH = pa.record_batch({"a": np.arange(20_000), "s": [str(index) for index in range(20_000)]})
-
-
-@common
-def transfers() -> Run:
-    def run() -> None:
-        there = ad.from_arrow(BATCH).to_device("cuda")
-        pinned = there.to_device("cuda:1").to_device("cuda_host")
-        assert pa.record_batch(pinned.to_device("cuda").to_device("cpu")).equals(BATCH)
-        tensors = ad.to_tensors(BATCH.select(["a"]), device="cuda", allocator="cuMemAlloc")
-        assert np.array_equal(np.from_dlpack(tensors["a"].to_device("cpu")), np.arange(20_000))
-
-    return run
-
-
-@common
-def conversions() -> Run:
-    data = pa.record_batch({"a": pa.array([1, None, 3] * 50), "b": pa.array([True, False, None] * 50)})
-    source = ad.from_arrow(data)
-
-    def run() -> None:
-        there = source.to_device("cuda")
-        matrix = ad.to_tensor(there, dtype="float32", nulls="nan")
-        expected = np.from_dlpack(ad.to_tensor(source, dtype="float32", nulls="nan"))
-        assert np.array_equal(np.from_dlpack(matrix.to_device("cpu")), expected, equal_nan=True)
-
-    return run
-
-
 @common
 def limbo() -> Run:
     producer, consumer = stream(), stream(flags=0)
@@ -271,6 +242,45 @@ def no_such_device() -> Run:
     return run
 
 
+BATCH = pa.record_batch({"a": pa.array([1.0, None, 3.0]), "b": pa.array([1, 2, 3])})
+STRINGS = pa.record_batch({"a": pa.array([1.0, None, 3.0]), "s": pa.array(["one", None, "three"])})
+
+
+@common
+def to_a_device() -> Run:
+    """There, to another device, to page-locked memory, and back."""
+
+    def run() -> None:
+        moved = ad.from_arrow(STRINGS).to_device("cuda:0").to_device("cuda:1").to_device("cuda_host")
+        assert pa.record_batch(moved.to_device("cuda").to_device("cpu")).equals(STRINGS)
+
+    return run
+
+
+@common
+def packed() -> Run:
+    """Kernels make a matrix of columns."""
+
+    def run() -> None:
+        matrix = ad.to_tensor(ad.from_arrow(BATCH).to_device("cuda:0"), dtype="float32", nulls=0)
+        assert np.array_equal(np.from_dlpack(matrix.to_device("cpu")), [[1, 1], [0, 2], [3, 3]])
+
+    return run
+
+
+@common
+def memory() -> Run:
+    """Memory of results: page-locked, and no pool's. What is kept is given back."""
+
+    def run() -> None:
+        ad.from_arrow(BATCH).to_device("cuda_host")
+        ad.from_arrow(BATCH).to_device("cuda:0", allocator="cuMemAlloc")
+        ad.memory_stats()
+        ad.empty_cache()
+
+    return run
+
+
 @rare
 def more_events_than_are_kept() -> Run:
     source = fakes.Numba(pool(), VALUES, stream=stream().handle)
@@ -290,19 +300,6 @@ def no_memory_left_at_first() -> Run:
         run()
 
     return short
-
-
-@rare
-def nothing_is_kept() -> Run:
-    def run() -> None:
-        there = ad.from_arrow(BATCH).to_device("cuda", allocator="cuMemAlloc").to_device("cuda_host")
-        ad.memory_stats()
-        del there
-        driver.settle()
-        _native._cuda_waiting()
-        ad.empty_cache()
-
-    return run
 
 
 @rare

@@ -1,0 +1,72 @@
+//! Host memory that another allocator gave, such as page-locked memory.
+
+use std::fmt;
+use std::mem::MaybeUninit;
+use std::ptr::NonNull;
+
+use super::{HostBuffer, Owner};
+
+/// A block of host memory that its owner frees.
+pub(crate) struct ForeignBuffer {
+    start: NonNull<u8>,
+    len: usize,
+    _owner: Owner,
+}
+
+// SAFETY: the block is this value's alone by the contract of `new`, and a shared reference only gives its address.
+unsafe impl Send for ForeignBuffer {}
+// SAFETY: as for `Send`.
+unsafe impl Sync for ForeignBuffer {}
+
+impl ForeignBuffer {
+    /// # Safety
+    /// `start` is the address of `len` bytes, aligned to [`super::ALIGNMENT`], that stay as long as `owner` lives and that
+    /// nobody else uses meanwhile.
+    pub(crate) unsafe fn new(start: NonNull<u8>, len: usize, owner: Owner) -> Self {
+        Self { start, len, _owner: owner }
+    }
+}
+
+impl fmt::Debug for ForeignBuffer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ForeignBuffer").field("start", &self.start).field("len", &self.len).finish_non_exhaustive()
+    }
+}
+
+/// A block of host memory, whoever allocated it.
+#[derive(Debug)]
+pub(crate) enum AnyBuffer {
+    /// Ordinary memory.
+    Own(HostBuffer),
+    /// Another allocator's.
+    Foreign(ForeignBuffer),
+}
+
+impl AnyBuffer {
+    /// The address of the first byte, never NULL.
+    pub(crate) fn as_ptr(&self) -> *mut u8 {
+        match self {
+            Self::Own(buffer) => buffer.as_ptr(),
+            Self::Foreign(buffer) => buffer.start.as_ptr(),
+        }
+    }
+
+    /// Size in bytes.
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            Self::Own(buffer) => buffer.len(),
+            Self::Foreign(buffer) => buffer.len,
+        }
+    }
+
+    /// The bytes, to be written.
+    pub(crate) fn as_uninit_mut(&mut self) -> &mut [MaybeUninit<u8>] {
+        match self {
+            Self::Own(buffer) => buffer.as_uninit_mut(),
+            // SAFETY: the contract of `new`: so many bytes, aligned, borrowed exclusively; MaybeUninit needs no initialisation.
+            Self::Foreign(buffer) => unsafe {
+                std::slice::from_raw_parts_mut(buffer.start.as_ptr().cast(), buffer.len)
+            },
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! Where batches are made: in ordinary memory, in page-locked memory, or on a device, copied there ahead.
+
+use std::sync::Arc;
+use std::thread::sleep;
+use std::time::Duration;
+
+use super::ahead::Stop;
+use crate::alloc::Source;
+use crate::convert::RowBlock;
+use crate::cuda::PooledStream;
+use crate::device::Device;
+use crate::error::{Error, Result};
+use crate::ffi::dlpack::DLDeviceType;
+use crate::order;
+use crate::tensor::Tensor;
+use crate::transfer::{self, Returning};
+
+/// How long the thread lets copies catch up, before it takes more page-locked memory than the ring is meant to have.
+const PAUSE: Duration = Duration::from_micros(50);
+const PAUSES: usize = 2000;
+
+/// Where the batches of an iteration go.
+#[derive(Debug)]
+pub(super) enum Target {
+    Host,
+    /// Page-locked memory or memory of a device, by what is CUDA's.
+    Cuda(OnCuda),
+}
+
+#[derive(Debug)]
+pub(super) struct OnCuda {
+    device: Device,
+    /// On which batches are copied; `None` where they stay in page-locked memory.
+    copies: Option<Copies>,
+    returning: Arc<Returning>,
+}
+
+#[derive(Debug)]
+struct Copies {
+    stream: PooledStream,
+    /// Blocks that may be under copies at once, before the thread waits for some; `None` where the caller's own thread
+    /// makes batches, which never waits.
+    most: Option<usize>,
+}
+
+/// Refuses a device that no batches are made on.
+///
+/// # Errors
+/// When it is neither the CPU, nor CUDA, nor the page-locked memory of CUDA.
+pub fn check_device(device: Device) -> Result<()> {
+    match device.device_type() {
+        DLDeviceType::CPU => Ok(()),
+        DLDeviceType::CUDA | DLDeviceType::CUDA_HOST if device.id() >= 0 => Ok(()),
+        _ => Err(Error::new(crate::error::ErrorKind::Device, format!("a loader makes no batches on {device}"))
+            .remedy_is(
+                "pass \"cpu\", \"cuda_host\" or \"cuda:0\", and copy the batches with the library that takes them",
+            )),
+    }
+}
+
+impl Target {
+    /// # Errors
+    /// When no batches are made there, there is no driver or no such device, or the driver fails.
+    pub(super) fn new(device: Device, blocks: usize, prefetch: usize) -> Result<Self> {
+        check_device(device)?;
+        if device.is_cpu() {
+            return Ok(Self::Host);
+        }
+        let current = order::enter(device)?;
+        let copies = match device.device_type() {
+            DLDeviceType::CUDA => {
+                let most = (prefetch > 0).then(|| blocks.saturating_mul(prefetch.saturating_add(6)));
+                Some(Copies { stream: PooledStream::idle(&current)?, most })
+            }
+            _ => None,
+        };
+        Ok(Self::Cuda(OnCuda { device, copies, returning: Arc::default() }))
+    }
+
+    /// Where the memory comes from that batches are packed in; `None` is ordinary memory.
+    pub(super) fn source(&self) -> Option<Source> {
+        let Self::Cuda(OnCuda { device, .. }) = self else { return None };
+        let device = *device;
+        Some(Box::new(move |bytes| transfer::page_locked(device, bytes)))
+    }
+
+    /// Before a batch is made: has memory return whose use is over.
+    ///
+    /// # Errors
+    /// When the driver fails.
+    pub(super) fn collect(&self, stop: &Stop) -> Result<()> {
+        let Self::Cuda(OnCuda { device, copies, returning }) = self else { return Ok(()) };
+        let current = order::enter(*device)?;
+        let mut left = returning.collect(&current)?;
+        let Some(most) = copies.as_ref().and_then(|copies| copies.most) else { return Ok(()) };
+        // Copies that are slower than packing bound it. Not for ever: nothing hangs on the device alone.
+        for _ in 0..PAUSES {
+            if left < most || stop.is_asked() {
+                break;
+            }
+            sleep(PAUSE);
+            left = returning.collect(&current)?;
+        }
+        Ok(())
+    }
+
+    /// The rows of a block as a tensor there.
+    ///
+    /// # Errors
+    /// When memory cannot be had or the driver fails; when the shape is more than 64 bits count.
+    pub(super) fn tensor(&self, block: RowBlock) -> Result<Tensor> {
+        let Self::Cuda(OnCuda { device, copies, returning }) = self else { return block.into_tensor() };
+        match copies {
+            None => transfer::in_page_locked(block, *device, returning),
+            Some(Copies { stream, .. }) => {
+                let current = order::enter(*device)?;
+                transfer::to_device(block, &current, stream.stream(), *device, returning)
+            }
+        }
+    }
+}
+
+/// What the copy log tells of arrays that are on devices of this type, before their rows are packed.
+pub(super) fn read(source: DLDeviceType) -> Option<String> {
+    match source {
+        DLDeviceType::CPU | DLDeviceType::CUDA_HOST => None,
+        _ => Some("copied to the host".to_owned()),
+    }
+}
+
+/// What the copy log tells of batches that are made there, after what was done for them in ordinary memory.
+pub(super) fn told(device: Device) -> Option<String> {
+    match device.device_type() {
+        DLDeviceType::CUDA => Some(format!("copied to {device}")),
+        DLDeviceType::CUDA_HOST => Some("in page-locked memory".to_owned()),
+        _ => None,
+    }
+}

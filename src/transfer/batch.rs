@@ -1,0 +1,183 @@
+//! Batches of a loader: rows in page-locked memory, and copied from there to a device.
+
+use std::fmt;
+use std::ptr::NonNull;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use super::{OwnBuffer, allocate, host_address, written};
+use crate::alloc::{AnyBuffer, ForeignBuffer, Owner, PooledBuffer};
+use crate::convert::{Place, RowBlock};
+use crate::cuda::{Called, Current, Stream, hand_over};
+use crate::device::Device;
+use crate::error::{Error, Result};
+use crate::ffi::dlpack::DLDeviceType;
+use crate::order::{self, Behind, End, Order, Wait};
+use crate::tensor::Tensor;
+
+/// Page-locked memory of a device, for a pool.
+///
+/// # Errors
+/// When there is no such device, or no such memory left.
+pub(crate) fn page_locked(device: Device, bytes: usize) -> Result<AnyBuffer> {
+    let current = order::enter(device)?;
+    let bytes = bytes.max(1);
+    let pinned = order::page_locked(&current, bytes)?;
+    let start = NonNull::new(pinned.start()).ok_or_else(|| Error::invalid("page-locked memory at no address"))?;
+    // SAFETY: so many bytes from the start of a page, which are the buffer's alone until it is dropped.
+    Ok(AnyBuffer::Foreign(unsafe { ForeignBuffer::new(start, bytes, Arc::new(pinned)) }))
+}
+
+/// Page-locked memory on its way back to its pool, with the work that uses it still.
+///
+/// The pool's thread looks at it. What is there when it is dropped returns behind that work all the same.
+#[derive(Default)]
+pub(crate) struct Returning(Mutex<Vec<(PooledBuffer, Behind)>>);
+
+impl Returning {
+    /// Lets go of what no work uses any more; how many are left. Never waits.
+    ///
+    /// # Errors
+    /// When the driver fails.
+    pub(crate) fn collect(&self, current: &Current) -> Called<usize> {
+        let mut entries = std::mem::take(&mut *self.lock());
+        let mut outcome = Ok(());
+        let free: Vec<_> = entries
+            .extract_if(.., |(_, behind)| match outcome {
+                Ok(()) => behind.is_done(current).unwrap_or_else(|status| {
+                    outcome = Err(status);
+                    false
+                }),
+                Err(_) => false,
+            })
+            .collect();
+        let mut lock = self.lock();
+        lock.append(&mut entries);
+        let left = lock.len();
+        drop(lock);
+        free.iter().for_each(|(memory, _)| hand_over::receive(memory.as_ptr().addr()));
+        // Without the lock and in their order, so that the one that was used longest ago is used first.
+        drop(free);
+        outcome.map(|()| left)
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<(PooledBuffer, Behind)>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn push(&self, memory: PooledBuffer, behind: Behind) {
+        hand_over::send(memory.as_ptr().addr());
+        self.lock().push((memory, behind));
+    }
+}
+
+impl Drop for Returning {
+    fn drop(&mut self) {
+        for (memory, behind) in std::mem::take(self.0.get_mut().unwrap_or_else(PoisonError::into_inner)) {
+            free_behind(memory, behind);
+        }
+    }
+}
+
+/// Lets go of page-locked memory when the work is done, on whichever thread finds that.
+fn free_behind(memory: PooledBuffer, behind: Behind) {
+    hand_over::send(memory.as_ptr().addr());
+    behind.then(
+        memory.len(),
+        Box::new(move || {
+            hand_over::receive(memory.as_ptr().addr());
+            drop(memory);
+        }),
+    );
+}
+
+impl fmt::Debug for Returning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Returning").finish_non_exhaustive()
+    }
+}
+
+/// The rows as a tensor in the page-locked memory where they are, which returns behind the work of whoever has used it.
+///
+/// # Errors
+/// When the shape is more than 64 bits count.
+pub(crate) fn in_page_locked(block: RowBlock, device: Device, returning: &Arc<Returning>) -> Result<Tensor> {
+    let place = |memory: PooledBuffer| {
+        let (data, order) = (memory.as_ptr(), Order::on_device(device));
+        hand_over::send(data.addr());
+        let owner = PageLocked { memory: Some(memory), order: order.clone(), returning: Arc::downgrade(returning) };
+        Ok(Place { data, device, owner: Arc::new(owner), order: Some(order) })
+    };
+    // SAFETY: the rows stay where they are.
+    unsafe { block.into_tensor_by(place) }
+}
+
+/// Has this thread take over what another one has packed.
+pub(crate) fn taken_over(tensor: &Tensor) {
+    if tensor.device().device_type() == DLDeviceType::CUDA_HOST {
+        hand_over::receive(tensor.as_ptr().addr());
+    }
+}
+
+/// Page-locked memory that a tensor has.
+struct PageLocked {
+    memory: Option<PooledBuffer>,
+    order: Order,
+    returning: Weak<Returning>,
+}
+
+impl Drop for PageLocked {
+    fn drop(&mut self) {
+        let Some(memory) = self.memory.take() else { return };
+        match (self.order.end(), self.returning.upgrade()) {
+            (End::Now, _) => drop(memory),
+            (End::Behind(behind), Some(returning)) => returning.push(memory, behind),
+            (End::Behind(behind), None) => free_behind(memory, behind),
+            (End::Never, _) => std::mem::forget(memory),
+        }
+    }
+}
+
+/// The rows as a tensor on a device, copied there in the order of `stream` from their page-locked memory, which returns when
+/// that is done.
+///
+/// # Errors
+/// When memory cannot be had or the driver fails; nothing uses the rows' memory then. When the shape is more than 64 bits
+/// count.
+pub(crate) fn to_device(
+    block: RowBlock,
+    current: &Current,
+    stream: Stream,
+    device: Device,
+    returning: &Returning,
+) -> Result<Tensor> {
+    let bytes = block.len();
+    let place = |memory: PooledBuffer| {
+        if bytes == 0 {
+            let order = Order::on_device(device);
+            return Ok(Place { data: std::ptr::null_mut(), device, owner: Arc::new(()), order: Some(order) });
+        }
+        let buffer = allocate(current, bytes, stream)?;
+        let start = buffer.start();
+        let data = std::ptr::without_provenance_mut::<u8>(host_address(start)?);
+        // SAFETY: as many bytes as the block has rows for, written, and not written again before the copy is done; the buffer
+        // was made for them.
+        unsafe { current.copy_from_host(start, memory.as_ptr().expose_provenance(), bytes, stream) }?;
+        let recorded = written(device, current, stream, Wait::BatchCopied)
+            .and_then(|order| Ok((order, Behind::recorded(current, stream, Wait::BatchMemory)?)));
+        let (order, behind) = match recorded {
+            Ok(recorded) => recorded,
+            Err(error) => {
+                // The copy may still be under way, and if that cannot be known, both are left to it.
+                if order::settle(current, stream).is_err() {
+                    std::mem::forget((buffer, memory));
+                }
+                return Err(error);
+            }
+        };
+        returning.push(memory, behind);
+        let owner: Owner = Arc::new(OwnBuffer::new(buffer, order.clone()));
+        Ok(Place { data, device, owner, order: Some(order) })
+    };
+    // SAFETY: all bytes of the rows are copied to memory of our own, behind which the order is.
+    unsafe { block.into_tensor_by(place) }
+}
