@@ -33,7 +33,7 @@ pub(crate) struct CudaDevice {
     pub(super) free_stream: OnceLock<StreamHandle>,
     /// Bytes of memory that other allocators gave.
     pub(super) foreign: AtomicUsize,
-    kernels: OnceLock<Result<Kernels>>,
+    kernels: OnceLock<Kernels>,
 }
 
 impl fmt::Debug for CudaDevice {
@@ -108,19 +108,28 @@ impl CudaDevice {
         asked.is_ok() && can != 0
     }
 
-    /// The functions of the module, loaded when the device was started.
+    /// The functions of the module, loaded when the device was started, or, where that failed, when they are asked for.
     ///
     /// # Errors
     /// When the driver does not take the module, or has no such function in it.
     pub(super) fn kernels(&'static self) -> Result<&'static Kernels> {
-        let load = || Kernels::load(&self.enter_unchecked()?);
-        self.kernels.get_or_init(load).as_ref().map_err(Clone::clone)
+        static LOADING: Mutex<()> = Mutex::new(());
+        if let Some(kernels) = self.kernels.get() {
+            return Ok(kernels);
+        }
+        let _loading = LOADING.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(kernels) = self.kernels.get() {
+            return Ok(kernels);
+        }
+        // What fails once may not the next time.
+        let loaded = Kernels::load(&self.enter_unchecked()?)?;
+        Ok(self.kernels.get_or_init(|| loaded))
     }
 
     /// Whether the module was loaded.
     #[cfg(feature = "python")]
     pub(super) fn has_module(&self) -> bool {
-        self.kernels.get().is_some_and(Result::is_ok)
+        self.kernels.get().is_some()
     }
 
     pub(crate) fn ordinal(&self) -> i32 {

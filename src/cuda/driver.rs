@@ -245,6 +245,8 @@ functions! {
     memory_set = "cuMemsetD8Async"(memory: DevicePointer, value: u8, bytes: usize, stream: StreamHandle);
     /// Compiles the text of a module for the current context's device. The host may wait.
     module_load = "cuModuleLoadData"(module: *mut ModuleHandle, image: *const c_void);
+    /// Ends a module.
+    module_unload = "cuModuleUnload"(module: ModuleHandle);
     /// A function of a module, which lives as long.
     module_get_function = "cuModuleGetFunction"(function: *mut FunctionHandle, module: ModuleHandle, name: *const c_char);
     /// Starts a kernel. Its parameters are read during the call.

@@ -47,6 +47,16 @@ macro_rules! kernels {
                 let mut module = ModuleHandle::NULL;
                 // SAFETY: `module` is a local that the driver sets; the image is text that ends with a NUL.
                 unsafe { current.driver().module_load(&raw mut module, PTX.as_ptr().cast::<c_void>()) }?;
+                let loaded = Self::of(current, module);
+                if loaded.is_err() {
+                    // Where this fails too, the module is lost, and nothing else.
+                    // SAFETY: a module of ours, no function of which is used.
+                    let _ = unsafe { current.driver().module_unload(module) };
+                }
+                loaded
+            }
+
+            fn of(current: &Current, module: ModuleHandle) -> Result<Self> {
                 let count = current.device().attribute(MULTIPROCESSORS)?;
                 Ok(Self {
                     $($name: function(current, module, concat!($symbol, "\0"))?,)+
@@ -113,7 +123,8 @@ fn function(current: &Current, module: ModuleHandle, name: &'static str) -> Resu
     let found = unsafe { current.driver().module_get_function(&raw mut function, module, text.as_ptr()) };
     found.map_err(|Status { call, code }| {
         let name = name.trim_end_matches('\0');
-        Error::new(ErrorKind::Device, format!("{call} finds no kernel {name} in the module of this build: code {code}"))
+        let reason = format!("{call} failed with code {code}: no kernel {name} in the module of this build");
+        Error::new(ErrorKind::Device, reason)
     })?;
     Ok(function)
 }

@@ -205,13 +205,16 @@ pub(crate) fn free_pinned(current: &Current) -> Called<u64> {
             }
         }
     };
-    for buffer in std::mem::take(&mut *KEPT.lock().unwrap_or_else(PoisonError::into_inner)) {
+    // Not in the loops: the locks would be held while what is not freed goes back.
+    let kept = std::mem::take(&mut *KEPT.lock().unwrap_or_else(PoisonError::into_inner));
+    let idle = std::mem::take(&mut *IDLE.lock().unwrap_or_else(PoisonError::into_inner));
+    for buffer in kept {
         // What is dropped is kept.
         if free(buffer.start, buffer.bytes) {
             std::mem::forget(buffer);
         }
     }
-    for block in std::mem::take(&mut *IDLE.lock().unwrap_or_else(PoisonError::into_inner)) {
+    for block in idle {
         if free(block.start, BLOCK) {
             BLOCKS.fetch_sub(1, Ordering::AcqRel);
         } else {
