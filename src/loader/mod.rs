@@ -107,7 +107,8 @@ enum Mode {
 
 impl Batches {
     /// The batches of epoch `epoch` of a stream, of which the first `start` are passed over. `dtype` is that of every column
-    /// of a matrix; `options` are those of each column by name.
+    /// of a matrix; `options` are those of each column by name. Batches on a device are of the memory that results of the
+    /// calling thread are of now ([`memory_source`](crate::cuda::memory_source)).
     ///
     /// # Errors
     /// When a column does not exist, has no tensor form, or does not go with the others; when no thread can be had; when no

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::ahead::Stop;
 use crate::alloc::Source;
 use crate::convert::RowBlock;
-use crate::cuda::PooledStream;
+use crate::cuda::{MemorySource, PooledStream, allocate_from, memory_source};
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::ffi::dlpack::DLDeviceType;
@@ -32,6 +32,8 @@ pub(super) struct OnCuda {
     device: Device,
     /// On which batches are copied; `None` where they stay in page-locked memory.
     copies: Option<Copies>,
+    /// Of which batches on the device are made, on whatever thread.
+    memory: MemorySource,
     returning: Arc<Returning>,
 }
 
@@ -74,7 +76,7 @@ impl Target {
             }
             _ => None,
         };
-        Ok(Self::Cuda(OnCuda { device, copies, returning: Arc::default() }))
+        Ok(Self::Cuda(OnCuda { device, copies, memory: memory_source(), returning: Arc::default() }))
     }
 
     /// Where the memory comes from that batches are packed in; `None` is ordinary memory.
@@ -89,7 +91,7 @@ impl Target {
     /// # Errors
     /// When the driver fails.
     pub(super) fn collect(&self, stop: &Stop) -> Result<()> {
-        let Self::Cuda(OnCuda { device, copies, returning }) = self else { return Ok(()) };
+        let Self::Cuda(OnCuda { device, copies, returning, .. }) = self else { return Ok(()) };
         let current = order::enter(*device)?;
         let mut left = returning.collect(&current)?;
         let Some(most) = copies.as_ref().and_then(|copies| copies.most) else { return Ok(()) };
@@ -109,10 +111,11 @@ impl Target {
     /// # Errors
     /// When memory cannot be had or the driver fails; when the shape is more than 64 bits count.
     pub(super) fn tensor(&self, block: RowBlock) -> Result<Tensor> {
-        let Self::Cuda(OnCuda { device, copies, returning }) = self else { return block.into_tensor() };
+        let Self::Cuda(OnCuda { device, copies, memory, returning }) = self else { return block.into_tensor() };
         match copies {
             None => transfer::in_page_locked(block, *device, returning),
             Some(Copies { stream, .. }) => {
+                let _memory = allocate_from(memory.clone());
                 let current = order::enter(*device)?;
                 transfer::to_device(block, &current, stream.stream(), *device, returning)
             }

@@ -8,7 +8,7 @@ here="$(cd "$(dirname "$0")" && pwd)"
 out="${1:?usage: run.sh OUT [SECTION...]}"
 shift
 sections=("$@")
-[ ${#sections[@]} -gt 0 ] || sections=(driver torch cupy smoke figures loader)
+[ ${#sections[@]} -gt 0 ] || sections=(driver kernels torch cupy smoke figures transfers loader)
 mkdir -p "$out"
 out="$(cd "$out" && pwd)"
 # In the bundle this script lies beside the wheel; in a checkout the bundle is dist/gpu.

@@ -22,8 +22,10 @@ use progress::Progress;
 use source::Source;
 
 use super::device;
+use super::exchange::memory;
 use super::matrix::{Columns, parse_threads};
 use super::options::{ConversionOptions, ElementKeywords};
+use crate::cuda::allocate_from;
 use crate::loader::{Batches, LoadOptions, Selection, Shuffle, Split, Terms, check_device};
 
 /// An Arrow stream as training batches: an iterable of batches of `batch_size` rows, converted ahead on a native thread.
@@ -38,6 +40,8 @@ use crate::loader::{Batches, LoadOptions, Selection, Shuffle, Split, Terms, chec
 /// dtype, nulls, decimal, dictionary: as `to_tensor` has them, each also as a dict by column.
 /// xp: an array namespace (numpy, torch, ...) whose arrays the batches are.
 /// device: where the batches are: "cpu"; "cuda", copied ahead on a stream of the loader's; "cuda_host", page-locked memory.
+/// allocator: as for `to_tensor`, of which batches on a device are made; called on the loader's thread. None is the device's pool,
+///     whatever `xp` is: a library's own allocator would have copies wait for that library's work.
 /// shuffle_buffer: rows that wait for a random one of them to leave; 0 keeps the source's order, and as many as the source
 ///     has make every order equally likely.
 /// seed: what the order is drawn from, with the number of the epoch; None is a random one, which `state_dict` tells.
@@ -54,6 +58,7 @@ pub struct Loader {
     selection: Selection,
     options: ConversionOptions,
     xp: Option<Py<PyAny>>,
+    allocator: Option<Py<PyAny>>,
     load: LoadOptions,
     shuffle_buffer: usize,
     progress: Arc<Progress>,
@@ -62,7 +67,7 @@ pub struct Loader {
 #[pymethods]
 impl Loader {
     #[new]
-    #[pyo3(signature = (source, *, batch_size, columns=None, dtype=None, nulls=None, decimal=None, dictionary=None, xp=None, device=None, shuffle_buffer=None, seed=None, drop_last=false, prefetch=None, threads=None, rank=None, world_size=None), text_signature = "(source, *, batch_size, columns=None, dtype=None, nulls=\"error\", decimal=None, dictionary=None, xp=None, device=None, shuffle_buffer=0, seed=None, drop_last=False, prefetch=2, threads=None, rank=0, world_size=1)")]
+    #[pyo3(signature = (source, *, batch_size, columns=None, dtype=None, nulls=None, decimal=None, dictionary=None, xp=None, device=None, allocator=None, shuffle_buffer=None, seed=None, drop_last=false, prefetch=None, threads=None, rank=None, world_size=None), text_signature = "(source, *, batch_size, columns=None, dtype=None, nulls=\"error\", decimal=None, dictionary=None, xp=None, device=None, allocator=None, shuffle_buffer=0, seed=None, drop_last=False, prefetch=2, threads=None, rank=0, world_size=1)")]
     #[allow(clippy::too_many_arguments, reason = "one Python keyword each")]
     fn new(
         source: &Bound<'_, PyAny>,
@@ -74,6 +79,7 @@ impl Loader {
         dictionary: Option<&Bound<'_, PyAny>>,
         xp: Option<&Bound<'_, PyAny>>,
         device: Option<&Bound<'_, PyAny>>,
+        allocator: Option<&Bound<'_, PyAny>>,
         shuffle_buffer: Option<&Bound<'_, PyAny>>,
         seed: Option<&Bound<'_, PyAny>>,
         drop_last: bool,
@@ -84,6 +90,7 @@ impl Loader {
     ) -> PyResult<Self> {
         let device = device.map_or(Ok(crate::device::Device::CPU), device::extract)?;
         check_device(device)?;
+        memory::source(allocator)?;
         let number = |name, value: Option<&Bound<'_, PyAny>>, default, least| match value {
             Some(value) => count(name, value, least),
             None => Ok(default),
@@ -111,6 +118,7 @@ impl Loader {
             selection: selection(columns),
             options: ConversionOptions::read(keywords, None, true)?,
             xp: xp.map(|xp| xp.clone().unbind()),
+            allocator: allocator.map(|allocator| allocator.clone().unbind()),
             load,
             shuffle_buffer,
             progress: Arc::new(Progress::new(seed, passed.is_some())),
@@ -138,8 +146,11 @@ impl Loader {
         load.shuffle = NonZero::new(self.shuffle_buffer).zip(next.seed).map(|(buffer, seed)| Shuffle { buffer, seed });
         let dtype = self.options.dtype();
         let options = |column: &str| self.options.of(column);
-        let batches =
-            py.detach(|| Batches::new(stream, &self.selection, options, dtype, &load, next.epoch, next.batches))?;
+        let memory = memory::source(self.allocator.as_ref().map(|allocator| allocator.bind(py)))?;
+        let batches = py.detach(|| {
+            let _memory = memory.map(allocate_from);
+            Batches::new(stream, &self.selection, options, dtype, &load, next.epoch, next.batches)
+        })?;
         let batches = Arc::new(batches);
         exit::remember(&batches);
         if super::exit::has_begun() {
@@ -209,7 +220,8 @@ impl Loader {
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
         self.source.traverse(&visit)?;
-        visit.call(&self.xp)
+        visit.call(&self.xp)?;
+        visit.call(&self.allocator)
     }
 
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {

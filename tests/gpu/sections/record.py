@@ -46,6 +46,11 @@ class Record:
         print(f"  {name}: {value}", flush=True)
         self._write()
 
+    def judge(self, name: str, value: float, target: float | None) -> None:
+        """A ratio and the least that it has to be; without a target it is reported, not judged."""
+        verdict = "reported" if target is None else "reached" if value >= target else "not reached"
+        self.figure(name, {"value": round(value, 3), "target": target, "verdict": verdict})
+
     def need(self, name: str, use: Callable[[Any], object] = lambda library: library) -> Any:
         """A library that the section is for. Where it is not installed, or `use` of it fails, such as its first work on
         a device, the section ends here, and says so."""

@@ -1,0 +1,243 @@
+"""Transfers and conversions on a device against bare copies and fills, and against torch: ratios of medians in one process,
+the routes taking turns.
+
+With --smoke sizes are tiny, torch works on the CPU where it is installed, and the numbers mean nothing: so the section
+is tried on a driver without a device.
+"""
+
+from __future__ import annotations
+
+import itertools
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+from bare import Driver
+from record import Record
+
+SMOKE = "--smoke" in sys.argv
+ROWS, COLUMNS = (130, 5) if SMOKE else (1_000_000, 64)
+FEW_COLUMNS = 4
+MANY_ROWS, MANY_COLUMNS = (10, 20) if SMOKE else (1_000, 1_000)
+SMALL_ROWS, SMALL_COLUMNS = (20, 10) if SMOKE else (8_192, 10)
+BITS = 200 if SMOKE else 1_000_000_000
+ROUNDS, WARM_UP = (1, 1) if SMOKE else (21, 3)
+# Calls that are measured together on the device, and how much is filled before them: about 20 ms.
+CALLS = 2 if SMOKE else 8
+DELAY, DELAY_FILLS = (64, 1) if SMOKE else (1 << 32, 16)
+THREADS = 8
+
+Route = Callable[[], object]
+
+record = Record()
+ad: Any = record.need("arrow_dlpack")
+np: Any = record.need("numpy")
+pa: Any = record.need("pyarrow")
+if SMOKE:
+    try:
+        import torch
+    except ImportError:
+        torch: Any = None  # type: ignore[no-redef]
+else:
+    torch = record.need("torch", lambda torch: torch.zeros(1, device="cuda").item())
+TORCH_DEVICE = "cpu" if SMOKE else "cuda"
+record.note("smoke", SMOKE)
+driver = Driver()
+
+
+def batch_of(rows: int, columns: int, nulls: bool = False) -> Any:
+    """Random float32 columns in ordinary memory; with nulls, one row of ten."""
+    random = np.random.default_rng(0)
+
+    def column() -> Any:
+        mask = random.random(rows, dtype="float32") < 0.1 if nulls else None
+        return pa.array(random.standard_normal(rows, dtype="float32"), mask=mask)
+
+    return ad.from_arrow(pa.record_batch({f"c{index}": column() for index in range(columns)}))
+
+
+def medians(*routes: Route) -> list[float]:
+    """The median time of each route in seconds, until all that it started is done; the routes take turns."""
+    times: list[list[float]] = [[] for _ in routes]
+    for number in range(WARM_UP + ROUNDS):
+        for index, route in enumerate(routes):
+            driver.synchronize()
+            start = time.perf_counter()
+            result = route()
+            driver.synchronize()
+            if number >= WARM_UP:
+                times[index].append(time.perf_counter() - start)
+            # Not a part of it; and its memory is there for the next round.
+            del result
+    return [statistics.median(series) for series in times]
+
+
+def device_medians(*routes: Route) -> list[float]:
+    """The median time of a call of each route on the device in seconds, without what the host takes."""
+    plug = driver.allocate(DELAY)
+    times: list[list[float]] = [[] for _ in routes]
+
+    def delay() -> None:
+        for _ in range(DELAY_FILLS):
+            driver.fill(plug, DELAY)
+
+    def calls(route: Route) -> Callable[[], None]:
+        def run() -> None:
+            for _ in range(CALLS):
+                route()
+
+        return run
+
+    for number in range(WARM_UP + ROUNDS):
+        for index, route in enumerate(routes):
+            taken = driver.time_on_device(calls(route), delay)
+            if number >= WARM_UP:
+                times[index].append(taken / CALLS)
+    driver.free(plug)
+    return [statistics.median(series) for series in times]
+
+
+def rate(name: str, nbytes: int, seconds: float) -> None:
+    record.figure(f"{name}, GB/s", round(nbytes / seconds / 1e9, 2))
+
+
+class Bare:
+    """Memory for bare copies of so many bytes, and the copies."""
+
+    def __init__(self, nbytes: int) -> None:
+        self.nbytes = nbytes
+        self.device, self.pinned = driver.allocate(nbytes), driver.allocate_pinned(nbytes)
+
+    def up(self) -> None:
+        driver.to_device(self.device, self.pinned, self.nbytes)
+
+    def down(self) -> None:
+        driver.to_host(self.pinned, self.device, self.nbytes)
+
+    def close(self) -> None:
+        driver.free(self.device)
+        driver.free_pinned(self.pinned)
+
+
+def to_the_device(name: str, rows: int, columns: int, judged: bool) -> None:
+    """From page-locked and from ordinary memory, against the bare copy and against torch."""
+    batch, nbytes = batch_of(rows, columns), rows * columns * 4
+    pinned, bare = batch.to_device("cuda_host"), Bare(nbytes)
+    routes: list[Route] = [
+        lambda: pinned.to_device("cuda", stream=driver),
+        bare.up,
+        lambda: batch.to_device("cuda", stream=driver, threads=THREADS),
+        lambda: batch.to_device("cuda", stream=driver, threads=1),
+    ]
+    if torch is not None:
+        tensors = [torch.from_numpy(np.from_dlpack(batch.column(index)).copy()) for index in range(columns)]
+        routes.append(lambda: [tensor.to(TORCH_DEVICE) for tensor in tensors])
+    from_pinned, copied, from_pageable, alone, *theirs = medians(*routes)
+    rate(f"bare cuMemcpyAsync to the device, {name}", nbytes, copied)
+    record.judge(f"pinned {name} to the device, to the bare copy", copied / from_pinned, 0.95 if judged else None)
+    record.figure(f"pageable {name} to the device, {THREADS} threads, to the bare copy", round(copied / from_pageable, 3))
+    record.figure(f"pageable {name} to the device, 1 thread, to the bare copy", round(copied / alone, 3))
+    if theirs:
+        record.figure(f"pageable {name}, torch per column, to the bare copy", round(copied / theirs[0], 3))
+        record.figure(f"pageable {name} to the device, 1 thread, to torch per column", round(theirs[0] / alone, 3))
+        record.figure(
+            f"pageable {name} to the device, {THREADS} threads, to torch per column", round(theirs[0] / from_pageable, 3)
+        )
+        # In time: the longer of a third of torch's and 1.25 of the copy's.
+        lower = max(theirs[0] / 3, copied / 0.8)
+        record.judge(
+            f"pageable {name} to the device, {THREADS} threads, to the lower of 3 x torch and 0.8 x the bare copy",
+            lower / from_pageable,
+            1.0 if judged else None,
+        )
+    bare.close()
+
+
+def many_columns() -> None:
+    """As they come from the host until all are complete on the device."""
+    name, batch = f"{MANY_COLUMNS} columns x {MANY_ROWS} float32", batch_of(MANY_ROWS, MANY_COLUMNS)
+    routes: list[Route] = [lambda: batch.to_device("cuda", stream=driver)]
+    if torch is not None:
+        tensors = [torch.from_numpy(np.from_dlpack(batch.column(index)).copy()) for index in range(MANY_COLUMNS)]
+        routes += [
+            lambda: ad.to_tensors(batch, device=TORCH_DEVICE, xp=torch),
+            lambda: [tensor.to(TORCH_DEVICE, non_blocking=True) for tensor in tensors],
+        ]
+    as_batch, *others = medians(*routes)
+    record.figure(f"{name} to the device as a batch, us", round(as_batch * 1e6, 1))
+    if others:
+        as_tensors, theirs = others
+        record.figure(f"{name}, torch per column, us", round(theirs * 1e6, 1))
+        record.judge(f"{name} as a device batch, torch per column to ours", theirs / as_batch, 10)
+        record.judge(f"{name} as torch tensors, torch per column to ours", theirs / as_tensors, 5)
+
+
+def packing() -> None:
+    """To a row-major matrix on the device, against a copy there that reads and writes as many bytes."""
+    cases = [(COLUMNS, False, 0.8), (FEW_COLUMNS, False, 0.6), (COLUMNS, True, 0.6)]
+    for columns, nulls, target in cases:
+        name = f"pack {ROWS} x {columns} float32{', with nulls' if nulls else ''}"
+        batch = batch_of(ROWS, columns, nulls).to_device("cuda", stream=driver)
+        nbytes = ROWS * columns * 4
+        # The bits of validity are read besides.
+        read = nbytes + (ROWS * columns // 8 if nulls else 0)
+        source, targets = driver.allocate(read), [driver.allocate(read) for _ in range(CALLS)]
+        # As each result is memory of its own, so is each copy: else a cache would have them.
+        turns = itertools.cycle(targets)
+
+        def pack(batch: Any = batch, nulls: bool = nulls) -> Any:
+            return ad.to_tensor(batch, nulls=0 if nulls else "error")
+
+        def copy(source: int = source, turns: Any = turns, nbytes: int = (read + nbytes) // 2) -> None:
+            driver.copy(next(turns), source, nbytes)
+
+        with ad.stream(driver):
+            packed, copied = device_medians(pack, copy)
+            whole, whole_copy = medians(pack, copy)
+        rate(f"{name}, bytes read and written", nbytes + read, packed)
+        rate(f"{name}, the copy's", nbytes + read, copied)
+        record.judge(f"{name}, to the copy within the device", copied / packed, target)
+        record.figure(f"{name}, with the host's part, to the copy", round(whole_copy / whole, 3))
+        for memory in (source, *targets):
+            driver.free(memory)
+
+
+def unpacking() -> None:
+    name = f"bits to bool, {BITS}"
+    bits = np.random.default_rng(0).integers(0, 256, -(-BITS // 8), dtype="uint8")
+    column = pa.Array.from_buffers(pa.bool_(), BITS, [None, pa.py_buffer(bits)], null_count=0)
+    on_device = ad.from_arrow(column).to_device("cuda", stream=driver)
+    output = driver.allocate(BITS)
+    with ad.stream(driver):
+        routes: list[Route] = [lambda: ad.to_tensor(on_device), lambda: driver.fill(output, BITS)]
+        unpacked, filled = device_medians(*routes)
+        whole, whole_fill = medians(*routes)
+    rate(f"{name}, bytes written", BITS, unpacked)
+    record.judge(f"{name}, to a memset of the output", filled / unpacked, 0.8)
+    record.figure(f"{name}, with the host's part, to a memset", round(whole_fill / whole, 3))
+    driver.free(output)
+
+
+def to_the_host() -> None:
+    name, nbytes = f"{ROWS} x {COLUMNS} float32", ROWS * COLUMNS * 4
+    batch, bare = batch_of(ROWS, COLUMNS).to_device("cuda", stream=driver), Bare(nbytes)
+    ours, copied = medians(lambda: batch.to_device("cuda_host", stream=driver), bare.down)
+    rate(f"bare cuMemcpyAsync to the host, {name}", nbytes, copied)
+    record.judge(f"{name} to a pinned result, to the bare copy", copied / ours, 0.9)
+    bare.close()
+
+
+def large() -> None:
+    to_the_device(f"{ROWS} x {COLUMNS} float32", ROWS, COLUMNS, judged=True)
+
+
+def small() -> None:
+    to_the_device(f"{SMALL_ROWS} x {SMALL_COLUMNS} float32", SMALL_ROWS, SMALL_COLUMNS, judged=False)
+
+
+# A row that fails leaves the others.
+for rows in (large, many_columns, packing, unpacking, to_the_host, small):
+    record.check(f"measured: {rows.__name__}", rows)
+sys.exit(record.finish())
