@@ -141,7 +141,17 @@ def check_tables_of_chunks() -> None:
 def sanitized(tool: str) -> None:
     """All of the above in a process that the tool watches."""
     path = record.path.with_suffix(f".{tool}")
-    command = ["compute-sanitizer", "--tool", tool, "--error-exitcode", "9", sys.executable, __file__, str(path), "--few"]
+    command = [
+        "compute-sanitizer",
+        "--tool",
+        tool,
+        "--error-exitcode",
+        "9",
+        sys.executable,
+        __file__,
+        str(path),
+        "--few",
+    ]
     ran = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False, env=os.environ)
     found = path.read_text() if path.exists() else "no results"
     path.unlink(missing_ok=True)

@@ -137,13 +137,16 @@ def to_the_device(name: str, rows: int, columns: int, judged: bool) -> None:
     from_pinned, copied, from_pageable, alone, *theirs = medians(*routes)
     rate(f"bare cuMemcpyAsync to the device, {name}", nbytes, copied)
     record.judge(f"pinned {name} to the device, to the bare copy", copied / from_pinned, 0.95 if judged else None)
-    record.figure(f"pageable {name} to the device, {THREADS} threads, to the bare copy", round(copied / from_pageable, 3))
+    record.figure(
+        f"pageable {name} to the device, {THREADS} threads, to the bare copy", round(copied / from_pageable, 3)
+    )
     record.figure(f"pageable {name} to the device, 1 thread, to the bare copy", round(copied / alone, 3))
     if theirs:
         record.figure(f"pageable {name}, torch per column, to the bare copy", round(copied / theirs[0], 3))
         record.figure(f"pageable {name} to the device, 1 thread, to torch per column", round(theirs[0] / alone, 3))
         record.figure(
-            f"pageable {name} to the device, {THREADS} threads, to torch per column", round(theirs[0] / from_pageable, 3)
+            f"pageable {name} to the device, {THREADS} threads, to torch per column",
+            round(theirs[0] / from_pageable, 3),
         )
         # In time: the longer of a third of torch's and 1.25 of the copy's.
         lower = max(theirs[0] / 3, copied / 0.8)
