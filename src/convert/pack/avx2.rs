@@ -18,7 +18,7 @@ use std::mem::MaybeUninit;
 
 use super::CHUNK;
 use super::select::Bits;
-use super::stream::LINE;
+use super::stream::{LINE, prefetch_to_second};
 use super::transpose::Tiles;
 
 /// Writes 16 lanes of 4-byte elements as rows.
@@ -140,17 +140,20 @@ fn quad4([a, b, c, d]: [__m256; 4]) -> [__m256d; 4] {
     ]
 }
 
-/// Copies lines past the cache.
+/// Copies lines past the cache, and fetches as many from `ahead` on.
 ///
 /// # Safety
 /// Both have so many lines, apart from each other; `out` starts on one. The processor has AVX2.
 #[target_feature(enable = "avx2")]
-pub(super) unsafe fn copy_lines(source: *const u8, out: *mut u8, lines: usize) {
-    for half in 0..lines * 2 {
-        // SAFETY: the contract.
-        let bytes = unsafe { _mm256_loadu_ps(source.wrapping_add(half * 32).cast()) };
-        // SAFETY: the contract.
-        unsafe { _mm256_stream_ps(out.wrapping_add(half * 32).cast(), bytes) };
+pub(super) unsafe fn copy_lines(source: *const u8, out: *mut u8, lines: usize, ahead: *const u8) {
+    for line in 0..lines {
+        prefetch_to_second(ahead.wrapping_add(line * LINE));
+        for half in [line * LINE, line * LINE + LINE / 2] {
+            // SAFETY: the contract.
+            let bytes = unsafe { _mm256_loadu_ps(source.wrapping_add(half).cast()) };
+            // SAFETY: the contract.
+            unsafe { _mm256_stream_ps(out.wrapping_add(half).cast(), bytes) };
+        }
     }
 }
 

@@ -20,7 +20,7 @@ use std::mem::MaybeUninit;
 
 use super::CHUNK;
 use super::select::Bits;
-use super::stream::{LINE, prefetch};
+use super::stream::{LINE, prefetch, prefetch_to_second};
 use super::transpose::Tiles;
 
 use load::{doubles, each_lane, singles, words};
@@ -290,7 +290,10 @@ unsafe fn write<const N: usize, const TURNED: bool>(
     lines: [__m512; N],
     (before, index): (&mut __m512, __m512i),
 ) {
+    let mut next = tiles.row(row);
     for line in 0..N {
+        let out = next;
+        next = next.wrapping_add(tiles.stride);
         let mut bytes = lines[line];
         if TURNED {
             bytes = _mm512_permutex2var_ps(*before, index, bytes);
@@ -301,7 +304,7 @@ unsafe fn write<const N: usize, const TURNED: bool>(
             }
         }
         // SAFETY: the contract.
-        unsafe { store(tiles.row(row + line), bytes, tiles.stream) };
+        unsafe { store(out, bytes, tiles.stream) };
     }
 }
 
@@ -395,13 +398,14 @@ fn tile8(t: [__m512d; 8]) -> [__m512; 8] {
     [even[0], odd[0], even[1], odd[1], even[2], odd[2], even[3], odd[3]].map(|row| _mm512_castpd_ps(row))
 }
 
-/// Copies lines past the cache.
+/// Copies lines past the cache, and fetches as many from `ahead` on.
 ///
 /// # Safety
 /// Both have so many lines, apart from each other; `out` starts on one. The processor has AVX-512F.
 #[target_feature(enable = "avx512f")]
-pub(super) unsafe fn copy_lines(source: *const u8, out: *mut u8, lines: usize) {
+pub(super) unsafe fn copy_lines(source: *const u8, out: *mut u8, lines: usize, ahead: *const u8) {
     for line in 0..lines {
+        prefetch_to_second(ahead.wrapping_add(line * LINE));
         // SAFETY: the contract.
         let bytes = unsafe { _mm512_loadu_ps(source.wrapping_add(line * 64).cast()) };
         // SAFETY: the contract.

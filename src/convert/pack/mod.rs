@@ -18,6 +18,7 @@ mod target;
 #[cfg(test)]
 mod tests;
 mod transpose;
+mod waiting;
 mod zip;
 
 use std::ops::Range;
@@ -29,13 +30,12 @@ pub(in crate::convert) use isa::{Bytes, Compiled, Kernel};
 pub(in crate::convert) use load::{Load, Stored};
 pub(crate) use rows::Rows;
 pub(in crate::convert) use select::{Bits, selecting, spread_lines, spreading};
-pub(in crate::convert) use stream::{LINE, copy_past_the_cache, fence};
+pub(in crate::convert) use stream::{Ahead, LINE, copy_past_the_cache, fence};
 
 use super::cast::Misfit;
 use super::column::ColumnChunk;
 use super::lane::{LARGE, Lane};
 use super::threads::for_each_part;
-use crate::alloc::HostBuffer;
 use crate::error::{Error, Result};
 use crate::spec::Spec;
 use group::{Group, Scratch};
@@ -47,8 +47,6 @@ use transpose::LANES;
 pub(in crate::convert) const CHUNK: usize = 64;
 /// Bytes of a column that are read in a run: long enough for the processor to fetch ahead, and a few pages.
 const RUN: usize = 8192;
-/// Bytes of the rows that wait in the second-level cache to be written.
-const WAITING: usize = 1 << 18;
 
 /// A column of a matrix, over one chunk.
 #[derive(Clone, Copy)]
@@ -207,7 +205,6 @@ impl Packer<'_> {
     /// As [`pack_rows`]. If `stream`, rows lie one after the other and are shorter than a line, or each is made of whole
     /// lines.
     unsafe fn groups(&self, first: usize, out: Target, stream: bool) -> std::result::Result<(), Refusal> {
-        let columns = LINE / self.size;
         let mut scratch = Scratch::new();
         let run = RUN / self.size;
         let in_order = stream && out.stride() == self.lanes.len() * self.size;
@@ -216,11 +213,8 @@ impl Packer<'_> {
             let end = out.count().min(start + run);
             // SAFETY: the contract: none of the rows from `start` on is written yet.
             unsafe { pages.make(out.part(end..end).start()) };
-            for column in (0..self.lanes.len()).step_by(columns) {
-                // The last group begins where it has all its columns: some are written twice, with the same values.
-                let column = column.min(self.lanes.len().saturating_sub(columns));
-                let lanes = self.lanes.get(column..self.lanes.len().min(column + columns)).unwrap_or(&[]);
-                let group = Group { isa: self.isa, lanes, size: self.size, stream, head: None };
+            for column in self.group_starts() {
+                let group = self.group(column, stream);
                 let out = out.behind(column * self.size).part(start..end);
                 // SAFETY: the contract, for some of the rows and columns.
                 if !unsafe { group.pack(first + start, out, &mut scratch) } {
@@ -289,24 +283,17 @@ impl Packer<'_> {
         Ok(out.count() - 1)
     }
 
-    /// Writes rows that lie one after the other and of which lines have parts of two: by way of the second-level cache.
-    ///
-    /// # Safety
-    /// As [`pack_rows`]; rows lie one after the other.
-    unsafe fn waiting(&self, first: usize, out: Target) -> std::result::Result<(), Refusal> {
-        let width = out.stride();
-        let block = (WAITING / width / CHUNK).max(1) * CHUNK;
-        let waiting = HostBuffer::uninitialised(block.min(out.count()) * width)?;
-        let mut pages = Pages::new(out.start(), out.count() * width);
-        for start in (0..out.count()).step_by(block) {
-            let out = out.part(start..out.count().min(start + block));
-            // SAFETY: the contract: none of the rows from `start` on is written yet.
-            unsafe { pages.make(out.part(out.count()..out.count()).start()) };
-            // SAFETY: the contract; the buffer has room for the block's rows.
-            unsafe { self.groups(first + start, Target::new(waiting.as_ptr(), width, out.count()), false) }?;
-            // SAFETY: the rows were just written there, and `out` has room for them.
-            unsafe { copy_past_the_cache(self.isa, waiting.as_ptr(), out.start(), out.count() * width) };
-        }
-        Ok(())
+    /// The first column of each group. The last group begins where it has all its columns: some are written twice, with the
+    /// same values.
+    fn group_starts(&self) -> impl Iterator<Item = usize> {
+        let (columns, most) = (LINE / self.size, self.lanes.len());
+        (0..most).step_by(columns).map(move |column| column.min(most.saturating_sub(columns)))
+    }
+
+    /// As many columns as a line has, from this one on.
+    fn group(&self, column: usize, stream: bool) -> Group<'_> {
+        let end = self.lanes.len().min(column + LINE / self.size);
+        let lanes = self.lanes.get(column..end).unwrap_or(&[]);
+        Group { isa: self.isa, lanes, size: self.size, stream, head: None }
     }
 }

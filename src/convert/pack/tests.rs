@@ -217,6 +217,26 @@ fn many_columns_and_long_runs_of_rows() {
 }
 
 #[test]
+fn rows_that_share_their_lines_with_the_next() {
+    let dtypes = [DType::Float32, DType::Float64, DType::Int16, DType::UInt8];
+    for (dtype, alike) in dtypes.into_iter().zip([10, 11, 2, 5]) {
+        let line = 64 / dtype.itemsize();
+        // Sources of every width between those that are the result's: each is fetched at a pace of its own.
+        let of = |index: usize| TYPES[if index % 3 == 0 { index % 13 } else { alike }].clone();
+        for count in [line + 1, 2 * line - 1, 3 * line + line / 2] {
+            let columns: Vec<Column> = (0..count).map(|i| (of(i), i % 5, i % 4 == 0, i % 7 / 6)).collect();
+            // No whole chunk, one, a few with a tail of each kind: the last line's rest is no line.
+            for (rows, threads) in [(1, 1), (64, 1), (129, 1), (200, 2)] {
+                for before in [0, 1, line - 1] {
+                    let place = Place { before, between: 0, stream: true, threads };
+                    check(&columns, dtype, rows, 0, place, 19);
+                }
+            }
+        }
+    }
+}
+
+#[test]
 fn few_columns_of_rows_that_have_room_for_four() {
     let place = Place { before: 0, between: 0, stream: false, threads: 1 };
     for count in 1..=4 {
