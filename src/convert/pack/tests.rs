@@ -222,7 +222,7 @@ fn rows_that_share_their_lines_with_the_next() {
     for (dtype, alike) in dtypes.into_iter().zip([10, 11, 2, 5]) {
         let line = 64 / dtype.itemsize();
         // Sources of every width between those that are the result's: each is fetched at a pace of its own.
-        let of = |index: usize| TYPES[if index % 3 == 0 { index % 13 } else { alike }].clone();
+        let of = |index: usize| TYPES[if index.is_multiple_of(3) { index % 13 } else { alike }].clone();
         for count in [line + 1, 2 * line - 1, 3 * line + line / 2] {
             let columns: Vec<Column> = (0..count).map(|i| (of(i), i % 5, i % 4 == 0, i % 7 / 6)).collect();
             // No whole chunk, one, a few with a tail of each kind: the last line's rest is no line.
