@@ -27,8 +27,11 @@ use super::transpose::Tiles;
 /// As [`super::transpose::transpose`]; the processor has AVX2.
 #[target_feature(enable = "avx2")]
 pub(super) unsafe fn transpose4(tiles: &Tiles<'_>) {
-    for row in (0..CHUNK).step_by(4) {
+    for row in (0..tiles.rows).step_by(4) {
         tiles.fetch(row, 4);
+        if row.is_multiple_of(16) {
+            tiles.fetch_in_place(row, 16, 4);
+        }
         // Of each half a row: lanes n and n + 4 in one vector, so that no element changes its half.
         let mut halves = [[_mm256_setzero_pd(); 4]; 2];
         for half in 0..2 {
@@ -56,8 +59,11 @@ pub(super) unsafe fn transpose4(tiles: &Tiles<'_>) {
 /// As [`transpose4`].
 #[target_feature(enable = "avx2")]
 pub(super) unsafe fn transpose8(tiles: &Tiles<'_>) {
-    for row in (0..CHUNK).step_by(2) {
+    for row in (0..tiles.rows).step_by(2) {
         tiles.fetch(row, 2);
+        if row.is_multiple_of(8) {
+            tiles.fetch_in_place(row, 8, 8);
+        }
         // Of each half a row: lanes n and n + 2 in one vector.
         let mut halves = [[_mm256_setzero_pd(); 2]; 2];
         for half in 0..2 {

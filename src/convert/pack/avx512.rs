@@ -31,8 +31,6 @@ use super::load::{Load, Stored};
 const LANES4: usize = 16;
 /// How many rows ahead of columns that become rows of 16 bytes is fetched: 1 KiB.
 const QUADS_AHEAD: usize = 256;
-/// As above, of lines that are read in place: 512 bytes.
-const ROWS_AHEAD: usize = 128;
 /// Lanes and rows of a tile of 8-byte elements.
 const LANES8: usize = 8;
 
@@ -80,14 +78,11 @@ unsafe fn transpose4_alike<const TURNED: bool>(tiles: &Tiles<'_>) {
     let (mut before, index) = (row_before(tiles), turned(tiles));
     for row in (0..tiles.rows).step_by(LANES4) {
         tiles.fetch(row, LANES4);
+        tiles.fetch_in_place(row, LANES4, 4);
         let mut tile = [_mm512_setzero_ps(); LANES4];
         for lane in 0..LANES4 {
-            let from = tiles.lanes[lane].cast::<f32>().wrapping_add(row);
-            if tiles.rows > CHUNK {
-                prefetch(from.wrapping_add(ROWS_AHEAD).cast());
-            }
             // SAFETY: the contract: each lane has 16 elements from `row` on.
-            tile[lane] = unsafe { _mm512_loadu_ps(from) };
+            tile[lane] = unsafe { _mm512_loadu_ps(tiles.lanes[lane].cast::<f32>().wrapping_add(row)) };
         }
         let lines = tile4(tile);
         // SAFETY: the contract: each row has room for a line.
@@ -109,6 +104,7 @@ unsafe fn transpose4_made<const TURNED: bool>(tiles: &Tiles<'_>, loads: &[Load<'
         let words = words(tiles, chunk);
         for row in (chunk..chunk + CHUNK).step_by(LANES4) {
             tiles.fetch(row, LANES4);
+            tiles.fetch_in_place(row, LANES4, 4);
             let tile = each_lane!(LANES4, lane => {
                 let bits = words[lane] >> (row - chunk);
                 // SAFETY: the contract: each lane has 16 elements from `row` on.
@@ -179,6 +175,7 @@ unsafe fn transpose8_by<const TURNED: bool>(tiles: &Tiles<'_>) {
         let words = words(tiles, chunk);
         for row in (chunk..chunk + CHUNK).step_by(LANES8) {
             tiles.fetch(row, LANES8);
+            tiles.fetch_in_place(row, LANES8, 8);
             let mut tile = [_mm512_setzero_pd(); LANES8];
             if let Some(loads) = tiles.loads {
                 tile = each_lane!(LANES8, lane => {

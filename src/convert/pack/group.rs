@@ -3,7 +3,7 @@
 use std::mem::MaybeUninit;
 
 use super::isa::Isa;
-use super::load::Loads;
+use super::load::{Load, Loads};
 use super::stream::{LINE, copy_past_the_cache};
 use super::target::Target;
 use super::transpose::{AHEAD, LANES, Line, Tiles, Turn, quads, transpose};
@@ -115,7 +115,7 @@ impl<'a> Group<'a> {
     /// # Safety
     /// As [`Self::pack`].
     unsafe fn pack_chunks(&self, first: usize, out: Target, scratch: &mut Scratch) -> bool {
-        let loads = self.loads(first, out);
+        let loads = self.loads(out);
         // SAFETY: the contract.
         unsafe { self.pack_loaded(&loads, first, out, scratch) }
     }
@@ -184,20 +184,20 @@ impl<'a> Group<'a> {
     }
 
     /// How tiles of whole chunks take the lanes.
-    pub(super) fn loads(&self, first: usize, out: Target) -> Loads<'a> {
-        // Elsewhere tiles are read from the scratch, where columns do not take each other's place in the cache; but vectors of
-        // whole lines read each line once.
-        if self.isa != Isa::Avx512 || self.size < TILED {
-            return Loads::MADE;
-        }
+    pub(super) fn loads(&self, out: Target) -> Loads<'a> {
         let width = self.lanes.len() * self.size;
+        match self.isa {
+            Isa::Avx512 if self.size >= TILED => {}
+            // It casts nothing in registers.
+            Isa::Avx2 if width == LINE && matches!(self.size, 4 | 8) => {
+                return Loads::new(self.lanes, |lane| lane.load().filter(Load::is_alike));
+            }
+            _ => return Loads::MADE,
+        }
         let is_column = out.stride() == self.size;
         let is_quad = width == QUAD && out.stride() == QUAD;
         let has_tiles = matches!(self.size, 4 | 8) && !is_column && (width > QUAD || is_quad);
-        Loads::new(self.lanes, |lane| {
-            let reads_lines = !self.stream || lane.stored_at(first).addr().is_multiple_of(LINE);
-            lane.load().filter(|load| reads_lines && (has_tiles || load.is_alike()))
-        })
+        Loads::new(self.lanes, |lane| lane.load().filter(|load| has_tiles || load.is_alike()))
     }
 
     /// As [`Self::pack`], up to 64 rows. What a cast in registers took for a misfit may be none.

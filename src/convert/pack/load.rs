@@ -20,6 +20,16 @@ pub(in crate::convert) enum Stored {
 }
 
 impl Stored {
+    /// Bytes of an element, of which the result's has so many; 0 for bits.
+    pub(super) fn bytes(self, size: usize) -> usize {
+        match self {
+            Self::Alike => size,
+            Self::Int32 | Self::Float32 => 4,
+            Self::Int64 | Self::Float64 => 8,
+            Self::Bits => 0,
+        }
+    }
+
     /// `None` where registers do not cast them.
     pub(in crate::convert) fn of(isa: Isa, from: DType, to: DType) -> Option<Self> {
         match (isa, from, to) {

@@ -39,14 +39,19 @@ use super::threads::for_each_part;
 use crate::error::{Error, Result};
 use crate::spec::Spec;
 use group::{Group, Scratch};
-use stream::Pages;
+use stream::{HUGE_PAGE, Pages};
 use target::Target;
 use transpose::LANES;
 
 /// Rows that are taken together: the bits of a word.
 pub(in crate::convert) const CHUNK: usize = 64;
-/// Bytes of a column that are read in a run: long enough for the processor to fetch ahead, and a few pages.
+/// Bytes of a column that are read in a run, at least: long enough for the processor to fetch ahead, and a few pages.
 const RUN: usize = 8192;
+/// Bytes of rows that are written in a run, if columns have more than `RUN` then: in small pages, no more than the processor
+/// knows the addresses of.
+const SPAN: usize = HUGE_PAGE;
+/// As above, in huge pages, where rows have several lines: a new run is a new place in every column.
+const WIDE_SPAN: usize = 32 << 20;
 
 /// A column of a matrix, over one chunk.
 #[derive(Clone, Copy)]
@@ -92,11 +97,20 @@ pub(crate) unsafe fn pack_rows(
     first: usize,
     out: Rows<'_>,
 ) -> Result<std::result::Result<(), PackMisfit>> {
+    let huge_pages = out.huge_pages();
     let out = Target::new(out.start(), out.stride(), out.count());
     let width: usize = columns.iter().map(|column| column.spec.dtype().itemsize()).sum();
     let stream = isa != Isa::Portable && out.count().saturating_mul(width) >= LARGE;
     // SAFETY: the contract.
-    unsafe { pack(isa, threads, columns, first, out, stream) }
+    unsafe { pack(isa, threads, columns, first, out, Memory { stream, huge_pages }) }
+}
+
+/// What is known of the memory that rows are written to.
+#[derive(Clone, Copy)]
+struct Memory {
+    /// Whether whole lines are written past the cache.
+    stream: bool,
+    huge_pages: bool,
 }
 
 /// As [`pack_rows`], past the cache or not.
@@ -109,7 +123,7 @@ unsafe fn pack(
     columns: &[PackedColumn<'_>],
     first: usize,
     out: Target,
-    stream: bool,
+    memory: Memory,
 ) -> Result<std::result::Result<(), PackMisfit>> {
     let mut lanes: SmallVec<[Lane<'_>; 16]> = SmallVec::with_capacity(columns.len());
     for (column, PackedColumn { spec, chunk }) in columns.iter().enumerate() {
@@ -120,7 +134,7 @@ unsafe fn pack(
     }
     let Some(lane) = lanes.first() else { return Ok(Ok(())) };
     let size = lane.size();
-    let packer = Packer { isa, lanes: &lanes, size, stream };
+    let packer = Packer { isa, lanes: &lanes, size, memory };
     let packed = for_each_part(threads, out.count(), CHUNK, |rows| {
         let (first, out) = (first + rows.start, out.part(rows));
         // SAFETY: the contract, for some of the rows; no other part has them.
@@ -163,8 +177,7 @@ struct Packer<'a> {
     lanes: &'a [Lane<'a>],
     /// Bytes of an element.
     size: usize,
-    /// Whether whole lines are written past the cache.
-    stream: bool,
+    memory: Memory,
 }
 
 impl Packer<'_> {
@@ -177,9 +190,9 @@ impl Packer<'_> {
         let dense = out.stride() == width;
         let whole_lines = width.is_multiple_of(LINE) && out.stride().is_multiple_of(LINE);
         let before = out.start().addr() % LINE;
-        let packed = if width < LINE || !self.stream {
+        let packed = if width < LINE || !self.memory.stream {
             // SAFETY: the contract.
-            unsafe { self.groups(first, out, self.stream && dense) }
+            unsafe { self.groups(first, out, self.memory.stream && dense) }
         } else if whole_lines && before == 0 {
             // SAFETY: the contract: rows are whole lines.
             unsafe { self.groups(first, out, true) }
@@ -193,7 +206,7 @@ impl Packer<'_> {
             // SAFETY: the contract.
             unsafe { self.groups(first, out, false) }
         };
-        if self.stream {
+        if self.memory.stream {
             fence();
         }
         packed
@@ -206,7 +219,7 @@ impl Packer<'_> {
     /// lines.
     unsafe fn groups(&self, first: usize, out: Target, stream: bool) -> std::result::Result<(), Refusal> {
         let mut scratch = Scratch::new();
-        let run = RUN / self.size;
+        let run = self.run(out.stride());
         let in_order = stream && out.stride() == self.lanes.len() * self.size;
         let mut pages = Pages::new(out.start(), if in_order { out.count() * out.stride() } else { 0 });
         for start in (0..out.count()).step_by(run) {
@@ -260,13 +273,13 @@ impl Packer<'_> {
         }
         let (head, rest) = self.lanes.split_at((skip / self.size).min(self.lanes.len()));
         let (body, tail) = rest.split_at(rest.len().saturating_sub(LINE / self.size - head.len()));
-        // Where every line is turned, the first-level cache is as good a place for it.
+        // Where every line would be turned, columns are read from their second element on instead.
         if body.is_empty() && head.iter().chain(tail).all(Lane::is_view) {
             return Ok(0);
         }
         let ends: SmallVec<[Lane<'_>; LANES]> = head.iter().chain(tail).copied().collect();
         let ends = Group { isa: self.isa, lanes: &ends, size: self.size, stream: true, head: Some(skip) };
-        let (mut scratch, run) = (Scratch::new(), RUN / self.size);
+        let (mut scratch, run) = (Scratch::new(), self.run(out.stride()));
         let mut pages = Pages::new(out.start().wrapping_add(skip), out.count() * out.stride() - skip);
         for start in (0..out.count()).step_by(run) {
             let end = out.count().min(start + run);
@@ -281,6 +294,12 @@ impl Packer<'_> {
             }
         }
         Ok(out.count() - 1)
+    }
+
+    /// How many rows of so many bytes are written in a run: whole chunks.
+    fn run(&self, stride: usize) -> usize {
+        let span = if self.memory.huge_pages && stride > LINE { WIDE_SPAN } else { SPAN };
+        (span / stride.max(1)).max(RUN / self.size).next_multiple_of(CHUNK)
     }
 
     /// The first column of each group. The last group begins where it has all its columns: some are written twice, with the

@@ -32,7 +32,7 @@ pub(super) fn prefetch_to_second(address: *const u8) {
 }
 
 /// Bytes of a huge page.
-const HUGE_PAGE: usize = 2 << 20;
+pub(super) const HUGE_PAGE: usize = 2 << 20;
 
 /// Memory that is written from its start on, and whose pages the system may have to make first: a huge page that is asked for
 /// by a write to its end is cleared upwards, which takes half as long as downwards.

@@ -20,7 +20,7 @@ impl Packer<'_> {
         let before = out.start().addr() % LINE;
         let waiting = HostBuffer::uninitialised(LINE + CHUNK.min(out.count()) * width)?;
         let block = Target::new(waiting.as_ptr().wrapping_add(before), width, CHUNK);
-        let groups = self.loaded_groups(first, block);
+        let groups = self.loaded_groups(block);
         let mut ahead: Vec<Ahead> = self.lanes.iter().map(|lane| lane.ahead(first)).collect();
         let mut scratch = Scratch::new();
         let mut pages = Pages::new(out.start(), out.count() * width);
@@ -61,10 +61,10 @@ impl Packer<'_> {
     }
 
     /// The groups of columns, how tiles take them, and the bytes of a row before each.
-    fn loaded_groups(&self, first: usize, out: Target) -> Vec<(Group<'_>, Loads<'_>, usize)> {
+    fn loaded_groups(&self, out: Target) -> Vec<(Group<'_>, Loads<'_>, usize)> {
         let loaded = |column| {
             let group = self.group(column, false);
-            (group, group.loads(first, out), column * self.size)
+            (group, group.loads(out), column * self.size)
         };
         self.group_starts().map(loaded).collect()
     }
