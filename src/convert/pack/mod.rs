@@ -1,7 +1,8 @@
 //! Columns become the rows of a matrix in one pass: 64 rows of as many columns as fill a cache line are cast, filled and
 //! unpacked in the first-level cache, and transposed in registers from there. Each input byte is read once, each output
-//! byte written once. AVX-512 casts and fills most columns in the registers of the transposition: reading and writing then
-//! take turns with every few rows, and neither waits for the other.
+//! byte written once. Columns that need none of that are transposed from where they lie, and AVX-512 casts and fills most
+//! others in the registers of the transposition: reading and writing then take turns with every few rows, and neither waits
+//! for the other.
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
