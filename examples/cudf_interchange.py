@@ -1,10 +1,10 @@
-"""A column of cuDF becomes a tensor of torch on the GPU, and a tensor becomes a column: no copy, and the host waits for nothing.
+"""A column of cuDF becomes a tensor of torch on the GPU, and a tensor a column: no copy, and no wait of the host.
 
     python examples/cudf_interchange.py
 
-cuDF works on one stream and torch on another. The column comes by Arrow's device protocol with an event, which torch's
-stream waits for; the result goes back in the same way, and cuDF's stream waits for its event. `pylibcudf.Column` is what has
-the protocol; where cudf is installed too, the result is shown as one of its Series.
+cuDF works on one stream and torch on another. The column comes by Arrow's device protocol with an event, which
+torch's stream waits for; the result goes back in the same way, and cuDF's stream waits for its event.
+`pylibcudf.Column` is what has the protocol; where cudf is installed too, the result is shown as one of its Series.
 
 Without pylibcudf, torch or a GPU it says what is missing, and ends well.
 """
@@ -22,12 +22,12 @@ ROWS = 1_000_000
 
 
 def to_torch(column: Any, stream: Any) -> Any:
-    """The column's memory as a tensor, for work of torch on `stream`. Nulls are an error: pass `nulls=` to `to_tensor`."""
+    """The column's memory as a tensor, for work on `stream`. Nulls are an error without `nulls=` of `to_tensor`."""
     import torch
 
     with torch.cuda.stream(stream), ad.stream(stream):
         tensor = ad.to_tensor(column)
-        # cuDF may use the memory again when nobody has the tensor any more, and then not before this stream is done with it.
+        # When nobody has the tensor any more cuDF may use its memory again, but not before this stream is done.
         tensor.record_stream(stream)
         return torch.from_dlpack(tensor)
 

@@ -54,6 +54,8 @@ def loads(table: ad.RecordBatch, stream: ad.ArrayStream) -> None:
         assert_type(batch, dict[str, ad.Tensor])
     groups.load_state_dict(groups.state_dict())
     assert_type(next(iter(ad.Loader(stream, batch_size=4))), ad.Tensor)
+    assert_type(ad.Loader(table, batch_size=4, device="cuda", allocator="cuMemAlloc"), ad.Loader[ad.Tensor])
+    ad.Loader(table, batch_size=4, allocator="malloc")  # type: ignore[call-overload]
     ad.Loader(stream)  # type: ignore[call-overload]
 
 

@@ -83,8 +83,8 @@ class Driver:
         return event
 
     def time_on_device(self, work: Callable[[], object], delay: Callable[[], object]) -> float:
-        """The seconds between two events of the stream around `work`, which is queued while `delay` runs there: what the host
-        takes to queue it is not in them."""
+        """The seconds between two events of the stream around `work`, which is queued while `delay` runs there: they
+        are without what the host takes to queue it."""
         milliseconds = ctypes.c_float()
         delay()
         start = self._event()

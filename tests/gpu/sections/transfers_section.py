@@ -1,5 +1,5 @@
-"""Transfers and conversions on a device against bare copies and fills, and against torch: ratios of medians in one process,
-the routes taking turns.
+"""Transfers and conversions on a device against bare copies and fills, and against torch: ratios of medians in one
+process, the routes taking turns.
 
 With --smoke sizes are tiny, torch works on the CPU where it is installed, and the numbers mean nothing: so the section
 is tried on a driver without a device.
