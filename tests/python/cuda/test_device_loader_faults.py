@@ -262,7 +262,7 @@ def test_the_source_fails(at: int, device: str, prefetch: int) -> None:
 
 @DEVICES
 def test_a_signal_while_a_batch_is_waited_for(device: str) -> None:
-    entered, leave = threading.Event(), threading.Event()
+    entered, asked, leave = threading.Event(), threading.Event(), threading.Event()
 
     def chunks() -> Any:
         yield from table(32, 16).to_batches()
@@ -277,11 +277,13 @@ def test_a_signal_while_a_batch_is_waited_for(device: str) -> None:
 
     def press() -> None:
         entered.wait(60)
+        asked.wait(60)
         os.kill(os.getpid(), signal.SIGINT)
 
     presser = threading.Thread(target=press)
     presser.start()
     with pytest.raises(KeyboardInterrupt):
+        asked.set()
         next(iterator)
     presser.join()
     leave.set()
