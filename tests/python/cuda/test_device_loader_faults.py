@@ -282,7 +282,8 @@ def test_a_signal_while_a_batch_is_waited_for(device: str) -> None:
 
     presser = threading.Thread(target=press)
     presser.start()
-    with pytest.raises(KeyboardInterrupt):
+    # The signal may come as soon as it is allowed to.
+    with pytest.raises(KeyboardInterrupt):  # noqa: PT012
         asked.set()
         next(iterator)
     presser.join()

@@ -187,7 +187,10 @@ class TestRequestedDevice:
 
     def test_to_the_host(self) -> None:
         array = ad.from_arrow(DeviceArray(pa.array(["a", None, "c"])).give())
-        same(pa.Array._import_from_c_device_capsule(*array.__arrow_c_device_array__(requested_device=1)), pa.array(["a", None, "c"]))
+        same(
+            pa.Array._import_from_c_device_capsule(*array.__arrow_c_device_array__(requested_device=1)),
+            pa.array(["a", None, "c"]),
+        )
 
     def test_with_a_schema(self) -> None:
         batch = ad.from_arrow(DeviceArray(pa.array([{"a": 1}, {"a": 2}])).give())
