@@ -1,6 +1,7 @@
 //! Memory of a device to the host, and to other memory of the device.
 #![allow(unsafe_code, reason = "copies between memory of the device and of the host")]
 
+mod arena;
 mod batch;
 mod fetch;
 mod moved;
@@ -9,9 +10,9 @@ mod staging;
 use std::ffi::c_int;
 use std::sync::Arc;
 
+use arena::Moving;
 pub(crate) use batch::{Returning, in_page_locked, page_locked, taken_over, to_device};
 pub(crate) use fetch::{Fetched, fetch};
-use moved::Moving;
 #[cfg(feature = "python")]
 pub(crate) use moved::elsewhere;
 pub use moved::{Transfer, array_to_device, is_shared, stream_to_device, tensors_to_device};

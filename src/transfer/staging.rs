@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::Moving;
+use super::arena::Moving;
 use crate::convert::{for_each_part, threads};
 use crate::cuda::{Current, PinnedBlock, Stream, hand_over};
 use crate::device::Device;

@@ -20,7 +20,7 @@ RANDOM_SEEDS = 4
 
 
 def of_this_schedule(names: Iterable[str]) -> list[str]:
-    """All of them when work runs late; of the other schedules each takes its share, the eager one the first seed's."""
+    """All of them when work runs late; the other schedules take a share each, the eager one that of the first seed."""
     schedule, _, seed = os.environ.get("SIMULATED_CUDA_SCHEDULE", "lazy").partition(":")
     return [name for at, name in enumerate(names) if schedule == "lazy" or (at + int(seed or 1)) % RANDOM_SEEDS == 0]
 

@@ -1,0 +1,348 @@
+//! One block of memory for all that one call moves, and the ways to fill it.
+
+use std::num::NonZero;
+use std::sync::Arc;
+
+use super::{OwnBuffer, Transfer, allocate, device_address, elsewhere, host_address, require_free, staging, written};
+use crate::alloc::{ALIGNMENT, HostBuffer, Owner};
+use crate::convert::for_each_part;
+use crate::cuda::{CudaDevice, Current, PinnedBuffer, Pointer, Stream, hand_over};
+use crate::device::Device;
+use crate::error::{Error, ErrorKind, Result};
+use crate::ffi::dlpack::DLDeviceType;
+use crate::order::{self, Order, Wait, page_locked};
+
+/// From this size on, page-locked memory is copied where it is; smaller pieces go together.
+const COPIED_APART: usize = 64 << 10;
+
+/// Bytes on their way.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Moving {
+    /// Where they are.
+    pub(super) address: usize,
+    /// Where they come to be, counted from the start of the result's memory.
+    pub(super) at: usize,
+    pub(super) bytes: usize,
+}
+
+/// Pieces, and where each comes to be.
+#[derive(Debug, Default)]
+pub(super) struct Arena {
+    pieces: Vec<Moving>,
+    pub(super) bytes: usize,
+}
+
+/// Memory that copies were made to.
+pub(super) struct Placed {
+    pub(super) start: *mut u8,
+    pub(super) owner: Owner,
+    /// When it is written; `None` of ordinary host memory.
+    pub(super) order: Option<Order>,
+}
+
+impl Arena {
+    /// Room for so many bytes.
+    pub(super) fn place(&mut self, bytes: usize) -> Result<usize> {
+        let too_large = || Error::new(ErrorKind::Memory, "the data is larger than memory can be");
+        let at = self.bytes.checked_next_multiple_of(ALIGNMENT).ok_or_else(too_large)?;
+        self.bytes = at.checked_add(bytes).filter(|end| isize::try_from(*end).is_ok()).ok_or_else(too_large)?;
+        Ok(at)
+    }
+
+    pub(super) fn push(&mut self, address: usize, at: usize, bytes: usize) {
+        if bytes > 0 {
+            self.pieces.push(Moving { address, at, bytes });
+        }
+    }
+
+    /// Copies the pieces, and `scratch` to its places.
+    ///
+    /// # Safety
+    /// The pieces are memory of `own` that `keep` keeps, and is written as `order` says.
+    pub(super) unsafe fn copy(
+        &self,
+        own: Device,
+        order: Option<&Order>,
+        keep: &Owner,
+        scratch: &[(usize, Vec<u8>)],
+        transfer: &Transfer<'_>,
+    ) -> Result<Placed> {
+        let job = Job { arena: self, own, order, keep, scratch, transfer };
+        match (own.device_type(), transfer.device.device_type()) {
+            // SAFETY: the contract.
+            (_, DLDeviceType::CUDA) => unsafe { job.to_cuda() },
+            // SAFETY: the contract.
+            (_, DLDeviceType::CPU) => unsafe { job.to_host() },
+            // SAFETY: the contract.
+            (DLDeviceType::CPU, _) => unsafe { job.pinned() },
+            // SAFETY: the contract.
+            _ => unsafe { job.to_pinned() },
+        }
+    }
+}
+
+struct Job<'a> {
+    arena: &'a Arena,
+    own: Device,
+    order: Option<&'a Order>,
+    keep: &'a Owner,
+    scratch: &'a [(usize, Vec<u8>)],
+    transfer: &'a Transfer<'a>,
+}
+
+impl Job<'_> {
+    fn stream(&self) -> Stream {
+        self.transfer.stream.unwrap_or_else(order::current_stream)
+    }
+
+    fn threads(&self) -> Option<usize> {
+        self.transfer.threads.map(NonZero::get)
+    }
+
+    /// Makes the device of the source current, after checking that each piece is memory of it.
+    fn enter_source(&self) -> Result<Current> {
+        let current = order::enter(self.own)?;
+        for piece in &self.arena.pieces {
+            current.check_memory(piece.address, piece.bytes, self.own)?;
+        }
+        Ok(current)
+    }
+
+    /// # Safety
+    /// As [`Arena::copy`].
+    unsafe fn to_cuda(&self) -> Result<Placed> {
+        let (target, stream) = (self.transfer.device, self.stream());
+        if !self.own.is_cpu() {
+            self.enter_source()?;
+        }
+        let current = order::enter(target)?;
+        require_free(&current, stream)?;
+        let buffer = allocate(&current, self.arena.bytes.max(1), stream)?;
+        let start = buffer.start();
+        if let Some(order) = self.order {
+            order.wait_in(&current, stream, Wait::CopySource)?;
+        }
+        // SAFETY: the contract; the buffer was made for the pieces, on this stream.
+        let started = unsafe { self.start(&current, start, stream) };
+        // Whatever was started reads the source, and ends before the memory is freed, which is given back on the same stream.
+        let used = self.order.map_or(Ok(()), |order| order.used_by(&current, stream));
+        started.and(used)?;
+        let order = match written(target, &current, stream, Wait::Moved) {
+            Ok(order) => order,
+            Err(error) => {
+                if order::settle(&current, stream).is_err() {
+                    std::mem::forget(buffer);
+                }
+                return Err(error);
+            }
+        };
+        let start = std::ptr::without_provenance_mut(host_address(start)?);
+        Ok(Placed { start, owner: Arc::new(OwnBuffer::new(buffer, order.clone())), order: Some(order) })
+    }
+
+    /// # Safety
+    /// As [`Arena::copy`]; there is room for the pieces from `target` on.
+    unsafe fn start(&self, current: &Current, target: u64, stream: Stream) -> Result<()> {
+        let (mut staged, mut direct) = (Vec::new(), Vec::new());
+        for piece in &self.arena.pieces {
+            if self.is_staged(piece)? { staged.push(*piece) } else { direct.push(*piece) }
+        }
+        let scratch = self.scratch.iter().filter(|(_, bytes)| !bytes.is_empty());
+        staged.extend(scratch.map(|(at, bytes)| Moving {
+            address: bytes.as_ptr().expose_provenance(),
+            at: *at,
+            bytes: bytes.len(),
+        }));
+        staged.sort_unstable_by_key(|piece| piece.at);
+        let mut outcome = Ok(());
+        let is_borrowed = self.own.is_cpu() && !direct.is_empty();
+        for piece in direct {
+            // SAFETY: the contract.
+            outcome = unsafe { self.copy_one(current, target + u64::try_from(piece.at).unwrap_or(0), &piece, stream) };
+            if outcome.is_err() {
+                break;
+            }
+        }
+        if is_borrowed {
+            // Page-locked memory that was said to be ordinary is released behind the copies all the same.
+            let (uses, keep) = (Order::on_device(self.transfer.device), self.keep.clone());
+            let used = uses.used_by(current, stream);
+            uses.release(move || drop(keep));
+            outcome = outcome.and(used);
+        }
+        outcome?;
+        // SAFETY: the contract; the source is in host memory that the host may read now.
+        unsafe { staging::upload(self.transfer.device, target, &staged, stream, self.threads()) }
+    }
+
+    /// Whether a piece goes through a page-locked block of ours: ordinary memory, and what is small and may be read now.
+    fn is_staged(&self, piece: &Moving) -> Result<bool> {
+        let is_small = piece.bytes < COPIED_APART;
+        match (self.own.device_type(), self.order) {
+            (DLDeviceType::CPU, _) => Ok(is_small || !is_page_locked(piece)?),
+            (DLDeviceType::CUDA_HOST, Some(order)) => Ok(is_small && order.is_complete()?),
+            _ => Ok(false),
+        }
+    }
+
+    /// # Safety
+    /// As [`Arena::copy`]; there is room for the piece at `target`.
+    unsafe fn copy_one(&self, current: &Current, target: u64, piece: &Moving, stream: Stream) -> Result<()> {
+        let source = device_address(piece.address)?;
+        let started = match self.own.device_type() {
+            DLDeviceType::CUDA if self.own.id() != current.device().ordinal() => {
+                let own = CudaDevice::get(self.own.id())?;
+                // SAFETY: the contract; both are released behind the copy.
+                unsafe { current.copy_from_peer(target, source, own, piece.bytes, stream) }
+            }
+            // SAFETY: as above.
+            DLDeviceType::CUDA | DLDeviceType::CUDA_MANAGED => unsafe {
+                current.copy_on_device(target, source, piece.bytes, stream)
+            },
+            // SAFETY: as above.
+            _ => unsafe { current.copy_from_host(target, piece.address, piece.bytes, stream) },
+        };
+        Ok(started?)
+    }
+
+    /// # Safety
+    /// As [`Arena::copy`].
+    unsafe fn to_host(&self) -> Result<Placed> {
+        let buffer = HostBuffer::uninitialised(self.arena.bytes)?;
+        let start = buffer.as_ptr();
+        if let (Some(order), false) = (self.order, self.arena.pieces.is_empty()) {
+            let (current, stream) = (self.enter_source()?, self.stream());
+            require_free(&current, stream)?;
+            order.wait_in(&current, stream, Wait::CopySource)?;
+            // SAFETY: the contract; the buffer has room for the pieces.
+            let copied = unsafe { staging::download(self.own, start, &self.arena.pieces, stream, self.threads()) };
+            if copied.is_err() {
+                // The source may be released before an interrupted copy is done.
+                order.used_by(&current, stream)?;
+            }
+            copied?;
+        }
+        // SAFETY: nobody else knows the buffer yet.
+        unsafe { self.write_scratch(start) };
+        Ok(Placed { start, owner: Arc::new(buffer), order: None })
+    }
+
+    /// # Safety
+    /// As [`Arena::copy`]. The source is ordinary memory.
+    unsafe fn pinned(&self) -> Result<Placed> {
+        let device = self.transfer.device;
+        let current = order::enter(device)?;
+        let buffer = page_locked(&current, self.arena.bytes.max(1))?;
+        let start = Start(buffer.start());
+        let pieces = &self.arena.pieces;
+        let threads = crate::convert::threads(self.threads(), self.arena.bytes);
+        // Pieces are cut where the threads' parts are.
+        hand_over::send(start.0.addr());
+        let copied = for_each_part::<Error>(threads, self.arena.bytes, ALIGNMENT, |part| {
+            hand_over::receive(start.at(0).addr());
+            for piece in pieces {
+                let (first, end) = (piece.at.max(part.start), (piece.at + piece.bytes).min(part.end));
+                if first < end {
+                    let source = std::ptr::with_exposed_provenance::<u8>(piece.address + (first - piece.at));
+                    let place = start.at(first);
+                    // SAFETY: the contract; each thread has its own part of the buffer, which nobody else knows yet.
+                    unsafe { place.copy_from_nonoverlapping(source, end - first) };
+                }
+            }
+            hand_over::send(start.at(0).addr());
+            Ok(())
+        });
+        hand_over::receive(start.0.addr());
+        copied?;
+        // SAFETY: nobody else knows the buffer yet.
+        unsafe { self.write_scratch(start.0) };
+        let order = Order::on_device(device);
+        Ok(Placed {
+            start: start.0,
+            owner: Arc::new(PinnedOwner { buffer: Some(buffer), order: order.clone() }),
+            order: Some(order),
+        })
+    }
+
+    /// # Safety
+    /// As [`Arena::copy`]. The source is on CUDA.
+    unsafe fn to_pinned(&self) -> Result<Placed> {
+        let Some(source) = self.order else { return Err(elsewhere(self.own, self.transfer.device)) };
+        let (current, stream) = (self.enter_source()?, self.stream());
+        require_free(&current, stream)?;
+        let buffer = page_locked(&current, self.arena.bytes.max(1))?;
+        let start = buffer.start();
+        // SAFETY: nobody else knows the buffer yet, and no copy goes to these bytes.
+        unsafe { self.write_scratch(start) };
+        source.wait_in(&current, stream, Wait::CopySource)?;
+        let mut outcome = Ok(());
+        for piece in &self.arena.pieces {
+            let from = device_address(piece.address)?;
+            // SAFETY: the contract; the buffer has room, and is read when the copy is done.
+            let started =
+                unsafe { current.copy_to_host_memory(start.wrapping_add(piece.at), from, piece.bytes, stream) };
+            if let Err(status) = started {
+                outcome = Err(Error::from(status));
+                break;
+            }
+        }
+        let used = source.used_by(&current, stream);
+        let outcome = outcome.and(used);
+        let device = Device::new(DLDeviceType::CUDA_HOST, current.device().ordinal());
+        match outcome.and_then(|()| written(device, &current, stream, Wait::Moved)) {
+            Ok(order) => {
+                let owner = PinnedOwner { buffer: Some(buffer), order: order.clone() };
+                Ok(Placed { start, owner: Arc::new(owner), order: Some(order) })
+            }
+            Err(error) => {
+                // Copies may be under way, and if that cannot be known, the memory is left to them.
+                if order::settle(&current, stream).is_err() {
+                    std::mem::forget(buffer);
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// # Safety
+    /// The memory has room for the arena, and nobody else uses it.
+    unsafe fn write_scratch(&self, start: *mut u8) {
+        for (at, bytes) in self.scratch {
+            // SAFETY: the contract.
+            unsafe { start.wrapping_add(*at).copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+        }
+    }
+}
+
+/// Where threads write, each its own part.
+struct Start(*mut u8);
+
+// SAFETY: an address; who writes there has its own bytes.
+unsafe impl Sync for Start {}
+
+impl Start {
+    fn at(&self, byte: usize) -> *mut u8 {
+        self.0.wrapping_add(byte)
+    }
+}
+
+/// Whether the driver has page-locked memory that passes for ordinary.
+fn is_page_locked(piece: &Moving) -> Result<bool> {
+    let pointer = Pointer::of(piece.address)?;
+    let is_locked = pointer.device.is_some_and(|device| device.device_type() == DLDeviceType::CUDA_HOST);
+    Ok(is_locked && pointer.has(piece.address, piece.bytes))
+}
+
+/// Page-locked memory of ours, kept for the next result behind the work that may use it.
+#[derive(Debug)]
+struct PinnedOwner {
+    buffer: Option<PinnedBuffer>,
+    order: Order,
+}
+
+impl Drop for PinnedOwner {
+    fn drop(&mut self) {
+        let buffer = self.buffer.take();
+        self.order.release(move || drop(buffer));
+    }
+}
