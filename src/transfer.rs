@@ -13,7 +13,6 @@ use std::sync::Arc;
 use arena::Moving;
 pub(crate) use batch::{Returning, in_page_locked, page_locked, taken_over, to_device};
 pub(crate) use fetch::{Fetched, fetch};
-#[cfg(feature = "python")]
 pub(crate) use moved::elsewhere;
 pub use moved::{Transfer, array_to_device, is_shared, stream_to_device, tensors_to_device};
 
