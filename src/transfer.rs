@@ -4,6 +4,7 @@
 mod batch;
 mod fetch;
 mod moved;
+mod route;
 mod staging;
 
 use std::ffi::c_int;
@@ -14,6 +15,7 @@ pub(crate) use fetch::{Fetched, fetch};
 use moved::Moving;
 pub(crate) use moved::elsewhere;
 pub use moved::{Transfer, array_to_device, is_shared, stream_to_device, tensors_to_device};
+pub(crate) use route::{Route, bytes_to_host};
 
 use crate::alloc::HostBuffer;
 use crate::arrow::{DeviceArray, count_bits};
