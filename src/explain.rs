@@ -53,6 +53,8 @@ pub struct ReportRow {
     pub kernel: bool,
     /// What the host would wait for: work on a device.
     pub waits: Vec<String>,
+    /// Whether the last step is the way to the device that was asked for.
+    is_sent: bool,
     /// Bytes that would move, at most; 0 where a schema does not tell the number of rows.
     pub bytes: usize,
     /// Whether only data that was not looked at decides if the steps are needed.
@@ -196,6 +198,7 @@ impl ReportRow {
             steps: Vec::new(),
             kernel: false,
             waits: Vec::new(),
+            is_sent: false,
             bytes: 0,
             at_most: false,
             promotion: None,
@@ -255,11 +258,15 @@ impl ReportRow {
                 None => error.reason().to_owned(),
             },
             None if self.view => "the layouts agree".to_owned(),
+            None if self.kernel => {
+                let (converted, sent) = self.steps.split_at(self.steps.len().saturating_sub(usize::from(self.is_sent)));
+                let by_kernel = format!("{} by a kernel", converted.join(", "));
+                std::iter::once(&by_kernel).chain(sent).map(String::as_str).collect::<Vec<_>>().join(", ")
+            }
             None => self.steps.join(", "),
         };
         let waits = if self.error.is_some() { "" } else { &self.waits.join(", ") };
-        let kernel = if self.kernel && self.error.is_none() { "; by a kernel" } else { "" };
-        let why = format!("{why}{kernel}{}{waits}", if waits.is_empty() { "" } else { "; the host waits: " });
+        let why = format!("{why}{}{waits}", if waits.is_empty() { "" } else { "; the host waits: " });
         let dtype = self.dtype.map_or_else(|| "-".to_owned(), |dtype| dtype.to_string());
         let how = self.how().to_owned();
         let device = self.device.to_string();

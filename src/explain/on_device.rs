@@ -62,6 +62,7 @@ impl ReportRow {
             Ok(Route::SharedOrCopied) => {
                 self.steps.push(format!("copied to {target}, if the host does not read the memory where it is"));
                 self.waits.push(written());
+                self.is_sent = true;
                 self.at_most = self.view || self.at_most;
                 self.view = false;
             }
@@ -69,6 +70,7 @@ impl ReportRow {
             Ok(Route::Copied(how)) => {
                 self.steps.push(format!("copied to {target}, {how}"));
                 self.waits.extend(target.is_cpu().then(|| "the copy is complete".to_owned()));
+                self.is_sent = true;
                 self.bytes = self.bytes.saturating_add(self.result_bytes().unwrap_or(0));
                 (self.view, self.at_most) = (false, false);
             }

@@ -34,6 +34,7 @@ fn row(field: &FieldRef, device: Device, plan: PartPlan) -> ReportRow {
         steps: plan.steps,
         kernel: false,
         waits: plan.waits.into_iter().map(str::to_owned).collect(),
+        is_sent: false,
         bytes: plan.bytes,
         at_most: plan.at_most,
         promotion: None,

@@ -1,6 +1,7 @@
 //! How data would get from one device to another, as far as nobody asks the driver: what `explain` says of it.
 
-use super::moved::{Arena, Way, elsewhere};
+use super::elsewhere;
+use super::moved::{Arena, Way};
 use crate::arrow::{Apart, DeviceArray};
 use crate::cuda::is_host_visible;
 use crate::device::Device;

@@ -74,8 +74,10 @@ def test_its_text_names_the_device_the_kernel_and_the_waits() -> None:
     assert head.split() == ["column", "Arrow", "type", "dtype", "shape", "device", "how", "bytes", "why"]
     assert all(" cuda:0 " in line for line in lines)
     assert lines[0].endswith("the layouts agree")
-    assert lines[1].endswith("bits unpacked to bytes; by a kernel")
-    assert "cast from int16 to float64; by a kernel; the host waits: whether every value fits" in lines[3]
+    assert lines[1].endswith("bits unpacked to bytes by a kernel")
+    assert "cast from int16 to float64 by a kernel; the host waits: whether every value fits" in lines[3]
+    sent = str(explained(source, columns=["bits"], device="cuda_host"))
+    assert "bits unpacked to bytes by a kernel, copied to cuda_host:0, direct" in sent
     assert "device" not in str(explained(on(CPU), **KEYWORDS)).splitlines()[0]
 
 
