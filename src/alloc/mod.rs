@@ -66,7 +66,9 @@ impl HostBuffer {
     pub fn uninitialised(len: usize) -> Result<Self> {
         let refused = || Error::new(ErrorKind::Memory, format!("{len} bytes of host memory could not be allocated"));
         let alignment = if len >= LARGE { HUGE_PAGE } else { ALIGNMENT };
-        let layout = Layout::from_size_align(len, alignment).map_err(|_| refused())?;
+        // Of a huge page that is not whole, the system would make each small one for itself.
+        let whole = if len >= LARGE { len.checked_next_multiple_of(HUGE_PAGE).ok_or_else(refused)? } else { len };
+        let layout = Layout::from_size_align(whole, alignment).map_err(|_| refused())?;
         if len == 0 {
             // Aligned, never dereferenced, never freed.
             let start = NonNull::new(std::ptr::without_provenance_mut(alignment)).ok_or_else(refused)?;
@@ -78,7 +80,7 @@ impl HostBuffer {
         // SAFETY: the layout's size is not 0.
         let allocate = || NonNull::new(unsafe { alloc(layout) });
         let start = allocate().or_else(|| if KEPT.clear() { allocate() } else { None }).ok_or_else(refused)?;
-        advise_huge_pages(start, len);
+        advise_huge_pages(start, whole);
         Ok(Self { start, len, layout })
     }
 
@@ -144,7 +146,8 @@ mod tests {
                 byte.write(7);
             }
         }
-        assert_eq!(HostBuffer::uninitialised(LARGE).unwrap().as_ptr().addr() % HUGE_PAGE, 0);
+        let large = HostBuffer::uninitialised(LARGE + 5).unwrap();
+        assert_eq!((large.as_ptr().addr() % HUGE_PAGE, large.layout.size() % HUGE_PAGE), (0, 0));
     }
 
     #[test]

@@ -6,7 +6,9 @@ use std::ops::Range;
 use super::cast::{Cast, Misfit};
 use super::column::ColumnChunk;
 use super::decimal::cast_decimals;
-use super::pack::{Bits, Bytes, CHUNK, Compiled, Isa, Load, Stored, copy_past_the_cache, fence, selecting, spreading};
+use super::pack::{
+    Ahead, Bits, Bytes, CHUNK, Compiled, Isa, LINE, Load, Stored, copy_past_the_cache, fence, selecting, spreading,
+};
 use super::unpack::unpack_bits;
 use crate::arrow::Mask;
 use crate::dtype::DType;
@@ -157,6 +159,12 @@ impl<'a> Lane<'a> {
     #[inline(always)]
     pub(super) fn stored_at(&self, row: usize) -> *const u8 {
         self.source.wrapping_add((self.first + row) * self.stored)
+    }
+
+    /// What 64 elements from `row` on are made of.
+    pub(super) fn ahead(&self, row: usize) -> Ahead {
+        // Of elements that stand in parts of two lines, the first line is read with those before.
+        Ahead::new(self.stored_at(row).wrapping_add(LINE - 1), self.stored)
     }
 
     /// Bytes of an element as it is stored; 0 for bits.

@@ -143,12 +143,11 @@ pub(crate) fn pack_matrix(
     let columns = spec.columns().len();
     let strides = if order == Order::F { [1, signed(rows)?] } else { [signed(columns)?, 1] };
     let mut buffer = HostBuffer::uninitialised(bytes)?;
-    let out = buffer.as_uninit_mut();
     // A single column lies both ways.
     let target = if order == Order::F || columns == 1 {
-        Target::Columns(Columns::new(out, rows.saturating_mul(spec.dtype().itemsize())))
+        Target::Columns(Columns::new(buffer.as_uninit_mut(), rows.saturating_mul(spec.dtype().itemsize())))
     } else {
-        Target::Rows(Rows::new(out, spec.row_bytes()))
+        Target::Rows(Rows::in_buffer(&mut buffer, spec.row_bytes()))
     };
     write(spec, chunks, target, threads(asked, bytes))?;
     let shape = smallvec![signed(rows)?, signed(columns)?];

@@ -126,6 +126,12 @@ impl CudaDevice {
         Ok(self.kernels.get_or_init(|| loaded))
     }
 
+    /// Whether there is a stream of ours that memory is freed on.
+    #[cfg(feature = "python")]
+    pub(super) fn has_free_stream(&self) -> bool {
+        self.free_stream.get().is_some_and(|stream| *stream != StreamHandle::LEGACY)
+    }
+
     /// Whether the module was loaded.
     #[cfg(feature = "python")]
     pub(super) fn has_module(&self) -> bool {
@@ -217,9 +223,11 @@ impl Current {
 impl Drop for Current {
     fn drop(&mut self) {
         let mut context = ContextHandle::NULL;
-        // It fails once the driver is shutting down, when nothing is left to restore.
         // SAFETY: `context` is a local that the driver sets; the context was pushed by this thread.
-        let _ = unsafe { self.driver().context_pop(&raw mut context) };
+        let mut pop = || unsafe { self.driver().context_pop(&raw mut context) };
+        // Once more, as whoever has made another context current before goes on in the wrong one. It fails for good when the
+        // driver is shutting down, and nothing is left to restore.
+        let _ = pop().or_else(|_| pop());
         restore_mode(self.driver(), self.mode);
     }
 }

@@ -12,7 +12,7 @@ use super::pinned::kept_allocations;
 pub(crate) fn kept() -> [(&'static str, usize); 6] {
     let (mut streams, mut events, mut plain, mut pools, mut modules) = (0, 0, 0, 0, 0);
     for device in CudaDevice::in_use() {
-        streams += count(&device.streams) + usize::from(device.free_stream.get().is_some());
+        streams += count(&device.streams) + usize::from(device.has_free_stream());
         events += count(&device.events);
         plain += device.plain.kept_allocations();
         pools += usize::from(device.pool.get().is_some_and(Option::is_some));

@@ -18,7 +18,7 @@ use std::mem::MaybeUninit;
 
 use super::CHUNK;
 use super::select::Bits;
-use super::stream::LINE;
+use super::stream::{LINE, prefetch_to_second};
 use super::transpose::Tiles;
 
 /// Writes 16 lanes of 4-byte elements as rows.
@@ -27,8 +27,11 @@ use super::transpose::Tiles;
 /// As [`super::transpose::transpose`]; the processor has AVX2.
 #[target_feature(enable = "avx2")]
 pub(super) unsafe fn transpose4(tiles: &Tiles<'_>) {
-    for row in (0..CHUNK).step_by(4) {
+    for row in (0..tiles.rows).step_by(4) {
         tiles.fetch(row, 4);
+        if row.is_multiple_of(16) {
+            tiles.fetch_in_place(row, 16, 4);
+        }
         // Of each half a row: lanes n and n + 4 in one vector, so that no element changes its half.
         let mut halves = [[_mm256_setzero_pd(); 4]; 2];
         for half in 0..2 {
@@ -56,8 +59,11 @@ pub(super) unsafe fn transpose4(tiles: &Tiles<'_>) {
 /// As [`transpose4`].
 #[target_feature(enable = "avx2")]
 pub(super) unsafe fn transpose8(tiles: &Tiles<'_>) {
-    for row in (0..CHUNK).step_by(2) {
+    for row in (0..tiles.rows).step_by(2) {
         tiles.fetch(row, 2);
+        if row.is_multiple_of(8) {
+            tiles.fetch_in_place(row, 8, 8);
+        }
         // Of each half a row: lanes n and n + 2 in one vector.
         let mut halves = [[_mm256_setzero_pd(); 2]; 2];
         for half in 0..2 {
@@ -140,17 +146,20 @@ fn quad4([a, b, c, d]: [__m256; 4]) -> [__m256d; 4] {
     ]
 }
 
-/// Copies lines past the cache.
+/// Copies lines past the cache, and fetches as many from `ahead` on.
 ///
 /// # Safety
 /// Both have so many lines, apart from each other; `out` starts on one. The processor has AVX2.
 #[target_feature(enable = "avx2")]
-pub(super) unsafe fn copy_lines(source: *const u8, out: *mut u8, lines: usize) {
-    for half in 0..lines * 2 {
-        // SAFETY: the contract.
-        let bytes = unsafe { _mm256_loadu_ps(source.wrapping_add(half * 32).cast()) };
-        // SAFETY: the contract.
-        unsafe { _mm256_stream_ps(out.wrapping_add(half * 32).cast(), bytes) };
+pub(super) unsafe fn copy_lines(source: *const u8, out: *mut u8, lines: usize, ahead: *const u8) {
+    for line in 0..lines {
+        prefetch_to_second(ahead.wrapping_add(line * LINE));
+        for half in [line * LINE, line * LINE + LINE / 2] {
+            // SAFETY: the contract.
+            let bytes = unsafe { _mm256_loadu_ps(source.wrapping_add(half).cast()) };
+            // SAFETY: the contract.
+            unsafe { _mm256_stream_ps(out.wrapping_add(half).cast(), bytes) };
+        }
     }
 }
 

@@ -20,7 +20,7 @@ use std::mem::MaybeUninit;
 
 use super::CHUNK;
 use super::select::Bits;
-use super::stream::{LINE, prefetch};
+use super::stream::{LINE, prefetch, prefetch_to_second};
 use super::transpose::Tiles;
 
 use load::{doubles, each_lane, singles, words};
@@ -31,8 +31,6 @@ use super::load::{Load, Stored};
 const LANES4: usize = 16;
 /// How many rows ahead of columns that become rows of 16 bytes is fetched: 1 KiB.
 const QUADS_AHEAD: usize = 256;
-/// As above, of lines that are read in place: 512 bytes.
-const ROWS_AHEAD: usize = 128;
 /// Lanes and rows of a tile of 8-byte elements.
 const LANES8: usize = 8;
 
@@ -80,14 +78,11 @@ unsafe fn transpose4_alike<const TURNED: bool>(tiles: &Tiles<'_>) {
     let (mut before, index) = (row_before(tiles), turned(tiles));
     for row in (0..tiles.rows).step_by(LANES4) {
         tiles.fetch(row, LANES4);
+        tiles.fetch_in_place(row, LANES4, 4);
         let mut tile = [_mm512_setzero_ps(); LANES4];
         for lane in 0..LANES4 {
-            let from = tiles.lanes[lane].cast::<f32>().wrapping_add(row);
-            if tiles.rows > CHUNK {
-                prefetch(from.wrapping_add(ROWS_AHEAD).cast());
-            }
             // SAFETY: the contract: each lane has 16 elements from `row` on.
-            tile[lane] = unsafe { _mm512_loadu_ps(from) };
+            tile[lane] = unsafe { _mm512_loadu_ps(tiles.lanes[lane].cast::<f32>().wrapping_add(row)) };
         }
         let lines = tile4(tile);
         // SAFETY: the contract: each row has room for a line.
@@ -109,6 +104,7 @@ unsafe fn transpose4_made<const TURNED: bool>(tiles: &Tiles<'_>, loads: &[Load<'
         let words = words(tiles, chunk);
         for row in (chunk..chunk + CHUNK).step_by(LANES4) {
             tiles.fetch(row, LANES4);
+            tiles.fetch_in_place(row, LANES4, 4);
             let tile = each_lane!(LANES4, lane => {
                 let bits = words[lane] >> (row - chunk);
                 // SAFETY: the contract: each lane has 16 elements from `row` on.
@@ -179,6 +175,7 @@ unsafe fn transpose8_by<const TURNED: bool>(tiles: &Tiles<'_>) {
         let words = words(tiles, chunk);
         for row in (chunk..chunk + CHUNK).step_by(LANES8) {
             tiles.fetch(row, LANES8);
+            tiles.fetch_in_place(row, LANES8, 8);
             let mut tile = [_mm512_setzero_pd(); LANES8];
             if let Some(loads) = tiles.loads {
                 tile = each_lane!(LANES8, lane => {
@@ -290,7 +287,10 @@ unsafe fn write<const N: usize, const TURNED: bool>(
     lines: [__m512; N],
     (before, index): (&mut __m512, __m512i),
 ) {
+    let mut next = tiles.row(row);
     for line in 0..N {
+        let out = next;
+        next = next.wrapping_add(tiles.stride);
         let mut bytes = lines[line];
         if TURNED {
             bytes = _mm512_permutex2var_ps(*before, index, bytes);
@@ -301,7 +301,7 @@ unsafe fn write<const N: usize, const TURNED: bool>(
             }
         }
         // SAFETY: the contract.
-        unsafe { store(tiles.row(row + line), bytes, tiles.stream) };
+        unsafe { store(out, bytes, tiles.stream) };
     }
 }
 
@@ -395,13 +395,14 @@ fn tile8(t: [__m512d; 8]) -> [__m512; 8] {
     [even[0], odd[0], even[1], odd[1], even[2], odd[2], even[3], odd[3]].map(|row| _mm512_castpd_ps(row))
 }
 
-/// Copies lines past the cache.
+/// Copies lines past the cache, and fetches as many from `ahead` on.
 ///
 /// # Safety
 /// Both have so many lines, apart from each other; `out` starts on one. The processor has AVX-512F.
 #[target_feature(enable = "avx512f")]
-pub(super) unsafe fn copy_lines(source: *const u8, out: *mut u8, lines: usize) {
+pub(super) unsafe fn copy_lines(source: *const u8, out: *mut u8, lines: usize, ahead: *const u8) {
     for line in 0..lines {
+        prefetch_to_second(ahead.wrapping_add(line * LINE));
         // SAFETY: the contract.
         let bytes = unsafe { _mm512_loadu_ps(source.wrapping_add(line * 64).cast()) };
         // SAFETY: the contract.

@@ -3,7 +3,7 @@
 use std::mem::MaybeUninit;
 
 use super::isa::Isa;
-use super::load::Loads;
+use super::load::{Load, Loads};
 use super::stream::{LINE, copy_past_the_cache};
 use super::target::Target;
 use super::transpose::{AHEAD, LANES, Line, Tiles, Turn, quads, transpose};
@@ -60,7 +60,7 @@ pub(super) struct Group<'a> {
     pub(super) head: Option<usize>,
 }
 
-impl Group<'_> {
+impl<'a> Group<'a> {
     /// Writes the columns of some rows, the first of which is row `first` of the columns; tells whether all valid elements
     /// fit.
     ///
@@ -115,12 +115,27 @@ impl Group<'_> {
     /// # Safety
     /// As [`Self::pack`].
     unsafe fn pack_chunks(&self, first: usize, out: Target, scratch: &mut Scratch) -> bool {
-        let loads = self.loads(first, out);
+        let loads = self.loads(out);
         // SAFETY: the contract.
-        let done = unsafe { self.pack_lines(&loads, first, out, scratch) };
+        unsafe { self.pack_loaded(&loads, first, out, scratch) }
+    }
+
+    /// As [`Self::pack_chunks`], where it is known how tiles take the lanes.
+    ///
+    /// # Safety
+    /// As [`Self::pack`]; `loads` are the group's.
+    pub(super) unsafe fn pack_loaded(
+        &self,
+        loads: &Loads<'_>,
+        first: usize,
+        out: Target,
+        scratch: &mut Scratch,
+    ) -> bool {
+        // SAFETY: the contract.
+        let done = unsafe { self.pack_lines(loads, first, out, scratch) };
         (done..out.count()).step_by(CHUNK).all(|row| {
             let part = out.part(row..out.count().min(row + CHUNK));
-            let loads = if part.count() == CHUNK { &loads } else { &Loads::MADE };
+            let loads = if part.count() == CHUNK { loads } else { &Loads::MADE };
             // SAFETY: the contract, for some of the rows.
             let fits = unsafe { self.chunk(loads, first + row, part, scratch) };
             // SAFETY: as above.
@@ -140,13 +155,10 @@ impl Group<'_> {
     unsafe fn pack_lines(&self, loads: &Loads<'_>, first: usize, out: Target, scratch: &mut Scratch) -> usize {
         let rows = out.count() / CHUNK * CHUNK;
         let is_line = self.lanes.len() * self.size == LINE && matches!(self.size, 4 | 8);
-        if rows == 0 || !is_line || !loads.in_place().iter().take(self.lanes.len()).all(|in_place| *in_place) {
+        if rows == 0 || !is_line {
             return 0;
         }
-        let mut lanes = [std::ptr::null(); LANES];
-        for (start, lane) in lanes.iter_mut().zip(self.lanes) {
-            *start = lane.stored_at(first);
-        }
+        let Some(lanes) = loads.all_in_place(first) else { return 0 };
         let tiles = self.tiles(&lanes, loads, (first, rows), out, scratch);
         // SAFETY: the contract: rows that have room for a line each; lanes have so many elements.
         let fits = unsafe { transpose(self.isa, self.size, &tiles) };
@@ -158,34 +170,34 @@ impl Group<'_> {
 
     /// Tiles of these lanes.
     #[inline(always)]
-    fn tiles<'a>(
+    fn tiles<'b>(
         &self,
-        lanes: &'a [*const u8; LANES],
-        loads: &'a Loads<'_>,
+        lanes: &'b [*const u8; LANES],
+        loads: &'b Loads<'_>,
         (first, rows): (usize, usize),
         out: Target,
         scratch: &mut Scratch,
-    ) -> Tiles<'a> {
+    ) -> Tiles<'b> {
         let turn = self.head.map(|head| Turn { before: scratch.before, head, after: &raw mut scratch.after });
         let (loads, stride) = (loads.made(), out.stride());
         Tiles { lanes, loads, first, turn, rows, out: out.start(), stride, stream: self.stream, ahead: &[] }
     }
 
     /// How tiles of whole chunks take the lanes.
-    fn loads(&self, first: usize, out: Target) -> Loads<'_> {
-        // Elsewhere tiles are read from the scratch, where columns do not take each other's place in the cache; but vectors of
-        // whole lines read each line once.
-        if self.isa != Isa::Avx512 || self.size < TILED {
-            return Loads::MADE;
-        }
+    pub(super) fn loads(&self, out: Target) -> Loads<'a> {
         let width = self.lanes.len() * self.size;
+        match self.isa {
+            Isa::Avx512 if self.size >= TILED => {}
+            // It casts nothing in registers.
+            Isa::Avx2 if width == LINE && matches!(self.size, 4 | 8) => {
+                return Loads::new(self.lanes, |lane| lane.load().filter(Load::is_alike));
+            }
+            _ => return Loads::MADE,
+        }
         let is_column = out.stride() == self.size;
         let is_quad = width == QUAD && out.stride() == QUAD;
         let has_tiles = matches!(self.size, 4 | 8) && !is_column && (width > QUAD || is_quad);
-        Loads::new(self.lanes.iter().map(|lane| {
-            let reads_lines = !self.stream || lane.stored_at(first).addr().is_multiple_of(LINE);
-            lane.load().filter(|load| reads_lines && (has_tiles || load.is_alike()))
-        }))
+        Loads::new(self.lanes, |lane| lane.load().filter(|load| has_tiles || load.is_alike()))
     }
 
     /// As [`Self::pack`], up to 64 rows. What a cast in registers took for a misfit may be none.

@@ -1,7 +1,8 @@
 //! Columns become the rows of a matrix in one pass: 64 rows of as many columns as fill a cache line are cast, filled and
 //! unpacked in the first-level cache, and transposed in registers from there. Each input byte is read once, each output
-//! byte written once. AVX-512 casts and fills most columns in the registers of the transposition: reading and writing then
-//! take turns with every few rows, and neither waits for the other.
+//! byte written once. Columns that need none of that are transposed from where they lie, and AVX-512 casts and fills most
+//! others in the registers of the transposition: reading and writing then take turns with every few rows, and neither waits
+//! for the other.
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
@@ -18,6 +19,7 @@ mod target;
 #[cfg(test)]
 mod tests;
 mod transpose;
+mod waiting;
 mod zip;
 
 use std::ops::Range;
@@ -29,26 +31,28 @@ pub(in crate::convert) use isa::{Bytes, Compiled, Kernel};
 pub(in crate::convert) use load::{Load, Stored};
 pub(crate) use rows::Rows;
 pub(in crate::convert) use select::{Bits, selecting, spread_lines, spreading};
-pub(in crate::convert) use stream::{LINE, copy_past_the_cache, fence};
+pub(in crate::convert) use stream::{Ahead, LINE, copy_past_the_cache, fence};
 
 use super::cast::Misfit;
 use super::column::ColumnChunk;
 use super::lane::{LARGE, Lane};
 use super::threads::for_each_part;
-use crate::alloc::HostBuffer;
 use crate::error::{Error, Result};
 use crate::spec::Spec;
 use group::{Group, Scratch};
-use stream::Pages;
+use stream::{HUGE_PAGE, Pages};
 use target::Target;
 use transpose::LANES;
 
 /// Rows that are taken together: the bits of a word.
 pub(in crate::convert) const CHUNK: usize = 64;
-/// Bytes of a column that are read in a run: long enough for the processor to fetch ahead, and a few pages.
+/// Bytes of a column that are read in a run, at least: long enough for the processor to fetch ahead, and a few pages.
 const RUN: usize = 8192;
-/// Bytes of the rows that wait in the second-level cache to be written.
-const WAITING: usize = 1 << 18;
+/// Bytes of rows that are written in a run, if columns have more than `RUN` then: in small pages, no more than the processor
+/// knows the addresses of.
+const SPAN: usize = HUGE_PAGE;
+/// As above, in huge pages, where rows have several lines: a new run is a new place in every column.
+const WIDE_SPAN: usize = 32 << 20;
 
 /// A column of a matrix, over one chunk.
 #[derive(Clone, Copy)]
@@ -94,11 +98,20 @@ pub(crate) unsafe fn pack_rows(
     first: usize,
     out: Rows<'_>,
 ) -> Result<std::result::Result<(), PackMisfit>> {
+    let huge_pages = out.huge_pages();
     let out = Target::new(out.start(), out.stride(), out.count());
     let width: usize = columns.iter().map(|column| column.spec.dtype().itemsize()).sum();
     let stream = isa != Isa::Portable && out.count().saturating_mul(width) >= LARGE;
     // SAFETY: the contract.
-    unsafe { pack(isa, threads, columns, first, out, stream) }
+    unsafe { pack(isa, threads, columns, first, out, Memory { stream, huge_pages }) }
+}
+
+/// What is known of the memory that rows are written to.
+#[derive(Clone, Copy)]
+struct Memory {
+    /// Whether whole lines are written past the cache.
+    stream: bool,
+    huge_pages: bool,
 }
 
 /// As [`pack_rows`], past the cache or not.
@@ -111,7 +124,7 @@ unsafe fn pack(
     columns: &[PackedColumn<'_>],
     first: usize,
     out: Target,
-    stream: bool,
+    memory: Memory,
 ) -> Result<std::result::Result<(), PackMisfit>> {
     let mut lanes: SmallVec<[Lane<'_>; 16]> = SmallVec::with_capacity(columns.len());
     for (column, PackedColumn { spec, chunk }) in columns.iter().enumerate() {
@@ -122,7 +135,7 @@ unsafe fn pack(
     }
     let Some(lane) = lanes.first() else { return Ok(Ok(())) };
     let size = lane.size();
-    let packer = Packer { isa, lanes: &lanes, size, stream };
+    let packer = Packer { isa, lanes: &lanes, size, memory };
     let packed = for_each_part(threads, out.count(), CHUNK, |rows| {
         let (first, out) = (first + rows.start, out.part(rows));
         // SAFETY: the contract, for some of the rows; no other part has them.
@@ -165,8 +178,7 @@ struct Packer<'a> {
     lanes: &'a [Lane<'a>],
     /// Bytes of an element.
     size: usize,
-    /// Whether whole lines are written past the cache.
-    stream: bool,
+    memory: Memory,
 }
 
 impl Packer<'_> {
@@ -179,9 +191,9 @@ impl Packer<'_> {
         let dense = out.stride() == width;
         let whole_lines = width.is_multiple_of(LINE) && out.stride().is_multiple_of(LINE);
         let before = out.start().addr() % LINE;
-        let packed = if width < LINE || !self.stream {
+        let packed = if width < LINE || !self.memory.stream {
             // SAFETY: the contract.
-            unsafe { self.groups(first, out, self.stream && dense) }
+            unsafe { self.groups(first, out, self.memory.stream && dense) }
         } else if whole_lines && before == 0 {
             // SAFETY: the contract: rows are whole lines.
             unsafe { self.groups(first, out, true) }
@@ -195,7 +207,7 @@ impl Packer<'_> {
             // SAFETY: the contract.
             unsafe { self.groups(first, out, false) }
         };
-        if self.stream {
+        if self.memory.stream {
             fence();
         }
         packed
@@ -207,20 +219,16 @@ impl Packer<'_> {
     /// As [`pack_rows`]. If `stream`, rows lie one after the other and are shorter than a line, or each is made of whole
     /// lines.
     unsafe fn groups(&self, first: usize, out: Target, stream: bool) -> std::result::Result<(), Refusal> {
-        let columns = LINE / self.size;
         let mut scratch = Scratch::new();
-        let run = RUN / self.size;
+        let run = self.run(out.stride());
         let in_order = stream && out.stride() == self.lanes.len() * self.size;
         let mut pages = Pages::new(out.start(), if in_order { out.count() * out.stride() } else { 0 });
         for start in (0..out.count()).step_by(run) {
             let end = out.count().min(start + run);
             // SAFETY: the contract: none of the rows from `start` on is written yet.
             unsafe { pages.make(out.part(end..end).start()) };
-            for column in (0..self.lanes.len()).step_by(columns) {
-                // The last group begins where it has all its columns: some are written twice, with the same values.
-                let column = column.min(self.lanes.len().saturating_sub(columns));
-                let lanes = self.lanes.get(column..self.lanes.len().min(column + columns)).unwrap_or(&[]);
-                let group = Group { isa: self.isa, lanes, size: self.size, stream, head: None };
+            for column in self.group_starts() {
+                let group = self.group(column, stream);
                 let out = out.behind(column * self.size).part(start..end);
                 // SAFETY: the contract, for some of the rows and columns.
                 if !unsafe { group.pack(first + start, out, &mut scratch) } {
@@ -266,13 +274,13 @@ impl Packer<'_> {
         }
         let (head, rest) = self.lanes.split_at((skip / self.size).min(self.lanes.len()));
         let (body, tail) = rest.split_at(rest.len().saturating_sub(LINE / self.size - head.len()));
-        // Where every line is turned, the first-level cache is as good a place for it.
+        // Where every line would be turned, columns are read from their second element on instead.
         if body.is_empty() && head.iter().chain(tail).all(Lane::is_view) {
             return Ok(0);
         }
         let ends: SmallVec<[Lane<'_>; LANES]> = head.iter().chain(tail).copied().collect();
         let ends = Group { isa: self.isa, lanes: &ends, size: self.size, stream: true, head: Some(skip) };
-        let (mut scratch, run) = (Scratch::new(), RUN / self.size);
+        let (mut scratch, run) = (Scratch::new(), self.run(out.stride()));
         let mut pages = Pages::new(out.start().wrapping_add(skip), out.count() * out.stride() - skip);
         for start in (0..out.count()).step_by(run) {
             let end = out.count().min(start + run);
@@ -289,24 +297,23 @@ impl Packer<'_> {
         Ok(out.count() - 1)
     }
 
-    /// Writes rows that lie one after the other and of which lines have parts of two: by way of the second-level cache.
-    ///
-    /// # Safety
-    /// As [`pack_rows`]; rows lie one after the other.
-    unsafe fn waiting(&self, first: usize, out: Target) -> std::result::Result<(), Refusal> {
-        let width = out.stride();
-        let block = (WAITING / width / CHUNK).max(1) * CHUNK;
-        let waiting = HostBuffer::uninitialised(block.min(out.count()) * width)?;
-        let mut pages = Pages::new(out.start(), out.count() * width);
-        for start in (0..out.count()).step_by(block) {
-            let out = out.part(start..out.count().min(start + block));
-            // SAFETY: the contract: none of the rows from `start` on is written yet.
-            unsafe { pages.make(out.part(out.count()..out.count()).start()) };
-            // SAFETY: the contract; the buffer has room for the block's rows.
-            unsafe { self.groups(first + start, Target::new(waiting.as_ptr(), width, out.count()), false) }?;
-            // SAFETY: the rows were just written there, and `out` has room for them.
-            unsafe { copy_past_the_cache(self.isa, waiting.as_ptr(), out.start(), out.count() * width) };
-        }
-        Ok(())
+    /// How many rows of so many bytes are written in a run: whole chunks.
+    fn run(&self, stride: usize) -> usize {
+        let span = if self.memory.huge_pages && stride > LINE { WIDE_SPAN } else { SPAN };
+        (span / stride.max(1)).max(RUN / self.size).next_multiple_of(CHUNK)
+    }
+
+    /// The first column of each group. The last group begins where it has all its columns: some are written twice, with the
+    /// same values.
+    fn group_starts(&self) -> impl Iterator<Item = usize> {
+        let (columns, most) = (LINE / self.size, self.lanes.len());
+        (0..most).step_by(columns).map(move |column| column.min(most.saturating_sub(columns)))
+    }
+
+    /// As many columns as a line has, from this one on.
+    fn group(&self, column: usize, stream: bool) -> Group<'_> {
+        let end = self.lanes.len().min(column + LINE / self.size);
+        let lanes = self.lanes.get(column..end).unwrap_or(&[]);
+        Group { isa: self.isa, lanes, size: self.size, stream, head: None }
     }
 }

@@ -4,6 +4,8 @@ use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 use std::ops::Range;
 
+use crate::alloc::HostBuffer;
+
 /// Rows of a matrix to be written: `count` of them, `stride` bytes from one to the next, each with `width` bytes of room.
 #[derive(Debug)]
 pub(crate) struct Rows<'a> {
@@ -11,6 +13,7 @@ pub(crate) struct Rows<'a> {
     stride: usize,
     count: usize,
     width: usize,
+    huge_pages: bool,
     memory: PhantomData<&'a mut [MaybeUninit<u8>]>,
 }
 
@@ -23,7 +26,12 @@ impl<'a> Rows<'a> {
     /// As many whole rows of `stride` bytes as `out` has room for, one after the other; none where rows have no bytes.
     pub(crate) fn new(out: &'a mut [MaybeUninit<u8>], stride: usize) -> Self {
         let count = out.len().checked_div(stride).unwrap_or(0);
-        Self { start: out.as_mut_ptr().cast(), stride, count, width: stride, memory: PhantomData }
+        Self { start: out.as_mut_ptr().cast(), stride, count, width: stride, huge_pages: false, memory: PhantomData }
+    }
+
+    /// As [`Self::new`], in memory of ours, which is in huge pages where it is large.
+    pub(crate) fn in_buffer(out: &'a mut HostBuffer, stride: usize) -> Self {
+        Self { huge_pages: true, ..Self::new(out.as_uninit_mut(), stride) }
     }
 
     /// Rows in memory that somebody else owns.
@@ -32,7 +40,7 @@ impl<'a> Rows<'a> {
     /// From `start` on there are `count` rows, `stride` bytes apart, of `width` writable bytes each; nobody else reads or
     /// writes those bytes for `'a`. `width` is at most `stride`.
     pub(crate) unsafe fn from_raw(start: *mut u8, stride: usize, count: usize, width: usize) -> Self {
-        Self { start, stride, count, width, memory: PhantomData }
+        Self { start, stride, count, width, huge_pages: false, memory: PhantomData }
     }
 
     /// Some of the rows, cut off where there are no more.
@@ -58,6 +66,11 @@ impl<'a> Rows<'a> {
     /// How many rows there are.
     pub(crate) fn count(&self) -> usize {
         self.count
+    }
+
+    /// Whether the memory is known to be in huge pages, if it is large.
+    pub(super) fn huge_pages(&self) -> bool {
+        self.huge_pages
     }
 
     /// Bytes of a row that may be written.

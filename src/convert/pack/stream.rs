@@ -18,8 +18,21 @@ pub(in crate::convert) fn prefetch(address: *const u8) {
     let _ = address;
 }
 
+/// As [`prefetch`], for the second-level cache: it has room for what is read in a while.
+#[inline(always)]
+pub(super) fn prefetch_to_second(address: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
+        // SAFETY: a hint, which reads nothing that the program sees; every x86-64 processor has it.
+        unsafe { _mm_prefetch::<_MM_HINT_T1>(address.cast()) };
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = address;
+}
+
 /// Bytes of a huge page.
-const HUGE_PAGE: usize = 2 << 20;
+pub(super) const HUGE_PAGE: usize = 2 << 20;
 
 /// Memory that is written from its start on, and whose pages the system may have to make first: a huge page that is asked for
 /// by a write to its end is cleared upwards, which takes half as long as downwards.
@@ -58,6 +71,36 @@ pub(in crate::convert) fn fence() {
     }
 }
 
+/// What 64 elements of a column are stored in.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::convert) struct Ahead {
+    /// In the first line.
+    start: *const u8,
+    lines: usize,
+}
+
+impl Ahead {
+    pub(in crate::convert) fn new(start: *const u8, lines: usize) -> Self {
+        Self { start, lines }
+    }
+
+    /// Goes on to the next 64 elements, and copies lines past the cache meanwhile.
+    ///
+    /// # Safety
+    /// As [`copy_lines`].
+    #[inline(always)]
+    pub(super) unsafe fn fetch_and_copy(&mut self, isa: Isa, from: *const u8, to: *mut u8, lines: usize) {
+        self.start = self.start.wrapping_add(self.lines * LINE);
+        for line in lines..self.lines {
+            prefetch_to_second(self.start.wrapping_add(line * LINE));
+        }
+        // Of bits there is nothing to fetch, but what is there already.
+        let ahead = if self.lines == 0 { from } else { self.start };
+        // SAFETY: the contract.
+        unsafe { copy_lines(isa, from, to, lines, ahead) };
+    }
+}
+
 /// Copies bytes, whole cache lines past the cache. [`fence`] is the caller's.
 ///
 /// # Safety
@@ -68,17 +111,27 @@ pub(in crate::convert) unsafe fn copy_past_the_cache(isa: Isa, source: *const u8
     let (from, to) = (source.wrapping_add(head), out.wrapping_add(head));
     // SAFETY: the contract, for the bytes before the first whole line.
     unsafe { out.copy_from_nonoverlapping(source, head) };
-    match isa {
-        // SAFETY: the contract: whole lines from an aligned address on; the processor has the instructions.
-        #[cfg(target_arch = "x86_64")]
-        Isa::Avx512 => unsafe { super::avx512::copy_lines(from, to, lines) },
-        // SAFETY: as above.
-        #[cfg(target_arch = "x86_64")]
-        Isa::Avx2 => unsafe { super::avx2::copy_lines(from, to, lines) },
-        // SAFETY: the contract.
-        _ => unsafe { to.copy_from_nonoverlapping(from, lines * LINE) },
-    }
+    // SAFETY: the contract: whole lines from an aligned address on.
+    unsafe { copy_lines(isa, from, to, lines, from) };
     let done = lines * LINE;
     // SAFETY: the contract, for the bytes after the last whole line.
     unsafe { to.wrapping_add(done).copy_from_nonoverlapping(from.wrapping_add(done), bytes - head - done) };
+}
+
+/// Copies lines past the cache, where the processor has an instruction for it, and fetches as many from `ahead` on.
+///
+/// # Safety
+/// Both have so many lines, apart from each other; `to` starts on one. The processor has `isa`.
+#[inline(always)]
+pub(super) unsafe fn copy_lines(isa: Isa, from: *const u8, to: *mut u8, lines: usize, ahead: *const u8) {
+    match isa {
+        // SAFETY: the contract: the processor has the instructions.
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx512 => unsafe { super::avx512::copy_lines(from, to, lines, ahead) },
+        // SAFETY: as above.
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx2 => unsafe { super::avx2::copy_lines(from, to, lines, ahead) },
+        // SAFETY: the contract.
+        _ => unsafe { to.copy_from_nonoverlapping(from, lines * LINE) },
+    }
 }

@@ -48,6 +48,12 @@ struct Place {
     threads: usize,
 }
 
+impl Place {
+    fn memory(self) -> Memory {
+        Memory { stream: self.stream, huge_pages: false }
+    }
+}
+
 fn places() -> impl Strategy<Value = Place> {
     (prop_oneof![Just(0), 0..9_usize], prop_oneof![Just(0), Just(0), 0..5_usize, Just(64)], any::<bool>(), 1..4_usize)
         .prop_map(|(before, between, stream, threads)| Place { before, between, stream, threads })
@@ -142,7 +148,7 @@ fn check(columns: &[Column], dtype: DType, rows: usize, skipped: usize, place: P
         let start = memory.as_ptr().align_offset(64);
         let out = Target::new(memory[start + before..].as_mut_ptr(), stride, count);
         // SAFETY: the columns have these rows, and the memory room for them.
-        let result = unsafe { pack(*isa, place.threads, &packed, skipped, out, place.stream) };
+        let result = unsafe { pack(*isa, place.threads, &packed, skipped, out, place.memory()) };
         assert!(matches!(result, Ok(Ok(()))));
         let found = &memory[start..][..expected.len()];
         if let Some(at) = (0..expected.len()).find(|at| found[*at] != expected[*at]) {
@@ -217,6 +223,43 @@ fn many_columns_and_long_runs_of_rows() {
 }
 
 #[test]
+fn rows_that_share_their_lines_with_the_next() {
+    let dtypes = [DType::Float32, DType::Float64, DType::Int16, DType::UInt8];
+    for (dtype, alike) in dtypes.into_iter().zip([10, 11, 2, 5]) {
+        let line = 64 / dtype.itemsize();
+        // Sources of every width between those that are the result's: each is fetched at a pace of its own.
+        let of = |index: usize| TYPES[if index.is_multiple_of(3) { index % 13 } else { alike }].clone();
+        for count in [line + 1, 2 * line - 1, 3 * line + line / 2] {
+            let columns: Vec<Column> = (0..count).map(|i| (of(i), i % 5, i % 4 == 0, i % 7 / 6)).collect();
+            // No whole chunk, one, a few with a tail of each kind: the last line's rest is no line.
+            for (rows, threads) in [(1, 1), (64, 1), (129, 1), (200, 2)] {
+                for before in [0, 1, line - 1] {
+                    let place = Place { before, between: 0, stream: true, threads };
+                    check(&columns, dtype, rows, 0, place, 19);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn columns_of_the_results_own_values() {
+    for (dtype, alike) in [(DType::Float32, 10), (DType::Float64, 11)] {
+        let line = 64 / dtype.itemsize();
+        for count in [line, line + 1, 2 * line] {
+            let columns: Vec<Column> = (0..count).map(|i| (TYPES[alike].clone(), i % 5, false, 0)).collect();
+            for rows in [64, 129, 200] {
+                for (before, stream) in [(0, false), (0, true), (1, true)] {
+                    let place = Place { before, between: 0, stream, threads: 1 };
+                    check(&columns, dtype, rows, 0, place, 23);
+                    check(&columns, dtype, rows, 3, Place { between: line, ..place }, 23);
+                }
+            }
+        }
+    }
+}
+
+#[test]
 fn few_columns_of_rows_that_have_room_for_four() {
     let place = Place { before: 0, between: 0, stream: false, threads: 1 };
     for count in 1..=4 {
@@ -230,7 +273,15 @@ fn few_columns_of_rows_that_have_room_for_four() {
 fn rows_over_several_huge_pages() {
     let place = Place { before: 0, between: 0, stream: true, threads: 1 };
     // Whole lines, lines of two rows, and rows of no whole lines.
-    for (count, rows, before) in [(16, 70_000, 0), (16, 70_000, 3), (16, 70_016, 3), (17, 70_000, 3), (4, 300_000, 0)] {
+    for (count, rows, before) in [
+        (16, 70_000, 0),
+        (16, 70_000, 3),
+        (16, 70_016, 3),
+        (17, 70_000, 3),
+        (4, 300_000, 0),
+        (32, 20_000, 0),
+        (32, 20_000, 3),
+    ] {
         let types = [DataType::Int32, DataType::Float64, DataType::Float32];
         let columns: Vec<Column> = (0..count).map(|index| (types[index % 3].clone(), 0, index % 4 == 0, 0)).collect();
         check(&columns, DType::Float32, rows, 0, Place { before, ..place }, 13);
@@ -309,7 +360,7 @@ proptest! {
                 let start = memory.as_ptr().align_offset(64) + place.before * dtype.itemsize();
                 let out = Target::new(memory[start..].as_mut_ptr(), stride, rows);
                 // SAFETY: the columns have these rows, and the memory room for them.
-                assert!(matches!(unsafe { pack(*isa, place.threads, packed, 0, out, place.stream) }, Ok(Ok(()))));
+                assert!(matches!(unsafe { pack(*isa, place.threads, packed, 0, out, place.memory()) }, Ok(Ok(()))));
                 found.push(memory[start..][..stride * rows].to_vec());
             }
             assert!(found.iter().all(|rows| *rows == found[0]));
@@ -347,7 +398,7 @@ proptest! {
                 let start = memory.as_ptr().align_offset(64) + place.before * dtype.itemsize();
                 let out = Target::new(memory[start..].as_mut_ptr(), stride, rows);
                 // SAFETY: the columns have these rows, and the memory room for them.
-                let result = unsafe { pack(*isa, place.threads, packed, 0, out, place.stream) }.unwrap();
+                let result = unsafe { pack(*isa, place.threads, packed, 0, out, place.memory()) }.unwrap();
                 let found = result.err().map(|found| (found.misfit.index, found.column));
                 assert_eq!(found, expected, "{isa:?}");
             }

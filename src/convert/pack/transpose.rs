@@ -5,10 +5,14 @@ use std::mem::MaybeUninit;
 use super::CHUNK;
 use super::isa::Isa;
 use super::load::Load;
-use super::stream::{LINE, prefetch};
+use super::stream::{LINE, prefetch, prefetch_to_second};
 
 /// The most lanes that a line has.
 pub(super) const LANES: usize = 16;
+
+/// How far ahead lanes are fetched that are read in place: into the second-level cache, as in the first those that start at one
+/// place of their pages each would crowd each other out.
+const FAR: usize = 2048;
 
 /// Lines that are fetched together.
 pub(super) const AHEAD: usize = 4;
@@ -39,7 +43,7 @@ pub(super) struct Tiles<'a> {
     pub(super) first: usize,
     /// `None` where a line is one row's.
     pub(super) turn: Option<Turn>,
-    /// How many rows: 64, or several times that of AVX-512's where all lanes are read in place.
+    /// How many rows: 64, or several times that where all lanes are read in place.
     pub(super) rows: usize,
     /// Where the first row's line goes.
     pub(super) out: *mut u8,
@@ -56,6 +60,20 @@ impl Tiles<'_> {
     #[inline(always)]
     pub(super) fn row(&self, row: usize) -> *mut u8 {
         self.out.wrapping_add(row * self.stride)
+    }
+
+    /// Fetches of lanes that are read in place what so many rows take, some rows before these are due.
+    #[inline(always)]
+    pub(super) fn fetch_in_place(&self, row: usize, rows: usize, size: usize) {
+        if self.rows == CHUNK {
+            return;
+        }
+        for (index, lane) in self.lanes.iter().take(LINE / size).enumerate() {
+            let stored = self.loads.and_then(|loads| loads.get(index)).map_or(size, |load| load.stored.bytes(size));
+            for line in (0..rows * stored).step_by(LINE) {
+                prefetch_to_second(lane.wrapping_add(row * stored + line + FAR));
+            }
+        }
     }
 
     /// Fetches what is due with these rows: one line of each column after the other.
@@ -77,7 +95,7 @@ impl Tiles<'_> {
 /// # Safety
 /// Each of these lanes has a readable element for each row, of any alignment, and of the result's dtype unless AVX-512 loads
 /// others; each row has room for a line, on a cache line if `stream`. They are 64 rows, or several times that of elements of
-/// 4 or 8 bytes with AVX-512. The processor has `isa`.
+/// 4 or 8 bytes with AVX-512 or AVX2. The processor has `isa`.
 pub(super) unsafe fn transpose(isa: Isa, size: usize, tiles: &Tiles<'_>) -> bool {
     match (isa, size) {
         // SAFETY: the contract: the processor has the instructions.

@@ -98,6 +98,7 @@ def settle() -> None:
     gc.collect()
     # The failure may still be to come.
     for _ in range(2):
+        driver.run_all()
         driver.settle()
         _native._cuda_waiting()
     assert _native._cuda_waiting() == 0

@@ -81,21 +81,29 @@ def test_ordinals_may_differ_between_chunks() -> None:
             producers.release_struct(out)
 
 
-def test_a_device_that_is_asked_for_is_checked_for_each_chunk() -> None:
+def test_each_chunk_is_moved_to_the_device_that_is_asked_for(host_waits: Any) -> None:
     items = chunks(1, 2, ordinals=(1, 0))
     stream = ad.from_arrow(DeviceStream(list(items)).give())
+    waits = host_waits()
     with exported_stream(stream, requested_device=(2, 1)) as (struct, address):
+        for item in items:
+            code, out = next_of(struct, address)
+            assert (code, out.device_id, out.array.length) == (0, 1, len(item.array))
+            producers.release_struct(out)
+    assert (waits.ours, waits.drivers) == (0, 0)
+    moved = ad.from_arrow(DeviceStream(chunks(2)).give())
+    with exported_stream(moved, requested_device=1) as (struct, address):
+        assert struct.device_type == 1
         code, out = next_of(struct, address)
-        assert (code, out.device_id) == (0, 1)
+        assert (code, out.device_type, out.array.length, out.sync_event) == (0, 1, 2, None)
         producers.release_struct(out)
-        code, _ = next_of(struct, address)
-        assert code == EIO
-        assert "cuda:0" in last_error(struct, address)
     (never_asked_for,) = chunks(1)
     never_asked_for.node.expected = 0
     other = ad.from_arrow(DeviceStream([never_asked_for]).give())
-    with pytest.raises(BufferError, match="cuda"):
-        other.__arrow_c_device_stream__(requested_device=1)
+    with exported_stream(ad.from_arrow(DeviceStream(chunks(1)).give()), requested_device=10) as (struct, address):
+        code, _ = next_of(struct, address)
+        assert code == EIO
+        assert "no copy between these" in last_error(struct, address)
     with pytest.raises(NotImplementedError, match="unknown"):
         other.__arrow_c_device_stream__(unknown=1)
     with pytest.raises(BufferError, match=r'\.to_device\("cpu"\)'):

@@ -275,6 +275,7 @@ def memory() -> Run:
     def run() -> None:
         ad.from_arrow(BATCH).to_device("cuda_host")
         ad.from_arrow(BATCH).to_device("cuda:0", allocator="cuMemAlloc")
+        ad.from_arrow(BATCH).to_device("cuda:0")
         ad.memory_stats()
         ad.empty_cache()
 
@@ -310,6 +311,15 @@ def a_pool_without_its_attribute() -> Run:
         driver.fail("cuMemPoolSetAttribute", 1, UNKNOWN)
         with suppress(ad.ConversionError):
             run()
+
+    return refused
+
+
+@rare
+def a_module_without_a_kernel() -> Run:
+    def refused() -> None:
+        driver.fail("cuModuleGetFunction", 1, UNKNOWN)
+        ad.from_arrow(BATCH).to_device("cuda:0")
 
     return refused
 
