@@ -133,10 +133,7 @@ def test_transfers(kind: int, target: str, form: str) -> None:
         report = explained(source, order="C", **keywords)
     assert all(row.error is None for row in [*report, *report.matrices])
     with ad.track_copies() as log:
-        if form == "columns":
-            tensors = ad.to_tensors(source, **keywords)
-        else:
-            tensors = {"": ad.to_tensor(source, **keywords)}
+        tensors = ad.to_tensors(source, **keywords) if form == "columns" else {"": ad.to_tensor(source, **keywords)}
     results = list(report) if form == "columns" else report.matrices
     for row, tensor in zip(results, tensors.values(), strict=True):
         assert (row.device.type, tensor.dtype, tensor.shape) == (tensor.device.type, row.dtype, row.shape)
