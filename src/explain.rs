@@ -1,6 +1,7 @@
 //! What a conversion would do, column by column, and what it would cost.
 
 mod matrix;
+mod on_device;
 mod ragged;
 
 use std::fmt;
@@ -10,7 +11,8 @@ use arrow_schema::{DataType, FieldRef};
 pub use matrix::{explain_groups, explain_matrix, explain_matrix_schema};
 
 use crate::arrow::DeviceArray;
-use crate::column::{ColumnRef, check_types, plan_chunks, to_arrow};
+use crate::column::{ColumnRef, check_types, plan_chunks, require_host, to_arrow};
+use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::plan::Plan;
@@ -25,6 +27,8 @@ pub struct Report {
     pub rows: Vec<ReportRow>,
     /// A row for each matrix that columns are packed into; none where each column is a tensor of its own.
     pub matrices: Vec<ReportRow>,
+    /// How the data gets to another device before it is converted there: see [`Report::after_move`].
+    pub transfer: Option<ReportRow>,
 }
 
 /// What would happen to one column.
@@ -39,10 +43,18 @@ pub struct ReportRow {
     pub dtype: Option<DType>,
     /// The shape of the tensor; `None` stands for the number of rows, which a schema does not tell.
     pub shape: Vec<Option<i64>>,
+    /// Where the tensor would be.
+    pub device: Device,
     /// Whether the tensor would share memory with the column.
     pub view: bool,
     /// What would be done, in order.
     pub steps: Vec<String>,
+    /// Whether kernels on a device do what is done, in one pass.
+    pub kernel: bool,
+    /// What the host would wait for: work on a device.
+    pub waits: Vec<String>,
+    /// Whether the last step is the way to the device that was asked for.
+    is_sent: bool,
     /// Bytes that would move, at most; 0 where a schema does not tell the number of rows.
     pub bytes: usize,
     /// Whether only data that was not looked at decides if the steps are needed.
@@ -54,10 +66,10 @@ pub struct ReportRow {
 }
 
 impl Report {
-    /// Bytes that would move in all columns together.
+    /// Bytes that would move in all columns together, and before, on the way to another device.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        self.rows.iter().map(|row| row.bytes).sum()
+        self.rows.iter().chain(&self.transfer).fold(0, |bytes, row| bytes.saturating_add(row.bytes))
     }
 }
 
@@ -75,22 +87,24 @@ pub fn explain(
 ) -> Result<Report> {
     check_types(field, chunks)?;
     if is_ragged(field) {
-        return Ok(ragged::report(field, plan_parts(field, chunks, &options(field.name()))));
+        let plans = plan_parts(field, chunks, &options(field.name()));
+        return Ok(ragged::report(field, on_device::device_of(chunks), plans));
     }
     report(field, columns, |index, column| {
         let options = options(column.name());
-        let chunks: Vec<_> = chunks
+        let arrays = chunks;
+        let chunks: Vec<_> = arrays
             .iter()
             .map(|chunk| index.map_or_else(|| ColumnRef::whole(chunk), |index| ColumnRef::column(chunk, index)))
             .collect();
-        let mut row = ReportRow::new(column);
+        let mut row = ReportRow { device: on_device::device_of(arrays), ..ReportRow::new(column) };
         row.fill(|row| {
             let spec = row.describe(column, &options)?;
             let plan = plan_chunks(&spec, &chunks, &options)?;
             if let Some(rows) = row.shape.first_mut() {
                 *rows = i64::try_from(plan.rows).ok();
             }
-            row.steps = plan.steps.iter().map(|step| step.action.to_string()).collect();
+            row.set_steps(&spec, &chunks, &plan)?;
             row.bytes = plan.bytes;
             row.at_most = !plan.is_view() && !plan.is_copy();
             Ok(())
@@ -109,7 +123,7 @@ pub fn explain_schema(
     options: impl Fn(&str) -> Options,
 ) -> Result<Report> {
     if is_ragged(field) {
-        return Ok(ragged::report(field, plan_schema(field, &options(field.name()))));
+        return Ok(ragged::report(field, Device::CPU, plan_schema(field, &options(field.name()))));
     }
     report(field, columns, |_, column| {
         let options = options(column.name());
@@ -141,7 +155,9 @@ pub fn explain_tensor(tensor: &Tensor, options: impl Fn(&str) -> Options) -> Res
         let array = to_arrow(tensor, None, CopyMode::Never)?;
         return explain(array.field(), std::slice::from_ref(&array), None, options);
     }
+    let not_here = require_host(tensor.device(), form.field.name()).err();
     let refused = Plan::to_arrow(&form, tensor.is_aligned(), false, options(form.field.name()).copy).err();
+    let refused = not_here.or(refused);
     let mut report = explain_schema(&form.field, None, options)?;
     for row in &mut report.rows {
         if let Some(rows) = row.shape.first_mut() {
@@ -150,7 +166,7 @@ pub fn explain_tensor(tensor: &Tensor, options: impl Fn(&str) -> Options) -> Res
         let converted = row.dtype.filter(|_| !row.view && !row.at_most).map_or(0, DType::itemsize);
         row.bytes = plan.bytes.saturating_add(plan.elements.saturating_mul(converted));
         row.steps.splice(0..0, plan.steps.iter().map(|step| step.action.to_string()));
-        (row.view, row.at_most) = (false, false);
+        (row.view, row.at_most, row.device) = (false, false, tensor.device());
         row.error = row.error.take().or_else(|| refused.clone());
     }
     Ok(report)
@@ -167,7 +183,7 @@ fn report(
         }
         _ => vec![row(None, field)],
     };
-    Ok(Report { rows, matrices: Vec::new() })
+    Ok(Report { rows, matrices: Vec::new(), transfer: None })
 }
 
 impl ReportRow {
@@ -177,8 +193,12 @@ impl ReportRow {
             arrow_type: field.data_type().to_string(),
             dtype: None,
             shape: Vec::new(),
+            device: Device::CPU,
             view: false,
             steps: Vec::new(),
+            kernel: false,
+            waits: Vec::new(),
+            is_sent: false,
             bytes: 0,
             at_most: false,
             promotion: None,
@@ -231,25 +251,33 @@ impl ReportRow {
         if known { self.bytes.to_string() } else { "?".to_owned() }
     }
 
-    fn cells(&self) -> [String; 7] {
+    fn cells(&self) -> [String; 8] {
         let why = match &self.error {
             Some(error) => match error.remedy() {
                 Some(remedy) => format!("{}; {remedy}", error.reason()),
                 None => error.reason().to_owned(),
             },
             None if self.view => "the layouts agree".to_owned(),
+            None if self.kernel => {
+                let (converted, sent) = self.steps.split_at(self.steps.len().saturating_sub(usize::from(self.is_sent)));
+                let by_kernel = format!("{} by a kernel", converted.join(", "));
+                std::iter::once(&by_kernel).chain(sent).map(String::as_str).collect::<Vec<_>>().join(", ")
+            }
             None => self.steps.join(", "),
         };
+        let waits = if self.error.is_some() { "" } else { &self.waits.join(", ") };
+        let why = format!("{why}{}{waits}", if waits.is_empty() { "" } else { "; the host waits: " });
         let dtype = self.dtype.map_or_else(|| "-".to_owned(), |dtype| dtype.to_string());
         let how = self.how().to_owned();
-        [self.column.clone(), self.arrow_type.clone(), dtype, self.shape_text(), how, self.bytes_text(), why]
+        let device = self.device.to_string();
+        [self.column.clone(), self.arrow_type.clone(), dtype, self.shape_text(), device, how, self.bytes_text(), why]
     }
 }
 
 impl ReportRow {
     /// The cells of a matrix.
-    fn matrix_cells(&self) -> [String; 7] {
-        let [mut name, _, dtype, shape, how, bytes, mut why] = self.cells();
+    fn matrix_cells(&self) -> [String; 8] {
+        let [mut name, _, dtype, shape, device, how, bytes, mut why] = self.cells();
         if name.is_empty() {
             "matrix".clone_into(&mut name);
         }
@@ -258,16 +286,28 @@ impl ReportRow {
             (None, Some(promotion)) => why = format!("{promotion}; {why}"),
             (None, None) => {}
         }
-        [name, String::new(), dtype, shape, how, bytes, why]
+        [name, String::new(), dtype, shape, device, how, bytes, why]
+    }
+
+    /// The cells of what is moved before it is converted.
+    fn transfer_cells(&self) -> [String; 8] {
+        let [_, _, _, shape, device, how, bytes, why] = self.cells();
+        ["all".to_owned(), String::new(), String::new(), shape, device, how, bytes, why]
     }
 }
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let head = ["column", "Arrow type", "dtype", "shape", "how", "bytes", "why"].map(str::to_owned);
+        // Of host memory alone nobody asks where it is.
+        const DEVICE: usize = 4;
+        let is_shown = |column: usize| column != DEVICE || self.has_devices();
+        let head = ["column", "Arrow type", "dtype", "shape", "device", "how", "bytes", "why"].map(str::to_owned);
         let rows = self.rows.iter().map(ReportRow::cells).chain(self.matrices.iter().map(ReportRow::matrix_cells));
-        let table: Vec<[String; 7]> = std::iter::once(head).chain(rows).collect();
-        let widths: Vec<usize> = (0..7)
+        let rows = self.transfer.iter().map(ReportRow::transfer_cells).chain(rows);
+        let shown = |row: [String; 8]| row.into_iter().enumerate().filter(|(column, _)| is_shown(*column));
+        let table: Vec<Vec<String>> =
+            std::iter::once(head).chain(rows).map(|row| shown(row).map(|(_, cell)| cell).collect()).collect();
+        let widths: Vec<usize> = (0..8)
             .map(|column| {
                 table.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max().unwrap_or(0)
             })

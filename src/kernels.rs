@@ -12,7 +12,7 @@ use std::sync::Arc;
 use arrow_schema::FieldRef;
 
 pub(crate) use check::Check;
-pub(crate) use source::Source;
+pub(crate) use source::{Source, has_kernel, is_checked};
 use tables::Tables;
 
 use crate::cuda::{ColumnType, Current, MatrixLayout, Packing, Stream};

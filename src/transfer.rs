@@ -5,6 +5,7 @@ mod arena;
 mod batch;
 mod fetch;
 mod moved;
+mod route;
 mod staging;
 
 use std::ffi::c_int;
@@ -15,6 +16,7 @@ pub(crate) use batch::{Returning, in_page_locked, page_locked, taken_over, to_de
 pub(crate) use fetch::{Fetched, fetch};
 pub(crate) use moved::elsewhere;
 pub use moved::{Transfer, array_to_device, is_shared, stream_to_device, tensors_to_device};
+pub(crate) use route::{Route, bytes_to_host};
 
 use crate::alloc::HostBuffer;
 use crate::arrow::{DeviceArray, count_bits};

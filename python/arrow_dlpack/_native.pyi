@@ -471,7 +471,13 @@ class ReportRow:
     @property
     def how(self) -> str: ...
     @property
+    def device(self) -> Device: ...
+    @property
     def steps(self) -> list[str]: ...
+    @property
+    def kernel(self) -> bool: ...
+    @property
+    def waits(self) -> list[str]: ...
     @property
     def bytes(self) -> int: ...
     @property
@@ -487,6 +493,8 @@ class Report:
     def rows(self) -> list[ReportRow]: ...
     @property
     def matrices(self) -> list[ReportRow]: ...
+    @property
+    def transfer(self) -> ReportRow | None: ...
     @property
     def bytes(self) -> int: ...
     def __getitem__(self, key: str | int, /) -> ReportRow: ...
@@ -783,13 +791,15 @@ def explain(
     order: _Order | None = None,
     decimal: _Decimal | Mapping[str, _Decimal] | None = None,
     dictionary: _Dictionary | Mapping[str, _Dictionary] | None = None,
+    device: _Device | None = None,
     copy: bool | None = None,
     writable: bool = False,
 ) -> Report:
     """What `to_tensor` or `to_tensors` would do with this data, or with any data of this schema.
 
     With an order, or with a dict for columns: what becomes of each column on its way into a matrix, and of each matrix.
-    Of one column of lists or strings, what `to_ragged` would do to each part."""
+    Of one column of lists or strings, what `to_ragged` would do to each part. With a device, how the result gets there:
+    `Report.transfer` is what goes to the CPU before it is converted."""
 
 def track_copies() -> CopyLog:
     """A log of every copy that this package makes inside a `with` block on this thread: what, why, bytes."""

@@ -358,3 +358,40 @@ pub(crate) fn refuse_known(spec: &Spec, nulls: Option<usize>) -> Result<()> {
         _ => Ok(()),
     }
 }
+
+/// What the host would wait for before a column on a device is converted, or to know that it was: empty of host memory.
+///
+/// # Errors
+/// When the array is not of the type that it says.
+pub(crate) fn waits(spec: &Spec, chunks: &[ColumnRef<'_>], is_copy: bool) -> Result<Vec<&'static str>> {
+    let mut waits = Vec::new();
+    let filled = |chunk: &&ColumnRef<'_>| chunk.array.order().is_some() && chunk.rows() > 0;
+    let mut leaves = chunks.iter().filter(filled).map(|chunk| chunk.leaf(spec)).collect::<Result<Vec<_>>>()?;
+    leaves.retain(|leaf| leaf.elements > 0);
+    if leaves.is_empty() {
+        return Ok(waits);
+    }
+    if spec.nulls() == Nulls::Refused && leaves.iter().any(|leaf| leaf.bitmaps().next().is_some()) {
+        waits.push("bitmaps of nulls that are not counted are read");
+    }
+    if spec.element() == Element::Bool8 && !is_copy {
+        waits.push("bytes that have to be bools are looked at");
+    }
+    if is_copy && kernels::is_checked(spec) {
+        waits.push("whether every value fits is read, once for all columns");
+    }
+    Ok(waits)
+}
+
+/// Whether the arrays have counted the nulls of a column.
+///
+/// # Errors
+/// As [`waits`].
+pub(crate) fn are_counted(spec: &Spec, chunks: &[ColumnRef<'_>]) -> Result<bool> {
+    for chunk in chunks {
+        if chunk.leaf(spec)?.known_nulls().is_none() {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}

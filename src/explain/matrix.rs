@@ -2,9 +2,10 @@
 
 use arrow_schema::FieldRef;
 
+use super::on_device::device_of;
 use super::{Report, ReportRow};
 use crate::arrow::DeviceArray;
-use crate::column::check_types;
+use crate::column::{ColumnRef, check_types};
 use crate::error::Result;
 use crate::matrix::{Group, MatrixPlan, plan_matrix};
 use crate::plan::Plan;
@@ -23,7 +24,7 @@ pub fn explain_matrix(
     options: impl Fn(&str) -> Options,
 ) -> Result<Report> {
     check_types(field, chunks)?;
-    report(field, "", matrix, &options, |spec| plan_matrix(spec, chunks, matrix).map(Some))
+    report((field, chunks), "", matrix, &options, |spec| plan_matrix(spec, chunks, matrix).map(Some))
 }
 
 /// Explains the conversion of columns of any data of this field into a matrix, as far as the type decides it.
@@ -35,7 +36,7 @@ pub fn explain_matrix_schema(
     matrix: &MatrixOptions,
     options: impl Fn(&str) -> Options,
 ) -> Result<Report> {
-    report(field, "", matrix, &options, |_| Ok(None))
+    report((field, &[]), "", matrix, &options, |_| Ok(None))
 }
 
 /// Explains the conversion into named groups, of these chunks, or of any data of this field if they are `None`. Rows of single
@@ -50,7 +51,7 @@ pub fn explain_groups(
     matrix: &MatrixOptions,
     options: impl Fn(&str) -> Options,
 ) -> Result<Report> {
-    let mut all = Report { rows: Vec::new(), matrices: Vec::new() };
+    let mut all = Report { rows: Vec::new(), matrices: Vec::new(), transfer: None };
     for (name, group) in groups {
         let part = match group {
             Group::Column(column) => {
@@ -70,7 +71,7 @@ pub fn explain_groups(
             Group::Matrix(columns) => {
                 let matrix = MatrixOptions { columns: Some(columns.clone()), ..matrix.clone() };
                 let plan = |spec: &MatrixSpec| chunks.map(|chunks| plan_matrix(spec, chunks, &matrix)).transpose();
-                report(field, name, &matrix, &options, plan)?
+                report((field, chunks.unwrap_or_default()), name, &matrix, &options, plan)?
             }
         };
         all.rows.extend(part.rows);
@@ -81,15 +82,17 @@ pub fn explain_groups(
 
 /// The report of one matrix; `plan` gives what data decides, where there is some.
 fn report(
-    field: &FieldRef,
+    (field, chunks): (&FieldRef, &[DeviceArray]),
     name: &str,
     matrix: &MatrixOptions,
     options: &impl Fn(&str) -> Options,
     plan: impl Fn(&MatrixSpec) -> Result<Option<MatrixPlan>>,
 ) -> Result<Report> {
     let selected = select(field, matrix.columns.as_deref())?;
-    let mut rows: Vec<ReportRow> = selected.iter().map(|(_, column)| ReportRow::new(column)).collect();
-    let mut whole = ReportRow { column: name.to_owned(), ..ReportRow::new(field) };
+    let device = device_of(chunks);
+    let new = |field| ReportRow { device, ..ReportRow::new(field) };
+    let mut rows: Vec<ReportRow> = selected.iter().map(|(_, column)| new(column)).collect();
+    let mut whole = ReportRow { column: name.to_owned(), ..new(field) };
     let spec = MatrixSpec::new(field, matrix.columns.as_deref(), options, matrix.dtype);
     if let Ok(spec) = &spec {
         for (row, (_, column)) in rows.iter_mut().zip(spec.columns()) {
@@ -116,15 +119,23 @@ fn report(
         }
         Ok(Some((spec, plan))) => {
             let count = i64::try_from(plan.whole.rows).ok();
-            for (index, (row, (_, column))) in rows.iter_mut().zip(spec.columns()).enumerate() {
+            for (index, (row, (position, column))) in rows.iter_mut().zip(spec.columns()).enumerate() {
                 row.shape = vec![count];
                 let own = plan.columns.get(index).cloned().unwrap_or_default();
+                let refs: Vec<_> = chunks.iter().map(|chunk| ColumnRef::column(chunk, *position)).collect();
                 row.take(&own);
+                row.set_steps(column, &refs, &own)?;
+                for wait in &row.waits {
+                    if !whole.waits.contains(wait) {
+                        whole.waits.push(wait.clone());
+                    }
+                }
                 row.error = own_error(&plan, column);
                 row.view = row.view && row.error.is_none();
             }
             whole.shape = vec![count, i64::try_from(rows.len()).ok()];
             whole.take(&plan.whole);
+            whole.set_kernel(plan.whole.is_copy());
             whole.error = plan.refusal;
             whole.view = whole.view && whole.error.is_none();
         }
@@ -139,7 +150,7 @@ fn report(
             whole.error = Some(error);
         }
     }
-    Ok(Report { rows, matrices: vec![whole] })
+    Ok(Report { rows, matrices: vec![whole], transfer: None })
 }
 
 /// Why a column keeps the matrix from being made.

@@ -3,35 +3,43 @@
 use arrow_schema::FieldRef;
 
 use super::{Report, ReportRow};
+use crate::device::Device;
 use crate::error::Result;
 use crate::ragged::PartPlan;
 
 /// A row for each part, or one that says why there are none.
-pub(super) fn report(field: &FieldRef, plans: Result<Vec<PartPlan>>) -> Report {
+pub(super) fn report(field: &FieldRef, device: Device, plans: Result<Vec<PartPlan>>) -> Report {
     let rows = match plans {
-        Ok(plans) => plans.into_iter().map(|plan| row(field, plan)).collect(),
+        Ok(plans) => plans.into_iter().map(|plan| row(field, device, plan)).collect(),
         Err(error) => {
-            let mut row = ReportRow::new(field);
+            let mut row = ReportRow { device, ..ReportRow::new(field) };
             row.fill(|_| Err(error));
             vec![row]
         }
     };
-    Report { rows, matrices: Vec::new() }
+    Report { rows, matrices: Vec::new(), transfer: None }
 }
 
-fn row(field: &FieldRef, plan: PartPlan) -> ReportRow {
+fn row(field: &FieldRef, device: Device, plan: PartPlan) -> ReportRow {
     let name = field.name();
     let column = if name.is_empty() { plan.name } else { format!("{name}.{}", plan.name) };
-    ReportRow {
+    let (error, is_copy) = (plan.error, !plan.at_most);
+    let mut row = ReportRow {
         column,
         arrow_type: plan.arrow_type,
         dtype: Some(plan.dtype),
         shape: plan.shape,
-        view: plan.error.is_none() && plan.steps.is_empty(),
+        device,
+        view: error.is_none() && plan.steps.is_empty(),
         steps: plan.steps,
+        kernel: false,
+        waits: plan.waits.into_iter().map(str::to_owned).collect(),
+        is_sent: false,
         bytes: plan.bytes,
         at_most: plan.at_most,
         promotion: None,
-        error: plan.error,
-    }
+        error,
+    };
+    row.set_kernel(is_copy);
+    row
 }

@@ -24,17 +24,8 @@ pub(crate) struct Source {
 impl Source {
     /// The elements of a chunk; `None` where no kernel is for them: decimals, casts of other dtypes, columns of nothing but nulls.
     pub(crate) fn new(spec: &Spec, leaf: &Leaf<'_>) -> Option<Self> {
-        let element = spec.element();
-        let (dtype, first_bit) = match element {
-            Element::Bits => (ColumnType::Bits, leaf.offset % 8),
-            Element::Bool8 => (ColumnType::Bool, 0),
-            Element::Decimal { .. } => return None,
-            _ if spec.is_cast() => (ColumnType::of(element.dtype())?, 0),
-            _ => (ColumnType::Same, 0),
-        };
-        if dtype != ColumnType::Same {
-            ColumnType::of(spec.dtype())?;
-        }
+        let (element, dtype) = (spec.element(), column_type(spec)?);
+        let first_bit = if element == Element::Bits { leaf.offset % 8 } else { 0 };
         let values = if element == Element::Bits {
             let start = leaf.values.addr().saturating_add(leaf.offset / 8);
             start..start.saturating_add((first_bit + leaf.elements).div_ceil(8))
@@ -78,7 +69,7 @@ impl Source {
 
     /// Whether a value may not fit the output: bools fit everything.
     pub(super) fn may_misfit(&self) -> bool {
-        !matches!(self.dtype, ColumnType::Same | ColumnType::Bits | ColumnType::Bool)
+        may_misfit(self.dtype)
     }
 
     /// Whether bools become bools.
@@ -124,6 +115,36 @@ impl Source {
             _ => None,
         }
     }
+}
+
+/// How a kernel reads the elements of a spec; `None` where none is for them.
+fn column_type(spec: &Spec) -> Option<ColumnType> {
+    let element = spec.element();
+    let dtype = match element {
+        Element::Bits => ColumnType::Bits,
+        Element::Bool8 => ColumnType::Bool,
+        Element::Decimal { .. } => return None,
+        _ if spec.is_cast() => ColumnType::of(element.dtype())?,
+        _ => ColumnType::Same,
+    };
+    if dtype != ColumnType::Same {
+        ColumnType::of(spec.dtype())?;
+    }
+    Some(dtype)
+}
+
+fn may_misfit(dtype: ColumnType) -> bool {
+    !matches!(dtype, ColumnType::Same | ColumnType::Bits | ColumnType::Bool)
+}
+
+/// Whether kernels are for the elements of a spec, as far as their type says.
+pub(crate) fn has_kernel(spec: &Spec) -> bool {
+    spec.decoded().is_none() && !spec.has_codes() && column_type(spec).is_some()
+}
+
+/// Whether the host looks at what kernels have found of the values of a spec.
+pub(crate) fn is_checked(spec: &Spec) -> bool {
+    column_type(spec).is_some_and(may_misfit)
 }
 
 pub(super) fn bits(start: usize, first_bit: usize) -> Bits {

@@ -8,8 +8,10 @@ use pyo3::types::PyTuple;
 
 use super::input::{self, no_protocol};
 use super::matrix::{Columns, MatrixKeywords, parse_order, request};
-use super::options::{ConversionOptions, ElementKeywords};
+use super::options::{ConversionOptions, ElementKeywords, copy_mode};
+use super::{Device, device};
 use crate::arrow::DeviceArray;
+use crate::column::to_arrow;
 use crate::explain::{explain_groups, explain_matrix, explain_matrix_schema};
 use crate::spec::CopyMode;
 use crate::tensor::Tensor;
@@ -45,6 +47,12 @@ impl ReportRow {
         PyTuple::new(py, &self.0.shape)
     }
 
+    /// The device that the tensor would be on.
+    #[getter]
+    fn device(&self) -> Device {
+        Device(self.0.device)
+    }
+
     /// Whether the tensor would share memory with the column.
     #[getter]
     fn view(&self) -> bool {
@@ -61,6 +69,18 @@ impl ReportRow {
     #[getter]
     fn steps(&self) -> Vec<String> {
         self.0.steps.clone()
+    }
+
+    /// Whether kernels on a device do what is done, in one pass.
+    #[getter]
+    fn kernel(&self) -> bool {
+        self.0.kernel
+    }
+
+    /// What the host would wait for: work on a device.
+    #[getter]
+    fn waits(&self) -> Vec<String> {
+        self.0.waits.clone()
     }
 
     /// Bytes that would move, at most; 0 for a schema, which does not tell the number of rows.
@@ -106,7 +126,14 @@ impl Report {
         self.0.matrices.iter().cloned().map(ReportRow).collect()
     }
 
-    /// Bytes that would move in all columns together.
+    /// How data gets to the CPU before it is converted there: all of it, whatever columns were asked for; its bytes are those of
+    /// the Arrow data, 0 where only offsets tell. None where nothing is moved before.
+    #[getter]
+    fn transfer(&self) -> Option<ReportRow> {
+        self.0.transfer.clone().map(ReportRow)
+    }
+
+    /// Bytes that would move in all columns together, and in `transfer`.
     #[getter]
     fn bytes(&self) -> usize {
         self.0.bytes()
@@ -150,9 +177,14 @@ impl Report {
 /// column. With an order, what `to_tensor` would do: each column's part in the matrix, and the matrix itself in
 /// `Report.matrices`; with a dict for columns, so for each group. Of one column of lists or strings: what `to_ragged` would
 /// do, with a row for each part. Reads no stream.
+///
+/// device: where the result is to be: each row says how it gets there. What a device is asked to give to the CPU is moved before
+///     it is converted, as `Report.transfer` says, and only its types and lengths are in the rows.
+///
+/// Asks no driver for anything: what only memory tells is not in the report. What a schema is of counts as host memory.
 #[pyfunction]
 #[allow(clippy::too_many_arguments, reason = "one Python keyword each")]
-#[pyo3(signature = (obj_or_schema, *, columns=None, dtype=None, nulls=None, order=None, decimal=None, dictionary=None, copy=None, writable=false), text_signature = "(obj_or_schema, *, columns=None, dtype=None, nulls=\"error\", order=None, decimal=None, dictionary=None, copy=None, writable=False)")]
+#[pyo3(signature = (obj_or_schema, *, columns=None, dtype=None, nulls=None, order=None, decimal=None, dictionary=None, device=None, copy=None, writable=false), text_signature = "(obj_or_schema, *, columns=None, dtype=None, nulls=\"error\", order=None, decimal=None, dictionary=None, device=None, copy=None, writable=False)")]
 pub(super) fn explain(
     obj_or_schema: &Bound<'_, PyAny>,
     columns: Option<Columns>,
@@ -161,6 +193,7 @@ pub(super) fn explain(
     order: Option<&str>,
     decimal: Option<&Bound<'_, PyAny>>,
     dictionary: Option<&Bound<'_, PyAny>>,
+    device: Option<&Bound<'_, PyAny>>,
     copy: Option<bool>,
     writable: bool,
 ) -> PyResult<Report> {
@@ -168,14 +201,26 @@ pub(super) fn explain(
     let order = order.map(parse_order).transpose()?;
     let of = |column: &str| options.of(column);
     let columns = columns.unwrap_or(Columns::Each(None));
+    let (device, copy) = (device.map(device::extract).transpose()?, copy_mode(copy));
     let (field, array) = match explainable(obj_or_schema)? {
         Explainable::Array(array) => (array.field().clone(), Some(array)),
         Explainable::Schema(field) => (field, None),
-        Explainable::Tensor(tensor) => return Ok(Report(crate::explain::explain_tensor(&tensor, of)?)),
+        Explainable::Tensor(tensor) => match column_elsewhere(&tensor, device) {
+            Some(array) => (array.field().clone(), Some(array)),
+            None => {
+                let report = crate::explain::explain_tensor(&tensor, of)?;
+                return Ok(Report(match device {
+                    Some(device) => report.then_to(device, copy),
+                    None => report,
+                }));
+            }
+        },
     };
     options.check_columns(&field)?;
     let is_struct = matches!(field.data_type(), DataType::Struct(_));
-    let chunks = array.as_ref().map(std::slice::from_ref);
+    // What the CPU is asked for is moved there first, and nobody knows more of it here than of a schema.
+    let moved = array.as_ref().filter(|array| !array.device().is_cpu()).zip(device.filter(|device| device.is_cpu()));
+    let chunks = array.as_ref().filter(|_| moved.is_none()).map(std::slice::from_ref);
     let matrix =
         |columns| request(columns, &MatrixKeywords { order: order.unwrap_or_default(), threads: None }, &options);
     let report = match (columns, chunks) {
@@ -189,7 +234,18 @@ pub(super) fn explain(
         (Columns::Each(columns), Some(chunks)) => crate::explain::explain(&field, chunks, columns.as_deref(), of),
         (Columns::Each(columns), None) => crate::explain::explain_schema(&field, columns.as_deref(), of),
     };
-    Ok(Report(report?))
+    Ok(Report(match (report?, moved, device) {
+        (report, Some((array, device)), _) => report.after_move(array, device, copy),
+        (report, None, Some(device)) => report.then_to(device, copy),
+        (report, None, None) => report,
+    }))
+}
+
+/// A tensor on a device as a column, if that is to be moved to the CPU before it is converted, and no element has to move before.
+fn column_elsewhere(tensor: &Tensor, device: Option<crate::device::Device>) -> Option<DeviceArray> {
+    let is_moved = device.is_some_and(crate::device::Device::is_cpu) && !tensor.device().is_cpu();
+    // Bools become bits by a kernel.
+    is_moved.then(|| to_arrow(tensor, None, CopyMode::Never).ok()).flatten()
 }
 
 /// What can be explained without reading a stream.

@@ -8,6 +8,7 @@ use super::input::Chunks;
 use super::matrix::parse_threads;
 use super::{cuda_stream, device};
 use crate::arrow::{DeviceArray, DeviceArrayStream};
+use crate::cuda::is_host_visible;
 use crate::device::Device;
 use crate::error::{Error, ErrorKind, Result};
 use crate::ragged::Ragged;
@@ -41,9 +42,9 @@ impl Asked {
         Ok(Some(device))
     }
 
-    /// Whether data on `own` is to go.
+    /// Whether results of data on `own` may have to go: what kernels make of page-locked and managed memory is on its device.
     pub(super) fn is_elsewhere(&self, own: Device) -> bool {
-        self.device.is_some_and(|device| device != own)
+        self.device.is_some_and(|device| device != own || is_host_visible(own))
     }
 
     /// Refuses a result that would be elsewhere than `own`: what is written to `out=` is there.
@@ -66,10 +67,13 @@ impl Asked {
         Ok(py.detach(|| array_to_device(array, &Transfer::to(device, &why)))?)
     }
 
-    /// Tensors, where they are asked for, in memory of one block if they are copied.
+    /// Tensors, where they are asked for; those that are copied from one device, in memory of one block.
     pub(super) fn tensors(&self, py: Python<'_>, tensors: Vec<Tensor>) -> PyResult<Vec<Tensor>> {
-        let Some(own) = tensors.first().map(Tensor::device) else { return Ok(tensors) };
-        let Some(device) = self.elsewhere(own)? else { return Ok(tensors) };
+        let mut target = None;
+        for tensor in &tensors {
+            target = self.elsewhere(tensor.device())?.or(target);
+        }
+        let Some(device) = target else { return Ok(tensors) };
         let why = format!("device=\"{device}\"");
         Ok(py.detach(|| tensors_to_device(&tensors, &Transfer::to(device, &why)))?)
     }
@@ -85,7 +89,9 @@ impl Asked {
 
     /// Rows of different lengths, where they are asked for.
     pub(super) fn ragged(&self, py: Python<'_>, ragged: Ragged) -> PyResult<Ragged> {
-        let Some(device) = self.elsewhere(ragged.offsets().device())? else { return Ok(ragged) };
+        // Of page-locked memory the values may be made by a kernel, which writes to its device.
+        let own = ragged.parts().iter().find_map(|part| self.elsewhere(part.device()).transpose()).transpose()?;
+        let Some(device) = own else { return Ok(ragged) };
         let why = format!("device=\"{device}\"");
         Ok(py.detach(|| ragged.to_device(&Transfer::to(device, &why)))?)
     }

@@ -8,7 +8,7 @@ use std::ops::Range;
 use arrow_schema::{DataType, FieldRef};
 use smallvec::{SmallVec, smallvec};
 
-use super::convert::{GATHERED, item_field, unsupported};
+use super::convert::{GATHERED, item_field, leaf_spec, unsupported};
 use super::level::null_row;
 use super::plan::PartPlan;
 use super::variable_shape::VariableShape;
@@ -17,7 +17,9 @@ use crate::arrow::{DeviceArray, DeviceInts};
 use crate::column::on_device::{needs_copy, only_filled};
 use crate::column::{ColumnRef, convert_chunks, run_here};
 use crate::convert::{device_ints_view, zero};
+use crate::cuda::is_cuda;
 use crate::error::{Error, ErrorKind, Result};
+use crate::kernels::{has_kernel, is_checked};
 use crate::order::{self, Order};
 use crate::plan::Action;
 use crate::spec::{CopyMode, NullPolicy, Options, Spec};
@@ -170,6 +172,10 @@ pub(super) fn plan(
     let only = only_filled(chunks, DeviceArray::len, order)?.unwrap_or(0);
     let rows = chunks.get(only).map_or(0, DeviceArray::len);
     refuse(field, options, order)?;
+    let leaf = leaf_spec(field, options)?;
+    let by_kernel = is_cuda(order.device()) && has_kernel(&leaf);
+    let bitmap = chunks.get(only).map(|chunk| chunk.view().bitmap()).transpose()?.flatten();
+    let names: Vec<String> = plans.iter().map(|part| part.name.clone()).collect();
     let of_part = |mut part: PartPlan| {
         let per_row = match part.name.as_str() {
             "offsets" if plans_have_lengths(field) => Some(rows),
@@ -180,7 +186,20 @@ pub(super) fn plan(
         if let (Some(count), Some(extent)) = (per_row, part.shape.first_mut()) {
             *extent = i64::try_from(count).ok();
         }
-        if !part.steps.is_empty() && !part.at_most {
+        let has_lengths = |path: &str| names.iter().any(|name| name.strip_suffix("lengths") == Some(path));
+        if let Some(path) = part.name.strip_suffix("offsets").filter(|path| rows > 0 && !has_lengths(path)) {
+            // Others than the offsets of a slice start at 0, and those of a slice are refused.
+            (part.steps, part.at_most) = (Vec::new(), false);
+            part.waits.push("the first and the last offset are read: they are refused if they do not start at 0");
+            if path.is_empty() && bitmap.is_some() && options.nulls == NullPolicy::Error {
+                part.waits.push("the bitmap of null rows is read");
+            }
+        }
+        let is_converted = by_kernel && part.name.ends_with("values");
+        if is_converted && !part.at_most && is_checked(&leaf) {
+            part.waits.push("whether every value fits is read");
+        }
+        if !part.steps.is_empty() && !part.at_most && !is_converted {
             let error = needs_copy(order, &part.steps.join(", "));
             part.error = part.error.or(Some(error.in_column(field.name())));
         }

@@ -25,6 +25,8 @@ pub(crate) struct PartPlan {
     pub(crate) bytes: usize,
     /// Whether only data that was not looked at decides if the steps are needed.
     pub(crate) at_most: bool,
+    /// What the host would wait for.
+    pub(crate) waits: Vec<&'static str>,
     pub(crate) error: Option<Error>,
 }
 
@@ -48,6 +50,7 @@ impl PartPlan {
             steps,
             bytes,
             at_most: false,
+            waits: Vec::new(),
             error: refused.map(|error| error.in_column(field.name())),
         }
     }

@@ -11,10 +11,15 @@ impl Ragged {
     /// # Errors
     /// As [`tensors_to_device`].
     pub fn to_device(&self, transfer: &Transfer<'_>) -> Result<Self> {
+        let mut moved = tensors_to_device(&self.parts(), transfer)?.into_iter();
+        self.with_parts(&mut moved)
+    }
+
+    /// All tensors that this is made of.
+    pub(crate) fn parts(&self) -> Vec<Tensor> {
         let mut parts = Vec::new();
         self.push_parts(&mut parts);
-        let mut moved = tensors_to_device(&parts, transfer)?.into_iter();
-        self.with_parts(&mut moved)
+        parts
     }
 
     fn push_parts(&self, parts: &mut Vec<Tensor>) {

@@ -49,6 +49,11 @@ impl Arena {
         Ok(at)
     }
 
+    /// Bytes of all places so far, and of the gaps between them.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
     pub(super) fn push(&mut self, address: usize, at: usize, bytes: usize) {
         if bytes > 0 {
             self.pieces.push(Moving { address, at, bytes });

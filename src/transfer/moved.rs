@@ -61,16 +61,37 @@ pub fn array_to_device(array: &DeviceArray, transfer: &Transfer<'_>) -> Result<D
     }
 }
 
-/// The tensors on another device, as [`array_to_device`] says of arrays; copies share one block of memory.
+/// The tensors on another device, as [`array_to_device`] says of arrays; those that are copied from one device share one block of
+/// memory.
 ///
 /// # Errors
-/// As [`array_to_device`], and when the tensors are not all on one device.
+/// As [`array_to_device`].
 pub fn tensors_to_device(tensors: &[Tensor], transfer: &Transfer<'_>) -> Result<Vec<Tensor>> {
     let Some(first) = tensors.first() else { return Ok(Vec::new()) };
-    let (own, target) = (first.device(), transfer.device);
-    if let Some(other) = tensors.iter().find(|tensor| tensor.device() != own) {
-        return Err(elsewhere(other.device(), own));
+    if tensors.iter().all(|tensor| tensor.device() == first.device()) {
+        return tensors_of(first.device(), tensors, transfer);
     }
+    let mut moved = tensors.to_vec();
+    let mut seen: Vec<Device> = Vec::new();
+    for own in tensors.iter().map(Tensor::device) {
+        if seen.contains(&own) {
+            continue;
+        }
+        seen.push(own);
+        let (places, there): (Vec<usize>, Vec<Tensor>) =
+            tensors.iter().cloned().enumerate().filter(|(_, tensor)| tensor.device() == own).unzip();
+        for (place, tensor) in places.into_iter().zip(tensors_of(own, &there, transfer)?) {
+            if let Some(slot) = moved.get_mut(place) {
+                *slot = tensor;
+            }
+        }
+    }
+    Ok(moved)
+}
+
+/// Tensors that are all on the device `own`.
+fn tensors_of(own: Device, tensors: &[Tensor], transfer: &Transfer<'_>) -> Result<Vec<Tensor>> {
+    let target = transfer.device;
     match Way::between(own, target)? {
         Way::Same => Ok(tensors.to_vec()),
         Way::HostReads => tensors
@@ -114,7 +135,7 @@ pub fn is_shared(own: Device, asked: Device) -> Result<bool> {
 }
 
 /// How data gets from one device to another.
-enum Way {
+pub(super) enum Way {
     Same,
     /// The host reads it where it is, once it is written.
     HostReads,
@@ -125,6 +146,15 @@ enum Way {
 
 impl Way {
     fn between(own: Device, target: Device) -> Result<Self> {
+        Self::by(own, target, is_read_in_place)
+    }
+
+    /// The way, if `is_read_in_place` says whether the host reads memory of a device where it is.
+    pub(super) fn by(
+        own: Device,
+        target: Device,
+        is_read_in_place: impl FnOnce(Device) -> Result<bool>,
+    ) -> Result<Self> {
         let (from, to) = (own.device_type(), target.device_type());
         let known = |device: Device| device.is_cpu() || is_cuda(device);
         if own == target || from == to && is_host_visible(own) {
@@ -194,7 +224,7 @@ fn copy_array(array: &DeviceArray, transfer: &Transfer<'_>) -> Result<DeviceArra
         copy_log::record(|| Copied {
             what: format!("{} of {} rows on {}", field.data_type(), array.len(), array.device()),
             why: transfer.why.to_owned(),
-            bytes: arena.bytes,
+            bytes: arena.bytes(),
         });
         Ok(moved)
     };

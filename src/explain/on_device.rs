@@ -1,0 +1,153 @@
+//! Rows of a report for data on a device: what kernels do, what the host waits for, and the way from one device to another.
+
+use super::{Report, ReportRow};
+use crate::arrow::DeviceArray;
+use crate::column::ColumnRef;
+use crate::column::on_device::{are_counted, waits};
+use crate::cuda::is_cuda;
+use crate::device::Device;
+use crate::error::{Error, ErrorKind, Result};
+use crate::ffi::dlpack::DLDeviceType;
+use crate::plan::{Action, Plan, Step};
+use crate::ragged::is_ragged;
+use crate::spec::{CopyMode, Spec};
+use crate::transfer::{Route, bytes_to_host};
+
+/// The device of chunks, the first of which tells.
+pub(super) fn device_of(chunks: &[DeviceArray]) -> Device {
+    chunks.first().map_or(Device::CPU, DeviceArray::device)
+}
+
+impl ReportRow {
+    /// Sets what is done to a column, and where and how it is done.
+    pub(super) fn set_steps(&mut self, spec: &Spec, chunks: &[ColumnRef<'_>], plan: &Plan) -> Result<()> {
+        // Of a device the host reads no bitmap to know how many.
+        let uncounted = !self.device.is_cpu() && !are_counted(spec, chunks)?;
+        let text = |step: &Step| match step.action {
+            Action::Fill { nulls } if uncounted => format!("at most {nulls} nulls filled"),
+            action => action.to_string(),
+        };
+        let steps = plan.steps.iter().map(text).collect();
+        self.steps = steps;
+        self.waits = waits(spec, chunks, plan.is_copy())?.into_iter().map(str::to_owned).collect();
+        self.set_kernel(plan.is_copy());
+        Ok(())
+    }
+
+    /// Sets that kernels make the result, if there are steps on CUDA. `is_copy`: in any case.
+    pub(super) fn set_kernel(&mut self, is_copy: bool) {
+        self.kernel = is_cuda(self.device) && !self.steps.is_empty();
+        if self.kernel && is_copy {
+            self.device = Device::new(DLDeviceType::CUDA, self.device.id());
+        }
+    }
+
+    /// Bytes of the result, where its shape is known.
+    fn result_bytes(&self) -> Option<usize> {
+        let extent = |extent: &Option<i64>| usize::try_from((*extent)?).ok();
+        let elements =
+            self.shape.iter().map(extent).try_fold(1_usize, |elements, extent| elements.checked_mul(extent?));
+        elements?.checked_mul(self.dtype?.itemsize())
+    }
+
+    /// Adds the way to a device, behind what is there.
+    fn send(&mut self, target: Device, copy: CopyMode) {
+        if self.error.is_some() {
+            return;
+        }
+        let own = self.device;
+        match Route::between(own, target) {
+            Ok(Route::Same) => return,
+            Ok(Route::Shared) => self.waits.extend(target.is_cpu().then(written)),
+            Ok(Route::SharedOrCopied) => {
+                self.steps.push(format!("copied to {target}, if the host does not read the memory where it is"));
+                self.waits.push(written());
+                self.is_sent = true;
+                self.at_most = self.view || self.at_most;
+                self.view = false;
+            }
+            Ok(Route::Copied(_)) if copy == CopyMode::Never => self.error = Some(refused(own, target)),
+            Ok(Route::Copied(how)) => {
+                self.steps.push(format!("copied to {target}, {how}"));
+                self.waits.extend(target.is_cpu().then(|| "the copy is complete".to_owned()));
+                self.is_sent = true;
+                self.bytes = self.bytes.saturating_add(self.result_bytes().unwrap_or(0));
+                (self.view, self.at_most) = (false, false);
+            }
+            Err(error) => self.error = Some(error),
+        }
+        self.view = self.view && self.error.is_none();
+        self.device = target;
+    }
+}
+
+impl Report {
+    /// The report of the same conversion, the results of which go to a device: each row says how, and how many bytes it takes.
+    /// Nothing is asked of a driver.
+    #[must_use]
+    pub fn then_to(mut self, device: Device, copy: CopyMode) -> Self {
+        for row in self.rows.iter_mut().chain(&mut self.matrices) {
+            row.send(device, copy);
+        }
+        self
+    }
+
+    /// The report of a conversion on another device than the array's, for which that is moved there whole before: of this report,
+    /// which [`super::explain_schema`] and its kind make, as only types and lengths are known then. How the array is moved stands in
+    /// [`Report::transfer`]. Nothing is asked of a driver.
+    #[must_use]
+    pub fn after_move(mut self, array: &DeviceArray, device: Device, copy: CopyMode) -> Self {
+        let mut whole = ReportRow::new(array.field());
+        whole.shape = vec![i64::try_from(array.len()).ok()];
+        (whole.device, whole.view) = (array.device(), true);
+        whole.send(device, copy);
+        let is_copied = whole.error.is_none() && !whole.view;
+        if is_copied && !whole.at_most {
+            match bytes_to_host(array) {
+                Some(bytes) => whole.bytes = bytes,
+                None => {
+                    whole.shape = vec![None];
+                    whole
+                        .waits
+                        .insert(0, "the ends of offsets, which tell how many bytes that is, are read".to_owned());
+                }
+            }
+        }
+        let has_rows = !is_ragged(array.field());
+        for row in self.rows.iter_mut().chain(&mut self.matrices) {
+            row.device = device;
+            row.error = whole.error.clone().or(row.error.take());
+            if let Some(rows @ None) = row.shape.first_mut()
+                && has_rows
+            {
+                *rows = i64::try_from(array.len()).ok();
+            }
+            if !row.view && row.error.is_none() {
+                row.bytes = row.result_bytes().unwrap_or(0);
+            }
+            row.view = row.view && row.error.is_none();
+            if is_copied {
+                row.steps.insert(0, format!("moved to {device} first"));
+                row.at_most = whole.at_most && (row.view || row.at_most);
+                row.view = false;
+            }
+        }
+        self.transfer = Some(whole);
+        self
+    }
+
+    /// Whether anything is elsewhere than in ordinary host memory.
+    pub(super) fn has_devices(&self) -> bool {
+        self.transfer.is_some() || self.rows.iter().chain(&self.matrices).any(|row| !row.device.is_cpu())
+    }
+}
+
+fn written() -> String {
+    "the memory is written".to_owned()
+}
+
+/// As the functions with `device=` refuse it.
+fn refused(own: Device, device: Device) -> Error {
+    let reason = format!("the data is on {own}, and is copied to be on {device}");
+    Error::new(ErrorKind::Copy, reason).remedy_is("pass copy=None to allow it")
+}

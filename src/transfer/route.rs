@@ -1,0 +1,52 @@
+//! How data would get from one device to another, as far as nobody asks the driver: what `explain` says of it.
+
+use super::arena::Arena;
+use super::elsewhere;
+use super::moved::Way;
+use crate::arrow::{Apart, DeviceArray};
+use crate::cuda::is_host_visible;
+use crate::device::Device;
+use crate::error::Result;
+use crate::ffi::dlpack::DLDeviceType;
+
+/// How data would get from one device to another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Route {
+    /// It is there.
+    Same,
+    /// The same memory is the other device's too.
+    Shared,
+    /// The driver knows whether the host reads the memory where it is.
+    SharedOrCopied,
+    /// By a copy, made like this.
+    Copied(&'static str),
+}
+
+impl Route {
+    /// # Errors
+    /// When no way between them is known.
+    pub(crate) fn between(own: Device, target: Device) -> Result<Self> {
+        let way = Way::by(own, target, |device| Ok(is_host_visible(device)))?;
+        Ok(match (way, own.device_type(), target.device_type()) {
+            (Way::Same, _, _) => Self::Same,
+            (Way::HostReads, DLDeviceType::CUDA_MANAGED, _) => Self::SharedOrCopied,
+            (Way::HostReads | Way::Relabelled, _, _) => Self::Shared,
+            (Way::Copied, DLDeviceType::CPU, DLDeviceType::CUDA) => {
+                Self::Copied("staged by way of page-locked blocks, or direct from page-locked memory")
+            }
+            (Way::Copied, DLDeviceType::CPU, DLDeviceType::CUDA_HOST) => Self::Copied("by threads of the host"),
+            (Way::Copied, _, DLDeviceType::CPU) => Self::Copied("staged by way of page-locked blocks"),
+            (Way::Copied, _, DLDeviceType::CUDA | DLDeviceType::CUDA_HOST) => Self::Copied("direct"),
+            (Way::Copied, _, _) => return Err(elsewhere(own, target)),
+        })
+    }
+}
+
+/// Bytes that a copy of an array to the host would take; `None` where that is known only to who reads offsets.
+pub(crate) fn bytes_to_host(array: &DeviceArray) -> Option<usize> {
+    let unread = |_: &[_]| Err(elsewhere(array.device(), Device::CPU));
+    let apart = Apart::new(array, true, &mut { unread }).ok()?;
+    let mut arena = Arena::default();
+    apart.pieces.iter().try_for_each(|piece| arena.place(piece.len()).map(drop)).ok()?;
+    Some(arena.bytes())
+}

@@ -1,0 +1,202 @@
+"""What `explain` says of data on a device is what the conversion then does, and it asks the driver for nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import arrow_dlpack as ad
+import driver
+import numpy as np
+import pyarrow as pa
+import pytest
+from device_arrow import CPU, CUDA, CUDA_HOST, CUDA_MANAGED, DeviceArray
+
+ROWS = 100
+BATCH = pa.RecordBatch.from_pydict(
+    {
+        "view": pa.array(np.arange(ROWS, dtype="float32")),
+        "bits": pa.array([row % 3 == 0 for row in range(ROWS)]),
+        "nulls": pa.array([None if row % 7 == 0 else row for row in range(ROWS)], pa.int32()),
+        "whole": pa.array(np.arange(ROWS, dtype="int16")),
+        "lists": pa.FixedSizeListArray.from_arrays(pa.array(np.arange(2 * ROWS, dtype="int64")), 2),
+    }
+)
+KEYWORDS: dict[str, Any] = {"nulls": {"nulls": 0}, "dtype": {"whole": "float64"}}
+
+
+def on(kind: int, data: Any = BATCH, **keywords: Any) -> Any:
+    """The data in memory of this kind, as ours."""
+    if kind == CPU:
+        return ad.from_arrow(data)
+    if isinstance(data, pa.RecordBatch):
+        data = data.to_struct_array()
+    return ad.from_arrow(DeviceArray(data, kind, **keywords).give())
+
+
+def explained(source: Any, **keywords: Any) -> ad.Report:
+    """The report, for which no function of the driver was called."""
+    calls = driver.calls()
+    report = ad.explain(source, **keywords)
+    assert str(report)
+    assert driver.calls() == calls
+    return report
+
+
+@pytest.mark.parametrize("kind", [CUDA, CUDA_HOST, CUDA_MANAGED])
+def test_each_column(kind: int) -> None:
+    source = on(kind)
+    own = source.device
+    report = explained(source, **KEYWORDS)
+    rows = {row.column: (row.how, row.kernel, row.device, row.bytes) for row in report}
+    made = ad.Device("cuda:0")
+    assert rows == {
+        "view": ("view", False, own, 0),
+        "bits": ("copy", True, made, ROWS),
+        "nulls": ("copy", True, made, 4 * ROWS),
+        "whole": ("copy", True, made, 8 * ROWS),
+        "lists": ("view", False, own, 0),
+    }
+    assert [row.column for row in report if row.waits] == ["whole"]
+    assert "every value fits" in report["whole"].waits[0]
+    assert report.transfer is None
+    with ad.track_copies() as log:
+        tensors = ad.to_tensors(source, **KEYWORDS)
+    assert log.bytes == report.bytes
+    for row in report:
+        tensor = tensors[row.column]
+        assert (tensor.device, tensor.dtype, tensor.shape) == (row.device, row.dtype, row.shape)
+        assert tensor.copied == row.kernel
+
+
+def test_its_text_names_the_device_the_kernel_and_the_waits() -> None:
+    source = on(CUDA)
+    head, *lines = str(explained(source, **KEYWORDS)).splitlines()
+    assert head.split() == ["column", "Arrow", "type", "dtype", "shape", "device", "how", "bytes", "why"]
+    assert all(" cuda:0 " in line for line in lines)
+    assert lines[0].endswith("the layouts agree")
+    assert lines[1].endswith("bits unpacked to bytes by a kernel")
+    assert "cast from int16 to float64 by a kernel; the host waits: whether every value fits" in lines[3]
+    sent = str(explained(source, columns=["bits"], device="cuda_host"))
+    assert "bits unpacked to bytes by a kernel, copied to cuda_host:0, direct" in sent
+    assert "device" not in str(explained(on(CPU), **KEYWORDS)).splitlines()[0]
+
+
+@pytest.mark.parametrize("count", [True, False])
+def test_the_host_waits_as_it_says(count: bool) -> None:
+    def uncounted(array: Any) -> None:
+        array.array.null_count = -1
+
+    data = pa.array([0, 1, 2] if count else [None, 1, 2], pa.int8())
+    source = on(CUDA, data, change=(lambda _: None) if count else uncounted)
+    (row,) = explained(source)
+    assert (row.how, bool(row.waits)) == ("view", not count)
+    if not count:
+        (row,) = explained(source, nulls=0)
+        assert (row.how, row.steps, row.waits) == ("copy", ["at most 3 nulls filled"], [])
+
+
+def test_bools_of_bytes() -> None:
+    source = on(CUDA, pa.ExtensionArray.from_storage(pa.bool8(), pa.array([0, 1, 2], pa.int8())))
+    (row,) = explained(source)
+    assert (row.how, row.kernel, len(row.waits)) == ("view or copy", True, 1)
+    (row,) = explained(source, copy=True)
+    assert (row.how, row.waits) == ("copy", [])
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_matrices(order: str) -> None:
+    source = on(CUDA)
+    columns = ["view", "bits", "whole"]
+    report = explained(source, columns=columns, order=order)
+    (matrix,) = report.matrices
+    assert (matrix.how, matrix.kernel, matrix.device) == ("copy", True, ad.Device("cuda:0"))
+    assert f"packed {'row' if order == 'C' else 'column'}-major" in matrix.steps
+    assert len(matrix.waits) == 1
+    assert report["whole"].waits == matrix.waits
+    assert report["bits"].waits == []
+    with ad.track_copies() as log:
+        ad.to_tensor(source, columns=columns, order=order)
+    assert log.bytes == matrix.bytes == report.bytes
+
+
+@pytest.mark.parametrize("target", ["cpu", "cuda", "cuda_host"])
+@pytest.mark.parametrize("kind", [CPU, CUDA, CUDA_HOST, CUDA_MANAGED])
+@pytest.mark.parametrize("form", ["columns", "matrix"])
+def test_transfers(kind: int, target: str, form: str) -> None:
+    source = on(kind)
+    is_before = target == "cpu" and kind != CPU
+    if form == "columns":
+        keywords = {**KEYWORDS, "device": target}
+        report = explained(source, **keywords)
+    else:
+        keywords = {"nulls": {"nulls": 0}, "columns": ["view", "bits", "nulls", "whole"], "device": target}
+        report = explained(source, order="C", **keywords)
+    assert all(row.error is None for row in [*report, *report.matrices])
+    with ad.track_copies() as log:
+        tensors = ad.to_tensors(source, **keywords) if form == "columns" else {"": ad.to_tensor(source, **keywords)}
+    results = list(report) if form == "columns" else report.matrices
+    for row, tensor in zip(results, tensors.values(), strict=True):
+        assert (row.device.type, tensor.dtype, tensor.shape) == (tensor.device.type, row.dtype, row.shape)
+        if not is_before:
+            assert tensor.copied == (row.how == "copy"), (row, tensor)
+    assert report.bytes == log.bytes
+    assert (report.transfer is not None) == is_before
+    if is_before and kind == CUDA:
+        assert report.transfer.how == "copy"
+        assert report.transfer.bytes == log.entries[0].bytes
+
+
+def test_where_offsets_tell_the_bytes() -> None:
+    source = on(CUDA, pa.array(["a", "bc"]))
+    report = explained(source, device="cpu")
+    assert (report.transfer.how, report.transfer.bytes) == ("copy", 0)
+    assert "offsets" in report.transfer.waits[0]
+    assert "?" in str(report).splitlines()[1]
+    here = explained(source)
+    assert "offset" in here[0].waits[0]
+    assert [row.how for row in here] == ["view", "view"]
+
+
+def test_lists_of_what_kernels_convert() -> None:
+    source = on(CUDA, pa.array([[True], [False, True]]))
+    report = explained(source)
+    assert report["values"].kernel
+    assert report["values"].error is None
+    assert ad.to_ragged(source).values.copied
+
+
+@pytest.mark.parametrize("target", ["cpu", "cuda", "cuda_host"])
+def test_lists_in_page_locked_memory_go_where_they_are_asked_for(target: str) -> None:
+    data = pa.array([[True], [False, True]])
+    ragged = ad.to_ragged(on(CUDA_HOST, data), device=target)
+    assert ragged.values.device.type == ragged.offsets.device.type == ad.Device(target).type
+    assert np.array(ragged.values.to_device("cpu")).tolist() == [True, False, True]
+    if target != "cpu":
+        report = explained(on(CUDA_HOST, data), device=target)
+        assert {row.device.type for row in report} == {ad.Device(target).type}
+
+
+def test_refusals() -> None:
+    source = on(CUDA)
+    for target in ("cpu", "cuda_host"):
+        report = explained(source, columns=["view"], copy=False, device=target)
+        assert "copy=None" in report["view"].error
+        with pytest.raises(ad.ConversionError, match="pass copy=None"):
+            ad.to_tensors(source, columns=["view"], copy=False, device=target)
+    assert explained(source, columns=["view"], copy=False, device="cuda")["view"].how == "view"
+    report = explained(source, columns=["view"], device="metal")
+    assert "no copy between these" in report["view"].error
+    decimals = on(CUDA, pa.array([1, 2], pa.decimal128(5, 1)))
+    (row,) = explained(decimals, dtype="float64")
+    assert (row.how, row.kernel) == ("refused", False)
+
+
+def test_tensors_and_schemas() -> None:
+    tensor = ad.to_tensor(on(CUDA, pa.array(np.arange(12.0))))
+    (row,) = explained(tensor, device="cpu")
+    assert (row.device, row.how) == (ad.Device("cpu"), "copy")
+    (row,) = explained(tensor, device="cuda_host")
+    assert (row.device, row.bytes) == (ad.Device("cuda_host"), 96)
+    report = explained(BATCH.schema, device="cuda", nulls=0)
+    assert {row.how for row in report} == {"copy"}
+    assert all("staged" in row.steps[-1] for row in report)
