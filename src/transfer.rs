@@ -15,7 +15,7 @@ use arena::Moving;
 pub(crate) use batch::{Returning, in_page_locked, page_locked, taken_over, to_device};
 pub(crate) use fetch::{Fetched, fetch};
 pub(crate) use moved::elsewhere;
-pub use moved::{Transfer, array_to_device, is_shared, stream_to_device, tensors_to_device};
+pub use moved::{Transfer, array_to_device, is_shared, require_way, stream_to_device, tensors_to_device};
 pub(crate) use route::{Route, bytes_to_host};
 
 use crate::alloc::HostBuffer;

@@ -12,7 +12,7 @@ use crate::arrow::{DeviceArray, DeviceArrayStream};
 use crate::convert::request_field;
 use crate::device::Device;
 use crate::ffi::dlpack::DLDeviceType;
-use crate::transfer::{Transfer, array_to_device, with_null_count};
+use crate::transfer::{Transfer, array_to_device, require_way, with_null_count};
 
 /// `__arrow_c_array__(requested_schema=None)`.
 pub(super) fn c_array<'py>(
@@ -95,6 +95,12 @@ impl DeviceKeywords {
         };
         let array = with_null_count(&array)?;
         Ok(if self.on_host { array.synchronised_on_host() } else { array })
+    }
+
+    /// Refuses a device that no array of a stream can come to.
+    pub(super) fn require_way(&self, own: DLDeviceType) -> PyResult<()> {
+        let own = Device::new(own, 0);
+        Ok(require_way(own, self.target(own))?)
     }
 
     /// A stream as it is exported: what is wrong with an array is told where it comes.

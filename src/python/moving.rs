@@ -100,6 +100,7 @@ impl Asked {
     pub(super) fn stream(&self, stream: DeviceArrayStream) -> PyResult<DeviceArrayStream> {
         let own = Device::new(stream.device_type(), 0);
         let Some(device) = self.elsewhere(own)? else { return Ok(stream) };
+        crate::transfer::require_way(own, device)?;
         let why = format!("device=\"{device}\"");
         Ok(stream_to_device(stream, device, None, None, why))
     }

@@ -166,6 +166,7 @@ impl ArrayStream {
         if transfer.device.is_cpu() && own.is_cpu() {
             return Ok(slf.unbind());
         }
+        crate::transfer::require_way(own, transfer.device)?;
         Py::new(slf.py(), Self::new(transfer.stream(slf.get().take()?)))
     }
 
@@ -200,6 +201,7 @@ impl ArrayStream {
         if let Some(requested) = &requested {
             check_request(&self.field, requested)?;
         }
+        keywords.require_way(self.device_type)?;
         device_stream_capsule(py, keywords.apply_to_stream(self.take()?, requested))
     }
 

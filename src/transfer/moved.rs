@@ -126,6 +126,18 @@ pub fn stream_to_device(
     DeviceArrayStream::new(field, device.device_type(), arrays)
 }
 
+/// Refuses a device that no array of one of this type can come to: for streams, before the first is asked for.
+///
+/// # Errors
+/// When no way is known, or the device is not there.
+pub fn require_way(own: Device, asked: Device) -> Result<()> {
+    let way = Way::between(own, asked)?;
+    match way {
+        Way::Relabelled | Way::Copied if is_cuda(asked) => order::enter(asked).map(drop),
+        _ => Ok(()),
+    }
+}
+
 /// Whether data on one device is had on another without a copy.
 ///
 /// # Errors
