@@ -49,11 +49,13 @@ pub fn array_to_device(array: &DeviceArray, transfer: &Transfer<'_>) -> Result<D
     match Way::between(own, target)? {
         Way::Same => Ok(array.clone()),
         Way::HostReads => {
+            check_memory(array)?;
             super::wait_to_read(own, array.order(), transfer.stream)?;
             array.as_host_memory()
         }
         Way::Relabelled => {
             order::enter(target)?;
+            check_memory(array)?;
             let order = array.order().ok_or_else(|| elsewhere(own, target))?;
             array.relabelled(order.relabelled(target))
         }
@@ -133,9 +135,22 @@ pub fn stream_to_device(
 pub fn require_way(own: Device, asked: Device) -> Result<()> {
     let way = Way::between(own, asked)?;
     match way {
-        Way::Relabelled | Way::Copied if is_cuda(asked) => order::enter(asked).map(drop),
-        _ => Ok(()),
+        Way::Same => Ok(()),
+        _ if is_cuda(asked) => order::enter(asked).map(drop),
+        _ => crate::cuda::driver().map(drop),
     }
+}
+
+/// Refuses an array on CUDA whose memory is not what it says: under another name nobody would ask the driver again.
+fn check_memory(array: &DeviceArray) -> Result<()> {
+    let current = order::enter(array.device())?;
+    let apart = Apart::new(array, false, &mut |wanted| read_where_it_is(array, wanted))?;
+    let bytes = |piece: &Piece| match piece {
+        Piece::There(range) | Piece::Offsets { range, .. } => range.clone(),
+        Piece::Here(_) => 0..0,
+    };
+    let checked = apart.pieces.iter().map(bytes);
+    checked.into_iter().try_for_each(|range| current.check_memory(range.start, range.len(), array.device()))
 }
 
 /// Whether data on one device is had on another without a copy.
