@@ -21,6 +21,11 @@ import pytest
 from arrow_dlpack import _native
 from device_arrow import DeviceArray, drain, interrupted, unfinished
 
+pytestmark = pytest.mark.skipif(
+    os.environ.get("SIMULATED_CUDA_SCHEDULE", "lazy") not in ("lazy", "random:1"),
+    reason="the calls that fail are the same under every schedule: two of them are enough",
+)
+
 UNKNOWN, OUT_OF_MEMORY = 999, 2
 # Every function that conversions call.
 FUNCTIONS = [

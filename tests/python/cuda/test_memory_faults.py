@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -17,6 +18,11 @@ import pyarrow as pa
 import pytest
 from arrow_dlpack import _native
 from device_arrow import clean_up
+
+pytestmark = pytest.mark.skipif(
+    os.environ.get("SIMULATED_CUDA_SCHEDULE", "lazy") not in ("lazy", "random:1"),
+    reason="the calls that fail are the same under every schedule: two of them are enough",
+)
 
 VALUES = np.arange(1024, dtype="int32")
 UNKNOWN, OUT_OF_MEMORY = 999, 2
