@@ -111,7 +111,8 @@ def array_interface() -> Run:
     other = fakes.Numba(pool(), VALUES, stream=producer.handle)
 
     def run() -> None:
-        interface = ad.from_dlpack(source).__cuda_array_interface__
+        tensor = ad.from_dlpack(source)
+        interface = tensor.__cuda_array_interface__
         expect(interface["data"][0], interface["stream"] or consumer.handle)
         ad.from_dlpack(other)
 
