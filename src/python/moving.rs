@@ -14,7 +14,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::ragged::Ragged;
 use crate::spec::CopyMode;
 use crate::tensor::Tensor;
-use crate::transfer::{Transfer, array_to_device, is_shared, stream_to_device, tensors_to_device, to_host};
+use crate::transfer::{Transfer, array_to_device, is_shared, stream_to_device, tensors_to_device};
 
 /// What `device=` and `copy=` of a function ask for.
 #[derive(Clone, Copy)]
@@ -143,9 +143,6 @@ impl ToDevice {
     }
 
     pub(super) fn tensor(&self, py: Python<'_>, tensor: &Tensor) -> PyResult<Tensor> {
-        if self.device.is_cpu() && crate::cuda::is_cuda(tensor.device()) {
-            return Ok(py.detach(|| to_host(tensor, self.stream, &self.why))?);
-        }
         let moved = py.detach(|| tensors_to_device(std::slice::from_ref(tensor), &self.transfer()))?;
         Ok(moved.into_iter().next().ok_or_else(|| Error::invalid("a tensor was lost on its way"))?)
     }
