@@ -9,7 +9,7 @@ use std::sync::{Mutex, PoisonError, TryLockError};
 use smallvec::SmallVec;
 
 use super::Wait;
-use crate::cuda::{Called, CudaDevice, Current, Event, Stream, is_forked, release_abandoned};
+use crate::cuda::{Called, CudaDevice, Current, Event, Stream, hand_over, is_forked, release_abandoned};
 
 /// Frees memory, or gives it back to its owner.
 pub(super) type Release = Box<dyn FnOnce() + Send>;
@@ -92,6 +92,7 @@ impl Behind {
         if is_done {
             return release();
         }
+        hand_over::send((&raw const LIMBO).addr());
         LIMBO.lock().unwrap_or_else(PoisonError::into_inner).push(Waiting { behind: self, bytes, release });
         COUNT.fetch_add(1, Ordering::AcqRel);
     }
@@ -125,10 +126,13 @@ pub(crate) fn drain() {
         // Another thread is at it.
         Err(TryLockError::WouldBlock) => return,
     };
+    // Of an entry's events, another thread may have seen some complete.
+    hand_over::receive((&raw const LIMBO).addr());
     let (mut still, mut free) = (Vec::new(), Vec::new());
     for mut entry in waiting {
         if is_free(&mut entry) { free.push(entry.release) } else { still.push(entry) }
     }
+    hand_over::send((&raw const LIMBO).addr());
     LIMBO.lock().unwrap_or_else(PoisonError::into_inner).append(&mut still);
     COUNT.fetch_sub(free.len(), Ordering::AcqRel);
     // Without the lock: what is released may come back here.
