@@ -21,7 +21,7 @@ class Driver:
     """Device 0 and a stream of its own, which waits for no other."""
 
     def __init__(self) -> None:
-        self.library = ctypes.CDLL("libcuda.so.1")
+        self.driver = ctypes.CDLL("libcuda.so.1")
         device, context, stream = ctypes.c_int(), Handle(), Handle()
         self._call("cuInit", ctypes.c_uint(0))
         self._call("cuDeviceGet", ctypes.byref(device), ctypes.c_int(0))
@@ -32,7 +32,7 @@ class Driver:
         self.stream = stream.value
 
     def _call(self, name: str, *arguments: Any) -> None:
-        code = getattr(self.library, name)(*arguments)
+        code = getattr(self.driver, name)(*arguments)
         if code:
             raise RuntimeError(f"{name} failed with code {code}")
 
