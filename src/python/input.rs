@@ -11,8 +11,8 @@ use pyo3::types::{PyString, PyTuple};
 use smallvec::{SmallVec, smallvec};
 
 use super::capsule::{
-    array_from_capsule, call_if_present, device_array_from_capsule, device_stream_from_capsule, schema_from_capsule,
-    stream_from_capsule,
+    array_from_capsule, call, call_if_present, device_array_from_capsule, device_stream_from_capsule,
+    schema_from_capsule, stream_from_capsule,
 };
 use super::{Array, ArrayStream, RecordBatch, Tensor, producer};
 use crate::arrow::{ArrayNode, DeviceArray, DeviceArrayStream, ordered_array};
@@ -219,7 +219,7 @@ pub fn schema(object: &Bound<'_, PyAny>) -> PyResult<Option<FieldRef>> {
             None => None,
         },
     };
-    method.map(|method| schema_from_capsule(&method.call0()?)).transpose()
+    method.map(|method| schema_from_capsule(&call(&method, (), None)?)).transpose()
 }
 
 /// Why a tensor of another library is copied where nobody asked for it.

@@ -10,7 +10,7 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyTuple};
 
-use super::capsule::{call_if_present, tensor_from_capsule};
+use super::capsule::{call, call_if_present, tensor_from_capsule};
 use super::tensor::of_cuda_array_interface;
 use crate::cuda::{PooledStream, Stream, is_cuda};
 use crate::device::Device;
@@ -137,13 +137,13 @@ impl Call {
         let known = (DLPACK_MAJOR_VERSION, DLPACK_MINOR_VERSION);
         let version = VERSION.get_or_try_init(py, || known.into_pyobject(py).map(Bound::unbind))?;
         keywords.set_item(intern!(py, "max_version"), version)?;
-        let mut outcome = method.call((), Some(&keywords));
+        let mut outcome = call(method, (), Some(&keywords));
         // Newest keyword first: `copy` and `dl_device` came after `max_version`, which came after `stream`.
         for keyword in [intern!(py, "copy"), intern!(py, "dl_device"), intern!(py, "max_version"), stream] {
             let refused = outcome.as_ref().is_err_and(|error| error.is_instance_of::<PyTypeError>(py));
             if refused && keywords.contains(keyword)? {
                 keywords.del_item(keyword)?;
-                outcome = method.call((), Some(&keywords));
+                outcome = call(method, (), Some(&keywords));
             }
         }
         let has_waited = keywords.contains(stream)?;

@@ -57,7 +57,7 @@ CASES = {
                 ad.from_arrow(producers.stream(producers.Stream()))]
     """,
     # Before 3.14, CPython ends a daemon thread that wants its lock at exit by unwinding the thread's stack, which Rust
-    # survives only in the calls that are guarded for it: those of Arrow's dunders.
+    # survives only in the calls that are guarded for it.
     "daemon threads that drop and convert": """
         import threading
         kept = [ad.from_dlpack(np.arange(3)) for _ in range(100)]
@@ -136,19 +136,84 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_the_process_ends_well(case: str):
-    code = (
-        PRELUDE.format(here=str(Path(__file__).parent)) + textwrap.dedent(CASES[case]) + "\nprint('done', flush=True)\n"
-    )
-    if "sys.exit" in code:
-        code = code.replace("sys.exit(0)", "print('done', flush=True); sys.exit(0)")
+# What calls Python code of others, which is busy in there when the interpreter goes down.
+CALLS = {
+    **{
+        dunder: f"""
+        class Producer:
+            def {dunder}(self, *arguments, **keywords):
+                busy()
+        call = lambda: {function}(Producer())
+        """
+        for dunder, function in {
+            "__arrow_c_device_array__": "ad.from_arrow",
+            "__arrow_c_array__": "ad.from_arrow",
+            "__arrow_c_device_stream__": "ad.from_arrow",
+            "__arrow_c_stream__": "ad.from_arrow",
+            "__arrow_c_schema__": "ad.explain",
+        }.items()
+    },
+    "__dlpack_device__": """
+        class Producer:
+            def __dlpack_device__(self):
+                busy()
+            def __dlpack__(self, **keywords):
+                raise AssertionError
+        call = lambda: ad.from_dlpack(Producer())
+    """,
+    "__dlpack__": """
+        class Producer:
+            def __dlpack_device__(self):
+                return 1, 0
+            def __dlpack__(self, **keywords):
+                busy()
+        call = lambda: ad.from_dlpack(Producer())
+    """,
+    "xp.from_dlpack": """
+        class Namespace:
+            from_dlpack = staticmethod(lambda tensor: busy())
+        call = lambda: ad.to_tensors(pa.record_batch({"x": [1]}), xp=Namespace())
+    """,
+    "the loader's callable": """
+        call = lambda: next(iter(ad.Loader(busy, batch_size=1)))
+    """,
+}
+
+
+def check(code: str):
+    """That the program says `done`, and nothing else."""
+    code = PRELUDE.format(here=str(Path(__file__).parent)) + textwrap.dedent(code) + "\nprint('done', flush=True)\n"
     # Development mode, so that what goes wrong at exit is not passed over.
     command = [sys.executable, "-X", "dev", "-W", "ignore", "-c", code]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert (result.returncode, result.stdout) == (0, "done\n"), result.stderr
+    assert result.stderr == ""
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_process_ends_well(case: str):
+    code = CASES[case]
+    if "sys.exit" in code:
+        code = code.replace("sys.exit(0)", "print('done', flush=True); sys.exit(0)")
     for _ in range(3 if "daemon" in case else 1):
-        result = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-        assert (result.returncode, result.stdout) == (0, "done\n"), result.stderr
-        assert result.stderr == ""
+        check(code)
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_a_daemon_thread_is_inside_a_call(call: str):
+    start = """
+        import threading, time
+        inside = threading.Event()
+        def busy():
+            inside.set()
+            while True:
+                time.sleep(0)
+    """
+    end = """
+        threading.Thread(target=call, daemon=True).start()
+        assert inside.wait(60)
+    """
+    check(textwrap.dedent(start) + textwrap.dedent(CALLS[call]) + textwrap.dedent(end))
 
 
 def test_torch_at_exit(torch):

@@ -69,7 +69,7 @@ impl<'py> Arrays<'py> {
         {
             return Ok(array);
         }
-        let array = from_dlpack.call1((own(tensor)?,))?;
+        let array = capsule::call(from_dlpack, (own(tensor)?,), None)?;
         if let Route::Unknown = route {
             *route = learn(from_dlpack, &array);
         }

@@ -10,6 +10,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyModule, PyString};
 
+use super::super::capsule::{call, call_method};
 use super::super::cuda_stream::{NamedStream, raise_later};
 use super::super::exit::attached;
 use super::consume::package;
@@ -133,7 +134,7 @@ unsafe impl Allocator for PythonAllocator {
             let given_back = match &self.0 {
                 Kind::Resource(resource) => resource.deallocate(py, address, bytes),
                 Kind::Torch(cuda) => {
-                    cuda.bind(py).call_method1(intern!(py, "caching_allocator_delete"), (address,)).map(drop)
+                    call_method(cuda.bind(py), intern!(py, "caching_allocator_delete"), (address,)).map(drop)
                 }
                 Kind::CuPy(_, pointers) => {
                     let pointer = pointers.lock().unwrap_or_else(PoisonError::into_inner).remove(&address);
@@ -152,12 +153,12 @@ unsafe impl Allocator for PythonAllocator {
 impl Resource {
     fn stream<'py>(&self, py: Python<'py>, stream: Stream) -> PyResult<Bound<'py, PyAny>> {
         let stream = Bound::new(py, NamedStream(stream))?.into_any();
-        self.stream_type.as_ref().map_or(Ok(stream.clone()), |of| of.bind(py).call1((stream,)))
+        self.stream_type.as_ref().map_or(Ok(stream.clone()), |of| call(of.bind(py), (stream,), None))
     }
 
     fn allocate(&self, py: Python<'_>, bytes: usize, stream: Stream) -> PyResult<Option<Allocated>> {
         let arguments = (bytes, self.stream(py, stream)?);
-        let answer = self.object.bind(py).call_method1(intern!(py, "allocate"), arguments)?;
+        let answer = call_method(self.object.bind(py), intern!(py, "allocate"), arguments)?;
         let address = answer.extract::<usize>().map_err(|_| {
             let answer = answer.repr().map_or_else(|_| "something else".to_owned(), |text| text.to_string());
             PyTypeError::new_err(format!("allocate must return an address, and returned {answer}"))
@@ -168,19 +169,19 @@ impl Resource {
     fn deallocate(&self, py: Python<'_>, address: usize, bytes: usize) -> PyResult<()> {
         // Any stream will do: all work is done.
         let arguments = (address, bytes, self.stream(py, Stream::LEGACY)?);
-        self.object.bind(py).call_method1(intern!(py, "deallocate"), arguments).map(drop)
+        call_method(self.object.bind(py), intern!(py, "deallocate"), arguments).map(drop)
     }
 }
 
 /// Memory of PyTorch's caching allocator, as its current stream uses it; `None` where this PyTorch has no CUDA.
 fn torch_allocate(cuda: &Bound<'_, PyAny>, device: i32, bytes: usize) -> PyResult<Option<Allocated>> {
     let py = cuda.py();
-    if !cuda.call_method0(intern!(py, "is_available"))?.is_truthy()? {
+    if !call_method(cuda, intern!(py, "is_available"), ())?.is_truthy()? {
         return Ok(None);
     }
-    let stream = cuda.call_method1(intern!(py, "current_stream"), (device,))?;
+    let stream = call_method(cuda, intern!(py, "current_stream"), (device,))?;
     let handle = stream.getattr(intern!(py, "cuda_stream"))?.extract::<usize>()?;
-    let address = cuda.call_method1(intern!(py, "caching_allocator_alloc"), (bytes, device, stream))?.extract()?;
+    let address = call_method(cuda, intern!(py, "caching_allocator_alloc"), (bytes, device, stream))?.extract()?;
     Ok(Some(Allocated { address, stream: of_runtime(handle)? }))
 }
 
@@ -191,9 +192,9 @@ fn cupy_allocate(
     bytes: usize,
 ) -> PyResult<Option<Allocated>> {
     let py = cuda.py();
-    let stream = cuda.call_method0(intern!(py, "get_current_stream"))?;
+    let stream = call_method(cuda, intern!(py, "get_current_stream"), ())?;
     let handle = stream.getattr(intern!(py, "ptr"))?.extract::<usize>()?;
-    let pointer = cuda.call_method1(intern!(py, "alloc"), (bytes,))?;
+    let pointer = call_method(cuda, intern!(py, "alloc"), (bytes,))?;
     let address = pointer.getattr(intern!(py, "ptr"))?.extract::<usize>()?;
     let before = pointers.lock().unwrap_or_else(PoisonError::into_inner).insert(address, pointer.unbind());
     drop(before);

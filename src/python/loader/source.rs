@@ -9,6 +9,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyWeakrefMethods, PyWeakrefReference};
 
 use crate::arrow::{DeviceArray, DeviceArrayStream};
+use crate::python::capsule::call;
 use crate::python::input::{self, ArrowInput};
 use crate::python::{Array, RecordBatch};
 
@@ -49,7 +50,7 @@ impl Source {
     pub(super) fn open(&self, py: Python<'_>) -> PyResult<DeviceArrayStream> {
         let object = self.object.bind(py);
         if self.is_callable {
-            let opened = object.call0()?;
+            let opened = call(object, (), None)?;
             if !has_dunder(&opened)? {
                 let found = opened.get_type().name()?.to_string();
                 return Err(PyTypeError::new_err(format!("the source's callable must return {DATA}, not {found}")));

@@ -1,16 +1,18 @@
 //! The only user of PyCapsule: takes the structs of both protocols out of capsules, and puts ours into them.
 #![allow(unsafe_code, reason = "a capsule is a pointer and a name, and both protocols define what it points to")]
 
+mod call;
+
 use std::ffi::{CStr, c_void};
 use std::ptr::{NonNull, null_mut};
 
 use arrow_schema::{Field, FieldRef};
-use pyo3::exceptions::{PyAttributeError, PyTypeError, PyValueError};
+use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::sync::critical_section::with_critical_section;
-use pyo3::types::PyString;
 
+pub(super) use self::call::{call, call_if_present, call_method};
 use super::exit::release_attached;
 use crate::arrow::{
     DeviceArray, DeviceArrayStream, export_device_array, export_device_stream, export_schema, export_stream, read_field,
@@ -58,44 +60,6 @@ pub(super) fn attached_with_exception_aside(work: &mut dyn FnMut()) {
     with_exception_aside(unsafe { Python::assume_attached() }, work);
     // SAFETY: the state that `PyGILState_Ensure` gave, given back once.
     unsafe { ffi::PyGILState_Release(state) };
-}
-
-#[allow(clashing_extern_declarations, reason = "PyO3 declares it without unwinding")]
-unsafe extern "C-unwind" {
-    fn PyObject_CallMethodObjArgs(object: *mut ffi::PyObject, name: *mut ffi::PyObject, ...) -> *mut ffi::PyObject;
-}
-
-/// Until 3.13, CPython ends a daemon thread that asks for the interpreter while that goes down by unwinding its stack.
-/// Rust must not catch that, nor let it pass: the thread waits for the end of the process instead.
-struct ParkWhenUnwound;
-
-impl Drop for ParkWhenUnwound {
-    fn drop(&mut self) {
-        loop {
-            std::thread::park();
-        }
-    }
-}
-
-/// Calls a method without arguments and without making a bound method first; `None` where the object has none.
-///
-/// # Errors
-/// What the method raises.
-pub(super) fn call_if_present<'py>(
-    object: &Bound<'py, PyAny>,
-    name: &Bound<'py, PyString>,
-) -> PyResult<Option<Bound<'py, PyAny>>> {
-    let py = object.py();
-    let park = ParkWhenUnwound;
-    // SAFETY: attached; two live objects, and the NULL that ends the arguments.
-    let result = unsafe { PyObject_CallMethodObjArgs(object.as_ptr(), name.as_ptr(), null_mut::<ffi::PyObject>()) };
-    std::mem::forget(park);
-    // SAFETY: a new reference, or NULL with an exception set.
-    match unsafe { Bound::from_owned_ptr_or_err(py, result) } {
-        Ok(result) => Ok(Some(result)),
-        Err(error) if error.is_instance_of::<PyAttributeError>(py) && !object.hasattr(name)? => Ok(None),
-        Err(error) => Err(error),
-    }
 }
 
 /// The pointer of a capsule of this name; `None` for anything else.
