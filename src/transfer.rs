@@ -11,14 +11,14 @@ mod staging;
 use std::ffi::c_int;
 use std::sync::Arc;
 
-use arena::Moving;
 pub(crate) use batch::{Returning, in_page_locked, page_locked, taken_over, to_device};
 pub(crate) use fetch::{Fetched, fetch};
 pub(crate) use moved::elsewhere;
-pub use moved::{Transfer, array_to_device, is_shared, require_way, stream_to_device, tensors_to_device};
+pub use moved::{
+    Transfer, array_to_device, is_shared, require_way, stream_to_device, tensor_to_device, tensors_to_device,
+};
 pub(crate) use route::{Route, bytes_to_host};
 
-use crate::alloc::HostBuffer;
 use crate::arrow::{DeviceArray, count_bits};
 use crate::copy_log::{self, Copied};
 use crate::cuda::{Bits, CudaDevice, Current, DeviceBuffer, PinnedBlock, PooledStream, Stream, is_host_visible};
@@ -44,37 +44,6 @@ pub fn is_read_in_place(device: Device) -> Result<bool> {
     Ok(is_host_visible(device))
 }
 
-/// A tensor that the host may read now: itself in host memory, the same memory where the host reads that, else a copy, in the
-/// order of `stream`, or else of this thread's.
-///
-/// # Errors
-/// When the device is not reached through CUDA, the stream is another device's or being captured, the driver fails, the wait
-/// is interrupted, or memory cannot be had.
-pub fn to_host(tensor: &Tensor, stream: Option<Stream>, why: &str) -> Result<Tensor> {
-    let Some(order) = tensor.order() else { return Ok(tensor.clone()) };
-    if is_read_in_place(tensor.device())? {
-        wait_to_read(tensor.device(), Some(order), stream)?;
-        return Ok(tensor.relabelled(Device::CPU));
-    }
-    let (before, bytes) = span(tensor)?;
-    let buffer = HostBuffer::uninitialised(bytes)?;
-    let stream = stream.unwrap_or_else(order::current_stream);
-    read(order, tensor.as_ptr().addr().wrapping_sub(before), stream, &buffer)?;
-    record(tensor, why);
-    let parts = Parts {
-        data: buffer.as_ptr().wrapping_add(before),
-        device: Device::CPU,
-        owner: Arc::new(buffer),
-        order: None,
-        read_only: false,
-        copied: true,
-        ..tensor.parts()
-    };
-    // SAFETY: the bytes from the lowest to the highest element were just written, in the layout that the tensor has.
-    let copy = unsafe { Tensor::from_raw_parts(parts) }?;
-    Ok(copy.with_codes_of(tensor))
-}
-
 /// Has the host wait until it may read host-visible memory, in the order of `stream`, if one is named.
 fn wait_to_read(device: Device, order: Option<&Order>, stream: Option<Stream>) -> Result<()> {
     let Some(order) = order else { return Ok(()) };
@@ -89,7 +58,7 @@ fn wait_to_read(device: Device, order: Option<&Order>, stream: Option<Stream>) -
 /// bitmap.
 ///
 /// # Errors
-/// As [`to_host`], and when the memory is not what the array says.
+/// As [`array_to_device`], and when the memory is not what the array says.
 pub fn with_null_count(array: &DeviceArray) -> Result<DeviceArray> {
     let (Some(order), Some(bitmap)) = (array.order(), array.uncounted_bitmap()) else { return Ok(array.clone()) };
     let start = bitmap.start().addr();
@@ -250,24 +219,4 @@ pub(crate) fn device_address(address: usize) -> Result<u64> {
 
 pub(crate) fn host_address(address: u64) -> Result<usize> {
     usize::try_from(address).map_err(|_| Error::invalid("an address beyond the address space"))
-}
-
-/// Copies from the device to ordinary memory, in the order of `stream`. The buffer is nobody else's yet.
-fn read(order: &Order, address: usize, stream: Stream, target: &HostBuffer) -> Result<()> {
-    let (bytes, device) = (target.len(), order.device());
-    if bytes == 0 {
-        return Ok(());
-    }
-    let current = order::enter(device)?;
-    current.check_memory(address, bytes, device)?;
-    require_free(&current, stream)?;
-    order.wait_in(&current, stream, Wait::CopySource)?;
-    let whole = Moving { address, at: 0, bytes };
-    // SAFETY: the range was just checked, and is released behind the copy; the target has as many bytes.
-    let copied = unsafe { staging::download(device, target.as_ptr(), &[whole], stream, None) };
-    // The source may be released before an interrupted copy is done.
-    if copied.is_err() {
-        order.used_by(&current, stream)?;
-    }
-    copied
 }

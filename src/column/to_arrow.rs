@@ -10,6 +10,7 @@ use crate::arrow::{ArrayNode, DeviceArray, counts_in, ordered_array, same_layout
 use crate::convert::{self, compact};
 use crate::copy_log::{self, Copied};
 use crate::cuda::is_cuda;
+use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Result};
 use crate::kernels;
@@ -17,7 +18,7 @@ use crate::order::Order;
 use crate::plan::{Action, Plan};
 use crate::spec::{CopyMode, Element, NullPolicy, Options, TensorField};
 use crate::tensor::{Owner, Tensor};
-use crate::transfer::{Transfer, array_to_device, to_host};
+use crate::transfer::{Transfer, array_to_device, tensor_to_device};
 
 /// Converts a tensor into an array: 1-d as a plain column, n-d as `arrow.fixed_shape_tensor` rows, 0-d as one row. Bools
 /// become `arrow.bool8`. A tensor that came from Arrow returns to its own type.
@@ -115,7 +116,7 @@ pub(crate) fn column_node(
     let dictionary = dictionary.map(|dictionary| array_to_device(dictionary, &there)).transpose()?;
     if let Some(dictionary) = dictionary.as_ref().filter(|_| tensor.codes_may_be_beyond()) {
         let row_elements = form.elements.checked_div(form.rows).unwrap_or(0);
-        let read = to_host(&tensor, None, "codes compared with their dictionary")?;
+        let read = tensor_to_device(&tensor, &Transfer::to(Device::CPU, "codes compared with their dictionary"))?;
         check_codes(&read, dictionary.len(), row_elements, bitmap.as_ref().map(Bitmap::bits))?;
     }
     let (mut validity, mut nulls) = (std::ptr::null(), 0);

@@ -110,26 +110,6 @@ pub(super) fn require(own: crate::device::Device, asked: crate::device::Device) 
     if own == asked { Ok(()) } else { Err(crate::transfer::elsewhere(own, asked).into()) }
 }
 
-/// Data of a tensor on another device, for callers who name the stream that copies are made on, if any.
-///
-/// # Errors
-/// When the data cannot be had there, the driver fails, or a wait is interrupted.
-pub(super) fn moved(
-    py: Python<'_>,
-    tensor: &crate::tensor::Tensor,
-    asked: crate::device::Device,
-    stream: Option<crate::cuda::Stream>,
-    why: &str,
-) -> PyResult<crate::tensor::Tensor> {
-    if asked.is_cpu() && crate::cuda::is_cuda(tensor.device()) {
-        return Ok(py.detach(|| crate::transfer::to_host(tensor, stream, why))?);
-    }
-    let mut transfer = crate::transfer::Transfer::to(asked, why);
-    transfer.stream = stream;
-    let moved = py.detach(|| crate::transfer::tensors_to_device(std::slice::from_ref(tensor), &transfer))?;
-    Ok(moved.into_iter().next().ok_or_else(|| crate::error::Error::invalid("a tensor was lost on its way"))?)
-}
-
 /// Refuses data on a device where host memory is asked for.
 ///
 /// # Errors

@@ -16,7 +16,7 @@ use crate::error::{Error, ErrorKind};
 use crate::ffi::dlpack::{DLDeviceType, DLPACK_MAJOR_VERSION};
 use crate::order::{self, Order, Wait};
 use crate::tensor::Tensor;
-use crate::transfer::{copy_on_device, is_read_in_place, is_shared, to_host};
+use crate::transfer::{Transfer, copy_on_device, is_read_in_place, is_shared, tensor_to_device};
 
 /// The keywords of `__dlpack__`, as they came.
 pub(super) struct DlpackArguments<'a, 'py> {
@@ -151,12 +151,14 @@ fn on_device<'a>(
                 let reason = format!("the data is on {own}, and for the CPU it is copied");
                 return Err(Error::new(ErrorKind::Copy, reason).remedy_is("pass copy=None").into());
             }
-            let host = py.detach(|| to_host(tensor, None, "__dlpack__(dl_device=(1, 0))"))?;
+            let host = py.detach(|| tensor_to_device(tensor, &Transfer::to(asked, "__dlpack__(dl_device=(1, 0))")))?;
             // The same memory, where the host reads that where it is.
             let moved = !std::ptr::eq(host.as_ptr(), tensor.as_ptr());
             return Ok(Ready { sole_owner: sole_owner || moved, tensor: Cow::Owned(host) });
         }
-        Some(asked) if is_shared(own, asked)? => Cow::Owned(device::moved(py, tensor, asked, None, "")?),
+        Some(asked) if is_shared(own, asked)? => {
+            Cow::Owned(py.detach(|| tensor_to_device(tensor, &Transfer::to(asked, "")))?)
+        }
         Some(asked) => return moved_to(py, tensor, consumer, asked, copy),
     };
     if copy == Some(true) && !sole_owner {
@@ -189,7 +191,8 @@ fn moved_to(
         return Err(Error::new(ErrorKind::Copy, reason).remedy_is("pass copy=None").into());
     }
     let why = format!("__dlpack__(dl_device=({}, {}))", asked.device_type().0, asked.id());
-    let moved = device::moved(py, tensor, asked, Some(consumer.stream()), &why)?;
+    let transfer = Transfer { stream: Some(consumer.stream()), ..Transfer::to(asked, &why) };
+    let moved = py.detach(|| tensor_to_device(tensor, &transfer))?;
     if let (Some(order), true) = (moved.order(), is_host_visible(asked)) {
         py.detach(|| order.wait_on_host(Wait::DlpackHostVisible))?;
     }

@@ -22,7 +22,7 @@ use crate::error::{Error, ErrorKind};
 use crate::ffi::dlpack::DLDeviceType;
 use crate::order::{self, Order};
 use crate::spec::{CopyMode, Options};
-use crate::transfer::{copy_on_device, is_shared};
+use crate::transfer::{Transfer, copy_on_device, is_shared, tensor_to_device};
 
 /// Arrow data that an argument gave.
 #[derive(Debug)]
@@ -317,7 +317,7 @@ fn imported(
         let reason = format!("the data is on {}, and is copied to be on {device}", tensor.device());
         return Err(Error::new(ErrorKind::Copy, reason).remedy_is("pass copy=None to allow it").into());
     }
-    let there = super::device::moved(object.py(), &tensor, device, None, &why)?;
+    let there = object.py().detach(|| tensor_to_device(&tensor, &Transfer::to(device, &why)))?;
     let moved = !std::ptr::eq(there.as_ptr(), tensor.as_ptr());
     Ok(Some((there, moved)))
 }

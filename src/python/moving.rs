@@ -14,7 +14,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::ragged::Ragged;
 use crate::spec::CopyMode;
 use crate::tensor::Tensor;
-use crate::transfer::{Transfer, array_to_device, is_shared, stream_to_device, tensors_to_device};
+use crate::transfer::{Transfer, array_to_device, is_shared, stream_to_device, tensor_to_device, tensors_to_device};
 
 /// What `device=` and `copy=` of a function ask for.
 #[derive(Clone, Copy)]
@@ -80,11 +80,9 @@ impl Asked {
 
     /// A tensor, where it is asked for.
     pub(super) fn tensor(&self, py: Python<'_>, tensor: Tensor) -> PyResult<Tensor> {
-        if self.device.is_none_or(|device| device == tensor.device()) {
-            return Ok(tensor);
-        }
-        let mut moved = self.tensors(py, vec![tensor])?;
-        Ok(moved.pop().ok_or_else(|| Error::invalid("a tensor was lost on its way"))?)
+        let Some(device) = self.elsewhere(tensor.device())? else { return Ok(tensor) };
+        let why = format!("device=\"{device}\"");
+        Ok(py.detach(|| tensor_to_device(&tensor, &Transfer::to(device, &why)))?)
     }
 
     /// Rows of different lengths, where they are asked for.
@@ -143,8 +141,7 @@ impl ToDevice {
     }
 
     pub(super) fn tensor(&self, py: Python<'_>, tensor: &Tensor) -> PyResult<Tensor> {
-        let moved = py.detach(|| tensors_to_device(std::slice::from_ref(tensor), &self.transfer()))?;
-        Ok(moved.into_iter().next().ok_or_else(|| Error::invalid("a tensor was lost on its way"))?)
+        Ok(py.detach(|| tensor_to_device(tensor, &self.transfer()))?)
     }
 
     pub(super) fn stream(self, stream: DeviceArrayStream) -> DeviceArrayStream {

@@ -63,6 +63,15 @@ pub fn array_to_device(array: &DeviceArray, transfer: &Transfer<'_>) -> Result<D
     }
 }
 
+/// A tensor on another device, as [`array_to_device`] says of arrays.
+///
+/// # Errors
+/// As [`array_to_device`].
+pub fn tensor_to_device(tensor: &Tensor, transfer: &Transfer<'_>) -> Result<Tensor> {
+    let moved = tensors_of(tensor.device(), std::slice::from_ref(tensor), transfer)?;
+    moved.into_iter().next().ok_or_else(|| Error::invalid("a tensor was lost on its way"))
+}
+
 /// The tensors on another device, as [`array_to_device`] says of arrays; those that are copied from one device share one block of
 /// memory.
 ///

@@ -8,9 +8,10 @@ use arrow_array::{Array, ArrayRef, make_array};
 use arrow_buffer::{BooleanBuffer, Buffer, NullBuffer};
 use arrow_data::ArrayData;
 use arrow_dlpack::arrow::{export_device_array, release_directly};
+use arrow_dlpack::device::Device;
 use arrow_dlpack::ffi::arrow_device::{ArrowArray, ArrowDeviceArray};
 use arrow_dlpack::order::{host_waits, pop_stream, push_stream};
-use arrow_dlpack::transfer::{to_host, with_null_count};
+use arrow_dlpack::transfer::{Transfer, tensor_to_device, with_null_count};
 use arrow_dlpack::{
     CopyMode, DType, DeviceArray, ErrorKind, MatrixOptions, NullPolicy, Options, Order, Scalar, Tensor,
     chunks_to_tensor, matrix_to_tensor, to_tensor, validity,
@@ -137,7 +138,7 @@ fn without(array: &ArrayRef, row: usize) -> ArrayRef {
 }
 
 fn host_bytes(tensor: &Tensor) -> Vec<Vec<u8>> {
-    read(&to_host(tensor, None, "to compare").unwrap())
+    read(&tensor_to_device(tensor, &Transfer::to(Device::CPU, "to compare")).unwrap())
 }
 
 #[test]

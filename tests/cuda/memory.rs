@@ -5,8 +5,9 @@ use std::sync::{Arc, Mutex};
 
 use arrow_array::BooleanArray;
 use arrow_dlpack::cuda::{Allocated, Allocator, AllocatorError, MemorySource, Stream as Named, allocate_from};
+use arrow_dlpack::device::Device;
 use arrow_dlpack::order::{MemoryStatistics, empty_cache, memory_stats};
-use arrow_dlpack::transfer::{Transfer, array_to_device, to_host};
+use arrow_dlpack::transfer::{Transfer, array_to_device, tensor_to_device};
 use arrow_dlpack::{DeviceArray, ErrorKind, Options, Tensor, to_tensor};
 use arrow_schema::DataType;
 
@@ -64,7 +65,7 @@ fn bools() -> DeviceArray {
 }
 
 fn expect(tensor: &Tensor) {
-    let host = to_host(tensor, None, "a test").unwrap();
+    let host = tensor_to_device(tensor, &Transfer::to(Device::CPU, "a test")).unwrap();
     // SAFETY: so many bytes of the host, which the tensor keeps.
     let found = unsafe { std::slice::from_raw_parts(host.as_ptr(), ROWS) };
     assert!(found.iter().enumerate().all(|(row, byte)| *byte == u8::from(row % 3 == 0)));
