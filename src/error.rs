@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 
 /// What kind of thing went wrong. New kinds may be added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -41,14 +42,28 @@ struct Details {
     reason: String,
     remedy: Option<String>,
     code: Option<i32>,
+    source: Option<Source>,
 }
+
+/// What another error came from. Equal to itself alone.
+#[derive(Clone)]
+struct Source(Arc<dyn std::error::Error + Send + Sync>);
+
+impl PartialEq for Source {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Eq for Source {}
 
 /// A result whose error is [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl Error {
     pub(crate) fn new(kind: ErrorKind, reason: impl Into<String>) -> Self {
-        Self(Box::new(Details { kind, column: None, row: None, reason: reason.into(), remedy: None, code: None }))
+        let reason = reason.into();
+        Self(Box::new(Details { kind, column: None, row: None, reason, remedy: None, code: None, source: None }))
     }
 
     pub(crate) fn invalid(reason: impl Into<String>) -> Self {
@@ -92,6 +107,12 @@ impl Error {
     /// Keeps the errno that a producer's callback failed with.
     pub(crate) fn with_code(mut self, code: i32) -> Self {
         self.0.code = Some(code);
+        self
+    }
+
+    /// Keeps the error that this one came from.
+    pub(crate) fn caused_by(mut self, source: Arc<dyn std::error::Error + Send + Sync>) -> Self {
+        self.0.source = Some(Source(source));
         self
     }
 
@@ -165,7 +186,11 @@ impl fmt::Debug for Error {
     }
 }
 
-impl std::error::Error for Error {}
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.0.source.as_ref().map(|source| source.0.as_ref() as _)
+    }
+}
 
 #[cfg(test)]
 mod tests {

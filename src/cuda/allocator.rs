@@ -36,7 +36,7 @@ pub struct Allocated {
 }
 
 /// Why an allocator gave no memory.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum AllocatorError {
     /// There is not enough. What is let go of by then is given back, and it is asked once more.
@@ -45,8 +45,8 @@ pub enum AllocatorError {
     Failed(String),
     /// It has no memory of this device: the result comes from the device's pool.
     NotHere,
-    /// The call was ended from outside, as by a signal.
-    Interrupted,
+    /// The call was ended from outside, as by a signal; what ended it is the source of the error that follows.
+    Interrupted(Arc<dyn StdError + Send + Sync>),
 }
 
 impl fmt::Display for AllocatorError {
@@ -54,7 +54,7 @@ impl fmt::Display for AllocatorError {
         match self {
             Self::OutOfMemory(why) | Self::Failed(why) => f.write_str(why),
             Self::NotHere => f.write_str("it has no memory of this device"),
-            Self::Interrupted => f.write_str("the call was interrupted"),
+            Self::Interrupted(_) => f.write_str("the call was interrupted"),
         }
     }
 }

@@ -31,12 +31,12 @@ impl From<Status> for NoMemory {
 
 impl From<AllocatorError> for NoMemory {
     fn from(error: AllocatorError) -> Self {
-        let failed = |kind, why| Self::Failed(Error::new(kind, format!("the allocator failed: {why}")));
+        let text = error.to_string();
+        let failed = |kind| Error::new(kind, format!("the allocator failed: {text}"));
         match error {
             AllocatorError::OutOfMemory(why) => Self::Exhausted(Some(why)),
-            AllocatorError::Failed(why) => failed(ErrorKind::Device, why),
-            AllocatorError::NotHere => failed(ErrorKind::Device, error.to_string()),
-            AllocatorError::Interrupted => failed(ErrorKind::Interrupted, error.to_string()),
+            AllocatorError::Failed(_) | AllocatorError::NotHere => Self::Failed(failed(ErrorKind::Device)),
+            AllocatorError::Interrupted(by) => Self::Failed(failed(ErrorKind::Interrupted).caused_by(by)),
         }
     }
 }

@@ -1,10 +1,10 @@
 //! Streams that callers name, `with stream(s)`, and waits of the host that a signal ends.
 
-use std::cell::Cell;
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
-use pyo3::exceptions::{PyKeyboardInterrupt, PyRuntimeError, PyTypeError};
+use pyo3::exceptions::{PyRuntimeError, PyTypeError};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyInt, PyModule};
@@ -136,11 +136,6 @@ fn _cuda_waiting(py: Python<'_>) -> usize {
     order::waiting()
 }
 
-thread_local! {
-    /// What a signal handler raised while this thread waited.
-    static RAISED: Cell<Option<PyErr>> = const { Cell::new(None) };
-}
-
 /// Lets time pass without the interpreter; then runs the handlers of signals, whose exception ends the wait.
 fn pause(time: Duration) -> crate::error::Result<()> {
     if callback::is_running() {
@@ -155,8 +150,7 @@ fn pause(time: Duration) -> crate::error::Result<()> {
     match paused {
         Some(Ok(())) => Ok(()),
         Some(Err(raised)) => {
-            raise_later(raised);
-            Err(Error::new(ErrorKind::Interrupted, "the wait for a device was interrupted"))
+            Err(Error::new(ErrorKind::Interrupted, "the wait for a device was interrupted").caused_by(Arc::new(raised)))
         }
         // The interpreter is going down.
         None => {
@@ -164,14 +158,4 @@ fn pause(time: Duration) -> crate::error::Result<()> {
             Ok(())
         }
     }
-}
-
-/// Keeps what ends the work of this thread until [`raised`].
-pub(super) fn raise_later(error: PyErr) {
-    RAISED.set(Some(error));
-}
-
-/// What ended the wait of this thread.
-pub(super) fn raised() -> PyErr {
-    RAISED.take().unwrap_or_else(|| PyKeyboardInterrupt::new_err(()))
 }

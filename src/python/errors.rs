@@ -1,6 +1,8 @@
 //! The package's exceptions, and [`Error`] as one of them.
 
-use pyo3::exceptions::{PyBufferError, PyMemoryError, PyValueError};
+use std::error::Error as _;
+
+use pyo3::exceptions::{PyBufferError, PyKeyboardInterrupt, PyMemoryError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyType};
@@ -62,7 +64,7 @@ fn raise(py: Python<'_>, error: &Error) -> PyResult<PyErr> {
         ErrorKind::Null => &exceptions.null,
         ErrorKind::Cast => &exceptions.cast,
         ErrorKind::Unsupported => &exceptions.unsupported,
-        ErrorKind::Interrupted => return Ok(super::cuda_stream::raised()),
+        ErrorKind::Interrupted => return Ok(interruption(py, error)),
         ErrorKind::Memory => return Ok(PyMemoryError::new_err(error.to_string())),
         _ => &exceptions.conversion,
     };
@@ -72,6 +74,12 @@ fn raise(py: Python<'_>, error: &Error) -> PyResult<PyErr> {
     exception.setattr("reason", error.reason())?;
     exception.setattr("remedy", error.remedy())?;
     Ok(PyErr::from_value(exception))
+}
+
+/// What ended the call: what a signal handler or somebody's allocator raised, perhaps on another thread.
+fn interruption(py: Python<'_>, error: &Error) -> PyErr {
+    let raised = error.source().and_then(|source| source.downcast_ref::<PyErr>());
+    raised.map_or_else(|| PyKeyboardInterrupt::new_err(()), |raised| raised.clone_ref(py))
 }
 
 impl From<Error> for PyErr {

@@ -119,13 +119,15 @@ fn an_allocator_that_gives_nothing_is_an_error() {
     for (error, kind, asked) in [
         (AllocatorError::OutOfMemory("none".to_owned()), Some(ErrorKind::Memory), 2),
         (AllocatorError::Failed("none".to_owned()), Some(ErrorKind::Device), 1),
-        (AllocatorError::Interrupted, Some(ErrorKind::Interrupted), 1),
+        (AllocatorError::Interrupted(Arc::new(std::io::Error::other("ended"))), Some(ErrorKind::Interrupted), 1),
         (AllocatorError::NotHere, None, 1),
     ] {
         let allocator = Own::new(work, Some(error));
         let _scope = allocate_from(MemorySource::Allocator(allocator.clone()));
         let made = to_tensor(&array, &Options::default());
         assert_eq!(made.as_ref().err().map(arrow_dlpack::Error::kind), kind);
+        let source = made.as_ref().err().and_then(std::error::Error::source).map(ToString::to_string);
+        assert_eq!(source.is_some_and(|text| text == "ended"), kind == Some(ErrorKind::Interrupted));
         assert_eq!(allocator.asked.load(Ordering::Relaxed), asked);
         if let Ok(tensor) = made {
             expect(&tensor);

@@ -11,7 +11,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyModule, PyString};
 
 use super::super::capsule::{call, call_method};
-use super::super::cuda_stream::{NamedStream, raise_later};
+use super::super::cuda_stream::NamedStream;
 use super::super::exit::attached;
 use super::consume::package;
 use crate::cuda::{Allocated, Allocator, AllocatorError, MemorySource, SourceScope, Stream, allocate_from};
@@ -208,8 +208,7 @@ fn of_runtime(handle: usize) -> PyResult<Stream> {
 
 fn failed(py: Python<'_>, error: PyErr) -> AllocatorError {
     if !error.is_instance_of::<PyException>(py) {
-        raise_later(error);
-        return AllocatorError::Interrupted;
+        return AllocatorError::Interrupted(Arc::new(error));
     }
     // PyTorch's is no MemoryError.
     let name = error.get_type(py).name().map_or_else(|_| String::new(), |name| name.to_string());

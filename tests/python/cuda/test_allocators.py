@@ -244,6 +244,15 @@ class TestFailures:
             ad.from_dlpack(tensor, copy=True, allocator=Failing(interrupt))
         assert raised.value is interrupt
 
+    @pytest.mark.parametrize(
+        "raises", [KeyboardInterrupt("now"), SystemExit(3)], ids=lambda error: type(error).__name__
+    )
+    def test_by_interrupts_on_the_thread_of_a_loader(self, raises: BaseException) -> None:
+        loader = ad.Loader(pa.table({"x": VALUES}), batch_size=64, device="cuda", allocator=Failing(raises))
+        with pytest.raises(type(raises)) as raised:
+            list(loader)
+        assert raised.value is raises
+
     @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
     def test_to_take_it_back_are_shown(self, pool: fakes.Pool, capfd: pytest.CaptureFixture[str]) -> None:
         tensor = tensor_of(pool)
