@@ -148,7 +148,9 @@ def test(programs: list[str], schedules: list[str], python: bool, arguments: lis
         for outcome in outcomes:
             failures += outcome.failures
         print(
-            f"{schedule:10}", ", ".join(f"{outcome.ran} tests, {len(outcome.failures)} failed" for outcome in outcomes)
+            f"{schedule:10}",
+            ", ".join(f"{outcome.ran} tests, {len(outcome.failures)} failed" for outcome in outcomes),
+            flush=True,
         )
     for failure in failures:
         print("\nFAILED", failure)
