@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -22,6 +23,10 @@ if INTEROP not in ("full", "light"):
 if INTEROP == "light":
     # Also where another library would import it on the side.
     sys.modules["torch"] = None  # type: ignore[assignment]
+
+
+# Who is started in the background by a shell ignores this signal, and so do the processes that it starts.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

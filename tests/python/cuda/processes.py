@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+import select
+import signal
 import sys
 import tempfile
 from typing import Any
 
 import pytest
 from _pytest.runner import runtestprotocol
+
+# Seconds for one test; those that run many processes take minutes.
+LONGEST = 900
 
 
 def run(item: pytest.Item) -> list[Any]:
@@ -20,15 +25,30 @@ def run(item: pytest.Item) -> list[Any]:
         child = os.fork()
         if child == 0:
             _run_here(item, found)
+        in_time = _ends(child)
         _, status = os.waitpid(child, 0)
         found.seek(0)
         text = found.read()
+    if not in_time:
+        return [_crash(item, f"not within {LONGEST} s")]
     if status or not text:
         how = (
             f"killed by signal {os.WTERMSIG(status)}" if os.WIFSIGNALED(status) else f"status {os.WEXITSTATUS(status)}"
         )
         return [_crash(item, how)]
     return [_report(item, data) for data in json.loads(text)]
+
+
+def _ends(child: int) -> bool:
+    """Waits for the end of a process; one that is too late is killed."""
+    process = os.pidfd_open(child)
+    try:
+        if select.select([process], [], [], LONGEST)[0]:
+            return True
+        os.kill(child, signal.SIGKILL)
+        return False
+    finally:
+        os.close(process)
 
 
 def _report(item: pytest.Item, data: dict[str, Any]) -> Any:
