@@ -229,6 +229,12 @@ class TestSources:
         with pytest.raises(ad.ConversionError, match="columns"):
             iter(ad.Loader(chunked, batch_size=2, columns=["x"]))
 
+    def test_tensors(self):
+        whole = ad.Loader(ad.to_tensor(pa.array([1.0, 2.0, 3.0])), batch_size=2)
+        assert len(whole) == 2
+        for _ in range(2):
+            assert [np.from_dlpack(batch).tolist() for batch in whole] == [[1, 2], [3]]
+
     def test_nulls_of_structs_are_nulls_of_their_columns(self):
         structs = pa.array([{"x": 1.0}, None, {"x": None}, {"x": 4.0}])
         assert together(ad.Loader(structs, batch_size=2, nulls=0)).tolist() == [[1], [0], [0], [4]]

@@ -94,7 +94,10 @@ impl LoaderIterator {
 
     fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
         let Some(batch) = self.wait(py)? else { return Ok(None) };
-        let batch = self.for_python(py, batch)?;
+        let batch = self.for_python(py, batch).inspect_err(|_| {
+            // The batch is lost, and the next one must not pass for it.
+            py.detach(|| self.batches.close());
+        })?;
         self.progress.handed_out(self.run);
         Ok(Some(batch))
     }

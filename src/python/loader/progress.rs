@@ -116,7 +116,9 @@ impl Progress {
     pub(super) fn load(&self, state: State) -> Result<()> {
         let mut position = self.lock();
         if position.seed_was_passed && position.seed != state.seed {
-            let reason = format!("the state has seed {:?}, and the loader {:?}", state.seed, position.seed);
+            let text = |seed: Option<u64>| seed.map_or_else(|| "none".to_owned(), |seed| seed.to_string());
+            let (theirs, ours) = (text(state.seed), text(position.seed));
+            let reason = format!("the seed of the state is {theirs}, and that of the loader {ours}");
             return Err(Error::argument(reason).remedy_is("pass the seed of the state, or none"));
         }
         (position.seed, position.epoch, position.batches) = (state.seed, state.epoch, state.batches);

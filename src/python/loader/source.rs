@@ -11,7 +11,8 @@ use pyo3::types::{PyWeakrefMethods, PyWeakrefReference};
 use crate::arrow::{DeviceArray, DeviceArrayStream};
 use crate::python::capsule::call;
 use crate::python::input::{self, ArrowInput};
-use crate::python::{Array, RecordBatch};
+use crate::python::{Array, RecordBatch, Tensor};
+use crate::spec::CopyMode;
 
 const DUNDERS: [&str; 4] =
     ["__arrow_c_device_array__", "__arrow_c_array__", "__arrow_c_device_stream__", "__arrow_c_stream__"];
@@ -144,6 +145,10 @@ fn read_already() -> PyErr {
 
 /// The stream of an object, and whether it can be had again.
 fn read(object: &Bound<'_, PyAny>) -> PyResult<(DeviceArrayStream, bool)> {
+    if let Ok(tensor) = object.cast_exact::<Tensor>() {
+        let array = crate::column::to_arrow(tensor.get().tensor(), None, CopyMode::IfNeeded)?;
+        return Ok((stream_of(array), true));
+    }
     match input::arrow(object)? {
         Some(ArrowInput::Array(array)) => Ok((stream_of(array), true)),
         Some(ArrowInput::Stream(stream)) => Ok((stream, has_length(object)?)),
