@@ -8,11 +8,11 @@ use std::sync::Arc;
 use arrow_schema::{DataType, FieldRef};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyString};
+use pyo3::types::PyString;
 
 use super::functions::{DETACH_FROM, runner};
 use super::input::Chunks;
-use super::options::ConversionOptions;
+use super::options::{ConversionOptions, mapping};
 use super::tensor::with_output;
 use crate::column::{Runner, chunks_to_tensor_into};
 use crate::dtype::DType;
@@ -54,7 +54,7 @@ impl<'py> FromPyObject<'_, 'py> for Columns {
     type Error = PyErr;
 
     fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
-        let Ok(groups) = object.cast::<PyDict>() else {
+        let Some(groups) = mapping(&object)? else {
             return if object.is_none() {
                 Ok(Self::Each(None))
             } else {
@@ -78,6 +78,9 @@ pub(super) fn names(object: &Bound<'_, PyAny>) -> PyResult<Vec<String>> {
         let name = name.repr()?;
         return Err(PyTypeError::new_err(format!("columns must be a list of names; pass [{name}] for {name} alone")));
     }
+    if mapping(object)?.is_some() {
+        return Err(PyTypeError::new_err("columns must be a list of names; to_tensors makes groups of a dict"));
+    }
     object.extract().map_err(|_| match object.repr() {
         Ok(found) => PyTypeError::new_err(format!("columns must be a list of names, not {found}")),
         Err(error) => error,
@@ -89,21 +92,20 @@ pub(super) fn parse_threads(threads: i64) -> PyResult<NonZero<usize>> {
     count.ok_or_else(|| PyValueError::new_err(format!("threads must be 1 or more, or None, not {threads}")))
 }
 
-/// Whether the chunks are rows of several columns.
-pub(super) fn is_matrix(chunks: &Chunks) -> bool {
-    matches!(chunks.field().data_type(), DataType::Struct(_))
+/// Whether data of this type is rows of several columns.
+pub(super) fn is_matrix(field: &FieldRef) -> bool {
+    matches!(field.data_type(), DataType::Struct(_))
 }
 
 /// The error for `columns=` where the data is a single column.
-pub(super) fn no_columns(chunks: &Chunks) -> Error {
-    let field = chunks.field();
+pub(super) fn no_columns(field: &FieldRef) -> Error {
     Error::argument(format!("columns= chooses columns of a batch, and the data is one array of {}", field.data_type()))
         .remedy_is("leave columns= out")
         .in_column(field.name())
 }
 
 /// A spec, and what it was made of.
-struct Made {
+pub(super) struct Made {
     field: FieldRef,
     columns: Option<Vec<String>>,
     options: ConversionOptions,
@@ -118,7 +120,7 @@ thread_local! {
 }
 
 /// The spec of a matrix; `out` is the dtype of the memory that it is written to.
-fn made(
+pub(super) fn spec(
     field: &FieldRef,
     columns: Option<&Vec<String>>,
     options: &ConversionOptions,
@@ -154,7 +156,7 @@ pub(super) fn matrix(
     keywords: &MatrixKeywords,
     options: &ConversionOptions,
 ) -> PyResult<Tensor> {
-    let made = made(chunks.field(), columns.as_ref(), options, None)?;
+    let made = spec(chunks.field(), columns.as_ref(), options, None)?;
     Ok(convert_matrix(&made.spec, &chunks.arrays, &request(None, keywords, options), &worker(py))?)
 }
 
@@ -167,7 +169,7 @@ pub(super) fn matrix_into(
     options: &ConversionOptions,
 ) -> PyResult<()> {
     with_output(out, |memory| {
-        let made = made(chunks.field(), columns.as_ref(), options, Some(memory.dtype()))?;
+        let made = spec(chunks.field(), columns.as_ref(), options, Some(memory.dtype()))?;
         Ok(write_matrix(&made.spec, &chunks.arrays, &request(None, keywords, options), memory, &worker(out.py()))?)
     })
 }

@@ -1,8 +1,8 @@
 //! The keywords that conversions share.
 
-use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::exceptions::{PyOverflowError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyDict, PyFloat, PyInt, PyString};
+use pyo3::types::{PyBool, PyDict, PyFloat, PyInt, PyMapping, PyString};
 
 use crate::dtype::DType;
 use crate::spec::select;
@@ -31,6 +31,19 @@ impl Legacy {
     }
 }
 
+/// A dict, or another mapping as one; `None` for anything else.
+pub(super) fn mapping<'py>(object: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyDict>>> {
+    if let Ok(dict) = object.cast::<PyDict>() {
+        return Ok(Some(dict.clone()));
+    }
+    let Some(mapping) = object.cast::<PyMapping>().ok().filter(|_| !object.is_instance_of::<PyString>()) else {
+        return Ok(None);
+    };
+    let dict = PyDict::new(object.py());
+    dict.update(mapping)?;
+    Ok(Some(dict))
+}
+
 /// `copy=` of Python.
 pub(super) fn copy_mode(copy: Option<bool>) -> CopyMode {
     match copy {
@@ -49,7 +62,7 @@ enum PerColumn<T> {
 
 impl<T: Copy + Default> PerColumn<T> {
     fn read(object: &Bound<'_, PyAny>, parse: impl Fn(&Bound<'_, PyAny>) -> PyResult<T>) -> PyResult<Self> {
-        let Ok(columns) = object.cast::<PyDict>() else { return parse(object).map(Self::One) };
+        let Some(columns) = mapping(object)? else { return parse(object).map(Self::One) };
         let columns = columns.iter().map(|(name, value)| Ok((name.extract::<String>()?, parse(&value)?)));
         columns.collect::<PyResult<_>>().map(Self::Each)
     }
@@ -241,15 +254,30 @@ pub(super) fn parse_nulls(object: &Bound<'_, PyAny>) -> PyResult<NullPolicy> {
     if let Ok(value) = object.cast::<PyBool>() {
         return Ok(NullPolicy::Fill(Scalar::Bool(value.is_true())));
     }
+    let py = object.py();
     let is_float = object.is_instance_of::<PyFloat>();
     if object.is_instance_of::<PyInt>() || (!is_float && object.hasattr("__index__")?) {
-        let value = object.extract::<i128>();
-        return value
-            .map(|value| NullPolicy::Fill(Scalar::Int(value)))
-            .map_err(|_| PyValueError::new_err("the fill value is beyond every integer dtype"));
+        match object.extract::<i128>() {
+            Ok(value) => return Ok(NullPolicy::Fill(Scalar::Int(value))),
+            Err(error) if error.is_instance_of::<PyOverflowError>(py) => return beyond_integers(object),
+            // An array of one float has `__index__` too, which refuses.
+            Err(error) if error.is_instance_of::<PyTypeError>(py) => {}
+            Err(error) => return Err(error),
+        }
     }
-    let value = object.extract::<f64>().map_err(|_| {
-        PyTypeError::new_err("nulls must be \"error\", \"nan\", \"keep\", or a number to fill them with")
-    })?;
-    Ok(NullPolicy::Fill(Scalar::Float(value)))
+    match object.extract::<f64>() {
+        Ok(value) => Ok(NullPolicy::Fill(Scalar::Float(value))),
+        Err(error) if error.is_instance_of::<PyTypeError>(py) => {
+            Err(PyTypeError::new_err("nulls must be \"error\", \"nan\", \"keep\", or a number to fill them with"))
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// An integer that only a float can be.
+fn beyond_integers(object: &Bound<'_, PyAny>) -> PyResult<NullPolicy> {
+    match object.extract::<f64>() {
+        Ok(value) if object.eq(value)? => Ok(NullPolicy::Fill(Scalar::Float(value))),
+        _ => Err(PyValueError::new_err(format!("no dtype represents the fill value {object} exactly"))),
+    }
 }

@@ -5,12 +5,12 @@ use std::collections::HashMap;
 use arrow_schema::{DataType, FieldRef};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyList, PyString, PyTuple};
+use pyo3::types::{PyBytes, PyList, PyString, PyTuple};
 
 use super::exchange::memory;
 use super::input::{Chunks, no_protocol};
 use super::matrix::parse_threads;
-use super::options::copy_mode;
+use super::options::{copy_mode, mapping};
 use super::stream::wrap;
 use super::{Ragged, device, input};
 use crate::column::{self, chunks_to_tensor};
@@ -133,7 +133,7 @@ fn read_types(object: &Bound<'_, PyAny>, names: &[String]) -> PyResult<Types> {
         true => Ok(None),
         false => read_type(&object).map(Some),
     };
-    if let Ok(by_name) = object.cast::<PyDict>() {
+    if let Some(by_name) = mapping(object)? {
         let mut types = vec![None; names.len()];
         for (name, object) in by_name {
             let name = name.extract::<String>()?;

@@ -141,10 +141,10 @@ fn narrow(value: f64) -> f32 {
     value as f32
 }
 
-/// The integer that a float is, if it is one that an `i128` holds for every integer dtype.
+/// The integer that a float is, if it is one that an `i128` holds.
 #[expect(clippy::cast_possible_truncation, reason = "the range is checked, and saturation cannot occur in it")]
 fn exact_integer(value: f64) -> Option<i128> {
-    const LIMIT: f64 = 18_446_744_073_709_551_616.0; // 2^64
+    const LIMIT: f64 = 170_141_183_460_469_231_731_687_303_715_884_105_728.0; // 2^127
     (value.fract() == 0.0 && (-LIMIT..LIMIT).contains(&value)).then_some(value as i128)
 }
 
@@ -172,6 +172,11 @@ mod tests {
             (Scalar::Int(u64::MAX.into()), DType::UInt64, true),
             (Scalar::Int((1 << 53) + 1), DType::Float64, false),
             (Scalar::Int(1 << 53), DType::Float64, true),
+            (Scalar::Int(1 << 70), DType::Float64, true),
+            (Scalar::Int((1 << 70) + 1), DType::Float64, false),
+            (Scalar::Int(i128::MAX), DType::Float64, false),
+            (Scalar::Int(1 << 70), DType::UInt64, false),
+            (Scalar::Float(1e20), DType::Int64, false),
             (Scalar::Float(0.5), DType::Int32, false),
             (Scalar::Float(2.0), DType::Int32, true),
             (Scalar::Float(f64::NAN), DType::Int32, false),

@@ -1,5 +1,8 @@
 """The keywords of the conversions: how a dtype, a null policy or a namespace may be given, and what is refused."""
 
+from collections import ChainMap, OrderedDict
+from types import MappingProxyType
+
 import arrow_dlpack as ad
 import ml_dtypes
 import numpy as np
@@ -74,6 +77,26 @@ class TestNulls:
         with pytest.raises(ValueError):
             ad.to_tensor(pa.array([1, None]), nulls=fill)
 
+    @pytest.mark.parametrize("fill", [2**64, -(2**70), 2**127, 2**200])
+    def test_an_integer_that_only_a_float_is(self, fill: int):
+        assert np.from_dlpack(ad.to_tensor(NULLS, nulls=fill)).tolist() == [1, float(fill), 3]
+        for near in (fill + 1, 10**400):
+            with pytest.raises(ValueError, match="exactly"):
+                ad.to_tensor(NULLS, nulls=near)
+
+    def test_a_number_in_an_array(self, torch):
+        for fill in (np.array(2.5), np.float32(2.5), torch.tensor(2.5)):
+            assert np.from_dlpack(ad.to_tensor(NULLS, nulls=fill)).tolist() == [1, 2.5, 3]
+        assert np.from_dlpack(ad.to_tensor(NULLS, nulls=np.array(2))).tolist() == [1, 2, 3]
+
+    def test_what_a_number_raises_passes_through(self):
+        class Number:
+            def __index__(self) -> int:
+                raise RuntimeError("not today")
+
+        with pytest.raises(RuntimeError, match="not today"):
+            ad.to_tensor(NULLS, nulls=Number())
+
     def test_the_policies_by_name(self):
         with pytest.raises(ad.NullError):
             ad.to_tensor(NULLS, nulls="error")
@@ -116,6 +139,15 @@ class TestByColumn:
     def test_names_are_strings(self):
         with pytest.raises(TypeError):
             ad.to_tensors(BATCH, nulls={1: 0})
+
+    @pytest.mark.parametrize("kind", [MappingProxyType, ChainMap, OrderedDict])
+    def test_any_mapping(self, kind):
+        nulls, dtype = kind({"x": 0, "n": 0, "flag": False}), kind({"n": "float32"})
+        tensors = ad.to_tensors(BATCH, nulls=nulls, dtype=dtype, columns=kind({"all": ["x", "n"], "flag": "flag"}))
+        assert np.from_dlpack(tensors["all"]).tolist() == [[1, 1], [0, 0], [3, 3]]
+        assert np.from_dlpack(tensors["flag"]).tolist() == [True, False, False]
+        batch = ad.to_arrow(tensors["all"], names=["x", "n"], type=kind({"n": pa.int8()}))
+        assert pa.record_batch(batch).schema.types == [pa.float64(), pa.int8()]
 
     def test_an_array_by_its_own_name(self):
         column = ad.from_arrow(BATCH)["n"]
