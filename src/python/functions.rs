@@ -1,5 +1,7 @@
 //! The module's functions.
 
+use std::borrow::Cow;
+
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -13,7 +15,7 @@ use super::moving::Asked;
 use super::names::Names;
 use super::options::{ConversionOptions, ElementKeywords, Legacy, copy_mode};
 use super::stream::wrap;
-use super::{ArrayStream, CopyLog, Tensor, device};
+use super::{ArrayStream, CopyLog, Tensor, device, refused};
 use crate::arrow::DeviceArray;
 use crate::batch::each_tensor;
 use crate::column::{Bits, chunks_to_tensor_by};
@@ -192,12 +194,17 @@ fn to_tensor<'py>(
         false => Some(ConversionOptions::read(keywords, copy, writable)?),
     };
     let asked = Asked::read(device, copy_mode(copy))?;
-    let chunks = asked.chunks(py, Chunks::read(obj, copy_mode(copy))?)?;
+    let chunks = Chunks::read_unless(obj, copy_mode(copy), &|field| {
+        let defaults = || ConversionOptions::defaults(copy, writable);
+        let options = by_column.as_ref().map_or_else(|| Cow::Owned(defaults()), Cow::Borrowed);
+        refused::as_one(field, columns.as_ref(), &options, out.is_some())
+    })?;
+    let chunks = asked.chunks(py, chunks)?;
     let _source = result_source(&chunks, device, allocator, xp)?;
     if out.is_some() {
         asked.require(chunks.arrays.first().map_or(crate::device::Device::CPU, DeviceArray::device))?;
     }
-    if is_matrix(&chunks) {
+    if is_matrix(chunks.field()) {
         let options = by_column.unwrap_or_else(|| ConversionOptions::defaults(copy, writable));
         options.check_columns(chunks.field())?;
         return match out {
@@ -206,7 +213,7 @@ fn to_tensor<'py>(
         };
     }
     if columns.is_some() {
-        return Err(no_columns(&chunks).into());
+        return Err(no_columns(chunks.field()).into());
     }
     let options = match by_column {
         None => Options::default().copy(copy_mode(copy)).writable(writable),
@@ -252,7 +259,9 @@ fn to_tensors<'py>(
     let mut arrays = Arrays::of(py, Legacy::parse(legacy)?, xp)?;
     let matrix = MatrixKeywords::read(order, threads)?;
     let asked = Asked::read(device, copy_mode(copy))?;
-    let chunks = Chunks::read(obj, copy_mode(copy))?;
+    let chunks = Chunks::read_unless(obj, copy_mode(copy), &|field| {
+        refused::as_named(field, columns.as_ref(), &matrix, &options)
+    })?;
     options.check_columns(chunks.field())?;
     let chunks = asked.chunks(py, chunks)?;
     let _source = result_source(&chunks, device, allocator, xp)?;

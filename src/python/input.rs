@@ -143,13 +143,33 @@ impl Chunks {
     /// # Errors
     /// `TypeError` for an object that speaks neither protocol, what its dunders raise, or what is wrong with its data.
     pub fn read(object: &Bound<'_, PyAny>, copy: CopyMode) -> PyResult<Self> {
+        Self::read_unless(object, copy, &|_| Ok(()))
+    }
+
+    /// As [`Chunks::read`], unless the object is a stream the type of which `refuses`: nothing of it is read then.
+    ///
+    /// # Errors
+    /// As [`Chunks::read`], and what `refuses` says.
+    pub(super) fn read_unless(
+        object: &Bound<'_, PyAny>,
+        copy: CopyMode,
+        refuses: &dyn Fn(&FieldRef) -> PyResult<()>,
+    ) -> PyResult<Self> {
         // A copy that is asked for is made of the column, once.
         let of_tensor = if copy == CopyMode::Always { CopyMode::IfNeeded } else { copy };
         if let Ok(own) = object.cast_exact::<Tensor>() {
             return Self::of_tensor(own.get().tensor(), of_tensor);
         }
+        if let Ok(stream) = object.cast_exact::<ArrayStream>() {
+            refuses(stream.get().field())?;
+        }
         match arrow(object)? {
-            Some(input) => Self::of_arrow(object.py(), input),
+            Some(input) => {
+                if let ArrowInput::Stream(stream) = &input {
+                    refuses(stream.field())?;
+                }
+                Self::of_arrow(object.py(), input)
+            }
             None => {
                 let tensor = dlpack(object, None, of_tensor)?.ok_or_else(|| no_protocol(object))?;
                 Self::of_tensor(&tensor, of_tensor)

@@ -25,6 +25,7 @@ mod options;
 mod producer;
 mod ragged;
 mod record_batch;
+mod refused;
 mod stream;
 mod tensor;
 mod to_arrow;

@@ -48,6 +48,11 @@ impl ArrayStream {
         }
     }
 
+    /// The type of every array.
+    pub(super) fn field(&self) -> &FieldRef {
+        &self.field
+    }
+
     /// The state, briefly: the lock is never held while Python or a producer runs.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)

@@ -181,6 +181,42 @@ class TestErrors:
         assert list(arrays) == []
 
 
+class TestWhatTheTypeTellsToBeWrong:
+    """Nothing is read of a stream where its type and the options do not go together."""
+
+    @pytest.mark.parametrize(
+        ("function", "keywords"),
+        [
+            (ad.to_tensor, {"columns": ["typo"]}),
+            (ad.to_tensor, {"nulls": "nan", "dtype": "int8"}),
+            (ad.to_tensor, {"dtype": {"typo": "int8"}}),
+            (ad.to_tensor, {"columns": ["typo"], "out": np.zeros((3, 1))}),
+            (ad.to_tensors, {"columns": ["typo"]}),
+            (ad.to_tensors, {"columns": {"x": ["a", "typo"]}}),
+            (ad.to_tensors, {"nulls": {"a": "nan"}}),
+            (ad.to_tensors, {"columns": {"x": "a"}, "dtype": "float31"}),
+        ],
+    )
+    def test_nothing_is_lost(self, function: Any, keywords: dict[str, Any]):
+        table = pa.table({"a": [1, 2, 3], "b": ["x", "y", "z"]})
+        reader = table.to_reader()
+        with pytest.raises(ValueError):
+            function(reader, **keywords)
+        assert reader.read_all() == table
+        stream = ad.from_arrow(table)
+        with pytest.raises(ValueError):
+            function(stream, **keywords)
+        assert pa.table(stream) == table
+
+    def test_nor_of_one_of_arrays(self):
+        values = pa.chunked_array([[1, 2], [3]])
+        stream = ad.from_arrow(values)
+        for keywords in ({"nulls": "nan"}, {"columns": ["a"]}, {"dtype": "float8_e4m3fn", "nulls": 0.1}):
+            with pytest.raises(ValueError):
+                ad.to_tensor(stream, **keywords)
+        assert pa.chunked_array(stream).to_pylist() == [1, 2, 3]
+
+
 class TestConsumers:
     """Each library reads a stream of ours whole, of what another library made."""
 
