@@ -16,7 +16,6 @@ NONE = Expect("absent", error=(TypeError, AttributeError))
 
 class TestStrict(Battery):
     xp = xp
-    no_device = (BufferError, "unsupported device")
     expected: ClassVar[dict[str, Expect]] = {
         "to numbers float16": NO_TYPE,
         "to bfloat16": NO_TYPE,

@@ -29,7 +29,7 @@ def test_a_device_that_is_not_there(cell):
         lambda: ad.to_tensor(pa.array([1.0]), device="cuda:0", xp=cupy),
         lambda: ad.to_tensor(pa.array([1.0])).to_device("cuda:0"),
     ):
-        with pytest.raises(ad.ConversionError, match="cuda:0"):
+        with pytest.raises(ad.ConversionError, match="no CUDA driver"):
             ask()
     cell("to", "device", "refused", f'`device="cuda"` {NO_GPU}')
 
@@ -37,7 +37,7 @@ def test_a_device_that_is_not_there(cell):
 def test_device_objects(cell):
     device = cupy.cuda.Device(0)
     assert ad.Device(device) == ad.Device("cuda:0")
-    with pytest.raises(ad.ConversionError, match="cuda:0"):
+    with pytest.raises(ad.ConversionError, match="no CUDA driver"):
         ad.to_tensor(pa.array([1.0]), device=device)
     cell("to", "device", "refused", f"`device=cupy.cuda.Device(0)` {NO_GPU}")
 

@@ -29,7 +29,6 @@ def narrowed(outcome: str, dtype: str) -> Expect:
 class TestJax(Battery):
     xp = jnp
     alignment = 64
-    no_device = (RuntimeError, "Unknown backend cuda")
     expected: ClassVar[dict[str, Expect]] = {
         "to arrow": ARROW,
         "to numbers int64": narrowed("copy", "int32"),

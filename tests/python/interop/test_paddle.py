@@ -19,7 +19,6 @@ NONE = Expect("absent", NO_FLOAT8.note, NotImplementedError)
 class TestPaddle(Battery):
     xp = paddle
     exchange = True
-    no_device = (NotImplementedError, "gpu:0")
     expected: ClassVar[dict[str, Expect]] = {
         **{f"to float8 {name}": NO_FLOAT8 for name in FLOAT8 if name not in KNOWN},
         **{f"from float8 {name}": NONE for name in FLOAT8 if name not in KNOWN},

@@ -28,7 +28,6 @@ class Namespace:
 
 class TestTensorFlow(Battery):
     xp = Namespace
-    no_device = (RuntimeError, "non-None dl_device")
     expected: ClassVar[dict[str, Expect]] = {
         "to arrow": LEGACY,
         "to float8": NO_FLOAT8,
