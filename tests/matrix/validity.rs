@@ -75,7 +75,7 @@ fn the_validity_of_one_column_and_bits_are_of_no_struct() {
     // A single column has no columns to choose of.
     let column = batch.column(0).unwrap();
     let one = matrix_validity(column.field(), std::slice::from_ref(&column), &MatrixOptions::default());
-    assert_eq!(one.unwrap_err().column(), Some("c0"));
+    assert!(one.unwrap_err().remedy().is_some());
 }
 
 #[test]
