@@ -184,7 +184,7 @@ fn run(
     out: (u64, MatrixLayout),
     stream: Stream,
 ) -> Result<Option<Check>> {
-    let tables = Tables::of(chunks, shape.columns)?;
+    let tables = Tables::of(chunks, shape)?;
     // Dropped, it is freed behind the work that the stream has by then.
     let scratch = order::allocate_scratch(current, tables.bytes, stream)?;
     order.wait_in(current, stream, Wait::KernelSource)?;
@@ -216,7 +216,7 @@ fn start(
         // SAFETY: a part of the scratch memory.
         unsafe { current.set_memory(misfits, 0xff, numbers.len(), stream) }?;
     }
-    tables.join_bitmaps(current, scratch, stream)?;
+    tables.make_bitmaps(current, scratch, stream)?;
     let itemsize = shape.dtype.itemsize() as u64;
     let mut row = 0_u64;
     for (chunk, place) in chunks.iter().zip(&tables.chunks) {

@@ -29,7 +29,7 @@
 //! | what | where |
 //! |---|---|
 //! | Arrow to tensor | [`array_to_tensor`], [`to_tensor`], [`to_tensors`], [`chunks_to_tensor`], [`validity`], [`validity_bits`] |
-//! | columns as a matrix | [`matrix_to_tensor`], [`groups_to_tensors`] |
+//! | columns as a matrix | [`matrix_to_tensor`], [`groups_to_tensors`], [`matrix_validity`] |
 //! | into memory that is there | [`matrix_to_tensor_into`], [`chunks_to_tensor_into`], [`Output`] |
 //! | lists and strings | [`to_ragged`], [`to_padded`], and back by [`Ragged::to_arrow`] |
 //! | tensor to Arrow | [`to_arrow`], [`to_arrow_as`], [`matrix_to_arrow`] |
@@ -115,7 +115,9 @@ pub use error::{Error, ErrorKind, Result};
 pub use explain::{
     Report, ReportRow, explain, explain_groups, explain_matrix, explain_matrix_schema, explain_schema, explain_tensor,
 };
-pub use matrix::{ColumnOptions, Group, groups_to_tensors, matrix_to_arrow, matrix_to_tensor, matrix_to_tensor_into};
+pub use matrix::{
+    ColumnOptions, Group, groups_to_tensors, matrix_to_arrow, matrix_to_tensor, matrix_to_tensor_into, matrix_validity,
+};
 pub use ragged::{Pad, Ragged, Values, chunks_to_padded, chunks_to_ragged, to_padded, to_ragged};
 pub use spec::{CopyMode, DecimalMode, DictionaryMode, MatrixOptions, MatrixSpec, NullPolicy, Options, Order, Scalar};
 pub use tensor::{Native, Output, Tensor};

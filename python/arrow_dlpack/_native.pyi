@@ -713,23 +713,50 @@ def to_ragged(
     xp: _ArrayNamespace[_ArrayT_co],
 ) -> tuple[_ArrayT_co, _ArrayT_co]: ...
 @overload
-def validity(obj: _Data, *, bits: Literal[False] = False, device: _Device | None = None, xp: None = None) -> Tensor:
-    """A bool for each value, True where it is valid, in the shape of the values.
+def validity(
+    obj: _Data,
+    *,
+    bits: Literal[False] = False,
+    order: _Order = "C",
+    columns: Sequence[str] | None = None,
+    device: _Device | None = None,
+    xp: None = None,
+) -> Tensor:
+    """A bool for each value, True where it is valid, in the shape of the values: of a batch, a table or an array of
+    structs (rows, columns).
 
-    With bits=True the bitmap of the rows as it lies: its bytes, and the position of the first row's bit in them; None
-    where no row is null."""
+    With bits=True the bitmap of a column's rows as it lies: its bytes, and the position of the first row's bit in them;
+    None where no row is null."""
 
 @overload
 def validity(
-    obj: _Data, *, bits: Literal[False] = False, device: _Device | None = None, xp: _ArrayNamespace[_ArrayT_co]
+    obj: _Data,
+    *,
+    bits: Literal[False] = False,
+    order: _Order = "C",
+    columns: Sequence[str] | None = None,
+    device: _Device | None = None,
+    xp: _ArrayNamespace[_ArrayT_co],
 ) -> _ArrayT_co: ...
 @overload
 def validity(
-    obj: _Data, *, bits: Literal[True], device: _Device | None = None, xp: None = None
+    obj: _Data,
+    *,
+    bits: Literal[True],
+    order: _Order = "C",
+    columns: Sequence[str] | None = None,
+    device: _Device | None = None,
+    xp: None = None,
 ) -> tuple[Tensor, int] | None: ...
 @overload
 def validity(
-    obj: _Data, *, bits: Literal[True], device: _Device | None = None, xp: _ArrayNamespace[_ArrayT_co]
+    obj: _Data,
+    *,
+    bits: Literal[True],
+    order: _Order = "C",
+    columns: Sequence[str] | None = None,
+    device: _Device | None = None,
+    xp: _ArrayNamespace[_ArrayT_co],
 ) -> tuple[_ArrayT_co, int] | None: ...
 @overload
 def to_arrow(

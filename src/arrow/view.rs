@@ -185,7 +185,7 @@ impl<'a> ArrayView<'a> {
                 Ok((bytes > 0).then_some(BitmapBytes { start, bytes, first_bit: only.offset % 8 }))
             }
             _ => Err(Error::unsupported("the enclosing struct has nulls too, and two bitmaps are joined by a copy")
-                .remedy_is("ask for the bitmap of the struct, and of a column of it, apart")),
+                .remedy_is("ask for validity() without bits, or copy the data to the CPU first")),
         }
     }
 
@@ -250,6 +250,18 @@ impl<'a> Leaf<'a> {
     pub(crate) fn of_bytes(bytes: &'a [u8]) -> Self {
         let (values, elements) = (bytes.as_ptr(), bytes.len());
         Self { elements, rows: elements, ..Self::plain(values) }
+    }
+
+    /// Elements of one bit each, the first one at bit `offset` of the bytes.
+    ///
+    /// # Errors
+    /// When the bytes have fewer bits.
+    pub(crate) fn of_bits(bytes: &'a [u8], offset: usize, elements: usize) -> Result<Self> {
+        let end = offset.checked_add(elements).ok_or_else(overflow)?;
+        if end.div_ceil(8) > bytes.len() {
+            return Err(Error::invalid(format!("{elements} bits from bit {offset} of {} bytes", bytes.len())));
+        }
+        Ok(Self { offset, elements, rows: elements, ..Self::plain(bytes.as_ptr()) })
     }
 
     fn plain(values: *const u8) -> Self {

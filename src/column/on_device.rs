@@ -352,7 +352,7 @@ pub(crate) fn refuse_known(spec: &Spec, nulls: Option<usize>) -> Result<()> {
         (Nulls::Refused, Some(nulls)) if nulls > 0 => {
             let reason = format!("{nulls} null{}, which are refused", if nulls == 1 { "" } else { "s" });
             Err(Error::new(ErrorKind::Null, reason)
-                .remedy_is("pass nulls=\"keep\" and ask for validity(bits=True)")
+                .remedy_is("pass nulls=\"keep\" and ask for validity()")
                 .in_column(spec.field().name()))
         }
         _ => Ok(()),

@@ -1,6 +1,6 @@
 //! Which values are valid: a bool for each, or the bitmap as it lies.
 
-use arrow_schema::FieldRef;
+use arrow_schema::{DataType, FieldRef};
 
 use super::on_device::{self, needs_copy};
 use super::{check_types, columns, planned};
@@ -12,7 +12,7 @@ use crate::spec::{Options, Spec};
 use crate::tensor::Tensor;
 
 /// A bool tensor of the shape that the values have, true where a value is valid. A null list makes all its elements
-/// null.
+/// null. Of several columns: [`crate::matrix_validity`].
 ///
 /// # Errors
 /// When the field is a struct, the memory is neither the host's nor reached through CUDA, or memory cannot be had.
@@ -46,7 +46,7 @@ pub struct Bits {
 /// inside a row, and codes that stand for nulls, are not in it.
 ///
 /// # Errors
-/// When the type has no bitmap, bitmaps of enclosing structs or of several chunks would have to be joined, or the memory is
+/// When the type has no bitmap, or is a struct, which has one for each of its columns; when bitmaps of enclosing structs or of several chunks would have to be joined, or the memory is
 /// not what the array says.
 ///
 /// ```
@@ -64,6 +64,10 @@ pub struct Bits {
 pub fn validity_bits(field: &FieldRef, chunks: &[DeviceArray]) -> Result<Option<Bits>> {
     check_types(field, chunks)?;
     let made = || {
+        if let DataType::Struct(_) = field.data_type() {
+            return Err(Error::unsupported("the rows of several columns have a bitmap for each of them")
+                .remedy_is("ask for the bitmap of each column, or for validity() without bits"));
+        }
         let mut filled = chunks.iter().filter(|chunk| !chunk.is_empty());
         let Some(array) = filled.next() else { return Ok(None) };
         if filled.next().is_some() {

@@ -106,7 +106,7 @@ pub(crate) fn check_nulls<'a>(
         if let Some(mask) = &chunk.mask {
             let first = row + mask.first_null() / spec.row_elements().max(1);
             let reason = format!("{nulls} null{}, the first one here", if nulls == 1 { "" } else { "s" });
-            let nan = if spec.dtype().kind() == crate::dtype::Kind::Float { "nulls=\"nan\", " } else { "" };
+            let nan = if is_float(spec) { "nulls=\"nan\", " } else { "" };
             return Err(Error::new(ErrorKind::Null, reason)
                 .at_row(first)
                 .remedy_is(format!("pass {nan}a value to fill them with, or nulls=\"keep\" and ask for validity()"))
@@ -115,6 +115,16 @@ pub(crate) fn check_nulls<'a>(
         row += chunk.leaf.rows;
     }
     Ok(())
+}
+
+/// As [`check_nulls`], for rows that nobody can ask the validity of.
+pub(crate) fn check_nulls_of_passing_rows(spec: &Spec, chunk: &ColumnChunk<'_>) -> Result<()> {
+    let nan = if is_float(spec) { "nulls=\"nan\" or " } else { "" };
+    check_nulls(spec, [chunk]).map_err(|error| error.remedy_is(format!("pass {nan}a value to fill them with")))
+}
+
+fn is_float(spec: &Spec) -> bool {
+    spec.dtype().kind() == crate::dtype::Kind::Float
 }
 
 /// Shape and strides of the result: one row after the other, each as the spec lays it out.

@@ -18,7 +18,7 @@ pub(crate) struct Source {
     pub(super) elements: usize,
     fill: Option<[u8; 16]>,
     /// Whether a bool is written for each element, true where that is valid, and no value is read.
-    is_validity: bool,
+    pub(super) is_validity: bool,
 }
 
 impl Source {
@@ -59,7 +59,7 @@ impl Source {
         Some(Self {
             values: 0..0,
             first_bit: 0,
-            dtype: ColumnType::Bool,
+            dtype: ColumnType::Bits,
             levels: leaf.levels()?,
             elements: leaf.elements,
             fill: Some([0; 16]),

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use super::Shape;
 use super::check::VALUE_BYTES;
 use super::source::{Source, bits};
 use crate::cuda::{Bits, Column, ColumnType, Current, Level, PinnedBlock, Stream};
@@ -20,15 +21,18 @@ pub(super) struct Tables {
     /// Where the columns of each chunk start.
     pub(super) chunks: Vec<usize>,
     joined: Vec<Joined>,
+    /// Set bits, which columns that are a validity have for their values; empty where no kernel reads them.
+    ones: Range<usize>,
     /// Where the misfits are: a number for each column, and behind these 32 bytes for each.
     misfits: usize,
     columns: usize,
     pub(super) bytes: usize,
 }
 
-/// A struct of the upload. Where a bitmap is joined, the column's validity is in the scratch memory.
+/// A struct of the upload. Where a bitmap is joined, the column's validity is in the scratch memory, as are the values of a column
+/// that is a validity.
 enum Upload {
-    Column { source: (ColumnType, Bits, Option<Bits>, Option<[u8; 16]>), joined: Option<usize> },
+    Column { source: (ColumnType, Bits, Option<Bits>, Option<[u8; 16]>), joined: Option<usize>, is_validity: bool },
     Level(Level),
 }
 
@@ -41,9 +45,9 @@ struct Joined {
 }
 
 impl Tables {
-    pub(super) fn of(chunks: &[Vec<Source>], columns: usize) -> Result<Self> {
+    pub(super) fn of(chunks: &[Vec<Source>], shape: Shape) -> Result<Self> {
         let too_large = || Error::unsupported("a table of columns larger than memory can be");
-        let sources = || chunks.iter().flatten();
+        let (sources, columns) = (|| chunks.iter().flatten(), shape.columns);
         let needs_join = |source: &Source| !source.levels.is_empty() && source.plain_validity().is_none();
         let level_count: usize = sources().filter(|source| needs_join(source)).map(|source| source.levels.len()).sum();
         let column_bytes = sources().count().checked_mul(Column::BYTES).ok_or_else(too_large)?;
@@ -72,12 +76,17 @@ impl Tables {
                     bytes = bytes.checked_add(bitmap).ok_or_else(too_large)?;
                 }
                 let (values, fill) = source.elements();
+                let is_validity = source.is_validity;
                 let source = (source.dtype, values, source.plain_validity(), fill);
-                upload.push(Upload::Column { source, joined: out });
+                upload.push(Upload::Column { source, joined: out, is_validity });
             }
         }
         upload.extend(levels);
-        Ok(Self { upload, chunks: places, joined, misfits, columns: columns.max(1), bytes })
+        // A lone column is written without any.
+        let read = sources().filter(|source| source.is_validity && (columns > 1 || shape.is_row_major));
+        let ones = read.map(|source| source.elements.div_ceil(8).next_multiple_of(8)).max().unwrap_or(0);
+        let ones = bytes..bytes.checked_add(ones).ok_or_else(too_large)?;
+        Ok(Self { upload, chunks: places, joined, misfits, columns: columns.max(1), bytes: ones.end, ones })
     }
 
     /// The bitmap of the column whose struct is at this place.
@@ -101,9 +110,10 @@ impl Tables {
         let mut words = Vec::with_capacity(self.misfits / 8);
         for entry in &self.upload {
             match entry {
-                Upload::Column { source: (dtype, values, validity, fill), joined } => {
-                    let joined = joined.map(|at| Bits { bitmap: scratch + at as u64, first: 0 });
-                    words.extend(Column::new(*dtype, *values, joined.or(*validity), *fill)?.to_words());
+                Upload::Column { source: (dtype, values, validity, fill), joined, is_validity } => {
+                    let here = |at: usize| Bits { bitmap: scratch + at as u64, first: 0 };
+                    let values = if *is_validity { here(self.ones.start) } else { *values };
+                    words.extend(Column::new(*dtype, values, joined.map(here).or(*validity), *fill)?.to_words());
                 }
                 Upload::Level(level) => words.extend(level.to_words()),
             }
@@ -128,7 +138,12 @@ impl Tables {
         Ok(())
     }
 
-    pub(super) fn join_bitmaps(&self, current: &Current, scratch: u64, stream: Stream) -> Result<()> {
+    /// Writes the bitmaps that kernels read from the scratch memory.
+    pub(super) fn make_bitmaps(&self, current: &Current, scratch: u64, stream: Stream) -> Result<()> {
+        if !self.ones.is_empty() {
+            // SAFETY: a part of the scratch memory.
+            unsafe { current.set_memory(scratch + self.ones.start as u64, u8::MAX, self.ones.len(), stream) }?;
+        }
         for Joined { levels, count, elements, out } in &self.joined {
             let levels = (scratch + *levels as u64, *count);
             // SAFETY: the levels were uploaded, and their bitmaps checked; the scratch memory has room for the joined one.

@@ -10,7 +10,7 @@ use arrow_schema::{DataType, FieldRef};
 use super::target::{self, Target};
 use crate::arrow::DeviceArray;
 use crate::column::require_host;
-use crate::convert::{self, ColumnChunk, RowBlock, RowLayout, check_nulls};
+use crate::convert::{self, ColumnChunk, RowBlock, RowLayout, check_nulls_of_passing_rows};
 use crate::copy_log::Copied;
 use crate::device::Device;
 use crate::dtype::DType;
@@ -296,7 +296,7 @@ impl Prepared {
                 let leaf = array.view().leaf(spec).map_err(named)?;
                 let mask = leaf.logical_mask(&array).map_err(named)?;
                 let chunk = ColumnChunk { leaf, mask, array: &array };
-                check_nulls(spec, [&chunk]).map_err(named)?;
+                check_nulls_of_passing_rows(spec, &chunk).map_err(named)?;
                 block.append_column(spec, &chunk, first)
             }
             _ => Err(Error::invalid("a chunk of another group")),

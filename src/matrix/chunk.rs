@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use crate::arrow::{DeviceArray, Leaf};
 use crate::column::require_host;
-use crate::convert::{self, ColumnChunk, MatrixColumns, check_nulls};
+use crate::convert::{self, ColumnChunk, MatrixColumns, check_nulls_of_passing_rows};
 use crate::error::{Error, Result};
 use crate::spec::{MatrixSpec, Spec};
 
@@ -114,7 +114,7 @@ impl MatrixChunk {
         let columns = self.columns(spec, rows).map_err(|error| after(error, row))?;
         let first = row.saturating_add(rows.start);
         for ((_, spec), column) in spec.columns().iter().zip(&columns.columns) {
-            check_nulls(spec, [column]).map_err(|error| after(error, first))?;
+            check_nulls_of_passing_rows(spec, column).map_err(|error| after(error, first))?;
         }
         Ok(columns)
     }

@@ -8,6 +8,7 @@ mod packed;
 mod prepared;
 mod to_arrow;
 mod to_tensor;
+mod to_validity;
 mod validity;
 
 pub(crate) use chunk::{MatrixChunk, after};
@@ -20,3 +21,4 @@ pub(crate) use to_tensor::{MatrixPlan, plan_matrix};
 #[cfg(feature = "python")]
 pub(crate) use to_tensor::{Worker, convert_matrix, write_matrix};
 pub use to_tensor::{matrix_to_tensor, matrix_to_tensor_into};
+pub use to_validity::matrix_validity;

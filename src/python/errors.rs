@@ -5,9 +5,13 @@ use std::error::Error as _;
 use pyo3::exceptions::{PyBufferError, PyKeyboardInterrupt, PyMemoryError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyDict, PyType};
+use pyo3::types::{PyDict, PyIterator, PyType};
 
 use crate::error::{Error, ErrorKind};
+
+/// What a remedy of nulls ends with, where it sends to their validity; and of what that is, where the data was a stream.
+const ASK: &str = "ask for validity()";
+const OF_A_TABLE: &str = ", both of a table that the stream is read into first";
 
 struct Exceptions {
     conversion: Py<PyType>,
@@ -74,6 +78,24 @@ fn raise(py: Python<'_>, error: &Error) -> PyResult<PyErr> {
     exception.setattr("reason", error.reason())?;
     exception.setattr("remedy", error.remedy())?;
     Ok(PyErr::from_value(exception))
+}
+
+/// The error for a refused null, where `source` is an iterator that is read by now: nobody can ask for its validity any more.
+pub(super) fn null_in_stream(source: &Bound<'_, PyAny>, error: PyErr) -> PyErr {
+    let add = || -> PyResult<()> {
+        let exception = error.value(source.py());
+        let is_null = exception.is_instance(exceptions(source.py())?.null.bind(source.py()))?;
+        if !is_null || source.cast::<PyIterator>().is_err() {
+            return Ok(());
+        }
+        let Some(remedy) = exception.getattr("remedy")?.extract::<Option<String>>()? else { return Ok(()) };
+        if remedy.ends_with(ASK) {
+            exception.setattr("remedy", format!("{remedy}{OF_A_TABLE}"))?;
+            exception.setattr("args", (format!("{exception}{OF_A_TABLE}"),))?;
+        }
+        Ok(())
+    };
+    add().err().unwrap_or(error)
 }
 
 /// What ended the call: what a signal handler or somebody's allocator raised, perhaps on another thread.

@@ -8,9 +8,12 @@ use pyo3::types::PyDict;
 use pyo3::wrap_pyfunction;
 
 use super::arrow_dunders::is_on_host;
+use super::errors::null_in_stream;
 use super::exchange::{Arrays, memory};
 use super::input::{self, ArrowInput, Chunks, no_protocol};
-use super::matrix::{Columns, MatrixKeywords, column_into, each_group, is_matrix, matrix_into, names, no_columns};
+use super::matrix::{
+    Columns, MatrixKeywords, column_into, each_group, is_matrix, matrix_into, names, no_columns, parse_order,
+};
 use super::moving::Asked;
 use super::names::Names;
 use super::options::{ConversionOptions, ElementKeywords, Legacy, copy_mode};
@@ -21,8 +24,9 @@ use crate::batch::each_tensor;
 use crate::column::{Bits, chunks_to_tensor_by};
 use crate::cuda::SourceScope;
 use crate::error::Result;
+use crate::matrix::matrix_validity;
 use crate::plan::Plan;
-use crate::spec::{CopyMode, Options, select};
+use crate::spec::{CopyMode, MatrixOptions, Options, select};
 use crate::tensor::Tensor as CoreTensor;
 use crate::transfer::is_shared;
 
@@ -204,13 +208,15 @@ fn to_tensor<'py>(
     if out.is_some() {
         asked.require(chunks.arrays.first().map_or(crate::device::Device::CPU, DeviceArray::device))?;
     }
+    let refused = |error| null_in_stream(obj, error);
     if is_matrix(chunks.field()) {
         let options = by_column.unwrap_or_else(|| ConversionOptions::defaults(copy, writable));
         options.check_columns(chunks.field())?;
-        return match out {
-            None => arrays.make(asked.tensor(py, super::matrix::matrix(py, &chunks, columns, &matrix, &options)?)?),
-            Some(out) => matrix_into(out, &chunks, columns, &matrix, &options).map(|()| out.clone()),
-        };
+        if let Some(out) = out {
+            return matrix_into(out, &chunks, columns, &matrix, &options).map(|()| out.clone()).map_err(refused);
+        }
+        let tensor = super::matrix::matrix(py, &chunks, columns, &matrix, &options).map_err(refused)?;
+        return arrays.make(asked.tensor(py, tensor)?);
     }
     if columns.is_some() {
         return Err(no_columns(chunks.field()).into());
@@ -224,9 +230,10 @@ fn to_tensor<'py>(
     };
     let options = chunks.natural(options);
     if let Some(out) = out {
-        return column_into(out, &chunks, options, &matrix).map(|()| out.clone());
+        return column_into(out, &chunks, options, &matrix).map(|()| out.clone()).map_err(refused);
     }
-    arrays.make(asked.tensor(py, chunks_to_tensor_by(chunks.field(), &chunks.arrays, &options, &runner(py))?)?)
+    let tensor = chunks_to_tensor_by(chunks.field(), &chunks.arrays, &options, &runner(py));
+    arrays.make(asked.tensor(py, tensor.map_err(|error| refused(error.into()))?)?)
 }
 
 /// Converts columns of a record batch or table into tensors: a dict by name, in the order of `columns` (default all).
@@ -266,9 +273,10 @@ fn to_tensors<'py>(
     let chunks = asked.chunks(py, chunks)?;
     let _source = result_source(&chunks, device, allocator, xp)?;
     let own = chunks.arrays.first().map_or(crate::device::Device::CPU, DeviceArray::device);
+    let refused = |error| null_in_stream(obj, error);
     if asked.is_elsewhere(own) {
         let columns = columns.as_ref();
-        let named = all_converted(py, &chunks, columns, &matrix, &options)?;
+        let named = all_converted(py, &chunks, columns, &matrix, &options).map_err(refused)?;
         let (names, tensors): (Vec<_>, Vec<_>) = named.into_iter().unzip();
         let found = PyDict::new(py);
         for (name, tensor) in names.iter().zip(asked.tensors(py, tensors)?) {
@@ -276,34 +284,48 @@ fn to_tensors<'py>(
         }
         return Ok(found);
     }
-    match columns {
+    let named = match columns {
         None => finish_all(py, &chunks, None, &options, arrays),
         Some(Columns::Each(columns)) => finish_all(py, &chunks, columns.as_deref(), &options, arrays),
         Some(Columns::Groups(groups)) => {
             let named = PyDict::new(py);
             let take = |name: &str, tensor| named.set_item(name, arrays.make(tensor)?);
-            each_group(py, &chunks, &groups, &matrix, &options, take)?;
-            Ok(named)
+            each_group(py, &chunks, &groups, &matrix, &options, take).map(|()| named)
         }
-    }
+    };
+    named.map_err(refused)
 }
 
 /// A bool for each value, True where it is valid, in the shape of the values. A null list makes all its elements null.
 ///
-/// With bits=True the bitmap of the rows as it lies, on any device and without a copy: None where no row is null, else a tuple
-/// of its bytes, uint8, and the position of the first row's bit in them, 0 to 7. Row i is valid where bit
+/// Of a record batch, a table, a stream of batches or an array of structs, a matrix of shape (rows, columns), as `to_tensor`
+/// makes one of the values; a null row is null in each column. Columns have one element a row, of any type.
+///
+/// order: of a matrix, "C" row-major, "F" column-major; "A" is "C", as no matrix of bools is a view of bitmaps.
+/// columns: of a matrix, the columns by name, in this order; None is all.
+///
+/// With bits=True the bitmap of the rows of one column as it lies, on any device and without a copy: None where no row is null,
+/// else a tuple of its bytes, uint8, and the position of the first row's bit in them, 0 to 7. Row i is valid where bit
 /// `(bytes[(offset + i) // 8] >> ((offset + i) % 8)) & 1` is 1. Nulls inside a row are not in it.
 #[pyfunction]
-#[pyo3(signature = (obj, *, bits=false, device=None, xp=None), text_signature = "(obj, *, bits=False, device=None, xp=None)")]
+#[pyo3(signature = (obj, *, bits=false, order="C", columns=None, device=None, xp=None), text_signature = "(obj, *, bits=False, order=\"C\", columns=None, device=None, xp=None)")]
 fn validity<'py>(
     py: Python<'py>,
     obj: &Bound<'py, PyAny>,
     bits: bool,
+    order: &str,
+    columns: Option<&Bound<'py, PyAny>>,
     device: Option<&Bound<'py, PyAny>>,
     xp: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, PyAny>> {
+    // Read before the data: a wrong option must not consume a stream.
+    let mut matrix = MatrixOptions::default().order(parse_order(order)?);
+    matrix.columns = columns.map(names).transpose()?;
     let asked = Asked::read(device, CopyMode::IfNeeded)?;
     let chunks = asked.chunks(py, Chunks::read(obj, CopyMode::IfNeeded)?)?;
+    if matrix.columns.is_some() && !is_matrix(chunks.field()) {
+        return Err(no_columns(chunks.field()).into());
+    }
     let _source = result_source(&chunks, device, None, xp)?;
     if bits {
         return match crate::column::validity_bits(chunks.field(), &chunks.arrays)? {
@@ -314,7 +336,10 @@ fn validity<'py>(
             }
         };
     }
-    let tensor = py.detach(|| crate::column::validity(chunks.field(), &chunks.arrays))?;
+    let tensor = py.detach(|| match is_matrix(chunks.field()) {
+        true => matrix_validity(chunks.field(), &chunks.arrays, &matrix),
+        false => crate::column::validity(chunks.field(), &chunks.arrays),
+    })?;
     finish(py, asked.tensor(py, tensor)?, Legacy::Copy, xp)
 }
 

@@ -112,11 +112,7 @@ impl MatrixSpec {
         dtype: Option<DType>,
     ) -> Result<Self> {
         let selected = select(field, columns)?;
-        if let Some(name) = columns.and_then(|names| repeated(names)) {
-            return Err(Error::argument("the column is asked for more than once")
-                .remedy_is("name each column of a matrix once")
-                .in_column(name));
-        }
+        refuse_repeated(columns)?;
         let mut natural = Vec::with_capacity(selected.len());
         let mut policies = Vec::with_capacity(selected.len());
         for (position, column) in selected {
@@ -140,6 +136,25 @@ impl MatrixSpec {
         let columns = columns.collect::<Result<Vec<_>>>()?;
         let changes_elements = columns.iter().any(|(_, column)| changes(column));
         Ok(Self { field: field.clone(), columns, dtype, promoted, changes_elements })
+    }
+
+    /// The bools that tell which elements of a matrix of these columns are valid: a bit of each row's in every column.
+    ///
+    /// # Errors
+    /// When the field is no struct, a name does not exist or is not unique, or a row of a column has more than one element or
+    /// is a struct. Names the column.
+    pub fn of_validity(field: &FieldRef, columns: Option<&[String]>) -> Result<Self> {
+        let selected = select(field, columns)?;
+        refuse_repeated(columns)?;
+        let column = |(position, column): (usize, &FieldRef)| {
+            let spec = Spec::of_validity(column).and_then(|spec| require_scalars(&spec).map(|()| spec));
+            spec.map(|spec| (position, spec)).map_err(|error| {
+                error.remedy_is("ask for the validity of this column alone, or leave it out with columns=")
+            })
+        };
+        let columns = selected.into_iter().map(column).collect::<Result<Vec<_>>>()?;
+        let changes_elements = !columns.is_empty();
+        Ok(Self { field: field.clone(), columns, dtype: DType::Bool, promoted: Vec::new(), changes_elements })
     }
 
     /// The struct field.
@@ -195,6 +210,16 @@ impl MatrixSpec {
     #[must_use]
     pub fn row_bytes(&self) -> usize {
         self.columns.len().saturating_mul(self.dtype.itemsize())
+    }
+}
+
+/// Refuses a name that stands more than once.
+fn refuse_repeated(columns: Option<&[String]>) -> Result<()> {
+    match columns.and_then(repeated) {
+        None => Ok(()),
+        Some(name) => Err(Error::argument("the column is asked for more than once")
+            .remedy_is("name each column of a matrix once")
+            .in_column(name)),
     }
 }
 
@@ -344,6 +369,23 @@ mod tests {
         assert!(MatrixSpec::new(&field, None, half, None).is_ok());
         let error = MatrixSpec::new(&field, Some(&["a".to_owned()]), half, None).unwrap_err();
         assert_eq!(error.column(), Some("a"));
+    }
+
+    #[test]
+    fn columns_of_any_type_have_a_validity_but_those_of_more_than_an_element_a_row() {
+        let codes = DataType::Dictionary(Box::new(DataType::Int8), Box::new(DataType::Utf8));
+        let field = of(&[("a", DataType::Utf8), ("b", codes), ("c", DataType::Decimal128(5, 2)), ("d", MICROS)]);
+        let spec = MatrixSpec::of_validity(&field, Some(&["d".to_owned(), "a".to_owned(), "b".to_owned()])).unwrap();
+        assert_eq!((spec.dtype(), spec.row_bytes(), spec.is_decoded()), (DType::Bool, 3, false));
+        assert_eq!(spec.columns().iter().map(|(position, _)| *position).collect::<Vec<_>>(), [3, 0, 1]);
+        assert!(MatrixSpec::of_validity(&field, Some(&["a".to_owned(), "a".to_owned()])).is_err());
+        assert_eq!(MatrixSpec::of_validity(&of(&[]), None).unwrap().row_bytes(), 0);
+        let pairs = DataType::FixedSizeList(Arc::new(Field::new("item", DataType::Int8, true)), 2);
+        for nested in [pairs, DataType::FixedSizeBinary(1), of(&[("x", DataType::Int8)]).data_type().clone()] {
+            let error = MatrixSpec::of_validity(&of(&[("a", DataType::Int8), ("b", nested)]), None).unwrap_err();
+            assert_eq!(error.column(), Some("b"));
+            assert!(error.remedy().unwrap().contains("columns="), "{error}");
+        }
     }
 
     #[test]

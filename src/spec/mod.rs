@@ -131,7 +131,7 @@ impl Spec {
         let build = || {
             if let DataType::Struct(_) = field.data_type() {
                 return Err(Error::unsupported("a struct has a validity for each of its columns")
-                    .remedy_is("ask for the validity of its columns one by one"));
+                    .remedy_is("ask for matrix_validity, or for the validity of its columns one by one"));
             }
             let decoded = value::decoded(field, &Options::default()).map(Arc::new);
             let value = Value::of_validity(decoded.as_ref().unwrap_or(field))?;

@@ -27,7 +27,8 @@ pub enum NullPolicy {
     Nan,
     /// Nulls become this value, which the result's dtype must represent exactly.
     Fill(Scalar),
-    /// The slots hold whatever lies there in a view, zero in a copy. Ask [`crate::validity`] which ones are null.
+    /// The slots hold whatever lies there in a view, zero in a copy. Ask [`crate::validity`], or
+    /// [`crate::matrix_validity`], which ones are null.
     Keep,
 }
 

@@ -157,7 +157,10 @@ impl Value {
     pub(super) fn of_validity(field: &Field) -> Result<Self> {
         match field.data_type() {
             DataType::FixedSizeList(child, size) => Self::list(field, Self::of_validity(child)?, *size),
-            DataType::FixedSizeBinary(_) => Self::stored(field, &Options::default()),
+            DataType::FixedSizeBinary(_) => {
+                let stored = Self::stored(field, &Options::default())?;
+                Ok(if stored.shape.is_empty() { Self::scalar(Element::Bits) } else { stored })
+            }
             _ => Ok(Self::scalar(Element::Bits)),
         }
     }

@@ -24,6 +24,7 @@ mod small;
 #[path = "../support/mod.rs"]
 mod support;
 mod threads;
+mod validity;
 mod views;
 
 use std::sync::Arc;

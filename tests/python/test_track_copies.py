@@ -21,6 +21,7 @@ COPIES = {
     "gathering": (lambda: ad.to_arrow(np.arange(10)[::2]), 40),
     "packing": (lambda: ad.to_arrow(np.arange(10), validity=np.ones(10, bool)), 2),
     "validity": (lambda: ad.validity(pa.array([1, None])), 2),
+    "validity of columns": (lambda: ad.validity(pa.record_batch({"a": [1, None], "b": ["x", "y"]})), 4),
     "a legacy capsule": (lambda: ad.to_tensor(pa.array([1, 2])).__dlpack__(), 16),
     "a copy for a consumer": (lambda: ad.from_dlpack(np.arange(3)).__dlpack__(copy=True), 24),
     "realigning": (lambda: ad.from_dlpack(producers.dlpack(misaligned_by=1)[1]), 24),

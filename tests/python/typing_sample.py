@@ -13,6 +13,7 @@ def converts(source: ad.Array, batch: ad.RecordBatch, stream: ad.ArrayStream) ->
     assert_type(ad.to_tensors(batch, columns=["x"]), dict[str, ad.Tensor])
     assert_type(ad.to_tensors(batch, nulls={"x": "nan"}), dict[str, ad.Tensor])
     assert_type(ad.validity(source), ad.Tensor)
+    assert_type(ad.validity(source, order="F", columns=["a"]), ad.Tensor)
     assert_type(ad.validity(source, bits=True), tuple[ad.Tensor, int] | None)
     ad.from_arrow(source, sync="host")
     ad.from_arrow(source, sync="stream")  # type: ignore[arg-type]

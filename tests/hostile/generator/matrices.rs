@@ -2,7 +2,7 @@
 
 use arrow_dlpack::{
     DeviceArray, MatrixOptions, NullPolicy, Options, Order, Tensor, explain_matrix, explain_matrix_schema,
-    matrix_to_tensor, matrix_to_tensor_into, to_tensors,
+    matrix_to_tensor, matrix_to_tensor_into, matrix_validity, to_tensors, validity,
 };
 
 use super::exercise::{Errors, option_sets};
@@ -23,7 +23,30 @@ pub(super) fn matrices(array: &DeviceArray, errors: &mut Errors<'_>) {
             matrix.columns = selected.map(|name| vec![name.to_owned()]);
             one(array, &matrix, &options, errors);
         }
+        let mut options = MatrixOptions::default();
+        options.columns = selected.map(|name| vec![name.to_owned()]);
+        valid(array, &options, errors);
     }
+}
+
+/// The validity of columns, which is that of each.
+fn valid(array: &DeviceArray, options: &MatrixOptions, errors: &mut Errors<'_>) {
+    let chunks = [array.clone(), array.clone()];
+    errors.keep(matrix_validity(array.field(), &chunks, options)).inspect(touch);
+    let Some(made) = errors.keep(matrix_validity(array.field(), &chunks[..1], options)) else { return };
+    touch(&made);
+    if made.len() >= 1 << 12 || made.shape()[1] == 0 {
+        return;
+    }
+    let is_chosen = |name: &String| options.columns.as_ref().is_none_or(|names| names.contains(name));
+    let chosen = (0..array.columns().len()).filter(|index| is_chosen(array.columns()[*index].name()));
+    let columns: Option<Vec<Tensor>> = chosen
+        .map(|index| {
+            let column = errors.keep(array.column(index))?;
+            errors.keep(validity(column.field(), std::slice::from_ref(&column)))
+        })
+        .collect();
+    columns.into_iter().for_each(|columns| assert_same(&made, &columns));
 }
 
 fn one(array: &DeviceArray, matrix: &MatrixOptions, options: &Options, errors: &mut Errors<'_>) {

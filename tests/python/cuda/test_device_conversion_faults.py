@@ -72,6 +72,7 @@ def prepare() -> tuple[Callable[[], None], fakes.Pool]:
         assert ad.to_tensor(batch, out=out) is out
         ad.to_tensor(rows, nulls=False)
         ad.validity(rows)
+        ad.validity(batch)
         ad.to_tensor(bytes8)
         ad.to_arrow(bytes_, type=pa.bool_())
 

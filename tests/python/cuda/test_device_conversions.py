@@ -195,6 +195,36 @@ def test_nulls_of_rows_are_nulls_of_columns() -> None:
     assert np.array_equal(host(ad.validity(source["a"])), bits(ad.validity(ad.from_arrow(data)["a"])))
 
 
+def test_validity_of_columns() -> None:
+    data = pa.array([{"a": 1.5, "b": 2, "c": "x"}, None, {"a": None, "b": 4, "c": "y"}, {"a": 2.5, "b": 5}] * 100)[7:]
+    source = DeviceArray(data)
+    array = ad.from_arrow(source.give())
+    for columns in (None, ["b"], ["c", "a"]):
+        for order in ("C", "F"):
+            expected = ad.validity(data, order=order, columns=columns)
+            made = ad.validity(array, order=order, columns=columns)
+            assert (made.shape, made.strides) == (expected.shape, expected.strides)
+            assert made.device == array.device
+            assert np.array_equal(host(made), bits(expected)), (columns, order)
+    assert ad.validity(array, columns=[]).shape == (len(data), 0)
+    with ad.track_copies() as log:
+        ad.validity(array)
+    assert [(entry.bytes, "cuda" in entry.what) for entry in log] == [(3 * len(data), True)]
+
+
+def test_validity_of_columns_that_no_kernel_tells_names_the_way_to_the_host() -> None:
+    codes = pa.array(["x", None, "y"]).dictionary_encode()
+    data = pa.StructArray.from_arrays([pa.array([1, 2, None]), codes], names=["a", "codes"])
+    array = ad.from_arrow(DeviceArray(data).give())
+    with pytest.raises(BufferError, match="to_device") as caught:
+        ad.validity(array)
+    assert caught.value.column == "codes"
+    assert np.array_equal(bits(ad.validity(array, device="cpu")), bits(ad.validity(data)))
+    assert np.array_equal(bits(ad.validity(array.to_device("cpu"))), bits(ad.validity(data)))
+    with pytest.raises(BufferError, match="each column"):
+        ad.validity(array, bits=True)
+
+
 def test_validity_of_every_type() -> None:
     for name, make in COLUMNS.items():
         for nulls in (0.0, 0.3):

@@ -1,0 +1,138 @@
+//! Which elements of columns are valid, as a matrix of bools.
+
+use std::num::NonZero;
+
+use arrow_schema::FieldRef;
+use smallvec::smallvec;
+
+use super::chunk::after;
+use super::on_device::{order_of, order_of_columns};
+use super::prepared::decode_chunks;
+use crate::alloc::HostBuffer;
+use crate::arrow::{DeviceArray, Leaf, Mask};
+use crate::column::check_types;
+use crate::column::on_device::needs_copy;
+use crate::convert::{ColumnChunk, MatrixColumns, check_environment, pack_matrix};
+use crate::copy_log::{self, Copied};
+use crate::cuda::is_cuda;
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::kernels::{self, Shape, Source};
+use crate::order::Order;
+use crate::plan::{Action, MatrixData, Plan};
+use crate::spec::{MatrixOptions, MatrixSpec, Order as MemoryOrder};
+use crate::tensor::Tensor;
+
+/// A bool tensor of shape `(rows, columns)`, true where the element that [`crate::matrix_to_tensor`] has there is valid. Nulls of a
+/// row are nulls in each of its columns.
+///
+/// It is a copy, made in one pass over the bitmaps: row-major, unless `matrix` asks for column-major. The columns may be of any type
+/// with one element a row, strings included, and whatever dtype `matrix` names, the result is bool.
+///
+/// # Errors
+/// As [`MatrixSpec::of_validity`]; when copies are not allowed, the memory is neither the host's nor reached through CUDA, or memory
+/// cannot be had.
+///
+/// ```
+/// use std::sync::Arc;
+/// use arrow_array::{ArrayRef, Float32Array, Int8Array, RecordBatch};
+/// use arrow_dlpack::{DeviceArray, MatrixOptions, matrix_validity};
+///
+/// let x: ArrayRef = Arc::new(Float32Array::from(vec![Some(0.5), None]));
+/// let y: ArrayRef = Arc::new(Int8Array::from(vec![1, 2]));
+/// let batch = DeviceArray::from_record_batch(&RecordBatch::try_from_iter([("x", x), ("y", y)]).unwrap())?;
+/// let valid = matrix_validity(batch.field(), &[batch.clone()], &MatrixOptions::default())?;
+/// assert_eq!(valid.shape(), [2, 2]);
+/// assert_eq!(valid.as_bytes()?, [1, 1, 0, 1]);
+/// # Ok::<(), arrow_dlpack::Error>(())
+/// ```
+pub fn matrix_validity(field: &FieldRef, chunks: &[DeviceArray], matrix: &MatrixOptions) -> Result<Tensor> {
+    check_environment()?;
+    check_types(field, chunks)?;
+    let spec = MatrixSpec::of_validity(field, matrix.columns.as_deref())?;
+    let filled: Vec<&DeviceArray> = chunks.iter().filter(|chunk| !chunk.is_empty()).collect();
+    let rows = filled.iter().fold(0_usize, |rows, chunk| rows.saturating_add(chunk.len()));
+    let data = MatrixData { rows, chunks: filled.len(), ..MatrixData::default() };
+    let plan = Plan::matrix(&spec, data, 0, matrix)?;
+    let tensor = match order_of(chunks) {
+        Some(order) => on_device(&spec, &filled, rows, matrix.order, order)?,
+        None => on_host(&spec, chunks, matrix)?,
+    };
+    if plan.bytes > 0 {
+        copy_log::record(|| {
+            let columns = spec.columns().len();
+            let place = order_of(chunks).map_or_else(String::new, |order| format!(" on {}", order.device()));
+            let what = format!("validity of {rows} rows and {columns} columns{place}");
+            // The plan, which is of bits, counts a byte for each value that is decoded.
+            let decoded =
+                spec.columns().iter().filter_map(|(_, column)| DType::of_arrow(column.decoded()?.data_type()));
+            let wider: usize = decoded.map(|dtype| rows.saturating_mul(dtype.itemsize().saturating_sub(1))).sum();
+            Copied { what, why: plan.reasons(), bytes: plan.bytes.saturating_add(wider) }
+        });
+    }
+    Ok(tensor)
+}
+
+/// The bitmaps, which are columns of bits without nulls, packed as those are.
+fn on_host(spec: &MatrixSpec, chunks: &[DeviceArray], options: &MatrixOptions) -> Result<Tensor> {
+    let chunks = decode_chunks(spec, chunks, options)?;
+    let (mut columns, mut row) = (Vec::with_capacity(chunks.len()), 0_usize);
+    for chunk in &chunks {
+        columns.push(chunk.columns(spec, &(0..chunk.rows())).map_err(|error| after(error, row))?);
+        row = row.saturating_add(chunk.rows());
+    }
+    let without_nulls = |chunk: &&MatrixColumns<'_>| chunk.columns.iter().any(|column| column.mask.is_none());
+    let bytes = columns.iter().filter(without_nulls).map(|chunk| chunk.rows.div_ceil(8)).max().unwrap_or(0);
+    HostBuffer::require(bytes)?;
+    let all_valid = vec![u8::MAX; bytes];
+    let bits = columns.iter().map(|chunk| bits_of(chunk, &all_valid)).collect::<Result<Vec<_>>>()?;
+    pack_matrix(spec, &bits, options.order, options.threads.map(NonZero::get))
+}
+
+/// The bitmaps of a chunk's columns as columns.
+fn bits_of<'a>(chunk: &'a MatrixColumns<'a>, all_valid: &'a [u8]) -> Result<MatrixColumns<'a>> {
+    let column = |column: &'a ColumnChunk<'a>| {
+        let (bytes, offset) = column.mask.as_ref().map_or((all_valid, 0), Mask::bits);
+        Ok(ColumnChunk { leaf: Leaf::of_bits(bytes, offset, chunk.rows)?, mask: None, array: column.array })
+    };
+    let columns = chunk.columns.iter().map(column).collect::<Result<Vec<_>>>()?;
+    Ok(MatrixColumns { rows: chunk.rows, columns, is_plain: false })
+}
+
+/// As [`on_host`], by kernels.
+fn on_device(
+    spec: &MatrixSpec,
+    chunks: &[&DeviceArray],
+    rows: usize,
+    memory_order: MemoryOrder,
+    order: &Order,
+) -> Result<Tensor> {
+    let mut sources = chunks.iter().map(|chunk| sources_of(spec, chunk, order)).collect::<Result<Vec<_>>>()?;
+    sources.retain(|columns| !columns.is_empty());
+    let joined = order_of_columns(chunks)?.unwrap_or_else(|| order.clone());
+    let (columns, is_row_major) = (spec.columns().len(), memory_order != MemoryOrder::F);
+    let written = kernels::pack(&joined, &sources, Shape { rows, columns, dtype: DType::Bool, is_row_major })?;
+    let signed = |count: usize| i64::try_from(count).map_err(|_| Error::unsupported("a count beyond 64 bits"));
+    let (rows, columns) = (signed(rows)?, signed(columns)?);
+    let strides = if is_row_major { smallvec![columns, 1] } else { smallvec![1, rows] };
+    written.tensor(DType::Bool, (smallvec![rows, columns], strides), None)
+}
+
+/// What kernels read of the columns of a chunk.
+///
+/// # Errors
+/// When no kernel is for a column. Names it.
+fn sources_of(spec: &MatrixSpec, chunk: &DeviceArray, order: &Order) -> Result<Vec<Source>> {
+    let source = |(position, spec): &(usize, crate::spec::Spec)| {
+        let is_told = is_cuda(order.device()) && spec.decoded().is_none() && !spec.has_codes();
+        let source = if is_told { Source::validity(&chunk.view().struct_field(*position)?.leaf(spec)?) } else { None };
+        source.ok_or_else(|| {
+            needs_copy(order, &Action::Unpack.to_string())
+                .remedy_is(
+                    "copy the data to the CPU first, with to_device(\"cpu\"), or ask for the bitmap of each column",
+                )
+                .in_column(spec.field().name())
+        })
+    };
+    spec.columns().iter().map(source).collect()
+}

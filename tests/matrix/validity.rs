@@ -1,0 +1,97 @@
+//! The validity of a matrix, against its values and back.
+
+use arrow_array::RecordBatch;
+use arrow_array::cast::AsArray;
+use arrow_dlpack::{
+    ColumnOptions, CopyLog, CopyMode, DType, DeviceArray, ErrorKind, MatrixOptions, Order, matrix_to_arrow,
+    matrix_to_tensor, matrix_validity, validity, validity_bits,
+};
+use arrow_schema::DataType;
+use proptest::prelude::*;
+
+use crate::cases::cases;
+use crate::of_one_buffer;
+use crate::support::arrow::{field, shared};
+use crate::support::reference::read;
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
+
+    #[test]
+    fn an_element_is_valid_where_the_value_is_no_null(case in cases(), threads in 1..3_usize) {
+        let data = case.data();
+        let (rows, columns) = (data.values.len(), case.columns.len());
+        let options = case.matrix().threads(threads.try_into().unwrap());
+        let log = CopyLog::new();
+        let valid = log.track(|| matrix_validity(&data.field, &data.chunks, &options)).unwrap();
+        prop_assert_eq!((valid.shape(), valid.dtype()), (&[rows as i64, columns as i64][..], DType::Bool));
+        let expected: Vec<Vec<u8>> = data.values.iter().flatten().map(|value| vec![u8::from(value.is_some())]).collect();
+        prop_assert_eq!(read(&valid), expected);
+        if rows > 1 && columns > 1 {
+            let strides = if case.order == Order::F { [1, rows as i64] } else { [columns as i64, 1] };
+            prop_assert_eq!(valid.strides(), strides);
+        }
+        prop_assert_eq!(log.entries().len(), usize::from(rows > 0));
+        prop_assert!(rows == 0 || log.entries()[0].bytes >= rows * columns);
+        let never = matrix_validity(&data.field, &data.chunks, &options.copy(CopyMode::Never));
+        prop_assert_eq!(never.err().map(|error| error.kind()), (rows > 0).then_some(ErrorKind::Copy));
+    }
+
+    #[test]
+    fn with_the_values_it_makes_the_batch_again(case in cases()) {
+        let data = case.data();
+        let matrix = case.matrix().dtype(DType::Float64);
+        let options = |name: &str| case.options(name).nulls(arrow_dlpack::NullPolicy::Keep);
+        let values = matrix_to_tensor(&data.field, &data.chunks, &matrix, options).unwrap();
+        let valid = matrix_validity(&data.field, &data.chunks, &matrix).unwrap();
+        let names: Vec<String> = (0..case.columns.len()).map(|index| format!("c{index}")).collect();
+        let back = matrix_to_arrow(&values, &names, &ColumnOptions::default().validity(valid)).unwrap();
+        let back = RecordBatch::from(back.to_arrow().unwrap().as_struct());
+        let expected: Vec<bool> = data.values.iter().flatten().map(Option::is_some).collect();
+        let elements = (0..back.num_rows()).flat_map(|row| back.columns().iter().map(move |column| column.is_valid(row)));
+        prop_assert_eq!(elements.collect::<Vec<_>>(), expected);
+    }
+}
+
+#[test]
+fn columns_are_chosen_and_may_be_none() {
+    let batch = of_one_buffer(3, 4, 8);
+    let of = |options: &MatrixOptions| matrix_validity(batch.field(), std::slice::from_ref(&batch), options);
+    assert_eq!(of(&MatrixOptions::default().columns(["c3", "c1"])).unwrap().shape(), [3, 2]);
+    let none: [&str; 0] = [];
+    assert_eq!(of(&MatrixOptions::default().columns(none)).unwrap().shape(), [3, 0]);
+    assert_eq!(of(&MatrixOptions::default().columns(["z"])).unwrap_err().kind(), ErrorKind::Argument);
+    assert_eq!(of(&MatrixOptions::default().columns(["c1", "c1"])).unwrap_err().column(), Some("c1"));
+    assert_eq!(matrix_validity(batch.field(), &[], &MatrixOptions::default()).unwrap().shape(), [0, 4]);
+}
+
+#[test]
+fn the_validity_of_one_column_and_bits_are_of_no_struct() {
+    let batch = of_one_buffer(3, 2, 8);
+    let chunks = std::slice::from_ref(&batch);
+    let error = validity(batch.field(), chunks).unwrap_err();
+    assert!(error.remedy().unwrap().contains("matrix_validity"), "{error}");
+    assert_eq!(validity_bits(batch.field(), chunks).unwrap_err().kind(), ErrorKind::Unsupported);
+    // A single column has no columns to choose of.
+    let column = batch.column(0).unwrap();
+    let one = matrix_validity(column.field(), std::slice::from_ref(&column), &MatrixOptions::default());
+    assert!(one.unwrap_err().remedy().is_some());
+}
+
+#[test]
+fn strings_are_told_and_nested_columns_are_named() {
+    let texts: arrow_array::ArrayRef = std::sync::Arc::new(arrow_array::StringArray::from(vec![Some("a"), None]));
+    let lists = DataType::FixedSizeList(field("item", DataType::Int8), 2);
+    let nested = arrow_array::new_null_array(&lists, 2);
+    let batch = RecordBatch::try_from_iter([("s", texts), ("n", nested)]).unwrap();
+    let batch = DeviceArray::from_record_batch(&batch).unwrap();
+    let of = |options: &MatrixOptions| matrix_validity(batch.field(), std::slice::from_ref(&batch), options);
+    assert_eq!(of(&MatrixOptions::default().columns(["s"])).unwrap().as_bytes().unwrap(), [1, 0]);
+    let error = of(&MatrixOptions::default()).unwrap_err();
+    assert_eq!((error.kind(), error.column()), (ErrorKind::Unsupported, Some("n")));
+    let null = arrow_array::new_null_array(&DataType::Null, 2);
+    let array = arrow_array::StructArray::from(vec![(field("x", DataType::Null), null)]);
+    let nulls = shared(&array, &field("", arrow_array::Array::data_type(&array).clone()));
+    let valid = matrix_validity(nulls.field(), std::slice::from_ref(&nulls), &MatrixOptions::default()).unwrap();
+    assert_eq!(valid.as_bytes().unwrap(), [0, 0]);
+}
