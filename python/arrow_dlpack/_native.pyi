@@ -1,6 +1,6 @@
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from types import GenericAlias, TracebackType
+from types import GenericAlias, ModuleType, TracebackType
 from typing import (
     Any,
     ClassVar,
@@ -21,7 +21,8 @@ _ArrayT_co = TypeVar("_ArrayT_co", covariant=True)
 _BatchT_co = TypeVar("_BatchT_co", covariant=True)
 
 class _ArrayNamespace(Protocol[_ArrayT_co]):
-    """A module such as numpy or torch, whose `from_dlpack` makes its own arrays."""
+    """A module such as numpy, whose `from_dlpack` makes its own arrays. That of torch is not known to type checkers as one of
+    the module's, so that any module has an overload, after this one."""
 
     def from_dlpack(self, x: Any, /) -> _ArrayT_co: ...
 
@@ -396,6 +397,28 @@ class Loader(Generic[_BatchT_co]):
         source: _ArrowData | Callable[[], _ArrowData],
         *,
         batch_size: SupportsIndex,
+        columns: Sequence[str] | None = None,
+        dtype: _DType | Mapping[str, _DType] | None = None,
+        nulls: _Nulls | Mapping[str, _Nulls] = "error",
+        decimal: _Decimal | Mapping[str, _Decimal] | None = None,
+        dictionary: _Dictionary | Mapping[str, _Dictionary] | None = None,
+        xp: ModuleType,
+        device: _Device | None = None,
+        allocator: _Allocator | None = None,
+        shuffle_buffer: SupportsIndex = 0,
+        seed: SupportsIndex | None = None,
+        drop_last: bool = False,
+        prefetch: SupportsIndex = 2,
+        threads: int | None = None,
+        rank: SupportsIndex = 0,
+        world_size: SupportsIndex = 1,
+    ) -> Loader[Any]: ...
+    @overload
+    def __new__(
+        cls,
+        source: _ArrowData | Callable[[], _ArrowData],
+        *,
+        batch_size: SupportsIndex,
         columns: Mapping[str, str | Sequence[str]],
         dtype: _DType | Mapping[str, _DType] | None = None,
         nulls: _Nulls | Mapping[str, _Nulls] = "error",
@@ -434,6 +457,28 @@ class Loader(Generic[_BatchT_co]):
         rank: SupportsIndex = 0,
         world_size: SupportsIndex = 1,
     ) -> Loader[dict[str, _ArrayT_co]]: ...
+    @overload
+    def __new__(
+        cls,
+        source: _ArrowData | Callable[[], _ArrowData],
+        *,
+        batch_size: SupportsIndex,
+        columns: Mapping[str, str | Sequence[str]],
+        dtype: _DType | Mapping[str, _DType] | None = None,
+        nulls: _Nulls | Mapping[str, _Nulls] = "error",
+        decimal: _Decimal | Mapping[str, _Decimal] | None = None,
+        dictionary: _Dictionary | Mapping[str, _Dictionary] | None = None,
+        xp: ModuleType,
+        device: _Device | None = None,
+        allocator: _Allocator | None = None,
+        shuffle_buffer: SupportsIndex = 0,
+        seed: SupportsIndex | None = None,
+        drop_last: bool = False,
+        prefetch: SupportsIndex = 2,
+        threads: int | None = None,
+        rank: SupportsIndex = 0,
+        world_size: SupportsIndex = 1,
+    ) -> Loader[dict[str, Any]]: ...
     @property
     def batch_size(self) -> int: ...
     @property
@@ -600,6 +645,25 @@ def to_tensor(
     copy: bool | None = None,
     writable: bool = False,
     legacy: _Legacy = "copy",
+    out: None = None,
+    threads: int | None = None,
+    xp: ModuleType,
+) -> Any: ...
+@overload
+def to_tensor(
+    obj: _Data,
+    *,
+    dtype: _DType | Mapping[str, _DType] | None = None,
+    nulls: _Nulls | Mapping[str, _Nulls] = "error",
+    order: _Order = "C",
+    columns: Sequence[str] | None = None,
+    decimal: _Decimal | Mapping[str, _Decimal] | None = None,
+    dictionary: _Dictionary | Mapping[str, _Dictionary] | None = None,
+    device: _Device | None = None,
+    allocator: _Allocator | None = None,
+    copy: bool | None = None,
+    writable: bool = False,
+    legacy: _Legacy = "copy",
     out: _OutT,
     threads: int | None = None,
     xp: None = None,
@@ -643,6 +707,24 @@ def to_tensors(
     threads: int | None = None,
     xp: _ArrayNamespace[_ArrayT_co],
 ) -> dict[str, _ArrayT_co]: ...
+@overload
+def to_tensors(
+    obj: _ArrowData,
+    *,
+    columns: Sequence[str] | Mapping[str, str | Sequence[str]] | None = None,
+    dtype: _DType | Mapping[str, _DType] | None = None,
+    nulls: _Nulls | Mapping[str, _Nulls] = "error",
+    order: _Order = "C",
+    decimal: _Decimal | Mapping[str, _Decimal] | None = None,
+    dictionary: _Dictionary | Mapping[str, _Dictionary] | None = None,
+    device: _Device | None = None,
+    allocator: _Allocator | None = None,
+    copy: bool | None = None,
+    writable: bool = False,
+    legacy: _Legacy = "copy",
+    threads: int | None = None,
+    xp: ModuleType,
+) -> dict[str, Any]: ...
 @overload
 def to_ragged(
     obj: _Data,
@@ -693,6 +775,22 @@ def to_ragged(
     copy: bool | None = None,
     writable: bool = False,
     legacy: _Legacy = "copy",
+    pad: None = None,
+    xp: ModuleType,
+) -> Ragged[Any]: ...
+@overload
+def to_ragged(
+    obj: _Data,
+    *,
+    dtype: _DType | Mapping[str, _DType] | None = None,
+    nulls: _Nulls | Mapping[str, _Nulls] = "error",
+    decimal: _Decimal | Mapping[str, _Decimal] | None = None,
+    dictionary: _Dictionary | Mapping[str, _Dictionary] | None = None,
+    device: _Device | None = None,
+    allocator: _Allocator | None = None,
+    copy: bool | None = None,
+    writable: bool = False,
+    legacy: _Legacy = "copy",
     pad: tuple[bool | SupportsIndex | SupportsFloat, int | None],
     xp: None = None,
 ) -> tuple[Tensor, Tensor]: ...
@@ -712,6 +810,22 @@ def to_ragged(
     pad: tuple[bool | SupportsIndex | SupportsFloat, int | None],
     xp: _ArrayNamespace[_ArrayT_co],
 ) -> tuple[_ArrayT_co, _ArrayT_co]: ...
+@overload
+def to_ragged(
+    obj: _Data,
+    *,
+    dtype: _DType | Mapping[str, _DType] | None = None,
+    nulls: _Nulls | Mapping[str, _Nulls] = "error",
+    decimal: _Decimal | Mapping[str, _Decimal] | None = None,
+    dictionary: _Dictionary | Mapping[str, _Dictionary] | None = None,
+    device: _Device | None = None,
+    allocator: _Allocator | None = None,
+    copy: bool | None = None,
+    writable: bool = False,
+    legacy: _Legacy = "copy",
+    pad: tuple[bool | SupportsIndex | SupportsFloat, int | None],
+    xp: ModuleType,
+) -> tuple[Any, Any]: ...
 @overload
 def validity(
     obj: _Data,
@@ -742,6 +856,16 @@ def validity(
 def validity(
     obj: _Data,
     *,
+    bits: Literal[False] = False,
+    order: _Order = "C",
+    columns: Sequence[str] | None = None,
+    device: _Device | None = None,
+    xp: ModuleType,
+) -> Any: ...
+@overload
+def validity(
+    obj: _Data,
+    *,
     bits: Literal[True],
     order: _Order = "C",
     columns: Sequence[str] | None = None,
@@ -758,6 +882,16 @@ def validity(
     device: _Device | None = None,
     xp: _ArrayNamespace[_ArrayT_co],
 ) -> tuple[_ArrayT_co, int] | None: ...
+@overload
+def validity(
+    obj: _Data,
+    *,
+    bits: Literal[True],
+    order: _Order = "C",
+    columns: Sequence[str] | None = None,
+    device: _Device | None = None,
+    xp: ModuleType,
+) -> tuple[Any, int] | None: ...
 @overload
 def to_arrow(
     x: _DLPackExportable | Ragged[Any],

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use arrow_schema::FieldRef;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -322,7 +323,8 @@ fn validity<'py>(
     let mut matrix = MatrixOptions::default().order(parse_order(order)?);
     matrix.columns = columns.map(names).transpose()?;
     let asked = Asked::read(device, CopyMode::IfNeeded)?;
-    let chunks = asked.chunks(py, Chunks::read(obj, CopyMode::IfNeeded)?)?;
+    let refuse = |field: &FieldRef| refused::as_validity(field, matrix.columns.as_ref(), bits);
+    let chunks = asked.chunks(py, Chunks::read_unless(obj, CopyMode::IfNeeded, &refuse)?)?;
     if matrix.columns.is_some() && !is_matrix(chunks.field()) {
         return Err(no_columns(chunks.field()).into());
     }

@@ -5,8 +5,9 @@ use pyo3::prelude::*;
 
 use super::matrix::{Columns, MatrixKeywords, is_matrix, no_columns, request, spec};
 use super::options::ConversionOptions;
+use crate::column::validity_bits;
 use crate::matrix::group_specs;
-use crate::spec::{Spec, select};
+use crate::spec::{MatrixSpec, Spec, select};
 
 /// Refuses what [`to_tensor`](super::functions) would. Without a dtype of its own, the memory of `out=` decides more.
 pub(super) fn as_one(
@@ -47,6 +48,21 @@ pub(super) fn as_named(
     };
     for (_, column) in select(field, columns)? {
         Spec::new(column, &options.of(column.name()))?;
+    }
+    Ok(())
+}
+
+/// Refuses what [`validity`](super::functions) would.
+pub(super) fn as_validity(field: &FieldRef, columns: Option<&Vec<String>>, bits: bool) -> PyResult<()> {
+    if !is_matrix(field) && columns.is_some() {
+        return Err(no_columns(field).into());
+    }
+    if bits {
+        validity_bits(field, &[])?;
+    } else if is_matrix(field) {
+        MatrixSpec::of_validity(field, columns.map(Vec::as_slice))?;
+    } else {
+        Spec::of_validity(field)?;
     }
     Ok(())
 }

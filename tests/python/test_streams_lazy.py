@@ -195,6 +195,8 @@ class TestWhatTheTypeTellsToBeWrong:
             (ad.to_tensors, {"columns": {"x": ["a", "typo"]}}),
             (ad.to_tensors, {"nulls": {"a": "nan"}}),
             (ad.to_tensors, {"columns": {"x": "a"}, "dtype": "float31"}),
+            (ad.validity, {"columns": ["typo"]}),
+            (ad.validity, {"bits": True}),
         ],
     )
     def test_nothing_is_lost(self, function: Any, keywords: dict[str, Any]):

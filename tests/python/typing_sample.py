@@ -1,7 +1,8 @@
 """Not run: the stubs as a user's type checker sees them. A line that must be refused says so in its `ignore`, and an
 `ignore` that refuses nothing is an error too (`warn_unused_ignores`)."""
 
-from typing import assert_type
+from types import ModuleType
+from typing import Any, assert_type
 
 import arrow_dlpack as ad
 import numpy as np
@@ -99,3 +100,11 @@ def is_refused(source: ad.Array, tensor: ad.Tensor) -> None:
     ad.to_tensor(source, nul="nan")  # type: ignore[call-overload]
     ad.to_tensor(3)  # type: ignore[call-overload]
     tensor.shape = (1,)  # type: ignore[misc]
+
+
+def makes_arrays(batch: ad.RecordBatch, module: ModuleType) -> None:
+    assert_type(ad.to_tensor(batch, xp=module), Any)
+    assert_type(ad.to_tensors(batch, xp=module), dict[str, Any])
+    assert_type(ad.Loader(batch, batch_size=4, xp=module), ad.Loader[Any])
+    assert_type(ad.to_ragged(batch, xp=module), ad.Ragged[Any])
+    assert_type(ad.validity(batch, xp=module), Any)
