@@ -159,11 +159,12 @@ impl Job<'_> {
             bytes: bytes.len(),
         }));
         staged.sort_unstable_by_key(|piece| piece.at);
+        direct.sort_unstable_by_key(|piece: &Moving| piece.at);
         let mut outcome = Ok(());
         let is_borrowed = self.own.is_cpu() && !direct.is_empty();
-        for piece in direct {
+        for piece in &direct {
             // SAFETY: the contract.
-            outcome = unsafe { self.copy_one(current, target + u64::try_from(piece.at).unwrap_or(0), &piece, stream) };
+            outcome = unsafe { self.copy_one(current, target + u64::try_from(piece.at).unwrap_or(0), piece, stream) };
             if outcome.is_err() {
                 break;
             }
@@ -177,7 +178,7 @@ impl Job<'_> {
         }
         outcome?;
         // SAFETY: the contract; the source is in host memory that the host may read now.
-        unsafe { staging::upload(self.transfer.device, target, &staged, stream, self.threads()) }
+        unsafe { staging::upload(self.transfer.device, target, &staged, &direct, stream, self.threads()) }
     }
 
     /// Whether a piece goes through a page-locked block of ours: ordinary memory, and what is small and may be read now.

@@ -2,6 +2,7 @@
 //! block. Threads fill and empty the blocks.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::arena::Moving;
@@ -32,8 +33,14 @@ struct Part {
 /// Gaps of more bytes are not copied along.
 const LARGEST_GAP: usize = 256;
 
-/// The pieces, in the order of their places, as loads.
-fn loads(pieces: &[Moving]) -> Vec<Load> {
+/// The pieces, in the order of their places, as loads. A gap where one of `others` comes to be, which are in that order too, is
+/// not copied along.
+fn loads(pieces: &[Moving], others: &[Moving]) -> Vec<Load> {
+    let is_free = |gap: Range<usize>| {
+        let before = others.partition_point(|other| other.at < gap.end);
+        let last = before.checked_sub(1).and_then(|index| others.get(index));
+        last.is_none_or(|last| last.at.saturating_add(last.bytes) <= gap.start)
+    };
     let mut loads: Vec<Load> = Vec::new();
     for piece in pieces {
         let mut done = 0;
@@ -41,7 +48,7 @@ fn loads(pieces: &[Moving]) -> Vec<Load> {
             let at = piece.at + done;
             let joined = loads.last_mut().filter(|load| {
                 let end = load.at + load.bytes;
-                at >= end && at - end <= LARGEST_GAP && at - load.at < PinnedBlock::BYTES
+                at >= end && at - end <= LARGEST_GAP && at - load.at < PinnedBlock::BYTES && is_free(end..at)
             });
             let load = match joined {
                 Some(load) => load,
@@ -104,7 +111,7 @@ fn each_load<W>(
 }
 
 /// Copies ordinary memory to device memory that starts at `target`, in the order of `stream`. The host memory is read when this
-/// returns.
+/// returns. Bytes between pieces may be written too, but not those of `others`, which come there in another way.
 ///
 /// # Errors
 /// When the driver fails, or page-locked memory cannot be had. Copies that were started stay on the stream.
@@ -115,10 +122,11 @@ pub(super) unsafe fn upload(
     device: Device,
     target: u64,
     pieces: &[Moving],
+    others: &[Moving],
     stream: Stream,
     asked: Option<usize>,
 ) -> Result<()> {
-    let loads = loads(pieces);
+    let loads = loads(pieces, others);
     let work = |current: &Current, blocks: &mut Blocks, load: &Load| {
         let block = blocks.next(current)?;
         let mut end = 0;
@@ -217,7 +225,7 @@ pub(super) unsafe fn download(
     stream: Stream,
     asked: Option<usize>,
 ) -> Result<()> {
-    let (loads, target) = (loads(pieces), Target(target));
+    let (loads, target) = (loads(pieces, &[]), Target(target));
     let work = |current: &Current, pending: &mut Option<Pending>, load: &Load| {
         // The block before is emptied while this one is filled.
         // SAFETY: the contract.
@@ -325,7 +333,7 @@ mod tests {
             vec![],
         ];
         for pieces in cases {
-            let loads = loads(&pieces);
+            let loads = loads(&pieces, &[]);
             let mut found: Vec<(usize, usize)> = Vec::new();
             for load in &loads {
                 assert!(load.bytes <= block && !load.parts.is_empty());
@@ -342,5 +350,28 @@ mod tests {
                 pieces.iter().flat_map(|piece| (0..piece.bytes).map(|byte| (piece.address + byte, piece.at + byte)));
             assert!(found.into_iter().eq(expected));
         }
+    }
+
+    /// Bytes that the loads write, gaps included.
+    fn written(loads: &[Load]) -> Vec<Range<usize>> {
+        loads.iter().map(|load| load.at..load.at + load.bytes).collect()
+    }
+
+    #[test]
+    fn a_gap_is_copied_along_only_where_nothing_else_is_put() {
+        let ends = [moving(1000, 0, 10), moving(5000, 128, 10), moving(9000, 192, 8)];
+        assert_eq!(written(&loads(&ends, &[])), [0..200]);
+        // Whatever part of a gap another piece takes, and none where it has no bytes of it.
+        for (at, bytes) in [(10, 1), (64, 8), (64, 64), (127, 1)] {
+            assert_eq!(written(&loads(&ends, &[moving(1, at, bytes)])), [0..10, 128..200], "{at}");
+        }
+        assert_eq!(written(&loads(&ends, &[moving(1, 200, 64)])), [0..200]);
+        assert_eq!(written(&loads(&ends, &[moving(1, 64, 1), moving(2, 192 - 1, 1)])), [0..10, 128..138, 192..200]);
+        // A piece that two blocks share starts the second one where the first one ends.
+        let (large, small) = (moving(1000, 0, PinnedBlock::BYTES + 8), moving(9, PinnedBlock::BYTES + 64, 4));
+        let second = PinnedBlock::BYTES..PinnedBlock::BYTES + 8;
+        let between = moving(1, PinnedBlock::BYTES + 8, 8);
+        let found = written(&loads(&[large, small], &[between]));
+        assert_eq!(found, [0..PinnedBlock::BYTES, second, small.at..small.at + 4]);
     }
 }

@@ -30,14 +30,24 @@ VIEWS = ("vu", "vz")
 
 
 def buffer_sizes(array: pa.Array) -> dict[int, int]:
-    """The bytes of every buffer by its address, those of dictionaries and of their children included."""
+    """The bytes of every buffer by its address, those of children and of dictionaries included."""
     sizes = {buffer.address: buffer.size for buffer in array.buffers() if buffer is not None}
-    if pa.types.is_dictionary(array.type):
-        sizes |= buffer_sizes(array.dictionary)
-    if pa.types.is_struct(array.type):
-        for index in range(array.type.num_fields):
-            sizes |= buffer_sizes(array.field(index))
+    for child in children(array):
+        sizes |= buffer_sizes(child)
     return sizes
+
+
+def children(array: pa.Array) -> list[pa.Array]:
+    if isinstance(array, pa.ExtensionArray):
+        return [array.storage]
+    kind = array.type
+    if pa.types.is_dictionary(kind):
+        return [array.dictionary]
+    if pa.types.is_struct(kind) or pa.types.is_union(kind):
+        return [array.field(index) for index in range(kind.num_fields)]
+    if pa.types.is_map(kind):
+        return [array.keys, array.items]
+    return [array.values] if pa.types.is_nested(kind) or pa.types.is_run_end_encoded(kind) else []
 
 
 class Memory:
