@@ -11,6 +11,7 @@ mod staging;
 use std::ffi::c_int;
 use std::sync::Arc;
 
+use arena::PinnedOwner;
 pub(crate) use batch::{Returning, in_page_locked, page_locked, taken_over, to_device};
 pub(crate) use fetch::{Fetched, fetch};
 pub(crate) use moved::elsewhere;
@@ -19,10 +20,14 @@ pub use moved::{
 };
 pub(crate) use route::{Route, bytes_to_host};
 
+use smallvec::smallvec;
+
+use crate::alloc::Owner;
 use crate::arrow::{DeviceArray, count_bits};
 use crate::copy_log::{self, Copied};
 use crate::cuda::{Bits, CudaDevice, Current, DeviceBuffer, PinnedBlock, PooledStream, Stream, is_host_visible};
 use crate::device::Device;
+use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Result};
 use crate::ffi::dlpack::DLDeviceType;
 pub(crate) use crate::order::allocate;
@@ -134,22 +139,12 @@ pub fn copy_on_device(tensor: &Tensor, stream: Stream, why: &str) -> Result<Tens
     copied?;
     let device = Device::new(DLDeviceType::CUDA, tensor.device().id());
     let order = source.used_by(&current, stream).and_then(|()| written(device, &current, stream, Wait::CopiedOnDevice));
-    let order = match order {
-        Ok(order) => order,
-        Err(error) => {
-            // The copy may still be under way, and if that cannot be known, the memory is left to it.
-            if order::settle(&current, stream).is_err() {
-                std::mem::forget(buffer);
-            }
-            return Err(error);
-        }
-    };
+    let (owner, order) = owned(buffer, order, &current, stream)?;
     record(tensor, why);
-    let owner = OwnBuffer::new(buffer, order.clone());
     let parts = Parts {
         data: std::ptr::without_provenance_mut::<u8>(host_address(start)?).wrapping_add(before),
         device: order.device(),
-        owner: Arc::new(owner),
+        owner,
         order: Some(order),
         read_only: false,
         copied: true,
@@ -158,6 +153,64 @@ pub fn copy_on_device(tensor: &Tensor, stream: Stream, why: &str) -> Result<Tens
     // SAFETY: the bytes from the lowest to the highest element are written before whoever waits as the order says reads.
     let copy = unsafe { Tensor::from_raw_parts(parts) }?;
     Ok(copy.with_codes_of(tensor))
+}
+
+/// The tensor `[0]`, which counts as no copy, where data of `device` is reached: the offsets of no rows. On a device it is set in the
+/// order of this thread's stream; managed memory is never allocated here, and page-locked memory is reached as it is.
+///
+/// # Errors
+/// When the device is not reached through CUDA, the stream is being captured, the driver fails, or memory cannot be had.
+pub(crate) fn zero_on(device: Device, dtype: DType) -> Result<Tensor> {
+    let current = order::enter(device)?;
+    let bytes = dtype.itemsize();
+    let (data, owner, order): (*mut u8, Owner, _) = if device.device_type() == DLDeviceType::CUDA {
+        let stream = order::current_stream();
+        require_free(&current, stream)?;
+        let buffer = allocate(&current, bytes, stream)?;
+        let start = buffer.start();
+        // SAFETY: the memory was just allocated in this order.
+        unsafe { current.set_memory(start, 0, bytes, stream) }?;
+        let order = written(device, &current, stream, Wait::CopiedOnDevice);
+        let (owner, order) = owned(buffer, order, &current, stream)?;
+        (std::ptr::without_provenance_mut(host_address(start)?), owner, order)
+    } else {
+        let buffer = order::page_locked(&current, bytes)?;
+        let (start, order) = (buffer.start(), Order::on_device(device));
+        // SAFETY: nobody else knows the buffer yet, which has room.
+        unsafe { start.write_bytes(0, bytes) };
+        (start, Arc::new(PinnedOwner::new(buffer, order.clone())), order)
+    };
+    let parts = Parts {
+        data,
+        device,
+        dtype,
+        shape: smallvec![1],
+        strides: smallvec![1],
+        owner,
+        read_only: true,
+        copied: false,
+        order: Some(order),
+        field: None,
+    };
+    // SAFETY: one element, written before whoever waits as the order says reads.
+    unsafe { Tensor::from_raw_parts(parts) }
+}
+
+/// What keeps memory of ours that `stream` was told to write, and is freed behind what uses it.
+///
+/// # Errors
+/// That of `order`.
+fn owned(buffer: DeviceBuffer, order: Result<Order>, current: &Current, stream: Stream) -> Result<(Owner, Order)> {
+    match order {
+        Ok(order) => Ok((Arc::new(OwnBuffer::new(buffer, order.clone())), order)),
+        Err(error) => {
+            // What was started may still be under way, and if that cannot be known, the memory is left to it.
+            if order::settle(current, stream).is_err() {
+                std::mem::forget(buffer);
+            }
+            Err(error)
+        }
+    }
 }
 
 /// The order of memory that a copy of ours on `stream` has just been told to write, and that is freed behind it.

@@ -16,7 +16,7 @@ use super::{Ragged, Values};
 use crate::arrow::{DeviceArray, DeviceInts};
 use crate::column::on_device::{needs_copy, only_filled};
 use crate::column::{ColumnRef, convert_chunks, run_here};
-use crate::convert::{device_ints_view, zero};
+use crate::convert::device_ints_view;
 use crate::cuda::is_cuda;
 use crate::error::{Error, ErrorKind, Result};
 use crate::kernels::{has_kernel, is_checked};
@@ -24,7 +24,7 @@ use crate::order::{self, Order};
 use crate::plan::Action;
 use crate::spec::{CopyMode, NullPolicy, Options, Spec};
 use crate::tensor::Tensor;
-use crate::transfer::{Fetched, fetch};
+use crate::transfer::{Fetched, fetch, zero_on};
 
 const REBASED: &str = "offsets of a slice rebased";
 
@@ -101,15 +101,14 @@ fn level(field: &FieldRef, array: &DeviceArray, options: &Options, order: &Order
     } else {
         leaf(&item, &items, options)?.into()
     };
-    let ints = |ints: DeviceInts| if ints.len() == 0 { zero_of(&ints) } else { device_ints_view(array, ints) };
-    let offsets = ints(offsets)?;
+    let offsets = if array.is_empty() && lengths.is_none() {
+        // The array need not have that one offset.
+        zero_on(array.device(), offsets.dtype())?
+    } else {
+        device_ints_view(array, offsets)?
+    };
     let lengths = lengths.map(|lengths| device_ints_view(array, lengths)).transpose()?;
     Ok(Ragged { values, offsets, lengths, shapes: None, validity: None, field: Some(field.clone()) })
-}
-
-/// The offsets of no rows, in host memory: there is nothing to read on the device.
-fn zero_of(ints: &DeviceInts) -> Result<Tensor> {
-    zero(ints.dtype())
 }
 
 /// Refuses integers that are misaligned, or not on the device.

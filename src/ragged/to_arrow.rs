@@ -159,7 +159,7 @@ impl Ragged {
         let Values::Tensor(values) = &self.values else { return self.to_lists(copy) };
         let text = matches!(field.data_type(), DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View);
         // The memory of an Arrow column of strings is what its producer vouches for.
-        let trusted = !values.is_writable()
+        let trusted = (values.is_empty() || !values.is_writable())
             && !values.is_copied()
             && self.field.as_ref().is_some_and(|own| own.data_type() == field.data_type());
         if text && !trusted {

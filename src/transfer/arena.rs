@@ -3,7 +3,7 @@
 use std::num::NonZero;
 use std::sync::Arc;
 
-use super::{OwnBuffer, Transfer, allocate, device_address, elsewhere, host_address, require_free, staging, written};
+use super::{Transfer, allocate, device_address, elsewhere, host_address, owned, require_free, staging, written};
 use crate::alloc::{ALIGNMENT, HostBuffer, Owner};
 use crate::convert::for_each_part;
 use crate::cuda::{CudaDevice, Current, PinnedBuffer, Pointer, Stream, hand_over};
@@ -132,17 +132,10 @@ impl Job<'_> {
         // Whatever was started reads the source, and ends before the memory is freed, which is given back on the same stream.
         let used = self.order.map_or(Ok(()), |order| order.used_by(&current, stream));
         started.and(used)?;
-        let order = match written(target, &current, stream, Wait::Moved) {
-            Ok(order) => order,
-            Err(error) => {
-                if order::settle(&current, stream).is_err() {
-                    std::mem::forget(buffer);
-                }
-                return Err(error);
-            }
-        };
+        let order = written(target, &current, stream, Wait::Moved);
+        let (owner, order) = owned(buffer, order, &current, stream)?;
         let start = std::ptr::without_provenance_mut(host_address(start)?);
-        Ok(Placed { start, owner: Arc::new(OwnBuffer::new(buffer, order.clone())), order: Some(order) })
+        Ok(Placed { start, owner, order: Some(order) })
     }
 
     /// # Safety
@@ -263,11 +256,7 @@ impl Job<'_> {
         // SAFETY: nobody else knows the buffer yet.
         unsafe { self.write_scratch(start.0) };
         let order = Order::on_device(device);
-        Ok(Placed {
-            start: start.0,
-            owner: Arc::new(PinnedOwner { buffer: Some(buffer), order: order.clone() }),
-            order: Some(order),
-        })
+        Ok(Placed { start: start.0, owner: Arc::new(PinnedOwner::new(buffer, order.clone())), order: Some(order) })
     }
 
     /// # Safety
@@ -297,8 +286,7 @@ impl Job<'_> {
         let device = Device::new(DLDeviceType::CUDA_HOST, current.device().ordinal());
         match outcome.and_then(|()| written(device, &current, stream, Wait::Moved)) {
             Ok(order) => {
-                let owner = PinnedOwner { buffer: Some(buffer), order: order.clone() };
-                Ok(Placed { start, owner: Arc::new(owner), order: Some(order) })
+                Ok(Placed { start, owner: Arc::new(PinnedOwner::new(buffer, order.clone())), order: Some(order) })
             }
             Err(error) => {
                 // Copies may be under way, and if that cannot be known, the memory is left to them.
@@ -341,9 +329,16 @@ fn is_page_locked(piece: &Moving) -> Result<bool> {
 
 /// Page-locked memory of ours, kept for the next result behind the work that may use it.
 #[derive(Debug)]
-struct PinnedOwner {
+pub(super) struct PinnedOwner {
     buffer: Option<PinnedBuffer>,
     order: Order,
+}
+
+impl PinnedOwner {
+    /// Memory whose work is all known to `order`.
+    pub(super) fn new(buffer: PinnedBuffer, order: Order) -> Self {
+        Self { buffer: Some(buffer), order }
+    }
 }
 
 impl Drop for PinnedOwner {

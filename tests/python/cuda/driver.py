@@ -163,6 +163,17 @@ def allocate_managed(nbytes: int, ordinal: int = 0) -> int:
     return pointer.value
 
 
+HOST_MEMORY, DEVICE_MEMORY = 1, 2
+"""What `memory_type` says."""
+
+
+def memory_type(address: int) -> int:
+    """What the driver says memory is, of the device or page-locked."""
+    found = ctypes.c_uint()
+    _call("cuPointerGetAttribute", ctypes.byref(found), 2, U64(address))
+    return found.value
+
+
 def write(target: int, data: bytes, stream: int, ordinal: int = 0) -> None:
     """Writes bytes to device memory in the order of a stream. The source is snapshot before this returns."""
     staging = allocate_host(max(len(data), 1), ordinal)

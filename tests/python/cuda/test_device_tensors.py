@@ -7,6 +7,9 @@ from typing import Any
 
 import arrow_dlpack as ad
 import device_arrow
+import driver
+import fakes
+import numpy as np
 import producers
 import pyarrow as pa
 import pytest
@@ -294,6 +297,58 @@ def test_list_views_read_nothing(host_waits: Any) -> None:
     ragged = ad.to_ragged(array)
     assert (ragged.offsets.shape, ragged.lengths.shape, ragged.values.shape) == ((2,), (2,), (3,))
     assert (waits.ours, waits.drivers) == (0, 0)
+
+
+def parts_of(ragged: ad.Ragged) -> list[ad.Tensor]:
+    inner = parts_of(ragged.values) if isinstance(ragged.values, ad.Ragged) else [ragged.values]
+    return [ragged.offsets, *inner] + ([] if ragged.lengths is None else [ragged.lengths])
+
+
+@pytest.mark.parametrize("kind", [CUDA, CUDA_HOST, CUDA_MANAGED])
+@pytest.mark.parametrize(
+    "data_type",
+    [
+        pa.list_(pa.int32()),
+        pa.large_list(pa.int8()),
+        pa.string(),
+        pa.list_view(pa.int32()),
+        pa.list_(pa.list_(pa.int8())),
+    ],
+    ids=str,
+)
+def test_no_rows_have_their_offset_where_rows_have_theirs(data_type: pa.DataType, kind: int, host_waits: Any) -> None:
+    ragged = ad.to_ragged(DeviceArray(pa.array([], data_type), kind, 1).give())
+    assert len(ragged) == 0
+    assert {tensor.device for tensor in parts_of(ragged)} == {ragged.device}
+    assert ragged.device.type == kind
+    waits = host_waits()
+    array = ad.to_arrow(ragged)
+    assert (len(array), waits.ours) == (0, 0)
+    with exported(array) as back:
+        assert (back.device_type, back.device_id, back.array.length) == (kind, 1, 0)
+        at = list(device_arrow.buffers_of(back.array))[1]
+    if ragged.lengths is None:
+        assert at == pointer(ragged.offsets)
+        # Page-locked memory stands for managed memory, which is never allocated.
+        assert driver.memory_type(at) == (driver.DEVICE_MEMORY if kind == CUDA else driver.HOST_MEMORY)
+        assert np.from_dlpack(ragged.offsets.to_device("cpu")).tolist() == [0]
+    assert pa.array(array.to_device("cpu")).equals(pa.array([], data_type))
+
+
+def test_empty_strings_return_to_arrow() -> None:
+    ragged = ad.to_ragged(DeviceArray(pa.array(["", ""])).give())
+    assert pa.array(ad.to_arrow(ragged).to_device("cpu")).equals(pa.array(["", ""]))
+
+
+def test_the_offset_of_no_rows_takes_no_wait(host_waits: Any) -> None:
+    array = ad.from_arrow(DeviceArray(pa.array([], pa.string())).give())
+    waits = host_waits()
+    ragged = ad.to_ragged(array)
+    assert (waits.ours, waits.drivers) == (0, 0)
+    stream = driver.Stream()
+    held = fakes.cupy(ragged.offsets, stream.handle)
+    assert driver.read(held.address, 4, stream.handle) == bytes(4)
+    held.release()
 
 
 RAGGED_REFUSED: dict[str, tuple[pa.Array, dict[str, Any], str]] = {
