@@ -21,6 +21,7 @@ use crate::convert::{self, ColumnChunk};
 use crate::cuda::is_cuda;
 use crate::device::Device;
 use crate::error::{Error, ErrorKind, Result};
+use crate::order::Order;
 use crate::plan::{Chunk, Plan};
 use crate::spec::{CopyMode, Element, Options, Spec};
 use crate::tensor::Tensor;
@@ -98,6 +99,11 @@ impl<'a> ColumnRef<'a> {
     }
 }
 
+/// As [`DeviceArray::order_of`].
+fn order_of<'a>(chunks: &[ColumnRef<'a>]) -> Option<&'a Order> {
+    DeviceArray::order_of(chunks.iter().map(|chunk| chunk.array))
+}
+
 /// Refuses memory that is not the host's.
 pub(crate) fn require_host(device: Device, column: &str) -> Result<()> {
     if device.is_cpu() {
@@ -144,7 +150,7 @@ fn planned_as_stored<'a, R>(
             Some(order) => on_device::planned(spec, &plan, chunk, order, only, work),
         };
     }
-    if let Some(order) = chunks.iter().find_map(|chunk| chunk.array.order()) {
+    if let Some(order) = order_of(chunks) {
         let only = on_device::only_filled(chunks, ColumnRef::rows, order)
             .map_err(|error| error.in_column(spec.field().name()))?
             .unwrap_or(0);
@@ -174,7 +180,7 @@ pub(crate) fn convert_chunks(
     options: &Options,
     runner: &Runner<'_>,
 ) -> Result<Tensor> {
-    if let Some(order) = chunks.iter().find_map(|chunk| chunk.array.order())
+    if let Some(order) = order_of(chunks)
         && is_cuda(order.device())
         && let Some(tensor) = on_device::converted(spec, chunks, options, order, runner)?
     {
@@ -254,7 +260,7 @@ pub(crate) fn run_here(_plan: &Plan, convert: &(dyn Fn() -> Result<Tensor> + Syn
 
 /// What [`convert_chunks`] would do, or why it would refuse, nulls included.
 pub(crate) fn plan_chunks(spec: &Spec, chunks: &[ColumnRef<'_>], options: &Options) -> Result<Plan> {
-    if let Some(order) = chunks.iter().find_map(|chunk| chunk.array.order()) {
+    if let Some(order) = order_of(chunks) {
         return on_device::explain(spec, chunks, options, order).map_err(|error| error.in_column(spec.field().name()));
     }
     planned(spec, chunks, options, |plan, chunks| {

@@ -428,6 +428,24 @@ impl DeviceArray {
     pub fn order(&self) -> Option<&Order> {
         self.owner.order.as_ref()
     }
+
+    /// The order of chunks of which one is on a device: that of the first one with rows, as nothing is read of the others.
+    pub(crate) fn order_of<'a, I>(chunks: I) -> Option<&'a Order>
+    where
+        I: IntoIterator<Item = &'a Self, IntoIter: Clone>,
+    {
+        let chunks = chunks.into_iter();
+        chunks.clone().filter(|chunk| !chunk.is_empty()).chain(chunks).find_map(Self::order)
+    }
+
+    /// When all is written that is read of the chunks, as one order; `None` where none of them with rows is on a device.
+    ///
+    /// # Errors
+    /// When they are on different devices, or the driver fails.
+    pub(crate) fn joined_order<'a>(chunks: impl IntoIterator<Item = &'a Self>) -> Result<Option<Order>> {
+        let filled = chunks.into_iter().filter(|chunk| !chunk.is_empty());
+        Order::joined(filled.filter_map(|chunk| chunk.order().cloned()))
+    }
 }
 
 impl fmt::Debug for DeviceArray {

@@ -62,7 +62,7 @@ fn write_chunks(
     out: &mut Output<'_>,
     threads: Option<std::num::NonZero<usize>>,
 ) -> Result<()> {
-    if let Some(order) = chunks.iter().find_map(|chunk| chunk.array.order()).filter(|order| is_cuda(order.device())) {
+    if let Some(order) = super::order_of(chunks).filter(|order| is_cuda(order.device())) {
         return on_device::write(spec, chunks, options, order, out);
     }
     out.require_host()?;

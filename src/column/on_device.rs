@@ -198,8 +198,7 @@ pub(super) fn validity(spec: &Spec, chunks: &[DeviceArray], order: &Order) -> Re
     };
     let sum = |count: fn(&Leaf<'_>) -> usize| leaves.iter().map(count).fold(0_usize, usize::saturating_add);
     let (rows, elements) = (sum(|leaf| leaf.rows), sum(|leaf| leaf.elements));
-    let orders = chunks.iter().filter_map(|chunk| chunk.order().cloned());
-    let joined = Order::joined(orders)?.unwrap_or_else(|| order.clone());
+    let joined = DeviceArray::joined_order(chunks)?.unwrap_or_else(|| order.clone());
     let shape = Shape { rows: elements, columns: 1, dtype: DType::Bool, is_row_major: false };
     let written = kernels::pack(&joined, &sources, shape)?;
     copy_log::record(|| Copied {
@@ -217,8 +216,8 @@ fn nulls_at_most(spec: &Spec, leaf: &Leaf<'_>) -> usize {
 
 fn run(spec: &Spec, chunks: &[ColumnRef<'_>], plan: &Plan, sources: &[Vec<Source>], order: &Order) -> Result<Tensor> {
     // Every chunk's memory is written first, and kept until it has been read.
-    let orders = chunks.iter().filter_map(|chunk| chunk.array.order().cloned());
-    let joined = Order::joined(orders)?.unwrap_or_else(|| order.clone());
+    let arrays = chunks.iter().map(|chunk| chunk.array);
+    let joined = DeviceArray::joined_order(arrays)?.unwrap_or_else(|| order.clone());
     let shape = Shape { rows: plan.elements, columns: 1, dtype: spec.dtype(), is_row_major: false };
     let mut written = kernels::pack(&joined, sources, shape)?;
     match chunks.iter().find_map(|chunk| chunk.casts) {
@@ -257,8 +256,8 @@ pub(super) fn write(
         let read = chunks.iter().map(|chunk| chunk.chunk(spec)).collect::<Result<Vec<_>>>()?;
         check_nulls(spec, &read)?;
     }
-    let orders = chunks.iter().filter_map(|chunk| chunk.array.order().cloned());
-    let joined = Order::joined(orders)?.unwrap_or_else(|| order.clone());
+    let arrays = chunks.iter().map(|chunk| chunk.array);
+    let joined = DeviceArray::joined_order(arrays)?.unwrap_or_else(|| order.clone());
     let (width, stride) = (spec.row_elements() as u64, stride as u64);
     let layout = if width == stride || rows < 2 {
         TargetLayout::Matrix(MatrixLayout::ColumnMajor { stride: plan.elements as u64 })

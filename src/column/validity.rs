@@ -21,7 +21,7 @@ pub fn validity(field: &FieldRef, chunks: &[DeviceArray]) -> Result<Tensor> {
     let options = Options::default();
     let made = || {
         let spec = Spec::of_validity(field)?;
-        if let Some(order) = chunks.iter().find_map(DeviceArray::order) {
+        if let Some(order) = DeviceArray::order_of(chunks) {
             if let Some(made) = on_device::validity(&spec, chunks, order)? {
                 return Ok(made);
             }

@@ -130,9 +130,9 @@ pub(crate) fn each_group<E: From<Error>>(
     let specs = group_specs(field, groups, matrix, options)?;
     // What the host has to know of data on a device, it reads with one wait.
     let fetched = on_device::fetch_groups(chunks, &specs)?;
-    let of_device = on_device::order_of(chunks);
+    let of_device = DeviceArray::order_of(chunks);
     // And whether the values of casts fit, with another one.
-    let casts = on_device::order_of(chunks).map(|_| Casts::default());
+    let casts = of_device.map(|_| Casts::default());
     let mut made = Vec::new();
     for (name, spec) in &specs {
         let tensor = match (spec, of_device) {

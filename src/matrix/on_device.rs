@@ -12,19 +12,6 @@ use crate::spec::{Element, MatrixOptions, MatrixSpec, Nulls};
 use crate::tensor::Tensor;
 use crate::transfer::{Fetched, fetch};
 
-/// The order of chunks of which one is on a device.
-pub(super) fn order_of(chunks: &[DeviceArray]) -> Option<&Order> {
-    chunks.iter().find_map(DeviceArray::order)
-}
-
-/// As [`order_of`], of all chunks together.
-///
-/// # Errors
-/// When they are on different devices, or the driver fails.
-pub(super) fn order_of_columns(chunks: &[&DeviceArray]) -> Result<Option<Order>> {
-    Order::joined(chunks.iter().filter_map(|chunk| chunk.order().cloned()))
-}
-
 /// The matrix as a view of the only chunk that has rows.
 ///
 /// # Errors

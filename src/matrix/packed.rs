@@ -4,7 +4,6 @@ use std::ops::Range;
 
 use smallvec::smallvec;
 
-use super::on_device::order_of_columns;
 use super::prepared::record;
 use crate::arrow::DeviceArray;
 use crate::column::casts::{Casts, verify};
@@ -59,7 +58,7 @@ pub(super) fn packed(
         plan_as_asked(spec, &columns, &private, lies)?;
     }
     refuse_nulls(spec, &filled, columns, fetched)?;
-    let joined = order_of_columns(&filled)?.unwrap_or_else(|| order.clone());
+    let joined = DeviceArray::joined_order(filled.iter().copied())?.unwrap_or_else(|| order.clone());
     let (rows, count) = (plan.rows, spec.columns().len());
     let shape = Shape { rows, columns: count, dtype: spec.dtype(), is_row_major };
     let mut written = kernels::pack(&joined, &sources, shape)?;
@@ -102,7 +101,7 @@ pub(super) fn write(
     if plan.elements == 0 {
         return Ok(());
     }
-    let joined = order_of_columns(&filled)?.unwrap_or_else(|| order.clone());
+    let joined = DeviceArray::joined_order(filled.iter().copied())?.unwrap_or_else(|| order.clone());
     let count = spec.columns().len();
     let layout = if by_column {
         MatrixLayout::ColumnMajor { stride: if count < 2 { rows } else { stride } as u64 }

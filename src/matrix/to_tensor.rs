@@ -80,7 +80,7 @@ pub(crate) fn convert_matrix(
 ) -> Result<Tensor> {
     check_environment()?;
     check_types(spec.field(), chunks)?;
-    if let Some(order) = on_device::order_of(chunks) {
+    if let Some(order) = DeviceArray::order_of(chunks) {
         return match packed(spec, chunks, options, order, (None, None))? {
             Some(matrix) => Ok(matrix),
             None => on_device::view(spec, chunks, options, order, None),
@@ -144,7 +144,7 @@ pub(crate) fn write_matrix(
     check_environment()?;
     check_types(spec.field(), chunks)?;
     require_copy(options.copy)?;
-    if let Some(order) = on_device::order_of(chunks).filter(|order| is_cuda(order.device())) {
+    if let Some(order) = DeviceArray::order_of(chunks).filter(|order| is_cuda(order.device())) {
         return packed::write(spec, chunks, options, order, out);
     }
     out.require_host()?;
@@ -200,7 +200,7 @@ pub(crate) struct MatrixPlan {
 /// As that, but for nulls, and for what values decide.
 pub(crate) fn plan_matrix(spec: &MatrixSpec, chunks: &[DeviceArray], options: &MatrixOptions) -> Result<MatrixPlan> {
     check_types(spec.field(), chunks)?;
-    if let Some(order) = on_device::order_of(chunks) {
+    if let Some(order) = DeviceArray::order_of(chunks) {
         let (whole, columns, refusal) = on_device::explain(spec, chunks, options, order)?;
         return Ok(MatrixPlan { whole, columns, refusal });
     }

@@ -123,7 +123,7 @@ pub(super) fn result_source(
     allocator: Option<&Bound<'_, PyAny>>,
     xp: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<Option<SourceScope>> {
-    let on_host = device.is_none() && chunks.arrays.first().is_none_or(|array| array.device().is_cpu());
+    let on_host = device.is_none() && chunks.device().is_cpu();
     memory::scope(allocator, xp.filter(|_| !on_host))
 }
 
@@ -207,7 +207,7 @@ fn to_tensor<'py>(
     let chunks = asked.chunks(py, chunks)?;
     let _source = result_source(&chunks, device, allocator, xp)?;
     if out.is_some() {
-        asked.require(chunks.arrays.first().map_or(crate::device::Device::CPU, DeviceArray::device))?;
+        asked.require(chunks.device())?;
     }
     let refused = |error| null_in_stream(obj, error);
     if is_matrix(chunks.field()) {
@@ -273,7 +273,7 @@ fn to_tensors<'py>(
     options.check_columns(chunks.field())?;
     let chunks = asked.chunks(py, chunks)?;
     let _source = result_source(&chunks, device, allocator, xp)?;
-    let own = chunks.arrays.first().map_or(crate::device::Device::CPU, DeviceArray::device);
+    let own = chunks.device();
     let refused = |error| null_in_stream(obj, error);
     if asked.is_elsewhere(own) {
         let columns = columns.as_ref();

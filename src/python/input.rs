@@ -17,6 +17,7 @@ use super::capsule::{
 use super::{Array, ArrayStream, RecordBatch, Tensor, producer};
 use crate::arrow::{ArrayNode, DeviceArray, DeviceArrayStream, ordered_array};
 use crate::convert::compact;
+use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::{Error, ErrorKind};
 use crate::ffi::dlpack::DLDeviceType;
@@ -138,6 +139,13 @@ impl Chunks {
         self.stream_field.as_ref().or_else(|| self.arrays.first().map(DeviceArray::field)).unwrap_or(&NOTHING)
     }
 
+    /// Where the rows are: chunks without any may be elsewhere. The CPU, if there are no chunks.
+    #[must_use]
+    pub fn device(&self) -> Device {
+        let filled = self.arrays.iter().find(|array| !array.is_empty());
+        filled.or(self.arrays.first()).map_or(Device::CPU, DeviceArray::device)
+    }
+
     /// Reads an argument whole. Tensors of DLPack are columns too: strided ones are gathered, unless `copy` is `Never`.
     ///
     /// # Errors
@@ -186,7 +194,7 @@ impl Chunks {
         match input {
             ArrowInput::Array(array) => Ok(Self::one(array)),
             ArrowInput::Stream(stream) => {
-                let (field, device) = (stream.field().clone(), crate::device::Device::new(stream.device_type(), 0));
+                let (field, device) = (stream.field().clone(), Device::new(stream.device_type(), 0));
                 // The producer may need the interpreter on a thread of its own.
                 let mut arrays = py.detach(|| stream.collect::<crate::error::Result<SmallVec<[_; 1]>>>())?;
                 if arrays.is_empty() && !device.is_cpu() {
@@ -211,7 +219,7 @@ impl Chunks {
 }
 
 /// An array without slots that counts as one on a device.
-fn empty_on(field: FieldRef, device: crate::device::Device) -> crate::error::Result<DeviceArray> {
+fn empty_on(field: FieldRef, device: Device) -> crate::error::Result<DeviceArray> {
     let empty = DeviceArray::from_arrow(arrow_array::new_empty_array(field.data_type()).as_ref(), field.clone())?;
     ordered_array(ArrayNode::of(&empty)?.export(&empty.owner())?, field, Order::written(device))
 }
@@ -253,7 +261,7 @@ pub(super) const REALIGNED: &str = "misaligned elements realigned";
 /// What the producer raises, or what is wrong with its tensor; when `device` or `copy` cannot be met.
 pub fn dlpack(
     object: &Bound<'_, PyAny>,
-    device: Option<crate::device::Device>,
+    device: Option<Device>,
     copy: CopyMode,
 ) -> PyResult<Option<crate::tensor::Tensor>> {
     let Some((tensor, moved)) = imported(object, device, copy)? else { return Ok(None) };
@@ -287,7 +295,7 @@ fn is_reached(tensor: &crate::tensor::Tensor) -> bool {
 /// As [`dlpack`].
 pub(super) fn dlpack_unmoved(
     object: &Bound<'_, PyAny>,
-    device: Option<crate::device::Device>,
+    device: Option<Device>,
     copy: CopyMode,
 ) -> PyResult<Option<crate::tensor::Tensor>> {
     let tensor = dlpack_as_it_is(object, device, copy)?;
@@ -312,7 +320,7 @@ fn refuse_copied(object: &Bound<'_, PyAny>, tensor: &crate::tensor::Tensor) -> P
 /// As [`dlpack`], but for what is copied here.
 pub(super) fn dlpack_as_it_is(
     object: &Bound<'_, PyAny>,
-    device: Option<crate::device::Device>,
+    device: Option<Device>,
     copy: CopyMode,
 ) -> PyResult<Option<crate::tensor::Tensor>> {
     Ok(imported(object, device, copy)?.map(|(tensor, _)| tensor))
@@ -321,7 +329,7 @@ pub(super) fn dlpack_as_it_is(
 /// The tensor on the device asked for, and whether it was copied to be there.
 fn imported(
     object: &Bound<'_, PyAny>,
-    device: Option<crate::device::Device>,
+    device: Option<Device>,
     copy: CopyMode,
 ) -> PyResult<Option<(crate::tensor::Tensor, bool)>> {
     let tensor = match object.cast_exact::<Tensor>() {

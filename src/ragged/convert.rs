@@ -50,7 +50,7 @@ pub fn chunks_to_ragged(field: &FieldRef, chunks: &[DeviceArray], options: &Opti
     let convert = || {
         // What no data could make possible fails before any is looked at.
         leaf_spec(field, options)?;
-        if let Some(order) = chunks.iter().find_map(DeviceArray::order) {
+        if let Some(order) = DeviceArray::order_of(chunks) {
             check_types(field, chunks)?;
             return on_device::convert(field, chunks, options, order);
         }

@@ -85,7 +85,7 @@ pub(crate) fn is_ragged(field: &FieldRef) -> bool {
 pub(crate) fn plan_parts(field: &FieldRef, chunks: &[DeviceArray], options: &Options) -> Result<Vec<PartPlan>> {
     let plan = || {
         leaf_spec(field, options)?;
-        if let Some(order) = chunks.iter().find_map(DeviceArray::order) {
+        if let Some(order) = DeviceArray::order_of(chunks) {
             check_types(field, chunks)?;
             return on_device::plan(field, chunks, plan_schema(field, options)?, options, order);
         }
