@@ -192,6 +192,8 @@ pub(crate) fn pinned_use() -> PinnedUse {
 pub(crate) fn free_pinned(current: &Current) -> Called<u64> {
     let (mut freed, mut outcome) = (0, Ok(()));
     let mut free = |start: NonNull<c_void>, bytes: usize| {
+        // Whichever thread gave it back has seen its copies done.
+        hand_over::receive(start.addr().get());
         // SAFETY: memory of ours that nobody uses, and that is not freed again.
         match unsafe { current.driver().memory_host_free(start.as_ptr()) } {
             Ok(()) => {

@@ -96,6 +96,8 @@ pub(crate) fn free_plain(current: &Current) -> Called<u64> {
     let mut freed = 0;
     let mut outcome = Ok(());
     for block in kept {
+        // Whichever thread gave it back has seen its work done.
+        hand_over::receive(block.token());
         // SAFETY: memory of ours that nobody uses, and that is not freed again.
         match unsafe { current.driver().memory_free(block.start) } {
             Ok(()) => {

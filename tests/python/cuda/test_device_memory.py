@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gc
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import arrow_dlpack as ad
@@ -241,6 +243,43 @@ class TestPeers:
         driver.settle()
         ad.empty_cache()
         other.close()
+
+
+def test_what_threads_gave_back_is_freed_by_another_one() -> None:
+    """While they transfer: what one of them has seen done, whoever frees the memory knows of."""
+    done = threading.Event()
+
+    def transfer() -> None:
+        for _ in range(30):
+            there = ad.from_dlpack(VALUES, device="cuda").to_device("cuda_host")
+            assert contents(ad.from_dlpack(there, device="cuda")) == VALUES.tobytes()
+
+    def free() -> None:
+        while not done.is_set():
+            ad.empty_cache()
+
+    with ThreadPoolExecutor(3) as pool:
+        freeing = pool.submit(free)
+        transferring = [pool.submit(transfer) for _ in range(2)]
+        try:
+            for thread in transferring:
+                thread.result()
+        finally:
+            done.set()
+        freeing.result()
+
+
+def test_plain_blocks_that_threads_gave_back_are_freed_by_another_one() -> None:
+    with ThreadPoolExecutor(2) as pool:
+
+        def transfer() -> None:
+            moved = ad.from_dlpack(VALUES).to_device("cuda", allocator="cuMemAlloc")
+            assert contents(moved) == VALUES.tobytes()
+
+        for _ in range(10):
+            pool.submit(transfer).result()
+            driver.settle()
+            ad.empty_cache()
 
 
 class TestBlocksToCopyThrough:
