@@ -29,16 +29,16 @@ impl Casts {
     /// Looks at all of them. The host waits once, if there are any.
     ///
     /// # Errors
-    /// For the first value that does not fit: names the column and the row. When the driver fails, or the wait is interrupted.
+    /// For a value that does not fit, of columns that were cast together that of the lowest row: names the column and the row. When the driver fails, or the wait is interrupted.
     pub(crate) fn verify(&self) -> Result<()> {
         let casts = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
         let found = Check::read(casts.iter().map(|cast| &cast.check))?;
         for (cast, found) in casts.iter().zip(found) {
-            for (spec, misfit) in cast.columns.iter().zip(found) {
-                if let Some(misfit) = misfit {
-                    let element = usize::try_from(misfit.element).unwrap_or(usize::MAX);
-                    return Err(misfit_error(spec, element, &misfit.value));
-                }
+            let misfits = cast.columns.iter().zip(found).filter_map(|(spec, misfit)| Some((spec, misfit?)));
+            // The first column's, where several have one in the same row.
+            if let Some((spec, misfit)) = misfits.min_by_key(|(_, misfit)| misfit.element) {
+                let element = usize::try_from(misfit.element).unwrap_or(usize::MAX);
+                return Err(misfit_error(spec, element, &misfit.value));
             }
         }
         Ok(())

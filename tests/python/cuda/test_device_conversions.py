@@ -246,6 +246,21 @@ def test_what_does_not_fit_is_refused_as_on_the_host(to: str) -> None:
         assert (errors[0].row, errors[0].column, str(errors[0])) == (errors[1].row, errors[1].column, str(errors[1]))
 
 
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_of_columns_packed_together_the_lowest_row_is_refused_as_on_the_host(order: str) -> None:
+    columns = {"p": [1, 2, 300, 4] * 40, "q": [1, 300, 3, 4] * 40, "r": [1, 300, 300, 400] * 40}
+    for names in (["p", "q"], ["q", "p"], ["r", "q"], ["q", "r"], ["p", "r", "q"]):
+        batch = pa.record_batch({name: pa.array(columns[name], pa.int16()) for name in names})
+        errors = []
+        for obj in (DeviceArray(batch.to_struct_array()).give(), batch):
+            with pytest.raises(ad.CastError) as raised:
+                ad.to_tensor(obj, dtype="int8", order=order)
+            errors.append(raised.value)
+        assert [(error.column, error.row, str(error)) for error in errors] == [
+            (next(name for name in names if columns[name][1] == 300), 1, str(errors[1]))
+        ] * 2
+
+
 def test_a_misfit_in_a_later_chunk_has_its_value() -> None:
     chunks = [pa.array([1] * 50), pa.array([2] * 20 + [-70000] + [300] * 20, pa.int64())]
     stream = ad.from_arrow(DeviceStream([DeviceArray(chunk) for chunk in chunks]).give())
