@@ -353,25 +353,27 @@ mod tests {
     }
 
     /// Bytes that the loads write, gaps included.
-    fn written(loads: &[Load]) -> Vec<Range<usize>> {
-        loads.iter().map(|load| load.at..load.at + load.bytes).collect()
+    fn written(loads: &[Load]) -> Vec<(usize, usize)> {
+        loads.iter().map(|load| (load.at, load.at + load.bytes)).collect()
     }
 
     #[test]
     fn a_gap_is_copied_along_only_where_nothing_else_is_put() {
         let ends = [moving(1000, 0, 10), moving(5000, 128, 10), moving(9000, 192, 8)];
-        assert_eq!(written(&loads(&ends, &[])), [0..200]);
+        assert_eq!(written(&loads(&ends, &[])), [(0, 200)]);
         // Whatever part of a gap another piece takes, and none where it has no bytes of it.
         for (at, bytes) in [(10, 1), (64, 8), (64, 64), (127, 1)] {
-            assert_eq!(written(&loads(&ends, &[moving(1, at, bytes)])), [0..10, 128..200], "{at}");
+            assert_eq!(written(&loads(&ends, &[moving(1, at, bytes)])), [(0, 10), (128, 200)], "{at}");
         }
-        assert_eq!(written(&loads(&ends, &[moving(1, 200, 64)])), [0..200]);
-        assert_eq!(written(&loads(&ends, &[moving(1, 64, 1), moving(2, 192 - 1, 1)])), [0..10, 128..138, 192..200]);
+        assert_eq!(written(&loads(&ends, &[moving(1, 200, 64)])), [(0, 200)]);
+        assert_eq!(
+            written(&loads(&ends, &[moving(1, 64, 1), moving(2, 192 - 1, 1)])),
+            [(0, 10), (128, 138), (192, 200)]
+        );
         // A piece that two blocks share starts the second one where the first one ends.
-        let (large, small) = (moving(1000, 0, PinnedBlock::BYTES + 8), moving(9, PinnedBlock::BYTES + 64, 4));
-        let second = PinnedBlock::BYTES..PinnedBlock::BYTES + 8;
-        let between = moving(1, PinnedBlock::BYTES + 8, 8);
+        let block = PinnedBlock::BYTES;
+        let (large, small, between) = (moving(1000, 0, block + 8), moving(9, block + 64, 4), moving(1, block + 8, 8));
         let found = written(&loads(&[large, small], &[between]));
-        assert_eq!(found, [0..PinnedBlock::BYTES, second, small.at..small.at + 4]);
+        assert_eq!(found, [(0, block), (block, block + 8), (block + 64, block + 68)]);
     }
 }
