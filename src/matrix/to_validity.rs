@@ -6,7 +6,6 @@ use arrow_schema::FieldRef;
 use smallvec::smallvec;
 
 use super::chunk::after;
-use super::on_device::{order_of, order_of_columns};
 use super::prepared::decode_chunks;
 use crate::alloc::HostBuffer;
 use crate::arrow::{DeviceArray, Leaf, Mask};
@@ -54,14 +53,15 @@ pub fn matrix_validity(field: &FieldRef, chunks: &[DeviceArray], matrix: &Matrix
     let rows = filled.iter().fold(0_usize, |rows, chunk| rows.saturating_add(chunk.len()));
     let data = MatrixData { rows, chunks: filled.len(), ..MatrixData::default() };
     let plan = Plan::matrix(&spec, data, 0, matrix)?;
-    let tensor = match order_of(chunks) {
+    let tensor = match DeviceArray::order_of(chunks) {
         Some(order) => on_device(&spec, &filled, rows, matrix.order, order)?,
         None => on_host(&spec, chunks, matrix)?,
     };
     if plan.bytes > 0 {
         copy_log::record(|| {
             let columns = spec.columns().len();
-            let place = order_of(chunks).map_or_else(String::new, |order| format!(" on {}", order.device()));
+            let place =
+                DeviceArray::order_of(chunks).map_or_else(String::new, |order| format!(" on {}", order.device()));
             let what = format!("validity of {rows} rows and {columns} columns{place}");
             // The plan, which is of bits, counts a byte for each value that is decoded.
             let decoded =
@@ -109,7 +109,7 @@ fn on_device(
 ) -> Result<Tensor> {
     let mut sources = chunks.iter().map(|chunk| sources_of(spec, chunk, order)).collect::<Result<Vec<_>>>()?;
     sources.retain(|columns| !columns.is_empty());
-    let joined = order_of_columns(chunks)?.unwrap_or_else(|| order.clone());
+    let joined = DeviceArray::joined_order(chunks.iter().copied())?.unwrap_or_else(|| order.clone());
     let (columns, is_row_major) = (spec.columns().len(), memory_order != MemoryOrder::F);
     let written = kernels::pack(&joined, &sources, Shape { rows, columns, dtype: DType::Bool, is_row_major })?;
     let signed = |count: usize| i64::try_from(count).map_err(|_| Error::unsupported("a count beyond 64 bits"));
