@@ -97,7 +97,19 @@ impl Asked {
     /// A stream, whose arrays come where they are asked for.
     pub(super) fn stream(&self, stream: DeviceArrayStream) -> PyResult<DeviceArrayStream> {
         let own = Device::new(stream.device_type(), 0);
-        let Some(device) = self.elsewhere(own)? else { return Ok(stream) };
+        let Some(device) = self.device.filter(|device| !device.is_cpu() || !own.is_cpu()) else { return Ok(stream) };
+        let stream = if device.device_type() == own.device_type() {
+            // Which of the devices of its type each array is on, only the array tells.
+            let (field, asked) = (stream.field().clone(), *self);
+            let arrays = stream.map(move |array| {
+                let array = array?;
+                asked.elsewhere(array.device()).map(|_| array)
+            });
+            DeviceArrayStream::new(field, own.device_type(), arrays)
+        } else {
+            self.elsewhere(own)?;
+            stream
+        };
         crate::transfer::require_way(own, device)?;
         let why = format!("device=\"{device}\"");
         Ok(stream_to_device(stream, device, None, None, why))

@@ -225,3 +225,20 @@ def test_groups_are_views_too() -> None:
         "x": ((2, 1), "cuda:0"),
         "y": ((2,), "cuda:0"),
     }
+
+
+@pytest.mark.parametrize("own", [0, 1])
+@pytest.mark.parametrize("asked", [0, 1])
+def test_arrays_come_from_whichever_device_they_are_on(own: int, asked: int) -> None:
+    def stream(*lengths: int) -> Any:
+        return DeviceStream(list(chunks(*lengths, ordinals=(own,) * len(lengths)))).give()
+
+    arrays = list(ad.from_arrow(stream(2, 3), device=f"cuda:{asked}"))
+    assert [array.device for array in arrays] == [ad.Device(f"cuda:{asked}")] * 2
+    assert [pa.array(array.to_device("cpu")).to_pylist() for array in arrays] == [[0, 1], [0, 1, 2]]
+    uncopied = ad.from_arrow(stream(2), device=f"cuda:{asked}", copy=False)
+    if own == asked:
+        assert [len(array) for array in uncopied] == [2]
+    else:
+        with pytest.raises(ad.CopyError, match=f"the data is on cuda:{own}, and is copied to be on cuda:{asked}"):
+            next(iter(uncopied))
