@@ -3,12 +3,14 @@
 mod matrix;
 mod on_device;
 mod ragged;
+mod unread;
 
 use std::fmt;
 
 use arrow_schema::{DataType, FieldRef};
 
 pub use matrix::{explain_groups, explain_matrix, explain_matrix_schema};
+pub use unread::explain_stream;
 
 use crate::arrow::DeviceArray;
 use crate::column::{ColumnRef, check_types, plan_chunks, require_host, to_arrow};
@@ -55,6 +57,8 @@ pub struct ReportRow {
     pub waits: Vec<String>,
     /// Whether the last step is the way to the device that was asked for.
     is_sent: bool,
+    /// What types say of the columns that it is made of, where no data was seen.
+    specs: Vec<Spec>,
     /// Bytes that would move, at most; 0 where a schema does not tell the number of rows.
     pub bytes: usize,
     /// Whether only data that was not looked at decides if the steps are needed.
@@ -129,7 +133,9 @@ pub fn explain_schema(
         let options = options(column.name());
         let mut row = ReportRow::new(column);
         row.fill(|row| {
-            let steps = row.describe(column, &options)?.possible_steps(&options);
+            let spec = row.describe(column, &options)?;
+            let steps = spec.possible_steps(&options);
+            row.specs.push(spec);
             row.at_most = !steps.is_empty() && steps.iter().all(|step| step.only_if_found);
             row.steps = steps.into_iter().map(|step| step.text).collect();
             Ok(())
@@ -199,6 +205,7 @@ impl ReportRow {
             kernel: false,
             waits: Vec::new(),
             is_sent: false,
+            specs: Vec::new(),
             bytes: 0,
             at_most: false,
             promotion: None,

@@ -34,7 +34,7 @@
 //! | lists and strings | [`to_ragged`], [`to_padded`], and back by [`Ragged::to_arrow`] |
 //! | tensor to Arrow | [`to_arrow`], [`to_arrow_as`], [`matrix_to_arrow`] |
 //! | a stream as training batches | [`loader::Batches`] |
-//! | what would happen | [`explain`](fn@explain), [`explain_schema`], [`explain_matrix`], [`explain_groups`] |
+//! | what would happen | [`explain`](fn@explain), [`explain_schema`], [`explain_stream`], [`explain_matrix`], [`explain_groups`] |
 //! | what did happen | [`CopyLog`] |
 //! | DLPack structs in and out | [`dlpack`] |
 //! | Arrow C structs in and out, `requested_schema` | [`arrow`], [`request_field`] |
@@ -113,7 +113,8 @@ pub use device::Device;
 pub use dtype::DType;
 pub use error::{Error, ErrorKind, Result};
 pub use explain::{
-    Report, ReportRow, explain, explain_groups, explain_matrix, explain_matrix_schema, explain_schema, explain_tensor,
+    Report, ReportRow, explain, explain_groups, explain_matrix, explain_matrix_schema, explain_schema, explain_stream,
+    explain_tensor,
 };
 pub use matrix::{
     ColumnOptions, Group, groups_to_tensors, matrix_to_arrow, matrix_to_tensor, matrix_to_tensor_into, matrix_validity,

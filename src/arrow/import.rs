@@ -8,6 +8,7 @@ use arrow_array::{Array, ArrayRef, RecordBatch, StructArray, make_array};
 use arrow_data::ffi::FFI_ArrowArray;
 use arrow_schema::{DataType, Field, FieldRef};
 
+use super::ArrayNode;
 use super::check::{check, check_addresses, check_sizes, counts_in, same_layout};
 use super::device_lists::BitmapBytes;
 use super::mask::Mask;
@@ -492,4 +493,10 @@ pub(crate) fn ordered_array(array: ArrowArray, field: FieldRef, order: Option<Or
     let (device_type, device_id) = device.to_arrow();
     let array = ArrowDeviceArray { array, device_id, device_type, sync_event: std::ptr::null_mut(), reserved: [0; 3] };
     DeviceArray::own(Imported { array, guard: release_directly, order, in_order: false }, field)
+}
+
+/// An array without slots that counts as one on a device.
+pub(crate) fn empty_on(field: FieldRef, device: Device) -> Result<DeviceArray> {
+    let empty = DeviceArray::from_arrow(arrow_array::new_empty_array(field.data_type()).as_ref(), field.clone())?;
+    ordered_array(ArrayNode::of(&empty)?.export(&empty.owner())?, field, Order::written(device))
 }

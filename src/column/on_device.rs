@@ -351,11 +351,19 @@ pub(crate) fn refuse_known(spec: &Spec, nulls: Option<usize>) -> Result<()> {
         (Nulls::Refused, Some(nulls)) if nulls > 0 => {
             let reason = format!("{nulls} null{}, which are refused", if nulls == 1 { "" } else { "s" });
             Err(Error::new(ErrorKind::Null, reason)
-                .remedy_is("pass nulls=\"keep\" and ask for validity()")
+                .remedy_is(convert::null_remedy(spec))
                 .in_column(spec.field().name()))
         }
         _ => Ok(()),
     }
+}
+
+/// As [`refuse_known`], of a whole array, or of the column of a struct's. What has to be decoded has not counted them.
+pub(crate) fn refuse_counted(spec: &Spec, column: &ColumnRef<'_>) -> Result<()> {
+    if spec.decoded().is_some() {
+        return Ok(());
+    }
+    refuse_known(spec, column.leaf(spec)?.known_nulls())
 }
 
 /// What the host would wait for before a column on a device is converted, or to know that it was: empty of host memory.

@@ -91,6 +91,12 @@ pub(crate) fn what(spec: &Spec, rows: usize) -> String {
     format!("column {:?}: {} rows of {}", spec.field().name(), rows, spec.field().data_type())
 }
 
+/// What to pass where nulls are refused.
+pub(crate) fn null_remedy(spec: &Spec) -> String {
+    let nan = if is_float(spec) { "nulls=\"nan\", " } else { "" };
+    format!("pass {nan}a value to fill them with, or nulls=\"keep\" and ask for validity()")
+}
+
 /// Refuses nulls, where the spec does. Names the column and the first row.
 pub(crate) fn check_nulls<'a>(
     spec: &Spec,
@@ -106,10 +112,9 @@ pub(crate) fn check_nulls<'a>(
         if let Some(mask) = &chunk.mask {
             let first = row + mask.first_null() / spec.row_elements().max(1);
             let reason = format!("{nulls} null{}, the first one here", if nulls == 1 { "" } else { "s" });
-            let nan = if is_float(spec) { "nulls=\"nan\", " } else { "" };
             return Err(Error::new(ErrorKind::Null, reason)
                 .at_row(first)
-                .remedy_is(format!("pass {nan}a value to fill them with, or nulls=\"keep\" and ask for validity()"))
+                .remedy_is(null_remedy(spec))
                 .in_column(spec.field().name()));
         }
         row += chunk.leaf.rows;

@@ -29,7 +29,9 @@ pub(crate) use cast::misfit_error;
 pub(crate) use collect::{
     bytes_of_views, bytes_view, collect_bools, collect_ints, device_ints_view, lengths_view, offsets_view, zero,
 };
-pub(crate) use column::{ColumnChunk, check_nulls, check_nulls_of_passing_rows, layout, run, validity, what};
+pub(crate) use column::{
+    ColumnChunk, check_nulls, check_nulls_of_passing_rows, layout, null_remedy, run, validity, what,
+};
 pub use copy_array::copy_array;
 pub(crate) use decode::decode;
 pub(crate) use gather::compact;

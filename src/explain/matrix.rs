@@ -109,15 +109,17 @@ fn report(
             row.view = false;
         }
     }
-    match spec.and_then(|spec| Ok(plan(&spec)?.map(|plan| (spec, plan)))) {
-        Ok(None) => {
+    match spec.and_then(|spec| plan(&spec).map(|plan| (spec, plan))) {
+        Ok((spec, None)) => {
             whole.steps = vec!["packed, unless the columns lie as the matrix already".to_owned()];
             whole.at_most = rows.iter().all(|row| row.steps.is_empty());
-            for row in &mut rows {
+            for (row, (_, column)) in rows.iter_mut().zip(spec.columns()) {
                 (row.view, row.at_most) = (false, row.steps.is_empty());
+                row.specs = vec![column.clone()];
             }
+            whole.specs = spec.columns().iter().map(|(_, column)| column.clone()).collect();
         }
-        Ok(Some((spec, plan))) => {
+        Ok((spec, Some(plan))) => {
             let count = i64::try_from(plan.whole.rows).ok();
             for (index, (row, (position, column))) in rows.iter_mut().zip(spec.columns()).enumerate() {
                 row.shape = vec![count];

@@ -1,9 +1,13 @@
 //! Rows of a report for data on a device: what kernels do, what the host waits for, and the way from one device to another.
 
+use std::sync::Arc;
+
+use arrow_schema::{DataType, FieldRef};
+
 use super::{Report, ReportRow};
 use crate::arrow::DeviceArray;
 use crate::column::ColumnRef;
-use crate::column::on_device::{are_counted, waits};
+use crate::column::on_device::{are_counted, refuse_counted, waits};
 use crate::cuda::is_cuda;
 use crate::device::Device;
 use crate::error::{Error, ErrorKind, Result};
@@ -12,6 +16,17 @@ use crate::plan::{Action, Plan, Step};
 use crate::ragged::is_ragged;
 use crate::spec::{CopyMode, Spec};
 use crate::transfer::{Route, bytes_to_host};
+
+const OFFSETS_READ: &str = "the ends of offsets, which tell how many bytes that is, are read";
+
+/// Where the column of a spec is in an array: the array itself, unless it is one of structs.
+fn column_of<'a>(array: &'a DeviceArray, spec: &Spec) -> ColumnRef<'a> {
+    let position = match array.field().data_type() {
+        DataType::Struct(fields) => fields.iter().position(|field| Arc::ptr_eq(field, spec.field())),
+        _ => None,
+    };
+    position.map_or_else(|| ColumnRef::whole(array), |position| ColumnRef::column(array, position))
+}
 
 /// The device of chunks, the first of which tells.
 pub(super) fn device_of(chunks: &[DeviceArray]) -> Device {
@@ -48,6 +63,17 @@ impl ReportRow {
         let elements =
             self.shape.iter().map(extent).try_fold(1_usize, |elements, extent| elements.checked_mul(extent?));
         elements?.checked_mul(self.dtype?.itemsize())
+    }
+
+    /// Data that is moved whole before it is converted.
+    fn moved(field: &FieldRef, own: Device, device: Device, copy: CopyMode) -> Self {
+        let mut whole = Self { device: own, view: true, ..Self::new(field) };
+        whole.send(device, copy);
+        whole
+    }
+
+    fn is_copied(&self) -> bool {
+        self.error.is_none() && !self.view
     }
 
     /// Adds the way to a device, behind what is there.
@@ -96,31 +122,43 @@ impl Report {
     /// which [`super::explain_schema`] and its kind make, as only types and lengths are known then. How the array is moved stands in
     /// [`Report::transfer`]. Nothing is asked of a driver.
     #[must_use]
-    pub fn after_move(mut self, array: &DeviceArray, device: Device, copy: CopyMode) -> Self {
-        let mut whole = ReportRow::new(array.field());
+    pub fn after_move(self, array: &DeviceArray, device: Device, copy: CopyMode) -> Self {
+        let mut whole = ReportRow::moved(array.field(), array.device(), device, copy);
         whole.shape = vec![i64::try_from(array.len()).ok()];
-        (whole.device, whole.view) = (array.device(), true);
-        whole.send(device, copy);
-        let is_copied = whole.error.is_none() && !whole.view;
-        if is_copied && !whole.at_most {
+        if whole.is_copied() && !whole.at_most {
             match bytes_to_host(array) {
                 Some(bytes) => whole.bytes = bytes,
                 None => {
                     whole.shape = vec![None];
-                    whole
-                        .waits
-                        .insert(0, "the ends of offsets, which tell how many bytes that is, are read".to_owned());
+                    whole.waits.insert(0, OFFSETS_READ.to_owned());
                 }
             }
         }
-        let has_rows = !is_ragged(array.field());
+        let rows = i64::try_from(array.len()).ok().filter(|_| !is_ragged(array.field()));
+        let mut report = self.behind(whole, device, rows);
+        for row in report.rows.iter_mut().chain(&mut report.matrices).filter(|row| row.error.is_none()) {
+            row.error = row.specs.iter().find_map(|spec| refuse_counted(spec, &column_of(array, spec)).err());
+            row.view = row.view && row.error.is_none();
+        }
+        report
+    }
+
+    /// As [`Report::after_move`], of each array of a stream on `own`, none of which is read: how many bytes that is nobody knows.
+    #[must_use]
+    pub fn after_moves(self, field: &FieldRef, own: Device, device: Device, copy: CopyMode) -> Self {
+        let mut whole = ReportRow::moved(field, own, device, copy);
+        whole.shape = vec![None];
+        self.behind(whole, device, None)
+    }
+
+    /// The report of what is done when `whole` is moved; of so many rows, where that is known.
+    fn behind(mut self, whole: ReportRow, device: Device, rows: Option<i64>) -> Self {
+        let is_copied = whole.is_copied();
         for row in self.rows.iter_mut().chain(&mut self.matrices) {
             row.device = device;
             row.error = whole.error.clone().or(row.error.take());
-            if let Some(rows @ None) = row.shape.first_mut()
-                && has_rows
-            {
-                *rows = i64::try_from(array.len()).ok();
+            if let Some(extent @ None) = row.shape.first_mut() {
+                *extent = rows;
             }
             if !row.view && row.error.is_none() {
                 row.bytes = row.result_bytes().unwrap_or(0);

@@ -35,6 +35,7 @@ fn row(field: &FieldRef, device: Device, plan: PartPlan) -> ReportRow {
         kernel: false,
         waits: plan.waits.into_iter().map(str::to_owned).collect(),
         is_sent: false,
+        specs: Vec::new(),
         bytes: plan.bytes,
         at_most: plan.at_most,
         promotion: None,

@@ -3,9 +3,9 @@
 use super::groups::GroupSpec;
 use super::packed::explained;
 use crate::arrow::DeviceArray;
-use crate::column::on_device::{are_bools, mask, needed, needs_copy, only_filled};
+use crate::column::on_device::{are_bools, mask, needed, needs_copy, only_filled, refuse_known};
 use crate::convert::{ColumnChunk, MatrixColumns, check_nulls, empty_matrix, view_matrix};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 use crate::order::{self, Order};
 use crate::plan::{Action, MatrixData, Plan};
 use crate::spec::{Element, MatrixOptions, MatrixSpec, Nulls};
@@ -96,13 +96,7 @@ pub(super) fn explain(
     let (mut refusal, mut parts) = (None, Vec::new());
     for ((_, spec), column) in spec.columns().iter().zip(&columns.columns) {
         match (spec.nulls(), column.leaf.known_nulls()) {
-            (Nulls::Refused, Some(nulls)) if nulls > 0 => {
-                let error = Error::new(
-                    ErrorKind::Null,
-                    format!("{nulls} null{}, which are refused", if nulls == 1 { "" } else { "s" }),
-                );
-                refusal = refusal.or(Some(error.in_column(spec.field().name())));
-            }
+            (Nulls::Refused, nulls) => refusal = refusal.or(refuse_known(spec, nulls).err()),
             (Nulls::Filled(_), nulls) if nulls != Some(0) => {
                 return Err(needs_copy(order, "nulls filled").in_column(spec.field().name()));
             }

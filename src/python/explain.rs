@@ -12,7 +12,7 @@ use super::options::{ConversionOptions, ElementKeywords, copy_mode};
 use super::{Device, device};
 use crate::arrow::DeviceArray;
 use crate::column::to_arrow;
-use crate::explain::{explain_groups, explain_matrix, explain_matrix_schema};
+use crate::explain::{explain_groups, explain_matrix, explain_matrix_schema, explain_stream};
 use crate::spec::CopyMode;
 use crate::tensor::Tensor;
 
@@ -181,7 +181,8 @@ impl Report {
 /// device: where the result is to be: each row says how it gets there. What a device is asked to give to the CPU is moved before
 ///     it is converted, as `Report.transfer` says, and only its types and lengths are in the rows.
 ///
-/// Asks no driver for anything: what only memory tells is not in the report. What a schema is of counts as host memory.
+/// Asks no driver for anything: what only memory tells is not in the report. What a schema is of counts as host memory, and so does
+/// a stream without a `device` attribute; one on a device counts as on number 0 of its type, where it does not say which.
 #[pyfunction]
 #[allow(clippy::too_many_arguments, reason = "one Python keyword each")]
 #[pyo3(signature = (obj_or_schema, *, columns=None, dtype=None, nulls=None, order=None, decimal=None, dictionary=None, device=None, copy=None, writable=false), text_signature = "(obj_or_schema, *, columns=None, dtype=None, nulls=\"error\", order=None, decimal=None, dictionary=None, device=None, copy=None, writable=False)")]
@@ -202,9 +203,14 @@ pub(super) fn explain(
     let of = |column: &str| options.of(column);
     let columns = columns.unwrap_or(Columns::Each(None));
     let (device, copy) = (device.map(device::extract).transpose()?, copy_mode(copy));
+    // Where data is of which only the type is known.
+    let mut own = crate::device::Device::CPU;
     let (field, array) = match explainable(obj_or_schema)? {
         Explainable::Array(array) => (array.field().clone(), Some(array)),
-        Explainable::Schema(field) => (field, None),
+        Explainable::Schema(field, device) => {
+            own = device;
+            (field, None)
+        }
         Explainable::Tensor(tensor) => match column_elsewhere(&tensor, device) {
             Some(array) => (array.field().clone(), Some(array)),
             None => {
@@ -219,21 +225,29 @@ pub(super) fn explain(
     options.check_columns(&field)?;
     let is_struct = matches!(field.data_type(), DataType::Struct(_));
     // What the CPU is asked for is moved there first, and nobody knows more of it here than of a schema.
-    let moved = array.as_ref().filter(|array| !array.device().is_cpu()).zip(device.filter(|device| device.is_cpu()));
+    let to_host = device.filter(|device| device.is_cpu());
+    let moved = array.as_ref().filter(|array| !array.device().is_cpu()).zip(to_host);
+    let stream_moved = to_host.filter(|_| !own.is_cpu());
+    let read_on = if stream_moved.is_some() { crate::device::Device::CPU } else { own };
     let chunks = array.as_ref().filter(|_| moved.is_none()).map(std::slice::from_ref);
     let matrix =
         |columns| request(columns, &MatrixKeywords { order: order.unwrap_or_default(), threads: None }, &options);
     let report = match (columns, chunks) {
-        (Columns::Groups(groups), chunks) => explain_groups(&field, chunks, &groups, &matrix(None), of),
+        (Columns::Groups(groups), chunks) => {
+            explain_groups(&field, chunks, &groups, &matrix(None), of).map(|report| report.unread_on(read_on))
+        }
         (Columns::Each(columns), Some(chunks)) if is_struct && order.is_some() => {
             explain_matrix(&field, chunks, &matrix(columns), of)
         }
         (Columns::Each(columns), None) if is_struct && order.is_some() => {
-            explain_matrix_schema(&field, &matrix(columns), of)
+            explain_matrix_schema(&field, &matrix(columns), of).map(|report| report.unread_on(read_on))
         }
         (Columns::Each(columns), Some(chunks)) => crate::explain::explain(&field, chunks, columns.as_deref(), of),
-        (Columns::Each(columns), None) => crate::explain::explain_schema(&field, columns.as_deref(), of),
+        (Columns::Each(columns), None) => explain_stream(&field, read_on, columns.as_deref(), of),
     };
+    if let Some(device) = stream_moved {
+        return Ok(Report(report?.after_moves(&field, own, device, copy)));
+    }
     Ok(Report(match (report?, moved, device) {
         (report, Some((array, device)), _) => report.after_move(array, device, copy),
         (report, None, Some(device)) => report.then_to(device, copy),
@@ -251,8 +265,19 @@ fn column_elsewhere(tensor: &Tensor, device: Option<crate::device::Device>) -> O
 /// What can be explained without reading a stream.
 enum Explainable {
     Array(DeviceArray),
-    Schema(FieldRef),
+    /// Of data on this device, none of which is read.
+    Schema(FieldRef, crate::device::Device),
     Tensor(Tensor),
+}
+
+/// Where the arrays of a stream are, as far as its object says; host memory, where nothing is said.
+fn stream_device(object: &Bound<'_, PyAny>) -> PyResult<crate::device::Device> {
+    let py = object.py();
+    if !object.hasattr(intern!(py, "__arrow_c_device_stream__"))? {
+        return Ok(crate::device::Device::CPU);
+    }
+    let device = object.getattr_opt(intern!(py, "device"))?;
+    Ok(device.and_then(|device| device::extract(&device).ok()).unwrap_or(crate::device::Device::CPU))
 }
 
 fn explainable(object: &Bound<'_, PyAny>) -> PyResult<Explainable> {
@@ -263,7 +288,7 @@ fn explainable(object: &Bound<'_, PyAny>) -> PyResult<Explainable> {
         return Ok(Explainable::Array(array));
     }
     if !is_tensor && let Some(field) = input::schema(object)? {
-        return Ok(Explainable::Schema(field));
+        return Ok(Explainable::Schema(field, stream_device(object)?));
     }
     if has(intern!(py, "__arrow_c_stream__"))? || has(intern!(py, "__arrow_c_device_stream__"))? {
         return Err(PyTypeError::new_err(

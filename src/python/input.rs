@@ -15,13 +15,13 @@ use super::capsule::{
     schema_from_capsule, stream_from_capsule,
 };
 use super::{Array, ArrayStream, RecordBatch, Tensor, producer};
-use crate::arrow::{ArrayNode, DeviceArray, DeviceArrayStream, ordered_array};
+use crate::arrow::{DeviceArray, DeviceArrayStream, empty_on};
 use crate::convert::compact;
 use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::{Error, ErrorKind};
 use crate::ffi::dlpack::DLDeviceType;
-use crate::order::{self, Order};
+use crate::order;
 use crate::spec::{CopyMode, Options};
 use crate::transfer::{Transfer, copy_on_device, is_shared, tensor_to_device};
 
@@ -216,12 +216,6 @@ impl Chunks {
         options.dtype = options.dtype.or(self.complex);
         options
     }
-}
-
-/// An array without slots that counts as one on a device.
-fn empty_on(field: FieldRef, device: Device) -> crate::error::Result<DeviceArray> {
-    let empty = DeviceArray::from_arrow(arrow_array::new_empty_array(field.data_type()).as_ref(), field.clone())?;
-    ordered_array(ArrayNode::of(&empty)?.export(&empty.owner())?, field, Order::written(device))
 }
 
 /// The `TypeError` for an object that speaks no protocol.

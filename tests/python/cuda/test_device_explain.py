@@ -200,3 +200,83 @@ def test_tensors_and_schemas() -> None:
     report = explained(BATCH.schema, device="cuda", nulls=0)
     assert {row.how for row in report} == {"copy"}
     assert all("staged" in row.steps[-1] for row in report)
+
+
+def stream_on(device: str, data: Any = BATCH) -> ad.ArrayStream:
+    return ad.from_arrow(pa.table(data)).to_device(device)
+
+
+class Foreign:
+    """A stream of another library, which says where it is."""
+
+    def __init__(self, stream: ad.ArrayStream) -> None:
+        self.stream, self.device = stream, str(stream.device)
+
+    def __arrow_c_schema__(self) -> Any:
+        return self.stream.__arrow_c_schema__()
+
+    def __arrow_c_device_stream__(self, requested_schema: Any = None, **_keywords: Any) -> Any:
+        return self.stream.__arrow_c_device_stream__(requested_schema)
+
+
+@pytest.mark.parametrize(("own", "foreign"), [("cuda:0", False), ("cuda:0", True), ("cuda_host:0", False)])
+@pytest.mark.parametrize("target", [None, "cpu", "cuda:0", "cuda:1", "cuda_host"])
+def test_streams_are_where_they_are(own: str, foreign: bool, target: str | None) -> None:
+    stream: Any = Foreign(stream_on(own)) if foreign else stream_on(own)
+    keywords = KEYWORDS if target is None else {**KEYWORDS, "device": target}
+    report = explained(stream, **keywords)
+    tensors = ad.to_tensors(stream, **keywords)
+    assert (report.transfer is not None) == (target == "cpu")
+    for row in report:
+        tensor = tensors[row.column]
+        assert (row.dtype, row.error) == (tensor.dtype, None)
+        # What a kernel fills in page-locked memory is on its device, and whether one does is not known.
+        if target is not None or own == "cuda:0" or row.how != "view or copy":
+            assert row.device == tensor.device
+        if target != "cpu" and row.how != "view or copy":
+            assert (row.how == "copy") == tensor.copied, row
+        if row.how == "view or copy":
+            assert "if there are any" in row.steps[0]
+    if target is None:
+        assert report["bits"].kernel
+        assert "every value fits" in report["whole"].waits[-1]
+    if target == "cpu":
+        assert report.transfer.how == ("copy" if own == "cuda:0" else "view")
+
+
+def test_streams_of_what_no_kernel_is_for() -> None:
+    data = {"d": pa.array([1, 2], pa.decimal128(5, 1)), "x": pa.array([1, 2])}
+    report = explained(stream_on("cuda", data), dtype={"d": "float64"})
+    assert [row.how for row in report] == ["refused", "view"]
+    (matrix,) = explained(stream_on("cuda", data), dtype="float64", order="C").matrices
+    assert matrix.how == "refused"
+    (matrix,) = explained(stream_on("cuda"), columns=["view", "whole"], order="C").matrices
+    assert (matrix.device, matrix.kernel, matrix.error) == (ad.Device("cuda"), True, None)
+    lists = explained(ad.ArrayStream.to_device(ad.from_arrow(pa.chunked_array([[[1], [2]]])), "cuda"))
+    assert [(row.device, row.how) for row in lists] == [(ad.Device("cuda"), "view")] * 2
+    assert "offset" in lists["offsets"].waits[0]
+
+
+@pytest.mark.parametrize("form", ["column", "columns", "matrix", "groups"])
+def test_nulls_that_are_counted_are_refused_wherever_they_go(form: str) -> None:
+    data = pa.RecordBatch.from_pydict({"a": pa.array([1.0, None]), "b": pa.array([1.0, 2.0])})
+    source = on(CUDA, data.column(0)) if form == "column" else on(CUDA, data)
+    keywords: dict[str, Any] = {
+        "column": {},
+        "columns": {},
+        "matrix": {"order": "C"},
+        "groups": {"columns": {"g": ["a", "b"]}},
+    }[form]
+    for target in (None, "cpu"):
+        device = {} if target is None else {"device": target}
+        report = explained(source, **keywords, **device)
+        with pytest.raises(ad.NullError) as raised:
+            if form in ("column", "matrix"):
+                ad.to_tensor(source, **device, **keywords)
+            else:
+                ad.to_tensors(source, **device, **keywords)
+        row = report.matrices[0] if report.matrices else report[0]
+        assert (row.how, row.view) == ("refused", False), (target, row)
+        assert raised.value.remedy in row.error
+        assert "nan" in row.error
+    assert explained(source, **keywords, nulls=0, device="cpu")[0].error is None
