@@ -110,7 +110,7 @@ pub(crate) fn require_host(device: Device, column: &str) -> Result<()> {
         return Ok(());
     }
     Err(Error::new(ErrorKind::Device, format!("the data is on {device}, where this build makes no such conversion"))
-        .remedy_is("copy it to the CPU first")
+        .remedy_is(device.host_remedy())
         .in_column(column))
 }
 

@@ -37,6 +37,16 @@ const NAMES: [(&str, DLDeviceType); 16] = [
 const HOSTED: [DLDeviceType; 3] = [DLDeviceType::CUDA_HOST, DLDeviceType::ROCM_HOST, DLDeviceType::CUDA_MANAGED];
 
 impl Device {
+    /// What to do where the host has to have the data.
+    pub(crate) fn host_remedy(self) -> &'static str {
+        const KNOWN: [DLDeviceType; 3] = [DLDeviceType::CUDA, DLDeviceType::CUDA_HOST, DLDeviceType::CUDA_MANAGED];
+        if KNOWN.contains(&self.device_type) {
+            "copy it with .to_device(\"cpu\") first"
+        } else {
+            "copy it to the CPU with the library that made it"
+        }
+    }
+
     /// Host memory.
     pub const CPU: Self = Self { device_type: DLDeviceType::CPU, id: 0 };
 

@@ -238,7 +238,7 @@ impl DeviceArray {
             return Ok(());
         }
         Err(Error::new(ErrorKind::Device, format!("the array is on {}", self.device))
-            .remedy_is("copy it with to_device(\"cpu\") first"))
+            .remedy_is(self.device.host_remedy()))
     }
 
     /// The same memory under another field, whose type has the same buffers.

@@ -97,7 +97,7 @@ pub(crate) fn mask<'a>(
 /// The error for what only a copy on the device could do.
 pub(crate) fn needs_copy(order: &Order, why: &str) -> Error {
     let reason = format!("a copy on {} is needed ({why}), which this build does not make", order.device());
-    Error::new(ErrorKind::Device, reason).remedy_is("copy the data to the CPU first")
+    Error::new(ErrorKind::Device, reason).remedy_is(order.device().host_remedy())
 }
 
 /// Of chunks of which one is on a device, the only one that has rows.
@@ -160,13 +160,25 @@ fn copied(
         .map(|leaf| Source::new(spec, leaf).map(|source| vec![source]))
         .collect();
     let Some(sources) = sources else { return Ok(None) };
-    if options.copy == CopyMode::Never && !plan.is_copy() {
-        let reason = format!("a copy of {} bytes is needed ({})", plan.bytes, plan.reasons());
-        let refused = Error::new(ErrorKind::Copy, reason).remedy_is("pass copy=None to allow it");
-        return Err(refused.in_column(spec.field().name()));
+    if options.copy == CopyMode::Never {
+        let reason = format!("a copy of {} bytes is needed ({})", plan.bytes, reasons(spec, chunks, &plan)?);
+        let asked = plan.steps.iter().all(|step| step.action == Action::Private);
+        let remedy = if asked { "pass copy=None, or writable=False" } else { "pass copy=None to allow it" };
+        return Err(Error::new(ErrorKind::Copy, reason).remedy_is(remedy).in_column(spec.field().name()));
     }
-    // The same again, to be refused where no copy is allowed.
-    Ok(Some((Plan::new(spec, &sizes, options)?, sources)))
+    Ok(Some((plan, sources)))
+}
+
+/// Why bytes of these chunks move, in words: of nulls that nobody has counted, how many there are at most.
+fn reasons(spec: &Spec, chunks: &[ColumnRef<'_>], plan: &Plan) -> Result<String> {
+    let fill = plan.steps.iter().find(|step| matches!(step.action, Action::Fill { .. }));
+    Ok(match fill {
+        Some(fill) if !are_counted(spec, chunks)? => {
+            let text = fill.action.to_string();
+            plan.reasons().replace(&text, &format!("at most {text}"))
+        }
+        _ => plan.reasons(),
+    })
 }
 
 /// Whether bytes that have to be bools are none. The host waits for the answer.
@@ -226,7 +238,7 @@ fn run(spec: &Spec, chunks: &[ColumnRef<'_>], plan: &Plan, sources: &[Vec<Source
     }
     copy_log::record(|| {
         let what = format!("{} on {}", convert::what(spec, plan.rows), order.device());
-        Copied { what, why: plan.reasons(), bytes: plan.bytes }
+        Copied { what, why: reasons(spec, chunks, plan).unwrap_or_else(|_| plan.reasons()), bytes: plan.bytes }
     });
     written.tensor(spec.dtype(), convert::layout(spec, plan.rows)?, spec.kept_field().cloned())
 }

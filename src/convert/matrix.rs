@@ -115,7 +115,7 @@ pub(crate) fn empty_matrix(spec: &MatrixSpec, chunk: &DeviceArray) -> Result<Ten
         data: std::ptr::null_mut(),
         device: chunk.device(),
         dtype: spec.dtype(),
-        shape: smallvec![0, columns],
+        shape: smallvec![if columns == 0 { signed(chunk.len())? } else { 0 }, columns],
         strides: smallvec![columns, 1],
         owner: chunk.owner(),
         read_only: true,

@@ -25,7 +25,7 @@ pub(super) fn view(
 ) -> Result<Tensor> {
     let chunk = only(spec, chunks, order)?;
     let mut columns = unread(spec, chunk)?;
-    if columns.rows == 0 {
+    if columns.rows == 0 || columns.columns.is_empty() {
         return empty_matrix(spec, chunk);
     }
     let own = match fetched {

@@ -113,13 +113,13 @@ pub(super) fn require(own: crate::device::Device, asked: crate::device::Device) 
 /// Refuses data on a device where host memory is asked for.
 ///
 /// # Errors
-/// `BufferError` (as `ConversionError`) that names `.to_device("cpu")`.
+/// `BufferError` (as `ConversionError`) that says how to get it there.
 pub(super) fn require_host(own: crate::device::Device) -> PyResult<()> {
     if own.is_cpu() {
         return Ok(());
     }
     Err(crate::error::Error::new(crate::error::ErrorKind::Device, format!("the data is on {own}"))
-        .remedy_is("copy it with .to_device(\"cpu\") first")
+        .remedy_is(own.host_remedy())
         .into())
 }
 

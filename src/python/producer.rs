@@ -105,7 +105,7 @@ fn advertised_device(object: &Bound<'_, PyAny>) -> PyResult<Option<Device>> {
 pub(super) fn require_known(device: Device) -> crate::error::Result<()> {
     if device.device_type() == DLDeviceType::ROCM {
         let reason = format!("the tensor is on {device}, and this build orders no work on its streams");
-        return Err(Error::new(ErrorKind::Device, reason).remedy_is("copy it to the CPU first"));
+        return Err(Error::new(ErrorKind::Device, reason).remedy_is(device.host_remedy()));
     }
     Ok(())
 }

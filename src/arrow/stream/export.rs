@@ -25,7 +25,7 @@ pub fn export_stream(stream: DeviceArrayStream) -> Result<ArrowArrayStream> {
     if stream.device_type != DLDeviceType::CPU {
         let device = Device::new(stream.device_type, 0);
         return Err(Error::new(ErrorKind::Device, format!("the stream's arrays are on {device}"))
-            .remedy_is("copy them with to_device(\"cpu\"), or use the device stream"));
+            .remedy_is(format!("use the device stream, or {}", device.host_remedy())));
     }
     Ok(export(stream))
 }
