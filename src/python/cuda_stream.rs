@@ -7,7 +7,7 @@ use std::time::Duration;
 use pyo3::exceptions::{PyRuntimeError, PyTypeError};
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyInt, PyModule};
+use pyo3::types::{PyBool, PyModule};
 use pyo3::wrap_pyfunction;
 
 use super::capsule::call_if_present;
@@ -31,7 +31,9 @@ pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
 /// # Errors
 /// `TypeError` for what is neither; `ConversionError` for 0 and negative numbers.
 pub(super) fn extract(object: &Bound<'_, PyAny>) -> PyResult<Stream> {
-    if object.is_instance_of::<PyInt>() && !object.is_instance_of::<PyBool>() {
+    let has = |dunder| object.hasattr(dunder);
+    let is_object = has(intern!(object.py(), "__cuda_stream__"))?;
+    if !is_object && !object.is_instance_of::<PyBool>() && has(intern!(object.py(), "__index__"))? {
         return match object.extract::<usize>() {
             Ok(number) => Ok(Stream::new(number)?),
             Err(_) => {
