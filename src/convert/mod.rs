@@ -39,7 +39,7 @@ pub(crate) use matrix::{MatrixColumns, empty_matrix, matrix_stride, pack_matrix,
 pub(crate) use output::{row_stride, write_column};
 pub(crate) use pad::Padder;
 pub(crate) use plain::plain_view;
-pub use request::{check_request, request_field};
+pub use request::{check_request, check_request_on, request_field};
 pub(crate) use row_block::{Place, RowBlock, RowLayout};
 pub(crate) use small::{is_small, pack_small, write_small};
 pub(crate) use split::split_rows;

@@ -14,6 +14,7 @@ use super::bitmap::bits_of_bools;
 use crate::alloc::HostBuffer;
 use crate::arrow::{DeviceArray, counts_in, same_layout};
 use crate::copy_log::{self, Copied};
+use crate::device::Device;
 use crate::error::{Error, ErrorKind, Result, catch_panic};
 use crate::spec::FixedShapeTensor;
 
@@ -72,6 +73,26 @@ pub fn check_request(own: &FieldRef, requested: &FieldRef) -> Result<()> {
         return Ok(());
     }
     check_cast(from, to).map_err(|error| error.in_column(requested.name()))
+}
+
+/// As [`check_request`], of data on a device, where no values are cast.
+///
+/// # Errors
+/// As [`check_request`], and when values would have to be cast.
+pub fn check_request_on(device: Device, own: &FieldRef, requested: &FieldRef) -> Result<()> {
+    check_request(own, requested)?;
+    let (from, to) = (own.data_type(), requested.data_type());
+    if device.is_cpu() || same_layout(from, to) || counts_in(from, to) {
+        return Ok(());
+    }
+    if let (DataType::Struct(own), DataType::Struct(requested)) = (from, to) {
+        // Each column for itself, so that the error names it.
+        own.iter().zip(requested).try_for_each(|(own, requested)| check_request_on(device, own, requested))?;
+    }
+    let reason = format!("{from} as {to} is a cast, and none is made on {device}");
+    Err(Error::new(ErrorKind::Device, reason)
+        .remedy_is(format!("request the type that the data has, or {}", device.host_remedy()))
+        .in_column(requested.name()))
 }
 
 /// Refuses types without a cast in both directions: without a way back no value could be shown to survive.

@@ -9,7 +9,7 @@ use super::capsule::{array_capsule, device_array_capsule, schema_capsule, schema
 use super::device;
 use super::input::pair;
 use crate::arrow::{DeviceArray, DeviceArrayStream};
-use crate::convert::request_field;
+use crate::convert::{check_request_on, request_field};
 use crate::device::Device;
 use crate::ffi::dlpack::DLDeviceType;
 use crate::transfer::{Transfer, array_to_device, require_way, with_null_count};
@@ -101,6 +101,12 @@ impl DeviceKeywords {
     pub(super) fn require_way(&self, own: DLDeviceType) -> PyResult<()> {
         let own = Device::new(own, 0);
         Ok(require_way(own, self.target(own))?)
+    }
+
+    /// Refuses a type that no array of a stream on `own` can have: the host casts, wherever it is one of the two devices.
+    pub(super) fn check_request(&self, own: Device, field: &FieldRef, requested: &FieldRef) -> PyResult<()> {
+        let device = if self.target(own).is_cpu() { Device::CPU } else { own };
+        Ok(check_request_on(device, field, requested)?)
     }
 
     /// A stream as it is exported: what is wrong with an array is told where it comes.

@@ -204,7 +204,7 @@ impl ArrayStream {
     ) -> PyResult<Bound<'py, PyAny>> {
         let (keywords, requested) = (DeviceKeywords::read(kwargs)?, requested_field(requested_schema)?);
         if let Some(requested) = &requested {
-            check_request(&self.field, requested)?;
+            keywords.check_request(self.device(), &self.field, requested)?;
         }
         keywords.require_way(self.device_type)?;
         device_stream_capsule(py, keywords.apply_to_stream(self.take()?, requested))
