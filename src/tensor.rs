@@ -178,6 +178,11 @@ impl Tensor {
         Self { device, order: self.order.clone().filter(|_| !device.is_cpu()), ..self.clone() }
     }
 
+    /// The tensor as one that nobody else sees: its memory was copied for it alone.
+    pub(crate) fn into_own(self) -> Self {
+        Self { read_only: false, copied: self.copied || self.len > 0, ..self }
+    }
+
     /// Refuses memory on CUDA that is not what its producer says.
     ///
     /// # Errors

@@ -15,6 +15,12 @@ use crate::error::{Error, ErrorKind, Result, catch_panic};
 /// # Errors
 /// When the memory is not the host's, the contents break the Arrow format, or the copy cannot be made.
 pub fn copy_array(array: &DeviceArray) -> Result<DeviceArray> {
+    if !array.device().is_cpu() {
+        let reason = format!("copy=True needs memory on {}, where no copy of an array is made", array.device());
+        return Err(Error::new(ErrorKind::Device, reason)
+            .remedy_is("pass device= for a copy on another device, or copy=None")
+            .in_column(array.field().name()));
+    }
     let data = array.to_arrow()?.to_data();
     let copy =
         catch_panic(|| copy_data(&data).map(make_array)).map_err(|error| error.in_column(array.field().name()))?;

@@ -15,6 +15,7 @@ use crate::column::to_arrow;
 use crate::explain::{explain_groups, explain_matrix, explain_matrix_schema, explain_stream};
 use crate::spec::CopyMode;
 use crate::tensor::Tensor;
+use crate::transfer::Route;
 
 /// What would happen to one column.
 #[pyclass(frozen, module = "arrow_dlpack")]
@@ -200,9 +201,9 @@ pub(super) fn explain(
 ) -> PyResult<Report> {
     let options = ConversionOptions::read(ElementKeywords { dtype, nulls, decimal, dictionary }, copy, writable)?;
     let order = order.map(parse_order).transpose()?;
-    let of = |column: &str| options.of(column);
     let columns = columns.unwrap_or(Columns::Each(None));
     let (device, copy) = (device.map(device::extract).transpose()?, copy_mode(copy));
+    let of = |column: &str| options.of(column);
     // Where data is of which only the type is known.
     let mut own = crate::device::Device::CPU;
     let (field, array) = match explainable(obj_or_schema)? {
@@ -213,6 +214,10 @@ pub(super) fn explain(
         }
         Explainable::Tensor(tensor) => match column_elsewhere(&tensor, device) {
             Some(array) => (array.field().clone(), Some(array)),
+            None if is_to_host(&tensor, device) => {
+                own = tensor.device();
+                (tensor.arrow_form()?.field, None)
+            }
             None => {
                 let report = crate::explain::explain_tensor(&tensor, of)?;
                 return Ok(Report(match device {
@@ -223,6 +228,11 @@ pub(super) fn explain(
         },
     };
     options.check_columns(&field)?;
+    // As the conversion: what is copied to the host for it is nobody else's.
+    let from = array.as_ref().map_or(own, DeviceArray::device);
+    let is_own = device.is_some_and(|device| device.is_cpu() && Route::is_copy(from, device));
+    let options = if is_own && matches!(columns, Columns::Each(_)) { options.of_own() } else { options };
+    let of = |column: &str| options.of(column);
     let is_struct = matches!(field.data_type(), DataType::Struct(_));
     // What the CPU is asked for is moved there first, and nobody knows more of it here than of a schema.
     let to_host = device.filter(|device| device.is_cpu());
@@ -257,9 +267,13 @@ pub(super) fn explain(
 
 /// A tensor on a device as a column, if that is to be moved to the CPU before it is converted, and no element has to move before.
 fn column_elsewhere(tensor: &Tensor, device: Option<crate::device::Device>) -> Option<DeviceArray> {
-    let is_moved = device.is_some_and(crate::device::Device::is_cpu) && !tensor.device().is_cpu();
     // Bools become bits by a kernel.
-    is_moved.then(|| to_arrow(tensor, None, CopyMode::Never).ok()).flatten()
+    is_to_host(tensor, device).then(|| to_arrow(tensor, None, CopyMode::Never).ok()).flatten()
+}
+
+/// Whether a tensor of a device is moved to the host before it is converted.
+fn is_to_host(tensor: &Tensor, device: Option<crate::device::Device>) -> bool {
+    device.is_some_and(crate::device::Device::is_cpu) && !tensor.device().is_cpu()
 }
 
 /// What can be explained without reading a stream.

@@ -199,7 +199,7 @@ fn to_tensor<'py>(
         false => Some(ConversionOptions::read(keywords, copy, writable)?),
     };
     let asked = Asked::read(device, copy_mode(copy))?;
-    let chunks = Chunks::read_unless(obj, copy_mode(copy), &|field| {
+    let chunks = Chunks::read_unless(obj, copy_mode(copy), Some(asked), &|field| {
         let defaults = || ConversionOptions::defaults(copy, writable);
         let options = by_column.as_ref().map_or_else(|| Cow::Owned(defaults()), Cow::Borrowed);
         refused::as_one(field, columns.as_ref(), &options, out.is_some())
@@ -213,11 +213,12 @@ fn to_tensor<'py>(
     if is_matrix(chunks.field()) {
         let options = by_column.unwrap_or_else(|| ConversionOptions::defaults(copy, writable));
         options.check_columns(chunks.field())?;
+        let options = if chunks.is_own { options.of_own() } else { options };
         if let Some(out) = out {
             return matrix_into(out, &chunks, columns, &matrix, &options).map(|()| out.clone()).map_err(refused);
         }
-        let tensor = super::matrix::matrix(py, &chunks, columns, &matrix, &options).map_err(refused)?;
-        return arrays.make(asked.tensor(py, tensor)?);
+        let made = super::matrix::matrix(py, &chunks, columns, &matrix, &options).map_err(refused)?;
+        return arrays.make(asked.tensor(py, if chunks.is_own { made.into_own() } else { made })?);
     }
     if columns.is_some() {
         return Err(no_columns(chunks.field()).into());
@@ -229,12 +230,16 @@ fn to_tensor<'py>(
             options.of(chunks.field().name())
         }
     };
-    let options = chunks.natural(options);
+    let mut options = chunks.natural(options);
+    if chunks.is_own {
+        options = options.clone().copy(options.copy.unless(true)).writable(false);
+    }
     if let Some(out) = out {
         return column_into(out, &chunks, options, &matrix).map(|()| out.clone()).map_err(refused);
     }
-    let tensor = chunks_to_tensor_by(chunks.field(), &chunks.arrays, &options, &runner(py));
-    arrays.make(asked.tensor(py, tensor.map_err(|error| refused(error.into()))?)?)
+    let made = chunks_to_tensor_by(chunks.field(), &chunks.arrays, &options, &runner(py));
+    let made = made.map_err(|error| refused(error.into()))?;
+    arrays.make(asked.tensor(py, if chunks.is_own { made.into_own() } else { made })?)
 }
 
 /// Converts columns of a record batch or table into tensors: a dict by name, in the order of `columns` (default all).
@@ -267,7 +272,7 @@ fn to_tensors<'py>(
     let mut arrays = Arrays::of(py, Legacy::parse(legacy)?, xp)?;
     let matrix = MatrixKeywords::read(order, threads)?;
     let asked = Asked::read(device, copy_mode(copy))?;
-    let chunks = Chunks::read_unless(obj, copy_mode(copy), &|field| {
+    let chunks = Chunks::read_unless(obj, copy_mode(copy), Some(asked), &|field| {
         refused::as_named(field, columns.as_ref(), &matrix, &options)
     })?;
     options.check_columns(chunks.field())?;
@@ -275,6 +280,15 @@ fn to_tensors<'py>(
     let _source = result_source(&chunks, device, allocator, xp)?;
     let own = chunks.device();
     let refused = |error| null_in_stream(obj, error);
+    // Each column alone: what is in two groups has memory that two results would share.
+    if chunks.is_own && matches!(columns, None | Some(Columns::Each(_))) {
+        let named = all_converted(py, &chunks, columns.as_ref(), &matrix, &options.of_own()).map_err(refused)?;
+        let found = PyDict::new(py);
+        for (name, tensor) in named {
+            found.set_item(name, arrays.make(tensor.into_own())?)?;
+        }
+        return Ok(found);
+    }
     if asked.is_elsewhere(own) {
         let columns = columns.as_ref();
         let named = all_converted(py, &chunks, columns, &matrix, &options).map_err(refused)?;
@@ -398,15 +412,10 @@ fn from_arrow<'py>(
             wrap(py, exported(array))
         }
         Some(ArrowInput::Stream(stream)) => {
-            let own = stream.device_type();
-            let stream = target.stream(stream)?;
-            let copied = copied && stream.device_type() == own;
-            let stream = if copied || on_host {
+            let stream = if copied { target.copied_stream(stream)? } else { target.stream(stream)? };
+            let stream = if on_host {
                 let (field, device_type) = (stream.field().clone(), stream.device_type());
-                let arrays = stream.map(move |array| {
-                    let array = array?;
-                    Ok(exported(if copied { crate::convert::copy_array(&array)? } else { array }))
-                });
+                let arrays = stream.map(move |array| array.map(exported));
                 crate::arrow::DeviceArrayStream::new(field, device_type, arrays)
             } else {
                 stream

@@ -14,6 +14,7 @@ use super::capsule::{
     array_from_capsule, call, call_if_present, device_array_from_capsule, device_stream_from_capsule,
     schema_from_capsule, stream_from_capsule,
 };
+use super::moving::Asked;
 use super::{Array, ArrayStream, RecordBatch, Tensor, producer};
 use crate::arrow::{DeviceArray, DeviceArrayStream, empty_on};
 use crate::convert::compact;
@@ -23,6 +24,7 @@ use crate::error::{Error, ErrorKind};
 use crate::ffi::dlpack::DLDeviceType;
 use crate::order;
 use crate::spec::{CopyMode, Options};
+use crate::tensor::Tensor as Core;
 use crate::transfer::{Transfer, copy_on_device, is_shared, tensor_to_device};
 
 /// Arrow data that an argument gave.
@@ -124,11 +126,13 @@ pub struct Chunks {
     pub arrays: SmallVec<[DeviceArray; 1]>,
     /// The dtype of a tensor of complex numbers, which Arrow knows as pairs of floats.
     complex: Option<DType>,
+    /// Whether all memory was copied for this call alone.
+    pub(super) is_own: bool,
 }
 
 impl Chunks {
     fn one(array: DeviceArray) -> Self {
-        Self { stream_field: None, arrays: smallvec![array], complex: None }
+        Self { stream_field: None, arrays: smallvec![array], complex: None, is_own: false }
     }
 
     /// The type of every chunk.
@@ -151,22 +155,25 @@ impl Chunks {
     /// # Errors
     /// `TypeError` for an object that speaks neither protocol, what its dunders raise, or what is wrong with its data.
     pub fn read(object: &Bound<'_, PyAny>, copy: CopyMode) -> PyResult<Self> {
-        Self::read_unless(object, copy, &|_| Ok(()))
+        Self::read_unless(object, copy, None, &|_| Ok(()))
     }
 
-    /// As [`Chunks::read`], unless the object is a stream the type of which `refuses`: nothing of it is read then.
+    /// As [`Chunks::read`], unless the object is a stream the type of which `refuses`: nothing of it is read then. A tensor of a
+    /// device comes to the host before, if `to_host` asks for that: there it can be strided.
     ///
     /// # Errors
     /// As [`Chunks::read`], and what `refuses` says.
     pub(super) fn read_unless(
         object: &Bound<'_, PyAny>,
         copy: CopyMode,
+        to_host: Option<Asked>,
         refuses: &dyn Fn(&FieldRef) -> PyResult<()>,
     ) -> PyResult<Self> {
+        let py = object.py();
         // A copy that is asked for is made of the column, once.
         let of_tensor = if copy == CopyMode::Always { CopyMode::IfNeeded } else { copy };
         if let Ok(own) = object.cast_exact::<Tensor>() {
-            return Self::of_tensor(own.get().tensor(), of_tensor);
+            return Self::of_tensor(py, own.get().tensor(), of_tensor, to_host);
         }
         if let Ok(stream) = object.cast_exact::<ArrayStream>() {
             refuses(stream.get().field())?;
@@ -180,7 +187,7 @@ impl Chunks {
             }
             None => {
                 let tensor = dlpack(object, None, of_tensor)?.ok_or_else(|| no_protocol(object))?;
-                Self::of_tensor(&tensor, of_tensor)
+                Self::of_tensor(py, &tensor, of_tensor, to_host)
             }
         }
     }
@@ -200,12 +207,17 @@ impl Chunks {
                 if arrays.is_empty() && !device.is_cpu() {
                     arrays.push(empty_on(field.clone(), device)?);
                 }
-                Ok(Self { stream_field: Some(field), arrays, complex: None })
+                Ok(Self { stream_field: Some(field), arrays, complex: None, is_own: false })
             }
         }
     }
 
-    fn of_tensor(tensor: &crate::tensor::Tensor, copy: CopyMode) -> PyResult<Self> {
+    fn of_tensor(py: Python<'_>, tensor: &Core, copy: CopyMode, to_host: Option<Asked>) -> PyResult<Self> {
+        if let Some(asked) = to_host.filter(|asked| asked.is_on_host() && !tensor.device().is_cpu()) {
+            let is_own = asked.is_copied_from(tensor.device())?;
+            let made = Self::of_tensor(py, &asked.tensor(py, tensor.clone())?, copy, None)?;
+            return Ok(Self { is_own, ..made });
+        }
         let complex = tensor.dtype().component().is_some().then(|| tensor.dtype());
         Ok(Self { complex, ..Self::one(crate::column::to_arrow(tensor, None, copy)?) })
     }
@@ -272,6 +284,13 @@ pub fn dlpack(
         }
         _ => return Ok(Some(tensor)),
     };
+    if !is_reached(&tensor) {
+        let error = Error::new(
+            ErrorKind::Device,
+            format!("no memory on {} is allocated here, and {reason} needs some", tensor.device()),
+        );
+        return Err(error.remedy_is(format!("pass copy=None, or {}", tensor.device().host_remedy())).into());
+    }
     if tensor.device().device_type() == DLDeviceType::CUDA {
         return Ok(Some(copy_on_device(&tensor, order::current_stream(), reason)?));
     }

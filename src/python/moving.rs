@@ -8,7 +8,8 @@ use super::input::Chunks;
 use super::matrix::parse_threads;
 use super::{cuda_stream, device};
 use crate::arrow::{DeviceArray, DeviceArrayStream};
-use crate::cuda::is_host_visible;
+use crate::convert::copy_array;
+use crate::cuda::{allocate_from, is_host_visible, memory_source};
 use crate::device::Device;
 use crate::error::{Error, ErrorKind, Result};
 use crate::ragged::Ragged;
@@ -42,6 +43,11 @@ impl Asked {
         Ok(Some(device))
     }
 
+    /// Whether the result is to be on the host.
+    pub(super) fn is_on_host(&self) -> bool {
+        self.device.is_some_and(Device::is_cpu)
+    }
+
     /// Whether results of data on `own` may have to go: what kernels make of page-locked and managed memory is on its device.
     pub(super) fn is_elsewhere(&self, own: Device) -> bool {
         self.device.is_some_and(|device| device != own || is_host_visible(own))
@@ -55,6 +61,9 @@ impl Asked {
     /// The chunks, on the CPU if that is asked for.
     pub(super) fn chunks(&self, py: Python<'_>, mut chunks: Chunks) -> PyResult<Chunks> {
         if self.device.is_some_and(Device::is_cpu) && chunks.arrays.iter().any(|array| !array.device().is_cpu()) {
+            let own =
+                chunks.arrays.iter().map(|array| self.is_copied_from(array.device())).collect::<Result<Vec<_>>>()?;
+            chunks.is_own = own.iter().all(|is_own| *is_own);
             chunks.arrays = chunks.arrays.iter().map(|array| self.array(py, array)).collect::<PyResult<_>>()?;
         }
         Ok(chunks)
@@ -92,6 +101,32 @@ impl Asked {
         let Some(device) = own else { return Ok(ragged) };
         let why = format!("device=\"{device}\"");
         Ok(py.detach(|| ragged.to_device(&Transfer::to(device, &why)))?)
+    }
+
+    /// Whether what is on `own` is copied to come where it is asked for: nobody else has that copy.
+    ///
+    /// # Errors
+    /// When no way between the devices is known, or the driver fails.
+    pub(super) fn is_copied_from(&self, own: Device) -> Result<bool> {
+        self.device.filter(|device| *device != own).map_or(Ok(false), |device| Ok(!is_shared(own, device)?))
+    }
+
+    /// As [`Asked::stream`], its arrays in memory of their own: what is not copied to be where it is asked for is copied there.
+    pub(super) fn copied_stream(&self, stream: DeviceArrayStream) -> PyResult<DeviceArrayStream> {
+        let own = Device::new(stream.device_type(), 0);
+        let target = self.device.unwrap_or(own);
+        crate::transfer::require_way(own, target)?;
+        let (asked, field, source) = (*self, stream.field().clone(), memory_source());
+        let why = format!("device=\"{target}\"");
+        let arrays = stream.map(move |array| {
+            let _source = allocate_from(source.clone());
+            let array = array?;
+            let is_moved = asked.is_copied_from(array.device())?;
+            let device = asked.device.unwrap_or(array.device());
+            let there = array_to_device(&array, &Transfer::to(device, &why))?;
+            if is_moved { Ok(there) } else { copy_array(&there) }
+        });
+        Ok(DeviceArrayStream::new(field, target.device_type(), arrays))
     }
 
     /// A stream, whose arrays come where they are asked for.

@@ -159,6 +159,11 @@ impl ConversionOptions {
         matches!(self.dtype, PerColumn::One(_))
     }
 
+    /// The options for memory that was copied for this call alone: no other copy has to be made of it.
+    pub(super) fn of_own(self) -> Self {
+        Self { copy: self.copy.unless(true), writable: false, ..self }
+    }
+
     /// `copy=`.
     pub(super) fn copy(&self) -> CopyMode {
         self.copy

@@ -251,7 +251,11 @@ pub(super) fn to_ragged<'py>(
     let asked = Asked::read(device, copy_mode(copy))?;
     let chunks = asked.chunks(py, chunks)?;
     let _source = result_source(&chunks, device, allocator, xp)?;
-    let options = options.of(chunks.field().name());
+    let mut options = options.of(chunks.field().name());
+    if let (Some(array), None) = (chunks.arrays.first().filter(|array| !array.device().is_cpu()), &pad) {
+        // What is copied on its way is nobody else's.
+        options.copy = options.copy.unless(asked.is_copied_from(array.device())?);
+    }
     let Some(pad) = pad else {
         let ragged = run(py, &chunks, || chunks_to_ragged(chunks.field(), &chunks.arrays, &options))?;
         let ragged = asked.ragged(py, ragged)?;

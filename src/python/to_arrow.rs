@@ -10,6 +10,7 @@ use pyo3::types::{PyBytes, PyList, PyString, PyTuple};
 use super::exchange::memory;
 use super::input::{Chunks, no_protocol};
 use super::matrix::parse_threads;
+use super::moving::Asked;
 use super::options::{copy_mode, mapping};
 use super::stream::wrap;
 use super::{Ragged, device, input};
@@ -67,9 +68,12 @@ pub(super) fn to_arrow<'py>(
     }
     let no_tensor =
         || PyTypeError::new_err("to_arrow expects a tensor (with __dlpack__); Arrow data goes through from_arrow");
-    let valid = validity.map(validity_tensor).transpose()?;
     // The host converts, wherever it is one of the two.
     let to_host = device.filter(|device| device.is_cpu());
+    let valid = validity.map(validity_tensor).transpose()?;
+    let valid = valid.map(|valid| Asked::new(to_host, CopyMode::IfNeeded).tensor(py, valid)).transpose()?;
+    let asked = Asked::new(device, copy);
+    let copy_before = |own| asked.is_copied_from(own).map(|is_moved| copy.unless(is_moved));
     let array = if let Some(names) = names {
         let mut options = ColumnOptions::default().copy(copy);
         (options.validity, options.threads) = (valid, threads);
@@ -78,17 +82,19 @@ pub(super) fn to_arrow<'py>(
         }
         // Misaligned elements are moved once, with the others.
         let matrix = input::dlpack_unmoved(x, to_host, copy)?.ok_or_else(no_tensor)?;
+        options.copy = copy_before(matrix.device())?;
         py.detach(|| matrix_to_arrow(&matrix, &names, &options))?
     } else {
         let tensor = input::dlpack(x, to_host, if copy == CopyMode::Always { CopyMode::IfNeeded } else { copy })?;
         let tensor = tensor.ok_or_else(no_tensor)?;
         let requested = r#type.map(read_type).transpose()?;
+        let copy = copy_before(tensor.device())?;
         py.detach(|| match requested {
             None => column::to_arrow(&tensor, valid.as_ref(), copy),
             Some(requested) => column::to_arrow_as(&tensor, valid.as_ref(), &requested, copy),
         })?
     };
-    wrap(py, super::moving::Asked::new(device, copy).array(py, &array)?)
+    wrap(py, asked.array(py, &array)?)
 }
 
 /// A validity argument as a bool tensor: a tensor of bools, or a boolean array.

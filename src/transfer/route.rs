@@ -42,6 +42,13 @@ impl Route {
     }
 }
 
+impl Route {
+    /// Whether data certainly is copied to come from one device to another.
+    pub(crate) fn is_copy(own: Device, target: Device) -> bool {
+        matches!(Self::between(own, target), Ok(Self::Copied(_)))
+    }
+}
+
 /// Bytes that a copy of an array to the host would take; `None` where that is known only to who reads offsets.
 pub(crate) fn bytes_to_host(array: &DeviceArray) -> Option<usize> {
     let unread = |_: &[_]| Err(elsewhere(array.device(), Device::CPU));

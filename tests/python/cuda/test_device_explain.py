@@ -270,11 +270,9 @@ def test_nulls_that_are_counted_are_refused_wherever_they_go(form: str) -> None:
     for target in (None, "cpu"):
         device = {} if target is None else {"device": target}
         report = explained(source, **keywords, **device)
+        convert: Any = ad.to_tensor if form in ("column", "matrix") else ad.to_tensors
         with pytest.raises(ad.NullError) as raised:
-            if form in ("column", "matrix"):
-                ad.to_tensor(source, **device, **keywords)
-            else:
-                ad.to_tensors(source, **device, **keywords)
+            convert(source, **device, **keywords)
         row = report.matrices[0] if report.matrices else report[0]
         assert (row.how, row.view) == ("refused", False), (target, row)
         assert raised.value.remedy in row.error
