@@ -310,7 +310,8 @@ class TestOtherDevices:
         ):
             with pytest.raises(BufferError):
                 read(held)
-        with pytest.raises(BufferError, match=r"to_device\(\"cpu\"\)"):
+        remedy = r"to_device\(\"cpu\"\)" if device[0] in (2, 3) else "with the library that made it"
+        with pytest.raises(BufferError, match=remedy):
             held.__arrow_c_array__()
         # It passes through the device dunder as it came.
         back = ad.from_arrow(producers.only("__arrow_c_device_array__", held))
