@@ -192,6 +192,7 @@ fn to_tensor<'py>(
         return Err(PyValueError::new_err("out is returned as it is: pass out or xp, not both"));
     }
     // Read before the data: a wrong option must not consume a stream.
+    memory::source(allocator)?;
     let columns = columns.map(names).transpose()?;
     let keywords = ElementKeywords { dtype, nulls, decimal, dictionary };
     let by_column = match keywords.are_defaults() {
@@ -269,6 +270,7 @@ fn to_tensors<'py>(
     xp: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, PyDict>> {
     let options = ConversionOptions::read(ElementKeywords { dtype, nulls, decimal, dictionary }, copy, writable)?;
+    memory::source(allocator)?;
     let mut arrays = Arrays::of(py, Legacy::parse(legacy)?, xp)?;
     let matrix = MatrixKeywords::read(order, threads)?;
     let asked = Asked::read(device, copy_mode(copy))?;
@@ -338,7 +340,7 @@ fn validity<'py>(
     matrix.columns = columns.map(names).transpose()?;
     let asked = Asked::read(device, CopyMode::IfNeeded)?;
     let refuse = |field: &FieldRef| refused::as_validity(field, matrix.columns.as_ref(), bits);
-    let chunks = asked.chunks(py, Chunks::read_unless(obj, CopyMode::IfNeeded, &refuse)?)?;
+    let chunks = asked.chunks(py, Chunks::read_unless(obj, CopyMode::IfNeeded, Some(asked), &refuse)?)?;
     if matrix.columns.is_some() && !is_matrix(chunks.field()) {
         return Err(no_columns(chunks.field()).into());
     }
