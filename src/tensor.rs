@@ -179,6 +179,7 @@ impl Tensor {
     }
 
     /// The tensor as one that nobody else sees: its memory was copied for it alone.
+    #[cfg(feature = "python")]
     pub(crate) fn into_own(self) -> Self {
         Self { read_only: false, copied: self.copied || self.len > 0, ..self }
     }

@@ -8,7 +8,6 @@ use arrow_array::{Array, ArrayRef, RecordBatch, StructArray, make_array};
 use arrow_data::ffi::FFI_ArrowArray;
 use arrow_schema::{DataType, Field, FieldRef};
 
-use super::ArrayNode;
 use super::check::{check, check_addresses, check_sizes, counts_in, same_layout};
 use super::device_lists::BitmapBytes;
 use super::mask::Mask;
@@ -429,24 +428,6 @@ impl DeviceArray {
     pub fn order(&self) -> Option<&Order> {
         self.owner.order.as_ref()
     }
-
-    /// The order of chunks of which one is on a device: that of the first one with rows, as nothing is read of the others.
-    pub(crate) fn order_of<'a, I>(chunks: I) -> Option<&'a Order>
-    where
-        I: IntoIterator<Item = &'a Self, IntoIter: Clone>,
-    {
-        let chunks = chunks.into_iter();
-        chunks.clone().filter(|chunk| !chunk.is_empty()).chain(chunks).find_map(Self::order)
-    }
-
-    /// When all is written that is read of the chunks, as one order; `None` where none of them with rows is on a device.
-    ///
-    /// # Errors
-    /// When they are on different devices, or the driver fails.
-    pub(crate) fn joined_order<'a>(chunks: impl IntoIterator<Item = &'a Self>) -> Result<Option<Order>> {
-        let filled = chunks.into_iter().filter(|chunk| !chunk.is_empty());
-        Order::joined(filled.filter_map(|chunk| chunk.order().cloned()))
-    }
 }
 
 impl fmt::Debug for DeviceArray {
@@ -493,10 +474,4 @@ pub(crate) fn ordered_array(array: ArrowArray, field: FieldRef, order: Option<Or
     let (device_type, device_id) = device.to_arrow();
     let array = ArrowDeviceArray { array, device_id, device_type, sync_event: std::ptr::null_mut(), reserved: [0; 3] };
     DeviceArray::own(Imported { array, guard: release_directly, order, in_order: false }, field)
-}
-
-/// An array without slots that counts as one on a device.
-pub(crate) fn empty_on(field: FieldRef, device: Device) -> Result<DeviceArray> {
-    let empty = DeviceArray::from_arrow(arrow_array::new_empty_array(field.data_type()).as_ref(), field.clone())?;
-    ordered_array(ArrayNode::of(&empty)?.export(&empty.owner())?, field, Order::written(device))
 }

@@ -6,6 +6,7 @@
 
 mod apart;
 mod check;
+mod chunks;
 mod codes;
 mod device_lists;
 mod export;
@@ -22,11 +23,12 @@ mod view;
 
 pub(crate) use apart::{Apart, Piece, Wanted, read_host, rebase};
 pub(crate) use check::{counts_in, same_layout};
+pub(crate) use chunks::empty_on;
 pub(crate) use device_lists::{BitmapBytes, DeviceInts};
 pub(crate) use export::{ArrayNode, shared_buffer};
 pub use export::{export_device_array, export_schema};
 pub use import::{DeviceArray, ReleaseGuard, release_directly};
-pub(crate) use import::{empty_on, host_array, ordered_array};
+pub(crate) use import::{host_array, ordered_array};
 pub use kept::read_field;
 pub(crate) use lists::{Hidden, Ints, ListChunk, ViewChunk};
 pub(crate) use mask::{Mask, count_bits};

@@ -17,7 +17,7 @@ use super::matrix::{
 };
 use super::moving::Asked;
 use super::names::Names;
-use super::options::{ConversionOptions, ElementKeywords, Legacy, copy_mode};
+use super::options::{ConversionOptions, ElementKeywords, Legacy, copy_mode, unless_moved};
 use super::stream::wrap;
 use super::{ArrayStream, CopyLog, Tensor, device, refused};
 use crate::arrow::DeviceArray;
@@ -233,7 +233,7 @@ fn to_tensor<'py>(
     };
     let mut options = chunks.natural(options);
     if chunks.is_own {
-        options = options.clone().copy(options.copy.unless(true)).writable(false);
+        options = options.clone().copy(unless_moved(options.copy, true)).writable(false);
     }
     if let Some(out) = out {
         return column_into(out, &chunks, options, &matrix).map(|()| out.clone()).map_err(refused);

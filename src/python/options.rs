@@ -97,6 +97,11 @@ impl<T: Copy + Default> PerColumn<T> {
     }
 }
 
+/// What `copy=` is where data is copied on its way: a copy that is always made is that one.
+pub(super) fn unless_moved(copy: CopyMode, is_moved: bool) -> CopyMode {
+    if is_moved && copy == CopyMode::Always { CopyMode::IfNeeded } else { copy }
+}
+
 /// The options of `to_tensor`, `to_tensors` and `explain`, perhaps by column.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct ConversionOptions {
@@ -161,7 +166,7 @@ impl ConversionOptions {
 
     /// The options for memory that was copied for this call alone: no other copy has to be made of it.
     pub(super) fn of_own(self) -> Self {
-        Self { copy: self.copy.unless(true), writable: false, ..self }
+        Self { copy: unless_moved(self.copy, true), writable: false, ..self }
     }
 
     /// `copy=`.

@@ -9,7 +9,7 @@ use super::capsule::schema_capsule;
 use super::functions::{finish, result_source};
 use super::input::{self, Chunks};
 use super::moving::Asked;
-use super::options::{ConversionOptions, ElementKeywords, Legacy, copy_mode, parse_nulls};
+use super::options::{ConversionOptions, ElementKeywords, Legacy, copy_mode, parse_nulls, unless_moved};
 use super::{Array, Device};
 use crate::error::Result;
 use crate::ragged::{Pad, Ragged as CoreRagged, Values, chunks_to_padded, chunks_to_ragged};
@@ -254,7 +254,7 @@ pub(super) fn to_ragged<'py>(
     let mut options = options.of(chunks.field().name());
     if let (Some(array), None) = (chunks.arrays.first().filter(|array| !array.device().is_cpu()), &pad) {
         // What is copied on its way is nobody else's.
-        options.copy = options.copy.unless(asked.is_copied_from(array.device())?);
+        options.copy = unless_moved(options.copy, asked.is_copied_from(array.device())?);
     }
     let Some(pad) = pad else {
         let ragged = run(py, &chunks, || chunks_to_ragged(chunks.field(), &chunks.arrays, &options))?;

@@ -11,7 +11,7 @@ use super::exchange::memory;
 use super::input::{Chunks, no_protocol};
 use super::matrix::parse_threads;
 use super::moving::Asked;
-use super::options::{copy_mode, mapping};
+use super::options::{copy_mode, mapping, unless_moved};
 use super::stream::wrap;
 use super::{Ragged, device, input};
 use crate::column::{self, chunks_to_tensor};
@@ -73,7 +73,7 @@ pub(super) fn to_arrow<'py>(
     let valid = validity.map(validity_tensor).transpose()?;
     let valid = valid.map(|valid| Asked::new(to_host, CopyMode::IfNeeded).tensor(py, valid)).transpose()?;
     let asked = Asked::new(device, copy);
-    let copy_before = |own| asked.is_copied_from(own).map(|is_moved| copy.unless(is_moved));
+    let copy_before = |own| asked.is_copied_from(own).map(|is_moved| unless_moved(copy, is_moved));
     let array = if let Some(names) = names {
         let mut options = ColumnOptions::default().copy(copy);
         (options.validity, options.threads) = (valid, threads);

@@ -15,13 +15,6 @@ pub enum CopyMode {
     Always,
 }
 
-impl CopyMode {
-    /// The mode where the data is copied on its way: the copy that is always made is that one.
-    pub(crate) fn unless(self, is_moved: bool) -> Self {
-        if is_moved && self == Self::Always { Self::IfNeeded } else { self }
-    }
-}
-
 /// What the elements of a decimal column are, when no dtype asks for their value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DecimalMode {

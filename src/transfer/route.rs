@@ -44,6 +44,7 @@ impl Route {
 
 impl Route {
     /// Whether data certainly is copied to come from one device to another.
+    #[cfg(feature = "python")]
     pub(crate) fn is_copy(own: Device, target: Device) -> bool {
         matches!(Self::between(own, target), Ok(Self::Copied(_)))
     }
