@@ -29,7 +29,8 @@ impl Casts {
     /// Looks at all of them. The host waits once, if there are any.
     ///
     /// # Errors
-    /// For a value that does not fit, of columns that were cast together that of the lowest row: names the column and the row. When the driver fails, or the wait is interrupted.
+    /// For a value that does not fit, of columns that were cast together that of the lowest row: names the column and the row. When the
+    /// driver fails, or the wait is interrupted.
     pub(crate) fn verify(&self) -> Result<()> {
         let casts = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
         let found = Check::read(casts.iter().map(|cast| &cast.check))?;

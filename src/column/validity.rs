@@ -46,8 +46,8 @@ pub struct Bits {
 /// inside a row, and codes that stand for nulls, are not in it.
 ///
 /// # Errors
-/// When the type has no bitmap, or is a struct, which has one for each of its columns; when bitmaps of enclosing structs or of several chunks would have to be joined, or the memory is
-/// not what the array says.
+/// When the type has no bitmap, or is a struct, which has one for each of its columns; when bitmaps of enclosing structs or of several
+/// chunks would have to be joined, or the memory is not what the array says.
 ///
 /// ```
 /// use std::sync::Arc;
