@@ -21,8 +21,9 @@ _ArrayT_co = TypeVar("_ArrayT_co", covariant=True)
 _BatchT_co = TypeVar("_BatchT_co", covariant=True)
 
 class _ArrayNamespace(Protocol[_ArrayT_co]):
-    """A module such as numpy, whose `from_dlpack` makes its own arrays. That of torch is not known to type checkers as one of
-    the module's, so that any module has an overload, after this one."""
+    """A module such as numpy, whose `from_dlpack` makes its own arrays.
+
+    Type checkers do not know that of torch as one of the module's, so any module has an overload after this one."""
 
     def from_dlpack(self, x: Any, /) -> _ArrayT_co: ...
 
