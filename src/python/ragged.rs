@@ -252,9 +252,10 @@ pub(super) fn to_ragged<'py>(
     let chunks = asked.chunks(py, chunks)?;
     let _source = result_source(&chunks, device, allocator, xp)?;
     let mut options = options.of(chunks.field().name());
-    if let (Some(array), None) = (chunks.arrays.first().filter(|array| !array.device().is_cpu()), &pad) {
+    let own = chunks.device();
+    if pad.is_none() && !own.is_cpu() {
         // What is copied on its way is nobody else's.
-        options.copy = unless_moved(options.copy, asked.is_copied_from(array.device())?);
+        options.copy = unless_moved(options.copy, asked.is_copied_from(own)?);
     }
     let Some(pad) = pad else {
         let ragged = run(py, &chunks, || chunks_to_ragged(chunks.field(), &chunks.arrays, &options))?;

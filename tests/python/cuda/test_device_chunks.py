@@ -150,3 +150,9 @@ def test_out_is_on_the_device_of_the_rows(name: str) -> None:
     out = ad.to_tensor(chunks(make, [(ROWS, 1)]), writable=True)
     assert ad.to_tensor(chunks(make, [(0, 0), (ROWS, 1)]), out=out) is out
     assert values(out) == expected(name)
+
+
+def test_a_copy_is_the_transfer_of_the_rows() -> None:
+    found = ad.to_ragged(chunks(lists, [(0, 0), (ROWS, 1)]), device="cuda:0", copy=True)
+    assert found.device == ad.Device("cuda:0")
+    assert values(found) == expected("lists")
