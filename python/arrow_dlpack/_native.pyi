@@ -150,7 +150,7 @@ class Tensor:
         /,
         *,
         stream: _Stream | None = None,
-        threads: int | None = None,
+        threads: SupportsIndex | None = None,
         allocator: _Allocator | None = None,
     ) -> Tensor:
         """The same data on another device: itself where it is there already, the same memory where that device reaches
@@ -202,7 +202,7 @@ class Array:
         /,
         *,
         stream: _Stream | None = None,
-        threads: int | None = None,
+        threads: SupportsIndex | None = None,
         allocator: _Allocator | None = None,
     ) -> Array:
         """The same data on another device: itself where it is there already, the same memory where that device reaches
@@ -247,7 +247,7 @@ class RecordBatch:
         /,
         *,
         stream: _Stream | None = None,
-        threads: int | None = None,
+        threads: SupportsIndex | None = None,
         allocator: _Allocator | None = None,
     ) -> RecordBatch:
         """The same data on another device: itself where it is there already, the same memory where that device reaches
@@ -284,7 +284,7 @@ class ArrayStream:
         /,
         *,
         stream: _Stream | None = None,
-        threads: int | None = None,
+        threads: SupportsIndex | None = None,
         allocator: _Allocator | None = None,
     ) -> ArrayStream:
         """The stream with its arrays on another device, each moved when it is read. This one is consumed, unless its
@@ -366,7 +366,7 @@ class Loader(Generic[_BatchT_co]):
         seed: SupportsIndex | None = None,
         drop_last: bool = False,
         prefetch: SupportsIndex = 2,
-        threads: int | None = None,
+        threads: SupportsIndex | None = None,
         rank: SupportsIndex = 0,
         world_size: SupportsIndex = 1,
     ) -> Loader[Tensor]: ...
@@ -388,7 +388,7 @@ class Loader(Generic[_BatchT_co]):
         seed: SupportsIndex | None = None,
         drop_last: bool = False,
         prefetch: SupportsIndex = 2,
-        threads: int | None = None,
+        threads: SupportsIndex | None = None,
         rank: SupportsIndex = 0,
         world_size: SupportsIndex = 1,
     ) -> Loader[_ArrayT_co]: ...
@@ -410,7 +410,7 @@ class Loader(Generic[_BatchT_co]):
         seed: SupportsIndex | None = None,
         drop_last: bool = False,
         prefetch: SupportsIndex = 2,
-        threads: int | None = None,
+        threads: SupportsIndex | None = None,
         rank: SupportsIndex = 0,
         world_size: SupportsIndex = 1,
     ) -> Loader[Any]: ...
@@ -432,7 +432,7 @@ class Loader(Generic[_BatchT_co]):
         seed: SupportsIndex | None = None,
         drop_last: bool = False,
         prefetch: SupportsIndex = 2,
-        threads: int | None = None,
+        threads: SupportsIndex | None = None,
         rank: SupportsIndex = 0,
         world_size: SupportsIndex = 1,
     ) -> Loader[dict[str, Tensor]]: ...
@@ -454,7 +454,7 @@ class Loader(Generic[_BatchT_co]):
         seed: SupportsIndex | None = None,
         drop_last: bool = False,
         prefetch: SupportsIndex = 2,
-        threads: int | None = None,
+        threads: SupportsIndex | None = None,
         rank: SupportsIndex = 0,
         world_size: SupportsIndex = 1,
     ) -> Loader[dict[str, _ArrayT_co]]: ...
@@ -476,7 +476,7 @@ class Loader(Generic[_BatchT_co]):
         seed: SupportsIndex | None = None,
         drop_last: bool = False,
         prefetch: SupportsIndex = 2,
-        threads: int | None = None,
+        threads: SupportsIndex | None = None,
         rank: SupportsIndex = 0,
         world_size: SupportsIndex = 1,
     ) -> Loader[dict[str, Any]]: ...
@@ -606,7 +606,7 @@ def to_tensor(
     writable: bool = False,
     legacy: _Legacy = "copy",
     out: None = None,
-    threads: int | None = None,
+    threads: SupportsIndex | None = None,
     xp: None = None,
 ) -> Tensor:
     """Converts a column into a tensor of shape (rows, *inner), or the columns of a batch, a table or a stream into a
@@ -628,7 +628,7 @@ def to_tensor(
     writable: bool = False,
     legacy: _Legacy = "copy",
     out: None = None,
-    threads: int | None = None,
+    threads: SupportsIndex | None = None,
     xp: _ArrayNamespace[_ArrayT_co],
 ) -> _ArrayT_co: ...
 @overload
@@ -647,7 +647,7 @@ def to_tensor(
     writable: bool = False,
     legacy: _Legacy = "copy",
     out: None = None,
-    threads: int | None = None,
+    threads: SupportsIndex | None = None,
     xp: ModuleType,
 ) -> Any: ...
 @overload
@@ -666,7 +666,7 @@ def to_tensor(
     writable: bool = False,
     legacy: _Legacy = "copy",
     out: _OutT,
-    threads: int | None = None,
+    threads: SupportsIndex | None = None,
     xp: None = None,
 ) -> _OutT: ...
 @overload
@@ -684,7 +684,7 @@ def to_tensors(
     copy: bool | None = None,
     writable: bool = False,
     legacy: _Legacy = "copy",
-    threads: int | None = None,
+    threads: SupportsIndex | None = None,
     xp: None = None,
 ) -> dict[str, Tensor]:
     """Converts columns of a record batch or table into tensors: a dict by name. With a dict for columns, into named
@@ -705,7 +705,7 @@ def to_tensors(
     copy: bool | None = None,
     writable: bool = False,
     legacy: _Legacy = "copy",
-    threads: int | None = None,
+    threads: SupportsIndex | None = None,
     xp: _ArrayNamespace[_ArrayT_co],
 ) -> dict[str, _ArrayT_co]: ...
 @overload
@@ -723,7 +723,7 @@ def to_tensors(
     copy: bool | None = None,
     writable: bool = False,
     legacy: _Legacy = "copy",
-    threads: int | None = None,
+    threads: SupportsIndex | None = None,
     xp: ModuleType,
 ) -> dict[str, Any]: ...
 @overload
@@ -792,7 +792,7 @@ def to_ragged(
     copy: bool | None = None,
     writable: bool = False,
     legacy: _Legacy = "copy",
-    pad: tuple[bool | SupportsIndex | SupportsFloat, int | None],
+    pad: tuple[bool | SupportsIndex | SupportsFloat, SupportsIndex | None],
     xp: None = None,
 ) -> tuple[Tensor, Tensor]: ...
 @overload
@@ -808,7 +808,7 @@ def to_ragged(
     copy: bool | None = None,
     writable: bool = False,
     legacy: _Legacy = "copy",
-    pad: tuple[bool | SupportsIndex | SupportsFloat, int | None],
+    pad: tuple[bool | SupportsIndex | SupportsFloat, SupportsIndex | None],
     xp: _ArrayNamespace[_ArrayT_co],
 ) -> tuple[_ArrayT_co, _ArrayT_co]: ...
 @overload
@@ -824,7 +824,7 @@ def to_ragged(
     copy: bool | None = None,
     writable: bool = False,
     legacy: _Legacy = "copy",
-    pad: tuple[bool | SupportsIndex | SupportsFloat, int | None],
+    pad: tuple[bool | SupportsIndex | SupportsFloat, SupportsIndex | None],
     xp: ModuleType,
 ) -> tuple[Any, Any]: ...
 @overload
@@ -903,7 +903,7 @@ def to_arrow(
     copy: bool | None = None,
     device: _Device | None = None,
     allocator: _Allocator | None = None,
-    threads: int | None = None,
+    threads: SupportsIndex | None = None,
 ) -> Array:
     """Converts a tensor, or ragged rows, into an Arrow array; with names, a matrix into a batch of its columns."""
 
@@ -920,7 +920,7 @@ def to_arrow(
     copy: bool | None = None,
     device: _Device | None = None,
     allocator: _Allocator | None = None,
-    threads: int | None = None,
+    threads: SupportsIndex | None = None,
 ) -> RecordBatch: ...
 def from_dlpack(
     x: _DLPackExportable,

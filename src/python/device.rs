@@ -7,6 +7,7 @@ use pyo3::exceptions::{PyBufferError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::{PyString, PyTuple};
 
+use super::counts::{integer, is_bool};
 use crate::ffi::dlpack::DLDeviceType;
 
 /// Where data lives: a type code, shared by DLPack and Arrow, and an ordinal.
@@ -86,19 +87,21 @@ fn words(text: &str) -> String {
 }
 
 fn from_tuple(tuple: &Bound<'_, PyTuple>) -> PyResult<crate::device::Device> {
-    let (device_type, id) = tuple
-        .extract::<(i64, i64)>()
-        .map_err(|_| PyTypeError::new_err(format!("expected (device_type, device_id), two integers; got {tuple}")))?;
-    let unknown = || PyBufferError::new_err(format!("the device ({device_type}, {id}) does not exist"));
-    let device_type = i32::try_from(device_type).map_err(|_| unknown())?;
+    let wrong = || PyTypeError::new_err(format!("a device is (device_type, device_id), two integers, not {tuple}"));
+    let (device_type, id) = tuple.extract::<(Bound<'_, PyAny>, Bound<'_, PyAny>)>().map_err(|_| wrong())?;
+    let unknown = || PyBufferError::new_err(format!("the device {tuple} does not exist"));
+    let number = |value| integer("a device's number", value).map_err(|_| wrong());
+    let (device_type, id): (Option<i64>, Option<i64>) = (number(&device_type)?, number(&id)?);
+    let device_type = device_type.and_then(|device_type| i32::try_from(device_type).ok()).ok_or_else(unknown)?;
+    let id = id.ok_or_else(unknown)?;
     crate::device::Device::from_arrow(device_type, id).map_err(|_| unknown())
 }
 
 /// Reads `requested_device`: `(device_type, device_id)` or a type code.
 pub(super) fn extract_requested(object: &Bound<'_, PyAny>) -> PyResult<crate::device::Device> {
     match object.extract::<i32>() {
-        Ok(device_type) => Ok(crate::device::Device::new(DLDeviceType(device_type), 0)),
-        Err(_) => extract(object),
+        Ok(device_type) if !is_bool(object)? => Ok(crate::device::Device::new(DLDeviceType(device_type), 0)),
+        _ => extract(object),
     }
 }
 

@@ -6,6 +6,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
+use super::counts::integer;
 use super::input::{self, no_protocol};
 use super::matrix::{Columns, MatrixKeywords, parse_order, request};
 use super::options::{ConversionOptions, ElementKeywords, copy_mode};
@@ -152,9 +153,13 @@ impl Report {
                 row.ok_or_else(|| PyKeyError::new_err(name))?
             }
             Err(_) => {
-                let index = key.extract::<isize>()?;
-                let index = if index < 0 { index.saturating_add_unsigned(self.0.rows.len()) } else { index };
-                let row = usize::try_from(index).ok().and_then(|index| self.0.rows.get(index));
+                let index: Option<isize> = integer("the position of a row", key)?;
+                let from_start = |index: isize| match index < 0 {
+                    true => index.checked_add_unsigned(self.0.rows.len()),
+                    false => Some(index),
+                };
+                let index = index.and_then(from_start).and_then(|index| usize::try_from(index).ok());
+                let row = index.and_then(|index| self.0.rows.get(index));
                 row.ok_or_else(|| PyIndexError::new_err("no such row"))?
             }
         };

@@ -183,7 +183,7 @@ fn to_tensor<'py>(
     writable: bool,
     legacy: &str,
     out: Option<&Bound<'py, PyAny>>,
-    threads: Option<i64>,
+    threads: Option<&Bound<'py, PyAny>>,
     xp: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, PyAny>> {
     let mut arrays = Arrays::of(py, Legacy::parse(legacy)?, xp)?;
@@ -266,7 +266,7 @@ fn to_tensors<'py>(
     copy: Option<bool>,
     writable: bool,
     legacy: &str,
-    threads: Option<i64>,
+    threads: Option<&Bound<'py, PyAny>>,
     xp: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, PyDict>> {
     let options = ConversionOptions::read(ElementKeywords { dtype, nulls, decimal, dictionary }, copy, writable)?;

@@ -10,6 +10,7 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyString;
 
+use super::counts;
 use super::functions::{DETACH_FROM, runner};
 use super::input::Chunks;
 use super::options::{ConversionOptions, mapping};
@@ -28,8 +29,8 @@ pub(super) struct MatrixKeywords {
 }
 
 impl MatrixKeywords {
-    pub(super) fn read(order: &str, threads: Option<i64>) -> PyResult<Self> {
-        Ok(Self { order: parse_order(order)?, threads: threads.map(parse_threads).transpose()? })
+    pub(super) fn read(order: &str, threads: Option<&Bound<'_, PyAny>>) -> PyResult<Self> {
+        Ok(Self { order: parse_order(order)?, threads: threads.map(counts::threads).transpose()? })
     }
 }
 
@@ -85,11 +86,6 @@ pub(super) fn names(object: &Bound<'_, PyAny>) -> PyResult<Vec<String>> {
         Ok(found) => PyTypeError::new_err(format!("columns must be a list of names, not {found}")),
         Err(error) => error,
     })
-}
-
-pub(super) fn parse_threads(threads: i64) -> PyResult<NonZero<usize>> {
-    let count = usize::try_from(threads).ok().and_then(NonZero::new);
-    count.ok_or_else(|| PyValueError::new_err(format!("threads must be 1 or more, or None, not {threads}")))
 }
 
 /// Whether data of this type is rows of several columns.

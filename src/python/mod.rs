@@ -7,6 +7,7 @@ mod array;
 mod arrow_dunders;
 mod capsule;
 mod copy_log;
+mod counts;
 mod cuda_stream;
 mod device;
 mod dlpack_dunders;

@@ -5,8 +5,7 @@ use pyo3::exceptions::PyBufferError;
 use pyo3::prelude::*;
 
 use super::input::Chunks;
-use super::matrix::parse_threads;
-use super::{cuda_stream, device};
+use super::{counts, cuda_stream, device};
 use crate::arrow::{DeviceArray, DeviceArrayStream};
 use crate::convert::copy_array;
 use crate::cuda::{allocate_from, is_host_visible, memory_source};
@@ -166,14 +165,14 @@ impl ToDevice {
         own: Device,
         device: &Bound<'_, PyAny>,
         stream: Option<&Bound<'_, PyAny>>,
-        threads: Option<i64>,
+        threads: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Self> {
         let device = device::extract(device)?;
         if stream.is_some() && !crate::cuda::is_cuda(own) && !crate::cuda::is_cuda(device) {
             return Err(PyBufferError::new_err("stream must be None for host memory"));
         }
         let (stream, threads) =
-            (stream.map(cuda_stream::extract).transpose()?, threads.map(parse_threads).transpose()?);
+            (stream.map(cuda_stream::extract).transpose()?, threads.map(counts::threads).transpose()?);
         Ok(Self { device, stream, threads, why: format!("to_device(\"{device}\")") })
     }
 

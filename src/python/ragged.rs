@@ -1,11 +1,12 @@
 //! The class `Ragged`, and the conversion of lists and strings.
 
-use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple, PyType};
 
 use super::arrow_dunders::{c_array, c_device_array, requested_field};
 use super::capsule::schema_capsule;
+use super::counts::count;
 use super::functions::{finish, result_source};
 use super::input::{self, Chunks};
 use super::moving::Asked;
@@ -274,9 +275,8 @@ pub(super) fn to_ragged<'py>(
 fn parse_pad(object: &Bound<'_, PyAny>) -> PyResult<Pad> {
     let wrong = || PyTypeError::new_err("pad must be a tuple (value, length): a number, and an int or None");
     let pair = object.cast::<PyTuple>().map_err(|_| wrong())?;
-    let (value, length) = pair.extract::<(Bound<'_, PyAny>, Option<isize>)>().map_err(|_| wrong())?;
-    let negative = |_| PyValueError::new_err("the length of pad must not be negative");
-    let length = length.map(usize::try_from).transpose().map_err(negative)?;
+    let (value, length) = pair.extract::<(Bound<'_, PyAny>, Option<Bound<'_, PyAny>>)>().map_err(|_| wrong())?;
+    let length = length.map(|length| count("the length of pad", &length, 0)).transpose()?;
     match parse_nulls(&value) {
         Ok(NullPolicy::Fill(value)) => Ok(Pad { value, length }),
         _ => Err(wrong()),

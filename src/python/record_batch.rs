@@ -6,6 +6,7 @@ use pyo3::types::{PyDict, PyTuple};
 
 use super::arrow_dunders::{DeviceKeywords, as_requested, c_array, c_device_array, requested_field};
 use super::capsule::{device_stream_capsule, schema_capsule, stream_capsule};
+use super::counts::integer;
 use super::exchange::memory;
 use super::moving::ToDevice;
 use super::{Array, Device, device};
@@ -35,12 +36,13 @@ impl RecordBatch {
                 PyKeyError::new_err(format!("there is no column {name:?}; the columns are {:?}", self.column_names()))
             });
         }
-        let index = key.extract::<isize>()?;
-        let position = if index < 0 { index.checked_add_unsigned(columns.len()) } else { Some(index) };
+        let index: Option<isize> = integer("the position of a column", key)?;
+        let position =
+            index.and_then(|index| if index < 0 { index.checked_add_unsigned(columns.len()) } else { Some(index) });
         position
             .and_then(|position| usize::try_from(position).ok())
             .filter(|position| *position < columns.len())
-            .ok_or_else(|| PyIndexError::new_err(format!("column {index} of {}", columns.len())))
+            .ok_or_else(|| PyIndexError::new_err(format!("column {key} of {}", columns.len())))
     }
 }
 
@@ -94,7 +96,7 @@ impl RecordBatch {
         slf: Bound<'_, Self>,
         device: &Bound<'_, PyAny>,
         stream: Option<&Bound<'_, PyAny>>,
-        threads: Option<i64>,
+        threads: Option<&Bound<'_, PyAny>>,
         allocator: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Py<Self>> {
         let _source = memory::scope(allocator, None)?;

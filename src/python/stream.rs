@@ -162,7 +162,7 @@ impl ArrayStream {
         slf: Bound<'_, Self>,
         device: &Bound<'_, PyAny>,
         stream: Option<&Bound<'_, PyAny>>,
-        threads: Option<i64>,
+        threads: Option<&Bound<'_, PyAny>>,
         allocator: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Py<Self>> {
         let _source = memory::scope(allocator, None)?;

@@ -9,11 +9,10 @@ use pyo3::types::{PyBytes, PyList, PyString, PyTuple};
 
 use super::exchange::memory;
 use super::input::{Chunks, no_protocol};
-use super::matrix::parse_threads;
 use super::moving::Asked;
 use super::options::{copy_mode, mapping, unless_moved};
 use super::stream::wrap;
-use super::{Ragged, device, input};
+use super::{Ragged, counts, device, input};
 use crate::column::{self, chunks_to_tensor};
 use crate::error::Error;
 use crate::matrix::{ColumnOptions, matrix_to_arrow};
@@ -51,13 +50,13 @@ pub(super) fn to_arrow<'py>(
     copy: Option<bool>,
     device: Option<&Bound<'py, PyAny>>,
     allocator: Option<&Bound<'py, PyAny>>,
-    threads: Option<i64>,
+    threads: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, PyAny>> {
     let _source = memory::scope(allocator, None)?;
     let copy = copy_mode(copy);
     let device = device.map(device::extract).transpose()?;
     let names = names.map(read_names).transpose()?;
-    let threads = threads.map(parse_threads).transpose()?;
+    let threads = threads.map(counts::threads).transpose()?;
     if let Ok(ragged) = x.cast_exact::<Ragged>() {
         if names.is_some() {
             let error =

@@ -1,36 +1,11 @@
-//! Reads the loader's arguments, and its state from and to a dict.
+//! Reads the loader's columns and seed, and its state from and to a dict.
 
-use pyo3::exceptions::{PyOverflowError, PyTypeError, PyValueError};
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
+use pyo3::types::{PyBool, PyDict};
 
 use crate::loader::{STATE_VERSION, Selection, Source, State, Terms};
 use crate::python::matrix::Columns;
-
-/// An integer that is `least` or more.
-pub(super) fn count(name: &str, value: &Bound<'_, PyAny>, least: usize) -> PyResult<usize> {
-    let count: Option<usize> = integer(name, value)?;
-    let refused = || PyValueError::new_err(format!("{name} must be {least} or more, not {value}"));
-    count.filter(|count| *count >= least).ok_or_else(refused)
-}
-
-/// A seed or the number of an epoch: an integer of 64 bits without a sign.
-pub(super) fn word(name: &str, value: &Bound<'_, PyAny>) -> PyResult<u64> {
-    let refused = || PyValueError::new_err(format!("{name} must be from 0 to 2**64 - 1, not {value}"));
-    integer(name, value)?.ok_or_else(refused)
-}
-
-/// An integer; `None` where the type cannot hold it.
-fn integer<T: TryFrom<i128>>(name: &str, value: &Bound<'_, PyAny>) -> PyResult<Option<T>> {
-    match value.extract::<i128>() {
-        Ok(integer) => Ok(T::try_from(integer).ok()),
-        Err(error) if error.is_instance_of::<PyOverflowError>(value.py()) => Ok(None),
-        Err(_) => {
-            let found = value.get_type().name()?;
-            Err(PyTypeError::new_err(format!("{name} must be an integer, not {found}")))
-        }
-    }
-}
 
 /// A seed that nobody chose.
 pub(super) fn random_seed(py: Python<'_>) -> PyResult<u64> {
@@ -91,5 +66,10 @@ where
     let value = dict
         .get_item(key)?
         .ok_or_else(|| PyValueError::new_err(format!("the state has no {key:?}: it is not of a Loader")))?;
-    value.extract().map_err(|_| PyValueError::new_err(format!("the state's {key:?} cannot be {value}")))
+    let wrong = || PyValueError::new_err(format!("the state's {key:?} cannot be {value}"));
+    // A bool passes for a number when it is extracted.
+    if value.is_instance_of::<PyBool>() && key != "drop_last" {
+        return Err(wrong());
+    }
+    value.extract().map_err(|_| wrong())
 }

@@ -17,13 +17,14 @@ use pyo3::types::{PyDict, PyType};
 
 pub(super) use exit::close_all;
 pub use iterator::LoaderIterator;
-use keywords::{count, random_seed, selection, word};
+use keywords::{random_seed, selection};
 use progress::Progress;
 use source::Source;
 
+use super::counts::{self, count, word};
 use super::device;
 use super::exchange::memory;
-use super::matrix::{Columns, parse_threads};
+use super::matrix::Columns;
 use super::options::{ConversionOptions, ElementKeywords};
 use crate::cuda::allocate_from;
 use crate::loader::{Batches, LoadOptions, Selection, Shuffle, Split, Terms, check_device};
@@ -84,7 +85,7 @@ impl Loader {
         seed: Option<&Bound<'_, PyAny>>,
         drop_last: bool,
         prefetch: Option<&Bound<'_, PyAny>>,
-        threads: Option<i64>,
+        threads: Option<&Bound<'_, PyAny>>,
         rank: Option<&Bound<'_, PyAny>>,
         world_size: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Self> {
@@ -111,7 +112,7 @@ impl Loader {
         let mut load = LoadOptions::new(split);
         load.device = device;
         load.prefetch = number("prefetch", prefetch, load.prefetch, 0)?;
-        load.threads = threads.map(parse_threads).transpose()?;
+        load.threads = threads.map(counts::threads).transpose()?;
         let keywords = ElementKeywords { dtype, nulls, decimal, dictionary };
         Ok(Self {
             source: Source::new(source)?,

@@ -1,0 +1,67 @@
+//! Reads integer arguments: those of Python and of NumPy, and never a bool.
+
+use std::num::NonZero;
+
+use pyo3::exceptions::{PyOverflowError, PyTypeError, PyValueError};
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyBool, PyInt};
+
+/// An integer that is `least` or more.
+///
+/// # Errors
+/// `TypeError` for a bool, a float or anything else that is no integer; `ValueError` for one below `least`.
+pub(super) fn count(name: &str, value: &Bound<'_, PyAny>, least: usize) -> PyResult<usize> {
+    let count: Option<usize> = integer(name, value)?;
+    let refused = || PyValueError::new_err(format!("{name} must be {least} or more, not {value}"));
+    count.filter(|count| *count >= least).ok_or_else(refused)
+}
+
+/// A seed or the number of an epoch: an integer of 64 bits without a sign.
+///
+/// # Errors
+/// As [`count`].
+pub(super) fn word(name: &str, value: &Bound<'_, PyAny>) -> PyResult<u64> {
+    let refused = || PyValueError::new_err(format!("{name} must be from 0 to 2**64 - 1, not {value}"));
+    integer(name, value)?.ok_or_else(refused)
+}
+
+/// `threads=`.
+///
+/// # Errors
+/// As [`count`].
+pub(super) fn threads(value: &Bound<'_, PyAny>) -> PyResult<NonZero<usize>> {
+    let count = integer("threads", value)?.and_then(NonZero::new);
+    count.ok_or_else(|| PyValueError::new_err(format!("threads must be 1 or more, or None, not {value}")))
+}
+
+/// An integer; `None` where the type cannot hold it.
+///
+/// # Errors
+/// `TypeError` for a bool, a float or anything else that is no integer.
+pub(super) fn integer<T: TryFrom<i128>>(name: &str, value: &Bound<'_, PyAny>) -> PyResult<Option<T>> {
+    let wrong = || match value.get_type().name() {
+        Ok(found) => PyTypeError::new_err(format!("{name} must be an integer, not {found}")),
+        Err(error) => error,
+    };
+    if is_bool(value)? {
+        return Err(wrong());
+    }
+    match value.extract::<i128>() {
+        Ok(integer) => Ok(T::try_from(integer).ok()),
+        Err(error) if error.is_instance_of::<PyOverflowError>(value.py()) => Ok(None),
+        Err(_) => Err(wrong()),
+    }
+}
+
+/// Whether an object is a bool of Python or of an array library: in Python those count as 0 and 1.
+pub(super) fn is_bool(value: &Bound<'_, PyAny>) -> PyResult<bool> {
+    if value.is_exact_instance_of::<PyInt>() {
+        return Ok(false);
+    }
+    if value.is_instance_of::<PyBool>() {
+        return Ok(true);
+    }
+    let dtype = value.getattr_opt(intern!(value.py(), "dtype"))?;
+    dtype.map_or(Ok(false), |dtype| Ok(dtype.str()?.to_string_lossy().ends_with("bool")))
+}
