@@ -31,6 +31,8 @@ pub struct Report {
     pub matrices: Vec<ReportRow>,
     /// How the data gets to another device before it is converted there: see [`Report::after_move`].
     pub transfer: Option<ReportRow>,
+    /// The index columns of pandas that were left out.
+    pub left_out: Vec<String>,
 }
 
 /// What would happen to one column.
@@ -189,7 +191,7 @@ fn report(
         }
         _ => vec![row(None, field)],
     };
-    Ok(Report { rows, matrices: Vec::new(), transfer: None })
+    Ok(Report { rows, matrices: Vec::new(), transfer: None, left_out: Vec::new() })
 }
 
 impl ReportRow {
@@ -327,6 +329,11 @@ impl fmt::Display for Report {
             }
             f.write_str(cells.join("  ").trim_end())?;
         }
-        Ok(())
+        match self.left_out.as_slice() {
+            [] => Ok(()),
+            left_out => {
+                write!(f, "\nleft out, as pandas' index: {}; name it in columns= to convert it", left_out.join(", "))
+            }
+        }
     }
 }

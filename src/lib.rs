@@ -120,7 +120,9 @@ pub use matrix::{
     ColumnOptions, Group, groups_to_tensors, matrix_to_arrow, matrix_to_tensor, matrix_to_tensor_into, matrix_validity,
 };
 pub use ragged::{Pad, Ragged, Values, chunks_to_padded, chunks_to_ragged, to_padded, to_ragged};
-pub use spec::{CopyMode, DecimalMode, DictionaryMode, MatrixOptions, MatrixSpec, NullPolicy, Options, Order, Scalar};
+pub use spec::{
+    CopyMode, DecimalMode, DictionaryMode, MatrixOptions, MatrixSpec, NullPolicy, Options, Order, PandasIndex, Scalar,
+};
 pub use tensor::{Native, Output, Tensor};
 
 /// The README's Rust code, run as a test.

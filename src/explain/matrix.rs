@@ -51,7 +51,7 @@ pub fn explain_groups(
     matrix: &MatrixOptions,
     options: impl Fn(&str) -> Options,
 ) -> Result<Report> {
-    let mut all = Report { rows: Vec::new(), matrices: Vec::new(), transfer: None };
+    let mut all = Report { rows: Vec::new(), matrices: Vec::new(), transfer: None, left_out: Vec::new() };
     for (name, group) in groups {
         let part = match group {
             Group::Column(column) => {
@@ -88,12 +88,13 @@ fn report(
     options: &impl Fn(&str) -> Options,
     plan: impl Fn(&MatrixSpec) -> Result<Option<MatrixPlan>>,
 ) -> Result<Report> {
-    let selected = select(field, matrix.columns.as_deref())?;
+    let columns = matrix.columns_of(field);
+    let selected = select(field, columns.as_deref())?;
     let device = device_of(chunks);
     let new = |field| ReportRow { device, ..ReportRow::new(field) };
     let mut rows: Vec<ReportRow> = selected.iter().map(|(_, column)| new(column)).collect();
     let mut whole = ReportRow { column: name.to_owned(), ..new(field) };
-    let spec = MatrixSpec::new(field, matrix.columns.as_deref(), options, matrix.dtype);
+    let spec = MatrixSpec::new(field, columns.as_deref(), options, matrix.dtype);
     if let Ok(spec) = &spec {
         for (row, (_, column)) in rows.iter_mut().zip(spec.columns()) {
             (row.dtype, row.shape) = (Some(spec.dtype()), vec![None]);
@@ -152,7 +153,8 @@ fn report(
             whole.error = Some(error);
         }
     }
-    Ok(Report { rows, matrices: vec![whole], transfer: None })
+    let left_out = if matrix.columns.is_none() { matrix.index.left_out(field) } else { Vec::new() };
+    Ok(Report { rows, matrices: vec![whole], transfer: None, left_out })
 }
 
 /// Why a column keeps the matrix from being made.

@@ -17,7 +17,7 @@ pub(super) fn report(field: &FieldRef, device: Device, plans: Result<Vec<PartPla
             vec![row]
         }
     };
-    Report { rows, matrices: Vec::new(), transfer: None }
+    Report { rows, matrices: Vec::new(), transfer: None, left_out: Vec::new() }
 }
 
 fn row(field: &FieldRef, device: Device, plan: PartPlan) -> ReportRow {

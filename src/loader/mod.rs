@@ -31,7 +31,7 @@ use crate::copy_log;
 use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::spec::Options;
+use crate::spec::{Options, PandasIndex};
 use crate::tensor::Tensor;
 use crate::transfer::taken_over;
 
@@ -41,6 +41,8 @@ use crate::transfer::taken_over;
 pub struct LoadOptions {
     /// Which rows are in which batch, and which batches are this rank's.
     pub split: Split,
+    /// Which index columns of pandas are among all columns.
+    pub index: PandasIndex,
     /// The shuffle; `None` keeps the source's order.
     pub shuffle: Option<Shuffle>,
     /// Batches that are made ahead, on a thread; 0 makes each one when it is asked for.
@@ -55,7 +57,7 @@ impl LoadOptions {
     /// Batches in the source's order, two of them made ahead.
     #[must_use]
     pub fn new(split: Split) -> Self {
-        Self { split, shuffle: None, prefetch: 2, threads: None, device: Device::CPU }
+        Self { split, index: PandasIndex::Keep, shuffle: None, prefetch: 2, threads: None, device: Device::CPU }
     }
 }
 
@@ -142,6 +144,12 @@ impl Batches {
         start: usize,
     ) -> Result<Self> {
         check_environment()?;
+        let remaining = match selection {
+            Selection::Whole(None) => load.index.remaining(stream.field()),
+            _ => None,
+        };
+        let remaining = remaining.map(|columns| Selection::Whole(Some(columns)));
+        let selection = remaining.as_ref().unwrap_or(selection);
         let groups = Groups::new(stream.field(), selection, &options, dtype, load.threads)?;
         let (told, stop) = (groups.told(stream.device_type(), load.device), Stop::default());
         let mut producer = Producer::new(stream, groups, load, epoch, start, stop.clone())?;

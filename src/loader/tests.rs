@@ -377,3 +377,16 @@ fn a_batch_larger_than_the_source_takes_no_more_memory_than_that() {
     let found = all(open(chunked(&lengths), &options, 0, 0));
     assert_eq!(found, [(0..350_001).collect::<Vec<_>>()]);
 }
+
+#[test]
+fn an_index_of_pandas_is_a_column_unless_the_options_leave_it_out() {
+    let column: ArrayRef = Arc::new(Int64Array::from(vec![1, 2]));
+    let batch = RecordBatch::try_from_iter([("row", column.clone()), ("__index_level_0__", column)]).unwrap();
+    let mut options = LoadOptions::new(split(2));
+    for (index, columns) in [(PandasIndex::Keep, 2), (PandasIndex::KeepNamed, 1)] {
+        options.index = index;
+        let stream = stream_of(vec![DeviceArray::from_record_batch(&batch).unwrap()]);
+        let batch = open(stream, &options, 0, 0).next().unwrap().unwrap();
+        assert_eq!(batch.tensors[0].shape(), [2, columns]);
+    }
+}

@@ -67,7 +67,7 @@ pub fn matrix_to_tensor(
     matrix: &MatrixOptions,
     options: impl Fn(&str) -> Options,
 ) -> Result<Tensor> {
-    let spec = MatrixSpec::new(field, matrix.columns.as_deref(), options, matrix.dtype)?;
+    let spec = MatrixSpec::new(field, matrix.columns_of(field).as_deref(), options, matrix.dtype)?;
     convert_matrix(&spec, chunks, matrix, &work_here)
 }
 
@@ -129,7 +129,7 @@ pub fn matrix_to_tensor_into(
     options: impl Fn(&str) -> Options,
     out: &mut Output<'_>,
 ) -> Result<()> {
-    let spec = MatrixSpec::new(field, matrix.columns.as_deref(), options, matrix.dtype)?;
+    let spec = MatrixSpec::new(field, matrix.columns_of(field).as_deref(), options, matrix.dtype)?;
     write_matrix(&spec, chunks, matrix, out, &work_here)
 }
 

@@ -48,7 +48,7 @@ use crate::tensor::Tensor;
 pub fn matrix_validity(field: &FieldRef, chunks: &[DeviceArray], matrix: &MatrixOptions) -> Result<Tensor> {
     check_environment()?;
     check_types(field, chunks)?;
-    let spec = MatrixSpec::of_validity(field, matrix.columns.as_deref())?;
+    let spec = MatrixSpec::of_validity(field, matrix.columns_of(field).as_deref())?;
     let filled: Vec<&DeviceArray> = chunks.iter().filter(|chunk| !chunk.is_empty()).collect();
     let rows = filled.iter().fold(0_usize, |rows, chunk| rows.saturating_add(chunk.len()));
     let data = MatrixData { rows, chunks: filled.len(), ..MatrixData::default() };

@@ -10,6 +10,7 @@ use super::counts::integer;
 use super::input::{self, no_protocol};
 use super::matrix::{Columns, MatrixKeywords, parse_order, request};
 use super::options::{ConversionOptions, ElementKeywords, copy_mode};
+use super::pandas::pandas_index;
 use super::{Device, device};
 use crate::arrow::DeviceArray;
 use crate::column::to_arrow;
@@ -135,6 +136,12 @@ impl Report {
         self.0.transfer.clone().map(ReportRow)
     }
 
+    /// The names of the columns that are pandas' index, and no columns of the result unless `columns` names them.
+    #[getter]
+    fn left_out(&self) -> Vec<String> {
+        self.0.left_out.clone()
+    }
+
     /// Bytes that would move in all columns together, and in `transfer`.
     #[getter]
     fn bytes(&self) -> usize {
@@ -239,6 +246,13 @@ pub(super) fn explain(
     let options = if is_own && matches!(columns, Columns::Each(_)) { options.of_own() } else { options };
     let of = |column: &str| options.of(column);
     let is_struct = matches!(field.data_type(), DataType::Struct(_));
+    let (columns, left_out) = match columns {
+        Columns::Each(None) => {
+            let index = pandas_index(obj_or_schema, &field)?;
+            (Columns::Each(index.remaining(&field)), index.left_out(&field))
+        }
+        columns => (columns, Vec::new()),
+    };
     // What the CPU is asked for is moved there first, and nobody knows more of it here than of a schema.
     let to_host = device.filter(|device| device.is_cpu());
     let moved = array.as_ref().filter(|array| !array.device().is_cpu()).zip(to_host);
@@ -260,6 +274,7 @@ pub(super) fn explain(
         (Columns::Each(columns), Some(chunks)) => crate::explain::explain(&field, chunks, columns.as_deref(), of),
         (Columns::Each(columns), None) => explain_stream(&field, read_on, columns.as_deref(), of),
     };
+    let report = report.map(|report| crate::explain::Report { left_out, ..report });
     if let Some(device) = stream_moved {
         return Ok(Report(report?.after_moves(&field, own, device, copy)));
     }

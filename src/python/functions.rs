@@ -69,12 +69,12 @@ fn finish_all<'py>(
     options: &ConversionOptions,
     mut arrays: Arrays<'py>,
 ) -> PyResult<Bound<'py, PyDict>> {
-    let (field, chunks, runner) = (chunks.field(), &chunks.arrays, runner(py));
+    let (field, index, chunks, runner) = (chunks.field(), chunks.index, &chunks.arrays, runner(py));
     let named = PyDict::new(py);
     let options = |column: &str| options.of(column);
     match columns {
         None => {
-            let names = Names::of(py, field)?;
+            let names = Names::of(py, field, index)?;
             let mut name = names.iter();
             each_tensor(field, chunks, names.columns(), options, &runner, |_, tensor| {
                 name.next().map_or(Ok(()), |name| named.set_item(name, arrays.make(tensor)?))
@@ -109,9 +109,8 @@ fn all_converted(
         None => None,
     };
     let (field, of) = (chunks.field(), |column: &str| options.of(column));
-    each_tensor(field, &chunks.arrays, select(field, columns)?, of, &runner(py), |column, tensor| {
-        take(column.name(), tensor)
-    })?;
+    let selected = chunks.index.select(field, columns)?;
+    each_tensor(field, &chunks.arrays, selected, of, &runner(py), |column, tensor| take(column.name(), tensor))?;
     Ok(named)
 }
 
@@ -148,7 +147,7 @@ pub(super) fn result_source(
 /// Each of these can be a dict by column name.
 ///
 /// order: of a matrix, "C" row-major, "F" column-major, "A" column-major where that is a view, else row-major.
-/// columns: of a matrix, the columns by name, in this order; None is all.
+/// columns: of a matrix, the columns by name, in this order; None is all but the index of a pandas data frame.
 /// device: where the result is: data is moved there. A conversion that has the host on one side is made there.
 /// allocator: where the memory of a result on a device comes from: None for a pool of this package, "cuMemAlloc" for memory that
 ///     other processes can open by the legacy handles of CUDA IPC, or an object with `allocate(nbytes, stream)`, which returns an
@@ -200,10 +199,10 @@ fn to_tensor<'py>(
         false => Some(ConversionOptions::read(keywords, copy, writable)?),
     };
     let asked = Asked::read(device, copy_mode(copy))?;
-    let chunks = Chunks::read_unless(obj, copy_mode(copy), Some(asked), &|field| {
+    let chunks = Chunks::read_unless(obj, copy_mode(copy), Some(asked), &|field, index| {
         let defaults = || ConversionOptions::defaults(copy, writable);
         let options = by_column.as_ref().map_or_else(|| Cow::Owned(defaults()), Cow::Borrowed);
-        refused::as_one(field, columns.as_ref(), &options, out.is_some())
+        refused::as_one(field, index, columns.as_ref(), &options, out.is_some())
     })?;
     let chunks = asked.chunks(py, chunks)?;
     let _source = result_source(&chunks, device, allocator, xp)?;
@@ -243,7 +242,8 @@ fn to_tensor<'py>(
     arrays.make(asked.tensor(py, if chunks.is_own { made.into_own() } else { made })?)
 }
 
-/// Converts columns of a record batch or table into tensors: a dict by name, in the order of `columns` (default all).
+/// Converts columns of a record batch or table into tensors: a dict by name, in the order of `columns` (default all but the
+/// index of a pandas data frame).
 ///
 /// With a dict for `columns`, such as {"x": ["a", "b"], "y": "label"}, into named groups: a list of columns is packed
 /// into a matrix, as by `to_tensor`, and a name alone is its column.
@@ -274,8 +274,8 @@ fn to_tensors<'py>(
     let mut arrays = Arrays::of(py, Legacy::parse(legacy)?, xp)?;
     let matrix = MatrixKeywords::read(order, threads)?;
     let asked = Asked::read(device, copy_mode(copy))?;
-    let chunks = Chunks::read_unless(obj, copy_mode(copy), Some(asked), &|field| {
-        refused::as_named(field, columns.as_ref(), &matrix, &options)
+    let chunks = Chunks::read_unless(obj, copy_mode(copy), Some(asked), &|field, index| {
+        refused::as_named(field, index, columns.as_ref(), &matrix, &options)
     })?;
     options.check_columns(chunks.field())?;
     let chunks = asked.chunks(py, chunks)?;
@@ -319,7 +319,7 @@ fn to_tensors<'py>(
 /// makes one of the values; a null row is null in each column. Columns have one element a row, of any type.
 ///
 /// order: of a matrix, "C" row-major, "F" column-major; "A" is "C", as no matrix of bools is a view of bitmaps.
-/// columns: of a matrix, the columns by name, in this order; None is all.
+/// columns: of a matrix, the columns by name, in this order; None is all but the index of a pandas data frame.
 ///
 /// With bits=True the bitmap of the rows of one column as it lies, on any device and without a copy: None where no row is null,
 /// else a tuple of its bytes, uint8, and the position of the first row's bit in them, 0 to 7. Row i is valid where bit
@@ -339,8 +339,9 @@ fn validity<'py>(
     let mut matrix = MatrixOptions::default().order(parse_order(order)?);
     matrix.columns = columns.map(names).transpose()?;
     let asked = Asked::read(device, CopyMode::IfNeeded)?;
-    let refuse = |field: &FieldRef| refused::as_validity(field, matrix.columns.as_ref(), bits);
+    let refuse = |field: &FieldRef, index| refused::as_validity(field, &matrix.clone().index(index), bits);
     let chunks = asked.chunks(py, Chunks::read_unless(obj, CopyMode::IfNeeded, Some(asked), &refuse)?)?;
+    matrix.index = chunks.index;
     if matrix.columns.is_some() && !is_matrix(chunks.field()) {
         return Err(no_columns(chunks.field()).into());
     }

@@ -15,6 +15,7 @@ use super::capsule::{
     schema_from_capsule, stream_from_capsule,
 };
 use super::moving::Asked;
+use super::pandas::pandas_index;
 use super::{Array, ArrayStream, RecordBatch, Tensor, producer};
 use crate::arrow::{DeviceArray, DeviceArrayStream, empty_on};
 use crate::convert::compact;
@@ -23,7 +24,7 @@ use crate::dtype::DType;
 use crate::error::{Error, ErrorKind};
 use crate::ffi::dlpack::DLDeviceType;
 use crate::order;
-use crate::spec::{CopyMode, Options};
+use crate::spec::{CopyMode, Options, PandasIndex};
 use crate::tensor::Tensor as Core;
 use crate::transfer::{Transfer, copy_on_device, is_shared, tensor_to_device};
 
@@ -34,6 +35,17 @@ pub enum ArrowInput {
     Array(DeviceArray),
     /// A stream, not yet read.
     Stream(DeviceArrayStream),
+}
+
+impl ArrowInput {
+    /// The type of every array.
+    #[must_use]
+    pub fn field(&self) -> &FieldRef {
+        match self {
+            Self::Array(array) => array.field(),
+            Self::Stream(stream) => stream.field(),
+        }
+    }
 }
 
 /// Asks an object for Arrow data, through the first dunder that it has: device array, array, device stream, stream.
@@ -126,13 +138,21 @@ pub struct Chunks {
     pub arrays: SmallVec<[DeviceArray; 1]>,
     /// The dtype of a tensor of complex numbers, which Arrow knows as pairs of floats.
     complex: Option<DType>,
+    /// Which index columns of pandas are among all columns.
+    pub(super) index: PandasIndex,
     /// Whether all memory was copied for this call alone.
     pub(super) is_own: bool,
 }
 
 impl Chunks {
     fn one(array: DeviceArray) -> Self {
-        Self { stream_field: None, arrays: smallvec![array], complex: None, is_own: false }
+        Self {
+            stream_field: None,
+            arrays: smallvec![array],
+            complex: None,
+            index: PandasIndex::KeepNamed,
+            is_own: false,
+        }
     }
 
     /// The type of every chunk.
@@ -155,7 +175,7 @@ impl Chunks {
     /// # Errors
     /// `TypeError` for an object that speaks neither protocol, what its dunders raise, or what is wrong with its data.
     pub fn read(object: &Bound<'_, PyAny>, copy: CopyMode) -> PyResult<Self> {
-        Self::read_unless(object, copy, None, &|_| Ok(()))
+        Self::read_unless(object, copy, None, &|_, _| Ok(()))
     }
 
     /// As [`Chunks::read`], unless the object is a stream the type of which `refuses`: nothing of it is read then. A tensor of a
@@ -167,7 +187,7 @@ impl Chunks {
         object: &Bound<'_, PyAny>,
         copy: CopyMode,
         to_host: Option<Asked>,
-        refuses: &dyn Fn(&FieldRef) -> PyResult<()>,
+        refuses: &dyn Fn(&FieldRef, PandasIndex) -> PyResult<()>,
     ) -> PyResult<Self> {
         let py = object.py();
         // A copy that is asked for is made of the column, once.
@@ -176,14 +196,15 @@ impl Chunks {
             return Self::of_tensor(py, own.get().tensor(), of_tensor, to_host);
         }
         if let Ok(stream) = object.cast_exact::<ArrayStream>() {
-            refuses(stream.get().field())?;
+            refuses(stream.get().field(), PandasIndex::KeepNamed)?;
         }
         match arrow(object)? {
             Some(input) => {
+                let index = pandas_index(object, input.field())?;
                 if let ArrowInput::Stream(stream) = &input {
-                    refuses(stream.field())?;
+                    refuses(stream.field(), index)?;
                 }
-                Self::of_arrow(object.py(), input)
+                Ok(Self { index, ..Self::of_arrow(object.py(), input)? })
             }
             None => {
                 let tensor = dlpack(object, None, of_tensor)?.ok_or_else(|| no_protocol(object))?;
@@ -207,7 +228,13 @@ impl Chunks {
                 if arrays.is_empty() && !device.is_cpu() {
                     arrays.push(empty_on(field.clone(), device)?);
                 }
-                Ok(Self { stream_field: Some(field), arrays, complex: None, is_own: false })
+                Ok(Self {
+                    stream_field: Some(field),
+                    arrays,
+                    complex: None,
+                    index: PandasIndex::KeepNamed,
+                    is_own: false,
+                })
             }
         }
     }

@@ -19,7 +19,7 @@ use crate::column::{Runner, chunks_to_tensor_into};
 use crate::dtype::DType;
 use crate::error::Error;
 use crate::matrix::{Group, Worker, convert_matrix, write_matrix};
-use crate::spec::{MatrixOptions, MatrixSpec, Options, Order};
+use crate::spec::{MatrixOptions, MatrixSpec, Options, Order, PandasIndex};
 use crate::tensor::Tensor;
 
 /// The keywords that say how a matrix is made.
@@ -104,6 +104,7 @@ pub(super) fn no_columns(field: &FieldRef) -> Error {
 pub(super) struct Made {
     field: FieldRef,
     columns: Option<Vec<String>>,
+    index: PandasIndex,
     options: ConversionOptions,
     out: Option<DType>,
     spec: MatrixSpec,
@@ -119,13 +120,15 @@ thread_local! {
 pub(super) fn spec(
     field: &FieldRef,
     columns: Option<&Vec<String>>,
+    index: PandasIndex,
     options: &ConversionOptions,
     out: Option<DType>,
 ) -> PyResult<Rc<Made>> {
     let last = LAST.with_borrow(Clone::clone);
     let same = |last: &Rc<Made>| {
         let same_field = Arc::ptr_eq(&last.field, field);
-        same_field && last.out == out && last.columns.as_ref() == columns && last.options == *options
+        let same_columns = last.columns.as_ref() == columns && last.index == index;
+        same_field && last.out == out && same_columns && last.options == *options
     };
     if let Some(last) = last.filter(same) {
         return Ok(last);
@@ -137,8 +140,9 @@ pub(super) fn spec(
         of
     };
     let dtype = options.dtype().or(out.filter(|_| options.is_one_dtype()));
-    let spec = MatrixSpec::new(field, columns.map(Vec::as_slice), of, dtype)?;
-    let made = Made { field: field.clone(), columns: columns.cloned(), options: options.clone(), out, spec };
+    let remaining = if columns.is_none() { index.remaining(field) } else { None };
+    let spec = MatrixSpec::new(field, columns.or(remaining.as_ref()).map(Vec::as_slice), of, dtype)?;
+    let made = Made { field: field.clone(), columns: columns.cloned(), index, options: options.clone(), out, spec };
     let made = Rc::new(made);
     LAST.with_borrow_mut(|last| *last = Some(made.clone()));
     Ok(made)
@@ -152,7 +156,7 @@ pub(super) fn matrix(
     keywords: &MatrixKeywords,
     options: &ConversionOptions,
 ) -> PyResult<Tensor> {
-    let made = spec(chunks.field(), columns.as_ref(), options, None)?;
+    let made = spec(chunks.field(), columns.as_ref(), chunks.index, options, None)?;
     Ok(convert_matrix(&made.spec, &chunks.arrays, &request(None, keywords, options), &worker(py))?)
 }
 
@@ -165,7 +169,7 @@ pub(super) fn matrix_into(
     options: &ConversionOptions,
 ) -> PyResult<()> {
     with_output(out, |memory| {
-        let made = spec(chunks.field(), columns.as_ref(), options, Some(memory.dtype()))?;
+        let made = spec(chunks.field(), columns.as_ref(), chunks.index, options, Some(memory.dtype()))?;
         Ok(write_matrix(&made.spec, &chunks.arrays, &request(None, keywords, options), memory, &worker(out.py()))?)
     })
 }

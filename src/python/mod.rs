@@ -23,6 +23,7 @@ mod memory;
 mod moving;
 mod names;
 mod options;
+mod pandas;
 mod producer;
 mod ragged;
 mod record_batch;

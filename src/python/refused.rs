@@ -7,11 +7,12 @@ use super::matrix::{Columns, MatrixKeywords, is_matrix, no_columns, request, spe
 use super::options::ConversionOptions;
 use crate::column::validity_bits;
 use crate::matrix::group_specs;
-use crate::spec::{MatrixSpec, Spec, select};
+use crate::spec::{MatrixOptions, MatrixSpec, PandasIndex, Spec, select};
 
 /// Refuses what [`to_tensor`](super::functions) would. Without a dtype of its own, the memory of `out=` decides more.
 pub(super) fn as_one(
     field: &FieldRef,
+    index: PandasIndex,
     columns: Option<&Vec<String>>,
     options: &ConversionOptions,
     to_out: bool,
@@ -23,7 +24,7 @@ pub(super) fn as_one(
     if is_matrix(field) && to_out {
         select(field, columns.map(Vec::as_slice))?;
     } else if is_matrix(field) {
-        spec(field, columns, options, None)?;
+        spec(field, columns, index, options, None)?;
     } else if !to_out {
         Spec::new(field, &options.of(field.name()))?;
     }
@@ -33,6 +34,7 @@ pub(super) fn as_one(
 /// Refuses what [`to_tensors`](super::functions) would.
 pub(super) fn as_named(
     field: &FieldRef,
+    index: PandasIndex,
     columns: Option<&Columns>,
     matrix: &MatrixKeywords,
     options: &ConversionOptions,
@@ -46,21 +48,21 @@ pub(super) fn as_named(
         Some(Columns::Each(columns)) => columns.as_deref(),
         None => None,
     };
-    for (_, column) in select(field, columns)? {
+    for (_, column) in index.select(field, columns)? {
         Spec::new(column, &options.of(column.name()))?;
     }
     Ok(())
 }
 
 /// Refuses what [`validity`](super::functions) would.
-pub(super) fn as_validity(field: &FieldRef, columns: Option<&Vec<String>>, bits: bool) -> PyResult<()> {
-    if !is_matrix(field) && columns.is_some() {
+pub(super) fn as_validity(field: &FieldRef, matrix: &MatrixOptions, bits: bool) -> PyResult<()> {
+    if !is_matrix(field) && matrix.columns.is_some() {
         return Err(no_columns(field).into());
     }
     if bits {
         validity_bits(field, &[])?;
     } else if is_matrix(field) {
-        MatrixSpec::of_validity(field, columns.map(Vec::as_slice))?;
+        MatrixSpec::of_validity(field, matrix.columns_of(field).as_deref())?;
     } else {
         Spec::of_validity(field)?;
     }

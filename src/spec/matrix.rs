@@ -1,11 +1,12 @@
 //! What a matrix of columns is: its columns, and the dtype that they have in common.
 
+use std::borrow::Cow;
 use std::num::NonZero;
 
-use arrow_schema::{DataType, FieldRef};
+use arrow_schema::{DataType, Field, FieldRef};
 
 use super::promotion::promote_all;
-use super::{CopyMode, DecimalMode, Element, NullPolicy, Options, Spec, select};
+use super::{CopyMode, DecimalMode, Element, NullPolicy, Options, PandasIndex, Spec, select};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 
@@ -27,6 +28,8 @@ pub enum Order {
 pub struct MatrixOptions {
     /// The columns by name, in their order; `None` is all, in the schema's order.
     pub columns: Option<Vec<String>>,
+    /// Which index columns of pandas are among all columns.
+    pub index: PandasIndex,
     /// The dtype of every column, by a checked cast; `None` is what the columns promote to.
     pub dtype: Option<DType>,
     /// In which order the elements lie.
@@ -45,6 +48,21 @@ impl MatrixOptions {
     pub fn columns<S: Into<String>>(mut self, columns: impl IntoIterator<Item = S>) -> Self {
         self.columns = Some(columns.into_iter().map(Into::into).collect());
         self
+    }
+
+    /// Sets [`MatrixOptions::index`].
+    #[must_use]
+    pub fn index(mut self, index: PandasIndex) -> Self {
+        self.index = index;
+        self
+    }
+
+    /// The columns of this struct type by name, where not all are taken.
+    pub(crate) fn columns_of(&self, field: &Field) -> Option<Cow<'_, [String]>> {
+        match &self.columns {
+            Some(columns) => Some(columns.into()),
+            None => self.index.remaining(field).map(Cow::Owned),
+        }
     }
 
     /// Sets [`MatrixOptions::dtype`].

@@ -8,6 +8,7 @@ mod float8;
 mod matrix;
 mod nulls;
 mod options;
+mod pandas;
 mod promotion;
 mod select;
 mod tensor;
@@ -22,6 +23,7 @@ pub use fixed_shape_tensor::FixedShapeTensor;
 pub use matrix::{MatrixOptions, MatrixSpec, Order};
 pub use nulls::{NullPolicy, Pattern, Scalar};
 pub use options::{CopyMode, DecimalMode, DictionaryMode, Options};
+pub use pandas::{PandasIndex, lists_index};
 pub use tensor::{TensorField, row_major_strides};
 pub use value::Element;
 

@@ -3,7 +3,10 @@
 use std::sync::Arc;
 
 use arrow_array::{Array, ArrayRef, Int32Array, StructArray};
-use arrow_dlpack::{DType, DeviceArray, ErrorKind, Group, MatrixOptions, Options, groups_to_tensors, matrix_to_tensor};
+use arrow_dlpack::{
+    DType, DeviceArray, ErrorKind, Group, MatrixOptions, Options, PandasIndex, groups_to_tensors, matrix_to_tensor,
+    matrix_validity,
+};
 use arrow_schema::{DataType, Field};
 
 use crate::cases::dictionary;
@@ -99,4 +102,23 @@ fn codes_of_different_dictionaries_do_not_make_a_matrix() {
     assert_eq!(error.column(), Some("d"));
     let values = matrix(&[a.clone(), b.clone()], Options::default().dtype(DType::Float64)).unwrap();
     assert_eq!(values.as_slice::<f64>().unwrap(), [1.0, 2.0, 2.0, 1.0]);
+}
+
+#[test]
+fn an_index_of_pandas_is_left_out_where_that_is_asked_for() {
+    let column = || Arc::new(Int32Array::from(vec![1, 2, 3])) as ArrayRef;
+    let names = ["a", "id", "__index_level_1__"];
+    let fields = names.iter().map(|name| Arc::new(Field::new(*name, DataType::Int32, true)));
+    let array = StructArray::from(fields.map(|field| (field, column())).collect::<Vec<_>>());
+    let listed = [("pandas".to_owned(), r#"{"index_columns": ["id", "__index_level_1__"]}"#.to_owned())];
+    let field = Field::new("", array.data_type().clone(), true).with_metadata(listed.into());
+    let batch = shared(&array, &Arc::new(field));
+    for (index, count) in [(PandasIndex::Keep, 3), (PandasIndex::KeepNamed, 2), (PandasIndex::LeaveOut, 1)] {
+        let options = MatrixOptions::default().index(index);
+        assert_eq!(matrix_of(&batch, &options).unwrap().shape(), [3, count]);
+        let valid = matrix_validity(batch.field(), std::slice::from_ref(&batch), &options).unwrap();
+        assert_eq!(valid.shape(), [3, count]);
+        assert_eq!(matrix_of(&batch, &options.columns(["__index_level_1__"])).unwrap().shape(), [3, 1]);
+    }
+    assert_eq!(MatrixOptions::default().index, PandasIndex::Keep);
 }

@@ -224,7 +224,7 @@ impl Table {
 }
 
 /// The package that a function or a class says it is of.
-pub(super) fn package(object: &Bound<'_, PyAny>) -> PyResult<String> {
+pub(in crate::python) fn package(object: &Bound<'_, PyAny>) -> PyResult<String> {
     let module = object.getattr(intern!(object.py(), "__module__"))?.extract::<String>()?;
     Ok(module.split('.').next().unwrap_or_default().to_owned())
 }

@@ -10,5 +10,5 @@ mod consume;
 pub(super) mod memory;
 mod produce;
 
-pub(super) use consume::Arrays;
+pub(super) use consume::{Arrays, package};
 pub(super) use produce::exchange_api;

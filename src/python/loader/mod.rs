@@ -37,7 +37,7 @@ use crate::loader::{Batches, LoadOptions, Selection, Shuffle, Split, Terms, chec
 /// source: anything with an Arrow dunder, or a callable without arguments that opens one. Each `iter()` begins an epoch: it
 ///     reads the source anew, or calls the callable. A stream is read once.
 /// batch_size: rows of a batch; the last one may have fewer.
-/// columns: None for all, a list of names, or a dict {name: column, or a list of columns that become a matrix}.
+/// columns: None for all but the index of a pandas data frame, a list of names, or a dict {name: column, or a list of columns that become a matrix}.
 /// dtype, nulls, decimal, dictionary: as `to_tensor` has them, each also as a dict by column.
 /// xp: an array namespace (numpy, torch, ...) whose arrays the batches are.
 /// device: where the batches are: "cpu"; "cuda", copied ahead on a stream of the loader's; "cuda_host", page-locked memory.
@@ -133,7 +133,7 @@ impl Loader {
             return Err(too_late());
         }
         let next = self.progress.next();
-        let stream = self.source.open(py)?;
+        let (stream, index) = self.source.open(py)?;
         let field = stream.field().clone();
         self.options.check_columns(&field)?;
         let mut terms = self.terms(py)?;
@@ -144,6 +144,7 @@ impl Loader {
             resumed.check(&terms)?;
         }
         let mut load = self.load.clone();
+        load.index = index;
         load.shuffle = NonZero::new(self.shuffle_buffer).zip(next.seed).map(|(buffer, seed)| Shuffle { buffer, seed });
         let dtype = self.options.dtype();
         let options = |column: &str| self.options.of(column);

@@ -11,8 +11,9 @@ use pyo3::types::{PyWeakrefMethods, PyWeakrefReference};
 use crate::arrow::{DeviceArray, DeviceArrayStream};
 use crate::python::capsule::call;
 use crate::python::input::{self, ArrowInput};
+use crate::python::pandas::pandas_index;
 use crate::python::{Array, RecordBatch, Tensor};
-use crate::spec::CopyMode;
+use crate::spec::{CopyMode, PandasIndex};
 
 const DUNDERS: [&str; 4] =
     ["__arrow_c_device_array__", "__arrow_c_array__", "__arrow_c_device_stream__", "__arrow_c_stream__"];
@@ -44,11 +45,11 @@ impl Source {
         Ok(Self { object: object.clone().unbind(), is_callable, read, last })
     }
 
-    /// The stream of an epoch.
+    /// The stream of an epoch, and which index columns of pandas are among all its columns.
     ///
     /// # Errors
     /// What the callable or the dunder raises; when the source can be read once, and was.
-    pub(super) fn open(&self, py: Python<'_>) -> PyResult<DeviceArrayStream> {
+    pub(super) fn open(&self, py: Python<'_>) -> PyResult<(DeviceArrayStream, PandasIndex)> {
         let object = self.object.bind(py);
         if self.is_callable {
             let opened = call(object, (), None)?;
@@ -61,15 +62,16 @@ impl Source {
         if self.read.load(Ordering::Acquire) {
             return Err(read_already());
         }
-        let stream = read(object)?;
-        if !stream.1 {
+        let (stream, again) = read(object)?;
+        if !again {
             self.read.store(true, Ordering::Release);
         }
-        Ok(stream.0)
+        let index = pandas_index(object, stream.field())?;
+        Ok((stream, index))
     }
 
     /// Opens what the callable gave, unless that is the reader that it gave before: there may be nothing left in it.
-    fn open_again(&self, opened: &Bound<'_, PyAny>) -> PyResult<DeviceArrayStream> {
+    fn open_again(&self, opened: &Bound<'_, PyAny>) -> PyResult<(DeviceArrayStream, PandasIndex)> {
         let py = opened.py();
         let lock = || self.last.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let last = lock().as_ref().map(|last| last.clone_ref(py));
@@ -79,7 +81,8 @@ impl Source {
         let (stream, again) = read(opened)?;
         // Not every object can be referred to weakly, and a reference would keep the reader.
         *lock() = if again { None } else { PyWeakrefReference::new(opened).ok().map(Bound::unbind) };
-        Ok(stream)
+        let index = pandas_index(opened, stream.field())?;
+        Ok((stream, index))
     }
 
     /// How many rows there are, where the object tells.
