@@ -1,13 +1,23 @@
-//! Knows whether this thread is inside a C callback of ours, which another library called in a state of its choosing.
+//! Runs the bodies of our C callbacks, which other libraries call in a state of their choosing: no panic leaves them.
 
+use std::any::Any;
 use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 thread_local! {
     static DEPTH: Cell<u32> = const { Cell::new(0) };
 }
 
-/// Runs the body of a C callback.
-pub(crate) fn run<R>(body: impl FnOnce() -> R) -> R {
+/// Runs the body of a C callback whose caller is in a state that we know. A panic must not unwind into C: `on_panic` makes
+/// the callback's answer of its payload.
+#[inline]
+pub(crate) fn caught<R>(body: impl FnOnce() -> R, on_panic: impl FnOnce(Box<dyn Any + Send>) -> R) -> R {
+    catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(on_panic)
+}
+
+/// As [`caught`], of a callback that [`is_running`] tells of.
+#[inline]
+pub(crate) fn run<R>(body: impl FnOnce() -> R, on_panic: impl FnOnce(Box<dyn Any + Send>) -> R) -> R {
     struct Leave<'a>(&'a Cell<u32>);
     impl Drop for Leave<'_> {
         fn drop(&mut self) {
@@ -15,11 +25,20 @@ pub(crate) fn run<R>(body: impl FnOnce() -> R) -> R {
         }
     }
     // One look-up of the thread's variable: this is on the path of every deleter.
-    DEPTH.with(|depth| {
-        depth.set(depth.get().wrapping_add(1));
-        let _leave = Leave(depth);
-        body()
-    })
+    let counted = || {
+        DEPTH.with(|depth| {
+            depth.set(depth.get().wrapping_add(1));
+            let _leave = Leave(depth);
+            body()
+        })
+    };
+    caught(counted, on_panic)
+}
+
+/// The text of a panic.
+pub(crate) fn panic_message(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    text.unwrap_or("no message")
 }
 
 /// Whether this thread is inside a C callback of ours. What our callers told us of its state (whether it is attached to
@@ -35,12 +54,17 @@ mod tests {
 
     #[test]
     fn callbacks_nest_and_end_even_by_a_panic() {
+        let fail = |_: Box<dyn Any + Send>| panic!("no panic here");
         assert!(!is_running());
-        run(|| {
-            run(|| assert!(is_running()));
-            assert!(is_running());
-        });
-        assert!(std::panic::catch_unwind(|| run(|| panic!("on purpose"))).is_err());
+        run(
+            || {
+                run(|| assert!(is_running()), fail);
+                assert!(is_running());
+            },
+            fail,
+        );
+        assert_eq!(run(|| panic!("on purpose"), |panic| panic_message(&*panic).to_owned()), "on purpose");
+        assert_eq!(run(|| panic!("{}", 7), |panic| panic_message(&*panic).to_owned()), "7");
         assert!(!is_running());
     }
 }

@@ -137,7 +137,20 @@ impl Drop for Children {
 /// # Safety
 /// `array` is NULL or a struct that [`ArrayNode::export`] made, moved perhaps, not yet released.
 unsafe extern "C" fn release_array(array: *mut ArrowArray) {
-    // SAFETY: the contract.
+    // A panic of an owner's drop has nobody to be told to.
+    callback::run(
+        || {
+            // SAFETY: NULL, or a struct of ours that nobody else uses now (contract).
+            unsafe { free_array(array) }
+        },
+        |_| (),
+    );
+}
+
+/// # Safety
+/// As [`release_array`].
+unsafe fn free_array(array: *mut ArrowArray) {
+    // SAFETY: NULL, or a struct that nobody else uses now (contract).
     let Some(array) = (unsafe { array.as_mut() }) else { return };
     if array.release.take().is_none() {
         return;
@@ -154,7 +167,6 @@ unsafe extern "C" fn release_array(array: *mut ArrowArray) {
             unsafe { release(&raw mut *part) };
         }
     }
-    callback::run(|| drop(private_data));
 }
 
 /// The C struct of an array, sharing its memory. The top of a struct array has offset 0 unless its bitmap would have to be

@@ -7,6 +7,7 @@ use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
+use crate::callback;
 use crate::error::{Error, ErrorKind, Result};
 
 /// A handle that only the driver looks behind.
@@ -378,7 +379,7 @@ fn load() -> Result<Driver> {
 #[cfg(unix)]
 fn watch_forks() {
     extern "C" fn in_child() {
-        FORKED.store(true, Ordering::Relaxed);
+        callback::caught(|| FORKED.store(true, Ordering::Relaxed), |_| ());
     }
     // SAFETY: the handler stores to an atomic, which is allowed in a child of a process with threads.
     unsafe { libc::pthread_atfork(None, None, Some(in_child)) };

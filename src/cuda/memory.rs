@@ -161,8 +161,11 @@ fn abandon(device: &'static CudaDevice, stream: Stream, block: Block) {
         std::mem::forget(block);
         return;
     };
-    ABANDONED.lock().unwrap_or_else(PoisonError::into_inner).push(Abandoned { event, block });
+    let mut all = ABANDONED.lock().unwrap_or_else(PoisonError::into_inner);
+    all.push(Abandoned { event, block });
+    // Under the lock: who releases beside this would take the block off the count before it was counted.
     COUNT.fetch_add(1, Ordering::AcqRel);
+    drop(all);
     release_abandoned();
 }
 

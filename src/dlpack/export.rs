@@ -190,8 +190,8 @@ pub fn export_legacy(tensor: &Tensor) -> Result<NonNull<DLManagedTensor>> {
 /// `managed` is NULL, or came from [`export_versioned`] and was not deleted yet.
 unsafe extern "C" fn delete_versioned(managed: *mut DLManagedTensorVersioned) {
     if !managed.is_null() {
-        // SAFETY: the contract.
-        callback::run(|| unsafe { Block::give_up(managed) });
+        // SAFETY: a block of ours that its consumer gives up once (contract).
+        callback::run(|| unsafe { Block::give_up(managed) }, |_| ());
     }
 }
 
@@ -199,7 +199,7 @@ unsafe extern "C" fn delete_versioned(managed: *mut DLManagedTensorVersioned) {
 /// `managed` is NULL, or came from [`export_legacy`] and was not deleted yet.
 unsafe extern "C" fn delete_legacy(managed: *mut DLManagedTensor) {
     if !managed.is_null() {
-        // SAFETY: the contract.
-        callback::run(|| unsafe { Block::give_up(managed) });
+        // SAFETY: a block of ours that its consumer gives up once (contract).
+        callback::run(|| unsafe { Block::give_up(managed) }, |_| ());
     }
 }

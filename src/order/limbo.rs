@@ -93,7 +93,9 @@ impl Behind {
             return release();
         }
         hand_over::send((&raw const LIMBO).addr());
-        LIMBO.lock().unwrap_or_else(PoisonError::into_inner).push(Waiting { behind: self, bytes, release });
+        let mut limbo = LIMBO.lock().unwrap_or_else(PoisonError::into_inner);
+        limbo.push(Waiting { behind: self, bytes, release });
+        // Under the lock: a drain beside this would take the entry off the count before it was counted.
         COUNT.fetch_add(1, Ordering::AcqRel);
     }
 

@@ -1,12 +1,15 @@
 //! The package's exceptions, and [`Error`] as one of them.
 
+use std::any::Any;
 use std::error::Error as _;
 
 use pyo3::exceptions::{PyBufferError, PyKeyboardInterrupt, PyMemoryError, PyValueError};
+use pyo3::panic::PanicException;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyIterator, PyType};
 
+use crate::callback;
 use crate::error::{Error, ErrorKind};
 
 /// What a remedy of nulls ends with, where it sends to their validity; and of what that is, where the data was a stream.
@@ -49,6 +52,11 @@ fn exceptions(py: Python<'_>) -> PyResult<&Exceptions> {
             conversion: conversion.unbind(),
         })
     })
+}
+
+/// The exception of a panic, as PyO3 raises one that leaves a method.
+pub(super) fn panicked(panic: &(dyn Any + Send)) -> PyErr {
+    PanicException::new_err(callback::panic_message(panic).to_owned())
 }
 
 pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {

@@ -37,6 +37,15 @@ enum State {
     Gone,
 }
 
+/// Ends a stream whose producer panics while it is read.
+struct Unwinding<'a>(&'a ArrayStream);
+
+impl Drop for Unwinding<'_> {
+    fn drop(&mut self) {
+        *self.0.lock() = State::Gone;
+    }
+}
+
 impl ArrayStream {
     /// A stream for Python.
     #[must_use]
@@ -137,8 +146,10 @@ impl ArrayStream {
             *self.lock() = State::Gone;
             return Ok(None);
         };
+        let unwinding = Unwinding(self);
         // The producer may run Python on a thread of its own, and may take long.
         let next = py.detach(|| stream.next());
+        std::mem::forget(unwinding);
         match next {
             Some(Ok(array)) => {
                 *self.lock() = State::Ready(stream);
@@ -212,5 +223,28 @@ impl ArrayStream {
 
     fn __repr__(&self) -> String {
         format!("ArrayStream({}, device={})", self.field.data_type(), self.device())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::sync::Arc;
+
+    use arrow_schema::Field;
+
+    use super::*;
+
+    #[test]
+    fn a_stream_ends_when_its_producer_panics() {
+        let arrays = std::iter::from_fn(|| -> Option<crate::error::Result<DeviceArray>> { panic!("on purpose") });
+        let field = Arc::new(Field::new("x", DataType::Int32, true));
+        let stream = ArrayStream::new(DeviceArrayStream::new(field, DLDeviceType::CPU, arrays));
+        Python::initialize();
+        Python::attach(|py| {
+            assert!(catch_unwind(AssertUnwindSafe(|| stream.__next__(py).map(|_| ()))).is_err());
+            assert!(stream.__next__(py).unwrap().is_none(), "not \"another thread reads the stream\"");
+            stream.close(py).unwrap();
+        });
     }
 }

@@ -53,6 +53,14 @@ const RESERVED: &[Reserved] = &[
     Reserved { names: &["cudarc"], rooms: &["cuda", "order"], tests_too: true },
 ];
 
+/// What catches the panics of a C callback's body.
+#[rustfmt::skip]
+const GUARDS: &[&str] = &[
+    "callback::run", "callback::caught",
+    // The callbacks of exported streams, and those of the exchange table: their bodies run in one place each.
+    "exported::call", "exported::last_error", "answer",
+];
+
 impl Reserved {
     fn names(&self, word: &str) -> bool {
         self.names.iter().any(|name| match name.strip_suffix('*') {
@@ -129,6 +137,12 @@ fn check(sources: &[(String, String)]) -> Report {
                 if !rule.rooms.iter().any(|allowed| within(&module, allowed)) {
                     fault(line, format!("`{word}` is only for {}", rule.rooms.join(", ")));
                 }
+            }
+        }
+        for callback in scan.callbacks.iter().filter(|_| !is_test_file) {
+            if !callback.calls.iter().any(|call| GUARDS.contains(&call.as_str())) {
+                let name = &callback.name;
+                fault(callback.line, format!("a panic of `{name}` would end the process; use callback::run"));
             }
         }
         for (line, what) in scan.tricks {
@@ -223,6 +237,9 @@ fn the_checker_finds_what_is_wrong() {
         ("python/input.rs", "use pyo3::types::PyCapsule;", "`PyCapsule` is only for python/capsule"),
         ("python/input.rs", "fn f() { pyo3::ffi::PyCapsule_New() }", "`PyCapsule_New` is only for"),
         ("tensor.rs", "use cudarc::driver;", "`cudarc` is only for cuda, order"),
+        // No panic leaves a callback.
+        ("ffi/a.rs", "extern \"C\" fn f(x: u8) -> u8 { g(x) }", "a panic of `f` would end the process"),
+        ("ffi/a.rs", "pub extern \"C-unwind\" fn f<T: Fn(u8)>() { run(); callback::g() }", "a panic of `f`"),
         // Files of no room.
         ("misc.rs", "", "src/misc.rs: belongs to no room"),
         ("bin/tool.rs", "", "src/bin/tool.rs: belongs to no room"),
@@ -265,6 +282,9 @@ fn the_checker_accepts_what_is_right() {
         ("python/capsule.rs", "use pyo3::types::PyCapsule; unsafe fn f() {}"),
         ("python/tensor/buffer.rs", "unsafe fn f() {}"),
         ("cuda/kernels.cu", ""),
+        ("ffi/a.rs", "extern \"C\" fn f<T>(x: T) { callback::run(|| g(x), |_| ()) } extern \"C\" { fn g(x: u8); }"),
+        ("ffi/a.rs", "struct A { f: Option<extern \"C\" fn(u8)> } type B = extern \"C\" fn(u8) -> u8; fn f() { g() }"),
+        ("ffi/a.rs", "#[cfg(test)] mod tests { extern \"C\" fn f() { g() } }"),
     ] {
         assert_eq!(faults(&[(name, text)]), [""; 0], "{name}: {text}");
     }

@@ -107,6 +107,38 @@ pub(crate) struct Scan {
     pub(crate) tricks: Vec<(usize, &'static str)>,
     /// Modules in files of their own that are test code.
     pub(crate) test_modules: Vec<String>,
+    /// The functions with a body that C calls, outside test modules.
+    pub(crate) callbacks: Vec<Callback>,
+}
+
+/// An `extern "C"` function.
+pub(crate) struct Callback {
+    pub(crate) line: usize,
+    pub(crate) name: String,
+    /// What it calls: `module::function` or `function`.
+    pub(crate) calls: Vec<String>,
+}
+
+impl Callback {
+    /// The function whose `extern` is at `start`; `None` for a type, or a declaration.
+    fn read(tokens: &[Token], start: usize) -> Option<Self> {
+        let is = |i: usize, text: &str| word(tokens, i) == text;
+        let name = word(tokens, start + 2);
+        if !is(start + 1, "fn") || !name.starts_with(|c: char| is_word(c)) {
+            return None;
+        }
+        let arguments = (start..tokens.len()).find(|i| is(*i, "("))?;
+        let body = (closing(tokens, arguments)..tokens.len()).find(|i| is(*i, "{") || is(*i, ";"))?;
+        if is(body, ";") {
+            return None;
+        }
+        let called = |i: &usize| is(*i + 1, "(") && word(tokens, *i).chars().all(is_word);
+        let calls = (body..closing(tokens, body)).filter(called).map(|i| match is(i - 1, "::") {
+            true => format!("{}::{}", word(tokens, i - 2), word(tokens, i)),
+            false => word(tokens, i).to_owned(),
+        });
+        Some(Self { line: tokens[start].line, name: name.to_owned(), calls: calls.collect() })
+    }
 }
 
 /// Reads one file of the crate, which is that module.
@@ -136,6 +168,7 @@ pub(crate) fn scan(module: Vec<String>, text: &str) -> Scan {
                     scan.tricks.push((token.line, "#[path]"));
                 }
             }
+            "extern" if test_depth.is_none() => scan.callbacks.extend(Callback::read(&tokens, i)),
             "include" if is(i + 1, "!") => scan.tricks.push((token.line, "include!")),
             // `pub(crate)` or `pub(in …)`, not a public field of a tuple type.
             "pub" if is(i + 1, "(") && (is(i + 2, "in") || is(i + 3, ")")) => read_to = closing(&tokens, i + 1),

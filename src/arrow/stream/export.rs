@@ -1,21 +1,16 @@
-//! Iterators as C streams: errors and panics become codes and messages, never unwinding into the consumer.
+//! Iterators as C streams: errors, panics and calls that overlap become codes and messages.
 
-use std::any::Any;
-use std::ffi::{CString, c_char, c_int};
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ffi::{c_char, c_int, c_void};
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicPtr, Ordering};
 
-use super::{CStream, Callbacks, DeviceArrayStream};
+use super::{CStream, Callbacks, DeviceArrayStream, exported};
 use crate::arrow::export::{export_device_array, export_schema};
 use crate::callback;
 use crate::device::Device;
 use crate::error::{Error, ErrorKind, Result};
 use crate::ffi::arrow_device::{ArrowArrayStream, ArrowDeviceArrayStream, ArrowSchema};
 use crate::ffi::dlpack::DLDeviceType;
-
-// The errno values that the stream interface asks for.
-const EIO: c_int = 5;
-const ENOMEM: c_int = 12;
-const EINVAL: c_int = 22;
 
 /// Exports a stream of host arrays. Releasing the C struct drops the iterator.
 ///
@@ -44,91 +39,67 @@ fn export<S: CStream>(stream: DeviceArrayStream) -> S {
         release: Some(release),
     };
     let device_type = stream.device_type;
-    S::new(device_type, callbacks, Box::into_raw(Box::new(Exported { stream, last_error: None })).cast())
+    S::new(device_type, callbacks, std::ptr::without_provenance_mut(exported::insert(stream)))
 }
 
-/// What an exported stream owns.
-struct Exported {
-    stream: DeviceArrayStream,
-    last_error: Option<CString>,
-}
-
-impl Exported {
-    /// # Safety
-    /// `stream` is a struct that [`export`] made, not yet released, and no other call on it runs.
-    unsafe fn of<'a, S: CStream>(stream: *mut S) -> &'a mut Self {
-        // SAFETY: the contract.
-        let private_data = unsafe { (*stream).private_data() };
-        // SAFETY: `private_data` is the box of an `Exported`, which nobody else refers to.
-        unsafe { &mut *private_data.cast() }
-    }
-
-    /// Runs a callback's work; an error or a panic becomes a code and a message.
-    fn run(&mut self, work: impl FnOnce(&mut DeviceArrayStream) -> Result<()>) -> c_int {
-        let stream = &mut self.stream;
-        let outcome = catch_unwind(AssertUnwindSafe(|| callback::run(|| work(stream))))
-            .unwrap_or_else(|panic| Err(Error::new(ErrorKind::Producer, panic_message(&*panic))));
-        let Err(error) = outcome else { return 0 };
-        self.last_error = CString::new(error.to_string().replace('\0', " ")).ok();
-        // A consumer makes its error's type of the code: that of the first producer is passed on.
-        error.code().unwrap_or(match error.kind() {
-            ErrorKind::Memory => ENOMEM,
-            ErrorKind::Producer | ErrorKind::Device => EIO,
-            _ => EINVAL,
-        })
-    }
-}
-
-fn panic_message(panic: &(dyn Any + Send)) -> String {
-    let text = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-    format!("the stream's iterator panicked: {}", text.unwrap_or("no message"))
+/// The key of a stream, which is no address: nothing is read by it.
+///
+/// # Safety
+/// `stream` points to a struct that [`export`] made, released perhaps.
+unsafe fn key<S: CStream>(stream: *mut S) -> usize {
+    // SAFETY: `stream` points to a struct (contract), whose `private_data` nobody changes, `release` included.
+    unsafe { S::private_data(stream) }.addr()
 }
 
 /// # Safety
-/// The C stream interface: a live stream of ours, and a struct to fill.
+/// The C stream interface: a stream of ours, and a struct to fill.
 unsafe extern "C" fn get_schema<S: CStream>(stream: *mut S, out: *mut ArrowSchema) -> c_int {
-    // SAFETY: the contract; calls on a stream do not overlap.
-    let exported = unsafe { Exported::of(stream) };
-    exported.run(|stream| {
-        let schema = export_schema(&stream.field)?;
-        // SAFETY: the contract.
+    // SAFETY: a stream of ours (contract).
+    let key = unsafe { key(stream) };
+    exported::call(key, |exported| {
+        let schema = export_schema(exported.field())?;
+        // SAFETY: `out` is a struct to fill (contract).
         unsafe { out.write(schema) };
         Ok(())
     })
 }
 
 /// # Safety
-/// The C stream interface: a live stream of ours, and a struct to fill.
+/// The C stream interface: a stream of ours, and a struct to fill.
 unsafe extern "C" fn get_next<S: CStream>(stream: *mut S, out: *mut S::Array) -> c_int {
-    // SAFETY: the contract; calls on a stream do not overlap.
-    let exported = unsafe { Exported::of(stream) };
-    exported.run(|stream| {
-        let next = stream.next().transpose()?.as_ref().map(export_device_array).transpose()?;
-        // SAFETY: the contract.
+    // SAFETY: a stream of ours (contract).
+    let key = unsafe { key(stream) };
+    exported::call(key, |exported| {
+        let next = exported.read(|stream| stream.next().transpose()?.as_ref().map(export_device_array).transpose())?;
+        // SAFETY: `out` is a struct to fill (contract).
         unsafe { out.write(next.map_or_else(S::end, S::from_device_array)) };
         Ok(())
     })
 }
 
 /// # Safety
-/// The C stream interface: a live stream of ours.
+/// The C stream interface: a stream of ours.
 unsafe extern "C" fn get_last_error<S: CStream>(stream: *mut S) -> *const c_char {
-    // SAFETY: the contract; calls on a stream do not overlap.
-    let exported = unsafe { Exported::of(stream) };
-    exported.last_error.as_ref().map_or(std::ptr::null(), |message| message.as_ptr())
+    // SAFETY: a stream of ours (contract).
+    exported::last_error(unsafe { key(stream) })
 }
 
 /// # Safety
-/// The C stream interface: a stream of ours, or one whose `release` is NULL by now.
+/// The C stream interface: NULL, or a stream of ours, whose `release` may be NULL by now.
 unsafe extern "C" fn release<S: CStream>(stream: *mut S) {
-    // SAFETY: the contract.
-    let Some(stream) = (unsafe { stream.as_mut() }) else { return };
-    if stream.callbacks().release.is_none() {
+    if stream.is_null() {
         return;
     }
-    stream.set_released(None);
-    // SAFETY: the box of an `Exported`; a released stream is not used again.
-    let exported = unsafe { Box::from_raw(stream.private_data().cast::<Exported>()) };
-    // A panic of the iterator's drop must not unwind into the consumer; there is nobody to tell.
-    let _ = catch_unwind(AssertUnwindSafe(|| callback::run(|| drop(exported))));
+    // SAFETY: not NULL, so a struct of ours (contract).
+    let release: *mut *mut c_void = unsafe { S::release_of(stream) }.cast();
+    // SAFETY: an aligned member of a live struct; a function pointer that may be NULL has the layout of a pointer.
+    let release = unsafe { AtomicPtr::from_ptr(release) };
+    // A struct that was moved from still has its key, but nothing to release.
+    if release.swap(null_mut(), Ordering::AcqRel).is_null() {
+        return;
+    }
+    // SAFETY: a struct of ours (contract).
+    let key = unsafe { key(stream) };
+    // A panic of the iterator's drop has nobody to be told to.
+    callback::run(|| exported::remove(key), |_| ());
 }

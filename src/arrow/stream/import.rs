@@ -19,7 +19,7 @@ pub(super) unsafe fn import<S: CStream>(source: *mut S, guard: ReleaseGuard) -> 
         return Err(Error::invalid("the ArrowArrayStream was released or consumed already"));
     }
     // SAFETY: the contract. The move of the C stream interface: a bitwise copy, then the source counts as released.
-    unsafe { (*source).set_released(None) };
+    unsafe { (*source).set_released() };
     let mut imported = Imported { stream, guard };
     let field = imported.schema()?;
     let device_type = imported.stream.device_type();
@@ -57,12 +57,12 @@ impl<S: CStream> Imported<S> {
     fn schema(&mut self) -> Result<FieldRef> {
         let get_schema =
             self.stream.callbacks().get_schema.ok_or_else(|| Error::invalid("ArrowArrayStream.get_schema is NULL"))?;
-        let mut schema = OwnedSchema(MaybeUninit::zeroed());
+        let mut schema = OwnedSchema { schema: MaybeUninit::zeroed(), guard: self.guard };
         // SAFETY: a live stream, and a struct to fill.
-        let code = unsafe { get_schema(&raw mut *self.stream, schema.0.as_mut_ptr()) };
+        let code = unsafe { get_schema(&raw mut *self.stream, schema.schema.as_mut_ptr()) };
         self.check(code, "get_schema")?;
         // SAFETY: a producer that reports success has filled the struct; zeros are a released one.
-        let schema = unsafe { schema.0.assume_init_ref() };
+        let schema = unsafe { schema.schema.assume_init_ref() };
         // SAFETY: the contract of `import`.
         unsafe { read_field(schema) }
     }
@@ -119,15 +119,25 @@ impl<S: CStream> Iterator for Arrays<S> {
 }
 
 /// A schema that is released once it was read.
-struct OwnedSchema(MaybeUninit<ArrowSchema>);
+struct OwnedSchema {
+    schema: MaybeUninit<ArrowSchema>,
+    guard: ReleaseGuard,
+}
 
 impl Drop for OwnedSchema {
     fn drop(&mut self) {
         // SAFETY: zeros, which are a released schema, until a producer filled it.
-        let schema = unsafe { self.0.assume_init_mut() };
-        if let Some(release) = schema.release {
-            // SAFETY: filled for us, so ours to release, once.
-            unsafe { release(schema) };
+        let schema = unsafe { self.schema.assume_init_mut() };
+        let mut release = schema.release;
+        if release.is_none() {
+            return;
         }
+        let schema: *mut ArrowSchema = schema;
+        (self.guard)(&mut || {
+            // Once, however often the guard calls.
+            let Some(release) = release.take() else { return };
+            // SAFETY: filled for us, so ours to release, and `take` made this the only call.
+            unsafe { release(schema) };
+        });
     }
 }

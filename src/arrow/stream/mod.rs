@@ -1,6 +1,7 @@
 //! [`DeviceArrayStream`]: a stream of arrays, imported from and exported to the C stream interfaces.
 
 mod export;
+mod exported;
 mod import;
 
 use std::ffi::{c_char, c_int, c_void};
@@ -114,8 +115,16 @@ trait CStream: Sized + 'static {
     fn new(device_type: DLDeviceType, callbacks: Callbacks<Self>, private_data: *mut c_void) -> Self;
     fn device_type(&self) -> DLDeviceType;
     fn callbacks(&self) -> Callbacks<Self>;
-    fn private_data(&self) -> *mut c_void;
-    fn set_released(&mut self, release: Option<unsafe extern "C" fn(*mut Self)>);
+    fn set_released(&mut self);
+
+    /// # Safety
+    /// `this` points to a struct, whose `private_data` nobody writes to now.
+    unsafe fn private_data(this: *mut Self) -> *mut c_void;
+    /// Where the struct has its `release`.
+    ///
+    /// # Safety
+    /// `this` points to a struct.
+    unsafe fn release_of(this: *mut Self) -> *mut Option<unsafe extern "C" fn(*mut Self)>;
 
     /// The released array, which ends a stream.
     fn end() -> Self::Array;
@@ -149,12 +158,18 @@ impl CStream for ArrowArrayStream {
         Callbacks { get_schema, get_next, get_last_error, release }
     }
 
-    fn private_data(&self) -> *mut c_void {
-        self.private_data
+    fn set_released(&mut self) {
+        self.release = None;
     }
 
-    fn set_released(&mut self, release: Option<unsafe extern "C" fn(*mut Self)>) {
-        self.release = release;
+    unsafe fn private_data(this: *mut Self) -> *mut c_void {
+        // SAFETY: `this` points to a struct, whose member nobody writes to now (contract).
+        unsafe { (*this).private_data }
+    }
+
+    unsafe fn release_of(this: *mut Self) -> *mut Option<unsafe extern "C" fn(*mut Self)> {
+        // SAFETY: `this` points to a struct (contract), which makes this the address of its member.
+        unsafe { &raw mut (*this).release }
     }
 
     fn end() -> ArrowArray {
@@ -187,12 +202,18 @@ impl CStream for ArrowDeviceArrayStream {
         Callbacks { get_schema, get_next, get_last_error, release }
     }
 
-    fn private_data(&self) -> *mut c_void {
-        self.private_data
+    fn set_released(&mut self) {
+        self.release = None;
     }
 
-    fn set_released(&mut self, release: Option<unsafe extern "C" fn(*mut Self)>) {
-        self.release = release;
+    unsafe fn private_data(this: *mut Self) -> *mut c_void {
+        // SAFETY: `this` points to a struct, whose member nobody writes to now (contract).
+        unsafe { (*this).private_data }
+    }
+
+    unsafe fn release_of(this: *mut Self) -> *mut Option<unsafe extern "C" fn(*mut Self)> {
+        // SAFETY: `this` points to a struct (contract), which makes this the address of its member.
+        unsafe { &raw mut (*this).release }
     }
 
     fn end() -> ArrowDeviceArray {

@@ -17,6 +17,7 @@ use super::exit::release_attached;
 use crate::arrow::{
     DeviceArray, DeviceArrayStream, export_device_array, export_device_stream, export_schema, export_stream, read_field,
 };
+use crate::callback;
 use crate::dlpack::{export_legacy, export_versioned, import_legacy, import_versioned};
 use crate::ffi::arrow_device::{ArrowArray, ArrowArrayStream, ArrowDeviceArray, ArrowDeviceArrayStream, ArrowSchema};
 use crate::ffi::dlpack::{DLManagedTensor, DLManagedTensorVersioned, DLPackExchangeAPI, DLPackExchangeAPIHeader};
@@ -113,10 +114,16 @@ macro_rules! releasable {
         unsafe impl Releasable for $type {
             unsafe fn release_in_place(this: *mut Self) {
                 // SAFETY: the contract.
-                if let Some(release) = unsafe { (*this).$($release).+ } {
+                let mut release = unsafe { (*this).$($release).+ };
+                if release.is_none() {
+                    return;
+                }
+                release_attached(&mut || {
+                    // Once, however often the guard calls.
+                    let Some(release) = release.take() else { return };
                     // SAFETY: not released yet. `array` is the first member where the two types differ.
                     unsafe { release(this.cast()) };
-                }
+                });
             }
         }
     )+ };
@@ -132,17 +139,20 @@ releasable! {
 /// Puts an Arrow struct into a capsule that releases it unless it was moved out.
 fn arrow_capsule<T: Releasable>(py: Python<'_>, value: T) -> PyResult<Bound<'_, PyAny>> {
     unsafe extern "C" fn destroy<T: Releasable>(capsule: *mut ffi::PyObject) {
-        // SAFETY: Python calls this once, with our capsule, whose name nobody changes.
-        let pointer = unsafe { ffi::PyCapsule_GetPointer(capsule, T::NAME.as_ptr()) }.cast::<T>();
-        if pointer.is_null() {
-            // SAFETY: attached; a capsule that was renamed sets an exception, which has nowhere to go.
-            unsafe { ffi::PyErr_Clear() };
-            return;
-        }
-        // SAFETY: our box, whose content nobody uses any more.
-        unsafe { T::release_in_place(pointer) };
-        // SAFETY: made by `Box::into_raw` below.
-        drop(unsafe { Box::from_raw(pointer) });
+        let free = || {
+            // SAFETY: Python calls this once, with our capsule, whose name nobody changes.
+            let pointer = unsafe { ffi::PyCapsule_GetPointer(capsule, T::NAME.as_ptr()) }.cast::<T>();
+            if pointer.is_null() {
+                // SAFETY: attached; a capsule that was renamed sets an exception, which has nowhere to go.
+                unsafe { ffi::PyErr_Clear() };
+                return;
+            }
+            // SAFETY: our box, whose content nobody uses any more.
+            unsafe { T::release_in_place(pointer) };
+            // SAFETY: made by `Box::into_raw` below.
+            drop(unsafe { Box::from_raw(pointer) });
+        };
+        callback::caught(free, |_| ());
     }
     let pointer = Box::into_raw(Box::new(value));
     // SAFETY: `destroy` releases and frees the box.
@@ -272,14 +282,17 @@ managed_tensor! {
 /// Puts a managed tensor into a capsule that deletes it unless a consumer took it.
 fn dlpack_capsule<M: ManagedTensor>(py: Python<'_>, managed: NonNull<M>) -> PyResult<Bound<'_, PyAny>> {
     unsafe extern "C" fn destroy<M: ManagedTensor>(capsule: *mut ffi::PyObject) {
-        // SAFETY: Python calls this once, with our capsule. A consumer renamed it if the tensor is its own now.
-        if unsafe { ffi::PyCapsule_IsValid(capsule, M::NAME.as_ptr()) } == 0 {
-            return;
-        }
-        // SAFETY: valid under this name, so this sets no exception.
-        let managed = unsafe { ffi::PyCapsule_GetPointer(capsule, M::NAME.as_ptr()) }.cast::<M>();
-        // SAFETY: nobody took the tensor.
-        unsafe { M::delete(managed) };
+        let delete = || {
+            // SAFETY: Python calls this once, with our capsule. A consumer renamed it if the tensor is its own now.
+            if unsafe { ffi::PyCapsule_IsValid(capsule, M::NAME.as_ptr()) } == 0 {
+                return;
+            }
+            // SAFETY: valid under this name, so this sets no exception.
+            let managed = unsafe { ffi::PyCapsule_GetPointer(capsule, M::NAME.as_ptr()) }.cast::<M>();
+            // SAFETY: nobody took the tensor.
+            unsafe { M::delete(managed) };
+        };
+        callback::caught(delete, |_| ());
     }
     // SAFETY: `destroy` deletes the tensor.
     let capsule = unsafe { new_capsule(py, managed.as_ptr().cast(), M::NAME, Some(destroy::<M>)) };

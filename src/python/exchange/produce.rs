@@ -1,5 +1,6 @@
 //! The table of [`Tensor`]. Its functions synchronise nothing, and on failure leave what they were given to the caller.
 
+use std::any::Any;
 use std::ffi::{CString, c_int, c_void};
 use std::ptr::{NonNull, null_mut};
 
@@ -7,6 +8,7 @@ use pyo3::exceptions::{PyBufferError, PyTypeError, PyValueError};
 use pyo3::ffi;
 use pyo3::prelude::*;
 
+use super::super::errors::panicked;
 use super::super::exit::release_attached;
 use super::super::{Tensor, capsule, input, producer};
 use crate::callback;
@@ -48,17 +50,15 @@ pub(in crate::python) fn exchange_api(py: Python<'_>) -> PyResult<Bound<'_, PyAn
 /// # Safety
 /// Attached.
 unsafe fn answer(body: impl FnOnce(Python<'_>) -> PyResult<()>) -> c_int {
-    callback::run(|| {
-        // SAFETY: the contract.
-        let py = unsafe { Python::assume_attached() };
-        match body(py) {
-            Ok(()) => 0,
-            Err(error) => {
-                error.restore(py);
-                -1
-            }
+    // SAFETY: attached (contract).
+    let py = unsafe { Python::assume_attached() };
+    match callback::run(|| body(py), |panic| Err(panicked(&*panic))) {
+        Ok(()) => 0,
+        Err(error) => {
+            error.restore(py);
+            -1
         }
-    })
+    }
 }
 
 /// A pointer argument, if it can be one.
@@ -209,11 +209,17 @@ unsafe extern "C" fn allocate(
 ) -> c_int {
     let allocated = match (NonNull::new(prototype), NonNull::new(out)) {
         (Some(prototype), Some(out)) if prototype.is_aligned() && out.is_aligned() => {
-            // SAFETY: the contract.
+            // SAFETY: a tensor to read (contract), and aligned.
             let prototype = unsafe { prototype.as_ref() };
-            // SAFETY: the contract.
-            unsafe { allocate_like(prototype) }.map(|managed| {
-                // SAFETY: the contract.
+            let allocate = || {
+                // SAFETY: `shape` has `ndim` entries, as `dlpack.h` says (contract).
+                unsafe { allocate_like(prototype) }
+            };
+            let panicked = |panic: Box<dyn Any + Send>| {
+                Err(Error::unsupported(format!("the allocation panicked: {}", callback::panic_message(&*panic))))
+            };
+            callback::run(allocate, panicked).map(|managed| {
+                // SAFETY: a place to write to (contract), and aligned.
                 unsafe { out.write(managed.as_ptr()) };
             })
         }

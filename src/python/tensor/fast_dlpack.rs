@@ -13,8 +13,10 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyString, PyTuple};
 
 use super::Tensor;
+use crate::callback;
 use crate::ffi::dlpack::DLPACK_MAJOR_VERSION;
 use crate::python::capsule::versioned_capsule;
+use crate::python::errors::panicked;
 
 const NAME: &CStr = c"__dlpack__";
 const DOC: &CStr = c"__dlpack__($self, /, *, stream=None, max_version=None, dl_device=None, copy=None)\n--\n\n\
@@ -60,6 +62,25 @@ pub(in crate::python) fn install(py: Python<'_>) -> PyResult<()> {
 /// # Safety
 /// The vectorcall convention, by a method descriptor of `Tensor`, which has checked the type of `slf`.
 unsafe extern "C" fn call(
+    slf: *mut ffi::PyObject,
+    args: *const *mut ffi::PyObject,
+    nargs: ffi::Py_ssize_t,
+    names: *mut ffi::PyObject,
+) -> *mut ffi::PyObject {
+    let export = || {
+        // SAFETY: as this function's contract.
+        unsafe { export(slf, args, nargs, names) }
+    };
+    callback::caught(export, |panic| {
+        // SAFETY: Python calls methods attached.
+        panicked(&*panic).restore(unsafe { Python::assume_attached() });
+        null_mut()
+    })
+}
+
+/// # Safety
+/// As [`call`].
+unsafe fn export(
     slf: *mut ffi::PyObject,
     args: *const *mut ffi::PyObject,
     nargs: ffi::Py_ssize_t,

@@ -1,0 +1,159 @@
+//! The exported streams that are alive, each under a key, and the messages of their failed calls.
+//!
+//! The C stream interface asks consumers not to let calls on a stream overlap. Some do: pyarrow reads a stream from as many
+//! threads as its user likes, and releases it when one of them finds its end. So a C struct holds the key of its stream and
+//! no address, also after its release: a call within or beside another call, or of a released stream, is an error and
+//! touches no freed memory.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::ffi::{CStr, CString, c_char, c_int};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::time::Duration;
+
+use arrow_schema::FieldRef;
+
+use super::DeviceArrayStream;
+use crate::callback;
+use crate::error::{Error, ErrorKind, Result};
+
+// The errno values that the stream interface asks for.
+const EIO: c_int = 5;
+const ENOMEM: c_int = 12;
+const EINVAL: c_int = 22;
+
+/// A stream that a consumer reads.
+pub(super) struct Exported {
+    field: FieldRef,
+    stream: Mutex<DeviceArrayStream>,
+    /// The message of the last call that failed, for a consumer that asks for it on another thread.
+    last_error: Mutex<Option<Arc<CStr>>>,
+}
+
+impl Exported {
+    /// The type of every array; it needs no lock.
+    pub(super) fn field(&self) -> &FieldRef {
+        &self.field
+    }
+
+    /// Reads the stream.
+    ///
+    /// # Errors
+    /// When another call reads it: of another thread, or further up on this one. To wait could be a deadlock.
+    pub(super) fn read<R>(&self, read: impl FnOnce(&mut DeviceArrayStream) -> Result<R>) -> Result<R> {
+        let mut stream = match self.stream.try_lock() {
+            Ok(stream) => stream,
+            Err(TryLockError::Poisoned(stream)) => stream.into_inner(),
+            Err(TryLockError::WouldBlock) => {
+                let reason = "another call on the stream has not returned yet, and a stream takes one call at a time";
+                return Err(Error::argument(reason).remedy_is("read the stream from one thread, or hold a lock"));
+            }
+        };
+        read(&mut stream)
+    }
+}
+
+static ALIVE: Mutex<BTreeMap<usize, Arc<Exported>>> = Mutex::new(BTreeMap::new());
+/// The key of the next stream; no key is used twice.
+static NEXT_KEY: AtomicUsize = AtomicUsize::new(1);
+
+/// The streams that are alive, briefly. `None` where the lock is never given back: by a fork, while a thread that the child
+/// does not have held it.
+fn alive() -> Option<MutexGuard<'static, BTreeMap<usize, Arc<Exported>>>> {
+    for attempt in 0..2_000 {
+        match ALIVE.try_lock() {
+            Ok(alive) => return Some(alive),
+            Err(TryLockError::Poisoned(alive)) => return Some(alive.into_inner()),
+            Err(TryLockError::WouldBlock) if attempt < 100 => std::thread::yield_now(),
+            Err(TryLockError::WouldBlock) => std::thread::sleep(Duration::from_millis(1)),
+        }
+    }
+    None
+}
+
+/// Keeps a stream until [`remove`], and returns its key.
+pub(super) fn insert(stream: DeviceArrayStream) -> usize {
+    let key = NEXT_KEY.fetch_add(1, Ordering::Relaxed);
+    let field = stream.field().clone();
+    let exported = Arc::new(Exported { field, stream: Mutex::new(stream), last_error: Mutex::new(None) });
+    if let Some(mut alive) = alive() {
+        alive.insert(key, exported);
+    }
+    key
+}
+
+/// Drops the stream of a key; one that a call reads is dropped when that call returns.
+pub(super) fn remove(key: usize) {
+    let removed = alive().and_then(|mut alive| alive.remove(&key));
+    // Without the lock: the stream's iterator may release other streams.
+    drop(removed);
+}
+
+fn find(key: usize) -> Option<Arc<Exported>> {
+    alive()?.get(&key).cloned()
+}
+
+/// Runs a call's work on the stream of a key; an error or a panic becomes a code and a message.
+pub(super) fn call(key: usize, work: impl FnOnce(&Exported) -> Result<()>) -> c_int {
+    let body = || {
+        let exported = find(key).ok_or_else(|| Error::argument("the stream was released already"))?;
+        // The last reference is dropped here if the stream was released meanwhile.
+        work(&exported)
+    };
+    let panicked = |panic: Box<dyn std::any::Any + Send>| {
+        let message = callback::panic_message(&*panic);
+        Err(Error::new(ErrorKind::Producer, format!("the stream's iterator panicked: {message}")))
+    };
+    let Err(error) = callback::run(body, panicked) else { return 0 };
+    remember(key, &error);
+    // A consumer makes its error's type of the code: that of the first producer is passed on.
+    error.code().unwrap_or(match error.kind() {
+        ErrorKind::Memory => ENOMEM,
+        ErrorKind::Producer | ErrorKind::Device => EIO,
+        _ => EINVAL,
+    })
+}
+
+thread_local! {
+    /// What this thread's last failed call on each stream reported. A message is kept here, so that neither a call nor a
+    /// release on another thread frees what a consumer reads.
+    static MESSAGES: RefCell<BTreeMap<usize, Arc<CStr>>> = const { RefCell::new(BTreeMap::new()) };
+}
+
+fn remember(key: usize, error: &Error) {
+    let Ok(message) = CString::new(error.to_string().replace('\0', " ")) else { return };
+    let message: Arc<CStr> = message.into();
+    if let Some(exported) = find(key) {
+        *exported.last_error.lock().unwrap_or_else(PoisonError::into_inner) = Some(message.clone());
+    }
+    // A thread that ends has no messages any more.
+    let _ = MESSAGES.try_with(|messages| {
+        let mut messages = messages.borrow_mut();
+        if let Some(alive) = alive() {
+            messages.retain(|other, _| alive.contains_key(other));
+        }
+        messages.insert(key, message);
+    });
+}
+
+/// The message of the last call that failed: of this thread, or else of any. It lives until this thread's next failed call
+/// on the same stream, or, once the stream is released, on any stream.
+pub(super) fn last_error(key: usize) -> *const c_char {
+    let message = || {
+        MESSAGES.try_with(|messages| {
+            let mut messages = messages.borrow_mut();
+            let message = match messages.entry(key) {
+                Entry::Occupied(own) => own.into_mut(),
+                Entry::Vacant(place) => {
+                    let exported = find(key)?;
+                    place.insert(exported.last_error.lock().unwrap_or_else(PoisonError::into_inner).clone()?)
+                }
+            };
+            Some(message.as_ptr())
+        })
+    };
+    let nothing = std::ptr::null();
+    callback::run(|| message().ok().flatten().unwrap_or(nothing), |_| nothing)
+}
