@@ -17,6 +17,7 @@ use std::num::NonZero;
 use std::time::Duration;
 
 use ahead::{Ahead, Stop, Taken};
+use arrow_schema::FieldRef;
 pub use groups::Selection;
 use groups::{Groups, Told};
 use here::Here;
@@ -31,6 +32,8 @@ use crate::copy_log;
 use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
+#[cfg(feature = "python")]
+use crate::order;
 use crate::spec::{Options, PandasIndex};
 use crate::tensor::Tensor;
 use crate::transfer::taken_over;
@@ -108,6 +111,39 @@ enum Mode {
 }
 
 impl Batches {
+    /// Refuses options that no stream of this type can meet, and a device that is not there: before the stream is read.
+    ///
+    /// # Errors
+    /// As [`Batches::new`], but for those of memory and of the stream itself.
+    #[cfg(feature = "python")]
+    pub(crate) fn check(
+        field: &FieldRef,
+        selection: &Selection,
+        options: impl Fn(&str) -> Options,
+        dtype: Option<DType>,
+        load: &LoadOptions,
+    ) -> Result<()> {
+        check_environment()?;
+        Self::groups(field, selection, &options, dtype, load)?;
+        check_device(load.device)?;
+        if load.device.is_cpu() { Ok(()) } else { order::enter(load.device).map(drop) }
+    }
+
+    fn groups(
+        field: &FieldRef,
+        selection: &Selection,
+        options: &dyn Fn(&str) -> Options,
+        dtype: Option<DType>,
+        load: &LoadOptions,
+    ) -> Result<Groups> {
+        let remaining = match selection {
+            Selection::Whole(None) => load.index.remaining(field),
+            _ => None,
+        };
+        let remaining = remaining.map(|columns| Selection::Whole(Some(columns)));
+        Groups::new(field, remaining.as_ref().unwrap_or(selection), options, dtype, load.threads)
+    }
+
     /// The batches of epoch `epoch` of a stream, of which the first `start` are passed over. `dtype` is that of every column
     /// of a matrix; `options` are those of each column by name. Batches on a device are of the memory that results of the
     /// calling thread are of now ([`memory_source`](crate::cuda::memory_source)).
@@ -144,13 +180,7 @@ impl Batches {
         start: usize,
     ) -> Result<Self> {
         check_environment()?;
-        let remaining = match selection {
-            Selection::Whole(None) => load.index.remaining(stream.field()),
-            _ => None,
-        };
-        let remaining = remaining.map(|columns| Selection::Whole(Some(columns)));
-        let selection = remaining.as_ref().unwrap_or(selection);
-        let groups = Groups::new(stream.field(), selection, &options, dtype, load.threads)?;
+        let groups = Self::groups(stream.field(), selection, &options, dtype, load)?;
         let (told, stop) = (groups.told(stream.device_type(), load.device), Stop::default());
         let mut producer = Producer::new(stream, groups, load, epoch, start, stop.clone())?;
         if load.prefetch == 0 {

@@ -16,6 +16,8 @@ pub(crate) use chunk::{MatrixChunk, after};
 pub(crate) use groups::each_group;
 pub use groups::{Group, groups_to_tensors};
 pub(crate) use groups::{GroupSpec, group_specs};
+#[cfg(feature = "python")]
+pub(crate) use to_arrow::check_names;
 pub use to_arrow::{ColumnOptions, matrix_to_arrow};
 pub(crate) use to_tensor::{MatrixPlan, plan_matrix};
 #[cfg(feature = "python")]

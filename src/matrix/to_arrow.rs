@@ -97,7 +97,7 @@ impl ColumnOptions {
 /// # Ok::<(), arrow_dlpack::Error>(())
 /// ```
 pub fn matrix_to_arrow<N: AsRef<str>>(matrix: &Tensor, names: &[N], options: &ColumnOptions) -> Result<DeviceArray> {
-    let rows = check(matrix, names, options)?;
+    let rows = check_names(matrix, names, options)?;
     let plan = plan(matrix, names.len(), options.copy)?;
     if options.validity.is_some() || plan.as_ref().is_some_and(|plan| !plan.is_view()) {
         require_host(matrix.device(), "")?;
@@ -146,7 +146,7 @@ pub fn matrix_to_arrow<N: AsRef<str>>(matrix: &Tensor, names: &[N], options: &Co
 }
 
 /// Refuses names that are none of this tensor's columns, and options that do not fit them; returns the number of rows.
-fn check<N: AsRef<str>>(matrix: &Tensor, names: &[N], options: &ColumnOptions) -> Result<usize> {
+pub(crate) fn check_names<N: AsRef<str>>(matrix: &Tensor, names: &[N], options: &ColumnOptions) -> Result<usize> {
     let &[rows, columns, ..] = matrix.shape() else {
         let reason =
             format!("names are those of a matrix's columns, and the tensor has the shape {:?}", matrix.shape());

@@ -2,7 +2,6 @@
 
 use std::borrow::Cow;
 
-use arrow_schema::FieldRef;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -11,14 +10,15 @@ use pyo3::wrap_pyfunction;
 use super::arrow_dunders::is_on_host;
 use super::errors::null_in_stream;
 use super::exchange::{Arrays, memory};
-use super::input::{self, ArrowInput, Chunks, no_protocol};
+use super::input::{self, ArrowInput, Chunks, Unread, no_protocol};
 use super::matrix::{
     Columns, MatrixKeywords, column_into, each_group, is_matrix, matrix_into, names, no_columns, parse_order,
 };
 use super::moving::Asked;
 use super::names::Names;
-use super::options::{ConversionOptions, ElementKeywords, Legacy, copy_mode, unless_moved};
+use super::options::{ConversionOptions, ElementKeywords, Legacy, copy_mode};
 use super::stream::wrap;
+use super::tensor::with_output;
 use super::{ArrayStream, CopyLog, Tensor, device, refused};
 use crate::arrow::DeviceArray;
 use crate::batch::each_tensor;
@@ -199,24 +199,24 @@ fn to_tensor<'py>(
         false => Some(ConversionOptions::read(keywords, copy, writable)?),
     };
     let asked = Asked::read(device, copy_mode(copy))?;
-    let chunks = Chunks::read_unless(obj, copy_mode(copy), Some(asked), &|field, index| {
+    let refused = |error| null_in_stream(obj, error);
+    if let Some(out) = out {
+        let options = by_column.unwrap_or_else(|| ConversionOptions::defaults(copy, writable));
+        let written = write_into(out, obj, columns, &matrix, options, asked, allocator);
+        return written.map(|()| out.clone()).map_err(refused);
+    }
+    let chunks = Chunks::read_unless(obj, copy_mode(copy), Some(asked), &|unread| {
+        asked.require_way(unread.device)?;
         let defaults = || ConversionOptions::defaults(copy, writable);
         let options = by_column.as_ref().map_or_else(|| Cow::Owned(defaults()), Cow::Borrowed);
-        refused::as_one(field, index, columns.as_ref(), &options, out.is_some())
+        refused::as_one(unread, columns.as_ref(), &options)
     })?;
     let chunks = asked.chunks(py, chunks)?;
     let _source = result_source(&chunks, device, allocator, xp)?;
-    if out.is_some() {
-        asked.require(chunks.device())?;
-    }
-    let refused = |error| null_in_stream(obj, error);
     if is_matrix(chunks.field()) {
         let options = by_column.unwrap_or_else(|| ConversionOptions::defaults(copy, writable));
         options.check_columns(chunks.field())?;
         let options = if chunks.is_own { options.of_own() } else { options };
-        if let Some(out) = out {
-            return matrix_into(out, &chunks, columns, &matrix, &options).map(|()| out.clone()).map_err(refused);
-        }
         let made = super::matrix::matrix(py, &chunks, columns, &matrix, &options).map_err(refused)?;
         return arrays.make(asked.tensor(py, if chunks.is_own { made.into_own() } else { made })?);
     }
@@ -230,16 +230,42 @@ fn to_tensor<'py>(
             options.of(chunks.field().name())
         }
     };
-    let mut options = chunks.natural(options);
-    if chunks.is_own {
-        options = options.clone().copy(unless_moved(options.copy, true)).writable(false);
-    }
-    if let Some(out) = out {
-        return column_into(out, &chunks, options, &matrix).map(|()| out.clone()).map_err(refused);
-    }
+    let options = chunks.column_options(options);
     let made = chunks_to_tensor_by(chunks.field(), &chunks.arrays, &options, &runner(py));
     let made = made.map_err(|error| refused(error.into()))?;
     arrays.make(asked.tensor(py, if chunks.is_own { made.into_own() } else { made })?)
+}
+
+/// Writes what `to_tensor` makes of an argument into the memory of `out`, which is looked at before anything is read.
+fn write_into(
+    out: &Bound<'_, PyAny>,
+    obj: &Bound<'_, PyAny>,
+    columns: Option<Vec<String>>,
+    matrix: &MatrixKeywords,
+    options: ConversionOptions,
+    asked: Asked,
+    allocator: Option<&Bound<'_, PyAny>>,
+) -> PyResult<()> {
+    let py = obj.py();
+    with_output(out, |memory| {
+        let chunks = Chunks::read_unless(obj, options.copy(), Some(asked), &|unread| {
+            asked.require_way(unread.device)?;
+            refused::as_output(unread, columns.as_ref(), &options, memory, asked)
+        })?;
+        let chunks = asked.chunks(py, chunks)?;
+        let _source = memory::scope(allocator, None)?;
+        asked.require(chunks.device())?;
+        options.check_columns(chunks.field())?;
+        if is_matrix(chunks.field()) {
+            let options = if chunks.is_own { options.of_own() } else { options };
+            return matrix_into(py, memory, &chunks, columns.as_ref(), matrix, &options);
+        }
+        if columns.is_some() {
+            return Err(no_columns(chunks.field()).into());
+        }
+        let options = chunks.column_options(options.of(chunks.field().name()));
+        column_into(py, memory, &chunks, options, matrix)
+    })
 }
 
 /// Converts columns of a record batch or table into tensors: a dict by name, in the order of `columns` (default all but the
@@ -274,8 +300,9 @@ fn to_tensors<'py>(
     let mut arrays = Arrays::of(py, Legacy::parse(legacy)?, xp)?;
     let matrix = MatrixKeywords::read(order, threads)?;
     let asked = Asked::read(device, copy_mode(copy))?;
-    let chunks = Chunks::read_unless(obj, copy_mode(copy), Some(asked), &|field, index| {
-        refused::as_named(field, index, columns.as_ref(), &matrix, &options)
+    let chunks = Chunks::read_unless(obj, copy_mode(copy), Some(asked), &|unread| {
+        asked.require_way(unread.device)?;
+        refused::as_named(unread, columns.as_ref(), &matrix, &options)
     })?;
     options.check_columns(chunks.field())?;
     let chunks = asked.chunks(py, chunks)?;
@@ -339,7 +366,11 @@ fn validity<'py>(
     let mut matrix = MatrixOptions::default().order(parse_order(order)?);
     matrix.columns = columns.map(names).transpose()?;
     let asked = Asked::read(device, CopyMode::IfNeeded)?;
-    let refuse = |field: &FieldRef, index| refused::as_validity(field, &matrix.clone().index(index), bits);
+    let mut arrays = Arrays::of(py, Legacy::Copy, xp)?;
+    let refuse = |unread: &Unread<'_>| {
+        asked.require_way(unread.device)?;
+        refused::as_validity(unread, &matrix.clone().index(unread.index), bits)
+    };
     let chunks = asked.chunks(py, Chunks::read_unless(obj, CopyMode::IfNeeded, Some(asked), &refuse)?)?;
     matrix.index = chunks.index;
     if matrix.columns.is_some() && !is_matrix(chunks.field()) {
@@ -351,7 +382,7 @@ fn validity<'py>(
             None => Ok(py.None().into_bound(py)),
             Some(Bits { bytes, offset }) => {
                 let bytes = asked.tensor(py, bytes)?;
-                (finish(py, bytes, Legacy::Copy, xp)?, offset).into_pyobject(py).map(Bound::into_any)
+                (arrays.make(bytes)?, offset).into_pyobject(py).map(Bound::into_any)
             }
         };
     }
@@ -359,7 +390,7 @@ fn validity<'py>(
         true => matrix_validity(chunks.field(), &chunks.arrays, &matrix),
         false => crate::column::validity(chunks.field(), &chunks.arrays),
     })?;
-    finish(py, asked.tensor(py, tensor)?, Legacy::Copy, xp)
+    arrays.make(asked.tensor(py, tensor)?)
 }
 
 /// Imports a tensor, as `from_dlpack` of the array API standard.
@@ -406,7 +437,7 @@ fn from_arrow<'py>(
     let target = Asked::new(asked, copy_mode(copy));
     let copied = copy == Some(true);
     let exported = move |array: DeviceArray| if on_host { array.synchronised_on_host() } else { array };
-    match input::arrow(obj)? {
+    match input::arrow_unless(obj, &|unread| target.require_way(unread.device))? {
         Some(ArrowInput::Array(array)) => {
             let there = target.array(py, &array)?;
             // What was moved by a copy is nobody else's.

@@ -3,7 +3,7 @@
 use std::sync::{Arc, LazyLock};
 
 use arrow_schema::{DataType, Field, FieldRef};
-use pyo3::exceptions::{PyNotImplementedError, PyTypeError, PyValueError};
+use pyo3::exceptions::{PyException, PyNotImplementedError, PyTypeError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyString, PyTuple};
@@ -15,6 +15,7 @@ use super::capsule::{
     schema_from_capsule, stream_from_capsule,
 };
 use super::moving::Asked;
+use super::options::unless_moved;
 use super::pandas::pandas_index;
 use super::{Array, ArrayStream, RecordBatch, Tensor, producer};
 use crate::arrow::{DeviceArray, DeviceArrayStream, empty_on};
@@ -54,8 +55,32 @@ impl ArrowInput {
 /// # Errors
 /// What the dunder raises, or what is wrong with its capsules.
 pub fn arrow(object: &Bound<'_, PyAny>) -> PyResult<Option<ArrowInput>> {
+    arrow_unless(object, &|_| Ok(()))
+}
+
+/// What is known of a stream before it is read.
+pub(super) struct Unread<'a> {
+    pub(super) field: &'a FieldRef,
+    /// Which index columns of pandas are among all columns.
+    pub(super) index: PandasIndex,
+    /// A device of the type that its arrays are on.
+    pub(super) device: Option<Device>,
+}
+
+/// Refuses options that do not go together with what is known of a stream.
+pub(super) type Refuses<'a> = &'a dyn Fn(&Unread<'_>) -> PyResult<()>;
+
+/// As [`arrow`], unless the object is a stream that `refuses` refuses: nothing of it is read then, and a reader that would be
+/// moved away is not even opened, where it tells its type.
+///
+/// # Errors
+/// As [`arrow`], and what `refuses` says.
+pub(super) fn arrow_unless(object: &Bound<'_, PyAny>, refuses: Refuses<'_>) -> PyResult<Option<ArrowInput>> {
     if let Ok(stream) = object.cast_exact::<ArrayStream>() {
-        return stream.get().take().map(|stream| Some(ArrowInput::Stream(stream)));
+        let stream = stream.get();
+        let index = PandasIndex::KeepNamed;
+        refuses(&Unread { field: stream.field(), index, device: Some(stream.device()) })?;
+        return stream.take().map(|stream| Some(ArrowInput::Stream(stream)));
     }
     if object.is_exact_instance_of::<Tensor>() {
         return Ok(None);
@@ -64,7 +89,7 @@ pub fn arrow(object: &Bound<'_, PyAny>) -> PyResult<Option<ArrowInput>> {
     if let Some(array) = array_or_refusal(object, &mut refusal)? {
         return Ok(Some(ArrowInput::Array(array)));
     }
-    match (stream(object)?, refusal) {
+    match (stream_unless(object, refuses)?, refusal) {
         (None, Some(refusal)) => Err(refusal),
         (stream, _) => Ok(stream.map(ArrowInput::Stream)),
     }
@@ -121,12 +146,41 @@ fn array_of_pair(
     import(&array, schema_from_capsule(&schema)?)
 }
 
-fn stream(object: &Bound<'_, PyAny>) -> PyResult<Option<DeviceArrayStream>> {
+fn stream_unless(object: &Bound<'_, PyAny>, refuses: Refuses<'_>) -> PyResult<Option<DeviceArrayStream>> {
     let py = object.py();
-    if let Some(capsule) = call_if_present(object, intern!(py, "__arrow_c_device_stream__"))? {
-        return device_stream_from_capsule(&capsule).map(Some);
+    let (on_device, on_host) = (intern!(py, "__arrow_c_device_stream__"), intern!(py, "__arrow_c_stream__"));
+    // What has a length can be asked for its stream again; the reader of another library is gone once it was asked.
+    if !has_length(object)? {
+        let has_devices = object.hasattr(on_device)?;
+        if (has_devices || object.hasattr(on_host)?)
+            && let Some(field) = told_schema(object)?
+        {
+            let index = pandas_index(object, &field)?;
+            refuses(&Unread { field: &field, index, device: (!has_devices).then_some(Device::CPU) })?;
+        }
     }
-    call_if_present(object, intern!(py, "__arrow_c_stream__"))?.map(|capsule| stream_from_capsule(&capsule)).transpose()
+    let stream = match call_if_present(object, on_device)? {
+        Some(capsule) => Some(device_stream_from_capsule(&capsule)?),
+        None => call_if_present(object, on_host)?.map(|capsule| stream_from_capsule(&capsule)).transpose()?,
+    };
+    if let Some(stream) = &stream {
+        let (index, device) = (pandas_index(object, stream.field())?, Device::new(stream.device_type(), 0));
+        refuses(&Unread { field: stream.field(), index, device: Some(device) })?;
+    }
+    Ok(stream)
+}
+
+/// Whether the type has a length, as containers have: their dunders can be called again and again. Readers have none.
+pub(super) fn has_length(object: &Bound<'_, PyAny>) -> PyResult<bool> {
+    object.get_type().hasattr(intern!(object.py(), "__len__"))
+}
+
+/// The type that a reader tells before it is opened; opening it tells all the same.
+fn told_schema(object: &Bound<'_, PyAny>) -> PyResult<Option<FieldRef>> {
+    schema(object).or_else(|error| match error.is_instance_of::<PyException>(object.py()) {
+        true => Ok(None),
+        false => Err(error),
+    })
 }
 
 /// The chunks of a column or a table: one array, or every array of a stream.
@@ -175,7 +229,7 @@ impl Chunks {
     /// # Errors
     /// `TypeError` for an object that speaks neither protocol, what its dunders raise, or what is wrong with its data.
     pub fn read(object: &Bound<'_, PyAny>, copy: CopyMode) -> PyResult<Self> {
-        Self::read_unless(object, copy, None, &|_, _| Ok(()))
+        Self::read_unless(object, copy, None, &|_| Ok(()))
     }
 
     /// As [`Chunks::read`], unless the object is a stream the type of which `refuses`: nothing of it is read then. A tensor of a
@@ -187,7 +241,7 @@ impl Chunks {
         object: &Bound<'_, PyAny>,
         copy: CopyMode,
         to_host: Option<Asked>,
-        refuses: &dyn Fn(&FieldRef, PandasIndex) -> PyResult<()>,
+        refuses: Refuses<'_>,
     ) -> PyResult<Self> {
         let py = object.py();
         // A copy that is asked for is made of the column, once.
@@ -195,16 +249,10 @@ impl Chunks {
         if let Ok(own) = object.cast_exact::<Tensor>() {
             return Self::of_tensor(py, own.get().tensor(), of_tensor, to_host);
         }
-        if let Ok(stream) = object.cast_exact::<ArrayStream>() {
-            refuses(stream.get().field(), PandasIndex::KeepNamed)?;
-        }
-        match arrow(object)? {
+        match arrow_unless(object, refuses)? {
             Some(input) => {
                 let index = pandas_index(object, input.field())?;
-                if let ArrowInput::Stream(stream) = &input {
-                    refuses(stream.field(), index)?;
-                }
-                Ok(Self { index, ..Self::of_arrow(object.py(), input)? })
+                Ok(Self { index, ..Self::of_arrow(py, input)? })
             }
             None => {
                 let tensor = dlpack(object, None, of_tensor)?.ok_or_else(|| no_protocol(object))?;
@@ -254,6 +302,16 @@ impl Chunks {
     pub fn natural(&self, mut options: Options) -> Options {
         options.dtype = options.dtype.or(self.complex);
         options
+    }
+
+    /// The options of a single column: as [`Chunks::natural`], and without another copy of what was copied for this call.
+    pub(super) fn column_options(&self, options: Options) -> Options {
+        let options = self.natural(options);
+        if !self.is_own {
+            return options;
+        }
+        let copy = unless_moved(options.copy, true);
+        options.copy(copy).writable(false)
     }
 }
 

@@ -14,13 +14,12 @@ use super::counts;
 use super::functions::{DETACH_FROM, runner};
 use super::input::Chunks;
 use super::options::{ConversionOptions, mapping};
-use super::tensor::with_output;
 use crate::column::{Runner, chunks_to_tensor_into};
 use crate::dtype::DType;
 use crate::error::Error;
 use crate::matrix::{Group, Worker, convert_matrix, write_matrix};
 use crate::spec::{MatrixOptions, MatrixSpec, Options, Order, PandasIndex};
-use crate::tensor::Tensor;
+use crate::tensor::{Output, Tensor};
 
 /// The keywords that say how a matrix is made.
 pub(super) struct MatrixKeywords {
@@ -107,7 +106,7 @@ pub(super) struct Made {
     index: PandasIndex,
     options: ConversionOptions,
     out: Option<DType>,
-    spec: MatrixSpec,
+    pub(super) spec: MatrixSpec,
 }
 
 thread_local! {
@@ -160,38 +159,35 @@ pub(super) fn matrix(
     Ok(convert_matrix(&made.spec, &chunks.arrays, &request(None, keywords, options), &worker(py))?)
 }
 
-/// Writes the columns as a matrix into the memory of `out`.
+/// Writes the columns as a matrix into the memory of `out=`.
 pub(super) fn matrix_into(
-    out: &Bound<'_, PyAny>,
+    py: Python<'_>,
+    memory: &mut Output<'_>,
     chunks: &Chunks,
-    columns: Option<Vec<String>>,
+    columns: Option<&Vec<String>>,
     keywords: &MatrixKeywords,
     options: &ConversionOptions,
 ) -> PyResult<()> {
-    with_output(out, |memory| {
-        let made = spec(chunks.field(), columns.as_ref(), chunks.index, options, Some(memory.dtype()))?;
-        Ok(write_matrix(&made.spec, &chunks.arrays, &request(None, keywords, options), memory, &worker(out.py()))?)
-    })
+    let made = spec(chunks.field(), columns, chunks.index, options, Some(memory.dtype()))?;
+    Ok(write_matrix(&made.spec, &chunks.arrays, &request(None, keywords, options), memory, &worker(py))?)
 }
 
-/// Writes a column into the memory of `out`.
+/// Writes a column into the memory of `out=`.
 pub(super) fn column_into(
-    out: &Bound<'_, PyAny>,
+    py: Python<'_>,
+    memory: &mut Output<'_>,
     chunks: &Chunks,
-    options: Options,
+    mut options: Options,
     keywords: &MatrixKeywords,
 ) -> PyResult<()> {
-    with_output(out, |memory| {
-        let mut options = options;
-        options.dtype = options.dtype.or(Some(memory.dtype()));
-        let rows = chunks.arrays.iter().fold(0_usize, |rows, array| rows.saturating_add(array.len()));
-        let (field, threads) = (chunks.field(), keywords.threads);
-        let mut result = Ok(());
-        worker(out.py())(rows.saturating_mul(memory.dtype().itemsize()), &mut || {
-            result = chunks_to_tensor_into(field, &chunks.arrays, &options, memory, threads);
-        });
-        Ok(result?)
-    })
+    options.dtype = options.dtype.or(Some(memory.dtype()));
+    let rows = chunks.arrays.iter().fold(0_usize, |rows, array| rows.saturating_add(array.len()));
+    let (field, threads) = (chunks.field(), keywords.threads);
+    let mut result = Ok(());
+    worker(py)(rows.saturating_mul(memory.dtype().itemsize()), &mut || {
+        result = chunks_to_tensor_into(field, &chunks.arrays, &options, memory, threads);
+    });
+    Ok(result?)
 }
 
 /// Each group as a tensor, given to `take` by name, without the interpreter where that can take long.

@@ -128,10 +128,24 @@ impl Asked {
         Ok(DeviceArrayStream::new(field, target.device_type(), arrays))
     }
 
+    /// The device to go to from that of a stream's arrays, of which only the type is known.
+    fn stream_elsewhere(&self, own: Device) -> Option<Device> {
+        self.device.filter(|device| !device.is_cpu() || !own.is_cpu())
+    }
+
+    /// Refuses a stream none of whose arrays can come where it is asked for, before one is read.
+    pub(super) fn require_way(&self, own: Option<Device>) -> PyResult<()> {
+        let Some((own, device)) = own.and_then(|own| Some((own, self.stream_elsewhere(own)?))) else { return Ok(()) };
+        if device.device_type() != own.device_type() {
+            self.elsewhere(own)?;
+        }
+        Ok(crate::transfer::require_way(own, device)?)
+    }
+
     /// A stream, whose arrays come where they are asked for.
     pub(super) fn stream(&self, stream: DeviceArrayStream) -> PyResult<DeviceArrayStream> {
         let own = Device::new(stream.device_type(), 0);
-        let Some(device) = self.device.filter(|device| !device.is_cpu() || !own.is_cpu()) else { return Ok(stream) };
+        let Some(device) = self.stream_elsewhere(own) else { return Ok(stream) };
         let stream = if device.device_type() == own.device_type() {
             // Which of the devices of its type each array is on, only the array tells.
             let (field, asked) = (stream.field().clone(), *self);

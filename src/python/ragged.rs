@@ -7,11 +7,12 @@ use pyo3::types::{PyDict, PyTuple, PyType};
 use super::arrow_dunders::{c_array, c_device_array, requested_field};
 use super::capsule::schema_capsule;
 use super::counts::count;
+use super::exchange::{Arrays, memory};
 use super::functions::{finish, result_source};
 use super::input::{self, Chunks};
 use super::moving::Asked;
 use super::options::{ConversionOptions, ElementKeywords, Legacy, copy_mode, parse_nulls, unless_moved};
-use super::{Array, Device};
+use super::{Array, Device, refused};
 use crate::error::Result;
 use crate::ragged::{Pad, Ragged as CoreRagged, Values, chunks_to_padded, chunks_to_ragged};
 use crate::spec::{CopyMode, NullPolicy};
@@ -247,9 +248,14 @@ pub(super) fn to_ragged<'py>(
     let legacy = Legacy::parse(legacy)?;
     let options = ConversionOptions::read(ElementKeywords { dtype, nulls, decimal, dictionary }, copy, writable)?;
     let pad = pad.map(parse_pad).transpose()?;
-    let chunks = Chunks::read(obj, copy_mode(copy))?;
-    options.check_columns(chunks.field())?;
     let asked = Asked::read(device, copy_mode(copy))?;
+    memory::source(allocator)?;
+    Arrays::of(py, legacy, xp)?;
+    let chunks = Chunks::read_unless(obj, copy_mode(copy), None, &|unread| {
+        asked.require_way(unread.device)?;
+        refused::as_ragged(unread.field, pad, &options)
+    })?;
+    options.check_columns(chunks.field())?;
     let chunks = asked.chunks(py, chunks)?;
     let _source = result_source(&chunks, device, allocator, xp)?;
     let mut options = options.of(chunks.field().name());

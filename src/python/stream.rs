@@ -100,7 +100,8 @@ impl ArrayStream {
         Ok(DeviceArrayStream::new(field, self.device_type, arrays))
     }
 
-    fn device(&self) -> crate::device::Device {
+    /// The device of every array, as far as its type tells it.
+    pub(super) fn device(&self) -> crate::device::Device {
         crate::device::Device::new(self.device_type, 0)
     }
 }

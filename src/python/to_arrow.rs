@@ -8,15 +8,16 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyString, PyTuple};
 
 use super::exchange::memory;
-use super::input::{Chunks, no_protocol};
+use super::input::{Chunks, Unread, no_protocol};
 use super::moving::Asked;
 use super::options::{copy_mode, mapping, unless_moved};
 use super::stream::wrap;
 use super::{Ragged, counts, device, input};
 use crate::column::{self, chunks_to_tensor};
+use crate::dtype::DType;
 use crate::error::Error;
-use crate::matrix::{ColumnOptions, matrix_to_arrow};
-use crate::spec::{CopyMode, Options};
+use crate::matrix::{ColumnOptions, check_names, matrix_to_arrow};
+use crate::spec::{CopyMode, Options, Spec};
 use crate::tensor::Tensor;
 
 /// Converts a tensor into an Arrow array: n-d as arrow.fixed_shape_tensor rows, 0-d as one row, bools as arrow.bool8. With
@@ -69,25 +70,34 @@ pub(super) fn to_arrow<'py>(
         || PyTypeError::new_err("to_arrow expects a tensor (with __dlpack__); Arrow data goes through from_arrow");
     // The host converts, wherever it is one of the two.
     let to_host = device.filter(|device| device.is_cpu());
-    let valid = validity.map(validity_tensor).transpose()?;
-    let valid = valid.map(|valid| Asked::new(to_host, CopyMode::IfNeeded).tensor(py, valid)).transpose()?;
+    // Read last: it may be a stream, which a wrong option must not consume.
     let asked = Asked::new(device, copy);
+    let valid = |own| -> PyResult<Option<Tensor>> {
+        let Some(validity) = validity else { return Ok(None) };
+        asked.require_way(Some(own))?;
+        let valid = validity_tensor(validity)?;
+        Asked::new(to_host, CopyMode::IfNeeded).tensor(py, valid).map(Some)
+    };
     let copy_before = |own| asked.is_copied_from(own).map(|is_moved| unless_moved(copy, is_moved));
     let array = if let Some(names) = names {
         let mut options = ColumnOptions::default().copy(copy);
-        (options.validity, options.threads) = (valid, threads);
+        options.threads = threads;
         if let Some(object) = r#type {
             (options.types, options.metadata) = read_types(object, &names)?;
         }
         // Misaligned elements are moved once, with the others.
         let matrix = input::dlpack_unmoved(x, to_host, copy)?.ok_or_else(no_tensor)?;
+        if validity.is_some() {
+            check_names(&matrix, &names, &options)?;
+        }
+        options.validity = valid(matrix.device())?;
         options.copy = copy_before(matrix.device())?;
         py.detach(|| matrix_to_arrow(&matrix, &names, &options))?
     } else {
         let tensor = input::dlpack(x, to_host, if copy == CopyMode::Always { CopyMode::IfNeeded } else { copy })?;
         let tensor = tensor.ok_or_else(no_tensor)?;
         let requested = r#type.map(read_type).transpose()?;
-        let copy = copy_before(tensor.device())?;
+        let (copy, valid) = (copy_before(tensor.device())?, valid(tensor.device())?);
         py.detach(|| match requested {
             None => column::to_arrow(&tensor, valid.as_ref(), copy),
             Some(requested) => column::to_arrow_as(&tensor, valid.as_ref(), &requested, copy),
@@ -98,7 +108,15 @@ pub(super) fn to_arrow<'py>(
 
 /// A validity argument as a bool tensor: a tensor of bools, or a boolean array.
 fn validity_tensor(object: &Bound<'_, PyAny>) -> PyResult<Tensor> {
-    if let Some(input) = input::arrow(object)? {
+    let is_bools = |unread: &Unread<'_>| {
+        let spec = Spec::new(unread.field, &Options::default())?;
+        if spec.dtype() == DType::Bool && spec.inner_shape().is_empty() {
+            return Ok(());
+        }
+        let reason = format!("validity must be one bool for each row, and is of {}", unread.field.data_type());
+        Err(PyErr::from(Error::argument(reason)))
+    };
+    if let Some(input) = input::arrow_unless(object, &is_bools)? {
         let chunks = Chunks::of_arrow(object.py(), input)?;
         return Ok(chunks_to_tensor(chunks.field(), &chunks.arrays, &Options::default())?);
     }

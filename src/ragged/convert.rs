@@ -5,6 +5,8 @@ use std::sync::Arc;
 use arrow_schema::{DataType, Field, FieldRef};
 
 use super::level::{Level, Part, null_row, record_or_refuse, row_validity};
+#[cfg(feature = "python")]
+use super::pad::{Pad, item_spec};
 use super::variable_shape::{self, VariableShape};
 use super::{Ragged, Values, on_device};
 use crate::arrow::{DeviceArray, Mask, ViewChunk};
@@ -59,6 +61,19 @@ pub fn chunks_to_ragged(field: &FieldRef, chunks: &[DeviceArray], options: &Opti
     convert().map_err(|error| error.in_column(field.name()))
 }
 
+/// Refuses what no data of this field could make possible: rows, or with `pad` rows of one length.
+///
+/// # Errors
+/// Names the column.
+#[cfg(feature = "python")]
+pub(crate) fn check_ragged(field: &FieldRef, pad: Option<Pad>, options: &Options) -> Result<()> {
+    let check = || match pad {
+        Some(pad) => item_spec(field, pad, options).map(drop),
+        None => leaf_spec(field, options).map(drop),
+    };
+    check().map_err(|error| error.in_column(field.name()))
+}
+
 /// The chunks of a column, in host memory and of its type.
 pub(super) fn parts(field: &FieldRef, chunks: &[DeviceArray]) -> Result<Vec<Part>> {
     check_types(field, chunks)?;
@@ -88,12 +103,16 @@ pub(super) fn item_field(field: &FieldRef) -> Option<FieldRef> {
 
 /// The spec of the innermost elements.
 pub(super) fn leaf_spec(field: &FieldRef, options: &Options) -> Result<Spec> {
-    let rows = match VariableShape::of(field)? {
-        Some(tensor) => tensor.data.1.clone(),
-        None => field.clone(),
-    };
-    let item = item_field(&rows).ok_or_else(|| unsupported(field.data_type()))?;
-    if item_field(&item).is_some() { leaf_spec(&item, options) } else { Spec::new(&item, options) }
+    let tensor = VariableShape::of(field)?;
+    let rows = tensor.as_ref().map_or(field, |tensor| tensor.data.1);
+    let item = item_field(rows).ok_or_else(|| unsupported(rows.data_type()))?;
+    let is_nested = item_field(&item).is_some();
+    let spec = if is_nested { leaf_spec(&item, options) } else { Spec::new(&item, options) }?;
+    if tensor.is_some() && (is_nested || !spec.inner_shape().is_empty()) {
+        let reason = format!("{} of {}", variable_shape::NAME, item.data_type());
+        return Err(Error::unsupported(reason).remedy_is("pass the field data of its storage"));
+    }
+    Ok(spec)
 }
 
 pub(super) fn unsupported(data_type: &DataType) -> Error {
@@ -272,10 +291,6 @@ fn views(field: &FieldRef, parts: &[Part], options: &Options) -> Result<Ragged> 
 fn with_shapes(field: &FieldRef, tensor: &VariableShape<'_>, parts: &[Part], options: &Options) -> Result<Ragged> {
     let (data_field, data) = struct_column(field, tensor.data, parts)?;
     let item = item_field(&data_field).ok_or_else(|| unsupported(data_field.data_type()))?;
-    if item_field(&item).is_some() || !Spec::new(&item, options)?.inner_shape().is_empty() {
-        let reason = format!("{} of {}", variable_shape::NAME, item.data_type());
-        return Err(Error::unsupported(reason).remedy_is("pass the field data of its storage"));
-    }
     let ragged = lists(&data_field, &item, &data, options)?;
     let (shape_field, shape) = struct_column(field, tensor.shape, parts)?;
     let arrays: Vec<_> = shape.into_iter().map(|part| part.array).collect();

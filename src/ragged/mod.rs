@@ -11,6 +11,8 @@ mod variable_shape;
 
 use arrow_schema::FieldRef;
 
+#[cfg(feature = "python")]
+pub(crate) use convert::check_ragged;
 pub use convert::{chunks_to_ragged, to_ragged};
 pub use pad::{Pad, chunks_to_padded, to_padded};
 pub(crate) use plan::{PartPlan, is_ragged, plan_parts, plan_schema};

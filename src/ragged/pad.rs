@@ -61,7 +61,11 @@ pub fn chunks_to_padded(
     padded(field, chunks, pad, options).map_err(|error| error.in_column(field.name()))
 }
 
-fn padded(field: &FieldRef, chunks: &[DeviceArray], pad: Pad, options: &Options) -> Result<(Tensor, Tensor)> {
+/// What an item of a padded row becomes, and the padding.
+///
+/// # Errors
+/// What no data could make possible.
+pub(super) fn item_spec(field: &FieldRef, pad: Pad, options: &Options) -> Result<(Spec, Pattern)> {
     if field.extension_type_name() == Some(variable_shape::NAME) {
         return Err(Error::unsupported(format!("rows of {} cannot be padded: each has a shape", variable_shape::NAME))
             .remedy_is("convert them without pad, or pass the field data of their storage"));
@@ -73,6 +77,11 @@ fn padded(field: &FieldRef, chunks: &[DeviceArray], pad: Pad, options: &Options)
     }
     let spec = Spec::new(&item, options)?;
     let padding = Pattern::of(pad.value, spec.dtype())?;
+    Ok((spec, padding))
+}
+
+fn padded(field: &FieldRef, chunks: &[DeviceArray], pad: Pad, options: &Options) -> Result<(Tensor, Tensor)> {
+    let (spec, padding) = item_spec(field, pad, options)?;
     let parts = parts(field, chunks)?;
     let sources = parts.iter().map(|part| Source::new(part, &spec)).collect::<Result<Vec<_>>>()?;
     let (mut rows, mut longest) = (0, 0);

@@ -9,7 +9,7 @@ mod source;
 use std::num::NonZero;
 use std::sync::Arc;
 
-use arrow_schema::DataType;
+use arrow_schema::{DataType, FieldRef};
 use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
@@ -23,9 +23,9 @@ use source::Source;
 
 use super::counts::{self, count, word};
 use super::device;
-use super::exchange::memory;
+use super::exchange::{Arrays, memory};
 use super::matrix::Columns;
-use super::options::{ConversionOptions, ElementKeywords};
+use super::options::{ConversionOptions, ElementKeywords, Legacy};
 use crate::cuda::allocate_from;
 use crate::loader::{Batches, LoadOptions, Selection, Shuffle, Split, Terms, check_device};
 
@@ -92,6 +92,7 @@ impl Loader {
         let device = device.map_or(Ok(crate::device::Device::CPU), device::extract)?;
         check_device(device)?;
         memory::source(allocator)?;
+        Arrays::of(source.py(), Legacy::default(), xp)?;
         let number = |name, value: Option<&Bound<'_, PyAny>>, default, least| match value {
             Some(value) => count(name, value, least),
             None => Ok(default),
@@ -133,21 +134,17 @@ impl Loader {
             return Err(too_late());
         }
         let next = self.progress.next();
-        let (stream, index) = self.source.open(py)?;
-        let field = stream.field().clone();
-        self.options.check_columns(&field)?;
-        let mut terms = self.terms(py)?;
-        if let DataType::Struct(fields) = field.data_type() {
-            terms.source.columns = Some(fields.iter().map(|field| field.name().clone()).collect());
-        }
-        if let Some(resumed) = &next.resumed {
-            resumed.check(&terms)?;
-        }
         let mut load = self.load.clone();
-        load.index = index;
         load.shuffle = NonZero::new(self.shuffle_buffer).zip(next.seed).map(|(buffer, seed)| Shuffle { buffer, seed });
         let dtype = self.options.dtype();
         let options = |column: &str| self.options.of(column);
+        let (stream, index) = self.source.open(py, &|unread| {
+            self.terms_of(py, unread.field, next.resumed.as_ref())?;
+            let load = LoadOptions { index: unread.index, ..load.clone() };
+            Ok(Batches::check(unread.field, &self.selection, options, dtype, &load)?)
+        })?;
+        load.index = index;
+        let terms = self.terms_of(py, stream.field(), next.resumed.as_ref())?;
         let memory = memory::source(self.allocator.as_ref().map(|allocator| allocator.bind(py)))?;
         let batches = py.detach(|| {
             let _memory = memory.map(allocate_from);
@@ -240,6 +237,22 @@ impl Loader {
 impl Loader {
     fn terms_alone(&self) -> Terms {
         Terms::new(&self.load.split, self.shuffle_buffer)
+    }
+
+    /// What a state has to fit, with a source of this type.
+    ///
+    /// # Errors
+    /// Where the options name other columns, or the epoch is that of a state of another source.
+    fn terms_of(&self, py: Python<'_>, field: &FieldRef, resumed: Option<&Terms>) -> PyResult<Terms> {
+        self.options.check_columns(field)?;
+        let mut terms = self.terms(py)?;
+        if let DataType::Struct(fields) = field.data_type() {
+            terms.source.columns = Some(fields.iter().map(|field| field.name().clone()).collect());
+        }
+        if let Some(resumed) = resumed {
+            resumed.check(&terms)?;
+        }
+        Ok(terms)
     }
 
     /// What a state has to fit, as far as the source tells it without being opened.

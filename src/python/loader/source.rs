@@ -10,7 +10,7 @@ use pyo3::types::{PyWeakrefMethods, PyWeakrefReference};
 
 use crate::arrow::{DeviceArray, DeviceArrayStream};
 use crate::python::capsule::call;
-use crate::python::input::{self, ArrowInput};
+use crate::python::input::{self, ArrowInput, Refuses};
 use crate::python::pandas::pandas_index;
 use crate::python::{Array, RecordBatch, Tensor};
 use crate::spec::{CopyMode, PandasIndex};
@@ -45,11 +45,12 @@ impl Source {
         Ok(Self { object: object.clone().unbind(), is_callable, read, last })
     }
 
-    /// The stream of an epoch, and which index columns of pandas are among all its columns.
+    /// The stream of an epoch, and which index columns of pandas are among all its columns; unless it is one that `refuses`
+    /// refuses: nothing of it is read then.
     ///
     /// # Errors
-    /// What the callable or the dunder raises; when the source can be read once, and was.
-    pub(super) fn open(&self, py: Python<'_>) -> PyResult<(DeviceArrayStream, PandasIndex)> {
+    /// What the callable or the dunder raises; when the source can be read once, and was; what `refuses` says.
+    pub(super) fn open(&self, py: Python<'_>, refuses: Refuses<'_>) -> PyResult<(DeviceArrayStream, PandasIndex)> {
         let object = self.object.bind(py);
         if self.is_callable {
             let opened = call(object, (), None)?;
@@ -57,12 +58,12 @@ impl Source {
                 let found = opened.get_type().name()?.to_string();
                 return Err(PyTypeError::new_err(format!("the source's callable must return {DATA}, not {found}")));
             }
-            return self.open_again(&opened);
+            return self.open_again(&opened, refuses);
         }
         if self.read.load(Ordering::Acquire) {
             return Err(read_already());
         }
-        let (stream, again) = read(object)?;
+        let (stream, again) = read(object, refuses)?;
         if !again {
             self.read.store(true, Ordering::Release);
         }
@@ -71,14 +72,18 @@ impl Source {
     }
 
     /// Opens what the callable gave, unless that is the reader that it gave before: there may be nothing left in it.
-    fn open_again(&self, opened: &Bound<'_, PyAny>) -> PyResult<(DeviceArrayStream, PandasIndex)> {
+    fn open_again(
+        &self,
+        opened: &Bound<'_, PyAny>,
+        refuses: Refuses<'_>,
+    ) -> PyResult<(DeviceArrayStream, PandasIndex)> {
         let py = opened.py();
         let lock = || self.last.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let last = lock().as_ref().map(|last| last.clone_ref(py));
         if last.and_then(|last| last.bind(py).upgrade()).is_some_and(|last| last.is(opened)) {
             return Err(read_already());
         }
-        let (stream, again) = read(opened)?;
+        let (stream, again) = read(opened, refuses)?;
         // Not every object can be referred to weakly, and a reference would keep the reader.
         *lock() = if again { None } else { PyWeakrefReference::new(opened).ok().map(Bound::unbind) };
         let index = pandas_index(opened, stream.field())?;
@@ -91,7 +96,7 @@ impl Source {
     /// What its `__len__` raises.
     pub(super) fn rows(&self, py: Python<'_>) -> PyResult<Option<usize>> {
         let known = self.known_rows(py)?;
-        if known.is_some() || self.is_callable || !has_length(self.object.bind(py))? {
+        if known.is_some() || self.is_callable || !input::has_length(self.object.bind(py))? {
             return Ok(known);
         }
         self.object.bind(py).len().map(Some)
@@ -135,11 +140,6 @@ fn has_dunder(object: &Bound<'_, PyAny>) -> PyResult<bool> {
     Ok(false)
 }
 
-/// Whether the type has a length, as containers have: their dunders can be called again and again. Readers have none.
-fn has_length(object: &Bound<'_, PyAny>) -> PyResult<bool> {
-    object.get_type().hasattr("__len__")
-}
-
 fn read_already() -> PyErr {
     PyValueError::new_err(
         "the source is a stream, which can be read once, and was; pass a callable that opens it anew for each epoch",
@@ -147,14 +147,14 @@ fn read_already() -> PyErr {
 }
 
 /// The stream of an object, and whether it can be had again.
-fn read(object: &Bound<'_, PyAny>) -> PyResult<(DeviceArrayStream, bool)> {
+fn read(object: &Bound<'_, PyAny>, refuses: Refuses<'_>) -> PyResult<(DeviceArrayStream, bool)> {
     if let Ok(tensor) = object.cast_exact::<Tensor>() {
         let array = crate::column::to_arrow(tensor.get().tensor(), None, CopyMode::IfNeeded)?;
         return Ok((stream_of(array), true));
     }
-    match input::arrow(object)? {
+    match input::arrow_unless(object, refuses)? {
         Some(ArrowInput::Array(array)) => Ok((stream_of(array), true)),
-        Some(ArrowInput::Stream(stream)) => Ok((stream, has_length(object)?)),
+        Some(ArrowInput::Stream(stream)) => Ok((stream, input::has_length(object)?)),
         None => Err(PyTypeError::new_err(format!("expected {DATA}, got {}", object.get_type().name()?))),
     }
 }
