@@ -26,7 +26,7 @@ pub enum ErrorKind {
     Producer,
     /// Memory could not be allocated.
     Memory,
-    /// A wait of the host for a device was ended from outside, as by a signal.
+    /// A signal ended the call, or the producer of a stream reports that one ended its work (Python's `KeyboardInterrupt`).
     Interrupted,
 }
 

@@ -7,6 +7,7 @@ use smallvec::smallvec;
 use super::cast::Misfit;
 use super::lane::Lane;
 use super::pack::{Bits, Isa};
+use super::threads::in_rounds;
 use super::unpack::unpack_bits;
 
 use crate::alloc::HostBuffer;
@@ -180,9 +181,13 @@ fn fill_buffer(spec: &Spec, plan: &Plan, chunks: &[ColumnChunk<'_>]) -> Result<H
         let (out, after) = rest
             .split_at_mut_checked(chunk.leaf.elements.saturating_mul(itemsize))
             .ok_or_else(|| Error::invalid("the plan was made of other chunks"))?;
-        // SAFETY: the chunk has as many elements as `out`, which starts at an element of an aligned block.
-        let written = unsafe { write_range(Isa::detect(), spec, chunk, 0, out) };
-        written.map_err(|misfit| misfit.error(spec, row))?;
+        in_rounds(chunk.leaf.elements, itemsize, |elements| {
+            let (start, end) = (elements.start.saturating_mul(itemsize), elements.end.saturating_mul(itemsize));
+            let out = out.get_mut(start..end).unwrap_or(&mut []);
+            // SAFETY: the chunk has these elements, for which `out` has room; it starts at one of an aligned block.
+            let written = unsafe { write_range(Isa::detect(), spec, chunk, elements.start, out) };
+            written.map_err(|misfit| misfit.error(spec, row))
+        })?;
         rest = after;
         row += chunk.leaf.rows;
     }

@@ -8,7 +8,7 @@ use smallvec::smallvec;
 
 use super::column::{ColumnChunk, write_range};
 use super::pack::{Isa, PackedColumn, Rows, pack_rows};
-use super::threads::{for_each_part, threads};
+use super::threads::{for_each_part, in_rounds, threads};
 use crate::alloc::HostBuffer;
 use crate::arrow::DeviceArray;
 use crate::error::{Error, ErrorKind, Result};
@@ -255,24 +255,38 @@ impl<'a> Columns<'a> {
 
 /// Writes every row of the chunks.
 fn write(spec: &MatrixSpec, chunks: &[MatrixColumns<'_>], target: Target<'_>, threads: usize) -> Result<()> {
+    let row_bytes = spec.row_bytes();
     match (target, chunks) {
-        (Target::Rows(out), [only]) => write_packed(&only.packed(spec), 0, 0, out, threads),
+        (Target::Rows(out), [only]) => {
+            let columns = only.packed(spec);
+            in_rounds(out.count(), row_bytes, |rows| {
+                // SAFETY: rounds have different rows, and follow each other.
+                let out = unsafe { out.part(rows.clone()) };
+                write_packed(&columns, rows.start, 0, out, threads)
+            })
+        }
         (Target::Rows(out), _) => {
             let chunks: Vec<(usize, Vec<PackedColumn<'_>>)> =
                 chunks.iter().map(|chunk| (chunk.rows, chunk.packed(spec))).collect();
-            for_each_part(threads, out.count(), 1, |rows| {
-                for_each_piece(chunks.iter().map(|(rows, columns)| (*rows, columns)), &rows, |columns, piece| {
-                    // SAFETY: parts have different rows, and the pieces of a part follow each other.
-                    let out = unsafe { out.part(piece.rows) };
-                    write_packed(columns, piece.first, piece.before, out, 1)
+            in_rounds(out.count(), row_bytes, |round| {
+                for_each_part(threads, round.len(), 1, |rows| {
+                    let rows = round.start + rows.start..round.start + rows.end;
+                    for_each_piece(chunks.iter().map(|(rows, columns)| (*rows, columns)), &rows, |columns, piece| {
+                        // SAFETY: parts have different rows, and the pieces of a part follow each other.
+                        let out = unsafe { out.part(piece.rows) };
+                        write_packed(columns, piece.first, piece.before, out, 1)
+                    })
                 })
             })
         }
         (Target::Columns(out), _) => {
             let rows = chunks.iter().fold(0_usize, |rows, chunk| rows.saturating_add(chunk.rows));
-            for_each_part(threads, rows, 64, |rows| {
-                for_each_piece(chunks.iter().map(|chunk| (chunk.rows, chunk)), &rows, |chunk, piece| {
-                    write_columns(&chunk.packed(spec), spec.dtype().itemsize(), &piece, &out)
+            in_rounds(rows, row_bytes, |round| {
+                for_each_part(threads, round.len(), 64, |rows| {
+                    let rows = round.start + rows.start..round.start + rows.end;
+                    for_each_piece(chunks.iter().map(|chunk| (chunk.rows, chunk)), &rows, |chunk, piece| {
+                        write_columns(&chunk.packed(spec), spec.dtype().itemsize(), &piece, &out)
+                    })
                 })
             })
         }

@@ -9,7 +9,7 @@ use crate::arrow::{DeviceArray, DeviceArrayStream};
 use crate::cuda::{PooledStream, is_cuda};
 use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::order;
+use crate::order::{self, Interrupts};
 use crate::transfer::{Transfer, array_to_device};
 
 /// The rows of a stream in their order. At most one of its arrays is held at a time.
@@ -20,6 +20,8 @@ pub(super) struct Feed {
     /// Rows that were passed.
     position: usize,
     stop: Stop,
+    /// Looks for signals, where the thread that asks for batches makes them.
+    interrupts: Option<Interrupts>,
 }
 
 /// The array at hand.
@@ -33,8 +35,9 @@ struct Current {
 }
 
 impl Feed {
-    pub(super) fn new(stream: DeviceArrayStream, stop: Stop) -> Self {
-        Self { stream: Some(stream), current: None, position: 0, stop }
+    /// `is_here`: whether arrays are read on the thread that asks for batches, which signals end.
+    pub(super) fn new(stream: DeviceArrayStream, stop: Stop, is_here: bool) -> Self {
+        Self { stream: Some(stream), current: None, position: 0, stop, interrupts: is_here.then(Interrupts::new) }
     }
 
     /// Rows that are left of the array at hand, or of the next one that has any; 0 at the end.
@@ -46,6 +49,7 @@ impl Feed {
             if let Some(current) = &self.current {
                 return Ok(current.array.len() - current.used);
             }
+            self.interrupts.as_mut().map_or(Ok(()), Interrupts::check)?;
             match self.stream.as_mut().and_then(Iterator::next) {
                 Some(Ok(array)) if array.is_empty() => {}
                 Some(Ok(array)) => {

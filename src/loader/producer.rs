@@ -53,7 +53,7 @@ impl Producer {
         let (rows, waiting) = (options.split.batch_size(), options.prefetch.saturating_add(3));
         let target = Target::new(options.device, groups.layouts().count(), options.prefetch)?;
         let ring = Ring::new(groups.layouts(), rows, waiting, || target.source())?;
-        let feed = Feed::new(stream, stop.clone());
+        let feed = Feed::new(stream, stop.clone(), options.prefetch == 0);
         Ok(Self { feed, shuffle, groups, ring, target, split: options.split, position: 0, round: start, start, stop })
     }
 

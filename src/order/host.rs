@@ -2,7 +2,7 @@
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::cuda::{Called, Current, EventHandle};
 use crate::error::Result;
@@ -18,11 +18,40 @@ const SPINS: u32 = 64;
 const SHORTEST: Duration = Duration::from_micros(20);
 const LONGEST: Duration = Duration::from_millis(2);
 
-/// Has the host pause by this function while it waits: one that lets other threads of an interpreter run, and that a signal
-/// ends. The first one stays.
+/// Has the host pause by this function while it waits for a device, and between the arrays of a stream: one that lets other
+/// threads of an interpreter run, and that a signal ends. The first one stays.
 pub fn pause_by(pause: Pause) {
     // A second module of the same kind pauses as the first one does.
     let _ = PAUSE.set(pause);
+}
+
+/// Looks for signals while a call reads a stream or converts many rows, which takes as long as the data is large.
+#[derive(Debug)]
+pub(crate) struct Interrupts {
+    checked: Instant,
+}
+
+impl Interrupts {
+    /// Short enough that a user who presses Ctrl-C notices no delay, and long enough to cost nothing.
+    const EVERY: Duration = Duration::from_millis(50);
+
+    /// Counts the time from now on.
+    pub(crate) fn new() -> Self {
+        Self { checked: Instant::now() }
+    }
+
+    /// Runs the handlers of signals that came, if the last look was a while ago.
+    ///
+    /// # Errors
+    /// [`crate::ErrorKind::Interrupted`] when a handler raises.
+    pub(crate) fn check(&mut self) -> Result<()> {
+        if self.checked.elapsed() < Self::EVERY {
+            return Ok(());
+        }
+        let checked = PAUSE.get().map_or(Ok(()), |pause| pause(Duration::ZERO));
+        self.checked = Instant::now();
+        checked
+    }
 }
 
 /// How often the host has waited for a device in this process.

@@ -22,6 +22,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use smallvec::SmallVec;
 
 pub(crate) use check::{check_host, is_check_asked};
+pub(crate) use host::Interrupts;
 pub use host::{Pause, host_waits, pause_by};
 pub use limbo::waiting;
 pub(crate) use limbo::{Behind, drain};

@@ -146,13 +146,16 @@ fn pause(time: Duration) -> crate::error::Result<()> {
         return Ok(());
     }
     let paused = Python::try_attach(|py| {
-        py.detach(|| std::thread::sleep(time));
+        if !time.is_zero() {
+            py.detach(|| std::thread::sleep(time));
+        }
         py.check_signals()
     });
     match paused {
         Some(Ok(())) => Ok(()),
         Some(Err(raised)) => {
-            Err(Error::new(ErrorKind::Interrupted, "the wait for a device was interrupted").caused_by(Arc::new(raised)))
+            Err(Error::new(ErrorKind::Interrupted, "a signal's handler raised an exception")
+                .caused_by(Arc::new(raised)))
         }
         // The interpreter is going down.
         None => {

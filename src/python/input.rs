@@ -22,7 +22,7 @@ use crate::arrow::{DeviceArray, DeviceArrayStream, empty_on};
 use crate::convert::compact;
 use crate::device::Device;
 use crate::dtype::DType;
-use crate::error::{Error, ErrorKind};
+use crate::error::{Error, ErrorKind, Result};
 use crate::ffi::dlpack::DLDeviceType;
 use crate::order;
 use crate::spec::{CopyMode, Options, PandasIndex};
@@ -77,10 +77,8 @@ pub(super) type Refuses<'a> = &'a dyn Fn(&Unread<'_>) -> PyResult<()>;
 /// As [`arrow`], and what `refuses` says.
 pub(super) fn arrow_unless(object: &Bound<'_, PyAny>, refuses: Refuses<'_>) -> PyResult<Option<ArrowInput>> {
     if let Ok(stream) = object.cast_exact::<ArrayStream>() {
-        let stream = stream.get();
-        let index = PandasIndex::KeepNamed;
-        refuses(&Unread { field: stream.field(), index, device: Some(stream.device()) })?;
-        return stream.take().map(|stream| Some(ArrowInput::Stream(stream)));
+        refuses(&unread(stream.get()))?;
+        return stream.get().take().map(|stream| Some(ArrowInput::Stream(stream)));
     }
     if object.is_exact_instance_of::<Tensor>() {
         return Ok(None);
@@ -93,6 +91,10 @@ pub(super) fn arrow_unless(object: &Bound<'_, PyAny>, refuses: Refuses<'_>) -> P
         (None, Some(refusal)) => Err(refusal),
         (stream, _) => Ok(stream.map(ArrowInput::Stream)),
     }
+}
+
+fn unread(stream: &ArrayStream) -> Unread<'_> {
+    Unread { field: stream.field(), index: PandasIndex::KeepNamed, device: Some(stream.device()) }
 }
 
 /// Asks an object for an array alone, and no stream: `None` where it has none, or refuses to be one.
@@ -249,6 +251,10 @@ impl Chunks {
         if let Ok(own) = object.cast_exact::<Tensor>() {
             return Self::of_tensor(py, own.get().tensor(), of_tensor, to_host);
         }
+        if let Ok(stream) = object.cast_exact::<ArrayStream>() {
+            refuses(&unread(stream.get()))?;
+            return stream.get().read_by(py, |stream| Self::of_stream(py, stream));
+        }
         match arrow_unless(object, refuses)? {
             Some(input) => {
                 let index = pandas_index(object, input.field())?;
@@ -269,22 +275,24 @@ impl Chunks {
     pub(super) fn of_arrow(py: Python<'_>, input: ArrowInput) -> PyResult<Self> {
         match input {
             ArrowInput::Array(array) => Ok(Self::one(array)),
-            ArrowInput::Stream(stream) => {
-                let (field, device) = (stream.field().clone(), Device::new(stream.device_type(), 0));
-                // The producer may need the interpreter on a thread of its own.
-                let mut arrays = py.detach(|| stream.collect::<crate::error::Result<SmallVec<[_; 1]>>>())?;
-                if arrays.is_empty() && !device.is_cpu() {
-                    arrays.push(empty_on(field.clone(), device)?);
-                }
-                Ok(Self {
-                    stream_field: Some(field),
-                    arrays,
-                    complex: None,
-                    index: PandasIndex::KeepNamed,
-                    is_own: false,
-                })
+            ArrowInput::Stream(mut stream) => {
+                let read = Self::of_stream(py, &mut stream);
+                py.detach(|| drop(stream));
+                Ok(read?)
             }
         }
+    }
+
+    /// Reads the arrays of a stream.
+    fn of_stream(py: Python<'_>, stream: &mut DeviceArrayStream) -> Result<Self> {
+        let (field, device) = (stream.field().clone(), Device::new(stream.device_type(), 0));
+        // The producer may need the interpreter on a thread of its own.
+        let mut arrays = py.detach(|| stream.read_to_end())?;
+        if arrays.is_empty() && !device.is_cpu() {
+            arrays.push(empty_on(field.clone(), device)?);
+        }
+        let index = PandasIndex::KeepNamed;
+        Ok(Self { stream_field: Some(field), arrays, complex: None, index, is_own: false })
     }
 
     fn of_tensor(py: Python<'_>, tensor: &Core, copy: CopyMode, to_host: Option<Asked>) -> PyResult<Self> {

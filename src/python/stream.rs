@@ -14,6 +14,7 @@ use super::moving::ToDevice;
 use super::{Array, Device, RecordBatch, device};
 use crate::arrow::{DeviceArray, DeviceArrayStream};
 use crate::convert::{check_request, request_field};
+use crate::error::{Error, ErrorKind, Result};
 use crate::ffi::dlpack::DLDeviceType;
 
 /// Arrow arrays or record batches one after the other, each read when it is asked for. A stream is read once.
@@ -86,8 +87,36 @@ impl ArrayStream {
     pub(super) fn take(&self) -> PyResult<DeviceArrayStream> {
         match self.replace(State::Gone)? {
             State::Ready(stream) => Ok(stream),
-            _ => Err(crate::error::Error::invalid("the stream was consumed already; a stream can be read once").into()),
+            _ => Err(consumed()),
         }
+    }
+
+    /// What `work` makes of the stream, which it reads to its end. Where a signal or a lack of memory ends it before, the arrays that
+    /// are left can still be read.
+    ///
+    /// # Errors
+    /// Those of `work`; when the stream was consumed already, or another thread reads it.
+    pub(super) fn read_by<R>(
+        &self,
+        py: Python<'_>,
+        work: impl FnOnce(&mut DeviceArrayStream) -> Result<R>,
+    ) -> PyResult<R> {
+        let State::Ready(mut stream) = self.replace(State::Reading)? else {
+            *self.lock() = State::Gone;
+            return Err(consumed());
+        };
+        let result = work(&mut stream);
+        // A producer that failed has nothing more to give.
+        let is_cut_short = |error: &Error| {
+            matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::Memory) && error.code().is_none()
+        };
+        if result.as_ref().is_err_and(is_cut_short) {
+            *self.lock() = State::Ready(stream);
+        } else {
+            *self.lock() = State::Gone;
+            py.detach(|| drop(stream));
+        }
+        Ok(result?)
     }
 
     /// The stream with every array as the request asks.
@@ -104,6 +133,10 @@ impl ArrayStream {
     pub(super) fn device(&self) -> crate::device::Device {
         crate::device::Device::new(self.device_type, 0)
     }
+}
+
+fn consumed() -> PyErr {
+    Error::invalid("the stream was consumed already; a stream can be read once").into()
 }
 
 /// An array for Python: structs are record batches.

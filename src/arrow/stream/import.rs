@@ -95,9 +95,28 @@ impl<S: CStream> Imported<S> {
             // SAFETY: not NULL, so NUL-terminated and valid until the next call.
             unsafe { CStr::from_ptr(message) }.to_string_lossy()
         };
+        let kind = if reports_interrupt(&message) { ErrorKind::Interrupted } else { ErrorKind::Producer };
         let reason = format!("the stream's {callback} failed with code {code}: {message}");
-        Err(Error::new(ErrorKind::Producer, reason).with_code(code))
+        Err(Error::new(kind, reason).with_code(code))
     }
+}
+
+/// Whether a producer's message says that Python code of the stream was ended by `KeyboardInterrupt`: that of Ctrl-C has no
+/// other way through the C interface. What an exception of another type says of one does not count.
+fn reports_interrupt(message: &str) -> bool {
+    const TYPE: &str = "KeyboardInterrupt";
+    let is_type = |text: &str| text.strip_prefix(TYPE).is_some_and(|rest| rest.is_empty() || rest.starts_with(':'));
+    if let Some((_, traceback)) = message.rsplit_once("Traceback (most recent call last):") {
+        // Lines of frames are indented; the first other one is the exception that was raised last.
+        let raised = traceback.lines().find(|line| !line.is_empty() && !line.starts_with([' ', '\t']));
+        return raised.is_some_and(is_type);
+    }
+    // Without a traceback, what passes the message on stands before it: "External error: KeyboardInterrupt: ".
+    message.match_indices(TYPE).any(|(start, _)| {
+        let (before, text) = message.split_at(start);
+        let is_passed_on = before.is_empty() || before.ends_with(" error: ") || before.ends_with(" exception: ");
+        is_passed_on && is_type(text.lines().next().unwrap_or(text))
+    })
 }
 
 /// The arrays of a stream; after the end or an error the stream is released, and nothing more comes.
@@ -139,5 +158,44 @@ impl Drop for OwnedSchema {
             // SAFETY: filled for us, so ours to release, and `take` made this the only call.
             unsafe { release(schema) };
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What pyarrow says of an exception.
+    fn of_pyarrow(text: &str, raised: &str) -> String {
+        let frames = "File \"rows.py\", line 5, in rows\n    raise KeyboardInterrupt";
+        format!(
+            "Unknown error: {text}. Detail: Python exception: Traceback (most recent call last):\n  {frames}\n{raised}\n"
+        )
+    }
+
+    #[test]
+    fn a_keyboard_interrupt_is_known_by_the_last_exception() {
+        for message in [
+            of_pyarrow("", "KeyboardInterrupt"),
+            of_pyarrow("two\nlines", "KeyboardInterrupt: two\nlines"),
+            format!("Invalid: the stream's get_next failed with code 22: {}", of_pyarrow("", "KeyboardInterrupt")),
+            of_pyarrow("", "ValueError: no") + &of_pyarrow("", "KeyboardInterrupt"),
+            "External error: KeyboardInterrupt: ".to_owned(),
+            "Unknown error: . Detail: Python exception: KeyboardInterrupt".to_owned(),
+            "KeyboardInterrupt".to_owned(),
+        ] {
+            assert!(reports_interrupt(&message), "{message}");
+        }
+        for message in [
+            String::new(),
+            of_pyarrow("KeyboardInterrupt", "ValueError: KeyboardInterrupt"),
+            of_pyarrow("", "KeyboardInterrupt") + &of_pyarrow("", "ValueError: no"),
+            of_pyarrow("", "KeyboardInterrupts"),
+            "External error: ValueError: KeyboardInterrupt: ".to_owned(),
+            "no KeyboardInterrupt".to_owned(),
+            "KeyboardInterrupted".to_owned(),
+        ] {
+            assert!(!reports_interrupt(&message), "{message}");
+        }
     }
 }

@@ -8,6 +8,8 @@ use std::ffi::{c_char, c_int, c_void};
 use std::fmt;
 
 use arrow_schema::FieldRef;
+#[cfg(feature = "python")]
+use smallvec::SmallVec;
 
 pub use export::{export_device_stream, export_stream};
 
@@ -17,6 +19,8 @@ use crate::device::Device;
 use crate::error::{Error, ErrorKind, Result};
 use crate::ffi::arrow_device::{ArrowArray, ArrowArrayStream, ArrowDeviceArray, ArrowDeviceArrayStream, ArrowSchema};
 use crate::ffi::dlpack::DLDeviceType;
+#[cfg(feature = "python")]
+use crate::order::Interrupts;
 
 /// Arrays of one field on one type of device, one after the other. None is asked for before it is wanted.
 pub struct DeviceArrayStream {
@@ -60,6 +64,21 @@ impl DeviceArrayStream {
     pub unsafe fn import_device(source: *mut ArrowDeviceArrayStream, guard: ReleaseGuard) -> Result<Self> {
         // SAFETY: the contract.
         unsafe { import::import(source, guard) }
+    }
+
+    /// The arrays that are left, signals being handled between them.
+    ///
+    /// # Errors
+    /// That of the first array that is none, after which nothing more comes; [`ErrorKind::Interrupted`] when a signal's handler
+    /// raises: the stream can be read on then.
+    #[cfg(feature = "python")]
+    pub(crate) fn read_to_end(&mut self) -> Result<SmallVec<[DeviceArray; 1]>> {
+        let (mut arrays, mut interrupts) = (SmallVec::new(), Interrupts::new());
+        for array in self {
+            arrays.push(array?);
+            interrupts.check()?;
+        }
+        Ok(arrays)
     }
 
     /// Refuses an array that a consumer would misread by the stream's schema and device.

@@ -1,0 +1,138 @@
+"""Ctrl-C while a stream is read: the call ends soon, and what was not read yet can be read on."""
+
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import arrow_dlpack as ad
+import numpy as np
+import pyarrow as pa
+import pytest
+from loader_reference import loader_threads
+
+# A reader of many batches that runs no bytecode of Python: between its batches nobody sees a signal but the caller of the stream.
+PRELUDE = """
+import gc, itertools, operator, os, signal, sys, threading, time
+import arrow_dlpack as ad
+import numpy as np
+import pyarrow as pa
+
+# A process that a shell starts in the background ignores this signal.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+COUNT = 100_000
+counter = itertools.count()
+batch = pa.record_batch({"a": [1.0, 2.0], "b": [3.0, 4.0]})
+
+def reader():
+    batches = map(operator.itemgetter(0), zip(itertools.repeat(batch, COUNT), counter))
+    return pa.RecordBatchReader.from_batches(batch.schema, batches)
+
+def press_when_it_reads():
+    def press():
+        while repr(counter) == "count(0)":
+            time.sleep(0.001)
+        os.kill(os.getpid(), signal.SIGINT)
+    threading.Thread(target=press).start()
+
+def told(call, rest):
+    # How the call ended, whether batches are left, and whether each of the others was read and let go.
+    press_when_it_reads()
+    try:
+        call()
+        ended = "returned"
+    except KeyboardInterrupt:
+        ended = "interrupted"
+    left = sum(1 for _ in rest())
+    gc.collect()
+    print(ended, left > 0, pa.total_allocated_bytes() - before)
+
+before = pa.total_allocated_bytes()
+"""
+
+READS = {
+    "to_tensor": "ad.to_tensor(source)",
+    "to_tensors": "ad.to_tensors(source)",
+    "groups": 'ad.to_tensors(source, columns={"x": ["a", "b"], "y": "a"})',
+    "out": "ad.to_tensor(source, out=np.zeros((2 * COUNT, 2)))",
+    "xp": "ad.to_tensor(source, xp=np)",
+    "validity": "ad.validity(source)",
+    "F": 'ad.to_tensor(source, order="F")',
+}
+
+
+def run(code: str) -> str:
+    command = [sys.executable, "-c", PRELUDE + textwrap.dedent(code)]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert (result.returncode, result.stderr) == (0, "")
+    return result.stdout
+
+
+class TestBetweenBatches:
+    @pytest.mark.parametrize("read", READS)
+    def test_of_a_reader(self, read: str):
+        """The reader of another library can be read on by that library."""
+        assert run(f"source = reader()\ntold(lambda: {READS[read]}, lambda: source)") == "interrupted True 0\n"
+
+    @pytest.mark.parametrize("read", ["to_tensor", "to_tensors", "validity"])
+    def test_of_a_stream_of_ours(self, read: str):
+        code = f"source = ad.from_arrow(reader())\ntold(lambda: {READS[read]}, lambda: source)"
+        assert run(code) == "interrupted True 0\n"
+
+    def test_of_a_loader_without_a_thread(self):
+        """The iteration is closed: rows that were read are in no batch. The source can be read on."""
+        code = """
+            source = reader()
+            iterator = iter(ad.Loader(source, batch_size=2 * COUNT, prefetch=0))
+            told(lambda: next(iterator), lambda: source)
+            print(next(iterator, None))
+        """
+        assert run(code) == "interrupted True 0\nNone\n"
+
+
+def raising(error: BaseException) -> pa.RecordBatchReader:
+    def generate() -> Iterator[pa.RecordBatch]:
+        yield pa.record_batch({"a": [1.0]})
+        raise error
+
+    return pa.RecordBatchReader.from_batches(pa.schema([("a", pa.float64())]), generate())
+
+
+CALLS: dict[str, Callable[[Any], object]] = {
+    "to_tensor": ad.to_tensor,
+    "to_tensors": ad.to_tensors,
+    "groups": lambda source: ad.to_tensors(source, columns={"x": ["a"]}),
+    "out": lambda source: ad.to_tensor(source, out=np.zeros((1, 1))),
+    "validity": ad.validity,
+    "iteration": lambda source: list(ad.from_arrow(source)),
+    **{
+        f"loader, {prefetch} ahead": lambda source, prefetch=prefetch: list(
+            ad.Loader(source, batch_size=1, prefetch=prefetch)
+      )
+        for prefetch in [0, 1, 4]
+    },
+}
+
+
+class TestProducers:
+    """The C interface has text alone for what a producer raises."""
+
+    @pytest.mark.parametrize("wrap", [lambda reader: reader, ad.from_arrow, pa.RecordBatchReader.from_stream])
+    @pytest.mark.parametrize("call", CALLS)
+    def test_their_keyboard_interrupt_is_one_here(self, call: str, wrap: Callable[[Any], Any]):
+        with pytest.raises(KeyboardInterrupt):
+            CALLS[call](wrap(raising(KeyboardInterrupt("by hand"))))
+        assert loader_threads() == 0
+
+    @pytest.mark.parametrize("call", CALLS)
+    def test_other_exceptions_that_speak_of_one_are_none(self, call: str):
+        with pytest.raises(ad.ConversionError, match="KeyboardInterrupt"):
+            CALLS[call](raising(ValueError("not a KeyboardInterrupt")))
+
+    def test_a_stream_that_was_ended_by_one_is_over(self):
+        stream = ad.from_arrow(raising(KeyboardInterrupt()))
+        with pytest.raises(KeyboardInterrupt):
+            ad.to_tensor(stream)
+        with pytest.raises(ad.ConversionError, match="consumed"):
+            ad.to_tensor(stream)
