@@ -138,7 +138,7 @@ pub(super) fn result_source(
 ///     Ticks, unscaled decimals and indices into dictionaries stand only with their own kind. A column's dtype enters
 ///     promotion.
 /// nulls: "error", "nan", "keep" (slots unspecified in a view, zero in a copy; see `validity`), or a number to fill
-///     them with.
+///     them with: rounded to the nearest in floats, which integers and bools must hold exactly.
 /// decimal: "unscaled" for the integers that decimals are stored as; else their values, which need a dtype unless the
 ///     scale is 0.
 /// dictionary: "codes" for the indices into a dictionary, "values" for what they stand for; None is the codes, or the

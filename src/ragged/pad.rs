@@ -17,7 +17,7 @@ use crate::tensor::Tensor;
 /// How rows are padded.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Pad {
-    /// What stands where there is no element; the result's dtype must represent it exactly.
+    /// What stands where there is no element, in the result's dtype as a fill of nulls is.
     pub value: Scalar,
     /// The length of every row; `None` is that of the longest one.
     pub length: Option<usize>,

@@ -1,5 +1,7 @@
 //! The values of the 8-bit float formats, as `ml_dtypes` defines them.
 
+use std::cmp::Ordering;
+
 use crate::dtype::DType;
 
 /// What the encodings beside the finite numbers are.
@@ -46,11 +48,37 @@ pub(super) fn value(dtype: DType, encoding: u8) -> Option<f64> {
     Some(sign * significand / one * 2_f64.powi(exponent - bias))
 }
 
-/// The encoding of a value that the dtype holds exactly; of NaN, any.
+/// The encoding of the nearest value, as `ml_dtypes` rounds: ties to even, or up among powers of two. `None` where the format has
+/// none: infinities, zero or negative numbers in some formats, and what would round past the largest number.
 pub(super) fn encode(dtype: DType, wanted: f64) -> Option<u8> {
-    (0..=u8::MAX).find(|encoding| {
-        value(dtype, *encoding).is_some_and(|value| value == wanted || (value.is_nan() && wanted.is_nan()))
-    })
+    let numbers = || (0..=u8::MAX).filter_map(|encoding| Some((encoding, value(dtype, encoding)?)));
+    if !wanted.is_finite() {
+        let same = |value: f64| value == wanted || (value.is_nan() && wanted.is_nan());
+        return numbers().find(|(_, value)| same(*value)).map(|(encoding, _)| encoding);
+    }
+    let powers = dtype == DType::Float8E8M0Fnu;
+    let finite = || numbers().filter(|(_, value)| value.is_finite());
+    // Of two zeros the one with the sign of the value; the only zero of a format stands for both.
+    let signed = finite().filter(|(_, value)| value.is_sign_negative() == wanted.is_sign_negative());
+    let zero = finite().find(|(_, value)| *value == 0.0);
+    let near =
+        |(encoding, value): (u8, f64)| ((value - wanted).abs(), if powers { u8::MAX - encoding } else { encoding & 1 });
+    let closer = |a: &(u8, f64), b: &(u8, f64)| {
+        let ((far, last), (other_far, other_last)) = (near(*a), near(*b));
+        far.total_cmp(&other_far).then(last.cmp(&other_last))
+    };
+    let (encoding, found) = signed.chain(zero).min_by(closer)?;
+    let largest = finite().map(|(_, value)| value).fold(0.0, f64::max);
+    let below = finite().map(|(_, value)| value).filter(|value| *value < largest).fold(0.0, f64::max);
+    // The next number, if there was one, is a step above the largest.
+    let step = if powers { largest } else { largest - below };
+    let overflows = match (wanted.abs() - largest).total_cmp(&(step / 2.0)) {
+        Ordering::Less => false,
+        Ordering::Equal => powers || encoding & 1 == 1,
+        Ordering::Greater => true,
+    };
+    let underflows = zero.is_none() && wanted < found / 2.0;
+    (!overflows && !underflows).then_some(encoding)
 }
 
 #[cfg(test)]
@@ -80,13 +108,50 @@ mod tests {
     }
 
     #[test]
-    fn only_exact_values_are_encoded() {
-        assert_eq!(encode(DType::Float8E4M3Fn, 1.0), Some(0x38));
-        assert_eq!(encode(DType::Float8E5M2, -2.0), Some(0xc0));
-        assert_eq!(encode(DType::Float8E4M3Fnuz, f64::NAN), Some(0x80));
-        assert_eq!(encode(DType::Float8E8M0Fnu, 1.0), Some(127));
-        assert_eq!(encode(DType::Float8E8M0Fnu, 0.0), None);
-        assert_eq!(encode(DType::Float8E4M3Fn, 1.1), None);
-        assert_eq!(encode(DType::Float8E4M3Fn, f64::INFINITY), None);
+    fn a_value_is_encoded_as_the_nearest() {
+        for (dtype, wanted, expected) in [
+            (DType::Float8E4M3Fn, 1.0, Some(0x38)),
+            (DType::Float8E5M2, -2.0, Some(0xc0)),
+            (DType::Float8E4M3Fn, 1.1, Some(0x39)),
+            // Ties.
+            (DType::Float8E4M3Fn, 1.0625, Some(0x38)),
+            (DType::Float8E4M3Fn, 1.1875, Some(0x3a)),
+            (DType::Float8E4M3Fn, 464.0, Some(0x7e)),
+            (DType::Float8E4M3, 248.0, None),
+            (DType::Float8E8M0Fnu, 1.5, Some(128)),
+            (DType::Float8E8M0Fnu, 3.0, Some(129)),
+            (DType::Float8E4M3Fn, 2_f64.powi(-10), Some(0)),
+            // The ends.
+            (DType::Float8E4M3Fn, 465.0, None),
+            (DType::Float8E4M3, 247.0, Some(0x77)),
+            (DType::Float8E5M2, -1e6, None),
+            (DType::Float8E8M0Fnu, 2_f64.powi(127) * 1.4, Some(254)),
+            (DType::Float8E8M0Fnu, 2_f64.powi(127) * 1.5, None),
+            (DType::Float8E8M0Fnu, 2_f64.powi(-128), Some(0)),
+            (DType::Float8E8M0Fnu, 2_f64.powi(-129), None),
+            // What only some formats have.
+            (DType::Float8E8M0Fnu, 1.0, Some(127)),
+            (DType::Float8E8M0Fnu, 0.0, None),
+            (DType::Float8E8M0Fnu, -1.0, None),
+            (DType::Float8E4M3Fn, -0.0, Some(0x80)),
+            (DType::Float8E4M3Fnuz, -0.0, Some(0)),
+            (DType::Float8E4M3Fnuz, -1e-9, Some(0)),
+            (DType::Float8E5M2, -1e-9, Some(0x80)),
+            (DType::Float8E4M3Fnuz, f64::NAN, Some(0x80)),
+            (DType::Float8E5M2, f64::NEG_INFINITY, Some(0xfc)),
+            (DType::Float8E4M3Fn, f64::INFINITY, None),
+        ] {
+            assert_eq!(encode(dtype, wanted), expected, "{wanted} as {dtype}");
+        }
+    }
+
+    #[test]
+    fn every_number_is_its_own_nearest() {
+        for dtype in DType::ALL.iter().copied().filter(|dtype| value(*dtype, 0).is_some()) {
+            for encoding in 0..=u8::MAX {
+                let number = value(dtype, encoding).unwrap();
+                assert!(number.is_nan() || encode(dtype, number) == Some(encoding), "{encoding:#x} of {dtype}");
+            }
+        }
     }
 }

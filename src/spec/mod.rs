@@ -10,6 +10,7 @@ mod nulls;
 mod options;
 mod pandas;
 mod promotion;
+mod round;
 mod select;
 mod tensor;
 mod value;
@@ -27,6 +28,7 @@ pub use pandas::{PandasIndex, lists_index};
 pub use tensor::{TensorField, row_major_strides};
 pub use value::Element;
 
+pub(crate) use round::odd_single;
 pub(crate) use select::select;
 use value::Value;
 pub(crate) use value::has_codes;

@@ -1,9 +1,7 @@
 //! Null policies, and the bit patterns that they write.
 
-use half::{bf16, f16};
-
-use super::float8;
-use crate::dtype::DType;
+use super::{float8, round};
+use crate::dtype::{DType, Kind};
 use crate::error::{Error, ErrorKind, Result};
 
 /// A value to fill nulls with, before the dtype is known.
@@ -15,6 +13,8 @@ pub enum Scalar {
     Int(i128),
     /// A float.
     Float(f64),
+    /// A number that lies between two doubles, as the nearest of them: no integer is it.
+    Rounded(f64),
 }
 
 /// What happens to the slots of nulls.
@@ -25,7 +25,7 @@ pub enum NullPolicy {
     Error,
     /// Nulls become NaN; the result must be a float.
     Nan,
-    /// Nulls become this value, which the result's dtype must represent exactly.
+    /// Nulls become this value. In a float it is rounded to the nearest, as data is; integers and bools must hold it exactly.
     Fill(Scalar),
     /// The slots hold whatever lies there in a view, zero in a copy. Ask [`crate::validity`], or
     /// [`crate::matrix_validity`], which ones are null.
@@ -63,19 +63,28 @@ impl Pattern {
         })
     }
 
-    /// The value in this dtype.
+    /// The value in this dtype: exactly in integers and bools, rounded to the nearest in floats.
     ///
     /// # Errors
-    /// When the dtype cannot represent it exactly.
+    /// When an integer or a bool cannot represent it, or it is beyond the range of a float.
     pub fn of(value: Scalar, dtype: DType) -> Result<Self> {
         Self::encode(value, dtype).ok_or_else(|| {
             let value = match value {
                 Scalar::Bool(value) => value.to_string(),
                 Scalar::Int(value) => value.to_string(),
-                Scalar::Float(value) => value.to_string(),
+                // With an exponent where there are many zeros.
+                Scalar::Float(value) | Scalar::Rounded(value) => format!("{value:?}"),
             };
-            Error::new(ErrorKind::Null, format!("the fill value {value} cannot be represented exactly in {dtype}"))
-                .remedy_is("pass a fill value that the dtype holds exactly, or another dtype")
+            let (reason, remedy) = match dtype.kind() {
+                Kind::Float | Kind::Complex => {
+                    ("is beyond the range of", "pass a value that the dtype can hold, or another dtype")
+                }
+                _ => (
+                    "cannot be represented exactly in",
+                    "pass a fill value that the dtype holds exactly, or another dtype, such as \"float64\"",
+                ),
+            };
+            Error::new(ErrorKind::Null, format!("the fill value {value} {reason} {dtype}")).remedy_is(remedy)
         })
     }
 
@@ -83,7 +92,8 @@ impl Pattern {
         let integer = match value {
             Scalar::Bool(value) => Some(i128::from(value)),
             Scalar::Int(value) => Some(value),
-            Scalar::Float(value) => exact_integer(value),
+            Scalar::Float(value) => round::exact_integer(value),
+            Scalar::Rounded(_) => None,
         };
         match dtype {
             DType::Bool => match integer? {
@@ -111,93 +121,89 @@ impl Pattern {
         }
     }
 
+    /// `None` where the value is finite and the nearest float is not, or where the format has no such value.
     fn float(value: Scalar, dtype: DType) -> Option<Self> {
-        let double = match value {
-            Scalar::Bool(value) => f64::from(u8::from(value)),
-            Scalar::Int(value) => exact_double(value)?,
-            Scalar::Float(value) => value,
+        // `odd` rounds to fewer bits as the value itself would.
+        let (nearest, odd) = match value {
+            Scalar::Bool(value) => (f64::from(u8::from(value)), f64::from(u8::from(value))),
+            Scalar::Int(value) => (round::nearest_double(value), round::odd_double(value)),
+            Scalar::Float(value) | Scalar::Rounded(value) => (value, value),
         };
-        let same = |narrow: f64| narrow == double || double.is_nan();
+        let stays = |is_finite: bool| (is_finite || !odd.is_finite()).then_some(());
         match dtype {
-            DType::Float64 => Self::new(double.to_ne_bytes()),
+            DType::Float64 => Self::new(nearest.to_ne_bytes()),
             DType::Float32 => {
-                let narrow = narrow(double);
-                same(f64::from(narrow)).then(|| Self::new(narrow.to_ne_bytes()))?
+                let narrow = round::single(odd);
+                stays(narrow.is_finite())?;
+                Self::new(narrow.to_ne_bytes())
             }
             DType::Float16 => {
-                let narrow = f16::from_f64(double);
-                same(narrow.to_f64()).then(|| Self::new(narrow.to_ne_bytes()))?
+                let narrow = round::half(odd);
+                stays(narrow.is_finite())?;
+                Self::new(narrow.to_ne_bytes())
             }
             DType::BFloat16 => {
-                let narrow = bf16::from_f64(double);
-                same(narrow.to_f64()).then(|| Self::new(narrow.to_ne_bytes()))?
+                let narrow = round::brain(odd);
+                stays(narrow.is_finite())?;
+                Self::new(narrow.to_ne_bytes())
             }
-            _ => Self::new([float8::encode(dtype, double)?]),
+            _ => Self::new([float8::encode(dtype, odd)?]),
         }
     }
-}
-
-#[expect(clippy::cast_possible_truncation, reason = "the caller compares the result with its source")]
-fn narrow(value: f64) -> f32 {
-    value as f32
-}
-
-/// The integer that a float is, if it is one that an `i128` holds.
-#[expect(clippy::cast_possible_truncation, reason = "the range is checked, and saturation cannot occur in it")]
-fn exact_integer(value: f64) -> Option<i128> {
-    const LIMIT: f64 = 170_141_183_460_469_231_731_687_303_715_884_105_728.0; // 2^127
-    (value.fract() == 0.0 && (-LIMIT..LIMIT).contains(&value)).then_some(value as i128)
-}
-
-/// The double that an integer is, if one is exactly it.
-#[expect(clippy::cast_precision_loss, reason = "the result is compared with its source")]
-fn exact_double(value: i128) -> Option<f64> {
-    let double = value as f64;
-    (exact_integer(double) == Some(value)).then_some(double)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn exact(value: Scalar, dtype: DType) -> bool {
-        Pattern::of(value, dtype).is_ok()
-    }
-
     #[test]
-    fn only_exact_values_are_taken() {
+    fn integers_hold_a_fill_exactly_and_floats_in_their_range() {
         for (value, dtype, expected) in [
             (Scalar::Int(-1), DType::Int8, true),
             (Scalar::Int(128), DType::Int8, false),
             (Scalar::Int(-1), DType::UInt64, false),
             (Scalar::Int(u64::MAX.into()), DType::UInt64, true),
-            (Scalar::Int((1 << 53) + 1), DType::Float64, false),
+            (Scalar::Int((1 << 53) + 1), DType::Float64, true),
             (Scalar::Int(1 << 53), DType::Float64, true),
             (Scalar::Int(1 << 70), DType::Float64, true),
-            (Scalar::Int((1 << 70) + 1), DType::Float64, false),
-            (Scalar::Int(i128::MAX), DType::Float64, false),
+            (Scalar::Int((1 << 70) + 1), DType::Float64, true),
+            (Scalar::Int(i128::MAX), DType::Float64, true),
+            (Scalar::Int(i128::MIN), DType::Float32, true),
+            (Scalar::Int(i128::MAX), DType::Float16, false),
             (Scalar::Int(1 << 70), DType::UInt64, false),
             (Scalar::Float(1e20), DType::Int64, false),
             (Scalar::Float(0.5), DType::Int32, false),
             (Scalar::Float(2.0), DType::Int32, true),
             (Scalar::Float(f64::NAN), DType::Int32, false),
             (Scalar::Float(18_446_744_073_709_551_616.0), DType::UInt64, false),
-            (Scalar::Float(0.1), DType::Float32, false),
+            (Scalar::Float(0.1), DType::Float32, true),
             (Scalar::Float(0.5), DType::Float16, true),
             (Scalar::Float(f64::INFINITY), DType::BFloat16, true),
             (Scalar::Float(1e300), DType::Float32, false),
-            (Scalar::Float(65536.0), DType::Float16, false),
+            (Scalar::Float(65_519.999), DType::Float16, true),
+            (Scalar::Float(65_520.0), DType::Float16, false),
+            (Scalar::Float(f64::from(f32::MAX)), DType::BFloat16, false),
+            (Scalar::Float(-f64::MAX), DType::Float32, false),
+            (Scalar::Float(f64::NEG_INFINITY), DType::Float16, true),
+            (Scalar::Float(f64::NAN), DType::Float16, true),
+            (Scalar::Float(5e-324), DType::Float32, true),
+            (Scalar::Rounded(3.0), DType::Int32, false),
+            (Scalar::Rounded(1.0), DType::Bool, false),
+            (Scalar::Rounded(3.0), DType::Float32, true),
             (Scalar::Bool(true), DType::Bool, true),
             (Scalar::Int(2), DType::Bool, false),
             (Scalar::Bool(true), DType::Float32, true),
             (Scalar::Float(0.5), DType::Complex64, true),
-            (Scalar::Float(0.1), DType::Complex64, false),
+            (Scalar::Float(0.1), DType::Complex64, true),
+            (Scalar::Float(1e300), DType::Complex64, false),
             (Scalar::Float(f64::NAN), DType::Complex128, true),
             (Scalar::Int(1), DType::Float8E4M3Fn, true),
-            (Scalar::Float(0.1), DType::Float8E5M2, false),
+            (Scalar::Float(0.1), DType::Float8E5M2, true),
+            (Scalar::Float(1e6), DType::Float8E5M2, false),
+            (Scalar::Float(f64::INFINITY), DType::Float8E4M3Fn, false),
             (Scalar::Int(0), DType::Float8E8M0Fnu, false),
         ] {
-            assert_eq!(exact(value, dtype), expected, "{value:?} as {dtype}");
+            assert_eq!(Pattern::of(value, dtype).is_ok(), expected, "{value:?} as {dtype}");
         }
     }
 
@@ -211,5 +217,23 @@ mod tests {
         assert!(Pattern::nan(DType::Int64).is_err());
         let complex = [1.5_f64.to_ne_bytes(), 0_f64.to_ne_bytes()].concat();
         assert_eq!(Pattern::of(Scalar::Float(1.5), DType::Complex128).unwrap().bytes(), complex);
+    }
+
+    #[test]
+    fn a_fill_is_rounded_once_as_data_is() {
+        let bytes = |value, dtype| Pattern::of(value, dtype).unwrap().bytes().to_vec();
+        assert_eq!(bytes(Scalar::Float(0.1), DType::Float32), 0.1_f32.to_ne_bytes());
+        // Just above the middle of two neighbours, which rounding to a double, or to a single, first makes the middle.
+        let above = 1.0 + 2_f64.powi(-11) + 2_f64.powi(-40);
+        assert_eq!(bytes(Scalar::Float(above), DType::Float16), 0x3c01_u16.to_ne_bytes());
+        let above = 1.0 + 2_f64.powi(-8) + 2_f64.powi(-40);
+        assert_eq!(bytes(Scalar::Float(above), DType::BFloat16), 0x3f81_u16.to_ne_bytes());
+        for (middle, dtype, up) in [
+            ((1 << 70) + (1 << 46), DType::Float32, f32::from_bits(0x6280_0001).to_ne_bytes().to_vec()),
+            ((1 << 70) + (1 << 62), DType::BFloat16, 0x6281_u16.to_ne_bytes().to_vec()),
+        ] {
+            assert_eq!(bytes(Scalar::Int(middle + 1), dtype), up, "{dtype}");
+            assert_ne!(bytes(Scalar::Int(middle), dtype), up, "{dtype}");
+        }
     }
 }

@@ -58,7 +58,7 @@ def test_nulls_and_fills(dtype: str):
     assert (np.isnan(read(filled)) == ~valid).all()
     assert (read(filled)[valid] == values[valid]).all()
     assert (read(converted(source, nulls=2)) == np.where(valid, values, dtype_of(dtype).type(2))).all()
-    for wrong in (0.1, 1e30, 3e-39):
+    for wrong in (1e300, -1e300):
         with pytest.raises(ad.NullError, match=dtype):
             converted(source, nulls=wrong)
     assert np.from_dlpack(ad.validity(source)).tolist() == valid.tolist()

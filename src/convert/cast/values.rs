@@ -10,6 +10,8 @@
 
 use half::{bf16, f16};
 
+use crate::spec::odd_single;
+
 /// A byte that is a bool: any but 0 is true.
 #[derive(Clone, Copy, Default)]
 #[repr(transparent)]
@@ -170,18 +172,6 @@ impl CastTo<OddSingle> for f32 {
     fn cast_to(self) -> (OddSingle, bool) {
         (OddSingle(self), true)
     }
-}
-
-/// A single that rounds to 16 bits as the double would: where it is not exact, it is cut off and its last bit is set, so
-/// that the second rounding takes it for no tie. `half` rounds doubles twice, or loses their low bits.
-#[inline(always)]
-fn odd_single(value: f64) -> f32 {
-    let near = value as f32;
-    let back = f64::from(near);
-    if back == value || value.is_nan() {
-        return near;
-    }
-    f32::from_bits((near.to_bits() - u32::from(back.abs() > value.abs())) | 1)
 }
 
 macro_rules! float_to_float {
