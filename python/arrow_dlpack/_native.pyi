@@ -55,7 +55,8 @@ _ArrowData: TypeAlias = (
 _Data: TypeAlias = _ArrowData | _DLPackExportable
 # A name, a tuple (device_type, device_id), a Device, or another library's device object.
 _Device: TypeAlias = str | tuple[int, int] | Device | object
-# A name, or anything whose str() ends in one.
+# A name such as "float32", a code of NumPy such as "f4", or a type of any library: its dtypes and scalar types, Arrow types by
+# `__arrow_c_schema__`, and Python's float, int, bool and complex.
 _DType: TypeAlias = str | object
 
 class _CudaStream(Protocol):

@@ -133,12 +133,13 @@ pub(super) fn result_source(
 /// the data into fresh memory, which `track_copies` records.
 ///
 /// obj: anything with an Arrow dunder, or a tensor.
-/// dtype: a name such as "float32", or what prints as one; casts are checked, value by value. Without one, the columns
+/// dtype: a name such as "float32" or NumPy's "f4", or a type of Python, NumPy, Arrow, polars, pandas, torch or another library
+///     that stands for one; casts are checked, value by value. Without one, the columns
 ///     of a matrix are promoted: numbers of a kind to the wider, integers with floats as in NumPy, bools to anything.
 ///     Ticks, unscaled decimals and indices into dictionaries stand only with their own kind. A column's dtype enters
 ///     promotion.
 /// nulls: "error", "nan", "keep" (slots unspecified in a view, zero in a copy; see `validity`), or a number to fill
-///     them with: rounded to the nearest in floats, which integers and bools must hold exactly.
+///     them with. Floats round it to the nearest; integers and bools must hold it exactly.
 /// decimal: "unscaled" for the integers that decimals are stored as; else their values, which need a dtype unless the
 ///     scale is 0.
 /// dictionary: "codes" for the indices into a dictionary, "values" for what they stand for; None is the codes, or the

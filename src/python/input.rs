@@ -11,8 +11,8 @@ use pyo3::types::{PyString, PyTuple};
 use smallvec::{SmallVec, smallvec};
 
 use super::capsule::{
-    array_from_capsule, call, call_if_present, device_array_from_capsule, device_stream_from_capsule,
-    schema_from_capsule, stream_from_capsule,
+    array_from_capsule, call_if_present, device_array_from_capsule, device_stream_from_capsule, schema_from_capsule,
+    stream_from_capsule,
 };
 use super::moving::Asked;
 use super::options::unless_moved;
@@ -338,15 +338,22 @@ pub(super) fn no_protocol(object: &Bound<'_, PyAny>) -> PyErr {
 /// # Errors
 /// What the dunder raises, or what is wrong with its capsule.
 pub fn schema(object: &Bound<'_, PyAny>) -> PyResult<Option<FieldRef>> {
-    let dunder = intern!(object.py(), "__arrow_c_schema__");
-    let method = match object.getattr_opt(dunder)? {
-        Some(method) => Some(method),
-        None => match object.getattr_opt(intern!(object.py(), "schema"))? {
-            Some(schema) => schema.getattr_opt(dunder)?,
-            None => None,
-        },
-    };
-    method.map(|method| schema_from_capsule(&call(&method, (), None)?)).transpose()
+    if let Some(own) = own_schema(object)? {
+        return Ok(Some(own));
+    }
+    match object.getattr_opt(intern!(object.py(), "schema"))? {
+        Some(schema) => own_schema(&schema),
+        None => Ok(None),
+    }
+}
+
+/// The type by `__arrow_c_schema__` alone.
+///
+/// # Errors
+/// As [`schema`].
+pub(super) fn own_schema(object: &Bound<'_, PyAny>) -> PyResult<Option<FieldRef>> {
+    let capsule = call_if_present(object, intern!(object.py(), "__arrow_c_schema__"))?;
+    capsule.map(|capsule| schema_from_capsule(&capsule)).transpose()
 }
 
 /// Why a tensor of another library is copied where nobody asked for it.

@@ -35,7 +35,7 @@ def test_bools_and_bfloat16():
         assert tensor.nbytes == 6
 
 
-@pytest.mark.parametrize("dtype", ["", "float31", "f4", float, 3, object(), "float32 ", ["float32"]], ids=repr)
+@pytest.mark.parametrize("dtype", ["", "float31", "float", str, 3, object(), "float32 ", ["float32"]], ids=repr)
 def test_what_is_no_dtype(dtype):
     with pytest.raises(ValueError, match="dtype"):
         ad.to_tensor(COLUMN, dtype=dtype)

@@ -1,0 +1,194 @@
+//! `dtype=`: the dtype that a name, or a type object of any library, stands for. No library is imported for it: each object
+//! says itself what it is.
+
+use arrow_schema::{DataType, Field};
+use pyo3::exceptions::PyValueError;
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyBool, PyComplex, PyFloat, PyInt, PyString, PyType};
+
+use super::input;
+use crate::dtype::DType;
+use crate::spec::BOOL8;
+
+/// Names of numbers on which libraries disagree, or which are no names of dtypes, and what to write for them.
+const UNCLEAR: &[(&str, &str)] = &[
+    ("float", "it is 32 bits wide in Arrow, and 64 in NumPy and Python: write \"float32\" or \"float64\""),
+    ("double", "write \"float64\""),
+    ("single", "write \"float32\""),
+    ("half", "write \"float16\""),
+    ("halffloat", "write \"float16\""),
+    ("int", "its width differs between libraries: write \"int32\" or \"int64\""),
+    ("uint", "its width differs between libraries: write \"uint32\" or \"uint64\""),
+    ("long", "its width differs between libraries: write \"int32\" or \"int64\""),
+    ("byte", "it is signed in NumPy: write \"int8\" or \"uint8\""),
+    ("complex", "write \"complex64\" or \"complex128\""),
+    ("boolean", "write \"bool\""),
+    ("bool_", "write \"bool\""),
+    ("bool8", "write \"bool\""),
+];
+
+/// NumPy's codes of a kind and a number of bytes.
+const CODES: &[(&str, DType)] = &[
+    ("b1", DType::Bool),
+    ("i1", DType::Int8),
+    ("i2", DType::Int16),
+    ("i4", DType::Int32),
+    ("i8", DType::Int64),
+    ("u1", DType::UInt8),
+    ("u2", DType::UInt16),
+    ("u4", DType::UInt32),
+    ("u8", DType::UInt64),
+    ("f2", DType::Float16),
+    ("f4", DType::Float32),
+    ("f8", DType::Float64),
+    ("c8", DType::Complex64),
+    ("c16", DType::Complex128),
+];
+
+/// The dtype that an argument stands for.
+///
+/// # Errors
+/// `ValueError` for anything that stands for none, which says what to write where that is known; what the object raises.
+pub(super) fn resolve(object: &Bound<'_, PyAny>) -> PyResult<DType> {
+    if let Ok(text) = object.cast::<PyString>() {
+        return named(text.to_str()?);
+    }
+    if let Ok(class) = object.cast::<PyType>() {
+        return of_class(class);
+    }
+    if let Some(field) = input::own_schema(object)? {
+        return of_arrow(&field);
+    }
+    let py = object.py();
+    let text = object.str()?.to_string();
+    if let Some(dtype) = printed(&text) {
+        return Ok(dtype);
+    }
+    // What pandas and TensorFlow say of their types.
+    for attribute in [intern!(py, "numpy_dtype"), intern!(py, "as_numpy_dtype")] {
+        if let Ok(theirs) = object.getattr(attribute)
+            && let Some(dtype) = printed(&theirs.str()?.to_string())
+        {
+            return Ok(dtype);
+        }
+    }
+    match code(&text) {
+        // NumPy prints the dtypes of foreign byte order by their code.
+        Err(reason) => Err(no_dtype(&object.repr()?.to_string(), reason)),
+        Ok(_) => Err(unknown(&object.repr()?.to_string())),
+    }
+}
+
+/// The dtype that a name stands for, perhaps at the end of a dotted path such as `torch.float32`, or a code of NumPy.
+fn named(text: &str) -> PyResult<DType> {
+    if let Ok(dtype) = text.parse() {
+        return Ok(dtype);
+    }
+    let reason = match code(text) {
+        Ok(Some(dtype)) => return Ok(dtype),
+        Ok(None) => None,
+        Err(reason) => Some(reason.to_owned()),
+    };
+    let lower = text.to_ascii_lowercase();
+    let reason = reason
+        .or_else(|| UNCLEAR.iter().find(|(name, _)| *name == lower).map(|(_, reason)| (*reason).to_owned()))
+        .or_else(|| printed(text).map(|dtype| format!("write \"{dtype}\"")))
+        .or_else(|| {
+            (text.len() == 1)
+                .then(|| "libraries disagree on single letters: write a name such as \"float32\"".to_owned())
+        });
+    Err(reason.map_or_else(|| unknown(&format!("{text:?}")), |reason| no_dtype(&format!("{text:?}"), &reason)))
+}
+
+/// The dtype of one of NumPy's codes; `None` for any other text.
+///
+/// # Errors
+/// Why a code of another byte order is refused.
+fn code(text: &str) -> Result<Option<DType>, &'static str> {
+    let native = if cfg!(target_endian = "little") { '<' } else { '>' };
+    let order = text.chars().next().filter(|first| "<>=|".contains(*first));
+    let rest = order.map_or(text, |order| text.trim_start_matches(order));
+    let found = CODES.iter().find(|(code, _)| *code == rest).map(|(_, dtype)| *dtype);
+    match order {
+        Some(order @ ('<' | '>')) if found.is_some() && order != native => {
+            Err("tensors have the byte order of the processor: write the code without the order, such as \"f4\"")
+        }
+        _ => Ok(found),
+    }
+}
+
+/// The dtype that a type object prints as: its name, in lower case or capitalised, at the end of a dotted path.
+fn printed(text: &str) -> Option<DType> {
+    let name = text.rsplit('.').next()?.to_ascii_lowercase();
+    match name.as_str() {
+        "bool_" | "boolean" => Some(DType::Bool),
+        // NumPy's other integers of 64 bits.
+        "longlong" => Some(DType::Int64),
+        "ulonglong" => Some(DType::UInt64),
+        name => name.parse().ok(),
+    }
+}
+
+/// The dtype of a class: Python's numbers, or a class of another library whose instances are such numbers, or that is itself a
+/// type of Arrow.
+fn of_class(class: &Bound<'_, PyType>) -> PyResult<DType> {
+    let py = class.py();
+    for (known, dtype) in [
+        (py.get_type::<PyFloat>(), DType::Float64),
+        (py.get_type::<PyInt>(), DType::Int64),
+        (py.get_type::<PyBool>(), DType::Bool),
+        (py.get_type::<PyComplex>(), DType::Complex128),
+    ] {
+        if class.is(&known) {
+            return Ok(dtype);
+        }
+    }
+    if let Some(dtype) = printed(&class.name()?.to_string()) {
+        return Ok(dtype);
+    }
+    // pandas' have their name under this one, JAX's and ml_dtypes' their dtype.
+    for attribute in [intern!(py, "name"), intern!(py, "dtype")] {
+        if let Ok(theirs) = class.getattr(attribute)
+            && let Some(dtype) = printed(&theirs.str()?.to_string())
+        {
+            return Ok(dtype);
+        }
+    }
+    Err(unknown(&class.repr()?.to_string()))
+}
+
+/// The dtype of the numbers of an Arrow type.
+fn of_arrow(field: &Field) -> PyResult<DType> {
+    let data_type = field.data_type();
+    let found = match (field.extension_type_name(), data_type) {
+        (Some(BOOL8), DataType::Int8) | (None, DataType::Boolean) => Some(DType::Bool),
+        (Some(name), DataType::FixedSizeBinary(width)) => {
+            DType::of_extension(name).filter(|dtype| usize::try_from(*width) == Ok(dtype.itemsize()))
+        }
+        (Some(_), _) => None,
+        (None, data_type) => DType::ALL.iter().copied().find(|dtype| dtype.to_arrow().as_ref() == Some(data_type)),
+    };
+    found.ok_or_else(|| {
+        let remedy = match data_type {
+            DataType::Date32 | DataType::Time32(_) => "write \"int32\" for its ticks, in the unit of the column",
+            DataType::Date64 | DataType::Time64(_) | DataType::Timestamp(..) | DataType::Duration(_) => {
+                "write \"int64\" for its ticks, in the unit of the column"
+            }
+            DataType::Decimal32(..) | DataType::Decimal64(..) | DataType::Decimal128(..) | DataType::Decimal256(..) => {
+                "write \"float64\", or decimal=\"unscaled\" for the stored integers"
+            }
+            _ => "write the dtype of a number, such as \"float32\"",
+        };
+        let name = field.extension_type_name().map_or_else(|| data_type.to_string(), str::to_owned);
+        no_dtype(&format!("the Arrow type {name}"), remedy)
+    })
+}
+
+fn no_dtype(what: &str, reason: &str) -> PyErr {
+    PyValueError::new_err(format!("{what} is not a dtype: {reason}"))
+}
+
+fn unknown(what: &str) -> PyErr {
+    no_dtype(what, "write a name such as \"float32\", or pass a type of Arrow, NumPy, polars, torch or another library")
+}
