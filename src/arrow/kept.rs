@@ -6,6 +6,7 @@ use std::ffi::{CStr, c_char};
 use std::sync::{Arc, LazyLock};
 
 use arrow_schema::{DataType, Field, FieldRef};
+use smallvec::SmallVec;
 
 use super::check::children_of;
 use super::schema::{MetadataReader, parse, read_schema, simple, text};
@@ -149,14 +150,19 @@ unsafe fn is_metadata(pointer: *const c_char, expected: &HashMap<String, String>
     if unsafe { reader.length("count") } != Ok(expected.len()) {
         return false;
     }
-    (0..expected.len()).all(|_| {
+    let mut keys: SmallVec<[&[u8]; 4]> = SmallVec::new();
+    let is_same = (0..expected.len()).all(|_| {
         // SAFETY: as above: the next pair exists.
         let Ok(key) = (unsafe { reader.bytes() }) else { return false };
         // SAFETY: as above.
         let Ok(value) = (unsafe { reader.bytes() }) else { return false };
+        keys.push(key);
         let found = std::str::from_utf8(key).ok().and_then(|key| expected.get(key));
         found.is_some_and(|found| found.as_bytes() == value)
-    })
+    });
+    // As many pairs as keys are the same pairs only if no key stands twice.
+    keys.sort_unstable();
+    is_same && keys.windows(2).all(|pair| pair.first() != pair.last())
 }
 
 /// The field of a nullable, unnamed type of one letter, without children or metadata.
@@ -282,6 +288,40 @@ mod tests {
             assert!(Arc::ptr_eq(&first, &second) && *first == *field);
             // SAFETY: released once, by its owner.
             unsafe { schema.release.unwrap()(std::ptr::from_ref(&schema).cast_mut()) };
+        }
+    }
+
+    /// The bytes of a schema's metadata.
+    fn metadata(pairs: &[(&str, &str)]) -> Vec<u8> {
+        let length = |length: usize| i32::try_from(length).unwrap().to_ne_bytes();
+        let mut bytes = length(pairs.len()).to_vec();
+        for text in pairs.iter().flat_map(|(key, value)| [key, value]) {
+            bytes.extend(length(text.len()));
+            bytes.extend(text.as_bytes());
+        }
+        bytes
+    }
+
+    #[test]
+    fn a_key_that_stands_twice_is_no_other_key() {
+        let read = |pairs: &[(&str, &str)]| {
+            let mut schema = export_schema(&Field::new("x", DataType::Int8, true)).unwrap();
+            let metadata = metadata(pairs);
+            let own = std::mem::replace(&mut schema.metadata, metadata.as_ptr().cast());
+            // SAFETY: a schema of our own, with metadata that live until the end of this function.
+            let field = unsafe { read_field(&schema) }.unwrap();
+            schema.metadata = own;
+            // SAFETY: released once, by its owner.
+            unsafe { schema.release.unwrap()(&raw mut schema) };
+            field
+        };
+        let both = read(&[("a", "1"), ("b", "2")]);
+        assert_eq!(both.metadata().len(), 2);
+        assert!(Arc::ptr_eq(&read(&[("b", "2"), ("a", "1")]), &both), "the order of keys means nothing");
+        for pairs in [[("a", "1"), ("a", "1")], [("b", "2"), ("b", "2")], [("a", "1"), ("a", "2")]] {
+            let [_, (key, value)] = pairs;
+            let expected = HashMap::from([(key.to_owned(), value.to_owned())]);
+            assert_eq!(*read(&pairs).metadata(), expected, "{pairs:?}");
         }
     }
 
