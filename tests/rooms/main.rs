@@ -26,7 +26,6 @@ const ROOMS: &[&str] = &[
     "convert",
     "transfer", "kernels",
     "column", "batch", "matrix", "ragged", "explain", "loader",
-    "polars",
     "python",
     "lib",
 ];
@@ -34,7 +33,7 @@ const ROOMS: &[&str] = &[
 /// The rooms that may hold unsafe code, or the files where a room is mostly safe.
 #[rustfmt::skip]
 const UNSAFE_ROOMS: &[&str] = &[
-    "ffi", "alloc", "cuda", "order", "tensor", "arrow", "dlpack", "convert", "transfer", "kernels", "polars",
+    "ffi", "alloc", "cuda", "order", "tensor", "arrow", "dlpack", "convert", "transfer", "kernels",
     "python/capsule", "python/exchange", "python/tensor",
 ];
 
@@ -84,7 +83,8 @@ fn rooms_import_only_from_rooms_above() {
             (name, text)
         })
         .collect();
-    let report = check(&sources);
+    let mut report = check(&sources);
+    report.faults.extend(phantoms(&sources));
     assert!(report.files > 0 && report.imports > 0, "nothing was checked: {report:?}");
     assert!(report.faults.is_empty(), "\n  {}\n", report.faults.join("\n  "));
 }
@@ -109,6 +109,17 @@ struct Report {
     files: usize,
     imports: usize,
     faults: Vec<String>,
+}
+
+/// The rooms that this test lists, and in which there is no source.
+fn phantoms(sources: &[(String, String)]) -> Vec<String> {
+    let modules: Vec<String> = sources.iter().map(|(name, _)| module_of(name).join("/")).collect();
+    let reserved = RESERVED.iter().flat_map(|rule| rule.rooms);
+    let mut listed: Vec<&str> = ROOMS.iter().chain(reserved).filter(|room| **room != "lib").copied().collect();
+    listed.sort_unstable();
+    listed.dedup();
+    listed.retain(|room| !modules.iter().any(|module| within(module, room)));
+    listed.iter().map(|room| format!("the room {room} is listed in tests/rooms/main.rs, and has no file")).collect()
 }
 
 /// Checks sources given as (path under src, text).
@@ -191,6 +202,19 @@ fn module_of(name: &str) -> Vec<String> {
 fn faults(sources: &[(&str, &str)]) -> Vec<String> {
     let sources: Vec<_> = sources.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned())).collect();
     check(&sources).faults
+}
+
+#[test]
+fn a_room_without_a_file_is_a_fault() {
+    let own = |path: &str| (path.to_owned(), String::new());
+    let listed = ROOMS.iter().chain(RESERVED.iter().flat_map(|rule| rule.rooms));
+    let mut sources: Vec<_> = listed.filter(|room| **room != "lib").map(|room| own(&format!("{room}.rs"))).collect();
+    assert_eq!(phantoms(&sources), [""; 0]);
+    sources.retain(|(name, _)| name != "kernels.rs" && name != "python/tensor.rs");
+    let found = phantoms(&sources);
+    assert!(found.len() == 2 && found[0].contains("kernels") && found[1].contains("python/tensor"), "{found:?}");
+    sources.push(own("kernels/check.rs"));
+    assert_eq!(phantoms(&sources).len(), 1, "a folder is a room too");
 }
 
 #[test]
