@@ -7,7 +7,7 @@ use crate::column::casts::Casts;
 use crate::column::on_device::fetch_columns;
 use crate::column::{ColumnRef, Runner, check_types, convert_column, run_here};
 use crate::error::{Error, Result};
-use crate::spec::{Options, select};
+use crate::spec::{Options, Spec, all_or_errors, select};
 use crate::tensor::Tensor;
 
 /// Converts columns of a batch, or of the chunks of a table, into tensors, in the order of `columns` (all, if `None`).
@@ -64,6 +64,11 @@ pub(crate) fn each_tensor<'a, E: From<Error>>(
     // And whether the values of casts fit, with another one.
     let casts = chunks.iter().any(|chunk| chunk.order().is_some()).then(Casts::default);
     let mut made = Vec::new();
+    // What the types refuse is told of all columns at once, and before what is wrong with the data of one.
+    let with_others = |error: Error| {
+        let specs = columns.clone().map(|(_, column)| Spec::new(column, &options(column.name())));
+        all_or_errors(specs).err().unwrap_or(error)
+    };
     let convert = |index, column: &FieldRef| {
         let options = options(column.name());
         let of_column =
@@ -73,15 +78,15 @@ pub(crate) fn each_tensor<'a, E: From<Error>>(
             _ => convert_column(column, &chunks.iter().map(of_column).collect::<Vec<_>>(), &options, runner),
         }
     };
-    for (index, column) in columns {
+    for (index, column) in columns.clone() {
         match (convert(index, column), &casts) {
             (Ok(tensor), Some(_)) => made.push((column, tensor)),
             (Err(error), Some(casts)) => {
                 // What is wrong with a column before it comes first.
                 casts.verify()?;
-                return Err(error.into());
+                return Err(with_others(error).into());
             }
-            (tensor, None) => take(column, tensor?)?,
+            (tensor, None) => take(column, tensor.map_err(with_others)?)?,
         }
     }
     casts.map_or(Ok(()), |casts| casts.verify())?;

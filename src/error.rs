@@ -43,6 +43,7 @@ struct Details {
     remedy: Option<String>,
     code: Option<i32>,
     source: Option<Source>,
+    others: Vec<Error>,
 }
 
 /// What another error came from. Equal to itself alone.
@@ -63,7 +64,8 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 impl Error {
     pub(crate) fn new(kind: ErrorKind, reason: impl Into<String>) -> Self {
         let reason = reason.into();
-        Self(Box::new(Details { kind, column: None, row: None, reason, remedy: None, code: None, source: None }))
+        let (column, row, remedy, code, source) = (None, None, None, None, None);
+        Self(Box::new(Details { kind, column, row, reason, remedy, code, source, others: Vec::new() }))
     }
 
     pub(crate) fn invalid(reason: impl Into<String>) -> Self {
@@ -102,6 +104,26 @@ impl Error {
     pub(crate) fn at_row(mut self, row: usize) -> Self {
         self.0.row = Some(row);
         self
+    }
+
+    /// The errors of several columns as one: the first, whose text tells the others too. `None` without any.
+    pub(crate) fn of_columns(errors: impl IntoIterator<Item = Self>) -> Option<Self> {
+        let mut errors = errors.into_iter();
+        let mut first = errors.next()?;
+        for mut error in errors {
+            let others = std::mem::take(&mut error.0.others);
+            first.0.others.push(error);
+            first.0.others.extend(others);
+        }
+        Some(first)
+    }
+
+    /// What is wrong with this column alone.
+    pub(crate) fn of_column(&self, column: &str) -> Option<Self> {
+        let mut errors = std::iter::once(self).chain(self.others());
+        let mut error = errors.find(|error| error.column() == Some(column))?.clone();
+        error.0.others.clear();
+        Some(error)
     }
 
     /// Keeps the errno that a producer's callback failed with.
@@ -146,6 +168,12 @@ impl Error {
         self.0.remedy.as_deref()
     }
 
+    /// What is wrong with further columns, where several are wrong.
+    #[must_use]
+    pub fn others(&self) -> &[Error] {
+        &self.0.others
+    }
+
     /// The errno that a foreign producer's callback failed with, where one did.
     #[must_use]
     pub fn code(&self) -> Option<i32> {
@@ -166,11 +194,52 @@ pub(crate) fn catch_panic<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match (self.column(), self.row()) {
-            (Some(column), Some(row)) => write!(f, "column {column:?}, row {row}: ")?,
-            (Some(column), None) => write!(f, "column {column:?}: ")?,
-            (None, Some(row)) => write!(f, "row {row}: ")?,
-            (None, None) => {}
+        // Columns with the same trouble share a line.
+        let mut lines: Vec<(&Self, Vec<&str>)> = Vec::new();
+        for error in std::iter::once(self).chain(self.others()) {
+            let is_same = |other: &Self| {
+                (other.reason(), other.remedy(), other.row()) == (error.reason(), error.remedy(), error.row())
+            };
+            match (error.column(), lines.iter_mut().find(|(other, columns)| !columns.is_empty() && is_same(other))) {
+                (Some(column), Some((_, columns))) if columns.contains(&column) => {}
+                (Some(column), Some((_, columns))) => columns.push(column),
+                (column, _) => lines.push((error, column.into_iter().collect())),
+            }
+        }
+        for (index, (error, columns)) in lines.iter().take(MOST_LINES).enumerate() {
+            if index > 0 {
+                f.write_str("\n")?;
+            }
+            error.line(columns, f)?;
+        }
+        match lines.len().saturating_sub(MOST_LINES) {
+            0 => Ok(()),
+            more => write!(f, "\nand {more} more"),
+        }
+    }
+}
+
+/// The most lines, and the most columns in a line, of a message about several columns.
+const MOST_LINES: usize = 20;
+
+impl Error {
+    fn line(&self, columns: &[&str], f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match columns {
+            [] => {}
+            [column] => write!(f, "column {column:?}")?,
+            columns => {
+                let named: Vec<String> = columns.iter().take(MOST_LINES).map(|column| format!("{column:?}")).collect();
+                write!(f, "columns {}", named.join(", "))?;
+                if columns.len() > MOST_LINES {
+                    write!(f, " and {} more", columns.len() - MOST_LINES)?;
+                }
+            }
+        }
+        match (columns, self.row()) {
+            ([], Some(row)) => write!(f, "row {row}: ")?,
+            (_, Some(row)) => write!(f, ", row {row}: ")?,
+            ([], None) => {}
+            (_, None) => f.write_str(": ")?,
         }
         f.write_str(self.reason())?;
         match self.remedy() {
@@ -209,6 +278,29 @@ mod tests {
         assert_eq!(error.kind(), ErrorKind::Unsupported);
         assert!(error.reason().ends_with("out of range"), "{error}");
         assert_eq!(catch_panic(|| Ok(1)), Ok(1));
+    }
+
+    #[test]
+    fn the_message_of_several_columns_names_each_once() {
+        let error = |column: &str, reason: &str| Error::invalid(reason).remedy_is("leave it out").in_column(column);
+        let all = Error::of_columns([error("a", "is text"), error("b", "is a map"), error("c", "is text")]).unwrap();
+        assert_eq!(
+            all.to_string(),
+            "columns \"a\", \"c\": is text; leave it out\ncolumn \"b\": is a map; leave it out"
+        );
+        assert_eq!((all.column(), all.others().len()), (Some("a"), 2));
+        assert_eq!(Error::of_columns([error("a", "is text")]), Some(error("a", "is text")));
+        assert_eq!(Error::of_columns([]), None);
+    }
+
+    #[test]
+    fn a_message_of_many_columns_ends() {
+        let many = |reason: &dyn Fn(usize) -> String| {
+            let error = |column: usize| Error::invalid(reason(column)).in_column(&format!("c{column}"));
+            Error::of_columns((0..1000).map(error)).unwrap().to_string()
+        };
+        assert!(many(&|_| "is text".to_owned()).ends_with("\"c19\" and 980 more: is text"));
+        assert!(many(&|column| format!("{column} is wrong")).ends_with("19 is wrong\nand 980 more"));
     }
 
     #[test]

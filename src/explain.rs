@@ -291,7 +291,8 @@ impl ReportRow {
             "matrix".clone_into(&mut name);
         }
         match (&self.error, &self.promotion) {
-            (Some(error), _) => why = error.to_string(),
+            // Of several columns, one on each line.
+            (Some(error), _) => why = error.to_string().replace('\n', "; "),
             (None, Some(promotion)) => why = format!("{promotion}; {why}"),
             (None, None) => {}
         }

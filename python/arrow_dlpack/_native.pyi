@@ -73,7 +73,8 @@ class _MemoryResource(Protocol):
 
 # Where the memory of results on a device comes from; the object may be a memory resource of RMM.
 _Allocator: TypeAlias = Literal["cuMemAlloc"] | _MemoryResource
-_Nulls: TypeAlias = Literal["error", "nan", "keep"] | bool | SupportsIndex | SupportsFloat
+_LoaderNulls: TypeAlias = Literal["error", "nan"] | bool | SupportsIndex | SupportsFloat
+_Nulls: TypeAlias = Literal["keep"] | _LoaderNulls
 _Decimal: TypeAlias = Literal["unscaled"]
 _Dictionary: TypeAlias = Literal["codes", "values"]
 _OutT = TypeVar("_OutT", bound=_DLPackExportable)
@@ -357,7 +358,7 @@ class Loader(Generic[_BatchT_co]):
         batch_size: SupportsIndex,
         columns: Sequence[str] | None = None,
         dtype: _DType | Mapping[str, _DType] | None = None,
-        nulls: _Nulls | Mapping[str, _Nulls] = "error",
+        nulls: _LoaderNulls | Mapping[str, _LoaderNulls] = "error",
         decimal: _Decimal | Mapping[str, _Decimal] | None = None,
         dictionary: _Dictionary | Mapping[str, _Dictionary] | None = None,
         xp: None = None,
@@ -379,7 +380,7 @@ class Loader(Generic[_BatchT_co]):
         batch_size: SupportsIndex,
         columns: Sequence[str] | None = None,
         dtype: _DType | Mapping[str, _DType] | None = None,
-        nulls: _Nulls | Mapping[str, _Nulls] = "error",
+        nulls: _LoaderNulls | Mapping[str, _LoaderNulls] = "error",
         decimal: _Decimal | Mapping[str, _Decimal] | None = None,
         dictionary: _Dictionary | Mapping[str, _Dictionary] | None = None,
         xp: _ArrayNamespace[_ArrayT_co],
@@ -401,7 +402,7 @@ class Loader(Generic[_BatchT_co]):
         batch_size: SupportsIndex,
         columns: Sequence[str] | None = None,
         dtype: _DType | Mapping[str, _DType] | None = None,
-        nulls: _Nulls | Mapping[str, _Nulls] = "error",
+        nulls: _LoaderNulls | Mapping[str, _LoaderNulls] = "error",
         decimal: _Decimal | Mapping[str, _Decimal] | None = None,
         dictionary: _Dictionary | Mapping[str, _Dictionary] | None = None,
         xp: ModuleType,
@@ -423,7 +424,7 @@ class Loader(Generic[_BatchT_co]):
         batch_size: SupportsIndex,
         columns: Mapping[str, str | Sequence[str]],
         dtype: _DType | Mapping[str, _DType] | None = None,
-        nulls: _Nulls | Mapping[str, _Nulls] = "error",
+        nulls: _LoaderNulls | Mapping[str, _LoaderNulls] = "error",
         decimal: _Decimal | Mapping[str, _Decimal] | None = None,
         dictionary: _Dictionary | Mapping[str, _Dictionary] | None = None,
         xp: None = None,
@@ -445,7 +446,7 @@ class Loader(Generic[_BatchT_co]):
         batch_size: SupportsIndex,
         columns: Mapping[str, str | Sequence[str]],
         dtype: _DType | Mapping[str, _DType] | None = None,
-        nulls: _Nulls | Mapping[str, _Nulls] = "error",
+        nulls: _LoaderNulls | Mapping[str, _LoaderNulls] = "error",
         decimal: _Decimal | Mapping[str, _Decimal] | None = None,
         dictionary: _Dictionary | Mapping[str, _Dictionary] | None = None,
         xp: _ArrayNamespace[_ArrayT_co],
@@ -467,7 +468,7 @@ class Loader(Generic[_BatchT_co]):
         batch_size: SupportsIndex,
         columns: Mapping[str, str | Sequence[str]],
         dtype: _DType | Mapping[str, _DType] | None = None,
-        nulls: _Nulls | Mapping[str, _Nulls] = "error",
+        nulls: _LoaderNulls | Mapping[str, _LoaderNulls] = "error",
         decimal: _Decimal | Mapping[str, _Decimal] | None = None,
         dictionary: _Dictionary | Mapping[str, _Dictionary] | None = None,
         xp: ModuleType,

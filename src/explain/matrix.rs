@@ -9,7 +9,7 @@ use crate::column::{ColumnRef, check_types};
 use crate::error::Result;
 use crate::matrix::{Group, MatrixPlan, plan_matrix};
 use crate::plan::Plan;
-use crate::spec::{MatrixOptions, MatrixSpec, Options, Spec, select};
+use crate::spec::{MatrixOptions, MatrixSpec, Options, Spec, require_columns, select};
 
 /// Explains the conversion of columns of these chunks into a matrix, or into several: a row for each column, which tells what is
 /// done to it on its way, and one in [`Report::matrices`] for each matrix.
@@ -51,6 +51,7 @@ pub fn explain_groups(
     matrix: &MatrixOptions,
     options: impl Fn(&str) -> Options,
 ) -> Result<Report> {
+    require_columns(field, groups.iter().flat_map(|(_, group)| group.columns()).map(String::as_str))?;
     let mut all = Report { rows: Vec::new(), matrices: Vec::new(), transfer: None, left_out: Vec::new() };
     for (name, group) in groups {
         let part = match group {
@@ -146,9 +147,7 @@ fn report(
             // What is wrong with one column stands in its row too.
             for row in &mut rows {
                 row.view = false;
-                if row.error.is_none() && error.column() == Some(row.column.as_str()) {
-                    row.error = Some(error.clone());
-                }
+                row.error = row.error.take().or_else(|| error.of_column(&row.column));
             }
             whole.error = Some(error);
         }

@@ -1,5 +1,6 @@
 //! What of a row goes into a batch: one matrix, or named groups.
 
+use std::borrow::Cow;
 use std::num::NonZero;
 use std::ops::Range;
 use std::sync::Arc;
@@ -17,7 +18,7 @@ use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::ffi::dlpack::DLDeviceType;
 use crate::matrix::{Group, GroupSpec, MatrixChunk, after, group_specs};
-use crate::spec::{MatrixOptions, MatrixSpec, Options, Spec};
+use crate::spec::{MatrixOptions, MatrixSpec, Options, PandasIndex, Spec};
 use crate::tensor::Tensor;
 
 /// What of each row a batch has.
@@ -28,6 +29,37 @@ pub enum Selection {
     Whole(Option<Vec<String>>),
     /// A tensor for each name.
     Named(Vec<(String, Group)>),
+}
+
+impl Selection {
+    /// The names of all columns that are asked for.
+    #[must_use]
+    pub fn columns(&self) -> Vec<&str> {
+        match self {
+            Self::Whole(columns) => columns.iter().flatten().map(String::as_str).collect(),
+            Self::Named(groups) => groups.iter().flat_map(|(_, group)| group.columns()).map(String::as_str).collect(),
+        }
+    }
+
+    /// Refuses what no source of this type can be read as.
+    ///
+    /// # Errors
+    /// As [`super::Batches::new`] for columns and options.
+    pub fn check(
+        &self,
+        field: &FieldRef,
+        index: PandasIndex,
+        options: impl Fn(&str) -> Options,
+        dtype: Option<DType>,
+    ) -> Result<()> {
+        Groups::new(field, &self.without_index(field, index), &options, dtype, None).map(drop)
+    }
+
+    /// This selection, where all columns are those that `index` leaves.
+    pub(super) fn without_index(&self, field: &FieldRef, index: PandasIndex) -> Cow<'_, Self> {
+        let remaining = if let Self::Whole(None) = self { index.remaining(field) } else { None };
+        remaining.map_or(Cow::Borrowed(self), |columns| Cow::Owned(Self::Whole(Some(columns))))
+    }
 }
 
 /// The groups of a batch, and what is known of them from the source's type.

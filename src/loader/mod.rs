@@ -136,12 +136,7 @@ impl Batches {
         dtype: Option<DType>,
         load: &LoadOptions,
     ) -> Result<Groups> {
-        let remaining = match selection {
-            Selection::Whole(None) => load.index.remaining(field),
-            _ => None,
-        };
-        let remaining = remaining.map(|columns| Selection::Whole(Some(columns)));
-        Groups::new(field, remaining.as_ref().unwrap_or(selection), options, dtype, load.threads)
+        Groups::new(field, &selection.without_index(field, load.index), options, dtype, load.threads)
     }
 
     /// The batches of epoch `epoch` of a stream, of which the first `start` are passed over. `dtype` is that of every column

@@ -11,7 +11,7 @@ use crate::arrow::DeviceArray;
 use crate::column::casts::Casts;
 use crate::column::{ColumnRef, Runner, check_types, convert_chunks, run_here};
 use crate::error::{Error, Result};
-use crate::spec::{MatrixOptions, MatrixSpec, Options, Spec, select};
+use crate::spec::{MatrixOptions, MatrixSpec, Options, Spec, all_or_errors, select};
 use crate::tensor::Tensor;
 
 /// What a name stands for, among the columns of a batch.
@@ -21,6 +21,17 @@ pub enum Group {
     Column(String),
     /// Columns that are packed into a matrix, in this order.
     Matrix(Vec<String>),
+}
+
+impl Group {
+    /// The names of its columns.
+    #[must_use]
+    pub fn columns(&self) -> &[String] {
+        match self {
+            Self::Column(name) => std::slice::from_ref(name),
+            Self::Matrix(names) => names,
+        }
+    }
 }
 
 /// What a group is converted to.
@@ -72,7 +83,7 @@ pub(crate) fn group_specs<'a>(
         let spec = GroupSpec::new(field, group, matrix, &options);
         Ok((name.as_str(), spec.map_err(|error| error.in_group(name))?))
     };
-    groups.iter().map(spec).collect()
+    all_or_errors(groups.iter().map(spec))
 }
 
 /// Converts columns of a batch, or of the chunks of a table, into named tensors: a matrix of shape `(rows, columns)` for each

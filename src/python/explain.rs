@@ -239,7 +239,7 @@ pub(super) fn explain(
             }
         },
     };
-    options.check_columns(&field)?;
+    options.check_columns(&field, columns.names())?;
     // As the conversion: what is copied to the host for it is nobody else's.
     let from = array.as_ref().map_or(own, DeviceArray::device);
     let is_own = device.is_some_and(|device| device.is_cpu() && Route::is_copy(from, device));

@@ -216,7 +216,7 @@ fn to_tensor<'py>(
     let _source = result_source(&chunks, device, allocator, xp)?;
     if is_matrix(chunks.field()) {
         let options = by_column.unwrap_or_else(|| ConversionOptions::defaults(copy, writable));
-        options.check_columns(chunks.field())?;
+        options.check_columns(chunks.field(), columns.iter().flatten().map(String::as_str))?;
         let options = if chunks.is_own { options.of_own() } else { options };
         let made = super::matrix::matrix(py, &chunks, columns, &matrix, &options).map_err(refused)?;
         return arrays.make(asked.tensor(py, if chunks.is_own { made.into_own() } else { made })?);
@@ -227,7 +227,7 @@ fn to_tensor<'py>(
     let options = match by_column {
         None => Options::default().copy(copy_mode(copy)).writable(writable),
         Some(options) => {
-            options.check_columns(chunks.field())?;
+            options.check_columns(chunks.field(), [])?;
             options.of(chunks.field().name())
         }
     };
@@ -256,7 +256,7 @@ fn write_into(
         let chunks = asked.chunks(py, chunks)?;
         let _source = memory::scope(allocator, None)?;
         asked.require(chunks.device())?;
-        options.check_columns(chunks.field())?;
+        options.check_columns(chunks.field(), columns.iter().flatten().map(String::as_str))?;
         if is_matrix(chunks.field()) {
             let options = if chunks.is_own { options.of_own() } else { options };
             return matrix_into(py, memory, &chunks, columns.as_ref(), matrix, &options);
@@ -305,7 +305,7 @@ fn to_tensors<'py>(
         asked.require_way(unread.device)?;
         refused::as_named(unread, columns.as_ref(), &matrix, &options)
     })?;
-    options.check_columns(chunks.field())?;
+    options.check_columns(chunks.field(), columns.iter().flat_map(Columns::names))?;
     let chunks = asked.chunks(py, chunks)?;
     let _source = result_source(&chunks, device, allocator, xp)?;
     let own = chunks.device();

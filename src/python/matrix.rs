@@ -50,6 +50,17 @@ pub(super) enum Columns {
     Groups(Vec<(String, Group)>),
 }
 
+impl Columns {
+    /// The names of all columns that are asked for.
+    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
+        let (each, groups) = match self {
+            Self::Each(names) => (names.as_deref().unwrap_or_default(), [].as_slice()),
+            Self::Groups(groups) => ([].as_slice(), groups.as_slice()),
+        };
+        each.iter().chain(groups.iter().flat_map(|(_, group)| group.columns())).map(String::as_str)
+    }
+}
+
 impl<'py> FromPyObject<'_, 'py> for Columns {
     type Error = PyErr;
 

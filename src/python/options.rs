@@ -1,5 +1,6 @@
 //! The keywords that conversions share.
 
+use arrow_schema::{DataType, FieldRef};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyMapping, PyString};
@@ -7,8 +8,8 @@ use pyo3::types::{PyDict, PyMapping, PyString};
 use super::dtype;
 use super::nulls::parse_nulls;
 use crate::dtype::DType;
-use crate::spec::select;
-use crate::spec::{CopyMode, DecimalMode, DictionaryMode, NullPolicy, Options};
+use crate::error::Error;
+use crate::spec::{CopyMode, DecimalMode, DictionaryMode, NullPolicy, Options, require_columns};
 
 /// What an unversioned DLPack capsule of read-only memory is made of.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -183,6 +184,25 @@ impl ConversionOptions {
         self.writable
     }
 
+    /// Refuses `nulls="keep"` where there is no validity beside the values.
+    pub(super) fn refuse_keep(&self) -> PyResult<()> {
+        let lost = || {
+            Error::argument("a batch has no validity, so that nulls=\"keep\" would lose which values are null")
+                .remedy_is(
+                    "pass a number to fill them with, or nulls=\"nan\", or leave rows with nulls out of the source",
+                )
+        };
+        let error = match &self.nulls {
+            PerColumn::One(NullPolicy::Keep) => Some(lost()),
+            PerColumn::One(_) => None,
+            PerColumn::Each(columns) => {
+                let kept = columns.iter().filter(|(_, nulls)| *nulls == NullPolicy::Keep);
+                Error::of_columns(kept.map(|(name, _)| lost().in_column(name)))
+            }
+        };
+        error.map_or(Ok(()), |error| Err(error.into()))
+    }
+
     /// The options of one column.
     #[inline]
     pub(super) fn of(&self, column: &str) -> Options {
@@ -193,28 +213,31 @@ impl ConversionOptions {
         options
     }
 
-    /// Refuses dicts that name columns which do not exist: a typing error must not pass for a default.
+    /// Refuses dicts that name columns which do not exist: a typing error must not pass for a default. The error tells what of
+    /// the `selected` columns does not exist, too.
     #[inline]
-    pub(super) fn check_columns(&self, field: &arrow_schema::FieldRef) -> PyResult<()> {
+    pub(super) fn check_columns<'a>(
+        &'a self,
+        field: &FieldRef,
+        selected: impl IntoIterator<Item = &'a str>,
+    ) -> PyResult<()> {
         let by_column = self.dtype.is_by_column() || self.nulls.is_by_column();
         if by_column || self.decimal.is_by_column() || self.dictionary.is_by_column() {
-            return self.check_names(field);
+            return self.check_names(field, selected);
         }
         Ok(())
     }
 
-    fn check_names(&self, field: &arrow_schema::FieldRef) -> PyResult<()> {
+    fn check_names<'a>(&'a self, field: &FieldRef, selected: impl IntoIterator<Item = &'a str>) -> PyResult<()> {
         let names = self.dtype.names().chain(self.nulls.names()).chain(self.decimal.names());
-        let names: Vec<String> = names.chain(self.dictionary.names()).cloned().collect();
-        if names.is_empty() {
-            return Ok(());
+        let names = names.chain(self.dictionary.names()).map(String::as_str);
+        if matches!(field.data_type(), DataType::Struct(_)) {
+            return Ok(require_columns(field, selected.into_iter().chain(names))?);
         }
-        let is_struct = matches!(field.data_type(), arrow_schema::DataType::Struct(_));
-        match names.iter().find(|name| !is_struct && *name != field.name()) {
-            Some(name) => Err(PyValueError::new_err(format!("there is no column {name:?}: the data is one array"))),
-            None if is_struct => select(field, Some(&names)).map(|_| ()).map_err(PyErr::from),
-            None => Ok(()),
-        }
+        let missing = names.filter(|name| name != field.name());
+        let errors =
+            missing.map(|name| Error::argument("there is no such column: the data is one array").in_column(name));
+        Error::of_columns(errors).map_or(Ok(()), |error| Err(error.into()))
     }
 }
 

@@ -256,7 +256,7 @@ pub(super) fn to_ragged<'py>(
         asked.require_way(unread.device)?;
         refused::as_ragged(unread.field, pad, &options)
     })?;
-    options.check_columns(chunks.field())?;
+    options.check_columns(chunks.field(), [])?;
     let chunks = asked.chunks(py, chunks)?;
     let _source = result_source(&chunks, device, allocator, xp)?;
     let mut options = options.of(chunks.field().name());

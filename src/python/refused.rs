@@ -13,7 +13,7 @@ use crate::device::Device;
 use crate::error::Error;
 use crate::matrix::group_specs;
 use crate::ragged::{Pad, check_ragged};
-use crate::spec::{MatrixOptions, MatrixSpec, Spec};
+use crate::spec::{MatrixOptions, MatrixSpec, Spec, all_or_errors};
 use crate::tensor::Output;
 
 /// Refuses what [`to_tensor`](super::functions) would.
@@ -25,7 +25,7 @@ pub(super) fn as_one(
     if !is_matrix(field) && columns.is_some() {
         return Err(no_columns(field).into());
     }
-    options.check_columns(field)?;
+    options.check_columns(field, columns.into_iter().flatten().map(String::as_str))?;
     if is_matrix(field) {
         spec(field, columns, index, options, None)?;
     } else {
@@ -45,7 +45,7 @@ pub(super) fn as_output(
     if !is_matrix(field) && columns.is_some() {
         return Err(no_columns(field).into());
     }
-    options.check_columns(field)?;
+    options.check_columns(field, columns.into_iter().flatten().map(String::as_str))?;
     require_copy(options.copy())?;
     if device.is_some_and(Device::is_cpu) {
         memory.require_host()?;
@@ -69,7 +69,7 @@ pub(super) fn as_output(
 
 /// Refuses what [`to_ragged`](super::ragged) would.
 pub(super) fn as_ragged(field: &FieldRef, pad: Option<Pad>, options: &ConversionOptions) -> PyResult<()> {
-    options.check_columns(field)?;
+    options.check_columns(field, [])?;
     Ok(check_ragged(field, pad, &options.of(field.name()))?)
 }
 
@@ -80,7 +80,7 @@ pub(super) fn as_named(
     matrix: &MatrixKeywords,
     options: &ConversionOptions,
 ) -> PyResult<()> {
-    options.check_columns(field)?;
+    options.check_columns(field, columns.into_iter().flat_map(Columns::names))?;
     let columns = match columns {
         Some(Columns::Groups(groups)) => {
             group_specs(field, groups, &request(None, matrix, options), |name| options.of(name))?;
@@ -89,10 +89,8 @@ pub(super) fn as_named(
         Some(Columns::Each(columns)) => columns.as_deref(),
         None => None,
     };
-    for (_, column) in index.select(field, columns)? {
-        Spec::new(column, &options.of(column.name()))?;
-    }
-    Ok(())
+    let selected = index.select(field, columns)?.into_iter();
+    Ok(all_or_errors(selected.map(|(_, column)| Spec::new(column, &options.of(column.name())))).map(drop)?)
 }
 
 /// Refuses what [`validity`](super::functions) would.

@@ -6,7 +6,7 @@ use std::num::NonZero;
 use arrow_schema::{DataType, Field, FieldRef};
 
 use super::promotion::promote_all;
-use super::{CopyMode, DecimalMode, Element, NullPolicy, Options, PandasIndex, Spec, select};
+use super::{CopyMode, DecimalMode, Element, NullPolicy, Options, PandasIndex, Spec, all_or_errors, select};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 
@@ -131,17 +131,17 @@ impl MatrixSpec {
     ) -> Result<Self> {
         let selected = select(field, columns)?;
         refuse_repeated(columns)?;
-        let mut natural = Vec::with_capacity(selected.len());
         let mut policies = Vec::with_capacity(selected.len());
-        for (position, column) in selected {
+        let natural = selected.into_iter().map(|(position, column)| {
             let mut options = options(column.name());
             options.dtype = dtype.or(options.dtype);
             policies.push(std::mem::replace(&mut options.nulls, NullPolicy::Error));
             let spec = Spec::new(column, &options)?;
             require_scalars(&spec)?;
             let is_codes = options.dtype.is_none() && is_codes(&spec, options.decimal);
-            natural.push((position, spec, is_codes));
-        }
+            Ok((position, spec, is_codes))
+        });
+        let natural = all_or_errors(natural)?;
         let (dtype, promoted) = match dtype {
             Some(dtype) => (dtype, Vec::new()),
             None => (common(&natural)?, natural.iter().map(|(_, spec, _)| spec.dtype()).collect()),
@@ -151,7 +151,7 @@ impl MatrixSpec {
             let spec = spec.with_dtype(dtype, nulls).map_err(|error| error.in_column(column.name()))?;
             Ok((position, spec))
         });
-        let columns = columns.collect::<Result<Vec<_>>>()?;
+        let columns = all_or_errors(columns)?;
         let changes_elements = columns.iter().any(|(_, column)| changes(column));
         Ok(Self { field: field.clone(), columns, dtype, promoted, changes_elements })
     }
@@ -170,7 +170,7 @@ impl MatrixSpec {
                 error.remedy_is("ask for the validity of this column alone, or leave it out with columns=")
             })
         };
-        let columns = selected.into_iter().map(column).collect::<Result<Vec<_>>>()?;
+        let columns = all_or_errors(selected.into_iter().map(column))?;
         let changes_elements = !columns.is_empty();
         Ok(Self { field: field.clone(), columns, dtype: DType::Bool, promoted: Vec::new(), changes_elements })
     }

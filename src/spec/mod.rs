@@ -29,7 +29,7 @@ pub use tensor::{TensorField, row_major_strides};
 pub use value::Element;
 
 pub(crate) use round::odd_single;
-pub(crate) use select::select;
+pub(crate) use select::{all_or_errors, require_columns, select};
 use value::Value;
 pub(crate) use value::has_codes;
 

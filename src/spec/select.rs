@@ -1,7 +1,8 @@
 //! Columns of a struct type, by name.
 
-use std::collections::HashMap;
+use std::cell::Cell;
 use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet};
 
 use arrow_schema::{DataType, FieldRef, Fields};
 
@@ -10,38 +11,174 @@ use crate::error::{Error, Result};
 /// The columns of a struct type by name, each with its position; all of them if `columns` is `None`.
 ///
 /// # Errors
-/// When the type is no struct, or a name does not exist or is not unique.
+/// When the type is no struct, or a name does not exist or is not unique; tells all such names.
 pub(crate) fn select<'a>(field: &'a FieldRef, columns: Option<&[String]>) -> Result<Vec<(usize, &'a FieldRef)>> {
     let fields = struct_fields(field)?;
-    // The position of each name; `None` where several columns have it.
-    let mut positions: HashMap<&str, Option<usize>> = HashMap::with_capacity(fields.len());
-    for (index, field) in fields.iter().enumerate() {
-        match positions.entry(field.name()) {
-            Entry::Vacant(entry) => drop(entry.insert(Some(index))),
-            Entry::Occupied(mut entry) => drop(entry.insert(None)),
-        }
-    }
-    let find = |name: &str| match positions.get(name) {
-        Some(Some(index)) => fields.get(*index).map(|field| (*index, field)).ok_or_else(|| missing(name, fields)),
-        Some(None) => {
-            Err(Error::argument("more than one column has this name").remedy_is("rename one of them").in_column(name))
-        }
-        None => Err(missing(name, fields)),
-    };
+    let positions = Positions::of(fields);
     match columns {
-        Some(names) => names.iter().map(|name| find(name)).collect(),
-        None => fields.iter().map(|field| find(field.name())).collect(),
+        Some(names) => all_or_errors(names.iter().map(|name| positions.find(name))),
+        None => all_or_errors(fields.iter().map(|field| positions.find(field.name()))),
     }
 }
 
-fn missing(name: &str, fields: &Fields) -> Error {
-    let names: Vec<&str> = fields.iter().map(|field| field.name().as_str()).collect();
-    Error::argument(format!("there is no column {name:?}; the columns are {names:?}"))
+/// Refuses names that are no columns of a struct type.
+///
+/// # Errors
+/// As [`select`].
+pub(crate) fn require_columns<'a>(field: &FieldRef, names: impl IntoIterator<Item = &'a str>) -> Result<()> {
+    let positions = Positions::of(struct_fields(field)?);
+    let mut known = HashSet::new();
+    let names = names.into_iter().filter(|name| known.insert(*name));
+    all_or_errors(names.map(|name| positions.find(name))).map(|_| ())
+}
+
+/// What all results hold, or all of their errors as one.
+///
+/// # Errors
+/// When one result is an error.
+pub(crate) fn all_or_errors<T>(results: impl Iterator<Item = Result<T>>) -> Result<Vec<T>> {
+    let mut found = Vec::with_capacity(results.size_hint().0);
+    let mut errors = Vec::new();
+    for result in results {
+        match result {
+            Ok(value) => found.push(value),
+            Err(error) => errors.push(error),
+        }
+    }
+    Error::of_columns(errors).map_or(Ok(found), Err)
+}
+
+/// The position of each name among the columns of a struct; `None` where several columns have it.
+struct Positions<'a> {
+    fields: &'a Fields,
+    by_name: HashMap<&'a str, Option<usize>>,
+    missing: Cell<usize>,
+}
+
+impl<'a> Positions<'a> {
+    fn of(fields: &'a Fields) -> Self {
+        let mut by_name: HashMap<&str, Option<usize>> = HashMap::with_capacity(fields.len());
+        for (index, field) in fields.iter().enumerate() {
+            match by_name.entry(field.name()) {
+                Entry::Vacant(entry) => drop(entry.insert(Some(index))),
+                Entry::Occupied(mut entry) => drop(entry.insert(None)),
+            }
+        }
+        Self { fields, by_name, missing: Cell::new(0) }
+    }
+
+    fn find(&self, name: &str) -> Result<(usize, &'a FieldRef)> {
+        match self.by_name.get(name) {
+            Some(Some(index)) => self.fields.get(*index).map(|field| (*index, field)).ok_or_else(|| self.missing(name)),
+            Some(None) => Err(Error::argument("more than one column has this name")
+                .remedy_is("rename one of them")
+                .in_column(name)),
+            None => Err(self.missing(name)),
+        }
+    }
+
+    fn missing(&self, name: &str) -> Error {
+        let names = || self.fields.iter().map(|field| field.name().as_str());
+        self.missing.set(self.missing.get().saturating_add(1));
+        let is_compared = self.missing.get() <= MOST_NAMES;
+        let remedy = match is_compared.then(|| nearest(name, names())).flatten() {
+            Some(near) => format!("did you mean {near:?}?"),
+            None => {
+                let mut text: Vec<String> = names().take(MOST_NAMES).map(|name| format!("{name:?}")).collect();
+                if self.fields.len() > MOST_NAMES {
+                    text.push(format!("and {} more", self.fields.len() - MOST_NAMES));
+                }
+                format!("the columns are {}", text.join(", "))
+            }
+        };
+        if name.is_empty() {
+            return Error::argument("there is no column with an empty name").remedy_is(remedy);
+        }
+        Error::argument("there is no such column").remedy_is(remedy).in_column(name)
+    }
+}
+
+/// How many columns an error lists, and how many names are compared with all others for it.
+const MOST_NAMES: usize = 50;
+
+/// Names that are compared letter by letter are no longer than this: the work grows with the square.
+const MOST_LETTERS: usize = 64;
+
+/// The name that somebody may have meant: the same in another case, or at most a third of the letters differ.
+fn nearest<'a>(name: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    let lower = name.to_lowercase();
+    let most = name.chars().count() / 3;
+    let distance = |other: &&'a str| {
+        let other = other.to_lowercase();
+        match name.len().max(other.len()) <= MOST_LETTERS {
+            true => edits(&lower, &other),
+            false if lower == other => 0,
+            false => usize::MAX,
+        }
+    };
+    names
+        .map(|other| (distance(&other), other))
+        .filter(|(edits, _)| *edits <= most)
+        .min_by_key(|(edits, _)| *edits)
+        .map(|(_, other)| other)
+}
+
+/// The Levenshtein distance of two texts.
+fn edits(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (line, a) in a.chars().enumerate() {
+        let mut left = line.saturating_add(1);
+        let mut diagonal = line;
+        for (above, b) in row.iter_mut().zip(std::iter::once(None).chain(b.iter().map(Some))) {
+            let Some(b) = b else {
+                *above = left;
+                continue;
+            };
+            let replaced = diagonal.saturating_add(usize::from(a != *b));
+            diagonal = *above;
+            left = replaced.min(above.saturating_add(1)).min(left.saturating_add(1));
+            *above = left;
+        }
+    }
+    row.last().copied().unwrap_or(0)
 }
 
 fn struct_fields(field: &FieldRef) -> Result<&Fields> {
     match field.data_type() {
         DataType::Struct(fields) => Ok(fields),
         other => Err(Error::argument(format!("an array of {other} has no columns")).remedy_is("pass it to to_tensor")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn edits_are_insertions_deletions_and_replacements() {
+        for (a, b, expected) in [
+            ("", "", 0),
+            ("", "ab", 2),
+            ("ab", "", 2),
+            ("kitten", "sitting", 3),
+            ("heigth", "height", 2),
+            ("a", "a", 0),
+        ] {
+            assert_eq!(edits(a, b), expected, "{a:?} {b:?}");
+            assert_eq!(edits(b, a), expected, "{b:?} {a:?}");
+        }
+    }
+
+    #[test]
+    fn the_nearest_name_is_near() {
+        let names = ["height", "weight", "Label"];
+        for (name, expected) in
+            [("heigth", Some("height")), ("wieght", Some("weight")), ("label", Some("Label")), ("x", None), ("", None)]
+        {
+            assert_eq!(nearest(name, names.into_iter()), expected, "{name:?}");
+        }
+        let long = "x".repeat(1000);
+        assert_eq!(nearest(&long, ["y".repeat(1000).as_str()].into_iter()), None);
     }
 }

@@ -67,7 +67,6 @@ class TestConversion:
             ("b", {}),
             ("b", {"dtype": "float16"}),
             ("n", {"nulls": {"n": 0}}),
-            ("n", {"nulls": "keep"}),
             ("l", {}),
             ("l", {"dtype": {"l": "float32"}}),
             ("t", {}),

@@ -106,7 +106,7 @@ def test_columns_and_order():
     assert ad.validity(BATCH, columns=[]).shape == (3, 0)
     assert ad.validity(BATCH[:0]).shape == (0, 5)
     assert ad.validity(pa.schema({"a": pa.int8()}).empty_table()).shape == (0, 1)
-    with pytest.raises(ad.ConversionError, match="there is no column"):
+    with pytest.raises(ad.ConversionError, match="there is no such column"):
         ad.validity(BATCH, columns=["z"])
     with pytest.raises(ad.ConversionError, match="more than once"):
         ad.validity(BATCH, columns=["a", "a"])

@@ -131,9 +131,9 @@ class TestByColumn:
     )
     def test_a_column_that_does_not_exist_is_an_error(self, keywords):
         for convert in (ad.to_tensors, ad.explain):
-            with pytest.raises(ValueError, match="no column"):
+            with pytest.raises(ValueError, match=r"no such column|no column with an empty name"):
                 convert(BATCH, **keywords)
-        with pytest.raises(ValueError, match="no column"):
+        with pytest.raises(ValueError, match=r"no such column|no column with an empty name"):
             ad.to_tensor(COLUMN, **keywords)
 
     def test_names_are_strings(self):
@@ -165,7 +165,7 @@ class TestColumns:
         assert list(ad.to_tensors(batch, columns=["x"])) == ["x"]
 
     def test_unknown_and_repeated_names(self):
-        with pytest.raises(ValueError, match="there is no column"):
+        with pytest.raises(ValueError, match="there is no such column"):
             ad.to_tensors(BATCH, columns=["x", "y"])
         repeated = pa.record_batch([COLUMN, COLUMN], names=["x", "x"])
         with pytest.raises(ValueError, match="name"):

@@ -38,7 +38,8 @@ use crate::loader::{Batches, LoadOptions, Selection, Shuffle, Split, Terms, chec
 ///     reads the source anew, or calls the callable. A stream is read once.
 /// batch_size: rows of a batch; the last one may have fewer.
 /// columns: None for all but the index of a pandas data frame, a list of names, or a dict {name: column, or a list of columns that become a matrix}.
-/// dtype, nulls, decimal, dictionary: as `to_tensor` has them, each also as a dict by column.
+/// dtype, nulls, decimal, dictionary: as for `to_tensor`, each also as a dict by column; nulls="keep" is an error, as a batch has no
+///     validity.
 /// xp: an array namespace (numpy, torch, ...) whose arrays the batches are.
 /// device: where the batches are: "cpu"; "cuda", copied ahead on a stream of the loader's; "cuda_host", page-locked memory.
 /// allocator: as for `to_tensor`, of which batches on a device are made; called on the loader's thread. None is the device's pool,
@@ -115,10 +116,18 @@ impl Loader {
         load.prefetch = number("prefetch", prefetch, load.prefetch, 0)?;
         load.threads = threads.map(counts::threads).transpose()?;
         let keywords = ElementKeywords { dtype, nulls, decimal, dictionary };
+        let (selection, options) = (selection(columns), ConversionOptions::read(keywords, None, true)?);
+        options.refuse_keep()?;
+        let py = source.py();
+        let source = Source::new(source)?;
+        if let Some((field, index)) = source.schema(py)? {
+            options.check_columns(&field, selection.columns())?;
+            selection.check(&field, index, |column| options.of(column), options.dtype())?;
+        }
         Ok(Self {
-            source: Source::new(source)?,
-            selection: selection(columns),
-            options: ConversionOptions::read(keywords, None, true)?,
+            source,
+            selection,
+            options,
             xp: xp.map(|xp| xp.clone().unbind()),
             allocator: allocator.map(|allocator| allocator.clone().unbind()),
             load,
@@ -244,7 +253,7 @@ impl Loader {
     /// # Errors
     /// Where the options name other columns, or the epoch is that of a state of another source.
     fn terms_of(&self, py: Python<'_>, field: &FieldRef, resumed: Option<&Terms>) -> PyResult<Terms> {
-        self.options.check_columns(field)?;
+        self.options.check_columns(field, self.selection.columns())?;
         let mut terms = self.terms(py)?;
         if let DataType::Struct(fields) = field.data_type() {
             terms.source.columns = Some(fields.iter().map(|field| field.name().clone()).collect());

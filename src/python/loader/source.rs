@@ -3,7 +3,8 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use pyo3::exceptions::{PyTypeError, PyValueError};
+use arrow_schema::FieldRef;
+use pyo3::exceptions::{PyException, PyTypeError, PyValueError};
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 use pyo3::types::{PyWeakrefMethods, PyWeakrefReference};
@@ -88,6 +89,20 @@ impl Source {
         *lock() = if again { None } else { PyWeakrefReference::new(opened).ok().map(Bound::unbind) };
         let index = pandas_index(opened, stream.field())?;
         Ok((stream, index))
+    }
+
+    /// The type of the rows, and which index columns of pandas are among all its columns, where the object tells it: nothing is opened for it, and no query is run.
+    pub(super) fn schema(&self, py: Python<'_>) -> PyResult<Option<(FieldRef, PandasIndex)>> {
+        if self.is_callable {
+            return Ok(None);
+        }
+        let object = self.object.bind(py);
+        let field = match input::schema(object) {
+            // What is wrong with the source is told when it is opened.
+            Err(error) if error.is_instance_of::<PyException>(py) => None,
+            field => field?,
+        };
+        field.map(|field| pandas_index(object, &field).map(|index| (field, index))).transpose()
     }
 
     /// How many rows there are, where the object tells.
