@@ -132,7 +132,7 @@ pub(super) fn result_source(
 /// A view where layout and options allow it: it shares memory with the source and is read-only. Else one pass over
 /// the data into fresh memory, which `track_copies` records.
 ///
-/// obj: anything with an Arrow dunder, or a tensor.
+/// obj: Arrow data of any library (a column, record batch, table, data frame, query or stream), or a tensor with `__dlpack__`.
 /// dtype: a name such as "float32" or NumPy's "f4", or a type of Python, NumPy, Arrow, polars, pandas, torch or another library
 ///     that stands for one; casts are checked, value by value. Without one, the columns
 ///     of a matrix are promoted: numbers of a kind to the wider, integers with floats as in NumPy, bools to anything.
@@ -164,7 +164,7 @@ pub(super) fn result_source(
 /// xp: an array namespace (numpy, torch, ...) whose array is returned instead.
 ///
 /// Raises ConversionError (a BufferError and a ValueError) naming column, row, reason and remedy; TypeError for an
-/// object that speaks neither protocol.
+/// object that offers neither Arrow data nor a tensor.
 #[pyfunction]
 #[pyo3(signature = (obj, *, dtype=None, nulls=None, order="C", columns=None, decimal=None, dictionary=None, device=None, allocator=None, copy=None, writable=false, legacy="copy", out=None, threads=None, xp=None), text_signature = "(obj, *, dtype=None, nulls=\"error\", order=\"C\", columns=None, decimal=None, dictionary=None, device=None, allocator=None, copy=None, writable=False, legacy=\"copy\", out=None, threads=None, xp=None)")]
 #[allow(clippy::too_many_arguments, reason = "one Python keyword each")]

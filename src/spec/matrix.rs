@@ -267,8 +267,10 @@ fn require_scalars(spec: &Spec) -> Result<()> {
         return Ok(());
     }
     let shape = spec.inner_shape();
-    Err(Error::unsupported(format!("rows of shape {shape:?} are no single numbers, as a matrix has"))
-        .remedy_is("convert this column alone, or leave it out with columns=")
+    let values = shape.iter().fold(1_i64, |values, extent| values.saturating_mul(*extent));
+    let column = spec.field().name();
+    Err(Error::unsupported(format!("it has {values} values a row, of shape {shape:?}, and a matrix takes one"))
+        .remedy_is(format!("convert it by itself, to_tensor(data[{column:?}]), or leave it out with columns="))
         .in_column(spec.field().name()))
 }
 
@@ -304,6 +306,15 @@ fn are_alike(a: &DataType, b: &DataType) -> bool {
     }
 }
 
+/// What codes of a type are called.
+fn kind_of_codes(codes: &DataType) -> &'static str {
+    match codes {
+        DataType::Dictionary(_, _) => "dictionary codes",
+        data_type if data_type.is_decimal() => "unscaled decimals",
+        _ => "ticks",
+    }
+}
+
 /// The dtype that columns, each with whether it has codes, have in common.
 fn common(columns: &[(usize, Spec, bool)]) -> Result<DType> {
     if let Some((_, codes, _)) = columns.iter().find(|(_, _, is_codes)| *is_codes)
@@ -311,11 +322,12 @@ fn common(columns: &[(usize, Spec, bool)]) -> Result<DType> {
             columns.iter().find(|(_, spec, is_codes)| !(*is_codes && are_alike(type_of(spec), type_of(codes))))
     {
         let (name, codes) = (codes.field().name(), type_of(codes));
-        let what = if *is_codes { "codes" } else { "numbers" };
+        let what = if *is_codes { kind_of_codes(type_of(other)) } else { "numbers" };
         return Err(Error::unsupported(format!(
-            "column {:?} has {what} of {}, which do not mix with the codes of column {name:?}, of {codes}",
+            "column {:?} has {what} of {}, which do not mix with the {} of column {name:?}, of {codes}",
             other.field().name(),
             type_of(other),
+            kind_of_codes(codes),
         ))
         .remedy_is("pass dtype= for what they become, such as dtype=\"float64\", or choose other columns"));
     }

@@ -109,7 +109,7 @@ CALLS: dict[str, Callable[[Any], object]] = {
     **{
         f"loader, {prefetch} ahead": lambda source, prefetch=prefetch: list(
             ad.Loader(source, batch_size=1, prefetch=prefetch)
-      )
+        )
         for prefetch in [0, 1, 4]
     },
 }

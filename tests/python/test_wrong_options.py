@@ -14,11 +14,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-TABLE = pa.table({
-    "a": pa.chunked_array([[1, 2], [3]], pa.int8()),
-    "b": pa.chunked_array([["x"], ["y", "z"]], pa.string()),
-    "v": pa.chunked_array([[[1, 2], [3, 4]], [[5, 6]]], pa.list_(pa.int64(), 2)),
-})
+TABLE = pa.table(
+    {
+        "a": pa.chunked_array([[1, 2], [3]], pa.int8()),
+        "b": pa.chunked_array([["x"], ["y", "z"]], pa.string()),
+        "v": pa.chunked_array([[[1, 2], [3, 4]], [[5, 6]]], pa.list_(pa.int64(), 2)),
+    }
+)
 NUMBERS = TABLE["a"]
 LISTS = pa.chunked_array([[[1, 2], []], [[3]]], pa.list_(pa.int8()))
 READ_ONLY = np.zeros((3, 1), np.int8)
@@ -74,7 +76,11 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], Any, dict[str, Any]]] = {
 
 def keywords_of(function: Callable[..., Any]) -> list[str]:
     function = ad.Loader if function is load else function
-    return [name for name, parameter in inspect.signature(function).parameters.items() if parameter.kind == parameter.KEYWORD_ONLY]
+    return [
+        name
+        for name, parameter in inspect.signature(function).parameters.items()
+        if parameter.kind == parameter.KEYWORD_ONLY
+    ]
 
 
 def test_every_keyword_has_wrong_values():
@@ -152,7 +158,11 @@ OF_SCHEMA: dict[str, list[dict[str, Any]]] = {
     ],
     "validity": [{"columns": ["z"]}, {"columns": ["v"]}, {"bits": True}, {"device": "metal:0"}],
     "validity of a column": [{"columns": ["a"]}, {"device": "metal:0"}],
-    "from_arrow": [{"device": "metal:0"}, {"device": "metal:0", "copy": True}, {"device": "cuda_host:0", "copy": False}],
+    "from_arrow": [
+        {"device": "metal:0"},
+        {"device": "metal:0", "copy": True},
+        {"device": "cuda_host:0", "copy": False},
+    ],
     "explain": [{"columns": ["z"]}, {"dtype": {"z": "int8"}}],
     "Loader": [
         {"columns": ["z"]},
