@@ -31,10 +31,10 @@ use crate::loader::{Batches, LoadOptions, Selection, Shuffle, Split, Terms, chec
 
 /// An Arrow stream as training batches: an iterable of batches of `batch_size` rows, converted ahead on a native thread.
 ///
-/// A batch is a matrix of all columns, or of those that `columns` lists, or a dict of named groups. Its memory is its own, and
-/// is used again when nobody has the batch any more.
+/// A batch is a matrix of all columns, or of those that `columns` lists, or a dict of named groups. Nothing else shares its
+/// memory, which the loader uses again once the batch is dropped.
 ///
-/// source: anything with an Arrow dunder, or a callable without arguments that opens one. Each `iter()` begins an epoch: it
+/// source: Arrow data of any library (a table, data frame, query or stream), or a callable without arguments that returns one. Each `iter()` begins an epoch: it
 ///     reads the source anew, or calls the callable. A stream is read once.
 /// batch_size: rows of a batch; the last one may have fewer.
 /// columns: None for all but the index of a pandas data frame, a list of names, or a dict {name: column, or a list of columns that become a matrix}.
@@ -44,9 +44,10 @@ use crate::loader::{Batches, LoadOptions, Selection, Shuffle, Split, Terms, chec
 /// device: where the batches are: "cpu"; "cuda", copied ahead on a stream of the loader's; "cuda_host", page-locked memory.
 /// allocator: as for `to_tensor`, of which batches on a device are made; called on the loader's thread. None is the device's pool,
 ///     whatever `xp` is: a library's own allocator would have copies wait for that library's work.
-/// shuffle_buffer: rows that wait for a random one of them to leave; 0 keeps the source's order, and as many as the source
-///     has make every order equally likely.
-/// seed: what the order is drawn from, with the number of the epoch; None is a random one, which `state_dict` tells.
+/// shuffle_buffer: how many rows the shuffle holds back. Each row that comes takes the place of a random one, which goes into the
+///     batch. 0 keeps the source's order; a buffer of all rows makes every order equally likely, and a small one shuffles rows
+///     that are near each other only.
+/// seed: seeds the shuffle, together with the number of the epoch. None draws a random seed, which `state_dict()` contains.
 /// drop_last: whether a last batch of fewer rows is left out.
 /// prefetch: batches that are made ahead; 0 makes each when it is asked for, without a thread.
 /// threads: to convert large batches with; None is ARROW_DLPACK_THREADS, or one for each processor.
@@ -142,6 +143,7 @@ impl Loader {
         if super::exit::has_begun() {
             return Err(too_late());
         }
+        refuse_torch_worker(py)?;
         let next = self.progress.next();
         let mut load = self.load.clone();
         load.shuffle = NonZero::new(self.shuffle_buffer).zip(next.seed).map(|(buffer, seed)| Shuffle { buffer, seed });
@@ -241,6 +243,22 @@ impl Loader {
         };
         Ok(format!("Loader({}, batch_size={}{rank})", self.source.name(py)?, split.batch_size()))
     }
+}
+
+/// Refuses to iterate in a worker process of torch's `DataLoader`: each worker has a copy of the loader, and would read every batch.
+fn refuse_torch_worker(py: Python<'_>) -> PyResult<()> {
+    let modules = py.import("sys")?.getattr("modules")?.cast_into::<PyDict>()?;
+    // Where it was not imported this is no worker of it.
+    let Some(data) = modules.get_item("torch.utils.data")?.filter(|data| !data.is_none()) else { return Ok(()) };
+    let Some(info) = data.getattr_opt("get_worker_info")? else { return Ok(()) };
+    if info.call0()?.is_none() {
+        return Ok(());
+    }
+    Err(PyRuntimeError::new_err(
+        "a Loader in a worker process of torch's DataLoader: each worker would read every batch, so that each came as often as there \
+         are workers; pass num_workers=0 to the DataLoader: the Loader prepares batches ahead on a thread of its own, which prefetch= \
+         and threads= set",
+    ))
 }
 
 impl Loader {
