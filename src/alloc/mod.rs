@@ -1,6 +1,7 @@
 //! Host memory for what we produce: aligned to 64 bytes, which JAX asks for, and in huge pages where it is large.
 #![allow(unsafe_code, reason = "allocates, advises and frees memory")]
 
+pub(crate) mod fallible;
 mod foreign;
 mod kept;
 mod pool;
@@ -13,7 +14,8 @@ use std::sync::Arc;
 pub(crate) use foreign::{AnyBuffer, ForeignBuffer};
 pub(crate) use pool::{Pool, PooledBuffer, Source};
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::Result;
+use fallible::out_of_memory;
 use kept::{Block, KEPT};
 
 /// Keeps memory alive until the last clone is dropped, on any thread.
@@ -50,21 +52,12 @@ unsafe impl Send for HostBuffer {}
 unsafe impl Sync for HostBuffer {}
 
 impl HostBuffer {
-    /// Refuses a size that memory cannot hold, for allocations of code that ends the process where one fails.
-    ///
-    /// # Errors
-    /// When the size is large, and an allocation of it fails.
-    pub fn require(len: usize) -> Result<()> {
-        const ALWAYS_THERE: usize = 1 << 30;
-        if len <= ALWAYS_THERE { Ok(()) } else { Self::uninitialised(len).map(drop) }
-    }
-
     /// Allocates `len` uninitialised bytes.
     ///
     /// # Errors
     /// When the memory cannot be had. Nothing else changes then.
     pub fn uninitialised(len: usize) -> Result<Self> {
-        let refused = || Error::new(ErrorKind::Memory, format!("{len} bytes of host memory could not be allocated"));
+        let refused = || out_of_memory(len);
         let alignment = if len >= LARGE { HUGE_PAGE } else { ALIGNMENT };
         // Of a huge page that is not whole, the system would make each small one for itself.
         let whole = if len >= LARGE { len.checked_next_multiple_of(HUGE_PAGE).ok_or_else(refused)? } else { len };
@@ -135,6 +128,7 @@ fn advise_huge_pages(_start: NonNull<u8>, _len: usize) {}
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::ErrorKind;
 
     #[test]
     fn every_size_is_aligned_and_writable() {

@@ -6,7 +6,7 @@ use arrow_schema::DataType;
 use super::import::DeviceArray;
 use super::mask::Mask;
 use super::view::{ArrayView, Dictionary, Leaf};
-use crate::alloc::HostBuffer;
+use crate::alloc::fallible;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::spec::Element;
@@ -20,33 +20,31 @@ impl<'a> Leaf<'a> {
     #[inline]
     pub(crate) fn logical_mask(&self, owner: &DeviceArray) -> Result<Option<Mask<'a>>> {
         match self.innermost {
-            Some((DataType::Null, _)) => {
-                HostBuffer::require(self.elements.div_ceil(8))?;
-                Ok(self.host_mask())
-            }
             Some((DataType::Dictionary(_, _), _)) => self.mask_of_codes(owner),
-            _ => Ok(self.host_mask()),
+            _ => self.host_mask(),
         }
     }
 
     /// As [`Leaf::logical_mask`], of codes.
     fn mask_of_codes(&self, owner: &DeviceArray) -> Result<Option<Mask<'a>>> {
-        let own = self.host_mask();
+        let own = self.host_mask()?;
         let Some(Dictionary { codes, array, values }) = self.dictionary() else { return Ok(own) };
         let length = usize::try_from(array.length).unwrap_or(0);
         let offset = usize::try_from(array.offset).unwrap_or(0);
-        // Nulls and runs take no memory for any number of rows, and a bit for each does.
-        HostBuffer::require(length.div_ceil(8))?;
         let nulls = match values {
-            DataType::Null => Mask::of_nulls(length),
+            DataType::Null => Mask::of_nulls(length)?,
             // Their nulls are those of what they stand for.
             DataType::Dictionary(_, _) | DataType::RunEndEncoded(_, _) | DataType::Union(_, _) => {
                 let nulls = owner.dictionary_of(self)?.map(|values| values.to_arrow()).transpose()?;
-                let nulls = nulls.and_then(|values| values.logical_nulls());
-                nulls.and_then(|nulls| Mask::of(length, |index| nulls.is_valid(index)))
+                // arrow-rs makes a bit for each value, and runs take no memory for any number of them.
+                fallible::require(length.div_ceil(8))?;
+                match nulls.and_then(|values| values.logical_nulls()) {
+                    Some(nulls) => Mask::of(length, |index| nulls.is_valid(index))?,
+                    None => None,
+                }
             }
             // SAFETY: import checked the dictionary, which lives as long as the array that is borrowed for 'a.
-            _ => unsafe { Mask::combine(ArrayView::validity(values, array, offset, length, 1).as_slice(), length) },
+            _ => unsafe { Mask::combine(ArrayView::validity(values, array, offset, length, 1).as_slice(), length) }?,
         };
         let Some(nulls) = nulls else { return Ok(own) };
         let mut beyond = None;
@@ -61,7 +59,7 @@ impl<'a> Leaf<'a> {
                     false
                 }
             }
-        });
+        })?;
         match beyond {
             None => Ok(mask),
             Some(index) => {

@@ -7,9 +7,8 @@ use std::sync::Arc;
 use arrow_schema::ffi::FFI_ArrowSchema;
 use arrow_schema::{DataType, Field};
 
-use super::check::{children_of, has_validity};
+use super::check::{Buffer, buffers_of, children_of, has_validity};
 use super::import::DeviceArray;
-use super::mask::Mask;
 use super::view::{ArrayView, buffer, child};
 use crate::alloc::Owner;
 use crate::callback;
@@ -109,6 +108,44 @@ impl ArrayNode {
         Ok(node)
     }
 
+    /// Gives a node of this type, whose slots can be null, another bitmap, which starts at bit `offset % 8`: the other buffers
+    /// and the children start as many whole bytes of bits later.
+    ///
+    /// # Errors
+    /// When a position overflows, which those of checked arrays do not.
+    pub(super) fn set_validity(&mut self, data_type: &DataType, bitmap: *const u8, nulls: usize) -> Result<()> {
+        let overflow = || Error::invalid("the array's positions overflow");
+        let slots = self.offset - self.offset % 8;
+        for (start, kind) in self.buffers.iter_mut().zip(buffers_of(data_type)) {
+            let bytes = match kind {
+                Buffer::Validity | Buffer::Data => Some(0),
+                Buffer::Bits => Some(slots / 8),
+                Buffer::Width(width) | Buffer::Offsets(width) => slots.checked_mul(width),
+            };
+            if !start.is_null() {
+                *start = start.wrapping_add(bytes.ok_or_else(overflow)?);
+            }
+        }
+        let shared = match data_type {
+            DataType::Struct(_) => Some(slots),
+            DataType::FixedSizeList(_, size) => usize::try_from(*size).ok().and_then(|size| slots.checked_mul(size)),
+            _ => Some(0),
+        };
+        let shared = shared.filter(|shared| self.children.iter().all(|child| child.length >= *shared));
+        let shared = shared.ok_or_else(overflow)?;
+        for child in self.children.iter_mut().filter(|_| shared > 0) {
+            child.offset = child.offset.checked_add(shared).ok_or_else(overflow)?;
+            child.length -= shared;
+            child.null_count = child.null_count.filter(|count| *count == 0);
+        }
+        if let Some(validity) = self.buffers.first_mut() {
+            *validity = bitmap;
+        }
+        self.offset -= slots;
+        self.null_count = Some(nulls);
+        Ok(())
+    }
+
     /// Moves a struct's offset into its children: record batch consumers ask for offset 0 at the top.
     fn push_down_offset(&mut self) {
         for node in &mut self.children {
@@ -189,11 +226,10 @@ pub(super) fn export_joined(array: &DeviceArray, is_copy: bool) -> Result<ArrowD
     let mut node = ArrayNode::range(&view)?;
     node.null_count = array.counted().or(node.null_count);
     let mut owner = array.owner();
-    let validity = node.buffers.first_mut();
     if !has_validity(array.field().data_type()) {
         // Slots of the null type are null, whatever encloses them; other types have no place for nulls of a struct.
         let all_null = *array.field().data_type() == DataType::Null;
-        if !all_null && !view.inherited.is_empty() && (!array.device().is_cpu() || view.host_mask().is_some()) {
+        if !all_null && !view.inherited.is_empty() && (!array.device().is_cpu() || view.host_mask()?.is_some()) {
             let reason = format!("{} has no validity, and the enclosing struct has nulls", array.field().data_type());
             return Err(Error::unsupported(reason)
                 .remedy_is("export the struct as a whole, or fill its nulls first")
@@ -206,10 +242,9 @@ pub(super) fn export_joined(array: &DeviceArray, is_copy: bool) -> Result<ArrowD
                 .remedy_is("export the struct as a whole")
                 .in_column(array.field().name()));
         }
-        let mask = view.host_mask();
-        node.null_count = Some(mask.as_ref().map_or(0, Mask::nulls));
-        if let (Some(mask), Some(validity)) = (mask, validity) {
-            let bitmap = mask.shifted(node.offset);
+        node.null_count = Some(0);
+        if let Some(mask) = view.host_mask()? {
+            let bitmap = mask.shifted(node.offset)?;
             if is_copy {
                 copy_log::record(|| Copied {
                     what: format!("validity of column {:?}: {} rows", array.field().name(), array.len()),
@@ -217,13 +252,13 @@ pub(super) fn export_joined(array: &DeviceArray, is_copy: bool) -> Result<ArrowD
                     bytes: bitmap.len(),
                 });
             }
-            *validity = bitmap.as_ptr();
+            node.set_validity(array.field().data_type(), bitmap.as_ptr(), mask.nulls())?;
             owner = Arc::new((bitmap, owner));
         }
     } else if node.null_count.is_none() && node.buffers.first().is_none_or(|bits| bits.is_null()) {
         node.null_count = Some(0);
     } else if array.device().is_cpu() && node.null_count.is_none() {
-        node.null_count = Some(view.host_mask().map_or(0, |mask| mask.nulls()));
+        node.null_count = Some(view.host_mask()?.map_or(0, |mask| mask.nulls()));
     }
     if !array.columns().is_empty() && node.offset > 0 {
         let (no_nulls, whole_bytes) = (node.null_count == Some(0), node.offset.is_multiple_of(8));

@@ -340,10 +340,13 @@ impl DeviceArray {
     }
 
     /// The array without the nulls of enclosing structs, which must be in host memory, and which rows are null by them.
-    pub(crate) fn split_inherited(&self) -> (Self, Option<Mask<'_>>) {
+    ///
+    /// # Errors
+    /// When memory for a bit a row cannot be had.
+    pub(crate) fn split_inherited(&self) -> Result<(Self, Option<Mask<'_>>)> {
         // SAFETY: the bitmaps are of arrays that import has checked and that live as long as the owner.
-        let mask = unsafe { Mask::combine(&self.inherited, self.length) };
-        (Self { inherited: Vec::new(), ..self.clone() }, mask)
+        let mask = unsafe { Mask::combine(&self.inherited, self.length) }?;
+        Ok((Self { inherited: Vec::new(), ..self.clone() }, mask))
     }
 
     /// The number of rows.

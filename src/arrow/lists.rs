@@ -11,6 +11,7 @@ use super::export::ArrayNode;
 use super::import::{DeviceArray, host_array};
 use super::mask::{Mask, clear_bits};
 use super::view::{ArrayView, ValidityBits, buffer, child};
+use crate::alloc::fallible;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::ffi::arrow_device::ArrowArray;
@@ -244,13 +245,16 @@ pub(crate) struct Hidden {
 
 impl Hidden {
     /// All of so many.
-    pub(crate) fn all(length: usize) -> Self {
-        let mut bits = vec![u8::MAX; length.div_ceil(8)];
+    ///
+    /// # Errors
+    /// When memory for a bit an element cannot be had.
+    pub(crate) fn all(length: usize) -> Result<Self> {
+        let mut bits = fallible::filled(length.div_ceil(8), u8::MAX)?;
         let unused = bits.len() * 8 - length;
         if unused > 0 {
             clear_bits(&mut bits, length, unused);
         }
-        Self { bits, length }
+        Ok(Self { bits, length })
     }
 
     /// Shows some of them.
@@ -300,7 +304,7 @@ impl DeviceArray {
             None => self.bytes(view.array, &offsets)?,
         };
         let lengths = has_lengths.then(|| ints(2));
-        let chunk = ListChunk { array: self, offsets, lengths, rows, items, valid: view.host_mask() };
+        let chunk = ListChunk { array: self, offsets, lengths, rows, items, valid: view.host_mask()? };
         chunk.check().map_err(|error| error.in_column(self.field().name()))?;
         Ok(chunk)
     }
@@ -355,30 +359,29 @@ impl DeviceArray {
         let start = buffer(view.array, 1).unwrap_or(std::ptr::null()).wrapping_add(view.offset.saturating_mul(16));
         // Import checked that the product fits the address space.
         let views = slice(start, view.length.saturating_mul(16))?;
-        Ok(ViewChunk { views, buffers, valid: view.host_mask() })
+        Ok(ViewChunk { views, buffers, valid: view.host_mask()? })
     }
 
     /// The same array with what is hidden as nulls, so that no cast minds what it holds. Of host memory.
     ///
     /// # Errors
-    /// When the type has no place for nulls.
+    /// When the type has no place for nulls, or memory for a bit an element cannot be had.
     pub(crate) fn hiding(&self, hidden: &Hidden) -> Result<Self> {
         self.require_host()?;
         if !has_validity(self.field().data_type()) {
             let reason = format!("{} has no validity, and lies under null rows", self.field().data_type());
             return Err(Error::unsupported(reason).in_column(self.field().name()));
         }
-        let shown: Vec<u8> = hidden.bits.iter().map(|byte| !byte).collect();
+        let shown = fallible::collected(hidden.bits.iter().map(|byte| Ok(!byte)))?;
         let mut view = self.view();
         let length = view.length.min(hidden.length);
         let start = shown.as_ptr();
         view.inherited.push(ValidityBits { start, offset: 0, length, repeat: 1, group: 1, nulls: None });
         let mut node = ArrayNode::range(&view)?;
         let mut owner = self.owner();
-        if let (Some(mask), Some(validity)) = (view.host_mask(), node.buffers.first_mut()) {
-            let bitmap = mask.shifted(node.offset);
-            node.null_count = Some(mask.nulls());
-            *validity = bitmap.as_ptr();
+        if let Some(mask) = view.host_mask()? {
+            let bitmap = mask.shifted(node.offset)?;
+            node.set_validity(self.field().data_type(), bitmap.as_ptr(), mask.nulls())?;
             owner = Arc::new((bitmap, owner));
         }
         host_array(node.export(&owner)?, self.field().clone())

@@ -6,6 +6,7 @@ use arrow_buffer::bit_chunk_iterator::{BitChunks, UnalignedBitChunk};
 use arrow_buffer::bit_util::get_bit;
 
 use super::view::ValidityBits;
+use crate::alloc::fallible;
 use crate::error::Result;
 
 /// A bit for each element, set where it is valid; at least one is not.
@@ -20,11 +21,14 @@ pub(crate) struct Mask<'a> {
 impl<'a> Mask<'a> {
     /// The conjunction of all levels over `elements`; `None` where everything is valid.
     ///
+    /// # Errors
+    /// When memory for a bit an element cannot be had.
+    ///
     /// # Safety
     /// Each bitmap covers its offset and length, and is host memory that lives for `'a`.
-    pub(super) unsafe fn combine(levels: &[ValidityBits], elements: usize) -> Option<Self> {
+    pub(super) unsafe fn combine(levels: &[ValidityBits], elements: usize) -> Result<Option<Self>> {
         if elements == 0 || levels.is_empty() {
-            return None;
+            return Ok(None);
         }
         let levels = levels.iter().filter(|level| level.repeat > 0).map(|level| {
             let (start, bytes) = level.bytes();
@@ -38,44 +42,65 @@ impl<'a> Mask<'a> {
     /// As [`Mask::combine`], of bitmaps on a device: `read` gives the bytes at an address.
     ///
     /// # Errors
-    /// Those of `read`.
+    /// Those of `read`, and when memory for a bit an element cannot be had.
     pub(super) fn combine_read(
         levels: &[ValidityBits],
         elements: usize,
         mut read: impl FnMut(*const u8, usize) -> Result<Vec<u8>>,
     ) -> Result<Option<Self>> {
-        let mut on_host = Vec::with_capacity(levels.len());
+        let mut on_host = fallible::with_room(levels.len())?;
         for level in levels.iter().filter(|level| level.repeat > 0 && elements > 0) {
             let (start, bytes) = level.bytes();
             on_host.push(Level::new(level, Cow::Owned(read(start, bytes)?)));
         }
-        Ok(Self::of_levels(on_host.into_iter(), elements))
+        Self::of_levels(on_host.into_iter(), elements)
     }
 
-    fn of_levels(levels: impl Iterator<Item = Level<'a>>, elements: usize) -> Option<Self> {
+    fn of_levels(levels: impl Iterator<Item = Level<'a>>, elements: usize) -> Result<Option<Self>> {
         let mut levels = levels.filter(|level| level.nulls > 0).map(Level::grouped);
-        let first = levels.next()?;
-        let mut mask = first.expand(elements);
+        let Some(first) = levels.next() else { return Ok(None) };
+        let mut mask = first?.expand(elements)?;
         for level in levels {
-            level.clear_nulls(mask.bytes.to_mut(), mask.offset);
+            let offset = mask.offset;
+            level?.clear_nulls(mask.bytes_mut()?, offset);
             mask.nulls = 0;
         }
         if mask.nulls == 0 {
             mask.nulls = elements - count_ones(&mask.bytes, mask.offset, elements);
         }
-        Some(mask)
+        Ok(Some(mask))
+    }
+
+    /// The bytes, in memory of the mask's own.
+    fn bytes_mut(&mut self) -> Result<&mut [u8]> {
+        if let Cow::Borrowed(bytes) = self.bytes {
+            let mut own = fallible::with_room(bytes.len())?;
+            own.extend_from_slice(bytes);
+            self.bytes = Cow::Owned(own);
+        }
+        // Owned by now, so that nothing is cloned.
+        Ok(self.bytes.to_mut())
     }
 
     /// Every element null; `None` where there are none.
-    pub(super) fn of_nulls(elements: usize) -> Option<Self> {
-        let bytes = Cow::Owned(vec![0; elements.div_ceil(8)]);
-        (elements > 0).then_some(Self { bytes, offset: 0, length: elements, nulls: elements })
+    ///
+    /// # Errors
+    /// When memory for a bit an element cannot be had.
+    pub(super) fn of_nulls(elements: usize) -> Result<Option<Self>> {
+        if elements == 0 {
+            return Ok(None);
+        }
+        let bytes = Cow::Owned(fallible::zeroed(elements.div_ceil(8))?);
+        Ok(Some(Self { bytes, offset: 0, length: elements, nulls: elements }))
     }
 
     /// A bit for each element, set where `is_valid` says so; `None` where everything is valid.
-    pub(super) fn of(elements: usize, is_valid: impl FnMut(usize) -> bool) -> Option<Self> {
-        let (bytes, nulls) = pack_bits((0..elements).map(is_valid));
-        (nulls > 0).then_some(Self { bytes: Cow::Owned(bytes), offset: 0, length: elements, nulls })
+    ///
+    /// # Errors
+    /// When memory for a bit an element cannot be had.
+    pub(super) fn of(elements: usize, is_valid: impl FnMut(usize) -> bool) -> Result<Option<Self>> {
+        let (bytes, nulls) = pack_bits((0..elements).map(is_valid))?;
+        Ok((nulls > 0).then_some(Self { bytes: Cow::Owned(bytes), offset: 0, length: elements, nulls }))
     }
 
     /// How many elements are null; never 0.
@@ -124,11 +149,16 @@ impl<'a> Mask<'a> {
         }
     }
 
-    /// The bitmap with the first element's bit at `offset`, everything before it valid.
-    pub(super) fn shifted(&self, offset: usize) -> Box<[u8]> {
-        let mut bytes = vec![u8::MAX; (offset + self.length).div_ceil(8)];
-        self.for_each_null(|index| clear_bits(&mut bytes, offset + index, 1));
-        bytes.into_boxed_slice()
+    /// The bitmap in memory of its own, with the first element's bit at `offset % 8`, everything before it valid: as an array
+    /// has it whose buffers start at a multiple of 8 slots.
+    ///
+    /// # Errors
+    /// When the memory cannot be had.
+    pub(super) fn shifted(&self, offset: usize) -> Result<Box<[u8]>> {
+        let first = offset % 8;
+        let mut bytes = fallible::filled((first + self.length).div_ceil(8), u8::MAX)?;
+        self.for_each_null(|index| clear_bits(&mut bytes, first + index, 1));
+        Ok(bytes.into_boxed_slice())
     }
 
     /// The bytes of the bitmap, and the position of the first element's bit in them.
@@ -157,27 +187,27 @@ impl<'a> Level<'a> {
     }
 
     /// The same level with one bit for each group of bits, set where all of them are.
-    fn grouped(self) -> Self {
+    fn grouped(self) -> Result<Self> {
         if self.group <= 1 {
-            return self;
+            return Ok(self);
         }
         let all_set = |group: usize| {
             let first = self.offset + group * self.group;
             (first..first + self.group).all(|bit| get_bit(&self.bytes, bit))
         };
         let length = self.length / self.group;
-        let (bytes, nulls) = pack_bits((0..length).map(all_set));
-        Self { bytes: Cow::Owned(bytes), offset: 0, length, repeat: self.repeat, group: 1, nulls }
+        let (bytes, nulls) = pack_bits((0..length).map(all_set))?;
+        Ok(Self { bytes: Cow::Owned(bytes), offset: 0, length, repeat: self.repeat, group: 1, nulls })
     }
 
     /// This level alone as a mask over the elements.
-    fn expand(self, elements: usize) -> Mask<'a> {
+    fn expand(self, elements: usize) -> Result<Mask<'a>> {
         if self.repeat == 1 {
-            return Mask { bytes: self.bytes, offset: self.offset, length: self.length, nulls: self.nulls };
+            return Ok(Mask { bytes: self.bytes, offset: self.offset, length: self.length, nulls: self.nulls });
         }
-        let mut bytes = vec![u8::MAX; elements.div_ceil(8)];
+        let mut bytes = fallible::filled(elements.div_ceil(8), u8::MAX)?;
         self.clear_nulls(&mut bytes, 0);
-        Mask { bytes: Cow::Owned(bytes), offset: 0, length: elements, nulls: self.nulls * self.repeat }
+        Ok(Mask { bytes: Cow::Owned(bytes), offset: 0, length: elements, nulls: self.nulls * self.repeat })
     }
 
     /// Clears the bits of the elements that are null on this level, in a bitmap that starts at `offset`.
@@ -219,8 +249,11 @@ pub(super) fn clear_bits(bytes: &mut [u8], start: usize, count: usize) {
 }
 
 /// A bit for each bool, lowest first, and how many are false.
-pub(super) fn pack_bits(bools: impl ExactSizeIterator<Item = bool>) -> (Vec<u8>, usize) {
-    let mut bytes = vec![0_u8; bools.len().div_ceil(8)];
+///
+/// # Errors
+/// When memory for the bits cannot be had.
+pub(super) fn pack_bits(bools: impl ExactSizeIterator<Item = bool>) -> Result<(Vec<u8>, usize)> {
+    let mut bytes = fallible::zeroed(bools.len().div_ceil(8))?;
     let mut nulls = 0;
     for (index, valid) in bools.enumerate() {
         if let Some(byte) = bytes.get_mut(index / 8) {
@@ -228,7 +261,7 @@ pub(super) fn pack_bits(bools: impl ExactSizeIterator<Item = bool>) -> (Vec<u8>,
         }
         nulls += usize::from(!valid);
     }
-    (bytes, nulls)
+    Ok((bytes, nulls))
 }
 
 #[cfg(test)]
@@ -241,7 +274,7 @@ mod tests {
 
     fn combine(levels: &[ValidityBits], elements: usize) -> Option<Mask<'_>> {
         // SAFETY: each test's bitmaps are long enough and live until its end.
-        unsafe { Mask::combine(levels, elements) }
+        unsafe { Mask::combine(levels, elements) }.unwrap()
     }
 
     #[test]
@@ -303,8 +336,34 @@ mod tests {
     #[test]
     fn bools_are_packed_lowest_bit_first() {
         assert_eq!(
-            pack_bits([true, false, true, true, false, false, false, false, true].into_iter()),
+            pack_bits([true, false, true, true, false, false, false, false, true].into_iter()).unwrap(),
             (vec![0b1101, 1], 5)
         );
+    }
+
+    #[test]
+    fn a_bitmap_far_from_the_start_takes_the_memory_of_its_own_bits() {
+        let bytes = [0b1110_1101];
+        let levels = [bits(&bytes, 0, 8, 1)];
+        let mask = combine(&levels, 8).unwrap();
+        for offset in [0, 3, 8, 80_000_003, 1 << 62] {
+            let shifted = mask.shifted(offset).unwrap();
+            assert_eq!(shifted.len(), (offset % 8 + 8).div_ceil(8), "{offset}");
+            let valid = (0..8).map(|bit| get_bit(&shifted, offset % 8 + bit)).collect::<Vec<_>>();
+            assert_eq!(valid, (0..8).map(|bit| bit != 1 && bit != 4).collect::<Vec<_>>(), "{offset}");
+        }
+    }
+
+    #[test]
+    fn masks_that_memory_cannot_hold_are_errors() {
+        use crate::error::ErrorKind;
+
+        let huge = 1 << 62;
+        assert_eq!(Mask::of_nulls(huge).unwrap_err().kind(), ErrorKind::Memory);
+        assert_eq!(Mask::of(huge, |_| true).unwrap_err().kind(), ErrorKind::Memory);
+        let bytes = [0b01];
+        // SAFETY: the bitmap has two bits, and lives until the end of the test.
+        let expanded = unsafe { Mask::combine(&[bits(&bytes, 0, 2, huge / 2)], huge) };
+        assert_eq!(expanded.unwrap_err().kind(), ErrorKind::Memory);
     }
 }

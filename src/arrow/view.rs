@@ -164,7 +164,10 @@ impl<'a> ArrayView<'a> {
     }
 
     /// Which slots of this view are null; `None` where none is. Reads the bitmaps, so they must be in host memory.
-    pub(super) fn host_mask(&self) -> Option<Mask<'a>> {
+    ///
+    /// # Errors
+    /// When memory for a bit a slot cannot be had.
+    pub(super) fn host_mask(&self) -> Result<Option<Mask<'a>>> {
         // SAFETY: the bitmaps are of an array that import has checked and that is borrowed for 'a.
         unsafe { Mask::combine(&self.validity_levels(), self.length) }
     }
@@ -284,8 +287,11 @@ impl<'a> Leaf<'a> {
     }
 
     /// Which elements are null; `None` where none is. Reads the bitmaps, so they must be in host memory.
+    ///
+    /// # Errors
+    /// When memory for a bit an element cannot be had.
     #[inline]
-    pub(crate) fn host_mask(&self) -> Option<Mask<'a>> {
+    pub(crate) fn host_mask(&self) -> Result<Option<Mask<'a>>> {
         if let Some((DataType::Null, _)) = self.innermost {
             return Mask::of_nulls(self.elements);
         }
@@ -352,7 +358,7 @@ impl<'a> Leaf<'a> {
         mut read: impl FnMut(*const u8, usize) -> Result<Vec<u8>>,
     ) -> Result<Option<Mask<'a>>> {
         if let Some((DataType::Null, _)) = self.innermost {
-            return Ok(Mask::of_nulls(self.elements));
+            return Mask::of_nulls(self.elements);
         }
         self.refuse_null_values(&mut read)?;
         Mask::combine_read(&self.validity, self.elements, read)

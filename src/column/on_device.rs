@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 
 use super::casts::verify;
 use super::{ColumnRef, Runner};
-use crate::alloc::HostBuffer;
+use crate::alloc::fallible;
 use crate::arrow::{DeviceArray, Leaf, Mask};
 use crate::convert::{self, ColumnChunk, check_nulls};
 use crate::copy_log::{self, Copied};
@@ -81,7 +81,7 @@ pub(crate) fn mask<'a>(
         Nulls::Filled(_) => {}
     }
     if leaf.known_nulls() == Some(leaf.elements) {
-        HostBuffer::require(leaf.elements.div_ceil(8))?;
+        fallible::require(leaf.elements.div_ceil(8))?;
     }
     let ranges: SmallVec<[Range<usize>; 1]> = leaf.bitmaps().collect();
     let own = match fetched {

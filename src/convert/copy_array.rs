@@ -1,11 +1,14 @@
 //! An Arrow array in memory of its own.
 
-use arrow_array::make_array;
-use arrow_buffer::Buffer;
-use arrow_data::ArrayData;
-use arrow_data::transform::MutableArrayData;
-use arrow_schema::{ArrowError, DataType};
+use std::ops::{Range, Sub};
 
+use arrow_array::make_array;
+use arrow_buffer::{ArrowNativeType, Buffer, NullBuffer};
+use arrow_data::{ArrayData, ArrayDataBuilder};
+use arrow_schema::{DataType, UnionMode};
+
+use super::repeat::{child, copied, copied_bits, copied_bytes, slots};
+use crate::alloc::fallible;
 use crate::arrow::DeviceArray;
 use crate::copy_log::{self, Copied};
 use crate::error::{Error, ErrorKind, Result, catch_panic};
@@ -32,27 +35,235 @@ pub fn copy_array(array: &DeviceArray) -> Result<DeviceArray> {
     DeviceArray::from_arrow(copy.as_ref(), array.field().clone())
 }
 
-/// The slots of an array, in buffers that nobody else sees.
+/// The slots of a valid array, in buffers that nobody else sees: those of its children that they span, and of dictionaries,
+/// unions and views all.
 fn copy_data(data: &ArrayData) -> Result<ArrayData> {
-    let mut copy = MutableArrayData::new(vec![data], false, data.len());
-    copy.try_extend(0, 0, data.len()).map_err(refused)?;
-    unshare(copy.freeze())
+    let broken = || Error::invalid("a buffer or a child has fewer slots than its array");
+    let first_child = || data.child_data().first().ok_or_else(broken);
+    let copy = ArrayData::builder(data.data_type().clone()).len(data.len());
+    let copy = match data.data_type() {
+        DataType::Dictionary(_, _) => {
+            return Ok(with_children(copied(data)?, vec![copy_data(first_child()?)?]));
+        }
+        DataType::FixedSizeList(_, size) => {
+            let child = child(data, usize::try_from(*size).map_err(|_| broken())?)?;
+            copy.nulls(copy_nulls(data)?).add_child_data(copy_data(&child)?)
+        }
+        DataType::Struct(_) => {
+            let children = data.child_data().iter().map(|child| copy_data(&child.slice(data.offset(), data.len())));
+            copy.nulls(copy_nulls(data)?).child_data(children.collect::<Result<_>>()?)
+        }
+        DataType::Utf8 | DataType::Binary => copy_text::<i32>(data, copy)?,
+        DataType::LargeUtf8 | DataType::LargeBinary => copy_text::<i64>(data, copy)?,
+        DataType::List(_) | DataType::Map(_, _) => copy_lists::<i32>(data, copy)?,
+        DataType::LargeList(_) => copy_lists::<i64>(data, copy)?,
+        DataType::ListView(_) => copy_list_views::<i32>(data, copy)?,
+        DataType::LargeListView(_) => copy_list_views::<i64>(data, copy)?,
+        DataType::Utf8View | DataType::BinaryView => {
+            let views = copied_bytes(slots_of(data, 0, 16, data.len()).ok_or_else(broken)?)?;
+            let texts = data.buffers().iter().skip(1).map(|text| copied_bytes(text.as_slice()));
+            let buffers = std::iter::once(Ok(views)).chain(texts).collect::<Result<_>>()?;
+            copy.nulls(copy_nulls(data)?).buffers(buffers)
+        }
+        DataType::Union(_, mode) => {
+            let widths = [1, 4].into_iter().take(data.buffers().len()).enumerate();
+            let buffers = widths
+                .map(|(index, width)| copied_bytes(slots_of(data, index, width, data.len()).ok_or_else(broken)?))
+                .collect::<Result<_>>()?;
+            let children = data.child_data().iter().map(|child| match mode {
+                UnionMode::Sparse => copy_data(&child.slice(data.offset(), data.len())),
+                UnionMode::Dense => copy_data(child),
+            });
+            copy.buffers(buffers).child_data(children.collect::<Result<_>>()?)
+        }
+        DataType::RunEndEncoded(ends, _) => match ends.data_type() {
+            DataType::Int16 => copy_runs::<i16>(data, copy)?,
+            DataType::Int32 => copy_runs::<i32>(data, copy)?,
+            _ => copy_runs::<i64>(data, copy)?,
+        },
+        _ => return copied(data),
+    };
+    // SAFETY: the same slots as those of a valid array, with offsets, views and codes of a copy of the same children.
+    Ok(unsafe { copy.build_unchecked() })
 }
 
-/// Copies what `MutableArrayData` shares with its source: dictionaries, and the data of view types.
-fn unshare(data: ArrayData) -> Result<ArrayData> {
-    let children = data.child_data().iter().map(|child| match data.data_type() {
-        DataType::Dictionary(_, _) => copy_data(child),
-        _ => unshare(child.clone()),
+fn with_children(data: ArrayData, children: Vec<ArrayData>) -> ArrayData {
+    // SAFETY: copies of the same children.
+    unsafe { data.into_builder().child_data(children).build_unchecked() }
+}
+
+fn copy_nulls(data: &ArrayData) -> Result<Option<NullBuffer>> {
+    data.nulls().map(|nulls| copied_bits(nulls.inner()).map(NullBuffer::new)).transpose()
+}
+
+/// The bytes of so many slots of a buffer, from the array's first one on.
+fn slots_of(data: &ArrayData, buffer: usize, width: usize, slots: usize) -> Option<&[u8]> {
+    let first = data.offset().checked_mul(width)?;
+    data.buffers().get(buffer)?.as_slice().get(first..first.checked_add(slots.checked_mul(width)?)?)
+}
+
+/// The integers of a buffer from the array's first slot on, so many of them.
+fn ints<T: ArrowNativeType>(data: &ArrayData, buffer: usize, count: usize) -> Option<&[T]> {
+    let end = data.offset().checked_add(count)?;
+    data.buffers().get(buffer)?.typed_data().get(data.offset()..end)
+}
+
+/// The integers in memory of their own, each less by `first`.
+fn rebased<T: ArrowNativeType + Sub<Output = T>>(ints: &[T], first: T) -> Result<Buffer> {
+    fallible::collected(ints.iter().map(|int| Ok(*int - first))).map(Buffer::from_vec)
+}
+
+/// The offsets of rows, from 0 on, and what they span.
+fn copy_offsets<T: ArrowNativeType + Sub<Output = T>>(data: &ArrayData) -> Result<(Buffer, Range<usize>)> {
+    if data.is_empty() {
+        return Ok((Buffer::from_vec(vec![T::default()]), 0..0));
+    }
+    let count = data.len().checked_add(1);
+    let offsets = count.and_then(|count| ints::<T>(data, 0, count)).unwrap_or(&[]);
+    let (Some(first), Some(last)) = (offsets.first(), offsets.last()) else {
+        return Err(Error::invalid("rows without offsets"));
+    };
+    Ok((rebased(offsets, *first)?, first.as_usize()..last.as_usize()))
+}
+
+fn copy_text<T: ArrowNativeType + Sub<Output = T>>(
+    data: &ArrayData,
+    copy: ArrayDataBuilder,
+) -> Result<ArrayDataBuilder> {
+    let (offsets, span) = copy_offsets::<T>(data)?;
+    let text = data.buffers().get(1).and_then(|text| text.as_slice().get(span));
+    let text = copied_bytes(text.ok_or_else(|| Error::invalid("offsets beyond the text"))?)?;
+    Ok(copy.nulls(copy_nulls(data)?).add_buffer(offsets).add_buffer(text))
+}
+
+fn copy_lists<T: ArrowNativeType + Sub<Output = T>>(
+    data: &ArrayData,
+    copy: ArrayDataBuilder,
+) -> Result<ArrayDataBuilder> {
+    let (offsets, span) = copy_offsets::<T>(data)?;
+    let items = copy_span(data, span)?;
+    Ok(copy.nulls(copy_nulls(data)?).add_buffer(offsets).add_child_data(items))
+}
+
+fn copy_list_views<T: ArrowNativeType + Sub<Output = T>>(
+    data: &ArrayData,
+    copy: ArrayDataBuilder,
+) -> Result<ArrayDataBuilder> {
+    let broken = || Error::invalid("rows without offsets");
+    let offsets = ints::<T>(data, 0, data.len()).ok_or_else(broken)?;
+    let sizes = ints::<T>(data, 1, data.len()).ok_or_else(broken)?;
+    let first = offsets.iter().copied().reduce(|one, other| if other < one { other } else { one }).unwrap_or_default();
+    let ends = offsets.iter().zip(sizes).map(|(offset, size)| offset.as_usize().saturating_add(size.as_usize()));
+    let span = first.as_usize()..ends.max().unwrap_or(0);
+    let (offsets, sizes) = (rebased(offsets, first)?, rebased(sizes, T::default())?);
+    Ok(copy.nulls(copy_nulls(data)?).add_buffer(offsets).add_buffer(sizes).add_child_data(copy_span(data, span)?))
+}
+
+/// Some of the items of lists.
+fn copy_span(data: &ArrayData, span: Range<usize>) -> Result<ArrayData> {
+    let items = data.child_data().first().filter(|items| span.start <= span.end && span.end <= items.len());
+    let items = items.ok_or_else(|| Error::invalid("offsets beyond the items"))?;
+    copy_data(&items.slice(span.start, span.len()))
+}
+
+/// The runs of the array's rows, and no others.
+fn copy_runs<T: ArrowNativeType>(data: &ArrayData, copy: ArrayDataBuilder) -> Result<ArrayDataBuilder> {
+    let broken = || Error::invalid("runs without ends or values");
+    let [ends, values] = data.child_data() else { return Err(broken()) };
+    let (runs, last) = (slots::<T>(ends), data.offset().saturating_add(data.len()));
+    let from = runs.partition_point(|end| end.as_usize() <= data.offset());
+    let to = runs.partition_point(|end| end.as_usize() < last).saturating_add(1).min(runs.len());
+    let own = if data.is_empty() { 0..0 } else { from..to };
+    let own_ends = runs.get(own.clone()).ok_or_else(broken)?.iter().map(|end| {
+        let end = end.as_usize().min(last) - data.offset();
+        T::from_usize(end).ok_or_else(broken)
     });
-    let children = children.collect::<Result<_>>()?;
-    let views = matches!(data.data_type(), DataType::Utf8View | DataType::BinaryView);
-    let buffers =
-        data.buffers().iter().map(|buffer| if views { Buffer::from(buffer.as_slice()) } else { buffer.clone() });
-    let buffers = buffers.collect();
-    data.into_builder().buffers(buffers).child_data(children).build().map_err(refused)
+    let own_ends = Buffer::from_vec(fallible::collected(own_ends)?);
+    let own_ends = ArrayData::builder(ends.data_type().clone()).len(own.len()).add_buffer(own_ends);
+    // SAFETY: so many ends, which ascend as those of the source do, up to the number of rows.
+    let own_ends = unsafe { own_ends.build_unchecked() };
+    if own.end > values.len() {
+        return Err(broken());
+    }
+    Ok(copy.add_child_data(own_ends).add_child_data(copy_data(&values.slice(own.start, own.len()))?))
 }
 
-fn refused(error: ArrowError) -> Error {
-    Error::new(ErrorKind::Memory, error.to_string())
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use arrow_array::cast::AsArray;
+    use arrow_array::types::{Int8Type, Int32Type};
+    use arrow_array::{
+        Array, ArrayRef, BooleanArray, DictionaryArray, FixedSizeListArray, Int32Array, Int64Array, ListArray,
+        ListViewArray, NullArray, RunArray, StringArray, StringViewArray, StructArray,
+    };
+    use arrow_buffer::ScalarBuffer;
+    use arrow_schema::{Field, Fields};
+
+    use super::*;
+
+    fn arrays() -> Vec<ArrayRef> {
+        let ints: ArrayRef = Arc::new(Int32Array::from_iter((0..40).map(|value| (value % 7 != 3).then_some(value))));
+        let item = Arc::new(Field::new("item", DataType::Int32, true));
+        let runs = RunArray::<Int32Type>::try_new(&Int32Array::from(vec![3, 8, 20]), &ints.slice(2, 3)).unwrap();
+        let texts = (0..20).map(|row| (row % 5 != 1).then(|| "text of more than 12 bytes ".repeat(row % 3)));
+        let lists = (0..20).map(|row| (row % 6 != 2).then(|| (0..row % 4).map(Some).collect::<Vec<_>>()));
+        let offsets = ScalarBuffer::from((0..20).map(|row| 35 - row).collect::<Vec<i32>>());
+        let sizes = ScalarBuffer::from((0..20).map(|row| row % 4).collect::<Vec<i32>>());
+        let codes = Int32Array::from_iter((0..20).map(|row| (row % 4 != 1).then_some(row % 3)));
+        let words: ArrayRef = Arc::new(StringArray::from(vec!["a", "bc", ""]));
+        let fields =
+            Fields::from(vec![Field::new("x", DataType::Int32, true), Field::new("r", runs.data_type().clone(), true)]);
+        let nulls = NullBuffer::from_iter((0..20).map(|row| row % 9 != 4));
+        vec![
+            ints.slice(0, 20),
+            Arc::new(BooleanArray::from_iter((0..20).map(|row| (row % 3 != 1).then_some(row % 2 == 0)))),
+            Arc::new(NullArray::new(20)),
+            Arc::new(StringArray::from_iter(texts.clone())),
+            Arc::new(StringViewArray::from_iter(texts)),
+            Arc::new(ListArray::from_iter_primitive::<Int32Type, _, _>(lists)),
+            Arc::new(ListViewArray::new(item.clone(), offsets, sizes, ints.clone(), Some(nulls.clone()))),
+            Arc::new(FixedSizeListArray::new(item, 2, ints.clone(), Some(nulls.clone()))),
+            Arc::new(DictionaryArray::<Int32Type>::new(codes, words)),
+            Arc::new(runs.clone()),
+            Arc::new(StructArray::new(fields, vec![ints.slice(5, 20), Arc::new(runs)], Some(nulls))),
+        ]
+    }
+
+    #[test]
+    fn a_copy_of_any_range_is_equal_and_shares_nothing() {
+        for array in arrays() {
+            for (start, length) in [(0, 20), (0, 0), (3, 9), (8, 12), (20, 0), (19, 1)] {
+                let source = array.slice(start, length).to_data();
+                let copy = copy_data(&source).unwrap();
+                copy.validate_full().unwrap();
+                assert_eq!(make_array(copy.clone()).as_ref(), array.slice(start, length).as_ref(), "{start} {length}");
+                let (mut own, mut shared) = (Vec::new(), Vec::new());
+                buffers(&copy, &mut own);
+                buffers(&source, &mut shared);
+                assert!(own.iter().all(|start| !shared.contains(start)), "{array:?}");
+            }
+        }
+    }
+
+    fn buffers(data: &ArrayData, found: &mut Vec<usize>) {
+        let nulls = data.nulls().map(|nulls| nulls.buffer());
+        found.extend(
+            data.buffers().iter().chain(nulls).filter(|buffer| !buffer.is_empty()).map(|buffer| buffer.as_ptr().addr()),
+        );
+        data.child_data().iter().for_each(|child| buffers(child, found));
+    }
+
+    #[test]
+    fn runs_are_copied_in_the_memory_of_runs() {
+        use arrow_array::types::Int64Type;
+
+        let values = arrow_array::Int8Array::from(vec![1, 2]);
+        let runs = RunArray::<Int64Type>::try_new(&Int64Array::from(vec![5, 1 << 40]), &values).unwrap();
+        let copy = copy_data(&runs.slice(2, (1 << 40) - 2).to_data()).unwrap();
+        assert_eq!(copy.len(), (1 << 40) - 2);
+        assert_eq!(slots::<i64>(&copy.child_data()[0]), [3, (1 << 40) - 2]);
+        assert_eq!(make_array(copy.child_data()[1].clone()).as_primitive::<Int8Type>().values(), &[1, 2]);
+    }
 }

@@ -1,11 +1,12 @@
 //! Runs and dictionaries as plain values.
 
-use arrow_array::{Array, ArrayRef, make_array, new_empty_array};
-use arrow_buffer::{BooleanBuffer, NullBuffer};
-use arrow_cast::{CastOptions, cast_with_options};
-use arrow_schema::{ArrowError, DataType, FieldRef};
+use arrow_array::{Array, make_array, new_empty_array};
+use arrow_buffer::{BooleanBuffer, Buffer, NullBuffer};
+use arrow_data::ArrayData;
+use arrow_schema::{DataType, FieldRef};
 
-use super::request::check_room;
+use super::repeat::{Codes, Runs, child, repeated};
+use crate::alloc::fallible;
 use crate::arrow::{DeviceArray, Mask};
 use crate::error::{Error, Result, catch_panic};
 
@@ -20,24 +21,61 @@ pub(crate) fn decode(array: &DeviceArray, field: &FieldRef) -> Result<DeviceArra
     // Runs have no bitmap for the nulls of enclosing structs: the decoded array has. Others keep it, as what lies in the
     // slots of those nulls need not be valid.
     let (own, enclosing) = match array.field().data_type() {
-        DataType::RunEndEncoded(_, _) => array.split_inherited(),
+        DataType::RunEndEncoded(_, _) => array.split_inherited()?,
         _ => (array.clone(), None),
     };
-    let encoded = own.to_arrow_unlogged()?;
-    check_room(encoded.as_ref(), field.data_type()).map_err(|error| error.in_column(field.name()))?;
-    let options = CastOptions { safe: false, ..CastOptions::default() };
+    let encoded = own.to_arrow_unlogged()?.to_data();
     let decoded = catch_panic(|| {
-        cast_with_options(encoded.as_ref(), field.data_type(), &options)
-            .and_then(|decoded| with_nulls(decoded, enclosing.as_ref()))
-            .map_err(|error| Error::unsupported(format!("cannot decode {}: {error}", encoded.data_type())))
+        let decoded = written_out(&encoded, field.data_type())?;
+        Ok(make_array(with_nulls(decoded, enclosing.as_ref())?))
     });
     DeviceArray::from_arrow(decoded.map_err(|error| error.in_column(field.name()))?.as_ref(), field.clone())
 }
 
+/// A valid array as the type `to`, which [`Spec::decoded`](crate::spec::Spec::decoded) gives for its own.
+fn written_out(data: &ArrayData, to: &DataType) -> Result<ArrayData> {
+    let cannot = || Error::unsupported(format!("cannot decode {} as {to}", data.data_type()));
+    match (data.data_type(), to) {
+        (own, to) if own == to => Ok(data.clone()),
+        (DataType::RunEndEncoded(_, _), _) => {
+            let values = data.child_data().get(1).ok_or_else(cannot)?;
+            repeated(&written_out(values, to)?, &Runs(data))
+        }
+        (DataType::Dictionary(_, _), _) => {
+            let values = data.child_data().first().ok_or_else(cannot)?;
+            repeated(&written_out(values, to)?, &Codes(data))
+        }
+        (DataType::FixedSizeList(_, size), DataType::FixedSizeList(item, _)) => {
+            let child = child(data, usize::try_from(*size).map_err(|_| cannot())?)?;
+            let child = written_out(&child, item.data_type())?;
+            let lists = ArrayData::builder(to.clone()).len(data.len()).nulls(data.nulls().cloned());
+            // SAFETY: as many lists as before, with a child of as many slots, and their own bitmap.
+            Ok(unsafe { lists.add_child_data(child).build_unchecked() })
+        }
+        // Of other types only the nulls are wanted: a bit a row stands for what the rows hold.
+        (_, DataType::Boolean) => {
+            let bits = Buffer::from_vec(fallible::zeroed(data.len().div_ceil(8))?);
+            let bools = ArrayData::builder(DataType::Boolean).len(data.len()).nulls(data.nulls().cloned());
+            // SAFETY: a bit for each row, and a bitmap of as many.
+            Ok(unsafe { bools.add_buffer(bits).build_unchecked() })
+        }
+        _ => Err(cannot()),
+    }
+}
+
 /// The array with more nulls: those of `enclosing`.
-fn with_nulls(array: ArrayRef, enclosing: Option<&Mask<'_>>) -> Result<ArrayRef, ArrowError> {
-    let Some(mask) = enclosing.filter(|_| *array.data_type() != DataType::Null) else { return Ok(array) };
-    let enclosing = NullBuffer::new(BooleanBuffer::collect_bool(array.len(), |row| mask.is_valid(row)));
-    let nulls = NullBuffer::union(array.nulls(), Some(&enclosing));
-    array.to_data().into_builder().nulls(nulls).build().map(make_array)
+fn with_nulls(data: ArrayData, enclosing: Option<&Mask<'_>>) -> Result<ArrayData> {
+    let Some(mask) = enclosing.filter(|_| *data.data_type() != DataType::Null) else { return Ok(data) };
+    let length = data.len();
+    let (bytes, offset) = mask.bits();
+    let mut own = fallible::with_room(bytes.len())?;
+    own.extend_from_slice(bytes);
+    let mut nulls = NullBuffer::new(BooleanBuffer::new(Buffer::from_vec(own), offset, length));
+    if data.nulls().is_some() {
+        // arrow-rs makes a bitmap of both.
+        fallible::require(length.div_ceil(8))?;
+        nulls = NullBuffer::union(data.nulls(), Some(&nulls)).unwrap_or(nulls);
+    }
+    // SAFETY: the same array, with a bitmap of as many rows.
+    Ok(unsafe { data.into_builder().nulls(Some(nulls)).build_unchecked() })
 }

@@ -4,6 +4,7 @@
 #![allow(unsafe_code, reason = "reads foreign buffers whose bounds were checked, and writes fresh memory")]
 
 mod bitmap;
+mod budget;
 mod cast;
 mod collect;
 mod column;
@@ -17,6 +18,7 @@ mod output;
 mod pack;
 mod pad;
 mod plain;
+mod repeat;
 mod request;
 mod row_block;
 mod small;

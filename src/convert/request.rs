@@ -7,11 +7,10 @@ use arrow_array::types::{Int8Type, UInt8Type};
 use arrow_array::{Array, ArrayRef, BooleanArray, make_array};
 use arrow_buffer::NullBuffer;
 use arrow_cast::{CastOptions, cast_with_options};
-use arrow_data::ArrayData;
 use arrow_schema::{ArrowError, DataType, Field, FieldRef};
 
 use super::bitmap::bits_of_bools;
-use crate::alloc::HostBuffer;
+use super::budget::{require_cast, require_nulls};
 use crate::arrow::{DeviceArray, counts_in, same_layout};
 use crate::copy_log::{self, Copied};
 use crate::device::Device;
@@ -44,7 +43,7 @@ pub fn request_field(array: &DeviceArray, requested: &FieldRef) -> Result<Device
     } else if !allows_nulls(requested) {
         // Only the data can tell whether a field that is not nullable has nulls; no cast adds or takes one.
         let read = array.to_arrow()?;
-        check_room(read.as_ref(), &DataType::Boolean).map_err(in_request)?;
+        require_nulls(&read.to_data()).map_err(in_request)?;
         check_nulls(requested, read.as_ref()).map_err(in_request)?;
     }
     if same_layout(own.data_type(), requested.data_type()) || counts_in(own.data_type(), requested.data_type()) {
@@ -174,7 +173,7 @@ fn cast(array: &DeviceArray, requested: &FieldRef) -> Result<DeviceArray> {
     let (from, to) = (array.field().data_type(), requested.data_type());
     check_cast(from, to)?;
     let original = array.to_arrow()?;
-    check_room(original.as_ref(), to)?;
+    require_cast(&original.to_data(), to)?;
     let converted = match packed(&original, to)? {
         Some(packed) => packed,
         None => cast_there_and_back(&original, to)?,
@@ -226,32 +225,6 @@ fn cast_there_and_back(original: &ArrayRef, to: &DataType) -> Result<ArrayRef> {
             .remedy_is("request a type that holds every value"));
     }
     Ok(converted)
-}
-
-/// Refuses results that memory cannot hold. Nulls, runs and lists without items take none for any number of rows, what
-/// they are cast to does, and arrow-rs ends the process where an allocation fails.
-pub(super) fn check_room(array: &dyn Array, to: &DataType) -> Result<()> {
-    fn slots(data: &ArrayData) -> usize {
-        data.child_data().iter().map(slots).fold(data.len(), usize::max)
-    }
-    let bytes = slots(&array.to_data()).saturating_mul(widest_bits(to)).div_ceil(8);
-    HostBuffer::require(bytes)
-}
-
-/// The bits of a slot of the widest buffer of a type.
-fn widest_bits(data_type: &DataType) -> usize {
-    let own = match data_type {
-        DataType::Null | DataType::Boolean | DataType::Struct(_) | DataType::FixedSizeList(_, _) => 1,
-        DataType::FixedSizeBinary(width) => usize::try_from(*width).unwrap_or(0).saturating_mul(8),
-        DataType::Utf8View | DataType::BinaryView => 128,
-        other => other.primitive_width().unwrap_or(4) * 8,
-    };
-    let fields: &[FieldRef] = if let DataType::Struct(fields) = data_type {
-        fields
-    } else {
-        item(data_type).map_or(&[], std::slice::from_ref)
-    };
-    fields.iter().map(|field| widest_bits(field.data_type())).fold(own, usize::max)
 }
 
 /// The first row in which two arrays differ, null against null counting as equal.

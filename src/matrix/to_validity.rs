@@ -7,7 +7,7 @@ use smallvec::smallvec;
 
 use super::chunk::after;
 use super::prepared::decode_chunks;
-use crate::alloc::HostBuffer;
+use crate::alloc::fallible;
 use crate::arrow::{DeviceArray, Leaf, Mask};
 use crate::column::check_types;
 use crate::column::on_device::needs_copy;
@@ -83,8 +83,7 @@ fn on_host(spec: &MatrixSpec, chunks: &[DeviceArray], options: &MatrixOptions) -
     }
     let without_nulls = |chunk: &&MatrixColumns<'_>| chunk.columns.iter().any(|column| column.mask.is_none());
     let bytes = columns.iter().filter(without_nulls).map(|chunk| chunk.rows.div_ceil(8)).max().unwrap_or(0);
-    HostBuffer::require(bytes)?;
-    let all_valid = vec![u8::MAX; bytes];
+    let all_valid = fallible::filled(bytes, u8::MAX)?;
     let bits = columns.iter().map(|chunk| bits_of(chunk, &all_valid)).collect::<Result<Vec<_>>>()?;
     pack_matrix(spec, &bits, options.order, options.threads.map(NonZero::get))
 }

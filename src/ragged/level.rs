@@ -249,19 +249,19 @@ impl<'a> Level<'a> {
                 let array = chunk.list.items.slice(&run);
                 let array = if array.field() == item { array } else { array.relabel(item.clone())? };
                 let may_hide = !self.gathered && (self.has_lengths() || chunk.spans_unseen());
-                let hidden = if may_hide && matters(&array)? { self.hidden(chunk, &run) } else { None };
+                let hidden = if may_hide && matters(&array)? { self.hidden(chunk, &run)? } else { None };
                 items.push(Part { array, hidden });
             }
         }
         Ok(items)
     }
 
-    fn hidden(&self, chunk: &LevelChunk<'_>, span: &Range<usize>) -> Option<Hidden> {
-        let mut hidden = Hidden::all(span.len());
+    fn hidden(&self, chunk: &LevelChunk<'_>, span: &Range<usize>) -> Result<Option<Hidden>> {
+        let mut hidden = Hidden::all(span.len())?;
         for row in chunk.rows().filter(|row| chunk.is_shown(*row)).map(|row| chunk.list.row(row)) {
             hidden.show(&(row.start.saturating_sub(span.start)..row.end.saturating_sub(span.start)));
         }
-        hidden.is_any().then_some(hidden)
+        Ok(hidden.is_any().then_some(hidden))
     }
 
     /// The first row that is shown and whose elements are so.

@@ -137,7 +137,7 @@ impl Spec {
                 return Err(Error::unsupported("a struct has a validity for each of its columns")
                     .remedy_is("ask for matrix_validity, or for the validity of its columns one by one"));
             }
-            let decoded = value::decoded(field, &Options::default()).map(Arc::new);
+            let decoded = value::decoded_for_validity(field).map(Arc::new);
             let value = Value::of_validity(decoded.as_ref().unwrap_or(field))?;
             Self::of_value(field, decoded, value, DType::Bool, Nulls::Kept)
         };

@@ -291,6 +291,23 @@ pub(super) fn decoded(field: &Field, options: &Options) -> Option<Field> {
     Some(Field::new(field.name(), data_type, true).with_metadata(field.metadata().clone()))
 }
 
+/// As [`decoded`], where only nulls are wanted: a bit a row stands for what has no size that the type tells, as strings.
+pub(super) fn decoded_for_validity(field: &Field) -> Option<Field> {
+    fn bits(data_type: &DataType) -> DataType {
+        match data_type {
+            DataType::FixedSizeList(item, size) => {
+                DataType::FixedSizeList(Arc::new(item.as_ref().clone().with_data_type(bits(item.data_type()))), *size)
+            }
+            DataType::Null | DataType::FixedSizeBinary(_) | DataType::Dictionary(_, _) => data_type.clone(),
+            other if other.primitive_width().is_some() => other.clone(),
+            _ => DataType::Boolean,
+        }
+    }
+    let decoded = decoded(field, &Options::default())?;
+    let data_type = bits(decoded.data_type());
+    Some(decoded.with_data_type(data_type))
+}
+
 fn gives_values(options: &Options) -> bool {
     match options.dictionary {
         Some(mode) => mode == DictionaryMode::Values,

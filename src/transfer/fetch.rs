@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use super::{device_address, is_read_in_place};
+use crate::alloc::fallible;
 use crate::cuda::{Current, PinnedBlock, PooledStream, Stream};
 use crate::device::Device;
 use crate::error::{Error, Result};
@@ -44,8 +45,7 @@ pub(crate) fn fetch(order: &Order, ranges: &[Range<usize>]) -> Result<Fetched> {
     let mut pieces = Vec::new();
     for range in ranges.clone() {
         if !pieces.iter().any(|(start, read): &(usize, Vec<u8>)| *start == range.start && read.len() >= range.len()) {
-            crate::alloc::HostBuffer::require(range.len())?;
-            pieces.push((range.start, vec![0; range.len()]));
+            pieces.push((range.start, fallible::zeroed(range.len())?));
         }
     }
     if pieces.is_empty() {

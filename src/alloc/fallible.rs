@@ -1,0 +1,149 @@
+//! Vectors whose length comes from data: an error, and not the end of the process, where memory cannot be had. Rooms that read
+//! foreign data use these; `clippy.toml` refuses the infallible ones there.
+
+use std::alloc::{Layout, alloc, alloc_zeroed, dealloc};
+use std::ptr::NonNull;
+
+use super::kept::KEPT;
+use crate::error::{Error, ErrorKind, Result};
+
+/// The error for memory that cannot be had.
+pub(crate) fn out_of_memory(bytes: usize) -> Error {
+    Error::new(ErrorKind::Memory, format!("{bytes} bytes of host memory could not be allocated"))
+}
+
+/// An empty vector with room for `len` elements.
+///
+/// # Errors
+/// When the memory cannot be had.
+pub(crate) fn with_room<T>(len: usize) -> Result<Vec<T>> {
+    let mut vector = Vec::new();
+    reserve(&mut vector, len)?;
+    Ok(vector)
+}
+
+/// Makes room for `more` elements in a vector.
+///
+/// # Errors
+/// When the memory cannot be had. The vector is as before then.
+pub(crate) fn reserve<T>(vector: &mut Vec<T>, more: usize) -> Result<()> {
+    let refused = |_| out_of_memory(more.saturating_mul(size_of::<T>()));
+    match vector.try_reserve(more) {
+        // The block that is kept for the next result may be what is missing.
+        Err(_) if KEPT.clear() => vector.try_reserve(more).map_err(refused),
+        reserved => reserved.map_err(refused),
+    }
+}
+
+/// Appends an element.
+///
+/// # Errors
+/// When the memory cannot be had. The vector is as before then.
+pub(crate) fn push<T>(vector: &mut Vec<T>, element: T) -> Result<()> {
+    if vector.len() == vector.capacity() {
+        reserve(vector, 1)?;
+    }
+    vector.push(element);
+    Ok(())
+}
+
+/// What an iterator gives.
+///
+/// # Errors
+/// When the memory cannot be had, and those of the iterator.
+pub(crate) fn collected<T>(items: impl IntoIterator<Item = Result<T>>) -> Result<Vec<T>> {
+    let items = items.into_iter();
+    let mut vector = with_room(items.size_hint().0)?;
+    for item in items {
+        push(&mut vector, item?)?;
+    }
+    Ok(vector)
+}
+
+/// So many bytes of one value.
+///
+/// # Errors
+/// When the memory cannot be had.
+pub(crate) fn filled(len: usize, byte: u8) -> Result<Vec<u8>> {
+    let mut bytes = with_room(len)?;
+    bytes.resize(len, byte);
+    Ok(bytes)
+}
+
+/// So many zeros, in pages that the system makes when they are touched.
+///
+/// # Errors
+/// When the memory cannot be had.
+pub(crate) fn zeroed(len: usize) -> Result<Vec<u8>> {
+    let layout = Layout::array::<u8>(len).map_err(|_| out_of_memory(len))?;
+    if len == 0 {
+        return Ok(Vec::new());
+    }
+    // SAFETY: the layout's size is not 0.
+    let allocate = || NonNull::new(unsafe { alloc_zeroed(layout) });
+    let start =
+        allocate().or_else(|| if KEPT.clear() { allocate() } else { None }).ok_or_else(|| out_of_memory(len))?;
+    // SAFETY: `start` comes from the global allocator with the layout of `len` bytes, which is that of this vector's
+    // capacity; all of them are initialised; nobody else has the pointer.
+    Ok(unsafe { Vec::from_raw_parts(start.as_ptr(), len, len) })
+}
+
+/// Refuses a size that memory cannot hold, for allocations of code that ends the process where one fails.
+///
+/// # Errors
+/// When so many bytes cannot be allocated now.
+pub(crate) fn require(len: usize) -> Result<()> {
+    // Less than an allocator keeps at hand anyway.
+    const ALWAYS_THERE: usize = 64 << 10;
+    // For what several allocations take in headers and unused ends of pages.
+    const MORE: usize = 1 << 20;
+    if len <= ALWAYS_THERE {
+        return Ok(());
+    }
+    let layout =
+        len.checked_add(MORE).and_then(|bytes| Layout::array::<u8>(bytes).ok()).ok_or_else(|| out_of_memory(len))?;
+    let is_there = || {
+        // SAFETY: the layout's size is not 0. A pair of allocation and release must not be optimised away, which takes every
+        // allocation to succeed: `black_box` keeps it.
+        let start = std::hint::black_box(unsafe { alloc(layout) });
+        if !start.is_null() {
+            // SAFETY: just allocated with this layout, and used by nobody.
+            unsafe { dealloc(start, layout) };
+        }
+        !start.is_null()
+    };
+    if is_there() || (KEPT.clear() && is_there()) { Ok(()) } else { Err(out_of_memory(len)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_that_memory_cannot_hold_are_errors() {
+        for len in [usize::MAX, isize::MAX as usize, 1 << 60] {
+            assert_eq!(with_room::<u64>(len).unwrap_err().kind(), ErrorKind::Memory);
+            assert_eq!(filled(len, 1).unwrap_err().kind(), ErrorKind::Memory);
+            assert_eq!(zeroed(len).unwrap_err().kind(), ErrorKind::Memory);
+            assert_eq!(require(len).unwrap_err().kind(), ErrorKind::Memory);
+        }
+        let mut some = vec![7_u8];
+        assert_eq!(reserve(&mut some, usize::MAX).unwrap_err().kind(), ErrorKind::Memory);
+        assert_eq!(some, [7]);
+        let endless = std::iter::repeat_n(Ok(1_u64), 1 << 60);
+        assert_eq!(collected(endless).unwrap_err().kind(), ErrorKind::Memory);
+    }
+
+    #[test]
+    fn what_can_be_had_has_its_length_and_bytes() {
+        for len in [0, 1, 100_000] {
+            assert_eq!(filled(len, 3).unwrap(), vec![3; len]);
+            assert_eq!(zeroed(len).unwrap(), vec![0; len]);
+            assert_eq!(require(len), Ok(()));
+            assert!(with_room::<u64>(len).unwrap().capacity() >= len);
+            assert_eq!(collected((0..len).map(Ok)).unwrap(), (0..len).collect::<Vec<_>>());
+        }
+        let refused = [Ok(1), Err(Error::invalid("no second"))];
+        assert_eq!(collected(refused).unwrap_err().reason(), "no second");
+    }
+}

@@ -1,0 +1,331 @@
+//! Rows of an array taken again and again: what runs and codes stand for. Every allocation is sized by checked arithmetic, and
+//! may fail.
+
+use std::mem::MaybeUninit;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use arrow_buffer::{ArrowNativeType, BooleanBuffer, Buffer, NullBuffer, bit_mask};
+use arrow_data::ArrayData;
+use arrow_schema::DataType;
+
+use crate::alloc::{HostBuffer, fallible};
+use crate::error::{Error, ErrorKind, Result};
+
+/// Which rows of a source make a result.
+pub(super) trait Rows {
+    /// How many rows the result has.
+    fn len(&self) -> usize;
+
+    /// Whether some are null whatever the source says.
+    fn has_nulls(&self) -> bool;
+
+    /// Calls `take` with a row of the source, `None` for a null, and how often it comes next.
+    fn for_each(&self, take: impl FnMut(Option<usize>, usize));
+}
+
+/// The rows that the runs of a valid array stand for.
+pub(super) struct Runs<'a>(pub(super) &'a ArrayData);
+
+/// The rows that the codes of a valid dictionary array stand for.
+pub(super) struct Codes<'a>(pub(super) &'a ArrayData);
+
+/// A source as it is.
+struct Whole;
+
+/// The slots of the first buffer of a valid array.
+pub(super) fn slots<T: ArrowNativeType>(data: &ArrayData) -> &[T] {
+    data.buffers().first().map_or(&[], |buffer| {
+        let end = data.offset().saturating_add(data.len());
+        buffer.typed_data().get(data.offset()..end).unwrap_or(&[])
+    })
+}
+
+impl Rows for Runs<'_> {
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    fn has_nulls(&self) -> bool {
+        false
+    }
+
+    fn for_each(&self, take: impl FnMut(Option<usize>, usize)) {
+        fn each<T: ArrowNativeType>(data: &ArrayData, ends: &ArrayData, mut take: impl FnMut(Option<usize>, usize)) {
+            let (mut position, end) = (data.offset(), data.offset().saturating_add(data.len()));
+            for (run, run_end) in slots::<T>(ends).iter().enumerate() {
+                let until = run_end.as_usize().min(end);
+                if until > position {
+                    take(Some(run), until - position);
+                    position = until;
+                }
+            }
+        }
+        let Some(ends) = self.0.child_data().first() else { return };
+        match ends.data_type() {
+            DataType::Int16 => each::<i16>(self.0, ends, take),
+            DataType::Int32 => each::<i32>(self.0, ends, take),
+            _ => each::<i64>(self.0, ends, take),
+        }
+    }
+}
+
+impl Rows for Whole {
+    fn len(&self) -> usize {
+        1
+    }
+
+    fn has_nulls(&self) -> bool {
+        false
+    }
+
+    fn for_each(&self, mut take: impl FnMut(Option<usize>, usize)) {
+        take(Some(0), 1);
+    }
+}
+
+impl Rows for Codes<'_> {
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    fn has_nulls(&self) -> bool {
+        self.0.null_count() > 0
+    }
+
+    fn for_each(&self, take: impl FnMut(Option<usize>, usize)) {
+        fn each<T: ArrowNativeType>(data: &ArrayData, mut take: impl FnMut(Option<usize>, usize)) {
+            let codes = slots::<T>(data).iter().map(|code| code.to_usize());
+            match data.nulls() {
+                None => codes.for_each(|code| take(code, 1)),
+                Some(nulls) => codes.zip(nulls).for_each(|(code, valid)| take(code.filter(|_| valid), 1)),
+            }
+        }
+        let DataType::Dictionary(codes, _) = self.0.data_type() else { return };
+        match codes.as_ref() {
+            DataType::Int8 => each::<i8>(self.0, take),
+            DataType::Int16 => each::<i16>(self.0, take),
+            DataType::Int32 => each::<i32>(self.0, take),
+            DataType::Int64 => each::<i64>(self.0, take),
+            DataType::UInt8 => each::<u8>(self.0, take),
+            DataType::UInt16 => each::<u16>(self.0, take),
+            DataType::UInt32 => each::<u32>(self.0, take),
+            _ => each::<u64>(self.0, take),
+        }
+    }
+}
+
+/// The rows of a valid array, in which structs and fixed-size lists have offset 0, that `rows` asks for.
+///
+/// # Errors
+/// When rows of the type have no fixed size, or memory cannot be had.
+pub(super) fn repeated(source: &ArrayData, rows: &impl Rows) -> Result<ArrayData> {
+    repeated_blocks(source, rows, 1, true)
+}
+
+/// All rows of such an array, in memory of their own but for what codes stand for.
+///
+/// # Errors
+/// As [`repeated`].
+pub(super) fn copied(source: &ArrayData) -> Result<ArrayData> {
+    repeated_blocks(source, &Whole, source.len(), true)
+}
+
+/// The bits in memory of their own.
+///
+/// # Errors
+/// When memory cannot be had.
+pub(super) fn copied_bits(source: &BooleanBuffer) -> Result<BooleanBuffer> {
+    repeated_bits(source, &Whole, source.len())
+}
+
+/// The bytes in memory of their own.
+///
+/// # Errors
+/// When memory cannot be had.
+pub(super) fn copied_bytes(source: &[u8]) -> Result<Buffer> {
+    repeated_bytes(source, &Whole, source.len())
+}
+
+/// As [`repeated`], for a child: `block` slots lie under each row. Nulls of the rows are those of the top.
+fn repeated_blocks(source: &ArrayData, rows: &impl Rows, block: usize, is_top: bool) -> Result<ArrayData> {
+    let length = rows.len().checked_mul(block).ok_or_else(too_many)?;
+    let all_valid;
+    let bits = match source.nulls().map(NullBuffer::inner) {
+        None if is_top && rows.has_nulls() => {
+            all_valid = bits_of(fallible::filled(source.len().div_ceil(8), u8::MAX)?, source.len());
+            Some(&all_valid)
+        }
+        own => own,
+    };
+    let nulls = match bits {
+        Some(bits) if *source.data_type() != DataType::Null => Some(repeated_bits(bits, rows, block)?),
+        _ => None,
+    };
+    let result = ArrayData::builder(source.data_type().clone()).len(length).nulls(nulls.map(NullBuffer::new));
+    let result = match source.data_type() {
+        DataType::Null => result,
+        DataType::FixedSizeList(_, size) => {
+            let size = usize::try_from(*size).map_err(|_| Error::invalid("a list of negative size"))?;
+            let child = child(source, size)?;
+            result.add_child_data(repeated_blocks(&child, rows, block.checked_mul(size).ok_or_else(too_many)?, false)?)
+        }
+        DataType::Boolean => {
+            let values = source.buffers().first().ok_or_else(no_buffer)?.clone();
+            let values = BooleanBuffer::new(values, source.offset(), source.len());
+            result.add_buffer(repeated_bits(&values, rows, block)?.into_inner())
+        }
+        other => {
+            let width = match other {
+                DataType::FixedSizeBinary(width) => usize::try_from(*width).ok(),
+                DataType::Dictionary(codes, _) => codes.primitive_width(),
+                other => other.primitive_width(),
+            };
+            let width = width.ok_or_else(|| Error::unsupported(format!("{other} has no rows of one size")))?;
+            let values = source.buffers().first().ok_or_else(no_buffer)?;
+            let first = source.offset().checked_mul(width).ok_or_else(too_many)?;
+            let values = values.as_slice().get(first..).ok_or_else(no_buffer)?;
+            let values = repeated_bytes(values, rows, block.checked_mul(width).ok_or_else(too_many)?)?;
+            result.add_buffer(values).child_data(source.child_data().to_vec())
+        }
+    };
+    // SAFETY: buffers, bitmap and children have `length` slots, or those of as many lists; codes are of the source's own
+    // dictionary, or 0 under a null.
+    Ok(unsafe { result.build_unchecked() })
+}
+
+/// The slots under the lists of a valid array.
+pub(super) fn child(lists: &ArrayData, size: usize) -> Result<ArrayData> {
+    let child = lists.child_data().first().ok_or_else(|| Error::invalid("a list without a child"))?;
+    let first = lists.offset().checked_mul(size).ok_or_else(too_many)?;
+    let count = lists.len().checked_mul(size).ok_or_else(too_many)?;
+    let end = first.checked_add(count).filter(|end| *end <= child.len());
+    end.map(|_| child.slice(first, count)).ok_or_else(|| Error::invalid("a child with fewer slots than its lists have"))
+}
+
+fn too_many() -> Error {
+    Error::new(ErrorKind::Memory, "the result is larger than memory can be")
+}
+
+fn no_buffer() -> Error {
+    Error::invalid("a buffer has fewer slots than its array")
+}
+
+fn bits_of(bytes: Vec<u8>, bits: usize) -> BooleanBuffer {
+    BooleanBuffer::new(Buffer::from_vec(bytes), 0, bits)
+}
+
+fn repeated_bits(source: &BooleanBuffer, rows: &impl Rows, block: usize) -> Result<BooleanBuffer> {
+    let length = rows.len().checked_mul(block).ok_or_else(too_many)?;
+    let mut bytes = fallible::zeroed(length.div_ceil(8))?;
+    let mut position = 0_usize;
+    rows.for_each(|row, count| {
+        let (start, bits) = (position, count.saturating_mul(block));
+        position = position.saturating_add(bits);
+        let Some(first) = row.and_then(|row| row.checked_mul(block)) else { return };
+        if first.saturating_add(block) > source.len() || position > length {
+            return;
+        }
+        if block == 1 {
+            if source.value(first) {
+                set_bits(&mut bytes, start, bits);
+            }
+            return;
+        }
+        let (from, offset) = (source.values(), source.offset().saturating_add(first));
+        for at in (start..position).step_by(block.max(1)) {
+            bit_mask::set_bits(&mut bytes, from, at, offset, block);
+        }
+    });
+    Ok(bits_of(bytes, length))
+}
+
+/// Sets `count` bits from bit `start` on.
+fn set_bits(bytes: &mut [u8], start: usize, count: usize) {
+    let end = start.saturating_add(count);
+    let (first, last) = (start / 8, end / 8);
+    let (high, low) = (u8::MAX << (start % 8), !(u8::MAX << (end % 8)));
+    if first == last {
+        if let Some(byte) = bytes.get_mut(first) {
+            *byte |= high & low;
+        }
+        return;
+    }
+    if let Some((head, whole)) = bytes.get_mut(first..last).and_then(<[u8]>::split_first_mut) {
+        *head |= high;
+        whole.fill(u8::MAX);
+    }
+    if let Some(byte) = bytes.get_mut(last) {
+        *byte |= low;
+    }
+}
+
+fn repeated_bytes(source: &[u8], rows: &impl Rows, block: usize) -> Result<Buffer> {
+    let length = rows.len().checked_mul(block).ok_or_else(too_many)?;
+    let mut buffer = HostBuffer::uninitialised(length)?;
+    let out = buffer.as_uninit_mut();
+    let is_full = match block {
+        0 => true,
+        1 => fill::<1>(source, rows, out),
+        2 => fill::<2>(source, rows, out),
+        4 => fill::<4>(source, rows, out),
+        8 => fill::<8>(source, rows, out),
+        16 => fill::<16>(source, rows, out),
+        _ => fill_blocks(source, rows, block, out),
+    };
+    let start = NonNull::new(buffer.as_ptr()).filter(|_| is_full);
+    let start = start.ok_or_else(|| Error::invalid("runs or codes lead out of the values"))?;
+    // SAFETY: all `length` bytes of the block, each of which was written (`is_full`), and which the buffer keeps.
+    Ok(unsafe { Buffer::from_custom_allocation(start, length, Arc::new(buffer)) })
+}
+
+/// Writes rows of `N` bytes, zeros for nulls; whether every byte was written.
+fn fill<const N: usize>(source: &[u8], rows: &impl Rows, out: &mut [MaybeUninit<u8>]) -> bool {
+    let (source, (out, rest)) = (source.as_chunks::<N>().0, out.as_chunks_mut::<N>());
+    let (mut at, mut fits) = (0_usize, rest.is_empty());
+    rows.for_each(|row, count| {
+        let value = match row {
+            None => Some([MaybeUninit::new(0); N]),
+            Some(row) => source.get(row).map(|value| value.map(MaybeUninit::new)),
+        };
+        match (value, out.get_mut(at..at.saturating_add(count))) {
+            (Some(value), Some(slots)) => slots.fill(value),
+            _ => fits = false,
+        }
+        at = at.saturating_add(count);
+    });
+    fits && at == out.len()
+}
+
+/// As [`fill`], for rows of `block` bytes.
+fn fill_blocks(source: &[u8], rows: &impl Rows, block: usize, out: &mut [MaybeUninit<u8>]) -> bool {
+    let (mut at, mut fits) = (0_usize, true);
+    rows.for_each(|row, count| {
+        let bytes = count.saturating_mul(block);
+        let Some(slots) = out.get_mut(at..at.saturating_add(bytes)) else {
+            fits = false;
+            return;
+        };
+        at += bytes;
+        let Some(row) = row else {
+            slots.fill(MaybeUninit::new(0));
+            return;
+        };
+        let first = row.saturating_mul(block);
+        let (Some(value), true) = (source.get(first..first.saturating_add(block)), bytes > 0) else {
+            fits &= bytes == 0;
+            return;
+        };
+        for (slot, byte) in slots.iter_mut().zip(value) {
+            slot.write(*byte);
+        }
+        // What is there already, again: twice as much each time.
+        let mut written = block;
+        while written < bytes {
+            let more = written.min(bytes - written);
+            slots.copy_within(..more, written);
+            written += more;
+        }
+    });
+    fits && at == out.len()
+}
