@@ -17,13 +17,13 @@ use crate::column::{ColumnRef, check_types, plan_chunks, require_host, to_arrow}
 use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::plan::Plan;
+use crate::plan::{Chunk, Plan};
 use crate::ragged::{is_ragged, plan_parts, plan_schema};
-use crate::spec::{CopyMode, Options, Spec, select};
+use crate::spec::{CopyMode, Options, Spec, select, unless_one_chunk};
 use crate::tensor::Tensor;
 
 /// The report of [`explain`] and [`explain_schema`]: one row for each column. Its text is a table.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Report {
     /// The rows, in the order of the columns.
     pub rows: Vec<ReportRow>,
@@ -33,6 +33,8 @@ pub struct Report {
     pub transfer: Option<ReportRow>,
     /// The index columns of pandas that were left out.
     pub left_out: Vec<String>,
+    /// What belongs to no row: that it took a query to know the types, say.
+    pub notes: Vec<String>,
 }
 
 /// What would happen to one column.
@@ -65,6 +67,8 @@ pub struct ReportRow {
     pub bytes: usize,
     /// Whether only data that was not looked at decides if the steps are needed.
     pub at_most: bool,
+    /// What data that was not looked at may hold, for which the conversion would be refused.
+    pub refused_if: Vec<String>,
     /// Of a matrix: why it has its dtype.
     pub promotion: Option<String>,
     /// Why the conversion would be refused.
@@ -129,18 +133,16 @@ pub fn explain_schema(
     options: impl Fn(&str) -> Options,
 ) -> Result<Report> {
     if is_ragged(field) {
-        return Ok(ragged::report(field, Device::CPU, plan_schema(field, &options(field.name()))));
+        return Ok(ragged::report(field, Device::CPU, plan_schema(field, &options(field.name()), true)));
     }
     report(field, columns, |_, column| {
         let options = options(column.name());
         let mut row = ReportRow::new(column);
         row.fill(|row| {
             let spec = row.describe(column, &options)?;
-            let steps = spec.possible_steps(&options);
-            row.specs.push(spec);
-            row.at_most = !steps.is_empty() && steps.iter().all(|step| step.only_if_found);
-            row.steps = steps.into_iter().map(|step| step.text).collect();
-            Ok(())
+            row.specs.push(spec.clone());
+            row.refuse_nulls(&spec);
+            row.set_possible(&unless_one_chunk(spec.possible_steps(&options)), options.copy)
         });
         row
     })
@@ -163,21 +165,26 @@ pub fn explain_tensor(tensor: &Tensor, options: impl Fn(&str) -> Options) -> Res
         let array = to_arrow(tensor, None, CopyMode::Never)?;
         return explain(array.field(), std::slice::from_ref(&array), None, options);
     }
-    let not_here = require_host(tensor.device(), form.field.name()).err();
-    let refused = Plan::to_arrow(&form, tensor.is_aligned(), false, options(form.field.name()).copy).err();
-    let refused = not_here.or(refused);
-    let mut report = explain_schema(&form.field, None, options)?;
-    for row in &mut report.rows {
+    let options = options(form.field.name());
+    let mut row = ReportRow { device: tensor.device(), ..ReportRow::new(&form.field) };
+    row.fill(|row| {
+        require_host(tensor.device(), form.field.name())?;
+        Plan::to_arrow(&form, tensor.is_aligned(), false, options.copy)?;
+        let spec = row.describe(&form.field, &options)?;
         if let Some(rows) = row.shape.first_mut() {
             *rows = i64::try_from(plan.rows).ok();
         }
-        let converted = row.dtype.filter(|_| !row.view && !row.at_most).map_or(0, DType::itemsize);
-        row.bytes = plan.bytes.saturating_add(plan.elements.saturating_mul(converted));
+        // The column that it becomes has no nulls, and is aligned and nobody else's.
+        let chunk = Chunk { rows: plan.rows, nulls: 0, aligned: true };
+        let copy = if options.copy == CopyMode::Always { CopyMode::IfNeeded } else { options.copy };
+        let of_own = options.clone().copy(copy).writable(false);
+        let converted = Plan::new(&spec, &[chunk], &of_own)?;
+        row.set_steps(&spec, &[], &converted)?;
         row.steps.splice(0..0, plan.steps.iter().map(|step| step.action.to_string()));
-        (row.view, row.at_most, row.device) = (false, false, tensor.device());
-        row.error = row.error.take().or_else(|| refused.clone());
-    }
-    Ok(report)
+        row.bytes = plan.bytes.saturating_add(converted.bytes);
+        Ok(())
+    });
+    Ok(Report { rows: vec![row], ..Report::default() })
 }
 
 fn report(
@@ -191,7 +198,7 @@ fn report(
         }
         _ => vec![row(None, field)],
     };
-    Ok(Report { rows, matrices: Vec::new(), transfer: None, left_out: Vec::new() })
+    Ok(Report { rows, ..Report::default() })
 }
 
 impl ReportRow {
@@ -210,6 +217,7 @@ impl ReportRow {
             specs: Vec::new(),
             bytes: 0,
             at_most: false,
+            refused_if: Vec::new(),
             promotion: None,
             error: None,
         }
@@ -276,6 +284,8 @@ impl ReportRow {
         };
         let waits = if self.error.is_some() { "" } else { &self.waits.join(", ") };
         let why = format!("{why}{}{waits}", if waits.is_empty() { "" } else { "; the host waits: " });
+        let refused_if = if self.error.is_some() { "" } else { &self.refused_if.join(", or ") };
+        let why = format!("{why}{}{refused_if}", if refused_if.is_empty() { "" } else { "; refused if " });
         let dtype = self.dtype.map_or_else(|| "-".to_owned(), |dtype| dtype.to_string());
         let how = self.how().to_owned();
         let device = self.device.to_string();
@@ -330,11 +340,10 @@ impl fmt::Display for Report {
             }
             f.write_str(cells.join("  ").trim_end())?;
         }
-        match self.left_out.as_slice() {
-            [] => Ok(()),
-            left_out => {
-                write!(f, "\nleft out, as pandas' index: {}; name it in columns= to convert it", left_out.join(", "))
-            }
+        if !self.left_out.is_empty() {
+            let names = self.left_out.join(", ");
+            write!(f, "\nleft out, as pandas' index: {names}; name it in columns= to convert it")?;
         }
+        self.notes.iter().try_for_each(|note| write!(f, "\n{note}"))
     }
 }

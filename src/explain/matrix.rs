@@ -8,8 +8,8 @@ use crate::arrow::DeviceArray;
 use crate::column::{ColumnRef, check_types};
 use crate::error::Result;
 use crate::matrix::{Group, MatrixPlan, plan_matrix};
-use crate::plan::Plan;
-use crate::spec::{MatrixOptions, MatrixSpec, Options, Spec, require_columns, select};
+use crate::plan::{Action, Plan};
+use crate::spec::{CopyMode, MatrixOptions, MatrixSpec, Options, PossibleStep, Spec, require_columns, select};
 
 /// Explains the conversion of columns of these chunks into a matrix, or into several: a row for each column, which tells what is
 /// done to it on its way, and one in [`Report::matrices`] for each matrix.
@@ -52,7 +52,7 @@ pub fn explain_groups(
     options: impl Fn(&str) -> Options,
 ) -> Result<Report> {
     require_columns(field, groups.iter().flat_map(|(_, group)| group.columns()).map(String::as_str))?;
-    let mut all = Report { rows: Vec::new(), matrices: Vec::new(), transfer: None, left_out: Vec::new() };
+    let mut all = Report::default();
     for (name, group) in groups {
         let part = match group {
             Group::Column(column) => {
@@ -66,13 +66,20 @@ pub fn explain_groups(
                     Some(chunks) => super::explain(field, chunks, columns, options)?,
                     None => super::explain_schema(field, columns, options)?,
                 };
-                part.rows.iter_mut().for_each(|row| row.column.clone_from(name));
+                for row in &mut part.rows {
+                    row.column.clone_from(name);
+                    row.error = row.error.take().map(|error| error.in_group(name));
+                }
                 part
             }
             Group::Matrix(columns) => {
                 let matrix = MatrixOptions { columns: Some(columns.clone()), ..matrix.clone() };
                 let plan = |spec: &MatrixSpec| chunks.map(|chunks| plan_matrix(spec, chunks, &matrix)).transpose();
-                report((field, chunks.unwrap_or_default()), name, &matrix, &options, plan)?
+                let mut part = report((field, chunks.unwrap_or_default()), name, &matrix, &options, plan)?;
+                for whole in &mut part.matrices {
+                    whole.error = whole.error.take().map(|error| error.in_group(name));
+                }
+                part
             }
         };
         all.rows.extend(part.rows);
@@ -99,7 +106,7 @@ fn report(
     if let Ok(spec) = &spec {
         for (row, (_, column)) in rows.iter_mut().zip(spec.columns()) {
             (row.dtype, row.shape) = (Some(spec.dtype()), vec![None]);
-            row.steps = possible_steps(column);
+            row.set_possible(&column.possible_steps(&Options::default()), CopyMode::IfNeeded)?;
         }
         (whole.dtype, whole.promotion) = (Some(spec.dtype()), Some(spec.promotion()));
         whole.shape = vec![None, i64::try_from(rows.len()).ok()];
@@ -113,13 +120,16 @@ fn report(
     }
     match spec.and_then(|spec| plan(&spec).map(|plan| (spec, plan))) {
         Ok((spec, None)) => {
-            whole.steps = vec!["packed, unless the columns lie as the matrix already".to_owned()];
-            whole.at_most = rows.iter().all(|row| row.steps.is_empty());
+            let is_own = matrix.writable || matrix.copy == CopyMode::Always;
+            let steps = possible_steps(&spec, is_own);
             for (row, (_, column)) in rows.iter_mut().zip(spec.columns()) {
-                (row.view, row.at_most) = (false, row.steps.is_empty());
+                (row.view, row.at_most) = (false, !is_own && (row.at_most || row.steps.is_empty()));
                 row.specs = vec![column.clone()];
+                row.refuse_nulls(column);
+                whole.refuse_nulls(column);
             }
             whole.specs = spec.columns().iter().map(|(_, column)| column.clone()).collect();
+            whole.fill(|whole| whole.set_possible(&steps, matrix.copy));
         }
         Ok((spec, Some(plan))) => {
             let count = i64::try_from(plan.whole.rows).ok();
@@ -153,7 +163,7 @@ fn report(
         }
     }
     let left_out = if matrix.columns.is_none() { matrix.index.left_out(field) } else { Vec::new() };
-    Ok(Report { rows, matrices: vec![whole], transfer: None, left_out })
+    Ok(Report { rows, matrices: vec![whole], left_out, ..Report::default() })
 }
 
 /// Why a column keeps the matrix from being made.
@@ -161,9 +171,21 @@ fn own_error(plan: &MatrixPlan, column: &Spec) -> Option<crate::error::Error> {
     plan.refusal.clone().filter(|error| error.column() == Some(column.field().name()))
 }
 
-/// What may have to be done to a column inside a matrix.
-fn possible_steps(column: &Spec) -> Vec<String> {
-    column.possible_steps(&Options::default()).into_iter().map(|step| step.text).collect()
+/// What may have to be done to make a matrix; what is done to its columns stands in their rows.
+fn possible_steps(spec: &MatrixSpec, is_own: bool) -> Vec<PossibleStep> {
+    let columns = || spec.columns().iter().flat_map(|(_, column)| column.possible_steps(&Options::default()));
+    let changes = is_own || columns().any(|step| step.only_if.is_none());
+    let mut steps: Vec<PossibleStep> = Vec::new();
+    steps.extend(is_own.then(|| PossibleStep { text: Action::Private.to_string(), only_if: None }));
+    for step in columns().filter(|step| !changes && step.only_if.is_some()) {
+        if !steps.contains(&step) {
+            steps.push(step);
+        }
+    }
+    let text = "packed, unless the columns lie as the matrix already".to_owned();
+    let only_if = (!changes).then_some("the columns do not lie as the matrix, in one chunk");
+    steps.push(PossibleStep { text, only_if });
+    steps
 }
 
 impl ReportRow {

@@ -40,6 +40,7 @@ impl ReportRow {
         let uncounted = !self.device.is_cpu() && !are_counted(spec, chunks)?;
         let text = |step: &Step| match step.action {
             Action::Fill { nulls } if uncounted => format!("at most {nulls} nulls filled"),
+            action if step.at_most => format!("{action}, if there are any"),
             action => action.to_string(),
         };
         let steps = plan.steps.iter().map(text).collect();
@@ -122,7 +123,11 @@ impl Report {
     /// which [`super::explain_schema`] and its kind make, as only types and lengths are known then. How the array is moved stands in
     /// [`Report::transfer`]. Nothing is asked of a driver.
     #[must_use]
-    pub fn after_move(self, array: &DeviceArray, device: Device, copy: CopyMode) -> Self {
+    pub fn after_move(mut self, array: &DeviceArray, device: Device, copy: CopyMode) -> Self {
+        for row in self.rows.iter_mut().chain(&mut self.matrices) {
+            // An array is one chunk, and is aligned where it is copied to.
+            row.take_one_chunk();
+        }
         let mut whole = ReportRow::moved(array.field(), array.device(), device, copy);
         whole.shape = vec![i64::try_from(array.len()).ok()];
         if whole.is_copied() && !whole.at_most {

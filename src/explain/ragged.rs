@@ -17,7 +17,7 @@ pub(super) fn report(field: &FieldRef, device: Device, plans: Result<Vec<PartPla
             vec![row]
         }
     };
-    Report { rows, matrices: Vec::new(), transfer: None, left_out: Vec::new() }
+    Report { rows, ..Report::default() }
 }
 
 fn row(field: &FieldRef, device: Device, plan: PartPlan) -> ReportRow {
@@ -38,6 +38,7 @@ fn row(field: &FieldRef, device: Device, plan: PartPlan) -> ReportRow {
         specs: Vec::new(),
         bytes: plan.bytes,
         at_most: plan.at_most,
+        refused_if: plan.refused_if,
         promotion: None,
         error,
     };

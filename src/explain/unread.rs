@@ -1,4 +1,4 @@
-//! Rows of a report for streams on a device, none of whose arrays is read: what the types alone say of such data there.
+//! Rows of a report for data that is not read, such as that of a stream: what the types alone say of it, on the host or on a device.
 
 use arrow_schema::FieldRef;
 
@@ -12,7 +12,9 @@ use crate::kernels::{has_kernel, is_checked};
 use crate::order::Order;
 use crate::plan::Action;
 use crate::ragged::is_ragged;
-use crate::spec::{Element, Nulls, Options};
+use crate::spec::{
+    CHUNKS, CopyMode, Element, JOINED, NULLS, Nulls, Options, PossibleStep, Spec, Undecided, may_be_null,
+};
 
 /// Explains the conversion of any data of this field on a device, as far as type and device decide it: of a stream that is not read.
 ///
@@ -54,10 +56,50 @@ impl Report {
 }
 
 impl ReportRow {
+    /// Says that a null would be refused, where it would.
+    pub(super) fn refuse_nulls(&mut self, spec: &Spec) {
+        if spec.nulls() == Nulls::Refused && may_be_null(spec.field()) {
+            self.add_refused_if(NULLS);
+        }
+    }
+
+    fn add_refused_if(&mut self, condition: &str) {
+        if self.refused_if.iter().all(|own| own != condition) {
+            self.refused_if.push(condition.to_owned());
+        }
+    }
+
+    /// Sets what data that was not seen may make necessary.
+    ///
+    /// # Errors
+    /// As [`Undecided::new`].
+    pub(super) fn set_possible(&mut self, steps: &[PossibleStep], copy: CopyMode) -> Result<()> {
+        let undecided = Undecided::new(steps, copy).map_err(|error| error.in_column(&self.column))?;
+        (self.steps, self.at_most) = (undecided.steps, undecided.at_most);
+        undecided.refused_if.iter().for_each(|condition| self.add_refused_if(condition));
+        Ok(())
+    }
+
+    /// Takes back what several chunks would ask for; gives whether it was there.
+    pub(super) fn take_one_chunk(&mut self) -> bool {
+        let before = self.steps.len() + self.refused_if.len();
+        self.refused_if.retain(|condition| condition != CHUNKS);
+        if let Some(step) = self.steps.iter().position(|step| step == JOINED) {
+            self.steps.remove(step);
+            self.view = self.error.is_none() && self.steps.is_empty();
+            self.at_most = !self.steps.is_empty();
+        }
+        self.steps.len() + self.refused_if.len() < before
+    }
+
     fn set_unread(&mut self, device: Device) {
         self.device = device;
         if self.error.is_some() {
             return;
+        }
+        // Chunks are not joined there.
+        if self.take_one_chunk() {
+            self.add_refused_if(CHUNKS);
         }
         let is_copy = !self.view && !self.at_most;
         self.error = self.has_no_kernel(device, is_copy);
@@ -65,7 +107,7 @@ impl ReportRow {
             self.view = false;
             return;
         }
-        let any = |found: &dyn Fn(&crate::spec::Spec) -> bool| self.specs.iter().any(found);
+        let any = |found: &dyn Fn(&Spec) -> bool| self.specs.iter().any(found);
         let waits = [
             (
                 any(&|spec| spec.nulls() == Nulls::Refused && spec.field().is_nullable()),
@@ -81,7 +123,7 @@ impl ReportRow {
     /// Why the types alone forbid the conversion on this device.
     fn has_no_kernel(&self, device: Device, is_copy: bool) -> Option<Error> {
         let order = Order::on_device(device);
-        let missing = |spec: &&crate::spec::Spec| spec.decoded().is_some() || is_copy && !has_kernel(spec);
+        let missing = |spec: &&Spec| spec.decoded().is_some() || is_copy && !has_kernel(spec);
         let refused = self.specs.iter().find(|spec| missing(spec));
         match refused {
             Some(spec) if spec.decoded().is_some() => {

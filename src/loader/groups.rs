@@ -209,7 +209,7 @@ impl Prepared {
             let mut steps: Vec<String> = target::read(source).into_iter().collect();
             steps.push("packed into a batch".to_owned());
             for step in specs.flat_map(|spec| spec.possible_steps(&Options::default())) {
-                if !step.only_if_found && !steps.contains(&step.text) {
+                if step.only_if.is_none() && !steps.contains(&step.text) {
                     steps.push(step.text);
                 }
             }

@@ -1,14 +1,13 @@
 //! `explain()` and its classes.
 
-use arrow_schema::{DataType, FieldRef};
-use pyo3::exceptions::{PyIndexError, PyKeyError, PyTypeError};
-use pyo3::intern;
+use arrow_schema::DataType;
+use pyo3::exceptions::{PyIndexError, PyKeyError};
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
 use super::counts::integer;
-use super::input::{self, no_protocol};
-use super::matrix::{Columns, MatrixKeywords, parse_order, request};
+use super::explainable::Explainable;
+use super::matrix::{Columns, MatrixKeywords, no_columns, parse_order, request};
 use super::options::{ConversionOptions, ElementKeywords, copy_mode};
 use super::pandas::pandas_index;
 use super::{Device, device};
@@ -18,6 +17,9 @@ use crate::explain::{explain_groups, explain_matrix, explain_matrix_schema, expl
 use crate::spec::CopyMode;
 use crate::tensor::Tensor;
 use crate::transfer::Route;
+
+/// The note of a report for which a query was run.
+const RUN: &str = "the types cost a query: the object tells them by running it";
 
 /// What would happen to one column.
 #[pyclass(frozen, module = "arrow_dlpack")]
@@ -92,6 +94,12 @@ impl ReportRow {
         self.0.bytes
     }
 
+    /// What data that was not looked at may hold, for which the conversion would be refused.
+    #[getter]
+    fn refused_if(&self) -> Vec<String> {
+        self.0.refused_if.clone()
+    }
+
     /// Of a matrix: why it has its dtype. None for a column, and for a matrix that is refused by type.
     #[getter]
     fn promotion(&self) -> Option<&str> {
@@ -140,6 +148,12 @@ impl Report {
     #[getter]
     fn left_out(&self) -> Vec<String> {
         self.0.left_out.clone()
+    }
+
+    /// What belongs to no row: that a query was run to know the types, say.
+    #[getter]
+    fn notes(&self) -> Vec<String> {
+        self.0.notes.clone()
     }
 
     /// Bytes that would move in all columns together, and in `transfer`.
@@ -218,14 +232,19 @@ pub(super) fn explain(
     let of = |column: &str| options.of(column);
     // Where data is of which only the type is known.
     let mut own = crate::device::Device::CPU;
-    let (field, array) = match explainable(obj_or_schema)? {
-        Explainable::Array(array) => (array.field().clone(), Some(array)),
+    let mut notes = Vec::new();
+    let (field, chunks) = match Explainable::read(obj_or_schema)? {
+        Explainable::Chunks(field, chunks) => (field, Some(chunks)),
         Explainable::Schema(field, device) => {
             own = device;
             (field, None)
         }
+        Explainable::Query(field) => {
+            notes.push(RUN.to_owned());
+            (field, None)
+        }
         Explainable::Tensor(tensor) => match column_elsewhere(&tensor, device) {
-            Some(array) => (array.field().clone(), Some(array)),
+            Some(array) => (array.field().clone(), Some(vec![array])),
             None if is_to_host(&tensor, device) => {
                 own = tensor.device();
                 (tensor.arrow_form()?.field, None)
@@ -240,12 +259,16 @@ pub(super) fn explain(
         },
     };
     options.check_columns(&field, columns.names())?;
+    let is_struct = matches!(field.data_type(), DataType::Struct(_));
+    if let (Columns::Each(Some(_)), false) = (&columns, is_struct) {
+        return Err(no_columns(&field).into());
+    }
     // As the conversion: what is copied to the host for it is nobody else's.
-    let from = array.as_ref().map_or(own, DeviceArray::device);
+    let only = chunks.as_ref().and_then(|chunks| chunks.first());
+    let from = only.map_or(own, DeviceArray::device);
     let is_own = device.is_some_and(|device| device.is_cpu() && Route::is_copy(from, device));
     let options = if is_own && matches!(columns, Columns::Each(_)) { options.of_own() } else { options };
     let of = |column: &str| options.of(column);
-    let is_struct = matches!(field.data_type(), DataType::Struct(_));
     let (columns, left_out) = match columns {
         Columns::Each(None) => {
             let index = pandas_index(obj_or_schema, &field)?;
@@ -255,10 +278,10 @@ pub(super) fn explain(
     };
     // What the CPU is asked for is moved there first, and nobody knows more of it here than of a schema.
     let to_host = device.filter(|device| device.is_cpu());
-    let moved = array.as_ref().filter(|array| !array.device().is_cpu()).zip(to_host);
+    let moved = only.filter(|array| !array.device().is_cpu()).zip(to_host);
     let stream_moved = to_host.filter(|_| !own.is_cpu());
     let read_on = if stream_moved.is_some() { crate::device::Device::CPU } else { own };
-    let chunks = array.as_ref().filter(|_| moved.is_none()).map(std::slice::from_ref);
+    let chunks = chunks.as_deref().filter(|_| moved.is_none());
     let matrix =
         |columns| request(columns, &MatrixKeywords { order: order.unwrap_or_default(), threads: None }, &options);
     let report = match (columns, chunks) {
@@ -274,7 +297,7 @@ pub(super) fn explain(
         (Columns::Each(columns), Some(chunks)) => crate::explain::explain(&field, chunks, columns.as_deref(), of),
         (Columns::Each(columns), None) => explain_stream(&field, read_on, columns.as_deref(), of),
     };
-    let report = report.map(|report| crate::explain::Report { left_out, ..report });
+    let report = report.map(|report| crate::explain::Report { left_out, notes, ..report });
     if let Some(device) = stream_moved {
         return Ok(Report(report?.after_moves(&field, own, device, copy)));
     }
@@ -294,41 +317,4 @@ fn column_elsewhere(tensor: &Tensor, device: Option<crate::device::Device>) -> O
 /// Whether a tensor of a device is moved to the host before it is converted.
 fn is_to_host(tensor: &Tensor, device: Option<crate::device::Device>) -> bool {
     device.is_some_and(crate::device::Device::is_cpu) && !tensor.device().is_cpu()
-}
-
-/// What can be explained without reading a stream.
-enum Explainable {
-    Array(DeviceArray),
-    /// Of data on this device, none of which is read.
-    Schema(FieldRef, crate::device::Device),
-    Tensor(Tensor),
-}
-
-/// Where the arrays of a stream are, as far as its object says; host memory, where nothing is said.
-fn stream_device(object: &Bound<'_, PyAny>) -> PyResult<crate::device::Device> {
-    let py = object.py();
-    if !object.hasattr(intern!(py, "__arrow_c_device_stream__"))? {
-        return Ok(crate::device::Device::CPU);
-    }
-    let device = object.getattr_opt(intern!(py, "device"))?;
-    Ok(device.and_then(|device| device::extract(&device).ok()).unwrap_or(crate::device::Device::CPU))
-}
-
-fn explainable(object: &Bound<'_, PyAny>) -> PyResult<Explainable> {
-    let py = object.py();
-    let has = |dunder| object.hasattr(dunder);
-    let is_tensor = object.is_exact_instance_of::<super::Tensor>();
-    if !is_tensor && let Some(array) = input::array(object)? {
-        return Ok(Explainable::Array(array));
-    }
-    if !is_tensor && let Some(field) = input::schema(object)? {
-        return Ok(Explainable::Schema(field, stream_device(object)?));
-    }
-    if has(intern!(py, "__arrow_c_stream__"))? || has(intern!(py, "__arrow_c_device_stream__"))? {
-        return Err(PyTypeError::new_err(
-            "explain does not read a stream, and this one tells no schema: pass its schema, or one of its batches",
-        ));
-    }
-    let tensor = input::dlpack_as_it_is(object, None, CopyMode::IfNeeded)?.ok_or_else(|| no_protocol(object))?;
-    Ok(Explainable::Tensor(tensor))
 }

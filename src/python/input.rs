@@ -25,6 +25,7 @@ use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Result};
 use crate::ffi::dlpack::DLDeviceType;
 use crate::order;
+use crate::plan::Plan;
 use crate::spec::{CopyMode, Options, PandasIndex};
 use crate::tensor::Tensor as Core;
 use crate::transfer::{Transfer, copy_on_device, is_shared, tensor_to_device};
@@ -261,7 +262,7 @@ impl Chunks {
                 Ok(Self { index, ..Self::of_arrow(py, input)? })
             }
             None => {
-                let tensor = dlpack(object, None, of_tensor)?.ok_or_else(|| no_protocol(object))?;
+                let tensor = dlpack_to_convert(object, of_tensor)?.ok_or_else(|| no_protocol(object))?;
                 Self::of_tensor(py, &tensor, of_tensor, to_host)
             }
         }
@@ -302,7 +303,10 @@ impl Chunks {
             return Ok(Self { is_own, ..made });
         }
         let complex = tensor.dtype().component().is_some().then(|| tensor.dtype());
-        Ok(Self { complex, ..Self::one(crate::column::to_arrow(tensor, None, copy)?) })
+        // Elements that have to be gathered or realigned are copied for this call alone.
+        let lies = tensor.is_aligned() && tensor.is_row_major();
+        let is_own = !lies && Plan::to_arrow(&tensor.arrow_form()?, tensor.is_aligned(), false, copy)?.moves_values();
+        Ok(Self { complex, is_own, ..Self::one(crate::column::to_arrow(tensor, None, copy)?) })
     }
 
     /// The options, complex numbers staying what they are unless another dtype is asked for.
@@ -371,6 +375,23 @@ pub fn dlpack(
     copy: CopyMode,
 ) -> PyResult<Option<crate::tensor::Tensor>> {
     let Some((tensor, moved)) = imported(object, device, copy)? else { return Ok(None) };
+    settled(object, tensor, moved, copy).map(Some)
+}
+
+/// As [`dlpack`], of a tensor that becomes a column: that realigns elements in host memory itself.
+fn dlpack_to_convert(object: &Bound<'_, PyAny>, copy: CopyMode) -> PyResult<Option<Core>> {
+    let Some((tensor, moved)) = imported(object, None, copy)? else { return Ok(None) };
+    if !tensor.device().is_cpu() {
+        return settled(object, tensor, moved, copy).map(Some);
+    }
+    if copy == CopyMode::Never {
+        refuse_copied(object, &tensor)?;
+    }
+    Ok(Some(tensor))
+}
+
+/// An imported tensor, copied where that was asked for or its elements are misaligned.
+fn settled(object: &Bound<'_, PyAny>, tensor: Core, moved: bool, copy: CopyMode) -> PyResult<Core> {
     let reason = match copy {
         CopyMode::Always if !moved => "copy=True",
         CopyMode::IfNeeded if !tensor.is_aligned() && is_reached(&tensor) => REALIGNED,
@@ -380,9 +401,9 @@ pub fn dlpack(
         }
         CopyMode::Never => {
             refuse_copied(object, &tensor)?;
-            return Ok(Some(tensor));
+            return Ok(tensor);
         }
-        _ => return Ok(Some(tensor)),
+        _ => return Ok(tensor),
     };
     if !is_reached(&tensor) {
         let error = Error::new(
@@ -392,9 +413,9 @@ pub fn dlpack(
         return Err(error.remedy_is(format!("pass copy=None, or {}", tensor.device().host_remedy())).into());
     }
     if tensor.device().device_type() == DLDeviceType::CUDA {
-        return Ok(Some(copy_on_device(&tensor, order::current_stream(), reason)?));
+        return Ok(copy_on_device(&tensor, order::current_stream(), reason)?);
     }
-    Ok(Some(object.py().detach(|| compact(&tensor, reason))?))
+    Ok(object.py().detach(|| compact(&tensor, reason))?)
 }
 
 /// Whether elements can be copied where they are.

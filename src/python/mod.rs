@@ -16,6 +16,7 @@ mod errors;
 mod exchange;
 mod exit;
 mod explain;
+mod explainable;
 mod functions;
 pub mod input;
 mod loader;

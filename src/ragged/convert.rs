@@ -146,18 +146,20 @@ fn lists(field: &FieldRef, item: &FieldRef, parts: &[Part], options: &Options) -
     } else {
         leaf(item, &items, options).map(Values::from)
     };
-    let values = values.map_err(|error| {
-        // Rows of list views stand in any order: the first null is not that of the first row that has one.
-        let has_null =
-            |row: &[Part]| leaf_column(item, row, options).is_err_and(|error| error.kind() == ErrorKind::Null);
-        let first =
-            if error.kind() == ErrorKind::Null && lengths.is_some() { level.first_row(item, has_null) } else { None };
-        match first.or_else(|| error.row().and_then(|element| level.row_of(element))) {
-            Some(row) => error.at_row(row),
-            None => error,
-        }
-    })?;
+    let values = values.map_err(|error| in_row(&level, item, options, error))?;
     Ok(Ragged { values, offsets, lengths, shapes: None, validity, field: Some(field.clone()) })
+}
+
+/// The error of an element, at the row that has it.
+pub(super) fn in_row(level: &Level<'_>, item: &FieldRef, options: &Options, error: Error) -> Error {
+    // Rows of list views stand in any order: the first null is not that of the first row that has one.
+    let has_null = |row: &[Part]| leaf_column(item, row, options).is_err_and(|error| error.kind() == ErrorKind::Null);
+    let is_null_anywhere = error.kind() == ErrorKind::Null && level.has_lengths();
+    let first = if is_null_anywhere { level.first_row(item, has_null) } else { None };
+    match first.or_else(|| error.row().and_then(|element| level.row_of(element))) {
+        Some(row) => error.at_row(row),
+        None => error,
+    }
 }
 
 /// Converts elements that are no rows themselves. Nulls that no row shows count as none.

@@ -104,7 +104,7 @@ impl<'a> Level<'a> {
         self.chunks.iter().map(|chunk| chunk.list.rows).sum()
     }
 
-    fn has_lengths(&self) -> bool {
+    pub(super) fn has_lengths(&self) -> bool {
         matches!(self.field.data_type(), DataType::ListView(_) | DataType::LargeListView(_))
     }
 

@@ -1,16 +1,19 @@
 //! What a conversion would do to each part: `explain` of lists and strings.
 
-use arrow_schema::{DataType, FieldRef};
+use arrow_schema::{DataType, Field, FieldRef};
 
-use super::convert::{GATHERED, hiding_matters, item_field, leaf_column, leaf_spec, parts, struct_column, unsupported};
-use super::level::{Level, Part, refuse_copy};
+use super::convert::{
+    GATHERED, hiding_matters, in_row, item_field, leaf_column, leaf_spec, parts, struct_column, unsupported,
+};
+use super::level::{Level, Part, null_row, refuse_copy};
 use super::on_device;
 use super::variable_shape::VariableShape;
 use crate::arrow::{DeviceArray, ViewChunk};
 use crate::column::{ColumnRef, check_types, plan_chunks};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::spec::{NullPolicy, Options, Spec};
+use crate::plan::Action;
+use crate::spec::{CopyMode, NULLS, NullPolicy, Options, PossibleStep, Spec, Undecided, may_be_null, unless_one_chunk};
 
 /// What would happen to one part of ragged rows.
 #[derive(Clone, Debug)]
@@ -25,6 +28,8 @@ pub(crate) struct PartPlan {
     pub(crate) bytes: usize,
     /// Whether only data that was not looked at decides if the steps are needed.
     pub(crate) at_most: bool,
+    /// What data that was not looked at may hold, for which the conversion would be refused.
+    pub(crate) refused_if: Vec<String>,
     /// What the host would wait for.
     pub(crate) waits: Vec<&'static str>,
     pub(crate) error: Option<Error>,
@@ -50,6 +55,7 @@ impl PartPlan {
             steps,
             bytes,
             at_most: false,
+            refused_if: Vec::new(),
             waits: Vec::new(),
             error: refused.map(|error| error.in_column(field.name())),
         }
@@ -75,7 +81,7 @@ impl PartPlan {
 
 /// Whether a type has a ragged form.
 pub(crate) fn is_ragged(field: &FieldRef) -> bool {
-    item_field(field).is_some() || matches!(VariableShape::of(field), Ok(Some(_)))
+    item_field(field).is_some() || !matches!(VariableShape::of(field), Ok(None))
 }
 
 /// What would happen to the parts of these chunks.
@@ -87,7 +93,7 @@ pub(crate) fn plan_parts(field: &FieldRef, chunks: &[DeviceArray], options: &Opt
         leaf_spec(field, options)?;
         if let Some(order) = DeviceArray::order_of(chunks) {
             check_types(field, chunks)?;
-            return on_device::plan(field, chunks, plan_schema(field, options)?, options, order);
+            return on_device::plan(field, chunks, plan_schema(field, options, false)?, options, order);
         }
         let mut plans = Vec::new();
         plan_level(field, &parts(field, chunks)?, options, "", &mut plans)?;
@@ -111,26 +117,30 @@ fn plan_level(
     let mut values = Vec::new();
     let rows = parts.iter().map(|part| part.array.len()).sum();
     if matches!(field.data_type(), DataType::Utf8View | DataType::BinaryView) {
-        let mut bytes = 0_usize;
-        for part in parts {
-            let views: ViewChunk<'_> = part.array.views()?;
-            for row in 0..views.rows() {
-                bytes = bytes.saturating_add(views.bytes(row)?.map_or(0, <[u8]>::len));
-            }
-        }
+        let bytes = gathered_bytes(parts, options)?;
         let gathered = |rows: usize| if rows == 0 { Vec::new() } else { vec![GATHERED.to_owned()] };
         plans.push(PartPlan::new("offsets", field, DType::Int64, rows + 1, gathered(rows), options));
-        values.push(PartPlan::new("values", &item, DType::UInt8, bytes, gathered(bytes), options));
+        let spec = Spec::new(&item, options)?;
+        let mut part = PartPlan::new("values", &item, DType::UInt8, bytes, gathered(bytes), options);
+        part.dtype = spec.dtype();
+        if spec.is_cast() && bytes > 0 {
+            let action = Action::Cast { from: spec.element(), to: spec.dtype() };
+            part.steps.push(action.to_string());
+            part.bytes = part.bytes.saturating_add(bytes.saturating_mul(spec.dtype().itemsize()));
+        }
+        values.push(part);
     } else {
         let level = Level::new(list_field, lists, options)?;
         plans.extend(level.plan());
         let items = level.items(&item, |array| hiding_matters(&item, array, options))?;
-        if item_field(&item).is_some() {
-            plan_level(&item, &items, options, "values.", &mut values)?;
+        let planned = if item_field(&item).is_some() {
+            plan_level(&item, &items, options, "values.", &mut values)
         } else {
-            let (spec, arrays, options) = leaf_column(&item, &items, options)?;
-            values.push(PartPlan::of_column("values", &spec, &arrays, &options));
-        }
+            leaf_column(&item, &items, options).map(|(spec, arrays, options)| {
+                values.push(PartPlan::of_column("values", &spec, &arrays, &options));
+            })
+        };
+        planned.map_err(|error| in_row(&level, &item, options, error))?;
     }
     if let Some(tensor) = &tensor {
         let (shape_field, shapes) = struct_column(field, tensor.shape, parts)?;
@@ -141,7 +151,7 @@ fn plan_level(
     }
     if options.nulls == NullPolicy::Keep {
         // Always allowed: Arrow has bits.
-        let allowed = options.clone().copy(crate::spec::CopyMode::IfNeeded);
+        let allowed = options.clone().copy(CopyMode::IfNeeded);
         let why = vec!["bits unpacked to bytes".to_owned()];
         plans.push(PartPlan::new("validity", field, DType::Bool, rows, why, &allowed));
     }
@@ -152,35 +162,97 @@ fn plan_level(
     Ok(())
 }
 
-/// What may have to happen to the parts of any data of this field.
+/// Bytes of all strings that are shown.
+///
+/// # Errors
+/// When a row is null, and that is refused.
+fn gathered_bytes(parts: &[Part], options: &Options) -> Result<usize> {
+    let (mut bytes, mut first) = (0_usize, 0);
+    for part in parts {
+        let views: ViewChunk<'_> = part.array.views()?;
+        for row in (0..views.rows()).filter(|row| !part.is_hidden(*row)) {
+            match views.bytes(row).map_err(|error| error.at_row(first + row))? {
+                None if options.nulls == NullPolicy::Error => return Err(null_row(first + row)),
+                shown => bytes = bytes.saturating_add(shown.map_or(0, <[u8]>::len)),
+            }
+        }
+        first += views.rows();
+    }
+    Ok(bytes)
+}
+
+/// What may have to happen to the parts of any data of this field, which may be `in_chunks`.
 ///
 /// # Errors
 /// When the type has no ragged form under these options.
-pub(crate) fn plan_schema(field: &FieldRef, options: &Options) -> Result<Vec<PartPlan>> {
+pub(crate) fn plan_schema(field: &FieldRef, options: &Options, in_chunks: bool) -> Result<Vec<PartPlan>> {
     let spec = leaf_spec(field, options)?;
     let mut plans = plan_parts(field, &[], options)?;
-    let gathered = matches!(field.data_type(), DataType::Utf8View | DataType::BinaryView);
-    // Rows of list views are not rebased.
-    let views: Vec<String> =
-        plans.iter().filter_map(|plan| plan.name.strip_suffix("lengths").map(str::to_owned)).collect();
+    let levels = levels(field)?;
     for plan in &mut plans {
-        let of_views = plan.name.strip_suffix("offsets").is_some_and(|path| views.iter().any(|view| view == path));
         if let Some(rows) = plan.shape.first_mut() {
             *rows = None;
         }
-        let is_values = plan.name.ends_with("values");
-        let step = match plan.name.rsplit('.').next() {
-            Some("offsets" | "values") if gathered => Some((GATHERED, false)),
-            Some("offsets") if !of_views => Some(("offsets of a slice rebased, if it is one", true)),
-            _ => None,
+        let depth = plan.name.matches("values.").count();
+        let Some(level) = levels.get(depth) else { continue };
+        let part = plan.name.rsplit('.').next().unwrap_or_default();
+        let steps = possible_steps(part, level, &spec, options, in_chunks);
+        // Validity is always allowed: Arrow has bits.
+        let copy = if part == "validity" { CopyMode::IfNeeded } else { options.copy };
+        match Undecided::new(&steps, copy) {
+            Ok(undecided) => {
+                (plan.steps, plan.at_most) = (undecided.steps, undecided.at_most);
+                plan.refused_if = undecided.refused_if;
+            }
+            Err(error) => plan.error = Some(error.in_column(field.name())),
+        }
+        let nulls = match part {
+            "offsets" => level.is_nullable(),
+            "values" => may_be_null(spec.field()),
+            _ => false,
         };
-        plan.at_most = step.is_some_and(|(_, only_if_found)| only_if_found);
-        plan.steps.extend(step.map(|(text, _)| text.to_owned()));
-        if is_values && !gathered {
-            let steps = spec.possible_steps(options);
-            plan.at_most = !steps.is_empty() && steps.iter().all(|step| step.only_if_found);
-            plan.steps = steps.into_iter().map(|step| step.text).collect();
+        if nulls && options.nulls == NullPolicy::Error {
+            plan.refused_if.push(NULLS.to_owned());
         }
     }
     Ok(plans)
+}
+
+/// The fields of the levels, outermost first.
+fn levels(field: &FieldRef) -> Result<Vec<FieldRef>> {
+    let mut level = match VariableShape::of(field)? {
+        Some(tensor) => tensor.data.1.clone(),
+        None => field.clone(),
+    };
+    let mut levels = Vec::new();
+    while let Some(item) = item_field(&level) {
+        levels.push(std::mem::replace(&mut level, item));
+    }
+    Ok(levels)
+}
+
+/// What may have to happen to a part of rows of this level; `spec` is that of the innermost elements.
+fn possible_steps(part: &str, level: &Field, spec: &Spec, options: &Options, in_chunks: bool) -> Vec<PossibleStep> {
+    let step = |text: &str, only_if| PossibleStep { text: text.to_owned(), only_if };
+    let is_gathered = matches!(level.data_type(), DataType::Utf8View | DataType::BinaryView);
+    let has_lengths = matches!(level.data_type(), DataType::ListView(_) | DataType::LargeListView(_));
+    let mut steps = match part {
+        "validity" => return vec![step("bits unpacked to bytes", None)],
+        "offsets" if is_gathered => return vec![step(GATHERED, None)],
+        "values" => spec.possible_steps(options),
+        _ if options.copy == CopyMode::Always || options.writable => vec![step(&Action::Private.to_string(), None)],
+        _ => Vec::new(),
+    };
+    if part == "values" && is_gathered {
+        steps.retain(|step| step.only_if.is_none() && step.text != Action::Private.to_string());
+        steps.insert(0, step(GATHERED, None));
+        return steps;
+    }
+    if part == "offsets" && !has_lengths {
+        steps.push(step("offsets of a slice rebased, if it is one", Some("they are those of a slice")));
+    }
+    if in_chunks && matches!(options.nulls, NullPolicy::Nan | NullPolicy::Fill(_)) && part != "shapes" {
+        steps.push(step("null rows made empty, if they span elements", Some("null rows span elements")));
+    }
+    if in_chunks { unless_one_chunk(steps) } else { steps }
 }

@@ -9,6 +9,7 @@ mod matrix;
 mod nulls;
 mod options;
 mod pandas;
+mod possible;
 mod promotion;
 mod round;
 mod select;
@@ -25,9 +26,11 @@ pub use matrix::{MatrixOptions, MatrixSpec, Order};
 pub use nulls::{NullPolicy, Pattern, Scalar};
 pub use options::{CopyMode, DecimalMode, DictionaryMode, Options};
 pub use pandas::{PandasIndex, lists_index};
+pub use possible::PossibleStep;
 pub use tensor::{TensorField, row_major_strides};
 pub use value::Element;
 
+pub(crate) use possible::{CHUNKS, JOINED, NULLS, Undecided, may_be_null, unless_one_chunk};
 pub(crate) use round::odd_single;
 pub(crate) use select::{all_or_errors, require_columns, select};
 use value::Value;
@@ -66,15 +69,6 @@ impl Nulls {
             NullPolicy::Fill(value) => Self::Filled(Pattern::of(value, dtype)?),
         })
     }
-}
-
-/// A step that a schema may lead to.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PossibleStep {
-    /// What happens.
-    pub text: String,
-    /// Whether it happens only where the data asks for it.
-    pub only_if_found: bool,
 }
 
 /// What the conversion of a column gives: fixed by its field and the options.
@@ -219,23 +213,23 @@ impl Spec {
     #[must_use]
     pub fn possible_steps(&self, options: &Options) -> Vec<PossibleStep> {
         let mut steps = Vec::new();
-        let mut step = |text: String, only_if_found| steps.push(PossibleStep { text, only_if_found });
+        let mut step = |text: String, only_if| steps.push(PossibleStep { text, only_if });
         if self.decoded.is_some() {
-            step("decoded".to_owned(), false);
+            step("decoded".to_owned(), None);
         }
         match self.element {
-            Element::Bits => step("bits unpacked to bytes".to_owned(), false),
-            Element::Bool8 => step("bytes above 1 set to 1, if there are any".to_owned(), true),
+            Element::Bits => step("bits unpacked to bytes".to_owned(), None),
+            Element::Bool8 => step("bytes above 1 set to 1, if there are any".to_owned(), Some("bytes are above 1")),
             _ => {}
         }
         if self.is_cast() {
-            step(format!("cast from {} to {}", self.element, self.dtype), false);
+            step(format!("cast from {} to {}", self.element, self.dtype), None);
         }
         if self.decoded.is_none() && (options.copy == CopyMode::Always || options.writable) {
-            step("memory of its own asked for".to_owned(), false);
+            step("memory of its own asked for".to_owned(), None);
         }
         if matches!(self.nulls, Nulls::Filled(_)) {
-            step("nulls filled, if there are any".to_owned(), true);
+            step("nulls filled, if there are any".to_owned(), Some("values are null"));
         }
         steps
     }

@@ -93,8 +93,8 @@ def test_of_values_that_decide():
 class TestOfASchema:
     @pytest.mark.parametrize(
         "source",
-        [BATCH.schema, pa.table(BATCH), pl.DataFrame(BATCH.slice(0, 1)).schema],
-        ids=["schema", "table", "polars"],
+        [BATCH.schema, pa.table(BATCH).to_reader(), pl.DataFrame(BATCH.slice(0, 1)).schema],
+        ids=["schema", "reader", "polars"],
     )
     def test_everything_that_the_type_decides(self, source):
         report = ad.explain(source)

@@ -99,7 +99,8 @@ def test_of_groups(data: Any):
     report = ad.explain(data, columns={"x": ["b", "c"], "y": "b"})
     assert [row.column for row in report] == ["b", "c", "y"]
     assert [row.column for row in report.matrices] == ["x"]
-    assert report["y"].how == "view"
+    # Data of a schema may be in several chunks.
+    assert report["y"].how == ("view" if data is BATCH else "view or copy")
     assert report["x"].dtype == "int16"
     assert "x  " in str(report)
 

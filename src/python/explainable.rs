@@ -1,0 +1,124 @@
+//! What `explain` looks at: the data itself where an object has it at hand, else its type; no stream is consumed.
+
+use arrow_schema::FieldRef;
+use pyo3::exceptions::PyTypeError;
+use pyo3::intern;
+use pyo3::prelude::*;
+
+use super::capsule::call;
+use super::input::{self, ArrowInput, Chunks, no_protocol};
+use super::{ArrayStream, Tensor, device};
+use crate::arrow::DeviceArray;
+use crate::device::Device;
+use crate::spec::CopyMode;
+use crate::tensor::Tensor as Core;
+
+/// What can be explained.
+pub(super) enum Explainable {
+    /// Chunks of one type: those of a table, or one array.
+    Chunks(FieldRef, Vec<DeviceArray>),
+    /// Of data on this device, none of which is read.
+    Schema(FieldRef, Device),
+    /// As `Schema`, of what had to be run to know.
+    Query(FieldRef),
+    Tensor(Core),
+}
+
+impl Explainable {
+    /// Finds out what an object offers.
+    ///
+    /// # Errors
+    /// `TypeError` for an object that speaks no protocol, or would be consumed; what its dunders raise.
+    pub(super) fn read(object: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let is_tensor = object.is_exact_instance_of::<Tensor>();
+        if !is_tensor && let Some(array) = input::array(object)? {
+            return Ok(Self::Chunks(array.field().clone(), vec![array]));
+        }
+        if !is_tensor && let Some(found) = Self::of_stream(object)? {
+            return Ok(found);
+        }
+        match input::dlpack_as_it_is(object, None, CopyMode::IfNeeded)? {
+            Some(tensor) => Ok(Self::Tensor(tensor)),
+            None if has(object, "__next__")? => Err(PyTypeError::new_err(
+                "explain cannot look at an iterator: its type is that of its first item, and to read that takes it from the iterator; pass \
+                 that item, or its schema",
+            )),
+            None => Err(no_protocol(object)),
+        }
+    }
+
+    /// What the streams of an object would hold, or its schema alone; `None` for an object with neither.
+    fn of_stream(object: &Bound<'_, PyAny>) -> PyResult<Option<Self>> {
+        let is_stream = has(object, "__arrow_c_stream__")? || has(object, "__arrow_c_device_stream__")?;
+        // What has a length can be asked for a stream again and again; a reader has none.
+        let again = is_stream && has(object, "__len__")? && !object.is_exact_instance_of::<ArrayStream>();
+        if again && !is_query(object)? {
+            return Self::of_chunks(object).map(Some);
+        }
+        if let Some(field) = schema(object)? {
+            return Ok(Some(Self::Schema(field, stream_device(object)?)));
+        }
+        if again && let Some(ArrowInput::Stream(stream)) = input::arrow(object)? {
+            return Ok(Some(Self::Query(stream.field().clone())));
+        }
+        if is_stream {
+            return Err(PyTypeError::new_err(
+                "explain does not read a stream, and this one tells no schema: pass its schema, or one of its batches",
+            ));
+        }
+        Ok(None)
+    }
+
+    fn of_chunks(object: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let chunks = Chunks::read(object, CopyMode::IfNeeded)?;
+        let (field, device) = (chunks.field().clone(), chunks.device());
+        if chunks.arrays.len() != 1 && chunks.arrays.iter().any(|array| !array.device().is_cpu()) {
+            return Ok(Self::Schema(field, device));
+        }
+        Ok(Self::Chunks(field, chunks.arrays.into_vec()))
+    }
+}
+
+/// Whether the type of an object has an attribute: columns of a data frame are attributes of the object alone.
+fn has(object: &Bound<'_, PyAny>, name: &str) -> PyResult<bool> {
+    object.get_type().hasattr(name).and_then(|found| if found { Ok(true) } else { object_has_dunder(object, name) })
+}
+
+/// Whether an object itself has an Arrow dunder.
+fn object_has_dunder(object: &Bound<'_, PyAny>, name: &str) -> PyResult<bool> {
+    if name.starts_with("__arrow_c_") { object.hasattr(name) } else { Ok(false) }
+}
+
+/// Whether an object with a length is a query: its stream, and its length, are made by running it.
+fn is_query(object: &Bound<'_, PyAny>) -> PyResult<bool> {
+    for name in ["execute", "fetchall", "collect", "compute"] {
+        if object.get_type().hasattr(name)? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// The schema of an object, where it is known without a look at data: `collect_schema()` of a query of polars, a method `schema()`, or as
+/// [`input::schema`].
+fn schema(object: &Bound<'_, PyAny>) -> PyResult<Option<FieldRef>> {
+    let py = object.py();
+    for name in [intern!(py, "collect_schema"), intern!(py, "schema")] {
+        let Some(method) = object.get_type().getattr_opt(name)?.filter(|method| method.is_callable()) else { continue };
+        let schema = call(&method, (object,), None)?;
+        if let Some(field) = input::schema(&schema)? {
+            return Ok(Some(field));
+        }
+    }
+    input::schema(object)
+}
+
+/// Where the arrays of a stream are, as far as its object says; host memory, where nothing is said.
+fn stream_device(object: &Bound<'_, PyAny>) -> PyResult<Device> {
+    let py = object.py();
+    if !object.hasattr(intern!(py, "__arrow_c_device_stream__"))? {
+        return Ok(Device::CPU);
+    }
+    let device = object.getattr_opt(intern!(py, "device"))?;
+    Ok(device.and_then(|device| device::extract(&device).ok()).unwrap_or(Device::CPU))
+}

@@ -1,0 +1,74 @@
+//! What a conversion may have to do to data that was not seen: as far as a type tells, and what it leaves to the data.
+
+use arrow_schema::{DataType, Field};
+
+use super::CopyMode;
+use crate::error::{Error, ErrorKind, Result};
+
+/// A step that a schema may lead to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PossibleStep {
+    /// What happens.
+    pub text: String,
+    /// What the data has to hold for it to happen; `None` where it happens to all data.
+    pub only_if: Option<&'static str>,
+}
+
+/// The step of a column that is no view of one chunk, and what data has to hold for it.
+pub(crate) const JOINED: &str = "copied, unless all rows are in one aligned chunk";
+pub(crate) const CHUNKS: &str = "rows are not in one aligned chunk";
+pub(crate) const NULLS: &str = "values are null";
+
+/// These steps, behind what several chunks ask for where nothing else is certain.
+pub(crate) fn unless_one_chunk(mut steps: Vec<PossibleStep>) -> Vec<PossibleStep> {
+    if steps.iter().all(|step| step.only_if.is_some()) {
+        steps.insert(0, PossibleStep { text: JOINED.to_owned(), only_if: Some(CHUNKS) });
+    }
+    steps
+}
+
+/// What data that was not seen makes of these steps.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Undecided {
+    pub(crate) steps: Vec<String>,
+    /// Whether only data decides if any step is needed.
+    pub(crate) at_most: bool,
+    /// What is refused, if data holds it: where no copy is allowed.
+    pub(crate) refused_if: Vec<String>,
+}
+
+impl Undecided {
+    /// # Errors
+    /// When a step is certain, and no copy is allowed.
+    pub(crate) fn new(steps: &[PossibleStep], copy: CopyMode) -> Result<Self> {
+        let is_certain = steps.iter().any(|step| step.only_if.is_none());
+        let texts = || steps.iter().map(|step| step.text.clone()).collect::<Vec<_>>();
+        match (copy, is_certain) {
+            (CopyMode::Never, true) => {
+                let reason = format!("a copy is needed of any rows ({})", texts().join(", "));
+                Err(Error::new(ErrorKind::Copy, reason).remedy_is("pass copy=None to allow it"))
+            }
+            (CopyMode::Never, false) => {
+                let refused_if = steps.iter().filter_map(|step| step.only_if).map(str::to_owned).collect();
+                Ok(Self { refused_if, ..Self::default() })
+            }
+            _ => Ok(Self { steps: texts(), at_most: !steps.is_empty() && !is_certain, refused_if: Vec::new() }),
+        }
+    }
+}
+
+/// Whether elements of a type may be null, as far as the type tells.
+pub(crate) fn may_be_null(field: &Field) -> bool {
+    field.is_nullable()
+        || match field.data_type() {
+            DataType::FixedSizeList(item, _)
+            | DataType::List(item)
+            | DataType::LargeList(item)
+            | DataType::ListView(item)
+            | DataType::LargeListView(item)
+            | DataType::RunEndEncoded(_, item) => may_be_null(item),
+            DataType::Dictionary(_, _) => true,
+            DataType::Struct(fields) => fields.iter().any(|field| may_be_null(field)),
+            _ => false,
+        }
+}
