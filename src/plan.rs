@@ -339,6 +339,23 @@ mod tests {
     }
 
     #[test]
+    fn any_chunk_may_be_the_one_that_is_misaligned() {
+        let misaligned = Chunk { aligned: false, ..CHUNK };
+        let realign = Action::Realign { dtype: DType::Int32 };
+        for (chunks, others) in [
+            (vec![Chunk { rows: 0, ..CHUNK }, misaligned], 0),
+            (vec![CHUNK, misaligned], 1),
+            (vec![CHUNK, CHUNK, misaligned], 1),
+        ] {
+            let made = plan(DataType::Int32, &chunks, &Options::default()).unwrap();
+            assert_eq!(made.steps.iter().map(|step| step.action).skip(others).collect::<Vec<_>>(), [realign]);
+        }
+        // Nothing is read of a chunk without rows.
+        let made = plan(DataType::Int32, &[CHUNK, Chunk { rows: 0, ..misaligned }], &Options::default()).unwrap();
+        assert!(made.is_view());
+    }
+
+    #[test]
     fn without_elements_nothing_moves() {
         let options = Options::default().writable(true).copy(CopyMode::Never);
         assert!(plan(DataType::Boolean, &[], &options).unwrap().is_view());

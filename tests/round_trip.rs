@@ -13,14 +13,15 @@ mod support;
 use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
-use arrow_array::{Array, ArrayRef, TimestampMicrosecondArray};
+use arrow_array::{Array, ArrayRef, Int32Array, StructArray, TimestampMicrosecondArray};
+use arrow_buffer::NullBuffer;
 use arrow_dlpack::spec::FixedShapeTensor;
 use arrow_dlpack::{
     CopyLog, CopyMode, DType, DeviceArray, ErrorKind, NullPolicy, Options, Tensor, array_to_tensor, to_arrow,
     to_tensor, validity,
 };
 use arrow_schema::{DataType, FieldRef};
-use support::arrow::{extension, field, list, random_array, shared};
+use support::arrow::{extension, field, import_edited, list, random_array, shared};
 use support::dlpack::Memory;
 use support::reference::{positions, read, read_bools};
 use support::{Count, Random};
@@ -295,4 +296,24 @@ fn nulls_make_a_field_nullable() {
     let valid = Memory::new(&[1, 0], DType::Bool, &[2], &[1], 0).import().0.unwrap();
     let back = to_arrow(&tensor, Some(&valid), CopyMode::IfNeeded).unwrap();
     assert!(back.field().is_nullable() && back.field().name() == "x");
+}
+
+#[test]
+fn any_slice_of_a_nullable_struct_has_its_own_nulls() {
+    let ints: ArrayRef = Arc::new((0..48).map(|row| (row % 5 != 0).then_some(row)).collect::<Int32Array>());
+    let fields = vec![Arc::new(arrow_schema::Field::new("a", DataType::Int32, true))];
+    let nulls: NullBuffer = (0..48).map(|row| row % 7 != 3 && row != 8 && row != 17).collect();
+    let rows = StructArray::new(fields.into(), vec![ints], Some(nulls));
+    let column = field("x", rows.data_type().clone());
+    let whole = |number: i32| usize::try_from(number).unwrap();
+    for start in 0..25_i32 {
+        for length in [0_i32, 1, 8, 12, 23] {
+            // Others than arrow-rs slice a struct by its own offset and length, and leave its children whole.
+            let (slice, _released) = import_edited(&rows, &column, |array| {
+                (array.offset, array.length, array.null_count) = (start.into(), length.into(), -1);
+            });
+            let (back, expected) = (slice.unwrap().to_arrow().unwrap(), rows.slice(whole(start), whole(length)));
+            assert_eq!(back.as_struct(), &expected, "rows {start} to {}", start + length);
+        }
+    }
 }

@@ -433,3 +433,31 @@ fn small_floats_are_their_bytes_by_name() {
         assert_eq!(to_arrow(&tensor, None, CopyMode::Never).unwrap().field(), &field);
     }
 }
+
+#[test]
+fn a_code_beyond_a_dictionary_with_nulls_is_an_error() {
+    let values: ArrayRef = Arc::new(arrow_array::Int32Array::from(vec![Some(10), None, Some(30)]));
+    for (codes, row) in
+        [([0, 2, 1, 3], Some(3)), ([0, 2, 1, 2], None), ([-1, 0, 0, 0], Some(0)), ([0, 4, 3, 0], Some(1))]
+    {
+        let data = ArrayData::builder(dictionary(DataType::Int32, DataType::Int32))
+            .len(4)
+            .add_buffer(Buffer::from_slice_ref(codes))
+            .add_child_data(values.to_data());
+        // SAFETY: nobody reads a value by these codes but arrow-dlpack, which checks them.
+        let array = make_array(unsafe { data.build_unchecked() });
+        let column = shared(&array, &field("x", array.data_type().clone()));
+        for options in
+            [Options::default().nulls(NullPolicy::Keep), Options::default().nulls(NullPolicy::Fill(Scalar::Int(7)))]
+        {
+            let made = to_tensor(&column, &options.dictionary(DictionaryMode::Codes));
+            match row {
+                None => assert!(made.is_ok()),
+                Some(row) => {
+                    let error = made.unwrap_err();
+                    assert_eq!((error.kind(), error.row()), (ErrorKind::Invalid, Some(row)), "{error}");
+                }
+            }
+        }
+    }
+}

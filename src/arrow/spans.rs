@@ -90,7 +90,7 @@ mod tests {
     use std::sync::Arc;
 
     use arrow_array::types::Int8Type;
-    use arrow_array::{Array, ArrayRef, BooleanArray, DictionaryArray, Float64Array, StructArray};
+    use arrow_array::{Array, ArrayRef, BooleanArray, DictionaryArray, FixedSizeListArray, Float64Array, StructArray};
     use arrow_schema::Field;
 
     use crate::arrow::DeviceArray;
@@ -124,6 +124,19 @@ mod tests {
         let column: ArrayRef = Arc::new(bools.slice(8, 64));
         let nested = StructArray::from(vec![(Arc::new(Field::new("a", column.data_type().clone(), true)), column)]);
         assert!(overlaps(&nested, bits + 1..bits + 2) && !overlaps(&nested, bits..bits + 1));
+        let items = Float64Array::from((0..40).map(f64::from).collect::<Vec<_>>());
+        let start = items.values().as_ptr().addr();
+        let lists = FixedSizeListArray::new(
+            Arc::new(Field::new("item", items.data_type().clone(), true)),
+            4,
+            Arc::new(items),
+            None,
+        );
+        let rows = lists.slice(1, 5);
+        for (item, expected) in [(0, false), (3, false), (4, true), (5, true), (23, true), (24, false), (39, false)] {
+            let bytes = start + item * 8..start + (item + 1) * 8;
+            assert_eq!(overlaps(&rows, bytes), expected, "item {item} of rows of four");
+        }
         let words: DictionaryArray<Int8Type> = ["a", "b", "a"].into_iter().collect();
         let offsets = words.values().to_data().buffers()[0].as_ptr().addr();
         assert!(overlaps(&words, offsets..offsets + 1));

@@ -58,6 +58,17 @@ mod tests {
             [(); 4].map(|()| draws.below(count))
         };
         assert_eq!(draws(0, 0, 1000), [836, 631, 232, 117]);
+        // Nearly half of the words are left over of this bound, and are drawn again.
+        let draws = |seed, epoch| {
+            let mut draws = Draws::new(seed, epoch);
+            [(); 6].map(|()| draws.below_64((1 << 63) + 1))
+        };
+        let first = [7719222282722705439, 912883421899498063, 60872731769513240];
+        assert_eq!(draws(0, 0)[..3], first);
+        assert_eq!(draws(0, 0)[3..], [6147832046815051488, 5507166623296264488, 6742158634871932240]);
+        let other = [6114374147647595183, 4653195489368946981, 13790890346191438];
+        assert_eq!(draws(7, 3)[..3], other);
+        assert_eq!(draws(7, 3)[3..], [5874076041412253581, 3743980498667553480, 399070776395234083]);
     }
 
     #[test]

@@ -146,6 +146,22 @@ mod tests {
     }
 
     #[test]
+    fn tensors_of_other_shapes_order_their_elements_otherwise() {
+        let tensor = |shape: &[i64], permutation: &[usize]| FixedShapeTensor::new(shape, permutation);
+        let orders = |a: &FixedShapeTensor, b: &FixedShapeTensor| a.orders_as(b).unwrap();
+        assert!(orders(&tensor(&[2, 3], &[0, 1]), &tensor(&[2, 3], &[0, 1])));
+        assert!(!orders(&tensor(&[2, 3], &[0, 1]), &tensor(&[2, 3], &[1, 0])));
+        // A dimension of one element may stand anywhere, but not where the shapes differ.
+        assert!(orders(&tensor(&[1, 6], &[0, 1]), &tensor(&[6, 1], &[1, 0])));
+        for (one, other) in
+            [(&[1, 6][..], &[6, 1][..]), (&[6, 1], &[1, 6]), (&[6], &[5]), (&[1, 6], &[6]), (&[0, 2], &[0, 3])]
+        {
+            let natural = |shape: &[i64]| tensor(shape, &(0..shape.len()).collect::<Vec<_>>());
+            assert!(!orders(&natural(one), &natural(other)), "{one:?} {other:?}");
+        }
+    }
+
+    #[test]
     fn what_is_written_is_read_back() {
         for permutation in [[0, 1], [1, 0]] {
             let tensor = FixedShapeTensor::new(&[2, 3], &permutation);

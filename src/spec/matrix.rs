@@ -354,7 +354,7 @@ mod tests {
     use arrow_schema::{Field, TimeUnit};
 
     use super::*;
-    use crate::spec::{DictionaryMode, Nulls, Scalar};
+    use crate::spec::{DecimalMode, DictionaryMode, Nulls, Scalar};
 
     fn of(columns: &[(&str, DataType)]) -> FieldRef {
         let fields: Vec<_> =
@@ -415,6 +415,19 @@ mod tests {
             let error = MatrixSpec::of_validity(&of(&[("a", DataType::Int8), ("b", nested)]), None).unwrap_err();
             assert_eq!(error.column(), Some("b"));
             assert!(error.remedy().unwrap().contains("columns="), "{error}");
+        }
+    }
+
+    #[test]
+    fn unscaled_decimals_of_two_scales_do_not_mix() {
+        type Decimal = fn(u8, i8) -> DataType;
+        for (decimal, dtype) in [(DataType::Decimal32 as Decimal, DType::Int32), (DataType::Decimal64, DType::Int64)] {
+            let unscaled = |columns: &[(&str, DataType)]| {
+                MatrixSpec::new(&of(columns), None, |_| Options::default().decimal(DecimalMode::Unscaled), None)
+            };
+            assert_eq!(unscaled(&[("a", decimal(4, 1)), ("b", decimal(6, 1))]).unwrap().dtype(), dtype);
+            let error = unscaled(&[("a", decimal(4, 1)), ("b", decimal(4, 2))]).unwrap_err();
+            assert!(error.reason().contains("\"a\"") && error.reason().contains("\"b\""), "{error}");
         }
     }
 

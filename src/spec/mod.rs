@@ -307,6 +307,25 @@ mod tests {
     }
 
     #[test]
+    fn runs_are_of_the_extension_type_of_their_field_before_that_of_their_values() {
+        let named = |field: Field, name: Option<&str>| {
+            let entries = name.map(|name| ("ARROW:extension:name".to_owned(), name.to_owned()));
+            field.with_metadata(entries.into_iter().collect())
+        };
+        let dtype = |own: Option<&str>, of_values: Option<&str>| {
+            let ends = Arc::new(Field::new("run_ends", DataType::Int32, false));
+            let values = Arc::new(named(Field::new("values", DataType::Int8, true), of_values));
+            let field = named(Field::new("x", DataType::RunEndEncoded(ends, values), true), own);
+            Spec::new(&Arc::new(field), &Options::default()).unwrap().dtype()
+        };
+        assert_eq!(dtype(None, None), DType::Int8);
+        assert_eq!(dtype(Some(BOOL8), None), DType::Bool);
+        assert_eq!(dtype(None, Some(BOOL8)), DType::Bool);
+        assert_eq!(dtype(Some("other"), Some(BOOL8)), DType::Int8);
+        assert_eq!(dtype(Some(BOOL8), Some("other")), DType::Bool);
+    }
+
+    #[test]
     fn a_permutation_becomes_strides() {
         let field = FixedShapeTensor::new(&[2, 3], &[1, 0]).attach(Field::new("x", list(DataType::Int8, 6), true));
         let spec = Spec::new(&Arc::new(field), &Options::default()).unwrap();

@@ -127,8 +127,14 @@ fn errors_name_the_row_of_the_list() {
     let chunks = [shared(&list.slice(0, 2), &field), shared(&list.slice(1, 2), &field)];
     let error = chunks_to_ragged(&field, &chunks, &Options::default()).unwrap_err();
     assert_eq!(error.row(), Some(3));
-    let error = chunks_to_padded(&field, &chunks, PAD, &keep().dtype(DType::Int8)).unwrap_err();
+    let narrow = keep().dtype(DType::Int8);
+    let error = chunks_to_padded(&field, &chunks, PAD, &narrow).unwrap_err();
     assert_eq!((error.kind(), error.row()), (ErrorKind::Cast, Some(3)));
+    let short = shared(&list.slice(0, 1), &field);
+    for chunks in [chunks.to_vec(), vec![short.clone(), short, chunks[1].clone()]] {
+        let error = chunks_to_ragged(&field, &chunks, &narrow).unwrap_err();
+        assert_eq!((error.kind(), error.row()), (ErrorKind::Cast, Some(3)), "{} chunks", chunks.len());
+    }
 }
 
 #[test]

@@ -71,3 +71,18 @@ fn bits_fixed_size_lists_and_views_of_strings_are_padded() {
     assert_eq!(&matrix.as_bytes().unwrap()[48..50], b"x ");
     assert_eq!(valid.as_bytes().unwrap().iter().filter(|flag| **flag == 1).count(), 25);
 }
+
+#[test]
+fn a_null_anywhere_in_an_item_is_one_of_the_item() {
+    let pairs = [[None, Some(1)], [Some(2), Some(3)], [Some(4), None], [Some(5), Some(6)], [None, None]];
+    let pairs = FixedSizeListArray::from_iter_primitive::<Int32Type, _, _>(pairs.map(Some), 2);
+    let data = ArrayData::builder(Kind::List.of(pairs.data_type().clone()))
+        .len(2)
+        .add_buffer(ints(false, &[0, 2, 5]))
+        .add_child_data(pairs.to_data());
+    let (matrix, valid) = to_padded(&one(&make_array(data.build().unwrap())), PAD, &keep()).unwrap();
+    assert_eq!(valid.as_bytes().unwrap(), [0, 1, 0, 0, 1, 0]);
+    assert_eq!(matrix.shape(), [2, 3, 2]);
+    let items = matrix.as_slice::<i32>().unwrap();
+    assert_eq!((&items[2..4], &items[8..10]), (&[2, 3][..], &[5, 6][..]));
+}

@@ -1,13 +1,15 @@
 //! Random lists of every kind, sliced and joined, against rows that are read one by one.
 
-use arrow_array::Array;
+use arrow_array::cast::AsArray;
+use arrow_array::types::Int32Type;
+use arrow_array::{Array, ArrayRef};
 use arrow_dlpack::{CopyMode, DType, ErrorKind, NullPolicy, Options, Scalar, chunks_to_padded, chunks_to_ragged};
 use arrow_schema::DataType;
 use proptest::prelude::*;
 
 use crate::support::Random;
 use crate::support::arrow::{field, shared};
-use crate::{KINDS, PAD, Row, random_lists, ranges, values};
+use crate::{KINDS, Kind, PAD, Row, random_lists, ranges, values};
 
 /// What the options ask of a row: its elements, null ones as they become.
 fn expected_row(row: &Row, options: &Options) -> Option<Vec<Option<i16>>> {
@@ -16,6 +18,16 @@ fn expected_row(row: &Row, options: &Options) -> Option<Vec<Option<i16>>> {
         (None, _) => Some(Vec::new()),
         (Some(items), NullPolicy::Fill(_)) => Some(items.iter().map(|item| item.or(Some(77))).collect()),
         (Some(items), _) => Some(items.clone()),
+    }
+}
+
+/// The items of a row.
+fn row_of(kind: Kind, lists: &dyn Array, row: usize) -> ArrayRef {
+    match kind {
+        Kind::List => lists.as_list::<i32>().value(row),
+        Kind::LargeList => lists.as_list::<i64>().value(row),
+        Kind::ListView => lists.as_list_view::<i32>().value(row),
+        Kind::LargeListView => lists.as_list_view::<i64>().value(row),
     }
 }
 
@@ -80,6 +92,15 @@ proptest! {
         let back = ragged.to_arrow(CopyMode::IfNeeded).unwrap().to_arrow().unwrap();
         prop_assert_eq!(back.len(), wanted.len());
         prop_assert_eq!(back.null_count(), wanted.iter().filter(|row| row.is_none()).count());
+        for (row, wanted) in wanted.iter().enumerate() {
+            prop_assert_eq!(back.is_valid(row), wanted.is_some());
+            let Some(wanted) = wanted else { continue };
+            let items = arrow_cast::cast(&row_of(kind, back.as_ref(), row), &DataType::Int32).unwrap();
+            prop_assert_eq!(items.len(), wanted.len());
+            for (item, wanted) in items.as_primitive::<Int32Type>().values().iter().zip(wanted) {
+                prop_assert!(wanted.is_none_or(|wanted| i32::from(wanted) == *item));
+            }
+        }
         // Padded: an item is padding, or what the row has there.
         let length = usize::try_from(matrix.shape()[1]).unwrap();
         let longest = expected.iter().flatten().map(Vec::len).max().unwrap_or(0);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
 use arrow_array::{ArrayRef, BinaryArray, Int32Array, StringArray, UInt8Array};
-use arrow_dlpack::{CopyMode, ErrorKind, Options, Ragged, array_to_tensor, to_ragged};
+use arrow_dlpack::{CopyMode, DType, ErrorKind, Options, Ragged, array_to_tensor, to_padded, to_ragged};
 use arrow_schema::DataType;
 
 use crate::support::arrow::field;
@@ -35,6 +35,18 @@ fn strings_give_their_bytes_and_come_back() {
         }
         let never = to_ragged(&one(&array), &Options::default().copy(CopyMode::Never));
         assert_eq!(never.is_err(), is_view);
+    }
+}
+
+#[test]
+fn views_hold_strings_of_up_to_twelve_bytes_themselves() {
+    for length in 0..20 {
+        let text = &"abcdefghijklmnopqrst"[..length];
+        let views = arrow_array::StringViewArray::from(vec![text, "x", text]);
+        let ragged = to_ragged(&one(&views), &Options::default()).unwrap();
+        assert_eq!(values(&ragged).as_bytes().unwrap(), format!("{text}x{text}").as_bytes(), "{length} bytes");
+        let (matrix, _) = to_padded(&one(&views), crate::PAD, &Options::default().dtype(DType::Int16)).unwrap();
+        assert_eq!(matrix.shape(), [3, length.max(1) as i64]);
     }
 }
 

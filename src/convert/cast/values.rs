@@ -248,6 +248,34 @@ mod tests {
         assert!(!fits::<f32, u8>(f32::INFINITY) && fits::<f16, i8>(f16::from_f32(-128.0)));
     }
 
+    fn cast<S: CastTo<D>, D>(value: S) -> D {
+        value.cast_to().0
+    }
+
+    #[test]
+    fn large_integers_round_to_sixteen_bits_once() {
+        for power in (8..63).map(|bits| 1_i64 << bits) {
+            // The middle between this power and the next number of bfloat16, which has 8 bits.
+            let (below, above) = (power as f64, (power + (power >> 7)) as f64);
+            let middle = power + (power >> 8);
+            for (value, expected) in [(middle - 1, below), (middle, below), (middle + 1, above)] {
+                // Where a step is 1, one beside the middle is no number between the two.
+                let expected = if middle - 1 < power { continue } else { expected };
+                assert_eq!(cast::<i64, bf16>(value).to_f64(), expected, "{value}");
+                assert_eq!(cast::<i64, bf16>(-value).to_f64(), -expected, "-{value}");
+                assert_eq!(cast::<u64, bf16>(value as u64).to_f64(), expected, "{value}");
+            }
+        }
+        // Of float16, which has 11 bits and ends at 65504, by way of the single that rounds there.
+        for power in (12..63).map(|bits| 1_i64 << bits) {
+            let (scale, middle) = ((power as f64).recip() as f32, power + (power >> 11));
+            let half = |value: i64| f16::from_f32(cast::<i64, OddSingle>(value).0 * scale).to_f64();
+            let above = 1.0 + 2_f64.powi(-10);
+            assert_eq!((half(middle - 1), half(middle), half(middle + 1)), (1.0, 1.0, above), "{middle}");
+            assert_eq!((half(1 - middle), half(-middle), half(-1 - middle)), (-1.0, -1.0, -above), "-{middle}");
+        }
+    }
+
     #[test]
     fn floats_round_but_do_not_overflow() {
         assert!(fits::<f64, f32>(0.1) && !fits::<f64, f32>(1e300) && fits::<f64, f32>(f64::INFINITY));
