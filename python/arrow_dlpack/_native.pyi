@@ -52,7 +52,45 @@ class _DLPackExportable(Protocol):
 _ArrowData: TypeAlias = (
     _ArrowArrayExportable | _ArrowStreamExportable | _ArrowDeviceArrayExportable | _ArrowDeviceStreamExportable
 )
-_Data: TypeAlias = _ArrowData | _DLPackExportable
+
+class _ToReader(Protocol):
+    def to_reader(self) -> Any: ...
+
+class _Scannable(Protocol):
+    def scanner(self) -> Any: ...
+
+class _IterBatches(Protocol):
+    def iter_batches(self) -> Any: ...
+
+class _CollectBatches(Protocol):
+    def collect_batches(self) -> Any: ...
+
+class _ToArrowReader(Protocol):
+    def to_arrow_reader(self) -> Any: ...
+
+class _FetchRecordBatch(Protocol):
+    def fetch_record_batch(self) -> Any: ...
+
+class _ToBatches(Protocol):
+    def to_batches(self) -> Any: ...
+
+class _DataSet(Protocol):
+    def with_format(self, type: str) -> Any: ...
+    def iter(self, batch_size: int) -> Any: ...
+
+# Data sets, files and queries, which are read in batches.
+_Batches: TypeAlias = (
+    _ToReader
+    | _Scannable
+    | _IterBatches
+    | _CollectBatches
+    | _ToArrowReader
+    | _FetchRecordBatch
+    | _ToBatches
+    | _DataSet
+)
+_Source: TypeAlias = _ArrowData | _Batches | Iterable[_ArrowData | _Batches]
+_Data: TypeAlias = _Source | _DLPackExportable
 # A name, a tuple (device_type, device_id), a Device, or another library's device object.
 _Device: TypeAlias = str | tuple[int, int] | Device | object
 # A name such as "float32", a code of NumPy such as "f4", or a type of any library: its dtypes and scalar types, Arrow types by
@@ -353,7 +391,7 @@ class Loader(Generic[_BatchT_co]):
     @overload
     def __new__(
         cls,
-        source: _ArrowData | Callable[[], _ArrowData],
+        source: _Source | Callable[[], _Source],
         *,
         batch_size: SupportsIndex,
         columns: Sequence[str] | None = None,
@@ -375,7 +413,7 @@ class Loader(Generic[_BatchT_co]):
     @overload
     def __new__(
         cls,
-        source: _ArrowData | Callable[[], _ArrowData],
+        source: _Source | Callable[[], _Source],
         *,
         batch_size: SupportsIndex,
         columns: Sequence[str] | None = None,
@@ -397,7 +435,7 @@ class Loader(Generic[_BatchT_co]):
     @overload
     def __new__(
         cls,
-        source: _ArrowData | Callable[[], _ArrowData],
+        source: _Source | Callable[[], _Source],
         *,
         batch_size: SupportsIndex,
         columns: Sequence[str] | None = None,
@@ -419,7 +457,7 @@ class Loader(Generic[_BatchT_co]):
     @overload
     def __new__(
         cls,
-        source: _ArrowData | Callable[[], _ArrowData],
+        source: _Source | Callable[[], _Source],
         *,
         batch_size: SupportsIndex,
         columns: Mapping[str, str | Sequence[str]],
@@ -441,7 +479,7 @@ class Loader(Generic[_BatchT_co]):
     @overload
     def __new__(
         cls,
-        source: _ArrowData | Callable[[], _ArrowData],
+        source: _Source | Callable[[], _Source],
         *,
         batch_size: SupportsIndex,
         columns: Mapping[str, str | Sequence[str]],
@@ -463,7 +501,7 @@ class Loader(Generic[_BatchT_co]):
     @overload
     def __new__(
         cls,
-        source: _ArrowData | Callable[[], _ArrowData],
+        source: _Source | Callable[[], _Source],
         *,
         batch_size: SupportsIndex,
         columns: Mapping[str, str | Sequence[str]],
@@ -679,7 +717,7 @@ def to_tensor(
 ) -> _OutT: ...
 @overload
 def to_tensors(
-    obj: _ArrowData,
+    obj: _Source,
     *,
     columns: Sequence[str] | Mapping[str, str | Sequence[str]] | None = None,
     dtype: _DType | Mapping[str, _DType] | None = None,
@@ -700,7 +738,7 @@ def to_tensors(
 
 @overload
 def to_tensors(
-    obj: _ArrowData,
+    obj: _Source,
     *,
     columns: Sequence[str] | Mapping[str, str | Sequence[str]] | None = None,
     dtype: _DType | Mapping[str, _DType] | None = None,
@@ -718,7 +756,7 @@ def to_tensors(
 ) -> dict[str, _ArrayT_co]: ...
 @overload
 def to_tensors(
-    obj: _ArrowData,
+    obj: _Source,
     *,
     columns: Sequence[str] | Mapping[str, str | Sequence[str]] | None = None,
     dtype: _DType | Mapping[str, _DType] | None = None,

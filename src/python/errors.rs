@@ -70,13 +70,17 @@ pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
 }
 
 fn raise(py: Python<'_>, error: &Error) -> PyResult<PyErr> {
+    // What a source raised is raised as it is.
+    if let Some(raised) = error.source().and_then(|source| source.downcast_ref::<PyErr>()) {
+        return Ok(raised.clone_ref(py));
+    }
     let exceptions = exceptions(py)?;
     let class = match error.kind() {
         ErrorKind::Copy => &exceptions.copy,
         ErrorKind::Null => &exceptions.null,
         ErrorKind::Cast => &exceptions.cast,
         ErrorKind::Unsupported => &exceptions.unsupported,
-        ErrorKind::Interrupted => return Ok(interruption(py, error)),
+        ErrorKind::Interrupted => return Ok(PyKeyboardInterrupt::new_err(())),
         ErrorKind::Memory => return Ok(PyMemoryError::new_err(error.to_string())),
         _ => &exceptions.conversion,
     };
@@ -106,10 +110,17 @@ pub(super) fn null_in_stream(source: &Bound<'_, PyAny>, error: PyErr) -> PyErr {
     add().err().unwrap_or(error)
 }
 
-/// What ended the call: what a signal handler or somebody's allocator raised, perhaps on another thread.
-fn interruption(py: Python<'_>, error: &Error) -> PyErr {
-    let raised = error.source().and_then(|source| source.downcast_ref::<PyErr>());
-    raised.map_or_else(|| PyKeyboardInterrupt::new_err(()), |raised| raised.clone_ref(py))
+/// The error of a caller's options, which says that an item of the caller's iterator is lost by it.
+pub(super) fn item_taken(py: Python<'_>, error: PyErr) -> PyErr {
+    const TAKEN: &str = "one item was taken from the iterator";
+    let add = || -> PyResult<()> {
+        let exception = error.value(py);
+        match exception.getattr("args")?.extract::<(String,)>() {
+            Ok((text,)) => exception.setattr("args", (format!("{text}; {TAKEN}"),)),
+            Err(_) => exception.call_method1("add_note", (TAKEN,)).map(drop),
+        }
+    };
+    add().err().unwrap_or(error)
 }
 
 impl From<Error> for PyErr {

@@ -6,7 +6,8 @@ use pyo3::intern;
 use pyo3::prelude::*;
 
 use super::capsule::call;
-use super::input::{self, ArrowInput, Chunks, no_protocol};
+use super::input::{self, ArrowInput, Chunks};
+use super::sources::{self, no_protocol};
 use super::{ArrayStream, Tensor, device};
 use crate::arrow::DeviceArray;
 use crate::device::Device;
@@ -43,7 +44,10 @@ impl Explainable {
                 "explain cannot look at an iterator: its type is that of its first item, and to read that takes it from the iterator; pass \
                  that item, or its schema",
             )),
-            None => Err(no_protocol(object)),
+            None => match sources::schema(object)? {
+                Some(field) => Ok(Self::Schema(field, Device::CPU)),
+                None => Err(no_protocol(object)),
+            },
         }
     }
 

@@ -10,13 +10,14 @@ use pyo3::wrap_pyfunction;
 use super::arrow_dunders::is_on_host;
 use super::errors::null_in_stream;
 use super::exchange::{Arrays, memory};
-use super::input::{self, ArrowInput, Chunks, Unread, no_protocol};
+use super::input::{self, ArrowInput, Chunks, Unread};
 use super::matrix::{
     Columns, MatrixKeywords, column_into, each_group, is_matrix, matrix_into, names, no_columns, parse_order,
 };
 use super::moving::Asked;
 use super::names::Names;
 use super::options::{ConversionOptions, ElementKeywords, Legacy, copy_mode};
+use super::sources::{self, no_protocol};
 use super::stream::wrap;
 use super::tensor::with_output;
 use super::{ArrayStream, CopyLog, Tensor, device, refused};
@@ -132,7 +133,8 @@ pub(super) fn result_source(
 /// A view where layout and options allow it: it shares memory with the source and is read-only. Else one pass over
 /// the data into fresh memory, which `track_copies` records.
 ///
-/// obj: Arrow data of any library (a column, record batch, table, data frame, query or stream), or a tensor with `__dlpack__`.
+/// obj: Arrow data of any library (a column, record batch, table, data frame, query or stream), a tensor with `__dlpack__`, an
+///     iterable of Arrow data, or a data set or file that is read in batches.
 /// dtype: a name such as "float32" or NumPy's "f4", or a type of Python, NumPy, Arrow, polars, pandas, torch or another library
 ///     that stands for one; casts are checked, value by value. Without one, the columns
 ///     of a matrix are promoted: numbers of a kind to the wider, integers with floats as in NumPy, bools to anything.
@@ -438,6 +440,17 @@ fn from_arrow<'py>(
     let target = Asked::new(asked, copy_mode(copy));
     let copied = copy == Some(true);
     let exported = move |array: DeviceArray| if on_host { array.synchronised_on_host() } else { array };
+    let streamed = |stream| {
+        let stream = if copied { target.copied_stream(stream)? } else { target.stream(stream)? };
+        let stream = if on_host {
+            let (field, device_type) = (stream.field().clone(), stream.device_type());
+            let arrays = stream.map(move |array| array.map(exported));
+            crate::arrow::DeviceArrayStream::new(field, device_type, arrays)
+        } else {
+            stream
+        };
+        Ok(Bound::new(py, ArrayStream::new(stream))?.into_any())
+    };
     match input::arrow_unless(obj, &|unread| target.require_way(unread.device))? {
         Some(ArrowInput::Array(array)) => {
             let there = target.array(py, &array)?;
@@ -446,19 +459,15 @@ fn from_arrow<'py>(
             let array = if copied && shared { py.detach(|| crate::convert::copy_array(&there))? } else { there };
             wrap(py, exported(array))
         }
-        Some(ArrowInput::Stream(stream)) => {
-            let stream = if copied { target.copied_stream(stream)? } else { target.stream(stream)? };
-            let stream = if on_host {
-                let (field, device_type) = (stream.field().clone(), stream.device_type());
-                let arrays = stream.map(move |array| array.map(exported));
-                crate::arrow::DeviceArrayStream::new(field, device_type, arrays)
-            } else {
-                stream
-            };
-            Ok(Bound::new(py, ArrayStream::new(stream))?.into_any())
-        }
+        Some(ArrowInput::Stream(stream)) => streamed(stream),
         None => {
-            let tensor = input::dlpack(obj, asked, copy_mode(copy))?.ok_or_else(|| no_protocol(obj))?;
+            let Some(tensor) = input::dlpack(obj, asked, copy_mode(copy))? else {
+                let opened = sources::open(obj)?.ok_or_else(|| no_protocol(obj))?;
+                let tell = opened.teller();
+                target.require_way(opened.unread().device).map_err(|error| tell(py, error))?;
+                opened.take_over();
+                return streamed(opened.stream).map_err(|error| tell(py, error));
+            };
             // A copy that was asked for is made by now.
             let allowed = if copied { CopyMode::IfNeeded } else { copy_mode(copy) };
             wrap(py, exported(target.array(py, &crate::column::to_arrow(&tensor, None, allowed)?)?))

@@ -17,6 +17,7 @@ use super::capsule::{
 use super::moving::Asked;
 use super::options::unless_moved;
 use super::pandas::pandas_index;
+use super::sources::{self, no_protocol};
 use super::{Array, ArrayStream, RecordBatch, Tensor, producer};
 use crate::arrow::{DeviceArray, DeviceArrayStream, empty_on};
 use crate::convert::compact;
@@ -96,6 +97,21 @@ pub(super) fn arrow_unless(object: &Bound<'_, PyAny>, refuses: Refuses<'_>) -> P
 
 fn unread(stream: &ArrayStream) -> Unread<'_> {
     Unread { field: stream.field(), index: PandasIndex::KeepNamed, device: Some(stream.device()) }
+}
+
+/// Whether an object has a dunder of Arrow data.
+///
+/// # Errors
+/// What looking for one raises.
+pub(super) fn has_dunder(object: &Bound<'_, PyAny>) -> PyResult<bool> {
+    const DUNDERS: [&str; 4] =
+        ["__arrow_c_device_array__", "__arrow_c_array__", "__arrow_c_device_stream__", "__arrow_c_stream__"];
+    for dunder in DUNDERS {
+        if object.hasattr(dunder)? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// Asks an object for an array alone, and no stream: `None` where it has none, or refuses to be one.
@@ -230,7 +246,7 @@ impl Chunks {
     /// Reads an argument whole. Tensors of DLPack are columns too: strided ones are gathered, unless `copy` is `Never`.
     ///
     /// # Errors
-    /// `TypeError` for an object that speaks neither protocol, what its dunders raise, or what is wrong with its data.
+    /// `TypeError` for an object that gives no Arrow data and is no tensor, what its dunders raise, or what is wrong with its data.
     pub fn read(object: &Bound<'_, PyAny>, copy: CopyMode) -> PyResult<Self> {
         Self::read_unless(object, copy, None, &|_| Ok(()))
     }
@@ -262,8 +278,13 @@ impl Chunks {
                 Ok(Self { index, ..Self::of_arrow(py, input)? })
             }
             None => {
-                let tensor = dlpack_to_convert(object, of_tensor)?.ok_or_else(|| no_protocol(object))?;
-                Self::of_tensor(py, &tensor, of_tensor, to_host)
+                if let Some(tensor) = dlpack_to_convert(object, of_tensor)? {
+                    return Self::of_tensor(py, &tensor, of_tensor, to_host);
+                }
+                let opened = sources::open(object)?.ok_or_else(|| no_protocol(object))?;
+                let (index, tell) = (opened.index, opened.teller());
+                refuses(&opened.unread()).map_err(|error| tell(py, error))?;
+                Ok(Self { index, ..Self::of_arrow(py, ArrowInput::Stream(opened.stream))? })
             }
         }
     }
@@ -325,15 +346,6 @@ impl Chunks {
         let copy = unless_moved(options.copy, true);
         options.copy(copy).writable(false)
     }
-}
-
-/// The `TypeError` for an object that speaks no protocol.
-pub(super) fn no_protocol(object: &Bound<'_, PyAny>) -> PyErr {
-    let name = object.get_type().name().map_or_else(|_| "object".to_owned(), |name| name.to_string());
-    PyTypeError::new_err(format!(
-        "expected Arrow data (with __arrow_c_array__, __arrow_c_stream__ or a device form of them) or a tensor (with \
-         __dlpack__), got {name}"
-    ))
 }
 
 /// The type that an argument has, without consuming anything: from `__arrow_c_schema__`, or that of its `schema`

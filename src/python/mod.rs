@@ -31,6 +31,7 @@ mod producer;
 mod ragged;
 mod record_batch;
 mod refused;
+mod sources;
 mod stream;
 mod tensor;
 mod to_arrow;

@@ -219,7 +219,7 @@ fn run<R: Send>(py: Python<'_>, chunks: &Chunks, work: impl Fn() -> Result<R> + 
 /// With pad=(value, length) it returns a matrix of shape (rows, length, *inner), each row padded at its end, and a bool for
 /// each of its items, True where a valid row has a valid element; length None is that of the longest row.
 ///
-/// obj: one column of Arrow data, of any library: lists, large lists, list views, nested lists, strings, binaries,
+/// obj: one column of Arrow data of any library, or of another source as for `to_tensor`: lists, large lists, list views, nested lists, strings, binaries,
 ///     arrow.variable_shape_tensor. Strings give their bytes as uint8.
 /// dtype, decimal, dictionary: as for `to_tensor`, of the elements.
 /// nulls: "error" refuses null rows and elements; "keep" tells null rows by `validity`, and leaves the slots of null

@@ -271,7 +271,7 @@ mod tests {
 
     #[test]
     fn a_stream_ends_when_its_producer_panics() {
-        let arrays = std::iter::from_fn(|| -> Option<crate::error::Result<DeviceArray>> { panic!("on purpose") });
+        let arrays = std::iter::from_fn(|| -> Option<Result<DeviceArray>> { panic!("on purpose") });
         let field = Arc::new(Field::new("x", DataType::Int32, true));
         let stream = ArrayStream::new(DeviceArrayStream::new(field, DLDeviceType::CPU, arrays));
         Python::initialize();

@@ -8,9 +8,10 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyString, PyTuple};
 
 use super::exchange::memory;
-use super::input::{Chunks, Unread, no_protocol};
+use super::input::{Chunks, Unread};
 use super::moving::Asked;
 use super::options::{copy_mode, mapping, unless_moved};
+use super::sources::no_protocol;
 use super::stream::wrap;
 use super::{Ragged, counts, device, input};
 use crate::column::{self, chunks_to_tensor};

@@ -13,7 +13,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 BASE = pd.DataFrame({"a": [1.0, 2.0, np.nan, 4.0, 5.0], "b": [5.0, 4.0, 3.0, 2.0, 1.0]})
@@ -175,6 +175,7 @@ def test_from_arrow_imports_all_that_is_there():
     pd.testing.assert_frame_equal(pd.DataFrame.from_arrow(ad.from_arrow(frame)), frame)
 
 
+@settings(deadline=None)
 @given(
     rows=st.lists(st.integers(0, 7), min_size=1, max_size=12),
     name=st.sampled_from([None, "id", "a", "__index_level_0__", "b"]),

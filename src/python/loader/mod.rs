@@ -34,8 +34,9 @@ use crate::loader::{Batches, LoadOptions, Selection, Shuffle, Split, Terms, chec
 /// A batch is a matrix of all columns, or of those that `columns` lists, or a dict of named groups. Nothing else shares its
 /// memory, which the loader uses again once the batch is dropped.
 ///
-/// source: Arrow data of any library (a table, data frame, query or stream), or a callable without arguments that returns one. Each `iter()` begins an epoch: it
-///     reads the source anew, or calls the callable. A stream is read once.
+/// source: Arrow data of any library (a table, data frame, query or stream), an iterable of it, a data set or file that is read in
+///     batches, or a callable without arguments that returns one of these. Each `iter()` begins an epoch: it reads the source anew, or
+///     calls the callable. A reader, an iterator or the result of a connection is read once.
 /// batch_size: rows of a batch; the last one may have fewer.
 /// columns: None for all but the index of a pandas data frame, a list of names, or a dict {name: column, or a list of columns that become a matrix}.
 /// dtype, nulls, decimal, dictionary: as for `to_tensor`, each also as a dict by column; nulls="keep" is an error, as a batch has no
@@ -65,6 +66,10 @@ pub struct Loader {
     load: LoadOptions,
     shuffle_buffer: usize,
     progress: Arc<Progress>,
+}
+
+fn too_late() -> PyErr {
+    PyRuntimeError::new_err("the interpreter is going down, so no epoch can begin")
 }
 
 #[pymethods]
@@ -139,7 +144,6 @@ impl Loader {
 
     /// Begins an epoch, or goes on with the one of a state that was loaded.
     fn __iter__(&self, py: Python<'_>) -> PyResult<LoaderIterator> {
-        let too_late = || PyRuntimeError::new_err("the interpreter is going down, so no epoch can begin");
         if super::exit::has_begun() {
             return Err(too_late());
         }
@@ -149,18 +153,20 @@ impl Loader {
         load.shuffle = NonZero::new(self.shuffle_buffer).zip(next.seed).map(|(buffer, seed)| Shuffle { buffer, seed });
         let dtype = self.options.dtype();
         let options = |column: &str| self.options.of(column);
-        let (stream, index) = self.source.open(py, &|unread| {
+        let opened = self.source.open(py, &|unread| {
             self.terms_of(py, unread.field, next.resumed.as_ref())?;
             let load = LoadOptions { index: unread.index, ..load.clone() };
             Ok(Batches::check(unread.field, &self.selection, options, dtype, &load)?)
         })?;
-        load.index = index;
-        let terms = self.terms_of(py, stream.field(), next.resumed.as_ref())?;
+        load.index = opened.index;
+        let terms = self.terms_of(py, opened.stream.field(), next.resumed.as_ref())?;
+        let tell = opened.teller();
         let memory = memory::source(self.allocator.as_ref().map(|allocator| allocator.bind(py)))?;
         let batches = py.detach(|| {
             let _memory = memory.map(allocate_from);
-            Batches::new(stream, &self.selection, options, dtype, &load, next.epoch, next.batches)
-        })?;
+            Batches::new(opened.stream, &self.selection, options, dtype, &load, next.epoch, next.batches)
+        });
+        let batches = batches.map_err(|error| tell(py, error.into()))?;
         let batches = Arc::new(batches);
         exit::remember(&batches);
         if super::exit::has_begun() {
@@ -285,7 +291,7 @@ impl Loader {
     /// What a state has to fit, as far as the source tells it without being opened.
     fn terms(&self, py: Python<'_>) -> PyResult<Terms> {
         let mut terms = self.terms_alone();
-        terms.source.rows = self.source.known_rows(py)?;
+        terms.source.rows = self.source.rows(py)?;
         Ok(terms)
     }
 }

@@ -7,17 +7,16 @@ use arrow_schema::FieldRef;
 use pyo3::exceptions::{PyException, PyTypeError, PyValueError};
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
-use pyo3::types::{PyWeakrefMethods, PyWeakrefReference};
+use pyo3::types::{PyIterator, PyList, PyTuple, PyWeakrefMethods, PyWeakrefReference};
 
-use crate::arrow::{DeviceArray, DeviceArrayStream};
 use crate::python::capsule::call;
-use crate::python::input::{self, ArrowInput, Refuses};
+use crate::python::input::{self, ArrowInput, Refuses, has_dunder};
 use crate::python::pandas::pandas_index;
+use crate::python::sources::{
+    self, MAX_DEPTH, Opened, counted, is_read_again, is_read_by_method, is_source, stream_of,
+};
 use crate::python::{Array, RecordBatch, Tensor};
 use crate::spec::{CopyMode, PandasIndex};
-
-const DUNDERS: [&str; 4] =
-    ["__arrow_c_device_array__", "__arrow_c_array__", "__arrow_c_device_stream__", "__arrow_c_stream__"];
 
 /// What a loader reads.
 #[derive(Debug)]
@@ -33,12 +32,12 @@ pub(super) struct Source {
 
 impl Source {
     /// # Errors
-    /// `TypeError` for an object that neither has an Arrow dunder nor can be called.
+    /// `TypeError` for an object that is neither Arrow data nor a source of it, and cannot be called.
     pub(super) fn new(object: &Bound<'_, PyAny>) -> PyResult<Self> {
-        let is_callable = !has_dunder(object)?;
-        if is_callable && !object.is_callable() {
+        let is_callable = !has_dunder(object)? && object.is_callable();
+        if !is_callable && !is_data(object)? {
             return Err(PyTypeError::new_err(format!(
-                "the source must be {EXPECTED}, not {}",
+                "the source must be {DATA}, or a callable that opens it, not {}",
                 object.get_type().name()?
             )));
         }
@@ -46,16 +45,15 @@ impl Source {
         Ok(Self { object: object.clone().unbind(), is_callable, read, last })
     }
 
-    /// The stream of an epoch, and which index columns of pandas are among all its columns; unless it is one that `refuses`
-    /// refuses: nothing of it is read then.
+    /// The stream of an epoch; unless it is one that `refuses` refuses: nothing of it is read then, but an item of an iterator.
     ///
     /// # Errors
-    /// What the callable or the dunder raises; when the source can be read once, and was; what `refuses` says.
-    pub(super) fn open(&self, py: Python<'_>, refuses: Refuses<'_>) -> PyResult<(DeviceArrayStream, PandasIndex)> {
+    /// What the callable, the dunder or the iterator raises; when the source can be read once, and was; what `refuses` says.
+    pub(super) fn open(&self, py: Python<'_>, refuses: Refuses<'_>) -> PyResult<Opened> {
         let object = self.object.bind(py);
         if self.is_callable {
             let opened = call(object, (), None)?;
-            if !has_dunder(&opened)? {
+            if !is_data(&opened)? {
                 let found = opened.get_type().name()?.to_string();
                 return Err(PyTypeError::new_err(format!("the source's callable must return {DATA}, not {found}")));
             }
@@ -64,40 +62,40 @@ impl Source {
         if self.read.load(Ordering::Acquire) {
             return Err(read_already());
         }
-        let (stream, again) = read(object, refuses)?;
+        let opened = read(object, refuses);
+        // An iterator that failed has lost an item.
+        let is_lost = || Ok::<_, PyErr>(!has_dunder(object)? && object.cast::<PyIterator>().is_ok());
+        let again = opened.as_ref().map_or_else(|_| is_lost().map(|is_lost| !is_lost), |opened| Ok(opened.again))?;
         if !again {
             self.read.store(true, Ordering::Release);
         }
-        let index = pandas_index(object, stream.field())?;
-        Ok((stream, index))
+        opened
     }
 
     /// Opens what the callable gave, unless that is the reader that it gave before: there may be nothing left in it.
-    fn open_again(
-        &self,
-        opened: &Bound<'_, PyAny>,
-        refuses: Refuses<'_>,
-    ) -> PyResult<(DeviceArrayStream, PandasIndex)> {
-        let py = opened.py();
+    fn open_again(&self, object: &Bound<'_, PyAny>, refuses: Refuses<'_>) -> PyResult<Opened> {
+        let py = object.py();
         let lock = || self.last.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let last = lock().as_ref().map(|last| last.clone_ref(py));
-        if last.and_then(|last| last.bind(py).upgrade()).is_some_and(|last| last.is(opened)) {
+        if last.and_then(|last| last.bind(py).upgrade()).is_some_and(|last| last.is(object)) {
             return Err(read_already());
         }
-        let (stream, again) = read(opened, refuses)?;
-        // Not every object can be referred to weakly, and a reference would keep the reader.
-        *lock() = if again { None } else { PyWeakrefReference::new(opened).ok().map(Bound::unbind) };
-        let index = pandas_index(opened, stream.field())?;
-        Ok((stream, index))
+        let opened = read(object, refuses)?;
+        // A connection is one object for all results, and has no result that was read already. Not every object can be referred to
+        // weakly, and a reference would keep the reader.
+        let again = opened.again || !has_dunder(object)? && is_read_by_method(object)?;
+        *lock() = if again { None } else { PyWeakrefReference::new(object).ok().map(Bound::unbind) };
+        Ok(opened)
     }
 
-    /// The type of the rows, and which index columns of pandas are among all its columns, where the object tells it: nothing is opened for it, and no query is run.
+    /// The type of the rows, and which index columns of pandas are among all its columns, where the object tells it: nothing is
+    /// opened for it, and no query is run.
     pub(super) fn schema(&self, py: Python<'_>) -> PyResult<Option<(FieldRef, PandasIndex)>> {
         if self.is_callable {
             return Ok(None);
         }
         let object = self.object.bind(py);
-        let field = match input::schema(object) {
+        let field = match sources::schema(object) {
             // What is wrong with the source is told when it is opened.
             Err(error) if error.is_instance_of::<PyException>(py) => None,
             field => field?,
@@ -105,31 +103,15 @@ impl Source {
         field.map(|field| pandas_index(object, &field).map(|index| (field, index))).transpose()
     }
 
-    /// How many rows there are, where the object tells.
+    /// How many rows there are, where the object knows without looking: the length of a query takes as long as the query.
     ///
     /// # Errors
-    /// What its `__len__` raises.
+    /// What its `__len__` raises, where rows in memory are counted.
     pub(super) fn rows(&self, py: Python<'_>) -> PyResult<Option<usize>> {
-        let known = self.known_rows(py)?;
-        if known.is_some() || self.is_callable || !input::has_length(self.object.bind(py))? {
-            return Ok(known);
-        }
-        self.object.bind(py).len().map(Some)
-    }
-
-    /// As [`Source::rows`], where the object knows without looking: the length of a query may take as long as the query.
-    pub(super) fn known_rows(&self, py: Python<'_>) -> PyResult<Option<usize>> {
-        let object = self.object.bind(py);
         if self.is_callable {
             return Ok(None);
         }
-        if let Ok(batch) = object.cast_exact::<RecordBatch>() {
-            return Ok(Some(batch.get().0.len()));
-        }
-        if let Ok(array) = object.cast_exact::<Array>() {
-            return Ok(Some(array.get().0.len()));
-        }
-        Ok(object.getattr_opt("num_rows")?.and_then(|rows| rows.extract().ok()))
+        rows_of(self.object.bind(py), 0)
     }
 
     /// The name of the object's type.
@@ -142,13 +124,54 @@ impl Source {
     }
 }
 
-const DATA: &str = "Arrow data (with __arrow_c_stream__, __arrow_c_array__ or a device form of them)";
-const EXPECTED: &str =
-    "Arrow data (with __arrow_c_stream__, __arrow_c_array__ or a device form of them), or a callable that opens it";
+const DATA: &str = "Arrow data (with __arrow_c_stream__, __arrow_c_array__ or a device form of them), an iterable of it, or a \
+                    data set, file or query that is read in batches";
 
-fn has_dunder(object: &Bound<'_, PyAny>) -> PyResult<bool> {
-    for dunder in DUNDERS {
-        if object.hasattr(dunder)? {
+fn is_data(object: &Bound<'_, PyAny>) -> PyResult<bool> {
+    Ok(has_dunder(object)? || is_source(object)?)
+}
+
+/// The rows of an object, as [`Source::rows`]; lists have those of their items.
+fn rows_of(object: &Bound<'_, PyAny>, depth: usize) -> PyResult<Option<usize>> {
+    if depth > MAX_DEPTH {
+        return Ok(None);
+    }
+    if let Ok(batch) = object.cast_exact::<RecordBatch>() {
+        return Ok(Some(batch.get().0.len()));
+    }
+    if let Ok(array) = object.cast_exact::<Array>() {
+        return Ok(Some(array.get().0.len()));
+    }
+    if object.is_instance_of::<PyList>() || object.is_instance_of::<PyTuple>() {
+        let mut all = Some(0_usize);
+        for item in object.try_iter()? {
+            all = all.zip(rows_of(&item?, depth + 1)?).and_then(|(all, rows)| all.checked_add(rows));
+        }
+        return Ok(all);
+    }
+    let counted = if has_dunder(object)? { object.clone() } else { counted(object)? };
+    if let Some(rows) = attribute(&counted, "num_rows")?.and_then(|rows| rows.extract().ok()) {
+        return Ok(Some(rows));
+    }
+    let has_length = input::has_length(object)?;
+    if has_length && is_in_memory(object)? { object.len().map(Some) } else { Ok(None) }
+}
+
+/// An attribute of an object, unless it fails.
+fn attribute<'py>(object: &Bound<'py, PyAny>, name: &str) -> PyResult<Option<Bound<'py, PyAny>>> {
+    match object.getattr(name) {
+        Ok(value) => Ok(Some(value)),
+        Err(error) if error.is_instance_of::<PyException>(object.py()) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Whether an object has its rows in memory: it is an array, or its type tells how much memory that is, as tables and data frames do.
+/// Of a query the length is another query.
+fn is_in_memory(object: &Bound<'_, PyAny>) -> PyResult<bool> {
+    let kind = object.get_type();
+    for name in ["__arrow_c_array__", "__arrow_c_device_array__", "nbytes", "memory_usage", "estimated_size"] {
+        if kind.hasattr(name)? {
             return Ok(true);
         }
     }
@@ -161,21 +184,23 @@ fn read_already() -> PyErr {
     )
 }
 
-/// The stream of an object, and whether it can be had again.
-fn read(object: &Bound<'_, PyAny>, refuses: Refuses<'_>) -> PyResult<(DeviceArrayStream, bool)> {
+/// Opens an object as a stream.
+fn read(object: &Bound<'_, PyAny>, refuses: Refuses<'_>) -> PyResult<Opened> {
     if let Ok(tensor) = object.cast_exact::<Tensor>() {
         let array = crate::column::to_arrow(tensor.get().tensor(), None, CopyMode::IfNeeded)?;
-        return Ok((stream_of(array), true));
+        return Ok(Opened::new(stream_of(array), PandasIndex::KeepNamed));
     }
-    match input::arrow_unless(object, refuses)? {
-        Some(ArrowInput::Array(array)) => Ok((stream_of(array), true)),
-        Some(ArrowInput::Stream(stream)) => Ok((stream, input::has_length(object)?)),
-        None => Err(PyTypeError::new_err(format!("expected {DATA}, got {}", object.get_type().name()?))),
-    }
-}
-
-/// The stream of one array.
-fn stream_of(array: DeviceArray) -> DeviceArrayStream {
-    let (field, device_type) = (array.field().clone(), array.device().device_type());
-    DeviceArrayStream::new(field, device_type, std::iter::once(Ok(array)))
+    let (stream, again) = match input::arrow_unless(object, refuses)? {
+        Some(ArrowInput::Array(array)) => (stream_of(array), true),
+        Some(ArrowInput::Stream(stream)) => (stream, is_read_again(object)?),
+        None => {
+            let no_data = || Ok(PyTypeError::new_err(format!("expected {DATA}, got {}", object.get_type().name()?)));
+            let Some(opened) = sources::open(object)? else { return Err(no_data().unwrap_or_else(|error| error)) };
+            refuses(&opened.unread()).map_err(|error| opened.teller()(object.py(), error))?;
+            opened.take_over();
+            return Ok(opened);
+        }
+    };
+    let index = pandas_index(object, stream.field())?;
+    Ok(Opened { again, ..Opened::new(stream, index) })
 }

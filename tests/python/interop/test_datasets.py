@@ -6,6 +6,7 @@ import arrow_dlpack as ad
 import datasets
 import frames
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
 from datasets import Dataset
@@ -87,10 +88,9 @@ class TestFromDatasets:
         dataset = made()
         for x in (dataset, dataset.data, dataset["x"]):
             assert dunders(x) == set()
-        with pytest.raises(TypeError, match="got Dataset"):
-            ad.to_tensors(dataset)
+        assert np.from_dlpack(ad.to_tensors(dataset, columns=["x"])["x"]).tolist() == [1, 2, 3]
+        cell("from", "stream", "view", "the dataset itself, 1,024 rows at a time; chosen rows are copied")
         assert dunders(dataset.data.table) == {"stream"}
-        cell("from", "batch", "refused", 'the dataset itself: `dataset.with_format("arrow")[:]` is a table')
         cell("from", "device", "absent")
 
     @pytest.mark.parametrize("name", NUMBERS)
@@ -174,3 +174,84 @@ class TestFromDatasets:
 
         mapped = made().with_format("arrow").map(double, batched=True, remove_columns=["x", "f"])
         assert mapped[:]["y"].to_pylist() == [2, 4, 6]
+
+
+ROWS = 2500
+
+
+def numbered() -> Dataset:
+    return Dataset(pa.table({"x": range(ROWS), "f": [row / 4 for row in range(ROWS)]}))
+
+
+def rows_of(source: object) -> list[int]:
+    """The first column, by a function and by two epochs of a loader, which all are the same."""
+    found = np.from_dlpack(ad.to_tensor(source))[:, 0].astype(int).tolist()
+    loader = ad.Loader(source, batch_size=700)
+    for _ in range(2):
+        epoch = [row for batch in loader for row in np.from_dlpack(batch)[:, 0].astype(int).tolist()]
+        assert epoch == found
+    return found
+
+
+class TestAsASource:
+    """Data sets are read as streams, in the order that they have."""
+
+    def test_map_style(self):
+        dataset = numbered()
+        for source in (dataset, dataset.with_format("arrow")):
+            assert rows_of(source) == [*range(ROWS)]
+            assert len(ad.Loader(source, batch_size=700)) == 4
+            assert ad.validity(source).shape == (ROWS, 2)
+            assert ad.from_arrow(source).column_names == ["x", "f"]
+
+    def test_chosen_and_shuffled_rows(self):
+        dataset = numbered()
+        chosen = [2499, 3, 7, 1024, 0]
+        assert rows_of(dataset.select(chosen)) == chosen
+        assert len(ad.Loader(dataset.select(chosen), batch_size=2)) == 3
+        assert rows_of(dataset.select(range(5, 9))) == [5, 6, 7, 8]
+        shuffled = dataset.shuffle(seed=3)
+        assert rows_of(shuffled) == shuffled["x"][:] != [*range(ROWS)]
+        assert rows_of(dataset.filter(lambda rows: [x % 2 == 0 for x in rows["x"]], batched=True)) == [*range(0, ROWS, 2)]
+        assert rows_of(dataset.select([])) == []
+        assert ad.to_tensor(dataset.select([])).shape == (0, 2)
+
+    def test_columns_of_a_format_stay_chosen(self):
+        dataset = numbered()
+        for chosen in (dataset.with_format("arrow", columns=["f"]), dataset.with_format(None, columns=["f"])):
+            assert list(ad.to_tensors(chosen)) == ["f"]
+            assert list(ad.to_tensors(chosen.select([]))) == ["f"]
+
+    def test_streams(self):
+        stream = numbered().to_iterable_dataset(num_shards=3).with_format("arrow")
+        assert rows_of(stream) == [*range(ROWS)]
+        with pytest.raises(TypeError, match="how many rows"):
+            len(ad.Loader(stream, batch_size=700))
+        shuffled = stream.shuffle(seed=3, buffer_size=100)
+        expected = [row for part in shuffled.iter(1000) for row in part["x"].to_pylist()]
+        assert rows_of(shuffled) == expected != [*range(ROWS)]
+        assert rows_of(stream.skip(5).take(3)) == [5, 6, 7]
+
+    @pytest.mark.parametrize("form", ["numpy", "pandas"])
+    def test_other_formats_are_told_what_to_write(self, form: str):
+        for read in (ad.to_tensor, ad.to_tensors, lambda source: iter(ad.Loader(source, batch_size=2))):
+            with pytest.raises(TypeError, match=rf'format \'{form}\'.*pass \.with_format\("arrow"\)'):
+                read(numbered().with_format(form))
+
+    def test_a_stream_of_dicts_is_told_what_to_write(self):
+        stream = numbered().to_iterable_dataset()
+        with pytest.raises(TypeError, match=r'gives dict.*pass \.with_format\("arrow"\)') as caught:
+            ad.to_tensor(stream)
+        assert "taken" not in str(caught.value)
+
+    def test_a_transform_is_not_passed_over(self):
+        dataset = numbered()
+        dataset.set_transform(lambda rows: {"x": [0 for _ in rows["x"]]})
+        with pytest.raises(TypeError, match="custom"):
+            ad.to_tensor(dataset)
+
+    def test_a_data_set_of_pandas_has_its_index_left_out(self):
+        frame = pd.DataFrame({"x": [1, 2, 3]}, index=[5, 3, 9])
+        dataset = Dataset.from_pandas(frame)
+        assert dataset.column_names == ["x", "__index_level_0__"]
+        assert list(ad.to_tensors(dataset)) == ["x"]

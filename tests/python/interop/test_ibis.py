@@ -103,7 +103,7 @@ class TestFromIbis:
         assert dunders(table.schema()) == {"schema"}
         assert ad.explain(table.schema())["x"].dtype == "int64"
         assert dunders(table.x) == set()
-        with pytest.raises(TypeError, match="IntegerColumn"):
+        with pytest.raises(TypeError, match=r"IntegerColumn; call \.to_pyarrow\(\)"):
             ad.to_tensor(table.x)
         assert np.from_dlpack(ad.to_tensors(table.select("x"))["x"]).tolist() == [1, 2]
         cell("from", "device", "absent")
@@ -160,3 +160,11 @@ class TestFromIbis:
         cell("from", "batch", "copy")
         assert ad.to_tensors(table.filter(table.x > 5))["x"].shape == (0,)
         cell("from", "size 0", "copy")
+
+
+def test_a_loader_runs_no_query_for_its_length():
+    loader = ad.Loader(made(), batch_size=1, nulls=0)
+    with pytest.raises(TypeError, match="how many rows"):
+        len(loader)
+    for _ in range(2):
+        assert [np.from_dlpack(batch).tolist() for batch in list(loader)] == [[[1, 1.5]], [[2, 0]]]

@@ -277,9 +277,10 @@ class TestFromPandas:
         cell("from", "batch", "copy", "a frame over a row-major matrix: pandas gathers each column")
 
     def test_the_index(self):
-        # A range is left out, and any other index is a column.
-        assert list(ad.to_tensors(pd.DataFrame({"x": [1, 2]}, index=[5, 6]))) == ["x", "__index_level_0__"]
-        assert list(ad.to_tensors(pd.DataFrame({"x": [1, 2]}, index=pd.Index([5, 6], name="key")))) == ["x", "key"]
+        # It is exported as a column, unless it is a range, and is one for us only where it is named.
+        frame = pd.DataFrame({"x": [1, 2]}, index=pd.Index([5, 9], name="key"))
+        assert list(ad.to_tensors(frame)) == list(ad.to_tensors(frame.rename_axis(None))) == ["x"]
+        assert np.from_dlpack(ad.to_tensors(frame, columns=["key"])["key"]).tolist() == [5, 9]
         # Of a frame that is only its index nothing comes.
         assert ad.to_tensors(pd.DataFrame({"x": [1, 2]}).set_index("x")) == {}
 

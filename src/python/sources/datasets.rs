@@ -1,0 +1,72 @@
+//! Data sets of Hugging Face: rows are read in Arrow format, in the order that `select` and `shuffle` gave them. The table of a data
+//! set knows of neither.
+
+use arrow_schema::FieldRef;
+use pyo3::exceptions::PyTypeError;
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyMapping, PySlice, PyString};
+
+use super::items::{self, Found};
+use super::{Opened, name_of, stream_of_none};
+use crate::python::capsule::{call, call_method};
+use crate::python::input;
+use crate::spec::PandasIndex;
+
+/// Rows of a part. Chosen rows are gathered part by part.
+const ROWS: usize = 1024;
+
+/// Whether an object is a data set: it has formats, and is read in parts of some rows each.
+pub(super) fn is_dataset(object: &Bound<'_, PyAny>) -> PyResult<bool> {
+    let has = |name: &str| object.getattr_opt(name).map(|found| found.is_some_and(|method| method.is_callable()));
+    Ok(has("with_format")? && has("iter")?)
+}
+
+/// Finds the stream of a data set.
+pub(super) fn find(object: &Bound<'_, PyAny>) -> PyResult<Found> {
+    let py = object.py();
+    let formatted = in_arrow_format(object)?;
+    let keywords = PyDict::new(py);
+    keywords.set_item(intern!(py, "batch_size"), ROWS)?;
+    let parts = call(&formatted.getattr(intern!(py, "iter"))?, (), Some(&keywords))?;
+    match items::find(&parts, 0)? {
+        Found::Stream(opened) => Ok(Found::Stream(Opened { again: true, is_item_taken: false, ..opened })),
+        Found::Empty => Ok(schema(object)?
+            .map_or(Found::Empty, |field| Found::Stream(Opened::new(stream_of_none(field), PandasIndex::KeepNamed)))),
+        Found::Other { item, .. } => Err(not_arrow(object, &format!("gives {item}"))),
+        Found::Nothing => Ok(Found::Nothing),
+    }
+}
+
+/// The data set in Arrow format, with the columns of its own format. One that streams does not tell its format.
+fn in_arrow_format<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    let py = object.py();
+    let Some(format) = object.getattr_opt(intern!(py, "format"))? else { return Ok(object.clone()) };
+    let Ok(format) = format.cast::<PyMapping>() else { return Ok(object.clone()) };
+    let name = format.get_item(intern!(py, "type"))?;
+    if let Ok(name) = name.cast::<PyString>() {
+        let is_arrow = name.to_str()? == "arrow";
+        return if is_arrow { Ok(object.clone()) } else { Err(not_arrow(object, &format!("has the format {name:?}"))) };
+    }
+    let keywords = PyDict::new(py);
+    keywords.set_item(intern!(py, "columns"), format.get_item(intern!(py, "columns"))?)?;
+    call(&object.getattr(intern!(py, "with_format"))?, ("arrow",), Some(&keywords))
+}
+
+/// The type of a data set's rows: of no rows of it, or of its features where it streams. `None` where it does not know them.
+pub(super) fn schema(object: &Bound<'_, PyAny>) -> PyResult<Option<FieldRef>> {
+    let py = object.py();
+    let formatted = in_arrow_format(object)?;
+    if formatted.get_type().hasattr(intern!(py, "__getitem__"))? {
+        let none = PySlice::new(py, 0, 0, 1);
+        return input::schema(&call_method(&formatted, intern!(py, "__getitem__"), (none,))?);
+    }
+    let features = formatted.getattr_opt(intern!(py, "features"))?;
+    let schema = features.map(|features| features.getattr_opt(intern!(py, "arrow_schema"))).transpose()?.flatten();
+    Ok(schema.map(|schema| input::schema(&schema)).transpose()?.flatten())
+}
+
+fn not_arrow(object: &Bound<'_, PyAny>, what: &str) -> PyErr {
+    let name = name_of(object);
+    PyTypeError::new_err(format!("the {name} {what}, which is no Arrow data; pass .with_format(\"arrow\") of it"))
+}

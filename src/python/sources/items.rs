@@ -1,0 +1,217 @@
+//! The items of a Python iterator as one stream: each is asked for when the one before is read.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use arrow_schema::extension::{EXTENSION_TYPE_METADATA_KEY, EXTENSION_TYPE_NAME_KEY};
+use arrow_schema::{DataType, Field, FieldRef};
+use pyo3::exceptions::{PyException, PyTypeError};
+use pyo3::intern;
+use pyo3::prelude::*;
+
+use super::{Opened, is_read_again, name_of, part};
+use crate::arrow::{DeviceArray, DeviceArrayStream, same_layout};
+use crate::error::{Error, ErrorKind, Result};
+use crate::python::capsule::{call, call_method};
+use crate::python::exchange::package;
+use crate::python::exit::attached;
+
+/// What an object is as a source.
+#[derive(Debug)]
+pub(super) enum Found {
+    /// No source.
+    Nothing,
+    /// A source without items, and so without a type.
+    Empty,
+    /// An iterable of something else.
+    Other {
+        /// The type of its first item.
+        item: String,
+        /// Whether that was taken from an iterator of the caller's.
+        is_taken: bool,
+    },
+    /// A source.
+    Stream(Opened),
+}
+
+/// The items of an iterator that are not read yet.
+struct Items {
+    /// `None` once it has no more items, or raised.
+    iterator: Option<Py<PyAny>>,
+    /// `next` of Python.
+    next: Py<PyAny>,
+    field: FieldRef,
+    /// What is left of the last item that was taken.
+    current: DeviceArrayStream,
+    /// How many items were taken.
+    taken: usize,
+    depth: usize,
+    /// Whether the iterator is closed where it is not read to its end.
+    is_closed: Arc<AtomicBool>,
+}
+
+/// Finds the stream of an iterable.
+pub(super) fn find(object: &Bound<'_, PyAny>, depth: usize) -> PyResult<Found> {
+    let py = object.py();
+    if !object.get_type().hasattr(intern!(py, "__iter__"))? {
+        return Ok(Found::Nothing);
+    }
+    let builtins = py.import(intern!(py, "builtins"))?;
+    let iterator = match call(&builtins.getattr(intern!(py, "iter"))?, (object,), None) {
+        Err(error) if error.is_instance_of::<PyTypeError>(py) => return Ok(Found::Nothing),
+        iterator => iterator?,
+    };
+    let next = builtins.getattr(intern!(py, "next"))?;
+    let is_own = iterator.is(object);
+    let Some(first) = take(&next, &iterator)? else { return Ok(Found::Empty) };
+    let opened = match part(&without_index(first.clone())?, depth)? {
+        Found::Stream(opened) => opened,
+        _ => return Ok(Found::Other { item: name_of(&first), is_taken: is_own }),
+    };
+    let is_closed = Arc::new(AtomicBool::new(false));
+    let (field, device_type) = (opened.stream.field().clone(), opened.stream.device_type());
+    let items = Items {
+        iterator: Some(iterator.unbind()),
+        next: next.unbind(),
+        field: field.clone(),
+        current: opened.stream,
+        taken: 1,
+        depth,
+        is_closed: is_closed.clone(),
+    };
+    let stream = DeviceArrayStream::new(field, device_type, items);
+    let again = is_read_again(object)?;
+    Ok(Found::Stream(Opened { stream, index: opened.index, again, is_item_taken: is_own, is_closed }))
+}
+
+/// The next item; `None` at the end.
+fn take<'py>(next: &Bound<'py, PyAny>, iterator: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
+    // No iterator gives itself, so that it can stand for the end.
+    let item = call(next, (iterator, iterator), None)?;
+    Ok((!item.is(iterator)).then_some(item))
+}
+
+/// A frame of pandas without its index. Of one part after the other, some have an index that is a range, and no column, and others
+/// one that is a column.
+fn without_index(item: Bound<'_, PyAny>) -> PyResult<Bound<'_, PyAny>> {
+    let py = item.py();
+    let mut classes = item.get_type().mro().iter();
+    if !classes.any(|class| package(&class).is_ok_and(|package| package == "pandas")) {
+        return Ok(item);
+    }
+    let Some(reset) = item.getattr_opt(intern!(py, "reset_index"))? else { return Ok(item) };
+    let keywords = pyo3::types::PyDict::new(py);
+    keywords.set_item(intern!(py, "drop"), true)?;
+    call(&reset, (), Some(&keywords))
+}
+
+impl Items {
+    /// Takes the next item; whether there was one.
+    fn advance(&mut self, py: Python<'_>) -> PyResult<bool> {
+        let Some(iterator) = &self.iterator else { return Ok(false) };
+        let item = take(self.next.bind(py), iterator.bind(py));
+        let Ok(Some(item)) = item else {
+            self.iterator = None;
+            return item.map(|_| false);
+        };
+        self.taken = self.taken.saturating_add(1);
+        let Found::Stream(opened) = part(&without_index(item.clone())?, self.depth)? else {
+            let (number, name) = (self.taken, name_of(&item));
+            return Err(PyTypeError::new_err(format!("item {number} of the iterator is no Arrow data but {name}")));
+        };
+        self.check(opened.stream.field())?;
+        self.current = opened.stream;
+        Ok(true)
+    }
+
+    /// Refuses an item of other columns than the first one.
+    fn check(&self, field: &FieldRef) -> Result<()> {
+        let what = match (field.data_type(), self.field.data_type()) {
+            (DataType::Struct(found), DataType::Struct(first)) => {
+                let names = |fields: &[FieldRef]| fields.iter().map(|field| field.name().clone()).collect::<Vec<_>>();
+                if names(found) == names(first) {
+                    let other = found.iter().zip(first).find(|(found, first)| !is_same(found, first));
+                    other.map(|(found, first)| {
+                        let name = found.name();
+                        (format!("column {name:?} of type {}", type_of(found)), type_of(first))
+                    })
+                } else {
+                    Some((format!("the columns {:?}", names(found)), format!("{:?}", names(first))))
+                }
+            }
+            _ if is_same(field, &self.field) => None,
+            _ => Some((format!("the type {}", type_of(field)), type_of(&self.field))),
+        };
+        let Some((found, first)) = what else { return Ok(()) };
+        let reason = format!("item {} of the iterator has {found}, and the first one {first}", self.taken);
+        Err(Error::argument(reason).remedy_is("give all items one schema"))
+    }
+}
+
+impl Iterator for Items {
+    type Item = Result<DeviceArray>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            if let Some(array) = self.current.next() {
+                return Some(array);
+            }
+            match attached(|py| self.advance(py).map_err(|error| raised(py, error))) {
+                Some(Ok(true)) => {}
+                Some(Ok(false)) => return None,
+                Some(Err(error)) => return Some(Err(error)),
+                None => {
+                    let reason = "the interpreter is going down, and the source cannot be read on";
+                    return Some(Err(Error::new(ErrorKind::Producer, reason)));
+                }
+            }
+        }
+    }
+}
+
+impl Drop for Items {
+    fn drop(&mut self) {
+        let (mut iterator, is_closed) = (self.iterator.take(), self.is_closed.load(Ordering::Acquire));
+        attached(|py| {
+            if let Some(iterator) = iterator.take()
+                && is_closed
+                && let Err(error) = close(iterator.bind(py))
+            {
+                error.write_unraisable(py, Some(iterator.bind(py)));
+            }
+        });
+        // The interpreter is going down: whoever still has a reference keeps it.
+        std::mem::forget(iterator);
+    }
+}
+
+/// Closes a generator, which ends its `with` blocks.
+fn close(iterator: &Bound<'_, PyAny>) -> PyResult<()> {
+    let py = iterator.py();
+    if iterator.hasattr(intern!(py, "throw"))? && iterator.hasattr(intern!(py, "close"))? {
+        call_method(iterator, intern!(py, "close"), ())?;
+    }
+    Ok(())
+}
+
+/// What an iterator raised, to be raised again where the stream is read.
+fn raised(py: Python<'_>, error: PyErr) -> Error {
+    let kind = if error.is_instance_of::<PyException>(py) { ErrorKind::Producer } else { ErrorKind::Interrupted };
+    Error::new(kind, error.to_string()).caused_by(Arc::new(error))
+}
+
+/// Whether two columns have one type, whatever they are called.
+fn is_same(one: &Field, other: &Field) -> bool {
+    let extension = |field: &Field| {
+        let of = |key| field.metadata().get(key).cloned();
+        (of(EXTENSION_TYPE_NAME_KEY), of(EXTENSION_TYPE_METADATA_KEY))
+    };
+    same_layout(one.data_type(), other.data_type()) && extension(one) == extension(other)
+}
+
+fn type_of(field: &Field) -> String {
+    match field.extension_type_name() {
+        Some(name) => format!("{name} ({})", field.data_type()),
+        None => field.data_type().to_string(),
+    }
+}
