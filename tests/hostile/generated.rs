@@ -9,6 +9,8 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use arrow_dlpack::ErrorKind;
+
 use crate::generator::base;
 use crate::generator::exercise::{Outcome, Place, converse, exercise};
 use crate::generator::node::{Node, Untellable};
@@ -61,11 +63,25 @@ impl Tally {
     }
 }
 
+/// How the names begin of types that are neither tensors nor ragged rows as a whole.
+const FORMLESS: &[&str] = &[
+    "Interval(",
+    "Map(",
+    "Union(",
+    "Struct(",
+    "Null",
+    "RunEndEncoded(\"run_ends\": non-null Int16, \"values\": Utf8)",
+];
+
 #[test]
 fn valid_structures_are_read() {
     for (name, node) in base::nodes() {
         let outcome = exercise(&node, &[], Place::CPU).expect("a valid structure");
         assert!(outcome.is_read && outcome.refused.is_none(), "{name}: {outcome:?}");
+        let called_wrong: Vec<_> = outcome.errors.iter().filter(|error| error.kind() == ErrorKind::Invalid).collect();
+        assert!(called_wrong.is_empty(), "{name}: {called_wrong:?}");
+        let is_formless = FORMLESS.iter().any(|start| name.starts_with(start));
+        assert_ne!(outcome.is_converted, is_formless, "{name}: {:?}", outcome.errors);
     }
 }
 

@@ -1,5 +1,6 @@
 """docs/interoperability.md is what the written results generate, and every library is accounted for."""
 
+import re
 import sys
 from pathlib import Path
 
@@ -22,13 +23,32 @@ def test_the_document_is_generated():
 @pytest.mark.parametrize("library", TESTED, ids=lambda library: library.name)
 def test_every_library_has_tests_pins_and_results(library: matrix.Library):
     assert library.file.exists()
-    pins = matrix.HERE.parents[2] / "python" / "requirements" / "interop" / f"{library.environment}.txt"
-    assert pins.exists()
+    assert pins_of(library).exists()
     results = matrix.read_results(library)
     assert results is not None
     assert results["library"] == library.name
     assert set(results["versions"]) == set(library.distributions)
     assert results["cells"]
+
+
+@pytest.mark.parametrize("library", TESTED, ids=lambda library: library.name)
+def test_results_are_of_the_versions_that_are_pinned(library: matrix.Library):
+    results = matrix.read_results(library)
+    assert results is not None
+    text = pins_of(library).read_text(encoding="utf-8")
+    pins = dict(line.split("==") for line in text.splitlines() if "==" in line and not line.startswith("#"))
+    pinned = {normal(name): version for name, version in pins.items()}
+    for name, version in results["versions"].items():
+        # What a distribution adds to its version says how it was built.
+        assert pinned[normal(name)].partition("+")[0] == version.partition("+")[0], name
+
+
+def normal(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def pins_of(library: matrix.Library) -> Path:
+    return matrix.HERE.parents[2] / "python" / "requirements" / "interop" / f"{library.environment}.txt"
 
 
 def test_no_results_of_unknown_libraries():

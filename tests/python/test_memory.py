@@ -23,6 +23,21 @@ WORK = {
     "validity": "ad.validity(column)",
     "explain": "str(ad.explain(batch))",
     "buffers": "memoryview(tensor)",
+    "a matrix": "ad.to_tensor(numbers, dtype='float32')",
+    "a matrix in column order": "ad.to_tensor(numbers, order='F')",
+    "a matrix into out": "ad.to_tensor(numbers, out=out)",
+    "groups": "ad.to_tensors(numbers, columns={'a': ['x', 'n'], 'b': 'n'})",
+    "matrices to batches": "ad.to_arrow(out, names=['x', 'n'])",
+    "the validity of a matrix": "ad.validity(numbers)",
+    "ragged rows": "ad.to_ragged(lists)",
+    "padded rows": "ad.to_ragged(lists, pad=(0, None), dtype='float32')",
+    "strings": "pa.array(ad.to_ragged(words))",
+    "codes": "pa.array(ad.to_arrow(ad.to_tensor(codes)))",
+    "values of a dictionary": "ad.to_tensor(lookup, dictionary='values')",
+    "decimals": "ad.to_tensor(decimals, dtype='float64')",
+    "runs": "ad.to_tensor(runs)",
+    "a loader": "list(ad.Loader(numbers, batch_size=1, prefetch=0))",
+    "wrong options": "wrong_options()",
     "refusals": "refuse()",
     "refused capsules": "refuse_capsule()",
 }
@@ -37,6 +52,21 @@ valid = np.ones(100, bool)
 batch = pa.record_batch({{"x": [1.5], "n": [2]}})
 table, tensor, imported = pa.table(batch), ad.to_tensor(column), ad.from_arrow(column)
 nulls, strided = pa.array([1, None]), np.arange(10)[::2]
+
+numbers = pa.record_batch({{"x": [1.5, 2.5], "n": [2, 3]}})
+out = np.empty((2, 2))
+lists, words = pa.array([[1, 2], [], [3]]), pa.array(["a", "b" * 20], pa.string_view())
+codes, lookup = words.cast(pa.string()).dictionary_encode(), pa.array([7, 8, 7]).dictionary_encode()
+decimals = pa.array([1, 2]).cast(pa.decimal128(20, 1))
+runs = pa.RunEndEncodedArray.from_arrays([2, 3], [1.5, 2.5])
+
+def wrong_options():
+    for keywords in ({{"columns": ["z"]}}, {{"out": out[:, :1]}}, {{"device": "nonsense"}}, {{"dtype": "complex64"}}):
+        try:
+            ad.to_tensor(ad.from_arrow(table), **keywords)
+        except ValueError:
+            continue
+        raise AssertionError(keywords)
 
 def refuse():
     for call in (lambda: ad.to_tensor(nulls), lambda: ad.to_arrow(strided, copy=False), lambda: ad.to_tensor(3)):

@@ -158,8 +158,22 @@ fn check(columns: &[Column], dtype: DType, rows: usize, skipped: usize, place: P
     }
 }
 
+#[test]
+#[cfg(target_os = "linux")]
+fn every_set_that_the_processor_has_is_available() {
+    let text = std::fs::read_to_string("/proc/cpuinfo").unwrap();
+    let flags: Vec<&str> =
+        text.lines().filter(|line| line.starts_with("flags")).take(1).flat_map(str::split_whitespace).collect();
+    let has = |names: &[&str]| names.iter().all(|name| flags.contains(name));
+    let avx2 = has(&["avx2", "f16c"]);
+    let avx512 = avx2 && has(&["avx512f", "avx512bw", "avx512dq", "avx512vl"]);
+    let expected = [(Isa::Portable, true), (Isa::Avx2, avx2), (Isa::Avx512, avx512)];
+    let expected: Vec<Isa> = expected.into_iter().filter(|(_, has)| *has).map(|(isa, _)| isa).collect();
+    assert_eq!(Isa::available(), expected);
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 150, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig::with_cases(150))]
 
     #[test]
     fn rows_are_the_columns_values(
@@ -330,7 +344,7 @@ fn of_bits(data_type: &DataType, bits: &[u64], valid: Vec<bool>) -> ArrayRef {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig::with_cases(60))]
 
     #[test]
     fn every_set_of_instructions_rounds_alike(

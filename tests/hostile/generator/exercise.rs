@@ -31,6 +31,8 @@ pub(crate) struct Outcome {
     pub(crate) errors: Vec<Error>,
     /// Whether the array was read as arrow-rs' array.
     pub(crate) is_read: bool,
+    /// Whether a tensor or ragged rows were made of it.
+    pub(crate) is_converted: bool,
 }
 
 /// Where the array says it is.
@@ -145,7 +147,7 @@ fn everything(array: &DeviceArray, node: &Node, outcome: &mut Outcome) {
     }
     assert_eq!(array.len() as i64, node.length);
     for options in option_sets() {
-        convert(array, node, &options, &mut errors);
+        outcome.is_converted |= convert(array, node, &options, &mut errors);
     }
     errors.keep(validity(array.field(), std::slice::from_ref(array))).inspect(tensors::touch);
     errors
@@ -153,6 +155,7 @@ fn everything(array: &DeviceArray, node: &Node, outcome: &mut Outcome) {
         .inspect(tensors::touch);
     for options in option_sets() {
         if let Some(ragged) = errors.keep(to_ragged(array, &options)) {
+            outcome.is_converted = true;
             assert_eq!(ragged.len() as i64, node.length);
             if let Some(back) = errors.keep(ragged.to_arrow(CopyMode::IfNeeded)) {
                 errors.keep(back.to_arrow());
@@ -220,9 +223,9 @@ pub(crate) fn option_sets() -> Vec<Options> {
     ]
 }
 
-/// A tensor of the array, its elements compared with the node's, and back.
-fn convert(array: &DeviceArray, node: &Node, options: &Options, errors: &mut Errors<'_>) {
-    let Some(tensor) = errors.keep(to_tensor(array, options)) else { return };
+/// A tensor of the array, its elements compared with the node's, and back; whether there is one.
+fn convert(array: &DeviceArray, node: &Node, options: &Options, errors: &mut Errors<'_>) -> bool {
+    let Some(tensor) = errors.keep(to_tensor(array, options)) else { return false };
     assert_eq!(tensor.shape().first().copied(), Some(node.length));
     if !tensor.is_empty() && tensor.len() < 1 << 12 {
         compare(&tensor, node, options);
@@ -237,6 +240,7 @@ fn convert(array: &DeviceArray, node: &Node, options: &Options, errors: &mut Err
     {
         errors.keep(to_arrow(&tensor, Some(&valid), CopyMode::IfNeeded));
     }
+    true
 }
 
 /// Elements that are valid are the node's, where no cast was asked for.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -253,9 +254,10 @@ class TestFailures:
             list(loader)
         assert raised.value is raises
 
-    @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-    def test_to_take_it_back_are_shown(self, pool: fakes.Pool, capfd: pytest.CaptureFixture[str]) -> None:
+    def test_to_take_it_back_are_shown(self, pool: fakes.Pool, monkeypatch: pytest.MonkeyPatch) -> None:
         tensor = tensor_of(pool)
+        shown: list[str] = []
+        monkeypatch.setattr(sys, "unraisablehook", lambda raised: shown.append(repr(raised.exc_value)))
 
         class Broken(Resource):
             def deallocate(self, pointer: int, nbytes: int, stream: Any) -> None:
@@ -267,6 +269,7 @@ class TestFailures:
         driver.settle()
         assert _native._cuda_waiting() == 0
         assert len(resource.given_back) == 1
+        assert shown == ["ValueError('not now')"]
 
 
 class Wrong(Resource):

@@ -106,12 +106,11 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
 
 
 def difference(committed: dict | None, found: dict) -> str | None:
-    """How the findings differ from those that are written down; None if not, or if the versions are others."""
+    """How the findings, or the versions they are of, differ from those that are written down; None if not."""
     if committed is None:
         return "there is none; --write writes it"
     if committed["versions"] != found["versions"]:
-        print(f"\nnot compared: written down for {committed['versions']}, and this is {found['versions']}")
-        return None
+        return f"written down for {committed['versions']}, and this is {found['versions']}; --write writes it"
     cases = [case for case in matrix.CASES if committed["cells"].get(case) != found["cells"].get(case)]
     return f"the tests found otherwise for {', '.join(cases)}; --write writes it" if cases else None
 
