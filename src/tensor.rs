@@ -283,6 +283,12 @@ impl Tensor {
         !self.read_only
     }
 
+    /// The same tensor, marked as read-only for every consumer.
+    #[must_use]
+    pub fn into_read_only(self) -> Self {
+        Self { read_only: true, ..self }
+    }
+
     /// Whether the conversion that made this tensor copied its elements.
     #[must_use]
     pub fn is_copied(&self) -> bool {

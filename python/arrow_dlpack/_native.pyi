@@ -23,7 +23,7 @@ _BatchT_co = TypeVar("_BatchT_co", covariant=True)
 class _ArrayNamespace(Protocol[_ArrayT_co]):
     """A module such as numpy, whose `from_dlpack` makes its own arrays.
 
-    Type checkers do not know that of torch as one of the module's, so any module has an overload after this one."""
+    Type checkers do not know that of torch as one of the module's, so any module, or its name, has an overload after this one."""
 
     def from_dlpack(self, x: Any, /) -> _ArrayT_co: ...
 
@@ -140,6 +140,9 @@ class CastError(ConversionError):
 
 class UnsupportedTypeError(ConversionError):
     """A type or layout has no form on the other side."""
+
+class ReadOnlyViewWarning(UserWarning):
+    """A view of read-only memory went to a library that ignores the read-only flag."""
 
 @final
 class Device:
@@ -443,7 +446,7 @@ class Loader(Generic[_BatchT_co]):
         nulls: _LoaderNulls | Mapping[str, _LoaderNulls] = "error",
         decimal: _Decimal | Mapping[str, _Decimal] | None = None,
         dictionary: _Dictionary | Mapping[str, _Dictionary] | None = None,
-        xp: ModuleType,
+        xp: ModuleType | str,
         device: _Device | None = None,
         allocator: _Allocator | None = None,
         shuffle_buffer: SupportsIndex = 0,
@@ -509,7 +512,7 @@ class Loader(Generic[_BatchT_co]):
         nulls: _LoaderNulls | Mapping[str, _LoaderNulls] = "error",
         decimal: _Decimal | Mapping[str, _Decimal] | None = None,
         dictionary: _Dictionary | Mapping[str, _Dictionary] | None = None,
-        xp: ModuleType,
+        xp: ModuleType | str,
         device: _Device | None = None,
         allocator: _Allocator | None = None,
         shuffle_buffer: SupportsIndex = 0,
@@ -649,7 +652,7 @@ def to_tensor(
     device: _Device | None = None,
     allocator: _Allocator | None = None,
     copy: bool | None = None,
-    writable: bool = False,
+    writable: bool | None = None,
     legacy: _Legacy = "copy",
     out: None = None,
     threads: SupportsIndex | None = None,
@@ -671,7 +674,7 @@ def to_tensor(
     device: _Device | None = None,
     allocator: _Allocator | None = None,
     copy: bool | None = None,
-    writable: bool = False,
+    writable: bool | None = None,
     legacy: _Legacy = "copy",
     out: None = None,
     threads: SupportsIndex | None = None,
@@ -690,11 +693,11 @@ def to_tensor(
     device: _Device | None = None,
     allocator: _Allocator | None = None,
     copy: bool | None = None,
-    writable: bool = False,
+    writable: bool | None = None,
     legacy: _Legacy = "copy",
     out: None = None,
     threads: SupportsIndex | None = None,
-    xp: ModuleType,
+    xp: ModuleType | str,
 ) -> Any: ...
 @overload
 def to_tensor(
@@ -709,7 +712,7 @@ def to_tensor(
     device: _Device | None = None,
     allocator: _Allocator | None = None,
     copy: bool | None = None,
-    writable: bool = False,
+    writable: bool | None = None,
     legacy: _Legacy = "copy",
     out: _OutT,
     threads: SupportsIndex | None = None,
@@ -728,7 +731,7 @@ def to_tensors(
     device: _Device | None = None,
     allocator: _Allocator | None = None,
     copy: bool | None = None,
-    writable: bool = False,
+    writable: bool | None = None,
     legacy: _Legacy = "copy",
     threads: SupportsIndex | None = None,
     xp: None = None,
@@ -749,7 +752,7 @@ def to_tensors(
     device: _Device | None = None,
     allocator: _Allocator | None = None,
     copy: bool | None = None,
-    writable: bool = False,
+    writable: bool | None = None,
     legacy: _Legacy = "copy",
     threads: SupportsIndex | None = None,
     xp: _ArrayNamespace[_ArrayT_co],
@@ -767,10 +770,10 @@ def to_tensors(
     device: _Device | None = None,
     allocator: _Allocator | None = None,
     copy: bool | None = None,
-    writable: bool = False,
+    writable: bool | None = None,
     legacy: _Legacy = "copy",
     threads: SupportsIndex | None = None,
-    xp: ModuleType,
+    xp: ModuleType | str,
 ) -> dict[str, Any]: ...
 @overload
 def to_ragged(
@@ -783,7 +786,7 @@ def to_ragged(
     device: _Device | None = None,
     allocator: _Allocator | None = None,
     copy: bool | None = None,
-    writable: bool = False,
+    writable: bool | None = None,
     legacy: _Legacy = "copy",
     pad: None = None,
     xp: None = None,
@@ -804,7 +807,7 @@ def to_ragged(
     device: _Device | None = None,
     allocator: _Allocator | None = None,
     copy: bool | None = None,
-    writable: bool = False,
+    writable: bool | None = None,
     legacy: _Legacy = "copy",
     pad: None = None,
     xp: _ArrayNamespace[_ArrayT_co],
@@ -820,10 +823,10 @@ def to_ragged(
     device: _Device | None = None,
     allocator: _Allocator | None = None,
     copy: bool | None = None,
-    writable: bool = False,
+    writable: bool | None = None,
     legacy: _Legacy = "copy",
     pad: None = None,
-    xp: ModuleType,
+    xp: ModuleType | str,
 ) -> Ragged[Any]: ...
 @overload
 def to_ragged(
@@ -836,7 +839,7 @@ def to_ragged(
     device: _Device | None = None,
     allocator: _Allocator | None = None,
     copy: bool | None = None,
-    writable: bool = False,
+    writable: bool | None = None,
     legacy: _Legacy = "copy",
     pad: tuple[bool | SupportsIndex | SupportsFloat, SupportsIndex | None],
     xp: None = None,
@@ -852,7 +855,7 @@ def to_ragged(
     device: _Device | None = None,
     allocator: _Allocator | None = None,
     copy: bool | None = None,
-    writable: bool = False,
+    writable: bool | None = None,
     legacy: _Legacy = "copy",
     pad: tuple[bool | SupportsIndex | SupportsFloat, SupportsIndex | None],
     xp: _ArrayNamespace[_ArrayT_co],
@@ -868,10 +871,10 @@ def to_ragged(
     device: _Device | None = None,
     allocator: _Allocator | None = None,
     copy: bool | None = None,
-    writable: bool = False,
+    writable: bool | None = None,
     legacy: _Legacy = "copy",
     pad: tuple[bool | SupportsIndex | SupportsFloat, SupportsIndex | None],
-    xp: ModuleType,
+    xp: ModuleType | str,
 ) -> tuple[Any, Any]: ...
 @overload
 def validity(
@@ -907,7 +910,7 @@ def validity(
     order: _Order = "C",
     columns: Sequence[str] | None = None,
     device: _Device | None = None,
-    xp: ModuleType,
+    xp: ModuleType | str,
 ) -> Any: ...
 @overload
 def validity(
@@ -937,7 +940,7 @@ def validity(
     order: _Order = "C",
     columns: Sequence[str] | None = None,
     device: _Device | None = None,
-    xp: ModuleType,
+    xp: ModuleType | str,
 ) -> tuple[Any, int] | None: ...
 @overload
 def to_arrow(
@@ -1001,7 +1004,7 @@ def explain(
     dictionary: _Dictionary | Mapping[str, _Dictionary] | None = None,
     device: _Device | None = None,
     copy: bool | None = None,
-    writable: bool = False,
+    writable: bool | None = None,
 ) -> Report:
     """What `to_tensor` or `to_tensors` would do with this data, or with any data of this schema.
 

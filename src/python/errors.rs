@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::error::Error as _;
 
-use pyo3::exceptions::{PyBufferError, PyKeyboardInterrupt, PyMemoryError, PyValueError};
+use pyo3::exceptions::{PyBufferError, PyKeyboardInterrupt, PyMemoryError, PyUserWarning, PyValueError};
 use pyo3::panic::PanicException;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -22,6 +22,7 @@ struct Exceptions {
     null: Py<PyType>,
     cast: Py<PyType>,
     unsupported: Py<PyType>,
+    read_only_view: Py<PyType>,
 }
 
 static EXCEPTIONS: PyOnceLock<Exceptions> = PyOnceLock::new();
@@ -38,6 +39,19 @@ fn class<'py>(name: &str, bases: &[Bound<'py, PyType>], doc: &str, py: Python<'p
     Ok(py.get_type::<PyType>().call1((name, bases, members))?.cast_into::<PyType>()?)
 }
 
+fn warning(py: Python<'_>) -> PyResult<Bound<'_, PyType>> {
+    let members = PyDict::new(py);
+    members.set_item("__module__", "arrow_dlpack")?;
+    members.set_item("__doc__", "A view of read-only memory went to a library that ignores the read-only flag.")?;
+    let made = py.get_type::<PyType>().call1(("ReadOnlyViewWarning", (py.get_type::<PyUserWarning>(),), members))?;
+    Ok(made.cast_into::<PyType>()?)
+}
+
+/// The class `ReadOnlyViewWarning`.
+pub(super) fn read_only_view_warning(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
+    Ok(exceptions(py)?.read_only_view.bind(py).clone().into_any())
+}
+
 fn exceptions(py: Python<'_>) -> PyResult<&Exceptions> {
     EXCEPTIONS.get_or_try_init(py, || {
         let roots = [py.get_type::<PyBufferError>(), py.get_type::<PyValueError>()];
@@ -49,6 +63,7 @@ fn exceptions(py: Python<'_>) -> PyResult<&Exceptions> {
             null: subclass("NullError", "A null stands where the null policy allows none, or cannot be represented.")?,
             cast: subclass("CastError", "A value does not fit the requested type.")?,
             unsupported: subclass("UnsupportedTypeError", "A type or layout has no form on the other side.")?,
+            read_only_view: warning(py)?.unbind(),
             conversion: conversion.unbind(),
         })
     })
@@ -61,8 +76,9 @@ pub(super) fn panicked(panic: &(dyn Any + Send)) -> PyErr {
 
 pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     let exceptions = exceptions(module.py())?;
-    for class in [&exceptions.conversion, &exceptions.copy, &exceptions.null, &exceptions.cast, &exceptions.unsupported]
-    {
+    let errors =
+        [&exceptions.conversion, &exceptions.copy, &exceptions.null, &exceptions.cast, &exceptions.unsupported];
+    for class in errors.into_iter().chain([&exceptions.read_only_view]) {
         let class = class.bind(module.py());
         module.add(class.name()?, class)?;
     }

@@ -212,7 +212,7 @@ impl Report {
 /// a stream without a `device` attribute; one on a device counts as on number 0 of its type, where it does not say which.
 #[pyfunction]
 #[allow(clippy::too_many_arguments, reason = "one Python keyword each")]
-#[pyo3(signature = (obj_or_schema, *, columns=None, dtype=None, nulls=None, order=None, decimal=None, dictionary=None, device=None, copy=None, writable=false), text_signature = "(obj_or_schema, *, columns=None, dtype=None, nulls=\"error\", order=None, decimal=None, dictionary=None, device=None, copy=None, writable=False)")]
+#[pyo3(signature = (obj_or_schema, *, columns=None, dtype=None, nulls=None, order=None, decimal=None, dictionary=None, device=None, copy=None, writable=None), text_signature = "(obj_or_schema, *, columns=None, dtype=None, nulls=\"error\", order=None, decimal=None, dictionary=None, device=None, copy=None, writable=None)")]
 pub(super) fn explain(
     obj_or_schema: &Bound<'_, PyAny>,
     columns: Option<Columns>,
@@ -223,7 +223,7 @@ pub(super) fn explain(
     dictionary: Option<&Bound<'_, PyAny>>,
     device: Option<&Bound<'_, PyAny>>,
     copy: Option<bool>,
-    writable: bool,
+    writable: Option<bool>,
 ) -> PyResult<Report> {
     let options = ConversionOptions::read(ElementKeywords { dtype, nulls, decimal, dictionary }, copy, writable)?;
     let order = order.map(parse_order).transpose()?;

@@ -9,7 +9,7 @@ use pyo3::wrap_pyfunction;
 
 use super::arrow_dunders::is_on_host;
 use super::errors::null_in_stream;
-use super::exchange::{Arrays, memory};
+use super::exchange::{Access, Arrays, memory, namespace};
 use super::input::{self, ArrowInput, Chunks, Unread};
 use super::matrix::{
     Columns, MatrixKeywords, column_into, each_group, is_matrix, matrix_into, names, no_columns, parse_order,
@@ -50,16 +50,6 @@ pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
 /// Runs the last step of conversions, without the interpreter where it can take long.
 pub(super) fn runner(py: Python<'_>) -> impl Fn(&Plan, &(dyn Fn() -> Result<CoreTensor> + Sync)) -> Result<CoreTensor> {
     move |plan, convert| if plan.bytes < DETACH_FROM { convert() } else { py.detach(convert) }
-}
-
-/// The tensor for Python, or the array that another library makes of it.
-pub(super) fn finish<'py>(
-    py: Python<'py>,
-    tensor: CoreTensor,
-    legacy: Legacy,
-    xp: Option<&Bound<'py, PyAny>>,
-) -> PyResult<Bound<'py, PyAny>> {
-    Arrays::of(py, legacy, xp)?.make(tensor)
 }
 
 /// Each column as a tensor or an array, by name: all columns if `columns` is None.
@@ -157,18 +147,20 @@ pub(super) fn result_source(
 ///     address, a multiple of 256, and `deallocate(address, nbytes, stream)`, such as a memory resource of RMM. The stream has
 ///     `__cuda_stream__`. With xp=torch or cupy, None is that library's own allocator.
 /// copy: None as needed, False never (an error), True always.
-/// writable: memory that nobody else sees.
+/// writable: True for memory of the result's own, False for a result that is read-only, copies too. None is a view where there is
+///     one, read-only, and else a copy that may be written; a `ReadOnlyViewWarning` comes once where the library of `xp` would
+///     write through a view, as torch does.
 /// legacy: what an unversioned DLPack capsule of read-only memory holds: "copy", "view" or "error".
 /// out: a writable tensor of any library, which is written and returned: of the result's shape; its dtype is the
 ///     default. A matrix has dense rows, or dense columns, any distance apart. What it holds is unspecified after an
 ///     error.
 /// threads: how many to use where that is worth it; None is ARROW_DLPACK_THREADS, or one a core.
-/// xp: an array namespace (numpy, torch, ...) whose array is returned instead.
+/// xp: an array namespace, or its name ("numpy", "torch", "jax", ...), whose array is returned instead.
 ///
 /// Raises ConversionError (a BufferError and a ValueError) naming column, row, reason and remedy; TypeError for an
 /// object that offers neither Arrow data nor a tensor.
 #[pyfunction]
-#[pyo3(signature = (obj, *, dtype=None, nulls=None, order="C", columns=None, decimal=None, dictionary=None, device=None, allocator=None, copy=None, writable=false, legacy="copy", out=None, threads=None, xp=None), text_signature = "(obj, *, dtype=None, nulls=\"error\", order=\"C\", columns=None, decimal=None, dictionary=None, device=None, allocator=None, copy=None, writable=False, legacy=\"copy\", out=None, threads=None, xp=None)")]
+#[pyo3(signature = (obj, *, dtype=None, nulls=None, order="C", columns=None, decimal=None, dictionary=None, device=None, allocator=None, copy=None, writable=None, legacy="copy", out=None, threads=None, xp=None), text_signature = "(obj, *, dtype=None, nulls=\"error\", order=\"C\", columns=None, decimal=None, dictionary=None, device=None, allocator=None, copy=None, writable=None, legacy=\"copy\", out=None, threads=None, xp=None)")]
 #[allow(clippy::too_many_arguments, reason = "one Python keyword each")]
 fn to_tensor<'py>(
     py: Python<'py>,
@@ -182,13 +174,15 @@ fn to_tensor<'py>(
     device: Option<&Bound<'py, PyAny>>,
     allocator: Option<&Bound<'py, PyAny>>,
     copy: Option<bool>,
-    writable: bool,
+    writable: Option<bool>,
     legacy: &str,
     out: Option<&Bound<'py, PyAny>>,
     threads: Option<&Bound<'py, PyAny>>,
     xp: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, PyAny>> {
-    let mut arrays = Arrays::of(py, Legacy::parse(legacy)?, xp)?;
+    let xp = namespace(xp)?;
+    let xp = xp.as_ref();
+    let mut arrays = Arrays::of(py, Legacy::parse(legacy)?, Access::of(writable), xp)?;
     let matrix = MatrixKeywords::read(order, threads)?;
     if out.is_some() && xp.is_some() {
         return Err(PyValueError::new_err("out is returned as it is: pass out or xp, not both"));
@@ -212,7 +206,8 @@ fn to_tensor<'py>(
         asked.require_way(unread.device)?;
         let defaults = || ConversionOptions::defaults(copy, writable);
         let options = by_column.as_ref().map_or_else(|| Cow::Owned(defaults()), Cow::Borrowed);
-        refused::as_one(unread, columns.as_ref(), &options)
+        refused::as_one(unread, columns.as_ref(), &options)?;
+        arrays.foresee(copy)
     })?;
     let chunks = asked.chunks(py, chunks)?;
     let _source = result_source(&chunks, device, allocator, xp)?;
@@ -227,7 +222,7 @@ fn to_tensor<'py>(
         return Err(no_columns(chunks.field()).into());
     }
     let options = match by_column {
-        None => Options::default().copy(copy_mode(copy)).writable(writable),
+        None => Options::default().copy(copy_mode(copy)).writable(writable == Some(true)),
         Some(options) => {
             options.check_columns(chunks.field(), [])?;
             options.of(chunks.field().name())
@@ -279,7 +274,7 @@ fn write_into(
 ///
 /// The other keywords are those of `to_tensor`. Nulls of a row are nulls in each of its columns.
 #[pyfunction]
-#[pyo3(signature = (obj, *, columns=None, dtype=None, nulls=None, order="C", decimal=None, dictionary=None, device=None, allocator=None, copy=None, writable=false, legacy="copy", threads=None, xp=None), text_signature = "(obj, *, columns=None, dtype=None, nulls=\"error\", order=\"C\", decimal=None, dictionary=None, device=None, allocator=None, copy=None, writable=False, legacy=\"copy\", threads=None, xp=None)")]
+#[pyo3(signature = (obj, *, columns=None, dtype=None, nulls=None, order="C", decimal=None, dictionary=None, device=None, allocator=None, copy=None, writable=None, legacy="copy", threads=None, xp=None), text_signature = "(obj, *, columns=None, dtype=None, nulls=\"error\", order=\"C\", decimal=None, dictionary=None, device=None, allocator=None, copy=None, writable=None, legacy=\"copy\", threads=None, xp=None)")]
 #[allow(clippy::too_many_arguments, reason = "one Python keyword each")]
 fn to_tensors<'py>(
     py: Python<'py>,
@@ -293,19 +288,22 @@ fn to_tensors<'py>(
     device: Option<&Bound<'py, PyAny>>,
     allocator: Option<&Bound<'py, PyAny>>,
     copy: Option<bool>,
-    writable: bool,
+    writable: Option<bool>,
     legacy: &str,
     threads: Option<&Bound<'py, PyAny>>,
     xp: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, PyDict>> {
     let options = ConversionOptions::read(ElementKeywords { dtype, nulls, decimal, dictionary }, copy, writable)?;
     memory::source(allocator)?;
-    let mut arrays = Arrays::of(py, Legacy::parse(legacy)?, xp)?;
+    let xp = namespace(xp)?;
+    let xp = xp.as_ref();
+    let mut arrays = Arrays::of(py, Legacy::parse(legacy)?, Access::of(writable), xp)?;
     let matrix = MatrixKeywords::read(order, threads)?;
     let asked = Asked::read(device, copy_mode(copy))?;
     let chunks = Chunks::read_unless(obj, copy_mode(copy), Some(asked), &|unread| {
         asked.require_way(unread.device)?;
-        refused::as_named(unread, columns.as_ref(), &matrix, &options)
+        refused::as_named(unread, columns.as_ref(), &matrix, &options)?;
+        arrays.foresee(copy)
     })?;
     options.check_columns(chunks.field(), columns.iter().flat_map(Columns::names))?;
     let chunks = asked.chunks(py, chunks)?;
@@ -369,7 +367,9 @@ fn validity<'py>(
     let mut matrix = MatrixOptions::default().order(parse_order(order)?);
     matrix.columns = columns.map(names).transpose()?;
     let asked = Asked::read(device, CopyMode::IfNeeded)?;
-    let mut arrays = Arrays::of(py, Legacy::Copy, xp)?;
+    let xp = namespace(xp)?;
+    let xp = xp.as_ref();
+    let mut arrays = Arrays::of(py, Legacy::Copy, Access::AsMade, xp)?;
     let refuse = |unread: &Unread<'_>| {
         asked.require_way(unread.device)?;
         refused::as_validity(unread, &matrix.clone().index(unread.index), bits)

@@ -137,25 +137,29 @@ impl ElementKeywords<'_, '_> {
 impl ConversionOptions {
     /// What no keyword is.
     #[inline]
-    pub(super) fn defaults(copy: Option<bool>, writable: bool) -> Self {
+    pub(super) fn defaults(copy: Option<bool>, writable: Option<bool>) -> Self {
         Self {
             dtype: PerColumn::One(None),
             nulls: PerColumn::One(NullPolicy::default()),
             decimal: PerColumn::One(DecimalMode::default()),
             dictionary: PerColumn::One(None),
             copy: copy_mode(copy),
-            writable,
+            writable: writable == Some(true),
         }
     }
 
-    pub(super) fn read(keywords: ElementKeywords<'_, '_>, copy: Option<bool>, writable: bool) -> PyResult<Self> {
+    pub(super) fn read(
+        keywords: ElementKeywords<'_, '_>,
+        copy: Option<bool>,
+        writable: Option<bool>,
+    ) -> PyResult<Self> {
         Ok(Self {
             dtype: PerColumn::read_keyword(keywords.dtype, parse_dtype)?,
             nulls: PerColumn::read_keyword(keywords.nulls, parse_nulls)?,
             decimal: PerColumn::read_keyword(keywords.decimal, parse_decimal)?,
             dictionary: PerColumn::read_keyword(keywords.dictionary, parse_dictionary)?,
             copy: copy_mode(copy),
-            writable,
+            writable: writable == Some(true),
         })
     }
 
@@ -179,7 +183,7 @@ impl ConversionOptions {
         self.copy
     }
 
-    /// `writable=`.
+    /// Whether `writable=` asks for memory of its own.
     pub(super) fn writable(&self) -> bool {
         self.writable
     }

@@ -7,8 +7,8 @@ use pyo3::types::{PyDict, PyTuple, PyType};
 use super::arrow_dunders::{c_array, c_device_array, requested_field};
 use super::capsule::schema_capsule;
 use super::counts::count;
-use super::exchange::{Arrays, memory};
-use super::functions::{finish, result_source};
+use super::exchange::{Access, Arrays, memory, namespace};
+use super::functions::result_source;
 use super::input::{self, Chunks};
 use super::moving::Asked;
 use super::nulls::parse_nulls;
@@ -49,27 +49,22 @@ impl Ragged {
     /// # Errors
     /// What that library raises.
     pub fn new(py: Python<'_>, ragged: CoreRagged, xp: Option<&Bound<'_, PyAny>>) -> PyResult<Self> {
-        Self::with_legacy(py, ragged, Legacy::Copy, xp)
+        Self::made(ragged, &mut Arrays::of(py, Legacy::Copy, Access::AsMade, xp)?)
     }
 
-    fn with_legacy(
-        py: Python<'_>,
-        ragged: CoreRagged,
-        legacy: Legacy,
-        xp: Option<&Bound<'_, PyAny>>,
-    ) -> PyResult<Self> {
-        let part = |tensor: &CoreTensor| finish(py, tensor.clone(), legacy, xp).map(Bound::unbind);
+    fn made(ragged: CoreRagged, arrays: &mut Arrays<'_>) -> PyResult<Self> {
         let values = match ragged.values() {
             Values::Ragged(inner) => {
-                let inner = Self::with_legacy(py, inner.as_ref().clone(), legacy, xp)?;
-                Bound::new(py, inner)?.into_any().unbind()
+                let inner = Self::made(inner.as_ref().clone(), arrays)?;
+                Bound::new(arrays.py(), inner)?.into_any().unbind()
             }
-            Values::Tensor(tensor) => part(tensor)?,
+            Values::Tensor(tensor) => arrays.make(tensor.clone())?.unbind(),
         };
-        let optional = |tensor: Option<&CoreTensor>| tensor.map(part).transpose();
+        let mut part = |tensor: &CoreTensor| arrays.make(tensor.clone()).map(Bound::unbind);
         let offsets = part(ragged.offsets())?;
-        let (lengths, shapes) = (optional(ragged.lengths())?, optional(ragged.shapes())?);
-        let validity = optional(ragged.validity())?;
+        let lengths = ragged.lengths().map(&mut part).transpose()?;
+        let shapes = ragged.shapes().map(&mut part).transpose()?;
+        let validity = ragged.validity().map(&mut part).transpose()?;
         Ok(Self { ragged, values, offsets, lengths, shapes, validity })
     }
 
@@ -229,7 +224,7 @@ fn run<R: Send>(py: Python<'_>, chunks: &Chunks, work: impl Fn() -> Result<R> + 
 ///
 /// Offsets of a slice start at 0 again by a copy of them. The values of list views are the whole child.
 #[pyfunction]
-#[pyo3(signature = (obj, *, dtype=None, nulls=None, decimal=None, dictionary=None, device=None, allocator=None, copy=None, writable=false, legacy="copy", pad=None, xp=None), text_signature = "(obj, *, dtype=None, nulls=\"error\", decimal=None, dictionary=None, device=None, allocator=None, copy=None, writable=False, legacy=\"copy\", pad=None, xp=None)")]
+#[pyo3(signature = (obj, *, dtype=None, nulls=None, decimal=None, dictionary=None, device=None, allocator=None, copy=None, writable=None, legacy="copy", pad=None, xp=None), text_signature = "(obj, *, dtype=None, nulls=\"error\", decimal=None, dictionary=None, device=None, allocator=None, copy=None, writable=None, legacy=\"copy\", pad=None, xp=None)")]
 #[allow(clippy::too_many_arguments, reason = "one Python keyword each")]
 pub(super) fn to_ragged<'py>(
     py: Python<'py>,
@@ -241,7 +236,7 @@ pub(super) fn to_ragged<'py>(
     device: Option<&Bound<'py, PyAny>>,
     allocator: Option<&Bound<'py, PyAny>>,
     copy: Option<bool>,
-    writable: bool,
+    writable: Option<bool>,
     legacy: &str,
     pad: Option<&Bound<'py, PyAny>>,
     xp: Option<&Bound<'py, PyAny>>,
@@ -251,10 +246,13 @@ pub(super) fn to_ragged<'py>(
     let pad = pad.map(parse_pad).transpose()?;
     let asked = Asked::read(device, copy_mode(copy))?;
     memory::source(allocator)?;
-    Arrays::of(py, legacy, xp)?;
+    let xp = namespace(xp)?;
+    let xp = xp.as_ref();
+    let mut arrays = Arrays::of(py, legacy, Access::of(writable), xp)?;
     let chunks = Chunks::read_unless(obj, copy_mode(copy), None, &|unread| {
         asked.require_way(unread.device)?;
-        refused::as_ragged(unread.field, pad, &options)
+        refused::as_ragged(unread.field, pad, &options)?;
+        if pad.is_none() { arrays.foresee(copy) } else { Ok(()) }
     })?;
     options.check_columns(chunks.field(), [])?;
     let chunks = asked.chunks(py, chunks)?;
@@ -268,12 +266,12 @@ pub(super) fn to_ragged<'py>(
     let Some(pad) = pad else {
         let ragged = run(py, &chunks, || chunks_to_ragged(chunks.field(), &chunks.arrays, &options))?;
         let ragged = asked.ragged(py, ragged)?;
-        return Ok(Bound::new(py, Ragged::with_legacy(py, ragged, legacy, xp)?)?.into_any());
+        return Ok(Bound::new(py, Ragged::made(ragged, &mut arrays)?)?.into_any());
     };
     let (matrix, valid) = run(py, &chunks, || chunks_to_padded(chunks.field(), &chunks.arrays, pad, &options))?;
     let mut pair = Vec::with_capacity(2);
     for tensor in asked.tensors(py, vec![matrix, valid])? {
-        pair.push(finish(py, tensor, legacy, xp)?);
+        pair.push(arrays.make(tensor)?);
     }
     Ok(PyTuple::new(py, pair)?.into_any())
 }

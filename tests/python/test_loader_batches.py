@@ -407,7 +407,7 @@ class TestEdges:
 
     def test_xp_that_is_none(self):
         with pytest.raises(TypeError, match="namespace"):
-            next(iter(ad.Loader(numbered(3), batch_size=1, xp="numpy")))
+            next(iter(ad.Loader(numbered(3), batch_size=1, xp="os")))
 
 
 def test_tqdm(capsys):

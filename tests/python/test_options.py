@@ -224,7 +224,7 @@ class TestCopies:
         assert all(tensor.writable for tensor in ad.to_tensors(BATCH, writable=True, nulls="keep").values())
 
     @pytest.mark.parametrize(
-        "keywords", [{"copy": "no"}, {"copy": 0}, {"writable": None}, {"writable": 1}, {"legacy": None}], ids=str
+        "keywords", [{"copy": "no"}, {"copy": 0}, {"writable": "no"}, {"writable": 1}, {"legacy": None}], ids=str
     )
     def test_wrong_types(self, keywords):
         with pytest.raises(TypeError):
@@ -248,10 +248,36 @@ class TestXp:
         assert ad.validity(COLUMN, xp=Namespace) == "theirs"
         assert seen == [ad.Tensor] * 3
 
-    @pytest.mark.parametrize("xp", [3, "numpy", object()], ids=repr)
+    @pytest.mark.parametrize("xp", [3, object(), pa, "os", "numpy.linalg"], ids=repr)
     def test_and_nothing_else(self, xp):
         with pytest.raises(TypeError, match="xp"):
             ad.to_tensor(COLUMN, xp=xp)
+
+    def test_a_namespace_by_name(self, torch):
+        assert isinstance(ad.to_tensor(COLUMN, xp="numpy"), np.ndarray)
+        assert isinstance(ad.to_tensor(COLUMN, xp="torch", writable=True), torch.Tensor)
+        for named in (
+            ad.to_tensors(BATCH, xp="numpy", nulls="keep")["x"],
+            ad.to_ragged(pa.array([[1]]), xp="numpy").values,
+            ad.validity(COLUMN, xp="numpy"),
+            next(iter(ad.Loader(pa.table({"x": COLUMN}), batch_size=3, xp="numpy"))),
+        ):
+            assert isinstance(named, np.ndarray)
+
+    @pytest.mark.parametrize("xp", ["nump", "", ".numpy", "numpy.nowhere", "no.where", "numpy "])
+    def test_a_name_of_no_module(self, xp: str):
+        loader = lambda x, xp: ad.Loader(x, batch_size=1, xp=xp)  # noqa: E731
+        for convert in (ad.to_tensor, ad.to_tensors, ad.to_ragged, ad.validity, loader):
+            stream = ad.from_arrow(pa.table({"x": COLUMN}))
+            with pytest.raises(ValueError, match="no module of this name"):
+                convert(stream, xp=xp)
+            assert pa.table(stream).num_rows == 3
+
+    def test_what_an_import_raises_passes_through(self, tmp_path, monkeypatch):
+        (tmp_path / "broken_namespace.py").write_text("import a_module_that_it_needs")
+        monkeypatch.syspath_prepend(tmp_path)
+        with pytest.raises(ModuleNotFoundError, match="'a_module_that_it_needs'"):
+            ad.to_tensor(COLUMN, xp="broken_namespace")
 
     def test_what_it_raises_passes_through(self):
         with pytest.raises((RuntimeError, BufferError)):

@@ -5,13 +5,14 @@ use std::ffi::c_void;
 use std::ptr::{NonNull, null_mut};
 use std::sync::{Mutex, PoisonError};
 
-use pyo3::exceptions::{PyException, PyTypeError};
+use pyo3::exceptions::{PyException, PyModuleNotFoundError, PyTypeError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyModule, PyType, PyWeakrefMethods, PyWeakrefReference};
+use pyo3::types::{PyModule, PyString, PyType, PyWeakrefMethods, PyWeakrefReference};
 
 use super::super::options::Legacy;
 use super::super::{Tensor, capsule};
+use super::read_only::{Access, Library};
 use crate::cuda::Stream;
 use crate::dlpack::Offer;
 use crate::ffi::dlpack::{
@@ -29,12 +30,15 @@ const MOST_FUNCTIONS: usize = 16;
 pub(in crate::python) struct Arrays<'py> {
     py: Python<'py>,
     legacy: Legacy,
+    access: Access,
     namespace: Option<Namespace<'py>>,
 }
 
 struct Namespace<'py> {
     from_dlpack: Bound<'py, PyAny>,
     route: Route,
+    /// Looked up for the first view, where it is not known.
+    library: Option<Library>,
 }
 
 /// How a namespace makes arrays.
@@ -50,18 +54,44 @@ enum Route {
 impl<'py> Arrays<'py> {
     /// # Errors
     /// `TypeError` when `xp` is no array namespace.
-    pub(in crate::python) fn of(py: Python<'py>, legacy: Legacy, xp: Option<&Bound<'py, PyAny>>) -> PyResult<Self> {
+    pub(in crate::python) fn of(
+        py: Python<'py>,
+        legacy: Legacy,
+        access: Access,
+        xp: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Self> {
         let namespace = xp.map(Namespace::of).transpose()?;
-        Ok(Self { py, legacy, namespace })
+        Ok(Self { py, legacy, access, namespace })
+    }
+
+    pub(in crate::python) fn py(&self) -> Python<'py> {
+        self.py
+    }
+
+    /// Warns of a view before a stream is read, where its result can be nothing else.
+    ///
+    /// # Errors
+    /// The warning, where it is an error.
+    pub(in crate::python) fn foresee(&self, copy: Option<bool>) -> PyResult<()> {
+        match &self.namespace {
+            Some(Namespace { from_dlpack, library, .. }) if self.access == Access::Warned && copy == Some(false) => {
+                library.unwrap_or_else(|| Library::of(from_dlpack)).warn_of_view(self.py)
+            }
+            _ => Ok(()),
+        }
     }
 
     /// The tensor for Python, or the array that the namespace makes of it.
     ///
     /// # Errors
-    /// What the namespace raises.
+    /// What the namespace raises, and the warning of a view where that is an error.
     pub(in crate::python) fn make(&mut self, tensor: crate::tensor::Tensor) -> PyResult<Bound<'py, PyAny>> {
+        let tensor = if self.access == Access::ReadOnly { tensor.into_read_only() } else { tensor };
         let own = |tensor| Bound::new(self.py, Tensor::with_legacy(tensor, self.legacy)).map(Bound::into_any);
-        let Some(Namespace { from_dlpack, route }) = &mut self.namespace else { return own(tensor) };
+        let Some(Namespace { from_dlpack, route, library }) = &mut self.namespace else { return own(tensor) };
+        if self.access == Access::Warned && !tensor.is_writable() {
+            library.get_or_insert_with(|| Library::of(from_dlpack)).warn_of_view(self.py)?;
+        }
         // Where the table refuses, the function says why, in the library's own words.
         if let Route::Table(table) = route
             && table.takes(self.py, &tensor)?
@@ -77,6 +107,44 @@ impl<'py> Arrays<'py> {
     }
 }
 
+/// `xp=`: an array namespace, or the name of the module that is one, which is imported.
+///
+/// # Errors
+/// `ValueError` where no module has the name; what its import raises.
+pub(in crate::python) fn namespace<'py>(xp: Option<&Bound<'py, PyAny>>) -> PyResult<Option<Bound<'py, PyAny>>> {
+    let Some(xp) = xp else { return Ok(None) };
+    let Ok(name) = xp.cast::<PyString>() else { return Ok(Some(xp.clone())) };
+    let (py, name) = (xp.py(), name.to_str()?);
+    let unknown = || {
+        PyValueError::new_err(format!(
+            "xp={name:?}: no module of this name is installed; pass an array namespace, or the name of one, such as \
+             \"numpy\", \"torch\", \"jax\" or \"cupy\""
+        ))
+    };
+    // Where a package is no namespace itself, its module that is one.
+    let module = match name {
+        "jax" => "jax.numpy",
+        "mlx" => "mlx.core",
+        name => name,
+    };
+    if module.is_empty() || module.starts_with('.') {
+        return Err(unknown());
+    }
+    let import = py.import("importlib")?.getattr("import_module")?;
+    capsule::call(&import, (module,), None).map(Some).map_err(|error| {
+        // A module that lacks one of its own requirements is another matter.
+        let missing = error.value(py).getattr("name").and_then(|missing| missing.extract::<String>());
+        let is_unknown = error.is_instance_of::<PyModuleNotFoundError>(py)
+            && missing.is_ok_and(|missing| module == missing || module.starts_with(&format!("{missing}.")));
+        if !is_unknown {
+            return error;
+        }
+        let unknown = unknown();
+        unknown.set_cause(py, Some(error));
+        unknown
+    })
+}
+
 impl<'py> Namespace<'py> {
     fn of(xp: &Bound<'py, PyAny>) -> PyResult<Self> {
         let Some(from_dlpack) = xp.getattr_opt(intern!(xp.py(), "from_dlpack"))? else {
@@ -84,8 +152,9 @@ impl<'py> Namespace<'py> {
             return Err(PyTypeError::new_err(message));
         };
         // What is no module may make a function at each look-up, and do with arrays whatever it likes.
-        let route = if xp.is_instance_of::<PyModule>() { known(&from_dlpack) } else { Route::Function };
-        Ok(Self { from_dlpack, route })
+        let (route, library) =
+            if xp.is_instance_of::<PyModule>() { known(&from_dlpack) } else { (Route::Function, None) };
+        Ok(Self { from_dlpack, route, library })
     }
 }
 
@@ -95,6 +164,7 @@ struct Known {
     /// Weak: a function may hold on to anything.
     from_dlpack: Py<PyWeakrefReference>,
     table: Option<Table>,
+    library: Library,
 }
 
 impl Known {
@@ -106,14 +176,14 @@ impl Known {
 /// Nothing is freed while this is locked, as that can run Python code.
 static KNOWN: Mutex<Vec<Known>> = Mutex::new(Vec::new());
 
-fn known(from_dlpack: &Bound<'_, PyAny>) -> Route {
+fn known(from_dlpack: &Bound<'_, PyAny>) -> (Route, Option<Library>) {
     let (py, address) = (from_dlpack.py(), from_dlpack.as_ptr().addr());
     let known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
     // Another function can have the address of one that is gone.
     match known.iter().find(|known| known.address == address && !known.is_gone(py)) {
-        Some(Known { table: Some(table), .. }) => Route::Table(table.clone_ref(py)),
-        Some(Known { table: None, .. }) => Route::Function,
-        None => Route::Unknown,
+        Some(Known { table: Some(table), library, .. }) => (Route::Table(table.clone_ref(py)), Some(*library)),
+        Some(Known { table: None, library, .. }) => (Route::Function, Some(*library)),
+        None => (Route::Unknown, None),
     }
 }
 
@@ -123,6 +193,7 @@ fn learn(from_dlpack: &Bound<'_, PyAny>, array: &Bound<'_, PyAny>) -> Route {
     // Whatever is wrong with the table: the function works.
     let table = Table::of(from_dlpack, &array.get_type()).unwrap_or(None);
     let route = table.as_ref().map_or(Route::Function, |table| Route::Table(table.clone_ref(py)));
+    let library = Library::of(from_dlpack);
     // What has no weak references is looked at anew each time.
     if let Ok(from_dlpack) = PyWeakrefReference::new(from_dlpack) {
         let swap = |entries| std::mem::replace(&mut *KNOWN.lock().unwrap_or_else(PoisonError::into_inner), entries);
@@ -131,7 +202,7 @@ fn learn(from_dlpack: &Bound<'_, PyAny>, array: &Bound<'_, PyAny>) -> Route {
         if entries.len() >= MOST_FUNCTIONS {
             entries.remove(0);
         }
-        entries.push(Known { address, from_dlpack: from_dlpack.unbind(), table });
+        entries.push(Known { address, from_dlpack: from_dlpack.unbind(), table, library });
         // What another thread has learnt meanwhile is learnt again.
         drop(swap(entries));
     }

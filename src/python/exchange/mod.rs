@@ -9,6 +9,8 @@
 mod consume;
 pub(super) mod memory;
 mod produce;
+mod read_only;
 
-pub(super) use consume::{Arrays, package};
+pub(super) use consume::{Arrays, namespace, package};
 pub(super) use produce::exchange_api;
+pub(super) use read_only::Access;

@@ -10,7 +10,7 @@ use pyo3::types::{PyDict, PyString, PyType};
 
 use super::progress::Progress;
 use crate::loader::{Batch, Batches, Next, Selection};
-use crate::python::exchange::Arrays;
+use crate::python::exchange::{Access, Arrays};
 use crate::python::options::Legacy;
 
 /// How long a wait goes on before signals are looked for.
@@ -72,7 +72,7 @@ impl LoaderIterator {
     }
 
     fn for_python<'py>(&self, py: Python<'py>, batch: Batch) -> PyResult<Bound<'py, PyAny>> {
-        let mut arrays = Arrays::of(py, Legacy::default(), self.xp.as_ref().map(|xp| xp.bind(py)))?;
+        let mut arrays = Arrays::of(py, Legacy::default(), Access::AsMade, self.xp.as_ref().map(|xp| xp.bind(py)))?;
         let mut tensors = batch.tensors.into_iter();
         let Some(names) = &self.names else {
             let only = tensors.next().ok_or_else(|| PyRuntimeError::new_err("a batch without tensors"))?;

@@ -23,7 +23,7 @@ use source::Source;
 
 use super::counts::{self, count, word};
 use super::device;
-use super::exchange::{Arrays, memory};
+use super::exchange::{Access, Arrays, memory, namespace};
 use super::matrix::Columns;
 use super::options::{ConversionOptions, ElementKeywords, Legacy};
 use crate::cuda::allocate_from;
@@ -41,7 +41,7 @@ use crate::loader::{Batches, LoadOptions, Selection, Shuffle, Split, Terms, chec
 /// columns: None for all but the index of a pandas data frame, a list of names, or a dict {name: column, or a list of columns that become a matrix}.
 /// dtype, nulls, decimal, dictionary: as for `to_tensor`, each also as a dict by column; nulls="keep" is an error, as a batch has no
 ///     validity.
-/// xp: an array namespace (numpy, torch, ...) whose arrays the batches are.
+/// xp: an array namespace, or its name ("numpy", "torch", "jax", ...), whose arrays the batches are.
 /// device: where the batches are: "cpu"; "cuda", copied ahead on a stream of the loader's; "cuda_host", page-locked memory.
 /// allocator: as for `to_tensor`, of which batches on a device are made; called on the loader's thread. None is the device's pool,
 ///     whatever `xp` is: a library's own allocator would have copies wait for that library's work.
@@ -99,7 +99,8 @@ impl Loader {
         let device = device.map_or(Ok(crate::device::Device::CPU), device::extract)?;
         check_device(device)?;
         memory::source(allocator)?;
-        Arrays::of(source.py(), Legacy::default(), xp)?;
+        let xp = namespace(xp)?;
+        Arrays::of(source.py(), Legacy::default(), Access::AsMade, xp.as_ref())?;
         let number = |name, value: Option<&Bound<'_, PyAny>>, default, least| match value {
             Some(value) => count(name, value, least),
             None => Ok(default),
@@ -122,7 +123,7 @@ impl Loader {
         load.prefetch = number("prefetch", prefetch, load.prefetch, 0)?;
         load.threads = threads.map(counts::threads).transpose()?;
         let keywords = ElementKeywords { dtype, nulls, decimal, dictionary };
-        let (selection, options) = (selection(columns), ConversionOptions::read(keywords, None, true)?);
+        let (selection, options) = (selection(columns), ConversionOptions::read(keywords, None, Some(true))?);
         options.refuse_keep()?;
         let py = source.py();
         let source = Source::new(source)?;
@@ -134,7 +135,7 @@ impl Loader {
             source,
             selection,
             options,
-            xp: xp.map(|xp| xp.clone().unbind()),
+            xp: xp.map(Bound::unbind),
             allocator: allocator.map(|allocator| allocator.clone().unbind()),
             load,
             shuffle_buffer,
