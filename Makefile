@@ -170,6 +170,7 @@ lint: $(STAMPS)/installed $(STAMPS)/lint
 	cargo fmt --all --check
 	cargo clippy $(CARGO_FLAGS) --package arrow-dlpack --package simulated-cuda --all-targets -- -D warnings
 	cargo clippy $(CARGO_FLAGS) --workspace --all-targets --all-features -- -D warnings
+	cargo clippy --locked --manifest-path fuzz/Cargo.toml --target-dir $(CARGO_TARGET)/fuzz-lint --all-targets -- -D warnings
 	RUSTDOCFLAGS='-D warnings' cargo doc $(CARGO_FLAGS) --workspace --all-features --no-deps
 	$(BIN)/ruff check --no-cache $(LINTED_PYTHON)
 	$(BIN)/ruff format --check $(LINTED_PYTHON)

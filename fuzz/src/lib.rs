@@ -64,7 +64,7 @@ impl Choices<'_> {
     /// A fault of these, perhaps with a number of the fuzzer's own.
     fn wrong(&mut self, all: &[Wrong]) -> Wrong {
         let wrong = self.of(all).clone();
-        if self.byte() % 2 == 0 { wrong } else { wrong.with_number(self.number()) }
+        if self.byte().is_multiple_of(2) { wrong } else { wrong.with_number(self.number()) }
     }
 
     fn wrongs(&mut self, all: &[Wrong]) -> Vec<Wrong> {

@@ -42,6 +42,8 @@ WORK = {
     "refused capsules": "refuse_capsule()",
 }
 ROUNDS = 20_000
+# 26 bytes a call: less than the smallest header, and what the interpreter's own memory was seen to vary by.
+LIMIT = 1 << 19
 
 MEASURE = """
 import sys
@@ -109,7 +111,7 @@ print(resident() - before)
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 @pytest.mark.parametrize("case", WORK)
 def test_stays_where_it_is(case: str):
-    assert grown(WORK[case], ROUNDS) < 1 << 20
+    assert grown(WORK[case], ROUNDS) < LIMIT
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")

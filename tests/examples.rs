@@ -1,0 +1,37 @@
+//! Does the example that needs no GPU run as it is documented?
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a helper that fails is a test that fails")]
+
+use std::fs::File;
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+
+use arrow_array::{ArrayRef, Float64Array, Int32Array, RecordBatch, StringArray};
+use parquet::arrow::ArrowWriter;
+
+#[test]
+fn parquet_to_tensors() {
+    let columns: [(&str, ArrayRef); 3] = [
+        ("count", Arc::new(Int32Array::from(vec![1, 2, 3]))),
+        ("price", Arc::new(Float64Array::from(vec![Some(1.5), None, Some(2.5)]))),
+        ("name", Arc::new(StringArray::from(vec!["a", "b", "c"]))),
+    ];
+    let batch = RecordBatch::try_from_iter(columns).unwrap();
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("example.parquet");
+    let mut writer = ArrowWriter::try_new(File::create(&path).unwrap(), batch.schema(), None).unwrap();
+    writer.write(&batch).unwrap();
+    writer.close().unwrap();
+
+    let run = |path: &Path| {
+        let mut command = Command::new(env!("CARGO"));
+        command.args(["run", "--quiet", "--example", "parquet_to_tensors", "--"]).arg(path);
+        command.current_dir(env!("CARGO_MANIFEST_DIR")).output().unwrap()
+    };
+    let ran = run(&path);
+    let (printed, errors) = (String::from_utf8_lossy(&ran.stdout), String::from_utf8_lossy(&ran.stderr));
+    assert!(ran.status.success(), "{errors}");
+    assert!(printed.contains("Plan of the first batch, 3 rows"), "{printed}");
+    assert!(printed.contains("Converted 3 rows of 2 columns"), "{printed}");
+    assert!(!run(&path.with_extension("missing")).status.success());
+}
