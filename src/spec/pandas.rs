@@ -1,9 +1,13 @@
 //! The index of a pandas data frame among the columns of a struct type.
 
-use arrow_schema::{DataType, Field, FieldRef};
+#[cfg(feature = "python")]
+use arrow_schema::FieldRef;
+use arrow_schema::{DataType, Field};
 use serde_json::Value;
 
+#[cfg(feature = "python")]
 use super::select;
+#[cfg(feature = "python")]
 use crate::error::Result;
 
 /// The key of the schema's metadata under which pandas lists, among other things, the columns that are its index.
