@@ -26,6 +26,10 @@ REQUIREMENTS := python/requirements
 LINTED_PYTHON := python tests/python tests/peers tests/cuda tests/gpu tests/ptx $(wildcard examples benches) .ci
 
 ASAN_TARGET_DIR ?= target/asan
+TSAN_TARGET_DIR ?= target/tsan
+# What threads share: exported streams, lent memory, blocks that are kept, the loader, limbo. The lib has tests of the last three.
+TSAN_TESTS ?= --lib --test ownership --test ragged --test matrix
+TSAN_FILTER ?= loader alloc order threads streams overlapping exchange changing
 # Refused allocations are errors here, not faults.
 SANITIZED := allocator_may_return_null=1:detect_stack_use_after_return=1
 FUZZ_VERSION := 0.13.1
@@ -63,7 +67,7 @@ BENCH_SETS := bench $(if $(filter full,$(INTEROP)),bench-heavy)
 DEMO_SETS := demo $(if $(filter torch,$(FRAMEWORK)),demo-torch)
 
 .PHONY: help demo test test-rust test-python test-cuda test-ptx ptx test-simulated-cuda simulated-cuda prove-waits gpu-bundle peers interop
-.PHONY: asan fuzz lint bench wheel clean
+.PHONY: asan tsan fuzz lint bench wheel clean
 # Two installs into one environment at once would break it.
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
@@ -79,6 +83,7 @@ help:
 	@echo 'make peers   the suites of NumPy, pyarrow and pandas through the package  (ARRAY_API_TESTS=<a checkout>)'
 	@echo 'make interop the tests against each library, in environments of their own  (INTEROP=full|light)'
 	@echo 'make asan    the Rust tests under AddressSanitizer and LeakSanitizer'
+	@echo 'make tsan    the Rust tests of what threads share under ThreadSanitizer  (needs a nightly toolchain)'
 	@echo 'make fuzz    every fuzz target for SECONDS=60 each'
 	@echo 'make lint    formatting, clippy, docs, types, licences'
 	@echo 'make bench   figures against a plain copy and against peers  (ONLY=pack,back QUICK=1 INTEROP=full|light)'
@@ -155,6 +160,13 @@ interop: $(STAMPS)/wheel
 asan:
 	RUSTC_BOOTSTRAP=1 RUSTFLAGS=-Zsanitizer=address CARGO_TARGET_DIR=$(ASAN_TARGET_DIR) ASAN_OPTIONS=$(SANITIZED) \
 		cargo test $(CARGO_FLAGS) --package arrow-dlpack --target x86_64-unknown-linux-gnu --lib --tests
+
+# ThreadSanitizer has to see the standard library's locks, so that is built too: by a nightly compiler, with its source.
+tsan:
+	@command -v rustup >/dev/null && rustup component add rust-src --toolchain nightly >/dev/null 2>&1 || { \
+		echo 'LEFT OUT: ThreadSanitizer (it needs a nightly toolchain with rust-src: rustup toolchain install nightly --component rust-src)'; exit 1; }
+	RUSTFLAGS=-Zsanitizer=thread CARGO_TARGET_DIR=$(TSAN_TARGET_DIR) TSAN_OPTIONS=allocator_may_return_null=1:halt_on_error=1 \
+		cargo +nightly test $(CARGO_FLAGS) -Zbuild-std --package arrow-dlpack --target x86_64-unknown-linux-gnu $(TSAN_TESTS) -- $(TSAN_FILTER)
 
 # cargo-fuzz needs unstable flags of the compiler, and no more of a nightly than that.
 fuzz: $(FUZZ_TOOLS)/bin/cargo-fuzz

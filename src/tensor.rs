@@ -3,6 +3,7 @@
 
 mod column;
 mod output;
+mod slices;
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,13 +12,14 @@ use arrow_schema::FieldRef;
 use smallvec::SmallVec;
 
 pub use output::Output;
+pub use slices::Native;
 
 pub use crate::alloc::Owner;
 use crate::alloc::{HostBuffer, is_addressable};
 use crate::arrow::DeviceArray;
 use crate::device::Device;
 use crate::dtype::DType;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 use crate::order::Order;
 use crate::spec::{Dims, TensorField, has_codes};
 
@@ -37,6 +39,8 @@ pub struct Tensor {
     /// `None` for ordinary host memory.
     order: Option<Order>,
     read_only: bool,
+    /// Whether others may write to the memory at any time.
+    lent: bool,
     copied: bool,
     field: Option<FieldRef>,
     // Boxed: most tensors have none, and small tensors are moved faster.
@@ -51,10 +55,10 @@ struct Codes {
     all_valid: bool,
 }
 
-// SAFETY: the memory behind `data` is kept alive by `owner`, which is Send and Sync, and reached only through functions
-// whose contracts (`from_raw_parts`) exclude writes during reads.
+// SAFETY: the memory behind `data` is kept alive by `owner`, which is Send and Sync. A reference to it is given out by
+// `slices.rs` alone: of memory that nobody writes to by the contract of `from_raw_parts`, or where the caller vouches for that.
 unsafe impl Send for Tensor {}
-// SAFETY: as for `Send`; nothing in a Tensor changes behind a shared reference.
+// SAFETY: as for `Send`; no method changes a Tensor, or the memory behind `data`, through a shared reference.
 unsafe impl Sync for Tensor {}
 
 /// The parts of a tensor over foreign memory, for [`Tensor::from_raw_parts`].
@@ -88,7 +92,8 @@ impl Tensor {
     ///
     /// # Safety
     /// Every element that shape and strides reach from `data` is initialised memory of the device, valid as long as
-    /// `owner` lives. Nobody writes to it while a slice from [`Tensor::as_slice`] is alive.
+    /// `owner` lives. Nobody writes to it while a slice from [`Tensor::as_slice`] is alive, or the result is marked by
+    /// [`Tensor::into_lent`] before anyone else sees it.
     pub(crate) unsafe fn from_raw_parts(parts: Parts) -> Result<Self> {
         let Parts { data, device, dtype, shape, mut strides, owner, read_only, copied, order, field } = parts;
         if strides.len() != shape.len() {
@@ -111,8 +116,21 @@ impl Tensor {
             })?;
         }
         let len = if empty { 0 } else { usize::try_from(product).unwrap_or(usize::MAX) };
-        let tensor =
-            Self { data, device, dtype, shape, strides, len, owner, order, read_only, copied, field, codes: None };
+        let tensor = Self {
+            data,
+            device,
+            dtype,
+            shape,
+            strides,
+            len,
+            owner,
+            order,
+            read_only,
+            lent: false,
+            copied,
+            field,
+            codes: None,
+        };
         // Most tensors are one block of bytes, without a span to work out.
         let is_block = row_major && !data.is_null() && is_addressable(data.addr(), tensor.nbytes());
         if !is_block {
@@ -178,10 +196,22 @@ impl Tensor {
         Self { device, order: self.order.clone().filter(|_| !device.is_cpu()), ..self.clone() }
     }
 
+    /// The tensor as one over memory that others may write to at any time, whatever its flags say: a producer that lends its
+    /// memory read-only keeps the right to write, and a consumer that was given writable memory has it.
+    pub(crate) fn into_lent(mut self) -> Self {
+        self.lent = true;
+        self
+    }
+
+    /// Whether the elements are Arrow data as its producer made them: what was found of them still holds.
+    pub(crate) fn is_untouched(&self) -> bool {
+        self.read_only && !self.lent && !self.copied
+    }
+
     /// The tensor as one that nobody else sees: its memory was copied for it alone.
     #[cfg(feature = "python")]
     pub(crate) fn into_own(self) -> Self {
-        Self { read_only: false, copied: self.copied || self.len > 0, ..self }
+        Self { read_only: false, lent: false, copied: self.copied || self.len > 0, ..self }
     }
 
     /// Refuses memory on CUDA that is not what its producer says.
@@ -200,12 +230,13 @@ impl Tensor {
         }
         let (mut low, mut high) = (0_i128, 0_i128);
         for (extent, stride) in self.shape.iter().zip(&self.strides) {
-            // Both factors are below 2^63, and at most 2^31 dimensions add up: no overflow in 128 bits.
+            // Each factor is below 2^63 in size, so that their product fits; the sum of many can be beyond 128 bits.
             let reach = i128::from(extent - 1) * i128::from(*stride);
-            if reach < 0 { low -= reach } else { high += reach }
+            let (end, reach) = if reach < 0 { (&mut low, -reach) } else { (&mut high, reach) };
+            *end = end.checked_add(reach)?;
         }
         let bytes = |elements: i128| usize::try_from(elements).ok()?.checked_mul(self.dtype.itemsize());
-        Some((bytes(low)?, bytes(low + high + 1)?))
+        Some((bytes(low)?, bytes(low.checked_add(high)?.checked_add(1)?)?))
     }
 
     /// Checks that the bytes between the lowest and the highest element are addressable.
@@ -331,7 +362,7 @@ impl Tensor {
 
     /// Whether elements may be no codes of the dictionary: those of nulls, or what somebody has written.
     pub(crate) fn codes_may_be_beyond(&self) -> bool {
-        !self.read_only || self.codes.as_ref().is_some_and(|codes| !codes.all_valid)
+        !self.read_only || self.lent || self.codes.as_ref().is_some_and(|codes| !codes.all_valid)
     }
 
     /// What keeps the memory alive.
@@ -385,47 +416,6 @@ impl Tensor {
     pub fn is_aligned(&self) -> bool {
         self.is_empty() || self.data.addr().is_multiple_of(self.dtype.alignment())
     }
-
-    /// The elements of a row-major, aligned host tensor.
-    ///
-    /// # Errors
-    /// When `T` is not the dtype's Rust type, or the layout or the device does not allow a slice.
-    pub fn as_slice<T: Native>(&self) -> Result<&[T]> {
-        if T::DTYPE != self.dtype {
-            return Err(Error::argument(format!("a {} tensor read as {}", self.dtype, T::DTYPE)));
-        }
-        self.dense()?;
-        if self.is_empty() {
-            return Ok(&[]);
-        }
-        // SAFETY: `from_raw_parts` promises `len` initialised elements that live as long as the owner in `self`, and no
-        // writes meanwhile; the elements are dense (row-major), aligned, in host memory, and of the type `T` by its
-        // `Native` contract.
-        Ok(unsafe { std::slice::from_raw_parts(self.data.cast::<T>(), self.len) })
-    }
-
-    /// The bytes of a row-major, aligned host tensor's elements.
-    ///
-    /// # Errors
-    /// When the layout or the device does not allow a slice.
-    pub fn as_bytes(&self) -> Result<&[u8]> {
-        self.dense()?;
-        if self.is_empty() {
-            return Ok(&[]);
-        }
-        // SAFETY: as for `as_slice`; every element is initialised bytes.
-        Ok(unsafe { std::slice::from_raw_parts(self.data, self.nbytes()) })
-    }
-
-    fn dense(&self) -> Result<()> {
-        if !self.device.is_cpu() {
-            return Err(Error::new(ErrorKind::Device, format!("the elements are on {}", self.device)));
-        }
-        if !self.is_row_major() || !self.is_aligned() {
-            return Err(Error::new(ErrorKind::Unsupported, "the elements are strided or misaligned"));
-        }
-        Ok(())
-    }
 }
 
 impl fmt::Debug for Tensor {
@@ -440,39 +430,6 @@ impl fmt::Debug for Tensor {
             .finish_non_exhaustive()
     }
 }
-
-/// Rust types whose values are a dtype's elements.
-///
-/// # Safety
-/// `Self` has the size of the dtype's element, and every bit pattern of it is a valid value.
-pub unsafe trait Native: Copy + Send + Sync + 'static {
-    /// The dtype.
-    const DTYPE: DType;
-}
-
-macro_rules! native {
-    ($($type:ty = $dtype:ident),+) => {
-        // SAFETY: plain numbers of the dtype's size; all bit patterns are values.
-        $(unsafe impl Native for $type {
-            const DTYPE: DType = DType::$dtype;
-        }
-        const _: () = assert!(size_of::<$type>() == DType::$dtype.itemsize());)+
-    };
-}
-native!(
-    i8 = Int8,
-    i16 = Int16,
-    i32 = Int32,
-    i64 = Int64,
-    u8 = UInt8,
-    u16 = UInt16,
-    u32 = UInt32,
-    u64 = UInt64,
-    half::f16 = Float16,
-    half::bf16 = BFloat16,
-    f32 = Float32,
-    f64 = Float64
-);
 
 #[cfg(test)]
 mod tests {
@@ -515,21 +472,12 @@ mod tests {
             (&[2], &[-2]),
             (&[i64::MAX], &[1]),
             (&[i64::MAX, 2], &[0, 0]),
+            (&[2, 2, 2, 2], &[i64::MIN, i64::MIN, i64::MAX, i64::MAX]),
             (&[i64::MAX, i64::MAX, 0], &[0, 0, 0]),
         ] {
             assert!(tensor(start, shape, strides).is_err(), "{shape:?} {strides:?}");
         }
         assert!(tensor(std::ptr::null_mut(), &[1], &[1]).is_err());
         assert!(tensor(std::ptr::null_mut(), &[], &[]).is_err());
-    }
-
-    #[test]
-    fn slices_need_the_right_type_and_layout() {
-        let mut data = [1_i32, 2, 3, 4];
-        let start = data.as_mut_ptr().cast();
-        assert_eq!(tensor(start, &[2, 2], &[2, 1]).unwrap().as_slice::<i32>().unwrap(), data);
-        assert!(tensor(start, &[2, 2], &[1, 2]).unwrap().as_slice::<i32>().is_err());
-        assert!(tensor(start, &[4], &[1]).unwrap().as_slice::<f32>().is_err());
-        assert!(tensor(start.wrapping_add(1), &[3], &[1]).unwrap().as_slice::<i32>().is_err());
     }
 }

@@ -253,22 +253,17 @@ pub(super) fn check_addresses(data_type: &DataType, array: &ArrowArray) -> Resul
 /// [`check`] accepted the array for this type, and its buffers are host memory.
 pub(super) unsafe fn check_sizes(data_type: &DataType, array: &ArrowArray) -> Result<()> {
     let end = usize::try_from(array.offset.saturating_add(array.length)).unwrap_or(0);
-    if array.length > 0 {
-        match data_type {
-            // SAFETY: the contract: one offset more than slots.
-            DataType::Utf8 | DataType::Binary => unsafe { check_size::<i32>(data_type, array, (1, end), 2) }?,
-            // SAFETY: as above.
-            DataType::LargeUtf8 | DataType::LargeBinary => unsafe { check_size::<i64>(data_type, array, (1, end), 2) }?,
-            _ => {}
-        }
+    if array.length > 0 && matches!(data_type, DataType::Utf8 | DataType::Binary) {
+        // SAFETY: the contract: one offset more than slots.
+        unsafe { check_size::<i32>(data_type, array, (1, end), 2) }?;
+    } else if array.length > 0 && matches!(data_type, DataType::LargeUtf8 | DataType::LargeBinary) {
+        // SAFETY: as above.
+        unsafe { check_size::<i64>(data_type, array, (1, end), 2) }?;
     }
     if let DataType::Utf8View | DataType::BinaryView = data_type {
         // Read for arrays without rows too.
-        let sizes = usize::try_from(array.n_buffers).unwrap_or(0).saturating_sub(1);
-        for index in 2..sizes {
-            // SAFETY: the contract: the last buffer has a size for each that follows the views.
-            unsafe { check_size::<i64>(data_type, array, (sizes, index - 2), index) }?;
-        }
+        // SAFETY: as this function's contract.
+        unsafe { view_sizes(data_type, array) }?;
     }
     for (index, field) in children_of(data_type).iter().enumerate() {
         let child = super::view::child(array, index)?;
@@ -286,7 +281,23 @@ pub(super) unsafe fn check_sizes(data_type: &DataType, array: &ArrowArray) -> Re
     }
 }
 
-/// Checks the size of buffer `sized`, which is entry `at.1` of buffer `at.0`.
+/// The sizes of the data buffers of an array of views, each read once and checked.
+///
+/// # Errors
+/// When there are none, or a buffer of that size cannot be.
+///
+/// # Safety
+/// As [`check_sizes`], of an array of this type, one of string or binary views.
+pub(super) unsafe fn view_sizes(data_type: &DataType, array: &ArrowArray) -> Result<Vec<usize>> {
+    let sizes = usize::try_from(array.n_buffers).unwrap_or(0).saturating_sub(1);
+    let size = |index: usize| {
+        // SAFETY: the contract: the last buffer has a size for each that follows the views.
+        unsafe { check_size::<i64>(data_type, array, (sizes, index - 2), index) }
+    };
+    (2..sizes).map(size).collect()
+}
+
+/// Checks the size of buffer `sized`, which is entry `at.1` of buffer `at.0`, and returns it.
 ///
 /// # Safety
 /// Both buffers exist; the entry is host memory, unless its buffer is NULL or misaligned.
@@ -295,7 +306,7 @@ unsafe fn check_size<T: Copy + TryInto<usize> + std::fmt::Display>(
     array: &ArrowArray,
     at: (usize, usize),
     sized: usize,
-) -> Result<()> {
+) -> Result<usize> {
     let start = |index| super::view::buffer(array, index).unwrap_or(std::ptr::null());
     let sizes = start(at.0).cast::<T>();
     if sizes.is_null() || !sizes.is_aligned() {
@@ -309,10 +320,10 @@ unsafe fn check_size<T: Copy + TryInto<usize> + std::fmt::Display>(
     let entry = unsafe { sizes.add(at.1) };
     // SAFETY: the contract; aligned as the start is.
     let size = unsafe { entry.read() };
-    if size.try_into().is_ok_and(|bytes| is_addressable(start(sized).addr(), bytes)) {
-        return Ok(());
-    }
-    Err(Error::invalid(format!("buffer {} of {data_type} gives buffer {sized} a size of {size} bytes", at.0)))
+    let bytes = size.try_into().ok().filter(|bytes| is_addressable(start(sized).addr(), *bytes));
+    bytes.ok_or_else(|| {
+        Error::invalid(format!("buffer {} of {data_type} gives buffer {sized} a size of {size} bytes", at.0))
+    })
 }
 
 /// The child fields of a type, in the order of `ArrowArray.children`.

@@ -12,22 +12,24 @@ use crate::error::{Error, Result};
 use crate::spec::Element;
 
 impl<'a> Leaf<'a> {
-    /// Which elements are null, as [`Leaf::host_mask`], codes that stand for a null of their dictionary among them. Reads
-    /// the codes where the dictionary has nulls, so all must be in host memory. `owner` is the array that this is a leaf of.
+    /// Which elements are null, as [`Leaf::host_mask`], codes that stand for a null of their dictionary among them. `owner`
+    /// is the array that this is a leaf of.
     ///
     /// # Errors
-    /// When a code is beyond the dictionary, or the dictionary breaks the Arrow format.
+    /// When the memory is not the host's, a code is beyond the dictionary, or the dictionary breaks the Arrow format, or memory cannot be had.
     #[inline]
     pub(crate) fn logical_mask(&self, owner: &DeviceArray) -> Result<Option<Mask<'a>>> {
+        owner.require_host()?;
+        // SAFETY: host memory: checked.
+        let own = unsafe { self.host_mask() }?;
         match self.innermost {
-            Some((DataType::Dictionary(_, _), _)) => self.mask_of_codes(owner),
-            _ => self.host_mask(),
+            Some((DataType::Dictionary(_, _), _)) => self.mask_of_codes(owner, own),
+            _ => Ok(own),
         }
     }
 
-    /// As [`Leaf::logical_mask`], of codes.
-    fn mask_of_codes(&self, owner: &DeviceArray) -> Result<Option<Mask<'a>>> {
-        let own = self.host_mask()?;
+    /// As [`Leaf::logical_mask`], of codes in host memory whose bitmaps say `own`.
+    fn mask_of_codes(&self, owner: &DeviceArray, own: Option<Mask<'a>>) -> Result<Option<Mask<'a>>> {
         let Some(Dictionary { codes, array, values }) = self.dictionary() else { return Ok(own) };
         let length = usize::try_from(array.length).unwrap_or(0);
         let offset = usize::try_from(array.offset).unwrap_or(0);
@@ -43,7 +45,8 @@ impl<'a> Leaf<'a> {
                     None => None,
                 }
             }
-            // SAFETY: import checked the dictionary, which lives as long as the array that is borrowed for 'a.
+            // SAFETY: import checked the dictionary's bitmap against its offset and length; it lives as long as the array
+            // that is borrowed for 'a, and is where that is: in host memory, as `logical_mask` checked.
             _ => unsafe { Mask::combine(ArrayView::validity(values, array, offset, length, 1).as_slice(), length) }?,
         };
         let Some(nulls) = nulls else { return Ok(own) };

@@ -226,10 +226,14 @@ pub(super) fn export_joined(array: &DeviceArray, is_copy: bool) -> Result<ArrowD
     let mut node = ArrayNode::range(&view)?;
     node.null_count = array.counted().or(node.null_count);
     let mut owner = array.owner();
+    let mask = || {
+        // SAFETY: asked for arrays of the CPU alone (below). What the view inherits is of the owner, which `array` holds.
+        unsafe { view.host_mask() }
+    };
     if !has_validity(array.field().data_type()) {
         // Slots of the null type are null, whatever encloses them; other types have no place for nulls of a struct.
         let all_null = *array.field().data_type() == DataType::Null;
-        if !all_null && !view.inherited.is_empty() && (!array.device().is_cpu() || view.host_mask()?.is_some()) {
+        if !all_null && !view.inherited.is_empty() && (!array.device().is_cpu() || mask()?.is_some()) {
             let reason = format!("{} has no validity, and the enclosing struct has nulls", array.field().data_type());
             return Err(Error::unsupported(reason)
                 .remedy_is("export the struct as a whole, or fill its nulls first")
@@ -243,7 +247,7 @@ pub(super) fn export_joined(array: &DeviceArray, is_copy: bool) -> Result<ArrowD
                 .in_column(array.field().name()));
         }
         node.null_count = Some(0);
-        if let Some(mask) = view.host_mask()? {
+        if let Some(mask) = mask()? {
             let bitmap = mask.shifted(node.offset)?;
             if is_copy {
                 copy_log::record(|| Copied {
@@ -258,7 +262,7 @@ pub(super) fn export_joined(array: &DeviceArray, is_copy: bool) -> Result<ArrowD
     } else if node.null_count.is_none() && node.buffers.first().is_none_or(|bits| bits.is_null()) {
         node.null_count = Some(0);
     } else if array.device().is_cpu() && node.null_count.is_none() {
-        node.null_count = Some(view.host_mask()?.map_or(0, |mask| mask.nulls()));
+        node.null_count = Some(mask()?.map_or(0, |mask| mask.nulls()));
     }
     if !array.columns().is_empty() && node.offset > 0 {
         let (no_nulls, whole_bytes) = (node.null_count == Some(0), node.offset.is_multiple_of(8));

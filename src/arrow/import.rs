@@ -232,6 +232,7 @@ impl DeviceArray {
     }
 
     /// Refuses to read memory of a device as the host's.
+    #[inline]
     pub(super) fn require_host(&self) -> Result<()> {
         if self.device.is_cpu() {
             return Ok(());
@@ -339,12 +340,14 @@ impl DeviceArray {
         if known { None } else { view.bitmap().ok().flatten() }
     }
 
-    /// The array without the nulls of enclosing structs, which must be in host memory, and which rows are null by them.
+    /// The array without the nulls of enclosing structs, and which rows are null by them.
     ///
     /// # Errors
-    /// When memory for a bit a row cannot be had.
+    /// When the memory is not the host's, or memory for a bit a row cannot be had.
     pub(crate) fn split_inherited(&self) -> Result<(Self, Option<Mask<'_>>)> {
-        // SAFETY: the bitmaps are of arrays that import has checked and that live as long as the owner.
+        self.require_host()?;
+        // SAFETY: import checked the structs' bitmaps against their offsets and lengths, of which these are ranges; they live
+        // as long as the owner, which `self` holds, and are host memory: checked.
         let mask = unsafe { Mask::combine(&self.inherited, self.length) }?;
         Ok((Self { inherited: Vec::new(), ..self.clone() }, mask))
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use arrow_schema::{DataType, Field, FieldRef};
 
-use super::check::{check_sizes, has_validity};
+use super::check::{has_validity, view_sizes};
 use super::export::ArrayNode;
 use super::import::{DeviceArray, host_array};
 use super::mask::{Mask, clear_bits};
@@ -25,14 +25,15 @@ pub(crate) struct Ints<'a> {
     buffer: PhantomData<&'a [u8]>,
 }
 
-// SAFETY: a shared borrow of memory that nobody changes.
+// SAFETY: a shared borrow of memory that is read as numbers, all of whose bit patterns are values.
 unsafe impl Send for Ints<'_> {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for Ints<'_> {}
 
 impl Ints<'_> {
     /// # Safety
-    /// `start` is followed by `len` integers that live, unchanged, for the lifetime of the result.
+    /// `start` is followed by `len` integers that live for the lifetime of the result. They may change: each is read by its
+    /// address, and what it was before is not relied on.
     unsafe fn new(start: *const u8, wide: bool, len: usize) -> Self {
         Self { start, wide, len, buffer: PhantomData }
     }
@@ -115,13 +116,13 @@ pub(crate) struct ListChunk<'a> {
 }
 
 impl ListChunk<'_> {
-    /// The elements of a row.
+    /// The elements of a row, which are some of the items, whoever has changed the offsets since they were checked.
     pub(crate) fn row(&self, row: usize) -> Range<usize> {
         let start = self.offsets.position(row);
-        match &self.lengths {
+        self.bounded(match &self.lengths {
             None => start..self.offsets.position(row + 1),
-            Some(lengths) => start..start + lengths.position(row),
-        }
+            Some(lengths) => start..start.saturating_add(lengths.position(row)),
+        })
     }
 
     /// The elements that the rows span: for list views all that there are.
@@ -129,8 +130,13 @@ impl ListChunk<'_> {
         match (&self.lengths, self.rows) {
             (Some(_), _) => 0..self.items.len(),
             (None, 0) => 0..0,
-            (None, rows) => self.offsets.position(0)..self.offsets.position(rows),
+            (None, rows) => self.bounded(self.offsets.position(0)..self.offsets.position(rows)),
         }
+    }
+
+    fn bounded(&self, range: Range<usize>) -> Range<usize> {
+        let start = range.start.min(self.items.len());
+        start..range.end.clamp(start, self.items.len())
     }
 
     /// Whether a row is null.
@@ -304,7 +310,9 @@ impl DeviceArray {
             None => self.bytes(view.array, &offsets)?,
         };
         let lengths = has_lengths.then(|| ints(2));
-        let chunk = ListChunk { array: self, offsets, lengths, rows, items, valid: view.host_mask()? };
+        // SAFETY: host memory: `require_host`. What the view inherits is of the owner, which `self` holds.
+        let valid = unsafe { view.host_mask() }?;
+        let chunk = ListChunk { array: self, offsets, lengths, rows, items, valid };
         chunk.check().map_err(|error| error.in_column(self.field().name()))?;
         Ok(chunk)
     }
@@ -338,28 +346,27 @@ impl DeviceArray {
         if !matches!(data_type, DataType::Utf8View | DataType::BinaryView) {
             return Err(Error::unsupported(format!("an array of {data_type} has no views")));
         }
-        // SAFETY: import has checked the array, and the caller that it is host memory.
-        unsafe { check_sizes(data_type, view.array) }.map_err(|error| error.in_column(self.field().name()))?;
-        let last = usize::try_from(view.array.n_buffers).unwrap_or(0).saturating_sub(1);
-        let sizes = buffer(view.array, last).unwrap_or(std::ptr::null());
+        // SAFETY: import has checked the array, and `require_host` that it is host memory.
+        let sizes =
+            unsafe { view_sizes(data_type, view.array) }.map_err(|error| error.in_column(self.field().name()))?;
         let slice = |start: *const u8, length: usize| {
             if start.is_null() && length > 0 {
                 return Err(Error::invalid("a data buffer of a view array is NULL").in_column(self.field().name()));
             }
             let start = if length == 0 { std::ptr::dangling() } else { start };
-            // SAFETY: not NULL, and as long as the array says, which holds for its lifetime.
+            // SAFETY: not NULL, addressable, and as long as the array says, which holds for its lifetime: a length is the
+            // size that `view_sizes` checked, or what import checked that the views take.
             Ok(unsafe { std::slice::from_raw_parts(start, length) })
         };
-        let data = |index: usize| {
-            // SAFETY: `check_sizes` found as many sizes, and read them.
-            let sizes = unsafe { Ints::new(sizes, true, last.saturating_sub(2)) };
-            slice(buffer(view.array, index).unwrap_or(std::ptr::null()), sizes.position(index - 2))
-        };
-        let buffers = (2..last).map(data).collect::<Result<Vec<_>>>()?;
+        let data =
+            |(number, size): (usize, usize)| slice(buffer(view.array, number + 2).unwrap_or(std::ptr::null()), size);
+        let buffers = sizes.into_iter().enumerate().map(data).collect::<Result<Vec<_>>>()?;
         let start = buffer(view.array, 1).unwrap_or(std::ptr::null()).wrapping_add(view.offset.saturating_mul(16));
         // Import checked that the product fits the address space.
         let views = slice(start, view.length.saturating_mul(16))?;
-        Ok(ViewChunk { views, buffers, valid: view.host_mask()? })
+        // SAFETY: host memory: `require_host`. What the view inherits is of the owner, which `self` holds.
+        let valid = unsafe { view.host_mask() }?;
+        Ok(ViewChunk { views, buffers, valid })
     }
 
     /// The same array with what is hidden as nulls, so that no cast minds what it holds. Of host memory.
@@ -373,13 +380,17 @@ impl DeviceArray {
             return Err(Error::unsupported(reason).in_column(self.field().name()));
         }
         let shown = fallible::collected(hidden.bits.iter().map(|byte| Ok(!byte)))?;
-        let mut view = self.view();
+        let view = self.view();
         let length = view.length.min(hidden.length);
         let start = shown.as_ptr();
-        view.inherited.push(ValidityBits { start, offset: 0, length, repeat: 1, group: 1, nulls: None });
+        let mut levels = view.validity_levels();
+        levels.push(ValidityBits { start, offset: 0, length, repeat: 1, group: 1, nulls: None });
+        // SAFETY: the array's own bitmaps were checked by import, live as long as `self`, and are host memory:
+        // `require_host`. `shown` has `hidden.length` bits and outlives the mask.
+        let mask = unsafe { Mask::combine(&levels, view.length) }?;
         let mut node = ArrayNode::range(&view)?;
         let mut owner = self.owner();
-        if let Some(mask) = view.host_mask()? {
+        if let Some(mask) = mask {
             let bitmap = mask.shifted(node.offset)?;
             node.set_validity(self.field().data_type(), bitmap.as_ptr(), mask.nulls())?;
             owner = Arc::new((bitmap, owner));
@@ -394,5 +405,42 @@ impl DeviceArray {
     /// When counts are negative, which checked arrays' are not.
     pub(crate) fn node(&self) -> Result<ArrayNode> {
         ArrayNode::range(&self.view())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicI32, Ordering};
+
+    use super::*;
+
+    #[test]
+    fn rows_stay_inside_the_items_whoever_changes_the_offsets() {
+        for has_lengths in [false, true] {
+            let (offsets, lengths) = ([0, 2, 3].map(AtomicI32::new), [2, 1].map(AtomicI32::new));
+            let values = [1_i32, 2, 3];
+            let mut buffers = vec![std::ptr::null(), offsets.as_ptr().cast()];
+            buffers.extend(has_lengths.then(|| lengths.as_ptr().cast::<u8>()));
+            let items = ArrayNode {
+                length: 3,
+                buffers: vec![std::ptr::null(), values.as_ptr().cast()],
+                ..ArrayNode::default()
+            };
+            let node = ArrayNode { length: 2, buffers, children: vec![items], ..ArrayNode::default() };
+            let item = Arc::new(Field::new("item", DataType::Int32, true));
+            let data_type = if has_lengths { DataType::ListView(item) } else { DataType::List(item) };
+            let owner: crate::alloc::Owner = Arc::new(());
+            let array = host_array(node.export(&owner).unwrap(), Arc::new(Field::new("x", data_type, true))).unwrap();
+            let list = array.lists().unwrap();
+            assert_eq!((list.row(0), list.row(1), list.span()), (0..2, 2..3, 0..3));
+            for (start, end) in [(1 << 30, (1 << 30) + 4), (0, 1 << 30), (-7, 3), (3, 1), (i32::MAX, i32::MAX)] {
+                offsets[0].store(start, Ordering::Relaxed);
+                (if has_lengths { &lengths[0] } else { &offsets[1] }).store(end, Ordering::Relaxed);
+                let row = list.row(0);
+                assert!(row.start <= row.end && row.end <= 3, "{row:?}");
+                let span = list.span();
+                assert!(span.start <= span.end && span.end <= 3, "{span:?}");
+            }
+        }
     }
 }

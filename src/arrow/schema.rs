@@ -22,15 +22,23 @@ use crate::ffi::arrow_device::{
 /// struct gives, and nobody changes it during the call.
 pub unsafe fn read_schema(schema: &ArrowSchema) -> Result<Field> {
     // SAFETY: as this function's contract.
-    unsafe { read(schema, 0) }
+    unsafe { read(schema, 0, &mut MAX_FIELDS.clone()) }
 }
 
+/// Schemas of more fields are refused. Structs may share a child, so that a schema of 64 structs can have 2^64 fields.
+const MAX_FIELDS: usize = 1 << 18;
+
+/// `budget` is how many fields may still be read.
+///
 /// # Safety
 /// As [`read_schema`].
-unsafe fn read(schema: &ArrowSchema, depth: usize) -> Result<Field> {
+unsafe fn read(schema: &ArrowSchema, depth: usize, budget: &mut usize) -> Result<Field> {
     if schema.release.is_none() {
         return Err(Error::invalid("the ArrowSchema was released"));
     }
+    *budget = budget
+        .checked_sub(1)
+        .ok_or_else(|| Error::unsupported(format!("ArrowSchema has more than {MAX_FIELDS} fields on all levels")))?;
     if depth > MAX_DEPTH {
         return Err(Error::unsupported(format!("ArrowSchema nested deeper than {MAX_DEPTH} levels")));
     }
@@ -40,13 +48,13 @@ unsafe fn read(schema: &ArrowSchema, depth: usize) -> Result<Field> {
     let format = unsafe { text(schema.format, "ArrowSchema.format") }?
         .ok_or_else(|| Error::invalid("ArrowSchema.format is NULL").in_column(name))?;
     // SAFETY: the contract.
-    let children = unsafe { children(schema, depth) }.map_err(|error| error.in_column(name))?;
+    let children = unsafe { children(schema, depth, budget) }.map_err(|error| error.in_column(name))?;
     let mut data_type = parse(format, children, schema.flags).map_err(|error| error.in_column(name))?;
     if !schema.dictionary.is_null() {
         // SAFETY: the contract: not NULL, so it points to a schema, if it is aligned.
         let values = unsafe { super::foreign(schema.dictionary.cast_const(), "ArrowSchema.dictionary") }?;
         // SAFETY: as for `schema` itself.
-        let values = unsafe { read(values, depth + 1) }?;
+        let values = unsafe { read(values, depth + 1, budget) }?;
         if !data_type.is_dictionary_key_type() {
             return Err(Error::invalid(format!("a dictionary with indices of type {data_type}")).in_column(name));
         }
@@ -61,7 +69,7 @@ unsafe fn read(schema: &ArrowSchema, depth: usize) -> Result<Field> {
 
 /// # Safety
 /// As [`read_schema`].
-unsafe fn children(schema: &ArrowSchema, depth: usize) -> Result<Vec<Arc<Field>>> {
+unsafe fn children(schema: &ArrowSchema, depth: usize, budget: &mut usize) -> Result<Vec<Arc<Field>>> {
     let count = usize::try_from(schema.n_children)
         .map_err(|_| Error::invalid(format!("ArrowSchema.n_children is {}", schema.n_children)))?;
     let mut children = Vec::new();
@@ -69,7 +77,7 @@ unsafe fn children(schema: &ArrowSchema, depth: usize) -> Result<Vec<Arc<Field>>
         // SAFETY: the contract: `children` has `n_children` entries.
         let child = unsafe { foreign_entry(schema.children, index, "an entry of ArrowSchema.children") }?;
         // SAFETY: as for `schema` itself.
-        children.push(Arc::new(unsafe { read(child, depth + 1) }?));
+        children.push(Arc::new(unsafe { read(child, depth + 1, budget) }?));
     }
     Ok(children)
 }
@@ -322,6 +330,36 @@ mod tests {
             let release = exported.release.unwrap();
             // SAFETY: released once, by its owner.
             unsafe { release(std::ptr::from_ref(&exported).cast_mut()) };
+        }
+    }
+
+    #[test]
+    fn structs_that_share_a_child_are_read_up_to_a_number_of_fields() {
+        // Each level has the one below twice: 2^40 fields at the bottom.
+        let field = Field::new("x", DataType::Int32, true);
+        let leaf = super::super::export_schema(&field).unwrap();
+        let nested = Field::new("s", DataType::Struct(vec![field.clone(), field].into()), true);
+        let mut levels: Vec<ArrowSchema> = (0..40).map(|_| super::super::export_schema(&nested).unwrap()).collect();
+        let mut below = std::ptr::from_ref(&leaf).cast_mut();
+        let mut own = Vec::new();
+        for level in &mut levels {
+            own.push(level.children);
+            level.children = Box::into_raw(Box::new([below, below])).cast();
+            below = level;
+        }
+        // SAFETY: the last of our own schemas, which are alive.
+        let top = unsafe { &*below };
+        // SAFETY: schemas of our own; each has two children, which are alive.
+        let error = unsafe { read_schema(top) }.unwrap_err();
+        assert!(error.to_string().contains("more than 262144 fields"), "{error}");
+        for (mut level, own) in levels.into_iter().zip(own).chain([(leaf, std::ptr::null_mut())]) {
+            if !own.is_null() {
+                // SAFETY: the box of the loop above.
+                drop(unsafe { Box::from_raw(level.children.cast::<[*mut ArrowSchema; 2]>()) });
+                level.children = own;
+            }
+            // SAFETY: released once, as it was made.
+            unsafe { level.release.unwrap()(&raw mut level) };
         }
     }
 

@@ -163,12 +163,16 @@ impl<'a> ArrayView<'a> {
         (array.null_count != 0 && !start.is_null()).then_some(bits)
     }
 
-    /// Which slots of this view are null; `None` where none is. Reads the bitmaps, so they must be in host memory.
+    /// Which slots of this view are null; `None` where none is.
     ///
     /// # Errors
     /// When memory for a bit a slot cannot be had.
-    pub(super) fn host_mask(&self) -> Result<Option<Mask<'a>>> {
-        // SAFETY: the bitmaps are of an array that import has checked and that is borrowed for 'a.
+    ///
+    /// # Safety
+    /// The array is in host memory. Bitmaps of enclosing structs are of arrays that live for `'a`.
+    pub(super) unsafe fn host_mask(&self) -> Result<Option<Mask<'a>>> {
+        // SAFETY: import checked that the array, borrowed for 'a, has a bitmap of its offset and length; host memory, and
+        // bitmaps that were inherited live as long (contract).
         unsafe { Mask::combine(&self.validity_levels(), self.length) }
     }
 
@@ -243,8 +247,10 @@ impl<'a> ArrayView<'a> {
 }
 
 impl<'a> Leaf<'a> {
-    /// Some of the elements, as one row each, without their nulls.
+    /// Some of the elements, cut off where there are no more, as one row each, without their nulls.
     pub(crate) fn part(&self, start: usize, elements: usize) -> Self {
+        let start = start.min(self.elements);
+        let elements = elements.min(self.elements - start);
         let offset = self.offset.saturating_add(start);
         Self { offset, elements, rows: elements, ..Self::plain(self.values) }
     }
@@ -286,16 +292,20 @@ impl<'a> Leaf<'a> {
         self.values.addr().saturating_add(bytes)
     }
 
-    /// Which elements are null; `None` where none is. Reads the bitmaps, so they must be in host memory.
+    /// Which elements are null; `None` where none is.
     ///
     /// # Errors
     /// When memory for a bit an element cannot be had.
+    ///
+    /// # Safety
+    /// The array that this is a leaf of is in host memory.
     #[inline]
-    pub(crate) fn host_mask(&self) -> Result<Option<Mask<'a>>> {
+    pub(crate) unsafe fn host_mask(&self) -> Result<Option<Mask<'a>>> {
         if let Some((DataType::Null, _)) = self.innermost {
             return Mask::of_nulls(self.elements);
         }
-        // SAFETY: the bitmaps are of an array that import has checked and that is borrowed for 'a.
+        // SAFETY: the walk gave bitmaps of an array that is borrowed for 'a, which import checked to have their offsets and
+        // lengths; host memory (contract).
         unsafe { Mask::combine(&self.validity, self.elements) }
     }
 

@@ -105,7 +105,7 @@ pub(crate) fn column_node(
             let (bits, own, written) = kernels::pack_bits(bools, &(start..start.saturating_add(tensor.len())))?;
             (values, owner, order) = (bits, own, Some(written));
         } else {
-            let (bits, _) = convert::pack_bools(tensor.as_bytes()?)?;
+            let (bits, _) = convert::pack_bools(tensor.peek_bytes()?)?;
             (values, owner) = (bits.as_ptr().cast_const(), Arc::new((bits, owner)));
         }
         record_packed(&tensor, "bools packed to bits");
@@ -221,7 +221,7 @@ fn check_codes(codes: &Tensor, length: usize, row_elements: usize, valid: Option
     macro_rules! first_beyond {
         ($($dtype:ident => $type:ty),+) => {
             match codes.dtype() {
-                $(DType::$dtype => codes.as_slice::<$type>()?.iter().enumerate().find_map(|(index, code)| {
+                $(DType::$dtype => codes.peek::<$type>()?.iter().enumerate().find_map(|(index, code)| {
                     let inside = usize::try_from(*code).is_ok_and(|code| code < length) || is_null(index);
                     (!inside).then(|| (index, code.to_string()))
                 }),)+
@@ -267,7 +267,7 @@ pub(crate) fn row_validity(valid: &Tensor, rows: usize) -> Result<(Vec<u8>, usiz
     require_host(valid.device(), "")?;
     let dense = if valid.is_row_major() { valid.clone() } else { compact(valid, "strided validity gathered")? };
     let mut bits = vec![0; rows.div_ceil(8)];
-    let nulls = convert::pack_bools_into(dense.as_bytes()?, &mut bits).zeros;
+    let nulls = convert::pack_bools_into(dense.peek_bytes()?, &mut bits).zeros;
     record_packed(&dense, "validity packed to bits");
     Ok((bits, nulls))
 }

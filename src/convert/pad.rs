@@ -47,13 +47,16 @@ impl<'a> Padder<'a> {
         items.checked_mul(spec.row_elements())?.checked_mul(spec.dtype().itemsize())
     }
 
-    /// Writes the next row: some items of a chunk, no more than fit, or padding alone.
+    /// Writes the next row: some items of a chunk, no more than there are and than fit, or padding alone.
     ///
     /// # Errors
     /// For a null that is refused, and a value that a cast cannot take.
     pub(crate) fn push(&mut self, chunk: &ColumnChunk<'_>, row: Option<Range<usize>>) -> Result<()> {
         let (number, per_item) = (self.written, self.spec.row_elements());
+        // Offsets that others may write to were checked, and can be others by now.
+        let there = chunk.leaf.elements.checked_div(per_item).unwrap_or(usize::MAX);
         let items = row.unwrap_or(0..0);
+        let items = items.start.min(there)..items.end.min(there);
         let itemsize = self.spec.dtype().itemsize();
         let start = number * self.length;
         let valid = self.valid.as_uninit_mut().get_mut(start..start + self.length).unwrap_or(&mut []);
@@ -120,7 +123,9 @@ fn write(
     let itemsize = spec.dtype().itemsize();
     let elements = out.len() / itemsize.max(1);
     let run = |out: &mut [MaybeUninit<u8>], start: usize, elements: usize| {
-        let leaf = chunk.leaf.part(first + start, elements);
+        let leaf = chunk.leaf.part(first.saturating_add(start), elements);
+        let (out, rest) = out.split_at_mut((leaf.elements * itemsize).min(out.len()));
+        repeat(padding, rest);
         let part = ColumnChunk { leaf, mask: None, array: chunk.array };
         // SAFETY: the part has as many elements as `out`, which starts at an element of an aligned block.
         unsafe { write_range(Isa::detect(), spec, &part, 0, out) }.map_err(Refusal::Misfit)
@@ -171,5 +176,38 @@ fn repeat(pattern: &[u8], out: &mut [MaybeUninit<u8>]) {
 fn repeat_wide<const N: usize>(pattern: &[u8], out: &mut [MaybeUninit<u8>]) {
     if let Some(pattern) = pattern.first_chunk::<N>() {
         out.as_chunks_mut::<N>().0.fill(pattern.map(MaybeUninit::new));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow_array::Int16Array;
+
+    use super::*;
+    use crate::column::ColumnRef;
+    use crate::spec::Options;
+
+    #[test]
+    fn a_row_that_leads_out_of_the_chunk_is_padding_there() {
+        let values = Int16Array::from(vec![1, 2, 3]);
+        let field = std::sync::Arc::new(arrow_schema::Field::new("x", arrow_schema::DataType::Int16, true));
+        let items = crate::arrow::DeviceArray::from_arrow(&values, field.clone()).unwrap();
+        for options in [Options::default(), Options::default().dtype(DType::Float32)] {
+            let spec = Spec::new(&field, &options).unwrap();
+            let chunk = ColumnRef::whole(&items).chunk(&spec).unwrap();
+            let padding = 7_f32.to_ne_bytes();
+            let padding = if spec.is_cast() { &padding[..] } else { &[7, 0] };
+            let mut padder = Padder::new(&spec, padding, 4, 2).unwrap();
+            for (start, end) in [(1, 1000), (3, 4), (1 << 40, (1 << 40) + 2), (2, 1)] {
+                padder.push(&chunk, Some(start..end)).unwrap();
+            }
+            let (matrix, valid) = padder.finish().unwrap();
+            let found: Vec<f32> = match spec.is_cast() {
+                true => matrix.as_slice::<f32>().unwrap().to_vec(),
+                false => matrix.as_slice::<i16>().unwrap().iter().map(|value| f32::from(*value)).collect(),
+            };
+            assert_eq!(found, [2.0, 3.0, 7.0, 7.0, 7.0, 7.0, 7.0, 7.0]);
+            assert_eq!(valid.as_bytes().unwrap(), [1, 1, 0, 0, 0, 0, 0, 0]);
+        }
     }
 }

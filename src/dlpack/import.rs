@@ -97,12 +97,13 @@ impl<M: Deletable> Deleted<M> {
 ///
 /// # Errors
 /// When its major version is not ours, or its tensor breaks the DLPack specification, or its dtype is unknown here. The
-/// deleter has run then.
+/// deleter has run then; but nothing is read by a misaligned pointer.
 ///
 /// # Safety
 /// `managed` is owned by the caller, not yet deleted, and is as `dlpack.h` describes it; its memory is not written
 /// while a slice of the result is alive.
 pub unsafe fn import_versioned(managed: NonNull<DLManagedTensorVersioned>, guard: ReleaseGuard) -> Result<Tensor> {
+    require_aligned(managed)?;
     // SAFETY: the contract.
     unsafe { import_held(managed, Managed::new(managed, guard, true)) }
 }
@@ -120,12 +121,18 @@ pub unsafe fn adopt_versioned<T, E: From<Error>>(
     guard: ReleaseGuard,
     wrap: impl FnOnce(Tensor) -> Result<T, E>,
 ) -> Result<T, E> {
+    require_aligned(managed)?;
     let owner = Managed::new(managed, guard, false);
     // SAFETY: the contract; after an error nobody reads the memory any more.
     let made = wrap(unsafe { import_held(managed, owner.clone()) }?)?;
     // `owner` is the last to go where `wrap` has copied the elements and let go of them.
     owner.owned.store(true, Ordering::Release);
     Ok(made)
+}
+
+fn require_aligned<M>(managed: NonNull<M>) -> Result<()> {
+    let misaligned = || Error::invalid("the pointer to the DLPack tensor is misaligned");
+    managed.is_aligned().then_some(()).ok_or_else(misaligned)
 }
 
 /// # Safety
@@ -160,6 +167,7 @@ unsafe fn import_held(
 /// # Safety
 /// As [`import_versioned`].
 pub unsafe fn import_legacy(managed: NonNull<DLManagedTensor>, guard: ReleaseGuard) -> Result<Tensor> {
+    require_aligned(managed)?;
     let owner = Managed::new(managed, guard, true);
     // SAFETY: the contract; the copy of the struct borrows nothing.
     let tensor = unsafe { (*managed.as_ptr()).dl_tensor };
@@ -207,7 +215,7 @@ unsafe fn import<M: Deletable + 'static>(
         field: None,
     };
     // SAFETY: the contract: the elements that shape and strides reach are the producer's memory, alive until its deleter.
-    let imported = unsafe { Tensor::from_raw_parts(parts) }?;
+    let imported = unsafe { Tensor::from_raw_parts(parts) }?.into_lent();
     // One block of memory holds what lies before the elements, and them. Nobody goes to where no elements are.
     let block = imported.span().and_then(|(_, bytes)| bytes.checked_add(offset));
     if empty || block.is_some_and(|bytes| is_addressable(start, bytes)) { Ok(imported) } else { Err(leaves()) }

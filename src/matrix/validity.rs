@@ -59,7 +59,7 @@ fn pack(columns: &[Tensor], rows: usize) -> Result<Vec<Bitmap>> {
     let mut block = vec![0_u8; bytes];
     let mut nulls = Vec::with_capacity(columns.len());
     for (column, bits) in columns.iter().zip(block.chunks_mut(stride.max(1))) {
-        nulls.push(pack_bools_into(column.as_bytes()?, bits).zeros);
+        nulls.push(pack_bools_into(column.peek_bytes()?, bits).zeros);
     }
     copy_log::record(|| Copied {
         what: format!("validity of {rows} rows in {} columns", columns.len()),

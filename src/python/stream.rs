@@ -105,7 +105,9 @@ impl ArrayStream {
             *self.lock() = State::Gone;
             return Err(consumed());
         };
+        let unwinding = Unwinding(self);
         let result = work(&mut stream);
+        std::mem::forget(unwinding);
         // A producer that failed has nothing more to give.
         let is_cut_short = |error: &Error| {
             matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::Memory) && error.code().is_none()

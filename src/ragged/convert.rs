@@ -341,7 +341,7 @@ pub(super) fn struct_column(
 /// Checks the extents that the type says are those of every row.
 fn check_uniform(ragged: &Ragged, uniform: &[Option<i64>], shown: impl Fn(usize) -> bool) -> Result<()> {
     let Some(shapes) = ragged.shapes.as_ref().filter(|_| !uniform.is_empty()) else { return Ok(()) };
-    for (row, shape) in shapes.as_slice::<i32>()?.chunks(uniform.len()).enumerate().filter(|(row, _)| shown(*row)) {
+    for (row, shape) in shapes.peek::<i32>()?.chunks(uniform.len()).enumerate().filter(|(row, _)| shown(*row)) {
         let fits = shape.iter().zip(uniform).all(|(own, all)| all.is_none_or(|all| all == i64::from(*own)));
         if !fits {
             let reason = format!("the shape {shape:?}, and the type's uniform_shape is {uniform:?}");

@@ -228,10 +228,10 @@ impl Ragged {
 
     fn check_rows<T: Native + Into<i64>>(&self) -> Result<()> {
         let limit = i64::try_from(self.values.len()).unwrap_or(i64::MAX);
-        let offsets = self.offsets.as_slice::<T>()?;
+        let offsets = self.offsets.peek::<T>()?;
         let wrong = |row: usize, reason: String| Err(Error::argument(reason).at_row(row));
         if let Some(lengths) = &self.lengths {
-            let rows = offsets.iter().zip(lengths.as_slice::<T>()?);
+            let rows = offsets.iter().zip(lengths.peek::<T>()?);
             for (row, (offset, length)) in rows.enumerate() {
                 let (offset, length): (i64, i64) = ((*offset).into(), (*length).into());
                 if offset < 0 || length < 0 || offset > limit || length > limit - offset {
@@ -270,7 +270,7 @@ impl Ragged {
 
     /// Whether a row is not marked as null.
     fn is_valid(&self, row: usize) -> bool {
-        let flags = self.validity.as_ref().and_then(|validity| validity.as_bytes().ok());
+        let flags = self.validity.as_ref().and_then(|validity| validity.peek_bytes().ok());
         flags.is_none_or(|flags| flags.get(row).is_none_or(|flag| *flag != 0))
     }
 }

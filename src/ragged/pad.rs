@@ -165,15 +165,15 @@ impl<'a> Source<'a> {
     fn write(&self, padder: &mut Padder<'_>) -> Result<()> {
         match self {
             Self::Lists { list, spec } => {
-                let items = match spec.decoded() {
-                    Some(field) => decoded(&list.items.slice(&list.span()), field, spec)?,
-                    None => list.items.clone(),
+                let span = list.span();
+                let (items, first) = match spec.decoded() {
+                    Some(field) => (decoded(&list.items.slice(&span), field, spec)?, span.start),
+                    None => (list.items.clone(), 0),
                 };
-                let first = if spec.decoded().is_some() { list.span().start } else { 0 };
                 let chunk = ColumnRef::whole(&items).chunk(spec)?;
                 (0..list.rows).try_for_each(|row| {
                     let row = (!list.is_null(row)).then(|| list.row(row));
-                    padder.push(&chunk, row.map(|row| row.start - first..row.end - first))
+                    padder.push(&chunk, row.map(|row| row.start.saturating_sub(first)..row.end.saturating_sub(first)))
                 })
             }
             Self::Views { views, array } => (0..views.rows()).try_for_each(|row| {

@@ -24,11 +24,11 @@ impl Ragged {
     /// When no Arrow type holds the values, a copy is needed and not allowed, strings are not UTF-8 any more, or memory
     /// cannot be had.
     pub fn to_arrow(&self, copy: CopyMode) -> Result<DeviceArray> {
-        // Who lent the offsets may have changed them since they were checked.
+        // Whoever lent the offsets may have changed them since they were checked: a read-only flag binds us alone.
         if [Some(&self.offsets), self.lengths.as_ref(), self.shapes.as_ref()]
             .into_iter()
             .flatten()
-            .any(Tensor::is_writable)
+            .any(|part| !part.is_untouched())
         {
             self.check()?;
         }
@@ -158,9 +158,9 @@ impl Ragged {
     fn to_text(&self, field: &FieldRef, copy: CopyMode) -> Result<DeviceArray> {
         let Values::Tensor(values) = &self.values else { return self.to_lists(copy) };
         let text = matches!(field.data_type(), DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View);
-        // The memory of an Arrow column of strings is what its producer vouches for.
-        let trusted = (values.is_empty() || !values.is_writable())
-            && !values.is_copied()
+        // A producer of Arrow data vouches for its strings: bytes and offsets in its memory, as they lie there.
+        let trusted = values.is_untouched()
+            && self.offsets.is_untouched()
             && self.field.as_ref().is_some_and(|own| own.data_type() == field.data_type());
         if text && !trusted {
             match self.offsets.dtype() {
@@ -192,7 +192,7 @@ impl Ragged {
 
     fn check_text<T: Native + Into<i64>>(&self, values: &Tensor) -> Result<()> {
         let dense = if values.is_row_major() { values.clone() } else { compact(values, "strided values gathered")? };
-        let (bytes, offsets) = (dense.as_bytes()?, self.offsets.as_slice::<T>()?);
+        let (bytes, offsets) = (dense.peek_bytes()?, self.offsets.peek::<T>()?);
         let at = |offset: &T| usize::try_from((*offset).into()).unwrap_or(usize::MAX);
         let (first, last) = (offsets.first().map_or(0, at), offsets.last().map_or(0, at));
         // One pass over all of it, then only its boundaries, is faster than a pass over each row.

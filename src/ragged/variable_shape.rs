@@ -78,7 +78,7 @@ fn parse(text: &str, ndim: usize) -> Option<Vec<Option<i64>>> {
 pub(super) fn check_rows(ragged: &Ragged, shown: impl Fn(usize) -> bool) -> Result<()> {
     let Some(shapes) = ragged.shapes() else { return Ok(()) };
     let ndim = shapes.shape().get(1).map_or(0, |ndim| usize::try_from(*ndim).unwrap_or(0));
-    let (shapes, offsets) = (shapes.as_slice::<i32>()?, ragged.offsets().as_slice::<i32>()?);
+    let (shapes, offsets) = (shapes.peek::<i32>()?, ragged.offsets().peek::<i32>()?);
     for (row, ends) in offsets.windows(2).enumerate().filter(|(row, _)| shown(*row)) {
         let shape = shapes.get(row * ndim..(row + 1) * ndim).unwrap_or(&[]);
         let elements =

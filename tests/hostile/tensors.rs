@@ -6,7 +6,7 @@ use arrow_dlpack::ffi::dlpack::{DLDataTypeCode, DLDeviceType, DLTensor};
 use arrow_dlpack::{CopyMode, DType, ErrorKind, Options, Tensor, to_arrow, to_tensor};
 
 use crate::misaligned;
-use crate::support::dlpack::Memory;
+use crate::support::dlpack::{Memory, int32s};
 
 /// Both kinds of managed tensor with the same broken `DLTensor`: an error that has all of `words`, and one release.
 fn assert_tensor_refused(shape: &[i64], strides: &[i64], edit: impl Fn(&mut DLTensor), words: &[&str]) {
@@ -100,7 +100,7 @@ fn newer_minor_versions_and_unknown_flags_are_read() {
     });
     let tensor = tensor.unwrap();
     assert!(tensor.is_writable() && !tensor.is_copied());
-    assert_eq!(tensor.as_slice::<i32>().unwrap(), [1, 2, 3, 4]);
+    assert_eq!(int32s(&tensor), [1, 2, 3, 4]);
 }
 
 #[test]
@@ -115,7 +115,7 @@ fn odd_but_legal_tensors_are_read() {
             managed.dl_tensor.shape = shape;
             managed.dl_tensor.strides = null_mut();
         });
-        assert_eq!(tensor.unwrap().as_slice::<i32>().unwrap(), [7]);
+        assert_eq!(int32s(&tensor.unwrap()), [7]);
     }
     // Without elements neither data nor strides mean anything.
     let (tensor, _) = Memory::new(&[], DType::Int32, &[3, 0], &[i64::MIN, i64::MAX], 0).import_edited(|managed| {
@@ -125,7 +125,7 @@ fn odd_but_legal_tensors_are_read() {
     assert_eq!((tensor.shape(), tensor.strides(), tensor.as_ptr().is_null()), (&[3, 0][..], &[1, 1][..], true));
     // The CPU is one device, whatever its id.
     let (tensor, _) = Memory::four().import_edited(|managed| managed.dl_tensor.device.device_id = 7);
-    assert!(tensor.unwrap().as_slice::<i32>().is_ok());
+    assert_eq!(int32s(&tensor.unwrap()), [1, 2, 3, 4]);
 }
 
 #[test]
@@ -135,6 +135,10 @@ fn misaligned_elements_are_never_lent_as_a_slice() {
         Memory::new(&bytes, DType::Int32, &[4], &[1], 0).import_edited(|managed| managed.dl_tensor.byte_offset = 1);
     let tensor = tensor.unwrap();
     assert!(!tensor.is_aligned() && tensor.as_slice::<i32>().is_err() && tensor.as_bytes().is_err());
+    // SAFETY: nobody writes to the memory.
+    assert!(unsafe { tensor.lent_slice::<i32>() }.is_err());
+    // SAFETY: as above.
+    assert!(unsafe { tensor.lent_bytes() }.is_err());
     let array = to_arrow(&tensor, None, CopyMode::IfNeeded).unwrap();
     assert_eq!(to_tensor(&array, &Options::default()).unwrap().as_bytes().unwrap(), &bytes[1..]);
 }

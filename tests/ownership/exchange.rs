@@ -8,7 +8,7 @@ use arrow_dlpack::ffi::dlpack::{DLDataTypeCode, DLDeviceType, DLManagedTensorVer
 use arrow_dlpack::{DType, Error, ErrorKind, Tensor};
 
 use crate::support::Count;
-use crate::support::dlpack::Memory;
+use crate::support::dlpack::{Memory, int32s};
 
 /// Calls the deleter, as a consumer does.
 fn delete(managed: *mut DLManagedTensorVersioned) {
@@ -45,7 +45,7 @@ fn an_accepted_offer_is_freed_by_the_deleter() {
     assert_eq!(released.get(), 0);
     // SAFETY: accepted above, imported once.
     let tensor = unsafe { import_versioned(NonNull::new(managed).unwrap(), release_directly) }.unwrap();
-    assert_eq!(tensor.as_slice::<i32>().unwrap(), [1, 2, 3, 4]);
+    assert_eq!(int32s(&tensor), [1, 2, 3, 4]);
     drop(tensor);
     assert_eq!(released.get(), 1);
 
@@ -74,7 +74,7 @@ fn an_adopted_tensor_is_the_callers_until_all_has_succeeded() {
     // SAFETY: made by the helper.
     let refused = unsafe {
         adopt_versioned(managed, release_directly, |tensor| {
-            assert_eq!(tensor.as_slice::<i32>().unwrap(), [1, 2, 3, 4]);
+            assert_eq!(int32s(&tensor), [1, 2, 3, 4]);
             Err::<(), Error>(Tensor::as_slice::<f64>(&tensor).unwrap_err())
         })
     };
@@ -82,7 +82,7 @@ fn an_adopted_tensor_is_the_callers_until_all_has_succeeded() {
     assert_eq!(released.get(), 0);
     // SAFETY: as above: still ours.
     let tensor = unsafe { adopt_versioned(managed, release_directly, Ok::<_, Error>) }.unwrap();
-    assert_eq!(tensor.as_slice::<i32>().unwrap(), [1, 2, 3, 4]);
+    assert_eq!(int32s(&tensor), [1, 2, 3, 4]);
     assert_eq!(released.get(), 0);
     drop(tensor);
     assert_eq!(released.get(), 1);
@@ -108,9 +108,7 @@ fn a_tensor_that_cannot_be_read_is_not_adopted() {
 fn what_is_copied_while_it_is_adopted_is_deleted_at_once() {
     let (managed, released) = Memory::four().versioned(|_| ());
     // SAFETY: made by the helper.
-    let values = unsafe {
-        adopt_versioned(managed, release_directly, |tensor| Ok::<_, Error>(tensor.as_slice::<i32>()?.to_vec()))
-    };
+    let values = unsafe { adopt_versioned(managed, release_directly, |tensor| Ok::<_, Error>(int32s(&tensor))) };
     assert_eq!(values.unwrap(), [1, 2, 3, 4]);
     assert_eq!(released.get(), 1);
 }
@@ -135,7 +133,7 @@ fn allocate(shape: &mut [i64], edit: impl FnOnce(&mut DLTensor)) -> Result<Tenso
 fn allocated_tensors_are_row_major_zero_and_writable() {
     let tensor = allocate(&mut [2, 3], |_| ()).unwrap();
     assert_eq!((tensor.dtype(), tensor.shape(), tensor.strides()), (DType::Int32, &[2, 3][..], &[3, 1][..]));
-    assert_eq!(tensor.as_slice::<i32>().unwrap(), [0; 6]);
+    assert_eq!(int32s(&tensor), [0; 6]);
     assert!(tensor.is_writable() && tensor.as_ptr().addr() % 64 == 0);
     assert_eq!(allocate(&mut [], |prototype| prototype.shape = null_mut()).unwrap().len(), 1);
     assert!(allocate(&mut [0, 5], |_| ()).unwrap().is_empty());

@@ -9,7 +9,7 @@ use arrow_schema::DataType;
 
 use crate::column;
 use crate::support::arrow::{field, import_guarded};
-use crate::support::dlpack::Memory;
+use crate::support::dlpack::{Memory, int32s};
 use crate::support::left_alive;
 
 fn four() -> Tensor {
@@ -25,7 +25,7 @@ fn an_imported_tensor_is_deleted_after_its_last_clone() {
         let clone = tensor.clone();
         drop(tensor);
         assert_eq!(released.get(), 0);
-        assert_eq!(clone.as_slice::<i32>().unwrap(), [1, 2, 3, 4]);
+        assert_eq!(int32s(&clone), [1, 2, 3, 4]);
         std::thread::spawn(move || drop(clone)).join().unwrap();
         assert_eq!(released.get(), 1);
     }
@@ -58,7 +58,7 @@ fn a_tensor_without_a_deleter_is_used_and_left_alone() {
     left_alive(managed.as_ptr());
     // SAFETY: made by the helper; without a deleter it stays alive.
     let tensor = unsafe { import_versioned(managed, release_directly) }.unwrap();
-    assert_eq!(tensor.as_slice::<i32>().unwrap(), [1, 2, 3, 4]);
+    assert_eq!(int32s(&tensor), [1, 2, 3, 4]);
     drop(tensor);
     let (managed, _) = Memory::four().legacy(|managed| managed.deleter = None);
     left_alive(managed.as_ptr());
@@ -127,13 +127,13 @@ fn an_exported_tensor_keeps_its_source_until_its_deleter_runs_on_any_thread() {
         let versioned = unsafe { import_versioned(versioned, release_directly) }.unwrap();
         // SAFETY: as above.
         let legacy = unsafe { import_legacy(legacy, release_directly) }.unwrap();
-        assert_eq!(legacy.as_slice::<i32>().unwrap(), [1, 2, 3, 4]);
+        assert_eq!(int32s(&legacy), [1, 2, 3, 4]);
         drop(legacy);
         versioned
     });
     let versioned = back.join().unwrap();
     assert_eq!(released.get(), 0);
-    assert_eq!(versioned.as_slice::<i32>().unwrap(), [1, 2, 3, 4]);
+    assert_eq!(int32s(&versioned), [1, 2, 3, 4]);
     drop(versioned);
     assert_eq!(released.get(), 1);
 }

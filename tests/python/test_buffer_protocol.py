@@ -168,3 +168,14 @@ def test_other_classes_have_no_buffer():
     for source in (ad.from_arrow(pa.array([1])), ad.from_arrow(pa.record_batch({"x": [1]}))):
         with pytest.raises(TypeError):
             memoryview(source)
+
+
+@pytest.mark.parametrize(("source", "has_dimensions"), [(np.array(7.0), False), (np.arange(3.0), True)])
+def test_without_dimensions_there_is_neither_shape_nor_strides(source: np.ndarray, has_dimensions: bool):
+    view = Buffer()
+    get(ad.from_dlpack(source), view, STRIDES | FORMAT)
+    try:
+        assert view.ndim == source.ndim
+        assert (bool(view.shape), bool(view.strides)) == (has_dimensions, has_dimensions)
+    finally:
+        release(view)

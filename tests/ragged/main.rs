@@ -11,6 +11,7 @@
     reason = "a helper that fails is a test that fails"
 )]
 
+mod changing;
 mod explained;
 mod hostile;
 mod items;

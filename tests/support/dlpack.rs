@@ -180,3 +180,9 @@ pub(crate) fn tensor_of(dtype: DType, axes: &[(i64, i64)], first: usize, seed: u
     let expected = reached.into_iter().map(element).collect();
     (Memory::new(&bytes, dtype, &shape, &strides, start).import().0.unwrap(), expected)
 }
+
+/// The elements of an int32 tensor over lent memory.
+pub(crate) fn int32s(tensor: &Tensor) -> Vec<i32> {
+    // SAFETY: only the test that lends the memory could write to it, and it does not.
+    unsafe { tensor.lent_slice::<i32>() }.unwrap().to_vec()
+}

@@ -112,7 +112,8 @@ fn check(columns: &[Column], dtype: DType, rows: usize, skipped: usize, place: P
         .zip(columns)
         .map(|((array, spec), (_, _, _, shift))| {
             let mut leaf = array.view().leaf(spec).unwrap();
-            let mask = leaf.host_mask().unwrap();
+            // SAFETY: an array of arrow-rs: host memory.
+            let mask = unsafe { leaf.host_mask() }.unwrap();
             let stored = spec.element().stored_bytes();
             let bytes = if stored == 0 || spec.element() == crate::spec::Element::Bits {
                 (leaf.offset + leaf.elements).div_ceil(8)
@@ -315,7 +316,9 @@ fn with_columns(columns: &[ArrayRef], options: &Options, work: impl FnOnce(&[Pac
         .zip(&specs)
         .map(|(array, spec)| {
             let leaf = array.view().leaf(spec).unwrap();
-            ColumnChunk { mask: leaf.host_mask().unwrap(), leaf, array }
+            // SAFETY: an array of arrow-rs: host memory.
+            let mask = unsafe { leaf.host_mask() }.unwrap();
+            ColumnChunk { mask, leaf, array }
         })
         .collect();
     let packed: Vec<_> = specs.iter().zip(&chunks).map(|(spec, chunk)| PackedColumn { spec, chunk }).collect();

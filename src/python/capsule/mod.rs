@@ -74,6 +74,18 @@ fn pointer<T>(capsule: &Bound<'_, PyAny>, name: &CStr) -> Option<NonNull<T>> {
     pointer.map(NonNull::cast)
 }
 
+/// As [`pointer`], of a struct to read.
+///
+/// # Errors
+/// When the pointer is misaligned for the struct: nothing is read by it then.
+fn struct_pointer<T>(capsule: &Bound<'_, PyAny>, name: &CStr) -> PyResult<Option<NonNull<T>>> {
+    let found = pointer::<T>(capsule, name);
+    if found.is_some_and(|found| !found.is_aligned()) {
+        return Err(PyValueError::new_err(format!("the PyCapsule {name:?} has a misaligned pointer")));
+    }
+    Ok(found)
+}
+
 /// A new capsule. The destructor, if any, is given the capsule and takes care of the pointer.
 ///
 /// # Safety
@@ -168,7 +180,7 @@ fn arrow_capsule<T: Releasable>(py: Python<'_>, value: T) -> PyResult<Bound<'_, 
 
 /// The struct in a capsule of an Arrow interface.
 fn arrow_pointer<T: Named>(capsule: &Bound<'_, PyAny>) -> PyResult<NonNull<T>> {
-    pointer(capsule, T::NAME).ok_or_else(|| {
+    struct_pointer(capsule, T::NAME)?.ok_or_else(|| {
         let found = capsule.repr().map_or_else(|_| "something else".to_owned(), |text| text.to_string());
         PyTypeError::new_err(format!("expected a PyCapsule named {:?}, got {found}", T::NAME.to_string_lossy()))
     })
@@ -177,7 +189,8 @@ fn arrow_pointer<T: Named>(capsule: &Bound<'_, PyAny>) -> PyResult<NonNull<T>> {
 /// Reads an `arrow_schema` capsule.
 pub(super) fn schema_from_capsule(capsule: &Bound<'_, PyAny>) -> PyResult<FieldRef> {
     let schema = arrow_pointer::<ArrowSchema>(capsule)?;
-    // SAFETY: the capsule's struct, which nobody else touches while we are attached and hold the capsule.
+    // SAFETY: not NULL, aligned (`struct_pointer`), and the capsule's struct, which lives as long as the capsule that we hold
+    // and which nobody else touches while we are attached.
     let schema = unsafe { schema.as_ref() };
     // SAFETY: a struct of the Arrow PyCapsule interface.
     Ok(unsafe { read_field(schema) }?)
@@ -341,7 +354,7 @@ pub(super) fn tensor_from_capsule(capsule: &Bound<'_, PyAny>) -> PyResult<Tensor
 
 /// The capsule's tensor, with the capsule marked as used; `None` for a capsule of another name.
 fn take<M: ManagedTensor>(capsule: &Bound<'_, PyAny>) -> PyResult<Option<NonNull<M>>> {
-    let Some(managed) = pointer::<M>(capsule, M::NAME) else { return Ok(None) };
+    let Some(managed) = struct_pointer::<M>(capsule, M::NAME)? else { return Ok(None) };
     // SAFETY: a valid capsule, a static name.
     if unsafe { ffi::PyCapsule_SetName(capsule.as_ptr(), M::USED.as_ptr()) } != 0 {
         return Err(PyErr::fetch(capsule.py()));
@@ -359,5 +372,5 @@ pub(super) fn exchange_capsule<'py>(py: Python<'py>, table: &'static DLPackExcha
 
 /// The newest table in a capsule of an exchange table; `None` for anything else.
 pub(super) fn exchange_table(capsule: &Bound<'_, PyAny>) -> Option<NonNull<DLPackExchangeAPIHeader>> {
-    pointer(capsule, EXCHANGE_API)
+    pointer(capsule, EXCHANGE_API).filter(|table| table.is_aligned())
 }

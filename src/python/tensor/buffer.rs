@@ -59,8 +59,12 @@ pub(super) fn fill_buffer(tensor: &Tensor, view: &mut ffi::Py_buffer, flags: c_i
     view.suboffsets = std::ptr::null_mut();
     let dims = Box::leak(Box::new(BufferDims(dims)));
     let start = dims.0.as_mut_ptr();
-    view.shape = if wants(ffi::PyBUF_ND) { start } else { std::ptr::null_mut() };
-    view.strides = if wants(ffi::PyBUF_STRIDES) { start.wrapping_add(tensor.ndim()) } else { std::ptr::null_mut() };
+    // NULL also where there are no dimensions, as the protocol says.
+    let of_dims = |flag: c_int, first: *mut isize| {
+        if wants(flag) && tensor.ndim() > 0 { first } else { std::ptr::null_mut() }
+    };
+    view.shape = of_dims(ffi::PyBUF_ND, start);
+    view.strides = of_dims(ffi::PyBUF_STRIDES, start.wrapping_add(tensor.ndim()));
     view.internal = std::ptr::from_mut(dims).cast();
     Ok(())
 }

@@ -46,11 +46,12 @@ impl Tensor {
     /// A tensor for Python.
     #[must_use]
     pub fn new(tensor: crate::tensor::Tensor) -> Self {
-        Self { tensor, legacy: Legacy::default() }
+        Self::with_legacy(tensor, Legacy::default())
     }
 
     pub(super) fn with_legacy(tensor: crate::tensor::Tensor, legacy: Legacy) -> Self {
-        Self { tensor, legacy }
+        // Whoever has the object may write by any protocol, while extensions in Rust hold slices.
+        Self { tensor: if tensor.is_writable() { tensor.into_lent() } else { tensor }, legacy }
     }
 
     /// The tensor as an array, in the type that `requested_schema` asks for.

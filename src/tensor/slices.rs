@@ -1,0 +1,178 @@
+//! The elements of a tensor in host memory as slices.
+
+use super::Tensor;
+use crate::dtype::DType;
+use crate::error::{Error, ErrorKind, Result};
+
+impl Tensor {
+    /// The elements of a row-major, aligned host tensor, whose memory nobody writes to: Arrow data, or memory of our own.
+    ///
+    /// # Errors
+    /// When `T` is not the dtype's Rust type, the layout or the device does not allow a slice, or the memory is lent:
+    /// another library may write to it, as to that of an imported DLPack tensor. See [`Tensor::lent_slice`].
+    pub fn as_slice<T: Native>(&self) -> Result<&[T]> {
+        self.require_dense()?;
+        self.require_unlent()?;
+        self.peek()
+    }
+
+    /// As [`Tensor::as_slice`], of lent memory too.
+    ///
+    /// # Errors
+    /// When `T` is not the dtype's Rust type, or the layout or the device does not allow a slice.
+    ///
+    /// # Safety
+    /// Nobody writes to the memory while the slice is alive: neither the library that lent it, nor a consumer that it was
+    /// exported to.
+    pub unsafe fn lent_slice<T: Native>(&self) -> Result<&[T]> {
+        self.peek()
+    }
+
+    /// The bytes of a row-major, aligned host tensor's elements.
+    ///
+    /// # Errors
+    /// When the layout or the device does not allow a slice, or the memory is lent, as for [`Tensor::as_slice`].
+    pub fn as_bytes(&self) -> Result<&[u8]> {
+        self.require_dense()?;
+        self.require_unlent()?;
+        self.peek_bytes()
+    }
+
+    /// As [`Tensor::as_bytes`], of lent memory too.
+    ///
+    /// # Errors
+    /// When the layout or the device does not allow a slice.
+    ///
+    /// # Safety
+    /// As [`Tensor::lent_slice`].
+    pub unsafe fn lent_bytes(&self) -> Result<&[u8]> {
+        self.peek_bytes()
+    }
+
+    /// As [`Tensor::as_slice`], of lent memory too, which others may change while it is read: read each element once, and
+    /// index nothing unchecked by it.
+    pub(crate) fn peek<T: Native>(&self) -> Result<&[T]> {
+        if T::DTYPE != self.dtype {
+            return Err(Error::argument(format!("a {} tensor read as {}", self.dtype, T::DTYPE)));
+        }
+        self.require_dense()?;
+        if self.is_empty() {
+            return Ok(&[]);
+        }
+        // SAFETY: `from_raw_parts` promises `len` initialised elements that live as long as the owner in `self`; they are
+        // dense (row-major), aligned, in host memory, and of the type `T` by its `Native` contract. Nobody writes to them
+        // while the slice is alive: by the contract of `from_raw_parts`, of `lent_slice` or of `lent_bytes`. A caller inside the crate reads
+        // lent memory as the protocols allow it that lent it, whose users order writes and conversions; a thread that writes
+        // all the same changes numbers, all of whose bit patterns are values, and nothing is indexed by them unchecked.
+        Ok(unsafe { std::slice::from_raw_parts(self.data.cast::<T>(), self.len) })
+    }
+
+    /// As [`Tensor::as_bytes`], of lent memory too; see [`Tensor::peek`].
+    pub(crate) fn peek_bytes(&self) -> Result<&[u8]> {
+        self.require_dense()?;
+        if self.is_empty() {
+            return Ok(&[]);
+        }
+        // SAFETY: as in `peek`; every element is initialised bytes.
+        Ok(unsafe { std::slice::from_raw_parts(self.data, self.nbytes()) })
+    }
+
+    fn require_unlent(&self) -> Result<()> {
+        if !self.lent {
+            return Ok(());
+        }
+        let reason = "the memory is lent: another library may write to it while the slice is alive";
+        Err(Error::new(ErrorKind::Unsupported, reason)
+            .remedy_is("copy the tensor, or use the unsafe Tensor::lent_slice"))
+    }
+
+    fn require_dense(&self) -> Result<()> {
+        if !self.device.is_cpu() {
+            return Err(Error::new(ErrorKind::Device, format!("the elements are on {}", self.device)));
+        }
+        if !self.is_row_major() || !self.is_aligned() {
+            return Err(Error::new(ErrorKind::Unsupported, "the elements are strided or misaligned"));
+        }
+        Ok(())
+    }
+}
+
+/// Rust types whose values are a dtype's elements.
+///
+/// # Safety
+/// `Self` has the size of the dtype's element, and every bit pattern of it is a valid value.
+pub unsafe trait Native: Copy + Send + Sync + 'static {
+    /// The dtype.
+    const DTYPE: DType;
+}
+
+macro_rules! native {
+    ($($type:ty = $dtype:ident),+) => {
+        // SAFETY: plain numbers of the dtype's size; all bit patterns are values.
+        $(unsafe impl Native for $type {
+            const DTYPE: DType = DType::$dtype;
+        }
+        const _: () = assert!(size_of::<$type>() == DType::$dtype.itemsize());)+
+    };
+}
+native!(
+    i8 = Int8,
+    i16 = Int16,
+    i32 = Int32,
+    i64 = Int64,
+    u8 = UInt8,
+    u16 = UInt16,
+    u32 = UInt32,
+    u64 = UInt64,
+    half::f16 = Float16,
+    half::bf16 = BFloat16,
+    f32 = Float32,
+    f64 = Float64
+);
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::device::Device;
+    use crate::spec::Dims;
+    use crate::tensor::Parts;
+
+    fn tensor(data: *mut u8, shape: &[i64], strides: &[i64]) -> Tensor {
+        let parts = Parts {
+            data,
+            device: Device::CPU,
+            dtype: DType::Int32,
+            shape: Dims::from_slice(shape),
+            strides: Dims::from_slice(strides),
+            owner: Arc::new(()),
+            read_only: true,
+            copied: false,
+            order: None,
+            field: None,
+        };
+        // SAFETY: every test has a live array under its tensors, or reads no element of them.
+        unsafe { Tensor::from_raw_parts(parts) }.unwrap()
+    }
+
+    #[test]
+    fn slices_need_the_right_type_and_layout() {
+        let mut data = [1_i32, 2, 3, 4];
+        let start = data.as_mut_ptr().cast();
+        assert_eq!(tensor(start, &[2, 2], &[2, 1]).as_slice::<i32>().unwrap(), data);
+        assert!(tensor(start, &[2, 2], &[1, 2]).as_slice::<i32>().is_err());
+        assert!(tensor(start, &[4], &[1]).as_slice::<f32>().is_err());
+        assert!(tensor(start.wrapping_add(1), &[3], &[1]).as_slice::<i32>().is_err());
+    }
+
+    #[test]
+    fn lent_memory_is_no_safe_slice() {
+        let mut data = [1_i32, 2];
+        let lent = tensor(data.as_mut_ptr().cast(), &[2], &[1]).into_lent();
+        assert!(lent.as_slice::<i32>().unwrap_err().to_string().contains("lent"));
+        assert!(lent.clone().as_bytes().is_err());
+        // SAFETY: nobody writes to the array.
+        assert_eq!(unsafe { lent.lent_slice::<i32>() }.unwrap(), [1, 2]);
+    }
+}
