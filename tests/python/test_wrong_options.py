@@ -1,4 +1,4 @@
-"""A wrong option never consumes a stream: after the error every row can still be read, whatever the function and the keyword."""
+"""A wrong option never consumes a stream: after the error every row can be read, in any function, by any keyword."""
 
 from __future__ import annotations
 
