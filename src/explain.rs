@@ -117,6 +117,7 @@ pub fn explain(
             row.set_steps(&spec, &chunks, &plan)?;
             row.bytes = plan.bytes;
             row.at_most = !plan.is_view() && !plan.is_copy();
+            row.refuse_values(options.copy);
             Ok(())
         });
         row
@@ -141,7 +142,7 @@ pub fn explain_schema(
         row.fill(|row| {
             let spec = row.describe(column, &options)?;
             row.specs.push(spec.clone());
-            row.refuse_nulls(&spec);
+            row.set_refused(&spec);
             row.set_possible(&unless_one_chunk(spec.possible_steps(&options)), options.copy)
         });
         row

@@ -125,8 +125,8 @@ fn report(
             for (row, (_, column)) in rows.iter_mut().zip(spec.columns()) {
                 (row.view, row.at_most) = (false, !is_own && (row.at_most || row.steps.is_empty()));
                 row.specs = vec![column.clone()];
-                row.refuse_nulls(column);
-                whole.refuse_nulls(column);
+                row.set_refused(column);
+                whole.set_refused(column);
             }
             whole.specs = spec.columns().iter().map(|(_, column)| column.clone()).collect();
             whole.fill(|whole| whole.set_possible(&steps, matrix.copy));
@@ -150,8 +150,9 @@ fn report(
             whole.shape = vec![count, i64::try_from(rows.len()).ok()];
             whole.take(&plan.whole);
             whole.set_kernel(plan.whole.is_copy());
+            whole.refuse_values(matrix.copy);
             whole.error = plan.refusal;
-            whole.view = whole.view && whole.error.is_none();
+            whole.view = (whole.view || whole.steps.is_empty()) && whole.error.is_none();
         }
         Err(error) => {
             // What is wrong with one column stands in its row too.

@@ -13,7 +13,8 @@ use crate::order::Order;
 use crate::plan::Action;
 use crate::ragged::is_ragged;
 use crate::spec::{
-    CHUNKS, CopyMode, Element, JOINED, NULLS, Nulls, Options, PossibleStep, Spec, Undecided, may_be_null,
+    ABOVE_1, CHUNKS, CopyMode, DICTIONARIES, Element, JOINED, NULLS, Nulls, Options, PossibleStep, Spec, Undecided,
+    may_be_null,
 };
 
 /// Explains the conversion of any data of this field on a device, as far as type and device decide it: of a stream that is not read.
@@ -56,10 +57,21 @@ impl Report {
 }
 
 impl ReportRow {
-    /// Says that a null would be refused, where it would.
-    pub(super) fn refuse_nulls(&mut self, spec: &Spec) {
+    /// Says what data may hold that would be refused, whatever copies are allowed.
+    pub(super) fn set_refused(&mut self, spec: &Spec) {
         if spec.nulls() == Nulls::Refused && may_be_null(spec.field()) {
             self.add_refused_if(NULLS);
+        }
+        if spec.has_codes() {
+            self.add_refused_if(DICTIONARIES);
+        }
+    }
+
+    /// Says what is refused where no copy is allowed, and only values decide if one is needed.
+    pub(super) fn refuse_values(&mut self, copy: CopyMode) {
+        if self.at_most && copy == CopyMode::Never {
+            self.add_refused_if(ABOVE_1);
+            (self.steps, self.bytes, self.at_most) = (Vec::new(), 0, false);
         }
     }
 

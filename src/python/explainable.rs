@@ -4,6 +4,7 @@ use arrow_schema::FieldRef;
 use pyo3::exceptions::PyTypeError;
 use pyo3::intern;
 use pyo3::prelude::*;
+use pyo3::types::{PyList, PyTuple};
 
 use super::capsule::call;
 use super::input::{self, ArrowInput, Chunks};
@@ -44,8 +45,13 @@ impl Explainable {
                 "explain cannot look at an iterator: its type is that of its first item, and to read that takes it from the iterator; pass \
                  that item, or its schema",
             )),
+            None if are_at_hand(object)? => Self::of_chunks(object),
             None => match sources::schema(object)? {
                 Some(field) => Ok(Self::Schema(field, Device::CPU)),
+                None if sources::is_source(object)? => Err(PyTypeError::new_err(format!(
+                    "explain cannot tell the type of the {}: it is known when the first item is read; pass that item, or its schema",
+                    object.get_type().name()?
+                ))),
                 None => Err(no_protocol(object)),
             },
         }
@@ -81,6 +87,22 @@ impl Explainable {
         }
         Ok(Self::Chunks(field, chunks.arrays.into_vec()))
     }
+}
+
+/// Whether an object is a list or a tuple of data that can be had again without a query.
+fn are_at_hand(object: &Bound<'_, PyAny>) -> PyResult<bool> {
+    if !object.is_instance_of::<PyList>() && !object.is_instance_of::<PyTuple>() {
+        return Ok(false);
+    }
+    for item in object.try_iter()? {
+        let item = item?;
+        let is_array = has(&item, "__arrow_c_array__")? || has(&item, "__arrow_c_device_array__")?;
+        let is_table = has(&item, "__arrow_c_stream__")? && has(&item, "__len__")? && !is_query(&item)?;
+        if !is_array && !is_table {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// Whether the type of an object has an attribute: columns of a data frame are attributes of the object alone.

@@ -13,7 +13,10 @@ use crate::column::{ColumnRef, check_types, plan_chunks};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::plan::Action;
-use crate::spec::{CopyMode, NULLS, NullPolicy, Options, PossibleStep, Spec, Undecided, may_be_null, unless_one_chunk};
+use crate::spec::{
+    ABOVE_1, CopyMode, DICTIONARIES, NULLS, NullPolicy, Options, PossibleStep, Spec, Undecided, may_be_null,
+    unless_one_chunk,
+};
 
 /// What would happen to one part of ragged rows.
 #[derive(Clone, Debug)]
@@ -72,6 +75,10 @@ impl PartPlan {
             Ok(plan) => {
                 part.steps = plan.steps.iter().map(|step| step.action.to_string()).collect();
                 (part.bytes, part.at_most) = (plan.bytes, !plan.is_view() && !plan.is_copy());
+                if part.at_most && options.copy == CopyMode::Never {
+                    part.refused_if.push(ABOVE_1.to_owned());
+                    (part.steps, part.bytes, part.at_most) = (Vec::new(), 0, false);
+                }
             }
             Err(error) => part.error = Some(error),
         }
@@ -140,7 +147,9 @@ fn plan_level(
                 values.push(PartPlan::of_column("values", &spec, &arrays, &options));
             })
         };
-        planned.map_err(|error| in_row(&level, &item, options, error))?;
+        // Refused first is what comes first.
+        let refused = |plans: &[PartPlan]| plans.iter().skip(first).find_map(|plan| plan.error.clone());
+        planned.map_err(|error| refused(plans).unwrap_or_else(|| in_row(&level, &item, options, error)))?;
     }
     if let Some(tensor) = &tensor {
         let (shape_field, shapes) = struct_column(field, tensor.shape, parts)?;
@@ -213,6 +222,13 @@ pub(crate) fn plan_schema(field: &FieldRef, options: &Options, in_chunks: bool) 
         };
         if nulls && options.nulls == NullPolicy::Error {
             plan.refused_if.push(NULLS.to_owned());
+        }
+        if part == "values" && in_chunks && spec.has_codes() {
+            plan.refused_if.push(DICTIONARIES.to_owned());
+        }
+        let is_runs = matches!(spec.field().data_type(), DataType::RunEndEncoded(_, _));
+        if part == "values" && in_chunks && is_runs && spec.is_cast() {
+            plan.refused_if.push("null rows span runs".to_owned());
         }
     }
     Ok(plans)

@@ -30,7 +30,7 @@ pub use possible::PossibleStep;
 pub use tensor::{TensorField, row_major_strides};
 pub use value::Element;
 
-pub(crate) use possible::{CHUNKS, JOINED, NULLS, Undecided, may_be_null, unless_one_chunk};
+pub(crate) use possible::{ABOVE_1, CHUNKS, DICTIONARIES, JOINED, NULLS, Undecided, may_be_null, unless_one_chunk};
 pub(crate) use round::odd_single;
 pub(crate) use select::{all_or_errors, require_columns, select};
 use value::Value;
@@ -219,7 +219,7 @@ impl Spec {
         }
         match self.element {
             Element::Bits => step("bits unpacked to bytes".to_owned(), None),
-            Element::Bool8 => step("bytes above 1 set to 1, if there are any".to_owned(), Some("bytes are above 1")),
+            Element::Bool8 => step("bytes above 1 set to 1, if there are any".to_owned(), Some(ABOVE_1)),
             _ => {}
         }
         if self.is_cast() {

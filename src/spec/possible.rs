@@ -18,6 +18,8 @@ pub struct PossibleStep {
 pub(crate) const JOINED: &str = "copied, unless all rows are in one aligned chunk";
 pub(crate) const CHUNKS: &str = "rows are not in one aligned chunk";
 pub(crate) const NULLS: &str = "values are null";
+pub(crate) const ABOVE_1: &str = "bytes are above 1";
+pub(crate) const DICTIONARIES: &str = "chunks have different dictionaries";
 
 /// These steps, behind what several chunks ask for where nothing else is certain.
 pub(crate) fn unless_one_chunk(mut steps: Vec<PossibleStep>) -> Vec<PossibleStep> {

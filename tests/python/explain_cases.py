@@ -10,13 +10,15 @@ from typing import Any
 
 import arro3.core as arro3
 import arrow_dlpack as ad
+import duckdb
 import nanoarrow
 import numpy as np
 import pandas as pd
 import polars as pl
 import pyarrow as pa
+import pyarrow.dataset as pads
 import type_cases
-from support import TEMPORAL
+from support import TEMPORAL, ticks
 
 Rows = Sequence[int | None]
 NUMBERS = ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32", "float64"]
@@ -43,6 +45,8 @@ class Example:
     # Whether `explain` has the data at hand, and not its type alone.
     in_hand: bool
     form: str
+    # What is explained, where that is not the data.
+    schema: Any = None
 
     def __str__(self) -> str:
         return f"{self.kind} of {self.form} with {self.options}: {getattr(self.make(), 'type', '')}"
@@ -80,6 +84,17 @@ def fixed_shape(rows: Rows) -> pa.Array:
     return pa.ExtensionArray.from_storage(pa.fixed_shape_tensor(pa.int16(), [2, 3], permutation=[1, 0]), storage)
 
 
+def vocabulary(rows: Rows) -> pa.Array:
+    """Codes of a dictionary that is another one for another number of rows."""
+    values = [10, 20, 30, 40] if len(rows) % 2 else [10, 20, 30, 40, None]
+    return pa.DictionaryArray.from_arrays(pa.array(rows, pa.int8()), pa.array(values, pa.int32()))
+
+
+def loose_bools(rows: Rows) -> pa.Array:
+    """`arrow.bool8`, whose bytes are any."""
+    return pa.ExtensionArray.from_storage(pa.bool8(), pa.array(rows, pa.int8()))
+
+
 def refused(rows: Rows) -> pa.Array:
     return of(pa.map_(pa.string(), pa.int8()), [[("a", 1)], [], [("b", 2)], []])(rows)
 
@@ -93,19 +108,15 @@ def leaf(random: random.Random) -> tuple[Callable[[Rows], pa.Array], dict[str, A
         return random.choice([of(pa.bool_(), [True, False, True, False]), type_cases.bool8]), {}
     if pick == 5:
         data_type, _ = random.choice(TEMPORAL)
-        return (
-            lambda rows: (
-                type_cases.pa.array(list(rows), pa.int64()).cast(pa.int32()).cast(data_type)
-                if (data_type.bit_width == 32)
-                else pa.array(list(rows), pa.int64()).cast(data_type)
-            ),
-            {},
-        )
+        return lambda rows: ticks(list(rows), data_type), {}
     if pick == 6:
         return random.choice(
             [
                 fixed_shape,
                 refused,
+                vocabulary,
+                loose_bools,
+                type_cases.runs(loose_bools),
                 lambda rows: pa.nulls(len(rows)),
                 of(pa.decimal128(9, 2), [Decimal("1.50"), Decimal(2), Decimal("-3.25"), Decimal(0)]),
             ]
@@ -214,6 +225,7 @@ OF_BATCHES: list[Form] = [
     ("record batch", True, lambda batch: batch),
     ("record batch", True, lambda batch: batch),
     ("struct array", True, lambda batch: batch.to_struct_array()),
+    ("masked structs", True, lambda batch: masked(batch)),
     ("RecordBatch", True, ad.from_arrow),
     ("arro3 batch", True, arro3.RecordBatch),
 ]
@@ -221,16 +233,54 @@ OF_TABLES: list[Form] = [
     ("table", True, lambda table: table),
     ("table", True, lambda table: table),
     ("arro3 table", True, arro3.Table),
+    ("misaligned table", True, lambda table: misaligned_table(table)),
+    ("list", True, lambda table: batches_of(table)),
+    ("lazy frame", False, lambda table: polars_of(table).lazy()),
+    ("data set", False, pads.dataset),
+    ("chunked structs", True, lambda table: chunked_structs(table)),
+    ("relation", False, lambda table: relation_of(table)),
     ("reader", False, lambda table: table.to_reader()),
     ("batch stream", False, lambda table: ad.from_arrow(table)),
     ("arro3 reader", False, arro3.RecordBatchReader.from_arrow),
 ]
 
 
+def masked(batch: pa.RecordBatch) -> pa.StructArray:
+    """Structs, the last of which is null."""
+    mask = pa.array([row == len(batch) - 1 for row in range(len(batch))], pa.bool_())
+    return pa.StructArray.from_arrays(batch.columns, fields=list(batch.schema), mask=mask)
+
+
+def misaligned_table(table: pa.Table) -> pa.Table:
+    def column(chunks: pa.ChunkedArray) -> pa.ChunkedArray:
+        is_plain = pa.types.is_integer(chunks.type) or pa.types.is_floating(chunks.type)
+        return pa.chunked_array([misaligned(chunk) for chunk in chunks.chunks], chunks.type) if is_plain else chunks
+
+    return pa.Table.from_arrays([column(chunks) for chunks in table.columns], schema=table.schema)
+
+
+def chunked_structs(table: pa.Table) -> pa.ChunkedArray:
+    return pa.chunked_array([batch.to_struct_array() for batch in table.to_batches()], pa.struct(list(table.schema)))
+
+
+def batches_of(table: pa.Table) -> list[pa.RecordBatch]:
+    batches = table.to_batches()
+    if not batches:
+        raise ValueError("the types of no items are not known")
+    return batches
+
+
+def relation_of(table: pa.Table) -> Any:
+    types = set(map(str, table.schema.types))
+    if not types or not types <= {*NUMBERS, "float", "double", "bool"} or len({*table.schema.names}) < 1:
+        raise TypeError("DuckDB has other types for these")
+    return duckdb.from_arrow(table)
+
+
 def polars_of(data: Any) -> Any:
     said = str(data.schema if hasattr(data, "schema") else data.type)
-    if any(name in said for name in ("extension", "dictionary", "run_end_encoded", "decimal")):
-        # polars ends the process when it hands some of them out.
+    if any(name in said for name in ("extension", "dictionary", "run_end_encoded", "decimal", "fixed_size_binary")):
+        # polars ends the process when it hands some of them out, and makes others of the rest.
         raise TypeError(said)
     return pl.from_arrow(data)
 
@@ -282,6 +332,16 @@ def tensor(random: random.Random) -> tuple[str, Callable[[], Any]]:
     return f"NumPy {dtype} {array.shape} {array.strides}", lambda: ad.from_dlpack(array) if own else array
 
 
+def tensor_of(build: Callable[[Rows], pa.Array], rows: Rows, asked: dict[str, Any]) -> tuple[str, Callable[[], Any]]:
+    """A tensor that came from Arrow, and knows from which type."""
+    data = build(rows)
+    try:
+        ad.to_tensor(data, nulls="keep", **asked)
+    except ad.ConversionError:
+        asked, data = {}, pa.array([True, False, True])
+    return f"Tensor of {data.type}", lambda: ad.to_tensor(data, nulls="keep", **asked)
+
+
 def elements(random: random.Random, names: list[str], asked: dict[str, Any]) -> dict[str, Any]:
     """Options for the elements, and for what is shared."""
     options: dict[str, Any] = dict(asked)
@@ -309,7 +369,7 @@ def column(random: random.Random) -> Example:
     build, asked = leaf(random)
     options = elements(random, [], asked if random.random() < 0.8 else {})
     if random.random() < 0.15:
-        form, make = tensor(random)
+        form, make = tensor(random) if random.random() < 0.7 else tensor_of(build, rows(random), asked)
         return Example(make, "column", options, True, form)
     if random.random() < 0.6:
         data = cut(random, build(rows(random)))
@@ -380,7 +440,10 @@ def columns(random: random.Random) -> Example:
         batches = [batch(random, fields) for _ in range(random.choice([0, 1, 2, 3]))]
         data = pa.Table.from_batches(batches, pa.schema([(name, build([]).type) for name, build in fields]))
         form, in_hand, make = passed(random, data, OF_TABLES, OF_FRAMES)
-    return Example(make, kind, options, in_hand, f"{form} of {data.schema.types}")
+    # Frames have types of their own.
+    is_arrow = not form.startswith(("pandas", "polars", "lazy", "relation"))
+    schema = data.schema if is_arrow and random.random() < 0.1 else None
+    return Example(make, kind, options, in_hand and schema is None, f"{form} of {data.schema.types}", schema)
 
 
 def side_by_side(batch: pa.RecordBatch) -> pa.RecordBatch:

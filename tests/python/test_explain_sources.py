@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pyarrow as pa
+import pyarrow.dataset as pads
 import pytest
 
 CHUNKS = pa.chunked_array([[1, 2], [3]])
@@ -95,6 +96,35 @@ def test_an_iterator_is_refused() -> None:
     with pytest.raises(TypeError, match="iterator"):
         ad.explain(batches)
     assert len(list(batches)) == 2
+
+
+class TestSources:
+    def test_a_list_of_batches_is_looked_at(self) -> None:
+        (row,) = ad.explain(TABLE.to_batches())
+        assert (row.shape, row.bytes) == ((3,), 24)
+
+    def test_a_list_of_readers_is_not_read(self) -> None:
+        readers = [TABLE.to_reader()]
+        assert ad.explain(readers)["a"].shape == (None,)
+        assert ad.to_tensors(readers)["a"].shape == (3,)
+
+    @pytest.mark.parametrize("source", [pads.dataset(TABLE), pl.DataFrame(TABLE).lazy()], ids=["data set", "lazy"])
+    def test_what_knows_its_schema_is_not_opened(self, source: Any) -> None:
+        (row,) = ad.explain(source)
+        assert (row.column, row.dtype, row.how) == ("a", "int64", "view or copy")
+
+    @pytest.mark.filterwarnings("ignore:Arrow output on a DB-API result")
+    def test_what_knows_its_type_by_its_first_item_is_refused_and_not_read(self) -> None:
+        class Batches:
+            def __iter__(self) -> Any:
+                raise AssertionError("explain reads no item")
+
+        with pytest.raises(TypeError, match="first item"):
+            ad.explain(Batches())
+        result = duckdb.connect().execute("select 1 as x")
+        with pytest.raises(TypeError, match="first item"):
+            ad.explain(result)
+        assert ad.to_tensors(result)["x"].shape == (1,)
 
 
 def test_a_stream_without_a_schema_is_refused_and_left_as_it_is() -> None:
