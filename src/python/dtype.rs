@@ -65,11 +65,14 @@ pub(super) fn resolve(object: &Bound<'_, PyAny>) -> PyResult<DType> {
     if let Some(dtype) = printed(&text) {
         return Ok(dtype);
     }
-    // What pandas and TensorFlow say of their types.
+    // What pandas and TensorFlow say of their types: a dtype of NumPy, or a class of its scalars.
     for attribute in [intern!(py, "numpy_dtype"), intern!(py, "as_numpy_dtype")] {
-        if let Ok(theirs) = object.getattr(attribute)
-            && let Some(dtype) = printed(&theirs.str()?.to_string())
-        {
+        let Ok(theirs) = object.getattr(attribute) else { continue };
+        let dtype = match theirs.cast::<PyType>() {
+            Ok(class) => of_class(class).ok(),
+            Err(_) => printed(&theirs.str()?.to_string()),
+        };
+        if let Some(dtype) = dtype {
             return Ok(dtype);
         }
     }

@@ -94,6 +94,16 @@ def test_pythons_numbers():
     assert ad.to_tensor(pairs, dtype="c8").dtype == "complex64"
 
 
+def test_a_class_of_numpy_as_tensorflow_has_it():
+    class DType:
+        def __init__(self, as_numpy_dtype: type) -> None:
+            self.as_numpy_dtype = as_numpy_dtype
+
+    assert (dtype_of(DType(np.float32)), dtype_of(DType(ml_dtypes.bfloat16))) == ("float32", "bfloat16")
+    with pytest.raises(ValueError, match="is not a dtype"):
+        dtype_of(DType(object))
+
+
 def test_numpys_integers_of_equal_width():
     assert dtype_of(np.longlong) == dtype_of(np.intp) == dtype_of(np.dtype("q")) == "int64"
     assert dtype_of(np.ulonglong) == dtype_of(np.uintp) == "uint64"

@@ -173,3 +173,14 @@ del theirs
 """
     assert script(code, "ours").returncode == 0
     assert script(code, "theirs").returncode < 0
+
+
+@pytest.mark.parametrize("dtype", ["bool", "int8", "uint16", "int64", "float16", "float32", "bfloat16"])
+def test_dtypes_of_jax(dtype):
+    for given in (getattr(jnp, "bool_" if dtype == "bool" else dtype), jnp.dtype(dtype)):
+        assert ad.to_tensor(pa.array([1, 0]), dtype=given).dtype == dtype
+
+
+def test_xp_by_name():
+    for name in ("jax", "jax.numpy"):
+        assert isinstance(ad.to_tensor(pa.array([1, 2], pa.int32()), xp=name), jax.Array)

@@ -149,3 +149,17 @@ def test_unsigned_integers_only_by_dlpack(dtype):
     with pytest.raises(ValueError, match="incompatible array data type"):
         paddle.to_tensor(np.arange(3, dtype=dtype))
     assert paddle.from_dlpack(ad.from_dlpack(np.arange(3, dtype=dtype))).numpy().tolist() == [0, 1, 2]
+
+
+def test_views_for_paddle_are_warned_about_once():
+    code = """
+import warnings, paddle, pyarrow as pa, arrow_dlpack as ad
+with warnings.catch_warnings(record=True) as found:
+    warnings.simplefilter("always")
+    for _ in range(2):
+        ad.to_tensor(pa.array([1.0, 2.0]), xp=paddle)
+    ad.to_tensor(pa.array([1.0, 2.0]), xp=paddle, writable=True)
+print(len([warning for warning in found if warning.category is ad.ReadOnlyViewWarning]))
+"""
+    done = script(code)
+    assert done.stdout.split() == ["1"], done.stderr

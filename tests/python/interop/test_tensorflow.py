@@ -110,3 +110,14 @@ def test_buffer_protocol(cell):
     assert theirs.numpy().tolist() == [1.5, 2.5]
     assert address(theirs) != address(tensor)
     cell("to", "buffer protocol", "copy", "`tf.constant(np.asarray(tensor))`")
+
+
+@pytest.mark.parametrize("dtype", ["bool", "int8", "uint16", "int64", "float16", "float32", "bfloat16"])
+def test_dtypes_of_tensorflow(dtype):
+    assert ad.to_tensor(pa.array([1, 0]), dtype=getattr(tf, dtype)).dtype == dtype
+
+
+@pytest.mark.parametrize("dtype", [tf.string, tf.qint8, tf.resource], ids=str)
+def test_types_of_tensorflow_that_are_no_dtypes(dtype):
+    with pytest.raises(ValueError, match="is not a dtype"):
+        ad.to_tensor(pa.array([1, 0]), dtype=dtype)

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 import torch
 from arrays import FLOAT8, Battery, Expect
-from helpers import address, flags
+from helpers import address, flags, script
 
 NO_FLOAT8 = Expect(
     "refused", "float8_e3m4, float8_e4m3 and float8_e4m3b11fnuz are no types of torch", BufferError, "Unsupported code"
@@ -154,3 +154,17 @@ def test_buffer_protocol(cell):
 def test_dtypes_as_options():
     assert ad.to_tensor(pa.array([1, 2]), dtype=torch.bfloat16).dtype == "bfloat16"
     assert ad.to_tensor(pa.array([1, 2]), dtype=torch.float32, xp=torch).dtype == torch.float32
+
+
+def test_views_for_torch_are_warned_about_once():
+    code = """
+import warnings, torch, pyarrow as pa, arrow_dlpack as ad
+with warnings.catch_warnings(record=True) as found:
+    warnings.simplefilter("always")
+    for _ in range(2):
+        ad.to_tensor(pa.array([1.0, 2.0]), xp=torch)
+    ad.to_tensor(pa.array([1.0, 2.0]), xp=torch, writable=True)
+print(len([warning for warning in found if warning.category is ad.ReadOnlyViewWarning]))
+"""
+    done = script(code)
+    assert done.stdout.split() == ["1"], done.stderr
