@@ -74,6 +74,8 @@
 //!
 //! - `python`: the classes of the Python package, which other extension modules can return and accept.
 
+#![cfg_attr(not(test), deny(clippy::disallowed_methods))]
+
 pub mod alloc;
 pub mod arrow;
 pub mod batch;

@@ -60,13 +60,23 @@ pub(crate) fn collected<T>(items: impl IntoIterator<Item = Result<T>>) -> Result
     Ok(vector)
 }
 
+/// The elements in a vector of their own.
+///
+/// # Errors
+/// When the memory cannot be had.
+pub(crate) fn copied<T: Clone>(elements: &[T]) -> Result<Vec<T>> {
+    let mut vector = with_room(elements.len())?;
+    vector.extend_from_slice(elements);
+    Ok(vector)
+}
+
 /// So many bytes of one value.
 ///
 /// # Errors
 /// When the memory cannot be had.
 pub(crate) fn filled(len: usize, byte: u8) -> Result<Vec<u8>> {
     let mut bytes = with_room(len)?;
-    bytes.resize(len, byte);
+    bytes.extend(std::iter::repeat_n(byte, len));
     Ok(bytes)
 }
 

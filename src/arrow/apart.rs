@@ -11,6 +11,7 @@ use super::export::ArrayNode;
 use super::foreign;
 use super::import::DeviceArray;
 use super::view::{buffer, child, slot};
+use crate::alloc::fallible;
 use crate::alloc::{Owner, is_addressable};
 use crate::error::{Error, Result};
 use crate::ffi::arrow_device::ArrowArray;
@@ -405,14 +406,17 @@ impl DeviceArray {
 
 /// Reads host memory, where it is said to be.
 ///
+/// # Errors
+/// When memory for a copy cannot be had.
+///
 /// # Safety
 /// The ranges are memory of the host that lives and does not change meanwhile.
-pub(crate) unsafe fn read_host(wanted: &[Wanted]) -> Vec<Vec<u8>> {
+pub(crate) unsafe fn read_host(wanted: &[Wanted]) -> Result<Vec<Vec<u8>>> {
     let read = |wanted: &Wanted| {
         let (Wanted::There(range) | Wanted::Anywhere(range)) = wanted;
         let start = std::ptr::with_exposed_provenance::<u8>(range.start);
         // SAFETY: the contract.
-        unsafe { std::slice::from_raw_parts(start, range.len()) }.to_vec()
+        fallible::copied(unsafe { std::slice::from_raw_parts(start, range.len()) })
     };
     wanted.iter().map(read).collect()
 }

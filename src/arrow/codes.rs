@@ -40,7 +40,9 @@ impl<'a> Leaf<'a> {
                 let nulls = owner.dictionary_of(self)?.map(|values| values.to_arrow()).transpose()?;
                 // arrow-rs makes a bit for each value, and runs take no memory for any number of them.
                 fallible::require(length.div_ceil(8))?;
-                match nulls.and_then(|values| values.logical_nulls()) {
+                #[allow(clippy::disallowed_methods, reason = "the memory was asked for in the line above")]
+                let nulls = nulls.and_then(|values| values.logical_nulls());
+                match nulls {
                     Some(nulls) => Mask::of(length, |index| nulls.is_valid(index))?,
                     None => None,
                 }

@@ -10,7 +10,7 @@ use arrow_schema::{DataType, Field};
 use super::check::{Buffer, buffers_of, children_of, has_validity};
 use super::import::DeviceArray;
 use super::view::{ArrayView, buffer, child};
-use crate::alloc::Owner;
+use crate::alloc::{Owner, fallible};
 use crate::callback;
 use crate::copy_log::{self, Copied};
 use crate::error::{Error, ErrorKind, Result};
@@ -48,7 +48,7 @@ impl ArrayNode {
         let null_count = self.null_count.map_or(Ok(-1), count)?;
         let (n_buffers, n_children) = (count(self.buffers.len())?, count(self.children.len())?);
         // From here on a failure drops the guard, which releases what exists so far.
-        let mut parts = Children(Vec::with_capacity(self.children.len() + 1));
+        let mut parts = Children(fallible::with_room(self.children.len() + 1)?);
         for node in self.children.into_iter().chain(self.dictionary.map(|node| *node)) {
             parts.0.push(node.export(owner)?);
         }

@@ -90,7 +90,7 @@ pub(crate) fn mask<'a>(
     };
     leaf.mask_read(|start, bytes| {
         let fetched = own.as_ref().or(fetched);
-        fetched.map_or(Ok(Vec::new()), |fetched| fetched.require(start.addr(), bytes).map(<[u8]>::to_vec))
+        fetched.map_or(Ok(Vec::new()), |fetched| fetched.require(start.addr(), bytes).and_then(fallible::copied))
     })
 }
 

@@ -6,6 +6,7 @@ use arrow_schema::FieldRef;
 use smallvec::SmallVec;
 
 use super::{require_host, to_tensor};
+use crate::alloc::fallible;
 use crate::arrow::{ArrayNode, DeviceArray, counts_in, ordered_array, same_layout};
 use crate::convert::{self, compact};
 use crate::copy_log::{self, Copied};
@@ -266,7 +267,7 @@ pub(crate) fn row_validity(valid: &Tensor, rows: usize) -> Result<(Vec<u8>, usiz
     }
     require_host(valid.device(), "")?;
     let dense = if valid.is_row_major() { valid.clone() } else { compact(valid, "strided validity gathered")? };
-    let mut bits = vec![0; rows.div_ceil(8)];
+    let mut bits = fallible::zeroed(rows.div_ceil(8))?;
     let nulls = convert::pack_bools_into(dense.peek_bytes()?, &mut bits).zeros;
     record_packed(&dense, "validity packed to bits");
     Ok((bits, nulls))

@@ -72,9 +72,10 @@ fn with_nulls(data: ArrayData, enclosing: Option<&Mask<'_>>) -> Result<ArrayData
     own.extend_from_slice(bytes);
     let mut nulls = NullBuffer::new(BooleanBuffer::new(Buffer::from_vec(own), offset, length));
     if data.nulls().is_some() {
-        // arrow-rs makes a bitmap of both.
         fallible::require(length.div_ceil(8))?;
-        nulls = NullBuffer::union(data.nulls(), Some(&nulls)).unwrap_or(nulls);
+        #[allow(clippy::disallowed_methods, reason = "the memory was asked for in the line above")]
+        let both = NullBuffer::union(data.nulls(), Some(&nulls));
+        nulls = both.unwrap_or(nulls);
     }
     // SAFETY: the same array, with a bitmap of as many rows.
     Ok(unsafe { data.into_builder().nulls(Some(nulls)).build_unchecked() })

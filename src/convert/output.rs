@@ -59,9 +59,9 @@ pub(crate) fn row_stride(spec: &Spec, rows: usize, out: &Output<'_>) -> Result<u
     out.require(spec.dtype(), &shape)?;
     let (row_stride, inner) = out.strides().split_first().unwrap_or((&1, &[]));
     if !shape.contains(&0) && !spec.lays_out(spec.dtype(), spec.inner_shape(), inner) {
-        let (found, own) = (inner.to_vec(), spec.inner_strides().to_vec());
+        let own = spec.inner_strides();
         return Err(Error::argument(format!(
-            "the values of out have strides {found:?}, and those of the column {own:?}"
+            "the values of out have strides {inner:?}, and those of the column {own:?}"
         ))
         .remedy_is("pass an out whose values are laid out as the column's; rows may lie apart"));
     }

@@ -186,7 +186,7 @@ fn repeated_blocks(source: &ArrayData, rows: &impl Rows, block: usize, is_top: b
             let first = source.offset().checked_mul(width).ok_or_else(too_many)?;
             let values = values.as_slice().get(first..).ok_or_else(no_buffer)?;
             let values = repeated_bytes(values, rows, block.checked_mul(width).ok_or_else(too_many)?)?;
-            result.add_buffer(values).child_data(source.child_data().to_vec())
+            result.add_buffer(values).child_data(fallible::copied(source.child_data())?)
         }
     };
     // SAFETY: buffers, bitmap and children have `length` slots, or those of as many lists; codes are of the source's own

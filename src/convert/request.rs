@@ -199,6 +199,7 @@ fn packed(original: &ArrayRef, to: &DataType) -> Result<Option<ArrayRef>> {
 }
 
 /// The values as another type, if each one survives the way there and back.
+#[allow(clippy::disallowed_methods, reason = "the caller has asked for the memory: require_cast")]
 fn cast_there_and_back(original: &ArrayRef, to: &DataType) -> Result<ArrayRef> {
     let from = original.data_type();
     let refused = |reason: String| Error::new(ErrorKind::Cast, format!("{from} as {to}: {reason}"));
@@ -269,6 +270,7 @@ fn check_nulls(requested: &Field, array: &dyn Array) -> Result<()> {
 
 /// The first null that a field forbids: the field's name, and the row where it can be told. Rows that are null in
 /// `excused` lie in a null of an enclosing type, so that nobody sees them.
+#[allow(clippy::disallowed_methods, reason = "the caller has asked for the memory: require_nulls")]
 fn first_null(field: &Field, array: &dyn Array, excused: Option<&NullBuffer>) -> Option<(String, Option<usize>)> {
     let nulls = array.logical_nulls();
     if let (false, Some(nulls)) = (field.is_nullable(), &nulls) {

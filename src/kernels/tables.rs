@@ -5,6 +5,7 @@ use std::ops::Range;
 use super::Shape;
 use super::check::VALUE_BYTES;
 use super::source::{Source, bits};
+use crate::alloc::fallible;
 use crate::cuda::{Bits, Column, ColumnType, Current, Level, PinnedBlock, Stream};
 use crate::device::Device;
 use crate::error::{Error, Result};
@@ -107,7 +108,7 @@ impl Tables {
     /// Writes the structs to the start of the scratch memory: as parameters of launches, or, where they would take many, by way of
     /// page-locked blocks.
     pub(super) fn store(&self, current: &Current, scratch: u64, stream: Stream) -> Result<()> {
-        let mut words = Vec::with_capacity(self.misfits / 8);
+        let mut words = fallible::with_room(self.misfits / 8)?;
         for entry in &self.upload {
             match entry {
                 Upload::Column { source: (dtype, values, validity, fill), joined, is_validity } => {

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use crate::alloc::fallible;
 use crate::arrow::{DeviceArray, Leaf};
 use crate::column::require_host;
 use crate::convert::{self, ColumnChunk, MatrixColumns, check_nulls_of_passing_rows};
@@ -76,7 +77,7 @@ impl MatrixChunk {
     /// When the array breaks the Arrow format. Names the column, and the row of the chunk.
     pub(crate) fn columns(&self, spec: &MatrixSpec, rows: &Range<usize>) -> Result<MatrixColumns<'_>> {
         let whole = self.array.view().slice(rows);
-        let mut columns = Vec::with_capacity(spec.columns().len());
+        let mut columns = fallible::with_room(spec.columns().len())?;
         let mut is_plain = true;
         for (index, (position, spec)) in spec.columns().iter().enumerate() {
             // Columns without a bitmap need none of what follows, and small chunks take about as long as this.

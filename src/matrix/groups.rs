@@ -7,6 +7,7 @@ use arrow_schema::FieldRef;
 use super::on_device;
 use super::packed::packed;
 use super::to_tensor::{Worker, convert_matrix, work_here};
+use crate::alloc::fallible;
 use crate::arrow::DeviceArray;
 use crate::column::casts::Casts;
 use crate::column::{ColumnRef, Runner, check_types, convert_chunks, run_here};
@@ -119,7 +120,7 @@ pub fn groups_to_tensors(
     matrix: &MatrixOptions,
     options: impl Fn(&str) -> Options,
 ) -> Result<Vec<(String, Tensor)>> {
-    let mut tensors = Vec::with_capacity(groups.len());
+    let mut tensors = fallible::with_room(groups.len())?;
     each_group(field, chunks, groups, matrix, options, (&run_here, &work_here), |name, tensor| {
         tensors.push((name.to_owned(), tensor));
         Ok::<(), Error>(())

@@ -1,6 +1,7 @@
 //! A matrix whose plan is made, from chunks that are ready to be read.
 
 use super::chunk::{MatrixChunk, after};
+use crate::alloc::fallible;
 use crate::arrow::{DeviceArray, Mask};
 use crate::column::shared_dictionary;
 use crate::convert::{MatrixColumns, check_nulls, pack_matrix, view_matrix, write_matrix};
@@ -56,7 +57,7 @@ impl<'a> Prepared<'a> {
         may_view: bool,
     ) -> Result<Self> {
         let mut rows = 0_usize;
-        let mut columns = Vec::with_capacity(chunks.len());
+        let mut columns = fallible::with_room(chunks.len())?;
         for chunk in chunks {
             columns.push(chunk.columns(spec, &(0..chunk.rows())).map_err(|error| after(error, rows))?);
             rows = rows.saturating_add(chunk.rows());

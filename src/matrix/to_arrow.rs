@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use arrow_schema::{DataType, Field, FieldRef};
 
+use crate::alloc::fallible;
 use crate::arrow::{ArrayNode, DeviceArray, ordered_array};
 use crate::column::{ColumnNode, as_requested, column_node, require_host};
 use crate::convert::split_rows;
@@ -200,7 +201,7 @@ fn batch(
     order: Option<&Order>,
 ) -> Result<DeviceArray> {
     let mut owners: Vec<Owner> = Vec::new();
-    let (mut fields, mut children) = (Vec::with_capacity(columns.len()), Vec::with_capacity(columns.len()));
+    let (mut fields, mut children) = (fallible::with_room(columns.len())?, fallible::with_room(columns.len())?);
     for ColumnNode { node, field, owner, .. } in columns {
         fields.push(field);
         children.push(node);

@@ -76,7 +76,7 @@ pub fn matrix_validity(field: &FieldRef, chunks: &[DeviceArray], matrix: &Matrix
 /// The bitmaps, which are columns of bits without nulls, packed as those are.
 fn on_host(spec: &MatrixSpec, chunks: &[DeviceArray], options: &MatrixOptions) -> Result<Tensor> {
     let chunks = decode_chunks(spec, chunks, options)?;
-    let (mut columns, mut row) = (Vec::with_capacity(chunks.len()), 0_usize);
+    let (mut columns, mut row) = (fallible::with_room(chunks.len())?, 0_usize);
     for chunk in &chunks {
         columns.push(chunk.columns(spec, &(0..chunk.rows())).map_err(|error| after(error, row))?);
         row = row.saturating_add(chunk.rows());

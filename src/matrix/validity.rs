@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::alloc::fallible;
 use crate::column::{Bitmap, require_host};
 use crate::convert::{pack_bools_into, split_rows};
 use crate::copy_log::{self, Copied};
@@ -56,8 +57,8 @@ fn pack(columns: &[Tensor], rows: usize) -> Result<Vec<Bitmap>> {
     let stride = rows.div_ceil(8).next_multiple_of(8);
     let bytes = stride.checked_mul(columns.len());
     let bytes = bytes.ok_or_else(|| Error::new(ErrorKind::Memory, "the validity is larger than memory can be"))?;
-    let mut block = vec![0_u8; bytes];
-    let mut nulls = Vec::with_capacity(columns.len());
+    let mut block = fallible::zeroed(bytes)?;
+    let mut nulls = fallible::with_room(columns.len())?;
     for (column, bits) in columns.iter().zip(block.chunks_mut(stride.max(1))) {
         nulls.push(pack_bools_into(column.peek_bytes()?, bits).zeros);
     }

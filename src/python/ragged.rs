@@ -269,7 +269,7 @@ pub(super) fn to_ragged<'py>(
         return Ok(Bound::new(py, Ragged::made(ragged, &mut arrays)?)?.into_any());
     };
     let (matrix, valid) = run(py, &chunks, || chunks_to_padded(chunks.field(), &chunks.arrays, pad, &options))?;
-    let mut pair = Vec::with_capacity(2);
+    let mut pair = Vec::new();
     for tensor in asked.tensors(py, vec![matrix, valid])? {
         pair.push(arrays.make(tensor)?);
     }

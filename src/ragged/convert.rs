@@ -9,6 +9,7 @@ use super::level::{Level, Part, null_row, record_or_refuse, row_validity};
 use super::pad::{Pad, item_spec};
 use super::variable_shape::{self, VariableShape};
 use super::{Ragged, Values, on_device};
+use crate::alloc::fallible;
 use crate::arrow::{DeviceArray, Mask, ViewChunk};
 use crate::column::{ColumnRef, check_types, convert_chunks, require_host, run_here, to_arrow};
 use crate::convert::{bytes_of_views, collect_ints, decode, zero};
@@ -235,7 +236,7 @@ fn views(field: &FieldRef, parts: &[Part], options: &Options) -> Result<Ragged> 
     let chunks = parts.iter().map(|part| part.array.views()).collect::<Result<Vec<ViewChunk<'_>>>>()?;
     let rows: usize = chunks.iter().map(ViewChunk::rows).sum();
     let shown = |chunk: usize, row: usize| !parts.get(chunk).is_some_and(|part| part.is_hidden(row));
-    let mut lengths: Vec<Option<usize>> = Vec::with_capacity(rows);
+    let mut lengths: Vec<Option<usize>> = fallible::with_room(rows)?;
     for (number, chunk) in chunks.iter().enumerate() {
         for row in 0..chunk.rows() {
             let at = lengths.len();
@@ -300,7 +301,7 @@ fn with_shapes(field: &FieldRef, tensor: &VariableShape<'_>, parts: &[Part], opt
     let shapes = crate::column::chunks_to_tensor(&shape_field, &arrays, &own)?;
     let ragged = Ragged { shapes: Some(shapes), field: Some(field.clone()), ..ragged };
     // Which rows have elements and a shape to speak of: neither null nor under a null row.
-    let mut shown = Vec::with_capacity(ragged.len());
+    let mut shown = fallible::with_room(ragged.len())?;
     let spec = Spec::new(&shape_field, &own)?;
     for (part, array) in data.iter().zip(&arrays) {
         let list = part.array.lists()?;

@@ -5,6 +5,7 @@ use std::ops::Range;
 use arrow_schema::{DataType, FieldRef};
 
 use super::plan::PartPlan;
+use crate::alloc::fallible;
 use crate::arrow::{DeviceArray, Hidden, ListChunk};
 use crate::convert::{collect_bools, collect_ints, lengths_view, offsets_view, zero};
 use crate::copy_log::{self, Copied};
@@ -79,7 +80,7 @@ impl<'a> Level<'a> {
     /// # Errors
     /// When offsets lead out of the elements, or a row is null and that is refused.
     pub(super) fn new(field: &'a FieldRef, parts: &'a [Part], options: &'a Options) -> Result<Self> {
-        let mut chunks = Vec::with_capacity(parts.len());
+        let mut chunks = fallible::with_room(parts.len())?;
         let mut first = 0;
         for part in parts {
             let at_row = |error: Error| match error.row() {

@@ -142,7 +142,7 @@ impl Ragged {
                 let name = self.field.as_ref().map_or("", |field| field.name());
                 let entries = [(EXTENSION_TYPE_NAME_KEY, variable_shape::NAME), (EXTENSION_TYPE_METADATA_KEY, "{}")];
                 let metadata = entries.map(|(key, value)| (key.to_owned(), value.to_owned())).into();
-                let data_type = DataType::Struct(own.to_vec().into());
+                let data_type = DataType::Struct(own.iter().cloned().collect());
                 (Arc::new(Field::new(name, data_type, true).with_metadata(metadata)), true)
             }
         };

@@ -21,7 +21,7 @@ pub struct FixedShapeTensor {
 impl FixedShapeTensor {
     /// The type of values with this physical shape; `permutation` must be one of `0..shape.len()`.
     pub(crate) fn new(shape: &[i64], permutation: &[usize]) -> Self {
-        Self { shape: shape.to_vec(), permutation: permutation.to_vec() }
+        Self { shape: shape.into(), permutation: permutation.into() }
     }
 
     /// Reads a field's metadata; `None` where the field is not of this extension type.

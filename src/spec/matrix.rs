@@ -7,6 +7,7 @@ use arrow_schema::{DataType, Field, FieldRef};
 
 use super::promotion::promote_all;
 use super::{CopyMode, DecimalMode, Element, NullPolicy, Options, PandasIndex, Spec, all_or_errors, select};
+use crate::alloc::fallible;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 
@@ -131,7 +132,7 @@ impl MatrixSpec {
     ) -> Result<Self> {
         let selected = select(field, columns)?;
         refuse_repeated(columns)?;
-        let mut policies = Vec::with_capacity(selected.len());
+        let mut policies = fallible::with_room(selected.len())?;
         let natural = selected.into_iter().map(|(position, column)| {
             let mut options = options(column.name());
             options.dtype = dtype.or(options.dtype);

@@ -6,6 +6,7 @@ use std::collections::{HashMap, HashSet};
 
 use arrow_schema::{DataType, FieldRef, Fields};
 
+use crate::alloc::fallible;
 use crate::error::{Error, Result};
 
 /// The columns of a struct type by name, each with its position; all of them if `columns` is `None`.
@@ -37,7 +38,7 @@ pub(crate) fn require_columns<'a>(field: &FieldRef, names: impl IntoIterator<Ite
 /// # Errors
 /// When one result is an error.
 pub(crate) fn all_or_errors<T>(results: impl Iterator<Item = Result<T>>) -> Result<Vec<T>> {
-    let mut found = Vec::with_capacity(results.size_hint().0);
+    let mut found = fallible::with_room(results.size_hint().0)?;
     let mut errors = Vec::new();
     for result in results {
         match result {

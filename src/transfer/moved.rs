@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::arena::Arena;
 use super::{fetch, is_read_in_place};
-use crate::alloc::Owner;
+use crate::alloc::{Owner, fallible};
 use crate::arrow::{
     Apart, DeviceArray, DeviceArrayStream, Piece, Wanted, host_array, ordered_array, read_host, rebase,
 };
@@ -82,7 +82,7 @@ pub fn tensors_to_device(tensors: &[Tensor], transfer: &Transfer<'_>) -> Result<
     if tensors.iter().all(|tensor| tensor.device() == first.device()) {
         return tensors_of(first.device(), tensors, transfer);
     }
-    let mut moved = tensors.to_vec();
+    let mut moved = fallible::copied(tensors)?;
     let mut seen: Vec<Device> = Vec::new();
     for own in tensors.iter().map(Tensor::device) {
         if seen.contains(&own) {
@@ -104,7 +104,7 @@ pub fn tensors_to_device(tensors: &[Tensor], transfer: &Transfer<'_>) -> Result<
 fn tensors_of(own: Device, tensors: &[Tensor], transfer: &Transfer<'_>) -> Result<Vec<Tensor>> {
     let target = transfer.device;
     match Way::between(own, target)? {
-        Way::Same => Ok(tensors.to_vec()),
+        Way::Same => fallible::copied(tensors),
         Way::HostReads => tensors
             .iter()
             .map(|tensor| {
@@ -224,7 +224,7 @@ fn copy_array(array: &DeviceArray, transfer: &Transfer<'_>) -> Result<DeviceArra
         let mut arena = Arena::default();
         let mut scratch: Vec<(usize, Vec<u8>)> = Vec::new();
         let mut rebased = Vec::new();
-        let mut places = Vec::with_capacity(apart.pieces.len());
+        let mut places = fallible::with_room(apart.pieces.len())?;
         for piece in &apart.pieces {
             let at = arena.place(piece.len())?;
             places.push(at);
@@ -232,7 +232,7 @@ fn copy_array(array: &DeviceArray, transfer: &Transfer<'_>) -> Result<DeviceArra
                 Piece::There(range) => arena.push(range.start, at, range.len()),
                 Piece::Offsets { range, wide, first } if array.device().is_cpu() => {
                     // SAFETY: import checked that the array has these offsets, in host memory.
-                    let read = unsafe { read_host(&[Wanted::There(range.clone())]) };
+                    let read = unsafe { read_host(&[Wanted::There(range.clone())]) }?;
                     let mut offsets = read.into_iter().next().unwrap_or_default();
                     rebase(&mut offsets, *wide, *first);
                     scratch.push((at, offsets));
@@ -271,7 +271,7 @@ fn copy_array(array: &DeviceArray, transfer: &Transfer<'_>) -> Result<DeviceArra
 fn read_where_it_is(array: &DeviceArray, wanted: &[Wanted]) -> Result<Vec<Vec<u8>>> {
     let Some(order) = array.order() else {
         // SAFETY: import checked that the array has these, in host memory; sizes of views are its word.
-        return Ok(unsafe { read_host(wanted) });
+        return unsafe { read_host(wanted) };
     };
     let on_host = |wanted: &Wanted| match wanted {
         // What the driver does not know is the host's.
@@ -282,7 +282,7 @@ fn read_where_it_is(array: &DeviceArray, wanted: &[Wanted]) -> Result<Vec<Vec<u8
         Wanted::There(range) | Wanted::Anywhere(range) => range.clone(),
     };
     let mut there = Vec::new();
-    let mut is_here = Vec::with_capacity(wanted.len());
+    let mut is_here = fallible::with_room(wanted.len())?;
     for one in wanted {
         let here = on_host(one)?;
         is_here.push(here);
@@ -295,9 +295,10 @@ fn read_where_it_is(array: &DeviceArray, wanted: &[Wanted]) -> Result<Vec<Vec<u8
         let range = range(one);
         if here {
             // SAFETY: as above: Arrow C++ has the sizes of view buffers in host memory.
-            return Ok(unsafe { read_host(&[Wanted::There(range)]) }.into_iter().next().unwrap_or_default());
+            let read = unsafe { read_host(&[Wanted::There(range)]) }?;
+            return Ok(read.into_iter().next().unwrap_or_default());
         }
-        fetched.require(range.start, range.len()).map(<[u8]>::to_vec)
+        fetched.require(range.start, range.len()).and_then(fallible::copied)
     };
     wanted.iter().zip(is_here).map(read).collect()
 }
@@ -305,7 +306,7 @@ fn read_where_it_is(array: &DeviceArray, wanted: &[Wanted]) -> Result<Vec<Vec<u8
 fn copy_tensors(tensors: &[Tensor], transfer: &Transfer<'_>) -> Result<Vec<Tensor>> {
     let own = tensors.first().map_or(Device::CPU, Tensor::device);
     let mut arena = Arena::default();
-    let mut places = Vec::with_capacity(tensors.len());
+    let mut places = fallible::with_room(tensors.len())?;
     for tensor in tensors {
         let (before, bytes) = super::span(tensor)?;
         let at = arena.place(bytes)?;

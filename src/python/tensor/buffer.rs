@@ -6,6 +6,7 @@ use pyo3::exceptions::PyBufferError;
 use pyo3::ffi;
 use pyo3::prelude::*;
 
+use crate::alloc::fallible;
 use crate::dtype::DType;
 use crate::tensor::Tensor;
 
@@ -40,7 +41,7 @@ pub(super) fn fill_buffer(tensor: &Tensor, view: &mut ffi::Py_buffer, flags: c_i
     }
     let overflow = |_| PyBufferError::new_err("the tensor is larger than a buffer can be");
     let itemsize = isize::try_from(tensor.dtype().itemsize()).map_err(overflow)?;
-    let mut dims = Vec::with_capacity(tensor.ndim() * 2);
+    let mut dims = fallible::with_room(tensor.ndim() * 2)?;
     for extent in tensor.shape() {
         dims.push(isize::try_from(*extent).map_err(overflow)?);
     }
