@@ -4,7 +4,7 @@ use std::fmt;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use arrow_array::{Array, ArrayRef, RecordBatch, StructArray, make_array};
+use arrow_array::{Array, ArrayRef, RecordBatch, StructArray, make_array, new_empty_array};
 use arrow_data::ffi::FFI_ArrowArray;
 use arrow_schema::{DataType, Field, FieldRef};
 
@@ -213,6 +213,10 @@ impl DeviceArray {
 
     fn read_arrow(&self, is_copy: bool) -> Result<ArrayRef> {
         self.require_host()?;
+        // arrow-rs refuses no rows behind the start of their offsets.
+        if self.is_empty() && !matches!(self.field.data_type(), DataType::Dictionary(_, _)) {
+            return catch_panic(|| Ok(new_empty_array(self.field.data_type())));
+        }
         let exported = super::export::export_joined(self, is_copy)?;
         let broken = |error: arrow_schema::ArrowError| Error::invalid(error.to_string()).in_column(self.field.name());
         let array = to_arrow_rs(exported.array);

@@ -18,6 +18,14 @@ use crate::error::{Error, ErrorKind, Result, catch_panic};
 /// # Errors
 /// When the memory is not the host's, the contents break the Arrow format, or the copy cannot be made.
 pub fn copy_array(array: &DeviceArray) -> Result<DeviceArray> {
+    copy_array_for(array, "copy=True")
+}
+
+/// As [`copy_array`]; `why` goes to the copy log.
+///
+/// # Errors
+/// As [`copy_array`].
+pub(super) fn copy_array_for(array: &DeviceArray, why: &str) -> Result<DeviceArray> {
     if !array.device().is_cpu() {
         let reason = format!("copy=True needs memory on {}, where no copy of an array is made", array.device());
         return Err(Error::new(ErrorKind::Device, reason)
@@ -29,7 +37,7 @@ pub fn copy_array(array: &DeviceArray) -> Result<DeviceArray> {
         catch_panic(|| copy_data(&data).map(make_array)).map_err(|error| error.in_column(array.field().name()))?;
     copy_log::record(|| Copied {
         what: format!("column {:?}: {} rows of {}", array.field().name(), array.len(), array.field().data_type()),
-        why: "copy=True".to_owned(),
+        why: why.to_owned(),
         bytes: copy.get_buffer_memory_size(),
     });
     DeviceArray::from_arrow(copy.as_ref(), array.field().clone())
@@ -50,7 +58,10 @@ fn copy_data(data: &ArrayData) -> Result<ArrayData> {
             copy.nulls(copy_nulls(data)?).add_child_data(copy_data(&child)?)
         }
         DataType::Struct(_) => {
-            let children = data.child_data().iter().map(|child| copy_data(&child.slice(data.offset(), data.len())));
+            // `ArrayData::slice` slices the children of a struct, and tells its offset all the same.
+            let is_sliced = |child: &ArrayData| child.len() < data.offset().saturating_add(data.len());
+            let first = |child: &ArrayData| if is_sliced(child) { 0 } else { data.offset() };
+            let children = data.child_data().iter().map(|child| copy_data(&child.slice(first(child), data.len())));
             copy.nulls(copy_nulls(data)?).child_data(children.collect::<Result<_>>()?)
         }
         DataType::Utf8 | DataType::Binary => copy_text::<i32>(data, copy)?,
