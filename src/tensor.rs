@@ -1,6 +1,8 @@
 //! [`Tensor`]: strided n-d data with an owner that keeps it alive.
 #![allow(unsafe_code, reason = "hands out slices of memory that an owner keeps alive")]
 
+#[cfg(feature = "python")]
+mod bytes;
 mod column;
 mod output;
 mod slices;

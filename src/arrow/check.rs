@@ -326,6 +326,15 @@ unsafe fn check_size<T: Copy + TryInto<usize> + std::fmt::Display>(
     })
 }
 
+/// The types of an array's children, and of a dictionary's values.
+#[cfg(feature = "python")]
+pub(crate) fn child_types(data_type: &DataType) -> Vec<&DataType> {
+    match data_type {
+        DataType::Dictionary(_, values) => vec![values],
+        other => children_of(other).iter().map(|child| child.data_type()).collect(),
+    }
+}
+
 /// The child fields of a type, in the order of `ArrowArray.children`.
 pub(super) fn children_of(data_type: &DataType) -> SmallVec<[&FieldRef; 1]> {
     match data_type {

@@ -10,6 +10,8 @@ mod chunks;
 mod codes;
 mod device_lists;
 mod export;
+#[cfg(feature = "python")]
+mod field_parts;
 mod import;
 mod kept;
 mod lists;
@@ -22,11 +24,15 @@ mod stream;
 mod view;
 
 pub(crate) use apart::{Apart, Piece, Wanted, read_host, rebase};
+#[cfg(feature = "python")]
+pub(crate) use check::child_types;
 pub(crate) use check::{counts_in, same_layout};
 pub(crate) use chunks::empty_on;
 pub(crate) use device_lists::{BitmapBytes, DeviceInts};
 pub(crate) use export::{ArrayNode, shared_buffer};
 pub use export::{export_device_array, export_schema};
+#[cfg(feature = "python")]
+pub(crate) use field_parts::FieldParts;
 pub use import::{DeviceArray, ReleaseGuard, release_directly};
 pub(crate) use import::{host_array, ordered_array};
 pub use kept::read_field;

@@ -17,6 +17,8 @@ mod matrix;
 mod output;
 mod pack;
 mod pad;
+#[cfg(feature = "python")]
+mod parts;
 mod plain;
 mod repeat;
 mod request;
@@ -40,6 +42,8 @@ pub(crate) use gather::compact;
 pub(crate) use matrix::{MatrixColumns, empty_matrix, matrix_stride, pack_matrix, view_matrix, write_matrix};
 pub(crate) use output::{row_stride, write_column};
 pub(crate) use pad::Padder;
+#[cfg(feature = "python")]
+pub(crate) use parts::{ArrayParts, Bytes, PICKLED, put_together, take_apart};
 pub(crate) use plain::plain_view;
 pub use request::{check_request, check_request_on, request_field};
 pub(crate) use row_block::{Place, RowBlock, RowLayout};

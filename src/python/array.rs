@@ -3,13 +3,13 @@
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
-use super::Device;
 use super::arrow_dunders::{c_array, c_device_array};
 use super::capsule::schema_capsule;
 use super::dlpack_dunders::{DlpackArguments, dlpack, dlpack_device};
 use super::exchange::memory;
 use super::moving::ToDevice;
 use super::options::Legacy;
+use super::{Device, pickle};
 use crate::arrow::DeviceArray;
 use crate::spec::Options;
 
@@ -119,6 +119,16 @@ impl Array {
         // What the conversion has just copied is the consumer's own already.
         let arguments = DlpackArguments { stream, max_version, dl_device, copy };
         dlpack(py, &tensor, Legacy::Copy, tensor.is_copied(), &arguments)
+    }
+
+    /// Pickles by value: host memory alone, out of band from protocol 5 on.
+    fn __reduce_ex__<'py>(&self, py: Python<'py>, protocol: u32) -> PyResult<Bound<'py, PyTuple>> {
+        pickle::array(py, &self.0, protocol)
+    }
+
+    /// The same memory under another object.
+    fn __copy__(&self) -> Self {
+        Self(self.0.clone())
     }
 
     fn __dlpack_device__(&self) -> (i32, i32) {

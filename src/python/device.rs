@@ -47,6 +47,11 @@ impl Device {
         extract(other).is_ok_and(|other| other == self.0)
     }
 
+    fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyTuple>> {
+        let device = (slf.get().0.device_type().0, slf.get().0.id());
+        (slf.get_type(), (device,)).into_pyobject(slf.py())
+    }
+
     fn __hash__(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
         self.0.hash(&mut hasher);

@@ -27,6 +27,7 @@ mod names;
 mod nulls;
 mod options;
 mod pandas;
+mod pickle;
 mod producer;
 mod ragged;
 mod record_batch;
@@ -77,5 +78,6 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     functions::register(module)?;
     cuda_stream::register(module)?;
     memory::register(module)?;
+    pickle::register(module)?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))
 }

@@ -1,5 +1,6 @@
 //! The class `Ragged`, and the conversion of lists and strings.
 
+use arrow_schema::FieldRef;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple, PyType};
@@ -13,7 +14,7 @@ use super::input::{self, Chunks};
 use super::moving::Asked;
 use super::nulls::parse_nulls;
 use super::options::{ConversionOptions, ElementKeywords, Legacy, copy_mode, unless_moved};
-use super::{Array, Device, refused};
+use super::{Array, Device, pickle, refused};
 use crate::error::Result;
 use crate::ragged::{Pad, Ragged as CoreRagged, Values, chunks_to_padded, chunks_to_ragged};
 use crate::spec::{CopyMode, NullPolicy};
@@ -162,6 +163,25 @@ impl Ragged {
         format!("Ragged({rows} rows, values={values}, offsets={offsets}{parts}{origin})")
     }
 
+    /// Pickles by value: rows in host memory, each part as its own library pickles it.
+    fn __reduce_ex__<'py>(&self, py: Python<'py>, protocol: u32) -> PyResult<Bound<'py, PyTuple>> {
+        let _ = protocol;
+        pickle::ragged(py, self)
+    }
+
+    /// The same memory under another object.
+    fn __copy__(&self, py: Python<'_>) -> Self {
+        let part = |part: &Option<Py<PyAny>>| part.as_ref().map(|part| part.clone_ref(py));
+        Self {
+            ragged: self.ragged.clone(),
+            values: self.values.clone_ref(py),
+            offsets: self.offsets.clone_ref(py),
+            lengths: part(&self.lengths),
+            shapes: part(&self.shapes),
+            validity: part(&self.validity),
+        }
+    }
+
     fn __arrow_c_schema__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         schema_capsule(py, self.ragged.to_arrow(CopyMode::IfNeeded)?.field())
     }
@@ -187,6 +207,28 @@ impl Ragged {
 }
 
 impl Ragged {
+    /// The parts as Python has them, and the field that the rows came from.
+    pub(super) fn parts(&self) -> ([Option<&Py<PyAny>>; 5], Option<&FieldRef>) {
+        let (lengths, shapes) = (self.lengths.as_ref(), self.shapes.as_ref());
+        ([Some(&self.values), Some(&self.offsets), lengths, shapes, self.validity.as_ref()], self.ragged.field())
+    }
+
+    /// The rows of parts that were pickled.
+    pub(super) fn of_parts(parts: [Option<Bound<'_, PyAny>>; 5], field: Option<FieldRef>) -> PyResult<Self> {
+        let [Some(values), Some(offsets), lengths, shapes, validity] = parts else {
+            return Err(PyTypeError::new_err("rows have values and offsets"));
+        };
+        let optional = [lengths.as_ref(), shapes.as_ref(), validity.as_ref()];
+        let made = Self::from_parts(&values, &offsets, optional[0], optional[1], optional[2])?;
+        let ragged = match field {
+            Some(field) => made.ragged.with_field(field)?,
+            None => made.ragged,
+        };
+        let (values, offsets) = (values.unbind(), offsets.unbind());
+        let [lengths, shapes, validity] = [lengths, shapes, validity].map(|part| part.map(Bound::unbind));
+        Ok(Self { ragged, values, offsets, lengths, shapes, validity })
+    }
+
     fn requested(&self, requested_schema: Option<&Bound<'_, PyAny>>) -> PyResult<crate::arrow::DeviceArray> {
         Ok(match requested_field(requested_schema)? {
             None => self.ragged.to_arrow(CopyMode::IfNeeded),

@@ -9,7 +9,7 @@ use super::capsule::{device_stream_capsule, schema_capsule, stream_capsule};
 use super::counts::integer;
 use super::exchange::memory;
 use super::moving::ToDevice;
-use super::{Array, Device, device};
+use super::{Array, Device, device, pickle};
 use crate::arrow::{DeviceArray, DeviceArrayStream};
 use crate::convert::check_request;
 
@@ -154,6 +154,16 @@ impl RecordBatch {
         }
         keywords.require_way(self.0.device().device_type())?;
         device_stream_capsule(py, keywords.apply_to_stream(self.stream(None)?, requested))
+    }
+
+    /// Pickles by value: host memory alone, out of band from protocol 5 on.
+    fn __reduce_ex__<'py>(&self, py: Python<'py>, protocol: u32) -> PyResult<Bound<'py, PyTuple>> {
+        pickle::array(py, &self.0, protocol)
+    }
+
+    /// The same memory under another object.
+    fn __copy__(&self) -> Self {
+        Self(self.0.clone())
     }
 
     fn __repr__(&self) -> String {

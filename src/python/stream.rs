@@ -3,7 +3,7 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use arrow_schema::{DataType, FieldRef};
-use pyo3::exceptions::PyValueError;
+use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
@@ -255,6 +255,12 @@ impl ArrayStream {
         }
         keywords.require_way(self.device_type)?;
         device_stream_capsule(py, keywords.apply_to_stream(self.take()?, requested))
+    }
+
+    fn __reduce__(&self) -> PyResult<()> {
+        Err(PyTypeError::new_err(
+            "an ArrayStream can be read once, and not pickled; pickle its batches, or what it is read from",
+        ))
     }
 
     fn __repr__(&self) -> String {

@@ -146,6 +146,16 @@ impl Ragged {
         Ok(ragged)
     }
 
+    /// The same rows as those of a column of this field.
+    ///
+    /// # Errors
+    /// When they are no rows of its type.
+    #[cfg(feature = "python")]
+    pub(crate) fn with_field(self, field: FieldRef) -> Result<Self> {
+        self.to_arrow_as(&field, crate::spec::CopyMode::IfNeeded)?;
+        Ok(Self { field: Some(field), ..self })
+    }
+
     /// The elements of all rows.
     #[must_use]
     pub fn values(&self) -> &Values {

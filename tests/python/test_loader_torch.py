@@ -1,4 +1,4 @@
-"""A Loader in torch's DataLoader: in the process of the loop it gives its batches, and in worker processes it refuses."""
+"""A Loader in torch's DataLoader gives its batches in the process of the loop, and refuses in worker processes."""
 
 import subprocess
 import sys

@@ -27,7 +27,7 @@ use super::dlpack_dunders::{DlpackArguments, dlpack, dlpack_device};
 use super::exchange::{exchange_api, memory};
 use super::moving::ToDevice;
 use super::options::Legacy;
-use super::{Device, cuda_stream, device};
+use super::{Device, cuda_stream, device, pickle};
 use crate::arrow::DeviceArray;
 use crate::cuda::is_cuda;
 use crate::spec::CopyMode;
@@ -225,6 +225,16 @@ impl Tensor {
             Some(extent) => Ok(usize::try_from(*extent).unwrap_or(0)),
             None => Err(pyo3::exceptions::PyTypeError::new_err("a 0-d tensor has no length")),
         }
+    }
+
+    /// Pickles by value: host memory alone, out of band from protocol 5 on.
+    fn __reduce_ex__<'py>(&self, py: Python<'py>, protocol: u32) -> PyResult<Bound<'py, PyTuple>> {
+        pickle::tensor(py, &self.tensor, protocol)
+    }
+
+    /// The same memory under another object.
+    fn __copy__(&self) -> Self {
+        Self { tensor: self.tensor.clone(), legacy: self.legacy }
     }
 
     fn __repr__(&self) -> String {

@@ -1,0 +1,44 @@
+//! Tensors of bytes: what another tensor or a buffer holds.
+
+use std::sync::Arc;
+
+use arrow_buffer::Buffer;
+
+use super::{Parts, Tensor};
+use crate::device::Device;
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::spec::Dims;
+
+impl Tensor {
+    /// The bytes of the elements in the order in which they lie, read-only; `None` where they do not lie densely, or there are
+    /// none.
+    pub(crate) fn bytes_in_memory_order(&self) -> Option<Self> {
+        let flat = self.in_memory_order().filter(|flat| !flat.is_empty())?;
+        let len = flat.len.checked_mul(flat.dtype.itemsize())?;
+        let shape = Dims::from_slice(&[i64::try_from(len).ok()?]);
+        Some(Self { dtype: DType::UInt8, shape, len, read_only: true, codes: None, ..flat })
+    }
+
+    /// The bytes of a buffer, read-only.
+    ///
+    /// # Errors
+    /// Never for a buffer that is in memory.
+    pub(crate) fn of_bytes(bytes: Buffer) -> Result<Self> {
+        let len = i64::try_from(bytes.len()).map_err(|_| Error::invalid("a buffer of more than 2^63 bytes"))?;
+        let parts = Parts {
+            data: bytes.as_ptr().cast_mut(),
+            device: Device::CPU,
+            dtype: DType::UInt8,
+            shape: Dims::from_slice(&[len]),
+            strides: Dims::from_slice(&[1]),
+            owner: Arc::new(bytes),
+            read_only: true,
+            copied: false,
+            order: None,
+            field: None,
+        };
+        // SAFETY: the initialised bytes of a buffer, which is immutable and which the owner keeps.
+        unsafe { Self::from_raw_parts(parts) }
+    }
+}
