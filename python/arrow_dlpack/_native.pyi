@@ -80,14 +80,7 @@ class _DataSet(Protocol):
 
 # Data sets, files and queries, which are read in batches.
 _Batches: TypeAlias = (
-    _ToReader
-    | _Scannable
-    | _IterBatches
-    | _CollectBatches
-    | _ToArrowReader
-    | _FetchRecordBatch
-    | _ToBatches
-    | _DataSet
+    _ToReader | _Scannable | _IterBatches | _CollectBatches | _ToArrowReader | _FetchRecordBatch | _ToBatches | _DataSet
 )
 _Source: TypeAlias = _ArrowData | _Batches | Iterable[_ArrowData | _Batches]
 _Data: TypeAlias = _Source | _DLPackExportable

@@ -1,4 +1,4 @@
-"""What gives Arrow data in parts is read as a stream, in every function and in the loader: iterables, files, data sets, queries."""
+"""Iterables, files, data sets and queries are read as streams, in every function and in the loader."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ SOURCES: dict[str, tuple[Callable[[Path], Any], bool, bool]] = {
     "list of lists": (lambda _: [batches()[:2], batches()[2:]], True, True),
     "list of files": (lambda path: [pq.ParquetFile(path)], True, True),
     "generator": (lambda _: generated(), False, False),
-    "map": (lambda _: map(lambda batch: batch, batches()), False, False),
+    "map": (lambda _: map(ad.from_arrow, batches()), False, False),
     "iterable": (lambda _: Iterable(generated), True, False),
     "iter_batches": (lambda path: pq.ParquetFile(path).iter_batches(7), False, False),
     "ParquetFile": (pq.ParquetFile, True, True),
@@ -391,7 +391,19 @@ class TestFailure:
 
     @pytest.mark.parametrize("read", READERS.values(), ids=READERS)
     def test_what_is_no_source(self, read: Callable[[Any], Any]):
-        for wrong in ([1, 2], (1.5,), [[1, 2], [3, 4]], ["a"], [None], "text", b"bytes", {"x": TABLE}, {1}, range(3), 5):
+        for wrong in (
+            [1, 2],
+            (1.5,),
+            [[1, 2], [3, 4]],
+            ["a"],
+            [None],
+            "text",
+            b"bytes",
+            {"x": TABLE},
+            {1},
+            range(3),
+            5,
+        ):
             with pytest.raises(TypeError, match=r"Arrow data"):
                 read(wrong)
 
@@ -417,7 +429,7 @@ class TestFailure:
             lambda source: iter(ad.Loader(source, batch_size=2, columns=["nothing"])),
         ):
             taken.clear()
-            with pytest.raises(ValueError, match='"nothing".*; one item was taken from the iterator'):
+            with pytest.raises(ValueError, match=r'"nothing".*; one item was taken from the iterator'):
                 read(parts())
             assert taken == [0]
 
