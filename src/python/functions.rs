@@ -418,7 +418,7 @@ fn from_dlpack(
     Ok(Tensor::new(tensor))
 }
 
-/// Imports Arrow data: an Array, a RecordBatch for structs, an ArrayStream for streams. Memory is shared unless
+/// Imports Arrow data: an Array, a RecordBatch for structs, an ArrayStream for streams and other sources that `to_tensor` takes. Memory is shared unless
 /// copy=True.
 ///
 /// allocator: as for `to_tensor`.

@@ -99,21 +99,6 @@ fn unread(stream: &ArrayStream) -> Unread<'_> {
     Unread { field: stream.field(), index: PandasIndex::KeepNamed, device: Some(stream.device()) }
 }
 
-/// Whether an object has a dunder of Arrow data.
-///
-/// # Errors
-/// What looking for one raises.
-pub(super) fn has_dunder(object: &Bound<'_, PyAny>) -> PyResult<bool> {
-    const DUNDERS: [&str; 4] =
-        ["__arrow_c_device_array__", "__arrow_c_array__", "__arrow_c_device_stream__", "__arrow_c_stream__"];
-    for dunder in DUNDERS {
-        if object.hasattr(dunder)? {
-            return Ok(true);
-        }
-    }
-    Ok(false)
-}
-
 /// Asks an object for an array alone, and no stream: `None` where it has none, or refuses to be one.
 ///
 /// # Errors

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import threading
 import time
@@ -20,12 +19,9 @@ import pyarrow as pa
 import pyarrow.dataset as pds
 import pyarrow.parquet as pq
 import pytest
+from source_cases import EXPECTED, LISTS, ROWS, TABLE, Iterable, batches, generated, values
 from tqdm import tqdm
 
-ROWS = 40
-TABLE = pa.table({"i": pa.array(range(ROWS), pa.int64()), "f": pa.array([row / 4 for row in range(ROWS)])})
-EXPECTED = [[float(row), row / 4] for row in range(ROWS)]
-LISTS = pa.table({"l": [[row] * (row % 3) for row in range(ROWS)]})
 QUIET = pytest.mark.filterwarnings("ignore:Arrow output on a DB-API result")
 
 
@@ -45,24 +41,6 @@ def settled() -> Iterator[None]:
     until = time.monotonic() + 10
     while pa.total_allocated_bytes() > before and time.monotonic() < until:
         time.sleep(0.01)
-
-
-def batches() -> list[pa.RecordBatch]:
-    return TABLE.to_batches(max_chunksize=7)
-
-
-def generated() -> Iterator[pa.RecordBatch]:
-    yield from batches()
-
-
-class Iterable:
-    """Gives a fresh iterator each time."""
-
-    def __init__(self, items: Callable[[], Iterator[Any]]) -> None:
-        self.items = items
-
-    def __iter__(self) -> Iterator[Any]:
-        return self.items()
 
 
 # Name: how it is made of a file, whether it can be read again, and whether its number of rows costs nothing.
@@ -91,10 +69,6 @@ SOURCES: dict[str, tuple[Callable[[Path], Any], bool, bool]] = {
     "relation": (lambda path: duckdb.sql(f"from '{path}'"), True, False),
 }
 EACH = pytest.mark.parametrize(("make", "again", "free"), SOURCES.values(), ids=SOURCES)
-
-
-def values(tensor: Any) -> list[Any]:
-    return np.from_dlpack(tensor).tolist()
 
 
 @QUIET
@@ -234,230 +208,6 @@ class TestMemory:
             assert asked == list(range(number + 1))
 
 
-class TestEnds:
-    """A generator is closed with the loader or the stream that was made of it."""
-
-    @staticmethod
-    def closing(ended: list[str]) -> Iterator[pa.RecordBatch]:
-        try:
-            yield from batches() * 100
-        except GeneratorExit:
-            ended.append("closed")
-            raise
-        finally:
-            ended.append("done")
-
-    @pytest.mark.parametrize("prefetch", [0, 2])
-    def test_of_a_loader(self, prefetch: int):
-        ended: list[str] = []
-        generator = self.closing(ended)
-        iterator = iter(ad.Loader(generator, batch_size=5, prefetch=prefetch))
-        next(iterator)
-        iterator.close()
-        assert ended == ["closed", "done"]
-        assert list(generator) == []
-
-    def test_of_a_stream(self):
-        ended: list[str] = []
-        generator = self.closing(ended)
-        stream = ad.from_arrow(generator)
-        next(stream)
-        stream.close()
-        assert ended == ["closed", "done"]
-
-    def test_of_nobody_elses(self):
-        ended: list[str] = []
-        with pytest.raises(ad.ConversionError, match="no such column"):
-            ad.to_tensor(self.closing(ended), columns=["x"])
-        gc.collect()
-        assert ended == ["closed", "done"]
-
-    def test_a_function_leaves_the_callers_generator_open(self):
-        ended: list[str] = []
-        generator = self.closing(ended)
-        with pytest.raises(ad.ConversionError, match="one item was taken from the iterator"):
-            ad.to_tensor(generator, columns=["x"])
-        assert ended == []
-        assert next(generator) == batches()[1]
-
-    def test_a_generator_that_refuses_to_close_is_told(self, monkeypatch: pytest.MonkeyPatch):
-        seen: list[Any] = []
-        monkeypatch.setattr("sys.unraisablehook", seen.append)
-
-        def stubborn() -> Iterator[pa.RecordBatch]:
-            with contextlib.suppress(GeneratorExit):
-                yield from batches()
-            yield TABLE
-
-        generator = stubborn()
-        ad.from_arrow(generator).close()
-        assert [type(one.exc_value) for one in seen] == [RuntimeError]
-        seen.clear()
-
-
-class Broken(Exception):
-    """As a source may raise."""
-
-
-class TestFailure:
-    @staticmethod
-    def raising(error: BaseException) -> Iterator[pa.RecordBatch]:
-        yield batches()[0]
-        raise error
-
-    READERS: dict[str, Callable[[Any], Any]] = {  # noqa: RUF012
-        "to_tensor": ad.to_tensor,
-        "to_tensors": ad.to_tensors,
-        "validity": ad.validity,
-        "from_arrow": lambda source: list(ad.from_arrow(source)),
-        "loader": lambda source: list(ad.Loader(source, batch_size=2)),
-        "loader without a thread": lambda source: list(ad.Loader(source, batch_size=2, prefetch=0)),
-    }
-
-    @pytest.mark.parametrize("read", READERS.values(), ids=READERS)
-    @pytest.mark.parametrize("kind", [Broken, KeyError, KeyboardInterrupt, ad.NullError, MemoryError])
-    def test_what_an_iterator_raises_is_raised(self, read: Callable[[Any], Any], kind: type[BaseException]):
-        error = kind("on purpose")
-        with pytest.raises(kind, match="on purpose") as caught:
-            read(self.raising(error))
-        assert caught.value is error
-
-    @pytest.mark.parametrize("read", READERS.values(), ids=READERS)
-    def test_at_its_first_item_too(self, read: Callable[[Any], Any]):
-        def raising() -> Iterator[pa.RecordBatch]:
-            raise Broken("at once")
-            yield TABLE
-
-        with pytest.raises(Broken, match="at once"):
-            read(raising())
-
-        class NotEvenThat:
-            def __iter__(self) -> Iterator[object]:
-                raise Broken("no iterator")
-
-        with pytest.raises(Broken, match="no iterator"):
-            read(NotEvenThat())
-
-    def test_batches_before_it_come_out(self):
-        loader = ad.Loader(self.raising(Broken("late")), batch_size=3)
-        iterator = iter(loader)
-        assert [len(next(iterator)) for _ in range(2)] == [3, 3]
-        with pytest.raises(Broken):
-            next(iterator)
-        assert next(iterator, None) is None
-
-    def test_a_consumer_of_another_library_gets_the_text(self):
-        with pytest.raises(OSError, match="Broken: on purpose"):
-            pa.RecordBatchReader.from_stream(ad.from_arrow(self.raising(Broken("on purpose")))).read_all()
-
-    @pytest.mark.parametrize("read", READERS.values(), ids=READERS)
-    @pytest.mark.parametrize(
-        ("items", "error", "text"),
-        [
-            ([TABLE, TABLE.select(["i"])], ad.ConversionError, r'item 2 .*\["i"\].*\["i", "f"\]'),
-            ([TABLE, TABLE.select(["f", "i"])], ad.ConversionError, "item 2 .*give all items one schema"),
-            ([TABLE, TABLE.rename_columns(["i", "g"])], ad.ConversionError, r'\["i", "g"\]'),
-            (
-                [TABLE, TABLE, TABLE.set_column(0, "i", TABLE["f"])],
-                ad.ConversionError,
-                'item 3 .*"i" of type Float64, and the first one Int64',
-            ),
-            ([TABLE, TABLE["i"]], ad.ConversionError, "item 2 .*type Int64"),
-            ([TABLE, 3], TypeError, "item 2 of the iterator is no Arrow data but int"),
-            ([TABLE, None], TypeError, "but NoneType"),
-            ([TABLE, {"i": 3}], TypeError, "but dict"),
-        ],
-        ids=str,
-    )
-    def test_items_of_other_types(self, read: Callable[[Any], Any], items: list, error: type[Exception], text: str):
-        for source in (items, iter(items)):
-            with pytest.raises(error, match=text):
-                read(source)
-
-    def test_items_of_other_extension_types(self):
-        def tensors(shape: list[int]) -> pa.Table:
-            rows = np.arange(4.0).reshape(1, *shape)
-            return pa.table({"t": pa.FixedShapeTensorArray.from_numpy_ndarray(rows)})
-
-        assert ad.to_tensors([tensors([2, 2])] * 2)["t"].shape == (2, 2, 2)
-        with pytest.raises(ad.ConversionError, match="item 2"):
-            ad.to_tensors([tensors([2, 2]), tensors([4, 1])])
-
-    @pytest.mark.parametrize("read", READERS.values(), ids=READERS)
-    def test_no_items(self, read: Callable[[Any], Any]):
-        for source in ([], (), iter([]), Iterable(lambda: iter(()))):
-            with pytest.raises(ValueError, match="has no items"):
-                read(source)
-
-    @pytest.mark.parametrize("read", READERS.values(), ids=READERS)
-    def test_what_is_no_source(self, read: Callable[[Any], Any]):
-        for wrong in (
-            [1, 2],
-            (1.5,),
-            [[1, 2], [3, 4]],
-            ["a"],
-            [None],
-            "text",
-            b"bytes",
-            {"x": TABLE},
-            {1},
-            range(3),
-            5,
-        ):
-            with pytest.raises(TypeError, match=r"Arrow data"):
-                read(wrong)
-
-    def test_an_item_is_lost_only_to_an_iterator(self):
-        for wrong, lost in (([1], False), (iter([1]), True), (range(1), False), (Iterable(lambda: iter([1])), False)):
-            with pytest.raises(TypeError, match="first item is int") as caught:
-                ad.to_tensor(wrong)
-            assert ("one item was taken" in str(caught.value)) is lost
-
-    def test_wrong_columns_of_an_iterator_are_told_after_one_item(self):
-        taken: list[int] = []
-
-        def parts() -> Iterator[pa.Table]:
-            for number in range(9):
-                taken.append(number)
-                yield TABLE
-
-        for read in (
-            lambda source: ad.to_tensor(source, columns=["nothing"]),
-            lambda source: ad.to_tensors(source, columns={"x": ["nothing"]}),
-            lambda source: ad.validity(source, columns=["nothing"]),
-            lambda source: ad.to_tensor(source, dtype={"nothing": "int8"}),
-            lambda source: iter(ad.Loader(source, batch_size=2, columns=["nothing"])),
-        ):
-            taken.clear()
-            with pytest.raises(ValueError, match=r'"nothing".*; one item was taken from the iterator'):
-                read(parts())
-            assert taken == [0]
-
-    @pytest.mark.parametrize(
-        "wrong", [{"order": "X"}, {"dtype": "float31"}, {"nulls": "drop"}, {"threads": 0}, {"columns": "i"}], ids=str
-    )
-    def test_wrong_options_take_nothing(self, wrong: dict):
-        source = generated()
-        with pytest.raises((ValueError, TypeError)) as caught:
-            ad.to_tensor(source, **wrong)
-        assert "taken" not in str(caught.value)
-        assert next(source) == batches()[0]
-
-    def test_a_schema_that_is_known_is_checked_without_a_word_of_items(self):
-        with pytest.raises(ad.ConversionError, match="no such column") as caught:
-            ad.to_tensor(batches(), columns=["x"])
-        assert "taken" not in str(caught.value)
-
-    def test_the_line_to_write_instead(self):
-        class Plan:
-            def collect(self) -> pa.Table:
-                return TABLE
-
-        for read in (ad.to_tensor, ad.to_tensors, ad.validity, ad.from_arrow, ad.to_ragged):
-            with pytest.raises(TypeError, match=r"got Plan; call \.collect\(\) and pass its result"):
-                read(Plan())
-
-
 class TestFrames:
     """Frames of pandas come with and without an index, as it happens: in parts it is no column."""
 
@@ -510,3 +260,53 @@ class TestThreads:
         inner = ad.Loader(parts, batch_size=3)
         outer = ad.Loader((ad.to_arrow(batch, names=["x", "y"]) for batch in inner), batch_size=4)
         assert np.concatenate([np.from_dlpack(batch) for batch in outer]).tolist() == doubled
+
+
+class TestKnownBeforehand:
+    """Schemas that a source tells without being read."""
+
+    @pytest.mark.parametrize(
+        "name",
+        ["list of batches", "tuple of batches", "list of lists", "ParquetFile", "Dataset", "Scanner", "LazyFrame"],
+    )
+    def test_explain(self, name: str, file: Path):
+        report = ad.explain(SOURCES[name][0](file))
+        assert [(row.column, row.dtype) for row in report] == [("i", "int64"), ("f", "float64")]
+
+    @pytest.mark.parametrize("name", ["generator", "map", "iter_batches"])
+    def test_explain_takes_nothing_of_an_iterator(self, name: str, file: Path):
+        source = SOURCES[name][0](file)
+        with pytest.raises(TypeError, match="explain cannot look at an iterator"):
+            ad.explain(source)
+        assert pa.record_batch(next(source)).num_rows == 7
+
+    @QUIET
+    @pytest.mark.parametrize("name", ["iterable", "execute"])
+    def test_explain_of_sources_without_a_schema(self, name: str, file: Path):
+        source = SOURCES[name][0](file)
+        with pytest.raises(TypeError, match="first item"):
+            ad.explain(source)
+        assert ad.to_tensor(source).shape == (ROWS, 2)
+
+    @pytest.mark.parametrize("name", ["list of batches", "ParquetFile", "Dataset", "Scanner"])
+    def test_columns_are_checked_when_a_loader_is_made(self, name: str, file: Path):
+        with pytest.raises(ad.ConversionError, match='"nothing"'):
+            ad.Loader(SOURCES[name][0](file), batch_size=2, columns=["i", "nothing"])
+
+    def test_a_list_in_itself(self):
+        endless: list = []
+        endless.append(endless)
+        for read in (ad.to_tensor, ad.explain, lambda source: ad.Loader(source, batch_size=2)):
+            with pytest.raises(TypeError, match="Arrow data"):
+                read(endless)
+        endless.insert(0, TABLE)
+        with pytest.raises(TypeError, match="item 2"):
+            ad.to_tensor(endless)
+        with pytest.raises(TypeError, match="how many rows"):
+            len(ad.Loader(endless, batch_size=2))
+
+    def test_a_scanner_that_can_be_read_once_says_so(self):
+        loader = ad.Loader(pds.Scanner.from_batches(TABLE.to_reader()), batch_size=7)
+        assert sum(len(batch) for batch in loader) == ROWS
+        with pytest.raises(ad.ConversionError, match="already scanned"):
+            list(loader)

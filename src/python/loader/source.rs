@@ -10,10 +10,10 @@ use pyo3::prelude::*;
 use pyo3::types::{PyIterator, PyList, PyTuple, PyWeakrefMethods, PyWeakrefReference};
 
 use crate::python::capsule::call;
-use crate::python::input::{self, ArrowInput, Refuses, has_dunder};
+use crate::python::input::{self, ArrowInput, Refuses};
 use crate::python::pandas::pandas_index;
 use crate::python::sources::{
-    self, MAX_DEPTH, Opened, counted, is_read_again, is_read_by_method, is_source, stream_of,
+    self, MAX_DEPTH, Opened, counted, has_dunder, is_read_again, is_read_by_method, is_source, stream_of,
 };
 use crate::python::{Array, RecordBatch, Tensor};
 use crate::spec::{CopyMode, PandasIndex};

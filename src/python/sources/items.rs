@@ -13,6 +13,7 @@ use super::{Opened, is_read_again, name_of, part};
 use crate::arrow::{DeviceArray, DeviceArrayStream, same_layout};
 use crate::error::{Error, ErrorKind, Result};
 use crate::python::capsule::{call, call_method};
+use crate::python::errors::item_taken;
 use crate::python::exchange::package;
 use crate::python::exit::attached;
 
@@ -64,7 +65,9 @@ pub(super) fn find(object: &Bound<'_, PyAny>, depth: usize) -> PyResult<Found> {
     let next = builtins.getattr(intern!(py, "next"))?;
     let is_own = iterator.is(object);
     let Some(first) = take(&next, &iterator)? else { return Ok(Found::Empty) };
-    let opened = match part(&without_index(first.clone())?, depth)? {
+    let found = without_index(first.clone()).and_then(|item| part(&item, depth));
+    let found = found.map_err(|error| if is_own { item_taken(py, error) } else { error });
+    let opened = match found? {
         Found::Stream(opened) => opened,
         _ => return Ok(Found::Other { item: name_of(&first), is_taken: is_own }),
     };

@@ -96,6 +96,21 @@ impl Opened {
     }
 }
 
+/// Whether an object has a dunder of Arrow data.
+///
+/// # Errors
+/// What looking for one raises.
+pub(super) fn has_dunder(object: &Bound<'_, PyAny>) -> PyResult<bool> {
+    const DUNDERS: [&str; 4] =
+        ["__arrow_c_device_array__", "__arrow_c_array__", "__arrow_c_device_stream__", "__arrow_c_stream__"];
+    for dunder in DUNDERS {
+        if object.hasattr(dunder)? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
 /// Whether an object can be a source, as far as it tells without being asked for data.
 ///
 /// # Errors
@@ -111,7 +126,7 @@ fn is_source_at(object: &Bound<'_, PyAny>, depth: usize) -> PyResult<bool> {
         _ => return Ok(is_read_by_method(object)? || !is_never(object)? && object.get_type().hasattr("__iter__")?),
     };
     let Some(first) = first else { return Ok(true) };
-    Ok(input::has_dunder(&first)? || depth < MAX_DEPTH && is_source_at(&first, depth + 1)?)
+    Ok(has_dunder(&first)? || depth < MAX_DEPTH && is_source_at(&first, depth + 1)?)
 }
 
 /// Whether an object has a method that reads it, and not an iterator alone.
@@ -131,7 +146,7 @@ pub(super) fn schema(object: &Bound<'_, PyAny>) -> PyResult<Option<FieldRef>> {
 }
 
 fn schema_at(object: &Bound<'_, PyAny>, depth: usize) -> PyResult<Option<FieldRef>> {
-    if input::has_dunder(object)? {
+    if has_dunder(object)? {
         return input::schema(object);
     }
     if depth > MAX_DEPTH || is_never(object)? {
@@ -276,7 +291,7 @@ fn is_read_again_at(object: &Bound<'_, PyAny>, depth: usize) -> PyResult<bool> {
     if has_length || object.hasattr("__arrow_c_array__")? || object.hasattr("__arrow_c_device_array__")? {
         return Ok(true);
     }
-    if input::has_dunder(object)? {
+    if has_dunder(object)? {
         return Ok(false);
     }
     if let Some((form, _)) = form(object)? {
