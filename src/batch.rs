@@ -5,7 +5,7 @@ use arrow_schema::FieldRef;
 use crate::arrow::DeviceArray;
 use crate::column::casts::Casts;
 use crate::column::on_device::fetch_columns;
-use crate::column::{ColumnRef, Runner, check_types, convert_column, run_here};
+use crate::column::{ColumnRef, Runner, check_rows, check_types, convert_column, run_here};
 use crate::error::{Error, Result};
 use crate::spec::{Options, Spec, all_or_errors, select};
 use crate::tensor::Tensor;
@@ -78,6 +78,16 @@ pub(crate) fn each_tensor<'a, E: From<Error>>(
             _ => convert_column(column, &chunks.iter().map(of_column).collect::<Vec<_>>(), &options, runner),
         }
     };
+    // Of columns behind the one that failed, another may be wrong in a lower row.
+    let lowest = |error: Error, failed: usize| {
+        let behind = columns.clone().skip_while(|(index, _)| *index != failed).skip(1);
+        behind.fold(error, |lowest: Error, (index, column)| {
+            let before = DeviceArray::first_rows(chunks, lowest.row().unwrap_or(0));
+            let rows: Vec<_> = before.iter().map(|chunk| ColumnRef::column(chunk, index)).collect();
+            let checked = Spec::new(column, &options(column.name())).and_then(|spec| check_rows(&spec, &rows));
+            checked.err().filter(|error| error.is_lower_than(&lowest)).unwrap_or(lowest)
+        })
+    };
     for (index, column) in columns.clone() {
         match (convert(index, column), &casts) {
             (Ok(tensor), Some(_)) => made.push((column, tensor)),
@@ -86,7 +96,7 @@ pub(crate) fn each_tensor<'a, E: From<Error>>(
                 casts.verify()?;
                 return Err(with_others(error).into());
             }
-            (tensor, None) => take(column, tensor.map_err(with_others)?)?,
+            (tensor, None) => take(column, tensor.map_err(|error| with_others(lowest(error, index)))?)?,
         }
     }
     casts.map_or(Ok(()), |casts| casts.verify())?;

@@ -90,7 +90,7 @@ impl<'a> ColumnRef<'a> {
     }
 
     /// The column with its runs, or its dictionary's values, written out.
-    fn decode(&self, spec: &Spec, field: &FieldRef) -> Result<DeviceArray> {
+    pub(crate) fn decode(&self, spec: &Spec, field: &FieldRef) -> Result<DeviceArray> {
         require_host(self.array.device(), spec.field().name())?;
         match self.column {
             None => convert::decode(self.array, field),
@@ -131,6 +131,11 @@ fn planned<R>(
         return planned_as_stored(spec, &columns(&decoded), options, work);
     }
     planned_as_stored(spec, chunks, options, work)
+}
+
+/// Refuses the null or the value in the lowest row that a conversion of chunks in host memory would refuse.
+pub(crate) fn check_rows(spec: &Spec, chunks: &[ColumnRef<'_>]) -> Result<()> {
+    planned(spec, chunks, &Options::default(), |_, chunks| convert::check_column(spec, chunks))
 }
 
 /// As [`planned`], for columns that are not decoded, or are by now.

@@ -138,6 +138,11 @@ impl Error {
         self
     }
 
+    /// Whether both are the fault of rows, this one of a lower one.
+    pub(crate) fn is_lower_than(&self, other: &Self) -> bool {
+        self.row().zip(other.row()).is_some_and(|(row, other)| row < other)
+    }
+
     /// What kind of thing went wrong.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {

@@ -30,6 +30,7 @@
 //! |---|---|
 //! | Arrow to tensor | [`array_to_tensor`], [`to_tensor`], [`to_tensors`], [`chunks_to_tensor`], [`validity`], [`validity_bits`] |
 //! | columns as a matrix | [`matrix_to_tensor`], [`groups_to_tensors`], [`matrix_validity`] |
+//! | a stream as tensors | [`stream_to_tensor`], [`stream_to_tensors`] |
 //! | into memory that is there | [`matrix_to_tensor_into`], [`chunks_to_tensor_into`], [`Output`] |
 //! | lists and strings | [`to_ragged`], [`to_padded`], and back by [`Ragged::to_arrow`] |
 //! | tensor to Arrow | [`to_arrow`], [`to_arrow_as`], [`matrix_to_arrow`] |
@@ -120,6 +121,7 @@ pub use explain::{
 };
 pub use matrix::{
     ColumnOptions, Group, groups_to_tensors, matrix_to_arrow, matrix_to_tensor, matrix_to_tensor_into, matrix_validity,
+    stream_to_tensor, stream_to_tensors,
 };
 pub use ragged::{Pad, Ragged, Values, chunks_to_padded, chunks_to_ragged, to_padded, to_ragged};
 pub use spec::{

@@ -9,7 +9,7 @@ use std::alloc::{Layout, dealloc};
 use std::ptr::{NonNull, null_mut};
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-use super::{HUGE_PAGE, LARGE};
+use super::{HUGE_PAGE, LARGE, mapped};
 
 /// Blocks larger than this are freed at once.
 const MOST: usize = 256 << 20;
@@ -17,21 +17,28 @@ const MOST: usize = 256 << 20;
 /// The block that this process keeps.
 pub(super) static KEPT: Slot = Slot::new();
 
-/// Memory of the global allocator that nobody uses.
+/// Memory that nobody uses.
 #[derive(Debug)]
 pub(super) struct Block {
     pub(super) start: NonNull<u8>,
     pub(super) layout: Layout,
+    /// Whether it is pages of the system's, and not the global allocator's.
+    pub(super) is_mapped: bool,
 }
 
 impl Block {
-    /// Gives the block back to the allocator.
+    /// Gives the block back to where it is from.
     ///
     /// # Safety
-    /// `start` came from the global allocator with this layout, and nobody uses it.
+    /// `start` came from the global allocator with this layout, or is so many bytes that were mapped, and nobody uses it.
     unsafe fn free(self) {
-        // SAFETY: the contract.
-        unsafe { dealloc(self.start.as_ptr(), self.layout) };
+        if self.is_mapped {
+            // SAFETY: the contract.
+            unsafe { mapped::free(&self) };
+        } else {
+            // SAFETY: the contract.
+            unsafe { dealloc(self.start.as_ptr(), self.layout) };
+        }
     }
 
     /// Tells the system that it may take the pages back, until they are written again. Whether it has understood.
@@ -71,10 +78,21 @@ impl Slot {
         None
     }
 
+    /// The block that is kept, of any size, if it is mapped: it can grow, and give back what is too much.
+    #[cfg(target_os = "linux")]
+    pub(super) fn take_mapped(&self) -> Option<Block> {
+        let block = self.exchange(None)?;
+        if block.is_mapped {
+            return Some(block);
+        }
+        self.put(block);
+        None
+    }
+
     /// Keeps a block for [`Slot::take`] in place of the one that is kept, or frees it.
     ///
     /// # Safety
-    /// `start` came from the global allocator with this layout, and nobody uses it.
+    /// As [`Block::free`].
     pub(super) unsafe fn keep(&self, block: Block) {
         let size = block.layout.size();
         if (LARGE..=MOST).contains(&size) && block.layout.align() == HUGE_PAGE && block.offer_pages() {
@@ -122,7 +140,7 @@ mod tests {
     fn block(size: usize) -> Block {
         let layout = Layout::from_size_align(size, HUGE_PAGE).unwrap();
         // SAFETY: the size is not 0.
-        Block { start: NonNull::new(unsafe { std::alloc::alloc(layout) }).unwrap(), layout }
+        Block { start: NonNull::new(unsafe { std::alloc::alloc(layout) }).unwrap(), layout, is_mapped: false }
     }
 
     /// Keeps a block, and gives its address.

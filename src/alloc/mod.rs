@@ -3,7 +3,9 @@
 
 pub(crate) mod fallible;
 mod foreign;
+mod growing;
 mod kept;
+mod mapped;
 mod pool;
 
 use std::alloc::{Layout, alloc};
@@ -12,6 +14,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 pub(crate) use foreign::{AnyBuffer, ForeignBuffer};
+pub(crate) use growing::GrowingBuffer;
 pub(crate) use pool::{Pool, PooledBuffer, Source};
 
 use crate::error::Result;
@@ -44,6 +47,8 @@ pub struct HostBuffer {
     len: usize,
     /// What was allocated, which can be more.
     layout: Layout,
+    /// Whether it is pages of the system's, and not the global allocator's.
+    is_mapped: bool,
 }
 
 // SAFETY: the block is owned by this value alone, and a shared reference only gives its address.
@@ -65,16 +70,16 @@ impl HostBuffer {
         if len == 0 {
             // Aligned, never dereferenced, never freed.
             let start = NonNull::new(std::ptr::without_provenance_mut(alignment)).ok_or_else(refused)?;
-            return Ok(Self { start, len, layout });
+            return Ok(Self { start, len, layout, is_mapped: false });
         }
-        if let Some(Block { start, layout }) = KEPT.take(len) {
-            return Ok(Self { start, len, layout });
+        if let Some(Block { start, layout, is_mapped }) = KEPT.take(len) {
+            return Ok(Self { start, len, layout, is_mapped });
         }
         // SAFETY: the layout's size is not 0.
         let allocate = || NonNull::new(unsafe { alloc(layout) });
         let start = allocate().or_else(|| if KEPT.clear() { allocate() } else { None }).ok_or_else(refused)?;
         advise_huge_pages(start, whole);
-        Ok(Self { start, len, layout })
+        Ok(Self { start, len, layout, is_mapped: false })
     }
 
     /// The address of the first byte, never NULL.
@@ -106,8 +111,9 @@ impl HostBuffer {
 impl Drop for HostBuffer {
     fn drop(&mut self) {
         if !self.is_empty() {
-            let block = Block { start: self.start, layout: self.layout };
-            // SAFETY: `start` came from `alloc` with this layout, and nothing else frees it or uses it any more.
+            let block = Block { start: self.start, layout: self.layout, is_mapped: self.is_mapped };
+            // SAFETY: `start` came from `alloc` with this layout, or is so many mapped bytes, and nothing else frees it or uses it
+            // any more.
             unsafe { KEPT.keep(block) };
         }
     }

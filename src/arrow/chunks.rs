@@ -17,6 +17,17 @@ impl DeviceArray {
         chunks.clone().filter(|chunk| !chunk.is_empty()).chain(chunks).find_map(Self::order)
     }
 
+    /// The first rows of all chunks.
+    pub(crate) fn first_rows(chunks: &[Self], rows: usize) -> Vec<Self> {
+        let mut left = rows;
+        let first = |chunk: &Self| {
+            let chunk = chunk.slice(&(0..left));
+            left = left.saturating_sub(chunk.len());
+            chunk
+        };
+        chunks.iter().map(first).collect()
+    }
+
     /// When all is written that is read of the chunks, as one order; `None` where none of them with rows is on a device.
     ///
     /// # Errors

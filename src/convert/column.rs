@@ -7,6 +7,7 @@ use smallvec::smallvec;
 use super::cast::Misfit;
 use super::lane::Lane;
 use super::pack::{Bits, Isa};
+use super::refused::check_nulls;
 use super::threads::in_rounds;
 use super::unpack::unpack_bits;
 
@@ -16,7 +17,7 @@ use crate::copy_log::{self, Copied};
 use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Result};
 use crate::plan::{Action, Chunk, Plan};
-use crate::spec::{CopyMode, Dims, Element, Nulls, Spec};
+use crate::spec::{CopyMode, Dims, Element, Spec};
 use crate::tensor::{Parts, Tensor};
 
 /// A chunk of a column in host memory: where its elements are, which are null, and what keeps both alive.
@@ -90,47 +91,6 @@ fn convert(spec: &Spec, plan: &Plan, chunks: &[ColumnChunk<'_>], copy: CopyMode)
 /// The column and its type, for the copy log.
 pub(crate) fn what(spec: &Spec, rows: usize) -> String {
     format!("column {:?}: {} rows of {}", spec.field().name(), rows, spec.field().data_type())
-}
-
-/// What to pass where nulls are refused.
-pub(crate) fn null_remedy(spec: &Spec) -> String {
-    let nan = if is_float(spec) { "nulls=\"nan\", " } else { "" };
-    format!("pass {nan}a value to fill them with, or nulls=\"keep\" and ask for validity()")
-}
-
-/// Refuses nulls, where the spec does. Names the column and the first row.
-pub(crate) fn check_nulls<'a>(
-    spec: &Spec,
-    chunks: impl IntoIterator<Item = &'a ColumnChunk<'a>, IntoIter: Clone>,
-) -> Result<()> {
-    if spec.nulls() != Nulls::Refused {
-        return Ok(());
-    }
-    let chunks = chunks.into_iter();
-    let mut row = 0;
-    let nulls: usize = chunks.clone().filter_map(|chunk| chunk.mask.as_ref()).map(Mask::nulls).sum();
-    for chunk in chunks {
-        if let Some(mask) = &chunk.mask {
-            let first = row + mask.first_null() / spec.row_elements().max(1);
-            let reason = format!("{nulls} null{}, the first one here", if nulls == 1 { "" } else { "s" });
-            return Err(Error::new(ErrorKind::Null, reason)
-                .at_row(first)
-                .remedy_is(null_remedy(spec))
-                .in_column(spec.field().name()));
-        }
-        row += chunk.leaf.rows;
-    }
-    Ok(())
-}
-
-/// As [`check_nulls`], for rows that nobody can ask the validity of.
-pub(crate) fn check_nulls_of_passing_rows(spec: &Spec, chunk: &ColumnChunk<'_>) -> Result<()> {
-    let nan = if is_float(spec) { "nulls=\"nan\" or " } else { "" };
-    check_nulls(spec, [chunk]).map_err(|error| error.remedy_is(format!("pass {nan}a value to fill them with")))
-}
-
-fn is_float(spec: &Spec) -> bool {
-    spec.dtype().kind() == crate::dtype::Kind::Float
 }
 
 /// Shape and strides of the result: one row after the other, each as the spec lays it out.

@@ -204,6 +204,14 @@ pub(crate) fn matrix_stride(spec: &MatrixSpec, rows: usize, out: &Output<'_>) ->
     Ok((stride.map_err(|_| Error::argument("out has strides beyond the address space"))?, by_column))
 }
 
+/// Writes every row of the chunks as a row of `out`.
+///
+/// # Errors
+/// For a value that a cast cannot take: names column and row.
+pub(super) fn write_rows(spec: &MatrixSpec, chunks: &[MatrixColumns<'_>], out: Rows<'_>, threads: usize) -> Result<()> {
+    write(spec, chunks, Target::Rows(out), threads)
+}
+
 /// Where the elements of a matrix go.
 enum Target<'a> {
     Rows(Rows<'a>),

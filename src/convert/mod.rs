@@ -11,6 +11,7 @@ mod column;
 mod copy_array;
 mod decimal;
 mod decode;
+mod extend;
 mod gather;
 mod lane;
 mod matrix;
@@ -20,6 +21,7 @@ mod pad;
 #[cfg(feature = "python")]
 mod parts;
 mod plain;
+mod refused;
 mod repeat;
 mod request;
 mod row_block;
@@ -33,11 +35,10 @@ pub(crate) use cast::misfit_error;
 pub(crate) use collect::{
     bytes_of_views, bytes_view, collect_bools, collect_ints, device_ints_view, lengths_view, offsets_view, zero,
 };
-pub(crate) use column::{
-    ColumnChunk, check_nulls, check_nulls_of_passing_rows, layout, null_remedy, run, validity, what,
-};
+pub(crate) use column::{ColumnChunk, layout, run, validity, what};
 pub use copy_array::copy_array;
 pub(crate) use decode::decode;
+pub(crate) use extend::{append_column, append_matrix, grown_column, grown_matrix};
 pub(crate) use gather::compact;
 pub(crate) use matrix::{MatrixColumns, empty_matrix, matrix_stride, pack_matrix, view_matrix, write_matrix};
 pub(crate) use output::{row_stride, write_column};
@@ -45,6 +46,10 @@ pub(crate) use pad::Padder;
 #[cfg(feature = "python")]
 pub(crate) use parts::{ArrayParts, Bytes, PICKLED, put_together, take_apart};
 pub(crate) use plain::plain_view;
+pub(crate) use refused::{
+    check_column, check_matrix, check_matrix_nulls, check_nulls, check_nulls_of_passing_rows, null_remedy,
+    remedy_of_passing_rows,
+};
 pub use request::{check_request, check_request_on, request_field};
 pub(crate) use row_block::{Place, RowBlock, RowLayout};
 pub(crate) use small::{is_small, pack_small, write_small};

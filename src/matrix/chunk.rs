@@ -5,8 +5,8 @@ use std::ops::Range;
 use crate::alloc::fallible;
 use crate::arrow::{DeviceArray, Leaf};
 use crate::column::require_host;
-use crate::convert::{self, ColumnChunk, MatrixColumns, check_nulls_of_passing_rows};
-use crate::error::{Error, Result};
+use crate::convert::{self, ColumnChunk, MatrixColumns, check_matrix_nulls, remedy_of_passing_rows};
+use crate::error::{Error, ErrorKind, Result};
 use crate::spec::{MatrixSpec, Spec};
 
 /// The columns of one array of structs in host memory, decoded where they have to be: runs, and values of dictionaries.
@@ -114,9 +114,12 @@ impl MatrixChunk {
         }
         let columns = self.columns(spec, rows).map_err(|error| after(error, row))?;
         let first = row.saturating_add(rows.start);
-        for ((_, spec), column) in spec.columns().iter().zip(&columns.columns) {
-            check_nulls_of_passing_rows(spec, column).map_err(|error| after(error, first))?;
-        }
+        check_matrix_nulls(spec, std::slice::from_ref(&columns)).map_err(|error| {
+            let named = |(_, column): &&(usize, Spec)| Some(column.field().name().as_str()) == error.column();
+            let column = spec.columns().iter().find(named).filter(|_| error.kind() == ErrorKind::Null);
+            let error = after(error, first);
+            column.map_or(error.clone(), |(_, column)| error.remedy_is(remedy_of_passing_rows(column)))
+        })?;
         Ok(columns)
     }
 }

@@ -6,11 +6,12 @@ use arrow_schema::FieldRef;
 
 use super::on_device;
 use super::packed::packed;
+use super::prepared::check_matrix_rows;
 use super::to_tensor::{Worker, convert_matrix, work_here};
 use crate::alloc::fallible;
 use crate::arrow::DeviceArray;
 use crate::column::casts::Casts;
-use crate::column::{ColumnRef, Runner, check_types, convert_chunks, run_here};
+use crate::column::{ColumnRef, Runner, check_rows, check_types, convert_chunks, run_here};
 use crate::error::{Error, Result};
 use crate::spec::{MatrixOptions, MatrixSpec, Options, Spec, all_or_errors, select};
 use crate::tensor::Tensor;
@@ -146,7 +147,22 @@ pub(crate) fn each_group<E: From<Error>>(
     // And whether the values of casts fit, with another one.
     let casts = of_device.map(|_| Casts::default());
     let mut made = Vec::new();
-    for (name, spec) in &specs {
+    // Of groups behind the one that failed, another may be wrong in a lower row.
+    let lowest = |error: Error, failed: usize| {
+        specs.iter().skip(failed.saturating_add(1)).fold(error, |lowest: Error, (name, spec)| {
+            let before = DeviceArray::first_rows(chunks, lowest.row().unwrap_or(0));
+            let checked = match spec {
+                GroupSpec::Matrix(spec) => check_matrix_rows(spec, &before, matrix),
+                GroupSpec::Column(position, spec, _) => check_rows(
+                    spec,
+                    &before.iter().map(|chunk| ColumnRef::column(chunk, *position)).collect::<Vec<_>>(),
+                ),
+            };
+            let error = checked.map_err(|error| error.in_group(name)).err();
+            error.filter(|error| error.is_lower_than(&lowest)).unwrap_or(lowest)
+        })
+    };
+    for (number, (name, spec)) in specs.iter().enumerate() {
         let tensor = match (spec, of_device) {
             (GroupSpec::Matrix(spec), Some(order)) => {
                 let known = (fetched.as_ref(), casts.as_ref());
@@ -172,7 +188,7 @@ pub(crate) fn each_group<E: From<Error>>(
                 casts.verify()?;
                 return Err(error.in_group(name).into());
             }
-            (tensor, None) => take(name, tensor.map_err(|error| error.in_group(name))?)?,
+            (tensor, None) => take(name, tensor.map_err(|error| lowest(error.in_group(name), number))?)?,
         }
     }
     casts.map_or(Ok(()), |casts| casts.verify())?;

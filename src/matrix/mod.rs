@@ -2,20 +2,25 @@
 //! columns as those of a record batch.
 
 mod chunk;
+mod from_stream;
 mod groups;
 mod on_device;
 mod packed;
 mod prepared;
+mod streamed;
 mod to_arrow;
 mod to_tensor;
 mod to_validity;
 mod validity;
 
 pub(crate) use chunk::{MatrixChunk, after};
+pub use from_stream::{stream_to_tensor, stream_to_tensors};
 #[cfg(feature = "python")]
 pub(crate) use groups::each_group;
 pub use groups::{Group, groups_to_tensors};
 pub(crate) use groups::{GroupSpec, group_specs};
+#[cfg(feature = "python")]
+pub(crate) use streamed::{Part, Read, read};
 #[cfg(feature = "python")]
 pub(crate) use to_arrow::check_names;
 pub use to_arrow::{ColumnOptions, matrix_to_arrow};

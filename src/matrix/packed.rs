@@ -9,7 +9,7 @@ use crate::arrow::DeviceArray;
 use crate::column::casts::{Casts, verify};
 use crate::column::on_device::{are_bools, mask, needs_copy, refuse_known, values};
 use crate::column::overlap;
-use crate::convert::{ColumnChunk, MatrixColumns, check_nulls, matrix_stride};
+use crate::convert::{ColumnChunk, MatrixColumns, check_matrix_nulls, matrix_stride};
 use crate::cuda::{MatrixLayout, is_cuda};
 use crate::error::{Error, Result};
 use crate::kernels::{self, Shape, Source, Target, TargetLayout};
@@ -285,8 +285,5 @@ fn refuse_nulls(
             }
         }
     }
-    for (index, (_, column)) in spec.columns().iter().enumerate() {
-        check_nulls(column, chunks.iter().filter_map(|chunk| chunk.columns.get(index)))?;
-    }
-    Ok(())
+    check_matrix_nulls(spec, &chunks)
 }

@@ -4,7 +4,7 @@ use super::chunk::{MatrixChunk, after};
 use crate::alloc::fallible;
 use crate::arrow::{DeviceArray, Mask};
 use crate::column::shared_dictionary;
-use crate::convert::{MatrixColumns, check_nulls, pack_matrix, view_matrix, write_matrix};
+use crate::convert::{MatrixColumns, check_matrix, check_matrix_nulls, pack_matrix, view_matrix, write_matrix};
 use crate::copy_log::{self, Copied};
 use crate::error::{Error, ErrorKind, Result};
 use crate::plan::{MatrixData, Plan};
@@ -26,6 +26,13 @@ pub(super) fn decode_chunks(
         Plan::matrix(spec, MatrixData { rows, chunks: 1, ..MatrixData::default() }, 0, options)?;
     }
     chunks.iter().map(|chunk| MatrixChunk::new(spec, chunk)).collect()
+}
+
+/// Refuses the null or the value in the lowest row that a conversion of chunks in host memory would refuse.
+pub(super) fn check_matrix_rows(spec: &MatrixSpec, chunks: &[DeviceArray], options: &MatrixOptions) -> Result<()> {
+    let chunks = decode_chunks(spec, chunks, options)?;
+    let columns = chunks.iter().map(|chunk| chunk.columns(spec, &(0..chunk.rows())));
+    check_matrix(spec, &columns.collect::<Result<Vec<_>>>()?)
 }
 
 /// The nulls of a column.
@@ -90,6 +97,11 @@ impl<'a> Prepared<'a> {
         Ok(Self { spec, chunks, options, plan, view, is_plain })
     }
 
+    /// Whether the matrix is a view, or may be one.
+    pub(super) fn is_view(&self) -> bool {
+        self.view.is_some() || self.plan.bytes == 0
+    }
+
     /// The columns of each chunk.
     pub(super) fn chunks(&self) -> &[MatrixColumns<'a>] {
         &self.chunks
@@ -108,10 +120,7 @@ impl<'a> Prepared<'a> {
 
     /// Refuses nulls, where a spec does.
     pub(super) fn check_nulls(&self) -> Result<()> {
-        for (index, (_, column)) in self.spec.columns().iter().enumerate().filter(|_| !self.is_plain) {
-            check_nulls(column, self.chunks.iter().filter_map(|chunk| chunk.columns.get(index)))?;
-        }
-        Ok(())
+        if self.is_plain { Ok(()) } else { check_matrix_nulls(self.spec, &self.chunks) }
     }
 
     /// The matrix.

@@ -57,20 +57,24 @@ pub fn matrix_validity(field: &FieldRef, chunks: &[DeviceArray], matrix: &Matrix
         Some(order) => on_device(&spec, &filled, rows, matrix.order, order)?,
         None => on_host(&spec, chunks, matrix)?,
     };
-    if plan.bytes > 0 {
-        copy_log::record(|| {
-            let columns = spec.columns().len();
-            let place =
-                DeviceArray::order_of(chunks).map_or_else(String::new, |order| format!(" on {}", order.device()));
-            let what = format!("validity of {rows} rows and {columns} columns{place}");
-            // The plan, which is of bits, counts a byte for each value that is decoded.
-            let decoded =
-                spec.columns().iter().filter_map(|(_, column)| DType::of_arrow(column.decoded()?.data_type()));
-            let wider: usize = decoded.map(|dtype| rows.saturating_mul(dtype.itemsize().saturating_sub(1))).sum();
-            Copied { what, why: plan.reasons(), bytes: plan.bytes.saturating_add(wider) }
-        });
-    }
+    let place = DeviceArray::order_of(chunks).map_or_else(String::new, |order| format!(" on {}", order.device()));
+    record_validity(&spec, &plan, &place);
     Ok(tensor)
+}
+
+/// Puts the copy that a plan says on the record.
+pub(super) fn record_validity(spec: &MatrixSpec, plan: &Plan, place: &str) {
+    if plan.bytes == 0 {
+        return;
+    }
+    copy_log::record(|| {
+        let (rows, columns) = (plan.rows, spec.columns().len());
+        let what = format!("validity of {rows} rows and {columns} columns{place}");
+        // The plan, which is of bits, counts a byte for each value that is decoded.
+        let decoded = spec.columns().iter().filter_map(|(_, column)| DType::of_arrow(column.decoded()?.data_type()));
+        let wider: usize = decoded.map(|dtype| rows.saturating_mul(dtype.itemsize().saturating_sub(1))).sum();
+        Copied { what, why: plan.reasons(), bytes: plan.bytes.saturating_add(wider) }
+    });
 }
 
 /// The bitmaps, which are columns of bits without nulls, packed as those are.
@@ -81,11 +85,19 @@ fn on_host(spec: &MatrixSpec, chunks: &[DeviceArray], options: &MatrixOptions) -
         columns.push(chunk.columns(spec, &(0..chunk.rows())).map_err(|error| after(error, row))?);
         row = row.saturating_add(chunk.rows());
     }
+    with_bits(&columns, |bits| pack_matrix(spec, bits, options.order, options.threads.map(NonZero::get)))
+}
+
+/// Calls `work` with the bitmaps of chunks' columns as columns.
+pub(super) fn with_bits<R>(
+    columns: &[MatrixColumns<'_>],
+    work: impl FnOnce(&[MatrixColumns<'_>]) -> Result<R>,
+) -> Result<R> {
     let without_nulls = |chunk: &&MatrixColumns<'_>| chunk.columns.iter().any(|column| column.mask.is_none());
     let bytes = columns.iter().filter(without_nulls).map(|chunk| chunk.rows.div_ceil(8)).max().unwrap_or(0);
     let all_valid = fallible::filled(bytes, u8::MAX)?;
     let bits = columns.iter().map(|chunk| bits_of(chunk, &all_valid)).collect::<Result<Vec<_>>>()?;
-    pack_matrix(spec, &bits, options.order, options.threads.map(NonZero::get))
+    work(&bits)
 }
 
 /// The bitmaps of a chunk's columns as columns.

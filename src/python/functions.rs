@@ -20,7 +20,7 @@ use super::options::{ConversionOptions, ElementKeywords, Legacy, copy_mode};
 use super::sources::{self, no_protocol};
 use super::stream::wrap;
 use super::tensor::with_output;
-use super::{ArrayStream, CopyLog, Tensor, device, refused};
+use super::{ArrayStream, CopyLog, Tensor, device, refused, streamed};
 use crate::arrow::DeviceArray;
 use crate::batch::each_tensor;
 use crate::column::{Bits, chunks_to_tensor_by};
@@ -202,15 +202,22 @@ fn to_tensor<'py>(
         let written = write_into(out, obj, columns, &matrix, options, asked, allocator);
         return written.map(|()| out.clone()).map_err(refused);
     }
-    let chunks = Chunks::read_unless(obj, copy_mode(copy), Some(asked), &|unread| {
-        asked.require_way(unread.device)?;
+    let options = || {
         let defaults = || ConversionOptions::defaults(copy, writable);
-        let options = by_column.as_ref().map_or_else(|| Cow::Owned(defaults()), Cow::Borrowed);
-        refused::as_one(unread, columns.as_ref(), &options)?;
+        by_column.as_ref().map_or_else(|| Cow::Owned(defaults()), Cow::Borrowed)
+    };
+    let refuses = |unread: &Unread<'_>| {
+        asked.require_way(unread.device)?;
+        refused::as_one(unread, columns.as_ref(), &options())?;
         arrays.foresee(copy)
-    })?;
-    let chunks = asked.chunks(py, chunks)?;
+    };
+    let makes = |unread: &Unread<'_>| streamed::as_one(unread, columns.as_ref(), &matrix, &options());
+    let chunks = Chunks::read_making(obj, copy_mode(copy), asked, &refuses, &makes).map_err(refused)?;
+    let mut chunks = asked.chunks(py, chunks)?;
     let _source = result_source(&chunks, device, allocator, xp)?;
+    if let Some(made) = chunks.results.take().and_then(|mut results| results.pop()) {
+        return arrays.make(asked.tensor(py, made)?);
+    }
     if is_matrix(chunks.field()) {
         let options = by_column.unwrap_or_else(|| ConversionOptions::defaults(copy, writable));
         options.check_columns(chunks.field(), columns.iter().flatten().map(String::as_str))?;
@@ -300,16 +307,26 @@ fn to_tensors<'py>(
     let mut arrays = Arrays::of(py, Legacy::parse(legacy)?, Access::of(writable), xp)?;
     let matrix = MatrixKeywords::read(order, threads)?;
     let asked = Asked::read(device, copy_mode(copy))?;
-    let chunks = Chunks::read_unless(obj, copy_mode(copy), Some(asked), &|unread| {
+    let refused = |error| null_in_stream(obj, error);
+    let refuses = |unread: &Unread<'_>| {
         asked.require_way(unread.device)?;
         refused::as_named(unread, columns.as_ref(), &matrix, &options)?;
         arrays.foresee(copy)
-    })?;
+    };
+    let makes = |unread: &Unread<'_>| streamed::as_named(unread, columns.as_ref(), &matrix, &options);
+    let chunks = Chunks::read_making(obj, copy_mode(copy), asked, &refuses, &makes).map_err(refused)?;
     options.check_columns(chunks.field(), columns.iter().flat_map(Columns::names))?;
-    let chunks = asked.chunks(py, chunks)?;
+    let mut chunks = asked.chunks(py, chunks)?;
     let _source = result_source(&chunks, device, allocator, xp)?;
+    if let Some(made) = chunks.results.take() {
+        let found = PyDict::new(py);
+        let names = streamed::names(chunks.field(), chunks.index, columns.as_ref())?;
+        for (name, tensor) in names.into_iter().zip(asked.tensors(py, made)?) {
+            found.set_item(name, arrays.make(tensor)?)?;
+        }
+        return Ok(found);
+    }
     let own = chunks.device();
-    let refused = |error| null_in_stream(obj, error);
     // Each column alone: what is in two groups has memory that two results would share.
     if chunks.is_own && matches!(columns, None | Some(Columns::Each(_))) {
         let named = all_converted(py, &chunks, columns.as_ref(), &matrix, &options.of_own()).map_err(refused)?;
@@ -374,12 +391,16 @@ fn validity<'py>(
         asked.require_way(unread.device)?;
         refused::as_validity(unread, &matrix.clone().index(unread.index), bits)
     };
-    let chunks = asked.chunks(py, Chunks::read_unless(obj, CopyMode::IfNeeded, Some(asked), &refuse)?)?;
+    let makes = |unread: &Unread<'_>| streamed::as_validity(unread, &matrix.clone().index(unread.index), bits);
+    let mut chunks = asked.chunks(py, Chunks::read_making(obj, CopyMode::IfNeeded, asked, &refuse, &makes)?)?;
     matrix.index = chunks.index;
     if matrix.columns.is_some() && !is_matrix(chunks.field()) {
         return Err(no_columns(chunks.field()).into());
     }
     let _source = result_source(&chunks, device, None, xp)?;
+    if let Some(made) = chunks.results.take().and_then(|mut results| results.pop()) {
+        return arrays.make(asked.tensor(py, made)?);
+    }
     if bits {
         return match crate::column::validity_bits(chunks.field(), &chunks.arrays)? {
             None => Ok(py.None().into_bound(py)),

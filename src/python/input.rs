@@ -18,6 +18,7 @@ use super::moving::Asked;
 use super::options::unless_moved;
 use super::pandas::pandas_index;
 use super::sources::{self, no_protocol};
+use super::streamed::{Makes, Making, is_in_memory};
 use super::{Array, ArrayStream, RecordBatch, Tensor, producer};
 use crate::arrow::{DeviceArray, DeviceArrayStream, empty_on};
 use crate::convert::compact;
@@ -25,6 +26,7 @@ use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Result};
 use crate::ffi::dlpack::DLDeviceType;
+use crate::matrix::Read;
 use crate::order;
 use crate::plan::Plan;
 use crate::spec::{CopyMode, Options, PandasIndex};
@@ -194,6 +196,8 @@ pub struct Chunks {
     stream_field: Option<FieldRef>,
     /// The chunks, perhaps none.
     pub arrays: SmallVec<[DeviceArray; 1]>,
+    /// What was made of a stream instead, in host memory.
+    pub(super) results: Option<Vec<Core>>,
     /// The dtype of a tensor of complex numbers, which Arrow knows as pairs of floats.
     complex: Option<DType>,
     /// Which index columns of pandas are among all columns.
@@ -207,6 +211,7 @@ impl Chunks {
         Self {
             stream_field: None,
             arrays: smallvec![array],
+            results: None,
             complex: None,
             index: PandasIndex::KeepNamed,
             is_own: false,
@@ -236,6 +241,21 @@ impl Chunks {
         Self::read_unless(object, copy, None, &|_| Ok(()))
     }
 
+    /// As [`Chunks::read_unless`]; what `makes` says is made of a stream while it is read, where that saves memory: then there are
+    /// results, and no arrays.
+    ///
+    /// # Errors
+    /// As [`Chunks::read_unless`], and those of the results.
+    pub(super) fn read_making(
+        object: &Bound<'_, PyAny>,
+        copy: CopyMode,
+        to_host: Asked,
+        refuses: Refuses<'_>,
+        makes: Makes<'_>,
+    ) -> PyResult<Self> {
+        Self::read_by(object, copy, Some(to_host), refuses, Some(makes))
+    }
+
     /// As [`Chunks::read`], unless the object is a stream the type of which `refuses`: nothing of it is read then. A tensor of a
     /// device comes to the host before, if `to_host` asks for that: there it can be strided.
     ///
@@ -247,6 +267,16 @@ impl Chunks {
         to_host: Option<Asked>,
         refuses: Refuses<'_>,
     ) -> PyResult<Self> {
+        Self::read_by(object, copy, to_host, refuses, None)
+    }
+
+    fn read_by(
+        object: &Bound<'_, PyAny>,
+        copy: CopyMode,
+        to_host: Option<Asked>,
+        refuses: Refuses<'_>,
+        makes: Option<Makes<'_>>,
+    ) -> PyResult<Self> {
         let py = object.py();
         // A copy that is asked for is made of the column, once.
         let of_tensor = if copy == CopyMode::Always { CopyMode::IfNeeded } else { copy };
@@ -254,13 +284,22 @@ impl Chunks {
             return Self::of_tensor(py, own.get().tensor(), of_tensor, to_host);
         }
         if let Ok(stream) = object.cast_exact::<ArrayStream>() {
-            refuses(&unread(stream.get()))?;
-            return stream.get().read_by(py, |stream| Self::of_stream(py, stream));
+            let unread = unread(stream.get());
+            refuses(&unread)?;
+            let making = makes.map(|makes| makes(&unread)).transpose()?;
+            return stream.get().read_by(py, |stream| Self::of_stream(py, stream, making.as_ref()));
         }
         match arrow_unless(object, refuses)? {
             Some(input) => {
                 let index = pandas_index(object, input.field())?;
-                Ok(Self { index, ..Self::of_arrow(py, input)? })
+                let making = match (&input, makes) {
+                    (ArrowInput::Stream(stream), Some(makes)) if !is_in_memory(object)? => {
+                        let device = Device::new(stream.device_type(), 0);
+                        Some(makes(&Unread { field: stream.field(), index, device: Some(device) })?)
+                    }
+                    _ => None,
+                };
+                Ok(Self { index, ..Self::of_input(py, input, making.as_ref())? })
             }
             None => {
                 if let Some(tensor) = dlpack_to_convert(object, of_tensor)? {
@@ -269,7 +308,8 @@ impl Chunks {
                 let opened = sources::open(object)?.ok_or_else(|| no_protocol(object))?;
                 let (index, tell) = (opened.index, opened.teller());
                 refuses(&opened.unread()).map_err(|error| tell(py, error))?;
-                Ok(Self { index, ..Self::of_arrow(py, ArrowInput::Stream(opened.stream))? })
+                let making = makes.map(|makes| makes(&opened.unread())).transpose().map_err(|error| tell(py, error))?;
+                Ok(Self { index, ..Self::of_input(py, ArrowInput::Stream(opened.stream), making.as_ref())? })
             }
         }
     }
@@ -280,26 +320,38 @@ impl Chunks {
     /// What is wrong with its data.
     #[inline]
     pub(super) fn of_arrow(py: Python<'_>, input: ArrowInput) -> PyResult<Self> {
+        Self::of_input(py, input, None)
+    }
+
+    #[inline]
+    fn of_input(py: Python<'_>, input: ArrowInput, making: Option<&Making>) -> PyResult<Self> {
         match input {
             ArrowInput::Array(array) => Ok(Self::one(array)),
             ArrowInput::Stream(mut stream) => {
-                let read = Self::of_stream(py, &mut stream);
+                let read = Self::of_stream(py, &mut stream, making);
                 py.detach(|| drop(stream));
                 Ok(read?)
             }
         }
     }
 
-    /// Reads the arrays of a stream.
-    fn of_stream(py: Python<'_>, stream: &mut DeviceArrayStream) -> Result<Self> {
+    /// Reads a stream to its end: its arrays, or what is made of them.
+    fn of_stream(py: Python<'_>, stream: &mut DeviceArrayStream, making: Option<&Making>) -> Result<Self> {
         let (field, device) = (stream.field().clone(), Device::new(stream.device_type(), 0));
         // The producer may need the interpreter on a thread of its own.
-        let mut arrays = py.detach(|| stream.read_to_end())?;
+        let read = py.detach(|| match making {
+            Some(making) => crate::matrix::read(stream, &making.parts, &making.options),
+            None => stream.read_to_end().map(Read::Arrays),
+        })?;
+        let (mut arrays, results) = match read {
+            Read::Arrays(arrays) => (arrays, None),
+            Read::Tensors(results) => (SmallVec::new(), Some(results)),
+        };
         if arrays.is_empty() && !device.is_cpu() {
             arrays.push(empty_on(field.clone(), device)?);
         }
         let index = PandasIndex::KeepNamed;
-        Ok(Self { stream_field: Some(field), arrays, complex: None, index, is_own: false })
+        Ok(Self { stream_field: Some(field), arrays, results, complex: None, index, is_own: false })
     }
 
     fn of_tensor(py: Python<'_>, tensor: &Core, copy: CopyMode, to_host: Option<Asked>) -> PyResult<Self> {

@@ -34,6 +34,7 @@ mod record_batch;
 mod refused;
 mod sources;
 mod stream;
+mod streamed;
 mod tensor;
 mod to_arrow;
 

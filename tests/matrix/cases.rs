@@ -222,15 +222,8 @@ pub(crate) fn filled(value: Scalar, dtype: DType) -> Vec<u8> {
     reference(Value::Int(value), dtype).unwrap()
 }
 
-/// What each element is, or the error: kind, column and row.
+/// What each element is, or the error: kind, column and row, the lowest one that any column has.
 pub(crate) fn expected(case: &Case, data: &Data, dtype: DType) -> Result<Vec<Vec<u8>>, (ErrorKind, String, usize)> {
-    for (column, (_, nulls)) in case.columns.iter().enumerate() {
-        if *nulls == NullPolicy::Error
-            && let Some(row) = data.values.iter().position(|row| row[column].is_none())
-        {
-            return Err((ErrorKind::Null, format!("c{column}"), row));
-        }
-    }
     let mut all = Vec::new();
     for (number, row) in data.values.iter().enumerate() {
         for (column, value) in row.iter().enumerate() {
@@ -238,6 +231,7 @@ pub(crate) fn expected(case: &Case, data: &Data, dtype: DType) -> Result<Vec<Vec
             all.push(match (value, nulls) {
                 (Some(bytes), _) => reference(Value::of(kind.dtype(), bytes), dtype)
                     .ok_or_else(|| (ErrorKind::Cast, format!("c{column}"), number))?,
+                (None, NullPolicy::Error) => return Err((ErrorKind::Null, format!("c{column}"), number)),
                 (None, NullPolicy::Fill(value)) => filled(value, dtype),
                 (None, _) => vec![0; dtype.itemsize()],
             });

@@ -21,6 +21,7 @@ mod chosen;
 mod outputs;
 mod properties;
 mod small;
+mod streams;
 #[path = "../support/mod.rs"]
 mod support;
 mod threads;

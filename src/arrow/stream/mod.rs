@@ -8,7 +8,6 @@ use std::ffi::{c_char, c_int, c_void};
 use std::fmt;
 
 use arrow_schema::FieldRef;
-#[cfg(feature = "python")]
 use smallvec::SmallVec;
 
 pub use export::{export_device_stream, export_stream};
@@ -19,7 +18,6 @@ use crate::device::Device;
 use crate::error::{Error, ErrorKind, Result};
 use crate::ffi::arrow_device::{ArrowArray, ArrowArrayStream, ArrowDeviceArray, ArrowDeviceArrayStream, ArrowSchema};
 use crate::ffi::dlpack::DLDeviceType;
-#[cfg(feature = "python")]
 use crate::order::Interrupts;
 
 /// Arrays of one field on one type of device, one after the other. None is asked for before it is wanted.
@@ -71,7 +69,6 @@ impl DeviceArrayStream {
     /// # Errors
     /// That of the first array that is none, after which nothing more comes; [`ErrorKind::Interrupted`] when a signal's handler
     /// raises: the stream can be read on then.
-    #[cfg(feature = "python")]
     pub(crate) fn read_to_end(&mut self) -> Result<SmallVec<[DeviceArray; 1]>> {
         let (mut arrays, mut interrupts) = (SmallVec::new(), Interrupts::new());
         for array in self {

@@ -31,7 +31,12 @@ impl<'a> Rows<'a> {
 
     /// As [`Self::new`], in memory of ours, which is in huge pages where it is large.
     pub(crate) fn in_buffer(out: &'a mut HostBuffer, stride: usize) -> Self {
-        Self { huge_pages: true, ..Self::new(out.as_uninit_mut(), stride) }
+        Self::in_huge_pages(out.as_uninit_mut(), stride)
+    }
+
+    /// As [`Self::in_buffer`], in a part of such memory.
+    pub(crate) fn in_huge_pages(out: &'a mut [MaybeUninit<u8>], stride: usize) -> Self {
+        Self { huge_pages: true, ..Self::new(out, stride) }
     }
 
     /// Rows in memory that somebody else owns.

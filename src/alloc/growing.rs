@@ -1,0 +1,148 @@
+//! Host memory that grows: what was written stays, and moves no bytes once it is large.
+
+use std::mem::MaybeUninit;
+
+use super::fallible::out_of_memory;
+use super::{HostBuffer, LARGE, mapped};
+use crate::error::Result;
+
+/// A block that is written from its start to its end, of a size that nobody knows before.
+#[derive(Debug)]
+pub(crate) struct GrowingBuffer {
+    memory: HostBuffer,
+    written: usize,
+}
+
+impl GrowingBuffer {
+    /// No bytes yet.
+    ///
+    /// # Errors
+    /// Never.
+    pub(crate) fn new() -> Result<Self> {
+        Ok(Self { memory: HostBuffer::uninitialised(0)?, written: 0 })
+    }
+
+    /// How many bytes were written.
+    pub(crate) fn len(&self) -> usize {
+        self.written
+    }
+
+    /// Room for `bytes` more, behind those that were written.
+    ///
+    /// # Errors
+    /// When the memory cannot be had. Nothing changes then.
+    pub(crate) fn spare(&mut self, bytes: usize) -> Result<&mut [MaybeUninit<u8>]> {
+        let refused = || out_of_memory(bytes);
+        let end = self.written.checked_add(bytes).ok_or_else(refused)?;
+        if end > self.memory.len() {
+            self.grow(end)?;
+        }
+        self.memory.as_uninit_mut().get_mut(self.written..end).ok_or_else(refused)
+    }
+
+    /// Counts bytes of what [`GrowingBuffer::spare`] gave as written.
+    pub(crate) fn advance(&mut self, bytes: usize) {
+        self.written = self.written.saturating_add(bytes).min(self.memory.len());
+    }
+
+    /// What was written, without the room behind it.
+    ///
+    /// # Errors
+    /// When memory for a copy of little cannot be had.
+    pub(crate) fn into_buffer(mut self) -> Result<HostBuffer> {
+        if self.written == 0 {
+            return HostBuffer::uninitialised(0);
+        }
+        let unused = self.memory.len() - self.written;
+        if self.memory.len() < LARGE && unused > self.written / 8 {
+            self.move_to(HostBuffer::uninitialised(self.written)?);
+        }
+        mapped::truncate(&mut self.memory, self.written);
+        Ok(self.memory)
+    }
+
+    /// Makes room for `needed` bytes in all, and for some more where that can be had.
+    fn grow(&mut self, needed: usize) -> Result<()> {
+        let present = self.memory.len();
+        // Small blocks are copied, so that they grow faster. Of large ones no more than an eighth may be of no use.
+        let step = if needed < LARGE { present.clamp(1 << 12, LARGE) } else { present / 8 };
+        let roomy = needed.max(present.saturating_add(step));
+        if roomy >= LARGE && mapped::grow(&mut self.memory, self.written, roomy, needed)? {
+            return Ok(());
+        }
+        let memory = HostBuffer::uninitialised(roomy).or_else(|_| HostBuffer::uninitialised(needed))?;
+        self.move_to(memory);
+        Ok(())
+    }
+
+    /// Copies what was written to another block, which has room for it.
+    fn move_to(&mut self, mut memory: HostBuffer) {
+        for (to, from) in memory.as_uninit_mut().iter_mut().zip(self.memory.as_uninit_mut().iter().take(self.written)) {
+            *to = *from;
+        }
+        self.memory = memory;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::ErrorKind;
+
+    fn low_byte(index: usize) -> u8 {
+        index.to_le_bytes()[0]
+    }
+
+    fn append(buffer: &mut GrowingBuffer, bytes: usize, value: u8) {
+        let from = buffer.len();
+        for (index, byte) in buffer.spare(bytes).unwrap().iter_mut().enumerate() {
+            byte.write(value.wrapping_add(low_byte(from + index)));
+        }
+        buffer.advance(bytes);
+    }
+
+    fn check(mut buffer: HostBuffer, len: usize, value: u8) {
+        assert_eq!((buffer.len(), buffer.as_ptr().addr() % super::super::ALIGNMENT), (len, 0));
+        for (index, byte) in buffer.as_uninit_mut().iter().enumerate() {
+            // SAFETY: `append` wrote every byte.
+            assert_eq!(unsafe { byte.assume_init() }, value.wrapping_add(low_byte(index)), "byte {index}");
+        }
+    }
+
+    #[test]
+    fn what_was_written_stays_while_the_block_grows() {
+        for pieces in [&[][..], &[1], &[64, 1, 5000], &[LARGE], &[100, LARGE, 7], &[1 << 20; 21], &[LARGE - 1, 1, 1]] {
+            for value in 0..2 {
+                let mut buffer = GrowingBuffer::new().unwrap();
+                pieces.iter().for_each(|bytes| append(&mut buffer, *bytes, value));
+                let len = pieces.iter().sum();
+                assert_eq!(buffer.len(), len);
+                check(buffer.into_buffer().unwrap(), len, value);
+            }
+        }
+    }
+
+    #[test]
+    fn large_blocks_have_little_room_that_is_not_used() {
+        let mut buffer = GrowingBuffer::new().unwrap();
+        for _ in 0..40 {
+            append(&mut buffer, 1 << 20, 0);
+            let written = buffer.len();
+            assert!(written < 2 * LARGE || buffer.memory.len() <= written + written / 7 + (4 << 20), "{written}");
+        }
+        let (memory, written) = (buffer.memory.layout.size(), buffer.len());
+        assert!(memory >= written);
+        assert!(buffer.into_buffer().unwrap().layout.size() <= written.next_multiple_of(super::super::HUGE_PAGE));
+    }
+
+    #[test]
+    fn memory_that_cannot_be_had_is_an_error_that_changes_nothing() {
+        let mut buffer = GrowingBuffer::new().unwrap();
+        append(&mut buffer, LARGE + 5, 3);
+        for bytes in [usize::MAX, usize::MAX / 2, 1 << 55] {
+            assert_eq!(buffer.spare(bytes).unwrap_err().kind(), ErrorKind::Memory);
+        }
+        append(&mut buffer, LARGE, 3);
+        check(buffer.into_buffer().unwrap(), 2 * LARGE + 5, 3);
+    }
+}

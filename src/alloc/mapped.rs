@@ -1,0 +1,161 @@
+//! Large blocks that are pages of the system's, and not the global allocator's: they grow without a copy, by other addresses for
+//! the same pages, and give back what they do not need.
+
+use super::HostBuffer;
+use crate::error::Result;
+
+/// Makes the first `written` bytes of a block those of a larger one: of `roomy` bytes, or of `needed` where that many cannot be
+/// had. `false` where pages cannot move: nothing changes then.
+///
+/// # Errors
+/// When the memory cannot be had. Nothing changes then.
+#[cfg(target_os = "linux")]
+pub(super) fn grow(memory: &mut HostBuffer, written: usize, roomy: usize, needed: usize) -> Result<bool> {
+    linux::grow(memory, written, roomy).or_else(|_| linux::grow(memory, written, needed)).map(|()| true)
+}
+
+#[cfg(not(target_os = "linux"))]
+pub(super) fn grow(_memory: &mut HostBuffer, _written: usize, _roomy: usize, _needed: usize) -> Result<bool> {
+    Ok(false)
+}
+
+/// Cuts a block that is not empty to its first `len` bytes, and gives back whole pages behind them, if it is mapped.
+pub(super) fn truncate(memory: &mut HostBuffer, len: usize) {
+    memory.len = memory.len.min(len.max(1));
+    #[cfg(target_os = "linux")]
+    linux::give_back_rest(memory);
+}
+
+/// Frees a block that [`grow`] made.
+///
+/// # Safety
+/// The block was made there, and nobody uses it.
+#[cfg(target_os = "linux")]
+pub(super) unsafe fn free(block: &super::kept::Block) {
+    // SAFETY: the contract: pages of ours alone.
+    unsafe { linux::unmap(block.start, block.layout.size()) };
+}
+
+#[cfg(not(target_os = "linux"))]
+pub(super) unsafe fn free(_block: &super::kept::Block) {}
+
+#[cfg(target_os = "linux")]
+mod linux {
+    use std::alloc::Layout;
+    use std::ptr::{NonNull, null_mut};
+
+    use super::super::fallible::out_of_memory;
+    use super::super::kept::{Block, KEPT};
+    use super::super::{HUGE_PAGE, HostBuffer, advise_huge_pages};
+    use crate::error::Result;
+
+    pub(super) fn grow(memory: &mut HostBuffer, written: usize, len: usize) -> Result<()> {
+        let refused = || out_of_memory(len);
+        let size = len.checked_next_multiple_of(HUGE_PAGE).ok_or_else(refused)?;
+        let layout = Layout::from_size_align(size, HUGE_PAGE).map_err(|_| refused())?;
+        if memory.is_mapped {
+            memory.start = remap(memory.start, memory.layout.size(), size).ok_or_else(refused)?;
+            (memory.len, memory.layout) = (size, layout);
+            return Ok(());
+        }
+        // Pages of the last result need not be made again.
+        let mut larger = match KEPT.take_mapped() {
+            Some(Block { start, layout, .. }) => HostBuffer { start, len: layout.size(), layout, is_mapped: true },
+            None => HostBuffer { start: map(size).ok_or_else(refused)?, len: size, layout, is_mapped: true },
+        };
+        if larger.len < size {
+            larger.start = remap(larger.start, larger.len, size).ok_or_else(refused)?;
+            (larger.len, larger.layout) = (size, layout);
+        }
+        let written = memory.as_uninit_mut().get(..written).unwrap_or(&[]);
+        if let Some(to) = larger.as_uninit_mut().get_mut(..written.len()) {
+            to.copy_from_slice(written);
+        }
+        *memory = larger;
+        Ok(())
+    }
+
+    /// Gives back the huge pages behind the block's last byte.
+    pub(super) fn give_back_rest(memory: &mut HostBuffer) {
+        let kept = memory.len.next_multiple_of(HUGE_PAGE);
+        let Some(rest) = memory.layout.size().checked_sub(kept).filter(|rest| memory.is_mapped && *rest > 0) else {
+            return;
+        };
+        let (Some(start), Ok(layout)) =
+            (NonNull::new(memory.start.as_ptr().wrapping_add(kept)), Layout::from_size_align(kept, HUGE_PAGE))
+        else {
+            return;
+        };
+        memory.layout = layout;
+        // SAFETY: the end of a mapping of ours, which the layout does not count any more.
+        unsafe { unmap(start, rest) };
+    }
+
+    /// Fresh pages, on a huge page where that can be had.
+    fn map(size: usize) -> Option<NonNull<u8>> {
+        let anywhere = pages(size)?;
+        let start = if anywhere.addr().get().is_multiple_of(HUGE_PAGE) {
+            anywhere
+        } else {
+            // SAFETY: the pages that were just mapped.
+            unsafe { unmap(anywhere, size) };
+            aligned(size).or_else(|| pages(size))?
+        };
+        advise_huge_pages(start, size);
+        Some(start)
+    }
+
+    /// Fresh pages that begin on a huge page.
+    fn aligned(size: usize) -> Option<NonNull<u8>> {
+        let all = pages(size.checked_add(HUGE_PAGE)?)?;
+        let before = all.addr().get().next_multiple_of(HUGE_PAGE) - all.addr().get();
+        let start = NonNull::new(all.as_ptr().wrapping_add(before))?;
+        let end = NonNull::new(start.as_ptr().wrapping_add(size))?;
+        if before > 0 {
+            // SAFETY: what lies before the aligned pages, of those that were just mapped.
+            unsafe { unmap(all, before) };
+        }
+        // SAFETY: as above, what lies behind them.
+        unsafe { unmap(end, HUGE_PAGE - before) };
+        Some(start)
+    }
+
+    fn pages(size: usize) -> Option<NonNull<u8>> {
+        let (access, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+        // SAFETY: asks for fresh pages, wherever the system puts them.
+        let start = unsafe { libc::mmap(null_mut(), size, access, kind, -1, 0) };
+        if start == libc::MAP_FAILED { None } else { NonNull::new(start.cast()) }
+    }
+
+    /// The same pages, and more behind them: where they are, or elsewhere. The old addresses are nobody's any more then.
+    fn remap(start: NonNull<u8>, old: usize, new: usize) -> Option<NonNull<u8>> {
+        // SAFETY: a mapping of ours of the old size, which nobody has a reference to meanwhile.
+        let moved = |flags| unsafe { libc::mremap(start.as_ptr().cast(), old, new, flags) };
+        let is_there = |place: *mut libc::c_void| place != libc::MAP_FAILED;
+        let in_place = moved(0);
+        if is_there(in_place) {
+            return Some(start);
+        }
+        // On a huge page, as only there the pages move as they are.
+        if let Some(target) = aligned(new) {
+            let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
+            // SAFETY: as above; the target is pages of ours that nobody uses, which are replaced.
+            let place = unsafe { libc::mremap(start.as_ptr().cast(), old, new, flags, target.as_ptr()) };
+            if is_there(place) {
+                return NonNull::new(place.cast());
+            }
+            // SAFETY: the pages that were just mapped; where the call failed, nothing was replaced.
+            unsafe { unmap(target, new) };
+        }
+        // A limit of the address space may have no room for both.
+        let place = moved(libc::MREMAP_MAYMOVE);
+        if is_there(place) { NonNull::new(place.cast()) } else { None }
+    }
+
+    /// # Safety
+    /// Whole pages that were mapped here, which nobody uses any more.
+    pub(super) unsafe fn unmap(start: NonNull<u8>, size: usize) {
+        // SAFETY: the contract. It fails only where splitting a mapping takes one more than the system allows: the pages stay then.
+        unsafe { libc::munmap(start.as_ptr().cast(), size) };
+    }
+}

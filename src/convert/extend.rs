@@ -1,0 +1,83 @@
+//! Results that grow: rows are appended as their chunks come, and chunks are let go of afterwards.
+
+use smallvec::smallvec;
+
+use super::column::{ColumnChunk, layout, write_range};
+use super::matrix::{MatrixColumns, write_rows};
+use super::pack::{Isa, Rows};
+use super::threads::{in_rounds, threads};
+use crate::alloc::GrowingBuffer;
+use crate::error::{Error, ErrorKind, Result};
+use crate::spec::{MatrixSpec, Spec};
+use crate::tensor::Tensor;
+
+fn too_large() -> Error {
+    Error::new(ErrorKind::Memory, "the result is larger than memory can be")
+}
+
+/// Packs the chunks' rows behind those that `out` has.
+///
+/// # Errors
+/// For a value that a cast cannot take: names column and row, counted from the first chunk. When memory cannot be had.
+pub(crate) fn append_matrix(
+    spec: &MatrixSpec,
+    chunks: &[MatrixColumns<'_>],
+    out: &mut GrowingBuffer,
+    asked: Option<usize>,
+) -> Result<()> {
+    let rows = chunks.iter().try_fold(0_usize, |rows, chunk| rows.checked_add(chunk.rows)).ok_or_else(too_large)?;
+    let bytes = rows.checked_mul(spec.row_bytes()).ok_or_else(too_large)?;
+    write_rows(spec, chunks, Rows::in_huge_pages(out.spare(bytes)?, spec.row_bytes()), threads(asked, bytes))?;
+    out.advance(bytes);
+    Ok(())
+}
+
+/// Converts a chunk's elements behind those that `out` has. `row` is the number of the chunk's first row, for messages.
+///
+/// # Errors
+/// For a value that a cast cannot take: names column and row. When memory cannot be had.
+pub(crate) fn append_column(spec: &Spec, chunk: &ColumnChunk<'_>, row: usize, out: &mut GrowingBuffer) -> Result<()> {
+    let itemsize = spec.dtype().itemsize();
+    let bytes = chunk.leaf.elements.checked_mul(itemsize).ok_or_else(too_large)?;
+    // The block is aligned for every dtype, and only elements of this one are in it.
+    let spare = out.spare(bytes)?;
+    in_rounds(chunk.leaf.elements, itemsize, |elements| {
+        let bytes = elements.start.saturating_mul(itemsize)..elements.end.saturating_mul(itemsize);
+        let spare = spare.get_mut(bytes).ok_or_else(too_large)?;
+        // SAFETY: `write_range`: the chunk has these elements, for which `spare` has room; it is aligned as above, and the
+        // processor has what was detected.
+        let written = unsafe { write_range(Isa::detect(), spec, chunk, elements.start, spare) };
+        written.map_err(|misfit| misfit.error(spec, row).in_column(spec.field().name()))
+    })?;
+    out.advance(bytes);
+    Ok(())
+}
+
+/// The rows of a matrix that were appended.
+///
+/// # Errors
+/// When `out` has other bytes than so many rows have.
+pub(crate) fn grown_matrix(spec: &MatrixSpec, out: GrowingBuffer, rows: usize) -> Result<Tensor> {
+    let signed = |count: usize| i64::try_from(count).map_err(|_| Error::unsupported("a count beyond 64 bits"));
+    let (rows, columns) = (signed(rows)?, signed(spec.columns().len())?);
+    // SAFETY: `append_matrix` wrote every byte, as elements of the matrix's dtype; fewer than the shape needs are refused.
+    unsafe {
+        Tensor::from_host_buffer(
+            out.into_buffer()?,
+            spec.dtype(),
+            smallvec![rows, columns],
+            smallvec![columns, 1],
+            None,
+        )
+    }
+}
+
+/// The rows of a column that were appended.
+///
+/// # Errors
+/// As [`grown_matrix`].
+pub(crate) fn grown_column(spec: &Spec, out: GrowingBuffer, rows: usize) -> Result<Tensor> {
+    let (shape, strides) = layout(spec, rows)?;
+    // SAFETY: `append_column` wrote every byte, as elements of the spec's dtype; fewer than the shape needs are refused.
+    unsafe { Tensor::from_host_buffer(out.into_buffer()?, spec.dtype(), shape, strides, spec.kept_field().cloned()) }
+}

@@ -1,0 +1,351 @@
+//! Results of a stream that grow while it is read: arrays are packed, and let go of, as they come. What a result is does not depend
+//! on that: it is the one that all arrays together have.
+
+use std::num::NonZero;
+
+use arrow_schema::{DataType, FieldRef};
+use smallvec::SmallVec;
+
+use super::chunk::{MatrixChunk, after};
+use super::groups::GroupSpec;
+use super::prepared::{Prepared, record};
+use super::to_validity::{record_validity, with_bits};
+use crate::alloc::GrowingBuffer;
+use crate::arrow::{DeviceArray, DeviceArrayStream, Mask};
+use crate::column::{ColumnRef, check_types};
+use crate::convert::{
+    MatrixColumns, append_column, append_matrix, check_environment, check_matrix_nulls, check_nulls, grown_column,
+    grown_matrix, what,
+};
+use crate::copy_log::{self, Copied};
+use crate::error::{Error, Result};
+use crate::ffi::dlpack::DLDeviceType;
+use crate::order::Interrupts;
+use crate::plan::{Chunk, MatrixData, Plan};
+use crate::spec::{CopyMode, MatrixOptions, MatrixSpec, Nulls, Options, Order, Spec};
+use crate::tensor::Tensor;
+
+/// Bytes that an array takes beside those of its rows, roughly.
+const OVERHEAD: usize = 4096;
+
+/// What came of a stream.
+#[derive(Debug)]
+pub(crate) enum Read {
+    /// Its arrays: there is at most one with rows, which the results may be views of, or the results need all of them at once.
+    Arrays(SmallVec<[DeviceArray; 1]>),
+    /// The results, in order.
+    Tensors(Vec<Tensor>),
+}
+
+/// A result of a stream.
+#[derive(Clone, Debug)]
+pub(crate) enum Part {
+    /// Columns as a matrix.
+    Matrix(MatrixSpec),
+    /// As above, of a group of this name.
+    Group(String, MatrixSpec),
+    /// Which elements of columns are valid.
+    #[cfg_attr(not(feature = "python"), allow(dead_code, reason = "only Python asks a stream for it"))]
+    Validity(MatrixSpec),
+    /// The column at this position, or the arrays themselves.
+    Column(Option<usize>, Spec, Options),
+}
+
+impl Part {
+    /// What a group of this name is converted to.
+    pub(crate) fn of_group(name: &str, group: GroupSpec) -> Self {
+        match group {
+            GroupSpec::Matrix(spec) => Self::Group(name.to_owned(), spec),
+            GroupSpec::Column(position, spec, options) => Self::Column(Some(position), spec, options),
+        }
+    }
+
+    /// Whether the result grows row by row, whatever comes.
+    fn grows(&self, options: &MatrixOptions) -> bool {
+        // Chunks with different dictionaries are refused before nulls are, so all of them are looked at first.
+        let may = match self {
+            Self::Matrix(spec) | Self::Group(_, spec) => {
+                lies_by_rows(spec, options) && !spec.columns().iter().any(|(_, column)| column.has_codes())
+            }
+            Self::Validity(spec) => lies_by_rows(spec, options),
+            Self::Column(_, spec, _) => !spec.has_codes(),
+        };
+        may && options.copy != CopyMode::Never
+    }
+
+    /// Whether the result is no view of an array, if nothing else comes.
+    fn is_copied(&self, array: &DeviceArray, options: &MatrixOptions) -> Result<bool> {
+        match self {
+            // What is decoded is a copy, which the result may be a view of.
+            Self::Matrix(spec) | Self::Group(_, spec) if spec.is_decoded() => Ok(spec.columns().len() > 1),
+            Self::Matrix(spec) | Self::Group(_, spec) => {
+                let chunks = [MatrixChunk::new(spec, array)?];
+                Ok(!Prepared::new(spec, &chunks, options, true)?.is_view())
+            }
+            Self::Validity(_) => Ok(true),
+            Self::Column(_, spec, _) if spec.decoded().is_some() => Ok(false),
+            Self::Column(position, spec, options) => {
+                let size = column_of(array, *position).chunk(spec)?.size(spec);
+                Ok(!Plan::new(spec, &[size], options)?.takes_elements_as_they_lie())
+            }
+        }
+    }
+}
+
+/// Whether a matrix that is no view has its rows one after the other. A single column lies both ways.
+fn lies_by_rows(spec: &MatrixSpec, options: &MatrixOptions) -> bool {
+    options.order != Order::F || spec.columns().len() == 1
+}
+
+fn column_of(array: &DeviceArray, position: Option<usize>) -> ColumnRef<'_> {
+    position.map_or_else(|| ColumnRef::whole(array), |position| ColumnRef::column(array, position))
+}
+
+/// Reads a stream to its end, and makes these results on the way where that saves memory.
+///
+/// Beside the results and the array that was read last, arrays of an eighth of the results' size are held at most. Results in
+/// column-major order, codes of dictionaries, and data on devices need all arrays at once.
+///
+/// # Errors
+/// That of the stream; that of the null or value in the lowest row that is refused, of the first result;
+/// [`Interrupted`](crate::ErrorKind::Interrupted) when a signal's handler raises. The stream can be read on, without the arrays
+/// that were read.
+pub(crate) fn read(stream: &mut DeviceArrayStream, parts: &[Part], options: &MatrixOptions) -> Result<Read> {
+    let grows = !parts.is_empty() && parts.iter().all(|part| part.grows(options));
+    if stream.device_type() != DLDeviceType::CPU || !grows {
+        return stream.read_to_end().map(Read::Arrays);
+    }
+    check_environment()?;
+    let field = stream.field().clone();
+    let mut growing: Option<Growing<'_>> = None;
+    let mut held = Held::new(&field);
+    let mut interrupts = Interrupts::new();
+    for array in &mut *stream {
+        let array = array?;
+        check_types(&field, std::slice::from_ref(&array))?;
+        held.push(array);
+        if growing.is_none() && (held.filled > 1 || held.last_is_copied(parts, options)?) {
+            growing = Some(Growing::new(parts, options)?);
+        }
+        // The only array with rows is held: the results may be views of it.
+        if let Some(growing) = &mut growing
+            && held.bytes > growing.bytes() / 8
+        {
+            growing.append(&held.take())?;
+        }
+        interrupts.check()?;
+    }
+    match growing {
+        None => Ok(Read::Arrays(held.arrays)),
+        Some(mut growing) => {
+            growing.append(&held.take())?;
+            growing.finish().map(Read::Tensors)
+        }
+    }
+}
+
+/// Arrays that were read and not packed.
+struct Held {
+    arrays: SmallVec<[DeviceArray; 1]>,
+    /// How many of them have rows.
+    filled: usize,
+    /// What they take, roughly; more than there is where their type does not tell.
+    bytes: usize,
+    /// Bits of a row of all columns, if each row has as many.
+    row_bits: Option<usize>,
+}
+
+impl Held {
+    fn new(field: &FieldRef) -> Self {
+        Self { arrays: SmallVec::new(), filled: 0, bytes: 0, row_bits: row_bits(field.data_type()) }
+    }
+
+    fn push(&mut self, array: DeviceArray) {
+        self.filled += usize::from(!array.is_empty());
+        let bytes = self.row_bits.map_or(usize::MAX, |bits| bits.div_ceil(8).saturating_mul(array.len()));
+        self.bytes = self.bytes.saturating_add(bytes).saturating_add(OVERHEAD);
+        self.arrays.push(array);
+    }
+
+    /// The arrays with rows.
+    fn take(&mut self) -> SmallVec<[DeviceArray; 1]> {
+        (self.filled, self.bytes) = (0, 0);
+        let mut arrays = std::mem::take(&mut self.arrays);
+        arrays.retain(|array| !array.is_empty());
+        arrays
+    }
+
+    /// Whether no result is a view of the last array, if that has rows and nothing else comes.
+    fn last_is_copied(&self, parts: &[Part], options: &MatrixOptions) -> Result<bool> {
+        let Some(last) = self.arrays.last().filter(|last| !last.is_empty()) else { return Ok(false) };
+        for part in parts {
+            if !part.is_copied(last, options)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+}
+
+/// The bits of a row, validity included; `None` where rows have different ones.
+fn row_bits(data_type: &DataType) -> Option<usize> {
+    let own = match data_type {
+        DataType::Boolean => 1,
+        DataType::FixedSizeBinary(width) => usize::try_from(*width).ok()?.checked_mul(8)?,
+        DataType::FixedSizeList(item, size) => row_bits(item.data_type())?.checked_mul(usize::try_from(*size).ok()?)?,
+        DataType::Struct(fields) => {
+            let add = |sum: usize, field: &FieldRef| sum.checked_add(row_bits(field.data_type())?);
+            fields.iter().try_fold(0_usize, add)?
+        }
+        other => other.primitive_width()?.checked_mul(8)?,
+    };
+    own.checked_add(1)
+}
+
+/// The results so far.
+struct Growing<'a> {
+    results: Vec<One<'a>>,
+    options: &'a MatrixOptions,
+    rows: usize,
+}
+
+/// A result so far.
+struct One<'a> {
+    part: &'a Part,
+    out: GrowingBuffer,
+    /// Of a matrix: its rows, its chunks, and whether the only chunk lies as a view would.
+    data: MatrixData,
+    /// Of a matrix: nulls that were filled.
+    filled: usize,
+    /// Of a column.
+    sizes: Vec<Chunk>,
+}
+
+impl<'a> Growing<'a> {
+    fn new(parts: &'a [Part], options: &'a MatrixOptions) -> Result<Self> {
+        let one = |part: &'a Part| {
+            let (out, data) = (GrowingBuffer::new()?, MatrixData::default());
+            Ok(One { part, out, data, filled: 0, sizes: Vec::new() })
+        };
+        Ok(Self { results: parts.iter().map(one).collect::<Result<_>>()?, options, rows: 0 })
+    }
+
+    /// Bytes of the results.
+    fn bytes(&self) -> usize {
+        self.results.iter().fold(0_usize, |bytes, one| bytes.saturating_add(one.out.len()))
+    }
+
+    /// Appends the rows of arrays, which all have some.
+    fn append(&mut self, arrays: &[DeviceArray]) -> Result<()> {
+        let (rows, options) = (self.rows, self.options);
+        let mut lowest: Option<Error> = None;
+        for one in &mut self.results {
+            if let Err(error) = one.append(arrays, rows, options)
+                && lowest.as_ref().is_none_or(|lowest| error.is_lower_than(lowest))
+            {
+                lowest = Some(error);
+            }
+        }
+        self.rows = arrays.iter().fold(rows, |rows, array| rows.saturating_add(array.len()));
+        lowest.map_or(Ok(()), Err)
+    }
+
+    fn finish(self) -> Result<Vec<Tensor>> {
+        let (rows, options) = (self.rows, self.options);
+        self.results.into_iter().map(|one| one.finish(rows, options)).collect()
+    }
+}
+
+impl One<'_> {
+    /// `before`: rows that there were before those of the arrays.
+    fn append(&mut self, arrays: &[DeviceArray], before: usize, options: &MatrixOptions) -> Result<()> {
+        match self.part {
+            Part::Matrix(spec) | Part::Validity(spec) => {
+                self.append_matrix(spec, arrays, options).map_err(|error| after(error, before))
+            }
+            Part::Group(name, spec) => {
+                let appended = self.append_matrix(spec, arrays, options);
+                appended.map_err(|error| after(error, before).in_group(name))
+            }
+            Part::Column(position, spec, _) => {
+                let mut row = before;
+                for array in arrays {
+                    self.append_column(spec, column_of(array, *position), row)?;
+                    row = row.saturating_add(array.len());
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn append_matrix(&mut self, spec: &MatrixSpec, arrays: &[DeviceArray], options: &MatrixOptions) -> Result<()> {
+        let threads = options.threads.map(NonZero::get);
+        let chunks = arrays.iter().map(|array| MatrixChunk::new(spec, array)).collect::<Result<Vec<_>>>()?;
+        let (mut columns, mut row) = (Vec::with_capacity(chunks.len()), 0_usize);
+        for chunk in &chunks {
+            columns.push(chunk.columns(spec, &(0..chunk.rows())).map_err(|error| after(error, row))?);
+            row = row.saturating_add(chunk.rows());
+        }
+        self.count(spec, &columns);
+        if let Part::Validity(_) = self.part {
+            return with_bits(&columns, |bits| append_matrix(spec, bits, &mut self.out, threads));
+        }
+        check_matrix_nulls(spec, &columns)?;
+        append_matrix(spec, &columns, &mut self.out, threads)
+    }
+
+    /// What the plan of all chunks needs to know of these.
+    fn count(&mut self, spec: &MatrixSpec, chunks: &[MatrixColumns<'_>]) {
+        for chunk in chunks {
+            self.data.rows = self.data.rows.saturating_add(chunk.rows);
+            self.data.chunks += 1;
+            let stride = if self.data.chunks == 1 { chunk.column_stride(spec) } else { None };
+            let is_row = |stride| chunk.rows == 1 && stride == spec.dtype().itemsize();
+            self.data.is_column_major = stride.is_some();
+            self.data.is_row_major = stride.is_some_and(|stride| spec.columns().len() == 1 || is_row(stride));
+            for ((_, column), chunk) in spec.columns().iter().zip(&chunk.columns) {
+                if let Nulls::Filled(_) = column.nulls() {
+                    self.filled = self.filled.saturating_add(chunk.mask.as_ref().map_or(0, Mask::nulls));
+                }
+            }
+        }
+    }
+
+    fn append_column(&mut self, spec: &Spec, column: ColumnRef<'_>, row: usize) -> Result<()> {
+        let decoded = spec.decoded().map(|field| column.decode(spec, field)).transpose()?;
+        let column = decoded.as_ref().map_or(column, ColumnRef::whole);
+        let chunk = column.chunk(spec).map_err(|error| after(error, row))?;
+        check_nulls(spec, [&chunk]).map_err(|error| after(error, row))?;
+        self.sizes.push(chunk.size(spec));
+        append_column(spec, &chunk, row, &mut self.out)
+    }
+
+    /// The tensor, and its copy on the record.
+    fn finish(self, rows: usize, options: &MatrixOptions) -> Result<Tensor> {
+        match self.part {
+            Part::Validity(spec) => {
+                let data = MatrixData { is_row_major: false, is_column_major: false, ..self.data };
+                let plan = Plan::matrix(spec, data, 0, options)?;
+                let tensor = grown_matrix(spec, self.out, rows)?;
+                record_validity(spec, &plan, "");
+                Ok(tensor)
+            }
+            Part::Matrix(spec) | Part::Group(_, spec) => {
+                let plan = Plan::matrix(spec, self.data, self.filled, options)?;
+                let tensor = grown_matrix(spec, self.out, rows)?;
+                if plan.bytes > 0 {
+                    record(spec, || plan);
+                }
+                Ok(tensor)
+            }
+            Part::Column(_, spec, options) => {
+                let plan = Plan::new(spec, &self.sizes, options)?;
+                let tensor = grown_column(spec, self.out, rows)?;
+                if plan.elements > 0 {
+                    copy_log::record(|| Copied { what: what(spec, rows), why: plan.reasons(), bytes: plan.bytes });
+                }
+                Ok(tensor)
+            }
+        }
+    }
+}
