@@ -274,7 +274,7 @@ mod tests {
     fn a_field_is_kept_for_exactly_the_schemas_that_would_be_read_as_it() {
         let fields = fields();
         for field in &fields {
-            let schema = export_schema(field).unwrap();
+            let mut schema = export_schema(field).unwrap();
             // SAFETY: a schema that was just made.
             assert_eq!(unsafe { read_schema(&schema) }.unwrap(), *field);
             for other in &fields {
@@ -287,7 +287,7 @@ mod tests {
             let (first, second) = (unsafe { read_field(&schema) }.unwrap(), unsafe { read_field(&schema) }.unwrap());
             assert!(Arc::ptr_eq(&first, &second) && *first == *field);
             // SAFETY: released once, by its owner.
-            unsafe { schema.release.unwrap()(std::ptr::from_ref(&schema).cast_mut()) };
+            unsafe { schema.release.unwrap()(&raw mut schema) };
         }
     }
 

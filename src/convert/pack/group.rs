@@ -159,13 +159,20 @@ impl<'a> Group<'a> {
             return 0;
         }
         let Some(lanes) = loads.all_in_place(first) else { return 0 };
-        let tiles = self.tiles(&lanes, loads, (first, rows), out, scratch);
+        let turn = self.turn(scratch.before, &mut scratch.after);
+        let tiles = self.tiles(&lanes, loads, (first, rows), out, turn);
         // SAFETY: the contract: rows that have room for a line each; lanes have so many elements.
         let fits = unsafe { transpose(self.isa, self.size, &tiles) };
         if fits && self.head.is_some() {
             scratch.before = Some(scratch.after);
         }
         if fits { rows } else { 0 }
+    }
+
+    /// The row before a tile and the place of its last row, where lines have parts of two rows.
+    #[inline(always)]
+    fn turn(&self, before: Option<Line>, after: &mut Line) -> Option<Turn> {
+        self.head.map(|head| Turn { before, head, after: std::ptr::from_mut(after) })
     }
 
     /// Tiles of these lanes.
@@ -176,9 +183,8 @@ impl<'a> Group<'a> {
         loads: &'b Loads<'_>,
         (first, rows): (usize, usize),
         out: Target,
-        scratch: &mut Scratch,
+        turn: Option<Turn>,
     ) -> Tiles<'b> {
-        let turn = self.head.map(|head| Turn { before: scratch.before, head, after: &raw mut scratch.after });
         let (loads, stride) = (loads.made(), out.stride());
         Tiles { lanes, loads, first, turn, rows, out: out.start(), stride, stream: self.stream, ahead: &[] }
     }
@@ -220,7 +226,6 @@ impl<'a> Group<'a> {
         let width = self.lanes.len() * self.size;
         let (start, count) = (out.start(), out.count());
         let dense = out.stride() == width;
-        let rows = scratch.rows.as_mut_ptr().cast::<u8>();
         let mut lanes = [std::ptr::null(); LANES];
         // Rows of one element, one after the other, are the column itself.
         let is_column = dense && width == self.size;
@@ -237,13 +242,16 @@ impl<'a> Group<'a> {
             return fits;
         }
         let tiled = self.size.max(TILED);
-        let mut tiles = self.tiles(&lanes, loads, (first, CHUNK), out, scratch);
+        // `lanes` points into `scratch`: from here on only its other fields are borrowed, each by itself.
+        let turn = self.turn(scratch.before, &mut scratch.after);
+        let mut tiles = self.tiles(&lanes, loads, (first, CHUNK), out, turn);
         tiles.ahead = scratch.ahead.get(..ahead).unwrap_or(&[]);
         if count == CHUNK && width == LINE {
             // SAFETY: the contract: 64 rows that have room for a line each; lanes have 64 elements.
             return fits & unsafe { transpose(self.isa, tiled, &tiles) };
         }
         // Elsewhere rows would reach beyond theirs: they are put together here, and copied without what is too much.
+        let rows = scratch.rows.as_mut_ptr().cast::<u8>();
         tiles = Tiles { out: rows, stride: if dense { width } else { LINE }, stream: false, ..tiles };
         let fits = fits
             & if tiled == TILED && width <= QUAD {
