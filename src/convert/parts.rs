@@ -9,7 +9,7 @@ use arrow_data::ArrayData;
 use arrow_schema::{DataType, FieldRef};
 
 use super::copy_array::copy_array_for;
-use crate::alloc::HostBuffer;
+use crate::alloc::{HostBuffer, fallible};
 use crate::arrow::{DeviceArray, child_types};
 use crate::dtype::DType;
 use crate::error::{Error, Result, catch_panic};
@@ -49,7 +49,7 @@ fn parts_of(data: &ArrayData) -> Result<ArrayParts<Buffer>> {
     Ok(ArrayParts {
         len: data.len(),
         nulls: nulls.map(|nulls| nulls.inner().clone()),
-        buffers: data.buffers().to_vec(),
+        buffers: fallible::copied(data.buffers())?,
         children: data.child_data().iter().map(parts_of).collect::<Result<_>>()?,
     })
 }

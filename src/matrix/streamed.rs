@@ -10,7 +10,7 @@ use super::chunk::{MatrixChunk, after};
 use super::groups::GroupSpec;
 use super::prepared::{Prepared, record};
 use super::to_validity::{record_validity, with_bits};
-use crate::alloc::GrowingBuffer;
+use crate::alloc::{GrowingBuffer, fallible};
 use crate::arrow::{DeviceArray, DeviceArrayStream, Mask};
 use crate::column::{ColumnRef, check_types};
 use crate::convert::{
@@ -281,7 +281,7 @@ impl One<'_> {
     fn append_matrix(&mut self, spec: &MatrixSpec, arrays: &[DeviceArray], options: &MatrixOptions) -> Result<()> {
         let threads = options.threads.map(NonZero::get);
         let chunks = arrays.iter().map(|array| MatrixChunk::new(spec, array)).collect::<Result<Vec<_>>>()?;
-        let (mut columns, mut row) = (Vec::with_capacity(chunks.len()), 0_usize);
+        let (mut columns, mut row) = (fallible::with_room(chunks.len())?, 0_usize);
         for chunk in &chunks {
             columns.push(chunk.columns(spec, &(0..chunk.rows())).map_err(|error| after(error, row))?);
             row = row.saturating_add(chunk.rows());
