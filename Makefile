@@ -32,6 +32,10 @@ TSAN_TESTS ?= --lib --test ownership --test ragged --test matrix
 TSAN_FILTER ?= loader alloc order threads streams overlapping exchange changing
 # Refused allocations are errors here, not faults.
 SANITIZED := allocator_may_return_null=1:detect_stack_use_after_return=1
+MIRI_TARGET_DIR ?= target/miri
+MIRI_CHECKS := -Zmiri-disable-isolation -Zmiri-permissive-provenance -Zmiri-symbolic-alignment-check
+# Tests that Miri runs in minutes; the others are of whole conversions.
+MIRI_TESTS ?= --lib --test ownership
 FUZZ_VERSION := 0.13.1
 CARGO_TARGET := $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)
 SIMULATED_CUDA := $(CARGO_TARGET)/simulated-cuda
@@ -67,7 +71,7 @@ BENCH_SETS := bench $(if $(filter full,$(INTEROP)),bench-heavy)
 DEMO_SETS := demo $(if $(filter torch,$(FRAMEWORK)),demo-torch)
 
 .PHONY: help demo test test-rust test-python test-cuda test-ptx ptx test-simulated-cuda simulated-cuda prove-waits gpu-bundle peers interop
-.PHONY: asan tsan fuzz lint bench wheel clean
+.PHONY: asan tsan miri fuzz lint bench wheel clean
 # Two installs into one environment at once would break it.
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
@@ -84,6 +88,7 @@ help:
 	@echo 'make interop the tests against each library, in environments of their own  (INTEROP=full|light)'
 	@echo 'make asan    the Rust tests under AddressSanitizer and LeakSanitizer'
 	@echo 'make tsan    the Rust tests of what threads share under ThreadSanitizer  (needs a nightly toolchain)'
+	@echo 'make miri    the Rust tests under Miri, where a nightly toolchain has it'
 	@echo 'make fuzz    every fuzz target for SECONDS=60 each'
 	@echo 'make lint    formatting, clippy, docs, types, licences'
 	@echo 'make bench   figures against a plain copy and against peers  (ONLY=pack,back QUICK=1 INTEROP=full|light)'
@@ -167,6 +172,14 @@ tsan:
 		echo 'LEFT OUT: ThreadSanitizer (it needs a nightly toolchain with rust-src: rustup toolchain install nightly --component rust-src)'; exit 1; }
 	RUSTFLAGS=-Zsanitizer=thread CARGO_TARGET_DIR=$(TSAN_TARGET_DIR) TSAN_OPTIONS=allocator_may_return_null=1:halt_on_error=1 \
 		cargo +nightly test $(CARGO_FLAGS) -Zbuild-std --package arrow-dlpack --target x86_64-unknown-linux-gnu $(TSAN_TESTS) -- $(TSAN_FILTER)
+
+# Miri interprets the tests that need no other library's code: pointers, aliasing (Stacked Borrows), alignment, data races.
+# It has no vectors of AVX, so the kernels are the portable ones. Memory that a static holds until the end is no leak.
+miri:
+	@command -v rustup >/dev/null && rustup component add miri rust-src --toolchain nightly >/dev/null 2>&1 || { \
+		echo 'LEFT OUT: Miri (it needs a nightly toolchain with miri: rustup toolchain install nightly --component miri,rust-src)'; exit 1; }
+	MIRIFLAGS='$(MIRI_CHECKS)' PROPTEST_CASES=2 CARGO_TARGET_DIR=$(MIRI_TARGET_DIR) \
+		cargo +nightly miri test $(CARGO_FLAGS) --package arrow-dlpack $(MIRI_TESTS)
 
 # cargo-fuzz needs unstable flags of the compiler, and no more of a nightly than that.
 fuzz: $(FUZZ_TOOLS)/bin/cargo-fuzz
