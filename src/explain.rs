@@ -317,8 +317,9 @@ impl ReportRow {
     }
 }
 
-impl fmt::Display for Report {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl Report {
+    /// The cells of its text, the head first.
+    pub(crate) fn cells(&self) -> Vec<Vec<String>> {
         // Of host memory alone nobody asks where it is.
         const DEVICE: usize = 4;
         let is_shown = |column: usize| column != DEVICE || self.has_devices();
@@ -326,8 +327,20 @@ impl fmt::Display for Report {
         let rows = self.rows.iter().map(ReportRow::cells).chain(self.matrices.iter().map(ReportRow::matrix_cells));
         let rows = self.transfer.iter().map(ReportRow::transfer_cells).chain(rows);
         let shown = |row: [String; 8]| row.into_iter().enumerate().filter(|(column, _)| is_shown(*column));
-        let table: Vec<Vec<String>> =
-            std::iter::once(head).chain(rows).map(|row| shown(row).map(|(_, cell)| cell).collect()).collect();
+        std::iter::once(head).chain(rows).map(|row| shown(row).map(|(_, cell)| cell).collect()).collect()
+    }
+
+    /// The lines below the table: what belongs to no row.
+    pub(crate) fn remarks(&self) -> Vec<String> {
+        let names = self.left_out.join(", ");
+        let left_out = format!("left out, as pandas' index: {names}; name it in columns= to convert it");
+        Some(left_out).filter(|_| !self.left_out.is_empty()).into_iter().chain(self.notes.iter().cloned()).collect()
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let table = self.cells();
         let widths: Vec<usize> = (0..8)
             .map(|column| {
                 table.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max().unwrap_or(0)
@@ -341,10 +354,6 @@ impl fmt::Display for Report {
             }
             f.write_str(cells.join("  ").trim_end())?;
         }
-        if !self.left_out.is_empty() {
-            let names = self.left_out.join(", ");
-            write!(f, "\nleft out, as pandas' index: {names}; name it in columns= to convert it")?;
-        }
-        self.notes.iter().try_for_each(|note| write!(f, "\n{note}"))
+        self.remarks().iter().try_for_each(|remark| write!(f, "\n{remark}"))
     }
 }

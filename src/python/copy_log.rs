@@ -2,6 +2,8 @@
 
 use pyo3::prelude::*;
 
+use super::html;
+
 /// One copy that was made.
 #[pyclass(frozen, module = "arrow_dlpack")]
 #[derive(Debug)]
@@ -30,6 +32,12 @@ impl CopyEntry {
     fn __repr__(&self) -> String {
         format!("CopyEntry(what={:?}, why={:?}, bytes={})", self.0.what, self.0.why, self.0.bytes)
     }
+}
+
+/// How many copies there are, and of how many bytes.
+fn summary(entries: &[crate::copy_log::Copied]) -> String {
+    let bytes = entries.iter().fold(0_usize, |bytes, copied| bytes.saturating_add(copied.bytes));
+    format!("CopyLog({} copies, {bytes} bytes)", entries.len())
 }
 
 /// The copies made inside a `with track_copies()` block, by this package, on this thread.
@@ -70,7 +78,19 @@ impl CopyLog {
     }
 
     fn __repr__(&self) -> String {
-        format!("CopyLog({} copies, {} bytes)", self.__len__(), self.bytes())
+        summary(&self.0.entries())
+    }
+
+    /// A table of the copies, for notebooks: the first ones of many.
+    fn _repr_html_(&self) -> String {
+        const SHOWN: usize = 100;
+        let entries = self.0.entries();
+        let rows = entries.iter().take(SHOWN);
+        let rows = rows
+            .map(|copied| [copied.what.as_str(), copied.why.as_str(), &copied.bytes.to_string()].map(str::to_owned));
+        let more = entries.len().checked_sub(SHOWN).filter(|more| *more > 0);
+        let more = more.map(|more| format!("and {more} more: print(log) shows all"));
+        html::table(&summary(&entries), &["what", "why", "bytes"], rows, more.as_deref())
     }
 
     fn __str__(&self) -> String {

@@ -10,7 +10,7 @@ use super::explainable::Explainable;
 use super::matrix::{Columns, MatrixKeywords, no_columns, parse_order, request};
 use super::options::{ConversionOptions, ElementKeywords, copy_mode};
 use super::pandas::pandas_index;
-use super::{Device, device};
+use super::{Device, device, html};
 use crate::arrow::DeviceArray;
 use crate::column::to_arrow;
 use crate::explain::{explain_groups, explain_matrix, explain_matrix_schema, explain_stream};
@@ -197,6 +197,14 @@ impl Report {
 
     fn __repr__(&self) -> String {
         self.0.to_string()
+    }
+
+    /// The table of its text, for notebooks.
+    fn _repr_html_(&self) -> String {
+        let (cells, remarks) = (self.0.cells(), self.0.remarks());
+        let Some((head, rows)) = cells.split_first() else { return String::new() };
+        let head: Vec<&str> = head.iter().map(String::as_str).collect();
+        html::table("Report", &head, rows, remarks.iter().map(String::as_str))
     }
 }
 

@@ -18,6 +18,7 @@ mod exit;
 mod explain;
 mod explainable;
 mod functions;
+mod html;
 pub mod input;
 mod loader;
 mod matrix;

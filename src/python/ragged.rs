@@ -14,7 +14,7 @@ use super::input::{self, Chunks};
 use super::moving::Asked;
 use super::nulls::parse_nulls;
 use super::options::{ConversionOptions, ElementKeywords, Legacy, copy_mode, unless_moved};
-use super::{Array, Device, pickle, refused};
+use super::{Array, Device, html, pickle, refused};
 use crate::error::Result;
 use crate::ragged::{Pad, Ragged as CoreRagged, Values, chunks_to_padded, chunks_to_ragged};
 use crate::spec::{CopyMode, NullPolicy};
@@ -163,6 +163,18 @@ impl Ragged {
         format!("Ragged({rows} rows, values={values}, offsets={offsets}{parts}{origin})")
     }
 
+    /// A table of the parts, for notebooks. No element is read.
+    fn _repr_html_(&self) -> String {
+        let rows = &self.ragged;
+        let mut attributes =
+            vec![("rows", rows.len().to_string()), ("values", values_text(rows)), ("offsets", part(rows.offsets()))];
+        let parts = [("lengths", rows.lengths()), ("shapes", rows.shapes()), ("validity", rows.validity())];
+        attributes.extend(parts.into_iter().filter_map(|(name, tensor)| Some((name, part(tensor?)))));
+        attributes.extend([("device", rows.offsets().device().to_string()), ("bytes", bytes(rows).to_string())]);
+        attributes.extend(rows.field().map(|field| ("from", html::field(field))));
+        html::attributes("Ragged", &attributes)
+    }
+
     /// Pickles by value: rows in host memory, each part as its own library pickles it.
     fn __reduce_ex__<'py>(&self, py: Python<'py>, protocol: u32) -> PyResult<Bound<'py, PyTuple>> {
         let _ = protocol;
@@ -235,6 +247,27 @@ impl Ragged {
             Some(field) => self.ragged.to_arrow_as(&field, CopyMode::IfNeeded),
         }?)
     }
+}
+
+fn part(tensor: &CoreTensor) -> String {
+    format!("{} {}", tensor.dtype(), html::tuple(tensor.shape()))
+}
+
+fn values_text(rows: &CoreRagged) -> String {
+    match rows.values() {
+        Values::Ragged(inner) => format!("{} rows of {}", inner.len(), values_text(inner)),
+        Values::Tensor(tensor) => part(tensor),
+    }
+}
+
+/// Bytes of all parts.
+fn bytes(rows: &CoreRagged) -> usize {
+    let values = match rows.values() {
+        Values::Ragged(inner) => bytes(inner),
+        Values::Tensor(tensor) => tensor.nbytes(),
+    };
+    let others = [Some(rows.offsets()), rows.lengths(), rows.shapes(), rows.validity()];
+    others.into_iter().flatten().fold(values, |bytes, tensor| bytes.saturating_add(tensor.nbytes()))
 }
 
 /// A tensor argument.

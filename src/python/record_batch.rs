@@ -9,7 +9,7 @@ use super::capsule::{device_stream_capsule, schema_capsule, stream_capsule};
 use super::counts::integer;
 use super::exchange::memory;
 use super::moving::ToDevice;
-use super::{Array, Device, device, pickle};
+use super::{Array, Device, device, html, pickle};
 use crate::arrow::{DeviceArray, DeviceArrayStream};
 use crate::convert::check_request;
 
@@ -170,5 +170,17 @@ impl RecordBatch {
         let columns: Vec<String> =
             self.0.columns().iter().map(|column| format!("{}: {}", column.name(), column.data_type())).collect();
         format!("RecordBatch({} rows, device={}; {})", self.0.len(), self.0.device(), columns.join(", "))
+    }
+
+    /// A table of the columns, for notebooks. No value is read.
+    fn _repr_html_(&self) -> String {
+        let columns = self.0.columns();
+        let rows = columns.iter().map(|column| {
+            let nullable = if column.is_nullable() { "True" } else { "False" };
+            [column.name().clone(), column.data_type().to_string(), nullable.to_owned()]
+        });
+        let (length, device) = (self.0.len(), self.0.device());
+        let title = format!("RecordBatch({length} rows, {} columns, device={device})", columns.len());
+        html::table(&title, &["column", "type", "nullable"], rows, None)
     }
 }

@@ -27,7 +27,7 @@ use super::dlpack_dunders::{DlpackArguments, dlpack, dlpack_device};
 use super::exchange::{exchange_api, memory};
 use super::moving::ToDevice;
 use super::options::Legacy;
-use super::{Device, cuda_stream, device, pickle};
+use super::{Device, cuda_stream, device, html, pickle};
 use crate::arrow::DeviceArray;
 use crate::cuda::is_cuda;
 use crate::spec::CopyMode;
@@ -239,8 +239,6 @@ impl Tensor {
 
     fn __repr__(&self) -> String {
         let tensor = &self.tensor;
-        let shape: Vec<String> = tensor.shape().iter().map(ToString::to_string).collect();
-        let comma = if shape.len() == 1 { "," } else { "" };
         let how = match (tensor.is_copied(), tensor.is_writable()) {
             (false, true) => "view, writable",
             (false, false) => "view, read-only",
@@ -248,12 +246,27 @@ impl Tensor {
             (true, false) => "copy, read-only",
         };
         let origin = tensor.field().map_or_else(String::new, |field| format!(", from {}", field.data_type()));
-        format!(
-            "Tensor({}, shape=({}{comma}), device={}, {how}{origin})",
-            tensor.dtype(),
-            shape.join(", "),
-            tensor.device()
-        )
+        let shape = html::tuple(tensor.shape());
+        format!("Tensor({}, shape={shape}, device={}, {how}{origin})", tensor.dtype(), tensor.device())
+    }
+
+    /// A table of the attributes, for notebooks. No element is read.
+    fn _repr_html_(&self) -> String {
+        let tensor = &self.tensor;
+        let flag = |flag: bool| if flag { "True" } else { "False" }.to_owned();
+        let mut attributes = vec![
+            ("dtype", tensor.dtype().to_string()),
+            ("shape", html::tuple(tensor.shape())),
+            ("strides", html::tuple(tensor.strides())),
+            ("device", tensor.device().to_string()),
+            ("nbytes", tensor.nbytes().to_string()),
+            ("writable", flag(tensor.is_writable())),
+            ("copied", flag(tensor.is_copied())),
+        ];
+        if let Some(field) = tensor.field() {
+            attributes.push(("from", html::field(field)));
+        }
+        html::attributes("Tensor", &attributes)
     }
 
     /// # Safety
