@@ -213,10 +213,6 @@ impl DeviceArray {
 
     fn read_arrow(&self, is_copy: bool) -> Result<ArrayRef> {
         self.require_host()?;
-        // arrow-rs refuses no rows behind the start of their offsets.
-        if self.is_empty() && !matches!(self.field.data_type(), DataType::Dictionary(_, _)) {
-            return catch_panic(|| Ok(new_empty_array(self.field.data_type())));
-        }
         let exported = super::export::export_joined(self, is_copy)?;
         let broken = |error: arrow_schema::ArrowError| Error::invalid(error.to_string()).in_column(self.field.name());
         let array = to_arrow_rs(exported.array);
@@ -224,6 +220,10 @@ impl DeviceArray {
         let read = unsafe { &*(&raw const array).cast::<ArrowArray>() };
         // SAFETY: an export of an array that import has checked, in host memory.
         unsafe { check_sizes(self.field.data_type(), read) }.map_err(|error| error.in_column(self.field.name()))?;
+        // arrow-rs refuses a slice of strings that has no rows and does not start at row 0.
+        if self.is_empty() && !matches!(self.field.data_type(), DataType::Dictionary(_, _)) {
+            return catch_panic(|| Ok(new_empty_array(self.field.data_type())));
+        }
         catch_panic(|| {
             // SAFETY: an export of an array that import has checked, so counts and pointers fit the type; what only the
             // contents show is validated next, before anyone reads by it.
