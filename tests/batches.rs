@@ -192,7 +192,7 @@ fn columns_are_chosen_by_name_and_chunks_are_joined() {
 fn names_that_do_not_tell_one_column_are_refused() {
     let chunk = DeviceArray::from_record_batch(&batch()).unwrap();
     let error = to_tensors(chunk.field(), &[], Some(&["z".to_owned()]), |_| Options::default()).unwrap_err();
-    assert!(error.kind() == ErrorKind::Argument && error.reason().contains("\"x\", \"y\""), "{error}");
+    assert!(error.kind() == ErrorKind::Argument && error.to_string().contains("\"x\", \"y\""), "{error}");
     let twice = DataType::Struct([field("x", DataType::Int8), field("x", DataType::Int8)].into());
     let error = to_tensors(&field("", twice), &[], None, |_| Options::default()).unwrap_err();
     assert_eq!((error.kind(), error.column()), (ErrorKind::Argument, Some("x")));

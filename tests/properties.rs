@@ -150,7 +150,7 @@ fn chunks() -> impl Strategy<Value = Vec<(usize, usize, usize)>> {
     vec((0..20_usize, 0..20_usize, select(vec![0_usize, 0, 0, 3, 40])), 1..5)
 }
 
-/// What the conversion must give: the elements, or what kind of error at which row.
+/// What the conversion must give: the elements, or what kind of error at the lowest row; a null before a value of its row.
 fn expected(
     dtype: DType,
     source: &[Element],
@@ -158,10 +158,9 @@ fn expected(
     row: usize,
     nulls: NullPolicy,
 ) -> Result<Vec<Option<Vec<u8>>>, (ErrorKind, usize)> {
-    if let (NullPolicy::Error, Some(first)) = (nulls, source.iter().position(Option::is_none)) {
-        return Err((ErrorKind::Null, first / row));
-    }
+    let null = source.iter().position(Option::is_none).filter(|_| nulls == NullPolicy::Error).map(|first| first / row);
     let convert = |(index, element): (usize, &Element)| match element {
+        _ if null == Some(index / row) => Err((ErrorKind::Null, index / row)),
         None => Ok(None),
         Some(bytes) if from == dtype => Ok(Some(bytes.clone())),
         Some(bytes) => match reference(Value::of(from, bytes), dtype) {
