@@ -192,6 +192,11 @@ pub(crate) fn catch_panic<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
         let text = text.unwrap_or("no message");
+        // What the standard library and arrow-rs say of a size beyond the address space.
+        let too_large = ["capacity overflow", "length overflow", "failed to round upto", "failed to create layout"];
+        if too_large.iter().any(|said| text.contains(said)) {
+            return Err(Error::new(ErrorKind::Memory, format!("more memory than there can be ({text})")));
+        }
         Err(Error::unsupported(format!("arrow-rs cannot read or convert this array: {text}"))
             .remedy_is("make a plain copy of the data with its own library first"))
     })
@@ -275,6 +280,25 @@ mod tests {
         let error = Error::new(ErrorKind::Null, "2 nulls").at_row(7).in_column("x").remedy_is("pass nulls=\"nan\"");
         assert_eq!(error.to_string(), "column \"x\", row 7: 2 nulls; pass nulls=\"nan\"");
         assert_eq!((error.column(), error.row(), error.kind()), (Some("x"), Some(7), ErrorKind::Null));
+    }
+
+    #[test]
+    fn a_size_beyond_the_address_space_is_an_error_of_memory() {
+        let kind_of = |allocate: fn()| {
+            let allocate = || {
+                allocate();
+                Ok(())
+            };
+            catch_panic(allocate).unwrap_err().kind()
+        };
+        for allocate in [
+            || drop(Vec::<u64>::with_capacity(usize::MAX)),
+            || drop(arrow_buffer::MutableBuffer::with_capacity(usize::MAX)),
+            || drop(arrow_buffer::MutableBuffer::with_capacity(usize::MAX / 64 * 64)),
+            || arrow_buffer::MutableBuffer::from_len_zeroed(1).reserve(usize::MAX),
+        ] {
+            assert_eq!(kind_of(allocate), ErrorKind::Memory);
+        }
     }
 
     #[test]

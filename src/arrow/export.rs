@@ -213,15 +213,19 @@ unsafe fn free_array(array: *mut ArrowArray) {
 /// When the array has bitmaps of enclosing structs on a device, where they cannot be joined, or a type without a bitmap
 /// to join them with.
 pub fn export_device_array(array: &DeviceArray) -> Result<ArrowDeviceArray> {
-    export_joined(array, true)
+    export_joined(array, true, |_| Ok(()))
 }
 
 /// As [`export_device_array`]; `is_copy` says whether nulls of all levels that are joined count as a copy, or only help
-/// to make one that does.
+/// to make one that does; `prepare` changes what is exported.
 ///
 /// # Errors
-/// As [`export_device_array`].
-pub(super) fn export_joined(array: &DeviceArray, is_copy: bool) -> Result<ArrowDeviceArray> {
+/// As [`export_device_array`], and those of `prepare`.
+pub(super) fn export_joined(
+    array: &DeviceArray,
+    is_copy: bool,
+    prepare: impl FnOnce(&mut ArrayNode) -> Result<()>,
+) -> Result<ArrowDeviceArray> {
     let view = array.view();
     let mut node = ArrayNode::range(&view)?;
     node.null_count = array.counted().or(node.null_count);
@@ -271,6 +275,7 @@ pub(super) fn export_joined(array: &DeviceArray, is_copy: bool) -> Result<ArrowD
             node.push_down_offset();
         }
     }
+    prepare(&mut node)?;
     let (device_type, device_id) = array.device().to_arrow();
     let mut sync_event = null_mut();
     if let Some(order) = array.order() {

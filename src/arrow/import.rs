@@ -12,6 +12,7 @@ use super::check::{check, check_addresses, check_sizes, counts_in, same_layout};
 use super::device_lists::BitmapBytes;
 use super::mask::Mask;
 use super::offsets::push_down;
+use super::validate::{prepare, require_bitmaps, validate};
 use super::view::{ArrayView, Dictionary, Leaf, ValidityBits, buffer, child};
 use crate::device::Device;
 use crate::error::{Error, ErrorKind, Result, catch_panic};
@@ -180,7 +181,9 @@ impl DeviceArray {
             let reason = format!("a field of type {} for an array of {}", field.data_type(), array.data_type());
             return Err(Error::argument(reason).in_column(field.name()));
         }
-        let exported = FFI_ArrowArray::new(&array.to_data());
+        let data = array.to_data();
+        require_bitmaps(&data).map_err(|error| error.in_column(field.name()))?;
+        let exported = FFI_ArrowArray::new(&data);
         Self::own(
             Imported { array: host(from_arrow_rs(exported)), guard: release_directly, order: None, in_order: false },
             field,
@@ -213,14 +216,16 @@ impl DeviceArray {
 
     fn read_arrow(&self, is_copy: bool) -> Result<ArrayRef> {
         self.require_host()?;
-        let exported = super::export::export_joined(self, is_copy)?;
+        let prepared =
+            |node: &mut _| prepare(self.field.data_type(), node).map_err(|error| error.in_column(self.field.name()));
+        let exported = super::export::export_joined(self, is_copy, prepared)?;
         let broken = |error: arrow_schema::ArrowError| Error::invalid(error.to_string()).in_column(self.field.name());
         let array = to_arrow_rs(exported.array);
         // SAFETY: both are `struct ArrowArray` of the C data interface; borrowed from a local.
         let read = unsafe { &*(&raw const array).cast::<ArrowArray>() };
         // SAFETY: an export of an array that import has checked, in host memory.
         unsafe { check_sizes(self.field.data_type(), read) }.map_err(|error| error.in_column(self.field.name()))?;
-        // arrow-rs refuses a slice of strings that has no rows and does not start at row 0.
+        // Without rows there is nothing to read, whatever the children hold.
         if self.is_empty() && !matches!(self.field.data_type(), DataType::Dictionary(_, _)) {
             return catch_panic(|| Ok(new_empty_array(self.field.data_type())));
         }
@@ -229,7 +234,7 @@ impl DeviceArray {
             // contents show is validated next, before anyone reads by it.
             let data = unsafe { arrow_array::ffi::from_ffi_and_data_type(array, self.field.data_type().clone()) };
             let data = data.map_err(broken)?;
-            data.validate_full().map_err(broken)?;
+            validate(&data).map_err(broken)?;
             Ok(make_array(push_down(data)))
         })
         .map_err(|error| error.in_column(self.field.name()))

@@ -21,6 +21,7 @@ mod plain;
 mod schema;
 mod spans;
 mod stream;
+mod validate;
 mod view;
 
 pub(crate) use apart::{Apart, Piece, Wanted, read_host, rebase};
@@ -41,6 +42,8 @@ pub(crate) use mask::{Mask, count_bits};
 pub(crate) use plain::{PlainColumns, Starts};
 pub use schema::read_schema;
 pub use stream::{DeviceArrayStream, export_device_stream, export_stream};
+#[cfg(feature = "python")]
+pub(crate) use validate::validate;
 pub(crate) use view::{BitmapLevel, Leaf};
 
 use crate::error::{Error, Result};

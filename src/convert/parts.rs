@@ -10,7 +10,7 @@ use arrow_schema::{DataType, FieldRef};
 
 use super::copy_array::copy_array_for;
 use crate::alloc::{HostBuffer, fallible};
-use crate::arrow::{DeviceArray, child_types};
+use crate::arrow::{DeviceArray, child_types, validate};
 use crate::dtype::DType;
 use crate::error::{Error, Result, catch_panic};
 use crate::spec::{Dims, TensorField};
@@ -60,7 +60,12 @@ fn parts_of(data: &ArrayData) -> Result<ArrayParts<Buffer>> {
 /// When the parts are none of the field's type, or break the Arrow format.
 pub(crate) fn put_together(field: &FieldRef, parts: ArrayParts<Bytes>) -> Result<DeviceArray> {
     let named = |error: Error| error.in_column(field.name());
-    let array = catch_panic(|| data_of(field.data_type(), parts).map(make_array)).map_err(named)?;
+    let array = catch_panic(|| {
+        let data = data_of(field.data_type(), parts)?;
+        validate(&data).map_err(|error| Error::invalid(error.to_string()))?;
+        Ok(make_array(data))
+    });
+    let array = array.map_err(named)?;
     DeviceArray::from_arrow(array.as_ref(), field.clone())
 }
 
@@ -79,7 +84,9 @@ fn data_of(data_type: &DataType, parts: ArrayParts<Bytes>) -> Result<ArrayData> 
         .null_bit_buffer(nulls)
         .buffers(parts.buffers.into_iter().map(Bytes::buffer).collect())
         .child_data(children.collect::<Result<_>>()?);
-    data.build().map_err(|error| Error::invalid(error.to_string()))
+    // SAFETY: the bitmap has a bit for each slot, so that its count reads no further; the whole is validated before anyone
+    // reads it.
+    Ok(unsafe { data.build_unchecked() })
 }
 
 /// A block of memory of our own, every byte of which is initialised.

@@ -227,19 +227,19 @@ impl<'a> Level<'a> {
     }
 
     /// The ranges of each chunk's elements that become values, in order.
-    fn runs(&self, chunk: &LevelChunk<'_>) -> Vec<Range<usize>> {
-        if !self.gathered || !chunk.spans_unseen() {
-            return vec![chunk.list.span()];
-        }
-        let mut runs: Vec<Range<usize>> = Vec::new();
-        for row in chunk.rows().filter(|row| chunk.is_shown(*row)).map(|row| chunk.list.row(row)) {
-            match runs.last_mut() {
-                Some(last) if last.end == row.start => last.end = row.end,
-                _ if row.is_empty() => {}
-                _ => runs.push(row),
+    fn runs(&self, chunk: &LevelChunk<'_>) -> impl Iterator<Item = Range<usize>> {
+        let gathered = self.gathered && chunk.spans_unseen();
+        let whole = (!gathered).then(|| chunk.list.span());
+        let rows = if gathered { chunk.rows() } else { 0..0 };
+        let rows = rows.filter(|row| chunk.is_shown(*row)).map(|row| chunk.list.row(row));
+        let mut rows = rows.filter(|row| !row.is_empty()).peekable();
+        whole.into_iter().chain(std::iter::from_fn(move || {
+            let mut run = rows.next()?;
+            while let Some(next) = rows.next_if(|next| next.start == run.end) {
+                run.end = next.end;
             }
-        }
-        runs
+            Some(run)
+        }))
     }
 
     /// The elements that become values, and which of them no row shows, of arrays for which that `matters`.
@@ -251,7 +251,7 @@ impl<'a> Level<'a> {
                 let array = if array.field() == item { array } else { array.relabel(item.clone())? };
                 let may_hide = !self.gathered && (self.has_lengths() || chunk.spans_unseen());
                 let hidden = if may_hide && matters(&array)? { self.hidden(chunk, &run)? } else { None };
-                items.push(Part { array, hidden });
+                fallible::push(&mut items, Part { array, hidden })?;
             }
         }
         Ok(items)

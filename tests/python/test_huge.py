@@ -43,6 +43,12 @@ views = pa.Array.from_buffers(
     [None, pa.py_buffer(np.array([0, 0])), pa.py_buffer(np.array([1, 1 << 39]))],
     children=[child],
 )
+def strict(child, rows):
+    size = len(child) // rows
+    item = pa.field("item", child.type, nullable=False)
+    valid = pa.py_buffer(bytes([0xFE] + [0xFF] * (rows // 8)))
+    return huge.raw(pa.list_(item, size), rows, [valid], children=[child])
+
 huge.warm_up()
 huge.limit()
 """
@@ -67,11 +73,16 @@ TRIED = {
     "a bool that repeats": "ad.to_arrow(repeated((1 << 40,), np.bool_), type=pa.bool_())",
     "one element that repeats": "ad.from_dlpack(repeated((1 << 20, 1 << 20), np.float64), copy=True)",
     "a batch size without end": "next(iter(ad.Loader(pa.record_batch({'x': small}), batch_size=1 << 62)))",
+    "strict lists of runs": "ad.to_tensor(strict(runs(bytes_, 1 << 40), 1 << 20), nulls=0)",
     "a batch of the loader": "next(iter(ad.Loader(pa.record_batch({'x': runs(bytes_, 1 << 40)}), batch_size=8)))",
 }
 WORKS = {
     "a copy of runs": "assert len(pa.array(ad.from_arrow(runs(bytes_, 1 << 40), copy=True))) == 1 << 40",
     "runs as other runs": "request(runs(bytes_, 1 << 40), pa.run_end_encoded(pa.int64(), pa.int16()))",
+    "a copy of strict lists of runs": """
+import pickle
+assert len(pickle.loads(pickle.dumps(ad.from_arrow(strict(runs(bytes_, 1 << 40), 1 << 20))))) == 1 << 20
+""",
     "validity of many runs of text": "assert ad.validity(runs(text, 1 << 20)).shape == (1 << 20,)",
     "runs of half the memory": "assert ad.to_tensor(runs(bytes_, 1 << 29)).shape == (1 << 29,)",
     "a column far from the start": """

@@ -56,6 +56,69 @@ def test_values_that_survive_are_cast(source: pa.Array, data_type: pa.DataType):
         assert back.to_pylist() == source.to_pylist()
 
 
+def text_without_rows() -> pa.Array:
+    """A slice whose first offset is beyond its data, of which there is none."""
+    return pa.array(["aaa", "b", "cc"]).slice(1, 0)
+
+
+def numbered(data_type: pa.DataType, valid: int, values: pa.Array) -> pa.Array:
+    """Three rows of a type whose child is not nullable."""
+    return pa.Array.from_buffers(data_type, 3, [pa.py_buffer(bytes([valid]))], children=[values])
+
+
+NO_OFFSETS = pa.py_buffer(np.zeros(3, np.int32))
+STRICT = pa.field("x", pa.int32(), nullable=False)
+NESTED = {
+    "lists of no text": (
+        pa.Array.from_buffers(pa.list_(pa.string()), 2, [None, NO_OFFSETS], children=[text_without_rows()]),
+        pa.large_list(pa.large_string()),
+    ),
+    "codes of no text": (
+        pa.DictionaryArray.from_arrays(pa.array([None, None], pa.int8()), text_without_rows()),
+        pa.large_string(),
+    ),
+    "lists of no structs of text": (
+        pa.Array.from_buffers(
+            pa.list_(pa.struct([("x", pa.string())])),
+            2,
+            [None, NO_OFFSETS],
+            children=[
+                pa.Array.from_buffers(pa.struct([("x", pa.string())]), 0, [None], children=[text_without_rows()])
+            ],
+        ),
+        pa.large_list(pa.struct([("x", pa.large_string())])),
+    ),
+    "lists that hide nulls": (
+        numbered(pa.list_(STRICT, 2), 0b110, pa.array([None, 2, 3, 4, 5, 6], pa.int32())).slice(1),
+        pa.list_(pa.int64(), 2),
+    ),
+    "lists that hide nulls before others": (
+        numbered(pa.list_(STRICT, 2), 0b101, pa.array([1, 2, None, None, 5, 6], pa.int32())).slice(1),
+        pa.list_(pa.int64(), 2),
+    ),
+    "structs that hide nulls": (
+        numbered(pa.struct([STRICT]), 0b101, pa.array([1, None, 3], pa.int32())).slice(1),
+        pa.struct([("x", pa.int64())]),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", NESTED)
+def test_valid_arrays_are_read_whatever_their_children_are_slices_of(name: str):
+    source, data_type = NESTED[name]
+    source.validate(full=True)
+    result = as_type(source, data_type)
+    result.validate(full=True)
+    assert result.type == data_type
+    assert result.to_pylist() == source.to_pylist()
+
+
+def test_nulls_that_a_strict_child_shows_are_refused():
+    values = pa.array([1, 2, 3, 4, 5, None], pa.int32())
+    with pytest.raises(ad.ConversionError, match="not nullable"):
+        as_type(numbered(pa.list_(STRICT, 2), 0b101, values).slice(1), pa.list_(pa.int64(), 2))
+
+
 LOSSY = [
     (pa.array([300]), pa.int8()),
     (pa.array([-1]), pa.uint64()),

@@ -1,0 +1,205 @@
+//! What arrow-rs must not be given, and the validation of what it gives: it refuses some valid arrays, and allocates for sizes
+//! that an array only claims, where a failure ends the process.
+
+use arrow_buffer::bit_chunk_iterator::UnalignedBitChunk;
+use arrow_data::ArrayData;
+use arrow_schema::{ArrowError, DataType};
+
+use super::check::{Buffer, buffers_of, children_of};
+use super::export::ArrayNode;
+use crate::alloc::fallible;
+use crate::error::Result;
+
+/// The offsets of an array without rows.
+static NO_ROWS: u64 = 0;
+
+/// Makes a node of this type, in host memory, ready for arrow-rs, which copies buffers that are not aligned.
+///
+/// # Errors
+/// When memory for the copies cannot be had.
+pub(super) fn prepare(data_type: &DataType, node: &mut ArrayNode) -> Result<()> {
+    fallible::require(misaligned(data_type, node))
+}
+
+/// Replaces the offsets of arrays without rows, and counts the bytes of buffers that are not aligned.
+fn misaligned(data_type: &DataType, node: &mut ArrayNode) -> usize {
+    let kinds = buffers_of(data_type);
+    if node.length == 0 && kinds.iter().any(|kind| matches!(kind, Buffer::Offsets(_))) {
+        // arrow-rs takes the data of no rows to have no bytes, and refuses any other first offset.
+        node.offset = 0;
+        for (start, _) in node.buffers.iter_mut().zip(&kinds).filter(|(_, kind)| matches!(kind, Buffer::Offsets(_))) {
+            *start = (&raw const NO_ROWS).cast();
+        }
+    }
+    let slots = node.offset.saturating_add(node.length);
+    let sizes = node.buffers.iter().zip(&kinds).map(|(start, kind)| match *kind {
+        Buffer::Width(width) if is_misaligned(*start, width) => slots.saturating_mul(width),
+        Buffer::Offsets(width) if is_misaligned(*start, width) => slots.saturating_add(1).saturating_mul(width),
+        _ => 0,
+    });
+    let own = sizes.fold(0, usize::saturating_add);
+    let values = if let DataType::Dictionary(_, values) = data_type { Some(values.as_ref()) } else { None };
+    let fields = children_of(data_type);
+    let types = fields.iter().map(|field| field.data_type());
+    let parts = node.children.iter_mut().zip(types).chain(node.dictionary.as_deref_mut().zip(values));
+    parts.fold(own, |all, (node, data_type)| all.saturating_add(misaligned(data_type, node)))
+}
+
+/// Whether values of so many bytes can need another alignment.
+fn is_misaligned(start: *const u8, width: usize) -> bool {
+    width.is_power_of_two() && !start.addr().is_multiple_of(width.min(16))
+}
+
+/// Refuses an array whose bitmaps, which arrow-rs copies for the C data interface where they start at another bit than the
+/// array, memory cannot hold.
+///
+/// # Errors
+/// When memory for the copies cannot be had.
+pub(super) fn require_bitmaps(data: &ArrayData) -> Result<()> {
+    fn bytes(data: &ArrayData) -> usize {
+        let own = match data.nulls() {
+            Some(nulls) if nulls.offset() != data.offset() => data.offset().saturating_add(data.len()).div_ceil(8),
+            _ => 0,
+        };
+        data.child_data().iter().map(bytes).fold(own, usize::saturating_add)
+    }
+    fallible::require(bytes(data))
+}
+
+/// Validates an array and its descendants, contents included, as [`ArrayData::validate_full`] does. That one writes a bit for
+/// each item of fixed-size lists that must not be null, and looks at a child's slots as if its parent's offset were 0.
+///
+/// # Errors
+/// When the array breaks the Arrow format.
+pub(crate) fn validate(data: &ArrayData) -> std::result::Result<(), ArrowError> {
+    data.validate()?;
+    match data.data_type() {
+        DataType::Struct(fields) => {
+            check_null_count(data)?;
+            let strict = fields.iter().zip(data.child_data()).filter(|(field, _)| !field.is_nullable());
+            strict.into_iter().try_for_each(|(_, child)| check_hidden_nulls(data, child, 1))?;
+        }
+        DataType::FixedSizeList(item, size) => {
+            check_null_count(data)?;
+            let size = usize::try_from(*size).map_err(|_| refused(data, "has lists of negative size"))?;
+            let strict = data.child_data().iter().filter(|_| !item.is_nullable());
+            strict.into_iter().try_for_each(|child| check_hidden_nulls(data, child, size))?;
+        }
+        _ => data.validate_nulls()?,
+    }
+    data.validate_values()?;
+    data.child_data().iter().enumerate().try_for_each(|(index, child)| {
+        let of_child =
+            |error| ArrowError::InvalidArgumentError(format!("{} child #{index}: {error}", data.data_type()));
+        validate(child).map_err(of_child)
+    })
+}
+
+fn refused(data: &ArrayData, reason: &str) -> ArrowError {
+    ArrowError::InvalidArgumentError(format!("{} {reason}", data.data_type()))
+}
+
+fn check_null_count(data: &ArrayData) -> std::result::Result<(), ArrowError> {
+    let is_right = data.nulls().is_none_or(|nulls| nulls.null_count() == nulls.len() - nulls.inner().count_set_bits());
+    if is_right { Ok(()) } else { Err(refused(data, "has another number of nulls than its null count says")) }
+}
+
+/// Checks that a child, of `size` slots a row, has nulls only in rows that are null.
+fn check_hidden_nulls(data: &ArrayData, child: &ArrayData, size: usize) -> std::result::Result<(), ArrowError> {
+    let Some(nulls) = child.nulls() else { return Ok(()) };
+    // The child's first bit for these rows, and how many bits they are.
+    let bits_of = |first: usize, rows: usize| {
+        let start = data.offset().checked_add(first)?.checked_mul(size)?;
+        let count = rows.checked_mul(size)?;
+        start.checked_add(count).filter(|end| *end <= nulls.len())?;
+        Some((nulls.offset().checked_add(start)?, count))
+    };
+    let is_valid = |first, rows| {
+        let (start, count) = bits_of(first, rows).ok_or_else(|| refused(data, "has a child that is too short"))?;
+        if UnalignedBitChunk::new(nulls.validity(), start, count).count_ones() == count {
+            return Ok(());
+        }
+        Err(refused(data, "has nulls in a child that is not nullable"))
+    };
+    match data.nulls() {
+        None => is_valid(0, data.len()),
+        Some(rows) => rows.valid_slices().try_for_each(|(start, end)| is_valid(start, end - start)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use arrow_array::types::Int64Type;
+    use arrow_array::{Array, FixedSizeListArray, Int32Array, Int64Array, RunArray, StructArray};
+    use arrow_buffer::{BooleanBuffer, NullBuffer};
+    use arrow_schema::{Field, Fields};
+
+    use super::*;
+
+    /// Rows of `size` numbers that must not be null, after the C data interface: an offset, and a whole child.
+    fn rows(valid: &[bool], child: ArrayData, size: i32, offset: usize) -> ArrayData {
+        let field = Arc::new(Field::new("item", child.data_type().clone(), false));
+        let data_type =
+            if size == 0 { DataType::Struct(vec![field].into()) } else { DataType::FixedSizeList(field, size) };
+        let nulls = NullBuffer::from(valid.to_vec()).slice(offset, valid.len() - offset);
+        let data = ArrayData::builder(data_type).len(valid.len() - offset).offset(offset).nulls(Some(nulls));
+        // SAFETY: the child has as many slots as the rows need.
+        unsafe { data.add_child_data(child).build_unchecked() }
+    }
+
+    #[test]
+    fn nulls_of_strict_children_lie_in_null_rows() {
+        let values = |nulls: &[usize]| {
+            Int32Array::from_iter((0..6).map(|value| (!nulls.contains(&value)).then_some(0))).to_data()
+        };
+        for offset in 0..3 {
+            for (size, nulls, is_valid) in [
+                (2, &[0, 1][..], true),
+                (2, &[1][..], true),
+                (2, &[2][..], offset > 1),
+                (2, &[0, 5][..], false),
+                (0, &[0][..], true),
+                (0, &[0, 1][..], offset > 1),
+                (0, &[2][..], false),
+                // No row shows it.
+                (0, &[5][..], true),
+            ] {
+                let data = rows(&[false, true, true], values(nulls), size, offset);
+                assert_eq!(validate(&data).is_ok(), is_valid, "{size} {nulls:?} {offset}");
+            }
+        }
+        let wrong = NullBuffer::new(BooleanBuffer::new_unset(3));
+        // SAFETY: a wrong count of nulls is what this is about.
+        let wrong = unsafe { NullBuffer::new_unchecked(wrong.into_inner(), 1) };
+        let data = rows(&[true; 3], values(&[]), 2, 0).into_builder().nulls(Some(wrong));
+        // SAFETY: as above.
+        assert!(validate(&unsafe { data.build_unchecked() }).is_err());
+    }
+
+    #[test]
+    fn rows_are_validated_without_memory_for_their_items() {
+        let size = i32::MAX;
+        let items = i64::from(size) << 20;
+        let runs = RunArray::<Int64Type>::try_new(&Int64Array::from(vec![items]), &Int32Array::from(vec![1])).unwrap();
+        let mut valid = vec![true; 1 << 20];
+        valid[7] = false;
+        assert!(validate(&rows(&valid, runs.to_data(), size, 1)).is_ok());
+    }
+
+    #[test]
+    fn valid_arrays_pass_and_broken_children_do_not() {
+        let child = Arc::new(Int32Array::from(vec![Some(1), None, Some(3), None]));
+        let field = Arc::new(Field::new("x", DataType::Int32, true));
+        let lists = FixedSizeListArray::new(field.clone(), 2, child.clone(), None);
+        assert!(validate(&lists.to_data()).is_ok());
+        let structs = StructArray::new(Fields::from(vec![field]), vec![child], None);
+        assert!(validate(&structs.to_data().slice(1, 2)).is_ok());
+        let text = ArrayData::builder(DataType::Utf8).len(1).add_buffer(arrow_buffer::Buffer::from_vec(vec![0_i32, 1]));
+        // SAFETY: invalid text is what this is about.
+        let text = unsafe { text.add_buffer(arrow_buffer::Buffer::from_vec(vec![0xff_u8])).build_unchecked() };
+        let error = validate(&rows(&[true], text, 1, 0)).unwrap_err().to_string();
+        assert!(error.contains("child #0") && error.contains("UTF8"), "{error}");
+    }
+}
