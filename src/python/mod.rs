@@ -17,6 +17,7 @@ mod exchange;
 mod exit;
 mod explain;
 mod explainable;
+mod from_protocols;
 mod functions;
 mod html;
 pub mod input;

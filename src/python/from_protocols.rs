@@ -1,0 +1,95 @@
+//! `from_dlpack` and `from_arrow`: what others export, as this package's own classes.
+
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+
+use super::arrow_dunders::is_on_host;
+use super::exchange::memory;
+use super::input::{self, ArrowInput};
+use super::moving::Asked;
+use super::options::copy_mode;
+use super::sources::{self, no_protocol};
+use super::stream::wrap;
+use super::{ArrayStream, Tensor, device};
+use crate::arrow::DeviceArray;
+use crate::spec::CopyMode;
+use crate::transfer::is_shared;
+
+/// Imports a tensor, as `from_dlpack` of the array API standard.
+///
+/// device: where the result must be. allocator: as for `to_tensor`. copy: None as needed, False never (an error), True always,
+///     in memory of its own.
+#[pyfunction]
+#[pyo3(signature = (x, /, *, device=None, allocator=None, copy=None), text_signature = "(x, /, *, device=None, allocator=None, copy=None)")]
+pub(super) fn from_dlpack(
+    x: &Bound<'_, PyAny>,
+    device: Option<&Bound<'_, PyAny>>,
+    allocator: Option<&Bound<'_, PyAny>>,
+    copy: Option<bool>,
+) -> PyResult<Tensor> {
+    let _source = memory::scope(allocator, None)?;
+    let device = device.map(device::extract).transpose()?;
+    let tensor = input::dlpack(x, device, copy_mode(copy))?;
+    let tensor = tensor.ok_or_else(|| {
+        let name = x.get_type().name().map_or_else(|_| "object".to_owned(), |name| name.to_string());
+        PyTypeError::new_err(format!("expected a tensor (with __dlpack__), got {name}"))
+    })?;
+    Ok(Tensor::new(tensor))
+}
+
+/// Imports Arrow data: an Array, a RecordBatch for structs, an ArrayStream for streams and other sources that `to_tensor` takes.
+/// Memory is shared unless copy=True.
+///
+/// allocator: as for `to_tensor`.
+/// sync: "event", or "host" for consumers that ignore events: exports of data on a device wait until it is written, and have
+///     none.
+#[pyfunction]
+#[pyo3(signature = (obj, *, device=None, allocator=None, copy=None, sync=None), text_signature = "(obj, *, device=None, allocator=None, copy=None, sync=\"event\")")]
+pub(super) fn from_arrow<'py>(
+    py: Python<'py>,
+    obj: &Bound<'py, PyAny>,
+    device: Option<&Bound<'py, PyAny>>,
+    allocator: Option<&Bound<'py, PyAny>>,
+    copy: Option<bool>,
+    sync: Option<&Bound<'py, PyAny>>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let _source = memory::scope(allocator, None)?;
+    let asked = device.map(device::extract).transpose()?;
+    let on_host = sync.map(is_on_host).transpose()?.unwrap_or(false);
+    let target = Asked::new(asked, copy_mode(copy));
+    let copied = copy == Some(true);
+    let exported = move |array: DeviceArray| if on_host { array.synchronised_on_host() } else { array };
+    let streamed = |stream| {
+        let stream = if copied { target.copied_stream(stream)? } else { target.stream(stream)? };
+        let stream = if on_host {
+            let (field, device_type) = (stream.field().clone(), stream.device_type());
+            let arrays = stream.map(move |array| array.map(exported));
+            crate::arrow::DeviceArrayStream::new(field, device_type, arrays)
+        } else {
+            stream
+        };
+        Ok(Bound::new(py, ArrayStream::new(stream))?.into_any())
+    };
+    match input::arrow_unless(obj, &|unread| target.require_way(unread.device))? {
+        Some(ArrowInput::Array(array)) => {
+            let there = target.array(py, &array)?;
+            // What was moved by a copy is nobody else's.
+            let shared = there.device() == array.device() || is_shared(array.device(), there.device())?;
+            let array = if copied && shared { py.detach(|| crate::convert::copy_array(&there))? } else { there };
+            wrap(py, exported(array))
+        }
+        Some(ArrowInput::Stream(stream)) => streamed(stream),
+        None => {
+            let Some(tensor) = input::dlpack(obj, asked, copy_mode(copy))? else {
+                let opened = sources::open(obj)?.ok_or_else(|| no_protocol(obj))?;
+                let tell = opened.teller();
+                target.require_way(opened.unread().device).map_err(|error| tell(py, error))?;
+                opened.take_over();
+                return streamed(opened.stream).map_err(|error| tell(py, error));
+            };
+            // A copy that was asked for is made by now.
+            let allowed = if copied { CopyMode::IfNeeded } else { copy_mode(copy) };
+            wrap(py, exported(target.array(py, &crate::column::to_arrow(&tensor, None, allowed)?)?))
+        }
+    }
+}
