@@ -147,7 +147,7 @@ impl Apart {
                 Buffer::Validity if start == 0 || array.null_count == 0 => None,
                 Buffer::Validity | Buffer::Bits => bytes(start, skip / 8, slots.div_ceil(8), 1)?,
                 Buffer::Width(width) => bytes(start, skip, slots, width)?,
-                Buffer::Offsets(width) if slots == 0 => Some(Piece::Here(vec![0; width])),
+                Buffer::Offsets(width) if slots == 0 => Some(Piece::Here(fallible::filled(width, 0)?)),
                 Buffer::Offsets(width) => {
                     let (first, last) = (offset(found)?, offset(found)?);
                     span = ends(first, last, data_type)?;

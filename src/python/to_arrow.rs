@@ -158,7 +158,7 @@ fn read_types(object: &Bound<'_, PyAny>, names: &[String]) -> PyResult<Types> {
         false => read_type(&object).map(Some),
     };
     if let Some(by_name) = mapping(object)? {
-        let mut types = vec![None; names.len()];
+        let mut types: Vec<_> = names.iter().map(|_| None).collect();
         for (name, object) in by_name {
             let name = name.extract::<String>()?;
             let position = names.iter().position(|own| *own == name);
@@ -179,7 +179,7 @@ fn read_types(object: &Bound<'_, PyAny>, names: &[String]) -> PyResult<Types> {
     }
     let field = read_type(object)?;
     let DataType::Struct(fields) = field.data_type() else {
-        return Ok((vec![Some(field); names.len()], HashMap::new()));
+        return Ok((names.iter().map(|_| Some(field.clone())).collect(), HashMap::new()));
     };
     if !fields.iter().map(|field| field.name()).eq(names) {
         let own: Vec<_> = fields.iter().map(|field| field.name()).collect();

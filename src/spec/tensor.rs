@@ -151,7 +151,7 @@ fn dense_permutation(shape: &[i64], strides: &[i64]) -> Option<Vec<usize>> {
         }
         expected = expected.checked_mul(extent)?;
     }
-    let mut permutation = vec![0; order.len()];
+    let mut permutation: Vec<usize> = (0..order.len()).collect();
     for (physical, logical) in order.iter().enumerate() {
         *permutation.get_mut(*logical)? = physical;
     }

@@ -159,6 +159,9 @@ fn check(sources: &[(String, String)]) -> Report {
         for (line, what) in scan.tricks {
             fault(line, format!("{what} hides imports from this test"));
         }
+        for line in scan.filled.iter().filter(|_| !is_test_file) {
+            fault(*line, "a `vec!` of that length may end the process; use alloc::fallible".to_owned());
+        }
         if !is_test_file {
             report.imports += scan.imports.len();
             for (line, to) in scan.imports {
@@ -264,6 +267,9 @@ fn the_checker_finds_what_is_wrong() {
         // No panic leaves a callback.
         ("ffi/a.rs", "extern \"C\" fn f(x: u8) -> u8 { g(x) }", "a panic of `f` would end the process"),
         ("ffi/a.rs", "pub extern \"C-unwind\" fn f<T: Fn(u8)>() { run(); callback::g() }", "a panic of `f`"),
+        // Lengths that data may tell.
+        ("spec.rs", "fn f(n: usize) { vec![0; n] }", "1: a `vec!` of that length"),
+        ("spec.rs", "fn f(n: &[u8]) { smallvec![[0; 2]; n.len() + 1] }", "a `vec!` of that length"),
         // Files of no room.
         ("misc.rs", "", "src/misc.rs: belongs to no room"),
         ("bin/tool.rs", "", "src/bin/tool.rs: belongs to no room"),
@@ -303,6 +309,8 @@ fn the_checker_accepts_what_is_right() {
             "#[cfg(all(test, feature = \"python\"))] mod tests { use crate::plan; mod deep { use crate::batch; } }",
         ),
         ("spec.rs", "fn f(self_: u8) -> impl Sized + use<'static> { |crate_: u8| crate_ } // unsafe"),
+        ("spec.rs", "fn f() { (vec![0; 16], vec![0; MOST], vec![[0; n]], vec![|| { g(); h() }], [0; 2]) }"),
+        ("spec.rs", "#[cfg(test)] mod tests { fn f(n: usize) { vec![0; n] } }"),
         ("python/capsule.rs", "use pyo3::types::PyCapsule; unsafe fn f() {}"),
         ("python/tensor/buffer.rs", "unsafe fn f() {}"),
         ("cuda/kernels.cu", ""),

@@ -107,6 +107,8 @@ pub(crate) struct Scan {
     pub(crate) tricks: Vec<(usize, &'static str)>,
     /// Modules in files of their own that are test code.
     pub(crate) test_modules: Vec<String>,
+    /// Lines of `vec![value; length]`, whose length no constant is, outside test modules.
+    pub(crate) filled: Vec<usize>,
     /// The functions with a body that C calls, outside test modules.
     pub(crate) callbacks: Vec<Callback>,
 }
@@ -169,6 +171,10 @@ pub(crate) fn scan(module: Vec<String>, text: &str) -> Scan {
                 }
             }
             "extern" if test_depth.is_none() => scan.callbacks.extend(Callback::read(&tokens, i)),
+            "vec" | "smallvec" if is(i + 1, "!") && test_depth.is_none() => {
+                let list = &tokens[i + 2..closing(&tokens, i + 2)];
+                scan.filled.extend(is_filled(list).then_some(token.line));
+            }
             "include" if is(i + 1, "!") => scan.tricks.push((token.line, "include!")),
             // `pub(crate)` or `pub(in …)`, not a public field of a tuple type.
             "pub" if is(i + 1, "(") && (is(i + 2, "in") || is(i + 3, ")")) => read_to = closing(&tokens, i + 1),
@@ -229,6 +235,23 @@ fn closing(tokens: &[Token], open: usize) -> usize {
         }
     }
     tokens.len()
+}
+
+/// Whether the list of a `vec!` repeats a value, and not as often as a number or a constant says.
+fn is_filled(list: &[Token]) -> bool {
+    let mut depth = 0_usize;
+    let semicolon = list.iter().position(|token| {
+        match token.text.as_str() {
+            "(" | "[" | "{" => depth += 1,
+            ")" | "]" | "}" => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        depth == 1 && token.text == ";"
+    });
+    let Some(semicolon) = semicolon else { return false };
+    let is_constant = |token: &Token| !token.text.chars().any(char::is_lowercase);
+    let length = list.get(semicolon + 1..list.len().saturating_sub(1)).unwrap_or(&[]);
+    !length.iter().all(is_constant)
 }
 
 /// `cfg(test)` and `cfg(all(test, …))`: compiled for tests alone.
