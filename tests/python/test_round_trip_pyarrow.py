@@ -116,7 +116,7 @@ class TestNulls:
     source = pa.array([1, None, 3, None], pa.int32())
 
     def test_are_an_error_by_default(self):
-        with pytest.raises(ad.NullError, match="2 nulls") as caught:
+        with pytest.raises(ad.NullError, match="has nulls, the first one here") as caught:
             ad.to_tensor(self.source)
         assert caught.value.row == 1
 
@@ -324,7 +324,7 @@ def test_batches_pass_through(part: slice):
         ("nobody", KeyError),
         (5, IndexError),
         (-6, IndexError),
-        (2**70, OverflowError),
+        (2**70, IndexError),
         (1.5, TypeError),
     ]:
         with pytest.raises(error):
