@@ -204,9 +204,14 @@ fn report(
 
 impl ReportRow {
     fn new(field: &FieldRef) -> Self {
+        Self::of_type(field.name().clone(), field.data_type().to_string())
+    }
+
+    /// A row that tells nothing else yet.
+    pub(crate) fn of_type(column: String, arrow_type: String) -> Self {
         Self {
-            column: field.name().clone(),
-            arrow_type: field.data_type().to_string(),
+            column,
+            arrow_type,
             dtype: None,
             shape: Vec::new(),
             device: Device::CPU,
@@ -222,6 +227,18 @@ impl ReportRow {
             promotion: None,
             error: None,
         }
+    }
+
+    /// Whether the last step is the way to the device that was asked for.
+    #[cfg(feature = "python")]
+    pub(crate) fn is_sent(&self) -> bool {
+        self.is_sent
+    }
+
+    /// Sets whether the last step is that.
+    #[cfg(feature = "python")]
+    pub(crate) fn sent(self, is_sent: bool) -> Self {
+        Self { is_sent, ..self }
     }
 
     /// Sets what the spec alone says.

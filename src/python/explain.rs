@@ -10,7 +10,7 @@ use super::explainable::Explainable;
 use super::matrix::{Columns, MatrixKeywords, no_columns, parse_order, request};
 use super::options::{ConversionOptions, ElementKeywords, copy_mode};
 use super::pandas::pandas_index;
-use super::{Device, device, html};
+use super::{Device, device, html, report_pickle};
 use crate::arrow::DeviceArray;
 use crate::column::to_arrow;
 use crate::explain::{explain_groups, explain_matrix, explain_matrix_schema, explain_stream};
@@ -24,7 +24,7 @@ const RUN: &str = "the types cost a query: the object tells them by running it";
 /// What would happen to one column.
 #[pyclass(frozen, module = "arrow_dlpack")]
 #[derive(Clone, Debug)]
-pub struct ReportRow(crate::explain::ReportRow);
+pub struct ReportRow(pub(super) crate::explain::ReportRow);
 
 #[pymethods]
 impl ReportRow {
@@ -116,6 +116,10 @@ impl ReportRow {
         let row = &self.0;
         format!("ReportRow({:?}, {}, {}, bytes={})", row.column, row.arrow_type, row.how(), row.bytes)
     }
+
+    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        report_pickle::row(py, &self.0)
+    }
 }
 
 /// What a conversion would do, column by column. Prints as a table.
@@ -197,6 +201,10 @@ impl Report {
 
     fn __repr__(&self) -> String {
         self.0.to_string()
+    }
+
+    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        report_pickle::report(py, &self.0)
     }
 
     /// The table of its text, for notebooks.

@@ -34,6 +34,7 @@ mod producer;
 mod ragged;
 mod record_batch;
 mod refused;
+mod report_pickle;
 mod sources;
 mod stream;
 mod streamed;
@@ -82,5 +83,7 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     cuda_stream::register(module)?;
     memory::register(module)?;
     pickle::register(module)?;
+    report_pickle::register(module)?;
+    loader::register(module)?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))
 }

@@ -1,6 +1,7 @@
 //! The keywords that conversions share.
 
 use arrow_schema::{DataType, FieldRef};
+use pyo3::IntoPyObjectExt;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyMapping, PyString};
@@ -91,6 +92,24 @@ impl<T: Copy + Default> PerColumn<T> {
 
     fn is_by_column(&self) -> bool {
         matches!(self, Self::Each(_))
+    }
+
+    /// What `read` makes this of, of values as `write` writes them; `None` for the default.
+    fn write<'py, W: IntoPyObject<'py>>(
+        &self,
+        py: Python<'py>,
+        write: impl Fn(T) -> Option<W>,
+    ) -> PyResult<Option<Bound<'py, PyAny>>> {
+        match self {
+            Self::One(value) => write(*value).map(|value| value.into_bound_py_any(py)).transpose(),
+            Self::Each(columns) => {
+                let dict = PyDict::new(py);
+                columns
+                    .iter()
+                    .try_for_each(|(name, value)| dict.set_item(name, write(*value).into_bound_py_any(py)?))?;
+                Ok(Some(dict.into_any()))
+            }
+        }
     }
 
     fn names(&self) -> impl Iterator<Item = &String> {
@@ -186,6 +205,23 @@ impl ConversionOptions {
     /// Whether `writable=` asks for memory of its own.
     pub(super) fn writable(&self) -> bool {
         self.writable
+    }
+
+    /// Adds the keywords `dtype`, `decimal` and `dictionary` that these options are read from.
+    pub(super) fn write(&self, keywords: &Bound<'_, PyDict>) -> PyResult<()> {
+        let py = keywords.py();
+        let dtype = self.dtype.write(py, |dtype| dtype.map(DType::name))?;
+        let decimal = self.decimal.write(py, |decimal| (decimal == DecimalMode::Unscaled).then_some("unscaled"))?;
+        let dictionary = self.dictionary.write(py, |dictionary| {
+            dictionary.map(|dictionary| match dictionary {
+                DictionaryMode::Codes => "codes",
+                DictionaryMode::Values => "values",
+            })
+        })?;
+        for (name, value) in [("dtype", dtype), ("decimal", decimal), ("dictionary", dictionary)] {
+            value.map_or(Ok(()), |value| keywords.set_item(name, value))?;
+        }
+        Ok(())
     }
 
     /// Refuses `nulls="keep"` where there is no validity beside the values.

@@ -78,7 +78,8 @@ pub(super) fn ragged<'py>(py: Python<'py>, ragged: &Ragged) -> PyResult<Bound<'p
     (rebuild(py, "_unpickle_ragged")?, (values, offsets, lengths, shapes, validity, field)).into_pyobject(py)
 }
 
-fn rebuild<'py>(py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyAny>> {
+/// A function that builds an object of a pickle again.
+pub(super) fn rebuild<'py>(py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyAny>> {
     py.import("arrow_dlpack._native")?.getattr(name)
 }
 

@@ -3,6 +3,7 @@
 mod exit;
 mod iterator;
 mod keywords;
+mod pickled;
 mod progress;
 mod source;
 
@@ -13,11 +14,12 @@ use arrow_schema::{DataType, FieldRef};
 use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyType};
+use pyo3::types::{PyDict, PyTuple, PyType};
 
 pub(super) use exit::close_all;
 pub use iterator::LoaderIterator;
 use keywords::{random_seed, selection};
+pub(super) use pickled::register;
 use progress::Progress;
 use source::Source;
 
@@ -54,6 +56,8 @@ use crate::loader::{Batches, LoadOptions, Selection, Shuffle, Split, Terms, chec
 /// threads: to convert large batches with; None is ARROW_DLPACK_THREADS, or one for each processor.
 /// rank, world_size: batch k belongs to rank k % world_size, and all ranks have as many.
 ///
+/// A pickle has the source, where that pickles, the options and the state of `state_dict()`, from which the new loader goes on.
+///
 /// The order of rows is a function of the seed, the epoch, rank, world size, the sizes above and the source's rows alone.
 #[pyclass(frozen, module = "arrow_dlpack")]
 #[derive(Debug)]
@@ -61,6 +65,8 @@ pub struct Loader {
     source: Source,
     selection: Selection,
     options: ConversionOptions,
+    /// `nulls=` as it was passed, for a pickle: of a fill not every type of number is in the options.
+    nulls: Option<Py<PyAny>>,
     xp: Option<Py<PyAny>>,
     allocator: Option<Py<PyAny>>,
     load: LoadOptions,
@@ -135,6 +141,7 @@ impl Loader {
             source,
             selection,
             options,
+            nulls: pickled::kept_nulls(nulls)?,
             xp: xp.map(Bound::unbind),
             allocator: allocator.map(|allocator| allocator.clone().unbind()),
             load,
@@ -228,6 +235,17 @@ impl Loader {
         Ok(())
     }
 
+    /// Pickles the source, the options and where the iteration stands: the loader of the pickle goes on as one that loaded the
+    /// `state_dict()` of this one. Raises TypeError for a source that cannot be pickled.
+    fn __reduce_ex__<'py>(&self, py: Python<'py>, protocol: u32) -> PyResult<Bound<'py, PyTuple>> {
+        pickled::reduce(py, self, protocol)
+    }
+
+    /// A loader of the same source object that stands where this one stands; `copy.deepcopy` copies the source too.
+    fn __copy__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, Self>> {
+        pickled::copy(py, self)
+    }
+
     /// `Loader[T]`, for annotations: T is the type of the batches.
     #[classmethod]
     #[pyo3(signature = (batch, /))]
@@ -237,6 +255,7 @@ impl Loader {
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
         self.source.traverse(&visit)?;
+        visit.call(&self.nulls)?;
         visit.call(&self.xp)?;
         visit.call(&self.allocator)
     }

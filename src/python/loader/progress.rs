@@ -54,6 +54,12 @@ impl Progress {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The seed that the caller passed.
+    pub(super) fn passed_seed(&self) -> Option<u64> {
+        let position = self.lock();
+        position.seed.filter(|_| position.seed_was_passed)
+    }
+
     /// Where the next iteration begins.
     pub(super) fn next(&self) -> Start {
         let position = self.lock();

@@ -114,6 +114,24 @@ impl Source {
         rows_of(self.object.bind(py), 0)
     }
 
+    /// The object, for another loader.
+    ///
+    /// # Errors
+    /// When it can be read once, and was: the other loader would miss what was read.
+    pub(super) fn unread<'a, 'py>(&'a self, py: Python<'py>) -> PyResult<&'a Bound<'py, PyAny>> {
+        if self.read.load(Ordering::Acquire) { Err(read_already()) } else { Ok(self.object.bind(py)) }
+    }
+
+    /// Whether the object is called for what is read.
+    pub(super) fn is_callable(&self) -> bool {
+        self.is_callable
+    }
+
+    /// Whether two loaders can read the object.
+    pub(super) fn is_read_again(&self, py: Python<'_>) -> PyResult<bool> {
+        Ok(self.is_callable || is_read_again(self.object.bind(py))?)
+    }
+
     /// The name of the object's type.
     pub(super) fn name(&self, py: Python<'_>) -> PyResult<String> {
         Ok(self.object.bind(py).get_type().name()?.to_string())

@@ -1,0 +1,160 @@
+//! Pickles and copies a loader: its source, its options and where it stands.
+
+use pyo3::exceptions::{PyException, PyTypeError};
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyFunction, PyList, PyModule, PyTuple, PyType};
+use pyo3::wrap_pyfunction;
+
+use super::Loader;
+use crate::loader::Selection;
+use crate::matrix::Group;
+use crate::python::options::mapping;
+use crate::python::{Device, pickle};
+
+pub(in crate::python) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_function(wrap_pyfunction!(_unpickle_loader, module)?)
+}
+
+/// `__reduce_ex__` of a loader.
+///
+/// # Errors
+/// For a source that cannot be pickled, or that was read and can be read once.
+pub(super) fn reduce<'py>(py: Python<'py>, loader: &Loader, protocol: u32) -> PyResult<Bound<'py, PyTuple>> {
+    let source = loader.source.unread(py)?;
+    // A function is pickled by its name, and by some picklers by value: nobody knows here which one asks.
+    if !loader.source.is_callable()
+        && let Err(error) = ask(source, protocol, 0)
+    {
+        if !error.is_instance_of::<PyException>(py) {
+            return Err(error);
+        }
+        let refused = PyTypeError::new_err(format!(
+            "a Loader of {} cannot be pickled: {}; pass a callable that opens the source, such as a function of a module or a \
+             functools.partial of one",
+            source.get_type().name()?,
+            error.value(py)
+        ));
+        refused.set_cause(py, Some(error));
+        return Err(refused);
+    }
+    let arguments = (source, options(py, loader)?, loader.state_dict(py)?);
+    (pickle::rebuild(py, "_unpickle_loader")?, arguments).into_pyobject(py)
+}
+
+/// A loader of the same source, where that can be read by both.
+pub(super) fn copy<'py>(py: Python<'py>, loader: &Loader) -> PyResult<Bound<'py, Loader>> {
+    let source = loader.source.unread(py)?;
+    if !loader.source.is_read_again(py)? {
+        return Err(PyTypeError::new_err(format!(
+            "the source is of type {} and can be read once, so that two loaders cannot share it; pass a callable that opens it",
+            source.get_type().name()?
+        )));
+    }
+    made(source, &options(py, loader)?, &loader.state_dict(py)?)
+}
+
+/// The loader of a pickle: the constructor checks its options, and `load_state_dict` its state.
+#[pyfunction]
+fn _unpickle_loader<'py>(
+    source: &Bound<'py, PyAny>,
+    options: &Bound<'py, PyDict>,
+    state: &Bound<'py, PyDict>,
+) -> PyResult<Bound<'py, Loader>> {
+    made(source, options, state)
+}
+
+fn made<'py>(
+    source: &Bound<'py, PyAny>,
+    options: &Bound<'py, PyDict>,
+    state: &Bound<'py, PyDict>,
+) -> PyResult<Bound<'py, Loader>> {
+    let py = source.py();
+    let made = py.get_type::<Loader>().call((source,), Some(options))?.cast_into::<Loader>()?;
+    made.get().load_state_dict(py, state)?;
+    Ok(made)
+}
+
+/// How deep a source is asked whether its parts can be pickled.
+const ASKED: usize = 2;
+
+/// Fails as a pickler would, without pickling: by asking the object, the items of a list and the attributes of an instance.
+fn ask(object: &Bound<'_, PyAny>, protocol: u32, depth: usize) -> PyResult<()> {
+    let py = object.py();
+    let kind = object.get_type();
+    // Functions, classes and modules are the pickler's matter, and types may have been registered with it.
+    let by_name = object.is_instance_of::<PyFunction>()
+        || object.is_instance_of::<PyType>()
+        || object.is_instance_of::<PyModule>();
+    if depth > ASKED || by_name || py.import("copyreg")?.getattr("dispatch_table")?.contains(&kind)? {
+        return Ok(());
+    }
+    if object.is_instance_of::<PyList>() || object.is_instance_of::<PyTuple>() {
+        return object.try_iter()?.try_for_each(|item| ask(&item?, protocol, depth + 1));
+    }
+    let reduced = object.call_method1("__reduce_ex__", (protocol,))?;
+    let Ok(reduced) = reduced.cast::<PyTuple>() else { return Ok(()) };
+    let Ok(state) = reduced.get_item(2) else { return Ok(()) };
+    // Of a class with slots: a pair of the dict and the slots.
+    let states = state.cast::<PyTuple>().map_or_else(|_| vec![state.clone()], |states| states.iter().collect());
+    for state in states.iter().filter_map(|state| state.cast::<PyDict>().ok()) {
+        state.iter().try_for_each(|(_, value)| ask(&value, protocol, depth + 1))?;
+    }
+    Ok(())
+}
+
+/// The options as keywords of the constructor.
+fn options<'py>(py: Python<'py>, loader: &Loader) -> PyResult<Bound<'py, PyDict>> {
+    let (load, split) = (&loader.load, &loader.load.split);
+    let options = PyDict::new(py);
+    match &loader.selection {
+        Selection::Whole(None) => {}
+        Selection::Whole(Some(columns)) => options.set_item("columns", columns)?,
+        Selection::Named(groups) => {
+            let named = PyDict::new(py);
+            for (name, group) in groups {
+                match group {
+                    Group::Column(column) => named.set_item(name, column)?,
+                    Group::Matrix(columns) => named.set_item(name, columns)?,
+                }
+            }
+            options.set_item("columns", named)?;
+        }
+    }
+    loader.options.write(&options)?;
+    if let Some(nulls) = &loader.nulls {
+        options.set_item("nulls", nulls)?;
+    }
+    if let Some(xp) = &loader.xp {
+        // Modules do not pickle, and their names do.
+        match xp.bind(py).cast::<PyModule>() {
+            Ok(module) => options.set_item("xp", module.name()?)?,
+            Err(_) => options.set_item("xp", xp)?,
+        }
+    }
+    if let Some(allocator) = &loader.allocator {
+        options.set_item("allocator", allocator)?;
+    }
+    if let Some(seed) = loader.progress.passed_seed() {
+        options.set_item("seed", seed)?;
+    }
+    if let Some(threads) = load.threads {
+        options.set_item("threads", threads.get())?;
+    }
+    options.set_item("device", Device(load.device))?;
+    options.set_item("batch_size", split.batch_size())?;
+    options.set_item("shuffle_buffer", loader.shuffle_buffer)?;
+    options.set_item("drop_last", split.drop_last())?;
+    options.set_item("prefetch", load.prefetch)?;
+    options.set_item("rank", split.rank())?;
+    options.set_item("world_size", split.world_size())?;
+    Ok(options)
+}
+
+/// `nulls=` as it was passed: a dict is copied, as the caller may change it.
+pub(super) fn kept_nulls(nulls: Option<&Bound<'_, PyAny>>) -> PyResult<Option<Py<PyAny>>> {
+    let Some(nulls) = nulls else { return Ok(None) };
+    Ok(Some(match mapping(nulls)? {
+        Some(dict) => dict.copy()?.into_any().unbind(),
+        None => nulls.clone().unbind(),
+    }))
+}
