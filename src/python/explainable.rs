@@ -9,7 +9,7 @@ use pyo3::types::{PyList, PyTuple};
 use super::capsule::call;
 use super::input::{self, ArrowInput, Chunks};
 use super::sources::{self, no_protocol};
-use super::{ArrayStream, Tensor, device};
+use super::{ArrayStream, Tensor, device, tensor_input};
 use crate::arrow::DeviceArray;
 use crate::device::Device;
 use crate::spec::CopyMode;
@@ -39,7 +39,7 @@ impl Explainable {
         if !is_tensor && let Some(found) = Self::of_stream(object)? {
             return Ok(found);
         }
-        match input::dlpack_as_it_is(object, None, CopyMode::IfNeeded)? {
+        match tensor_input::dlpack_as_it_is(object, None, CopyMode::IfNeeded)? {
             Some(tensor) => Ok(Self::Tensor(tensor)),
             None if has(object, "__next__")? => Err(PyTypeError::new_err(
                 "explain cannot look at an iterator: its type is that of its first item, and to read that takes it from the iterator; pass \

@@ -39,6 +39,7 @@ mod sources;
 mod stream;
 mod streamed;
 mod tensor;
+mod tensor_input;
 mod to_arrow;
 
 use pyo3::exceptions::PyImportError;

@@ -13,7 +13,7 @@ use super::moving::Asked;
 use super::options::{copy_mode, mapping, unless_moved};
 use super::sources::no_protocol;
 use super::stream::wrap;
-use super::{Ragged, counts, device, input};
+use super::{Ragged, counts, device, input, tensor_input};
 use crate::column::{self, chunks_to_tensor};
 use crate::dtype::DType;
 use crate::error::Error;
@@ -87,7 +87,7 @@ pub(super) fn to_arrow<'py>(
             (options.types, options.metadata) = read_types(object, &names)?;
         }
         // Misaligned elements are moved once, with the others.
-        let matrix = input::dlpack_unmoved(x, to_host, copy)?.ok_or_else(no_tensor)?;
+        let matrix = tensor_input::dlpack_unmoved(x, to_host, copy)?.ok_or_else(no_tensor)?;
         if validity.is_some() {
             check_names(&matrix, &names, &options)?;
         }

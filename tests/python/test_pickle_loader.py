@@ -1,4 +1,4 @@
-"""Pickled and copied loaders: the same batches from where the loader stood, and an error that names what cannot travel."""
+"""Pickled and copied loaders: the same batches from where the loader stood, and an error that names what cannot."""
 
 from __future__ import annotations
 

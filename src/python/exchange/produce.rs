@@ -10,7 +10,7 @@ use pyo3::prelude::*;
 
 use super::super::errors::panicked;
 use super::super::exit::release_attached;
-use super::super::{Tensor, capsule, input, producer};
+use super::super::{Tensor, capsule, producer, tensor_input};
 use crate::callback;
 use crate::convert::compact;
 use crate::cuda::is_cuda;
@@ -136,7 +136,7 @@ unsafe extern "C" fn to_object(managed: *mut DLManagedTensorVersioned, out: *mut
                 order.written_behind(&current, stream, Wait::ExchangeImport)?;
             }
             let misaligned = tensor.device().is_cpu() && !tensor.is_aligned();
-            let tensor = if misaligned { compact(&tensor, input::REALIGNED)? } else { tensor };
+            let tensor = if misaligned { compact(&tensor, tensor_input::REALIGNED)? } else { tensor };
             Bound::new(py, Tensor::new(tensor))
         };
         // SAFETY: the contract.

@@ -10,7 +10,7 @@ use pyo3::prelude::*;
 use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::{Error, ErrorKind};
-use crate::python::input::dlpack_as_it_is;
+use crate::python::tensor_input::dlpack_as_it_is;
 use crate::spec::{CopyMode, Dims};
 use crate::tensor::{Output, Parts, Tensor};
 
