@@ -23,7 +23,8 @@ _BatchT_co = TypeVar("_BatchT_co", covariant=True)
 class _ArrayNamespace(Protocol[_ArrayT_co]):
     """A module such as numpy, whose `from_dlpack` makes its own arrays.
 
-    Type checkers do not know that of torch as one of the module's, so any module, or its name, has an overload after this one."""
+    Type checkers do not know that of torch as one of the module's, so any module, or its name, has an overload after
+    this one."""
 
     def from_dlpack(self, x: Any, /) -> _ArrayT_co: ...
 
@@ -86,8 +87,8 @@ _Source: TypeAlias = _ArrowData | _Batches | Iterable[_ArrowData | _Batches]
 _Data: TypeAlias = _Source | _DLPackExportable
 # A name, a tuple (device_type, device_id), a Device, or another library's device object.
 _Device: TypeAlias = str | tuple[int, int] | Device | object
-# A name such as "float32", a code of NumPy such as "f4", or a type of any library: its dtypes and scalar types, Arrow types by
-# `__arrow_c_schema__`, and Python's float, int, bool and complex.
+# A name such as "float32", a code of NumPy such as "f4", or a type of any library: its dtypes and scalar types, Arrow
+# types by `__arrow_c_schema__`, and Python's float, int, bool and complex.
 _DType: TypeAlias = str | object
 
 class _CudaStream(Protocol):

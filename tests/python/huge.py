@@ -1,5 +1,5 @@
-"""Small arrays with huge logical sizes, and everything that can be asked of them: `python huge.py SEED COUNT` runs so many
-cases in little address space. A case may raise or return; the process must live, and no case may take long."""
+"""Small arrays with huge logical sizes, and everything that can be asked of them: `python huge.py SEED COUNT` runs so
+many cases in little address space. A case may raise or return; the process must live, and no case may take long."""
 
 from __future__ import annotations
 
@@ -23,13 +23,29 @@ SPACE = 3 << 29
 # Seconds for one case: a debug build moves a gigabyte in less.
 PATIENCE = 60
 # What a refusal raises; BufferError is what DLPack asks for.
-ALLOWED = (MemoryError, BufferError, ad.ConversionError, TypeError, OverflowError, NotImplementedError, ValueError, OSError)
+ALLOWED = (
+    MemoryError,
+    BufferError,
+    ad.ConversionError,
+    TypeError,
+    OverflowError,
+    NotImplementedError,
+    ValueError,
+    OSError,
+)
 
 # Logical sizes: what fits, what fits for some types, what nothing can hold.
 SIZES = [0, 1, 7, 1000, 1 << 20, 1 << 22, 1 << 30, (1 << 31) - 1, 1 << 31, 1 << 33, 1 << 40, 1 << 45, 1 << 52]
 PLAIN = [pa.int8(), pa.int64(), pa.uint16(), pa.float32(), pa.float64(), pa.float16(), pa.bool_(), pa.date32()]
 WORDS = [pa.string(), pa.large_string(), pa.binary(), pa.string_view(), pa.binary_view()]
-OTHER = [pa.decimal128(20, 2), pa.decimal256(50, 0), pa.binary(3), pa.null(), pa.timestamp("us"), pa.month_day_nano_interval()]
+OTHER = [
+    pa.decimal128(20, 2),
+    pa.decimal256(50, 0),
+    pa.binary(3),
+    pa.null(),
+    pa.timestamp("us"),
+    pa.month_day_nano_interval(),
+]
 TYPES = [*PLAIN, *WORDS, *OTHER]
 REQUESTED = [
     *TYPES,
@@ -119,7 +135,9 @@ class Cases:
         wide = rows >= 1 << 31 or self.random.random() < 0.5
         runs = self.random.choice([1, 2, 3]) if rows > 3 else rows
         ends = [rows * (run + 1) // runs for run in range(runs)] if runs else []
-        return pa.RunEndEncodedArray.from_arrays(pa.array(ends, pa.int64() if wide else pa.int32()), self.array(runs, depth))
+        return pa.RunEndEncodedArray.from_arrays(
+            pa.array(ends, pa.int64() if wide else pa.int32()), self.array(runs, depth)
+        )
 
     def fixed(self, rows: int, depth: int) -> pa.Array:
         most = ((1 << 56) // rows) if rows else 1 << 31
@@ -178,7 +196,13 @@ class Cases:
     def array(self, rows: int, depth: int = 3) -> pa.Array:
         """An array of so many rows, in little memory."""
         huge: list[Callable[[int, int], pa.Array]] = [
-            self.nulls, self.runs, self.runs, self.fixed, self.struct, self.empty_binary, self.empty_struct,
+            self.nulls,
+            self.runs,
+            self.runs,
+            self.fixed,
+            self.struct,
+            self.empty_binary,
+            self.empty_struct,
         ]
         if rows <= 1 << 21:
             huge += [self.codes, self.codes, self.bits]
@@ -219,7 +243,11 @@ class Cases:
         if form == "batch":
             return batch
         batches = [batch] * self.random.choice([1, 2])
-        return pa.Table.from_batches(batches) if form == "table" else pa.RecordBatchReader.from_batches(batch.schema, batches)
+        return (
+            pa.Table.from_batches(batches)
+            if form == "table"
+            else pa.RecordBatchReader.from_batches(batch.schema, batches)
+        )
 
     def options(self) -> dict[str, Any]:
         choices: dict[str, list[Any]] = {
@@ -348,7 +376,10 @@ class Cases:
         return {name: value for name, value in picked.items() if self.random.random() < 0.3}
 
     def order(self) -> dict[str, Any]:
-        picked: dict[str, Any] = {"order": self.random.choice(["C", "F", "A"]), "threads": self.random.choice([1, 2, None])}
+        picked: dict[str, Any] = {
+            "order": self.random.choice(["C", "F", "A"]),
+            "threads": self.random.choice([1, 2, None]),
+        }
         return picked if self.random.random() < 0.3 else {}
 
 
@@ -356,7 +387,9 @@ def limit(space: int = SPACE) -> None:
     """Leaves the process so much address space beyond what it has."""
     import resource
 
-    used = next(int(line.split()[1]) << 10 for line in Path("/proc/self/status").read_text().splitlines() if "VmSize" in line)
+    used = next(
+        int(line.split()[1]) << 10 for line in Path("/proc/self/status").read_text().splitlines() if "VmSize" in line
+    )
     resource.setrlimit(resource.RLIMIT_AS, (used + space, used + space))
 
 

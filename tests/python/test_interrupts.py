@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from loader_reference import loader_threads
 
-# A reader of many batches that runs no bytecode of Python: between its batches nobody sees a signal but the caller of the stream.
+# A reader of many batches that runs no bytecode of Python: only the caller of the stream sees signals between batches.
 PRELUDE = """
 import gc, itertools, operator, os, signal, sys, threading, time
 import arrow_dlpack as ad

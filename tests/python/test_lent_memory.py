@@ -8,12 +8,11 @@ import sys
 import textwrap
 from typing import Any
 
+import arrow_dlpack as ad
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
-
-import arrow_dlpack as ad
 
 
 class Legacy:
@@ -51,13 +50,12 @@ def test_offsets_of_a_pandas_series_are_checked_again():
     ragged = ad.Ragged(np.arange(3.0), series.to_numpy())
     series.iloc[1] = 10**6
     series.iloc[2] = 10**6 + 5
-    try:
-        array = pa.array(ragged)
-    except ValueError as error:
-        assert "offset 1000000" in str(error)
-    else:
+    if np.from_dlpack(ragged.offsets)[1] == 1:
         # pandas copied on write.
-        array.validate(full=True)
+        pa.array(ragged).validate(full=True)
+    else:
+        with pytest.raises(ValueError, match="offset 1000000"):
+            pa.array(ragged)
 
 
 def test_lengths_of_views_are_checked_again():
@@ -124,7 +122,14 @@ def capsule(name: bytes, address: int) -> Any:
     return new(("PyCapsule_New", ctypes.pythonapi))(address, name, None)
 
 
-NAMES = [b"arrow_schema", b"arrow_array", b"arrow_device_array", b"arrow_array_stream", b"dltensor", b"dltensor_versioned"]
+NAMES = [
+    b"arrow_schema",
+    b"arrow_array",
+    b"arrow_device_array",
+    b"arrow_array_stream",
+    b"dltensor",
+    b"dltensor_versioned",
+]
 # A capsule keeps the address of its name.
 KEPT = {name: ctypes.create_string_buffer(name) for name in NAMES}
 

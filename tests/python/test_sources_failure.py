@@ -126,7 +126,7 @@ class TestFailure:
 
         with pytest.raises(Broken, match="not today; one item was taken from the iterator"):
             read(iter([Refusing(), TABLE]))
-        with pytest.raises(Broken, match="not today$"):
+        with pytest.raises(Broken, match=r"not today$"):
             read([Refusing(), TABLE])
 
     def test_batches_before_it_come_out(self):

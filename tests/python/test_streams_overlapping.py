@@ -6,10 +6,9 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
+import arrow_dlpack as ad
 import pyarrow as pa
 import pytest
-
-import arrow_dlpack as ad
 
 SCHEMA = pa.schema([("x", pa.int64())])
 ROWS = 1000

@@ -97,7 +97,9 @@ def counted(rows: int, batches: int, columns: int = 2) -> tuple[Any, list[int]]:
             yield made[-1]
 
     def schema() -> producers.Schema:
-        return producers.Schema(b"+s", children=[producers.Schema(b"g", field=b"ab"[i : i + 1]) for i in range(columns)])
+        return producers.Schema(
+            b"+s", children=[producers.Schema(b"g", field=b"ab"[i : i + 1]) for i in range(columns)]
+        )
 
     return producers.stream(producers.Stream(generate(), schema=schema)), alive
 
@@ -148,7 +150,11 @@ class TestErrors:
     @pytest.mark.parametrize("of", [pa.Table.from_batches, lambda b: pa.RecordBatchReader.from_batches(b[0].schema, b)])
     def test_the_lowest_row_then_the_first_column_is_named(self, of: Callable[[Any], Any]):
         for nulls, expected in [("error", (ad.NullError, "a", 65)), (0, (ad.CastError, "b", 70))]:
-            for call in [ad.to_tensor, ad.to_tensors, lambda data, **o: ad.to_tensors(data, columns={"x": ["b", "a"]}, **o)]:
+            for call in [
+                ad.to_tensor,
+                ad.to_tensors,
+                lambda data, **o: ad.to_tensors(data, columns={"x": ["b", "a"]}, **o),
+            ]:
                 with pytest.raises(ad.ConversionError) as found:
                     call(of(self.batches()), dtype="int8", nulls=nulls)
                 assert (type(found.value), found.value.column, found.value.row) == expected
@@ -182,6 +188,8 @@ def run(code: str) -> str:
 
 PEAK = """
     import resource
+    import sys
+
     import arrow_dlpack as ad
     import numpy as np
     import pyarrow as pa
@@ -190,7 +198,7 @@ PEAK = """
     schema = pa.schema([(f"c{index}", pa.float32()) for index in range(COLUMNS)])
 
     def peak():
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if __import__("sys").platform == "darwin" else 1024)
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
     def generate():
         for number in range(BATCHES):

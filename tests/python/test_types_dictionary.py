@@ -312,7 +312,10 @@ class TestPolars:
         assert pl.Series("e", tensor).equals(series)
 
 
-@pytest.mark.xfail(raises=AssertionError, reason="arrow-rs has no field for the values of a dictionary, so that an extension type is lost")
+@pytest.mark.xfail(
+    raises=AssertionError,
+    reason="arrow-rs has no field for the values of a dictionary, so that an extension type is lost",
+)
 @pytest.mark.parametrize("way", ["through", "values"])
 def test_values_of_an_extension_type_keep_it(way: str):
     bool8 = pa.ExtensionArray.from_storage(pa.bool8(), pa.array([0, 1], pa.int8()))
