@@ -141,7 +141,7 @@ impl Tensor {
         Ok(tensor)
     }
 
-    /// A tensor over memory of our own, which nobody else sees.
+    /// A tensor over memory of our own, which no other object shares.
     ///
     /// # Errors
     /// When the buffer is too small for the shape.
@@ -210,7 +210,7 @@ impl Tensor {
         self.read_only && !self.lent && !self.copied
     }
 
-    /// The tensor as one that nobody else sees: its memory was copied for it alone.
+    /// The tensor as the only owner of its memory, which was copied for it alone.
     #[cfg(feature = "python")]
     pub(crate) fn into_own(self) -> Self {
         Self { read_only: false, lent: false, copied: self.copied || self.len > 0, ..self }

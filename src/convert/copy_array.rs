@@ -13,7 +13,7 @@ use crate::arrow::DeviceArray;
 use crate::copy_log::{self, Copied};
 use crate::error::{Error, ErrorKind, Result, catch_panic};
 
-/// The same array in memory that nobody else sees.
+/// Copies an array into new memory.
 ///
 /// # Errors
 /// When the memory is not the host's, the contents break the Arrow format, or the copy cannot be made.
@@ -43,8 +43,8 @@ pub(super) fn copy_array_for(array: &DeviceArray, why: &str) -> Result<DeviceArr
     DeviceArray::from_arrow(copy.as_ref(), array.field().clone())
 }
 
-/// The slots of a valid array, in buffers that nobody else sees: those of its children that they span, and of dictionaries,
-/// unions and views all.
+/// Copies the slots of a valid array into new buffers: of its children those that they span, and of dictionaries, unions and
+/// views all.
 fn copy_data(data: &ArrayData) -> Result<ArrayData> {
     let broken = || Error::invalid("a buffer or a child has fewer slots than its array");
     let first_child = || data.child_data().first().ok_or_else(broken);

@@ -11,7 +11,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::spec::{Dims, row_major_strides};
 use crate::tensor::Tensor;
 
-/// A row-major, aligned copy of a host tensor that nobody else sees. `why` goes to the copy log.
+/// Copies a host tensor into new memory, row-major and aligned. `why` goes to the copy log.
 ///
 /// # Errors
 /// When the memory is not the host's, or the copy cannot be allocated.

@@ -118,7 +118,7 @@ pub fn borrowed(tensor: &Tensor) -> DLTensor {
 /// Exports a tensor as a versioned managed tensor, which holds a share of the memory until its deleter runs. The
 /// deleter may run on any thread. `data` points to the first element, `byte_offset` is 0, `strides` are given.
 ///
-/// `sole_owner` says that nobody else sees the memory, which sets `DLPACK_FLAG_BITMASK_IS_COPIED`.
+/// `sole_owner` says that no other object shares the memory, and sets `DLPACK_FLAG_BITMASK_IS_COPIED`.
 ///
 /// # Errors
 /// When the header cannot be allocated.

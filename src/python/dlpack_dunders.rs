@@ -162,7 +162,7 @@ fn on_device<'a>(
         Some(asked) => return moved_to(py, tensor, consumer, asked, copy),
     };
     if copy == Some(true) && !sole_owner {
-        // Whoever waits for the copy has waited for the source.
+        // A consumer that waits for the copy has waited for the source.
         return Ok(Ready { tensor, sole_owner });
     }
     match consumer {
@@ -199,7 +199,7 @@ fn moved_to(
     Ok(Ready { tensor: Cow::Owned(moved), sole_owner: true })
 }
 
-/// A copy of a tensor where it is, that nobody else sees.
+/// Copies a tensor into new memory on the device where it is.
 fn copied(tensor: &Tensor, consumer: Consumer, why: &str) -> crate::error::Result<Tensor> {
     let device = tensor.device();
     if device.is_cpu() {

@@ -37,7 +37,7 @@ pub struct MatrixOptions {
     pub order: Order,
     /// When a copy may be made.
     pub copy: CopyMode,
-    /// Whether the result must be memory that nobody else sees.
+    /// Whether the result must be writable memory that no other array or tensor shares.
     pub writable: bool,
     /// Threads to pack with, where that is worth it; `None` is `ARROW_DLPACK_THREADS`, or one a core.
     pub threads: Option<NonZero<usize>>,

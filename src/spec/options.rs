@@ -54,7 +54,7 @@ pub struct Options {
     pub dictionary: Option<DictionaryMode>,
     /// When a copy may be made.
     pub copy: CopyMode,
-    /// Whether the result must be memory that nobody else sees.
+    /// Whether the result must be writable memory that no other array or tensor shares.
     pub writable: bool,
 }
 

@@ -28,8 +28,8 @@ const BLOCK: usize = 1 << 14;
 /// Rows that are taken together however long they are: columns are written in runs of them.
 const FEWEST: usize = 32;
 
-/// A copy of a host tensor of two dimensions in which each column is dense and starts on a cache line, all in one block
-/// that nobody else sees. `why` goes to the copy log.
+/// Copies a host tensor of two dimensions into one new block, in which each column is dense and starts on a cache line. `why` goes to
+/// the copy log.
 ///
 /// # Errors
 /// When the tensor has other dimensions or is not in host memory, or the copy cannot be had.

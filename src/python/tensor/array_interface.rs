@@ -9,7 +9,7 @@ use pyo3::types::{PyDict, PyTuple};
 use crate::dtype::{DType, Kind};
 use crate::tensor::Tensor;
 
-/// The dict of the interface, version 3. Whoever reads the memory keeps the tensor alive.
+/// The dict of the interface, version 3. The reader of the memory keeps the tensor alive.
 ///
 /// # Errors
 /// `AttributeError` where there is no such interface: for memory that is not the host's, and dtypes NumPy has no name for.

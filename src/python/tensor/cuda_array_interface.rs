@@ -19,7 +19,7 @@ use crate::python::exit::release_attached;
 use crate::spec::{Dims, row_major_strides};
 use crate::tensor::{Parts, Tensor};
 
-/// The dict of the interface. Whoever reads the memory keeps the tensor alive.
+/// The dict of the interface. The reader of the memory keeps the tensor alive.
 ///
 /// # Errors
 /// `AttributeError` where there is no such interface: for memory that is not of a CUDA device, and dtypes that it has no

@@ -50,7 +50,7 @@ impl Tensor {
     }
 
     pub(super) fn with_legacy(tensor: crate::tensor::Tensor, legacy: Legacy) -> Self {
-        // Whoever has the object may write by any protocol, while extensions in Rust hold slices.
+        // Python code that has the object may write by any protocol, while extensions in Rust hold slices.
         Self { tensor: if tensor.is_writable() { tensor.into_lent() } else { tensor }, legacy }
     }
 
