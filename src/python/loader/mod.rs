@@ -238,7 +238,8 @@ impl Loader {
     /// Pickles the source, the options and where the iteration stands: the loader of the pickle goes on as one that loaded the
     /// `state_dict()` of this one. Raises TypeError for a source that cannot be pickled.
     fn __reduce_ex__<'py>(&self, py: Python<'py>, protocol: u32) -> PyResult<Bound<'py, PyTuple>> {
-        pickled::reduce(py, self, protocol)
+        let _ = protocol;
+        pickled::reduce(py, self)
     }
 
     /// A loader of the same source object that stands where this one stands; `copy.deepcopy` copies the source too.

@@ -9,7 +9,7 @@ use super::Loader;
 use crate::loader::Selection;
 use crate::matrix::Group;
 use crate::python::options::mapping;
-use crate::python::{Device, pickle};
+use crate::python::{Array, Device, RecordBatch, pickle};
 
 pub(in crate::python) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(_unpickle_loader, module)?)
@@ -19,11 +19,11 @@ pub(in crate::python) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> 
 ///
 /// # Errors
 /// For a source that cannot be pickled, or that was read and can be read once.
-pub(super) fn reduce<'py>(py: Python<'py>, loader: &Loader, protocol: u32) -> PyResult<Bound<'py, PyTuple>> {
+pub(super) fn reduce<'py>(py: Python<'py>, loader: &Loader) -> PyResult<Bound<'py, PyTuple>> {
     let source = loader.source.unread(py)?;
     // A function is pickled by its name, and by some picklers by value: nobody knows here which one asks.
     if !loader.source.is_callable()
-        && let Err(error) = ask(source, protocol, 0)
+        && let Err(error) = ask(source, 0)
     {
         if !error.is_instance_of::<PyException>(py) {
             return Err(error);
@@ -74,11 +74,14 @@ fn made<'py>(
     Ok(made)
 }
 
+/// The first protocol in which arrays hand out their memory without copying it.
+const OUT_OF_BAND: u32 = 5;
+
 /// How deep a source is asked whether its parts can be pickled.
 const ASKED: usize = 2;
 
 /// Fails as a pickler would, without pickling: by asking the object, the items of a list and the attributes of an instance.
-fn ask(object: &Bound<'_, PyAny>, protocol: u32, depth: usize) -> PyResult<()> {
+fn ask(object: &Bound<'_, PyAny>, depth: usize) -> PyResult<()> {
     let py = object.py();
     let kind = object.get_type();
     // Functions, classes and modules are the pickler's matter, and types may have been registered with it.
@@ -88,16 +91,20 @@ fn ask(object: &Bound<'_, PyAny>, protocol: u32, depth: usize) -> PyResult<()> {
     if depth > ASKED || by_name || py.import("copyreg")?.getattr("dispatch_table")?.contains(&kind)? {
         return Ok(());
     }
-    if object.is_instance_of::<PyList>() || object.is_instance_of::<PyTuple>() {
-        return object.try_iter()?.try_for_each(|item| ask(&item?, protocol, depth + 1));
+    // They pickle, and would be copied for the question.
+    if object.is_exact_instance_of::<Array>() || object.is_exact_instance_of::<RecordBatch>() {
+        return Ok(());
     }
-    let reduced = object.call_method1("__reduce_ex__", (protocol,))?;
+    if object.is_instance_of::<PyList>() || object.is_instance_of::<PyTuple>() {
+        return object.try_iter()?.try_for_each(|item| ask(&item?, depth + 1));
+    }
+    let reduced = object.call_method1("__reduce_ex__", (OUT_OF_BAND,))?;
     let Ok(reduced) = reduced.cast::<PyTuple>() else { return Ok(()) };
     let Ok(state) = reduced.get_item(2) else { return Ok(()) };
     // Of a class with slots: a pair of the dict and the slots.
     let states = state.cast::<PyTuple>().map_or_else(|_| vec![state.clone()], |states| states.iter().collect());
     for state in states.iter().filter_map(|state| state.cast::<PyDict>().ok()) {
-        state.iter().try_for_each(|(_, value)| ask(&value, protocol, depth + 1))?;
+        state.iter().try_for_each(|(_, value)| ask(&value, depth + 1))?;
     }
     Ok(())
 }
