@@ -5,8 +5,8 @@ use arrow_schema::DataType;
 
 use super::import::DeviceArray;
 use super::mask::Mask;
+use super::validate::require_logical_nulls;
 use super::view::{ArrayView, Dictionary, Leaf};
-use crate::alloc::fallible;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::spec::Element;
@@ -37,11 +37,10 @@ impl<'a> Leaf<'a> {
             DataType::Null => Mask::of_nulls(length)?,
             // Their nulls are those of what they stand for.
             DataType::Dictionary(_, _) | DataType::RunEndEncoded(_, _) | DataType::Union(_, _) => {
-                let nulls = owner.dictionary_of(self)?.map(|values| values.to_arrow()).transpose()?;
-                // arrow-rs makes a bit for each value, and runs take no memory for any number of them.
-                fallible::require(length.div_ceil(8))?;
+                let values = owner.dictionary_of(self)?.map(|values| values.to_arrow()).transpose()?;
+                values.as_ref().map_or(Ok(()), |values| require_logical_nulls(&values.to_data()))?;
                 #[allow(clippy::disallowed_methods, reason = "the memory was asked for in the line above")]
-                let nulls = nulls.and_then(|values| values.logical_nulls());
+                let nulls = values.and_then(|values| values.logical_nulls());
                 match nulls {
                     Some(nulls) => Mask::of(length, |index| nulls.is_valid(index))?,
                     None => None,

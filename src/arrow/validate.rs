@@ -66,6 +66,18 @@ pub(super) fn require_bitmaps(data: &ArrayData) -> Result<()> {
     fallible::require(bytes(data))
 }
 
+/// Refuses to ask arrow-rs which values of an array are null where memory cannot hold a few bits for each: it makes them for
+/// whatever codes, runs and unions stand for, which may be more than the array's own values, and take no memory.
+///
+/// # Errors
+/// When the memory cannot be had.
+pub(super) fn require_logical_nulls(data: &ArrayData) -> Result<()> {
+    fn bytes(data: &ArrayData) -> usize {
+        data.child_data().iter().map(bytes).fold(data.len().div_ceil(8), usize::saturating_add)
+    }
+    fallible::require(bytes(data).saturating_mul(2))
+}
+
 /// Validates an array and its descendants, contents included, as [`ArrayData::validate_full`] does. That one writes a bit for
 /// each item of fixed-size lists that must not be null, and looks at a child's slots as if its parent's offset were 0.
 ///

@@ -49,6 +49,13 @@ def strict(child, rows):
     valid = pa.py_buffer(bytes([0xFE] + [0xFF] * (rows // 8)))
     return huge.raw(pa.list_(item, size), rows, [valid], children=[child])
 
+def codes_of(values):
+    return pa.DictionaryArray.from_arrays(pa.array([0, 1], pa.int8()), values)
+
+def union(values):
+    kind = pa.dense_union([pa.field("x", values.type)])
+    return huge.raw(kind, 2, [None, pa.py_buffer(bytes(2)), huge.buffer([0, 1], np.int32)], children=[values])
+
 huge.warm_up()
 huge.limit()
 """
@@ -74,6 +81,8 @@ TRIED = {
     "one element that repeats": "ad.from_dlpack(repeated((1 << 20, 1 << 20), np.float64), copy=True)",
     "a batch size without end": "next(iter(ad.Loader(pa.record_batch({'x': small}), batch_size=1 << 62)))",
     "strict lists of runs": "ad.to_tensor(strict(runs(bytes_, 1 << 40), 1 << 20), nulls=0)",
+    "codes of codes of runs": "ad.validity(codes_of(codes_of(runs(bytes_, 1 << 40))))",
+    "codes of a union of runs": "ad.validity(codes_of(union(runs(bytes_, 1 << 40))))",
     "a batch of the loader": "next(iter(ad.Loader(pa.record_batch({'x': runs(bytes_, 1 << 40)}), batch_size=8)))",
 }
 WORKS = {
