@@ -50,11 +50,7 @@ impl PinnedBlock {
     /// When the driver gives none, or the environment is wrong.
     pub(crate) fn new_within_limit(current: &Current) -> Result<Option<Self>> {
         let most = most_blocks()?;
-        let one_more = |blocks: usize| (blocks < most).then_some(blocks + 1);
-        if BLOCKS.fetch_update(Ordering::AcqRel, Ordering::Acquire, one_more).is_err() {
-            return Ok(None);
-        }
-        Ok(Some(Self::allocate(current)?))
+        if count_one_more(&BLOCKS, most) { Ok(Some(Self::allocate(current)?)) } else { Ok(None) }
     }
 
     /// A block, however many there are: for who cannot wait for one.
@@ -84,6 +80,18 @@ impl PinnedBlock {
     pub(crate) fn start(&self) -> *mut u8 {
         self.start.as_ptr().cast()
     }
+}
+
+/// Counts one more, unless there are `most` already. Whether there was room.
+fn count_one_more(count: &AtomicUsize, most: usize) -> bool {
+    let mut found = count.load(Ordering::Acquire);
+    while found < most {
+        match count.compare_exchange_weak(found, found + 1, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => return true,
+            Err(other) => found = other,
+        }
+    }
+    false
 }
 
 /// How many blocks there may be: as `ARROW_DLPACK_PINNED_BYTES` says, but one at least.
@@ -229,6 +237,18 @@ pub(crate) fn free_pinned(current: &Current) -> Called<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn no_more_are_counted_than_there_may_be() {
+        let count = AtomicUsize::new(0);
+        let counted = std::thread::scope(|scope| {
+            let some = || (0..100).filter(|_| count_one_more(&count, 150)).count();
+            let threads = [scope.spawn(some), scope.spawn(some), scope.spawn(some)];
+            threads.into_iter().map(|thread| thread.join().unwrap()).sum::<usize>()
+        });
+        assert_eq!((counted, count.load(Ordering::Relaxed)), (150, 150));
+        assert!(!count_one_more(&count, 0));
+    }
 
     #[test]
     fn the_environment_says_how_many_blocks_there_are() {
