@@ -358,13 +358,17 @@ pub(crate) fn no_device() -> Error {
     Error::new(ErrorKind::Device, "the CUDA driver finds no device").remedy_is("use device=\"cpu\"")
 }
 
+/// The file of the driver's library.
+#[cfg(feature = "cuda")]
+const LIBRARY: &str = if cfg!(windows) { "nvcuda.dll" } else { "libcuda.so.1" };
+
 #[cfg(feature = "cuda")]
 fn load() -> Result<Driver> {
     // SAFETY: loads the driver's library, which may be loaded at any time.
     if !unsafe { cudarc::driver::sys::is_culib_present() } {
         return Err(Error::new(
             ErrorKind::Device,
-            "there is no CUDA driver on this machine: libcuda.so.1 is not found",
+            format!("there is no CUDA driver on this machine: {LIBRARY} is not found"),
         )
         .remedy_is("install the NVIDIA driver, or use device=\"cpu\""));
     }

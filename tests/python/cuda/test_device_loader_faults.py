@@ -390,7 +390,7 @@ for device in ("cuda", "cuda_host"):
     def test_an_epoch_does_not_begin(self, tmp_path: Path) -> None:
         said = self.run(LD_LIBRARY_PATH=str(tmp_path))
         # Where a real driver is installed, there is one.
-        if "libcuda.so.1 is not found" not in said:
+        if "there is no CUDA driver on this machine" not in said:
             pytest.skip("a CUDA driver is installed on this machine")
         assert said.count('use device="cpu"') == 4
 

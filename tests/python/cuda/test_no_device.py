@@ -59,7 +59,7 @@ with ad.stream(1):
     ran = run(code, LD_LIBRARY_PATH=str(tmp_path))
     assert ran.returncode == 0, ran.stderr
     # Where a real driver is installed, there is one.
-    if "libcuda.so.1 is not found" not in ran.stdout:
+    if "there is no CUDA driver on this machine" not in ran.stdout:
         pytest.skip("a CUDA driver is installed on this machine")
     assert 'use device="cpu"' in ran.stdout
     assert "[0, 1, 2]" in ran.stdout
