@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::time::Duration;
 
 use arrow_schema::FieldRef;
@@ -59,13 +59,18 @@ static ALIVE: Mutex<BTreeMap<usize, Arc<Exported>>> = Mutex::new(BTreeMap::new()
 /// The key of the next stream; no key is used twice.
 static NEXT_KEY: AtomicUsize = AtomicUsize::new(1);
 
-/// The streams that are alive, briefly. `None` where the lock is never given back: by a fork, while a thread that the child
-/// does not have held it.
+/// The streams that are alive, briefly. `None` where the lock is never given back.
 fn alive() -> Option<MutexGuard<'static, BTreeMap<usize, Arc<Exported>>>> {
+    briefly(&ALIVE)
+}
+
+/// What a lock guards that nobody holds for long. `None` where it is never given back: by a fork, while a thread that the
+/// child does not have held it.
+fn briefly<T>(lock: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
     for attempt in 0..2_000 {
-        match ALIVE.try_lock() {
-            Ok(alive) => return Some(alive),
-            Err(TryLockError::Poisoned(alive)) => return Some(alive.into_inner()),
+        match lock.try_lock() {
+            Ok(guard) => return Some(guard),
+            Err(TryLockError::Poisoned(guard)) => return Some(guard.into_inner()),
             Err(TryLockError::WouldBlock) if attempt < 100 => std::thread::yield_now(),
             Err(TryLockError::WouldBlock) => std::thread::sleep(Duration::from_millis(1)),
         }
@@ -125,8 +130,10 @@ thread_local! {
 fn remember(key: usize, error: &Error) {
     let Ok(message) = CString::new(error.to_string().replace('\0', " ")) else { return };
     let message: Arc<CStr> = message.into();
-    if let Some(exported) = find(key) {
-        *exported.last_error.lock().unwrap_or_else(PoisonError::into_inner) = Some(message.clone());
+    if let Some(exported) = find(key)
+        && let Some(mut last_error) = briefly(&exported.last_error)
+    {
+        *last_error = Some(message.clone());
     }
     // A thread that ends has no messages any more.
     let _ = MESSAGES.try_with(|messages| {
@@ -148,7 +155,7 @@ pub(super) fn last_error(key: usize) -> *const c_char {
                 Entry::Occupied(own) => own.into_mut(),
                 Entry::Vacant(place) => {
                     let exported = find(key)?;
-                    place.insert(exported.last_error.lock().unwrap_or_else(PoisonError::into_inner).clone()?)
+                    place.insert(briefly(&exported.last_error)?.clone()?)
                 }
             };
             Some(message.as_ptr())
@@ -156,4 +163,31 @@ pub(super) fn last_error(key: usize) -> *const c_char {
     };
     let nothing = std::ptr::null();
     callback::run(|| message().ok().flatten().unwrap_or(nothing), |_| nothing)
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow_schema::{DataType, Field};
+
+    use super::*;
+    use crate::device::Device;
+
+    #[test]
+    fn calls_end_where_a_fork_has_left_locks_behind() {
+        let field = Arc::new(Field::new("x", DataType::Int8, true));
+        let key = insert(DeviceArrayStream::new(field, Device::CPU.device_type(), std::iter::empty()));
+        let exported = find(key).unwrap();
+        // As a fork leaves it while another thread has the lock: nobody will ever unlock it.
+        let locked = exported.last_error.lock().unwrap();
+        let (send, receive) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            let code = call(key, |_| Err(Error::invalid("no array")));
+            send.send((code, !last_error(key).is_null())).unwrap();
+        });
+        let answer = receive.recv_timeout(Duration::from_secs(60));
+        drop(locked);
+        assert_eq!(answer, Ok((EINVAL, true)));
+        remove(key);
+        assert!(find(key).is_none());
+    }
 }
