@@ -141,11 +141,11 @@ mod linux {
             let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
             // SAFETY: as above; the target is pages of ours that nobody uses, which are replaced.
             let place = unsafe { libc::mremap(start.as_ptr().cast(), old, new, flags, target.as_ptr()) };
+            // The target is lost where the call fails: the system unmaps it before it moves anything, and then another thread
+            // may have been given its addresses. No page of it was touched.
             if is_there(place) {
                 return NonNull::new(place.cast());
             }
-            // SAFETY: the pages that were just mapped; where the call failed, nothing was replaced.
-            unsafe { unmap(target, new) };
         }
         // A limit of the address space may have no room for both.
         let place = moved(libc::MREMAP_MAYMOVE);
