@@ -53,10 +53,13 @@ impl<'a> Padder<'a> {
     /// For a null that is refused, and a value that a cast cannot take.
     pub(crate) fn push(&mut self, chunk: &ColumnChunk<'_>, row: Option<Range<usize>>) -> Result<()> {
         let (number, per_item) = (self.written, self.spec.row_elements());
+        let mut items = row.unwrap_or(0..0);
         // Offsets that others may write to were checked, and can be others by now.
-        let there = chunk.leaf.elements.checked_div(per_item).unwrap_or(usize::MAX);
-        let items = row.unwrap_or(0..0);
-        let items = items.start.min(there)..items.end.min(there);
+        let is_there = |item: usize| item.checked_mul(per_item).is_some_and(|end| end <= chunk.leaf.elements);
+        if !is_there(items.end) || !is_there(items.start) {
+            let there = chunk.leaf.elements.checked_div(per_item).unwrap_or(usize::MAX);
+            items = items.start.min(there)..items.end.min(there);
+        }
         let itemsize = self.spec.dtype().itemsize();
         let start = number * self.length;
         let valid = self.valid.as_uninit_mut().get_mut(start..start + self.length).unwrap_or(&mut []);
@@ -125,7 +128,9 @@ fn write(
     let run = |out: &mut [MaybeUninit<u8>], start: usize, elements: usize| {
         let leaf = chunk.leaf.part(first.saturating_add(start), elements);
         let (out, rest) = out.split_at_mut((leaf.elements * itemsize).min(out.len()));
-        repeat(padding, rest);
+        if !rest.is_empty() {
+            repeat(padding, rest);
+        }
         let part = ColumnChunk { leaf, mask: None, array: chunk.array };
         // SAFETY: the part has as many elements as `out`, which starts at an element of an aligned block.
         unsafe { write_range(Isa::detect(), spec, &part, 0, out) }.map_err(Refusal::Misfit)

@@ -282,19 +282,33 @@ fn repeated_bytes(source: &[u8], rows: &impl Rows, block: usize) -> Result<Buffe
 /// Writes rows of `N` bytes, zeros for nulls; whether every byte was written.
 fn fill<const N: usize>(source: &[u8], rows: &impl Rows, out: &mut [MaybeUninit<u8>]) -> bool {
     let (source, (out, rest)) = (source.as_chunks::<N>().0, out.as_chunks_mut::<N>());
-    let (mut at, mut fits) = (0_usize, rest.is_empty());
+    let (mut slots, mut fits) = (out.iter_mut(), rest.is_empty());
     rows.for_each(|row, count| {
         let value = match row {
             None => Some([MaybeUninit::new(0); N]),
             Some(row) => source.get(row).map(|value| value.map(MaybeUninit::new)),
         };
-        match (value, out.get_mut(at..at.saturating_add(count))) {
-            (Some(value), Some(slots)) => slots.fill(value),
-            _ => fits = false,
+        let Some(value) = value else {
+            fits = false;
+            return;
+        };
+        // Codes stand for one row each.
+        if count == 1 {
+            match slots.next() {
+                Some(slot) => *slot = value,
+                None => fits = false,
+            }
+            return;
         }
-        at = at.saturating_add(count);
+        match std::mem::take(&mut slots).into_slice().split_at_mut_checked(count) {
+            Some((run, more)) => {
+                run.fill(value);
+                slots = more.iter_mut();
+            }
+            None => fits = false,
+        }
     });
-    fits && at == out.len()
+    fits && slots.as_slice().is_empty()
 }
 
 /// As [`fill`], for rows of `block` bytes.
