@@ -300,10 +300,14 @@ impl ReportRow {
             }
             None => self.steps.join(", "),
         };
-        let waits = if self.error.is_some() { "" } else { &self.waits.join(", ") };
-        let why = format!("{why}{}{waits}", if waits.is_empty() { "" } else { "; the host waits: " });
-        let refused_if = if self.error.is_some() { "" } else { &self.refused_if.join(", or ") };
-        let why = format!("{why}{}{refused_if}", if refused_if.is_empty() { "" } else { "; refused if " });
+        let with = |before: &str, texts: &[String], separator: &str| {
+            let is_said = self.error.is_none() && !texts.is_empty();
+            is_said.then(|| format!("{before}{}", texts.join(separator)))
+        };
+        let (waits, refused_if) =
+            (with("the host waits: ", &self.waits, ", "), with("refused if ", &self.refused_if, ", or "));
+        let clauses = [Some(why).filter(|why| !why.is_empty()), waits, refused_if];
+        let why = clauses.into_iter().flatten().collect::<Vec<_>>().join("; ");
         let dtype = self.dtype.map_or_else(|| "-".to_owned(), |dtype| dtype.to_string());
         let how = self.how().to_owned();
         let device = self.device.to_string();

@@ -202,3 +202,10 @@ def test_of_chunks_that_refuse_to_be_an_array_reads_no_stream():
 
     (row,) = ad.explain(Chunked())
     assert row.shape == (None,)
+
+
+def test_a_reason_starts_with_a_word() -> None:
+    """Of a column in a matrix only data decides what is done, and the condition for an error stands alone."""
+    text = str(ad.explain(pa.schema({"a": pa.int8(), "b": pa.int8()}), order="C"))
+    assert "refused if values are null" in text
+    assert " ; " not in text
