@@ -13,8 +13,17 @@ use pyo3::types::{PyBool, PyInt};
 /// `TypeError` for a bool, a float or anything else that is no integer; `ValueError` for one below `least`.
 pub(super) fn count(name: &str, value: &Bound<'_, PyAny>, least: usize) -> PyResult<usize> {
     let count: Option<usize> = integer(name, value)?;
-    let refused = || PyValueError::new_err(format!("{name} must be {least} or more, not {value}"));
+    let refused = || PyValueError::new_err(format!("{name} must be {}, not {value}", from(least, value)));
     count.filter(|count| *count >= least).ok_or_else(refused)
+}
+
+/// What a count may be, as the error for `value` says it.
+fn from(least: usize, value: &Bound<'_, PyAny>) -> String {
+    if value.gt(least).unwrap_or(false) {
+        format!("from {least} to {}", usize::MAX)
+    } else {
+        format!("{least} or more")
+    }
 }
 
 /// A seed or the number of an epoch: an integer of 64 bits without a sign.
@@ -32,7 +41,7 @@ pub(super) fn word(name: &str, value: &Bound<'_, PyAny>) -> PyResult<u64> {
 /// As [`count`].
 pub(super) fn threads(value: &Bound<'_, PyAny>) -> PyResult<NonZero<usize>> {
     let count = integer("threads", value)?.and_then(NonZero::new);
-    count.ok_or_else(|| PyValueError::new_err(format!("threads must be 1 or more, or None, not {value}")))
+    count.ok_or_else(|| PyValueError::new_err(format!("threads must be {}, or None, not {value}", from(1, value))))
 }
 
 /// An integer; `None` where the type cannot hold it.

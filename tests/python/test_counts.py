@@ -77,6 +77,14 @@ def test_an_integer_beyond_the_range_is_a_value_error(argument, value):
         call(value)
 
 
+@pytest.mark.parametrize("argument", COUNTS)
+def test_an_integer_that_is_too_large_is_not_asked_to_be_larger(argument):
+    call, name, _ = ARGUMENTS[argument]
+    with pytest.raises(ValueError, match=name) as caught:
+        call(2**80)
+    assert "or more" not in str(caught.value)
+
+
 @pytest.mark.parametrize("key", ["version", "seed", "epoch", "batches", "batch_size", "shuffle_buffer", "world_size"])
 def test_a_bool_is_no_number_of_a_state(key):
     source = loader(shuffle_buffer=4, seed=1)
