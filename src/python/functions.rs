@@ -203,7 +203,7 @@ fn to_tensor<'py>(
     };
     let refuses = |unread: &Unread<'_>| {
         asked.require_way(unread.device)?;
-        refused::as_one(unread, columns.as_ref(), &options())?;
+        refused::as_one(obj, unread, columns.as_ref(), &options())?;
         arrays.foresee(copy)
     };
     let makes = |unread: &Unread<'_>| streamed::as_one(unread, columns.as_ref(), &matrix, &options());
@@ -305,7 +305,7 @@ fn to_tensors<'py>(
     let refused = |error| null_in_stream(obj, error);
     let refuses = |unread: &Unread<'_>| {
         asked.require_way(unread.device)?;
-        refused::as_named(unread, columns.as_ref(), &matrix, &options)?;
+        refused::as_named(obj, unread, columns.as_ref(), &matrix, &options)?;
         arrays.foresee(copy)
     };
     let makes = |unread: &Unread<'_>| streamed::as_named(unread, columns.as_ref(), &matrix, &options);

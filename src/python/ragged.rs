@@ -326,7 +326,7 @@ pub(super) fn to_ragged<'py>(
     let mut arrays = Arrays::of(py, legacy, Access::of(writable), xp)?;
     let chunks = Chunks::read_unless(obj, copy_mode(copy), None, &|unread| {
         asked.require_way(unread.device)?;
-        refused::as_ragged(unread.field, pad, &options)?;
+        refused::as_ragged(obj, unread.field, pad, &options)?;
         if pad.is_none() { arrays.foresee(copy) } else { Ok(()) }
     })?;
     options.check_columns(chunks.field(), [])?;

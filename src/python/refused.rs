@@ -7,17 +7,19 @@ use super::input::Unread;
 use super::matrix::{Columns, MatrixKeywords, is_matrix, no_columns, request, spec};
 use super::moving::Asked;
 use super::options::ConversionOptions;
+use super::sources::is_read_again;
 use crate::column::{require_copy, validity_bits};
 use crate::convert::{matrix_stride, row_stride};
 use crate::device::Device;
-use crate::error::Error;
-use crate::matrix::group_specs;
+use crate::error::{Error, Result};
+use crate::matrix::{GroupSpec, group_specs};
 use crate::ragged::{Pad, check_ragged};
-use crate::spec::{MatrixOptions, MatrixSpec, Spec, all_or_errors};
+use crate::spec::{CopyMode, MatrixOptions, MatrixSpec, Spec, all_or_errors, require_view};
 use crate::tensor::Output;
 
 /// Refuses what [`to_tensor`](super::functions) would.
 pub(super) fn as_one(
+    object: &Bound<'_, PyAny>,
     &Unread { field, index, .. }: &Unread<'_>,
     columns: Option<&Vec<String>>,
     options: &ConversionOptions,
@@ -26,12 +28,25 @@ pub(super) fn as_one(
         return Err(no_columns(field).into());
     }
     options.check_columns(field, columns.into_iter().flatten().map(String::as_str))?;
+    let is_lost = is_lost(object, options)?;
     if is_matrix(field) {
-        spec(field, columns, index, options, None)?;
-    } else {
-        Spec::new(field, &options.of(field.name()))?;
+        let made = spec(field, columns, index, options, None)?;
+        return if is_lost { Ok(require_matrix_view(&made.spec, options)?) } else { Ok(()) };
     }
-    Ok(())
+    let options = options.of(field.name());
+    let spec = Spec::new(field, &options)?;
+    if is_lost { Ok(require_view(&spec, &options)?) } else { Ok(()) }
+}
+
+/// Whether the rows of an object are lost where a copy is refused after they were read. Of data in hand the chunks decide.
+fn is_lost(object: &Bound<'_, PyAny>, options: &ConversionOptions) -> PyResult<bool> {
+    Ok(options.copy() == CopyMode::Never && !is_read_again(object)?)
+}
+
+/// Refuses a matrix whose columns are always copied, where no copy is allowed.
+fn require_matrix_view(spec: &MatrixSpec, options: &ConversionOptions) -> Result<()> {
+    let required = spec.columns().iter().map(|(_, column)| require_view(column, &options.of(column.field().name())));
+    all_or_errors(required).map(drop)
 }
 
 /// As [`as_one`], for a result that is written into the memory of `out=`: of which only the number of rows is left to the data.
@@ -68,29 +83,51 @@ pub(super) fn as_output(
 }
 
 /// Refuses what [`to_ragged`](super::ragged) would.
-pub(super) fn as_ragged(field: &FieldRef, pad: Option<Pad>, options: &ConversionOptions) -> PyResult<()> {
+pub(super) fn as_ragged(
+    object: &Bound<'_, PyAny>,
+    field: &FieldRef,
+    pad: Option<Pad>,
+    options: &ConversionOptions,
+) -> PyResult<()> {
     options.check_columns(field, [])?;
-    Ok(check_ragged(field, pad, &options.of(field.name()))?)
+    let copy = if is_lost(object, options)? { CopyMode::Never } else { CopyMode::IfNeeded };
+    Ok(check_ragged(field, pad, &options.of(field.name()).copy(copy))?)
 }
 
 /// Refuses what [`to_tensors`](super::functions) would.
 pub(super) fn as_named(
+    object: &Bound<'_, PyAny>,
     &Unread { field, index, .. }: &Unread<'_>,
     columns: Option<&Columns>,
     matrix: &MatrixKeywords,
     options: &ConversionOptions,
 ) -> PyResult<()> {
     options.check_columns(field, columns.into_iter().flat_map(Columns::names))?;
+    let is_lost = is_lost(object, options)?;
     let columns = match columns {
         Some(Columns::Groups(groups)) => {
-            group_specs(field, groups, &request(None, matrix, options), |name| options.of(name))?;
-            return Ok(());
+            let specs = group_specs(field, groups, &request(None, matrix, options), |name| options.of(name))?;
+            let required = specs.iter().map(|(name, spec)| {
+                let required = match spec {
+                    _ if !is_lost => Ok(()),
+                    GroupSpec::Column(_, column, options) => require_view(column, options),
+                    GroupSpec::Matrix(spec) => require_matrix_view(spec, options),
+                };
+                required.map_err(|error| error.in_group(name))
+            });
+            return Ok(all_or_errors(required).map(drop)?);
         }
         Some(Columns::Each(columns)) => columns.as_deref(),
         None => None,
     };
     let selected = index.select(field, columns)?.into_iter();
-    Ok(all_or_errors(selected.map(|(_, column)| Spec::new(column, &options.of(column.name())))).map(drop)?)
+    let specs = selected.map(|(_, column)| {
+        let options = options.of(column.name());
+        Ok((Spec::new(column, &options)?, options))
+    });
+    let specs = all_or_errors(specs)?;
+    let required = specs.iter().map(|(spec, options)| if is_lost { require_view(spec, options) } else { Ok(()) });
+    Ok(all_or_errors(required).map(drop)?)
 }
 
 /// Refuses what [`validity`](super::functions) would.

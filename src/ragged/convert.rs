@@ -7,6 +7,8 @@ use arrow_schema::{DataType, Field, FieldRef};
 use super::level::{Level, Part, null_row, record_or_refuse, row_validity};
 #[cfg(feature = "python")]
 use super::pad::{Pad, item_spec};
+#[cfg(feature = "python")]
+use super::plan_schema;
 use super::variable_shape::{self, VariableShape};
 use super::{Ragged, Values, on_device};
 use crate::alloc::fallible;
@@ -69,7 +71,14 @@ pub fn chunks_to_ragged(field: &FieldRef, chunks: &[DeviceArray], options: &Opti
 #[cfg(feature = "python")]
 pub(crate) fn check_ragged(field: &FieldRef, pad: Option<Pad>, options: &Options) -> Result<()> {
     let check = || match pad {
+        Some(pad) if options.copy == CopyMode::Never && pad.length != Some(0) => {
+            let error = Error::new(ErrorKind::Copy, "a copy is needed of any rows (rows are padded)");
+            Err(error.remedy_is("pass copy=None to allow it, or leave pad out"))
+        }
         Some(pad) => item_spec(field, pad, options).map(drop),
+        None if options.copy == CopyMode::Never => {
+            plan_schema(field, options, true)?.into_iter().try_for_each(|part| part.error.map_or(Ok(()), Err))
+        }
         None => leaf_spec(field, options).map(drop),
     };
     check().map_err(|error| error.in_column(field.name()))

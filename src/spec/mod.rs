@@ -30,6 +30,8 @@ pub use possible::PossibleStep;
 pub use tensor::{TensorField, row_major_strides};
 pub use value::Element;
 
+#[cfg(feature = "python")]
+pub(crate) use possible::require_view;
 pub(crate) use possible::{ABOVE_1, CHUNKS, DICTIONARIES, JOINED, NULLS, Undecided, may_be_null, unless_one_chunk};
 pub(crate) use round::odd_single;
 pub(crate) use select::{all_or_errors, require_columns, select};

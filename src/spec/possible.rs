@@ -3,6 +3,8 @@
 use arrow_schema::{DataType, Field};
 
 use super::CopyMode;
+#[cfg(feature = "python")]
+use super::{Options, Spec};
 use crate::error::{Error, ErrorKind, Result};
 
 /// A step that a schema may lead to.
@@ -57,6 +59,19 @@ impl Undecided {
             _ => Ok(Self { steps: texts(), at_most: !steps.is_empty() && !is_certain, refused_if: Vec::new() }),
         }
     }
+}
+
+/// Refuses a column that is always copied, whatever its rows, where no copy is allowed.
+///
+/// # Errors
+/// As [`Undecided::new`].
+#[cfg(feature = "python")]
+pub(crate) fn require_view(column: &Spec, options: &Options) -> Result<()> {
+    if options.copy != CopyMode::Never {
+        return Ok(());
+    }
+    let certain: Vec<_> = column.possible_steps(options).into_iter().filter(|step| step.only_if.is_none()).collect();
+    Undecided::new(&certain, options.copy).map(drop).map_err(|error| error.in_column(column.field().name()))
 }
 
 /// Whether elements of a type may be null, as far as the type tells.

@@ -80,7 +80,14 @@ def test_a_stream_gives_what_the_table_gives(seed: int):
         stream: Any = ad.from_arrow(table)
     else:
         stream = pa.RecordBatchReader.from_batches(table.schema, iter(batches))
-    assert told(lambda: calls[call](stream)) == told(lambda: calls[call](table)), (kinds, sizes, options, order)
+    of_stream, of_table = told(lambda: calls[call](stream)), told(lambda: calls[call](table))
+    if of_stream[0] is ad.CopyError and of_stream[3].startswith("a copy is needed of any rows"):
+        # The schema tells it, so that the stream is not read: neither its size is known, nor that it has no rows.
+        assert options["copy"] is False
+        assert sum(sizes) == 0 or issubclass(of_table[0], ad.ConversionError)
+        assert sum(len(rest) for rest in stream) == sum(sizes)
+        return
+    assert of_stream == of_table, (kinds, sizes, options, order)
 
 
 def counted(rows: int, batches: int, columns: int = 2) -> tuple[Any, list[int]]:

@@ -333,3 +333,33 @@ def test_a_query_is_run_once_at_most():
             refused(function, source, keywords)
             assert source.calls == ("columns" in keywords)
     assert relation.fetchall() == [(1, "x", (1, 2))]
+
+
+BITS = pa.table({"a": pa.chunked_array([[True], [False, True]])})
+BIT_LISTS = pa.chunked_array([[[True], []], [[False]]])
+
+
+@pytest.mark.parametrize(
+    ("convert", "data"),
+    [
+        (lambda source: ad.to_tensor(source, copy=False), BITS),
+        (lambda source: ad.to_tensor(source, copy=False), BITS["a"]),
+        (lambda source: ad.to_tensor(source, copy=False, order="F"), BITS),
+        (lambda source: ad.to_tensor(source, copy=False, dtype="float32"), NUMBERS),
+        (lambda source: ad.to_tensor(source, copy=False, writable=True), NUMBERS),
+        (lambda source: ad.to_tensors(source, copy=False), BITS),
+        (lambda source: ad.to_tensors(source, copy=False, columns={"m": ["a"]}), BITS),
+        (lambda source: ad.to_tensors(source, copy=False, columns={"m": "a"}), BITS),
+        (lambda source: ad.to_tensors(source, copy=False, columns=["a"], writable=True), TABLE),
+        (lambda source: ad.to_ragged(source, copy=False), BIT_LISTS),
+        (lambda source: ad.to_ragged(source, copy=False, dtype="float32"), LISTS),
+        (lambda source: ad.to_ragged(source, copy=False, pad=(0, None)), LISTS),
+    ],
+)
+def test_a_copy_that_any_rows_need_is_refused_before_the_stream_is_read(
+    convert: Callable[[Any], Any], data: pa.Table | pa.ChunkedArray
+) -> None:
+    source = ad.from_arrow(data)
+    with pytest.raises(ad.CopyError):
+        convert(source)
+    assert sum(len(chunk) for chunk in source) == len(data)
