@@ -310,3 +310,18 @@ class TestKnownBeforehand:
         assert sum(len(batch) for batch in loader) == ROWS
         with pytest.raises(ad.ConversionError, match="already scanned"):
             list(loader)
+
+
+def test_arrays_that_would_have_to_be_computed_are_no_sources() -> None:
+    class Plan:
+        """As an array of Dask: its items are computed one by one, or not at all."""
+
+        def __array__(self) -> object:
+            raise AssertionError("computed")
+
+        def __iter__(self) -> object:
+            raise ValueError("of unknown length")
+
+    for call in (ad.to_tensor, ad.to_tensors, ad.to_ragged, ad.validity, ad.from_arrow, ad.explain):
+        with pytest.raises(TypeError, match="Plan"):
+            call(Plan())

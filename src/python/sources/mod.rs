@@ -335,5 +335,6 @@ fn is_never(object: &Bound<'_, PyAny>) -> PyResult<bool> {
     if object.is_instance_of::<PyList>() || object.is_instance_of::<PyTuple>() {
         return Ok(false);
     }
-    Ok(object.cast::<PyMapping>().is_ok() || object.hasattr("__dlpack__")?)
+    // To iterate over an array, such as one of Dask, can compute it.
+    Ok(object.cast::<PyMapping>().is_ok() || object.hasattr("__dlpack__")? || object.hasattr("__array__")?)
 }
