@@ -12,6 +12,11 @@ pub(crate) fn out_of_memory(bytes: usize) -> Error {
     Error::new(ErrorKind::Memory, format!("{bytes} bytes of host memory could not be allocated"))
 }
 
+/// Whether so many bytes are refused without asking: by Miri, which ends the process where an allocation fails.
+pub(super) fn is_beyond_memory(bytes: usize) -> bool {
+    cfg!(miri) && bytes > 1 << 30
+}
+
 /// An empty vector with room for `len` elements.
 ///
 /// # Errors
@@ -27,7 +32,11 @@ pub(crate) fn with_room<T>(len: usize) -> Result<Vec<T>> {
 /// # Errors
 /// When the memory cannot be had. The vector is as before then.
 pub(crate) fn reserve<T>(vector: &mut Vec<T>, more: usize) -> Result<()> {
-    let refused = |_| out_of_memory(more.saturating_mul(size_of::<T>()));
+    let bytes = more.saturating_mul(size_of::<T>());
+    let refused = |_| out_of_memory(bytes);
+    if is_beyond_memory(bytes) {
+        return Err(out_of_memory(bytes));
+    }
     match vector.try_reserve(more) {
         // The block that is kept for the next result may be what is missing.
         Err(_) if KEPT.clear() => vector.try_reserve(more).map_err(refused),
@@ -89,6 +98,9 @@ pub(crate) fn zeroed(len: usize) -> Result<Vec<u8>> {
     if len == 0 {
         return Ok(Vec::new());
     }
+    if is_beyond_memory(len) {
+        return Err(out_of_memory(len));
+    }
     // SAFETY: the layout's size is not 0.
     let allocate = || NonNull::new(unsafe { alloc_zeroed(layout) });
     let start =
@@ -122,6 +134,9 @@ pub(crate) fn require(len: usize) -> Result<()> {
         }
         !start.is_null()
     };
+    if is_beyond_memory(len) {
+        return Err(out_of_memory(len));
+    }
     if is_there() || (KEPT.clear() && is_there()) { Ok(()) } else { Err(out_of_memory(len)) }
 }
 

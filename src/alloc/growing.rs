@@ -110,6 +110,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "Miri takes minutes to write megabytes")]
     fn what_was_written_stays_while_the_block_grows() {
         for pieces in [&[][..], &[1], &[64, 1, 5000], &[LARGE], &[100, LARGE, 7], &[1 << 20; 21], &[LARGE - 1, 1, 1]] {
             for value in 0..2 {
@@ -123,6 +124,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "Miri takes minutes to write megabytes")]
     fn large_blocks_have_little_room_that_is_not_used() {
         let mut buffer = GrowingBuffer::new().unwrap();
         for _ in 0..40 {
@@ -136,6 +138,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "Miri takes minutes to write megabytes")]
     fn memory_that_cannot_be_had_is_an_error_that_changes_nothing() {
         let mut buffer = GrowingBuffer::new().unwrap();
         append(&mut buffer, LARGE + 5, 3);

@@ -9,12 +9,12 @@ use crate::error::Result;
 ///
 /// # Errors
 /// When the memory cannot be had. Nothing changes then.
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", not(miri)))]
 pub(super) fn grow(memory: &mut HostBuffer, written: usize, roomy: usize, needed: usize) -> Result<bool> {
     linux::grow(memory, written, roomy).or_else(|_| linux::grow(memory, written, needed)).map(|()| true)
 }
 
-#[cfg(not(target_os = "linux"))]
+#[cfg(any(not(target_os = "linux"), miri))]
 pub(super) fn grow(_memory: &mut HostBuffer, _written: usize, _roomy: usize, _needed: usize) -> Result<bool> {
     Ok(false)
 }
@@ -22,7 +22,7 @@ pub(super) fn grow(_memory: &mut HostBuffer, _written: usize, _roomy: usize, _ne
 /// Cuts a block that is not empty to its first `len` bytes, and gives back whole pages behind them, if it is mapped.
 pub(super) fn truncate(memory: &mut HostBuffer, len: usize) {
     memory.len = memory.len.min(len.max(1));
-    #[cfg(target_os = "linux")]
+    #[cfg(all(target_os = "linux", not(miri)))]
     linux::give_back_rest(memory);
 }
 
@@ -30,16 +30,16 @@ pub(super) fn truncate(memory: &mut HostBuffer, len: usize) {
 ///
 /// # Safety
 /// The block was made there, and nobody uses it.
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", not(miri)))]
 pub(super) unsafe fn free(block: &super::kept::Block) {
     // SAFETY: the contract: pages of ours alone.
     unsafe { linux::unmap(block.start, block.layout.size()) };
 }
 
-#[cfg(not(target_os = "linux"))]
+#[cfg(any(not(target_os = "linux"), miri))]
 pub(super) unsafe fn free(_block: &super::kept::Block) {}
 
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", not(miri)))]
 mod linux {
     use std::alloc::Layout;
     use std::ptr::{NonNull, null_mut};

@@ -18,7 +18,7 @@ pub(crate) use growing::GrowingBuffer;
 pub(crate) use pool::{Pool, PooledBuffer, Source};
 
 use crate::error::Result;
-use fallible::out_of_memory;
+use fallible::{is_beyond_memory, out_of_memory};
 use kept::{Block, KEPT};
 
 /// Keeps memory alive until the last clone is dropped, on any thread.
@@ -71,6 +71,9 @@ impl HostBuffer {
             // Aligned, never dereferenced, never freed.
             let start = NonNull::new(std::ptr::without_provenance_mut(alignment)).ok_or_else(refused)?;
             return Ok(Self { start, len, layout, is_mapped: false });
+        }
+        if is_beyond_memory(len) {
+            return Err(refused());
         }
         if let Some(Block { start, layout, is_mapped }) = KEPT.take(len) {
             return Ok(Self { start, len, layout, is_mapped });
@@ -162,7 +165,6 @@ mod tests {
     }
 
     #[test]
-    #[cfg_attr(miri, ignore = "Miri ends the process where memory is out")]
     fn what_cannot_be_had_is_an_error() {
         for len in [usize::MAX, isize::MAX as usize, isize::MAX as usize - HUGE_PAGE] {
             assert_eq!(HostBuffer::uninitialised(len).unwrap_err().kind(), ErrorKind::Memory);
