@@ -123,7 +123,7 @@ impl Drop for HostBuffer {
 }
 
 /// First-touch page faults cost more than most conversions from a few megabytes on; huge pages divide them by 512.
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", not(miri)))]
 fn advise_huge_pages(start: NonNull<u8>, len: usize) {
     if len >= LARGE {
         // SAFETY: the range was just allocated by us; MADV_HUGEPAGE changes no contents, and a refusal changes nothing.
@@ -131,7 +131,7 @@ fn advise_huge_pages(start: NonNull<u8>, len: usize) {
     }
 }
 
-#[cfg(not(target_os = "linux"))]
+#[cfg(any(not(target_os = "linux"), miri))]
 fn advise_huge_pages(_start: NonNull<u8>, _len: usize) {}
 
 #[cfg(test)]
