@@ -272,7 +272,8 @@ mod tests {
 
     #[test]
     fn a_field_is_kept_for_exactly_the_schemas_that_would_be_read_as_it() {
-        let fields = fields();
+        // Miri takes minutes for all pairs.
+        let fields: Vec<Field> = fields().into_iter().step_by(if cfg!(miri) { 9 } else { 1 }).collect();
         for field in &fields {
             let mut schema = export_schema(field).unwrap();
             // SAFETY: a schema that was just made.
