@@ -33,10 +33,10 @@ impl Block {
     /// `start` came from the global allocator with this layout, or is so many bytes that were mapped, and nobody uses it.
     unsafe fn free(self) {
         if self.is_mapped {
-            // SAFETY: the contract.
+            // SAFETY: `is_mapped` says that `mapped::grow` made the block, and the caller that nobody uses it.
             unsafe { mapped::free(&self) };
         } else {
-            // SAFETY: the contract.
+            // SAFETY: a block that is not mapped came from the global allocator with this layout, and nobody uses it.
             unsafe { dealloc(self.start.as_ptr(), self.layout) };
         }
     }

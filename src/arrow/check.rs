@@ -257,7 +257,7 @@ pub(super) unsafe fn check_sizes(data_type: &DataType, array: &ArrowArray) -> Re
         // SAFETY: the contract: one offset more than slots.
         unsafe { check_size::<i32>(data_type, array, (1, end), 2) }?;
     } else if array.length > 0 && matches!(data_type, DataType::LargeUtf8 | DataType::LargeBinary) {
-        // SAFETY: as above.
+        // SAFETY: the contract: one offset more than slots, in host memory, so that entry `end` is there.
         unsafe { check_size::<i64>(data_type, array, (1, end), 2) }?;
     }
     if let DataType::Utf8View | DataType::BinaryView = data_type {
