@@ -437,7 +437,8 @@ impl fmt::Debug for Tensor {
 mod tests {
     use super::*;
 
-    fn tensor(data: *mut u8, shape: &[i64], strides: &[i64]) -> Result<Tensor> {
+    /// A tensor of int32. Whoever reads its elements has a live array under them.
+    pub(super) fn tensor(data: *mut u8, shape: &[i64], strides: &[i64]) -> Result<Tensor> {
         let parts = Parts {
             data,
             device: Device::CPU,
@@ -450,7 +451,7 @@ mod tests {
             order: None,
             field: None,
         };
-        // SAFETY: the tests read no element of tensors that they make here, but for the last one over a live array.
+        // SAFETY: tests read elements only of tensors over a live array.
         unsafe { Tensor::from_raw_parts(parts) }
     }
 

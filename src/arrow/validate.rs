@@ -183,10 +183,10 @@ mod tests {
             }
         }
         let wrong = NullBuffer::new(BooleanBuffer::new_unset(3));
-        // SAFETY: a wrong count of nulls is what this is about.
+        // SAFETY: the bitmap has a bit for each of the three rows; nothing reads memory by its wrong count of nulls.
         let wrong = unsafe { NullBuffer::new_unchecked(wrong.into_inner(), 1) };
         let data = rows(&[true; 3], values(&[]), 2, 0).into_builder().nulls(Some(wrong));
-        // SAFETY: as above.
+        // SAFETY: buffers and children have the slots that the rows need; nothing reads memory by the wrong count of nulls.
         assert!(validate(&unsafe { data.build_unchecked() }).is_err());
     }
 

@@ -132,28 +132,11 @@ native!(
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use super::*;
-    use crate::device::Device;
-    use crate::spec::Dims;
-    use crate::tensor::Parts;
 
+    /// A tensor of int32 over an array that outlives it.
     fn tensor(data: *mut u8, shape: &[i64], strides: &[i64]) -> Tensor {
-        let parts = Parts {
-            data,
-            device: Device::CPU,
-            dtype: DType::Int32,
-            shape: Dims::from_slice(shape),
-            strides: Dims::from_slice(strides),
-            owner: Arc::new(()),
-            read_only: true,
-            copied: false,
-            order: None,
-            field: None,
-        };
-        // SAFETY: every test has a live array under its tensors, or reads no element of them.
-        unsafe { Tensor::from_raw_parts(parts) }.unwrap()
+        crate::tensor::tests::tensor(data, shape, strides).unwrap()
     }
 
     #[test]

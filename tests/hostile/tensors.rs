@@ -137,7 +137,7 @@ fn misaligned_elements_are_never_lent_as_a_slice() {
     assert!(!tensor.is_aligned() && tensor.as_slice::<i32>().is_err() && tensor.as_bytes().is_err());
     // SAFETY: nobody writes to the memory.
     assert!(unsafe { tensor.lent_slice::<i32>() }.is_err());
-    // SAFETY: as above.
+    // SAFETY: nobody writes to the memory.
     assert!(unsafe { tensor.lent_bytes() }.is_err());
     let array = to_arrow(&tensor, None, CopyMode::IfNeeded).unwrap();
     assert_eq!(to_tensor(&array, &Options::default()).unwrap().as_bytes().unwrap(), &bytes[1..]);

@@ -344,7 +344,7 @@ fn everything(tensor: &Tensor, errors: &mut Errors<'_>) {
     errors.keep(tensor.as_bytes());
     // SAFETY: nobody writes to the memory while this test runs.
     errors.keep(unsafe { tensor.lent_bytes() }.map(|bytes| bytes.iter().fold(0, |all, byte| all ^ byte)));
-    // SAFETY: as above.
+    // SAFETY: nobody writes to the memory while the slice lives, which ends here.
     errors.keep(unsafe { tensor.lent_slice::<i32>() });
     touch(tensor);
     round_trips(tensor, errors);
