@@ -203,6 +203,21 @@ fn the_row_of_a_misfit_counts_over_chunks() {
 }
 
 #[test]
+fn a_null_comes_before_a_value_of_its_row_that_misfits() {
+    let nulls = NullBuffer::from(vec![true, true, true, true, false, true]);
+    for (misfit, expected) in [(1, (ErrorKind::Cast, Some(0))), (3, (ErrorKind::Null, Some(1)))] {
+        let mut values = vec![Int(0); 6];
+        values[misfit] = Int(300);
+        let items = array(DType::Int16, &values, Some(nulls.clone()));
+        let lists =
+            arrow_data::ArrayData::builder(list(items.data_type().clone(), 3)).len(2).add_child_data(items.to_data());
+        let lists = make_array(lists.build().unwrap());
+        let error = array_to_tensor(&lists, &Options::default().dtype(DType::UInt8)).unwrap_err();
+        assert_eq!((error.kind(), error.row()), expected);
+    }
+}
+
+#[test]
 fn bools_become_numbers_over_block_and_byte_boundaries() {
     let bools: Vec<bool> = (0..9_000).map(|index| index % 3 == 0 || index % 7 == 2).collect();
     let column = BooleanArray::from(bools.clone());

@@ -45,7 +45,7 @@ fn null_at(spec: &Spec, row: usize) -> Error {
 /// Refuses nulls, where the spec does. Names the column and the first row.
 ///
 /// # Errors
-/// For the first null; for a value before it that a cast cannot take.
+/// For the first null; for a value in a row before it that a cast cannot take.
 pub(crate) fn check_nulls<'a>(
     spec: &Spec,
     chunks: impl IntoIterator<Item = &'a ColumnChunk<'a>, IntoIter: Clone>,
@@ -57,12 +57,14 @@ pub(crate) fn check_nulls<'a>(
     let first =
         chunks.clone().enumerate().find_map(|(number, chunk)| Some((number, chunk.mask.as_ref()?.first_null())));
     let Some((number, element)) = first else { return Ok(()) };
+    let width = spec.row_elements().max(1);
     let mut row = 0;
     for (index, chunk) in chunks.take(number.saturating_add(1)).enumerate() {
-        let end = if index == number { element } else { chunk.leaf.elements };
-        let misfit = check_values(spec, chunk, 0..end);
+        let rows = if index == number { element / width } else { chunk.leaf.rows };
+        // Only whole rows before the null: in its own row it comes first.
+        let misfit = check_values(spec, chunk, 0..rows.saturating_mul(width));
         misfit.map_err(|misfit| misfit.error(spec, row).in_column(spec.field().name()))?;
-        row += if index == number { element / spec.row_elements().max(1) } else { chunk.leaf.rows };
+        row += rows;
     }
     Err(null_at(spec, row))
 }
