@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use arrow_schema::FieldRef;
+use arrow_schema::{DataType, FieldRef};
 use smallvec::SmallVec;
 
 use super::{require_host, to_tensor};
 use crate::alloc::fallible;
 use crate::arrow::{ArrayNode, DeviceArray, counts_in, ordered_array, same_layout};
-use crate::convert::{self, compact};
+use crate::convert::{self, check_request, compact};
 use crate::copy_log::{self, Copied};
 use crate::cuda::is_cuda;
 use crate::device::Device;
@@ -44,14 +44,62 @@ pub fn to_arrow(tensor: &Tensor, valid: Option<&Tensor>, copy: CopyMode) -> Resu
 
 /// A tensor as an array of this form.
 fn array_of(tensor: &Tensor, form: TensorField, valid: Option<&Tensor>, copy: CopyMode) -> Result<DeviceArray> {
-    let plan = Plan::to_arrow(&form, tensor.is_aligned(), valid.is_some(), copy)?;
+    let plan = plan(tensor, &form, valid.is_some(), copy)?;
+    let bitmap = valid.map(|valid| Bitmap::of_rows(valid, form.rows)).transpose()?;
+    let ColumnNode { node, field, owner, order } = column_node(tensor, form, &plan, bitmap)?;
+    ordered_array(node.export(&owner)?, field, order)
+}
+
+/// The plan for a tensor as an array of this form.
+///
+/// # Errors
+/// When a copy is needed and not allowed, or the tensor is on a device that cannot make it.
+fn plan(tensor: &Tensor, form: &TensorField, has_validity: bool, copy: CopyMode) -> Result<Plan> {
+    let plan = Plan::to_arrow(form, tensor.is_aligned(), has_validity, copy)?;
     let is_packed = is_cuda(tensor.device()) && plan.steps.iter().all(|step| step.action == Action::Pack);
     if !plan.is_view() && !is_packed {
         require_host(tensor.device(), "")?;
     }
-    let bitmap = valid.map(|valid| Bitmap::of_rows(valid, form.rows)).transpose()?;
-    let ColumnNode { node, field, owner, order } = column_node(tensor, form, &plan, bitmap)?;
-    ordered_array(node.export(&owner)?, field, order)
+    Ok(plan)
+}
+
+/// Refuses what no values of a tensor could become together with a validity, before that is read.
+///
+/// # Errors
+/// As [`to_arrow`], or as [`to_arrow_as`] with `requested`.
+pub(crate) fn check_to_arrow(tensor: &Tensor, requested: Option<&FieldRef>, copy: CopyMode) -> Result<()> {
+    let form = tensor.arrow_form()?;
+    plan(tensor, &form, true, copy)?;
+    requested.map_or(Ok(()), |requested| check_requested(tensor, &form, requested, copy))
+}
+
+/// Refuses a type that no values of a tensor of this form could become.
+///
+/// # Errors
+/// When there is no cast, or one is needed and no copy allowed.
+pub(crate) fn check_requested(tensor: &Tensor, form: &TensorField, requested: &FieldRef, copy: CopyMode) -> Result<()> {
+    let is_cast = requires_cast(form.field.data_type(), requested.data_type(), copy)?;
+    if is_cast && form.dtype == DType::BFloat16 {
+        // As in `as_requested`: casts go by way of float32.
+        let single = TensorField::new(DType::Float32, tensor.shape(), tensor.strides(), None)?;
+        return check_request(&single.field, requested);
+    }
+    check_request(&form.field, requested)
+}
+
+/// Whether values of one type are cast to become those of another.
+///
+/// # Errors
+/// When they are, and no copy is allowed.
+fn requires_cast(own: &DataType, wanted: &DataType, copy: CopyMode) -> Result<bool> {
+    if same_layout(own, wanted) || counts_in(own, wanted) {
+        return Ok(false);
+    }
+    if copy == CopyMode::Never {
+        return Err(Error::new(ErrorKind::Copy, format!("a copy is needed (cast from {own} to {wanted})"))
+            .remedy_is("pass copy=None to allow it"));
+    }
+    Ok(true)
 }
 
 /// The bits of a column's rows, set where they are valid: some of the bytes of a block that columns may share.
@@ -183,16 +231,9 @@ pub(crate) fn as_requested(
     requested: &FieldRef,
     copy: CopyMode,
 ) -> Result<DeviceArray> {
-    let (own, wanted) = (array.field().data_type(), requested.data_type());
-    if same_layout(own, wanted) || counts_in(own, wanted) {
-        return convert::request_field(array, requested);
-    }
-    if copy == CopyMode::Never {
-        return Err(Error::new(ErrorKind::Copy, format!("a copy is needed (cast from {own} to {wanted})"))
-            .remedy_is("pass copy=None to allow it"));
-    }
+    let is_cast = requires_cast(array.field().data_type(), requested.data_type(), copy)?;
     // Arrow's casts know nothing of extension types: what they would see are bytes.
-    if dtype == DType::BFloat16 {
+    if is_cast && dtype == DType::BFloat16 {
         let single = to_tensor(array, &Options::default().dtype(DType::Float32).nulls(NullPolicy::Keep))?;
         return convert::request_field(&to_arrow(&single, valid, CopyMode::IfNeeded)?, requested);
     }

@@ -8,12 +8,12 @@ use arrow_schema::{DataType, Field, FieldRef};
 
 use crate::alloc::fallible;
 use crate::arrow::{ArrayNode, DeviceArray, ordered_array};
-use crate::column::{ColumnNode, as_requested, column_node, require_host};
+use crate::column::{ColumnNode, as_requested, check_requested, check_to_arrow, column_node, require_host};
 use crate::convert::split_rows;
 use crate::error::{Error, Result};
 use crate::order::Order;
 use crate::plan::Plan;
-use crate::spec::CopyMode;
+use crate::spec::{CopyMode, all_or_errors};
 use crate::tensor::{Owner, Tensor};
 
 use super::validity::Validity;
@@ -146,8 +146,29 @@ pub fn matrix_to_arrow<N: AsRef<str>>(matrix: &Tensor, names: &[N], options: &Co
     self::batch(rows, columns.collect::<Result<Vec<_>>>()?, metadata, matrix.order())
 }
 
+/// Refuses what no values of a matrix could become together with a validity, before that is read.
+///
+/// # Errors
+/// As [`matrix_to_arrow`].
+pub(crate) fn check_matrix<N: AsRef<str>>(matrix: &Tensor, names: &[N], options: &ColumnOptions) -> Result<()> {
+    check_names(matrix, names, options)?;
+    let plan = plan(matrix, names.len(), options.copy)?;
+    require_host(matrix.device(), "")?;
+    let check = |(index, name): (usize, &N)| {
+        let column = matrix.column(index)?;
+        if plan.is_none() {
+            check_to_arrow(&column, None, options.copy)?;
+        }
+        let Some(Some(requested)) = options.types.get(index) else { return Ok(()) };
+        let requested = Arc::new(requested.as_ref().clone().with_name(name.as_ref()));
+        check_requested(&column, &column.arrow_form()?, &requested, options.copy)
+    };
+    let columns = names.iter().enumerate();
+    all_or_errors(columns.map(|column| check(column).map_err(|error| error.in_column(column.1.as_ref())))).map(drop)
+}
+
 /// Refuses names that are none of this tensor's columns, and options that do not fit them; returns the number of rows.
-pub(crate) fn check_names<N: AsRef<str>>(matrix: &Tensor, names: &[N], options: &ColumnOptions) -> Result<usize> {
+fn check_names<N: AsRef<str>>(matrix: &Tensor, names: &[N], options: &ColumnOptions) -> Result<usize> {
     let &[rows, columns, ..] = matrix.shape() else {
         let reason =
             format!("names are those of a matrix's columns, and the tensor has the shape {:?}", matrix.shape());

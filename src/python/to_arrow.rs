@@ -14,10 +14,10 @@ use super::options::{copy_mode, mapping, unless_moved};
 use super::sources::no_protocol;
 use super::stream::wrap;
 use super::{Ragged, counts, device, input, tensor_input};
-use crate::column::{self, chunks_to_tensor};
+use crate::column::{self, check_to_arrow, chunks_to_tensor};
 use crate::dtype::DType;
 use crate::error::Error;
-use crate::matrix::{ColumnOptions, check_names, matrix_to_arrow};
+use crate::matrix::{ColumnOptions, check_matrix, matrix_to_arrow};
 use crate::spec::{CopyMode, Options, Spec};
 use crate::tensor::Tensor;
 
@@ -88,17 +88,21 @@ pub(super) fn to_arrow<'py>(
         }
         // Misaligned elements are moved once, with the others.
         let matrix = tensor_input::dlpack_unmoved(x, to_host, copy)?.ok_or_else(no_tensor)?;
+        options.copy = copy_before(matrix.device())?;
         if validity.is_some() {
-            check_names(&matrix, &names, &options)?;
+            check_matrix(&matrix, &names, &options)?;
         }
         options.validity = valid(matrix.device())?;
-        options.copy = copy_before(matrix.device())?;
         py.detach(|| matrix_to_arrow(&matrix, &names, &options))?
     } else {
         let tensor = input::dlpack(x, to_host, if copy == CopyMode::Always { CopyMode::IfNeeded } else { copy })?;
         let tensor = tensor.ok_or_else(no_tensor)?;
         let requested = r#type.map(read_type).transpose()?;
-        let (copy, valid) = (copy_before(tensor.device())?, valid(tensor.device())?);
+        let copy = copy_before(tensor.device())?;
+        if validity.is_some() {
+            check_to_arrow(&tensor, requested.as_ref(), copy)?;
+        }
+        let valid = valid(tensor.device())?;
         py.detach(|| match requested {
             None => column::to_arrow(&tensor, valid.as_ref(), copy),
             Some(requested) => column::to_arrow_as(&tensor, valid.as_ref(), &requested, copy),

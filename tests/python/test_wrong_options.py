@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 from collections.abc import Callable
 from typing import Any
 
 import arro3.core as ac
 import arrow_dlpack as ad
 import duckdb
+import ml_dtypes
 import nanoarrow as na
 import numpy as np
 import pyarrow as pa
@@ -279,6 +281,63 @@ def test_the_validity_of_to_arrow_may_be_a_stream(keywords: dict[str, Any]):
     with pytest.raises(ValueError, match="one bool for each row"):
         ad.to_arrow(np.zeros(3), validity=numbers)
     assert pa.chunked_array(numbers).equals(NUMBERS)
+
+
+FLAGS = pa.chunked_array([[True, True], [True]])
+# What zeros of a dtype can become, and what they cannot.
+TYPES = [
+    None,
+    pa.int8(),
+    pa.float16(),
+    pa.bool_(),
+    pa.string(),
+    pa.date32(),
+    pa.timestamp("us", "UTC"),
+    pa.time32("s"),
+    pa.duration("ns"),
+    pa.decimal128(5, 2),
+    pa.binary(2),
+    pa.null(),
+    pa.uuid(),
+    pa.bool8(),
+    pa.dictionary(pa.int8(), pa.string()),
+    pa.list_(pa.int8()),
+    pa.list_(pa.float32(), 2),
+    pa.list_view(pa.int16()),
+    pa.map_(pa.string(), pa.int8()),
+    pa.struct([("p", pa.int8())]),
+    pa.run_end_encoded(pa.int16(), pa.int64()),
+    pa.fixed_shape_tensor(pa.float64(), [2, 2]),
+    pa.fixed_shape_tensor(pa.float64(), [2, 2], permutation=[1, 0]),
+    pa.field("", pa.float64(), nullable=False),
+    pa.field("", pa.int8(), metadata={"ARROW:extension:name": "geoarrow.point"}),
+]
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint64", "float16", "float64", "complex64", "bool", "bfloat16", "S3"])
+@pytest.mark.parametrize("shape", [(3,), (3, 2), (3, 2, 2)])
+def test_what_no_values_can_become_is_refused_before_the_validity_is_read(dtype: str, shape: tuple[int, ...]):
+    dense = np.zeros(shape, ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype)
+    doubled = np.zeros((6, *shape[1:]), dense.dtype)
+    errors = 0
+    for x in (dense, np.asfortranarray(dense), doubled[::2]):
+        for requested, copy, names in itertools.product(TYPES, [None, False, True], [None, ["p", "q"], ["p"]]):
+            validity = ad.from_arrow(FLAGS)
+            try:
+                ad.to_arrow(x, type=requested, copy=copy, names=names, validity=validity)
+            except (ad.ConversionError, TypeError, BufferError):
+                errors += 1
+                assert pa.chunked_array(validity).equals(FLAGS), (x.strides, requested, copy, names)
+    assert errors > 100
+
+
+def test_the_validity_of_ragged_rows_is_refused_unread():
+    rows, validity = ad.to_ragged(LISTS), ad.from_arrow(FLAGS)
+    with pytest.raises(TypeError, match="validity belongs to the Ragged"):
+        ad.to_arrow(rows, validity=validity)
+    with pytest.raises(TypeError, match="validity must be a tensor"):
+        ad.Ragged(rows.values, rows.offsets, validity=validity)
+    assert pa.chunked_array(validity).equals(FLAGS)
 
 
 @pytest.mark.parametrize(
