@@ -43,6 +43,9 @@ FUZZ_TOOLS := $(CARGO_TARGET)/cargo-fuzz-$(FUZZ_VERSION)
 FUZZ_TARGETS := arrow_array arrow_schema arrow_stream conversions dlpack
 
 GPU_BUNDLE := dist/gpu
+RELEASE := dist/release
+# The oldest glibc that the released wheel runs on: that of 2014.
+MANYLINUX := manylinux_2_17
 
 # One interpreter for every build, so that none undoes another's cache.
 export PYO3_PYTHON := $(CURDIR)/$(BIN)/python
@@ -71,7 +74,7 @@ BENCH_SETS := bench $(if $(filter full,$(INTEROP)),bench-heavy)
 DEMO_SETS := demo $(if $(filter torch,$(FRAMEWORK)),demo-torch)
 
 .PHONY: help demo test test-rust test-python test-cuda test-ptx ptx test-simulated-cuda simulated-cuda prove-waits gpu-bundle peers interop
-.PHONY: asan tsan miri fuzz lint bench wheel clean
+.PHONY: asan tsan miri fuzz lint bench wheel release clean
 # Two installs into one environment at once would break it.
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
@@ -93,6 +96,7 @@ help:
 	@echo 'make lint    formatting, clippy, docs, types, licences'
 	@echo 'make bench   figures against a plain copy and against peers  (ONLY=pack,back QUICK=1 INTEROP=full|light)'
 	@echo 'make wheel   the release wheel, in dist/'
+	@echo 'make release the files of a release, tested, in dist/release/  (docs/releasing.md)'
 	@echo 'make clean   remove what was built and the environment'
 	@echo 'PYTHON=python3.12 chooses the interpreter when the environment is first made.'
 
@@ -219,6 +223,17 @@ gpu-bundle: $(STAMPS)/wheel
 
 wheel: $(STAMPS)/wheel
 	@ls -l dist/*.whl
+
+# What the package index gets, tested as it is uploaded. zig links the wheel against an old glibc; maturin finds it in the PATH.
+release: $(STAMPS)/build $(STAMPS)/release $(STAMPS)/test
+	rm -rf $(RELEASE) $(CARGO_TARGET)/release-site
+	PATH='$(CURDIR)/$(BIN)':"$$PATH" $(BIN)/maturin build $(CARGO_FLAGS) --release --zig --compatibility $(MANYLINUX) \
+		--manifest-path python/Cargo.toml --interpreter $(BIN)/python --out $(RELEASE)
+	$(BIN)/maturin sdist --manifest-path python/Cargo.toml --out $(RELEASE)
+	$(BIN)/twine check --strict $(RELEASE)/*
+	$(BIN)/pip install --quiet --no-deps --target $(CARGO_TARGET)/release-site $(RELEASE)/*.whl
+	PYTHONPATH=$(abspath $(CARGO_TARGET))/release-site ARROW_DLPACK_INTEROP=light $(BIN)/python -m pytest tests/python
+	@ls -l $(RELEASE)
 
 clean:
 	rm -rf $(VENV) dist

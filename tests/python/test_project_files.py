@@ -1,0 +1,94 @@
+"""Documents, templates and workflows name commands and files that exist, and versions that agree."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+WORKFLOWS = sorted(ROOT.glob(".github/workflows/*.yml"))
+DOCUMENTS = [
+    ROOT / name for name in ("CONTRIBUTING.md", "README.md", "SECURITY.md", "docs/design.md", "docs/releasing.md")
+]
+NAMING_TARGETS = [*DOCUMENTS, *WORKFLOWS, *ROOT.glob(".github/*.md"), ROOT / ".pre-commit-config.yaml"]
+
+
+def read(path: Path) -> str:
+    return path.read_text(encoding="utf-8")
+
+
+def named(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def targets() -> set[str]:
+    phony = re.findall(r"^\.PHONY:(.*)$", read(ROOT / "Makefile"), re.MULTILINE)
+    return {target for line in phony for target in line.split()}
+
+
+@pytest.mark.parametrize("path", NAMING_TARGETS, ids=named)
+def test_make_targets_exist(path: Path):
+    # A command, in a fence or in backticks; not "make" in a sentence.
+    commands = re.findall(r"(?:^\s*|`|run: )make ((?:[a-z-]+ ?)+)", read(path), re.MULTILINE)
+    assert {word for command in commands for word in command.split()} <= targets()
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=named)
+def test_paths_exist(path: Path):
+    top = "|".join(re.escape(entry.name) for entry in ROOT.iterdir() if entry.is_dir())
+    spans = re.findall(r"`([^`\n]+)`", read(path))
+    paths = {word for span in spans for word in span.split() if re.match(rf"(?:{top})/", word)}
+    # What a build makes, and names with a part for the reader to fill in.
+    made = re.compile(r"^(target|dist|\.venv)/|NAME|\*")
+    missing = [name for name in sorted(paths) if not made.search(name) and not (ROOT / name.rstrip("/")).exists()]
+    assert not missing
+
+
+def test_workflows_run_our_targets_on_pinned_actions():
+    for path in WORKFLOWS:
+        text = read(path)
+        assert re.search(r"^permissions:\n  contents: read$", text, re.MULTILINE), path
+        assert "concurrency:" in text, path
+        assert "timeout-minutes:" in text, path
+        assert all(re.search(r"@(v\d+|[0-9a-f]{40})$", action) for action in re.findall(r"uses: (\S+)", text)), path
+        runs = re.findall(r"run: (.+)", text)
+        assert any(run.startswith("make ") for run in runs), path
+        assert all(re.match(r"make |rustup (toolchain install|default) ", run) for run in runs), path
+
+
+def test_ci_runs_the_oldest_and_the_newest_python():
+    project = tomllib.loads(read(ROOT / "python/pyproject.toml"))["project"]
+    listed = [text.rpartition(" ")[2] for text in project["classifiers"] if re.search(r":: 3\.\d+$", text)]
+    assert project["requires-python"] == f">={listed[0]}"
+    matrix = re.search(r"python: \[(.+)\]", read(ROOT / ".github/workflows/ci.yml"))
+    assert matrix is not None
+    assert re.findall(r'"([\d.]+)"', matrix[1]) == [listed[0], listed[-1]]
+
+
+def test_ci_runs_what_a_checkout_runs():
+    steps = re.findall(r"^step (make .+)$", read(ROOT / ".ci/run"), re.MULTILINE)
+    ci = read(ROOT / ".github/workflows/ci.yml")
+    assert steps
+    for step in steps:
+        words = step.split()
+        assert any(set(words) <= set(line.split()) for line in ci.splitlines()), step
+
+
+def test_one_line_length():
+    length = tomllib.loads(read(ROOT / "ruff.toml"))["line-length"]
+    assert tomllib.loads(read(ROOT / "rustfmt.toml"))["max_width"] == length
+    assert f"max_line_length = {length}" in read(ROOT / ".editorconfig")
+
+
+def test_one_version():
+    version = tomllib.loads(read(ROOT / "Cargo.toml"))["workspace"]["package"]["version"]
+    for lock in ("Cargo.lock", "fuzz/Cargo.lock"):
+        packages = tomllib.loads(read(ROOT / lock))["package"]
+        assert {package["version"] for package in packages if package["name"] == "arrow-dlpack"} == {version}, lock
+    # Until the first release the changelog has no version of its own.
+    headings = re.findall(r"^## \[(.+?)\]", read(ROOT / "CHANGELOG.md"), re.MULTILINE)
+    assert headings[0] == "Unreleased"
+    assert headings[1:2] in ([], [version])
