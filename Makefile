@@ -39,6 +39,7 @@ MIRI_TESTS ?= --lib --test ownership
 FUZZ_VERSION := 0.13.1
 CARGO_TARGET := $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)
 SIMULATED_CUDA := $(CARGO_TARGET)/simulated-cuda
+SKIP_WAITS := $(abspath $(CARGO_TARGET))/skip-waits
 FUZZ_TOOLS := $(CARGO_TARGET)/cargo-fuzz-$(FUZZ_VERSION)
 FUZZ_TARGETS := arrow_array arrow_schema arrow_stream conversions dlpack
 
@@ -150,13 +151,14 @@ test-ptx: $(STAMPS)/test
 	-@$(MAKE) --no-print-directory $(STAMPS)/ptx
 	$(BIN)/python -m pytest tests/ptx
 
-# Of a build that can leave out a wait. Its wheel is not installed, as no user may have it.
+# Builds with `--cfg skip_waits`, which can leave out a wait, in a target folder of its own. The wheel is not installed: no user
+# may have it.
 prove-waits: $(STAMPS)/build $(STAMPS)/test simulated-cuda
-	rm -rf $(CARGO_TARGET)/skip-waits
-	CARGO_PROFILE_RELEASE_LTO=off $(BIN)/maturin build $(CARGO_FLAGS) --release --features skip-waits \
-		--manifest-path python/Cargo.toml --interpreter $(BIN)/python --out $(CARGO_TARGET)/skip-waits/wheel
-	$(BIN)/pip install --quiet --no-deps --target $(CARGO_TARGET)/skip-waits/site $(CARGO_TARGET)/skip-waits/wheel/*.whl
-	PYTHONPATH=$(abspath $(CARGO_TARGET))/skip-waits/site $(BIN)/python tests/cuda/run.py --prove-waits --cargo-flags='$(CARGO_FLAGS)'
+	rm -rf $(SKIP_WAITS)/wheel $(SKIP_WAITS)/site
+	RUSTFLAGS="$$RUSTFLAGS --cfg skip_waits" CARGO_PROFILE_RELEASE_LTO=off $(BIN)/maturin build $(CARGO_FLAGS) --release \
+		--target-dir $(SKIP_WAITS)/build --manifest-path python/Cargo.toml --interpreter $(BIN)/python --out $(SKIP_WAITS)/wheel
+	$(BIN)/pip install --quiet --no-deps --target $(SKIP_WAITS)/site $(SKIP_WAITS)/wheel/*.whl
+	PYTHONPATH=$(SKIP_WAITS)/site $(BIN)/python tests/cuda/run.py --prove-waits --cargo-flags='$(CARGO_FLAGS)'
 
 peers: $(STAMPS)/installed $(STAMPS)/test $(STAMPS)/peers
 	$(if $(ARRAY_API_TESTS),ARRAY_API_TESTS='$(abspath $(ARRAY_API_TESTS))') $(BIN)/python -m pytest tests/peers

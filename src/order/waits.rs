@@ -77,8 +77,8 @@ waits! {
 }
 
 impl Wait {
-    /// Whether a test has asked to leave this wait out.
-    #[cfg(feature = "skip-waits")]
+    /// Whether a test has asked to leave this wait out, which only a build with `--cfg skip_waits` can do.
+    #[cfg(skip_waits)]
     pub(super) fn is_skipped(self) -> bool {
         use std::sync::OnceLock;
         static SKIPPED: OnceLock<Option<u32>> = OnceLock::new();
@@ -86,7 +86,7 @@ impl Wait {
         *SKIPPED.get_or_init(read) == Some(self as u32)
     }
 
-    #[cfg(not(feature = "skip-waits"))]
+    #[cfg(not(skip_waits))]
     pub(super) fn is_skipped(self) -> bool {
         false
     }
