@@ -8,7 +8,11 @@ use super::stream::Stream;
 use crate::error::{Error, ErrorKind, Result};
 
 /// What `make ptx` makes of kernels.cu, as the text that the driver takes.
+#[cfg(feature = "cuda")]
 const PTX: &str = concat!(include_str!("kernels.ptx"), "\0");
+/// Empty: without the feature no driver is looked for that could load it.
+#[cfg(not(feature = "cuda"))]
+const PTX: &str = "\0";
 /// Threads of a block: `THREADS` in kernels.cu.
 const THREADS: u32 = 256;
 /// Blocks for each multiprocessor of the device: as many as may run at once, and some more for the ends.
@@ -179,11 +183,30 @@ impl Current {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::File;
+    use std::io::{BufRead as _, BufReader};
+
     use super::*;
+
+    /// Looks into this program itself, as the text may be embedded from anywhere.
+    #[test]
+    #[cfg_attr(miri, ignore = "Miri runs no program that could be read")]
+    fn only_a_build_with_the_feature_cuda_embeds_the_kernels() {
+        let mut program = BufReader::new(File::open(std::env::current_exe().unwrap()).unwrap());
+        let entry = format!(".visible .entry {}(", Kernels::NAMES[0]);
+        let (mut line, mut is_embedded) = (Vec::new(), false);
+        while program.read_until(b'\n', &mut line).unwrap() > 0 {
+            is_embedded |= line.starts_with(entry.as_bytes());
+            line.clear();
+        }
+        assert_eq!(is_embedded, cfg!(feature = "cuda"));
+    }
 
     #[test]
     fn the_module_has_every_kernel_and_no_other() {
-        let entries: Vec<&str> = PTX
+        // Read, not included: a build without the feature `cuda` embeds no PTX.
+        let ptx = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/src/cuda/kernels.ptx")).unwrap();
+        let entries: Vec<&str> = ptx
             .lines()
             .filter_map(|line| line.strip_prefix(".visible .entry "))
             .map(|name| name.trim_end_matches('('))
