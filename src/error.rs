@@ -29,6 +29,8 @@ pub enum ErrorKind {
     Memory,
     /// A signal ended the call, or the producer of a stream reports that one ended its work (Python's `KeyboardInterrupt`).
     Interrupted,
+    /// A bug of this crate: something that it rests on does not hold. The remedy says where to report it.
+    Internal,
 }
 
 /// Why a conversion failed. Names the column and the row where there is one, and the remedy where one exists.
@@ -62,6 +64,9 @@ impl Eq for Source {}
 /// A result whose error is [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
+/// The remedy of our own bugs.
+const REPORT: &str = concat!("this is a bug of arrow-dlpack: please report this at ", env!("CARGO_PKG_REPOSITORY"));
+
 impl Error {
     pub(crate) fn new(kind: ErrorKind, reason: impl Into<String>) -> Self {
         let reason = reason.into();
@@ -71,6 +76,12 @@ impl Error {
 
     pub(crate) fn invalid(reason: impl Into<String>) -> Self {
         Self::new(ErrorKind::Invalid, reason)
+    }
+
+    /// A bug of ours, whatever the data or the caller.
+    #[cold]
+    pub(crate) fn internal(reason: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Internal, reason).remedy_is(REPORT)
     }
 
     pub(crate) fn unsupported(reason: impl Into<String>) -> Self {
@@ -285,6 +296,16 @@ mod tests {
         let error = Error::new(ErrorKind::Null, "2 nulls").at_row(7).in_column("x").remedy_is("pass nulls=\"nan\"");
         assert_eq!(error.to_string(), "column \"x\", row 7: 2 nulls; pass nulls=\"nan\"");
         assert_eq!((error.column(), error.row(), error.kind()), (Some("x"), Some(7), ErrorKind::Null));
+    }
+
+    #[test]
+    fn a_bug_of_ours_says_where_to_report_it() {
+        let error = Error::internal("a block was lost");
+        assert_eq!(error.kind(), ErrorKind::Internal);
+        assert!(
+            error.to_string().ends_with(concat!("please report this at ", env!("CARGO_PKG_REPOSITORY"))),
+            "{error}"
+        );
     }
 
     #[test]

@@ -234,7 +234,7 @@ fn start(
             first_row: row,
             cast_to: is_cast.then(|| ColumnType::of(shape.dtype)).flatten(),
             itemsize,
-            out: before.ok_or_else(|| Error::invalid("an output beyond the address space"))?,
+            out: before.ok_or_else(|| Error::internal("an output beyond the address space"))?,
             layout,
             misfits,
         };

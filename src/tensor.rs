@@ -171,7 +171,7 @@ impl Tensor {
         // SAFETY: the caller promises initialised elements; the size is checked below, before anyone reads.
         let tensor = unsafe { Self::from_raw_parts(parts) }?;
         if tensor.nbytes() > bytes {
-            return Err(Error::invalid("a host buffer is smaller than its tensor"));
+            return Err(Error::internal("a host buffer is smaller than its tensor"));
         }
         Ok(tensor)
     }

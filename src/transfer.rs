@@ -255,7 +255,7 @@ impl Drop for OwnBuffer {
 }
 
 fn span(tensor: &Tensor) -> Result<(usize, usize)> {
-    tensor.span().ok_or_else(|| Error::invalid("the tensor is larger than memory can be"))
+    tensor.span().ok_or_else(|| Error::internal("the tensor is larger than memory can be"))
 }
 
 fn record(tensor: &Tensor, why: &str) {
@@ -267,9 +267,9 @@ fn record(tensor: &Tensor, why: &str) {
 }
 
 pub(crate) fn device_address(address: usize) -> Result<u64> {
-    u64::try_from(address).map_err(|_| Error::invalid("an address beyond 64 bits"))
+    u64::try_from(address).map_err(|_| Error::internal("an address beyond 64 bits"))
 }
 
 pub(crate) fn host_address(address: u64) -> Result<usize> {
-    usize::try_from(address).map_err(|_| Error::invalid("an address beyond the address space"))
+    usize::try_from(address).map_err(|_| Error::internal("an address beyond the address space"))
 }

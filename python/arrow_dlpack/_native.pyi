@@ -135,6 +135,9 @@ class CastError(ConversionError):
 class UnsupportedTypeError(ConversionError):
     """A type or layout has no form on the other side."""
 
+class InternalError(ConversionError):
+    """A bug of the package. `remedy` says where to report it."""
+
 class ReadOnlyViewWarning(UserWarning):
     """A view of read-only memory went to a library that ignores the read-only flag."""
 

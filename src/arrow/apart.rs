@@ -252,7 +252,7 @@ impl Apart {
     }
 
     fn built(&self, node: usize, starts: &[*const u8]) -> Result<ArrayNode> {
-        let missing = || Error::invalid("an array that was not taken apart whole");
+        let missing = || Error::internal("an array that was not taken apart whole");
         let node = self.nodes.get(node).ok_or_else(missing)?;
         let start = |part: &Part| match part {
             Part::Missing => Ok(std::ptr::null()),
@@ -368,7 +368,7 @@ fn ends(first: i64, last: i64, data_type: &DataType) -> Result<Range<usize>> {
 
 #[cold]
 fn not_read() -> Error {
-    Error::invalid("bytes of an array that were not read")
+    Error::internal("bytes of an array that were not read")
 }
 
 impl DeviceArray {

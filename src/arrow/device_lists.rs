@@ -105,7 +105,7 @@ impl DeviceArray {
             DataType::LargeList(_) | DataType::LargeUtf8 | DataType::LargeBinary => (true, false),
             DataType::ListView(_) => (false, true),
             DataType::LargeListView(_) => (true, true),
-            other => return Err(Error::unsupported(format!("an array of {other} has no lists"))),
+            other => return Err(Error::internal(format!("an array of {other} has no lists"))),
         };
         let count = if has_lengths || view.length == 0 { view.length } else { view.length + 1 };
         let ints = |index| {

@@ -294,7 +294,7 @@ impl DeviceArray {
             DataType::LargeList(_) | DataType::LargeUtf8 | DataType::LargeBinary => (true, false),
             DataType::ListView(_) => (false, true),
             DataType::LargeListView(_) => (true, true),
-            other => return Err(Error::unsupported(format!("an array of {other} has no lists"))),
+            other => return Err(Error::internal(format!("an array of {other} has no lists"))),
         };
         let rows = view.length;
         let count = if has_lengths || rows == 0 { rows } else { rows + 1 };
@@ -344,7 +344,7 @@ impl DeviceArray {
         let view = self.view();
         let data_type = self.field().data_type();
         if !matches!(data_type, DataType::Utf8View | DataType::BinaryView) {
-            return Err(Error::unsupported(format!("an array of {data_type} has no views")));
+            return Err(Error::internal(format!("an array of {data_type} has no views")));
         }
         // SAFETY: import has checked the array, and `require_host` that it is host memory.
         let sizes =

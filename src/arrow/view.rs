@@ -268,7 +268,7 @@ impl<'a> Leaf<'a> {
     pub(crate) fn of_bits(bytes: &'a [u8], offset: usize, elements: usize) -> Result<Self> {
         let end = offset.checked_add(elements).ok_or_else(overflow)?;
         if end.div_ceil(8) > bytes.len() {
-            return Err(Error::invalid(format!("{elements} bits from bit {offset} of {} bytes", bytes.len())));
+            return Err(Error::internal(format!("{elements} bits from bit {offset} of {} bytes", bytes.len())));
         }
         Ok(Self { offset, elements, rows: elements, ..Self::plain(bytes.as_ptr()) })
     }

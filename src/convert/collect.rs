@@ -47,7 +47,7 @@ fn collect<T: Native>(dtype: DType, len: usize, values: impl Iterator<Item = Res
         written += 1;
     }
     if written != len {
-        return Err(Error::invalid(format!("{written} values of {len}")));
+        return Err(Error::internal(format!("{written} values of {len}")));
     }
     // SAFETY: `len` elements were written, `Native` or bytes that are 0 or 1.
     unsafe {
@@ -68,7 +68,7 @@ pub(crate) fn offsets_view(rows: &ListChunk<'_>) -> Result<Tensor> {
 /// # Errors
 /// When there are none.
 pub(crate) fn lengths_view(rows: &ListChunk<'_>) -> Result<Tensor> {
-    view(rows, &rows.lengths().ok_or_else(|| Error::invalid("these rows have no lengths"))?)
+    view(rows, &rows.lengths().ok_or_else(|| Error::internal("these rows have no lengths"))?)
 }
 
 /// Integers of these rows, which their array keeps alive.

@@ -140,7 +140,7 @@ fn fill_buffer(spec: &Spec, plan: &Plan, chunks: &[ColumnChunk<'_>]) -> Result<H
     for chunk in chunks {
         let (out, after) = rest
             .split_at_mut_checked(chunk.leaf.elements.saturating_mul(itemsize))
-            .ok_or_else(|| Error::invalid("the plan was made of other chunks"))?;
+            .ok_or_else(|| Error::internal("the plan was made of other chunks"))?;
         in_rounds(chunk.leaf.elements, itemsize, |elements| {
             let (start, end) = (elements.start.saturating_mul(itemsize), elements.end.saturating_mul(itemsize));
             let out = out.get_mut(start..end).unwrap_or(&mut []);
@@ -182,7 +182,7 @@ pub(crate) fn validity(spec: &Spec, plan: &Plan, chunks: &[ColumnChunk<'_>]) -> 
     for chunk in chunks {
         let (out, after) = rest
             .split_at_mut_checked(chunk.leaf.elements)
-            .ok_or_else(|| Error::invalid("the plan was made of other chunks"))?;
+            .ok_or_else(|| Error::internal("the plan was made of other chunks"))?;
         match &chunk.mask {
             Some(mask) => {
                 let (bytes, offset) = mask.bits();

@@ -76,7 +76,7 @@ impl MatrixColumns<'_> {
 pub(crate) fn view_matrix(spec: &MatrixSpec, columns: &MatrixColumns<'_>, stride: usize) -> Result<Option<Tensor>> {
     let Some(first) = columns.columns.first() else { return Ok(None) };
     if columns.column_stride(spec) != Some(stride) {
-        return Err(Error::invalid("the columns do not lie as a matrix"));
+        return Err(Error::internal("the columns do not lie as a matrix"));
     }
     for ((_, spec), column) in spec.columns().iter().zip(&columns.columns) {
         if spec.element() == Element::Bool8 && !column.are_bools() {
@@ -192,7 +192,7 @@ pub(crate) fn matrix_stride(spec: &MatrixSpec, rows: usize, out: &Output<'_>) ->
     let columns = spec.columns().len();
     out.require(spec.dtype(), &[signed(rows)?, signed(columns)?])?;
     let by_column = out.is_column_major();
-    let &[row, column] = out.strides() else { return Err(Error::invalid("a matrix without two strides")) };
+    let &[row, column] = out.strides() else { return Err(Error::internal("a matrix without two strides")) };
     if !by_column && columns != 1 && column != 1 {
         return Err(Error::argument(format!(
             "out has strides {:?}: neither its rows nor its columns lie dense",
@@ -338,7 +338,7 @@ fn write_columns(columns: &[PackedColumn<'_>], size: usize, piece: &Piece, out: 
             || spec.row_elements() != 1
             || chunk.leaf.rows < piece.first + piece.rows.len()
         {
-            return Err(Error::invalid("the columns do not fit the matrix that they are written to"));
+            return Err(Error::internal("the columns do not fit the matrix that they are written to"));
         }
         // SAFETY: parts on several threads have different rows.
         let out = unsafe { out.part(index, bytes) };
@@ -374,14 +374,14 @@ pub(crate) fn write_packed(
     let aligned = |bytes: usize| bytes.is_multiple_of(dtype.alignment());
     let room = columns.len().checked_mul(dtype.itemsize()).is_some_and(|bytes| bytes <= out.width());
     if !columns.iter().all(fits) || !room || !aligned(out.start().addr()) || !aligned(out.stride()) {
-        return Err(Error::invalid("the columns do not fit the rows that they are written to"));
+        return Err(Error::internal("the columns do not fit the rows that they are written to"));
     }
     // SAFETY: checked above: scalars of one dtype, enough rows of them, enough room in each row, aligned.
     match unsafe { pack_rows(Isa::detect(), threads, columns, first, out) }? {
         Ok(()) => Ok(()),
         Err(found) => Err(match columns.get(found.column) {
             Some(column) => found.misfit.error(column.spec, row).in_column(column.spec.field().name()),
-            None => Error::invalid("a value does not fit"),
+            None => Error::internal("a value does not fit"),
         }),
     }
 }

@@ -95,7 +95,7 @@ impl<'a> Padder<'a> {
     /// When not every row was written.
     pub(crate) fn finish(self) -> Result<(Tensor, Tensor)> {
         if self.written != self.rows {
-            return Err(Error::invalid(format!("{} rows of {}", self.written, self.rows)));
+            return Err(Error::internal(format!("{} rows of {}", self.written, self.rows)));
         }
         let signed = |count: usize| i64::try_from(count).map_err(|_| Error::unsupported("a count beyond 64 bits"));
         let shape = Dims::from_slice(&[signed(self.rows)?, signed(self.length)?]);

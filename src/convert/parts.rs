@@ -44,7 +44,7 @@ pub(crate) fn take_apart(array: &DeviceArray) -> Result<ArrayParts<Buffer>> {
 fn parts_of(data: &ArrayData) -> Result<ArrayParts<Buffer>> {
     let nulls = data.nulls().map(|nulls| nulls.inner());
     if data.offset() != 0 || nulls.is_some_and(|nulls| nulls.offset() != 0) {
-        return Err(Error::invalid("a copy of an array starts behind its buffers"));
+        return Err(Error::internal("a copy of an array starts behind its buffers"));
     }
     Ok(ArrayParts {
         len: data.len(),

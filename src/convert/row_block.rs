@@ -283,7 +283,7 @@ fn exchange(one: &mut [MaybeUninit<u8>], two: &mut [MaybeUninit<u8>]) {
 }
 
 fn beyond() -> Error {
-    Error::invalid("rows do not fit the block that they are written to")
+    Error::internal("rows do not fit the block that they are written to")
 }
 
 #[cfg(test)]

@@ -331,7 +331,7 @@ impl Prepared {
                 check_nulls_of_passing_rows(spec, &chunk).map_err(named)?;
                 block.append_column(spec, &chunk, first)
             }
-            _ => Err(Error::invalid("a chunk of another group")),
+            _ => Err(Error::internal("a chunk of another group")),
         }
     }
 }

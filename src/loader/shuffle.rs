@@ -168,5 +168,5 @@ impl ShuffleBuffer {
 }
 
 fn lost() -> Error {
-    Error::invalid("the shuffle buffer has lost a row")
+    Error::internal("the shuffle buffer has lost a row")
 }

@@ -110,7 +110,7 @@ impl MatrixChunk {
         row: usize,
     ) -> Result<MatrixColumns<'_>> {
         if rows.end > self.rows() {
-            return Err(Error::invalid(format!("rows {rows:?} of a chunk of {}", self.rows())));
+            return Err(Error::internal(format!("rows {rows:?} of a chunk of {}", self.rows())));
         }
         let columns = self.columns(spec, rows).map_err(|error| after(error, row))?;
         let first = row.saturating_add(rows.start);

@@ -47,7 +47,7 @@ pub fn stream_to_tensor(
         let part = Part::Matrix(MatrixSpec::new(&field, columns.as_deref(), &options, matrix.dtype)?);
         return match made(stream, &[part], matrix)? {
             Made::Arrays(arrays) => matrix_to_tensor(&field, &arrays, matrix, options),
-            Made::Tensors(mut tensors) => tensors.pop().ok_or_else(|| Error::invalid("no result")),
+            Made::Tensors(mut tensors) => tensors.pop().ok_or_else(|| Error::internal("no result")),
         };
     }
     let mut own = options(field.name()).copy(matrix.copy).writable(matrix.writable);
@@ -55,7 +55,7 @@ pub fn stream_to_tensor(
     let part = Part::Column(None, Spec::new(&field, &own)?, own.clone());
     match made(stream, &[part], matrix)? {
         Made::Arrays(arrays) => chunks_to_tensor(&field, &arrays, &own),
-        Made::Tensors(mut tensors) => tensors.pop().ok_or_else(|| Error::invalid("no result")),
+        Made::Tensors(mut tensors) => tensors.pop().ok_or_else(|| Error::internal("no result")),
     }
 }
 

@@ -60,7 +60,7 @@ impl GroupSpec {
                 let mut options = options(name).copy(matrix.copy).writable(matrix.writable);
                 options.dtype = matrix.dtype.or(options.dtype);
                 let selected = select(field, Some(std::slice::from_ref(name)))?;
-                let (position, column) = selected.first().copied().ok_or_else(|| Error::invalid("no such column"))?;
+                let (position, column) = selected.first().copied().ok_or_else(|| Error::internal("no such column"))?;
                 Ok(Self::Column(position, Spec::new(column, &options)?, options))
             }
         }

@@ -114,7 +114,7 @@ fn only<'a>(spec: &MatrixSpec, chunks: &'a [DeviceArray], order: &Order) -> Resu
         return Err(needs_copy(order, &Action::Decode.to_string()));
     }
     let filled = only_filled(chunks, DeviceArray::len, order)?.unwrap_or(0);
-    chunks.get(filled).ok_or_else(|| Error::invalid("a matrix of no chunks"))
+    chunks.get(filled).ok_or_else(|| Error::internal("a matrix of no chunks"))
 }
 
 /// The columns, the nulls of which were not looked at.

@@ -188,7 +188,7 @@ fn check_names<N: AsRef<str>>(matrix: &Tensor, names: &[N], options: &ColumnOpti
         return Err(Error::argument(format!("{} types for {columns} columns", options.types.len()))
             .remedy_is("pass one type, or a type for each column"));
     }
-    usize::try_from(rows).map_err(|_| Error::invalid("a negative extent"))
+    usize::try_from(rows).map_err(|_| Error::internal("a negative extent"))
 }
 
 /// What is done to the columns of a matrix together. Those of a tensor of more dimensions go one by one.

@@ -30,7 +30,7 @@ pub(crate) fn work_here(_bytes: usize, work: &mut (dyn FnMut() + Send)) {
 fn by<R: Send>(worker: &Worker<'_>, bytes: usize, work: impl FnOnce() -> Result<R> + Send) -> Result<R> {
     let (mut work, mut result) = (Some(work), None);
     worker(bytes, &mut || result = work.take().map(|work| work()));
-    result.unwrap_or_else(|| Err(Error::invalid("the conversion was not run")))
+    result.unwrap_or_else(|| Err(Error::internal("the conversion was not run")))
 }
 
 /// As [`by`], for plain columns: few bytes of them are packed while an interpreter would be let go of and taken back.

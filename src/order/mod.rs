@@ -131,7 +131,7 @@ impl Order {
         if !wait.is_skipped() {
             let event = Event::record(current, stream)?;
             // Of what is set already, the memory is not new.
-            self.0.ready.set(Ready::Own(event)).map_err(|_| Error::invalid("the memory is ordered already"))?;
+            self.0.ready.set(Ready::Own(event)).map_err(|_| Error::internal("the memory is ordered already"))?;
         }
         Ok(())
     }
@@ -147,7 +147,9 @@ impl Order {
             None => self.written_behind(current, stream, wait),
             // Whoever has its handle, as the `sync_event` of an array, waits for the later work from now on.
             Some(Ready::Own(event)) => Ok(event.record_again(current, stream)?),
-            Some(Ready::Foreign(_)) => Err(Error::invalid("memory whose event is another library's cannot be written")),
+            Some(Ready::Foreign(_)) => {
+                Err(Error::argument("memory whose event is another library's cannot be written"))
+            }
         }
     }
 

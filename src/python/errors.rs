@@ -22,6 +22,7 @@ struct Exceptions {
     null: Py<PyType>,
     cast: Py<PyType>,
     unsupported: Py<PyType>,
+    internal: Py<PyType>,
     read_only_view: Py<PyType>,
 }
 
@@ -63,6 +64,7 @@ fn exceptions(py: Python<'_>) -> PyResult<&Exceptions> {
             null: subclass("NullError", "A null stands where the null policy allows none, or cannot be represented.")?,
             cast: subclass("CastError", "A value does not fit the requested type.")?,
             unsupported: subclass("UnsupportedTypeError", "A type or layout has no form on the other side.")?,
+            internal: subclass("InternalError", "A bug of the package. `remedy` says where to report it.")?,
             read_only_view: warning(py)?.unbind(),
             conversion: conversion.unbind(),
         })
@@ -76,9 +78,15 @@ pub(super) fn panicked(panic: &(dyn Any + Send)) -> PyErr {
 
 pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     let exceptions = exceptions(module.py())?;
-    let errors =
-        [&exceptions.conversion, &exceptions.copy, &exceptions.null, &exceptions.cast, &exceptions.unsupported];
-    for class in errors.into_iter().chain([&exceptions.read_only_view]) {
+    for class in [
+        &exceptions.conversion,
+        &exceptions.copy,
+        &exceptions.null,
+        &exceptions.cast,
+        &exceptions.unsupported,
+        &exceptions.internal,
+        &exceptions.read_only_view,
+    ] {
         let class = class.bind(module.py());
         module.add(class.name()?, class)?;
     }
@@ -96,6 +104,7 @@ fn raise(py: Python<'_>, error: &Error) -> PyResult<PyErr> {
         ErrorKind::Null => &exceptions.null,
         ErrorKind::Cast => &exceptions.cast,
         ErrorKind::Unsupported => &exceptions.unsupported,
+        ErrorKind::Internal => &exceptions.internal,
         ErrorKind::Interrupted => return Ok(PyKeyboardInterrupt::new_err(())),
         ErrorKind::Memory => return Ok(PyMemoryError::new_err(error.to_string())),
         _ => &exceptions.conversion,
@@ -142,5 +151,27 @@ pub(super) fn item_taken(py: Python<'_>, error: PyErr) -> PyErr {
 impl From<Error> for PyErr {
     fn from(error: Error) -> Self {
         Python::attach(|py| raise(py, &error).unwrap_or_else(|failure| failure))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bug_of_ours_is_an_exception_that_says_where_to_report_it() {
+        Python::initialize();
+        Python::attach(|py| {
+            let raised = PyErr::from(Error::internal("a block was lost").in_column("x"));
+            let exceptions = exceptions(py).unwrap();
+            assert!(raised.get_type(py).is(&exceptions.internal));
+            assert!(raised.is_instance(py, exceptions.conversion.bind(py)));
+            let remedy: String = raised.value(py).getattr("remedy").unwrap().extract().unwrap();
+            assert_eq!(
+                remedy,
+                format!("this is a bug of arrow-dlpack: please report this at {}", env!("CARGO_PKG_REPOSITORY"))
+            );
+            assert_eq!(raised.value(py).to_string(), format!("column \"x\": a block was lost; {remedy}"));
+        });
     }
 }

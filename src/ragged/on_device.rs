@@ -131,7 +131,7 @@ fn span_of(
 ) -> Result<Range<usize>> {
     let read = |range: &Range<usize>| {
         let value = offsets.value(fetched.require(range.start, range.len())?);
-        value.ok_or_else(|| Error::invalid("an offset that was not read"))
+        value.ok_or_else(|| Error::internal("an offset that was not read"))
     };
     let (start, end) = (read(first)?, read(last)?);
     let range = usize::try_from(start).ok().zip(usize::try_from(end).ok()).map(|(start, end)| start..end);

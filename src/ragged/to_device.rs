@@ -46,5 +46,5 @@ impl Ragged {
 }
 
 fn next(parts: &mut impl Iterator<Item = Tensor>) -> Result<Tensor> {
-    parts.next().ok_or_else(|| Error::invalid("a part of ragged rows was lost on its way"))
+    parts.next().ok_or_else(|| Error::internal("a part of ragged rows was lost on its way"))
 }

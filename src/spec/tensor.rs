@@ -50,7 +50,7 @@ impl TensorField {
         let permutation = if empty { None } else { dense_permutation(shape, strides) };
         let viewable = empty || (rows_are_dense && permutation.is_some());
         let permutation = permutation.filter(|_| viewable).unwrap_or_else(|| (0..shape.len()).collect());
-        let rows = usize::try_from(rows).map_err(|_| Error::invalid("a negative extent"))?;
+        let rows = usize::try_from(rows).map_err(|_| Error::internal("a negative extent"))?;
         let list = usize::try_from(row).map_err(|_| overflow())?;
         let elements = rows.checked_mul(list).ok_or_else(overflow)?;
         if let Some(spec) = kept.and_then(|field| Spec::new(field, &as_stored(dtype)).ok()) {

@@ -25,7 +25,7 @@ impl Tensor {
     /// # Errors
     /// Never for a buffer that is in memory.
     pub(crate) fn of_bytes(bytes: Buffer) -> Result<Self> {
-        let len = i64::try_from(bytes.len()).map_err(|_| Error::invalid("a buffer of more than 2^63 bytes"))?;
+        let len = i64::try_from(bytes.len()).map_err(|_| Error::internal("a buffer of more than 2^63 bytes"))?;
         let parts = Parts {
             data: bytes.as_ptr().cast_mut(),
             device: Device::CPU,

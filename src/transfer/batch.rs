@@ -22,7 +22,7 @@ pub(crate) fn page_locked(device: Device, bytes: usize) -> Result<AnyBuffer> {
     let current = order::enter(device)?;
     let bytes = bytes.max(1);
     let pinned = order::page_locked(&current, bytes)?;
-    let start = NonNull::new(pinned.start()).ok_or_else(|| Error::invalid("page-locked memory at no address"))?;
+    let start = NonNull::new(pinned.start()).ok_or_else(|| Error::internal("page-locked memory at no address"))?;
     // SAFETY: so many bytes from the start of a page, which are the buffer's alone until it is dropped.
     Ok(AnyBuffer::Foreign(unsafe { ForeignBuffer::new(start, bytes, Arc::new(pinned)) }))
 }

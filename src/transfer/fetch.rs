@@ -30,7 +30,7 @@ impl Fetched {
     /// # Errors
     /// When they were not read.
     pub(crate) fn require(&self, address: usize, bytes: usize) -> Result<&[u8]> {
-        self.get(address, bytes).ok_or_else(|| Error::invalid("bytes of a device that were not read"))
+        self.get(address, bytes).ok_or_else(|| Error::internal("bytes of a device that were not read"))
     }
 }
 

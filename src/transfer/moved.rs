@@ -69,7 +69,7 @@ pub fn array_to_device(array: &DeviceArray, transfer: &Transfer<'_>) -> Result<D
 /// As [`array_to_device`].
 pub fn tensor_to_device(tensor: &Tensor, transfer: &Transfer<'_>) -> Result<Tensor> {
     let moved = tensors_of(tensor.device(), std::slice::from_ref(tensor), transfer)?;
-    moved.into_iter().next().ok_or_else(|| Error::invalid("a tensor was lost on its way"))
+    moved.into_iter().next().ok_or_else(|| Error::internal("a tensor was lost on its way"))
 }
 
 /// The tensors on another device, as [`array_to_device`] says of arrays; those that are copied from one device share one block of

@@ -171,7 +171,7 @@ impl Blocks {
         // As many as there may be are in use: the oldest of this thread's, or one more where it has none.
         let Some((order, _)) = self.0.front() else { return Ok(PinnedBlock::take(current)?) };
         order.wait_on_host(Wait::BlockCopied)?;
-        self.0.pop_front().map(|(_, block)| block).ok_or_else(|| Error::invalid("a block was lost"))
+        self.0.pop_front().map(|(_, block)| block).ok_or_else(|| Error::internal("a block was lost"))
     }
 
     /// Keeps a block which a copy was started from, if it was.

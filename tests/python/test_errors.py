@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-SUBCLASSES = [ad.CopyError, ad.NullError, ad.CastError, ad.UnsupportedTypeError]
+SUBCLASSES = [ad.CopyError, ad.NullError, ad.CastError, ad.UnsupportedTypeError, ad.InternalError]
 
 
 def test_the_family():

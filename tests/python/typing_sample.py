@@ -85,7 +85,7 @@ def streams(tensor: ad.Tensor) -> None:
 def reports(source: ad.Array) -> None:
     try:
         ad.to_tensor(source, copy=False)
-    except (ad.CopyError, ad.NullError, ad.CastError, ad.UnsupportedTypeError) as error:
+    except (ad.CopyError, ad.NullError, ad.CastError, ad.UnsupportedTypeError, ad.InternalError) as error:
         assert_type(error.column, str | None)
         assert_type(error.row, int | None)
 

@@ -116,7 +116,7 @@ pub(super) fn call(key: usize, work: impl FnOnce(&Exported) -> Result<()>) -> c_
     // A consumer makes its error's type of the code: that of the first producer is passed on.
     error.code().unwrap_or(match error.kind() {
         ErrorKind::Memory => ENOMEM,
-        ErrorKind::Producer | ErrorKind::Device => EIO,
+        ErrorKind::Producer | ErrorKind::Device | ErrorKind::Internal => EIO,
         _ => EINVAL,
     })
 }

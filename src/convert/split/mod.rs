@@ -36,7 +36,7 @@ const FEWEST: usize = 32;
 pub(crate) fn split_rows(tensor: &Tensor, asked: Option<usize>, why: &str) -> Result<Tensor> {
     let isa = Isa::detect();
     let (&[rows, columns], &[row_step, column_step]) = (tensor.shape(), tensor.strides()) else {
-        return Err(Error::invalid(format!("a matrix of shape {:?}", tensor.shape())));
+        return Err(Error::internal(format!("a matrix of shape {:?}", tensor.shape())));
     };
     if tensor.device() != Device::CPU {
         return Err(Error::new(ErrorKind::Device, format!("the tensor is on {}", tensor.device())));

@@ -109,7 +109,7 @@ impl Current {
         let bytes = lines.checked_mul(pitch).and_then(|elements| elements.checked_mul(itemsize));
         bytes.and_then(|bytes| bytes.checked_add(out)).ok_or_else(too_large)?;
         if pitch < least || itemsize == 0 || !out.is_multiple_of(itemsize) {
-            return Err(Error::invalid("the output of a kernel overlaps itself, or is misaligned"));
+            return Err(Error::internal("the output of a kernel overlaps itself, or is misaligned"));
         }
         let is_cast = packing.cast_to.is_some();
         match layout {

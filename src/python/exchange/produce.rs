@@ -229,6 +229,7 @@ unsafe extern "C" fn allocate(
     let kind = match error.kind() {
         ErrorKind::Memory => c"MemoryError",
         ErrorKind::Device | ErrorKind::Unsupported => c"BufferError",
+        ErrorKind::Internal => c"RuntimeError",
         _ => c"ValueError",
     };
     // No message of ours has a NUL.
