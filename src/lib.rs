@@ -1,5 +1,5 @@
-//! Apache Arrow arrays, record batches and streams as DLPack tensors and back, without a copy wherever the layouts
-//! agree; a copy only where the caller allows one, and each one attributable.
+//! Converts Apache Arrow arrays, record batches and streams to DLPack tensors and back: without a copy where the layouts agree,
+//! by one copy where they do not and the caller allows it. [`CopyLog`] records each copy with its reason and its bytes.
 //!
 //! ```
 //! use arrow_array::{Float32Array, Int64Array};
@@ -37,6 +37,8 @@
 //! | a stream as training batches | [`loader::Batches`] |
 //! | what would happen | [`explain`](fn@explain), [`explain_schema`], [`explain_stream`], [`explain_matrix`], [`explain_groups`] |
 //! | what did happen | [`CopyLog`] |
+//! | between the host and devices | [`transfer`] |
+//! | CUDA streams, and what waits for what | [`cuda`], [`order`] |
 //! | DLPack structs in and out | [`dlpack`] |
 //! | Arrow C structs in and out, `requested_schema` | [`arrow`], [`request_field`] |
 //! | the C structs themselves | [`mod@ffi`] |
@@ -66,13 +68,27 @@
 //! A column of several chunks is joined by a copy. Nulls of lists, of their items and of enclosing structs are all
 //! nulls of the elements; [`NullPolicy`] says what becomes of them.
 //!
+//! # CUDA
+//!
+//! Arrays in CUDA memory become tensors on their device: views, or results of kernels, which unpack bits, fill nulls, cast, join
+//! chunks, pack columns and write validity. Events keep the order ([`order`]): the consumer's stream waits for the producer's
+//! event, and the host waits only for what its answer needs, such as whether every cast value fits. [`transfer`] copies arrays,
+//! streams and tensors between the host and devices, and [`loader::Batches`] copies batches ahead.
+//!
 //! # Not supported
 //!
-//! Unions and maps are refused with what to do instead. Elements are converted in host memory; those on CUDA are viewed, ordered by
-//! events ([`order`]), and copied to the host; those on other devices are passed on as they came.
+//! - Unions, maps, intervals and the null type are refused, with what to do instead.
+//! - On CUDA nothing is decoded (runs, dictionaries, views of strings), no decimal is cast, and no rows are padded: the error
+//!   says to copy the data to the host first.
+//! - Memory of other devices (ROCm, oneAPI, Metal) is viewed and passed on with its event. It is neither read, copied nor converted.
+//! - Nothing waits for work on a non-blocking CUDA stream that nobody named ([`Order::record_stream`](order::Order::record_stream)) when memory is freed.
 //!
 //! # Features
 //!
+//! None is on by default, and the crate then needs neither Python nor CUDA.
+//!
+//! - `cuda`: CUDA memory, and 400 KB of kernels. The driver's library is found at run time. On a machine without a driver, as in a build
+//!   without this feature, whatever needs CUDA is an error of the kind [`ErrorKind::Device`], and nothing else changes.
 //! - `python`: the classes of the Python package, which other extension modules can return and accept.
 
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
