@@ -27,9 +27,9 @@ LINTED_PYTHON := python tests/python tests/peers tests/cuda tests/gpu tests/ptx 
 
 ASAN_TARGET_DIR ?= target/asan
 TSAN_TARGET_DIR ?= target/tsan
-# What threads share: exported streams, lent memory, blocks that are kept, the loader, limbo. The lib has tests of the last three.
+# What threads share: exported streams, lent memory, blocks that are kept, the loader, deferred frees. The lib has tests of the last three.
 TSAN_TESTS ?= --lib --test ownership --test ragged --test matrix
-TSAN_FILTER ?= loader alloc order threads streams overlapping exchange changing
+TSAN_FILTER ?= loader alloc stream_order threads streams overlapping exchange changing
 # Refused allocations are errors here, not faults.
 SANITIZED := allocator_may_return_null=1:detect_stack_use_after_return=1
 MIRI_TARGET_DIR ?= target/miri

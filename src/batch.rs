@@ -3,8 +3,8 @@
 use arrow_schema::FieldRef;
 
 use crate::arrow::DeviceArray;
-use crate::column::casts::Casts;
 use crate::column::on_device::fetch_columns;
+use crate::column::pending_casts::Casts;
 use crate::column::{ColumnRef, Runner, check_rows, check_types, convert_column, run_here};
 use crate::error::{Error, Result};
 use crate::spec::{Options, Spec, all_or_errors, select};
@@ -56,13 +56,13 @@ pub(crate) fn each_tensor<'a, E: From<Error>>(
     check_types(field, chunks)?;
     let columns = columns.into_iter();
     // What the host has to know of several columns on a device, it reads with one wait.
-    let mut filled = chunks.iter().filter(|chunk| chunk.order().is_some() && !chunk.is_empty());
+    let mut filled = chunks.iter().filter(|chunk| chunk.readiness().is_some() && !chunk.is_empty());
     let fetched = match (filled.next(), filled.next()) {
         (Some(only), None) => fetch_columns(only, columns.clone(), &options)?,
         _ => None,
     };
     // And whether the values of casts fit, with another one.
-    let casts = chunks.iter().any(|chunk| chunk.order().is_some()).then(Casts::default);
+    let casts = chunks.iter().any(|chunk| chunk.readiness().is_some()).then(Casts::default);
     let mut made = Vec::new();
     // What the types refuse is told of all columns at once, and before what is wrong with the data of one.
     let with_others = |error: Error| {

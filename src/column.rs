@@ -1,10 +1,10 @@
 //! One column, both ways: the entry points that make a spec, a plan, and run it.
 
-pub(crate) mod casts;
-mod into;
 pub(crate) mod on_device;
+pub(crate) mod pending_casts;
 mod to_arrow;
 mod validity;
+mod write_into;
 
 use std::sync::Arc;
 
@@ -16,22 +16,22 @@ pub(crate) use to_arrow::{
 };
 pub use to_arrow::{to_arrow, to_arrow_as};
 
-use casts::Casts;
+use pending_casts::Casts;
 
 use crate::arrow::{DeviceArray, Leaf};
 use crate::convert::{self, ColumnChunk};
 use crate::cuda::is_cuda;
 use crate::device::Device;
 use crate::error::{Error, ErrorKind, Result};
-use crate::order::Order;
-use crate::plan::{Chunk, Plan};
+use crate::plan::{ChunkSize, Plan};
 use crate::spec::{CopyMode, Element, Options, Spec};
+use crate::stream_order::Readiness;
 use crate::tensor::Tensor;
 use crate::transfer::Fetched;
 
-pub use into::chunks_to_tensor_into;
-pub(crate) use into::{overlap, require_copy};
 pub use validity::{Bits, validity, validity_bits};
+pub use write_into::chunks_to_tensor_into;
+pub(crate) use write_into::{overlap, require_copy};
 
 /// A chunk of a column: an array, or one column of an array of structs.
 #[derive(Clone, Copy, Debug)]
@@ -80,9 +80,9 @@ impl<'a> ColumnRef<'a> {
     #[inline(always)]
     pub(crate) fn chunk(&self, spec: &Spec) -> Result<ColumnChunk<'a>> {
         let leaf = self.leaf(spec)?;
-        let mask = match self.array.order() {
+        let mask = match self.array.readiness() {
             None => leaf.logical_mask(self.array),
-            Some(order) => on_device::mask(spec, &leaf, order, self.fetched),
+            Some(readiness) => on_device::mask(spec, &leaf, readiness, self.fetched),
         };
         Ok(ColumnChunk { mask: mask.map_err(|error| error.in_column(spec.field().name()))?, leaf, array: self.array })
     }
@@ -101,9 +101,9 @@ impl<'a> ColumnRef<'a> {
     }
 }
 
-/// As [`DeviceArray::order_of`].
-fn order_of<'a>(chunks: &[ColumnRef<'a>]) -> Option<&'a Order> {
-    DeviceArray::order_of(chunks.iter().map(|chunk| chunk.array))
+/// As [`DeviceArray::readiness_of`].
+fn readiness_of<'a>(chunks: &[ColumnRef<'a>]) -> Option<&'a Readiness> {
+    DeviceArray::readiness_of(chunks.iter().map(|chunk| chunk.array))
 }
 
 /// Refuses memory that is not the host's.
@@ -126,7 +126,7 @@ fn planned<R>(
     if let Some(field) = spec.decoded() {
         if options.copy == CopyMode::Never {
             // Refused before anything is decoded.
-            let chunk = |chunk: &ColumnRef<'_>| Chunk { rows: chunk.rows(), nulls: 0, aligned: true };
+            let chunk = |chunk: &ColumnRef<'_>| ChunkSize { rows: chunk.rows(), nulls: 0, aligned: true };
             Plan::new(spec, &chunks.iter().map(chunk).collect::<Vec<_>>(), options)?;
         }
         let decoded = chunks.iter().map(|chunk| chunk.decode(spec, field)).collect::<Result<Vec<_>>>()?;
@@ -152,13 +152,13 @@ fn planned_as_stored<'a, R>(
     if let [only] = chunks {
         let chunk = only.chunk(spec)?;
         let plan = Plan::new(spec, &[chunk.size(spec)], options)?;
-        return match chunk.array.order() {
+        return match chunk.array.readiness() {
             None => work(&plan, &[chunk]),
-            Some(order) => on_device::planned(spec, &plan, chunk, order, only, work),
+            Some(readiness) => on_device::planned(spec, &plan, chunk, readiness, only, work),
         };
     }
-    if let Some(order) = order_of(chunks) {
-        let only = on_device::only_filled(chunks, ColumnRef::rows, order)
+    if let Some(readiness) = readiness_of(chunks) {
+        let only = on_device::only_filled(chunks, ColumnRef::rows, readiness)
             .map_err(|error| error.in_column(spec.field().name()))?
             .unwrap_or(0);
         return planned_as_stored(spec, chunks.get(only..=only).unwrap_or(&[]), options, work);
@@ -173,7 +173,7 @@ fn planned_as_stored<'a, R>(
         made
     };
     let chunks = chunks.iter().map(chunk).collect::<Result<Vec<_>>>()?;
-    let sizes: Vec<Chunk> = chunks.iter().map(|chunk| chunk.size(spec)).collect();
+    let sizes: Vec<ChunkSize> = chunks.iter().map(|chunk| chunk.size(spec)).collect();
     work(&Plan::new(spec, &sizes, options)?, &chunks)
 }
 
@@ -187,16 +187,16 @@ pub(crate) fn convert_chunks(
     options: &Options,
     runner: &Runner<'_>,
 ) -> Result<Tensor> {
-    if let Some(order) = order_of(chunks)
-        && is_cuda(order.device())
-        && let Some(tensor) = on_device::converted(spec, chunks, options, order, runner)?
+    if let Some(readiness) = readiness_of(chunks)
+        && is_cuda(readiness.device())
+        && let Some(tensor) = on_device::converted(spec, chunks, options, readiness, runner)?
     {
         return Ok(tensor);
     }
     let checked: SmallVec<[ColumnRef<'_>; 1]>;
     let chunks = match spec.element() {
         // They were looked at a moment ago.
-        Element::Bool8 if chunks.iter().any(|chunk| chunk.array.order().is_some()) => {
+        Element::Bool8 if chunks.iter().any(|chunk| chunk.array.readiness().is_some()) => {
             checked = chunks.iter().map(|chunk| ColumnRef { are_bools: true, ..*chunk }).collect();
             checked.as_slice()
         }
@@ -267,8 +267,9 @@ pub(crate) fn run_here(_plan: &Plan, convert: &(dyn Fn() -> Result<Tensor> + Syn
 
 /// What [`convert_chunks`] would do, or why it would refuse, nulls included.
 pub(crate) fn plan_chunks(spec: &Spec, chunks: &[ColumnRef<'_>], options: &Options) -> Result<Plan> {
-    if let Some(order) = order_of(chunks) {
-        return on_device::explain(spec, chunks, options, order).map_err(|error| error.in_column(spec.field().name()));
+    if let Some(readiness) = readiness_of(chunks) {
+        return on_device::explain(spec, chunks, options, readiness)
+            .map_err(|error| error.in_column(spec.field().name()));
     }
     planned(spec, chunks, options, |plan, chunks| {
         shared_dictionary(spec, chunks)?;

@@ -45,21 +45,21 @@ struct Details {
     reason: String,
     remedy: Option<String>,
     code: Option<i32>,
-    source: Option<Source>,
+    source: Option<Cause>,
     others: Vec<Error>,
 }
 
 /// What another error came from. Equal to itself alone.
 #[derive(Clone)]
-struct Source(Arc<dyn std::error::Error + Send + Sync>);
+struct Cause(Arc<dyn std::error::Error + Send + Sync>);
 
-impl PartialEq for Source {
+impl PartialEq for Cause {
     fn eq(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
 }
 
-impl Eq for Source {}
+impl Eq for Cause {}
 
 /// A result whose error is [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -146,7 +146,7 @@ impl Error {
 
     /// Keeps the error that this one came from.
     pub(crate) fn caused_by(mut self, source: Arc<dyn std::error::Error + Send + Sync>) -> Self {
-        self.0.source = Some(Source(source));
+        self.0.source = Some(Cause(source));
         self
     }
 

@@ -17,7 +17,7 @@ use crate::column::{ColumnRef, check_types, plan_chunks, require_host, to_arrow}
 use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::plan::{Chunk, Plan};
+use crate::plan::{ChunkSize, Plan};
 use crate::ragged::{is_ragged, plan_parts, plan_schema};
 use crate::spec::{CopyMode, Options, Spec, select, unless_one_chunk};
 use crate::tensor::Tensor;
@@ -176,7 +176,7 @@ pub fn explain_tensor(tensor: &Tensor, options: impl Fn(&str) -> Options) -> Res
             *rows = i64::try_from(plan.rows).ok();
         }
         // The column that it becomes has no nulls, and is aligned and nobody else's.
-        let chunk = Chunk { rows: plan.rows, nulls: 0, aligned: true };
+        let chunk = ChunkSize { rows: plan.rows, nulls: 0, aligned: true };
         let copy = if options.copy == CopyMode::Always { CopyMode::IfNeeded } else { options.copy };
         let of_own = options.clone().copy(copy).writable(false);
         let converted = Plan::new(&spec, &[chunk], &of_own)?;

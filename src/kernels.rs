@@ -12,7 +12,7 @@ use std::sync::Arc;
 use arrow_schema::FieldRef;
 
 pub(crate) use check::Check;
-pub(crate) use source::{Source, has_kernel, is_checked};
+pub(crate) use source::{KernelSource, has_kernel, is_checked};
 use tables::Tables;
 
 use crate::cuda::{ColumnType, Current, MatrixLayout, Packing, Stream};
@@ -20,8 +20,8 @@ use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Result};
 use crate::ffi::dlpack::DLDeviceType;
-use crate::order::{self, Order, Wait};
 use crate::spec::Dims;
+use crate::stream_order::{self, Readiness, Wait};
 use crate::tensor::{Parts, Tensor};
 use crate::transfer::{OwnBuffer, allocate, device_address, host_address, number_by, require_free, written};
 
@@ -30,7 +30,7 @@ use crate::transfer::{OwnBuffer, allocate, device_address, host_address, number_
 pub(crate) struct Written {
     data: *mut u8,
     owner: Arc<OwnBuffer>,
-    order: Order,
+    readiness: Readiness,
     /// What tells whether every value fits; `None` where all do.
     pub(crate) check: Option<Check>,
 }
@@ -49,7 +49,7 @@ pub(crate) struct Shape {
 pub(crate) struct Target<'a> {
     /// From the first element to the end of the last.
     pub(crate) span: Range<usize>,
-    pub(crate) order: &'a Order,
+    pub(crate) readiness: &'a Readiness,
     pub(crate) layout: TargetLayout,
 }
 
@@ -75,14 +75,14 @@ impl Written {
     ) -> Result<Tensor> {
         let parts = Parts {
             data: self.data,
-            device: self.order.device(),
+            device: self.readiness.device(),
             dtype,
             shape,
             strides,
             owner: self.owner,
             read_only: false,
             copied: true,
-            order: Some(self.order),
+            readiness: Some(self.readiness),
             field,
         };
         // SAFETY: memory that the owner keeps, written before whoever waits as the order says reads.
@@ -112,15 +112,15 @@ impl Shape {
 /// # Errors
 /// When the stream is another device's or being captured, the memory is not what the arrays say, or the driver fails or has no
 /// memory.
-pub(crate) fn pack(order: &Order, chunks: &[Vec<Source>], shape: Shape) -> Result<Written> {
-    let (bytes, stream) = (shape.bytes()?, order::current_stream());
-    let current = enter(order, chunks, stream)?;
+pub(crate) fn pack(readiness: &Readiness, chunks: &[Vec<KernelSource>], shape: Shape) -> Result<Written> {
+    let (bytes, stream) = (shape.bytes()?, stream_order::current_stream());
+    let current = enter(readiness, chunks, stream)?;
     let buffer = allocate(&current, bytes.max(1), stream)?;
     let start = buffer.start();
-    let check = run(&current, order, chunks, shape, (start, shape.dense()), stream)?;
+    let check = run(&current, readiness, chunks, shape, (start, shape.dense()), stream)?;
     let made = written(device_of(&current), &current, stream, Wait::KernelWritten)?;
     let data = std::ptr::without_provenance_mut(host_address(start)?);
-    Ok(Written { data, owner: Arc::new(OwnBuffer::new(buffer, made.clone())), order: made, check })
+    Ok(Written { data, owner: Arc::new(OwnBuffer::new(buffer, made.clone())), readiness: made, check })
 }
 
 /// As [`pack`], into memory of somebody else's: once it is written by whoever does, and so that who waits for it waits for this.
@@ -128,23 +128,23 @@ pub(crate) fn pack(order: &Order, chunks: &[Vec<Source>], shape: Shape) -> Resul
 /// # Errors
 /// As [`pack`], and when the target is not memory of the same device.
 pub(crate) fn pack_into(
-    order: &Order,
-    chunks: &[Vec<Source>],
+    readiness: &Readiness,
+    chunks: &[Vec<KernelSource>],
     shape: Shape,
     target: &Target<'_>,
 ) -> Result<Option<Check>> {
-    let (bytes, stream) = (shape.bytes()?, order::current_stream());
-    let current = enter(order, chunks, stream)?;
+    let (bytes, stream) = (shape.bytes()?, stream_order::current_stream());
+    let current = enter(readiness, chunks, stream)?;
     let span = &target.span;
-    current.check_memory(span.start, span.len(), target.order.device())?;
+    current.check_memory(span.start, span.len(), target.readiness.device())?;
     let start = device_address(span.start)?;
-    target.order.wait_in(&current, stream, Wait::OutputFree)?;
+    target.readiness.wait_in(&current, stream, Wait::OutputFree)?;
     let made = match target.layout {
-        TargetLayout::Matrix(layout) => run(&current, order, chunks, shape, (start, layout), stream),
+        TargetLayout::Matrix(layout) => run(&current, readiness, chunks, shape, (start, layout), stream),
         TargetLayout::Rows { width, stride } => {
             let dense = allocate(&current, bytes.max(1), stream)?;
             let from = (dense.start(), shape.dtype.itemsize() as u64);
-            run(&current, order, chunks, shape, (dense.start(), shape.dense()), stream).and_then(|check| {
+            run(&current, readiness, chunks, shape, (dense.start(), shape.dense()), stream).and_then(|check| {
                 let rows = (shape.rows as u64).checked_div(width).unwrap_or(0);
                 // SAFETY: the target was checked, and the rows were just written; both are released behind this.
                 unsafe { current.spread_rows(from, (rows, width), (start, stride), stream) }.map(|()| check)
@@ -152,20 +152,20 @@ pub(crate) fn pack_into(
         }
     };
     // Also after an error: what was started writes the memory.
-    let used = target.order.used_by(&current, stream);
-    let again = target.order.written_again(&current, stream, Wait::OutputWritten);
+    let used = target.readiness.used_by(&current, stream);
+    let again = target.readiness.written_again(&current, stream, Wait::OutputWritten);
     let check = made?;
     used.and(again).map(|()| check)
 }
 
 /// Makes the device current, if the stream may be used and the columns are memory of the device.
-fn enter(order: &Order, chunks: &[Vec<Source>], stream: Stream) -> Result<Current> {
-    let current = order::enter(order.device())?;
+fn enter(readiness: &Readiness, chunks: &[Vec<KernelSource>], stream: Stream) -> Result<Current> {
+    let current = stream_order::enter(readiness.device())?;
     require_free(&current, stream)?;
     for source in chunks.iter().flatten() {
-        current.check_memory(source.values.start, source.values.len(), order.device())?;
+        current.check_memory(source.values.start, source.values.len(), readiness.device())?;
         for level in &source.levels {
-            current.check_memory(level.start, level.bytes, order.device())?;
+            current.check_memory(level.start, level.bytes, readiness.device())?;
         }
     }
     Ok(current)
@@ -178,21 +178,21 @@ fn device_of(current: &Current) -> Device {
 /// Has `stream` write the matrix from an address on, once the columns are written.
 fn run(
     current: &Current,
-    order: &Order,
-    chunks: &[Vec<Source>],
+    readiness: &Readiness,
+    chunks: &[Vec<KernelSource>],
     shape: Shape,
     out: (u64, MatrixLayout),
     stream: Stream,
 ) -> Result<Option<Check>> {
     let tables = Tables::of(chunks, shape)?;
     // Dropped, it is freed behind the work that the stream has by then.
-    let scratch = order::allocate_scratch(current, tables.bytes, stream)?;
-    order.wait_in(current, stream, Wait::KernelSource)?;
+    let scratch = stream_order::allocate_scratch(current, tables.bytes, stream)?;
+    readiness.wait_in(current, stream, Wait::KernelSource)?;
     let started = start(current, chunks, shape, out, (&tables, scratch.start()), stream);
     // Also after an error: what was started reads the columns.
-    let used = order.used_by(current, stream);
+    let used = readiness.used_by(current, stream);
     started.and(used)?;
-    if !chunks.iter().flatten().any(Source::may_misfit) {
+    if !chunks.iter().flatten().any(KernelSource::may_misfit) {
         return Ok(None);
     }
     let (_, bytes) = tables.misfits();
@@ -201,7 +201,7 @@ fn run(
 
 fn start(
     current: &Current,
-    chunks: &[Vec<Source>],
+    chunks: &[Vec<KernelSource>],
     shape: Shape,
     (out, layout): (u64, MatrixLayout),
     (tables, scratch): (&Tables, u64),
@@ -209,7 +209,7 @@ fn start(
 ) -> Result<()> {
     tables.store(current, scratch, stream)?;
     let is_cast = chunks.iter().flatten().any(|source| source.dtype != ColumnType::Same);
-    let may_misfit = chunks.iter().flatten().any(Source::may_misfit);
+    let may_misfit = chunks.iter().flatten().any(KernelSource::may_misfit);
     let (numbers, _) = tables.misfits();
     let misfits = scratch + numbers.start as u64;
     if may_misfit {
@@ -260,16 +260,16 @@ fn start(
 ///
 /// # Errors
 /// As [`pack`].
-pub(crate) fn pack_bits(order: &Order, bytes: &Range<usize>) -> Result<(*const u8, Arc<OwnBuffer>, Order)> {
-    let stream = order::current_stream();
-    let current = enter(order, &[], stream)?;
-    current.check_memory(bytes.start, bytes.len(), order.device())?;
+pub(crate) fn pack_bits(readiness: &Readiness, bytes: &Range<usize>) -> Result<(*const u8, Arc<OwnBuffer>, Readiness)> {
+    let stream = stream_order::current_stream();
+    let current = enter(readiness, &[], stream)?;
+    current.check_memory(bytes.start, bytes.len(), readiness.device())?;
     let buffer = allocate(&current, bytes.len().div_ceil(8).max(1), stream)?;
     let (from, out) = (device_address(bytes.start)?, buffer.start());
-    order.wait_in(&current, stream, Wait::KernelSource)?;
+    readiness.wait_in(&current, stream, Wait::KernelSource)?;
     // SAFETY: the bytes were just checked, and are released behind the kernel; the output has a bit for each.
     let started = unsafe { current.pack_bits(from, bytes.len() as u64, out, stream) };
-    let used = order.used_by(&current, stream);
+    let used = readiness.used_by(&current, stream);
     started.and(used)?;
     let made = written(device_of(&current), &current, stream, Wait::KernelWritten)?;
     let data = std::ptr::without_provenance(host_address(out)?);
@@ -280,11 +280,11 @@ pub(crate) fn pack_bits(order: &Order, bytes: &Range<usize>) -> Result<(*const u
 ///
 /// # Errors
 /// As [`pack`].
-pub(crate) fn are_bools(order: &Order, range: &Range<usize>) -> Result<bool> {
-    let current = order::enter(order.device())?;
-    current.check_memory(range.start, range.len(), order.device())?;
+pub(crate) fn are_bools(readiness: &Readiness, range: &Range<usize>) -> Result<bool> {
+    let current = stream_order::enter(readiness.device())?;
+    current.check_memory(range.start, range.len(), readiness.device())?;
     let (count, start) = (range.len() as u64, device_address(range.start)?);
     // SAFETY: the bytes were just checked, and are released behind the kernel.
     let find = |found, stream| unsafe { current.find_no_bool(start, count, found, stream) };
-    Ok(number_by(order, &current, 0xff, find)? == u64::MAX)
+    Ok(number_by(readiness, &current, 0xff, find)? == u64::MAX)
 }

@@ -38,7 +38,7 @@
 //! | what would happen | [`explain`](fn@explain), [`explain_schema`], [`explain_stream`], [`explain_matrix`], [`explain_groups`] |
 //! | what did happen | [`CopyLog`] |
 //! | between the host and devices | [`transfer`] |
-//! | CUDA streams, and what waits for what | [`cuda`], [`order`] |
+//! | CUDA streams, and what waits for what | [`cuda`], [`stream_order`] |
 //! | DLPack structs in and out | [`dlpack`] |
 //! | Arrow C structs in and out, `requested_schema` | [`arrow`], [`request_field`] |
 //! | the C structs themselves | [`mod@ffi`] |
@@ -71,7 +71,7 @@
 //! # CUDA
 //!
 //! Arrays in CUDA memory become tensors on their device: views, or results of kernels, which unpack bits, fill nulls, cast, join
-//! chunks, pack columns and write validity. Events keep the order ([`order`]): the consumer's stream waits for the producer's
+//! chunks, pack columns and write validity. Events keep the order ([`stream_order`]): the consumer's stream waits for the producer's
 //! event, and the host waits only for what its answer needs, such as whether every cast value fits. [`transfer`] copies arrays,
 //! streams and tensors between the host and devices, and [`loader::Batches`] copies batches ahead.
 //!
@@ -81,7 +81,7 @@
 //! - On CUDA nothing is decoded (runs, dictionaries, views of strings), no decimal is cast, and no rows are padded: the error
 //!   says to copy the data to the host first.
 //! - Memory of other devices (ROCm, oneAPI, Metal) is viewed and passed on with its event. It is neither read, copied nor converted.
-//! - Nothing waits for work on a non-blocking CUDA stream that nobody named ([`Order::record_stream`](order::Order::record_stream)) when memory is freed.
+//! - Nothing waits for work on a non-blocking CUDA stream that nobody named ([`Readiness::record_stream`](stream_order::Readiness::record_stream)) when memory is freed.
 //!
 //! # Features
 //!
@@ -110,10 +110,10 @@ pub mod ffi;
 pub(crate) mod kernels;
 pub mod loader;
 pub mod matrix;
-pub mod order;
 pub mod plan;
 pub mod ragged;
 pub mod spec;
+pub mod stream_order;
 pub mod tensor;
 pub mod transfer;
 
@@ -141,7 +141,8 @@ pub use matrix::{
 };
 pub use ragged::{Pad, Ragged, Values, chunks_to_padded, chunks_to_ragged, to_padded, to_ragged};
 pub use spec::{
-    CopyMode, DecimalMode, DictionaryMode, MatrixOptions, MatrixSpec, NullPolicy, Options, Order, PandasIndex, Scalar,
+    CopyMode, DecimalMode, DictionaryMode, MatrixOptions, MatrixSpec, MemoryOrder, NullPolicy, Options, PandasIndex,
+    Scalar,
 };
 pub use tensor::{Native, Output, Tensor};
 

@@ -10,11 +10,11 @@ pub(crate) use matrix::MatrixData;
 
 use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Result};
-use crate::spec::{CopyMode, Element, Nulls, Options, Order, Spec, TensorField};
+use crate::spec::{CopyMode, Element, MemoryOrder, Nulls, Options, Spec, TensorField};
 
 /// What the plan needs to know of one chunk of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Chunk {
+pub struct ChunkSize {
     /// Rows of the chunk.
     pub rows: usize,
     /// Null elements among its rows, those of nested lists included.
@@ -60,7 +60,7 @@ pub enum Action {
     /// Columns become a matrix.
     PackMatrix {
         /// In which order its elements lie.
-        order: Order,
+        memory_order: MemoryOrder,
     },
     /// The elements of each column of a matrix move next to each other.
     Split,
@@ -83,7 +83,7 @@ impl fmt::Display for Action {
             Self::Concatenate { chunks } => write!(f, "{chunks} chunks joined"),
             Self::Realign { dtype } => write!(f, "values not aligned for {dtype} realigned"),
             Self::Gather => f.write_str("strided elements gathered"),
-            Self::PackMatrix { order: Order::F } => f.write_str("packed column-major"),
+            Self::PackMatrix { memory_order: MemoryOrder::F } => f.write_str("packed column-major"),
             Self::PackMatrix { .. } => f.write_str("packed row-major"),
             Self::Split => f.write_str("rows split into columns"),
             Self::Pack => f.write_str("bools packed to bits"),
@@ -122,11 +122,11 @@ impl Plan {
     ///
     /// # Errors
     /// When a copy would be needed under [`CopyMode::Never`], or the result is larger than memory can be.
-    pub fn new(spec: &Spec, chunks: &[Chunk], options: &Options) -> Result<Self> {
+    pub fn new(spec: &Spec, chunks: &[ChunkSize], options: &Options) -> Result<Self> {
         Self::build(spec, chunks, options).map_err(|error| error.in_column(spec.field().name()))
     }
 
-    fn build(spec: &Spec, chunks: &[Chunk], options: &Options) -> Result<Self> {
+    fn build(spec: &Spec, chunks: &[ChunkSize], options: &Options) -> Result<Self> {
         let too_large = || Error::new(ErrorKind::Memory, "the result is larger than memory can be");
         let rows = chunks.iter().try_fold(0_usize, |rows, chunk| rows.checked_add(chunk.rows)).ok_or_else(too_large)?;
         let elements = rows.checked_mul(spec.row_elements()).ok_or_else(too_large)?;
@@ -296,15 +296,15 @@ mod tests {
     use super::*;
     use crate::spec::{NullPolicy, Scalar};
 
-    const CHUNK: Chunk = Chunk { rows: 10, nulls: 0, aligned: true };
+    const CHUNK: ChunkSize = ChunkSize { rows: 10, nulls: 0, aligned: true };
 
-    fn plan(data_type: DataType, chunks: &[Chunk], options: &Options) -> Result<Plan> {
+    fn plan(data_type: DataType, chunks: &[ChunkSize], options: &Options) -> Result<Plan> {
         Plan::new(&Spec::new(&Arc::new(Field::new("x", data_type, true)), options)?, chunks, options)
     }
 
     #[test]
     fn one_aligned_chunk_is_a_view() {
-        let plan = plan(DataType::Int64, &[CHUNK, Chunk { rows: 0, ..CHUNK }], &Options::default()).unwrap();
+        let plan = plan(DataType::Int64, &[CHUNK, ChunkSize { rows: 0, ..CHUNK }], &Options::default()).unwrap();
         assert!(plan.is_view());
         assert_eq!((plan.rows, plan.bytes), (10, 0));
     }
@@ -312,8 +312,8 @@ mod tests {
     #[test]
     fn each_reason_to_copy_is_a_step_and_an_error_without_permission() {
         let fill = Options::default().nulls(NullPolicy::Fill(Scalar::Int(0)));
-        let misaligned = Chunk { aligned: false, ..CHUNK };
-        let null = Chunk { nulls: 1, ..CHUNK };
+        let misaligned = ChunkSize { aligned: false, ..CHUNK };
+        let null = ChunkSize { nulls: 1, ..CHUNK };
         let plain = Options::default();
         for (data_type, chunks, options, action) in [
             (DataType::Boolean, vec![CHUNK], plain.clone(), Action::Unpack),
@@ -340,10 +340,10 @@ mod tests {
 
     #[test]
     fn any_chunk_may_be_the_one_that_is_misaligned() {
-        let misaligned = Chunk { aligned: false, ..CHUNK };
+        let misaligned = ChunkSize { aligned: false, ..CHUNK };
         let realign = Action::Realign { dtype: DType::Int32 };
         for (chunks, others) in [
-            (vec![Chunk { rows: 0, ..CHUNK }, misaligned], 0),
+            (vec![ChunkSize { rows: 0, ..CHUNK }, misaligned], 0),
             (vec![CHUNK, misaligned], 1),
             (vec![CHUNK, CHUNK, misaligned], 1),
         ] {
@@ -351,7 +351,7 @@ mod tests {
             assert_eq!(made.steps.iter().map(|step| step.action).skip(others).collect::<Vec<_>>(), [realign]);
         }
         // Nothing is read of a chunk without rows.
-        let made = plan(DataType::Int32, &[CHUNK, Chunk { rows: 0, ..misaligned }], &Options::default()).unwrap();
+        let made = plan(DataType::Int32, &[CHUNK, ChunkSize { rows: 0, ..misaligned }], &Options::default()).unwrap();
         assert!(made.is_view());
     }
 
@@ -365,7 +365,7 @@ mod tests {
 
     #[test]
     fn sizes_that_cannot_be_are_errors() {
-        let huge = Chunk { rows: usize::MAX, ..CHUNK };
+        let huge = ChunkSize { rows: usize::MAX, ..CHUNK };
         assert_eq!(plan(DataType::Int8, &[huge, huge], &Options::default()).unwrap_err().kind(), ErrorKind::Memory);
         assert_eq!(plan(DataType::Int64, &[huge], &Options::default()).unwrap_err().kind(), ErrorKind::Memory);
     }

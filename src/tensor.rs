@@ -22,8 +22,8 @@ use crate::arrow::DeviceArray;
 use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::order::Order;
 use crate::spec::{Dims, TensorField, has_codes};
+use crate::stream_order::Readiness;
 
 /// Strided n-dimensional data of one dtype on one device.
 ///
@@ -39,7 +39,7 @@ pub struct Tensor {
     len: usize,
     owner: Owner,
     /// `None` for ordinary host memory.
-    order: Option<Order>,
+    readiness: Option<Readiness>,
     read_only: bool,
     /// Whether others may write to the memory at any time.
     lent: bool,
@@ -77,7 +77,7 @@ pub(crate) struct Parts {
     pub(crate) read_only: bool,
     pub(crate) copied: bool,
     /// When the memory is written; the same as its owner's. Not needed of ordinary host memory.
-    pub(crate) order: Option<Order>,
+    pub(crate) readiness: Option<Readiness>,
     /// The field that the elements came from; its type must describe this dtype and shape.
     pub(crate) field: Option<FieldRef>,
 }
@@ -97,7 +97,7 @@ impl Tensor {
     /// `owner` lives. Nobody writes to it while a slice from [`Tensor::as_slice`] is alive, or the result is marked by
     /// [`Tensor::into_lent`] before anyone else sees it.
     pub(crate) unsafe fn from_raw_parts(parts: Parts) -> Result<Self> {
-        let Parts { data, device, dtype, shape, mut strides, owner, read_only, copied, order, field } = parts;
+        let Parts { data, device, dtype, shape, mut strides, owner, read_only, copied, readiness, field } = parts;
         if strides.len() != shape.len() {
             return Err(Error::invalid(format!("{} strides for {} dimensions", strides.len(), shape.len())));
         }
@@ -126,7 +126,7 @@ impl Tensor {
             strides,
             len,
             owner,
-            order,
+            readiness,
             read_only,
             lent: false,
             copied,
@@ -165,7 +165,7 @@ impl Tensor {
             owner: Arc::new(buffer),
             read_only: false,
             copied: bytes > 0,
-            order: None,
+            readiness: None,
             field,
         };
         // SAFETY: the caller promises initialised elements; the size is checked below, before anyone reads.
@@ -187,7 +187,7 @@ impl Tensor {
             owner: self.owner.clone(),
             read_only: self.read_only,
             copied: self.copied,
-            order: self.order.clone(),
+            readiness: self.readiness.clone(),
             field: self.field.clone(),
         }
     }
@@ -195,7 +195,7 @@ impl Tensor {
     /// The same memory under another device by which it is reached too: host-visible memory, once it is written, is the
     /// CPU's, and managed memory each device's.
     pub(crate) fn relabelled(&self, device: Device) -> Self {
-        Self { device, order: self.order.clone().filter(|_| !device.is_cpu()), ..self.clone() }
+        Self { device, readiness: self.readiness.clone().filter(|_| !device.is_cpu()), ..self.clone() }
     }
 
     /// The tensor as one over memory that others may write to at any time, whatever its flags say: a producer that lends its
@@ -222,7 +222,7 @@ impl Tensor {
     /// What is wrong with it, or that there is no driver to ask.
     pub fn check_memory(&self) -> Result<()> {
         let (before, bytes) = self.span().unwrap_or((0, 0));
-        crate::order::check_memory(self.device, self.data.addr().wrapping_sub(before), bytes)
+        crate::stream_order::check_memory(self.device, self.data.addr().wrapping_sub(before), bytes)
     }
 
     /// The bytes from the lowest element to the first, and to the end of the highest; `None` where memory has fewer.
@@ -375,8 +375,8 @@ impl Tensor {
 
     /// When the memory is written, and who uses it; `None` for ordinary host memory.
     #[must_use]
-    pub fn order(&self) -> Option<&Order> {
-        self.order.as_ref()
+    pub fn readiness(&self) -> Option<&Readiness> {
+        self.readiness.as_ref()
     }
 
     /// The address of the first element; NULL at size 0.
@@ -448,7 +448,7 @@ mod tests {
             owner: Arc::new(()),
             read_only: true,
             copied: false,
-            order: None,
+            readiness: None,
             field: None,
         };
         // SAFETY: tests read elements only of tensors over a live array.

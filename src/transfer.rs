@@ -3,22 +3,22 @@
 
 mod arena;
 mod batch;
-mod fetch;
-mod moved;
+mod host_read;
 mod route;
 mod staging;
+mod to_device;
 
 use std::ffi::c_int;
 use std::sync::Arc;
 
 use arena::PinnedOwner;
 pub(crate) use batch::{Returning, in_page_locked, page_locked, taken_over, to_device};
-pub(crate) use fetch::{Fetched, fetch};
-pub(crate) use moved::elsewhere;
-pub use moved::{
+pub(crate) use host_read::{Fetched, fetch};
+pub(crate) use route::{Route, bytes_to_host};
+pub(crate) use to_device::elsewhere;
+pub use to_device::{
     Transfer, array_to_device, is_shared, require_way, stream_to_device, tensor_to_device, tensors_to_device,
 };
-pub(crate) use route::{Route, bytes_to_host};
 
 use smallvec::smallvec;
 
@@ -30,8 +30,8 @@ use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Result};
 use crate::ffi::dlpack::DLDeviceType;
-pub(crate) use crate::order::allocate;
-use crate::order::{self, Order, Wait};
+pub(crate) use crate::stream_order::allocate;
+use crate::stream_order::{self, Readiness, Wait};
 use crate::tensor::{Parts, Tensor};
 
 /// `CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS`.
@@ -50,13 +50,13 @@ pub fn is_read_in_place(device: Device) -> Result<bool> {
 }
 
 /// Has the host wait until it may read host-visible memory, in the order of `stream`, if one is named.
-fn wait_to_read(device: Device, order: Option<&Order>, stream: Option<Stream>) -> Result<()> {
-    let Some(order) = order else { return Ok(()) };
-    order.wait_on_host(Wait::HostRead)?;
+fn wait_to_read(device: Device, readiness: Option<&Readiness>, stream: Option<Stream>) -> Result<()> {
+    let Some(readiness) = readiness else { return Ok(()) };
+    readiness.wait_on_host(Wait::HostRead)?;
     let Some(stream) = stream else { return Ok(()) };
-    let current = order::enter(device)?;
+    let current = stream_order::enter(device)?;
     require_free(&current, stream)?;
-    Order::recorded(device, &current, stream, Wait::HostReadStream)?.wait_on_host(Wait::HostReadStream)
+    Readiness::recorded(device, &current, stream, Wait::HostReadStream)?.wait_on_host(Wait::HostReadStream)
 }
 
 /// The array, the null slots of which are counted if it is one of structs on a device that does not tell. The host reads their
@@ -65,38 +65,40 @@ fn wait_to_read(device: Device, order: Option<&Order>, stream: Option<Stream>) -
 /// # Errors
 /// As [`array_to_device`], and when the memory is not what the array says.
 pub fn with_null_count(array: &DeviceArray) -> Result<DeviceArray> {
-    let (Some(order), Some(bitmap)) = (array.order(), array.uncounted_bitmap()) else { return Ok(array.clone()) };
+    let (Some(readiness), Some(bitmap)) = (array.readiness(), array.uncounted_bitmap()) else {
+        return Ok(array.clone());
+    };
     let start = bitmap.start().addr();
     if array.device().device_type() == DLDeviceType::CUDA {
-        let current = order::enter(array.device())?;
+        let current = stream_order::enter(array.device())?;
         current.check_memory(start, bitmap.len(), array.device())?;
         let bits = Bits { bitmap: device_address(start)?, first: bitmap.first_bit() as u64 };
         // SAFETY: the bitmap was just checked, and is released behind the kernel.
         let count = |nulls, stream| unsafe { current.count_nulls(bits, array.len() as u64, nulls, stream) };
-        let nulls = number_by(order, &current, 0, count)?;
+        let nulls = number_by(readiness, &current, 0, count)?;
         return Ok(array.with_null_count(usize::try_from(nulls).unwrap_or(usize::MAX)));
     }
     let range = start..start.saturating_add(bitmap.len());
-    let fetched = fetch(order, std::slice::from_ref(&range))?;
+    let fetched = fetch(readiness, std::slice::from_ref(&range))?;
     let valid = count_bits(fetched.require(start, bitmap.len())?, bitmap.first_bit(), array.len());
     Ok(array.with_null_count(array.len().saturating_sub(valid)))
 }
 
-/// What a kernel makes of a 64-bit number, the bytes of which are all `byte` before, when the memory of `order` is written. The
+/// What a kernel makes of a 64-bit number, the bytes of which are all `byte` before, when the memory of `readiness` is written. The
 /// host waits for it.
 ///
 /// # Errors
 /// When the driver fails, the wait is interrupted, or memory cannot be had.
 pub(crate) fn number_by(
-    order: &Order,
+    readiness: &Readiness,
     current: &Current,
     byte: u8,
     run: impl FnOnce(u64, Stream) -> Result<()>,
 ) -> Result<u64> {
     let pooled = PooledStream::idle(current)?;
     let stream = pooled.stream();
-    let number = order::allocate_scratch(current, size_of::<u64>(), stream)?;
-    order.wait_in(current, stream, Wait::KernelSource)?;
+    let number = stream_order::allocate_scratch(current, size_of::<u64>(), stream)?;
+    readiness.wait_in(current, stream, Wait::KernelSource)?;
     let block = PinnedBlock::take(current)?;
     // SAFETY: the number was just allocated in this order.
     let started = unsafe { current.set_memory(number.start(), byte, size_of::<u64>(), stream) };
@@ -104,10 +106,10 @@ pub(crate) fn number_by(
         // SAFETY: as above; the block is read when the copy is done.
         Ok(unsafe { current.copy_to_pinned(&block, 0, number.start(), size_of::<u64>(), stream) }?)
     });
-    if let Err(error) = order::wait_for_stream(current, stream, Wait::CopiedToHost) {
+    if let Err(error) = stream_order::wait_for_stream(current, stream, Wait::CopiedToHost) {
         // The kernel and the copy may be under way: the memory and the block are left to them.
-        let uses = Order::on_device(Device::new(DLDeviceType::CUDA, current.device().ordinal()));
-        let used = order.used_by(current, stream).and(uses.used_by(current, stream));
+        let uses = Readiness::on_device(Device::new(DLDeviceType::CUDA, current.device().ordinal()));
+        let used = readiness.used_by(current, stream).and(uses.used_by(current, stream));
         uses.release(move || block.give_back());
         used.and(started)?;
         return Err(error);
@@ -123,12 +125,12 @@ pub(crate) fn number_by(
 /// # Errors
 /// When the device is not reached through CUDA, the stream is another device's, the driver fails, or memory cannot be had.
 pub fn copy_on_device(tensor: &Tensor, stream: Stream, why: &str) -> Result<Tensor> {
-    let Some(source) = tensor.order() else { return Err(Error::argument("the data is in host memory")) };
+    let Some(source) = tensor.readiness() else { return Err(Error::argument("the data is in host memory")) };
     let (before, bytes) = span(tensor)?;
     if bytes == 0 {
         return Ok(tensor.clone());
     }
-    let current = order::enter(tensor.device())?;
+    let current = stream_order::enter(tensor.device())?;
     require_free(&current, stream)?;
     let buffer = allocate(&current, bytes, stream)?;
     let start = buffer.start();
@@ -138,14 +140,15 @@ pub fn copy_on_device(tensor: &Tensor, stream: Stream, why: &str) -> Result<Tens
     let copied = unsafe { current.copy_on_device(start, from, bytes, stream) };
     copied?;
     let device = Device::new(DLDeviceType::CUDA, tensor.device().id());
-    let order = source.used_by(&current, stream).and_then(|()| written(device, &current, stream, Wait::CopiedOnDevice));
-    let (owner, order) = owned(buffer, order, &current, stream)?;
+    let readiness =
+        source.used_by(&current, stream).and_then(|()| written(device, &current, stream, Wait::CopiedOnDevice));
+    let (owner, readiness) = owned(buffer, readiness, &current, stream)?;
     record(tensor, why);
     let parts = Parts {
         data: std::ptr::without_provenance_mut::<u8>(host_address(start)?).wrapping_add(before),
-        device: order.device(),
+        device: readiness.device(),
         owner,
-        order: Some(order),
+        readiness: Some(readiness),
         read_only: false,
         copied: true,
         ..tensor.parts()
@@ -161,24 +164,24 @@ pub fn copy_on_device(tensor: &Tensor, stream: Stream, why: &str) -> Result<Tens
 /// # Errors
 /// When the device is not reached through CUDA, the stream is being captured, the driver fails, or memory cannot be had.
 pub(crate) fn zero_on(device: Device, dtype: DType) -> Result<Tensor> {
-    let current = order::enter(device)?;
+    let current = stream_order::enter(device)?;
     let bytes = dtype.itemsize();
-    let (data, owner, order): (*mut u8, Owner, _) = if device.device_type() == DLDeviceType::CUDA {
-        let stream = order::current_stream();
+    let (data, owner, readiness): (*mut u8, Owner, _) = if device.device_type() == DLDeviceType::CUDA {
+        let stream = stream_order::current_stream();
         require_free(&current, stream)?;
         let buffer = allocate(&current, bytes, stream)?;
         let start = buffer.start();
         // SAFETY: the memory was just allocated in this order.
         unsafe { current.set_memory(start, 0, bytes, stream) }?;
-        let order = written(device, &current, stream, Wait::CopiedOnDevice);
-        let (owner, order) = owned(buffer, order, &current, stream)?;
-        (std::ptr::without_provenance_mut(host_address(start)?), owner, order)
+        let readiness = written(device, &current, stream, Wait::CopiedOnDevice);
+        let (owner, readiness) = owned(buffer, readiness, &current, stream)?;
+        (std::ptr::without_provenance_mut(host_address(start)?), owner, readiness)
     } else {
-        let buffer = order::page_locked(&current, bytes)?;
-        let (start, order) = (buffer.start(), Order::on_device(device));
+        let buffer = stream_order::page_locked(&current, bytes)?;
+        let (start, readiness) = (buffer.start(), Readiness::on_device(device));
         // SAFETY: nobody else knows the buffer yet, which has room.
         unsafe { start.write_bytes(0, bytes) };
-        (start, Arc::new(PinnedOwner::new(buffer, order.clone())), order)
+        (start, Arc::new(PinnedOwner::new(buffer, readiness.clone())), readiness)
     };
     let parts = Parts {
         data,
@@ -189,7 +192,7 @@ pub(crate) fn zero_on(device: Device, dtype: DType) -> Result<Tensor> {
         owner,
         read_only: true,
         copied: false,
-        order: Some(order),
+        readiness: Some(readiness),
         field: None,
     };
     // SAFETY: one element, written before whoever waits as the order says reads.
@@ -199,13 +202,18 @@ pub(crate) fn zero_on(device: Device, dtype: DType) -> Result<Tensor> {
 /// What keeps memory of ours that `stream` was told to write, and is freed behind what uses it.
 ///
 /// # Errors
-/// That of `order`.
-fn owned(buffer: DeviceBuffer, order: Result<Order>, current: &Current, stream: Stream) -> Result<(Owner, Order)> {
-    match order {
-        Ok(order) => Ok((Arc::new(OwnBuffer::new(buffer, order.clone())), order)),
+/// That of `readiness`.
+fn owned(
+    buffer: DeviceBuffer,
+    readiness: Result<Readiness>,
+    current: &Current,
+    stream: Stream,
+) -> Result<(Owner, Readiness)> {
+    match readiness {
+        Ok(readiness) => Ok((Arc::new(OwnBuffer::new(buffer, readiness.clone())), readiness)),
         Err(error) => {
             // What was started may still be under way, and if that cannot be known, the memory is left to it.
-            if order::settle(current, stream).is_err() {
+            if stream_order::settle(current, stream).is_err() {
                 std::mem::forget(buffer);
             }
             Err(error)
@@ -214,10 +222,10 @@ fn owned(buffer: DeviceBuffer, order: Result<Order>, current: &Current, stream: 
 }
 
 /// The order of memory that a copy of ours on `stream` has just been told to write, and that is freed behind it.
-pub(crate) fn written(device: Device, current: &Current, stream: Stream, wait: Wait) -> Result<Order> {
-    let order = Order::recorded(device, current, stream, wait)?;
-    order.used_by(current, stream)?;
-    Ok(order)
+pub(crate) fn written(device: Device, current: &Current, stream: Stream, wait: Wait) -> Result<Readiness> {
+    let readiness = Readiness::recorded(device, current, stream, wait)?;
+    readiness.used_by(current, stream)?;
+    Ok(readiness)
 }
 
 /// Refuses a stream of another device or context, and one that is being captured: a copy would be a part of the graph.
@@ -237,20 +245,20 @@ pub(crate) fn require_free(current: &Current, stream: Stream) -> Result<()> {
 #[derive(Debug)]
 pub(crate) struct OwnBuffer {
     buffer: Option<DeviceBuffer>,
-    order: Order,
+    readiness: Readiness,
 }
 
 impl OwnBuffer {
-    /// Memory whose work is all known to `order`.
-    pub(crate) fn new(buffer: DeviceBuffer, order: Order) -> Self {
-        Self { buffer: Some(buffer.shared()), order }
+    /// Memory whose work is all known to `readiness`.
+    pub(crate) fn new(buffer: DeviceBuffer, readiness: Readiness) -> Self {
+        Self { buffer: Some(buffer.shared()), readiness }
     }
 }
 
 impl Drop for OwnBuffer {
     fn drop(&mut self) {
         let Some(buffer) = self.buffer.take() else { return };
-        self.order.release_bytes(buffer.bytes(), move || drop(buffer));
+        self.readiness.release_bytes(buffer.bytes(), move || drop(buffer));
     }
 }
 

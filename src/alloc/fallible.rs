@@ -4,7 +4,7 @@
 use std::alloc::{Layout, alloc, alloc_zeroed, dealloc};
 use std::ptr::NonNull;
 
-use super::kept::KEPT;
+use super::block_cache::KEPT;
 use crate::error::{Error, ErrorKind, Result};
 
 /// The error for memory that cannot be had.

@@ -3,7 +3,7 @@
 use std::mem::MaybeUninit;
 
 use super::fallible::out_of_memory;
-use super::{HostBuffer, LARGE, mapped};
+use super::{HUGE_PAGES_FROM, HostBuffer, mapped};
 use crate::error::Result;
 
 /// A block that is written from its start to its end, of a size that nobody knows before.
@@ -54,7 +54,7 @@ impl GrowingBuffer {
             return HostBuffer::uninitialised(0);
         }
         let unused = self.memory.len() - self.written;
-        if self.memory.len() < LARGE && unused > self.written / 8 {
+        if self.memory.len() < HUGE_PAGES_FROM && unused > self.written / 8 {
             self.move_to(HostBuffer::uninitialised(self.written)?);
         }
         mapped::truncate(&mut self.memory, self.written);
@@ -65,9 +65,9 @@ impl GrowingBuffer {
     fn grow(&mut self, needed: usize) -> Result<()> {
         let present = self.memory.len();
         // Small blocks are copied, so that they grow faster. Of large ones no more than an eighth may be of no use.
-        let step = if needed < LARGE { present.clamp(1 << 12, LARGE) } else { present / 8 };
+        let step = if needed < HUGE_PAGES_FROM { present.clamp(1 << 12, HUGE_PAGES_FROM) } else { present / 8 };
         let roomy = needed.max(present.saturating_add(step));
-        if roomy >= LARGE && mapped::grow(&mut self.memory, self.written, roomy, needed)? {
+        if roomy >= HUGE_PAGES_FROM && mapped::grow(&mut self.memory, self.written, roomy, needed)? {
             return Ok(());
         }
         let memory = HostBuffer::uninitialised(roomy).or_else(|_| HostBuffer::uninitialised(needed))?;
@@ -112,7 +112,15 @@ mod tests {
     #[test]
     #[cfg_attr(miri, ignore = "Miri takes minutes to write megabytes")]
     fn what_was_written_stays_while_the_block_grows() {
-        for pieces in [&[][..], &[1], &[64, 1, 5000], &[LARGE], &[100, LARGE, 7], &[1 << 20; 21], &[LARGE - 1, 1, 1]] {
+        for pieces in [
+            &[][..],
+            &[1],
+            &[64, 1, 5000],
+            &[HUGE_PAGES_FROM],
+            &[100, HUGE_PAGES_FROM, 7],
+            &[1 << 20; 21],
+            &[HUGE_PAGES_FROM - 1, 1, 1],
+        ] {
             for value in 0..2 {
                 let mut buffer = GrowingBuffer::new().unwrap();
                 pieces.iter().for_each(|bytes| append(&mut buffer, *bytes, value));
@@ -130,7 +138,10 @@ mod tests {
         for _ in 0..40 {
             append(&mut buffer, 1 << 20, 0);
             let written = buffer.len();
-            assert!(written < 2 * LARGE || buffer.memory.len() <= written + written / 7 + (4 << 20), "{written}");
+            assert!(
+                written < 2 * HUGE_PAGES_FROM || buffer.memory.len() <= written + written / 7 + (4 << 20),
+                "{written}"
+            );
         }
         let (memory, written) = (buffer.memory.layout.size(), buffer.len());
         assert!(memory >= written);
@@ -141,11 +152,11 @@ mod tests {
     #[cfg_attr(miri, ignore = "Miri takes minutes to write megabytes")]
     fn memory_that_cannot_be_had_is_an_error_that_changes_nothing() {
         let mut buffer = GrowingBuffer::new().unwrap();
-        append(&mut buffer, LARGE + 5, 3);
+        append(&mut buffer, HUGE_PAGES_FROM + 5, 3);
         for bytes in [usize::MAX, usize::MAX / 2, 1 << 55] {
             assert_eq!(buffer.spare(bytes).unwrap_err().kind(), ErrorKind::Memory);
         }
-        append(&mut buffer, LARGE, 3);
-        check(buffer.into_buffer().unwrap(), 2 * LARGE + 5, 3);
+        append(&mut buffer, HUGE_PAGES_FROM, 3);
+        check(buffer.into_buffer().unwrap(), 2 * HUGE_PAGES_FROM + 5, 3);
     }
 }

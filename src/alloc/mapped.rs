@@ -31,21 +31,21 @@ pub(super) fn truncate(memory: &mut HostBuffer, len: usize) {
 /// # Safety
 /// The block was made there, and nobody uses it.
 #[cfg(all(target_os = "linux", not(miri)))]
-pub(super) unsafe fn free(block: &super::kept::Block) {
+pub(super) unsafe fn free(block: &super::block_cache::Block) {
     // SAFETY: the contract: pages of ours alone.
     unsafe { linux::unmap(block.start, block.layout.size()) };
 }
 
 #[cfg(any(not(target_os = "linux"), miri))]
-pub(super) unsafe fn free(_block: &super::kept::Block) {}
+pub(super) unsafe fn free(_block: &super::block_cache::Block) {}
 
 #[cfg(all(target_os = "linux", not(miri)))]
 mod linux {
     use std::alloc::Layout;
     use std::ptr::{NonNull, null_mut};
 
+    use super::super::block_cache::{Block, KEPT};
     use super::super::fallible::out_of_memory;
-    use super::super::kept::{Block, KEPT};
     use super::super::{HUGE_PAGE, HostBuffer, advise_huge_pages};
     use crate::error::Result;
 

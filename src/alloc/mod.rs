@@ -1,10 +1,10 @@
 //! Host memory for what we produce: aligned to 64 bytes, which JAX asks for, and in huge pages where it is large.
 #![allow(unsafe_code, reason = "allocates, advises and frees memory")]
 
+mod block_cache;
 pub(crate) mod fallible;
 mod foreign;
 mod growing;
-mod kept;
 mod mapped;
 mod pool;
 
@@ -18,8 +18,8 @@ pub(crate) use growing::GrowingBuffer;
 pub(crate) use pool::{Pool, PooledBuffer, Source};
 
 use crate::error::Result;
+use block_cache::{Block, KEPT};
 use fallible::{is_beyond_memory, out_of_memory};
-use kept::{Block, KEPT};
 
 /// Keeps memory alive until the last clone is dropped, on any thread.
 pub type Owner = Arc<dyn Send + Sync>;
@@ -31,7 +31,7 @@ pub const ALIGNMENT: usize = 64;
 const ADDRESSABLE: u64 = 1 << 56;
 
 /// From this size on, an allocation starts on a huge page and asks for huge pages.
-const LARGE: usize = 4 << 20;
+const HUGE_PAGES_FROM: usize = 4 << 20;
 const HUGE_PAGE: usize = 2 << 20;
 
 /// Whether memory of so many bytes can start at this address.
@@ -63,9 +63,10 @@ impl HostBuffer {
     /// When the memory cannot be had. Nothing else changes then.
     pub fn uninitialised(len: usize) -> Result<Self> {
         let refused = || out_of_memory(len);
-        let alignment = if len >= LARGE { HUGE_PAGE } else { ALIGNMENT };
+        let alignment = if len >= HUGE_PAGES_FROM { HUGE_PAGE } else { ALIGNMENT };
         // Of a huge page that is not whole, the system would make each small one for itself.
-        let whole = if len >= LARGE { len.checked_next_multiple_of(HUGE_PAGE).ok_or_else(refused)? } else { len };
+        let whole =
+            if len >= HUGE_PAGES_FROM { len.checked_next_multiple_of(HUGE_PAGE).ok_or_else(refused)? } else { len };
         let layout = Layout::from_size_align(whole, alignment).map_err(|_| refused())?;
         if len == 0 {
             // Aligned, never dereferenced, never freed.
@@ -125,7 +126,7 @@ impl Drop for HostBuffer {
 /// First-touch page faults cost more than most conversions from a few megabytes on; huge pages divide them by 512.
 #[cfg(all(target_os = "linux", not(miri)))]
 fn advise_huge_pages(start: NonNull<u8>, len: usize) {
-    if len >= LARGE {
+    if len >= HUGE_PAGES_FROM {
         // SAFETY: the range was just allocated by us; MADV_HUGEPAGE changes no contents, and a refusal changes nothing.
         unsafe { libc::madvise(start.as_ptr().cast(), len, libc::MADV_HUGEPAGE) };
     }
@@ -141,7 +142,7 @@ mod tests {
 
     #[test]
     fn every_size_is_aligned_and_writable() {
-        for len in [0, 1, 63, 64, 4096, LARGE - 1, LARGE, LARGE + 5] {
+        for len in [0, 1, 63, 64, 4096, HUGE_PAGES_FROM - 1, HUGE_PAGES_FROM, HUGE_PAGES_FROM + 5] {
             let mut buffer = HostBuffer::uninitialised(len).unwrap();
             assert_eq!(buffer.as_ptr().addr() % ALIGNMENT, 0);
             assert_eq!((buffer.len(), buffer.is_empty()), (len, len == 0));
@@ -150,7 +151,7 @@ mod tests {
                 byte.write(7);
             }
         }
-        let large = HostBuffer::uninitialised(LARGE + 5).unwrap();
+        let large = HostBuffer::uninitialised(HUGE_PAGES_FROM + 5).unwrap();
         assert_eq!((large.as_ptr().addr() % HUGE_PAGE, large.layout.size() % HUGE_PAGE), (0, 0));
     }
 

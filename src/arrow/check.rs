@@ -11,7 +11,7 @@ use crate::alloc::is_addressable;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::ffi::arrow_device::ArrowArray;
-use crate::order::check_host;
+use crate::stream_order::check_host;
 
 /// What a buffer holds, for the bytes that it must have.
 #[derive(Clone, Copy, PartialEq, Eq)]

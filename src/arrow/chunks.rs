@@ -2,19 +2,19 @@
 
 use arrow_schema::FieldRef;
 
-use super::{ArrayNode, DeviceArray, ordered_array};
+use super::{ArrayNode, DeviceArray, array_ready_at};
 use crate::device::Device;
 use crate::error::Result;
-use crate::order::Order;
+use crate::stream_order::Readiness;
 
 impl DeviceArray {
     /// The order of chunks of which one is on a device: that of the first one with rows, as nothing is read of the others.
-    pub(crate) fn order_of<'a, I>(chunks: I) -> Option<&'a Order>
+    pub(crate) fn readiness_of<'a, I>(chunks: I) -> Option<&'a Readiness>
     where
         I: IntoIterator<Item = &'a Self, IntoIter: Clone>,
     {
         let chunks = chunks.into_iter();
-        chunks.clone().filter(|chunk| !chunk.is_empty()).chain(chunks).find_map(Self::order)
+        chunks.clone().filter(|chunk| !chunk.is_empty()).chain(chunks).find_map(Self::readiness)
     }
 
     /// The first rows of all chunks.
@@ -32,14 +32,14 @@ impl DeviceArray {
     ///
     /// # Errors
     /// When they are on different devices, or the driver fails.
-    pub(crate) fn joined_order<'a>(chunks: impl IntoIterator<Item = &'a Self>) -> Result<Option<Order>> {
+    pub(crate) fn joined_readiness<'a>(chunks: impl IntoIterator<Item = &'a Self>) -> Result<Option<Readiness>> {
         let filled = chunks.into_iter().filter(|chunk| !chunk.is_empty());
-        Order::joined(filled.filter_map(|chunk| chunk.order().cloned()))
+        Readiness::joined(filled.filter_map(|chunk| chunk.readiness().cloned()))
     }
 }
 
 /// An array without slots that counts as one on a device.
 pub(crate) fn empty_on(field: FieldRef, device: Device) -> Result<DeviceArray> {
     let empty = DeviceArray::from_arrow(arrow_array::new_empty_array(field.data_type()).as_ref(), field.clone())?;
-    ordered_array(ArrayNode::of(&empty)?.export(&empty.owner())?, field, Order::written(device))
+    array_ready_at(ArrayNode::of(&empty)?.export(&empty.owner())?, field, Readiness::written(device))
 }

@@ -7,7 +7,7 @@ use arrow_schema::{DataType, Field, FieldRef};
 
 use super::check::{children_of, has_validity};
 use super::export::ArrayNode;
-use super::import::{DeviceArray, ordered_array};
+use super::import::{DeviceArray, array_ready_at};
 use super::view::{buffer, child};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
@@ -149,7 +149,7 @@ impl DeviceArray {
                 ..ArrayNode::default()
             };
             let field = Arc::new(Field::new(item.name(), DataType::UInt8, false));
-            return ordered_array(node.export(&self.owner())?, field, self.order().cloned());
+            return array_ready_at(node.export(&self.owner())?, field, self.readiness().cloned());
         }
         let array = child(view.array, 0)?;
         let unsigned = |value: i64| usize::try_from(value).map_err(|_| Error::invalid("a negative count"));

@@ -15,7 +15,7 @@ use crate::callback;
 use crate::copy_log::{self, Copied};
 use crate::error::{Error, ErrorKind, Result};
 use crate::ffi::arrow_device::{ARROW_FLAG_MAP_KEYS_SORTED, ArrowArray, ArrowDeviceArray, ArrowSchema};
-use crate::order::Wait;
+use crate::stream_order::Wait;
 
 /// What an exported `ArrowArray` says; its pointers lead into memory that the owner keeps alive.
 #[derive(Debug, Default)]
@@ -278,13 +278,13 @@ pub(super) fn export_joined(
     prepare(&mut node)?;
     let (device_type, device_id) = array.device().to_arrow();
     let mut sync_event = null_mut();
-    if let Some(order) = array.order() {
-        order.lend();
+    if let Some(readiness) = array.readiness() {
+        readiness.lend();
         if array.is_synchronised_on_host() {
-            order.wait_on_host(Wait::ExportedOnHost)?;
+            readiness.wait_on_host(Wait::ExportedOnHost)?;
         } else {
-            sync_event = order.exported_event();
-            owner = Arc::new((order.clone(), owner));
+            sync_event = readiness.exported_event();
+            owner = Arc::new((readiness.clone(), owner));
         }
     }
     Ok(ArrowDeviceArray { array: node.export(&owner)?, device_id, device_type, sync_event, reserved: [0; 3] })

@@ -17,7 +17,7 @@ use super::view::{ArrayView, Dictionary, Leaf, ValidityBits, buffer, child};
 use crate::device::Device;
 use crate::error::{Error, ErrorKind, Result, catch_panic};
 use crate::ffi::arrow_device::{ArrowArray, ArrowDeviceArray};
-use crate::order::{Order, is_check_asked};
+use crate::stream_order::{Readiness, is_check_asked};
 
 /// Runs a foreign release callback, or decides that it cannot be run any more. Memory that came through an interpreter
 /// must be released attached to it.
@@ -33,7 +33,7 @@ struct Imported {
     array: ArrowDeviceArray,
     guard: ReleaseGuard,
     /// When the memory is written; `None` for ordinary host memory.
-    order: Option<Order>,
+    readiness: Option<Readiness>,
     /// Whether the memory is released behind the work that may use it. What shares memory of an owner that does so is not.
     in_order: bool,
 }
@@ -49,12 +49,12 @@ impl Drop for Imported {
         if self.array.array.release.is_none() {
             return;
         }
-        match self.order.take().filter(|_| self.in_order) {
+        match self.readiness.take().filter(|_| self.in_order) {
             None => release_array(&mut self.array.array, self.guard),
-            Some(order) => {
+            Some(readiness) => {
                 let mut moved = Moved(std::mem::replace(&mut self.array.array, ArrowArray::empty()));
                 let guard = self.guard;
-                order.release(move || release_array(moved.array(), guard));
+                readiness.release(move || release_array(moved.array(), guard));
             }
         }
     }
@@ -126,10 +126,10 @@ impl DeviceArray {
         }
         // SAFETY: the contract. The move of the C data interface: a bitwise copy, then the source counts as released.
         unsafe { (*source).array.release = None };
-        let mut imported = Imported { array, guard, order: None, in_order: true };
+        let mut imported = Imported { array, guard, readiness: None, in_order: true };
         let device = Device::from_arrow(imported.array.device_type, imported.array.device_id)?;
         // SAFETY: the contract: a pointer to an event handle that lives until the array is released.
-        imported.order = unsafe { Order::imported(device, imported.array.sync_event) }?;
+        imported.readiness = unsafe { Readiness::imported(device, imported.array.sync_event) }?;
         Self::own(imported, field)
     }
 
@@ -148,7 +148,7 @@ impl DeviceArray {
         }
         // SAFETY: the contract. The move of the C data interface.
         unsafe { (*source).release = None };
-        Self::own(Imported { array: host(array), guard, order: None, in_order: false }, field)
+        Self::own(Imported { array: host(array), guard, readiness: None, in_order: false }, field)
     }
 
     fn own(imported: Imported, field: FieldRef) -> Result<Self> {
@@ -185,7 +185,12 @@ impl DeviceArray {
         require_bitmaps(&data).map_err(|error| error.in_column(field.name()))?;
         let exported = FFI_ArrowArray::new(&data);
         Self::own(
-            Imported { array: host(from_arrow_rs(exported)), guard: release_directly, order: None, in_order: false },
+            Imported {
+                array: host(from_arrow_rs(exported)),
+                guard: release_directly,
+                readiness: None,
+                in_order: false,
+            },
             field,
         )
     }
@@ -341,7 +346,7 @@ impl DeviceArray {
     /// The bitmap that tells how many slots of an array of structs are null, where the array does not, and is on a device.
     /// Consumers of record batches look at that number before anything else.
     pub(crate) fn uncounted_bitmap(&self) -> Option<BitmapBytes> {
-        let (DataType::Struct(_), Some(_), None) = (self.field.data_type(), self.order(), self.counted) else {
+        let (DataType::Struct(_), Some(_), None) = (self.field.data_type(), self.readiness(), self.counted) else {
             return None;
         };
         let view = self.view();
@@ -440,8 +445,8 @@ impl DeviceArray {
 
     /// When the memory is written, and who uses it; `None` for ordinary host memory.
     #[must_use]
-    pub fn order(&self) -> Option<&Order> {
-        self.owner.order.as_ref()
+    pub fn readiness(&self) -> Option<&Readiness> {
+        self.owner.readiness.as_ref()
     }
 }
 
@@ -479,14 +484,14 @@ fn to_arrow_rs(array: ArrowArray) -> FFI_ArrowArray {
 
 /// Owns an array of our own making, in host memory.
 pub(crate) fn host_array(array: ArrowArray, field: FieldRef) -> Result<DeviceArray> {
-    DeviceArray::own(Imported { array: host(array), guard: release_directly, order: None, in_order: false }, field)
+    DeviceArray::own(Imported { array: host(array), guard: release_directly, readiness: None, in_order: false }, field)
 }
 
 /// Owns an array of our own making over memory of this order, whose owner releases it in that order. Without one it is
 /// ordinary host memory.
-pub(crate) fn ordered_array(array: ArrowArray, field: FieldRef, order: Option<Order>) -> Result<DeviceArray> {
-    let device = order.as_ref().map_or(Device::CPU, Order::device);
+pub(crate) fn array_ready_at(array: ArrowArray, field: FieldRef, readiness: Option<Readiness>) -> Result<DeviceArray> {
+    let device = readiness.as_ref().map_or(Device::CPU, Readiness::device);
     let (device_type, device_id) = device.to_arrow();
     let array = ArrowDeviceArray { array, device_id, device_type, sync_event: std::ptr::null_mut(), reserved: [0; 3] };
-    DeviceArray::own(Imported { array, guard: release_directly, order, in_order: false }, field)
+    DeviceArray::own(Imported { array, guard: release_directly, readiness, in_order: false }, field)
 }

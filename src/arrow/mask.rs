@@ -34,7 +34,7 @@ impl<'a> Mask<'a> {
             let (start, bytes) = level.bytes();
             // SAFETY: the contract.
             let bytes = unsafe { std::slice::from_raw_parts(start, bytes) };
-            Level::new(level, Cow::Borrowed(bytes))
+            BitmapLevel::new(level, Cow::Borrowed(bytes))
         });
         Self::of_levels(levels, elements)
     }
@@ -51,13 +51,13 @@ impl<'a> Mask<'a> {
         let mut on_host = fallible::with_room(levels.len())?;
         for level in levels.iter().filter(|level| level.repeat > 0 && elements > 0) {
             let (start, bytes) = level.bytes();
-            on_host.push(Level::new(level, Cow::Owned(read(start, bytes)?)));
+            on_host.push(BitmapLevel::new(level, Cow::Owned(read(start, bytes)?)));
         }
         Self::of_levels(on_host.into_iter(), elements)
     }
 
-    fn of_levels(levels: impl Iterator<Item = Level<'a>>, elements: usize) -> Result<Option<Self>> {
-        let mut levels = levels.filter(|level| level.nulls > 0).map(Level::grouped);
+    fn of_levels(levels: impl Iterator<Item = BitmapLevel<'a>>, elements: usize) -> Result<Option<Self>> {
+        let mut levels = levels.filter(|level| level.nulls > 0).map(BitmapLevel::grouped);
         let Some(first) = levels.next() else { return Ok(None) };
         let mut mask = first?.expand(elements)?;
         for level in levels {
@@ -168,7 +168,7 @@ impl<'a> Mask<'a> {
 }
 
 /// One level's bitmap as a slice of host memory.
-struct Level<'a> {
+struct BitmapLevel<'a> {
     bytes: Cow<'a, [u8]>,
     offset: usize,
     length: usize,
@@ -177,7 +177,7 @@ struct Level<'a> {
     nulls: usize,
 }
 
-impl<'a> Level<'a> {
+impl<'a> BitmapLevel<'a> {
     /// The bits of a level in its `bytes`, as [`ValidityBits::bytes`] tells where they are.
     fn new(bits: &ValidityBits, bytes: Cow<'a, [u8]>) -> Self {
         let offset = bits.offset % 8;

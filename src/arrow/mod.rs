@@ -4,42 +4,42 @@
 //! validated is walked without touching device memory, by the same code for every device.
 #![allow(unsafe_code, reason = "reads, owns and releases the C structs of other libraries")]
 
-mod apart;
 mod check;
 mod chunks;
 mod codes;
+mod decompose;
 mod device_lists;
 mod export;
+mod fast_view;
+mod field_cache;
 #[cfg(feature = "python")]
-mod field_parts;
+mod field_serialize;
 mod import;
-mod kept;
 mod lists;
 mod mask;
 mod offsets;
-mod plain;
 mod schema;
 mod spans;
 mod stream;
 mod validate;
 mod view;
 
-pub(crate) use apart::{Apart, Piece, Wanted, read_host, rebase};
 #[cfg(feature = "python")]
 pub(crate) use check::child_types;
 pub(crate) use check::{counts_in, same_layout};
 pub(crate) use chunks::empty_on;
+pub(crate) use decompose::{Decomposed, Piece, Wanted, read_host, rebase};
 pub(crate) use device_lists::{BitmapBytes, DeviceInts};
 pub(crate) use export::{ArrayNode, shared_buffer};
 pub use export::{export_device_array, export_schema};
+pub(crate) use fast_view::{PlainColumns, Starts};
+pub use field_cache::read_field;
 #[cfg(feature = "python")]
-pub(crate) use field_parts::FieldParts;
+pub(crate) use field_serialize::FieldParts;
 pub use import::{DeviceArray, ReleaseGuard, release_directly};
-pub(crate) use import::{host_array, ordered_array};
-pub use kept::read_field;
+pub(crate) use import::{array_ready_at, host_array};
 pub(crate) use lists::{Hidden, Ints, ListChunk, ViewChunk};
 pub(crate) use mask::{Mask, count_bits};
-pub(crate) use plain::{PlainColumns, Starts};
 pub use schema::read_schema;
 pub use stream::{DeviceArrayStream, export_device_stream, export_stream};
 #[cfg(feature = "python")]

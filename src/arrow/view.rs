@@ -10,7 +10,7 @@ use super::mask::Mask;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::ffi::arrow_device::ArrowArray;
-use crate::plan::Chunk;
+use crate::plan::ChunkSize;
 use crate::spec::{Element, Spec};
 
 /// A validity bitmap that applies to a run of elements: a bit for each `repeat` of them.
@@ -403,10 +403,10 @@ impl<'a> Leaf<'a> {
     }
 
     /// What a plan needs to know of this chunk.
-    pub(crate) fn chunk(&self, spec: &Spec, nulls: usize) -> Chunk {
+    pub(crate) fn chunk(&self, spec: &Spec, nulls: usize) -> ChunkSize {
         let element = spec.element();
         let aligned = self.elements == 0 || self.start(element).addr().is_multiple_of(element.alignment());
-        Chunk { rows: self.rows, nulls, aligned }
+        ChunkSize { rows: self.rows, nulls, aligned }
     }
 }
 

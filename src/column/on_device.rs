@@ -5,7 +5,7 @@ use std::ops::Range;
 use arrow_schema::FieldRef;
 use smallvec::SmallVec;
 
-use super::casts::verify;
+use super::pending_casts::verify;
 use super::{ColumnRef, Runner};
 use crate::alloc::fallible;
 use crate::arrow::{DeviceArray, Leaf, Mask};
@@ -15,10 +15,10 @@ use crate::cuda::{MatrixLayout, is_cuda};
 use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Result};
 use crate::ffi::dlpack::DLDeviceType;
-use crate::kernels::{self, Shape, Source, Target, TargetLayout};
-use crate::order::{self, Order};
-use crate::plan::{Action, Chunk, Plan};
+use crate::kernels::{self, KernelSource, Shape, Target, TargetLayout};
+use crate::plan::{Action, ChunkSize, Plan};
 use crate::spec::{CopyMode, Element, Nulls, Options, Spec};
+use crate::stream_order::{self, Readiness};
 use crate::tensor::{Output, Tensor};
 use crate::transfer::{Fetched, fetch};
 
@@ -50,7 +50,7 @@ pub(crate) fn fetch_columns<'a>(
     columns: impl IntoIterator<Item = (usize, &'a FieldRef)>,
     options: impl Fn(&str) -> Options,
 ) -> Result<Option<Fetched>> {
-    let Some(order) = chunk.order() else { return Ok(None) };
+    let Some(readiness) = chunk.readiness() else { return Ok(None) };
     let mut ranges = Vec::new();
     for (index, column) in columns {
         // What is wrong with a column is found again when it is converted.
@@ -60,21 +60,21 @@ pub(crate) fn fetch_columns<'a>(
             ranges.extend(needed(&spec, &leaf));
         }
     }
-    fetch(order, &ranges).map(Some)
+    fetch(readiness, &ranges).map(Some)
 }
 
 /// Which elements are null. The host reads bitmaps where nulls are refused and their number is not known to be 0.
 pub(crate) fn mask<'a>(
     spec: &Spec,
     leaf: &Leaf<'a>,
-    order: &Order,
+    readiness: &Readiness,
     fetched: Option<&Fetched>,
 ) -> Result<Option<Mask<'a>>> {
     match spec.nulls() {
         Nulls::Kept => return Ok(None),
         Nulls::Refused => {}
         Nulls::Filled(_) if leaf.has_bitmaps() && leaf.elements > 0 => {
-            return Err(needs_copy(order, "nulls filled").remedy_is(
+            return Err(needs_copy(readiness, "nulls filled").remedy_is(
                 "pass nulls=\"error\" where there are none, or nulls=\"keep\", or copy the data to the CPU first",
             ));
         }
@@ -86,7 +86,7 @@ pub(crate) fn mask<'a>(
     let ranges: SmallVec<[Range<usize>; 1]> = leaf.bitmaps().collect();
     let own = match fetched {
         Some(_) => None,
-        None => Some(fetch(order, &ranges)?),
+        None => Some(fetch(readiness, &ranges)?),
     };
     leaf.mask_read(|start, bytes| {
         let fetched = own.as_ref().or(fetched);
@@ -95,21 +95,21 @@ pub(crate) fn mask<'a>(
 }
 
 /// The error for what only a copy on the device could do.
-pub(crate) fn needs_copy(order: &Order, why: &str) -> Error {
-    let reason = format!("a copy on {} is needed ({why}), which this build does not make", order.device());
-    Error::new(ErrorKind::Device, reason).remedy_is(order.device().host_remedy())
+pub(crate) fn needs_copy(readiness: &Readiness, why: &str) -> Error {
+    let reason = format!("a copy on {} is needed ({why}), which this build does not make", readiness.device());
+    Error::new(ErrorKind::Device, reason).remedy_is(readiness.device().host_remedy())
 }
 
 /// Of chunks of which one is on a device, the only one that has rows.
 ///
 /// # Errors
 /// When there are several: they would have to be joined.
-pub(crate) fn only_filled<T>(chunks: &[T], rows: impl Fn(&T) -> usize, order: &Order) -> Result<Option<usize>> {
+pub(crate) fn only_filled<T>(chunks: &[T], rows: impl Fn(&T) -> usize, readiness: &Readiness) -> Result<Option<usize>> {
     let mut filled = chunks.iter().enumerate().filter(|(_, chunk)| rows(chunk) > 0).map(|(index, _)| index);
     let first = filled.next();
     let others = filled.count();
     if others > 0 {
-        return Err(needs_copy(order, &Action::Concatenate { chunks: others + 1 }.to_string())
+        return Err(needs_copy(readiness, &Action::Concatenate { chunks: others + 1 }.to_string())
             .remedy_is("convert each chunk for itself, or copy the data to the CPU first"));
     }
     Ok(first)
@@ -124,7 +124,7 @@ pub(super) fn converted(
     spec: &Spec,
     chunks: &[ColumnRef<'_>],
     options: &Options,
-    order: &Order,
+    readiness: &Readiness,
     runner: &Runner<'_>,
 ) -> Result<Option<Tensor>> {
     let Some((plan, sources)) = copied(spec, chunks, options, true)? else { return Ok(None) };
@@ -132,7 +132,7 @@ pub(super) fn converted(
         let read = chunks.iter().map(|chunk| chunk.chunk(spec)).collect::<Result<Vec<_>>>()?;
         check_nulls(spec, &read)?;
     }
-    let run = || run(spec, chunks, &plan, &sources, order);
+    let run = || run(spec, chunks, &plan, &sources, readiness);
     runner(&plan, &run).map(Some).map_err(|error| error.in_column(spec.field().name()))
 }
 
@@ -143,21 +143,21 @@ fn copied(
     chunks: &[ColumnRef<'_>],
     options: &Options,
     may_look: bool,
-) -> Result<Option<(Plan, Vec<Vec<Source>>)>> {
+) -> Result<Option<(Plan, Vec<Vec<KernelSource>>)>> {
     if spec.decoded().is_some() || spec.has_codes() {
         return Ok(None);
     }
     let leaves = chunks.iter().map(|chunk| chunk.leaf(spec)).collect::<Result<Vec<_>>>()?;
-    let sizes: Vec<Chunk> = leaves.iter().map(|leaf| leaf.chunk(spec, nulls_at_most(spec, leaf))).collect();
+    let sizes: Vec<ChunkSize> = leaves.iter().map(|leaf| leaf.chunk(spec, nulls_at_most(spec, leaf))).collect();
     let allowed = if options.copy == CopyMode::Never { CopyMode::IfNeeded } else { options.copy };
     let plan = Plan::new(spec, &sizes, &options.clone().copy(allowed))?;
     if !(plan.is_copy() || may_look && needs_normalising(spec, chunks, &leaves)?) {
         return Ok(None);
     }
-    let sources: Option<Vec<Vec<Source>>> = leaves
+    let sources: Option<Vec<Vec<KernelSource>>> = leaves
         .iter()
         .filter(|leaf| leaf.elements > 0)
-        .map(|leaf| Source::new(spec, leaf).map(|source| vec![source]))
+        .map(|leaf| KernelSource::new(spec, leaf).map(|source| vec![source]))
         .collect();
     let Some(sources) = sources else { return Ok(None) };
     if options.copy == CopyMode::Never {
@@ -187,8 +187,8 @@ fn needs_normalising(spec: &Spec, chunks: &[ColumnRef<'_>], leaves: &[Leaf<'_>])
         return Ok(false);
     }
     for (chunk, leaf) in chunks.iter().zip(leaves).filter(|(_, leaf)| leaf.elements > 0) {
-        let Some(order) = chunk.array.order() else { continue };
-        if !are_bools(&values(spec, leaf), order, chunk.fetched)? {
+        let Some(readiness) = chunk.array.readiness() else { continue };
+        if !are_bools(&values(spec, leaf), readiness, chunk.fetched)? {
             return Ok(true);
         }
     }
@@ -199,22 +199,22 @@ fn needs_normalising(spec: &Spec, chunks: &[ColumnRef<'_>], leaves: &[Leaf<'_>])
 ///
 /// # Errors
 /// As [`kernels::pack`].
-pub(super) fn validity(spec: &Spec, chunks: &[DeviceArray], order: &Order) -> Result<Option<Tensor>> {
-    if spec.decoded().is_some() || spec.has_codes() || !is_cuda(order.device()) {
+pub(super) fn validity(spec: &Spec, chunks: &[DeviceArray], readiness: &Readiness) -> Result<Option<Tensor>> {
+    if spec.decoded().is_some() || spec.has_codes() || !is_cuda(readiness.device()) {
         return Ok(None);
     }
     let leaves = chunks.iter().map(|chunk| ColumnRef::whole(chunk).leaf(spec)).collect::<Result<Vec<_>>>()?;
     let filled = leaves.iter().filter(|leaf| leaf.elements > 0);
-    let Some(sources) = filled.map(|leaf| Some(vec![Source::validity(leaf)?])).collect::<Option<Vec<_>>>() else {
+    let Some(sources) = filled.map(|leaf| Some(vec![KernelSource::validity(leaf)?])).collect::<Option<Vec<_>>>() else {
         return Ok(None);
     };
     let sum = |count: fn(&Leaf<'_>) -> usize| leaves.iter().map(count).fold(0_usize, usize::saturating_add);
     let (rows, elements) = (sum(|leaf| leaf.rows), sum(|leaf| leaf.elements));
-    let joined = DeviceArray::joined_order(chunks)?.unwrap_or_else(|| order.clone());
+    let joined = DeviceArray::joined_readiness(chunks)?.unwrap_or_else(|| readiness.clone());
     let shape = Shape { rows: elements, columns: 1, dtype: DType::Bool, is_row_major: false };
     let written = kernels::pack(&joined, &sources, shape)?;
     copy_log::record(|| Copied {
-        what: format!("validity of {} on {}", convert::what(spec, rows), order.device()),
+        what: format!("validity of {} on {}", convert::what(spec, rows), readiness.device()),
         why: Action::Unpack.to_string(),
         bytes: elements,
     });
@@ -226,10 +226,16 @@ fn nulls_at_most(spec: &Spec, leaf: &Leaf<'_>) -> usize {
     if spec.nulls() == Nulls::Refused { 0 } else { leaf.known_nulls().unwrap_or(leaf.elements) }
 }
 
-fn run(spec: &Spec, chunks: &[ColumnRef<'_>], plan: &Plan, sources: &[Vec<Source>], order: &Order) -> Result<Tensor> {
+fn run(
+    spec: &Spec,
+    chunks: &[ColumnRef<'_>],
+    plan: &Plan,
+    sources: &[Vec<KernelSource>],
+    readiness: &Readiness,
+) -> Result<Tensor> {
     // Every chunk's memory is written first, and kept until it has been read.
     let arrays = chunks.iter().map(|chunk| chunk.array);
-    let joined = DeviceArray::joined_order(arrays)?.unwrap_or_else(|| order.clone());
+    let joined = DeviceArray::joined_readiness(arrays)?.unwrap_or_else(|| readiness.clone());
     let shape = Shape { rows: plan.elements, columns: 1, dtype: spec.dtype(), is_row_major: false };
     let mut written = kernels::pack(&joined, sources, shape)?;
     match chunks.iter().find_map(|chunk| chunk.casts) {
@@ -237,7 +243,7 @@ fn run(spec: &Spec, chunks: &[ColumnRef<'_>], plan: &Plan, sources: &[Vec<Source
         None => verify([spec], written.check.take())?,
     }
     copy_log::record(|| {
-        let what = format!("{} on {}", convert::what(spec, plan.rows), order.device());
+        let what = format!("{} on {}", convert::what(spec, plan.rows), readiness.device());
         Copied { what, why: reasons(spec, chunks, plan).unwrap_or_else(|_| plan.reasons()), bytes: plan.bytes }
     });
     written.tensor(spec.dtype(), convert::layout(spec, plan.rows)?, spec.kept_field().cloned())
@@ -251,25 +257,25 @@ pub(super) fn write(
     spec: &Spec,
     chunks: &[ColumnRef<'_>],
     options: &Options,
-    order: &Order,
+    readiness: &Readiness,
     out: &Output<'_>,
 ) -> Result<()> {
-    let target_order = out.require_device(order.device())?;
+    let target_readiness = out.require_device(readiness.device())?;
     let rows = chunks.iter().fold(0_usize, |rows, chunk| rows.saturating_add(chunk.rows()));
     let stride = convert::row_stride(spec, rows, out)?;
     let as_copy = options.clone().copy(CopyMode::Always);
     let made = copied(spec, chunks, &as_copy, true)?;
     let Some((plan, sources)) = made else {
         // Of no elements, or of what no kernel is for.
-        let plan = Plan::new(spec, &[Chunk { rows, nulls: 0, aligned: true }], &as_copy)?;
-        return if plan.elements == 0 { Ok(()) } else { Err(needs_copy(order, &plan.reasons())) };
+        let plan = Plan::new(spec, &[ChunkSize { rows, nulls: 0, aligned: true }], &as_copy)?;
+        return if plan.elements == 0 { Ok(()) } else { Err(needs_copy(readiness, &plan.reasons())) };
     };
     if spec.nulls() == Nulls::Refused {
         let read = chunks.iter().map(|chunk| chunk.chunk(spec)).collect::<Result<Vec<_>>>()?;
         check_nulls(spec, &read)?;
     }
     let arrays = chunks.iter().map(|chunk| chunk.array);
-    let joined = DeviceArray::joined_order(arrays)?.unwrap_or_else(|| order.clone());
+    let joined = DeviceArray::joined_readiness(arrays)?.unwrap_or_else(|| readiness.clone());
     let (width, stride) = (spec.row_elements() as u64, stride as u64);
     let layout = if width == stride || rows < 2 {
         TargetLayout::Matrix(MatrixLayout::ColumnMajor { stride: plan.elements as u64 })
@@ -278,12 +284,12 @@ pub(super) fn write(
     } else {
         TargetLayout::Rows { width, stride }
     };
-    let target = Target { span: out.span(), order: target_order, layout };
+    let target = Target { span: out.span(), readiness: target_readiness, layout };
     let shape = Shape { rows: plan.elements, columns: 1, dtype: spec.dtype(), is_row_major: false };
     let check = kernels::pack_into(&joined, &sources, shape, &target)?;
     verify([spec], check)?;
     copy_log::record(|| {
-        let what = format!("{} on {}", convert::what(spec, plan.rows), order.device());
+        let what = format!("{} on {}", convert::what(spec, plan.rows), readiness.device());
         let bytes = plan.elements.saturating_mul(spec.dtype().itemsize());
         Copied { what, why: format!("{}, written to out", plan.reasons()), bytes }
     });
@@ -298,20 +304,20 @@ pub(super) fn planned<R>(
     spec: &Spec,
     plan: &Plan,
     chunk: ColumnChunk<'_>,
-    order: &Order,
+    readiness: &Readiness,
     column: &ColumnRef<'_>,
     work: impl FnOnce(&Plan, &[ColumnChunk<'_>]) -> Result<R>,
 ) -> Result<R> {
     let in_column = |error: Error| error.in_column(spec.field().name());
     let mut plan = plan.clone();
     if plan.steps.iter().any(|step| step.action != Action::Normalise) {
-        return Err(in_column(needs_copy(order, &plan.reasons())));
+        return Err(in_column(needs_copy(readiness, &plan.reasons())));
     }
     let range = values(spec, &chunk.leaf);
-    order::check_memory(order.device(), range.start, range.len()).map_err(in_column)?;
+    stream_order::check_memory(readiness.device(), range.start, range.len()).map_err(in_column)?;
     if !plan.is_view() {
-        if !column.are_bools && !are_bools(&range, order, column.fetched).map_err(in_column)? {
-            return Err(in_column(needs_copy(order, &plan.reasons())));
+        if !column.are_bools && !are_bools(&range, readiness, column.fetched).map_err(in_column)? {
+            return Err(in_column(needs_copy(readiness, &plan.reasons())));
         }
         plan.steps.clear();
         plan.bytes = 0;
@@ -320,12 +326,12 @@ pub(super) fn planned<R>(
 }
 
 /// Whether bytes on a device are all 0 or 1. The host reads them, or what a kernel finds.
-pub(crate) fn are_bools(range: &Range<usize>, order: &Order, fetched: Option<&Fetched>) -> Result<bool> {
+pub(crate) fn are_bools(range: &Range<usize>, readiness: &Readiness, fetched: Option<&Fetched>) -> Result<bool> {
     let read = |fetched: &Fetched| Some(fetched.get(range.start, range.len())?.iter().all(|byte| *byte <= 1));
     match fetched.and_then(read) {
         Some(are) => Ok(are),
-        None if order.device().device_type() == DLDeviceType::CUDA => kernels::are_bools(order, range),
-        None => Ok(read(&fetch(order, std::slice::from_ref(range))?).unwrap_or(range.is_empty())),
+        None if readiness.device().device_type() == DLDeviceType::CUDA => kernels::are_bools(readiness, range),
+        None => Ok(read(&fetch(readiness, std::slice::from_ref(range))?).unwrap_or(range.is_empty())),
     }
 }
 
@@ -333,11 +339,11 @@ pub(crate) fn are_bools(range: &Range<usize>, order: &Order, fetched: Option<&Fe
 ///
 /// # Errors
 /// As the conversion.
-pub(super) fn explain(spec: &Spec, chunks: &[ColumnRef<'_>], options: &Options, order: &Order) -> Result<Plan> {
+pub(super) fn explain(spec: &Spec, chunks: &[ColumnRef<'_>], options: &Options, readiness: &Readiness) -> Result<Plan> {
     if spec.decoded().is_some() {
-        return Err(needs_copy(order, &Action::Decode.to_string()));
+        return Err(needs_copy(readiness, &Action::Decode.to_string()));
     }
-    if is_cuda(order.device())
+    if is_cuda(readiness.device())
         && let Some((plan, _)) = copied(spec, chunks, options, false)?
     {
         for chunk in chunks {
@@ -345,16 +351,16 @@ pub(super) fn explain(spec: &Spec, chunks: &[ColumnRef<'_>], options: &Options, 
         }
         return Ok(plan);
     }
-    let only = only_filled(chunks, ColumnRef::rows, order)?.unwrap_or(0);
+    let only = only_filled(chunks, ColumnRef::rows, readiness)?.unwrap_or(0);
     let Some(chunk) = chunks.get(only) else { return Plan::new(spec, &[], options) };
     let leaf = chunk.leaf(spec)?;
     let nulls = leaf.known_nulls();
     refuse_known(spec, nulls)?;
     if matches!(spec.nulls(), Nulls::Filled(_)) && nulls != Some(0) {
-        return Err(needs_copy(order, "nulls filled"));
+        return Err(needs_copy(readiness, "nulls filled"));
     }
-    let plan = Plan::new(spec, &[Chunk { nulls: 0, ..leaf.chunk(spec, 0) }], options)?;
-    if plan.is_copy() { Err(needs_copy(order, &plan.reasons())) } else { Ok(plan) }
+    let plan = Plan::new(spec, &[ChunkSize { nulls: 0, ..leaf.chunk(spec, 0) }], options)?;
+    if plan.is_copy() { Err(needs_copy(readiness, &plan.reasons())) } else { Ok(plan) }
 }
 
 /// Refuses nulls that the arrays have counted, where the spec does.
@@ -384,7 +390,7 @@ pub(crate) fn refuse_counted(spec: &Spec, column: &ColumnRef<'_>) -> Result<()> 
 /// When the array is not of the type that it says.
 pub(crate) fn waits(spec: &Spec, chunks: &[ColumnRef<'_>], is_copy: bool) -> Result<Vec<&'static str>> {
     let mut waits = Vec::new();
-    let filled = |chunk: &&ColumnRef<'_>| chunk.array.order().is_some() && chunk.rows() > 0;
+    let filled = |chunk: &&ColumnRef<'_>| chunk.array.readiness().is_some() && chunk.rows() > 0;
     let mut leaves = chunks.iter().filter(filled).map(|chunk| chunk.leaf(spec)).collect::<Result<Vec<_>>>()?;
     leaves.retain(|leaf| leaf.elements > 0);
     if leaves.is_empty() {

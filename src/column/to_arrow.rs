@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 
 use super::{require_host, to_tensor};
 use crate::alloc::fallible;
-use crate::arrow::{ArrayNode, DeviceArray, counts_in, ordered_array, same_layout};
+use crate::arrow::{ArrayNode, DeviceArray, array_ready_at, counts_in, same_layout};
 use crate::convert::{self, check_request, compact};
 use crate::copy_log::{self, Copied};
 use crate::cuda::is_cuda;
@@ -15,9 +15,9 @@ use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Result};
 use crate::kernels;
-use crate::order::Order;
 use crate::plan::{Action, Plan};
 use crate::spec::{CopyMode, Element, NullPolicy, Options, TensorField};
+use crate::stream_order::Readiness;
 use crate::tensor::{Owner, Tensor};
 use crate::transfer::{Transfer, array_to_device, tensor_to_device};
 
@@ -46,8 +46,8 @@ pub fn to_arrow(tensor: &Tensor, valid: Option<&Tensor>, copy: CopyMode) -> Resu
 fn array_of(tensor: &Tensor, form: TensorField, valid: Option<&Tensor>, copy: CopyMode) -> Result<DeviceArray> {
     let plan = plan(tensor, &form, valid.is_some(), copy)?;
     let bitmap = valid.map(|valid| Bitmap::of_rows(valid, form.rows)).transpose()?;
-    let ColumnNode { node, field, owner, order } = column_node(tensor, form, &plan, bitmap)?;
-    ordered_array(node.export(&owner)?, field, order)
+    let ColumnNode { node, field, owner, readiness } = column_node(tensor, form, &plan, bitmap)?;
+    array_ready_at(node.export(&owner)?, field, readiness)
 }
 
 /// The plan for a tensor as an array of this form.
@@ -128,7 +128,7 @@ pub(crate) struct ColumnNode {
     pub(crate) field: FieldRef,
     pub(crate) owner: Owner,
     /// When the memory is written, on a device.
-    pub(crate) order: Option<Order>,
+    pub(crate) readiness: Option<Readiness>,
 }
 
 /// A tensor as a column of `form`, as `plan`, which was made of both, says; on a device nothing but bools is moved.
@@ -146,13 +146,13 @@ pub(crate) fn column_node(
     let tensor = lying.as_ref().unwrap_or(tensor);
     let tensor = if plan.moves_values() { compact(tensor, &plan.reasons())? } else { tensor.clone() };
     let mut owner = tensor.owner().clone();
-    let mut order = tensor.order().cloned();
+    let mut readiness = tensor.readiness().cloned();
     let mut values = if tensor.is_empty() { std::ptr::dangling() } else { tensor.as_ptr().cast_const() };
     if form.element == Element::Bits && !tensor.is_empty() {
-        if let Some(bools) = &order {
+        if let Some(bools) = &readiness {
             let start = tensor.as_ptr().addr();
             let (bits, own, written) = kernels::pack_bits(bools, &(start..start.saturating_add(tensor.len())))?;
-            (values, owner, order) = (bits, own, Some(written));
+            (values, owner, readiness) = (bits, own, Some(written));
         } else {
             let (bits, _) = convert::pack_bools(tensor.peek_bytes()?)?;
             (values, owner) = (bits.as_ptr().cast_const(), Arc::new((bits, owner)));
@@ -197,7 +197,7 @@ pub(crate) fn column_node(
     } else {
         form.field
     };
-    Ok(ColumnNode { node, field, owner, order })
+    Ok(ColumnNode { node, field, owner, readiness })
 }
 
 /// As [`to_arrow`], in the type of `requested`, exactly: every value survives the way there and back.

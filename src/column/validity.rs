@@ -7,8 +7,8 @@ use super::{check_types, columns, planned};
 use crate::arrow::DeviceArray;
 use crate::convert;
 use crate::error::{Error, Result};
-use crate::order;
 use crate::spec::{Options, Spec};
+use crate::stream_order;
 use crate::tensor::Tensor;
 
 /// A bool tensor of the shape that the values have, true where a value is valid. A null list makes all its elements
@@ -21,11 +21,11 @@ pub fn validity(field: &FieldRef, chunks: &[DeviceArray]) -> Result<Tensor> {
     let options = Options::default();
     let made = || {
         let spec = Spec::of_validity(field)?;
-        if let Some(order) = DeviceArray::order_of(chunks) {
-            if let Some(made) = on_device::validity(&spec, chunks, order)? {
+        if let Some(readiness) = DeviceArray::readiness_of(chunks) {
+            if let Some(made) = on_device::validity(&spec, chunks, readiness)? {
                 return Ok(made);
             }
-            return Err(needs_copy(order, "bits unpacked to bytes")
+            return Err(needs_copy(readiness, "bits unpacked to bytes")
                 .remedy_is("ask for the bitmap as it is with validity(bits=True)"));
         }
         planned(&spec, &columns(chunks), &options, |plan, chunks| convert::validity(&spec, plan, chunks))
@@ -75,7 +75,7 @@ pub fn validity_bits(field: &FieldRef, chunks: &[DeviceArray]) -> Result<Option<
                 .remedy_is("ask for the bitmap of each chunk, or for validity() without bits"));
         }
         let Some(bitmap) = array.view().bitmap()? else { return Ok(None) };
-        order::check_memory(array.device(), bitmap.start().addr(), bitmap.len())?;
+        stream_order::check_memory(array.device(), bitmap.start().addr(), bitmap.len())?;
         Ok(Some(Bits { bytes: convert::bytes_view(array, bitmap)?, offset: bitmap.first_bit() }))
     };
     made().map_err(|error: Error| error.in_column(field.name()))

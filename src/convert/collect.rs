@@ -108,7 +108,7 @@ unsafe fn buffer_view(array: &DeviceArray, start: *const u8, dtype: DType, count
         owner: array.owner(),
         read_only: true,
         copied: false,
-        order: array.order().cloned(),
+        readiness: array.readiness().cloned(),
         field: None,
     };
     // SAFETY: the contract: a buffer that the array's owner keeps alive and that Arrow declares immutable.
@@ -133,7 +133,7 @@ pub(crate) fn zero(dtype: DType) -> Result<Tensor> {
         owner,
         read_only: true,
         copied: false,
-        order: None,
+        readiness: None,
         field: None,
     };
     // SAFETY: one element of at most 64 bits, all zero, which lives for ever and which nobody writes to.

@@ -5,9 +5,9 @@ use std::mem::MaybeUninit;
 use smallvec::smallvec;
 
 use super::cast::Misfit;
+use super::first_error::check_nulls;
 use super::lane::Lane;
 use super::pack::{Bits, Isa};
-use super::refused::check_nulls;
 use super::threads::in_rounds;
 use super::unpack::unpack_bits;
 
@@ -16,7 +16,7 @@ use crate::arrow::{DeviceArray, Leaf, Mask};
 use crate::copy_log::{self, Copied};
 use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Result};
-use crate::plan::{Action, Chunk, Plan};
+use crate::plan::{Action, ChunkSize, Plan};
 use crate::spec::{CopyMode, Dims, Element, Spec};
 use crate::tensor::{Parts, Tensor};
 
@@ -29,19 +29,19 @@ pub(crate) struct ColumnChunk<'a> {
 
 impl ColumnChunk<'_> {
     /// What a plan needs to know of the chunk.
-    pub(crate) fn size(&self, spec: &Spec) -> Chunk {
+    pub(crate) fn size(&self, spec: &Spec) -> ChunkSize {
         self.leaf.chunk(spec, self.mask.as_ref().map_or(0, Mask::nulls))
     }
 
     /// Whether slots may be null, and hold anything: on a device, nobody has looked.
     pub(crate) fn may_have_nulls(&self) -> bool {
-        self.mask.is_some() || (self.array.order().is_some() && self.leaf.has_bitmaps())
+        self.mask.is_some() || (self.array.readiness().is_some() && self.leaf.has_bitmaps())
     }
 
     /// Whether the bytes of an `arrow.bool8` chunk are all 0 or 1, as a tensor's bools must be.
     pub(super) fn are_bools(&self) -> bool {
         // What is on a device was looked at by whoever made the plan.
-        if self.leaf.elements == 0 || self.array.order().is_some() {
+        if self.leaf.elements == 0 || self.array.readiness().is_some() {
             return true;
         }
         // SAFETY: the checked array has this many one-byte elements in host memory, alive while `self` is.
@@ -75,7 +75,7 @@ fn convert(spec: &Spec, plan: &Plan, chunks: &[ColumnChunk<'_>], copy: CopyMode)
         }
     }
     if let ([only], 0) = (chunks, plan.elements)
-        && only.array.order().is_some()
+        && only.array.readiness().is_some()
     {
         return view(spec, plan, only);
     }
@@ -122,7 +122,7 @@ fn view(spec: &Spec, plan: &Plan, chunk: &ColumnChunk<'_>) -> Result<Tensor> {
         // Of what has no elements nothing can be written.
         read_only: decoded.is_none() && plan.elements > 0,
         copied: decoded.is_some(),
-        order: chunk.array.order().cloned(),
+        readiness: chunk.array.readiness().cloned(),
         field: spec.kept_field().cloned(),
     };
     // SAFETY: import checked that the array has these elements, in memory that `owner` keeps alive and that Arrow

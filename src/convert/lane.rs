@@ -7,7 +7,8 @@ use super::cast::{Cast, Misfit};
 use super::column::ColumnChunk;
 use super::decimal::cast_decimals;
 use super::pack::{
-    Ahead, Bits, Bytes, CHUNK, Compiled, Isa, LINE, Load, Stored, copy_past_the_cache, fence, selecting, spreading,
+    BLOCK_ROWS, Bits, Bytes, Compiled, Isa, LINE, LinePrefetch, Load, Stored, copy_past_the_cache, fence, selecting,
+    spreading,
 };
 use super::unpack::unpack_bits;
 use crate::arrow::Mask;
@@ -15,7 +16,7 @@ use crate::dtype::DType;
 use crate::spec::{Element, Nulls, Pattern, Scalar, Spec};
 
 /// From this size on, results are written past the cache: nobody finds them there again.
-pub(super) const LARGE: usize = 4 << 20;
+pub(super) const NON_TEMPORAL_FROM: usize = 4 << 20;
 /// The largest element: of decimals with 256 bits as they are stored, and of complex128 in the result.
 const MOST_STORED: usize = 32;
 pub(super) const MOST_WRITTEN: usize = 16;
@@ -162,9 +163,9 @@ impl<'a> Lane<'a> {
     }
 
     /// What 64 elements from `row` on are made of.
-    pub(super) fn ahead(&self, row: usize) -> Ahead {
+    pub(super) fn ahead(&self, row: usize) -> LinePrefetch {
         // Of elements that stand in parts of two lines, the first line is read with those before.
-        Ahead::new(self.stored_at(row).wrapping_add(LINE - 1), self.stored)
+        LinePrefetch::new(self.stored_at(row).wrapping_add(LINE - 1), self.stored)
     }
 
     /// Bytes of an element as it is stored; 0 for bits.
@@ -192,13 +193,13 @@ impl<'a> Lane<'a> {
             unsafe { unpack_bits(self.isa, bits.after(self.first + row), out) };
             return Ok(());
         }
-        let large = out.len() >= LARGE;
-        let mut block = Block([MaybeUninit::uninit(); CHUNK * MOST_WRITTEN]);
+        let large = out.len() >= NON_TEMPORAL_FROM;
+        let mut block = LaneBlock([MaybeUninit::uninit(); BLOCK_ROWS * MOST_WRITTEN]);
         let block = block.0.as_mut_ptr().cast::<u8>();
-        for (number, out) in out.chunks_mut(CHUNK * self.size).enumerate() {
-            let (row, elements) = (row + number * CHUNK, out.len() / self.size);
+        for (number, out) in out.chunks_mut(BLOCK_ROWS * self.size).enumerate() {
+            let (row, elements) = (row + number * BLOCK_ROWS, out.len() / self.size);
             let target = out.as_mut_ptr().cast::<u8>();
-            let in_place = elements == CHUNK && !large;
+            let in_place = elements == BLOCK_ROWS && !large;
             // SAFETY: the contract; `block` has room for 64 elements of any size and is aligned for them, as has `out`.
             if !unsafe { self.chunk(row, elements, if in_place { target } else { block }) } {
                 // SAFETY: the contract.
@@ -220,7 +221,7 @@ impl<'a> Lane<'a> {
     /// processor has the lane's instructions.
     #[inline(always)]
     pub(super) unsafe fn chunk(&self, row: usize, elements: usize, out: *mut u8) -> bool {
-        if let (CHUNK, Some(step)) = (elements, &self.step) {
+        if let (BLOCK_ROWS, Some(step)) = (elements, &self.step) {
             // SAFETY: the contract: 64 elements.
             let fits = unsafe { step.run(self.stored_at(row), self.first + row, out) };
             // What does not fit may be null.
@@ -238,32 +239,33 @@ impl<'a> Lane<'a> {
     #[inline(never)]
     unsafe fn chunk_in_steps(&self, row: usize, elements: usize, out: *mut u8) -> bool {
         let (at, mut source) = (self.first + row, self.stored_at(row));
-        let mut copy = [const { MaybeUninit::<u8>::uninit() }; CHUNK * MOST_STORED];
-        if elements < CHUNK {
+        let mut copy = [const { MaybeUninit::<u8>::uninit() }; BLOCK_ROWS * MOST_STORED];
+        if elements < BLOCK_ROWS {
             // Kernels read and write 64, and the chunk may end before.
             let start = copy.as_mut_ptr().cast::<u8>();
             // SAFETY: the copy has room for 64 of the largest elements.
-            unsafe { start.write_bytes(0, CHUNK * self.stored) };
+            unsafe { start.write_bytes(0, BLOCK_ROWS * self.stored) };
             // SAFETY: as above; the contract: the source has these elements.
             unsafe { start.copy_from_nonoverlapping(source, elements * self.stored) };
             // SAFETY: the contract: room for 64.
-            unsafe { out.write_bytes(0, CHUNK * self.size) };
+            unsafe { out.write_bytes(0, BLOCK_ROWS * self.size) };
             source = start.cast_const();
         }
-        let mut block = Block([MaybeUninit::uninit(); CHUNK * MOST_WRITTEN]);
+        let mut block = LaneBlock([MaybeUninit::uninit(); BLOCK_ROWS * MOST_WRITTEN]);
         let made = if self.fill.is_some() { block.0.as_mut_ptr().cast::<u8>() } else { out };
         let mut fits = true;
         match &self.make {
             Make::AsTheyLie => {
                 // SAFETY: 64 elements of the result, and room for them.
-                unsafe { made.copy_from_nonoverlapping(source, CHUNK * self.size) };
+                unsafe { made.copy_from_nonoverlapping(source, BLOCK_ROWS * self.size) };
             }
             // SAFETY: the contract.
             Make::OfBits(step) => fits = unsafe { step.run(source, at, made) },
             // SAFETY: the contract.
             Make::Cast(cast) => fits = unsafe { cast.run(source, made) },
             Make::CastParts(cast) => {
-                let half = (source.wrapping_add(CHUNK * self.stored / 2), made.wrapping_add(CHUNK * self.size / 2));
+                let half =
+                    (source.wrapping_add(BLOCK_ROWS * self.stored / 2), made.wrapping_add(BLOCK_ROWS * self.size / 2));
                 // SAFETY: the contract: 128 parts.
                 fits = unsafe { cast.run(source, made) };
                 // SAFETY: as above, the other 64.
@@ -290,9 +292,9 @@ impl<'a> Lane<'a> {
     /// # Safety
     /// The chunk has these elements.
     pub(super) unsafe fn check(&self, rows: Range<usize>) -> Result<(), Misfit> {
-        for row in rows.clone().step_by(CHUNK) {
+        for row in rows.clone().step_by(BLOCK_ROWS) {
             // SAFETY: the contract.
-            unsafe { self.find_misfit(row, CHUNK.min(rows.end - row)) }?;
+            unsafe { self.find_misfit(row, BLOCK_ROWS.min(rows.end - row)) }?;
         }
         Ok(())
     }
@@ -312,7 +314,7 @@ impl<'a> Lane<'a> {
             Make::Cast(cast) => (cast, 1),
             Make::CastParts(cast) => (cast, 2),
             Make::OfDecimals { bytes, scale, to } => {
-                let mut block = Block([MaybeUninit::uninit(); CHUNK * MOST_WRITTEN]);
+                let mut block = LaneBlock([MaybeUninit::uninit(); BLOCK_ROWS * MOST_WRITTEN]);
                 let out = block.0.as_mut_ptr().cast::<u8>();
                 // SAFETY: the contract; the block has room for 64 elements of any size.
                 return unsafe { cast_decimals((*bytes, *scale), *to, source, self.mask, at, elements, out) };
@@ -342,7 +344,7 @@ impl Step<'_> {
 
 /// A block of 64 elements, aligned for any.
 #[repr(C, align(64))]
-struct Block([MaybeUninit<u8>; CHUNK * MOST_WRITTEN]);
+struct LaneBlock([MaybeUninit<u8>; BLOCK_ROWS * MOST_WRITTEN]);
 
 /// A pattern's bytes, and zeros.
 fn sixteen(pattern: &Pattern) -> Bytes {

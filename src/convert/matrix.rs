@@ -12,7 +12,7 @@ use super::threads::{for_each_part, in_rounds, threads};
 use crate::alloc::HostBuffer;
 use crate::arrow::DeviceArray;
 use crate::error::{Error, ErrorKind, Result};
-use crate::spec::{Dims, Element, MatrixSpec, Nulls, Order};
+use crate::spec::{Dims, Element, MatrixSpec, MemoryOrder, Nulls};
 use crate::tensor::{Output, Parts, Tensor};
 
 /// Gaps between columns that a view may have, in bytes: no more than lie in pages that columns lie in too. A consumer that
@@ -97,7 +97,7 @@ pub(crate) fn view_matrix(spec: &MatrixSpec, columns: &MatrixColumns<'_>, stride
         owner: first.array.owner(),
         read_only: true,
         copied: false,
-        order: first.array.order().cloned(),
+        readiness: first.array.readiness().cloned(),
         field: None,
     };
     // SAFETY: import checked that the array of structs, which `owner` is, has these columns of so many elements, in memory
@@ -120,34 +120,34 @@ pub(crate) fn empty_matrix(spec: &MatrixSpec, chunk: &DeviceArray) -> Result<Ten
         owner: chunk.owner(),
         read_only: true,
         copied: false,
-        order: chunk.order().cloned(),
+        readiness: chunk.readiness().cloned(),
         field: None,
     };
     // SAFETY: it has no elements.
     unsafe { Tensor::from_raw_parts(parts) }
 }
 
-/// Packs the chunks into a fresh tensor of shape `(rows, columns)`, column-major if `order` is F, else row-major.
+/// Packs the chunks into a fresh tensor of shape `(rows, columns)`, column-major if `memory_order` is F, else row-major.
 ///
 /// # Errors
 /// For a value that a cast cannot take: names column and row. When memory cannot be had.
 pub(crate) fn pack_matrix(
     spec: &MatrixSpec,
     chunks: &[MatrixColumns<'_>],
-    order: Order,
+    memory_order: MemoryOrder,
     asked: Option<usize>,
 ) -> Result<Tensor> {
     let too_large = || Error::new(ErrorKind::Memory, "the matrix is larger than memory can be");
     let rows = chunks.iter().try_fold(0_usize, |rows, chunk| rows.checked_add(chunk.rows)).ok_or_else(too_large)?;
     let bytes = rows.checked_mul(spec.row_bytes()).ok_or_else(too_large)?;
     let columns = spec.columns().len();
-    let strides = if order == Order::F { [1, signed(rows)?] } else { [signed(columns)?, 1] };
+    let strides = if memory_order == MemoryOrder::F { [1, signed(rows)?] } else { [signed(columns)?, 1] };
     let mut buffer = HostBuffer::uninitialised(bytes)?;
     // A single column lies both ways.
-    let target = if order == Order::F || columns == 1 {
-        Target::Columns(Columns::new(buffer.as_uninit_mut(), rows.saturating_mul(spec.dtype().itemsize())))
+    let target = if memory_order == MemoryOrder::F || columns == 1 {
+        MatrixTarget::Columns(Columns::new(buffer.as_uninit_mut(), rows.saturating_mul(spec.dtype().itemsize())))
     } else {
-        Target::Rows(Rows::in_buffer(&mut buffer, spec.row_bytes()))
+        MatrixTarget::Rows(Rows::in_buffer(&mut buffer, spec.row_bytes()))
     };
     write(spec, chunks, target, threads(asked, bytes))?;
     let shape = smallvec![signed(rows)?, signed(columns)?];
@@ -176,10 +176,10 @@ pub(crate) fn write_matrix(
     let target = if by_column {
         let room = rows.saturating_mul(size);
         // SAFETY: `Output` has checked that elements lie apart and are ours; the columns have `rows` dense elements each.
-        Target::Columns(unsafe { Columns::from_raw(start, stride, columns, room) })
+        MatrixTarget::Columns(unsafe { Columns::from_raw(start, stride, columns, room) })
     } else {
         // SAFETY: as above, for rows of `columns` dense elements each.
-        Target::Rows(unsafe { Rows::from_raw(start, stride, rows, spec.row_bytes()) })
+        MatrixTarget::Rows(unsafe { Rows::from_raw(start, stride, rows, spec.row_bytes()) })
     };
     write(spec, chunks, target, threads(asked, rows.saturating_mul(spec.row_bytes())))
 }
@@ -209,11 +209,11 @@ pub(crate) fn matrix_stride(spec: &MatrixSpec, rows: usize, out: &Output<'_>) ->
 /// # Errors
 /// For a value that a cast cannot take: names column and row.
 pub(super) fn write_rows(spec: &MatrixSpec, chunks: &[MatrixColumns<'_>], out: Rows<'_>, threads: usize) -> Result<()> {
-    write(spec, chunks, Target::Rows(out), threads)
+    write(spec, chunks, MatrixTarget::Rows(out), threads)
 }
 
 /// Where the elements of a matrix go.
-enum Target<'a> {
+enum MatrixTarget<'a> {
     Rows(Rows<'a>),
     Columns(Columns<'a>),
 }
@@ -262,10 +262,10 @@ impl<'a> Columns<'a> {
 }
 
 /// Writes every row of the chunks.
-fn write(spec: &MatrixSpec, chunks: &[MatrixColumns<'_>], target: Target<'_>, threads: usize) -> Result<()> {
+fn write(spec: &MatrixSpec, chunks: &[MatrixColumns<'_>], target: MatrixTarget<'_>, threads: usize) -> Result<()> {
     let row_bytes = spec.row_bytes();
     match (target, chunks) {
-        (Target::Rows(out), [only]) => {
+        (MatrixTarget::Rows(out), [only]) => {
             let columns = only.packed(spec);
             in_rounds(out.count(), row_bytes, |rows| {
                 // SAFETY: rounds have different rows, and follow each other.
@@ -273,7 +273,7 @@ fn write(spec: &MatrixSpec, chunks: &[MatrixColumns<'_>], target: Target<'_>, th
                 write_packed(&columns, rows.start, 0, out, threads)
             })
         }
-        (Target::Rows(out), _) => {
+        (MatrixTarget::Rows(out), _) => {
             let chunks: Vec<(usize, Vec<PackedColumn<'_>>)> =
                 chunks.iter().map(|chunk| (chunk.rows, chunk.packed(spec))).collect();
             in_rounds(out.count(), row_bytes, |round| {
@@ -287,7 +287,7 @@ fn write(spec: &MatrixSpec, chunks: &[MatrixColumns<'_>], target: Target<'_>, th
                 })
             })
         }
-        (Target::Columns(out), _) => {
+        (MatrixTarget::Columns(out), _) => {
             let rows = chunks.iter().fold(0_usize, |rows, chunk| rows.saturating_add(chunk.rows));
             in_rounds(rows, row_bytes, |round| {
                 for_each_part(threads, round.len(), 64, |rows| {

@@ -8,25 +8,25 @@ mod budget;
 mod cast;
 mod collect;
 mod column;
+mod columns_from_rows;
 mod copy_array;
 mod decimal;
 mod decode;
 mod extend;
+mod fast_view;
+mod first_error;
 mod gather;
 mod lane;
 mod matrix;
 mod output;
 mod pack;
 mod pad;
-#[cfg(feature = "python")]
-mod parts;
-mod plain;
-mod refused;
 mod repeat;
 mod request;
 mod row_block;
-mod small;
-mod split;
+#[cfg(feature = "python")]
+mod serialize;
+mod small_matrix;
 mod threads;
 mod unpack;
 
@@ -36,22 +36,22 @@ pub(crate) use collect::{
     bytes_of_views, bytes_view, collect_bools, collect_ints, device_ints_view, lengths_view, offsets_view, zero,
 };
 pub(crate) use column::{ColumnChunk, layout, run, validity, what};
+pub(crate) use columns_from_rows::split_rows;
 pub use copy_array::copy_array;
 pub(crate) use decode::decode;
 pub(crate) use extend::{append_column, append_matrix, grown_column, grown_matrix};
+pub(crate) use fast_view::plain_view;
+pub(crate) use first_error::{
+    check_column, check_matrix, check_matrix_nulls, check_nulls, check_nulls_of_passing_rows, null_remedy,
+    remedy_of_passing_rows,
+};
 pub(crate) use gather::compact;
 pub(crate) use matrix::{MatrixColumns, empty_matrix, matrix_stride, pack_matrix, view_matrix, write_matrix};
 pub(crate) use output::{row_stride, write_column};
 pub(crate) use pad::Padder;
-#[cfg(feature = "python")]
-pub(crate) use parts::{ArrayParts, Bytes, PICKLED, put_together, take_apart};
-pub(crate) use plain::plain_view;
-pub(crate) use refused::{
-    check_column, check_matrix, check_matrix_nulls, check_nulls, check_nulls_of_passing_rows, null_remedy,
-    remedy_of_passing_rows,
-};
 pub use request::{check_request, check_request_on, request_field};
 pub(crate) use row_block::{Place, RowBlock, RowLayout};
-pub(crate) use small::{is_small, pack_small, write_small};
-pub(crate) use split::split_rows;
+#[cfg(feature = "python")]
+pub(crate) use serialize::{ArrayParts, Bytes, PICKLED, put_together, take_apart};
+pub(crate) use small_matrix::{is_small, pack_small, write_small};
 pub(crate) use threads::{check_environment, for_each_part, threads};

@@ -32,7 +32,7 @@ pub fn request_field(array: &DeviceArray, requested: &FieldRef) -> Result<Device
         |error: Error| error.in_column(if requested.name().is_empty() { own.name() } else { requested.name() });
     check_names(own.data_type(), requested.data_type()).map_err(in_request)?;
     check_extensions(own, requested).map_err(in_request)?;
-    if !allows_nulls(requested) && array.order().is_some() {
+    if !allows_nulls(requested) && array.readiness().is_some() {
         // Where bitmaps are on a device, what the array says of its nulls has to do.
         if let Some(column) = array.may_have_nulls_of(requested) {
             let reason = "there may be nulls, the requested field is not nullable, and the bitmap is on a device";

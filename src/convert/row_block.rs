@@ -14,8 +14,8 @@ use crate::alloc::{Owner, PooledBuffer};
 use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Result};
-use crate::order::Order;
 use crate::spec::{Dims, MatrixSpec, Spec};
+use crate::stream_order::Readiness;
 use crate::tensor::{Parts, Tensor};
 
 /// What a row is: elements of one dtype, and the shape that they have.
@@ -64,7 +64,7 @@ pub(crate) struct Place {
     /// Keeps that memory alive, which nobody else has.
     pub(crate) owner: Owner,
     /// `None` for ordinary host memory.
-    pub(crate) order: Option<Order>,
+    pub(crate) readiness: Option<Readiness>,
 }
 
 /// Rows of one layout, the first of a block of memory, which has room for more.
@@ -201,7 +201,7 @@ impl RowBlock {
     /// When the shape is more than 64 bits count.
     pub(crate) fn into_tensor(self) -> Result<Tensor> {
         let place = |memory: PooledBuffer| {
-            Ok(Place { data: memory.as_ptr(), device: Device::CPU, owner: Arc::new(memory), order: None })
+            Ok(Place { data: memory.as_ptr(), device: Device::CPU, owner: Arc::new(memory), readiness: None })
         };
         // SAFETY: the rows stay where they are.
         unsafe { self.into_tensor_by(place) }
@@ -220,7 +220,7 @@ impl RowBlock {
             (smallvec![signed(self.rows)?], smallvec![signed(self.layout.elements)?]);
         shape.extend_from_slice(&self.layout.shape);
         strides.extend_from_slice(&self.layout.strides);
-        let Place { data, device, owner, order } = place(self.memory)?;
+        let Place { data, device, owner, readiness } = place(self.memory)?;
         let parts = Parts {
             data,
             device,
@@ -230,7 +230,7 @@ impl RowBlock {
             owner,
             read_only: false,
             copied: true,
-            order,
+            readiness,
             field: self.layout.field.clone(),
         };
         // SAFETY: the rows were written as elements of the dtype, `elements` of them each, which is what the strides of a spec

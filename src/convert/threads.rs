@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 use std::thread::{Builder, ScopedJoinHandle, available_parallelism, scope};
 
 use crate::error::{Error, Result};
-use crate::order::Interrupts;
+use crate::stream_order::Interrupts;
 
 /// A thread with fewer bytes to write takes longer to start than it saves.
 const WORTH_A_THREAD: usize = 1 << 20;
@@ -94,17 +94,19 @@ pub(crate) fn for_each_part<E: From<Error> + Send>(
                 let rows = rows.clone();
                 move || work(rows)
             }) {
-                Ok(thread) => Part::Running(thread),
+                Ok(thread) => ThreadPart::Running(thread),
                 // No thread can be had: this one does the work.
-                Err(_) => Part::Left(rows),
+                Err(_) => ThreadPart::Left(rows),
             }
         };
-        let parts: Vec<Part<'_, E>> = (part..rows).step_by(part).map(start).collect();
+        let parts: Vec<ThreadPart<'_, E>> = (part..rows).step_by(part).map(start).collect();
         let mut result = work(0..part);
         for part in parts {
             let found = match part {
-                Part::Running(thread) => thread.join().unwrap_or_else(|panic| Err(panicked(panic.as_ref()).into())),
-                Part::Left(rows) => work(rows),
+                ThreadPart::Running(thread) => {
+                    thread.join().unwrap_or_else(|panic| Err(panicked(panic.as_ref()).into()))
+                }
+                ThreadPart::Left(rows) => work(rows),
             };
             result = result.and(found);
         }
@@ -113,7 +115,7 @@ pub(crate) fn for_each_part<E: From<Error> + Send>(
 }
 
 /// The rows of one thread.
-enum Part<'scope, E> {
+enum ThreadPart<'scope, E> {
     Running(ScopedJoinHandle<'scope, Result<(), E>>),
     Left(Range<usize>),
 }

@@ -2,7 +2,7 @@
 
 use std::mem::MaybeUninit;
 
-use super::lane::LARGE;
+use super::lane::NON_TEMPORAL_FROM;
 use super::pack::{Bits, Isa, LINE, fence, spread_lines};
 
 /// Writes a byte, 0 or 1, for each bit, as many as `out` has room for. Bits beyond the bitmap are 0.
@@ -10,7 +10,7 @@ use super::pack::{Bits, Isa, LINE, fence, spread_lines};
 /// # Safety
 /// The processor has `isa`.
 pub(super) unsafe fn unpack_bits(isa: Isa, bits: Bits<'_>, out: &mut [MaybeUninit<u8>]) {
-    let large = out.len() >= LARGE;
+    let large = out.len() >= NON_TEMPORAL_FROM;
     let head = out.as_ptr().align_offset(LINE).min(out.len());
     let (head, rest) = out.split_at_mut(head);
     let (lines, tail) = rest.as_chunks_mut::<{ LINE }>();

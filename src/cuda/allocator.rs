@@ -19,7 +19,7 @@ pub enum MemorySource {
     #[default]
     Pool,
     /// `cuMemAlloc`, for consumers that pass such handles on: UCX, `torch.multiprocessing`. What is let go is kept for the next
-    /// result, as to free it has the host wait: see [`empty_cache`](crate::order::empty_cache).
+    /// result, as to free it has the host wait: see [`empty_cache`](crate::stream_order::empty_cache).
     Plain,
     /// Another library's allocator.
     Allocator(Arc<dyn Allocator>),

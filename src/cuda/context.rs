@@ -7,8 +7,8 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 
 use super::driver::{Called, ContextHandle, Driver, EventHandle, Status, StreamHandle, driver, no_device};
 use super::module::Kernels;
-use super::plain::PlainBlocks;
 use super::pool::{Pool, grant_access};
+use super::unpooled::PlainBlocks;
 use crate::device::Device;
 use crate::error::{Error, ErrorKind, Result};
 use crate::ffi::dlpack::DLDeviceType;

@@ -123,7 +123,7 @@ macro_rules! functions {
             $($name: unsafe extern "C" fn($($type),*) -> u32,)+
             get_error_name: unsafe extern "C" fn(u32, *mut *const c_char) -> u32,
             get_error_string: unsafe extern "C" fn(u32, *mut *const c_char) -> u32,
-            /// Of the simulated driver alone: see `hand_over`.
+            /// Of the simulated driver alone: see `thread_sync`.
             pub(super) hand_over_send: Option<unsafe extern "C" fn(u64)>,
             pub(super) hand_over_receive: Option<unsafe extern "C" fn(u64)>,
         }

@@ -7,7 +7,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 
 use super::context::Current;
 use super::driver::{Called, Status, is_forked};
-use super::hand_over;
+use super::thread_sync;
 use crate::error::{Error, Result};
 
 /// `CU_MEMHOSTALLOC_PORTABLE`: page-locked for every context.
@@ -40,7 +40,7 @@ impl PinnedBlock {
     /// A block that is idle.
     pub(crate) fn idle() -> Option<Self> {
         let idle = IDLE.lock().unwrap_or_else(PoisonError::into_inner).pop()?;
-        hand_over::receive(idle.start.addr().get());
+        thread_sync::receive(idle.start.addr().get());
         Some(idle)
     }
 
@@ -73,7 +73,7 @@ impl PinnedBlock {
 
     /// Gives the block back. Without this it is lost, which is right where a copy may still use it.
     pub(crate) fn give_back(self) {
-        hand_over::send(self.start.addr().get());
+        thread_sync::send(self.start.addr().get());
         IDLE.lock().unwrap_or_else(PoisonError::into_inner).push(self);
     }
 
@@ -148,7 +148,7 @@ impl PinnedBuffer {
         let mut kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(index) = kept.iter().position(fits) {
             let kept = kept.swap_remove(index);
-            hand_over::receive(kept.start.addr().get());
+            thread_sync::receive(kept.start.addr().get());
             return Ok(kept);
         }
         drop(kept);
@@ -167,7 +167,7 @@ impl Drop for PinnedBuffer {
             return;
         }
         let kept = Self { start: self.start, bytes: self.bytes };
-        hand_over::send(self.start.addr().get());
+        thread_sync::send(self.start.addr().get());
         KEPT.lock().unwrap_or_else(PoisonError::into_inner).push(kept);
     }
 }
@@ -201,7 +201,7 @@ pub(crate) fn free_pinned(current: &Current) -> Called<u64> {
     let (mut freed, mut outcome) = (0, Ok(()));
     let mut free = |start: NonNull<c_void>, bytes: usize| {
         // Whichever thread gave it back has seen its copies done.
-        hand_over::receive(start.addr().get());
+        thread_sync::receive(start.addr().get());
         // SAFETY: memory of ours that nobody uses, and that is not freed again.
         match unsafe { current.driver().memory_host_free(start.as_ptr()) } {
             Ok(()) => {

@@ -17,7 +17,7 @@ use crate::tensor::{Owner, Tensor};
 /// The head of the block; shape and strides follow it. With one dimension it is the largest block that glibc keeps in its
 /// fast bins.
 #[repr(C)]
-struct Block<M> {
+struct ManagedBlock<M> {
     managed: M,
     owner: Owner,
     /// Not read from the struct when it is freed: a consumer may have changed that.
@@ -26,7 +26,7 @@ struct Block<M> {
     holders: AtomicU32,
 }
 
-impl<M> Block<M> {
+impl<M> ManagedBlock<M> {
     /// The block's layout, and where the dimensions start.
     fn layout(ndim: usize) -> Option<(Layout, usize)> {
         let dims = Layout::array::<i64>(ndim.checked_mul(2)?).ok()?;
@@ -36,8 +36,8 @@ impl<M> Block<M> {
     /// Makes the block of a tensor; `managed` puts the `DLTensor` and the context into its header. The context is the
     /// block, and not needed here; but PaddlePaddle calls no deleter where it is NULL.
     fn export(tensor: &Tensor, holders: u32, managed: impl FnOnce(DLTensor, *mut c_void) -> M) -> Result<NonNull<M>> {
-        if let Some(order) = tensor.order() {
-            order.lend();
+        if let Some(readiness) = tensor.readiness() {
+            readiness.lend();
         }
         let ndim = tensor.ndim();
         let refused = || Error::new(ErrorKind::Memory, "a DLPack header could not be allocated");
@@ -71,7 +71,7 @@ impl<M> Block<M> {
     /// Gives the block up for one of its holders; the last one frees it.
     ///
     /// # Safety
-    /// `managed` came from [`Block::export`], and this holder did not give it up yet.
+    /// `managed` came from [`ManagedBlock::export`], and this holder did not give it up yet.
     unsafe fn give_up(managed: *mut M) {
         let block = managed.cast::<Self>();
         // SAFETY: the contract: not freed while this holder is there.
@@ -84,7 +84,7 @@ impl<M> Block<M> {
     }
 
     /// # Safety
-    /// `managed` came from [`Block::export`], was not freed yet, and nobody uses it after this.
+    /// `managed` came from [`ManagedBlock::export`], was not freed yet, and nobody uses it after this.
     unsafe fn free(managed: *mut M) {
         let block = managed.cast::<Self>();
         // SAFETY: the contract.
@@ -129,7 +129,7 @@ pub fn export_versioned(tensor: &Tensor, sole_owner: bool) -> Result<NonNull<DLM
 
 fn export_held(tensor: &Tensor, holders: u32, flags: u64) -> Result<NonNull<DLManagedTensorVersioned>> {
     let read_only = if tensor.is_writable() { 0 } else { DLPACK_FLAG_BITMASK_READ_ONLY };
-    Block::export(tensor, holders, |dl_tensor, manager_ctx| DLManagedTensorVersioned {
+    ManagedBlock::export(tensor, holders, |dl_tensor, manager_ctx| DLManagedTensorVersioned {
         version: DLPackVersion { major: DLPACK_MAJOR_VERSION, minor: DLPACK_MINOR_VERSION },
         manager_ctx,
         deleter: Some(delete_versioned),
@@ -161,7 +161,7 @@ impl Offer {
     pub fn accepted(self) {
         let managed = ManuallyDrop::new(self).0;
         // SAFETY: made by `new` with a holder for this offer, which ends here.
-        unsafe { Block::give_up(managed.as_ptr()) };
+        unsafe { ManagedBlock::give_up(managed.as_ptr()) };
     }
 }
 
@@ -169,7 +169,7 @@ impl Drop for Offer {
     /// Refused: whether or not the deleter ran, this holder is left, and nobody else.
     fn drop(&mut self) {
         // SAFETY: made by `new`; the consumer does not use what it refused.
-        unsafe { Block::free(self.0.as_ptr()) };
+        unsafe { ManagedBlock::free(self.0.as_ptr()) };
     }
 }
 
@@ -179,7 +179,7 @@ impl Drop for Offer {
 /// # Errors
 /// When the header cannot be allocated.
 pub fn export_legacy(tensor: &Tensor) -> Result<NonNull<DLManagedTensor>> {
-    Block::export(tensor, 1, |dl_tensor, manager_ctx| DLManagedTensor {
+    ManagedBlock::export(tensor, 1, |dl_tensor, manager_ctx| DLManagedTensor {
         dl_tensor,
         manager_ctx,
         deleter: Some(delete_legacy),
@@ -191,7 +191,7 @@ pub fn export_legacy(tensor: &Tensor) -> Result<NonNull<DLManagedTensor>> {
 unsafe extern "C" fn delete_versioned(managed: *mut DLManagedTensorVersioned) {
     if !managed.is_null() {
         // SAFETY: a block of ours that its consumer gives up once (contract).
-        callback::run(|| unsafe { Block::give_up(managed) }, |_| ());
+        callback::run(|| unsafe { ManagedBlock::give_up(managed) }, |_| ());
     }
 }
 
@@ -200,6 +200,6 @@ unsafe extern "C" fn delete_versioned(managed: *mut DLManagedTensorVersioned) {
 unsafe extern "C" fn delete_legacy(managed: *mut DLManagedTensor) {
     if !managed.is_null() {
         // SAFETY: a block of ours that its consumer gives up once (contract).
-        callback::run(|| unsafe { Block::give_up(managed) }, |_| ());
+        callback::run(|| unsafe { ManagedBlock::give_up(managed) }, |_| ());
     }
 }

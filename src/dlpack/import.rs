@@ -13,8 +13,8 @@ use crate::ffi::dlpack::{
     DLManagedTensor, DLManagedTensorVersioned, DLPACK_FLAG_BITMASK_IS_COPIED, DLPACK_FLAG_BITMASK_READ_ONLY,
     DLPACK_MAJOR_VERSION, DLTensor,
 };
-use crate::order::{self, Order};
 use crate::spec::{Dims, row_major_strides};
+use crate::stream_order::{self, Readiness};
 use crate::tensor::{Parts, Tensor};
 
 /// More dimensions than NumPy has are not read: a corrupt count would lead beyond the shape.
@@ -27,12 +27,12 @@ struct Managed<M: Deletable> {
     /// Whether it is ours to delete.
     owned: AtomicBool,
     /// When the memory is written; not set for ordinary host memory.
-    order: OnceLock<Order>,
+    readiness: OnceLock<Readiness>,
 }
 
 impl<M: Deletable> Managed<M> {
     fn new(managed: NonNull<M>, guard: ReleaseGuard, owned: bool) -> Arc<Self> {
-        Arc::new(Self { managed, guard, owned: AtomicBool::new(owned), order: OnceLock::new() })
+        Arc::new(Self { managed, guard, owned: AtomicBool::new(owned), readiness: OnceLock::new() })
     }
 }
 
@@ -63,9 +63,9 @@ impl<M: Deletable> Drop for Managed<M> {
             return;
         }
         let (managed, guard) = (Deleted(self.managed), self.guard);
-        match self.order.take() {
+        match self.readiness.take() {
             None => managed.delete(guard),
-            Some(order) => order.release(move || managed.delete(guard)),
+            Some(readiness) => readiness.release(move || managed.delete(guard)),
         }
     }
 }
@@ -200,8 +200,8 @@ unsafe fn import<M: Deletable + 'static>(
     if tensor.data.is_null() && !empty {
         return Err(Error::invalid(format!("DLTensor.data is NULL, and shape {shape:?} has elements")));
     }
-    let device = order::located(Device::from(tensor.device), if empty { 0 } else { address });
-    let order = Order::written(device).map(|order| owner.order.get_or_init(|| order).clone());
+    let device = stream_order::located(Device::from(tensor.device), if empty { 0 } else { address });
+    let readiness = Readiness::written(device).map(|readiness| owner.readiness.get_or_init(|| readiness).clone());
     let parts = Parts {
         data: tensor.data.cast::<u8>().with_addr(address),
         device,
@@ -211,7 +211,7 @@ unsafe fn import<M: Deletable + 'static>(
         owner,
         read_only,
         copied,
-        order,
+        readiness,
         field: None,
     };
     // SAFETY: the contract: the elements that shape and strides reach are the producer's memory, alive until its deleter.

@@ -5,7 +5,7 @@ use std::ops::Range;
 use crate::cuda::{Current, DeviceBuffer, Stream};
 use crate::device::Device;
 use crate::error::Result;
-use crate::order::{Order, Wait};
+use crate::stream_order::{Readiness, Wait};
 use crate::transfer::{OwnBuffer, fetch, host_address, written};
 
 /// Bytes that a value has room for: `keep_misfits` in kernels.cu.
@@ -16,14 +16,14 @@ pub(super) const VALUE_BYTES: usize = 32;
 pub(crate) struct Check {
     /// Kept until it was read.
     _scratch: OwnBuffer,
-    order: Order,
+    readiness: Readiness,
     range: Range<usize>,
     columns: usize,
 }
 
 /// The first value of a column that does not fit.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Misfit {
+pub(crate) struct DeviceMisfit {
     /// The number of the element.
     pub(crate) element: u64,
     /// The element, in the first of these bytes.
@@ -40,21 +40,24 @@ impl Check {
         (device, stream): (Device, Stream),
     ) -> Result<Self> {
         let start = host_address(scratch.start())?;
-        let order = written(device, current, stream, Wait::KernelWritten)?;
+        let readiness = written(device, current, stream, Wait::KernelWritten)?;
         let range = start + bytes.start..start + bytes.end;
-        Ok(Self { _scratch: OwnBuffer::new(scratch, order.clone()), order, range, columns })
+        Ok(Self { _scratch: OwnBuffer::new(scratch, readiness.clone()), readiness, range, columns })
     }
 
     /// What each check has found of each of its columns. The host waits once for all of them.
     ///
     /// # Errors
     /// When the driver fails, or the wait is interrupted.
-    pub(crate) fn read<'a>(checks: impl IntoIterator<Item = &'a Self> + Clone) -> Result<Vec<Vec<Option<Misfit>>>> {
-        let Some(order) = Order::joined(checks.clone().into_iter().map(|check| check.order.clone()))? else {
+    pub(crate) fn read<'a>(
+        checks: impl IntoIterator<Item = &'a Self> + Clone,
+    ) -> Result<Vec<Vec<Option<DeviceMisfit>>>> {
+        let Some(readiness) = Readiness::joined(checks.clone().into_iter().map(|check| check.readiness.clone()))?
+        else {
             return Ok(Vec::new());
         };
         let ranges: Vec<_> = checks.clone().into_iter().map(|check| check.range.clone()).collect();
-        let read = fetch(&order, &ranges)?;
+        let read = fetch(&readiness, &ranges)?;
         let found = |check: &Self| {
             let bytes = read.require(check.range.start, check.range.len())?;
             let (numbers, values) = bytes.split_at_checked(check.columns.max(1) * 8).unwrap_or((bytes, &[]));
@@ -62,7 +65,7 @@ impl Check {
             let (values, _) = values.as_chunks::<VALUE_BYTES>();
             let misfit = |(number, value): (&[u8; 8], &[u8; VALUE_BYTES])| {
                 let element = u64::from_le_bytes(*number);
-                (element != u64::MAX).then_some(Misfit { element, value: *value })
+                (element != u64::MAX).then_some(DeviceMisfit { element, value: *value })
             };
             Ok(numbers.iter().zip(values).map(misfit).take(check.columns).collect())
         };

@@ -10,7 +10,7 @@ use crate::transfer::device_address;
 
 /// What a kernel reads of one chunk of a column.
 #[derive(Debug)]
-pub(crate) struct Source {
+pub(crate) struct KernelSource {
     pub(super) values: Range<usize>,
     first_bit: usize,
     pub(super) dtype: ColumnType,
@@ -21,7 +21,7 @@ pub(crate) struct Source {
     pub(super) is_validity: bool,
 }
 
-impl Source {
+impl KernelSource {
     /// The elements of a chunk; `None` where no kernel is for them: decimals, casts of other dtypes, columns of nothing but nulls.
     pub(crate) fn new(spec: &Spec, leaf: &Leaf<'_>) -> Option<Self> {
         let (element, dtype) = (spec.element(), column_type(spec)?);

@@ -4,13 +4,13 @@ use std::ops::Range;
 
 use super::Shape;
 use super::check::VALUE_BYTES;
-use super::source::{Source, bits};
+use super::source::{KernelSource, bits};
 use crate::alloc::fallible;
 use crate::cuda::{Bits, Column, ColumnType, Current, Level, PinnedBlock, Stream};
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::ffi::dlpack::DLDeviceType;
-use crate::order::Order;
+use crate::stream_order::Readiness;
 
 /// Words that launches take as parameters: of 80 columns each.
 const MOST_STORED: usize = 480 * 16;
@@ -46,10 +46,10 @@ struct Joined {
 }
 
 impl Tables {
-    pub(super) fn of(chunks: &[Vec<Source>], shape: Shape) -> Result<Self> {
+    pub(super) fn of(chunks: &[Vec<KernelSource>], shape: Shape) -> Result<Self> {
         let too_large = || Error::unsupported("a table of columns larger than memory can be");
         let (sources, columns) = (|| chunks.iter().flatten(), shape.columns);
-        let needs_join = |source: &Source| !source.levels.is_empty() && source.plain_validity().is_none();
+        let needs_join = |source: &KernelSource| !source.levels.is_empty() && source.plain_validity().is_none();
         let level_count: usize = sources().filter(|source| needs_join(source)).map(|source| source.levels.len()).sum();
         let column_bytes = sources().count().checked_mul(Column::BYTES).ok_or_else(too_large)?;
         let misfits = level_count.checked_mul(Level::BYTES).and_then(|bytes| bytes.checked_add(column_bytes));
@@ -130,7 +130,7 @@ impl Tables {
             let target = scratch + (number * PinnedBlock::BYTES) as u64;
             // SAFETY: the scratch memory has room for all structs; the block is given back behind the copy.
             let copied = unsafe { current.copy_from_pinned(target, &block, part.len() * 8, stream) };
-            let uses = Order::on_device(Device::new(DLDeviceType::CUDA, current.device().ordinal()));
+            let uses = Readiness::on_device(Device::new(DLDeviceType::CUDA, current.device().ordinal()));
             let used = uses.used_by(current, stream);
             uses.release(move || block.give_back());
             copied?;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use arrow_array::ArrayRef;
 use arrow_schema::{DataType, FieldRef};
 
-use super::target::{self, Target};
+use super::target::{self, BatchTarget};
 use crate::arrow::DeviceArray;
 use crate::column::require_host;
 use crate::convert::{self, ColumnChunk, RowBlock, RowLayout, check_nulls_of_passing_rows};
@@ -89,9 +89,9 @@ struct Dictionary {
 }
 
 /// The columns of one array of the source, ready to be written as rows.
-pub(super) struct Chunk(Vec<Part>);
+pub(super) struct GroupChunk(Vec<GroupPart>);
 
-enum Part {
+enum GroupPart {
     Matrix(MatrixChunk),
     Column(DeviceArray),
 }
@@ -134,8 +134,8 @@ impl Groups {
 
     /// What the copy log tells of each group's batches, which are made on this device of arrays that are on devices of this
     /// type.
-    pub(super) fn told(&self, source: DLDeviceType, device: Device) -> Vec<Told> {
-        self.groups.iter().map(|group| group.told(source, device)).collect()
+    pub(super) fn copy_notes(&self, source: DLDeviceType, device: Device) -> Vec<CopyNote> {
+        self.groups.iter().map(|group| group.copy_notes(source, device)).collect()
     }
 
     /// Threads to convert with.
@@ -152,16 +152,22 @@ impl Groups {
     ///
     /// # Errors
     /// When the array is not in host memory or cannot be decoded, or its codes are of other dictionaries.
-    pub(super) fn chunk(&mut self, array: &DeviceArray) -> Result<Chunk> {
+    pub(super) fn chunk(&mut self, array: &DeviceArray) -> Result<GroupChunk> {
         let chunk = |group: &mut Prepared| group.chunk(array).map_err(|error| group.named(error));
-        self.groups.iter_mut().map(chunk).collect::<Result<_>>().map(Chunk)
+        self.groups.iter_mut().map(chunk).collect::<Result<_>>().map(GroupChunk)
     }
 
     /// Appends rows of a chunk, whose first row is number `row` of the source, to the block of each group.
     ///
     /// # Errors
     /// For a null that is refused and a value that does not fit: names column and row. When the rows do not fit the blocks.
-    pub(super) fn append(&self, chunk: &Chunk, rows: &Range<usize>, row: usize, blocks: &mut [RowBlock]) -> Result<()> {
+    pub(super) fn append(
+        &self,
+        chunk: &GroupChunk,
+        rows: &Range<usize>,
+        row: usize,
+        blocks: &mut [RowBlock],
+    ) -> Result<()> {
         for ((group, part), block) in self.groups.iter().zip(&chunk.0).zip(blocks) {
             group.append(part, rows, row, self.threads, block).map_err(|error| group.named(error))?;
         }
@@ -171,8 +177,8 @@ impl Groups {
     /// The batch of these blocks, one for each group.
     ///
     /// # Errors
-    /// As [`Target::tensor`].
-    pub(super) fn tensors(&self, blocks: Vec<RowBlock>, target: &Target) -> Result<Vec<Tensor>> {
+    /// As [`BatchTarget::tensor`].
+    pub(super) fn tensors(&self, blocks: Vec<RowBlock>, target: &BatchTarget) -> Result<Vec<Tensor>> {
         let tensor = |(group, block): (&Prepared, RowBlock)| {
             let tensor = target.tensor(block)?;
             Ok(match (&group.kind, group.dictionaries.first()) {
@@ -189,13 +195,13 @@ impl Groups {
 
 /// What the copy log tells of a group's batches.
 #[derive(Debug)]
-pub(super) struct Told {
+pub(super) struct CopyNote {
     columns: String,
     elements: String,
     why: String,
 }
 
-impl Told {
+impl CopyNote {
     /// The entry of a batch.
     pub(super) fn of(&self, rows: usize, bytes: usize) -> Copied {
         let what = format!("{}: {rows} rows of {}", self.columns, self.elements);
@@ -204,7 +210,7 @@ impl Told {
 }
 
 impl Prepared {
-    fn told(&self, source: DLDeviceType, device: Device) -> Told {
+    fn copy_notes(&self, source: DLDeviceType, device: Device) -> CopyNote {
         let steps = |specs: &mut dyn Iterator<Item = &Spec>| {
             let mut steps: Vec<String> = target::read(source).into_iter().collect();
             steps.push("packed into a batch".to_owned());
@@ -213,16 +219,16 @@ impl Prepared {
                     steps.push(step.text);
                 }
             }
-            steps.extend(target::told(device));
+            steps.extend(target::copy_notes(device));
             steps.join(", ")
         };
         match &self.kind {
-            Kind::Matrix(spec) => Told {
+            Kind::Matrix(spec) => CopyNote {
                 columns: format!("{} columns", spec.columns().len()),
                 elements: spec.dtype().to_string(),
                 why: steps(&mut spec.columns().iter().map(|(_, spec)| spec)),
             },
-            Kind::Column(_, spec) => Told {
+            Kind::Column(_, spec) => CopyNote {
                 columns: format!("column {:?}", spec.field().name()),
                 elements: spec.field().data_type().to_string(),
                 why: steps(&mut std::iter::once(spec)),
@@ -248,16 +254,16 @@ impl Prepared {
         }
     }
 
-    fn chunk(&mut self, array: &DeviceArray) -> Result<Part> {
+    fn chunk(&mut self, array: &DeviceArray) -> Result<GroupPart> {
         let part = match &self.kind {
-            Kind::Matrix(spec) => Part::Matrix(MatrixChunk::new(spec, array)?),
+            Kind::Matrix(spec) => GroupPart::Matrix(MatrixChunk::new(spec, array)?),
             Kind::Column(position, spec) => {
                 require_host(array.device(), spec.field().name())?;
                 let column = match position {
                     Some(position) => array.column(*position)?,
                     None => array.clone(),
                 };
-                Part::Column(match spec.decoded() {
+                GroupPart::Column(match spec.decoded() {
                     Some(field) => convert::decode(&column, field)?,
                     None => column,
                 })
@@ -270,7 +276,7 @@ impl Prepared {
     }
 
     /// Refuses codes of other dictionaries than those of the first array: they would mean something else.
-    fn check_dictionaries(&mut self, part: &Part) -> Result<()> {
+    fn check_dictionaries(&mut self, part: &GroupPart) -> Result<()> {
         let specs: Vec<&Spec> = match &self.kind {
             Kind::Matrix(spec) => spec.columns().iter().map(|(_, spec)| spec).collect(),
             Kind::Column(_, spec) => vec![spec],
@@ -279,11 +285,11 @@ impl Prepared {
             return Ok(());
         }
         let found = match (part, &self.kind) {
-            (Part::Matrix(chunk), Kind::Matrix(spec)) => {
+            (GroupPart::Matrix(chunk), Kind::Matrix(spec)) => {
                 let columns = chunk.columns(spec, &(0..0))?.columns;
                 columns.iter().map(|column| column.array.dictionary_of(&column.leaf)).collect::<Result<_>>()?
             }
-            (Part::Column(array), Kind::Column(_, spec)) => vec![array.dictionary_of(&array.view().leaf(spec)?)?],
+            (GroupPart::Column(array), Kind::Column(_, spec)) => vec![array.dictionary_of(&array.view().leaf(spec)?)?],
             _ => Vec::new(),
         };
         if self.dictionaries.is_empty() {
@@ -305,7 +311,7 @@ impl Prepared {
 
     fn append(
         &self,
-        part: &Part,
+        part: &GroupPart,
         rows: &Range<usize>,
         row: usize,
         threads: Option<NonZero<usize>>,
@@ -313,7 +319,7 @@ impl Prepared {
     ) -> Result<()> {
         let first = row.saturating_add(rows.start);
         match (part, &self.kind) {
-            (Part::Matrix(chunk), Kind::Matrix(spec)) => {
+            (GroupPart::Matrix(chunk), Kind::Matrix(spec)) => {
                 let columns = chunk.checked_columns(spec, rows, row)?;
                 // A single column lies as it does alone.
                 if let ([(_, spec)], [column]) = (spec.columns(), &columns.columns[..]) {
@@ -322,7 +328,7 @@ impl Prepared {
                 let bytes = rows.len().saturating_mul(self.layout.bytes());
                 block.append_matrix(spec, &columns, first, convert::threads(threads.map(NonZero::get), bytes))
             }
-            (Part::Column(array), Kind::Column(_, spec)) => {
+            (GroupPart::Column(array), Kind::Column(_, spec)) => {
                 let array = array.slice(rows);
                 let named = |error: Error| after(error, first).in_column(spec.field().name());
                 let leaf = array.view().leaf(spec).map_err(named)?;

@@ -1,28 +1,28 @@
 //! Training batches of a stream: a fixed number of rows each, converted ahead of the consumer. docs/loader.md says what is
 //! promised.
 
-mod ahead;
 mod draws;
-mod feed;
 mod groups;
-mod here;
+mod inline;
+mod prefetch;
 mod producer;
+mod sharding;
 mod shuffle;
 mod slot;
-mod split;
+mod source_rows;
 mod state;
 mod target;
 
 use std::num::NonZero;
 use std::time::Duration;
 
-use ahead::{Ahead, Stop, Taken};
 use arrow_schema::FieldRef;
 pub use groups::Selection;
-use groups::{Groups, Told};
-use here::Here;
+use groups::{CopyNote, Groups};
+use inline::Inline;
+use prefetch::{Prefetch, Stop, Taken};
 use producer::Producer;
-pub use split::Split;
+pub use sharding::Sharding;
 pub use state::{STATE_VERSION, Source, State, Terms};
 pub use target::check_device;
 
@@ -32,9 +32,9 @@ use crate::copy_log;
 use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-#[cfg(feature = "python")]
-use crate::order;
 use crate::spec::{Options, PandasIndex};
+#[cfg(feature = "python")]
+use crate::stream_order;
 use crate::tensor::Tensor;
 use crate::transfer::taken_over;
 
@@ -43,7 +43,7 @@ use crate::transfer::taken_over;
 #[non_exhaustive]
 pub struct LoadOptions {
     /// Which rows are in which batch, and which batches are this rank's.
-    pub split: Split,
+    pub sharding: Sharding,
     /// Which index columns of pandas are among all columns.
     pub index: PandasIndex,
     /// The shuffle; `None` keeps the source's order.
@@ -59,8 +59,8 @@ pub struct LoadOptions {
 impl LoadOptions {
     /// Batches in the source's order, two of them made ahead.
     #[must_use]
-    pub fn new(split: Split) -> Self {
-        Self { split, index: PandasIndex::Keep, shuffle: None, prefetch: 2, threads: None, device: Device::CPU }
+    pub fn new(sharding: Sharding) -> Self {
+        Self { sharding, index: PandasIndex::Keep, shuffle: None, prefetch: 2, threads: None, device: Device::CPU }
     }
 }
 
@@ -101,13 +101,13 @@ pub enum Next {
 pub struct Batches {
     mode: Mode,
     /// For the copy log, group by group.
-    told: Vec<Told>,
+    copy_notes: Vec<CopyNote>,
 }
 
 #[derive(Debug)]
 enum Mode {
-    Ahead(Ahead<Batch>),
-    Here(Here),
+    Prefetch(Prefetch<Batch>),
+    Inline(Inline),
 }
 
 impl Batches {
@@ -126,7 +126,7 @@ impl Batches {
         check_environment()?;
         Self::groups(field, selection, &options, dtype, load)?;
         check_device(load.device)?;
-        if load.device.is_cpu() { Ok(()) } else { order::enter(load.device).map(drop) }
+        if load.device.is_cpu() { Ok(()) } else { stream_order::enter(load.device).map(drop) }
     }
 
     fn groups(
@@ -150,7 +150,7 @@ impl Batches {
     /// ```
     /// use std::sync::Arc;
     /// use arrow_array::{ArrayRef, Float32Array, RecordBatch};
-    /// use arrow_dlpack::loader::{Batches, LoadOptions, Selection, Split};
+    /// use arrow_dlpack::loader::{Batches, LoadOptions, Selection, Sharding};
     /// use arrow_dlpack::{DeviceArray, DeviceArrayStream, Options};
     ///
     /// let x: ArrayRef = Arc::new(Float32Array::from_iter_values((0..5).map(|x| x as f32)));
@@ -159,7 +159,7 @@ impl Batches {
     /// let (field, device) = (batch.field().clone(), batch.device().device_type());
     /// let stream = DeviceArrayStream::new(field, device, [Ok(batch)].into_iter());
     ///
-    /// let options = LoadOptions::new(Split::new(2, false, 0, 1)?);
+    /// let options = LoadOptions::new(Sharding::new(2, false, 0, 1)?);
     /// let batches = Batches::new(stream, &Selection::Whole(None), |_| Options::default(), None, &options, 0, 0)?;
     /// let shapes: Vec<_> = batches.map(|batch| Ok(batch?.tensors[0].shape().to_vec())).collect::<Result<_, arrow_dlpack::Error>>()?;
     /// assert_eq!(shapes, [[2, 2], [2, 2], [1, 2]]);
@@ -176,21 +176,21 @@ impl Batches {
     ) -> Result<Self> {
         check_environment()?;
         let groups = Self::groups(stream.field(), selection, &options, dtype, load)?;
-        let (told, stop) = (groups.told(stream.device_type(), load.device), Stop::default());
+        let (copy_notes, stop) = (groups.copy_notes(stream.device_type(), load.device), Stop::default());
         let mut producer = Producer::new(stream, groups, load, epoch, start, stop.clone())?;
         if load.prefetch == 0 {
-            return Ok(Self { mode: Mode::Here(Here::new(producer, stop)), told });
+            return Ok(Self { mode: Mode::Inline(Inline::new(producer, stop)), copy_notes });
         }
         let make = move || producer.next().transpose();
-        Ahead::start(load.prefetch, stop, make).map(|ahead| Self { mode: Mode::Ahead(ahead), told })
+        Prefetch::start(load.prefetch, stop, make).map(|ahead| Self { mode: Mode::Prefetch(ahead), copy_notes })
     }
 
     /// Whether the batches are made in this process, and not in the one that it was forked from.
     #[must_use]
-    pub fn is_here(&self) -> bool {
+    pub fn is_inline(&self) -> bool {
         match &self.mode {
-            Mode::Ahead(ahead) => ahead.is_here(),
-            Mode::Here(here) => here.is_here(),
+            Mode::Prefetch(ahead) => ahead.is_inline(),
+            Mode::Inline(inline) => inline.is_inline(),
         }
     }
 
@@ -200,13 +200,13 @@ impl Batches {
     /// What failed while the batch was made; only the end follows. In a process that was forked from the one that has the
     /// source; on the thread of a loader.
     pub fn next_within(&self, patience: Duration) -> Result<Next> {
-        if !self.is_here() {
+        if !self.is_inline() {
             return Err(Error::argument("these batches are made in another process, which this one was forked from")
                 .remedy_is("start an iteration in this process"));
         }
         let next = match &self.mode {
-            Mode::Here(here) => here.next()?,
-            Mode::Ahead(ahead) => match ahead.take(patience)? {
+            Mode::Inline(inline) => inline.next()?,
+            Mode::Prefetch(ahead) => match ahead.take(patience)? {
                 Taken::Item(batch) => Next::Batch(batch),
                 Taken::NotYet => Next::NotYet,
                 Taken::Failed(error) => {
@@ -222,10 +222,10 @@ impl Batches {
         };
         if let Next::Batch(batch) = &next {
             // Told where the batch goes: the thread that made it has no logs.
-            for (told, tensor) in self.told.iter().zip(&batch.tensors) {
+            for (copy_notes, tensor) in self.copy_notes.iter().zip(&batch.tensors) {
                 taken_over(tensor);
                 if !tensor.is_empty() {
-                    copy_log::record(|| told.of(batch.rows, tensor.nbytes()));
+                    copy_log::record(|| copy_notes.of(batch.rows, tensor.nbytes()));
                 }
             }
         }
@@ -236,17 +236,17 @@ impl Batches {
     #[must_use]
     pub fn has_to_wait(&self) -> bool {
         match &self.mode {
-            Mode::Ahead(ahead) => ahead.has_to_wait(),
-            Mode::Here(_) => true,
+            Mode::Prefetch(ahead) => ahead.has_to_wait(),
+            Mode::Inline(_) => true,
         }
     }
 
     /// Ends the iteration, and waits as long as `patience` for the source's present array; whether its thread has ended.
     pub fn stop(&self, patience: Duration) -> bool {
         match &self.mode {
-            Mode::Ahead(ahead) => ahead.stop(patience),
-            Mode::Here(here) => {
-                here.close();
+            Mode::Prefetch(ahead) => ahead.stop(patience),
+            Mode::Inline(inline) => {
+                inline.close();
                 true
             }
         }
@@ -255,8 +255,8 @@ impl Batches {
     /// Ends the iteration without ever waiting for its thread, which ends by itself after the source's present array.
     pub fn abandon(&self) {
         match &self.mode {
-            Mode::Ahead(ahead) => ahead.abandon(),
-            Mode::Here(here) => here.close(),
+            Mode::Prefetch(ahead) => ahead.abandon(),
+            Mode::Inline(inline) => inline.close(),
         }
     }
 
@@ -264,8 +264,8 @@ impl Batches {
     /// which runs code of a source, it does not wait.
     pub fn close(&self) {
         match &self.mode {
-            Mode::Ahead(ahead) => ahead.close(),
-            Mode::Here(here) => here.close(),
+            Mode::Prefetch(ahead) => ahead.close(),
+            Mode::Inline(inline) => inline.close(),
         }
     }
 }
@@ -274,7 +274,7 @@ impl Batches {
 /// these do not wait for each other. Whether there are none left.
 #[must_use]
 pub fn wait_for_threads(patience: Duration) -> bool {
-    ahead::join_left(patience)
+    prefetch::join_left(patience)
 }
 
 impl Iterator for Batches {

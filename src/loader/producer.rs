@@ -1,26 +1,26 @@
 //! Makes one batch after the other.
 
-use super::ahead::Stop;
 use super::draws::Draws;
-use super::feed::Feed;
 use super::groups::Groups;
+use super::prefetch::Stop;
+use super::sharding::Sharding;
 use super::shuffle::ShuffleBuffer;
 use super::slot::{Ring, Slot};
-use super::split::Split;
-use super::target::Target;
+use super::source_rows::SourceRows;
+use super::target::BatchTarget;
 use super::{Batch, LoadOptions};
 use crate::arrow::DeviceArrayStream;
 use crate::error::{Error, Result};
 
 /// The batches of one epoch, for one rank.
 pub(super) struct Producer {
-    feed: Feed,
+    feed: SourceRows,
     shuffle: Option<ShuffleBuffer>,
     groups: Groups,
     ring: Ring,
     /// Where batches go once they are packed.
-    target: Target,
-    split: Split,
+    target: BatchTarget,
+    sharding: Sharding,
     /// Rows, in the order of the batches, that were passed.
     position: usize,
     /// The round of the next batch, and that of the first one.
@@ -50,11 +50,22 @@ impl Producer {
             None => None,
         };
         // A loop holds one batch, and for a moment the next one too. One place more, as another thread may look at one.
-        let (rows, waiting) = (options.split.batch_size(), options.prefetch.saturating_add(3));
-        let target = Target::new(options.device, groups.layouts().count(), options.prefetch)?;
+        let (rows, waiting) = (options.sharding.batch_size(), options.prefetch.saturating_add(3));
+        let target = BatchTarget::new(options.device, groups.layouts().count(), options.prefetch)?;
         let ring = Ring::new(groups.layouts(), rows, waiting, || target.source())?;
-        let feed = Feed::new(stream, stop.clone(), options.prefetch == 0);
-        Ok(Self { feed, shuffle, groups, ring, target, split: options.split, position: 0, round: start, start, stop })
+        let feed = SourceRows::new(stream, stop.clone(), options.prefetch == 0);
+        Ok(Self {
+            feed,
+            shuffle,
+            groups,
+            ring,
+            target,
+            sharding: options.sharding,
+            position: 0,
+            round: start,
+            start,
+            stop,
+        })
     }
 
     /// The next batch; `None` after the last one.
@@ -66,14 +77,14 @@ impl Producer {
             return Ok(None);
         }
         let resumed = self.round == self.start && self.start > 0;
-        if !self.pass_to(self.split.first_row(self.round))? {
+        if !self.pass_to(self.sharding.first_row(self.round))? {
             return if resumed { self.check_resumed() } else { Ok(None) };
         }
         self.target.collect(&self.stop)?;
         let mut slot = self.ring.slot();
-        let rows = self.take(self.split.batch_size(), &mut slot)?;
+        let rows = self.take(self.sharding.batch_size(), &mut slot)?;
         // Ranks have as many batches as each other: this one counts only if those of the other ranks exist.
-        if rows == 0 || !self.pass_to(self.split.rows_needed(self.round))? {
+        if rows == 0 || !self.pass_to(self.sharding.rows_needed(self.round))? {
             return if resumed { self.check_resumed() } else { Ok(None) };
         }
         self.round += 1;
@@ -82,7 +93,7 @@ impl Producer {
 
     /// At the end, before any batch came: whether the source had as many as were had before.
     fn check_resumed(&self) -> Result<Option<Batch>> {
-        let batches = self.split.batches(self.position);
+        let batches = self.sharding.batches(self.position);
         if batches >= self.start {
             return Ok(None);
         }

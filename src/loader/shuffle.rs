@@ -1,9 +1,9 @@
 //! The shuffle: rows wait in a buffer, and a random one of them leaves for each that comes. docs/loader.md defines it.
 
 use super::draws::Draws;
-use super::feed::Feed;
 use super::groups::Groups;
 use super::slot::{Ring, Slot};
+use super::source_rows::SourceRows;
 use crate::error::{Error, Result};
 
 /// Bytes of the slots that the buffer is made of, at least: it grows by one at a time, and only as far as there are rows. So
@@ -47,7 +47,7 @@ impl ShuffleBuffer {
     /// Appends the next `count` rows, or as many as there are, to the slot; how many there were.
     pub(super) fn take(
         &mut self,
-        feed: &mut Feed,
+        feed: &mut SourceRows,
         groups: &mut Groups,
         count: usize,
         slot: &mut Slot,
@@ -71,7 +71,7 @@ impl ShuffleBuffer {
     }
 
     /// Passes `count` rows, or as many as there are; how many there were.
-    pub(super) fn skip(&mut self, feed: &mut Feed, groups: &mut Groups, count: usize) -> Result<usize> {
+    pub(super) fn skip(&mut self, feed: &mut SourceRows, groups: &mut Groups, count: usize) -> Result<usize> {
         let mut scratch = self.scratch.take().ok_or_else(lost)?;
         let mut passed = 0;
         let result = loop {
@@ -87,7 +87,7 @@ impl ShuffleBuffer {
     }
 
     /// The first rows fill the buffer.
-    fn fill(&mut self, feed: &mut Feed, groups: &mut Groups) -> Result<()> {
+    fn fill(&mut self, feed: &mut SourceRows, groups: &mut Groups) -> Result<()> {
         while self.waiting < self.most {
             // Asked before a segment is made: there may be no more rows.
             let at_hand = feed.at_hand()?;
@@ -107,7 +107,7 @@ impl ShuffleBuffer {
     }
 
     /// Rows come in, and for each a random one of those that wait leaves; how many came.
-    fn exchange(&mut self, feed: &mut Feed, groups: &mut Groups, count: usize, slot: &mut Slot) -> Result<usize> {
+    fn exchange(&mut self, feed: &mut SourceRows, groups: &mut Groups, count: usize, slot: &mut Slot) -> Result<usize> {
         let before = slot.rows();
         // They come to where the others are to go, and change places with them there.
         let came = feed.take(count, groups, slot)?;

@@ -1,6 +1,6 @@
 //! Where an iteration stands, and what it has to be resumed with.
 
-use super::split::Split;
+use super::sharding::Sharding;
 use crate::error::{Error, Result};
 
 /// The version of the form that states have.
@@ -47,12 +47,12 @@ pub struct Source {
 impl Terms {
     /// What these options ask for, of a source that nothing is known of yet.
     #[must_use]
-    pub fn new(split: &Split, shuffle_buffer: usize) -> Self {
+    pub fn new(sharding: &Sharding, shuffle_buffer: usize) -> Self {
         Self {
-            batch_size: split.batch_size(),
+            batch_size: sharding.batch_size(),
             shuffle_buffer,
-            drop_last: split.drop_last(),
-            world_size: split.world_size(),
+            drop_last: sharding.drop_last(),
+            world_size: sharding.world_size(),
             source: Source::default(),
         }
     }
@@ -101,7 +101,7 @@ mod tests {
     #[test]
     fn whatever_differs_is_named() {
         let terms =
-            |size, buffer, drop_last, world| Terms::new(&Split::new(size, drop_last, 0, world).unwrap(), buffer);
+            |size, buffer, drop_last, world| Terms::new(&Sharding::new(size, drop_last, 0, world).unwrap(), buffer);
         let base = terms(4, 5, false, 2);
         assert_eq!(base.check(&base), Ok(()));
         for (other, name) in [

@@ -4,14 +4,14 @@ use std::sync::Arc;
 use std::thread::sleep;
 use std::time::Duration;
 
-use super::ahead::Stop;
+use super::prefetch::Stop;
 use crate::alloc::Source;
 use crate::convert::RowBlock;
 use crate::cuda::{MemorySource, PooledStream, allocate_from, memory_source};
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::ffi::dlpack::DLDeviceType;
-use crate::order;
+use crate::stream_order;
 use crate::tensor::Tensor;
 use crate::transfer::{self, Returning};
 
@@ -21,7 +21,7 @@ const PAUSES: usize = 2000;
 
 /// Where the batches of an iteration go.
 #[derive(Debug)]
-pub(super) enum Target {
+pub(super) enum BatchTarget {
     Host,
     /// Page-locked memory or memory of a device, by what is CUDA's.
     Cuda(OnCuda),
@@ -60,7 +60,7 @@ pub fn check_device(device: Device) -> Result<()> {
     }
 }
 
-impl Target {
+impl BatchTarget {
     /// # Errors
     /// When no batches are made there, there is no driver or no such device, or the driver fails.
     pub(super) fn new(device: Device, blocks: usize, prefetch: usize) -> Result<Self> {
@@ -68,7 +68,7 @@ impl Target {
         if device.is_cpu() {
             return Ok(Self::Host);
         }
-        let current = order::enter(device)?;
+        let current = stream_order::enter(device)?;
         let copies = match device.device_type() {
             DLDeviceType::CUDA => {
                 let most = (prefetch > 0).then(|| blocks.saturating_mul(prefetch.saturating_add(6)));
@@ -92,7 +92,7 @@ impl Target {
     /// When the driver fails.
     pub(super) fn collect(&self, stop: &Stop) -> Result<()> {
         let Self::Cuda(OnCuda { device, copies, returning, .. }) = self else { return Ok(()) };
-        let current = order::enter(*device)?;
+        let current = stream_order::enter(*device)?;
         let mut left = returning.collect(&current)?;
         let Some(most) = copies.as_ref().and_then(|copies| copies.most) else { return Ok(()) };
         // Copies that are slower than packing bound it. Not for ever: nothing hangs on the device alone.
@@ -116,7 +116,7 @@ impl Target {
             None => transfer::in_page_locked(block, *device, returning),
             Some(Copies { stream, .. }) => {
                 let _memory = allocate_from(memory.clone());
-                let current = order::enter(*device)?;
+                let current = stream_order::enter(*device)?;
                 transfer::to_device(block, &current, stream.stream(), *device, returning)
             }
         }
@@ -132,7 +132,7 @@ pub(super) fn read(source: DLDeviceType) -> Option<String> {
 }
 
 /// What the copy log tells of batches that are made there, after what was done for them in ordinary memory.
-pub(super) fn told(device: Device) -> Option<String> {
+pub(super) fn copy_notes(device: Device) -> Option<String> {
     match device.device_type() {
         DLDeviceType::CUDA => Some(format!("copied to {device}")),
         DLDeviceType::CUDA_HOST => Some("in page-locked memory".to_owned()),

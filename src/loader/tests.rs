@@ -58,8 +58,8 @@ fn all(batches: Batches) -> Vec<Vec<usize>> {
     batches.map(|batch| numbers(&batch.unwrap())).collect()
 }
 
-fn split(batch_size: usize) -> Split {
-    Split::new(batch_size, false, 0, 1).unwrap()
+fn split(batch_size: usize) -> Sharding {
+    Sharding::new(batch_size, false, 0, 1).unwrap()
 }
 
 /// The order of rows, by the words of docs/loader.md.
@@ -91,7 +91,7 @@ proptest! {
         prefetch in 0_usize..4,
         start in 0_usize..6,
     ) {
-        let split = Split::new(size, drop_last, rank, world).unwrap();
+        let sharding = Sharding::new(size, drop_last, rank, world).unwrap();
         let shuffle = NonZero::new(buffer).map(|buffer| Shuffle { buffer, seed });
         let total = lengths.iter().sum();
         let mut batches: Vec<Vec<usize>> =
@@ -99,7 +99,7 @@ proptest! {
         batches.retain(|batch| !drop_last || batch.len() == size);
         batches.truncate(batches.len() / world * world);
         let mine: Vec<Vec<usize>> = batches.into_iter().skip(rank).step_by(world).collect();
-        let options = LoadOptions { shuffle, prefetch, ..LoadOptions::new(split) };
+        let options = LoadOptions { shuffle, prefetch, ..LoadOptions::new(sharding) };
         let found = open(chunked(&lengths), &options, epoch, start);
         if start <= mine.len() {
             prop_assert_eq!(all(found), &mine[start..]);

@@ -4,7 +4,7 @@ use arrow_schema::DataType;
 use smallvec::SmallVec;
 
 use super::groups::{Group, group_specs, groups_to_tensors};
-use super::streamed::{Part, Read, read};
+use super::streamed::{Read, StreamPart, read};
 use super::to_tensor::matrix_to_tensor;
 use crate::arrow::{DeviceArray, DeviceArrayStream, empty_on};
 use crate::column::chunks_to_tensor;
@@ -44,7 +44,7 @@ pub fn stream_to_tensor(
     let field = stream.field().clone();
     if let DataType::Struct(_) = field.data_type() {
         let columns = matrix.columns_of(&field);
-        let part = Part::Matrix(MatrixSpec::new(&field, columns.as_deref(), &options, matrix.dtype)?);
+        let part = StreamPart::Matrix(MatrixSpec::new(&field, columns.as_deref(), &options, matrix.dtype)?);
         return match made(stream, &[part], matrix)? {
             Made::Arrays(arrays) => matrix_to_tensor(&field, &arrays, matrix, options),
             Made::Tensors(mut tensors) => tensors.pop().ok_or_else(|| Error::internal("no result")),
@@ -52,7 +52,7 @@ pub fn stream_to_tensor(
     }
     let mut own = options(field.name()).copy(matrix.copy).writable(matrix.writable);
     own.dtype = matrix.dtype.or(own.dtype);
-    let part = Part::Column(None, Spec::new(&field, &own)?, own.clone());
+    let part = StreamPart::Column(None, Spec::new(&field, &own)?, own.clone());
     match made(stream, &[part], matrix)? {
         Made::Arrays(arrays) => chunks_to_tensor(&field, &arrays, &own),
         Made::Tensors(mut tensors) => tensors.pop().ok_or_else(|| Error::internal("no result")),
@@ -71,7 +71,7 @@ pub fn stream_to_tensors(
 ) -> Result<Vec<(String, Tensor)>> {
     let field = stream.field().clone();
     let specs = group_specs(&field, groups, matrix, &options)?;
-    let parts: Vec<_> = specs.into_iter().map(|(name, spec)| Part::of_group(name, spec)).collect();
+    let parts: Vec<_> = specs.into_iter().map(|(name, spec)| StreamPart::of_group(name, spec)).collect();
     match made(stream, &parts, matrix)? {
         Made::Arrays(arrays) => groups_to_tensors(&field, &arrays, groups, matrix, options),
         Made::Tensors(tensors) => Ok(groups.iter().map(|(name, _)| name.clone()).zip(tensors).collect()),
@@ -84,7 +84,7 @@ enum Made {
     Tensors(Vec<Tensor>),
 }
 
-fn made(stream: &mut DeviceArrayStream, parts: &[Part], matrix: &MatrixOptions) -> Result<Made> {
+fn made(stream: &mut DeviceArrayStream, parts: &[StreamPart], matrix: &MatrixOptions) -> Result<Made> {
     match read(stream, parts, matrix)? {
         Read::Tensors(tensors) => Ok(Made::Tensors(tensors)),
         Read::Arrays(mut arrays) => {

@@ -10,7 +10,7 @@ use super::prepared::check_matrix_rows;
 use super::to_tensor::{Worker, convert_matrix, work_here};
 use crate::alloc::fallible;
 use crate::arrow::DeviceArray;
-use crate::column::casts::Casts;
+use crate::column::pending_casts::Casts;
 use crate::column::{ColumnRef, Runner, check_rows, check_types, convert_chunks, run_here};
 use crate::error::{Error, Result};
 use crate::spec::{MatrixOptions, MatrixSpec, Options, Spec, all_or_errors, select};
@@ -143,7 +143,7 @@ pub(crate) fn each_group<E: From<Error>>(
     let specs = group_specs(field, groups, matrix, options)?;
     // What the host has to know of data on a device, it reads with one wait.
     let fetched = on_device::fetch_groups(chunks, &specs)?;
-    let of_device = DeviceArray::order_of(chunks);
+    let of_device = DeviceArray::readiness_of(chunks);
     // And whether the values of casts fit, with another one.
     let casts = of_device.map(|_| Casts::default());
     let mut made = Vec::new();
@@ -164,11 +164,11 @@ pub(crate) fn each_group<E: From<Error>>(
     };
     for (number, (name, spec)) in specs.iter().enumerate() {
         let tensor = match (spec, of_device) {
-            (GroupSpec::Matrix(spec), Some(order)) => {
+            (GroupSpec::Matrix(spec), Some(readiness)) => {
                 let known = (fetched.as_ref(), casts.as_ref());
-                packed(spec, chunks, matrix, order, known).and_then(|packed| match packed {
+                packed(spec, chunks, matrix, readiness, known).and_then(|packed| match packed {
                     Some(packed) => Ok(packed),
-                    None => on_device::view(spec, chunks, matrix, order, fetched.as_ref()),
+                    None => on_device::view(spec, chunks, matrix, readiness, fetched.as_ref()),
                 })
             }
             (GroupSpec::Matrix(spec), None) => convert_matrix(spec, chunks, matrix, worker),

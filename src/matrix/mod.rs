@@ -20,7 +20,7 @@ pub(crate) use groups::each_group;
 pub use groups::{Group, groups_to_tensors};
 pub(crate) use groups::{GroupSpec, group_specs};
 #[cfg(feature = "python")]
-pub(crate) use streamed::{Part, Read, read};
+pub(crate) use streamed::{Read, StreamPart, read};
 #[cfg(feature = "python")]
 pub(crate) use to_arrow::check_matrix;
 pub use to_arrow::{ColumnOptions, matrix_to_arrow};

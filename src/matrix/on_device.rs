@@ -6,9 +6,9 @@ use crate::arrow::DeviceArray;
 use crate::column::on_device::{are_bools, mask, needed, needs_copy, only_filled, refuse_known};
 use crate::convert::{ColumnChunk, MatrixColumns, check_nulls, empty_matrix, view_matrix};
 use crate::error::{Error, Result};
-use crate::order::{self, Order};
 use crate::plan::{Action, MatrixData, Plan};
 use crate::spec::{Element, MatrixOptions, MatrixSpec, Nulls};
+use crate::stream_order::{self, Readiness};
 use crate::tensor::Tensor;
 use crate::transfer::{Fetched, fetch};
 
@@ -20,28 +20,28 @@ pub(super) fn view(
     spec: &MatrixSpec,
     chunks: &[DeviceArray],
     options: &MatrixOptions,
-    order: &Order,
+    readiness: &Readiness,
     fetched: Option<&Fetched>,
 ) -> Result<Tensor> {
-    let chunk = only(spec, chunks, order)?;
+    let chunk = only(spec, chunks, readiness)?;
     let mut columns = unread(spec, chunk)?;
     if columns.rows == 0 || columns.columns.is_empty() {
         return empty_matrix(spec, chunk);
     }
     let own = match fetched {
         Some(_) => None,
-        None => Some(fetch(order, &needed_of(spec, &columns))?),
+        None => Some(fetch(readiness, &needed_of(spec, &columns))?),
     };
     let fetched = own.as_ref().or(fetched);
     for ((_, spec), column) in spec.columns().iter().zip(&mut columns.columns) {
-        let nulls = mask(spec, &column.leaf, order, fetched);
+        let nulls = mask(spec, &column.leaf, readiness, fetched);
         column.mask = nulls.map_err(|error| error.in_column(spec.field().name()))?;
         check_nulls(spec, [&*column])?;
     }
-    let (plan, stride) = plan_of(spec, &columns, options, order)?;
-    check_bools(spec, &columns, order, fetched)?;
-    check_span(spec, &columns, order)?;
-    let missing = || needs_copy(order, &plan.reasons());
+    let (plan, stride) = plan_of(spec, &columns, options, readiness)?;
+    check_bools(spec, &columns, readiness, fetched)?;
+    check_span(spec, &columns, readiness)?;
+    let missing = || needs_copy(readiness, &plan.reasons());
     view_matrix(spec, &columns, stride)?.ok_or_else(missing)
 }
 
@@ -58,7 +58,7 @@ fn needed_of(spec: &MatrixSpec, columns: &MatrixColumns<'_>) -> Vec<std::ops::Ra
 pub(super) fn fetch_groups(chunks: &[DeviceArray], groups: &[(&str, GroupSpec)]) -> Result<Option<Fetched>> {
     let mut filled = chunks.iter().filter(|chunk| !chunk.is_empty());
     let (Some(chunk), None) = (filled.next(), filled.next()) else { return Ok(None) };
-    let Some(order) = chunk.order() else { return Ok(None) };
+    let Some(readiness) = chunk.readiness() else { return Ok(None) };
     let mut ranges = Vec::new();
     for (_, group) in groups {
         match group {
@@ -70,7 +70,7 @@ pub(super) fn fetch_groups(chunks: &[DeviceArray], groups: &[(&str, GroupSpec)])
             GroupSpec::Matrix(_) | GroupSpec::Column(_, _, _) => {}
         }
     }
-    fetch(order, &ranges).map(Some)
+    fetch(readiness, &ranges).map(Some)
 }
 
 /// The plan of the view, as far as the arrays tell without their memory.
@@ -81,12 +81,12 @@ pub(super) fn explain(
     spec: &MatrixSpec,
     chunks: &[DeviceArray],
     options: &MatrixOptions,
-    order: &Order,
+    readiness: &Readiness,
 ) -> Result<(Plan, Vec<Plan>, Option<Error>)> {
-    if let Some(explained) = explained(spec, chunks, options, order)? {
+    if let Some(explained) = explained(spec, chunks, options, readiness)? {
         return Ok(explained);
     }
-    let chunk = only(spec, chunks, order)?;
+    let chunk = only(spec, chunks, readiness)?;
     let columns = unread(spec, chunk)?;
     if columns.rows == 0 {
         let plan = Plan::matrix(spec, MatrixData::default(), 0, options)?;
@@ -98,22 +98,22 @@ pub(super) fn explain(
         match (spec.nulls(), column.leaf.known_nulls()) {
             (Nulls::Refused, nulls) => refusal = refusal.or(refuse_known(spec, nulls).err()),
             (Nulls::Filled(_), nulls) if nulls != Some(0) => {
-                return Err(needs_copy(order, "nulls filled").in_column(spec.field().name()));
+                return Err(needs_copy(readiness, "nulls filled").in_column(spec.field().name()));
             }
             _ => {}
         }
     }
-    let (plan, _) = plan_of(spec, &columns, options, order)?;
+    let (plan, _) = plan_of(spec, &columns, options, readiness)?;
     parts.extend(spec.columns().iter().map(|(_, column)| plan.of_matrix_column(column, 0)));
     Ok((plan, parts, refusal))
 }
 
 /// The chunk that has rows, or the first one.
-fn only<'a>(spec: &MatrixSpec, chunks: &'a [DeviceArray], order: &Order) -> Result<&'a DeviceArray> {
+fn only<'a>(spec: &MatrixSpec, chunks: &'a [DeviceArray], readiness: &Readiness) -> Result<&'a DeviceArray> {
     if spec.is_decoded() {
-        return Err(needs_copy(order, &Action::Decode.to_string()));
+        return Err(needs_copy(readiness, &Action::Decode.to_string()));
     }
-    let filled = only_filled(chunks, DeviceArray::len, order)?.unwrap_or(0);
+    let filled = only_filled(chunks, DeviceArray::len, readiness)?.unwrap_or(0);
     chunks.get(filled).ok_or_else(|| Error::internal("a matrix of no chunks"))
 }
 
@@ -132,7 +132,7 @@ fn plan_of(
     spec: &MatrixSpec,
     columns: &MatrixColumns<'_>,
     options: &MatrixOptions,
-    order: &Order,
+    readiness: &Readiness,
 ) -> Result<(Plan, usize)> {
     let stride = columns.column_stride(spec);
     let is_row_major = stride
@@ -141,18 +141,23 @@ fn plan_of(
     let plan = Plan::matrix(spec, data, 0, options)?;
     match stride {
         Some(stride) if !plan.is_copy() => Ok((plan, stride)),
-        Some(_) => Err(needs_copy(order, &plan.reasons())
+        Some(_) => Err(needs_copy(readiness, &plan.reasons())
             .remedy_is("pass order=\"F\" or \"A\" for the view that there is, or copy the data to the CPU first")),
-        None => Err(needs_copy(order, &plan.reasons())),
+        None => Err(needs_copy(readiness, &plan.reasons())),
     }
 }
 
-fn check_bools(spec: &MatrixSpec, columns: &MatrixColumns<'_>, order: &Order, fetched: Option<&Fetched>) -> Result<()> {
+fn check_bools(
+    spec: &MatrixSpec,
+    columns: &MatrixColumns<'_>,
+    readiness: &Readiness,
+    fetched: Option<&Fetched>,
+) -> Result<()> {
     for ((_, spec), column) in spec.columns().iter().zip(&columns.columns) {
         if spec.element() == Element::Bool8 {
             let start = column.leaf.start(spec.element()).addr();
-            if !are_bools(&(start..start.saturating_add(column.leaf.elements)), order, fetched)? {
-                return Err(needs_copy(order, &Action::Normalise.to_string()).in_column(spec.field().name()));
+            if !are_bools(&(start..start.saturating_add(column.leaf.elements)), readiness, fetched)? {
+                return Err(needs_copy(readiness, &Action::Normalise.to_string()).in_column(spec.field().name()));
             }
         }
     }
@@ -160,16 +165,17 @@ fn check_bools(spec: &MatrixSpec, columns: &MatrixColumns<'_>, order: &Order, fe
 }
 
 /// Asks the driver whether all that the matrix spans is one piece of the device's memory: consumers may copy it whole.
-fn check_span(spec: &MatrixSpec, columns: &MatrixColumns<'_>, order: &Order) -> Result<()> {
+fn check_span(spec: &MatrixSpec, columns: &MatrixColumns<'_>, readiness: &Readiness) -> Result<()> {
     let mut span: Option<std::ops::Range<usize>> = None;
     for ((_, spec), chunk) in spec.columns().iter().zip(&columns.columns) {
         let (start, bytes) =
             (chunk.leaf.start(spec.element()).addr(), columns.rows.saturating_mul(spec.element().stored_bytes()));
-        order::check_memory(order.device(), start, bytes).map_err(|error| error.in_column(spec.field().name()))?;
+        stream_order::check_memory(readiness.device(), start, bytes)
+            .map_err(|error| error.in_column(spec.field().name()))?;
         span = Some(span.map_or(start, |span| span.start)..start.saturating_add(bytes));
     }
     let span = span.unwrap_or(0..0);
     // What each column is, they are not together.
-    order::check_memory(order.device(), span.start, span.len())
-        .map_err(|_| needs_copy(order, "columns of several allocations packed").in_column(spec.field().name()))
+    stream_order::check_memory(readiness.device(), span.start, span.len())
+        .map_err(|_| needs_copy(readiness, "columns of several allocations packed").in_column(spec.field().name()))
 }

@@ -8,7 +8,7 @@ use crate::convert::{MatrixColumns, check_matrix, check_matrix_nulls, pack_matri
 use crate::copy_log::{self, Copied};
 use crate::error::{Error, ErrorKind, Result};
 use crate::plan::{MatrixData, Plan};
-use crate::spec::{CopyMode, MatrixOptions, MatrixSpec, Nulls, Order};
+use crate::spec::{CopyMode, MatrixOptions, MatrixSpec, MemoryOrder, Nulls};
 use crate::tensor::{Output, Tensor};
 
 /// The chunks of a matrix, decoded where they have to be.
@@ -142,8 +142,8 @@ impl<'a> Prepared<'a> {
             }
         }
         // What was to be a view has the order that the view has.
-        let order = if self.view.is_some() { Order::F } else { self.options.order };
-        let tensor = pack_matrix(self.spec, &self.chunks, order, self.threads())?;
+        let memory_order = if self.view.is_some() { MemoryOrder::F } else { self.options.memory_order };
+        let tensor = pack_matrix(self.spec, &self.chunks, memory_order, self.threads())?;
         self.record();
         Ok(tensor)
     }

@@ -20,9 +20,9 @@ use crate::convert::{
 use crate::copy_log::{self, Copied};
 use crate::error::{Error, Result};
 use crate::ffi::dlpack::DLDeviceType;
-use crate::order::Interrupts;
-use crate::plan::{Chunk, MatrixData, Plan};
-use crate::spec::{CopyMode, MatrixOptions, MatrixSpec, Nulls, Options, Order, Spec};
+use crate::plan::{ChunkSize, MatrixData, Plan};
+use crate::spec::{CopyMode, MatrixOptions, MatrixSpec, MemoryOrder, Nulls, Options, Spec};
+use crate::stream_order::Interrupts;
 use crate::tensor::Tensor;
 
 /// Bytes that an array takes beside those of its rows, roughly.
@@ -39,7 +39,7 @@ pub(crate) enum Read {
 
 /// A result of a stream.
 #[derive(Clone, Debug)]
-pub(crate) enum Part {
+pub(crate) enum StreamPart {
     /// Columns as a matrix.
     Matrix(MatrixSpec),
     /// As above, of a group of this name.
@@ -51,7 +51,7 @@ pub(crate) enum Part {
     Column(Option<usize>, Spec, Options),
 }
 
-impl Part {
+impl StreamPart {
     /// What a group of this name is converted to.
     pub(crate) fn of_group(name: &str, group: GroupSpec) -> Self {
         match group {
@@ -94,7 +94,7 @@ impl Part {
 
 /// Whether a matrix that is no view has its rows one after the other. A single column lies both ways.
 fn lies_by_rows(spec: &MatrixSpec, options: &MatrixOptions) -> bool {
-    options.order != Order::F || spec.columns().len() == 1
+    options.memory_order != MemoryOrder::F || spec.columns().len() == 1
 }
 
 fn column_of(array: &DeviceArray, position: Option<usize>) -> ColumnRef<'_> {
@@ -110,7 +110,7 @@ fn column_of(array: &DeviceArray, position: Option<usize>) -> ColumnRef<'_> {
 /// That of the stream; that of the null or value in the lowest row that is refused, of the first result;
 /// [`Interrupted`](crate::ErrorKind::Interrupted) when a signal's handler raises. The stream can be read on, without the arrays
 /// that were read.
-pub(crate) fn read(stream: &mut DeviceArrayStream, parts: &[Part], options: &MatrixOptions) -> Result<Read> {
+pub(crate) fn read(stream: &mut DeviceArrayStream, parts: &[StreamPart], options: &MatrixOptions) -> Result<Read> {
     let grows = !parts.is_empty() && parts.iter().all(|part| part.grows(options));
     if stream.device_type() != DLDeviceType::CPU || !grows {
         return stream.read_to_end().map(Read::Arrays);
@@ -176,7 +176,7 @@ impl Held {
     }
 
     /// Whether no result is a view of the last array, if that has rows and nothing else comes.
-    fn last_is_copied(&self, parts: &[Part], options: &MatrixOptions) -> Result<bool> {
+    fn last_is_copied(&self, parts: &[StreamPart], options: &MatrixOptions) -> Result<bool> {
         let Some(last) = self.arrays.last().filter(|last| !last.is_empty()) else { return Ok(false) };
         for part in parts {
             if !part.is_copied(last, options)? {
@@ -211,19 +211,19 @@ struct Growing<'a> {
 
 /// A result so far.
 struct One<'a> {
-    part: &'a Part,
+    part: &'a StreamPart,
     out: GrowingBuffer,
     /// Of a matrix: its rows, its chunks, and whether the only chunk lies as a view would.
     data: MatrixData,
     /// Of a matrix: nulls that were filled.
     filled: usize,
     /// Of a column.
-    sizes: Vec<Chunk>,
+    sizes: Vec<ChunkSize>,
 }
 
 impl<'a> Growing<'a> {
-    fn new(parts: &'a [Part], options: &'a MatrixOptions) -> Result<Self> {
-        let one = |part: &'a Part| {
+    fn new(parts: &'a [StreamPart], options: &'a MatrixOptions) -> Result<Self> {
+        let one = |part: &'a StreamPart| {
             let (out, data) = (GrowingBuffer::new()?, MatrixData::default());
             Ok(One { part, out, data, filled: 0, sizes: Vec::new() })
         };
@@ -260,14 +260,14 @@ impl One<'_> {
     /// `before`: rows that there were before those of the arrays.
     fn append(&mut self, arrays: &[DeviceArray], before: usize, options: &MatrixOptions) -> Result<()> {
         match self.part {
-            Part::Matrix(spec) | Part::Validity(spec) => {
+            StreamPart::Matrix(spec) | StreamPart::Validity(spec) => {
                 self.append_matrix(spec, arrays, options).map_err(|error| after(error, before))
             }
-            Part::Group(name, spec) => {
+            StreamPart::Group(name, spec) => {
                 let appended = self.append_matrix(spec, arrays, options);
                 appended.map_err(|error| after(error, before).in_group(name))
             }
-            Part::Column(position, spec, _) => {
+            StreamPart::Column(position, spec, _) => {
                 let mut row = before;
                 for array in arrays {
                     self.append_column(spec, column_of(array, *position), row)?;
@@ -287,7 +287,7 @@ impl One<'_> {
             row = row.saturating_add(chunk.rows());
         }
         self.count(spec, &columns);
-        if let Part::Validity(_) = self.part {
+        if let StreamPart::Validity(_) = self.part {
             return with_bits(&columns, |bits| append_matrix(spec, bits, &mut self.out, threads));
         }
         check_matrix_nulls(spec, &columns)?;
@@ -323,14 +323,14 @@ impl One<'_> {
     /// The tensor, and its copy on the record.
     fn finish(self, rows: usize, options: &MatrixOptions) -> Result<Tensor> {
         match self.part {
-            Part::Validity(spec) => {
+            StreamPart::Validity(spec) => {
                 let data = MatrixData { is_row_major: false, is_column_major: false, ..self.data };
                 let plan = Plan::matrix(spec, data, 0, options)?;
                 let tensor = grown_matrix(spec, self.out, rows)?;
                 record_validity(spec, &plan, "");
                 Ok(tensor)
             }
-            Part::Matrix(spec) | Part::Group(_, spec) => {
+            StreamPart::Matrix(spec) | StreamPart::Group(_, spec) => {
                 let plan = Plan::matrix(spec, self.data, self.filled, options)?;
                 let tensor = grown_matrix(spec, self.out, rows)?;
                 if plan.bytes > 0 {
@@ -338,7 +338,7 @@ impl One<'_> {
                 }
                 Ok(tensor)
             }
-            Part::Column(_, spec, options) => {
+            StreamPart::Column(_, spec, options) => {
                 let plan = Plan::new(spec, &self.sizes, options)?;
                 let tensor = grown_column(spec, self.out, rows)?;
                 if plan.elements > 0 {

@@ -7,13 +7,13 @@ use std::sync::Arc;
 use arrow_schema::{DataType, Field, FieldRef};
 
 use crate::alloc::fallible;
-use crate::arrow::{ArrayNode, DeviceArray, ordered_array};
+use crate::arrow::{ArrayNode, DeviceArray, array_ready_at};
 use crate::column::{ColumnNode, as_requested, check_requested, check_to_arrow, column_node, require_host};
 use crate::convert::split_rows;
 use crate::error::{Error, Result};
-use crate::order::Order;
 use crate::plan::Plan;
 use crate::spec::{CopyMode, all_or_errors};
+use crate::stream_order::Readiness;
 use crate::tensor::{Owner, Tensor};
 
 use super::validity::Validity;
@@ -129,7 +129,7 @@ pub fn matrix_to_arrow<N: AsRef<str>>(matrix: &Tensor, names: &[N], options: &Co
     };
     let columns = names.iter().enumerate().map(column).collect::<Result<Vec<_>>>()?;
     let metadata = &options.metadata;
-    let batch = batch(rows, columns, metadata, matrix.order())?;
+    let batch = batch(rows, columns, metadata, matrix.readiness())?;
     if options.types.iter().all(Option::is_none) {
         return Ok(batch);
     }
@@ -140,10 +140,10 @@ pub fn matrix_to_arrow<N: AsRef<str>>(matrix: &Tensor, names: &[N], options: &Co
             node: ArrayNode::of(&column)?,
             field: column.field().clone(),
             owner: column.owner(),
-            order: None,
+            readiness: None,
         })
     });
-    self::batch(rows, columns.collect::<Result<Vec<_>>>()?, metadata, matrix.order())
+    self::batch(rows, columns.collect::<Result<Vec<_>>>()?, metadata, matrix.readiness())
 }
 
 /// Refuses what no values of a matrix could become together with a validity, before that is read.
@@ -219,7 +219,7 @@ fn batch(
     rows: usize,
     columns: Vec<ColumnNode>,
     metadata: &HashMap<String, String>,
-    order: Option<&Order>,
+    readiness: Option<&Readiness>,
 ) -> Result<DeviceArray> {
     let mut owners: Vec<Owner> = Vec::new();
     let (mut fields, mut children) = (fallible::with_room(columns.len())?, fallible::with_room(columns.len())?);
@@ -235,5 +235,5 @@ fn batch(
     let node = ArrayNode { length: rows, null_count: Some(0), buffers, children, ..ArrayNode::default() };
     let owner: Owner = Arc::new(owners);
     let field = Field::new("", DataType::Struct(fields.into()), false).with_metadata(metadata.clone());
-    ordered_array(node.export(&owner)?, Arc::new(field), order.cloned())
+    array_ready_at(node.export(&owner)?, Arc::new(field), readiness.cloned())
 }

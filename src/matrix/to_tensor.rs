@@ -12,7 +12,7 @@ use crate::convert::{check_environment, is_small, pack_small, write_small};
 use crate::cuda::is_cuda;
 use crate::error::{Error, Result};
 use crate::plan::{MatrixData, Plan};
-use crate::spec::{CopyMode, MatrixOptions, MatrixSpec, Options, Order};
+use crate::spec::{CopyMode, MatrixOptions, MatrixSpec, MemoryOrder, Options};
 use crate::tensor::{Output, Tensor};
 
 /// Bytes of plain columns that are packed in some microseconds.
@@ -80,13 +80,13 @@ pub(crate) fn convert_matrix(
 ) -> Result<Tensor> {
     check_environment()?;
     check_types(spec.field(), chunks)?;
-    if let Some(order) = DeviceArray::order_of(chunks) {
-        return match packed(spec, chunks, options, order, (None, None))? {
+    if let Some(readiness) = DeviceArray::readiness_of(chunks) {
+        return match packed(spec, chunks, options, readiness, (None, None))? {
             Some(matrix) => Ok(matrix),
-            None => on_device::view(spec, chunks, options, order, None),
+            None => on_device::view(spec, chunks, options, readiness, None),
         };
     }
-    if options.order == Order::C
+    if options.memory_order == MemoryOrder::C
         && options.copy != CopyMode::Never
         && let Some(columns) = small(spec, chunks)
         && let Some(tensor) = unless_quick(worker, bytes_of(spec, chunks), || pack_small(&columns))?
@@ -144,8 +144,8 @@ pub(crate) fn write_matrix(
     check_environment()?;
     check_types(spec.field(), chunks)?;
     require_copy(options.copy)?;
-    if let Some(order) = DeviceArray::order_of(chunks).filter(|order| is_cuda(order.device())) {
-        return packed::write(spec, chunks, options, order, out);
+    if let Some(readiness) = DeviceArray::readiness_of(chunks).filter(|readiness| is_cuda(readiness.device())) {
+        return packed::write(spec, chunks, options, readiness, out);
     }
     out.require_host()?;
     if let Some(columns) = small(spec, chunks)
@@ -154,8 +154,8 @@ pub(crate) fn write_matrix(
         record_small(spec, columns.rows(), options);
         return Ok(());
     }
-    let order = if out.is_column_major() { Order::F } else { Order::C };
-    let options = &MatrixOptions { order, ..options.clone() };
+    let memory_order = if out.is_column_major() { MemoryOrder::F } else { MemoryOrder::C };
+    let options = &MatrixOptions { memory_order, ..options.clone() };
     let mut write = |worker: &Worker<'_>| {
         let chunks = decode_chunks(spec, chunks, options)?;
         let prepared = Prepared::new(spec, &chunks, options, false)?;
@@ -179,7 +179,7 @@ fn small<'a>(spec: &MatrixSpec, chunks: &'a [DeviceArray]) -> Option<PlainColumn
 /// Puts the copy that a small matrix is on the record.
 fn record_small(spec: &MatrixSpec, rows: usize, options: &MatrixOptions) {
     let data = MatrixData { rows, chunks: 1, ..MatrixData::default() };
-    let options = || MatrixOptions { order: Order::C, ..options.clone() };
+    let options = || MatrixOptions { memory_order: MemoryOrder::C, ..options.clone() };
     record(spec, || Plan::matrix(spec, data, 0, &options()).unwrap_or_default());
 }
 
@@ -200,8 +200,8 @@ pub(crate) struct MatrixPlan {
 /// As that, but for nulls, and for what values decide.
 pub(crate) fn plan_matrix(spec: &MatrixSpec, chunks: &[DeviceArray], options: &MatrixOptions) -> Result<MatrixPlan> {
     check_types(spec.field(), chunks)?;
-    if let Some(order) = DeviceArray::order_of(chunks) {
-        let (whole, columns, refusal) = on_device::explain(spec, chunks, options, order)?;
+    if let Some(readiness) = DeviceArray::readiness_of(chunks) {
+        let (whole, columns, refusal) = on_device::explain(spec, chunks, options, readiness)?;
         return Ok(MatrixPlan { whole, columns, refusal });
     }
     let chunks = decode_chunks(spec, chunks, options)?;

@@ -16,10 +16,10 @@ use crate::copy_log::{self, Copied};
 use crate::cuda::is_cuda;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::kernels::{self, Shape, Source};
-use crate::order::Order;
+use crate::kernels::{self, KernelSource, Shape};
 use crate::plan::{Action, MatrixData, Plan};
-use crate::spec::{MatrixOptions, MatrixSpec, Order as MemoryOrder};
+use crate::spec::{MatrixOptions, MatrixSpec, MemoryOrder};
+use crate::stream_order::Readiness;
 use crate::tensor::Tensor;
 
 /// A bool tensor of shape `(rows, columns)`, true where the element that [`crate::matrix_to_tensor`] has there is valid. Nulls of a
@@ -53,11 +53,12 @@ pub fn matrix_validity(field: &FieldRef, chunks: &[DeviceArray], matrix: &Matrix
     let rows = filled.iter().fold(0_usize, |rows, chunk| rows.saturating_add(chunk.len()));
     let data = MatrixData { rows, chunks: filled.len(), ..MatrixData::default() };
     let plan = Plan::matrix(&spec, data, 0, matrix)?;
-    let tensor = match DeviceArray::order_of(chunks) {
-        Some(order) => on_device(&spec, &filled, rows, matrix.order, order)?,
+    let tensor = match DeviceArray::readiness_of(chunks) {
+        Some(readiness) => on_device(&spec, &filled, rows, matrix.memory_order, readiness)?,
         None => on_host(&spec, chunks, matrix)?,
     };
-    let place = DeviceArray::order_of(chunks).map_or_else(String::new, |order| format!(" on {}", order.device()));
+    let place =
+        DeviceArray::readiness_of(chunks).map_or_else(String::new, |readiness| format!(" on {}", readiness.device()));
     record_validity(&spec, &plan, &place);
     Ok(tensor)
 }
@@ -85,7 +86,7 @@ fn on_host(spec: &MatrixSpec, chunks: &[DeviceArray], options: &MatrixOptions) -
         columns.push(chunk.columns(spec, &(0..chunk.rows())).map_err(|error| after(error, row))?);
         row = row.saturating_add(chunk.rows());
     }
-    with_bits(&columns, |bits| pack_matrix(spec, bits, options.order, options.threads.map(NonZero::get)))
+    with_bits(&columns, |bits| pack_matrix(spec, bits, options.memory_order, options.threads.map(NonZero::get)))
 }
 
 /// Calls `work` with the bitmaps of chunks' columns as columns.
@@ -116,11 +117,11 @@ fn on_device(
     chunks: &[&DeviceArray],
     rows: usize,
     memory_order: MemoryOrder,
-    order: &Order,
+    readiness: &Readiness,
 ) -> Result<Tensor> {
-    let mut sources = chunks.iter().map(|chunk| sources_of(spec, chunk, order)).collect::<Result<Vec<_>>>()?;
+    let mut sources = chunks.iter().map(|chunk| sources_of(spec, chunk, readiness)).collect::<Result<Vec<_>>>()?;
     sources.retain(|columns| !columns.is_empty());
-    let joined = DeviceArray::joined_order(chunks.iter().copied())?.unwrap_or_else(|| order.clone());
+    let joined = DeviceArray::joined_readiness(chunks.iter().copied())?.unwrap_or_else(|| readiness.clone());
     let (columns, is_row_major) = (spec.columns().len(), memory_order != MemoryOrder::F);
     let written = kernels::pack(&joined, &sources, Shape { rows, columns, dtype: DType::Bool, is_row_major })?;
     let signed = |count: usize| i64::try_from(count).map_err(|_| Error::unsupported("a count beyond 64 bits"));
@@ -133,12 +134,13 @@ fn on_device(
 ///
 /// # Errors
 /// When no kernel is for a column. Names it.
-fn sources_of(spec: &MatrixSpec, chunk: &DeviceArray, order: &Order) -> Result<Vec<Source>> {
+fn sources_of(spec: &MatrixSpec, chunk: &DeviceArray, readiness: &Readiness) -> Result<Vec<KernelSource>> {
     let source = |(position, spec): &(usize, crate::spec::Spec)| {
-        let is_told = is_cuda(order.device()) && spec.decoded().is_none() && !spec.has_codes();
-        let source = if is_told { Source::validity(&chunk.view().struct_field(*position)?.leaf(spec)?) } else { None };
+        let is_told = is_cuda(readiness.device()) && spec.decoded().is_none() && !spec.has_codes();
+        let source =
+            if is_told { KernelSource::validity(&chunk.view().struct_field(*position)?.leaf(spec)?) } else { None };
         source.ok_or_else(|| {
-            needs_copy(order, &Action::Unpack.to_string())
+            needs_copy(readiness, &Action::Unpack.to_string())
                 .remedy_is(
                     "copy the data to the CPU first, with to_device(\"cpu\"), or ask for the bitmap of each column",
                 )

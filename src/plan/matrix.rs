@@ -2,7 +2,7 @@
 
 use super::{Action, Plan, Step};
 use crate::error::{Error, ErrorKind, Result};
-use crate::spec::{CopyMode, Element, MatrixOptions, MatrixSpec, Nulls, Order, Spec};
+use crate::spec::{CopyMode, Element, MatrixOptions, MatrixSpec, MemoryOrder, Nulls, Spec};
 
 /// What the plan needs to know of a matrix's columns together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -31,10 +31,10 @@ impl Plan {
         if bytes == 0 {
             return Ok(plan);
         }
-        let lies = match options.order {
-            Order::C => data.is_row_major,
-            Order::F => data.is_column_major,
-            Order::A => data.is_row_major || data.is_column_major,
+        let lies = match options.memory_order {
+            MemoryOrder::C => data.is_row_major,
+            MemoryOrder::F => data.is_column_major,
+            MemoryOrder::A => data.is_row_major || data.is_column_major,
         };
         let private = options.writable || options.copy == CopyMode::Always;
         let bool8 = |(_, column): &(usize, Spec)| column.element() == Element::Bool8;
@@ -57,12 +57,12 @@ impl Plan {
         if lies {
             plan.push(Action::Private, bytes, false);
         }
-        let order = if options.order == Order::F { Order::F } else { Order::C };
-        plan.push(Action::PackMatrix { order }, bytes, false);
+        let memory_order = if options.memory_order == MemoryOrder::F { MemoryOrder::F } else { MemoryOrder::C };
+        plan.push(Action::PackMatrix { memory_order }, bytes, false);
         plan.bytes = plan.bytes.saturating_add(bytes);
         if options.copy == CopyMode::Never {
-            plan.refuse_copy().map_err(|error| match options.order {
-                Order::C if data.is_column_major => {
+            plan.refuse_copy().map_err(|error| match options.memory_order {
+                MemoryOrder::C if data.is_column_major => {
                     error.remedy_is("pass order=\"F\" for the view that there is, or copy=None to allow a copy")
                 }
                 _ => error,
@@ -150,11 +150,13 @@ mod tests {
     #[test]
     fn what_lies_in_the_order_asked_for_is_a_view() {
         let two = [DataType::Int32, DataType::Int32];
-        for (order, expected) in [(Order::C, "packed row-major"), (Order::F, ""), (Order::A, "")] {
-            let options = MatrixOptions { order, ..MatrixOptions::default() };
+        for (memory_order, expected) in
+            [(MemoryOrder::C, "packed row-major"), (MemoryOrder::F, ""), (MemoryOrder::A, "")]
+        {
+            let options = MatrixOptions { memory_order, ..MatrixOptions::default() };
             assert_eq!(reasons(&two, LYING, 0, &options).unwrap(), expected);
             let never = MatrixOptions { copy: CopyMode::Never, ..options.clone() };
-            assert_eq!(reasons(&two, LYING, 0, &never).is_ok(), order != Order::C);
+            assert_eq!(reasons(&two, LYING, 0, &never).is_ok(), memory_order != MemoryOrder::C);
             let writable = MatrixOptions { writable: true, ..options };
             assert!(reasons(&two, LYING, 0, &writable).unwrap().contains("packed"));
         }

@@ -5,9 +5,9 @@ use pyo3::types::{PyDict, PyTuple};
 
 use super::arrow_dunders::{c_array, c_device_array};
 use super::capsule::schema_capsule;
-use super::dlpack_dunders::{DlpackArguments, dlpack, dlpack_device};
+use super::device_request::ToDevice;
+use super::dlpack_dunders::{DlpackArguments, dlpack_device, export_dlpack};
 use super::exchange::memory;
-use super::moving::ToDevice;
 use super::options::Legacy;
 use super::{Device, pickle};
 use crate::arrow::DeviceArray;
@@ -118,7 +118,7 @@ impl Array {
         let tensor = crate::column::to_tensor(&self.0, &options)?;
         // What the conversion has just copied is the consumer's own already.
         let arguments = DlpackArguments { stream, max_version, dl_device, copy };
-        dlpack(py, &tensor, Legacy::Copy, tensor.is_copied(), &arguments)
+        export_dlpack(py, &tensor, Legacy::Copy, tensor.is_copied(), &arguments)
     }
 
     /// Pickles by value: host memory alone, out of band from protocol 5 on.

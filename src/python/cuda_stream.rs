@@ -14,10 +14,10 @@ use super::capsule::call_if_present;
 use crate::callback;
 use crate::cuda::{self, Stream};
 use crate::error::{Error, ErrorKind};
-use crate::order;
+use crate::stream_order;
 
 pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    order::pause_by(pause);
+    stream_order::pause_by(pause);
     module.add_class::<StreamContext>()?;
     module.add_function(wrap_pyfunction!(stream, module)?)?;
     module.add_function(wrap_pyfunction!(_cuda_functions, module)?)?;
@@ -68,13 +68,13 @@ pub struct StreamContext {
 #[pymethods]
 impl StreamContext {
     fn __enter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
-        order::push_stream(slf.get().stream);
+        stream_order::push_stream(slf.get().stream);
         slf
     }
 
     #[pyo3(signature = (*_exception))]
     fn __exit__(&self, _exception: &Bound<'_, PyAny>) -> PyResult<()> {
-        if order::pop_stream(self.stream) {
+        if stream_order::pop_stream(self.stream) {
             return Ok(());
         }
         Err(PyRuntimeError::new_err("blocks of stream() end in reverse order, on the thread that they began on"))
@@ -128,14 +128,14 @@ fn _cuda_kept() -> HashMap<&'static str, usize> {
 /// How often the host has waited for a device.
 #[pyfunction]
 fn _cuda_host_waits() -> u64 {
-    order::host_waits()
+    stream_order::host_waits()
 }
 
 /// How many blocks of memory wait to be released, after those that need not have been.
 #[pyfunction]
 fn _cuda_waiting(py: Python<'_>) -> usize {
-    py.detach(order::drain);
-    order::waiting()
+    py.detach(stream_order::drain);
+    stream_order::waiting()
 }
 
 /// Lets time pass without the interpreter; then runs the handlers of signals, whose exception ends the wait.

@@ -14,7 +14,7 @@ use crate::cuda::{Stream, is_cuda, is_host_visible};
 use crate::device::Device;
 use crate::error::{Error, ErrorKind};
 use crate::ffi::dlpack::{DLDeviceType, DLPACK_MAJOR_VERSION};
-use crate::order::{self, Order, Wait};
+use crate::stream_order::{self, Readiness, Wait};
 use crate::tensor::Tensor;
 use crate::transfer::{Transfer, copy_on_device, is_read_in_place, is_shared, tensor_to_device};
 
@@ -31,7 +31,7 @@ pub(super) struct DlpackArguments<'a, 'py> {
 ///
 /// # Errors
 /// `TypeError` for arguments of wrong types alone; `BufferError` for all that cannot be met.
-pub(super) fn dlpack<'py>(
+pub(super) fn export_dlpack<'py>(
     py: Python<'py>,
     tensor: &Tensor,
     legacy: Legacy,
@@ -44,12 +44,12 @@ pub(super) fn dlpack<'py>(
         None => false,
         Some(max_version) => major(max_version)? >= DLPACK_MAJOR_VERSION,
     };
-    let ready = match tensor.order() {
+    let ready = match tensor.readiness() {
         None => match asked.filter(|asked| *asked != tensor.device()) {
             None => Ready { tensor: Cow::Borrowed(tensor), sole_owner },
             Some(asked) => moved_to(py, tensor, consumer, asked, arguments.copy)?,
         },
-        Some(order) => on_device(py, tensor, order, consumer, asked, arguments.copy, sole_owner)?,
+        Some(readiness) => on_device(py, tensor, readiness, consumer, asked, arguments.copy, sole_owner)?,
     };
     let Ready { tensor, sole_owner } = ready;
     if arguments.copy == Some(true) && !sole_owner {
@@ -93,7 +93,7 @@ impl Consumer {
             None => Ok(Self::Default),
             Some(stream) if stream.extract::<i64>().is_ok_and(|stream| stream == -1) => Ok(Self::Unordered),
             // Whatever it is.
-            Some(_) if tensor.order().is_none() && asked.is_none_or(|asked| !is_cuda(asked)) => {
+            Some(_) if tensor.readiness().is_none() && asked.is_none_or(|asked| !is_cuda(asked)) => {
                 Err(no_stream(tensor.device()).into())
             }
             Some(stream) => cuda_stream::extract(stream).map(Self::On),
@@ -104,7 +104,7 @@ impl Consumer {
     fn stream(self) -> Stream {
         match self {
             Self::Default => Stream::LEGACY,
-            Self::Unordered => order::current_stream(),
+            Self::Unordered => stream_order::current_stream(),
             Self::On(stream) => stream,
         }
     }
@@ -133,7 +133,7 @@ fn no_stream(device: Device) -> Error {
 fn on_device<'a>(
     py: Python<'_>,
     tensor: &'a Tensor,
-    order: &Order,
+    readiness: &Readiness,
     consumer: Consumer,
     asked: Option<Device>,
     copy: Option<bool>,
@@ -169,10 +169,10 @@ fn on_device<'a>(
         Consumer::Unordered => {}
         // It knows no streams, and reads at once.
         Consumer::Default if is_host_visible(tensor.device()) => {
-            py.detach(|| order.wait_on_host(Wait::DlpackHostVisible))?;
+            py.detach(|| readiness.wait_on_host(Wait::DlpackHostVisible))?;
         }
         Consumer::Default | Consumer::On(_) => {
-            order.wait_on_stream(tensor.device(), consumer.stream(), Wait::DlpackStream)?;
+            readiness.wait_on_stream(tensor.device(), consumer.stream(), Wait::DlpackStream)?;
         }
     }
     Ok(Ready { tensor, sole_owner })
@@ -193,8 +193,8 @@ fn moved_to(
     let why = format!("__dlpack__(dl_device=({}, {}))", asked.device_type().0, asked.id());
     let transfer = Transfer { stream: Some(consumer.stream()), ..Transfer::to(asked, &why) };
     let moved = py.detach(|| tensor_to_device(tensor, &transfer))?;
-    if let (Some(order), true) = (moved.order(), is_host_visible(asked)) {
-        py.detach(|| order.wait_on_host(Wait::DlpackHostVisible))?;
+    if let (Some(readiness), true) = (moved.readiness(), is_host_visible(asked)) {
+        py.detach(|| readiness.wait_on_host(Wait::DlpackHostVisible))?;
     }
     Ok(Ready { tensor: Cow::Owned(moved), sole_owner: true })
 }

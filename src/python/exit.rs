@@ -19,7 +19,7 @@ fn _exiting(py: Python<'_>) -> PyResult<()> {
     // Before anything else, as sources may have to be released.
     let closed = super::loader::close_all(py);
     // What is in use still is left to the end of the process.
-    crate::order::drain();
+    crate::stream_order::drain();
     EXITING.store(true, Ordering::Release);
     closed
 }

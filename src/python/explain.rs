@@ -298,8 +298,9 @@ pub(super) fn explain(
     let stream_moved = to_host.filter(|_| !own.is_cpu());
     let read_on = if stream_moved.is_some() { crate::device::Device::CPU } else { own };
     let chunks = chunks.as_deref().filter(|_| moved.is_none());
-    let matrix =
-        |columns| request(columns, &MatrixKeywords { order: order.unwrap_or_default(), threads: None }, &options);
+    let matrix = |columns| {
+        request(columns, &MatrixKeywords { memory_order: order.unwrap_or_default(), threads: None }, &options)
+    };
     let report = match (columns, chunks) {
         (Columns::Groups(groups), chunks) => {
             explain_groups(&field, chunks, &groups, &matrix(None), of).map(|report| report.unread_on(read_on))

@@ -4,9 +4,9 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 
 use super::arrow_dunders::is_on_host;
+use super::device_request::DeviceRequest;
 use super::exchange::memory;
 use super::input::{self, ArrowInput};
-use super::moving::Asked;
 use super::options::copy_mode;
 use super::sources::{self, no_protocol};
 use super::stream::wrap;
@@ -29,7 +29,7 @@ pub(super) fn from_dlpack(
 ) -> PyResult<Tensor> {
     let _source = memory::scope(allocator, None)?;
     let device = device.map(device::extract).transpose()?;
-    let tensor = input::dlpack(x, device, copy_mode(copy))?;
+    let tensor = input::import_dlpack(x, device, copy_mode(copy))?;
     let tensor = tensor.ok_or_else(|| {
         let name = x.get_type().name().map_or_else(|_| "object".to_owned(), |name| name.to_string());
         PyTypeError::new_err(format!("expected a tensor (with __dlpack__), got {name}"))
@@ -56,7 +56,7 @@ pub(super) fn from_arrow<'py>(
     let _source = memory::scope(allocator, None)?;
     let asked = device.map(device::extract).transpose()?;
     let on_host = sync.map(is_on_host).transpose()?.unwrap_or(false);
-    let target = Asked::new(asked, copy_mode(copy));
+    let target = DeviceRequest::new(asked, copy_mode(copy));
     let copied = copy == Some(true);
     let exported = move |array: DeviceArray| if on_host { array.synchronised_on_host() } else { array };
     let streamed = |stream| {
@@ -80,7 +80,7 @@ pub(super) fn from_arrow<'py>(
         }
         Some(ArrowInput::Stream(stream)) => streamed(stream),
         None => {
-            let Some(tensor) = input::dlpack(obj, asked, copy_mode(copy))? else {
+            let Some(tensor) = input::import_dlpack(obj, asked, copy_mode(copy))? else {
                 let opened = sources::open(obj)?.ok_or_else(|| no_protocol(obj))?;
                 let tell = opened.teller();
                 target.require_way(opened.unread().device).map_err(|error| tell(py, error))?;

@@ -7,13 +7,13 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use pyo3::wrap_pyfunction;
 
+use super::device_request::DeviceRequest;
 use super::errors::null_in_stream;
 use super::exchange::{Access, Arrays, memory, namespace};
 use super::input::{Chunks, Unread};
 use super::matrix::{
     Columns, MatrixKeywords, column_into, each_group, is_matrix, matrix_into, names, no_columns, parse_order,
 };
-use super::moving::Asked;
 use super::names::Names;
 use super::options::{ConversionOptions, ElementKeywords, Legacy, copy_mode};
 use super::tensor::with_output;
@@ -190,7 +190,7 @@ fn to_tensor<'py>(
         true => None,
         false => Some(ConversionOptions::read(keywords, copy, writable)?),
     };
-    let asked = Asked::read(device, copy_mode(copy))?;
+    let asked = DeviceRequest::read(device, copy_mode(copy))?;
     let refused = |error| null_in_stream(obj, error);
     if let Some(out) = out {
         let options = by_column.unwrap_or_else(|| ConversionOptions::defaults(copy, writable));
@@ -243,7 +243,7 @@ fn write_into(
     columns: Option<Vec<String>>,
     matrix: &MatrixKeywords,
     options: ConversionOptions,
-    asked: Asked,
+    asked: DeviceRequest,
     allocator: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<()> {
     let py = obj.py();
@@ -301,7 +301,7 @@ fn to_tensors<'py>(
     let xp = xp.as_ref();
     let mut arrays = Arrays::of(py, Legacy::parse(legacy)?, Access::of(writable), xp)?;
     let matrix = MatrixKeywords::read(order, threads)?;
-    let asked = Asked::read(device, copy_mode(copy))?;
+    let asked = DeviceRequest::read(device, copy_mode(copy))?;
     let refused = |error| null_in_stream(obj, error);
     let refuses = |unread: &Unread<'_>| {
         asked.require_way(unread.device)?;
@@ -376,9 +376,9 @@ fn validity<'py>(
     xp: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, PyAny>> {
     // Read before the data: a wrong option must not consume a stream.
-    let mut matrix = MatrixOptions::default().order(parse_order(order)?);
+    let mut matrix = MatrixOptions::default().memory_order(parse_order(order)?);
     matrix.columns = columns.map(names).transpose()?;
-    let asked = Asked::read(device, CopyMode::IfNeeded)?;
+    let asked = DeviceRequest::read(device, CopyMode::IfNeeded)?;
     let xp = namespace(xp)?;
     let xp = xp.as_ref();
     let mut arrays = Arrays::of(py, Legacy::Copy, Access::AsMade, xp)?;

@@ -14,13 +14,13 @@ use super::capsule::{
     array_from_capsule, call_if_present, device_array_from_capsule, device_stream_from_capsule, schema_from_capsule,
     stream_from_capsule,
 };
-use super::moving::Asked;
+use super::device_request::DeviceRequest;
 use super::options::unless_moved;
 use super::pandas::pandas_index;
 use super::sources::{self, no_protocol};
 use super::streamed::{Makes, Making, is_in_memory};
-pub use super::tensor_input::dlpack;
 use super::tensor_input::dlpack_to_convert;
+pub use super::tensor_input::import_dlpack;
 use super::{Array, ArrayStream, RecordBatch, Tensor};
 use crate::arrow::{DeviceArray, DeviceArrayStream, empty_on};
 use crate::device::Device;
@@ -247,7 +247,7 @@ impl Chunks {
     pub(super) fn read_making(
         object: &Bound<'_, PyAny>,
         copy: CopyMode,
-        to_host: Asked,
+        to_host: DeviceRequest,
         refuses: Refuses<'_>,
         makes: Makes<'_>,
     ) -> PyResult<Self> {
@@ -262,7 +262,7 @@ impl Chunks {
     pub(super) fn read_unless(
         object: &Bound<'_, PyAny>,
         copy: CopyMode,
-        to_host: Option<Asked>,
+        to_host: Option<DeviceRequest>,
         refuses: Refuses<'_>,
     ) -> PyResult<Self> {
         Self::read_by(object, copy, to_host, refuses, None)
@@ -271,7 +271,7 @@ impl Chunks {
     fn read_by(
         object: &Bound<'_, PyAny>,
         copy: CopyMode,
-        to_host: Option<Asked>,
+        to_host: Option<DeviceRequest>,
         refuses: Refuses<'_>,
         makes: Option<Makes<'_>>,
     ) -> PyResult<Self> {
@@ -352,7 +352,7 @@ impl Chunks {
         Ok(Self { stream_field: Some(field), arrays, results, complex: None, index, is_own: false })
     }
 
-    fn of_tensor(py: Python<'_>, tensor: &Core, copy: CopyMode, to_host: Option<Asked>) -> PyResult<Self> {
+    fn of_tensor(py: Python<'_>, tensor: &Core, copy: CopyMode, to_host: Option<DeviceRequest>) -> PyResult<Self> {
         if let Some(asked) = to_host.filter(|asked| asked.is_on_host() && !tensor.device().is_cpu()) {
             let is_own = asked.is_copied_from(tensor.device())?;
             let made = Self::of_tensor(py, &asked.tensor(py, tensor.clone())?, copy, None)?;

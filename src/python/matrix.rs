@@ -18,26 +18,26 @@ use crate::column::{Runner, chunks_to_tensor_into};
 use crate::dtype::DType;
 use crate::error::Error;
 use crate::matrix::{Group, Worker, convert_matrix, write_matrix};
-use crate::spec::{MatrixOptions, MatrixSpec, Options, Order, PandasIndex};
+use crate::spec::{MatrixOptions, MatrixSpec, MemoryOrder, Options, PandasIndex};
 use crate::tensor::{Output, Tensor};
 
 /// The keywords that say how a matrix is made.
 pub(super) struct MatrixKeywords {
-    pub(super) order: Order,
+    pub(super) memory_order: MemoryOrder,
     pub(super) threads: Option<NonZero<usize>>,
 }
 
 impl MatrixKeywords {
     pub(super) fn read(order: &str, threads: Option<&Bound<'_, PyAny>>) -> PyResult<Self> {
-        Ok(Self { order: parse_order(order)?, threads: threads.map(counts::threads).transpose()? })
+        Ok(Self { memory_order: parse_order(order)?, threads: threads.map(counts::threads).transpose()? })
     }
 }
 
-pub(super) fn parse_order(order: &str) -> PyResult<Order> {
+pub(super) fn parse_order(order: &str) -> PyResult<MemoryOrder> {
     match order {
-        "C" => Ok(Order::C),
-        "F" => Ok(Order::F),
-        "A" => Ok(Order::A),
+        "C" => Ok(MemoryOrder::C),
+        "F" => Ok(MemoryOrder::F),
+        "A" => Ok(MemoryOrder::A),
         _ => Err(PyValueError::new_err(format!("order must be \"C\", \"F\" or \"A\", not {order:?}"))),
     }
 }
@@ -220,7 +220,8 @@ pub(super) fn request(
     keywords: &MatrixKeywords,
     options: &ConversionOptions,
 ) -> MatrixOptions {
-    let mut matrix = MatrixOptions::default().order(keywords.order).copy(options.copy()).writable(options.writable());
+    let mut matrix =
+        MatrixOptions::default().memory_order(keywords.memory_order).copy(options.copy()).writable(options.writable());
     matrix.columns = columns;
     matrix.dtype = options.dtype();
     matrix.threads = keywords.threads;

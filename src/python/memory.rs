@@ -4,7 +4,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyModule};
 use pyo3::wrap_pyfunction;
 
-use crate::order;
+use crate::stream_order;
 
 pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(memory_stats, module)?)?;
@@ -19,7 +19,7 @@ pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
 /// and work may still use, those of other libraries too, and "waiting_bytes" of ours. Of page-locked memory: "used" and "kept".
 #[pyfunction]
 fn memory_stats(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
-    let statistics = py.detach(order::memory_stats)?;
+    let statistics = py.detach(stream_order::memory_stats)?;
     let all = PyDict::new(py);
     if statistics.devices.is_empty() {
         return Ok(all);
@@ -51,5 +51,5 @@ fn memory_stats(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
 /// work on a device may still use. The host may wait for all work of the devices.
 #[pyfunction]
 fn empty_cache(py: Python<'_>) -> PyResult<()> {
-    Ok(py.detach(order::empty_cache)?)
+    Ok(py.detach(stream_order::empty_cache)?)
 }

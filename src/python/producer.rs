@@ -16,8 +16,8 @@ use crate::cuda::{PooledStream, Stream, is_cuda};
 use crate::device::Device;
 use crate::error::{Error, ErrorKind};
 use crate::ffi::dlpack::{DLDeviceType, DLPACK_MAJOR_VERSION, DLPACK_MINOR_VERSION};
-use crate::order::{self, Wait};
 use crate::spec::CopyMode;
+use crate::stream_order::{self, Wait};
 use crate::tensor::Tensor;
 
 /// The tensor of an object with `__dlpack__`, or, without that, with `__cuda_array_interface__`; `None` without either.
@@ -52,12 +52,12 @@ fn has_streams(device: Device) -> bool {
 
 fn on_stream(method: &Bound<'_, PyAny>, advertised: Device, copy: CopyMode) -> PyResult<Tensor> {
     // PyTorch exports from the current device alone.
-    let current = order::enter(advertised)?;
+    let current = stream_order::enter(advertised)?;
     let stream = PooledStream::idle(&current).map_err(Error::from)?;
     let call = Call { stream: Some(stream.stream()), transfer: None, copy };
     let (capsule, has_waited) = call.make(method)?;
     let tensor = tensor_from_capsule(&capsule)?;
-    let Some(order) = tensor.order() else { return Ok(tensor) };
+    let Some(readiness) = tensor.readiness() else { return Ok(tensor) };
     let found = tensor.device();
     if !is_cuda(found) || found.device_type() == DLDeviceType::CUDA && found.id() != advertised.id() {
         let reason = format!("__dlpack_device__ says {advertised}, and the capsule {found}");
@@ -65,7 +65,7 @@ fn on_stream(method: &Bound<'_, PyAny>, advertised: Device, copy: CopyMode) -> P
     }
     // Without a stream the legacy default one is meant.
     let stream = if has_waited { stream.stream() } else { Stream::LEGACY };
-    order.written_behind(&current, stream, Wait::DlpackImport)?;
+    readiness.written_behind(&current, stream, Wait::DlpackImport)?;
     tensor.check_memory()?;
     Ok(tensor)
 }
@@ -74,13 +74,13 @@ fn on_stream(method: &Bound<'_, PyAny>, advertised: Device, copy: CopyMode) -> P
 fn behind_default(tensor: &Tensor) -> PyResult<()> {
     let device = tensor.device();
     require_known(device)?;
-    let Some(order) = tensor.order().filter(|_| is_cuda(device)) else { return Ok(()) };
-    if !has_streams(device) && !order::is_available() {
+    let Some(readiness) = tensor.readiness().filter(|_| is_cuda(device)) else { return Ok(()) };
+    if !has_streams(device) && !stream_order::is_available() {
         // Host memory all the same.
         return Ok(());
     }
     tensor.check_memory()?;
-    Ok(order.written_behind(&order::enter(device)?, Stream::LEGACY, Wait::DlpackImport)?)
+    Ok(readiness.written_behind(&stream_order::enter(device)?, Stream::LEGACY, Wait::DlpackImport)?)
 }
 
 /// What `__dlpack_device__` says; `None` without it.

@@ -8,10 +8,10 @@ use pyo3::types::{PyDict, PyTuple, PyType};
 use super::arrow_dunders::{c_array, c_device_array, requested_field};
 use super::capsule::schema_capsule;
 use super::counts::count;
+use super::device_request::DeviceRequest;
 use super::exchange::{Access, Arrays, memory, namespace};
 use super::functions::result_source;
 use super::input::{self, Chunks};
-use super::moving::Asked;
 use super::nulls::parse_nulls;
 use super::options::{ConversionOptions, ElementKeywords, Legacy, copy_mode, unless_moved};
 use super::{Array, Device, html, pickle, refused};
@@ -272,7 +272,7 @@ fn bytes(rows: &CoreRagged) -> usize {
 
 /// A tensor argument.
 fn tensor(object: &Bound<'_, PyAny>, name: &str) -> PyResult<CoreTensor> {
-    input::dlpack(object, None, CopyMode::IfNeeded)?.ok_or_else(|| {
+    input::import_dlpack(object, None, CopyMode::IfNeeded)?.ok_or_else(|| {
         let found = object.get_type().name().map_or_else(|_| "object".to_owned(), |name| name.to_string());
         PyTypeError::new_err(format!("{name} must be a tensor (with __dlpack__), and is {found}"))
     })
@@ -319,7 +319,7 @@ pub(super) fn to_ragged<'py>(
     let legacy = Legacy::parse(legacy)?;
     let options = ConversionOptions::read(ElementKeywords { dtype, nulls, decimal, dictionary }, copy, writable)?;
     let pad = pad.map(parse_pad).transpose()?;
-    let asked = Asked::read(device, copy_mode(copy))?;
+    let asked = DeviceRequest::read(device, copy_mode(copy))?;
     memory::source(allocator)?;
     let xp = namespace(xp)?;
     let xp = xp.as_ref();
@@ -375,7 +375,7 @@ pub(super) fn to_arrow<'py>(
     if validity.is_some() {
         return Err(PyTypeError::new_err("validity belongs to the Ragged: pass it there"));
     }
-    let asked = Asked::new(device, copy);
+    let asked = DeviceRequest::new(device, copy);
     let wrong = || PyTypeError::new_err("type must be an Arrow type or field, with __arrow_c_schema__");
     let field = match requested {
         None => None,

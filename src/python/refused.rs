@@ -3,9 +3,9 @@
 use arrow_schema::FieldRef;
 use pyo3::prelude::*;
 
+use super::device_request::DeviceRequest;
 use super::input::Unread;
 use super::matrix::{Columns, MatrixKeywords, is_matrix, no_columns, request, spec};
-use super::moving::Asked;
 use super::options::ConversionOptions;
 use super::sources::is_read_again;
 use crate::column::{require_copy, validity_bits};
@@ -55,7 +55,7 @@ pub(super) fn as_output(
     columns: Option<&Vec<String>>,
     options: &ConversionOptions,
     memory: &Output<'_>,
-    asked: Asked,
+    asked: DeviceRequest,
 ) -> PyResult<()> {
     if !is_matrix(field) && columns.is_some() {
         return Err(no_columns(field).into());

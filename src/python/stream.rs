@@ -9,8 +9,8 @@ use pyo3::types::PyDict;
 
 use super::arrow_dunders::{DeviceKeywords, requested_field};
 use super::capsule::{device_stream_capsule, schema_capsule, stream_capsule};
+use super::device_request::ToDevice;
 use super::exchange::memory;
-use super::moving::ToDevice;
 use super::{Array, Device, RecordBatch, device};
 use crate::arrow::{DeviceArray, DeviceArrayStream};
 use crate::convert::{check_request, request_field};

@@ -7,12 +7,12 @@ use pyo3::prelude::*;
 use super::input::{Unread, has_length};
 use super::matrix::{Columns, MatrixKeywords, is_matrix, request, spec};
 use super::options::ConversionOptions;
-use crate::matrix::{Part, group_specs};
+use crate::matrix::{StreamPart, group_specs};
 use crate::spec::{MatrixOptions, MatrixSpec, PandasIndex, Spec};
 
 /// The results of a stream, and how matrices among them are made.
 pub(super) struct Making {
-    pub(super) parts: Vec<Part>,
+    pub(super) parts: Vec<StreamPart>,
     pub(super) options: MatrixOptions,
 }
 
@@ -36,10 +36,10 @@ pub(super) fn as_one(
     options: &ConversionOptions,
 ) -> PyResult<Making> {
     let part = if is_matrix(field) {
-        Part::Matrix(spec(field, columns, index, options, None)?.spec.clone())
+        StreamPart::Matrix(spec(field, columns, index, options, None)?.spec.clone())
     } else {
         let options = options.of(field.name());
-        Part::Column(None, Spec::new(field, &options)?, options)
+        StreamPart::Column(None, Spec::new(field, &options)?, options)
     };
     Ok(Making { parts: vec![part], options: request(None, keywords, options) })
 }
@@ -55,7 +55,7 @@ pub(super) fn as_named(
     let columns = match columns {
         Some(Columns::Groups(groups)) => {
             let specs = group_specs(field, groups, &matrix, |name| options.of(name))?;
-            let parts = specs.into_iter().map(|(name, spec)| Part::of_group(name, spec)).collect();
+            let parts = specs.into_iter().map(|(name, spec)| StreamPart::of_group(name, spec)).collect();
             return Ok(Making { parts, options: matrix });
         }
         Some(Columns::Each(columns)) => columns.as_deref(),
@@ -63,7 +63,7 @@ pub(super) fn as_named(
     };
     let column = |(position, column): (usize, &FieldRef)| {
         let options = options.of(column.name());
-        Ok(Part::Column(Some(position), Spec::new(column, &options)?, options))
+        Ok(StreamPart::Column(Some(position), Spec::new(column, &options)?, options))
     };
     let parts = index.select(field, columns)?.into_iter().map(column).collect::<crate::error::Result<_>>()?;
     Ok(Making { parts, options: matrix })
@@ -73,7 +73,7 @@ pub(super) fn as_named(
 pub(super) fn as_validity(&Unread { field, .. }: &Unread<'_>, matrix: &MatrixOptions, bits: bool) -> PyResult<Making> {
     let mut parts = Vec::new();
     if is_matrix(field) && !bits {
-        parts.push(Part::Validity(MatrixSpec::of_validity(field, matrix.columns_of(field).as_deref())?));
+        parts.push(StreamPart::Validity(MatrixSpec::of_validity(field, matrix.columns_of(field).as_deref())?));
     }
     Ok(Making { parts, options: matrix.clone() })
 }

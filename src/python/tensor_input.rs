@@ -7,8 +7,8 @@ use crate::convert::compact;
 use crate::device::Device;
 use crate::error::{Error, ErrorKind};
 use crate::ffi::dlpack::DLDeviceType;
-use crate::order;
 use crate::spec::CopyMode;
+use crate::stream_order;
 use crate::tensor::Tensor as Core;
 use crate::transfer::{Transfer, copy_on_device, is_shared, tensor_to_device};
 
@@ -21,7 +21,7 @@ pub(super) const REALIGNED: &str = "misaligned elements realigned";
 ///
 /// # Errors
 /// What the producer raises, or what is wrong with its tensor; when `device` or `copy` cannot be met.
-pub fn dlpack(object: &Bound<'_, PyAny>, device: Option<Device>, copy: CopyMode) -> PyResult<Option<Core>> {
+pub fn import_dlpack(object: &Bound<'_, PyAny>, device: Option<Device>, copy: CopyMode) -> PyResult<Option<Core>> {
     let Some((tensor, moved)) = imported(object, device, copy)? else { return Ok(None) };
     settled(object, tensor, moved, copy).map(Some)
 }
@@ -61,7 +61,7 @@ fn settled(object: &Bound<'_, PyAny>, tensor: Core, moved: bool, copy: CopyMode)
         return Err(error.remedy_is(format!("pass copy=None, or {}", tensor.device().host_remedy())).into());
     }
     if tensor.device().device_type() == DLDeviceType::CUDA {
-        return Ok(copy_on_device(&tensor, order::current_stream(), reason)?);
+        return Ok(copy_on_device(&tensor, stream_order::current_stream(), reason)?);
     }
     Ok(object.py().detach(|| compact(&tensor, reason))?)
 }

@@ -7,9 +7,9 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyString, PyTuple};
 
+use super::device_request::DeviceRequest;
 use super::exchange::memory;
 use super::input::{Chunks, Unread};
-use super::moving::Asked;
 use super::options::{copy_mode, mapping, unless_moved};
 use super::sources::no_protocol;
 use super::stream::wrap;
@@ -72,12 +72,12 @@ pub(super) fn to_arrow<'py>(
     // The host converts, wherever it is one of the two.
     let to_host = device.filter(|device| device.is_cpu());
     // Read last: it may be a stream, which a wrong option must not consume.
-    let asked = Asked::new(device, copy);
+    let asked = DeviceRequest::new(device, copy);
     let valid = |own| -> PyResult<Option<Tensor>> {
         let Some(validity) = validity else { return Ok(None) };
         asked.require_way(Some(own))?;
         let valid = validity_tensor(validity)?;
-        Asked::new(to_host, CopyMode::IfNeeded).tensor(py, valid).map(Some)
+        DeviceRequest::new(to_host, CopyMode::IfNeeded).tensor(py, valid).map(Some)
     };
     let copy_before = |own| asked.is_copied_from(own).map(|is_moved| unless_moved(copy, is_moved));
     let array = if let Some(names) = names {
@@ -95,7 +95,8 @@ pub(super) fn to_arrow<'py>(
         options.validity = valid(matrix.device())?;
         py.detach(|| matrix_to_arrow(&matrix, &names, &options))?
     } else {
-        let tensor = input::dlpack(x, to_host, if copy == CopyMode::Always { CopyMode::IfNeeded } else { copy })?;
+        let tensor =
+            input::import_dlpack(x, to_host, if copy == CopyMode::Always { CopyMode::IfNeeded } else { copy })?;
         let tensor = tensor.ok_or_else(no_tensor)?;
         let requested = r#type.map(read_type).transpose()?;
         let copy = copy_before(tensor.device())?;
@@ -125,7 +126,7 @@ fn validity_tensor(object: &Bound<'_, PyAny>) -> PyResult<Tensor> {
         let chunks = Chunks::of_arrow(object.py(), input)?;
         return Ok(chunks_to_tensor(chunks.field(), &chunks.arrays, &Options::default())?);
     }
-    input::dlpack(object, None, CopyMode::IfNeeded)?.ok_or_else(|| no_protocol(object))
+    input::import_dlpack(object, None, CopyMode::IfNeeded)?.ok_or_else(|| no_protocol(object))
 }
 
 /// The names of columns: any iterable of them but a str, which is one of letters.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use arrow_schema::{DataType, Field, FieldRef};
 
-use super::level::{Level, Part, null_row, record_or_refuse, row_validity};
+use super::level::{Level, RaggedPart, null_row, record_or_refuse, row_validity};
 #[cfg(feature = "python")]
 use super::pad::{Pad, item_spec};
 #[cfg(feature = "python")]
@@ -55,9 +55,9 @@ pub fn chunks_to_ragged(field: &FieldRef, chunks: &[DeviceArray], options: &Opti
     let convert = || {
         // What no data could make possible fails before any is looked at.
         leaf_spec(field, options)?;
-        if let Some(order) = DeviceArray::order_of(chunks) {
+        if let Some(readiness) = DeviceArray::readiness_of(chunks) {
             check_types(field, chunks)?;
-            return on_device::convert(field, chunks, options, order);
+            return on_device::convert(field, chunks, options, readiness);
         }
         convert(field, &parts(field, chunks)?, options)
     };
@@ -85,11 +85,11 @@ pub(crate) fn check_ragged(field: &FieldRef, pad: Option<Pad>, options: &Options
 }
 
 /// The chunks of a column, in host memory and of its type.
-pub(super) fn parts(field: &FieldRef, chunks: &[DeviceArray]) -> Result<Vec<Part>> {
+pub(super) fn parts(field: &FieldRef, chunks: &[DeviceArray]) -> Result<Vec<RaggedPart>> {
     check_types(field, chunks)?;
     let part = |chunk: &DeviceArray| {
         require_host(chunk.device(), field.name())?;
-        Ok(Part { array: chunk.clone(), hidden: None })
+        Ok(RaggedPart { array: chunk.clone(), hidden: None })
     };
     chunks.iter().map(part).collect()
 }
@@ -135,7 +135,7 @@ pub(super) fn unsupported(data_type: &DataType) -> Error {
     Error::unsupported(format!("Arrow type {data_type} has no ragged form")).remedy_is(remedy)
 }
 
-fn convert(field: &FieldRef, parts: &[Part], options: &Options) -> Result<Ragged> {
+fn convert(field: &FieldRef, parts: &[RaggedPart], options: &Options) -> Result<Ragged> {
     if let Some(tensor) = VariableShape::of(field)? {
         return with_shapes(field, &tensor, parts, options);
     }
@@ -146,7 +146,7 @@ fn convert(field: &FieldRef, parts: &[Part], options: &Options) -> Result<Ragged
     }
 }
 
-fn lists(field: &FieldRef, item: &FieldRef, parts: &[Part], options: &Options) -> Result<Ragged> {
+fn lists(field: &FieldRef, item: &FieldRef, parts: &[RaggedPart], options: &Options) -> Result<Ragged> {
     let level = Level::new(field, parts, options)?;
     let validity = if options.nulls == NullPolicy::Keep { Some(level.validity()?) } else { None };
     let (offsets, lengths) = (level.offsets()?, level.lengths()?);
@@ -163,7 +163,8 @@ fn lists(field: &FieldRef, item: &FieldRef, parts: &[Part], options: &Options) -
 /// The error of an element, at the row that has it.
 pub(super) fn in_row(level: &Level<'_>, item: &FieldRef, options: &Options, error: Error) -> Error {
     // Rows of list views stand in any order: the first null is not that of the first row that has one.
-    let has_null = |row: &[Part]| leaf_column(item, row, options).is_err_and(|error| error.kind() == ErrorKind::Null);
+    let has_null =
+        |row: &[RaggedPart]| leaf_column(item, row, options).is_err_and(|error| error.kind() == ErrorKind::Null);
     let is_null_anywhere = error.kind() == ErrorKind::Null && level.has_lengths();
     let first = if is_null_anywhere { level.first_row(item, has_null) } else { None };
     match first.or_else(|| error.row().and_then(|element| level.row_of(element))) {
@@ -173,7 +174,7 @@ pub(super) fn in_row(level: &Level<'_>, item: &FieldRef, options: &Options, erro
 }
 
 /// Converts elements that are no rows themselves. Nulls that no row shows count as none.
-fn leaf(item: &FieldRef, parts: &[Part], options: &Options) -> Result<Tensor> {
+fn leaf(item: &FieldRef, parts: &[RaggedPart], options: &Options) -> Result<Tensor> {
     let (spec, arrays, options) = leaf_column(item, parts, options)?;
     let chunks: Vec<_> = arrays.iter().map(ColumnRef::whole).collect();
     convert_chunks(&spec, &chunks, &options, &run_here)
@@ -198,7 +199,7 @@ fn with_nulls<R>(array: &DeviceArray, spec: &Spec, look: impl FnOnce(Option<&Mas
 /// Elements as a column of their own, with the options that are left to it.
 pub(super) fn leaf_column(
     item: &FieldRef,
-    parts: &[Part],
+    parts: &[RaggedPart],
     options: &Options,
 ) -> Result<(Spec, Vec<DeviceArray>, Options)> {
     let spec = Spec::new(item, options)?;
@@ -221,7 +222,7 @@ pub(super) fn leaf_column(
     let options = if unfilled { options.clone().nulls(NullPolicy::Keep) } else { options.clone() };
     let spec = Spec::new(item, &options)?;
     // A cast must not fail for what no row shows.
-    let visible = |part: &Part| match &part.hidden {
+    let visible = |part: &RaggedPart| match &part.hidden {
         Some(hidden) if spec.is_cast() => part.array.hiding(hidden),
         _ => Ok(part.array.clone()),
     };
@@ -240,7 +241,7 @@ pub(super) fn null_elements(spec: &Spec, nulls: usize) -> Error {
 pub(super) const GATHERED: &str = "views gathered";
 
 /// Views of strings are gathered: they lie in any order, some of them inside the views themselves.
-fn views(field: &FieldRef, parts: &[Part], options: &Options) -> Result<Ragged> {
+fn views(field: &FieldRef, parts: &[RaggedPart], options: &Options) -> Result<Ragged> {
     let item = item_field(field).ok_or_else(|| unsupported(field.data_type()))?;
     let chunks = parts.iter().map(|part| part.array.views()).collect::<Result<Vec<ViewChunk<'_>>>>()?;
     let rows: usize = chunks.iter().map(ViewChunk::rows).sum();
@@ -300,7 +301,12 @@ fn views(field: &FieldRef, parts: &[Part], options: &Options) -> Result<Ragged> 
 }
 
 /// `arrow.variable_shape_tensor`: a list of elements and a shape in each row.
-fn with_shapes(field: &FieldRef, tensor: &VariableShape<'_>, parts: &[Part], options: &Options) -> Result<Ragged> {
+fn with_shapes(
+    field: &FieldRef,
+    tensor: &VariableShape<'_>,
+    parts: &[RaggedPart],
+    options: &Options,
+) -> Result<Ragged> {
     let (data_field, data) = struct_column(field, tensor.data, parts)?;
     let item = item_field(&data_field).ok_or_else(|| unsupported(data_field.data_type()))?;
     let ragged = lists(&data_field, &item, &data, options)?;
@@ -338,12 +344,12 @@ fn with_shapes(field: &FieldRef, tensor: &VariableShape<'_>, parts: &[Part], opt
 pub(super) fn struct_column(
     field: &FieldRef,
     (index, own): (usize, &FieldRef),
-    parts: &[Part],
-) -> Result<(FieldRef, Vec<Part>)> {
+    parts: &[RaggedPart],
+) -> Result<(FieldRef, Vec<RaggedPart>)> {
     let field = Arc::new(own.as_ref().clone().with_name(field.name()));
-    let part = |part: &Part| {
+    let part = |part: &RaggedPart| {
         let array = part.array.column(index)?.relabel(field.clone())?;
-        Ok(Part { array, hidden: part.hidden.clone() })
+        Ok(RaggedPart { array, hidden: part.hidden.clone() })
     };
     parts.iter().map(part).collect::<Result<Vec<_>>>().map(|parts| (field.clone(), parts))
 }

@@ -19,12 +19,12 @@ const EMPTIED: &str = "null rows made empty";
 
 /// An array, and which of its slots no row of an enclosing list shows.
 #[derive(Clone, Debug)]
-pub(super) struct Part {
+pub(super) struct RaggedPart {
     pub(super) array: DeviceArray,
     pub(super) hidden: Option<Hidden>,
 }
 
-impl Part {
+impl RaggedPart {
     pub(super) fn is_hidden(&self, index: usize) -> bool {
         self.hidden.as_ref().is_some_and(|hidden| hidden.contains(index))
     }
@@ -44,7 +44,7 @@ pub(super) struct Level<'a> {
 
 #[derive(Debug)]
 pub(super) struct LevelChunk<'a> {
-    part: &'a Part,
+    part: &'a RaggedPart,
     pub(super) list: ListChunk<'a>,
 }
 
@@ -79,7 +79,7 @@ impl<'a> Level<'a> {
     ///
     /// # Errors
     /// When offsets lead out of the elements, or a row is null and that is refused.
-    pub(super) fn new(field: &'a FieldRef, parts: &'a [Part], options: &'a Options) -> Result<Self> {
+    pub(super) fn new(field: &'a FieldRef, parts: &'a [RaggedPart], options: &'a Options) -> Result<Self> {
         let mut chunks = fallible::with_room(parts.len())?;
         let mut first = 0;
         for part in parts {
@@ -243,7 +243,11 @@ impl<'a> Level<'a> {
     }
 
     /// The elements that become values, and which of them no row shows, of arrays for which that `matters`.
-    pub(super) fn items(&self, item: &FieldRef, matters: impl Fn(&DeviceArray) -> Result<bool>) -> Result<Vec<Part>> {
+    pub(super) fn items(
+        &self,
+        item: &FieldRef,
+        matters: impl Fn(&DeviceArray) -> Result<bool>,
+    ) -> Result<Vec<RaggedPart>> {
         let mut items = Vec::new();
         for chunk in &self.chunks {
             for run in self.runs(chunk) {
@@ -251,7 +255,7 @@ impl<'a> Level<'a> {
                 let array = if array.field() == item { array } else { array.relabel(item.clone())? };
                 let may_hide = !self.gathered && (self.has_lengths() || chunk.spans_unseen());
                 let hidden = if may_hide && matters(&array)? { self.hidden(chunk, &run)? } else { None };
-                fallible::push(&mut items, Part { array, hidden })?;
+                fallible::push(&mut items, RaggedPart { array, hidden })?;
             }
         }
         Ok(items)
@@ -266,12 +270,12 @@ impl<'a> Level<'a> {
     }
 
     /// The first row that is shown and whose elements are so.
-    pub(super) fn first_row(&self, item: &FieldRef, is_so: impl Fn(&[Part]) -> bool) -> Option<usize> {
+    pub(super) fn first_row(&self, item: &FieldRef, is_so: impl Fn(&[RaggedPart]) -> bool) -> Option<usize> {
         let mut first = 0;
         for chunk in &self.chunks {
             let is_so = |row: &usize| {
                 let array = chunk.list.items.slice(&chunk.list.row(*row)).relabel(item.clone());
-                array.is_ok_and(|array| is_so(&[Part { array, hidden: None }]))
+                array.is_ok_and(|array| is_so(&[RaggedPart { array, hidden: None }]))
             };
             if let Some(row) = chunk.rows().filter(|row| chunk.is_shown(*row)).find(is_so) {
                 return Some(first + row);

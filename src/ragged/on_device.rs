@@ -20,9 +20,9 @@ use crate::convert::device_ints_view;
 use crate::cuda::is_cuda;
 use crate::error::{Error, ErrorKind, Result};
 use crate::kernels::{has_kernel, is_checked};
-use crate::order::{self, Order};
 use crate::plan::Action;
 use crate::spec::{CopyMode, NullPolicy, Options, Spec};
+use crate::stream_order::{self, Readiness};
 use crate::tensor::Tensor;
 use crate::transfer::{Fetched, fetch, zero_on};
 
@@ -32,33 +32,38 @@ const REBASED: &str = "offsets of a slice rebased";
 ///
 /// # Errors
 /// When a copy is needed, a null is refused, or the memory or the offsets are not what the array says.
-pub(super) fn convert(field: &FieldRef, chunks: &[DeviceArray], options: &Options, order: &Order) -> Result<Ragged> {
-    let only = only_filled(chunks, DeviceArray::len, order)?.unwrap_or(0);
-    let array = chunks.get(only).ok_or_else(|| needs_copy(order, "a result without rows"))?;
-    level(field, array, options, order)
+pub(super) fn convert(
+    field: &FieldRef,
+    chunks: &[DeviceArray],
+    options: &Options,
+    readiness: &Readiness,
+) -> Result<Ragged> {
+    let only = only_filled(chunks, DeviceArray::len, readiness)?.unwrap_or(0);
+    let array = chunks.get(only).ok_or_else(|| needs_copy(readiness, "a result without rows"))?;
+    level(field, array, options, readiness)
 }
 
 /// Refuses what no data of this type on a device could be without a copy.
-fn refuse(field: &FieldRef, options: &Options, order: &Order) -> Result<FieldRef> {
+fn refuse(field: &FieldRef, options: &Options, readiness: &Readiness) -> Result<FieldRef> {
     if VariableShape::of(field)?.is_some() {
-        return Err(needs_copy(order, "shapes compared with offsets")
+        return Err(needs_copy(readiness, "shapes compared with offsets")
             .remedy_is("pass the fields data and shape of its storage apart, or copy the data to the CPU first"));
     }
     let item = item_field(field).ok_or_else(|| unsupported(field.data_type()))?;
     if let DataType::Utf8View | DataType::BinaryView = field.data_type() {
-        return Err(needs_copy(order, GATHERED));
+        return Err(needs_copy(readiness, GATHERED));
     }
     if options.copy == CopyMode::Always || options.writable {
-        return Err(needs_copy(order, &Action::Private.to_string()));
+        return Err(needs_copy(readiness, &Action::Private.to_string()));
     }
     Ok(item)
 }
 
-fn level(field: &FieldRef, array: &DeviceArray, options: &Options, order: &Order) -> Result<Ragged> {
-    let item = refuse(field, options, order)?;
+fn level(field: &FieldRef, array: &DeviceArray, options: &Options, readiness: &Readiness) -> Result<Ragged> {
+    let item = refuse(field, options, readiness)?;
     let (offsets, lengths) = array.device_ints()?;
-    check_ints(&offsets, order)?;
-    lengths.as_ref().map_or(Ok(()), |lengths| check_ints(lengths, order))?;
+    check_ints(&offsets, readiness)?;
+    lengths.as_ref().map_or(Ok(()), |lengths| check_ints(lengths, readiness))?;
     let mut ranges: SmallVec<[Range<usize>; 3]> = smallvec![];
     let ends = (lengths.is_none() && !array.is_empty()).then(|| [offsets.one(0), offsets.one(array.len())]);
     ranges.extend(ends.iter().flatten().cloned());
@@ -66,18 +71,18 @@ fn level(field: &FieldRef, array: &DeviceArray, options: &Options, order: &Order
     if let Some(bitmap) = bitmap {
         if options.nulls != NullPolicy::Error {
             let why = if options.nulls == NullPolicy::Keep { "bits unpacked to bytes" } else { "null rows made empty" };
-            return Err(needs_copy(order, why)
+            return Err(needs_copy(readiness, why)
                 .remedy_is("copy the data to the CPU first; validity(bits=True) gives the bitmap as it is"));
         }
         let start = bitmap.start().addr();
         ranges.push(start..start.saturating_add(bitmap.len()));
     }
-    let checked = order::is_check_asked();
+    let checked = stream_order::is_check_asked();
     if checked {
         ranges.extend([&offsets].into_iter().chain(&lengths).map(DeviceInts::bytes));
     }
     // One wait for all that this level needs.
-    let fetched = fetch(order, &ranges)?;
+    let fetched = fetch(readiness, &ranges)?;
     if let Some(bitmap) = bitmap {
         let bytes = fetched.require(bitmap.start().addr(), bitmap.len())?;
         let valid = |row: &usize| {
@@ -90,14 +95,14 @@ fn level(field: &FieldRef, array: &DeviceArray, options: &Options, order: &Order
         checked::check_rows(&offsets, lengths.as_ref(), array.device_items_len()?, &fetched)?;
     }
     let span = match (&ends, array.device_items_len()?) {
-        (Some([first, last]), items) => span_of(&offsets, first, last, &fetched, items, order)?,
+        (Some([first, last]), items) => span_of(&offsets, first, last, &fetched, items, readiness)?,
         // Rows of list views may stand anywhere in the child.
         (None, Some(items)) if lengths.is_some() => 0..items,
         _ => 0..0,
     };
     let items = array.device_items(item.clone(), &span)?;
     let values: Values = if item_field(&item).is_some() {
-        level(&item, &items, options, order)?.into()
+        level(&item, &items, options, readiness)?.into()
     } else {
         leaf(&item, &items, options)?.into()
     };
@@ -112,12 +117,12 @@ fn level(field: &FieldRef, array: &DeviceArray, options: &Options, order: &Order
 }
 
 /// Refuses integers that are misaligned, or not on the device.
-fn check_ints(ints: &DeviceInts, order: &Order) -> Result<()> {
+fn check_ints(ints: &DeviceInts, readiness: &Readiness) -> Result<()> {
     let range = ints.bytes();
     if !range.start.is_multiple_of(ints.dtype().alignment()) {
-        return Err(needs_copy(order, &Action::Realign { dtype: ints.dtype() }.to_string()));
+        return Err(needs_copy(readiness, &Action::Realign { dtype: ints.dtype() }.to_string()));
     }
-    order::check_memory(order.device(), range.start, range.len())
+    stream_order::check_memory(readiness.device(), range.start, range.len())
 }
 
 /// The elements that the rows span, by their first and their last offset.
@@ -127,7 +132,7 @@ fn span_of(
     last: &Range<usize>,
     fetched: &Fetched,
     items: Option<usize>,
-    order: &Order,
+    readiness: &Readiness,
 ) -> Result<Range<usize>> {
     let read = |range: &Range<usize>| {
         let value = offsets.value(fetched.require(range.start, range.len())?);
@@ -141,7 +146,7 @@ fn span_of(
         return Err(Error::invalid(format!("offsets from {start} to {end}{of}")));
     };
     if span.start > 0 {
-        return Err(needs_copy(order, REBASED));
+        return Err(needs_copy(readiness, REBASED));
     }
     Ok(span)
 }
@@ -166,13 +171,13 @@ pub(super) fn plan(
     chunks: &[DeviceArray],
     plans: Vec<PartPlan>,
     options: &Options,
-    order: &Order,
+    readiness: &Readiness,
 ) -> Result<Vec<PartPlan>> {
-    let only = only_filled(chunks, DeviceArray::len, order)?.unwrap_or(0);
+    let only = only_filled(chunks, DeviceArray::len, readiness)?.unwrap_or(0);
     let rows = chunks.get(only).map_or(0, DeviceArray::len);
-    refuse(field, options, order)?;
+    refuse(field, options, readiness)?;
     let leaf = leaf_spec(field, options)?;
-    let by_kernel = is_cuda(order.device()) && has_kernel(&leaf);
+    let by_kernel = is_cuda(readiness.device()) && has_kernel(&leaf);
     let bitmap = chunks.get(only).map(|chunk| chunk.view().bitmap()).transpose()?.flatten();
     let names: Vec<String> = plans.iter().map(|part| part.name.clone()).collect();
     let of_part = |mut part: PartPlan| {
@@ -199,7 +204,7 @@ pub(super) fn plan(
             part.waits.push("whether every value fits is read");
         }
         if !part.steps.is_empty() && !part.at_most && !is_converted {
-            let error = needs_copy(order, &part.steps.join(", "));
+            let error = needs_copy(readiness, &part.steps.join(", "));
             part.error = part.error.or(Some(error.in_column(field.name())));
         }
         part

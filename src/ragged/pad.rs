@@ -3,7 +3,7 @@
 use arrow_schema::{DataType, FieldRef};
 
 use super::convert::{item_field, parts, unsupported};
-use super::level::{Part, null_row};
+use super::level::{RaggedPart, null_row};
 use super::variable_shape;
 use crate::arrow::{DeviceArray, Leaf};
 use crate::column::ColumnRef;
@@ -83,7 +83,7 @@ pub(super) fn item_spec(field: &FieldRef, pad: Pad, options: &Options) -> Result
 fn padded(field: &FieldRef, chunks: &[DeviceArray], pad: Pad, options: &Options) -> Result<(Tensor, Tensor)> {
     let (spec, padding) = item_spec(field, pad, options)?;
     let parts = parts(field, chunks)?;
-    let sources = parts.iter().map(|part| Source::new(part, &spec)).collect::<Result<Vec<_>>>()?;
+    let sources = parts.iter().map(|part| PadSource::new(part, &spec)).collect::<Result<Vec<_>>>()?;
     let (mut rows, mut longest) = (0, 0);
     for source in &sources {
         for row in 0..source.rows() {
@@ -133,13 +133,13 @@ fn account(field: &FieldRef, spec: &Spec, rows: usize, length: usize, options: &
 }
 
 /// Where the rows of a chunk are.
-enum Source<'a> {
+enum PadSource<'a> {
     Lists { list: crate::arrow::ListChunk<'a>, spec: &'a Spec },
     Views { views: crate::arrow::ViewChunk<'a>, array: &'a DeviceArray },
 }
 
-impl<'a> Source<'a> {
-    fn new(part: &'a Part, spec: &'a Spec) -> Result<Self> {
+impl<'a> PadSource<'a> {
+    fn new(part: &'a RaggedPart, spec: &'a Spec) -> Result<Self> {
         Ok(match part.array.field().data_type() {
             DataType::Utf8View | DataType::BinaryView => Self::Views { views: part.array.views()?, array: &part.array },
             _ => Self::Lists { list: part.array.lists()?, spec },

@@ -5,7 +5,7 @@ use arrow_schema::{DataType, Field, FieldRef};
 use super::convert::{
     GATHERED, hiding_matters, in_row, item_field, leaf_column, leaf_spec, parts, struct_column, unsupported,
 };
-use super::level::{Level, Part, null_row, refuse_copy};
+use super::level::{Level, RaggedPart, null_row, refuse_copy};
 use super::on_device;
 use super::variable_shape::VariableShape;
 use crate::arrow::{DeviceArray, ViewChunk};
@@ -98,9 +98,9 @@ pub(crate) fn is_ragged(field: &FieldRef) -> bool {
 pub(crate) fn plan_parts(field: &FieldRef, chunks: &[DeviceArray], options: &Options) -> Result<Vec<PartPlan>> {
     let plan = || {
         leaf_spec(field, options)?;
-        if let Some(order) = DeviceArray::order_of(chunks) {
+        if let Some(readiness) = DeviceArray::readiness_of(chunks) {
             check_types(field, chunks)?;
-            return on_device::plan(field, chunks, plan_schema(field, options, false)?, options, order);
+            return on_device::plan(field, chunks, plan_schema(field, options, false)?, options, readiness);
         }
         let mut plans = Vec::new();
         plan_level(field, &parts(field, chunks)?, options, "", &mut plans)?;
@@ -111,7 +111,7 @@ pub(crate) fn plan_parts(field: &FieldRef, chunks: &[DeviceArray], options: &Opt
 
 fn plan_level(
     field: &FieldRef,
-    parts: &[Part],
+    parts: &[RaggedPart],
     options: &Options,
     path: &str,
     plans: &mut Vec<PartPlan>,
@@ -175,7 +175,7 @@ fn plan_level(
 ///
 /// # Errors
 /// When a row is null, and that is refused.
-fn gathered_bytes(parts: &[Part], options: &Options) -> Result<usize> {
+fn gathered_bytes(parts: &[RaggedPart], options: &Options) -> Result<usize> {
     let (mut bytes, mut first) = (0_usize, 0);
     for part in parts {
         let views: ViewChunk<'_> = part.array.views()?;

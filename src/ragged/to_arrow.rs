@@ -6,13 +6,13 @@ use arrow_schema::extension::{EXTENSION_TYPE_METADATA_KEY, EXTENSION_TYPE_NAME_K
 use arrow_schema::{DataType, Field, FieldRef, Fields};
 
 use super::{Ragged, Values, variable_shape};
-use crate::arrow::{ArrayNode, DeviceArray, ordered_array, same_layout, shared_buffer};
+use crate::arrow::{ArrayNode, DeviceArray, array_ready_at, same_layout, shared_buffer};
 use crate::column::{row_validity, to_arrow};
 use crate::convert::{compact, request_field};
 use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Result};
-use crate::order::Order;
 use crate::spec::CopyMode;
+use crate::stream_order::Readiness;
 use crate::tensor::{Native, Owner, Tensor};
 
 impl Ragged {
@@ -69,7 +69,8 @@ impl Ragged {
             Values::Tensor(tensor) => to_arrow(tensor, None, copy)?,
             Values::Ragged(ragged) => ragged.to_arrow(copy)?,
         };
-        let mut owners = Owners { owners: vec![child.owner()], orders: child.order().cloned().into_iter().collect() };
+        let mut owners =
+            Owners { owners: vec![child.owner()], orders: child.readiness().cloned().into_iter().collect() };
         let mut buffers = vec![std::ptr::null(), owners.start(&self.offsets, copy)?];
         if let Some(lengths) = &self.lengths {
             buffers.push(owners.start(lengths, copy)?);
@@ -119,7 +120,7 @@ impl Ragged {
     ) -> Result<DeviceArray> {
         let shapes = to_arrow(shapes, None, copy)?;
         owners.owners.push(shapes.owner());
-        owners.orders.extend(shapes.order().cloned());
+        owners.orders.extend(shapes.readiness().cloned());
         list.null_count = Some(0);
         let kept = self.field.as_ref().and_then(|field| match field.data_type() {
             DataType::Struct(fields) => Some((field, fields)),
@@ -224,8 +225,8 @@ impl Ragged {
         }
         let nullable = node.null_count > Some(0) && !field.is_nullable();
         let field = if nullable { Arc::new(field.as_ref().clone().with_nullable(true)) } else { field };
-        let (owner, order): (Owner, _) = (Arc::new(owners.owners), Order::joined(owners.orders)?);
-        ordered_array(node.export(&owner)?, field, order)
+        let (owner, readiness): (Owner, _) = (Arc::new(owners.owners), Readiness::joined(owners.orders)?);
+        array_ready_at(node.export(&owner)?, field, readiness)
     }
 }
 
@@ -245,7 +246,7 @@ fn is_text(data_type: &DataType) -> bool {
 #[derive(Default)]
 struct Owners {
     owners: Vec<Owner>,
-    orders: Vec<Order>,
+    orders: Vec<Readiness>,
 }
 
 impl Owners {
@@ -262,7 +263,7 @@ impl Owners {
         };
         let tensor = if why.is_empty() { tensor.clone() } else { compact(tensor, why)? };
         self.owners.push(tensor.owner().clone());
-        self.orders.extend(tensor.order().cloned());
+        self.orders.extend(tensor.readiness().cloned());
         Ok(if tensor.is_empty() { std::ptr::dangling::<u64>().cast() } else { tensor.as_ptr().cast_const() })
     }
 }

@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 
 /// In which order the elements of a matrix lie in memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Order {
+pub enum MemoryOrder {
     /// Row-major: the elements of a row lie together.
     #[default]
     C,
@@ -34,7 +34,7 @@ pub struct MatrixOptions {
     /// The dtype of every column, by a checked cast; `None` is what the columns promote to.
     pub dtype: Option<DType>,
     /// In which order the elements lie.
-    pub order: Order,
+    pub memory_order: MemoryOrder,
     /// When a copy may be made.
     pub copy: CopyMode,
     /// Whether the result must be writable memory that no other array or tensor shares.
@@ -73,10 +73,10 @@ impl MatrixOptions {
         self
     }
 
-    /// Sets [`MatrixOptions::order`].
+    /// Sets [`MatrixOptions::memory_order`].
     #[must_use]
-    pub fn order(mut self, order: Order) -> Self {
-        self.order = order;
+    pub fn memory_order(mut self, memory_order: MemoryOrder) -> Self {
+        self.memory_order = memory_order;
         self
     }
 

@@ -22,7 +22,7 @@ use arrow_schema::{DataType, FieldRef};
 use smallvec::SmallVec;
 
 pub use fixed_shape_tensor::FixedShapeTensor;
-pub use matrix::{MatrixOptions, MatrixSpec, Order};
+pub use matrix::{MatrixOptions, MatrixSpec, MemoryOrder};
 pub use nulls::{NullPolicy, Pattern, Scalar};
 pub use options::{CopyMode, DecimalMode, DictionaryMode, Options};
 pub use pandas::{PandasIndex, lists_index};

@@ -35,7 +35,7 @@ impl Tensor {
             owner: Arc::new(bytes),
             read_only: true,
             copied: false,
-            order: None,
+            readiness: None,
             field: None,
         };
         // SAFETY: the initialised bytes of a buffer, which is immutable and which the owner keeps.

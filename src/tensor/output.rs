@@ -11,8 +11,8 @@ use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Result};
 use crate::ffi::dlpack::DLDeviceType;
-use crate::order::Order;
 use crate::spec::{Dims, row_major_strides};
+use crate::stream_order::Readiness;
 
 /// Memory that a conversion writes its result into: a strided tensor whose elements lie apart from each other, and which nobody
 /// else uses for `'a`. On CUDA it is written on this thread's stream.
@@ -21,7 +21,7 @@ pub struct Output<'a> {
     data: *mut u8,
     device: Device,
     /// When the memory is written, on a device.
-    order: Option<Order>,
+    readiness: Option<Readiness>,
     dtype: DType,
     shape: Dims,
     strides: Dims,
@@ -57,7 +57,7 @@ impl<'a> Output<'a> {
         let strides = row_major_strides(&shape)?;
         let (bytes, data) = (size_of_val(out), out.as_mut_ptr().cast());
         let device = Device::CPU;
-        Ok(Self { data, device, order: None, dtype: T::DTYPE, shape, strides, bytes, memory: PhantomData })
+        Ok(Self { data, device, readiness: None, dtype: T::DTYPE, shape, strides, bytes, memory: PhantomData })
     }
 
     /// The memory of a tensor.
@@ -95,8 +95,8 @@ impl<'a> Output<'a> {
         // Strides are positive: nothing lies before the first element.
         let bytes = if is_block { tensor.nbytes() } else { tensor.span().map_or(0, |(_, bytes)| bytes) };
         let (shape, strides) = (Dims::from_slice(shape), Dims::from_slice(strides));
-        let (data, dtype, order) = (tensor.as_ptr(), tensor.dtype(), tensor.order().cloned());
-        Ok(Self { data, device, order, dtype, shape, strides, bytes, memory: PhantomData })
+        let (data, dtype, readiness) = (tensor.as_ptr(), tensor.dtype(), tensor.readiness().cloned());
+        Ok(Self { data, device, readiness, dtype, shape, strides, bytes, memory: PhantomData })
     }
 
     /// The dtype of the elements.
@@ -130,9 +130,9 @@ impl<'a> Output<'a> {
     ///
     /// # Errors
     /// When it is on another one.
-    pub(crate) fn require_device(&self, data: Device) -> Result<&Order> {
-        match &self.order {
-            Some(order) if is_cuda(data) && self.device.id() == data.id() => Ok(order),
+    pub(crate) fn require_device(&self, data: Device) -> Result<&Readiness> {
+        match &self.readiness {
+            Some(readiness) if is_cuda(data) && self.device.id() == data.id() => Ok(readiness),
             _ => Err(Error::new(ErrorKind::Device, format!("out is on {}, and the data on {data}", self.device))
                 .remedy_is("pass an out on the device of the data, or copy the data to the device of out first")),
         }
@@ -202,7 +202,7 @@ mod tests {
             owner: Arc::new(()),
             read_only,
             copied: false,
-            order: None,
+            readiness: None,
             field: None,
         };
         // SAFETY: the tests read and write no elements.

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use super::{Transfer, allocate, device_address, elsewhere, host_address, owned, require_free, staging, written};
 use crate::alloc::{ALIGNMENT, HostBuffer, Owner};
 use crate::convert::for_each_part;
-use crate::cuda::{CudaDevice, Current, PinnedBuffer, Pointer, Stream, hand_over};
+use crate::cuda::{CudaDevice, Current, PinnedBuffer, Pointer, Stream, thread_sync};
 use crate::device::Device;
 use crate::error::{Error, ErrorKind, Result};
 use crate::ffi::dlpack::DLDeviceType;
-use crate::order::{self, Order, Wait, page_locked};
+use crate::stream_order::{self, Readiness, Wait, page_locked};
 
 /// From this size on, page-locked memory is copied where it is; smaller pieces go together.
 const COPIED_APART: usize = 64 << 10;
@@ -37,7 +37,7 @@ pub(super) struct Placed {
     pub(super) start: *mut u8,
     pub(super) owner: Owner,
     /// When it is written; `None` of ordinary host memory.
-    pub(super) order: Option<Order>,
+    pub(super) readiness: Option<Readiness>,
 }
 
 impl Arena {
@@ -63,16 +63,16 @@ impl Arena {
     /// Copies the pieces, and `scratch` to its places.
     ///
     /// # Safety
-    /// The pieces are memory of `own` that `keep` keeps, and is written as `order` says.
+    /// The pieces are memory of `own` that `keep` keeps, and is written as `readiness` says.
     pub(super) unsafe fn copy(
         &self,
         own: Device,
-        order: Option<&Order>,
+        readiness: Option<&Readiness>,
         keep: &Owner,
         scratch: &[(usize, Vec<u8>)],
         transfer: &Transfer<'_>,
     ) -> Result<Placed> {
-        let job = Job { arena: self, own, order, keep, scratch, transfer };
+        let job = Job { arena: self, own, readiness, keep, scratch, transfer };
         match (own.device_type(), transfer.device.device_type()) {
             // SAFETY: the contract.
             (_, DLDeviceType::CUDA) => unsafe { job.to_cuda() },
@@ -89,7 +89,7 @@ impl Arena {
 struct Job<'a> {
     arena: &'a Arena,
     own: Device,
-    order: Option<&'a Order>,
+    readiness: Option<&'a Readiness>,
     keep: &'a Owner,
     scratch: &'a [(usize, Vec<u8>)],
     transfer: &'a Transfer<'a>,
@@ -97,7 +97,7 @@ struct Job<'a> {
 
 impl Job<'_> {
     fn stream(&self) -> Stream {
-        self.transfer.stream.unwrap_or_else(order::current_stream)
+        self.transfer.stream.unwrap_or_else(stream_order::current_stream)
     }
 
     fn threads(&self) -> Option<usize> {
@@ -106,7 +106,7 @@ impl Job<'_> {
 
     /// Makes the device of the source current, after checking that each piece is memory of it.
     fn enter_source(&self) -> Result<Current> {
-        let current = order::enter(self.own)?;
+        let current = stream_order::enter(self.own)?;
         for piece in &self.arena.pieces {
             current.check_memory(piece.address, piece.bytes, self.own)?;
         }
@@ -120,22 +120,22 @@ impl Job<'_> {
         if !self.own.is_cpu() {
             self.enter_source()?;
         }
-        let current = order::enter(target)?;
+        let current = stream_order::enter(target)?;
         require_free(&current, stream)?;
         let buffer = allocate(&current, self.arena.bytes.max(1), stream)?;
         let start = buffer.start();
-        if let Some(order) = self.order {
-            order.wait_in(&current, stream, Wait::CopySource)?;
+        if let Some(readiness) = self.readiness {
+            readiness.wait_in(&current, stream, Wait::CopySource)?;
         }
         // SAFETY: the contract; the buffer was made for the pieces, on this stream.
         let started = unsafe { self.start(&current, start, stream) };
         // Whatever was started reads the source, and ends before the memory is freed, which is given back on the same stream.
-        let used = self.order.map_or(Ok(()), |order| order.used_by(&current, stream));
+        let used = self.readiness.map_or(Ok(()), |readiness| readiness.used_by(&current, stream));
         started.and(used)?;
-        let order = written(target, &current, stream, Wait::Moved);
-        let (owner, order) = owned(buffer, order, &current, stream)?;
+        let readiness = written(target, &current, stream, Wait::Moved);
+        let (owner, readiness) = owned(buffer, readiness, &current, stream)?;
         let start = std::ptr::without_provenance_mut(host_address(start)?);
-        Ok(Placed { start, owner, order: Some(order) })
+        Ok(Placed { start, owner, readiness: Some(readiness) })
     }
 
     /// # Safety
@@ -164,7 +164,7 @@ impl Job<'_> {
         }
         if is_borrowed {
             // Page-locked memory that was said to be ordinary is released behind the copies all the same.
-            let (uses, keep) = (Order::on_device(self.transfer.device), self.keep.clone());
+            let (uses, keep) = (Readiness::on_device(self.transfer.device), self.keep.clone());
             let used = uses.used_by(current, stream);
             uses.release(move || drop(keep));
             outcome = outcome.and(used);
@@ -177,9 +177,9 @@ impl Job<'_> {
     /// Whether a piece goes through a page-locked block of ours: ordinary memory, and what is small and may be read now.
     fn is_staged(&self, piece: &Moving) -> Result<bool> {
         let is_small = piece.bytes < COPIED_APART;
-        match (self.own.device_type(), self.order) {
+        match (self.own.device_type(), self.readiness) {
             (DLDeviceType::CPU, _) => Ok(is_small || !is_page_locked(piece)?),
-            (DLDeviceType::CUDA_HOST, Some(order)) => Ok(is_small && order.is_complete()?),
+            (DLDeviceType::CUDA_HOST, Some(readiness)) => Ok(is_small && readiness.is_complete()?),
             _ => Ok(false),
         }
     }
@@ -209,36 +209,36 @@ impl Job<'_> {
     unsafe fn to_host(&self) -> Result<Placed> {
         let buffer = HostBuffer::uninitialised(self.arena.bytes)?;
         let start = buffer.as_ptr();
-        if let (Some(order), false) = (self.order, self.arena.pieces.is_empty()) {
+        if let (Some(readiness), false) = (self.readiness, self.arena.pieces.is_empty()) {
             let (current, stream) = (self.enter_source()?, self.stream());
             require_free(&current, stream)?;
-            order.wait_in(&current, stream, Wait::CopySource)?;
+            readiness.wait_in(&current, stream, Wait::CopySource)?;
             // SAFETY: the contract; the buffer has room for the pieces.
             let copied = unsafe { staging::download(self.own, start, &self.arena.pieces, stream, self.threads()) };
             if copied.is_err() {
                 // The source may be released before an interrupted copy is done.
-                order.used_by(&current, stream)?;
+                readiness.used_by(&current, stream)?;
             }
             copied?;
         }
         // SAFETY: nobody else knows the buffer yet.
         unsafe { self.write_scratch(start) };
-        Ok(Placed { start, owner: Arc::new(buffer), order: None })
+        Ok(Placed { start, owner: Arc::new(buffer), readiness: None })
     }
 
     /// # Safety
     /// As [`Arena::copy`]. The source is ordinary memory.
     unsafe fn pinned(&self) -> Result<Placed> {
         let device = self.transfer.device;
-        let current = order::enter(device)?;
+        let current = stream_order::enter(device)?;
         let buffer = page_locked(&current, self.arena.bytes.max(1))?;
         let start = Start(buffer.start());
         let pieces = &self.arena.pieces;
         let threads = crate::convert::threads(self.threads(), self.arena.bytes);
         // Pieces are cut where the threads' parts are.
-        hand_over::send(start.0.addr());
+        thread_sync::send(start.0.addr());
         let copied = for_each_part::<Error>(threads, self.arena.bytes, ALIGNMENT, |part| {
-            hand_over::receive(start.at(0).addr());
+            thread_sync::receive(start.at(0).addr());
             for piece in pieces {
                 let (first, end) = (piece.at.max(part.start), (piece.at + piece.bytes).min(part.end));
                 if first < end {
@@ -248,21 +248,25 @@ impl Job<'_> {
                     unsafe { place.copy_from_nonoverlapping(source, end - first) };
                 }
             }
-            hand_over::send(start.at(0).addr());
+            thread_sync::send(start.at(0).addr());
             Ok(())
         });
-        hand_over::receive(start.0.addr());
+        thread_sync::receive(start.0.addr());
         copied?;
         // SAFETY: nobody else knows the buffer yet.
         unsafe { self.write_scratch(start.0) };
-        let order = Order::on_device(device);
-        Ok(Placed { start: start.0, owner: Arc::new(PinnedOwner::new(buffer, order.clone())), order: Some(order) })
+        let readiness = Readiness::on_device(device);
+        Ok(Placed {
+            start: start.0,
+            owner: Arc::new(PinnedOwner::new(buffer, readiness.clone())),
+            readiness: Some(readiness),
+        })
     }
 
     /// # Safety
     /// As [`Arena::copy`]. The source is on CUDA.
     unsafe fn to_pinned(&self) -> Result<Placed> {
-        let Some(source) = self.order else { return Err(elsewhere(self.own, self.transfer.device)) };
+        let Some(source) = self.readiness else { return Err(elsewhere(self.own, self.transfer.device)) };
         let (current, stream) = (self.enter_source()?, self.stream());
         require_free(&current, stream)?;
         let buffer = page_locked(&current, self.arena.bytes.max(1))?;
@@ -285,12 +289,14 @@ impl Job<'_> {
         let outcome = outcome.and(used);
         let device = Device::new(DLDeviceType::CUDA_HOST, current.device().ordinal());
         match outcome.and_then(|()| written(device, &current, stream, Wait::Moved)) {
-            Ok(order) => {
-                Ok(Placed { start, owner: Arc::new(PinnedOwner::new(buffer, order.clone())), order: Some(order) })
-            }
+            Ok(readiness) => Ok(Placed {
+                start,
+                owner: Arc::new(PinnedOwner::new(buffer, readiness.clone())),
+                readiness: Some(readiness),
+            }),
             Err(error) => {
                 // Copies may be under way, and if that cannot be known, the memory is left to them.
-                if order::settle(&current, stream).is_err() {
+                if stream_order::settle(&current, stream).is_err() {
                     std::mem::forget(buffer);
                 }
                 Err(error)
@@ -331,19 +337,19 @@ fn is_page_locked(piece: &Moving) -> Result<bool> {
 #[derive(Debug)]
 pub(super) struct PinnedOwner {
     buffer: Option<PinnedBuffer>,
-    order: Order,
+    readiness: Readiness,
 }
 
 impl PinnedOwner {
-    /// Memory whose work is all known to `order`.
-    pub(super) fn new(buffer: PinnedBuffer, order: Order) -> Self {
-        Self { buffer: Some(buffer), order }
+    /// Memory whose work is all known to `readiness`.
+    pub(super) fn new(buffer: PinnedBuffer, readiness: Readiness) -> Self {
+        Self { buffer: Some(buffer), readiness }
     }
 }
 
 impl Drop for PinnedOwner {
     fn drop(&mut self) {
         let buffer = self.buffer.take();
-        self.order.release(move || drop(buffer));
+        self.readiness.release(move || drop(buffer));
     }
 }

@@ -7,11 +7,11 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use super::{OwnBuffer, allocate, host_address, written};
 use crate::alloc::{AnyBuffer, ForeignBuffer, Owner, PooledBuffer};
 use crate::convert::{Place, RowBlock};
-use crate::cuda::{Called, Current, Stream, hand_over};
+use crate::cuda::{Called, Current, Stream, thread_sync};
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::ffi::dlpack::DLDeviceType;
-use crate::order::{self, Behind, End, Order, Wait};
+use crate::stream_order::{self, Behind, End, Readiness, Wait};
 use crate::tensor::Tensor;
 
 /// Page-locked memory of a device, for a pool.
@@ -19,9 +19,9 @@ use crate::tensor::Tensor;
 /// # Errors
 /// When there is no such device, or no such memory left.
 pub(crate) fn page_locked(device: Device, bytes: usize) -> Result<AnyBuffer> {
-    let current = order::enter(device)?;
+    let current = stream_order::enter(device)?;
     let bytes = bytes.max(1);
-    let pinned = order::page_locked(&current, bytes)?;
+    let pinned = stream_order::page_locked(&current, bytes)?;
     let start = NonNull::new(pinned.start()).ok_or_else(|| Error::internal("page-locked memory at no address"))?;
     // SAFETY: so many bytes from the start of a page, which are the buffer's alone until it is dropped.
     Ok(AnyBuffer::Foreign(unsafe { ForeignBuffer::new(start, bytes, Arc::new(pinned)) }))
@@ -54,7 +54,7 @@ impl Returning {
         lock.append(&mut entries);
         let left = lock.len();
         drop(lock);
-        free.iter().for_each(|(memory, _)| hand_over::receive(memory.as_ptr().addr()));
+        free.iter().for_each(|(memory, _)| thread_sync::receive(memory.as_ptr().addr()));
         // Without the lock and in their order, so that the one that was used longest ago is used first.
         drop(free);
         outcome.map(|()| left)
@@ -65,7 +65,7 @@ impl Returning {
     }
 
     fn push(&self, memory: PooledBuffer, behind: Behind) {
-        hand_over::send(memory.as_ptr().addr());
+        thread_sync::send(memory.as_ptr().addr());
         self.lock().push((memory, behind));
     }
 }
@@ -80,11 +80,11 @@ impl Drop for Returning {
 
 /// Lets go of page-locked memory when the work is done, on whichever thread finds that.
 fn free_behind(memory: PooledBuffer, behind: Behind) {
-    hand_over::send(memory.as_ptr().addr());
+    thread_sync::send(memory.as_ptr().addr());
     behind.then(
         memory.len(),
         Box::new(move || {
-            hand_over::receive(memory.as_ptr().addr());
+            thread_sync::receive(memory.as_ptr().addr());
             drop(memory);
         }),
     );
@@ -102,10 +102,11 @@ impl fmt::Debug for Returning {
 /// When the shape is more than 64 bits count.
 pub(crate) fn in_page_locked(block: RowBlock, device: Device, returning: &Arc<Returning>) -> Result<Tensor> {
     let place = |memory: PooledBuffer| {
-        let (data, order) = (memory.as_ptr(), Order::on_device(device));
-        hand_over::send(data.addr());
-        let owner = PageLocked { memory: Some(memory), order: order.clone(), returning: Arc::downgrade(returning) };
-        Ok(Place { data, device, owner: Arc::new(owner), order: Some(order) })
+        let (data, readiness) = (memory.as_ptr(), Readiness::on_device(device));
+        thread_sync::send(data.addr());
+        let owner =
+            PageLocked { memory: Some(memory), readiness: readiness.clone(), returning: Arc::downgrade(returning) };
+        Ok(Place { data, device, owner: Arc::new(owner), readiness: Some(readiness) })
     };
     // SAFETY: the rows stay where they are.
     unsafe { block.into_tensor_by(place) }
@@ -114,21 +115,21 @@ pub(crate) fn in_page_locked(block: RowBlock, device: Device, returning: &Arc<Re
 /// Has this thread take over what another one has packed.
 pub(crate) fn taken_over(tensor: &Tensor) {
     if tensor.device().device_type() == DLDeviceType::CUDA_HOST {
-        hand_over::receive(tensor.as_ptr().addr());
+        thread_sync::receive(tensor.as_ptr().addr());
     }
 }
 
 /// Page-locked memory that a tensor has.
 struct PageLocked {
     memory: Option<PooledBuffer>,
-    order: Order,
+    readiness: Readiness,
     returning: Weak<Returning>,
 }
 
 impl Drop for PageLocked {
     fn drop(&mut self) {
         let Some(memory) = self.memory.take() else { return };
-        match (self.order.end(), self.returning.upgrade()) {
+        match (self.readiness.end(), self.returning.upgrade()) {
             (End::Now, _) => drop(memory),
             (End::Behind(behind), Some(returning)) => returning.push(memory, behind),
             (End::Behind(behind), None) => free_behind(memory, behind),
@@ -153,8 +154,8 @@ pub(crate) fn to_device(
     let bytes = block.len();
     let place = |memory: PooledBuffer| {
         if bytes == 0 {
-            let order = Order::on_device(device);
-            return Ok(Place { data: std::ptr::null_mut(), device, owner: Arc::new(()), order: Some(order) });
+            let readiness = Readiness::on_device(device);
+            return Ok(Place { data: std::ptr::null_mut(), device, owner: Arc::new(()), readiness: Some(readiness) });
         }
         let buffer = allocate(current, bytes, stream)?;
         let start = buffer.start();
@@ -163,20 +164,20 @@ pub(crate) fn to_device(
         // was made for them.
         unsafe { current.copy_from_host(start, memory.as_ptr().expose_provenance(), bytes, stream) }?;
         let recorded = written(device, current, stream, Wait::BatchCopied)
-            .and_then(|order| Ok((order, Behind::recorded(current, stream, Wait::BatchMemory)?)));
-        let (order, behind) = match recorded {
+            .and_then(|readiness| Ok((readiness, Behind::recorded(current, stream, Wait::BatchMemory)?)));
+        let (readiness, behind) = match recorded {
             Ok(recorded) => recorded,
             Err(error) => {
                 // The copy may still be under way, and if that cannot be known, both are left to it.
-                if order::settle(current, stream).is_err() {
+                if stream_order::settle(current, stream).is_err() {
                     std::mem::forget((buffer, memory));
                 }
                 return Err(error);
             }
         };
         returning.push(memory, behind);
-        let owner: Owner = Arc::new(OwnBuffer::new(buffer, order.clone()));
-        Ok(Place { data, device, owner, order: Some(order) })
+        let owner: Owner = Arc::new(OwnBuffer::new(buffer, readiness.clone()));
+        Ok(Place { data, device, owner, readiness: Some(readiness) })
     };
     // SAFETY: all bytes of the rows are copied to memory of our own, behind which the order is.
     unsafe { block.into_tensor_by(place) }

@@ -2,8 +2,8 @@
 
 use super::arena::Arena;
 use super::elsewhere;
-use super::moved::Way;
-use crate::arrow::{Apart, DeviceArray};
+use super::to_device::Way;
+use crate::arrow::{Decomposed, DeviceArray};
 use crate::cuda::is_host_visible;
 use crate::device::Device;
 use crate::error::Result;
@@ -53,7 +53,7 @@ impl Route {
 /// Bytes that a copy of an array to the host would take; `None` where that is known only to who reads offsets.
 pub(crate) fn bytes_to_host(array: &DeviceArray) -> Option<usize> {
     let unread = |_: &[_]| Err(elsewhere(array.device(), Device::CPU));
-    let apart = Apart::new(array, true, &mut { unread }).ok()?;
+    let apart = Decomposed::new(array, true, &mut { unread }).ok()?;
     let mut arena = Arena::default();
     apart.pieces.iter().try_for_each(|piece| arena.place(piece.len()).map(drop)).ok()?;
     Some(arena.bytes())

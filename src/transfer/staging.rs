@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::arena::Moving;
 use crate::convert::{for_each_part, threads};
-use crate::cuda::{Current, PinnedBlock, Stream, hand_over};
+use crate::cuda::{Current, PinnedBlock, Stream, thread_sync};
 use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::order::{self, Order, Wait};
+use crate::stream_order::{self, Readiness, Wait};
 
 /// Bytes that one block takes: adjacent in the arena on the one side, anywhere on the other.
 #[derive(Debug)]
@@ -18,12 +18,12 @@ struct Load {
     /// Where they start in the arena, and how many they are, gaps between parts included.
     at: usize,
     bytes: usize,
-    parts: Vec<Part>,
+    parts: Vec<StagedPart>,
 }
 
 /// Bytes of one piece of memory.
 #[derive(Clone, Copy, Debug)]
-struct Part {
+struct StagedPart {
     address: usize,
     /// Where they are in the block.
     within: usize,
@@ -60,7 +60,7 @@ fn loads(pieces: &[Moving], others: &[Moving]) -> Vec<Load> {
             };
             let within = at - load.at;
             let bytes = (piece.bytes - done).min(PinnedBlock::BYTES - within);
-            load.parts.push(Part { address: piece.address.wrapping_add(done), within, bytes });
+            load.parts.push(StagedPart { address: piece.address.wrapping_add(done), within, bytes });
             load.bytes = within + bytes;
             done += bytes;
         }
@@ -88,10 +88,10 @@ fn each_load<W>(
 ) -> Result<()> {
     let next = AtomicUsize::new(0);
     let token = (&raw const next).addr();
-    hand_over::send(token);
+    thread_sync::send(token);
     let done = for_each_part(threads, threads, 1, |_| {
-        hand_over::receive(token);
-        let current = order::enter(device)?;
+        thread_sync::receive(token);
+        let current = stream_order::enter(device)?;
         let mut state = start();
         let mut outcome = Ok(());
         while outcome.is_ok() {
@@ -103,10 +103,10 @@ fn each_load<W>(
             next.store(loads.len(), Ordering::Relaxed);
         }
         let ended = end(&current, state, outcome);
-        hand_over::send(token);
+        thread_sync::send(token);
         ended
     });
-    hand_over::receive(token);
+    thread_sync::receive(token);
     done
 }
 
@@ -154,23 +154,23 @@ pub(super) unsafe fn upload(
 
 /// The blocks of one thread that copies are made from, the oldest first.
 #[derive(Default)]
-struct Blocks(VecDeque<(Order, PinnedBlock)>);
+struct Blocks(VecDeque<(Readiness, PinnedBlock)>);
 
 impl Blocks {
     /// A block that nothing uses.
     fn next(&mut self, current: &Current) -> Result<PinnedBlock> {
-        if let Some((order, _)) = self.0.front()
-            && order.is_complete()?
+        if let Some((readiness, _)) = self.0.front()
+            && readiness.is_complete()?
             && let Some((_, block)) = self.0.pop_front()
         {
             return Ok(block);
         }
-        if let Some(block) = order::staging_block(current)? {
+        if let Some(block) = stream_order::staging_block(current)? {
             return Ok(block);
         }
         // As many as there may be are in use: the oldest of this thread's, or one more where it has none.
-        let Some((order, _)) = self.0.front() else { return Ok(PinnedBlock::take(current)?) };
-        order.wait_on_host(Wait::BlockCopied)?;
+        let Some((readiness, _)) = self.0.front() else { return Ok(PinnedBlock::take(current)?) };
+        readiness.wait_on_host(Wait::BlockCopied)?;
         self.0.pop_front().map(|(_, block)| block).ok_or_else(|| Error::internal("a block was lost"))
     }
 
@@ -181,14 +181,14 @@ impl Blocks {
             return Ok(());
         }
         let device = Device::new(crate::ffi::dlpack::DLDeviceType::CUDA, current.device().ordinal());
-        match Order::recorded(device, current, stream, Wait::BlockCopied) {
-            Ok(order) => {
-                self.0.push_back((order, block));
+        match Readiness::recorded(device, current, stream, Wait::BlockCopied) {
+            Ok(readiness) => {
+                self.0.push_back((readiness, block));
                 Ok(())
             }
             Err(error) => {
                 // If that cannot be known either, the block is left to the copy.
-                if order::settle(current, stream).is_ok() {
+                if stream_order::settle(current, stream).is_ok() {
                     block.give_back();
                 }
                 Err(error)
@@ -202,7 +202,7 @@ impl Blocks {
             return;
         }
         let device = Device::new(crate::ffi::dlpack::DLDeviceType::CUDA, current.device().ordinal());
-        let uses = Order::on_device(device);
+        let uses = Readiness::on_device(device);
         // Where it fails the blocks are lost to the copies, and nothing else.
         let _ = uses.used_by(current, stream);
         uses.release(move || self.0.into_iter().for_each(|(_, block)| block.give_back()));
@@ -225,7 +225,7 @@ pub(super) unsafe fn download(
     stream: Stream,
     asked: Option<usize>,
 ) -> Result<()> {
-    let (loads, target) = (loads(pieces, &[]), Target(target));
+    let (loads, target) = (loads(pieces, &[]), SharedBlock(target));
     let work = |current: &Current, pending: &mut Option<Pending>, load: &Load| {
         // The block before is emptied while this one is filled.
         // SAFETY: the contract.
@@ -245,15 +245,15 @@ pub(super) unsafe fn download(
 }
 
 /// Where threads write, each its own part.
-struct Target(*mut u8);
+struct SharedBlock(*mut u8);
 
 // SAFETY: an address; who writes there has its own bytes.
-unsafe impl Sync for Target {}
+unsafe impl Sync for SharedBlock {}
 
 /// A copy to a block that is under way.
 struct Pending {
     block: PinnedBlock,
-    order: Order,
+    readiness: Readiness,
     at: usize,
     /// Of each part, where it is in the block and how long.
     parts: Vec<(usize, usize)>,
@@ -275,15 +275,15 @@ impl Pending {
             }
         }
         let device = Device::new(crate::ffi::dlpack::DLDeviceType::CUDA, current.device().ordinal());
-        let recorded = outcome.and_then(|()| Order::recorded(device, current, stream, Wait::CopiedToHost));
+        let recorded = outcome.and_then(|()| Readiness::recorded(device, current, stream, Wait::CopiedToHost));
         match recorded {
-            Ok(order) => {
+            Ok(readiness) => {
                 let parts = load.parts.iter().map(|part| (part.within, part.bytes)).collect();
-                Ok(Self { block, order, at: load.at, parts })
+                Ok(Self { block, readiness, at: load.at, parts })
             }
             Err(error) => {
                 // If that cannot be known either, the block is left to the copies.
-                if order::settle(current, stream).is_ok() {
+                if stream_order::settle(current, stream).is_ok() {
                     block.give_back();
                 }
                 Err(error)
@@ -295,11 +295,11 @@ impl Pending {
     ///
     /// # Safety
     /// As [`download`].
-    unsafe fn finish(self, current: &Current, stream: Stream, target: &Target) -> Result<()> {
-        if let Err(error) = self.order.wait_on_host(Wait::CopiedToHost) {
-            let Self { block, order, .. } = self;
-            if order.used_by(current, stream).is_ok() {
-                order.release(move || block.give_back());
+    unsafe fn finish(self, current: &Current, stream: Stream, target: &SharedBlock) -> Result<()> {
+        if let Err(error) = self.readiness.wait_on_host(Wait::CopiedToHost) {
+            let Self { block, readiness, .. } = self;
+            if readiness.used_by(current, stream).is_ok() {
+                readiness.release(move || block.give_back());
             }
             return Err(error);
         }

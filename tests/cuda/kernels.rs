@@ -10,10 +10,10 @@ use arrow_data::ArrayData;
 use arrow_dlpack::arrow::{export_device_array, release_directly};
 use arrow_dlpack::device::Device;
 use arrow_dlpack::ffi::arrow_device::{ArrowArray, ArrowDeviceArray};
-use arrow_dlpack::order::{host_waits, pop_stream, push_stream};
+use arrow_dlpack::stream_order::{host_waits, pop_stream, push_stream};
 use arrow_dlpack::transfer::{Transfer, tensor_to_device, with_null_count};
 use arrow_dlpack::{
-    CopyMode, DType, DeviceArray, ErrorKind, MatrixOptions, NullPolicy, Options, Order, Scalar, Tensor,
+    CopyMode, DType, DeviceArray, ErrorKind, MatrixOptions, MemoryOrder, NullPolicy, Options, Scalar, Tensor,
     chunks_to_tensor, matrix_to_tensor, to_tensor, validity,
 };
 use arrow_schema::{DataType, FieldRef};
@@ -255,10 +255,10 @@ fn matrices_give_what_the_host_gives() {
             let chunks = [chunk(&mut random, rows), chunk(&mut random, 0), chunk(&mut random, 5)];
             let count = if columns % 2 == 0 { 1 } else { 3 };
             let whole = field("", chunks[0].data_type().clone());
-            for order in [Order::C, Order::F] {
+            for order in [MemoryOrder::C, MemoryOrder::F] {
                 let mut matrix = MatrixOptions::default();
                 matrix.dtype = Some(dtype);
-                matrix.order = order;
+                matrix.memory_order = order;
                 let options = |_: &str| Options::default().nulls(NullPolicy::Fill(Scalar::Int(1)));
                 let on_host: Vec<_> = chunks[..count].iter().map(|chunk| shared(chunk, &whole)).collect();
                 let moved: Vec<_> = chunks[..count].iter().map(|chunk| on_device(chunk, &whole)).collect();
@@ -359,7 +359,7 @@ fn kernels_read_what_is_written_and_are_waited_for() {
     // Nothing is known to the host, and nothing was asked.
     assert_eq!((cuda::host_waits(), host_waits()), before);
     assert!(pop_stream(ours.named()));
-    tensor.order().unwrap().make_stream_wait(Some(consumer.named())).unwrap();
+    tensor.readiness().unwrap().make_stream_wait(Some(consumer.named())).unwrap();
     busy.end();
     let found = cuda::read(tensor.as_ptr().addr() as u64, ROWS, consumer);
     assert!(found.iter().all(|byte| *byte == 5));

@@ -6,7 +6,7 @@ use std::ptr::null;
 use arrow_dlpack::arrow::{export_device_array, release_directly};
 use arrow_dlpack::dlpack::{export_versioned, import_versioned};
 use arrow_dlpack::ffi::arrow_device::{ArrowArray, ArrowDeviceArray};
-use arrow_dlpack::order::host_waits;
+use arrow_dlpack::stream_order::host_waits;
 use arrow_dlpack::transfer::copy_on_device;
 use arrow_dlpack::{CopyMode, DeviceArray, ErrorKind, Options, Tensor, to_arrow, to_tensor};
 use arrow_schema::DataType;
@@ -86,7 +86,7 @@ fn a_named_stream_waits_for_the_producers_event() {
     let before = cuda::host_waits();
     let tensor = to_tensor(&column.import(), &Options::default().copy(CopyMode::Never)).unwrap();
     assert_eq!(tensor.as_ptr().addr() as u64, column.memory);
-    tensor.order().unwrap().make_stream_wait(Some(consumer.named())).unwrap();
+    tensor.readiness().unwrap().make_stream_wait(Some(consumer.named())).unwrap();
     assert_eq!((cuda::host_waits(), host_waits()), (before, 0));
     expect(&tensor, 3, consumer);
     drop(tensor);
@@ -117,7 +117,7 @@ fn the_host_waits_where_it_is_asked_to() {
     let (producer, consumer) = streams();
     let mut column = Column::new(5, producer);
     let tensor = to_tensor(&column.import(), &Options::default()).unwrap();
-    tensor.order().unwrap().synchronize().unwrap();
+    tensor.readiness().unwrap().synchronize().unwrap();
     expect(&tensor, 5, consumer);
     drop(tensor);
     column.free();
@@ -131,12 +131,12 @@ fn a_tensor_of_dlpack_is_written_behind_the_stream_that_its_producer_was_given()
     let lent = to_tensor(&column.import(), &Options::default()).unwrap();
     // The producer waits, on the stream that it is given, for what it has to do.
     let given = Stream::new(false);
-    lent.order().unwrap().make_stream_wait(Some(given.named())).unwrap();
+    lent.readiness().unwrap().make_stream_wait(Some(given.named())).unwrap();
     let managed = export_versioned(&lent, false).unwrap();
     // SAFETY: our own export.
     let tensor = unsafe { import_versioned(managed, release_directly) }.unwrap();
-    tensor.order().unwrap().record_written(given.named()).unwrap();
-    tensor.order().unwrap().make_stream_wait(Some(consumer.named())).unwrap();
+    tensor.readiness().unwrap().record_written(given.named()).unwrap();
+    tensor.readiness().unwrap().make_stream_wait(Some(consumer.named())).unwrap();
     expect(&tensor, 6, consumer);
     drop((tensor, lent));
     producer.synchronize();
@@ -151,7 +151,7 @@ fn a_copy_on_the_device_is_written_behind_the_stream_that_makes_it() {
     let tensor = to_tensor(&column.import(), &Options::default()).unwrap();
     let copy = copy_on_device(&tensor, producer.named(), "wanted apart").unwrap();
     assert_ne!(copy.as_ptr().addr() as u64, column.memory);
-    copy.order().unwrap().make_stream_wait(Some(consumer.named())).unwrap();
+    copy.readiness().unwrap().make_stream_wait(Some(consumer.named())).unwrap();
     expect(&copy, 2, consumer);
     drop((copy, tensor));
     producer.synchronize();
@@ -166,11 +166,11 @@ fn released_behind(consumer: Stream, name: bool) {
     producer.synchronize();
     let tensor = to_tensor(&column.import(), &Options::default()).unwrap();
     let managed = export_versioned(&tensor, false).unwrap();
-    tensor.order().unwrap().make_stream_wait(Some(consumer.named())).unwrap();
+    tensor.readiness().unwrap().make_stream_wait(Some(consumer.named())).unwrap();
     let busy = Busy::new(consumer);
     let target = cuda::allocate(ROWS);
     if name {
-        tensor.order().unwrap().record_stream(consumer.named()).unwrap();
+        tensor.readiness().unwrap().record_stream(consumer.named()).unwrap();
     }
     cuda::copy(target, column.memory, ROWS, consumer);
     drop(tensor);
@@ -249,7 +249,7 @@ fn streams_of_other_contexts_are_refused() {
     let mut column = Column::new(1, producer);
     let tensor = to_tensor(&column.import(), &Options::default()).unwrap();
     let foreign = cuda::in_another_context(|| Stream::new(false));
-    let error = tensor.order().unwrap().make_stream_wait(Some(foreign.named())).unwrap_err();
+    let error = tensor.readiness().unwrap().make_stream_wait(Some(foreign.named())).unwrap_err();
     assert!(error.reason().contains("primary context"), "{error}");
     assert!(arrow_dlpack::cuda::Stream::new(0).is_err());
     drop(tensor);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use arrow_array::builder::{ListBuilder, StringBuilder};
 use arrow_array::{Array, ArrayRef, RecordBatch, StringArray};
-use arrow_dlpack::order::host_waits;
+use arrow_dlpack::stream_order::host_waits;
 use arrow_dlpack::transfer::{Transfer, array_to_device, is_shared, stream_to_device, tensors_to_device};
 use arrow_dlpack::{Device, DeviceArray, DeviceArrayStream, ErrorKind, Options, to_tensor};
 use arrow_schema::DataType;

@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use arrow_array::types::{Int8Type, Int16Type};
 use arrow_array::{Array, ArrayRef, DictionaryArray, Int8Array, RunArray, StructArray};
-use arrow_dlpack::{DType, DeviceArray, Error, ErrorKind, MatrixOptions, NullPolicy, Options, Order, Scalar, Tensor};
+use arrow_dlpack::{
+    DType, DeviceArray, Error, ErrorKind, MatrixOptions, MemoryOrder, NullPolicy, Options, Scalar, Tensor,
+};
 use arrow_schema::{DataType, FieldRef};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -118,7 +120,7 @@ pub(crate) struct Case {
     /// Rows of each chunk, those before its offset, and one null in so many slots, or none.
     pub(crate) chunks: Vec<(usize, usize, usize)>,
     pub(crate) dtype: Option<DType>,
-    pub(crate) order: Order,
+    pub(crate) order: MemoryOrder,
     pub(crate) seed: u64,
 }
 
@@ -148,7 +150,7 @@ pub(crate) fn cases() -> impl Strategy<Value = Case> {
         Some(DType::Int16),
         Some(DType::Bool),
     ];
-    let orders = select(vec![Order::C, Order::F, Order::A]);
+    let orders = select(vec![MemoryOrder::C, MemoryOrder::F, MemoryOrder::A]);
     (columns, chunks, select(dtypes), orders, any::<u64>()).prop_map(|(columns, chunks, dtype, order, seed)| Case {
         columns,
         chunks,
@@ -206,7 +208,7 @@ impl Case {
     }
 
     pub(crate) fn matrix(&self) -> MatrixOptions {
-        let mut options = MatrixOptions::default().order(self.order);
+        let mut options = MatrixOptions::default().memory_order(self.order);
         options.dtype = self.dtype;
         options
     }

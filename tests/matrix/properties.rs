@@ -1,7 +1,7 @@
 //! Any case against the definition.
 
 use arrow_dlpack::{
-    CopyLog, CopyMode, ErrorKind, Order, Tensor, explain_matrix, matrix_to_tensor, matrix_to_tensor_into,
+    CopyLog, CopyMode, ErrorKind, MemoryOrder, Tensor, explain_matrix, matrix_to_tensor, matrix_to_tensor_into,
 };
 use proptest::prelude::*;
 
@@ -57,7 +57,7 @@ proptest! {
                     let error = matrix_to_tensor(&data.field, &data.chunks, &never, options).unwrap_err();
                     prop_assert_eq!(error.kind(), ErrorKind::Copy);
                 }
-                let strides = if made.is_copied() && case.order == Order::F { [1, rows as i64] } else { [columns as i64, 1] };
+                let strides = if made.is_copied() && case.order == MemoryOrder::F { [1, rows as i64] } else { [columns as i64, 1] };
                 if rows > 1 && columns > 1 && made.is_copied() {
                     prop_assert_eq!(made.strides(), strides);
                 }

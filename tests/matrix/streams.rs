@@ -5,8 +5,8 @@ use std::sync::{Arc, Weak};
 
 use arrow_array::{Array, ArrayRef, Float64Array, Int32Array, RecordBatch};
 use arrow_dlpack::{
-    CopyLog, DType, Device, DeviceArray, DeviceArrayStream, ErrorKind, Group, MatrixOptions, NullPolicy, Options,
-    Order, Result, groups_to_tensors, matrix_to_tensor, stream_to_tensor, stream_to_tensors,
+    CopyLog, DType, Device, DeviceArray, DeviceArrayStream, ErrorKind, Group, MatrixOptions, MemoryOrder, NullPolicy,
+    Options, Result, groups_to_tensors, matrix_to_tensor, stream_to_tensor, stream_to_tensors,
 };
 
 /// A batch of numbers from `first` on, which are null where `is_null` says.
@@ -63,9 +63,9 @@ fn the_result_and_its_log_are_those_of_all_batches_together() {
         ("x".to_owned(), Group::Matrix(vec!["b".to_owned(), "a".to_owned()])),
         ("y".to_owned(), Group::Column("a".to_owned())),
     ];
-    for order in [Order::C, Order::A, Order::F] {
+    for order in [MemoryOrder::C, MemoryOrder::A, MemoryOrder::F] {
         for nulls in [NullPolicy::Nan, NullPolicy::Keep] {
-            let (matrix, options) = (MatrixOptions::default().order(order), |_: &str| {
+            let (matrix, options) = (MatrixOptions::default().memory_order(order), |_: &str| {
                 Options::default().nulls(nulls).dtype(DType::Float32)
             });
             let (together, streamed) = (CopyLog::new(), CopyLog::new());

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use arrow_array::{Array, ArrayRef, StructArray};
-use arrow_dlpack::{DType, ErrorKind, MatrixOptions, NullPolicy, Options, Order, Scalar, matrix_to_tensor};
+use arrow_dlpack::{DType, ErrorKind, MatrixOptions, MemoryOrder, NullPolicy, Options, Scalar, matrix_to_tensor};
 use arrow_schema::{DataType, Field};
 
 use crate::cases::{Case, Kind, assert_error, assert_same, expected};
@@ -12,7 +12,7 @@ use crate::support::reference::read;
 
 #[test]
 fn parts_on_several_threads_make_one_matrix() {
-    let case = |order: Order, seed| Case {
+    let case = |order: MemoryOrder, seed| Case {
         columns: [Kind::Plain(DType::Float32), Kind::Bits, Kind::Plain(DType::Int16), Kind::Plain(DType::Int64)]
             .into_iter()
             .map(|kind| (kind, NullPolicy::Fill(Scalar::Int(1))))
@@ -23,7 +23,7 @@ fn parts_on_several_threads_make_one_matrix() {
         order,
         seed,
     };
-    for order in [Order::C, Order::F] {
+    for order in [MemoryOrder::C, MemoryOrder::F] {
         let case = case(order, 7);
         let data = case.data();
         let options = |name: &str| case.options(name);
@@ -49,14 +49,14 @@ fn the_lowest_row_that_misfits_is_told_whichever_thread_finds_it() {
     };
     let misfitting = chunk(&[150_000, 60_000]);
     let fitting = chunk(&[]);
-    for order in [Order::C, Order::F] {
+    for order in [MemoryOrder::C, MemoryOrder::F] {
         for (chunks, column, row) in [
             (vec![misfitting.clone()], "b", 60_000),
             (vec![fitting.clone(), misfitting.clone()], "b", 260_000),
             (vec![chunk(&[199_999]), misfitting.clone()], "a", 199_999),
         ] {
             let threads = std::num::NonZero::new(3).unwrap();
-            let matrix = MatrixOptions::default().dtype(DType::Int32).order(order).threads(threads);
+            let matrix = MatrixOptions::default().dtype(DType::Int32).memory_order(order).threads(threads);
             let error = matrix_to_tensor(fitting.field(), &chunks, &matrix, |_| Options::default()).unwrap_err();
             assert_error(&error, &(ErrorKind::Cast, column.to_owned(), row));
         }

@@ -3,7 +3,7 @@
 use arrow_array::RecordBatch;
 use arrow_array::cast::AsArray;
 use arrow_dlpack::{
-    ColumnOptions, CopyLog, CopyMode, DType, DeviceArray, ErrorKind, MatrixOptions, Order, matrix_to_arrow,
+    ColumnOptions, CopyLog, CopyMode, DType, DeviceArray, ErrorKind, MatrixOptions, MemoryOrder, matrix_to_arrow,
     matrix_to_tensor, matrix_validity, validity, validity_bits,
 };
 use arrow_schema::DataType;
@@ -28,7 +28,7 @@ proptest! {
         let expected: Vec<Vec<u8>> = data.values.iter().flatten().map(|value| vec![u8::from(value.is_some())]).collect();
         prop_assert_eq!(read(&valid), expected);
         if rows > 1 && columns > 1 {
-            let strides = if case.order == Order::F { [1, rows as i64] } else { [columns as i64, 1] };
+            let strides = if case.order == MemoryOrder::F { [1, rows as i64] } else { [columns as i64, 1] };
             prop_assert_eq!(valid.strides(), strides);
         }
         prop_assert_eq!(log.entries().len(), usize::from(rows > 0));

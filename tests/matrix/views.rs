@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use arrow_array::{Array, ArrayRef, Int32Array, StructArray, make_array};
 use arrow_dlpack::{
-    CopyLog, CopyMode, DType, ErrorKind, MatrixOptions, NullPolicy, Options, Order, Scalar, matrix_to_tensor,
+    CopyLog, CopyMode, DType, ErrorKind, MatrixOptions, MemoryOrder, NullPolicy, Options, Scalar, matrix_to_tensor,
 };
 use arrow_schema::{DataType, Field};
 
@@ -17,8 +17,8 @@ fn columns_that_lie_as_a_matrix_are_a_view_of_it() {
     let never = MatrixOptions::default().copy(CopyMode::Never);
     for (rows, columns, stride) in [(4, 3, 4), (4, 3, 6), (5, 2, 5), (4, 1, 4), (1, 3, 7), (1, 3, 1), (600, 2, 700)] {
         let batch = of_one_buffer(rows, columns, stride);
-        for order in [Order::F, Order::A] {
-            let view = matrix_of(&batch, &never.clone().order(order)).unwrap();
+        for order in [MemoryOrder::F, MemoryOrder::A] {
+            let view = matrix_of(&batch, &never.clone().memory_order(order)).unwrap();
             assert!(!view.is_copied() && !view.is_writable());
             assert_eq!(view.shape(), [rows as i64, columns as i64]);
             let expected: Vec<Vec<u8>> = (0..rows)
@@ -28,14 +28,14 @@ fn columns_that_lie_as_a_matrix_are_a_view_of_it() {
         }
         let row_major = matrix_of(&batch, &never);
         assert_eq!(row_major.is_ok(), columns == 1 || (rows == 1 && stride == 1), "{rows} {columns} {stride}");
-        let private = matrix_of(&batch, &MatrixOptions::default().order(Order::F).writable(true)).unwrap();
+        let private = matrix_of(&batch, &MatrixOptions::default().memory_order(MemoryOrder::F).writable(true)).unwrap();
         assert!(private.is_copied() && private.is_writable());
     }
 }
 
 #[test]
 fn columns_that_lie_otherwise_are_copied() {
-    let never = MatrixOptions::default().copy(CopyMode::Never).order(Order::F);
+    let never = MatrixOptions::default().copy(CopyMode::Never).memory_order(MemoryOrder::F);
     // More than a page between columns: a consumer that copies all that the view spans might leave somebody's memory.
     assert_eq!(matrix_of(&of_one_buffer(4, 2, 600), &never).unwrap_err().kind(), ErrorKind::Copy);
     // Columns that overlap, in another order, and at different distances.
@@ -61,7 +61,7 @@ fn nulls_that_are_filled_make_a_view_a_copy_and_kept_ones_do_not() {
     let second = column(4, Some(vec![true, false, true, true]));
     let array = StructArray::from(vec![(of("a"), column(0, None)), (of("b"), second)]);
     let batch = shared(&array, &field("", array.data_type().clone()));
-    let matrix = MatrixOptions::default().order(Order::F);
+    let matrix = MatrixOptions::default().memory_order(MemoryOrder::F);
     for (nulls, copied, value) in [(NullPolicy::Keep, false, 5.0_f64), (NullPolicy::Fill(Scalar::Int(9)), true, 9.0)] {
         let chunks = std::slice::from_ref(&batch);
         let log = CopyLog::new();
@@ -79,17 +79,18 @@ fn a_view_keeps_the_columns_alive_and_a_copy_does_not() {
         Arc::new(Field::new("a", DataType::Int32, true)),
         Arc::new(Int32Array::from(vec![1, 2])) as ArrayRef,
     )]);
-    for (order, is_view) in [(Order::F, true), (Order::C, true)] {
+    for (order, is_view) in [(MemoryOrder::F, true), (MemoryOrder::C, true)] {
         let (batch, released) = import_edited(&array, &field("", array.data_type().clone()), |_| {});
         let batch = batch.unwrap();
-        let view = matrix_of(&batch, &MatrixOptions::default().order(order)).unwrap();
+        let view = matrix_of(&batch, &MatrixOptions::default().memory_order(order)).unwrap();
         assert_eq!(view.as_ptr().cast_const(), address_of_values(array.column(0)));
         drop(batch);
         assert_eq!(released.get(), usize::from(!is_view));
         drop(view);
         assert_eq!(released.get(), 1);
         let (batch, released) = import_edited(&array, &field("", array.data_type().clone()), |_| {});
-        let copy = matrix_of(&batch.unwrap(), &MatrixOptions::default().order(order).copy(CopyMode::Always)).unwrap();
+        let copy =
+            matrix_of(&batch.unwrap(), &MatrixOptions::default().memory_order(order).copy(CopyMode::Always)).unwrap();
         assert_eq!((released.get(), copy.is_copied()), (1, true));
     }
 }
@@ -106,10 +107,10 @@ fn bytes_that_are_no_booleans_make_a_view_a_copy() {
         let b = Arc::new(of.as_ref().clone().with_name("b"));
         let array = StructArray::from(vec![(of, column(0)), (b, column(2))]);
         let batch = shared(&array, &field("", array.data_type().clone()));
-        let matrix = matrix_of(&batch, &MatrixOptions::default().order(Order::F)).unwrap();
+        let matrix = matrix_of(&batch, &MatrixOptions::default().memory_order(MemoryOrder::F)).unwrap();
         assert_eq!((matrix.dtype(), matrix.is_copied(), matrix.strides()), (DType::Bool, !is_view, &[1_i64, 2][..]));
         assert!(read(&matrix).iter().all(|byte| byte[0] <= 1));
-        let never = matrix_of(&batch, &MatrixOptions::default().order(Order::F).copy(CopyMode::Never));
+        let never = matrix_of(&batch, &MatrixOptions::default().memory_order(MemoryOrder::F).copy(CopyMode::Never));
         assert_eq!(never.map_err(|error| error.kind()).err(), (!is_view).then_some(ErrorKind::Copy));
     }
 }

@@ -20,7 +20,7 @@ def rust() -> list[str]:
 
 
 def test_every_wait_is_read():
-    text = (ROOT / "src/order/waits.rs").read_text(encoding="utf-8")
+    text = (ROOT / "src/stream_order/waits.rs").read_text(encoding="utf-8")
     variants = re.search(r"^waits! \{(.*?)^\}", text, re.S | re.M)
     assert variants
     assert [name for _, name in WAITS] == re.findall(r"^\s*(\w+)\s*=", variants[1], re.M)

@@ -19,7 +19,7 @@ const ROOMS: &[&str] = &[
     "callback", "error", "device", "dtype", "copy_log",
     "alloc",
     "spec", "plan",
-    "cuda", "order",
+    "cuda", "stream_order",
     "arrow",
     "tensor",
     "dlpack",
@@ -33,7 +33,7 @@ const ROOMS: &[&str] = &[
 /// The rooms that may hold unsafe code, or the files where a room is mostly safe.
 #[rustfmt::skip]
 const UNSAFE_ROOMS: &[&str] = &[
-    "ffi", "alloc", "cuda", "order", "tensor", "arrow", "dlpack", "convert", "transfer", "kernels",
+    "ffi", "alloc", "cuda", "stream_order", "tensor", "arrow", "dlpack", "convert", "transfer", "kernels",
     "python/capsule", "python/exchange", "python/tensor",
 ];
 
@@ -49,7 +49,7 @@ const RESERVED: &[Reserved] = &[
     // One place owns the rules of capsules: names, consumption, destructors.
     Reserved { names: &["PyCapsule", "PyCapsule_*"], rooms: &["python/capsule"], tests_too: false },
     // It panics without a driver, so the guard is kept beside every call.
-    Reserved { names: &["cudarc"], rooms: &["cuda", "order"], tests_too: true },
+    Reserved { names: &["cudarc"], rooms: &["cuda", "stream_order"], tests_too: true },
 ];
 
 /// What catches the panics of a C callback's body.
@@ -263,7 +263,7 @@ fn the_checker_finds_what_is_wrong() {
         ("python/tensors.rs", "unsafe fn f() {}", "`unsafe` is only for ffi"),
         ("python/input.rs", "use pyo3::types::PyCapsule;", "`PyCapsule` is only for python/capsule"),
         ("python/input.rs", "fn f() { pyo3::ffi::PyCapsule_New() }", "`PyCapsule_New` is only for"),
-        ("tensor.rs", "use cudarc::driver;", "`cudarc` is only for cuda, order"),
+        ("tensor.rs", "use cudarc::driver;", "`cudarc` is only for cuda, stream_order"),
         // No panic leaves a callback.
         ("ffi/a.rs", "extern \"C\" fn f(x: u8) -> u8 { g(x) }", "a panic of `f` would end the process"),
         ("ffi/a.rs", "pub extern \"C-unwind\" fn f<T: Fn(u8)>() { run(); callback::g() }", "a panic of `f`"),
@@ -290,7 +290,7 @@ fn the_checker_accepts_what_is_right() {
         ("plan.rs", "use crate::{dtype::Dtype, spec::{self, Spec}};"),
         ("spec.rs", "mod rules { use super::Spec; use crate::spec::Other; } use self::rules::R; use rules::plan;"),
         ("arrow/view.rs", "use super::import::take; pub(in crate::arrow) fn f() { super::super::plan::g() }"),
-        ("order.rs", "use crate::cuda::Stream; use cudarc::driver;"),
+        ("stream_order.rs", "use crate::cuda::Stream; use cudarc::driver;"),
         ("lib.rs", "mod plan; pub use plan::Plan; pub use crate::python::Class; pub(crate) mod spec;"),
         (
             "spec.rs",

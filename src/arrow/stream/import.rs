@@ -6,7 +6,7 @@ use std::mem::MaybeUninit;
 use arrow_schema::FieldRef;
 
 use super::{CStream, DeviceArray, DeviceArrayStream, ReleaseGuard};
-use crate::arrow::kept::read_field;
+use crate::arrow::field_cache::read_field;
 use crate::error::{Error, ErrorKind, Result};
 use crate::ffi::arrow_device::ArrowSchema;
 

@@ -18,7 +18,7 @@ use crate::device::Device;
 use crate::error::{Error, ErrorKind, Result};
 use crate::ffi::arrow_device::{ArrowArray, ArrowArrayStream, ArrowDeviceArray, ArrowDeviceArrayStream, ArrowSchema};
 use crate::ffi::dlpack::DLDeviceType;
-use crate::order::Interrupts;
+use crate::stream_order::Interrupts;
 
 /// Arrays of one field on one type of device, one after the other. None is asked for before it is wanted.
 pub struct DeviceArrayStream {

@@ -3,7 +3,7 @@
 use half::f16;
 use half::slice::HalfFloatSliceExt;
 
-use super::{Bytes, CHUNK, Compiled};
+use super::{BLOCK_ROWS, Bytes, Compiled};
 
 /// Halves to singles, which hold all of them.
 pub(super) const WIDEN: Compiled = widen;
@@ -14,11 +14,11 @@ pub(super) const NARROW: Compiled = narrow;
 /// As [`super::Cast::run`].
 unsafe fn widen(source: *const u8, _: u64, _: &Bytes, out: *mut u8) -> bool {
     // SAFETY: the contract.
-    let halves = unsafe { source.cast::<[f16; CHUNK]>().read_unaligned() };
-    let mut singles = [0_f32; CHUNK];
+    let halves = unsafe { source.cast::<[f16; BLOCK_ROWS]>().read_unaligned() };
+    let mut singles = [0_f32; BLOCK_ROWS];
     halves.convert_to_f32_slice(&mut singles);
     // SAFETY: the contract.
-    unsafe { out.cast::<[f32; CHUNK]>().write(singles) };
+    unsafe { out.cast::<[f32; BLOCK_ROWS]>().write(singles) };
     true
 }
 
@@ -26,11 +26,11 @@ unsafe fn widen(source: *const u8, _: u64, _: &Bytes, out: *mut u8) -> bool {
 /// As [`super::Cast::run`].
 unsafe fn narrow(source: *const u8, _: u64, _: &Bytes, out: *mut u8) -> bool {
     // SAFETY: the contract.
-    let singles = unsafe { source.cast::<[f32; CHUNK]>().read_unaligned() };
-    let mut halves = [f16::ZERO; CHUNK];
+    let singles = unsafe { source.cast::<[f32; BLOCK_ROWS]>().read_unaligned() };
+    let mut halves = [f16::ZERO; BLOCK_ROWS];
     halves.convert_from_f32_slice(&singles);
     // SAFETY: the contract.
-    unsafe { out.cast::<[f16; CHUNK]>().write(halves) };
+    unsafe { out.cast::<[f16; BLOCK_ROWS]>().write(halves) };
     let pairs = halves.iter().zip(&singles);
     pairs.fold(true, |fits, (half, single)| fits & (half.is_finite() | !single.is_finite()))
 }

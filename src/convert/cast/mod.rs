@@ -8,12 +8,12 @@ use std::mem::MaybeUninit;
 
 use half::{bf16, f16};
 
-use super::pack::{Bytes, CHUNK, Compiled, Isa, Kernel};
+use super::pack::{BLOCK_ROWS, Bytes, Compiled, Isa, Kernel};
 use crate::dtype::DType;
 use crate::error::{Error, ErrorKind};
 use crate::spec::Spec;
+use values::{CastSource, OddSingle};
 pub(super) use values::{CastTo, Truth};
-use values::{OddSingle, Source};
 
 /// The first valid value that does not fit.
 #[derive(Debug, PartialEq, Eq)]
@@ -84,7 +84,7 @@ impl Cast {
             // SAFETY: the contract.
             return unsafe { (self.first)(source, UNUSED.0, UNUSED.1, out) };
         };
-        let mut singles = [const { MaybeUninit::<f32>::uninit() }; CHUNK];
+        let mut singles = [const { MaybeUninit::<f32>::uninit() }; BLOCK_ROWS];
         let singles = singles.as_mut_ptr().cast::<u8>();
         // SAFETY: the contract; a cast by way of float32 writes 64 of them first.
         let fits = unsafe { (self.first)(source, UNUSED.0, UNUSED.1, singles) };
@@ -131,7 +131,7 @@ macro_rules! with_type {
 
 /// The text of an element of `from` that does not fit `to`.
 fn look(from: DType, to: DType) -> Option<Look> {
-    fn from_type<S: Source>(to: DType) -> Option<Look> {
+    fn from_type<S: CastSource>(to: DType) -> Option<Look> {
         with_type!(to, D => look_at::<S, D> as Look)
     }
     with_type!(from, S => from_type::<S>(to)?)
@@ -139,7 +139,7 @@ fn look(from: DType, to: DType) -> Option<Look> {
 
 /// # Safety
 /// `source` is a readable element of `S`.
-unsafe fn look_at<S: CastTo<D> + Source, D>(source: *const u8) -> Option<String> {
+unsafe fn look_at<S: CastTo<D> + CastSource, D>(source: *const u8) -> Option<String> {
     // SAFETY: the contract.
     let value = unsafe { source.cast::<S>().read_unaligned() };
     let (_, fits): (D, bool) = value.cast_to();
@@ -147,7 +147,7 @@ unsafe fn look_at<S: CastTo<D> + Source, D>(source: *const u8) -> Option<String>
 }
 
 fn kernel(isa: Isa, from: DType, to: DType) -> Option<Compiled> {
-    fn from_type<S: Source>(isa: Isa, to: DType) -> Option<Compiled> {
+    fn from_type<S: CastSource>(isa: Isa, to: DType) -> Option<Compiled> {
         with_type!(to, D => isa.compiled::<Casting<S, D>>())
     }
     with_type!(from, S => from_type::<S>(isa, to)?)
@@ -168,13 +168,13 @@ impl<S: CastTo<D>, D> Kernel for Casting<S, D> {
         // SAFETY: the contract: `source` has 64 elements.
         let read = |index: usize| unsafe { source.wrapping_add(index).read_unaligned() };
         let mut fits = true;
-        for index in 0..CHUNK {
+        for index in 0..BLOCK_ROWS {
             let (value, fit) = read(index).cast_quickly();
             // SAFETY: the contract: `out` has room for 64.
             unsafe { out.wrapping_add(index).write(value) };
             fits &= fit;
         }
-        fits || (0..CHUNK).fold(true, |fits, index| fits & read(index).cast_to().1)
+        fits || (0..BLOCK_ROWS).fold(true, |fits, index| fits & read(index).cast_to().1)
     }
 }
 
@@ -193,7 +193,7 @@ mod tests {
         for (from, to) in castable().flat_map(|from| castable().map(move |to| (from, to))) {
             for round in 0..60 {
                 // Small numbers, numbers around the ends of ranges, and any bits at all; at an odd address.
-                let mut bytes = [0_u8; CHUNK * 8 + 1];
+                let mut bytes = [0_u8; BLOCK_ROWS * 8 + 1];
                 for element in bytes[1..].chunks_exact_mut(from.itemsize()) {
                     let bits = match (round % 3, random() % 4) {
                         (0, _) => random() % 2,
@@ -208,13 +208,13 @@ mod tests {
                 let mut found: Vec<(Vec<u8>, bool)> = Vec::new();
                 for isa in Isa::available() {
                     let cast = Cast::new(*isa, from, to).unwrap();
-                    let mut out = [0_u64; CHUNK];
+                    let mut out = [0_u64; BLOCK_ROWS];
                     // SAFETY: 64 elements of at most 8 bytes each way.
                     let fits = unsafe { cast.run(source, out.as_mut_ptr().cast()) };
                     // SAFETY: as above.
-                    let misfit = unsafe { cast.misfit(source, CHUNK, |_| true) };
+                    let misfit = unsafe { cast.misfit(source, BLOCK_ROWS, |_| true) };
                     assert_eq!(fits, misfit.is_none(), "{isa:?} {from} {to} {misfit:?}");
-                    let written = out.iter().flat_map(|word| word.to_ne_bytes()).take(CHUNK * to.itemsize());
+                    let written = out.iter().flat_map(|word| word.to_ne_bytes()).take(BLOCK_ROWS * to.itemsize());
                     found.push((written.collect(), fits));
                 }
                 let (first, others) = found.split_first().unwrap();

@@ -29,7 +29,7 @@ pub(in crate::convert) trait CastTo<D>: Copy {
 }
 
 /// A type that casts start from.
-pub(super) trait Source:
+pub(super) trait CastSource:
     CastTo<Truth>
     + CastTo<i8>
     + CastTo<i16>
@@ -49,7 +49,7 @@ pub(super) trait Source:
 }
 
 macro_rules! source {
-    ($format:literal => $($type:ty),+) => { $(impl Source for $type {
+    ($format:literal => $($type:ty),+) => { $(impl CastSource for $type {
         fn text(self) -> String {
             format!($format, self)
         }
@@ -59,7 +59,7 @@ source!("{}" => i8, i16, i32, i64, u8, u16, u32, u64);
 // With an exponent where there are many zeros.
 source!("{:?}" => f16, bf16, f32, f64);
 
-impl Source for Truth {
+impl CastSource for Truth {
     fn text(self) -> String {
         (self.0 != 0).to_string()
     }

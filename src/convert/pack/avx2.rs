@@ -16,7 +16,7 @@ use std::arch::x86_64::{
 
 use std::mem::MaybeUninit;
 
-use super::CHUNK;
+use super::BLOCK_ROWS;
 use super::select::Bits;
 use super::stream::{LINE, prefetch_to_second};
 use super::transpose::Tiles;
@@ -92,7 +92,7 @@ pub(super) unsafe fn transpose8(tiles: &Tiles<'_>) {
 /// AVX2.
 #[target_feature(enable = "avx2")]
 pub(super) unsafe fn quads(lanes: &[*const u8; 16], out: *mut u8, stream: bool) {
-    for row in (0..CHUNK).step_by(8) {
+    for row in (0..BLOCK_ROWS).step_by(8) {
         let mut columns = [_mm256_setzero_ps(); 4];
         for lane in 0..4 {
             // SAFETY: the contract: each lane has 8 elements from `row` on.

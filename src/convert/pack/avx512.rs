@@ -18,7 +18,7 @@ mod load;
 
 use std::mem::MaybeUninit;
 
-use super::CHUNK;
+use super::BLOCK_ROWS;
 use super::select::Bits;
 use super::stream::{LINE, prefetch, prefetch_to_second};
 use super::transpose::Tiles;
@@ -100,9 +100,9 @@ unsafe fn transpose4_alike<const TURNED: bool>(tiles: &Tiles<'_>) {
 unsafe fn transpose4_made<const TURNED: bool>(tiles: &Tiles<'_>, loads: &[Load<'_>; LANES4]) -> bool {
     let (mut before, index) = (row_before(tiles), turned(tiles));
     let mut infinite = 0;
-    for chunk in (0..tiles.rows).step_by(CHUNK) {
+    for chunk in (0..tiles.rows).step_by(BLOCK_ROWS) {
         let words = words(tiles, chunk);
-        for row in (chunk..chunk + CHUNK).step_by(LANES4) {
+        for row in (chunk..chunk + BLOCK_ROWS).step_by(LANES4) {
             tiles.fetch(row, LANES4);
             tiles.fetch_in_place(row, LANES4, 4);
             let tile = each_lane!(LANES4, lane => {
@@ -131,13 +131,13 @@ unsafe fn lines_of_bits<const TURNED: bool>(tiles: &Tiles<'_>, loads: &[Load<'_>
     // SAFETY: 16 elements.
     let elements = unsafe { _mm512_loadu_ps(elements.as_ptr().cast()) };
     let (mut before, index) = (row_before(tiles), turned(tiles));
-    for chunk in (0..tiles.rows).step_by(CHUNK) {
+    for chunk in (0..tiles.rows).step_by(BLOCK_ROWS) {
         let words = words(tiles, chunk);
         // SAFETY: 16 words, of which these are the first eight.
         let low = unsafe { _mm512_loadu_epi64(words.as_ptr().cast()) };
         // SAFETY: and these the others.
         let high = unsafe { _mm512_loadu_epi64(words.as_ptr().wrapping_add(LANES8).cast()) };
-        for row in 0..CHUNK {
+        for row in 0..BLOCK_ROWS {
             let bit = _mm512_set1_epi64(1 << row);
             let (low, high) = (_mm512_test_epi64_mask(low, bit), _mm512_test_epi64_mask(high, bit));
             let line = _mm512_maskz_mov_ps(u16::from(high) << 8 | u16::from(low), elements);
@@ -171,9 +171,9 @@ pub(super) unsafe fn transpose8(tiles: &Tiles<'_>) {
 #[target_feature(enable = "avx512f,avx512dq,avx512vl")]
 unsafe fn transpose8_by<const TURNED: bool>(tiles: &Tiles<'_>) {
     let (mut before, index) = (row_before(tiles), turned(tiles));
-    for chunk in (0..tiles.rows).step_by(CHUNK) {
+    for chunk in (0..tiles.rows).step_by(BLOCK_ROWS) {
         let words = words(tiles, chunk);
-        for row in (chunk..chunk + CHUNK).step_by(LANES8) {
+        for row in (chunk..chunk + BLOCK_ROWS).step_by(LANES8) {
             tiles.fetch(row, LANES8);
             tiles.fetch_in_place(row, LANES8, 8);
             let mut tile = [_mm512_setzero_pd(); LANES8];
@@ -206,7 +206,7 @@ unsafe fn transpose8_by<const TURNED: bool>(tiles: &Tiles<'_>) {
 pub(super) unsafe fn quads(tiles: &Tiles<'_>) -> bool {
     let words = words(tiles, 0);
     let mut infinite = 0;
-    for row in (0..CHUNK).step_by(LANES4) {
+    for row in (0..BLOCK_ROWS).step_by(LANES4) {
         let columns = each_lane!(4, lane => match tiles.loads {
             // SAFETY: the contract: each lane has 16 elements from `row` on.
             Some(loads) => unsafe {

@@ -2,16 +2,16 @@
 
 use std::mem::MaybeUninit;
 
+use super::interleave::{Lanes, zipping};
 use super::isa::Isa;
 use super::load::{Load, Loads};
 use super::stream::{LINE, copy_past_the_cache};
 use super::target::Target;
 use super::transpose::{AHEAD, LANES, Line, Tiles, Turn, quads, transpose};
-use super::zip::{Lanes, zipping};
-use super::{CHUNK, Lane};
+use super::{BLOCK_ROWS, Lane};
 
 /// Bytes of 64 rows of a group.
-const BLOCK: usize = CHUNK * LINE;
+const BLOCK: usize = BLOCK_ROWS * LINE;
 /// How far ahead memory is fetched, at least: what takes as long to write as memory takes to answer.
 const DISTANCE: usize = 512;
 /// The most addresses that are fetched from, of columns of a group: one each of single bytes, or eight of decimals.
@@ -133,9 +133,9 @@ impl<'a> Group<'a> {
     ) -> bool {
         // SAFETY: the contract.
         let done = unsafe { self.pack_lines(loads, first, out, scratch) };
-        (done..out.count()).step_by(CHUNK).all(|row| {
-            let part = out.part(row..out.count().min(row + CHUNK));
-            let loads = if part.count() == CHUNK { loads } else { &Loads::MADE };
+        (done..out.count()).step_by(BLOCK_ROWS).all(|row| {
+            let part = out.part(row..out.count().min(row + BLOCK_ROWS));
+            let loads = if part.count() == BLOCK_ROWS { loads } else { &Loads::MADE };
             // SAFETY: the contract, for some of the rows.
             let fits = unsafe { self.chunk(loads, first + row, part, scratch) };
             // SAFETY: as above.
@@ -153,7 +153,7 @@ impl<'a> Group<'a> {
     /// # Safety
     /// As [`Self::pack`]; `loads` are the group's.
     unsafe fn pack_lines(&self, loads: &Loads<'_>, first: usize, out: Target, scratch: &mut Scratch) -> usize {
-        let rows = out.count() / CHUNK * CHUNK;
+        let rows = out.count() / BLOCK_ROWS * BLOCK_ROWS;
         let is_line = self.lanes.len() * self.size == LINE && matches!(self.size, 4 | 8);
         if rows == 0 || !is_line {
             return 0;
@@ -244,9 +244,9 @@ impl<'a> Group<'a> {
         let tiled = self.size.max(TILED);
         // `lanes` points into `scratch`: from here on only its other fields are borrowed, each by itself.
         let turn = self.turn(scratch.before, &mut scratch.after);
-        let mut tiles = self.tiles(&lanes, loads, (first, CHUNK), out, turn);
+        let mut tiles = self.tiles(&lanes, loads, (first, BLOCK_ROWS), out, turn);
         tiles.ahead = scratch.ahead.get(..ahead).unwrap_or(&[]);
-        if count == CHUNK && width == LINE {
+        if count == BLOCK_ROWS && width == LINE {
             // SAFETY: the contract: 64 rows that have room for a line each; lanes have 64 elements.
             return fits & unsafe { transpose(self.isa, tiled, &tiles) };
         }
@@ -299,7 +299,7 @@ impl<'a> Group<'a> {
                 ahead = fetch_next(&mut scratch.ahead, ahead, lane, first);
                 *start = room;
             }
-            room = room.wrapping_add(CHUNK * self.size);
+            room = room.wrapping_add(BLOCK_ROWS * self.size);
         }
         fill_up(starts);
         (fits, ahead)
@@ -325,20 +325,20 @@ impl<'a> Group<'a> {
             let mut parts: Lanes = [std::ptr::null(); TILED];
             for (part, lane) in parts.iter_mut().zip(group) {
                 *part = room;
-                if count == CHUNK && lane.is_view() {
+                if count == BLOCK_ROWS && lane.is_view() {
                     *part = lane.stored_at(first);
                 } else {
                     // SAFETY: the contract; the scratch has room for 64 elements of each column, and is aligned.
                     fits &= unsafe { lane.chunk(first, count, room) };
                 }
                 ahead = fetch_next(&mut scratch.ahead, ahead, lane, first);
-                room = room.wrapping_add(CHUNK * self.size);
+                room = room.wrapping_add(BLOCK_ROWS * self.size);
             }
             fill_up(&mut parts);
             // SAFETY: each part has 64 elements, and the scratch has room for 64 of 4 bytes.
             unsafe { zip(parts.as_ptr().cast(), 0, &[0; 16], zipped) };
             *start = zipped;
-            zipped = zipped.wrapping_add(CHUNK * TILED);
+            zipped = zipped.wrapping_add(BLOCK_ROWS * TILED);
         }
         fill_up(starts);
         (fits, ahead)
@@ -349,7 +349,7 @@ impl<'a> Group<'a> {
 #[inline(always)]
 fn fetch_next(ahead: &mut [*const u8; ADDRESSES], mut filled: usize, lane: &Lane<'_>, first: usize) -> usize {
     // Of elements that stand in parts of two lines, the first line was fetched with those before.
-    let mut next = lane.stored_at(first).wrapping_add(DISTANCE.max(CHUNK * lane.stored()) + LINE - 1);
+    let mut next = lane.stored_at(first).wrapping_add(DISTANCE.max(BLOCK_ROWS * lane.stored()) + LINE - 1);
     for _ in 0..lane.stored().div_ceil(AHEAD) {
         if let Some(slot) = ahead.get_mut(filled) {
             *slot = next;

@@ -10,8 +10,10 @@ mod avx2;
 mod avx512;
 #[doc(hidden)]
 mod group;
+mod interleave;
 mod isa;
 mod load;
+mod row_assembly;
 mod rows;
 mod select;
 mod stream;
@@ -19,8 +21,6 @@ mod target;
 #[cfg(test)]
 mod tests;
 mod transpose;
-mod waiting;
-mod zip;
 
 use std::ops::Range;
 
@@ -31,11 +31,11 @@ pub(in crate::convert) use isa::{Bytes, Compiled, Kernel};
 pub(in crate::convert) use load::{Load, Stored};
 pub(crate) use rows::Rows;
 pub(in crate::convert) use select::{Bits, selecting, spread_lines, spreading};
-pub(in crate::convert) use stream::{Ahead, LINE, copy_past_the_cache, fence};
+pub(in crate::convert) use stream::{LINE, LinePrefetch, copy_past_the_cache, fence};
 
 use super::cast::Misfit;
 use super::column::ColumnChunk;
-use super::lane::{LARGE, Lane};
+use super::lane::{Lane, NON_TEMPORAL_FROM};
 use super::threads::for_each_part;
 use crate::error::{Error, Result};
 use crate::spec::Spec;
@@ -45,7 +45,7 @@ use target::Target;
 use transpose::LANES;
 
 /// Rows that are taken together: the bits of a word.
-pub(in crate::convert) const CHUNK: usize = 64;
+pub(in crate::convert) const BLOCK_ROWS: usize = 64;
 /// Bytes of a column that are read in a run, at least: long enough for the processor to fetch ahead, and a few pages.
 const RUN: usize = 8192;
 /// Bytes of rows that are written in a run, if columns have more than `RUN` then: in small pages, no more than the processor
@@ -101,7 +101,7 @@ pub(crate) unsafe fn pack_rows(
     let huge_pages = out.huge_pages();
     let out = Target::new(out.start(), out.stride(), out.count());
     let width: usize = columns.iter().map(|column| column.spec.dtype().itemsize()).sum();
-    let stream = isa != Isa::Portable && out.count().saturating_mul(width) >= LARGE;
+    let stream = isa != Isa::Portable && out.count().saturating_mul(width) >= NON_TEMPORAL_FROM;
     // SAFETY: the contract.
     unsafe { pack(isa, threads, columns, first, out, Memory { stream, huge_pages }) }
 }
@@ -136,7 +136,7 @@ unsafe fn pack(
     let Some(lane) = lanes.first() else { return Ok(Ok(())) };
     let size = lane.size();
     let packer = Packer { isa, lanes: &lanes, size, memory };
-    let packed = for_each_part(threads, out.count(), CHUNK, |rows| {
+    let packed = for_each_part(threads, out.count(), BLOCK_ROWS, |rows| {
         let (first, out) = (first + rows.start, out.part(rows));
         // SAFETY: the contract, for some of the rows; no other part has them.
         unsafe { packer.pack(first, out) }.map_err(|refusal| match refusal {
@@ -268,7 +268,7 @@ impl Packer<'_> {
     /// # Safety
     /// As [`Self::line_by_line`].
     unsafe fn turned(&self, first: usize, out: Target, skip: usize) -> std::result::Result<usize, Refusal> {
-        let out = out.part(0..out.count() / CHUNK * CHUNK);
+        let out = out.part(0..out.count() / BLOCK_ROWS * BLOCK_ROWS);
         if self.isa != Isa::Avx512 || !matches!(self.size, 4 | 8) || out.count() == 0 {
             return Ok(0);
         }
@@ -300,7 +300,7 @@ impl Packer<'_> {
     /// How many rows of so many bytes are written in a run: whole chunks.
     fn run(&self, stride: usize) -> usize {
         let span = if self.memory.huge_pages && stride > LINE { WIDE_SPAN } else { SPAN };
-        (span / stride.max(1)).max(RUN / self.size).next_multiple_of(CHUNK)
+        (span / stride.max(1)).max(RUN / self.size).next_multiple_of(BLOCK_ROWS)
     }
 
     /// The first column of each group. The last group begins where it has all its columns: some are written twice, with the

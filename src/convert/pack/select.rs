@@ -3,7 +3,7 @@
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 
-use super::CHUNK;
+use super::BLOCK_ROWS;
 use super::isa::{Bytes, Compiled, Isa, Kernel};
 use super::stream::{LINE, prefetch};
 
@@ -73,7 +73,7 @@ impl<T: Copy> Kernel for Selecting<T> {
     unsafe fn run(source: *const u8, bits: u64, element: &Bytes, out: *mut u8) -> bool {
         // SAFETY: any bytes are an integer, and there are enough of them.
         let clear = unsafe { element.as_ptr().cast::<T>().read_unaligned() };
-        for index in 0..CHUNK {
+        for index in 0..BLOCK_ROWS {
             // SAFETY: the contract: `source` has 64 elements.
             let set = unsafe { source.cast::<T>().wrapping_add(index).read_unaligned() };
             let chosen = if bits >> index & 1 == 1 { set } else { clear };
@@ -105,7 +105,7 @@ impl<T: Copy + Default> Kernel for Spreading<T> {
     unsafe fn run(_: *const u8, bits: u64, element: &Bytes, out: *mut u8) -> bool {
         // SAFETY: any bytes are an integer, and there are enough of them.
         let one = unsafe { element.as_ptr().cast::<T>().read_unaligned() };
-        for index in 0..CHUNK {
+        for index in 0..BLOCK_ROWS {
             let chosen = if bits >> index & 1 == 1 { one } else { T::default() };
             // SAFETY: the contract: `out` has room for 64 elements.
             unsafe { out.cast::<T>().wrapping_add(index).write(chosen) };

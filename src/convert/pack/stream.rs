@@ -73,13 +73,13 @@ pub(in crate::convert) fn fence() {
 
 /// What 64 elements of a column are stored in.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::convert) struct Ahead {
+pub(in crate::convert) struct LinePrefetch {
     /// In the first line.
     start: *const u8,
     lines: usize,
 }
 
-impl Ahead {
+impl LinePrefetch {
     pub(in crate::convert) fn new(start: *const u8, lines: usize) -> Self {
         Self { start, lines }
     }

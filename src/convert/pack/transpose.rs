@@ -2,7 +2,7 @@
 
 use std::mem::MaybeUninit;
 
-use super::CHUNK;
+use super::BLOCK_ROWS;
 use super::isa::Isa;
 use super::load::Load;
 use super::stream::{LINE, prefetch, prefetch_to_second};
@@ -65,7 +65,7 @@ impl Tiles<'_> {
     /// Fetches of lanes that are read in place what so many rows take, some rows before these are due.
     #[inline(always)]
     pub(super) fn fetch_in_place(&self, row: usize, rows: usize, size: usize) {
-        if self.rows == CHUNK {
+        if self.rows == BLOCK_ROWS {
             return;
         }
         for (index, lane) in self.lanes.iter().take(LINE / size).enumerate() {
@@ -79,8 +79,8 @@ impl Tiles<'_> {
     /// Fetches what is due with these rows: one line of each column after the other.
     #[inline(always)]
     pub(super) fn fetch(&self, row: usize, rows: usize) {
-        let steps = CHUNK / AHEAD / rows;
-        let (line, step) = (row % CHUNK / (CHUNK / AHEAD), row / rows % steps);
+        let steps = BLOCK_ROWS / AHEAD / rows;
+        let (line, step) = (row % BLOCK_ROWS / (BLOCK_ROWS / AHEAD), row / rows % steps);
         let due = self.ahead.len().div_ceil(steps);
         let first = self.ahead.len().min(step * due);
         for start in self.ahead.get(first..self.ahead.len().min(first + due)).unwrap_or(&[]) {
@@ -123,7 +123,7 @@ pub(super) unsafe fn transpose(isa: Isa, size: usize, tiles: &Tiles<'_>) -> bool
 /// # Safety
 /// As [`transpose`] or [`quads`], for so many lanes of elements of `N` bytes.
 unsafe fn portable<const N: usize, const COUNT: usize>(tiles: &Tiles<'_>) {
-    for row in 0..CHUNK {
+    for row in 0..BLOCK_ROWS {
         let out = tiles.row(row).cast::<MaybeUninit<[u8; N]>>();
         for (index, lane) in tiles.lanes.iter().take(COUNT).enumerate() {
             // SAFETY: the contract: each lane has 64 elements.

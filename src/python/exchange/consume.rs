@@ -19,7 +19,7 @@ use crate::ffi::dlpack::{
     DLDeviceType, DLPACK_MAJOR_VERSION, DLPackCurrentWorkStream, DLPackExchangeAPI, DLPackExchangeAPIHeader,
     DLPackManagedTensorToPyObjectNoSync,
 };
-use crate::order::Wait;
+use crate::stream_order::Wait;
 
 /// A chain of older tables is not followed further: a corrupt one may have no end.
 const MOST_TABLES: usize = 16;
@@ -36,13 +36,13 @@ pub(in crate::python) struct Arrays<'py> {
 
 struct Namespace<'py> {
     from_dlpack: Bound<'py, PyAny>,
-    route: Route,
+    route: Maker,
     /// Looked up for the first view, where it is not known.
     library: Option<Library>,
 }
 
 /// How a namespace makes arrays.
-enum Route {
+enum Maker {
     /// By its function; a module's first array tells whether there is a table.
     Unknown,
     /// By its function.
@@ -93,14 +93,14 @@ impl<'py> Arrays<'py> {
             library.get_or_insert_with(|| Library::of(from_dlpack)).warn_of_view(self.py)?;
         }
         // Where the table refuses, the function says why, in the library's own words.
-        if let Route::Table(table) = route
+        if let Maker::Table(table) = route
             && table.takes(self.py, &tensor)?
             && let Some(array) = table.make(self.py, &tensor)?
         {
             return Ok(array);
         }
         let array = capsule::call(from_dlpack, (own(tensor)?,), None)?;
-        if let Route::Unknown = route {
+        if let Maker::Unknown = route {
             *route = learn(from_dlpack, &array);
         }
         Ok(array)
@@ -153,7 +153,7 @@ impl<'py> Namespace<'py> {
         };
         // What is no module may make a function at each look-up, and do with arrays whatever it likes.
         let (route, library) =
-            if xp.is_instance_of::<PyModule>() { known(&from_dlpack) } else { (Route::Function, None) };
+            if xp.is_instance_of::<PyModule>() { known(&from_dlpack) } else { (Maker::Function, None) };
         Ok(Self { from_dlpack, route, library })
     }
 }
@@ -176,23 +176,23 @@ impl Known {
 /// Nothing is freed while this is locked, as that can run Python code.
 static KNOWN: Mutex<Vec<Known>> = Mutex::new(Vec::new());
 
-fn known(from_dlpack: &Bound<'_, PyAny>) -> (Route, Option<Library>) {
+fn known(from_dlpack: &Bound<'_, PyAny>) -> (Maker, Option<Library>) {
     let (py, address) = (from_dlpack.py(), from_dlpack.as_ptr().addr());
     let known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
     // Another function can have the address of one that is gone.
     match known.iter().find(|known| known.address == address && !known.is_gone(py)) {
-        Some(Known { table: Some(table), library, .. }) => (Route::Table(table.clone_ref(py)), Some(*library)),
-        Some(Known { table: None, library, .. }) => (Route::Function, Some(*library)),
-        None => (Route::Unknown, None),
+        Some(Known { table: Some(table), library, .. }) => (Maker::Table(table.clone_ref(py)), Some(*library)),
+        Some(Known { table: None, library, .. }) => (Maker::Function, Some(*library)),
+        None => (Maker::Unknown, None),
     }
 }
 
 /// Looks for the table of a module's arrays, and remembers what was found.
-fn learn(from_dlpack: &Bound<'_, PyAny>, array: &Bound<'_, PyAny>) -> Route {
+fn learn(from_dlpack: &Bound<'_, PyAny>, array: &Bound<'_, PyAny>) -> Maker {
     let (py, address) = (array.py(), from_dlpack.as_ptr().addr());
     // Whatever is wrong with the table: the function works.
     let table = Table::of(from_dlpack, &array.get_type()).unwrap_or(None);
-    let route = table.as_ref().map_or(Route::Function, |table| Route::Table(table.clone_ref(py)));
+    let route = table.as_ref().map_or(Maker::Function, |table| Maker::Table(table.clone_ref(py)));
     let library = Library::of(from_dlpack);
     // What has no weak references is looked at anew each time.
     if let Ok(from_dlpack) = PyWeakrefReference::new(from_dlpack) {
@@ -230,9 +230,9 @@ impl Table {
     /// on has to wait for memory on CUDA first.
     fn takes(&self, py: Python<'_>, tensor: &crate::tensor::Tensor) -> PyResult<bool> {
         let device = tensor.device();
-        let order = match tensor.order() {
+        let readiness = match tensor.readiness() {
             None => return Ok(true),
-            Some(order) if device.device_type() == DLDeviceType::CUDA => order,
+            Some(readiness) if device.device_type() == DLDeviceType::CUDA => readiness,
             Some(_) => return Ok(false),
         };
         let mut stream: *mut c_void = null_mut();
@@ -246,7 +246,7 @@ impl Table {
         }
         // As a handle, NULL is the legacy default stream.
         let stream = if stream.is_null() { Stream::LEGACY } else { Stream::new(stream.addr())? };
-        order.wait_on_stream(device, stream, Wait::ExchangeOutput)?;
+        readiness.wait_on_stream(device, stream, Wait::ExchangeOutput)?;
         Ok(true)
     }
 

@@ -21,7 +21,7 @@ use crate::ffi::dlpack::{
     DLDevice, DLDeviceType, DLManagedTensorVersioned, DLPACK_MAJOR_VERSION, DLPACK_MINOR_VERSION, DLPackExchangeAPI,
     DLPackExchangeAPIHeader, DLPackSetError, DLPackVersion, DLTensor,
 };
-use crate::order::{self, Wait};
+use crate::stream_order::{self, Wait};
 
 struct Table(DLPackExchangeAPI);
 
@@ -88,13 +88,13 @@ unsafe fn tensor<'a, 'py: 'a>(py: Python<'py>, object: &'a *mut ffi::PyObject) -
 
 /// Has this thread's stream wait for a tensor: the one that `current_work_stream` names, for the consumer to work on.
 fn wait_by_this_thread(tensor: &crate::tensor::Tensor) -> PyResult<()> {
-    let Some(order) = tensor.order().filter(|_| is_cuda(tensor.device())) else { return Ok(()) };
-    let stream = order::current_stream();
-    order.wait_on_stream(tensor.device(), stream, Wait::ExchangeStream)?;
-    order.lend();
+    let Some(readiness) = tensor.readiness().filter(|_| is_cuda(tensor.device())) else { return Ok(()) };
+    let stream = stream_order::current_stream();
+    readiness.wait_on_stream(tensor.device(), stream, Wait::ExchangeStream)?;
+    readiness.lend();
     if !stream.is_default() {
         // Nothing else says when the consumer's work there is done.
-        order.record_stream(stream)?;
+        readiness.record_stream(stream)?;
     }
     Ok(())
 }
@@ -127,13 +127,13 @@ unsafe extern "C" fn to_object(managed: *mut DLManagedTensorVersioned, out: *mut
         let (managed, out) = (argument(managed, "tensor")?, argument(out, "out_py_object")?);
         let wrap = |tensor: crate::tensor::Tensor| -> PyResult<_> {
             producer::require_known(tensor.device())?;
-            if let Some(order) = tensor.order().filter(|_| is_cuda(tensor.device())) {
+            if let Some(readiness) = tensor.readiness().filter(|_| is_cuda(tensor.device())) {
                 tensor.check_memory()?;
                 // Whoever made it worked on the stream that `current_work_stream` names.
-                let current = order::enter(tensor.device())?;
-                let stream = order::current_stream();
+                let current = stream_order::enter(tensor.device())?;
+                let stream = stream_order::current_stream();
                 current.require_own(stream)?;
-                order.written_behind(&current, stream, Wait::ExchangeImport)?;
+                readiness.written_behind(&current, stream, Wait::ExchangeImport)?;
             }
             let misaligned = tensor.device().is_cpu() && !tensor.is_aligned();
             let tensor = if misaligned { compact(&tensor, tensor_input::REALIGNED)? } else { tensor };
@@ -183,7 +183,7 @@ unsafe extern "C" fn current_work_stream(device_type: DLDeviceType, device_id: i
         let stream = match device_type {
             DLDeviceType::CPU | DLDeviceType::CUDA_HOST | DLDeviceType::ROCM_HOST => null_mut(),
             DLDeviceType::CUDA | DLDeviceType::CUDA_MANAGED => {
-                let (current, stream) = (order::enter(device)?, order::current_stream());
+                let (current, stream) = (stream_order::enter(device)?, stream_order::current_stream());
                 current.require_own(stream)?;
                 std::ptr::without_provenance_mut(stream.number())
             }

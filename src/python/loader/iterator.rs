@@ -46,7 +46,7 @@ impl LoaderIterator {
 
     /// The next batch; `None` when there are no more. While it is waited for, the interpreter is free, and signals are seen.
     fn wait(&self, py: Python<'_>) -> PyResult<Option<Batch>> {
-        if !self.batches.is_here() {
+        if !self.batches.is_inline() {
             return Err(PyRuntimeError::new_err(
                 "this iteration of a Loader began in another process, which this one was forked from; begin one here, by \
                  iter() of a Loader whose source is a callable or a table",

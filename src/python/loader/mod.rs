@@ -29,7 +29,7 @@ use super::exchange::{Access, Arrays, memory, namespace};
 use super::matrix::Columns;
 use super::options::{ConversionOptions, ElementKeywords, Legacy};
 use crate::cuda::allocate_from;
-use crate::loader::{Batches, LoadOptions, Selection, Shuffle, Split, Terms, check_device};
+use crate::loader::{Batches, LoadOptions, Selection, Sharding, Shuffle, Terms, check_device};
 
 /// An Arrow stream as training batches: an iterable of batches of `batch_size` rows, converted ahead on a native thread.
 ///
@@ -112,8 +112,8 @@ impl Loader {
             None => Ok(default),
         };
         let world_size = number("world_size", world_size, 1, 1)?;
-        let split =
-            Split::new(count("batch_size", batch_size, 1)?, drop_last, number("rank", rank, 0, 0)?, world_size)?;
+        let sharding =
+            Sharding::new(count("batch_size", batch_size, 1)?, drop_last, number("rank", rank, 0, 0)?, world_size)?;
         let shuffle_buffer = number("shuffle_buffer", shuffle_buffer, 0, 0)?;
         let passed = seed.map(|seed| word("seed", seed)).transpose()?.filter(|_| shuffle_buffer > 0);
         if passed.is_none() && shuffle_buffer > 0 && world_size > 1 {
@@ -124,7 +124,7 @@ impl Loader {
             None if shuffle_buffer > 0 => Some(random_seed(source.py())?),
             passed => passed,
         };
-        let mut load = LoadOptions::new(split);
+        let mut load = LoadOptions::new(sharding);
         load.device = device;
         load.prefetch = number("prefetch", prefetch, load.prefetch, 0)?;
         load.threads = threads.map(counts::threads).transpose()?;
@@ -190,7 +190,7 @@ impl Loader {
     /// The number of batches of an epoch, where the source tells its rows.
     fn __len__(&self, py: Python<'_>) -> PyResult<usize> {
         match self.source.rows(py)? {
-            Some(rows) => Ok(self.load.split.batches(rows)),
+            Some(rows) => Ok(self.load.sharding.batches(rows)),
             None => {
                 Err(PyTypeError::new_err("the source does not tell how many rows it has, so the loader has no length"))
             }
@@ -200,7 +200,7 @@ impl Loader {
     /// Rows of a full batch.
     #[getter]
     fn batch_size(&self) -> usize {
-        self.load.split.batch_size()
+        self.load.sharding.batch_size()
     }
 
     /// The epoch that the iteration is in, or that the next `iter()` begins.
@@ -262,13 +262,13 @@ impl Loader {
     }
 
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
-        let split = &self.load.split;
-        let rank = if split.world_size() == 1 {
+        let sharding = &self.load.sharding;
+        let rank = if sharding.world_size() == 1 {
             String::new()
         } else {
-            format!(", rank={}, world_size={}", split.rank(), split.world_size())
+            format!(", rank={}, world_size={}", sharding.rank(), sharding.world_size())
         };
-        Ok(format!("Loader({}, batch_size={}{rank})", self.source.name(py)?, split.batch_size()))
+        Ok(format!("Loader({}, batch_size={}{rank})", self.source.name(py)?, sharding.batch_size()))
     }
 }
 
@@ -290,7 +290,7 @@ fn refuse_torch_worker(py: Python<'_>) -> PyResult<()> {
 
 impl Loader {
     fn terms_alone(&self) -> Terms {
-        Terms::new(&self.load.split, self.shuffle_buffer)
+        Terms::new(&self.load.sharding, self.shuffle_buffer)
     }
 
     /// What a state has to fit, with a source of this type.

@@ -111,7 +111,7 @@ fn ask(object: &Bound<'_, PyAny>, depth: usize) -> PyResult<()> {
 
 /// The options as keywords of the constructor.
 fn options<'py>(py: Python<'py>, loader: &Loader) -> PyResult<Bound<'py, PyDict>> {
-    let (load, split) = (&loader.load, &loader.load.split);
+    let (load, sharding) = (&loader.load, &loader.load.sharding);
     let options = PyDict::new(py);
     match &loader.selection {
         Selection::Whole(None) => {}
@@ -148,12 +148,12 @@ fn options<'py>(py: Python<'py>, loader: &Loader) -> PyResult<Bound<'py, PyDict>
         options.set_item("threads", threads.get())?;
     }
     options.set_item("device", Device(load.device))?;
-    options.set_item("batch_size", split.batch_size())?;
+    options.set_item("batch_size", sharding.batch_size())?;
     options.set_item("shuffle_buffer", loader.shuffle_buffer)?;
-    options.set_item("drop_last", split.drop_last())?;
+    options.set_item("drop_last", sharding.drop_last())?;
     options.set_item("prefetch", load.prefetch)?;
-    options.set_item("rank", split.rank())?;
-    options.set_item("world_size", split.world_size())?;
+    options.set_item("rank", sharding.rank())?;
+    options.set_item("world_size", sharding.world_size())?;
     Ok(options)
 }
 

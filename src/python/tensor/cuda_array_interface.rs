@@ -13,10 +13,10 @@ use crate::cuda::{Pointer, PooledStream, Stream};
 use crate::device::Device;
 use crate::error::{Error, ErrorKind};
 use crate::ffi::dlpack::DLDeviceType;
-use crate::order::{self, Order, Wait};
 use crate::python::cuda_stream;
 use crate::python::exit::release_attached;
 use crate::spec::{Dims, row_major_strides};
+use crate::stream_order::{self, Readiness, Wait};
 use crate::tensor::{Parts, Tensor};
 
 /// The dict of the interface. The reader of the memory keeps the tensor alive.
@@ -26,7 +26,7 @@ use crate::tensor::{Parts, Tensor};
 /// name for.
 pub(super) fn cuda_array_interface<'py>(py: Python<'py>, tensor: &Tensor) -> PyResult<Bound<'py, PyDict>> {
     let reached = [DLDeviceType::CUDA, DLDeviceType::CUDA_MANAGED].contains(&tensor.device().device_type());
-    let Some(order) = tensor.order().filter(|_| reached) else {
+    let Some(readiness) = tensor.readiness().filter(|_| reached) else {
         let reason =
             format!("__cuda_array_interface__ reaches memory of CUDA devices only, and this is on {}", tensor.device());
         return Err(PyAttributeError::new_err(reason));
@@ -44,35 +44,35 @@ pub(super) fn cuda_array_interface<'py>(py: Python<'py>, tensor: &Tensor) -> PyR
     let strides = (!tensor.is_row_major()).then(|| PyTuple::new(py, strides.collect::<Vec<_>>())).transpose()?;
     interface.set_item(intern!(py, "strides"), strides)?;
     interface.set_item(intern!(py, "data"), (tensor.as_ptr().addr(), !tensor.is_writable()))?;
-    order.lend();
-    interface.set_item(intern!(py, "stream"), waiting_stream(order)?.map(Stream::number))?;
+    readiness.lend();
+    interface.set_item(intern!(py, "stream"), waiting_stream(readiness)?.map(Stream::number))?;
     Ok(interface)
 }
 
 /// A stream of ours that waits until the memory is written, and that lives as long as the process; `None` where the memory is
 /// written. Consumers wait for it, or put their work on it.
-fn waiting_stream(order: &Order) -> crate::error::Result<Option<Stream>> {
-    order::drain();
-    if order.is_complete()? {
+fn waiting_stream(readiness: &Readiness) -> crate::error::Result<Option<Stream>> {
+    stream_order::drain();
+    if readiness.is_complete()? {
         return Ok(None);
     }
-    let current = order::enter(order.device())?;
+    let current = stream_order::enter(readiness.device())?;
     let stream = PooledStream::idle(&current)?;
-    order.wait_in(&current, stream.stream(), Wait::ArrayInterfaceStream)?;
-    order.record_stream(stream.stream())?;
+    readiness.wait_in(&current, stream.stream(), Wait::ArrayInterfaceStream)?;
+    readiness.record_stream(stream.stream())?;
     Ok(Some(stream.stream()))
 }
 
 /// A Python object that memory is of.
 struct Held {
     object: Option<Py<PyAny>>,
-    order: Order,
+    readiness: Readiness,
 }
 
 impl Drop for Held {
     fn drop(&mut self) {
         let mut object = self.object.take();
-        self.order.release(move || {
+        self.readiness.release(move || {
             release_attached(&mut || drop(object.take()));
             // Once the interpreter is going down there is nobody to take it back.
             std::mem::forget(object);
@@ -98,20 +98,20 @@ pub(in crate::python) fn of_cuda_array_interface(object: &Bound<'_, PyAny>) -> P
             Error::new(ErrorKind::Device, reason)
         })?,
     };
-    let current = order::enter(device)?;
-    let order = match stream {
-        None => Order::written(device),
+    let current = stream_order::enter(device)?;
+    let readiness = match stream {
+        None => Readiness::written(device),
         Some(stream) => {
             current.require_own(stream)?;
             if current.is_capturing(stream).map_err(Error::from)? {
                 let reason = "the stream of __cuda_array_interface__ is being captured";
                 return Err(Error::new(ErrorKind::Device, reason).remedy_is("import before the capture").into());
             }
-            Some(Order::recorded(device, &current, stream, Wait::ArrayInterfaceImport)?)
+            Some(Readiness::recorded(device, &current, stream, Wait::ArrayInterfaceImport)?)
         }
     };
-    let Some(order) = order else { return Ok(None) };
-    let owner = Held { object: Some(object.clone().unbind()), order: order.clone() };
+    let Some(readiness) = readiness else { return Ok(None) };
+    let owner = Held { object: Some(object.clone().unbind()), readiness: readiness.clone() };
     let parts = Parts {
         data: std::ptr::without_provenance_mut(address),
         device,
@@ -119,7 +119,7 @@ pub(in crate::python) fn of_cuda_array_interface(object: &Bound<'_, PyAny>) -> P
         shape,
         strides,
         owner: Arc::new(owner),
-        order: Some(order),
+        readiness: Some(readiness),
         read_only,
         copied: false,
         field: None,

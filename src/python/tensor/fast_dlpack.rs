@@ -97,7 +97,7 @@ unsafe fn export(
         let tensor = unsafe { tensor.cast_unchecked::<Tensor>() };
         let tensor = tensor.get().tensor();
         // Memory of a device has an order to keep.
-        if tensor.order().is_none() {
+        if tensor.readiness().is_none() {
             return match versioned_capsule(py, tensor, false) {
                 Ok(capsule) => capsule.into_ptr(),
                 Err(error) => {

@@ -23,9 +23,9 @@ pub(super) use out::with_output;
 
 use super::arrow_dunders::{c_array, c_device_array, requested_field};
 use super::capsule::schema_capsule;
-use super::dlpack_dunders::{DlpackArguments, dlpack, dlpack_device};
+use super::device_request::ToDevice;
+use super::dlpack_dunders::{DlpackArguments, dlpack_device, export_dlpack};
 use super::exchange::{exchange_api, memory};
-use super::moving::ToDevice;
 use super::options::Legacy;
 use super::{Device, cuda_stream, device, html, pickle};
 use crate::arrow::DeviceArray;
@@ -155,10 +155,10 @@ impl Tensor {
     /// stream: a number as DLPack gives it, or an object with `__cuda_stream__`.
     #[pyo3(signature = (stream, /))]
     fn record_stream(&self, stream: &Bound<'_, PyAny>) -> PyResult<()> {
-        let Some(order) = self.tensor.order().filter(|order| is_cuda(order.device())) else {
+        let Some(readiness) = self.tensor.readiness().filter(|readiness| is_cuda(readiness.device())) else {
             return Err(PyBufferError::new_err(format!("data on {} has no streams", self.tensor.device())));
         };
-        Ok(order.record_stream(cuda_stream::extract(stream)?)?)
+        Ok(readiness.record_stream(cuda_stream::extract(stream)?)?)
     }
 
     #[pyo3(signature = (*, stream=None, max_version=None, dl_device=None, copy=None))]
@@ -170,7 +170,7 @@ impl Tensor {
         dl_device: Option<&Bound<'py, PyAny>>,
         copy: Option<bool>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        dlpack(py, &self.tensor, self.legacy, false, &DlpackArguments { stream, max_version, dl_device, copy })
+        export_dlpack(py, &self.tensor, self.legacy, false, &DlpackArguments { stream, max_version, dl_device, copy })
     }
 
     /// The table of C functions of DLPack's exchange API, for consumers in C.

@@ -82,7 +82,7 @@ fn of_buffer(buffer: &PyUntypedBuffer) -> Option<Tensor> {
         owner: Arc::new(()),
         read_only: buffer.readonly(),
         copied: false,
-        order: None,
+        readiness: None,
         field: None,
     };
     // SAFETY: the buffer protocol gives these elements, in memory that stays while the buffer is held, as our only caller does

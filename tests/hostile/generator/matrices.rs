@@ -1,7 +1,7 @@
 //! Columns as matrices, which must be what each column is alone.
 
 use arrow_dlpack::{
-    DeviceArray, MatrixOptions, NullPolicy, Options, Order, Tensor, explain_matrix, explain_matrix_schema,
+    DeviceArray, MatrixOptions, MemoryOrder, NullPolicy, Options, Tensor, explain_matrix, explain_matrix_schema,
     matrix_to_tensor, matrix_to_tensor_into, matrix_validity, to_tensors, validity,
 };
 
@@ -18,8 +18,8 @@ pub(super) fn matrices(array: &DeviceArray, errors: &mut Errors<'_>) {
     for (number, selected) in selections.enumerate() {
         // Each column with some of the options, so that all are used by some.
         let sets = option_sets().into_iter().skip(number % 3).step_by(3);
-        for (options, order) in sets.zip([Order::C, Order::F, Order::A].into_iter().cycle()) {
-            let mut matrix = MatrixOptions::default().order(order).copy(options.copy).writable(options.writable);
+        for (options, order) in sets.zip([MemoryOrder::C, MemoryOrder::F, MemoryOrder::A].into_iter().cycle()) {
+            let mut matrix = MatrixOptions::default().memory_order(order).copy(options.copy).writable(options.writable);
             matrix.columns = selected.map(|name| vec![name.to_owned()]);
             one(array, &matrix, &options, errors);
         }

@@ -55,6 +55,6 @@ def test_memory_that_is_not_to_be_had(workload: str) -> None:
 
 
 @pytest.mark.no_devices
-@pytest.mark.parametrize("workload", of_this_schedule(["dlpack", "arrays", "to_the_cpu", "limbo"]))
+@pytest.mark.parametrize("workload", of_this_schedule(["dlpack", "arrays", "to_the_cpu", "deferred_free"]))
 def test_a_lost_context_is_named_and_the_process_ends_well(workload: str) -> None:
     assert run(ILLEGAL_ADDRESS, "lost", workload)["processes"] > 1

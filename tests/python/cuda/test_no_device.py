@@ -88,7 +88,7 @@ def test_no_memory_left(monkeypatch: pytest.MonkeyPatch) -> None:
     assert np.array_equal(np.from_dlpack(ad.from_dlpack(tensor, copy=True).to_device("cpu")), VALUES)
 
 
-def test_memory_in_limbo_is_looked_for_where_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_deferred_frees_are_looked_for_where_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SIMULATED_CUDA_MEMORY", str(VALUES.nbytes * 5 // 2))
     pool, stream = fakes.Pool(), driver.Stream()
     tensor = ad.from_dlpack(fakes.Torch(pool, VALUES, stream=stream.handle))

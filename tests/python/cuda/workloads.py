@@ -212,7 +212,7 @@ def round_trip() -> Run:
 
 
 @common
-def limbo() -> Run:
+def deferred_free() -> Run:
     producer, consumer = stream(), stream(flags=0)
     source, other = (fakes.Torch(pool(), VALUES, stream=producer.handle) for _ in range(2))
 

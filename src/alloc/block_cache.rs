@@ -1,0 +1,209 @@
+//! The last large block that was let go, kept for the next result of its size: its pages are there already, and to have
+//! fresh ones takes as long as to fill them.
+//!
+//! One block a process, of 256 MiB at most. The system is told that it may take the pages back when memory is short, so
+//! that nothing is kept from others. Whoever takes the block takes it by one exchange of a pointer: there is no lock that a
+//! fork could leave behind, and a child has a copy of its own.
+
+use std::alloc::{Layout, dealloc};
+use std::ptr::{NonNull, null_mut};
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+use super::{HUGE_PAGE, HUGE_PAGES_FROM, mapped};
+
+/// Blocks larger than this are freed at once.
+const MOST: usize = 256 << 20;
+
+/// The block that this process keeps.
+pub(super) static KEPT: Slot = Slot::new();
+
+/// Memory that nobody uses.
+#[derive(Debug)]
+pub(super) struct Block {
+    pub(super) start: NonNull<u8>,
+    pub(super) layout: Layout,
+    /// Whether it is pages of the system's, and not the global allocator's.
+    pub(super) is_mapped: bool,
+}
+
+impl Block {
+    /// Gives the block back to where it is from.
+    ///
+    /// # Safety
+    /// `start` came from the global allocator with this layout, or is so many bytes that were mapped, and nobody uses it.
+    unsafe fn free(self) {
+        if self.is_mapped {
+            // SAFETY: `is_mapped` says that `mapped::grow` made the block, and the caller that nobody uses it.
+            unsafe { mapped::free(&self) };
+        } else {
+            // SAFETY: a block that is not mapped came from the global allocator with this layout, and nobody uses it.
+            unsafe { dealloc(self.start.as_ptr(), self.layout) };
+        }
+    }
+
+    /// Tells the system that it may take the pages back, until they are written again. Whether it has understood.
+    #[cfg(all(target_os = "linux", not(miri)))]
+    fn offer_pages(&self) -> bool {
+        // Whole pages, however large they are: what follows the block is not ours.
+        let whole = self.layout.size() / HUGE_PAGE * HUGE_PAGE;
+        // SAFETY: a range of memory that nobody uses: that its contents may be lost changes nothing for anyone.
+        unsafe { libc::madvise(self.start.as_ptr().cast(), whole, libc::MADV_FREE) == 0 }
+    }
+
+    /// Miri has no pages.
+    #[cfg(any(not(target_os = "linux"), miri))]
+    fn offer_pages(&self) -> bool {
+        cfg!(miri)
+    }
+}
+
+/// Room for one block.
+#[derive(Debug)]
+pub(super) struct Slot(AtomicPtr<Block>);
+
+impl Slot {
+    const fn new() -> Self {
+        Self(AtomicPtr::new(null_mut()))
+    }
+
+    /// The block that is kept, if it has `len` bytes and not many more.
+    pub(super) fn take(&self, len: usize) -> Option<Block> {
+        if !(HUGE_PAGES_FROM..=MOST).contains(&len) {
+            return None;
+        }
+        let block = self.exchange(None)?;
+        if (len..=len + len / 4).contains(&block.layout.size()) {
+            return Some(block);
+        }
+        self.put(block);
+        None
+    }
+
+    /// The block that is kept, of any size, if it is mapped: it can grow, and give back what is too much.
+    #[cfg(target_os = "linux")]
+    pub(super) fn take_mapped(&self) -> Option<Block> {
+        let block = self.exchange(None)?;
+        if block.is_mapped {
+            return Some(block);
+        }
+        self.put(block);
+        None
+    }
+
+    /// Keeps a block for [`Slot::take`] in place of the one that is kept, or frees it.
+    ///
+    /// # Safety
+    /// As [`Block::free`].
+    pub(super) unsafe fn keep(&self, block: Block) {
+        let size = block.layout.size();
+        if (HUGE_PAGES_FROM..=MOST).contains(&size) && block.layout.align() == HUGE_PAGE && block.offer_pages() {
+            self.put(block);
+        } else {
+            // SAFETY: the contract.
+            unsafe { block.free() };
+        }
+    }
+
+    /// Frees the block that is kept. Whether there was one.
+    pub(super) fn clear(&self) -> bool {
+        let Some(block) = self.exchange(None) else { return false };
+        // SAFETY: the contract of `keep`, where each block comes from; nobody else can take it any more.
+        unsafe { block.free() };
+        true
+    }
+
+    /// Puts a block back that was kept before, or is to be kept.
+    fn put(&self, block: Block) {
+        if let Some(other) = self.exchange(Some(block)) {
+            // SAFETY: the contract of `keep`, where each block comes from; nobody else can take it any more.
+            unsafe { other.free() };
+        }
+    }
+
+    fn exchange(&self, block: Option<Block>) -> Option<Block> {
+        let new = block.map_or(null_mut(), |block| Box::into_raw(Box::new(block)));
+        let old = self.0.swap(new, Ordering::AcqRel);
+        // SAFETY: a box that an earlier exchange put there, and that this one alone took out.
+        (!old.is_null()).then(|| *unsafe { Box::from_raw(old) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    impl Drop for Slot {
+        fn drop(&mut self) {
+            self.clear();
+        }
+    }
+
+    fn block(size: usize) -> Block {
+        let layout = Layout::from_size_align(size, HUGE_PAGE).unwrap();
+        // SAFETY: the size is not 0.
+        Block { start: NonNull::new(unsafe { std::alloc::alloc(layout) }).unwrap(), layout, is_mapped: false }
+    }
+
+    /// Keeps a block, and gives its address.
+    fn kept(slot: &Slot, size: usize) -> usize {
+        let block = block(size);
+        let address = block.start.addr().get();
+        // SAFETY: just made, and nobody else's.
+        unsafe { slot.keep(block) };
+        address
+    }
+
+    /// Takes a block, and gives it back to the allocator.
+    fn taken(slot: &Slot, len: usize) -> Option<usize> {
+        let block = slot.take(len)?;
+        assert!(block.layout.size() >= len);
+        let address = block.start.addr().get();
+        // SAFETY: just taken out, and nobody else's.
+        unsafe { block.free() };
+        Some(address)
+    }
+
+    #[test]
+    fn the_last_block_is_taken_once_by_a_result_of_its_size() {
+        let slot = Slot::new();
+        assert_eq!(taken(&slot, HUGE_PAGES_FROM), None);
+        kept(&slot, HUGE_PAGES_FROM);
+        let last = kept(&slot, HUGE_PAGES_FROM + 1000);
+        assert_eq!((taken(&slot, HUGE_PAGES_FROM + 1001), taken(&slot, HUGE_PAGES_FROM - 1)), (None, None));
+        assert_eq!((taken(&slot, HUGE_PAGES_FROM), taken(&slot, HUGE_PAGES_FROM)), (Some(last), None));
+    }
+
+    #[test]
+    fn little_is_not_kept_nor_very_much_and_no_result_takes_what_is_far_too_large() {
+        let slot = Slot::new();
+        for size in [HUGE_PAGES_FROM - 1, MOST + 1] {
+            kept(&slot, size);
+            assert!(!slot.clear(), "{size}");
+        }
+        let address = kept(&slot, 2 * HUGE_PAGES_FROM);
+        assert_eq!(taken(&slot, HUGE_PAGES_FROM), None);
+        assert_eq!(taken(&slot, 2 * HUGE_PAGES_FROM - HUGE_PAGES_FROM / 4), Some(address));
+    }
+
+    #[test]
+    fn threads_never_get_the_same_block() {
+        let slot = Slot::new();
+        std::thread::scope(|scope| {
+            for byte in 0..4_u8 {
+                let slot = &slot;
+                scope.spawn(move || {
+                    for _ in 0..if cfg!(miri) { 4 } else { 200 } {
+                        let mine = slot.take(HUGE_PAGES_FROM).unwrap_or_else(|| block(HUGE_PAGES_FROM));
+                        // SAFETY: the block has `HUGE_PAGES_FROM` bytes, and is this thread's alone.
+                        let bytes = unsafe { std::slice::from_raw_parts_mut(mine.start.as_ptr(), 64) };
+                        bytes.fill(byte);
+                        std::thread::yield_now();
+                        assert!(bytes.iter().all(|found| *found == byte));
+                        // SAFETY: as `take` or `block` gave it, and nobody else's.
+                        unsafe { slot.keep(mine) };
+                    }
+                });
+            }
+        });
+    }
+}

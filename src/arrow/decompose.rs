@@ -1,0 +1,422 @@
+//! An array taken apart into the bytes that its rows need, and put together over a copy of them. Reads structs, and of the
+//! buffers only what says how long others are.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+
+use arrow_schema::{DataType, UnionMode};
+
+use super::check::{Buffer, buffers_of, children_of, has_validity};
+use super::export::ArrayNode;
+use super::foreign;
+use super::import::DeviceArray;
+use super::view::{buffer, child, slot};
+use crate::alloc::fallible;
+use crate::alloc::{Owner, is_addressable};
+use crate::error::{Error, Result};
+use crate::ffi::arrow_device::ArrowArray;
+
+/// What a buffer of the copy holds.
+#[derive(Debug)]
+pub(crate) enum Piece {
+    /// The bytes at these addresses of the memory that the array is on.
+    There(Range<usize>),
+    /// The offsets at these addresses, of 32 or 64 bits, which have `first` subtracted from them.
+    Offsets { range: Range<usize>, wide: bool, first: i64 },
+    /// These bytes.
+    Here(Vec<u8>),
+}
+
+impl Piece {
+    /// How many bytes there are.
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            Self::There(range) | Self::Offsets { range, .. } => range.len(),
+            Self::Here(bytes) => bytes.len(),
+        }
+    }
+}
+
+/// Subtracts the first offset from each of them.
+pub(crate) fn rebase(offsets: &mut [u8], wide: bool, first: i64) {
+    if wide {
+        for offset in offsets.as_chunks_mut().0 {
+            *offset = i64::from_ne_bytes(*offset).wrapping_sub(first).to_ne_bytes();
+        }
+    } else {
+        // Of 32 bits, as the offsets are that it is one of.
+        let first = i32::try_from(first).unwrap_or(0);
+        for offset in offsets.as_chunks_mut().0 {
+            *offset = i32::from_ne_bytes(*offset).wrapping_sub(first).to_ne_bytes();
+        }
+    }
+}
+
+/// An array taken apart.
+#[derive(Debug)]
+pub(crate) struct Decomposed {
+    /// The buffers' bytes.
+    pub(crate) pieces: Vec<Piece>,
+    nodes: Vec<Node>,
+    /// What the host reads wherever the array is: the sizes of view buffers.
+    sizes: Vec<Box<[i64]>>,
+}
+
+#[derive(Debug, Default)]
+struct Node {
+    length: usize,
+    null_count: Option<usize>,
+    offset: usize,
+    buffers: Vec<ArrayPart>,
+    children: Vec<usize>,
+    dictionary: Option<usize>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum ArrayPart {
+    Missing,
+    Piece(usize),
+    Sizes(usize),
+}
+
+/// An array that is still to be taken apart.
+struct Pending<'a> {
+    array: &'a ArrowArray,
+    data_type: &'a DataType,
+    offset: usize,
+    length: usize,
+    /// Where its node is.
+    node: usize,
+}
+
+/// Where the sizes of buffers are read: in memory of the array's device, or wherever the driver finds the address. Producers
+/// put the sizes of view buffers in either.
+pub(crate) enum Wanted {
+    There(Range<usize>),
+    Anywhere(Range<usize>),
+}
+
+/// Reads the bytes of each range.
+pub(crate) type Read<'a> = dyn FnMut(&[Wanted]) -> Result<Vec<Vec<u8>>> + 'a;
+
+impl Decomposed {
+    /// Takes the rows of an array apart which no struct with nulls encloses. What has to be read is, one level of nesting after
+    /// the other, by one call of `read` each. With `rebase` the first offset of lists and strings is subtracted from all of
+    /// them; else what comes before is a part of the copy.
+    ///
+    /// # Errors
+    /// When offsets or sizes are such as no array has; those of `read`.
+    pub(crate) fn new(array: &DeviceArray, rebase: bool, read: &mut Read<'_>) -> Result<Self> {
+        let view = array.view();
+        let mut apart = Self { pieces: Vec::new(), nodes: vec![Node::default()], sizes: Vec::new() };
+        let (offset, length) = (view.offset, view.length);
+        let top = Pending { array: view.array, data_type: array.field().data_type(), offset, length, node: 0 };
+        let mut level = vec![top];
+        while !level.is_empty() {
+            let wanted: Vec<Wanted> =
+                level.iter().map(Pending::wanted).collect::<Result<Vec<_>>>()?.into_iter().flatten().collect();
+            let mut found: VecDeque<Vec<u8>> = if wanted.is_empty() { VecDeque::new() } else { read(&wanted)?.into() };
+            let mut next = Vec::new();
+            for pending in level {
+                next.extend(apart.take(&pending, rebase, &mut found)?);
+            }
+            level = next;
+        }
+        if let (Some(node), Some(nulls)) = (apart.nodes.first_mut(), array.counted()) {
+            node.null_count = Some(nulls);
+        }
+        Ok(apart)
+    }
+
+    /// Takes one array apart, of what was read for it; returns what is below it.
+    fn take<'a>(
+        &mut self,
+        pending: &Pending<'a>,
+        rebase: bool,
+        found: &mut VecDeque<Vec<u8>>,
+    ) -> Result<Vec<Pending<'a>>> {
+        let Pending { array, data_type, length, .. } = *pending;
+        let (keep, skip) = pending.start();
+        let slots = keep.saturating_add(length);
+        let mut node = Node { length, offset: keep, null_count: pending.null_count(), ..Node::default() };
+        // Of rows in lists and strings: the elements that they span, and those to be copied.
+        let mut span = 0..0;
+        for (index, kind) in buffers_of(data_type).into_iter().enumerate() {
+            let start = buffer(array, index).unwrap_or(std::ptr::null()).addr();
+            let piece = match kind {
+                Buffer::Validity if start == 0 || array.null_count == 0 => None,
+                Buffer::Validity | Buffer::Bits => bytes(start, skip / 8, slots.div_ceil(8), 1)?,
+                Buffer::Width(width) => bytes(start, skip, slots, width)?,
+                Buffer::Offsets(width) if slots == 0 => Some(Piece::Here(fallible::filled(width, 0)?)),
+                Buffer::Offsets(width) => {
+                    let (first, last) = (offset(found)?, offset(found)?);
+                    span = ends(first, last, data_type)?;
+                    let range = range(start, skip, slots.saturating_add(1), width)?;
+                    if rebase && first != 0 {
+                        Some(Piece::Offsets { range, wide: width == 8, first })
+                    } else {
+                        span.start = 0;
+                        Some(Piece::There(range))
+                    }
+                }
+                Buffer::Data => bytes(start, span.start, span.len(), 1)?,
+            };
+            let part = self.part(piece);
+            node.buffers.push(part);
+        }
+        if let DataType::Utf8View | DataType::BinaryView = data_type {
+            self.take_views(&mut node, array, length, found)?;
+        }
+        let mut below = Vec::new();
+        for (index, field) in children_of(data_type).into_iter().enumerate() {
+            let array = child(array, index)?;
+            let (first, whole) = (slot(array)?, usize::try_from(array.length).unwrap_or(0));
+            let rows = match data_type {
+                DataType::Struct(_) | DataType::Union(_, UnionMode::Sparse) => skip..skip.saturating_add(slots),
+                DataType::FixedSizeList(_, size) => {
+                    let size = usize::try_from(*size).unwrap_or(0);
+                    skip.saturating_mul(size)..skip.saturating_add(slots).saturating_mul(size)
+                }
+                DataType::List(_) | DataType::LargeList(_) | DataType::Map(_, _) => span.clone(),
+                // Rows of views, of dense unions and of runs name any of the elements.
+                _ => 0..whole,
+            };
+            if rows.end > whole {
+                return Err(Error::invalid(format!(
+                    "{data_type} has {whole} elements, and its rows name {}",
+                    rows.end
+                )));
+            }
+            let node_below = self.node();
+            node.children.push(node_below);
+            let offset = first.saturating_add(rows.start);
+            below.push(Pending { array, data_type: field.data_type(), offset, length: rows.len(), node: node_below });
+        }
+        if let DataType::Dictionary(_, values) = data_type {
+            // SAFETY: import has checked that there is one, alive as long as its parent.
+            let array = unsafe { foreign(array.dictionary.cast_const(), "ArrowArray.dictionary") }?;
+            let (offset, length) = (slot(array)?, usize::try_from(array.length).unwrap_or(0));
+            let node_below = self.node();
+            node.dictionary = Some(node_below);
+            below.push(Pending { array, data_type: values, offset, length, node: node_below });
+        }
+        if let Some(place) = self.nodes.get_mut(pending.node) {
+            *place = node;
+        }
+        Ok(below)
+    }
+
+    /// The buffers that views refer to, which only their sizes tell, and these.
+    fn take_views(
+        &mut self,
+        node: &mut Node,
+        array: &ArrowArray,
+        length: usize,
+        found: &mut VecDeque<Vec<u8>>,
+    ) -> Result<()> {
+        let count = if length == 0 { 0 } else { variadic(array) };
+        let read = if count == 0 { Vec::new() } else { found.pop_front().ok_or_else(not_read)? };
+        let sizes: Box<[i64]> = read.as_chunks().0.iter().map(|size| i64::from_ne_bytes(*size)).collect();
+        for (index, size) in sizes.iter().enumerate() {
+            let start = buffer(array, index + 2).unwrap_or(std::ptr::null()).addr();
+            let size = usize::try_from(*size).map_err(|_| Error::invalid("a view buffer has a negative size"))?;
+            let part = self.part(bytes(start, 0, size, 1)?);
+            node.buffers.push(part);
+        }
+        node.buffers.push(ArrayPart::Sizes(self.sizes.len()));
+        self.sizes.push(sizes);
+        Ok(())
+    }
+
+    fn node(&mut self) -> usize {
+        self.nodes.push(Node::default());
+        self.nodes.len() - 1
+    }
+
+    fn part(&mut self, piece: Option<Piece>) -> ArrayPart {
+        let Some(piece) = piece else { return ArrayPart::Missing };
+        self.pieces.push(piece);
+        ArrayPart::Piece(self.pieces.len() - 1)
+    }
+
+    /// The array over a copy of the pieces, which `starts` gives the addresses of, and what keeps it alive.
+    ///
+    /// # Errors
+    /// When there is no address for each piece.
+    pub(crate) fn together(self, starts: &[*const u8], owner: Owner) -> Result<(ArrayNode, Owner)> {
+        let node = self.built(0, starts)?;
+        if self.sizes.is_empty() {
+            return Ok((node, owner));
+        }
+        Ok((node, std::sync::Arc::new((self.sizes, owner))))
+    }
+
+    fn built(&self, node: usize, starts: &[*const u8]) -> Result<ArrayNode> {
+        let missing = || Error::internal("an array that was not taken apart whole");
+        let node = self.nodes.get(node).ok_or_else(missing)?;
+        let start = |part: &ArrayPart| match part {
+            ArrayPart::Missing => Ok(std::ptr::null()),
+            ArrayPart::Piece(index) => starts.get(*index).copied().ok_or_else(missing),
+            ArrayPart::Sizes(index) => self.sizes.get(*index).map(|sizes| sizes.as_ptr().cast()).ok_or_else(missing),
+        };
+        let children = node.children.iter().map(|child| self.built(*child, starts));
+        let dictionary = node.dictionary.map(|dictionary| self.built(dictionary, starts)).transpose()?;
+        Ok(ArrayNode {
+            length: node.length,
+            null_count: node.null_count,
+            offset: node.offset,
+            buffers: node.buffers.iter().map(start).collect::<Result<_>>()?,
+            children: children.collect::<Result<_>>()?,
+            dictionary: dictionary.map(Box::new),
+        })
+    }
+}
+
+impl Pending<'_> {
+    /// The offset of the copy, and how many slots before it are left out: bits stay in their bytes.
+    fn start(&self) -> (usize, usize) {
+        if self.length == 0 {
+            return (0, self.offset);
+        }
+        let has_validity = has_validity(self.data_type)
+            && self.array.null_count != 0
+            && buffer(self.array, 0).is_some_and(|bits| !bits.is_null());
+        let keep = match self.data_type {
+            // Runs are counted from the start.
+            DataType::RunEndEncoded(_, _) => self.offset,
+            DataType::Boolean => self.offset % 8,
+            _ if has_validity => self.offset % 8,
+            _ => 0,
+        };
+        (keep, self.offset - keep)
+    }
+
+    fn null_count(&self) -> Option<usize> {
+        let first_buffer = buffer(self.array, 0).unwrap_or(std::ptr::null());
+        match self.data_type {
+            DataType::Null => Some(self.length),
+            data_type if !has_validity(data_type) => Some(0),
+            _ if first_buffer.is_null() || self.array.null_count == 0 || self.length == 0 => Some(0),
+            _ => {
+                let is_whole = usize::try_from(self.array.offset) == Ok(self.offset)
+                    && usize::try_from(self.array.length) == Ok(self.length);
+                usize::try_from(self.array.null_count).ok().filter(|_| is_whole)
+            }
+        }
+    }
+
+    /// What has to be read to know how long the buffers are.
+    fn wanted(&self) -> Result<Vec<Wanted>> {
+        let (keep, skip) = self.start();
+        let slots = keep.saturating_add(self.length);
+        let at = |index: usize| buffer(self.array, index).unwrap_or(std::ptr::null()).addr();
+        if slots == 0 {
+            return Ok(Vec::new());
+        }
+        if let Some(Buffer::Offsets(width)) = buffers_of(self.data_type).get(1) {
+            let one = |index: usize| range(at(1), index, 1, *width).map(Wanted::There);
+            return Ok(vec![one(skip)?, one(skip.saturating_add(slots))?]);
+        }
+        let count = variadic(self.array);
+        if matches!(self.data_type, DataType::Utf8View | DataType::BinaryView) && self.length > 0 && count > 0 {
+            return Ok(vec![Wanted::Anywhere(range(at(count.saturating_add(2)), 0, count, 8)?)]);
+        }
+        Ok(Vec::new())
+    }
+}
+
+/// How many buffers views refer to: all but the bitmap, the views and the sizes.
+fn variadic(array: &ArrowArray) -> usize {
+    usize::try_from(array.n_buffers).unwrap_or(0).saturating_sub(3)
+}
+
+/// Addresses of `count` slots of `width` bytes from slot `first` on.
+fn range(start: usize, first: usize, count: usize, width: usize) -> Result<Range<usize>> {
+    let beyond = || Error::invalid("a buffer reaches beyond the address space");
+    let (before, bytes) = (first.checked_mul(width).ok_or_else(beyond)?, count.checked_mul(width).ok_or_else(beyond)?);
+    let start = start.checked_add(before).ok_or_else(beyond)?;
+    if !is_addressable(start, bytes) {
+        return Err(beyond());
+    }
+    Ok(start..start + bytes)
+}
+
+/// As [`range`], as bytes to be copied; `None` where there are none.
+fn bytes(start: usize, first: usize, count: usize, width: usize) -> Result<Option<Piece>> {
+    if count == 0 || width == 0 {
+        return Ok(None);
+    }
+    if start == 0 {
+        return Err(Error::invalid("a buffer is NULL that rows need"));
+    }
+    Ok(Some(Piece::There(range(start, first, count, width)?)))
+}
+
+/// The next of the offsets that were read.
+fn offset(found: &mut VecDeque<Vec<u8>>) -> Result<i64> {
+    let read = found.pop_front().ok_or_else(not_read)?;
+    let narrow = || read.first_chunk().map(|bytes| i64::from(i32::from_ne_bytes(*bytes)));
+    read.first_chunk().map(|bytes| i64::from_ne_bytes(*bytes)).or_else(narrow).ok_or_else(not_read)
+}
+
+fn ends(first: i64, last: i64, data_type: &DataType) -> Result<Range<usize>> {
+    match (usize::try_from(first), usize::try_from(last)) {
+        (Ok(first), Ok(last)) if first <= last => Ok(first..last),
+        _ => Err(Error::invalid(format!("the offsets of {data_type} go from {first} to {last}"))),
+    }
+}
+
+#[cold]
+fn not_read() -> Error {
+    Error::internal("bytes of an array that were not read")
+}
+
+impl DeviceArray {
+    /// The array with the nulls of enclosing structs joined with its own.
+    ///
+    /// # Errors
+    /// As [`super::export_device_array`].
+    pub(crate) fn alone(&self) -> Result<Self> {
+        if self.view().inherited.is_empty() {
+            return Ok(self.clone());
+        }
+        let mut exported = super::export::export_joined(self, false, |_| Ok(()))?;
+        // SAFETY: an export of our own, moved and released once.
+        unsafe { Self::import_device(&raw mut exported, self.field().clone(), super::release_directly) }
+    }
+
+    /// The same memory, which the host reads now, as the CPU's.
+    ///
+    /// # Errors
+    /// As [`super::export_device_array`].
+    pub(crate) fn as_host_memory(&self) -> Result<Self> {
+        let array = ArrayNode::of(&self.alone()?)?.export(&self.owner())?;
+        super::import::host_array(array, self.field().clone())
+    }
+
+    /// The same memory under another device by which it is reached too, as `readiness` says.
+    ///
+    /// # Errors
+    /// As [`super::export_device_array`].
+    pub(crate) fn relabelled(&self, readiness: crate::stream_order::Readiness) -> Result<Self> {
+        let array = ArrayNode::of(&self.alone()?)?.export(&self.owner())?;
+        super::import::array_ready_at(array, self.field().clone(), Some(readiness))
+    }
+}
+
+/// Reads host memory, where it is said to be.
+///
+/// # Errors
+/// When memory for a copy cannot be had.
+///
+/// # Safety
+/// The ranges are memory of the host that lives and does not change meanwhile.
+pub(crate) unsafe fn read_host(wanted: &[Wanted]) -> Result<Vec<Vec<u8>>> {
+    let read = |wanted: &Wanted| {
+        let (Wanted::There(range) | Wanted::Anywhere(range)) = wanted;
+        let start = std::ptr::with_exposed_provenance::<u8>(range.start);
+        // SAFETY: the contract.
+        fallible::copied(unsafe { std::slice::from_raw_parts(start, range.len()) })
+    };
+    wanted.iter().map(read).collect()
+}

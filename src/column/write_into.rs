@@ -1,0 +1,100 @@
+//! A column into memory that is there.
+
+use arrow_schema::FieldRef;
+
+use super::{ColumnRef, check_types, columns, on_device, planned, require_host};
+use crate::arrow::DeviceArray;
+use crate::convert::{check_environment, write_column};
+use crate::copy_log::{self, Copied};
+use crate::cuda::is_cuda;
+use crate::error::{Error, ErrorKind, Result};
+use crate::spec::{CopyMode, Options, Spec};
+use crate::tensor::Output;
+
+/// As [`super::chunks_to_tensor`], into memory that is there: of the result's shape and dtype, with each value laid out as the
+/// column's are, and rows any distance apart. Writes with as many threads as asked for, where that is worth it. Chunks on a CUDA
+/// device are written to memory of the same device, on this thread's stream.
+///
+/// # Errors
+/// As [`super::chunks_to_tensor`]; when `out` does not fit, or overlaps the data, or copies are not allowed. What `out` holds
+/// is unspecified after an error.
+///
+/// ```
+/// use arrow_array::Int32Array;
+/// use arrow_dlpack::{DType, DeviceArray, Options, Output, chunks_to_tensor_into};
+///
+/// let array: &dyn arrow_array::Array = &Int32Array::from(vec![1, 2]);
+/// let field = arrow_schema::Field::new("x", array.data_type().clone(), true).into();
+/// let array = DeviceArray::from_arrow(array, field)?;
+/// let mut memory = [0_f32; 2];
+/// let mut out = Output::from_slice(&mut memory, &[2])?;
+/// chunks_to_tensor_into(array.field(), &[array.clone()], &Options::default().dtype(DType::Float32), &mut out, None)?;
+/// assert_eq!(memory, [1.0, 2.0]);
+/// # Ok::<(), arrow_dlpack::Error>(())
+/// ```
+pub fn chunks_to_tensor_into(
+    field: &FieldRef,
+    chunks: &[DeviceArray],
+    options: &Options,
+    out: &mut Output<'_>,
+    threads: Option<std::num::NonZero<usize>>,
+) -> Result<()> {
+    let mut write = || {
+        check_environment()?;
+        check_types(field, chunks)?;
+        let spec = Spec::new(field, options)?;
+        require_copy(options.copy)?;
+        let span = out.span();
+        if chunks.iter().any(|chunk| chunk.view().overlaps(&span)) {
+            return Err(overlap());
+        }
+        write_chunks(&spec, &columns(chunks), options, out, threads)
+    };
+    write().map_err(|error: Error| error.in_column(field.name()))
+}
+
+/// # Errors
+/// As [`chunks_to_tensor_into`].
+fn write_chunks(
+    spec: &Spec,
+    chunks: &[ColumnRef<'_>],
+    options: &Options,
+    out: &mut Output<'_>,
+    threads: Option<std::num::NonZero<usize>>,
+) -> Result<()> {
+    if let Some(readiness) = super::readiness_of(chunks).filter(|readiness| is_cuda(readiness.device())) {
+        return on_device::write(spec, chunks, options, readiness, out);
+    }
+    out.require_host()?;
+    chunks.iter().try_for_each(|chunk| require_host(chunk.array.device(), spec.field().name()))?;
+    planned(spec, chunks, options, |plan, chunks| {
+        if spec.has_codes() {
+            super::shared_dictionary(spec, chunks)?;
+        }
+        write_column(spec, chunks, out, threads.map(std::num::NonZero::get))?;
+        if plan.elements > 0 {
+            copy_log::record(|| {
+                let (name, data_type) = (spec.field().name(), spec.field().data_type());
+                let what = format!("column {name:?}: {} rows of {data_type}", plan.rows);
+                let steps = if plan.is_view() { String::new() } else { format!("{}, ", plan.reasons()) };
+                let bytes = plan.elements.saturating_mul(spec.dtype().itemsize());
+                Copied { what, why: format!("{steps}written to out"), bytes }
+            });
+        }
+        Ok(())
+    })
+}
+
+/// Refuses to write to an output where copies are not allowed.
+pub(crate) fn require_copy(copy: CopyMode) -> Result<()> {
+    if copy == CopyMode::Never {
+        let error = Error::new(ErrorKind::Copy, "what is written to out is a copy");
+        return Err(error.remedy_is("pass copy=None, or leave out= out for a view"));
+    }
+    Ok(())
+}
+
+/// The error for an output over memory that is read.
+pub(crate) fn overlap() -> Error {
+    Error::argument("out overlaps the memory that is to be read").remedy_is("pass an out of its own memory")
+}

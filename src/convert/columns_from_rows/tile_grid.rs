@@ -1,0 +1,362 @@
+//! Rows to columns: a block of rows, which stays in the cache, becomes columns that lie each by itself.
+
+#[cfg(target_arch = "x86_64")]
+use std::mem::MaybeUninit;
+
+use crate::convert::pack::Isa;
+
+/// Elements in rows and columns, and where the columns go.
+#[derive(Clone, Copy)]
+pub(super) struct Grid {
+    /// The first element.
+    pub(super) source: *const u8,
+    pub(super) rows: usize,
+    pub(super) columns: usize,
+    /// Bytes from one row to the next.
+    pub(super) row_step: isize,
+    /// Bytes from one column to the next.
+    pub(super) column_step: isize,
+    /// Where the first column goes.
+    pub(super) out: *mut u8,
+    /// Bytes of an element.
+    pub(super) size: usize,
+    /// Bytes from one column to the next where they go.
+    pub(super) stride: usize,
+    /// Whether columns start on cache lines, and are not read again soon: they are written past the cache.
+    pub(super) stream: bool,
+}
+
+// SAFETY: threads that share a grid write rows of their own, which its users promise (`split`); the source is not written.
+unsafe impl Sync for Grid {}
+
+/// Rows that portable code takes together: they stay in the first-level cache, a cache line each.
+const ROWS: usize = 64;
+
+impl Grid {
+    /// From this row and column on.
+    #[inline(always)]
+    pub(super) fn part(self, row: usize, column: usize) -> Self {
+        let step = |step: isize, count: usize| step.wrapping_mul(count.cast_signed());
+        Self {
+            source: self.source.wrapping_offset(step(self.row_step, row).wrapping_add(step(self.column_step, column))),
+            out: self.out.wrapping_add(column.wrapping_mul(self.stride)).wrapping_add(row.wrapping_mul(self.size)),
+            rows: self.rows.saturating_sub(row),
+            columns: self.columns.saturating_sub(column),
+            ..self
+        }
+    }
+
+    /// From so many columns before this one on.
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    pub(super) fn columns_from(self, column: usize, before: usize) -> Self {
+        let part = self.part(0, column);
+        Self {
+            source: part.source.wrapping_offset(part.column_step.wrapping_mul(before.cast_signed()).wrapping_neg()),
+            out: part.out.wrapping_sub(before.wrapping_mul(part.stride)),
+            ..part
+        }
+    }
+
+    /// Its first rows and columns.
+    pub(super) fn first(self, rows: usize, columns: usize) -> Self {
+        Self { rows: self.rows.min(rows), columns: self.columns.min(columns), ..self }
+    }
+}
+
+/// A tile's lines next to each other: where rows are a multiple of 4 KiB apart they would share one set of the first-level
+/// cache, and drive each other out before all of a line is read.
+#[cfg(target_arch = "x86_64")]
+#[repr(align(64))]
+pub(super) struct Lines([MaybeUninit<[u8; 64]>; 64]);
+
+#[cfg(target_arch = "x86_64")]
+impl Lines {
+    pub(super) const fn new() -> Self {
+        Self([const { MaybeUninit::uninit() }; 64])
+    }
+
+    /// Whether so many rows of a grid share sets of the cache.
+    pub(super) fn are_crowded(grid: Grid, rows: usize) -> bool {
+        let apart = grid.row_step.unsigned_abs();
+        // Of a power of two, in lines: how many rows there are until one comes to the first one's set.
+        let cycle = 4096 >> apart.trailing_zeros().min(12);
+        rows > 4 * cycle
+    }
+
+    /// The same part of the grid, over a copy of its lines.
+    ///
+    /// # Safety
+    /// As [`split`], for so many rows, 64 at most, of 64 bytes.
+    #[inline(always)]
+    pub(super) unsafe fn copy(&mut self, part: Grid, rows: usize) -> Grid {
+        for (row, line) in self.0.iter_mut().take(rows).enumerate() {
+            // SAFETY: the contract; bytes need no alignment.
+            line.write(unsafe { part.part(row, 0).source.cast::<[u8; 64]>().read() });
+        }
+        Grid { source: self.0.as_ptr().cast(), row_step: 64, ..part }
+    }
+}
+
+/// The rows behind a grid, which are most often taken next: asked for while the grid's own are written, line by line in the
+/// order in which they lie, as memory likes to be read. The processor's own guess sees columns of lines instead.
+#[cfg(target_arch = "x86_64")]
+pub(super) struct TilePrefetch {
+    row: *const u8,
+    row_step: isize,
+    line: usize,
+    /// Lines of a row.
+    lines: usize,
+    /// Lines that are asked for with each tile; none where the processor guesses well.
+    share: usize,
+}
+
+#[cfg(target_arch = "x86_64")]
+impl TilePrefetch {
+    /// The rows behind a grid of which tiles of so many rows, a line of each, are written.
+    pub(super) fn of(grid: Grid, tile: usize) -> Self {
+        let row = grid.part(grid.rows, 0).source;
+        let (apart, bytes) = (grid.row_step.unsigned_abs(), grid.columns.saturating_mul(grid.size));
+        // The line that a row shares with the next is asked for once.
+        let before = if apart > bytes { row.addr() % 64 } else { 0 };
+        let lines = (before + bytes).div_ceil(64);
+        let share = if grid.stream && apart > 64 { (tile * lines).div_ceil(bytes.div_ceil(64).max(1)) } else { 0 };
+        Self { row, row_step: grid.row_step, line: 0, lines, share }
+    }
+
+    /// Asks for the next ones.
+    #[inline(always)]
+    pub(super) fn fetch(&mut self) {
+        use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
+        for _ in 0..self.share {
+            let line = self.row.wrapping_add(self.line * 64);
+            // SAFETY: a hint: it reads nothing that the program sees, and no address is wrong for it.
+            unsafe { _mm_prefetch::<_MM_HINT_T1>(line.cast()) };
+            self.line += 1;
+            if self.line == self.lines {
+                (self.row, self.line) = (self.row.wrapping_offset(self.row_step), 0);
+            }
+        }
+    }
+}
+
+/// Writes the columns of a grid.
+///
+/// # Safety
+/// Each row has a readable element of each column, of any alignment; each column has room for its rows at `out`, aligned
+/// for the element, on a cache line where it is to be streamed; nothing overlaps. The processor has `isa`. Nobody reads what
+/// was streamed before [`order_streamed`].
+pub(super) unsafe fn split(isa: Isa, grid: Grid) {
+    // SAFETY: the contract.
+    let (columns, rows) = unsafe { vectorised(isa, grid) };
+    // The columns that no tile covered, and the rows that none did.
+    // SAFETY: the contract, for a part of the grid.
+    unsafe { portable(grid.part(0, columns)) };
+    // SAFETY: as above.
+    unsafe { portable(grid.part(rows, 0).first(grid.rows, columns)) };
+}
+
+/// Orders what was written past the cache before what this thread does next: letting others know, say.
+pub(super) fn order_streamed() {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: every processor of this architecture has the instruction.
+    unsafe {
+        std::arch::x86_64::_mm_sfence();
+    }
+}
+
+/// Writes as many columns and rows as full tiles cover, and tells how many those are.
+///
+/// # Safety
+/// As [`split`].
+unsafe fn vectorised(isa: Isa, grid: Grid) -> (usize, usize) {
+    #[cfg(target_arch = "x86_64")]
+    if grid.column_step == grid.size.cast_signed() {
+        use super::{avx2, avx512};
+        match (isa, grid.size) {
+            // SAFETY: the contract: the processor has the instructions.
+            (Isa::Avx512, 1) => return unsafe { avx512::split::<1, 8>(grid) },
+            // SAFETY: as above.
+            (Isa::Avx512, 2) => return unsafe { avx512::split::<2, 8>(grid) },
+            // SAFETY: as above.
+            (Isa::Avx512, 4) => return unsafe { avx512::split::<4, 4>(grid) },
+            // SAFETY: as above.
+            (Isa::Avx512, 8) => return unsafe { avx512::split::<8, 2>(grid) },
+            // SAFETY: as above.
+            (Isa::Avx512, 16) => return unsafe { avx512::split::<16, 1>(grid) },
+            // SAFETY: as above.
+            (Isa::Avx2, 1) => return unsafe { avx2::split::<1, 8>(grid) },
+            // SAFETY: as above.
+            (Isa::Avx2, 2) => return unsafe { avx2::split::<2, 8>(grid) },
+            // SAFETY: as above.
+            (Isa::Avx2, 4) => return unsafe { avx2::split::<4, 4>(grid) },
+            // SAFETY: as above.
+            (Isa::Avx2, 8) => return unsafe { avx2::split::<8, 2>(grid) },
+            // SAFETY: as above.
+            (Isa::Avx2, 16) => return unsafe { avx2::split::<16, 1>(grid) },
+            _ => {}
+        }
+    }
+    let _ = (isa, grid);
+    (0, 0)
+}
+
+/// # Safety
+/// As [`split`].
+unsafe fn portable(grid: Grid) {
+    match grid.size {
+        // SAFETY: the contract.
+        1 => unsafe { portable_of::<1>(grid) },
+        // SAFETY: the contract.
+        2 => unsafe { portable_of::<2>(grid) },
+        // SAFETY: the contract.
+        4 => unsafe { portable_of::<4>(grid) },
+        // SAFETY: the contract.
+        8 => unsafe { portable_of::<8>(grid) },
+        // SAFETY: the contract.
+        _ => unsafe { portable_of::<16>(grid) },
+    }
+}
+
+/// # Safety
+/// As [`split`], for elements of `N` bytes.
+unsafe fn portable_of<const N: usize>(grid: Grid) {
+    for band in (0..grid.columns).step_by(64 / N) {
+        for row in (0..grid.rows).step_by(ROWS) {
+            let block = grid.part(row, band).first(ROWS, 64 / N);
+            for column in 0..block.columns {
+                let column = block.part(0, column);
+                for row in 0..column.rows {
+                    let start = column.source.wrapping_offset(column.row_step.wrapping_mul(row.cast_signed()));
+                    // SAFETY: the contract: an element of this row and column; bytes need no alignment.
+                    let element = unsafe { start.cast::<[u8; N]>().read() };
+                    // SAFETY: the contract: the column has room for its rows.
+                    unsafe { column.out.cast::<[u8; N]>().wrapping_add(row).write(element) };
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_possible_wrap,
+    clippy::cast_sign_loss,
+    reason = "the numbers of a test are small"
+)]
+mod tests {
+    use super::*;
+    use crate::alloc::HostBuffer;
+
+    /// Sources of any strides, and their columns element by element.
+    fn check(size: usize, (rows, columns): (usize, usize), (row_step, column_step): (isize, isize), stream: bool) {
+        let reach = |step: isize, extent: usize| step * (extent as isize - 1);
+        let steps = [reach(row_step, rows), reach(column_step, columns)];
+        let before = steps.iter().filter(|reach| **reach < 0).sum::<isize>().unsigned_abs();
+        let after = steps.iter().filter(|reach| **reach > 0).sum::<isize>().unsigned_abs() + size;
+        // An odd address: no alignment is assumed.
+        let memory: Vec<u8> = (0..before + after + 1).map(|index| (index * 131 + index / 251) as u8).collect();
+        let first = before + 1;
+        let at = |row: usize, column: usize| {
+            let start = first as isize + row as isize * row_step + column as isize * column_step;
+            &memory[start as usize..][..size]
+        };
+        let stride = ((rows * size).div_ceil(64) | 1) * 64;
+        for isa in Isa::available() {
+            let mut buffer = HostBuffer::uninitialised(stride * columns).unwrap();
+            for byte in buffer.as_uninit_mut() {
+                byte.write(0xee);
+            }
+            let (source, out) = (memory[first..].as_ptr(), buffer.as_ptr());
+            let grid = Grid { source, rows, columns, row_step, column_step, out, size, stride, stream };
+            // SAFETY: the memory has every element, and the buffer `stride` bytes for each column, on cache lines.
+            unsafe { split(*isa, grid) };
+            order_streamed();
+            // SAFETY: written above, byte by byte.
+            let written = unsafe { std::slice::from_raw_parts(out, stride * columns) };
+            for column in 0..columns {
+                let (dense, rest) = written[column * stride..][..stride].split_at(rows * size);
+                let what = (isa, size, rows, columns, row_step, column_step, column);
+                assert!((0..rows).all(|row| dense[row * size..][..size] == *at(row, column)), "{what:?}");
+                assert!(rest.iter().all(|byte| *byte == 0xee), "written beyond the column: {what:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn every_set_of_instructions_and_shape_matches_the_definition() {
+        for size in [1, 2, 4, 8, 16] {
+            for columns in (1..20).chain([31, 32, 33, 63, 64, 65, 100, 130]) {
+                for rows in [1, 3, 4, 8, 15, 16, 17, 31, 64, 65, 150] {
+                    let row = (columns * size) as isize;
+                    check(size, (rows, columns), (row, size as isize), rows % 2 == 1);
+                    check(size, (rows, columns), (row + 3 * size as isize, size as isize), rows % 2 == 0);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn every_stride_matches_the_definition() {
+        for size in [1, 2, 4, 8, 16_isize] {
+            for columns in [1, 2, 5, 17, 70] {
+                let row = columns as isize * size;
+                for steps in [
+                    (-row, size),
+                    (row, -size),
+                    (-row, -size),
+                    (0, size),
+                    (row, 0),
+                    (0, 0),
+                    (size, 90 * size),
+                    (-size, 90 * size),
+                    (2 * size, -200 * size),
+                    (3 * row, 3 * size),
+                    (row + 1, size),
+                ] {
+                    check(size as usize, (83, columns), steps, columns % 2 == 1);
+                }
+            }
+        }
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn nothing_around_the_elements_is_read() {
+        let (page, length) = (1 << 16, 1 << 17);
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        // SAFETY: fresh memory, wherever the system has room; to read it ends the process.
+        let all = unsafe { libc::mmap(std::ptr::null_mut(), length + 2 * page, libc::PROT_NONE, flags, -1, 0) };
+        assert_ne!(all, libc::MAP_FAILED);
+        let start = all.cast::<u8>().wrapping_add(page);
+        // SAFETY: pages of those, all but the first and the last.
+        assert_eq!(unsafe { libc::mprotect(start.cast(), length, libc::PROT_READ) }, 0);
+        for size in [1_usize, 2, 4, 8, 16] {
+            for (rows, columns) in (1..20).map(|columns| (70, columns)).chain([(17, 33), (64, 70), (3, 130)]) {
+                let (row, stride) = (columns * size, ((rows * size).div_ceil(64) | 1) * 64);
+                let buffer = HostBuffer::uninitialised(stride * columns).unwrap();
+                let out = buffer.as_ptr();
+                for source in [start, start.wrapping_add(length - rows * row)] {
+                    let (row_step, column_step) = (row as isize, size as isize);
+                    let grid = Grid { source, rows, columns, row_step, column_step, out, size, stride, stream: false };
+                    for isa in Isa::available() {
+                        // SAFETY: the elements start or end where the readable pages do; the buffer has room.
+                        unsafe { split(*isa, grid) };
+                    }
+                }
+            }
+        }
+        // SAFETY: mapped above, and not used any more.
+        unsafe { libc::munmap(all, length + 2 * page) };
+    }
+
+    #[test]
+    fn wide_matrices_match_the_definition() {
+        for (size, columns) in [(1, 4096), (4, 1000), (4, 4096), (16, 300)] {
+            check(size, (70, columns), ((columns * size) as isize, size as isize), true);
+            // Some columns of a wider matrix, whose rows crowd into one set of the cache.
+            check(size, (70, columns / 3), (1 << 16, size as isize), false);
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! Which of several refused values an error names: the one in the lowest row, then in the first column. So it depends neither on
+//! chunks nor on whether they came one by one.
+
+use std::ops::Range;
+
+use super::cast::Misfit;
+use super::column::ColumnChunk;
+use super::lane::Lane;
+use super::matrix::MatrixColumns;
+use super::pack::Isa;
+use crate::error::{Error, ErrorKind, Result};
+use crate::spec::{MatrixSpec, Nulls, Spec};
+
+/// What to pass where nulls are refused.
+pub(crate) fn null_remedy(spec: &Spec) -> String {
+    let nan = if is_float(spec) { "nulls=\"nan\", " } else { "" };
+    format!("pass {nan}a value to fill them with, or nulls=\"keep\" and ask for validity()")
+}
+
+/// As [`check_nulls`], for rows that nobody can ask the validity of.
+pub(crate) fn check_nulls_of_passing_rows(spec: &Spec, chunk: &ColumnChunk<'_>) -> Result<()> {
+    check_nulls(spec, [chunk]).map_err(|error| match error.kind() {
+        ErrorKind::Null => error.remedy_is(remedy_of_passing_rows(spec)),
+        _ => error,
+    })
+}
+
+/// As [`null_remedy`], for rows that nobody can ask the validity of.
+pub(crate) fn remedy_of_passing_rows(spec: &Spec) -> String {
+    let nan = if is_float(spec) { "nulls=\"nan\" or " } else { "" };
+    format!("pass {nan}a value to fill them with")
+}
+
+fn is_float(spec: &Spec) -> bool {
+    spec.dtype().kind() == crate::dtype::Kind::Float
+}
+
+fn null_at(spec: &Spec, row: usize) -> Error {
+    Error::new(ErrorKind::Null, "the column has nulls, the first one here")
+        .at_row(row)
+        .remedy_is(null_remedy(spec))
+        .in_column(spec.field().name())
+}
+
+/// Refuses nulls, where the spec does. Names the column and the first row.
+///
+/// # Errors
+/// For the first null; for a value in a row before it that a cast cannot take.
+pub(crate) fn check_nulls<'a>(
+    spec: &Spec,
+    chunks: impl IntoIterator<Item = &'a ColumnChunk<'a>, IntoIter: Clone>,
+) -> Result<()> {
+    if spec.nulls() != Nulls::Refused {
+        return Ok(());
+    }
+    let chunks = chunks.into_iter();
+    let first =
+        chunks.clone().enumerate().find_map(|(number, chunk)| Some((number, chunk.mask.as_ref()?.first_null())));
+    let Some((number, element)) = first else { return Ok(()) };
+    let width = spec.row_elements().max(1);
+    let mut row = 0;
+    for (index, chunk) in chunks.take(number.saturating_add(1)).enumerate() {
+        let rows = if index == number { element / width } else { chunk.leaf.rows };
+        // Only whole rows before the null: in its own row it comes first.
+        let misfit = check_values(spec, chunk, 0..rows.saturating_mul(width));
+        misfit.map_err(|misfit| misfit.error(spec, row).in_column(spec.field().name()))?;
+        row += rows;
+    }
+    Err(null_at(spec, row))
+}
+
+/// Refuses the null, or the value that a cast cannot take, in the lowest row of a column in host memory.
+pub(crate) fn check_column(spec: &Spec, chunks: &[ColumnChunk<'_>]) -> Result<()> {
+    check_nulls(spec, chunks)?;
+    let mut row = 0;
+    for chunk in chunks {
+        let misfit = check_values(spec, chunk, 0..chunk.leaf.elements);
+        misfit.map_err(|misfit| misfit.error(spec, row).in_column(spec.field().name()))?;
+        row += chunk.leaf.rows;
+    }
+    Ok(())
+}
+
+/// As [`check_column`], of a matrix.
+pub(crate) fn check_matrix(spec: &MatrixSpec, chunks: &[MatrixColumns<'_>]) -> Result<()> {
+    check_matrix_nulls(spec, chunks)?;
+    let mut before = 0;
+    for chunk in chunks {
+        check_rows(spec, chunk, usize::MAX, 0..chunk.rows, before)?;
+        before += chunk.rows;
+    }
+    Ok(())
+}
+
+/// Refuses nulls of a matrix, where the spec of a column does.
+///
+/// # Errors
+/// For the null in the lowest row, of the first such column; for a value before it that a cast cannot take.
+pub(crate) fn check_matrix_nulls(spec: &MatrixSpec, chunks: &[MatrixColumns<'_>]) -> Result<()> {
+    let mut before = 0;
+    for (number, chunk) in chunks.iter().enumerate() {
+        if let Some((row, column)) = first_null(spec, chunk) {
+            let mut start = 0;
+            for earlier in chunks.iter().take(number) {
+                check_rows(spec, earlier, usize::MAX, 0..earlier.rows, start)?;
+                start += earlier.rows;
+            }
+            check_rows(spec, chunk, usize::MAX, 0..row, before)?;
+            check_rows(spec, chunk, column, row..row.saturating_add(1), before)?;
+            let column = spec.columns().get(column).map(|(_, column)| column);
+            return column.map_or(Ok(()), |column| Err(null_at(column, before + row)));
+        }
+        before += chunk.rows;
+    }
+    Ok(())
+}
+
+/// The row and the column of the first null of a chunk that is refused.
+fn first_null(spec: &MatrixSpec, chunk: &MatrixColumns<'_>) -> Option<(usize, usize)> {
+    let refused = spec.columns().iter().zip(&chunk.columns).enumerate();
+    let refused = refused.filter(|(_, ((_, spec), _))| spec.nulls() == Nulls::Refused);
+    refused.filter_map(|(index, (_, column))| Some((column.mask.as_ref()?.first_null(), index))).min()
+}
+
+/// Looks for values that do not fit in some rows of the first `count` columns of a chunk, whose first row is number `before`.
+fn check_rows(
+    spec: &MatrixSpec,
+    chunk: &MatrixColumns<'_>,
+    count: usize,
+    mut rows: Range<usize>,
+    before: usize,
+) -> Result<()> {
+    let mut lowest = Ok(());
+    for ((_, spec), column) in spec.columns().iter().zip(&chunk.columns).take(count) {
+        if let Err(misfit) = check_values(spec, column, rows.clone()) {
+            // Of columns behind this one, only a lower row counts.
+            rows.end = misfit.index;
+            lowest = Err(misfit.error(spec, before).in_column(spec.field().name()));
+        }
+    }
+    lowest
+}
+
+/// Looks for values that do not fit among elements of a chunk in host memory.
+fn check_values(spec: &Spec, chunk: &ColumnChunk<'_>, elements: Range<usize>) -> std::result::Result<(), Misfit> {
+    // What a kernel looks at is known when it has run.
+    if !chunk.array.device().is_cpu() || chunk.array.readiness().is_some() {
+        return Ok(());
+    }
+    let elements = elements.start..elements.end.min(chunk.leaf.elements);
+    // SAFETY: `Lane::check`: the leaf of a checked array has these elements; the processor has what was detected.
+    unsafe { Lane::new(Isa::detect(), spec, chunk)?.check(elements) }
+}

@@ -1,0 +1,71 @@
+//! Rows that lie one after the other, and of which lines have parts of two: put together in the cache, 64 at a time, and written
+//! from there as whole lines.
+
+use super::group::{Group, Scratch};
+use super::load::Loads;
+use super::stream::{LINE, LinePrefetch, Pages};
+use super::target::Target;
+use super::{BLOCK_ROWS, Packer, Refusal};
+use crate::alloc::HostBuffer;
+
+impl Packer<'_> {
+    /// Writes rows that lie one after the other. While some go from the cache to memory, which waits for nothing, the columns
+    /// of the next ones are fetched.
+    ///
+    /// # Safety
+    /// As [`super::pack_rows`]; rows lie one after the other, and are a line long or longer.
+    pub(super) unsafe fn waiting(&self, first: usize, out: Target) -> Result<(), Refusal> {
+        let width = out.stride();
+        // The rows stand where they do on their lines, behind what is left of the line before.
+        let before = out.start().addr() % LINE;
+        let waiting = HostBuffer::uninitialised(LINE + BLOCK_ROWS.min(out.count()) * width)?;
+        let block = Target::new(waiting.as_ptr().wrapping_add(before), width, BLOCK_ROWS);
+        let groups = self.loaded_groups(block);
+        let mut ahead: Vec<LinePrefetch> = self.lanes.iter().map(|lane| lane.ahead(first)).collect();
+        let mut scratch = Scratch::new();
+        let mut pages = Pages::new(out.start(), out.count() * width);
+        for start in (0..out.count()).step_by(BLOCK_ROWS) {
+            let rows = start..out.count().min(start + BLOCK_ROWS);
+            let last = rows.end == out.count();
+            // SAFETY: the contract: none of the rows from `start` on is written yet.
+            unsafe { pages.make(out.part(rows.end..rows.end).start()) };
+            for (group, loads, offset) in &groups {
+                let block = block.behind(*offset).part(0..rows.len());
+                // SAFETY: the contract; the buffer has room for these rows.
+                if !unsafe { group.pack_loaded(loads, first + start, block, &mut scratch) } {
+                    return Err(Refusal::MisfitBefore(first + rows.end));
+                }
+            }
+            let (mut from, mut to) =
+                (waiting.as_ptr().cast_const(), out.part(rows.clone()).start().wrapping_sub(before));
+            let mut bytes = before + rows.len() * width;
+            if start == 0 && before > 0 {
+                let (head, there) = (from.wrapping_add(before), to.wrapping_add(before));
+                // SAFETY: the contract: a row has room for the end of a line, which the buffer has behind `before` bytes.
+                unsafe { there.copy_from_nonoverlapping(head, LINE - before) };
+                (from, to, bytes) = (from.wrapping_add(LINE), to.wrapping_add(LINE), bytes - LINE);
+            }
+            let lines = bytes / LINE;
+            for (number, ahead) in ahead.iter_mut().enumerate() {
+                let line = lines.min(number * self.size);
+                let (from, to) = (from.wrapping_add(line * LINE), to.wrapping_add(line * LINE));
+                // SAFETY: the buffer has these lines, and `out` room for them, from the start of a line on.
+                unsafe { ahead.fetch_and_copy(self.isa, from, to, self.size.min(lines - line)) };
+            }
+            let left = (from.wrapping_add(lines * LINE), bytes % LINE);
+            let there = if last { to.wrapping_add(lines * LINE) } else { waiting.as_ptr() };
+            // SAFETY: less than a line, that the buffer has behind the lines, and `out` or the start of the buffer room for.
+            unsafe { there.copy_from_nonoverlapping(left.0, left.1) };
+        }
+        Ok(())
+    }
+
+    /// The groups of columns, how tiles take them, and the bytes of a row before each.
+    fn loaded_groups(&self, out: Target) -> Vec<(Group<'_>, Loads<'_>, usize)> {
+        let loaded = |column| {
+            let group = self.group(column, false);
+            (group, group.loads(out), column * self.size)
+        };
+        self.group_starts().map(loaded).collect()
+    }
+}

@@ -1,0 +1,112 @@
+//! Batches that are made when they are asked for, on the thread that asks.
+
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use super::Next;
+use super::prefetch::{Stop, panicked};
+use super::producer::Producer;
+use crate::error::{Error, Result};
+
+/// A producer, for one thread at a time.
+pub(super) struct Inline {
+    stage: Mutex<Stage>,
+    stop: Stop,
+    /// The process that the source was opened in.
+    process: u32,
+}
+
+enum Stage {
+    Ready(Box<Producer>),
+    /// A thread makes a batch.
+    Making,
+    Ended,
+    /// Ended by a failure, or from outside.
+    Cut,
+}
+
+impl Inline {
+    pub(super) fn new(producer: Producer, stop: Stop) -> Self {
+        Self { stage: Mutex::new(Stage::Ready(Box::new(producer))), stop, process: std::process::id() }
+    }
+
+    pub(super) fn is_inline(&self) -> bool {
+        self.process == std::process::id()
+    }
+
+    /// The next batch.
+    ///
+    /// # Errors
+    /// When another thread makes one, or as [`Producer::next`].
+    pub(super) fn next(&self) -> Result<Next> {
+        let mut stage = self.lock();
+        let mut producer = match std::mem::replace(&mut *stage, Stage::Making) {
+            Stage::Ready(producer) => producer,
+            Stage::Making => return Err(Error::argument("a batch of this loader is being made already")),
+            Stage::Ended => {
+                *stage = Stage::Ended;
+                return Ok(Next::End);
+            }
+            Stage::Cut => {
+                *stage = Stage::Cut;
+                return Ok(Next::Cut);
+            }
+        };
+        // Not held while the producer runs: the source may run code that asks for a batch.
+        drop(stage);
+        let made = catch_unwind(AssertUnwindSafe(|| producer.next()));
+        let made = made.unwrap_or_else(|panic| Err(panicked(panic.as_ref())));
+        let mut stage = self.lock();
+        *stage = match made {
+            _ if self.stop.is_asked() => Stage::Cut,
+            Ok(Some(_)) => Stage::Ready(producer),
+            Ok(None) => Stage::Ended,
+            Err(_) => Stage::Cut,
+        };
+        drop(stage);
+        Ok(match made? {
+            Some(batch) => Next::Batch(batch),
+            None if self.stop.is_asked() => Next::Cut,
+            None => Next::End,
+        })
+    }
+
+    /// Releases the source, unless a thread makes a batch, which then does it afterwards.
+    pub(super) fn close(&self) {
+        if !self.is_inline() {
+            return;
+        }
+        self.stop.ask();
+        let mut stage = self.lock();
+        if matches!(*stage, Stage::Making) {
+            return;
+        }
+        if matches!(*stage, Stage::Ended) {
+            return;
+        }
+        let producer = std::mem::replace(&mut *stage, Stage::Cut);
+        drop(stage);
+        drop(producer);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Stage> {
+        self.stage.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Inline {
+    fn drop(&mut self) {
+        if !self.is_inline() {
+            // The source belongs to the other process: this one must not release it too.
+            let stage = self.stage.get_mut().unwrap_or_else(PoisonError::into_inner);
+            std::mem::forget(std::mem::replace(stage, Stage::Ended));
+        }
+    }
+}
+
+impl fmt::Debug for Inline {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Here").finish_non_exhaustive()
+    }
+}

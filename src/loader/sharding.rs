@@ -1,0 +1,140 @@
+//! Which rows are in which batch of which rank.
+
+use crate::error::{Error, Result};
+
+/// How rows in a given order are cut into batches, and batches dealt out to ranks: batch `k` belongs to rank
+/// `k % world_size`, and a round of `world_size` batches that is incomplete is dropped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sharding {
+    batch_size: usize,
+    drop_last: bool,
+    rank: usize,
+    world_size: usize,
+}
+
+impl Sharding {
+    /// Batches of `batch_size` rows for one rank of `world_size`. `drop_last` leaves out a last batch that is not full.
+    ///
+    /// # Errors
+    /// When `batch_size` or `world_size` is 0, or `rank` is not below `world_size`.
+    pub fn new(batch_size: usize, drop_last: bool, rank: usize, world_size: usize) -> Result<Self> {
+        if batch_size == 0 {
+            return Err(Error::argument("batch_size must be 1 or more"));
+        }
+        if rank >= world_size {
+            let reason = format!("rank must be below world_size, and is {rank} of {world_size}");
+            return Err(Error::argument(reason).remedy_is("ranks count from 0"));
+        }
+        Ok(Self { batch_size, drop_last, rank, world_size })
+    }
+
+    /// Rows of a full batch.
+    #[must_use]
+    pub fn batch_size(&self) -> usize {
+        self.batch_size
+    }
+
+    /// Whether a last batch that is not full is left out.
+    #[must_use]
+    pub fn drop_last(&self) -> bool {
+        self.drop_last
+    }
+
+    /// This rank.
+    #[must_use]
+    pub fn rank(&self) -> usize {
+        self.rank
+    }
+
+    /// The number of ranks.
+    #[must_use]
+    pub fn world_size(&self) -> usize {
+        self.world_size
+    }
+
+    /// The number of batches that each rank gets of so many rows.
+    #[must_use]
+    pub fn batches(&self, rows: usize) -> usize {
+        let batches = if self.drop_last { rows / self.batch_size } else { rows.div_ceil(self.batch_size) };
+        batches / self.world_size
+    }
+
+    /// Where this rank's batch of a round starts, in the order of rows.
+    // Saturating here and below: no source has as many rows, so what lies beyond is never reached, as it should be.
+    pub(super) fn first_row(&self, round: usize) -> usize {
+        self.round_rows().saturating_mul(round).saturating_add(self.batch_size.saturating_mul(self.rank))
+    }
+
+    /// How many rows there must be for a round to be complete.
+    pub(super) fn rows_needed(&self, round: usize) -> usize {
+        let short = if self.drop_last { 0 } else { self.batch_size - 1 };
+        (self.round_rows() - short).saturating_add(self.round_rows().saturating_mul(round))
+    }
+
+    /// Rows of a round of full batches.
+    fn round_rows(&self) -> usize {
+        self.batch_size.saturating_mul(self.world_size)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// The batches of every rank, by the definition: cut, dropped, dealt out.
+    fn naive(rows: usize, sharding: &Sharding) -> Vec<Vec<usize>> {
+        let all: Vec<usize> = (0..rows).collect();
+        let size = sharding.batch_size;
+        let mut batches: Vec<Vec<usize>> = all.chunks(size).map(<[usize]>::to_vec).collect();
+        if sharding.drop_last {
+            batches.retain(|batch| batch.len() == size);
+        }
+        let world = sharding.world_size;
+        batches.truncate(batches.len() / world * world);
+        batches
+    }
+
+    proptest! {
+        #[test]
+        fn batches_are_cut_and_dealt_out_as_defined(
+            rows in 0_usize..200, size in 1_usize..20, drop_last: bool, world in 1_usize..6,
+        ) {
+            let mut dealt = Vec::new();
+            for rank in 0..world {
+                let sharding = Sharding::new(size, drop_last, rank, world).unwrap();
+                let mut mine = Vec::new();
+                for round in 0.. {
+                    if sharding.rows_needed(round) > rows {
+                        break;
+                    }
+                    let first = sharding.first_row(round);
+                    mine.push((first..(first + sharding.batch_size).min(rows)).collect::<Vec<_>>());
+                }
+                prop_assert_eq!(mine.len(), sharding.batches(rows));
+                dealt.push(mine);
+            }
+            let expected = naive(rows, &Sharding::new(size, drop_last, 0, world).unwrap());
+            for (k, batch) in expected.iter().enumerate() {
+                prop_assert_eq!(batch, &dealt[k % world][k / world]);
+            }
+            prop_assert_eq!(expected.len(), dealt.iter().map(Vec::len).sum::<usize>());
+        }
+    }
+
+    #[test]
+    fn what_is_no_split_is_refused() {
+        assert!(Sharding::new(0, false, 0, 1).is_err());
+        assert!(Sharding::new(1, false, 1, 1).is_err());
+        assert!(Sharding::new(1, false, 0, 0).is_err());
+        assert!(Sharding::new(usize::MAX, true, 0, usize::MAX).is_ok());
+    }
+
+    #[test]
+    fn sizes_without_end_are_never_reached() {
+        let sharding = Sharding::new(usize::MAX, false, 7, usize::MAX).unwrap();
+        assert_eq!((sharding.first_row(usize::MAX), sharding.batches(usize::MAX)), (usize::MAX, 0));
+        assert!(sharding.rows_needed(usize::MAX) > 1 << 62);
+    }
+}

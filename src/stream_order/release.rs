@@ -1,0 +1,64 @@
+//! When memory is free: behind the work that may use it still.
+
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
+
+use super::deferred_free::Behind;
+use super::{Readiness, Use, is_available};
+use crate::cuda::{CudaDevice, Event, Stream, is_cuda, is_forked};
+
+/// What has to come before memory is used for something else.
+pub(crate) enum End {
+    /// Nothing: nobody has used it.
+    Now,
+    /// Work that may use it still.
+    Behind(Behind),
+    /// It is another process's, or who uses it cannot be known.
+    Never,
+}
+
+impl Readiness {
+    /// Releases the memory: at once if nobody has used it, else behind the work that may use it still.
+    pub(crate) fn release(&self, release: impl FnOnce() + Send + 'static) {
+        self.release_bytes(0, release);
+    }
+
+    /// As [`Readiness::release`], of so many bytes of ours.
+    pub(crate) fn release_bytes(&self, bytes: usize, release: impl FnOnce() + Send + 'static) {
+        match self.end() {
+            End::Now => release(),
+            End::Behind(behind) => behind.then(bytes, Box::new(release)),
+            End::Never => std::mem::forget(release),
+        }
+    }
+
+    /// What has to come before the memory is used for something else, now that nobody refers to it any more.
+    pub(crate) fn end(&self) -> End {
+        if !is_cuda(self.0.device) {
+            return End::Now;
+        }
+        // After a fork the memory is the parent's, and nothing of the driver works here.
+        if is_forked() || self.0.lost.load(Ordering::Acquire) {
+            return End::Never;
+        }
+        let uses = std::mem::take(&mut *self.0.uses.lock().unwrap_or_else(PoisonError::into_inner));
+        let lent = self.0.lent.load(Ordering::Acquire);
+        // Without a driver nobody can have used it.
+        if !lent && uses.is_empty() || !is_available() {
+            return End::Now;
+        }
+        let ordinal = self.0.device.id();
+        let uses = uses.into_iter().filter(|used| !used.wait.is_skipped());
+        let events = uses.map(|Use { stream, event, .. }| {
+            stream.and_then(|stream| recorded_again(ordinal, stream)).unwrap_or(event)
+        });
+        let behind = Behind::new(ordinal, events.collect());
+        End::Behind(if lent { behind.and_legacy() } else { behind })
+    }
+}
+
+/// An event behind what a stream was given since; `None` where the driver has none, as when the stream is gone.
+fn recorded_again(ordinal: i32, stream: Stream) -> Option<Event> {
+    let current = CudaDevice::get(ordinal).ok()?.enter_unchecked().ok()?;
+    (current.is_capturing(stream) == Ok(false)).then(|| Event::record(&current, stream).ok())?
+}

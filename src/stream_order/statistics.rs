@@ -1,0 +1,114 @@
+//! How much memory is in use and kept, and how to give back what is kept.
+
+use super::{deferred_free, drain, host};
+use crate::cuda::{CudaDevice, free_pinned, free_plain, is_started, pinned_use, trim_pool};
+use crate::device::Device;
+use crate::error::Result;
+use crate::ffi::dlpack::DLDeviceType;
+
+/// Memory of the devices that are in use, and page-locked memory of the host.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct MemoryStatistics {
+    /// By ordinal.
+    pub devices: Vec<DeviceMemory>,
+    /// Page-locked memory of the host, which all devices share.
+    pub page_locked: PageLockedMemory,
+}
+
+/// Memory of one device, in bytes. Only what this package has allocated is counted, and what it waits to release.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct DeviceMemory {
+    /// The device.
+    pub device: Device,
+    /// Of the pool: in use.
+    pub pool_used: u64,
+    /// The most that was.
+    pub pool_used_peak: u64,
+    /// Of the pool: taken from the device, in use or not.
+    pub pool_reserved: u64,
+    /// The most that was.
+    pub pool_reserved_peak: u64,
+    /// Of `cuMemAlloc`: in use.
+    pub plain_used: u64,
+    /// Of `cuMemAlloc`: kept for the next result.
+    pub plain_kept: u64,
+    /// Of other allocators: in use.
+    pub allocators_used: u64,
+    /// Blocks that nobody refers to, and that work on the device may still use.
+    pub waiting_blocks: u64,
+    /// Bytes of those that this package allocated.
+    pub waiting_bytes: u64,
+}
+
+/// Page-locked memory of the host, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PageLockedMemory {
+    /// In use by results, and by copies that are under way.
+    pub used: u64,
+    /// Kept for later.
+    pub kept: u64,
+}
+
+/// How much memory is in use and kept, once what nothing uses any more is released. Starts nothing: empty where no device is in
+/// use. Never waits.
+///
+/// # Errors
+/// When the driver fails.
+pub fn memory_stats() -> Result<MemoryStatistics> {
+    if !is_started() {
+        return Ok(MemoryStatistics::default());
+    }
+    drain();
+    let bytes = |bytes: usize| u64::try_from(bytes).unwrap_or(u64::MAX);
+    let of = |device: &'static CudaDevice| {
+        let pool = device.pool_use()?;
+        let (plain_used, plain_kept) = device.plain_use();
+        let (waiting_blocks, waiting_bytes) = deferred_free::waiting_on(device.ordinal());
+        Ok(DeviceMemory {
+            device: Device::new(DLDeviceType::CUDA, device.ordinal()),
+            pool_used: pool.used,
+            pool_used_peak: pool.used_high,
+            pool_reserved: pool.reserved,
+            pool_reserved_peak: pool.reserved_high,
+            plain_used: bytes(plain_used),
+            plain_kept: bytes(plain_kept),
+            allocators_used: bytes(device.foreign_use()),
+            waiting_blocks: bytes(waiting_blocks),
+            waiting_bytes: bytes(waiting_bytes),
+        })
+    };
+    let devices = CudaDevice::in_use().map(of).collect::<Result<_>>()?;
+    let pinned = pinned_use();
+    Ok(MemoryStatistics {
+        devices,
+        page_locked: PageLockedMemory { used: bytes(pinned.used), kept: bytes(pinned.kept) },
+    })
+}
+
+/// Gives the memory back that is kept for later: of devices and page-locked. The host may wait for all work of the devices.
+/// Starts nothing.
+///
+/// # Errors
+/// The first of the driver's; the rest is given back all the same.
+pub fn empty_cache() -> Result<()> {
+    if !is_started() {
+        return Ok(());
+    }
+    drain();
+    let mut outcome = Ok(());
+    for device in CudaDevice::in_use() {
+        let current = device.enter()?;
+        super::settle(&current, current.free_stream())?;
+        // Page-locked memory is no device's: after the first there is none left.
+        for freed in [trim_pool(&current).map(|()| 0), free_plain(&current), free_pinned(&current)] {
+            match freed {
+                Ok(waits) => host::count(waits),
+                Err(status) => outcome = outcome.and(Err(status.into())),
+            }
+        }
+    }
+    outcome
+}

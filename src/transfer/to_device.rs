@@ -1,0 +1,335 @@
+//! Arrays and tensors on another device. All bytes of one call go to one block of memory, in as few copies as they lie.
+
+use std::num::NonZero;
+use std::sync::Arc;
+
+use super::arena::Arena;
+use super::{fetch, is_read_in_place};
+use crate::alloc::{Owner, fallible};
+use crate::arrow::{
+    Decomposed, DeviceArray, DeviceArrayStream, Piece, Wanted, array_ready_at, host_array, read_host, rebase,
+};
+use crate::copy_log::{self, Copied};
+use crate::cuda::{Pointer, Stream, allocate_from, is_cuda, is_host_visible, memory_source};
+use crate::device::Device;
+use crate::error::{Error, ErrorKind, Result};
+use crate::ffi::dlpack::DLDeviceType;
+use crate::stream_order::{self, Readiness};
+use crate::tensor::{Parts, Tensor};
+
+/// Where to, how, and why: for the log of copies.
+#[derive(Clone, Copy, Debug)]
+pub struct Transfer<'a> {
+    /// The device that the result is on.
+    pub device: Device,
+    /// The stream that copies are made on; `None` is this thread's.
+    pub stream: Option<Stream>,
+    /// Threads that copy from and to ordinary memory; `None` is `ARROW_DLPACK_THREADS`, or as many as there are processors.
+    pub threads: Option<NonZero<usize>>,
+    /// What asked for it.
+    pub why: &'a str,
+}
+
+impl<'a> Transfer<'a> {
+    /// A transfer on this thread's stream.
+    #[must_use]
+    pub fn to(device: Device, why: &'a str) -> Self {
+        Self { device, stream: None, threads: None, why }
+    }
+}
+
+/// The array on another device: itself where it is there already, the same memory where that device reaches it, else a copy of
+/// what its rows need. On the CPU it is complete; elsewhere it is written when its `sync_event` is.
+///
+/// # Errors
+/// When no such transfer is known, the array is not what it says, the stream is another device's or being captured, the driver
+/// fails, a wait is interrupted, or memory cannot be had. Nothing is lost then.
+pub fn array_to_device(array: &DeviceArray, transfer: &Transfer<'_>) -> Result<DeviceArray> {
+    let (own, target) = (array.device(), transfer.device);
+    match Way::between(own, target)? {
+        Way::Same => Ok(array.clone()),
+        Way::HostReads => {
+            check_memory(array)?;
+            super::wait_to_read(own, array.readiness(), transfer.stream)?;
+            array.as_host_memory()
+        }
+        Way::Relabelled => {
+            stream_order::enter(target)?;
+            check_memory(array)?;
+            let readiness = array.readiness().ok_or_else(|| elsewhere(own, target))?;
+            array.relabelled(readiness.relabelled(target))
+        }
+        Way::Copied => copy_array(&array.alone()?, transfer),
+    }
+}
+
+/// A tensor on another device, as [`array_to_device`] says of arrays.
+///
+/// # Errors
+/// As [`array_to_device`].
+pub fn tensor_to_device(tensor: &Tensor, transfer: &Transfer<'_>) -> Result<Tensor> {
+    let moved = tensors_of(tensor.device(), std::slice::from_ref(tensor), transfer)?;
+    moved.into_iter().next().ok_or_else(|| Error::internal("a tensor was lost on its way"))
+}
+
+/// The tensors on another device, as [`array_to_device`] says of arrays; those that are copied from one device share one block of
+/// memory.
+///
+/// # Errors
+/// As [`array_to_device`].
+pub fn tensors_to_device(tensors: &[Tensor], transfer: &Transfer<'_>) -> Result<Vec<Tensor>> {
+    let Some(first) = tensors.first() else { return Ok(Vec::new()) };
+    if tensors.iter().all(|tensor| tensor.device() == first.device()) {
+        return tensors_of(first.device(), tensors, transfer);
+    }
+    let mut moved = fallible::copied(tensors)?;
+    let mut seen: Vec<Device> = Vec::new();
+    for own in tensors.iter().map(Tensor::device) {
+        if seen.contains(&own) {
+            continue;
+        }
+        seen.push(own);
+        let (places, there): (Vec<usize>, Vec<Tensor>) =
+            tensors.iter().cloned().enumerate().filter(|(_, tensor)| tensor.device() == own).unzip();
+        for (place, tensor) in places.into_iter().zip(tensors_of(own, &there, transfer)?) {
+            if let Some(slot) = moved.get_mut(place) {
+                *slot = tensor;
+            }
+        }
+    }
+    Ok(moved)
+}
+
+/// Tensors that are all on the device `own`.
+fn tensors_of(own: Device, tensors: &[Tensor], transfer: &Transfer<'_>) -> Result<Vec<Tensor>> {
+    let target = transfer.device;
+    match Way::between(own, target)? {
+        Way::Same => fallible::copied(tensors),
+        Way::HostReads => tensors
+            .iter()
+            .map(|tensor| {
+                super::wait_to_read(own, tensor.readiness(), transfer.stream)?;
+                Ok(tensor.relabelled(Device::CPU))
+            })
+            .collect(),
+        Way::Relabelled => {
+            stream_order::enter(target)?;
+            Ok(tensors.iter().map(|tensor| tensor.relabelled(target)).collect())
+        }
+        Way::Copied => copy_tensors(tensors, transfer),
+    }
+}
+
+/// The stream with its arrays on another device, each moved when it is asked for; what fails is an error there.
+#[must_use]
+pub fn stream_to_device(
+    stream: DeviceArrayStream,
+    device: Device,
+    on: Option<Stream>,
+    threads: Option<NonZero<usize>>,
+    why: String,
+) -> DeviceArrayStream {
+    let (field, source) = (stream.field().clone(), memory_source());
+    let arrays = stream.map(move |array| {
+        let _source = allocate_from(source.clone());
+        array_to_device(&array?, &Transfer { device, stream: on, threads, why: &why })
+    });
+    DeviceArrayStream::new(field, device.device_type(), arrays)
+}
+
+/// Refuses a device that no array of one of this type can come to: for streams, before the first is asked for.
+///
+/// # Errors
+/// When no way is known, or the device is not there.
+pub fn require_way(own: Device, asked: Device) -> Result<()> {
+    let way = Way::between(own, asked)?;
+    match way {
+        Way::Same => Ok(()),
+        _ if is_cuda(asked) => stream_order::enter(asked).map(drop),
+        _ => crate::cuda::driver().map(drop),
+    }
+}
+
+/// Refuses an array on CUDA whose memory is not what it says: under another name nobody would ask the driver again.
+fn check_memory(array: &DeviceArray) -> Result<()> {
+    let current = stream_order::enter(array.device())?;
+    let apart = Decomposed::new(array, false, &mut |wanted| read_where_it_is(array, wanted))?;
+    let bytes = |piece: &Piece| match piece {
+        Piece::There(range) | Piece::Offsets { range, .. } => range.clone(),
+        Piece::Here(_) => 0..0,
+    };
+    let checked = apart.pieces.iter().map(bytes);
+    checked.into_iter().try_for_each(|range| current.check_memory(range.start, range.len(), array.device()))
+}
+
+/// Whether data on one device is had on another without a copy.
+///
+/// # Errors
+/// When no way between them is known, or the driver fails.
+pub fn is_shared(own: Device, asked: Device) -> Result<bool> {
+    Ok(!matches!(Way::between(own, asked)?, Way::Copied))
+}
+
+/// How data gets from one device to another.
+pub(super) enum Way {
+    Same,
+    /// The host reads it where it is, once it is written.
+    HostReads,
+    /// The same memory is the other device's too.
+    Relabelled,
+    Copied,
+}
+
+impl Way {
+    fn between(own: Device, target: Device) -> Result<Self> {
+        Self::by(own, target, is_read_in_place)
+    }
+
+    /// The way, if `is_read_in_place` says whether the host reads memory of a device where it is.
+    pub(super) fn by(
+        own: Device,
+        target: Device,
+        is_read_in_place: impl FnOnce(Device) -> Result<bool>,
+    ) -> Result<Self> {
+        let (from, to) = (own.device_type(), target.device_type());
+        let known = |device: Device| device.is_cpu() || is_cuda(device);
+        if own == target || from == to && is_host_visible(own) {
+            return Ok(Self::Same);
+        }
+        if !known(own) || !known(target) {
+            return Err(elsewhere(own, target));
+        }
+        match (from, to) {
+            (_, DLDeviceType::CUDA_MANAGED) => Err(elsewhere(own, target)),
+            (DLDeviceType::CUDA_MANAGED, DLDeviceType::CUDA) => Ok(Self::Relabelled),
+            (_, DLDeviceType::CPU) if is_read_in_place(own)? => Ok(Self::HostReads),
+            _ => Ok(Self::Copied),
+        }
+    }
+}
+
+/// The error for data that cannot be had where it was asked for.
+pub(crate) fn elsewhere(own: Device, asked: Device) -> Error {
+    let reason = format!("the data is on {own} and was asked for on {asked}, and no copy between these is known here");
+    Error::new(ErrorKind::Device, reason)
+        .remedy_is(format!("ask for it on {own}, and copy it with the library that takes it"))
+}
+
+fn copy_array(array: &DeviceArray, transfer: &Transfer<'_>) -> Result<DeviceArray> {
+    let field = array.field().clone();
+    let copied = || -> Result<DeviceArray> {
+        // Offsets are written by the host alone.
+        let host_writes = array.device().is_cpu() || transfer.device.is_cpu();
+        let apart = Decomposed::new(array, host_writes, &mut |wanted| read_where_it_is(array, wanted))?;
+        let mut arena = Arena::default();
+        let mut scratch: Vec<(usize, Vec<u8>)> = Vec::new();
+        let mut rebased = Vec::new();
+        let mut places = fallible::with_room(apart.pieces.len())?;
+        for piece in &apart.pieces {
+            let at = arena.place(piece.len())?;
+            places.push(at);
+            match piece {
+                Piece::There(range) => arena.push(range.start, at, range.len()),
+                Piece::Offsets { range, wide, first } if array.device().is_cpu() => {
+                    // SAFETY: import checked that the array has these offsets, in host memory.
+                    let read = unsafe { read_host(&[Wanted::There(range.clone())]) }?;
+                    let mut offsets = read.into_iter().next().unwrap_or_default();
+                    rebase(&mut offsets, *wide, *first);
+                    scratch.push((at, offsets));
+                }
+                Piece::Offsets { range, wide, first } => {
+                    rebased.push((at, range.len(), *wide, *first));
+                    arena.push(range.start, at, range.len());
+                }
+                Piece::Here(bytes) => scratch.push((at, bytes.clone())),
+            }
+        }
+        // SAFETY: the pieces are of an array that import has checked, which is kept.
+        let placed = unsafe { arena.copy(array.device(), array.readiness(), &array.owner(), &scratch, transfer) }?;
+        for (at, len, wide, first) in rebased {
+            // SAFETY: the copy to ordinary memory is done; a part of it that nobody else knows yet.
+            let offsets = unsafe { std::slice::from_raw_parts_mut(placed.start.wrapping_add(at), len) };
+            rebase(offsets, wide, first);
+        }
+        let starts: Vec<*const u8> = places.iter().map(|at| placed.start.wrapping_add(*at).cast_const()).collect();
+        let (node, owner) = apart.together(&starts, placed.owner)?;
+        let moved = match placed.readiness {
+            Some(readiness) => array_ready_at(node.export(&owner)?, field.clone(), Some(readiness)),
+            None => host_array(node.export(&owner)?, field.clone()),
+        }?;
+        copy_log::record(|| Copied {
+            what: format!("{} of {} rows on {}", field.data_type(), array.len(), array.device()),
+            why: transfer.why.to_owned(),
+            bytes: arena.bytes(),
+        });
+        Ok(moved)
+    };
+    copied().map_err(|error| error.in_column(array.field().name()))
+}
+
+/// Reads what tells how long buffers are.
+fn read_where_it_is(array: &DeviceArray, wanted: &[Wanted]) -> Result<Vec<Vec<u8>>> {
+    let Some(readiness) = array.readiness() else {
+        // SAFETY: import checked that the array has these, in host memory; sizes of views are its word.
+        return unsafe { read_host(wanted) };
+    };
+    let on_host = |wanted: &Wanted| match wanted {
+        // What the driver does not know is the host's.
+        Wanted::Anywhere(range) => Pointer::of(range.start).map(|pointer| pointer.device.is_none()),
+        Wanted::There(_) => Ok(false),
+    };
+    let range = |wanted: &Wanted| match wanted {
+        Wanted::There(range) | Wanted::Anywhere(range) => range.clone(),
+    };
+    let mut there = Vec::new();
+    let mut is_inline = fallible::with_room(wanted.len())?;
+    for one in wanted {
+        let here = on_host(one)?;
+        is_inline.push(here);
+        if !here {
+            there.push(range(one));
+        }
+    }
+    let fetched = fetch(readiness, &there)?;
+    let read = |(one, here): (&Wanted, bool)| {
+        let range = range(one);
+        if here {
+            // SAFETY: as above: Arrow C++ has the sizes of view buffers in host memory.
+            let read = unsafe { read_host(&[Wanted::There(range)]) }?;
+            return Ok(read.into_iter().next().unwrap_or_default());
+        }
+        fetched.require(range.start, range.len()).and_then(fallible::copied)
+    };
+    wanted.iter().zip(is_inline).map(read).collect()
+}
+
+fn copy_tensors(tensors: &[Tensor], transfer: &Transfer<'_>) -> Result<Vec<Tensor>> {
+    let own = tensors.first().map_or(Device::CPU, Tensor::device);
+    let mut arena = Arena::default();
+    let mut places = fallible::with_room(tensors.len())?;
+    for tensor in tensors {
+        let (before, bytes) = super::span(tensor)?;
+        let at = arena.place(bytes)?;
+        arena.push(tensor.as_ptr().addr().wrapping_sub(before), at, bytes);
+        places.push(at + before);
+    }
+    let readiness = Readiness::joined(tensors.iter().filter_map(Tensor::readiness).cloned())?;
+    let keep: Owner = Arc::new(tensors.iter().map(|tensor| tensor.owner().clone()).collect::<Vec<_>>());
+    // SAFETY: the tensors' owners keep the bytes from the lowest to the highest element, which are kept.
+    let placed = unsafe { arena.copy(own, readiness.as_ref(), &keep, &[], transfer) }?;
+    let copy = |(tensor, at): (&Tensor, usize)| {
+        let parts = Parts {
+            data: placed.start.wrapping_add(at),
+            device: transfer.device,
+            owner: placed.owner.clone(),
+            readiness: placed.readiness.clone(),
+            read_only: false,
+            copied: true,
+            ..tensor.parts()
+        };
+        super::record(tensor, transfer.why);
+        // SAFETY: the bytes from the lowest to the highest element are written before whoever waits as the order says reads.
+        unsafe { Tensor::from_raw_parts(parts) }.map(|copy| copy.with_codes_of(tensor))
+    };
+    tensors.iter().zip(places).map(copy).collect()
+}
