@@ -1,12 +1,17 @@
-//! The architecture as a test: a room of the crate imports only from rooms above it, and unsafe code stays in its rooms.
+//! The architecture as a test: a room of the crate imports only from rooms above it, files of a room use each other one way
+//! (circles.rs) and are short and on the map (sizes.rs), and unsafe code stays in its rooms.
 //!
 //! What it reads is source text, so it sees paths: `crate::…` and `super::…` in `use` lists, code and macros. It does not
 //! see a method that one room adds to another room's type.
 
 #![allow(clippy::indexing_slicing, clippy::expect_used, reason = "a checker that fails loudly is a test that fails")]
 
+mod circles;
+mod files;
 mod scan;
+mod sizes;
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
@@ -71,22 +76,24 @@ impl Reserved {
 
 #[test]
 fn rooms_import_only_from_rooms_above() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
-    let mut files = Vec::new();
-    list(&root, &mut files).expect("src is readable");
-    let sources: Vec<(String, String)> = files
-        .iter()
-        .map(|file| {
-            let name = file.strip_prefix(&root).expect("listed under src").to_string_lossy().replace('\\', "/");
-            let is_rust = file.extension().is_some_and(|ext| ext == "rs");
-            let text = if is_rust { fs::read_to_string(file).expect("a source is UTF-8") } else { String::new() };
-            (name, text)
-        })
-        .collect();
+    let sources = sources("src");
     let mut report = check(&sources);
     report.faults.extend(phantoms(&sources));
     assert!(report.files > 0 && report.imports > 0, "nothing was checked: {report:?}");
     assert!(report.faults.is_empty(), "\n  {}\n", report.faults.join("\n  "));
+}
+
+/// Every file under a folder of the repository, by its path there; with its text, if it is Rust or Python.
+fn sources(folder: &str) -> Vec<(String, String)> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
+    let mut files = Vec::new();
+    list(&root, &mut files).expect("the folder is readable");
+    let read = |file: &PathBuf| {
+        let name = file.strip_prefix(&root).expect("listed under it").to_string_lossy().replace('\\', "/");
+        let is_text = file.extension().is_some_and(|ext| ext == "rs" || ext == "py");
+        (name, if is_text { fs::read_to_string(file).expect("a source is UTF-8") } else { String::new() })
+    };
+    files.iter().map(read).collect()
 }
 
 fn list(folder: &Path, into: &mut Vec<PathBuf>) -> io::Result<()> {
@@ -163,9 +170,10 @@ fn check(sources: &[(String, String)]) -> Report {
             fault(*line, "a `vec!` of that length may end the process; use alloc::fallible".to_owned());
         }
         if !is_test_file {
-            report.imports += scan.imports.len();
-            for (line, to) in scan.imports {
-                if let Err(why) = allowed(&room, &to) {
+            let imports: BTreeSet<_> = scan.paths.iter().filter_map(|path| Some((path.line, path.room()?))).collect();
+            report.imports += imports.len();
+            for (line, to) in imports {
+                if let Err(why) = allowed(&room, to) {
                     fault(line, why);
                 }
             }

@@ -1,5 +1,7 @@
 //! What a source file imports and names, from its text.
 
+use std::collections::HashSet;
+
 #[derive(Debug)]
 struct Token {
     line: usize,
@@ -99,8 +101,10 @@ fn raw_string_end(chars: &[char], after_prefix: usize, hashes: usize) -> usize {
 pub(crate) struct Scan {
     /// Where the file stands in the crate.
     pub(crate) module: Vec<String>,
-    /// Line and name at the crate root of every path outside test modules.
-    pub(crate) imports: Vec<(usize, String)>,
+    /// Every path outside test modules.
+    pub(crate) paths: Vec<Path>,
+    /// The identifiers outside test modules and `use` declarations.
+    pub(crate) used: HashSet<String>,
     /// Line, identifier, and whether it stands in a test module.
     pub(crate) words: Vec<(usize, String, bool)>,
     /// Line and name of what would make source text and modules differ.
@@ -111,6 +115,26 @@ pub(crate) struct Scan {
     pub(crate) filled: Vec<usize>,
     /// The functions with a body that C calls, outside test modules.
     pub(crate) callbacks: Vec<Callback>,
+}
+
+/// A path in the text, such as `super::view::Leaf`.
+#[derive(Debug)]
+pub(crate) struct Path {
+    pub(crate) line: usize,
+    /// Where it leads from the crate's root; where `is_relative`, from the module `here`, if that knows its first name.
+    pub(crate) segments: Vec<String>,
+    pub(crate) is_relative: bool,
+    /// The module in which it stands.
+    pub(crate) here: Vec<String>,
+    /// The name that a `use` gives it there, and whether others may use that name.
+    pub(crate) alias: Option<(String, bool)>,
+}
+
+impl Path {
+    /// The room, or what else stands at the crate root, that it leads to; `None` for one that may lead to another crate.
+    pub(crate) fn room(&self) -> Option<&str> {
+        (!self.is_relative).then(|| self.segments.first().map_or("{self}", String::as_str))
+    }
 }
 
 /// An `extern "C"` function.
@@ -158,6 +182,7 @@ pub(crate) fn scan(module: Vec<String>, text: &str) -> Scan {
     let mut test_depth = None;
     // Paths up to here were read already, or are a visibility, which imports nothing.
     let mut read_to = 0;
+    let mut used_from = 0;
     for (i, token) in tokens.iter().enumerate() {
         let mut found = Vec::new();
         match token.text.as_str() {
@@ -201,16 +226,23 @@ pub(crate) fn scan(module: Vec<String>, text: &str) -> Scan {
                 depth = depth.saturating_sub(1);
             }
             // Not `use<'a>`, which captures.
-            "use" if !is(i + 1, "<") => read_to = use_tree(&tokens, i + 1, &here, None, &mut found),
-            "crate" | "super" | "self" | "arrow_dlpack" if i >= read_to && is(i + 1, "::") => {
+            "use" if !is(i + 1, "<") => {
+                let is_public = i > 0 && matches!(word(&tokens, i - 1), "pub" | ")");
+                read_to = UseTree { tokens: &tokens, here: &here, is_public, found: &mut found }.read(i + 1, None);
+                used_from = read_to;
+            }
+            first if i >= read_to && is(i + 1, "::") && first.chars().all(is_word) => {
                 read_to = path(&tokens, i, &here, &mut found);
             }
             _ => {}
         }
         if test_depth.is_none() {
-            scan.imports.extend(found);
+            scan.paths.extend(found);
         }
         if token.text.chars().all(is_word) {
+            if test_depth.is_none() && i >= used_from {
+                scan.used.insert(token.text.clone());
+            }
             scan.words.push((token.line, token.text.clone(), test_depth.is_some()));
         }
     }
@@ -275,92 +307,88 @@ fn item_keyword(tokens: &[Token], mut i: usize) -> Option<usize> {
     }
 }
 
-/// Takes one segment of a path that starts in this crate; returns whether later segments can still change the room.
-fn step(module: &mut Vec<String>, segment: &str) -> bool {
+/// Takes one more segment of a path.
+fn step(segments: &mut Vec<String>, segment: &str) {
     match segment {
-        "crate" => module.clear(),
-        "super" => drop(module.pop()),
+        "crate" => segments.clear(),
+        "super" => drop(segments.pop()),
         "self" => {}
         // The crate's own name, where a path begins with it.
-        "arrow_dlpack" if module.is_empty() => {}
-        name => {
-            module.push(name.to_owned());
-            return false;
-        }
+        "arrow_dlpack" if segments.is_empty() => {}
+        name => segments.push(name.to_owned()),
     }
-    true
 }
 
-/// The room, or what else stands at the crate root, that a module is in.
-fn root_name(module: &[String]) -> String {
-    module.first().map_or("{self}", String::as_str).to_owned()
-}
-
-/// Where a path that begins with this word begins, seen from module `here`; none for another crate's.
-fn origin(word: &str, here: &[String]) -> Option<Vec<String>> {
+/// Where a path that begins with this word begins, seen from module `here`, and whether that is relative to `here`.
+fn origin(word: &str, here: &[String]) -> (Vec<String>, bool) {
     match word {
-        "crate" | "arrow_dlpack" => Some(Vec::new()),
-        "super" => Some(here[..here.len().saturating_sub(1)].to_vec()),
-        "self" => Some(here.to_vec()),
-        _ => None,
+        "crate" | "arrow_dlpack" => (Vec::new(), false),
+        "super" => (here[..here.len().saturating_sub(1)].to_vec(), false),
+        "self" => (here.to_vec(), false),
+        name => (vec![name.to_owned()], true),
     }
 }
 
-/// Reads a path in code; returns the index behind the name that decides where it leads.
-fn path(tokens: &[Token], start: usize, here: &[String], found: &mut Vec<(usize, String)>) -> usize {
-    let mut module = origin(word(tokens, start), here).unwrap_or_default();
+/// Reads a path in code; returns the index behind it.
+fn path(tokens: &[Token], start: usize, here: &[String], found: &mut Vec<Path>) -> usize {
+    let (mut segments, is_relative) = origin(word(tokens, start), here);
     let mut i = start + 1;
-    while word(tokens, i) == "::" && step(&mut module, word(tokens, i + 1)) {
+    while word(tokens, i) == "::" && word(tokens, i + 1).chars().all(is_word) {
+        step(&mut segments, word(tokens, i + 1));
         i += 2;
     }
-    found.push((tokens[start].line, root_name(&module)));
-    i + 2
-}
-
-/// Reads a tree of a `use`, below a prefix that led to module `from` (none at its start); returns the index of the
-/// `,`, `}` or `;` behind it.
-fn use_tree(
-    tokens: &[Token],
-    start: usize,
-    here: &[String],
-    from: Option<&[String]>,
-    found: &mut Vec<(usize, String)>,
-) -> usize {
-    let mut i = start;
-    let mut module = from.map(<[String]>::to_vec);
-    // Set by the first name: what follows stays in that room, or in another crate.
-    let mut decided = false;
-    loop {
-        match word(tokens, i) {
-            "," | "}" | ";" | "" => break,
-            "{" if !decided => {
-                i += 1;
-                while !matches!(word(tokens, i), "}" | "") {
-                    i = use_tree(tokens, i, here, module.as_deref(), found);
-                    i += usize::from(word(tokens, i) == ",");
-                }
-                return i + 1;
-            }
-            "{" => {
-                i = closing(tokens, i);
-                continue;
-            }
-            // Between segments, before another crate's name, before `crate` in a macro.
-            "::" | "$" => {}
-            "as" => i += 1,
-            _ if decided => {}
-            name => match &mut module {
-                Some(module) => decided = !step(module, name),
-                None => {
-                    module = origin(name, here);
-                    decided = module.is_none();
-                }
-            },
-        }
+    // What goes on behind generic arguments belongs to what they are of.
+    while word(tokens, i) == "::" && word(tokens, i + 1) == "<" {
         i += 1;
     }
-    if let Some(module) = module {
-        found.push((tokens[start].line, root_name(&module)));
-    }
+    found.push(Path { line: tokens[start].line, segments, is_relative, here: here.to_vec(), alias: None });
     i
+}
+
+/// What a `use` is read with.
+struct UseTree<'a> {
+    tokens: &'a [Token],
+    here: &'a [String],
+    is_public: bool,
+    found: &'a mut Vec<Path>,
+}
+
+impl UseTree<'_> {
+    /// Reads a tree, below a prefix (none at its start); returns the index of the `,`, `}` or `;` behind it.
+    fn read(&mut self, start: usize, prefix: Option<(&[String], bool)>) -> usize {
+        let tokens = self.tokens;
+        let mut i = start;
+        let mut from = prefix.map(|(segments, is_relative)| (segments.to_vec(), is_relative));
+        let mut renamed = None;
+        loop {
+            match word(tokens, i) {
+                "," | "}" | ";" | "" => break,
+                "{" => {
+                    i += 1;
+                    while !matches!(word(tokens, i), "}" | "") {
+                        i = self.read(i, from.as_ref().map(|(segments, relative)| (segments.as_slice(), *relative)));
+                        i += usize::from(word(tokens, i) == ",");
+                    }
+                    return i + 1;
+                }
+                // Between segments, before another crate's name, before `crate` in a macro.
+                "::" | "$" => {}
+                "as" => {
+                    i += 1;
+                    renamed = Some(word(tokens, i).to_owned());
+                }
+                name => match &mut from {
+                    Some((segments, _)) => step(segments, name),
+                    None => from = Some(origin(name, self.here)),
+                },
+            }
+            i += 1;
+        }
+        if let Some((segments, is_relative)) = from {
+            let alias = renamed.or_else(|| segments.last().cloned()).map(|name| (name, self.is_public));
+            let (line, here) = (tokens[start].line, self.here.to_vec());
+            self.found.push(Path { line, segments, is_relative, here, alias });
+        }
+        i
+    }
 }

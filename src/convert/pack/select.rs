@@ -1,4 +1,5 @@
 //! One value or another by a bit: nulls filled, and bits as numbers. 64 of them at a time.
+//! Dispatch table: `avx2.rs` and `avx512.rs` use its types.
 
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;

@@ -1,4 +1,5 @@
 //! Memory and the cache: what is fetched ahead, and what is written past it.
+//! Dispatch table: `avx2.rs` and `avx512.rs` use its constants.
 
 use super::isa::Isa;
 

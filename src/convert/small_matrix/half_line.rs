@@ -1,4 +1,5 @@
 //! Columns that make half a cache line of each row.
+//! Dispatch table: `avx2.rs` and `avx512.rs` use its types.
 
 use std::mem::MaybeUninit;
 use std::ops::Range;
