@@ -22,6 +22,7 @@ mod from_protocols;
 mod functions;
 mod html;
 pub mod input;
+mod interrupted;
 mod loader;
 mod matrix;
 mod memory;

@@ -48,10 +48,18 @@ impl Interrupts {
         if self.checked.elapsed() < Self::EVERY {
             return Ok(());
         }
-        let checked = PAUSE.get().map_or(Ok(()), |pause| pause(Duration::ZERO));
+        let checked = run_handlers();
         self.checked = Instant::now();
         checked
     }
+}
+
+/// Runs the handlers of signals that came.
+///
+/// # Errors
+/// [`crate::ErrorKind::Interrupted`] when a handler raises.
+pub(crate) fn run_handlers() -> Result<()> {
+    PAUSE.get().map_or(Ok(()), |pause| pause(Duration::ZERO))
 }
 
 /// How often the host has waited for a device in this process.

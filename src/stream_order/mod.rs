@@ -24,7 +24,7 @@ use smallvec::SmallVec;
 pub(crate) use check::{check_host, is_check_asked};
 pub use deferred_free::waiting;
 pub(crate) use deferred_free::{Behind, drain};
-pub(crate) use host::Interrupts;
+pub(crate) use host::{Interrupts, run_handlers};
 pub use host::{Pause, host_waits, pause_by};
 pub(crate) use memory::{allocate, allocate_scratch, page_locked, staging_block};
 pub(crate) use release::End;

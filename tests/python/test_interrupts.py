@@ -136,3 +136,73 @@ class TestProducers:
             ad.to_tensor(stream)
         with pytest.raises(ad.ConversionError, match="consumed"):
             ad.to_tensor(stream)
+
+
+# Queries that run for minutes: without rows, and with rows at the start alone. With more threads DuckDB may look for
+# signals no more.
+SLOW = """
+import duckdb
+
+NO_ROWS = "select i from range(1000000000000) t(i) where i < 0"
+FIRST_ROWS = "select i from range(1000000000000) t(i) where i < 5000"
+connection = duckdb.connect()
+connection.execute("set threads = 1")
+
+def told(call, *presses):
+    # How a call ends once the presses were made, a second after it began.
+    def press():
+        time.sleep(1)
+        for one in presses:
+            one()
+    threading.Thread(target=press).start()
+    try:
+        call()
+    except BaseException as error:
+        print(type(error).__name__)
+
+def ctrl_c():
+    os.kill(os.getpid(), signal.SIGINT)
+"""
+
+
+class TestDuckDB:
+    """DuckDB hides the exception of a signal's handler behind an error of its own."""
+
+    @pytest.mark.parametrize(
+        "call",
+        [
+            "ad.to_tensor(connection.sql(NO_ROWS))",
+            "ad.from_arrow(connection.sql(NO_ROWS))",
+            "ad.explain(connection.sql(NO_ROWS))",
+            *(f"list(ad.Loader(connection.sql(NO_ROWS), batch_size=2, prefetch={ahead}))" for ahead in (0, 1, 4)),
+        ],
+    )
+    def test_ctrl_c_while_it_runs_a_query(self, call: str):
+        assert run(f"{SLOW}\ntold(lambda: {call}, ctrl_c)") == "KeyboardInterrupt\n"
+
+    @pytest.mark.parametrize(
+        ("handlers", "error"),
+        [
+            # What the handler has raised is not known, so the error stays that of DuckDB.
+            ("def fail(*_): raise TimeoutError\nsignal.signal(signal.SIGINT, fail)", "RuntimeError"),
+            ("def fail(*_): raise TimeoutError\nsignal.signal(signal.SIGALRM, fail)", "RuntimeError"),
+            ("signal.signal(signal.SIGALRM, signal.SIG_IGN)", "KeyboardInterrupt"),
+        ],
+    )
+    def test_only_a_handler_that_must_have_been_that_of_ctrl_c_counts(self, handlers: str, error: str):
+        code = f"{SLOW}\n{handlers}\ntold(lambda: ad.to_tensor(connection.sql(NO_ROWS)), ctrl_c)"
+        assert run(code) == f"{error}\n"
+
+    def test_its_text_alone_does_not_count(self):
+        class Source:
+            def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+                raise RuntimeError("Query interrupted")
+
+        with pytest.raises(RuntimeError, match="Query interrupted"):
+            ad.to_tensor(Source())
+
+    @pytest.mark.parametrize("presses", ["ctrl_c, connection.interrupt", "connection.interrupt"])
+    def test_a_query_that_is_ended_between_two_batches(self, presses: str):
+        """Without a signal it is an error of the producer's."""
+        code = f"{SLOW}\ntold(lambda: ad.to_tensor(connection.sql(FIRST_ROWS)), {presses})"
+        assert run(code) == ("KeyboardInterrupt\n" if "ctrl_c" in presses else "ConversionError\n")

@@ -9,6 +9,7 @@ use super::{CStream, DeviceArray, DeviceArrayStream, ReleaseGuard};
 use crate::arrow::field_cache::read_field;
 use crate::error::{Error, ErrorKind, Result};
 use crate::ffi::arrow_device::ArrowSchema;
+use crate::stream_order::run_handlers;
 
 /// # Safety
 /// As [`DeviceArrayStream::import`].
@@ -97,6 +98,8 @@ impl<S: CStream> Imported<S> {
         };
         let kind = if reports_interrupt(&message) { ErrorKind::Interrupted } else { ErrorKind::Producer };
         let reason = format!("the stream's {callback} failed with code {code}: {message}");
+        // A producer that gave up because of a signal need not say so: what the signal's handler raises does.
+        run_handlers().map_err(|error| error.with_code(code))?;
         Err(Error::new(kind, reason).with_code(code))
     }
 }

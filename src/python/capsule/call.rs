@@ -6,8 +6,11 @@ use std::ptr::null_mut;
 use pyo3::BoundObject as _;
 use pyo3::exceptions::PyAttributeError;
 use pyo3::ffi::PyObject;
+use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString, PyTuple};
+
+use crate::python::interrupted::unhidden;
 
 #[allow(clashing_extern_declarations, reason = "PyO3 declares them without unwinding")]
 unsafe extern "C-unwind" {
@@ -53,11 +56,17 @@ pub(in crate::python) fn call<'py>(
     let py = callable.py();
     let arguments = arguments.into_pyobject(py).map_err(Into::into)?.into_bound();
     let keywords = keywords.map_or(null_mut(), |keywords| keywords.as_ptr());
-    let (call, callable) = (black_box(PyObject_Call as Call), callable.as_ptr());
+    let call = black_box(PyObject_Call as Call);
     // SAFETY: attached; a live callable and tuple, and a live dict or NULL.
-    let result = parked_when_unwound(|| unsafe { call(callable, arguments.as_ptr(), keywords) });
+    let result = parked_when_unwound(|| unsafe { call(callable.as_ptr(), arguments.as_ptr(), keywords) });
     // SAFETY: a new reference, or NULL with an exception set.
-    unsafe { Bound::from_owned_ptr_or_err(py, result) }
+    unsafe { Bound::from_owned_ptr_or_err(py, result) }.map_err(|error| {
+        // Of a bound method, the object.
+        match callable.getattr_opt(intern!(py, "__self__")) {
+            Ok(Some(owner)) => unhidden(&owner, error),
+            _ => error,
+        }
+    })
 }
 
 /// As [`call`], of a method.
@@ -89,6 +98,6 @@ pub(in crate::python) fn call_if_present<'py>(
     match unsafe { Bound::from_owned_ptr_or_err(py, result) } {
         Ok(result) => Ok(Some(result)),
         Err(error) if error.is_instance_of::<PyAttributeError>(py) && !object.hasattr(name)? => Ok(None),
-        Err(error) => Err(error),
+        Err(error) => Err(unhidden(object, error)),
     }
 }
