@@ -1,4 +1,4 @@
-//! Record batches: every column as a tensor of its own.
+//! Converts a record batch: every column to its own tensor.
 
 use arrow_schema::FieldRef;
 

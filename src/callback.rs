@@ -1,4 +1,4 @@
-//! Runs the bodies of our C callbacks, which other libraries call in a state of their choosing: no panic leaves them.
+//! Runs the bodies of the C callbacks that other libraries call, and lets no panic leave them.
 
 use std::any::Any;
 use std::cell::Cell;

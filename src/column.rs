@@ -1,4 +1,4 @@
-//! One column, both ways: the entry points that make a spec, a plan, and run it.
+//! Converts one column, in both directions: makes a spec and a plan, and runs the plan.
 
 pub(crate) mod on_device;
 pub(crate) mod pending_casts;

@@ -1,4 +1,4 @@
-//! A record of every copy that is made: what moved, why, and how many bytes.
+//! [`CopyLog`]: records every copy with what moved, why, and its bytes.
 
 use std::cell::RefCell;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -1,4 +1,4 @@
-//! Where memory lives, and the one place where Arrow's and DLPack's device ids meet.
+//! [`Device`]: where memory is, and the one translation between Arrow's and DLPack's device ids.
 
 use std::fmt;
 use std::str::FromStr;

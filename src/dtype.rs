@@ -1,4 +1,4 @@
-//! The element types that a tensor can have: their names, DLPack codes and Arrow types, as one table.
+//! [`DType`]: the element types of tensors, with names, DLPack codes and Arrow types, as one table.
 
 use std::fmt;
 use std::str::FromStr;

@@ -1,4 +1,4 @@
-//! The one error type: what was wrong, in which column and row, and what to pass to allow it.
+//! [`Error`], the one error type: column, row, reason, and the remedy.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;

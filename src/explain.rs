@@ -1,4 +1,4 @@
-//! What a conversion would do, column by column, and what it would cost.
+//! Reports what a conversion would do, column by column, and what it would cost.
 
 mod matrix;
 mod on_device;

@@ -1,5 +1,5 @@
-//! Conversions on the device: columns become tensors of ours, or fill memory of others, by kernels, on this thread's stream. The
-//! host waits only to know whether every value fits, where values are cast.
+//! Converts columns on their device by kernels, on this thread's stream, into new tensors or the memory of an `Output`. The host waits
+//! only for casts, to learn whether every value fits.
 #![allow(unsafe_code, reason = "starts kernels on memory of the device")]
 
 mod check;

@@ -1,4 +1,4 @@
-//! Memory of a device to the host, and to other memory of the device.
+//! Copies memory from a device to the host, and to other memory of the device.
 #![allow(unsafe_code, reason = "copies between memory of the device and of the host")]
 
 mod arena;

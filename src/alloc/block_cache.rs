@@ -1,9 +1,7 @@
-//! The last large block that was let go, kept for the next result of its size: its pages are there already, and to have
-//! fresh ones takes as long as to fill them.
+//! Keeps the last large block that was freed for the next result of its size, because fresh pages cost as much as filling them.
 //!
-//! One block a process, of 256 MiB at most. The system is told that it may take the pages back when memory is short, so
-//! that nothing is kept from others. Whoever takes the block takes it by one exchange of a pointer: there is no lock that a
-//! fork could leave behind, and a child has a copy of its own.
+//! One block a process, 256 MiB at most. `madvise` lets the system take its pages when memory is short. `take` and `keep` exchange one
+//! pointer: no lock can be left behind by a fork, and a child process has its own copy.
 
 use std::alloc::{Layout, dealloc};
 use std::ptr::{NonNull, null_mut};

@@ -1,4 +1,4 @@
-//! Host memory that another allocator gave, such as page-locked memory.
+//! Host memory from another allocator, such as page-locked memory.
 
 use std::fmt;
 use std::mem::MaybeUninit;

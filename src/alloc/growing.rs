@@ -1,4 +1,4 @@
-//! Host memory that grows: what was written stays, and moves no bytes once it is large.
+//! A host buffer that grows without a copy once it is large.
 
 use std::mem::MaybeUninit;
 

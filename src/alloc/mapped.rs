@@ -1,5 +1,4 @@
-//! Large blocks that are pages of the system's, and not the global allocator's: they grow without a copy, by other addresses for
-//! the same pages, and give back what they do not need.
+//! Large blocks mapped from the system instead of the global allocator: `mremap` grows them without a copy, and unused pages are returned.
 
 use super::HostBuffer;
 use crate::error::Result;

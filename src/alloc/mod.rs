@@ -1,4 +1,4 @@
-//! Host memory for what we produce: aligned to 64 bytes, which JAX asks for, and in huge pages where it is large.
+//! Host memory for results: aligned to 64 bytes, which JAX requires, and in huge pages if it is large.
 #![allow(unsafe_code, reason = "allocates, advises and frees memory")]
 
 mod block_cache;

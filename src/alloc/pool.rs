@@ -1,4 +1,4 @@
-//! Blocks of memory that are used again when whoever has them lets go: the ring of a loader.
+//! A pool of recycled blocks: the ring of a loader.
 
 use std::fmt;
 use std::mem::MaybeUninit;

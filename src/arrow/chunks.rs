@@ -1,4 +1,4 @@
-//! Chunks of one column or table, with rows or without, on devices.
+//! Combines the chunks of a column: the `Readiness` of all, their first rows, an array without rows on a device.
 
 use arrow_schema::FieldRef;
 

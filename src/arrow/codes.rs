@@ -1,4 +1,4 @@
-//! Codes of a dictionary that has nulls: a code that stands for a null is one.
+//! Dictionary codes as nulls: a code that stands for a null value is a null.
 
 use arrow_array::Array;
 use arrow_schema::DataType;

@@ -1,5 +1,5 @@
-//! An array taken apart into the bytes that its rows need, and put together over a copy of them. Reads structs, and of the
-//! buffers only what says how long others are.
+//! Decomposes an array into the bytes that its rows need, and rebuilds it over a copy of them. Reads the structs, and of the buffers
+//! only those that tell the length of others.
 
 use std::collections::VecDeque;
 use std::ops::Range;

@@ -1,4 +1,4 @@
-//! Lists and strings on a device: where offsets, lengths and elements are. Reads the structs alone.
+//! Locates offsets, lengths and elements of lists and strings on a device. Reads only the structs.
 
 use std::ops::Range;
 use std::sync::Arc;

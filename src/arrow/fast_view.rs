@@ -1,4 +1,4 @@
-//! Columns of plain numbers without bitmaps: where they start, and no more than that.
+//! Locates plain number columns without bitmaps, for the short ways.
 
 use std::marker::PhantomData;
 use std::ops::Range;

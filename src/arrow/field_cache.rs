@@ -1,4 +1,4 @@
-//! Fields that need not be made again: those of plain numbers without a name, and of the schemas that were read last.
+//! Caches fields: those of plain numbers without a name, and the last few that each thread read.
 
 use std::cell::RefCell;
 use std::collections::HashMap;

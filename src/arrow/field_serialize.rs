@@ -1,4 +1,4 @@
-//! A field taken apart into plain values, and made of them again, in the words of the C data interface.
+//! Serializes a field to plain values, in the terms of the C data interface, and rebuilds it.
 
 use std::collections::HashMap;
 use std::sync::Arc;

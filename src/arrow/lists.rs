@@ -1,4 +1,4 @@
-//! Lists and strings in host memory: where the elements of each row are. Every offset is checked before anyone reads by it.
+//! Locates the elements of each row of host lists and strings. Checks every offset before anyone reads by it.
 
 use std::marker::PhantomData;
 use std::ops::Range;

@@ -1,4 +1,4 @@
-//! Which elements of a column are null: the bitmaps of all levels as one, in host memory.
+//! [`Mask`]: which elements of a column are null, from the bitmaps of all levels, in host memory.
 
 use std::borrow::Cow;
 

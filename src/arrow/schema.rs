@@ -1,4 +1,4 @@
-//! Reads `ArrowSchema`, every pointer and count of it checked, into a [`Field`].
+//! Reads `ArrowSchema` into a [`Field`], and checks every pointer and count in it.
 
 use std::collections::HashMap;
 use std::ffi::{CStr, c_char};

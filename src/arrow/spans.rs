@@ -1,4 +1,4 @@
-//! Which bytes of memory an array is read from.
+//! Whether an array reads from given bytes of memory.
 
 use std::ops::Range;
 

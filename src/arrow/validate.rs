@@ -1,5 +1,5 @@
-//! What arrow-rs must not be given, and the validation of what it gives: it refuses some valid arrays, and allocates for sizes
-//! that an array only claims, where a failure ends the process.
+//! Validates the arrays that are given to and come from arrow-rs, which refuses some valid arrays, and whose allocations of claimed sizes
+//! end the process if they fail.
 
 use arrow_buffer::bit_chunk_iterator::UnalignedBitChunk;
 use arrow_data::ArrayData;

@@ -1,4 +1,4 @@
-//! A checked walk over imported arrays that reads structs, never buffers: one set of rules for every device.
+//! [`ArrayView`]: a checked walk over imported arrays that reads structs, never buffers, so that one set of rules serves every device.
 
 use std::ffi::c_void;
 

@@ -1,4 +1,4 @@
-//! Columns on a device: views, and what the host has to know of them.
+//! Converts a column on a device: views, and what the host has to know of its data.
 
 use std::ops::Range;
 

@@ -1,4 +1,4 @@
-//! Casts on a device whose values the host has not looked at yet.
+//! Casts on a device whose results the host has not checked yet.
 
 use std::sync::{Mutex, PoisonError};
 

@@ -1,4 +1,4 @@
-//! A tensor as an Arrow array.
+//! Converts a tensor to an Arrow array.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Which values are valid: a bool for each, or the bitmap as it lies.
+//! Returns a column's validity: a bool for each value, or its bitmap as a view.
 
 use arrow_schema::{DataType, FieldRef};
 

@@ -1,4 +1,4 @@
-//! A column into memory that is there.
+//! Writes a column into memory that the caller has allocated.
 
 use arrow_schema::FieldRef;
 

@@ -1,4 +1,4 @@
-//! Bytes to bits: bools as a bitmap, a cache line of them at a time.
+//! Packs bools into a bitmap, a cache line of them at a time.
 
 use std::mem::MaybeUninit;
 use std::ptr::NonNull;

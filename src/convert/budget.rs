@@ -1,5 +1,5 @@
-//! The most memory that arrow-rs takes for a cast, from the sizes that an array claims. arrow-rs ends the process where an
-//! allocation fails, and nulls, runs, codes and lists stand for any number of values in little memory.
+//! Bounds the memory that arrow-rs takes for a cast, from the sizes that an array claims. A failed allocation of arrow-rs ends the
+//! process, and nulls, runs, codes and lists can claim any number of values in little memory.
 
 use arrow_buffer::ArrowNativeType;
 use arrow_data::ArrayData;

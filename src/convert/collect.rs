@@ -1,4 +1,4 @@
-//! Tensors of what an iterator gives: offsets, lengths, flags.
+//! Makes tensors of offsets, lengths and flags: collected from an iterator, or views of buffers.
 
 use std::mem::MaybeUninit;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Runs the plan of a column: a view, or one pass from the chunks into a fresh block.
+//! Runs the plan of a column: a view, or one pass from the chunks into a new block.
 
 use std::mem::MaybeUninit;
 

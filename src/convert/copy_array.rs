@@ -1,4 +1,4 @@
-//! An Arrow array in memory of its own.
+//! Copies an Arrow array into memory of its own.
 
 use std::ops::{Range, Sub};
 

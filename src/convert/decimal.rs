@@ -1,4 +1,4 @@
-//! Checked casts of decimals: the value that the stored integer and the scale stand for.
+//! Checked casts of decimals: of the value that the stored integer and the scale stand for.
 
 use std::cmp::Ordering;
 

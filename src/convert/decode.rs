@@ -1,4 +1,4 @@
-//! Runs and dictionaries as plain values.
+//! Decodes runs and dictionaries into plain values.
 
 use arrow_array::{Array, make_array, new_empty_array};
 use arrow_buffer::{BooleanBuffer, Buffer, NullBuffer};

@@ -1,4 +1,4 @@
-//! Results that grow: rows are appended as their chunks come, and chunks are let go of afterwards.
+//! Results that grow: appends the rows of each chunk as it comes, and releases the chunk.
 
 use smallvec::smallvec;
 

@@ -1,4 +1,4 @@
-//! Strided elements, next to each other.
+//! Gathers strided elements into contiguous memory.
 
 use std::mem::MaybeUninit;
 

@@ -1,4 +1,4 @@
-//! A matrix from the columns of chunks in host memory: a view of them, or one pass into rows or into columns.
+//! Makes a matrix from the columns of host chunks: a view, or one pass into row-major or column-major memory.
 
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;

@@ -1,6 +1,6 @@
-//! The only code that moves host bytes: casts, unpacking, filling, gathering.
+//! The only code that moves host bytes: casts, unpacks, fills, gathers, packs.
 //!
-//! Sources may be misaligned, so they are read element by element without alignment; results are allocations of ours.
+//! Sources may be misaligned, so kernels read elements without alignment. Results are our own allocations.
 #![allow(unsafe_code, reason = "reads foreign buffers whose bounds were checked, and writes fresh memory")]
 
 mod bitmap;

@@ -1,4 +1,4 @@
-//! One column into memory of somebody else's.
+//! Writes one column into the memory of an `Output`.
 
 use std::mem::MaybeUninit;
 use std::ops::Range;

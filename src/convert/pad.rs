@@ -1,4 +1,4 @@
-//! Rows of different lengths as rows of one length: one pass from the source into a matrix and its validity.
+//! Pads rows of different lengths: one pass from the source into a matrix and its validity.
 
 use std::mem::MaybeUninit;
 use std::ops::Range;

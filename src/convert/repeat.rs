@@ -1,5 +1,4 @@
-//! Rows of an array taken again and again: what runs and codes stand for. Every allocation is sized by checked arithmetic, and
-//! may fail.
+//! Takes rows of an array repeatedly, as runs and codes do. Every allocation is sized by checked arithmetic, and fallible.
 
 use std::mem::MaybeUninit;
 use std::ptr::NonNull;

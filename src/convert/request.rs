@@ -1,4 +1,4 @@
-//! `requested_schema`: an array as another type, exactly, or an error.
+//! `requested_schema`: converts an array to another type exactly, or returns an error.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Rows on their way into a batch: written one after the other into memory that is used again and again.
+//! [`RowBlock`]: rows on their way into a batch, appended to recycled memory.
 
 use std::mem::MaybeUninit;
 use std::ops::Range;

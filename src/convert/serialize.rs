@@ -1,4 +1,4 @@
-//! Arrays and tensors taken apart into bytes, and made of them again: what they claim is checked as an import's is.
+//! Serializes arrays and tensors to bytes, and rebuilds them with the checks of an import.
 
 use std::ptr::NonNull;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Rows split over threads that live for one conversion: nothing waits in a pool, so nothing is lost in a fork.
+//! Splits rows over threads that live for one conversion: without a pool, a fork loses nothing.
 
 use std::any::Any;
 use std::num::NonZero;

@@ -1,4 +1,4 @@
-//! Bits to bytes.
+//! Unpacks bits to bytes.
 
 use std::mem::MaybeUninit;
 

@@ -1,7 +1,6 @@
-//! Where the memory of results comes from: the device's pool, plain memory, or another library's allocator.
+//! Chooses the allocator of results: the device's pool, `cuMemAlloc`, or another library's allocator.
 //!
-//! The choice is the calling thread's, for a time: [`allocate_from`]. What conversions need only while they run is the pool's
-//! always.
+//! [`allocate_from`] sets it for a scope on the calling thread. Scratch memory always comes from the pool.
 
 use std::cell::RefCell;
 use std::error::Error as StdError;

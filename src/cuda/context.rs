@@ -1,4 +1,4 @@
-//! Devices and their primary contexts: retained when first used, and kept until the process ends.
+//! Devices and their primary contexts: retained at first use, and kept until the process ends.
 
 use std::ffi::c_int;
 use std::fmt;

@@ -1,4 +1,4 @@
-//! Events of ours, used again and again.
+//! Recycled CUDA events.
 
 use std::sync::PoisonError;
 

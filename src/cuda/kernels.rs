@@ -1,4 +1,4 @@
-//! The kernels of kernels.cu, started on a stream. Sizes are checked here; that the memory is there is the caller's word.
+//! Launches the kernels of kernels.cu on a stream. Checks sizes; the caller vouches for the memory.
 
 use std::ffi::c_void;
 

@@ -1,4 +1,4 @@
-//! Memory of ours on a device, and copies.
+//! [`DeviceBuffer`]: our memory on a device, and copies to and from it.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};

@@ -1,7 +1,7 @@
-//! The CUDA driver: its functions, devices and primary contexts, streams, events, memory. Loaded at run time, when something
-//! on CUDA is first asked for; without a driver each of these is an error, and nothing else changes.
+//! The CUDA driver, loaded at first use: its functions, devices and primary contexts, streams, events, memory. Without a driver every
+//! call is an error, and nothing else changes.
 //!
-//! What waits for what is not decided here: that is [`crate::stream_order`].
+//! [`crate::stream_order`] decides what waits for what.
 #![allow(unsafe_code, reason = "calls the driver")]
 
 mod allocator;

@@ -1,4 +1,4 @@
-//! The module of kernels: loaded from PTX when a device is started, and its functions resolved.
+//! The module of kernels: loaded from PTX when a device is started, with its functions resolved.
 
 use std::ffi::{CStr, c_int, c_void};
 

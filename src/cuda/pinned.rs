@@ -1,4 +1,4 @@
-//! Page-locked host memory of ours: blocks that copies from and to ordinary memory go through, and results.
+//! Page-locked host memory: staging buffers, and results on `cuda_host`.
 
 use std::ffi::c_void;
 use std::ptr::NonNull;

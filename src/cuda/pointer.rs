@@ -1,4 +1,4 @@
-//! What the driver knows of an address.
+//! Asks the driver about an address.
 
 use std::ffi::{c_int, c_void};
 

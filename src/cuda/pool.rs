@@ -1,4 +1,4 @@
-//! The pool of each device that our memory comes from. Not the default one, whose properties are others' too.
+//! The memory pool of each device. Not the device's default pool, because other libraries share its settings.
 
 use std::ffi::c_int;
 use std::sync::{Mutex, PoisonError};

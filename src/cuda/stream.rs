@@ -1,4 +1,4 @@
-//! Streams: those that callers name, and ours.
+//! CUDA streams: those that callers name, and our own.
 
 use std::ffi::c_int;
 use std::sync::PoisonError;

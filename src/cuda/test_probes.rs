@@ -1,5 +1,5 @@
-//! What tests ask: the driver's functions that are called, and how many of its objects are kept for later. When nothing of
-//! ours is in use, what else is alive was lost.
+//! Probes for tests: the driver functions that are called, and the numbers of cached objects. When nothing is in use, any other live
+//! object is a leak.
 
 use std::sync::{Mutex, PoisonError};
 

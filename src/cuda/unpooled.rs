@@ -1,5 +1,5 @@
-//! Memory of a device that is no pool's: for devices without pools, and for results that other processes open by the legacy
-//! handles of IPC. To free it has the host wait, so it is kept for the next result instead.
+//! Device memory of `cuMemAlloc`: for devices without pools, and for results that are shared by legacy CUDA IPC handles. The host waits
+//! when it is freed, so freed blocks are cached for the next result.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};

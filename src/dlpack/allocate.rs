@@ -1,4 +1,4 @@
-//! Memory for a tensor that a consumer describes.
+//! Allocates a tensor that a consumer describes.
 
 use std::mem::MaybeUninit;
 use std::ptr::NonNull;

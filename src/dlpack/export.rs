@@ -1,4 +1,4 @@
-//! [`Tensor`]s as managed tensors: one allocation each for header, owner, shape and strides.
+//! Exports [`Tensor`]s as managed tensors: one allocation each for header, owner, shape and strides.
 
 use std::alloc::{Layout, alloc, dealloc};
 use std::ffi::c_void;

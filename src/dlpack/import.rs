@@ -1,4 +1,4 @@
-//! Managed tensors of other libraries as [`Tensor`]s.
+//! Imports managed tensors of other libraries as [`Tensor`]s.
 
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,6 +1,6 @@
 //! DLPack managed tensors, legacy and versioned: import and export.
 //!
-//! Import takes ownership first and validates second, so that a refused tensor is released all the same.
+//! Import takes ownership first and validates second, so a refused tensor is still released.
 #![allow(unsafe_code, reason = "reads, owns and frees the C structs of other libraries")]
 
 mod allocate;

@@ -1,4 +1,4 @@
-//! Rows of a report for data on a device: what kernels do, what the host waits for, and the way from one device to another.
+//! Rows of a report for data on a device: kernels, host waits, and transfers.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Rows of a report for the parts of ragged rows.
+//! Rows of a report for the parts of lists and strings.
 
 use arrow_schema::FieldRef;
 

@@ -1,4 +1,4 @@
-//! Rows of a report for data that is not read, such as that of a stream: what the types alone say of it, on the host or on a device.
+//! Rows of a report from types alone, for data that is not read, such as a stream's, on the host or on a device.
 
 use arrow_schema::FieldRef;
 

@@ -1,7 +1,4 @@
-//! The C structs of DLPack and of the Arrow C data and device interfaces, and nothing else.
-//!
-//! Foreign enumerations are transparent integers with constants, never Rust enums: an unknown value from a newer
-//! producer must be a value, not undefined behaviour. Sizes and offsets are asserted when the crate is compiled.
+//! The C structs of DLPack and of the Arrow C data, stream and device interfaces, and nothing else.
 
 pub mod arrow_device;
 pub mod dlpack;

@@ -1,4 +1,4 @@
-//! Whether the values of casts fit: what kernels have found, and the host looks at.
+//! Reads back from the device whether the values of casts fit.
 
 use std::ops::Range;
 

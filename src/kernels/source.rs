@@ -1,4 +1,4 @@
-//! What kernels read of a column: where its elements are, which are null, and what becomes of those.
+//! Describes a column to the kernels: where its elements are, which are null, and what becomes of nulls.
 
 use std::ops::Range;
 

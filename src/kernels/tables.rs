@@ -1,4 +1,4 @@
-//! What kernels find in memory of the device beside the columns.
+//! Copies the tables that kernels read, beside the columns, to the device.
 
 use std::ops::Range;
 

@@ -1,4 +1,4 @@
-//! Random numbers that are the same on every machine and in every version: docs/loader.md defines them.
+//! The random numbers of the shuffle, equal on every machine and in every version: docs/loader.md defines them.
 
 use chacha20::ChaCha8Rng;
 use chacha20::rand_core::{Rng, SeedableRng};

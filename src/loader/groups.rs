@@ -1,4 +1,4 @@
-//! What of a row goes into a batch: one matrix, or named groups.
+//! Which columns of a row go into a batch: one matrix, or named groups.
 
 use std::borrow::Cow;
 use std::num::NonZero;

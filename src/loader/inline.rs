@@ -1,4 +1,4 @@
-//! Batches that are made when they are asked for, on the thread that asks.
+//! Makes batches on the thread that asks for them, without prefetching.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -1,5 +1,4 @@
-//! Training batches of a stream: a fixed number of rows each, converted ahead of the consumer. docs/loader.md says what is
-//! promised.
+//! Turns a stream into training batches with a fixed number of rows, prefetched on a thread. docs/loader.md states the guarantees.
 
 mod draws;
 mod groups;

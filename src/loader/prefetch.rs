@@ -1,4 +1,4 @@
-//! Things that one thread makes ahead of whoever takes them.
+//! Makes items ahead of their consumer on one thread.
 
 use std::any::Any;
 use std::cell::Cell;

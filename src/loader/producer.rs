@@ -1,4 +1,4 @@
-//! Makes one batch after the other.
+//! Makes one batch after the other from the source's rows.
 
 use super::draws::Draws;
 use super::groups::Groups;

@@ -1,4 +1,4 @@
-//! The shuffle: rows wait in a buffer, and a random one of them leaves for each that comes. docs/loader.md defines it.
+//! The shuffle buffer: each row that comes replaces a random one, which leaves. docs/loader.md defines it.
 
 use super::draws::Draws;
 use super::groups::Groups;

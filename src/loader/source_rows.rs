@@ -1,4 +1,4 @@
-//! The rows of the source, one array at a time.
+//! Reads the source's rows, one array at a time.
 
 use std::num::NonZero;
 

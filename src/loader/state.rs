@@ -1,4 +1,4 @@
-//! Where an iteration stands, and what it has to be resumed with.
+//! The position of an iteration, and the options that resuming it requires.
 
 use super::sharding::Sharding;
 use crate::error::{Error, Result};

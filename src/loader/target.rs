@@ -1,4 +1,4 @@
-//! Where batches are made: in ordinary memory, in page-locked memory, or on a device, copied there ahead.
+//! Where batches are made: in ordinary memory, in page-locked memory, or prefetched to a device.
 
 use std::sync::Arc;
 use std::thread::sleep;

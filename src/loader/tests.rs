@@ -1,3 +1,5 @@
+//! Tests the batches, the order of rows and resuming, against docs/loader.md.
+
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
 

@@ -1,4 +1,4 @@
-//! One chunk's columns, ready to be written as rows.
+//! One chunk's columns, decoded and ready to be packed as rows.
 
 use std::ops::Range;
 

@@ -1,4 +1,4 @@
-//! Streams as tensors: the entry points that read one.
+//! Entry points that convert a stream to tensors.
 
 use arrow_schema::DataType;
 use smallvec::SmallVec;

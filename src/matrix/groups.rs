@@ -1,4 +1,4 @@
-//! Named groups of columns: a list of them is packed into a matrix, a single one is its column.
+//! Converts named groups of columns: packs a list of columns into a matrix, and converts a single column to its tensor.
 
 use std::collections::HashSet;
 

@@ -1,5 +1,4 @@
-//! Matrices, both ways: the columns of a batch, a table or a stream as one tensor of shape `(rows, columns)`, and a tensor's
-//! columns as those of a record batch.
+//! Matrices in both directions: the columns of a batch, a table or a stream as one tensor of shape `(rows, columns)`, and back.
 
 mod chunk;
 mod from_stream;

@@ -1,4 +1,4 @@
-//! Columns on a device as a matrix: a view, where they lie as one.
+//! Views columns on a device as a matrix, if they lie as one.
 
 use super::groups::GroupSpec;
 use super::packed::explained;

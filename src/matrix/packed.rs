@@ -1,4 +1,4 @@
-//! Columns on a device as a matrix of ours, packed by kernels.
+//! Packs columns on a device into a new matrix by kernels.
 
 use std::ops::Range;
 

@@ -1,4 +1,4 @@
-//! A matrix whose plan is made, from chunks that are ready to be read.
+//! A matrix with its plan, and chunks that are ready to be read.
 
 use super::chunk::{MatrixChunk, after};
 use crate::alloc::fallible;

@@ -1,5 +1,5 @@
-//! Results of a stream that grow while it is read: arrays are packed, and let go of, as they come. What a result is does not depend
-//! on that: it is the one that all arrays together have.
+//! Results of a stream that grow while it is read: each array is packed and released as it comes. The result equals that of all
+//! arrays together.
 
 use std::num::NonZero;
 

@@ -1,4 +1,4 @@
-//! A matrix as a record batch.
+//! Converts a matrix to a record batch.
 
 use std::collections::{HashMap, HashSet};
 use std::num::NonZero;

@@ -1,4 +1,4 @@
-//! The columns of structs as one tensor.
+//! Converts the columns of structs to one tensor.
 
 use arrow_schema::FieldRef;
 

@@ -1,4 +1,4 @@
-//! Which elements of columns are valid, as a matrix of bools.
+//! Returns the validity of columns as a matrix of bools.
 
 use std::num::NonZero;
 

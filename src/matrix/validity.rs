@@ -1,4 +1,4 @@
-//! Which elements of a batch's columns are valid, by a tensor of bools.
+//! Reads the validity of a batch's columns from a tensor of bools.
 
 use std::sync::Arc;
 

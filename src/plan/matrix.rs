@@ -1,4 +1,4 @@
-//! The plan of a matrix.
+//! Makes the plan of a matrix.
 
 use super::{Action, Plan, Step};
 use crate::error::{Error, ErrorKind, Result};

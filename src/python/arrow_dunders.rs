@@ -1,4 +1,4 @@
-//! What every class answers to Arrow's dunders.
+//! The Arrow dunders of every class.
 
 use arrow_schema::FieldRef;
 use pyo3::exceptions::{PyNotImplementedError, PyTypeError, PyValueError};

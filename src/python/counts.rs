@@ -1,4 +1,4 @@
-//! Reads integer arguments: those of Python and of NumPy, and never a bool.
+//! Reads integer arguments of Python and of NumPy, and refuses bools.
 
 use std::num::NonZero;
 

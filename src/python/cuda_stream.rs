@@ -1,4 +1,4 @@
-//! Streams that callers name, `with stream(s)`, and waits of the host that a signal ends.
+//! Streams that callers name, `with stream(s)`, and host waits that a signal ends.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -1,5 +1,4 @@
-//! `dtype=`: the dtype that a name, or a type object of any library, stands for. No library is imported for it: each object
-//! says itself what it is.
+//! Reads `dtype=`: a name, or a type object of any library. Imports no library for it: each object tells what it is.
 
 use arrow_schema::{DataType, Field};
 use pyo3::exceptions::PyValueError;

@@ -1,4 +1,4 @@
-//! The package's exceptions, and [`Error`] as one of them.
+//! The package's exceptions, and the conversion of [`Error`] to them.
 
 use std::any::Any;
 use std::error::Error as _;

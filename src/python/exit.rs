@@ -1,4 +1,4 @@
-//! Releasing memory that came through Python: attached to the interpreter, and not at all once it is going down.
+//! Releases memory that came through Python: attached to the interpreter, and not at all once it exits.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 

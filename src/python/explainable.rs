@@ -1,4 +1,4 @@
-//! What `explain` looks at: the data itself where an object has it at hand, else its type; no stream is consumed.
+//! Finds what `explain` can look at: an object's data if it is at hand, else its type. Consumes no stream.
 
 use arrow_schema::FieldRef;
 use pyo3::exceptions::PyTypeError;

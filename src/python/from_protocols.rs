@@ -1,4 +1,4 @@
-//! `from_dlpack` and `from_arrow`: what others export, as this package's own classes.
+//! `from_dlpack` and `from_arrow`: import other libraries' exports as this package's classes.
 
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;

@@ -1,4 +1,4 @@
-//! HTML tables for notebooks: text is escaped, and there is no script and no style.
+//! HTML tables for notebooks: escaped text, without scripts or styles.
 
 use std::fmt::Display;
 

@@ -1,4 +1,4 @@
-//! Reads whatever an argument speaks: Arrow before DLPack, the device dunders before the host ones.
+//! Reads arguments by the protocols that they offer: Arrow before DLPack, device dunders before host dunders.
 
 use std::sync::{Arc, LazyLock};
 

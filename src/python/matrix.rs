@@ -1,4 +1,4 @@
-//! Matrices, and what is written to `out=`.
+//! Converts matrices, and writes to `out=`.
 
 use std::cell::RefCell;
 use std::num::NonZero;

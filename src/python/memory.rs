@@ -1,4 +1,4 @@
-//! How much memory of ours is in use, and how to give back what is kept.
+//! `memory_stats` and `empty_cache`.
 
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyModule};

@@ -1,5 +1,5 @@
-//! The names of columns as Python strings. Those of the last few schemas are kept: a batch is seldom the only one of its
-//! schema, and to make and to hash its strings takes about as long as the rest of a view.
+//! Caches the column names of the last few schemas as Python strings. Batches of one schema come in series, and making and hashing its
+//! strings costs as much as the rest of a view.
 
 use std::sync::{Arc, Mutex, PoisonError};
 

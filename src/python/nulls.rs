@@ -1,4 +1,4 @@
-//! `nulls=`: a policy by name, or a number to fill nulls with.
+//! Reads `nulls=`: a policy by name, or a number to fill nulls with.
 
 use pyo3::exceptions::{PyOverflowError, PyTypeError, PyValueError};
 use pyo3::prelude::*;

@@ -1,4 +1,4 @@
-//! The keywords that conversions share.
+//! Reads the keywords that conversions share.
 
 use arrow_schema::{DataType, FieldRef};
 use pyo3::IntoPyObjectExt;

@@ -1,4 +1,4 @@
-//! Objects of pandas, whose index is no column.
+//! Recognises objects of pandas, whose index is no column.
 
 use arrow_schema::Field;
 use pyo3::prelude::*;

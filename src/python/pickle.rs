@@ -1,4 +1,4 @@
-//! Pickles tensors and arrays by value, and builds them again: what a pickle claims is checked as an import's is.
+//! Pickles tensors and arrays by value, and rebuilds them with the checks of an import.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! What the type of a stream tells to be wrong with the options, before anything of it is read: a stream that is read is lost.
+//! Validates options against the schema before a stream is consumed.
 
 use arrow_schema::FieldRef;
 use pyo3::prelude::*;

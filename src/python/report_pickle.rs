@@ -1,4 +1,4 @@
-//! Pickles reports and their rows by value, and builds them again.
+//! Pickles reports and their rows by value, and rebuilds them.
 
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;

@@ -1,4 +1,4 @@
-//! What functions make of a stream while they read it, so that its arrays need not be held together.
+//! Converts a stream while reading it, so that its arrays are not held together.
 
 use arrow_schema::FieldRef;
 use pyo3::intern;

@@ -1,4 +1,4 @@
-//! Reads tensors by DLPack or the CUDA array interface, and copies them where that is asked for or needed.
+//! Reads tensors by DLPack or the CUDA array interface, and copies them if that is requested or needed.
 
 use pyo3::prelude::*;
 

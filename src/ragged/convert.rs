@@ -1,4 +1,4 @@
-//! Lists and strings as values and offsets.
+//! Converts lists and strings to values and offsets.
 
 use std::sync::Arc;
 

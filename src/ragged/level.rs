@@ -1,4 +1,4 @@
-//! One level of lists: what becomes of its rows, before anything is converted.
+//! Decides for one level of lists what becomes of its rows, before anything is converted.
 
 use std::ops::Range;
 

@@ -1,5 +1,5 @@
-//! Lists and strings on a device: views of their values and offsets. The host reads the first and the last offset, and bitmaps
-//! where nulls are refused and their number is not known; offsets between those two are looked at where that was asked for.
+//! Views values and offsets of lists and strings on a device. The host reads the first and the last offset, and bitmaps if nulls are
+//! refused and not counted; it reads the other offsets only on request.
 
 mod checked;
 

@@ -1,4 +1,4 @@
-//! Lists and strings as rows of one length.
+//! Pads lists and strings to rows of one length.
 
 use arrow_schema::{DataType, FieldRef};
 

@@ -1,4 +1,4 @@
-//! What a conversion would do to each part: `explain` of lists and strings.
+//! Plans each part of a conversion of lists and strings, for `explain`.
 
 use arrow_schema::{DataType, Field, FieldRef};
 

@@ -1,4 +1,4 @@
-//! Values and offsets as an Arrow array, over the same memory.
+//! Converts values and offsets to an Arrow array over the same memory.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Rows of different lengths on another device.
+//! Copies lists and strings to another device.
 
 use super::{Ragged, Values};
 use crate::error::{Error, Result};

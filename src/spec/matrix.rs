@@ -1,4 +1,4 @@
-//! What a matrix of columns is: its columns, and the dtype that they have in common.
+//! [`MatrixSpec`]: the columns of a matrix, and the dtype that they promote to.
 
 use std::borrow::Cow;
 use std::num::NonZero;

@@ -1,4 +1,4 @@
-//! What a caller may ask of a conversion.
+//! [`Options`]: the options of a conversion.
 
 use super::NullPolicy;
 use crate::dtype::DType;

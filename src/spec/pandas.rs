@@ -1,4 +1,4 @@
-//! The index of a pandas data frame among the columns of a struct type.
+//! Finds the index of a pandas data frame among the columns of a struct type.
 
 #[cfg(feature = "python")]
 use arrow_schema::FieldRef;

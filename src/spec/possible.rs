@@ -1,4 +1,4 @@
-//! What a conversion may have to do to data that was not seen: as far as a type tells, and what it leaves to the data.
+//! The steps that a type alone may lead to, and what data has to hold for them.
 
 use arrow_schema::{DataType, Field};
 

@@ -1,5 +1,5 @@
-//! The dtype that numbers of several have in common: that of the array API within a kind, of `numpy.result_type` and
-//! `ml_dtypes` where integers meet floats.
+//! The dtype that several dtypes promote to: by the array API within a kind, by `numpy.result_type` and `ml_dtypes` for integers
+//! with floats.
 
 use crate::dtype::{DType, Kind};
 

@@ -1,4 +1,4 @@
-//! Rounding to the nearest float of fewer bits, ties to even, once.
+//! Rounds to the nearest float of fewer bits, ties to even, once.
 
 #![allow(
     clippy::cast_possible_truncation,

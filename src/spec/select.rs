@@ -1,4 +1,4 @@
-//! Columns of a struct type, by name.
+//! Selects columns of a struct type by name.
 
 use std::cell::Cell;
 use std::collections::hash_map::Entry;

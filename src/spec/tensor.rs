@@ -1,4 +1,4 @@
-//! What a tensor becomes in Arrow, from its dtype, shape and strides alone.
+//! [`TensorField`]: the Arrow type of a tensor, from its dtype, shape and strides alone.
 
 use std::sync::Arc;
 

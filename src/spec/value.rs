@@ -1,4 +1,4 @@
-//! One value of a field, down to the elements that its innermost array holds: the type table.
+//! The type table: what one value of a field becomes, down to the elements of its innermost array.
 
 use std::fmt;
 use std::sync::Arc;

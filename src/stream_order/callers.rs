@@ -1,4 +1,4 @@
-//! What callers in Rust do with an order: Python's do the same through the protocols.
+//! The waits and events that Rust callers ask for; Python callers ask through the protocols.
 
 use super::{Readiness, Wait, current_stream, enter};
 use crate::cuda::Stream;

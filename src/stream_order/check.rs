@@ -1,5 +1,5 @@
-//! What is only checked where that was asked for: addresses of host memory, as one of a device that is labelled as the CPU's looks
-//! like any other, and what takes a copy to look at.
+//! The checks that `ARROW_DLPACK_CHECK` adds: addresses of host memory, because a device pointer labelled as the CPU's looks like any
+//! other, and data that only a copy can check.
 
 use std::env;
 use std::sync::OnceLock;

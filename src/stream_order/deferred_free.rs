@@ -1,7 +1,6 @@
-//! Memory that nobody refers to any more, but that work on a device may still use.
+//! Deferred frees: blocks without owners that device work may still use.
 //!
-//! It is looked at whenever something on a device is imported or exported, and never waited for. What is there when the
-//! process ends is left to the driver.
+//! Every import and export on a device checks the list, and nothing waits for it. When the process ends, the driver frees the rest.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError, TryLockError};

@@ -1,4 +1,4 @@
-//! Waits of the host. The places where it may wait are few, and each is counted.
+//! Waits of the host, each counted.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,4 +1,4 @@
-//! Memory for work of ours. Where there is none, what is kept for later is given back, and it is asked for once more.
+//! Allocates device and page-locked memory; on out-of-memory frees caches and retries once.
 
 use super::{Wait, drain, host, settle};
 use crate::cuda::{

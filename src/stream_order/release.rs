@@ -1,4 +1,4 @@
-//! When memory is free: behind the work that may use it still.
+//! Releases memory behind the work that may still use it.
 
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;

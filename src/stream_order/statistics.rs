@@ -1,4 +1,4 @@
-//! How much memory is in use and kept, and how to give back what is kept.
+//! Counts memory in use and cached, and frees the caches.
 
 use super::{deferred_free, drain, host};
 use crate::cuda::{CudaDevice, free_pinned, free_plain, is_started, pinned_use, trim_pool};

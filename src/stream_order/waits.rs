@@ -1,4 +1,4 @@
-//! The waits, numbered. `make prove-waits` leaves out each in turn, and shows the test that then fails.
+//! Numbers the waits. `make prove-waits` leaves out each in turn, and names the test that then fails.
 
 macro_rules! waits {
     ($($(#[doc = $doc:literal])+ $name:ident = $number:literal,)+) => {

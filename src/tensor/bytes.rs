@@ -1,4 +1,4 @@
-//! Tensors of bytes: what another tensor or a buffer holds.
+//! Tensors of bytes: views of a dense tensor, or of a buffer.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! The columns of a tensor.
+//! Views the columns of a tensor.
 
 use arrow_schema::extension::EXTENSION_TYPE_NAME_KEY;
 use arrow_schema::{DataType, FieldRef};

@@ -1,4 +1,4 @@
-//! [`Output`]: memory of somebody else that a conversion writes into.
+//! [`Output`]: the caller's memory that a conversion writes into.
 
 use std::marker::PhantomData;
 use std::ops::Range;

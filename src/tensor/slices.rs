@@ -1,4 +1,4 @@
-//! The elements of a tensor in host memory as slices.
+//! Views the elements of a host tensor as slices.
 
 use super::Tensor;
 use crate::dtype::DType;

@@ -1,4 +1,4 @@
-//! One block of memory for all that one call moves, and the ways to fill it.
+//! The arena: one block of memory for everything that one call moves, and the copies that fill it.
 
 use std::num::NonZero;
 use std::sync::Arc;

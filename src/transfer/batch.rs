@@ -1,4 +1,4 @@
-//! Batches of a loader: rows in page-locked memory, and copied from there to a device.
+//! Loader batches: rows in page-locked memory, copied from there to a device.
 
 use std::fmt;
 use std::ptr::NonNull;

@@ -1,4 +1,4 @@
-//! Pieces of a device's memory that the host has to know, bitmaps and offsets, read together: one wait for all of them.
+//! Reads device bitmaps and offsets that the host needs, with one wait for all of them.
 
 use std::ops::Range;
 

@@ -1,4 +1,4 @@
-//! How data would get from one device to another, as far as nobody asks the driver: what `explain` says of it.
+//! How data would get from one device to another, without asking the driver: for `explain`.
 
 use super::arena::Arena;
 use super::elsewhere;

@@ -1,5 +1,5 @@
-//! Ordinary host memory to a device and back, by way of page-locked blocks: what the driver would do with it otherwise is to
-//! block. Threads fill and empty the blocks.
+//! Copies ordinary host memory to and from a device through staging buffers, because the driver's own copy would block. Threads fill
+//! and empty the buffers.
 
 use std::collections::VecDeque;
 use std::ops::Range;

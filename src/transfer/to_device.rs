@@ -1,4 +1,4 @@
-//! Arrays and tensors on another device. All bytes of one call go to one block of memory, in as few copies as they lie.
+//! Moves arrays and tensors to another device: all bytes of one call into one block, in as few copies as possible.
 
 use std::num::NonZero;
 use std::sync::Arc;

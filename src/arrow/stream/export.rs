@@ -1,4 +1,4 @@
-//! Iterators as C streams: errors, panics and calls that overlap become codes and messages.
+//! Exports iterators as C streams: errors, panics and overlapping calls become error codes and messages.
 
 use std::ffi::{c_char, c_int, c_void};
 use std::ptr::null_mut;

@@ -1,4 +1,4 @@
-//! C streams as iterators: each array is owned as it comes, the stream is released once, at its end at the latest.
+//! Imports C streams as iterators: owns each array as it comes, and releases the stream once, at its end at the latest.
 
 use std::ffi::{CStr, c_int};
 use std::mem::MaybeUninit;

@@ -1,4 +1,4 @@
-//! float16 to float32 and back, in the vectors that `half` has for them.
+//! Casts float16 to float32 and back, with the vector instructions that `half` uses.
 
 use half::f16;
 use half::slice::HalfFloatSliceExt;

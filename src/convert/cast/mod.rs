@@ -1,4 +1,4 @@
-//! Checked casts: a value out of range is an error, rounding to a float is not. Null slots may hold anything.
+//! Checked casts: a value out of range is an error, rounding to a float is not. Null slots may hold any value.
 
 mod halves;
 mod values;

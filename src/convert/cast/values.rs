@@ -1,4 +1,4 @@
-//! Casts of single values: a value out of range does not fit, one that a float rounds does.
+//! Casts single values: refuses a value out of range, and rounds to floats.
 
 #![allow(
     clippy::cast_possible_truncation,

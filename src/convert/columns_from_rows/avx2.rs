@@ -1,4 +1,4 @@
-//! Tiles in 32-byte vectors.
+//! Transposes tiles with 32-byte vectors.
 
 use std::arch::x86_64::{
     __m128i, __m256i, _mm_loadl_epi64, _mm_loadu_si128, _mm_unpacklo_epi64, _mm256_castsi128_si256,

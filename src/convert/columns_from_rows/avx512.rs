@@ -1,4 +1,4 @@
-//! Tiles in 64-byte vectors.
+//! Transposes tiles with 64-byte vectors.
 
 use std::arch::x86_64::{
     __m128i, __m512i, __mmask16, _mm_loadl_epi64, _mm_loadu_si128, _mm_maskz_loadu_epi8, _mm_unpacklo_epi64,

@@ -1,4 +1,4 @@
-//! The rows of a matrix become columns in one pass, each byte read once and written once.
+//! Splits the rows of a matrix into columns in one pass that reads and writes each byte once.
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;

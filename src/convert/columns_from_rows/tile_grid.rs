@@ -1,4 +1,4 @@
-//! Rows to columns: a block of rows, which stays in the cache, becomes columns that lie each by itself.
+//! Splits one block of rows, which stays in the cache, into columns, tile by tile.
 //! Dispatch table: `avx2.rs` and `avx512.rs` use its types.
 
 #[cfg(target_arch = "x86_64")]

@@ -1,4 +1,4 @@
-//! Tiles in 32-byte vectors: a row of a tile is two of them, which make one cache line.
+//! Transposes tiles with 32-byte vectors: two of them are a row of a tile, which is one cache line.
 
 #![expect(
     clippy::indexing_slicing,

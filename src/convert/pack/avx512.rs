@@ -1,4 +1,4 @@
-//! Tiles in 64-byte vectors: a row of a tile is one of them, and one cache line.
+//! Transposes tiles with 64-byte vectors: one of them is a row of a tile, which is one cache line.
 
 #![expect(
     clippy::indexing_slicing,

@@ -1,4 +1,4 @@
-//! Columns that make at most one cache line of a row, 64 rows at a time.
+//! Packs columns that make at most one cache line of a row, 64 rows at a time.
 
 use std::mem::MaybeUninit;
 

@@ -1,4 +1,4 @@
-//! Lanes of short elements become lanes of 4 bytes: what stands side by side in a row, side by side.
+//! Interleaves lanes of 1 or 2 bytes into lanes of 4 bytes.
 
 use super::BLOCK_ROWS;
 use super::isa::{Bytes, Compiled, Isa, Kernel};

@@ -1,4 +1,4 @@
-//! What tiles are made of: elements that are cast, and filled where they are null, in the registers that they are loaded into.
+//! How a tile loads the elements of a lane: casts and null fills in registers.
 
 use super::Lane;
 use super::isa::Isa;

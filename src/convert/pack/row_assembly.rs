@@ -1,5 +1,4 @@
-//! Rows that lie one after the other, and of which lines have parts of two: put together in the cache, 64 at a time, and written
-//! from there as whole lines.
+//! Assembles rows that share cache lines in a cached buffer, 64 at a time, and writes them from there as whole lines.
 
 use super::group::{Group, Scratch};
 use super::load::Loads;

@@ -1,4 +1,4 @@
-//! Where the rows of a matrix are written.
+//! [`Rows`]: the memory that the rows of a matrix are written to.
 
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;

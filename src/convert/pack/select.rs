@@ -1,4 +1,4 @@
-//! One value or another by a bit: nulls filled, and bits as numbers. 64 of them at a time.
+//! Selects one of two values by a bit, 64 at a time: fills nulls, and turns bits into numbers.
 //! Dispatch table: `avx2.rs` and `avx512.rs` use its types.
 
 use std::marker::PhantomData;

@@ -1,4 +1,4 @@
-//! Memory and the cache: what is fetched ahead, and what is written past it.
+//! Prefetches source lines, and writes result lines past the cache.
 //! Dispatch table: `avx2.rs` and `avx512.rs` use its constants.
 
 use super::isa::Isa;

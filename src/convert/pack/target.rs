@@ -1,4 +1,4 @@
-//! Where some rows of a matrix go, as parts on several threads share them.
+//! [`Target`]: the rows of a matrix that one thread writes.
 
 use std::ops::Range;
 

@@ -1,4 +1,4 @@
-//! Lanes to rows: 64 elements of each of some columns become 64 rows, a cache line of each at once.
+//! Transposes lanes to rows: 64 elements of some columns become 64 rows, a cache line of each at once.
 //! Dispatch table: `avx2.rs` and `avx512.rs` use its types.
 
 use std::mem::MaybeUninit;

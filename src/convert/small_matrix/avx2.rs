@@ -1,4 +1,4 @@
-//! Strips by 32-byte vectors.
+//! Writes strips with 32-byte vectors.
 
 #![expect(
     clippy::indexing_slicing,

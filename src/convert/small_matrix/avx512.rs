@@ -1,4 +1,4 @@
-//! Strips by 64-byte vectors.
+//! Writes strips with 64-byte vectors.
 
 #![expect(
     clippy::indexing_slicing,

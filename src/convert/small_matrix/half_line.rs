@@ -1,4 +1,4 @@
-//! Columns that make half a cache line of each row.
+//! Packs columns that make half a cache line of each row.
 //! Dispatch table: `avx2.rs` and `avx512.rs` use its types.
 
 use std::mem::MaybeUninit;

@@ -1,7 +1,7 @@
-//! Plain columns become the rows of a matrix that fits into the second-level cache with them. Such a matrix takes about as
-//! long as what stands before a large one, so that nothing stands before this: values go from where they lie to their rows,
-//! half a cache line at a time, as the columns of a whole line, at one place of their pages each, crowd each other out of the
-//! first-level cache.
+//! Packs plain columns into a matrix that fits into the second-level cache together with them.
+//!
+//! The setup of the general pass would cost as much as such a matrix, so this one has none. It copies half a cache line of a row at a
+//! time: the columns of a whole line start at the same place of their pages, and would evict each other from the first-level cache.
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;

@@ -1,3 +1,5 @@
+//! Tests small matrices against their definition, element by element.
+
 use std::sync::Arc;
 
 use arrow_array::{ArrayRef, RecordBatch, UInt32Array, UInt64Array};

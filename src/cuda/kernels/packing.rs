@@ -1,4 +1,4 @@
-//! Columns that become a matrix: how it is cut, and the kernels that write it.
+//! Launches the kernels that pack columns into a matrix, and decides how to cut it.
 
 use std::ffi::c_void;
 

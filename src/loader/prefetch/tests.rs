@@ -1,3 +1,5 @@
+//! Tests the prefetching thread: order, ends, failures and stops.
+
 use std::sync::atomic::AtomicUsize;
 use std::sync::mpsc::{Receiver, Sender, channel};
 

@@ -1,4 +1,4 @@
-//! Calls of others' Python code, which may let go of the interpreter, and so may not come back once that goes down.
+//! Calls other libraries' Python code, which may release the interpreter, and so may not return once the interpreter exits.
 
 use std::hint::black_box;
 use std::ptr::null_mut;

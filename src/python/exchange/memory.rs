@@ -1,5 +1,4 @@
-//! Where the memory of results on a device comes from, as callers in Python say it: `allocator=`, or the library that `xp=`
-//! names.
+//! Reads where the memory of device results comes from: `allocator=`, or the library that `xp=` names.
 
 use std::collections::HashMap;
 use std::fmt;

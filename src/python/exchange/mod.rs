@@ -1,9 +1,7 @@
-//! The exchange API of DLPack: tables of C functions on array types, for making and reading arrays without a call into
-//! Python.
+//! DLPack's exchange API: tables of C functions on array types, which make and read arrays without a call into Python.
 //!
-//! Ours is on [`Tensor`](super::Tensor). Tables of other libraries make their arrays; they are not asked to export any:
-//! what they check is less than what `__dlpack__` does (PyTorch's table exports tensors with gradients, and conjugated ones
-//! without their conjugation).
+//! Ours is on [`Tensor`](super::Tensor). Tables of other libraries make their arrays, but export none: they check less than `__dlpack__`
+//! does (PyTorch's table exports tensors with gradients, and conjugated ones without their conjugation).
 #![allow(unsafe_code, reason = "calls and offers C functions that trade pointers")]
 
 mod consume;

@@ -1,4 +1,4 @@
-//! `writable=`, and the warning where a library would write through a view of read-only memory.
+//! `writable=`, and the warning for libraries that would write through a view of read-only memory.
 
 use std::ffi::CString;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,4 +1,4 @@
-//! The loaders that are alive: their threads must have ended before the interpreter goes down, as a source may run Python.
+//! The live loaders: their threads must end before the interpreter exits, because a source may run Python.
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;

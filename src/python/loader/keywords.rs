@@ -1,4 +1,4 @@
-//! Reads the loader's columns and seed, and its state from and to a dict.
+//! Reads the loader's columns and seed, and converts its state to and from a dict.
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;

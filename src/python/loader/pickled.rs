@@ -1,4 +1,4 @@
-//! Pickles and copies a loader: its source, its options and where it stands.
+//! Pickles and copies a loader: its source, its options and its position.
 
 use pyo3::exceptions::{PyException, PyTypeError};
 use pyo3::prelude::*;

@@ -1,4 +1,4 @@
-//! Where a loader's iteration stands.
+//! The position of a loader's iteration.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

@@ -1,4 +1,4 @@
-//! What a loader reads, and how often it can.
+//! The source of a loader, and how often it can be read.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,5 +1,4 @@
-//! Data sets of Hugging Face: rows are read in Arrow format, in the order that `select` and `shuffle` gave them. The table of a data
-//! set knows of neither.
+//! Data sets of Hugging Face: reads rows in Arrow format, in the order of `select` and `shuffle`, which the table of a data set ignores.
 
 use arrow_schema::FieldRef;
 use pyo3::exceptions::PyTypeError;

@@ -1,4 +1,4 @@
-//! The items of a Python iterator as one stream: each is asked for when the one before is read.
+//! Reads the items of a Python iterator as one stream: asks for each after the one before has been read.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,6 +1,6 @@
-//! Objects that give Arrow data in parts, and speak neither protocol themselves: what they offer, and how it is called.
+//! Objects that yield Arrow data in parts and speak neither protocol: which methods they offer, and how to call them.
 //!
-//! A library is known by the names of its methods alone, and never imported.
+//! Only the names of its methods identify a library; none is imported.
 
 mod datasets;
 mod items;

@@ -1,4 +1,4 @@
-//! A [`Tensor`] as the C struct of the buffer protocol (<https://docs.python.org/3/c-api/buffer.html>).
+//! Exports a [`Tensor`] by the buffer protocol (<https://docs.python.org/3/c-api/buffer.html>).
 
 use std::ffi::{CStr, c_char, c_int};
 

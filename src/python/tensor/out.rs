@@ -1,4 +1,4 @@
-//! `out=`: memory of any library that a conversion writes into.
+//! Reads `out=`: memory of any library that a conversion writes into.
 
 use std::sync::Arc;
 

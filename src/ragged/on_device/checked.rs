@@ -1,4 +1,4 @@
-//! Every offset of lists on a device, read by the host.
+//! Reads and checks every offset of device lists on the host.
 
 use crate::arrow::DeviceInts;
 use crate::error::{Error, Result};

@@ -1,4 +1,4 @@
-//! Vectors of a tile: cast from what the elements are stored as, and filled where they are null.
+//! Loads the vectors of a tile: casts stored elements, and fills nulls.
 
 use std::arch::x86_64::{
     __m512, __m512d, _mm256_loadu_epi32, _mm256_loadu_ps, _mm512_castps256_ps512, _mm512_castsi512_pd,
