@@ -4,51 +4,21 @@ use std::mem::MaybeUninit;
 
 use smallvec::smallvec;
 
-use super::cast::Misfit;
+use super::chunk::ColumnChunk;
 use super::first_error::check_nulls;
 use super::lane::Lane;
+use super::misfit::Misfit;
 use super::pack::{Bits, Isa};
 use super::threads::in_rounds;
 use super::unpack::unpack_bits;
 
 use crate::alloc::HostBuffer;
-use crate::arrow::{DeviceArray, Leaf, Mask};
 use crate::copy_log::{self, Copied};
 use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Result};
-use crate::plan::{Action, ChunkSize, Plan};
+use crate::plan::{Action, Plan};
 use crate::spec::{CopyMode, Dims, Element, Spec};
 use crate::tensor::{Parts, Tensor};
-
-/// A chunk of a column in host memory: where its elements are, which are null, and what keeps both alive.
-pub(crate) struct ColumnChunk<'a> {
-    pub(crate) leaf: Leaf<'a>,
-    pub(crate) mask: Option<Mask<'a>>,
-    pub(crate) array: &'a DeviceArray,
-}
-
-impl ColumnChunk<'_> {
-    /// What a plan needs to know of the chunk.
-    pub(crate) fn size(&self, spec: &Spec) -> ChunkSize {
-        self.leaf.chunk(spec, self.mask.as_ref().map_or(0, Mask::nulls))
-    }
-
-    /// Whether slots may be null, and hold anything: on a device, nobody has looked.
-    pub(crate) fn may_have_nulls(&self) -> bool {
-        self.mask.is_some() || (self.array.readiness().is_some() && self.leaf.has_bitmaps())
-    }
-
-    /// Whether the bytes of an `arrow.bool8` chunk are all 0 or 1, as a tensor's bools must be.
-    pub(super) fn are_bools(&self) -> bool {
-        // What is on a device was looked at by whoever made the plan.
-        if self.leaf.elements == 0 || self.array.readiness().is_some() {
-            return true;
-        }
-        // SAFETY: the checked array has this many one-byte elements in host memory, alive while `self` is.
-        let bytes = unsafe { std::slice::from_raw_parts(self.leaf.start(Element::Bool8), self.leaf.elements) };
-        bytes.iter().fold(0, |all, byte| all | byte) <= 1
-    }
-}
 
 /// Converts the chunks as `plan`, which was made of them, says.
 ///

@@ -6,7 +6,8 @@ use arrow_array::types::{Decimal256Type, DecimalType};
 use arrow_buffer::i256;
 use half::{bf16, f16};
 
-use super::cast::{CastTo, Misfit, Truth};
+use super::cast::{CastTo, Truth};
+use super::misfit::Misfit;
 use crate::arrow::Mask;
 use crate::dtype::DType;
 

@@ -2,8 +2,9 @@
 
 use smallvec::smallvec;
 
-use super::column::{ColumnChunk, layout, write_range};
-use super::matrix::{MatrixColumns, write_rows};
+use super::chunk::{ColumnChunk, MatrixColumns};
+use super::column::{layout, write_range};
+use super::matrix::write_rows;
 use super::pack::{Isa, Rows};
 use super::threads::{in_rounds, threads};
 use crate::alloc::GrowingBuffer;

@@ -3,10 +3,9 @@
 
 use std::ops::Range;
 
-use super::cast::Misfit;
-use super::column::ColumnChunk;
+use super::chunk::{ColumnChunk, MatrixColumns};
 use super::lane::Lane;
-use super::matrix::MatrixColumns;
+use super::misfit::Misfit;
 use super::pack::Isa;
 use crate::error::{Error, ErrorKind, Result};
 use crate::spec::{MatrixSpec, Nulls, Spec};

@@ -3,20 +3,19 @@
 use std::mem::MaybeUninit;
 use std::ops::Range;
 
-use super::cast::{Cast, Misfit};
-use super::column::ColumnChunk;
+use super::cast::Cast;
+use super::chunk::ColumnChunk;
 use super::decimal::cast_decimals;
+use super::misfit::Misfit;
 use super::pack::{
-    BLOCK_ROWS, Bits, Bytes, Compiled, Isa, LINE, LinePrefetch, Load, Stored, copy_past_the_cache, fence, selecting,
-    spreading,
+    BLOCK_ROWS, Bits, Bytes, Compiled, Isa, LINE, LinePrefetch, Load, NON_TEMPORAL_FROM, Stored, copy_past_the_cache,
+    fence, selecting, spreading,
 };
 use super::unpack::unpack_bits;
 use crate::arrow::Mask;
 use crate::dtype::DType;
 use crate::spec::{Element, Nulls, Pattern, Scalar, Spec};
 
-/// From this size on, results are written past the cache: nobody finds them there again.
-pub(super) const NON_TEMPORAL_FROM: usize = 4 << 20;
 /// The largest element: of decimals with 256 bits as they are stored, and of complex128 in the result.
 const MOST_STORED: usize = 32;
 pub(super) const MOST_WRITTEN: usize = 16;

@@ -6,67 +6,15 @@ use std::ops::Range;
 
 use smallvec::smallvec;
 
-use super::column::{ColumnChunk, write_range};
-use super::pack::{Isa, PackedColumn, Rows, pack_rows};
+use super::chunk::{MatrixColumns, PackedColumn};
+use super::column::write_range;
+use super::pack::{Isa, Rows, pack_rows};
 use super::threads::{for_each_part, in_rounds, threads};
 use crate::alloc::HostBuffer;
 use crate::arrow::DeviceArray;
 use crate::error::{Error, ErrorKind, Result};
-use crate::spec::{Dims, Element, MatrixSpec, MemoryOrder, Nulls};
+use crate::spec::{Dims, Element, MatrixSpec, MemoryOrder};
 use crate::tensor::{Output, Parts, Tensor};
-
-/// Gaps between columns that a view may have, in bytes: no more than lie in pages that columns lie in too. A consumer that
-/// copies all that its tensor spans reads them, and must not fall off the end of somebody's memory.
-const GAP: usize = 4096;
-
-/// The columns of a matrix over one chunk, or over some of its rows.
-pub(crate) struct MatrixColumns<'a> {
-    /// The number of rows, which matrices without columns have too.
-    pub(crate) rows: usize,
-    /// The columns, in the order of the matrix.
-    pub(crate) columns: Vec<ColumnChunk<'a>>,
-    /// Whether every column is one of plain numbers without a bitmap.
-    pub(crate) is_plain: bool,
-}
-
-impl MatrixColumns<'_> {
-    /// Each column with its spec.
-    pub(crate) fn packed<'a>(&'a self, spec: &'a MatrixSpec) -> Vec<PackedColumn<'a>> {
-        spec.columns().iter().zip(&self.columns).map(|((_, spec), chunk)| PackedColumn { spec, chunk }).collect()
-    }
-
-    /// The bytes from one column to the next, where the columns lie as those of a column-major matrix do and none of their
-    /// elements are changed. Of a single column, 0.
-    pub(crate) fn column_stride(&self, spec: &MatrixSpec) -> Option<usize> {
-        let as_it_is = |column: &PackedColumn<'_>| {
-            let PackedColumn { spec, chunk } = column;
-            let as_stored = matches!(spec.element(), Element::Values(_) | Element::Pairs(_) | Element::Bool8);
-            let fills = chunk.mask.is_some() && matches!(spec.nulls(), Nulls::Filled(_));
-            as_stored && !spec.is_cast() && !fills
-        };
-        let mut columns =
-            spec.columns().iter().zip(&self.columns).map(|((_, spec), chunk)| PackedColumn { spec, chunk });
-        let first = columns.next().filter(as_it_is)?;
-        let size = spec.dtype().itemsize();
-        let start_of = |column: &PackedColumn<'_>| column.chunk.leaf.start(column.spec.element()).addr();
-        let is_decoded = |column: &PackedColumn<'_>| column.spec.decoded().is_some();
-        if is_decoded(&first) || !start_of(&first).is_multiple_of(spec.dtype().alignment()) {
-            return None;
-        }
-        let (mut before, mut stride) = (first, None);
-        for column in columns {
-            let (start, next) = (start_of(&before), start_of(&column));
-            let step = next.checked_sub(start).filter(|step| step.is_multiple_of(size))?;
-            let gap = next.saturating_sub(before.chunk.leaf.known_end(before.spec.element()));
-            let apart = step >= self.rows.saturating_mul(size) && gap < GAP;
-            if !apart || *stride.get_or_insert(step) != step || !as_it_is(&column) || is_decoded(&column) {
-                return None;
-            }
-            before = column;
-        }
-        Some(stride.unwrap_or(0))
-    }
-}
 
 /// The columns' own memory as a matrix, `stride` bytes from one to the next, which must be what
 /// [`MatrixColumns::column_stride`] gives. `None` where bytes are no booleans.

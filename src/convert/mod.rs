@@ -6,6 +6,7 @@
 mod bitmap;
 mod budget;
 mod cast;
+mod chunk;
 mod collect;
 mod column;
 mod columns_from_rows;
@@ -18,6 +19,7 @@ mod first_error;
 mod gather;
 mod lane;
 mod matrix;
+mod misfit;
 mod output;
 mod pack;
 mod pad;
@@ -32,10 +34,11 @@ mod unpack;
 
 pub(crate) use bitmap::{pack_bools, pack_bools_into};
 pub(crate) use cast::misfit_error;
+pub(crate) use chunk::{ColumnChunk, MatrixColumns};
 pub(crate) use collect::{
     bytes_of_views, bytes_view, collect_bools, collect_ints, device_ints_view, lengths_view, offsets_view, zero,
 };
-pub(crate) use column::{ColumnChunk, layout, run, validity, what};
+pub(crate) use column::{layout, run, validity, what};
 pub(crate) use columns_from_rows::split_rows;
 pub use copy_array::copy_array;
 pub(crate) use decode::decode;
@@ -46,7 +49,7 @@ pub(crate) use first_error::{
     remedy_of_passing_rows,
 };
 pub(crate) use gather::compact;
-pub(crate) use matrix::{MatrixColumns, empty_matrix, matrix_stride, pack_matrix, view_matrix, write_matrix};
+pub(crate) use matrix::{empty_matrix, matrix_stride, pack_matrix, view_matrix, write_matrix};
 pub(crate) use output::{row_stride, write_column};
 pub(crate) use pad::Padder;
 pub use request::{check_request, check_request_on, request_field};

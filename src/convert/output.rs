@@ -3,11 +3,12 @@
 use std::mem::MaybeUninit;
 use std::ops::Range;
 
-use super::cast::Misfit;
-use super::column::{ColumnChunk, write_range};
+use super::chunk::{ColumnChunk, PackedColumn};
+use super::column::write_range;
 use super::first_error::check_nulls;
 use super::matrix::{Piece, for_each_piece, write_packed};
-use super::pack::{Isa, PackedColumn, Rows};
+use super::misfit::Misfit;
+use super::pack::{Isa, Rows};
 use super::threads::{for_each_part, threads};
 use crate::alloc::HostBuffer;
 use crate::error::{Error, Result};

@@ -3,8 +3,9 @@
 use std::mem::MaybeUninit;
 use std::ops::Range;
 
-use super::cast::Misfit;
-use super::column::{ColumnChunk, write_range};
+use super::chunk::ColumnChunk;
+use super::column::write_range;
+use super::misfit::Misfit;
 use super::pack::Isa;
 use crate::alloc::HostBuffer;
 use crate::dtype::{DType, Kind};

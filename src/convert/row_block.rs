@@ -7,8 +7,9 @@ use std::sync::Arc;
 use arrow_schema::FieldRef;
 use smallvec::smallvec;
 
-use super::column::{ColumnChunk, write_range};
-use super::matrix::{MatrixColumns, write_packed};
+use super::chunk::{ColumnChunk, MatrixColumns};
+use super::column::write_range;
+use super::matrix::write_packed;
 use super::pack::{Isa, Rows};
 use crate::alloc::{Owner, PooledBuffer};
 use crate::device::Device;

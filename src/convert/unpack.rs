@@ -2,8 +2,7 @@
 
 use std::mem::MaybeUninit;
 
-use super::lane::NON_TEMPORAL_FROM;
-use super::pack::{Bits, Isa, LINE, fence, spread_lines};
+use super::pack::{Bits, Isa, LINE, NON_TEMPORAL_FROM, fence, spread_lines};
 
 /// Writes a byte, 0 or 1, for each bit, as many as `out` has room for. Bits beyond the bitmap are 0.
 ///

@@ -8,30 +8,13 @@ use std::mem::MaybeUninit;
 
 use half::{bf16, f16};
 
+use super::misfit::Misfit;
 use super::pack::{BLOCK_ROWS, Bytes, Compiled, Isa, Kernel};
 use crate::dtype::DType;
-use crate::error::{Error, ErrorKind};
+use crate::error::Error;
 use crate::spec::Spec;
 use values::{CastSource, OddSingle};
 pub(super) use values::{CastTo, Truth};
-
-/// The first valid value that does not fit.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct Misfit {
-    /// Its position among the elements.
-    pub(super) index: usize,
-    /// The value, for the message.
-    pub(super) value: String,
-}
-
-impl Misfit {
-    /// The error, for a chunk whose first row is number `row` of its column.
-    pub(super) fn error(self, spec: &Spec, row: usize) -> Error {
-        Error::new(ErrorKind::Cast, format!("the value {} does not fit {}", self.value, spec.dtype()))
-            .at_row(row + self.index / spec.row_elements().max(1))
-            .remedy_is("ask for a dtype that holds it, or change the value first")
-    }
-}
 
 /// The error for element number `index` of a column, the bytes of which, and some more, are `value`: it does not fit.
 pub(crate) fn misfit_error(spec: &Spec, index: usize, value: &[u8; 32]) -> Error {

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use smallvec::smallvec;
 
-use super::pack::Isa;
+use super::pack::{Isa, LINE, NON_TEMPORAL_FROM};
 use super::threads::{for_each_part, threads};
 use crate::alloc::HostBuffer;
 use crate::copy_log::{self, Copied};
@@ -19,10 +19,6 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::tensor::{Parts, Tensor};
 use tile_grid::{Grid, order_streamed, split};
 
-/// Columns start on cache lines, and parts of them that different threads write do not share one.
-const LINE: usize = 64;
-/// From this size on, columns are written past the cache: nobody finds them there again.
-const NON_TEMPORAL_FROM: usize = 4 << 20;
 /// Bytes of the rows that are taken together: they stay in the first-level cache, and those that come next in the second.
 const BLOCK: usize = 1 << 14;
 /// Rows that are taken together however long they are: columns are written in runs of them.

@@ -16,7 +16,7 @@ use std::arch::x86_64::{
 
 use std::mem::MaybeUninit;
 
-use super::BLOCK_ROWS;
+use super::isa::BLOCK_ROWS;
 use super::select::Bits;
 use super::stream::{LINE, prefetch_to_second};
 use super::transpose::Tiles;

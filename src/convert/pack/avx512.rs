@@ -18,7 +18,7 @@ mod load;
 
 use std::mem::MaybeUninit;
 
-use super::BLOCK_ROWS;
+use super::isa::BLOCK_ROWS;
 use super::select::Bits;
 use super::stream::{LINE, prefetch, prefetch_to_second};
 use super::transpose::Tiles;

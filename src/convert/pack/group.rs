@@ -3,12 +3,14 @@
 use std::mem::MaybeUninit;
 
 use super::interleave::{Lanes, zipping};
+use super::isa::BLOCK_ROWS;
 use super::isa::Isa;
-use super::load::{Load, Loads};
+use super::load::{LANES, Load};
+use super::loads::Loads;
 use super::stream::{LINE, copy_past_the_cache};
 use super::target::Target;
-use super::transpose::{AHEAD, LANES, Line, Tiles, Turn, quads, transpose};
-use super::{BLOCK_ROWS, Lane};
+use super::transpose::{AHEAD, Line, Tiles, Turn, quads, transpose};
+use crate::convert::lane::Lane;
 
 /// Bytes of 64 rows of a group.
 const BLOCK: usize = BLOCK_ROWS * LINE;

@@ -1,7 +1,6 @@
 //! Interleaves lanes of 1 or 2 bytes into lanes of 4 bytes.
 
-use super::BLOCK_ROWS;
-use super::isa::{Bytes, Compiled, Isa, Kernel};
+use super::isa::{BLOCK_ROWS, Bytes, Compiled, Isa, Kernel};
 
 /// The addresses of the lanes that make one: 4 of single bytes, or 2 of 2 bytes.
 pub(super) type Lanes = [*const u8; 4];

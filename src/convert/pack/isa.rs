@@ -13,6 +13,9 @@ pub(crate) enum Isa {
     Avx512,
 }
 
+/// Elements that a kernel takes at once: the bits of a word.
+pub(in crate::convert) const BLOCK_ROWS: usize = 64;
+
 /// The bytes of an element, and what fills up the sixteen.
 pub(in crate::convert) type Bytes = [u8; 16];
 

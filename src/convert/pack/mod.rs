@@ -14,6 +14,7 @@ mod group;
 mod interleave;
 mod isa;
 mod load;
+mod loads;
 mod row_assembly;
 mod rows;
 mod select;
@@ -28,25 +29,22 @@ use std::ops::Range;
 use smallvec::SmallVec;
 
 pub(crate) use isa::Isa;
-pub(in crate::convert) use isa::{Bytes, Compiled, Kernel};
+pub(in crate::convert) use isa::{BLOCK_ROWS, Bytes, Compiled, Kernel};
 pub(in crate::convert) use load::{Load, Stored};
 pub(crate) use rows::Rows;
 pub(in crate::convert) use select::{Bits, selecting, spread_lines, spreading};
-pub(in crate::convert) use stream::{LINE, LinePrefetch, copy_past_the_cache, fence};
+pub(in crate::convert) use stream::{LINE, LinePrefetch, NON_TEMPORAL_FROM, copy_past_the_cache, fence};
 
-use super::cast::Misfit;
-use super::column::ColumnChunk;
-use super::lane::{Lane, NON_TEMPORAL_FROM};
+use super::chunk::PackedColumn;
+use super::lane::Lane;
+use super::misfit::Misfit;
 use super::threads::for_each_part;
 use crate::error::{Error, Result};
-use crate::spec::Spec;
 use group::{Group, Scratch};
+use load::LANES;
 use stream::{HUGE_PAGE, Pages};
 use target::Target;
-use transpose::LANES;
 
-/// Rows that are taken together: the bits of a word.
-pub(in crate::convert) const BLOCK_ROWS: usize = 64;
 /// Bytes of a column that are read in a run, at least: long enough for the processor to fetch ahead, and a few pages.
 const RUN: usize = 8192;
 /// Bytes of rows that are written in a run, if columns have more than `RUN` then: in small pages, no more than the processor
@@ -54,13 +52,6 @@ const RUN: usize = 8192;
 const SPAN: usize = HUGE_PAGE;
 /// As above, in huge pages, where rows have several lines: a new run is a new place in every column.
 const WIDE_SPAN: usize = 32 << 20;
-
-/// A column of a matrix, over one chunk.
-#[derive(Clone, Copy)]
-pub(crate) struct PackedColumn<'a> {
-    pub(crate) spec: &'a Spec,
-    pub(crate) chunk: &'a ColumnChunk<'a>,
-}
 
 /// What does not fit: the column's number, and the position in the chunk.
 pub(crate) struct PackMisfit {

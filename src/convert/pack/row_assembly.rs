@@ -1,10 +1,11 @@
 //! Assembles rows that share cache lines in a cached buffer, 64 at a time, and writes them from there as whole lines.
 
 use super::group::{Group, Scratch};
-use super::load::Loads;
+use super::isa::BLOCK_ROWS;
+use super::loads::Loads;
 use super::stream::{LINE, LinePrefetch, Pages};
 use super::target::Target;
-use super::{BLOCK_ROWS, Packer, Refusal};
+use super::{Packer, Refusal};
 use crate::alloc::HostBuffer;
 
 impl Packer<'_> {

@@ -4,8 +4,7 @@
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 
-use super::BLOCK_ROWS;
-use super::isa::{Bytes, Compiled, Isa, Kernel};
+use super::isa::{BLOCK_ROWS, Bytes, Compiled, Isa, Kernel};
 use super::stream::{LINE, prefetch};
 
 /// A bitmap from one of its bits on.

@@ -3,6 +3,9 @@
 
 use super::isa::Isa;
 
+/// From this size on, results are written past the cache: nobody finds them there again.
+pub(in crate::convert) const NON_TEMPORAL_FROM: usize = 4 << 20;
+
 /// Bytes of a cache line.
 pub(in crate::convert) const LINE: usize = 64;
 

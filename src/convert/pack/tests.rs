@@ -13,8 +13,9 @@ use proptest::sample::{Index, select};
 
 use super::*;
 use crate::arrow::DeviceArray;
+use crate::convert::ColumnChunk;
 use crate::dtype::DType;
-use crate::spec::{NullPolicy, Options, Pattern, Scalar};
+use crate::spec::{NullPolicy, Options, Pattern, Scalar, Spec};
 
 const TYPES: [DataType; 13] = [
     DataType::Boolean,

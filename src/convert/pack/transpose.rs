@@ -3,13 +3,9 @@
 
 use std::mem::MaybeUninit;
 
-use super::BLOCK_ROWS;
-use super::isa::Isa;
-use super::load::Load;
+use super::isa::{BLOCK_ROWS, Isa};
+use super::load::{LANES, Load};
 use super::stream::{LINE, prefetch, prefetch_to_second};
-
-/// The most lanes that a line has.
-pub(super) const LANES: usize = 16;
 
 /// How far ahead lanes are fetched that are read in place: into the second-level cache, as in the first those that start at one
 /// place of their pages each would crowd each other out.

@@ -8,8 +8,8 @@ use std::arch::x86_64::{
     _mm512_maskz_mov_pd, _mm512_maskz_mov_ps, _mm512_set1_epi32, _mm512_set1_epi64,
 };
 
-use super::super::load::{Load, Stored};
-use super::super::transpose::{LANES, Tiles};
+use super::super::load::{LANES, Load, Stored};
+use super::super::transpose::Tiles;
 
 /// Infinities of both signs, as `vfpclassps` numbers them.
 const INFINITE: i32 = 0x18;

@@ -1,0 +1,95 @@
+//! What a pass reads: the columns of one chunk in host memory, by themselves or as those of a matrix.
+
+use crate::arrow::{DeviceArray, Leaf, Mask};
+use crate::plan::ChunkSize;
+use crate::spec::{Element, MatrixSpec, Nulls, Spec};
+
+/// Gaps between columns that a view may have, in bytes: no more than lie in pages that columns lie in too. A consumer that
+/// copies all that its tensor spans reads them, and must not fall off the end of somebody's memory.
+const GAP: usize = 4096;
+
+/// A chunk of a column in host memory: where its elements are, which are null, and what keeps both alive.
+pub(crate) struct ColumnChunk<'a> {
+    pub(crate) leaf: Leaf<'a>,
+    pub(crate) mask: Option<Mask<'a>>,
+    pub(crate) array: &'a DeviceArray,
+}
+
+impl ColumnChunk<'_> {
+    /// What a plan needs to know of the chunk.
+    pub(crate) fn size(&self, spec: &Spec) -> ChunkSize {
+        self.leaf.chunk(spec, self.mask.as_ref().map_or(0, Mask::nulls))
+    }
+
+    /// Whether slots may be null, and hold anything: on a device, nobody has looked.
+    pub(crate) fn may_have_nulls(&self) -> bool {
+        self.mask.is_some() || (self.array.readiness().is_some() && self.leaf.has_bitmaps())
+    }
+
+    /// Whether the bytes of an `arrow.bool8` chunk are all 0 or 1, as a tensor's bools must be.
+    pub(super) fn are_bools(&self) -> bool {
+        // What is on a device was looked at by whoever made the plan.
+        if self.leaf.elements == 0 || self.array.readiness().is_some() {
+            return true;
+        }
+        // SAFETY: the checked array has this many one-byte elements in host memory, alive while `self` is.
+        let bytes = unsafe { std::slice::from_raw_parts(self.leaf.start(Element::Bool8), self.leaf.elements) };
+        bytes.iter().fold(0, |all, byte| all | byte) <= 1
+    }
+}
+
+/// A column of a matrix, over one chunk.
+#[derive(Clone, Copy)]
+pub(crate) struct PackedColumn<'a> {
+    pub(crate) spec: &'a Spec,
+    pub(crate) chunk: &'a ColumnChunk<'a>,
+}
+
+/// The columns of a matrix over one chunk, or over some of its rows.
+pub(crate) struct MatrixColumns<'a> {
+    /// The number of rows, which matrices without columns have too.
+    pub(crate) rows: usize,
+    /// The columns, in the order of the matrix.
+    pub(crate) columns: Vec<ColumnChunk<'a>>,
+    /// Whether every column is one of plain numbers without a bitmap.
+    pub(crate) is_plain: bool,
+}
+
+impl MatrixColumns<'_> {
+    /// Each column with its spec.
+    pub(crate) fn packed<'a>(&'a self, spec: &'a MatrixSpec) -> Vec<PackedColumn<'a>> {
+        spec.columns().iter().zip(&self.columns).map(|((_, spec), chunk)| PackedColumn { spec, chunk }).collect()
+    }
+
+    /// The bytes from one column to the next, where the columns lie as those of a column-major matrix do and none of their
+    /// elements are changed. Of a single column, 0.
+    pub(crate) fn column_stride(&self, spec: &MatrixSpec) -> Option<usize> {
+        let as_it_is = |column: &PackedColumn<'_>| {
+            let PackedColumn { spec, chunk } = column;
+            let as_stored = matches!(spec.element(), Element::Values(_) | Element::Pairs(_) | Element::Bool8);
+            let fills = chunk.mask.is_some() && matches!(spec.nulls(), Nulls::Filled(_));
+            as_stored && !spec.is_cast() && !fills
+        };
+        let mut columns =
+            spec.columns().iter().zip(&self.columns).map(|((_, spec), chunk)| PackedColumn { spec, chunk });
+        let first = columns.next().filter(as_it_is)?;
+        let size = spec.dtype().itemsize();
+        let start_of = |column: &PackedColumn<'_>| column.chunk.leaf.start(column.spec.element()).addr();
+        let is_decoded = |column: &PackedColumn<'_>| column.spec.decoded().is_some();
+        if is_decoded(&first) || !start_of(&first).is_multiple_of(spec.dtype().alignment()) {
+            return None;
+        }
+        let (mut before, mut stride) = (first, None);
+        for column in columns {
+            let (start, next) = (start_of(&before), start_of(&column));
+            let step = next.checked_sub(start).filter(|step| step.is_multiple_of(size))?;
+            let gap = next.saturating_sub(before.chunk.leaf.known_end(before.spec.element()));
+            let apart = step >= self.rows.saturating_mul(size) && gap < GAP;
+            if !apart || *stride.get_or_insert(step) != step || !as_it_is(&column) || is_decoded(&column) {
+                return None;
+            }
+            before = column;
+        }
+        Some(stride.unwrap_or(0))
+    }
+}

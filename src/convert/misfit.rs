@@ -1,0 +1,22 @@
+//! A value that a checked cast cannot take, and the error that names it.
+
+use crate::error::{Error, ErrorKind};
+use crate::spec::Spec;
+
+/// The first valid value that does not fit.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Misfit {
+    /// Its position among the elements.
+    pub(super) index: usize,
+    /// The value, for the message.
+    pub(super) value: String,
+}
+
+impl Misfit {
+    /// The error, for a chunk whose first row is number `row` of its column.
+    pub(super) fn error(self, spec: &Spec, row: usize) -> Error {
+        Error::new(ErrorKind::Cast, format!("the value {} does not fit {}", self.value, spec.dtype()))
+            .at_row(row + self.index / spec.row_elements().max(1))
+            .remedy_is("ask for a dtype that holds it, or change the value first")
+    }
+}
