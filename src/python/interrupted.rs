@@ -4,7 +4,7 @@ use pyo3::exceptions::{PyKeyboardInterrupt, PyRuntimeError};
 use pyo3::intern;
 use pyo3::prelude::*;
 
-use super::exchange::package;
+use super::package::package;
 
 /// What DuckDB raises, as a `RuntimeError`, in place of the exception of a signal's handler.
 const OF_DUCKDB: &str = "Query interrupted";

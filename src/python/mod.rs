@@ -29,6 +29,7 @@ mod memory;
 mod names;
 mod nulls;
 mod options;
+mod package;
 mod pandas;
 mod pickle;
 mod producer;

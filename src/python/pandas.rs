@@ -3,7 +3,7 @@
 use arrow_schema::Field;
 use pyo3::prelude::*;
 
-use super::exchange::package;
+use super::package::package;
 use crate::spec::{PandasIndex, lists_index};
 
 /// Which index columns of pandas are among all columns of an object of this type. An index with a name is left out of pandas' own

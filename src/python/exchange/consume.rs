@@ -10,6 +10,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyModule, PyString, PyType, PyWeakrefMethods, PyWeakrefReference};
 
 use super::super::options::Legacy;
+use super::super::package::package;
 use super::super::{Tensor, capsule};
 use super::read_only::{Access, Library};
 use crate::cuda::Stream;
@@ -291,12 +292,6 @@ impl Table {
             _ => Ok(None),
         }
     }
-}
-
-/// The package that a function or a class says it is of.
-pub(in crate::python) fn package(object: &Bound<'_, PyAny>) -> PyResult<String> {
-    let module = object.getattr(intern!(object.py(), "__module__"))?.extract::<String>()?;
-    Ok(module.split('.').next().unwrap_or_default().to_owned())
 }
 
 /// The functions that are used here, of the newest table in a chain that has our major version and all its functions.

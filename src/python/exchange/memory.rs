@@ -12,8 +12,8 @@ use pyo3::types::{PyModule, PyString};
 use super::super::capsule::{call, call_method};
 use super::super::cuda_stream::NamedStream;
 use super::super::exit::attached;
-use super::consume::package;
 use crate::cuda::{Allocated, Allocator, AllocatorError, MemorySource, SourceScope, Stream, allocate_from};
+use crate::python::package::package;
 
 /// What `allocator=` says; `None` where it says nothing.
 ///

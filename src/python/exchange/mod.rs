@@ -9,6 +9,6 @@ pub(super) mod memory;
 mod produce;
 mod read_only;
 
-pub(super) use consume::{Arrays, namespace, package};
+pub(super) use consume::{Arrays, namespace};
 pub(super) use produce::exchange_api;
 pub(super) use read_only::Access;

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use pyo3::prelude::*;
 
 use super::super::errors;
-use super::package;
+use crate::python::package::package;
 
 /// What `writable=` of a call asks of the arrays that are handed out. Memory of their own is asked of the conversion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -14,8 +14,8 @@ use crate::arrow::{DeviceArray, DeviceArrayStream, same_layout};
 use crate::error::{Error, ErrorKind, Result};
 use crate::python::capsule::{call, call_method};
 use crate::python::errors::item_taken;
-use crate::python::exchange::package;
 use crate::python::exit::attached;
+use crate::python::package::package;
 
 /// What an object is as a source.
 #[derive(Debug)]
