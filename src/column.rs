@@ -22,7 +22,7 @@ use crate::arrow::{DeviceArray, Leaf};
 use crate::convert::{self, ColumnChunk};
 use crate::cuda::is_cuda;
 use crate::device::Device;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Remedy, Result};
 use crate::plan::{ChunkSize, Plan};
 use crate::spec::{CopyMode, Element, Options, Spec};
 use crate::stream_order::Readiness;
@@ -252,7 +252,7 @@ pub(crate) fn shared_dictionary<'a>(
                 return Err(Error::unsupported(
                     "the chunks have different dictionaries, so their codes mean different things",
                 )
-                .remedy_is("pass dictionary=\"values\", or unify the dictionaries first")
+                .remedy_is(Remedy::DictionaryValues)
                 .in_column(spec.field().name()));
             }
         }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Remedy, Result};
 use crate::ffi::dlpack::{DLDevice, DLDeviceType};
 
 /// A device type and an ordinal. The CPU has ordinal 0 here, whatever the protocol it came by.
@@ -38,12 +38,12 @@ const HOSTED: [DLDeviceType; 3] = [DLDeviceType::CUDA_HOST, DLDeviceType::ROCM_H
 
 impl Device {
     /// What to do where the host has to have the data.
-    pub(crate) fn host_remedy(self) -> &'static str {
+    pub(crate) fn host_remedy(self) -> Remedy {
         const KNOWN: [DLDeviceType; 3] = [DLDeviceType::CUDA, DLDeviceType::CUDA_HOST, DLDeviceType::CUDA_MANAGED];
         if KNOWN.contains(&self.device_type) {
-            "copy it with .to_device(\"cpu\") first"
+            Remedy::CopyToHost
         } else {
-            "copy it to the CPU with the library that made it"
+            "copy it to the CPU with the library that made it".into()
         }
     }
 

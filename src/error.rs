@@ -1,9 +1,13 @@
 //! [`Error`], the one error type: column, row, reason, and the remedy.
 
+mod remedy;
+
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+
+pub(crate) use remedy::{Language, Remedy};
 
 /// What kind of thing went wrong. New kinds may be added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -43,7 +47,7 @@ struct Details {
     column: Option<String>,
     row: Option<usize>,
     reason: String,
-    remedy: Option<String>,
+    remedy: Option<Remedy>,
     code: Option<i32>,
     source: Option<Cause>,
     others: Vec<Error>,
@@ -92,7 +96,7 @@ impl Error {
         Self::new(ErrorKind::Argument, reason)
     }
 
-    pub(crate) fn remedy_is(mut self, remedy: impl Into<String>) -> Self {
+    pub(crate) fn remedy_is(mut self, remedy: impl Into<Remedy>) -> Self {
         self.0.remedy = Some(remedy.into());
         self
     }
@@ -181,8 +185,13 @@ impl Error {
 
     /// What to pass or do instead, where something helps.
     #[must_use]
-    pub fn remedy(&self) -> Option<&str> {
-        self.0.remedy.as_deref()
+    pub fn remedy(&self) -> Option<String> {
+        self.remedy_in(Language::Rust)
+    }
+
+    /// As [`Error::remedy`], for a caller of this language.
+    pub(crate) fn remedy_in(&self, language: Language) -> Option<String> {
+        self.0.remedy.as_ref().map(|remedy| remedy.told_in(language).to_string())
     }
 
     /// What is wrong with further columns, where several are wrong.
@@ -216,15 +225,25 @@ pub(crate) fn catch_panic<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.told_in(Language::Rust).fmt(f)
+    }
+}
+
+/// The message of an error for a caller of one language.
+struct Told<'a>(&'a Error, Language);
+
+impl fmt::Display for Told<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let &Self(all, language) = self;
         // Columns with the same trouble share a line.
-        let mut lines: Vec<(&Self, Vec<&str>)> = Vec::new();
+        let mut lines: Vec<(&Error, Vec<&str>)> = Vec::new();
         let (mut line_of, mut named) = (HashMap::new(), HashSet::new());
-        for error in std::iter::once(self).chain(self.others()) {
+        for error in std::iter::once(all).chain(all.others()) {
             let Some(column) = error.column() else {
                 lines.push((error, Vec::new()));
                 continue;
             };
-            let line = *line_of.entry((error.reason(), error.remedy(), error.row())).or_insert_with(|| {
+            let line = *line_of.entry((error.reason(), &error.0.remedy, error.row())).or_insert_with(|| {
                 lines.push((error, Vec::new()));
                 lines.len() - 1
             });
@@ -236,7 +255,7 @@ impl fmt::Display for Error {
             if index > 0 {
                 f.write_str("\n")?;
             }
-            error.line(columns, f)?;
+            error.line(columns, language, f)?;
         }
         match lines.len().saturating_sub(MOST_LINES) {
             0 => Ok(()),
@@ -249,7 +268,12 @@ impl fmt::Display for Error {
 const MOST_LINES: usize = 20;
 
 impl Error {
-    fn line(&self, columns: &[&str], f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    /// The message for a caller of this language.
+    pub(crate) fn told_in(&self, language: Language) -> impl fmt::Display {
+        Told(self, language)
+    }
+
+    fn line(&self, columns: &[&str], language: Language, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match columns {
             [] => {}
             [column] => write!(f, "column {column:?}")?,
@@ -268,8 +292,8 @@ impl Error {
             (_, None) => f.write_str(": ")?,
         }
         f.write_str(self.reason())?;
-        match self.remedy() {
-            Some(remedy) => write!(f, "; {remedy}"),
+        match &self.0.remedy {
+            Some(remedy) => write!(f, "; {}", remedy.told_in(language)),
             None => Ok(()),
         }
     }

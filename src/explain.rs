@@ -16,7 +16,7 @@ use crate::arrow::DeviceArray;
 use crate::column::{ColumnRef, check_types, plan_chunks, require_host, to_arrow};
 use crate::device::Device;
 use crate::dtype::DType;
-use crate::error::{Error, Result};
+use crate::error::{Error, Language, Remedy, Result};
 use crate::plan::{ChunkSize, Plan};
 use crate::ragged::{is_ragged, plan_parts, plan_schema};
 use crate::spec::{CopyMode, Options, Spec, select, unless_one_chunk};
@@ -286,9 +286,9 @@ impl ReportRow {
         if known { self.bytes.to_string() } else { "?".to_owned() }
     }
 
-    fn cells(&self) -> [String; 8] {
+    fn cells(&self, language: Language) -> [String; 8] {
         let why = match &self.error {
-            Some(error) => match error.remedy() {
+            Some(error) => match error.remedy_in(language) {
                 Some(remedy) => format!("{}; {remedy}", error.reason()),
                 None => error.reason().to_owned(),
             },
@@ -317,14 +317,14 @@ impl ReportRow {
 
 impl ReportRow {
     /// The cells of a matrix.
-    fn matrix_cells(&self) -> [String; 8] {
-        let [mut name, _, dtype, shape, device, how, bytes, mut why] = self.cells();
+    fn matrix_cells(&self, language: Language) -> [String; 8] {
+        let [mut name, _, dtype, shape, device, how, bytes, mut why] = self.cells(language);
         if name.is_empty() {
             "matrix".clone_into(&mut name);
         }
         match (&self.error, &self.promotion) {
             // Of several columns, one on each line.
-            (Some(error), _) => why = error.to_string().replace('\n', "; "),
+            (Some(error), _) => why = error.told_in(language).to_string().replace('\n', "; "),
             (None, Some(promotion)) => why = format!("{promotion}; {why}"),
             (None, None) => {}
         }
@@ -332,36 +332,53 @@ impl ReportRow {
     }
 
     /// The cells of what is moved before it is converted.
-    fn transfer_cells(&self) -> [String; 8] {
-        let [_, _, _, shape, device, how, bytes, why] = self.cells();
+    fn transfer_cells(&self, language: Language) -> [String; 8] {
+        let [_, _, _, shape, device, how, bytes, why] = self.cells(language);
         ["all".to_owned(), String::new(), String::new(), shape, device, how, bytes, why]
     }
 }
 
 impl Report {
     /// The cells of its text, the head first.
-    pub(crate) fn cells(&self) -> Vec<Vec<String>> {
+    pub(crate) fn cells(&self, language: Language) -> Vec<Vec<String>> {
         // Of host memory alone nobody asks where it is.
         const DEVICE: usize = 4;
         let is_shown = |column: usize| column != DEVICE || self.has_devices();
         let head = ["column", "Arrow type", "dtype", "shape", "device", "how", "bytes", "why"].map(str::to_owned);
-        let rows = self.rows.iter().map(ReportRow::cells).chain(self.matrices.iter().map(ReportRow::matrix_cells));
-        let rows = self.transfer.iter().map(ReportRow::transfer_cells).chain(rows);
+        let rows = self.rows.iter().map(|row| row.cells(language));
+        let rows = rows.chain(self.matrices.iter().map(|row| row.matrix_cells(language)));
+        let rows = self.transfer.iter().map(|row| row.transfer_cells(language)).chain(rows);
         let shown = |row: [String; 8]| row.into_iter().enumerate().filter(|(column, _)| is_shown(*column));
         std::iter::once(head).chain(rows).map(|row| shown(row).map(|(_, cell)| cell).collect()).collect()
     }
 
     /// The lines below the table: what belongs to no row.
-    pub(crate) fn remarks(&self) -> Vec<String> {
-        let names = self.left_out.join(", ");
-        let left_out = format!("left out, as pandas' index: {names}; name it in columns= to convert it");
+    pub(crate) fn remarks(&self, language: Language) -> Vec<String> {
+        let (names, remedy) = (self.left_out.join(", "), Remedy::NamePandasIndex.told_in(language));
+        let left_out = format!("left out, as pandas' index: {names}; {remedy}");
         Some(left_out).filter(|_| !self.left_out.is_empty()).into_iter().chain(self.notes.iter().cloned()).collect()
+    }
+}
+
+impl Report {
+    /// The report for a caller of this language.
+    pub(crate) fn told_in(&self, language: Language) -> impl fmt::Display {
+        Told(self, language)
     }
 }
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let table = self.cells();
+        self.told_in(Language::Rust).fmt(f)
+    }
+}
+
+struct Told<'a>(&'a Report, Language);
+
+impl fmt::Display for Told<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let &Self(report, language) = self;
+        let table = report.cells(language);
         let widths: Vec<usize> = (0..8)
             .map(|column| {
                 table.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max().unwrap_or(0)
@@ -375,6 +392,6 @@ impl fmt::Display for Report {
             }
             f.write_str(cells.join("  ").trim_end())?;
         }
-        self.remarks().iter().try_for_each(|remark| write!(f, "\n{remark}"))
+        report.remarks(language).iter().try_for_each(|remark| write!(f, "\n{remark}"))
     }
 }

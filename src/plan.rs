@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 pub(crate) use matrix::MatrixData;
 
 use crate::dtype::DType;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Remedy, Result};
 use crate::spec::{CopyMode, Element, MemoryOrder, Nulls, Options, Spec, TensorField};
 
 /// What the plan needs to know of one chunk of a column.
@@ -254,7 +254,7 @@ impl Plan {
             return Ok(());
         }
         let writable_only = self.steps.iter().all(|step| step.action == Action::Private);
-        let remedy = if writable_only { "pass copy=None, or writable=False" } else { "pass copy=None to allow it" };
+        let remedy = if writable_only { Remedy::AllowCopyOrReadOnly } else { Remedy::AllowCopy };
         Err(Error::new(ErrorKind::Copy, format!("a copy of {} bytes is needed ({})", self.bytes, self.reasons()))
             .remedy_is(remedy))
     }

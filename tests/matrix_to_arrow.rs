@@ -244,7 +244,7 @@ fn what_does_not_fit_is_refused_with_what_to_do() {
         (
             matrix_to_arrow(&tensor, &names(3), &none.clone().copy(CopyMode::Never)),
             ErrorKind::Copy,
-            "a copy of 48 bytes is needed (rows split into columns); pass copy=None",
+            "a copy of 48 bytes is needed (rows split into columns); pass CopyMode::IfNeeded",
         ),
         (
             matrix_to_arrow(&tensor, &names(3), &none.clone().types(vec![None])),

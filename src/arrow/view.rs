@@ -8,7 +8,7 @@ use super::check::has_validity;
 use super::device_lists::BitmapBytes;
 use super::mask::Mask;
 use crate::dtype::DType;
-use crate::error::{Error, Result};
+use crate::error::{Error, Remedy, Result};
 use crate::ffi::arrow_device::ArrowArray;
 use crate::plan::ChunkSize;
 use crate::spec::{Element, Spec};
@@ -192,7 +192,7 @@ impl<'a> ArrayView<'a> {
                 Ok((bytes > 0).then_some(BitmapBytes { start, bytes, first_bit: only.offset % 8 }))
             }
             _ => Err(Error::unsupported("the enclosing struct has nulls too, and two bitmaps are joined by a copy")
-                .remedy_is("ask for validity() without bits, or copy the data to the CPU first")),
+                .remedy_is(Remedy::BoolsOrCopyToHost)),
         }
     }
 
@@ -391,7 +391,7 @@ impl<'a> Leaf<'a> {
         }
         let reason =
             format!("the dictionary of {values} is on a device and may have nulls, so codes may be null by it");
-        Err(Error::unsupported(reason).remedy_is("pass nulls=\"keep\""))
+        Err(Error::unsupported(reason).remedy_is(Remedy::Keep))
     }
 
     /// The dictionary that the elements are indices into.

@@ -13,7 +13,7 @@ use crate::convert::{self, ColumnChunk, check_nulls};
 use crate::copy_log::{self, Copied};
 use crate::cuda::{MatrixLayout, is_cuda};
 use crate::dtype::DType;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Remedy, Result};
 use crate::ffi::dlpack::DLDeviceType;
 use crate::kernels::{self, KernelSource, Shape, Target, TargetLayout};
 use crate::plan::{Action, ChunkSize, Plan};
@@ -74,9 +74,7 @@ pub(crate) fn mask<'a>(
         Nulls::Kept => return Ok(None),
         Nulls::Refused => {}
         Nulls::Filled(_) if leaf.has_bitmaps() && leaf.elements > 0 => {
-            return Err(needs_copy(readiness, "nulls filled").remedy_is(
-                "pass nulls=\"error\" where there are none, or nulls=\"keep\", or copy the data to the CPU first",
-            ));
+            return Err(needs_copy(readiness, "nulls filled").remedy_is(Remedy::KeepOrNoNulls));
         }
         Nulls::Filled(_) => {}
     }
@@ -163,7 +161,7 @@ fn copied(
     if options.copy == CopyMode::Never {
         let reason = format!("a copy of {} bytes is needed ({})", plan.bytes, reasons(spec, chunks, &plan)?);
         let asked = plan.steps.iter().all(|step| step.action == Action::Private);
-        let remedy = if asked { "pass copy=None, or writable=False" } else { "pass copy=None to allow it" };
+        let remedy = if asked { Remedy::AllowCopyOrReadOnly } else { Remedy::AllowCopy };
         return Err(Error::new(ErrorKind::Copy, reason).remedy_is(remedy).in_column(spec.field().name()));
     }
     Ok(Some((plan, sources)))

@@ -13,7 +13,7 @@ use crate::copy_log::{self, Copied};
 use crate::cuda::is_cuda;
 use crate::device::Device;
 use crate::dtype::DType;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Remedy, Result};
 use crate::kernels;
 use crate::plan::{Action, Plan};
 use crate::spec::{CopyMode, Element, NullPolicy, Options, TensorField};
@@ -97,7 +97,7 @@ fn requires_cast(own: &DataType, wanted: &DataType, copy: CopyMode) -> Result<bo
     }
     if copy == CopyMode::Never {
         return Err(Error::new(ErrorKind::Copy, format!("a copy is needed (cast from {own} to {wanted})"))
-            .remedy_is("pass copy=None to allow it"));
+            .remedy_is(Remedy::AllowCopy));
     }
     Ok(true)
 }
@@ -279,7 +279,7 @@ fn check_codes(codes: &Tensor, length: usize, row_elements: usize, valid: Option
         Some((index, code)) => {
             let error = Error::invalid(format!("the code {code} is beyond the dictionary's {length} values"))
                 .at_row(index.checked_div(row_elements).unwrap_or(0))
-                .remedy_is("tell which rows are null with to_arrow(validity=), or set it to a code that there is");
+                .remedy_is(Remedy::TellNulls);
             Err(error.in_column(codes.field().map_or("", |field| field.name())))
         }
     }

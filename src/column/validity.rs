@@ -6,7 +6,7 @@ use super::on_device::{self, needs_copy};
 use super::{check_types, columns, planned};
 use crate::arrow::DeviceArray;
 use crate::convert;
-use crate::error::{Error, Result};
+use crate::error::{Error, Remedy, Result};
 use crate::spec::{Options, Spec};
 use crate::stream_order;
 use crate::tensor::Tensor;
@@ -25,8 +25,7 @@ pub fn validity(field: &FieldRef, chunks: &[DeviceArray]) -> Result<Tensor> {
             if let Some(made) = on_device::validity(&spec, chunks, readiness)? {
                 return Ok(made);
             }
-            return Err(needs_copy(readiness, "bits unpacked to bytes")
-                .remedy_is("ask for the bitmap as it is with validity(bits=True)"));
+            return Err(needs_copy(readiness, "bits unpacked to bytes").remedy_is(Remedy::Bitmap));
         }
         planned(&spec, &columns(chunks), &options, |plan, chunks| convert::validity(&spec, plan, chunks))
     };
@@ -66,13 +65,13 @@ pub fn validity_bits(field: &FieldRef, chunks: &[DeviceArray]) -> Result<Option<
     let made = || {
         if let DataType::Struct(_) = field.data_type() {
             return Err(Error::unsupported("the rows of several columns have a bitmap for each of them")
-                .remedy_is("ask for the bitmap of each column, or for validity() without bits"));
+                .remedy_is(Remedy::BitmapOfEachColumn));
         }
         let mut filled = chunks.iter().filter(|chunk| !chunk.is_empty());
         let Some(array) = filled.next() else { return Ok(None) };
         if filled.next().is_some() {
             return Err(Error::unsupported("the bitmaps of several chunks are joined by a copy")
-                .remedy_is("ask for the bitmap of each chunk, or for validity() without bits"));
+                .remedy_is(Remedy::BitmapOfEachChunk));
         }
         let Some(bitmap) = array.view().bitmap()? else { return Ok(None) };
         stream_order::check_memory(array.device(), bitmap.start().addr(), bitmap.len())?;

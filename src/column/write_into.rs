@@ -7,7 +7,7 @@ use crate::arrow::DeviceArray;
 use crate::convert::{check_environment, write_column};
 use crate::copy_log::{self, Copied};
 use crate::cuda::is_cuda;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Remedy, Result};
 use crate::spec::{CopyMode, Options, Spec};
 use crate::tensor::Output;
 
@@ -89,7 +89,7 @@ fn write_chunks(
 pub(crate) fn require_copy(copy: CopyMode) -> Result<()> {
     if copy == CopyMode::Never {
         let error = Error::new(ErrorKind::Copy, "what is written to out is a copy");
-        return Err(error.remedy_is("pass copy=None, or leave out= out for a view"));
+        return Err(error.remedy_is(Remedy::AllowCopyOrNoOutput));
     }
     Ok(())
 }

@@ -15,7 +15,7 @@ use super::unpack::unpack_bits;
 use crate::alloc::HostBuffer;
 use crate::copy_log::{self, Copied};
 use crate::dtype::DType;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Remedy, Result};
 use crate::plan::{Action, Plan};
 use crate::spec::{CopyMode, Dims, Element, Spec};
 use crate::tensor::{Parts, Tensor};
@@ -41,7 +41,7 @@ fn convert(spec: &Spec, plan: &Plan, chunks: &[ColumnChunk<'_>], copy: CopyMode)
         }
         if copy == CopyMode::Never {
             let reason = format!("a copy of {} bytes is needed ({})", plan.bytes, plan.reasons());
-            return Err(Error::new(ErrorKind::Copy, reason).remedy_is("pass copy=None to allow it"));
+            return Err(Error::new(ErrorKind::Copy, reason).remedy_is(Remedy::AllowCopy));
         }
     }
     if let ([only], 0) = (chunks, plan.elements)

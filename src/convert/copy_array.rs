@@ -11,25 +11,25 @@ use super::repeat::{child, copied, copied_bits, copied_bytes, slots};
 use crate::alloc::fallible;
 use crate::arrow::DeviceArray;
 use crate::copy_log::{self, Copied};
-use crate::error::{Error, ErrorKind, Result, catch_panic};
+use crate::error::{Error, ErrorKind, Remedy, Result, catch_panic};
 
 /// Copies an array into new memory.
 ///
 /// # Errors
 /// When the memory is not the host's, the contents break the Arrow format, or the copy cannot be made.
 pub fn copy_array(array: &DeviceArray) -> Result<DeviceArray> {
-    copy_array_for(array, "copy=True")
+    copy_array_for(array, "a copy was asked for")
 }
 
-/// As [`copy_array`]; `why` goes to the copy log.
+/// As [`copy_array`]; `why`, or who asked, goes to the copy log and into the error.
 ///
 /// # Errors
 /// As [`copy_array`].
-pub(super) fn copy_array_for(array: &DeviceArray, why: &str) -> Result<DeviceArray> {
+pub(crate) fn copy_array_for(array: &DeviceArray, why: &str) -> Result<DeviceArray> {
     if !array.device().is_cpu() {
-        let reason = format!("copy=True needs memory on {}, where no copy of an array is made", array.device());
+        let reason = format!("{why} needs memory on {}, where no copy of an array is made", array.device());
         return Err(Error::new(ErrorKind::Device, reason)
-            .remedy_is("pass device= for a copy on another device, or copy=None")
+            .remedy_is(Remedy::OtherDevice)
             .in_column(array.field().name()));
     }
     let data = array.to_arrow()?.to_data();

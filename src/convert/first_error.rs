@@ -7,13 +7,12 @@ use super::chunk::{ColumnChunk, MatrixColumns};
 use super::lane::Lane;
 use super::misfit::Misfit;
 use super::pack::Isa;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Remedy, Result};
 use crate::spec::{MatrixSpec, Nulls, Spec};
 
 /// What to pass where nulls are refused.
-pub(crate) fn null_remedy(spec: &Spec) -> String {
-    let nan = if is_float(spec) { "nulls=\"nan\", " } else { "" };
-    format!("pass {nan}a value to fill them with, or nulls=\"keep\" and ask for validity()")
+pub(crate) fn null_remedy(spec: &Spec) -> Remedy {
+    if is_float(spec) { Remedy::NanFillOrValidity } else { Remedy::FillOrValidity }
 }
 
 /// As [`check_nulls`], for rows that nobody can ask the validity of.
@@ -25,9 +24,8 @@ pub(crate) fn check_nulls_of_passing_rows(spec: &Spec, chunk: &ColumnChunk<'_>) 
 }
 
 /// As [`null_remedy`], for rows that nobody can ask the validity of.
-pub(crate) fn remedy_of_passing_rows(spec: &Spec) -> String {
-    let nan = if is_float(spec) { "nulls=\"nan\" or " } else { "" };
-    format!("pass {nan}a value to fill them with")
+pub(crate) fn remedy_of_passing_rows(spec: &Spec) -> Remedy {
+    if is_float(spec) { Remedy::NanOrFill } else { Remedy::Fill }
 }
 
 fn is_float(spec: &Spec) -> bool {

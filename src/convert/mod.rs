@@ -41,6 +41,7 @@ pub(crate) use collect::{
 pub(crate) use column::{layout, run, validity, what};
 pub(crate) use columns_from_rows::split_rows;
 pub use copy_array::copy_array;
+pub(crate) use copy_array::copy_array_for;
 pub(crate) use decode::decode;
 pub(crate) use extend::{append_column, append_matrix, grown_column, grown_matrix};
 pub(crate) use fast_view::plain_view;

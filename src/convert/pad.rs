@@ -9,7 +9,7 @@ use super::misfit::Misfit;
 use super::pack::Isa;
 use crate::alloc::HostBuffer;
 use crate::dtype::{DType, Kind};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Remedy, Result};
 use crate::spec::{Dims, Nulls, Spec, row_major_strides};
 use crate::tensor::Tensor;
 
@@ -77,9 +77,9 @@ impl<'a> Padder<'a> {
         let first = items.start * per_item;
         write(self.spec, chunk, first, self.padding, out, valid).map_err(|refusal| match refusal {
             Refusal::Null => {
-                let nan = if self.spec.dtype().kind() == Kind::Float { "nulls=\"nan\", " } else { "" };
+                let is_float = self.spec.dtype().kind() == Kind::Float;
                 Error::new(ErrorKind::Null, "a null element")
-                    .remedy_is(format!("pass {nan}a value to fill nulls with, or nulls=\"keep\""))
+                    .remedy_is(if is_float { Remedy::NanFillOrKeep } else { Remedy::FillOrKeep })
                     .at_row(number)
             }
             Refusal::Misfit(misfit) => {

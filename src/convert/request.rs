@@ -14,7 +14,7 @@ use super::budget::{require_cast, require_nulls};
 use crate::arrow::{DeviceArray, counts_in, same_layout};
 use crate::copy_log::{self, Copied};
 use crate::device::Device;
-use crate::error::{Error, ErrorKind, Result, catch_panic};
+use crate::error::{Error, ErrorKind, Remedy, Result, catch_panic};
 use crate::spec::FixedShapeTensor;
 
 /// The array under `requested`, a field of another type, name or nullability. Where only names, metadata or nullability
@@ -90,7 +90,7 @@ pub fn check_request_on(device: Device, own: &FieldRef, requested: &FieldRef) ->
     }
     let reason = format!("{from} as {to} is a cast, and none is made on {device}");
     Err(Error::new(ErrorKind::Device, reason)
-        .remedy_is(format!("request the type that the data has, or {}", device.host_remedy()))
+        .remedy_is(Remedy::from("request the type that the data has").or(device.host_remedy()))
         .in_column(requested.name()))
 }
 

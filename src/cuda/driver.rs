@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use crate::callback;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Remedy, Result};
 
 /// A handle that only the driver looks behind.
 macro_rules! handles {
@@ -312,7 +312,7 @@ pub(crate) fn driver() -> Result<&'static Driver> {
             ErrorKind::Device,
             "CUDA was used before this process was forked, and cannot be used in it",
         )
-        .remedy_is("start processes by \"spawn\" or \"forkserver\", or fork before CUDA is used"));
+        .remedy_is(Remedy::ForkEarlier));
     }
     match DRIVER.get() {
         Some(driver) => Ok(driver),
@@ -355,7 +355,7 @@ fn start() -> Result<&'static Driver> {
 
 /// The error of a machine without a device.
 pub(crate) fn no_device() -> Error {
-    Error::new(ErrorKind::Device, "the CUDA driver finds no device").remedy_is("use device=\"cpu\"")
+    Error::new(ErrorKind::Device, "the CUDA driver finds no device").remedy_is(Remedy::UseHost)
 }
 
 /// The file of the driver's library.
@@ -370,7 +370,7 @@ fn load() -> Result<Driver> {
             ErrorKind::Device,
             format!("there is no CUDA driver on this machine: {LIBRARY} is not found"),
         )
-        .remedy_is("install the NVIDIA driver, or use device=\"cpu\""));
+        .remedy_is(Remedy::from("install the NVIDIA driver").or(Remedy::UseHost)));
     }
     Driver::resolve()
 }

@@ -10,7 +10,7 @@ use crate::column::ColumnRef;
 use crate::column::on_device::{are_counted, refuse_counted, waits};
 use crate::cuda::is_cuda;
 use crate::device::Device;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Remedy, Result};
 use crate::ffi::dlpack::DLDeviceType;
 use crate::plan::{Action, Plan, Step};
 use crate::ragged::is_ragged;
@@ -192,5 +192,5 @@ fn written() -> String {
 /// As the functions with `device=` refuse it.
 fn refused(own: Device, device: Device) -> Error {
     let reason = format!("the data is on {own}, and is copied to be on {device}");
-    Error::new(ErrorKind::Copy, reason).remedy_is("pass copy=None to allow it")
+    Error::new(ErrorKind::Copy, reason).remedy_is(Remedy::AllowCopy)
 }

@@ -15,7 +15,7 @@ use crate::convert::{self, ColumnChunk, RowBlock, RowLayout, check_nulls_of_pass
 use crate::copy_log::Copied;
 use crate::device::Device;
 use crate::dtype::DType;
-use crate::error::{Error, Result};
+use crate::error::{Error, Remedy, Result};
 use crate::ffi::dlpack::DLDeviceType;
 use crate::matrix::{Group, GroupSpec, MatrixChunk, after, group_specs};
 use crate::spec::{MatrixOptions, MatrixSpec, Options, PandasIndex, Spec};
@@ -302,7 +302,7 @@ impl Prepared {
             if found.to_arrow()?.as_ref() != first.values.as_ref() {
                 let reason = "the arrays have different dictionaries, so their codes mean different things";
                 return Err(Error::unsupported(reason)
-                    .remedy_is("pass dictionary=\"values\", or unify the dictionaries first")
+                    .remedy_is(Remedy::DictionaryValues)
                     .in_column(spec.field().name()));
             }
         }
@@ -345,7 +345,7 @@ impl Prepared {
 impl Dictionary {
     /// In memory of its own, so that it does not keep the whole array that it is of.
     fn new(dictionary: DeviceArray) -> Result<Self> {
-        let array = convert::copy_array(&dictionary)?;
+        let array = convert::copy_array_for(&dictionary, "dictionary kept apart")?;
         let values = array.to_arrow()?;
         Ok(Self { array, values })
     }

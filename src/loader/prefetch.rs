@@ -10,7 +10,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{Builder, JoinHandle, ThreadId, current};
 use std::time::{Duration, Instant};
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Remedy, Result};
 
 /// At most 15 bytes, as Linux shows no more.
 const NAME: &str = "dlpack-loader";
@@ -171,8 +171,7 @@ impl<T: Send + 'static> Prefetch<T> {
             theirs.end(failure.filter(|_| !theirs.stop.is_asked()));
         };
         let thread = Builder::new().name(NAME.to_owned()).spawn(run).map_err(|error| {
-            Error::new(ErrorKind::Memory, format!("no thread could be started: {error}"))
-                .remedy_is("pass prefetch=0 to do without")
+            Error::new(ErrorKind::Memory, format!("no thread could be started: {error}")).remedy_is(Remedy::NoPrefetch)
         })?;
         join_left(Duration::ZERO);
         let id = thread.thread().id();

@@ -9,7 +9,7 @@ use crate::alloc::Source;
 use crate::convert::RowBlock;
 use crate::cuda::{MemorySource, PooledStream, allocate_from, memory_source};
 use crate::device::Device;
-use crate::error::{Error, Result};
+use crate::error::{Error, Remedy, Result};
 use crate::ffi::dlpack::DLDeviceType;
 use crate::stream_order;
 use crate::tensor::Tensor;
@@ -54,9 +54,7 @@ pub fn check_device(device: Device) -> Result<()> {
         DLDeviceType::CPU => Ok(()),
         DLDeviceType::CUDA | DLDeviceType::CUDA_HOST if device.id() >= 0 => Ok(()),
         _ => Err(Error::new(crate::error::ErrorKind::Device, format!("a loader makes no batches on {device}"))
-            .remedy_is(
-                "pass \"cpu\", \"cuda_host\" or \"cuda:0\", and copy the batches with the library that takes them",
-            )),
+            .remedy_is(Remedy::LoaderDevice)),
     }
 }
 

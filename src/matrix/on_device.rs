@@ -5,7 +5,7 @@ use super::packed::explained;
 use crate::arrow::DeviceArray;
 use crate::column::on_device::{are_bools, mask, needed, needs_copy, only_filled, refuse_known};
 use crate::convert::{ColumnChunk, MatrixColumns, check_nulls, empty_matrix, view_matrix};
-use crate::error::{Error, Result};
+use crate::error::{Error, Remedy, Result};
 use crate::plan::{Action, MatrixData, Plan};
 use crate::spec::{Element, MatrixOptions, MatrixSpec, Nulls};
 use crate::stream_order::{self, Readiness};
@@ -141,8 +141,7 @@ fn plan_of(
     let plan = Plan::matrix(spec, data, 0, options)?;
     match stride {
         Some(stride) if !plan.is_copy() => Ok((plan, stride)),
-        Some(_) => Err(needs_copy(readiness, &plan.reasons())
-            .remedy_is("pass order=\"F\" or \"A\" for the view that there is, or copy the data to the CPU first")),
+        Some(_) => Err(needs_copy(readiness, &plan.reasons()).remedy_is(Remedy::OrderOfView)),
         None => Err(needs_copy(readiness, &plan.reasons())),
     }
 }

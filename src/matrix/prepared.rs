@@ -6,7 +6,7 @@ use crate::arrow::{DeviceArray, Mask};
 use crate::column::shared_dictionary;
 use crate::convert::{MatrixColumns, check_matrix, check_matrix_nulls, pack_matrix, view_matrix, write_matrix};
 use crate::copy_log::{self, Copied};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Remedy, Result};
 use crate::plan::{MatrixData, Plan};
 use crate::spec::{CopyMode, MatrixOptions, MatrixSpec, MemoryOrder, Nulls};
 use crate::tensor::{Output, Tensor};
@@ -138,7 +138,7 @@ impl<'a> Prepared<'a> {
             }
             if self.options.copy == CopyMode::Never {
                 let reason = format!("a copy of {} bytes is needed ({})", self.plan.bytes, self.plan.reasons());
-                return Err(Error::new(ErrorKind::Copy, reason).remedy_is("pass copy=None to allow it"));
+                return Err(Error::new(ErrorKind::Copy, reason).remedy_is(Remedy::AllowCopy));
             }
         }
         // What was to be a view has the order that the view has.

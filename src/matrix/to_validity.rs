@@ -15,7 +15,7 @@ use crate::convert::{ColumnChunk, MatrixColumns, check_environment, pack_matrix}
 use crate::copy_log::{self, Copied};
 use crate::cuda::is_cuda;
 use crate::dtype::DType;
-use crate::error::{Error, Result};
+use crate::error::{Error, Remedy, Result};
 use crate::kernels::{self, KernelSource, Shape};
 use crate::plan::{Action, MatrixData, Plan};
 use crate::spec::{MatrixOptions, MatrixSpec, MemoryOrder};
@@ -141,9 +141,7 @@ fn sources_of(spec: &MatrixSpec, chunk: &DeviceArray, readiness: &Readiness) -> 
             if is_told { KernelSource::validity(&chunk.view().struct_field(*position)?.leaf(spec)?) } else { None };
         source.ok_or_else(|| {
             needs_copy(readiness, &Action::Unpack.to_string())
-                .remedy_is(
-                    "copy the data to the CPU first, with to_device(\"cpu\"), or ask for the bitmap of each column",
-                )
+                .remedy_is(Remedy::CopyToHostOrBitmaps)
                 .in_column(spec.field().name())
         })
     };

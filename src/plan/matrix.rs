@@ -1,7 +1,7 @@
 //! Makes the plan of a matrix.
 
 use super::{Action, Plan, Step};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Remedy, Result};
 use crate::spec::{CopyMode, Element, MatrixOptions, MatrixSpec, MemoryOrder, Nulls, Spec};
 
 /// What the plan needs to know of a matrix's columns together.
@@ -62,9 +62,7 @@ impl Plan {
         plan.bytes = plan.bytes.saturating_add(bytes);
         if options.copy == CopyMode::Never {
             plan.refuse_copy().map_err(|error| match options.memory_order {
-                MemoryOrder::C if data.is_column_major => {
-                    error.remedy_is("pass order=\"F\" for the view that there is, or copy=None to allow a copy")
-                }
+                MemoryOrder::C if data.is_column_major => error.remedy_is(Remedy::OrderFOrAllowCopy),
                 _ => error,
             })?;
         }
@@ -161,7 +159,7 @@ mod tests {
             assert!(reasons(&two, LYING, 0, &writable).unwrap().contains("packed"));
         }
         let error = reasons(&two, LYING, 0, &MatrixOptions { copy: CopyMode::Never, ..MatrixOptions::default() });
-        assert!(error.unwrap_err().remedy().unwrap().contains("order=\"F\""));
+        assert!(error.unwrap_err().remedy().unwrap().contains("MemoryOrder::F"));
     }
 
     #[test]

@@ -7,10 +7,10 @@ use pyo3::prelude::*;
 use super::input::Chunks;
 use super::{counts, cuda_stream, device};
 use crate::arrow::{DeviceArray, DeviceArrayStream};
-use crate::convert::copy_array;
+use crate::convert::copy_array_for;
 use crate::cuda::{allocate_from, is_host_visible, memory_source};
 use crate::device::Device;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Remedy, Result};
 use crate::ragged::Ragged;
 use crate::spec::CopyMode;
 use crate::tensor::Tensor;
@@ -37,7 +37,7 @@ impl DeviceRequest {
         let Some(device) = self.device.filter(|device| *device != own) else { return Ok(None) };
         if self.copy == CopyMode::Never && !is_shared(own, device)? {
             let reason = format!("the data is on {own}, and is copied to be on {device}");
-            return Err(Error::new(ErrorKind::Copy, reason).remedy_is("pass copy=None to allow it"));
+            return Err(Error::new(ErrorKind::Copy, reason).remedy_is(Remedy::AllowCopy));
         }
         Ok(Some(device))
     }
@@ -123,7 +123,7 @@ impl DeviceRequest {
             let is_moved = asked.is_copied_from(array.device())?;
             let device = asked.device.unwrap_or(array.device());
             let there = array_to_device(&array, &Transfer::to(device, &why))?;
-            if is_moved { Ok(there) } else { copy_array(&there) }
+            if is_moved { Ok(there) } else { copy_array_for(&there, "copy=True") }
         });
         Ok(DeviceArrayStream::new(field, target.device_type(), arrays))
     }

@@ -10,7 +10,7 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyIterator, PyType};
 
 use crate::callback;
-use crate::error::{Error, ErrorKind};
+use crate::error::{Error, ErrorKind, Language};
 
 /// What a remedy of nulls ends with, where it sends to their validity; and of what that is, where the data was a stream.
 const ASK: &str = "ask for validity()";
@@ -106,14 +106,14 @@ fn raise(py: Python<'_>, error: &Error) -> PyResult<PyErr> {
         ErrorKind::Unsupported => &exceptions.unsupported,
         ErrorKind::Internal => &exceptions.internal,
         ErrorKind::Interrupted => return Ok(PyKeyboardInterrupt::new_err(())),
-        ErrorKind::Memory => return Ok(PyMemoryError::new_err(error.to_string())),
+        ErrorKind::Memory => return Ok(PyMemoryError::new_err(error.told_in(Language::Python).to_string())),
         _ => &exceptions.conversion,
     };
-    let exception = class.bind(py).call1((error.to_string(),))?;
+    let exception = class.bind(py).call1((error.told_in(Language::Python).to_string(),))?;
     exception.setattr("column", error.column())?;
     exception.setattr("row", error.row())?;
     exception.setattr("reason", error.reason())?;
-    exception.setattr("remedy", error.remedy())?;
+    exception.setattr("remedy", error.remedy_in(Language::Python))?;
     Ok(PyErr::from_value(exception))
 }
 

@@ -13,6 +13,7 @@ use super::pandas::pandas_index;
 use super::{Device, device, html, report_pickle};
 use crate::arrow::DeviceArray;
 use crate::column::to_arrow;
+use crate::error::Language;
 use crate::explain::{explain_groups, explain_matrix, explain_matrix_schema, explain_stream};
 use crate::spec::CopyMode;
 use crate::tensor::Tensor;
@@ -109,7 +110,7 @@ impl ReportRow {
     /// Why the conversion would be refused, or None.
     #[getter]
     fn error(&self) -> Option<String> {
-        self.0.error.as_ref().map(ToString::to_string)
+        self.0.error.as_ref().map(|error| error.told_in(Language::Python).to_string())
     }
 
     fn __repr__(&self) -> String {
@@ -196,11 +197,11 @@ impl Report {
     }
 
     fn __str__(&self) -> String {
-        self.0.to_string()
+        self.0.told_in(Language::Python).to_string()
     }
 
     fn __repr__(&self) -> String {
-        self.0.to_string()
+        self.0.told_in(Language::Python).to_string()
     }
 
     fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
@@ -209,7 +210,7 @@ impl Report {
 
     /// The table of its text, for notebooks.
     fn _repr_html_(&self) -> String {
-        let (cells, remarks) = (self.0.cells(), self.0.remarks());
+        let (cells, remarks) = (self.0.cells(Language::Python), self.0.remarks(Language::Python));
         let Some((head, rows)) = cells.split_first() else { return String::new() };
         let head: Vec<&str> = head.iter().map(String::as_str).collect();
         html::table("Report", &head, rows, remarks.iter().map(String::as_str))

@@ -75,7 +75,11 @@ pub(super) fn from_arrow<'py>(
             let there = target.array(py, &array)?;
             // What was moved by a copy is nobody else's.
             let shared = there.device() == array.device() || is_shared(array.device(), there.device())?;
-            let array = if copied && shared { py.detach(|| crate::convert::copy_array(&there))? } else { there };
+            let array = if copied && shared {
+                py.detach(|| crate::convert::copy_array_for(&there, "copy=True"))?
+            } else {
+                there
+            };
             wrap(py, exported(array))
         }
         Some(ArrowInput::Stream(stream)) => streamed(stream),

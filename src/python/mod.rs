@@ -68,6 +68,7 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
         return Err(PyImportError::new_err("arrow_dlpack cannot be imported in a subinterpreter"));
     }
     exit::register(py)?;
+    crate::error::Language::python_is_here();
     errors::register(module)?;
     module.add_class::<Tensor>()?;
     module.add_class::<Array>()?;

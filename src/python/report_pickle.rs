@@ -6,7 +6,7 @@ use pyo3::wrap_pyfunction;
 
 use super::explain::{Report, ReportRow};
 use super::{Device, device, pickle};
-use crate::error::{Error, ErrorKind};
+use crate::error::{Error, ErrorKind, Language};
 use crate::explain;
 
 pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
@@ -26,8 +26,7 @@ type TextParts = (Vec<String>, Vec<String>, Vec<String>, Option<String>);
 /// `__reduce__` of a row.
 pub(super) fn row<'py>(py: Python<'py>, row: &explain::ReportRow) -> PyResult<Bound<'py, PyTuple>> {
     let error_parts = |error: &Error| -> ErrorParts {
-        let owned = |text: Option<&str>| text.map(str::to_owned);
-        (owned(error.column()), error.row(), error.reason().to_owned(), owned(error.remedy()))
+        (error.column().map(str::to_owned), error.row(), error.reason().to_owned(), error.remedy_in(Language::Python))
     };
     let errors = row.error.iter().flat_map(|error| std::iter::once(error).chain(error.others()));
     let errors: Vec<ErrorParts> = errors.map(error_parts).collect();

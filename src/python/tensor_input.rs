@@ -5,7 +5,7 @@ use pyo3::prelude::*;
 use super::{Tensor, producer};
 use crate::convert::compact;
 use crate::device::Device;
-use crate::error::{Error, ErrorKind};
+use crate::error::{Error, ErrorKind, Remedy};
 use crate::ffi::dlpack::DLDeviceType;
 use crate::spec::CopyMode;
 use crate::stream_order;
@@ -58,7 +58,7 @@ fn settled(object: &Bound<'_, PyAny>, tensor: Core, moved: bool, copy: CopyMode)
             ErrorKind::Device,
             format!("no memory on {} is allocated here, and {reason} needs some", tensor.device()),
         );
-        return Err(error.remedy_is(format!("pass copy=None, or {}", tensor.device().host_remedy())).into());
+        return Err(error.remedy_is(Remedy::from("pass copy=None").or(tensor.device().host_remedy())).into());
     }
     if tensor.device().device_type() == DLDeviceType::CUDA {
         return Ok(copy_on_device(&tensor, stream_order::current_stream(), reason)?);
@@ -91,7 +91,7 @@ pub(super) fn dlpack_unmoved(
 fn refuse_copied(object: &Bound<'_, PyAny>, tensor: &Core) -> PyResult<()> {
     if tensor.is_copied() && !object.is_exact_instance_of::<Tensor>() {
         let reason = "the producer made a copy, which copy=False forbids";
-        return Err(Error::new(ErrorKind::Copy, reason).remedy_is("pass copy=None to allow it").into());
+        return Err(Error::new(ErrorKind::Copy, reason).remedy_is(Remedy::AllowCopy).into());
     }
     Ok(())
 }
@@ -121,7 +121,7 @@ fn imported(object: &Bound<'_, PyAny>, device: Option<Device>, copy: CopyMode) -
     let why = format!("device=\"{device}\"");
     if copy == CopyMode::Never && !is_shared(tensor.device(), device)? {
         let reason = format!("the data is on {}, and is copied to be on {device}", tensor.device());
-        return Err(Error::new(ErrorKind::Copy, reason).remedy_is("pass copy=None to allow it").into());
+        return Err(Error::new(ErrorKind::Copy, reason).remedy_is(Remedy::AllowCopy).into());
     }
     let there = object.py().detach(|| tensor_to_device(&tensor, &Transfer::to(device, &why)))?;
     let moved = !std::ptr::eq(there.as_ptr(), tensor.as_ptr());

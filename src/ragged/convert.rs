@@ -16,7 +16,7 @@ use crate::arrow::{DeviceArray, Mask, ViewChunk};
 use crate::column::{ColumnRef, check_types, convert_chunks, require_host, run_here, to_arrow};
 use crate::convert::{bytes_of_views, collect_ints, decode, zero};
 use crate::dtype::DType;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Remedy, Result};
 use crate::spec::{CopyMode, NullPolicy, Options, Spec};
 use crate::tensor::Tensor;
 
@@ -73,7 +73,7 @@ pub(crate) fn check_ragged(field: &FieldRef, pad: Option<Pad>, options: &Options
     let check = || match pad {
         Some(pad) if options.copy == CopyMode::Never && pad.length != Some(0) => {
             let error = Error::new(ErrorKind::Copy, "a copy is needed of any rows (rows are padded)");
-            Err(error.remedy_is("pass copy=None to allow it, or leave pad out"))
+            Err(error.remedy_is(Remedy::AllowCopyOrNoPad))
         }
         Some(pad) => item_spec(field, pad, options).map(drop),
         None if options.copy == CopyMode::Never => {
@@ -233,9 +233,12 @@ pub(super) fn leaf_column(
 /// The error for null elements.
 pub(super) fn null_elements(spec: &Spec, nulls: usize) -> Error {
     let reason = format!("{nulls} null element{}, the first one here", if nulls == 1 { "" } else { "s" });
-    let nan = if spec.dtype().kind() == crate::dtype::Kind::Float { "nulls=\"nan\", " } else { "" };
-    Error::new(ErrorKind::Null, reason)
-        .remedy_is(format!("pass {nan}a value to fill them with, or nulls=\"keep\" for whatever lies there"))
+    let is_float = spec.dtype().kind() == crate::dtype::Kind::Float;
+    Error::new(ErrorKind::Null, reason).remedy_is(if is_float {
+        Remedy::NanFillOrKeepElements
+    } else {
+        Remedy::FillOrKeepElements
+    })
 }
 
 pub(super) const GATHERED: &str = "views gathered";
@@ -326,7 +329,7 @@ fn with_shapes(
             let is_shown = !list.is_null(row) && !part.is_hidden(row);
             if !is_shown && options.nulls != NullPolicy::Keep {
                 // An empty row has no place in a shape that is not.
-                return Err(null_row(shown.len()).remedy_is("pass nulls=\"keep\" for the validity of rows"));
+                return Err(null_row(shown.len()).remedy_is(Remedy::KeepRows));
             }
             if is_shown && mask.as_ref().is_some_and(|mask| elements.into_iter().any(|at| !mask.is_valid(at))) {
                 return Err(Error::invalid("the shape of a tensor is null").at_row(shown.len()));

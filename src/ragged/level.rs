@@ -10,7 +10,7 @@ use crate::arrow::{DeviceArray, Hidden, ListChunk};
 use crate::convert::{collect_bools, collect_ints, lengths_view, offsets_view, zero};
 use crate::copy_log::{self, Copied};
 use crate::dtype::DType;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Remedy, Result};
 use crate::plan::Action;
 use crate::spec::{CopyMode, NullPolicy, Options};
 use crate::tensor::Tensor;
@@ -305,9 +305,7 @@ impl<'a> Level<'a> {
 
 /// The error for a null row.
 pub(super) fn null_row(row: usize) -> Error {
-    Error::new(ErrorKind::Null, "the row is null").at_row(row).remedy_is(
-        "pass nulls=\"keep\" for the validity of rows, or a value to fill null elements with: null rows become empty",
-    )
+    Error::new(ErrorKind::Null, "the row is null").at_row(row).remedy_is(Remedy::KeepRowsOrFill)
 }
 
 /// A bool for each row, as a copy that is always allowed: Arrow has bits.
@@ -350,5 +348,5 @@ pub(super) fn refuse_copy(options: &Options, name: &str, reasons: &str, bytes: u
         return Ok(());
     }
     let reason = format!("a copy of {bytes} bytes is needed ({name}: {reasons})");
-    Err(Error::new(ErrorKind::Copy, reason).remedy_is("pass copy=None to allow it"))
+    Err(Error::new(ErrorKind::Copy, reason).remedy_is(Remedy::AllowCopy))
 }

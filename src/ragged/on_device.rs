@@ -18,7 +18,7 @@ use crate::column::on_device::{needs_copy, only_filled};
 use crate::column::{ColumnRef, convert_chunks, run_here};
 use crate::convert::device_ints_view;
 use crate::cuda::is_cuda;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Remedy, Result};
 use crate::kernels::{has_kernel, is_checked};
 use crate::plan::Action;
 use crate::spec::{CopyMode, NullPolicy, Options, Spec};
@@ -71,8 +71,7 @@ fn level(field: &FieldRef, array: &DeviceArray, options: &Options, readiness: &R
     if let Some(bitmap) = bitmap {
         if options.nulls != NullPolicy::Error {
             let why = if options.nulls == NullPolicy::Keep { "bits unpacked to bytes" } else { "null rows made empty" };
-            return Err(needs_copy(readiness, why)
-                .remedy_is("copy the data to the CPU first; validity(bits=True) gives the bitmap as it is"));
+            return Err(needs_copy(readiness, why).remedy_is(Remedy::BitmapOnDevice));
         }
         let start = bitmap.start().addr();
         ranges.push(start..start.saturating_add(bitmap.len()));
@@ -158,7 +157,7 @@ fn leaf(item: &FieldRef, array: &DeviceArray, options: &Options) -> Result<Tenso
         // The offsets that would tell its row are not on the host.
         let Some(element) = error.row().filter(|_| error.kind() == ErrorKind::Null) else { return error };
         let reason = format!("element {element} of the values is null");
-        Error::new(ErrorKind::Null, reason).remedy_is("pass nulls=\"keep\" for whatever lies there")
+        Error::new(ErrorKind::Null, reason).remedy_is(Remedy::KeepElements)
     })
 }
 

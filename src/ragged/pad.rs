@@ -9,7 +9,7 @@ use crate::arrow::{DeviceArray, Leaf};
 use crate::column::ColumnRef;
 use crate::convert::{ColumnChunk, Padder, decode};
 use crate::copy_log::{self, Copied};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Remedy, Result};
 use crate::plan::Action;
 use crate::spec::{CopyMode, NullPolicy, Options, Pattern, Scalar, Spec};
 use crate::tensor::Tensor;
@@ -123,7 +123,7 @@ fn account(field: &FieldRef, spec: &Spec, rows: usize, length: usize, options: &
     let why = format!("rows padded to {length} elements{cast}");
     if bytes > 0 && options.copy == CopyMode::Never {
         return Err(Error::new(ErrorKind::Copy, format!("a copy of {bytes} bytes is needed ({why})"))
-            .remedy_is("pass copy=None to allow it, or leave pad out"));
+            .remedy_is(Remedy::AllowCopyOrNoPad));
     }
     if bytes > 0 {
         let what = || format!("column {:?}: {rows} rows of {}", field.name(), field.data_type());

@@ -10,7 +10,7 @@ use crate::arrow::{ArrayNode, DeviceArray, array_ready_at, same_layout, shared_b
 use crate::column::{row_validity, to_arrow};
 use crate::convert::{compact, request_field};
 use crate::dtype::DType;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Remedy, Result};
 use crate::spec::CopyMode;
 use crate::stream_order::Readiness;
 use crate::tensor::{Native, Owner, Tensor};
@@ -53,7 +53,7 @@ impl Ragged {
         let (from, to) = (array.field().data_type(), requested.data_type());
         if copy == CopyMode::Never && !same_layout(from, to) {
             let error = Error::new(ErrorKind::Copy, format!("a copy is needed (cast from {from} to {to})"));
-            return Err(error.remedy_is("pass copy=None to allow it"));
+            return Err(error.remedy_is(Remedy::AllowCopy));
         }
         request_field(&array, requested)
     }
@@ -185,7 +185,7 @@ impl Ragged {
         match field.data_type() {
             DataType::Utf8View | DataType::BinaryView if copy == CopyMode::Never => {
                 let error = Error::new(ErrorKind::Copy, format!("a copy is needed (views of {})", field.data_type()));
-                Err(error.remedy_is("pass copy=None to allow it, or another type"))
+                Err(error.remedy_is(Remedy::AllowCopyOrOtherType))
             }
             DataType::Utf8View | DataType::BinaryView => request_field(&array, field),
             _ => Ok(array),
@@ -210,7 +210,7 @@ impl Ragged {
         };
         let wrong = offsets.windows(2).position(|ends| !is_text(ends)).filter(|row| self.is_valid(*row));
         let error = Error::new(ErrorKind::Cast, "the bytes are not UTF-8");
-        Err(wrong.map_or(error.clone(), |row| error.at_row(row)).remedy_is("pass type=binary() instead"))
+        Err(wrong.map_or(error.clone(), |row| error.at_row(row)).remedy_is(Remedy::BinaryType))
     }
 
     /// The array, with the validity of rows.
@@ -257,7 +257,7 @@ impl Owners {
             _ if tensor.is_row_major() && tensor.is_aligned() => "",
             CopyMode::Never => {
                 let error = Error::new(ErrorKind::Copy, "a copy is needed (strided elements gathered)");
-                return Err(error.remedy_is("pass copy=None to allow it"));
+                return Err(error.remedy_is(Remedy::AllowCopy));
             }
             CopyMode::IfNeeded => "strided elements gathered",
         };

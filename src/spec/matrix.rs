@@ -9,7 +9,7 @@ use super::promotion::promote_all;
 use super::{CopyMode, DecimalMode, Element, NullPolicy, Options, PandasIndex, Spec, all_or_errors, select};
 use crate::alloc::fallible;
 use crate::dtype::DType;
-use crate::error::{Error, Result};
+use crate::error::{Error, Remedy, Result};
 
 /// In which order the elements of a matrix lie in memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -167,9 +167,7 @@ impl MatrixSpec {
         refuse_repeated(columns)?;
         let column = |(position, column): (usize, &FieldRef)| {
             let spec = Spec::of_validity(column).and_then(|spec| require_scalars(&spec).map(|()| spec));
-            spec.map(|spec| (position, spec)).map_err(|error| {
-                error.remedy_is("ask for the validity of this column alone, or leave it out with columns=")
-            })
+            spec.map(|spec| (position, spec)).map_err(|error| error.remedy_is(Remedy::ValidityOfColumn))
         };
         let columns = all_or_errors(selected.into_iter().map(column))?;
         let changes_elements = !columns.is_empty();
@@ -271,7 +269,7 @@ fn require_scalars(spec: &Spec) -> Result<()> {
     let values = shape.iter().fold(1_i64, |values, extent| values.saturating_mul(*extent));
     let column = spec.field().name();
     Err(Error::unsupported(format!("it has {values} values a row, of shape {shape:?}, and a matrix takes one"))
-        .remedy_is(format!("convert it by itself, to_tensor(data[{column:?}]), or leave it out with columns="))
+        .remedy_is(Remedy::ColumnAlone { column: format!("{column:?}") })
         .in_column(spec.field().name()))
 }
 
@@ -330,12 +328,12 @@ fn common(columns: &[(usize, Spec, bool)]) -> Result<DType> {
             type_of(other),
             kind_of_codes(codes),
         ))
-        .remedy_is("pass dtype= for what they become, such as dtype=\"float64\", or choose other columns"));
+        .remedy_is(Remedy::DtypeOfCodes));
     }
     let dtypes: Vec<DType> = columns.iter().map(|(_, spec, _)| spec.dtype()).collect();
     match promote_all(&dtypes) {
         Ok(Some(dtype)) => Ok(dtype),
-        Ok(None) => Err(Error::argument("a matrix without columns has no dtype").remedy_is("pass dtype=")),
+        Ok(None) => Err(Error::argument("a matrix without columns has no dtype").remedy_is(Remedy::MatrixDtype)),
         Err((a, b)) => {
             let name = |position: usize| {
                 columns.get(position).map_or_else(String::new, |(_, spec, _)| {
@@ -343,7 +341,7 @@ fn common(columns: &[(usize, Spec, bool)]) -> Result<DType> {
                 })
             };
             Err(Error::unsupported(format!("no dtype holds both the {} and the {}", name(a), name(b)))
-                .remedy_is("pass dtype=, such as dtype=\"float64\": a checked cast"))
+                .remedy_is(Remedy::PromotedDtype))
         }
     }
 }
@@ -415,7 +413,7 @@ mod tests {
         for nested in [pairs, DataType::FixedSizeBinary(1), of(&[("x", DataType::Int8)]).data_type().clone()] {
             let error = MatrixSpec::of_validity(&of(&[("a", DataType::Int8), ("b", nested)]), None).unwrap_err();
             assert_eq!(error.column(), Some("b"));
-            assert!(error.remedy().unwrap().contains("columns="), "{error}");
+            assert!(error.remedy().unwrap().contains("columns"), "{error}");
         }
     }
 

@@ -39,7 +39,7 @@ use value::Value;
 pub(crate) use value::has_codes;
 
 use crate::dtype::DType;
-use crate::error::{Error, Result};
+use crate::error::{Error, Remedy, Result};
 
 /// A shape, or strides in elements; up to two dimensions need no allocation.
 pub type Dims = SmallVec<[i64; 2]>;
@@ -108,7 +108,7 @@ impl Spec {
         let decoded = value::decoded(field, options).map(Arc::new);
         let value = Value::of(decoded.as_ref().unwrap_or(field), options).map_err(|error| {
             let codes = has_codes(field.data_type()) && decoded.is_some();
-            if codes { error.remedy_is("pass dictionary=\"codes\" for the indices into the dictionary") } else { error }
+            if codes { error.remedy_is(Remedy::DictionaryCodes) } else { error }
         })?;
         let dtype = options.dtype.unwrap_or(value.element.dtype());
         Self::of_value(field, decoded, value, dtype, Nulls::of(options.nulls, dtype)?)
@@ -345,6 +345,6 @@ mod tests {
         assert!(spec(list(list(list(DataType::Int8, i32::MAX), i32::MAX), i32::MAX)).is_err());
         let nan = Options::default().nulls(NullPolicy::Nan);
         let error = Spec::new(&Arc::new(Field::new("x", DataType::Int32, false)), &nan).unwrap_err();
-        assert!(error.remedy().unwrap().contains("float64"), "{error}");
+        assert!(error.remedy().unwrap().contains("DType::Float64"), "{error}");
     }
 }

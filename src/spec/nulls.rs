@@ -2,7 +2,7 @@
 
 use super::{float8, round};
 use crate::dtype::{DType, Kind};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Remedy, Result};
 
 /// A value to fill nulls with, before the dtype is known.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -59,7 +59,7 @@ impl Pattern {
     pub fn nan(dtype: DType) -> Result<Self> {
         Self::encode(Scalar::Float(f64::NAN), dtype).ok_or_else(|| {
             Error::new(ErrorKind::Null, format!("nulls as NaN need a float result, and this one is {dtype}"))
-                .remedy_is("pass dtype=\"float64\", or a value to fill nulls with")
+                .remedy_is(Remedy::FloatOrFill)
         })
     }
 
@@ -77,12 +77,9 @@ impl Pattern {
             };
             let (reason, remedy) = match dtype.kind() {
                 Kind::Float | Kind::Complex => {
-                    ("is beyond the range of", "pass a value that the dtype can hold, or another dtype")
+                    ("is beyond the range of", "pass a value that the dtype can hold, or another dtype".into())
                 }
-                _ => (
-                    "cannot be represented exactly in",
-                    "pass a fill value that the dtype holds exactly, or another dtype, such as \"float64\"",
-                ),
+                _ => ("cannot be represented exactly in", Remedy::ExactFill),
             };
             Error::new(ErrorKind::Null, format!("the fill value {value} {reason} {dtype}")).remedy_is(remedy)
         })

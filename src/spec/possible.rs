@@ -5,7 +5,7 @@ use arrow_schema::{DataType, Field};
 use super::CopyMode;
 #[cfg(feature = "python")]
 use super::{Options, Spec};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Remedy, Result};
 
 /// A step that a schema may lead to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,7 +50,7 @@ impl Undecided {
         match (copy, is_certain) {
             (CopyMode::Never, true) => {
                 let reason = format!("a copy is needed of any rows ({})", texts().join(", "));
-                Err(Error::new(ErrorKind::Copy, reason).remedy_is("pass copy=None to allow it"))
+                Err(Error::new(ErrorKind::Copy, reason).remedy_is(Remedy::AllowCopy))
             }
             (CopyMode::Never, false) => {
                 let refused_if = steps.iter().filter_map(|step| step.only_if).map(str::to_owned).collect();

@@ -7,7 +7,7 @@ use arrow_schema::{DataType, Field};
 
 use super::{BOOL8, DecimalMode, DictionaryMode, FixedShapeTensor, Options};
 use crate::dtype::{DType, Kind};
-use crate::error::{Error, Result};
+use crate::error::{Error, Remedy, Result};
 
 /// How the leaf's values buffer holds its elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -209,14 +209,12 @@ impl Value {
             (4, 0, _) => Ok(Self::scalar(Element::Values(DType::Int32))),
             (8, 0, _) => Ok(Self::scalar(Element::Values(DType::Int64))),
             (_, _, Some(_)) => Ok(Self::scalar(Element::Decimal { bytes, scale })),
-            (16 | 32, _, None) => Err(Error::unsupported(format!("no dtype holds the integers of decimal{}", bytes * 8))
-                .remedy_is(if scale == 0 {
-                    "pass dtype=\"int64\" or \"float64\": a checked cast"
-                } else {
-                    "pass dtype=\"float64\" for the values, or decimal=\"unscaled\" with dtype=\"int64\" for the stored integers"
-                })),
+            (16 | 32, _, None) => {
+                Err(Error::unsupported(format!("no dtype holds the integers of decimal{}", bytes * 8))
+                    .remedy_is(if scale == 0 { Remedy::CastInteger } else { Remedy::WideDecimalValues }))
+            }
             _ => Err(Error::unsupported(format!("decimals of scale {scale} are no integers"))
-                .remedy_is("pass dtype=\"float64\" for the values, or decimal=\"unscaled\" for the stored integers")),
+                .remedy_is(Remedy::DecimalValues)),
         }
     }
 

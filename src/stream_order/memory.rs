@@ -5,7 +5,7 @@ use crate::cuda::{
     Current, DeviceBuffer, Event, MemorySource, NoMemory, PinnedBlock, PinnedBuffer, Stream, free_pinned, free_plain,
     memory_source, trim_pool,
 };
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Remedy, Result};
 
 /// What to do where there is no memory.
 pub(super) const FREE_SOME: &str = "let go of results, call empty_cache(), or work on smaller batches";
@@ -62,9 +62,7 @@ fn wait_behind(current: &Current, stream: Stream, behind: Stream) -> Result<()> 
     // An event there would be one of the graph, and to wait for it would draw our stream in.
     if current.is_capturing(behind)? {
         let reason = "the stream that memory is allocated on is being captured";
-        return Err(
-            Error::new(ErrorKind::Device, reason).remedy_is("make the result before the capture, or without `xp`")
-        );
+        return Err(Error::new(ErrorKind::Device, reason).remedy_is(Remedy::BeforeCapture));
     }
     let event = Event::record(current, behind)?;
     Ok(current.stream_waits(stream, *event.handle())?)

@@ -33,7 +33,7 @@ pub use waits::Wait;
 
 use crate::cuda::{CudaDevice, Current, Event, EventHandle, Pointer, PooledStream, Stream, is_cuda, is_host_visible};
 use crate::device::Device;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Remedy, Result};
 
 /// When memory of a device may be read, and who uses it. Clones are the same memory's.
 #[derive(Clone)]
@@ -275,8 +275,7 @@ impl Readiness {
                 return Ok(());
             }
             let reason = "the stream is being captured, and what writes the data is not done";
-            return Err(Error::new(ErrorKind::Device, reason)
-                .remedy_is("synchronise the data before the capture, or pass stream=-1 if it is ordered otherwise"));
+            return Err(Error::new(ErrorKind::Device, reason).remedy_is(Remedy::WrittenBeforeCapture));
         }
         Ok(current.stream_waits(stream, event)?)
     }

@@ -9,7 +9,7 @@ use super::{Native, Tensor};
 use crate::cuda::is_cuda;
 use crate::device::Device;
 use crate::dtype::DType;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Remedy, Result};
 use crate::ffi::dlpack::DLDeviceType;
 use crate::spec::{Dims, row_major_strides};
 use crate::stream_order::Readiness;
@@ -148,7 +148,7 @@ impl<'a> Output<'a> {
     pub(crate) fn require(&self, dtype: DType, shape: &[i64]) -> Result<()> {
         if self.dtype != dtype {
             return Err(Error::argument(format!("out is of {}, and the result of {dtype}", self.dtype))
-                .remedy_is("pass an out of the result's dtype, or the dtype of out as dtype="));
+                .remedy_is(Remedy::OutputDtype));
         }
         if *self.shape != *shape {
             return Err(Error::argument(format!(

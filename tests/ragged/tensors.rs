@@ -61,7 +61,7 @@ fn a_null_tensor_is_kept_or_refused() {
     for options in [Options::default(), fill(0)] {
         let error = to_ragged(&column, &options).unwrap_err();
         assert_eq!((error.kind(), error.row()), (ErrorKind::Null, Some(1)), "{error}");
-        assert!(error.remedy().is_some_and(|remedy| remedy.contains("keep")));
+        assert!(error.remedy().is_some_and(|remedy| remedy.contains("NullPolicy::Keep")));
     }
     // A shape that is null where the tensor is not.
     let shape = FixedSizeListArray::from_iter_primitive::<Int32Type, _, _>([Some([Some(2), None]), None], 2);

@@ -8,7 +8,7 @@ use super::{CStream, Callbacks, DeviceArrayStream, exported};
 use crate::arrow::export::{export_device_array, export_schema};
 use crate::callback;
 use crate::device::Device;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Remedy, Result};
 use crate::ffi::arrow_device::{ArrowArrayStream, ArrowDeviceArrayStream, ArrowSchema};
 use crate::ffi::dlpack::DLDeviceType;
 
@@ -20,7 +20,7 @@ pub fn export_stream(stream: DeviceArrayStream) -> Result<ArrowArrayStream> {
     if stream.device_type != DLDeviceType::CPU {
         let device = Device::new(stream.device_type, 0);
         return Err(Error::new(ErrorKind::Device, format!("the stream's arrays are on {device}"))
-            .remedy_is(format!("use the device stream, or {}", device.host_remedy())));
+            .remedy_is(Remedy::from("use the device stream").or(device.host_remedy())));
     }
     Ok(export(stream))
 }

@@ -16,7 +16,7 @@ use arrow_schema::FieldRef;
 
 use super::DeviceArrayStream;
 use crate::callback;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Language, Result};
 
 // The errno values that the stream interface asks for.
 const EIO: c_int = 5;
@@ -127,7 +127,9 @@ thread_local! {
 }
 
 fn remember(key: usize, error: &Error) {
-    let Ok(message) = CString::new(error.to_string().replace('\0', " ")) else { return };
+    let Ok(message) = CString::new(error.told_in(Language::of_consumers()).to_string().replace('\0', " ")) else {
+        return;
+    };
     let message: Arc<CStr> = message.into();
     if let Some(exported) = find(key)
         && let Some(mut last_error) = briefly(&exported.last_error)

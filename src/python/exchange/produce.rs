@@ -16,7 +16,7 @@ use crate::convert::compact;
 use crate::cuda::is_cuda;
 use crate::device::Device;
 use crate::dlpack::{adopt_versioned, allocate_like, borrowed, export_versioned};
-use crate::error::{Error, ErrorKind};
+use crate::error::{Error, ErrorKind, Language};
 use crate::ffi::dlpack::{
     DLDevice, DLDeviceType, DLManagedTensorVersioned, DLPACK_MAJOR_VERSION, DLPACK_MINOR_VERSION, DLPackExchangeAPI,
     DLPackExchangeAPIHeader, DLPackSetError, DLPackVersion, DLTensor,
@@ -233,7 +233,7 @@ unsafe extern "C" fn allocate(
         _ => c"ValueError",
     };
     // No message of ours has a NUL.
-    let message = CString::new(error.to_string()).unwrap_or_default();
+    let message = CString::new(error.told_in(Language::Python).to_string()).unwrap_or_default();
     // SAFETY: the contract: a function for this context; both strings live during the call.
     unsafe { set_error(context, kind.as_ptr(), message.as_ptr()) };
     -1

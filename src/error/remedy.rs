@@ -1,0 +1,373 @@
+//! What a caller can do about an error, in the words of each language: one table.
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Whose words a remedy uses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(not(feature = "python"), allow(dead_code, reason = "nobody asks in Python without the feature"))]
+pub(crate) enum Language {
+    /// Types and methods of this crate.
+    Rust,
+    /// Keywords and functions of the package.
+    Python,
+}
+
+/// Whether this process has the Python package.
+static IN_PYTHON: AtomicBool = AtomicBool::new(false);
+
+impl Language {
+    /// The language of whoever reads the messages of C streams, which say nothing of their consumer.
+    pub(crate) fn of_consumers() -> Self {
+        if IN_PYTHON.load(Ordering::Relaxed) { Self::Python } else { Self::Rust }
+    }
+
+    /// Says that this process has the Python package.
+    #[cfg(feature = "python")]
+    pub(crate) fn python_is_here() {
+        IN_PYTHON.store(true, Ordering::Relaxed);
+    }
+}
+
+macro_rules! remedies {
+    ($($(#[doc = $doc:literal])* $name:ident $({ $field:ident })? { $rust:literal, $python:literal $(,)? })+) => {
+        /// What to do about an error.
+        #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+        pub(crate) enum Remedy {
+            /// The same in every language, as it names no option.
+            Text(String),
+            /// One of two.
+            Or(Box<Self>, Box<Self>),
+            $($(#[doc = $doc])* $name $({ $field: String })?,)+
+        }
+
+        impl Remedy {
+            /// Writes the remedy for a caller of this language.
+            fn write(&self, language: Language, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                match (self, language) {
+                    (Self::Text(text), _) => f.write_str(text),
+                    (Self::Or(first, second), _) => {
+                        first.write(language, f)?;
+                        f.write_str(", or ")?;
+                        second.write(language, f)
+                    }
+                    $(
+                        (Self::$name $({ $field })?, Language::Rust) => write!(f, $rust),
+                        (Self::$name $({ $field })?, Language::Python) => write!(f, $python),
+                    )+
+                }
+            }
+
+            /// Every row of the table: its name, and what it says in Rust and in Python.
+            #[cfg(test)]
+            const TABLE: &[(&str, &str, &str)] = &[$((stringify!($name), $rust, $python)),+];
+        }
+    };
+}
+
+// What each says in Rust, and in Python.
+remedies! {
+    // Copies.
+    AllowCopy { "pass CopyMode::IfNeeded to allow it", "pass copy=None to allow it" }
+    AllowCopyOrReadOnly { "pass CopyMode::IfNeeded, or Options::writable(false)", "pass copy=None, or writable=False" }
+    AllowCopyOrNoOutput { "pass CopyMode::IfNeeded, or no output for a view", "pass copy=None, or leave out= out for a view" }
+    AllowCopyOrNoPad { "pass CopyMode::IfNeeded to allow it, or no padding", "pass copy=None to allow it, or leave pad out" }
+    AllowCopyOrOtherType {
+        "pass CopyMode::IfNeeded to allow it, or another type",
+        "pass copy=None to allow it, or another type",
+    }
+    OrderFOrAllowCopy {
+        "pass MemoryOrder::F for the view that there is, or CopyMode::IfNeeded to allow a copy",
+        "pass order=\"F\" for the view that there is, or copy=None to allow a copy",
+    }
+    OrderOfView {
+        "pass MemoryOrder::F or MemoryOrder::A for the view that there is, or copy the data to the CPU first",
+        "pass order=\"F\" or \"A\" for the view that there is, or copy the data to the CPU first",
+    }
+    // Nulls.
+    Keep { "pass NullPolicy::Keep", "pass nulls=\"keep\"" }
+    KeepElements { "pass NullPolicy::Keep for whatever lies there", "pass nulls=\"keep\" for whatever lies there" }
+    KeepRows { "pass NullPolicy::Keep for the validity of rows", "pass nulls=\"keep\" for the validity of rows" }
+    KeepRowsOrFill {
+        "pass NullPolicy::Keep for the validity of rows, or NullPolicy::Fill to fill null elements: null rows become empty",
+        "pass nulls=\"keep\" for the validity of rows, or a value to fill null elements with: null rows become empty",
+    }
+    KeepOrNoNulls {
+        "pass NullPolicy::Error where there are none, or NullPolicy::Keep, or copy the data to the CPU first",
+        "pass nulls=\"error\" where there are none, or nulls=\"keep\", or copy the data to the CPU first",
+    }
+    Fill { "pass NullPolicy::Fill with a value", "pass a value to fill them with" }
+    NanOrFill { "pass NullPolicy::Nan, or NullPolicy::Fill with a value", "pass nulls=\"nan\" or a value to fill them with" }
+    FillOrKeep {
+        "pass NullPolicy::Fill with a value, or NullPolicy::Keep",
+        "pass a value to fill nulls with, or nulls=\"keep\"",
+    }
+    NanFillOrKeep {
+        "pass NullPolicy::Nan, NullPolicy::Fill with a value, or NullPolicy::Keep",
+        "pass nulls=\"nan\", a value to fill nulls with, or nulls=\"keep\"",
+    }
+    FillOrKeepElements {
+        "pass NullPolicy::Fill with a value, or NullPolicy::Keep for whatever lies there",
+        "pass a value to fill them with, or nulls=\"keep\" for whatever lies there",
+    }
+    NanFillOrKeepElements {
+        "pass NullPolicy::Nan, NullPolicy::Fill with a value, or NullPolicy::Keep for whatever lies there",
+        "pass nulls=\"nan\", a value to fill them with, or nulls=\"keep\" for whatever lies there",
+    }
+    FillOrValidity {
+        "pass NullPolicy::Fill with a value, or NullPolicy::Keep and ask for the validity",
+        "pass a value to fill them with, or nulls=\"keep\" and ask for validity()",
+    }
+    NanFillOrValidity {
+        "pass NullPolicy::Nan, NullPolicy::Fill with a value, or NullPolicy::Keep and ask for the validity",
+        "pass nulls=\"nan\", a value to fill them with, or nulls=\"keep\" and ask for validity()",
+    }
+    FloatOrFill {
+        "pass DType::Float64, or NullPolicy::Fill with a value",
+        "pass dtype=\"float64\", or a value to fill nulls with",
+    }
+    ExactFill {
+        "pass a fill value that the dtype holds exactly, or another dtype, such as DType::Float64",
+        "pass a fill value that the dtype holds exactly, or another dtype, such as \"float64\"",
+    }
+    // Validity.
+    Bitmap { "ask for the bitmap as it is with validity_bits", "ask for the bitmap as it is with validity(bits=True)" }
+    BitmapOnDevice {
+        "copy the data to the CPU first; validity_bits gives the bitmap as it is",
+        "copy the data to the CPU first; validity(bits=True) gives the bitmap as it is",
+    }
+    BitmapOfEachColumn {
+        "ask for the bitmap of each column, or for the validity as bools",
+        "ask for the bitmap of each column, or for validity() without bits",
+    }
+    BitmapOfEachChunk {
+        "ask for the bitmap of each chunk, or for the validity as bools",
+        "ask for the bitmap of each chunk, or for validity() without bits",
+    }
+    BoolsOrCopyToHost {
+        "ask for the validity as bools, or copy the data to the CPU first",
+        "ask for validity() without bits, or copy the data to the CPU first",
+    }
+    CopyToHostOrBitmaps {
+        "copy the data to Device::CPU first, or ask for the bitmap of each column",
+        "copy the data to the CPU first, with to_device(\"cpu\"), or ask for the bitmap of each column",
+    }
+    ValidityOfColumn {
+        "ask for the validity of this column alone, or leave it out of the columns",
+        "ask for the validity of this column alone, or leave it out with columns=",
+    }
+    TellNulls {
+        "tell which rows are null with a validity, or set it to a code that there is",
+        "tell which rows are null with to_arrow(validity=), or set it to a code that there is",
+    }
+    // Types.
+    DictionaryCodes {
+        "pass DictionaryMode::Codes for the indices into the dictionary",
+        "pass dictionary=\"codes\" for the indices into the dictionary",
+    }
+    DictionaryValues {
+        "pass DictionaryMode::Values, or unify the dictionaries first",
+        "pass dictionary=\"values\", or unify the dictionaries first",
+    }
+    CastInteger {
+        "pass DType::Int64 or DType::Float64: a checked cast",
+        "pass dtype=\"int64\" or \"float64\": a checked cast",
+    }
+    DecimalValues {
+        "pass DType::Float64 for the values, or DecimalMode::Unscaled for the stored integers",
+        "pass dtype=\"float64\" for the values, or decimal=\"unscaled\" for the stored integers",
+    }
+    WideDecimalValues {
+        "pass DType::Float64 for the values, or DecimalMode::Unscaled with DType::Int64 for the stored integers",
+        "pass dtype=\"float64\" for the values, or decimal=\"unscaled\" with dtype=\"int64\" for the stored integers",
+    }
+    MatrixDtype { "pass MatrixOptions::dtype", "pass dtype=" }
+    PromotedDtype {
+        "pass MatrixOptions::dtype, such as DType::Float64: a checked cast",
+        "pass dtype=, such as dtype=\"float64\": a checked cast",
+    }
+    DtypeOfCodes {
+        "pass Options::dtype for what they become, such as DType::Float64, or choose other columns",
+        "pass dtype= for what they become, such as dtype=\"float64\", or choose other columns",
+    }
+    OutputDtype {
+        "pass an output of the result's dtype, or its dtype as Options::dtype",
+        "pass an out of the result's dtype, or the dtype of out as dtype=",
+    }
+    BinaryType { "ask for DataType::Binary instead", "pass type=binary() instead" }
+    // Columns.
+    ColumnAlone { column } {
+        "convert it by itself, or leave {column} out of the columns",
+        "convert it by itself, to_tensor(data[{column}]), or leave it out with columns=",
+    }
+    NamePandasIndex { "name it in the columns to convert it", "name it in columns= to convert it" }
+    // Devices.
+    CopyToHost { "copy it to Device::CPU first", "copy it with .to_device(\"cpu\") first" }
+    UseHost { "use Device::CPU", "use device=\"cpu\"" }
+    OtherDevice {
+        "copy it to another device, or leave it shared",
+        "pass device= for a copy on another device, or copy=None",
+    }
+    LoaderDevice {
+        "pass Device::CPU, a CUDA device or its page-locked memory, and copy the batches with the library that takes them",
+        "pass \"cpu\", \"cuda_host\" or \"cuda:0\", and copy the batches with the library that takes them",
+    }
+    BeforeCapture { "make the result before the capture", "make the result before the capture, or without `xp`" }
+    WrittenBeforeCapture {
+        "synchronise the data before the capture",
+        "synchronise the data before the capture, or pass stream=-1 if it is ordered otherwise",
+    }
+    ForkEarlier {
+        "start processes without a fork, or fork before CUDA is used",
+        "start processes by \"spawn\" or \"forkserver\", or fork before CUDA is used",
+    }
+    NoPrefetch { "set LoadOptions::prefetch to 0 to do without", "pass prefetch=0 to do without" }
+}
+
+impl Remedy {
+    /// This, or another remedy.
+    pub(crate) fn or(self, other: impl Into<Self>) -> Self {
+        Self::Or(Box::new(self), Box::new(other.into()))
+    }
+
+    /// The text for a caller of this language.
+    pub(crate) fn told_in(&self, language: Language) -> impl fmt::Display {
+        Told(self, language)
+    }
+}
+
+struct Told<'a>(&'a Remedy, Language);
+
+impl fmt::Display for Told<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.write(self.1, f)
+    }
+}
+
+impl From<&str> for Remedy {
+    fn from(text: &str) -> Self {
+        Self::Text(text.to_owned())
+    }
+}
+
+impl From<String> for Remedy {
+    fn from(text: String) -> Self {
+        Self::Text(text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::Path;
+
+    use super::*;
+
+    /// Whether a text has a keyword argument, a literal or a call of Python's.
+    fn is_python(text: &str) -> bool {
+        let is_word = |character: char| character.is_ascii_alphanumeric() || character == '_';
+        let mut parts = text.split('=').peekable();
+        let mut has_keyword = false;
+        while let Some(before) = parts.next() {
+            let is_named = before.ends_with(|last: char| last.is_ascii_lowercase());
+            has_keyword |= is_named && parts.peek().is_some_and(|after| !after.starts_with('=') && !before.is_empty());
+        }
+        let words = ["True", "False", "xp", "validity()", "to_device(\"cpu\")", "binary()", "\"spawn\"", "\"float64\""];
+        has_keyword
+            || words.iter().any(|word| {
+                text.match_indices(word).any(|(at, _)| {
+                    let (before, after) = (&text[..at], &text[at + word.len()..]);
+                    !before.ends_with(is_word) && !after.starts_with(is_word)
+                })
+            })
+    }
+
+    /// The string literals of a source outside of comments and tests, unescaped.
+    fn literals(source: &str) -> Vec<String> {
+        let code = source.split("#[cfg(test)]\nmod ").next().unwrap_or_default();
+        let mut found = Vec::new();
+        for line in code.lines().map(str::trim).filter(|line| !line.starts_with("//")) {
+            let line = line.replace("\\\"", "\u{1}").replace("'\"'", "");
+            found.extend(line.split('"').skip(1).step_by(2).map(|literal| literal.replace('\u{1}', "\"")));
+        }
+        found
+    }
+
+    fn sources(folder: &Path, found: &mut Vec<(String, String)>) {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                sources(&path, found);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                found.push((path.to_string_lossy().replace('\\', "/"), fs::read_to_string(&path).unwrap()));
+            }
+        }
+    }
+
+    fn all_sources() -> Vec<(String, String)> {
+        let mut found = Vec::new();
+        sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), &mut found);
+        found
+    }
+
+    #[test]
+    fn each_language_is_told_in_its_own_words() {
+        for (name, rust, python) in Remedy::TABLE {
+            assert!(!is_python(rust), "{name}: {rust}");
+            assert!(!python.contains("::"), "{name}: {python}");
+            assert_ne!(rust, python, "{name} needs no row");
+        }
+        let remedy = Remedy::from("do without").or(Remedy::ColumnAlone { column: "\"e\"".to_owned() });
+        assert_eq!(
+            remedy.told_in(Language::Python).to_string(),
+            "do without, or convert it by itself, to_tensor(data[\"e\"]), or leave it out with columns="
+        );
+        assert_eq!(
+            remedy.told_in(Language::Rust).to_string(),
+            "do without, or convert it by itself, or leave \"e\" out of the columns"
+        );
+    }
+
+    #[test]
+    fn the_words_of_rust_are_items_that_there_are() {
+        let code: String = all_sources().into_iter().map(|(_, text)| text).collect();
+        let mut seen = 0;
+        for (name, rust, _) in Remedy::TABLE {
+            let words = rust.split(|character: char| !(character.is_alphanumeric() || "_:".contains(character)));
+            for (owner, item) in words
+                .filter_map(|word| word.trim_end_matches(':').rsplit_once("::"))
+                .filter(|(owner, _)| *owner != "DataType")
+            {
+                let owners = ["struct ", "enum "].map(|kind| format!("pub {kind}{owner}"));
+                let items = [
+                    format!("fn {item}("),
+                    format!("    {item},"),
+                    format!("pub {item}: "),
+                    format!("const {item}: "),
+                    format!("    {item}("),
+                    format!("{item} = "),
+                ];
+                assert!(owners.iter().any(|owner| code.contains(owner)), "{name}: {owner}");
+                assert!(items.iter().any(|item| code.contains(item)), "{name}: {item}");
+                seen += 1;
+            }
+        }
+        assert!(seen > 20, "{seen}");
+    }
+
+    #[test]
+    fn the_core_speaks_python_in_this_table_alone() {
+        assert!(is_python("pass copy=None") && is_python("leave it out with columns=") && !is_python("a == b"));
+        let (mut read, mut faults) = (0, Vec::new());
+        for (path, text) in all_sources() {
+            if path.contains("/src/python/") || path.ends_with("/error/remedy.rs") || path.ends_with("/tests.rs") {
+                continue;
+            }
+            read += 1;
+            faults.extend(
+                literals(&text).into_iter().filter(|literal| is_python(literal)).map(|text| format!("{path}: {text}")),
+            );
+        }
+        assert!(read > 100 && faults.is_empty(), "{read} files\n{}", faults.join("\n"));
+    }
+}
