@@ -6,7 +6,7 @@ use std::ffi::c_void;
 use arrow_schema::{DataType, Field, FieldRef, UnionMode};
 use smallvec::{SmallVec, smallvec};
 
-use super::{MAX_DEPTH, foreign, foreign_entry};
+use super::foreign::{MAX_DEPTH, buffer, child, foreign, foreign_entry};
 use crate::alloc::is_addressable;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
@@ -231,9 +231,9 @@ unsafe fn check_children(data_type: &DataType, array: &ArrowArray, end: usize, d
 /// Names the field.
 pub(super) fn check_addresses(data_type: &DataType, array: &ArrowArray) -> Result<()> {
     let buffers = usize::try_from(array.n_buffers).unwrap_or(0);
-    (0..buffers).try_for_each(|index| check_host(super::view::buffer(array, index).map_or(0, <*const u8>::addr)))?;
+    (0..buffers).try_for_each(|index| check_host(buffer(array, index).map_or(0, <*const u8>::addr)))?;
     for (index, field) in children_of(data_type).iter().enumerate() {
-        let child = super::view::child(array, index)?;
+        let child = child(array, index)?;
         check_addresses(field.data_type(), child).map_err(|error| error.in_column(field.name()))?;
     }
     // SAFETY: `check` accepted the array: a live dictionary where the type has one.
@@ -266,7 +266,7 @@ pub(super) unsafe fn check_sizes(data_type: &DataType, array: &ArrowArray) -> Re
         unsafe { view_sizes(data_type, array) }?;
     }
     for (index, field) in children_of(data_type).iter().enumerate() {
-        let child = super::view::child(array, index)?;
+        let child = child(array, index)?;
         // SAFETY: the contract holds for children too.
         unsafe { check_sizes(field.data_type(), child) }.map_err(|error| error.in_column(field.name()))?;
     }
@@ -307,7 +307,7 @@ unsafe fn check_size<T: Copy + TryInto<usize> + std::fmt::Display>(
     at: (usize, usize),
     sized: usize,
 ) -> Result<usize> {
-    let start = |index| super::view::buffer(array, index).unwrap_or(std::ptr::null());
+    let start = |index| buffer(array, index).unwrap_or(std::ptr::null());
     let sizes = start(at.0).cast::<T>();
     if sizes.is_null() || !sizes.is_aligned() {
         let what = if sizes.is_null() { "NULL" } else { "not aligned" };

@@ -7,10 +7,9 @@ use std::ops::Range;
 use arrow_schema::{DataType, UnionMode};
 
 use super::check::{Buffer, buffers_of, children_of, has_validity};
-use super::export::ArrayNode;
-use super::foreign;
+use super::foreign::{buffer, child, foreign, slot};
 use super::import::DeviceArray;
-use super::view::{buffer, child, slot};
+use super::node::ArrayNode;
 use crate::alloc::fallible;
 use crate::alloc::{Owner, is_addressable};
 use crate::error::{Error, Result};

@@ -6,37 +6,12 @@ use std::sync::Arc;
 use arrow_schema::{DataType, Field, FieldRef};
 
 use super::check::{children_of, has_validity};
-use super::export::ArrayNode;
+use super::foreign::{buffer, child};
 use super::import::{DeviceArray, array_ready_at};
-use super::view::{buffer, child};
+use super::node::ArrayNode;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::ffi::arrow_device::ArrowArray;
-
-/// A validity bitmap as it lies in memory.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct BitmapBytes {
-    pub(super) start: *const u8,
-    pub(super) bytes: usize,
-    pub(super) first_bit: usize,
-}
-
-impl BitmapBytes {
-    /// Where its bytes start.
-    pub(crate) fn start(&self) -> *const u8 {
-        self.start
-    }
-
-    /// How many bytes have the bits.
-    pub(crate) fn len(&self) -> usize {
-        self.bytes
-    }
-
-    /// The position of the first slot's bit in the first byte.
-    pub(crate) fn first_bit(&self) -> usize {
-        self.first_bit
-    }
-}
 
 /// Integers of a buffer on a device, of 32 or 64 bits.
 #[derive(Clone, Copy, Debug)]

@@ -1,208 +1,27 @@
 //! Exports arrays and types as C structs that keep their memory alive.
 
-use std::ffi::c_void;
 use std::ptr::null_mut;
 use std::sync::Arc;
 
 use arrow_schema::ffi::FFI_ArrowSchema;
 use arrow_schema::{DataType, Field};
 
-use super::check::{Buffer, buffers_of, children_of, has_validity};
+use super::check::{children_of, has_validity};
 use super::import::DeviceArray;
-use super::view::{ArrayView, buffer, child};
-use crate::alloc::{Owner, fallible};
-use crate::callback;
+use super::node::ArrayNode;
+use crate::alloc::Owner;
 use crate::copy_log::{self, Copied};
 use crate::error::{Error, ErrorKind, Result};
-use crate::ffi::arrow_device::{ARROW_FLAG_MAP_KEYS_SORTED, ArrowArray, ArrowDeviceArray, ArrowSchema};
+use crate::ffi::arrow_device::{ARROW_FLAG_MAP_KEYS_SORTED, ArrowDeviceArray, ArrowSchema};
 use crate::stream_order::Wait;
 
-/// What an exported `ArrowArray` says; its pointers lead into memory that the owner keeps alive.
-#[derive(Debug, Default)]
-pub(crate) struct ArrayNode {
-    pub(crate) length: usize,
-    /// `None` where it was not counted.
-    pub(crate) null_count: Option<usize>,
-    pub(crate) offset: usize,
-    pub(crate) buffers: Vec<*const u8>,
-    pub(crate) children: Vec<ArrayNode>,
-    pub(crate) dictionary: Option<Box<ArrayNode>>,
-}
-
-/// What an exported struct owns. Children can be moved out of their parent, so that each has an owner of its own.
-struct PrivateData {
-    buffers: Box<[*const c_void]>,
-    children: Box<[*mut ArrowArray]>,
-    dictionary: *mut ArrowArray,
-    _owner: Owner,
-}
-
 impl ArrayNode {
-    /// The C struct, which holds a share of `owner` until it is released.
-    ///
-    /// # Errors
-    /// When a count is beyond 64 bits signed. Nothing leaks then.
-    pub(crate) fn export(self, owner: &Owner) -> Result<ArrowArray> {
-        let count = |count: usize| i64::try_from(count).map_err(|_| Error::unsupported("a count beyond 64 bits"));
-        let (length, offset) = (count(self.length)?, count(self.offset)?);
-        let null_count = self.null_count.map_or(Ok(-1), count)?;
-        let (n_buffers, n_children) = (count(self.buffers.len())?, count(self.children.len())?);
-        // From here on a failure drops the guard, which releases what exists so far.
-        let mut parts = Children(fallible::with_room(self.children.len() + 1)?);
-        for node in self.children.into_iter().chain(self.dictionary.map(|node| *node)) {
-            parts.0.push(node.export(owner)?);
-        }
-        let mut pointers: Vec<*mut ArrowArray> =
-            std::mem::take(&mut parts.0).into_iter().map(|array| Box::into_raw(Box::new(array))).collect();
-        let has_dictionary = i64::try_from(pointers.len()) != Ok(n_children);
-        let dictionary = if has_dictionary { pointers.pop().unwrap_or(null_mut()) } else { null_mut() };
-        let buffers = self.buffers.iter().map(|start| start.cast()).collect();
-        let private_data = PrivateData { buffers, children: pointers.into(), dictionary, _owner: owner.clone() };
-        let private_data = Box::leak(Box::new(private_data));
-        Ok(ArrowArray {
-            length,
-            null_count,
-            offset,
-            n_buffers,
-            n_children,
-            buffers: private_data.buffers.as_mut_ptr(),
-            children: private_data.children.as_mut_ptr(),
-            dictionary: private_data.dictionary,
-            release: Some(release_array),
-            private_data: std::ptr::from_mut(private_data).cast(),
-        })
-    }
-
-    /// A node over the same buffers as an imported array, all of it.
-    pub(super) fn whole(array: &ArrowArray) -> Result<Self> {
-        let unsigned = |value: i64| usize::try_from(value).map_err(|_| Error::invalid("a negative count"));
-        let buffers = (0..unsigned(array.n_buffers)?).filter_map(|index| buffer(array, index)).collect();
-        let children = (0..unsigned(array.n_children)?).map(|index| Self::whole(child(array, index)?));
-        // SAFETY: import checked the dictionary: NULL or a live array, owned by its parent.
-        let dictionary = unsafe { array.dictionary.as_ref() }.map(Self::whole).transpose()?.map(Box::new);
-        Ok(Self {
-            length: unsigned(array.length)?,
-            null_count: usize::try_from(array.null_count).ok(),
-            offset: unsigned(array.offset)?,
-            buffers,
-            children: children.collect::<Result<_>>()?,
-            dictionary,
-        })
-    }
-
     /// A node over the same buffers as an array that no struct encloses; its owner keeps them alive.
     ///
     /// # Errors
     /// When counts are negative, which those of checked arrays are not.
     pub(crate) fn of(array: &DeviceArray) -> Result<Self> {
         Self::range(&array.view())
-    }
-
-    /// A node over a range of an imported array.
-    pub(super) fn range(view: &ArrayView<'_>) -> Result<Self> {
-        let mut node = Self::whole(view.array)?;
-        if (node.offset, node.length) != (view.offset, view.length) {
-            node.null_count = node.null_count.filter(|count| *count == 0);
-        }
-        (node.offset, node.length) = (view.offset, view.length);
-        Ok(node)
-    }
-
-    /// Gives a node of this type, whose slots can be null, another bitmap, which starts at bit `offset % 8`: the other buffers
-    /// and the children start as many whole bytes of bits later.
-    ///
-    /// # Errors
-    /// When a position overflows, which those of checked arrays do not.
-    pub(super) fn set_validity(&mut self, data_type: &DataType, bitmap: *const u8, nulls: usize) -> Result<()> {
-        let overflow = || Error::invalid("the array's positions overflow");
-        let slots = self.offset - self.offset % 8;
-        for (start, kind) in self.buffers.iter_mut().zip(buffers_of(data_type)) {
-            let bytes = match kind {
-                Buffer::Validity | Buffer::Data => Some(0),
-                Buffer::Bits => Some(slots / 8),
-                Buffer::Width(width) | Buffer::Offsets(width) => slots.checked_mul(width),
-            };
-            if !start.is_null() {
-                *start = start.wrapping_add(bytes.ok_or_else(overflow)?);
-            }
-        }
-        let shared = match data_type {
-            DataType::Struct(_) => Some(slots),
-            DataType::FixedSizeList(_, size) => usize::try_from(*size).ok().and_then(|size| slots.checked_mul(size)),
-            _ => Some(0),
-        };
-        let shared = shared.filter(|shared| self.children.iter().all(|child| child.length >= *shared));
-        let shared = shared.ok_or_else(overflow)?;
-        for child in self.children.iter_mut().filter(|_| shared > 0) {
-            child.offset = child.offset.checked_add(shared).ok_or_else(overflow)?;
-            child.length -= shared;
-            child.null_count = child.null_count.filter(|count| *count == 0);
-        }
-        if let Some(validity) = self.buffers.first_mut() {
-            *validity = bitmap;
-        }
-        self.offset -= slots;
-        self.null_count = Some(nulls);
-        Ok(())
-    }
-
-    /// Moves a struct's offset into its children: record batch consumers ask for offset 0 at the top.
-    fn push_down_offset(&mut self) {
-        for node in &mut self.children {
-            node.offset += self.offset;
-            if node.length != self.length {
-                node.null_count = node.null_count.filter(|count| *count == 0);
-            }
-            node.length = self.length;
-        }
-        self.offset = 0;
-    }
-}
-
-/// Structs that are released if the export fails half-way.
-struct Children(Vec<ArrowArray>);
-
-impl Drop for Children {
-    fn drop(&mut self) {
-        for array in &mut self.0 {
-            // SAFETY: our own exports, not yet handed out.
-            unsafe { release_array(array) };
-        }
-    }
-}
-
-/// # Safety
-/// `array` is NULL or a struct that [`ArrayNode::export`] made, moved perhaps, not yet released.
-unsafe extern "C" fn release_array(array: *mut ArrowArray) {
-    // A panic of an owner's drop has nobody to be told to.
-    callback::run(
-        || {
-            // SAFETY: NULL, or a struct of ours that nobody else uses now (contract).
-            unsafe { free_array(array) }
-        },
-        |_| (),
-    );
-}
-
-/// # Safety
-/// As [`release_array`].
-unsafe fn free_array(array: *mut ArrowArray) {
-    // SAFETY: NULL, or a struct that nobody else uses now (contract).
-    let Some(array) = (unsafe { array.as_mut() }) else { return };
-    if array.release.take().is_none() {
-        return;
-    }
-    // SAFETY: `private_data` is the box that `export` leaked; taking `release` made this its only use.
-    let private_data = unsafe { Box::from_raw(array.private_data.cast::<PrivateData>()) };
-    array.private_data = null_mut();
-    let dictionary = std::iter::once(private_data.dictionary).filter(|dictionary| !dictionary.is_null());
-    for part in private_data.children.iter().copied().chain(dictionary) {
-        // SAFETY: each is a box that `export` leaked; a consumer that moved the struct out left its `release` NULL.
-        let mut part = unsafe { Box::from_raw(part) };
-        if let Some(release) = part.release {
-            // SAFETY: not released yet, and owned by its parent.
-            unsafe { release(&raw mut *part) };
-        }
     }
 }
 

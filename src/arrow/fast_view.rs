@@ -6,7 +6,8 @@ use std::ops::Range;
 use arrow_schema::DataType;
 use smallvec::SmallVec;
 
-use super::view::{ArrayView, buffer, child, slot};
+use super::foreign::{buffer, child, slot};
+use super::view::ArrayView;
 use crate::dtype::DType;
 
 /// Where columns start; of so many no allocation is made.

@@ -9,8 +9,8 @@ use arrow_schema::{DataType, Field, FieldRef};
 use smallvec::SmallVec;
 
 use super::check::children_of;
+use super::foreign::{MAX_DEPTH, foreign, foreign_entry};
 use super::schema::{MetadataReader, parse, read_schema, simple, text};
-use super::{MAX_DEPTH, foreign, foreign_entry};
 use crate::error::Result;
 use crate::ffi::arrow_device::{
     ARROW_FLAG_DICTIONARY_ORDERED, ARROW_FLAG_MAP_KEYS_SORTED, ARROW_FLAG_NULLABLE, ArrowSchema,

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use arrow_schema::ffi::FFI_ArrowSchema;
 use arrow_schema::{DataType, Field};
 
-use super::MAX_DEPTH;
 use super::check::children_of;
+use super::foreign::MAX_DEPTH;
 use super::schema::parse;
 use crate::error::{Error, Result};
 use crate::ffi::arrow_device::{ARROW_FLAG_DICTIONARY_ORDERED, ARROW_FLAG_MAP_KEYS_SORTED, ARROW_FLAG_NULLABLE};

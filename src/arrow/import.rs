@@ -4,18 +4,18 @@ use std::fmt;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use arrow_array::{Array, ArrayRef, RecordBatch, StructArray, make_array, new_empty_array};
+use arrow_array::{Array, RecordBatch, StructArray};
 use arrow_data::ffi::FFI_ArrowArray;
 use arrow_schema::{DataType, Field, FieldRef};
 
-use super::check::{check, check_addresses, check_sizes, counts_in, same_layout};
-use super::device_lists::BitmapBytes;
+use super::bitmaps::{BitmapBytes, ValidityBits};
+use super::check::{check, check_addresses, counts_in, same_layout};
+use super::foreign::{buffer, child};
 use super::mask::Mask;
-use super::offsets::push_down;
-use super::validate::{prepare, require_bitmaps, validate};
-use super::view::{ArrayView, Dictionary, Leaf, ValidityBits, buffer, child};
+use super::validate::require_bitmaps;
+use super::view::{ArrayView, Dictionary, Leaf};
 use crate::device::Device;
-use crate::error::{Error, ErrorKind, Result, catch_panic};
+use crate::error::{Error, ErrorKind, Result};
 use crate::ffi::arrow_device::{ArrowArray, ArrowDeviceArray};
 use crate::stream_order::{Readiness, is_check_asked};
 
@@ -204,45 +204,6 @@ impl DeviceArray {
         let field =
             Field::new("", DataType::Struct(schema.fields().clone()), false).with_metadata(schema.metadata().clone());
         Self::from_arrow(&StructArray::from(batch.clone()), Arc::new(field))
-    }
-
-    /// The array as arrow-rs holds it, over the same memory. arrow-rs copies buffers that are not aligned for their type.
-    ///
-    /// # Errors
-    /// When the memory is not the host's, or the contents break the Arrow format (offsets that decrease, say).
-    pub fn to_arrow(&self) -> Result<ArrayRef> {
-        self.read_arrow(true)
-    }
-
-    /// As [`DeviceArray::to_arrow`], for a conversion that tells of its copy itself.
-    pub(crate) fn to_arrow_unlogged(&self) -> Result<ArrayRef> {
-        self.read_arrow(false)
-    }
-
-    fn read_arrow(&self, is_copy: bool) -> Result<ArrayRef> {
-        self.require_host()?;
-        let prepared =
-            |node: &mut _| prepare(self.field.data_type(), node).map_err(|error| error.in_column(self.field.name()));
-        let exported = super::export::export_joined(self, is_copy, prepared)?;
-        let broken = |error: arrow_schema::ArrowError| Error::invalid(error.to_string()).in_column(self.field.name());
-        let array = to_arrow_rs(exported.array);
-        // SAFETY: both are `struct ArrowArray` of the C data interface; borrowed from a local.
-        let read = unsafe { &*(&raw const array).cast::<ArrowArray>() };
-        // SAFETY: an export of an array that import has checked, in host memory.
-        unsafe { check_sizes(self.field.data_type(), read) }.map_err(|error| error.in_column(self.field.name()))?;
-        // Without rows there is nothing to read, whatever the children hold.
-        if self.is_empty() && !matches!(self.field.data_type(), DataType::Dictionary(_, _)) {
-            return catch_panic(|| Ok(new_empty_array(self.field.data_type())));
-        }
-        catch_panic(|| {
-            // SAFETY: an export of an array that import has checked, so counts and pointers fit the type; what only the
-            // contents show is validated next, before anyone reads by it.
-            let data = unsafe { arrow_array::ffi::from_ffi_and_data_type(array, self.field.data_type().clone()) };
-            let data = data.map_err(broken)?;
-            validate(&data).map_err(broken)?;
-            Ok(make_array(push_down(data)))
-        })
-        .map_err(|error| error.in_column(self.field.name()))
     }
 
     /// Refuses to read memory of a device as the host's.
@@ -473,13 +434,6 @@ fn from_arrow_rs(array: FFI_ArrowArray) -> ArrowArray {
     let array = std::mem::ManuallyDrop::new(array);
     // SAFETY: both are `struct ArrowArray` of the C data interface; ManuallyDrop makes this a move.
     unsafe { (&raw const array).cast::<ArrowArray>().read() }
-}
-
-/// Ours as arrow-rs' struct of the same C layout, which releases it.
-fn to_arrow_rs(array: ArrowArray) -> FFI_ArrowArray {
-    let array = std::mem::ManuallyDrop::new(array);
-    // SAFETY: as in `from_arrow_rs`.
-    unsafe { (&raw const array).cast::<FFI_ArrowArray>().read() }
 }
 
 /// Owns an array of our own making, in host memory.

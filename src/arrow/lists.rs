@@ -6,11 +6,13 @@ use std::sync::Arc;
 
 use arrow_schema::{DataType, Field, FieldRef};
 
+use super::bitmaps::ValidityBits;
 use super::check::{has_validity, view_sizes};
-use super::export::ArrayNode;
+use super::foreign::{buffer, child};
 use super::import::{DeviceArray, host_array};
 use super::mask::{Mask, clear_bits};
-use super::view::{ArrayView, ValidityBits, buffer, child};
+use super::node::ArrayNode;
+use super::view::ArrayView;
 use crate::alloc::fallible;
 use crate::dtype::DType;
 use crate::error::{Error, Result};

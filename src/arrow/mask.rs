@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use arrow_buffer::bit_chunk_iterator::{BitChunks, UnalignedBitChunk};
 use arrow_buffer::bit_util::get_bit;
 
-use super::view::ValidityBits;
+use super::bitmaps::ValidityBits;
 use crate::alloc::fallible;
 use crate::error::Result;
 

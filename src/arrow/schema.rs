@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use arrow_schema::{DataType, Field, IntervalUnit, TimeUnit, UnionFields, UnionMode};
 
-use super::{MAX_DEPTH, foreign_entry};
+use super::foreign::{MAX_DEPTH, foreign, foreign_entry};
 use crate::error::{Error, Result};
 use crate::ffi::arrow_device::{
     ARROW_FLAG_DICTIONARY_ORDERED, ARROW_FLAG_MAP_KEYS_SORTED, ARROW_FLAG_NULLABLE, ArrowSchema,
@@ -52,7 +52,7 @@ unsafe fn read(schema: &ArrowSchema, depth: usize, budget: &mut usize) -> Result
     let mut data_type = parse(format, children, schema.flags).map_err(|error| error.in_column(name))?;
     if !schema.dictionary.is_null() {
         // SAFETY: the contract: not NULL, so it points to a schema, if it is aligned.
-        let values = unsafe { super::foreign(schema.dictionary.cast_const(), "ArrowSchema.dictionary") }?;
+        let values = unsafe { foreign(schema.dictionary.cast_const(), "ArrowSchema.dictionary") }?;
         // SAFETY: as for `schema` itself.
         let values = unsafe { read(values, depth + 1, budget) }?;
         if !data_type.is_dictionary_key_type() {

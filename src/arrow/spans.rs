@@ -5,7 +5,8 @@ use std::ops::Range;
 use arrow_schema::{DataType, UnionMode};
 
 use super::check::{Buffer, buffers_of, children_of};
-use super::view::{ArrayView, buffer, child};
+use super::foreign::{buffer, child};
+use super::view::ArrayView;
 use crate::dtype::DType;
 use crate::ffi::arrow_device::ArrowArray;
 

@@ -6,7 +6,7 @@ use arrow_data::ArrayData;
 use arrow_schema::{ArrowError, DataType};
 
 use super::check::{Buffer, buffers_of, children_of};
-use super::export::ArrayNode;
+use super::node::ArrayNode;
 use crate::alloc::fallible;
 use crate::error::Result;
 

@@ -1,63 +1,16 @@
 //! [`ArrayView`]: a checked walk over imported arrays that reads structs, never buffers, so that one set of rules serves every device.
 
-use std::ffi::c_void;
-
 use arrow_schema::{DataType, FieldRef};
 
+use super::bitmaps::{BitmapBytes, BitmapLevel, ValidityBits};
 use super::check::has_validity;
-use super::device_lists::BitmapBytes;
+use super::foreign::{buffer, child, overflow, slot};
 use super::mask::Mask;
 use crate::dtype::DType;
 use crate::error::{Error, Remedy, Result};
 use crate::ffi::arrow_device::ArrowArray;
 use crate::plan::ChunkSize;
 use crate::spec::{Element, Spec};
-
-/// A validity bitmap that applies to a run of elements: a bit for each `repeat` of them.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct ValidityBits {
-    /// The bitmap.
-    pub(super) start: *const u8,
-    /// The first bit.
-    pub(super) offset: usize,
-    /// How many bits.
-    pub(super) length: usize,
-    /// How many elements share a bit.
-    pub(super) repeat: usize,
-    /// How many bits an element has: it is valid where all are set. 1 unless `repeat` is.
-    pub(super) group: usize,
-    /// How many of the bits are not set, where the array says so; more than 0.
-    pub(super) nulls: Option<usize>,
-}
-
-impl ValidityBits {
-    /// Some of the bits.
-    pub(super) fn slice(self, start: usize, length: usize) -> Self {
-        let nulls = self.nulls.filter(|_| length == self.length);
-        Self { offset: self.offset.saturating_add(start), length, nulls, ..self }
-    }
-
-    /// Where the bytes start that have the bits, and how many they are.
-    pub(super) fn bytes(&self) -> (*const u8, usize) {
-        // Whole bytes inside the offset are skipped.
-        (self.start.wrapping_add(self.offset / 8), (self.offset % 8 + self.length).div_ceil(8))
-    }
-}
-
-/// A bitmap on a device, of one level of a column: see [`ValidityBits`].
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct BitmapLevel {
-    /// The address of the byte that has the first bit.
-    pub(crate) start: usize,
-    /// How many bytes have the bits.
-    pub(crate) bytes: usize,
-    /// The number of the first bit in the first byte.
-    pub(crate) first_bit: usize,
-    /// How many elements share their bits.
-    pub(crate) repeat: usize,
-    /// How many bits these are.
-    pub(crate) group: usize,
-}
 
 /// A range of slots of an array that [`super::DeviceArray`] owns and has checked.
 #[derive(Clone, Debug)]
@@ -408,37 +361,4 @@ impl<'a> Leaf<'a> {
         let aligned = self.elements == 0 || self.start(element).addr().is_multiple_of(element.alignment());
         ChunkSize { rows: self.rows, nulls, aligned }
     }
-}
-
-fn overflow() -> Error {
-    Error::invalid("the array's positions overflow")
-}
-
-/// The array's own offset, checked at import.
-#[inline]
-pub(super) fn slot(array: &ArrowArray) -> Result<usize> {
-    usize::try_from(array.offset).map_err(|_| overflow())
-}
-
-/// The `index`-th buffer; `None` where the type has fewer.
-#[inline]
-pub(super) fn buffer(array: &ArrowArray, index: usize) -> Option<*const u8> {
-    if index >= usize::try_from(array.n_buffers).ok()? || array.buffers.is_null() {
-        return None;
-    }
-    // SAFETY: import checked that `buffers` has `n_buffers` entries and is aligned; `index` is below that.
-    let entry = unsafe { array.buffers.add(index) };
-    // SAFETY: inside the array of initialised pointers, which lives as long as the array.
-    let start: *const c_void = unsafe { entry.read() };
-    Some(start.cast())
-}
-
-/// The `index`-th child struct of an array that import has checked.
-#[inline]
-pub(super) fn child(array: &ArrowArray, index: usize) -> Result<&ArrowArray> {
-    if usize::try_from(array.n_children).is_ok_and(|count| index < count) {
-        // SAFETY: import checked `children`: `n_children` live, aligned structs, owned by `array`.
-        return unsafe { super::foreign_entry(array.children, index, "an entry of ArrowArray.children") };
-    }
-    Err(Error::invalid(format!("child {index} of an array that has {}", array.n_children)))
 }

@@ -17,12 +17,7 @@ const INSTRUCTION_SETS: &[&str] = &["avx2", "avx512"];
 const CLOSING: &[(&str, &str)] = &[
     ("alloc/block_cache.rs", "alloc/mapped.rs"),
     ("alloc/block_cache.rs", "alloc/mod.rs"),
-    ("arrow/check.rs", "arrow/view.rs"),
-    ("arrow/device_lists.rs", "arrow/import.rs"),
-    ("arrow/export.rs", "arrow/import.rs"),
-    ("arrow/mask.rs", "arrow/view.rs"),
     ("arrow/stream/import.rs", "arrow/stream/mod.rs"),
-    ("arrow/view.rs", "arrow/device_lists.rs"),
     ("column.rs", "column/on_device.rs"),
     ("column.rs", "column/to_arrow.rs"),
     ("cuda/context.rs", "cuda/module.rs"),

@@ -1,0 +1,78 @@
+//! How are the fields of a foreign C struct read? A pointer is checked before it is followed, a count before it is used.
+
+use std::ffi::c_void;
+
+use crate::error::{Error, Result};
+use crate::ffi::arrow_device::ArrowArray;
+
+/// Deeper nesting than this is refused: it has no use, and a cycle would have no end.
+pub(super) const MAX_DEPTH: usize = 64;
+
+/// A reference behind a foreign pointer, if it can be one.
+///
+/// # Safety
+/// A pointer that is neither NULL nor misaligned points to an initialised `T` that lives and is not written for `'a`.
+#[inline]
+pub(super) unsafe fn foreign<'a, T>(pointer: *const T, what: &str) -> Result<&'a T> {
+    if !pointer.is_aligned() {
+        return Err(wrong(what, "a misaligned pointer"));
+    }
+    // SAFETY: aligned, and by this function's contract NULL or valid for `'a`.
+    unsafe { pointer.as_ref() }.ok_or_else(|| wrong(what, "NULL"))
+}
+
+// Apart, so that what finds nothing wrong is small enough to be inlined.
+#[cold]
+fn wrong(what: &str, is: &str) -> Error {
+    Error::invalid(format!("{what} is {is}"))
+}
+
+/// The `index`-th entry of a foreign array of pointers, dereferenced.
+///
+/// # Safety
+/// `pointers`, unless NULL or misaligned, has more than `index` entries, each as [`foreign`] asks.
+#[inline]
+pub(super) unsafe fn foreign_entry<'a, T>(pointers: *const *mut T, index: usize, what: &str) -> Result<&'a T> {
+    // SAFETY: by this function's contract; the first entry exists as `index` does.
+    unsafe { foreign(pointers, what) }?;
+    // SAFETY: the array has more than `index` entries.
+    let entry = unsafe { pointers.add(index) };
+    // SAFETY: `entry` is inside the array, which is initialised and aligned.
+    let pointer = unsafe { entry.read() };
+    // SAFETY: by this function's contract.
+    unsafe { foreign(pointer.cast_const(), what) }
+}
+
+/// The error for positions beyond the address space, which checked arrays have none of.
+pub(super) fn overflow() -> Error {
+    Error::invalid("the array's positions overflow")
+}
+
+/// The array's own offset, checked at import.
+#[inline]
+pub(super) fn slot(array: &ArrowArray) -> Result<usize> {
+    usize::try_from(array.offset).map_err(|_| overflow())
+}
+
+/// The `index`-th buffer; `None` where the type has fewer.
+#[inline]
+pub(super) fn buffer(array: &ArrowArray, index: usize) -> Option<*const u8> {
+    if index >= usize::try_from(array.n_buffers).ok()? || array.buffers.is_null() {
+        return None;
+    }
+    // SAFETY: import checked that `buffers` has `n_buffers` entries and is aligned; `index` is below that.
+    let entry = unsafe { array.buffers.add(index) };
+    // SAFETY: inside the array of initialised pointers, which lives as long as the array.
+    let start: *const c_void = unsafe { entry.read() };
+    Some(start.cast())
+}
+
+/// The `index`-th child struct of an array that import has checked.
+#[inline]
+pub(super) fn child(array: &ArrowArray, index: usize) -> Result<&ArrowArray> {
+    if usize::try_from(array.n_children).is_ok_and(|count| index < count) {
+        // SAFETY: import checked `children`: `n_children` live, aligned structs, owned by `array`.
+        return unsafe { foreign_entry(array.children, index, "an entry of ArrowArray.children") };
+    }
+    Err(Error::invalid(format!("child {index} of an array that has {}", array.n_children)))
+}

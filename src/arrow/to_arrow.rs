@@ -1,0 +1,62 @@
+//! How does arrow-rs read an array? Exports it with aligned buffers, and validates what only the contents show.
+
+use arrow_array::{ArrayRef, make_array, new_empty_array};
+use arrow_data::ffi::FFI_ArrowArray;
+use arrow_schema::DataType;
+
+use super::check::check_sizes;
+use super::export::export_joined;
+use super::import::DeviceArray;
+use super::offsets::push_down;
+use super::validate::{prepare, validate};
+use crate::error::{Error, Result, catch_panic};
+use crate::ffi::arrow_device::ArrowArray;
+
+impl DeviceArray {
+    /// The array as arrow-rs holds it, over the same memory. arrow-rs copies buffers that are not aligned for their type.
+    ///
+    /// # Errors
+    /// When the memory is not the host's, or the contents break the Arrow format (offsets that decrease, say).
+    pub fn to_arrow(&self) -> Result<ArrayRef> {
+        self.read_arrow(true)
+    }
+
+    /// As [`DeviceArray::to_arrow`], for a conversion that tells of its copy itself.
+    pub(crate) fn to_arrow_unlogged(&self) -> Result<ArrayRef> {
+        self.read_arrow(false)
+    }
+
+    fn read_arrow(&self, is_copy: bool) -> Result<ArrayRef> {
+        self.require_host()?;
+        let prepared = |node: &mut _| {
+            prepare(self.field().data_type(), node).map_err(|error| error.in_column(self.field().name()))
+        };
+        let exported = export_joined(self, is_copy, prepared)?;
+        let broken = |error: arrow_schema::ArrowError| Error::invalid(error.to_string()).in_column(self.field().name());
+        let array = to_arrow_rs(exported.array);
+        // SAFETY: both are `struct ArrowArray` of the C data interface; borrowed from a local.
+        let read = unsafe { &*(&raw const array).cast::<ArrowArray>() };
+        // SAFETY: an export of an array that import has checked, in host memory.
+        unsafe { check_sizes(self.field().data_type(), read) }.map_err(|error| error.in_column(self.field().name()))?;
+        // Without rows there is nothing to read, whatever the children hold.
+        if self.is_empty() && !matches!(self.field().data_type(), DataType::Dictionary(_, _)) {
+            return catch_panic(|| Ok(new_empty_array(self.field().data_type())));
+        }
+        catch_panic(|| {
+            // SAFETY: an export of an array that import has checked, so counts and pointers fit the type; what only the
+            // contents show is validated next, before anyone reads by it.
+            let data = unsafe { arrow_array::ffi::from_ffi_and_data_type(array, self.field().data_type().clone()) };
+            let data = data.map_err(broken)?;
+            validate(&data).map_err(broken)?;
+            Ok(make_array(push_down(data)))
+        })
+        .map_err(|error| error.in_column(self.field().name()))
+    }
+}
+
+/// Ours as arrow-rs' struct of the same C layout, which releases it.
+fn to_arrow_rs(array: ArrowArray) -> FFI_ArrowArray {
+    let array = std::mem::ManuallyDrop::new(array);
+    // SAFETY: both are `struct ArrowArray` of the C data interface; ManuallyDrop makes this a move.
+    unsafe { (&raw const array).cast::<FFI_ArrowArray>().read() }
+}
