@@ -340,16 +340,16 @@ mod tests {
         schema.format = format;
         let dictionary = std::mem::replace(&mut schema.dictionary, std::ptr::null_mut());
         assert!(!whole(&schema));
-        // SAFETY: our own struct, which nobody else uses.
-        let values = unsafe { &mut *dictionary };
+        // SAFETY: our own struct, which is not read while the reference is used: each is gone before the next check.
+        let values = || unsafe { &mut *dictionary };
         let count = b"\xff\xff\xff\xff";
         schema.dictionary = dictionary;
-        values.metadata = count.as_ptr().cast();
+        values().metadata = count.as_ptr().cast();
         assert!(!whole(&schema));
-        values.metadata = std::ptr::null();
-        let name = std::mem::replace(&mut values.name, c"\xff".as_ptr());
+        values().metadata = std::ptr::null();
+        let name = std::mem::replace(&mut values().name, c"\xff".as_ptr());
         assert!(!whole(&schema));
-        values.name = name;
+        values().name = name;
         assert!(whole(&schema));
         let release = schema.release.take();
         assert!(!whole(&schema));
