@@ -10,7 +10,8 @@ use super::pack::{Bits, Isa, LINE, NON_TEMPORAL_FROM, fence, spread_lines};
 /// The processor has `isa`.
 pub(super) unsafe fn unpack_bits(isa: Isa, bits: Bits<'_>, out: &mut [MaybeUninit<u8>]) {
     let large = out.len() >= NON_TEMPORAL_FROM;
-    let head = out.as_ptr().align_offset(LINE).min(out.len());
+    // Not by `align_offset`, which may return more: the head has to be shorter than a word has bits.
+    let head = (out.as_ptr().addr().wrapping_neg() % LINE).min(out.len());
     let (head, rest) = out.split_at_mut(head);
     let (lines, tail) = rest.as_chunks_mut::<{ LINE }>();
     let few = |bits: Bits<'_>, out: &mut [MaybeUninit<u8>]| {
@@ -37,8 +38,10 @@ mod tests {
     fn every_offset_and_length_matches_the_definition() {
         let bits: Vec<u8> = (0..60_u8).map(|byte| byte.wrapping_mul(151) ^ 0x5a).collect();
         let lengths = (0..70).chain([127, 128, 129, 200, 300, 400]);
-        for (isa, offset) in Isa::available().iter().flat_map(|isa| (0..20).map(move |offset| (*isa, offset))) {
-            for length in lengths.clone() {
+        let offsets = || (0..20).step_by(if cfg!(miri) { 7 } else { 1 });
+        for (isa, offset) in Isa::available().iter().flat_map(|isa| offsets().map(move |offset| (*isa, offset))) {
+            // For Miri, whole words and a rest, or none.
+            for length in lengths.clone().filter(|length| !cfg!(miri) || [0, 1, 8, 63, 64, 65, 128].contains(length)) {
                 for guard in [0, 1, 63] {
                     let mut out = vec![MaybeUninit::new(9); guard + length + 64];
                     // SAFETY: the processor has the set.
