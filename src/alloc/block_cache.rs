@@ -78,7 +78,7 @@ impl Slot {
     }
 
     /// The block that is kept, of any size, if it is mapped: it can grow, and give back what is too much.
-    #[cfg(target_os = "linux")]
+    #[cfg(all(target_os = "linux", not(miri)))]
     pub(super) fn take_mapped(&self) -> Option<Block> {
         let block = self.exchange(None)?;
         if block.is_mapped {

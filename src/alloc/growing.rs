@@ -77,8 +77,9 @@ impl GrowingBuffer {
 
     /// Copies what was written to another block, which has room for it.
     fn move_to(&mut self, mut memory: HostBuffer) {
-        for (to, from) in memory.as_uninit_mut().iter_mut().zip(self.memory.as_uninit_mut().iter().take(self.written)) {
-            *to = *from;
+        let from = self.memory.as_uninit_mut().get(..self.written);
+        if let (Some(to), Some(from)) = (memory.as_uninit_mut().get_mut(..self.written), from) {
+            to.copy_from_slice(from);
         }
         self.memory = memory;
     }
@@ -110,7 +111,6 @@ mod tests {
     }
 
     #[test]
-    #[cfg_attr(miri, ignore = "Miri takes minutes to write megabytes")]
     fn what_was_written_stays_while_the_block_grows() {
         for pieces in [
             &[][..],
@@ -118,7 +118,7 @@ mod tests {
             &[64, 1, 5000],
             &[HUGE_PAGES_FROM],
             &[100, HUGE_PAGES_FROM, 7],
-            &[1 << 20; 21],
+            &[HUGE_PAGES_FROM / 4; 21],
             &[HUGE_PAGES_FROM - 1, 1, 1],
         ] {
             for value in 0..2 {
@@ -132,24 +132,26 @@ mod tests {
     }
 
     #[test]
-    #[cfg_attr(miri, ignore = "Miri takes minutes to write megabytes")]
     fn large_blocks_have_little_room_that_is_not_used() {
         let mut buffer = GrowingBuffer::new().unwrap();
         for _ in 0..40 {
-            append(&mut buffer, 1 << 20, 0);
+            append(&mut buffer, HUGE_PAGES_FROM / 4, 0);
             let written = buffer.len();
             assert!(
-                written < 2 * HUGE_PAGES_FROM || buffer.memory.len() <= written + written / 7 + (4 << 20),
+                written < 2 * HUGE_PAGES_FROM || buffer.memory.len() <= written + written / 7 + HUGE_PAGES_FROM,
                 "{written}"
             );
         }
         let (memory, written) = (buffer.memory.layout.size(), buffer.len());
         assert!(memory >= written);
-        assert!(buffer.into_buffer().unwrap().layout.size() <= written.next_multiple_of(super::super::HUGE_PAGE));
+        let allocated = buffer.into_buffer().unwrap().layout.size();
+        // Elsewhere nothing is mapped, so that no pages can be given back.
+        if cfg!(all(target_os = "linux", not(miri))) {
+            assert!(allocated <= written.next_multiple_of(super::super::HUGE_PAGE));
+        }
     }
 
     #[test]
-    #[cfg_attr(miri, ignore = "Miri takes minutes to write megabytes")]
     fn memory_that_cannot_be_had_is_an_error_that_changes_nothing() {
         let mut buffer = GrowingBuffer::new().unwrap();
         append(&mut buffer, HUGE_PAGES_FROM + 5, 3);

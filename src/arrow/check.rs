@@ -404,6 +404,10 @@ mod tests {
                 {
                     for null_count in [-2, -1, 0, 1, 4, 5] {
                         for edit in 0..6 {
+                            // Miri takes minutes for all of them: with an edit, only the array that is plain without it.
+                            if cfg!(miri) && edit > 0 && (length, offset, null_count) != (4, 0, 0) {
+                                continue;
+                            }
                             let mut buffers = [validity, values];
                             let mut array = ints(&mut buffers);
                             (array.length, array.offset, array.null_count) = (length, offset, null_count);

@@ -244,8 +244,9 @@ mod tests {
 
     #[test]
     fn a_copy_of_any_range_is_equal_and_shares_nothing() {
+        let ranges = [(3, 9), (20, 0), (0, 20), (0, 0), (8, 12), (19, 1)];
         for array in arrays() {
-            for (start, length) in [(0, 20), (0, 0), (3, 9), (8, 12), (20, 0), (19, 1)] {
+            for (start, length) in ranges.into_iter().take(if cfg!(miri) { 2 } else { ranges.len() }) {
                 let source = array.slice(start, length).to_data();
                 let copy = copy_data(&source).unwrap();
                 copy.validate_full().unwrap();

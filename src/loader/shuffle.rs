@@ -7,8 +7,8 @@ use super::source_rows::SourceRows;
 use crate::error::{Error, Result};
 
 /// Bytes of the slots that the buffer is made of, at least: it grows by one at a time, and only as far as there are rows. So
-/// many are in huge pages, in which rows are found faster.
-const SEGMENT: usize = 4 << 20;
+/// many are in huge pages, in which rows are found faster. Few of them for Miri, so that small tests have several segments.
+pub(super) const SEGMENT: usize = if cfg!(miri) { 1 << 10 } else { 4 << 20 };
 /// Rows that come in at once.
 const BLOCK: usize = 4096;
 /// How many rows ahead a row of the buffer is fetched: as many as are exchanged while memory answers.

@@ -9,6 +9,7 @@ use arrow_schema::{DataType, Field, FieldRef};
 use proptest::prelude::*;
 
 use super::draws::Draws;
+use super::shuffle::SEGMENT;
 use super::*;
 use crate::arrow::DeviceArray;
 use crate::error::ErrorKind;
@@ -82,7 +83,7 @@ fn shuffled(rows: usize, shuffle: Option<Shuffle>, epoch: u64) -> Vec<usize> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(300))]
+    #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 3 } else { 300 }))]
     #[test]
     fn the_order_is_the_documents_whatever_the_chunks_and_threads(
         lengths in proptest::collection::vec(0_usize..60, 0..8),
@@ -114,8 +115,8 @@ proptest! {
 
 #[test]
 fn buffers_larger_than_a_segment_keep_every_row() {
-    // Rows of 1 MiB, so that a segment has four.
-    let width = 1 << 18;
+    // A segment has four rows.
+    let width = SEGMENT / 4 / size_of::<f32>();
     let field = Arc::new(Field::new("item", DataType::Float32, false));
     let lists = |from: usize| -> ArrayRef {
         let values = (from..from + 10).flat_map(|row| std::iter::repeat_n(row as f32, width));
@@ -150,7 +151,7 @@ fn buffers_larger_than_a_segment_keep_every_row() {
 
 #[test]
 fn a_batch_that_is_held_is_never_written_and_others_share_few_blocks() {
-    let lengths = vec![7; 300];
+    let lengths = vec![7; if cfg!(miri) { 60 } else { 300 }];
     for prefetch in [0, 1, 2, 5] {
         let options = LoadOptions { prefetch, ..LoadOptions::new(split(10)) };
         let mut addresses = HashSet::new();
@@ -220,7 +221,7 @@ fn what_fails_is_told_after_the_good_batches_and_then_there_is_nothing() {
         [(|| Err(Error::invalid("lost")), "lost"), (|| panic!("on purpose"), "on purpose")];
     for prefetch in [0, 1, 2, 9] {
         for (failure, text) in failures {
-            for size in [3, 10, 25, 100] {
+            for size in [3, 10, 25, 100].into_iter().step_by(if cfg!(miri) { 2 } else { 1 }) {
                 let seen = Seen::default();
                 let options = LoadOptions { prefetch, ..LoadOptions::new(split(size)) };
                 let mut found = open(failing(5, &seen, failure), &options, 0, 0);
@@ -375,9 +376,9 @@ fn what_is_no_batch_is_refused_before_anything_is_read() {
 fn a_batch_larger_than_the_source_takes_no_more_memory_than_that() {
     // 8 TiB, if it were full.
     let options = LoadOptions::new(split(1 << 40));
-    let lengths = [100_000, 1, 200_000, 50_000];
+    let lengths = [100_000, 1, 200_000, 50_000].map(|length: usize| length.div_ceil(if cfg!(miri) { 1000 } else { 1 }));
     let found = all(open(chunked(&lengths), &options, 0, 0));
-    assert_eq!(found, [(0..350_001).collect::<Vec<_>>()]);
+    assert_eq!(found, [(0..lengths.iter().sum()).collect::<Vec<_>>()]);
 }
 
 #[test]

@@ -148,7 +148,8 @@ mod tests {
     #[test]
     fn every_number_is_its_own_nearest() {
         for dtype in DType::ALL.iter().copied().filter(|dtype| value(*dtype, 0).is_some()) {
-            for encoding in 0..=u8::MAX {
+            // Miri takes some of each sign, the ends among them.
+            for encoding in (0..=u8::MAX).step_by(if cfg!(miri) { 17 } else { 1 }) {
                 let number = value(dtype, encoding).unwrap();
                 assert!(number.is_nan() || encode(dtype, number) == Some(encoding), "{encoding:#x} of {dtype}");
             }

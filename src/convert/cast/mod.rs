@@ -173,8 +173,10 @@ mod tests {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             state >> 24
         };
-        for (from, to) in castable().flat_map(|from| castable().map(move |to| (from, to))) {
-            for round in 0..60 {
+        let pairs = castable().flat_map(|from| castable().map(move |to| (from, to)));
+        // Miri takes some pairs, each type among them both ways.
+        for (from, to) in pairs.step_by(if cfg!(miri) { 5 } else { 1 }) {
+            for round in 0..if cfg!(miri) { 2 } else { 60 } {
                 // Small numbers, numbers around the ends of ranges, and any bits at all; at an odd address.
                 let mut bytes = [0_u8; BLOCK_ROWS * 8 + 1];
                 for element in bytes[1..].chunks_exact_mut(from.itemsize()) {

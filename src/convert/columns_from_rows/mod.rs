@@ -10,14 +10,14 @@ use std::sync::Arc;
 
 use smallvec::smallvec;
 
-use super::pack::{Isa, LINE, NON_TEMPORAL_FROM};
+use super::pack::{Isa, LINE, NON_TEMPORAL_FROM, fence};
 use super::threads::{for_each_part, threads};
 use crate::alloc::HostBuffer;
 use crate::copy_log::{self, Copied};
 use crate::device::Device;
 use crate::error::{Error, ErrorKind, Result};
 use crate::tensor::{Parts, Tensor};
-use tile_grid::{Grid, order_streamed, split};
+use tile_grid::{Grid, split};
 
 /// Bytes of the rows that are taken together: they stay in the first-level cache, and those that come next in the second.
 const BLOCK: usize = 1 << 14;
@@ -111,6 +111,6 @@ unsafe fn split_blocks(isa: Isa, grid: Grid) {
         unsafe { split(isa, grid.part(row, 0).first(block, grid.columns)) };
     }
     if grid.stream {
-        order_streamed();
+        fence();
     }
 }

@@ -45,13 +45,14 @@ use load::LANES;
 use stream::{HUGE_PAGE, Pages};
 use target::Target;
 
-/// Bytes of a column that are read in a run, at least: long enough for the processor to fetch ahead, and a few pages.
-const RUN: usize = 8192;
+/// Bytes of a column that are read in a run, at least: long enough for the processor to fetch ahead, and a few pages. Few of
+/// them for Miri, so that small tests have several runs.
+const RUN: usize = if cfg!(miri) { 256 } else { 8192 };
 /// Bytes of rows that are written in a run, if columns have more than `RUN` then: in small pages, no more than the processor
 /// knows the addresses of.
 const SPAN: usize = HUGE_PAGE;
 /// As above, in huge pages, where rows have several lines: a new run is a new place in every column.
-const WIDE_SPAN: usize = 32 << 20;
+const WIDE_SPAN: usize = 16 * HUGE_PAGE;
 
 /// What does not fit: the column's number, and the position in the chunk.
 pub(crate) struct PackMisfit {

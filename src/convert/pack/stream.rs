@@ -35,8 +35,8 @@ pub(super) fn prefetch_to_second(address: *const u8) {
     let _ = address;
 }
 
-/// Bytes of a huge page.
-pub(super) const HUGE_PAGE: usize = 2 << 20;
+/// Bytes of a huge page; few of them for Miri, so that small tests have several.
+pub(super) const HUGE_PAGE: usize = if cfg!(miri) { 1 << 12 } else { 2 << 20 };
 
 /// Memory that is written from its start on, and whose pages the system may have to make first: a huge page that is asked for
 /// by a write to its end is cleared upwards, which takes half as long as downwards.
@@ -110,7 +110,7 @@ impl LinePrefetch {
 /// # Safety
 /// Both have so many bytes, apart from each other. The processor has `isa`.
 pub(in crate::convert) unsafe fn copy_past_the_cache(isa: Isa, source: *const u8, out: *mut u8, bytes: usize) {
-    let head = out.align_offset(LINE).min(bytes);
+    let head = (out.addr().wrapping_neg() % LINE).min(bytes);
     let lines = (bytes - head) / LINE;
     let (from, to) = (source.wrapping_add(head), out.wrapping_add(head));
     // SAFETY: the contract, for the bytes before the first whole line.

@@ -33,6 +33,16 @@ const TYPES: [DataType; 13] = [
     DataType::Decimal128(12, 2),
 ];
 
+/// Miri takes seconds for a case.
+fn cases(count: u32) -> ProptestConfig {
+    ProptestConfig::with_cases(if cfg!(miri) { 2 } else { count })
+}
+
+/// Two chunks of rows are enough for Miri.
+const fn most(rows: usize) -> usize {
+    if cfg!(miri) { 70 } else { rows }
+}
+
 /// One column: its type, how many slots stand before its first row, whether it has nulls, how far it is misaligned.
 type Column = (DataType, usize, bool, usize);
 
@@ -124,7 +134,7 @@ fn check(columns: &[Column], dtype: DType, rows: usize, skipped: usize, place: P
             // SAFETY: the array has these bytes.
             let bytes = unsafe { std::slice::from_raw_parts(leaf.values, bytes) };
             let mut memory = vec![0; 64 + shift + bytes.len()];
-            let start = memory.as_ptr().align_offset(64) + shift;
+            let start = memory.as_ptr().addr().wrapping_neg() % 64 + shift;
             memory[start..][..bytes.len()].copy_from_slice(bytes);
             moved.push(memory);
             leaf.values = moved.last().unwrap()[start..].as_ptr();
@@ -137,7 +147,7 @@ fn check(columns: &[Column], dtype: DType, rows: usize, skipped: usize, place: P
     let (before, between) = (place.before * size, place.between * size);
     let stride = columns.len() * size + between;
     let mut expected = vec![0xa5_u8; 64 + before + count * stride + 64];
-    let start = expected.as_ptr().align_offset(64);
+    let start = expected.as_ptr().addr().wrapping_neg() % 64;
     for row in 0..count {
         for (column, (_, values)) in made.iter().enumerate() {
             let element =
@@ -147,13 +157,14 @@ fn check(columns: &[Column], dtype: DType, rows: usize, skipped: usize, place: P
     }
     for isa in Isa::available() {
         let mut memory = vec![0xa5_u8; start + 64 + expected.len()];
-        let start = memory.as_ptr().align_offset(64);
+        let start = memory.as_ptr().addr().wrapping_neg() % 64;
         let out = Target::new(memory[start + before..].as_mut_ptr(), stride, count);
         // SAFETY: the columns have these rows, and the memory room for them.
         let result = unsafe { pack(*isa, place.threads, &packed, skipped, out, place.memory()) };
         assert!(matches!(result, Ok(Ok(()))));
         let found = &memory[start..][..expected.len()];
-        if let Some(at) = (0..expected.len()).find(|at| found[*at] != expected[*at]) {
+        if found != expected {
+            let at = (0..expected.len()).find(|at| found[*at] != expected[*at]).unwrap();
             let (row, byte) = (at.wrapping_sub(before) / stride, at.wrapping_sub(before) % stride);
             panic!("{isa:?}: byte {at}, row {row}, column {}: {} not {}", byte / size, found[at], expected[at]);
         }
@@ -162,6 +173,7 @@ fn check(columns: &[Column], dtype: DType, rows: usize, skipped: usize, place: P
 
 #[test]
 #[cfg(target_os = "linux")]
+#[cfg_attr(miri, ignore = "Miri has none of the sets that /proc/cpuinfo names")]
 fn every_set_that_the_processor_has_is_available() {
     let text = std::fs::read_to_string("/proc/cpuinfo").unwrap();
     let flags: Vec<&str> =
@@ -175,14 +187,14 @@ fn every_set_that_the_processor_has_is_available() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(150))]
+    #![proptest_config(cases(150))]
 
     #[test]
     fn rows_are_the_columns_values(
         columns in prop_oneof![1..8_usize, 1..40_usize, 60..70_usize, select(&[4, 16, 64][..])].prop_flat_map(|count| columns(&TYPES, count)),
         dtype in select(&[DType::Float32, DType::Float32, DType::Float64, DType::Int64, DType::Int16, DType::UInt8,
             DType::Float16, DType::BFloat16, DType::Int32][..]),
-        (rows, skipped) in (prop_oneof![0..70_usize, 0..300_usize]).prop_flat_map(|rows| (Just(rows), 0..=rows)),
+        (rows, skipped) in (prop_oneof![0..70_usize, 0..most(300)]).prop_flat_map(|rows| (Just(rows), 0..=rows)),
         place in places(),
         seed in any::<u64>(),
     ) {
@@ -195,7 +207,7 @@ proptest! {
             (DataType::Float64, DType::Float64), (DataType::UInt16, DType::UInt16)][..]),
         shape in prop_oneof![1..20_usize, 1..140_usize]
             .prop_flat_map(|count| vec((prop_oneof![Just(0), 0..70_usize], any::<bool>(), 0..3_usize), count)),
-        rows in 0..200_usize,
+        rows in 0..most(200),
         place in places(),
         seed in any::<u64>(),
     ) {
@@ -210,7 +222,7 @@ fn complex_numbers_are_packed_in_pairs() {
     let pairs = |part: DataType| DataType::FixedSizeList(Arc::new(Field::new("item", part, true)), 2);
     let place = Place { before: 1, between: 0, stream: true, threads: 1 };
     for dtype in [DType::Complex64, DType::Complex128] {
-        for count in [1, 3, 4, 5, 9] {
+        for count in if cfg!(miri) { &[1, 4, 9][..] } else { &[1, 3, 4, 5, 9] }.iter().copied() {
             let types = [pairs(DataType::Float32), pairs(DataType::Float64)];
             let columns: Vec<Column> = types
                 .iter()
@@ -220,8 +232,9 @@ fn complex_numbers_are_packed_in_pairs() {
                 .zip(0..)
                 .map(|(part, i)| (part, i, i % 3 == 0, i % 2))
                 .collect();
-            check(&columns, dtype, 150, 3, place, 7);
-            check(&columns, dtype, 150, 3, Place { between: 1, ..place }, 7);
+            let rows = if cfg!(miri) { 70 } else { 150 };
+            check(&columns, dtype, rows, 3, place, 7);
+            check(&columns, dtype, rows, 3, Place { between: 1, ..place }, 7);
         }
     }
 }
@@ -229,8 +242,13 @@ fn complex_numbers_are_packed_in_pairs() {
 #[test]
 fn many_columns_and_long_runs_of_rows() {
     let place = Place { before: 3, between: 0, stream: true, threads: 2 };
-    for (count, rows) in [(4096, 65), (1025, 130), (16, 5000), (17, 5000), (10, 5000), (4, 5000), (3, 5000), (1, 5000)]
-    {
+    let shapes = if cfg!(miri) {
+        // Runs are of 64 rows then.
+        &[(40, 65), (17, 130), (4, 130), (1, 130)][..]
+    } else {
+        &[(4096, 65), (1025, 130), (16, 5000), (17, 5000), (10, 5000), (4, 5000), (3, 5000), (1, 5000)]
+    };
+    for &(count, rows) in shapes {
         let columns: Vec<Column> =
             (0..count).map(|index| (TYPES[index % 13].clone(), index % 9, index % 4 == 0, 0)).collect();
         check(&columns, DType::Float32, rows, 1, place, 11);
@@ -245,11 +263,12 @@ fn rows_that_share_their_lines_with_the_next() {
         let line = 64 / dtype.itemsize();
         // Sources of every width between those that are the result's: each is fetched at a pace of its own.
         let of = |index: usize| TYPES[if index.is_multiple_of(3) { index % 13 } else { alike }].clone();
-        for count in [line + 1, 2 * line - 1, 3 * line + line / 2] {
+        for count in [line + 1, 2 * line - 1, 3 * line + line / 2].into_iter().take(if cfg!(miri) { 1 } else { 3 }) {
             let columns: Vec<Column> = (0..count).map(|i| (of(i), i % 5, i % 4 == 0, i % 7 / 6)).collect();
             // No whole chunk, one, a few with a tail of each kind: the last line's rest is no line.
-            for (rows, threads) in [(1, 1), (64, 1), (129, 1), (200, 2)] {
-                for before in [0, 1, line - 1] {
+            let parts = if cfg!(miri) { &[(1, 1), (66, 2)][..] } else { &[(1, 1), (64, 1), (129, 1), (200, 2)] };
+            for &(rows, threads) in parts {
+                for before in [0, 1, line - 1].into_iter().skip(if cfg!(miri) { 2 } else { 0 }) {
                     let place = Place { before, between: 0, stream: true, threads };
                     check(&columns, dtype, rows, 0, place, 19);
                 }
@@ -262,10 +281,10 @@ fn rows_that_share_their_lines_with_the_next() {
 fn columns_of_the_results_own_values() {
     for (dtype, alike) in [(DType::Float32, 10), (DType::Float64, 11)] {
         let line = 64 / dtype.itemsize();
-        for count in [line, line + 1, 2 * line] {
+        for count in [line, line + 1, 2 * line].into_iter().take(if cfg!(miri) { 2 } else { 3 }) {
             let columns: Vec<Column> = (0..count).map(|i| (TYPES[alike].clone(), i % 5, false, 0)).collect();
-            for rows in [64, 129, 200] {
-                for (before, stream) in [(0, false), (0, true), (1, true)] {
+            for rows in if cfg!(miri) { &[65][..] } else { &[64, 129, 200] }.iter().copied() {
+                for (before, stream) in [(0, false), (0, true), (1, true)].into_iter().skip(usize::from(cfg!(miri))) {
                     let place = Place { before, between: 0, stream, threads: 1 };
                     check(&columns, dtype, rows, 0, place, 23);
                     check(&columns, dtype, rows, 3, Place { between: line, ..place }, 23);
@@ -288,6 +307,8 @@ fn few_columns_of_rows_that_have_room_for_four() {
 #[test]
 fn rows_over_several_huge_pages() {
     let place = Place { before: 0, between: 0, stream: true, threads: 1 };
+    // As many times fewer rows as there are fewer bytes in a page.
+    let fewer = (2 << 20) / HUGE_PAGE;
     // Whole lines, lines of two rows, and rows of no whole lines.
     for (count, rows, before) in [
         (16, 70_000, 0),
@@ -300,7 +321,7 @@ fn rows_over_several_huge_pages() {
     ] {
         let types = [DataType::Int32, DataType::Float64, DataType::Float32];
         let columns: Vec<Column> = (0..count).map(|index| (types[index % 3].clone(), 0, index % 4 == 0, 0)).collect();
-        check(&columns, DType::Float32, rows, 0, Place { before, ..place }, 13);
+        check(&columns, DType::Float32, rows / fewer, 0, Place { before, ..place }, 13);
     }
 }
 
@@ -326,6 +347,9 @@ fn with_columns(columns: &[ArrayRef], options: &Options, work: impl FnOnce(&[Pac
     work(&packed);
 }
 
+/// How many bits and nulls columns take turns with.
+const TURN: usize = if cfg!(miri) { 70 } else { 200 };
+
 /// A column of these bits, read as floats, as single ones, or as integers.
 fn of_bits(data_type: &DataType, bits: &[u64], valid: Vec<bool>) -> ArrayRef {
     let valid = Some(NullBuffer::from(valid));
@@ -348,23 +372,23 @@ fn of_bits(data_type: &DataType, bits: &[u64], valid: Vec<bool>) -> ArrayRef {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(60))]
+    #![proptest_config(cases(60))]
 
     #[test]
     fn every_set_of_instructions_rounds_alike(
         (data_type, dtype) in select(&[(DataType::Int32, DType::Float32), (DataType::Int64, DType::Float32),
             (DataType::Float64, DType::Float32), (DataType::Int32, DType::Float64), (DataType::Int64, DType::Float64),
             (DataType::Float32, DType::Float64)][..]),
-        (count, rows) in (select(&[2_usize, 4, 5, 16, 21, 32][..]), 60..200_usize),
+        (count, rows) in (select(&[2_usize, 4, 5, 16, 21, 32][..]), 60..TURN),
         // Any bits, those of infinities, and of doubles that singles nearly hold.
         bits in vec(prop_oneof![any::<u64>(), Just(f64::INFINITY.to_bits()), Just(f64::NEG_INFINITY.to_bits()),
-            (0x3690_u64..0x47ef, 0_u64..1 << 48).prop_map(|(high, low)| high << 48 | low)], 200),
-        valid in vec(any::<bool>(), 200),
+            (0x3690_u64..0x47ef, 0_u64..1 << 48).prop_map(|(high, low)| high << 48 | low)], TURN),
+        valid in vec(any::<bool>(), TURN),
         place in places(),
     ) {
         let columns: Vec<ArrayRef> = (0..count)
             .map(|column| {
-                let turned = |index: usize| (index + column * 7) % 200;
+                let turned = |index: usize| (index + column * 7) % TURN;
                 let bits: Vec<u64> = (0..rows).map(|row| bits[turned(row)]).collect();
                 let valid = (0..rows).map(|row| valid[turned(row)] && fits(&data_type, dtype, bits[row])).collect();
                 of_bits(&data_type, &bits, valid)
@@ -375,7 +399,7 @@ proptest! {
             let mut found: Vec<Vec<u8>> = Vec::new();
             for isa in Isa::available() {
                 let mut memory = vec![0_u8; 64 + place.before * 8 + stride * rows];
-                let start = memory.as_ptr().align_offset(64) + place.before * dtype.itemsize();
+                let start = memory.as_ptr().addr().wrapping_neg() % 64 + place.before * dtype.itemsize();
                 let out = Target::new(memory[start..].as_mut_ptr(), stride, rows);
                 // SAFETY: the columns have these rows, and the memory room for them.
                 assert!(matches!(unsafe { pack(*isa, place.threads, packed, 0, out, place.memory()) }, Ok(Ok(()))));
@@ -388,8 +412,8 @@ proptest! {
     #[test]
     fn the_lowest_row_that_does_not_fit_is_named_and_its_first_column(
         (data_type, dtype) in select(&[(DataType::Int64, DType::Int8), (DataType::Float64, DType::Float32)][..]),
-        (count, rows) in prop_oneof![(1..6_usize, 1..300_usize), (60..140_usize, 1..300_usize),
-            (select(&[4_usize, 16, 64][..]), 1..300_usize), (1..4_usize, 9000..20_000_usize)],
+        (count, rows) in prop_oneof![(1..6_usize, 1..most(300)), (60..140_usize, 1..most(300)),
+            (select(&[4_usize, 16, 64][..]), 1..most(300)), (1..4_usize, if cfg!(miri) { 600..900_usize } else { 9000..20_000 })],
         places in vec((any::<Index>(), any::<Index>(), any::<bool>()), 0..6),
         place in places(),
     ) {
@@ -413,7 +437,7 @@ proptest! {
             let stride = (count + place.between) * dtype.itemsize();
             for isa in Isa::available() {
                 let mut memory = vec![0_u8; 64 + place.before * 4 + stride * rows];
-                let start = memory.as_ptr().align_offset(64) + place.before * dtype.itemsize();
+                let start = memory.as_ptr().addr().wrapping_neg() % 64 + place.before * dtype.itemsize();
                 let out = Target::new(memory[start..].as_mut_ptr(), stride, rows);
                 // SAFETY: the columns have these rows, and the memory room for them.
                 let result = unsafe { pack(*isa, place.threads, packed, 0, out, place.memory()) }.unwrap();
