@@ -1,5 +1,5 @@
-//! Converts columns on their device by kernels, on this thread's stream, into new tensors or the memory of an `Output`. The host waits
-//! only for casts, to learn whether every value fits.
+//! Converts columns on their device by kernels, on this thread's stream, into new tensors or the memory of an `Output`.
+//! The host waits only for casts, to learn whether every value fits.
 #![allow(unsafe_code, reason = "starts kernels on memory of the device")]
 
 mod check;

@@ -1,4 +1,5 @@
-//! [`Plan`]: what a conversion will do to the data at hand, from the spec and the data's structure, without touching values.
+//! [`Plan`]: what a conversion will do to the data at hand, from the spec and the data's structure, without touching
+//! values.
 
 mod matrix;
 

@@ -23,8 +23,8 @@ _BatchT_co = TypeVar("_BatchT_co", covariant=True)
 class _ArrayNamespace(Protocol[_ArrayT_co]):
     """A module such as numpy, whose `from_dlpack` makes its own arrays.
 
-    Type checkers do not know that of torch as one of the module's, so any module, or its name, has an overload after
-    this one."""
+    Type checkers do not see torch's `from_dlpack` as one of its module, so a second overload takes any module or its
+    name."""
 
     def from_dlpack(self, x: Any, /) -> _ArrayT_co: ...
 
@@ -46,7 +46,7 @@ class _ArrowDeviceStreamExportable(Protocol):
     def __arrow_c_device_stream__(self, requested_schema: object | None = None, **kwargs: Any) -> object: ...
 
 class _DLPackExportable(Protocol):
-    # Producers differ in the keywords they take, so none is asked for here.
+    # Producers take different keywords, so this protocol requires none.
     @property
     def __dlpack__(self) -> Any: ...
 
@@ -79,7 +79,7 @@ class _DataSet(Protocol):
     def with_format(self, type: str) -> Any: ...
     def iter(self, batch_size: int) -> Any: ...
 
-# Data sets, files and queries, which are read in batches.
+# Data sets, files and queries that are read in batches.
 _Batches: TypeAlias = (
     _ToReader | _Scannable | _IterBatches | _CollectBatches | _ToArrowReader | _FetchRecordBatch | _ToBatches | _DataSet
 )
@@ -87,8 +87,8 @@ _Source: TypeAlias = _ArrowData | _Batches | Iterable[_ArrowData | _Batches]
 _Data: TypeAlias = _Source | _DLPackExportable
 # A name, a tuple (device_type, device_id), a Device, or another library's device object.
 _Device: TypeAlias = str | tuple[int, int] | Device | object
-# A name such as "float32", a code of NumPy such as "f4", or a type of any library: its dtypes and scalar types, Arrow
-# types by `__arrow_c_schema__`, and Python's float, int, bool and complex.
+# A name such as "float32", a NumPy code such as "f4", or a type object of any library: dtypes and scalar types, Arrow
+# types with `__arrow_c_schema__`, and Python's float, int, bool and complex.
 _DType: TypeAlias = str | object
 
 class _CudaStream(Protocol):
@@ -98,12 +98,12 @@ class _CudaStream(Protocol):
 _Stream: TypeAlias = SupportsIndex | _CudaStream
 
 class _MemoryResource(Protocol):
-    """Memory of devices. The address is a multiple of 256."""
+    """Allocates device memory. Addresses are multiples of 256."""
 
     def allocate(self, nbytes: int, stream: Any, /) -> int: ...
     def deallocate(self, address: int, nbytes: int, stream: Any, /) -> Any: ...
 
-# Where the memory of results on a device comes from; the object may be a memory resource of RMM.
+# Allocates the results on a device; the object may be a memory resource of RMM.
 _Allocator: TypeAlias = Literal["cuMemAlloc"] | _MemoryResource
 _LoaderNulls: TypeAlias = Literal["error", "nan"] | bool | SupportsIndex | SupportsFloat
 _Nulls: TypeAlias = Literal["keep"] | _LoaderNulls
@@ -116,7 +116,7 @@ _Order: TypeAlias = Literal["C", "F", "A"]
 __version__: str
 
 class ConversionError(BufferError, ValueError):
-    """A conversion that cannot be done as asked."""
+    """A conversion that is impossible as requested."""
 
     column: str | None
     row: int | None
@@ -124,26 +124,26 @@ class ConversionError(BufferError, ValueError):
     remedy: str | None
 
 class CopyError(ConversionError):
-    """A copy is needed, and was not allowed."""
+    """A copy is needed, and `copy=False` forbids it."""
 
 class NullError(ConversionError):
-    """A null stands where the null policy allows none, or cannot be represented."""
+    """A null that the null policy refuses, or that the result cannot represent."""
 
 class CastError(ConversionError):
-    """A value does not fit the requested type."""
+    """A value that does not fit the requested type."""
 
 class UnsupportedTypeError(ConversionError):
-    """A type or layout has no form on the other side."""
+    """A type or layout that the other protocol cannot represent."""
 
 class InternalError(ConversionError):
-    """A bug of the package. `remedy` says where to report it."""
+    """A bug in this package. `remedy` says where to report it."""
 
 class ReadOnlyViewWarning(UserWarning):
-    """A view of read-only memory went to a library that ignores the read-only flag."""
+    """Warns that a library which ignores the read-only flag received a view of read-only memory."""
 
 @final
 class Device:
-    """Where data lives: a type code, shared by DLPack and Arrow, and an ordinal."""
+    """Where memory is: a device type, with the codes that DLPack and Arrow share, and an ordinal."""
 
     def __new__(cls, device: _Device) -> Device: ...
     @property
@@ -176,10 +176,10 @@ class Tensor:
     def writable(self) -> bool: ...
     @property
     def copied(self) -> bool: ...
-    # Raises AttributeError for memory that is not the host's, and for bfloat16 and float8.
+    # Raises AttributeError unless the memory is the host's, and for bfloat16 and float8.
     @property
     def __array_interface__(self) -> dict[str, Any]: ...
-    # Raises AttributeError for memory that is not of a CUDA device, and for bfloat16 and float8.
+    # Raises AttributeError unless the memory is a CUDA device's, and for bfloat16 and float8.
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]: ...
     # DLPack's exchange API: a table of C functions, for consumers in C.
@@ -193,15 +193,15 @@ class Tensor:
         threads: SupportsIndex | None = None,
         allocator: _Allocator | None = None,
     ) -> Tensor:
-        """The same data on another device: itself where it is there already, the same memory where that device reaches
-        it, else a copy. To the CPU it is complete.
+        """Returns the data on another device: itself if it is there, the same memory if that device reaches it, else a
+        copy. A result on the CPU is complete.
 
-        stream: the stream that copies are made on; else this thread's, see `stream`.
-        threads: how many copy from and to ordinary memory; None is ARROW_DLPACK_THREADS, or one a core.
+        stream: the CUDA stream of the copies; None is this thread's, see `stream`.
+        threads: the number of threads that copy host memory; None is ARROW_DLPACK_THREADS, or one per core.
         allocator: as for `to_tensor`."""
 
     def record_stream(self, stream: _Stream, /) -> None:
-        """Has the memory freed, or given back to its owner, behind the work of a stream too."""
+        """Names a stream that uses the memory, which is freed, or returned to its owner, only behind its work."""
 
     def __dlpack__(
         self,
@@ -218,11 +218,11 @@ class Tensor:
         self, requested_schema: object | None = None, **kwargs: Any
     ) -> tuple[CapsuleType, CapsuleType]: ...
     if sys.version_info >= (3, 12):
-        # Before 3.12 the buffer protocol is there, but not as methods.
+        # Before 3.12 the buffer protocol has no methods in Python.
         def __buffer__(self, flags: int, /) -> memoryview: ...
         def __release_buffer__(self, buffer: memoryview, /) -> None: ...
 
-    # The same memory; pickle and deepcopy copy host memory.
+    # Shares the memory; pickle and deepcopy copy host memory.
     def __copy__(self) -> Tensor: ...
     def _repr_html_(self) -> str: ...
     def __len__(self) -> int: ...
@@ -248,11 +248,11 @@ class Array:
         threads: SupportsIndex | None = None,
         allocator: _Allocator | None = None,
     ) -> Array:
-        """The same data on another device: itself where it is there already, the same memory where that device reaches
-        it, else a copy of what the rows need. To the CPU it is complete.
+        """Returns the data on another device: itself if it is there, the same memory if that device reaches it, else a
+        copy of what the rows need. A result on the CPU is complete.
 
-        stream: the stream that copies are made on; else this thread's, see `stream`.
-        threads: how many copy from and to ordinary memory; None is ARROW_DLPACK_THREADS, or one a core.
+        stream: the CUDA stream of the copies; None is this thread's, see `stream`.
+        threads: the number of threads that copy host memory; None is ARROW_DLPACK_THREADS, or one per core.
         allocator: as for `to_tensor`."""
 
     def __arrow_c_schema__(self) -> CapsuleType: ...
@@ -269,7 +269,7 @@ class Array:
         copy: bool | None = None,
     ) -> CapsuleType: ...
     def __dlpack_device__(self) -> tuple[int, int]: ...
-    # The same memory; pickle and deepcopy copy host memory.
+    # Shares the memory; pickle and deepcopy copy host memory.
     def __copy__(self) -> Array: ...
     def __len__(self) -> int: ...
 
@@ -295,11 +295,11 @@ class RecordBatch:
         threads: SupportsIndex | None = None,
         allocator: _Allocator | None = None,
     ) -> RecordBatch:
-        """The same data on another device: itself where it is there already, the same memory where that device reaches
-        it, else a copy of what the rows need. To the CPU it is complete.
+        """Returns the data on another device: itself if it is there, the same memory if that device reaches it, else a
+        copy of what the rows need. A result on the CPU is complete.
 
-        stream: the stream that copies are made on; else this thread's, see `stream`.
-        threads: how many copy from and to ordinary memory; None is ARROW_DLPACK_THREADS, or one a core.
+        stream: the CUDA stream of the copies; None is this thread's, see `stream`.
+        threads: the number of threads that copy host memory; None is ARROW_DLPACK_THREADS, or one per core.
         allocator: as for `to_tensor`."""
 
     def __arrow_c_schema__(self) -> CapsuleType: ...
@@ -310,14 +310,14 @@ class RecordBatch:
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> CapsuleType: ...
     def __arrow_c_device_stream__(self, requested_schema: object | None = None, **kwargs: Any) -> CapsuleType: ...
     def __getitem__(self, key: str | int, /) -> Array: ...
-    # The same memory; pickle and deepcopy copy host memory.
+    # Shares the memory; pickle and deepcopy copy host memory.
     def __copy__(self) -> RecordBatch: ...
     def _repr_html_(self) -> str: ...
     def __len__(self) -> int: ...
 
 @final
 class ArrayStream:
-    """Arrow arrays or record batches one after the other, each read when it is asked for. A stream is read once."""
+    """Iterates over Arrow arrays or record batches, and reads each on request. A stream can be read once."""
 
     @property
     def type(self) -> str: ...
@@ -335,8 +335,8 @@ class ArrayStream:
         threads: SupportsIndex | None = None,
         allocator: _Allocator | None = None,
     ) -> ArrayStream:
-        """The stream with its arrays on another device, each moved when it is read. This one is consumed, unless its
-        arrays are there already.
+        """Returns the stream with its arrays on another device, each moved when it is read. Consumes this stream,
+        unless its arrays are there already.
 
         stream, threads, allocator: as for `Array.to_device`."""
 
@@ -349,8 +349,8 @@ class ArrayStream:
 
 @final
 class Ragged(Generic[_ArrayT_co]):
-    """Rows of different lengths: row i is `values[offsets[i]:offsets[i + 1]]`, or, where there are lengths,
-    `values[offsets[i]:offsets[i] + lengths[i]]`. The Arrow dunders give a list array over the same memory."""
+    """Rows of different lengths: row i is `values[offsets[i]:offsets[i + 1]]`, or with lengths
+    `values[offsets[i]:offsets[i] + lengths[i]]`. The Arrow dunders return a list array over the same memory."""
 
     def __new__(
         cls,
@@ -360,7 +360,7 @@ class Ragged(Generic[_ArrayT_co]):
         shapes: _DLPackExportable | None = None,
         validity: _DLPackExportable | None = None,
     ) -> Ragged[Tensor]: ...
-    # An array of the elements, or for nested lists a Ragged of them.
+    # An array of the elements; for nested lists, a Ragged.
     @property
     def values(self) -> Any: ...
     @property
@@ -379,7 +379,7 @@ class Ragged(Generic[_ArrayT_co]):
         self, requested_schema: object | None = None, **kwargs: Any
     ) -> tuple[CapsuleType, CapsuleType]: ...
     def __class_getitem__(cls, parts: Any, /) -> GenericAlias: ...
-    # The same memory; pickle and deepcopy copy host memory.
+    # Shares the memory; pickle and deepcopy copy host memory.
     def __copy__(self) -> Ragged[_ArrayT_co]: ...
     def _repr_html_(self) -> str: ...
     def __len__(self) -> int: ...
@@ -389,7 +389,7 @@ class LoaderIterator(Generic[_BatchT_co]):
     """The batches of one epoch of a Loader."""
 
     def close(self) -> None:
-        """Ends the epoch here: waits for the thread, and releases the source."""
+        """Ends the epoch: waits for the thread, and releases the source."""
 
     def __iter__(self) -> LoaderIterator[_BatchT_co]: ...
     def __next__(self) -> _BatchT_co: ...
@@ -397,7 +397,7 @@ class LoaderIterator(Generic[_BatchT_co]):
 
 @final
 class Loader(Generic[_BatchT_co]):
-    """An Arrow stream as training batches of `batch_size` rows each, made ahead on a native thread."""
+    """Yields training batches of `batch_size` rows from an Arrow stream, prefetched on a native thread."""
 
     @overload
     def __new__(
@@ -535,27 +535,27 @@ class Loader(Generic[_BatchT_co]):
     def batch_size(self) -> int: ...
     @property
     def epoch(self) -> int:
-        """The epoch that the iteration is in, or that the next `iter()` begins."""
+        """The epoch of the current iteration, or of the next `iter()`."""
 
     def set_epoch(self, epoch: SupportsIndex) -> None:
-        """Says which epoch the next `iter()` begins: each has an order of its own."""
+        """Sets the epoch of the next `iter()`. Each epoch has its own order."""
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the iteration stands, as a dict that JSON can hold."""
+        """Returns the position of the iteration, as a dict that JSON can hold."""
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Takes the state of `state_dict`: the next `iter()` goes on from there."""
+        """Restores a state of `state_dict`: the next `iter()` continues from there."""
 
     def __iter__(self) -> LoaderIterator[_BatchT_co]: ...
-    # The same source and state; pickle and deepcopy copy the source too.
+    # Shares the source and copies the state; pickle and deepcopy copy the source, too.
     def __copy__(self) -> Loader[_BatchT_co]: ...
-    # Raises TypeError where the source does not tell its rows.
+    # Raises TypeError if the source does not know its number of rows.
     def __len__(self) -> int: ...
     def __class_getitem__(cls, batch: Any, /) -> GenericAlias: ...
 
 @final
 class ReportRow:
-    """What would happen to one column."""
+    """What a conversion would do to one column."""
 
     @property
     def column(self) -> str: ...
@@ -609,7 +609,7 @@ class Report:
 
 @final
 class CopyEntry:
-    """One copy that was made."""
+    """One copy: what was copied, why, and its bytes."""
 
     @property
     def what(self) -> str: ...
@@ -620,7 +620,7 @@ class CopyEntry:
 
 @final
 class CopyLog:
-    """The copies made inside a `with track_copies()` block, by this package, on this thread."""
+    """The copies that this package makes on this thread inside a `with track_copies()` block."""
 
     @property
     def entries(self) -> list[CopyEntry]: ...
@@ -640,7 +640,7 @@ class CopyLog:
 
 @final
 class StreamContext:
-    """A `with` block in which this thread's work on CUDA goes to a stream."""
+    """A `with` block in which this thread uses a given CUDA stream."""
 
     def __enter__(self) -> StreamContext: ...
     def __exit__(
@@ -670,8 +670,8 @@ def to_tensor(
     threads: SupportsIndex | None = None,
     xp: None = None,
 ) -> Tensor:
-    """Converts a column into a tensor of shape (rows, *inner), or the columns of a batch, a table or a stream into a
-    matrix of shape (rows, columns)."""
+    """Converts a column to a tensor of shape (rows, *inner), or the columns of a batch, a table or a stream to a matrix
+    of shape (rows, columns)."""
 
 @overload
 def to_tensor(
@@ -748,8 +748,8 @@ def to_tensors(
     threads: SupportsIndex | None = None,
     xp: None = None,
 ) -> dict[str, Tensor]:
-    """Converts columns of a record batch or table into tensors: a dict by name. With a dict for columns, into named
-    groups: a list of columns is packed into a matrix."""
+    """Converts columns of a batch, a table or a stream to a dict of tensors by name. With a dict for `columns`,
+    converts named groups, and packs each list of columns into a matrix."""
 
 @overload
 def to_tensors(
@@ -803,10 +803,10 @@ def to_ragged(
     pad: None = None,
     xp: None = None,
 ) -> Ragged[Tensor]:
-    """Converts lists and strings into values and offsets: a Ragged of views where layout and options allow it.
+    """Converts lists and strings to values and offsets: a Ragged, of views if layout and options allow it.
 
-    With pad=(value, length), a matrix of shape (rows, length, *inner) and a bool for each of its items; length None is
-    that of the longest row."""
+    With pad=(value, length), returns a matrix of shape (rows, length, *inner) and a bool for each of its items. A
+    length of None is that of the longest row."""
 
 @overload
 def to_ragged(
@@ -898,11 +898,11 @@ def validity(
     device: _Device | None = None,
     xp: None = None,
 ) -> Tensor:
-    """A bool for each value, True where it is valid, in the shape of the values: of a batch, a table or an array of
-    structs (rows, columns).
+    """Returns a bool for each value, True where it is valid, in the shape of the values: (rows, columns) for a batch, a
+    table or an array of structs.
 
-    With bits=True the bitmap of a column's rows as it lies: its bytes, and the position of the first row's bit in them;
-    None where no row is null."""
+    With bits=True, returns a view of a column's bitmap: its bytes, and the position of the first row's bit in them; or
+    None if no row is null."""
 
 @overload
 def validity(
@@ -966,7 +966,7 @@ def to_arrow(
     allocator: _Allocator | None = None,
     threads: SupportsIndex | None = None,
 ) -> Array:
-    """Converts a tensor, or ragged rows, into an Arrow array; with names, a matrix into a batch of its columns."""
+    """Converts a tensor or a Ragged to an Arrow array; with names, a matrix to a record batch of its columns."""
 
 @overload
 def to_arrow(
@@ -991,7 +991,7 @@ def from_dlpack(
     allocator: _Allocator | None = None,
     copy: bool | None = None,
 ) -> Tensor:
-    """Imports a tensor, as `from_dlpack` of the array API standard."""
+    """Imports a tensor, like `from_dlpack` of the array API standard."""
 
 def from_arrow(
     obj: _Data,
@@ -1003,7 +1003,7 @@ def from_arrow(
 ) -> Array | RecordBatch | ArrayStream:
     """Imports Arrow data: an Array, a RecordBatch for structs, an ArrayStream for streams.
 
-    With sync="host" exports of data on a device wait until it is written, and carry no event."""
+    With sync="host", exports of device data wait on the host until the data is written, and carry no event."""
 
 def explain(
     obj_or_schema: _Data | _ArrowSchemaExportable,
@@ -1018,23 +1018,22 @@ def explain(
     copy: bool | None = None,
     writable: bool | None = None,
 ) -> Report:
-    """What `to_tensor` or `to_tensors` would do with this data, or with any data of this schema.
+    """Reports what `to_tensor` or `to_tensors` would do with this data, or with any data of this schema.
 
-    With an order, or with a dict for columns: what becomes of each column on its way into a matrix, and of each matrix.
-    Of one column of lists or strings, what `to_ragged` would do to each part. With a device, how the result gets there:
-    `Report.transfer` is what goes to the CPU before it is converted."""
+    With `order`, or with a dict for `columns`, reports the matrices, and each column in them. For one column of lists
+    or strings, reports what `to_ragged` would do to each part. With `device`, reports the transfer of the result;
+    `Report.transfer` is the data that moves to the CPU before its conversion."""
 
 def track_copies() -> CopyLog:
-    """A log of every copy that this package makes inside a `with` block on this thread: what, why, bytes."""
+    """Logs every copy that this package makes inside a `with` block on this thread: what, why, bytes."""
 
 def stream(stream: _Stream, /) -> StreamContext:
-    """Puts this thread's work on CUDA on a stream, for the time of a `with` block; without one it goes to the legacy
-    default stream. Blocks can be nested."""
+    """Sets the CUDA stream of this thread inside a `with` block; outside, it is the legacy default stream. Blocks can
+    be nested."""
 
 def memory_stats() -> dict[str, dict[str, int]]:
-    """How much memory this package uses and keeps, in bytes: by the name of a device in use, and of page-locked memory,
-    "cuda_host"."""
+    """Returns the bytes of memory that this package uses and caches, by the name of each device in use; "cuda_host" is
+    page-locked memory."""
 
 def empty_cache() -> None:
-    """Gives the memory back that is kept for later results and copies, of devices and page-locked. The host may
-    wait."""
+    """Frees the device and page-locked memory that is cached for later results and copies. The host may wait."""

@@ -1,7 +1,8 @@
-//! Keeps the last large block that was freed for the next result of its size, because fresh pages cost as much as filling them.
+//! Keeps the last large block that was freed for the next result of its size, because fresh pages cost as much as
+//! filling them.
 //!
-//! One block a process, 256 MiB at most. `madvise` lets the system take its pages when memory is short. `take` and `keep` exchange one
-//! pointer: no lock can be left behind by a fork, and a child process has its own copy.
+//! One block a process, 256 MiB at most. `madvise` lets the system take its pages when memory is short. `take` and
+//! `keep` exchange one pointer: no lock can be left behind by a fork, and a child process has its own copy.
 
 use std::alloc::{Layout, dealloc};
 use std::ptr::{NonNull, null_mut};

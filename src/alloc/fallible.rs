@@ -1,5 +1,5 @@
-//! Vectors whose length comes from data: a failed allocation is an error, not the end of the process. Rooms that read foreign data
-//! use these; `clippy.toml` refuses the infallible ones there.
+//! Vectors whose length comes from data: a failed allocation is an error, not the end of the process. Rooms that read
+//! foreign data use these; `clippy.toml` refuses the infallible ones there.
 
 use std::alloc::{Layout, alloc, alloc_zeroed, dealloc};
 use std::ptr::NonNull;

@@ -1,4 +1,5 @@
-//! Large blocks mapped from the system instead of the global allocator: `mremap` grows them without a copy, and unused pages are returned.
+//! Large blocks mapped from the system instead of the global allocator: `mremap` grows them without a copy, and unused
+//! pages are returned.
 
 use super::HostBuffer;
 use crate::error::Result;

@@ -1,5 +1,5 @@
-//! Checks an `ArrowArray` against its type on import: counts, lengths, pointers that may not be NULL, sizes that would overflow.
-//! Reads only the structs, never a buffer, so it serves device memory too.
+//! Checks an `ArrowArray` against its type on import: counts, lengths, pointers that may not be NULL, sizes that would
+//! overflow. Reads only the structs, never a buffer, so it serves device memory too.
 
 use std::ffi::c_void;
 

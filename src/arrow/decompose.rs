@@ -1,5 +1,5 @@
-//! Decomposes an array into the bytes that its rows need, and rebuilds it over a copy of them. Reads the structs, and of the buffers
-//! only those that tell the length of others.
+//! Decomposes an array into the bytes that its rows need, and rebuilds it over a copy of them. Reads the structs, and
+//! of the buffers only those that tell the length of others.
 
 use std::collections::VecDeque;
 use std::ops::Range;

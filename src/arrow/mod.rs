@@ -1,7 +1,7 @@
 //! The Arrow C data, stream and device interfaces: import, a checked walk, and export.
 //!
-//! Import takes ownership first and validates second, so a refused struct is still released. The walk over validated structs does not
-//! touch the buffers, so the same code serves every device.
+//! Import takes ownership first and validates second, so a refused struct is still released. The walk over validated
+//! structs does not touch the buffers, so the same code serves every device.
 #![allow(unsafe_code, reason = "reads, owns and releases the C structs of other libraries")]
 
 mod bitmaps;

@@ -1,5 +1,5 @@
-//! Moves the offsets of arrays that share slots with their children into the children: arrow-rs 59 counts such an offset twice when the
-//! types nest, and panics.
+//! Moves the offsets of arrays that share slots with their children into the children: arrow-rs 59 counts such an
+//! offset twice when the types nest, and panics.
 
 use arrow_data::ArrayData;
 use arrow_schema::{DataType, UnionMode};

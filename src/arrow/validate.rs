@@ -1,5 +1,5 @@
-//! Validates the arrays that are given to and come from arrow-rs, which refuses some valid arrays, and whose allocations of claimed sizes
-//! end the process if they fail.
+//! Validates the arrays that are given to and come from arrow-rs, which refuses some valid arrays, and whose
+//! allocations of claimed sizes end the process if they fail.
 
 use arrow_buffer::bit_chunk_iterator::UnalignedBitChunk;
 use arrow_data::ArrayData;

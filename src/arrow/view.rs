@@ -1,4 +1,5 @@
-//! [`ArrayView`]: a checked walk over imported arrays that reads structs, never buffers, so that one set of rules serves every device.
+//! [`ArrayView`]: a checked walk over imported arrays that reads structs, never buffers, so that one set of rules
+//! serves every device.
 
 use arrow_schema::{DataType, FieldRef};
 

@@ -1,5 +1,5 @@
-//! Bounds the memory that arrow-rs takes for a cast, from the sizes that an array claims. A failed allocation of arrow-rs ends the
-//! process, and nulls, runs, codes and lists can claim any number of values in little memory.
+//! Bounds the memory that arrow-rs takes for a cast, from the sizes that an array claims. A failed allocation of
+//! arrow-rs ends the process, and nulls, runs, codes and lists can claim any number of values in little memory.
 
 use arrow_buffer::ArrowNativeType;
 use arrow_data::ArrayData;

@@ -1,5 +1,5 @@
-//! Chooses which of several refused values an error names: the one in the lowest row, then in the first column. The choice depends
-//! neither on the chunks nor on whether they came one by one.
+//! Chooses which of several refused values an error names: the one in the lowest row, then in the first column. The
+//! choice depends neither on the chunks nor on whether they came one by one.
 
 use std::ops::Range;
 

@@ -1,4 +1,5 @@
-//! [`Lane`]: makes a column's elements in the result's dtype, 64 at a time: casts, unpacks and fills them in the first-level cache.
+//! [`Lane`]: makes a column's elements in the result's dtype, 64 at a time: casts, unpacks and fills them in the
+//! first-level cache.
 
 use std::mem::MaybeUninit;
 use std::ops::Range;

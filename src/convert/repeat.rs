@@ -1,4 +1,5 @@
-//! Takes rows of an array repeatedly, as runs and codes do. Every allocation is sized by checked arithmetic, and fallible.
+//! Takes rows of an array repeatedly, as runs and codes do. Every allocation is sized by checked arithmetic, and
+//! fallible.
 
 use std::mem::MaybeUninit;
 use std::ptr::NonNull;

@@ -1,7 +1,7 @@
 //! The functions of the CUDA driver that this crate calls, resolved once.
 //!
-//! Each returns the driver's code as a number: cudarc's own calls panic if a symbol is missing, and its closed enum of codes cannot hold
-//! the new codes of a newer driver.
+//! Each returns the driver's code as a number: cudarc's own calls panic if a symbol is missing, and its closed enum of
+//! codes cannot hold the new codes of a newer driver.
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::sync::atomic::{AtomicBool, Ordering};

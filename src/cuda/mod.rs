@@ -1,5 +1,5 @@
-//! The CUDA driver, loaded at first use: its functions, devices and primary contexts, streams, events, memory. Without a driver every
-//! call is an error, and nothing else changes.
+//! The CUDA driver, loaded at first use: its functions, devices and primary contexts, streams, events, memory. Without
+//! a driver every call is an error, and nothing else changes.
 //!
 //! [`crate::stream_order`] decides what waits for what.
 #![allow(unsafe_code, reason = "calls the driver")]

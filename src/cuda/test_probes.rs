@@ -1,5 +1,5 @@
-//! Probes for tests: the driver functions that are called, and the numbers of cached objects. When nothing is in use, any other live
-//! object is a leak.
+//! Probes for tests: the driver functions that are called, and the numbers of cached objects. When nothing is in use,
+//! any other live object is a leak.
 
 use std::sync::{Mutex, PoisonError};
 

@@ -1,5 +1,5 @@
-//! Reports the synchronisation of threads by locks and joins to the simulated driver of the tests, which keeps a clock for each thread.
-//! Real drivers have no such functions, and nothing is called.
+//! Reports the synchronisation of threads by locks and joins to the simulated driver of the tests, which keeps a clock
+//! for each thread. Real drivers have no such functions, and nothing is called.
 
 use super::driver::{driver, is_started};
 

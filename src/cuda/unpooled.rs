@@ -1,5 +1,5 @@
-//! Device memory of `cuMemAlloc`: for devices without pools, and for results that are shared by legacy CUDA IPC handles. The host waits
-//! when it is freed, so freed blocks are cached for the next result.
+//! Device memory of `cuMemAlloc`: for devices without pools, and for results that are shared by legacy CUDA IPC
+//! handles. The host waits when it is freed, so freed blocks are cached for the next result.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};

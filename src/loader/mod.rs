@@ -1,4 +1,5 @@
-//! Turns a stream into training batches with a fixed number of rows, prefetched on a thread. docs/loader.md states the guarantees.
+//! Turns a stream into training batches with a fixed number of rows, prefetched on a thread. docs/loader.md states the
+//! guarantees.
 
 mod draws;
 mod groups;

@@ -1,4 +1,5 @@
-//! Matrices in both directions: the columns of a batch, a table or a stream as one tensor of shape `(rows, columns)`, and back.
+//! Matrices in both directions: the columns of a batch, a table or a stream as one tensor of shape `(rows, columns)`,
+//! and back.
 
 mod chunk;
 mod from_stream;

@@ -1,5 +1,5 @@
-//! Results of a stream that grow while it is read: each array is packed and released as it comes. The result equals that of all
-//! arrays together.
+//! Results of a stream that grow while it is read: each array is packed and released as it comes. The result equals
+//! that of all arrays together.
 
 use std::num::NonZero;
 

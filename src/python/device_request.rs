@@ -1,5 +1,5 @@
-//! `device=` of functions and `to_device` of classes. Conversions that read or return host memory run on the host: device data that the
-//! CPU is asked for is moved first, and host data is converted before it moves to a device.
+//! `device=` of functions and `to_device` of classes. Conversions that read or return host memory run on the host:
+//! device data that the CPU is asked for is moved first, and host data is converted before it moves to a device.
 
 use pyo3::exceptions::PyBufferError;
 use pyo3::prelude::*;

@@ -1,5 +1,5 @@
-//! Caches the column names of the last few schemas as Python strings. Batches of one schema come in series, and making and hashing its
-//! strings costs as much as the rest of a view.
+//! Caches the column names of the last few schemas as Python strings. Batches of one schema come in series, and making
+//! and hashing its strings costs as much as the rest of a view.
 
 use std::sync::{Arc, Mutex, PoisonError};
 

@@ -1,8 +1,8 @@
 //! Asks DLPack producers for their tensors, in an order that makes them safe to use.
 //!
-//! We name an idle stream of ours to a CUDA producer, with its device current, and the producer makes that stream wait for its work. An
-//! event recorded there afterwards tells when the tensor is written. So a slow producer delays no other import, and the host never
-//! waits.
+//! We name an idle stream of ours to a CUDA producer, with its device current, and the producer makes that stream wait
+//! for its work. An event recorded there afterwards tells when the tensor is written. So a slow producer delays no
+//! other import, and the host never waits.
 
 use pyo3::exceptions::PyTypeError;
 use pyo3::intern;

@@ -1,5 +1,5 @@
-//! Views values and offsets of lists and strings on a device. The host reads the first and the last offset, and bitmaps if nulls are
-//! refused and not counted; it reads the other offsets only on request.
+//! Views values and offsets of lists and strings on a device. The host reads the first and the last offset, and bitmaps
+//! if nulls are refused and not counted; it reads the other offsets only on request.
 
 mod checked;
 

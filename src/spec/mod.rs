@@ -1,7 +1,7 @@
 //! [`Spec`]: what a conversion returns, from the type and the options alone.
 //!
-//! Dtype and inner shape never depend on data: a batch without nulls has the dtype of the next batch with nulls. Requests that no data
-//! could satisfy fail here.
+//! Dtype and inner shape never depend on data: a batch without nulls has the dtype of the next batch with nulls.
+//! Requests that no data could satisfy fail here.
 
 mod fixed_shape_tensor;
 mod float8;

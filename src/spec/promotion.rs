@@ -1,5 +1,5 @@
-//! The dtype that several dtypes promote to: by the array API within a kind, by `numpy.result_type` and `ml_dtypes` for integers
-//! with floats.
+//! The dtype that several dtypes promote to: by the array API within a kind, by `numpy.result_type` and `ml_dtypes` for
+//! integers with floats.
 
 use crate::dtype::{DType, Kind};
 

@@ -1,5 +1,5 @@
-//! The checks that `ARROW_DLPACK_CHECK` adds: addresses of host memory, because a device pointer labelled as the CPU's looks like any
-//! other, and data that only a copy can check.
+//! The checks that `ARROW_DLPACK_CHECK` adds: addresses of host memory, because a device pointer labelled as the CPU's
+//! looks like any other, and data that only a copy can check.
 
 use std::env;
 use std::sync::OnceLock;

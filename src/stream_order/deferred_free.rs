@@ -1,6 +1,7 @@
 //! Deferred frees: blocks without owners that device work may still use.
 //!
-//! Every import and export on a device checks the list, and nothing waits for it. When the process ends, the driver frees the rest.
+//! Every import and export on a device checks the list, and nothing waits for it. When the process ends, the driver
+//! frees the rest.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError, TryLockError};

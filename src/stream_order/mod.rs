@@ -1,5 +1,5 @@
-//! Stream order: what must finish before device memory is read, and before it is freed. Only this room records events and waits for
-//! them.
+//! Stream order: what must finish before device memory is read, and before it is freed. Only this room records events
+//! and waits for them.
 //!
 //! Each wait has a number ([`Wait`]). Nothing here synchronises a device or a context.
 #![allow(unsafe_code, reason = "reads the handle of a foreign event")]

@@ -1,5 +1,5 @@
-//! Copies ordinary host memory to and from a device through staging buffers, because the driver's own copy would block. Threads fill
-//! and empty the buffers.
+//! Copies ordinary host memory to and from a device through staging buffers, because the driver's own copy would block.
+//! Threads fill and empty the buffers.
 
 use std::collections::VecDeque;
 use std::ops::Range;

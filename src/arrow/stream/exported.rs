@@ -1,8 +1,9 @@
 //! The table of live exported streams, each under a key, with the messages of their failed calls.
 //!
-//! The C stream interface asks consumers not to overlap calls on a stream. Some do: pyarrow reads a stream from as many threads as
-//! its user likes, and releases it when one of them finds its end. So the C struct holds its stream's key instead of an address,
-//! even after its release. A call within or beside another call, or on a released stream, is an error and touches no freed memory.
+//! The C stream interface asks consumers not to overlap calls on a stream. Some do: pyarrow reads a stream from as many
+//! threads as its user likes, and releases it when one of them finds its end. So the C struct holds its stream's key
+//! instead of an address, even after its release. A call within or beside another call, or on a released stream, is an
+//! error and touches no freed memory.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;

@@ -1,9 +1,9 @@
 //! Packs columns into the rows of a matrix in one pass that reads and writes each byte once.
 //!
-//! A group is the columns that fill a cache line of a row. It is packed 64 rows at a time: its lanes are cast, filled and unpacked in the
-//! first-level cache, and transposed from there in registers. Lanes that need none of that are transposed from the source directly. AVX-512
-//! casts and fills most others in the registers of the transposition, so that reads and writes alternate every few rows, and neither
-//! waits for the other.
+//! A group is the columns that fill a cache line of a row. It is packed 64 rows at a time: its lanes are cast, filled
+//! and unpacked in the first-level cache, and transposed from there in registers. Lanes that need none of that are
+//! transposed from the source directly. AVX-512 casts and fills most others in the registers of the transposition, so
+//! that reads and writes alternate every few rows, and neither waits for the other.
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;

@@ -1,5 +1,5 @@
-//! Tests packed rows against their definition, element by element: any columns, rows, offsets, strides, alignments and nulls, on every
-//! instruction set.
+//! Tests packed rows against their definition, element by element: any columns, rows, offsets, strides, alignments and
+//! nulls, on every instruction set.
 
 use std::sync::Arc;
 

@@ -1,7 +1,8 @@
 //! Packs plain columns into a matrix that fits into the second-level cache together with them.
 //!
-//! The setup of the general pass would cost as much as such a matrix, so this one has none. It copies half a cache line of a row at a
-//! time: the columns of a whole line start at the same place of their pages, and would evict each other from the first-level cache.
+//! The setup of the general pass would cost as much as such a matrix, so this one has none. It copies half a cache line
+//! of a row at a time: the columns of a whole line start at the same place of their pages, and would evict each other
+//! from the first-level cache.
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;

@@ -1,4 +1,5 @@
-//! Calls other libraries' Python code, which may release the interpreter, and so may not return once the interpreter exits.
+//! Calls other libraries' Python code, which may release the interpreter, and so may not return once the interpreter
+//! exits.
 
 use std::hint::black_box;
 use std::ptr::null_mut;

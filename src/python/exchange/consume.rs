@@ -1,4 +1,5 @@
-//! Makes arrays of another library from tensors: through its exchange table if its array type has one, else through its `from_dlpack`.
+//! Makes arrays of another library from tensors: through its exchange table if its array type has one, else through its
+//! `from_dlpack`.
 
 use std::ffi::c_void;
 use std::ptr::{NonNull, null_mut};

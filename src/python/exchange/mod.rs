@@ -1,7 +1,8 @@
 //! DLPack's exchange API: tables of C functions on array types, which make and read arrays without a call into Python.
 //!
-//! Ours is on [`Tensor`](super::Tensor). Tables of other libraries make their arrays, but export none: they check less than `__dlpack__`
-//! does (PyTorch's table exports tensors with gradients, and conjugated ones without their conjugation).
+//! Ours is on [`Tensor`](super::Tensor). Tables of other libraries make their arrays, but export none: they check less
+//! than `__dlpack__` does (PyTorch's table exports tensors with gradients, and conjugated ones without their
+//! conjugation).
 #![allow(unsafe_code, reason = "calls and offers C functions that trade pointers")]
 
 mod consume;

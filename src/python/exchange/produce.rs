@@ -1,4 +1,5 @@
-//! The exchange table of [`Tensor`]. Its functions synchronise nothing, and on failure leave their arguments to the caller.
+//! The exchange table of [`Tensor`]. Its functions synchronise nothing, and on failure leave their arguments to the
+//! caller.
 
 use std::any::Any;
 use std::ffi::{CString, c_int, c_void};

@@ -1,4 +1,5 @@
-//! Data sets of Hugging Face: reads rows in Arrow format, in the order of `select` and `shuffle`, which the table of a data set ignores.
+//! Data sets of Hugging Face: reads rows in Arrow format, in the order of `select` and `shuffle`, which the table of a
+//! data set ignores.
 
 use arrow_schema::FieldRef;
 use pyo3::exceptions::PyTypeError;

@@ -1,5 +1,5 @@
-//! Exports a [`Tensor`] by NumPy's array interface (<https://numpy.org/doc/stable/reference/arrays.interface.html>), which XGBoost and
-//! others ask for first.
+//! Exports a [`Tensor`] by NumPy's array interface (<https://numpy.org/doc/stable/reference/arrays.interface.html>),
+//! which XGBoost and others ask for first.
 
 use pyo3::exceptions::PyAttributeError;
 use pyo3::intern;

@@ -1,5 +1,5 @@
-//! The CUDA array interface, version 3 (<https://numba.readthedocs.io/en/stable/cuda/cuda_array_interface.html>): exports a [`Tensor`] by
-//! it, and imports objects that offer nothing better.
+//! The CUDA array interface, version 3 (<https://numba.readthedocs.io/en/stable/cuda/cuda_array_interface.html>):
+//! exports a [`Tensor`] by it, and imports objects that offer nothing better.
 
 use std::sync::Arc;
 
