@@ -1,6 +1,6 @@
 //! Where are the bits of a validity bitmap, and which elements do they belong to?
 
-/// A validity bitmap that applies to a run of elements: a bit for each `repeat` of them.
+/// A validity bitmap over some elements, with a bit for each `repeat` of them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ValidityBits {
     /// The bitmap.
@@ -11,9 +11,9 @@ pub(crate) struct ValidityBits {
     pub(super) length: usize,
     /// How many elements share a bit.
     pub(super) repeat: usize,
-    /// How many bits an element has: it is valid where all are set. 1 unless `repeat` is.
+    /// The number of bits per element, which is valid if all are set. 1 unless `repeat` is 1.
     pub(super) group: usize,
-    /// How many of the bits are not set, where the array says so; more than 0.
+    /// The number of unset bits, if the array counts them; more than 0.
     pub(super) nulls: Option<usize>,
 }
 
@@ -24,29 +24,29 @@ impl ValidityBits {
         Self { offset: self.offset.saturating_add(start), length, nulls, ..self }
     }
 
-    /// Where the bytes start that have the bits, and how many they are.
+    /// Returns the address of the bytes that hold the bits, and their number.
     pub(super) fn bytes(&self) -> (*const u8, usize) {
-        // Whole bytes inside the offset are skipped.
+        // Whole bytes of the offset are skipped.
         (self.start.wrapping_add(self.offset / 8), (self.offset % 8 + self.length).div_ceil(8))
     }
 }
 
-/// A bitmap on a device, of one level of a column: see [`ValidityBits`].
+/// One level's bitmap on a device: see [`ValidityBits`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BitmapLevel {
-    /// The address of the byte that has the first bit.
+    /// The address of the byte with the first bit.
     pub(crate) start: usize,
     /// How many bytes have the bits.
     pub(crate) bytes: usize,
-    /// The number of the first bit in the first byte.
+    /// The position of the first bit in the first byte.
     pub(crate) first_bit: usize,
-    /// How many elements share their bits.
+    /// The number of elements that share their bits.
     pub(crate) repeat: usize,
     /// How many bits these are.
     pub(crate) group: usize,
 }
 
-/// A validity bitmap as it lies in memory.
+/// A validity bitmap in memory.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BitmapBytes {
     pub(super) start: *const u8,

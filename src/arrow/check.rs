@@ -13,10 +13,10 @@ use crate::error::{Error, Result};
 use crate::ffi::arrow_device::ArrowArray;
 use crate::stream_order::check_host;
 
-/// What a buffer holds, for the bytes that it must have.
+/// What a buffer holds, which determines its size.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Buffer {
-    /// A bit a slot; NULL where there are no nulls.
+    /// A bit per slot; NULL if there are no nulls.
     Validity,
     /// A bit a slot.
     Bits,
@@ -24,11 +24,11 @@ pub(super) enum Buffer {
     Width(usize),
     /// So many bytes a slot and one more.
     Offsets(usize),
-    /// Of a size that only other buffers tell.
+    /// A size that only other buffers tell.
     Data,
 }
 
-/// The buffers of a type, in order; what follows them is variadic for view types.
+/// Returns the buffers of a type, in order. View types have variadic buffers after them.
 pub(super) fn buffers_of(data_type: &DataType) -> SmallVec<[Buffer; 3]> {
     use Buffer::{Bits, Data, Offsets, Validity, Width};
     match data_type {
@@ -50,15 +50,15 @@ pub(super) fn buffers_of(data_type: &DataType) -> SmallVec<[Buffer; 3]> {
     }
 }
 
-/// Whether the first buffer of a type is a validity bitmap.
+/// Returns whether the first buffer of a type is a validity bitmap.
 pub(super) fn has_validity(data_type: &DataType) -> bool {
     !matches!(data_type, DataType::Null | DataType::RunEndEncoded(_, _) | DataType::Union(_, _))
 }
 
-/// Checks an array of this field, children and dictionary included.
+/// Checks an array of this field with its children and dictionary.
 ///
 /// # Errors
-/// Names the field and the member of the struct that breaks the C data interface.
+/// If the struct breaks the C data interface. Names the field and the member.
 ///
 /// # Safety
 /// `array` is a struct as the C data interface describes it: pointer arrays have the lengths that the struct gives,
@@ -95,8 +95,7 @@ unsafe fn check_parts(data_type: &DataType, array: &ArrowArray, depth: usize) ->
     unsafe { check_children(data_type, array, end, depth) }
 }
 
-/// Whether an array is one of plain numbers with nothing wrong: what most are, and what the checks below would find in a few
-/// times as long.
+/// Returns whether an array is a valid array of plain numbers: the fast path of the checks below.
 ///
 /// # Safety
 /// As [`check`].
@@ -116,13 +115,13 @@ unsafe fn is_plain(data_type: &DataType, array: &ArrowArray) -> bool {
     };
     // SAFETY: the contract: `buffers` has two entries.
     let [validity, values]: [*const c_void; 2] = unsafe { array.buffers.cast::<[_; 2]>().read() };
-    // A bit takes no more room than a number.
+    // A bit needs no more room than a number.
     is_addressable(validity.addr(), bytes)
         && is_addressable(values.addr(), bytes)
         && (array.length == 0 || (!values.is_null() && (array.null_count <= 0 || !validity.is_null())))
 }
 
-/// Checks the plain integers; returns `offset + length`.
+/// Checks the integers of the struct; returns `offset + length`.
 fn check_counts(data_type: &DataType, array: &ArrowArray) -> Result<usize> {
     let ArrowArray { length, null_count, offset, n_buffers, n_children, .. } = *array;
     let negative = |name: &str, value: i64| Error::invalid(format!("ArrowArray.{name} is {value}"));
@@ -134,9 +133,9 @@ fn check_counts(data_type: &DataType, array: &ArrowArray) -> Result<usize> {
     let expected = buffers_of(data_type).len();
     let buffers = usize::try_from(n_buffers).map_err(|_| negative("n_buffers", n_buffers))?;
     let fits = match data_type {
-        // The null type once had a validity buffer, and some producers still write it.
+        // The null type once had a validity buffer, which some producers still export.
         DataType::Null => buffers <= 1,
-        // Variadic buffers follow, which views name by an int32, and one with their sizes.
+        // Variadic buffers follow, which views index by an int32, and then a buffer with their sizes.
         DataType::Utf8View | DataType::BinaryView => buffers > expected && i32::try_from(buffers).is_ok(),
         _ => buffers == expected,
     };
@@ -225,7 +224,7 @@ unsafe fn check_children(data_type: &DataType, array: &ArrowArray, end: usize, d
     }
 }
 
-/// Refuses host memory that is a device's, where that was asked for.
+/// Refuses host memory that belongs to a device, under `ARROW_DLPACK_CHECK`.
 ///
 /// # Errors
 /// Names the field.
@@ -243,11 +242,11 @@ pub(super) fn check_addresses(data_type: &DataType, array: &ArrowArray) -> Resul
     }
 }
 
-/// Checks the sizes that arrow-rs reads out of host buffers before it validates anything: the last offset of strings and
+/// Checks the sizes that arrow-rs reads from host buffers before it validates anything: the last offset of strings and
 /// bytes, and the sizes of view buffers.
 ///
 /// # Errors
-/// When one is negative, leaves the address space, or cannot be read where it is.
+/// If a size is negative, leaves the address space, or cannot be read in place.
 ///
 /// # Safety
 /// [`check`] accepted the array for this type, and its buffers are host memory.
@@ -281,10 +280,10 @@ pub(super) unsafe fn check_sizes(data_type: &DataType, array: &ArrowArray) -> Re
     }
 }
 
-/// The sizes of the data buffers of an array of views, each read once and checked.
+/// Returns the sizes of a view array's data buffers, each read once and checked.
 ///
 /// # Errors
-/// When there are none, or a buffer of that size cannot be.
+/// If the sizes are missing, or a size is impossible.
 ///
 /// # Safety
 /// As [`check_sizes`], of an array of this type, one of string or binary views.
@@ -326,7 +325,7 @@ unsafe fn check_size<T: Copy + TryInto<usize> + std::fmt::Display>(
     })
 }
 
-/// The types of an array's children, and of a dictionary's values.
+/// Returns the types of an array's children, and of a dictionary's values.
 #[cfg(feature = "python")]
 pub(crate) fn child_types(data_type: &DataType) -> Vec<&DataType> {
     match data_type {
@@ -335,7 +334,7 @@ pub(crate) fn child_types(data_type: &DataType) -> Vec<&DataType> {
     }
 }
 
-/// The child fields of a type, in the order of `ArrowArray.children`.
+/// Returns the child fields of a type, in the order of `ArrowArray.children`.
 pub(super) fn children_of(data_type: &DataType) -> SmallVec<[&FieldRef; 1]> {
     match data_type {
         DataType::List(child)
@@ -351,8 +350,8 @@ pub(super) fn children_of(data_type: &DataType) -> SmallVec<[&FieldRef; 1]> {
     }
 }
 
-/// Whether one type is a plain integer and the other counts something in that integer, such as days: each array of one
-/// is an array of the other.
+/// Returns whether one type is a plain integer and the other a count in that integer, such as days: their arrays are
+/// interchangeable.
 pub(crate) fn counts_in(one: &DataType, other: &DataType) -> bool {
     let stored = DType::of_arrow(one);
     stored.is_some()
@@ -364,7 +363,7 @@ pub(crate) fn counts_in(one: &DataType, other: &DataType) -> bool {
             == 1
 }
 
-/// Whether arrays of both types have the same buffers: they differ in names, nullability and metadata at most.
+/// Returns whether arrays of both types have the same buffers: they differ at most in names, nullability and metadata.
 pub(crate) fn same_layout(one: &DataType, other: &DataType) -> bool {
     let (children, others) = (children_of(one), children_of(other));
     if children.is_empty() || children.len() != others.len() {
@@ -387,7 +386,7 @@ mod tests {
 
     use super::*;
 
-    /// An array of int32 with these two buffers, wherever they point to: nobody reads them here.
+    /// Returns an array of int32 with these two buffers, which nobody reads here.
     fn ints(buffers: &mut [*const c_void; 2]) -> ArrowArray {
         let buffers = buffers.as_mut_ptr();
         ArrowArray { length: 4, n_buffers: 2, buffers, ..ArrowArray::empty() }

@@ -8,7 +8,8 @@ use crate::error::Result;
 use crate::stream_order::Readiness;
 
 impl DeviceArray {
-    /// The order of chunks of which one is on a device: that of the first one with rows, as nothing is read of the others.
+    /// Returns the readiness of chunks that are on a device: that of the first one with rows, because the others are
+    /// not read.
     pub(crate) fn readiness_of<'a, I>(chunks: I) -> Option<&'a Readiness>
     where
         I: IntoIterator<Item = &'a Self, IntoIter: Clone>,
@@ -28,17 +29,17 @@ impl DeviceArray {
         chunks.iter().map(first).collect()
     }
 
-    /// When all is written that is read of the chunks, as one order; `None` where none of them with rows is on a device.
+    /// Joins the readiness of all chunks with rows; `None` if none of them is on a device.
     ///
     /// # Errors
-    /// When they are on different devices, or the driver fails.
+    /// If they are on different devices, or the driver fails.
     pub(crate) fn joined_readiness<'a>(chunks: impl IntoIterator<Item = &'a Self>) -> Result<Option<Readiness>> {
         let filled = chunks.into_iter().filter(|chunk| !chunk.is_empty());
         Readiness::joined(filled.filter_map(|chunk| chunk.readiness().cloned()))
     }
 }
 
-/// An array without slots that counts as one on a device.
+/// Returns an array without slots on a device.
 pub(crate) fn empty_on(field: FieldRef, device: Device) -> Result<DeviceArray> {
     let empty = DeviceArray::from_arrow(arrow_array::new_empty_array(field.data_type()).as_ref(), field.clone())?;
     array_ready_at(ArrayNode::of(&empty)?.export(&empty.owner())?, field, Readiness::written(device))

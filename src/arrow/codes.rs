@@ -12,11 +12,12 @@ use crate::error::{Error, Result};
 use crate::spec::Element;
 
 impl<'a> Leaf<'a> {
-    /// Which elements are null, as [`Leaf::host_mask`], codes that stand for a null of their dictionary among them. `owner`
-    /// is the array that this is a leaf of.
+    /// Returns which elements are null, like [`Leaf::host_mask`], including codes of null values in the dictionary.
+    /// `owner` is the array of this leaf.
     ///
     /// # Errors
-    /// When the memory is not the host's, a code is beyond the dictionary, or the dictionary breaks the Arrow format, or memory cannot be had.
+    /// If the memory is not the host's, a code is beyond the dictionary, the dictionary breaks the Arrow format, or an
+    /// allocation fails.
     #[inline]
     pub(crate) fn logical_mask(&self, owner: &DeviceArray) -> Result<Option<Mask<'a>>> {
         owner.require_host()?;
@@ -28,14 +29,14 @@ impl<'a> Leaf<'a> {
         }
     }
 
-    /// As [`Leaf::logical_mask`], of codes in host memory whose bitmaps say `own`.
+    /// Like [`Leaf::logical_mask`], for codes in host memory whose bitmaps are `own`.
     fn mask_of_codes(&self, owner: &DeviceArray, own: Option<Mask<'a>>) -> Result<Option<Mask<'a>>> {
         let Some(Dictionary { codes, array, values }) = self.dictionary() else { return Ok(own) };
         let length = usize::try_from(array.length).unwrap_or(0);
         let offset = usize::try_from(array.offset).unwrap_or(0);
         let nulls = match values {
             DataType::Null => Mask::of_nulls(length)?,
-            // Their nulls are those of what they stand for.
+            // Their nulls are the nulls of the values that they stand for.
             DataType::Dictionary(_, _) | DataType::RunEndEncoded(_, _) | DataType::Union(_, _) => {
                 let values = owner.dictionary_of(self)?.map(|values| values.to_arrow()).transpose()?;
                 values.as_ref().map_or(Ok(()), |values| require_logical_nulls(&values.to_data()))?;
@@ -74,7 +75,7 @@ impl<'a> Leaf<'a> {
         }
     }
 
-    /// The code of an element; `None` if it is negative.
+    /// Returns the code of an element; `None` if it is negative.
     fn code(&self, dtype: DType, index: usize) -> Option<usize> {
         let at = self.start(Element::Values(dtype)).wrapping_add(index.wrapping_mul(dtype.itemsize()));
         macro_rules! read {

@@ -18,9 +18,9 @@ use crate::ffi::arrow_device::ArrowArray;
 /// What a buffer of the copy holds.
 #[derive(Debug)]
 pub(crate) enum Piece {
-    /// The bytes at these addresses of the memory that the array is on.
+    /// The bytes at these addresses, in the memory of the array.
     There(Range<usize>),
-    /// The offsets at these addresses, of 32 or 64 bits, which have `first` subtracted from them.
+    /// The offsets at these addresses, of 32 or 64 bits, from which `first` is subtracted.
     Offsets { range: Range<usize>, wide: bool, first: i64 },
     /// These bytes.
     Here(Vec<u8>),
@@ -43,7 +43,7 @@ pub(crate) fn rebase(offsets: &mut [u8], wide: bool, first: i64) {
             *offset = i64::from_ne_bytes(*offset).wrapping_sub(first).to_ne_bytes();
         }
     } else {
-        // Of 32 bits, as the offsets are that it is one of.
+        // `first` is one of these offsets, so it fits 32 bits.
         let first = i32::try_from(first).unwrap_or(0);
         for offset in offsets.as_chunks_mut().0 {
             *offset = i32::from_ne_bytes(*offset).wrapping_sub(first).to_ne_bytes();
@@ -57,7 +57,7 @@ pub(crate) struct Decomposed {
     /// The buffers' bytes.
     pub(crate) pieces: Vec<Piece>,
     nodes: Vec<Node>,
-    /// What the host reads wherever the array is: the sizes of view buffers.
+    /// What the host reads on every device: the sizes of view buffers.
     sizes: Vec<Box<[i64]>>,
 }
 
@@ -78,7 +78,7 @@ enum ArrayPart {
     Sizes(usize),
 }
 
-/// An array that is still to be taken apart.
+/// An array that is not decomposed yet.
 struct Pending<'a> {
     array: &'a ArrowArray,
     data_type: &'a DataType,
@@ -88,7 +88,7 @@ struct Pending<'a> {
     node: usize,
 }
 
-/// Where the sizes of buffers are read: in memory of the array's device, or wherever the driver finds the address. Producers
+/// Where buffer sizes are read: in memory of the array's device, or wherever the driver finds the address. Producers
 /// put the sizes of view buffers in either.
 pub(crate) enum Wanted {
     There(Range<usize>),
@@ -99,12 +99,12 @@ pub(crate) enum Wanted {
 pub(crate) type Read<'a> = dyn FnMut(&[Wanted]) -> Result<Vec<Vec<u8>>> + 'a;
 
 impl Decomposed {
-    /// Takes the rows of an array apart which no struct with nulls encloses. What has to be read is, one level of nesting after
-    /// the other, by one call of `read` each. With `rebase` the first offset of lists and strings is subtracted from all of
-    /// them; else what comes before is a part of the copy.
+    /// Decomposes the rows of an array that no struct with nulls encloses. For each level of nesting, one call of
+    /// `read` reads what is needed. With `rebase`, the first offset of lists and strings is subtracted from all of
+    /// them; otherwise the elements before it become part of the copy.
     ///
     /// # Errors
-    /// When offsets or sizes are such as no array has; those of `read`.
+    /// If offsets or sizes are impossible, and the errors of `read`.
     pub(crate) fn new(array: &DeviceArray, rebase: bool, read: &mut Read<'_>) -> Result<Self> {
         let view = array.view();
         let mut apart = Self { pieces: Vec::new(), nodes: vec![Node::default()], sizes: Vec::new() };
@@ -127,7 +127,7 @@ impl Decomposed {
         Ok(apart)
     }
 
-    /// Takes one array apart, of what was read for it; returns what is below it.
+    /// Decomposes one array with what was read for it; returns its children.
     fn take<'a>(
         &mut self,
         pending: &Pending<'a>,
@@ -138,7 +138,7 @@ impl Decomposed {
         let (keep, skip) = pending.start();
         let slots = keep.saturating_add(length);
         let mut node = Node { length, offset: keep, null_count: pending.null_count(), ..Node::default() };
-        // Of rows in lists and strings: the elements that they span, and those to be copied.
+        // For rows of lists and strings: the elements that they span, and those to be copied.
         let mut span = 0..0;
         for (index, kind) in buffers_of(data_type).into_iter().enumerate() {
             let start = buffer(array, index).unwrap_or(std::ptr::null()).addr();
@@ -177,7 +177,7 @@ impl Decomposed {
                     skip.saturating_mul(size)..skip.saturating_add(slots).saturating_mul(size)
                 }
                 DataType::List(_) | DataType::LargeList(_) | DataType::Map(_, _) => span.clone(),
-                // Rows of views, of dense unions and of runs name any of the elements.
+                // Rows of views, of dense unions and of runs can refer to any element.
                 _ => 0..whole,
             };
             if rows.end > whole {
@@ -205,7 +205,7 @@ impl Decomposed {
         Ok(below)
     }
 
-    /// The buffers that views refer to, which only their sizes tell, and these.
+    /// Takes the buffers that views refer to, whose sizes only the last buffer tells, and that last buffer.
     fn take_views(
         &mut self,
         node: &mut Node,
@@ -238,10 +238,10 @@ impl Decomposed {
         ArrayPart::Piece(self.pieces.len() - 1)
     }
 
-    /// The array over a copy of the pieces, which `starts` gives the addresses of, and what keeps it alive.
+    /// Rebuilds the array over a copy of the pieces at the addresses `starts`, kept alive by `owner`.
     ///
     /// # Errors
-    /// When there is no address for each piece.
+    /// If the number of addresses differs from the number of pieces.
     pub(crate) fn together(self, starts: &[*const u8], owner: Owner) -> Result<(ArrayNode, Owner)> {
         let node = self.built(0, starts)?;
         if self.sizes.is_empty() {
@@ -272,7 +272,8 @@ impl Decomposed {
 }
 
 impl Pending<'_> {
-    /// The offset of the copy, and how many slots before it are left out: bits stay in their bytes.
+    /// Returns the offset of the copy, and the number of slots before it that are left out: bits keep their place in a
+    /// byte.
     fn start(&self) -> (usize, usize) {
         if self.length == 0 {
             return (0, self.offset);
@@ -304,7 +305,7 @@ impl Pending<'_> {
         }
     }
 
-    /// What has to be read to know how long the buffers are.
+    /// Returns what must be read to know the length of the buffers.
     fn wanted(&self) -> Result<Vec<Wanted>> {
         let (keep, skip) = self.start();
         let slots = keep.saturating_add(self.length);
@@ -324,12 +325,12 @@ impl Pending<'_> {
     }
 }
 
-/// How many buffers views refer to: all but the bitmap, the views and the sizes.
+/// Returns the number of buffers that views refer to: all but the bitmap, the views and the sizes.
 fn variadic(array: &ArrowArray) -> usize {
     usize::try_from(array.n_buffers).unwrap_or(0).saturating_sub(3)
 }
 
-/// Addresses of `count` slots of `width` bytes from slot `first` on.
+/// Returns the addresses of `count` slots of `width` bytes, from slot `first` on.
 fn range(start: usize, first: usize, count: usize, width: usize) -> Result<Range<usize>> {
     let beyond = || Error::invalid("a buffer reaches beyond the address space");
     let (before, bytes) = (first.checked_mul(width).ok_or_else(beyond)?, count.checked_mul(width).ok_or_else(beyond)?);
@@ -340,7 +341,7 @@ fn range(start: usize, first: usize, count: usize, width: usize) -> Result<Range
     Ok(start..start + bytes)
 }
 
-/// As [`range`], as bytes to be copied; `None` where there are none.
+/// Like [`range`], as a piece to be copied; `None` if it is empty.
 fn bytes(start: usize, first: usize, count: usize, width: usize) -> Result<Option<Piece>> {
     if count == 0 || width == 0 {
         return Ok(None);
@@ -351,7 +352,7 @@ fn bytes(start: usize, first: usize, count: usize, width: usize) -> Result<Optio
     Ok(Some(Piece::There(range(start, first, count, width)?)))
 }
 
-/// The next of the offsets that were read.
+/// Returns the next of the offsets that were read.
 fn offset(found: &mut VecDeque<Vec<u8>>) -> Result<i64> {
     let read = found.pop_front().ok_or_else(not_read)?;
     let narrow = || read.first_chunk().map(|bytes| i64::from(i32::from_ne_bytes(*bytes)));
@@ -371,7 +372,7 @@ fn not_read() -> Error {
 }
 
 impl DeviceArray {
-    /// The array with the nulls of enclosing structs joined with its own.
+    /// Returns the array with the nulls of enclosing structs joined into its own.
     ///
     /// # Errors
     /// As [`super::export_device_array`].
@@ -384,7 +385,7 @@ impl DeviceArray {
         unsafe { Self::import_device(&raw mut exported, self.field().clone(), super::release_directly) }
     }
 
-    /// The same memory, which the host reads now, as the CPU's.
+    /// Returns the same memory as the CPU's, for the host to read now.
     ///
     /// # Errors
     /// As [`super::export_device_array`].
@@ -393,7 +394,7 @@ impl DeviceArray {
         super::import::host_array(array, self.field().clone())
     }
 
-    /// The same memory under another device by which it is reached too, as `readiness` says.
+    /// Returns the same memory under another device that reaches it, with this readiness.
     ///
     /// # Errors
     /// As [`super::export_device_array`].
@@ -403,10 +404,10 @@ impl DeviceArray {
     }
 }
 
-/// Reads host memory, where it is said to be.
+/// Reads host memory in place.
 ///
 /// # Errors
-/// When memory for a copy cannot be had.
+/// If memory for a copy cannot be allocated.
 ///
 /// # Safety
 /// The ranges are memory of the host that lives and does not change meanwhile.

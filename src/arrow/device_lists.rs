@@ -13,7 +13,7 @@ use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::ffi::arrow_device::ArrowArray;
 
-/// Integers of a buffer on a device, of 32 or 64 bits.
+/// Integers in a device buffer, of 32 or 64 bits.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DeviceInts {
     start: *const u8,
@@ -50,7 +50,7 @@ impl DeviceInts {
         start..start.saturating_add(width)
     }
 
-    /// The value of the bytes of one of them.
+    /// Returns the value of one integer's bytes.
     pub(crate) fn value(&self, bytes: &[u8]) -> Option<i64> {
         if self.wide {
             bytes.first_chunk().map(|bytes| i64::from_ne_bytes(*bytes))
@@ -61,15 +61,16 @@ impl DeviceInts {
 }
 
 impl DeviceArray {
-    /// The name of the first field that `requested`, a field of the same structure, forbids nulls of and that may have some, as
-    /// far as the arrays tell without their bitmaps.
+    /// Returns the name of the first field that may have nulls, but whose counterpart in `requested`, a field of the
+    /// same structure, forbids them. Reads no bitmaps.
     pub(crate) fn may_have_nulls_of(&self, requested: &Field) -> Option<String> {
         let view = self.view();
         let inherited = !view.inherited.is_empty() && !requested.is_nullable();
         if inherited { Some(requested.name().clone()) } else { may_have_nulls(self.field(), view.array, requested) }
     }
 
-    /// The offsets of lists or strings, one more than rows unless there are none, or the offsets and the lengths of list views.
+    /// Returns the offsets of lists or strings, one more than rows (none without rows), or the offsets and the lengths
+    /// of list views.
     ///
     /// # Errors
     /// When the type is another one.
@@ -85,17 +86,17 @@ impl DeviceArray {
         let count = if has_lengths || view.length == 0 { view.length } else { view.length + 1 };
         let ints = |index| {
             let start = buffer(view.array, index).unwrap_or(std::ptr::null());
-            // Import checked that the integers of all slots fit the address space.
+            // Import checked that all integers fit the address space.
             let start = start.wrapping_add(view.offset.saturating_mul(if wide { 8 } else { 4 }));
             DeviceInts { start, wide, count }
         };
         Ok((ints(1), has_lengths.then(|| ints(2))))
     }
 
-    /// How many elements there are that rows can name; `None` for strings, which only their last offset tells.
+    /// Returns the number of elements that rows can refer to; `None` for strings, which only their last offset tells.
     ///
     /// # Errors
-    /// When the array has no child that it was checked to have.
+    /// If the array lacks the child that import has checked.
     pub(crate) fn device_items_len(&self) -> Result<Option<usize>> {
         let view = self.view();
         if children_of(self.field().data_type()).is_empty() {
@@ -105,10 +106,10 @@ impl DeviceArray {
         usize::try_from(length).map(Some).map_err(|_| Error::invalid("a negative count"))
     }
 
-    /// Elements of the rows, under `item`: slots of the child, or bytes of strings.
+    /// Returns the elements of the rows as the field `item`: slots of the child, or bytes of strings.
     ///
     /// # Errors
-    /// When the child has fewer slots, or there are no bytes.
+    /// If the child has fewer slots, or there are no bytes.
     pub(crate) fn device_items(&self, item: FieldRef, span: &Range<usize>) -> Result<Self> {
         let view = self.view();
         if children_of(self.field().data_type()).is_empty() {
@@ -141,7 +142,7 @@ fn may_have_nulls(own: &Field, array: &ArrowArray, requested: &Field) -> Option<
     let may = match own.data_type() {
         DataType::Null => array.length > 0,
         data_type if has_validity(data_type) => array.null_count != 0 && has_bitmap(),
-        // Nulls are those of their children.
+        // Their nulls are those of their children.
         _ => false,
     };
     if may && !requested.is_nullable() {

@@ -16,27 +16,26 @@ use crate::ffi::arrow_device::{ARROW_FLAG_MAP_KEYS_SORTED, ArrowDeviceArray, Arr
 use crate::stream_order::Wait;
 
 impl ArrayNode {
-    /// A node over the same buffers as an array that no struct encloses; its owner keeps them alive.
+    /// Returns a node over the buffers of an array that no struct encloses. Its owner keeps the buffers alive.
     ///
     /// # Errors
-    /// When counts are negative, which those of checked arrays are not.
+    /// If counts are negative, which import has ruled out.
     pub(crate) fn of(array: &DeviceArray) -> Result<Self> {
         Self::range(&array.view())
     }
 }
 
-/// The C struct of an array, sharing its memory. The top of a struct array has offset 0 unless its bitmap would have to be
-/// shifted, and a known null count where that can be had without reading a device.
+/// Exports an array as a C struct that shares its memory. The top of a struct array has offset 0, unless its bitmap
+/// would have to be shifted, and a known null count, if counting reads no device.
 ///
 /// # Errors
-/// When the array has bitmaps of enclosing structs on a device, where they cannot be joined, or a type without a bitmap
-/// to join them with.
+/// If the array has bitmaps of enclosing structs that cannot be joined, on a device or because its type has no bitmap.
 pub fn export_device_array(array: &DeviceArray) -> Result<ArrowDeviceArray> {
     export_joined(array, true, |_| Ok(()))
 }
 
-/// As [`export_device_array`]; `is_copy` says whether nulls of all levels that are joined count as a copy, or only help
-/// to make one that does; `prepare` changes what is exported.
+/// Like [`export_device_array`]. `is_copy` says whether joining the nulls of all levels counts as a copy, or only
+/// serves one. `prepare` changes the exported node.
 ///
 /// # Errors
 /// As [`export_device_array`], and those of `prepare`.
@@ -54,7 +53,7 @@ pub(super) fn export_joined(
         unsafe { view.host_mask() }
     };
     if !has_validity(array.field().data_type()) {
-        // Slots of the null type are null, whatever encloses them; other types have no place for nulls of a struct.
+        // Slots of the null type are null in any struct; other types without a bitmap cannot hold nulls of a struct.
         let all_null = *array.field().data_type() == DataType::Null;
         if !all_null && !view.inherited.is_empty() && (!array.device().is_cpu() || mask()?.is_some()) {
             let reason = format!("{} has no validity, and the enclosing struct has nulls", array.field().data_type());
@@ -109,7 +108,7 @@ pub(super) fn export_joined(
     Ok(ArrowDeviceArray { array: node.export(&owner)?, device_id, device_type, sync_event, reserved: [0; 3] })
 }
 
-/// A buffer of our own that an exported array points into, kept alive with `owner`.
+/// Our own buffer for an exported array, kept alive together with `owner`.
 pub(crate) fn shared_buffer(bitmap: Vec<u8>, owner: Owner) -> (*const u8, Owner) {
     let bitmap = bitmap.into_boxed_slice();
     let start = bitmap.as_ptr();
@@ -118,10 +117,10 @@ pub(crate) fn shared_buffer(bitmap: Vec<u8>, owner: Owner) -> (*const u8, Owner)
 
 const _: () = assert!(size_of::<FFI_ArrowSchema>() == size_of::<ArrowSchema>());
 
-/// The C struct of a field; whoever gets it releases it.
+/// Exports a field as a C struct, which its receiver releases.
 ///
 /// # Errors
-/// When the type or a name cannot be written as the C data interface writes it.
+/// If the C data interface cannot express the type or a name.
 pub fn export_schema(field: &Field) -> Result<ArrowSchema> {
     let schema = FFI_ArrowSchema::try_from(field)
         .map_err(|error| Error::unsupported(error.to_string()).in_column(field.name()))?;

@@ -10,11 +10,11 @@ use super::foreign::{buffer, child, slot};
 use super::view::ArrayView;
 use crate::dtype::DType;
 
-/// Where columns start; of so many no allocation is made.
+/// The addresses of columns; this many need no allocation.
 pub(crate) type Starts = SmallVec<[*const u8; 32]>;
 
-/// Columns of plain numbers of one dtype that have no bitmap, over the same rows. Their values are initialised, of any
-/// alignment, and nobody changes them.
+/// Columns of plain numbers of one dtype without bitmaps, over the same rows. Their values are initialised, of any
+/// alignment, and never change.
 #[derive(Debug)]
 pub(crate) struct PlainColumns<'a> {
     starts: Starts,
@@ -29,7 +29,7 @@ unsafe impl Send for PlainColumns<'_> {}
 unsafe impl Sync for PlainColumns<'_> {}
 
 impl PlainColumns<'_> {
-    /// The address of each column's first value.
+    /// Returns the address of each column's first value.
     pub(crate) fn starts(&self) -> &[*const u8] {
         &self.starts
     }
@@ -44,7 +44,7 @@ impl PlainColumns<'_> {
         self.dtype
     }
 
-    /// Whether values are read from any of these bytes.
+    /// Returns whether the values overlap these bytes.
     pub(crate) fn overlap(&self, bytes: &Range<usize>) -> bool {
         let size = self.rows.saturating_mul(self.dtype.itemsize());
         let overlaps = |start: &*const u8| start.addr() < bytes.end && start.addr().saturating_add(size) > bytes.start;
@@ -53,8 +53,8 @@ impl PlainColumns<'_> {
 }
 
 impl<'a> ArrayView<'a> {
-    /// The columns of a struct at these positions; `None` where one of them is something else than numbers of this dtype
-    /// without a bitmap, or there is no row.
+    /// Returns the columns of a struct at these positions; `None` without rows, or if one is not of plain numbers of
+    /// this dtype without a bitmap.
     #[inline]
     pub(crate) fn plain_columns(
         &self,
@@ -74,7 +74,7 @@ impl<'a> ArrayView<'a> {
             if !buffer(column, 0)?.is_null() {
                 return None;
             }
-            // The array was checked to have offset + length values: the product cannot overflow.
+            // Import checked that the array has offset + length values, so the product cannot overflow.
             let offset = slot(column).ok()?.checked_add(self.offset)?.wrapping_mul(dtype.itemsize());
             starts.push(buffer(column, 1)?.wrapping_add(offset));
         }

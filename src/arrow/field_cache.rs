@@ -20,12 +20,12 @@ use crate::ffi::arrow_device::{
 const MOST_KEPT: usize = 4;
 
 thread_local! {
-    /// The fields that were read last, oldest first: the next batch most likely has the schema of one, and to compare takes
-    /// a fraction of the time that reading does.
+    /// The last fields that were read, oldest first. The next batch probably has the same schema, and comparing costs a
+    /// fraction of reading.
     static KEPT: RefCell<Vec<FieldRef>> = const { RefCell::new(Vec::new()) };
 }
 
-/// As [`read_schema`], shared: to make and to free a field takes longer than the rest of a column's import.
+/// Like [`read_schema`], but shared, because making and freeing a field costs more than the rest of a column's import.
 ///
 /// # Errors
 /// As [`read_schema`].
@@ -60,7 +60,7 @@ pub unsafe fn read_field(schema: &ArrowSchema) -> Result<FieldRef> {
     Ok(field)
 }
 
-/// Whether reading a schema would give this field.
+/// Returns whether reading a schema would give this field.
 ///
 /// # Safety
 /// As [`read_schema`].
@@ -78,7 +78,7 @@ unsafe fn describes(schema: &ArrowSchema, field: &Field, depth: usize) -> bool {
     same && unsafe { describes_type(schema, field.data_type(), depth) }
 }
 
-/// Whether the field that reading a schema would give has this type.
+/// Returns whether reading a schema would give a field of this type.
 ///
 /// # Safety
 /// As [`read_schema`].
@@ -122,7 +122,7 @@ unsafe fn describes_type(schema: &ArrowSchema, data_type: &DataType, depth: usiz
 unsafe fn is_dictionary(dictionary: *const ArrowSchema, values: &DataType, depth: usize) -> bool {
     // SAFETY: the contract.
     let Ok(schema) = (unsafe { foreign(dictionary, "") }) else { return false };
-    // Only the type of the values is kept of their field, but all of it has to be right.
+    // Of the values' field only the type is kept, but all of it must be valid.
     // SAFETY: the contract.
     let readable = schema.metadata.is_null() && unsafe { text(schema.name, "") }.is_ok();
     // SAFETY: the contract.
@@ -160,12 +160,12 @@ unsafe fn is_metadata(pointer: *const c_char, expected: &HashMap<String, String>
         let found = std::str::from_utf8(key).ok().and_then(|key| expected.get(key));
         found.is_some_and(|found| found.as_bytes() == value)
     });
-    // As many pairs as keys are the same pairs only if no key stands twice.
+    // Equal numbers of pairs and keys mean equal pairs only if no key repeats.
     keys.sort_unstable();
     is_same && keys.windows(2).all(|pair| pair.first() != pair.last())
 }
 
-/// The field of a nullable, unnamed type of one letter, without children or metadata.
+/// Returns the field of a nullable, unnamed type of one letter, without children or metadata.
 ///
 /// # Safety
 /// As [`read_schema`].
@@ -183,7 +183,7 @@ unsafe fn plain_field(schema: &ArrowSchema) -> Option<FieldRef> {
     unsafe { plain_type(schema) }.cloned()
 }
 
-/// An unnamed, nullable field of the type that a schema's format says, where that is one letter.
+/// Returns an unnamed, nullable field of the type of a one-letter format string.
 ///
 /// # Safety
 /// As [`read_schema`].

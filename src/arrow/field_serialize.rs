@@ -12,7 +12,7 @@ use super::schema::parse;
 use crate::error::{Error, Result};
 use crate::ffi::arrow_device::{ARROW_FLAG_DICTIONARY_ORDERED, ARROW_FLAG_MAP_KEYS_SORTED, ARROW_FLAG_NULLABLE};
 
-/// What an `ArrowSchema` says of a field.
+/// The contents of an `ArrowSchema` for a field.
 #[derive(Clone, Debug)]
 pub(crate) struct FieldParts {
     /// The format string of the type.
@@ -33,7 +33,7 @@ impl FieldParts {
     /// The parts of a field.
     ///
     /// # Errors
-    /// When the C data interface has no format string for the type.
+    /// If the C data interface has no format string for the type.
     pub(crate) fn of(field: &Field) -> Result<Self> {
         let schema = FFI_ArrowSchema::try_from(field)
             .map_err(|error| Error::unsupported(error.to_string()).in_column(field.name()))?;
@@ -62,7 +62,7 @@ impl FieldParts {
     /// The field of these parts.
     ///
     /// # Errors
-    /// When they break the specification, or are nested too deep.
+    /// If the values break the specification, or are nested too deep.
     pub(crate) fn field(self) -> Result<Field> {
         self.nested(0)
     }

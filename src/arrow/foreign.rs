@@ -5,10 +5,10 @@ use std::ffi::c_void;
 use crate::error::{Error, Result};
 use crate::ffi::arrow_device::ArrowArray;
 
-/// Deeper nesting than this is refused: it has no use, and a cycle would have no end.
+/// Deeper nesting is refused: it has no use, and a cycle would not end.
 pub(super) const MAX_DEPTH: usize = 64;
 
-/// A reference behind a foreign pointer, if it can be one.
+/// Returns a reference behind a foreign pointer, if the pointer can be one.
 ///
 /// # Safety
 /// A pointer that is neither NULL nor misaligned points to an initialised `T` that lives and is not written for `'a`.
@@ -21,13 +21,13 @@ pub(super) unsafe fn foreign<'a, T>(pointer: *const T, what: &str) -> Result<&'a
     unsafe { pointer.as_ref() }.ok_or_else(|| wrong(what, "NULL"))
 }
 
-// Apart, so that what finds nothing wrong is small enough to be inlined.
+// A separate function, so that the successful path is small enough to be inlined.
 #[cold]
 fn wrong(what: &str, is: &str) -> Error {
     Error::invalid(format!("{what} is {is}"))
 }
 
-/// The `index`-th entry of a foreign array of pointers, dereferenced.
+/// Returns the `index`-th entry of a foreign array of pointers, dereferenced.
 ///
 /// # Safety
 /// `pointers`, unless NULL or misaligned, has more than `index` entries, each as [`foreign`] asks.
@@ -48,13 +48,13 @@ pub(super) fn overflow() -> Error {
     Error::invalid("the array's positions overflow")
 }
 
-/// The array's own offset, checked at import.
+/// Returns the array's own offset, checked at import.
 #[inline]
 pub(super) fn slot(array: &ArrowArray) -> Result<usize> {
     usize::try_from(array.offset).map_err(|_| overflow())
 }
 
-/// The `index`-th buffer; `None` where the type has fewer.
+/// Returns the `index`-th buffer; `None` if the type has fewer.
 #[inline]
 pub(super) fn buffer(array: &ArrowArray, index: usize) -> Option<*const u8> {
     if index >= usize::try_from(array.n_buffers).ok()? || array.buffers.is_null() {
@@ -67,7 +67,7 @@ pub(super) fn buffer(array: &ArrowArray, index: usize) -> Option<*const u8> {
     Some(start.cast())
 }
 
-/// The `index`-th child struct of an array that import has checked.
+/// Returns the `index`-th child struct of an array that import has checked.
 #[inline]
 pub(super) fn child(array: &ArrowArray, index: usize) -> Result<&ArrowArray> {
     if usize::try_from(array.n_children).is_ok_and(|count| index < count) {

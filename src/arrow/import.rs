@@ -19,11 +19,11 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::ffi::arrow_device::{ArrowArray, ArrowDeviceArray};
 use crate::stream_order::{Readiness, is_check_asked};
 
-/// Runs a foreign release callback, or decides that it cannot be run any more. Memory that came through an interpreter
+/// Runs a foreign release callback, or decides that it cannot run any more. Memory that came through an interpreter
 /// must be released attached to it.
 pub type ReleaseGuard = fn(&mut dyn FnMut());
 
-/// The guard of callbacks that may run on any thread at any time.
+/// The guard of callbacks that may run on any thread, at any time.
 pub fn release_directly(release: &mut dyn FnMut()) {
     release();
 }
@@ -34,7 +34,7 @@ struct Imported {
     guard: ReleaseGuard,
     /// When the memory is written; `None` for ordinary host memory.
     readiness: Option<Readiness>,
-    /// Whether the memory is released behind the work that may use it. What shares memory of an owner that does so is not.
+    /// Whether this owner releases the memory behind the work that may use it. Sharers of its memory do not.
     in_order: bool,
 }
 
@@ -60,7 +60,7 @@ impl Drop for Imported {
     }
 }
 
-/// An array on its way to be released.
+/// An array that is about to be released.
 struct Moved(ArrowArray);
 
 // SAFETY: as for `Imported`.
@@ -77,9 +77,9 @@ fn release_array(array: &mut ArrowArray, guard: ReleaseGuard) {
     let mut release = array.release.take();
     let array: *mut ArrowArray = array;
     guard(&mut || {
-        // Once, however often the guard calls.
+        // The callback is called once, however often the guard calls.
         let Some(release) = release.take() else { return };
-        // The callback finds the struct as its producer left it, release pointer included.
+        // The callback receives the struct as its producer left it, release pointer included.
         // SAFETY: `array` is borrowed by this function.
         unsafe { (*array).release = Some(release) };
         // SAFETY: the struct was moved to us whole, so it is ours to release, and `take` made this the only call.
@@ -93,14 +93,14 @@ pub struct DeviceArray {
     owner: Arc<Imported>,
     field: FieldRef,
     device: Device,
-    /// The struct that this is a range of: the owner's, or a descendant of it.
+    /// The struct of which this is a range: the owner's, or a descendant of it.
     node: NonNull<ArrowArray>,
     offset: usize,
     length: usize,
     inherited: Vec<ValidityBits>,
-    /// Whether exports wait on the host, and have no event.
+    /// Whether exports wait on the host, and carry no event.
     on_host: bool,
-    /// How many slots are null, where they were counted since the import.
+    /// The number of null slots, if they were counted after the import.
     counted: Option<usize>,
 }
 
@@ -110,10 +110,10 @@ unsafe impl Send for DeviceArray {}
 unsafe impl Sync for DeviceArray {}
 
 impl DeviceArray {
-    /// Moves the array out of `source`, which is released afterwards, and checks it against its field.
+    /// Moves the array out of `source`, which then counts as released, and checks it against its field.
     ///
     /// # Errors
-    /// When `source` was released already, or breaks the C data interface. What was moved is released all the same.
+    /// If `source` was released already, or breaks the C data interface. The moved array is still released.
     ///
     /// # Safety
     /// `source` points to a struct as the C device interface describes it: pointer arrays have the lengths that the
@@ -133,7 +133,7 @@ impl DeviceArray {
         Self::own(imported, field)
     }
 
-    /// As [`DeviceArray::import_device`], for a struct of the C data interface, in host memory.
+    /// Like [`DeviceArray::import_device`], for a struct of the C data interface, in host memory.
     ///
     /// # Errors
     /// As [`DeviceArray::import_device`].
@@ -152,7 +152,7 @@ impl DeviceArray {
     }
 
     fn own(imported: Imported, field: FieldRef) -> Result<Self> {
-        // From here on the owner releases the struct, whatever the checks say.
+        // From here on the owner releases the struct, whatever the checks find.
         let owner = Arc::new(imported);
         let array = &owner.array;
         let device = Device::from_arrow(array.device_type, array.device_id)?;
@@ -175,7 +175,7 @@ impl DeviceArray {
     /// Shares an arrow-rs array, under a field of its type.
     ///
     /// # Errors
-    /// When the field's type is not the array's.
+    /// If the field's type is not the array's.
     pub fn from_arrow(array: &dyn Array, field: FieldRef) -> Result<Self> {
         if field.data_type() != array.data_type() {
             let reason = format!("a field of type {} for an array of {}", field.data_type(), array.data_type());
@@ -206,7 +206,7 @@ impl DeviceArray {
         Self::from_arrow(&StructArray::from(batch.clone()), Arc::new(field))
     }
 
-    /// Refuses to read memory of a device as the host's.
+    /// Refuses to read device memory as host memory.
     #[inline]
     pub(super) fn require_host(&self) -> Result<()> {
         if self.device.is_cpu() {
@@ -216,7 +216,7 @@ impl DeviceArray {
             .remedy_is(self.device.host_remedy()))
     }
 
-    /// The same memory under another field, whose type has the same buffers.
+    /// Returns the same memory under another field, whose type must have the same buffers.
     pub(crate) fn relabel(&self, field: FieldRef) -> Result<Self> {
         let (own, wanted) = (self.field.data_type(), field.data_type());
         if !same_layout(own, wanted) && !counts_in(own, wanted) {
@@ -226,10 +226,10 @@ impl DeviceArray {
         Ok(Self { field, ..self.clone() })
     }
 
-    /// A column of an array of structs, over the same memory. Nulls of the struct are nulls of the column.
+    /// Returns a column of an array of structs, over the same memory. Nulls of the struct are nulls of the column.
     ///
     /// # Errors
-    /// When this is not an array of structs, or has fewer columns.
+    /// If this is not an array of structs, or has fewer columns.
     pub fn column(&self, index: usize) -> Result<Self> {
         let view = self.view().struct_field(index)?;
         Ok(Self {
@@ -245,14 +245,14 @@ impl DeviceArray {
         })
     }
 
-    /// Slots of a descendant of this array's struct, which import has checked, over the same memory.
+    /// Returns slots of a descendant of this array's struct, which import has checked, over the same memory.
     pub(super) fn descendant(&self, field: FieldRef, array: &ArrowArray, offset: usize, length: usize) -> Self {
         let (owner, node) = (self.owner.clone(), NonNull::from(array));
         let (device, on_host, inherited) = (self.device, self.on_host, Vec::new());
         Self { owner, field, device, node, offset, length, inherited, on_host, counted: None }
     }
 
-    /// A range of the slots, cut off where there are no more, over the same memory.
+    /// Returns a range of the slots, clipped to their number, over the same memory.
     pub(crate) fn slice(&self, range: &std::ops::Range<usize>) -> Self {
         let start = range.start.min(self.length);
         let length = range.end.clamp(start, self.length) - start;
@@ -261,11 +261,10 @@ impl DeviceArray {
         Self { offset, length, inherited, counted: None, ..self.clone() }
     }
 
-    /// The dictionary that the elements of a leaf, which must be one of this array's, are codes of; `None` where they are
-    /// none.
+    /// Returns the dictionary of a leaf of this array; `None` if its elements are not codes.
     ///
     /// # Errors
-    /// When counts are negative, which those of checked arrays are not.
+    /// If counts are negative, which import has ruled out.
     pub(crate) fn dictionary_of(&self, leaf: &Leaf<'_>) -> Result<Option<Self>> {
         let Some(Dictionary { array, values, .. }) = leaf.dictionary() else { return Ok(None) };
         let invalid = |_| Error::invalid("ArrowArray.offset or .length is negative");
@@ -282,8 +281,8 @@ impl DeviceArray {
         }))
     }
 
-    /// The same array, whose exports wait on the host until its memory is written, and carry no event: for consumers that
-    /// ignore events. So do those of its columns.
+    /// Returns the same array with exports that wait on the host until the memory is written, and carry no event, for
+    /// consumers that ignore events. Its columns do so too.
     #[must_use]
     pub fn synchronised_on_host(&self) -> Self {
         Self { on_host: true, ..self.clone() }
@@ -294,18 +293,18 @@ impl DeviceArray {
         self.on_host
     }
 
-    /// The same array, whose slots were counted: so many are null.
+    /// Returns the same array with a counted number of nulls.
     pub(crate) fn with_null_count(&self, nulls: usize) -> Self {
         Self { counted: Some(nulls), ..self.clone() }
     }
 
-    /// How many slots were counted as null since the import.
+    /// Returns the number of nulls that were counted after the import.
     pub(super) fn counted(&self) -> Option<usize> {
         self.counted
     }
 
-    /// The bitmap that tells how many slots of an array of structs are null, where the array does not, and is on a device.
-    /// Consumers of record batches look at that number before anything else.
+    /// Returns the bitmap with the nulls of an array of structs on a device, if the array does not count them.
+    /// Consumers of record batches read the null count first.
     pub(crate) fn uncounted_bitmap(&self) -> Option<BitmapBytes> {
         let (DataType::Struct(_), Some(_), None) = (self.field.data_type(), self.readiness(), self.counted) else {
             return None;
@@ -315,10 +314,10 @@ impl DeviceArray {
         if known { None } else { view.bitmap().ok().flatten() }
     }
 
-    /// The array without the nulls of enclosing structs, and which rows are null by them.
+    /// Returns the array without the nulls of enclosing structs, and which rows these make null.
     ///
     /// # Errors
-    /// When the memory is not the host's, or memory for a bit a row cannot be had.
+    /// If the memory is not the host's, or a bit per row cannot be allocated.
     pub(crate) fn split_inherited(&self) -> Result<(Self, Option<Mask<'_>>)> {
         self.require_host()?;
         // SAFETY: import checked the structs' bitmaps against their offsets and lengths, of which these are ranges; they live
@@ -339,13 +338,13 @@ impl DeviceArray {
         self.length == 0
     }
 
-    /// The field: name, type, nullability and metadata.
+    /// Returns the field: name, type, nullability and metadata.
     #[must_use]
     pub fn field(&self) -> &FieldRef {
         &self.field
     }
 
-    /// The fields of an array of structs; none for other types.
+    /// Returns the fields of an array of structs; none for other types.
     #[must_use]
     pub fn columns(&self) -> &[FieldRef] {
         match self.field.data_type() {
@@ -373,8 +372,8 @@ impl DeviceArray {
         }
     }
 
-    /// The first value of an array of plain numbers of this size, or of such a column of an array of structs, and how many
-    /// there are. `None` where they are not in host memory, or a bitmap says more.
+    /// Returns the address and the number of values of an array of plain numbers of this size, or of such a column of
+    /// structs. `None` if they are not in host memory, or a bitmap may have nulls.
     #[inline]
     pub(crate) fn plain_values(&self, column: Option<usize>, itemsize: usize) -> Option<(*const u8, usize)> {
         if !self.inherited.is_empty() || !self.device.is_cpu() {
@@ -404,7 +403,7 @@ impl DeviceArray {
         self.owner.clone()
     }
 
-    /// When the memory is written, and who uses it; `None` for ordinary host memory.
+    /// Returns when the memory is written, and which work uses it; `None` for ordinary host memory.
     #[must_use]
     pub fn readiness(&self) -> Option<&Readiness> {
         self.owner.readiness.as_ref()
@@ -421,7 +420,7 @@ impl fmt::Debug for DeviceArray {
     }
 }
 
-/// A host array as the device interface holds it.
+/// Wraps a host array in the struct of the device interface.
 pub(super) fn host(array: ArrowArray) -> ArrowDeviceArray {
     let (device_type, device_id) = Device::CPU.to_arrow();
     ArrowDeviceArray { array, device_id, device_type, sync_event: std::ptr::null_mut(), reserved: [0; 3] }
@@ -429,20 +428,20 @@ pub(super) fn host(array: ArrowArray) -> ArrowDeviceArray {
 
 const _: () = assert!(size_of::<FFI_ArrowArray>() == size_of::<ArrowArray>());
 
-/// arrow-rs' struct of the same C layout as ours.
+/// Converts arrow-rs' struct to ours, of the same C layout.
 fn from_arrow_rs(array: FFI_ArrowArray) -> ArrowArray {
     let array = std::mem::ManuallyDrop::new(array);
     // SAFETY: both are `struct ArrowArray` of the C data interface; ManuallyDrop makes this a move.
     unsafe { (&raw const array).cast::<ArrowArray>().read() }
 }
 
-/// Owns an array of our own making, in host memory.
+/// Owns an array that we made, in host memory.
 pub(crate) fn host_array(array: ArrowArray, field: FieldRef) -> Result<DeviceArray> {
     DeviceArray::own(Imported { array: host(array), guard: release_directly, readiness: None, in_order: false }, field)
 }
 
-/// Owns an array of our own making over memory of this order, whose owner releases it in that order. Without one it is
-/// ordinary host memory.
+/// Owns an array that we made over memory with this readiness, whose owner releases it in that order. Without a
+/// readiness it is ordinary host memory.
 pub(crate) fn array_ready_at(array: ArrowArray, field: FieldRef, readiness: Option<Readiness>) -> Result<DeviceArray> {
     let device = readiness.as_ref().map_or(Device::CPU, Readiness::device);
     let (device_type, device_id) = device.to_arrow();

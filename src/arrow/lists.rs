@@ -18,7 +18,7 @@ use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::ffi::arrow_device::ArrowArray;
 
-/// Integers of a buffer, of 32 or 64 bits, aligned or not.
+/// Integers in a buffer, of 32 or 64 bits, aligned or not.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ints<'a> {
     start: *const u8,
@@ -59,7 +59,7 @@ impl Ints<'_> {
         self.start.addr().is_multiple_of(if self.wide { 8 } else { 4 })
     }
 
-    /// The integer at a position, which must be one of those that there are.
+    /// Returns the integer at a position, which must exist.
     fn get(&self, index: usize) -> i64 {
         if index >= self.len {
             return 0;
@@ -74,12 +74,12 @@ impl Ints<'_> {
         }
     }
 
-    /// As [`Ints::get`], for integers that were found not to be negative.
+    /// Like [`Ints::get`], for integers that are known not to be negative.
     fn position(&self, index: usize) -> usize {
         usize::try_from(self.get(index)).unwrap_or(0)
     }
 
-    /// Whether no integer is below its predecessor.
+    /// Returns whether the integers never decrease.
     fn ascend(&self) -> bool {
         fn ascend<T: Copy + PartialOrd>(at: impl Fn(usize) -> T, len: usize) -> bool {
             let (mut last, mut ascends) = (at(0), true);
@@ -101,24 +101,25 @@ impl Ints<'_> {
     }
 }
 
-/// The rows of an array of lists or strings, their offsets checked.
+/// The rows of an array of lists or strings, with checked offsets.
 #[derive(Debug)]
 pub(crate) struct ListChunk<'a> {
     array: &'a DeviceArray,
-    /// One more than rows; without rows, none.
+    /// One more than rows; none without rows.
     offsets: Ints<'a>,
-    /// Of list views, whose offsets are as many as their rows.
+    /// The lengths of list views, which have one offset per row.
     lengths: Option<Ints<'a>>,
     /// How many rows.
     pub(crate) rows: usize,
-    /// Every element that offsets can name: the child, or the bytes of strings.
+    /// All elements that offsets can refer to: the child, or the bytes of strings.
     pub(crate) items: DeviceArray,
-    /// Which rows are null; `None` where none is.
+    /// Which rows are null; `None` if none is.
     pub(crate) valid: Option<Mask<'a>>,
 }
 
 impl ListChunk<'_> {
-    /// The elements of a row, which are some of the items, whoever has changed the offsets since they were checked.
+    /// Returns the elements of a row, clipped to the items, even if another library has changed the offsets since the
+    /// check.
     pub(crate) fn row(&self, row: usize) -> Range<usize> {
         let start = self.offsets.position(row);
         self.bounded(match &self.lengths {
@@ -127,7 +128,7 @@ impl ListChunk<'_> {
         })
     }
 
-    /// The elements that the rows span: for list views all that there are.
+    /// Returns the elements that the rows span: for list views, all of them.
     pub(crate) fn span(&self) -> Range<usize> {
         match (&self.lengths, self.rows) {
             (Some(_), _) => 0..self.items.len(),
@@ -146,7 +147,7 @@ impl ListChunk<'_> {
         self.valid.as_ref().is_some_and(|valid| !valid.is_valid(row))
     }
 
-    /// Whether typed access to offsets and lengths is aligned.
+    /// Returns whether typed access to offsets and lengths is aligned.
     pub(crate) fn is_aligned(&self) -> bool {
         std::iter::once(&self.offsets).chain(&self.lengths).all(Ints::is_aligned)
     }
@@ -161,7 +162,7 @@ impl ListChunk<'_> {
         self.lengths
     }
 
-    /// What the rows are of; it keeps offsets and lengths alive.
+    /// Returns the array of the rows, which keeps offsets and lengths alive.
     pub(crate) fn array(&self) -> &DeviceArray {
         self.array
     }
@@ -200,7 +201,7 @@ impl ListChunk<'_> {
 pub(crate) struct ViewChunk<'a> {
     views: &'a [u8],
     buffers: Vec<&'a [u8]>,
-    /// Which rows are null; `None` where none is.
+    /// Which rows are null; `None` if none is.
     pub(crate) valid: Option<Mask<'a>>,
 }
 
@@ -210,10 +211,10 @@ impl<'a> ViewChunk<'a> {
         self.views.len() / 16
     }
 
-    /// The bytes of a row, if it is not null.
+    /// Returns the bytes of a row, unless it is null.
     ///
     /// # Errors
-    /// When they are not inside one of the array's buffers.
+    /// If they are not inside one of the array's buffers.
     pub(crate) fn bytes(&self, row: usize) -> Result<Option<&'a [u8]>> {
         if self.valid.as_ref().is_some_and(|valid| !valid.is_valid(row)) {
             return Ok(None);
@@ -244,7 +245,7 @@ fn int(view: &[u8], at: usize) -> Option<i32> {
     Some(i32::from_ne_bytes(*view.get(at..)?.first_chunk()?))
 }
 
-/// Elements that no row shows: nobody may rely on what they hold.
+/// Elements that no row shows, which may hold any value.
 #[derive(Clone, Debug)]
 pub(crate) struct Hidden {
     bits: Vec<u8>,
@@ -255,7 +256,7 @@ impl Hidden {
     /// All of so many.
     ///
     /// # Errors
-    /// When memory for a bit an element cannot be had.
+    /// If a bit per element cannot be allocated.
     pub(crate) fn all(length: usize) -> Result<Self> {
         let mut bits = fallible::filled(length.div_ceil(8), u8::MAX)?;
         let unused = bits.len() * 8 - length;
@@ -284,10 +285,11 @@ impl Hidden {
 }
 
 impl DeviceArray {
-    /// The rows of an array of lists or strings in host memory, with every offset checked. Elements take the array's name.
+    /// Returns the rows of an array of lists or strings in host memory, with every offset checked. The elements take
+    /// the array's name.
     ///
     /// # Errors
-    /// When the type is another one, or offsets decrease or lead out of the elements.
+    /// If the type is another one, or offsets decrease or exceed the elements.
     pub(crate) fn lists(&self) -> Result<ListChunk<'_>> {
         self.require_host()?;
         let view = self.view();
@@ -326,7 +328,7 @@ impl DeviceArray {
         Ok(self.descendant(field, array, unsigned(array.offset)?, unsigned(array.length)?))
     }
 
-    /// The bytes of strings, as far as the last offset says that they go.
+    /// Returns the bytes of strings, up to the last offset.
     fn bytes(&self, array: &ArrowArray, offsets: &Ints<'_>) -> Result<Self> {
         let last = offsets.len.checked_sub(1).map_or(0, |last| offsets.get(last));
         let length = usize::try_from(last).map_err(|_| Error::invalid(format!("an offset of {last}")))?;
@@ -337,10 +339,10 @@ impl DeviceArray {
         host_array(node.export(&self.owner())?, Arc::new(field))
     }
 
-    /// The rows of an array of string or binary views in host memory.
+    /// Returns the rows of an array of string or binary views in host memory.
     ///
     /// # Errors
-    /// When the type is another one, or the sizes of the array's buffers cannot be.
+    /// If the type is another one, or the sizes of the array's buffers are impossible.
     pub(crate) fn views(&self) -> Result<ViewChunk<'_>> {
         self.require_host()?;
         let view = self.view();
@@ -371,10 +373,10 @@ impl DeviceArray {
         Ok(ViewChunk { views, buffers, valid })
     }
 
-    /// The same array with what is hidden as nulls, so that no cast minds what it holds. Of host memory.
+    /// Returns the same host array with its hidden elements as nulls, so that casts ignore their values.
     ///
     /// # Errors
-    /// When the type has no place for nulls, or memory for a bit an element cannot be had.
+    /// If the type has no bitmap, or a bit per element cannot be allocated.
     pub(crate) fn hiding(&self, hidden: &Hidden) -> Result<Self> {
         self.require_host()?;
         if !has_validity(self.field().data_type()) {
@@ -400,11 +402,11 @@ impl DeviceArray {
         host_array(node.export(&owner)?, self.field().clone())
     }
 
-    /// What an export of this array says, to be the child of another one: an array of its own, not a column of a struct,
-    /// whose nulls this leaves out.
+    /// Returns the node of this array as the child of another one. The array must not be a column of a struct, because
+    /// the struct's nulls would be lost.
     ///
     /// # Errors
-    /// When counts are negative, which checked arrays' are not.
+    /// If counts are negative, which import has ruled out.
     pub(crate) fn node(&self) -> Result<ArrayNode> {
         ArrayNode::range(&self.view())
     }

@@ -9,7 +9,7 @@ use super::bitmaps::ValidityBits;
 use crate::alloc::fallible;
 use crate::error::Result;
 
-/// A bit for each element, set where it is valid; at least one is not.
+/// A bit for each element, set if it is valid. At least one bit is not set.
 #[derive(Debug)]
 pub(crate) struct Mask<'a> {
     bytes: Cow<'a, [u8]>,
@@ -19,10 +19,10 @@ pub(crate) struct Mask<'a> {
 }
 
 impl<'a> Mask<'a> {
-    /// The conjunction of all levels over `elements`; `None` where everything is valid.
+    /// Joins all levels over `elements`; `None` if everything is valid.
     ///
     /// # Errors
-    /// When memory for a bit an element cannot be had.
+    /// If a bit per element cannot be allocated.
     ///
     /// # Safety
     /// Each bitmap covers its offset and length, and is host memory that lives for `'a`.
@@ -39,10 +39,10 @@ impl<'a> Mask<'a> {
         Self::of_levels(levels, elements)
     }
 
-    /// As [`Mask::combine`], of bitmaps on a device: `read` gives the bytes at an address.
+    /// Like [`Mask::combine`], for bitmaps on a device: `read` returns the bytes at an address.
     ///
     /// # Errors
-    /// Those of `read`, and when memory for a bit an element cannot be had.
+    /// Those of `read`, and if a bit per element cannot be allocated.
     pub(super) fn combine_read(
         levels: &[ValidityBits],
         elements: usize,
@@ -71,21 +71,21 @@ impl<'a> Mask<'a> {
         Ok(Some(mask))
     }
 
-    /// The bytes, in memory of the mask's own.
+    /// Returns the bytes, in the mask's own memory.
     fn bytes_mut(&mut self) -> Result<&mut [u8]> {
         if let Cow::Borrowed(bytes) = self.bytes {
             let mut own = fallible::with_room(bytes.len())?;
             own.extend_from_slice(bytes);
             self.bytes = Cow::Owned(own);
         }
-        // Owned by now, so that nothing is cloned.
+        // Owned at this point, so nothing is cloned.
         Ok(self.bytes.to_mut())
     }
 
-    /// Every element null; `None` where there are none.
+    /// Returns a mask with every element null; `None` if there are no elements.
     ///
     /// # Errors
-    /// When memory for a bit an element cannot be had.
+    /// If a bit per element cannot be allocated.
     pub(super) fn of_nulls(elements: usize) -> Result<Option<Self>> {
         if elements == 0 {
             return Ok(None);
@@ -94,21 +94,21 @@ impl<'a> Mask<'a> {
         Ok(Some(Self { bytes, offset: 0, length: elements, nulls: elements }))
     }
 
-    /// A bit for each element, set where `is_valid` says so; `None` where everything is valid.
+    /// Returns a mask with a bit for each element, set if `is_valid` returns true; `None` if everything is valid.
     ///
     /// # Errors
-    /// When memory for a bit an element cannot be had.
+    /// If a bit per element cannot be allocated.
     pub(super) fn of(elements: usize, is_valid: impl FnMut(usize) -> bool) -> Result<Option<Self>> {
         let (bytes, nulls) = pack_bits((0..elements).map(is_valid))?;
         Ok((nulls > 0).then_some(Self { bytes: Cow::Owned(bytes), offset: 0, length: elements, nulls }))
     }
 
-    /// How many elements are null; never 0.
+    /// Returns the number of null elements; never 0.
     pub(crate) fn nulls(&self) -> usize {
         self.nulls
     }
 
-    /// Whether an element is valid; elements beyond the mask are not.
+    /// Returns whether an element is valid; elements beyond the mask are not.
     pub(crate) fn is_valid(&self, index: usize) -> bool {
         index < self.length && get_bit(&self.bytes, self.offset + index)
     }
@@ -126,7 +126,7 @@ impl<'a> Mask<'a> {
         first.unwrap_or(0)
     }
 
-    /// Calls `visit` with the index of each null, ascending.
+    /// Calls `visit` with the index of each null, in ascending order.
     pub(crate) fn for_each_null(&self, mut visit: impl FnMut(usize)) {
         self.for_each_null_word(|start, mut word| {
             while word != 0 {
@@ -137,7 +137,7 @@ impl<'a> Mask<'a> {
         });
     }
 
-    /// Calls `visit` for each 64 elements that have a null, with nulls as set bits, until it returns false.
+    /// Calls `visit` for each block of 64 elements with a null, with nulls as set bits, until it returns false.
     fn for_each_null_word(&self, mut visit: impl FnMut(usize, u64) -> bool) {
         let chunks = BitChunks::new(&self.bytes, self.offset, self.length);
         let tail = !u64::MAX.checked_shl(u32::try_from(chunks.remainder_len()).unwrap_or(64)).unwrap_or(0);
@@ -149,8 +149,8 @@ impl<'a> Mask<'a> {
         }
     }
 
-    /// The bitmap in memory of its own, with the first element's bit at `offset % 8`, everything before it valid: as an array
-    /// has it whose buffers start at a multiple of 8 slots.
+    /// Returns a copy of the bitmap with the first element's bit at `offset % 8`, and valid bits before it, for an
+    /// array whose buffers start at a multiple of 8 slots.
     ///
     /// # Errors
     /// When the memory cannot be had.
@@ -161,7 +161,7 @@ impl<'a> Mask<'a> {
         Ok(bytes.into_boxed_slice())
     }
 
-    /// The bytes of the bitmap, and the position of the first element's bit in them.
+    /// Returns the bytes of the bitmap, and the position of the first element's bit in them.
     pub(crate) fn bits(&self) -> (&[u8], usize) {
         (&self.bytes, self.offset)
     }
@@ -178,7 +178,7 @@ struct BitmapLevel<'a> {
 }
 
 impl<'a> BitmapLevel<'a> {
-    /// The bits of a level in its `bytes`, as [`ValidityBits::bytes`] tells where they are.
+    /// Returns the bits of a level in its `bytes`, which [`ValidityBits::bytes`] locates.
     fn new(bits: &ValidityBits, bytes: Cow<'a, [u8]>) -> Self {
         let offset = bits.offset % 8;
         let nulls = bits.length - count_ones(&bytes, offset, bits.length);
@@ -186,7 +186,7 @@ impl<'a> BitmapLevel<'a> {
         Self { bytes, offset, length, repeat, group, nulls }
     }
 
-    /// The same level with one bit for each group of bits, set where all of them are.
+    /// Returns the same level with one bit for each group of bits, set if all of them are.
     fn grouped(self) -> Result<Self> {
         if self.group <= 1 {
             return Ok(self);
@@ -200,7 +200,7 @@ impl<'a> BitmapLevel<'a> {
         Ok(Self { bytes: Cow::Owned(bytes), offset: 0, length, repeat: self.repeat, group: 1, nulls })
     }
 
-    /// This level alone as a mask over the elements.
+    /// Returns this level alone as a mask over the elements.
     fn expand(self, elements: usize) -> Result<Mask<'a>> {
         if self.repeat == 1 {
             return Ok(Mask { bytes: self.bytes, offset: self.offset, length: self.length, nulls: self.nulls });
@@ -210,7 +210,7 @@ impl<'a> BitmapLevel<'a> {
         Ok(Mask { bytes: Cow::Owned(bytes), offset: 0, length: elements, nulls: self.nulls * self.repeat })
     }
 
-    /// Clears the bits of the elements that are null on this level, in a bitmap that starts at `offset`.
+    /// Clears the bits of this level's null elements in a bitmap that starts at `offset`.
     fn clear_nulls(&self, bytes: &mut [u8], offset: usize) {
         let bytes_of_level = Cow::Borrowed(self.bytes.as_ref());
         let nulls = Mask { bytes: bytes_of_level, offset: self.offset, length: self.length, nulls: self.nulls };
@@ -218,7 +218,7 @@ impl<'a> BitmapLevel<'a> {
     }
 }
 
-/// How many of `length` bits from bit `offset` on are set; `bytes` has them.
+/// Counts the set bits among `length` bits of `bytes` from bit `offset` on.
 pub(crate) fn count_bits(bytes: &[u8], offset: usize, length: usize) -> usize {
     count_ones(bytes, offset, length)
 }
@@ -248,10 +248,10 @@ pub(super) fn clear_bits(bytes: &mut [u8], start: usize, count: usize) {
     }
 }
 
-/// A bit for each bool, lowest first, and how many are false.
+/// Packs a bit for each bool, lowest first; returns also how many are false.
 ///
 /// # Errors
-/// When memory for the bits cannot be had.
+/// If the bits cannot be allocated.
 pub(super) fn pack_bits(bools: impl ExactSizeIterator<Item = bool>) -> Result<(Vec<u8>, usize)> {
     let mut bytes = fallible::zeroed(bools.len().div_ceil(8))?;
     let mut nulls = 0;

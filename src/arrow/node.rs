@@ -13,7 +13,7 @@ use crate::callback;
 use crate::error::{Error, Result};
 use crate::ffi::arrow_device::ArrowArray;
 
-/// What an exported `ArrowArray` says; its pointers lead into memory that the owner keeps alive.
+/// The contents of an exported `ArrowArray`. Its pointers lead into memory that the owner keeps alive.
 #[derive(Debug, Default)]
 pub(crate) struct ArrayNode {
     pub(crate) length: usize,
@@ -25,7 +25,7 @@ pub(crate) struct ArrayNode {
     pub(crate) dictionary: Option<Box<ArrayNode>>,
 }
 
-/// What an exported struct owns. Children can be moved out of their parent, so that each has an owner of its own.
+/// The owner of an exported struct. Consumers may move children out of their parent, so each child has its own owner.
 struct PrivateData {
     buffers: Box<[*const c_void]>,
     children: Box<[*mut ArrowArray]>,
@@ -34,16 +34,16 @@ struct PrivateData {
 }
 
 impl ArrayNode {
-    /// The C struct, which holds a share of `owner` until it is released.
+    /// Returns the C struct, which shares `owner` until its release.
     ///
     /// # Errors
-    /// When a count is beyond 64 bits signed. Nothing leaks then.
+    /// If a count exceeds 64 bits signed. Nothing leaks then.
     pub(crate) fn export(self, owner: &Owner) -> Result<ArrowArray> {
         let count = |count: usize| i64::try_from(count).map_err(|_| Error::unsupported("a count beyond 64 bits"));
         let (length, offset) = (count(self.length)?, count(self.offset)?);
         let null_count = self.null_count.map_or(Ok(-1), count)?;
         let (n_buffers, n_children) = (count(self.buffers.len())?, count(self.children.len())?);
-        // From here on a failure drops the guard, which releases what exists so far.
+        // From here on, a failure drops the guard, which releases what exists so far.
         let mut parts = Children(fallible::with_room(self.children.len() + 1)?);
         for node in self.children.into_iter().chain(self.dictionary.map(|node| *node)) {
             parts.0.push(node.export(owner)?);
@@ -69,7 +69,7 @@ impl ArrayNode {
         })
     }
 
-    /// A node over the same buffers as an imported array, all of it.
+    /// Returns a node over all buffers of an imported array.
     pub(super) fn whole(array: &ArrowArray) -> Result<Self> {
         let unsigned = |value: i64| usize::try_from(value).map_err(|_| Error::invalid("a negative count"));
         let buffers = (0..unsigned(array.n_buffers)?).filter_map(|index| buffer(array, index)).collect();
@@ -86,7 +86,7 @@ impl ArrayNode {
         })
     }
 
-    /// A node over a range of an imported array.
+    /// Returns a node over a range of an imported array.
     pub(super) fn range(view: &ArrayView<'_>) -> Result<Self> {
         let mut node = Self::whole(view.array)?;
         if (node.offset, node.length) != (view.offset, view.length) {
@@ -96,11 +96,11 @@ impl ArrayNode {
         Ok(node)
     }
 
-    /// Gives a node of this type, whose slots can be null, another bitmap, which starts at bit `offset % 8`: the other buffers
-    /// and the children start as many whole bytes of bits later.
+    /// Sets another bitmap, which starts at bit `offset % 8`, on a node of this type. The other buffers and the
+    /// children then start at a multiple of 8 slots.
     ///
     /// # Errors
-    /// When a position overflows, which those of checked arrays do not.
+    /// If a position overflows, which import has ruled out.
     pub(super) fn set_validity(&mut self, data_type: &DataType, bitmap: *const u8, nulls: usize) -> Result<()> {
         let overflow = || Error::invalid("the array's positions overflow");
         let slots = self.offset - self.offset % 8;
@@ -134,7 +134,7 @@ impl ArrayNode {
         Ok(())
     }
 
-    /// Moves a struct's offset into its children: record batch consumers ask for offset 0 at the top.
+    /// Moves a struct's offset into its children, because record batch consumers expect offset 0 at the top.
     pub(super) fn push_down_offset(&mut self) {
         for node in &mut self.children {
             node.offset += self.offset;
@@ -147,7 +147,7 @@ impl ArrayNode {
     }
 }
 
-/// Structs that are released if the export fails half-way.
+/// Structs that are released if the export fails in the middle.
 struct Children(Vec<ArrowArray>);
 
 impl Drop for Children {
@@ -162,7 +162,7 @@ impl Drop for Children {
 /// # Safety
 /// `array` is NULL or a struct that [`ArrayNode::export`] made, moved perhaps, not yet released.
 unsafe extern "C" fn release_array(array: *mut ArrowArray) {
-    // A panic of an owner's drop has nobody to be told to.
+    // Nobody can be told of a panic in an owner's drop.
     callback::run(
         || {
             // SAFETY: NULL, or a struct of ours that nobody else uses now (contract).

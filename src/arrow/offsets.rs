@@ -4,7 +4,7 @@
 use arrow_data::ArrayData;
 use arrow_schema::{DataType, UnionMode};
 
-/// The same array, in which structs, fixed-size lists and sparse unions have offset 0 and children that fit.
+/// Returns the same array with offset 0 in structs, fixed-size lists and sparse unions, and with fitting children.
 pub(super) fn push_down(data: ArrayData) -> ArrayData {
     if data.child_data().is_empty() {
         return data;
@@ -15,7 +15,7 @@ pub(super) fn push_down(data: ArrayData) -> ArrayData {
     let data = unsafe { data.into_builder().child_data(children).build_unchecked() };
     match data.data_type() {
         DataType::Struct(_) | DataType::FixedSizeList(_, _) | DataType::Union(_, UnionMode::Sparse) => {
-            // The bitmap has an offset of its own.
+            // The bitmap has its own offset.
             let nulls = data.nulls().cloned();
             let ranged = children_of_range(&data, offset, length);
             // SAFETY: a range of a valid array.
@@ -25,7 +25,7 @@ pub(super) fn push_down(data: ArrayData) -> ArrayData {
     }
 }
 
-/// Slots of a valid array that went through [`push_down`].
+/// Returns slots of a valid array that went through [`push_down`].
 fn range(data: &ArrayData, offset: usize, length: usize) -> ArrayData {
     match data.data_type() {
         DataType::Struct(_) | DataType::FixedSizeList(_, _) | DataType::Union(_, UnionMode::Sparse) => {
@@ -37,11 +37,11 @@ fn range(data: &ArrayData, offset: usize, length: usize) -> ArrayData {
     }
 }
 
-/// An array with the children, and the ids of a union, that belong to these slots of the buffers; without nulls yet.
+/// Returns an array with the children, and the ids of a union, for these slots of the buffers; without nulls yet.
 fn children_of_range(data: &ArrayData, offset: usize, length: usize) -> arrow_data::ArrayDataBuilder {
     let items =
         if let DataType::FixedSizeList(_, size) = data.data_type() { usize::try_from(*size).unwrap_or(0) } else { 1 };
-    // Products of checked arrays do not overflow.
+    // Products of checked arrays cannot overflow.
     let (first, count) = (offset.saturating_mul(items), length.saturating_mul(items));
     let children = data.child_data().iter().map(|child| range(child, first, count)).collect();
     let buffers = data.buffers().iter().map(|ids| ids.slice_with_length(offset, length)).collect();

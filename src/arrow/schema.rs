@@ -12,10 +12,10 @@ use crate::ffi::arrow_device::{
     ARROW_FLAG_DICTIONARY_ORDERED, ARROW_FLAG_MAP_KEYS_SORTED, ARROW_FLAG_NULLABLE, ArrowSchema,
 };
 
-/// The field that a schema struct describes. The struct is only read; whoever owns it releases it.
+/// Returns the field that a schema struct describes. Only reads the struct, which its owner releases.
 ///
 /// # Errors
-/// When the struct was released, breaks the specification, or names a type that arrow-rs does not know.
+/// If the struct was released, breaks the specification, or names a type that arrow-rs does not know.
 ///
 /// # Safety
 /// `schema` is a struct as the C data interface describes it: strings end with NUL, arrays have the lengths that the
@@ -25,11 +25,10 @@ pub unsafe fn read_schema(schema: &ArrowSchema) -> Result<Field> {
     unsafe { read(schema, 0, &mut MAX_FIELDS.clone()) }
 }
 
-/// Schemas of more fields are refused. Structs may share a child, so that a schema of 64 structs can have 2^64 fields. Miri takes
-/// minutes to read as many.
+/// Schemas with more fields are refused. Structs may share a child, so a schema of 64 structs can have 2^64 fields.
 const MAX_FIELDS: usize = if cfg!(miri) { 1 << 10 } else { 1 << 18 };
 
-/// `budget` is how many fields may still be read.
+/// `budget` is the number of fields that may still be read.
 ///
 /// # Safety
 /// As [`read_schema`].
@@ -146,12 +145,12 @@ impl MetadataReader {
     unsafe fn string(&mut self) -> Result<String> {
         // SAFETY: the contract.
         let bytes = unsafe { self.bytes() }?;
-        // Binary metadata exists (old pandas and Parquet schemas); arrow-rs holds text only.
+        // Binary metadata exists in old pandas and Parquet schemas, but arrow-rs holds only text.
         Ok(String::from_utf8_lossy(bytes).into_owned())
     }
 }
 
-/// The type of a format string
+/// Returns the type of a format string
 /// (<https://arrow.apache.org/docs/format/CDataInterface.html#data-type-description-format-strings>).
 pub(super) fn parse(format: &str, children: Vec<Arc<Field>>, flags: i64) -> Result<DataType> {
     let children = Children { format, fields: children };
@@ -336,7 +335,7 @@ mod tests {
 
     #[test]
     fn structs_that_share_a_child_are_read_up_to_a_number_of_fields() {
-        // Each level has the one below twice: 2^40 fields at the bottom.
+        // Each level contains the one below twice: 2^40 fields at the bottom.
         let field = Field::new("x", DataType::Int32, true);
         let leaf = super::super::export_schema(&field).unwrap();
         let nested = Field::new("s", DataType::Struct(vec![field.clone(), field].into()), true);

@@ -11,13 +11,13 @@ use crate::dtype::DType;
 use crate::ffi::arrow_device::ArrowArray;
 
 impl ArrayView<'_> {
-    /// Whether any of these bytes holds slots of this view, or their validity. What only other buffers tell the size of, the
-    /// characters of strings, does not count.
+    /// Returns whether any of these bytes holds slots of this view, or their validity. Bytes whose size only other
+    /// buffers tell, the characters of strings, do not count.
     pub(crate) fn overlaps(&self, bytes: &Range<usize>) -> bool {
         self.validity_overlaps(bytes) || overlaps(self.field.data_type(), self.array, self.offset, self.length, bytes)
     }
 
-    /// As [`ArrayView::overlaps`], of the bitmaps of enclosing structs, and of this one's own if it is a struct.
+    /// Like [`ArrayView::overlaps`], for the bitmaps of enclosing structs, and for its own if it is a struct.
     pub(crate) fn validity_overlaps(&self, bytes: &Range<usize>) -> bool {
         let touches_bits = |start, offset: usize, length: usize| {
             touches(start, offset / 8, offset.saturating_add(length).div_ceil(8), bytes)
@@ -27,7 +27,7 @@ impl ArrayView<'_> {
             || own.is_some_and(|start| touches_bits(start, self.offset, self.length))
     }
 
-    /// As [`ArrayView::overlaps`], of a struct's column without what enclosing structs say of it.
+    /// Like [`ArrayView::overlaps`], for a struct's column without the bitmaps of enclosing structs.
     pub(crate) fn column_overlaps(&self, index: usize, bytes: &Range<usize>) -> bool {
         let DataType::Struct(fields) = self.field.data_type() else { return false };
         let (Some(field), Ok(array)) = (fields.get(index), child(self.array, index)) else { return false };
@@ -36,7 +36,7 @@ impl ArrayView<'_> {
     }
 }
 
-/// Whether bytes `from..to` after `start` and `bytes` have one in common.
+/// Returns whether bytes `from..to` after `start` share a byte with `bytes`.
 fn touches(start: *const u8, from: usize, to: usize, bytes: &Range<usize>) -> bool {
     let (from, to) = (start.addr().saturating_add(from), start.addr().saturating_add(to));
     !start.is_null() && from.max(bytes.start) < to.min(bytes.end)
@@ -47,7 +47,7 @@ fn overlaps(data_type: &DataType, array: &ArrowArray, offset: usize, length: usi
     if let (Some(dtype), Some(validity), Some(values)) =
         (DType::of_arrow(data_type), buffer(array, 0), buffer(array, 1))
     {
-        // Plain numbers need none of what follows, and most columns are such.
+        // Plain numbers, which most columns are, skip the rest.
         let values_overlap =
             touches(values, offset.saturating_mul(dtype.itemsize()), end.saturating_mul(dtype.itemsize()), bytes);
         return values_overlap || touches(validity, offset / 8, end.div_ceil(8), bytes);
@@ -62,7 +62,7 @@ fn overlaps(data_type: &DataType, array: &ArrowArray, offset: usize, length: usi
         length > 0 && buffer(array, index).is_some_and(|start| touches(start, from, to, bytes))
     });
     own || children_of(data_type).iter().enumerate().any(|(index, field)| {
-        // What import has checked has its children.
+        // Import checked that the children exist.
         let Ok(array) = child(array, index) else { return false };
         let first = usize::try_from(array.offset).unwrap_or(0);
         let all = usize::try_from(array.length).unwrap_or(0);

@@ -13,15 +13,16 @@ use crate::error::{Error, Result, catch_panic};
 use crate::ffi::arrow_device::ArrowArray;
 
 impl DeviceArray {
-    /// The array as arrow-rs holds it, over the same memory. arrow-rs copies buffers that are not aligned for their type.
+    /// Returns the array as arrow-rs data over the same memory. arrow-rs copies buffers that are not aligned for their
+    /// type.
     ///
     /// # Errors
-    /// When the memory is not the host's, or the contents break the Arrow format (offsets that decrease, say).
+    /// If the memory is not the host's, or the contents break the Arrow format, such as decreasing offsets.
     pub fn to_arrow(&self) -> Result<ArrayRef> {
         self.read_arrow(true)
     }
 
-    /// As [`DeviceArray::to_arrow`], for a conversion that tells of its copy itself.
+    /// Like [`DeviceArray::to_arrow`], for a conversion that logs its own copy.
     pub(crate) fn to_arrow_unlogged(&self) -> Result<ArrayRef> {
         self.read_arrow(false)
     }
@@ -38,7 +39,7 @@ impl DeviceArray {
         let read = unsafe { &*(&raw const array).cast::<ArrowArray>() };
         // SAFETY: an export of an array that import has checked, in host memory.
         unsafe { check_sizes(self.field().data_type(), read) }.map_err(|error| error.in_column(self.field().name()))?;
-        // Without rows there is nothing to read, whatever the children hold.
+        // Without rows nothing is read, whatever the children hold.
         if self.is_empty() && !matches!(self.field().data_type(), DataType::Dictionary(_, _)) {
             return catch_panic(|| Ok(new_empty_array(self.field().data_type())));
         }
@@ -54,7 +55,7 @@ impl DeviceArray {
     }
 }
 
-/// Ours as arrow-rs' struct of the same C layout, which releases it.
+/// Converts our struct to arrow-rs' struct of the same C layout, which releases it.
 fn to_arrow_rs(array: ArrowArray) -> FFI_ArrowArray {
     let array = std::mem::ManuallyDrop::new(array);
     // SAFETY: both are `struct ArrowArray` of the C data interface; ManuallyDrop makes this a move.

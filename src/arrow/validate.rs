@@ -10,13 +10,13 @@ use super::node::ArrayNode;
 use crate::alloc::fallible;
 use crate::error::Result;
 
-/// The offsets of an array without rows.
+/// The one offset of an array without rows.
 static NO_ROWS: u64 = 0;
 
-/// Makes a node of this type, in host memory, ready for arrow-rs, which copies buffers that are not aligned.
+/// Prepares a host node of this type for arrow-rs, which copies buffers that are not aligned.
 ///
 /// # Errors
-/// When memory for the copies cannot be had.
+/// If memory for the copies cannot be allocated.
 pub(super) fn prepare(data_type: &DataType, node: &mut ArrayNode) -> Result<()> {
     fallible::require(misaligned(data_type, node))
 }
@@ -25,7 +25,7 @@ pub(super) fn prepare(data_type: &DataType, node: &mut ArrayNode) -> Result<()> 
 fn misaligned(data_type: &DataType, node: &mut ArrayNode) -> usize {
     let kinds = buffers_of(data_type);
     if node.length == 0 && kinds.iter().any(|kind| matches!(kind, Buffer::Offsets(_))) {
-        // arrow-rs takes the data of no rows to have no bytes, and refuses any other first offset.
+        // arrow-rs expects an array without rows to have no bytes, and refuses any other first offset.
         node.offset = 0;
         for (start, _) in node.buffers.iter_mut().zip(&kinds).filter(|(_, kind)| matches!(kind, Buffer::Offsets(_))) {
             *start = (&raw const NO_ROWS).cast();
@@ -45,16 +45,15 @@ fn misaligned(data_type: &DataType, node: &mut ArrayNode) -> usize {
     parts.fold(own, |all, (node, data_type)| all.saturating_add(misaligned(data_type, node)))
 }
 
-/// Whether values of so many bytes can need another alignment.
+/// Returns whether values of this size can need another alignment.
 fn is_misaligned(start: *const u8, width: usize) -> bool {
     width.is_power_of_two() && !start.addr().is_multiple_of(width.min(16))
 }
 
-/// Refuses an array whose bitmaps, which arrow-rs copies for the C data interface where they start at another bit than the
-/// array, memory cannot hold.
+/// Refuses an array if its bitmaps do not fit memory: arrow-rs copies those that start at another bit than the array.
 ///
 /// # Errors
-/// When memory for the copies cannot be had.
+/// If memory for the copies cannot be allocated.
 pub(super) fn require_bitmaps(data: &ArrayData) -> Result<()> {
     fn bytes(data: &ArrayData) -> usize {
         let own = match data.nulls() {
@@ -66,8 +65,8 @@ pub(super) fn require_bitmaps(data: &ArrayData) -> Result<()> {
     fallible::require(bytes(data))
 }
 
-/// Refuses to ask arrow-rs which values of an array are null where memory cannot hold a few bits for each: it makes them for
-/// whatever codes, runs and unions stand for, which may be more than the array's own values, and take no memory.
+/// Refuses an array if a few bits per value do not fit memory: to find nulls, arrow-rs allocates them for all values
+/// that codes, runs and unions stand for, which may outnumber the stored ones.
 ///
 /// # Errors
 /// When the memory cannot be had.
@@ -78,11 +77,12 @@ pub(super) fn require_logical_nulls(data: &ArrayData) -> Result<()> {
     fallible::require(bytes(data).saturating_mul(2))
 }
 
-/// Validates an array and its descendants, contents included, as [`ArrayData::validate_full`] does. That one writes a bit for
-/// each item of fixed-size lists that must not be null, and looks at a child's slots as if its parent's offset were 0.
+/// Validates an array and its descendants, contents included, like [`ArrayData::validate_full`]. That function writes a
+/// bit for each item of fixed-size lists that must not be null, and reads a child's slots as if its parent's offset
+/// were 0.
 ///
 /// # Errors
-/// When the array breaks the Arrow format.
+/// If the array breaks the Arrow format.
 pub(crate) fn validate(data: &ArrayData) -> std::result::Result<(), ArrowError> {
     data.validate()?;
     match data.data_type() {
@@ -116,10 +116,10 @@ fn check_null_count(data: &ArrayData) -> std::result::Result<(), ArrowError> {
     if is_right { Ok(()) } else { Err(refused(data, "has another number of nulls than its null count says")) }
 }
 
-/// Checks that a child, of `size` slots a row, has nulls only in rows that are null.
+/// Checks that a child with `size` slots per row has nulls only in rows that are null.
 fn check_hidden_nulls(data: &ArrayData, child: &ArrayData, size: usize) -> std::result::Result<(), ArrowError> {
     let Some(nulls) = child.nulls() else { return Ok(()) };
-    // The child's first bit for these rows, and how many bits they are.
+    // The child's first bit for these rows, and their number of bits.
     let bits_of = |first: usize, rows: usize| {
         let start = data.offset().checked_add(first)?.checked_mul(size)?;
         let count = rows.checked_mul(size)?;
@@ -150,7 +150,8 @@ mod tests {
 
     use super::*;
 
-    /// Rows of `size` numbers that must not be null, after the C data interface: an offset, and a whole child.
+    /// Returns rows of `size` numbers that must not be null, as the C data interface allows: an offset, and a whole
+    /// child.
     fn rows(valid: &[bool], child: ArrayData, size: i32, offset: usize) -> ArrayData {
         let field = Arc::new(Field::new("item", child.data_type().clone(), false));
         let data_type =

@@ -21,11 +21,11 @@ pub(crate) struct ArrayView<'a> {
     /// The first slot, counted from the start of the buffers.
     pub(super) offset: usize,
     pub(super) length: usize,
-    /// Bitmaps of enclosing structs that have nulls, a bit a slot of this view.
+    /// Bitmaps of enclosing structs that have nulls, with a bit for each slot of this view.
     pub(super) inherited: Vec<ValidityBits>,
 }
 
-/// The elements of a column's chunk: where they are, and the bitmaps that say which are null.
+/// The innermost values of a column's chunk: where its elements are, and the bitmaps that say which are null.
 #[derive(Clone, Debug)]
 pub(crate) struct Leaf<'a> {
     /// The values buffer.
@@ -38,7 +38,7 @@ pub(crate) struct Leaf<'a> {
     pub(crate) rows: usize,
     // A Vec is smaller than a SmallVec, and costs nothing for columns without nulls.
     validity: Vec<ValidityBits>,
-    /// The innermost array with its type; `None` for elements that were taken out of one.
+    /// The innermost array with its type; `None` for elements that were taken from one.
     pub(super) innermost: Option<(&'a DataType, &'a ArrowArray)>,
 }
 
@@ -58,10 +58,10 @@ unsafe impl Send for Leaf<'_> {}
 unsafe impl Sync for Leaf<'_> {}
 
 impl<'a> ArrayView<'a> {
-    /// The child arrays of a struct, over the same rows. Nulls of the struct are nulls of its fields.
+    /// Returns a child of a struct, over the same rows. Nulls of the struct are nulls of its fields.
     ///
     /// # Errors
-    /// When this is not a struct, or `index` is beyond its fields.
+    /// If this is not a struct, or `index` is beyond its fields.
     pub(crate) fn struct_field(&self, index: usize) -> Result<ArrayView<'a>> {
         let DataType::Struct(fields) = self.field.data_type() else {
             return Err(Error::unsupported(format!("{} has no columns", self.field.data_type())));
@@ -74,7 +74,7 @@ impl<'a> ArrayView<'a> {
         Ok(ArrayView { field, array, offset, length: self.length, inherited })
     }
 
-    /// The elements of a struct's column of plain numbers that has no bitmap at all; `None` for every other column.
+    /// Returns the leaf of a struct's column of plain numbers without any bitmap; `None` for every other column.
     #[inline]
     pub(crate) fn plain_column(&self, index: usize) -> Option<Leaf<'a>> {
         let DataType::Struct(fields) = self.field.data_type() else { return None };
@@ -90,7 +90,7 @@ impl<'a> ArrayView<'a> {
         validity.is_null().then_some(leaf)
     }
 
-    /// A range of the slots, cut off where there are no more.
+    /// Returns a range of the slots, clipped to their number.
     pub(crate) fn slice(mut self, range: &std::ops::Range<usize>) -> Self {
         let start = range.start.min(self.length);
         self.length = range.end.clamp(start, self.length) - start;
@@ -101,7 +101,7 @@ impl<'a> ArrayView<'a> {
         self
     }
 
-    /// The bitmap of an array of this type, a bit for each of `length` slots; `None` where nothing can be null.
+    /// Returns the bitmap of an array of this type, a bit for each of `length` slots; `None` if nothing can be null.
     pub(super) fn validity(
         data_type: &DataType,
         array: &ArrowArray,
@@ -109,7 +109,7 @@ impl<'a> ArrayView<'a> {
         length: usize,
         repeat: usize,
     ) -> Option<ValidityBits> {
-        // The first buffer of a union is another.
+        // The first buffer of a union is not a bitmap.
         let start = buffer(array, 0).filter(|_| has_validity(data_type))?;
         let is_whole = usize::try_from(array.offset) == Ok(offset) && usize::try_from(array.length) == Ok(length);
         let nulls = usize::try_from(array.null_count).ok().filter(|_| is_whole);
@@ -117,10 +117,10 @@ impl<'a> ArrayView<'a> {
         (array.null_count != 0 && !start.is_null()).then_some(bits)
     }
 
-    /// Which slots of this view are null; `None` where none is.
+    /// Returns which slots of this view are null; `None` if none is.
     ///
     /// # Errors
-    /// When memory for a bit a slot cannot be had.
+    /// If a bit per slot cannot be allocated.
     ///
     /// # Safety
     /// The array is in host memory. Bitmaps of enclosing structs are of arrays that live for `'a`.
@@ -130,10 +130,10 @@ impl<'a> ArrayView<'a> {
         unsafe { Mask::combine(&self.validity_levels(), self.length) }
     }
 
-    /// The bitmap of these slots as it lies; `None` where the array says that no slot is null.
+    /// Returns a view of these slots' bitmap; `None` if the array says that no slot is null.
     ///
     /// # Errors
-    /// When nulls of enclosing structs would have to be joined with its own, or the type has no bitmap.
+    /// If nulls of enclosing structs would have to be joined with its own, or the type has no bitmap.
     pub(crate) fn bitmap(&self) -> Result<Option<BitmapBytes>> {
         let data_type = self.field.data_type();
         if !has_validity(data_type) {
@@ -150,16 +150,16 @@ impl<'a> ArrayView<'a> {
         }
     }
 
-    /// The bitmaps that apply to the slots of this view: of enclosing structs, and its own.
+    /// Returns the bitmaps that apply to the slots of this view: those of enclosing structs, and its own.
     pub(super) fn validity_levels(&self) -> Vec<ValidityBits> {
         let own = Self::validity(self.field.data_type(), self.array, self.offset, self.length, 1);
         self.inherited.iter().copied().chain(own).collect()
     }
 
-    /// Walks down nested fixed-size lists to the elements of the column that `spec` describes.
+    /// Walks down nested fixed-size lists to the leaf of the column that `spec` describes.
     ///
     /// # Errors
-    /// When positions overflow, which checked arrays do not.
+    /// If positions overflow, which import has ruled out.
     #[inline]
     pub(crate) fn leaf(&self, spec: &Spec) -> Result<Leaf<'a>> {
         let mut repeat = spec.row_elements();
@@ -168,7 +168,7 @@ impl<'a> ArrayView<'a> {
         let (mut array, mut offset, mut length) = (self.array, self.offset, self.length);
         let mut data_type = self.field.data_type();
         let element = spec.element();
-        // Slots of the leaf under one slot of the array at hand.
+        // The slots of the leaf under one slot of the current array.
         let mut slots =
             spec.lists().iter().try_fold(1_usize, |slots, size| slots.checked_mul(*size)).ok_or_else(overflow)?;
         for size in spec.lists() {
@@ -201,7 +201,7 @@ impl<'a> ArrayView<'a> {
 }
 
 impl<'a> Leaf<'a> {
-    /// Some of the elements, cut off where there are no more, as one row each, without their nulls.
+    /// Returns some of the elements, clipped to their number, as one row each, without their nulls.
     pub(crate) fn part(&self, start: usize, elements: usize) -> Self {
         let start = start.min(self.elements);
         let elements = elements.min(self.elements - start);
@@ -215,7 +215,7 @@ impl<'a> Leaf<'a> {
         Self { elements, rows: elements, ..Self::plain(values) }
     }
 
-    /// Elements of one bit each, the first one at bit `offset` of the bytes.
+    /// Returns elements of one bit each, the first at bit `offset` of the bytes.
     ///
     /// # Errors
     /// When the bytes have fewer bits.
@@ -231,14 +231,14 @@ impl<'a> Leaf<'a> {
         Self { values, offset: 0, elements: 0, rows: 0, validity: Vec::new(), innermost: None }
     }
 
-    /// The address of the first element, for elements of whole bytes.
+    /// Returns the address of the first element, for elements of whole bytes.
     pub(crate) fn start(&self, element: Element) -> *const u8 {
-        // The array was checked to have offset + length slots: the product cannot overflow.
+        // Import checked that the array has offset + length slots, so the product cannot overflow.
         self.values.wrapping_add(self.offset.wrapping_mul(element.stored_size()))
     }
 
-    /// The address where the slots of the innermost array end, those after the elements included; of elements that were
-    /// taken out of an array, where they end.
+    /// Returns the address where the slots of the innermost array end, including those after the elements; for elements
+    /// taken from an array, where they end.
     pub(crate) fn known_end(&self, element: Element) -> usize {
         let own = self.offset.saturating_add(self.elements);
         let end = self.innermost.and_then(|(_, array)| usize::try_from(array.offset.saturating_add(array.length)).ok());
@@ -246,10 +246,10 @@ impl<'a> Leaf<'a> {
         self.values.addr().saturating_add(bytes)
     }
 
-    /// Which elements are null; `None` where none is.
+    /// Returns which elements are null; `None` if none is.
     ///
     /// # Errors
-    /// When memory for a bit an element cannot be had.
+    /// If a bit per element cannot be allocated.
     ///
     /// # Safety
     /// The array that this is a leaf of is in host memory.
@@ -263,12 +263,12 @@ impl<'a> Leaf<'a> {
         unsafe { Mask::combine(&self.validity, self.elements) }
     }
 
-    /// Whether anything says that elements are null, or may be.
+    /// Returns whether elements are or may be null.
     pub(crate) fn has_bitmaps(&self) -> bool {
         !self.validity.is_empty() || matches!(self.innermost, Some((DataType::Null, _)))
     }
 
-    /// How many elements are null, where the arrays say so without their bitmaps being read.
+    /// Returns the number of null elements, if the arrays tell without their bitmaps.
     pub(crate) fn known_nulls(&self) -> Option<usize> {
         match (self.innermost, self.validity.as_slice()) {
             (Some((DataType::Null, _)), _) => Some(self.elements),
@@ -278,7 +278,7 @@ impl<'a> Leaf<'a> {
         }
     }
 
-    /// The bitmaps on a device that say which elements are null, the outermost first; `None` where they do not say all of it:
+    /// Returns the device bitmaps of the elements, the outermost first; `None` if they do not tell all nulls:
     /// everything is null, or values of a dictionary are.
     pub(crate) fn levels(&self) -> Option<Vec<BitmapLevel>> {
         if matches!(self.innermost, Some((DataType::Null, _))) || self.dictionary_bitmap().is_some() {
@@ -292,7 +292,7 @@ impl<'a> Leaf<'a> {
         Some(self.validity.iter().filter(|level| level.repeat > 0 && self.elements > 0).map(level).collect())
     }
 
-    /// The addresses of the bytes that [`Leaf::mask_read`] reads.
+    /// Returns the addresses of the bytes that [`Leaf::mask_read`] reads.
     pub(crate) fn bitmaps(&self) -> impl Iterator<Item = std::ops::Range<usize>> {
         let levels = self.validity.iter().filter(|level| level.repeat > 0 && self.elements > 0);
         levels.map(ValidityBits::bytes).chain(self.dictionary_bitmap()).map(|(start, bytes)| {
@@ -301,7 +301,7 @@ impl<'a> Leaf<'a> {
         })
     }
 
-    /// The bitmap of the dictionary, where only that tells whether codes stand for nulls.
+    /// Returns the bitmap of the dictionary, if only that tells whether codes stand for nulls.
     fn dictionary_bitmap(&self) -> Option<(*const u8, usize)> {
         Some(self.dictionary_levels()?.bytes())
     }
@@ -312,11 +312,11 @@ impl<'a> Leaf<'a> {
         ArrayView::validity(values, array, offset, length, 1).filter(|level| level.nulls.is_none() && length > 0)
     }
 
-    /// Which elements are null, of an array on a device; `None` where none is. `read` gives the bytes at an address, those of
-    /// [`Leaf::bitmaps`].
+    /// Returns which elements of an array on a device are null; `None` if none is. `read` returns the bytes at an
+    /// address, those of [`Leaf::bitmaps`].
     ///
     /// # Errors
-    /// When the elements are codes of a dictionary that has nulls, and those of `read`.
+    /// If the elements are codes of a dictionary with nulls, and those of `read`.
     pub(crate) fn mask_read(
         &self,
         mut read: impl FnMut(*const u8, usize) -> Result<Vec<u8>>,
@@ -328,12 +328,12 @@ impl<'a> Leaf<'a> {
         Mask::combine_read(&self.validity, self.elements, read)
     }
 
-    /// Refuses codes of a dictionary that has nulls: which codes stand for one is seen in their values alone.
+    /// Refuses codes of a dictionary with nulls, because only its values tell which codes stand for one.
     fn refuse_null_values(&self, read: &mut impl FnMut(*const u8, usize) -> Result<Vec<u8>>) -> Result<()> {
         let Some(Dictionary { array, values, .. }) = self.dictionary() else { return Ok(()) };
         let has_nulls = match values {
             DataType::Null => array.length > 0,
-            // Their nulls are those of what they stand for.
+            // Their nulls are the nulls of the values that they stand for.
             DataType::Dictionary(_, _) | DataType::RunEndEncoded(_, _) | DataType::Union(_, _) => true,
             _ => match self.dictionary_levels() {
                 Some(level) => Mask::combine_read(&[level], level.length, read)?.is_some(),
@@ -348,7 +348,7 @@ impl<'a> Leaf<'a> {
         Err(Error::unsupported(reason).remedy_is(Remedy::Keep))
     }
 
-    /// The dictionary that the elements are indices into.
+    /// Returns the dictionary of the elements.
     pub(super) fn dictionary(&self) -> Option<Dictionary<'a>> {
         let Some((DataType::Dictionary(codes, values), array)) = self.innermost else { return None };
         // SAFETY: import checked the dictionary: a live array, owned by its parent.
@@ -356,7 +356,7 @@ impl<'a> Leaf<'a> {
         Some(Dictionary { codes: DType::of_arrow(codes)?, array, values })
     }
 
-    /// What a plan needs to know of this chunk.
+    /// Returns what a plan needs to know of this chunk.
     pub(crate) fn chunk(&self, spec: &Spec, nulls: usize) -> ChunkSize {
         let element = spec.element();
         let aligned = self.elements == 0 || self.start(element).addr().is_multiple_of(element.alignment());

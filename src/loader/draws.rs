@@ -7,7 +7,7 @@ use chacha20::rand_core::{Rng, SeedableRng};
 pub(super) struct Draws(ChaCha8Rng);
 
 impl Draws {
-    /// The draws that belong to a seed and an epoch.
+    /// The draws of a seed and an epoch.
     pub(super) fn new(seed: u64, epoch: u64) -> Self {
         let mut key = [0; 32];
         let (start, _) = key.split_at_mut(8);
@@ -17,16 +17,16 @@ impl Draws {
         Self(generator)
     }
 
-    /// A number below `count`, each equally likely; 0 where `count` is 0.
+    /// Returns a number below `count`, each equally likely; 0 if `count` is 0.
     pub(super) fn below(&mut self, count: usize) -> usize {
-        // No platform of Rust has wider addresses, and the result is smaller.
+        // No Rust platform has wider addresses, and the result is smaller.
         usize::try_from(self.below_64(u64::try_from(count).unwrap_or(u64::MAX))).unwrap_or(0)
     }
 
     fn below_64(&mut self, count: u64) -> u64 {
         let mut product = u128::from(self.0.next_u64()) * u128::from(count);
         if low(product) < count {
-            // Of the 2^64 words, `count` times as many as fit map to each number; those left over are drawn again.
+            // Each number gets an equal share of the 2^64 words; words of the remainder are drawn again.
             let left_over = count.wrapping_neg() % count;
             while low(product) < left_over {
                 product = u128::from(self.0.next_u64()) * u128::from(count);
@@ -52,13 +52,13 @@ mod tests {
 
     #[test]
     fn the_numbers_are_those_of_the_document() {
-        // By an implementation of the document's own: tests/python/test_loader_order.py has it.
+        // By an independent implementation of the document, in tests/python/test_loader_order.py.
         let draws = |seed, epoch, count| {
             let mut draws = Draws::new(seed, epoch);
             [(); 4].map(|()| draws.below(count))
         };
         assert_eq!(draws(0, 0, 1000), [836, 631, 232, 117]);
-        // Nearly half of the words are left over of this bound, and are drawn again.
+        // With this bound nearly half of the words are drawn again.
         let draws = |seed, epoch| {
             let mut draws = Draws::new(seed, epoch);
             [(); 6].map(|()| draws.below_64((1 << 63) + 1))
@@ -82,7 +82,7 @@ mod tests {
         }
         assert!(counts.iter().all(|count| count.abs_diff(mean) <= apart), "{counts:?}");
         assert_eq!((draws.below(0), draws.below(1)), (0, 0));
-        // A bound that most words are left over of.
+        // A bound with which most words are drawn again.
         assert!((0..100).all(|_| draws.below((1 << 63) + 1) <= 1 << 63));
     }
 

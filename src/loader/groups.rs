@@ -25,14 +25,14 @@ use crate::tensor::Tensor;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Selection {
-    /// One tensor: the matrix of these columns, or of all. Of an array that is no struct, its rows.
+    /// One tensor: the matrix of these columns, or of all. For an array that is no struct, its rows.
     Whole(Option<Vec<String>>),
     /// A tensor for each name.
     Named(Vec<(String, Group)>),
 }
 
 impl Selection {
-    /// The names of all columns that are asked for.
+    /// Returns the names of all requested columns.
     #[must_use]
     pub fn columns(&self) -> Vec<&str> {
         match self {
@@ -41,7 +41,7 @@ impl Selection {
         }
     }
 
-    /// Refuses what no source of this type can be read as.
+    /// Refuses options that no source of this type can satisfy.
     ///
     /// # Errors
     /// As [`super::Batches::new`] for columns and options.
@@ -55,14 +55,14 @@ impl Selection {
         Groups::new(field, &self.without_index(field, index), &options, dtype, None).map(drop)
     }
 
-    /// This selection, where all columns are those that `index` leaves.
+    /// Returns this selection; a selection of all columns becomes one of the columns that `index` leaves.
     pub(super) fn without_index(&self, field: &FieldRef, index: PandasIndex) -> Cow<'_, Self> {
         let remaining = if let Self::Whole(None) = self { index.remaining(field) } else { None };
         remaining.map_or(Cow::Borrowed(self), |columns| Cow::Owned(Self::Whole(Some(columns))))
     }
 }
 
-/// The groups of a batch, and what is known of them from the source's type.
+/// The groups of a batch, with what the source's type tells of them.
 pub(super) struct Groups {
     groups: Vec<Prepared>,
     threads: Option<NonZero<usize>>,
@@ -73,7 +73,7 @@ struct Prepared {
     name: Option<String>,
     kind: Kind,
     layout: Arc<RowLayout>,
-    /// The dictionaries of columns whose elements are codes: those of the first array, as the codes of all have to be.
+    /// Dictionaries of the first array; later ones must match.
     dictionaries: Vec<Option<Dictionary>>,
 }
 
@@ -88,7 +88,7 @@ struct Dictionary {
     values: ArrayRef,
 }
 
-/// The columns of one array of the source, ready to be written as rows.
+/// The columns of one source array, ready to be packed as rows.
 pub(super) struct GroupChunk(Vec<GroupPart>);
 
 enum GroupPart {
@@ -98,7 +98,7 @@ enum GroupPart {
 
 impl Groups {
     /// # Errors
-    /// When a column does not exist or has no tensor form, or as [`MatrixSpec::new`]. Names the column.
+    /// If a column does not exist or has no tensor form, or as [`MatrixSpec::new`]. Names the column.
     pub(super) fn new(
         field: &FieldRef,
         selection: &Selection,
@@ -132,8 +132,8 @@ impl Groups {
         Ok(Self { groups, threads })
     }
 
-    /// What the copy log tells of each group's batches, which are made on this device of arrays that are on devices of this
-    /// type.
+    /// Returns the copy log's entries for each group's batches, which are made on this device from arrays on devices of
+    /// this type.
     pub(super) fn copy_notes(&self, source: DLDeviceType, device: Device) -> Vec<CopyNote> {
         self.groups.iter().map(|group| group.copy_notes(source, device)).collect()
     }
@@ -143,24 +143,24 @@ impl Groups {
         self.threads
     }
 
-    /// The layout of each group's rows.
+    /// Returns the layout of each group's rows.
     pub(super) fn layouts(&self) -> impl Iterator<Item = &Arc<RowLayout>> {
         self.groups.iter().map(|group| &group.layout)
     }
 
-    /// The columns of an array of the source.
+    /// Returns the columns of a source array.
     ///
     /// # Errors
-    /// When the array is not in host memory or cannot be decoded, or its codes are of other dictionaries.
+    /// If the array is not in host memory or cannot be decoded, or its codes are of other dictionaries.
     pub(super) fn chunk(&mut self, array: &DeviceArray) -> Result<GroupChunk> {
         let chunk = |group: &mut Prepared| group.chunk(array).map_err(|error| group.named(error));
         self.groups.iter_mut().map(chunk).collect::<Result<_>>().map(GroupChunk)
     }
 
-    /// Appends rows of a chunk, whose first row is number `row` of the source, to the block of each group.
+    /// Appends rows of a chunk to the block of each group. The first row is number `row` of the source.
     ///
     /// # Errors
-    /// For a null that is refused and a value that does not fit: names column and row. When the rows do not fit the blocks.
+    /// If a null is refused or a value does not fit: names column and row. If the rows do not fit the blocks.
     pub(super) fn append(
         &self,
         chunk: &GroupChunk,
@@ -174,7 +174,7 @@ impl Groups {
         Ok(())
     }
 
-    /// The batch of these blocks, one for each group.
+    /// Returns the batch of these blocks, one per group.
     ///
     /// # Errors
     /// As [`BatchTarget::tensor`].
@@ -182,7 +182,7 @@ impl Groups {
         let tensor = |(group, block): (&Prepared, RowBlock)| {
             let tensor = target.tensor(block)?;
             Ok(match (&group.kind, group.dictionaries.first()) {
-                // A dictionary in ordinary memory goes with codes there.
+                // A dictionary in host memory goes with these codes.
                 (Kind::Column(..), Some(Some(dictionary))) if tensor.device().is_cpu() => {
                     tensor.with_dictionary(dictionary.array.clone(), false)
                 }
@@ -193,7 +193,7 @@ impl Groups {
     }
 }
 
-/// What the copy log tells of a group's batches.
+/// The copy log's entry for a group's batches.
 #[derive(Debug)]
 pub(super) struct CopyNote {
     columns: String,
@@ -246,7 +246,7 @@ impl Prepared {
         Ok(Self { name, kind: Kind::Column(position, spec), layout, dictionaries: Vec::new() })
     }
 
-    /// Names the group, where there are several.
+    /// Names the group, if there are several.
     fn named(&self, error: Error) -> Error {
         match &self.name {
             Some(name) => error.in_group(name),
@@ -275,7 +275,7 @@ impl Prepared {
         Ok(part)
     }
 
-    /// Refuses codes of other dictionaries than those of the first array: they would mean something else.
+    /// Refuses codes of another dictionary than the first array's, because they would mean something else.
     fn check_dictionaries(&mut self, part: &GroupPart) -> Result<()> {
         let specs: Vec<&Spec> = match &self.kind {
             Kind::Matrix(spec) => spec.columns().iter().map(|(_, spec)| spec).collect(),
@@ -321,7 +321,7 @@ impl Prepared {
         match (part, &self.kind) {
             (GroupPart::Matrix(chunk), Kind::Matrix(spec)) => {
                 let columns = chunk.checked_columns(spec, rows, row)?;
-                // A single column lies as it does alone.
+                // A single column keeps its own layout.
                 if let ([(_, spec)], [column]) = (spec.columns(), &columns.columns[..]) {
                     return block.append_column(spec, column, first);
                 }
@@ -343,7 +343,7 @@ impl Prepared {
 }
 
 impl Dictionary {
-    /// In memory of its own, so that it does not keep the whole array that it is of.
+    /// Copied, so that it does not keep its whole array alive.
     fn new(dictionary: DeviceArray) -> Result<Self> {
         let array = convert::copy_array_for(&dictionary, "dictionary kept apart")?;
         let values = array.to_arrow()?;

@@ -9,7 +9,7 @@ use super::prefetch::{Stop, panicked};
 use super::producer::Producer;
 use crate::error::{Error, Result};
 
-/// A producer, for one thread at a time.
+/// A producer that one thread at a time may use.
 pub(super) struct Inline {
     stage: Mutex<Stage>,
     stop: Stop,
@@ -22,7 +22,7 @@ enum Stage {
     /// A thread makes a batch.
     Making,
     Ended,
-    /// Ended by a failure, or from outside.
+    /// Ended by an error, or from outside.
     Cut,
 }
 
@@ -38,7 +38,7 @@ impl Inline {
     /// The next batch.
     ///
     /// # Errors
-    /// When another thread makes one, or as [`Producer::next`].
+    /// If another thread makes a batch, or as [`Producer::next`].
     pub(super) fn next(&self) -> Result<Next> {
         let mut stage = self.lock();
         let mut producer = match std::mem::replace(&mut *stage, Stage::Making) {
@@ -53,7 +53,7 @@ impl Inline {
                 return Ok(Next::Cut);
             }
         };
-        // Not held while the producer runs: the source may run code that asks for a batch.
+        // Not held while the producer runs, because the source may run code that asks for a batch.
         drop(stage);
         let made = catch_unwind(AssertUnwindSafe(|| producer.next()));
         let made = made.unwrap_or_else(|panic| Err(panicked(panic.as_ref())));
@@ -72,7 +72,7 @@ impl Inline {
         })
     }
 
-    /// Releases the source, unless a thread makes a batch, which then does it afterwards.
+    /// Releases the source. If a thread is making a batch, that thread releases it afterwards.
     pub(super) fn close(&self) {
         if !self.is_inline() {
             return;
@@ -98,7 +98,7 @@ impl Inline {
 impl Drop for Inline {
     fn drop(&mut self) {
         if !self.is_inline() {
-            // The source belongs to the other process: this one must not release it too.
+            // The source belongs to the other process, and this one must not release it too.
             let stage = self.stage.get_mut().unwrap_or_else(PoisonError::into_inner);
             std::mem::forget(std::mem::replace(stage, Stage::Ended));
         }

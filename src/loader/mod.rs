@@ -44,20 +44,20 @@ use crate::transfer::taken_over;
 pub struct LoadOptions {
     /// Which rows are in which batch, and which batches are this rank's.
     pub sharding: Sharding,
-    /// Which index columns of pandas are among all columns.
+    /// Which index columns of pandas count as columns.
     pub index: PandasIndex,
     /// The shuffle; `None` keeps the source's order.
     pub shuffle: Option<Shuffle>,
-    /// Batches that are made ahead, on a thread; 0 makes each one when it is asked for.
+    /// The number of batches that are prefetched on a thread; 0 makes each batch on request.
     pub prefetch: usize,
-    /// Threads to convert with; `None` is `ARROW_DLPACK_THREADS`, or as many as there are processors.
+    /// The number of threads that convert; `None` is `ARROW_DLPACK_THREADS`, or the number of processors.
     pub threads: Option<NonZero<usize>>,
-    /// Where the batches are made: the CPU, a device of CUDA, or its page-locked memory.
+    /// Where the batches are made: the CPU, a CUDA device, or its page-locked memory.
     pub device: Device,
 }
 
 impl LoadOptions {
-    /// Batches in the source's order, two of them made ahead.
+    /// Returns options for batches in the source's order, two of them prefetched.
     #[must_use]
     pub fn new(sharding: Sharding) -> Self {
         Self { sharding, index: PandasIndex::Keep, shuffle: None, prefetch: 2, threads: None, device: Device::CPU }
@@ -67,9 +67,9 @@ impl LoadOptions {
 /// A shuffle by a buffer of rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shuffle {
-    /// Rows of the buffer. With as many as the source has, every order is equally likely.
+    /// Rows of the buffer. With as many rows as the source, every order is equally likely.
     pub buffer: NonZero<usize>,
-    /// With the epoch, what decides the order.
+    /// Determines the order, together with the epoch.
     pub seed: u64,
 }
 
@@ -77,26 +77,26 @@ pub struct Shuffle {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Batch {
-    /// A tensor for each group, in the order of the selection. Nobody else has their memory.
+    /// A tensor for each group, in the order of the selection. No other object shares their memory.
     pub tensors: Vec<Tensor>,
     /// How many rows they have.
     pub rows: usize,
 }
 
-/// What came of asking for a batch.
+/// The answer to a request for a batch.
 #[derive(Debug)]
 pub enum Next {
     /// The batch.
     Batch(Batch),
     /// It is still being made.
     NotYet,
-    /// There are no more: the epoch is at its end.
+    /// The epoch is at its end.
     End,
-    /// There are no more: making one failed, or the iteration was closed.
+    /// The iteration has ended early: making a batch failed, or the iteration was closed.
     Cut,
 }
 
-/// The batches of one epoch. Dropping it ends the thread that makes them, and releases the source.
+/// The batches of one epoch. Dropping it ends the prefetching thread, and releases the source.
 #[derive(Debug)]
 pub struct Batches {
     mode: Mode,
@@ -111,10 +111,10 @@ enum Mode {
 }
 
 impl Batches {
-    /// Refuses options that no stream of this type can meet, and a device that is not there: before the stream is read.
+    /// Refuses options that no stream of this type can satisfy, and a missing device, before the stream is read.
     ///
     /// # Errors
-    /// As [`Batches::new`], but for those of memory and of the stream itself.
+    /// As [`Batches::new`], except errors of memory and of the stream itself.
     #[cfg(feature = "python")]
     pub(crate) fn check(
         field: &FieldRef,
@@ -139,13 +139,13 @@ impl Batches {
         Groups::new(field, &selection.without_index(field, load.index), options, dtype, load.threads)
     }
 
-    /// The batches of epoch `epoch` of a stream, of which the first `start` are passed over. `dtype` is that of every column
-    /// of a matrix; `options` are those of each column by name. Batches on a device are of the memory that results of the
-    /// calling thread are of now ([`memory_source`](crate::cuda::memory_source)).
+    /// Returns the batches of epoch `epoch` of a stream, without the first `start`. `dtype` is the dtype of every
+    /// column of a matrix; `options` returns the options of each column by name. Batches on a device are allocated by
+    /// the calling thread's present allocator ([`memory_source`](crate::cuda::memory_source)).
     ///
     /// # Errors
-    /// When a column does not exist, has no tensor form, or does not go with the others; when no thread can be had; when no
-    /// batches are made on the device, there is no driver, or no such device.
+    /// If a column does not exist, has no tensor form, or does not go with the others; if no thread can be started; if
+    /// no batches are made on this type of device, there is no driver, or no such device.
     ///
     /// ```
     /// use std::sync::Arc;
@@ -185,7 +185,7 @@ impl Batches {
         Prefetch::start(load.prefetch, stop, make).map(|ahead| Self { mode: Mode::Prefetch(ahead), copy_notes })
     }
 
-    /// Whether the batches are made in this process, and not in the one that it was forked from.
+    /// Returns whether the batches are made in this process, and not in the one that it was forked from.
     #[must_use]
     pub fn is_inline(&self) -> bool {
         match &self.mode {
@@ -194,11 +194,12 @@ impl Batches {
         }
     }
 
-    /// The next batch, waited for as long as `patience`, which without prefetching it takes however long it takes.
+    /// Returns the next batch, and waits for it at most `patience`. Without prefetching it makes the batch, however
+    /// long that takes.
     ///
     /// # Errors
-    /// What failed while the batch was made; only the end follows. In a process that was forked from the one that has the
-    /// source; on the thread of a loader.
+    /// The error of making the batch, after which only the end follows. In a process that was forked from the source's
+    /// process; on the thread of a loader.
     pub fn next_within(&self, patience: Duration) -> Result<Next> {
         if !self.is_inline() {
             return Err(Error::argument("these batches are made in another process, which this one was forked from")
@@ -221,7 +222,7 @@ impl Batches {
             },
         };
         if let Next::Batch(batch) = &next {
-            // Told where the batch goes: the thread that made it has no logs.
+            // Logged by the consumer's thread, because the thread that made the batch has no logs.
             for (copy_notes, tensor) in self.copy_notes.iter().zip(&batch.tensors) {
                 taken_over(tensor);
                 if !tensor.is_empty() {
@@ -232,7 +233,7 @@ impl Batches {
         Ok(next)
     }
 
-    /// Whether the next batch has still to be made.
+    /// Returns whether the next batch must still be made.
     #[must_use]
     pub fn has_to_wait(&self) -> bool {
         match &self.mode {
@@ -241,7 +242,8 @@ impl Batches {
         }
     }
 
-    /// Ends the iteration, and waits as long as `patience` for the source's present array; whether its thread has ended.
+    /// Ends the iteration, and waits at most `patience` for the source's current array. Returns whether the thread has
+    /// ended.
     pub fn stop(&self, patience: Duration) -> bool {
         match &self.mode {
             Mode::Prefetch(ahead) => ahead.stop(patience),
@@ -252,7 +254,7 @@ impl Batches {
         }
     }
 
-    /// Ends the iteration without ever waiting for its thread, which ends by itself after the source's present array.
+    /// Ends the iteration without waiting for its thread, which ends by itself after the source's current array.
     pub fn abandon(&self) {
         match &self.mode {
             Mode::Prefetch(ahead) => ahead.abandon(),
@@ -260,8 +262,8 @@ impl Batches {
         }
     }
 
-    /// Ends the iteration: when this returns the thread has ended and the source is released. On the thread of a loader,
-    /// which runs code of a source, it does not wait.
+    /// Ends the iteration: on return the thread has ended and the source is released. On the thread of a loader, which
+    /// runs a source's code, it does not wait.
     pub fn close(&self) {
         match &self.mode {
             Mode::Prefetch(ahead) => ahead.close(),
@@ -270,8 +272,8 @@ impl Batches {
     }
 }
 
-/// Waits as long as `patience` for threads of iterations that were dropped on threads of loaders, by code of their sources:
-/// these do not wait for each other. Whether there are none left.
+/// Waits at most `patience` for the threads of iterations that a source's code dropped on a loader's thread: loader
+/// threads do not wait for each other. Returns whether none is left.
 #[must_use]
 pub fn wait_for_threads(patience: Duration) -> bool {
     prefetch::join_left(patience)

@@ -12,18 +12,18 @@ use std::time::{Duration, Instant};
 
 use crate::error::{Error, ErrorKind, Remedy, Result};
 
-/// At most 15 bytes, as Linux shows no more.
+/// At most 15 bytes, because Linux shows no more.
 const NAME: &str = "dlpack-loader";
 
 thread_local! {
-    /// Whether this is a thread of a loader.
+    /// Whether this thread is a loader's.
     static IS_LOADER: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Threads that were told to stop by threads of loaders, which do not wait for each other, and their process.
+/// Threads that a loader's thread told to stop, with their process. Loader threads do not wait for each other.
 static LEFT: Mutex<Vec<(u32, JoinHandle<()>)>> = Mutex::new(Vec::new());
 
-/// Waits as long as `patience` for threads that nobody has waited for yet; whether there are none left.
+/// Waits at most `patience` for threads that nobody has joined yet. Returns whether none is left.
 pub(super) fn join_left(patience: Duration) -> bool {
     let (this_process, until) = (std::process::id(), Instant::now() + patience);
     loop {
@@ -34,11 +34,11 @@ pub(super) fn join_left(patience: Duration) -> bool {
                 let ended: Vec<_> = ended.collect();
                 let is_one_left = left.iter().any(|(process, _)| *process == this_process);
                 drop(left);
-                // Their panics were caught and told.
+                // Their panics were caught and reported.
                 ended.into_iter().for_each(|(_, thread)| _ = thread.join());
                 is_one_left
             }
-            // Locked for so long, it is by a thread that a fork has left behind: it has nothing of this process.
+            // A lock held for so long belongs to a thread that a fork left behind, and guards nothing of this process.
             Err(_) => !is_over,
         };
         if is_over || !is_one_left {
@@ -48,7 +48,7 @@ pub(super) fn join_left(patience: Duration) -> bool {
     }
 }
 
-/// Asks work to end. Clones ask for the same.
+/// Asks work to stop. Clones share the request.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Stop(Arc<AtomicBool>);
 
@@ -62,7 +62,7 @@ impl Stop {
     }
 }
 
-/// What came of asking for the next thing.
+/// The answer to a request for the next item.
 pub(super) enum Taken<T> {
     Item(T),
     /// It is still being made.
@@ -71,16 +71,16 @@ pub(super) enum Taken<T> {
     Failed(Error),
     /// There are no more.
     End,
-    /// There are no more, since making one failed or the thread was told to stop.
+    /// There are no more items: making one failed, or the thread was told to stop.
     Cut,
 }
 
-/// A thread that makes things, a given number of them ahead.
+/// A thread that makes a given number of items ahead.
 pub(super) struct Prefetch<T> {
     shared: Arc<Shared<T>>,
     thread: Mutex<Option<JoinHandle<()>>>,
     id: ThreadId,
-    /// The process that has the thread. After a fork the other one has only this memory, in whatever state it was.
+    /// The process of the thread. After a fork, the other process has only this memory, in whatever state it was.
     process: u32,
 }
 
@@ -88,9 +88,9 @@ struct Shared<T> {
     ahead: usize,
     stop: Stop,
     state: Mutex<State<T>>,
-    /// Something was made, or nothing will be any more.
+    /// Signals that an item was made, or that none will be any more.
     made: Condvar,
-    /// There is room for more, or the thread is to stop.
+    /// Signals that there is room for more, or that the thread is to stop.
     room: Condvar,
 }
 
@@ -99,7 +99,7 @@ struct State<T> {
     failure: Option<Error>,
     /// Whether a failure was told.
     failed: bool,
-    /// Whether the thread has dropped everything it had.
+    /// Whether the thread has dropped everything it held.
     ended: bool,
     takers_wait: usize,
     thread_waits: bool,
@@ -110,7 +110,7 @@ impl<T> Shared<T> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until there is room; false once the thread is to stop.
+    /// Waits until there is room; returns false once the thread is to stop.
     fn wait_for_room(&self) -> bool {
         let mut state = self.lock();
         while state.ready.len() >= self.ahead && !self.stop.is_asked() {
@@ -141,11 +141,11 @@ impl<T> Shared<T> {
 }
 
 impl<T: Send + 'static> Prefetch<T> {
-    /// Starts a thread that calls `make` until that gives nothing more or an error, or `stop` is asked for, and keeps at
-    /// most `ahead` things ready or in the making. The thread alone runs `make`, and drops it at the end.
+    /// Starts a thread that calls `make` until it returns no more items, an error, or `stop` is asked. At most `ahead`
+    /// items are ready or in progress. Only the thread runs `make`, and drops it at the end.
     ///
     /// # Errors
-    /// When the system gives no thread.
+    /// If no thread can be started.
     pub(super) fn start(
         ahead: usize,
         stop: Stop,
@@ -164,10 +164,10 @@ impl<T: Send + 'static> Prefetch<T> {
         let theirs = shared.clone();
         let run = move || {
             IS_LOADER.set(true);
-            // What the work leaves half-done is dropped, and not looked at again.
+            // The work's half-done state is dropped, and never read.
             let failure = catch_unwind(AssertUnwindSafe(|| work(&theirs, make)));
             let failure = failure.unwrap_or_else(|panic| Some(panicked(panic.as_ref())));
-            // What fails because it is to stop is of no interest.
+            // Errors after a stop are of no interest.
             theirs.end(failure.filter(|_| !theirs.stop.is_asked()));
         };
         let thread = Builder::new().name(NAME.to_owned()).spawn(run).map_err(|error| {
@@ -180,12 +180,12 @@ impl<T: Send + 'static> Prefetch<T> {
 }
 
 impl<T> Prefetch<T> {
-    /// Whether the thread belongs to this process.
+    /// Returns whether the thread belongs to this process.
     pub(super) fn is_inline(&self) -> bool {
         self.process == std::process::id()
     }
 
-    /// The next thing, waited for as long as `patience`. Only in the thread's own process.
+    /// Returns the next item, and waits for it at most `patience`. Only in the thread's own process.
     ///
     /// # Errors
     /// On the thread itself, which would wait for itself.
@@ -228,12 +228,13 @@ impl<T> Prefetch<T> {
         Taken::Item(item)
     }
 
-    /// Whether there is nothing to be taken at once.
+    /// Returns whether no item is ready.
     pub(super) fn has_to_wait(&self) -> bool {
         self.shared.lock().ready.is_empty()
     }
 
-    /// Asks the thread to stop, drops what is ready, and waits as long as `patience`; whether the thread has ended.
+    /// Asks the thread to stop, drops the ready items, and waits at most `patience`. Returns whether the thread has
+    /// ended.
     pub(super) fn stop(&self, patience: Duration) -> bool {
         if !self.is_inline() {
             return true;
@@ -253,18 +254,18 @@ impl<T> Prefetch<T> {
                 .unwrap_or_else(PoisonError::into_inner)
                 .0;
         }
-        // A thing that was being made meanwhile.
+        // An item that was in progress meanwhile.
         state.ready.clear();
         state.ended
     }
 
-    /// Stops the thread without ever waiting for it.
+    /// Stops the thread without waiting for it.
     pub(super) fn abandon(&self) {
         self.stop(Duration::ZERO);
         drop(self.thread.lock().unwrap_or_else(PoisonError::into_inner).take());
     }
 
-    /// Stops the thread and waits for its end, unless this is a loader's thread: two of them might wait for each other.
+    /// Stops the thread and waits for its end, unless this is a loader's thread: two of them could wait for each other.
     pub(super) fn close(&self) {
         if !self.is_inline() {
             return;
@@ -277,7 +278,7 @@ impl<T> Prefetch<T> {
             }
             return;
         }
-        // Its panics were caught and told.
+        // Its panics were caught and reported.
         _ = thread.join();
         self.stop(Duration::ZERO);
     }
@@ -288,7 +289,7 @@ impl<T> Drop for Prefetch<T> {
         if self.is_inline() {
             self.close();
         } else {
-            // The thread and what it uses belong to the other process: here nobody unlocks, joins or releases.
+            // The thread and its memory belong to the other process: here nobody unlocks, joins or releases.
             let thread = self.thread.get_mut().unwrap_or_else(PoisonError::into_inner);
             std::mem::forget(thread.take());
             std::mem::forget(self.shared.clone());
@@ -302,7 +303,7 @@ impl<T> fmt::Debug for Prefetch<T> {
     }
 }
 
-/// Makes things until there are no more; the error, if one ended it. `make` is dropped by then.
+/// Makes items until there are no more; returns the error, if one ended it. `make` is dropped by then.
 fn work<T>(shared: &Shared<T>, mut make: impl FnMut() -> Option<Result<T>>) -> Option<Error> {
     while shared.wait_for_room() {
         match make()? {

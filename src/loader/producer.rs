@@ -18,10 +18,10 @@ pub(super) struct Producer {
     shuffle: Option<ShuffleBuffer>,
     groups: Groups,
     ring: Ring,
-    /// Where batches go once they are packed.
+    /// Where packed batches go.
     target: BatchTarget,
     sharding: Sharding,
-    /// Rows, in the order of the batches, that were passed.
+    /// The number of rows, in the order of the batches, that were passed.
     position: usize,
     /// The round of the next batch, and that of the first one.
     round: usize,
@@ -30,7 +30,7 @@ pub(super) struct Producer {
 }
 
 impl Producer {
-    /// The batches of an epoch, of which the first `start` were had before.
+    /// Returns the batches of an epoch, without the first `start`, which were handed out before.
     ///
     /// # Errors
     /// When memory cannot be had.
@@ -49,7 +49,7 @@ impl Producer {
             }
             None => None,
         };
-        // A loop holds one batch, and for a moment the next one too. One place more, as another thread may look at one.
+        // A loop holds one batch, and for a moment the next one too. One more place serves a second thread.
         let (rows, waiting) = (options.sharding.batch_size(), options.prefetch.saturating_add(3));
         let target = BatchTarget::new(options.device, groups.layouts().count(), options.prefetch)?;
         let ring = Ring::new(groups.layouts(), rows, waiting, || target.source())?;
@@ -68,10 +68,10 @@ impl Producer {
         })
     }
 
-    /// The next batch; `None` after the last one.
+    /// Returns the next batch; `None` after the last one.
     ///
     /// # Errors
-    /// Those of the source, and of the conversion of the batch's rows. Nothing can be made after one.
+    /// The errors of the source, and of converting the batch's rows. No batch can be made after one.
     pub(super) fn next(&mut self) -> Result<Option<Batch>> {
         if self.stop.is_asked() {
             return Ok(None);
@@ -83,7 +83,7 @@ impl Producer {
         self.target.collect(&self.stop)?;
         let mut slot = self.ring.slot();
         let rows = self.take(self.sharding.batch_size(), &mut slot)?;
-        // Ranks have as many batches as each other: this one counts only if those of the other ranks exist.
+        // All ranks have the same number of batches: this batch counts only if those of the other ranks exist.
         if rows == 0 || !self.pass_to(self.sharding.rows_needed(self.round))? {
             return if resumed { self.check_resumed() } else { Ok(None) };
         }
@@ -91,7 +91,7 @@ impl Producer {
         Ok(Some(Batch { tensors: self.groups.tensors(slot.into_blocks(), &self.target)?, rows }))
     }
 
-    /// At the end, before any batch came: whether the source had as many as were had before.
+    /// At the end, before any batch was made: checks whether the source has as many batches as were handed out before.
     fn check_resumed(&self) -> Result<Option<Batch>> {
         let batches = self.sharding.batches(self.position);
         if batches >= self.start {
@@ -110,7 +110,7 @@ impl Producer {
         Ok(rows)
     }
 
-    /// Passes rows until so many were; whether there are as many.
+    /// Skips rows up to this number; returns whether there are as many.
     fn pass_to(&mut self, position: usize) -> Result<bool> {
         let count = position.saturating_sub(self.position);
         let rows = match &mut self.shuffle {

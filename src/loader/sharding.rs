@@ -2,8 +2,8 @@
 
 use crate::error::{Error, Result};
 
-/// How rows in a given order are cut into batches, and batches dealt out to ranks: batch `k` belongs to rank
-/// `k % world_size`, and a round of `world_size` batches that is incomplete is dropped.
+/// How rows in a given order form batches, and which rank gets which batch: batch `k` belongs to rank `k % world_size`,
+/// and an incomplete round of `world_size` batches is dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sharding {
     batch_size: usize,
@@ -13,10 +13,11 @@ pub struct Sharding {
 }
 
 impl Sharding {
-    /// Batches of `batch_size` rows for one rank of `world_size`. `drop_last` leaves out a last batch that is not full.
+    /// Returns the sharding of batches of `batch_size` rows for one rank of `world_size`. `drop_last` drops a last
+    /// batch that is not full.
     ///
     /// # Errors
-    /// When `batch_size` or `world_size` is 0, or `rank` is not below `world_size`.
+    /// If `batch_size` or `world_size` is 0, or `rank` is not below `world_size`.
     pub fn new(batch_size: usize, drop_last: bool, rank: usize, world_size: usize) -> Result<Self> {
         if batch_size == 0 {
             return Err(Error::argument("batch_size must be 1 or more"));
@@ -34,7 +35,7 @@ impl Sharding {
         self.batch_size
     }
 
-    /// Whether a last batch that is not full is left out.
+    /// Returns whether a last batch that is not full is dropped.
     #[must_use]
     pub fn drop_last(&self) -> bool {
         self.drop_last
@@ -52,26 +53,26 @@ impl Sharding {
         self.world_size
     }
 
-    /// The number of batches that each rank gets of so many rows.
+    /// Returns the number of batches that each rank gets of this number of rows.
     #[must_use]
     pub fn batches(&self, rows: usize) -> usize {
         let batches = if self.drop_last { rows / self.batch_size } else { rows.div_ceil(self.batch_size) };
         batches / self.world_size
     }
 
-    /// Where this rank's batch of a round starts, in the order of rows.
-    // Saturating here and below: no source has as many rows, so what lies beyond is never reached, as it should be.
+    /// Returns where this rank's batch of a round starts, in the order of rows.
+    // Saturating here and below: no source has as many rows, so the saturated position is correctly out of reach.
     pub(super) fn first_row(&self, round: usize) -> usize {
         self.round_rows().saturating_mul(round).saturating_add(self.batch_size.saturating_mul(self.rank))
     }
 
-    /// How many rows there must be for a round to be complete.
+    /// Returns the number of rows that complete a round.
     pub(super) fn rows_needed(&self, round: usize) -> usize {
         let short = if self.drop_last { 0 } else { self.batch_size - 1 };
         (self.round_rows() - short).saturating_add(self.round_rows().saturating_mul(round))
     }
 
-    /// Rows of a round of full batches.
+    /// Returns the rows of a round of full batches.
     fn round_rows(&self) -> usize {
         self.batch_size.saturating_mul(self.world_size)
     }

@@ -6,18 +6,18 @@ use super::slot::{Ring, Slot};
 use super::source_rows::SourceRows;
 use crate::error::{Error, Result};
 
-/// Bytes of the slots that the buffer is made of, at least: it grows by one at a time, and only as far as there are rows. So
-/// many are in huge pages, in which rows are found faster. Few of them for Miri, so that small tests have several segments.
+/// The least size of the slots that the buffer is made of, in bytes. The buffer grows by one slot at a time, as rows
+/// come. This size gets huge pages, in which rows are found faster.
 pub(super) const SEGMENT: usize = if cfg!(miri) { 1 << 10 } else { 4 << 20 };
 /// Rows that come in at once.
 const BLOCK: usize = 4096;
-/// How many rows ahead a row of the buffer is fetched: as many as are exchanged while memory answers.
+/// How many rows ahead a row of the buffer is prefetched: as many as are exchanged while memory answers.
 const FETCH_AHEAD: usize = 16;
 
 /// Packed rows that wait.
 pub(super) struct ShuffleBuffer {
     draws: Draws,
-    /// Rows that may wait at most, and that do.
+    /// The most rows in the buffer, and the present number.
     most: usize,
     waiting: usize,
     filled: bool,
@@ -26,12 +26,12 @@ pub(super) struct ShuffleBuffer {
     /// A segment has 2^shift rows.
     shift: u32,
     picks: Vec<usize>,
-    /// For rows that leave and are not wanted.
+    /// A slot for rows that leave and are skipped.
     scratch: Option<Slot>,
 }
 
 impl ShuffleBuffer {
-    /// A buffer of at most `most` rows, which is 1 or more.
+    /// Returns a buffer of at most `most` rows, which is 1 or more.
     ///
     /// # Errors
     /// When memory cannot be had.
@@ -44,7 +44,7 @@ impl ShuffleBuffer {
         Ok(Self { draws, most, waiting: 0, filled: false, ring, segments, shift, picks, scratch })
     }
 
-    /// Appends the next `count` rows, or as many as there are, to the slot; how many there were.
+    /// Appends the next `count` rows, or all that are left, to the slot; returns their number.
     pub(super) fn take(
         &mut self,
         feed: &mut SourceRows,
@@ -70,7 +70,7 @@ impl ShuffleBuffer {
         Ok(taken)
     }
 
-    /// Passes `count` rows, or as many as there are; how many there were.
+    /// Skips `count` rows, or all that are left; returns their number.
     pub(super) fn skip(&mut self, feed: &mut SourceRows, groups: &mut Groups, count: usize) -> Result<usize> {
         let mut scratch = self.scratch.take().ok_or_else(lost)?;
         let mut passed = 0;
@@ -89,7 +89,7 @@ impl ShuffleBuffer {
     /// The first rows fill the buffer.
     fn fill(&mut self, feed: &mut SourceRows, groups: &mut Groups) -> Result<()> {
         while self.waiting < self.most {
-            // Asked before a segment is made: there may be no more rows.
+            // Asked before a segment is allocated, because there may be no more rows.
             let at_hand = feed.at_hand()?;
             if at_hand == 0 {
                 break;
@@ -106,10 +106,10 @@ impl ShuffleBuffer {
         Ok(())
     }
 
-    /// Rows come in, and for each a random one of those that wait leaves; how many came.
+    /// Takes rows in; each replaces a random row of the buffer, which leaves. Returns their number.
     fn exchange(&mut self, feed: &mut SourceRows, groups: &mut Groups, count: usize, slot: &mut Slot) -> Result<usize> {
         let before = slot.rows();
-        // They come to where the others are to go, and change places with them there.
+        // New rows are written where the leaving rows go, and swap places with them there.
         let came = feed.take(count, groups, slot)?;
         self.picks.clear();
         self.picks.extend((0..came).map(|_| self.draws.below(self.waiting)));
@@ -121,7 +121,7 @@ impl ShuffleBuffer {
         Ok(came)
     }
 
-    /// Random rows leave, and the last one takes the place of each; how many left.
+    /// Random rows leave, and the last row takes the place of each. Returns their number.
     fn let_go(&mut self, count: usize, slot: &mut Slot) -> Result<usize> {
         let count = count.min(self.waiting);
         self.picks.clear();
@@ -151,7 +151,7 @@ impl ShuffleBuffer {
         self.picks.get(index).copied().ok_or_else(lost)
     }
 
-    /// Fetches the row of a pick to come.
+    /// Prefetches the row of a later draw.
     fn fetch(&self, index: usize) {
         if let Some(pick) = self.picks.get(index) {
             let (segment, row) = self.place(*pick);
@@ -161,7 +161,7 @@ impl ShuffleBuffer {
         }
     }
 
-    /// The segment of a row, and which of its rows it is.
+    /// Returns the segment of a row, and its position in it.
     fn place(&self, row: usize) -> (usize, usize) {
         (row >> self.shift, row & ((1 << self.shift) - 1))
     }

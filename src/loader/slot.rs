@@ -6,7 +6,7 @@ use crate::alloc::{Pool, Source};
 use crate::convert::{RowBlock, RowLayout};
 use crate::error::{Error, ErrorKind, Result};
 
-/// Batches of more bytes are given room as their rows come: there may be fewer of them.
+/// Larger batches are allocated as their rows come, because there may be fewer rows.
 const GROWS_FROM: usize = 1 << 20;
 
 /// Where slots come from and return to.
@@ -15,17 +15,17 @@ pub(super) struct Ring(Arc<Vec<Track>>);
 struct Track {
     pool: Pool,
     layout: Arc<RowLayout>,
-    /// Rows of a full slot, and how many there is room for at least.
+    /// The rows of a full slot, and the least capacity.
     rows: usize,
     least: usize,
 }
 
 impl Ring {
-    /// Slots of at most so many rows, of which at most `waiting` wait for their next use. Each pool has memory of a source
-    /// that `source` gives, `None` being ordinary memory.
+    /// Returns slots of at most this number of rows; at most `waiting` unused ones are kept. `source` allocates the
+    /// memory of each pool; `None` is ordinary memory.
     ///
     /// # Errors
-    /// When memory cannot be that large.
+    /// If memory cannot be that large.
     pub(super) fn new<'a>(
         layouts: impl Iterator<Item = &'a Arc<RowLayout>>,
         rows: usize,
@@ -48,7 +48,7 @@ impl Ring {
     }
 }
 
-/// Room for the rows of one batch: a block for each group, all with the same number of rows.
+/// Memory for the rows of one batch: a block for each group, all with the same number of rows.
 pub(super) struct Slot {
     blocks: Vec<RowBlock>,
     ring: Arc<Vec<Track>>,
@@ -69,7 +69,8 @@ impl Slot {
         self.blocks
     }
 
-    /// Makes room for so many more rows: for a full slot, or twice what there is, so that rows rarely move.
+    /// Makes room for this number of further rows: allocates a full slot, or doubles the capacity, so that rows rarely
+    /// move.
     ///
     /// # Errors
     /// When memory cannot be had.
@@ -84,7 +85,7 @@ impl Slot {
         Ok(())
     }
 
-    /// Fetches a row that is soon to be exchanged.
+    /// Prefetches a row that will soon be exchanged.
     pub(super) fn prefetch(&self, row: usize) {
         self.blocks.iter().for_each(|block| block.prefetch(row));
     }
@@ -99,7 +100,7 @@ impl Slot {
     /// Appends a copy of a row of another slot.
     ///
     /// # Errors
-    /// When there is no such row, or no room.
+    /// If there is no such row, or no room.
     pub(super) fn push(&mut self, other: &mut Self, row: usize) -> Result<()> {
         for (block, other) in self.blocks.iter_mut().zip(&mut other.blocks) {
             block.push(other, row)?;

@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 use crate::stream_order::{self, Interrupts};
 use crate::transfer::{Transfer, array_to_device};
 
-/// The rows of a stream in their order. At most one of its arrays is held at a time.
+/// The rows of a stream in order. Holds at most one of its arrays.
 pub(super) struct SourceRows {
     /// `None` at the end.
     stream: Option<DeviceArrayStream>,
@@ -20,27 +20,27 @@ pub(super) struct SourceRows {
     /// Rows that were passed.
     position: usize,
     stop: Stop,
-    /// Looks for signals, where the thread that asks for batches makes them.
+    /// The check for signals, if the thread that asks for batches makes them.
     interrupts: Option<Interrupts>,
 }
 
 /// The array at hand.
 struct Current {
     array: DeviceArray,
-    /// Made when rows are taken: those that are skipped need not be looked at.
+    /// Made when rows are taken, so that skipped rows are not read.
     chunk: Option<GroupChunk>,
-    /// Rows of it that were passed, and the number of its first one in the source.
+    /// The rows of it that were passed, and the source's number of its first row.
     used: usize,
     first: usize,
 }
 
 impl SourceRows {
-    /// `is_inline`: whether arrays are read on the thread that asks for batches, which signals end.
+    /// `is_inline`: whether the thread that asks for batches reads the arrays, so that signals end the read.
     pub(super) fn new(stream: DeviceArrayStream, stop: Stop, is_inline: bool) -> Self {
         Self { stream: Some(stream), current: None, position: 0, stop, interrupts: is_inline.then(Interrupts::new) }
     }
 
-    /// Rows that are left of the array at hand, or of the next one that has any; 0 at the end.
+    /// Returns the rows left in the current array, or in the next one that has any; 0 at the end.
     pub(super) fn at_hand(&mut self) -> Result<usize> {
         loop {
             if self.stop.is_asked() {
@@ -63,7 +63,7 @@ impl SourceRows {
         }
     }
 
-    /// Passes `count` rows, or as many as there are; how many there were.
+    /// Skips `count` rows, or all that are left; returns their number.
     pub(super) fn skip(&mut self, count: usize) -> Result<usize> {
         let mut passed = 0;
         while passed < count {
@@ -77,7 +77,7 @@ impl SourceRows {
         Ok(passed)
     }
 
-    /// Appends `count` rows, or as many as there are, to the slot; how many there were.
+    /// Appends `count` rows, or all that are left, to the slot; returns their number.
     pub(super) fn take(&mut self, count: usize, groups: &mut Groups, slot: &mut Slot) -> Result<usize> {
         let mut taken = 0;
         while taken < count {
@@ -100,7 +100,7 @@ impl SourceRows {
         Ok(taken)
     }
 
-    /// Passes rows of the array at hand, which is released after its last one.
+    /// Skips rows of the current array, which is released after its last row.
     fn pass(&mut self, rows: usize) -> Result<()> {
         let Some(current) = self.current.as_mut() else { return Ok(()) };
         current.used += rows;
@@ -115,8 +115,8 @@ impl SourceRows {
     }
 }
 
-/// An array of a device in host memory, where rows are packed. It is copied on a stream of ours, which waits for what writes the
-/// array and for nothing else; this thread waits for the copy.
+/// Copies an array of a device to host memory, where rows are packed. The copy runs on a stream of ours that waits only
+/// for the write of the array; this thread waits for the copy.
 fn on_host(array: &DeviceArray, threads: Option<NonZero<usize>>) -> Result<DeviceArray> {
     let copies = match is_cuda(array.device()) {
         true => Some(PooledStream::idle(&stream_order::enter(array.device())?)?),

@@ -3,35 +3,35 @@
 use super::sharding::Sharding;
 use crate::error::{Error, Result};
 
-/// The version of the form that states have.
+/// The version of the state's format.
 pub const STATE_VERSION: u64 = 1;
 
 /// Where an iteration stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct State {
-    /// What the order of every epoch is drawn from; `None` without a shuffle.
+    /// The seed of every epoch's order; `None` without a shuffle.
     pub seed: Option<u64>,
     /// The epoch.
     pub epoch: u64,
-    /// Batches of it that were handed out to each rank.
+    /// The number of its batches that were handed out to each rank.
     pub batches: usize,
-    /// What has to be the same.
+    /// What must be the same when resuming.
     pub terms: Terms,
 }
 
-/// What decides the batches of an epoch besides its seed and number. The rank is no part of it: ranks that are in step have
+/// What determines the batches of an epoch, besides its seed and number. The rank is not part of it: ranks in step have
 /// the same state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Terms {
     /// Rows of a full batch.
     pub batch_size: usize,
-    /// Rows of the shuffle's buffer; 0 without one.
+    /// Rows of the shuffle buffer; 0 without one.
     pub shuffle_buffer: usize,
-    /// Whether a last batch that is not full is left out.
+    /// Whether a last batch that is not full is dropped.
     pub drop_last: bool,
     /// The number of ranks.
     pub world_size: usize,
-    /// The source's columns and rows, as far as they are known.
+    /// The source's columns and rows, if they are known.
     pub source: Source,
 }
 
@@ -45,7 +45,7 @@ pub struct Source {
 }
 
 impl Terms {
-    /// What these options ask for, of a source that nothing is known of yet.
+    /// Returns the terms of these options, for a source of which nothing is known yet.
     #[must_use]
     pub fn new(sharding: &Sharding, shuffle_buffer: usize) -> Self {
         Self {
@@ -57,10 +57,10 @@ impl Terms {
         }
     }
 
-    /// Refuses to go on under other terms.
+    /// Refuses to resume under other terms.
     ///
     /// # Errors
-    /// Where these, those of a state, are not the present ones. Names what differs.
+    /// If these terms, of a state, differ from the present ones. Names the difference.
     pub fn check(&self, present: &Self) -> Result<()> {
         differs("batch_size", &self.batch_size, &present.batch_size)?;
         differs("shuffle_buffer", &self.shuffle_buffer, &present.shuffle_buffer)?;
@@ -74,7 +74,7 @@ impl Source {
     /// Refuses another source.
     ///
     /// # Errors
-    /// Where both know something, and it differs.
+    /// If both know the columns or the rows, and they differ.
     pub fn check(&self, present: &Self) -> Result<()> {
         if let (Some(columns), Some(found)) = (&self.columns, &present.columns) {
             differs("the source's columns", columns, found)?;

@@ -15,24 +15,24 @@ use crate::stream_order;
 use crate::tensor::Tensor;
 use crate::transfer::{self, Returning};
 
-/// How long the thread lets copies catch up, before it takes more page-locked memory than the ring is meant to have.
+/// How long the thread waits for copies before it takes more page-locked memory than the ring's.
 const PAUSE: Duration = Duration::from_micros(50);
 const PAUSES: usize = 2000;
 
-/// Where the batches of an iteration go.
+/// Where an iteration's batches are made.
 #[derive(Debug)]
 pub(super) enum BatchTarget {
     Host,
-    /// Page-locked memory or memory of a device, by what is CUDA's.
+    /// CUDA page-locked or device memory.
     Cuda(OnCuda),
 }
 
 #[derive(Debug)]
 pub(super) struct OnCuda {
     device: Device,
-    /// On which batches are copied; `None` where they stay in page-locked memory.
+    /// The stream of the copies; `None` if batches stay in page-locked memory.
     copies: Option<Copies>,
-    /// Of which batches on the device are made, on whatever thread.
+    /// The allocator of device batches, on any thread.
     memory: MemorySource,
     returning: Arc<Returning>,
 }
@@ -40,15 +40,15 @@ pub(super) struct OnCuda {
 #[derive(Debug)]
 struct Copies {
     stream: PooledStream,
-    /// Blocks that may be under copies at once, before the thread waits for some; `None` where the caller's own thread
-    /// makes batches, which never waits.
+    /// The most blocks in flight before the thread waits for some; `None` if the caller's own thread makes batches,
+    /// which never waits.
     most: Option<usize>,
 }
 
-/// Refuses a device that no batches are made on.
+/// Refuses a device on which no batches can be made.
 ///
 /// # Errors
-/// When it is neither the CPU, nor CUDA, nor the page-locked memory of CUDA.
+/// If it is neither the CPU, nor CUDA, nor CUDA page-locked memory.
 pub fn check_device(device: Device) -> Result<()> {
     match device.device_type() {
         DLDeviceType::CPU => Ok(()),
@@ -60,7 +60,7 @@ pub fn check_device(device: Device) -> Result<()> {
 
 impl BatchTarget {
     /// # Errors
-    /// When no batches are made there, there is no driver or no such device, or the driver fails.
+    /// If no batches can be made there, there is no driver or no such device, or the driver fails.
     pub(super) fn new(device: Device, blocks: usize, prefetch: usize) -> Result<Self> {
         check_device(device)?;
         if device.is_cpu() {
@@ -77,14 +77,14 @@ impl BatchTarget {
         Ok(Self::Cuda(OnCuda { device, copies, memory: memory_source(), returning: Arc::default() }))
     }
 
-    /// Where the memory comes from that batches are packed in; `None` is ordinary memory.
+    /// Returns the allocator of the blocks that batches are packed in; `None` is ordinary memory.
     pub(super) fn source(&self) -> Option<Source> {
         let Self::Cuda(OnCuda { device, .. }) = self else { return None };
         let device = *device;
         Some(Box::new(move |bytes| transfer::page_locked(device, bytes)))
     }
 
-    /// Before a batch is made: has memory return whose use is over.
+    /// Before a batch is made: returns blocks whose use is over to the ring.
     ///
     /// # Errors
     /// When the driver fails.
@@ -93,7 +93,7 @@ impl BatchTarget {
         let current = stream_order::enter(*device)?;
         let mut left = returning.collect(&current)?;
         let Some(most) = copies.as_ref().and_then(|copies| copies.most) else { return Ok(()) };
-        // Copies that are slower than packing bound it. Not for ever: nothing hangs on the device alone.
+        // Copies that are slower than packing limit it, but not for ever: nothing hangs on the device alone.
         for _ in 0..PAUSES {
             if left < most || stop.is_asked() {
                 break;
@@ -104,10 +104,10 @@ impl BatchTarget {
         Ok(())
     }
 
-    /// The rows of a block as a tensor there.
+    /// Returns the rows of a block as a tensor on the target.
     ///
     /// # Errors
-    /// When memory cannot be had or the driver fails; when the shape is more than 64 bits count.
+    /// If an allocation or the driver fails, or if the shape exceeds 64 bits.
     pub(super) fn tensor(&self, block: RowBlock) -> Result<Tensor> {
         let Self::Cuda(OnCuda { device, copies, memory, returning }) = self else { return block.into_tensor() };
         match copies {
@@ -121,7 +121,7 @@ impl BatchTarget {
     }
 }
 
-/// What the copy log tells of arrays that are on devices of this type, before their rows are packed.
+/// Returns the copy log's entry for arrays on devices of this type, before their rows are packed.
 pub(super) fn read(source: DLDeviceType) -> Option<String> {
     match source {
         DLDeviceType::CPU | DLDeviceType::CUDA_HOST => None,
@@ -129,7 +129,7 @@ pub(super) fn read(source: DLDeviceType) -> Option<String> {
     }
 }
 
-/// What the copy log tells of batches that are made there, after what was done for them in ordinary memory.
+/// Returns the copy log's entry for batches made on the target, after the steps in ordinary memory.
 pub(super) fn copy_notes(device: Device) -> Option<String> {
     match device.device_type() {
         DLDeviceType::CUDA => Some(format!("copied to {device}")),

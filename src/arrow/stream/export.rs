@@ -15,7 +15,7 @@ use crate::ffi::dlpack::DLDeviceType;
 /// Exports a stream of host arrays. Releasing the C struct drops the iterator.
 ///
 /// # Errors
-/// When the stream's arrays are not on the CPU.
+/// If the stream's arrays are not on the CPU.
 pub fn export_stream(stream: DeviceArrayStream) -> Result<ArrowArrayStream> {
     if stream.device_type != DLDeviceType::CPU {
         let device = Device::new(stream.device_type, 0);
@@ -42,7 +42,7 @@ fn export<S: CStream>(stream: DeviceArrayStream) -> S {
     S::new(device_type, callbacks, std::ptr::without_provenance_mut(exported::insert(stream)))
 }
 
-/// The key of a stream, which is no address: nothing is read by it.
+/// Reads a stream's key from the struct. The key is not an address, and nothing is read through it.
 ///
 /// # Safety
 /// `stream` points to a struct that [`export`] made, released perhaps.
@@ -100,6 +100,6 @@ unsafe extern "C" fn release<S: CStream>(stream: *mut S) {
     }
     // SAFETY: a struct of ours (contract).
     let key = unsafe { key(stream) };
-    // A panic of the iterator's drop has nobody to be told to.
+    // Nobody can be told of a panic in the iterator's drop.
     callback::run(|| exported::remove(key), |_| ());
 }

@@ -19,7 +19,7 @@ use super::DeviceArrayStream;
 use crate::callback;
 use crate::error::{Error, ErrorKind, Language, Result};
 
-// The errno values that the stream interface asks for.
+// The errno values that the stream interface requires.
 const EIO: c_int = 5;
 const ENOMEM: c_int = 12;
 const EINVAL: c_int = 22;
@@ -28,12 +28,12 @@ const EINVAL: c_int = 22;
 pub(super) struct Exported {
     field: FieldRef,
     stream: Mutex<DeviceArrayStream>,
-    /// The message of the last call that failed, for a consumer that asks for it on another thread.
+    /// The message of the last failed call, for a consumer that asks on another thread.
     last_error: Mutex<Option<Arc<CStr>>>,
 }
 
 impl Exported {
-    /// The type of every array; it needs no lock.
+    /// The type of every array; reading it needs no lock.
     pub(super) fn field(&self) -> &FieldRef {
         &self.field
     }
@@ -41,7 +41,7 @@ impl Exported {
     /// Reads the stream.
     ///
     /// # Errors
-    /// When another call reads it: of another thread, or further up on this one. To wait could be a deadlock.
+    /// If another call reads the stream, on another thread or further up on this one. Waiting could be a deadlock.
     pub(super) fn read<R>(&self, read: impl FnOnce(&mut DeviceArrayStream) -> Result<R>) -> Result<R> {
         let mut stream = match self.stream.try_lock() {
             Ok(stream) => stream,
@@ -56,16 +56,16 @@ impl Exported {
 }
 
 static ALIVE: Mutex<BTreeMap<usize, Arc<Exported>>> = Mutex::new(BTreeMap::new());
-/// The key of the next stream; no key is used twice.
+/// The key of the next stream. No key is used twice.
 static NEXT_KEY: AtomicUsize = AtomicUsize::new(1);
 
-/// The streams that are alive, briefly. `None` where the lock is never given back.
+/// Locks the live streams, briefly. `None` if the lock is never released.
 fn alive() -> Option<MutexGuard<'static, BTreeMap<usize, Arc<Exported>>>> {
     briefly(&ALIVE)
 }
 
-/// What a lock guards that nobody holds for long. `None` where it is never given back: by a fork, while a thread that the
-/// child does not have held it.
+/// Locks what nobody holds for long. `None` if the lock is never released: a fork copied it while another thread held
+/// it.
 fn briefly<T>(lock: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
     for attempt in 0..2_000 {
         match lock.try_lock() {
@@ -89,10 +89,10 @@ pub(super) fn insert(stream: DeviceArrayStream) -> usize {
     key
 }
 
-/// Drops the stream of a key; one that a call reads is dropped when that call returns.
+/// Drops the stream of a key. If a call reads the stream, it is dropped when the call returns.
 pub(super) fn remove(key: usize) {
     let removed = alive().and_then(|mut alive| alive.remove(&key));
-    // Without the lock: the stream's iterator may release other streams.
+    // Without the lock, because the stream's iterator may release other streams.
     drop(removed);
 }
 
@@ -100,11 +100,11 @@ fn find(key: usize) -> Option<Arc<Exported>> {
     alive()?.get(&key).cloned()
 }
 
-/// Runs a call's work on the stream of a key; an error or a panic becomes a code and a message.
+/// Runs a call's work on the stream of a key. An error or a panic becomes an error code and a message.
 pub(super) fn call(key: usize, work: impl FnOnce(&Exported) -> Result<()>) -> c_int {
     let body = || {
         let exported = find(key).ok_or_else(|| Error::argument("the stream was released already"))?;
-        // The last reference is dropped here if the stream was released meanwhile.
+        // This drops the last reference if the stream was released meanwhile.
         work(&exported)
     };
     let panicked = |panic: Box<dyn std::any::Any + Send>| {
@@ -113,7 +113,7 @@ pub(super) fn call(key: usize, work: impl FnOnce(&Exported) -> Result<()>) -> c_
     };
     let Err(error) = callback::run(body, panicked) else { return 0 };
     remember(key, &error);
-    // A consumer makes its error's type of the code: that of the first producer is passed on.
+    // Consumers choose their exception type by the code, so the first producer's code is passed on.
     error.code().unwrap_or(match error.kind() {
         ErrorKind::Memory => ENOMEM,
         ErrorKind::Producer | ErrorKind::Device | ErrorKind::Internal => EIO,
@@ -122,8 +122,8 @@ pub(super) fn call(key: usize, work: impl FnOnce(&Exported) -> Result<()>) -> c_
 }
 
 thread_local! {
-    /// What this thread's last failed call on each stream reported. A message is kept here, so that neither a call nor a
-    /// release on another thread frees what a consumer reads.
+    /// The messages of this thread's last failed call on each stream. They are stored here so that no call or release
+    /// on another thread frees a message that a consumer reads.
     static MESSAGES: RefCell<BTreeMap<usize, Arc<CStr>>> = const { RefCell::new(BTreeMap::new()) };
 }
 
@@ -137,7 +137,7 @@ fn remember(key: usize, error: &Error) {
     {
         *last_error = Some(message.clone());
     }
-    // A thread that ends has no messages any more.
+    // A thread that is ending has no messages any more.
     let _ = MESSAGES.try_with(|messages| {
         let mut messages = messages.borrow_mut();
         if let Some(alive) = alive() {
@@ -147,8 +147,8 @@ fn remember(key: usize, error: &Error) {
     });
 }
 
-/// The message of the last call that failed: of this thread, or else of any. It lives until this thread's next failed call
-/// on the same stream, or, once the stream is released, on any stream.
+/// Returns the message of the last failed call: of this thread, or else of any. It lives until this thread's next
+/// failed call on the same stream, or, once the stream is released, on any stream.
 pub(super) fn last_error(key: usize) -> *const c_char {
     let message = || {
         MESSAGES.try_with(|messages| {
@@ -179,7 +179,7 @@ mod tests {
         let field = Arc::new(Field::new("x", DataType::Int8, true));
         let key = insert(DeviceArrayStream::new(field, Device::CPU.device_type(), std::iter::empty()));
         let exported = find(key).unwrap();
-        // As a fork leaves it while another thread has the lock: nobody will ever unlock it.
+        // The state that a fork leaves while another thread holds the lock: nobody will ever unlock it.
         let locked = exported.last_error.lock().unwrap();
         let (send, receive) = std::sync::mpsc::channel();
         std::thread::spawn(move || {

@@ -30,7 +30,7 @@ pub(super) unsafe fn import<S: CStream>(source: *mut S, guard: ReleaseGuard) -> 
 
 /// A C stream that is released exactly once.
 struct Imported<S: CStream> {
-    // Boxed because callbacks are given its address, which must not change between calls.
+    // Boxed, because callbacks receive its address, which must not change between calls.
     stream: Box<S>,
     guard: ReleaseGuard,
 }
@@ -46,7 +46,7 @@ impl<S: CStream> Drop for Imported<S> {
             return;
         }
         (self.guard)(&mut || {
-            // Once, however often the guard calls.
+            // The callback is called once, however often the guard calls.
             let Some(release) = release.take() else { return };
             // SAFETY: the struct was moved to us; `drop` runs once, and so does this.
             unsafe { release(stream) };
@@ -80,7 +80,7 @@ impl<S: CStream> Imported<S> {
         unsafe { DeviceArray::import_device(&raw mut array, field.clone(), self.guard) }.map(Some)
     }
 
-    /// The producer's own message, where a callback failed.
+    /// Turns a callback's error code into an error with the producer's own message.
     fn check(&mut self, code: c_int, callback: &str) -> Result<()> {
         if code == 0 {
             return Ok(());
@@ -98,23 +98,23 @@ impl<S: CStream> Imported<S> {
         };
         let kind = if reports_interrupt(&message) { ErrorKind::Interrupted } else { ErrorKind::Producer };
         let reason = format!("the stream's {callback} failed with code {code}: {message}");
-        // A producer that gave up because of a signal need not say so: what the signal's handler raises does.
+        // A producer that a signal ended need not say so: the signal's handler raises the interrupt.
         run_handlers().map_err(|error| error.with_code(code))?;
         Err(Error::new(kind, reason).with_code(code))
     }
 }
 
-/// Whether a producer's message says that Python code of the stream was ended by `KeyboardInterrupt`: that of Ctrl-C has no
-/// other way through the C interface. What an exception of another type says of one does not count.
+/// Returns whether a producer's message says that `KeyboardInterrupt` ended the stream's Python code. The C interface
+/// passes Ctrl-C only as text. A mention in an exception of another type does not count.
 fn reports_interrupt(message: &str) -> bool {
     const TYPE: &str = "KeyboardInterrupt";
     let is_type = |text: &str| text.strip_prefix(TYPE).is_some_and(|rest| rest.is_empty() || rest.starts_with(':'));
     if let Some((_, traceback)) = message.rsplit_once("Traceback (most recent call last):") {
-        // Lines of frames are indented; the first other one is the exception that was raised last.
+        // Lines of frames are indented; the first other line is the exception that was raised last.
         let raised = traceback.lines().find(|line| !line.is_empty() && !line.starts_with([' ', '\t']));
         return raised.is_some_and(is_type);
     }
-    // Without a traceback, what passes the message on stands before it: "External error: KeyboardInterrupt: ".
+    // Without a traceback, forwarders put their own prefix before the message: "External error: KeyboardInterrupt: ".
     message.match_indices(TYPE).any(|(start, _)| {
         let (before, text) = message.split_at(start);
         let is_passed_on = before.is_empty() || before.ends_with(" error: ") || before.ends_with(" exception: ");
@@ -122,7 +122,7 @@ fn reports_interrupt(message: &str) -> bool {
     })
 }
 
-/// The arrays of a stream; after the end or an error the stream is released, and nothing more comes.
+/// Iterates over the arrays of a stream. After the end or an error, the stream is released, and the iterator is empty.
 struct Arrays<S: CStream> {
     imported: Option<Imported<S>>,
     field: FieldRef,
@@ -140,7 +140,7 @@ impl<S: CStream> Iterator for Arrays<S> {
     }
 }
 
-/// A schema that is released once it was read.
+/// A schema that is released after it was read.
 struct OwnedSchema {
     schema: MaybeUninit<ArrowSchema>,
     guard: ReleaseGuard,
@@ -156,7 +156,7 @@ impl Drop for OwnedSchema {
         }
         let schema: *mut ArrowSchema = schema;
         (self.guard)(&mut || {
-            // Once, however often the guard calls.
+            // The callback is called once, however often the guard calls.
             let Some(release) = release.take() else { return };
             // SAFETY: filled for us, so ours to release, and `take` made this the only call.
             unsafe { release(schema) };

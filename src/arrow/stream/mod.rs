@@ -20,7 +20,7 @@ use crate::ffi::arrow_device::{ArrowArray, ArrowArrayStream, ArrowDeviceArray, A
 use crate::ffi::dlpack::DLDeviceType;
 use crate::stream_order::Interrupts;
 
-/// Arrays of one field on one type of device, one after the other. None is asked for before it is wanted.
+/// A stream of arrays of one field on one type of device. Each array is requested only when it is needed.
 pub struct DeviceArrayStream {
     field: FieldRef,
     device_type: DLDeviceType,
@@ -28,8 +28,8 @@ pub struct DeviceArrayStream {
 }
 
 impl DeviceArrayStream {
-    /// The stream of these arrays. Dropping the stream drops the iterator. An array of another type, or on another type
-    /// of device, comes out as an error.
+    /// Returns a stream of these arrays. Dropping the stream drops the iterator. An array of another type, or on
+    /// another type of device, becomes an error.
     #[must_use]
     pub fn new(
         field: FieldRef,
@@ -39,11 +39,11 @@ impl DeviceArrayStream {
         Self { field, device_type, arrays: Box::new(arrays) }
     }
 
-    /// Moves a C stream out of `source`, which counts as released afterwards, and asks for its schema.
+    /// Moves a C stream out of `source`, which then counts as released, and asks for its schema.
     ///
     /// # Errors
-    /// When `source` was released already or lacks a callback, or its producer reports an error. What was moved is
-    /// released all the same.
+    /// If `source` was released already or lacks a callback, or its producer reports an error. The moved stream is
+    /// still released.
     ///
     /// # Safety
     /// `source` points to a struct as the C stream interface describes it, and so are the structs that it produces.
@@ -52,7 +52,7 @@ impl DeviceArrayStream {
         unsafe { import::import(source, guard) }
     }
 
-    /// As [`DeviceArrayStream::import`], for the C device stream interface.
+    /// Like [`DeviceArrayStream::import`], for the C device stream interface.
     ///
     /// # Errors
     /// As [`DeviceArrayStream::import`].
@@ -64,11 +64,11 @@ impl DeviceArrayStream {
         unsafe { import::import(source, guard) }
     }
 
-    /// The arrays that are left, signals being handled between them.
+    /// Reads the remaining arrays, and handles signals between them.
     ///
     /// # Errors
-    /// That of the first array that is none, after which nothing more comes; [`ErrorKind::Interrupted`] when a signal's handler
-    /// raises: the stream can be read on then.
+    /// The error of the first array that fails, which ends the stream; [`ErrorKind::Interrupted`] if a signal's handler
+    /// raises, after which the stream can still be read.
     pub(crate) fn read_to_end(&mut self) -> Result<SmallVec<[DeviceArray; 1]>> {
         let (mut arrays, mut interrupts) = (SmallVec::new(), Interrupts::new());
         for array in self {
@@ -78,7 +78,7 @@ impl DeviceArrayStream {
         Ok(arrays)
     }
 
-    /// Refuses an array that a consumer would misread by the stream's schema and device.
+    /// Refuses an array that contradicts the stream's schema or device.
     fn check(&self, array: DeviceArray) -> Result<DeviceArray> {
         let (device, device_type) = (array.device(), self.device_type);
         if device.device_type() != device_type {
@@ -123,7 +123,7 @@ impl fmt::Debug for DeviceArrayStream {
     }
 }
 
-/// `ArrowArrayStream` and `ArrowDeviceArrayStream`: the same callbacks, but for what `get_next` fills.
+/// `ArrowArrayStream` and `ArrowDeviceArrayStream`: the same callbacks, except for what `get_next` fills.
 trait CStream: Sized + 'static {
     /// What `get_next` fills.
     type Array;
@@ -136,20 +136,20 @@ trait CStream: Sized + 'static {
     /// # Safety
     /// `this` points to a struct, whose `private_data` nobody writes to now.
     unsafe fn private_data(this: *mut Self) -> *mut c_void;
-    /// Where the struct has its `release`.
+    /// The address of the struct's `release`.
     ///
     /// # Safety
     /// `this` points to a struct.
     unsafe fn release_of(this: *mut Self) -> *mut Option<unsafe extern "C" fn(*mut Self)>;
 
-    /// The released array, which ends a stream.
+    /// A released array, which marks the end of a stream.
     fn end() -> Self::Array;
     fn from_device_array(array: ArrowDeviceArray) -> Self::Array;
-    /// The array as the device interface holds it; `None` at the end of the stream.
+    /// Converts the array to the struct of the device interface; `None` at the end of the stream.
     fn into_device_array(array: Self::Array) -> Option<ArrowDeviceArray>;
 }
 
-/// The callbacks of a C stream, any of which a hostile struct may lack.
+/// The callbacks of a C stream. A hostile struct may lack any of them.
 struct Callbacks<S: CStream> {
     get_schema: Option<unsafe extern "C" fn(*mut S, *mut ArrowSchema) -> c_int>,
     get_next: Option<unsafe extern "C" fn(*mut S, *mut S::Array) -> c_int>,
