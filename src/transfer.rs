@@ -37,8 +37,8 @@ use crate::tensor::{Parts, Tensor};
 /// `CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS`.
 const CONCURRENT_MANAGED_ACCESS: c_int = 89;
 
-/// Whether the host may read memory of a device where it is, once that is written: not managed memory of devices that
-/// must not be at work meanwhile.
+/// Returns whether the host may read device memory in place, once it is written. Managed memory of some devices is
+/// excluded, because these must be idle meanwhile.
 ///
 /// # Errors
 /// When the driver fails.
@@ -49,7 +49,7 @@ pub fn is_read_in_place(device: Device) -> Result<bool> {
     Ok(is_host_visible(device))
 }
 
-/// Has the host wait until it may read host-visible memory, in the order of `stream`, if one is named.
+/// Waits on the host until it may read host-visible memory, in the order of `stream`, if one is named.
 fn wait_to_read(device: Device, readiness: Option<&Readiness>, stream: Option<Stream>) -> Result<()> {
     let Some(readiness) = readiness else { return Ok(()) };
     readiness.wait_on_host(Wait::HostRead)?;
@@ -59,11 +59,11 @@ fn wait_to_read(device: Device, readiness: Option<&Readiness>, stream: Option<St
     Readiness::recorded(device, &current, stream, Wait::HostReadStream)?.wait_on_host(Wait::HostReadStream)
 }
 
-/// The array, the null slots of which are counted if it is one of structs on a device that does not tell. The host reads their
-/// bitmap.
+/// Returns the array with counted nulls, if it is an array of structs on a device without a null count. The host reads
+/// the bitmap.
 ///
 /// # Errors
-/// As [`array_to_device`], and when the memory is not what the array says.
+/// As [`array_to_device`], and if the memory contradicts the array.
 pub fn with_null_count(array: &DeviceArray) -> Result<DeviceArray> {
     let (Some(readiness), Some(bitmap)) = (array.readiness(), array.uncounted_bitmap()) else {
         return Ok(array.clone());
@@ -84,11 +84,11 @@ pub fn with_null_count(array: &DeviceArray) -> Result<DeviceArray> {
     Ok(array.with_null_count(array.len().saturating_sub(valid)))
 }
 
-/// What a kernel makes of a 64-bit number, the bytes of which are all `byte` before, when the memory of `readiness` is written. The
-/// host waits for it.
+/// Returns the 64-bit number that a kernel computes, starting from bytes of `byte`, after the memory of `readiness` is
+/// written. The host waits for it.
 ///
 /// # Errors
-/// When the driver fails, the wait is interrupted, or memory cannot be had.
+/// If the driver fails, the wait is interrupted, or an allocation fails.
 pub(crate) fn number_by(
     readiness: &Readiness,
     current: &Current,
@@ -107,7 +107,7 @@ pub(crate) fn number_by(
         Ok(unsafe { current.copy_to_pinned(&block, 0, number.start(), size_of::<u64>(), stream) }?)
     });
     if let Err(error) = stream_order::wait_for_stream(current, stream, Wait::CopiedToHost) {
-        // The kernel and the copy may be under way: the memory and the block are left to them.
+        // The kernel and the copy may still run, so the memory and the block are left to them.
         let uses = Readiness::on_device(Device::new(DLDeviceType::CUDA, current.device().ordinal()));
         let used = readiness.used_by(current, stream).and(uses.used_by(current, stream));
         uses.release(move || block.give_back());
@@ -120,10 +120,10 @@ pub(crate) fn number_by(
     started.map(|()| found)
 }
 
-/// A copy of a tensor in memory of its own on the same device, in the order of `stream`, and with the same strides.
+/// Returns a copy of a tensor on the same device, in the order of `stream`, with the same strides.
 ///
 /// # Errors
-/// When the device is not reached through CUDA, the stream is another device's, the driver fails, or memory cannot be had.
+/// If the device is not reached through CUDA, the stream is another device's, the driver fails, or an allocation fails.
 pub fn copy_on_device(tensor: &Tensor, stream: Stream, why: &str) -> Result<Tensor> {
     let Some(source) = tensor.readiness() else { return Err(Error::argument("the data is in host memory")) };
     let (before, bytes) = span(tensor)?;
@@ -158,11 +158,12 @@ pub fn copy_on_device(tensor: &Tensor, stream: Stream, why: &str) -> Result<Tens
     Ok(copy.with_codes_of(tensor))
 }
 
-/// The tensor `[0]`, which counts as no copy, where data of `device` is reached: the offsets of no rows. On a device it is set in the
-/// order of this thread's stream; managed memory is never allocated here, and page-locked memory is reached as it is.
+/// Returns the tensor `[0]`, the offsets of no rows, where `device` reaches it. It does not count as a copy. On a
+/// device it is written in the order of this thread's stream; managed memory is never allocated here, and page-locked
+/// memory is written in place.
 ///
 /// # Errors
-/// When the device is not reached through CUDA, the stream is being captured, the driver fails, or memory cannot be had.
+/// If the device is not reached through CUDA, the stream is being captured, the driver fails, or an allocation fails.
 pub(crate) fn zero_on(device: Device, dtype: DType) -> Result<Tensor> {
     let current = stream_order::enter(device)?;
     let bytes = dtype.itemsize();
@@ -199,7 +200,7 @@ pub(crate) fn zero_on(device: Device, dtype: DType) -> Result<Tensor> {
     unsafe { Tensor::from_raw_parts(parts) }
 }
 
-/// What keeps memory of ours that `stream` was told to write, and is freed behind what uses it.
+/// The owner of our memory that `stream` has started to write. It is freed behind the work that uses it.
 ///
 /// # Errors
 /// That of `readiness`.
@@ -212,7 +213,7 @@ fn owned(
     match readiness {
         Ok(readiness) => Ok((Arc::new(OwnBuffer::new(buffer, readiness.clone())), readiness)),
         Err(error) => {
-            // What was started may still be under way, and if that cannot be known, the memory is left to it.
+            // Started work may still run. If that cannot be known, the memory is left to it.
             if stream_order::settle(current, stream).is_err() {
                 std::mem::forget(buffer);
             }
@@ -221,14 +222,15 @@ fn owned(
     }
 }
 
-/// The order of memory that a copy of ours on `stream` has just been told to write, and that is freed behind it.
+/// Returns the readiness of memory that our copy on `stream` has just started to write, and that is freed behind the
+/// copy.
 pub(crate) fn written(device: Device, current: &Current, stream: Stream, wait: Wait) -> Result<Readiness> {
     let readiness = Readiness::recorded(device, current, stream, wait)?;
     readiness.used_by(current, stream)?;
     Ok(readiness)
 }
 
-/// Refuses a stream of another device or context, and one that is being captured: a copy would be a part of the graph.
+/// Refuses a stream of another device or context, and one under capture, where a copy would become part of the graph.
 pub(crate) fn require_free(current: &Current, stream: Stream) -> Result<()> {
     current.require_own(stream)?;
     if current.is_capturing(stream)? {
@@ -241,7 +243,7 @@ pub(crate) fn require_free(current: &Current, stream: Stream) -> Result<()> {
     Ok(())
 }
 
-/// Memory of ours on a device, freed behind the work that may use it.
+/// Our memory on a device, freed behind the work that may use it.
 #[derive(Debug)]
 pub(crate) struct OwnBuffer {
     buffer: Option<DeviceBuffer>,
@@ -249,7 +251,7 @@ pub(crate) struct OwnBuffer {
 }
 
 impl OwnBuffer {
-    /// Memory whose work is all known to `readiness`.
+    /// Memory, all work of which `readiness` knows.
     pub(crate) fn new(buffer: DeviceBuffer, readiness: Readiness) -> Self {
         Self { buffer: Some(buffer.shared()), readiness }
     }

@@ -10,15 +10,16 @@ use std::sync::Arc;
 
 use super::stream::Stream;
 
-/// Where the memory of results on a device comes from.
+/// Which allocator makes the memory of results on a device.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub enum MemorySource {
-    /// The pool of ours that the device has. Other processes cannot open its memory by a legacy handle of CUDA IPC.
+    /// Our pool of the device. Other processes cannot open its memory by a legacy CUDA IPC handle.
     #[default]
     Pool,
-    /// `cuMemAlloc`, for consumers that pass such handles on: UCX, `torch.multiprocessing`. What is let go is kept for the next
-    /// result, as to free it has the host wait: see [`empty_cache`](crate::stream_order::empty_cache).
+    /// `cuMemAlloc`, for consumers that pass such handles on: UCX, `torch.multiprocessing`. Released blocks are cached
+    /// for the next result, because the host waits when they are freed: see
+    /// [`empty_cache`](crate::stream_order::empty_cache).
     Plain,
     /// Another library's allocator.
     Allocator(Arc<dyn Allocator>),
@@ -29,22 +30,22 @@ pub enum MemorySource {
 pub struct Allocated {
     /// Its address on the device, a multiple of 256.
     pub address: usize,
-    /// The stream in whose order it may be used: the one that was named, or another, whose work may still use it. Ours then
-    /// waits for that.
+    /// The stream in whose order the memory may be used: the named one, or another, whose work may still use the
+    /// memory. Our stream then waits for that one.
     pub stream: Stream,
 }
 
-/// Why an allocator gave no memory.
+/// Why an allocator returned no memory.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum AllocatorError {
-    /// There is not enough. What is let go of by then is given back, and it is asked once more.
+    /// There is not enough. Caches are freed, and the allocator is called once more.
     OutOfMemory(String),
     /// Anything else.
     Failed(String),
-    /// It has no memory of this device: the result comes from the device's pool.
+    /// It has no memory of this device, so the result comes from the device's pool.
     NotHere,
-    /// The call was ended from outside, as by a signal; what ended it is the source of the error that follows.
+    /// The call was ended from outside, as by a signal. The source of the resulting error tells what ended it.
     Interrupted(Arc<dyn StdError + Send + Sync>),
 }
 
@@ -60,20 +61,20 @@ impl fmt::Display for AllocatorError {
 
 impl StdError for AllocatorError {}
 
-/// An allocator of memory on devices, such as another library's. Called from any thread, with the device's primary context
+/// An allocator of device memory, such as another library's. Called from any thread, with the device's primary context
 /// current.
 ///
 /// # Safety
 /// What `allocate` returns is memory of that device, of so many bytes, which nothing but the work of the stream that is
 /// returned uses until `deallocate`.
 pub unsafe trait Allocator: fmt::Debug + Send + Sync {
-    /// Memory for what `stream` is given from now on. `bytes` is not 0.
+    /// Allocates memory for work that `stream` gets from now on. `bytes` is not 0.
     ///
     /// # Errors
     /// When it gives none.
     fn allocate(&self, device: i32, bytes: usize, stream: Stream) -> Result<Allocated, AllocatorError>;
 
-    /// Takes back memory of [`Allocator::allocate`], once. All work with it is done.
+    /// Deallocates memory of [`Allocator::allocate`], once. All work with it is done.
     fn deallocate(&self, device: i32, address: usize, bytes: usize);
 }
 
@@ -81,7 +82,7 @@ thread_local! {
     static SOURCES: RefCell<Vec<MemorySource>> = const { RefCell::new(Vec::new()) };
 }
 
-/// A time in which results of this thread come from a source. It ends when this is dropped.
+/// A scope in which results of this thread come from an allocator. It ends when this is dropped.
 #[derive(Debug)]
 #[must_use = "the scope ends when this is dropped"]
 pub struct SourceScope {
@@ -89,8 +90,8 @@ pub struct SourceScope {
     not_send: PhantomData<*mut ()>,
 }
 
-/// Has the memory of results that this thread makes on devices come from `source`, until what is returned is dropped. Scopes
-/// can be nested, and end in reverse order.
+/// Allocates this thread's device results from `source`, until the returned scope is dropped. Scopes can be nested, and
+/// end in reverse order.
 ///
 /// ```
 /// use arrow_dlpack::cuda::{MemorySource, allocate_from, memory_source};
@@ -101,12 +102,12 @@ pub struct SourceScope {
 /// assert!(matches!(memory_source(), MemorySource::Pool));
 /// ```
 pub fn allocate_from(source: MemorySource) -> SourceScope {
-    // A thread that ends makes no results any more.
+    // A thread that is ending makes no results any more.
     let _ = SOURCES.try_with(|sources| sources.borrow_mut().push(source));
     SourceScope { not_send: PhantomData }
 }
 
-/// Where results of this thread come from: to have those of another thread come from there too.
+/// Returns the allocator of this thread's results, to be set on another thread.
 #[must_use]
 pub fn memory_source() -> MemorySource {
     let last = SOURCES.try_with(|sources| sources.borrow().last().cloned());
@@ -115,7 +116,7 @@ pub fn memory_source() -> MemorySource {
 
 impl Drop for SourceScope {
     fn drop(&mut self) {
-        // Let go of when the list is free again: the end of an allocator may be another library's code.
+        // Dropped after the list is unlocked, because the end of an allocator may run another library's code.
         let source = SOURCES.try_with(|sources| sources.borrow_mut().pop());
         drop(source);
     }

@@ -15,10 +15,10 @@ use crate::ffi::dlpack::DLDeviceType;
 
 /// No machine has more.
 const MAX_DEVICES: usize = 64;
-/// `CU_STREAM_CAPTURE_MODE_RELAXED`: what this thread does breaks nobody's capture.
+/// `CU_STREAM_CAPTURE_MODE_RELAXED`: work of this thread invalidates no capture.
 const RELAXED: c_int = 2;
 
-/// A device that is in use, with its primary context, and the streams and events of ours that are idle.
+/// A device in use, with its primary context and our idle streams and events.
 pub(crate) struct CudaDevice {
     pub(super) driver: &'static Driver,
     ordinal: i32,
@@ -27,11 +27,11 @@ pub(crate) struct CudaDevice {
     context: ContextHandle,
     pub(super) streams: Mutex<Vec<StreamHandle>>,
     pub(super) events: Mutex<Vec<EventHandle>>,
-    /// `None` for a device that has no pools.
+    /// `None` for a device without pools.
     pub(super) pool: OnceLock<Option<Pool>>,
     pub(super) plain: PlainBlocks,
     pub(super) free_stream: OnceLock<StreamHandle>,
-    /// Bytes of memory that other allocators gave.
+    /// Bytes from other allocators.
     pub(super) foreign: AtomicUsize,
     kernels: OnceLock<Kernels>,
 }
@@ -45,10 +45,10 @@ impl fmt::Debug for CudaDevice {
 static DEVICES: [OnceLock<CudaDevice>; MAX_DEVICES] = [const { OnceLock::new() }; MAX_DEVICES];
 
 impl CudaDevice {
-    /// The device of this ordinal, in use from now on.
+    /// Returns the device of this ordinal, which is in use from now on.
     ///
     /// # Errors
-    /// When there is no driver, or no such device.
+    /// If there is no driver, or no such device.
     pub(crate) fn get(ordinal: i32) -> Result<&'static Self> {
         let driver = driver()?;
         let slot = usize::try_from(ordinal).ok().and_then(|index| DEVICES.get(index));
@@ -88,8 +88,8 @@ impl CudaDevice {
             foreign: AtomicUsize::new(0),
             kernels: OnceLock::new(),
         });
-        // The host may wait for the device while they are loaded: now, when nothing of ours is under way. Where they cannot be,
-        // that is an error of who asks for one.
+        // The host may wait for the device while the kernels are loaded, so they are loaded now, while nothing of ours
+        // runs. A failure is the error of whoever asks for a kernel.
         let _ = device.kernels();
         grant_access(device);
         Ok(device)
@@ -100,7 +100,7 @@ impl CudaDevice {
         DEVICES.iter().filter_map(OnceLock::get)
     }
 
-    /// Whether this device can reach the memory of another; false where the driver does not say.
+    /// Returns whether this device can reach the memory of another; false if the driver does not say.
     pub(super) fn reaches(&self, other: &Self) -> bool {
         let mut can = 0;
         // SAFETY: `can` is a local that the driver sets.
@@ -108,10 +108,11 @@ impl CudaDevice {
         asked.is_ok() && can != 0
     }
 
-    /// The functions of the module, loaded when the device was started, or, where that failed, when they are asked for.
+    /// Returns the functions of the module. They were loaded when the device was started; if that failed, this call
+    /// loads them.
     ///
     /// # Errors
-    /// When the driver does not take the module, or has no such function in it.
+    /// If the driver refuses the module, or a function is missing in it.
     pub(super) fn kernels(&'static self) -> Result<&'static Kernels> {
         static LOADING: Mutex<()> = Mutex::new(());
         if let Some(kernels) = self.kernels.get() {
@@ -121,12 +122,12 @@ impl CudaDevice {
         if let Some(kernels) = self.kernels.get() {
             return Ok(kernels);
         }
-        // What fails once may not the next time.
+        // A failed load may succeed the next time.
         let loaded = Kernels::load(&self.enter_unchecked()?)?;
         Ok(self.kernels.get_or_init(|| loaded))
     }
 
-    /// Whether there is a stream of ours that memory is freed on.
+    /// Whether our stream for frees exists.
     #[cfg(feature = "python")]
     pub(super) fn has_free_stream(&self) -> bool {
         self.free_stream.get().is_some_and(|stream| *stream != StreamHandle::LEGACY)
@@ -146,12 +147,12 @@ impl CudaDevice {
         self.context
     }
 
-    /// How many multiprocessors the device has.
+    /// Returns the number of multiprocessors of the device.
     pub(super) fn multiprocessors(&'static self) -> Result<u64> {
         Ok(self.kernels()?.multiprocessors())
     }
 
-    /// A property of the device, `CUdevice_attribute`.
+    /// Returns an attribute of the device, `CUdevice_attribute`.
     pub(crate) fn attribute(&self, attribute: c_int) -> Called<c_int> {
         let mut value = 0;
         // SAFETY: `value` is a local that the driver sets.
@@ -162,13 +163,13 @@ impl CudaDevice {
     /// Makes the device's primary context current in this thread, until the guard is dropped.
     ///
     /// # Errors
-    /// When the driver refuses, or this process was forked.
+    /// If the driver refuses, or this process was forked.
     pub(crate) fn enter(&'static self) -> Result<Current> {
         driver()?;
         Ok(self.enter_unchecked()?)
     }
 
-    /// As [`CudaDevice::enter`], for a process that is known not to be forked.
+    /// Like [`CudaDevice::enter`], for a process that is known not to be forked.
     pub(crate) fn enter_unchecked(&'static self) -> Called<Current> {
         let mut mode = RELAXED;
         // SAFETY: `mode` is a local that the driver swaps with its own.
@@ -184,7 +185,7 @@ impl CudaDevice {
 }
 
 fn restore_mode(driver: &Driver, mut mode: c_int) {
-    // A driver that is shutting down, or whose context is lost, has no mode to restore.
+    // A driver that is shutting down, or whose context is lost, has no capture mode to restore.
     // SAFETY: a mode that the driver gave.
     let _ = unsafe { driver.exchange_capture_mode(&raw mut mode) };
 }
@@ -206,7 +207,7 @@ fn missing(driver: &Driver, ordinal: i32) -> Error {
 pub(crate) struct Current {
     device: &'static CudaDevice,
     mode: c_int,
-    /// What is current is so in this thread alone.
+    /// A context is current on one thread only.
     not_send: std::marker::PhantomData<*mut ()>,
 }
 
@@ -225,19 +226,19 @@ impl Drop for Current {
         let mut context = ContextHandle::NULL;
         // SAFETY: `context` is a local that the driver sets; the context was pushed by this thread.
         let mut pop = || unsafe { self.driver().context_pop(&raw mut context) };
-        // Once more, as whoever has made another context current before goes on in the wrong one. It fails for good when the
-        // driver is shutting down, and nothing is left to restore.
+        // Tried once more, because whoever made another context current before would continue in the wrong one. If the
+        // driver is shutting down, it fails for good, and nothing is left to restore.
         let _ = pop().or_else(|_| pop());
         restore_mode(self.driver(), self.mode);
     }
 }
 
-/// Whether memory of this device type is reached through the CUDA driver.
+/// Returns whether memory of this device type is reached through the CUDA driver.
 pub(crate) fn is_cuda(device: Device) -> bool {
     matches!(device.device_type(), DLDeviceType::CUDA | DLDeviceType::CUDA_HOST | DLDeviceType::CUDA_MANAGED)
 }
 
-/// Whether the host reads this memory where it is, once what writes it is done.
+/// Returns whether the host reads this memory in place, once it is written.
 pub(crate) fn is_host_visible(device: Device) -> bool {
     matches!(device.device_type(), DLDeviceType::CUDA_HOST | DLDeviceType::CUDA_MANAGED)
 }

@@ -10,7 +10,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use crate::callback;
 use crate::error::{Error, ErrorKind, Remedy, Result};
 
-/// A handle that only the driver looks behind.
+/// An opaque handle of the driver.
 macro_rules! handles {
     ($($(#[$doc:meta])* $name:ident),+) => {$(
         $(#[$doc])*
@@ -32,7 +32,7 @@ macro_rules! handles {
 handles!(
     /// `CUcontext`.
     ContextHandle,
-    /// `CUstream`, also the numbers 1 (legacy default) and 2 (per-thread default).
+    /// `CUstream`, including the numbers 1 (legacy default) and 2 (per-thread default).
     StreamHandle,
     /// `CUevent`.
     EventHandle,
@@ -71,10 +71,10 @@ impl StreamHandle {
     pub(crate) const PER_THREAD: Self = Self(std::ptr::without_provenance_mut(2));
 }
 
-/// `CUdeviceptr`: an address of the device.
+/// `CUdeviceptr`: a device address.
 pub(crate) type DevicePointer = u64;
 
-/// A call of the driver that failed.
+/// The code of a failed driver call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Status {
     pub(crate) call: &'static str,
@@ -91,7 +91,7 @@ impl Status {
         self.code == Self::OUT_OF_MEMORY
     }
 
-    /// Whether the context is lost: every later call fails too.
+    /// Returns whether the context is lost: every later call fails too.
     fn is_sticky(self) -> bool {
         // Illegal address, assert, hardware stack, illegal instruction, misaligned address, invalid address space, invalid
         // pc, launch failure and timeout, ECC.
@@ -99,7 +99,7 @@ impl Status {
     }
 }
 
-/// What a call of the driver returns.
+/// The result of a driver call.
 pub(crate) type Called<T = ()> = std::result::Result<T, Status>;
 
 impl From<Status> for Error {
@@ -123,12 +123,12 @@ macro_rules! functions {
             $($name: unsafe extern "C" fn($($type),*) -> u32,)+
             get_error_name: unsafe extern "C" fn(u32, *mut *const c_char) -> u32,
             get_error_string: unsafe extern "C" fn(u32, *mut *const c_char) -> u32,
-            /// Of the simulated driver alone: see `thread_sync`.
+            /// Only in the simulated driver: see `thread_sync`.
             pub(super) hand_over_send: Option<unsafe extern "C" fn(u64)>,
             pub(super) hand_over_receive: Option<unsafe extern "C" fn(u64)>,
         }
 
-        /// The names of all of them in the library.
+        /// The names of all functions in the library.
         #[cfg(feature = "python")]
         pub(crate) const FUNCTIONS: &[&str] = &[$($symbol,)+ "cuGetErrorName", "cuGetErrorString"];
 
@@ -168,7 +168,7 @@ macro_rules! functions {
 }
 
 functions! {
-    /// Starts the driver; more often does nothing.
+    /// Starts the driver; does nothing when called again.
     init = "cuInit"(flags: c_uint);
     /// The number of devices.
     device_get_count = "cuDeviceGetCount"(count: *mut c_int);
@@ -182,7 +182,7 @@ functions! {
     primary_context_retain = "cuDevicePrimaryCtxRetain"(context: *mut ContextHandle, device: c_int);
     /// Makes a context current in this thread.
     context_push = "cuCtxPushCurrent_v2"(context: ContextHandle);
-    /// Makes the context before it current again.
+    /// Makes the previous context current again.
     context_pop = "cuCtxPopCurrent_v2"(context: *mut ContextHandle);
     /// Swaps this thread's capture mode with the one given.
     exchange_capture_mode = "cuThreadExchangeStreamCaptureMode"(mode: *mut c_int);
@@ -190,17 +190,17 @@ functions! {
     stream_create = "cuStreamCreate"(stream: *mut StreamHandle, flags: c_uint);
     /// Whether all work of a stream is done.
     stream_query = "cuStreamQuery"(stream: StreamHandle);
-    /// Has what a stream is given from now on wait for an event.
+    /// Makes later work of a stream wait for an event.
     stream_wait_event = "cuStreamWaitEvent"(stream: StreamHandle, event: EventHandle, flags: c_uint);
     /// The context of a stream.
     stream_get_context = "cuStreamGetCtx"(stream: StreamHandle, context: *mut ContextHandle);
-    /// Whether a stream is being captured: 0, 1, or 2 for a capture that is broken.
+    /// Whether a stream is being captured: 0, 1, or 2 for a broken capture.
     stream_is_capturing = "cuStreamIsCapturing"(stream: StreamHandle, status: *mut c_int);
     /// A new event of the current context.
     event_create = "cuEventCreate"(event: *mut EventHandle, flags: c_uint);
     /// Ends an event.
     event_destroy = "cuEventDestroy_v2"(event: EventHandle);
-    /// Has an event complete when the work that a stream has now is done.
+    /// Records an event: it completes when the work that a stream has now is done.
     event_record = "cuEventRecord"(event: EventHandle, stream: StreamHandle);
     /// Whether an event is complete.
     event_query = "cuEventQuery"(event: EventHandle);
@@ -214,25 +214,25 @@ functions! {
     memory_host_free = "cuMemFreeHost"(memory: *mut c_void);
     /// A new pool of device memory.
     pool_create = "cuMemPoolCreate"(pool: *mut PoolHandle, properties: *const c_void);
-    /// Ends a pool, once all its memory is given back.
+    /// Destroys a pool, once all its memory is returned.
     pool_destroy = "cuMemPoolDestroy"(pool: PoolHandle);
     /// Sets a property of a pool.
     pool_set_attribute = "cuMemPoolSetAttribute"(pool: PoolHandle, attribute: c_int, value: *mut c_void);
     /// A property of a pool.
     pool_get_attribute = "cuMemPoolGetAttribute"(pool: PoolHandle, attribute: c_int, value: *mut c_void);
-    /// Says which devices reach the memory of a pool.
+    /// Sets which devices reach the memory of a pool.
     pool_set_access = "cuMemPoolSetAccess"(pool: PoolHandle, grants: *const c_void, count: usize);
     /// Memory that is no pool's.
     memory_alloc = "cuMemAlloc_v2"(memory: *mut DevicePointer, bytes: usize);
-    /// Frees memory that is no pool's. The host waits for the device.
+    /// Frees memory outside of pools. The host waits for the device.
     memory_free = "cuMemFree_v2"(memory: DevicePointer);
-    /// Gives memory that a pool holds and nobody uses back to the device.
+    /// Returns a pool's unused memory to the device.
     pool_trim_to = "cuMemPoolTrimTo"(pool: PoolHandle, keep: usize);
-    /// Memory of a pool, usable by what a stream is given from now on.
+    /// Allocates from a pool, for work that a stream gets from now on.
     memory_alloc_from_pool = "cuMemAllocFromPoolAsync"(
         memory: *mut DevicePointer, bytes: usize, pool: PoolHandle, stream: StreamHandle
     );
-    /// Gives memory back to its pool, once the work that a stream has now is done.
+    /// Returns memory to its pool, once the work that a stream has now is done.
     memory_free_async = "cuMemFreeAsync"(memory: DevicePointer, stream: StreamHandle);
     /// Copies device memory to page-locked host memory.
     copy_to_host = "cuMemcpyDtoHAsync_v2"(
@@ -244,13 +244,13 @@ functions! {
     );
     /// Sets bytes of device memory.
     memory_set = "cuMemsetD8Async"(memory: DevicePointer, value: u8, bytes: usize, stream: StreamHandle);
-    /// Compiles the text of a module for the current context's device. The host may wait.
+    /// Compiles a module from text for the current context's device. The host may wait.
     module_load = "cuModuleLoadData"(module: *mut ModuleHandle, image: *const c_void);
     /// Ends a module.
     module_unload = "cuModuleUnload"(module: ModuleHandle);
-    /// A function of a module, which lives as long.
+    /// A function of a module, which lives as long as the module.
     module_get_function = "cuModuleGetFunction"(function: *mut FunctionHandle, module: ModuleHandle, name: *const c_char);
-    /// Starts a kernel. Its parameters are read during the call.
+    /// Launches a kernel. Its parameters are read during the call.
     launch = "cuLaunchKernel"(
         function: FunctionHandle, grid_x: c_uint, grid_y: c_uint, grid_z: c_uint, block_x: c_uint, block_y: c_uint,
         block_z: c_uint, shared: c_uint, stream: StreamHandle, parameters: *mut *mut c_void, extra: *mut *mut c_void
@@ -282,7 +282,7 @@ unsafe fn symbol<F: Copy>(name: &'static str) -> Result<F> {
 }
 
 impl Driver {
-    /// The name and the description of a code, for messages.
+    /// Returns the name and the description of a code, for messages.
     fn describe(&self, code: u32) -> String {
         let text = |get: unsafe extern "C" fn(u32, *mut *const c_char) -> u32| {
             let mut text = std::ptr::null();
@@ -299,13 +299,13 @@ impl Driver {
 }
 
 static DRIVER: OnceLock<Driver> = OnceLock::new();
-/// Whether this process came from one that used the driver already: nothing of the driver works in it.
+/// Whether this process was forked from one that used the driver, which then does not work here.
 static FORKED: AtomicBool = AtomicBool::new(false);
 
 /// The driver, started.
 ///
 /// # Errors
-/// When there is none, it has no device, it is too old, or this process was forked from one that used it.
+/// If there is no driver, it has no device, it is too old, or this process was forked from one that used it.
 pub(crate) fn driver() -> Result<&'static Driver> {
     if FORKED.load(Ordering::Relaxed) {
         return Err(Error::new(
@@ -320,12 +320,12 @@ pub(crate) fn driver() -> Result<&'static Driver> {
     }
 }
 
-/// Whether this process uses the driver already.
+/// Returns whether this process uses the driver already.
 pub(crate) fn is_started() -> bool {
     DRIVER.get().is_some() && !is_forked()
 }
 
-/// Whether this process was forked from one that used the driver.
+/// Returns whether this process was forked from one that used the driver.
 pub(crate) fn is_forked() -> bool {
     FORKED.load(Ordering::Relaxed)
 }
@@ -353,7 +353,7 @@ fn start() -> Result<&'static Driver> {
     Ok(driver)
 }
 
-/// The error of a machine without a device.
+/// Returns the error of a machine without a device.
 pub(crate) fn no_device() -> Error {
     Error::new(ErrorKind::Device, "the CUDA driver finds no device").remedy_is(Remedy::UseHost)
 }

@@ -6,13 +6,13 @@ use super::context::{CudaDevice, Current};
 use super::driver::{Called, EventHandle, Status, is_forked};
 use super::stream::Stream;
 
-/// `CU_EVENT_DISABLE_TIMING`: cheaper, and nobody asks for the time.
+/// `CU_EVENT_DISABLE_TIMING`: cheaper, and nobody reads the time.
 const DISABLE_TIMING: u32 = 2;
-/// As many are kept for later on each device.
+/// The most idle events that each device keeps.
 const KEPT: usize = 256;
 
-/// An event that was recorded once. Its handle is used for another event when this is dropped: who waits for it has been
-/// told so by then, and a wait refers to the record that it found.
+/// A recorded event. Dropping it recycles its handle: waits that were already issued refer to the record that they
+/// found.
 #[derive(Debug)]
 pub(crate) struct Event {
     device: &'static CudaDevice,
@@ -20,7 +20,7 @@ pub(crate) struct Event {
 }
 
 impl Event {
-    /// An event that completes when the work is done that `stream`, which is of the current context, has now.
+    /// Records an event that completes when the work that `stream`, of the current context, has now is done.
     pub(crate) fn record(current: &Current, stream: Stream) -> Called<Self> {
         let device = current.device();
         let kept = device.events.lock().unwrap_or_else(PoisonError::into_inner).pop();
@@ -35,18 +35,18 @@ impl Event {
         Ok(event)
     }
 
-    /// Whether all is done that this stands for.
+    /// Returns whether the event is complete.
     pub(super) fn is_complete(&self) -> Called<bool> {
         self.device.enter_unchecked()?.is_complete(self.handle)
     }
 
-    /// Has the event complete when the work is done that `stream`, of the current context, has now.
+    /// Records the event again: it completes when the work that `stream`, of the current context, has now is done.
     pub(crate) fn record_again(&self, current: &Current, stream: Stream) -> Called {
         // SAFETY: the event is of the current context; that the stream is alive is the word of whoever named it.
         unsafe { current.driver().event_record(self.handle, stream.handle()) }
     }
 
-    /// The handle, where it stays as long as this does not move.
+    /// Returns the handle, at an address that is valid while this is not moved.
     pub(crate) fn handle(&self) -> &EventHandle {
         &self.handle
     }
@@ -54,7 +54,7 @@ impl Event {
 
 impl Drop for Event {
     fn drop(&mut self) {
-        // Whoever held the lock is not in a forked process, and the event is the other's.
+        // In a forked process the holder of the lock does not exist, and the event is the parent's.
         if is_forked() {
             return;
         }
@@ -65,20 +65,20 @@ impl Drop for Event {
         }
         drop(events);
         let Ok(_current) = self.device.enter_unchecked() else { return };
-        // One that is not complete yet is freed by the driver when it is.
+        // The driver frees an incomplete event when it completes.
         // SAFETY: an event of ours, which nobody uses after this. Where it fails, the event is lost, and nothing else.
         let _ = unsafe { self.device.driver.event_destroy(self.handle) };
     }
 }
 
 impl Current {
-    /// Has the stream wait, for what it is given from now on.
+    /// Makes later work of the stream wait for an event.
     pub(crate) fn stream_waits(&self, stream: Stream, event: EventHandle) -> Called {
         // SAFETY: that handles of others are alive is their owners' word; what the driver finds wrong is an error.
         unsafe { self.driver().stream_wait_event(stream.handle(), event, 0) }
     }
 
-    /// Whether all is done that an event stands for.
+    /// Returns whether an event is complete.
     pub(crate) fn is_complete(&self, event: EventHandle) -> Called<bool> {
         // SAFETY: as above.
         match unsafe { self.driver().event_query(event) } {

@@ -9,19 +9,19 @@ use super::stream::Stream;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 
-/// Words that a launch takes as its parameter: `TABLE_WORDS` in kernels.cu.
+/// The words of a launch's parameter: `TABLE_WORDS` in kernels.cu.
 const TABLE_WORDS: usize = 480;
 /// What a store writes at once.
 const VECTOR: u64 = 16;
 
-/// What the elements of a column are: `DType` in kernels.cu.
+/// The elements of a column: `DType` in kernels.cu.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 #[allow(missing_docs, reason = "named as the dtypes")]
 pub(crate) enum ColumnType {
     /// A bit each.
     Bits = 0,
-    /// A byte each, any but 0 being true.
+    /// One byte each, true unless it is 0.
     Bool = 1,
     Int8 = 2,
     Int16 = 3,
@@ -35,12 +35,12 @@ pub(crate) enum ColumnType {
     BFloat16 = 11,
     Float32 = 12,
     Float64 = 13,
-    /// As many bytes as an element of the output has, which stay as they are.
+    /// As many bytes as an element of the output, copied unchanged.
     Same = 14,
 }
 
 impl ColumnType {
-    /// Elements of a dtype that casts start from or lead to; `None` of others.
+    /// Returns the elements of a dtype that casts support; `None` for others.
     pub(crate) const fn of(dtype: DType) -> Option<Self> {
         Some(match dtype {
             DType::Bool => Self::Bool,
@@ -61,24 +61,24 @@ impl ColumnType {
     }
 }
 
-/// Bits in memory of the device, lowest first.
+/// Bits in device memory, lowest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Bits {
     /// The address of a byte.
     pub(crate) bitmap: DevicePointer,
-    /// The number of the first bit, counted from there.
+    /// The position of the first bit, counted from there.
     pub(crate) first: u64,
 }
 
 impl Bits {
-    /// The byte that has the first bit, and the bit's number in it.
+    /// Returns the byte with the first bit, and its position in the byte.
     fn split(self) -> Result<(DevicePointer, u32)> {
         let byte = self.bitmap.checked_add(self.first / 8).ok_or_else(too_large)?;
         Ok((byte, u32::from((self.first % 8).to_le_bytes()[0])))
     }
 }
 
-/// A column as kernels find it in memory of the device: `Column` in kernels.cu.
+/// A column as kernels read it in device memory: `Column` in kernels.cu.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Column {
@@ -94,10 +94,10 @@ pub(crate) struct Column {
 const _: () = assert!(size_of::<Column>() == 48 && align_of::<Column>() == 8);
 
 impl Column {
-    /// Elements at an address, of any alignment; `first` counts bits, and is 0 of anything else.
+    /// Elements at an address, of any alignment; `first` counts bits, and is 0 for anything else.
     ///
     /// # Errors
-    /// When an address is beyond 64 bits.
+    /// If an address exceeds 64 bits.
     pub(crate) fn new(dtype: ColumnType, values: Bits, validity: Option<Bits>, fill: Option<[u8; 16]>) -> Result<Self> {
         let (values, value_bit) = values.split()?;
         let (validity, validity_bit) = validity.map_or(Ok((0, 0)), Bits::split)?;
@@ -114,7 +114,7 @@ impl Column {
 
     pub(crate) const BYTES: usize = size_of::<Self>();
 
-    /// The words that the kernels read; a device has its lowest byte first, as every host of one.
+    /// Returns the words that the kernels read. Devices are little-endian, like all their hosts.
     pub(crate) fn to_words(self) -> [u64; Self::BYTES / 8] {
         let (low, high) = halves(self.fill);
         let pair = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
@@ -123,12 +123,12 @@ impl Column {
     }
 }
 
-/// A level of nesting as kernels find it: an element is valid where its bits are set. `Level` in kernels.cu.
+/// A level of nesting as kernels read it: an element is valid if its bits are set. `Level` in kernels.cu.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Level {
     pub(crate) bits: Bits,
-    /// How many elements share the same bits; not 0.
+    /// The number of elements that share the same bits; not 0.
     pub(crate) repeat: u64,
     /// How many bits these are.
     pub(crate) group: u64,
@@ -137,7 +137,7 @@ pub(crate) struct Level {
 impl Level {
     pub(crate) const BYTES: usize = 32;
 
-    /// The words that the kernels read.
+    /// Returns the words that the kernels read.
     pub(crate) fn to_words(self) -> [u64; Self::BYTES / 8] {
         [self.bits.bitmap, self.bits.first, self.repeat.max(1), self.group]
     }
@@ -154,7 +154,7 @@ fn too_large() -> Error {
     Error::unsupported("the data is larger than the memory of a device can be")
 }
 
-/// The kernel for elements of so many bytes.
+/// Returns the kernel for elements of this size.
 fn sized(kernels: [Option<Kernel>; 5], bytes: u64) -> Result<Kernel> {
     let [one, two, four, eight, sixteen] = kernels;
     let kernel = match bytes {
@@ -179,7 +179,7 @@ macro_rules! sized {
     }};
 }
 
-/// Pointers to values, as a launch takes them.
+/// Pointers to values, as a launch expects them.
 macro_rules! parameters {
     ($($value:expr),+ $(,)?) => { [$((&raw const $value).cast_mut().cast::<c_void>()),+] };
 }
@@ -193,7 +193,7 @@ impl Current {
     /// Writes a byte, 0 or 1, for each of `count` bits.
     ///
     /// # Errors
-    /// When the kernels could not be loaded, or the driver refuses.
+    /// If the kernels could not be loaded, or the driver refuses.
     ///
     /// # Safety
     /// The bits and as many bytes from `out` on are memory of this device until the kernel is done.
@@ -204,7 +204,7 @@ impl Current {
         unsafe { self.launch(Kernel::UnpackBits, (work, 1), &mut parameters, stream) }
     }
 
-    /// Writes a bit for each of `count` bytes, set where it is not 0; what is left of the last byte is 0.
+    /// Writes a bit for each of `count` bytes, set if it is not 0; the rest of the last byte is 0.
     ///
     /// # Errors
     /// As [`Current::unpack_bits`].
@@ -223,7 +223,7 @@ impl Current {
         unsafe { self.launch(Kernel::PackBits, (count, 1), &mut parameters, stream) }
     }
 
-    /// Adds to the 64-bit number at `nulls` how many of `count` bits are not set.
+    /// Adds the number of unset bits among `count` to the 64-bit number at `nulls`.
     ///
     /// # Errors
     /// As [`Current::unpack_bits`].
@@ -243,7 +243,7 @@ impl Current {
         unsafe { self.launch(Kernel::CountNulls, (if count == 0 { 0 } else { work }, 1), &mut parameters, stream) }
     }
 
-    /// Writes a bitmap of `elements` bits, set where every one of `count` levels has a bit set for the element.
+    /// Writes a bitmap of `elements` bits, set if each of `count` levels has a set bit for the element.
     ///
     /// # Errors
     /// As [`Current::unpack_bits`].
@@ -266,7 +266,7 @@ impl Current {
     /// Writes the first `itemsize` bytes of `fill` to each of `count` elements whose bit is not set.
     ///
     /// # Errors
-    /// As [`Current::unpack_bits`], and for elements of another size than 1, 2, 4, 8 or 16 bytes.
+    /// As [`Current::unpack_bits`], and for element sizes other than 1, 2, 4, 8 or 16 bytes.
     ///
     /// # Safety
     /// The bits and the elements, which are aligned to their size, are memory of this device until the kernel is done.
@@ -285,7 +285,7 @@ impl Current {
         unsafe { self.launch(kernel, (count, 1), &mut parameters, stream) }
     }
 
-    /// Lowers the 64-bit number at `found` to that of the first of `count` bytes that is neither 0 nor 1.
+    /// Lowers the 64-bit number at `found` to the index of the first of `count` bytes that is neither 0 nor 1.
     ///
     /// # Errors
     /// As [`Current::unpack_bits`].
@@ -325,7 +325,7 @@ impl Current {
         unsafe { self.launch(Kernel::NormaliseBools, (work, 1), &mut parameters, stream) }
     }
 
-    /// Writes 64-bit words, which are a part of the launch: no host memory has to stay.
+    /// Writes 64-bit words, which the launch contains: no host memory has to stay.
     ///
     /// # Errors
     /// As [`Current::unpack_bits`].
@@ -344,10 +344,10 @@ impl Current {
         Ok(())
     }
 
-    /// Copies rows of `width` elements that lie one after the other to where each is `stride` elements from the one before.
+    /// Copies contiguous rows of `width` elements to rows that are `stride` elements apart.
     ///
     /// # Errors
-    /// As [`Current::unpack_bits`], and for elements of another size than 1, 2, 4, 8 or 16 bytes.
+    /// As [`Current::unpack_bits`], and for element sizes other than 1, 2, 4, 8 or 16 bytes.
     ///
     /// # Safety
     /// Both are memory of this device, aligned to an element, until the kernel is done; `stride` is no less than `width`.
@@ -366,7 +366,7 @@ impl Current {
     }
 }
 
-/// Groups of 16 bytes, with one more for what is before the first boundary.
+/// The number of groups of 16 bytes, with one more for the bytes before the first boundary.
 fn groups(bytes: u64) -> Result<u64> {
     if bytes == 0 {
         return Ok(1);

@@ -18,7 +18,7 @@ use crate::ffi::dlpack::DLDeviceType;
 /// Why there is no memory.
 #[derive(Debug)]
 pub(crate) enum NoMemory {
-    /// There is not enough; what an allocator says of it.
+    /// There is not enough memory, with an allocator's message.
     Exhausted(Option<String>),
     Failed(Error),
 }
@@ -41,12 +41,12 @@ impl From<AllocatorError> for NoMemory {
     }
 }
 
-/// Memory of ours on a device. Who drops it has seen to it that nothing uses it any more, once it is shared.
+/// Our memory on a device. Once it is shared, its dropper must ensure that nothing uses it any more.
 #[derive(Debug)]
 pub(crate) struct DeviceBuffer {
     device: &'static CudaDevice,
     start: DevicePointer,
-    /// Where it is freed until it is shared: nothing has waited for its allocation, which this stream has.
+    /// The stream of its free until it is shared: the stream of the allocation, which nothing else has waited for.
     stream: Stream,
     is_shared: bool,
     bytes: usize,
@@ -54,7 +54,7 @@ pub(crate) struct DeviceBuffer {
     block: Option<Block>,
 }
 
-/// Memory that knows no order: it goes back when this is dropped.
+/// Memory without a stream order: it is returned when this is dropped.
 #[derive(Debug)]
 enum Block {
     #[allow(dead_code, reason = "only to be dropped")]
@@ -64,11 +64,11 @@ enum Block {
 }
 
 impl DeviceBuffer {
-    /// Memory that what `stream` is given from now on may use; aligned to 256 bytes. `bytes` is not 0. Where a stream is
-    /// returned, ours has to wait for what that has now: its work may use the memory still.
+    /// Allocates memory for later work of `stream`, aligned to 256 bytes. `bytes` is not 0. If a stream is returned,
+    /// ours must wait for its present work, which may still use the memory.
     ///
     /// # Errors
-    /// When there is none, or what an allocator gave is not what it has to be.
+    /// If memory is out, or an allocator returns invalid memory.
     pub(crate) fn new(
         source: &MemorySource,
         current: &Current,
@@ -101,7 +101,7 @@ impl DeviceBuffer {
         Ok((made(start, Some(Block::Foreign(block))), behind))
     }
 
-    /// The same memory, to be dropped when all work with it is done, whatever has become of the stream that it was made on.
+    /// Returns the same memory, to be dropped when all work with it is done, whatever has happened to its stream.
     pub(crate) fn shared(self) -> Self {
         let mut shared = self;
         shared.is_shared = true;
@@ -126,15 +126,15 @@ impl Drop for DeviceBuffer {
             return;
         }
         match block {
-            // What no work can use goes back at once.
+            // Memory that no work can use is returned at once.
             Some(block) if self.is_shared => drop(block),
             Some(block) => abandon(self.device, self.stream, block),
             None => {
-                // Once more, as nothing else would free it.
+                // Tried once more, because nothing else would free it.
                 let current = self.device.enter_unchecked().or_else(|_| self.device.enter_unchecked());
                 let Ok(current) = current else { return };
                 let stream = if self.is_shared { current.free_stream() } else { self.stream };
-                // Where the driver refuses, the memory is lost, and nothing else.
+                // If the driver refuses, only this memory is lost.
                 // SAFETY: memory of ours, which nobody frees again.
                 let _ = unsafe { current.driver().memory_free_async(self.start, stream.handle()) };
             }
@@ -142,7 +142,7 @@ impl Drop for DeviceBuffer {
     }
 }
 
-/// A block that a conversion let go of when it failed, and the work that it had started by then.
+/// A block of a failed conversion, and the work that it had started.
 struct Abandoned {
     event: Event,
     #[allow(dead_code, reason = "only to be dropped")]
@@ -150,26 +150,26 @@ struct Abandoned {
 }
 
 static ABANDONED: Mutex<Vec<Abandoned>> = Mutex::new(Vec::new());
-/// The number of blocks, to be looked at without the lock.
+/// The number of blocks, readable without the lock.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
-/// Lets a block go back when the work is done that a stream has now. Where that cannot be known the block is lost.
+/// Returns a block when the present work of a stream is done. If that cannot be known, the block is lost.
 fn abandon(device: &'static CudaDevice, stream: Stream, block: Block) {
     let record = || device.enter_unchecked().and_then(|current| Event::record(&current, stream));
-    // Once more, as nothing else would give it back.
+    // Tried once more, because nothing else would return it.
     let Ok(event) = record().or_else(|_| record()) else {
         std::mem::forget(block);
         return;
     };
     let mut all = ABANDONED.lock().unwrap_or_else(PoisonError::into_inner);
     all.push(Abandoned { event, block });
-    // Under the lock: who releases beside this would take the block off the count before it was counted.
+    // Under the lock, because a concurrent release would uncount the block before it was counted.
     COUNT.fetch_add(1, Ordering::AcqRel);
     drop(all);
     release_abandoned();
 }
 
-/// Gives back the memory of conversions that failed, where the work is done that they had started. Never waits.
+/// Returns the memory of failed conversions whose started work is done. Never waits.
 pub(crate) fn release_abandoned() {
     if COUNT.load(Ordering::Acquire) == 0 || is_forked() {
         return;
@@ -179,11 +179,11 @@ pub(crate) fn release_abandoned() {
     let done: Vec<Abandoned> = all.extract_if(.., is_done).collect();
     drop(all);
     COUNT.fetch_sub(done.len(), Ordering::AcqRel);
-    // Without the lock: an allocator may come back here.
+    // Without the lock, because an allocator may call back into this function.
     drop(done);
 }
 
-/// Memory of another library's allocator. Who drops it has seen to it that nothing uses it any more.
+/// Memory of another library's allocator. Its dropper must ensure that nothing uses it any more.
 #[derive(Debug)]
 struct ForeignBlock {
     allocator: Arc<dyn Allocator>,
@@ -193,7 +193,7 @@ struct ForeignBlock {
 }
 
 impl ForeignBlock {
-    /// `None` where the allocator has none of this device.
+    /// `None` if the allocator has no memory of this device.
     fn new(
         allocator: &Arc<dyn Allocator>,
         current: &Current,
@@ -203,7 +203,7 @@ impl ForeignBlock {
         let device = current.device();
         let ordinal = device.ordinal();
         let allocated = {
-            // What the allocator itself makes is not its own.
+            // Allocations inside the allocator do not come from it.
             let _pool = allocate_from(MemorySource::Pool);
             match allocator.allocate(ordinal, bytes, stream) {
                 Err(AllocatorError::NotHere) => return Ok(None),
@@ -223,7 +223,7 @@ impl ForeignBlock {
             ));
         }
         device.foreign.fetch_add(bytes, Ordering::Relaxed);
-        // It goes back if it is refused.
+        // Returned if it is refused.
         let block = Self { allocator: Arc::clone(allocator), device, address, bytes };
         if !address.is_multiple_of(ALIGNMENT) {
             return refused(format!("the allocator gave memory at {address:#x}, which is no multiple of {ALIGNMENT}"));
@@ -250,7 +250,7 @@ impl Drop for ForeignBlock {
 }
 
 impl CudaDevice {
-    /// Bytes of other allocators that are in use.
+    /// Returns the bytes of other allocators in use.
     pub(crate) fn foreign_use(&self) -> usize {
         self.foreign.load(Ordering::Relaxed)
     }

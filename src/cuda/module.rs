@@ -7,19 +7,19 @@ use super::driver::{Called, FunctionHandle, ModuleHandle, Status};
 use super::stream::Stream;
 use crate::error::{Error, ErrorKind, Result};
 
-/// What `make ptx` makes of kernels.cu, as the text that the driver takes.
+/// The text that `make ptx` compiles kernels.cu to, for the driver.
 #[cfg(feature = "cuda")]
 const PTX: &str = concat!(include_str!("kernels.ptx"), "\0");
-/// Empty: without the feature no driver is looked for that could load it.
+/// Empty: without the feature, no driver is loaded that could use it.
 #[cfg(not(feature = "cuda"))]
 const PTX: &str = "\0";
 /// Threads of a block: `THREADS` in kernels.cu.
 const THREADS: u32 = 256;
-/// Blocks for each multiprocessor of the device: as many as may run at once, and some more for the ends.
+/// Blocks per multiprocessor of the device: as many as run at once, and some more for the ends.
 const BLOCKS: u64 = 16;
 /// `CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT`.
 const MULTIPROCESSORS: c_int = 16;
-/// The most that a grid may have in its second dimension.
+/// The most blocks in the second dimension of a grid.
 const MOST_DOWN: u64 = 65_535;
 
 macro_rules! kernels {
@@ -30,7 +30,7 @@ macro_rules! kernels {
             $($name,)+
         }
 
-        /// The kernels, as the driver knows them on one device.
+        /// The kernels as loaded on one device.
         #[derive(Debug)]
         #[allow(non_snake_case, reason = "named as the kernels")]
         pub(super) struct Kernels {
@@ -43,17 +43,17 @@ macro_rules! kernels {
             #[cfg(test)]
             pub(super) const NAMES: &[&str] = &[$($symbol,)+];
 
-            /// Loads them into the current context. They stay as long as it does.
+            /// Loads the kernels into the current context. They live as long as the context.
             ///
             /// # Errors
-            /// When the driver refuses the module, or does not find a function in it.
+            /// If the driver refuses the module, or a function is missing in it.
             pub(super) fn load(current: &Current) -> Result<Self> {
                 let mut module = ModuleHandle::NULL;
                 // SAFETY: `module` is a local that the driver sets; the image is text that ends with a NUL.
                 unsafe { current.driver().module_load(&raw mut module, PTX.as_ptr().cast::<c_void>()) }?;
                 let loaded = Self::of(current, module);
                 if loaded.is_err() {
-                    // Where this fails too, the module is lost, and nothing else.
+                    // If this fails too, only the module is lost.
                     // SAFETY: a module of ours, no function of which is used.
                     let _ = unsafe { current.driver().module_unload(module) };
                 }
@@ -134,10 +134,10 @@ fn function(current: &Current, module: ModuleHandle, name: &'static str) -> Resu
 }
 
 impl Current {
-    /// Has `stream` run a kernel over `count` pieces of work, a thread each, for each of `down` columns.
+    /// Launches a kernel on `stream` over `count` items, a thread each, for each of `down` columns.
     ///
     /// # Errors
-    /// When the kernels could not be loaded, or the driver refuses.
+    /// If the kernels could not be loaded, or the driver refuses.
     ///
     /// # Safety
     /// `parameters` point to values of the types that the kernel takes, as many as it takes; the memory that they name is
@@ -155,7 +155,7 @@ impl Current {
         let kernels = self.device().kernels()?;
         let down = down.min(MOST_DOWN);
         let most = (kernels.multiprocessors * BLOCKS).div_ceil(down);
-        // Each thread goes on to further pieces.
+        // Each thread continues with further items.
         let blocks = u32::try_from(count.div_ceil(u64::from(THREADS)).min(most)).unwrap_or(1);
         let launched: Called = {
             let (function, parameters) = (kernels.get(kernel), parameters.as_mut_ptr());
@@ -188,7 +188,7 @@ mod tests {
 
     use super::*;
 
-    /// Looks into this program itself, as the text may be embedded from anywhere.
+    /// Searches this program itself, because the text may be embedded from anywhere.
     #[test]
     #[cfg_attr(miri, ignore = "Miri runs no program that could be read")]
     fn only_a_build_with_the_feature_cuda_embeds_the_kernels() {
@@ -204,7 +204,7 @@ mod tests {
 
     #[test]
     fn the_module_has_every_kernel_and_no_other() {
-        // Read, not included: a build without the feature `cuda` embeds no PTX.
+        // Read at run time, because a build without the feature `cuda` must embed no PTX.
         let ptx = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/src/cuda/kernels.ptx")).unwrap();
         let entries: Vec<&str> = ptx
             .lines()

@@ -15,11 +15,11 @@ const PORTABLE: u32 = 1;
 
 /// Bytes of a page-locked block.
 const BLOCK: usize = 2 << 20;
-/// As many bytes of blocks there are at most, unless the environment says otherwise.
+/// The most bytes of staging buffers, unless the environment sets another limit.
 const MOST_BYTES: usize = 256 << 20;
 
-/// A page-locked block of host memory, through which copies from and to ordinary memory go. It goes back to
-/// the idle ones by [`PinnedBlock::give_back`]: by then no copy uses it.
+/// A staging buffer: a page-locked block that copies from and to ordinary memory go through. [`PinnedBlock::give_back`]
+/// recycles it, once no copy uses it.
 #[derive(Debug)]
 pub(crate) struct PinnedBlock {
     start: NonNull<c_void>,
@@ -31,7 +31,7 @@ unsafe impl Send for PinnedBlock {}
 static IDLE: Mutex<Vec<PinnedBlock>> = Mutex::new(Vec::new());
 /// How many blocks there are.
 static BLOCKS: AtomicUsize = AtomicUsize::new(0);
-/// Bytes of page-locked memory of ours, in use or kept.
+/// Bytes of our page-locked memory, in use or cached.
 static BYTES: AtomicUsize = AtomicUsize::new(0);
 
 impl PinnedBlock {
@@ -44,16 +44,16 @@ impl PinnedBlock {
         Some(idle)
     }
 
-    /// A new block; `None` where there are as many as there may be.
+    /// Allocates a block; `None` if the limit is reached.
     ///
     /// # Errors
-    /// When the driver gives none, or the environment is wrong.
+    /// If the driver refuses, or the environment variable is invalid.
     pub(crate) fn new_within_limit(current: &Current) -> Result<Option<Self>> {
         let most = most_blocks()?;
         if count_one_more(&BLOCKS, most) { Ok(Some(Self::allocate(current)?)) } else { Ok(None) }
     }
 
-    /// A block, however many there are: for who cannot wait for one.
+    /// Ignores the limit, for callers that must not block.
     pub(crate) fn take(current: &Current) -> Called<Self> {
         if let Some(block) = Self::idle() {
             return Ok(block);
@@ -62,7 +62,7 @@ impl PinnedBlock {
         Self::allocate(current)
     }
 
-    /// A new block, which is counted already.
+    /// Allocates a block that is counted already.
     fn allocate(current: &Current) -> Called<Self> {
         let start = allocate(current, BLOCK);
         if start.is_err() {
@@ -71,7 +71,7 @@ impl PinnedBlock {
         Ok(Self { start: start? })
     }
 
-    /// Gives the block back. Without this it is lost, which is right where a copy may still use it.
+    /// Recycles the block. A block that is not given back is lost, which is right if a copy may still use it.
     pub(crate) fn give_back(self) {
         thread_sync::send(self.start.addr().get());
         IDLE.lock().unwrap_or_else(PoisonError::into_inner).push(self);
@@ -82,7 +82,7 @@ impl PinnedBlock {
     }
 }
 
-/// Counts one more, unless there are `most` already. Whether there was room.
+/// Counts one more, unless there are `most` already. Returns whether there was room.
 fn count_one_more(count: &AtomicUsize, most: usize) -> bool {
     let mut found = count.load(Ordering::Acquire);
     while found < most {
@@ -94,12 +94,12 @@ fn count_one_more(count: &AtomicUsize, most: usize) -> bool {
     false
 }
 
-/// How many blocks there may be: as `ARROW_DLPACK_PINNED_BYTES` says, but one at least.
+/// Returns the most staging buffers that `ARROW_DLPACK_PINNED_BYTES` allows, but at least one.
 ///
 /// # Errors
-/// When that is not empty, and no number.
+/// If the variable is neither empty nor a number.
 fn most_blocks() -> Result<usize> {
-    /// Read once; the error is its text.
+    /// Read once; an error is kept as its text.
     static MOST: OnceLock<Result<usize, String>> = OnceLock::new();
     let read = || blocks_of(&std::env::var_os("ARROW_DLPACK_PINNED_BYTES").unwrap_or_default().to_string_lossy());
     MOST.get_or_init(read).clone().map_err(|text| {
@@ -124,9 +124,9 @@ fn allocate(current: &Current, bytes: usize) -> Called<NonNull<c_void>> {
     NonNull::new(start).ok_or(Status { call: "cuMemHostAlloc", code: Status::OUT_OF_MEMORY })
 }
 
-/// Page-locked host memory for a result, aligned to a page. Who drops it has seen to it that nothing uses it any more.
+/// Page-locked host memory for a result, aligned to a page. Its dropper must ensure that nothing uses it any more.
 ///
-/// To free such memory may have the host wait for all devices: it is kept for the next result instead.
+/// Freeing such memory may make the host wait for all devices, so it is cached for the next result.
 #[derive(Debug)]
 pub(crate) struct PinnedBuffer {
     start: NonNull<c_void>,
@@ -141,7 +141,7 @@ unsafe impl Sync for PinnedBuffer {}
 static KEPT: Mutex<Vec<PinnedBuffer>> = Mutex::new(Vec::new());
 
 impl PinnedBuffer {
-    /// So many bytes or more, and no more than twice as many. `bytes` is not 0.
+    /// Takes at least this number of bytes, and at most twice as many. `bytes` is not 0.
     pub(crate) fn new(current: &Current, bytes: usize) -> Called<Self> {
         let bytes = bytes.next_multiple_of(4096);
         let fits = |kept: &Self| kept.bytes >= bytes && kept.bytes / 2 <= bytes;
@@ -162,7 +162,7 @@ impl PinnedBuffer {
 
 impl Drop for PinnedBuffer {
     fn drop(&mut self) {
-        // Whoever held the lock is not in a forked process.
+        // In a forked process the holder of the lock does not exist.
         if is_forked() {
             return;
         }
@@ -172,35 +172,35 @@ impl Drop for PinnedBuffer {
     }
 }
 
-/// How many allocations of page-locked memory are kept for later.
+/// Returns the number of cached page-locked allocations.
 #[cfg(feature = "python")]
 pub(super) fn kept_allocations() -> usize {
     let blocks = IDLE.lock().unwrap_or_else(PoisonError::into_inner).len();
     blocks + KEPT.lock().unwrap_or_else(PoisonError::into_inner).len()
 }
 
-/// Bytes of page-locked memory of ours.
+/// Bytes of our page-locked memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PinnedUse {
     pub(crate) used: usize,
     pub(crate) kept: usize,
 }
 
-/// What is in use, and what is kept.
+/// Returns the bytes in use, and the cached bytes.
 pub(crate) fn pinned_use() -> PinnedUse {
     let kept: usize = KEPT.lock().unwrap_or_else(PoisonError::into_inner).iter().map(|buffer| buffer.bytes).sum();
     let kept = kept + IDLE.lock().unwrap_or_else(PoisonError::into_inner).len() * BLOCK;
     PinnedUse { used: BYTES.load(Ordering::Relaxed).saturating_sub(kept), kept }
 }
 
-/// Frees the page-locked memory that nothing uses. The host may wait for all devices, as often as the answer says.
+/// Frees cached page-locked memory. The host may wait for all devices, as often as the result says.
 ///
 /// # Errors
-/// The first of the driver's; what is not freed is kept.
+/// The first error of the driver; memory that is not freed stays cached.
 pub(crate) fn free_pinned(current: &Current) -> Called<u64> {
     let (mut freed, mut outcome) = (0, Ok(()));
     let mut free = |start: NonNull<c_void>, bytes: usize| {
-        // Whichever thread gave it back has seen its copies done.
+        // The thread that returned the memory has seen its copies done.
         thread_sync::receive(start.addr().get());
         // SAFETY: memory of ours that nobody uses, and that is not freed again.
         match unsafe { current.driver().memory_host_free(start.as_ptr()) } {
@@ -215,7 +215,7 @@ pub(crate) fn free_pinned(current: &Current) -> Called<u64> {
             }
         }
     };
-    // Not in the loops: the locks would be held while what is not freed goes back.
+    // Outside the loops, because the locks would be held while unfreed memory is returned.
     let kept = std::mem::take(&mut *KEPT.lock().unwrap_or_else(PoisonError::into_inner));
     let idle = std::mem::take(&mut *IDLE.lock().unwrap_or_else(PoisonError::into_inner));
     for buffer in kept {

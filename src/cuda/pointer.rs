@@ -20,13 +20,13 @@ const RANGE_SIZE: c_int = 12;
 const MEMORY_TYPE_HOST: u32 = 1;
 const MEMORY_TYPE_DEVICE: u32 = 2;
 
-/// An address as the driver knows it. Host memory that is not registered with it is known by nothing.
+/// What the driver knows of an address. It knows nothing of host memory that is not registered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Pointer {
     /// `None` for host memory that the driver does not know.
     pub(crate) device: Option<Device>,
     context: ContextHandle,
-    /// Where its allocation starts, and how many bytes that has.
+    /// The start and the size of its allocation.
     range: (DevicePointer, usize),
 }
 
@@ -34,7 +34,7 @@ impl Pointer {
     /// Asks the driver, whatever context is current.
     ///
     /// # Errors
-    /// When there is no driver, or it fails.
+    /// If there is no driver, or it fails.
     pub(crate) fn of(address: usize) -> Result<Self> {
         Self::ask(driver()?, address).map_err(Error::from)
     }
@@ -64,12 +64,12 @@ impl Pointer {
         Ok(Self { device: device.map(|kind| Device::new(kind, ordinal.max(0))), context, range: (start, size) })
     }
 
-    /// Whether so many bytes from an address on are in one allocation, as far as is known.
+    /// Returns whether this number of bytes from an address is in one allocation, as far as is known.
     pub(crate) fn has(&self, address: usize, bytes: usize) -> bool {
         self.bytes_from(address).is_none_or(|room| room >= bytes)
     }
 
-    /// Bytes from `address` to the end of its allocation, where the driver knows it.
+    /// Returns the bytes from `address` to the end of its allocation, if the driver knows it.
     fn bytes_from(&self, address: usize) -> Option<usize> {
         let start = usize::try_from(self.range.0).ok()?;
         let before = address.checked_sub(start)?;
@@ -78,8 +78,8 @@ impl Pointer {
 }
 
 impl Current {
-    /// Refuses memory that is not what its producer says: of another device or kind, of another context than the primary
-    /// one, or shorter than `bytes`.
+    /// Refuses memory that contradicts its producer: another device or kind, another context than the primary one, or
+    /// fewer than `bytes`.
     pub(crate) fn check_memory(&self, address: usize, bytes: usize, said: Device) -> Result<()> {
         if bytes == 0 {
             return Ok(());
@@ -91,7 +91,7 @@ impl Current {
                 "the address {address:#x} is said to be on {said}, and the CUDA driver does not know it"
             ));
         };
-        // Managed memory is reached from each device, and passes for memory of one.
+        // Every device reaches managed memory, so it passes for memory of one.
         let relabelled = found.device_type() == DLDeviceType::CUDA_MANAGED && said.device_type() == DLDeviceType::CUDA;
         if found.device_type() != said.device_type() && !relabelled {
             return refused(format!("the address {address:#x} is said to be on {said}, and is on {found}"));
@@ -99,7 +99,7 @@ impl Current {
         if said.device_type() == DLDeviceType::CUDA && !relabelled && found.id() != said.id() {
             return refused(format!("the address {address:#x} is said to be on {said}, and is on {found}"));
         }
-        // Memory of a pool has no context.
+        // Pool memory has no context.
         let foreign = !pointer.context.is_null() && !self.is_primary(pointer.context, found);
         if foreign && found.device_type() == DLDeviceType::CUDA {
             return refused(format!(

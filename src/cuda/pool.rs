@@ -11,7 +11,7 @@ use super::driver::{Called, PoolHandle};
 struct PoolProperties {
     /// `CU_MEM_ALLOCATION_TYPE_PINNED`.
     allocation_type: c_int,
-    /// None: the memory is this process's alone.
+    /// None: only this process uses the memory.
     handle_types: c_int,
     location: Location,
     reserved: [u64; 9],
@@ -48,7 +48,7 @@ const RESERVED_HIGH: c_int = 6;
 const USED: c_int = 7;
 const USED_HIGH: c_int = 8;
 
-/// A pool of ours. It keeps what is given back to it.
+/// Our pool. It caches the memory that is returned to it.
 #[derive(Debug)]
 pub(super) struct Pool(PoolHandle);
 
@@ -82,7 +82,7 @@ impl Pool {
         // SAFETY: this attribute is 64 bits long.
         let set = unsafe { device.driver.pool_set_attribute(pool, RELEASE_THRESHOLD, (&raw mut keep).cast()) };
         if let Err(status) = set {
-            // Where this fails too, the pool is lost, which is empty.
+            // If this fails too, the empty pool is lost.
             // SAFETY: a pool of ours that nothing was taken from.
             let _ = unsafe { device.driver.pool_destroy(pool) };
             return Err(status);
@@ -90,7 +90,7 @@ impl Pool {
         Ok(Self(pool))
     }
 
-    /// The pool of a device; `None` where it has none.
+    /// Creates the pool of a device; `None` if the device has no pools.
     pub(super) fn of(device: &'static CudaDevice) -> Called<Option<PoolHandle>> {
         static STARTING: Mutex<()> = Mutex::new(());
         if let Some(pool) = device.pool.get() {
@@ -116,16 +116,16 @@ impl Pool {
 
     fn grant(&self, device: &CudaDevice, peer: &CudaDevice) {
         let grant = Grant { location: Location::of(peer), flags: READ_AND_WRITE };
-        // Without it the driver moves copies between the devices by way of the host.
+        // Without access, the driver copies between the devices through the host.
         // SAFETY: one grant, which is read during the call.
         let _ = unsafe { device.driver.pool_set_access(self.0, (&raw const grant).cast(), 1) };
     }
 }
 
-/// Lets this device and the others that are in use reach the pools of each other, where they can.
+/// Gives this device and the others in use access to each other's pools, where possible.
 pub(super) fn grant_access(device: &'static CudaDevice) {
     static GRANTING: Mutex<()> = Mutex::new(());
-    // Of two devices that start at once, the one that comes second sees the other.
+    // If two devices start at once, the second one sees the first.
     let _granting = GRANTING.lock().unwrap_or_else(PoisonError::into_inner);
     let grant = |of: &CudaDevice, to: &CudaDevice| {
         if let Some(Some(pool)) = of.pool.get()
@@ -140,7 +140,7 @@ pub(super) fn grant_access(device: &'static CudaDevice) {
     }
 }
 
-/// Gives memory that the device's pool holds and nobody uses back to the device.
+/// Returns unused memory of the pool to the device.
 pub(crate) fn trim_pool(current: &Current) -> Called {
     match current.device().pool.get() {
         // SAFETY: a pool of ours; what is in use stays.
@@ -150,7 +150,7 @@ pub(crate) fn trim_pool(current: &Current) -> Called {
 }
 
 impl CudaDevice {
-    /// What the device's pool has; zeros without one.
+    /// Returns the bytes of the device's pool; zeros without a pool.
     pub(crate) fn pool_use(&self) -> Called<PoolUse> {
         let Some(Some(pool)) = self.pool.get() else { return Ok(PoolUse::default()) };
         Ok(PoolUse {

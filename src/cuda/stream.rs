@@ -9,10 +9,10 @@ use crate::error::{Error, ErrorKind, Result};
 
 /// `CU_STREAM_NON_BLOCKING`: does not wait for the legacy default stream.
 const NON_BLOCKING: u32 = 1;
-/// As many busy streams of ours are kept on each device; from there on one of them is used.
+/// The most busy streams that we keep per device; beyond that, one of them is used.
 const MOST_BUSY: usize = 32;
 
-/// A stream that work is put on, by the number that DLPack gives streams on CUDA.
+/// A CUDA stream, by its DLPack number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stream(StreamHandle);
 
@@ -22,10 +22,11 @@ impl Stream {
     /// The default stream of the calling thread.
     pub const PER_THREAD: Self = Self(StreamHandle::PER_THREAD);
 
-    /// The stream of a number: 1 is the legacy default stream, 2 the per-thread default stream, above 2 a handle.
+    /// Returns the stream of a number: 1 is the legacy default stream, 2 the per-thread default stream, above 2 a
+    /// handle.
     ///
     /// # Errors
-    /// For 0, which DLPack disallows on CUDA, as it could mean either default stream.
+    /// For 0, which DLPack disallows on CUDA, because it could mean either default stream.
     pub fn new(number: usize) -> Result<Self> {
         if number == 0 {
             return Err(Error::argument("stream 0 could mean either default stream, so DLPack disallows it")
@@ -42,12 +43,12 @@ impl Stream {
         self.0
     }
 
-    /// Whether this is one of the two default streams, which each device has.
+    /// Returns whether this is one of the two default streams, which each device has.
     pub(crate) fn is_default(self) -> bool {
         self == Self::LEGACY || self == Self::PER_THREAD
     }
 
-    /// The number that DLPack gives the stream.
+    /// Returns the stream's DLPack number.
     #[must_use]
     pub fn number(self) -> usize {
         self.0.address()
@@ -55,11 +56,10 @@ impl Stream {
 }
 
 impl Current {
-    /// The stream on which memory is freed that no work uses any more. Nothing else is on it, so that what is freed is free at
-    /// once.
+    /// Returns the stream for frees of memory that no work uses. It has no other work, so frees complete at once.
     pub(crate) fn free_stream(&self) -> Stream {
         let device = self.device();
-        // Without one, a stream does that has other work too.
+        // Without one, a stream that has other work serves.
         Stream(*device.free_stream.get_or_init(|| create(device).unwrap_or(StreamHandle::LEGACY)))
     }
 
@@ -82,7 +82,7 @@ impl Current {
         )))
     }
 
-    /// Whether all work of a stream is done.
+    /// Returns whether all work of a stream is done.
     pub(crate) fn is_idle(&self, stream: Stream) -> Called<bool> {
         // SAFETY: the stream as in `require_own`.
         match unsafe { self.driver().stream_query(stream.handle()) } {
@@ -92,7 +92,7 @@ impl Current {
         }
     }
 
-    /// Whether a stream is being captured into a graph.
+    /// Returns whether a stream is being captured into a graph.
     pub(crate) fn is_capturing(&self, stream: Stream) -> Called<bool> {
         let mut status: c_int = 0;
         // SAFETY: `status` is a local that the driver sets; the stream as in `require_own`.
@@ -101,7 +101,7 @@ impl Current {
     }
 }
 
-/// A non-blocking stream of ours, which goes back to the idle ones when this is dropped. It lives as long as the process.
+/// Our own non-blocking stream, recycled when this is dropped. It lives as long as the process.
 #[derive(Debug)]
 pub(crate) struct PooledStream {
     device: &'static CudaDevice,
@@ -109,8 +109,8 @@ pub(crate) struct PooledStream {
 }
 
 impl PooledStream {
-    /// A stream without unfinished work: work that waits for the wrong thing would delay what comes after. Where very many
-    /// are busy, the one that was used longest ago.
+    /// Returns an idle stream, because unfinished work that waits for something else would delay the next work. If very
+    /// many are busy, returns the least recently used one.
     pub(crate) fn idle(current: &Current) -> Called<Self> {
         let device = current.device();
         let mut streams = device.streams.lock().unwrap_or_else(PoisonError::into_inner);
@@ -131,7 +131,7 @@ impl PooledStream {
     }
 }
 
-/// A new stream of a device whose context is current.
+/// Creates a stream of a device whose context is current.
 fn create(device: &CudaDevice) -> Called<StreamHandle> {
     let mut handle = StreamHandle::NULL;
     // SAFETY: `handle` is a local that the driver sets; the device's context is current.
@@ -141,7 +141,7 @@ fn create(device: &CudaDevice) -> Called<StreamHandle> {
 
 impl Drop for PooledStream {
     fn drop(&mut self) {
-        // Whoever held the lock is not in a forked process.
+        // In a forked process the holder of the lock does not exist.
         if is_forked() {
             return;
         }

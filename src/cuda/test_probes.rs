@@ -7,8 +7,8 @@ use super::context::CudaDevice;
 pub(crate) use super::driver::FUNCTIONS;
 use super::pinned::kept_allocations;
 
-/// How many are idle, by kind: streams and events of ours, blocks of plain memory, page-locked memory, pools of device memory,
-/// and modules.
+/// Returns the numbers of idle objects by kind: streams, events, unpooled blocks, page-locked memory, pools of device
+/// memory, and modules.
 pub(crate) fn kept() -> [(&'static str, usize); 6] {
     let (mut streams, mut events, mut plain, mut pools, mut modules) = (0, 0, 0, 0, 0);
     for device in CudaDevice::in_use() {

@@ -3,12 +3,12 @@
 
 use super::driver::{driver, is_started};
 
-/// The thread that hands something over, named by `token`, has done its part.
+/// Reports that this thread has released `token`.
 pub(crate) fn send(token: usize) {
     tell(token, |driver| driver.hand_over_send);
 }
 
-/// The thread that takes it over goes on.
+/// Reports that this thread has acquired `token`.
 pub(crate) fn receive(token: usize) {
     tell(token, |driver| driver.hand_over_receive);
 }

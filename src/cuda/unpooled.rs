@@ -8,26 +8,26 @@ use super::context::{CudaDevice, Current};
 use super::driver::{Called, DevicePointer, is_forked};
 use super::thread_sync;
 
-/// What the driver aligns memory to.
+/// The driver's alignment of memory.
 pub(super) const ALIGNMENT: usize = 256;
 
 /// The blocks of a device.
 #[derive(Debug, Default)]
 pub(super) struct PlainBlocks {
     kept: Mutex<Vec<PlainBlock>>,
-    /// Bytes of all blocks, kept or in use.
+    /// Bytes of all blocks, cached or in use.
     bytes: AtomicUsize,
 }
 
 #[cfg(feature = "python")]
 impl PlainBlocks {
-    /// How many blocks are kept for later.
+    /// Returns the number of cached blocks.
     pub(super) fn kept_allocations(&self) -> usize {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner).len()
     }
 }
 
-/// A block. Who drops it has seen to it that nothing uses it any more.
+/// A block. Its dropper must ensure that nothing uses it any more.
 #[derive(Debug)]
 pub(super) struct PlainBlock {
     device: &'static CudaDevice,
@@ -36,7 +36,7 @@ pub(super) struct PlainBlock {
 }
 
 impl PlainBlock {
-    /// So many bytes or more, and no more than twice as many. `bytes` is not 0.
+    /// Takes at least this number of bytes, and at most twice as many. `bytes` is not 0.
     pub(super) fn take(current: &Current, bytes: usize) -> Called<Self> {
         let device = current.device();
         let fits = |kept: &Self| kept.bytes >= bytes && kept.bytes / 2 <= bytes;
@@ -47,7 +47,7 @@ impl PlainBlock {
             return Ok(block);
         }
         drop(kept);
-        // A size that no device has is refused by the driver.
+        // The driver refuses a size that no device has.
         let bytes = bytes.checked_next_multiple_of(ALIGNMENT).unwrap_or(bytes);
         let mut start = 0;
         // SAFETY: `start` is a local that the driver sets.
@@ -67,7 +67,7 @@ impl PlainBlock {
 
 impl Drop for PlainBlock {
     fn drop(&mut self) {
-        // Whoever held the lock is not in a forked process.
+        // In a forked process the holder of the lock does not exist.
         if is_forked() {
             return;
         }
@@ -78,7 +78,7 @@ impl Drop for PlainBlock {
 }
 
 impl CudaDevice {
-    /// Bytes of blocks in use, and of those that are kept.
+    /// Returns the bytes in use, and the cached bytes.
     pub(crate) fn plain_use(&self) -> (usize, usize) {
         let kept = self.plain.kept.lock().unwrap_or_else(PoisonError::into_inner);
         let kept: usize = kept.iter().map(|block| block.bytes).sum();
@@ -86,17 +86,17 @@ impl CudaDevice {
     }
 }
 
-/// Frees the blocks that nothing uses; the host waits for the device, as often as the answer says.
+/// Frees cached blocks; the host waits for the device, as often as the result says.
 ///
 /// # Errors
-/// The first of the driver's; what is not freed is kept.
+/// The first error of the driver; blocks that are not freed stay cached.
 pub(crate) fn free_plain(current: &Current) -> Called<u64> {
     let plain = &current.device().plain;
     let kept = std::mem::take(&mut *plain.kept.lock().unwrap_or_else(PoisonError::into_inner));
     let mut freed = 0;
     let mut outcome = Ok(());
     for block in kept {
-        // Whichever thread gave it back has seen its work done.
+        // The thread that returned the block has seen its work done.
         thread_sync::receive(block.token());
         // SAFETY: memory of ours that nobody uses, and that is not freed again.
         match unsafe { current.driver().memory_free(block.start) } {

@@ -12,36 +12,36 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::ffi::dlpack::DLDeviceType;
 use crate::stream_order::{self, Readiness, Wait, page_locked};
 
-/// From this size on, page-locked memory is copied where it is; smaller pieces go together.
+/// From this size on, page-locked memory is copied directly; smaller pieces share a staging buffer.
 const COPIED_APART: usize = 64 << 10;
 
-/// Bytes on their way.
+/// Bytes to be moved.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Moving {
     /// Where they are.
     pub(super) address: usize,
-    /// Where they come to be, counted from the start of the result's memory.
+    /// Their place, counted from the start of the result's memory.
     pub(super) at: usize,
     pub(super) bytes: usize,
 }
 
-/// Pieces, and where each comes to be.
+/// The pieces, with their places.
 #[derive(Debug, Default)]
 pub(super) struct Arena {
     pieces: Vec<Moving>,
     pub(super) bytes: usize,
 }
 
-/// Memory that copies were made to.
+/// The memory of the copies.
 pub(super) struct Placed {
     pub(super) start: *mut u8,
     pub(super) owner: Owner,
-    /// When it is written; `None` of ordinary host memory.
+    /// When it is written; `None` for ordinary host memory.
     pub(super) readiness: Option<Readiness>,
 }
 
 impl Arena {
-    /// Room for so many bytes.
+    /// Reserves a place for this number of bytes.
     pub(super) fn place(&mut self, bytes: usize) -> Result<usize> {
         let too_large = || Error::new(ErrorKind::Memory, "the data is larger than memory can be");
         let at = self.bytes.checked_next_multiple_of(ALIGNMENT).ok_or_else(too_large)?;
@@ -49,7 +49,7 @@ impl Arena {
         Ok(at)
     }
 
-    /// Bytes of all places so far, and of the gaps between them.
+    /// Returns the bytes of all places so far, with the gaps between them.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
@@ -60,7 +60,7 @@ impl Arena {
         }
     }
 
-    /// Copies the pieces, and `scratch` to its places.
+    /// Copies the pieces, and `scratch`, to their places.
     ///
     /// # Safety
     /// The pieces are memory of `own` that `keep` keeps, and is written as `readiness` says.
@@ -104,7 +104,7 @@ impl Job<'_> {
         self.transfer.threads.map(NonZero::get)
     }
 
-    /// Makes the device of the source current, after checking that each piece is memory of it.
+    /// Makes the source's device current, after checking that each piece is its memory.
     fn enter_source(&self) -> Result<Current> {
         let current = stream_order::enter(self.own)?;
         for piece in &self.arena.pieces {
@@ -129,7 +129,7 @@ impl Job<'_> {
         }
         // SAFETY: the contract; the buffer was made for the pieces, on this stream.
         let started = unsafe { self.start(&current, start, stream) };
-        // Whatever was started reads the source, and ends before the memory is freed, which is given back on the same stream.
+        // Started copies read the source, and end before the memory is freed, because it is freed on the same stream.
         let used = self.readiness.map_or(Ok(()), |readiness| readiness.used_by(&current, stream));
         started.and(used)?;
         let readiness = written(target, &current, stream, Wait::Moved);
@@ -163,7 +163,7 @@ impl Job<'_> {
             }
         }
         if is_borrowed {
-            // Page-locked memory that was said to be ordinary is released behind the copies all the same.
+            // Page-locked memory that was labelled as ordinary is released behind the copies, too.
             let (uses, keep) = (Readiness::on_device(self.transfer.device), self.keep.clone());
             let used = uses.used_by(current, stream);
             uses.release(move || drop(keep));
@@ -174,7 +174,7 @@ impl Job<'_> {
         unsafe { staging::upload(self.transfer.device, target, &staged, &direct, stream, self.threads()) }
     }
 
-    /// Whether a piece goes through a page-locked block of ours: ordinary memory, and what is small and may be read now.
+    /// Returns whether a piece goes through a staging buffer: ordinary memory, and small pieces that may be read now.
     fn is_staged(&self, piece: &Moving) -> Result<bool> {
         let is_small = piece.bytes < COPIED_APART;
         match (self.own.device_type(), self.readiness) {
@@ -295,7 +295,7 @@ impl Job<'_> {
                 readiness: Some(readiness),
             }),
             Err(error) => {
-                // Copies may be under way, and if that cannot be known, the memory is left to them.
+                // Copies may still run. If that cannot be known, the memory is left to them.
                 if stream_order::settle(&current, stream).is_err() {
                     std::mem::forget(buffer);
                 }
@@ -314,7 +314,7 @@ impl Job<'_> {
     }
 }
 
-/// Where threads write, each its own part.
+/// The memory that threads write, each its own part.
 struct Start(*mut u8);
 
 // SAFETY: an address; who writes there has its own bytes.
@@ -326,14 +326,14 @@ impl Start {
     }
 }
 
-/// Whether the driver has page-locked memory that passes for ordinary.
+/// Returns whether memory labelled as ordinary is page-locked.
 fn is_page_locked(piece: &Moving) -> Result<bool> {
     let pointer = Pointer::of(piece.address)?;
     let is_locked = pointer.device.is_some_and(|device| device.device_type() == DLDeviceType::CUDA_HOST);
     Ok(is_locked && pointer.has(piece.address, piece.bytes))
 }
 
-/// Page-locked memory of ours, kept for the next result behind the work that may use it.
+/// Our page-locked memory, cached for the next result behind the work that may use it.
 #[derive(Debug)]
 pub(super) struct PinnedOwner {
     buffer: Option<PinnedBuffer>,
@@ -341,7 +341,7 @@ pub(super) struct PinnedOwner {
 }
 
 impl PinnedOwner {
-    /// Memory whose work is all known to `readiness`.
+    /// Memory, all work of which `readiness` knows.
     pub(super) fn new(buffer: PinnedBuffer, readiness: Readiness) -> Self {
         Self { buffer: Some(buffer), readiness }
     }

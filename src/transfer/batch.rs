@@ -14,10 +14,10 @@ use crate::ffi::dlpack::DLDeviceType;
 use crate::stream_order::{self, Behind, End, Readiness, Wait};
 use crate::tensor::Tensor;
 
-/// Page-locked memory of a device, for a pool.
+/// Allocates page-locked memory of a device, for a pool.
 ///
 /// # Errors
-/// When there is no such device, or no such memory left.
+/// If there is no such device, or memory is out.
 pub(crate) fn page_locked(device: Device, bytes: usize) -> Result<AnyBuffer> {
     let current = stream_order::enter(device)?;
     let bytes = bytes.max(1);
@@ -27,14 +27,15 @@ pub(crate) fn page_locked(device: Device, bytes: usize) -> Result<AnyBuffer> {
     Ok(AnyBuffer::Foreign(unsafe { ForeignBuffer::new(start, bytes, Arc::new(pinned)) }))
 }
 
-/// Page-locked memory on its way back to its pool, with the work that uses it still.
+/// Page-locked memory that returns to its pool, with the work that still uses it.
 ///
-/// The pool's thread looks at it. What is there when it is dropped returns behind that work all the same.
+/// The returning blocks, which the pool's thread checks. Blocks that are left when this is dropped return behind their
+/// work, too.
 #[derive(Default)]
 pub(crate) struct Returning(Mutex<Vec<(PooledBuffer, Behind)>>);
 
 impl Returning {
-    /// Lets go of what no work uses any more; how many are left. Never waits.
+    /// Returns the blocks that no work uses any more; returns the number of the others. Never waits.
     ///
     /// # Errors
     /// When the driver fails.
@@ -55,7 +56,7 @@ impl Returning {
         let left = lock.len();
         drop(lock);
         free.iter().for_each(|(memory, _)| thread_sync::receive(memory.as_ptr().addr()));
-        // Without the lock and in their order, so that the one that was used longest ago is used first.
+        // Without the lock, and in order, so that the least recently used block is used first.
         drop(free);
         outcome.map(|()| left)
     }
@@ -78,7 +79,7 @@ impl Drop for Returning {
     }
 }
 
-/// Lets go of page-locked memory when the work is done, on whichever thread finds that.
+/// Returns page-locked memory when its work is done, on whichever thread finds that.
 fn free_behind(memory: PooledBuffer, behind: Behind) {
     thread_sync::send(memory.as_ptr().addr());
     behind.then(
@@ -96,10 +97,10 @@ impl fmt::Debug for Returning {
     }
 }
 
-/// The rows as a tensor in the page-locked memory where they are, which returns behind the work of whoever has used it.
+/// Returns the rows as a tensor in their page-locked memory, which returns to the pool behind the work that used it.
 ///
 /// # Errors
-/// When the shape is more than 64 bits count.
+/// If the shape exceeds 64 bits.
 pub(crate) fn in_page_locked(block: RowBlock, device: Device, returning: &Arc<Returning>) -> Result<Tensor> {
     let place = |memory: PooledBuffer| {
         let (data, readiness) = (memory.as_ptr(), Readiness::on_device(device));
@@ -112,14 +113,14 @@ pub(crate) fn in_page_locked(block: RowBlock, device: Device, returning: &Arc<Re
     unsafe { block.into_tensor_by(place) }
 }
 
-/// Has this thread take over what another one has packed.
+/// Tells the driver that this thread takes over what another one has packed.
 pub(crate) fn taken_over(tensor: &Tensor) {
     if tensor.device().device_type() == DLDeviceType::CUDA_HOST {
         thread_sync::receive(tensor.as_ptr().addr());
     }
 }
 
-/// Page-locked memory that a tensor has.
+/// Page-locked memory of a tensor.
 struct PageLocked {
     memory: Option<PooledBuffer>,
     readiness: Readiness,
@@ -138,12 +139,11 @@ impl Drop for PageLocked {
     }
 }
 
-/// The rows as a tensor on a device, copied there in the order of `stream` from their page-locked memory, which returns when
-/// that is done.
+/// Returns the rows as a tensor on a device, copied in the order of `stream` from their page-locked memory, which
+/// returns to the pool when the copy is done.
 ///
 /// # Errors
-/// When memory cannot be had or the driver fails; nothing uses the rows' memory then. When the shape is more than 64 bits
-/// count.
+/// If an allocation or the driver fails; nothing uses the rows' memory then. If the shape exceeds 64 bits.
 pub(crate) fn to_device(
     block: RowBlock,
     current: &Current,
@@ -168,7 +168,7 @@ pub(crate) fn to_device(
         let (readiness, behind) = match recorded {
             Ok(recorded) => recorded,
             Err(error) => {
-                // The copy may still be under way, and if that cannot be known, both are left to it.
+                // The copy may still run. If that cannot be known, both are left to it.
                 if stream_order::settle(current, stream).is_err() {
                     std::mem::forget((buffer, memory));
                 }

@@ -9,15 +9,15 @@ use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::stream_order::{self, Readiness, Wait};
 
-/// Page-locked blocks that one wait is for; more bytes take more waits.
+/// The staging buffers that one wait is for; more bytes need more waits.
 const BLOCKS: usize = 32;
 
-/// Bytes that were read, by their addresses on the device.
+/// Bytes that were read, by their device addresses.
 #[derive(Debug, Default)]
 pub(crate) struct Fetched(Vec<(usize, Vec<u8>)>);
 
 impl Fetched {
-    /// The bytes at an address, if they were read.
+    /// Returns the bytes at an address, if they were read.
     pub(crate) fn get(&self, address: usize, bytes: usize) -> Option<&[u8]> {
         self.0.iter().find_map(|(start, read)| {
             let before = address.checked_sub(*start)?;
@@ -25,21 +25,21 @@ impl Fetched {
         })
     }
 
-    /// As [`Fetched::get`], of bytes that the caller asked for.
+    /// Like [`Fetched::get`], for bytes that the caller requested.
     ///
     /// # Errors
-    /// When they were not read.
+    /// If they were not read.
     pub(crate) fn require(&self, address: usize, bytes: usize) -> Result<&[u8]> {
         self.get(address, bytes).ok_or_else(|| Error::internal("bytes of a device that were not read"))
     }
 }
 
-/// Reads pieces of memory of a device, once they are written: all of them with one wait, unless they are large. The driver is
-/// asked whether each is memory of this device.
+/// Reads pieces of device memory, once they are written, with one wait for all, unless they are large. Asks the driver
+/// whether each is memory of this device.
 ///
 /// # Errors
-/// When the device is not reached through CUDA, the memory is another, the driver fails, the wait is interrupted, or memory
-/// cannot be had.
+/// If the device is not reached through CUDA, the memory is another device's, the driver fails, the wait is
+/// interrupted, or an allocation fails.
 pub(crate) fn fetch(readiness: &Readiness, ranges: &[Range<usize>]) -> Result<Fetched> {
     let ranges = ranges.iter().filter(|range| !range.is_empty());
     let mut pieces = Vec::new();
@@ -73,7 +73,7 @@ pub(crate) fn fetch(readiness: &Readiness, ranges: &[Range<usize>]) -> Result<Fe
     Ok(Fetched(pieces))
 }
 
-/// Some bytes of a piece, no more than a block has.
+/// Some bytes of a piece, at most a staging buffer of them.
 #[derive(Clone, Copy)]
 struct ReadPart {
     piece: usize,
@@ -81,7 +81,7 @@ struct ReadPart {
     length: usize,
 }
 
-/// The pieces, cut where they are larger than a block.
+/// Cuts the pieces to the size of a staging buffer.
 fn parts(pieces: &[(usize, Vec<u8>)]) -> std::collections::VecDeque<ReadPart> {
     let cut = |(piece, (_, bytes)): (usize, &(usize, Vec<u8>))| {
         let length = bytes.len();
@@ -94,18 +94,18 @@ fn parts(pieces: &[(usize, Vec<u8>)]) -> std::collections::VecDeque<ReadPart> {
     pieces.iter().enumerate().flat_map(cut).collect()
 }
 
-/// Copies that are waited for together.
+/// Copies that one wait is for.
 #[derive(Default)]
 struct Round {
     blocks: Vec<PinnedBlock>,
-    /// Bytes of the last block that are taken.
+    /// Bytes of the last block in use.
     filled: usize,
-    /// Each part with its block and where it starts there.
+    /// Each part, with its block and its position there.
     started: Vec<(ReadPart, usize, usize)>,
 }
 
 impl Round {
-    /// Copies as many parts as there is room for; returns those that are left.
+    /// Copies as many parts as fit; returns the others.
     fn read(
         mut self,
         readiness: &Readiness,
@@ -135,7 +135,7 @@ impl Round {
         }
         match waited {
             Ok(()) => self.blocks.into_iter().for_each(PinnedBlock::give_back),
-            // The copies may be under way: the source and the blocks are left to them.
+            // The copies may still run, so the source and the blocks are left to them.
             Err(_) => {
                 readiness.used_by(current, stream)?;
                 let blocks = Readiness::on_device(Device::new(
@@ -150,7 +150,7 @@ impl Round {
         outcome.and(waited).map(|()| parts)
     }
 
-    /// Starts a copy; false where there is no room for it in this round.
+    /// Starts a copy; returns false if this round has no room for it.
     fn start(&mut self, current: &Current, stream: Stream, start: usize, part: ReadPart) -> Result<bool> {
         if self.blocks.is_empty() || PinnedBlock::BYTES - self.filled < part.length {
             if self.blocks.len() >= BLOCKS {
@@ -174,7 +174,7 @@ impl Round {
         Ok(true)
     }
 
-    /// Takes over what the blocks have.
+    /// Takes the bytes out of the blocks.
     fn finish(&self, pieces: &mut [(usize, Vec<u8>)]) {
         for (part, block, at) in &self.started {
             let target =

@@ -14,9 +14,9 @@ use crate::ffi::dlpack::DLDeviceType;
 pub(crate) enum Route {
     /// It is there.
     Same,
-    /// The same memory is the other device's too.
+    /// The other device reaches the same memory.
     Shared,
-    /// The driver knows whether the host reads the memory where it is.
+    /// Only the driver knows whether the host reads the memory in place.
     SharedOrCopied,
     /// By a copy, made like this.
     Copied(&'static str),
@@ -24,7 +24,7 @@ pub(crate) enum Route {
 
 impl Route {
     /// # Errors
-    /// When no way between them is known.
+    /// If no route between them is known.
     pub(crate) fn between(own: Device, target: Device) -> Result<Self> {
         let way = Way::by(own, target, |device| Ok(is_host_visible(device)))?;
         Ok(match (way, own.device_type(), target.device_type()) {
@@ -43,14 +43,14 @@ impl Route {
 }
 
 impl Route {
-    /// Whether data certainly is copied to come from one device to another.
+    /// Returns whether data is certainly copied between these devices.
     #[cfg(feature = "python")]
     pub(crate) fn is_copy(own: Device, target: Device) -> bool {
         matches!(Self::between(own, target), Ok(Self::Copied(_)))
     }
 }
 
-/// Bytes that a copy of an array to the host would take; `None` where that is known only to who reads offsets.
+/// Returns the bytes of a copy of an array to the host; `None` if only its offsets tell.
 pub(crate) fn bytes_to_host(array: &DeviceArray) -> Option<usize> {
     let unread = |_: &[_]| Err(elsewhere(array.device(), Device::CPU));
     let apart = Decomposed::new(array, true, &mut { unread }).ok()?;

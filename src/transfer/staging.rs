@@ -12,10 +12,10 @@ use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::stream_order::{self, Readiness, Wait};
 
-/// Bytes that one block takes: adjacent in the arena on the one side, anywhere on the other.
+/// The bytes of one staging buffer: adjacent in the arena, anywhere on the other side.
 #[derive(Debug)]
 struct Load {
-    /// Where they start in the arena, and how many they are, gaps between parts included.
+    /// Their start in the arena, and their number, including gaps between parts.
     at: usize,
     bytes: usize,
     parts: Vec<StagedPart>,
@@ -30,11 +30,11 @@ struct StagedPart {
     bytes: usize,
 }
 
-/// Gaps of more bytes are not copied along.
+/// Larger gaps are not copied.
 const LARGEST_GAP: usize = 256;
 
-/// The pieces, in the order of their places, as loads. A gap where one of `others` comes to be, which are in that order too, is
-/// not copied along.
+/// Groups the pieces, in the order of their places, into loads. A gap is not copied if one of `others`, in the same
+/// order, has its place there.
 fn loads(pieces: &[Moving], others: &[Moving]) -> Vec<Load> {
     let is_free = |gap: Range<usize>| {
         let before = others.partition_point(|other| other.at < gap.end);
@@ -68,7 +68,7 @@ fn loads(pieces: &[Moving], others: &[Moving]) -> Vec<Load> {
     loads
 }
 
-/// On how many threads loads are copied. What the per-thread default stream is, only this thread knows.
+/// Returns the number of threads that copy loads. Only this thread knows its per-thread default stream.
 fn workers(asked: Option<usize>, loads: &[Load], stream: Stream) -> usize {
     if stream == Stream::PER_THREAD {
         return 1;
@@ -110,11 +110,11 @@ fn each_load<W>(
     done
 }
 
-/// Copies ordinary memory to device memory that starts at `target`, in the order of `stream`. The host memory is read when this
-/// returns. Bytes between pieces may be written too, but not those of `others`, which come there in another way.
+/// Copies ordinary memory to device memory from `target` on, in the order of `stream`. On return, the host memory is
+/// read. Bytes between pieces may be written too, but not those of `others`, which another copy writes.
 ///
 /// # Errors
-/// When the driver fails, or page-locked memory cannot be had. Copies that were started stay on the stream.
+/// If the driver fails, or page-locked memory is out. Started copies stay on the stream.
 ///
 /// # Safety
 /// The pieces are readable memory of the host, in the order of their places, and `target` has room for them on `stream`.
@@ -152,7 +152,7 @@ pub(super) unsafe fn upload(
     each_load(device, workers(asked, &loads, stream), &loads, Blocks::default, work, end)
 }
 
-/// The blocks of one thread that copies are made from, the oldest first.
+/// The staging buffers that one thread's copies read, the oldest first.
 #[derive(Default)]
 struct Blocks(VecDeque<(Readiness, PinnedBlock)>);
 
@@ -168,13 +168,13 @@ impl Blocks {
         if let Some(block) = stream_order::staging_block(current)? {
             return Ok(block);
         }
-        // As many as there may be are in use: the oldest of this thread's, or one more where it has none.
+        // All staging buffers are in use: this thread's oldest is next, or one more if it has none.
         let Some((readiness, _)) = self.0.front() else { return Ok(PinnedBlock::take(current)?) };
         readiness.wait_on_host(Wait::BlockCopied)?;
         self.0.pop_front().map(|(_, block)| block).ok_or_else(|| Error::internal("a block was lost"))
     }
 
-    /// Keeps a block which a copy was started from, if it was.
+    /// Keeps a block until its copy, if one was started, is done.
     fn sent(&mut self, current: &Current, block: PinnedBlock, stream: Stream, is_started: bool) -> Result<()> {
         if !is_started {
             block.give_back();
@@ -196,24 +196,23 @@ impl Blocks {
         }
     }
 
-    /// Gives the blocks back behind their copies.
+    /// Recycles the blocks behind their copies.
     fn leave(self, current: &Current, stream: Stream) {
         if self.0.is_empty() {
             return;
         }
         let device = Device::new(crate::ffi::dlpack::DLDeviceType::CUDA, current.device().ordinal());
         let uses = Readiness::on_device(device);
-        // Where it fails the blocks are lost to the copies, and nothing else.
+        // If this fails, only the blocks are lost, to the copies.
         let _ = uses.used_by(current, stream);
         uses.release(move || self.0.into_iter().for_each(|(_, block)| block.give_back()));
     }
 }
 
-/// Copies device memory to ordinary memory that starts at `target`, in the order of `stream`; done when this returns.
+/// Copies device memory to ordinary memory from `target` on, in the order of `stream`. Done on return.
 ///
 /// # Errors
-/// When the driver fails, page-locked memory cannot be had, or a wait is interrupted. Copies that were started may still read
-/// then.
+/// If the driver fails, page-locked memory is out, or a wait is interrupted. Started copies may still read then.
 ///
 /// # Safety
 /// The pieces are memory of the device, in the order of their places, until `stream` has done what it has when this returns;
@@ -227,7 +226,7 @@ pub(super) unsafe fn download(
 ) -> Result<()> {
     let (loads, target) = (loads(pieces, &[]), SharedBlock(target));
     let work = |current: &Current, pending: &mut Option<Pending>, load: &Load| {
-        // The block before is emptied while this one is filled.
+        // The previous block is emptied while this one is filled.
         // SAFETY: the contract.
         let started = unsafe { Pending::start(current, load, stream) }?;
         match pending.replace(started) {
@@ -244,18 +243,18 @@ pub(super) unsafe fn download(
     each_load(device, workers(asked, &loads, stream), &loads, || None, work, end)
 }
 
-/// Where threads write, each its own part.
+/// The memory that threads write, each its own part.
 struct SharedBlock(*mut u8);
 
 // SAFETY: an address; who writes there has its own bytes.
 unsafe impl Sync for SharedBlock {}
 
-/// A copy to a block that is under way.
+/// A running copy to a block.
 struct Pending {
     block: PinnedBlock,
     readiness: Readiness,
     at: usize,
-    /// Of each part, where it is in the block and how long.
+    /// The position and length of each part in the block.
     parts: Vec<(usize, usize)>,
 }
 
@@ -291,7 +290,7 @@ impl Pending {
         }
     }
 
-    /// Waits for the copy. A wait that is interrupted leaves the block to it until it is done.
+    /// Waits for the copy. If the wait is interrupted, the block is left to the copy until that is done.
     ///
     /// # Safety
     /// As [`download`].
@@ -358,7 +357,7 @@ mod tests {
         }
     }
 
-    /// Bytes that the loads write, gaps included.
+    /// Returns the bytes that the loads write, including gaps.
     fn written(loads: &[Load]) -> Vec<(usize, usize)> {
         loads.iter().map(|load| (load.at, load.at + load.bytes)).collect()
     }
@@ -367,7 +366,7 @@ mod tests {
     fn a_gap_is_copied_along_only_where_nothing_else_is_put() {
         let ends = [moving(1000, 0, 10), moving(5000, 128, 10), moving(9000, 192, 8)];
         assert_eq!(written(&loads(&ends, &[])), [(0, 200)]);
-        // Whatever part of a gap another piece takes, and none where it has no bytes of it.
+        // Whatever part of a gap another piece takes, and if it has no bytes of the gap.
         for (at, bytes) in [(10, 1), (64, 8), (64, 64), (127, 1)] {
             assert_eq!(written(&loads(&ends, &[moving(1, at, bytes)])), [(0, 10), (128, 200)], "{at}");
         }
@@ -376,7 +375,7 @@ mod tests {
             written(&loads(&ends, &[moving(1, 64, 1), moving(2, 192 - 1, 1)])),
             [(0, 10), (128, 138), (192, 200)]
         );
-        // A piece that two blocks share starts the second one where the first one ends.
+        // If two blocks share a piece, the second block starts where the first one ends.
         let block = PinnedBlock::BYTES;
         let (large, small, between) = (moving(1000, 0, block + 8), moving(9, block + 64, 4), moving(1, block + 8, 8));
         let found = written(&loads(&[large, small], &[between]));

@@ -17,33 +17,33 @@ use crate::ffi::dlpack::DLDeviceType;
 use crate::stream_order::{self, Readiness};
 use crate::tensor::{Parts, Tensor};
 
-/// Where to, how, and why: for the log of copies.
+/// The target and the means of a transfer, and its reason for the copy log.
 #[derive(Clone, Copy, Debug)]
 pub struct Transfer<'a> {
     /// The device that the result is on.
     pub device: Device,
-    /// The stream that copies are made on; `None` is this thread's.
+    /// The stream of the copies; `None` is this thread's.
     pub stream: Option<Stream>,
-    /// Threads that copy from and to ordinary memory; `None` is `ARROW_DLPACK_THREADS`, or as many as there are processors.
+    /// The number of threads that copy host memory; `None` is `ARROW_DLPACK_THREADS`, or the number of processors.
     pub threads: Option<NonZero<usize>>,
     /// What asked for it.
     pub why: &'a str,
 }
 
 impl<'a> Transfer<'a> {
-    /// A transfer on this thread's stream.
+    /// Returns a transfer on this thread's stream.
     #[must_use]
     pub fn to(device: Device, why: &'a str) -> Self {
         Self { device, stream: None, threads: None, why }
     }
 }
 
-/// The array on another device: itself where it is there already, the same memory where that device reaches it, else a copy of
-/// what its rows need. On the CPU it is complete; elsewhere it is written when its `sync_event` is.
+/// Returns the array on another device: itself if it is there, the same memory if that device reaches it, else a copy
+/// of what its rows need. On the CPU it is complete; elsewhere it is written when its `sync_event` is complete.
 ///
 /// # Errors
-/// When no such transfer is known, the array is not what it says, the stream is another device's or being captured, the driver
-/// fails, a wait is interrupted, or memory cannot be had. Nothing is lost then.
+/// If no such transfer is known, the memory contradicts the array, the stream is another device's or under capture, the
+/// driver fails, a wait is interrupted, or an allocation fails. Nothing is lost then.
 pub fn array_to_device(array: &DeviceArray, transfer: &Transfer<'_>) -> Result<DeviceArray> {
     let (own, target) = (array.device(), transfer.device);
     match Way::between(own, target)? {
@@ -63,7 +63,7 @@ pub fn array_to_device(array: &DeviceArray, transfer: &Transfer<'_>) -> Result<D
     }
 }
 
-/// A tensor on another device, as [`array_to_device`] says of arrays.
+/// Returns a tensor on another device, as [`array_to_device`] returns an array.
 ///
 /// # Errors
 /// As [`array_to_device`].
@@ -72,8 +72,8 @@ pub fn tensor_to_device(tensor: &Tensor, transfer: &Transfer<'_>) -> Result<Tens
     moved.into_iter().next().ok_or_else(|| Error::internal("a tensor was lost on its way"))
 }
 
-/// The tensors on another device, as [`array_to_device`] says of arrays; those that are copied from one device share one block of
-/// memory.
+/// Returns the tensors on another device, as [`array_to_device`] returns an array. Copies from one device share one
+/// block of memory.
 ///
 /// # Errors
 /// As [`array_to_device`].
@@ -100,7 +100,7 @@ pub fn tensors_to_device(tensors: &[Tensor], transfer: &Transfer<'_>) -> Result<
     Ok(moved)
 }
 
-/// Tensors that are all on the device `own`.
+/// Moves tensors that are all on the device `own`.
 fn tensors_of(own: Device, tensors: &[Tensor], transfer: &Transfer<'_>) -> Result<Vec<Tensor>> {
     let target = transfer.device;
     match Way::between(own, target)? {
@@ -120,7 +120,7 @@ fn tensors_of(own: Device, tensors: &[Tensor], transfer: &Transfer<'_>) -> Resul
     }
 }
 
-/// The stream with its arrays on another device, each moved when it is asked for; what fails is an error there.
+/// Returns the stream with its arrays on another device. Each array is moved, and its errors raised, on request.
 #[must_use]
 pub fn stream_to_device(
     stream: DeviceArrayStream,
@@ -137,10 +137,10 @@ pub fn stream_to_device(
     DeviceArrayStream::new(field, device.device_type(), arrays)
 }
 
-/// Refuses a device that no array of one of this type can come to: for streams, before the first is asked for.
+/// Refuses a device that no array of this type of device can move to, before a stream is read.
 ///
 /// # Errors
-/// When no way is known, or the device is not there.
+/// If no route is known, or the device does not exist.
 pub fn require_way(own: Device, asked: Device) -> Result<()> {
     let way = Way::between(own, asked)?;
     match way {
@@ -150,7 +150,7 @@ pub fn require_way(own: Device, asked: Device) -> Result<()> {
     }
 }
 
-/// Refuses an array on CUDA whose memory is not what it says: under another name nobody would ask the driver again.
+/// Refuses a CUDA array whose memory contradicts it, because nobody asks the driver again about relabelled memory.
 fn check_memory(array: &DeviceArray) -> Result<()> {
     let current = stream_order::enter(array.device())?;
     let apart = Decomposed::new(array, false, &mut |wanted| read_where_it_is(array, wanted))?;
@@ -162,10 +162,10 @@ fn check_memory(array: &DeviceArray) -> Result<()> {
     checked.into_iter().try_for_each(|range| current.check_memory(range.start, range.len(), array.device()))
 }
 
-/// Whether data on one device is had on another without a copy.
+/// Returns whether another device has this device's data without a copy.
 ///
 /// # Errors
-/// When no way between them is known, or the driver fails.
+/// If no route between them is known, or the driver fails.
 pub fn is_shared(own: Device, asked: Device) -> Result<bool> {
     Ok(!matches!(Way::between(own, asked)?, Way::Copied))
 }
@@ -173,9 +173,9 @@ pub fn is_shared(own: Device, asked: Device) -> Result<bool> {
 /// How data gets from one device to another.
 pub(super) enum Way {
     Same,
-    /// The host reads it where it is, once it is written.
+    /// The host reads the memory in place, once it is written.
     HostReads,
-    /// The same memory is the other device's too.
+    /// The other device reaches the same memory.
     Relabelled,
     Copied,
 }
@@ -185,7 +185,7 @@ impl Way {
         Self::by(own, target, is_read_in_place)
     }
 
-    /// The way, if `is_read_in_place` says whether the host reads memory of a device where it is.
+    /// Returns the route, if `is_read_in_place` tells whether the host reads memory of a device in place.
     pub(super) fn by(
         own: Device,
         target: Device,
@@ -208,7 +208,7 @@ impl Way {
     }
 }
 
-/// The error for data that cannot be had where it was asked for.
+/// Returns the error for data that cannot be had on the requested device.
 pub(crate) fn elsewhere(own: Device, asked: Device) -> Error {
     let reason = format!("the data is on {own} and was asked for on {asked}, and no copy between these is known here");
     Error::new(ErrorKind::Device, reason)
@@ -218,7 +218,7 @@ pub(crate) fn elsewhere(own: Device, asked: Device) -> Error {
 fn copy_array(array: &DeviceArray, transfer: &Transfer<'_>) -> Result<DeviceArray> {
     let field = array.field().clone();
     let copied = || -> Result<DeviceArray> {
-        // Offsets are written by the host alone.
+        // Only the host writes offsets.
         let host_writes = array.device().is_cpu() || transfer.device.is_cpu();
         let apart = Decomposed::new(array, host_writes, &mut |wanted| read_where_it_is(array, wanted))?;
         let mut arena = Arena::default();
@@ -267,14 +267,14 @@ fn copy_array(array: &DeviceArray, transfer: &Transfer<'_>) -> Result<DeviceArra
     copied().map_err(|error| error.in_column(array.field().name()))
 }
 
-/// Reads what tells how long buffers are.
+/// Reads what tells the length of the buffers.
 fn read_where_it_is(array: &DeviceArray, wanted: &[Wanted]) -> Result<Vec<Vec<u8>>> {
     let Some(readiness) = array.readiness() else {
         // SAFETY: import checked that the array has these, in host memory; sizes of views are its word.
         return unsafe { read_host(wanted) };
     };
     let on_host = |wanted: &Wanted| match wanted {
-        // What the driver does not know is the host's.
+        // Memory that the driver does not know is the host's.
         Wanted::Anywhere(range) => Pointer::of(range.start).map(|pointer| pointer.device.is_none()),
         Wanted::There(_) => Ok(false),
     };

@@ -11,39 +11,40 @@ use crate::error::{Error, Result};
 
 /// Bytes of a tile in shared memory: `TILE_BYTES` in kernels.cu.
 const TILE_BYTES: u64 = 17_408;
-/// Threads of a block, which write a tile together.
+/// Threads of a block, which write one tile together.
 const THREADS: u64 = 256;
 
-/// How the elements of several columns lie in the output.
+/// How the elements of several columns are laid out in the output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MatrixLayout {
-    /// A row after the other, so many elements from one to the next.
+    /// Row-major, with this number of elements from one row to the next.
     RowMajor { stride: u64 },
-    /// A column after the other, so many elements from one to the next.
+    /// Column-major, with this number of elements from one column to the next.
     ColumnMajor { stride: u64 },
 }
 
 /// Columns that become a matrix.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Packing {
-    /// As many [`Column`]s, in memory of the device.
+    /// As many [`Column`]s, in device memory.
     pub(crate) columns: DevicePointer,
     pub(crate) count: u64,
     pub(crate) rows: u64,
     /// The number of the first row, for misfits.
     pub(crate) first_row: u64,
-    /// The dtype of the output, where columns are cast: then its bytes are no more than 8.
+    /// The dtype of the output, if columns are cast: then it has at most 8 bytes.
     pub(crate) cast_to: Option<ColumnType>,
     /// Bytes of an element of the output: 1, 2, 4, 8 or 16.
     pub(crate) itemsize: u64,
     /// The first element, aligned to its size.
     pub(crate) out: DevicePointer,
     pub(crate) layout: MatrixLayout,
-    /// For each column a number that is lowered to that of its first element which does not fit, where columns are cast.
+    /// For each column, a number that is lowered to the index of its first element that does not fit, if columns are
+    /// cast.
     pub(crate) misfits: DevicePointer,
 }
 
-/// How a matrix is cut: `Tile` in kernels.cu.
+/// How a matrix is cut into tiles: `Tile` in kernels.cu.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Tile {
@@ -54,8 +55,8 @@ struct Tile {
 }
 
 impl Tile {
-    /// The widest tile: all columns, so that what is written is one piece, where 32 rows of them fit. Fewer rows where otherwise
-    /// some multiprocessors would have none.
+    /// Chooses the widest tile: all columns, so that writes are contiguous, if 32 rows of them fit. Fewer rows if
+    /// otherwise some multiprocessors would be idle.
     fn new(packing: &Packing, stride: u64, multiprocessors: u64) -> Self {
         let Packing { count, itemsize, rows, out, .. } = *packing;
         let words = TILE_BYTES / itemsize;
@@ -63,7 +64,7 @@ impl Tile {
         let is_vectors = [out, stride.wrapping_mul(itemsize), count.wrapping_mul(itemsize)]
             .iter()
             .all(|bytes| bytes.is_multiple_of(VECTOR));
-        // An odd number of vectors, or of elements: neighbouring rows are in other banks.
+        // An odd number of vectors, or of elements, so that neighbouring rows are in other banks.
         let pitch = |columns: u64| match is_vectors {
             true => ((columns / vector) | 1) * vector,
             false if columns == stride => columns,
@@ -77,7 +78,7 @@ impl Tile {
         while row_bits > 5 && tiles(row_bits) < 2 * multiprocessors {
             row_bits -= 1;
         }
-        // All are below the words of a tile.
+        // All values are below the words of a tile.
         let small = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
         Self { row_bits, columns: small(columns), pitch: small(pitch), is_vectors: u32::from(is_vectors) }
     }
@@ -89,11 +90,11 @@ impl Tile {
 
 // SAFETY of each launch: as in the room's other launches.
 impl Current {
-    /// Writes the elements of columns as a matrix, cast and filled as each of them says.
+    /// Writes the elements of columns as a matrix, cast and filled as each column says.
     ///
     /// # Errors
-    /// As [`Current::unpack_bits`], and when there are too many columns, the elements have another size than the kernels are
-    /// for, rows or columns of the output would overlap, or the output is misaligned.
+    /// As [`Current::unpack_bits`], and if there are too many columns, no kernel has this element size, rows or columns
+    /// of the output would overlap, or the output is misaligned.
     ///
     /// # Safety
     /// The columns, all that they name for this many rows, the output, and the misfits where columns are cast, are memory of
@@ -143,7 +144,7 @@ impl Current {
         }
     }
 
-    /// Writes the bytes of each column's first misfit to `values`, 32 bytes for each, if that is a row of this packing.
+    /// Writes the bytes of each column's first misfit to `values`, 32 bytes each, if its row belongs to this packing.
     ///
     /// # Errors
     /// As [`Current::pack`].
