@@ -10,11 +10,11 @@ use crate::error::{Error, Result};
 use crate::spec::{Options, Spec, all_or_errors, select};
 use crate::tensor::Tensor;
 
-/// Converts columns of a batch, or of the chunks of a table, into tensors, in the order of `columns` (all, if `None`).
-/// Nulls of a row are nulls in each of its columns.
+/// Converts columns of a batch, or of the chunks of a table, to tensors, in the order of `columns`; `None` takes all.
+/// Nulls of the struct are nulls in each of its columns.
 ///
 /// # Errors
-/// When `field` is no struct, a name does not exist or is not unique, or as [`crate::to_tensor`]; names the column.
+/// If `field` is no struct, a name does not exist or is not unique, or as [`crate::to_tensor`]. Names the column.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -43,8 +43,8 @@ pub fn to_tensors(
     Ok(tensors)
 }
 
-/// Converts columns, given with their positions, the last step of each by `runner`, and hands each tensor on before the
-/// next one is made; those of a device when all are.
+/// Converts columns, given with their positions. `runner` runs the last step of each. Hands each tensor on before the
+/// next is made; tensors on a device only once all are made.
 pub(crate) fn each_tensor<'a, E: From<Error>>(
     field: &FieldRef,
     chunks: &[DeviceArray],
@@ -55,16 +55,16 @@ pub(crate) fn each_tensor<'a, E: From<Error>>(
 ) -> Result<(), E> {
     check_types(field, chunks)?;
     let columns = columns.into_iter();
-    // What the host has to know of several columns on a device, it reads with one wait.
+    // One wait reads from the device what the host needs for all columns.
     let mut filled = chunks.iter().filter(|chunk| chunk.readiness().is_some() && !chunk.is_empty());
     let fetched = match (filled.next(), filled.next()) {
         (Some(only), None) => fetch_columns(only, columns.clone(), &options)?,
         _ => None,
     };
-    // And whether the values of casts fit, with another one.
+    // A second wait reads whether the values of casts fit.
     let casts = chunks.iter().any(|chunk| chunk.readiness().is_some()).then(Casts::default);
     let mut made = Vec::new();
-    // What the types refuse is told of all columns at once, and before what is wrong with the data of one.
+    // Errors that the types cause come first, for all columns at once, before an error in the data of one.
     let with_others = |error: Error| {
         let specs = columns.clone().map(|(_, column)| Spec::new(column, &options(column.name())));
         all_or_errors(specs).err().unwrap_or(error)
@@ -78,7 +78,7 @@ pub(crate) fn each_tensor<'a, E: From<Error>>(
             _ => convert_column(column, &chunks.iter().map(of_column).collect::<Vec<_>>(), &options, runner),
         }
     };
-    // Of columns behind the one that failed, another may be wrong in a lower row.
+    // A later column may be wrong in a lower row.
     let lowest = |error: Error, failed: usize| {
         let behind = columns.clone().skip_while(|(index, _)| *index != failed).skip(1);
         behind.fold(error, |lowest: Error, (index, column)| {
@@ -92,7 +92,7 @@ pub(crate) fn each_tensor<'a, E: From<Error>>(
         match (convert(index, column), &casts) {
             (Ok(tensor), Some(_)) => made.push((column, tensor)),
             (Err(error), Some(casts)) => {
-                // What is wrong with a column before it comes first.
+                // An error of an earlier column comes first.
                 casts.verify()?;
                 return Err(with_others(error).into());
             }

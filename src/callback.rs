@@ -8,14 +8,14 @@ thread_local! {
     static DEPTH: Cell<u32> = const { Cell::new(0) };
 }
 
-/// Runs the body of a C callback whose caller is in a state that we know. A panic must not unwind into C: `on_panic` makes
-/// the callback's answer of its payload.
+/// Runs the body of a C callback whose caller's state is known. A panic must not unwind into C: `on_panic` turns its
+/// payload into the callback's result.
 #[inline]
 pub(crate) fn caught<R>(body: impl FnOnce() -> R, on_panic: impl FnOnce(Box<dyn Any + Send>) -> R) -> R {
     catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(on_panic)
 }
 
-/// As [`caught`], of a callback that [`is_running`] tells of.
+/// Like [`caught`], and [`is_running`] returns true during the body.
 #[inline]
 pub(crate) fn run<R>(body: impl FnOnce() -> R, on_panic: impl FnOnce(Box<dyn Any + Send>) -> R) -> R {
     struct Leave<'a>(&'a Cell<u32>);
@@ -24,7 +24,7 @@ pub(crate) fn run<R>(body: impl FnOnce() -> R, on_panic: impl FnOnce(Box<dyn Any
             self.0.set(self.0.get().wrapping_sub(1));
         }
     }
-    // One look-up of the thread's variable: this is on the path of every deleter.
+    // One look-up of the thread-local, because every deleter takes this path.
     let counted = || {
         DEPTH.with(|depth| {
             depth.set(depth.get().wrapping_add(1));
@@ -41,8 +41,8 @@ pub(crate) fn panic_message(panic: &(dyn Any + Send)) -> &str {
     text.unwrap_or("no message")
 }
 
-/// Whether this thread is inside a C callback of ours. What our callers told us of its state (whether it is attached to
-/// an interpreter, say) need not hold any more there.
+/// Returns whether this thread is inside a C callback of ours. There, the state that our callers told us (such as
+/// whether the thread is attached to an interpreter) may have changed.
 #[must_use]
 pub fn is_running() -> bool {
     DEPTH.get() > 0

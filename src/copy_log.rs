@@ -7,15 +7,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Copied {
-    /// The column or the tensor that moved.
+    /// The column or tensor that was copied.
     pub what: String,
-    /// The reasons, as `explain` gives them.
+    /// The reasons, in the words of `explain`.
     pub why: String,
     /// Bytes written.
     pub bytes: usize,
 }
 
-/// The copies made while it was active. Clones share the record.
+/// A record of the copies made while it is active. Clones share the record.
 #[derive(Clone, Debug, Default)]
 pub struct CopyLog(Arc<Mutex<Vec<Copied>>>);
 
@@ -24,13 +24,13 @@ thread_local! {
 }
 
 impl CopyLog {
-    /// An empty record, not yet active.
+    /// Returns an empty, inactive log.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Runs `work` and records the copies that this thread makes in it.
+    /// Runs `work`, and records the copies that this thread makes meanwhile.
     pub fn track<R>(&self, work: impl FnOnce() -> R) -> R {
         struct Deactivate<'a>(&'a CopyLog);
         impl Drop for Deactivate<'_> {
@@ -43,12 +43,12 @@ impl CopyLog {
         work()
     }
 
-    /// Starts recording the copies of this thread, until [`CopyLog::deactivate`] is called on it.
+    /// Starts recording this thread's copies, until [`CopyLog::deactivate`] is called.
     pub fn activate(&self) {
         ACTIVE.with_borrow_mut(|logs| logs.push(self.clone()));
     }
 
-    /// Ends the innermost [`CopyLog::activate`] of this log on this thread; nothing happens if there is none.
+    /// Ends the innermost [`CopyLog::activate`] of this log on this thread. Does nothing if there is none.
     pub fn deactivate(&self) {
         ACTIVE.with_borrow_mut(|logs| {
             if let Some(position) = logs.iter().rposition(|log| Arc::ptr_eq(&log.0, &self.0)) {
@@ -57,25 +57,25 @@ impl CopyLog {
         });
     }
 
-    /// The copies so far, oldest first.
+    /// Returns the copies so far, oldest first.
     #[must_use]
     pub fn entries(&self) -> Vec<Copied> {
         self.lock().clone()
     }
 
-    /// Bytes of all copies so far.
+    /// Returns the bytes of all copies so far.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.lock().iter().map(|copied| copied.bytes).sum()
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<Copied>> {
-        // A panic elsewhere leaves a whole record: entries are pushed in one step.
+        // A panic elsewhere leaves the record whole, because entries are pushed in one step.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Adds a copy to every log that is active on this thread. `copied` is only made where there is one.
+/// Adds a copy to every log that is active on this thread. Calls `copied` only if there is one.
 pub(crate) fn record(copied: impl FnOnce() -> Copied) {
     ACTIVE.with_borrow(|logs| {
         if let Some((last, others)) = logs.split_last() {

@@ -11,10 +11,10 @@ use crate::ffi::dlpack::{DLDataType, DLDataTypeCode};
 const EXTENSION_PREFIX: &str = "arrow_dlpack.";
 const LANCE_BFLOAT16: &str = "lance.bfloat16";
 
-/// The kinds that promotion and casts tell apart.
+/// The kinds of numbers that promotion and casts distinguish.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// True or false, a byte each.
+    /// Booleans, one byte each.
     Bool,
     /// Signed integers.
     Int,
@@ -22,7 +22,7 @@ pub enum Kind {
     UInt,
     /// Floating point, of any format.
     Float,
-    /// Two floats.
+    /// Complex numbers: two floats each.
     Complex,
 }
 
@@ -118,7 +118,7 @@ dtypes! {
 }
 
 impl DType {
-    /// The alignment that typed access to an element needs, in bytes: of complex numbers, that of their parts.
+    /// Returns the alignment of typed access to an element, in bytes. For complex numbers, it is that of their parts.
     #[must_use]
     pub const fn alignment(self) -> usize {
         match self.kind() {
@@ -127,7 +127,7 @@ impl DType {
         }
     }
 
-    /// The dtype of the real and the imaginary part of a complex number.
+    /// Returns the dtype of the real and the imaginary part of a complex number.
     #[must_use]
     pub const fn component(self) -> Option<Self> {
         match self {
@@ -137,7 +137,7 @@ impl DType {
         }
     }
 
-    /// The Arrow type whose values buffer holds these elements one after the other, where there is one.
+    /// Returns the Arrow type whose values buffer holds these elements contiguously, if there is one.
     #[must_use]
     pub const fn to_arrow(self) -> Option<DataType> {
         Some(match self {
@@ -156,7 +156,7 @@ impl DType {
         })
     }
 
-    /// The elements of an Arrow type's values buffer: the numbers themselves, or the ticks of a temporal type.
+    /// Returns the dtype of an Arrow type's values buffer: the numbers themselves, or the ticks of a temporal type.
     #[must_use]
     pub const fn of_arrow(data_type: &DataType) -> Option<Self> {
         Some(match data_type {
@@ -179,21 +179,21 @@ impl DType {
         })
     }
 
-    /// The name of the Arrow extension type whose storage, fixed-size binary, holds these elements: of the floats that
-    /// Arrow has no type for, `arrow_dlpack.` and the name that `ml_dtypes` uses.
+    /// Returns the name of the Arrow extension type over fixed-size binary that holds these elements: `arrow_dlpack.`
+    /// and the `ml_dtypes` name, for floats that Arrow has no type for.
     #[must_use]
     pub fn extension_name(self) -> Option<String> {
         (self.kind() == Kind::Float && self.to_arrow().is_none()).then(|| format!("{EXTENSION_PREFIX}{}", self.name()))
     }
 
-    /// The dtype that an Arrow extension type over fixed-size binary stands for; `lance.bfloat16` is one.
+    /// Returns the dtype of an Arrow extension type over fixed-size binary; it also knows `lance.bfloat16`.
     #[must_use]
     pub fn of_extension(name: &str) -> Option<Self> {
         let name = if name == LANCE_BFLOAT16 { Self::BFloat16.name() } else { name.strip_prefix(EXTENSION_PREFIX)? };
         Self::ALL.iter().copied().find(|dtype| dtype.name() == name && dtype.extension_name().is_some())
     }
 
-    /// Whether checked casts from and to this dtype exist: all but float8 and complex.
+    /// Returns whether checked casts from and to this dtype exist: for all but float8 and complex.
     #[must_use]
     pub const fn is_castable(self) -> bool {
         !matches!((self.kind(), self.itemsize()), (Kind::Complex, _) | (Kind::Float, 1))
@@ -204,7 +204,7 @@ impl TryFrom<DLDataType> for DType {
     type Error = Error;
 
     /// # Errors
-    /// When the code, the bits or the lanes name no dtype of the table.
+    /// If the code, the bits or the lanes match no dtype of the table.
     fn try_from(dtype: DLDataType) -> Result<Self> {
         Self::ALL.iter().copied().find(|known| known.to_dlpack() == dtype).ok_or_else(|| {
             Error::unsupported(format!(
@@ -224,7 +224,7 @@ impl fmt::Display for DType {
 impl FromStr for DType {
     type Err = Error;
 
-    /// Parses a name of the table, also as the end of a dotted path such as `torch.float32`.
+    /// Parses a name of the table, alone or at the end of a dotted path such as `torch.float32`.
     fn from_str(text: &str) -> Result<Self> {
         let name = text.rsplit('.').next().unwrap_or(text);
         Self::ALL

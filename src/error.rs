@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 pub(crate) use remedy::{Language, Remedy};
 
-/// What kind of thing went wrong. New kinds may be added.
+/// The kind of an error. New kinds may be added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
@@ -17,27 +17,28 @@ pub enum ErrorKind {
     Invalid,
     /// No conversion exists for this type, layout or device.
     Unsupported,
-    /// A copy would be needed and was not allowed.
+    /// A copy is needed, and not allowed.
     Copy,
-    /// A null stands where the null policy allows none.
+    /// A null that the null policy refuses.
     Null,
     /// A value does not fit the requested type.
     Cast,
-    /// The memory is on a device that cannot be reached or converted to the one asked for.
+    /// The memory is on a device that cannot be reached, or not be converted to the requested one.
     Device,
     /// An option contradicts the data or another option.
     Argument,
-    /// A foreign producer reported a failure of its own.
+    /// A foreign producer reported its own failure.
     Producer,
     /// Memory could not be allocated.
     Memory,
-    /// A signal ended the call, or the producer of a stream reports that one ended its work (Python's `KeyboardInterrupt`).
+    /// A signal ended the call, or the producer of a stream reports that one ended its work, such as Python's
+    /// `KeyboardInterrupt`.
     Interrupted,
-    /// A bug of this crate: something that it rests on does not hold. The remedy says where to report it.
+    /// A bug in this crate: an invariant does not hold. The remedy says where to report it.
     Internal,
 }
 
-/// Why a conversion failed. Names the column and the row where there is one, and the remedy where one exists.
+/// The reason why a conversion failed, with the column and the row if there is one, and the remedy if there is one.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Error(Box<Details>);
 
@@ -53,7 +54,7 @@ struct Details {
     others: Vec<Error>,
 }
 
-/// What another error came from. Equal to itself alone.
+/// The cause of another error. Equal only to itself.
 #[derive(Clone)]
 struct Cause(Arc<dyn std::error::Error + Send + Sync>);
 
@@ -68,7 +69,7 @@ impl Eq for Cause {}
 /// A result whose error is [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// The remedy of our own bugs.
+/// The remedy of bugs in this crate.
 const REPORT: &str = concat!("this is a bug of arrow-dlpack: please report this at ", env!("CARGO_PKG_REPOSITORY"));
 
 impl Error {
@@ -82,7 +83,7 @@ impl Error {
         Self::new(ErrorKind::Invalid, reason)
     }
 
-    /// A bug of ours, whatever the data or the caller.
+    /// Returns the error of a bug in this crate, whatever the data or the caller.
     #[cold]
     pub(crate) fn internal(reason: impl Into<String>) -> Self {
         Self::new(ErrorKind::Internal, reason).remedy_is(REPORT)
@@ -101,7 +102,7 @@ impl Error {
         self
     }
 
-    /// Names the column, unless a narrower one is named already or `column` is empty.
+    /// Names the column, unless an inner one is named already or `column` is empty.
     pub(crate) fn in_column(mut self, column: &str) -> Self {
         if self.0.column.is_none() && !column.is_empty() {
             self.0.column = Some(column.to_owned());
@@ -109,7 +110,7 @@ impl Error {
         self
     }
 
-    /// Says in which group of columns the error is, where no column is named.
+    /// Names the group of columns, unless a column is named.
     pub(crate) fn in_group(mut self, group: &str) -> Self {
         if self.0.column.is_none() {
             self.0.reason = format!("group {group:?}: {}", self.0.reason);
@@ -122,7 +123,7 @@ impl Error {
         self
     }
 
-    /// The errors of several columns as one: the first, whose text tells the others too. `None` without any.
+    /// Joins the errors of several columns into the first, whose message includes the others. `None` for no errors.
     pub(crate) fn of_columns(errors: impl IntoIterator<Item = Self>) -> Option<Self> {
         let mut errors = errors.into_iter();
         let mut first = errors.next()?;
@@ -134,7 +135,7 @@ impl Error {
         Some(first)
     }
 
-    /// What is wrong with this column alone.
+    /// Returns the error of this column alone.
     pub(crate) fn of_column(&self, column: &str) -> Option<Self> {
         let mut errors = std::iter::once(self).chain(self.others());
         let mut error = errors.find(|error| error.column() == Some(column))?.clone();
@@ -142,48 +143,48 @@ impl Error {
         Some(error)
     }
 
-    /// Keeps the errno that a producer's callback failed with.
+    /// Keeps the errno of a producer's callback.
     pub(crate) fn with_code(mut self, code: i32) -> Self {
         self.0.code = Some(code);
         self
     }
 
-    /// Keeps the error that this one came from.
+    /// Keeps the cause of this error.
     pub(crate) fn caused_by(mut self, source: Arc<dyn std::error::Error + Send + Sync>) -> Self {
         self.0.source = Some(Cause(source));
         self
     }
 
-    /// Whether both are the fault of rows, this one of a lower one.
+    /// Returns whether both errors name a row, and this one's is lower.
     pub(crate) fn is_lower_than(&self, other: &Self) -> bool {
         self.row().zip(other.row()).is_some_and(|(row, other)| row < other)
     }
 
-    /// What kind of thing went wrong.
+    /// Returns the kind of the error.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         self.0.kind
     }
 
-    /// The column's name, where the error belongs to one.
+    /// Returns the column's name, if the error belongs to a column.
     #[must_use]
     pub fn column(&self) -> Option<&str> {
         self.0.column.as_deref()
     }
 
-    /// The first offending row, counted from 0 over all chunks, where the error belongs to one.
+    /// Returns the first offending row, counted from 0 over all chunks, if the error belongs to a row.
     #[must_use]
     pub fn row(&self) -> Option<usize> {
         self.0.row
     }
 
-    /// What was wrong, without the column, the row or the remedy.
+    /// Returns the reason, without the column, the row or the remedy.
     #[must_use]
     pub fn reason(&self) -> &str {
         &self.0.reason
     }
 
-    /// What to pass or do instead, where something helps.
+    /// Returns what to pass or do instead, if something helps.
     #[must_use]
     pub fn remedy(&self) -> Option<String> {
         self.remedy_in(Language::Rust)
@@ -194,26 +195,26 @@ impl Error {
         self.0.remedy.as_ref().map(|remedy| remedy.told_in(language).to_string())
     }
 
-    /// What is wrong with further columns, where several are wrong.
+    /// Returns the errors of further columns.
     #[must_use]
     pub fn others(&self) -> &[Error] {
         &self.0.others
     }
 
-    /// The errno that a foreign producer's callback failed with, where one did.
+    /// Returns the errno of a foreign producer's callback, if one failed.
     #[must_use]
     pub fn code(&self) -> Option<i32> {
         self.0.code
     }
 }
 
-/// Runs work of arrow-rs, which panics at some arrays that the format allows; that is an error here.
+/// Calls arrow-rs, and turns its panics into errors: it panics at some arrays that the format allows.
 pub(crate) fn catch_panic<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
-    // Nothing that the work leaves half-done is looked at again: it owns its values, and they are dropped.
+    // Nothing reads the half-done state of the work: it owns its values, and they are dropped.
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
         let text = text.unwrap_or("no message");
-        // What the standard library and arrow-rs say of a size beyond the address space.
+        // The messages of the standard library and arrow-rs for sizes beyond the address space.
         let too_large = ["capacity overflow", "length overflow", "failed to round upto", "failed to create layout"];
         if too_large.iter().any(|said| text.contains(said)) {
             return Err(Error::new(ErrorKind::Memory, format!("more memory than there can be ({text})")));
@@ -235,7 +236,7 @@ struct Told<'a>(&'a Error, Language);
 impl fmt::Display for Told<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let &Self(all, language) = self;
-        // Columns with the same trouble share a line.
+        // Columns with the same error share a line.
         let mut lines: Vec<(&Error, Vec<&str>)> = Vec::new();
         let (mut line_of, mut named) = (HashMap::new(), HashSet::new());
         for error in std::iter::once(all).chain(all.others()) {
@@ -374,7 +375,7 @@ mod tests {
 
     #[test]
     fn a_message_of_many_columns_ends() {
-        // As many as make work that grows with their square take minutes.
+        // Enough columns that quadratic work would take minutes.
         const COLUMNS: usize = if cfg!(miri) { 200 } else { 200_000 };
         let many = |reason: &dyn Fn(usize) -> String| {
             let error = |column: usize| Error::invalid(reason(column)).in_column(&format!("c{column}"));

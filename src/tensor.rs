@@ -27,8 +27,8 @@ use crate::stream_order::Readiness;
 
 /// Strided n-dimensional data of one dtype on one device.
 ///
-/// Cloning shares the memory. A tensor viewed or converted from Arrow keeps the [`arrow_schema::Field`] it came from
-/// as long as its elements are what that field says, and returns to that type.
+/// Clones share the memory. A tensor made from Arrow keeps the [`arrow_schema::Field`] it came from, and returns to its
+/// type, as long as its elements are what that field says.
 #[derive(Clone)]
 pub struct Tensor {
     data: *mut u8,
@@ -41,19 +41,19 @@ pub struct Tensor {
     /// `None` for ordinary host memory.
     readiness: Option<Readiness>,
     read_only: bool,
-    /// Whether others may write to the memory at any time.
+    /// Whether other libraries may write to the memory at any time.
     lent: bool,
     copied: bool,
     field: Option<FieldRef>,
-    // Boxed: most tensors have none, and small tensors are moved faster.
+    // Boxed, because most tensors have none, and small tensors move faster.
     codes: Option<Box<Codes>>,
 }
 
-/// What elements that are codes stand for.
+/// The dictionary that codes refer to.
 #[derive(Clone)]
 struct Codes {
     dictionary: DeviceArray,
-    /// Whether each was a code of the dictionary when the tensor was made: slots of nulls can hold any.
+    /// Whether every element was a code of the dictionary when the tensor was made; slots of nulls can hold any value.
     all_valid: bool,
 }
 
@@ -65,7 +65,7 @@ unsafe impl Sync for Tensor {}
 
 /// The parts of a tensor over foreign memory, for [`Tensor::from_raw_parts`].
 pub(crate) struct Parts {
-    /// Address of the first element; any value where the tensor has no elements.
+    /// Address of the first element; any value if the tensor has no elements.
     pub(crate) data: *mut u8,
     pub(crate) device: Device,
     pub(crate) dtype: DType,
@@ -76,21 +76,21 @@ pub(crate) struct Parts {
     pub(crate) owner: Owner,
     pub(crate) read_only: bool,
     pub(crate) copied: bool,
-    /// When the memory is written; the same as its owner's. Not needed of ordinary host memory.
+    /// When the memory is written: the owner's readiness. Not needed for ordinary host memory.
     pub(crate) readiness: Option<Readiness>,
-    /// The field that the elements came from; its type must describe this dtype and shape.
+    /// The field that the elements came from. Its type must describe this dtype and shape.
     pub(crate) field: Option<FieldRef>,
 }
 
 impl Tensor {
-    /// A tensor over memory that `owner` keeps alive. Its layout is checked as far as integers show it: the extents,
-    /// the byte span of the strides, the address range. NULL is allowed at size 0 alone.
+    /// Returns a tensor over memory that `owner` keeps alive. Checks the layout as far as integers allow: the extents,
+    /// the byte span of the strides, the address range. NULL is allowed only at size 0.
     ///
-    /// Strides of dimensions that have one element or none are replaced by row-major ones: nobody steps along them,
-    /// and consumers differ in what they make of odd values there.
+    /// Replaces the strides of dimensions with at most one element by row-major ones: they are never used, and
+    /// consumers treat odd values there differently.
     ///
     /// # Errors
-    /// When a check fails; `parts.owner` is dropped then.
+    /// If a check fails; `parts.owner` is dropped then.
     ///
     /// # Safety
     /// Every element that shape and strides reach from `data` is initialised memory of the device, valid as long as
@@ -102,7 +102,7 @@ impl Tensor {
             return Err(Error::invalid(format!("{} strides for {} dimensions", strides.len(), shape.len())));
         }
         let empty = shape.contains(&0);
-        // Elements of the dimensions after the present one: its row-major stride.
+        // The number of elements in the later dimensions: this dimension's row-major stride.
         let mut product = 1_i64;
         let mut row_major = true;
         for (extent, stride) in shape.iter().zip(&mut strides).rev() {
@@ -133,7 +133,7 @@ impl Tensor {
             field,
             codes: None,
         };
-        // Most tensors are one block of bytes, without a span to work out.
+        // Most tensors are one block of bytes, and need no span check.
         let is_block = row_major && !data.is_null() && is_addressable(data.addr(), tensor.nbytes());
         if !is_block {
             tensor.check_span()?;
@@ -141,10 +141,10 @@ impl Tensor {
         Ok(tensor)
     }
 
-    /// A tensor over memory of our own, which no other object shares.
+    /// Returns a tensor over our own memory, which no other object shares.
     ///
     /// # Errors
-    /// When the buffer is too small for the shape.
+    /// If the buffer is too small for the shape.
     ///
     /// # Safety
     /// The buffer's bytes are initialised as elements of `dtype`.
@@ -176,7 +176,7 @@ impl Tensor {
         Ok(tensor)
     }
 
-    /// The tensor's parts, without what its elements are codes of.
+    /// Returns the tensor's parts, without the dictionary of its codes.
     pub(crate) fn parts(&self) -> Parts {
         Parts {
             data: self.data,
@@ -192,47 +192,48 @@ impl Tensor {
         }
     }
 
-    /// The same memory under another device by which it is reached too: host-visible memory, once it is written, is the
-    /// CPU's, and managed memory each device's.
+    /// Returns the same memory under another device that reaches it: written host-visible memory is also the CPU's, and
+    /// managed memory is each device's.
     pub(crate) fn relabelled(&self, device: Device) -> Self {
         Self { device, readiness: self.readiness.clone().filter(|_| !device.is_cpu()), ..self.clone() }
     }
 
-    /// The tensor as one over memory that others may write to at any time, whatever its flags say: a producer that lends its
-    /// memory read-only keeps the right to write, and a consumer that was given writable memory has it.
+    /// Marks the memory as lent: others may write to it at any time, whatever its flags say. A producer that lends its
+    /// memory read-only may still write, and so may a consumer that received writable memory.
     pub(crate) fn into_lent(mut self) -> Self {
         self.lent = true;
         self
     }
 
-    /// Whether the elements are Arrow data as its producer made them: what was found of them still holds.
+    /// Returns whether the elements are Arrow data as produced, so that earlier checks of them still hold.
     pub(crate) fn is_untouched(&self) -> bool {
         self.read_only && !self.lent && !self.copied
     }
 
-    /// The tensor as the only owner of its memory, which was copied for it alone.
+    /// Marks the tensor as the only owner of its memory, a copy made for it.
     #[cfg(feature = "python")]
     pub(crate) fn into_own(self) -> Self {
         Self { read_only: false, lent: false, copied: self.copied || self.len > 0, ..self }
     }
 
-    /// Refuses memory on CUDA that is not what its producer says.
+    /// Refuses CUDA memory that contradicts its producer.
     ///
     /// # Errors
-    /// What is wrong with it, or that there is no driver to ask.
+    /// If the memory differs, or there is no driver to ask.
     pub fn check_memory(&self) -> Result<()> {
         let (before, bytes) = self.span().unwrap_or((0, 0));
         crate::stream_order::check_memory(self.device, self.data.addr().wrapping_sub(before), bytes)
     }
 
-    /// The bytes from the lowest element to the first, and to the end of the highest; `None` where memory has fewer.
+    /// Returns the bytes from the lowest element to the first, and from the first to the end of the highest; `None` if
+    /// that exceeds the address space.
     pub(crate) fn span(&self) -> Option<(usize, usize)> {
         if self.is_empty() {
             return Some((0, 0));
         }
         let (mut low, mut high) = (0_i128, 0_i128);
         for (extent, stride) in self.shape.iter().zip(&self.strides) {
-            // Each factor is below 2^63 in size, so that their product fits; the sum of many can be beyond 128 bits.
+            // Each factor is below 2^63, so their product fits 128 bits; the sum of many may not.
             let reach = i128::from(extent - 1) * i128::from(*stride);
             let (end, reach) = if reach < 0 { (&mut low, -reach) } else { (&mut high, reach) };
             *end = end.checked_add(reach)?;
@@ -261,131 +262,132 @@ impl Tensor {
         )))
     }
 
-    /// The element type.
+    /// Returns the element type.
     #[must_use]
     pub fn dtype(&self) -> DType {
         self.dtype
     }
 
-    /// The extents.
+    /// Returns the extents.
     #[must_use]
     pub fn shape(&self) -> &[i64] {
         &self.shape
     }
 
-    /// The strides, in elements.
+    /// Returns the strides, in elements.
     #[must_use]
     pub fn strides(&self) -> &[i64] {
         &self.strides
     }
 
-    /// The number of dimensions.
+    /// Returns the number of dimensions.
     #[must_use]
     pub fn ndim(&self) -> usize {
         self.shape.len()
     }
 
-    /// The number of elements.
+    /// Returns the number of elements.
     #[must_use]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there are no elements.
+    /// Returns whether there are no elements.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Bytes of all elements, without gaps between them.
+    /// Returns the bytes of all elements, without gaps between them.
     #[must_use]
     pub fn nbytes(&self) -> usize {
         // A broadcast tensor can have more elements than memory has bytes.
         self.len.saturating_mul(self.dtype.itemsize())
     }
 
-    /// The memory's device.
+    /// Returns the memory's device.
     #[must_use]
     pub fn device(&self) -> Device {
         self.device
     }
 
-    /// Whether the consumer may write: not to Arrow data, nor to what a producer marked as read-only.
+    /// Returns whether the consumer may write: false for Arrow data, and for what a producer marked as read-only.
     #[must_use]
     pub fn is_writable(&self) -> bool {
         !self.read_only
     }
 
-    /// The same tensor, marked as read-only for every consumer.
+    /// Returns the same tensor, marked as read-only for every consumer.
     #[must_use]
     pub fn into_read_only(self) -> Self {
         Self { read_only: true, ..self }
     }
 
-    /// Whether the conversion that made this tensor copied its elements.
+    /// Returns whether the conversion that made this tensor copied its elements.
     #[must_use]
     pub fn is_copied(&self) -> bool {
         self.copied
     }
 
-    /// The Arrow field that the elements came from, if they still are what it says.
+    /// Returns the Arrow field that the elements came from, if they still are what it says.
     #[must_use]
     pub fn field(&self) -> Option<&FieldRef> {
         self.field.as_ref()
     }
 
-    /// The dictionary that the elements are codes of, where the field says that they are.
+    /// Returns the dictionary of the elements, if the field says that they are codes.
     #[must_use]
     pub fn dictionary(&self) -> Option<&DeviceArray> {
         self.codes.as_ref().map(|codes| &codes.dictionary)
     }
 
-    /// What the tensor becomes in Arrow: the type it came from, where it still is that, with its dictionary.
+    /// Returns the tensor's Arrow form: the type it came from, with its dictionary, if it still is that.
     ///
     /// # Errors
-    /// When a row has more elements than a fixed-size list can.
+    /// If a row has more elements than a fixed-size list can.
     pub fn arrow_form(&self) -> Result<TensorField> {
         let codes_of_nothing = |field: &&FieldRef| has_codes(field.data_type()) && self.codes.is_none();
         let field = self.field.as_ref().filter(|field| !codes_of_nothing(field));
         TensorField::new(self.dtype, &self.shape, &self.strides, field)
     }
 
-    /// The same tensor, its elements being codes of this dictionary, if they still are what its field says. `all_valid`:
-    /// none of them is in the slot of a null.
+    /// Returns the same tensor with this dictionary of its codes, if the elements still are what its field says.
+    /// `all_valid`: none of them is in the slot of a null.
     pub(crate) fn with_dictionary(self, dictionary: DeviceArray, all_valid: bool) -> Self {
         let codes = self.field.is_some().then(|| Box::new(Codes { dictionary, all_valid }));
         Self { codes, ..self }
     }
 
-    /// The same tensor, its elements being the codes that those of `other` are.
+    /// Returns the same tensor with the dictionary of `other`.
     pub(crate) fn with_codes_of(self, other: &Self) -> Self {
         Self { codes: other.codes.clone(), ..self }
     }
 
-    /// Whether elements may be no codes of the dictionary: those of nulls, or what somebody has written.
+    /// Returns whether elements may not be codes of the dictionary: those of nulls, or those that another library
+    /// wrote.
     pub(crate) fn codes_may_be_beyond(&self) -> bool {
         !self.read_only || self.lent || self.codes.as_ref().is_some_and(|codes| !codes.all_valid)
     }
 
-    /// What keeps the memory alive.
+    /// Returns the owner, which keeps the memory alive.
     #[must_use]
     pub fn owner(&self) -> &Owner {
         &self.owner
     }
 
-    /// When the memory is written, and who uses it; `None` for ordinary host memory.
+    /// Returns when the memory is written, and which work uses it; `None` for ordinary host memory.
     #[must_use]
     pub fn readiness(&self) -> Option<&Readiness> {
         self.readiness.as_ref()
     }
 
-    /// The address of the first element; NULL at size 0.
+    /// Returns the address of the first element; NULL at size 0.
     #[must_use]
     pub fn as_ptr(&self) -> *mut u8 {
         if self.is_empty() { std::ptr::null_mut() } else { self.data }
     }
 
-    /// Whether the elements lie one after the other in row-major order.
+    /// Returns whether the elements are contiguous in row-major order.
     #[must_use]
     pub fn is_row_major(&self) -> bool {
         let mut expected = 1_i64;
@@ -397,7 +399,7 @@ impl Tensor {
             })
     }
 
-    /// The same elements as one dimension, in the order in which they lie; `None` where they do not lie densely.
+    /// Returns the same elements as one dimension, in memory order; `None` if they are not dense.
     pub(crate) fn in_memory_order(&self) -> Option<Self> {
         let axes = self.strides.iter().copied().zip(self.shape.iter().copied());
         let mut axes: SmallVec<[(i64, i64); 4]> = axes.filter(|(_, extent)| *extent != 1).collect();
@@ -413,7 +415,7 @@ impl Tensor {
         Some(Self { shape, strides: Dims::from_slice(&[1]), field: None, ..self.clone() })
     }
 
-    /// Whether typed access to the elements is aligned.
+    /// Returns whether typed access to the elements is aligned.
     #[must_use]
     pub fn is_aligned(&self) -> bool {
         self.is_empty() || self.data.addr().is_multiple_of(self.dtype.alignment())
@@ -437,7 +439,7 @@ impl fmt::Debug for Tensor {
 mod tests {
     use super::*;
 
-    /// A tensor of int32. Whoever reads its elements has a live array under them.
+    /// Returns a tensor of int32 over an array that outlives its readers.
     pub(super) fn tensor(data: *mut u8, shape: &[i64], strides: &[i64]) -> Result<Tensor> {
         let parts = Parts {
             data,

@@ -13,11 +13,11 @@ use crate::ffi::dlpack::{DLManagedTensorVersioned, DLTensor};
 use crate::spec::row_major_strides;
 use crate::tensor::Tensor;
 
-/// Allocates a row-major tensor of the prototype's dtype and shape, its elements zero: what lay in the memory before is
-/// nobody's business. Data pointer, strides and byte offset of the prototype are not read.
+/// Allocates a row-major tensor of the prototype's dtype and shape, with zero elements, so that nobody reads what the
+/// memory held before. Ignores the prototype's data pointer, strides and byte offset.
 ///
 /// # Errors
-/// When the prototype is not a tensor of host memory, its dtype is unknown here, or memory cannot be had.
+/// If the prototype is not a tensor of host memory, its dtype is unknown here, or the allocation fails.
 ///
 /// # Safety
 /// `shape` of the prototype, unless NULL or misaligned, has `ndim` entries.

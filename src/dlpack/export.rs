@@ -14,15 +14,15 @@ use crate::ffi::dlpack::{
 };
 use crate::tensor::{Owner, Tensor};
 
-/// The head of the block; shape and strides follow it. With one dimension it is the largest block that glibc keeps in its
-/// fast bins.
+/// The head of the block; shape and strides follow. With one dimension the block has the largest size of glibc's fast
+/// bins.
 #[repr(C)]
 struct ManagedBlock<M> {
     managed: M,
     owner: Owner,
-    /// Not read from the struct when it is freed: a consumer may have changed that.
+    /// Not read from the struct when it is freed, because a consumer may have changed it.
     ndim: u32,
-    /// Whoever still has to give the block up: its consumer, and an [`Offer`] that waits for an answer.
+    /// The holders that have not released the block: its consumer, and an [`Offer`] that awaits an answer.
     holders: AtomicU32,
 }
 
@@ -33,8 +33,8 @@ impl<M> ManagedBlock<M> {
         Layout::new::<Self>().extend(dims).ok()
     }
 
-    /// Makes the block of a tensor; `managed` puts the `DLTensor` and the context into its header. The context is the
-    /// block, and not needed here; but PaddlePaddle calls no deleter where it is NULL.
+    /// Makes the block of a tensor; `managed` writes the `DLTensor` and the context into its header. The context is the
+    /// block. This code does not need it, but PaddlePaddle calls no deleter if it is NULL.
     fn export(tensor: &Tensor, holders: u32, managed: impl FnOnce(DLTensor, *mut c_void) -> M) -> Result<NonNull<M>> {
         if let Some(readiness) = tensor.readiness() {
             readiness.lend();
@@ -68,7 +68,7 @@ impl<M> ManagedBlock<M> {
         Ok(block.cast())
     }
 
-    /// Gives the block up for one of its holders; the last one frees it.
+    /// Releases the block for one of its holders; the last one frees it.
     ///
     /// # Safety
     /// `managed` came from [`ManagedBlock::export`], and this holder did not give it up yet.
@@ -76,7 +76,7 @@ impl<M> ManagedBlock<M> {
         let block = managed.cast::<Self>();
         // SAFETY: the contract: not freed while this holder is there.
         let holders = unsafe { &(*block).holders };
-        // Most blocks have one holder, who need not count itself off.
+        // Most blocks have one holder, which can skip the atomic decrement.
         if holders.load(Ordering::Acquire) == 1 || holders.fetch_sub(1, Ordering::AcqRel) == 1 {
             // SAFETY: the only holder.
             unsafe { Self::free(managed) };
@@ -100,8 +100,8 @@ impl<M> ManagedBlock<M> {
     }
 }
 
-/// A tensor as a `DLTensor` over its own shape and strides, to be used as long as the tensor stays where it is. It cannot
-/// say whether the memory may be written to.
+/// Returns a `DLTensor` over the tensor's own shape and strides, valid while the tensor is not moved. It has no
+/// read-only flag.
 #[must_use]
 pub fn borrowed(tensor: &Tensor) -> DLTensor {
     DLTensor {
@@ -115,13 +115,13 @@ pub fn borrowed(tensor: &Tensor) -> DLTensor {
     }
 }
 
-/// Exports a tensor as a versioned managed tensor, which holds a share of the memory until its deleter runs. The
-/// deleter may run on any thread. `data` points to the first element, `byte_offset` is 0, `strides` are given.
+/// Exports a tensor as a versioned managed tensor, which shares the memory until its deleter runs. The deleter may run
+/// on any thread. `data` points to the first element, `byte_offset` is 0, `strides` are given.
 ///
 /// `sole_owner` says that no other object shares the memory, and sets `DLPACK_FLAG_BITMASK_IS_COPIED`.
 ///
 /// # Errors
-/// When the header cannot be allocated.
+/// If the header cannot be allocated.
 pub fn export_versioned(tensor: &Tensor, sole_owner: bool) -> Result<NonNull<DLManagedTensorVersioned>> {
     let copied = if sole_owner { DLPACK_FLAG_BITMASK_IS_COPIED } else { 0 };
     export_held(tensor, 1, copied)
@@ -138,26 +138,27 @@ fn export_held(tensor: &Tensor, holders: u32, flags: u64) -> Result<NonNull<DLMa
     })
 }
 
-/// A versioned managed tensor that a consumer may accept or refuse. `dlpack.h` leaves open whose it is after a refusal:
-/// most consumers leave it to the caller, others have run its deleter. Both are right here: the block outlives the answer.
+/// A versioned managed tensor that a consumer may accept or refuse. `dlpack.h` does not say who owns it after a
+/// refusal: most consumers leave it to the caller, others have run its deleter. The block outlives the answer, so both
+/// are right here.
 #[derive(Debug)]
 pub struct Offer(NonNull<DLManagedTensorVersioned>);
 
 impl Offer {
-    /// Offers a share of the tensor's memory.
+    /// Offers a tensor that shares the memory.
     ///
     /// # Errors
-    /// When the header cannot be allocated.
+    /// If the header cannot be allocated.
     pub fn new(tensor: &Tensor) -> Result<Self> {
         export_held(tensor, 2, 0).map(Self)
     }
 
-    /// What the consumer is given. It must call the deleter at most once, and not after a refusal.
+    /// Returns what the consumer receives. It must call the deleter at most once, and not after a refusal.
     pub fn as_ptr(&self) -> *mut DLManagedTensorVersioned {
         self.0.as_ptr()
     }
 
-    /// The consumer accepted, so that its deleter call, perhaps long ago by now, is what frees the memory.
+    /// Tells that the consumer accepted: its call of the deleter, perhaps long ago, frees the memory.
     pub fn accepted(self) {
         let managed = ManuallyDrop::new(self).0;
         // SAFETY: made by `new` with a holder for this offer, which ends here.
@@ -166,18 +167,18 @@ impl Offer {
 }
 
 impl Drop for Offer {
-    /// Refused: whether or not the deleter ran, this holder is left, and nobody else.
+    /// Tells that the consumer refused: whether or not the deleter ran, this holder is the last.
     fn drop(&mut self) {
         // SAFETY: made by `new`; the consumer does not use what it refused.
         unsafe { ManagedBlock::free(self.0.as_ptr()) };
     }
 }
 
-/// Exports a tensor as a legacy managed tensor, which cannot say that its memory is read-only: see that it is not, or
-/// that its consumer does not write.
+/// Exports a tensor as a legacy managed tensor, which has no read-only flag: the caller ensures that the memory is
+/// writable, or that the consumer does not write.
 ///
 /// # Errors
-/// When the header cannot be allocated.
+/// If the header cannot be allocated.
 pub fn export_legacy(tensor: &Tensor) -> Result<NonNull<DLManagedTensor>> {
     ManagedBlock::export(tensor, 1, |dl_tensor, manager_ctx| DLManagedTensor {
         dl_tensor,

@@ -17,16 +17,16 @@ use crate::spec::{Dims, row_major_strides};
 use crate::stream_order::{self, Readiness};
 use crate::tensor::{Parts, Tensor};
 
-/// More dimensions than NumPy has are not read: a corrupt count would lead beyond the shape.
+/// More dimensions than NumPy allows are refused, because a corrupt count would read beyond the shape.
 const MAX_NDIM: usize = 64;
 
-/// A managed tensor whose deleter is called exactly once, if it is ours.
+/// A managed tensor that we own: its deleter is called exactly once.
 struct Managed<M: Deletable> {
     managed: NonNull<M>,
     guard: ReleaseGuard,
     /// Whether it is ours to delete.
     owned: AtomicBool,
-    /// When the memory is written; not set for ordinary host memory.
+    /// When the memory is written; unset for ordinary host memory.
     readiness: OnceLock<Readiness>,
 }
 
@@ -70,7 +70,7 @@ impl<M: Deletable> Drop for Managed<M> {
     }
 }
 
-/// A managed tensor on its way to be deleted.
+/// A managed tensor that is about to be deleted.
 struct Deleted<M>(NonNull<M>);
 
 // SAFETY: as for `Managed`.
@@ -85,7 +85,7 @@ impl<M: Deletable> Deleted<M> {
             return;
         }
         guard(&mut || {
-            // Once, however often the guard calls.
+            // The deleter is called once, however often the guard calls.
             let Some(deleter) = deleter.take() else { return };
             // SAFETY: owned by us; this is called once.
             unsafe { deleter(managed) };
@@ -96,8 +96,8 @@ impl<M: Deletable> Deleted<M> {
 /// Takes ownership of a versioned managed tensor.
 ///
 /// # Errors
-/// When its major version is not ours, or its tensor breaks the DLPack specification, or its dtype is unknown here. The
-/// deleter has run then; but nothing is read by a misaligned pointer.
+/// If its major version is unknown, its tensor breaks the DLPack specification, or its dtype is unknown here. Its
+/// deleter has run then, unless the pointer was misaligned: nothing is read by that.
 ///
 /// # Safety
 /// `managed` is owned by the caller, not yet deleted, and is as `dlpack.h` describes it; its memory is not written
@@ -108,8 +108,8 @@ pub unsafe fn import_versioned(managed: NonNull<DLManagedTensorVersioned>, guard
     unsafe { import_held(managed, Managed::new(managed, guard, true)) }
 }
 
-/// Takes ownership of a versioned managed tensor once `wrap` has made something of it. Until then, and after any error,
-/// it is the caller's.
+/// Takes ownership of a versioned managed tensor after `wrap` has wrapped it. Before that, and after any error, the
+/// caller owns it.
 ///
 /// # Errors
 /// As [`import_versioned`], and those of `wrap`. The deleter has not run.
@@ -125,7 +125,7 @@ pub unsafe fn adopt_versioned<T, E: From<Error>>(
     let owner = Managed::new(managed, guard, false);
     // SAFETY: the contract; after an error nobody reads the memory any more.
     let made = wrap(unsafe { import_held(managed, owner.clone()) }?)?;
-    // `owner` is the last to go where `wrap` has copied the elements and let go of them.
+    // `owner` is the last reference if `wrap` has copied the elements and released the tensor.
     owner.owned.store(true, Ordering::Release);
     Ok(made)
 }
@@ -159,10 +159,10 @@ unsafe fn import_held(
     unsafe { import(&tensor, owner, read_only, copied) }
 }
 
-/// Takes ownership of a legacy managed tensor. It cannot say whether it may be written to, so the result is read-only.
+/// Takes ownership of a legacy managed tensor. It has no read-only flag, so the result is read-only.
 ///
 /// # Errors
-/// When its tensor breaks the DLPack specification, or its dtype is unknown here. The deleter has run then.
+/// If its tensor breaks the DLPack specification, or its dtype is unknown here. The deleter has run then.
 ///
 /// # Safety
 /// As [`import_versioned`].
@@ -189,7 +189,7 @@ unsafe fn import<M: Deletable + 'static>(
     // SAFETY: the contract: `strides` is NULL or has `ndim` entries.
     let strides = match unsafe { dims(tensor.strides, shape.len(), "strides") }? {
         Some(strides) => strides,
-        // Row-major before version 1.2, and what every consumer takes it for since.
+        // Row-major before version 1.2, and in every consumer since.
         None => row_major_strides(&shape)?,
     };
     let empty = shape.contains(&0);
@@ -216,12 +216,12 @@ unsafe fn import<M: Deletable + 'static>(
     };
     // SAFETY: the contract: the elements that shape and strides reach are the producer's memory, alive until its deleter.
     let imported = unsafe { Tensor::from_raw_parts(parts) }?.into_lent();
-    // One block of memory holds what lies before the elements, and them. Nobody goes to where no elements are.
+    // One block of memory holds the byte offset and the elements. Nobody dereferences the address of an empty tensor.
     let block = imported.span().and_then(|(_, bytes)| bytes.checked_add(offset));
     if empty || block.is_some_and(|bytes| is_addressable(start, bytes)) { Ok(imported) } else { Err(leaves()) }
 }
 
-/// The extents, which may be negative.
+/// Returns the extents, which may be negative.
 ///
 /// # Safety
 /// `shape`, unless NULL or misaligned, has `ndim` entries.

@@ -10,8 +10,8 @@ use crate::error::{Error, Result};
 
 const NAME: &str = "arrow.fixed_shape_tensor";
 
-/// The shape of every value of a column: `shape` as it lies in memory, row-major, and the logical order of its
-/// dimensions; logical dimension `i` is physical dimension `permutation[i]`.
+/// The shape of every value of a column: the physical `shape`, row-major, and the order of the logical dimensions:
+/// logical dimension `i` is physical dimension `permutation[i]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FixedShapeTensor {
     shape: Vec<i64>,
@@ -24,7 +24,7 @@ impl FixedShapeTensor {
         Self { shape: shape.into(), permutation: permutation.into() }
     }
 
-    /// Reads a field's metadata; `None` where the field is not of this extension type.
+    /// Reads a field's metadata; `None` if the field is not of this extension type.
     ///
     /// # Errors
     /// When the metadata is not what the specification asks for, or does not fit the list size.
@@ -80,7 +80,7 @@ impl FixedShapeTensor {
     /// The shape in logical order.
     ///
     /// # Errors
-    /// Never for a value of this type; the check is cheaper than the proof.
+    /// Never: every value of this type has a valid permutation, but checking costs less than proving it.
     pub(crate) fn logical_shape(&self) -> Result<Dims> {
         self.permuted(&self.shape)
     }
@@ -93,19 +93,19 @@ impl FixedShapeTensor {
         self.permuted(&super::row_major_strides(&self.shape)?)
     }
 
-    /// Whether every element of another type's values stands where it does here.
+    /// Returns whether both types put every element of a value at the same place.
     ///
     /// # Errors
     /// When strides overflow.
     pub(crate) fn orders_as(&self, other: &Self) -> Result<bool> {
         let (shape, strides, others) = (self.logical_shape()?, self.logical_strides()?, other.logical_strides()?);
-        // Nobody steps along a dimension of one element, or of none.
+        // Strides of a dimension with one element or none are never used.
         let same_stride = |((extent, stride), other): ((&i64, &i64), &i64)| *extent <= 1 || stride == other;
         Ok(shape == other.logical_shape()?
             && (shape.contains(&0) || shape.iter().zip(&strides).zip(&others).all(same_stride)))
     }
 
-    /// Whether the logical order of elements is that in which they lie.
+    /// Returns whether the logical order of the elements is their order in memory.
     pub(crate) fn is_row_major(&self) -> bool {
         let moved = self.permutation.iter().filter(|axis| self.shape.get(**axis).is_some_and(|extent| *extent != 1));
         self.shape.contains(&0) || moved.is_sorted()
@@ -151,7 +151,7 @@ mod tests {
         let orders = |a: &FixedShapeTensor, b: &FixedShapeTensor| a.orders_as(b).unwrap();
         assert!(orders(&tensor(&[2, 3], &[0, 1]), &tensor(&[2, 3], &[0, 1])));
         assert!(!orders(&tensor(&[2, 3], &[0, 1]), &tensor(&[2, 3], &[1, 0])));
-        // A dimension of one element may stand anywhere, but not where the shapes differ.
+        // A dimension of one element may have any position, unless the shapes differ.
         assert!(orders(&tensor(&[1, 6], &[0, 1]), &tensor(&[6, 1], &[1, 0])));
         for (one, other) in
             [(&[1, 6][..], &[6, 1][..]), (&[6, 1], &[1, 6]), (&[6], &[5]), (&[1, 6], &[6]), (&[0, 2], &[0, 3])]

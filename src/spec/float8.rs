@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 
 use crate::dtype::DType;
 
-/// What the encodings beside the finite numbers are.
+/// Which encodings are not finite numbers.
 #[derive(Clone, Copy, PartialEq)]
 enum Special {
     /// The highest exponent holds infinities and NaN, as in IEEE 754.
@@ -15,7 +15,7 @@ enum Special {
     NegativeZero,
 }
 
-/// The value of an encoding; `None` where the dtype is no 8-bit float.
+/// Returns the value of an encoding; `None` if the dtype is not an 8-bit float.
 pub(super) fn value(dtype: DType, encoding: u8) -> Option<f64> {
     let (mantissa_bits, bias, special) = match dtype {
         DType::Float8E3M4 => (4, 3, Special::Ieee),
@@ -48,8 +48,9 @@ pub(super) fn value(dtype: DType, encoding: u8) -> Option<f64> {
     Some(sign * significand / one * 2_f64.powi(exponent - bias))
 }
 
-/// The encoding of the nearest value, as `ml_dtypes` rounds: ties to even, or up among powers of two. `None` where the format has
-/// none: infinities, zero or negative numbers in some formats, and what would round past the largest number.
+/// Returns the encoding of the nearest value, as `ml_dtypes` rounds: ties to even, or up among powers of two. `None` if
+/// the format has none: some formats lack infinities, zero or negative numbers, and no format holds what rounds past
+/// its largest number.
 pub(super) fn encode(dtype: DType, wanted: f64) -> Option<u8> {
     let numbers = || (0..=u8::MAX).filter_map(|encoding| Some((encoding, value(dtype, encoding)?)));
     if !wanted.is_finite() {
@@ -58,7 +59,7 @@ pub(super) fn encode(dtype: DType, wanted: f64) -> Option<u8> {
     }
     let powers = dtype == DType::Float8E8M0Fnu;
     let finite = || numbers().filter(|(_, value)| value.is_finite());
-    // Of two zeros the one with the sign of the value; the only zero of a format stands for both.
+    // Of two zeros, the one with the sign of the value. A format with one zero uses it for both.
     let signed = finite().filter(|(_, value)| value.is_sign_negative() == wanted.is_sign_negative());
     let zero = finite().find(|(_, value)| *value == 0.0);
     let near =
@@ -70,7 +71,7 @@ pub(super) fn encode(dtype: DType, wanted: f64) -> Option<u8> {
     let (encoding, found) = signed.chain(zero).min_by(closer)?;
     let largest = finite().map(|(_, value)| value).fold(0.0, f64::max);
     let below = finite().map(|(_, value)| value).filter(|value| *value < largest).fold(0.0, f64::max);
-    // The next number, if there was one, is a step above the largest.
+    // The number after the largest, if the format had one, is one step above it.
     let step = if powers { largest } else { largest - below };
     let overflows = match (wanted.abs() - largest).total_cmp(&(step / 2.0)) {
         Ordering::Less => false,

@@ -11,35 +11,35 @@ use crate::alloc::fallible;
 use crate::dtype::DType;
 use crate::error::{Error, Remedy, Result};
 
-/// In which order the elements of a matrix lie in memory.
+/// The memory order of a matrix.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MemoryOrder {
-    /// Row-major: the elements of a row lie together.
+    /// Row-major: the elements of a row are adjacent.
     #[default]
     C,
-    /// Column-major: the elements of a column lie together.
+    /// Column-major: the elements of a column are adjacent.
     F,
-    /// Column-major where that is a view, else row-major.
+    /// Column-major if that is a view, else row-major.
     A,
 }
 
-/// What is asked of a matrix as a whole.
+/// The options of a matrix as a whole.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct MatrixOptions {
-    /// The columns by name, in their order; `None` is all, in the schema's order.
+    /// The names of the columns, in their order; `None` takes all, in the schema's order.
     pub columns: Option<Vec<String>>,
-    /// Which index columns of pandas are among all columns.
+    /// Which index columns of pandas count as columns.
     pub index: PandasIndex,
-    /// The dtype of every column, by a checked cast; `None` is what the columns promote to.
+    /// The dtype that every column is cast to, checked; `None` is the dtype that the columns promote to.
     pub dtype: Option<DType>,
-    /// In which order the elements lie.
+    /// The memory order of a matrix.
     pub memory_order: MemoryOrder,
     /// When a copy may be made.
     pub copy: CopyMode,
     /// Whether the result must be writable memory that no other array or tensor shares.
     pub writable: bool,
-    /// Threads to pack with, where that is worth it; `None` is `ARROW_DLPACK_THREADS`, or one a core.
+    /// The number of threads that pack large matrices; `None` is `ARROW_DLPACK_THREADS`, or one per core.
     pub threads: Option<NonZero<usize>>,
 }
 
@@ -58,7 +58,7 @@ impl MatrixOptions {
         self
     }
 
-    /// The columns of this struct type by name, where not all are taken.
+    /// Returns the names of this struct type's columns, unless all are taken.
     pub(crate) fn columns_of(&self, field: &Field) -> Option<Cow<'_, [String]>> {
         match &self.columns {
             Some(columns) => Some(columns.into()),
@@ -102,28 +102,28 @@ impl MatrixOptions {
     }
 }
 
-/// What a matrix of columns is: fixed by the struct field and the options alone.
+/// What a matrix of columns is, from the struct field and the options alone.
 #[derive(Clone, Debug)]
 pub struct MatrixSpec {
     field: FieldRef,
     columns: Vec<(usize, Spec)>,
     dtype: DType,
-    /// The dtype of each column that entered promotion; empty where one was asked for.
+    /// The dtype of each column that was promoted; empty if the options name a dtype.
     promoted: Vec<DType>,
-    /// Whether a column's elements are changed on their way, nulls aside.
+    /// Whether a column's elements are changed, nulls aside.
     changes_elements: bool,
 }
 
 impl MatrixSpec {
-    /// The matrix of these columns of a struct field, in their order; of all, in the schema's order, if `None`.
+    /// Returns the spec of these columns of a struct field, in their order; `None` takes all, in the schema's order.
     ///
-    /// `dtype` is every column's. Without it, the columns' own dtypes are promoted to one: those that `options` asks for, or
-    /// their natural ones. Codes (ticks, unscaled decimals, indices into dictionaries) stand only with codes of their own
-    /// type and unit, unless a dtype says what they become.
+    /// `dtype` is the dtype of every column. Without it, the columns' own dtypes are promoted to one: the dtypes that
+    /// `options` name, or the natural ones. Codes (ticks, unscaled decimals, dictionary indices) join only codes of
+    /// their own type and unit, unless a dtype converts them.
     ///
     /// # Errors
-    /// When the field is no struct, a name does not exist or is not unique, a column has no tensor form or is no column
-    /// of scalars, the columns have no dtype in common, or a null policy cannot be met in it. Names the column.
+    /// If the field is no struct, a name does not exist or is not unique, a column has no tensor form or is no column
+    /// of scalars, the columns promote to no dtype, or the null policy does not fit it. Names the column.
     pub fn new(
         field: &FieldRef,
         columns: Option<&[String]>,
@@ -157,11 +157,11 @@ impl MatrixSpec {
         Ok(Self { field: field.clone(), columns, dtype, promoted, changes_elements })
     }
 
-    /// The bools that tell which elements of a matrix of these columns are valid: a bit of each row's in every column.
+    /// Returns the spec of these columns' validity: a bool for each row of each column.
     ///
     /// # Errors
-    /// When the field is no struct, a name does not exist or is not unique, or a row of a column has more than one element or
-    /// is a struct. Names the column.
+    /// If the field is no struct, a name does not exist or is not unique, or a row of a column has more than one
+    /// element or is a struct. Names the column.
     pub fn of_validity(field: &FieldRef, columns: Option<&[String]>) -> Result<Self> {
         let selected = select(field, columns)?;
         refuse_repeated(columns)?;
@@ -186,19 +186,20 @@ impl MatrixSpec {
         self.dtype
     }
 
-    /// The columns, in the order of the matrix: the position of each in the struct, and its spec, of the matrix's dtype.
+    /// Returns the columns in the order of the matrix: each with its position in the struct and its spec, in the
+    /// matrix's dtype.
     #[must_use]
     pub fn columns(&self) -> &[(usize, Spec)] {
         &self.columns
     }
 
-    /// Whether any column's elements are changed on their way, nulls aside: decoded, cast, unpacked or normalised.
+    /// Returns whether any column's elements are changed, nulls aside: decoded, cast, unpacked or normalised.
     #[must_use]
     pub fn changes_elements(&self) -> bool {
         self.changes_elements
     }
 
-    /// Why the elements have their dtype, in words.
+    /// Explains the dtype of the elements in words.
     #[must_use]
     pub fn promotion(&self) -> String {
         let mut dtypes: Vec<(DType, &str)> = Vec::new();
@@ -217,7 +218,7 @@ impl MatrixSpec {
         }
     }
 
-    /// Whether a column is decoded before anything else is done.
+    /// Returns whether a column must be decoded first.
     #[must_use]
     pub fn is_decoded(&self) -> bool {
         self.columns.iter().any(|(_, column)| column.decoded().is_some())
@@ -230,7 +231,7 @@ impl MatrixSpec {
     }
 }
 
-/// Refuses a name that stands more than once.
+/// Refuses a name that occurs more than once.
 fn refuse_repeated(columns: Option<&[String]>) -> Result<()> {
     match columns.and_then(repeated) {
         None => Ok(()),
@@ -240,7 +241,7 @@ fn refuse_repeated(columns: Option<&[String]>) -> Result<()> {
     }
 }
 
-/// A name that stands more than once.
+/// Returns a name that occurs more than once.
 fn repeated(names: &[String]) -> Option<&str> {
     let mut sorted: Vec<&str> = names.iter().map(String::as_str).collect();
     sorted.sort_unstable();
@@ -260,7 +261,7 @@ fn changes(column: &Spec) -> bool {
     column.decoded().is_some() || column.is_cast() || !as_stored
 }
 
-/// Refuses columns whose rows are more than a number each.
+/// Refuses columns that have more than one number per row.
 fn require_scalars(spec: &Spec) -> Result<()> {
     if spec.inner_shape().is_empty() {
         return Ok(());
@@ -273,7 +274,7 @@ fn require_scalars(spec: &Spec) -> Result<()> {
         .in_column(spec.field().name()))
 }
 
-/// Whether the elements, taken as they are, are codes: integers that stand for something else.
+/// Returns whether the stored elements are codes: integers that stand for something else.
 fn is_codes(spec: &Spec, decimal: DecimalMode) -> bool {
     match type_of(spec) {
         DataType::Date32
@@ -291,12 +292,12 @@ fn is_codes(spec: &Spec, decimal: DecimalMode) -> bool {
     }
 }
 
-/// The type of what is converted: of the decoded array where there is one.
+/// Returns the type that is converted: that of the decoded array, if the column is decoded.
 fn type_of(spec: &Spec) -> &DataType {
     spec.decoded().unwrap_or(spec.field()).data_type()
 }
 
-/// Whether codes of two types mean the same.
+/// Returns whether codes of two types mean the same.
 fn are_alike(a: &DataType, b: &DataType) -> bool {
     match (a, b) {
         (DataType::Decimal32(_, a), DataType::Decimal32(_, b))
@@ -305,7 +306,7 @@ fn are_alike(a: &DataType, b: &DataType) -> bool {
     }
 }
 
-/// What codes of a type are called.
+/// Names the codes of a type in errors.
 fn kind_of_codes(codes: &DataType) -> &'static str {
     match codes {
         DataType::Dictionary(_, _) => "dictionary codes",
@@ -314,7 +315,7 @@ fn kind_of_codes(codes: &DataType) -> &'static str {
     }
 }
 
-/// The dtype that columns, each with whether it has codes, have in common.
+/// Returns the dtype that columns promote to; each comes with whether it has codes.
 fn common(columns: &[(usize, Spec, bool)]) -> Result<DType> {
     if let Some((_, codes, _)) = columns.iter().find(|(_, _, is_codes)| *is_codes)
         && let Some((_, other, is_codes)) =

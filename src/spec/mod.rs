@@ -50,16 +50,16 @@ pub const BOOL8: &str = "arrow.bool8";
 /// What happens to the slots of nulls.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Nulls {
-    /// They are an error.
+    /// Nulls are an error.
     Refused,
-    /// They hold this value, in the result's dtype.
+    /// Slots of nulls hold this value, in the result's dtype.
     Filled(Pattern),
-    /// They hold whatever lies there in a view, zero in a copy.
+    /// Slots of nulls hold the source's bytes in a view, and zero in a copy.
     Kept,
 }
 
 impl Nulls {
-    /// What a policy makes of nulls in elements of this dtype.
+    /// Returns what a policy does to nulls in elements of this dtype.
     ///
     /// # Errors
     /// When the dtype has no such value.
@@ -73,14 +73,14 @@ impl Nulls {
     }
 }
 
-/// What the conversion of a column gives: fixed by its field and the options.
+/// What the conversion of a column returns, from its field and the options alone.
 #[derive(Clone, Debug)]
 pub struct Spec {
     field: FieldRef,
     decoded: Option<FieldRef>,
     element: Element,
     dtype: DType,
-    // Vecs: empty for most columns, and then smaller than a SmallVec.
+    // Vecs, because most columns leave them empty, and an empty Vec is smaller than a SmallVec.
     lists: Vec<usize>,
     inner_shape: Vec<i64>,
     inner_strides: Vec<i64>,
@@ -89,18 +89,18 @@ pub struct Spec {
 }
 
 impl Spec {
-    /// The spec of a column of this field under these options.
+    /// Returns the spec of a column of this field under these options.
     ///
     /// # Errors
-    /// When the type has no tensor form, no cast to the requested dtype exists, or the null policy cannot be met in it.
-    /// The error names the column.
+    /// If the type has no tensor form, no cast to the requested dtype exists, or the null policy does not fit the
+    /// dtype. Names the column.
     pub fn new(field: &FieldRef, options: &Options) -> Result<Self> {
         Self::build(field, options).map_err(|error| error.in_column(field.name()))
     }
 
     #[inline]
     fn build(field: &FieldRef, options: &Options) -> Result<Self> {
-        // Plain numbers need none of what follows, and their conversion takes about as long.
+        // Plain numbers skip the steps below, which would cost as much as their conversion.
         let plain = options.dtype.is_none() && field.metadata().is_empty();
         if let (true, NullPolicy::Error, Some(dtype)) = (plain, options.nulls, DType::of_arrow(field.data_type())) {
             return Self::of_value(field, None, Value::scalar(Element::Values(dtype)), dtype, Nulls::Refused);
@@ -114,19 +114,19 @@ impl Spec {
         Self::of_value(field, decoded, value, dtype, Nulls::of(options.nulls, dtype)?)
     }
 
-    /// The same column as elements of another dtype, and what happens to nulls in that.
+    /// Returns the spec of the same column with another dtype and null policy.
     ///
     /// # Errors
-    /// When no cast to the dtype exists, or the null policy cannot be met in it.
+    /// If no cast to the dtype exists, or the null policy does not fit the dtype.
     fn with_dtype(self, dtype: DType, nulls: NullPolicy) -> Result<Self> {
         self.element.require_cast_to(dtype)?;
         Ok(Self { dtype, nulls: Nulls::of(nulls, dtype)?, ..self })
     }
 
-    /// The spec of the validity of a column of any type but structs, which are columns themselves.
+    /// Returns the spec of a column's validity. Structs have none: they are columns themselves.
     ///
     /// # Errors
-    /// When the type is a struct, or the sizes of lists cannot be. The error names the column.
+    /// If the type is a struct, or list sizes overflow. Names the column.
     pub fn of_validity(field: &FieldRef) -> Result<Self> {
         let build = || {
             if let DataType::Struct(_) = field.data_type() {
@@ -162,14 +162,14 @@ impl Spec {
         &self.field
     }
 
-    /// The field of the array that a column is decoded to first: runs always, dictionaries where their values are
-    /// wanted. `None` where the column is taken as it is.
+    /// Returns the field of the decoded array; `None` if the column is not decoded. Runs always are, dictionaries if
+    /// their values are wanted.
     #[must_use]
     pub fn decoded(&self) -> Option<&FieldRef> {
         self.decoded.as_ref()
     }
 
-    /// How the source, decoded, holds its elements.
+    /// Returns how the source (or the decoded array) stores its elements.
     #[must_use]
     pub fn element(&self) -> Element {
         self.element
@@ -181,37 +181,37 @@ impl Spec {
         self.dtype
     }
 
-    /// The sizes of the nested fixed-size lists around a slot of the leaf, outermost first.
+    /// Returns the sizes of the nested fixed-size lists around a slot of the leaf, outermost first.
     #[must_use]
     pub fn lists(&self) -> &[usize] {
         &self.lists
     }
 
-    /// The shape of one row of the result; empty for scalars.
+    /// Returns the shape of one row of the result; empty for scalars.
     #[must_use]
     pub fn inner_shape(&self) -> &[i64] {
         &self.inner_shape
     }
 
-    /// The strides of one row of the result, in elements. Not row-major where the type carries a permutation.
+    /// Returns the strides of one row of the result, in elements. They are not row-major if the type has a permutation.
     #[must_use]
     pub fn inner_strides(&self) -> &[i64] {
         &self.inner_strides
     }
 
-    /// What happens to nulls.
+    /// Returns what happens to nulls.
     #[must_use]
     pub fn nulls(&self) -> Nulls {
         self.nulls
     }
 
-    /// Whether the elements change on their way: other than bits and bytes that are booleans.
+    /// Returns whether the elements are cast. Unpacked bits and normalised bytes of booleans do not count.
     #[must_use]
     pub fn is_cast(&self) -> bool {
         self.element.is_cast_to(self.dtype)
     }
 
-    /// What may have to be done to a column of this spec: `explain` of a schema, without data.
+    /// Lists the steps that data of this spec may need: `explain` of a schema.
     #[must_use]
     pub fn possible_steps(&self, options: &Options) -> Vec<PossibleStep> {
         let mut steps = Vec::new();
@@ -236,7 +236,8 @@ impl Spec {
         steps
     }
 
-    /// Whether a row of this dtype, shape and strides is laid out as the spec says; dimensions of extent 1 have no stride.
+    /// Returns whether a row of this dtype, shape and strides has the layout of the spec; strides of dimensions of
+    /// extent 1 do not count.
     pub(crate) fn lays_out(&self, dtype: DType, shape: &[i64], strides: &[i64]) -> bool {
         let same_stride = |((extent, stride), own): ((&i64, &i64), &i64)| *extent <= 1 || stride == own;
         self.dtype == dtype
@@ -244,20 +245,20 @@ impl Spec {
             && (shape.contains(&0) || shape.iter().zip(strides).zip(&self.inner_strides).all(same_stride))
     }
 
-    /// The type of the values that the elements are codes of; `None` where they are no codes.
+    /// Returns the type of the dictionary's values; `None` if the elements are not dictionary codes.
     #[must_use]
     pub fn dictionary_values(&self) -> Option<&DataType> {
         value::dictionary_values(self.decoded.as_ref().unwrap_or(&self.field).data_type())
     }
 
-    /// Whether the elements are codes of a dictionary.
+    /// Returns whether the elements are codes of a dictionary.
     #[must_use]
     pub fn has_codes(&self) -> bool {
         self.dictionary_values().is_some()
     }
 
-    /// The field that a tensor of this spec keeps: only while its elements still are what the field says. Codes that
-    /// nulls were filled with are codes of nothing.
+    /// Returns the field that a tensor of this spec keeps: only if its elements are still what the field says. Filled
+    /// codes are no codes of the dictionary any more.
     #[must_use]
     pub fn kept_field(&self) -> Option<&FieldRef> {
         let filled_codes = self.has_codes() && matches!(self.nulls, Nulls::Filled(_));

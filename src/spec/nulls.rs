@@ -4,7 +4,7 @@ use super::{float8, round};
 use crate::dtype::{DType, Kind};
 use crate::error::{Error, ErrorKind, Remedy, Result};
 
-/// A value to fill nulls with, before the dtype is known.
+/// A fill value, before the dtype is known.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Scalar {
     /// True or false; 1 or 0 in a number.
@@ -13,7 +13,7 @@ pub enum Scalar {
     Int(i128),
     /// A float.
     Float(f64),
-    /// A number that lies between two doubles, as the nearest of them: no integer is it.
+    /// A number between two doubles, as the nearest of them. It is no integer.
     Rounded(f64),
 }
 
@@ -25,10 +25,11 @@ pub enum NullPolicy {
     Error,
     /// Nulls become NaN; the result must be a float.
     Nan,
-    /// Nulls become this value. In a float it is rounded to the nearest, as data is; integers and bools must hold it exactly.
+    /// Nulls become this value. Floats round it to the nearest, as they round data; integers and bools must hold it
+    /// exactly.
     Fill(Scalar),
-    /// The slots hold whatever lies there in a view, zero in a copy. Ask [`crate::validity`], or
-    /// [`crate::matrix_validity`], which ones are null.
+    /// Slots of nulls hold the source's bytes in a view, and zero in a copy. [`crate::validity`] and
+    /// [`crate::matrix_validity`] tell which values are null.
     Keep,
 }
 
@@ -63,10 +64,10 @@ impl Pattern {
         })
     }
 
-    /// The value in this dtype: exactly in integers and bools, rounded to the nearest in floats.
+    /// Returns the value in this dtype: exact in integers and bools, rounded to the nearest in floats.
     ///
     /// # Errors
-    /// When an integer or a bool cannot represent it, or it is beyond the range of a float.
+    /// If an integer or a bool cannot represent the value, or it is beyond the range of a float.
     pub fn of(value: Scalar, dtype: DType) -> Result<Self> {
         Self::encode(value, dtype).ok_or_else(|| {
             let value = match value {
@@ -118,9 +119,9 @@ impl Pattern {
         }
     }
 
-    /// `None` where the value is finite and the nearest float is not, or where the format has no such value.
+    /// `None` if the value is finite and the nearest float is not, or if the format has no such value.
     fn float(value: Scalar, dtype: DType) -> Option<Self> {
-        // `odd` rounds to fewer bits as the value itself would.
+        // `odd` rounds to fewer bits as the value itself would round.
         let (nearest, odd) = match value {
             Scalar::Bool(value) => (f64::from(u8::from(value)), f64::from(u8::from(value))),
             Scalar::Int(value) => (round::nearest_double(value), round::odd_double(value)),
@@ -220,7 +221,8 @@ mod tests {
     fn a_fill_is_rounded_once_as_data_is() {
         let bytes = |value, dtype| Pattern::of(value, dtype).unwrap().bytes().to_vec();
         assert_eq!(bytes(Scalar::Float(0.1), DType::Float32), 0.1_f32.to_ne_bytes());
-        // Just above the middle of two neighbours, which rounding to a double, or to a single, first makes the middle.
+        // Just above the middle of two neighbours: rounding first to a double, or to a single, would make it the
+        // middle.
         let above = 1.0 + 2_f64.powi(-11) + 2_f64.powi(-40);
         assert_eq!(bytes(Scalar::Float(above), DType::Float16), 0x3c01_u16.to_ne_bytes());
         let above = 1.0 + 2_f64.powi(-8) + 2_f64.powi(-40);

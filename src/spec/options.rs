@@ -3,32 +3,32 @@
 use super::NullPolicy;
 use crate::dtype::DType;
 
-/// When a copy may be made.
+/// When a conversion may copy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CopyMode {
-    /// A copy is an error.
+    /// A copy is an error: `copy=False`.
     Never,
-    /// A view where the layouts agree, else a copy.
+    /// A view if the layouts agree, else a copy: `copy=None`.
     #[default]
     IfNeeded,
-    /// A copy in any case.
+    /// Always a copy: `copy=True`.
     Always,
 }
 
-/// What the elements of a decimal column are, when no dtype asks for their value.
+/// What the elements of a decimal column are, unless a dtype asks for their value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DecimalMode {
-    /// The values, which are integers at scale 0 alone.
+    /// The values, which are integers only at scale 0.
     #[default]
     Value,
-    /// The integers that are stored: the value times ten to the power of the scale.
+    /// The stored integers: the value times ten to the power of the scale.
     Unscaled,
 }
 
 /// What the elements of a dictionary column are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DictionaryMode {
-    /// The indices into the dictionary; a dtype casts them.
+    /// The indices into the dictionary. A dtype casts them.
     Codes,
     /// The dictionary's values.
     Values,
@@ -44,15 +44,15 @@ pub enum DictionaryMode {
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Options {
-    /// The dtype of the result, by a checked cast; `None` is the column's own.
+    /// The dtype of the result, by a checked cast; `None` is the column's own dtype.
     pub dtype: Option<DType>,
     /// What happens to nulls.
     pub nulls: NullPolicy,
-    /// What the elements of a decimal column are, without a dtype; with one, what is cast.
+    /// What the elements of a decimal column are; with a dtype, what is cast.
     pub decimal: DecimalMode,
-    /// What the elements of a dictionary column are; `None` is the codes, or the values where a dtype is asked for.
+    /// What the elements of a dictionary column are; `None` is the codes, or the values if a dtype is set.
     pub dictionary: Option<DictionaryMode>,
-    /// When a copy may be made.
+    /// When a conversion may copy.
     pub copy: CopyMode,
     /// Whether the result must be writable memory that no other array or tensor shares.
     pub writable: bool,

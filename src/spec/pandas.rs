@@ -10,31 +10,31 @@ use super::select;
 #[cfg(feature = "python")]
 use crate::error::Result;
 
-/// The key of the schema's metadata under which pandas lists, among other things, the columns that are its index.
+/// The key of the schema's metadata under which pandas lists its index columns, among other things.
 const KEY: &str = "pandas";
 
-/// Which index columns of a pandas data frame count as columns, where a conversion takes all columns. A column that is named is
-/// always taken.
+/// Which index columns of a pandas data frame a conversion of all columns takes. It always takes a column that is
+/// named.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PandasIndex {
     /// All of them.
     #[default]
     Keep,
-    /// Those with a name of their own: a column `__index_level_0__` (or of another level) is left out.
+    /// Index columns with their own name. `__index_level_0__` (or another level) is left out.
     KeepNamed,
-    /// None: the columns that pandas' metadata lists as index are left out too.
+    /// None: columns that pandas' metadata lists as index are left out, too.
     LeaveOut,
 }
 
 impl PandasIndex {
-    /// The columns of a struct type that are left out, in their order. None of any other type.
+    /// Returns the columns of a struct type that are left out, in their order; none for any other type.
     #[must_use]
     pub fn left_out(self, field: &Field) -> Vec<String> {
         self.names(field, true)
     }
 
-    /// The columns of a struct type that remain; `None` where none is left out.
+    /// Returns the columns of a struct type that remain; `None` if none is left out.
     #[must_use]
     pub fn remaining(self, field: &Field) -> Option<Vec<String>> {
         if self == Self::Keep || self.left_out(field).is_empty() {
@@ -43,7 +43,7 @@ impl PandasIndex {
         Some(self.names(field, false))
     }
 
-    /// As [`select`], where all columns are those that remain.
+    /// Like [`select`], but takes only the columns that remain if `columns` is `None`.
     #[cfg(feature = "python")]
     pub(crate) fn select<'a>(
         self,
@@ -65,19 +65,19 @@ impl PandasIndex {
     }
 }
 
-/// Whether pandas gave this name to a level of an index that has none.
+/// Returns whether pandas gives this name to an index level without a name.
 fn is_level(name: &str) -> bool {
     let level = name.strip_prefix("__index_level_").and_then(|rest| rest.strip_suffix("__"));
     level.is_some_and(|level| !level.is_empty() && level.bytes().all(|digit| digit.is_ascii_digit()))
 }
 
-/// Whether pandas' metadata lists columns that are its index.
+/// Returns whether pandas' metadata lists index columns.
 #[must_use]
 pub fn lists_index(field: &Field) -> bool {
     !field.metadata().is_empty() && field.metadata().contains_key(KEY)
 }
 
-/// The columns that pandas' metadata lists as index. A range is described there, and is no column.
+/// Returns the columns that pandas' metadata lists as index. A range is described there, and is no column.
 fn listed(field: &Field) -> Vec<String> {
     let metadata = field.metadata().get(KEY).and_then(|text| serde_json::from_str::<Value>(text).ok());
     let Some(Value::Array(columns)) = metadata.as_ref().and_then(|metadata| metadata.get("index_columns")) else {

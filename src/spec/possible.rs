@@ -12,18 +12,18 @@ use crate::error::{Error, ErrorKind, Remedy, Result};
 pub struct PossibleStep {
     /// What happens.
     pub text: String,
-    /// What the data has to hold for it to happen; `None` where it happens to all data.
+    /// The condition on the data for this step; `None` if it applies to all data.
     pub only_if: Option<&'static str>,
 }
 
-/// The step of a column that is no view of one chunk, and what data has to hold for it.
+/// The step of a column that is not a view of one chunk, and its condition on the data.
 pub(crate) const JOINED: &str = "copied, unless all rows are in one aligned chunk";
 pub(crate) const CHUNKS: &str = "rows are not in one aligned chunk";
 pub(crate) const NULLS: &str = "values are null";
 pub(crate) const ABOVE_1: &str = "bytes are above 1";
 pub(crate) const DICTIONARIES: &str = "chunks have different dictionaries";
 
-/// These steps, behind what several chunks ask for where nothing else is certain.
+/// Adds, in front of these steps, the step that several chunks need, unless a step is certain anyway.
 pub(crate) fn unless_one_chunk(mut steps: Vec<PossibleStep>) -> Vec<PossibleStep> {
     if steps.iter().all(|step| step.only_if.is_some()) {
         steps.insert(0, PossibleStep { text: JOINED.to_owned(), only_if: Some(CHUNKS) });
@@ -31,19 +31,19 @@ pub(crate) fn unless_one_chunk(mut steps: Vec<PossibleStep>) -> Vec<PossibleStep
     steps
 }
 
-/// What data that was not seen makes of these steps.
+/// The steps for data that has not been read.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Undecided {
     pub(crate) steps: Vec<String>,
-    /// Whether only data decides if any step is needed.
+    /// Whether only the data decides if any step is needed.
     pub(crate) at_most: bool,
-    /// What is refused, if data holds it: where no copy is allowed.
+    /// The conditions under which `CopyMode::Never` refuses the data.
     pub(crate) refused_if: Vec<String>,
 }
 
 impl Undecided {
     /// # Errors
-    /// When a step is certain, and no copy is allowed.
+    /// If a step is certain, and no copy is allowed.
     pub(crate) fn new(steps: &[PossibleStep], copy: CopyMode) -> Result<Self> {
         let is_certain = steps.iter().any(|step| step.only_if.is_none());
         let texts = || steps.iter().map(|step| step.text.clone()).collect::<Vec<_>>();
@@ -61,7 +61,7 @@ impl Undecided {
     }
 }
 
-/// Refuses a column that is always copied, whatever its rows, where no copy is allowed.
+/// Under [`CopyMode::Never`], refuses a column that is copied whatever its data.
 ///
 /// # Errors
 /// As [`Undecided::new`].
@@ -74,7 +74,7 @@ pub(crate) fn require_view(column: &Spec, options: &Options) -> Result<()> {
     Undecided::new(&certain, options.copy).map(drop).map_err(|error| error.in_column(column.field().name()))
 }
 
-/// Whether elements of a type may be null, as far as the type tells.
+/// Returns whether elements of a type may be null, as far as the type tells.
 pub(crate) fn may_be_null(field: &Field) -> bool {
     field.is_nullable()
         || match field.data_type() {

@@ -3,16 +3,17 @@
 
 use crate::dtype::{DType, Kind};
 
-/// The dtype that all of these promote to, whatever their order; `None` for no dtypes at all.
+/// Returns the dtype that all of these promote to, in any order; `None` for no dtypes.
 ///
 /// # Errors
-/// Two of them, by position, that have no dtype in common.
+/// The positions of two dtypes that promote to none.
 pub(super) fn promote_all(dtypes: &[DType]) -> Result<Option<DType>, (usize, usize)> {
     let Some(first) = dtypes.first() else { return Ok(None) };
     if dtypes.iter().all(|dtype| dtype == first) {
         return Ok(Some(*first));
     }
-    // Floats first, and the widest of a kind: then promotion by pairs depends on no order, and fails only where it must.
+    // Floats first, and the widest of a kind first: then promotion by pairs does not depend on the order, and fails
+    // only if it must.
     let mut order: Vec<(usize, DType)> = dtypes.iter().copied().enumerate().collect();
     order.sort_by_key(|(_, dtype)| (rank(*dtype), std::cmp::Reverse(dtype.itemsize())));
     let mut order = order.into_iter();
@@ -36,7 +37,8 @@ fn rank(dtype: DType) -> u8 {
     }
 }
 
-/// The dtype that two promote to; `None` where there is none, or no cast to it. `a` is of the kind with the lower rank.
+/// Returns the dtype that two promote to; `None` if there is none, or no cast to it. `a` is of the kind with the lower
+/// rank.
 fn promote(a: DType, b: DType) -> Option<DType> {
     if a == b {
         return Some(a);

@@ -9,7 +9,7 @@
 
 use half::{bf16, f16};
 
-/// A single that rounds to 16 bits as the double would: where it is not exact, it is cut off and its last bit is set, so
+/// Returns a single that rounds to 16 bits as the double would. An inexact single is truncated and its last bit set, so
 /// that the second rounding takes it for no tie. `half` rounds doubles twice, or loses their low bits.
 #[inline(always)]
 pub(crate) fn odd_single(value: f64) -> f32 {
@@ -21,7 +21,7 @@ pub(crate) fn odd_single(value: f64) -> f32 {
     f32::from_bits((near.to_bits() - u32::from(back.abs() > value.abs())) | 1)
 }
 
-/// A double that rounds to fewer bits as the integer would, as [`odd_single`].
+/// Returns a double that rounds to fewer bits as the integer would, like [`odd_single`].
 pub(super) fn odd_double(value: i128) -> f64 {
     let near = nearest_double(value);
     if exact_integer(near) == Some(value) {
@@ -47,7 +47,7 @@ pub(super) fn brain(value: f64) -> bf16 {
     bf16::from_f32(odd_single(value))
 }
 
-/// The integer that a float is, if it is one that an `i128` holds.
+/// Returns the integer that a float equals, if an `i128` holds it.
 pub(super) fn exact_integer(value: f64) -> Option<i128> {
     const LIMIT: f64 = 170_141_183_460_469_231_731_687_303_715_884_105_728.0; // 2^127
     (value.fract() == 0.0 && (-LIMIT..LIMIT).contains(&value)).then_some(value as i128)

@@ -9,10 +9,10 @@ use arrow_schema::{DataType, FieldRef, Fields};
 use crate::alloc::fallible;
 use crate::error::{Error, Result};
 
-/// The columns of a struct type by name, each with its position; all of them if `columns` is `None`.
+/// Returns columns of a struct type by name, each with its position; all if `columns` is `None`.
 ///
 /// # Errors
-/// When the type is no struct, or a name does not exist or is not unique; tells all such names.
+/// If the type is no struct, or names do not exist or are not unique. Names all of them.
 pub(crate) fn select<'a>(field: &'a FieldRef, columns: Option<&[String]>) -> Result<Vec<(usize, &'a FieldRef)>> {
     let fields = struct_fields(field)?;
     let positions = Positions::of(fields);
@@ -22,7 +22,7 @@ pub(crate) fn select<'a>(field: &'a FieldRef, columns: Option<&[String]>) -> Res
     }
 }
 
-/// Refuses names that are no columns of a struct type.
+/// Refuses names that are not columns of a struct type.
 ///
 /// # Errors
 /// As [`select`].
@@ -33,7 +33,7 @@ pub(crate) fn require_columns<'a>(field: &FieldRef, names: impl IntoIterator<Ite
     all_or_errors(names.map(|name| positions.find(name))).map(|_| ())
 }
 
-/// What all results hold, or all of their errors as one.
+/// Returns the values of all results, or all of their errors as one.
 ///
 /// # Errors
 /// When one result is an error.
@@ -49,7 +49,7 @@ pub(crate) fn all_or_errors<T>(results: impl Iterator<Item = Result<T>>) -> Resu
     Error::of_columns(errors).map_or(Ok(found), Err)
 }
 
-/// The position of each name among the columns of a struct; `None` where several columns have it.
+/// Maps each name to its position among the columns of a struct; `None` for a name that several columns have.
 struct Positions<'a> {
     fields: &'a Fields,
     by_name: HashMap<&'a str, Option<usize>>,
@@ -99,13 +99,14 @@ impl<'a> Positions<'a> {
     }
 }
 
-/// How many columns an error lists, and how many names are compared with all others for it.
+/// The most columns that an error lists, and the most names that are compared with all others for it.
 const MOST_NAMES: usize = 50;
 
-/// Names that are compared letter by letter are no longer than this: the work grows with the square.
+/// The longest names that are compared letter by letter, because the work grows with the square.
 const MOST_LETTERS: usize = 64;
 
-/// The name that somebody may have meant: the same in another case, or at most a third of the letters differ.
+/// Returns the name that the caller may have meant: the same in another case, or with at most a third of its letters
+/// different.
 fn nearest<'a>(name: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let lower = name.to_lowercase();
     let most = name.chars().count() / 3;

@@ -22,21 +22,21 @@ pub struct TensorField {
     pub elements: usize,
     /// The sizes of the fixed-size lists around an element, outermost first.
     pub lists: Vec<usize>,
-    /// How the leaf holds its elements: bits are packed.
+    /// How the leaf stores its elements: bits are packed.
     pub element: Element,
     /// The dtype of the tensor.
     pub dtype: DType,
-    /// Whether the elements already lie in the order that Arrow wants. If not, they are gathered in row-major order.
+    /// Whether the elements are in Arrow's order already. If not, they are gathered in row-major order.
     pub viewable: bool,
 }
 
 impl TensorField {
-    /// The Arrow form of a tensor of this dtype, shape and strides (in elements): 0-d is a column of length 1, n-d is
-    /// `arrow.fixed_shape_tensor`. With the field that the tensor came from, it returns to that field's type, unless its
-    /// elements lie in another order by now.
+    /// Returns the Arrow form of a tensor of this dtype, shape and strides (in elements): 0-d becomes a column of
+    /// length 1, n-d becomes `arrow.fixed_shape_tensor`. A tensor that came from `field` returns to its type, unless
+    /// the order of its elements has changed.
     ///
     /// # Errors
-    /// When no Arrow type holds the dtype, or a row has more elements than a fixed-size list can.
+    /// If no Arrow type holds the dtype, or a row has more elements than a fixed-size list can.
     pub fn new(dtype: DType, shape: &[i64], strides: &[i64], kept: Option<&FieldRef>) -> Result<Self> {
         let overflow = || {
             Error::unsupported("a row of the tensor has more than 2147483647 elements")
@@ -67,7 +67,7 @@ impl TensorField {
         }
         let (leaf, element) = leaf(dtype)?;
         let (mut physical, mut permutation) = (physical_shape(shape, &permutation), permutation);
-        // Each complex number is a pair, the fastest dimension.
+        // A complex number is a pair, the fastest dimension.
         let parts = if let Element::Pairs(_) = element { 2 } else { 1 };
         if parts == 2 {
             permutation.push(physical.len());
@@ -96,17 +96,17 @@ impl TensorField {
 }
 
 impl TensorField {
-    /// Whether the elements are codes of a dictionary.
+    /// Returns whether the elements are codes of a dictionary.
     #[must_use]
     pub fn has_codes(&self) -> bool {
         has_codes(self.field.data_type())
     }
 }
 
-/// The options under which a column's own type gives tensors of its stored elements.
+/// Returns the options under which a column's own type converts to tensors of its stored elements.
 fn as_stored(dtype: DType) -> Options {
     let options = Options::default().decimal(DecimalMode::Unscaled).dictionary(DictionaryMode::Codes);
-    // Complex numbers are stored as pairs of floats, which are pairs unless asked for.
+    // Complex numbers are stored as pairs of floats, and stay pairs unless a complex dtype is requested.
     if dtype.component().is_some() { options.dtype(dtype) } else { options }
 }
 
@@ -127,11 +127,12 @@ fn extension(storage: DataType, name: String) -> Field {
     Field::new("", storage, true).with_metadata([(EXTENSION_TYPE_NAME_KEY.to_owned(), name)].into())
 }
 
-/// The order of dimensions, slowest first, in which the elements of one row lie densely in memory; written as the
+/// Returns the order of dimensions, slowest first, in which the elements of one row are dense in memory, as the
 /// permutation of `arrow.fixed_shape_tensor`: logical dimension `i` is physical dimension `permutation[i]`.
 fn dense_permutation(shape: &[i64], strides: &[i64]) -> Option<Vec<usize>> {
     let mut order: SmallVec<[usize; 4]> = (0..shape.len()).collect();
-    // A dimension of extent 1 can stand anywhere; it stays where it is by counting as its slower neighbour's equal.
+    // A dimension of extent 1 may have any position. It keeps its own, because it gets the stride of its slower
+    // neighbour.
     let key = |axis: &usize| -> i64 {
         let mut axis = *axis;
         loop {
@@ -164,7 +165,7 @@ fn physical_shape(shape: &[i64], permutation: &[usize]) -> Vec<i64> {
     physical.into_iter().map(|(_, extent)| extent).collect()
 }
 
-/// The strides, in elements, of a row-major tensor of this shape. Of extent 0, dimensions count as of extent 1.
+/// Returns the strides, in elements, of a row-major tensor of this shape. Dimensions of extent 0 count as 1.
 ///
 /// # Errors
 /// When they overflow.

@@ -9,20 +9,20 @@ use super::{BOOL8, DecimalMode, DictionaryMode, FixedShapeTensor, Options};
 use crate::dtype::{DType, Kind};
 use crate::error::{Error, Remedy, Result};
 
-/// How the leaf's values buffer holds its elements.
+/// How the leaf's values buffer stores its elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Element {
     /// One bit each, as Arrow's Boolean.
     Bits,
-    /// One byte each, any byte but 0 being true, as `arrow.bool8`.
+    /// One byte each, true unless it is 0, as in `arrow.bool8`.
     Bool8,
     /// Numbers of this dtype, one a slot.
     Values(DType),
-    /// The bytes of fixed-size binary, so many a slot.
+    /// Fixed-size binary, with this number of bytes per slot.
     Bytes(usize),
-    /// Two floats of this dtype, each a slot, that make one complex number.
+    /// Two floats of this dtype, a slot each, that make one complex number.
     Pairs(DType),
-    /// Integers of so many bytes, each a value times ten to the power of the scale.
+    /// Integers of this number of bytes: the value times ten to the power of the scale.
     Decimal {
         /// Bytes of an integer.
         bytes: usize,
@@ -32,7 +32,7 @@ pub enum Element {
 }
 
 impl Element {
-    /// The dtype that a tensor of these elements has when no other is asked for; decimals always need one.
+    /// Returns the dtype of a tensor of these elements if no other is requested. Decimals always need one.
     #[must_use]
     pub const fn dtype(self) -> DType {
         match self {
@@ -45,7 +45,8 @@ impl Element {
         }
     }
 
-    /// Whether elements of this dtype are other bytes than the stored ones, but for bits and bytes that are booleans.
+    /// Returns whether elements of this dtype differ in bytes from the stored ones. Bits and bytes of booleans do not
+    /// count.
     #[must_use]
     pub fn is_cast_to(self, dtype: DType) -> bool {
         match self {
@@ -75,7 +76,7 @@ impl Element {
             .remedy_is("leave dtype out to get the elements as they are")
     }
 
-    /// Bytes from one stored value to the next; a part of a complex number is one.
+    /// Returns the bytes from one stored value to the next. Each part of a complex number is a stored value.
     #[must_use]
     pub const fn stored_size(self) -> usize {
         match self {
@@ -85,7 +86,7 @@ impl Element {
         }
     }
 
-    /// Bytes of one element as it is stored; a bit counts as a byte.
+    /// Returns the stored bytes of one element; a bit counts as a byte.
     pub(crate) const fn stored_bytes(self) -> usize {
         match self {
             Self::Pairs(part) => part.itemsize() * 2,
@@ -93,7 +94,7 @@ impl Element {
         }
     }
 
-    /// The alignment that the stored values need; 1 where they are read without any.
+    /// Returns the alignment of stored values; 1 if they are read without alignment.
     #[must_use]
     pub const fn alignment(self) -> usize {
         match self {
@@ -102,7 +103,7 @@ impl Element {
         }
     }
 
-    /// Elements that so many slots of the leaf array make.
+    /// Returns the number of elements in this number of slots of the leaf array.
     pub(crate) fn elements_of(self, slots: usize) -> Option<usize> {
         match self {
             Self::Bytes(width) => slots.checked_mul(width),
@@ -134,7 +135,7 @@ pub(super) struct Value {
 
 impl Value {
     /// # Errors
-    /// When the type has no tensor form under these options.
+    /// If the type has no tensor form under these options.
     pub(super) fn of(field: &Field, options: &Options) -> Result<Self> {
         let value = Self::stored(field, options)?;
         let natural = value.element;
@@ -150,10 +151,10 @@ impl Value {
         Ok(value)
     }
 
-    /// The shape that the validity of a value has, for fields of any type: fixed-size lists and what they hold.
+    /// Returns the shape of a value's validity, for fields of any type: fixed-size lists and their items.
     ///
     /// # Errors
-    /// When the sizes of lists cannot be.
+    /// If list sizes overflow.
     pub(super) fn of_validity(field: &Field) -> Result<Self> {
         match field.data_type() {
             DataType::FixedSizeList(child, size) => Self::list(field, Self::of_validity(child)?, *size),
@@ -169,7 +170,7 @@ impl Value {
         Self { element, lists: Vec::new(), shape: Vec::new(), strides: Vec::new(), elements: 1 }
     }
 
-    /// The elements as they are stored, but for decimals, whose form depends on what is asked for.
+    /// Returns the elements as stored. The form of decimals depends on the options.
     fn stored(field: &Field, options: &Options) -> Result<Self> {
         let values = |dtype| Ok(Self::scalar(Element::Values(dtype)));
         match field.data_type() {
@@ -236,7 +237,7 @@ impl Value {
         Ok(Self { element: child.element, lists, shape, strides, elements })
     }
 
-    /// The innermost dimension, two floats that lie together, as one complex number.
+    /// Turns the innermost dimension of two adjacent floats into one complex number.
     fn paired(mut self, dtype: DType) -> Result<Self> {
         let pair = (self.shape.pop(), self.strides.pop());
         match (self.element, pair) {
@@ -248,7 +249,7 @@ impl Value {
                     .remedy_is("a fixed-size list of 2 floats holds both; pass a float dtype for other columns"));
             }
         }
-        // Each is a multiple of the pairs that it steps over.
+        // Each stride is a multiple of the pairs that it steps over.
         for stride in &mut self.strides {
             *stride /= 2;
         }
@@ -257,7 +258,7 @@ impl Value {
     }
 }
 
-/// What the elements of a type, under fixed-size lists, are codes of; `None` where they are no codes.
+/// Returns the type of the dictionary's values, for a dictionary type under fixed-size lists; else `None`.
 pub(super) fn dictionary_values(data_type: &DataType) -> Option<&DataType> {
     match data_type {
         DataType::Dictionary(_, values) => Some(values),
@@ -266,12 +267,12 @@ pub(super) fn dictionary_values(data_type: &DataType) -> Option<&DataType> {
     }
 }
 
-/// Whether the elements of a type, under fixed-size lists, are codes of a dictionary.
+/// Returns whether the elements of a type, under fixed-size lists, are codes of a dictionary.
 pub(crate) fn has_codes(data_type: &DataType) -> bool {
     dictionary_values(data_type).is_some()
 }
 
-/// The type that an array of this field is decoded to before anything else; `None` where it is taken as it is.
+/// Returns the type that an array of this field is decoded to first; `None` if it is not decoded.
 pub(super) fn decoded(field: &Field, options: &Options) -> Option<Field> {
     let data_type = match field.data_type() {
         DataType::RunEndEncoded(_, values) => {
@@ -289,7 +290,7 @@ pub(super) fn decoded(field: &Field, options: &Options) -> Option<Field> {
     Some(Field::new(field.name(), data_type, true).with_metadata(field.metadata().clone()))
 }
 
-/// As [`decoded`], where only nulls are wanted: a bit a row stands for what has no size that the type tells, as strings.
+/// Like [`decoded`], but for validity alone: a type without a fixed size, such as strings, counts as one bit per row.
 pub(super) fn decoded_for_validity(field: &Field) -> Option<Field> {
     fn bits(data_type: &DataType) -> DataType {
         match data_type {

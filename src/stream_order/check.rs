@@ -8,11 +8,11 @@ use crate::cuda::{Pointer, is_started};
 use crate::error::{Error, ErrorKind, Result};
 use crate::ffi::dlpack::DLDeviceType;
 
-/// Refuses an address that is said to be the host's and is a device's, where `ARROW_DLPACK_CHECK` is 1 and this process uses a
-/// driver, which knows.
+/// Under `ARROW_DLPACK_CHECK=1`, refuses a host address that the driver knows as a device's, if this process uses a
+/// driver.
 ///
 /// # Errors
-/// When it is a device's, or the driver fails.
+/// If it is a device's address, or the driver fails.
 pub(crate) fn check_host(address: usize) -> Result<()> {
     if address == 0 || !is_check_asked() {
         return Ok(());
@@ -26,7 +26,7 @@ pub(crate) fn check_host(address: usize) -> Result<()> {
     }
 }
 
-/// Whether `ARROW_DLPACK_CHECK` is 1, and there is a driver to ask.
+/// Returns whether `ARROW_DLPACK_CHECK` is 1, and there is a driver to ask.
 #[inline]
 pub(crate) fn is_check_asked() -> bool {
     static ASKED: OnceLock<bool> = OnceLock::new();

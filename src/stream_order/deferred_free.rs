@@ -11,35 +11,35 @@ use smallvec::SmallVec;
 use super::Wait;
 use crate::cuda::{Called, CudaDevice, Current, Event, Stream, is_forked, release_abandoned, thread_sync};
 
-/// Frees memory, or gives it back to its owner.
+/// Frees memory, or returns it to its owner.
 pub(super) type Release = Box<dyn FnOnce() + Send>;
 
-/// Work that has to be done before memory is used for something else.
+/// The work that must be done before memory is reused.
 pub(crate) struct Behind {
     ordinal: i32,
     events: SmallVec<[Event; 2]>,
-    /// Whether an event has to be recorded on the legacy default stream yet, as while it is being captured.
+    /// Whether an event must still be recorded on the legacy default stream, because that was being captured.
     needs_legacy: bool,
 }
 
 struct Waiting {
     behind: Behind,
-    /// Of memory of ours; that of others is theirs to count.
+    /// Bytes of our own memory; other owners count theirs.
     bytes: usize,
     release: Release,
 }
 
 static LIMBO: Mutex<Vec<Waiting>> = Mutex::new(Vec::new());
-/// The number of entries, to be looked at without the lock.
+/// The number of entries, readable without the lock.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
-/// How many blocks of memory wait to be released: those that work on a device may still use.
+/// Returns the number of deferred frees: blocks that device work may still use.
 #[must_use]
 pub fn waiting() -> usize {
     COUNT.load(Ordering::Acquire)
 }
 
-/// How many blocks of memory of a device wait to be released, and how many bytes of ours they have.
+/// Returns the number of deferred frees of a device, and how many bytes of our own memory they hold.
 pub(super) fn waiting_on(ordinal: i32) -> (usize, usize) {
     let deferred_free = LIMBO.lock().unwrap_or_else(PoisonError::into_inner);
     let waiting = deferred_free.iter().filter(|entry| entry.behind.ordinal == ordinal);
@@ -51,7 +51,7 @@ impl Behind {
         Self { ordinal, events, needs_legacy: false }
     }
 
-    /// The work that a stream of ours has now.
+    /// Returns the work that a stream of ours has now.
     ///
     /// # Errors
     /// When no event can be recorded.
@@ -60,7 +60,7 @@ impl Behind {
         Ok(Self::new(current.device().ordinal(), event.into_iter().collect()))
     }
 
-    /// And what the legacy default stream of the device has now.
+    /// Adds the work that the legacy default stream of the device has now.
     pub(super) fn and_legacy(self) -> Self {
         let mut behind = Self { needs_legacy: true, ..self };
         if let Some(current) = enter(behind.ordinal) {
@@ -69,7 +69,7 @@ impl Behind {
         behind
     }
 
-    /// Whether all of it is done. Never waits.
+    /// Returns whether all work is done. Never waits.
     ///
     /// # Errors
     /// When the driver fails.
@@ -86,7 +86,7 @@ impl Behind {
         Ok(true)
     }
 
-    /// Releases memory, of which so many bytes are ours, when all of it is done.
+    /// Releases memory once all work is done. `bytes` of it are our own.
     pub(crate) fn then(mut self, bytes: usize, release: Release) {
         let is_done = enter(self.ordinal).is_some_and(|current| self.is_done(&current) == Ok(true));
         if is_done {
@@ -95,17 +95,17 @@ impl Behind {
         thread_sync::send((&raw const LIMBO).addr());
         let mut deferred_free = LIMBO.lock().unwrap_or_else(PoisonError::into_inner);
         deferred_free.push(Waiting { behind: self, bytes, release });
-        // Under the lock: a drain beside this would take the entry off the count before it was counted.
+        // Under the lock, because a concurrent drain would uncount the entry before it was counted.
         COUNT.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Records an event on the legacy default stream, which waits for all blocking streams, if that has to be yet; false while
-    /// it is not possible.
+    /// Records the missing event on the legacy default stream, which waits for all blocking streams. Returns false
+    /// while that is impossible.
     fn record_legacy(&mut self, current: &Current) -> bool {
         if !self.needs_legacy || Wait::ReleaseBehindLegacy.is_skipped() {
             return true;
         }
-        // A record would break the capture, or become a part of it.
+        // Recording an event would break the capture, or become a part of it.
         if current.is_capturing(Stream::LEGACY) != Ok(false) {
             return false;
         }
@@ -116,7 +116,7 @@ impl Behind {
     }
 }
 
-/// Releases what nothing uses any more. Never waits.
+/// Releases the blocks that nothing uses any more. Never waits.
 pub(crate) fn drain() {
     release_abandoned();
     if COUNT.load(Ordering::Acquire) == 0 || is_forked() {
@@ -128,7 +128,7 @@ pub(crate) fn drain() {
         // Another thread is at it.
         Err(TryLockError::WouldBlock) => return,
     };
-    // Of an entry's events, another thread may have seen some complete.
+    // Another thread may have seen some of an entry's events complete.
     thread_sync::receive((&raw const LIMBO).addr());
     let (mut still, mut free) = (Vec::new(), Vec::new());
     for mut entry in waiting {
@@ -137,13 +137,13 @@ pub(crate) fn drain() {
     thread_sync::send((&raw const LIMBO).addr());
     LIMBO.lock().unwrap_or_else(PoisonError::into_inner).append(&mut still);
     COUNT.fetch_sub(free.len(), Ordering::AcqRel);
-    // Without the lock: what is released may come back here.
+    // Without the lock, because a release may call back into this function.
     for release in free {
         release();
     }
 }
 
-/// The context of a device, unless the driver refuses, at the end of the process at the latest: nothing is to be freed then.
+/// Returns the context of a device, unless the driver refuses, as at the end of the process: then nothing may be freed.
 fn enter(ordinal: i32) -> Option<Current> {
     CudaDevice::get(ordinal).ok()?.enter_unchecked().ok()
 }

@@ -7,32 +7,32 @@ use std::time::{Duration, Instant};
 use crate::cuda::{Called, Current, EventHandle};
 use crate::error::Result;
 
-/// Lets time pass, and fails where the wait is to end.
+/// Pauses, and fails if the wait must end.
 pub type Pause = fn(Duration) -> Result<()>;
 
 static PAUSE: OnceLock<Pause> = OnceLock::new();
 static WAITS: AtomicU64 = AtomicU64::new(0);
 
-/// Queries before the first pause: most work is done soon.
+/// Queries before the first pause, because most work is done soon.
 const SPINS: u32 = 64;
 const SHORTEST: Duration = Duration::from_micros(20);
 const LONGEST: Duration = Duration::from_millis(2);
 
-/// Has the host pause by this function while it waits for a device, and between the arrays of a stream: one that lets other
-/// threads of an interpreter run, and that a signal ends. The first one stays.
+/// Sets the function that pauses the host while it waits for a device, and between the arrays of a stream. It lets
+/// other threads of an interpreter run, and lets signals end the wait. The first function stays.
 pub fn pause_by(pause: Pause) {
-    // A second module of the same kind pauses as the first one does.
+    // A second module of the same kind pauses in the same way.
     let _ = PAUSE.set(pause);
 }
 
-/// Looks for signals while a call reads a stream or converts many rows, which takes as long as the data is large.
+/// A check for signals while a call reads a stream or converts many rows.
 #[derive(Debug)]
 pub(crate) struct Interrupts {
     checked: Instant,
 }
 
 impl Interrupts {
-    /// Short enough that a user who presses Ctrl-C notices no delay, and long enough to cost nothing.
+    /// Short enough that a user who presses Ctrl-C sees no delay, and long enough to cost nothing.
     const EVERY: Duration = Duration::from_millis(50);
 
     /// Counts the time from now on.
@@ -40,10 +40,10 @@ impl Interrupts {
         Self { checked: Instant::now() }
     }
 
-    /// Runs the handlers of signals that came, if the last look was a while ago.
+    /// Runs pending signal handlers, if the last check was a while ago.
     ///
     /// # Errors
-    /// [`crate::ErrorKind::Interrupted`] when a handler raises.
+    /// [`crate::ErrorKind::Interrupted`] if a handler raises.
     pub(crate) fn check(&mut self) -> Result<()> {
         if self.checked.elapsed() < Self::EVERY {
             return Ok(());
@@ -54,21 +54,21 @@ impl Interrupts {
     }
 }
 
-/// Runs the handlers of signals that came.
+/// Runs pending signal handlers.
 ///
 /// # Errors
-/// [`crate::ErrorKind::Interrupted`] when a handler raises.
+/// [`crate::ErrorKind::Interrupted`] if a handler raises.
 pub(crate) fn run_handlers() -> Result<()> {
     PAUSE.get().map_or(Ok(()), |pause| pause(Duration::ZERO))
 }
 
-/// How often the host has waited for a device in this process.
+/// Returns how often the host has waited for a device in this process.
 #[must_use]
 pub fn host_waits() -> u64 {
     WAITS.load(Ordering::Relaxed)
 }
 
-/// Counts calls of the driver in which the host may have waited.
+/// Counts driver calls in which the host may have waited.
 pub(super) fn count(waits: u64) {
     WAITS.fetch_add(waits, Ordering::Relaxed);
 }
@@ -78,7 +78,7 @@ pub(super) fn wait(current: &Current, event: EventHandle) -> Result<()> {
     wait_until(|| current.is_complete(event))
 }
 
-/// Waits until a query says so. Asks again and again, so that whoever waits can be interrupted.
+/// Polls a query until it returns true, so that the wait can be interrupted.
 pub(super) fn wait_until(is_done: impl Fn() -> Called<bool>) -> Result<()> {
     WAITS.fetch_add(1, Ordering::Relaxed);
     let mut pause = SHORTEST;

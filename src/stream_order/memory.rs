@@ -7,18 +7,19 @@ use crate::cuda::{
 };
 use crate::error::{Error, ErrorKind, Remedy, Result};
 
-/// What to do where there is no memory.
+/// The remedy when memory is out.
 pub(super) const FREE_SOME: &str = "let go of results, call empty_cache(), or work on smaller batches";
 
-/// Memory for a result, from where this thread's results come, for what `stream` is given from now on. `bytes` is not 0.
+/// Allocates memory for a result with this thread's allocator, for work that `stream` gets from now on. `bytes` is not
+/// 0.
 ///
 /// # Errors
-/// When there is none, or an allocator fails or gives what cannot be used. Everything stays usable.
+/// If memory is out, or an allocator fails or returns unusable memory. Everything stays usable.
 pub(crate) fn allocate(current: &Current, bytes: usize, stream: Stream) -> Result<DeviceBuffer> {
     allocate_from(&memory_source(), current, bytes, stream)
 }
 
-/// As [`allocate`], of memory that is needed only during a conversion, which is always of the pool.
+/// Like [`allocate`], for scratch memory, which always comes from the pool.
 pub(crate) fn allocate_scratch(current: &Current, bytes: usize, stream: Stream) -> Result<DeviceBuffer> {
     allocate_from(&MemorySource::Pool, current, bytes, stream)
 }
@@ -41,10 +42,11 @@ fn allocate_from(source: &MemorySource, current: &Current, bytes: usize, stream:
     Ok(buffer)
 }
 
-/// Gives back to the device what nothing uses. The host may wait.
+/// Frees the caches of a device. The host may wait.
 fn give_back(current: &Current) {
     drain();
-    // Where the driver refuses there is still no memory, which is the error then. What was just freed is so after a moment.
+    // If the driver refuses, the allocation fails again, and that is the error. Blocks freed just now become available
+    // after a moment.
     let _ = settle(current, current.free_stream());
     let _ = trim_pool(current);
     if let Ok(waits) = free_plain(current) {
@@ -52,14 +54,14 @@ fn give_back(current: &Current) {
     }
 }
 
-/// Has `stream` wait for what the stream has now that memory of another library is ordered by: that may have been let go with
-/// work under way.
+/// Makes `stream` wait for the work on the stream whose order another library's memory follows, because that work may
+/// still use the memory.
 fn wait_behind(current: &Current, stream: Stream, behind: Stream) -> Result<()> {
     if Wait::AllocatorStream.is_skipped() {
         return Ok(());
     }
     current.require_own(behind)?;
-    // An event there would be one of the graph, and to wait for it would draw our stream in.
+    // An event on a captured stream would belong to the graph, and a wait for it would draw our stream in.
     if current.is_capturing(behind)? {
         let reason = "the stream that memory is allocated on is being captured";
         return Err(Error::new(ErrorKind::Device, reason).remedy_is(Remedy::BeforeCapture));
@@ -80,10 +82,10 @@ fn exhausted(current: &Current, bytes: usize, said: Option<String>) -> Error {
     Error::new(ErrorKind::Memory, reason).remedy_is(FREE_SOME)
 }
 
-/// Page-locked memory of the host, for a result. `bytes` is not 0.
+/// Allocates page-locked host memory for a result. `bytes` is not 0.
 ///
 /// # Errors
-/// When there is none. Everything stays usable.
+/// If memory is out. Everything stays usable.
 pub(crate) fn page_locked(current: &Current, bytes: usize) -> Result<PinnedBuffer> {
     let status = match PinnedBuffer::new(current, bytes) {
         Err(status) if status.is_out_of_memory() => status,
@@ -103,11 +105,11 @@ pub(crate) fn page_locked(current: &Current, bytes: usize) -> Result<PinnedBuffe
     }
 }
 
-/// A page-locked block to copy through; `None` where there are as many as `ARROW_DLPACK_PINNED_BYTES` allows, and copies are under
-/// way in all of them: who has some of those waits for the oldest, and who has none takes [`PinnedBlock::take`].
+/// Returns a staging buffer; `None` if there are as many as `ARROW_DLPACK_PINNED_BYTES` allows and all are in use. A
+/// caller that holds some then waits for its oldest; a caller that holds none calls [`PinnedBlock::take`].
 ///
 /// # Errors
-/// When the host has no such memory, or the environment is wrong.
+/// If page-locked memory is out, or the environment variable is invalid.
 pub(crate) fn staging_block(current: &Current) -> Result<Option<PinnedBlock>> {
     if let Some(block) = PinnedBlock::idle() {
         return Ok(Some(block));

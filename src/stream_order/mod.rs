@@ -35,19 +35,19 @@ use crate::cuda::{CudaDevice, Current, Event, EventHandle, Pointer, PooledStream
 use crate::device::Device;
 use crate::error::{Error, ErrorKind, Remedy, Result};
 
-/// When memory of a device may be read, and who uses it. Clones are the same memory's.
+/// When device memory is written, and which work uses it. Clones refer to the same memory.
 #[derive(Clone)]
 pub struct Readiness(Arc<Inner>);
 
 struct Inner {
     device: Device,
-    /// Not set where it is written already.
+    /// Unset if the memory is written already.
     ready: OnceLock<Ready>,
-    /// What this is made of, where it is more than one piece of memory.
+    /// The pieces of memory, if there are several.
     parts: Vec<Readiness>,
-    /// Whether others may have put work on the memory that we know nothing of.
+    /// Whether others may use the memory on streams that we do not know.
     lent: AtomicBool,
-    /// Whether work of ours uses the memory and its end cannot be known: it is never freed then.
+    /// Whether our own work uses the memory and its end cannot be known: the memory is never freed then.
     lost: AtomicBool,
     uses: Mutex<SmallVec<[Use; 1]>>,
 }
@@ -59,27 +59,28 @@ unsafe impl Sync for Ready {}
 
 /// When memory is written.
 enum Ready {
-    /// When the event of another library is complete that this points to, alive as long as the memory's owner.
+    /// When another library's event is complete. The pointer leads to its handle, which lives as long as the memory's
+    /// owner.
     Foreign(*const EventHandle),
     /// When this event of ours is complete.
     Own(Event),
 }
 
-/// Work on memory that has to be done before it is freed.
+/// Work that must be done before memory is freed.
 struct Use {
-    /// Where more work may have come since, unless that is only known to another thread.
+    /// The stream, if it may have received more work since, and is not known only to another thread.
     stream: Option<Stream>,
     event: Event,
     wait: Wait,
 }
 
 impl Readiness {
-    /// Memory of a device, written already; `None` for ordinary host memory, which has no order.
+    /// Returns the readiness of device memory that is written; `None` for ordinary host memory, which has no order.
     pub(crate) fn written(device: Device) -> Option<Self> {
         (!device.is_cpu()).then(|| Self::new(device, None, Vec::new()))
     }
 
-    /// Memory of a device that is not the CPU, written already.
+    /// Returns the readiness of written memory on a device that is not the CPU.
     pub(crate) fn on_device(device: Device) -> Self {
         Self::new(device, None, Vec::new())
     }
@@ -96,10 +97,10 @@ impl Readiness {
         }))
     }
 
-    /// Memory that is written when the event is complete that `sync_event` points to, if it is not NULL.
+    /// Returns the readiness of memory that is written when `sync_event` is complete, or now if it is NULL.
     ///
     /// # Errors
-    /// When the pointer is misaligned.
+    /// If the pointer is misaligned.
     ///
     /// # Safety
     /// `sync_event` is NULL, or points to a handle of the device's runtime that lives as long as the memory's owner
@@ -112,40 +113,41 @@ impl Readiness {
             return Ok(Self::written(device));
         }
         let event = sync_event.cast::<EventHandle>();
-        // Of another runtime's event only the address is kept.
+        // Only the address of another runtime's event is kept.
         if is_cuda(device) && !event.is_aligned() {
             return Err(Error::invalid("ArrowDeviceArray.sync_event is a misaligned pointer"));
         }
         Ok(Some(Self::new(device, Some(Ready::Foreign(event)), Vec::new())))
     }
 
-    /// Memory that is written when the work is done that `stream` has now.
+    /// Returns the readiness of memory that is written when the work that `stream` has now is done.
     pub(crate) fn recorded(device: Device, current: &Current, stream: Stream, wait: Wait) -> Result<Self> {
         let readiness = Self::new(device, None, Vec::new());
         readiness.written_behind(current, stream, wait)?;
         Ok(readiness)
     }
 
-    /// Says that the memory is written when the work is done that `stream` has now; before anyone else knows the memory.
+    /// Sets that the memory is written when the work that `stream` has now is done. Only for memory that nobody else
+    /// knows yet.
     pub(crate) fn written_behind(&self, current: &Current, stream: Stream, wait: Wait) -> Result<()> {
         if !wait.is_skipped() {
             let event = Event::record(current, stream)?;
-            // Of what is set already, the memory is not new.
+            // Memory with an event is not new.
             self.0.ready.set(Ready::Own(event)).map_err(|_| Error::internal("the memory is ordered already"))?;
         }
         Ok(())
     }
 
-    /// Says that the memory, which others know, is written again, and by the work that `stream` has now: it has waited for what
-    /// wrote it before.
+    /// Sets that memory which others know is written again, by the work that `stream` has now. The stream must have
+    /// waited for the previous write.
     ///
     /// # Errors
-    /// When the event is another library's, or the driver fails.
+    /// If the event is another library's, or the driver fails.
     pub(crate) fn written_again(&self, current: &Current, stream: Stream, wait: Wait) -> Result<()> {
         match self.0.ready.get() {
             _ if wait.is_skipped() => Ok(()),
             None => self.written_behind(current, stream, wait),
-            // Whoever has its handle, as the `sync_event` of an array, waits for the later work from now on.
+            // Holders of its handle, such as an array with it as `sync_event`, wait for the later work from now on.
             Some(Ready::Own(event)) => Ok(event.record_again(current, stream)?),
             Some(Ready::Foreign(_)) => {
                 Err(Error::argument("memory whose event is another library's cannot be written"))
@@ -153,10 +155,10 @@ impl Readiness {
         }
     }
 
-    /// Several pieces of memory as one, which is written when each is.
+    /// Joins several pieces of memory into one, which is written when each piece is.
     ///
     /// # Errors
-    /// When they are on different devices, or the driver fails.
+    /// If they are on different devices, or the driver fails.
     pub(crate) fn joined(orders: impl IntoIterator<Item = Self>) -> Result<Option<Self>> {
         let mut parts: Vec<Self> = Vec::new();
         for readiness in orders {
@@ -190,7 +192,8 @@ impl Readiness {
         Ok(Some(Self::new(device, Some(Ready::Own(event)), parts)))
     }
 
-    /// As [`Readiness::joined`], where nothing can wait for an event: all that have one must have the same.
+    /// Like [`Readiness::joined`], for devices whose runtime is unknown here: all pieces with an event must have the
+    /// same one.
     fn joined_opaque(device: Device, parts: Vec<Self>) -> Result<Self> {
         let mut events = parts.iter().filter(|part| !part.is_written()).map(Self::exported_event);
         let first = events.next();
@@ -201,24 +204,24 @@ impl Readiness {
         Ok(Self::new(device, first.map(|event| Ready::Foreign(event.cast_const().cast())), parts))
     }
 
-    /// The same memory under another device by which it is reached too.
+    /// Returns the readiness of the same memory under another device that reaches it.
     pub(crate) fn relabelled(&self, device: Device) -> Self {
         let event = self.0.ready.get().map(|_| Ready::Foreign(self.exported_event().cast_const().cast()));
         Self::new(device, event, vec![self.clone()])
     }
 
-    /// The device that the memory is on.
+    /// Returns the device of the memory.
     #[must_use]
     pub fn device(&self) -> Device {
         self.0.device
     }
 
-    /// Whether there is no event to wait for.
+    /// Returns whether there is no event to wait for.
     fn is_written(&self) -> bool {
         self.0.ready.get().is_none()
     }
 
-    /// What to wait for; asked only where the device's runtime is there.
+    /// Returns the event to wait for. Only called when the device's runtime is present.
     fn event(&self) -> Option<EventHandle> {
         match self.0.ready.get()? {
             Ready::Foreign(event) if event.is_null() => None,
@@ -228,7 +231,7 @@ impl Readiness {
         }
     }
 
-    /// Whether the memory is known to be written by now. Never waits.
+    /// Returns whether the memory is known to be written. Never waits.
     ///
     /// # Errors
     /// When the driver fails.
@@ -240,8 +243,8 @@ impl Readiness {
         Ok(self.event().map_or(Ok(true), |event| current.is_complete(event))?)
     }
 
-    /// The `sync_event` of an export, which has to keep this order and the memory's owner: NULL where the memory is written
-    /// already.
+    /// Returns the `sync_event` of an export, which must keep this readiness and the memory's owner alive. NULL if the
+    /// memory is written.
     pub(crate) fn exported_event(&self) -> *mut c_void {
         let event = match self.0.ready.get() {
             Some(Ready::Foreign(event)) => *event,
@@ -251,11 +254,11 @@ impl Readiness {
         if Wait::ExportedEvent.is_skipped() { std::ptr::null_mut() } else { event.cast_mut().cast() }
     }
 
-    /// Has `stream`, which must be of `device`, wait until the memory is written: by its own device, or by any other that
+    /// Makes `stream`, a stream of `device`, wait until the memory is written. `device` is the memory's or another that
     /// reaches it.
     ///
     /// # Errors
-    /// When the stream is another device's or context's, or is being captured while the memory is not written yet.
+    /// If the stream belongs to another device or context, or is being captured while the memory is not written yet.
     pub(crate) fn wait_on_stream(&self, device: Device, stream: Stream, wait: Wait) -> Result<()> {
         drain();
         if self.is_written() && (stream.is_default() || !is_cuda(device)) {
@@ -266,11 +269,11 @@ impl Readiness {
         self.wait_in(&current, stream, wait)
     }
 
-    /// As [`Readiness::wait_on_stream`], for a stream of the current context.
+    /// Like [`Readiness::wait_on_stream`], for a stream of the current context.
     pub(crate) fn wait_in(&self, current: &Current, stream: Stream, wait: Wait) -> Result<()> {
         let Some(event) = self.event().filter(|_| !wait.is_skipped()) else { return Ok(()) };
         if current.is_capturing(stream)? {
-            // A wait for work outside would make the capture invalid.
+            // A wait for work outside the capture would make it invalid.
             if current.is_complete(event)? {
                 return Ok(());
             }
@@ -280,15 +283,15 @@ impl Readiness {
         Ok(current.stream_waits(stream, event)?)
     }
 
-    /// Has the host wait until the memory is written.
+    /// Waits on the host until the memory is written.
     ///
     /// # Errors
-    /// When the driver fails, or the wait is interrupted.
+    /// If the driver fails, or the wait is interrupted.
     pub(crate) fn wait_on_host(&self, wait: Wait) -> Result<()> {
         if self.is_written() || wait.is_skipped() {
             return Ok(());
         }
-        // Before the event is looked at: without its runtime it is only a number.
+        // Enters the device before the event is read, because without its runtime an event is only a number.
         let current = enter(self.0.device)?;
         match self.event() {
             Some(event) if !current.is_complete(event)? => host::wait(&current, event),
@@ -296,7 +299,7 @@ impl Readiness {
         }
     }
 
-    /// Says that others may use the memory, on streams that we do not know: it is freed behind their work.
+    /// Marks the memory as lent: others may use it on streams that we do not know, and it is freed behind their work.
     pub(crate) fn lend(&self) {
         self.0.lent.store(true, Ordering::Release);
         for part in &self.0.parts {
@@ -304,22 +307,22 @@ impl Readiness {
         }
     }
 
-    /// Has the memory freed behind the work of a stream: what it has now, and what it is given until then.
+    /// Frees the memory only behind a stream's work: its present work, and all work that it gets until the release.
     ///
     /// # Errors
-    /// When the stream is another device's or context's, or the driver fails.
+    /// If the stream belongs to another device or context, or the driver fails.
     pub fn record_stream(&self, stream: Stream) -> Result<()> {
         let current = enter(self.0.device)?;
         current.require_own(stream)?;
-        // Another thread's default stream has the same number.
+        // Another thread's per-thread default stream has the same number.
         let again = (stream != Stream::PER_THREAD).then_some(stream);
         self.record_use(&current, stream, again, Wait::ReleaseBehindRecorded)
     }
 
-    /// Has the memory freed behind our own work that `stream` has now.
+    /// Frees the memory only behind our own work that `stream` has now.
     ///
     /// # Errors
-    /// When no event can be recorded, and the host cannot wait for that work either. The memory is never freed then.
+    /// If no event can be recorded, and the host cannot wait for the work either. The memory is never freed then.
     pub(crate) fn used_by(&self, current: &Current, stream: Stream) -> Result<()> {
         if self.record_use(current, stream, None, Wait::ReleaseBehindOurs).is_ok() {
             return Ok(());
@@ -340,7 +343,7 @@ impl Readiness {
         if self.0.parts.is_empty() {
             let event = Event::record(current, stream)?;
             let mut uses = self.0.uses.lock().unwrap_or_else(PoisonError::into_inner);
-            // Memory that is read for long does not gather the events of all its reads.
+            // Drops completed events, so that memory that is read often does not collect them.
             let is_done = |used: &Use| current.is_complete(*used.event.handle()) == Ok(true);
             uses.retain(|used| if used.stream.is_some() { used.stream != again } else { !is_done(used) });
             uses.push(Use { stream: again, event, wait });
@@ -351,25 +354,25 @@ impl Readiness {
 
 impl fmt::Debug for Readiness {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Order")
+        f.debug_struct("Readiness")
             .field("device", &self.0.device)
             .field("is_written", &self.is_written())
             .finish_non_exhaustive()
     }
 }
 
-/// Has the host wait until the work is done that one of our own streams has now.
+/// Waits on the host for the work that one of our own streams has now.
 ///
 /// # Errors
-/// When the driver fails, or the wait is interrupted.
+/// If the driver fails, or the wait is interrupted.
 pub(crate) fn wait_for_stream(current: &Current, stream: Stream, wait: Wait) -> Result<()> {
     if wait.is_skipped() { Ok(()) } else { settle(current, stream) }
 }
 
-/// Makes the primary context of the device current that memory is on.
+/// Makes the primary context of the memory's device current.
 ///
 /// # Errors
-/// When the device is not reached through CUDA, or not at all.
+/// If the device is not reached through CUDA, or not at all.
 pub(crate) fn enter(device: Device) -> Result<Current> {
     if !is_cuda(device) {
         let reason = format!("the data is on {device}, whose runtime is not known here");
@@ -381,14 +384,14 @@ pub(crate) fn enter(device: Device) -> Result<Current> {
     CudaDevice::get(device.id())?.enter()
 }
 
-/// Whether there is a CUDA driver with a device; starts it.
+/// Returns whether there is a CUDA driver with a device; loads it.
 #[must_use]
 pub fn is_available() -> bool {
     crate::cuda::driver().is_ok()
 }
 
-/// The device that host-visible memory is of, by what the driver knows of its address: DLPack names none. Memory that the
-/// driver does not know stays where it was said to be.
+/// Returns the device that host-visible memory belongs to, as the driver knows from its address, because DLPack names
+/// none. Memory that the driver does not know keeps its device.
 pub(crate) fn located(device: Device, address: usize) -> Device {
     if !is_host_visible(device) || address == 0 {
         return device;
@@ -397,19 +400,19 @@ pub(crate) fn located(device: Device, address: usize) -> Device {
     found.filter(|found| found.device_type() == device.device_type()).unwrap_or(device)
 }
 
-/// Waits on the host for the work that a stream has now: where no event could be recorded behind it.
+/// Waits on the host for the work that a stream has now, if no event could be recorded behind it.
 ///
 /// # Errors
-/// When the driver fails, or the wait is interrupted.
+/// If the driver fails, or the wait is interrupted.
 pub(crate) fn settle(current: &Current, stream: Stream) -> Result<()> {
     if current.is_idle(stream)? { Ok(()) } else { host::wait_until(|| current.is_idle(stream)) }
 }
 
-/// Refuses memory that is not what its producer says: of another device or kind, of a context that is not the primary one, or
-/// shorter. Of devices that are not reached through CUDA nothing is known.
+/// Refuses memory that contradicts its producer: another device or kind, another context than the primary one, or a
+/// shorter size. Memory outside CUDA is not checked.
 ///
 /// # Errors
-/// What is wrong with it, or that there is no driver to ask.
+/// If the memory differs, or there is no driver to ask.
 pub(crate) fn check_memory(device: Device, address: usize, bytes: usize) -> Result<()> {
     if !is_cuda(device) || bytes == 0 {
         return Ok(());
@@ -421,18 +424,18 @@ thread_local! {
     static STREAMS: RefCell<Vec<Stream>> = const { RefCell::new(Vec::new()) };
 }
 
-/// The stream of this thread: the innermost one that was set, else the legacy default stream.
+/// Returns this thread's stream: the innermost one that was set, else the legacy default stream.
 #[must_use]
 pub fn current_stream() -> Stream {
     STREAMS.with_borrow(|streams| streams.last().copied()).unwrap_or(Stream::LEGACY)
 }
 
-/// Makes a stream this thread's, until [`pop_stream`].
+/// Sets this thread's stream, until [`pop_stream`].
 pub fn push_stream(stream: Stream) {
     STREAMS.with_borrow_mut(|streams| streams.push(stream));
 }
 
-/// Makes the stream before it this thread's again; false, and nothing else, where this thread's is not `stream`.
+/// Restores this thread's previous stream. Returns false, and does nothing, if this thread's stream is not `stream`.
 #[must_use]
 pub fn pop_stream(stream: Stream) -> bool {
     STREAMS.with_borrow_mut(|streams| streams.pop_if(|last| *last == stream).is_some())
@@ -446,7 +449,7 @@ mod tests {
 
     const BYTES: usize = 1 << 12;
 
-    /// A block that `writer` has just been told to write.
+    /// A block whose write `writer` has just started.
     fn written(current: &Current, writer: &PooledStream) -> (DeviceBuffer, DeviceBuffer, Readiness) {
         let stream = writer.stream();
         let source = allocate_scratch(current, BYTES, stream).unwrap();

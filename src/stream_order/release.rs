@@ -7,23 +7,23 @@ use super::deferred_free::Behind;
 use super::{Readiness, Use, is_available};
 use crate::cuda::{CudaDevice, Event, Stream, is_cuda, is_forked};
 
-/// What has to come before memory is used for something else.
+/// What must be done before memory is reused.
 pub(crate) enum End {
     /// Nothing: nobody has used it.
     Now,
     /// Work that may use it still.
     Behind(Behind),
-    /// It is another process's, or who uses it cannot be known.
+    /// The memory is another process's, or its users cannot be known.
     Never,
 }
 
 impl Readiness {
-    /// Releases the memory: at once if nobody has used it, else behind the work that may use it still.
+    /// Releases the memory: at once if nobody has used it, else behind the work that may still use it.
     pub(crate) fn release(&self, release: impl FnOnce() + Send + 'static) {
         self.release_bytes(0, release);
     }
 
-    /// As [`Readiness::release`], of so many bytes of ours.
+    /// Like [`Readiness::release`], with `bytes` of our own memory.
     pub(crate) fn release_bytes(&self, bytes: usize, release: impl FnOnce() + Send + 'static) {
         match self.end() {
             End::Now => release(),
@@ -32,18 +32,18 @@ impl Readiness {
         }
     }
 
-    /// What has to come before the memory is used for something else, now that nobody refers to it any more.
+    /// Returns what must be done before the memory is reused, now that it has no owners.
     pub(crate) fn end(&self) -> End {
         if !is_cuda(self.0.device) {
             return End::Now;
         }
-        // After a fork the memory is the parent's, and nothing of the driver works here.
+        // After a fork the memory is the parent's, and the driver does not work in the child.
         if is_forked() || self.0.lost.load(Ordering::Acquire) {
             return End::Never;
         }
         let uses = std::mem::take(&mut *self.0.uses.lock().unwrap_or_else(PoisonError::into_inner));
         let lent = self.0.lent.load(Ordering::Acquire);
-        // Without a driver nobody can have used it.
+        // Without a driver nobody can have used the memory.
         if !lent && uses.is_empty() || !is_available() {
             return End::Now;
         }
@@ -57,7 +57,8 @@ impl Readiness {
     }
 }
 
-/// An event behind what a stream was given since; `None` where the driver has none, as when the stream is gone.
+/// Records an event behind the work that a stream got since; `None` if the driver cannot, as when the stream was
+/// destroyed.
 fn recorded_again(ordinal: i32, stream: Stream) -> Option<Event> {
     let current = CudaDevice::get(ordinal).ok()?.enter_unchecked().ok()?;
     (current.is_capturing(stream) == Ok(false)).then(|| Event::record(&current, stream).ok())?

@@ -6,17 +6,17 @@ use crate::device::Device;
 use crate::error::Result;
 use crate::ffi::dlpack::DLDeviceType;
 
-/// Memory of the devices that are in use, and page-locked memory of the host.
+/// Memory of the devices in use, and page-locked host memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MemoryStatistics {
     /// By ordinal.
     pub devices: Vec<DeviceMemory>,
-    /// Page-locked memory of the host, which all devices share.
+    /// Page-locked host memory, which all devices share.
     pub page_locked: PageLockedMemory,
 }
 
-/// Memory of one device, in bytes. Only what this package has allocated is counted, and what it waits to release.
+/// Memory of one device, in bytes: only what this package has allocated, and its deferred frees.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DeviceMemory {
@@ -26,34 +26,34 @@ pub struct DeviceMemory {
     pub pool_used: u64,
     /// The most that was.
     pub pool_used_peak: u64,
-    /// Of the pool: taken from the device, in use or not.
+    /// The pool's memory, in use or cached.
     pub pool_reserved: u64,
     /// The most that was.
     pub pool_reserved_peak: u64,
     /// Of `cuMemAlloc`: in use.
     pub plain_used: u64,
-    /// Of `cuMemAlloc`: kept for the next result.
+    /// Memory of `cuMemAlloc`, cached for the next result.
     pub plain_kept: u64,
     /// Of other allocators: in use.
     pub allocators_used: u64,
-    /// Blocks that nobody refers to, and that work on the device may still use.
+    /// Deferred frees: blocks without owners that device work may still use.
     pub waiting_blocks: u64,
-    /// Bytes of those that this package allocated.
+    /// Bytes of the deferred frees that this package allocated.
     pub waiting_bytes: u64,
 }
 
-/// Page-locked memory of the host, in bytes.
+/// Page-locked host memory, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PageLockedMemory {
-    /// In use by results, and by copies that are under way.
+    /// In use by results and by copies in flight.
     pub used: u64,
     /// Kept for later.
     pub kept: u64,
 }
 
-/// How much memory is in use and kept, once what nothing uses any more is released. Starts nothing: empty where no device is in
-/// use. Never waits.
+/// Returns the memory in use and cached, after releasing what nothing uses any more. Loads no driver: empty if no
+/// device is in use. Never waits.
 ///
 /// # Errors
 /// When the driver fails.
@@ -88,11 +88,10 @@ pub fn memory_stats() -> Result<MemoryStatistics> {
     })
 }
 
-/// Gives the memory back that is kept for later: of devices and page-locked. The host may wait for all work of the devices.
-/// Starts nothing.
+/// Frees cached device and page-locked memory. The host may wait for all work of the devices. Loads no driver.
 ///
 /// # Errors
-/// The first of the driver's; the rest is given back all the same.
+/// The first error of the driver; the other caches are freed anyway.
 pub fn empty_cache() -> Result<()> {
     if !is_started() {
         return Ok(());
@@ -102,7 +101,7 @@ pub fn empty_cache() -> Result<()> {
     for device in CudaDevice::in_use() {
         let current = device.enter()?;
         super::settle(&current, current.free_stream())?;
-        // Page-locked memory is no device's: after the first there is none left.
+        // Page-locked memory belongs to no device: the first pass frees all of it.
         for freed in [trim_pool(&current).map(|()| 0), free_plain(&current), free_pinned(&current)] {
             match freed {
                 Ok(waits) => host::count(waits),

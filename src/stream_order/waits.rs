@@ -2,7 +2,7 @@
 
 macro_rules! waits {
     ($($(#[doc = $doc:literal])+ $name:ident = $number:literal,)+) => {
-        /// A place where something waits for work on a device, or is told what to wait for.
+        /// A place that waits for work on a device, or that sets what to wait for.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         #[repr(u32)]
         pub enum Wait {
@@ -10,74 +10,73 @@ macro_rules! waits {
         }
 
         impl Wait {
-            /// Every wait, with its number and what it is.
+            /// Every wait: its number, its name, and its description.
             pub const ALL: &[(u32, &str, &str)] = &[$(($number, stringify!($name), concat!($($doc),+)),)+];
         }
     };
 }
 
 waits! {
-    /// The stream that a DLPack consumer names waits for what writes the tensor.
+    /// The stream that a DLPack consumer names waits until the tensor is written.
     DlpackStream = 1,
-    /// Whoever takes host-visible memory by DLPack without a stream reads at once: the host waits.
+    /// A consumer that takes host-visible memory by DLPack without a stream reads at once: the host waits.
     DlpackHostVisible = 2,
-    /// An exported array says by its `sync_event` when it is written.
+    /// An exported array tells by its `sync_event` when it is written.
     ExportedEvent = 3,
-    /// An export for consumers that know no events: the host waits.
+    /// The host waits before an export to consumers that ignore events.
     ExportedOnHost = 4,
-    /// A tensor of another library is written when the work is done that its producer put on the stream it was given.
+    /// An imported DLPack tensor is written when its producer's work on the named stream is done.
     DlpackImport = 5,
-    /// An object with `__cuda_array_interface__` is written when the work is done that its stream has.
+    /// An object with `__cuda_array_interface__` is written when the work of its stream is done.
     ArrayInterfaceImport = 6,
-    /// The stream that is named by our `__cuda_array_interface__` waits for what writes the tensor.
+    /// The stream that our `__cuda_array_interface__` names waits until the tensor is written.
     ArrayInterfaceStream = 7,
-    /// This thread's stream waits before a table of C functions hands out a tensor without synchronising.
+    /// This thread's stream waits before our exchange table hands out a tensor without synchronising.
     ExchangeStream = 8,
-    /// Our copy from a device waits for what writes the source.
+    /// Our copy from a device waits until the source is written.
     CopySource = 9,
-    /// The host reads what was copied from a device when the copy is done.
+    /// The host reads a copy from a device when the copy is done.
     CopiedToHost = 10,
     /// A copy on a device is written when our stream has done it.
     CopiedOnDevice = 11,
     /// The host reads host-visible memory when it is written.
     HostRead = 12,
-    /// Several arrays that become one are written when each is.
+    /// Arrays that are joined into one are written when each is.
     Joined = 13,
-    /// Memory that was lent out is freed behind the work of the legacy default stream.
+    /// Lent memory is freed behind the work of the legacy default stream.
     ReleaseBehindLegacy = 14,
-    /// And behind that of the streams that were named by `record_stream`.
+    /// Lent memory is freed behind the work of the streams that `record_stream` named.
     ReleaseBehindRecorded = 15,
     /// Memory that our own work reads is freed behind that work.
     ReleaseBehindOurs = 16,
-    /// A tensor that comes through our table of C functions is written when the work is done that this thread's stream has.
+    /// A tensor imported by our exchange table is written when this thread's stream has done its work.
     ExchangeImport = 21,
-    /// The stream that another library works on waits before its table of C functions makes an array of a tensor of ours.
+    /// Another library's stream waits before its exchange table makes an array of a tensor of ours.
     ExchangeOutput = 22,
-    /// The host reads host-visible memory in the order of a stream: when the work is done that this has.
+    /// The host reads host-visible memory in the order of a stream: when that stream's work is done.
     HostReadStream = 23,
-    /// Our kernels wait for what writes the columns that they read.
+    /// Our kernels wait until the columns that they read are written.
     KernelSource = 24,
-    /// What our kernels write is written when our stream has run them.
+    /// Results of kernels are written when our stream has run the kernels.
     KernelWritten = 25,
-    /// What is copied to a device, to another one, or to page-locked memory is written when our stream has done it.
+    /// Copies to a device or to page-locked memory are written when our stream has done them.
     Moved = 26,
-    /// A page-locked block takes the next bytes when those before are copied from it.
+    /// A staging buffer is refilled when the copy from it is done.
     BlockCopied = 27,
-    /// What writes memory of somebody else's is done before our kernels write it.
+    /// Our kernels write the caller's memory after the work that writes it.
     OutputFree = 28,
-    /// Memory of somebody else's is written when our stream has run the kernels that write it.
+    /// The caller's memory is written when our stream has run the kernels that write it.
     OutputWritten = 29,
-    /// Our stream waits for the work of another library before it writes to memory that the library's allocator gave: that may
-    /// be in use until then.
+    /// Our stream waits for another library's work before it writes memory of that library's allocator.
     AllocatorStream = 30,
-    /// A batch of a loader is written when the loader's stream has copied it to the device.
+    /// A loader's batch is written when the loader's stream has copied it to the device.
     BatchCopied = 31,
-    /// The page-locked memory of a batch is written again when the batch was copied from it.
+    /// The page-locked memory of a batch is rewritten when the batch was copied from it.
     BatchMemory = 32,
 }
 
 impl Wait {
-    /// Whether a test has asked to leave this wait out, which only a build with `--cfg skip_waits` can do.
+    /// Returns whether a test leaves this wait out, which only a build with `--cfg skip_waits` can do.
     #[cfg(skip_waits)]
     pub(super) fn is_skipped(self) -> bool {
         use std::sync::OnceLock;

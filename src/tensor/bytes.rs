@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::spec::Dims;
 
 impl Tensor {
-    /// The bytes of the elements in the order in which they lie, read-only; `None` where they do not lie densely, or there are
+    /// Returns the bytes of the elements in memory order, read-only; `None` if the elements are not dense, or there are
     /// none.
     pub(crate) fn bytes_in_memory_order(&self) -> Option<Self> {
         let flat = self.in_memory_order().filter(|flat| !flat.is_empty())?;
@@ -20,7 +20,7 @@ impl Tensor {
         Some(Self { dtype: DType::UInt8, shape, len, read_only: true, codes: None, ..flat })
     }
 
-    /// The bytes of a buffer, read-only.
+    /// Returns the bytes of a buffer, read-only.
     ///
     /// # Errors
     /// Never for a buffer that is in memory.

@@ -8,16 +8,16 @@ use crate::error::{Error, Result};
 use crate::spec::Dims;
 
 impl Tensor {
-    /// The elements with this index in the second dimension, over the same memory, without that dimension. They are still
-    /// what the tensor's field says, where that is of lists: what it says of an item.
+    /// Returns the elements with this index in the second dimension, without that dimension, over the same memory. They
+    /// keep the field of an item, if the tensor's field is of lists.
     ///
     /// # Errors
-    /// When there is no such column.
+    /// If there is no such column.
     pub(crate) fn column(&self, index: usize) -> Result<Self> {
         let missing = || Error::argument(format!("column {index} of a tensor of shape {:?}", self.shape));
         let (Some(&extent), Some(&stride)) = (self.shape.get(1), self.strides.get(1)) else { return Err(missing()) };
         let extent = usize::try_from(extent).ok().filter(|extent| index < *extent).ok_or_else(missing)?;
-        // The tensor's byte span fits the address space, and so does the way to each of its elements.
+        // The tensor's byte span fits the address space, and so does the distance to each element.
         let step = isize::try_from(stride).map_err(|_| missing())?.wrapping_mul(self.dtype.itemsize().cast_signed());
         let data =
             if self.is_empty() { self.data } else { self.data.wrapping_offset(step.wrapping_mul(index.cast_signed())) };
@@ -31,10 +31,10 @@ impl Tensor {
     }
 }
 
-/// The field of a column of a tensor of so many dimensions that came from `field`.
+/// Returns the field of a column of a tensor with this number of dimensions that came from `field`.
 fn field_of_column(field: &FieldRef, dimensions: usize) -> Option<FieldRef> {
     let name = field.metadata().get(EXTENSION_TYPE_NAME_KEY).map(String::as_str);
-    // The items of a tensor's storage are its elements, not its columns.
+    // The items of an extension type's storage are elements, not columns.
     let flat = name == Some("arrow.fixed_shape_tensor") && dimensions > 2;
     match field.data_type() {
         DataType::FixedSizeList(item, _) if !flat => Some(item.clone()),

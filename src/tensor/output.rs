@@ -14,13 +14,13 @@ use crate::ffi::dlpack::DLDeviceType;
 use crate::spec::{Dims, row_major_strides};
 use crate::stream_order::Readiness;
 
-/// Memory that a conversion writes its result into: a strided tensor whose elements lie apart from each other, and which nobody
-/// else uses for `'a`. On CUDA it is written on this thread's stream.
+/// Memory that a conversion writes its result to: a strided tensor without overlapping elements, which nobody else uses
+/// for `'a`. On CUDA, this thread's stream writes it.
 #[derive(Debug)]
 pub struct Output<'a> {
     data: *mut u8,
     device: Device,
-    /// When the memory is written, on a device.
+    /// When the memory is written, if it is on a device.
     readiness: Option<Readiness>,
     dtype: DType,
     shape: Dims,
@@ -35,10 +35,10 @@ unsafe impl Send for Output<'_> {}
 unsafe impl Sync for Output<'_> {}
 
 impl<'a> Output<'a> {
-    /// A slice as a row-major tensor of this shape.
+    /// Returns a slice as a row-major tensor of this shape.
     ///
     /// # Errors
-    /// When the slice has not as many elements as the shape.
+    /// If the slice and the shape differ in their number of elements.
     ///
     /// ```
     /// use arrow_dlpack::Output;
@@ -60,11 +60,11 @@ impl<'a> Output<'a> {
         Ok(Self { data, device, readiness: None, dtype: T::DTYPE, shape, strides, bytes, memory: PhantomData })
     }
 
-    /// The memory of a tensor.
+    /// Returns the memory of a tensor.
     ///
     /// # Errors
-    /// When it is read-only, neither in host memory nor in a CUDA device's, or not aligned, or its elements may overlap: a stride is 0 or negative, or
-    /// smaller than what lies inside it.
+    /// If the tensor is read-only, not aligned, or neither in host nor in CUDA device memory; or if its elements may
+    /// overlap: a stride is 0, negative, or smaller than the extent inside it.
     ///
     /// # Safety
     /// For `'a`, nobody else reads or writes the tensor's elements, and they stay alive; on a device, but for work that the
@@ -84,7 +84,7 @@ impl<'a> Output<'a> {
                 .remedy_is("pass memory that its library allocated for the dtype"));
         }
         let (shape, strides) = (tensor.shape(), tensor.strides());
-        // Most outputs are one block of rows, whose elements need not be looked at.
+        // Most outputs are one block of rows, and need no stride check.
         let is_block = tensor.is_row_major();
         if !is_block && !lie_apart(shape, strides) {
             return Err(Error::argument(format!(
@@ -92,14 +92,14 @@ impl<'a> Output<'a> {
             ))
             .remedy_is("pass a tensor without negative or zero strides"));
         }
-        // Strides are positive: nothing lies before the first element.
+        // Strides are positive, so no element is before the first.
         let bytes = if is_block { tensor.nbytes() } else { tensor.span().map_or(0, |(_, bytes)| bytes) };
         let (shape, strides) = (Dims::from_slice(shape), Dims::from_slice(strides));
         let (data, dtype, readiness) = (tensor.as_ptr(), tensor.dtype(), tensor.readiness().cloned());
         Ok(Self { data, device, readiness, dtype, shape, strides, bytes, memory: PhantomData })
     }
 
-    /// The dtype of the elements.
+    /// Returns the dtype of the elements.
     #[must_use]
     pub fn dtype(&self) -> DType {
         self.dtype
@@ -111,13 +111,13 @@ impl<'a> Output<'a> {
         &self.shape
     }
 
-    /// The strides, in elements, none of them negative.
+    /// Returns the strides, in elements; none is negative.
     #[must_use]
     pub fn strides(&self) -> &[i64] {
         &self.strides
     }
 
-    /// Refuses memory that is not the host's.
+    /// Refuses memory that is not host memory.
     pub(crate) fn require_host(&self) -> Result<()> {
         if self.device.is_cpu() {
             return Ok(());
@@ -126,10 +126,10 @@ impl<'a> Output<'a> {
             .remedy_is("pass an out in host memory, and copy it to the device afterwards"))
     }
 
-    /// When the memory is written, if it is that of the device that `data` is on.
+    /// Returns when the memory is written, if it is on the device of `data`.
     ///
     /// # Errors
-    /// When it is on another one.
+    /// If it is on another device.
     pub(crate) fn require_device(&self, data: Device) -> Result<&Readiness> {
         match &self.readiness {
             Some(readiness) if is_cuda(data) && self.device.id() == data.id() => Ok(readiness),
@@ -138,13 +138,13 @@ impl<'a> Output<'a> {
         }
     }
 
-    /// Whether it is a matrix whose columns lie dense, and whose rows do not. A single row, or column, lies either way.
+    /// Returns whether this is a matrix with dense columns but strided rows. A single row or column counts as either.
     pub(crate) fn is_column_major(&self) -> bool {
         matches!((&*self.shape, &*self.strides), (&[rows, columns], &[row, column])
             if (columns <= 1 || column != 1) && (rows <= 1 || row == 1))
     }
 
-    /// Refuses another dtype or shape than these.
+    /// Refuses another dtype or shape.
     pub(crate) fn require(&self, dtype: DType, shape: &[i64]) -> Result<()> {
         if self.dtype != dtype {
             return Err(Error::argument(format!("out is of {}, and the result of {dtype}", self.dtype))
@@ -160,19 +160,19 @@ impl<'a> Output<'a> {
         Ok(())
     }
 
-    /// The address of the first element, in host memory: see [`Output::require_host`].
+    /// Returns the address of the first element in host memory; see [`Output::require_host`].
     pub(crate) fn start(&mut self) -> *mut u8 {
         self.data
     }
 
-    /// The addresses from the first element to the end of the last.
+    /// Returns the addresses from the first element to the end of the last.
     pub(crate) fn span(&self) -> Range<usize> {
         let start = self.data.addr();
         start..start.saturating_add(self.bytes)
     }
 }
 
-/// Whether each stride steps over all that smaller strides reach.
+/// Returns whether each stride exceeds the reach of all smaller strides.
 fn lie_apart(shape: &[i64], strides: &[i64]) -> bool {
     let axes = strides.iter().copied().zip(shape.iter().copied());
     let mut axes: SmallVec<[(i64, i64); 4]> = axes.filter(|(_, extent)| *extent > 1).collect();

@@ -5,21 +5,22 @@ use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Result};
 
 impl Tensor {
-    /// The elements of a row-major, aligned host tensor, whose memory nobody writes to: Arrow data, or memory of our own.
+    /// Returns the elements of a row-major, aligned host tensor whose memory nobody writes to: Arrow data, or our own
+    /// memory.
     ///
     /// # Errors
-    /// When `T` is not the dtype's Rust type, the layout or the device does not allow a slice, or the memory is lent:
-    /// another library may write to it, as to that of an imported DLPack tensor. See [`Tensor::lent_slice`].
+    /// If `T` is not the dtype's Rust type, the layout or the device allows no slice, or the memory is lent: another
+    /// library may write to it, as to an imported DLPack tensor. See [`Tensor::lent_slice`].
     pub fn as_slice<T: Native>(&self) -> Result<&[T]> {
         self.require_dense()?;
         self.require_unlent()?;
         self.peek()
     }
 
-    /// As [`Tensor::as_slice`], of lent memory too.
+    /// Like [`Tensor::as_slice`], for lent memory too.
     ///
     /// # Errors
-    /// When `T` is not the dtype's Rust type, or the layout or the device does not allow a slice.
+    /// If `T` is not the dtype's Rust type, or the layout or the device allows no slice.
     ///
     /// # Safety
     /// Nobody writes to the memory while the slice is alive: neither the library that lent it, nor a consumer that it was
@@ -28,20 +29,20 @@ impl Tensor {
         self.peek()
     }
 
-    /// The bytes of a row-major, aligned host tensor's elements.
+    /// Returns the bytes of a row-major, aligned host tensor.
     ///
     /// # Errors
-    /// When the layout or the device does not allow a slice, or the memory is lent, as for [`Tensor::as_slice`].
+    /// If the layout or the device allows no slice, or the memory is lent, as for [`Tensor::as_slice`].
     pub fn as_bytes(&self) -> Result<&[u8]> {
         self.require_dense()?;
         self.require_unlent()?;
         self.peek_bytes()
     }
 
-    /// As [`Tensor::as_bytes`], of lent memory too.
+    /// Like [`Tensor::as_bytes`], for lent memory too.
     ///
     /// # Errors
-    /// When the layout or the device does not allow a slice.
+    /// If the layout or the device allows no slice.
     ///
     /// # Safety
     /// As [`Tensor::lent_slice`].
@@ -49,7 +50,7 @@ impl Tensor {
         self.peek_bytes()
     }
 
-    /// As [`Tensor::as_slice`], of lent memory too, which others may change while it is read: read each element once, and
+    /// Like [`Tensor::as_slice`], for lent memory that others may change during the read: read each element once, and
     /// index nothing unchecked by it.
     pub(crate) fn peek<T: Native>(&self) -> Result<&[T]> {
         if T::DTYPE != self.dtype {
@@ -67,7 +68,7 @@ impl Tensor {
         Ok(unsafe { std::slice::from_raw_parts(self.data.cast::<T>(), self.len) })
     }
 
-    /// As [`Tensor::as_bytes`], of lent memory too; see [`Tensor::peek`].
+    /// Like [`Tensor::as_bytes`], for lent memory too; see [`Tensor::peek`].
     pub(crate) fn peek_bytes(&self) -> Result<&[u8]> {
         self.require_dense()?;
         if self.is_empty() {
@@ -97,7 +98,7 @@ impl Tensor {
     }
 }
 
-/// Rust types whose values are a dtype's elements.
+/// Rust types that hold a dtype's elements.
 ///
 /// # Safety
 /// `Self` has the size of the dtype's element, and every bit pattern of it is a valid value.
