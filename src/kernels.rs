@@ -25,17 +25,17 @@ use crate::stream_order::{self, Readiness, Wait};
 use crate::tensor::{Parts, Tensor};
 use crate::transfer::{OwnBuffer, allocate, device_address, host_address, number_by, require_free, written};
 
-/// Memory of ours that kernels were told to write.
+/// Our memory that launched kernels write.
 #[derive(Debug)]
 pub(crate) struct Written {
     data: *mut u8,
     owner: Arc<OwnBuffer>,
     readiness: Readiness,
-    /// What tells whether every value fits; `None` where all do.
+    /// The check whether every value fits; `None` if all do.
     pub(crate) check: Option<Check>,
 }
 
-/// Where the elements of a matrix go; a column alone is a matrix of one.
+/// Where the elements of a matrix are written; a single column is a matrix of one.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shape {
     pub(crate) rows: usize,
@@ -44,29 +44,29 @@ pub(crate) struct Shape {
     pub(crate) is_row_major: bool,
 }
 
-/// Memory of somebody else's that kernels write.
+/// The caller's memory that kernels write.
 #[derive(Clone, Debug)]
 pub(crate) struct Target<'a> {
-    /// From the first element to the end of the last.
+    /// The bytes from the first element to the end of the last.
     pub(crate) span: Range<usize>,
     pub(crate) readiness: &'a Readiness,
     pub(crate) layout: TargetLayout,
 }
 
-/// How elements lie in somebody else's memory.
+/// How elements are laid out in the caller's memory.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum TargetLayout {
     /// As those of a matrix.
     Matrix(MatrixLayout),
-    /// As rows of a column, each of so many elements, any distance apart.
+    /// As rows of a column, each of this many elements, any distance apart.
     Rows { width: u64, stride: u64 },
 }
 
 impl Written {
-    /// The elements as a tensor of these strides, which reach no further than what was written.
+    /// Returns the elements as a tensor of these strides, which stay inside the written memory.
     ///
     /// # Errors
-    /// When there are not as many strides as dimensions.
+    /// If the numbers of strides and dimensions differ.
     pub(crate) fn tensor(
         self,
         dtype: DType,
@@ -97,7 +97,7 @@ impl Shape {
         bytes.ok_or_else(|| Error::new(ErrorKind::Memory, "the result is larger than memory can be"))
     }
 
-    /// The elements one after the other.
+    /// Returns the elements as a contiguous tensor.
     fn dense(&self) -> MatrixLayout {
         if self.is_row_major {
             MatrixLayout::RowMajor { stride: self.columns as u64 }
@@ -107,11 +107,11 @@ impl Shape {
     }
 }
 
-/// Writes a matrix of the chunks, each of which has a source for every column, one chunk below the other.
+/// Writes a matrix of the chunks, one below the other. Each chunk has a source for every column.
 ///
 /// # Errors
-/// When the stream is another device's or being captured, the memory is not what the arrays say, or the driver fails or has no
-/// memory.
+/// If the stream is another device's or under capture, the memory contradicts the arrays, or the driver fails or is out
+/// of memory.
 pub(crate) fn pack(readiness: &Readiness, chunks: &[Vec<KernelSource>], shape: Shape) -> Result<Written> {
     let (bytes, stream) = (shape.bytes()?, stream_order::current_stream());
     let current = enter(readiness, chunks, stream)?;
@@ -123,10 +123,11 @@ pub(crate) fn pack(readiness: &Readiness, chunks: &[Vec<KernelSource>], shape: S
     Ok(Written { data, owner: Arc::new(OwnBuffer::new(buffer, made.clone())), readiness: made, check })
 }
 
-/// As [`pack`], into memory of somebody else's: once it is written by whoever does, and so that who waits for it waits for this.
+/// Like [`pack`], into the caller's memory: waits for the work that writes it, and lets its later readers wait for
+/// this.
 ///
 /// # Errors
-/// As [`pack`], and when the target is not memory of the same device.
+/// As [`pack`], and if the target is not memory of the same device.
 pub(crate) fn pack_into(
     readiness: &Readiness,
     chunks: &[Vec<KernelSource>],
@@ -151,7 +152,7 @@ pub(crate) fn pack_into(
             })
         }
     };
-    // Also after an error: what was started writes the memory.
+    // Also after an error, because started work writes the memory.
     let used = target.readiness.used_by(&current, stream);
     let again = target.readiness.written_again(&current, stream, Wait::OutputWritten);
     let check = made?;
@@ -175,7 +176,7 @@ fn device_of(current: &Current) -> Device {
     Device::new(DLDeviceType::CUDA, current.device().ordinal())
 }
 
-/// Has `stream` write the matrix from an address on, once the columns are written.
+/// Launches the kernels that write the matrix on `stream`, after the columns are written.
 fn run(
     current: &Current,
     readiness: &Readiness,
@@ -185,11 +186,11 @@ fn run(
     stream: Stream,
 ) -> Result<Option<Check>> {
     let tables = Tables::of(chunks, shape)?;
-    // Dropped, it is freed behind the work that the stream has by then.
+    // When dropped, it is freed behind the work that the stream has by then.
     let scratch = stream_order::allocate_scratch(current, tables.bytes, stream)?;
     readiness.wait_in(current, stream, Wait::KernelSource)?;
     let started = start(current, chunks, shape, out, (&tables, scratch.start()), stream);
-    // Also after an error: what was started reads the columns.
+    // Also after an error, because started work reads the columns.
     let used = readiness.used_by(current, stream);
     started.and(used)?;
     if !chunks.iter().flatten().any(KernelSource::may_misfit) {
@@ -256,7 +257,7 @@ fn start(
     Ok(())
 }
 
-/// Bools of a byte each as bits, in memory of ours: where it is, what keeps it, and when it is written.
+/// Packs bools of one byte each into bits: returns the address, the owner and the readiness of the new memory.
 ///
 /// # Errors
 /// As [`pack`].
@@ -276,7 +277,7 @@ pub(crate) fn pack_bits(readiness: &Readiness, bytes: &Range<usize>) -> Result<(
     Ok((data, Arc::new(OwnBuffer::new(buffer, made.clone())), made))
 }
 
-/// Whether bytes in memory of a device are all 0 or 1. The host waits for the answer.
+/// Returns whether all bytes in device memory are 0 or 1. The host waits for the answer.
 ///
 /// # Errors
 /// As [`pack`].

@@ -1,16 +1,18 @@
-//! Converts Apache Arrow arrays, record batches and streams to DLPack tensors and back: without a copy where the layouts agree,
-//! by one copy where they do not and the caller allows it. [`CopyLog`] records each copy with its reason and its bytes.
+//! Converts Apache Arrow arrays, record batches and streams to DLPack tensors and back, as views if the layouts agree.
+//!
+//! If they do not, a conversion copies once, unless the caller forbids it. [`CopyLog`] records each copy with its reason
+//! and its bytes.
 //!
 //! ```
 //! use arrow_array::{Float32Array, Int64Array};
 //! use arrow_dlpack::{CopyLog, CopyMode, DType, NullPolicy, Options, array_to_tensor, to_arrow};
 //!
-//! // A view: the tensor shares the array's memory, and DLPack consumers get it with `READ_ONLY` set.
+//! // A view: the tensor shares the array's memory, and its DLPack capsules carry the read-only flag.
 //! let prices = Float32Array::from(vec![1.5, 2.5]);
 //! let tensor = array_to_tensor(&prices, &Options::default().copy(CopyMode::Never))?;
 //! assert_eq!(tensor.as_ptr().cast_const().cast(), prices.values().as_ptr());
 //!
-//! // A copy, for a reason that the log names.
+//! // A copy. The log names the reason.
 //! let log = CopyLog::new();
 //! let counts = Int64Array::from(vec![Some(3), None]);
 //! let options = Options::default().dtype(DType::Float64).nulls(NullPolicy::Nan);
@@ -18,7 +20,7 @@
 //! assert!(tensor.as_slice::<f64>()?[1].is_nan());
 //! assert_eq!(log.entries()[0].why, "cast from int64 to float64, 1 null filled");
 //!
-//! // And back.
+//! // Back to Arrow: a view.
 //! let array = to_arrow(&tensor, None, CopyMode::Never)?;
 //! assert_eq!(array.len(), 2);
 //! # Ok::<(), arrow_dlpack::Error>(())
@@ -31,17 +33,17 @@
 //! | Arrow to tensor | [`array_to_tensor`], [`to_tensor`], [`to_tensors`], [`chunks_to_tensor`], [`validity`], [`validity_bits`] |
 //! | columns as a matrix | [`matrix_to_tensor`], [`groups_to_tensors`], [`matrix_validity`] |
 //! | a stream as tensors | [`stream_to_tensor`], [`stream_to_tensors`] |
-//! | into memory that is there | [`matrix_to_tensor_into`], [`chunks_to_tensor_into`], [`Output`] |
+//! | into the caller's memory | [`matrix_to_tensor_into`], [`chunks_to_tensor_into`], [`Output`] |
 //! | lists and strings | [`to_ragged`], [`to_padded`], and back by [`Ragged::to_arrow`] |
 //! | tensor to Arrow | [`to_arrow`], [`to_arrow_as`], [`matrix_to_arrow`] |
 //! | a stream as training batches | [`loader::Batches`] |
-//! | what would happen | [`explain`](fn@explain), [`explain_schema`], [`explain_stream`], [`explain_matrix`], [`explain_groups`] |
-//! | what did happen | [`CopyLog`] |
-//! | between the host and devices | [`transfer`] |
-//! | CUDA streams, and what waits for what | [`cuda`], [`stream_order`] |
-//! | DLPack structs in and out | [`dlpack`] |
-//! | Arrow C structs in and out, `requested_schema` | [`arrow`], [`request_field`] |
-//! | the C structs themselves | [`mod@ffi`] |
+//! | what a conversion would do | [`explain`](fn@explain), [`explain_schema`], [`explain_stream`], [`explain_matrix`], [`explain_groups`] |
+//! | the copies that were made | [`CopyLog`] |
+//! | copies between the host and devices | [`transfer`] |
+//! | CUDA streams and events | [`cuda`], [`stream_order`] |
+//! | import and export of DLPack structs | [`dlpack`] |
+//! | import and export of Arrow C structs, `requested_schema` | [`arrow`], [`request_field`] |
+//! | the C structs | [`mod@ffi`] |
 //!
 //! # Types
 //!
@@ -49,46 +51,50 @@
 //! |---|---|---|
 //! | Int8 to Int64, UInt8 to UInt64, Float16, Float32, Float64 | the same | yes |
 //! | Date, Time, Timestamp, Duration | int32 or int64 ticks; the unit stays in [`Tensor::field`] | yes |
-//! | Boolean | bool, a byte each | no: unpacked |
+//! | Boolean | bool, one byte each | no: unpacked |
 //! | `arrow.bool8` | bool | if its bytes are 0 and 1 |
 //! | Decimal32, Decimal64 of scale 0 | int32, int64 | yes |
 //! | any Decimal | its value, cast to [`Options::dtype`] | no |
 //! | any Decimal under [`DecimalMode::Unscaled`] | the stored integers | of 32 and 64 bits |
 //! | FixedSizeBinary | uint8, its width as inner dimension | yes |
-//! | `arrow_dlpack.` and a name of `ml_dtypes`; `lance.bfloat16` | bfloat16, float8 | yes |
-//! | FixedSizeList of two floats, where a complex dtype is asked for | complex64, complex128 | yes |
+//! | the extension types `arrow_dlpack.bfloat16`, `arrow_dlpack.float8_e4m3fn`, ...; `lance.bfloat16` | bfloat16, float8 | yes |
+//! | FixedSizeList of two floats, if a complex dtype is requested | complex64, complex128 | yes |
 //! | Dictionary | its codes, or its values ([`DictionaryMode`]) | the codes |
 //! | RunEndEncoded | its values | no: decoded |
 //! | FixedSizeList, nested to any depth | inner dimensions | yes |
 //! | `arrow.fixed_shape_tensor` | inner dimensions, `permutation` as strides | yes |
-//! | Struct, by [`matrix_to_tensor`] | a matrix of the dtype that its columns promote to | if they lie in that order |
-//! | List, ListView, Utf8, Binary, their large forms, `arrow.variable_shape_tensor` | [`Ragged`] | yes, but for the offsets of a slice |
+//! | Struct, by [`matrix_to_tensor`] | a matrix of the dtype that its columns promote to | if the columns lie in its memory order |
+//! | List, ListView, Utf8, Binary, their large forms, `arrow.variable_shape_tensor` | [`Ragged`] | yes, except the offsets of a slice |
 //! | Utf8View, BinaryView | [`Ragged`] | no: gathered |
 //!
-//! A column of several chunks is joined by a copy. Nulls of lists, of their items and of enclosing structs are all
-//! nulls of the elements; [`NullPolicy`] says what becomes of them.
+//! A copy joins the chunks of a column. Nulls of lists, of their items and of enclosing structs are all nulls of the
+//! elements; [`NullPolicy`] decides what happens to them.
 //!
 //! # CUDA
 //!
-//! Arrays in CUDA memory become tensors on their device: views, or results of kernels, which unpack bits, fill nulls, cast, join
-//! chunks, pack columns and write validity. Events keep the order ([`stream_order`]): the consumer's stream waits for the producer's
-//! event, and the host waits only for what its answer needs, such as whether every cast value fits. [`transfer`] copies arrays,
-//! streams and tensors between the host and devices, and [`loader::Batches`] copies batches ahead.
+//! Arrays in CUDA memory become tensors on their device: views, or results of kernels. Kernels unpack bits, fill nulls,
+//! cast, join chunks, pack columns and write validity. Events keep the order ([`stream_order`]): the consumer's stream
+//! waits for the producer's event, and the host waits only if its answer needs that, such as whether every cast value
+//! fits. [`transfer`] copies arrays, streams and tensors between the host and devices, and [`loader::Batches`]
+//! prefetches batches to a device.
 //!
 //! # Not supported
 //!
-//! - Unions, maps, intervals and the null type are refused, with what to do instead.
-//! - On CUDA nothing is decoded (runs, dictionaries, views of strings), no decimal is cast, and no rows are padded: the error
-//!   says to copy the data to the host first.
-//! - Memory of other devices (ROCm, oneAPI, Metal) is viewed and passed on with its event. It is neither read, copied nor converted.
-//! - Nothing waits for work on a non-blocking CUDA stream that nobody named ([`Readiness::record_stream`](stream_order::Readiness::record_stream)) when memory is freed.
+//! - Unions, maps, intervals and the null type have no tensor form. The error names the alternative.
+//! - On CUDA, runs, dictionaries and string views are not decoded, decimals are not cast, and rows are not padded. The
+//!   error says to copy the data to the host first.
+//! - Memory of other devices (ROCm, oneAPI, Metal) can be viewed and passed on with its event, but not read, copied or
+//!   converted.
+//! - Frees do not wait for work on a non-blocking CUDA stream that nobody named by
+//!   [`Readiness::record_stream`](stream_order::Readiness::record_stream).
 //!
 //! # Features
 //!
-//! None is on by default, and the crate then needs neither Python nor CUDA.
+//! No feature is on by default, and the crate then needs neither Python nor CUDA.
 //!
-//! - `cuda`: CUDA memory, and 400 KB of kernels. The driver's library is found at run time. On a machine without a driver, as in a build
-//!   without this feature, whatever needs CUDA is an error of the kind [`ErrorKind::Device`], and nothing else changes.
+//! - `cuda`: CUDA memory, and 400 KB of kernels. The driver's library is found at run time. Without a driver, as in a
+//!   build without this feature, every CUDA request is an error of the kind [`ErrorKind::Device`], and nothing else
+//!   changes.
 //! - `python`: the classes of the Python package, which other extension modules can return and accept.
 
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
@@ -146,7 +152,7 @@ pub use spec::{
 };
 pub use tensor::{Native, Output, Tensor};
 
-/// The README's Rust code, run as a test.
+/// Runs the README's Rust code as a test.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 pub struct Readme;

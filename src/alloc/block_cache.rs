@@ -10,10 +10,10 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 
 use super::{HUGE_PAGE, HUGE_PAGES_FROM, mapped};
 
-/// Blocks larger than this are freed at once.
+/// Larger blocks are freed at once.
 const MOST: usize = 256 << 20;
 
-/// The block that this process keeps.
+/// The block that this process caches.
 pub(super) static KEPT: Slot = Slot::new();
 
 /// Memory that nobody uses.
@@ -21,12 +21,12 @@ pub(super) static KEPT: Slot = Slot::new();
 pub(super) struct Block {
     pub(super) start: NonNull<u8>,
     pub(super) layout: Layout,
-    /// Whether it is pages of the system's, and not the global allocator's.
+    /// Whether the block is mapped from the system, not from the global allocator.
     pub(super) is_mapped: bool,
 }
 
 impl Block {
-    /// Gives the block back to where it is from.
+    /// Frees the block through the allocator that made it.
     ///
     /// # Safety
     /// `start` came from the global allocator with this layout, or is so many bytes that were mapped, and nobody uses it.
@@ -40,10 +40,10 @@ impl Block {
         }
     }
 
-    /// Tells the system that it may take the pages back, until they are written again. Whether it has understood.
+    /// Lets the system take the pages back until they are written again. Returns whether the system understood.
     #[cfg(all(target_os = "linux", not(miri)))]
     fn offer_pages(&self) -> bool {
-        // Whole pages, however large they are: what follows the block is not ours.
+        // Whole huge pages only, because what follows the block is not ours.
         let whole = self.layout.size() / HUGE_PAGE * HUGE_PAGE;
         // SAFETY: a range of memory that nobody uses: that its contents may be lost changes nothing for anyone.
         unsafe { libc::madvise(self.start.as_ptr().cast(), whole, libc::MADV_FREE) == 0 }
@@ -65,7 +65,7 @@ impl Slot {
         Self(AtomicPtr::new(null_mut()))
     }
 
-    /// The block that is kept, if it has `len` bytes and not many more.
+    /// Takes the cached block, if it has at least `len` bytes and not many more.
     pub(super) fn take(&self, len: usize) -> Option<Block> {
         if !(HUGE_PAGES_FROM..=MOST).contains(&len) {
             return None;
@@ -78,7 +78,7 @@ impl Slot {
         None
     }
 
-    /// The block that is kept, of any size, if it is mapped: it can grow, and give back what is too much.
+    /// Takes the cached block of any size, if it is mapped: it can grow, and return what is too much.
     #[cfg(all(target_os = "linux", not(miri)))]
     pub(super) fn take_mapped(&self) -> Option<Block> {
         let block = self.exchange(None)?;
@@ -89,7 +89,7 @@ impl Slot {
         None
     }
 
-    /// Keeps a block for [`Slot::take`] in place of the one that is kept, or frees it.
+    /// Caches a block for [`Slot::take`] in place of the cached one, or frees it.
     ///
     /// # Safety
     /// As [`Block::free`].
@@ -103,7 +103,7 @@ impl Slot {
         }
     }
 
-    /// Frees the block that is kept. Whether there was one.
+    /// Frees the cached block. Returns whether there was one.
     pub(super) fn clear(&self) -> bool {
         let Some(block) = self.exchange(None) else { return false };
         // SAFETY: the contract of `keep`, where each block comes from; nobody else can take it any more.
@@ -111,7 +111,7 @@ impl Slot {
         true
     }
 
-    /// Puts a block back that was kept before, or is to be kept.
+    /// Puts a block into the slot: one that was cached before, or a new one.
     fn put(&self, block: Block) {
         if let Some(other) = self.exchange(Some(block)) {
             // SAFETY: the contract of `keep`, where each block comes from; nobody else can take it any more.
@@ -143,7 +143,7 @@ mod tests {
         Block { start: NonNull::new(unsafe { std::alloc::alloc(layout) }).unwrap(), layout, is_mapped: false }
     }
 
-    /// Keeps a block, and gives its address.
+    /// Caches a block, and returns its address.
     fn kept(slot: &Slot, size: usize) -> usize {
         let block = block(size);
         let address = block.start.addr().get();
@@ -152,7 +152,7 @@ mod tests {
         address
     }
 
-    /// Takes a block, and gives it back to the allocator.
+    /// Takes a block, and frees it.
     fn taken(slot: &Slot, len: usize) -> Option<usize> {
         let block = slot.take(len)?;
         assert!(block.layout.size() >= len);

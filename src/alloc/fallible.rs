@@ -7,17 +7,17 @@ use std::ptr::NonNull;
 use super::block_cache::KEPT;
 use crate::error::{Error, ErrorKind, Result};
 
-/// The error for memory that cannot be had.
+/// Returns the error of a failed allocation.
 pub(crate) fn out_of_memory(bytes: usize) -> Error {
     Error::new(ErrorKind::Memory, format!("{bytes} bytes of host memory could not be allocated"))
 }
 
-/// Whether so many bytes are refused without asking: by Miri, which ends the process where an allocation fails.
+/// Returns whether this many bytes are refused without trying, because Miri ends the process when an allocation fails.
 pub(super) fn is_beyond_memory(bytes: usize) -> bool {
     cfg!(miri) && bytes > 1 << 30
 }
 
-/// An empty vector with room for `len` elements.
+/// Returns an empty vector with room for `len` elements.
 ///
 /// # Errors
 /// When the memory cannot be had.
@@ -27,10 +27,10 @@ pub(crate) fn with_room<T>(len: usize) -> Result<Vec<T>> {
     Ok(vector)
 }
 
-/// Makes room for `more` elements in a vector.
+/// Reserves room for `more` elements in a vector.
 ///
 /// # Errors
-/// When the memory cannot be had. The vector is as before then.
+/// If the allocation fails. The vector is unchanged then.
 pub(crate) fn reserve<T>(vector: &mut Vec<T>, more: usize) -> Result<()> {
     let bytes = more.saturating_mul(size_of::<T>());
     let refused = |_| out_of_memory(bytes);
@@ -38,7 +38,7 @@ pub(crate) fn reserve<T>(vector: &mut Vec<T>, more: usize) -> Result<()> {
         return Err(out_of_memory(bytes));
     }
     match vector.try_reserve(more) {
-        // The block that is kept for the next result may be what is missing.
+        // The cached block may be the memory that is missing.
         Err(_) if KEPT.clear() => vector.try_reserve(more).map_err(refused),
         reserved => reserved.map_err(refused),
     }
@@ -47,7 +47,7 @@ pub(crate) fn reserve<T>(vector: &mut Vec<T>, more: usize) -> Result<()> {
 /// Appends an element.
 ///
 /// # Errors
-/// When the memory cannot be had. The vector is as before then.
+/// If the allocation fails. The vector is unchanged then.
 pub(crate) fn push<T>(vector: &mut Vec<T>, element: T) -> Result<()> {
     if vector.len() == vector.capacity() {
         reserve(vector, 1)?;
@@ -59,7 +59,7 @@ pub(crate) fn push<T>(vector: &mut Vec<T>, element: T) -> Result<()> {
 /// What an iterator gives.
 ///
 /// # Errors
-/// When the memory cannot be had, and those of the iterator.
+/// If the allocation fails, and the errors of the iterator.
 pub(crate) fn collected<T>(items: impl IntoIterator<Item = Result<T>>) -> Result<Vec<T>> {
     let items = items.into_iter();
     let mut vector = with_room(items.size_hint().0)?;
@@ -69,7 +69,7 @@ pub(crate) fn collected<T>(items: impl IntoIterator<Item = Result<T>>) -> Result
     Ok(vector)
 }
 
-/// The elements in a vector of their own.
+/// Returns the elements in a new vector.
 ///
 /// # Errors
 /// When the memory cannot be had.
@@ -89,7 +89,7 @@ pub(crate) fn filled(len: usize, byte: u8) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// So many zeros, in pages that the system makes when they are touched.
+/// Returns this many zeros, in pages that the system makes when they are touched.
 ///
 /// # Errors
 /// When the memory cannot be had.
@@ -110,14 +110,14 @@ pub(crate) fn zeroed(len: usize) -> Result<Vec<u8>> {
     Ok(unsafe { Vec::from_raw_parts(start.as_ptr(), len, len) })
 }
 
-/// Refuses a size that memory cannot hold, for allocations of code that ends the process where one fails.
+/// Refuses a size that memory cannot hold, before calls of code that ends the process when an allocation fails.
 ///
 /// # Errors
-/// When so many bytes cannot be allocated now.
+/// If this many bytes cannot be allocated now.
 pub(crate) fn require(len: usize) -> Result<()> {
     // Less than an allocator keeps at hand anyway.
     const ALWAYS_THERE: usize = 64 << 10;
-    // For what several allocations take in headers and unused ends of pages.
+    // For the headers and the unused page ends of several allocations.
     const MORE: usize = 1 << 20;
     if len <= ALWAYS_THERE {
         return Ok(());
@@ -168,7 +168,7 @@ mod tests {
             assert!(with_room::<u64>(len).unwrap().capacity() >= len);
             assert_eq!(collected((0..len).map(Ok)).unwrap(), (0..len).collect::<Vec<_>>());
         }
-        // More than is taken to be there without asking.
+        // More than is assumed to exist without asking.
         assert_eq!(require(100_000), Ok(()));
         let refused = [Ok(1), Err(Error::invalid("no second"))];
         assert_eq!(collected(refused).unwrap_err().reason(), "no second");

@@ -33,7 +33,7 @@ impl fmt::Debug for ForeignBuffer {
     }
 }
 
-/// A block of host memory, whoever allocated it.
+/// A block of host memory from any allocator.
 #[derive(Debug)]
 pub(crate) enum AnyBuffer {
     /// Ordinary memory.
@@ -43,7 +43,7 @@ pub(crate) enum AnyBuffer {
 }
 
 impl AnyBuffer {
-    /// The address of the first byte, never NULL.
+    /// Returns the address of the first byte, never NULL.
     pub(crate) fn as_ptr(&self) -> *mut u8 {
         match self {
             Self::Own(buffer) => buffer.as_ptr(),

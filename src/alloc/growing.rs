@@ -6,7 +6,7 @@ use super::fallible::out_of_memory;
 use super::{HUGE_PAGES_FROM, HostBuffer, mapped};
 use crate::error::Result;
 
-/// A block that is written from its start to its end, of a size that nobody knows before.
+/// A block that is written from its start to its end, and whose size is not known in advance.
 #[derive(Debug)]
 pub(crate) struct GrowingBuffer {
     memory: HostBuffer,
@@ -27,10 +27,10 @@ impl GrowingBuffer {
         self.written
     }
 
-    /// Room for `bytes` more, behind those that were written.
+    /// Returns room for `bytes` more, behind the written ones.
     ///
     /// # Errors
-    /// When the memory cannot be had. Nothing changes then.
+    /// If the allocation fails. Nothing changes then.
     pub(crate) fn spare(&mut self, bytes: usize) -> Result<&mut [MaybeUninit<u8>]> {
         let refused = || out_of_memory(bytes);
         let end = self.written.checked_add(bytes).ok_or_else(refused)?;
@@ -40,15 +40,15 @@ impl GrowingBuffer {
         self.memory.as_uninit_mut().get_mut(self.written..end).ok_or_else(refused)
     }
 
-    /// Counts bytes of what [`GrowingBuffer::spare`] gave as written.
+    /// Counts bytes of [`GrowingBuffer::spare`] as written.
     pub(crate) fn advance(&mut self, bytes: usize) {
         self.written = self.written.saturating_add(bytes).min(self.memory.len());
     }
 
-    /// What was written, without the room behind it.
+    /// Returns the written bytes, without the room behind them.
     ///
     /// # Errors
-    /// When memory for a copy of little cannot be had.
+    /// If the memory for a copy of a small block cannot be allocated.
     pub(crate) fn into_buffer(mut self) -> Result<HostBuffer> {
         if self.written == 0 {
             return HostBuffer::uninitialised(0);
@@ -61,10 +61,10 @@ impl GrowingBuffer {
         Ok(self.memory)
     }
 
-    /// Makes room for `needed` bytes in all, and for some more where that can be had.
+    /// Makes room for `needed` bytes in all, and for some more if possible.
     fn grow(&mut self, needed: usize) -> Result<()> {
         let present = self.memory.len();
-        // Small blocks are copied, so that they grow faster. Of large ones no more than an eighth may be of no use.
+        // Small blocks are copied, so they grow faster. At most an eighth of a large block may stay unused.
         let step = if needed < HUGE_PAGES_FROM { present.clamp(1 << 12, HUGE_PAGES_FROM) } else { present / 8 };
         let roomy = needed.max(present.saturating_add(step));
         if roomy >= HUGE_PAGES_FROM && mapped::grow(&mut self.memory, self.written, roomy, needed)? {
@@ -75,7 +75,7 @@ impl GrowingBuffer {
         Ok(())
     }
 
-    /// Copies what was written to another block, which has room for it.
+    /// Copies the written bytes to another block, which has room for them.
     fn move_to(&mut self, mut memory: HostBuffer) {
         let from = self.memory.as_uninit_mut().get(..self.written);
         if let (Some(to), Some(from)) = (memory.as_uninit_mut().get_mut(..self.written), from) {
@@ -145,7 +145,7 @@ mod tests {
         let (memory, written) = (buffer.memory.layout.size(), buffer.len());
         assert!(memory >= written);
         let allocated = buffer.into_buffer().unwrap().layout.size();
-        // Elsewhere nothing is mapped, so that no pages can be given back.
+        // On other systems nothing is mapped, so no pages can be returned.
         if cfg!(all(target_os = "linux", not(miri))) {
             assert!(allocated <= written.next_multiple_of(super::super::HUGE_PAGE));
         }

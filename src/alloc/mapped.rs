@@ -4,11 +4,11 @@
 use super::HostBuffer;
 use crate::error::Result;
 
-/// Makes the first `written` bytes of a block those of a larger one: of `roomy` bytes, or of `needed` where that many cannot be
-/// had. `false` where pages cannot move: nothing changes then.
+/// Moves the first `written` bytes of a block into a larger one, of `roomy` bytes, or of `needed` if that many cannot
+/// be allocated. Returns `false`, and changes nothing, if pages cannot move.
 ///
 /// # Errors
-/// When the memory cannot be had. Nothing changes then.
+/// If the allocation fails. Nothing changes then.
 #[cfg(all(target_os = "linux", not(miri)))]
 pub(super) fn grow(memory: &mut HostBuffer, written: usize, roomy: usize, needed: usize) -> Result<bool> {
     linux::grow(memory, written, roomy).or_else(|_| linux::grow(memory, written, needed)).map(|()| true)
@@ -19,7 +19,8 @@ pub(super) fn grow(_memory: &mut HostBuffer, _written: usize, _roomy: usize, _ne
     Ok(false)
 }
 
-/// Cuts a block that is not empty to its first `len` bytes, and gives back whole pages behind them, if it is mapped.
+/// Truncates a non-empty block to its first `len` bytes, and returns whole pages behind them to the system, if the
+/// block is mapped.
 pub(super) fn truncate(memory: &mut HostBuffer, len: usize) {
     memory.len = memory.len.min(len.max(1));
     #[cfg(all(target_os = "linux", not(miri)))]
@@ -58,7 +59,7 @@ mod linux {
             (memory.len, memory.layout) = (size, layout);
             return Ok(());
         }
-        // Pages of the last result need not be made again.
+        // Pages of the cached block need not be made again.
         let mut larger = match KEPT.take_mapped() {
             Some(Block { start, layout, .. }) => HostBuffer { start, len: layout.size(), layout, is_mapped: true },
             None => HostBuffer { start: map(size).ok_or_else(refused)?, len: size, layout, is_mapped: true },
@@ -75,7 +76,7 @@ mod linux {
         Ok(())
     }
 
-    /// Gives back the huge pages behind the block's last byte.
+    /// Returns the huge pages behind the block's last byte to the system.
     pub(super) fn give_back_rest(memory: &mut HostBuffer) {
         let kept = memory.len.next_multiple_of(HUGE_PAGE);
         let Some(rest) = memory.layout.size().checked_sub(kept).filter(|rest| memory.is_mapped && *rest > 0) else {
@@ -91,7 +92,7 @@ mod linux {
         unsafe { unmap(start, rest) };
     }
 
-    /// Fresh pages, on a huge page where that can be had.
+    /// Maps fresh pages, on a huge page boundary if possible.
     fn map(size: usize) -> Option<NonNull<u8>> {
         let anywhere = pages(size)?;
         let start = if anywhere.addr().get().is_multiple_of(HUGE_PAGE) {
@@ -105,7 +106,7 @@ mod linux {
         Some(start)
     }
 
-    /// Fresh pages that begin on a huge page.
+    /// Maps fresh pages that begin on a huge page.
     fn aligned(size: usize) -> Option<NonNull<u8>> {
         let all = pages(size.checked_add(HUGE_PAGE)?)?;
         let before = all.addr().get().next_multiple_of(HUGE_PAGE) - all.addr().get();
@@ -127,7 +128,7 @@ mod linux {
         if start == libc::MAP_FAILED { None } else { NonNull::new(start.cast()) }
     }
 
-    /// The same pages, and more behind them: where they are, or elsewhere. The old addresses are nobody's any more then.
+    /// Returns the same pages with more behind them, in place or moved. After a move, the old addresses are unmapped.
     fn remap(start: NonNull<u8>, old: usize, new: usize) -> Option<NonNull<u8>> {
         // SAFETY: a mapping of ours of the old size, which nobody has a reference to meanwhile.
         let moved = |flags| unsafe { libc::mremap(start.as_ptr().cast(), old, new, flags) };
@@ -136,18 +137,18 @@ mod linux {
         if is_there(in_place) {
             return Some(start);
         }
-        // On a huge page, as only there the pages move as they are.
+        // On a huge page boundary, because only there the huge pages move unchanged.
         if let Some(target) = aligned(new) {
             let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
             // SAFETY: as above; the target is pages of ours that nobody uses, which are replaced.
             let place = unsafe { libc::mremap(start.as_ptr().cast(), old, new, flags, target.as_ptr()) };
-            // The target is lost where the call fails: the system unmaps it before it moves anything, and then another thread
+            // If the call fails, the target is lost: the system unmaps it before it moves anything, and another thread
             // may have been given its addresses. No page of it was touched.
             if is_there(place) {
                 return NonNull::new(place.cast());
             }
         }
-        // A limit of the address space may have no room for both.
+        // A limit of the address space may not have room for both.
         let place = moved(libc::MREMAP_MAYMOVE);
         if is_there(place) { NonNull::new(place.cast()) } else { None }
     }

@@ -27,28 +27,28 @@ pub type Owner = Arc<dyn Send + Sync>;
 /// The alignment of every allocation, in bytes.
 pub const ALIGNMENT: usize = 64;
 
-/// No processor has user addresses of more bits, so nothing has more bytes.
+/// The most bytes of anything, because no processor has user addresses of more bits.
 const ADDRESSABLE: u64 = 1 << 56;
 
 /// From this size on, an allocation starts on a huge page and asks for huge pages.
 const HUGE_PAGES_FROM: usize = 2 * HUGE_PAGE;
-/// Few bytes for Miri, so that small tests have large blocks.
+/// Small under Miri, so that small tests have large blocks.
 const HUGE_PAGE: usize = if cfg!(miri) { 1 << 12 } else { 2 << 20 };
 
-/// Whether memory of so many bytes can start at this address.
+/// Returns whether memory of this many bytes can start at this address.
 pub(crate) fn is_addressable(start: usize, bytes: usize) -> bool {
     u64::try_from(bytes).is_ok_and(|bytes| bytes <= ADDRESSABLE)
         && start.checked_add(bytes).is_some_and(|end| isize::try_from(end).is_ok())
 }
 
-/// An owned, aligned block of host memory. Its bytes are uninitialised until whoever made it has written them.
+/// An owned, aligned block of host memory. Its bytes are uninitialised until its creator has written them.
 #[derive(Debug)]
 pub struct HostBuffer {
     start: NonNull<u8>,
     len: usize,
-    /// What was allocated, which can be more.
+    /// The allocated bytes, which can be more.
     layout: Layout,
-    /// Whether it is pages of the system's, and not the global allocator's.
+    /// Whether the block is mapped from the system, not from the global allocator.
     is_mapped: bool,
 }
 
@@ -61,11 +61,11 @@ impl HostBuffer {
     /// Allocates `len` uninitialised bytes.
     ///
     /// # Errors
-    /// When the memory cannot be had. Nothing else changes then.
+    /// If the allocation fails. Nothing else changes then.
     pub fn uninitialised(len: usize) -> Result<Self> {
         let refused = || out_of_memory(len);
         let alignment = if len >= HUGE_PAGES_FROM { HUGE_PAGE } else { ALIGNMENT };
-        // Of a huge page that is not whole, the system would make each small one for itself.
+        // The system would back an incomplete huge page with small ones, one by one.
         let whole =
             if len >= HUGE_PAGES_FROM { len.checked_next_multiple_of(HUGE_PAGE).ok_or_else(refused)? } else { len };
         let layout = Layout::from_size_align(whole, alignment).map_err(|_| refused())?;
@@ -87,7 +87,7 @@ impl HostBuffer {
         Ok(Self { start, len, layout, is_mapped: false })
     }
 
-    /// The address of the first byte, never NULL.
+    /// Returns the address of the first byte, never NULL.
     #[must_use]
     pub fn as_ptr(&self) -> *mut u8 {
         self.start.as_ptr()
@@ -124,7 +124,8 @@ impl Drop for HostBuffer {
     }
 }
 
-/// First-touch page faults cost more than most conversions from a few megabytes on; huge pages divide them by 512.
+/// From a few megabytes on, first-touch page faults cost more than most conversions; huge pages divide their number by
+/// 512.
 #[cfg(all(target_os = "linux", not(miri)))]
 fn advise_huge_pages(start: NonNull<u8>, len: usize) {
     if len >= HUGE_PAGES_FROM {

@@ -7,20 +7,20 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use super::{AnyBuffer, HostBuffer};
 use crate::error::Result;
 
-/// Blocks that wait at once, at most: where more are let go, they were many, and are rarely needed all together.
+/// The most unused blocks that a pool keeps: if more are released, they were many, and are rarely needed all at once.
 const MOST: usize = 32;
 
-/// Where a pool's blocks come from: ordinary memory, or other memory of the host.
+/// Allocates a pool's blocks: ordinary memory, or other host memory.
 pub(crate) type Source = Box<dyn Fn(usize) -> Result<AnyBuffer> + Send + Sync>;
 
-/// Where blocks wait for their next use. Dropping it frees them, and those still in use are freed when they are dropped.
+/// A pool of unused blocks. Dropping it frees them; blocks in use are freed when they are dropped.
 pub(crate) struct Pool {
     shelf: Arc<Shelf>,
     /// `None` is ordinary memory.
     source: Option<Source>,
 }
 
-/// A lock for each place: who lets go of a block, and finds one locked, perhaps for ever by a fork, has others.
+/// A lock for each place: if one is locked, perhaps for ever by a fork, a released block has others.
 #[derive(Debug)]
 struct Shelf(Vec<Mutex<Option<AnyBuffer>>>);
 
@@ -31,19 +31,19 @@ impl fmt::Debug for Pool {
 }
 
 impl Pool {
-    /// A pool in which at most so many blocks wait. They come from `source`, or else are ordinary memory.
+    /// Returns a pool that keeps at most this many blocks. `source` allocates them; `None` is ordinary memory.
     pub(crate) fn new(most: usize, source: Option<Source>) -> Self {
         Self { shelf: Arc::new(Shelf((0..most.min(MOST)).map(|_| Mutex::new(None)).collect())), source }
     }
 
-    /// A block of `len` bytes or more: one that waits, or a fresh one. Its bytes are whatever was there.
+    /// Returns a block of at least `len` bytes: an unused one, or a new one. Its bytes hold anything.
     ///
     /// # Errors
-    /// When there is none, and the memory cannot be had.
+    /// If there is none, and the allocation fails.
     pub(crate) fn take(&self, len: usize) -> Result<PooledBuffer> {
         let block = self.shelf.take(|block| block.len() >= len);
         if block.is_none() {
-            // A block that is too small makes room for the one that replaces it.
+            // A block that is too small is freed, and the new one replaces it.
             drop(self.shelf.take(|_| true));
         }
         let block = match (block, &self.source) {
@@ -56,7 +56,7 @@ impl Pool {
 }
 
 impl Shelf {
-    /// Takes a block that `fits`. Who lets go of one has a place for a moment alone, and is waited for.
+    /// Takes a block that `fits`. Releasing threads hold a lock only for a moment, so this waits for them.
     fn take(&self, fits: impl Fn(&AnyBuffer) -> bool) -> Option<AnyBuffer> {
         self.0.iter().find_map(|place| {
             let mut place = place.lock().unwrap_or_else(PoisonError::into_inner);
@@ -64,7 +64,7 @@ impl Shelf {
         })
     }
 
-    /// Puts a block in a place that is free, or frees it. From the other end, so as to meet who takes one once at most.
+    /// Puts a block into a free place, or frees it. Scans backwards to limit contention with `take`.
     fn put(&self, block: AnyBuffer) {
         let free = self.0.iter().rev().find_map(|place| place.try_lock().ok().filter(|place| place.is_none()));
         if let Some(mut place) = free {
@@ -87,7 +87,7 @@ impl PooledBuffer {
         Self { block: None, home: Weak::new() }
     }
 
-    /// Frees the block: it is of no use any more.
+    /// Frees the block instead of returning it to the pool.
     pub(crate) fn discard(mut self) {
         self.block = None;
     }
@@ -208,7 +208,7 @@ mod tests {
         let pool = Pool::new(2, None);
         let (one, two) = (pool.take(8).unwrap(), pool.take(8).unwrap());
         let first = address(&one);
-        // As a fork leaves it when another thread has the lock: nobody will ever unlock it.
+        // The state that a fork leaves when another thread holds the lock: nobody will ever unlock it.
         let locked = pool.shelf.0[0].lock().unwrap();
         std::thread::scope(|scope| scope.spawn(move || drop((one, two))).join().unwrap());
         drop(locked);

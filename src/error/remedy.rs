@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(not(feature = "python"), allow(dead_code, reason = "nobody asks in Python without the feature"))]
 pub(crate) enum Language {
-    /// Types and methods of this crate.
+    /// In types and methods of this crate.
     Rust,
-    /// Keywords and functions of the package.
+    /// In keywords and functions of the package.
     Python,
 }
 
@@ -17,12 +17,12 @@ pub(crate) enum Language {
 static IN_PYTHON: AtomicBool = AtomicBool::new(false);
 
 impl Language {
-    /// The language of whoever reads the messages of C streams, which say nothing of their consumer.
+    /// Returns the language for messages of C streams, which do not tell their consumer.
     pub(crate) fn of_consumers() -> Self {
         if IN_PYTHON.load(Ordering::Relaxed) { Self::Python } else { Self::Rust }
     }
 
-    /// Says that this process has the Python package.
+    /// Marks that this process has the Python package.
     #[cfg(feature = "python")]
     pub(crate) fn python_is_here() {
         IN_PYTHON.store(true, Ordering::Relaxed);
@@ -34,7 +34,7 @@ macro_rules! remedies {
         /// What to do about an error.
         #[derive(Clone, Debug, PartialEq, Eq, Hash)]
         pub(crate) enum Remedy {
-            /// The same in every language, as it names no option.
+            /// The same text in every language, without the name of an option.
             Text(String),
             /// One of two.
             Or(Box<Self>, Box<Self>),

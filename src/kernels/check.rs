@@ -8,10 +8,10 @@ use crate::error::Result;
 use crate::stream_order::{Readiness, Wait};
 use crate::transfer::{OwnBuffer, fetch, host_address, written};
 
-/// Bytes that a value has room for: `keep_misfits` in kernels.cu.
+/// The bytes for one value: `keep_misfits` in kernels.cu.
 pub(super) const VALUE_BYTES: usize = 32;
 
-/// What kernels find of the values of several columns, once they have run.
+/// What launched kernels will find of the values of several columns.
 #[derive(Debug)]
 pub(crate) struct Check {
     /// Kept until it was read.
@@ -31,7 +31,7 @@ pub(crate) struct DeviceMisfit {
 }
 
 impl Check {
-    /// What `stream` was told to write into scratch memory: for each column a number, and behind these a value.
+    /// The scratch memory that `stream` writes: a number for each column, followed by the values.
     pub(super) fn new(
         current: &Current,
         scratch: DeviceBuffer,
@@ -45,10 +45,10 @@ impl Check {
         Ok(Self { _scratch: OwnBuffer::new(scratch, readiness.clone()), readiness, range, columns })
     }
 
-    /// What each check has found of each of its columns. The host waits once for all of them.
+    /// Returns what each check has found for each of its columns. The host waits once for all of them.
     ///
     /// # Errors
-    /// When the driver fails, or the wait is interrupted.
+    /// If the driver fails, or the wait is interrupted.
     pub(crate) fn read<'a>(
         checks: impl IntoIterator<Item = &'a Self> + Clone,
     ) -> Result<Vec<Vec<Option<DeviceMisfit>>>> {

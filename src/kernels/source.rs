@@ -17,12 +17,13 @@ pub(crate) struct KernelSource {
     pub(super) levels: Vec<BitmapLevel>,
     pub(super) elements: usize,
     fill: Option<[u8; 16]>,
-    /// Whether a bool is written for each element, true where that is valid, and no value is read.
+    /// Whether the kernel writes validity: a bool for each element, without reading values.
     pub(super) is_validity: bool,
 }
 
 impl KernelSource {
-    /// The elements of a chunk; `None` where no kernel is for them: decimals, casts of other dtypes, columns of nothing but nulls.
+    /// Returns the elements of a chunk; `None` if there is no kernel: for decimals, casts of other dtypes, columns of
+    /// nulls only.
     pub(crate) fn new(spec: &Spec, leaf: &Leaf<'_>) -> Option<Self> {
         let (element, dtype) = (spec.element(), column_type(spec)?);
         let first_bit = if element == Element::Bits { leaf.offset % 8 } else { 0 };
@@ -54,7 +55,7 @@ impl KernelSource {
         })
     }
 
-    /// Which elements of a chunk are valid; `None` where the bitmaps do not say all of it.
+    /// Returns which elements of a chunk are valid; `None` if its bitmaps do not tell all nulls.
     pub(crate) fn validity(leaf: &Leaf<'_>) -> Option<Self> {
         Some(Self {
             values: 0..0,
@@ -67,7 +68,7 @@ impl KernelSource {
         })
     }
 
-    /// Whether a value may not fit the output: bools fit everything.
+    /// Returns whether a value may not fit the output. Bools fit everything.
     pub(super) fn may_misfit(&self) -> bool {
         may_misfit(self.dtype)
     }
@@ -77,7 +78,7 @@ impl KernelSource {
         matches!(self.dtype, ColumnType::Bits | ColumnType::Bool)
     }
 
-    /// Writes a lone column of bools, in whole vectors.
+    /// Writes a single column of bools, in whole vectors.
     pub(super) fn write_bools(
         &self,
         current: &Current,
@@ -103,12 +104,12 @@ impl KernelSource {
         }
     }
 
-    /// Where the values are, and what is written where one is null.
+    /// Where the values are, and what is written for nulls.
     pub(super) fn elements(&self) -> (Bits, Option<[u8; 16]>) {
         (bits(self.values.start, self.first_bit), self.fill)
     }
 
-    /// Whether the column's own bitmap is one that kernels read as it is.
+    /// Whether kernels read the column's own bitmap directly.
     pub(super) fn plain_validity(&self) -> Option<Bits> {
         match self.levels.as_slice() {
             [BitmapLevel { start, first_bit, repeat: 1, group: 1, .. }] => Some(bits(*start, *first_bit)),
@@ -117,7 +118,7 @@ impl KernelSource {
     }
 }
 
-/// How a kernel reads the elements of a spec; `None` where none is for them.
+/// Returns how a kernel reads the elements of a spec; `None` if there is no kernel.
 fn column_type(spec: &Spec) -> Option<ColumnType> {
     let element = spec.element();
     let dtype = match element {
@@ -137,17 +138,17 @@ fn may_misfit(dtype: ColumnType) -> bool {
     !matches!(dtype, ColumnType::Same | ColumnType::Bits | ColumnType::Bool)
 }
 
-/// Whether kernels are for the elements of a spec, as far as their type says.
+/// Returns whether there are kernels for the elements of a spec, by their type.
 pub(crate) fn has_kernel(spec: &Spec) -> bool {
     spec.decoded().is_none() && !spec.has_codes() && column_type(spec).is_some()
 }
 
-/// Whether the host looks at what kernels have found of the values of a spec.
+/// Returns whether the host checks what kernels have found of the values of a spec.
 pub(crate) fn is_checked(spec: &Spec) -> bool {
     column_type(spec).is_some_and(may_misfit)
 }
 
 pub(super) fn bits(start: usize, first_bit: usize) -> Bits {
-    // Addresses of a device that this process reaches have no more than 64 bits.
+    // Device addresses that this process reaches have at most 64 bits.
     Bits { bitmap: device_address(start).unwrap_or(u64::MAX), first: first_bit as u64 }
 }

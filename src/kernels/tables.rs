@@ -12,32 +12,31 @@ use crate::error::{Error, Result};
 use crate::ffi::dlpack::DLDeviceType;
 use crate::stream_order::Readiness;
 
-/// Words that launches take as parameters: of 80 columns each.
+/// The words that launches take as parameters: those of 80 columns.
 const MOST_STORED: usize = 480 * 16;
 
-/// What the kernels find in memory of the device beside the columns: what these are, and the bitmaps that had to be joined.
+/// The scratch memory of the kernels: the column structs, and joined bitmaps.
 pub(super) struct Tables {
-    /// The structs, as they are uploaded to the start of the scratch memory.
+    /// The structs that are uploaded to the start of the scratch memory.
     upload: Vec<Upload>,
-    /// Where the columns of each chunk start.
+    /// Where each chunk's columns start.
     pub(super) chunks: Vec<usize>,
     joined: Vec<Joined>,
-    /// Set bits, which columns that are a validity have for their values; empty where no kernel reads them.
+    /// Set bits, which serve validity columns as values; empty if no kernel reads them.
     ones: Range<usize>,
-    /// Where the misfits are: a number for each column, and behind these 32 bytes for each.
+    /// The misfits: a number for each column, followed by 32 bytes for each.
     misfits: usize,
     columns: usize,
     pub(super) bytes: usize,
 }
 
-/// A struct of the upload. Where a bitmap is joined, the column's validity is in the scratch memory, as are the values of a column
-/// that is a validity.
+/// A struct of the upload. A joined bitmap is in the scratch memory, and so are the values of a validity column.
 enum Upload {
     Column { source: (ColumnType, Bits, Option<Bits>, Option<[u8; 16]>), joined: Option<usize>, is_validity: bool },
     Level(Level),
 }
 
-/// A bitmap that is made of several levels.
+/// A bitmap that is joined from several levels.
 struct Joined {
     levels: usize,
     count: u32,
@@ -83,14 +82,14 @@ impl Tables {
             }
         }
         upload.extend(levels);
-        // A lone column is written without any.
+        // A single column is written without any.
         let read = sources().filter(|source| source.is_validity && (columns > 1 || shape.is_row_major));
         let ones = read.map(|source| source.elements.div_ceil(8).next_multiple_of(8)).max().unwrap_or(0);
         let ones = bytes..bytes.checked_add(ones).ok_or_else(too_large)?;
         Ok(Self { upload, chunks: places, joined, misfits, columns: columns.max(1), bytes: ones.end, ones })
     }
 
-    /// The bitmap of the column whose struct is at this place.
+    /// Returns the bitmap of the column whose struct is at this place.
     pub(super) fn validity(&self, place: usize, scratch: u64) -> Option<Bits> {
         match self.upload.get(place / Column::BYTES)? {
             Upload::Column { joined: Some(at), .. } => Some(Bits { bitmap: scratch + *at as u64, first: 0 }),
@@ -99,14 +98,15 @@ impl Tables {
         }
     }
 
-    /// The bytes of the numbers of the misfits, and of these and their values together, from the start of the scratch memory.
+    /// Returns the bytes of the misfits' numbers, and of numbers and values together, from the start of the scratch
+    /// memory.
     pub(super) fn misfits(&self) -> (Range<usize>, Range<usize>) {
         let numbers = self.misfits..self.misfits + self.columns * 8;
         (numbers.clone(), numbers.start..numbers.end + self.columns * VALUE_BYTES)
     }
 
-    /// Writes the structs to the start of the scratch memory: as parameters of launches, or, where they would take many, by way of
-    /// page-locked blocks.
+    /// Writes the structs to the start of the scratch memory: as parameters of launches, or through staging buffers if
+    /// they are many.
     pub(super) fn store(&self, current: &Current, scratch: u64, stream: Stream) -> Result<()> {
         let mut words = fallible::with_room(self.misfits / 8)?;
         for entry in &self.upload {
