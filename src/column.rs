@@ -11,9 +11,9 @@ use std::sync::Arc;
 use arrow_schema::{Field, FieldRef};
 use smallvec::{SmallVec, smallvec};
 
-pub(crate) use to_arrow::{
-    Bitmap, ColumnNode, as_requested, check_requested, check_to_arrow, column_node, row_validity,
-};
+pub(crate) use to_arrow::{Bitmap, ColumnNode, as_requested, column_node, row_validity};
+#[cfg(feature = "python")]
+pub(crate) use to_arrow::{check_requested, check_to_arrow};
 pub use to_arrow::{to_arrow, to_arrow_as};
 
 use pending_casts::Casts;

@@ -8,7 +8,9 @@ use smallvec::SmallVec;
 use super::{require_host, to_tensor};
 use crate::alloc::fallible;
 use crate::arrow::{ArrayNode, DeviceArray, array_ready_at, counts_in, same_layout};
-use crate::convert::{self, check_request, compact};
+#[cfg(feature = "python")]
+use crate::convert::check_request;
+use crate::convert::{self, compact};
 use crate::copy_log::{self, Copied};
 use crate::cuda::is_cuda;
 use crate::device::Device;
@@ -67,6 +69,7 @@ fn plan(tensor: &Tensor, form: &TensorField, has_validity: bool, copy: CopyMode)
 ///
 /// # Errors
 /// As [`to_arrow`], or as [`to_arrow_as`] with `requested`.
+#[cfg(feature = "python")]
 pub(crate) fn check_to_arrow(tensor: &Tensor, requested: Option<&FieldRef>, copy: CopyMode) -> Result<()> {
     let form = tensor.arrow_form()?;
     plan(tensor, &form, true, copy)?;
@@ -77,6 +80,7 @@ pub(crate) fn check_to_arrow(tensor: &Tensor, requested: Option<&FieldRef>, copy
 ///
 /// # Errors
 /// When there is no cast, or one is needed and no copy allowed.
+#[cfg(feature = "python")]
 pub(crate) fn check_requested(tensor: &Tensor, form: &TensorField, requested: &FieldRef, copy: CopyMode) -> Result<()> {
     let is_cast = requires_cast(form.field.data_type(), requested.data_type(), copy)?;
     if is_cast && form.dtype == DType::BFloat16 {

@@ -22,6 +22,7 @@ pub(crate) use groups::{GroupSpec, group_specs};
 #[cfg(feature = "python")]
 pub(crate) use streamed::{Read, StreamPart, read};
 #[cfg(feature = "python")]
+#[cfg(feature = "python")]
 pub(crate) use to_arrow::check_matrix;
 pub use to_arrow::{ColumnOptions, matrix_to_arrow};
 pub(crate) use to_tensor::{MatrixPlan, plan_matrix};

@@ -8,11 +8,15 @@ use arrow_schema::{DataType, Field, FieldRef};
 
 use crate::alloc::fallible;
 use crate::arrow::{ArrayNode, DeviceArray, array_ready_at};
-use crate::column::{ColumnNode, as_requested, check_requested, check_to_arrow, column_node, require_host};
+use crate::column::{ColumnNode, as_requested, column_node, require_host};
+#[cfg(feature = "python")]
+use crate::column::{check_requested, check_to_arrow};
 use crate::convert::split_rows;
 use crate::error::{Error, Result};
 use crate::plan::Plan;
-use crate::spec::{CopyMode, all_or_errors};
+use crate::spec::CopyMode;
+#[cfg(feature = "python")]
+use crate::spec::all_or_errors;
 use crate::stream_order::Readiness;
 use crate::tensor::{Owner, Tensor};
 
@@ -150,6 +154,7 @@ pub fn matrix_to_arrow<N: AsRef<str>>(matrix: &Tensor, names: &[N], options: &Co
 ///
 /// # Errors
 /// As [`matrix_to_arrow`].
+#[cfg(feature = "python")]
 pub(crate) fn check_matrix<N: AsRef<str>>(matrix: &Tensor, names: &[N], options: &ColumnOptions) -> Result<()> {
     check_names(matrix, names, options)?;
     let plan = plan(matrix, names.len(), options.copy)?;

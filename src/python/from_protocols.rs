@@ -8,7 +8,7 @@ use super::device_request::DeviceRequest;
 use super::exchange::memory;
 use super::input::{self, ArrowInput};
 use super::options::copy_mode;
-use super::sources::{self, no_protocol};
+use super::sources::{self, Reads, no_protocol, remedy};
 use super::stream::wrap;
 use super::{ArrayStream, Tensor, device};
 use crate::arrow::DeviceArray;
@@ -32,7 +32,8 @@ pub(super) fn from_dlpack(
     let tensor = input::import_dlpack(x, device, copy_mode(copy))?;
     let tensor = tensor.ok_or_else(|| {
         let name = x.get_type().name().map_or_else(|_| "object".to_owned(), |name| name.to_string());
-        PyTypeError::new_err(format!("expected a tensor (with __dlpack__), got {name}"))
+        let remedy = remedy(x, Reads::Tensors);
+        PyTypeError::new_err(format!("expected a tensor (with __dlpack__), got {name}{remedy}"))
     })?;
     Ok(Tensor::new(tensor))
 }

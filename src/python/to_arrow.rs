@@ -11,7 +11,7 @@ use super::device_request::DeviceRequest;
 use super::exchange::memory;
 use super::input::{Chunks, Unread};
 use super::options::{copy_mode, mapping, unless_moved};
-use super::sources::no_protocol;
+use super::sources::{Reads, no_protocol, remedy};
 use super::stream::wrap;
 use super::{Ragged, counts, device, input, tensor_input};
 use crate::column::{self, check_to_arrow, chunks_to_tensor};
@@ -67,8 +67,11 @@ pub(super) fn to_arrow<'py>(
         }
         return super::ragged::to_arrow(ragged, r#type, validity, copy, device);
     }
-    let no_tensor =
-        || PyTypeError::new_err("to_arrow expects a tensor (with __dlpack__); Arrow data goes through from_arrow");
+    let no_tensor = || {
+        let remedy = remedy(x, Reads::Tensors);
+        let remedy = if remedy.is_empty() { "; Arrow data goes through from_arrow" } else { remedy.as_str() };
+        PyTypeError::new_err(format!("to_arrow expects a tensor (with __dlpack__){remedy}"))
+    };
     // The host converts, wherever it is one of the two.
     let to_host = device.filter(|device| device.is_cpu());
     // Read last: it may be a stream, which a wrong option must not consume.

@@ -112,6 +112,8 @@ class TestFormsAreStreams:
         else:
             with pytest.raises(TypeError, match="how many rows"):
                 len(loader)
+        assert bool(loader)
+        assert bool(ad.Loader(lambda: make(file), batch_size=6))
         assert len(list(loader)) == 7
         assert len(list(tqdm(ad.Loader(make(file), batch_size=6), disable=True))) == 7
 

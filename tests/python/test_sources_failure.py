@@ -247,3 +247,42 @@ class TestFailure:
         for read in (ad.to_tensor, ad.to_tensors, ad.validity, ad.from_arrow, ad.to_ragged):
             with pytest.raises(TypeError, match=r"got Plan; call \.collect\(\) and pass its result"):
                 read(Plan())
+
+
+def of_nullability(nullable: bool, values: list[Any], shape: str) -> pa.Table:
+    """A table of one column whose numbers, alone or in lists or structs, may be null or not."""
+    number = pa.field("n", pa.int8(), nullable)
+    columns: dict[str, tuple[pa.Field, list[Any]]] = {
+        "numbers": (number.with_name("a"), values),
+        "structs": (pa.field("a", pa.struct([number])), [{"n": value} for value in values]),
+        "lists": (pa.field("a", pa.list_(number)), [[value] for value in values]),
+        "fixed lists": (pa.field("a", pa.list_(number, 1)), [[value] for value in values]),
+    }
+    field, rows = columns[shape]
+    return pa.table({"a": pa.array(rows, field.type)}, pa.schema([field]))
+
+
+@pytest.mark.parametrize("shape", ["numbers", "structs", "lists", "fixed lists"])
+class TestItemsThatDifferInNullability:
+    @pytest.mark.parametrize("first", [True, False])
+    def test_are_read_without_nulls(self, shape: str, first: bool):
+        items = [of_nullability(first, [1, 2], shape), of_nullability(not first, [3], shape)]
+        read = pa.table(ad.from_arrow(items))
+        assert read.schema == items[0].schema
+        assert read.to_pylist() == items[0].to_pylist() + items[1].to_pylist()
+        if shape == "numbers":
+            assert np.from_dlpack(ad.to_tensor(items)).ravel().tolist() == [1, 2, 3]
+            batches = ad.Loader(items, batch_size=2, xp=np)
+            assert np.concatenate([batch.ravel() for batch in batches]).tolist() == [1, 2, 3]
+
+    def test_and_nulls_of_one_are_refused_by_name(self, shape: str):
+        items = [
+            of_nullability(False, [1, 2], shape),
+            of_nullability(True, [3], shape),
+            of_nullability(True, [None], shape),
+        ]
+        column = "a" if shape == "numbers" else "n"
+        text = f'item 3 of the iterator has a null in a column that is not nullable in the first.* make "{column}" nullable'
+        with pytest.raises(ad.NullError, match=text) as raised:
+            list(ad.from_arrow(iter(items)))
+        assert raised.value.column == column

@@ -5,14 +5,15 @@ use std::ffi::c_void;
 use std::ptr::{NonNull, null_mut};
 use std::sync::{Mutex, PoisonError};
 
-use pyo3::exceptions::{PyException, PyModuleNotFoundError, PyTypeError, PyValueError};
+use pyo3::exceptions::{PyException, PyTypeError};
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyModule, PyString, PyType, PyWeakrefMethods, PyWeakrefReference};
+use pyo3::types::{PyModule, PyType, PyWeakrefMethods, PyWeakrefReference};
 
 use super::super::options::Legacy;
 use super::super::package::package;
 use super::super::{Tensor, capsule};
+use super::namespaces::remedy;
 use super::read_only::{Access, Library};
 use crate::cuda::Stream;
 use crate::dlpack::Offer;
@@ -108,48 +109,11 @@ impl<'py> Arrays<'py> {
     }
 }
 
-/// `xp=`: an array namespace, or the name of the module that is one, which is imported.
-///
-/// # Errors
-/// `ValueError` where no module has the name; what its import raises.
-pub(in crate::python) fn namespace<'py>(xp: Option<&Bound<'py, PyAny>>) -> PyResult<Option<Bound<'py, PyAny>>> {
-    let Some(xp) = xp else { return Ok(None) };
-    let Ok(name) = xp.cast::<PyString>() else { return Ok(Some(xp.clone())) };
-    let (py, name) = (xp.py(), name.to_str()?);
-    let unknown = || {
-        PyValueError::new_err(format!(
-            "xp={name:?}: no module of this name is installed; pass an array namespace, or the name of one, such as \
-             \"numpy\", \"torch\", \"jax\" or \"cupy\""
-        ))
-    };
-    // Where a package is no namespace itself, its module that is one.
-    let module = match name {
-        "jax" => "jax.numpy",
-        "mlx" => "mlx.core",
-        name => name,
-    };
-    if module.is_empty() || module.starts_with('.') {
-        return Err(unknown());
-    }
-    let import = py.import("importlib")?.getattr("import_module")?;
-    capsule::call(&import, (module,), None).map(Some).map_err(|error| {
-        // A module that lacks one of its own requirements is another matter.
-        let missing = error.value(py).getattr("name").and_then(|missing| missing.extract::<String>());
-        let is_unknown = error.is_instance_of::<PyModuleNotFoundError>(py)
-            && missing.is_ok_and(|missing| module == missing || module.starts_with(&format!("{missing}.")));
-        if !is_unknown {
-            return error;
-        }
-        let unknown = unknown();
-        unknown.set_cause(py, Some(error));
-        unknown
-    })
-}
-
 impl<'py> Namespace<'py> {
     fn of(xp: &Bound<'py, PyAny>) -> PyResult<Self> {
         let Some(from_dlpack) = xp.getattr_opt(intern!(xp.py(), "from_dlpack"))? else {
-            let message = format!("xp must be an array namespace with from_dlpack, and is {}", xp.repr()?);
+            let remedy = remedy(xp);
+            let message = format!("xp must be an array namespace with from_dlpack, and is {}{remedy}", xp.repr()?);
             return Err(PyTypeError::new_err(message));
         };
         // What is no module may make a function at each look-up, and do with arrays whatever it likes.

@@ -7,9 +7,11 @@
 
 mod consume;
 pub(super) mod memory;
+mod namespaces;
 mod produce;
 mod read_only;
 
-pub(super) use consume::{Arrays, namespace};
+pub(super) use consume::Arrays;
+pub(super) use namespaces::namespace;
 pub(super) use produce::exchange_api;
 pub(super) use read_only::Access;

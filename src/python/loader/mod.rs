@@ -197,6 +197,11 @@ impl Loader {
         }
     }
 
+    /// True: whether there are batches is known when one is asked for, and a length may be known never.
+    fn __bool__(&self) -> bool {
+        true
+    }
+
     /// Rows of a full batch.
     #[getter]
     fn batch_size(&self) -> usize {

@@ -13,7 +13,8 @@ use crate::python::capsule::call;
 use crate::python::input::{self, ArrowInput, Refuses};
 use crate::python::pandas::pandas_index;
 use crate::python::sources::{
-    self, MAX_DEPTH, Opened, counted, has_dunder, is_read_again, is_read_by_method, is_source, stream_of,
+    self, MAX_DEPTH, Opened, Reads, counted, has_dunder, is_read_again, is_read_by_method, is_source, no_protocol,
+    remedy, stream_of,
 };
 use crate::python::{Array, RecordBatch, Tensor};
 use crate::spec::{CopyMode, PandasIndex};
@@ -37,8 +38,9 @@ impl Source {
         let is_callable = !has_dunder(object)? && object.is_callable();
         if !is_callable && !is_data(object)? {
             return Err(PyTypeError::new_err(format!(
-                "the source must be {DATA}, or a callable that opens it, not {}",
-                object.get_type().name()?
+                "the source must be {DATA}, or a callable that opens it, not {}{}",
+                object.get_type().name()?,
+                remedy(object, Reads::Arrow)
             )));
         }
         let (read, last) = (AtomicBool::new(false), Mutex::new(None));
@@ -54,8 +56,9 @@ impl Source {
         if self.is_callable {
             let opened = call(object, (), None)?;
             if !is_data(&opened)? {
-                let found = opened.get_type().name()?.to_string();
-                return Err(PyTypeError::new_err(format!("the source's callable must return {DATA}, not {found}")));
+                let (found, remedy) = (opened.get_type().name()?, remedy(&opened, Reads::Arrow));
+                let text = format!("the source's callable must return {DATA}, not {found}{remedy}");
+                return Err(PyTypeError::new_err(text));
             }
             return self.open_again(&opened, refuses);
         }
@@ -212,8 +215,7 @@ fn read(object: &Bound<'_, PyAny>, refuses: Refuses<'_>) -> PyResult<Opened> {
         Some(ArrowInput::Array(array)) => (stream_of(array), true),
         Some(ArrowInput::Stream(stream)) => (stream, is_read_again(object)?),
         None => {
-            let no_data = || Ok(PyTypeError::new_err(format!("expected {DATA}, got {}", object.get_type().name()?)));
-            let Some(opened) = sources::open(object)? else { return Err(no_data().unwrap_or_else(|error| error)) };
+            let opened = sources::open(object)?.ok_or_else(|| no_protocol(object))?;
             refuses(&opened.unread()).map_err(|error| opened.teller()(object.py(), error))?;
             opened.take_over();
             return Ok(opened);

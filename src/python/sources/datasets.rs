@@ -8,19 +8,14 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyMapping, PySlice, PyString};
 
 use super::items::{self, Found};
-use super::{Opened, name_of, stream_of_none};
+use super::offers::name_of;
+use super::{Opened, stream_of_none};
 use crate::python::capsule::{call, call_method};
 use crate::python::input;
 use crate::spec::PandasIndex;
 
 /// Rows of a part. Chosen rows are gathered part by part.
 const ROWS: usize = 1024;
-
-/// Whether an object is a data set: it has formats, and is read in parts of some rows each.
-pub(super) fn is_dataset(object: &Bound<'_, PyAny>) -> PyResult<bool> {
-    let has = |name: &str| object.getattr_opt(name).map(|found| found.is_some_and(|method| method.is_callable()));
-    Ok(has("with_format")? && has("iter")?)
-}
 
 /// Finds the stream of a data set.
 pub(super) fn find(object: &Bound<'_, PyAny>) -> PyResult<Found> {

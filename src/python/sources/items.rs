@@ -9,8 +9,10 @@ use pyo3::exceptions::{PyException, PyTypeError};
 use pyo3::intern;
 use pyo3::prelude::*;
 
-use super::{Opened, is_read_again, name_of, part};
+use super::offers::name_of;
+use super::{Opened, is_read_again, part};
 use crate::arrow::{DeviceArray, DeviceArrayStream, same_layout};
+use crate::convert::request_field;
 use crate::error::{Error, ErrorKind, Result};
 use crate::python::capsule::{call, call_method};
 use crate::python::errors::item_taken;
@@ -46,6 +48,8 @@ struct Items {
     current: DeviceArrayStream,
     /// How many items were taken.
     taken: usize,
+    /// Whether the arrays of the present item say otherwise than the first one which fields have nulls, or what they are called.
+    is_other: bool,
     depth: usize,
     /// Whether the iterator is closed where it is not read to its end.
     is_closed: Arc<AtomicBool>,
@@ -79,6 +83,7 @@ pub(super) fn find(object: &Bound<'_, PyAny>, depth: usize) -> PyResult<Found> {
         field: field.clone(),
         current: opened.stream,
         taken: 1,
+        is_other: false,
         depth,
         is_closed: is_closed.clone(),
     };
@@ -123,6 +128,7 @@ impl Items {
             return Err(PyTypeError::new_err(format!("item {number} of the iterator is no Arrow data but {name}")));
         };
         self.check(opened.stream.field())?;
+        self.is_other = opened.stream.field().data_type() != self.field.data_type();
         self.current = opened.stream;
         Ok(true)
     }
@@ -151,13 +157,31 @@ impl Items {
     }
 }
 
+impl Items {
+    /// An array under the field of the first item: fields that are nullable in one of them alone are those of the first.
+    fn of_first(&self, array: &DeviceArray) -> Result<DeviceArray> {
+        request_field(array, &self.field).map_err(|error| {
+            if error.kind() != ErrorKind::Null {
+                return error;
+            }
+            let (column, taken) = (error.column().unwrap_or_default(), self.taken);
+            let reason = format!(
+                "item {taken} of the iterator has a null in a column that is not nullable in the first item; else their types are \
+                 the same"
+            );
+            let remedy = format!("make {column:?} nullable in the schema of the first item, as pyarrow's Table.cast does");
+            Error::new(ErrorKind::Null, reason).in_column(column).remedy_is(remedy)
+        })
+    }
+}
+
 impl Iterator for Items {
     type Item = Result<DeviceArray>;
 
     fn next(&mut self) -> Option<Self::Item> {
         loop {
             if let Some(array) = self.current.next() {
-                return Some(array);
+                return Some(if self.is_other { array.and_then(|array| self.of_first(&array)) } else { array });
             }
             match attached(|py| self.advance(py).map_err(|error| raised(py, error))) {
                 Some(Ok(true)) => {}

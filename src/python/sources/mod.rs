@@ -4,6 +4,8 @@
 
 mod datasets;
 mod items;
+mod offers;
+mod remedies;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,6 +18,9 @@ use pyo3::types::{
 };
 
 use self::items::Found;
+pub(super) use self::offers::has_dunder;
+use self::offers::{expected, is_dataset, name_of};
+pub(super) use self::remedies::{Reads, no_protocol, remedy};
 use super::Tensor;
 use super::capsule::call;
 use super::errors::item_taken;
@@ -51,9 +56,6 @@ const FORMS: [Form; 7] = [
     Form { method: "fetch_record_batch", again: false, schema: None, counted: None },
     Form { method: "to_batches", again: true, schema: Some("schema"), counted: None },
 ];
-
-/// Methods that return Arrow data, of objects that cannot be read in parts: errors say to call them.
-const REMEDIES: [&str; 6] = ["to_pyarrow", "to_arrow", "toArrow", "fetch_arrow_table", "collect", "compute"];
 
 /// How deep sources can be nested, such as a list of files whose batches are read.
 pub(super) const MAX_DEPTH: usize = 4;
@@ -96,21 +98,6 @@ impl Opened {
     }
 }
 
-/// Whether an object has a dunder of Arrow data.
-///
-/// # Errors
-/// What looking for one raises.
-pub(super) fn has_dunder(object: &Bound<'_, PyAny>) -> PyResult<bool> {
-    const DUNDERS: [&str; 4] =
-        ["__arrow_c_device_array__", "__arrow_c_array__", "__arrow_c_device_stream__", "__arrow_c_stream__"];
-    for dunder in DUNDERS {
-        if object.hasattr(dunder)? {
-            return Ok(true);
-        }
-    }
-    Ok(false)
-}
-
 /// Whether an object can be a source, as far as it tells without being asked for data.
 ///
 /// # Errors
@@ -134,7 +121,7 @@ fn is_source_at(object: &Bound<'_, PyAny>, depth: usize) -> PyResult<bool> {
 /// # Errors
 /// What its attributes raise.
 pub(super) fn is_read_by_method(object: &Bound<'_, PyAny>) -> PyResult<bool> {
-    Ok(!is_never(object)? && (datasets::is_dataset(object)? || form(object)?.is_some()))
+    Ok(!is_never(object)? && (is_dataset(object)? || form(object)?.is_some()))
 }
 
 /// The type of what an object gives, without opening it, reading it or running a query; `None` where it tells none.
@@ -152,7 +139,7 @@ fn schema_at(object: &Bound<'_, PyAny>, depth: usize) -> PyResult<Option<FieldRe
     if depth > MAX_DEPTH || is_never(object)? {
         return Ok(None);
     }
-    if datasets::is_dataset(object)? {
+    if is_dataset(object)? {
         return datasets::schema(object);
     }
     let first = match (object.cast::<PyList>(), object.cast::<PyTuple>()) {
@@ -190,32 +177,11 @@ pub(super) fn open(object: &Bound<'_, PyAny>) -> PyResult<Option<Opened>> {
             name_of(object),
         ))),
         Found::Other { item, is_taken } => {
-            let text = format!("{}, whose first item is {item}", expected(object));
+            let text = format!("{}, whose first item is {item}{}", expected(object), remedy(object, Reads::Arrow));
             let error = PyTypeError::new_err(text);
             Err(if is_taken { item_taken(object.py(), error) } else { error })
         }
     }
-}
-
-/// The `TypeError` for an object that speaks no protocol, and is no source.
-pub(super) fn no_protocol(object: &Bound<'_, PyAny>) -> PyErr {
-    let has = |method: &&&str| object.getattr(**method).is_ok_and(|method| method.is_callable());
-    let is_class = object.cast::<PyType>().is_ok();
-    let remedy = REMEDIES.iter().find(|method| !is_class && has(method));
-    let remedy = remedy.map_or_else(String::new, |method| format!("; call .{method}() and pass its result"));
-    PyTypeError::new_err(format!("{}{remedy}", expected(object)))
-}
-
-fn expected(object: &Bound<'_, PyAny>) -> String {
-    format!(
-        "expected Arrow data (with __arrow_c_array__, __arrow_c_stream__ or a device form of them), a tensor (with \
-         __dlpack__) or an iterable of Arrow data, got {}",
-        name_of(object)
-    )
-}
-
-fn name_of(object: &Bound<'_, PyAny>) -> String {
-    object.get_type().name().map_or_else(|_| "object".to_owned(), |name| name.to_string())
 }
 
 /// Finds the stream of an object that has no Arrow dunder.
@@ -223,7 +189,7 @@ fn find(object: &Bound<'_, PyAny>, depth: usize) -> PyResult<Found> {
     if depth > MAX_DEPTH || is_never(object)? {
         return Ok(Found::Nothing);
     }
-    if datasets::is_dataset(object)? {
+    if is_dataset(object)? {
         return datasets::find(object);
     }
     let Some((form, method)) = form(object)? else { return items::find(object, depth) };
