@@ -1,4 +1,4 @@
-//! Where are the bits of a validity bitmap, and which elements do they belong to?
+//! Locates the bits of validity bitmaps, and the elements that they belong to.
 
 /// A validity bitmap over some elements, with a bit for each `repeat` of them.
 #[derive(Clone, Copy, Debug)]

@@ -1,4 +1,4 @@
-//! How are the fields of a foreign C struct read? A pointer is checked before it is followed, a count before it is used.
+//! Reads fields of foreign C structs: checks a pointer before following it, and a count before using it.
 
 use std::ffi::c_void;
 

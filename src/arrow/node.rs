@@ -1,4 +1,4 @@
-//! What does an exported array say, and who frees it? Describes arrays over memory of others, and makes C structs of them.
+//! Describes an exported array over other owners' memory, and makes the C structs that free it.
 
 use std::ffi::c_void;
 use std::ptr::null_mut;

@@ -1,4 +1,4 @@
-//! How does arrow-rs read an array? Exports it with aligned buffers, and validates what only the contents show.
+//! Converts an array to arrow-rs: exports it with aligned buffers, and validates its contents.
 
 use arrow_array::{ArrayRef, make_array, new_empty_array};
 use arrow_data::ffi::FFI_ArrowArray;

@@ -1,4 +1,4 @@
-//! What a caller can do about an error, in the words of each language: one table.
+//! The table of remedies: what to do about an error, in the words of each language.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};

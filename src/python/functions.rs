@@ -1,4 +1,4 @@
-//! The module's functions.
+//! The functions of the Python module.
 
 use std::borrow::Cow;
 

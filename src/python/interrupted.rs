@@ -1,4 +1,4 @@
-//! Which errors of others' Python code are Ctrl-C in truth.
+//! Recognises Ctrl-C behind errors of other libraries' Python code.
 
 use pyo3::exceptions::{PyKeyboardInterrupt, PyRuntimeError};
 use pyo3::intern;
