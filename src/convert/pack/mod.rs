@@ -190,7 +190,7 @@ impl Packer<'_> {
         } else if whole_lines && before == 0 {
             // SAFETY: the contract: rows are whole lines.
             unsafe { self.groups(first, out, true) }
-        } else if whole_lines && dense {
+        } else if whole_lines && dense && before.is_multiple_of(self.size) {
             // SAFETY: the contract: rows are whole lines in length.
             unsafe { self.line_by_line(first, out, LINE - before) }
         } else if dense {

@@ -78,7 +78,7 @@ impl<T: Copy> Kernel for Selecting<T> {
             let set = unsafe { source.cast::<T>().wrapping_add(index).read_unaligned() };
             let chosen = if bits >> index & 1 == 1 { set } else { clear };
             // SAFETY: the contract: `out` has room for 64 elements.
-            unsafe { out.cast::<T>().wrapping_add(index).write(chosen) };
+            unsafe { out.cast::<T>().wrapping_add(index).write_unaligned(chosen) };
         }
         true
     }
@@ -108,7 +108,7 @@ impl<T: Copy + Default> Kernel for Spreading<T> {
         for index in 0..BLOCK_ROWS {
             let chosen = if bits >> index & 1 == 1 { one } else { T::default() };
             // SAFETY: the contract: `out` has room for 64 elements.
-            unsafe { out.cast::<T>().wrapping_add(index).write(chosen) };
+            unsafe { out.cast::<T>().wrapping_add(index).write_unaligned(chosen) };
         }
         true
     }
