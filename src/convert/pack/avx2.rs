@@ -38,16 +38,16 @@ pub(super) unsafe fn transpose4(tiles: &Tiles<'_>) {
             let mut tile = [_mm256_setzero_ps(); 4];
             for lane in 0..4 {
                 let at = |lane: usize| tiles.lanes[half * 8 + lane].cast::<f32>().wrapping_add(row);
-                // SAFETY: the contract: each lane has 4 elements from `row` on.
+                // SAFETY: `lanes`: it has elements up to `tiles.rows`, which is a multiple of 64, so 4 from `row` on.
                 let low = unsafe { _mm_loadu_ps(at(lane)) };
-                // SAFETY: as above.
+                // SAFETY: `lanes`: 4 elements from `row` on, as in `low`.
                 let high = unsafe { _mm_loadu_ps(at(lane + 4)) };
                 tile[lane] = _mm256_insertf128_ps::<1>(_mm256_castps128_ps256(low), high);
             }
             halves[half] = quad4(tile);
         }
         for line in 0..4 {
-            // SAFETY: the contract: each row has room for a line.
+            // SAFETY: `rows`: this one has room for a line, on a cache line if `stream`.
             unsafe { store(tiles.row(row + line), halves[0][line], halves[1][line], tiles.stream) };
         }
     }
@@ -70,16 +70,16 @@ pub(super) unsafe fn transpose8(tiles: &Tiles<'_>) {
             let mut tile = [_mm256_setzero_pd(); 2];
             for lane in 0..2 {
                 let at = |lane: usize| tiles.lanes[half * 4 + lane].cast::<f64>().wrapping_add(row);
-                // SAFETY: the contract: each lane has 2 elements from `row` on.
+                // SAFETY: `lanes`: it has elements up to `tiles.rows`, which is a multiple of 64, so 2 from `row` on.
                 let low: __m128d = unsafe { _mm_loadu_pd(at(lane)) };
-                // SAFETY: as above.
+                // SAFETY: `lanes`: 2 elements from `row` on, as in `low`.
                 let high = unsafe { _mm_loadu_pd(at(lane + 2)) };
                 tile[lane] = _mm256_insertf128_pd::<1>(_mm256_castpd128_pd256(low), high);
             }
             halves[half] = [_mm256_unpacklo_pd(tile[0], tile[1]), _mm256_unpackhi_pd(tile[0], tile[1])];
         }
         for line in 0..2 {
-            // SAFETY: the contract: each row has room for a line.
+            // SAFETY: `rows`: this one has room for a line, on a cache line if `stream`.
             unsafe { store(tiles.row(row + line), halves[0][line], halves[1][line], tiles.stream) };
         }
     }
@@ -95,7 +95,7 @@ pub(super) unsafe fn quads(lanes: &[*const u8; 16], out: *mut u8, stream: bool) 
     for row in (0..BLOCK_ROWS).step_by(8) {
         let mut columns = [_mm256_setzero_ps(); 4];
         for lane in 0..4 {
-            // SAFETY: the contract: each lane has 8 elements from `row` on.
+            // SAFETY: each lane has 64 elements, and `row + 8 <= 64`.
             columns[lane] = unsafe { _mm256_loadu_ps(lanes[lane].cast::<f32>().wrapping_add(row)) };
         }
         // Rows n and n + 4 in one vector.
@@ -103,9 +103,10 @@ pub(super) unsafe fn quads(lanes: &[*const u8; 16], out: *mut u8, stream: bool) 
         let low = |a, b| _mm256_permute2f128_pd::<0x20>(a, b);
         let high = |a, b| _mm256_permute2f128_pd::<0x31>(a, b);
         let out = out.wrapping_add(row * 16);
-        // SAFETY: the contract: the 8 rows are two lines that lie together.
+        // SAFETY: `out` has room for 64 rows of 16 bytes, of which these 8 are two lines, on cache lines if `stream`;
+        // this is the first.
         unsafe { store(out, low(a, b), low(c, d), stream) };
-        // SAFETY: as above.
+        // SAFETY: the second of the two lines.
         unsafe { store(out.wrapping_add(64), high(a, b), high(c, d), stream) };
     }
 }
@@ -120,14 +121,14 @@ unsafe fn store(out: *mut u8, left: __m256d, right: __m256d, stream: bool) {
     let (left, right) = (_mm256_castpd_ps(left), _mm256_castpd_ps(right));
     let (first, second) = (out.cast::<f32>(), out.wrapping_add(32).cast::<f32>());
     if stream {
-        // SAFETY: the contract.
+        // SAFETY: `out` has room for 64 bytes, of which this is the first half; streamed lines are aligned to 64.
         unsafe { _mm256_stream_ps(first, left) };
-        // SAFETY: the contract.
+        // SAFETY: the second half, 32 bytes behind the first.
         unsafe { _mm256_stream_ps(second, right) };
     } else {
-        // SAFETY: the contract.
+        // SAFETY: `out` has room for 64 bytes, of which this is the first half; any alignment is written.
         unsafe { _mm256_storeu_ps(first, left) };
-        // SAFETY: the contract.
+        // SAFETY: the second half, 32 bytes behind the first.
         unsafe { _mm256_storeu_ps(second, right) };
     }
 }
@@ -155,9 +156,9 @@ pub(super) unsafe fn copy_lines(source: *const u8, out: *mut u8, lines: usize, a
     for line in 0..lines {
         prefetch_to_second(ahead.wrapping_add(line * LINE));
         for half in [line * LINE, line * LINE + LINE / 2] {
-            // SAFETY: the contract.
+            // SAFETY: `source` has `lines * LINE` bytes, and `half + 32` is at most that.
             let bytes = unsafe { _mm256_loadu_ps(source.wrapping_add(half).cast()) };
-            // SAFETY: the contract.
+            // SAFETY: `out` has as many, from the start of a line on, so that each half is aligned to 32.
             unsafe { _mm256_stream_ps(out.wrapping_add(half).cast(), bytes) };
         }
     }
@@ -181,7 +182,7 @@ pub(super) unsafe fn spread_lines(bits: Bits<'_>, out: &mut [[MaybeUninit<u8>; L
             let is_set = _mm256_cmpeq_epi8(_mm256_and_si256(spread, bit), bit);
             *half = _mm256_castsi256_pd(_mm256_and_si256(is_set, _mm256_set1_epi8(1)));
         }
-        // SAFETY: the contract: a line.
+        // SAFETY: the line is an array of 64 bytes, aligned if `stream`.
         unsafe { store(line.as_mut_ptr().cast(), halves[0], halves[1], stream) };
     }
 }

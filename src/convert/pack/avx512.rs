@@ -41,30 +41,31 @@ const LANES8: usize = 8;
 #[target_feature(enable = "avx512f,avx512dq,avx512vl")]
 pub(super) unsafe fn transpose4(tiles: &Tiles<'_>) -> bool {
     if tiles.turn.is_some() {
-        // SAFETY: the contract.
+        // SAFETY: `lanes`, `rows` and `turn` are promised, in the same words; there is a turn.
         unsafe { transpose4_by::<true>(tiles) }
     } else {
-        // SAFETY: the contract.
+        // SAFETY: `lanes` and `rows` are promised, in the same words; there is no turn.
         unsafe { transpose4_by::<false>(tiles) }
     }
 }
 
-/// As [`transpose4`], with lines that are turned or not.
+/// As [`transpose4`], with lines that are turned or not, as `tiles.turn` says.
 ///
 /// # Safety
 /// As [`transpose4`].
 #[target_feature(enable = "avx512f,avx512dq,avx512vl")]
 unsafe fn transpose4_by<const TURNED: bool>(tiles: &Tiles<'_>) -> bool {
     let Some(loads) = tiles.loads else {
-        // SAFETY: the contract.
+        // SAFETY: `lanes`, `rows` and `turn` are promised; nothing is loaded otherwise, so the elements are the
+        // result's.
         unsafe { transpose4_alike::<TURNED>(tiles) };
         return true;
     };
     if loads.iter().any(|load| load.stored != Stored::Bits) {
-        // SAFETY: the contract.
+        // SAFETY: `lanes`, `rows` and `turn` are promised; `loads` are the tile's.
         return unsafe { transpose4_made::<TURNED>(tiles, loads) };
     }
-    // SAFETY: the contract.
+    // SAFETY: `rows` and `turn` are promised; `loads` are the tile's, and bits are not read through `lanes`.
     unsafe { lines_of_bits::<TURNED>(tiles, loads) };
     true
 }
@@ -81,14 +82,14 @@ unsafe fn transpose4_alike<const TURNED: bool>(tiles: &Tiles<'_>) {
         tiles.fetch_in_place(row, LANES4, 4);
         let mut tile = [_mm512_setzero_ps(); LANES4];
         for lane in 0..LANES4 {
-            // SAFETY: the contract: each lane has 16 elements from `row` on.
+            // SAFETY: `lanes`: it has elements up to `tiles.rows`, which is a multiple of 64, so 16 from `row` on.
             tile[lane] = unsafe { _mm512_loadu_ps(tiles.lanes[lane].cast::<f32>().wrapping_add(row)) };
         }
         let lines = tile4(tile);
-        // SAFETY: the contract: each row has room for a line.
+        // SAFETY: `rows`: those from `row` to `row + 16` have room for a line each, on cache lines if `stream`.
         unsafe { write::<_, TURNED>(tiles, row, lines, (&mut before, index)) };
     }
-    // SAFETY: the contract.
+    // SAFETY: `turn`: its `after` may be written.
     unsafe { keep(tiles, before) };
 }
 
@@ -107,15 +108,16 @@ unsafe fn transpose4_made<const TURNED: bool>(tiles: &Tiles<'_>, loads: &[Load<'
             tiles.fetch_in_place(row, LANES4, 4);
             let tile = each_lane!(LANES4, lane => {
                 let bits = words[lane] >> (row - chunk);
-                // SAFETY: the contract: each lane has 16 elements from `row` on.
+                // SAFETY: `lanes`: it has elements up to `tiles.rows`, which is a multiple of 64, so 16 from `row` on,
+                // stored as its load says.
                 unsafe { singles(tiles.lanes[lane], row, &loads[lane], bits, &mut infinite) }
             });
             let lines = tile4(tile);
-            // SAFETY: the contract: each row has room for a line.
+            // SAFETY: `rows`: those from `row` to `row + 16` have room for a line each, on cache lines if `stream`.
             unsafe { write::<_, TURNED>(tiles, row, lines, (&mut before, index)) };
         }
     }
-    // SAFETY: the contract.
+    // SAFETY: `turn`: its `after` may be written.
     unsafe { keep(tiles, before) };
     infinite == 0
 }
@@ -128,24 +130,24 @@ unsafe fn transpose4_made<const TURNED: bool>(tiles: &Tiles<'_>, loads: &[Load<'
 unsafe fn lines_of_bits<const TURNED: bool>(tiles: &Tiles<'_>, loads: &[Load<'_>; LANES4]) {
     #[expect(clippy::cast_possible_truncation, reason = "the first four bytes")]
     let elements = loads.map(|load| load.element as i32);
-    // SAFETY: 16 elements.
+    // SAFETY: an array of 16 elements of 4 bytes.
     let elements = unsafe { _mm512_loadu_ps(elements.as_ptr().cast()) };
     let (mut before, index) = (row_before(tiles), turned(tiles));
     for chunk in (0..tiles.rows).step_by(BLOCK_ROWS) {
         let words = words(tiles, chunk);
-        // SAFETY: 16 words, of which these are the first eight.
+        // SAFETY: `words` has 16 of 8 bytes, of which these are the first eight.
         let low = unsafe { _mm512_loadu_epi64(words.as_ptr().cast()) };
-        // SAFETY: and these the others.
+        // SAFETY: the last eight of the 16 words.
         let high = unsafe { _mm512_loadu_epi64(words.as_ptr().wrapping_add(LANES8).cast()) };
         for row in 0..BLOCK_ROWS {
             let bit = _mm512_set1_epi64(1 << row);
             let (low, high) = (_mm512_test_epi64_mask(low, bit), _mm512_test_epi64_mask(high, bit));
             let line = _mm512_maskz_mov_ps(u16::from(high) << 8 | u16::from(low), elements);
-            // SAFETY: the contract: each row has room for a line.
+            // SAFETY: `rows`: this one has room for a line, on a cache line if `stream`.
             unsafe { write::<1, TURNED>(tiles, chunk + row, [line], (&mut before, index)) };
         }
     }
-    // SAFETY: the contract.
+    // SAFETY: `turn`: its `after` may be written.
     unsafe { keep(tiles, before) };
 }
 
@@ -156,10 +158,10 @@ unsafe fn lines_of_bits<const TURNED: bool>(tiles: &Tiles<'_>, loads: &[Load<'_>
 #[target_feature(enable = "avx512f,avx512dq,avx512vl")]
 pub(super) unsafe fn transpose8(tiles: &Tiles<'_>) {
     if tiles.turn.is_some() {
-        // SAFETY: the contract.
+        // SAFETY: `lanes`, `rows` and `turn` are promised, in the same words; there is a turn.
         unsafe { transpose8_by::<true>(tiles) }
     } else {
-        // SAFETY: the contract.
+        // SAFETY: `lanes` and `rows` are promised, in the same words; there is no turn.
         unsafe { transpose8_by::<false>(tiles) }
     }
 }
@@ -180,45 +182,48 @@ unsafe fn transpose8_by<const TURNED: bool>(tiles: &Tiles<'_>) {
             if let Some(loads) = tiles.loads {
                 tile = each_lane!(LANES8, lane => {
                     let bits = words[lane] >> (row - chunk);
-                    // SAFETY: the contract: each lane has 8 elements from `row` on.
+                    // SAFETY: `lanes`: it has elements up to `tiles.rows`, which is a multiple of 64, so 8 from `row`
+                    // on, stored as its load says.
                     unsafe { doubles(tiles.lanes[lane], row, &loads[lane], bits) }
                 });
             } else {
                 for lane in 0..LANES8 {
-                    // SAFETY: as above.
+                    // SAFETY: `lanes`: 8 elements from `row` on, of the result's dtype, as nothing is loaded otherwise.
                     tile[lane] = unsafe { _mm512_loadu_pd(tiles.lanes[lane].cast::<f64>().wrapping_add(row)) };
                 }
             }
             let lines = tile8(tile);
-            // SAFETY: the contract: each row has room for a line.
+            // SAFETY: `rows`: those from `row` to `row + 8` have room for a line each, on cache lines if `stream`.
             unsafe { write::<_, TURNED>(tiles, row, lines, (&mut before, index)) };
         }
     }
-    // SAFETY: the contract.
+    // SAFETY: `turn`: its `after` may be written.
     unsafe { keep(tiles, before) };
 }
 
 /// Writes 4 lanes of 4-byte elements as 64 rows of 16 bytes, one after the other. False where a cast left an infinity.
 ///
 /// # Safety
-/// As [`super::transpose::quads`]; the processor has what [`super::Isa::Avx512`] says.
+/// As [`super::transpose::quads`], for rows that lie one after the other; the processor has what [`super::Isa::Avx512`]
+/// says.
 #[target_feature(enable = "avx512f,avx512dq,avx512vl")]
 pub(super) unsafe fn quads(tiles: &Tiles<'_>) -> bool {
     let words = words(tiles, 0);
     let mut infinite = 0;
     for row in (0..BLOCK_ROWS).step_by(LANES4) {
         let columns = each_lane!(4, lane => match tiles.loads {
-            // SAFETY: the contract: each lane has 16 elements from `row` on.
+            // SAFETY: `row + 16 <= 64`, and each lane has 64 elements, stored as its load says.
             Some(loads) => unsafe {
                 singles(tiles.lanes[lane], row, &loads[lane], words[lane] >> row, &mut infinite)
             },
-            // SAFETY: as above.
+            // SAFETY: `row + 16 <= 64`, and each lane has 64 elements.
             None => unsafe { _mm512_loadu_ps(tiles.lanes[lane].cast::<f32>().wrapping_add(row)) },
         });
         let quads = across(quad4(columns));
         for index in 0..4 {
             let bytes = _mm512_castpd_ps(quads[index]);
-            // SAFETY: the contract: the 16 rows are four lines that lie together.
+            // SAFETY: 16 rows of 16 bytes, one after the other, are four lines, on cache lines if `stream`; this is one
+            // of them.
             unsafe { store(tiles.row(row + index * 4), bytes, tiles.stream) };
         }
     }
@@ -239,13 +244,14 @@ pub(super) unsafe fn quad_rows(columns: &[*const u8; 4], out: *mut u8, rows: usi
             let from = columns[index].cast::<f32>().wrapping_add(row);
             // Writing past the cache waits for memory; so reading does not have to.
             prefetch(from.wrapping_add(QUADS_AHEAD).cast());
-            // SAFETY: the contract: each column has 16 elements from `row` on.
+            // SAFETY: each column has `rows` elements, and `row + 16 <= rows`.
             lanes[index] = unsafe { _mm512_loadu_ps(from) };
         }
         let quads = across(quad4(lanes));
         for index in 0..4 {
             let bytes = _mm512_castpd_ps(quads[index]);
-            // SAFETY: the contract: the 16 rows are four lines that lie together.
+            // SAFETY: `out` has room for `rows` rows of 16 bytes: the 16 from `row` on are four lines, on cache lines
+            // if `stream`.
             unsafe { store(out.wrapping_add((row + index * 4) * 16), bytes, stream) };
         }
     }
@@ -256,7 +262,7 @@ pub(super) unsafe fn quad_rows(columns: &[*const u8; 4], out: *mut u8, rows: usi
 #[target_feature(enable = "avx512f")]
 fn row_before(tiles: &Tiles<'_>) -> __m512 {
     match tiles.turn.and_then(|turn| turn.before) {
-        // SAFETY: a line has as many bytes.
+        // SAFETY: a `Line` has 64 bytes and that alignment; `before` is one that `keep` wrote.
         Some(line) => unsafe { _mm512_load_ps((&raw const line).cast()) },
         None => _mm512_setzero_ps(),
     }
@@ -265,12 +271,12 @@ fn row_before(tiles: &Tiles<'_>) -> __m512 {
 /// Leaves the last row for the next 64.
 ///
 /// # Safety
-/// There is room for it.
+/// `turn.after`, if there is a turn, may be written.
 #[inline]
 #[target_feature(enable = "avx512f")]
 unsafe fn keep(tiles: &Tiles<'_>, last: __m512) {
     if let Some(turn) = tiles.turn {
-        // SAFETY: the contract.
+        // SAFETY: `after` may be written, and a `Line` has 64 bytes and that alignment.
         unsafe { _mm512_store_ps(turn.after.cast(), last) };
     }
 }
@@ -278,7 +284,7 @@ unsafe fn keep(tiles: &Tiles<'_>, last: __m512) {
 /// Writes the lines of the rows from `row` on: turned, if lines have the end of one row and the start of the next.
 ///
 /// # Safety
-/// Each has room for a line, on a cache line if `stream`.
+/// Each of these `N` rows has room for a line, on a cache line if `stream`.
 #[inline]
 #[target_feature(enable = "avx512f")]
 unsafe fn write<const N: usize, const TURNED: bool>(
@@ -300,7 +306,7 @@ unsafe fn write<const N: usize, const TURNED: bool>(
                 continue;
             }
         }
-        // SAFETY: the contract.
+        // SAFETY: the row has room for a line, on a cache line if `stream`.
         unsafe { store(out, bytes, tiles.stream) };
     }
 }
@@ -321,10 +327,10 @@ fn turned(tiles: &Tiles<'_>) -> __m512i {
 #[target_feature(enable = "avx512f")]
 unsafe fn store(out: *mut u8, line: __m512, stream: bool) {
     if stream {
-        // SAFETY: the contract.
+        // SAFETY: `out` has room for 64 bytes, and is on a cache line, as `stream` is set.
         unsafe { _mm512_stream_ps(out.cast(), line) };
     } else {
-        // SAFETY: the contract.
+        // SAFETY: `out` has room for 64 bytes, of any alignment.
         unsafe { _mm512_storeu_ps(out.cast(), line) };
     }
 }
@@ -403,9 +409,9 @@ fn tile8(t: [__m512d; 8]) -> [__m512; 8] {
 pub(super) unsafe fn copy_lines(source: *const u8, out: *mut u8, lines: usize, ahead: *const u8) {
     for line in 0..lines {
         prefetch_to_second(ahead.wrapping_add(line * LINE));
-        // SAFETY: the contract.
+        // SAFETY: `line < lines`, and `source` has as many.
         let bytes = unsafe { _mm512_loadu_ps(source.wrapping_add(line * 64).cast()) };
-        // SAFETY: the contract.
+        // SAFETY: `line < lines`; `out` has as many, and starts on one, so that each is aligned.
         unsafe { _mm512_stream_ps(out.wrapping_add(line * 64).cast(), bytes) };
     }
 }
@@ -418,7 +424,7 @@ pub(super) unsafe fn copy_lines(source: *const u8, out: *mut u8, lines: usize, a
 pub(super) unsafe fn spread_lines(bits: Bits<'_>, out: &mut [[MaybeUninit<u8>; LINE]], stream: bool) {
     for (number, line) in out.iter_mut().enumerate() {
         let bytes = _mm512_castsi512_ps(_mm512_maskz_set1_epi8(bits.word(number * LINE), 1));
-        // SAFETY: the contract: a line.
+        // SAFETY: the line is an array of 64 bytes, aligned if `stream`.
         unsafe { store(line.as_mut_ptr().cast(), bytes, stream) };
     }
 }

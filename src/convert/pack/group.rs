@@ -67,19 +67,20 @@ impl<'a> Group<'a> {
     /// fit.
     ///
     /// # Safety
-    /// The group has at least one column, and they have these rows. Each row of `out` has room for the group, is aligned for
-    /// its elements, and apart from the other rows and the columns. The processor has `isa`.
-    ///
-    /// With a `head`, the group fills a line, its elements have 4 or 8 bytes, rows come in 64s one after the other, with one
-    /// scratch, and the processor has AVX-512. Each row of `out` then has room for the end of the row before and the head of
-    /// its own; the very first of the scratch is not written.
+    /// - `columns`: there is at least one, and they have these rows.
+    /// - `room`: each row of `out` has room for the group, at its dtype's alignment (of a complex number, that of a part), and
+    ///   lies apart from the other rows and the columns. What `stream` says of rows is true.
+    /// - `head`: with one, the group fills a line, its elements have 4 or 8 bytes, rows come in 64s one after the other, with
+    ///   one scratch, and the processor has AVX-512. Each row of `out` then has room for the end of the row before and the
+    ///   head of its own; the very first of the scratch is not written.
+    /// - `isa`: the processor has it.
     pub(super) unsafe fn pack(&self, first: usize, out: Target, scratch: &mut Scratch) -> bool {
         #[cfg(target_arch = "x86_64")]
         if let Some(columns) = self.quad_columns(first, out) {
-            // SAFETY: the contract.
+            // SAFETY: all clauses are promised in the same words; the addresses are those of these rows.
             return unsafe { self.pack_quads(&columns, first, out, scratch) };
         }
-        // SAFETY: the contract.
+        // SAFETY: `columns`, `room`, `head` and `isa` are promised, in the same words.
         unsafe { self.pack_chunks(first, out, scratch) }
     }
 
@@ -97,17 +98,18 @@ impl<'a> Group<'a> {
     /// As [`Self::pack`], for [`Self::quad_columns`].
     ///
     /// # Safety
-    /// As [`Self::pack`].
+    /// As [`Self::pack`]; `columns` are what [`Self::quad_columns`] gives for these rows.
     #[cfg(target_arch = "x86_64")]
     unsafe fn pack_quads(&self, columns: &[*const u8; 4], first: usize, out: Target, scratch: &mut Scratch) -> bool {
         let head = if self.stream { (out.start().align_offset(LINE) / QUAD).min(out.count()) } else { 0 };
         let tail = head + (out.count() - head) / LANES * LANES;
         let columns = columns.map(|column| column.wrapping_add(head * TILED));
         let inner = out.part(head..tail);
-        // SAFETY: the contract, for the rows between the first and the last line; the processor has AVX-512.
+        // SAFETY: rows `head..tail` of `out` and of the columns, as both have `out.count()`; if `stream`, `head` rows
+        // lead to a line. `quad_columns` gives none without AVX-512.
         unsafe { super::avx512::quad_rows(&columns, inner.start(), inner.count(), self.stream) };
         [0..head, tail..out.count()].into_iter().all(|rows| {
-            // SAFETY: the contract, for the other rows.
+            // SAFETY: the rows before and behind the inner ones, of `out` and of the columns.
             unsafe { self.pack_chunks(first + rows.start, out.part(rows), scratch) }
         })
     }
@@ -118,14 +120,14 @@ impl<'a> Group<'a> {
     /// As [`Self::pack`].
     unsafe fn pack_chunks(&self, first: usize, out: Target, scratch: &mut Scratch) -> bool {
         let loads = self.loads(out);
-        // SAFETY: the contract.
+        // SAFETY: `columns`, `room`, `head` and `isa` are promised; `loads` are those of this group and `out`.
         unsafe { self.pack_loaded(&loads, first, out, scratch) }
     }
 
     /// As [`Self::pack_chunks`], where it is known how tiles take the lanes.
     ///
     /// # Safety
-    /// As [`Self::pack`]; `loads` are the group's.
+    /// As [`Self::pack`]; `loads` are the group's, for rows as far apart as those of `out`.
     pub(super) unsafe fn pack_loaded(
         &self,
         loads: &Loads<'_>,
@@ -133,14 +135,14 @@ impl<'a> Group<'a> {
         out: Target,
         scratch: &mut Scratch,
     ) -> bool {
-        // SAFETY: the contract.
+        // SAFETY: `columns`, `room`, `head` and `isa` are promised for all rows; so are `loads`.
         let done = unsafe { self.pack_lines(loads, first, out, scratch) };
         (done..out.count()).step_by(BLOCK_ROWS).all(|row| {
             let part = out.part(row..out.count().min(row + BLOCK_ROWS));
             let loads = if part.count() == BLOCK_ROWS { loads } else { &Loads::MADE };
-            // SAFETY: the contract, for some of the rows.
+            // SAFETY: at most 64 of the rows of `out` and of the columns; lanes are loaded only where they are 64.
             let fits = unsafe { self.chunk(loads, first + row, part, scratch) };
-            // SAFETY: as above.
+            // SAFETY: the same rows, which may be written again.
             let fits = fits || unsafe { self.look_closer(first + row, part, scratch) };
             if self.head.is_some() {
                 scratch.before = Some(scratch.after);
@@ -153,7 +155,7 @@ impl<'a> Group<'a> {
     /// where an element may not fit.
     ///
     /// # Safety
-    /// As [`Self::pack`]; `loads` are the group's.
+    /// As [`Self::pack_loaded`].
     unsafe fn pack_lines(&self, loads: &Loads<'_>, first: usize, out: Target, scratch: &mut Scratch) -> usize {
         let rows = out.count() / BLOCK_ROWS * BLOCK_ROWS;
         let is_line = self.lanes.len() * self.size == LINE && matches!(self.size, 4 | 8);
@@ -163,7 +165,8 @@ impl<'a> Group<'a> {
         let Some(lanes) = loads.all_in_place(first) else { return 0 };
         let turn = self.turn(scratch.before, &mut scratch.after);
         let tiles = self.tiles(&lanes, loads, (first, rows), out, turn);
-        // SAFETY: the contract: rows that have room for a line each; lanes have so many elements.
+        // SAFETY: the first `rows` rows, a multiple of 64, of `out` and of the columns; each has room for the group,
+        // which is a line. For `Isa::Portable`, which takes 64 rows only, `loads` has nothing in place.
         let fits = unsafe { transpose(self.isa, self.size, &tiles) };
         if fits && self.head.is_some() {
             scratch.before = Some(scratch.after);
@@ -211,18 +214,18 @@ impl<'a> Group<'a> {
     /// As [`Self::pack`], up to 64 rows. What a cast in registers took for a misfit may be none.
     ///
     /// # Safety
-    /// As [`Self::pack`].
+    /// As [`Self::pack`], for at most 64 rows.
     #[cold]
     #[inline(never)]
     unsafe fn look_closer(&self, first: usize, out: Target, scratch: &mut Scratch) -> bool {
-        // SAFETY: the contract.
+        // SAFETY: `columns`, `room`, `head` and `isa` are promised for these rows; no lane is loaded.
         unsafe { self.chunk(&Loads::MADE, first, out, scratch) }
     }
 
     /// As [`Self::pack`], up to 64 rows. What lanes are loaded by tells where an element may not fit.
     ///
     /// # Safety
-    /// As [`Self::pack`]; where lanes are loaded, of 64 rows.
+    /// As [`Self::pack`], for at most 64 rows, and for 64 where lanes are loaded.
     #[inline(always)]
     unsafe fn chunk(&self, loads: &Loads<'_>, first: usize, out: Target, scratch: &mut Scratch) -> bool {
         let width = self.lanes.len() * self.size;
@@ -232,14 +235,16 @@ impl<'a> Group<'a> {
         // Rows of one element, one after the other, are the column itself.
         let is_column = dense && width == self.size;
         let (fits, ahead) = if self.size < TILED && !is_column {
-            // SAFETY: the contract.
+            // SAFETY: the columns have `count` rows from `first` on, at most 64.
             unsafe { self.zip_lanes(first, count, scratch, &mut lanes) }
         } else {
-            // SAFETY: the contract.
+            // SAFETY: the columns have `count` rows from `first` on, at most 64; lanes are in place only where they
+            // have 64.
             unsafe { self.place_lanes(loads.in_place(), first, count, scratch, &mut lanes) }
         };
         if let ([column, ..], true) = (lanes, is_column) {
-            // SAFETY: the contract: a row is an element, and there is one for each.
+            // SAFETY: a row is an element, so `count` elements from `column` on, where there are 64, go to as many rows
+            // one after the other.
             unsafe { write(self.isa, column, start, count * width, self.stream) };
             return fits;
         }
@@ -249,7 +254,8 @@ impl<'a> Group<'a> {
         let mut tiles = self.tiles(&lanes, loads, (first, BLOCK_ROWS), out, turn);
         tiles.ahead = scratch.ahead.get(..ahead).unwrap_or(&[]);
         if count == BLOCK_ROWS && width == LINE {
-            // SAFETY: the contract: 64 rows that have room for a line each; lanes have 64 elements.
+            // SAFETY: `lanes` have 64 elements each, in place or in the scratch; 64 rows have room for a line each;
+            // `turn.after` is the scratch's.
             return fits & unsafe { transpose(self.isa, tiled, &tiles) };
         }
         // Elsewhere rows would reach beyond theirs: they are put together here, and copied without what is too much.
@@ -257,20 +263,23 @@ impl<'a> Group<'a> {
         tiles = Tiles { out: rows, stride: if dense { width } else { LINE }, stream: false, ..tiles };
         let fits = fits
             & if tiled == TILED && width <= QUAD {
-                // SAFETY: as above; there is room for 64 rows of a line, and a line more.
+                // SAFETY: `lanes` have 64 elements each; `scratch.rows` has room for 64 rows of a line, and a line
+                // more.
                 unsafe { quads(self.isa, &tiles) }
             } else {
-                // SAFETY: as above.
+                // SAFETY: `lanes` have 64 elements each; `scratch.rows` has room for 64 rows of a line, and a line
+                // more.
                 unsafe { transpose(self.isa, tiled, &tiles) }
             };
         if dense {
-            // SAFETY: the contract: as many rows as were just put together, one after the other.
+            // SAFETY: `count` rows of `width` bytes were just put together in `rows`, one after the other, and `out`
+            // has room for as many.
             unsafe { write(self.isa, rows, start, count * width, self.stream) };
             return fits;
         }
         for row in 0..count {
             let (from, to) = (rows.wrapping_add(row * LINE), start.wrapping_add(row * out.stride()));
-            // SAFETY: the contract: the row has room for the group's columns.
+            // SAFETY: the row of `out` has room for the group, `width` bytes, and `rows` has a line for each.
             unsafe { to.copy_from_nonoverlapping(from, width) };
         }
         fits
@@ -280,7 +289,8 @@ impl<'a> Group<'a> {
     /// `scratch.ahead` is filled.
     ///
     /// # Safety
-    /// As [`Self::chunk`].
+    /// The columns have `count` rows from `first` on, at most 64, and 64 where they are in place; the processor has
+    /// `isa`.
     #[inline(always)]
     unsafe fn place_lanes(
         &self,
@@ -296,7 +306,8 @@ impl<'a> Group<'a> {
             if *in_place {
                 *start = lane.stored_at(first);
             } else {
-                // SAFETY: the contract; the scratch has room for 64 elements of each column, and is aligned.
+                // SAFETY: the column has `count` rows from `first` on; `scratch.lanes` has room for 64 elements of each
+                // column, and is aligned.
                 fits &= unsafe { lane.chunk(first, count, room) };
                 ahead = fetch_next(&mut scratch.ahead, ahead, lane, first);
                 *start = room;
@@ -310,7 +321,7 @@ impl<'a> Group<'a> {
     /// As [`Self::place_lanes`], of elements of which several make one of a tile.
     ///
     /// # Safety
-    /// As [`Self::chunk`].
+    /// The columns have `count` rows from `first` on, at most 64; the processor has `isa`.
     #[inline(always)]
     unsafe fn zip_lanes(
         &self,
@@ -330,14 +341,15 @@ impl<'a> Group<'a> {
                 if count == BLOCK_ROWS && lane.is_view() {
                     *part = lane.stored_at(first);
                 } else {
-                    // SAFETY: the contract; the scratch has room for 64 elements of each column, and is aligned.
+                    // SAFETY: the column has `count` rows from `first` on; `scratch.lanes` has room for 64 elements of
+                    // each column, and is aligned.
                     fits &= unsafe { lane.chunk(first, count, room) };
                 }
                 ahead = fetch_next(&mut scratch.ahead, ahead, lane, first);
                 room = room.wrapping_add(BLOCK_ROWS * self.size);
             }
             fill_up(&mut parts);
-            // SAFETY: each part has 64 elements, and the scratch has room for 64 of 4 bytes.
+            // SAFETY: each part has 64 elements, and `scratch.zipped` room for 64 of 4 bytes for each group of lanes.
             unsafe { zip(parts.as_ptr().cast(), 0, &[0; 16], zipped) };
             *start = zipped;
             zipped = zipped.wrapping_add(BLOCK_ROWS * TILED);
@@ -378,10 +390,10 @@ fn fill_up(lanes: &mut [*const u8]) {
 #[inline(always)]
 unsafe fn write(isa: Isa, from: *const u8, out: *mut u8, bytes: usize, stream: bool) {
     if stream {
-        // SAFETY: the contract.
+        // SAFETY: both have `bytes` bytes, apart from each other, and the processor has `isa`.
         unsafe { copy_past_the_cache(isa, from, out, bytes) };
     } else {
-        // SAFETY: the contract.
+        // SAFETY: both have `bytes` bytes, apart from each other.
         unsafe { out.copy_from_nonoverlapping(from, bytes) };
     }
 }

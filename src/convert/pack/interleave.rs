@@ -14,16 +14,16 @@ struct Quads;
 
 impl Kernel for Quads {
     /// # Safety
-    /// As [`zipping`] says, for single bytes.
+    /// `source` is the address of [`Lanes`], each of which has 64 bytes; `out` has room for 64 times 4 bytes.
     #[inline(always)]
     unsafe fn run(source: *const u8, _: u64, _: &Bytes, out: *mut u8) -> bool {
-        // SAFETY: the contract: four addresses.
+        // SAFETY: `source` is the address of `Lanes`.
         let [a, b, c, d] = unsafe { source.cast::<Lanes>().read() };
-        // SAFETY: the contract: each lane has 64 elements.
+        // SAFETY: each lane has 64 bytes, and `index < 64`.
         let element = |lane: *const u8, index: usize| unsafe { lane.wrapping_add(index).read() };
         for index in 0..BLOCK_ROWS {
             let quad = [element(a, index), element(b, index), element(c, index), element(d, index)];
-            // SAFETY: the contract: room for 64 elements.
+            // SAFETY: `out` has room for 64 elements, and `index < 64`; bytes need no alignment.
             unsafe { out.cast::<[u8; 4]>().wrapping_add(index).write(quad) };
         }
         true
@@ -34,17 +34,18 @@ struct Pairs;
 
 impl Kernel for Pairs {
     /// # Safety
-    /// As [`zipping`] says, for 2 bytes.
+    /// `source` is the address of [`Lanes`], the first two of which have 64 elements of 2 bytes, of any alignment;
+    /// `out` has room for 64 times 4 bytes, aligned for 2.
     #[inline(always)]
     unsafe fn run(source: *const u8, _: u64, _: &Bytes, out: *mut u8) -> bool {
-        // SAFETY: the contract: four addresses.
+        // SAFETY: `source` is the address of `Lanes`.
         let [a, b, ..] = unsafe { source.cast::<Lanes>().read() };
-        // SAFETY: the contract: each lane has 64 elements.
+        // SAFETY: each lane has 64 elements of any alignment, and `index < 64`.
         let element =
             |lane: *const u8, index: usize| unsafe { lane.cast::<u16>().wrapping_add(index).read_unaligned() };
         for index in 0..BLOCK_ROWS {
             let pair = [element(a, index), element(b, index)];
-            // SAFETY: the contract: room for 64 elements, aligned for them.
+            // SAFETY: `out` has room for 64 pairs, aligned for their halves, and `index < 64`.
             unsafe { out.cast::<[u16; 2]>().wrapping_add(index).write(pair) };
         }
         true

@@ -28,7 +28,8 @@ pub(in crate::convert) trait Kernel {
     /// Is inlined into a function for each set.
     ///
     /// # Safety
-    /// As each kernel says. `out` has room for 64 elements, is aligned for them, and apart from the source.
+    /// As each kernel says. `out` has room for 64 elements, has their dtype's alignment (of complex numbers, that of a
+    /// part), and lies apart from the source.
     unsafe fn run(source: *const u8, bits: u64, element: &Bytes, out: *mut u8) -> bool;
 }
 
@@ -81,7 +82,8 @@ impl Isa {
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,f16c")]
 unsafe fn avx512<K: Kernel>(source: *const u8, bits: u64, element: &Bytes, out: *mut u8) -> bool {
-    // SAFETY: the contract.
+    // SAFETY: `source` and `out` are as `K::run` asks, as promised in the same words; the processor has the set that
+    // this function is compiled for.
     unsafe { K::run(source, bits, element, out) }
 }
 
@@ -90,6 +92,7 @@ unsafe fn avx512<K: Kernel>(source: *const u8, bits: u64, element: &Bytes, out: 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,f16c")]
 unsafe fn avx2<K: Kernel>(source: *const u8, bits: u64, element: &Bytes, out: *mut u8) -> bool {
-    // SAFETY: the contract.
+    // SAFETY: `source` and `out` are as `K::run` asks, as promised in the same words; the processor has the set that
+    // this function is compiled for.
     unsafe { K::run(source, bits, element, out) }
 }

@@ -81,9 +81,11 @@ impl From<Error> for Refusal {
 /// cannot be had.
 ///
 /// # Safety
-/// Columns have scalar elements, all of one dtype, and that many rows. Each row of `out` has room for one element of each
-/// column, is aligned for it, and lies apart from the other rows, the columns, and whatever others use. The processor has
-/// `isa`.
+/// The clauses, by the names that the functions below call them:
+/// - `columns`: they have scalar elements, all of one dtype, and rows `first..first + out.count()`.
+/// - `room`: each row of `out` has room for one element of each column, at the dtype's alignment (of a complex number,
+///   that of a part); rows lie apart from each other and from the columns, and nobody else uses them during the call.
+/// - `isa`: the processor has its instructions.
 pub(crate) unsafe fn pack_rows(
     isa: Isa,
     threads: usize,
@@ -95,7 +97,8 @@ pub(crate) unsafe fn pack_rows(
     let out = Target::new(out.start(), out.stride(), out.count());
     let width: usize = columns.iter().map(|column| column.spec.dtype().itemsize()).sum();
     let stream = isa != Isa::Portable && out.count().saturating_mul(width) >= NON_TEMPORAL_FROM;
-    // SAFETY: the contract.
+    // SAFETY: `columns`, `room` and `isa` are our caller's promises, in the same words; the target has the rows of
+    // `out`.
     unsafe { pack(isa, threads, columns, first, out, Memory { stream, huge_pages }) }
 }
 
@@ -131,9 +134,10 @@ unsafe fn pack(
     let packer = Packer { isa, lanes: &lanes, size, memory };
     let packed = for_each_part(threads, out.count(), BLOCK_ROWS, |rows| {
         let (first, out) = (first + rows.start, out.part(rows));
-        // SAFETY: the contract, for some of the rows; no other part has them.
+        // SAFETY: `columns` and `room` for the rows of this part, which `for_each_part` gives to no other thread; `isa`
+        // is promised.
         unsafe { packer.pack(first, out) }.map_err(|refusal| match refusal {
-            // SAFETY: the contract: the columns have these rows.
+            // SAFETY: `columns`: the last of these rows is before `first + out.count()`.
             Refusal::MisfitBefore(end) => unsafe { lowest_misfit(&lanes, first..end.min(first + out.count())) },
             refusal => refusal,
         })
@@ -155,7 +159,7 @@ unsafe fn lowest_misfit(lanes: &[Lane<'_>], rows: Range<usize>) -> Refusal {
     let mut lowest = Refusal::MisfitBefore(rows.end);
     let mut end = rows.end;
     for (column, lane) in lanes.iter().enumerate() {
-        // SAFETY: the contract, for the rows before the lowest misfit so far.
+        // SAFETY: the columns have `rows`, and `end` starts at `rows.end` and only shrinks.
         if let Err(misfit) = unsafe { lane.check(rows.start..end) } {
             end = misfit.index;
             lowest = Refusal::Misfit(PackMisfit { column, misfit });
@@ -185,19 +189,21 @@ impl Packer<'_> {
         let whole_lines = width.is_multiple_of(LINE) && out.stride().is_multiple_of(LINE);
         let before = out.start().addr() % LINE;
         let packed = if width < LINE || !self.memory.stream {
-            // SAFETY: the contract.
+            // SAFETY: `columns`, `room` and `isa` are promised; if groups stream here, rows are dense and, by the
+            // branch, shorter than a line (`width < LINE`).
             unsafe { self.groups(first, out, self.memory.stream && dense) }
         } else if whole_lines && before == 0 {
-            // SAFETY: the contract: rows are whole lines.
+            // SAFETY: the same promises; each row is made of whole lines: `whole_lines`, and the first starts on one.
             unsafe { self.groups(first, out, true) }
         } else if whole_lines && dense && before.is_multiple_of(self.size) {
-            // SAFETY: the contract: rows are whole lines in length.
+            // SAFETY: the same promises; rows are dense, whole lines long, and `skip` bytes from the first to a line
+            // are whole elements, as `before` and a line are.
             unsafe { self.line_by_line(first, out, LINE - before) }
         } else if dense {
-            // SAFETY: the contract.
+            // SAFETY: the same promises; rows are dense, and not shorter than a line, as the first branch took those.
             unsafe { self.waiting(first, out) }
         } else {
-            // SAFETY: the contract.
+            // SAFETY: the same promises; nothing is streamed.
             unsafe { self.groups(first, out, false) }
         };
         if self.memory.stream {
@@ -218,12 +224,14 @@ impl Packer<'_> {
         let mut pages = Pages::new(out.start(), if in_order { out.count() * out.stride() } else { 0 });
         for start in (0..out.count()).step_by(run) {
             let end = out.count().min(start + run);
-            // SAFETY: the contract: none of the rows from `start` on is written yet.
+            // SAFETY: `room`: `pages` has either no bytes or all of dense rows, every one of which is to be written;
+            // runs follow each other, so that none of the rows from `start` on is written yet.
             unsafe { pages.make(out.part(end..end).start()) };
             for column in self.group_starts() {
                 let group = self.group(column, stream);
                 let out = out.behind(column * self.size).part(start..end);
-                // SAFETY: the contract, for some of the rows and columns.
+                // SAFETY: `columns` and `room` for rows `start..end` and for the group's columns, of which there is at
+                // least one; `isa` is promised, and what `stream` asks of rows.
                 if !unsafe { group.pack(first + start, out, &mut scratch) } {
                     // What was written does not matter any more. Other columns may misfit in lower rows, and the first
                     // ones of these may be those of the row behind.
@@ -238,20 +246,22 @@ impl Packer<'_> {
     /// first columns of the next row behind the last ones of its own.
     ///
     /// # Safety
-    /// As [`pack_rows`]; rows lie one after the other.
+    /// As [`pack_rows`]. Rows lie one after the other and are whole lines long; `skip` bytes, which are whole elements,
+    /// lead from the first to the next line.
     unsafe fn line_by_line(&self, first: usize, out: Target, skip: usize) -> std::result::Result<(), Refusal> {
         let Some(last) = out.count().checked_sub(1) else { return Ok(()) };
         let (head, tail) = self.lanes.split_at((skip / self.size).min(self.lanes.len()));
-        // SAFETY: the contract.
+        // SAFETY: `columns`, `room` and `isa` are promised for the same rows, and so is what `skip` leads to.
         let turned = unsafe { self.turned(first, out, skip) }?;
         let next_row = head.iter().map(|lane| lane.after(1));
         let lanes: SmallVec<[Lane<'_>; 16]> = tail.iter().copied().chain(next_row).collect();
         let rest = out.behind(skip).part(turned..last);
-        // SAFETY: the contract: the rest of each row but the last, and the start of the one behind it.
+        // SAFETY: `room`: from a line on, the rest of each row but the last and the head of the row behind it, as many
+        // bytes as a row. `columns`: `next_row` starts one row later, and ends with the last row.
         unsafe { Packer { lanes: &lanes, ..*self }.groups(first + turned, rest, true) }?;
-        // SAFETY: the contract, for the first columns of the first row.
+        // SAFETY: `columns` and `room` for the head of the first row; nothing is streamed.
         unsafe { Packer { lanes: head, ..*self }.groups(first, out.part(0..1), false) }?;
-        // SAFETY: the contract, for the last columns of the last row.
+        // SAFETY: `columns` and `room` for the rest of the last row; nothing is streamed.
         unsafe { Packer { lanes: tail, ..*self }.groups(first + last, out.behind(skip).part(last..last + 1), false) }
     }
 
@@ -277,12 +287,16 @@ impl Packer<'_> {
         let mut pages = Pages::new(out.start().wrapping_add(skip), out.count() * out.stride() - skip);
         for start in (0..out.count()).step_by(run) {
             let end = out.count().min(start + run);
-            // SAFETY: the contract: none of the rows from `start` on is written yet.
+            // SAFETY: `room`: `pages` has what is behind the first row's head, and all of it is to be written; runs
+            // follow each other, so that none of the rows from `start` on is written yet.
             unsafe { pages.make(out.part(end..end).start()) };
             let out = out.part(start..end);
-            // SAFETY: the contract, for the lines that are in one row.
+            // SAFETY: `columns` and `room` for the lines inside a row: `skip` bytes into it a line starts, and `body`
+            // is whole lines, as head and tail make one.
             unsafe { Packer { lanes: body, ..*self }.groups(first + start, out.behind(skip), true) }?;
-            // SAFETY: the contract, for the others: the first row's is not written, and runs are of whole chunks.
+            // SAFETY: the group's `head` clauses: head and tail fill a line, `isa` and `size` were checked above, runs
+            // are multiples of 64 rows and share the scratch. Each line has the end of a row and the head of the next,
+            // which `room` covers; the one before the first row is not written.
             if !unsafe { ends.pack(first + start, out.before(LINE - skip), &mut scratch) } {
                 return Err(Refusal::MisfitBefore(first + end));
             }

@@ -27,11 +27,13 @@ impl Packer<'_> {
         for start in (0..out.count()).step_by(BLOCK_ROWS) {
             let rows = start..out.count().min(start + BLOCK_ROWS);
             let last = rows.end == out.count();
-            // SAFETY: the contract: none of the rows from `start` on is written yet.
+            // SAFETY: `room`: `pages` has all rows of `out`, which lie one after the other and are all to be written;
+            // none of those from `start` on is written yet.
             unsafe { pages.make(out.part(rows.end..rows.end).start()) };
             for (group, loads, offset) in &groups {
                 let block = block.behind(*offset).part(0..rows.len());
-                // SAFETY: the contract; the buffer has room for these rows.
+                // SAFETY: `columns` for these rows; `waiting` has room for as many behind `before` bytes, which is less
+                // than a line.
                 if !unsafe { group.pack_loaded(loads, first + start, block, &mut scratch) } {
                     return Err(Refusal::MisfitBefore(first + rows.end));
                 }
@@ -41,7 +43,8 @@ impl Packer<'_> {
             let mut bytes = before + rows.len() * width;
             if start == 0 && before > 0 {
                 let (head, there) = (from.wrapping_add(before), to.wrapping_add(before));
-                // SAFETY: the contract: a row has room for the end of a line, which the buffer has behind `before` bytes.
+                // SAFETY: a row is a line long or longer, so `out` has room for `LINE - before` bytes, and `waiting`
+                // has them behind `before`.
                 unsafe { there.copy_from_nonoverlapping(head, LINE - before) };
                 (from, to, bytes) = (from.wrapping_add(LINE), to.wrapping_add(LINE), bytes - LINE);
             }
@@ -49,7 +52,8 @@ impl Packer<'_> {
             for (number, ahead) in ahead.iter_mut().enumerate() {
                 let line = lines.min(number * self.size);
                 let (from, to) = (from.wrapping_add(line * LINE), to.wrapping_add(line * LINE));
-                // SAFETY: the buffer has these lines, and `out` room for them, from the start of a line on.
+                // SAFETY: `waiting` has `before + rows.len() * width` bytes, of which these are whole lines, and `out`
+                // has room for them from the start of a line on; the processor has `isa`.
                 unsafe { ahead.fetch_and_copy(self.isa, from, to, self.size.min(lines - line)) };
             }
             let left = (from.wrapping_add(lines * LINE), bytes % LINE);

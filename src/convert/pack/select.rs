@@ -71,13 +71,14 @@ impl<T: Copy> Kernel for Selecting<T> {
     /// `source` has 64 elements of any alignment; `out` is as [`Kernel::run`] says.
     #[inline(always)]
     unsafe fn run(source: *const u8, bits: u64, element: &Bytes, out: *mut u8) -> bool {
-        // SAFETY: any bytes are an integer, and there are enough of them.
+        // SAFETY: `element` has 16 bytes, at least as many as `T`, an unsigned integer, of which any bytes are one.
         let clear = unsafe { element.as_ptr().cast::<T>().read_unaligned() };
         for index in 0..BLOCK_ROWS {
-            // SAFETY: the contract: `source` has 64 elements.
+            // SAFETY: `source` has 64 elements of any alignment, and `index < 64`.
             let set = unsafe { source.cast::<T>().wrapping_add(index).read_unaligned() };
             let chosen = if bits >> index & 1 == 1 { set } else { clear };
-            // SAFETY: the contract: `out` has room for 64 elements.
+            // SAFETY: `out` has room for 64 elements, and `index < 64`; it is not assumed to be aligned, as complex
+            // numbers are for their parts only.
             unsafe { out.cast::<T>().wrapping_add(index).write_unaligned(chosen) };
         }
         true
@@ -103,11 +104,12 @@ impl<T: Copy + Default> Kernel for Spreading<T> {
     /// `out` is as [`Kernel::run`] says.
     #[inline(always)]
     unsafe fn run(_: *const u8, bits: u64, element: &Bytes, out: *mut u8) -> bool {
-        // SAFETY: any bytes are an integer, and there are enough of them.
+        // SAFETY: `element` has 16 bytes, at least as many as `T`, an unsigned integer, of which any bytes are one.
         let one = unsafe { element.as_ptr().cast::<T>().read_unaligned() };
         for index in 0..BLOCK_ROWS {
             let chosen = if bits >> index & 1 == 1 { one } else { T::default() };
-            // SAFETY: the contract: `out` has room for 64 elements.
+            // SAFETY: `out` has room for 64 elements, and `index < 64`; it is not assumed to be aligned, as complex
+            // numbers are for their parts only.
             unsafe { out.cast::<T>().wrapping_add(index).write_unaligned(chosen) };
         }
         true
@@ -125,10 +127,10 @@ pub(in crate::convert) unsafe fn spread_lines(
     stream: bool,
 ) {
     match isa {
-        // SAFETY: the contract: the processor has the instructions.
+        // SAFETY: the processor has AVX-512, as `isa` is promised; the lines are aligned if `stream`.
         #[cfg(target_arch = "x86_64")]
         Isa::Avx512 => unsafe { super::avx512::spread_lines(bits, out, stream) },
-        // SAFETY: as above.
+        // SAFETY: the processor has AVX2, as `isa` is promised; the lines are aligned if `stream`.
         #[cfg(target_arch = "x86_64")]
         Isa::Avx2 => unsafe { super::avx2::spread_lines(bits, out, stream) },
         _ => {

@@ -59,7 +59,8 @@ impl Pages {
         while self.made < until {
             self.made = self.made.wrapping_add(HUGE_PAGE - self.made.addr() % HUGE_PAGE);
             if self.made <= self.end {
-                // SAFETY: the contract: the byte before is in the memory.
+                // SAFETY: `made` has moved up by at least a byte and is not beyond `end`, so the byte before it is in
+                // the memory, which may be written; the caller does not need what is there.
                 unsafe { self.made.wrapping_sub(1).write_volatile(0) };
             }
         }
@@ -100,7 +101,8 @@ impl LinePrefetch {
         }
         // Of bits there is nothing to fetch, but what is there already.
         let ahead = if self.lines == 0 { from } else { self.start };
-        // SAFETY: the contract.
+        // SAFETY: both have `lines` lines apart from each other, `to` starts on one, and the processor has `isa`, as
+        // promised. Any address may be `ahead`, as it is only prefetched.
         unsafe { copy_lines(isa, from, to, lines, ahead) };
     }
 }
@@ -113,12 +115,13 @@ pub(in crate::convert) unsafe fn copy_past_the_cache(isa: Isa, source: *const u8
     let head = (out.addr().wrapping_neg() % LINE).min(bytes);
     let lines = (bytes - head) / LINE;
     let (from, to) = (source.wrapping_add(head), out.wrapping_add(head));
-    // SAFETY: the contract, for the bytes before the first whole line.
+    // SAFETY: `head <= bytes`: both have these bytes, apart from each other.
     unsafe { out.copy_from_nonoverlapping(source, head) };
-    // SAFETY: the contract: whole lines from an aligned address on.
+    // SAFETY: `head + lines * LINE <= bytes`: both have these lines, apart from each other; `align_offset` put `to` on
+    // a line; the processor has `isa`.
     unsafe { copy_lines(isa, from, to, lines, from) };
     let done = lines * LINE;
-    // SAFETY: the contract, for the bytes after the last whole line.
+    // SAFETY: the `bytes - head - done` bytes behind the lines are the rest of both.
     unsafe { to.wrapping_add(done).copy_from_nonoverlapping(from.wrapping_add(done), bytes - head - done) };
 }
 
@@ -129,13 +132,13 @@ pub(in crate::convert) unsafe fn copy_past_the_cache(isa: Isa, source: *const u8
 #[inline(always)]
 pub(super) unsafe fn copy_lines(isa: Isa, from: *const u8, to: *mut u8, lines: usize, ahead: *const u8) {
     match isa {
-        // SAFETY: the contract: the processor has the instructions.
+        // SAFETY: the processor has AVX-512, as `isa` is promised; both have these lines, and `to` starts on one.
         #[cfg(target_arch = "x86_64")]
         Isa::Avx512 => unsafe { super::avx512::copy_lines(from, to, lines, ahead) },
-        // SAFETY: as above.
+        // SAFETY: the processor has AVX2, as `isa` is promised; both have these lines, and `to` starts on one.
         #[cfg(target_arch = "x86_64")]
         Isa::Avx2 => unsafe { super::avx2::copy_lines(from, to, lines, ahead) },
-        // SAFETY: the contract.
+        // SAFETY: both have `lines * LINE` bytes, apart from each other.
         _ => unsafe { to.copy_from_nonoverlapping(from, lines * LINE) },
     }
 }

@@ -10,9 +10,9 @@ pub(crate) struct Target {
     count: usize,
 }
 
-// SAFETY: an address and two sizes; whoever writes there has to say why that is sound.
+// SAFETY: an address and two sizes, which any thread may hold; each write through the address has its own `unsafe`.
 unsafe impl Send for Target {}
-// SAFETY: as for `Send`.
+// SAFETY: a shared target only gives copies of the address and the sizes.
 unsafe impl Sync for Target {}
 
 impl Target {

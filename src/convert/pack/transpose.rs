@@ -90,42 +90,45 @@ impl Tiles<'_> {
 /// a valid element may not fit.
 ///
 /// # Safety
-/// Each of these lanes has a readable element for each row, of any alignment, and of the result's dtype unless AVX-512 loads
-/// others; each row has room for a line, on a cache line if `stream`. They are 64 rows, or several times that of elements of
-/// 4 or 8 bytes with AVX-512 or AVX2. The processor has `isa`.
+/// - `lanes`: each of these has a readable element for each row, of any alignment, and of the result's dtype unless AVX-512
+///   loads others.
+/// - `rows`: each has room for a line, on a cache line if `stream`. They are 64, or several times that of elements of 4 or 8
+///   bytes with AVX-512 or AVX2.
+/// - `turn`: where there is one, `after` may be written, `before` is whole, and the processor has AVX-512.
+/// - `isa`: the processor has it.
 pub(super) unsafe fn transpose(isa: Isa, size: usize, tiles: &Tiles<'_>) -> bool {
     match (isa, size) {
-        // SAFETY: the contract: the processor has the instructions.
+        // SAFETY: the processor has AVX-512 (`isa`); `lanes`, `rows` and `turn` are promised for elements of 4 bytes.
         #[cfg(target_arch = "x86_64")]
         (Isa::Avx512, 4) => return unsafe { super::avx512::transpose4(tiles) },
-        // SAFETY: as above.
+        // SAFETY: the processor has AVX-512 (`isa`); `lanes`, `rows` and `turn` are promised for elements of 8 bytes.
         #[cfg(target_arch = "x86_64")]
         (Isa::Avx512, 8) => unsafe { super::avx512::transpose8(tiles) },
-        // SAFETY: as above.
+        // SAFETY: the processor has AVX2 (`isa`); `lanes` and `rows` are promised for elements of 4 bytes.
         #[cfg(target_arch = "x86_64")]
         (Isa::Avx2, 4) => unsafe { super::avx2::transpose4(tiles) },
-        // SAFETY: as above.
+        // SAFETY: the processor has AVX2 (`isa`); `lanes` and `rows` are promised for elements of 8 bytes.
         #[cfg(target_arch = "x86_64")]
         (Isa::Avx2, 8) => unsafe { super::avx2::transpose8(tiles) },
-        // SAFETY: the contract.
+        // SAFETY: 16 lanes of 4-byte elements fill a line: `lanes` and `rows` are promised, of 64 rows.
         (_, 4) => unsafe { portable::<4, 16>(tiles) },
-        // SAFETY: the contract.
+        // SAFETY: 8 lanes of 8-byte elements fill a line: `lanes` and `rows` are promised, of 64 rows.
         (_, 8) => unsafe { portable::<8, 8>(tiles) },
-        // SAFETY: the contract.
+        // SAFETY: 4 lanes of 16-byte elements fill a line: `lanes` and `rows` are promised, of 64 rows.
         _ => unsafe { portable::<16, 4>(tiles) },
     }
     true
 }
 
 /// # Safety
-/// As [`transpose`] or [`quads`], for so many lanes of elements of `N` bytes.
+/// As [`transpose`] or [`quads`], for 64 rows of `COUNT` lanes of elements of `N` bytes.
 unsafe fn portable<const N: usize, const COUNT: usize>(tiles: &Tiles<'_>) {
     for row in 0..BLOCK_ROWS {
         let out = tiles.row(row).cast::<MaybeUninit<[u8; N]>>();
         for (index, lane) in tiles.lanes.iter().take(COUNT).enumerate() {
-            // SAFETY: the contract: each lane has 64 elements.
+            // SAFETY: `row < 64`, and each lane has 64 elements; bytes need no alignment.
             let element = unsafe { lane.cast::<MaybeUninit<[u8; N]>>().wrapping_add(row).read() };
-            // SAFETY: the contract: the row has room for these lanes.
+            // SAFETY: the row has room for `COUNT` elements, and `index < COUNT`; bytes need no alignment.
             unsafe { out.wrapping_add(index).write(element) };
         }
     }
@@ -138,13 +141,14 @@ unsafe fn portable<const N: usize, const COUNT: usize>(tiles: &Tiles<'_>) {
 /// cache line on.
 pub(super) unsafe fn quads(isa: Isa, tiles: &Tiles<'_>) -> bool {
     match (isa, tiles.stride) {
-        // SAFETY: the contract: the processor has the instructions.
+        // SAFETY: the processor has AVX-512 (`isa`); 4 lanes of 64 elements, and rows 16 bytes apart with room for as
+        // many.
         #[cfg(target_arch = "x86_64")]
         (Isa::Avx512, 16) => return unsafe { super::avx512::quads(tiles) },
-        // SAFETY: as above.
+        // SAFETY: the processor has AVX2 (`isa`); 4 lanes of 64 elements, and rows 16 bytes apart from `out` on.
         #[cfg(target_arch = "x86_64")]
         (Isa::Avx2, 16) => unsafe { super::avx2::quads(tiles.lanes, tiles.out, tiles.stream) },
-        // SAFETY: the contract.
+        // SAFETY: 4 lanes of 64 elements, and rows with room for 16 bytes each.
         _ => unsafe { portable::<4, 4>(tiles) },
     }
     true
