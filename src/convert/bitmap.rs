@@ -62,10 +62,11 @@ unsafe fn pack(isa: Isa, bytes: &[u8], bits: &mut [MaybeUninit<u8>]) -> Packed {
     let (lines, tail) = bytes.as_chunks::<LINE>();
     let (words, _) = bits.as_chunks_mut::<WORD>();
     let (set, seen) = match isa {
-        // SAFETY: the contract.
+        // SAFETY: the processor has AVX-512F and AVX-512BW, as `isa` is promised; slices bound what is read and
+        // written.
         #[cfg(target_arch = "x86_64")]
         Isa::Avx512 => unsafe { avx512(lines, words) },
-        // SAFETY: the contract.
+        // SAFETY: the processor has AVX2, as `isa` is promised; slices bound what is read and written.
         #[cfg(target_arch = "x86_64")]
         Isa::Avx2 => unsafe { avx2(lines, words) },
         _ => portable(lines, words),

@@ -111,7 +111,8 @@ unsafe fn buffer_view(array: &DeviceArray, start: *const u8, dtype: DType, count
         readiness: array.readiness().cloned(),
         field: None,
     };
-    // SAFETY: the contract: a buffer that the array's owner keeps alive and that Arrow declares immutable.
+    // SAFETY: `count` elements from `start` on are in a buffer of the array, which its owner keeps alive and which
+    // Arrow declares immutable.
     unsafe { Tensor::from_raw_parts(parts) }
 }
 

@@ -138,7 +138,8 @@ pub(super) unsafe fn write_range(
     first: usize,
     out: &mut [MaybeUninit<u8>],
 ) -> std::result::Result<(), Misfit> {
-    // SAFETY: the contract.
+    // SAFETY: the chunk has as many elements from `first` on as `out` has room for, `out` is aligned for the dtype, and
+    // the processor has `isa`, as promised; `out` is borrowed exclusively, so it lies apart from the chunk.
     unsafe { Lane::new(isa, spec, chunk)?.write(first, out) }
 }
 

@@ -94,7 +94,8 @@ fn copy_data(data: &ArrayData) -> Result<ArrayData> {
         },
         _ => return copied(data),
     };
-    // SAFETY: the same slots as those of a valid array, with offsets, views and codes of a copy of the same children.
+    // SAFETY: the source is valid: offsets, views and codes were copied for the same slots, and the children for what
+    // those refer to.
     Ok(unsafe { copy.build_unchecked() })
 }
 

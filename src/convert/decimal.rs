@@ -31,7 +31,8 @@ pub(super) unsafe fn cast_decimals(
     macro_rules! dispatch {
         ($($dtype:ident => $type:ty),+) => {
             match to {
-                // SAFETY: the contract.
+                // SAFETY: `source` has `elements` decimals of `bytes` bytes; `out` has room for as many of this dtype,
+                // aligned for it.
                 $(DType::$dtype => unsafe { kernel::<$type>(bytes, scale, source, mask, first, elements, out.cast()) },)+
                 // Not castable, so `Spec` has refused it.
                 _ => Ok(()),
@@ -58,14 +59,14 @@ unsafe fn kernel<D: FromDecimal>(
     for index in 0..elements {
         let at = source.wrapping_add(index.wrapping_mul(bytes));
         let unscaled = match bytes {
-            // SAFETY: the contract; `index` is below the number of decimals.
+            // SAFETY: `index < elements`, so `source` has these 4 bytes, of any alignment.
             4 => i128::from(unsafe { at.cast::<i32>().read_unaligned() }).into(),
-            // SAFETY: as above.
+            // SAFETY: `index < elements`, so `source` has these 8 bytes, of any alignment.
             8 => i128::from(unsafe { at.cast::<i64>().read_unaligned() }).into(),
-            // SAFETY: as above.
+            // SAFETY: `index < elements`, so `source` has these 16 bytes, of any alignment.
             16 => unsafe { at.cast::<i128>().read_unaligned() }.into(),
             _ => {
-                // SAFETY: as above; an i256 is 32 bytes in native order.
+                // SAFETY: `index < elements`, so `source` has these 32 bytes: an i256 in native order.
                 let wide = i256::from_le_bytes(unsafe { at.cast::<[u8; 32]>().read_unaligned() });
                 wide.to_i128().map_or(Unscaled::Wide(wide), Unscaled::Narrow)
             }
@@ -75,7 +76,7 @@ unsafe fn kernel<D: FromDecimal>(
         if value.is_none() && mask.is_none_or(|mask| mask.is_valid(first + index)) {
             return Err(Misfit { index: first + index, value: decimal.text() });
         }
-        // SAFETY: the contract: `out` has room for as many.
+        // SAFETY: `out` has room for `elements` values of `D`, aligned, and `index` is below that.
         unsafe { out.wrapping_add(index).write(value.unwrap_or_default()) };
     }
     Ok(())

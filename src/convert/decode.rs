@@ -77,6 +77,6 @@ fn with_nulls(data: ArrayData, enclosing: Option<&Mask<'_>>) -> Result<ArrayData
         let both = NullBuffer::union(data.nulls(), Some(&nulls));
         nulls = both.unwrap_or(nulls);
     }
-    // SAFETY: the same array, with a bitmap of as many rows.
+    // SAFETY: the array stays valid: only its bitmap is another, with as many rows.
     Ok(unsafe { data.into_builder().nulls(Some(nulls)).build_unchecked() })
 }

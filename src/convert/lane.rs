@@ -67,9 +67,9 @@ struct Step<'a> {
     element: Bytes,
 }
 
-// SAFETY: the source is host memory that the chunk keeps alive for 'a, and nobody changes it.
+// SAFETY: the source is host memory that the chunk keeps alive for `'a` and that nobody changes; a lane only reads it.
 unsafe impl Send for Lane<'_> {}
-// SAFETY: as for `Send`.
+// SAFETY: a shared lane only reads the same memory, which nobody changes.
 unsafe impl Sync for Lane<'_> {}
 
 impl<'a> Lane<'a> {
@@ -184,12 +184,13 @@ impl<'a> Lane<'a> {
     /// lane's instructions.
     pub(super) unsafe fn write(&self, row: usize, out: &mut [MaybeUninit<u8>]) -> Result<(), Misfit> {
         if self.is_view() {
-            // SAFETY: the contract: as many bytes as `out` has.
+            // SAFETY: the chunk has the elements that `out` has room for, so `out.len()` bytes from `stored_at(row)`
+            // on; `out` lies apart from it.
             unsafe { out.as_mut_ptr().cast::<u8>().copy_from_nonoverlapping(self.stored_at(row), out.len()) };
             return Ok(());
         }
         if let (Make::OfBits(Step { bits: Some(bits), .. }), None, 1) = (&self.make, &self.fill, self.size) {
-            // SAFETY: the contract.
+            // SAFETY: the processor has the lane's instructions, as promised.
             unsafe { unpack_bits(self.isa, bits.after(self.first + row), out) };
             return Ok(());
         }
@@ -200,9 +201,11 @@ impl<'a> Lane<'a> {
             let (row, elements) = (row + number * BLOCK_ROWS, out.len() / self.size);
             let target = out.as_mut_ptr().cast::<u8>();
             let in_place = elements == BLOCK_ROWS && !large;
-            // SAFETY: the contract; `block` has room for 64 elements of any size and is aligned for them, as has `out`.
+            // SAFETY: the chunk has these elements, at most 64, and the processor the lane's instructions, as promised;
+            // `block` has room for 64 of any size and is aligned for them, and `target` is a whole 64 of `out`, aligned
+            // as `out` is.
             if !unsafe { self.chunk(row, elements, if in_place { target } else { block }) } {
-                // SAFETY: the contract.
+                // SAFETY: the chunk has these elements, at most 64: those of `chunk` above.
                 unsafe { self.find_misfit(row, elements) }?;
             }
             if !in_place {
@@ -222,13 +225,13 @@ impl<'a> Lane<'a> {
     #[inline(always)]
     pub(super) unsafe fn chunk(&self, row: usize, elements: usize, out: *mut u8) -> bool {
         if let (BLOCK_ROWS, Some(step)) = (elements, &self.step) {
-            // SAFETY: the contract: 64 elements.
+            // SAFETY: the chunk has 64 elements from `row` on and `out` room for as many, as promised.
             let fits = unsafe { step.run(self.stored_at(row), self.first + row, out) };
             // What does not fit may be null.
-            // SAFETY: the contract.
+            // SAFETY: the chunk has the 64 elements from `row` on.
             return fits || unsafe { self.find_misfit(row, elements) }.is_ok();
         }
-        // SAFETY: the contract.
+        // SAFETY: the elements, `out` and the instructions are as promised to us.
         unsafe { self.chunk_in_steps(row, elements, out) }
     }
 
@@ -245,9 +248,9 @@ impl<'a> Lane<'a> {
             let start = copy.as_mut_ptr().cast::<u8>();
             // SAFETY: the copy has room for 64 of the largest elements.
             unsafe { start.write_bytes(0, BLOCK_ROWS * self.stored) };
-            // SAFETY: as above; the contract: the source has these elements.
+            // SAFETY: `elements < 64`, which the chunk has from `row` on; the copy has room for them.
             unsafe { start.copy_from_nonoverlapping(source, elements * self.stored) };
-            // SAFETY: the contract: room for 64.
+            // SAFETY: `out` has room for 64 elements, as promised.
             unsafe { out.write_bytes(0, BLOCK_ROWS * self.size) };
             source = start.cast_const();
         }
@@ -256,31 +259,35 @@ impl<'a> Lane<'a> {
         let mut fits = true;
         match &self.make {
             Make::AsTheyLie => {
-                // SAFETY: 64 elements of the result, and room for them.
+                // SAFETY: `source` has 64 elements, the chunk's or the copy's, and `made` room for them; stored and
+                // result size agree in a view.
                 unsafe { made.copy_from_nonoverlapping(source, BLOCK_ROWS * self.size) };
             }
-            // SAFETY: the contract.
+            // SAFETY: `made` has room for 64 elements; a kernel of bits reads no source.
             Make::OfBits(step) => fits = unsafe { step.run(source, at, made) },
-            // SAFETY: the contract.
+            // SAFETY: `source` has 64 elements, the chunk's or the copy's, and `made` room for 64 of the result.
             Make::Cast(cast) => fits = unsafe { cast.run(source, made) },
             Make::CastParts(cast) => {
                 let half =
                     (source.wrapping_add(BLOCK_ROWS * self.stored / 2), made.wrapping_add(BLOCK_ROWS * self.size / 2));
-                // SAFETY: the contract: 128 parts.
+                // SAFETY: `source` has 64 elements of two parts each: these are the first 64 of 128 parts, and `made`
+                // has room for all.
                 fits = unsafe { cast.run(source, made) };
-                // SAFETY: as above, the other 64.
+                // SAFETY: the other 64 parts of both, in their second halves.
                 fits &= unsafe { cast.run(half.0, half.1) };
             }
             Make::OfDecimals { bytes, scale, to } => {
-                // SAFETY: the contract.
+                // SAFETY: `source` has `elements` decimals, `made` room for 64 of the result; `Spec` refused a `to`
+                // that is not castable.
                 fits = unsafe { cast_decimals((*bytes, *scale), *to, source, self.mask, at, elements, made) }.is_ok();
             }
         }
         if let Some(fill) = &self.fill {
-            // SAFETY: the contract: 64 elements, apart from `out`.
+            // SAFETY: `made` is `block`, in which 64 elements were just written, apart from `out`, which has room for
+            // 64.
             unsafe { fill.run(made, at, out) };
         }
-        // SAFETY: the contract.
+        // SAFETY: the chunk has these elements, at most 64.
         fits || unsafe { self.find_misfit(row, elements) }.is_ok()
     }
 
@@ -293,7 +300,7 @@ impl<'a> Lane<'a> {
     /// The chunk has these elements.
     pub(super) unsafe fn check(&self, rows: Range<usize>) -> Result<(), Misfit> {
         for row in rows.clone().step_by(BLOCK_ROWS) {
-            // SAFETY: the contract.
+            // SAFETY: the chunk has `rows`, and these, at most 64, end with them.
             unsafe { self.find_misfit(row, BLOCK_ROWS.min(rows.end - row)) }?;
         }
         Ok(())
@@ -316,12 +323,13 @@ impl<'a> Lane<'a> {
             Make::OfDecimals { bytes, scale, to } => {
                 let mut block = LaneBlock([MaybeUninit::uninit(); BLOCK_ROWS * MOST_WRITTEN]);
                 let out = block.0.as_mut_ptr().cast::<u8>();
-                // SAFETY: the contract; the block has room for 64 elements of any size.
+                // SAFETY: the chunk has `elements` decimals from `row` on; the block has room for 64 elements of any
+                // size.
                 return unsafe { cast_decimals((*bytes, *scale), *to, source, self.mask, at, elements, out) };
             }
         };
         let is_valid = |part: usize| self.mask.is_none_or(|mask| mask.is_valid(at + part / parts));
-        // SAFETY: the contract.
+        // SAFETY: the chunk has `elements` elements from `row` on, of `parts` parts each.
         match unsafe { cast.misfit(source, elements * parts, is_valid) } {
             Some((part, value)) => Err(Misfit { index: at + part / parts, value }),
             None => Ok(()),
@@ -333,11 +341,12 @@ impl Step<'_> {
     /// Writes 64 elements, the first of which is number `at` of the chunk.
     ///
     /// # Safety
-    /// As the kernel's contract says.
+    /// The kernel's own clauses hold for `source` and `out`; the processor has the instructions that it is compiled
+    /// for.
     #[inline(always)]
     unsafe fn run(&self, source: *const u8, at: usize, out: *mut u8) -> bool {
         let bits = self.bits.as_ref().map_or(u64::MAX, |bits| bits.ahead(at));
-        // SAFETY: the contract.
+        // SAFETY: the kernel's clauses for `source` and `out`, and its instructions, are promised by our caller.
         unsafe { (self.kernel)(source, bits, &self.element, out) }
     }
 }
@@ -361,6 +370,6 @@ unsafe fn bytes_of_bits<'a>(start: *const u8, bits: usize) -> &'a [u8] {
     if start.is_null() {
         return &[];
     }
-    // SAFETY: the contract.
+    // SAFETY: `start` is not NULL, and `bits` bits of initialised memory start there and live for `'a`.
     unsafe { std::slice::from_raw_parts(start, bits.div_ceil(8)) }
 }

@@ -126,7 +126,7 @@ pub(crate) fn write_matrix(
         // SAFETY: `Output` has checked that elements lie apart and are ours; the columns have `rows` dense elements each.
         MatrixTarget::Columns(unsafe { Columns::from_raw(start, stride, columns, room) })
     } else {
-        // SAFETY: as above, for rows of `columns` dense elements each.
+        // SAFETY: `Output` has checked that elements lie apart and are ours; each row has `columns` dense elements.
         MatrixTarget::Rows(unsafe { Rows::from_raw(start, stride, rows, spec.row_bytes()) })
     };
     write(spec, chunks, target, threads(asked, rows.saturating_mul(spec.row_bytes())))

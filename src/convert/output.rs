@@ -108,7 +108,8 @@ unsafe fn bytes_of<'a>(out: &'a Rows<'_>, rows: Range<usize>) -> &'a mut [MaybeU
         return &mut [];
     }
     let start = out.start().wrapping_add(rows.start * out.stride());
-    // SAFETY: the contract; bytes of `out`, which are writable.
+    // SAFETY: these rows lie one after the other or are one row, `bytes` writable bytes in all, which nobody else uses
+    // meanwhile.
     unsafe { std::slice::from_raw_parts_mut(start.cast(), bytes) }
 }
 

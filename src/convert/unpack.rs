@@ -22,7 +22,7 @@ pub(super) unsafe fn unpack_bits(isa: Isa, bits: Bits<'_>, out: &mut [MaybeUnini
     };
     few(bits, head);
     let bits = bits.after(head.len());
-    // SAFETY: the contract; the lines are aligned.
+    // SAFETY: the processor has `isa`, as promised; `align_offset` put the lines on cache lines.
     unsafe { spread_lines(isa, bits, lines, large) };
     few(bits.after(lines.len() * LINE), tail);
     if large {

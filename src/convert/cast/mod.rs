@@ -64,14 +64,16 @@ impl Cast {
     pub(super) unsafe fn run(&self, source: *const u8, out: *mut u8) -> bool {
         const UNUSED: (u64, &Bytes) = (0, &[0; 16]);
         let Some(then) = self.then else {
-            // SAFETY: the contract.
+            // SAFETY: `source` has 64 elements and `out` room for 64, aligned; the processor has the cast's
+            // instructions.
             return unsafe { (self.first)(source, UNUSED.0, UNUSED.1, out) };
         };
         let mut singles = [const { MaybeUninit::<f32>::uninit() }; BLOCK_ROWS];
         let singles = singles.as_mut_ptr().cast::<u8>();
-        // SAFETY: the contract; a cast by way of float32 writes 64 of them first.
+        // SAFETY: `source` has 64 elements; the first of two steps writes 64 floats of 4 bytes, for which `singles` has
+        // room.
         let fits = unsafe { (self.first)(source, UNUSED.0, UNUSED.1, singles) };
-        // SAFETY: as above: they were just written.
+        // SAFETY: `singles` has the 64 floats that were just written, and `out` room for 64 elements, aligned.
         fits & unsafe { then(singles, UNUSED.0, UNUSED.1, out) }
     }
 
@@ -87,7 +89,7 @@ impl Cast {
         counts: impl Fn(usize) -> bool,
     ) -> Option<(usize, String)> {
         (0..elements).filter(|index| counts(*index)).find_map(|index| {
-            // SAFETY: the contract; `index` is below the number of elements.
+            // SAFETY: `index < elements`, and `source` has as many.
             let text = unsafe { (self.look)(source.wrapping_add(index * self.from)) };
             text.map(|text| (index, text))
         })
@@ -123,7 +125,7 @@ fn look(from: DType, to: DType) -> Option<Look> {
 /// # Safety
 /// `source` is a readable element of `S`.
 unsafe fn look_at<S: CastTo<D> + CastSource, D>(source: *const u8) -> Option<String> {
-    // SAFETY: the contract.
+    // SAFETY: `source` is a readable element of `S`, of any alignment; each type of a dtype has any bytes as values.
     let value = unsafe { source.cast::<S>().read_unaligned() };
     let (_, fits): (D, bool) = value.cast_to();
     (!fits).then(|| value.text())
@@ -148,12 +150,12 @@ impl<S: CastTo<D>, D> Kernel for Casting<S, D> {
     #[inline(always)]
     unsafe fn run(source: *const u8, _: u64, _: &Bytes, out: *mut u8) -> bool {
         let (source, out) = (source.cast::<S>(), out.cast::<D>());
-        // SAFETY: the contract: `source` has 64 elements.
+        // SAFETY: `source` has 64 elements of `S`, of any alignment, and `index < 64`.
         let read = |index: usize| unsafe { source.wrapping_add(index).read_unaligned() };
         let mut fits = true;
         for index in 0..BLOCK_ROWS {
             let (value, fit) = read(index).cast_quickly();
-            // SAFETY: the contract: `out` has room for 64.
+            // SAFETY: `out` has room for 64 elements of `D`, aligned, and `index < 64`.
             unsafe { out.wrapping_add(index).write(value) };
             fits &= fit;
         }

@@ -31,7 +31,7 @@ pub(super) unsafe fn split<const SIZE: usize, const GROUP: usize>(grid: Grid) ->
             ahead.fetch();
             let start = grid.part(row, band);
             let start = match crowded && end - band == tile {
-                // SAFETY: the contract: full rows of a tile.
+                // SAFETY: `end - band == tile`: each of `tile` rows, 64 at most, has 64 bytes from here on.
                 true => unsafe { lines.copy(start, tile) },
                 false => start,
             };
@@ -41,9 +41,12 @@ pub(super) unsafe fn split<const SIZE: usize, const GROUP: usize>(grid: Grid) ->
                 for half in [0, tile / 2] {
                     // Before the band there are columns wherever it has too few.
                     let part = start.part(half, 0).columns_from(column - band, written);
-                    // SAFETY: the contract, for a part of the grid.
+                    // SAFETY: the part has half a tile's rows and `GROUP` columns: `written` of them lie before
+                    // `column`, which are columns of the grid, as it has `GROUP` or more, and bands before the last are
+                    // whole; a copy is made of whole bands only.
                     let lines = unsafe { read::<SIZE, GROUP>(part) };
-                    // SAFETY: as above.
+                    // SAFETY: each column from `written` on has room for half a line from this row on, on half a cache
+                    // line if streamed.
                     unsafe { write(part, written, lines) };
                 }
             }
@@ -64,13 +67,13 @@ unsafe fn read<const SIZE: usize, const GROUP: usize>(part: Grid) -> [__m256i; G
         let lane = |number: usize| {
             if SIZE == 1 {
                 let first = part.part(number * 16 + 2 * index, 0);
-                // SAFETY: the contract.
+                // SAFETY: the row has 8 elements of one byte.
                 let even = unsafe { read_row::<8>(first.source) };
-                // SAFETY: the contract.
+                // SAFETY: the row behind has 8 elements of one byte.
                 let odd = unsafe { read_row::<8>(first.part(1, 0).source) };
                 return _mm_unpacklo_epi64(even, odd);
             }
-            // SAFETY: the contract.
+            // SAFETY: the row has `GROUP` elements, 16 bytes.
             unsafe { read_row::<16>(part.part(number * GROUP + index, 0).source) }
         };
         *line = _mm256_inserti128_si256::<1>(_mm256_castsi128_si256(lane(0)), lane(1));
@@ -86,15 +89,15 @@ unsafe fn read<const SIZE: usize, const GROUP: usize>(part: Grid) -> [__m256i; G
 /// The first bytes of a row, 8 or 16.
 ///
 /// # Safety
-/// As [`read`], for one row.
+/// The row has `BYTES` readable bytes.
 #[inline]
 #[target_feature(enable = "avx2")]
 unsafe fn read_row<const BYTES: usize>(row: *const u8) -> __m128i {
     if BYTES == 8 {
-        // SAFETY: the contract.
+        // SAFETY: the row has 8 bytes, of any alignment.
         unsafe { _mm_loadl_epi64(row.cast()) }
     } else {
-        // SAFETY: the contract.
+        // SAFETY: the row has 16 bytes, of any alignment.
         unsafe { _mm_loadu_si128(row.cast()) }
     }
 }
@@ -126,10 +129,10 @@ unsafe fn write<const GROUP: usize>(part: Grid, skip: usize, lines: [__m256i; GR
     for (column, line) in lines.into_iter().enumerate().skip(skip) {
         let out = part.part(0, column).out;
         if part.stream {
-            // SAFETY: the contract.
+            // SAFETY: the column has room for half a line, and is on half a cache line, as the grid is streamed.
             unsafe { _mm256_stream_si256(out.cast(), line) };
         } else {
-            // SAFETY: the contract.
+            // SAFETY: the column has room for half a line, of any alignment.
             unsafe { _mm256_storeu_si256(out.cast(), line) };
         }
     }

@@ -28,7 +28,7 @@ pub(super) unsafe fn split<const SIZE: usize, const GROUP: usize>(grid: Grid) ->
             ahead.fetch();
             let start = grid.part(row, band);
             let start = match crowded && end - band == tile {
-                // SAFETY: the contract: full rows of a tile.
+                // SAFETY: `end - band == tile`: each of `tile` rows, 64 at most, has 64 bytes from here on.
                 true => unsafe { lines.copy(start, tile) },
                 false => start,
             };
@@ -36,15 +36,18 @@ pub(super) unsafe fn split<const SIZE: usize, const GROUP: usize>(grid: Grid) ->
                 let part = start.part(0, column - band);
                 let count = (end - column).min(GROUP);
                 if count == GROUP {
-                    // SAFETY: the contract, for a part of the grid.
+                    // SAFETY: the part has `tile` rows, and `GROUP` columns from `column` on, as `count` says.
                     let lines = unsafe { read::<SIZE, GROUP, false>(part, __mmask16::MAX) };
-                    // SAFETY: as above.
+                    // SAFETY: each of these columns has room for a line: `tile` elements from `row` on, on a cache line
+                    // if streamed.
                     unsafe { write(part, GROUP, lines) };
                 } else {
                     let mask = __mmask16::MAX >> (16 - count * SIZE);
-                    // SAFETY: as above; the mask has a bit for each byte of these columns.
+                    // SAFETY: the part has `tile` rows, and the mask a bit for each byte of the `count` columns that
+                    // are left.
                     let lines = unsafe { read::<SIZE, GROUP, true>(part, mask) };
-                    // SAFETY: as above.
+                    // SAFETY: each of the `count` columns has room for a line: `tile` elements from `row` on, on a
+                    // cache line if streamed.
                     unsafe { write(part, count, lines) };
                 }
             }
@@ -69,13 +72,13 @@ unsafe fn read<const SIZE: usize, const GROUP: usize, const MASKED: bool>(
         let lane = |number: usize| {
             if SIZE == 1 {
                 let first = part.part(number * 16 + 2 * index, 0);
-                // SAFETY: the contract.
+                // SAFETY: the row has 8 elements of one byte, or those that the mask names.
                 let even = unsafe { read_row::<8, MASKED>(first.source, mask) };
-                // SAFETY: the contract.
+                // SAFETY: the row behind has 8 elements of one byte, or those that the mask names.
                 let odd = unsafe { read_row::<8, MASKED>(first.part(1, 0).source, mask) };
                 return _mm_unpacklo_epi64(even, odd);
             }
-            // SAFETY: the contract.
+            // SAFETY: the row has `GROUP` elements, 16 bytes, or those that the mask names.
             unsafe { read_row::<16, MASKED>(part.part(number * GROUP + index, 0).source, mask) }
         };
         let low = _mm256_inserti128_si256::<1>(_mm256_castsi128_si256(lane(0)), lane(1));
@@ -93,16 +96,16 @@ unsafe fn read<const SIZE: usize, const GROUP: usize, const MASKED: bool>(
 /// The first bytes of a row, 8 or 16.
 ///
 /// # Safety
-/// As [`read`], for one row.
+/// The row has `BYTES` readable bytes, or those whose bits are set in the mask.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
 unsafe fn read_row<const BYTES: usize, const MASKED: bool>(row: *const u8, mask: __mmask16) -> __m128i {
     match (MASKED, BYTES) {
-        // SAFETY: the contract: bytes whose bit is not set are not read.
+        // SAFETY: bytes whose bit is not set are not read.
         (true, _) => unsafe { _mm_maskz_loadu_epi8(mask, row.cast()) },
-        // SAFETY: the contract.
+        // SAFETY: the row has 8 bytes, of any alignment.
         (false, 8) => unsafe { _mm_loadl_epi64(row.cast()) },
-        // SAFETY: the contract.
+        // SAFETY: the row has 16 bytes, of any alignment.
         (false, _) => unsafe { _mm_loadu_si128(row.cast()) },
     }
 }
@@ -134,10 +137,10 @@ unsafe fn write<const GROUP: usize>(part: Grid, count: usize, lines: [__m512i; G
     for (column, line) in lines.into_iter().enumerate().take(count) {
         let out = part.part(0, column).out;
         if part.stream {
-            // SAFETY: the contract.
+            // SAFETY: the column has room for a line, and is on a cache line, as the grid is streamed.
             unsafe { _mm512_stream_si512(out.cast(), line) };
         } else {
-            // SAFETY: the contract.
+            // SAFETY: the column has room for a line, of any alignment.
             unsafe { _mm512_storeu_si512(out.cast(), line) };
         }
     }

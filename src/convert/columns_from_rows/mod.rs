@@ -98,7 +98,8 @@ unsafe fn split_blocks(isa: Isa, grid: Grid) {
     if usize::try_from(grid.row_step) == Ok(grid.size) {
         for column in 0..grid.columns {
             let column = grid.part(0, column);
-            // SAFETY: the contract: the column's elements lie one after the other, and go to where there is room for them.
+            // SAFETY: the column's elements lie one after the other (`row_step` is their size), and `out` has room for
+            // all of them, apart.
             unsafe { column.out.copy_from_nonoverlapping(column.source, column.rows * column.size) };
         }
         return;
@@ -107,7 +108,7 @@ unsafe fn split_blocks(isa: Isa, grid: Grid) {
     let tile = LINE / grid.size.max(1);
     let block = (BLOCK / row_bytes).max(FEWEST).next_multiple_of(tile.max(1));
     for row in (0..grid.rows).step_by(block) {
-        // SAFETY: the contract, for a part of the grid.
+        // SAFETY: a part of the grid: the rows and columns that it has are promised, and so is the room.
         unsafe { split(isa, grid.part(row, 0).first(block, grid.columns)) };
     }
     if grid.stream {

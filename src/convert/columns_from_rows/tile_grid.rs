@@ -88,11 +88,11 @@ impl Lines {
     /// The same part of the grid, over a copy of its lines.
     ///
     /// # Safety
-    /// As [`split`], for so many rows, 64 at most, of 64 bytes.
+    /// The part has `rows` rows, 64 at most, of 64 readable bytes each.
     #[inline(always)]
     pub(super) unsafe fn copy(&mut self, part: Grid, rows: usize) -> Grid {
         for (row, line) in self.0.iter_mut().take(rows).enumerate() {
-            // SAFETY: the contract; bytes need no alignment.
+            // SAFETY: `row < rows`, and each row has 64 bytes; bytes need no alignment.
             line.write(unsafe { part.part(row, 0).source.cast::<[u8; 64]>().read() });
         }
         Grid { source: self.0.as_ptr().cast(), row_step: 64, ..part }
@@ -144,16 +144,17 @@ impl TilePrefetch {
 /// Writes the columns of a grid.
 ///
 /// # Safety
-/// Each row has a readable element of each column, of any alignment; each column has room for its rows at `out`, aligned
-/// for the element, on a cache line where it is to be streamed; nothing overlaps. The processor has `isa`. Nobody reads what
-/// was streamed before [`crate::convert::pack::fence`].
+/// - `source`: each row has a readable element of each column, of any alignment.
+/// - `out`: each column has room for its rows, on a cache line where it is to be streamed, and overlaps nothing. Nobody
+///   reads what was streamed before [`crate::convert::pack::fence`].
+/// - `isa`: the processor has it.
 pub(super) unsafe fn split(isa: Isa, grid: Grid) {
-    // SAFETY: the contract.
+    // SAFETY: `source`, `out` and `isa` are promised, in the same words.
     let (columns, rows) = unsafe { vectorised(isa, grid) };
     // The columns that no tile covered, and the rows that none did.
-    // SAFETY: the contract, for a part of the grid.
+    // SAFETY: `source` and `out` for the columns that no tile covered: `columns` is at most the grid's.
     unsafe { portable(grid.part(0, columns)) };
-    // SAFETY: as above.
+    // SAFETY: `source` and `out` for the rows that no tile covered, of the other columns.
     unsafe { portable(grid.part(rows, 0).first(grid.rows, columns)) };
 }
 
@@ -166,25 +167,34 @@ unsafe fn vectorised(isa: Isa, grid: Grid) -> (usize, usize) {
     if grid.column_step == grid.size.cast_signed() {
         use super::{avx2, avx512};
         match (isa, grid.size) {
-            // SAFETY: the contract: the processor has the instructions.
+            // SAFETY: the processor has AVX-512 (`isa`); `source` and `out` are promised, and rows are dense:
+            // `column_step` is the size, 1.
             (Isa::Avx512, 1) => return unsafe { avx512::split::<1, 8>(grid) },
-            // SAFETY: as above.
+            // SAFETY: the processor has AVX-512 (`isa`); `source` and `out` are promised, for dense rows of 2-byte
+            // elements.
             (Isa::Avx512, 2) => return unsafe { avx512::split::<2, 8>(grid) },
-            // SAFETY: as above.
+            // SAFETY: the processor has AVX-512 (`isa`); `source` and `out` are promised, for dense rows of 4-byte
+            // elements.
             (Isa::Avx512, 4) => return unsafe { avx512::split::<4, 4>(grid) },
-            // SAFETY: as above.
+            // SAFETY: the processor has AVX-512 (`isa`); `source` and `out` are promised, for dense rows of 8-byte
+            // elements.
             (Isa::Avx512, 8) => return unsafe { avx512::split::<8, 2>(grid) },
-            // SAFETY: as above.
+            // SAFETY: the processor has AVX-512 (`isa`); `source` and `out` are promised, for dense rows of 16-byte
+            // elements.
             (Isa::Avx512, 16) => return unsafe { avx512::split::<16, 1>(grid) },
-            // SAFETY: as above.
+            // SAFETY: the processor has AVX2 (`isa`); `source` and `out` are promised, for dense rows of single bytes.
             (Isa::Avx2, 1) => return unsafe { avx2::split::<1, 8>(grid) },
-            // SAFETY: as above.
+            // SAFETY: the processor has AVX2 (`isa`); `source` and `out` are promised, for dense rows of 2-byte
+            // elements.
             (Isa::Avx2, 2) => return unsafe { avx2::split::<2, 8>(grid) },
-            // SAFETY: as above.
+            // SAFETY: the processor has AVX2 (`isa`); `source` and `out` are promised, for dense rows of 4-byte
+            // elements.
             (Isa::Avx2, 4) => return unsafe { avx2::split::<4, 4>(grid) },
-            // SAFETY: as above.
+            // SAFETY: the processor has AVX2 (`isa`); `source` and `out` are promised, for dense rows of 8-byte
+            // elements.
             (Isa::Avx2, 8) => return unsafe { avx2::split::<8, 2>(grid) },
-            // SAFETY: as above.
+            // SAFETY: the processor has AVX2 (`isa`); `source` and `out` are promised, for dense rows of 16-byte
+            // elements.
             (Isa::Avx2, 16) => return unsafe { avx2::split::<16, 1>(grid) },
             _ => {}
         }
@@ -197,15 +207,15 @@ unsafe fn vectorised(isa: Isa, grid: Grid) -> (usize, usize) {
 /// As [`split`].
 unsafe fn portable(grid: Grid) {
     match grid.size {
-        // SAFETY: the contract.
+        // SAFETY: `source` and `out` are promised, for elements of one byte.
         1 => unsafe { portable_of::<1>(grid) },
-        // SAFETY: the contract.
+        // SAFETY: `source` and `out` are promised, for elements of 2 bytes.
         2 => unsafe { portable_of::<2>(grid) },
-        // SAFETY: the contract.
+        // SAFETY: `source` and `out` are promised, for elements of 4 bytes.
         4 => unsafe { portable_of::<4>(grid) },
-        // SAFETY: the contract.
+        // SAFETY: `source` and `out` are promised, for elements of 8 bytes.
         8 => unsafe { portable_of::<8>(grid) },
-        // SAFETY: the contract.
+        // SAFETY: `source` and `out` are promised, for elements of 16 bytes, the only size that is left.
         _ => unsafe { portable_of::<16>(grid) },
     }
 }
@@ -220,9 +230,9 @@ unsafe fn portable_of<const N: usize>(grid: Grid) {
                 let column = block.part(0, column);
                 for row in 0..column.rows {
                     let start = column.source.wrapping_offset(column.row_step.wrapping_mul(row.cast_signed()));
-                    // SAFETY: the contract: an element of this row and column; bytes need no alignment.
+                    // SAFETY: `source`: the grid has an element of this row and column; bytes need no alignment.
                     let element = unsafe { start.cast::<[u8; N]>().read() };
-                    // SAFETY: the contract: the column has room for its rows.
+                    // SAFETY: `out`: the column has room for its rows, of which this is one; bytes need no alignment.
                     unsafe { column.out.cast::<[u8; N]>().wrapping_add(row).write(element) };
                 }
             }

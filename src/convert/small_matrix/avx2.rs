@@ -24,13 +24,13 @@ pub(super) unsafe fn rows4(strip: &Strip<'_>, rows: Range<usize>) {
     for row in tiles(rows, 8) {
         let mut tile = [_mm256_setzero_ps(); 8];
         for lane in 0..8 {
-            // SAFETY: the contract: each column has 8 values from `row` on.
+            // SAFETY: `columns`: each has 8 values from `row` on, as `tiles` ends with the rows.
             tile[lane] = unsafe { _mm256_loadu_ps(strip.lanes[lane].cast::<f32>().wrapping_add(row)) };
         }
         let left = quads([tile[0], tile[1], tile[2], tile[3]]);
         let right = quads([tile[4], tile[5], tile[6], tile[7]]);
         for first in 0..4 {
-            // SAFETY: the contract: the tile's rows have room.
+            // SAFETY: `room`: rows `row + first` and, 4 further, `row + first + 4` are of the tile.
             unsafe { store(strip, row + first, 4, left[first], right[first]) };
         }
     }
@@ -45,15 +45,15 @@ pub(super) unsafe fn rows8(strip: &Strip<'_>, rows: Range<usize>) {
     for row in tiles(rows, 4) {
         let mut tile = [_mm256_setzero_pd(); 4];
         for lane in 0..4 {
-            // SAFETY: the contract: each column has 4 values from `row` on.
+            // SAFETY: `columns`: each has 4 values from `row` on, as `tiles` ends with the rows.
             tile[lane] = unsafe { _mm256_loadu_pd(strip.lanes[lane].cast::<f64>().wrapping_add(row)) };
         }
         let [a, b, c, d] = tile;
         let even = (_mm256_unpacklo_pd(a, b), _mm256_unpacklo_pd(c, d));
         let odd = (_mm256_unpackhi_pd(a, b), _mm256_unpackhi_pd(c, d));
-        // SAFETY: the contract: the tile's rows have room.
+        // SAFETY: `room`: rows `row` and `row + 2` are of the tile.
         unsafe { store(strip, row, 2, even.0, even.1) };
-        // SAFETY: as above.
+        // SAFETY: `room`: rows `row + 1` and `row + 3` are of the tile.
         unsafe { store(strip, row + 1, 2, odd.0, odd.1) };
     }
 }
@@ -75,13 +75,13 @@ fn quads([a, b, c, d]: [__m256; 4]) -> [__m256d; 4] {
 /// Writes two rows, `step` from one to the next: each has a half of `left`, and then one of `right`.
 ///
 /// # Safety
-/// The rows have room for half a line.
+/// The rows `row` and `row + step` have room for half a line.
 #[inline]
 #[target_feature(enable = "avx2")]
 unsafe fn store(strip: &Strip<'_>, row: usize, step: usize, left: __m256d, right: __m256d) {
     let rows = (_mm256_permute2f128_pd::<0x20>(left, right), _mm256_permute2f128_pd::<0x31>(left, right));
-    // SAFETY: the contract.
+    // SAFETY: row `row` has room for 32 bytes; any alignment is written.
     unsafe { _mm256_storeu_pd(strip.row(row).cast(), rows.0) };
-    // SAFETY: the contract.
+    // SAFETY: row `row + step` has room for 32 bytes; any alignment is written.
     unsafe { _mm256_storeu_pd(strip.row(row + step).cast(), rows.1) };
 }

@@ -24,13 +24,13 @@ pub(super) unsafe fn rows4(strip: &Strip<'_>, rows: Range<usize>) {
     for row in tiles(rows, 16) {
         let mut tile = [_mm512_setzero_ps(); 8];
         for lane in 0..8 {
-            // SAFETY: the contract: each column has 16 values from `row` on.
+            // SAFETY: `columns`: each has 16 values from `row` on, as `tiles` ends with the rows.
             tile[lane] = unsafe { _mm512_loadu_ps(strip.lanes[lane].cast::<f32>().wrapping_add(row)) };
         }
         let left = quads([tile[0], tile[1], tile[2], tile[3]]);
         let right = quads([tile[4], tile[5], tile[6], tile[7]]);
         for first in 0..4 {
-            // SAFETY: the contract: the tile's rows have room.
+            // SAFETY: `room`: rows `row + first`, and 4, 8 and 12 further, are of the tile.
             unsafe { store(strip, row + first, 4, left[first], right[first]) };
         }
     }
@@ -45,15 +45,15 @@ pub(super) unsafe fn rows8(strip: &Strip<'_>, rows: Range<usize>) {
     for row in tiles(rows, 8) {
         let mut tile = [_mm512_setzero_pd(); 4];
         for lane in 0..4 {
-            // SAFETY: the contract: each column has 8 values from `row` on.
+            // SAFETY: `columns`: each has 8 values from `row` on, as `tiles` ends with the rows.
             tile[lane] = unsafe { _mm512_loadu_pd(strip.lanes[lane].cast::<f64>().wrapping_add(row)) };
         }
         let [a, b, c, d] = tile;
         let even = (_mm512_unpacklo_pd(a, b), _mm512_unpacklo_pd(c, d));
         let odd = (_mm512_unpackhi_pd(a, b), _mm512_unpackhi_pd(c, d));
-        // SAFETY: the contract: the tile's rows have room.
+        // SAFETY: `room`: the even rows from `row` on are of the tile.
         unsafe { store(strip, row, 2, even.0, even.1) };
-        // SAFETY: as above.
+        // SAFETY: `room`: the odd rows from `row` on are of the tile.
         unsafe { store(strip, row + 1, 2, odd.0, odd.1) };
     }
 }
@@ -75,7 +75,7 @@ fn quads([a, b, c, d]: [__m512; 4]) -> [__m512d; 4] {
 /// Writes four rows, `step` from one to the next: each has a quarter of `left`, and then one of `right`.
 ///
 /// # Safety
-/// The rows have room for half a line.
+/// The four rows, `step` apart from `row` on, have room for half a line.
 #[inline]
 #[target_feature(enable = "avx512f")]
 unsafe fn store(strip: &Strip<'_>, row: usize, step: usize, left: __m512d, right: __m512d) {
@@ -88,7 +88,7 @@ unsafe fn store(strip: &Strip<'_>, row: usize, step: usize, left: __m512d, right
         _mm512_extractf64x4_pd::<1>(high),
     ];
     for index in 0..4 {
-        // SAFETY: the contract.
+        // SAFETY: the row has room for 32 bytes; any alignment is written.
         unsafe { _mm256_storeu_pd(strip.row(row + index * step).cast(), rows[index]) };
     }
 }

@@ -28,26 +28,27 @@ impl Strip<'_> {
     /// Writes these rows, at least [`TILE`] of them, of values of 4 or 8 bytes.
     ///
     /// # Safety
-    /// The columns have these rows, and each row has room for [`HALF`] bytes, apart from the columns. The processor has
-    /// `isa`.
+    /// - `columns`: they have these rows, at least [`TILE`] of them.
+    /// - `room`: each row has room for [`HALF`] bytes, apart from the columns.
+    /// - `isa`: the processor has it.
     #[inline(always)]
     pub(super) unsafe fn write(&self, isa: Isa, size: usize, rows: Range<usize>) {
         match (isa, size) {
-            // SAFETY: the contract: the processor has the instructions.
+            // SAFETY: the processor has AVX-512 (`isa`); `columns` and `room` are promised for values of 4 bytes.
             #[cfg(target_arch = "x86_64")]
             (Isa::Avx512, 4) => unsafe { super::avx512::rows4(self, rows) },
-            // SAFETY: as above.
+            // SAFETY: the processor has AVX-512 (`isa`); `columns` and `room` are promised for values of 8 bytes.
             #[cfg(target_arch = "x86_64")]
             (Isa::Avx512, _) => unsafe { super::avx512::rows8(self, rows) },
-            // SAFETY: as above.
+            // SAFETY: the processor has AVX2 (`isa`); `columns` and `room` are promised for values of 4 bytes.
             #[cfg(target_arch = "x86_64")]
             (Isa::Avx2, 4) => unsafe { super::avx2::rows4(self, rows) },
-            // SAFETY: as above.
+            // SAFETY: the processor has AVX2 (`isa`); `columns` and `room` are promised for values of 8 bytes.
             #[cfg(target_arch = "x86_64")]
             (Isa::Avx2, _) => unsafe { super::avx2::rows8(self, rows) },
-            // SAFETY: the contract.
+            // SAFETY: `columns` and `room` are promised for values of 4 bytes.
             (_, 4) => unsafe { self.portable::<4>(rows) },
-            // SAFETY: the contract.
+            // SAFETY: `columns` and `room` are promised for values of 8 bytes.
             _ => unsafe { self.portable::<8>(rows) },
         }
     }
@@ -58,9 +59,9 @@ impl Strip<'_> {
         for row in rows {
             let out = self.row(row).cast::<MaybeUninit<[u8; N]>>();
             for (index, lane) in self.lanes.iter().take(HALF / N).enumerate() {
-                // SAFETY: the contract: the column has the row.
+                // SAFETY: `columns`: each has this row; bytes need no alignment.
                 let value = unsafe { lane.cast::<MaybeUninit<[u8; N]>>().wrapping_add(row).read() };
-                // SAFETY: the contract: the row has room for these columns.
+                // SAFETY: `room`: the row has `HALF` bytes, and `index < HALF / N`; bytes need no alignment.
                 unsafe { out.wrapping_add(index).write(value) };
             }
         }

@@ -106,12 +106,12 @@ unsafe fn write(isa: Isa, columns: &PlainColumns<'_>, out: &Rows<'_>) {
     rotated.extend(head.iter().map(|start| start.wrapping_add(size)));
     let rows = if skip == 0 { out.count() } else { out.count() - 1 };
     for (index, start) in head.iter().enumerate() {
-        // SAFETY: the contract: a value, and room for it in the first row.
+        // SAFETY: each column has a value, and the first row room for one of each.
         unsafe { copy_value(*start, out.start().wrapping_add(index * size), size) };
     }
     for (index, start) in tail.iter().enumerate().filter(|_| skip > 0) {
         let last = out.start().wrapping_add(rows * out.stride() + (skip + index) * size);
-        // SAFETY: the contract: the last value, and room for it in the last row.
+        // SAFETY: each column has `rows + 1` values, and the last row, number `rows`, room for one of each.
         unsafe { copy_value(start.wrapping_add(rows * size), last, size) };
     }
     let crowded = matches!(starts, [first, second, ..] if first.addr().abs_diff(second.addr()).is_multiple_of(PAGE));
@@ -126,7 +126,9 @@ unsafe fn write(isa: Isa, columns: &PlainColumns<'_>, out: &Rows<'_>) {
             of.iter_mut().zip(starts).for_each(|(lane, start)| *lane = *start);
             let start = out.start().wrapping_add((skip + column) * size);
             let strip = Strip { lanes: &of, out: start, stride: out.stride() };
-            // SAFETY: the contract: each column has these rows, and one more where it begins with its second.
+            // SAFETY: each column has these rows, and one more where it begins with its second (`rows` leaves out the
+            // last row then); each row of `out` has half a line here, as `column + lanes` is at most the row's width;
+            // they are `TILE` rows or more, as there are more than that in all, and the processor has `isa`.
             unsafe { strip.write(isa, size, first.min(end.saturating_sub(TILE))..end) };
         }
     }
@@ -135,15 +137,15 @@ unsafe fn write(isa: Isa, columns: &PlainColumns<'_>, out: &Rows<'_>) {
 /// Copies a value of 4 or 8 bytes.
 ///
 /// # Safety
-/// There is one, and room for it.
+/// There are `size` bytes, 4 or 8, and room for as many, apart from each other.
 #[inline(always)]
 unsafe fn copy_value(from: *const u8, out: *mut u8, size: usize) {
     // Of a size that the compiler knows, a copy is no call.
     if size == 4 {
-        // SAFETY: the contract.
+        // SAFETY: `size` is 4: there are 4 bytes, and room for them.
         unsafe { out.copy_from_nonoverlapping(from, 4) };
     } else {
-        // SAFETY: the contract.
+        // SAFETY: `size` is 8, the only other one: there are 8 bytes, and room for them.
         unsafe { out.copy_from_nonoverlapping(from, 8) };
     }
 }
