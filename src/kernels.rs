@@ -249,7 +249,8 @@ fn start(
         }
         if may_misfit {
             let values = scratch + numbers.end as u64;
-            // SAFETY: as above; the values are a part of the scratch memory.
+            // SAFETY: the columns are those of `pack`, checked and released behind this; the values are a part of the
+            // scratch memory.
             unsafe { current.keep_misfits(&packing, values, stream) }?;
         }
         row += rows;

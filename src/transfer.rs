@@ -103,7 +103,7 @@ pub(crate) fn number_by(
     // SAFETY: the number was just allocated in this order.
     let started = unsafe { current.set_memory(number.start(), byte, size_of::<u64>(), stream) };
     let started = started.map_err(Error::from).and_then(|()| run(number.start(), stream)).and_then(|()| {
-        // SAFETY: as above; the block is read when the copy is done.
+        // SAFETY: the number was just allocated in this order; the block is read when the copy is done.
         Ok(unsafe { current.copy_to_pinned(&block, 0, number.start(), size_of::<u64>(), stream) }?)
     });
     if let Err(error) = stream_order::wait_for_stream(current, stream, Wait::CopiedToHost) {

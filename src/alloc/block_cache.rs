@@ -98,7 +98,7 @@ impl Slot {
         if (HUGE_PAGES_FROM..=MOST).contains(&size) && block.layout.align() == HUGE_PAGE && block.offer_pages() {
             self.put(block);
         } else {
-            // SAFETY: the contract.
+            // SAFETY: where `start` is from, and that nobody uses it, is promised in the same words.
             unsafe { block.free() };
         }
     }
@@ -106,7 +106,8 @@ impl Slot {
     /// Frees the cached block. Returns whether there was one.
     pub(super) fn clear(&self) -> bool {
         let Some(block) = self.exchange(None) else { return false };
-        // SAFETY: the contract of `keep`, where each block comes from; nobody else can take it any more.
+        // SAFETY: what `keep` was promised of each block: where `start` is from. The exchange took it out, so nobody
+        // else uses it.
         unsafe { block.free() };
         true
     }
@@ -114,7 +115,8 @@ impl Slot {
     /// Puts a block into the slot: one that was cached before, or a new one.
     fn put(&self, block: Block) {
         if let Some(other) = self.exchange(Some(block)) {
-            // SAFETY: the contract of `keep`, where each block comes from; nobody else can take it any more.
+            // SAFETY: what `keep` was promised of each block: where `start` is from. The exchange took it out, so
+            // nobody else uses it.
             unsafe { other.free() };
         }
     }

@@ -15,7 +15,7 @@ pub(crate) struct ForeignBuffer {
 
 // SAFETY: the block is this value's alone by the contract of `new`, and a shared reference only gives its address.
 unsafe impl Send for ForeignBuffer {}
-// SAFETY: as for `Send`.
+// SAFETY: a shared reference only gives the block's address and size.
 unsafe impl Sync for ForeignBuffer {}
 
 impl ForeignBuffer {
@@ -63,7 +63,8 @@ impl AnyBuffer {
     pub(crate) fn as_uninit_mut(&mut self) -> &mut [MaybeUninit<u8>] {
         match self {
             Self::Own(buffer) => buffer.as_uninit_mut(),
-            // SAFETY: the contract of `new`: so many bytes, aligned, borrowed exclusively; MaybeUninit needs no initialisation.
+            // SAFETY: `new` was promised `len` aligned bytes that stay while the owner lives and are nobody else's;
+            // they are borrowed exclusively, and MaybeUninit needs no initialisation.
             Self::Foreign(buffer) => unsafe {
                 std::slice::from_raw_parts_mut(buffer.start.as_ptr().cast(), buffer.len)
             },

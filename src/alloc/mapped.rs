@@ -33,7 +33,7 @@ pub(super) fn truncate(memory: &mut HostBuffer, len: usize) {
 /// The block was made there, and nobody uses it.
 #[cfg(all(target_os = "linux", not(miri)))]
 pub(super) unsafe fn free(block: &super::block_cache::Block) {
-    // SAFETY: the contract: pages of ours alone.
+    // SAFETY: the block is `layout.size()` bytes of pages that `grow` mapped, and nobody uses it.
     unsafe { linux::unmap(block.start, block.layout.size()) };
 }
 
@@ -116,7 +116,7 @@ mod linux {
             // SAFETY: what lies before the aligned pages, of those that were just mapped.
             unsafe { unmap(all, before) };
         }
-        // SAFETY: as above, what lies behind them.
+        // SAFETY: what lies behind the aligned pages, of those that were just mapped.
         unsafe { unmap(end, HUGE_PAGE - before) };
         Some(start)
     }
@@ -140,7 +140,8 @@ mod linux {
         // On a huge page boundary, because only there the huge pages move unchanged.
         if let Some(target) = aligned(new) {
             let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
-            // SAFETY: as above; the target is pages of ours that nobody uses, which are replaced.
+            // SAFETY: the old pages are a mapping of ours, which nobody has a reference to meanwhile; the target is
+            // pages of ours that nobody uses, which are replaced.
             let place = unsafe { libc::mremap(start.as_ptr().cast(), old, new, flags, target.as_ptr()) };
             // If the call fails, the target is lost: the system unmaps it before it moves anything, and another thread
             // may have been given its addresses. No page of it was touched.
@@ -156,7 +157,8 @@ mod linux {
     /// # Safety
     /// Whole pages that were mapped here, which nobody uses any more.
     pub(super) unsafe fn unmap(start: NonNull<u8>, size: usize) {
-        // SAFETY: the contract. It fails only where splitting a mapping takes one more than the system allows: the pages stay then.
+        // SAFETY: whole pages that were mapped here, and that nobody uses. It fails only where splitting a mapping
+        // takes one more than the system allows: the pages stay then.
         unsafe { libc::munmap(start.as_ptr().cast(), size) };
     }
 }

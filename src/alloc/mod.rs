@@ -54,7 +54,7 @@ pub struct HostBuffer {
 
 // SAFETY: the block is owned by this value alone, and a shared reference only gives its address.
 unsafe impl Send for HostBuffer {}
-// SAFETY: as for `Send`.
+// SAFETY: a shared reference only gives the block's address and size.
 unsafe impl Sync for HostBuffer {}
 
 impl HostBuffer {

@@ -61,10 +61,11 @@ pub(super) fn has_validity(data_type: &DataType) -> bool {
 /// If the struct breaks the C data interface. Names the field and the member.
 ///
 /// # Safety
-/// `array` is a struct as the C data interface describes it: pointer arrays have the lengths that the struct gives,
-/// children are alive, and nobody changes it during the call.
+/// - `pointers`: `buffers` and `children`, unless NULL or misaligned, have the lengths that the struct gives.
+/// - `nested`: each child and the dictionary is NULL, misaligned, or a live struct for which all this holds.
+/// - Nobody changes any of it during the call.
 pub(super) unsafe fn check(field: &Field, array: &ArrowArray) -> Result<()> {
-    // SAFETY: as this function's contract.
+    // SAFETY: `pointers` and `nested` are promised, in the same words.
     unsafe { check_at(field.data_type(), array, 0) }.map_err(|error| error.in_column(field.name()))
 }
 
@@ -77,11 +78,11 @@ unsafe fn check_at(data_type: &DataType, array: &ArrowArray, depth: usize) -> Re
     if depth > MAX_DEPTH {
         return Err(Error::unsupported(format!("ArrowArray nested deeper than {MAX_DEPTH} levels")));
     }
-    // SAFETY: the contract.
+    // SAFETY: `pointers` is promised for this array.
     if unsafe { is_plain(data_type, array) } {
         return Ok(());
     }
-    // SAFETY: the contract.
+    // SAFETY: `pointers` and `nested` are promised, in the same words.
     unsafe { check_parts(data_type, array, depth) }
 }
 
@@ -89,9 +90,9 @@ unsafe fn check_at(data_type: &DataType, array: &ArrowArray, depth: usize) -> Re
 /// As [`check`].
 unsafe fn check_parts(data_type: &DataType, array: &ArrowArray, depth: usize) -> Result<()> {
     let end = check_counts(data_type, array)?;
-    // SAFETY: the contract.
+    // SAFETY: `pointers` is promised, and `check_counts` has compared `n_buffers` with the type.
     unsafe { check_buffers(data_type, array, end) }?;
-    // SAFETY: the contract.
+    // SAFETY: `pointers` and `nested` are promised, and `check_counts` has compared `n_children` with the type.
     unsafe { check_children(data_type, array, end, depth) }
 }
 
@@ -113,7 +114,7 @@ unsafe fn is_plain(data_type: &DataType, array: &ArrowArray) -> bool {
     let (Some(bytes), true, false) = (bytes, whole && array.buffers.is_aligned(), array.buffers.is_null()) else {
         return false;
     };
-    // SAFETY: the contract: `buffers` has two entries.
+    // SAFETY: `pointers`: `n_buffers` is 2, and `buffers` is neither NULL nor misaligned, so it has two entries.
     let [validity, values]: [*const c_void; 2] = unsafe { array.buffers.cast::<[_; 2]>().read() };
     // A bit needs no more room than a number.
     is_addressable(validity.addr(), bytes)
@@ -153,13 +154,13 @@ fn check_counts(data_type: &DataType, array: &ArrowArray) -> Result<usize> {
 }
 
 /// # Safety
-/// As [`check`].
+/// As [`check`]; [`check_counts`] accepted the array.
 unsafe fn check_buffers(data_type: &DataType, array: &ArrowArray, end: usize) -> Result<()> {
     let buffers = buffers_of(data_type);
     if buffers.is_empty() {
         return Ok(());
     }
-    // SAFETY: the contract: `buffers` has `n_buffers` entries, and `check_counts` found at least one.
+    // SAFETY: `pointers`: unless NULL or misaligned, it has `n_buffers` entries, and `check_counts` found at least one.
     unsafe { foreign(array.buffers, "ArrowArray.buffers") }?;
     for (index, buffer) in buffers.iter().enumerate() {
         // SAFETY: `check_counts` found at least as many buffers as the type has.
@@ -189,12 +190,12 @@ unsafe fn check_buffers(data_type: &DataType, array: &ArrowArray, end: usize) ->
 }
 
 /// # Safety
-/// As [`check`].
+/// As [`check`]; [`check_counts`] accepted the array.
 unsafe fn check_children(data_type: &DataType, array: &ArrowArray, end: usize, depth: usize) -> Result<()> {
     for (index, child_field) in children_of(data_type).iter().enumerate() {
-        // SAFETY: the contract: `children` has `n_children` entries, and `check_counts` compared that with the type.
+        // SAFETY: `pointers`: `children` has `n_children` entries, as many as the type, by `check_counts`.
         let child = unsafe { foreign_entry(array.children, index, "an entry of ArrowArray.children") }?;
-        // SAFETY: the contract holds for children too.
+        // SAFETY: `nested`: all clauses hold for a child too.
         unsafe { check_at(child_field.data_type(), child, depth + 1) }
             .map_err(|error| error.in_column(child_field.name()))?;
         let needed = match data_type {
@@ -216,9 +217,9 @@ unsafe fn check_children(data_type: &DataType, array: &ArrowArray, end: usize, d
         (None, true) => Ok(()),
         (None, false) => Err(Error::invalid(format!("ArrowArray.dictionary is set, and {data_type} has none"))),
         (Some(values), _) => {
-            // SAFETY: the contract: NULL or a live array.
+            // SAFETY: `nested`: NULL, misaligned or a live array.
             let dictionary = unsafe { foreign(array.dictionary.cast_const(), "ArrowArray.dictionary") }?;
-            // SAFETY: the contract holds for the dictionary too.
+            // SAFETY: `nested`: all clauses hold for the dictionary too.
             unsafe { check_at(values, dictionary, depth + 1) }
         }
     }
@@ -253,27 +254,29 @@ pub(super) fn check_addresses(data_type: &DataType, array: &ArrowArray) -> Resul
 pub(super) unsafe fn check_sizes(data_type: &DataType, array: &ArrowArray) -> Result<()> {
     let end = usize::try_from(array.offset.saturating_add(array.length)).unwrap_or(0);
     if array.length > 0 && matches!(data_type, DataType::Utf8 | DataType::Binary) {
-        // SAFETY: the contract: one offset more than slots.
+        // SAFETY: `check` found a buffer of `end + 1` offsets in these types, which is host memory, so that entry `end`
+        // is there.
         unsafe { check_size::<i32>(data_type, array, (1, end), 2) }?;
     } else if array.length > 0 && matches!(data_type, DataType::LargeUtf8 | DataType::LargeBinary) {
-        // SAFETY: the contract: one offset more than slots, in host memory, so that entry `end` is there.
+        // SAFETY: `check` found a buffer of `end + 1` offsets in these types, which is host memory, so that entry `end`
+        // is there.
         unsafe { check_size::<i64>(data_type, array, (1, end), 2) }?;
     }
     if let DataType::Utf8View | DataType::BinaryView = data_type {
         // Read for arrays without rows too.
-        // SAFETY: as this function's contract.
+        // SAFETY: `check` accepted the array of views, and its buffers are host memory.
         unsafe { view_sizes(data_type, array) }?;
     }
     for (index, field) in children_of(data_type).iter().enumerate() {
         let child = child(array, index)?;
-        // SAFETY: the contract holds for children too.
+        // SAFETY: `check` accepted the children with their parent, and their buffers are host memory too.
         unsafe { check_sizes(field.data_type(), child) }.map_err(|error| error.in_column(field.name()))?;
     }
     match data_type {
         DataType::Dictionary(_, values) => {
-            // SAFETY: the contract: a live array.
+            // SAFETY: `check` accepted the dictionary: a live array.
             let dictionary = unsafe { foreign(array.dictionary.cast_const(), "ArrowArray.dictionary") }?;
-            // SAFETY: the contract holds for the dictionary too.
+            // SAFETY: `check` accepted the dictionary with its parent, and its buffers are host memory too.
             unsafe { check_sizes(values, dictionary) }
         }
         _ => Ok(()),
@@ -290,7 +293,8 @@ pub(super) unsafe fn check_sizes(data_type: &DataType, array: &ArrowArray) -> Re
 pub(super) unsafe fn view_sizes(data_type: &DataType, array: &ArrowArray) -> Result<Vec<usize>> {
     let sizes = usize::try_from(array.n_buffers).unwrap_or(0).saturating_sub(1);
     let size = |index: usize| {
-        // SAFETY: the contract: the last buffer has a size for each that follows the views.
+        // SAFETY: the last buffer, number `sizes`, has a size for each buffer between the views and itself, and is host
+        // memory.
         unsafe { check_size::<i64>(data_type, array, (sizes, index - 2), index) }
     };
     (2..sizes).map(size).collect()
@@ -299,7 +303,7 @@ pub(super) unsafe fn view_sizes(data_type: &DataType, array: &ArrowArray) -> Res
 /// Checks the size of buffer `sized`, which is entry `at.1` of buffer `at.0`, and returns it.
 ///
 /// # Safety
-/// Both buffers exist; the entry is host memory, unless its buffer is NULL or misaligned.
+/// The entry `at.1` is in buffer `at.0`, which is host memory, unless that buffer is NULL or misaligned.
 unsafe fn check_size<T: Copy + TryInto<usize> + std::fmt::Display>(
     data_type: &DataType,
     array: &ArrowArray,
@@ -315,9 +319,9 @@ unsafe fn check_size<T: Copy + TryInto<usize> + std::fmt::Display>(
     if !is_addressable(sizes.addr(), at.1.saturating_add(1).saturating_mul(size_of::<T>())) {
         return Err(Error::invalid(format!("buffer {} of {data_type} reaches beyond the address space", at.0)));
     }
-    // SAFETY: the contract.
+    // SAFETY: the buffer is neither NULL nor misaligned, so it has entry `at.1`.
     let entry = unsafe { sizes.add(at.1) };
-    // SAFETY: the contract; aligned as the start is.
+    // SAFETY: the entry is inside host memory, and aligned as the start is.
     let size = unsafe { entry.read() };
     let bytes = size.try_into().ok().filter(|bytes| is_addressable(start(sized).addr(), *bytes));
     bytes.ok_or_else(|| {
@@ -420,7 +424,7 @@ mod tests {
                             }
                             // SAFETY: two buffers where the pointer to them can be one.
                             let whole = unsafe { check_parts(&DataType::Int32, &array, 0) };
-                            // SAFETY: as above.
+                            // SAFETY: two buffers where the pointer to them can be one.
                             let taken = unsafe { is_plain(&DataType::Int32, &array) };
                             assert_eq!(taken, whole.is_ok(), "{array:?} {buffers:?} {whole:?}");
                             plain += usize::from(taken);

@@ -415,7 +415,7 @@ pub(crate) unsafe fn read_host(wanted: &[Wanted]) -> Result<Vec<Vec<u8>>> {
     let read = |wanted: &Wanted| {
         let (Wanted::There(range) | Wanted::Anywhere(range)) = wanted;
         let start = std::ptr::with_exposed_provenance::<u8>(range.start);
-        // SAFETY: the contract.
+        // SAFETY: the range is host memory that lives and does not change during the call.
         fallible::copied(unsafe { std::slice::from_raw_parts(start, range.len()) })
     };
     wanted.iter().map(read).collect()

@@ -135,26 +135,27 @@ pub fn export_schema(field: &Field) -> Result<ArrowSchema> {
 /// Sets `ARROW_FLAG_MAP_KEYS_SORTED`, which arrow-rs 59 forgets for fields.
 ///
 /// # Safety
-/// A live schema of this type, which nobody else reads meanwhile.
+/// A live schema of this type: `children` has an entry for each child field, each a live schema; `dictionary` is one
+/// for a dictionary. Nobody else reads them meanwhile.
 unsafe fn mark_sorted_maps(data_type: &DataType, schema: &mut ArrowSchema) {
     if let DataType::Map(_, true) = data_type {
         schema.flags |= ARROW_FLAG_MAP_KEYS_SORTED;
     }
     for (index, field) in children_of(data_type).iter().enumerate() {
-        // SAFETY: the contract: a child for each field.
+        // SAFETY: `children` has an entry for each child field, so `index` is inside.
         let entry = unsafe { schema.children.add(index) };
-        // SAFETY: as above.
+        // SAFETY: an entry of `children`, a pointer.
         let child = unsafe { entry.read() };
-        // SAFETY: as above: alive, and borrowed with its parent.
+        // SAFETY: NULL or a live child, borrowed with its parent.
         if let Some(child) = unsafe { child.as_mut() } {
-            // SAFETY: as for the parent.
+            // SAFETY: a live schema of the child's type, which nobody else reads, as its parent.
             unsafe { mark_sorted_maps(field.data_type(), child) };
         }
     }
     if let DataType::Dictionary(_, values) = data_type {
-        // SAFETY: the contract: NULL or alive, and borrowed with its parent.
+        // SAFETY: NULL or a live schema, borrowed with its parent.
         if let Some(dictionary) = unsafe { schema.dictionary.as_mut() } {
-            // SAFETY: as for the parent.
+            // SAFETY: a live schema of the values' type, which nobody else reads, as its parent.
             unsafe { mark_sorted_maps(values, dictionary) };
         }
     }

@@ -25,7 +25,7 @@ pub(crate) struct PlainColumns<'a> {
 
 // SAFETY: the pointers lead into an array that is borrowed for 'a, whose memory nobody changes.
 unsafe impl Send for PlainColumns<'_> {}
-// SAFETY: as for `Send`.
+// SAFETY: shared references only give the addresses, and the memory behind them does not change.
 unsafe impl Sync for PlainColumns<'_> {}
 
 impl PlainColumns<'_> {

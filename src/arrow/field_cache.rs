@@ -33,21 +33,22 @@ thread_local! {
 /// # Safety
 /// As [`read_schema`].
 pub unsafe fn read_field(schema: &ArrowSchema) -> Result<FieldRef> {
-    // SAFETY: as this function's contract.
+    // SAFETY: `strings`, `nested` and `metadata` of `read_schema` are promised, in the same words.
     if let Some(field) = unsafe { plain_field(schema) } {
         return Ok(field);
     }
     let is_kept = |field: &&FieldRef| {
-        // SAFETY: as this function's contract.
+        // SAFETY: `strings`, `nested` and `metadata` of `read_schema` are promised.
         unsafe { describes(schema, field, 0) }
     };
     let kept = KEPT.try_with(|kept| kept.borrow().iter().find(is_kept).cloned());
     if let Ok(Some(field)) = kept {
         return Ok(field);
     }
-    // SAFETY: as this function's contract.
+    // SAFETY: `strings`, `nested` and `metadata` are promised, in the same words.
     let field = Arc::new(unsafe { read_schema(schema) }?);
-    // SAFETY: as this function's contract. A field that is not found again need not be kept.
+    // SAFETY: `strings`, `nested` and `metadata` of `read_schema` are promised. A field that is not found again need
+    // not be kept.
     if unsafe { describes(schema, &field, 0) } {
         let oldest = KEPT.try_with(|kept| {
             let mut kept = kept.borrow_mut();
@@ -70,11 +71,11 @@ unsafe fn describes(schema: &ArrowSchema, field: &Field, depth: usize) -> bool {
     if schema.flags & !ARROW_FLAG_MAP_KEYS_SORTED != nullable | ordered {
         return false;
     }
-    // SAFETY: the contract.
+    // SAFETY: `strings`: the name is NULL or ends with NUL.
     let named = unsafe { is_text(schema.name, field.name()) };
-    // SAFETY: the contract.
+    // SAFETY: `metadata` is promised for this schema.
     let same = named && unsafe { is_metadata(schema.metadata, field.metadata()) };
-    // SAFETY: the contract.
+    // SAFETY: `strings` and `nested` are promised for this schema.
     same && unsafe { describes_type(schema, field.data_type(), depth) }
 }
 
@@ -86,21 +87,22 @@ unsafe fn describes_type(schema: &ArrowSchema, data_type: &DataType, depth: usiz
     if schema.release.is_none() || depth > MAX_DEPTH {
         return false;
     }
-    // SAFETY: the contract.
+    // SAFETY: `strings`: the format is NULL or ends with NUL.
     if unsafe { plain_type(schema) }.is_some_and(|plain| plain.data_type() == data_type) {
         return schema.n_children == 0 && schema.dictionary.is_null();
     }
     let children = children_of(data_type);
     let described = |(index, child): (usize, &&FieldRef)| {
-        // SAFETY: the contract: `children` has `n_children` entries, which are as many.
+        // SAFETY: `nested`: `children` has `n_children` entries, which were compared with these before `described` is
+        // called.
         let schema = unsafe { foreign_entry(schema.children, index, "") };
-        // SAFETY: as for `schema` itself.
+        // SAFETY: `nested`: all clauses hold for a child too.
         schema.is_ok_and(|schema| unsafe { describes(schema, child, depth + 1) })
     };
     if usize::try_from(schema.n_children) != Ok(children.len()) || !children.iter().enumerate().all(described) {
         return false;
     }
-    // SAFETY: the contract.
+    // SAFETY: `strings`: the format is NULL or ends with NUL.
     let Ok(Some(format)) = (unsafe { text(schema.format, "") }) else { return false };
     let is_format_of = |data_type: &DataType| {
         let children = children.iter().map(|child| FieldRef::clone(child)).collect();
@@ -108,7 +110,7 @@ unsafe fn describes_type(schema: &ArrowSchema, data_type: &DataType, depth: usiz
     };
     match data_type {
         DataType::Dictionary(indices, values) => {
-            // SAFETY: the contract.
+            // SAFETY: `nested`: the dictionary is a schema, unless it is NULL or misaligned.
             is_format_of(indices) && unsafe { is_dictionary(schema.dictionary, values, depth) }
         }
         _ if !schema.dictionary.is_null() => false,
@@ -120,12 +122,12 @@ unsafe fn describes_type(schema: &ArrowSchema, data_type: &DataType, depth: usiz
 /// # Safety
 /// The pointer is NULL or misaligned, or its schema is as [`read_schema`] asks.
 unsafe fn is_dictionary(dictionary: *const ArrowSchema, values: &DataType, depth: usize) -> bool {
-    // SAFETY: the contract.
+    // SAFETY: a schema, unless the pointer is NULL or misaligned.
     let Ok(schema) = (unsafe { foreign(dictionary, "") }) else { return false };
     // Of the values' field only the type is kept, but all of it must be valid.
-    // SAFETY: the contract.
+    // SAFETY: `strings`: the name is NULL or ends with NUL.
     let readable = schema.metadata.is_null() && unsafe { text(schema.name, "") }.is_ok();
-    // SAFETY: the contract.
+    // SAFETY: all clauses hold for the dictionary, as it is a schema.
     readable && unsafe { describes_type(schema, values, depth + 1) }
 }
 
@@ -146,15 +148,16 @@ unsafe fn is_metadata(pointer: *const c_char, expected: &HashMap<String, String>
         return expected.is_empty();
     }
     let mut reader = MetadataReader { position: pointer.cast() };
-    // SAFETY: the contract: a count, then as many pairs, each string after its length.
+    // SAFETY: four bytes of count come first.
     if unsafe { reader.length("count") } != Ok(expected.len()) {
         return false;
     }
     let mut keys: SmallVec<[&[u8]; 4]> = SmallVec::new();
     let is_same = (0..expected.len()).all(|_| {
-        // SAFETY: as above: the next pair exists.
+        // SAFETY: the count was compared with `expected`, so there are as many pairs, and a key follows, after its
+        // length.
         let Ok(key) = (unsafe { reader.bytes() }) else { return false };
-        // SAFETY: as above.
+        // SAFETY: a pair's value follows its key, after its length.
         let Ok(value) = (unsafe { reader.bytes() }) else { return false };
         keys.push(key);
         let found = std::str::from_utf8(key).ok().and_then(|key| expected.get(key));
@@ -175,11 +178,11 @@ unsafe fn plain_field(schema: &ArrowSchema) -> Option<FieldRef> {
         && schema.n_children == 0
         && schema.metadata.is_null()
         && schema.dictionary.is_null();
-    // SAFETY: the contract: a NUL-terminated string has a first byte.
+    // SAFETY: `strings`: not NULL, so it ends with NUL and has a first byte.
     if !plain || !(schema.name.is_null() || unsafe { schema.name.read() } == 0) {
         return None;
     }
-    // SAFETY: the contract.
+    // SAFETY: `strings`: the format is NULL or ends with NUL.
     unsafe { plain_type(schema) }.cloned()
 }
 
@@ -197,9 +200,9 @@ unsafe fn plain_type(schema: &ArrowSchema) -> Option<&'static FieldRef> {
     if schema.format.is_null() {
         return None;
     }
-    // SAFETY: the contract: a NUL-terminated string has a first byte.
+    // SAFETY: `strings`: not NULL, so it ends with NUL and has a first byte.
     let letter = unsafe { schema.format.read() };
-    // SAFETY: as above; a string whose first byte is not NUL has a second one.
+    // SAFETY: the first byte is not NUL, so a second one follows.
     if letter == 0 || unsafe { schema.format.wrapping_add(1).read() } != 0 {
         return None;
     }

@@ -29,6 +29,9 @@ pub fn release_directly(release: &mut dyn FnMut()) {
 }
 
 /// An `ArrowDeviceArray` that is released exactly once.
+///
+/// The invariant `imported`: `array` was moved here whole, and is as the C device interface describes it until its
+/// release: pointer arrays have the lengths that the struct gives, children and dictionary are alive.
 struct Imported {
     array: ArrowDeviceArray,
     guard: ReleaseGuard,
@@ -63,7 +66,7 @@ impl Drop for Imported {
 /// An array that is about to be released.
 struct Moved(ArrowArray);
 
-// SAFETY: as for `Imported`.
+// SAFETY: as an array the struct may be moved to and released on any thread, and it is only moved here.
 unsafe impl Send for Moved {}
 
 impl Moved {
@@ -106,7 +109,7 @@ pub struct DeviceArray {
 
 // SAFETY: `node` and the bitmaps point into what `owner` keeps alive and nobody changes; `owner` is Send and Sync.
 unsafe impl Send for DeviceArray {}
-// SAFETY: as for `Send`.
+// SAFETY: shared references only read what `owner` keeps alive, which nobody changes; `owner` is Sync.
 unsafe impl Sync for DeviceArray {}
 
 impl DeviceArray {
@@ -119,16 +122,17 @@ impl DeviceArray {
     /// `source` points to a struct as the C device interface describes it: pointer arrays have the lengths that the
     /// struct gives, buffers the sizes that type and length ask for, and they stay so until its release.
     pub unsafe fn import_device(source: *mut ArrowDeviceArray, field: FieldRef, guard: ReleaseGuard) -> Result<Self> {
-        // SAFETY: the contract.
+        // SAFETY: `source` points to a struct, which is initialised.
         let array = unsafe { source.read() };
         if array.array.release.is_none() {
             return Err(Error::invalid("the ArrowDeviceArray was released or consumed already"));
         }
-        // SAFETY: the contract. The move of the C data interface: a bitwise copy, then the source counts as released.
+        // SAFETY: `source` points to a struct, which is ours to change: the move of the C data interface is a bitwise
+        // copy, then the source counts as released.
         unsafe { (*source).array.release = None };
         let mut imported = Imported { array, guard, readiness: None, in_order: true };
         let device = Device::from_arrow(imported.array.device_type, imported.array.device_id)?;
-        // SAFETY: the contract: a pointer to an event handle that lives until the array is released.
+        // SAFETY: the member is NULL or points to an event of the device, which lives until the array is released.
         imported.readiness = unsafe { Readiness::imported(device, imported.array.sync_event) }?;
         Self::own(imported, field)
     }
@@ -141,12 +145,13 @@ impl DeviceArray {
     /// # Safety
     /// As [`DeviceArray::import_device`].
     pub unsafe fn import(source: *mut ArrowArray, field: FieldRef, guard: ReleaseGuard) -> Result<Self> {
-        // SAFETY: the contract.
+        // SAFETY: `source` points to a struct, which is initialised.
         let array = unsafe { source.read() };
         if array.release.is_none() {
             return Err(Error::invalid("the ArrowArray was released or consumed already"));
         }
-        // SAFETY: the contract. The move of the C data interface.
+        // SAFETY: `source` points to a struct, which is ours to change: the move of the C data interface is a bitwise
+        // copy, then the source counts as released.
         unsafe { (*source).release = None };
         Self::own(Imported { array: host(array), guard, readiness: None, in_order: false }, field)
     }
@@ -159,7 +164,7 @@ impl DeviceArray {
         if device.is_cpu() && !array.sync_event.is_null() {
             return Err(Error::invalid("ArrowDeviceArray.sync_event must be NULL on the CPU"));
         }
-        // SAFETY: the contract of the import.
+        // SAFETY: the invariant `imported`; nobody changes the struct, which `owner` has.
         unsafe { check(&field, &array.array) }?;
         if device.is_cpu() && is_check_asked() {
             check_addresses(field.data_type(), &array.array).map_err(|error| error.in_column(field.name()))?;
@@ -359,13 +364,18 @@ impl DeviceArray {
         self.device
     }
 
+    /// The struct that this is a range of.
+    #[inline(always)]
+    fn array(&self) -> &ArrowArray {
+        // SAFETY: `node` points to the owner's struct or to a descendant, which live and do not change while `owner` does.
+        unsafe { self.node.as_ref() }
+    }
+
     /// The checked walk.
     pub(crate) fn view(&self) -> ArrayView<'_> {
-        // SAFETY: `node` points to the owner's struct or to a descendant, which live and do not change while `owner` does.
-        let array = unsafe { self.node.as_ref() };
         ArrayView {
             field: &self.field,
-            array,
+            array: self.array(),
             offset: self.offset,
             length: self.length,
             inherited: self.inherited.clone(),
@@ -379,8 +389,7 @@ impl DeviceArray {
         if !self.inherited.is_empty() || !self.device.is_cpu() {
             return None;
         }
-        // SAFETY: as in `view`.
-        let own = unsafe { self.node.as_ref() };
+        let own = self.array();
         // The first buffer of plain numbers and of structs is the bitmap.
         let has_bitmap =
             |array: &ArrowArray| array.null_count != 0 && buffer(array, 0).is_none_or(|bits| !bits.is_null());
@@ -435,13 +444,13 @@ fn from_arrow_rs(array: FFI_ArrowArray) -> ArrowArray {
     unsafe { (&raw const array).cast::<ArrowArray>().read() }
 }
 
-/// Owns an array that we made, in host memory.
+/// Owns an array that we made, in host memory, which keeps the invariant `imported`.
 pub(crate) fn host_array(array: ArrowArray, field: FieldRef) -> Result<DeviceArray> {
     DeviceArray::own(Imported { array: host(array), guard: release_directly, readiness: None, in_order: false }, field)
 }
 
-/// Owns an array that we made over memory with this readiness, whose owner releases it in that order. Without a
-/// readiness it is ordinary host memory.
+/// Owns an array that we made over memory with this readiness, whose owner releases it in that order. It keeps the
+/// invariant `imported`. Without a readiness it is ordinary host memory.
 pub(crate) fn array_ready_at(array: ArrowArray, field: FieldRef, readiness: Option<Readiness>) -> Result<DeviceArray> {
     let device = readiness.as_ref().map_or(Device::CPU, Readiness::device);
     let (device_type, device_id) = device.to_arrow();

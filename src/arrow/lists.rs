@@ -29,7 +29,7 @@ pub(crate) struct Ints<'a> {
 
 // SAFETY: a shared borrow of memory that is read as numbers, all of whose bit patterns are values.
 unsafe impl Send for Ints<'_> {}
-// SAFETY: as for `Send`.
+// SAFETY: shared references read numbers only, as [`Ints::get`] does.
 unsafe impl Sync for Ints<'_> {}
 
 impl Ints<'_> {
@@ -69,7 +69,7 @@ impl Ints<'_> {
             // SAFETY: below `len`, so inside the buffer; no alignment is assumed.
             unsafe { start.cast::<i64>().wrapping_add(index).read_unaligned() }
         } else {
-            // SAFETY: as above.
+            // SAFETY: `index < len`, so inside the buffer; no alignment is assumed.
             i64::from(unsafe { start.cast::<i32>().wrapping_add(index).read_unaligned() })
         }
     }
@@ -95,7 +95,7 @@ impl Ints<'_> {
             (0, _) => true,
             // SAFETY: positions below `len`; no alignment is assumed.
             (len, true) => ascend(|at| unsafe { start.cast::<i64>().wrapping_add(at).read_unaligned() }, len),
-            // SAFETY: as above.
+            // SAFETY: positions below `len`; no alignment is assumed.
             (len, false) => ascend(|at| unsafe { start.cast::<i32>().wrapping_add(at).read_unaligned() }, len),
         }
     }

@@ -32,7 +32,8 @@ impl<'a> Mask<'a> {
         }
         let levels = levels.iter().filter(|level| level.repeat > 0).map(|level| {
             let (start, bytes) = level.bytes();
-            // SAFETY: the contract.
+            // SAFETY: the bitmap covers its offset and length, which `bytes` counts from `start` on, and is host memory
+            // that lives for `'a`.
             let bytes = unsafe { std::slice::from_raw_parts(start, bytes) };
             BitmapLevel::new(level, Cow::Borrowed(bytes))
         });

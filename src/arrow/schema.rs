@@ -18,10 +18,13 @@ use crate::ffi::arrow_device::{
 /// If the struct was released, breaks the specification, or names a type that arrow-rs does not know.
 ///
 /// # Safety
-/// `schema` is a struct as the C data interface describes it: strings end with NUL, arrays have the lengths that the
-/// struct gives, and nobody changes it during the call.
+/// - `strings`: `name` and `format` are NULL or end with NUL.
+/// - `nested`: `children`, unless NULL or misaligned, has `n_children` entries. Each of them, and `dictionary`, is
+///   NULL, misaligned, or a schema as described here.
+/// - `metadata`: NULL, or a count and as many pairs of strings, each after its length.
+/// - Nobody changes any of it during the call.
 pub unsafe fn read_schema(schema: &ArrowSchema) -> Result<Field> {
-    // SAFETY: as this function's contract.
+    // SAFETY: `strings`, `nested` and `metadata` are promised, in the same words.
     unsafe { read(schema, 0, &mut MAX_FIELDS.clone()) }
 }
 
@@ -42,25 +45,25 @@ unsafe fn read(schema: &ArrowSchema, depth: usize, budget: &mut usize) -> Result
     if depth > MAX_DEPTH {
         return Err(Error::unsupported(format!("ArrowSchema nested deeper than {MAX_DEPTH} levels")));
     }
-    // SAFETY: the contract: a NUL-terminated string or NULL.
+    // SAFETY: `strings`: NULL, or it ends with NUL.
     let name = unsafe { text(schema.name, "ArrowSchema.name") }?.unwrap_or("");
-    // SAFETY: as above.
+    // SAFETY: `strings`: NULL, or it ends with NUL.
     let format = unsafe { text(schema.format, "ArrowSchema.format") }?
         .ok_or_else(|| Error::invalid("ArrowSchema.format is NULL").in_column(name))?;
-    // SAFETY: the contract.
+    // SAFETY: `nested` is promised for the schema's children.
     let children = unsafe { children(schema, depth, budget) }.map_err(|error| error.in_column(name))?;
     let mut data_type = parse(format, children, schema.flags).map_err(|error| error.in_column(name))?;
     if !schema.dictionary.is_null() {
-        // SAFETY: the contract: not NULL, so it points to a schema, if it is aligned.
+        // SAFETY: `nested`: the dictionary is a schema, unless it is NULL or misaligned.
         let values = unsafe { foreign(schema.dictionary.cast_const(), "ArrowSchema.dictionary") }?;
-        // SAFETY: as for `schema` itself.
+        // SAFETY: `nested`: all clauses hold for the dictionary too.
         let values = unsafe { read(values, depth + 1, budget) }?;
         if !data_type.is_dictionary_key_type() {
             return Err(Error::invalid(format!("a dictionary with indices of type {data_type}")).in_column(name));
         }
         data_type = DataType::Dictionary(Box::new(data_type), Box::new(values.data_type().clone()));
     }
-    // SAFETY: the contract: key-value pairs with their lengths, or NULL.
+    // SAFETY: `metadata` is promised for this schema.
     let metadata = unsafe { metadata(schema.metadata) }.map_err(|error| error.in_column(name))?;
     let field = Field::new(name, data_type, schema.flags & ARROW_FLAG_NULLABLE != 0)
         .with_dict_is_ordered(schema.flags & ARROW_FLAG_DICTIONARY_ORDERED != 0);
@@ -74,9 +77,9 @@ unsafe fn children(schema: &ArrowSchema, depth: usize, budget: &mut usize) -> Re
         .map_err(|_| Error::invalid(format!("ArrowSchema.n_children is {}", schema.n_children)))?;
     let mut children = Vec::new();
     for index in 0..count {
-        // SAFETY: the contract: `children` has `n_children` entries.
+        // SAFETY: `nested`: `children` has `n_children` entries, and `index` is below that.
         let child = unsafe { foreign_entry(schema.children, index, "an entry of ArrowSchema.children") }?;
-        // SAFETY: as for `schema` itself.
+        // SAFETY: `nested`: all clauses hold for a child too.
         children.push(Arc::new(unsafe { read(child, depth + 1, budget) }?));
     }
     Ok(children)
@@ -94,19 +97,19 @@ pub(super) unsafe fn text<'a>(pointer: *const c_char, what: &str) -> Result<Opti
 }
 
 /// # Safety
-/// The pointer is NULL or metadata in the C data interface's encoding.
+/// The pointer is NULL, or metadata as [`read_schema`] asks.
 unsafe fn metadata(pointer: *const c_char) -> Result<HashMap<String, String>> {
     let mut entries = HashMap::new();
     if pointer.is_null() {
         return Ok(entries);
     }
     let mut reader = MetadataReader { position: pointer.cast() };
-    // SAFETY: the contract: a count, then as many pairs, each string after its length.
+    // SAFETY: four bytes of count come first.
     let count = unsafe { reader.length("count") }?;
     for _ in 0..count {
-        // SAFETY: as above: the next pair exists.
+        // SAFETY: fewer than `count` pairs were read, so a key follows, after its length.
         let key = unsafe { reader.string() }?;
-        // SAFETY: as above.
+        // SAFETY: a pair's value follows its key, after its length.
         let value = unsafe { reader.string() }?;
         entries.insert(key, value);
     }
@@ -121,7 +124,7 @@ impl MetadataReader {
     /// # Safety
     /// Four bytes can be read.
     pub(super) unsafe fn length(&mut self, what: &str) -> Result<usize> {
-        // SAFETY: the contract; the pointer need not be aligned.
+        // SAFETY: four bytes can be read, at any alignment.
         let length = unsafe { self.position.cast::<i32>().read_unaligned() };
         // SAFETY: inside or one past what was just read.
         self.position = unsafe { self.position.add(4) };
@@ -131,9 +134,9 @@ impl MetadataReader {
     /// # Safety
     /// A length and as many bytes can be read, which live for `'a`.
     pub(super) unsafe fn bytes<'a>(&mut self) -> Result<&'a [u8]> {
-        // SAFETY: the contract.
+        // SAFETY: a length comes first, four bytes.
         let length = unsafe { self.length("string length") }?;
-        // SAFETY: the contract: `length` bytes follow.
+        // SAFETY: `length` bytes follow their length, and live for `'a`.
         let bytes = unsafe { std::slice::from_raw_parts(self.position, length) };
         // SAFETY: inside or one past what was just read.
         self.position = unsafe { self.position.add(length) };
@@ -143,7 +146,7 @@ impl MetadataReader {
     /// # Safety
     /// A length and as many bytes can be read.
     unsafe fn string(&mut self) -> Result<String> {
-        // SAFETY: the contract.
+        // SAFETY: a length and as many bytes can be read; they are copied before anything else is.
         let bytes = unsafe { self.bytes() }?;
         // Binary metadata exists in old pandas and Parquet schemas, but arrow-rs holds only text.
         Ok(String::from_utf8_lossy(bytes).into_owned())

@@ -54,7 +54,7 @@ pub(super) struct Dictionary<'a> {
 
 // SAFETY: the pointers lead into an array that is borrowed for 'a, whose memory nobody changes.
 unsafe impl Send for Leaf<'_> {}
-// SAFETY: as for `Send`.
+// SAFETY: shared references only give the addresses, and the memory behind them does not change.
 unsafe impl Sync for Leaf<'_> {}
 
 impl<'a> ArrayView<'a> {

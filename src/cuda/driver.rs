@@ -24,7 +24,7 @@ macro_rules! handles {
 
         // SAFETY: a name for an object of the driver, whose functions may be called from any thread.
         unsafe impl Send for $name {}
-        // SAFETY: as for `Send`.
+        // SAFETY: a shared reference only gives the name.
         unsafe impl Sync for $name {}
     )+};
 }
@@ -140,13 +140,15 @@ macro_rules! functions {
                 Ok(Self {
                     // SAFETY: the driver's documentation gives this function these arguments, at every version from 12.0.
                     $($name: unsafe { symbol(concat!($symbol, "\0")) }?,)+
-                    // SAFETY: as above.
+                    // SAFETY: the driver's documentation gives this function these arguments, at every version from
+                    // 12.0.
                     get_error_name: unsafe { symbol("cuGetErrorName\0") }?,
-                    // SAFETY: as above.
+                    // SAFETY: the driver's documentation gives this function these arguments, at every version from
+                    // 12.0.
                     get_error_string: unsafe { symbol("cuGetErrorString\0") }?,
                     // SAFETY: only the simulated driver has this name, for a function of this type.
                     hand_over_send: unsafe { symbol("simulated_cuda_hand_over_send\0") }.ok(),
-                    // SAFETY: as above.
+                    // SAFETY: only the simulated driver has this name, for a function of this type.
                     hand_over_receive: unsafe { symbol("simulated_cuda_hand_over_receive\0") }.ok(),
                 })
             }
@@ -158,7 +160,8 @@ macro_rules! functions {
                 /// Pointers and handles are what the driver's documentation asks of this function's.
                 #[allow(clippy::too_many_arguments, reason = "the driver's own")]
                 pub(crate) unsafe fn $name(&self, $($argument: $type),*) -> Called {
-                    // SAFETY: the contract.
+                    // SAFETY: pointers and handles are as the driver's documentation asks, as promised; `resolve` gave
+                    // the function its documented type.
                     let code = unsafe { (self.$name)($($argument),*) };
                     if code == 0 { Ok(()) } else { Err(Status { call: $symbol, code }) }
                 }
@@ -272,7 +275,7 @@ functions! {
 unsafe fn symbol<F: Copy>(name: &'static str) -> Result<F> {
     // SAFETY: `load` found that there is a library.
     let library = unsafe { cudarc::driver::sys::culib() };
-    // SAFETY: the contract.
+    // SAFETY: the library's function of this name is of type `F`, and the name ends with a NUL.
     let found = unsafe { library.get::<F>(name.as_bytes()) };
     found.map(|function| *function).map_err(|_| {
         let name = name.trim_end_matches('\0');

@@ -80,7 +80,7 @@ impl Current {
 
     /// Returns whether an event is complete.
     pub(crate) fn is_complete(&self, event: EventHandle) -> Called<bool> {
-        // SAFETY: as above.
+        // SAFETY: that handles of others are alive is their owners' word; what the driver finds wrong is an error.
         match unsafe { self.driver().event_query(event) } {
             Ok(()) => Ok(true),
             Err(Status { code: Status::NOT_READY, .. }) => Ok(false),

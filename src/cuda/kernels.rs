@@ -188,7 +188,8 @@ mod packing;
 
 pub(crate) use packing::{MatrixLayout, Packing};
 
-// SAFETY of each launch: the parameters are of the types, and in the order, of the kernel in kernels.cu; the rest is the contract.
+// `Launch` invariant: each list of parameters has the types and the order of its kernel in kernels.cu. Which memory
+// they name is each function's own clause.
 impl Current {
     /// Writes a byte, 0 or 1, for each of `count` bits.
     ///
@@ -200,7 +201,7 @@ impl Current {
     pub(crate) unsafe fn unpack_bits(&self, bits: Bits, count: u64, out: DevicePointer, stream: Stream) -> Result<()> {
         let work = groups(count)?;
         let mut parameters = parameters![bits.bitmap, bits.first, count, out];
-        // SAFETY: as above.
+        // SAFETY: `Launch` invariant; the bits and `count` bytes from `out` on are memory of this device, as promised.
         unsafe { self.launch(Kernel::UnpackBits, (work, 1), &mut parameters, stream) }
     }
 
@@ -219,7 +220,8 @@ impl Current {
         stream: Stream,
     ) -> Result<()> {
         let mut parameters = parameters![bytes, count, out];
-        // SAFETY: as above.
+        // SAFETY: `Launch` invariant; the bytes and a byte of bits for each eight are memory of this device, as
+        // promised.
         unsafe { self.launch(Kernel::PackBits, (count, 1), &mut parameters, stream) }
     }
 
@@ -239,7 +241,7 @@ impl Current {
     ) -> Result<()> {
         let work = groups(count / 8)?;
         let mut parameters = parameters![bits.bitmap, bits.first, count, nulls];
-        // SAFETY: as above.
+        // SAFETY: `Launch` invariant; the bits and the number are memory of this device, as promised.
         unsafe { self.launch(Kernel::CountNulls, (if count == 0 { 0 } else { work }, 1), &mut parameters, stream) }
     }
 
@@ -259,7 +261,7 @@ impl Current {
         stream: Stream,
     ) -> Result<()> {
         let mut parameters = parameters![levels, count, elements, out];
-        // SAFETY: as above.
+        // SAFETY: `Launch` invariant; the levels, their bits and the bitmap are memory of this device, as promised.
         unsafe { self.launch(Kernel::JoinValidity, (elements.div_ceil(8), 1), &mut parameters, stream) }
     }
 
@@ -281,7 +283,7 @@ impl Current {
         let kernel = sized!(itemsize => FillNulls1, FillNulls2, FillNulls4, FillNulls8, FillNulls16)?;
         let (low, high) = halves(fill);
         let mut parameters = parameters![values, validity.bitmap, validity.first, count, low, high];
-        // SAFETY: as above.
+        // SAFETY: `Launch` invariant; the bits and the elements are memory of this device, as promised.
         unsafe { self.launch(kernel, (count, 1), &mut parameters, stream) }
     }
 
@@ -301,7 +303,7 @@ impl Current {
     ) -> Result<()> {
         let work = groups(count)?;
         let mut parameters = parameters![bytes, count, found];
-        // SAFETY: as above.
+        // SAFETY: `Launch` invariant; the bytes and the number are memory of this device, as promised.
         unsafe { self.launch(Kernel::FindNoBool, (work, 1), &mut parameters, stream) }
     }
 
@@ -321,7 +323,7 @@ impl Current {
     ) -> Result<()> {
         let work = groups(count)?;
         let mut parameters = parameters![bytes, count, out];
-        // SAFETY: as above.
+        // SAFETY: `Launch` invariant; both are `count` bytes of this device, the same or apart, as promised.
         unsafe { self.launch(Kernel::NormaliseBools, (work, 1), &mut parameters, stream) }
     }
 
@@ -338,7 +340,7 @@ impl Current {
             table.iter_mut().zip(part).for_each(|(word, from)| *word = *from);
             let (count, out) = (u32::try_from(part.len()).unwrap_or(0), out + (number * TABLE_WORDS * 8) as u64);
             let mut parameters = parameters![table, count, out];
-            // SAFETY: as above.
+            // SAFETY: `Launch` invariant; from `out` on there is room for these words, of those that were promised.
             unsafe { self.launch(Kernel::StoreTable, (u64::from(count), 1), &mut parameters, stream) }?;
         }
         Ok(())
@@ -361,7 +363,8 @@ impl Current {
         let kernel = sized!(itemsize => SpreadRows1, SpreadRows2, SpreadRows4, SpreadRows8, SpreadRows16)?;
         let work = rows.checked_mul(width).ok_or_else(too_large)?;
         let mut parameters = parameters![from, rows, width, out, stride];
-        // SAFETY: as above.
+        // SAFETY: `Launch` invariant; both are memory of this device, and `stride` is no less than `width`, as
+        // promised.
         unsafe { self.launch(kernel, (work, 1), &mut parameters, stream) }
     }
 }

@@ -271,7 +271,8 @@ impl Current {
         stream: Stream,
     ) -> Called {
         let start = target.start().wrapping_add(at);
-        // SAFETY: the contract.
+        // SAFETY: the device memory and the block from `at` on have `bytes` bytes until the copy is done, and nobody
+        // reads those before.
         unsafe { self.driver().copy_to_host(start.cast(), source, bytes, stream.handle()) }
     }
 
@@ -286,7 +287,8 @@ impl Current {
         bytes: usize,
         stream: Stream,
     ) -> Called {
-        // SAFETY: the contract.
+        // SAFETY: the device memory has `bytes` bytes until the copy is done, and the block as many that nobody writes
+        // before.
         unsafe { self.driver().copy_to_device(target, source.start().cast(), bytes, stream.handle()) }
     }
 
@@ -302,7 +304,7 @@ impl Current {
         stream: Stream,
     ) -> Called {
         let source = std::ptr::with_exposed_provenance(source);
-        // SAFETY: the contract.
+        // SAFETY: both have `bytes` bytes until the copy is done, and nobody writes the source before.
         unsafe { self.driver().copy_to_device(target, source, bytes, stream.handle()) }
     }
 
@@ -317,7 +319,7 @@ impl Current {
         bytes: usize,
         stream: Stream,
     ) -> Called {
-        // SAFETY: the contract.
+        // SAFETY: both have `bytes` bytes until the copy is done, and nobody reads the target before.
         unsafe { self.driver().copy_to_host(target.cast(), source, bytes, stream.handle()) }
     }
 
@@ -334,7 +336,7 @@ impl Current {
         stream: Stream,
     ) -> Called {
         let (to, from) = (self.device().context(), own.context());
-        // SAFETY: the contract; both contexts are retained.
+        // SAFETY: both have `bytes` bytes until the copy is done; `CudaDevice` retains both contexts.
         unsafe { self.driver().copy_to_peer(target, to, source, from, bytes, stream.handle()) }
     }
 
@@ -343,7 +345,7 @@ impl Current {
     /// # Safety
     /// The memory has so many bytes until that is done.
     pub(crate) unsafe fn set_memory(&self, target: DevicePointer, byte: u8, bytes: usize, stream: Stream) -> Called {
-        // SAFETY: the contract.
+        // SAFETY: the memory has `bytes` bytes until they are set.
         unsafe { self.driver().memory_set(target, byte, bytes, stream.handle()) }
     }
 
@@ -358,7 +360,7 @@ impl Current {
         bytes: usize,
         stream: Stream,
     ) -> Called {
-        // SAFETY: the contract.
+        // SAFETY: both have `bytes` bytes until the copy is done.
         unsafe { self.driver().copy_on_device(target, source, bytes, stream.handle()) }
     }
 }

@@ -160,7 +160,8 @@ impl Current {
         let launched: Called = {
             let (function, parameters) = (kernels.get(kernel), parameters.as_mut_ptr());
             let down = u32::try_from(down).unwrap_or(1);
-            // SAFETY: the contract; a block has as many threads as the kernels are made for.
+            // SAFETY: parameters are as many as the kernel takes, of its types, and the memory that they name stays
+            // until it is done, as promised; a block has as many threads as the kernels are made for.
             unsafe {
                 self.driver().launch(
                     function,

@@ -28,7 +28,7 @@ pub unsafe fn allocate_like(prototype: &DLTensor) -> Result<NonNull<DLManagedTen
         return Err(Error::new(ErrorKind::Device, reason).remedy_is("ask for memory of the CPU"));
     }
     let dtype = DType::try_from(prototype.dtype)?;
-    // SAFETY: the contract.
+    // SAFETY: `shape`, unless NULL or misaligned, has `ndim` entries, as promised.
     let shape = unsafe { shape(prototype) }?;
     let strides = row_major_strides(&shape)?;
     let too_large =

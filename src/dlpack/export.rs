@@ -47,11 +47,11 @@ impl<M> ManagedBlock<M> {
         let block: NonNull<Self> = NonNull::new(unsafe { alloc(layout) }).ok_or_else(refused)?.cast();
         // SAFETY: `extend` put `ndim * 2` entries there, inside the block.
         let shape = unsafe { block.byte_add(dims) }.cast::<i64>();
-        // SAFETY: as above.
+        // SAFETY: the block has room for `ndim` extents and as many strides, by `layout`: these are the second half.
         let strides = unsafe { shape.add(ndim) };
         // SAFETY: `ndim` entries from a slice of that many; the block is new.
         unsafe { shape.as_ptr().copy_from_nonoverlapping(tensor.shape().as_ptr(), ndim) };
-        // SAFETY: as above.
+        // SAFETY: `ndim` entries from a slice of that many, into the second half of the room.
         unsafe { strides.as_ptr().copy_from_nonoverlapping(tensor.strides().as_ptr(), ndim) };
         let dl_tensor = DLTensor { shape: shape.as_ptr(), strides: strides.as_ptr(), ..borrowed(tensor) };
         let managed = managed(dl_tensor, block.as_ptr().cast());
@@ -74,7 +74,7 @@ impl<M> ManagedBlock<M> {
     /// `managed` came from [`ManagedBlock::export`], and this holder did not give it up yet.
     unsafe fn give_up(managed: *mut M) {
         let block = managed.cast::<Self>();
-        // SAFETY: the contract: not freed while this holder is there.
+        // SAFETY: `export` made the block, and it is not freed while this holder is there.
         let holders = unsafe { &(*block).holders };
         // Most blocks have one holder, which can skip the atomic decrement.
         if holders.load(Ordering::Acquire) == 1 || holders.fetch_sub(1, Ordering::AcqRel) == 1 {
@@ -87,10 +87,10 @@ impl<M> ManagedBlock<M> {
     /// `managed` came from [`ManagedBlock::export`], was not freed yet, and nobody uses it after this.
     unsafe fn free(managed: *mut M) {
         let block = managed.cast::<Self>();
-        // SAFETY: the contract.
+        // SAFETY: `export` initialised the block, which was not freed yet.
         let ndim = unsafe { (*block).ndim };
         let Some((layout, _)) = usize::try_from(ndim).ok().and_then(Self::layout) else { return };
-        // SAFETY: the contract.
+        // SAFETY: `export` initialised the block, which was not freed yet; only the address is taken.
         let owner = unsafe { &raw const (*block).owner };
         // SAFETY: initialised by `export`; nobody uses the owner in the block after this.
         let owner = unsafe { owner.read() };
@@ -191,7 +191,7 @@ pub fn export_legacy(tensor: &Tensor) -> Result<NonNull<DLManagedTensor>> {
 /// `managed` is NULL, or came from [`export_versioned`] and was not deleted yet.
 unsafe extern "C" fn delete_versioned(managed: *mut DLManagedTensorVersioned) {
     if !managed.is_null() {
-        // SAFETY: a block of ours that its consumer gives up once (contract).
+        // SAFETY: `export_versioned` made the block, and its consumer gives it up once.
         callback::run(|| unsafe { ManagedBlock::give_up(managed) }, |_| ());
     }
 }
@@ -200,7 +200,7 @@ unsafe extern "C" fn delete_versioned(managed: *mut DLManagedTensorVersioned) {
 /// `managed` is NULL, or came from [`export_legacy`] and was not deleted yet.
 unsafe extern "C" fn delete_legacy(managed: *mut DLManagedTensor) {
     if !managed.is_null() {
-        // SAFETY: a block of ours that its consumer gives up once (contract).
+        // SAFETY: `export_legacy` made the block, and its consumer gives it up once.
         callback::run(|| unsafe { ManagedBlock::give_up(managed) }, |_| ());
     }
 }

@@ -73,7 +73,7 @@ impl<M: Deletable> Drop for Managed<M> {
 /// A managed tensor that is about to be deleted.
 struct Deleted<M>(NonNull<M>);
 
-// SAFETY: as for `Managed`.
+// SAFETY: DLPack lets the deleter be called from any thread, and only the pointer is moved here.
 unsafe impl<M> Send for Deleted<M> {}
 
 impl<M: Deletable> Deleted<M> {
@@ -100,11 +100,12 @@ impl<M: Deletable> Deleted<M> {
 /// deleter has run then, unless the pointer was misaligned: nothing is read by that.
 ///
 /// # Safety
-/// `managed` is owned by the caller, not yet deleted, and is as `dlpack.h` describes it; its memory is not written
-/// while a slice of the result is alive.
+/// - `owned`: `managed` is owned by the caller, and not yet deleted.
+/// - `described`: it is as `dlpack.h` describes it, and so is its memory.
+/// - `unwritten`: its memory is not written while a slice of the result is alive.
 pub unsafe fn import_versioned(managed: NonNull<DLManagedTensorVersioned>, guard: ReleaseGuard) -> Result<Tensor> {
     require_aligned(managed)?;
-    // SAFETY: the contract.
+    // SAFETY: `owned`, `described` and `unwritten` are promised, in the same words; the owner is of `managed`.
     unsafe { import_held(managed, Managed::new(managed, guard, true)) }
 }
 
@@ -123,7 +124,8 @@ pub unsafe fn adopt_versioned<T, E: From<Error>>(
 ) -> Result<T, E> {
     require_aligned(managed)?;
     let owner = Managed::new(managed, guard, false);
-    // SAFETY: the contract; after an error nobody reads the memory any more.
+    // SAFETY: `owned`, `described` and `unwritten` are promised where this succeeds; after an error nobody reads the
+    // memory any more.
     let made = wrap(unsafe { import_held(managed, owner.clone()) }?)?;
     // `owner` is the last reference if `wrap` has copied the elements and released the tensor.
     owner.owned.store(true, Ordering::Release);
@@ -141,7 +143,7 @@ unsafe fn import_held(
     managed: NonNull<DLManagedTensorVersioned>,
     owner: Arc<Managed<DLManagedTensorVersioned>>,
 ) -> Result<Tensor> {
-    // SAFETY: the contract; the version comes first at every major version.
+    // SAFETY: `owned` and `described`: the struct is alive, and the version comes first at every major version.
     let version = unsafe { (*managed.as_ptr()).version };
     if version.major != DLPACK_MAJOR_VERSION {
         return Err(Error::invalid(format!(
@@ -149,13 +151,13 @@ unsafe fn import_held(
             version.major, version.minor
         )));
     }
-    // SAFETY: of our major version, so it has our layout.
+    // SAFETY: `described`: the struct is of our major version, so it has our layout.
     let flags = unsafe { (*managed.as_ptr()).flags };
-    // SAFETY: as above; the copy of the struct borrows nothing.
+    // SAFETY: `described`: the struct is of our major version; the copy of the member borrows nothing.
     let tensor = unsafe { (*managed.as_ptr()).dl_tensor };
     let read_only = flags & DLPACK_FLAG_BITMASK_READ_ONLY != 0;
     let copied = flags & DLPACK_FLAG_BITMASK_IS_COPIED != 0;
-    // SAFETY: the contract.
+    // SAFETY: `described`: the tensor is as `dlpack.h` says, and `owned`: it lives until `owner` deletes it.
     unsafe { import(&tensor, owner, read_only, copied) }
 }
 
@@ -169,14 +171,15 @@ unsafe fn import_held(
 pub unsafe fn import_legacy(managed: NonNull<DLManagedTensor>, guard: ReleaseGuard) -> Result<Tensor> {
     require_aligned(managed)?;
     let owner = Managed::new(managed, guard, true);
-    // SAFETY: the contract; the copy of the struct borrows nothing.
+    // SAFETY: `owned` and `described`: the struct is alive; the copy of the member borrows nothing.
     let tensor = unsafe { (*managed.as_ptr()).dl_tensor };
-    // SAFETY: the contract.
+    // SAFETY: `described`: the tensor is as `dlpack.h` says, and `owned`: it lives until `owner` deletes it.
     unsafe { import(&tensor, owner, true, false) }
 }
 
 /// # Safety
-/// `tensor` is as `dlpack.h` describes it, and lives as long as `owner`.
+/// `tensor` is as `dlpack.h` describes it: `shape` and `strides`, unless NULL or misaligned, have `ndim` entries, and
+/// what they reach lives as long as `owner`.
 unsafe fn import<M: Deletable + 'static>(
     tensor: &DLTensor,
     owner: Arc<Managed<M>>,
@@ -184,9 +187,9 @@ unsafe fn import<M: Deletable + 'static>(
     copied: bool,
 ) -> Result<Tensor> {
     let dtype = DType::try_from(tensor.dtype)?;
-    // SAFETY: the contract.
+    // SAFETY: `shape`, unless NULL or misaligned, has `ndim` entries.
     let shape = unsafe { shape(tensor) }?;
-    // SAFETY: the contract: `strides` is NULL or has `ndim` entries.
+    // SAFETY: `strides`, unless NULL or misaligned, has `ndim` entries, as many as `shape`.
     let strides = match unsafe { dims(tensor.strides, shape.len(), "strides") }? {
         Some(strides) => strides,
         // Row-major before version 1.2, and in every consumer since.
@@ -214,7 +217,8 @@ unsafe fn import<M: Deletable + 'static>(
         readiness,
         field: None,
     };
-    // SAFETY: the contract: the elements that shape and strides reach are the producer's memory, alive until its deleter.
+    // SAFETY: the elements that shape and strides reach are the producer's memory, alive until `owner` calls its
+    // deleter.
     let imported = unsafe { Tensor::from_raw_parts(parts) }?.into_lent();
     // One block of memory holds the byte offset and the elements. Nobody dereferences the address of an empty tensor.
     let block = imported.span().and_then(|(_, bytes)| bytes.checked_add(offset));
@@ -230,13 +234,13 @@ pub(super) unsafe fn shape(tensor: &DLTensor) -> Result<Dims> {
         .ok()
         .filter(|ndim| *ndim <= MAX_NDIM)
         .ok_or_else(|| Error::invalid(format!("DLTensor.ndim is {}, not 0 to {MAX_NDIM}", tensor.ndim)))?;
-    // SAFETY: the contract.
+    // SAFETY: `shape`, unless NULL or misaligned, has `ndim` entries.
     let shape = unsafe { dims(tensor.shape, ndim, "shape") }?;
     if ndim == 0 { Ok(Dims::new()) } else { shape.ok_or_else(|| Error::invalid("DLTensor.shape is NULL")) }
 }
 
 /// # Safety
-/// `start` is NULL or has `ndim` entries.
+/// `start`, unless NULL or misaligned, has `ndim` entries that live during the call.
 unsafe fn dims(start: *const i64, ndim: usize, name: &str) -> Result<Option<Dims>> {
     if start.is_null() {
         return Ok(None);
@@ -244,7 +248,7 @@ unsafe fn dims(start: *const i64, ndim: usize, name: &str) -> Result<Option<Dims
     if !start.is_aligned() {
         return Err(Error::invalid(format!("DLTensor.{name} is a misaligned pointer")));
     }
-    // SAFETY: the contract; not NULL, aligned.
+    // SAFETY: neither NULL nor misaligned, so there are `ndim` entries.
     let entries = unsafe { std::slice::from_raw_parts(start, ndim) };
     Ok(Some(Dims::from_slice(entries)))
 }

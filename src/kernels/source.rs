@@ -94,11 +94,12 @@ impl KernelSource {
             // SAFETY: `pack` has checked the values, and the output has room for the chunk.
             unsafe { current.unpack_bits(values, count, out, stream) }?;
         } else {
-            // SAFETY: as above.
+            // SAFETY: `pack` has checked the values, and the output has room for the chunk.
             unsafe { current.normalise_bools(values.bitmap, count, out, stream) }?;
         }
         match (validity, self.fill) {
-            // SAFETY: as above; a bitmap has a bit for each element.
+            // SAFETY: the output has room for the chunk, which was just written there; a bitmap has a bit for each
+            // element.
             (Some(validity), Some(fill)) => unsafe { current.fill_nulls((out, 1), validity, count, fill, stream) },
             _ => Ok(()),
         }

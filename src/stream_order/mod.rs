@@ -54,7 +54,7 @@ struct Inner {
 
 // SAFETY: a pointer to a handle that does not change, and a name for an object of the driver.
 unsafe impl Send for Ready {}
-// SAFETY: as for `Send`.
+// SAFETY: a shared reference reads the handle, which does not change, and the driver may be called from any thread.
 unsafe impl Sync for Ready {}
 
 /// When memory is written.
@@ -225,7 +225,8 @@ impl Readiness {
     fn event(&self) -> Option<EventHandle> {
         match self.0.ready.get()? {
             Ready::Foreign(event) if event.is_null() => None,
-            // SAFETY: the contract of `imported`; whoever has this order has the memory's owner.
+            // SAFETY: `imported` was promised an event that lives as long as the memory's owner, which whoever has this
+            // order has.
             Ready::Foreign(event) => Some(unsafe { event.read() }).filter(|event| !event.is_null()),
             Ready::Own(event) => Some(*event.handle()),
         }

@@ -74,7 +74,8 @@ impl Tensor {
         if self.is_empty() {
             return Ok(&[]);
         }
-        // SAFETY: as in `peek`; every element is initialised bytes.
+        // SAFETY: dense, so `nbytes` bytes from `data` on; each is initialised, and is written by nobody, or only as
+        // `peek` allows of lent memory.
         Ok(unsafe { std::slice::from_raw_parts(self.data, self.nbytes()) })
     }
 

@@ -63,7 +63,7 @@ impl Arena {
     /// Copies the pieces, and `scratch`, to their places.
     ///
     /// # Safety
-    /// The pieces are memory of `own` that `keep` keeps, and is written as `readiness` says.
+    /// The clause `pieces`: they are memory of `own` that `keep` keeps alive, and that is written as `readiness` says.
     pub(super) unsafe fn copy(
         &self,
         own: Device,
@@ -74,13 +74,14 @@ impl Arena {
     ) -> Result<Placed> {
         let job = Job { arena: self, own, readiness, keep, scratch, transfer };
         match (own.device_type(), transfer.device.device_type()) {
-            // SAFETY: the contract.
+            // SAFETY: `pieces` is promised, in the same words.
             (_, DLDeviceType::CUDA) => unsafe { job.to_cuda() },
-            // SAFETY: the contract.
+            // SAFETY: `pieces` is promised, in the same words.
             (_, DLDeviceType::CPU) => unsafe { job.to_host() },
-            // SAFETY: the contract.
+            // SAFETY: `pieces` is promised, of ordinary memory, as `own` is the CPU.
             (DLDeviceType::CPU, _) => unsafe { job.pinned() },
-            // SAFETY: the contract.
+            // SAFETY: `pieces` is promised; memory that is neither the CPU's nor ordered by a readiness is refused
+            // there.
             _ => unsafe { job.to_pinned() },
         }
     }
@@ -127,7 +128,7 @@ impl Job<'_> {
         if let Some(readiness) = self.readiness {
             readiness.wait_in(&current, stream, Wait::CopySource)?;
         }
-        // SAFETY: the contract; the buffer was made for the pieces, on this stream.
+        // SAFETY: `pieces`; the buffer was made for them, on this stream.
         let started = unsafe { self.start(&current, start, stream) };
         // Started copies read the source, and end before the memory is freed, because it is freed on the same stream.
         let used = self.readiness.map_or(Ok(()), |readiness| readiness.used_by(&current, stream));
@@ -156,7 +157,7 @@ impl Job<'_> {
         let mut outcome = Ok(());
         let is_borrowed = self.own.is_cpu() && !direct.is_empty();
         for piece in &direct {
-            // SAFETY: the contract.
+            // SAFETY: `pieces`, of which this is one; `target` has room for it at its place.
             outcome = unsafe { self.copy_one(current, target + u64::try_from(piece.at).unwrap_or(0), piece, stream) };
             if outcome.is_err() {
                 break;
@@ -170,7 +171,8 @@ impl Job<'_> {
             outcome = outcome.and(used);
         }
         outcome?;
-        // SAFETY: the contract; the source is in host memory that the host may read now.
+        // SAFETY: the staged pieces are the host's, whose memory may be read now (`is_staged`), and the scratch is
+        // ours; both are sorted by place, and `target` has room for them.
         unsafe { staging::upload(self.transfer.device, target, &staged, &direct, stream, self.threads()) }
     }
 
@@ -191,14 +193,15 @@ impl Job<'_> {
         let started = match self.own.device_type() {
             DLDeviceType::CUDA if self.own.id() != current.device().ordinal() => {
                 let own = CudaDevice::get(self.own.id())?;
-                // SAFETY: the contract; both are released behind the copy.
+                // SAFETY: `pieces`, and `target` has room for this one; `keep` and the buffer are released behind the
+                // copy.
                 unsafe { current.copy_from_peer(target, source, own, piece.bytes, stream) }
             }
-            // SAFETY: as above.
+            // SAFETY: `pieces`, and `target` has room for this one; `keep` and the buffer are released behind the copy.
             DLDeviceType::CUDA | DLDeviceType::CUDA_MANAGED => unsafe {
                 current.copy_on_device(target, source, piece.bytes, stream)
             },
-            // SAFETY: as above.
+            // SAFETY: `pieces`, and `target` has room for this one; `keep` and the buffer are released behind the copy.
             _ => unsafe { current.copy_from_host(target, piece.address, piece.bytes, stream) },
         };
         Ok(started?)
@@ -213,7 +216,7 @@ impl Job<'_> {
             let (current, stream) = (self.enter_source()?, self.stream());
             require_free(&current, stream)?;
             readiness.wait_in(&current, stream, Wait::CopySource)?;
-            // SAFETY: the contract; the buffer has room for the pieces.
+            // SAFETY: `pieces`, in memory of a device; the buffer has room for them, and is nobody else's yet.
             let copied = unsafe { staging::download(self.own, start, &self.arena.pieces, stream, self.threads()) };
             if copied.is_err() {
                 // The source may be released before an interrupted copy is done.
@@ -244,7 +247,8 @@ impl Job<'_> {
                 if first < end {
                     let source = std::ptr::with_exposed_provenance::<u8>(piece.address + (first - piece.at));
                     let place = start.at(first);
-                    // SAFETY: the contract; each thread has its own part of the buffer, which nobody else knows yet.
+                    // SAFETY: `pieces`, of which this is a part; each thread has its own part of the buffer, which
+                    // nobody else knows yet.
                     unsafe { place.copy_from_nonoverlapping(source, end - first) };
                 }
             }
@@ -277,7 +281,7 @@ impl Job<'_> {
         let mut outcome = Ok(());
         for piece in &self.arena.pieces {
             let from = device_address(piece.address)?;
-            // SAFETY: the contract; the buffer has room, and is read when the copy is done.
+            // SAFETY: `pieces`, of which this is one; the buffer has room for it, and is read when the copy is done.
             let started =
                 unsafe { current.copy_to_host_memory(start.wrapping_add(piece.at), from, piece.bytes, stream) };
             if let Err(status) = started {
@@ -308,7 +312,7 @@ impl Job<'_> {
     /// The memory has room for the arena, and nobody else uses it.
     unsafe fn write_scratch(&self, start: *mut u8) {
         for (at, bytes) in self.scratch {
-            // SAFETY: the contract.
+            // SAFETY: the memory has room for the arena, of which these bytes are a part, and nobody else uses it.
             unsafe { start.wrapping_add(*at).copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
         }
     }

@@ -135,12 +135,13 @@ pub(super) unsafe fn upload(
             // SAFETY: gaps are inside the block, as parts are, and nothing else uses it now.
             unsafe { start.wrapping_add(end).write_bytes(0, part.within - end) };
             let source = std::ptr::with_exposed_provenance::<u8>(part.address);
-            // SAFETY: the contract, and as above.
+            // SAFETY: `part.bytes` of a piece, readable memory of the host; `loads` puts parts inside the block, which
+            // nothing else uses now.
             unsafe { start.wrapping_add(part.within).copy_from_nonoverlapping(source, part.bytes) };
             end = part.within + part.bytes;
         }
         let place = target.wrapping_add(u64::try_from(load.at).unwrap_or(u64::MAX));
-        // SAFETY: the contract; the block is used again behind the copy.
+        // SAFETY: `target` has room for the load's bytes; the block is used again behind the copy.
         let copied = unsafe { current.copy_from_pinned(place, &block, load.bytes, stream) };
         blocks.sent(current, block, stream, copied.is_ok())?;
         Ok(copied?)
@@ -227,16 +228,17 @@ pub(super) unsafe fn download(
     let (loads, target) = (loads(pieces, &[]), SharedBlock(target));
     let work = |current: &Current, pending: &mut Option<Pending>, load: &Load| {
         // The previous block is emptied while this one is filled.
-        // SAFETY: the contract.
+        // SAFETY: the parts of a load are of the pieces, memory of the device until `stream` is done.
         let started = unsafe { Pending::start(current, load, stream) }?;
         match pending.replace(started) {
-            // SAFETY: the contract.
+            // SAFETY: `target` has room for the load of `before`, whose parts are of the pieces; no other thread has
+            // it.
             Some(before) => unsafe { before.finish(current, stream, &target) },
             None => Ok(()),
         }
     };
     let end = |current: &Current, pending: Option<Pending>, outcome: Result<()>| {
-        // SAFETY: the contract.
+        // SAFETY: `target` has room for the last load, whose parts are of the pieces; no other thread has it.
         let last = pending.map_or(Ok(()), |pending| unsafe { pending.finish(current, stream, &target) });
         outcome.and(last)
     };
@@ -260,13 +262,14 @@ struct Pending {
 
 impl Pending {
     /// # Safety
-    /// As [`download`].
+    /// The load's parts are memory of the device until `stream` has done what it has when this returns.
     unsafe fn start(current: &Current, load: &Load, stream: Stream) -> Result<Self> {
         let block = PinnedBlock::take(current)?;
         let mut outcome = Ok(());
         for part in &load.parts {
             let source = super::device_address(part.address)?;
-            // SAFETY: the contract; the block has room, and is read when the copy is done.
+            // SAFETY: each part is memory of the device until `stream` is done; `loads` puts it inside the block, which
+            // is read when the copy is done.
             let copied = unsafe { current.copy_to_pinned(&block, part.within, source, part.bytes, stream) };
             if let Err(status) = copied {
                 outcome = Err(Error::from(status));
@@ -293,7 +296,7 @@ impl Pending {
     /// Waits for the copy. If the wait is interrupted, the block is left to the copy until that is done.
     ///
     /// # Safety
-    /// As [`download`].
+    /// `target` has room for the load, and nobody else uses that part of it.
     unsafe fn finish(self, current: &Current, stream: Stream, target: &SharedBlock) -> Result<()> {
         if let Err(error) = self.readiness.wait_on_host(Wait::CopiedToHost) {
             let Self { block, readiness, .. } = self;
@@ -304,7 +307,8 @@ impl Pending {
         }
         for (within, bytes) in &self.parts {
             let place = target.0.wrapping_add(self.at.wrapping_add(*within));
-            // SAFETY: the contract; the copy to this part of the block is done, and nothing else uses the block.
+            // SAFETY: `target` has room for this part; the copy to it in the block is done, and nothing else uses the
+            // block.
             unsafe { place.copy_from_nonoverlapping(self.block.start().wrapping_add(*within), *bytes) };
         }
         self.block.give_back();

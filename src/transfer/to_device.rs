@@ -294,7 +294,8 @@ fn read_where_it_is(array: &DeviceArray, wanted: &[Wanted]) -> Result<Vec<Vec<u8
     let read = |(one, here): (&Wanted, bool)| {
         let range = range(one);
         if here {
-            // SAFETY: as above: Arrow C++ has the sizes of view buffers in host memory.
+            // SAFETY: Arrow C++ has the sizes of view buffers in host memory, which the array's owner keeps alive, and
+            // which the driver does not know.
             let read = unsafe { read_host(&[Wanted::There(range)]) }?;
             return Ok(read.into_iter().next().unwrap_or_default());
         }

@@ -14,12 +14,13 @@ use crate::stream_order::run_handlers;
 /// # Safety
 /// As [`DeviceArrayStream::import`].
 pub(super) unsafe fn import<S: CStream>(source: *mut S, guard: ReleaseGuard) -> Result<DeviceArrayStream> {
-    // SAFETY: the contract.
+    // SAFETY: `source` points to a struct, which is initialised.
     let stream = Box::new(unsafe { source.read() });
     if stream.callbacks().release.is_none() {
         return Err(Error::invalid("the ArrowArrayStream was released or consumed already"));
     }
-    // SAFETY: the contract. The move of the C stream interface: a bitwise copy, then the source counts as released.
+    // SAFETY: `source` points to a struct, which is ours to change: the move of the C stream interface is a bitwise
+    // copy, then the source counts as released.
     unsafe { (*source).set_released() };
     let mut imported = Imported { stream, guard };
     let field = imported.schema()?;
@@ -64,7 +65,8 @@ impl<S: CStream> Imported<S> {
         self.check(code, "get_schema")?;
         // SAFETY: a producer that reports success has filled the struct; zeros are a released one.
         let schema = unsafe { schema.schema.assume_init_ref() };
-        // SAFETY: the contract of `import`.
+        // SAFETY: a schema that a producer filled, which is as the C data interface describes it, as `import` was
+        // promised.
         unsafe { read_field(schema) }
     }
 
@@ -76,7 +78,8 @@ impl<S: CStream> Imported<S> {
         let code = unsafe { get_next(&raw mut *self.stream, &raw mut array) };
         self.check(code, "get_next")?;
         let Some(mut array) = S::into_device_array(array) else { return Ok(None) };
-        // SAFETY: the contract of `import`.
+        // SAFETY: an array that a producer filled, which is as the C device interface describes it, as `import` was
+        // promised.
         unsafe { DeviceArray::import_device(&raw mut array, field.clone(), self.guard) }.map(Some)
     }
 

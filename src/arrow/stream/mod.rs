@@ -48,7 +48,8 @@ impl DeviceArrayStream {
     /// # Safety
     /// `source` points to a struct as the C stream interface describes it, and so are the structs that it produces.
     pub unsafe fn import(source: *mut ArrowArrayStream, guard: ReleaseGuard) -> Result<Self> {
-        // SAFETY: the contract.
+        // SAFETY: `source` points to a stream as the C stream interface describes it, and its products are such
+        // structs, as promised.
         unsafe { import::import(source, guard) }
     }
 
@@ -60,7 +61,8 @@ impl DeviceArrayStream {
     /// # Safety
     /// As [`DeviceArrayStream::import`].
     pub unsafe fn import_device(source: *mut ArrowDeviceArrayStream, guard: ReleaseGuard) -> Result<Self> {
-        // SAFETY: the contract.
+        // SAFETY: `source` points to a stream as the C device stream interface describes it, and its products are such
+        // structs, as promised.
         unsafe { import::import(source, guard) }
     }
 

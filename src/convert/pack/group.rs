@@ -142,7 +142,7 @@ impl<'a> Group<'a> {
             let loads = if part.count() == BLOCK_ROWS { loads } else { &Loads::MADE };
             // SAFETY: at most 64 of the rows of `out` and of the columns; lanes are loaded only where they are 64.
             let fits = unsafe { self.chunk(loads, first + row, part, scratch) };
-            // SAFETY: the same rows, which may be written again.
+            // SAFETY: the rows of the call above, which may be written again.
             let fits = fits || unsafe { self.look_closer(first + row, part, scratch) };
             if self.head.is_some() {
                 scratch.before = Some(scratch.after);

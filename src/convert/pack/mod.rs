@@ -193,17 +193,18 @@ impl Packer<'_> {
             // branch, shorter than a line (`width < LINE`).
             unsafe { self.groups(first, out, self.memory.stream && dense) }
         } else if whole_lines && before == 0 {
-            // SAFETY: the same promises; each row is made of whole lines: `whole_lines`, and the first starts on one.
+            // SAFETY: `columns`, `room` and `isa` are promised; rows are whole lines, and the first starts on one.
             unsafe { self.groups(first, out, true) }
         } else if whole_lines && dense && before.is_multiple_of(self.size) {
-            // SAFETY: the same promises; rows are dense, whole lines long, and `skip` bytes from the first to a line
-            // are whole elements, as `before` and a line are.
+            // SAFETY: `columns`, `room` and `isa` are promised; rows are dense, whole lines long, and `skip` bytes from
+            // the first to a line are whole elements, as `before` and a line are.
             unsafe { self.line_by_line(first, out, LINE - before) }
         } else if dense {
-            // SAFETY: the same promises; rows are dense, and not shorter than a line, as the first branch took those.
+            // SAFETY: `columns`, `room` and `isa` are promised; rows are dense, and not shorter than a line, as the
+            // first branch took those.
             unsafe { self.waiting(first, out) }
         } else {
-            // SAFETY: the same promises; nothing is streamed.
+            // SAFETY: `columns`, `room` and `isa` are promised; nothing is streamed.
             unsafe { self.groups(first, out, false) }
         };
         if self.memory.stream {

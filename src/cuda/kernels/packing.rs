@@ -88,7 +88,8 @@ impl Tile {
     }
 }
 
-// SAFETY of each launch: as in the room's other launches.
+// `Launch` invariant, as in `kernels.rs`: each list of parameters has the types and the order of its kernel in
+// kernels.cu.
 impl Current {
     /// Writes the elements of columns as a matrix, cast and filled as each column says.
     ///
@@ -123,7 +124,8 @@ impl Current {
                 let length = if is_cast { 1 } else { VECTOR / itemsize };
                 let work = if rows == 0 { 0 } else { rows.div_ceil(length) + 1 };
                 let mut parameters = parameters![columns, count, to, rows, out, pitch, misfits, first_row];
-                // SAFETY: as above.
+                // SAFETY: `Launch` invariant; columns, output and misfits are memory of this device, as promised, and
+                // the output was checked above.
                 unsafe { self.launch(kernel, (work, packing.count), &mut parameters, stream) }
             }
             MatrixLayout::RowMajor { stride: pitch } => {
@@ -138,7 +140,8 @@ impl Current {
                 let tile = Tile::new(packing, pitch, self.device().multiprocessors()?);
                 let work = tile.count(rows, packing.count).checked_mul(THREADS).ok_or_else(too_large)?;
                 let mut parameters = parameters![columns, count, to, rows, out, pitch, tile, misfits, first_row];
-                // SAFETY: as above.
+                // SAFETY: `Launch` invariant; columns, output and misfits are memory of this device, as promised, and
+                // the output was checked above.
                 unsafe { self.launch(kernel, (work, 1), &mut parameters, stream) }
             }
         }
@@ -155,7 +158,8 @@ impl Current {
         let Packing { columns, rows, first_row, misfits, .. } = *packing;
         let count = u32::try_from(packing.count).map_err(|_| too_large())?;
         let mut parameters = parameters![columns, count, rows, first_row, misfits, values];
-        // SAFETY: as above.
+        // SAFETY: `Launch` invariant; `columns` and `misfits` are those of `pack`, and `values` is memory of this
+        // device, as promised.
         unsafe { self.launch(Kernel::KeepMisfits, (packing.count, 1), &mut parameters, stream) }
     }
 }

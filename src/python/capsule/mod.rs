@@ -125,7 +125,7 @@ macro_rules! releasable {
         // SAFETY: calls the release callback that is there, which sets it to NULL.
         unsafe impl Releasable for $type {
             unsafe fn release_in_place(this: *mut Self) {
-                // SAFETY: the contract.
+                // SAFETY: `this` is an initialised struct that nobody else uses now.
                 let mut release = unsafe { (*this).$($release).+ };
                 if release.is_none() {
                     return;
@@ -172,7 +172,7 @@ fn arrow_capsule<T: Releasable>(py: Python<'_>, value: T) -> PyResult<Bound<'_, 
     if capsule.is_err() {
         // SAFETY: no capsule owns the box.
         unsafe { T::release_in_place(pointer) };
-        // SAFETY: as above.
+        // SAFETY: `Box::into_raw` made the pointer above, and no capsule owns it.
         drop(unsafe { Box::from_raw(pointer) });
     }
     capsule
@@ -192,7 +192,8 @@ pub(super) fn schema_from_capsule(capsule: &Bound<'_, PyAny>) -> PyResult<FieldR
     // SAFETY: not NULL, aligned (`struct_pointer`), and the capsule's struct, which lives as long as the capsule that we hold
     // and which nobody else touches while we are attached.
     let schema = unsafe { schema.as_ref() };
-    // SAFETY: a struct of the Arrow PyCapsule interface.
+    // SAFETY: a struct of the Arrow PyCapsule interface, by its capsule's name: it is as the C data interface describes
+    // it.
     Ok(unsafe { read_field(schema) }?)
 }
 
@@ -205,7 +206,8 @@ pub(super) fn schema_capsule<'py>(py: Python<'py>, field: &Field) -> PyResult<Bo
 pub(super) fn array_from_capsule(capsule: &Bound<'_, PyAny>, field: FieldRef) -> PyResult<DeviceArray> {
     with_critical_section(capsule, || {
         let array = arrow_pointer::<ArrowArray>(capsule)?;
-        // SAFETY: a struct of the Arrow PyCapsule interface; the critical section makes us its only consumer now.
+        // SAFETY: a struct of the Arrow PyCapsule interface, by its capsule's name; the critical section makes us its
+        // only consumer now.
         Ok(unsafe { DeviceArray::import(array.as_ptr(), field, release_attached) }?)
     })
 }
@@ -214,7 +216,8 @@ pub(super) fn array_from_capsule(capsule: &Bound<'_, PyAny>, field: FieldRef) ->
 pub(super) fn device_array_from_capsule(capsule: &Bound<'_, PyAny>, field: FieldRef) -> PyResult<DeviceArray> {
     with_critical_section(capsule, || {
         let array = arrow_pointer::<ArrowDeviceArray>(capsule)?;
-        // SAFETY: as in `array_from_capsule`.
+        // SAFETY: a struct of the Arrow PyCapsule interface, by its capsule's name; the critical section makes us its
+        // only consumer now.
         Ok(unsafe { DeviceArray::import_device(array.as_ptr(), field, release_attached) }?)
     })
 }
@@ -234,7 +237,8 @@ pub(super) fn device_array_capsule<'py>(py: Python<'py>, array: &DeviceArray) ->
 pub(super) fn stream_from_capsule(capsule: &Bound<'_, PyAny>) -> PyResult<DeviceArrayStream> {
     with_critical_section(capsule, || {
         let stream = arrow_pointer::<ArrowArrayStream>(capsule)?;
-        // SAFETY: as in `array_from_capsule`.
+        // SAFETY: a struct of the Arrow PyCapsule interface, by its capsule's name; the critical section makes us its
+        // only consumer now.
         Ok(unsafe { DeviceArrayStream::import(stream.as_ptr(), release_attached) }?)
     })
 }
@@ -243,7 +247,8 @@ pub(super) fn stream_from_capsule(capsule: &Bound<'_, PyAny>) -> PyResult<Device
 pub(super) fn device_stream_from_capsule(capsule: &Bound<'_, PyAny>) -> PyResult<DeviceArrayStream> {
     with_critical_section(capsule, || {
         let stream = arrow_pointer::<ArrowDeviceArrayStream>(capsule)?;
-        // SAFETY: as in `array_from_capsule`.
+        // SAFETY: a struct of the Arrow PyCapsule interface, by its capsule's name; the critical section makes us its
+        // only consumer now.
         Ok(unsafe { DeviceArrayStream::import_device(stream.as_ptr(), release_attached) }?)
     })
 }
@@ -278,9 +283,9 @@ macro_rules! managed_tensor {
         impl ManagedTensor for $type {
             const USED: &'static CStr = $used;
             unsafe fn delete(managed: *mut Self) {
-                // SAFETY: the contract.
+                // SAFETY: `managed` is owned by the caller and not deleted yet, so the struct is alive.
                 if let Some(deleter) = unsafe { (*managed).deleter } {
-                    // SAFETY: the contract.
+                    // SAFETY: the deleter of a tensor that is owned by the caller, who does not use it any more.
                     unsafe { deleter(managed) };
                 }
             }

@@ -267,7 +267,7 @@ unsafe fn supported(newest: NonNull<DLPackExchangeAPIHeader>) -> Option<Function
     let mut table = Some(newest);
     for _ in 0..MOST_TABLES {
         let at = table.filter(|table| table.is_aligned())?;
-        // SAFETY: the contract: the header is the same at every version.
+        // SAFETY: a table, as the pointer is aligned; the header is the same at every version.
         let header = unsafe { at.as_ref() };
         if header.version.major > DLPACK_MAJOR_VERSION {
             table = NonNull::new(header.prev_api);
@@ -276,7 +276,7 @@ unsafe fn supported(newest: NonNull<DLPackExchangeAPIHeader>) -> Option<Function
         if header.version.major < DLPACK_MAJOR_VERSION {
             return None;
         }
-        // SAFETY: the contract: the header of a table of our version starts that table.
+        // SAFETY: the header of a table of our version starts that table.
         let api = unsafe { at.cast::<DLPackExchangeAPI>().as_ref() };
         let complete = api.managed_tensor_allocator.is_some() && api.managed_tensor_from_py_object_no_sync.is_some();
         return match (api.managed_tensor_to_py_object_no_sync, api.current_work_stream) {

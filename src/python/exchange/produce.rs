@@ -76,7 +76,7 @@ fn argument<T>(pointer: *mut T, name: &str) -> PyResult<NonNull<T>> {
 /// Attached; `object` is NULL or a live Python object.
 unsafe fn tensor<'a, 'py: 'a>(py: Python<'py>, object: &'a *mut ffi::PyObject) -> PyResult<&'a crate::tensor::Tensor> {
     argument(*object, "py_object")?;
-    // SAFETY: the contract; not NULL.
+    // SAFETY: attached; `object` is a live Python object, as it is not NULL.
     let object = unsafe { Bound::ref_from_ptr(py, object) };
     match object.cast_exact::<Tensor>() {
         Ok(tensor) => Ok(tensor.get().tensor()),
@@ -107,15 +107,15 @@ fn wait_by_this_thread(tensor: &crate::tensor::Tensor) -> PyResult<()> {
 unsafe extern "C" fn from_object(object: *mut c_void, out: *mut *mut DLManagedTensorVersioned) -> c_int {
     let export = |py: Python<'_>| {
         let (out, object) = (argument(out, "out")?, object.cast());
-        // SAFETY: the contract.
+        // SAFETY: attached; `dlpack.h` promises a live object.
         let tensor = unsafe { tensor(py, &object) }?;
         wait_by_this_thread(tensor)?;
         let managed = export_versioned(tensor, false)?;
-        // SAFETY: the contract.
+        // SAFETY: `dlpack.h` promises a place to write to, which `argument` found to be neither NULL nor misaligned.
         unsafe { out.write(managed.as_ptr()) };
         Ok(())
     };
-    // SAFETY: the contract.
+    // SAFETY: `dlpack.h` promises that the caller is attached.
     unsafe { answer(export) }
 }
 
@@ -140,13 +140,13 @@ unsafe extern "C" fn to_object(managed: *mut DLManagedTensorVersioned, out: *mut
             let tensor = if misaligned { compact(&tensor, tensor_input::REALIGNED)? } else { tensor };
             Bound::new(py, Tensor::new(tensor))
         };
-        // SAFETY: the contract.
+        // SAFETY: `dlpack.h` promises a managed tensor of the caller's, which is ours if this succeeds; it is not NULL.
         let object = unsafe { adopt_versioned(managed, release_attached, wrap) }?;
-        // SAFETY: the contract.
+        // SAFETY: `dlpack.h` promises a place to write to, which `argument` found to be neither NULL nor misaligned.
         unsafe { out.write(object.into_ptr().cast()) };
         Ok(())
     };
-    // SAFETY: the contract.
+    // SAFETY: `dlpack.h` promises that the caller is attached.
     unsafe { answer(import) }
 }
 
@@ -157,7 +157,7 @@ unsafe extern "C" fn to_object(managed: *mut DLManagedTensorVersioned, out: *mut
 unsafe extern "C" fn borrow_object(object: *mut c_void, out: *mut DLTensor) -> c_int {
     let borrow = |py: Python<'_>| {
         let (out, object) = (argument(out, "out")?, object.cast());
-        // SAFETY: the contract.
+        // SAFETY: attached; `dlpack.h` promises a live object.
         let tensor = unsafe { tensor(py, &object) }?;
         if !tensor.is_writable() {
             let error = Error::new(ErrorKind::Unsupported, "a DLTensor cannot say that its memory is read-only");
@@ -165,11 +165,12 @@ unsafe extern "C" fn borrow_object(object: *mut c_void, out: *mut DLTensor) -> c
             return Err(error.remedy_is(remedy).into());
         }
         wait_by_this_thread(tensor)?;
-        // SAFETY: the contract. A Python object does not move, so that shape and strides live as long as it does.
+        // SAFETY: `dlpack.h` promises a place to write to, which `argument` checked. A Python object does not move, so
+        // that shape and strides live as long as it does.
         unsafe { out.write(borrowed(tensor)) };
         Ok(())
     };
-    // SAFETY: the contract.
+    // SAFETY: `dlpack.h` promises that the caller is attached.
     unsafe { answer(borrow) }
 }
 
@@ -190,11 +191,11 @@ unsafe extern "C" fn current_work_stream(device_type: DLDeviceType, device_id: i
             }
             _ => return Err(PyBufferError::new_err(format!("this build works on no stream of {device}"))),
         };
-        // SAFETY: the contract.
+        // SAFETY: `dlpack.h` promises a place to write to, which `argument` found to be neither NULL nor misaligned.
         unsafe { out.write(stream) };
         Ok(())
     };
-    // SAFETY: the contract.
+    // SAFETY: `dlpack.h` promises that the caller is attached.
     unsafe { answer(stream) }
 }
 
@@ -235,7 +236,7 @@ unsafe extern "C" fn allocate(
     };
     // No message of ours has a NUL.
     let message = CString::new(error.told_in(Language::Python).to_string()).unwrap_or_default();
-    // SAFETY: the contract: a function for this context; both strings live during the call.
+    // SAFETY: `dlpack.h` promises a function for this context; both strings live during the call.
     unsafe { set_error(context, kind.as_ptr(), message.as_ptr()) };
     -1
 }

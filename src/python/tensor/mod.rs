@@ -287,7 +287,7 @@ impl Tensor {
     unsafe fn __releasebuffer__(&self, view: *mut ffi::Py_buffer) {
         // SAFETY: the protocol gives the struct that we filled.
         let Some(view) = (unsafe { view.as_mut() }) else { return };
-        // SAFETY: as above.
+        // SAFETY: `fill_buffer` filled the view, which is released once.
         unsafe { release_buffer(view) };
     }
 }
