@@ -113,7 +113,7 @@ fn the_peer_reads_our_managed_tensors() {
     unsafe { (read.deleter.unwrap())(versioned.as_ptr()) };
 
     let legacy = export_legacy(&tensor).unwrap().cast::<peer::DLManagedTensor>();
-    // SAFETY: as above.
+    // SAFETY: exported above, alive until it is deleted below.
     let read = unsafe { legacy.read() };
     assert_peer_reads(&read.dl_tensor);
     // SAFETY: exported above, deleted once.
@@ -177,10 +177,10 @@ fn arrow_rs_reads_our_arrays_and_schemas() {
     let own = field("rows", array.data_type().clone());
     let mut exported = export_device_array(&shared(&array, &own)).unwrap();
     let mut schema = export_schema(&own).unwrap();
-    // SAFETY: the same C struct; `from_raw` moves it and leaves a released one.
+    // SAFETY: ours is the C struct of the interface; `from_raw` moves it and leaves a released one.
     let imported = unsafe { FFI_ArrowArray::from_raw((&raw mut exported.array).cast()) };
     assert!(exported.array.release.is_none());
-    // SAFETY: as above.
+    // SAFETY: ours is the C struct of the interface; `from_raw` moves it and leaves a released one.
     let schema = unsafe { FFI_ArrowSchema::from_raw((&raw mut schema).cast()) };
     assert_eq!(Field::try_from(&schema).unwrap(), *own);
     // SAFETY: a valid array of that schema.
@@ -195,12 +195,12 @@ fn we_read_the_arrays_and_schemas_of_arrow_rs() {
     let own = field("rows", array.data_type().clone());
     let mut exported = FFI_ArrowArray::new(&array.to_data());
     let schema = FFI_ArrowSchema::try_from(own.as_ref()).unwrap();
-    // SAFETY: the same C struct, borrowed from a local.
+    // SAFETY: both are `struct ArrowSchema` of the C data interface; borrowed from a local.
     let foreign = unsafe { &*(&raw const schema).cast::<ours_arrow::ArrowSchema>() };
     // SAFETY: a valid schema, alive during the call.
     let read = unsafe { read_schema(foreign) }.unwrap();
     assert_eq!(read, *own);
-    // SAFETY: the same C struct, valid, moved out of `exported`.
+    // SAFETY: both are `struct ArrowArray` of the C data interface; valid, and moved out of `exported`.
     let imported =
         unsafe { DeviceArray::import((&raw mut exported).cast(), Arc::new(read), release_directly) }.unwrap();
     assert!(exported.is_released());
@@ -224,10 +224,10 @@ fn streams_are_read_both_ways() {
     let schema = batch.schema();
     let reader = RecordBatchIterator::new([Ok(batch.clone()), Ok(batch.clone())], schema.clone());
     let mut theirs = FFI_ArrowArrayStream::new(Box::new(reader));
-    // SAFETY: the same C struct, valid, moved out of `theirs`.
+    // SAFETY: both are `struct ArrowArrayStream` of the C stream interface; valid, and moved out of `theirs`.
     let stream = unsafe { DeviceArrayStream::import((&raw mut theirs).cast(), release_directly) }.unwrap();
     let mut own = export_stream(stream).unwrap();
-    // SAFETY: the same C struct, valid, moved out of `own`.
+    // SAFETY: both are `struct ArrowArrayStream` of the C stream interface; valid, and moved out of `own`.
     let reader = unsafe { ArrowArrayStreamReader::from_raw((&raw mut own).cast()) }.unwrap();
     assert_eq!(reader.schema(), schema);
     assert_eq!(reader.collect::<Result<Vec<_>, _>>().unwrap(), [batch.clone(), batch]);

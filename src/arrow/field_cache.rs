@@ -282,12 +282,12 @@ mod tests {
             // SAFETY: a schema that was just made.
             assert_eq!(unsafe { read_schema(&schema) }.unwrap(), *field);
             for other in &fields {
-                // SAFETY: as above.
+                // SAFETY: a schema that was just made, and is released below.
                 let described = unsafe { describes(&schema, other, 0) };
                 // Fields that differ in the order of a dictionary alone are equal.
                 assert_eq!(described, format!("{field:?}") == format!("{other:?}"), "{field:?} {other:?}");
             }
-            // SAFETY: as above.
+            // SAFETY: a schema that was just made, and is released below.
             let (first, second) = (unsafe { read_field(&schema) }.unwrap(), unsafe { read_field(&schema) }.unwrap());
             assert!(Arc::ptr_eq(&first, &second) && *first == *field);
             // SAFETY: released once, by its owner.

@@ -33,13 +33,13 @@ fn wrong(what: &str, is: &str) -> Error {
 /// `pointers`, unless NULL or misaligned, has more than `index` entries, each as [`foreign`] asks.
 #[inline]
 pub(super) unsafe fn foreign_entry<'a, T>(pointers: *const *mut T, index: usize, what: &str) -> Result<&'a T> {
-    // SAFETY: by this function's contract; the first entry exists as `index` does.
+    // SAFETY: a pointer that is neither NULL nor misaligned has more than `index` entries, so the first one is live.
     unsafe { foreign(pointers, what) }?;
     // SAFETY: the array has more than `index` entries.
     let entry = unsafe { pointers.add(index) };
     // SAFETY: `entry` is inside the array, which is initialised and aligned.
     let pointer = unsafe { entry.read() };
-    // SAFETY: by this function's contract.
+    // SAFETY: each entry is a pointer as `foreign` asks.
     unsafe { foreign(pointer.cast_const(), what) }
 }
 

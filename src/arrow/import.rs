@@ -55,23 +55,11 @@ impl Drop for Imported {
         match self.readiness.take().filter(|_| self.in_order) {
             None => release_array(&mut self.array.array, self.guard),
             Some(readiness) => {
-                let mut moved = Moved(std::mem::replace(&mut self.array.array, ArrowArray::empty()));
-                let guard = self.guard;
-                readiness.release(move || release_array(moved.array(), guard));
+                let array = std::mem::replace(&mut self.array, host(ArrowArray::empty()));
+                let moved = Self { array, guard: self.guard, readiness: None, in_order: false };
+                readiness.release(move || drop(moved));
             }
         }
-    }
-}
-
-/// An array that is about to be released.
-struct Moved(ArrowArray);
-
-// SAFETY: as an array the struct may be moved to and released on any thread, and it is only moved here.
-unsafe impl Send for Moved {}
-
-impl Moved {
-    fn array(&mut self) -> &mut ArrowArray {
-        &mut self.0
     }
 }
 

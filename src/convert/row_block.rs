@@ -10,7 +10,7 @@ use smallvec::smallvec;
 use super::chunk::{ColumnChunk, MatrixColumns};
 use super::column::write_range;
 use super::matrix::write_packed;
-use super::pack::{Isa, Rows};
+use super::pack::{Isa, LINE, Rows, prefetch};
 use crate::alloc::{Owner, PooledBuffer};
 use crate::device::Device;
 use crate::dtype::DType;
@@ -182,7 +182,7 @@ impl RowBlock {
     pub(crate) fn prefetch(&self, row: usize) {
         let start = self.memory.as_ptr().wrapping_add(row.wrapping_mul(self.layout.bytes));
         for line in (0..self.layout.bytes.min(FETCHED)).step_by(LINE) {
-            fetch(start.wrapping_add(line));
+            prefetch(start.wrapping_add(line));
         }
     }
 
@@ -258,21 +258,8 @@ impl RowBlock {
     }
 }
 
-/// Bytes of a cache line, and the most bytes of a row that are fetched ahead: what follows them is foreseen.
-const LINE: usize = 64;
+/// The most bytes of a row that are fetched ahead: what follows them is foreseen.
 const FETCHED: usize = 256;
-
-/// Fetches a cache line, if the address has one.
-#[inline]
-fn fetch(address: *const u8) {
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: a hint that reads nothing and faults at no address.
-    unsafe {
-        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(address.cast());
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = address;
-}
 
 /// Exchanges rows of the same length, which are short: word by word.
 #[inline]

@@ -22,7 +22,7 @@ pub(super) unsafe fn unpack_bits(isa: Isa, bits: Bits<'_>, out: &mut [MaybeUnini
     };
     few(bits, head);
     let bits = bits.after(head.len());
-    // SAFETY: the processor has `isa`, as promised; `align_offset` put the lines on cache lines.
+    // SAFETY: the processor has `isa`, as promised; `head` leads to the first cache line.
     unsafe { spread_lines(isa, bits, lines, large) };
     few(bits.after(lines.len() * LINE), tail);
     if large {

@@ -176,7 +176,7 @@ fn released_behind(consumer: Stream, name: bool) {
     drop(tensor);
     // SAFETY: not deleted yet.
     let deleter = unsafe { managed.as_ref() }.deleter.unwrap();
-    // SAFETY: as above; deleters may run anywhere.
+    // SAFETY: not deleted yet; deleters may run anywhere.
     unsafe { deleter(managed.as_ptr()) };
     let mut other = Column::new(8, producer);
     drop(to_tensor(&other.import(), &Options::default()).unwrap());

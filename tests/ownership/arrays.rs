@@ -62,7 +62,7 @@ fn what_was_released_or_moved_is_refused_and_left_alone() {
     assert!(again.unwrap_err().reason().contains("ArrowArray was released"));
     let mut device =
         ArrowDeviceArray { array, device_id: -1, device_type: 1, sync_event: std::ptr::null_mut(), reserved: [0; 3] };
-    // SAFETY: as above.
+    // SAFETY: a released struct, which says so.
     let again = unsafe { DeviceArray::import_device(&raw mut device, x, release_directly) };
     assert!(again.unwrap_err().reason().contains("ArrowDeviceArray was released"));
     assert_eq!(released.get(), 1);

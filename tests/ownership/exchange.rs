@@ -80,7 +80,7 @@ fn an_adopted_tensor_is_the_callers_until_all_has_succeeded() {
     };
     assert!(refused.is_err());
     assert_eq!(released.get(), 0);
-    // SAFETY: as above: still ours.
+    // SAFETY: what was refused is still ours, and not deleted.
     let tensor = unsafe { adopt_versioned(managed, release_directly, Ok::<_, Error>) }.unwrap();
     assert_eq!(int32s(&tensor), [1, 2, 3, 4]);
     assert_eq!(released.get(), 0);

@@ -38,7 +38,7 @@ impl<S, A> Copy for Consumer<S, A> {}
 
 // SAFETY: the callbacks of an exported stream may be called from any thread at any time: what these tests are about.
 unsafe impl<S, A> Send for Consumer<S, A> {}
-// SAFETY: as for `Send`.
+// SAFETY: the callbacks of an exported stream may be called by several threads at once.
 unsafe impl<S, A> Sync for Consumer<S, A> {}
 
 type Host = Consumer<ArrowArrayStream, ArrowArray>;

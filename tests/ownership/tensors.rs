@@ -62,7 +62,7 @@ fn a_tensor_without_a_deleter_is_used_and_left_alone() {
     drop(tensor);
     let (managed, _) = Memory::four().legacy(|managed| managed.deleter = None);
     left_alive(managed.as_ptr());
-    // SAFETY: as above.
+    // SAFETY: made by the helper; without a deleter it stays alive.
     assert!(unsafe { import_legacy(managed, release_directly) }.is_ok());
     assert_eq!(released.get(), 0);
 }
@@ -125,7 +125,7 @@ fn an_exported_tensor_keeps_its_source_until_its_deleter_runs_on_any_thread() {
         let legacy = std::ptr::NonNull::new(std::ptr::with_exposed_provenance_mut(legacy)).unwrap();
         // SAFETY: exported above, imported once.
         let versioned = unsafe { import_versioned(versioned, release_directly) }.unwrap();
-        // SAFETY: as above.
+        // SAFETY: exported above, imported once.
         let legacy = unsafe { import_legacy(legacy, release_directly) }.unwrap();
         assert_eq!(int32s(&legacy), [1, 2, 3, 4]);
         drop(legacy);
@@ -159,7 +159,7 @@ fn deleters_take_null() {
     let managed = export_versioned(&four(), false).unwrap();
     // SAFETY: a live struct; NULL is what a careless consumer passes, and nothing happens.
     let deleter = unsafe { managed.as_ref() }.deleter.unwrap();
-    // SAFETY: as above.
+    // SAFETY: `dlpack.h` does not forbid NULL, and ours takes it.
     unsafe { deleter(std::ptr::null_mut()) };
     // SAFETY: exported above, deleted once.
     unsafe { deleter(managed.as_ptr()) };

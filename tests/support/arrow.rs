@@ -94,7 +94,7 @@ pub(crate) fn counted(array: &dyn Array) -> (ArrowArray, Count) {
     let entries = |count: i64| 0..count as usize;
     // SAFETY: arrow-rs gives as many entries as it says.
     let buffers = entries(outer.n_buffers).map(|index| unsafe { outer.buffers.wrapping_add(index).read() }).collect();
-    // SAFETY: as above.
+    // SAFETY: arrow-rs gives as many entries as it says.
     let children =
         entries(outer.n_children).map(|index| unsafe { outer.children.wrapping_add(index).read() }).collect();
     let released = Count::default();
@@ -109,7 +109,7 @@ pub(crate) fn counted(array: &dyn Array) -> (ArrowArray, Count) {
 /// # Safety
 /// `array` was made by [`counted`], moved perhaps, not yet released.
 unsafe extern "C" fn release_counted(array: *mut ArrowArray) {
-    // SAFETY: the contract.
+    // SAFETY: `counted` made the struct, and its owner releases it once.
     let array = unsafe { &mut *array };
     array.release = None;
     // SAFETY: the box of [`counted`]; a struct is released once.

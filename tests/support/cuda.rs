@@ -38,7 +38,7 @@ pub(crate) fn is_simulated() -> bool {
 fn ask(name: &str, argument: u64) -> u64 {
     // SAFETY: each takes one number, or none and ignores it, and returns one.
     let function = unsafe { library().get::<unsafe extern "C" fn(u64) -> u64>(name.as_bytes()) };
-    // SAFETY: as above.
+    // SAFETY: a function of the simulated driver that takes one number, or none and ignores it.
     unsafe { function.expect("the simulated driver")(argument) }
 }
 

@@ -119,15 +119,15 @@ impl Memory {
     /// Imports a legacy tensor, changed by `edit`.
     pub(crate) fn import_legacy(self, edit: impl FnOnce(&mut DLManagedTensor)) -> (Result<Tensor>, Count) {
         let (managed, released) = self.legacy(edit);
-        // SAFETY: as in `import_edited`.
+        // SAFETY: made above, as `dlpack.h` describes it but for the edit, which import has to find.
         (unsafe { import_legacy(managed, release_directly) }, released)
     }
 }
 
 /// # Safety
-/// `context` is the `manager_ctx` of a tensor that was made here, and not yet freed.
+/// `context` is the `manager_ctx` of a tensor that was made here: a box, not yet freed.
 unsafe fn free<M>(context: *mut c_void) {
-    // SAFETY: the contract.
+    // SAFETY: the box of a tensor that was made here, freed once.
     let made = unsafe { Box::from_raw(context.cast::<Made<M>>()) };
     made.released.add();
 }
@@ -135,7 +135,7 @@ unsafe fn free<M>(context: *mut c_void) {
 /// # Safety
 /// `managed` was made by [`Memory::versioned`].
 unsafe extern "C" fn delete_versioned(managed: *mut DLManagedTensorVersioned) {
-    // SAFETY: the contract.
+    // SAFETY: `versioned` made the struct, which lives until its context is freed below.
     let context = unsafe { (*managed).manager_ctx };
     // SAFETY: set when the tensor was made; a deleter runs once.
     unsafe { free::<DLManagedTensorVersioned>(context) };
@@ -144,7 +144,7 @@ unsafe extern "C" fn delete_versioned(managed: *mut DLManagedTensorVersioned) {
 /// # Safety
 /// `managed` was made by [`Memory::legacy`].
 unsafe extern "C" fn delete_legacy(managed: *mut DLManagedTensor) {
-    // SAFETY: the contract.
+    // SAFETY: `legacy` made the struct, which lives until its context is freed below.
     let context = unsafe { (*managed).manager_ctx };
     // SAFETY: set when the tensor was made; a deleter runs once.
     unsafe { free::<DLManagedTensor>(context) };

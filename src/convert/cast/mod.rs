@@ -198,7 +198,7 @@ mod tests {
                     let mut out = [0_u64; BLOCK_ROWS];
                     // SAFETY: 64 elements of at most 8 bytes each way.
                     let fits = unsafe { cast.run(source, out.as_mut_ptr().cast()) };
-                    // SAFETY: as above.
+                    // SAFETY: `source` has 64 elements.
                     let misfit = unsafe { cast.misfit(source, BLOCK_ROWS, |_| true) };
                     assert_eq!(fits, misfit.is_none(), "{isa:?} {from} {to} {misfit:?}");
                     let written = out.iter().flat_map(|word| word.to_ne_bytes()).take(BLOCK_ROWS * to.itemsize());

@@ -5,6 +5,8 @@
 use std::mem::MaybeUninit;
 
 use crate::convert::pack::Isa;
+#[cfg(target_arch = "x86_64")]
+use crate::convert::pack::prefetch_to_second;
 
 /// Elements in rows and columns, and where the columns go.
 #[derive(Clone, Copy)]
@@ -128,11 +130,8 @@ impl TilePrefetch {
     /// Asks for the next ones.
     #[inline(always)]
     pub(super) fn fetch(&mut self) {
-        use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
         for _ in 0..self.share {
-            let line = self.row.wrapping_add(self.line * 64);
-            // SAFETY: a hint: it reads nothing that the program sees, and no address is wrong for it.
-            unsafe { _mm_prefetch::<_MM_HINT_T1>(line.cast()) };
+            prefetch_to_second(self.row.wrapping_add(self.line * 64));
             self.line += 1;
             if self.line == self.lines {
                 (self.row, self.line) = (self.row.wrapping_offset(self.row_step), 0);

@@ -33,7 +33,9 @@ pub(in crate::convert) use isa::{BLOCK_ROWS, Bytes, Compiled, Kernel};
 pub(in crate::convert) use load::{Load, Stored};
 pub(crate) use rows::Rows;
 pub(in crate::convert) use select::{Bits, selecting, spread_lines, spreading};
-pub(in crate::convert) use stream::{LINE, LinePrefetch, NON_TEMPORAL_FROM, copy_past_the_cache, fence};
+#[cfg(target_arch = "x86_64")]
+pub(in crate::convert) use stream::prefetch_to_second;
+pub(in crate::convert) use stream::{LINE, LinePrefetch, NON_TEMPORAL_FROM, copy_past_the_cache, fence, prefetch};
 
 use super::chunk::PackedColumn;
 use super::lane::Lane;

@@ -24,7 +24,7 @@ pub(in crate::convert) fn prefetch(address: *const u8) {
 
 /// As [`prefetch`], for the second-level cache: it has room for what is read in a while.
 #[inline(always)]
-pub(super) fn prefetch_to_second(address: *const u8) {
+pub(in crate::convert) fn prefetch_to_second(address: *const u8) {
     #[cfg(target_arch = "x86_64")]
     {
         use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
@@ -117,7 +117,7 @@ pub(in crate::convert) unsafe fn copy_past_the_cache(isa: Isa, source: *const u8
     let (from, to) = (source.wrapping_add(head), out.wrapping_add(head));
     // SAFETY: `head <= bytes`: both have these bytes, apart from each other.
     unsafe { out.copy_from_nonoverlapping(source, head) };
-    // SAFETY: `head + lines * LINE <= bytes`: both have these lines, apart from each other; `align_offset` put `to` on
+    // SAFETY: `head + lines * LINE <= bytes`: both have these lines, apart from each other; `head` leads `to` to
     // a line; the processor has `isa`.
     unsafe { copy_lines(isa, from, to, lines, from) };
     let done = lines * LINE;

@@ -1,7 +1,8 @@
 //! Tests packed rows against their definition, element by element: any columns, rows, offsets, strides, alignments and
 //! nulls, on every instruction set.
 
-use std::mem::MaybeUninit;
+mod complex;
+
 use std::sync::Arc;
 
 use arrow_array::{Array, ArrayRef, FixedSizeListArray, Float32Array, Float64Array, Int32Array, Int64Array};
@@ -12,7 +13,6 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
 
-use super::super::column::write_range;
 use super::*;
 use crate::arrow::DeviceArray;
 use crate::convert::ColumnChunk;
@@ -324,62 +324,6 @@ fn rows_over_several_huge_pages() {
         let types = [DataType::Int32, DataType::Float64, DataType::Float32];
         let columns: Vec<Column> = (0..count).map(|index| (types[index % 3].clone(), 0, index % 4 == 0, 0)).collect();
         check(&columns, DType::Float32, rows / fewer, 0, Place { before, ..place }, 13);
-    }
-}
-
-#[test]
-fn rows_of_complex_numbers_may_start_where_a_part_does() {
-    for (part, dtype, counts) in
-        [(DataType::Float32, DType::Complex64, [8, 16, 3]), (DataType::Float64, DType::Complex128, [4, 8, 3])]
-    {
-        let pair = DataType::FixedSizeList(Arc::new(Field::new("part", part, false)), 2);
-        for (count, nulls, stream) in counts.into_iter().chain([1]).flat_map(|count| {
-            [(false, false), (false, true), (true, true)].map(|(nulls, stream)| (count, nulls, stream))
-        }) {
-            let made: Vec<_> = (0..count).map(|seed| array(&(pair.clone(), 0, nulls, 0), 300, seed).0).collect();
-            let options = Options::default().dtype(dtype).nulls(NullPolicy::Fill(Scalar::Int(1)));
-            with_columns(&made, &options, |packed| {
-                let bytes = made.len() * dtype.itemsize() * 300;
-                let rows_at = |isa: Isa, shift: usize| {
-                    let mut memory = vec![0xa5_u8; 128 + bytes];
-                    let start = memory.as_ptr().align_offset(64) + shift;
-                    let out = Target::new(memory[start..].as_mut_ptr(), made.len() * dtype.itemsize(), 300);
-                    // SAFETY: the columns have 300 rows, and the memory room for them from `start` on; a part is aligned there.
-                    let result = unsafe { pack(isa, 1, packed, 0, out, Memory { stream, huge_pages: false }) };
-                    assert!(matches!(result, Ok(Ok(()))));
-                    assert!(memory[..start].iter().chain(&memory[start + bytes..]).all(|byte| *byte == 0xa5));
-                    memory[start..][..bytes].to_vec()
-                };
-                let expected = rows_at(Isa::Portable, 0);
-                for isa in Isa::available() {
-                    assert_eq!(rows_at(*isa, dtype.alignment()), expected, "{isa:?} {dtype} {count} {nulls} {stream}");
-                }
-            });
-        }
-    }
-}
-
-#[test]
-fn complex_numbers_are_filled_where_a_part_is_aligned() {
-    for (part, dtype) in [(DataType::Float32, DType::Complex64), (DataType::Float64, DType::Complex128)] {
-        let pair = DataType::FixedSizeList(Arc::new(Field::new("part", part, false)), 2);
-        let (made, _) = array(&(pair, 0, true, 0), 300, 5);
-        let options = Options::default().dtype(dtype).nulls(NullPolicy::Fill(Scalar::Int(1)));
-        with_columns(&[made], &options, |packed| {
-            let written_at = |isa: Isa, shift: usize| {
-                let mut memory = vec![MaybeUninit::new(0xa5_u8); 64 + shift + 300 * dtype.itemsize()];
-                let start = memory.as_ptr().align_offset(64) + shift;
-                let out = &mut memory[start..][..300 * dtype.itemsize()];
-                // SAFETY: the column has 300 rows; `out` is aligned for a part.
-                assert!(unsafe { write_range(isa, packed[0].spec, packed[0].chunk, 0, out) }.is_ok());
-                // SAFETY: `write_range` wrote every byte.
-                out.iter().map(|byte| unsafe { byte.assume_init() }).collect::<Vec<u8>>()
-            };
-            let expected = written_at(Isa::Portable, 0);
-            for isa in Isa::available() {
-                assert_eq!(written_at(*isa, dtype.alignment()), expected, "{isa:?} {dtype}");
-            }
-        });
     }
 }
 

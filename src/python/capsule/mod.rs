@@ -343,7 +343,7 @@ pub(super) fn tensor_from_capsule(capsule: &Bound<'_, PyAny>) -> PyResult<Tensor
             return Ok(unsafe { import_versioned(managed, release_attached) }?);
         }
         if let Some(managed) = take::<DLManagedTensor>(capsule)? {
-            // SAFETY: as above.
+            // SAFETY: renaming the capsule made the tensor ours; it is as `dlpack.h` describes it.
             return Ok(unsafe { import_legacy(managed, release_attached) }?);
         }
         let used = [USED_LEGACY, USED_VERSIONED];

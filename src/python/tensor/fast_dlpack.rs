@@ -68,7 +68,8 @@ unsafe extern "C" fn call(
     names: *mut ffi::PyObject,
 ) -> *mut ffi::PyObject {
     let export = || {
-        // SAFETY: as this function's contract.
+        // SAFETY: Python's vectorcall gives an instance of `Tensor`, and `args` with `nargs` values and one for each
+        // name.
         unsafe { export(slf, args, nargs, names) }
     };
     callback::caught(export, |panic| {
@@ -107,7 +108,7 @@ unsafe fn export(
             };
         }
     }
-    // SAFETY: as this function's contract.
+    // SAFETY: an instance of `Tensor`, and `args` with `nargs` values and one for each name, as Python gave them.
     unsafe { call_replaced(replaced, slf, args, nargs, names) }
 }
 

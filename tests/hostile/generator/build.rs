@@ -105,7 +105,7 @@ impl Struct for ArrowArray {
 /// # Safety
 /// A struct of [`Structs`], which is alive. Called twice, it counts twice.
 unsafe extern "C" fn release<S: Struct>(target: *mut S) {
-    // SAFETY: the contract.
+    // SAFETY: a struct of `Structs`, which is alive and in one caller's hands.
     let target = unsafe { &mut *target };
     // SAFETY: the tally of the struct, which `Structs` keeps.
     let tally = unsafe { &*target.private_data().cast::<Tally<S>>() };
@@ -114,7 +114,7 @@ unsafe extern "C" fn release<S: Struct>(target: *mut S) {
     for part in held.iter().flat_map(|held| &held.parts) {
         // SAFETY: a child that `held` owns; what was moved out has no callback any more.
         if let Some(release) = *unsafe { &mut *part.0 }.release() {
-            // SAFETY: as above: alive, and released by its parent alone.
+            // SAFETY: alive, and released by its parent alone.
             unsafe { release(part.0) };
         }
     }

@@ -110,11 +110,11 @@ pub(crate) fn converse(own: (&Node, &[Wrong]), requested: (&Node, &[Wrong])) -> 
 fn import(structs: &mut Structs, place: Place) -> Result<DeviceArray> {
     // SAFETY: a struct that is right, but for what import has to find.
     let field = unsafe { read_field(&structs.schema) }?;
-    // SAFETY: as above.
+    // SAFETY: a struct that is right, but for what import has to find.
     let strict = unsafe { arrow_dlpack::arrow::read_schema(&structs.schema) }.expect("read before");
     assert_eq!(*field, strict);
     if place == Place::CPU && structs.array.length % 2 == 0 {
-        // SAFETY: as above.
+        // SAFETY: a struct that is right, but for what import has to find; it is moved out of `structs`.
         return unsafe { DeviceArray::import(&raw mut structs.array, field, release_directly) };
     }
     let Place { device_type, device_id, sync_event, reserved } = place;
@@ -123,7 +123,7 @@ fn import(structs: &mut Structs, place: Place) -> Result<DeviceArray> {
     let sync_event = std::ptr::without_provenance_mut(sync_event);
     let mut device = ArrowDeviceArray { array, device_id, device_type, sync_event, reserved: [reserved; 3] };
     structs.array.release = None;
-    // SAFETY: as above.
+    // SAFETY: a struct that is right, but for what import has to find; it was moved out of `structs`.
     unsafe { DeviceArray::import_device(&raw mut device, field, release_directly) }
 }
 

@@ -96,20 +96,20 @@ impl Node {
         let children = (0..array.n_children as usize).map(|index| {
             // SAFETY: both have a child with this index.
             let schema = unsafe { schema.children.wrapping_add(index).read() };
-            // SAFETY: as above.
+            // SAFETY: both have a child with this index.
             let array = unsafe { array.children.wrapping_add(index).read() };
             // SAFETY: NULL or a live struct.
             let schema = unsafe { schema.as_ref() }.expect("a child");
-            // SAFETY: as above.
+            // SAFETY: NULL or a live struct.
             let array = unsafe { array.as_ref() }.expect("a child");
-            // SAFETY: as for the parent.
+            // SAFETY: live, valid structs, as their parents are.
             unsafe { Self::read(schema, array) }
         });
         // SAFETY: NULL or a live struct.
         let values = unsafe { array.dictionary.as_ref() };
-        // SAFETY: as above.
+        // SAFETY: NULL or a live struct.
         let dictionary = unsafe { schema.dictionary.as_ref() }.zip(values);
-        // SAFETY: as for the parent.
+        // SAFETY: live, valid structs, as their parents are.
         let dictionary = dictionary.map(|(schema, array)| Box::new(unsafe { Self::read(schema, array) }));
         let text = |text: *const std::ffi::c_char| {
             // SAFETY: NUL-terminated, if it is not NULL.
@@ -319,14 +319,14 @@ fn settle_metadata(metadata: &mut Vec<u8>) -> Result<(), Untellable> {
 }
 
 /// # Safety
-/// NULL or valid metadata.
+/// NULL, or metadata of the C data interface: a count and as many pairs of strings, each after its length.
 unsafe fn read_metadata(start: *const u8) -> Option<Vec<u8>> {
     if start.is_null() {
         return None;
     }
     let mut bytes = Vec::new();
     let take = |count: usize, bytes: &mut Vec<u8>| {
-        // SAFETY: the contract.
+        // SAFETY: each count that is taken is that of a part of the metadata, which is there.
         bytes.extend_from_slice(unsafe { std::slice::from_raw_parts(start.wrapping_add(bytes.len()), count) });
         let word = bytes.len().checked_sub(4).and_then(|at| bytes[at..].try_into().ok()).map_or(0, i32::from_ne_bytes);
         word as usize

@@ -91,7 +91,7 @@ impl Stream for ArrowDeviceArrayStream {
 /// # Safety
 /// A live stream of [`exercise`].
 unsafe fn source<'a, S: Stream>(stream: *mut S) -> &'a mut Source {
-    // SAFETY: the contract.
+    // SAFETY: a live stream of `exercise`.
     let source = unsafe { &*stream }.private_data().cast::<Source>();
     // SAFETY: the box of `exercise`; calls on a stream do not overlap.
     let source = unsafe { &mut *source };

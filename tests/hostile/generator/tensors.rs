@@ -312,17 +312,17 @@ fn one(description: &Description, versioned: bool, outcome: &mut Outcome) -> Res
     }));
     // SAFETY: the box is alive, and nobody else refers to it yet.
     unsafe { (*made).versioned.manager_ctx = made.cast() };
-    // SAFETY: as above.
+    // SAFETY: the box is alive, and nobody else refers to it yet.
     unsafe { (*made).legacy.manager_ctx = made.cast() };
     let imported = if versioned {
-        // SAFETY: as above; what is wrong is what import has to find.
+        // SAFETY: the box is alive; only the address of a member is taken.
         let managed = NonNull::new(unsafe { &raw mut (*made).versioned }).expect("a box");
-        // SAFETY: as above.
+        // SAFETY: a live box, owned by this import; what is wrong is what import has to find.
         unsafe { import_versioned(managed, release_directly) }
     } else {
-        // SAFETY: as above.
+        // SAFETY: the box is alive; only the address of a member is taken.
         let managed = NonNull::new(unsafe { &raw mut (*made).legacy }).expect("a box");
-        // SAFETY: as above.
+        // SAFETY: a live box, owned by this import; what is wrong is what import has to find.
         unsafe { import_legacy(managed, release_directly) }
     };
     match imported {

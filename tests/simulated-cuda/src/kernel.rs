@@ -93,7 +93,7 @@ pub(crate) fn of_library() -> HashMap<String, Kernel> {
         if name.is_null() {
             break;
         }
-        // SAFETY: as above.
+        // SAFETY: a row that has a name, so the table goes on.
         let Row { function, parameters, sizes, .. } = unsafe { row.read() };
         // SAFETY: names in the table are C strings.
         let name = unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned();

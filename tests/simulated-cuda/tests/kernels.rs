@@ -34,13 +34,13 @@ unsafe extern "C" fn add(context: *mut KernelContext, parameters: *const *const 
     let context = unsafe { &mut *context };
     // SAFETY: the test registered four parameters.
     let [to, from, count, value] = unsafe { parameters.cast::<[*const c_void; 4]>().read() };
-    // SAFETY: a parameter of this type, as are the next ones.
+    // SAFETY: the first parameter of the kernel, an address.
     let to = unsafe { to.cast::<u64>().read() };
-    // SAFETY: as above.
+    // SAFETY: the second one, an address.
     let from = unsafe { from.cast::<u64>().read() };
-    // SAFETY: as above.
+    // SAFETY: the third one, a count.
     let count = unsafe { count.cast::<u64>().read() } as usize;
-    // SAFETY: as above.
+    // SAFETY: the fourth one, a byte.
     let value = unsafe { value.cast::<u8>().read() };
     let (source, target) = (context.read(from, count), context.write(to, count));
     if source.is_null() || target.is_null() {
