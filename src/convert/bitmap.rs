@@ -22,7 +22,7 @@ pub(crate) struct Packed {
     pub(crate) are_bools: bool,
 }
 
-/// A bit for each byte, lowest first, set where it is not 0. What is left of the last byte is 0.
+/// Packs a bit for each byte, lowest first, set if the byte is not 0. The rest of the last byte is 0.
 ///
 /// # Errors
 /// When memory cannot be had.
@@ -33,7 +33,7 @@ pub(crate) fn pack_bools(bytes: &[u8]) -> Result<(HostBuffer, Packed)> {
     Ok((bits, packed))
 }
 
-/// As [`pack_bools`], into the first of `bits`, which has room for them.
+/// Like [`pack_bools`], into the start of `bits`, which has room for them.
 pub(crate) fn pack_bools_into(bytes: &[u8], bits: &mut [u8]) -> Packed {
     // SAFETY: as many bytes, to which nothing is written that is not initialised.
     let bits = unsafe { std::slice::from_raw_parts_mut(bits.as_mut_ptr().cast::<MaybeUninit<u8>>(), bits.len()) };
@@ -41,7 +41,7 @@ pub(crate) fn pack_bools_into(bytes: &[u8], bits: &mut [u8]) -> Packed {
     unsafe { pack(Isa::detect(), bytes, bits) }
 }
 
-/// Bytes that are bools as the bits of an array; `None` where others are among them.
+/// Packs bytes into the bits of an array; `None` if a byte is neither 0 nor 1.
 ///
 /// # Errors
 /// When memory cannot be had.
@@ -54,7 +54,7 @@ pub(super) fn bits_of_bools(bytes: &[u8]) -> Result<Option<BooleanBuffer>> {
     Ok(Some(BooleanBuffer::new(buffer, 0, bytes.len())))
 }
 
-/// Writes as many bits as there are bytes; every one if there is room for all.
+/// Writes a bit for each byte, as far as there is room.
 ///
 /// # Safety
 /// The processor has `isa`.
@@ -86,17 +86,17 @@ unsafe fn pack(isa: Isa, bytes: &[u8], bits: &mut [MaybeUninit<u8>]) -> Packed {
     Packed { zeros: bytes.len().saturating_sub(set), are_bools: seen & !0x0101_0101_0101_0101 == 0 }
 }
 
-/// A bit for each byte of a word that is not 0.
+/// Returns a bit for each byte of a word that is not 0.
 #[inline(always)]
 fn eight_bits(word: u64) -> u8 {
     const TOP: u64 = 0x8080_8080_8080_8080;
-    // The top bit of each byte that is not 0, then those of all eight in the highest byte.
+    // Sets the top bit of each byte that is not 0, then gathers all eight in the highest byte.
     let top = ((word & !TOP).wrapping_add(!TOP) | word) & TOP;
     let [.., packed] = (top >> 7).wrapping_mul(0x0102_0408_1020_4080).to_le_bytes();
     packed
 }
 
-/// Packs lines, and tells how many bytes are not 0, and which bits there are in bytes of eight.
+/// Packs lines; returns how many bytes are not 0, and the bitwise or of all 8-byte words.
 fn portable(lines: &[[u8; LINE]], words: &mut [[MaybeUninit<u8>; WORD]]) -> (usize, u64) {
     let (mut set, mut seen) = (0, 0);
     for (line, word) in lines.iter().zip(words) {

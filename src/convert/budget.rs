@@ -9,7 +9,7 @@ use super::repeat::slots;
 use crate::alloc::fallible;
 use crate::error::Result;
 
-/// What an array is once runs, codes and views are written out. All of it saturates.
+/// The size of an array with its runs, codes and views written out. All of it saturates.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Amount {
     /// Slots of the array and of all its descendants.
@@ -35,35 +35,35 @@ impl Amount {
     }
 }
 
-/// Refuses a cast to `to`, and the way back, that memory may not hold.
+/// Refuses a cast to `to` and back that memory may not hold.
 ///
 /// # Errors
-/// When memory for both cannot be had.
+/// If memory for both cannot be allocated.
 pub(super) fn require_cast(data: &ArrayData, to: &DataType) -> Result<()> {
     let from = data.data_type();
     if let (DataType::RunEndEncoded(_, _), DataType::RunEndEncoded(_, to), [_, values]) = (from, to, data.child_data())
     {
-        // Only the values are cast, however many rows they stand for, and the ends copied.
+        // Only the values are cast, however many rows they stand for, and the run ends are copied.
         fallible::require(values.len().saturating_mul(64))?;
         return require_cast(values, to.data_type());
     }
     let (all, rows) = (amounts(data).whole, data.len());
     let kept = bytes(to, Some(data), rows, all.slots).saturating_add(bytes(from, Some(data), rows, all.slots));
-    // Some casts go through a type between.
+    // Some casts go through an intermediate type.
     let mut needed = kept.saturating_mul(2);
     if !(is_flat(from) && is_flat(to)) {
         // Indices of what is taken, for each level.
         needed = needed.saturating_add(all.slots.saturating_mul(16));
     }
     if has_text(to) || has_text(from) {
-        // A number or a moment has at most so many characters; builders double their buffers.
+        // The most characters of a number or a timestamp; builders double their buffers.
         let written = if is_text(from) { 0 } else { all.slots.saturating_mul(128) };
         needed = needed.saturating_add(all.text.saturating_add(written).saturating_mul(4));
     }
     fallible::require(needed)
 }
 
-/// Refuses to look for the nulls of an array, of its children, and of what runs and codes stand for, where memory may not
+/// Refuses to compute the nulls of an array, of its children, and of the values of runs and codes, if memory may not
 /// hold a few bits for each.
 ///
 /// # Errors
@@ -131,7 +131,7 @@ fn sum(lengths: impl Iterator<Item = usize>) -> usize {
     lengths.fold(0, usize::saturating_add)
 }
 
-/// How long the rows are that offsets tell of.
+/// Returns the lengths of the rows of these offsets.
 fn lengths<T: ArrowNativeType>(data: &ArrayData) -> impl Iterator<Item = usize> {
     let offsets: &[T] = data.buffers().first().map_or(&[], |offsets| offsets.typed_data());
     let own = offsets.get(data.offset()..).unwrap_or(&[]).windows(2).take(data.len());
@@ -141,7 +141,7 @@ fn lengths<T: ArrowNativeType>(data: &ArrayData) -> impl Iterator<Item = usize> 
     })
 }
 
-/// How long the rows of list views are.
+/// Returns the lengths of the rows of list views.
 fn sizes<T: ArrowNativeType>(data: &ArrayData) -> impl Iterator<Item = usize> {
     let sizes: &[T] = data.buffers().get(1).map_or(&[], |sizes| sizes.typed_data());
     sizes.get(data.offset()..).unwrap_or(&[]).iter().take(data.len()).map(|size| size.as_usize())
@@ -163,7 +163,7 @@ fn bytes(to: &DataType, from: Option<&ArrayData>, rows: usize, most: usize) -> u
         DataType::FixedSizeList(item, size) => {
             let items = rows.saturating_mul(usize::try_from(*size).unwrap_or(0));
             let child = child_of(0).filter(|_| from_type.is_some_and(is_list));
-            // What is under the lists that it comes from is converted first.
+            // The items of the source's lists are converted first.
             let given = child.map_or(0, ArrayData::len);
             bitmap.saturating_add(bytes(item.data_type(), child, items.max(given), most))
         }
@@ -201,7 +201,7 @@ fn bytes(to: &DataType, from: Option<&ArrayData>, rows: usize, most: usize) -> u
                 let runs = own_values.len();
                 runs.saturating_mul(16).saturating_add(bytes(values.data_type(), Some(own_values), runs, most))
             }
-            // Where runs start and end, in some vectors, and at most as many values.
+            // The starts and ends of runs, in some vectors, and at most as many values.
             _ => own(64).saturating_add(bytes(values.data_type(), None, rows, most)),
         },
         other => own(other.primitive_width().unwrap_or(16)),
@@ -220,7 +220,7 @@ fn is_list(data_type: &DataType) -> bool {
     )
 }
 
-/// Whether an array of the type is as large as its number of rows says.
+/// Returns whether the number of rows determines the size of an array of this type.
 fn is_flat(data_type: &DataType) -> bool {
     match data_type {
         DataType::Struct(fields) => fields.iter().all(|field| is_flat(field.data_type())),

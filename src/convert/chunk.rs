@@ -4,8 +4,8 @@ use crate::arrow::{DeviceArray, Leaf, Mask};
 use crate::plan::ChunkSize;
 use crate::spec::{Element, MatrixSpec, Nulls, Spec};
 
-/// Gaps between columns that a view may have, in bytes: no more than lie in pages that columns lie in too. A consumer that
-/// copies all that its tensor spans reads them, and must not fall off the end of somebody's memory.
+/// The largest gap between the columns of a view, in bytes: less than a page, so that gaps share pages with columns. A
+/// consumer that copies the tensor's whole span reads the gaps too, and must not leave the memory.
 const GAP: usize = 4096;
 
 /// A chunk of a column in host memory: where its elements are, which are null, and what keeps both alive.
@@ -16,19 +16,19 @@ pub(crate) struct ColumnChunk<'a> {
 }
 
 impl ColumnChunk<'_> {
-    /// What a plan needs to know of the chunk.
+    /// Returns what a plan needs to know of the chunk.
     pub(crate) fn size(&self, spec: &Spec) -> ChunkSize {
         self.leaf.chunk(spec, self.mask.as_ref().map_or(0, Mask::nulls))
     }
 
-    /// Whether slots may be null, and hold anything: on a device, nobody has looked.
+    /// Whether slots may be null, and hold any value. On a device nobody has checked.
     pub(crate) fn may_have_nulls(&self) -> bool {
         self.mask.is_some() || (self.array.readiness().is_some() && self.leaf.has_bitmaps())
     }
 
-    /// Whether the bytes of an `arrow.bool8` chunk are all 0 or 1, as a tensor's bools must be.
+    /// Returns whether the bytes of an `arrow.bool8` chunk are all 0 or 1, as a tensor's bools must be.
     pub(super) fn are_bools(&self) -> bool {
-        // What is on a device was looked at by whoever made the plan.
+        // The plan's maker has checked data on a device.
         if self.leaf.elements == 0 || self.array.readiness().is_some() {
             return true;
         }
@@ -47,7 +47,7 @@ pub(crate) struct PackedColumn<'a> {
 
 /// The columns of a matrix over one chunk, or over some of its rows.
 pub(crate) struct MatrixColumns<'a> {
-    /// The number of rows, which matrices without columns have too.
+    /// The number of rows, which matrices without columns also have.
     pub(crate) rows: usize,
     /// The columns, in the order of the matrix.
     pub(crate) columns: Vec<ColumnChunk<'a>>,
@@ -61,8 +61,8 @@ impl MatrixColumns<'_> {
         spec.columns().iter().zip(&self.columns).map(|((_, spec), chunk)| PackedColumn { spec, chunk }).collect()
     }
 
-    /// The bytes from one column to the next, where the columns lie as those of a column-major matrix do and none of their
-    /// elements are changed. Of a single column, 0.
+    /// Returns the bytes from one column to the next, if the columns form a column-major matrix without changing an
+    /// element. 0 for a single column.
     pub(crate) fn column_stride(&self, spec: &MatrixSpec) -> Option<usize> {
         let as_it_is = |column: &PackedColumn<'_>| {
             let PackedColumn { spec, chunk } = column;

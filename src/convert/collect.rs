@@ -13,10 +13,10 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::spec::Dims;
 use crate::tensor::{Native, Parts, Tensor};
 
-/// A 1-d tensor of `len` integers, which come one after the other; `dtype` is int32 or int64.
+/// Returns a 1-d tensor of `len` integers from an iterator; `dtype` is int32 or int64.
 ///
 /// # Errors
-/// When one does not fit the dtype, there are not as many, or memory cannot be had.
+/// If an integer does not fit the dtype, their number differs, or the allocation fails.
 pub(crate) fn collect_ints(dtype: DType, len: usize, ints: impl Iterator<Item = usize>) -> Result<Tensor> {
     let too_large = |what: &str| Error::unsupported(format!("offsets beyond {what}"));
     if dtype == DType::Int32 {
@@ -30,7 +30,7 @@ pub(crate) fn collect_ints(dtype: DType, len: usize, ints: impl Iterator<Item = 
 /// A 1-d bool tensor.
 ///
 /// # Errors
-/// When there are not as many flags, or memory cannot be had.
+/// If the number of flags differs, or the allocation fails.
 pub(crate) fn collect_bools(len: usize, flags: impl Iterator<Item = bool>) -> Result<Tensor> {
     collect::<u8>(DType::Bool, len, flags.map(|flag| Ok(u8::from(flag))))
 }
@@ -55,15 +55,15 @@ fn collect<T: Native>(dtype: DType, len: usize, values: impl Iterator<Item = Res
     }
 }
 
-/// The offsets of rows as a tensor over the same memory.
+/// Returns the offsets of rows as a tensor over the same memory.
 ///
 /// # Errors
-/// When they are more than 64 bits count.
+/// If their number exceeds 64 bits.
 pub(crate) fn offsets_view(rows: &ListChunk<'_>) -> Result<Tensor> {
     view(rows, &rows.offsets())
 }
 
-/// The lengths of list views as a tensor over the same memory.
+/// Returns the lengths of list views as a tensor over the same memory.
 ///
 /// # Errors
 /// When there are none.
@@ -71,25 +71,25 @@ pub(crate) fn lengths_view(rows: &ListChunk<'_>) -> Result<Tensor> {
     view(rows, &rows.lengths().ok_or_else(|| Error::internal("these rows have no lengths"))?)
 }
 
-/// Integers of these rows, which their array keeps alive.
+/// Returns integers of these rows, whose array keeps them alive.
 fn view(rows: &ListChunk<'_>, ints: &Ints<'_>) -> Result<Tensor> {
     // SAFETY: integers of a buffer that the array was checked to have.
     unsafe { buffer_view(rows.array(), ints.as_ptr(), ints.dtype(), ints.len()) }
 }
 
-/// Offsets or lengths of an array on a device as a tensor over the same memory.
+/// Returns offsets or lengths of an array on a device as a tensor over the same memory.
 ///
 /// # Errors
-/// When they are more than 64 bits count.
+/// If their number exceeds 64 bits.
 pub(crate) fn device_ints_view(array: &DeviceArray, ints: DeviceInts) -> Result<Tensor> {
     // SAFETY: what the walk gives, which import has checked to be there.
     unsafe { buffer_view(array, ints.start(), ints.dtype(), ints.len()) }
 }
 
-/// Bytes of a bitmap of an array as a tensor over the same memory, as the walk gives them.
+/// Returns the bytes of an array's bitmap as a tensor over the same memory.
 ///
 /// # Errors
-/// When they are more than 64 bits count.
+/// If their number exceeds 64 bits.
 pub(crate) fn bytes_view(array: &DeviceArray, bitmap: BitmapBytes) -> Result<Tensor> {
     // SAFETY: what the walk gives, which import has checked to be there.
     unsafe { buffer_view(array, bitmap.start(), DType::UInt8, bitmap.len()) }
@@ -116,7 +116,7 @@ unsafe fn buffer_view(array: &DeviceArray, start: *const u8, dtype: DType, count
     unsafe { Tensor::from_raw_parts(parts) }
 }
 
-/// The tensor `[0]`, which counts as no copy: the offsets of no rows.
+/// Returns the tensor `[0]`, the offsets of no rows. It does not count as a copy.
 ///
 /// # Errors
 /// Never.
@@ -141,10 +141,10 @@ pub(crate) fn zero(dtype: DType) -> Result<Tensor> {
     unsafe { Tensor::from_raw_parts(parts) }
 }
 
-/// A 1-d uint8 tensor of rows of bytes, `len` in all, one after the other.
+/// Returns a 1-d uint8 tensor of contiguous rows of bytes, `len` in all.
 ///
 /// # Errors
-/// That of a row, when there are not as many bytes, or memory cannot be had.
+/// The error of a row; or if the number of bytes differs, or the allocation fails.
 pub(crate) fn bytes_of_views<'a>(len: usize, rows: impl Iterator<Item = Result<Option<&'a [u8]>>>) -> Result<Tensor> {
     let mut buffer = HostBuffer::uninitialised(len)?;
     let mut rest = buffer.as_uninit_mut();

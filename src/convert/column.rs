@@ -20,11 +20,11 @@ use crate::plan::{Action, Plan};
 use crate::spec::{CopyMode, Dims, Element, Spec};
 use crate::tensor::{Parts, Tensor};
 
-/// Converts the chunks as `plan`, which was made of them, says.
+/// Converts the chunks by `plan`, which was made from them.
 ///
 /// # Errors
-/// Only for what values decide: a null that is refused, a value that a cast cannot take, bytes that are no booleans
-/// where no copy is allowed; or when memory cannot be had. Names the column, and the row over all chunks.
+/// Only errors that values decide: a refused null, a value that a cast refuses, bytes that are no booleans if no copy
+/// is allowed; or a failed allocation. Names the column, and the row over all chunks.
 pub(crate) fn run(spec: &Spec, plan: &Plan, chunks: &[ColumnChunk<'_>], copy: CopyMode) -> Result<Tensor> {
     convert(spec, plan, chunks, copy).map_err(|error| error.in_column(spec.field().name()))
 }
@@ -63,7 +63,7 @@ pub(crate) fn what(spec: &Spec, rows: usize) -> String {
     format!("column {:?}: {} rows of {}", spec.field().name(), rows, spec.field().data_type())
 }
 
-/// Shape and strides of the result: one row after the other, each as the spec lays it out.
+/// Returns shape and strides of the result: contiguous rows, each with the spec's layout.
 pub(crate) fn layout(spec: &Spec, rows: usize) -> Result<(Dims, Dims)> {
     let signed = |count: usize| i64::try_from(count).map_err(|_| Error::unsupported("a count beyond 64 bits"));
     let mut shape: Dims = smallvec![signed(rows)?];
@@ -75,7 +75,7 @@ pub(crate) fn layout(spec: &Spec, rows: usize) -> Result<(Dims, Dims)> {
     Ok((shape, strides))
 }
 
-/// The chunk's own memory as a tensor.
+/// Returns a view of the chunk's memory.
 fn view(spec: &Spec, plan: &Plan, chunk: &ColumnChunk<'_>) -> Result<Tensor> {
     let (shape, strides) = layout(spec, plan.rows)?;
     let decoded = plan.steps.iter().find(|step| step.action == Action::Decode);
@@ -89,7 +89,7 @@ fn view(spec: &Spec, plan: &Plan, chunk: &ColumnChunk<'_>) -> Result<Tensor> {
         shape,
         strides,
         owner: chunk.array.owner(),
-        // Of what has no elements nothing can be written.
+        // A tensor without elements cannot be written.
         read_only: decoded.is_none() && plan.elements > 0,
         copied: decoded.is_some(),
         readiness: chunk.array.readiness().cloned(),
@@ -100,7 +100,7 @@ fn view(spec: &Spec, plan: &Plan, chunk: &ColumnChunk<'_>) -> Result<Tensor> {
     unsafe { Tensor::from_raw_parts(parts) }
 }
 
-/// A fresh block with every element of all chunks in the spec's dtype, nulls filled.
+/// Returns a new block with every element of all chunks in the spec's dtype, nulls filled.
 fn fill_buffer(spec: &Spec, plan: &Plan, chunks: &[ColumnChunk<'_>]) -> Result<HostBuffer> {
     let itemsize = spec.dtype().itemsize();
     // The plan has checked the product.
@@ -124,7 +124,7 @@ fn fill_buffer(spec: &Spec, plan: &Plan, chunks: &[ColumnChunk<'_>]) -> Result<H
     Ok(buffer)
 }
 
-/// Writes elements `first..` of a chunk in the spec's dtype, as many as `out` has room for, nulls filled.
+/// Writes the elements of a chunk from `first` on in the spec's dtype, as many as `out` has room for, nulls filled.
 ///
 /// # Errors
 /// The first valid element that does not fit.
@@ -143,7 +143,7 @@ pub(super) unsafe fn write_range(
     unsafe { Lane::new(isa, spec, chunk)?.write(first, out) }
 }
 
-/// A bool for each element of the chunks, true where it is valid, in the shape that the values have.
+/// Returns a bool for each element of the chunks, true if it is valid, in the shape of the values.
 ///
 /// # Errors
 /// When memory cannot be had.

@@ -16,12 +16,12 @@ use crate::error::{Error, ErrorKind, Remedy, Result, catch_panic};
 /// Copies an array into new memory.
 ///
 /// # Errors
-/// When the memory is not the host's, the contents break the Arrow format, or the copy cannot be made.
+/// If the memory is not the host's, the contents break the Arrow format, or the copy fails.
 pub fn copy_array(array: &DeviceArray) -> Result<DeviceArray> {
     copy_array_for(array, "a copy was asked for")
 }
 
-/// As [`copy_array`]; `why`, or who asked, goes to the copy log and into the error.
+/// Like [`copy_array`]; `why`, or who asked, goes to the copy log and into the error.
 ///
 /// # Errors
 /// As [`copy_array`].
@@ -43,8 +43,8 @@ pub(crate) fn copy_array_for(array: &DeviceArray, why: &str) -> Result<DeviceArr
     DeviceArray::from_arrow(copy.as_ref(), array.field().clone())
 }
 
-/// Copies the slots of a valid array into new buffers: of its children those that they span, and of dictionaries, unions and
-/// views all.
+/// Copies the slots of a valid array into new buffers: of its children those that the slots span; all of dictionaries,
+/// unions and views.
 fn copy_data(data: &ArrayData) -> Result<ArrayData> {
     let broken = || Error::invalid("a buffer or a child has fewer slots than its array");
     let first_child = || data.child_data().first().ok_or_else(broken);
@@ -58,7 +58,7 @@ fn copy_data(data: &ArrayData) -> Result<ArrayData> {
             copy.nulls(copy_nulls(data)?).add_child_data(copy_data(&child)?)
         }
         DataType::Struct(_) => {
-            // `ArrayData::slice` slices the children of a struct, and tells its offset all the same.
+            // `ArrayData::slice` slices the children of a struct, but keeps its offset.
             let is_sliced = |child: &ArrayData| child.len() < data.offset().saturating_add(data.len());
             let first = |child: &ArrayData| if is_sliced(child) { 0 } else { data.offset() };
             let children = data.child_data().iter().map(|child| copy_data(&child.slice(first(child), data.len())));

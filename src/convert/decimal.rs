@@ -11,8 +11,8 @@ use super::misfit::Misfit;
 use crate::arrow::Mask;
 use crate::dtype::DType;
 
-/// Casts decimals of `bytes` bytes from `source`, the first of which is number `first` of the mask. Elements that are null
-/// in `mask` may misfit. A float is the nearest one; an integer must be the value itself.
+/// Casts decimals of `bytes` bytes from `source`, the first of which is number `first` of the mask. Null elements in
+/// `mask` may misfit. A float result is the nearest one; an integer must be the value itself.
 ///
 /// # Errors
 /// The first valid element that does not fit.
@@ -102,7 +102,7 @@ struct Decimal {
 }
 
 impl Decimal {
-    /// The value, if it is an integer of 128 bits.
+    /// Returns the value, if it is an integer of 128 bits.
     fn integer(&self) -> Option<i128> {
         let power = u32::from(self.scale.unsigned_abs());
         match (&self.unscaled, self.scale) {
@@ -122,8 +122,8 @@ impl Decimal {
         }
     }
 
-    /// The nearest double, and whether it is the value itself, or above or below it in magnitude; `None` where only the
-    /// digits tell the nearest one.
+    /// Returns the nearest double, and whether it equals the value, or is above or below it in magnitude; `None` if
+    /// only the digits tell.
     fn quotient(&self) -> Option<(f64, f64)> {
         /// The powers of ten that a double holds exactly.
         const POWERS: [f64; 23] = [
@@ -137,7 +137,7 @@ impl Decimal {
         }
         #[expect(clippy::cast_precision_loss, reason = "a double holds integers of 53 bits")]
         let value = value as f64;
-        // Both factors are exact, so one operation rounds once, and the fused one tells what it left over.
+        // Both factors are exact, so one division rounds once, and the fused multiply-add gives its remainder.
         if self.scale < 0 {
             let product = value * power;
             return Some((product, value.mul_add(power, -product)));
@@ -151,7 +151,8 @@ impl Decimal {
         self.quotient().map_or_else(|| self.parsed(), |(nearest, _)| nearest)
     }
 
-    /// A double that rounds to a shorter float as the value would: cut off where it is not exact, its last bit set.
+    /// Returns a double that rounds to a shorter float as the value would: truncated if it is inexact, with its last
+    /// bit set.
     fn odd_double(&self) -> Option<f64> {
         let (nearest, rest) = self.quotient()?;
         if rest == 0.0 {
@@ -161,7 +162,7 @@ impl Decimal {
         Some(f64::from_bits((nearest.to_bits() - u64::from(too_large)) | 1))
     }
 
-    /// As [`Self::odd_double`], by the digits.
+    /// Like [`Self::odd_double`], from the digits.
     fn parsed_odd(&self) -> f64 {
         /// Zeros at the end of a double that lies in the middle between two floats of 16 bits.
         const ZEROS: u32 = 40;

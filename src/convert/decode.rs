@@ -10,10 +10,10 @@ use crate::alloc::fallible;
 use crate::arrow::{DeviceArray, Mask};
 use crate::error::{Error, Result, catch_panic};
 
-/// The array with its runs, or its dictionary's values, written out: as `field` says.
+/// Returns the array with its runs or dictionary values written out, as `field` says.
 ///
 /// # Errors
-/// When the memory is not the host's, the contents break the Arrow format, or memory cannot be had.
+/// If the memory is not the host's, the contents break the Arrow format, or an allocation fails.
 pub(crate) fn decode(array: &DeviceArray, field: &FieldRef) -> Result<DeviceArray> {
     if array.is_empty() {
         return DeviceArray::from_arrow(new_empty_array(field.data_type()).as_ref(), field.clone());

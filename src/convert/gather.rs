@@ -14,7 +14,7 @@ use crate::tensor::Tensor;
 /// Copies a host tensor into new memory, row-major and aligned. `why` goes to the copy log.
 ///
 /// # Errors
-/// When the memory is not the host's, or the copy cannot be allocated.
+/// If the memory is not the host's, or the copy cannot be allocated.
 pub(crate) fn compact(tensor: &Tensor, why: &str) -> Result<Tensor> {
     if tensor.device() != Device::CPU {
         return Err(Error::new(ErrorKind::Device, format!("the tensor is on {}", tensor.device())));
@@ -52,7 +52,7 @@ struct Axis {
     step: isize,
 }
 
-/// The tensor's axes, slowest first, neighbours joined where one runs on into the other.
+/// Returns the tensor's axes, slowest first, with contiguous neighbours merged.
 fn merged_axes(tensor: &Tensor) -> SmallVec<[Axis; 4]> {
     let itemsize = isize::try_from(tensor.dtype().itemsize()).unwrap_or(1);
     let mut axes: SmallVec<[Axis; 4]> = SmallVec::new();

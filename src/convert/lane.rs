@@ -17,7 +17,7 @@ use crate::arrow::Mask;
 use crate::dtype::DType;
 use crate::spec::{Element, Nulls, Pattern, Scalar, Spec};
 
-/// The largest element: of decimals with 256 bits as they are stored, and of complex128 in the result.
+/// The largest elements: stored decimals of 256 bits, and complex128 in the result.
 const MOST_STORED: usize = 32;
 pub(super) const MOST_WRITTEN: usize = 16;
 
@@ -26,19 +26,19 @@ pub(super) const MOST_WRITTEN: usize = 16;
 pub(super) struct Lane<'a> {
     isa: Isa,
     make: Make<'a>,
-    /// The one kernel that does it all, and what it takes; `None` where it takes more than one.
+    /// The one kernel that does all steps, with its parameters; `None` if it takes several.
     step: Option<Step<'a>>,
-    /// How tiles take the elements as they are stored; `None` where they do not.
+    /// How tiles load the stored elements; `None` if they cannot.
     load: Option<Stored>,
-    /// Element 0 as it is stored, of any alignment; nothing where elements are bits.
+    /// The stored element 0, of any alignment; nothing if elements are bits.
     source: *const u8,
-    /// Bytes of an element as it is stored; 0 for bits.
+    /// Bytes of a stored element; 0 for bits.
     stored: usize,
     /// Bytes of an element of the result.
     size: usize,
-    /// What element 0 of the lane is in the chunk.
+    /// Chunk index of this lane's first element.
     first: usize,
-    /// The nulls, which may hold what does not fit.
+    /// The nulls, whose slots may hold values that do not fit.
     mask: Option<&'a Mask<'a>>,
     /// What they are filled with.
     fill: Option<Step<'a>>,
@@ -59,7 +59,7 @@ enum Make<'a> {
     },
 }
 
-/// A kernel with what it takes beside the source.
+/// A kernel with its parameters beside the source.
 #[derive(Clone, Copy)]
 struct Step<'a> {
     kernel: Compiled,
@@ -74,7 +74,7 @@ unsafe impl Sync for Lane<'_> {}
 
 impl<'a> Lane<'a> {
     /// # Errors
-    /// When no cast from the elements to the spec's dtype exists, which no spec allows.
+    /// If no cast from the elements to the spec's dtype exists, which no spec allows.
     pub(super) fn new(isa: Isa, spec: &Spec, chunk: &'a ColumnChunk<'a>) -> Result<Self, Misfit> {
         let (element, to, leaf) = (spec.element(), spec.dtype(), &chunk.leaf);
         let no_cast = || Misfit { index: 0, value: format!("of type {element}") };
@@ -125,7 +125,7 @@ impl<'a> Lane<'a> {
         Ok(Self { isa, make, step, load, source, stored, size: to.itemsize(), first: 0, mask, fill })
     }
 
-    /// The same elements without the first ones.
+    /// Returns the same elements without the first ones.
     pub(super) fn after(self, elements: usize) -> Self {
         Self { first: self.first + elements, ..self }
     }
@@ -135,13 +135,13 @@ impl<'a> Lane<'a> {
         self.size
     }
 
-    /// Whether elements are the result's as they lie.
+    /// Returns whether the stored elements are the result's.
     #[inline(always)]
     pub(super) fn is_view(&self) -> bool {
         matches!(self.make, Make::AsTheyLie) && self.fill.is_none()
     }
 
-    /// How tiles of elements of 4 or 8 bytes take the elements from where they are stored; `None` where they cannot.
+    /// Returns how tiles of 4- or 8-byte elements load the stored elements; `None` if they cannot.
     pub(super) fn load(&self) -> Option<Load<'a>> {
         let mut load = Load { stored: self.load?, ..Load::ALIKE };
         let step = match (self.make, self.fill) {
@@ -164,11 +164,11 @@ impl<'a> Lane<'a> {
 
     /// What 64 elements from `row` on are made of.
     pub(super) fn ahead(&self, row: usize) -> LinePrefetch {
-        // Of elements that stand in parts of two lines, the first line is read with those before.
+        // Elements that span two lines: the first line is read with the elements before.
         LinePrefetch::new(self.stored_at(row).wrapping_add(LINE - 1), self.stored)
     }
 
-    /// Bytes of an element as it is stored; 0 for bits.
+    /// Bytes of a stored element; 0 for bits.
     #[inline(always)]
     pub(super) fn stored(&self) -> usize {
         self.stored
@@ -217,7 +217,8 @@ impl<'a> Lane<'a> {
         Ok(())
     }
 
-    /// Writes `elements` from `row` on, up to 64, and then anything up to the 64th. Tells whether all that are valid fit.
+    /// Writes `elements` from `row` on, up to 64, and then any values up to the 64th. Returns whether all valid
+    /// elements fit.
     ///
     /// # Safety
     /// The chunk has these elements; `out` has room for 64, is aligned for the dtype, and apart from the chunk. The
@@ -244,7 +245,7 @@ impl<'a> Lane<'a> {
         let (at, mut source) = (self.first + row, self.stored_at(row));
         let mut copy = [const { MaybeUninit::<u8>::uninit() }; BLOCK_ROWS * MOST_STORED];
         if elements < BLOCK_ROWS {
-            // Kernels read and write 64, and the chunk may end before.
+            // Kernels read and write 64 elements, and the chunk may end before.
             let start = copy.as_mut_ptr().cast::<u8>();
             // SAFETY: the copy has room for 64 of the largest elements.
             unsafe { start.write_bytes(0, BLOCK_ROWS * self.stored) };

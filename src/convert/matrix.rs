@@ -16,8 +16,8 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::spec::{Dims, Element, MatrixSpec, MemoryOrder};
 use crate::tensor::{Output, Parts, Tensor};
 
-/// The columns' own memory as a matrix, `stride` bytes from one to the next, which must be what
-/// [`MatrixColumns::column_stride`] gives. `None` where bytes are no booleans.
+/// Returns a view of the columns' memory as a matrix, with `stride` bytes from one column to the next, as
+/// [`MatrixColumns::column_stride`] returns. `None` if bytes are no booleans.
 ///
 /// # Errors
 /// When sizes are beyond 64 bits.
@@ -53,10 +53,10 @@ pub(crate) fn view_matrix(spec: &MatrixSpec, columns: &MatrixColumns<'_>, stride
     unsafe { Tensor::from_raw_parts(parts) }.map(Some)
 }
 
-/// A matrix without rows, on the device of a chunk.
+/// Returns a matrix without rows, on the device of a chunk.
 ///
 /// # Errors
-/// When there are more columns than 64 bits count.
+/// If the number of columns exceeds 64 bits.
 pub(crate) fn empty_matrix(spec: &MatrixSpec, chunk: &DeviceArray) -> Result<Tensor> {
     let columns = signed(spec.columns().len())?;
     let parts = Parts {
@@ -75,10 +75,10 @@ pub(crate) fn empty_matrix(spec: &MatrixSpec, chunk: &DeviceArray) -> Result<Ten
     unsafe { Tensor::from_raw_parts(parts) }
 }
 
-/// Packs the chunks into a fresh tensor of shape `(rows, columns)`, column-major if `memory_order` is F, else row-major.
+/// Packs the chunks into a new tensor of shape `(rows, columns)`, column-major if `memory_order` is F, else row-major.
 ///
 /// # Errors
-/// For a value that a cast cannot take: names column and row. When memory cannot be had.
+/// If a cast refuses a value: names column and row. If an allocation fails.
 pub(crate) fn pack_matrix(
     spec: &MatrixSpec,
     chunks: &[MatrixColumns<'_>],
@@ -103,11 +103,11 @@ pub(crate) fn pack_matrix(
     unsafe { Tensor::from_host_buffer(buffer, spec.dtype(), shape, strides.into(), None) }
 }
 
-/// Packs the chunks into a tensor of somebody else's.
+/// Packs the chunks into the caller's tensor.
 ///
 /// # Errors
-/// As [`pack_matrix`]; when `out` has another dtype or shape, or its elements lie neither row by row nor column by column.
-/// What `out` holds is unspecified after an error.
+/// As [`pack_matrix`]; and if `out` has another dtype or shape, or has neither dense rows nor dense columns. What `out`
+/// holds is unspecified after an error.
 pub(crate) fn write_matrix(
     spec: &MatrixSpec,
     chunks: &[MatrixColumns<'_>],
@@ -132,10 +132,11 @@ pub(crate) fn write_matrix(
     write(spec, chunks, target, threads(asked, rows.saturating_mul(spec.row_bytes())))
 }
 
-/// The elements from one row, or column, of a matrix in `out` to the next, and whether its columns lie dense, and not its rows.
+/// Returns the elements from one row, or column, of `out` to the next, and whether its columns are dense instead of its
+/// rows.
 ///
 /// # Errors
-/// When `out` has another dtype or shape than a matrix of so many rows, or neither its rows nor its columns lie dense.
+/// If `out` has another dtype or shape than a matrix of this many rows, or neither its rows nor its columns are dense.
 pub(crate) fn matrix_stride(spec: &MatrixSpec, rows: usize, out: &Output<'_>) -> Result<(usize, bool)> {
     let columns = spec.columns().len();
     out.require(spec.dtype(), &[signed(rows)?, signed(columns)?])?;
@@ -166,7 +167,7 @@ enum MatrixTarget<'a> {
     Columns(Columns<'a>),
 }
 
-/// Columns of a matrix to be written: `stride` bytes from one to the next, each with `room` bytes.
+/// Columns of a matrix to be written: `stride` bytes apart, each with `room` bytes.
 struct Columns<'a> {
     start: *mut u8,
     stride: usize,
@@ -301,8 +302,8 @@ fn write_columns(columns: &[PackedColumn<'_>], size: usize, piece: &Piece, out: 
     lowest.map_or(Ok(()), |(_, error)| Err(error))
 }
 
-/// Writes rows `first..` of a chunk's columns as the rows of `out`, as many as that has, nulls filled. `row` is the number
-/// of the chunk's first row in the whole source, for messages.
+/// Writes the rows of a chunk's columns from `first` on as the rows of `out`, as many as that has, nulls filled. `row`
+/// is the source's number of the chunk's first row, for messages.
 ///
 /// # Errors
 /// For a value that a cast cannot take, which names column and row; when the columns do not fit `out`, or memory cannot

@@ -15,15 +15,15 @@ use crate::error::{Error, Result};
 use crate::spec::{Dims, Spec};
 use crate::tensor::Output;
 
-/// Bytes that are prepared together where rows lie apart.
+/// Bytes that are prepared together for strided rows.
 const BLOCK: usize = 1 << 15;
 
-/// Writes the chunks of a column into `out`, of shape `(rows, *inner)`: rows may lie apart, and each is laid out as the
-/// spec says.
+/// Writes the chunks of a column into `out`, of shape `(rows, *inner)`. Rows may be strided; each has the spec's
+/// layout.
 ///
 /// # Errors
-/// For a null that is refused, and a value that a cast cannot take: names column and row. When `out` has another dtype,
-/// shape or layout, or memory cannot be had. What `out` holds is unspecified after an error.
+/// If a null is refused or a cast refuses a value: names column and row. If `out` has another dtype, shape or layout,
+/// or an allocation fails. What `out` holds is unspecified after an error.
 pub(crate) fn write_column(
     spec: &Spec,
     chunks: &[ColumnChunk<'_>],
@@ -50,10 +50,10 @@ pub(crate) fn write_column(
     })
 }
 
-/// The elements from one row of `out` to the next, if it has room for so many rows, each laid out as the spec says.
+/// Returns the elements from one row of `out` to the next, if it has room for this many rows in the spec's layout.
 ///
 /// # Errors
-/// When `out` has another dtype, shape or layout.
+/// If `out` has another dtype, shape or layout.
 pub(crate) fn row_stride(spec: &Spec, rows: usize, out: &Output<'_>) -> Result<usize> {
     let beyond = |_| Error::unsupported("a count beyond 64 bits");
     let mut shape: Dims = Dims::from_slice(&[i64::try_from(rows).map_err(beyond)?]);
@@ -97,7 +97,7 @@ fn write_piece(spec: &Spec, chunk: &ColumnChunk<'_>, piece: &Piece, out: Rows<'_
     Ok(())
 }
 
-/// The bytes of rows that lie one after the other, or of a single row.
+/// Returns the bytes of contiguous rows, or of a single row.
 ///
 /// # Safety
 /// They do, and nobody else uses them at the same time.

@@ -16,7 +16,7 @@ use crate::spec::Spec;
 use values::{CastSource, OddSingle};
 pub(super) use values::{CastTo, Truth};
 
-/// The error for element number `index` of a column, the bytes of which, and some more, are `value`: it does not fit.
+/// Returns the error for element `index` of a column, which does not fit. `value` starts with its bytes.
 pub(crate) fn misfit_error(spec: &Spec, index: usize, value: &[u8; 32]) -> Error {
     // SAFETY: an element has no more bytes.
     let text = look(spec.element().dtype(), spec.dtype()).and_then(|look| unsafe { look(value.as_ptr()) });
@@ -31,14 +31,14 @@ type Look = unsafe fn(*const u8) -> Option<String>;
 #[derive(Clone, Copy)]
 pub(super) struct Cast {
     first: Compiled,
-    /// The second step of casts that go by way of float32.
+    /// The second step of casts by way of float32.
     then: Option<Compiled>,
     look: Look,
     from: usize,
 }
 
 impl Cast {
-    /// `None` where either dtype is not castable, which a spec has refused.
+    /// `None` if either dtype is not castable, which a spec has refused.
     pub(super) fn new(isa: Isa, from: DType, to: DType) -> Option<Self> {
         let look = look(from, to)?;
         let (first, then) = match (from, to) {
@@ -56,7 +56,7 @@ impl Cast {
         self.then.is_none().then_some(self.first)
     }
 
-    /// Casts 64 elements, and tells whether all fit. All are written.
+    /// Casts 64 elements, and writes all; returns whether all fit.
     ///
     /// # Safety
     /// `source` has 64 readable elements of any alignment, `out` room for 64, and is aligned for them; both are apart. The
@@ -77,7 +77,7 @@ impl Cast {
         fits & unsafe { then(singles, UNUSED.0, UNUSED.1, out) }
     }
 
-    /// The first of the elements that counts and does not fit: its number, and its text.
+    /// Returns the position and the text of the first valid element that does not fit.
     ///
     /// # Safety
     /// `source` has so many readable elements.

@@ -12,14 +12,14 @@ use half::{bf16, f16};
 
 use crate::spec::odd_single;
 
-/// A byte that is a bool: any but 0 is true.
+/// A byte as a bool: true unless it is 0.
 #[derive(Clone, Copy, Default)]
 #[repr(transparent)]
 pub(in crate::convert) struct Truth(pub(in crate::convert) u8);
 
-/// The value in another type, and whether it is the same, up to rounding in a float.
+/// Casts to another type: the value there, and whether it is the same, up to rounding in a float.
 pub(in crate::convert) trait CastTo<D>: Copy {
-    /// As [`Self::cast_to`], with a quicker look that may not see that the value fits, but is right where it does.
+    /// Like [`Self::cast_to`], but faster: it may report a fitting value as a misfit, and never the opposite.
     #[inline(always)]
     fn cast_quickly(self) -> (D, bool) {
         self.cast_to()
@@ -155,7 +155,7 @@ macro_rules! from_float {
 from_float!(f32);
 from_float!(f64);
 
-/// A single on the way to 16 bits: it rounds there as the value that it was made of would.
+/// A single that rounds to 16 bits as the original value would.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
 pub(super) struct OddSingle(f32);
@@ -179,7 +179,7 @@ macro_rules! float_to_float {
         #[inline(always)]
         fn cast_to(self) -> ($target, bool) {
             let value: $target = $cast(self);
-            // Finite values must stay finite; NaN and infinities are what they were.
+            // Finite values must stay finite; NaN and infinities stay what they are.
             (value, value.is_finite() || !self.is_finite())
         }
     })+ };
@@ -194,7 +194,7 @@ impl CastTo<f32> for f64 {
     #[inline(always)]
     fn cast_to(self) -> (f32, bool) {
         let (value, fits) = self.cast_quickly();
-        // Finite values must stay finite; NaN and infinities are what they were.
+        // Finite values must stay finite; NaN and infinities stay what they are.
         (value, fits || self.is_infinite())
     }
 }

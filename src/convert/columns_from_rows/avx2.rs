@@ -9,14 +9,14 @@ use std::arch::x86_64::{
 
 use super::tile_grid::{Grid, Lines, TilePrefetch};
 
-/// Writes the columns of a grid whose rows are dense, elements of `SIZE` bytes, `GROUP` columns at a time; as many rows as
-/// full tiles have, and columns unless there are fewer than that. Tells how many columns and rows that were.
+/// Writes the columns of a grid with dense rows of `SIZE`-byte elements, `GROUP` columns at a time: the rows of full
+/// tiles, and all columns unless there are fewer than a tile has. Returns the number of columns and rows written.
 ///
 /// # Safety
 /// As [`super::tile_grid::split`]; the processor has these instructions.
 #[target_feature(enable = "avx2")]
 pub(super) unsafe fn split<const SIZE: usize, const GROUP: usize>(grid: Grid) -> (usize, usize) {
-    // A tile has a cache line of each row, and gives a cache line of each column, in two halves.
+    // A tile reads a cache line of each row, and writes a cache line of each column, in two halves.
     let tile = 64 / SIZE;
     let rows = grid.rows / tile * tile;
     if grid.columns < GROUP {
@@ -36,7 +36,7 @@ pub(super) unsafe fn split<const SIZE: usize, const GROUP: usize>(grid: Grid) ->
                 false => start,
             };
             for column in (band..end).step_by(GROUP) {
-                // The last columns are read together with some before them, which are written already.
+                // The last columns are read together with some before them, which are already written.
                 let written = GROUP.saturating_sub(end - column);
                 for half in [0, tile / 2] {
                     // Before the band there are columns wherever it has too few.
@@ -78,7 +78,7 @@ unsafe fn read<const SIZE: usize, const GROUP: usize>(part: Grid) -> [__m256i; G
         };
         *line = _mm256_inserti128_si256::<1>(_mm256_castsi128_si256(lane(0)), lane(1));
     }
-    // Each step doubles the rows of a column that are side by side in a lane. Written out, as a loop would keep the lines
+    // Each step doubles the adjacent rows of a column in a lane. Unrolled by hand, because a loop would keep the lines
     // in memory.
     let lines = if SIZE < 16 { weave::<SIZE, GROUP>(lines) } else { lines };
     let lines = if SIZE < 8 { weave::<SIZE, GROUP>(lines) } else { lines };

@@ -9,14 +9,14 @@ use std::arch::x86_64::{
 
 use super::tile_grid::{Grid, Lines, TilePrefetch};
 
-/// Writes the columns of a grid whose rows are dense, elements of `SIZE` bytes, `GROUP` columns at a time; as many rows as
-/// full tiles have. Tells how many columns and rows that were.
+/// Writes the columns of a grid with dense rows of `SIZE`-byte elements, `GROUP` columns at a time: the rows of full
+/// tiles. Returns the number of columns and rows written.
 ///
 /// # Safety
 /// As [`super::tile_grid::split`]; the processor has these instructions.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
 pub(super) unsafe fn split<const SIZE: usize, const GROUP: usize>(grid: Grid) -> (usize, usize) {
-    // A tile has a cache line of each row, and gives a cache line of each column.
+    // A tile reads a cache line of each row, and writes a cache line of each column.
     let tile = 64 / SIZE;
     let rows = grid.rows / tile * tile;
     let mut ahead = TilePrefetch::of(grid, tile);
@@ -85,7 +85,7 @@ unsafe fn read<const SIZE: usize, const GROUP: usize, const MASKED: bool>(
         let high = _mm256_inserti128_si256::<1>(_mm256_castsi128_si256(lane(2)), lane(3));
         *line = _mm512_inserti64x4::<1>(_mm512_castsi256_si512(low), high);
     }
-    // Each step doubles the rows of a column that are side by side in a lane. Written out, as a loop would keep the lines
+    // Each step doubles the adjacent rows of a column in a lane. Unrolled by hand, because a loop would keep the lines
     // in memory.
     let lines = if SIZE < 16 { weave::<SIZE, GROUP>(lines) } else { lines };
     let lines = if SIZE < 8 { weave::<SIZE, GROUP>(lines) } else { lines };

@@ -19,16 +19,16 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::tensor::{Parts, Tensor};
 use tile_grid::{Grid, split};
 
-/// Bytes of the rows that are taken together: they stay in the first-level cache, and those that come next in the second.
+/// The bytes of a block of rows: they stay in the first-level cache, and the next block in the second.
 const BLOCK: usize = 1 << 14;
-/// Rows that are taken together however long they are: columns are written in runs of them.
+/// The least rows of a block, because columns are written in runs of them.
 const FEWEST: usize = 32;
 
 /// Copies a host tensor of two dimensions into one new block, in which each column is dense and starts on a cache line. `why` goes to
 /// the copy log.
 ///
 /// # Errors
-/// When the tensor has other dimensions or is not in host memory, or the copy cannot be had.
+/// If the tensor has other dimensions or is not in host memory, or the allocation fails.
 pub(crate) fn split_rows(tensor: &Tensor, asked: Option<usize>, why: &str) -> Result<Tensor> {
     let isa = Isa::detect();
     let (&[rows, columns], &[row_step, column_step]) = (tensor.shape(), tensor.strides()) else {

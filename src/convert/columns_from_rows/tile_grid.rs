@@ -8,7 +8,7 @@ use crate::convert::pack::Isa;
 #[cfg(target_arch = "x86_64")]
 use crate::convert::pack::prefetch_to_second;
 
-/// Elements in rows and columns, and where the columns go.
+/// Elements in rows and columns, and the target of the columns.
 #[derive(Clone, Copy)]
 pub(super) struct Grid {
     /// The first element.
@@ -17,22 +17,22 @@ pub(super) struct Grid {
     pub(super) columns: usize,
     /// Bytes from one row to the next.
     pub(super) row_step: isize,
-    /// Bytes from one column to the next.
+    /// Bytes from one column to the next in the target.
     pub(super) column_step: isize,
     /// Where the first column goes.
     pub(super) out: *mut u8,
     /// Bytes of an element.
     pub(super) size: usize,
-    /// Bytes from one column to the next where they go.
+    /// Bytes from one column to the next in the target.
     pub(super) stride: usize,
-    /// Whether columns start on cache lines, and are not read again soon: they are written past the cache.
+    /// Whether columns start on cache lines, and are not read again soon: non-temporal stores write them.
     pub(super) stream: bool,
 }
 
 // SAFETY: threads that share a grid write rows of their own, which its users promise (`split`); the source is not written.
 unsafe impl Sync for Grid {}
 
-/// Rows that portable code takes together: they stay in the first-level cache, a cache line each.
+/// Rows per block of the portable code: they stay in the first-level cache, a cache line each.
 const ROWS: usize = 64;
 
 impl Grid {
@@ -67,8 +67,8 @@ impl Grid {
     }
 }
 
-/// A tile's lines next to each other: where rows are a multiple of 4 KiB apart they would share one set of the first-level
-/// cache, and drive each other out before all of a line is read.
+/// A contiguous copy of a tile's lines. Rows that are a multiple of 4 KiB apart would share one set of the first-level
+/// cache, and evict each other before a whole line is read.
 #[cfg(target_arch = "x86_64")]
 #[repr(align(64))]
 pub(super) struct Lines([MaybeUninit<[u8; 64]>; 64]);
@@ -79,7 +79,7 @@ impl Lines {
         Self([const { MaybeUninit::uninit() }; 64])
     }
 
-    /// Whether so many rows of a grid share sets of the cache.
+    /// Returns whether this many rows of a grid share sets of the cache.
     pub(super) fn are_crowded(grid: Grid, rows: usize) -> bool {
         let apart = grid.row_step.unsigned_abs();
         // Of a power of two, in lines: how many rows there are until one comes to the first one's set.
@@ -87,7 +87,7 @@ impl Lines {
         rows > 4 * cycle
     }
 
-    /// The same part of the grid, over a copy of its lines.
+    /// Returns the same part of the grid, over a copy of its lines.
     ///
     /// # Safety
     /// The part has `rows` rows, 64 at most, of 64 readable bytes each.
@@ -101,8 +101,8 @@ impl Lines {
     }
 }
 
-/// The rows behind a grid, which are most often taken next: asked for while the grid's own are written, line by line in the
-/// order in which they lie, as memory likes to be read. The processor's own guess sees columns of lines instead.
+/// Prefetches the rows behind a grid, which usually come next, while the grid's own are written, line by line in memory
+/// order. The processor's own prefetcher sees columns of lines instead.
 #[cfg(target_arch = "x86_64")]
 pub(super) struct TilePrefetch {
     row: *const u8,
@@ -110,7 +110,7 @@ pub(super) struct TilePrefetch {
     line: usize,
     /// Lines of a row.
     lines: usize,
-    /// Lines that are asked for with each tile; none where the processor guesses well.
+    /// Lines that are prefetched with each tile; none if the processor's prefetcher does well.
     share: usize,
 }
 
@@ -120,7 +120,7 @@ impl TilePrefetch {
     pub(super) fn of(grid: Grid, tile: usize) -> Self {
         let row = grid.part(grid.rows, 0).source;
         let (apart, bytes) = (grid.row_step.unsigned_abs(), grid.columns.saturating_mul(grid.size));
-        // The line that a row shares with the next is asked for once.
+        // A line that two rows share is prefetched once.
         let before = if apart > bytes { row.addr() % 64 } else { 0 };
         let lines = (before + bytes).div_ceil(64);
         let share = if grid.stream && apart > 64 { (tile * lines).div_ceil(bytes.div_ceil(64).max(1)) } else { 0 };

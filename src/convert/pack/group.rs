@@ -14,11 +14,11 @@ use crate::convert::lane::Lane;
 
 /// Bytes of 64 rows of a group.
 const BLOCK: usize = BLOCK_ROWS * LINE;
-/// How far ahead memory is fetched, at least: what takes as long to write as memory takes to answer.
+/// The least prefetch distance: what takes as long to write as memory takes to answer.
 const DISTANCE: usize = 512;
-/// The most addresses that are fetched from, of columns of a group: one each of single bytes, or eight of decimals.
+/// The most addresses that are prefetched for the columns of a group: one each for single bytes, or eight for decimals.
 const ADDRESSES: usize = 128;
-/// Bytes of an element that tiles are made of, at least.
+/// The least bytes of an element in a tile.
 const TILED: usize = 4;
 /// Bytes of a row of four such elements.
 const QUAD: usize = 16;
@@ -28,10 +28,10 @@ const QUAD: usize = 16;
 pub(super) struct Scratch {
     lanes: [MaybeUninit<u8>; BLOCK],
     zipped: [MaybeUninit<u8>; BLOCK],
-    /// And a line more, as rows are written a line each.
+    /// And one line more, because rows are written a line each.
     rows: [MaybeUninit<u8>; BLOCK + LINE],
     ahead: [*const u8; ADDRESSES],
-    /// The last row of the 64 before, and of these, where lines have parts of two.
+    /// The last row of the previous 64, and of these, if lines contain parts of two rows.
     before: Option<Line>,
     after: Line,
 }
@@ -56,9 +56,9 @@ pub(super) struct Group<'a> {
     pub(super) lanes: &'a [Lane<'a>],
     /// Bytes of an element.
     pub(super) size: usize,
-    /// Whether rows lie one after the other, or each fills a line and is on one: they are written past the cache.
+    /// Whether rows are contiguous, or each fills an aligned line: non-temporal stores write them.
     pub(super) stream: bool,
-    /// Bytes of the first columns, where lines have the last columns of a row and the first ones of the next.
+    /// Bytes of the first columns, if lines contain the last columns of a row and the first ones of the next.
     pub(super) head: Option<usize>,
 }
 
@@ -84,7 +84,7 @@ impl<'a> Group<'a> {
         unsafe { self.pack_chunks(first, out, scratch) }
     }
 
-    /// Where four columns start that lie as their rows need them, which follow each other; `None` for others.
+    /// Returns the addresses of four adjacent columns that need no change; `None` for others.
     #[cfg(target_arch = "x86_64")]
     fn quad_columns(&self, first: usize, out: Target) -> Option<[*const u8; 4]> {
         let is_quad = self.isa == Isa::Avx512 && self.size == TILED && out.stride() == QUAD;
@@ -95,7 +95,7 @@ impl<'a> Group<'a> {
             .then(|| lanes.each_ref().map(|lane| lane.stored_at(first)))
     }
 
-    /// As [`Self::pack`], for [`Self::quad_columns`].
+    /// Like [`Self::pack`], for [`Self::quad_columns`].
     ///
     /// # Safety
     /// As [`Self::pack`]; `columns` are what [`Self::quad_columns`] gives for these rows.
@@ -114,7 +114,7 @@ impl<'a> Group<'a> {
         })
     }
 
-    /// As [`Self::pack`], 64 rows at a time.
+    /// Like [`Self::pack`], 64 rows at a time.
     ///
     /// # Safety
     /// As [`Self::pack`].
@@ -194,7 +194,7 @@ impl<'a> Group<'a> {
         Tiles { lanes, loads, first, turn, rows, out: out.start(), stride, stream: self.stream, ahead: &[] }
     }
 
-    /// How tiles of whole chunks take the lanes.
+    /// Returns how tiles of whole blocks load the lanes.
     pub(super) fn loads(&self, out: Target) -> Loads<'a> {
         let width = self.lanes.len() * self.size;
         match self.isa {
@@ -232,7 +232,7 @@ impl<'a> Group<'a> {
         let (start, count) = (out.start(), out.count());
         let dense = out.stride() == width;
         let mut lanes = [std::ptr::null(); LANES];
-        // Rows of one element, one after the other, are the column itself.
+        // Contiguous rows of one element are the column itself.
         let is_column = dense && width == self.size;
         let (fits, ahead) = if self.size < TILED && !is_column {
             // SAFETY: the columns have `count` rows from `first` on, at most 64.
@@ -374,7 +374,7 @@ fn fetch_next(ahead: &mut [*const u8; ADDRESSES], mut filled: usize, lane: &Lane
     filled
 }
 
-/// Gives those that are not used the first one's place: what they read is overwritten, or not copied.
+/// Points unused lanes at the first one: what they read is overwritten, or not copied.
 #[inline(always)]
 fn fill_up(lanes: &mut [*const u8]) {
     let first = lanes.first().copied().unwrap_or(std::ptr::null());
@@ -383,7 +383,7 @@ fn fill_up(lanes: &mut [*const u8]) {
     }
 }
 
-/// Copies rows that lie one after the other.
+/// Copies contiguous rows.
 ///
 /// # Safety
 /// Both have so many bytes, apart from each other; the processor has `isa`.

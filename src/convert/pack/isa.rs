@@ -2,7 +2,7 @@
 
 use std::sync::OnceLock;
 
-/// A set of kernels. Each gives the same bytes.
+/// An instruction set with its kernels. All sets give the same bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Isa {
     /// Rust alone.
@@ -13,7 +13,7 @@ pub(crate) enum Isa {
     Avx512,
 }
 
-/// Elements that a kernel takes at once: the bits of a word.
+/// The elements per kernel call: the bits of a word.
 pub(in crate::convert) const BLOCK_ROWS: usize = 64;
 
 /// The bytes of an element, and what fills up the sixteen.
@@ -23,9 +23,9 @@ pub(in crate::convert) type Bytes = [u8; 16];
 /// What is used of source, bits and element is each kernel's matter.
 pub(in crate::convert) type Compiled = unsafe fn(source: *const u8, bits: u64, element: &Bytes, out: *mut u8) -> bool;
 
-/// What becomes a [`Compiled`] for each set of instructions: code that the compiler makes vectors of.
+/// Code that the compiler vectorises for each instruction set, as a [`Compiled`].
 pub(in crate::convert) trait Kernel {
-    /// Is inlined into a function for each set.
+    /// Inlined into a function for each instruction set.
     ///
     /// # Safety
     /// As each kernel says. `out` has room for 64 elements, has their dtype's alignment (of complex numbers, that of a
@@ -34,7 +34,8 @@ pub(in crate::convert) trait Kernel {
 }
 
 impl Isa {
-    /// The best set that this processor has, or the one that `ARROW_DLPACK_ISA` limits it to. The variable is read once.
+    /// Returns the best set of this processor, or the one that `ARROW_DLPACK_ISA` limits it to. The variable is read
+    /// once.
     pub(crate) fn detect() -> Self {
         static DETECTED: OnceLock<Isa> = OnceLock::new();
         *DETECTED.get_or_init(|| {
@@ -48,7 +49,7 @@ impl Isa {
         })
     }
 
-    /// Every set that this processor has, worst first.
+    /// Returns every set of this processor, worst first.
     pub(crate) fn available() -> &'static [Self] {
         #[cfg(target_arch = "x86_64")]
         {

@@ -7,7 +7,7 @@ use crate::dtype::DType;
 /// The most lanes that a line has.
 pub(super) const LANES: usize = 16;
 
-/// What elements are stored as.
+/// The stored type of elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::convert) enum Stored {
     /// As in the result.
@@ -16,12 +16,12 @@ pub(in crate::convert) enum Stored {
     Int64,
     Float32,
     Float64,
-    /// Bits: those that are set are `element` in the result, the others zero.
+    /// Bits: set bits become `element` in the result, others zero.
     Bits,
 }
 
 impl Stored {
-    /// Bytes of an element, of which the result's has so many; 0 for bits.
+    /// Returns the bytes of a stored element, given those of the result's; 0 for bits.
     pub(super) fn bytes(self, size: usize) -> usize {
         match self {
             Self::Alike => size,
@@ -31,7 +31,7 @@ impl Stored {
         }
     }
 
-    /// `None` where registers do not cast them.
+    /// `None` if registers do not cast them.
     pub(in crate::convert) fn of(isa: Isa, from: DType, to: DType) -> Option<Self> {
         match (isa, from, to) {
             (Isa::Avx512, DType::Int32, DType::Float32 | DType::Float64) => Some(Self::Int32),
@@ -43,7 +43,7 @@ impl Stored {
     }
 }
 
-/// How a tile takes the elements of a lane.
+/// How a tile loads the elements of a lane.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::convert) struct Load<'a> {
     pub(in crate::convert) stored: Stored,

@@ -47,16 +47,16 @@ use load::LANES;
 use stream::{HUGE_PAGE, Pages};
 use target::Target;
 
-/// Bytes of a column that are read in a run, at least: long enough for the processor to fetch ahead, and a few pages. Few of
-/// them for Miri, so that small tests have several runs.
+/// The least bytes of a column that are read in a run: long enough for the processor's prefetcher, and a few pages. Few
+/// under Miri, so that small tests have several runs.
 const RUN: usize = if cfg!(miri) { 256 } else { 8192 };
-/// Bytes of rows that are written in a run, if columns have more than `RUN` then: in small pages, no more than the processor
-/// knows the addresses of.
+/// The bytes of rows that are written in a run, if columns have more than `RUN` then: in small pages, at most what the
+/// TLB covers.
 const SPAN: usize = HUGE_PAGE;
-/// As above, in huge pages, where rows have several lines: a new run is a new place in every column.
+/// The same in huge pages, if rows have several lines: a new run starts at a new place of every column.
 const WIDE_SPAN: usize = 16 * HUGE_PAGE;
 
-/// What does not fit: the column's number, and the position in the chunk.
+/// A misfit: the column's number, and the position in the chunk.
 pub(crate) struct PackMisfit {
     pub(crate) column: usize,
     pub(crate) misfit: Misfit,
@@ -76,7 +76,7 @@ impl From<Error> for Refusal {
     }
 }
 
-/// Writes the columns' rows from `first` on, as many as `out` has, on so many threads.
+/// Writes the columns' rows from `first` on, as many as `out` has, on this many threads.
 ///
 /// # Errors
 /// The inner error is the value that does not fit in the lowest row, of the first such column. The outer one is memory that
@@ -104,15 +104,15 @@ pub(crate) unsafe fn pack_rows(
     unsafe { pack(isa, threads, columns, first, out, Memory { stream, huge_pages }) }
 }
 
-/// What is known of the memory that rows are written to.
+/// What is known of the memory of the rows.
 #[derive(Clone, Copy)]
 struct Memory {
-    /// Whether whole lines are written past the cache.
+    /// Whether non-temporal stores write whole lines.
     stream: bool,
     huge_pages: bool,
 }
 
-/// As [`pack_rows`], past the cache or not.
+/// Like [`pack_rows`], past the cache or not.
 ///
 /// # Safety
 /// As [`pack_rows`].
@@ -152,7 +152,7 @@ unsafe fn pack(
     }
 }
 
-/// The misfit in the lowest of these rows, of the first such column.
+/// Returns the misfit in the lowest of these rows, of the first such column.
 ///
 /// # Safety
 /// The columns have these rows.
@@ -320,7 +320,7 @@ impl Packer<'_> {
         (0..most).step_by(columns).map(move |column| column.min(most.saturating_sub(columns)))
     }
 
-    /// As many columns as a line has, from this one on.
+    /// Returns as many columns as a line has, from this one on.
     fn group(&self, column: usize, stream: bool) -> Group<'_> {
         let end = self.lanes.len().min(column + LINE / self.size);
         let lanes = self.lanes.get(column..end).unwrap_or(&[]);

@@ -9,14 +9,14 @@ use super::{Packer, Refusal};
 use crate::alloc::HostBuffer;
 
 impl Packer<'_> {
-    /// Writes rows that lie one after the other. While some go from the cache to memory, which waits for nothing, the columns
-    /// of the next ones are fetched.
+    /// Writes contiguous rows. While non-temporal stores write some of them, which waits for nothing, the columns of
+    /// the next ones are prefetched.
     ///
     /// # Safety
     /// As [`super::pack_rows`]; rows lie one after the other, and are a line long or longer.
     pub(super) unsafe fn waiting(&self, first: usize, out: Target) -> Result<(), Refusal> {
         let width = out.stride();
-        // The rows stand where they do on their lines, behind what is left of the line before.
+        // The rows have the same positions in their lines as in the target, behind the rest of the previous line.
         let before = out.start().addr() % LINE;
         let waiting = HostBuffer::uninitialised(LINE + BLOCK_ROWS.min(out.count()) * width)?;
         let block = Target::new(waiting.as_ptr().wrapping_add(before), width, BLOCK_ROWS);
