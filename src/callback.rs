@@ -43,8 +43,9 @@ pub(crate) fn panic_message(panic: &(dyn Any + Send)) -> &str {
 
 /// Returns whether this thread is inside a C callback of ours. There, the state that our callers told us (such as
 /// whether the thread is attached to an interpreter) may have changed.
+#[cfg(any(test, feature = "python"))]
 #[must_use]
-pub fn is_running() -> bool {
+pub(crate) fn is_running() -> bool {
     DEPTH.get() > 0
 }
 

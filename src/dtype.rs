@@ -13,6 +13,7 @@ const LANCE_BFLOAT16: &str = "lance.bfloat16";
 
 /// The kinds of numbers that promotion and casts distinguish.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Kind {
     /// Booleans, one byte each.
     Bool,

@@ -24,6 +24,7 @@ use crate::tensor::Tensor;
 
 /// The report of [`explain`] and [`explain_schema`]: one row for each column. Its text is a table.
 #[derive(Clone, Debug, Default)]
+#[non_exhaustive]
 pub struct Report {
     /// The rows, in the order of the columns.
     pub rows: Vec<ReportRow>,

@@ -99,28 +99,28 @@
 
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 
-pub mod alloc;
+mod alloc;
 pub mod arrow;
-pub mod batch;
-pub mod callback;
-pub mod column;
-pub mod convert;
-pub mod copy_log;
+mod batch;
+mod callback;
+mod column;
+mod convert;
+mod copy_log;
 pub mod cuda;
-pub mod device;
+mod device;
 pub mod dlpack;
 pub mod dtype;
-pub mod error;
-pub mod explain;
+mod error;
+mod explain;
 pub mod ffi;
-pub(crate) mod kernels;
+mod kernels;
 pub mod loader;
-pub mod matrix;
-pub mod plan;
-pub mod ragged;
-pub mod spec;
+mod matrix;
+mod plan;
+mod ragged;
+mod spec;
 pub mod stream_order;
-pub mod tensor;
+mod tensor;
 pub mod transfer;
 
 #[cfg(feature = "python")]
@@ -132,8 +132,8 @@ pub use column::{
     Bits, array_to_tensor, chunks_to_tensor, chunks_to_tensor_into, to_arrow, to_arrow_as, to_tensor, validity,
     validity_bits,
 };
-pub use convert::request_field;
-pub use copy_log::CopyLog;
+pub use convert::{check_request, copy_array, request_field};
+pub use copy_log::{Copied, CopyLog};
 pub use device::Device;
 pub use dtype::DType;
 pub use error::{Error, ErrorKind, Result};
@@ -147,10 +147,11 @@ pub use matrix::{
 };
 pub use ragged::{Pad, Ragged, Values, chunks_to_padded, chunks_to_ragged, to_padded, to_ragged};
 pub use spec::{
-    CopyMode, DecimalMode, DictionaryMode, MatrixOptions, MatrixSpec, MemoryOrder, NullPolicy, Options, PandasIndex,
-    Scalar,
+    CopyMode, DecimalMode, DictionaryMode, MatrixOptions, MemoryOrder, NullPolicy, Options, PandasIndex, Scalar,
 };
-pub use tensor::{Native, Output, Tensor};
+pub use tensor::{Native, Output, Owner, Tensor};
+/// The crates of Arrow whose types are in this crate's signatures, in the version that it is built with.
+pub use {arrow_array, arrow_schema};
 
 /// Runs the README's Rust code as a test.
 #[cfg(doctest)]

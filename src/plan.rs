@@ -15,7 +15,7 @@ use crate::spec::{CopyMode, Element, MemoryOrder, Nulls, Options, Spec, TensorFi
 
 /// What the plan needs to know of one chunk of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ChunkSize {
+pub(crate) struct ChunkSize {
     /// Rows of the chunk.
     pub rows: usize,
     /// Null elements among its rows, those of nested lists included.
@@ -27,7 +27,7 @@ pub struct ChunkSize {
 /// Something that a conversion does, and why it cannot be a view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Action {
+pub(crate) enum Action {
     /// Runs, or codes of a dictionary, become the values they stand for.
     Decode,
     /// Bits become bytes.
@@ -96,7 +96,7 @@ impl fmt::Display for Action {
 
 /// One step of a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Step {
+pub(crate) struct Step {
     /// What happens.
     pub action: Action,
     /// Bytes that the step writes. Steps of one pass write the same bytes once: see [`Plan::bytes`].
@@ -107,7 +107,7 @@ pub struct Step {
 
 /// The steps of a conversion; none for a view.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Plan {
+pub(crate) struct Plan {
     /// Rows of the result.
     pub rows: usize,
     /// Elements of the result.
@@ -123,7 +123,7 @@ impl Plan {
     ///
     /// # Errors
     /// When a copy would be needed under [`CopyMode::Never`], or the result is larger than memory can be.
-    pub fn new(spec: &Spec, chunks: &[ChunkSize], options: &Options) -> Result<Self> {
+    pub(crate) fn new(spec: &Spec, chunks: &[ChunkSize], options: &Options) -> Result<Self> {
         Self::build(spec, chunks, options).map_err(|error| error.in_column(spec.field().name()))
     }
 
@@ -193,7 +193,7 @@ impl Plan {
     ///
     /// # Errors
     /// When a copy would be needed under [`CopyMode::Never`].
-    pub fn to_arrow(form: &TensorField, aligned: bool, validity: bool, copy: CopyMode) -> Result<Self> {
+    pub(crate) fn to_arrow(form: &TensorField, aligned: bool, validity: bool, copy: CopyMode) -> Result<Self> {
         let bytes = form.elements.saturating_mul(form.dtype.itemsize());
         let mut plan = Self { rows: form.rows, elements: form.elements, steps: SmallVec::new(), bytes: 0 };
         if form.elements > 0 {
@@ -226,7 +226,7 @@ impl Plan {
     ///
     /// # Errors
     /// When a copy would be needed under [`CopyMode::Never`].
-    pub fn to_columns(form: &TensorField, columns: usize, aligned: bool, copy: CopyMode) -> Result<Self> {
+    pub(crate) fn to_columns(form: &TensorField, columns: usize, aligned: bool, copy: CopyMode) -> Result<Self> {
         let allowed = if copy == CopyMode::Never { CopyMode::IfNeeded } else { copy };
         let mut plan = Self::to_arrow(form, aligned, false, allowed)?;
         plan.elements = plan.elements.saturating_mul(columns);
@@ -262,13 +262,13 @@ impl Plan {
 
     /// Whether the result shares memory with its source, whatever the values are.
     #[must_use]
-    pub fn is_view(&self) -> bool {
+    pub(crate) fn is_view(&self) -> bool {
         self.steps.is_empty()
     }
 
     /// Whether bytes move in any case.
     #[must_use]
-    pub fn is_copy(&self) -> bool {
+    pub(crate) fn is_copy(&self) -> bool {
         self.steps.iter().any(|step| !step.at_most)
     }
 
@@ -279,7 +279,7 @@ impl Plan {
 
     /// Why bytes move, in words; empty for a view.
     #[must_use]
-    pub fn reasons(&self) -> String {
+    pub(crate) fn reasons(&self) -> String {
         let steps = self.steps.iter().map(|step| {
             let bound = if step.at_most { " at most" } else { "" };
             format!("{}{bound}", step.action)

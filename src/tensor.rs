@@ -345,7 +345,7 @@ impl Tensor {
     ///
     /// # Errors
     /// If a row has more elements than a fixed-size list can.
-    pub fn arrow_form(&self) -> Result<TensorField> {
+    pub(crate) fn arrow_form(&self) -> Result<TensorField> {
         let codes_of_nothing = |field: &&FieldRef| has_codes(field.data_type()) && self.codes.is_none();
         let field = self.field.as_ref().filter(|field| !codes_of_nothing(field));
         TensorField::new(self.dtype, &self.shape, &self.strides, field)

@@ -19,8 +19,7 @@ use arrow_array::{
     Int32Array, Int64Array, ListArray, NullArray, RecordBatch, StringArray, StructArray, TimestampNanosecondArray,
     UInt8Array, UInt64Array,
 };
-use arrow_dlpack::convert::check_request;
-use arrow_dlpack::{CopyLog, DeviceArray, ErrorKind, Result, request_field};
+use arrow_dlpack::{CopyLog, DeviceArray, ErrorKind, Result, check_request, request_field};
 use arrow_schema::{DataType, Field, FieldRef, TimeUnit};
 use support::arrow::{extension, field, list, shared};
 

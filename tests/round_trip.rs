@@ -15,7 +15,6 @@ use std::sync::Arc;
 use arrow_array::cast::AsArray;
 use arrow_array::{Array, ArrayRef, Int32Array, StructArray, TimestampMicrosecondArray};
 use arrow_buffer::NullBuffer;
-use arrow_dlpack::spec::FixedShapeTensor;
 use arrow_dlpack::{
     CopyLog, CopyMode, DType, DeviceArray, ErrorKind, NullPolicy, Options, Tensor, array_to_tensor, to_arrow,
     to_tensor, validity,
@@ -169,7 +168,7 @@ fn rows_of_dimensions_are_fixed_shape_tensors() {
     let array = to_arrow(&tensor, None, CopyMode::Never).unwrap();
     assert_eq!(array.field().extension_type_name(), Some("arrow.fixed_shape_tensor"));
     assert_eq!(array.field().extension_type_metadata(), Some(r#"{"permutation":[1,0],"shape":[3,2]}"#));
-    assert!(FixedShapeTensor::of(array.field()).unwrap().is_some());
+    assert_eq!(read(&to_tensor(&array, &Options::default()).unwrap()), read(&tensor));
     // The storage, as someone who ignores the extension reads it: the elements as they lie.
     let storage = array.to_arrow().unwrap();
     let items = storage.as_fixed_size_list().values().to_data().buffers()[0].as_slice().to_vec();

@@ -25,7 +25,7 @@ use fallible::{is_beyond_memory, out_of_memory};
 pub type Owner = Arc<dyn Send + Sync>;
 
 /// The alignment of every allocation, in bytes.
-pub const ALIGNMENT: usize = 64;
+pub(crate) const ALIGNMENT: usize = 64;
 
 /// The most bytes of anything, because no processor has user addresses of more bits.
 const ADDRESSABLE: u64 = 1 << 56;
@@ -43,7 +43,7 @@ pub(crate) fn is_addressable(start: usize, bytes: usize) -> bool {
 
 /// An owned, aligned block of host memory. Its bytes are uninitialised until its creator has written them.
 #[derive(Debug)]
-pub struct HostBuffer {
+pub(crate) struct HostBuffer {
     start: NonNull<u8>,
     len: usize,
     /// The allocated bytes, which can be more.
@@ -62,7 +62,7 @@ impl HostBuffer {
     ///
     /// # Errors
     /// If the allocation fails. Nothing else changes then.
-    pub fn uninitialised(len: usize) -> Result<Self> {
+    pub(crate) fn uninitialised(len: usize) -> Result<Self> {
         let refused = || out_of_memory(len);
         let alignment = if len >= HUGE_PAGES_FROM { HUGE_PAGE } else { ALIGNMENT };
         // The system would back an incomplete huge page with small ones, one by one.
@@ -89,24 +89,24 @@ impl HostBuffer {
 
     /// Returns the address of the first byte, never NULL.
     #[must_use]
-    pub fn as_ptr(&self) -> *mut u8 {
+    pub(crate) fn as_ptr(&self) -> *mut u8 {
         self.start.as_ptr()
     }
 
     /// Size in bytes.
     #[must_use]
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.len
     }
 
     /// Whether the size is 0.
     #[must_use]
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
     /// The bytes, to be written.
-    pub fn as_uninit_mut(&mut self) -> &mut [MaybeUninit<u8>] {
+    pub(crate) fn as_uninit_mut(&mut self) -> &mut [MaybeUninit<u8>] {
         // SAFETY: the block has `len` bytes or more (or is empty and aligned), is borrowed exclusively, and MaybeUninit needs
         // no initialisation.
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr().cast(), self.len()) }

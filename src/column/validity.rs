@@ -34,6 +34,7 @@ pub fn validity(field: &FieldRef, chunks: &[DeviceArray]) -> Result<Tensor> {
 
 /// A validity bitmap as it lies in memory.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Bits {
     /// The bytes that hold the bits, lowest bit first: uint8, of one dimension.
     pub bytes: Tensor,

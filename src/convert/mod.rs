@@ -53,7 +53,9 @@ pub(crate) use gather::compact;
 pub(crate) use matrix::{empty_matrix, matrix_stride, pack_matrix, view_matrix, write_matrix};
 pub(crate) use output::{row_stride, write_column};
 pub(crate) use pad::Padder;
-pub use request::{check_request, check_request_on, request_field};
+#[cfg(feature = "python")]
+pub(crate) use request::check_request_on;
+pub use request::{check_request, request_field};
 pub(crate) use row_block::{Place, RowBlock, RowLayout};
 #[cfg(feature = "python")]
 pub(crate) use serialize::{ArrayParts, Bytes, PICKLED, put_together, take_apart};

@@ -78,7 +78,8 @@ pub fn check_request(own: &FieldRef, requested: &FieldRef) -> Result<()> {
 ///
 /// # Errors
 /// As [`check_request`], and when values would have to be cast.
-pub fn check_request_on(device: Device, own: &FieldRef, requested: &FieldRef) -> Result<()> {
+#[cfg_attr(not(feature = "python"), allow(dead_code, reason = "Python's functions alone ask"))]
+pub(crate) fn check_request_on(device: Device, own: &FieldRef, requested: &FieldRef) -> Result<()> {
     check_request(own, requested)?;
     let (from, to) = (own.data_type(), requested.data_type());
     if device.is_cpu() || same_layout(from, to) || counts_in(from, to) {

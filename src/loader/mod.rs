@@ -85,6 +85,7 @@ pub struct Batch {
 
 /// The answer to a request for a batch.
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum Next {
     /// The batch.
     Batch(Batch),

@@ -18,6 +18,7 @@ use crate::tensor::Tensor;
 
 /// What a name stands for, among the columns of a batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Group {
     /// A column, as a tensor of its own.
     Column(String),

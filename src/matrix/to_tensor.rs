@@ -45,8 +45,10 @@ fn unless_quick<R: Send>(worker: &Worker<'_>, bytes: usize, work: impl FnOnce() 
 /// `options` says of copies and memory does not count here: `matrix` does.
 ///
 /// # Errors
-/// As [`MatrixSpec::new`]; for a null that is refused, and a value that a cast cannot take; when a copy is needed and not
-/// allowed, the data is not in host memory, or memory cannot be had. Names column and row.
+/// If the field is no struct, a name does not exist or is not unique, a column has no tensor form or is no column of
+/// scalars, the columns promote to no dtype, or the null policy does not fit it; for a null that is refused, and a value that a
+/// cast cannot take; if a copy is needed and not allowed, the data is not in host memory, or memory cannot be had. Names column
+/// and row.
 ///
 /// ```
 /// use std::sync::Arc;

@@ -29,7 +29,8 @@ use crate::tensor::Tensor;
 /// with one element a row, strings included, and whatever dtype `matrix` names, the result is bool.
 ///
 /// # Errors
-/// As [`MatrixSpec::of_validity`]; when copies are not allowed, the memory is neither the host's nor reached through CUDA, or memory
+/// If the field is no struct, a name does not exist or is not unique, or a row of a column has more than one element or
+/// is a struct, which names the column; when copies are not allowed, the memory is neither the host's nor reached through CUDA, or memory
 /// cannot be had.
 ///
 /// ```

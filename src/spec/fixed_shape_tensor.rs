@@ -13,7 +13,7 @@ const NAME: &str = "arrow.fixed_shape_tensor";
 /// The shape of every value of a column: the physical `shape`, row-major, and the order of the logical dimensions:
 /// logical dimension `i` is physical dimension `permutation[i]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FixedShapeTensor {
+pub(crate) struct FixedShapeTensor {
     shape: Vec<i64>,
     permutation: Vec<usize>,
 }
@@ -28,7 +28,7 @@ impl FixedShapeTensor {
     ///
     /// # Errors
     /// When the metadata is not what the specification asks for, or does not fit the list size.
-    pub fn of(field: &Field) -> Result<Option<Self>> {
+    pub(crate) fn of(field: &Field) -> Result<Option<Self>> {
         if field.extension_type_name() != Some(NAME) {
             return Ok(None);
         }

@@ -104,7 +104,7 @@ impl MatrixOptions {
 
 /// What a matrix of columns is, from the struct field and the options alone.
 #[derive(Clone, Debug)]
-pub struct MatrixSpec {
+pub(crate) struct MatrixSpec {
     field: FieldRef,
     columns: Vec<(usize, Spec)>,
     dtype: DType,
@@ -124,7 +124,7 @@ impl MatrixSpec {
     /// # Errors
     /// If the field is no struct, a name does not exist or is not unique, a column has no tensor form or is no column
     /// of scalars, the columns promote to no dtype, or the null policy does not fit it. Names the column.
-    pub fn new(
+    pub(crate) fn new(
         field: &FieldRef,
         columns: Option<&[String]>,
         options: impl Fn(&str) -> Options,
@@ -162,7 +162,7 @@ impl MatrixSpec {
     /// # Errors
     /// If the field is no struct, a name does not exist or is not unique, or a row of a column has more than one
     /// element or is a struct. Names the column.
-    pub fn of_validity(field: &FieldRef, columns: Option<&[String]>) -> Result<Self> {
+    pub(crate) fn of_validity(field: &FieldRef, columns: Option<&[String]>) -> Result<Self> {
         let selected = select(field, columns)?;
         refuse_repeated(columns)?;
         let column = |(position, column): (usize, &FieldRef)| {
@@ -176,32 +176,32 @@ impl MatrixSpec {
 
     /// The struct field.
     #[must_use]
-    pub fn field(&self) -> &FieldRef {
+    pub(crate) fn field(&self) -> &FieldRef {
         &self.field
     }
 
     /// The dtype of the elements.
     #[must_use]
-    pub fn dtype(&self) -> DType {
+    pub(crate) fn dtype(&self) -> DType {
         self.dtype
     }
 
     /// Returns the columns in the order of the matrix: each with its position in the struct and its spec, in the
     /// matrix's dtype.
     #[must_use]
-    pub fn columns(&self) -> &[(usize, Spec)] {
+    pub(crate) fn columns(&self) -> &[(usize, Spec)] {
         &self.columns
     }
 
     /// Returns whether any column's elements are changed, nulls aside: decoded, cast, unpacked or normalised.
     #[must_use]
-    pub fn changes_elements(&self) -> bool {
+    pub(crate) fn changes_elements(&self) -> bool {
         self.changes_elements
     }
 
     /// Explains the dtype of the elements in words.
     #[must_use]
-    pub fn promotion(&self) -> String {
+    pub(crate) fn promotion(&self) -> String {
         let mut dtypes: Vec<(DType, &str)> = Vec::new();
         for (dtype, (_, column)) in self.promoted.iter().zip(&self.columns) {
             if dtypes.iter().all(|(known, _)| known != dtype) {
@@ -220,13 +220,13 @@ impl MatrixSpec {
 
     /// Returns whether a column must be decoded first.
     #[must_use]
-    pub fn is_decoded(&self) -> bool {
+    pub(crate) fn is_decoded(&self) -> bool {
         self.columns.iter().any(|(_, column)| column.decoded().is_some())
     }
 
     /// Bytes of a row without gaps.
     #[must_use]
-    pub fn row_bytes(&self) -> usize {
+    pub(crate) fn row_bytes(&self) -> usize {
         self.columns.len().saturating_mul(self.dtype.itemsize())
     }
 }

@@ -21,14 +21,18 @@ use std::sync::Arc;
 use arrow_schema::{DataType, FieldRef};
 use smallvec::SmallVec;
 
-pub use fixed_shape_tensor::FixedShapeTensor;
-pub use matrix::{MatrixOptions, MatrixSpec, MemoryOrder};
-pub use nulls::{NullPolicy, Pattern, Scalar};
+pub(crate) use fixed_shape_tensor::FixedShapeTensor;
+pub(crate) use matrix::MatrixSpec;
+pub use matrix::{MatrixOptions, MemoryOrder};
+pub(crate) use nulls::Pattern;
+pub use nulls::{NullPolicy, Scalar};
 pub use options::{CopyMode, DecimalMode, DictionaryMode, Options};
-pub use pandas::{PandasIndex, lists_index};
-pub use possible::PossibleStep;
-pub use tensor::{TensorField, row_major_strides};
-pub use value::Element;
+pub use pandas::PandasIndex;
+#[cfg(feature = "python")]
+pub(crate) use pandas::lists_index;
+pub(crate) use possible::PossibleStep;
+pub(crate) use tensor::{TensorField, row_major_strides};
+pub(crate) use value::Element;
 
 #[cfg(feature = "python")]
 pub(crate) use possible::require_view;
@@ -42,14 +46,14 @@ use crate::dtype::DType;
 use crate::error::{Error, Remedy, Result};
 
 /// A shape, or strides in elements; up to two dimensions need no allocation.
-pub type Dims = SmallVec<[i64; 2]>;
+pub(crate) type Dims = SmallVec<[i64; 2]>;
 
 /// The name of the extension type of 8-bit booleans.
-pub const BOOL8: &str = "arrow.bool8";
+pub(crate) const BOOL8: &str = "arrow.bool8";
 
 /// What happens to the slots of nulls.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Nulls {
+pub(crate) enum Nulls {
     /// Nulls are an error.
     Refused,
     /// Slots of nulls hold this value, in the result's dtype.
@@ -75,7 +79,7 @@ impl Nulls {
 
 /// What the conversion of a column returns, from its field and the options alone.
 #[derive(Clone, Debug)]
-pub struct Spec {
+pub(crate) struct Spec {
     field: FieldRef,
     decoded: Option<FieldRef>,
     element: Element,
@@ -94,7 +98,7 @@ impl Spec {
     /// # Errors
     /// If the type has no tensor form, no cast to the requested dtype exists, or the null policy does not fit the
     /// dtype. Names the column.
-    pub fn new(field: &FieldRef, options: &Options) -> Result<Self> {
+    pub(crate) fn new(field: &FieldRef, options: &Options) -> Result<Self> {
         Self::build(field, options).map_err(|error| error.in_column(field.name()))
     }
 
@@ -127,7 +131,7 @@ impl Spec {
     ///
     /// # Errors
     /// If the type is a struct, or list sizes overflow. Names the column.
-    pub fn of_validity(field: &FieldRef) -> Result<Self> {
+    pub(crate) fn of_validity(field: &FieldRef) -> Result<Self> {
         let build = || {
             if let DataType::Struct(_) = field.data_type() {
                 return Err(Error::unsupported("a struct has a validity for each of its columns")
@@ -158,62 +162,62 @@ impl Spec {
 
     /// The column's field.
     #[must_use]
-    pub fn field(&self) -> &FieldRef {
+    pub(crate) fn field(&self) -> &FieldRef {
         &self.field
     }
 
     /// Returns the field of the decoded array; `None` if the column is not decoded. Runs always are, dictionaries if
     /// their values are wanted.
     #[must_use]
-    pub fn decoded(&self) -> Option<&FieldRef> {
+    pub(crate) fn decoded(&self) -> Option<&FieldRef> {
         self.decoded.as_ref()
     }
 
     /// Returns how the source (or the decoded array) stores its elements.
     #[must_use]
-    pub fn element(&self) -> Element {
+    pub(crate) fn element(&self) -> Element {
         self.element
     }
 
     /// The dtype of the result.
     #[must_use]
-    pub fn dtype(&self) -> DType {
+    pub(crate) fn dtype(&self) -> DType {
         self.dtype
     }
 
     /// Returns the sizes of the nested fixed-size lists around a slot of the leaf, outermost first.
     #[must_use]
-    pub fn lists(&self) -> &[usize] {
+    pub(crate) fn lists(&self) -> &[usize] {
         &self.lists
     }
 
     /// Returns the shape of one row of the result; empty for scalars.
     #[must_use]
-    pub fn inner_shape(&self) -> &[i64] {
+    pub(crate) fn inner_shape(&self) -> &[i64] {
         &self.inner_shape
     }
 
     /// Returns the strides of one row of the result, in elements. They are not row-major if the type has a permutation.
     #[must_use]
-    pub fn inner_strides(&self) -> &[i64] {
+    pub(crate) fn inner_strides(&self) -> &[i64] {
         &self.inner_strides
     }
 
     /// Returns what happens to nulls.
     #[must_use]
-    pub fn nulls(&self) -> Nulls {
+    pub(crate) fn nulls(&self) -> Nulls {
         self.nulls
     }
 
     /// Returns whether the elements are cast. Unpacked bits and normalised bytes of booleans do not count.
     #[must_use]
-    pub fn is_cast(&self) -> bool {
+    pub(crate) fn is_cast(&self) -> bool {
         self.element.is_cast_to(self.dtype)
     }
 
     /// Lists the steps that data of this spec may need: `explain` of a schema.
     #[must_use]
-    pub fn possible_steps(&self, options: &Options) -> Vec<PossibleStep> {
+    pub(crate) fn possible_steps(&self, options: &Options) -> Vec<PossibleStep> {
         let mut steps = Vec::new();
         let mut step = |text: String, only_if| steps.push(PossibleStep { text, only_if });
         if self.decoded.is_some() {
@@ -247,20 +251,20 @@ impl Spec {
 
     /// Returns the type of the dictionary's values; `None` if the elements are not dictionary codes.
     #[must_use]
-    pub fn dictionary_values(&self) -> Option<&DataType> {
+    pub(crate) fn dictionary_values(&self) -> Option<&DataType> {
         value::dictionary_values(self.decoded.as_ref().unwrap_or(&self.field).data_type())
     }
 
     /// Returns whether the elements are codes of a dictionary.
     #[must_use]
-    pub fn has_codes(&self) -> bool {
+    pub(crate) fn has_codes(&self) -> bool {
         self.dictionary_values().is_some()
     }
 
     /// Returns the field that a tensor of this spec keeps: only if its elements are still what the field says. Filled
     /// codes are no codes of the dictionary any more.
     #[must_use]
-    pub fn kept_field(&self) -> Option<&FieldRef> {
+    pub(crate) fn kept_field(&self) -> Option<&FieldRef> {
         let filled_codes = self.has_codes() && matches!(self.nulls, Nulls::Filled(_));
         let still = !self.is_cast() && !filled_codes;
         still.then(|| self.decoded.as_ref().unwrap_or(&self.field))
@@ -268,7 +272,7 @@ impl Spec {
 
     /// Elements in a row.
     #[must_use]
-    pub fn row_elements(&self) -> usize {
+    pub(crate) fn row_elements(&self) -> usize {
         self.row_elements
     }
 }

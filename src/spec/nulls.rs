@@ -6,6 +6,7 @@ use crate::error::{Error, ErrorKind, Remedy, Result};
 
 /// A fill value, before the dtype is known.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
 pub enum Scalar {
     /// True or false; 1 or 0 in a number.
     Bool(bool),
@@ -19,6 +20,7 @@ pub enum Scalar {
 
 /// What happens to the slots of nulls.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[non_exhaustive]
 pub enum NullPolicy {
     /// A null is an error that names its row.
     #[default]
@@ -35,7 +37,7 @@ pub enum NullPolicy {
 
 /// The bytes of one element of a dtype, in native order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Pattern {
+pub(crate) struct Pattern {
     bytes: [u8; 16],
     len: u8,
 }
@@ -43,7 +45,7 @@ pub struct Pattern {
 impl Pattern {
     /// The bytes, as many as the dtype's itemsize.
     #[must_use]
-    pub fn bytes(&self) -> &[u8] {
+    pub(crate) fn bytes(&self) -> &[u8] {
         self.bytes.get(..usize::from(self.len)).unwrap_or(&self.bytes)
     }
 
@@ -57,7 +59,7 @@ impl Pattern {
     ///
     /// # Errors
     /// When the dtype has none.
-    pub fn nan(dtype: DType) -> Result<Self> {
+    pub(crate) fn nan(dtype: DType) -> Result<Self> {
         Self::encode(Scalar::Float(f64::NAN), dtype).ok_or_else(|| {
             Error::new(ErrorKind::Null, format!("nulls as NaN need a float result, and this one is {dtype}"))
                 .remedy_is(Remedy::FloatOrFill)
@@ -68,7 +70,7 @@ impl Pattern {
     ///
     /// # Errors
     /// If an integer or a bool cannot represent the value, or it is beyond the range of a float.
-    pub fn of(value: Scalar, dtype: DType) -> Result<Self> {
+    pub(crate) fn of(value: Scalar, dtype: DType) -> Result<Self> {
         Self::encode(value, dtype).ok_or_else(|| {
             let value = match value {
                 Scalar::Bool(value) => value.to_string(),

@@ -17,6 +17,7 @@ pub enum CopyMode {
 
 /// What the elements of a decimal column are, unless a dtype asks for their value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum DecimalMode {
     /// The values, which are integers only at scale 0.
     #[default]
@@ -27,6 +28,7 @@ pub enum DecimalMode {
 
 /// What the elements of a dictionary column are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum DictionaryMode {
     /// The indices into the dictionary. A dtype casts them.
     Codes,

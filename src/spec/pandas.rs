@@ -72,8 +72,9 @@ fn is_level(name: &str) -> bool {
 }
 
 /// Returns whether pandas' metadata lists index columns.
+#[cfg(feature = "python")]
 #[must_use]
-pub fn lists_index(field: &Field) -> bool {
+pub(crate) fn lists_index(field: &Field) -> bool {
     !field.metadata().is_empty() && field.metadata().contains_key(KEY)
 }
 

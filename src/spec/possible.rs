@@ -9,7 +9,7 @@ use crate::error::{Error, ErrorKind, Remedy, Result};
 
 /// A step that a schema may lead to.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PossibleStep {
+pub(crate) struct PossibleStep {
     /// What happens.
     pub text: String,
     /// The condition on the data for this step; `None` if it applies to all data.

@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 
 /// The Arrow form of a tensor: one row for each index of the first dimension.
 #[derive(Clone, Debug)]
-pub struct TensorField {
+pub(crate) struct TensorField {
     /// The field, with its extension metadata.
     pub field: FieldRef,
     /// Rows of the column.
@@ -37,7 +37,7 @@ impl TensorField {
     ///
     /// # Errors
     /// If no Arrow type holds the dtype, or a row has more elements than a fixed-size list can.
-    pub fn new(dtype: DType, shape: &[i64], strides: &[i64], kept: Option<&FieldRef>) -> Result<Self> {
+    pub(crate) fn new(dtype: DType, shape: &[i64], strides: &[i64], kept: Option<&FieldRef>) -> Result<Self> {
         let overflow = || {
             Error::unsupported("a row of the tensor has more than 2147483647 elements")
                 .remedy_is("reshape it into more rows")
@@ -98,7 +98,7 @@ impl TensorField {
 impl TensorField {
     /// Returns whether the elements are codes of a dictionary.
     #[must_use]
-    pub fn has_codes(&self) -> bool {
+    pub(crate) fn has_codes(&self) -> bool {
         has_codes(self.field.data_type())
     }
 }
@@ -169,7 +169,7 @@ fn physical_shape(shape: &[i64], permutation: &[usize]) -> Vec<i64> {
 ///
 /// # Errors
 /// When they overflow.
-pub fn row_major_strides(shape: &[i64]) -> Result<Dims> {
+pub(crate) fn row_major_strides(shape: &[i64]) -> Result<Dims> {
     let mut strides = Dims::from_elem(1, shape.len());
     let mut product = 1_i64;
     for (stride, extent) in strides.iter_mut().zip(shape).rev() {

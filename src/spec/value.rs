@@ -11,7 +11,7 @@ use crate::error::{Error, Remedy, Result};
 
 /// How the leaf's values buffer stores its elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Element {
+pub(crate) enum Element {
     /// One bit each, as Arrow's Boolean.
     Bits,
     /// One byte each, true unless it is 0, as in `arrow.bool8`.
@@ -34,7 +34,7 @@ pub enum Element {
 impl Element {
     /// Returns the dtype of a tensor of these elements if no other is requested. Decimals always need one.
     #[must_use]
-    pub const fn dtype(self) -> DType {
+    pub(crate) const fn dtype(self) -> DType {
         match self {
             Self::Bits | Self::Bool8 => DType::Bool,
             Self::Values(dtype) => dtype,
@@ -48,7 +48,7 @@ impl Element {
     /// Returns whether elements of this dtype differ in bytes from the stored ones. Bits and bytes of booleans do not
     /// count.
     #[must_use]
-    pub fn is_cast_to(self, dtype: DType) -> bool {
+    pub(crate) fn is_cast_to(self, dtype: DType) -> bool {
         match self {
             Self::Pairs(part) => dtype.component() != Some(part),
             Self::Decimal { .. } => true,
@@ -78,7 +78,7 @@ impl Element {
 
     /// Returns the bytes from one stored value to the next. Each part of a complex number is a stored value.
     #[must_use]
-    pub const fn stored_size(self) -> usize {
+    pub(crate) const fn stored_size(self) -> usize {
         match self {
             Self::Bits | Self::Bool8 | Self::Bytes(_) => 1,
             Self::Values(dtype) | Self::Pairs(dtype) => dtype.itemsize(),
@@ -96,7 +96,7 @@ impl Element {
 
     /// Returns the alignment of stored values; 1 if they are read without alignment.
     #[must_use]
-    pub const fn alignment(self) -> usize {
+    pub(crate) const fn alignment(self) -> usize {
         match self {
             Self::Values(dtype) | Self::Pairs(dtype) => dtype.alignment(),
             _ => 1,

@@ -34,8 +34,9 @@ static LIMBO: Mutex<Vec<Waiting>> = Mutex::new(Vec::new());
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
 /// Returns the number of deferred frees: blocks that device work may still use.
+#[cfg(feature = "python")]
 #[must_use]
-pub fn waiting() -> usize {
+pub(crate) fn waiting() -> usize {
     COUNT.load(Ordering::Acquire)
 }
 

@@ -8,7 +8,7 @@ use crate::cuda::{Called, Current, EventHandle};
 use crate::error::Result;
 
 /// Pauses, and fails if the wait must end.
-pub type Pause = fn(Duration) -> Result<()>;
+pub(crate) type Pause = fn(Duration) -> Result<()>;
 
 static PAUSE: OnceLock<Pause> = OnceLock::new();
 static WAITS: AtomicU64 = AtomicU64::new(0);
@@ -20,7 +20,8 @@ const LONGEST: Duration = Duration::from_millis(2);
 
 /// Sets the function that pauses the host while it waits for a device, and between the arrays of a stream. It lets
 /// other threads of an interpreter run, and lets signals end the wait. The first function stays.
-pub fn pause_by(pause: Pause) {
+#[cfg(feature = "python")]
+pub(crate) fn pause_by(pause: Pause) {
     // A second module of the same kind pauses in the same way.
     let _ = PAUSE.set(pause);
 }

@@ -1,7 +1,7 @@
 //! Stream order: what must finish before device memory is read, and before it is freed. Only this room records events
 //! and waits for them.
 //!
-//! Each wait has a number ([`Wait`]). Nothing here synchronises a device or a context.
+//! Each wait has a number (`Wait`). Nothing here synchronises a device or a context.
 #![allow(unsafe_code, reason = "reads the handle of a foreign event")]
 
 mod callers;
@@ -22,14 +22,17 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use smallvec::SmallVec;
 
 pub(crate) use check::{check_host, is_check_asked};
-pub use deferred_free::waiting;
+#[cfg(feature = "python")]
+pub(crate) use deferred_free::waiting;
 pub(crate) use deferred_free::{Behind, drain};
+pub use host::host_waits;
+#[cfg(feature = "python")]
+pub(crate) use host::pause_by;
 pub(crate) use host::{Interrupts, run_handlers};
-pub use host::{Pause, host_waits, pause_by};
 pub(crate) use memory::{allocate, allocate_scratch, page_locked, staging_block};
 pub(crate) use release::End;
 pub use statistics::{DeviceMemory, MemoryStatistics, PageLockedMemory, empty_cache, memory_stats};
-pub use waits::Wait;
+pub(crate) use waits::Wait;
 
 use crate::cuda::{CudaDevice, Current, Event, EventHandle, Pointer, PooledStream, Stream, is_cuda, is_host_visible};
 use crate::device::Device;

@@ -5,13 +5,9 @@ macro_rules! waits {
         /// A place that waits for work on a device, or that sets what to wait for.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         #[repr(u32)]
-        pub enum Wait {
+        #[cfg_attr(not(feature = "python"), allow(dead_code, reason = "some are of the protocols of Python"))]
+        pub(crate) enum Wait {
             $($(#[doc = $doc])+ $name = $number,)+
-        }
-
-        impl Wait {
-            /// Every wait: its number, its name, and its description.
-            pub const ALL: &[(u32, &str, &str)] = &[$(($number, stringify!($name), concat!($($doc),+)),)+];
         }
     };
 }

@@ -19,6 +19,7 @@ use crate::tensor::{Parts, Tensor};
 
 /// The target and the means of a transfer, and its reason for the copy log.
 #[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
 pub struct Transfer<'a> {
     /// The device that the result is on.
     pub device: Device,

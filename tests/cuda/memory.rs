@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use arrow_array::BooleanArray;
+use arrow_dlpack::Device;
 use arrow_dlpack::cuda::{Allocated, Allocator, AllocatorError, MemorySource, Stream as Named, allocate_from};
-use arrow_dlpack::device::Device;
 use arrow_dlpack::stream_order::{MemoryStatistics, empty_cache, memory_stats};
 use arrow_dlpack::transfer::{Transfer, array_to_device, tensor_to_device};
 use arrow_dlpack::{DeviceArray, ErrorKind, Options, Tensor, to_tensor};

@@ -219,7 +219,7 @@ pub(crate) fn filled(value: Scalar, dtype: DType) -> Vec<u8> {
     let value = match value {
         Scalar::Bool(value) => i128::from(value),
         Scalar::Int(value) => value,
-        Scalar::Float(_) | Scalar::Rounded(_) => unreachable!("no such case"),
+        _ => unreachable!("no such case"),
     };
     reference(Value::Int(value), dtype).unwrap()
 }

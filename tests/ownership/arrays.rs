@@ -5,7 +5,7 @@ use std::sync::Arc;
 use arrow_array::types::{Int8Type, Int32Type};
 use arrow_array::{Array, DictionaryArray, Int32Array, RunArray, StringArray, StringViewArray};
 use arrow_dlpack::arrow::{export_device_array, release_directly};
-use arrow_dlpack::convert::copy_array;
+use arrow_dlpack::copy_array;
 use arrow_dlpack::ffi::arrow_device::{ArrowArray, ArrowDeviceArray};
 use arrow_dlpack::{
     CopyMode, DType, DeviceArray, ErrorKind, NullPolicy, Options, Scalar, request_field, to_arrow, to_tensor,
