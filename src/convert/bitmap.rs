@@ -226,7 +226,7 @@ mod tests {
     proptest! {
         #[test]
         fn bytes_are_packed_by_the_rule(
-            bytes in prop::collection::vec(prop_oneof![4 => Just(0), 4 => Just(1), 1 => any::<u8>()], 0..if cfg!(miri) { 150 } else { 1_000 }),
+            bytes in prop::collection::vec(prop_oneof![4 => Just(0), 4 => Just(1), 1 => any::<u8>()], 0..if cfg!(miri) { 70 } else { 1_000 }),
             start in 0_usize..70,
             guard in 0_usize..70,
         ) {

@@ -83,7 +83,7 @@ fn shuffled(rows: usize, shuffle: Option<Shuffle>, epoch: u64) -> Vec<usize> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 3 } else { 300 }))]
+    #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 1 } else { 300 }))]
     #[test]
     fn the_order_is_the_documents_whatever_the_chunks_and_threads(
         lengths in proptest::collection::vec(0_usize..60, 0..8),
@@ -151,7 +151,7 @@ fn buffers_larger_than_a_segment_keep_every_row() {
 
 #[test]
 fn a_batch_that_is_held_is_never_written_and_others_share_few_blocks() {
-    let lengths = vec![7; if cfg!(miri) { 60 } else { 300 }];
+    let lengths = vec![7; if cfg!(miri) { 20 } else { 300 }];
     for prefetch in [0, 1, 2, 5] {
         let options = LoadOptions { prefetch, ..LoadOptions::new(split(10)) };
         let mut addresses = HashSet::new();

@@ -305,7 +305,7 @@ mod tests {
     #[test]
     fn every_stride_matches_the_definition() {
         for size in [1, 2, 4, 8, 16_isize] {
-            for columns in if cfg!(miri) { &[1, 5][..] } else { &[1, 2, 5, 17, 70] }.iter().copied() {
+            for columns in if cfg!(miri) { &[5][..] } else { &[1, 2, 5, 17, 70] }.iter().copied() {
                 let row = columns as isize * size;
                 for steps in [
                     (-row, size),

@@ -37,10 +37,15 @@ const TYPES: [DataType; 13] = [
 
 /// Miri takes seconds for a case.
 fn cases(count: u32) -> ProptestConfig {
-    ProptestConfig::with_cases(if cfg!(miri) { 2 } else { count })
+    ProptestConfig::with_cases(if cfg!(miri) { 1 } else { count })
 }
 
-/// Two chunks of rows are enough for Miri.
+/// So many columns; for Miri, those of a line and a rest.
+const fn most_columns(count: usize) -> usize {
+    if cfg!(miri) { 18 } else { count }
+}
+
+/// So many rows; for Miri, a block and a rest.
 const fn most(rows: usize) -> usize {
     if cfg!(miri) { 70 } else { rows }
 }
@@ -193,7 +198,7 @@ proptest! {
 
     #[test]
     fn rows_are_the_columns_values(
-        columns in prop_oneof![1..8_usize, 1..40_usize, 60..70_usize, select(&[4, 16, 64][..])].prop_flat_map(|count| columns(&TYPES, count)),
+        columns in prop_oneof![1..8_usize, 1..most_columns(40), most_columns(60)..most_columns(69) + 1, select(vec![4, 16, most_columns(64)])].prop_flat_map(|count| columns(&TYPES, count)),
         dtype in select(&[DType::Float32, DType::Float32, DType::Float64, DType::Int64, DType::Int16, DType::UInt8,
             DType::Float16, DType::BFloat16, DType::Int32][..]),
         (rows, skipped) in (prop_oneof![0..70_usize, 0..most(300)]).prop_flat_map(|rows| (Just(rows), 0..=rows)),
@@ -207,7 +212,7 @@ proptest! {
     fn rows_of_views_are_the_columns_values(
         (data_type, dtype) in select(&[(DataType::Float32, DType::Float32), (DataType::Int8, DType::Int8),
             (DataType::Float64, DType::Float64), (DataType::UInt16, DType::UInt16)][..]),
-        shape in prop_oneof![1..20_usize, 1..140_usize]
+        shape in prop_oneof![1..most_columns(20), 1..most_columns(140)]
             .prop_flat_map(|count| vec((prop_oneof![Just(0), 0..70_usize], any::<bool>(), 0..3_usize), count)),
         rows in 0..most(200),
         place in places(),
@@ -224,7 +229,7 @@ fn complex_numbers_are_packed_in_pairs() {
     let pairs = |part: DataType| DataType::FixedSizeList(Arc::new(Field::new("item", part, true)), 2);
     let place = Place { before: 1, between: 0, stream: true, threads: 1 };
     for dtype in [DType::Complex64, DType::Complex128] {
-        for count in if cfg!(miri) { &[1, 4, 9][..] } else { &[1, 3, 4, 5, 9] }.iter().copied() {
+        for count in if cfg!(miri) { &[1, 5][..] } else { &[1, 3, 4, 5, 9] }.iter().copied() {
             let types = [pairs(DataType::Float32), pairs(DataType::Float64)];
             let columns: Vec<Column> = types
                 .iter()
@@ -234,7 +239,7 @@ fn complex_numbers_are_packed_in_pairs() {
                 .zip(0..)
                 .map(|(part, i)| (part, i, i % 3 == 0, i % 2))
                 .collect();
-            let rows = if cfg!(miri) { 70 } else { 150 };
+            let rows = if cfg!(miri) { 68 } else { 150 };
             check(&columns, dtype, rows, 3, place, 7);
             check(&columns, dtype, rows, 3, Place { between: 1, ..place }, 7);
         }
@@ -246,7 +251,7 @@ fn many_columns_and_long_runs_of_rows() {
     let place = Place { before: 3, between: 0, stream: true, threads: 2 };
     let shapes = if cfg!(miri) {
         // Runs are of 64 rows then.
-        &[(40, 65), (17, 130), (4, 130), (1, 130)][..]
+        &[(17, 66), (4, 66)][..]
     } else {
         &[(4096, 65), (1025, 130), (16, 5000), (17, 5000), (10, 5000), (4, 5000), (3, 5000), (1, 5000)]
     };
@@ -261,7 +266,9 @@ fn many_columns_and_long_runs_of_rows() {
 #[test]
 fn rows_that_share_their_lines_with_the_next() {
     let dtypes = [DType::Float32, DType::Float64, DType::Int16, DType::UInt8];
-    for (dtype, alike) in dtypes.into_iter().zip([10, 11, 2, 5]) {
+    for (dtype, alike) in
+        dtypes.into_iter().zip([10, 11, 2, 5]).skip(if cfg!(miri) { 1 } else { 0 }).take(if cfg!(miri) { 2 } else { 4 })
+    {
         let line = 64 / dtype.itemsize();
         // Sources of every width between those that are the result's: each is fetched at a pace of its own.
         let of = |index: usize| TYPES[if index.is_multiple_of(3) { index % 13 } else { alike }].clone();
@@ -320,7 +327,10 @@ fn rows_over_several_huge_pages() {
         (4, 300_000, 0),
         (32, 20_000, 0),
         (32, 20_000, 3),
-    ] {
+    ]
+    .into_iter()
+    .step_by(if cfg!(miri) { 3 } else { 1 })
+    {
         let types = [DataType::Int32, DataType::Float64, DataType::Float32];
         let columns: Vec<Column> = (0..count).map(|index| (types[index % 3].clone(), 0, index % 4 == 0, 0)).collect();
         check(&columns, DType::Float32, rows / fewer, 0, Place { before, ..place }, 13);
@@ -414,8 +424,8 @@ proptest! {
     #[test]
     fn the_lowest_row_that_does_not_fit_is_named_and_its_first_column(
         (data_type, dtype) in select(&[(DataType::Int64, DType::Int8), (DataType::Float64, DType::Float32)][..]),
-        (count, rows) in prop_oneof![(1..6_usize, 1..most(300)), (60..140_usize, 1..most(300)),
-            (select(&[4_usize, 16, 64][..]), 1..most(300)), (1..4_usize, if cfg!(miri) { 600..900_usize } else { 9000..20_000 })],
+        (count, rows) in prop_oneof![(1..6_usize, 1..most(300)), (most_columns(60)..most_columns(139) + 1, 1..most(300)),
+            (select(vec![4, 16, most_columns(64)]), 1..most(300)), (1..4_usize, if cfg!(miri) { 260..300_usize } else { 9000..20_000 })],
         places in vec((any::<Index>(), any::<Index>(), any::<bool>()), 0..6),
         place in places(),
     ) {

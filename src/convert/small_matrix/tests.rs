@@ -57,7 +57,7 @@ fn check(isa: Isa, size: usize, columns: usize, rows: usize, before: usize, gap:
 fn every_byte_is_where_it_belongs_and_no_other_is_written() {
     // For Miri, whole half lines and a rest of each size, and a rest behind a tile and behind a block.
     let (shapes, counts, places): (&[_], &[_], &[_]) = if cfg!(miri) {
-        (&[(4, 8), (4, 9), (4, 16), (8, 4), (8, 5)], &[17, 33], &[0, 20, 48])
+        (&[(4, 8), (4, 9), (8, 5)], &[17, 33], &[0, 20])
     } else {
         (
             &[(4, 8), (4, 9), (4, 15), (4, 16), (4, 24), (4, 33), (8, 4), (8, 5), (8, 8), (8, 16)],
@@ -83,7 +83,7 @@ fn every_byte_is_where_it_belongs_and_no_other_is_written() {
 #[test]
 fn rows_of_any_alignment_are_written() {
     for isa in Isa::available() {
-        for before in (0..64).step_by(if cfg!(miri) { 9 } else { 1 }) {
+        for before in (0..64).step_by(if cfg!(miri) { 27 } else { 1 }) {
             check(*isa, 4, 16, 50, before, 0);
             check(*isa, 8, 8, 50, before, 0);
         }
