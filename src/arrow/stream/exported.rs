@@ -9,6 +9,8 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::ffi::{CStr, CString, c_char, c_int};
+#[cfg(unix)]
+use std::sync::atomic::AtomicBool;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::time::Duration;
@@ -55,14 +57,49 @@ impl Exported {
     }
 }
 
-static ALIVE: Mutex<BTreeMap<usize, Arc<Exported>>> = Mutex::new(BTreeMap::new());
+type Registry = Mutex<BTreeMap<usize, Arc<Exported>>>;
+
+/// The live streams: of this process in the registry of the index [`CURRENT`]. A forked child cannot lock one that another thread
+/// of its parent held locked, and goes on with the next.
+static REGISTRIES: [Registry; 4] = [const { Mutex::new(BTreeMap::new()) }; 4];
+static CURRENT: AtomicUsize = AtomicUsize::new(0);
 /// The key of the next stream. No key is used twice.
 static NEXT_KEY: AtomicUsize = AtomicUsize::new(1);
 
 /// Locks the live streams, briefly. `None` if the lock is never released.
 fn alive() -> Option<MutexGuard<'static, BTreeMap<usize, Arc<Exported>>>> {
-    briefly(&ALIVE)
+    briefly(current()?)
 }
+
+fn current() -> Option<&'static Registry> {
+    REGISTRIES.get(CURRENT.load(Ordering::Acquire))
+}
+
+/// Moves on to the next registry if nobody can unlock the current one, in a process that was just forked. The last one stays.
+fn leave_locked_registry() {
+    let is_lost = current().is_some_and(|registry| matches!(registry.try_lock(), Err(TryLockError::WouldBlock)));
+    let next = CURRENT.load(Ordering::Acquire).saturating_add(1);
+    if is_lost && next < REGISTRIES.len() {
+        CURRENT.store(next, Ordering::Release);
+    }
+}
+
+/// Has every child that is forked from now on leave a registry that is locked.
+#[cfg(unix)]
+fn watch_forks() {
+    static IS_WATCHED: AtomicBool = AtomicBool::new(false);
+    extern "C" fn in_child() {
+        callback::caught(leave_locked_registry, |_| ());
+    }
+    if !IS_WATCHED.swap(true, Ordering::Relaxed) {
+        // SAFETY: the handler is a function of this library, which is never unloaded. It reads and writes atomics alone and
+        // drops no stream, which is allowed in a child of a process with threads.
+        unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
+    }
+}
+
+#[cfg(not(unix))]
+fn watch_forks() {}
 
 /// Locks what nobody holds for long. `None` if the lock is never released: a fork copied it while another thread held
 /// it.
@@ -80,6 +117,7 @@ fn briefly<T>(lock: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
 
 /// Keeps a stream until [`remove`], and returns its key.
 pub(super) fn insert(stream: DeviceArrayStream) -> usize {
+    watch_forks();
     let key = NEXT_KEY.fetch_add(1, Ordering::Relaxed);
     let field = stream.field().clone();
     let exported = Arc::new(Exported { field, stream: Mutex::new(stream), last_error: Mutex::new(None) });
@@ -191,5 +229,28 @@ mod tests {
         assert_eq!(answer, Ok((EINVAL, true)));
         remove(key);
         assert!(find(key).is_none());
+    }
+    #[cfg(all(unix, not(miri)))]
+    #[test]
+    fn a_child_that_is_forked_while_the_registry_is_locked_has_one_of_its_own() {
+        let field = Arc::new(Field::new("x", DataType::Int8, true));
+        let stream = || DeviceArrayStream::new(field.clone(), Device::CPU.device_type(), std::iter::empty());
+        let key = insert(stream());
+        let locked = current().unwrap().lock().unwrap();
+        // SAFETY: the child calls nothing but the functions under test and `_exit`.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            let own = insert(stream());
+            let works = find(own).is_some() && call(own, |_| Ok(())) == 0 && call(key, |_| Ok(())) == EINVAL;
+            // SAFETY: ends the child at once, without the destructors of its parent.
+            unsafe { libc::_exit(if works { 0 } else { 1 }) };
+        }
+        drop(locked);
+        let mut status = -1;
+        // SAFETY: a child of this process, and a live integer for its status.
+        assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+        assert!(libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0, "{status}");
+        assert!(find(key).is_some(), "the parent keeps its registry");
+        remove(key);
     }
 }
