@@ -363,3 +363,33 @@ impl<'a> Leaf<'a> {
         ChunkSize { rows: self.rows, nulls, aligned }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use arrow_array::{Array, Int32Array, StructArray};
+    use arrow_buffer::NullBuffer;
+    use arrow_schema::Field;
+
+    use crate::arrow::DeviceArray;
+    use crate::spec::{NullPolicy, Options, Spec};
+
+    #[test]
+    fn the_null_count_of_an_enclosing_struct_is_not_that_of_some_of_its_rows() {
+        let item = Arc::new(Field::new("x", arrow_schema::DataType::Int32, true));
+        let nulls = NullBuffer::from([[false; 4], [true; 4]].concat());
+        let rows = StructArray::new(
+            vec![item.clone()].into(),
+            vec![Arc::new(Int32Array::from_iter_values(0..8))],
+            Some(nulls),
+        );
+        let field = Arc::new(Field::new("", rows.data_type().clone(), true));
+        let rows = DeviceArray::from_arrow(&rows, field).unwrap();
+        let spec = Spec::new(&item, &Options::default().nulls(NullPolicy::Keep)).unwrap();
+        let column = rows.view().struct_field(0).unwrap();
+        let known = |range| column.clone().slice(&range).leaf(&spec).unwrap().known_nulls();
+        // Four rows of which none is null are not the four nulls of all.
+        assert_eq!([known(0..8), known(4..8), known(0..4)], [Some(4), None, None]);
+    }
+}
