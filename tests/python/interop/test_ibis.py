@@ -1,5 +1,7 @@
 """Ibis over DuckDB: tables are queries, which give a stream each time; a stream goes there through pyarrow."""
 
+from collections.abc import Iterator
+
 import arrow_dlpack as ad
 import duckdb
 import frames
@@ -11,7 +13,15 @@ import pytest
 from frames import Spy, column, copy, dunders, goes, refused
 from helpers import address, flags
 
-pytestmark = pytest.mark.keeps_memory("the connection behind it keeps what was made a memtable")
+
+@pytest.fixture(autouse=True)
+def connection(no_leak: None) -> Iterator[None]:
+    """A connection for each test, which keeps what was made a memtable until it is closed."""
+    own, ibis.options.default_backend = ibis.options.default_backend, ibis.duckdb.connect()
+    yield
+    ibis.options.default_backend.disconnect()
+    ibis.options.default_backend = own
+
 
 NUMBERS = ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float32", "float64"]
 UNKNOWN = {"bool8": "bool", "fixed-size binary": "strings", "list view": "lists", "tensors": "fixed-size lists"}
