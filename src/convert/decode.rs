@@ -5,7 +5,8 @@ use arrow_buffer::{BooleanBuffer, Buffer, NullBuffer};
 use arrow_data::ArrayData;
 use arrow_schema::{DataType, FieldRef};
 
-use super::repeat::{Codes, Runs, child, repeated};
+use super::codes::Codes;
+use super::repeat::{Runs, child, repeated};
 use crate::alloc::fallible;
 use crate::arrow::{DeviceArray, Mask};
 use crate::error::{Error, Result, catch_panic};

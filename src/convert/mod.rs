@@ -7,6 +7,7 @@ mod bitmap;
 mod budget;
 mod cast;
 mod chunk;
+mod codes;
 mod collect;
 mod column;
 mod columns_from_rows;

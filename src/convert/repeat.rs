@@ -13,22 +13,39 @@ use crate::alloc::{HostBuffer, fallible};
 use crate::error::{Error, ErrorKind, Result};
 
 /// Which rows of a source make a result.
-pub(super) trait Rows {
+pub(super) trait Rows: Sized {
     /// How many rows the result has.
     fn len(&self) -> usize;
 
-    /// Whether some are null whatever the source says.
-    fn has_nulls(&self) -> bool;
+    /// The bitmap of the rows, where some are null whatever the source says.
+    fn nulls(&self) -> Option<&NullBuffer>;
 
     /// Calls `take` with a row of the source, `None` for a null, and how often it comes next.
     fn for_each(&self, take: impl FnMut(Option<usize>, usize));
+
+    /// Writes the rows of a source of `N` bytes a row, zeros for nulls; whether every byte was written.
+    fn write<const N: usize>(&self, source: &[[u8; N]], out: &mut [[MaybeUninit<u8>; N]]) -> bool {
+        fill(source, self, out)
+    }
+
+    /// Writes the rows of a source of bits into bytes that are 0, zeros for nulls; whether the source has all rows.
+    fn write_bits(&self, source: &BooleanBuffer, out: &mut [u8]) -> bool {
+        let (mut position, mut fits) = (0_usize, true);
+        self.for_each(|row, count| {
+            let start = position;
+            position = position.saturating_add(count);
+            match row {
+                Some(row) if row >= source.len() => fits = false,
+                Some(row) if source.value(row) => set_bits(out, start, count),
+                _ => {}
+            }
+        });
+        fits
+    }
 }
 
 /// The rows that the runs of a valid array stand for.
 pub(super) struct Runs<'a>(pub(super) &'a ArrayData);
-
-/// The rows that the codes of a valid dictionary array stand for.
-pub(super) struct Codes<'a>(pub(super) &'a ArrayData);
 
 /// A source as it is.
 struct Whole;
@@ -46,8 +63,8 @@ impl Rows for Runs<'_> {
         self.0.len()
     }
 
-    fn has_nulls(&self) -> bool {
-        false
+    fn nulls(&self) -> Option<&NullBuffer> {
+        None
     }
 
     fn for_each(&self, take: impl FnMut(Option<usize>, usize)) {
@@ -75,43 +92,12 @@ impl Rows for Whole {
         1
     }
 
-    fn has_nulls(&self) -> bool {
-        false
+    fn nulls(&self) -> Option<&NullBuffer> {
+        None
     }
 
     fn for_each(&self, mut take: impl FnMut(Option<usize>, usize)) {
         take(Some(0), 1);
-    }
-}
-
-impl Rows for Codes<'_> {
-    fn len(&self) -> usize {
-        self.0.len()
-    }
-
-    fn has_nulls(&self) -> bool {
-        self.0.null_count() > 0
-    }
-
-    fn for_each(&self, take: impl FnMut(Option<usize>, usize)) {
-        fn each<T: ArrowNativeType>(data: &ArrayData, mut take: impl FnMut(Option<usize>, usize)) {
-            let codes = slots::<T>(data).iter().map(|code| code.to_usize());
-            match data.nulls() {
-                None => codes.for_each(|code| take(code, 1)),
-                Some(nulls) => codes.zip(nulls).for_each(|(code, valid)| take(code.filter(|_| valid), 1)),
-            }
-        }
-        let DataType::Dictionary(codes, _) = self.0.data_type() else { return };
-        match codes.as_ref() {
-            DataType::Int8 => each::<i8>(self.0, take),
-            DataType::Int16 => each::<i16>(self.0, take),
-            DataType::Int32 => each::<i32>(self.0, take),
-            DataType::Int64 => each::<i64>(self.0, take),
-            DataType::UInt8 => each::<u8>(self.0, take),
-            DataType::UInt16 => each::<u16>(self.0, take),
-            DataType::UInt32 => each::<u32>(self.0, take),
-            _ => each::<u64>(self.0, take),
-        }
     }
 }
 
@@ -150,17 +136,10 @@ pub(super) fn copied_bytes(source: &[u8]) -> Result<Buffer> {
 /// As [`repeated`], for a child: `block` slots lie under each row. Nulls of the rows are those of the top.
 fn repeated_blocks(source: &ArrayData, rows: &impl Rows, block: usize, is_top: bool) -> Result<ArrayData> {
     let length = rows.len().checked_mul(block).ok_or_else(too_many)?;
-    let all_valid;
-    let bits = match source.nulls().map(NullBuffer::inner) {
-        None if is_top && rows.has_nulls() => {
-            all_valid = bits_of(fallible::filled(source.len().div_ceil(8), u8::MAX)?, source.len());
-            Some(&all_valid)
-        }
-        own => own,
-    };
-    let nulls = match bits {
-        Some(bits) if *source.data_type() != DataType::Null => Some(repeated_bits(bits, rows, block)?),
-        _ => None,
+    let nulls = match source.nulls() {
+        _ if *source.data_type() == DataType::Null => None,
+        Some(nulls) => Some(repeated_bits(nulls.inner(), rows, block)?),
+        None => rows.nulls().filter(|_| is_top).map(|nulls| copied_bits(nulls.inner())).transpose()?,
     };
     let result = ArrayData::builder(source.data_type().clone()).len(length).nulls(nulls.map(NullBuffer::new));
     let result = match source.data_type() {
@@ -211,6 +190,10 @@ fn no_buffer() -> Error {
     Error::invalid("a buffer has fewer slots than its array")
 }
 
+fn leads_out() -> Error {
+    Error::invalid("runs or codes lead out of the values")
+}
+
 fn bits_of(bytes: Vec<u8>, bits: usize) -> BooleanBuffer {
     BooleanBuffer::new(Buffer::from_vec(bytes), 0, bits)
 }
@@ -218,26 +201,32 @@ fn bits_of(bytes: Vec<u8>, bits: usize) -> BooleanBuffer {
 fn repeated_bits(source: &BooleanBuffer, rows: &impl Rows, block: usize) -> Result<BooleanBuffer> {
     let length = rows.len().checked_mul(block).ok_or_else(too_many)?;
     let mut bytes = fallible::zeroed(length.div_ceil(8))?;
-    let mut position = 0_usize;
+    let fits = if block == 1 {
+        rows.write_bits(source, &mut bytes)
+    } else {
+        fill_bits(source, rows, (block, length), &mut bytes)
+    };
+    fits.then(|| bits_of(bytes, length)).ok_or_else(leads_out)
+}
+
+/// As [`Rows::write_bits`], for rows of `block` bits, which are `length` in all.
+fn fill_bits(source: &BooleanBuffer, rows: &impl Rows, (block, length): (usize, usize), bytes: &mut [u8]) -> bool {
+    let (mut position, mut fits) = (0_usize, true);
     rows.for_each(|row, count| {
-        let (start, bits) = (position, count.saturating_mul(block));
-        position = position.saturating_add(bits);
-        let Some(first) = row.and_then(|row| row.checked_mul(block)) else { return };
+        let start = position;
+        position = position.saturating_add(count.saturating_mul(block));
+        let Some(row) = row else { return };
+        let first = row.saturating_mul(block);
         if first.saturating_add(block) > source.len() || position > length {
-            return;
-        }
-        if block == 1 {
-            if source.value(first) {
-                set_bits(&mut bytes, start, bits);
-            }
+            fits = false;
             return;
         }
         let (from, offset) = (source.values(), source.offset().saturating_add(first));
         for at in (start..position).step_by(block.max(1)) {
-            bit_mask::set_bits(&mut bytes, from, at, offset, block);
+            bit_mask::set_bits(bytes, from, at, offset, block);
         }
     });
-    Ok(bits_of(bytes, length))
+    fits
 }
 
 /// Sets `count` bits from bit `start` on.
@@ -266,23 +255,28 @@ fn repeated_bytes(source: &[u8], rows: &impl Rows, block: usize) -> Result<Buffe
     let out = buffer.as_uninit_mut();
     let is_full = match block {
         0 => true,
-        1 => fill::<1>(source, rows, out),
-        2 => fill::<2>(source, rows, out),
-        4 => fill::<4>(source, rows, out),
-        8 => fill::<8>(source, rows, out),
-        16 => fill::<16>(source, rows, out),
+        1 => write::<1>(source, rows, out),
+        2 => write::<2>(source, rows, out),
+        4 => write::<4>(source, rows, out),
+        8 => write::<8>(source, rows, out),
+        16 => write::<16>(source, rows, out),
         _ => fill_blocks(source, rows, block, out),
     };
     let start = NonNull::new(buffer.as_ptr()).filter(|_| is_full);
-    let start = start.ok_or_else(|| Error::invalid("runs or codes lead out of the values"))?;
+    let start = start.ok_or_else(leads_out)?;
     // SAFETY: all `length` bytes of the block, each of which was written (`is_full`), and which the buffer keeps.
     Ok(unsafe { Buffer::from_custom_allocation(start, length, Arc::new(buffer)) })
 }
 
 /// Writes rows of `N` bytes, zeros for nulls; whether every byte was written.
-fn fill<const N: usize>(source: &[u8], rows: &impl Rows, out: &mut [MaybeUninit<u8>]) -> bool {
-    let (source, (out, rest)) = (source.as_chunks::<N>().0, out.as_chunks_mut::<N>());
-    let (mut slots, mut fits) = (out.iter_mut(), rest.is_empty());
+fn write<const N: usize>(source: &[u8], rows: &impl Rows, out: &mut [MaybeUninit<u8>]) -> bool {
+    let (out, rest) = out.as_chunks_mut::<N>();
+    rows.write(source.as_chunks::<N>().0, out) && rest.is_empty()
+}
+
+/// As [`Rows::write`].
+fn fill<const N: usize>(source: &[[u8; N]], rows: &impl Rows, out: &mut [[MaybeUninit<u8>; N]]) -> bool {
+    let (mut slots, mut fits) = (out.iter_mut(), true);
     rows.for_each(|row, count| {
         let value = match row {
             None => Some([MaybeUninit::new(0); N]),
@@ -292,14 +286,6 @@ fn fill<const N: usize>(source: &[u8], rows: &impl Rows, out: &mut [MaybeUninit<
             fits = false;
             return;
         };
-        // Codes stand for one row each.
-        if count == 1 {
-            match slots.next() {
-                Some(slot) => *slot = value,
-                None => fits = false,
-            }
-            return;
-        }
         match std::mem::take(&mut slots).into_slice().split_at_mut_checked(count) {
             Some((run, more)) => {
                 run.fill(value);
@@ -311,7 +297,7 @@ fn fill<const N: usize>(source: &[u8], rows: &impl Rows, out: &mut [MaybeUninit<
     fits && slots.as_slice().is_empty()
 }
 
-/// As [`fill`], for rows of `block` bytes.
+/// As [`write`], for rows of `block` bytes.
 fn fill_blocks(source: &[u8], rows: &impl Rows, block: usize, out: &mut [MaybeUninit<u8>]) -> bool {
     let (mut at, mut fits) = (0_usize, true);
     rows.for_each(|row, count| {
