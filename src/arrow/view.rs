@@ -201,14 +201,6 @@ impl<'a> ArrayView<'a> {
 }
 
 impl<'a> Leaf<'a> {
-    /// Returns some of the elements, clipped to their number, as one row each, without their nulls.
-    pub(crate) fn part(&self, start: usize, elements: usize) -> Self {
-        let start = start.min(self.elements);
-        let elements = elements.min(self.elements - start);
-        let offset = self.offset.saturating_add(start);
-        Self { offset, elements, rows: elements, ..Self::plain(self.values) }
-    }
-
     /// Elements of one byte each.
     pub(crate) fn of_bytes(bytes: &'a [u8]) -> Self {
         let (values, elements) = (bytes.as_ptr(), bytes.len());

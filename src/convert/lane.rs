@@ -13,7 +13,7 @@ use super::pack::{
     fence, selecting, spreading,
 };
 use super::unpack::unpack_bits;
-use crate::arrow::Mask;
+use crate::arrow::{Leaf, Mask};
 use crate::dtype::DType;
 use crate::spec::{Element, Nulls, Pattern, Scalar, Spec};
 
@@ -76,12 +76,20 @@ impl<'a> Lane<'a> {
     /// # Errors
     /// If no cast from the elements to the spec's dtype exists, which no spec allows.
     pub(super) fn new(isa: Isa, spec: &Spec, chunk: &'a ColumnChunk<'a>) -> Result<Self, Misfit> {
-        let (element, to, leaf) = (spec.element(), spec.dtype(), &chunk.leaf);
+        Self::of(isa, spec, &chunk.leaf, chunk.mask.as_ref())
+    }
+
+    /// As [`Self::new`], with these nulls alone.
+    ///
+    /// # Errors
+    /// As [`Self::new`].
+    pub(super) fn of(isa: Isa, spec: &Spec, leaf: &'a Leaf<'a>, mask: Option<&'a Mask<'a>>) -> Result<Self, Misfit> {
+        let (element, to) = (spec.element(), spec.dtype());
         let no_cast = || Misfit { index: 0, value: format!("of type {element}") };
         let cast = |from, to| Cast::new(isa, from, to).ok_or_else(no_cast);
         let make = match element {
             Element::Bits => {
-                // SAFETY: the checked array has offset + elements bits in host memory, alive while `chunk` is.
+                // SAFETY: the checked array has offset + elements bits in host memory, alive while `leaf` is.
                 let bits = unsafe { bytes_of_bits(leaf.values, leaf.offset + leaf.elements) };
                 let one = Pattern::of(Scalar::Bool(true), to).map_err(|_| no_cast())?;
                 let (kernel, bits) = (spreading(isa, to.itemsize()), Some(Bits::new(bits, leaf.offset)));
@@ -98,7 +106,6 @@ impl<'a> Lane<'a> {
             Nulls::Kept => Some([0; 16]),
             Nulls::Refused => None,
         };
-        let mask = chunk.mask.as_ref();
         let select = selecting(isa, to.itemsize());
         let fill = mask.zip(clear).map(|(mask, element)| {
             let (bytes, offset) = mask.bits();

@@ -4,10 +4,11 @@ use std::mem::MaybeUninit;
 use std::ops::Range;
 
 use super::chunk::ColumnChunk;
-use super::column::write_range;
+use super::lane::Lane;
 use super::misfit::Misfit;
 use super::pack::Isa;
 use crate::alloc::HostBuffer;
+use crate::arrow::Mask;
 use crate::dtype::{DType, Kind};
 use crate::error::{Error, ErrorKind, Remedy, Result};
 use crate::spec::{Dims, Nulls, Spec, row_major_strides};
@@ -24,6 +25,25 @@ pub(crate) struct Padder<'a> {
     values: HostBuffer,
     valid: HostBuffer,
     written: usize,
+}
+
+/// The items of a chunk, from which rows are taken.
+pub(crate) struct Items<'a> {
+    spec: &'a Spec,
+    lane: Lane<'a>,
+    mask: Option<&'a Mask<'a>>,
+    count: usize,
+}
+
+impl<'a> Items<'a> {
+    /// # Errors
+    /// When no cast to the spec's dtype exists.
+    pub(crate) fn new(spec: &'a Spec, chunk: &'a ColumnChunk<'a>) -> Result<Self> {
+        // Valid elements and nulls are written in turns, so that the lane need not know of nulls.
+        let lane = Lane::of(Isa::detect(), spec, &chunk.leaf, None).map_err(|misfit| misfit.error(spec, 0))?;
+        let count = chunk.leaf.elements.checked_div(spec.row_elements()).unwrap_or(usize::MAX);
+        Ok(Self { spec, lane, mask: chunk.mask.as_ref(), count })
+    }
 }
 
 /// Why a row cannot be written.
@@ -52,30 +72,31 @@ impl<'a> Padder<'a> {
     ///
     /// # Errors
     /// For a null that is refused, and a value that a cast cannot take.
-    pub(crate) fn push(&mut self, chunk: &ColumnChunk<'_>, row: Option<Range<usize>>) -> Result<()> {
-        let (number, per_item) = (self.written, self.spec.row_elements());
-        let mut items = row.unwrap_or(0..0);
-        // Offsets that others may write to were checked, and can be others by now.
-        let is_there = |item: usize| item.checked_mul(per_item).is_some_and(|end| end <= chunk.leaf.elements);
-        if !is_there(items.end) || !is_there(items.start) {
-            let there = chunk.leaf.elements.checked_div(per_item).unwrap_or(usize::MAX);
-            items = items.start.min(there)..items.end.min(there);
+    pub(crate) fn push(&mut self, items: &Items<'_>, row: Option<Range<usize>>) -> Result<()> {
+        if !std::ptr::eq(self.spec, items.spec) {
+            return Err(Error::internal("rows are padded by another spec than their items were made by"));
         }
+        let (number, per_item) = (self.written, self.spec.row_elements());
+        let row = row.unwrap_or(0..0);
+        // Offsets that others may write to were checked, and can be others by now.
+        let row = row.start.min(items.count)..row.end.min(items.count);
         let itemsize = self.spec.dtype().itemsize();
         let start = number * self.length;
         let valid = self.valid.as_uninit_mut().get_mut(start..start + self.length).unwrap_or(&mut []);
         let start = start * per_item * itemsize;
         let width = self.length * per_item * itemsize;
         let out = self.values.as_uninit_mut().get_mut(start..start + width).unwrap_or(&mut []);
-        let shown = items.len().min(self.length);
+        let shown = row.len().min(self.length);
         let (valid, no_items) = valid.split_at_mut(shown.min(valid.len()));
         let (out, rest) = out.split_at_mut((shown * per_item * itemsize).min(out.len()));
         valid.fill(MaybeUninit::new(1));
         no_items.fill(MaybeUninit::new(0));
         repeat(self.padding, rest);
         self.written += 1;
-        let first = items.start * per_item;
-        write(self.spec, chunk, first, self.padding, out, valid).map_err(|refusal| match refusal {
+        let first = row.start * per_item;
+        // SAFETY: `row` was cut to the items that there are, so that there are `shown` from `row.start` on, which is what `out`
+        // has room for in the spec's dtype, and the items have the same spec; `out` starts at an element of an aligned block.
+        unsafe { write(self.spec, items, first, self.padding, out, valid) }.map_err(|refusal| match refusal {
             Refusal::Null => {
                 let is_float = self.spec.dtype().kind() == Kind::Float;
                 Error::new(ErrorKind::Null, "a null element")
@@ -116,27 +137,25 @@ impl<'a> Padder<'a> {
 }
 
 /// Writes the elements from `first` on, and clears `valid` where an item has a null.
-fn write(
+///
+/// # Safety
+/// The items have `spec`, and as many elements from `first` on as `out` has room for; `out` starts at an element of an aligned
+/// block.
+unsafe fn write(
     spec: &Spec,
-    chunk: &ColumnChunk<'_>,
+    items: &Items<'_>,
     first: usize,
     padding: &[u8],
     out: &mut [MaybeUninit<u8>],
     valid: &mut [MaybeUninit<u8>],
 ) -> Result<(), Refusal> {
+    let Some(mask) = items.mask else {
+        // SAFETY: the caller promises as many elements from `first` on as `out` has room for, and that `out` is aligned; `out` is
+        // fresh memory, apart from the chunk; `Items::new` chose the detected instruction set.
+        return unsafe { items.lane.write(first, out) }.map_err(Refusal::Misfit);
+    };
     let itemsize = spec.dtype().itemsize();
     let elements = out.len() / itemsize.max(1);
-    let run = |out: &mut [MaybeUninit<u8>], start: usize, elements: usize| {
-        let leaf = chunk.leaf.part(first.saturating_add(start), elements);
-        let (out, rest) = out.split_at_mut((leaf.elements * itemsize).min(out.len()));
-        if !rest.is_empty() {
-            repeat(padding, rest);
-        }
-        let part = ColumnChunk { leaf, mask: None, array: chunk.array };
-        // SAFETY: the part has as many elements as `out`, which starts at an element of an aligned block.
-        unsafe { write_range(Isa::detect(), spec, &part, 0, out) }.map_err(Refusal::Misfit)
-    };
-    let Some(mask) = &chunk.mask else { return run(out, 0, elements) };
     let pattern = match spec.nulls() {
         Nulls::Filled(pattern) => Some(pattern),
         Nulls::Refused | Nulls::Kept => None,
@@ -148,7 +167,9 @@ fn write(
         let end = (at + 1..elements).find(|next| mask.is_valid(first + next) != is_valid).unwrap_or(elements);
         let slots = out.get_mut(at * itemsize..end * itemsize).unwrap_or(&mut []);
         if is_valid {
-            run(slots, at, end - at)?;
+            // SAFETY: `slots` is the part of `out` for the elements `at..end`, all of which the items have, as the caller
+            // promises; it is aligned and fresh, as all of `out` is; `Items::new` chose the detected instruction set.
+            unsafe { items.lane.write(first + at, slots) }.map_err(Refusal::Misfit)?;
         } else {
             if spec.nulls() == Nulls::Refused {
                 return Err(Refusal::Null);
@@ -203,9 +224,10 @@ mod tests {
             let chunk = ColumnRef::whole(&items).chunk(&spec).unwrap();
             let padding = 7_f32.to_ne_bytes();
             let padding = if spec.is_cast() { &padding[..] } else { &[7, 0] };
+            let items = Items::new(&spec, &chunk).unwrap();
             let mut padder = Padder::new(&spec, padding, 4, 2).unwrap();
             for (start, end) in [(1, 1000), (3, 4), (1 << 40, (1 << 40) + 2), (2, 1)] {
-                padder.push(&chunk, Some(start..end)).unwrap();
+                padder.push(&items, Some(start..end)).unwrap();
             }
             let (matrix, valid) = padder.finish().unwrap();
             let found: Vec<f32> = match spec.is_cast() {

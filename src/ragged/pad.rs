@@ -7,7 +7,7 @@ use super::level::{RaggedPart, null_row};
 use super::variable_shape;
 use crate::arrow::{DeviceArray, Leaf};
 use crate::column::ColumnRef;
-use crate::convert::{ColumnChunk, Padder, decode};
+use crate::convert::{ColumnChunk, Items, Padder, decode};
 use crate::copy_log::{self, Copied};
 use crate::error::{Error, ErrorKind, Remedy, Result};
 use crate::plan::Action;
@@ -135,13 +135,15 @@ fn account(field: &FieldRef, spec: &Spec, rows: usize, length: usize, options: &
 /// Where the rows of a chunk are.
 enum PadSource<'a> {
     Lists { list: crate::arrow::ListChunk<'a>, spec: &'a Spec },
-    Views { views: crate::arrow::ViewChunk<'a>, array: &'a DeviceArray },
+    Views { views: crate::arrow::ViewChunk<'a>, array: &'a DeviceArray, spec: &'a Spec },
 }
 
 impl<'a> PadSource<'a> {
     fn new(part: &'a RaggedPart, spec: &'a Spec) -> Result<Self> {
         Ok(match part.array.field().data_type() {
-            DataType::Utf8View | DataType::BinaryView => Self::Views { views: part.array.views()?, array: &part.array },
+            DataType::Utf8View | DataType::BinaryView => {
+                Self::Views { views: part.array.views()?, array: &part.array, spec }
+            }
             _ => Self::Lists { list: part.array.lists()?, spec },
         })
     }
@@ -166,20 +168,21 @@ impl<'a> PadSource<'a> {
         match self {
             Self::Lists { list, spec } => {
                 let span = list.span();
-                let (items, first) = match spec.decoded() {
+                let (array, first) = match spec.decoded() {
                     Some(field) => (decoded(&list.items.slice(&span), field, spec)?, span.start),
                     None => (list.items.clone(), 0),
                 };
-                let chunk = ColumnRef::whole(&items).chunk(spec)?;
+                let chunk = ColumnRef::whole(&array).chunk(spec)?;
+                let items = Items::new(spec, &chunk)?;
                 (0..list.rows).try_for_each(|row| {
                     let row = (!list.is_null(row)).then(|| list.row(row));
-                    padder.push(&chunk, row.map(|row| row.start.saturating_sub(first)..row.end.saturating_sub(first)))
+                    padder.push(&items, row.map(|row| row.start.saturating_sub(first)..row.end.saturating_sub(first)))
                 })
             }
-            Self::Views { views, array } => (0..views.rows()).try_for_each(|row| {
+            Self::Views { views, array, spec } => (0..views.rows()).try_for_each(|row| {
                 let bytes = views.bytes(row)?;
-                let leaf = Leaf::of_bytes(bytes.unwrap_or(&[]));
-                padder.push(&ColumnChunk { leaf, mask: None, array }, bytes.map(|bytes| 0..bytes.len()))
+                let chunk = ColumnChunk { leaf: Leaf::of_bytes(bytes.unwrap_or(&[])), mask: None, array };
+                padder.push(&Items::new(spec, &chunk)?, bytes.map(|bytes| 0..bytes.len()))
             }),
         }
     }
