@@ -190,8 +190,12 @@ impl<'a> Group<'a> {
         out: Target,
         turn: Option<Turn>,
     ) -> Tiles<'b> {
-        let (loads, stride) = (loads.made(), out.stride());
-        Tiles { lanes, loads, first, turn, rows, out: out.start(), stride, stream: self.stream, ahead: &[] }
+        let (loads, start, stride) = (loads.made(), out.start(), out.stride());
+        // Columns of NumPy's start in the middle of a line: each 64-byte load then reads two lines, and loses more to a
+        // prefetch beside it than the prefetch saves.
+        let in_lines = || lanes.iter().all(|lane| lane.addr().is_multiple_of(LINE));
+        let prefetch = rows > BLOCK_ROWS && (self.isa != Isa::Avx512 || loads.is_some() || in_lines());
+        Tiles { lanes, loads, first, turn, rows, prefetch, out: start, stride, stream: self.stream, ahead: &[] }
     }
 
     /// Returns how tiles of whole blocks load the lanes.

@@ -42,6 +42,8 @@ pub(super) struct Tiles<'a> {
     pub(super) turn: Option<Turn>,
     /// How many rows: 64, or several times that where all lanes are read in place.
     pub(super) rows: usize,
+    /// Whether lanes that are read in place are fetched into the second-level cache.
+    pub(super) prefetch: bool,
     /// Where the first row's line goes.
     pub(super) out: *mut u8,
     /// Bytes from one row to the next. Less than a line where the next row is to overwrite what is too much.
@@ -62,7 +64,7 @@ impl Tiles<'_> {
     /// Fetches of lanes that are read in place what so many rows take, some rows before these are due.
     #[inline(always)]
     pub(super) fn fetch_in_place(&self, row: usize, rows: usize, size: usize) {
-        if self.rows == BLOCK_ROWS {
+        if !self.prefetch {
             return;
         }
         for (index, lane) in self.lanes.iter().take(LINE / size).enumerate() {
