@@ -27,6 +27,7 @@ TOPICS = [
     "exchange",
     "columns",
     "pack",
+    "kernels",
     "fresh",
     "isa",
     "small",

@@ -264,6 +264,7 @@ def figures(one: Timed) -> dict[str, Any]:
         "route": one.route.name,
         "by": one.route.by,
         "seconds": short(statistics.median(one.seconds)),
+        "least": short(min(one.seconds)),
         "ratio": short(statistics.median(ratios)),
         "quartiles": [short(float(low)), short(float(high))],
         "turns": len(one.seconds),

@@ -83,6 +83,11 @@ def in_markdown(table: dict[str, Any]) -> str:
         found = [by_route.get(name) for by_route in cells]
         own = any(cell and cell["by"] == "ours" for cell in found)
         lines.append(f"| {bold(name, own)} | {' | '.join(bold(cell_text(cell), own) for cell in found)} |")
+    if table.get("least"):
+        lines += [
+            f"| {name}, the fastest turn of each | {' | '.join(least(case, name) for case in cases)} |"
+            for name in names
+        ]
     targets = [next((cell["target"] for cell in case["routes"] if "target" in cell), None) for case in cases]
     if any(target is not None for target in targets):
         lines.append(f"| to reach | {' | '.join('' if target is None else number(target) for target in targets)} |")
@@ -100,6 +105,12 @@ def cell_text(cell: dict[str, Any] | None) -> str:
         return "refuses" if cell["why_not"].startswith("refuses") else cell["why_not"].removeprefix("gives ")
     threads = f" ({cell['cpu']:.1f} cores)" if cell["cpu"] > THREADS else ""
     return number(cell["ratio"]) + threads
+
+
+def least(case: dict[str, Any], route: str) -> str:
+    """The fastest turn of a route by the yardstick's fastest."""
+    cell = next((cell for cell in case["routes"] if cell["route"] == route), None)
+    return number(cell["least"] / case["yardstick"]["least"]) if cell and "least" in cell else ""
 
 
 def bold(text: str, wanted: bool) -> str:
