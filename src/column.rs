@@ -57,6 +57,11 @@ impl<'a> ColumnRef<'a> {
         Self { array, column: Some(index), fetched: None, are_bools: false, casts: None }
     }
 
+    /// The column at this position of an array of structs, or the array itself.
+    pub(crate) fn of(array: &'a DeviceArray, column: Option<usize>) -> Self {
+        Self { array, column, fetched: None, are_bools: false, casts: None }
+    }
+
     /// The same column, of whose memory this was read.
     pub(crate) fn with_fetched(self, fetched: Option<&'a Fetched>) -> Self {
         Self { fetched, ..self }

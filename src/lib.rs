@@ -104,6 +104,7 @@ pub mod arrow;
 mod batch;
 mod callback;
 mod column;
+mod conversion;
 mod convert;
 mod copy_log;
 pub mod cuda;
@@ -142,12 +143,13 @@ pub use explain::{
     explain_tensor,
 };
 pub use matrix::{
-    ColumnOptions, Group, groups_to_tensors, matrix_to_arrow, matrix_to_tensor, matrix_to_tensor_into, matrix_validity,
+    ColumnOptions, groups_to_tensors, matrix_to_arrow, matrix_to_tensor, matrix_to_tensor_into, matrix_validity,
     stream_to_tensor, stream_to_tensors,
 };
 pub use ragged::{Pad, Ragged, Values, chunks_to_padded, chunks_to_ragged, to_padded, to_ragged};
 pub use spec::{
-    CopyMode, DecimalMode, DictionaryMode, MatrixOptions, MemoryOrder, NullPolicy, Options, PandasIndex, Scalar,
+    Conversion, CopyMode, DecimalMode, DictionaryMode, Group, MatrixOptions, MemoryOrder, NullPolicy, Options,
+    PandasIndex, PerColumn, Scalar, Selection,
 };
 pub use tensor::{Native, Output, Owner, Tensor};
 /// The crates of Arrow whose types are in this crate's signatures, in the version that it is built with.

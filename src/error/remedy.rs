@@ -200,6 +200,11 @@ remedies! {
         "convert it by itself, or leave {column} out of the columns",
         "convert it by itself, to_tensor(data[{column}]), or leave it out with columns=",
     }
+    NoColumns { "select no columns of it", "leave columns= out" }
+    FillInBatches {
+        "pass NullPolicy::Fill with a value, or NullPolicy::Nan, or leave rows with nulls out of the source",
+        "pass a number to fill them with, or nulls=\"nan\", or leave rows with nulls out of the source",
+    }
     NamePandasIndex { "name it in the columns to convert it", "name it in columns= to convert it" }
     // Devices.
     CopyToHost { "copy it to Device::CPU first", "copy it with .to_device(\"cpu\") first" }

@@ -7,9 +7,9 @@ use super::{Report, ReportRow};
 use crate::arrow::DeviceArray;
 use crate::column::{ColumnRef, check_types};
 use crate::error::Result;
-use crate::matrix::{Group, MatrixPlan, plan_matrix};
+use crate::matrix::{MatrixPlan, plan_matrix};
 use crate::plan::{Action, Plan};
-use crate::spec::{CopyMode, MatrixOptions, MatrixSpec, Options, PossibleStep, Spec, require_columns, select};
+use crate::spec::{CopyMode, Group, MatrixOptions, MatrixSpec, Options, PossibleStep, Spec, require_columns, select};
 
 /// Explains the conversion of columns of these chunks into a matrix, or into several: a row for each column, which tells what is
 /// done to it on its way, and one in [`Report::matrices`] for each matrix.

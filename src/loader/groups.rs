@@ -1,12 +1,11 @@
 //! Which columns of a row go into a batch: one matrix, or named groups.
 
-use std::borrow::Cow;
 use std::num::NonZero;
 use std::ops::Range;
 use std::sync::Arc;
 
 use arrow_array::ArrayRef;
-use arrow_schema::{DataType, FieldRef};
+use arrow_schema::FieldRef;
 
 use super::target::{self, BatchTarget};
 use crate::arrow::DeviceArray;
@@ -14,73 +13,23 @@ use crate::column::require_host;
 use crate::convert::{self, ColumnChunk, RowBlock, RowLayout, check_nulls_of_passing_rows};
 use crate::copy_log::Copied;
 use crate::device::Device;
-use crate::dtype::DType;
 use crate::error::{Error, Remedy, Result};
 use crate::ffi::dlpack::DLDeviceType;
-use crate::matrix::{Group, GroupSpec, MatrixChunk, after, group_specs};
-use crate::spec::{MatrixOptions, MatrixSpec, Options, PandasIndex, Spec};
+use crate::matrix::{MatrixChunk, after};
+use crate::spec::{Conversion, Options, ResultKind, ResultSpec, Selection, Spec};
 use crate::tensor::Tensor;
 
-/// What of each row a batch has.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Selection {
-    /// One tensor: the matrix of these columns, or of all. For an array that is no struct, its rows.
-    Whole(Option<Vec<String>>),
-    /// A tensor for each name.
-    Named(Vec<(String, Group)>),
-}
-
-impl Selection {
-    /// Returns the names of all requested columns.
-    #[must_use]
-    pub fn columns(&self) -> Vec<&str> {
-        match self {
-            Self::Whole(columns) => columns.iter().flatten().map(String::as_str).collect(),
-            Self::Named(groups) => groups.iter().flat_map(|(_, group)| group.columns()).map(String::as_str).collect(),
-        }
-    }
-
-    /// Refuses options that no source of this type can satisfy.
-    ///
-    /// # Errors
-    /// As [`super::Batches::new`] for columns and options.
-    pub fn check(
-        &self,
-        field: &FieldRef,
-        index: PandasIndex,
-        options: impl Fn(&str) -> Options,
-        dtype: Option<DType>,
-    ) -> Result<()> {
-        Groups::new(field, &self.without_index(field, index), &options, dtype, None).map(drop)
-    }
-
-    /// Returns this selection; a selection of all columns becomes one of the columns that `index` leaves.
-    pub(super) fn without_index(&self, field: &FieldRef, index: PandasIndex) -> Cow<'_, Self> {
-        let remaining = if let Self::Whole(None) = self { index.remaining(field) } else { None };
-        remaining.map_or(Cow::Borrowed(self), |columns| Cow::Owned(Self::Whole(Some(columns))))
-    }
-}
-
-/// The groups of a batch, with what the source's type tells of them.
+/// The groups of a batch, and what is known of them from the source's type.
 pub(super) struct Groups {
     groups: Vec<Prepared>,
     threads: Option<NonZero<usize>>,
 }
 
 struct Prepared {
-    /// Of a named group.
-    name: Option<String>,
-    kind: Kind,
+    result: ResultSpec,
     layout: Arc<RowLayout>,
     /// Dictionaries of the first array; later ones must match.
     dictionaries: Vec<Option<Dictionary>>,
-}
-
-enum Kind {
-    Matrix(MatrixSpec),
-    /// A column of structs, or the array itself.
-    Column(Option<usize>, Spec),
 }
 
 struct Dictionary {
@@ -98,38 +47,16 @@ enum GroupPart {
 
 impl Groups {
     /// # Errors
-    /// If a column does not exist or has no tensor form, or as [`MatrixSpec::new`]. Names the column.
-    pub(super) fn new(
-        field: &FieldRef,
-        selection: &Selection,
-        options: &dyn Fn(&str) -> Options,
-        dtype: Option<DType>,
-        threads: Option<NonZero<usize>>,
-    ) -> Result<Self> {
-        let is_struct = matches!(field.data_type(), DataType::Struct(_));
-        let groups = match selection {
-            Selection::Whole(None) if !is_struct => {
-                let mut options = options(field.name());
-                options.dtype = dtype.or(options.dtype);
-                vec![Prepared::column(None, None, Spec::new(field, &options)?)?]
-            }
-            Selection::Whole(columns) => {
-                vec![Prepared::matrix(None, MatrixSpec::new(field, columns.as_deref(), options, dtype)?)?]
-            }
-            Selection::Named(groups) if groups.is_empty() => {
-                let reason = "columns names no group";
-                return Err(Error::argument(reason).remedy_is("leave it out for a matrix of all columns"));
-            }
-            Selection::Named(groups) => {
-                let matrix = MatrixOptions { dtype, ..MatrixOptions::default() };
-                let prepare = |(name, spec)| match spec {
-                    GroupSpec::Column(position, spec, _) => Prepared::column(Some(name), Some(position), spec),
-                    GroupSpec::Matrix(spec) => Prepared::matrix(Some(name), spec),
-                };
-                group_specs(field, groups, &matrix, options)?.into_iter().map(prepare).collect::<Result<_>>()?
-            }
-        };
-        Ok(Self { groups, threads })
+    /// As [`Conversion::check`]; where no group is named.
+    pub(super) fn new(field: &FieldRef, conversion: &Conversion) -> Result<Self> {
+        if matches!(&conversion.selection, Selection::Named(groups) if groups.is_empty()) {
+            let reason = "columns names no group";
+            return Err(Error::argument(reason).remedy_is("leave it out for a matrix of all columns"));
+        }
+        conversion.check_columns(field)?;
+        let results = conversion.results(field, None)?;
+        let groups = results.into_iter().map(Prepared::new).collect::<Result<_>>()?;
+        Ok(Self { groups, threads: conversion.threads })
     }
 
     /// Returns the copy log's entries for each group's batches, which are made on this device from arrays on devices of
@@ -153,7 +80,7 @@ impl Groups {
     /// # Errors
     /// If the array is not in host memory or cannot be decoded, or its codes are of other dictionaries.
     pub(super) fn chunk(&mut self, array: &DeviceArray) -> Result<GroupChunk> {
-        let chunk = |group: &mut Prepared| group.chunk(array).map_err(|error| group.named(error));
+        let chunk = |group: &mut Prepared| group.chunk(array).map_err(|error| group.result.in_group(error));
         self.groups.iter_mut().map(chunk).collect::<Result<_>>().map(GroupChunk)
     }
 
@@ -169,7 +96,7 @@ impl Groups {
         blocks: &mut [RowBlock],
     ) -> Result<()> {
         for ((group, part), block) in self.groups.iter().zip(&chunk.0).zip(blocks) {
-            group.append(part, rows, row, self.threads, block).map_err(|error| group.named(error))?;
+            group.append(part, rows, row, self.threads, block).map_err(|error| group.result.in_group(error))?;
         }
         Ok(())
     }
@@ -181,9 +108,9 @@ impl Groups {
     pub(super) fn tensors(&self, blocks: Vec<RowBlock>, target: &BatchTarget) -> Result<Vec<Tensor>> {
         let tensor = |(group, block): (&Prepared, RowBlock)| {
             let tensor = target.tensor(block)?;
-            Ok(match (&group.kind, group.dictionaries.first()) {
-                // A dictionary in host memory goes with these codes.
-                (Kind::Column(..), Some(Some(dictionary))) if tensor.device().is_cpu() => {
+            Ok(match (&group.result.kind, group.dictionaries.first()) {
+                // A dictionary in ordinary memory goes with codes there.
+                (ResultKind::Column { .. }, Some(Some(dictionary))) if tensor.device().is_cpu() => {
                     tensor.with_dictionary(dictionary.array.clone(), false)
                 }
                 _ => tensor,
@@ -222,13 +149,13 @@ impl Prepared {
             steps.extend(target::copy_notes(device));
             steps.join(", ")
         };
-        match &self.kind {
-            Kind::Matrix(spec) => CopyNote {
+        match &self.result.kind {
+            ResultKind::Matrix(spec) | ResultKind::Validity(spec) => CopyNote {
                 columns: format!("{} columns", spec.columns().len()),
                 elements: spec.dtype().to_string(),
                 why: steps(&mut spec.columns().iter().map(|(_, spec)| spec)),
             },
-            Kind::Column(_, spec) => CopyNote {
+            ResultKind::Column { spec, .. } => CopyNote {
                 columns: format!("column {:?}", spec.field().name()),
                 elements: spec.field().data_type().to_string(),
                 why: steps(&mut std::iter::once(spec)),
@@ -236,28 +163,18 @@ impl Prepared {
         }
     }
 
-    fn matrix(name: Option<&str>, spec: MatrixSpec) -> Result<Self> {
-        let (name, layout) = (name.map(str::to_owned), Arc::new(RowLayout::of_matrix(&spec)?));
-        Ok(Self { name, kind: Kind::Matrix(spec), layout, dictionaries: Vec::new() })
-    }
-
-    fn column(name: Option<&str>, position: Option<usize>, spec: Spec) -> Result<Self> {
-        let (name, layout) = (name.map(str::to_owned), Arc::new(RowLayout::of_column(&spec)?));
-        Ok(Self { name, kind: Kind::Column(position, spec), layout, dictionaries: Vec::new() })
-    }
-
-    /// Names the group, if there are several.
-    fn named(&self, error: Error) -> Error {
-        match &self.name {
-            Some(name) => error.in_group(name),
-            None => error,
-        }
+    fn new(result: ResultSpec) -> Result<Self> {
+        let layout = match &result.kind {
+            ResultKind::Matrix(spec) | ResultKind::Validity(spec) => RowLayout::of_matrix(spec)?,
+            ResultKind::Column { spec, .. } => RowLayout::of_column(spec)?,
+        };
+        Ok(Self { result, layout: Arc::new(layout), dictionaries: Vec::new() })
     }
 
     fn chunk(&mut self, array: &DeviceArray) -> Result<GroupPart> {
-        let part = match &self.kind {
-            Kind::Matrix(spec) => GroupPart::Matrix(MatrixChunk::new(spec, array)?),
-            Kind::Column(position, spec) => {
+        let part = match &self.result.kind {
+            ResultKind::Matrix(spec) | ResultKind::Validity(spec) => GroupPart::Matrix(MatrixChunk::new(spec, array)?),
+            ResultKind::Column { position, spec, .. } => {
                 require_host(array.device(), spec.field().name())?;
                 let column = match position {
                     Some(position) => array.column(*position)?,
@@ -277,19 +194,23 @@ impl Prepared {
 
     /// Refuses codes of another dictionary than the first array's, because they would mean something else.
     fn check_dictionaries(&mut self, part: &GroupPart) -> Result<()> {
-        let specs: Vec<&Spec> = match &self.kind {
-            Kind::Matrix(spec) => spec.columns().iter().map(|(_, spec)| spec).collect(),
-            Kind::Column(_, spec) => vec![spec],
+        let specs: Vec<&Spec> = match &self.result.kind {
+            ResultKind::Matrix(spec) | ResultKind::Validity(spec) => {
+                spec.columns().iter().map(|(_, spec)| spec).collect()
+            }
+            ResultKind::Column { spec, .. } => vec![spec],
         };
         if !specs.iter().any(|spec| spec.has_codes()) {
             return Ok(());
         }
-        let found = match (part, &self.kind) {
-            (GroupPart::Matrix(chunk), Kind::Matrix(spec)) => {
+        let found = match (part, &self.result.kind) {
+            (GroupPart::Matrix(chunk), ResultKind::Matrix(spec)) => {
                 let columns = chunk.columns(spec, &(0..0))?.columns;
                 columns.iter().map(|column| column.array.dictionary_of(&column.leaf)).collect::<Result<_>>()?
             }
-            (GroupPart::Column(array), Kind::Column(_, spec)) => vec![array.dictionary_of(&array.view().leaf(spec)?)?],
+            (GroupPart::Column(array), ResultKind::Column { spec, .. }) => {
+                vec![array.dictionary_of(&array.view().leaf(spec)?)?]
+            }
             _ => Vec::new(),
         };
         if self.dictionaries.is_empty() {
@@ -318,8 +239,8 @@ impl Prepared {
         block: &mut RowBlock,
     ) -> Result<()> {
         let first = row.saturating_add(rows.start);
-        match (part, &self.kind) {
-            (GroupPart::Matrix(chunk), Kind::Matrix(spec)) => {
+        match (part, &self.result.kind) {
+            (GroupPart::Matrix(chunk), ResultKind::Matrix(spec)) => {
                 let columns = chunk.checked_columns(spec, rows, row)?;
                 // A single column keeps its own layout.
                 if let ([(_, spec)], [column]) = (spec.columns(), &columns.columns[..]) {
@@ -328,7 +249,7 @@ impl Prepared {
                 let bytes = rows.len().saturating_mul(self.layout.bytes());
                 block.append_matrix(spec, &columns, first, convert::threads(threads.map(NonZero::get), bytes))
             }
-            (GroupPart::Column(array), Kind::Column(_, spec)) => {
+            (GroupPart::Column(array), ResultKind::Column { spec, .. }) => {
                 let array = array.slice(rows);
                 let named = |error: Error| after(error, first).in_column(spec.field().name());
                 let leaf = array.view().leaf(spec).map_err(named)?;

@@ -31,7 +31,7 @@ impl Inline {
         Self { stage: Mutex::new(Stage::Ready(Box::new(producer))), stop, process: std::process::id() }
     }
 
-    pub(super) fn is_inline(&self) -> bool {
+    pub(super) fn is_in_this_process(&self) -> bool {
         self.process == std::process::id()
     }
 
@@ -74,7 +74,7 @@ impl Inline {
 
     /// Releases the source. If a thread is making a batch, that thread releases it afterwards.
     pub(super) fn close(&self) {
-        if !self.is_inline() {
+        if !self.is_in_this_process() {
             return;
         }
         self.stop.ask();
@@ -97,7 +97,7 @@ impl Inline {
 
 impl Drop for Inline {
     fn drop(&mut self) {
-        if !self.is_inline() {
+        if !self.is_in_this_process() {
             // The source belongs to the other process, and this one must not release it too.
             let stage = self.stage.get_mut().unwrap_or_else(PoisonError::into_inner);
             std::mem::forget(std::mem::replace(stage, Stage::Ended));

@@ -16,8 +16,8 @@ mod target;
 use std::num::NonZero;
 use std::time::Duration;
 
+#[cfg(feature = "python")]
 use arrow_schema::FieldRef;
-pub use groups::Selection;
 use groups::{CopyNote, Groups};
 use inline::Inline;
 use prefetch::{Prefetch, Stop, Taken};
@@ -30,9 +30,8 @@ use crate::arrow::DeviceArrayStream;
 use crate::convert::check_environment;
 use crate::copy_log;
 use crate::device::Device;
-use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::spec::{Options, PandasIndex};
+use crate::spec::Conversion;
 #[cfg(feature = "python")]
 use crate::stream_order;
 use crate::tensor::Tensor;
@@ -44,14 +43,10 @@ use crate::transfer::taken_over;
 pub struct LoadOptions {
     /// Which rows are in which batch, and which batches are this rank's.
     pub sharding: Sharding,
-    /// Which index columns of pandas count as columns.
-    pub index: PandasIndex,
     /// The shuffle; `None` keeps the source's order.
     pub shuffle: Option<Shuffle>,
     /// The number of batches that are prefetched on a thread; 0 makes each batch on request.
     pub prefetch: usize,
-    /// The number of threads that convert; `None` is `ARROW_DLPACK_THREADS`, or the number of processors.
-    pub threads: Option<NonZero<usize>>,
     /// Where the batches are made: the CPU, a CUDA device, or its page-locked memory.
     pub device: Device,
 }
@@ -60,7 +55,7 @@ impl LoadOptions {
     /// Returns options for batches in the source's order, two of them prefetched.
     #[must_use]
     pub fn new(sharding: Sharding) -> Self {
-        Self { sharding, index: PandasIndex::Keep, shuffle: None, prefetch: 2, threads: None, device: Device::CPU }
+        Self { sharding, shuffle: None, prefetch: 2, device: Device::CPU }
     }
 }
 
@@ -112,37 +107,30 @@ enum Mode {
 }
 
 impl Batches {
+    /// Refuses a conversion that no stream of this type can satisfy.
+    ///
+    /// # Errors
+    /// As [`Conversion::check`]; where no group is named.
+    #[cfg(feature = "python")]
+    pub(crate) fn check_type(field: &FieldRef, conversion: &Conversion) -> Result<()> {
+        Groups::new(field, conversion).map(drop)
+    }
+
     /// Refuses options that no stream of this type can satisfy, and a missing device, before the stream is read.
     ///
     /// # Errors
     /// As [`Batches::new`], except errors of memory and of the stream itself.
     #[cfg(feature = "python")]
-    pub(crate) fn check(
-        field: &FieldRef,
-        selection: &Selection,
-        options: impl Fn(&str) -> Options,
-        dtype: Option<DType>,
-        load: &LoadOptions,
-    ) -> Result<()> {
+    pub(crate) fn check(field: &FieldRef, conversion: &Conversion, load: &LoadOptions) -> Result<()> {
         check_environment()?;
-        Self::groups(field, selection, &options, dtype, load)?;
+        Groups::new(field, conversion)?;
         check_device(load.device)?;
         if load.device.is_cpu() { Ok(()) } else { stream_order::enter(load.device).map(drop) }
     }
 
-    fn groups(
-        field: &FieldRef,
-        selection: &Selection,
-        options: &dyn Fn(&str) -> Options,
-        dtype: Option<DType>,
-        load: &LoadOptions,
-    ) -> Result<Groups> {
-        Groups::new(field, &selection.without_index(field, load.index), options, dtype, load.threads)
-    }
-
-    /// Returns the batches of epoch `epoch` of a stream, without the first `start`. `dtype` is the dtype of every
-    /// column of a matrix; `options` returns the options of each column by name. Batches on a device are allocated by
-    /// the calling thread's present allocator ([`memory_source`](crate::cuda::memory_source)).
+    /// Returns the batches of epoch `epoch` of a stream, without the first `start`. Batches are always copies, whatever the
+    /// conversion allows. Batches on a device are allocated by the calling thread's present allocator
+    /// ([`memory_source`](crate::cuda::memory_source)).
     ///
     /// # Errors
     /// If a column does not exist, has no tensor form, or does not go with the others; if no thread can be started; if
@@ -151,8 +139,8 @@ impl Batches {
     /// ```
     /// use std::sync::Arc;
     /// use arrow_array::{ArrayRef, Float32Array, RecordBatch};
-    /// use arrow_dlpack::loader::{Batches, LoadOptions, Selection, Sharding};
-    /// use arrow_dlpack::{DeviceArray, DeviceArrayStream, Options};
+    /// use arrow_dlpack::loader::{Batches, LoadOptions, Sharding};
+    /// use arrow_dlpack::{Conversion, DeviceArray, DeviceArrayStream};
     ///
     /// let x: ArrayRef = Arc::new(Float32Array::from_iter_values((0..5).map(|x| x as f32)));
     /// let y: ArrayRef = Arc::new(Float32Array::from_iter_values((0..5).map(|y| y as f32 / 2.0)));
@@ -161,22 +149,20 @@ impl Batches {
     /// let stream = DeviceArrayStream::new(field, device, [Ok(batch)].into_iter());
     ///
     /// let options = LoadOptions::new(Sharding::new(2, false, 0, 1)?);
-    /// let batches = Batches::new(stream, &Selection::Whole(None), |_| Options::default(), None, &options, 0, 0)?;
+    /// let batches = Batches::new(stream, &Conversion::default(), &options, 0, 0)?;
     /// let shapes: Vec<_> = batches.map(|batch| Ok(batch?.tensors[0].shape().to_vec())).collect::<Result<_, arrow_dlpack::Error>>()?;
     /// assert_eq!(shapes, [[2, 2], [2, 2], [1, 2]]);
     /// # Ok::<(), arrow_dlpack::Error>(())
     /// ```
     pub fn new(
         stream: DeviceArrayStream,
-        selection: &Selection,
-        options: impl Fn(&str) -> Options,
-        dtype: Option<DType>,
+        conversion: &Conversion,
         load: &LoadOptions,
         epoch: u64,
         start: usize,
     ) -> Result<Self> {
         check_environment()?;
-        let groups = Self::groups(stream.field(), selection, &options, dtype, load)?;
+        let groups = Groups::new(stream.field(), conversion)?;
         let (copy_notes, stop) = (groups.copy_notes(stream.device_type(), load.device), Stop::default());
         let mut producer = Producer::new(stream, groups, load, epoch, start, stop.clone())?;
         if load.prefetch == 0 {
@@ -188,10 +174,10 @@ impl Batches {
 
     /// Returns whether the batches are made in this process, and not in the one that it was forked from.
     #[must_use]
-    pub fn is_inline(&self) -> bool {
+    pub fn is_in_this_process(&self) -> bool {
         match &self.mode {
-            Mode::Prefetch(ahead) => ahead.is_inline(),
-            Mode::Inline(inline) => inline.is_inline(),
+            Mode::Prefetch(ahead) => ahead.is_in_this_process(),
+            Mode::Inline(inline) => inline.is_in_this_process(),
         }
     }
 
@@ -202,7 +188,7 @@ impl Batches {
     /// The error of making the batch, after which only the end follows. In a process that was forked from the source's
     /// process; on the thread of a loader.
     pub fn next_within(&self, patience: Duration) -> Result<Next> {
-        if !self.is_inline() {
+        if !self.is_in_this_process() {
             return Err(Error::argument("these batches are made in another process, which this one was forked from")
                 .remedy_is("start an iteration in this process"));
         }

@@ -181,7 +181,7 @@ impl<T: Send + 'static> Prefetch<T> {
 
 impl<T> Prefetch<T> {
     /// Returns whether the thread belongs to this process.
-    pub(super) fn is_inline(&self) -> bool {
+    pub(super) fn is_in_this_process(&self) -> bool {
         self.process == std::process::id()
     }
 
@@ -236,7 +236,7 @@ impl<T> Prefetch<T> {
     /// Asks the thread to stop, drops the ready items, and waits at most `patience`. Returns whether the thread has
     /// ended.
     pub(super) fn stop(&self, patience: Duration) -> bool {
-        if !self.is_inline() {
+        if !self.is_in_this_process() {
             return true;
         }
         self.shared.stop.ask();
@@ -267,7 +267,7 @@ impl<T> Prefetch<T> {
 
     /// Stops the thread and waits for its end, unless this is a loader's thread: two of them could wait for each other.
     pub(super) fn close(&self) {
-        if !self.is_inline() {
+        if !self.is_in_this_process() {
             return;
         }
         self.stop(Duration::ZERO);
@@ -286,7 +286,7 @@ impl<T> Prefetch<T> {
 
 impl<T> Drop for Prefetch<T> {
     fn drop(&mut self) {
-        if self.is_inline() {
+        if self.is_in_this_process() {
             self.close();
         } else {
             // The thread and its memory belong to the other process: here nobody unlocks, joins or releases.

@@ -12,10 +12,10 @@ use super::draws::Draws;
 use super::shuffle::SEGMENT;
 use super::*;
 use crate::arrow::DeviceArray;
+use crate::dtype::DType;
 use crate::error::ErrorKind;
 use crate::ffi::dlpack::DLDeviceType;
-use crate::matrix::Group;
-use crate::spec::NullPolicy;
+use crate::spec::{Group, NullPolicy, PandasIndex, Selection};
 
 /// A batch of one column, which names its rows by number.
 fn rows(from: usize, count: usize) -> DeviceArray {
@@ -48,7 +48,7 @@ fn chunked(lengths: &[usize]) -> DeviceArrayStream {
 }
 
 fn open(stream: DeviceArrayStream, options: &LoadOptions, epoch: u64, start: usize) -> Batches {
-    Batches::new(stream, &Selection::Whole(None), |_| Options::default(), None, options, epoch, start).unwrap()
+    Batches::new(stream, &Conversion::default(), options, epoch, start).unwrap()
 }
 
 fn numbers(batch: &Batch) -> Vec<usize> {
@@ -129,7 +129,8 @@ fn buffers_larger_than_a_segment_keep_every_row() {
     let shuffle = Some(Shuffle { buffer: NonZero::new(11).unwrap(), seed: 3 });
     let options = LoadOptions { shuffle, ..LoadOptions::new(split(3)) };
     let named = Selection::Named(vec![("x".to_owned(), Group::Column("x".to_owned()))]);
-    let found = Batches::new(stream_of(arrays), &named, |_| Options::default(), None, &options, 1, 0).unwrap();
+    let named = Conversion::default().select(named);
+    let found = Batches::new(stream_of(arrays), &named, &options, 1, 0).unwrap();
     let found: Vec<f32> = found
         .flat_map(|batch| {
             let rows = batch.unwrap().tensors.remove(0);
@@ -249,12 +250,13 @@ fn nulls_and_misfits_are_told_by_the_row_of_the_source_at_their_batch() {
     }
     let error = found.next().unwrap().unwrap_err();
     assert_eq!((error.kind(), error.column(), error.row()), (ErrorKind::Null, Some("row"), Some(27)));
-    let to_int8 = |_: &str| Options::default().nulls(NullPolicy::Keep).dtype(DType::Int8);
+    let to_int8 = Conversion::default().nulls(NullPolicy::Keep).dtype(DType::Int8);
     let large = batch(Int64Array::from_iter_values(120..140));
     let selection = Selection::Named(vec![("n".to_owned(), Group::Column("row".to_owned()))]);
     for selection in [Selection::Whole(None), selection] {
         let mut found =
-            Batches::new(stream_of(vec![nulls(0), large.clone()]), &selection, to_int8, None, &options, 0, 0).unwrap();
+            Batches::new(stream_of(vec![nulls(0), large.clone()]), &to_int8.clone().select(selection), &options, 0, 0)
+                .unwrap();
         for _ in 0..3 {
             found.next().unwrap().unwrap();
         }
@@ -319,7 +321,7 @@ fn groups_have_the_rows_of_each_other() {
     let options = LoadOptions { shuffle, ..LoadOptions::new(split(7)) };
     let source = stream_of(vec![chunk(0), chunk(20), chunk(40)]);
     let mut seen = Vec::new();
-    for batch in Batches::new(source, &selection, |_| Options::default(), None, &options, 0, 0).unwrap() {
+    for batch in Batches::new(source, &Conversion::default().select(selection), &options, 0, 0).unwrap() {
         let batch = batch.unwrap();
         let [x, y, z] = &batch.tensors[..] else { panic!("{batch:?}") };
         let count = i64::try_from(batch.rows).unwrap();
@@ -342,7 +344,8 @@ fn codes_have_to_be_of_one_dictionary() {
     let named = Selection::Named(vec![("w".to_owned(), Group::Column("w".to_owned()))]);
     let options = LoadOptions::new(split(2));
     for selection in [named, Selection::Whole(None)] {
-        let open = |arrays| Batches::new(stream_of(arrays), &selection, |_| Options::default(), None, &options, 0, 0);
+        let conversion = Conversion::default().select(selection);
+        let open = |arrays| Batches::new(stream_of(arrays), &conversion, &options, 0, 0);
         let found: Vec<_> =
             open(vec![chunk(["a", "b", "a"]), chunk(["a", "b", "b"])]).unwrap().map(Result::unwrap).collect();
         assert_eq!(found.iter().map(|batch| batch.rows).collect::<Vec<_>>(), [2, 2, 2]);
@@ -365,10 +368,10 @@ fn what_is_no_batch_is_refused_before_anything_is_read() {
     for selection in selections {
         let unread = stream(rows(0, 0).field().clone(), std::iter::from_fn(|| panic!("read")));
         let options = LoadOptions::new(split(2));
-        assert!(Batches::new(unread, &selection, |_| Options::default(), None, &options, 0, 0).is_err());
+        assert!(Batches::new(unread, &Conversion::default().select(selection), &options, 0, 0).is_err());
     }
     let huge = LoadOptions::new(split(usize::MAX));
-    let refused = Batches::new(chunked(&[3]), &Selection::Whole(None), |_| Options::default(), None, &huge, 0, 0);
+    let refused = Batches::new(chunked(&[3]), &Conversion::default(), &huge, 0, 0);
     assert_eq!(refused.unwrap_err().kind(), ErrorKind::Memory);
 }
 
@@ -385,11 +388,11 @@ fn a_batch_larger_than_the_source_takes_no_more_memory_than_that() {
 fn an_index_of_pandas_is_a_column_unless_the_options_leave_it_out() {
     let column: ArrayRef = Arc::new(Int64Array::from(vec![1, 2]));
     let batch = RecordBatch::try_from_iter([("row", column.clone()), ("__index_level_0__", column)]).unwrap();
-    let mut options = LoadOptions::new(split(2));
+    let options = LoadOptions::new(split(2));
     for (index, columns) in [(PandasIndex::Keep, 2), (PandasIndex::KeepNamed, 1)] {
-        options.index = index;
+        let conversion = Conversion::default().index(index);
         let stream = stream_of(vec![DeviceArray::from_record_batch(&batch).unwrap()]);
-        let batch = open(stream, &options, 0, 0).next().unwrap().unwrap();
+        let batch = Batches::new(stream, &conversion, &options, 0, 0).unwrap().next().unwrap().unwrap();
         assert_eq!(batch.tensors[0].shape(), [2, columns]);
     }
 }

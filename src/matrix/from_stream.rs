@@ -1,16 +1,18 @@
 //! Entry points that convert a stream to tensors.
 
+use std::sync::Arc;
+
 use arrow_schema::DataType;
 use smallvec::SmallVec;
 
-use super::groups::{Group, group_specs, groups_to_tensors};
-use super::streamed::{Read, StreamPart, read};
+use super::groups::groups_to_tensors;
+use super::streamed::{Read, read};
 use super::to_tensor::matrix_to_tensor;
 use crate::arrow::{DeviceArray, DeviceArrayStream, empty_on};
 use crate::column::chunks_to_tensor;
 use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::spec::{MatrixOptions, MatrixSpec, Options, Spec};
+use crate::spec::{Group, MatrixOptions, MatrixSpec, Options, ResultKind, ResultSpec, Spec, group_results};
 use crate::tensor::Tensor;
 
 /// Reads a stream to its end as one tensor: of record batches a matrix of shape `(rows, columns)`, as [`crate::matrix_to_tensor`] of
@@ -44,7 +46,8 @@ pub fn stream_to_tensor(
     let field = stream.field().clone();
     if let DataType::Struct(_) = field.data_type() {
         let columns = matrix.columns_of(&field);
-        let part = StreamPart::Matrix(MatrixSpec::new(&field, columns.as_deref(), &options, matrix.dtype)?);
+        let spec = MatrixSpec::new(&field, columns.as_deref(), &options, matrix.dtype)?;
+        let part = ResultSpec { group: None, kind: ResultKind::Matrix(Arc::new(spec)) };
         return match made(stream, &[part], matrix)? {
             Made::Arrays(arrays) => matrix_to_tensor(&field, &arrays, matrix, options),
             Made::Tensors(mut tensors) => tensors.pop().ok_or_else(|| Error::internal("no result")),
@@ -52,7 +55,8 @@ pub fn stream_to_tensor(
     }
     let mut own = options(field.name()).copy(matrix.copy).writable(matrix.writable);
     own.dtype = matrix.dtype.or(own.dtype);
-    let part = StreamPart::Column(None, Spec::new(&field, &own)?, own.clone());
+    let kind = ResultKind::Column { position: None, spec: Spec::new(&field, &own)?, options: own.clone() };
+    let part = ResultSpec { group: None, kind };
     match made(stream, &[part], matrix)? {
         Made::Arrays(arrays) => chunks_to_tensor(&field, &arrays, &own),
         Made::Tensors(mut tensors) => tensors.pop().ok_or_else(|| Error::internal("no result")),
@@ -70,8 +74,7 @@ pub fn stream_to_tensors(
     options: impl Fn(&str) -> Options,
 ) -> Result<Vec<(String, Tensor)>> {
     let field = stream.field().clone();
-    let specs = group_specs(&field, groups, matrix, &options)?;
-    let parts: Vec<_> = specs.into_iter().map(|(name, spec)| StreamPart::of_group(name, spec)).collect();
+    let parts = group_results(&field, groups, matrix, &options)?;
     match made(stream, &parts, matrix)? {
         Made::Arrays(arrays) => groups_to_tensors(&field, &arrays, groups, matrix, options),
         Made::Tensors(tensors) => Ok(groups.iter().map(|(name, _)| name.clone()).zip(tensors).collect()),
@@ -84,7 +87,7 @@ enum Made {
     Tensors(Vec<Tensor>),
 }
 
-fn made(stream: &mut DeviceArrayStream, parts: &[StreamPart], matrix: &MatrixOptions) -> Result<Made> {
+fn made(stream: &mut DeviceArrayStream, parts: &[ResultSpec], matrix: &MatrixOptions) -> Result<Made> {
     match read(stream, parts, matrix)? {
         Read::Tensors(tensors) => Ok(Made::Tensors(tensors)),
         Read::Arrays(mut arrays) => {

@@ -15,18 +15,14 @@ mod validity;
 
 pub(crate) use chunk::{MatrixChunk, after};
 pub use from_stream::{stream_to_tensor, stream_to_tensors};
-#[cfg(feature = "python")]
-pub(crate) use groups::each_group;
-pub use groups::{Group, groups_to_tensors};
-pub(crate) use groups::{GroupSpec, group_specs};
-#[cfg(feature = "python")]
-pub(crate) use streamed::{Read, StreamPart, read};
+pub(crate) use groups::each_result;
+pub use groups::groups_to_tensors;
+pub(crate) use streamed::{Read, read};
 #[cfg(feature = "python")]
 #[cfg(feature = "python")]
 pub(crate) use to_arrow::check_matrix;
 pub use to_arrow::{ColumnOptions, matrix_to_arrow};
-pub(crate) use to_tensor::{MatrixPlan, plan_matrix};
-#[cfg(feature = "python")]
-pub(crate) use to_tensor::{Worker, convert_matrix, write_matrix};
+pub(crate) use to_tensor::{MatrixPlan, Worker, convert_matrix, plan_matrix, work_here, write_matrix};
 pub use to_tensor::{matrix_to_tensor, matrix_to_tensor_into};
+pub(crate) use to_validity::convert_validity;
 pub use to_validity::matrix_validity;

@@ -1,13 +1,12 @@
 //! Views columns on a device as a matrix, if they lie as one.
 
-use super::groups::GroupSpec;
 use super::packed::explained;
 use crate::arrow::DeviceArray;
 use crate::column::on_device::{are_bools, mask, needed, needs_copy, only_filled, refuse_known};
 use crate::convert::{ColumnChunk, MatrixColumns, check_nulls, empty_matrix, view_matrix};
 use crate::error::{Error, Remedy, Result};
 use crate::plan::{Action, MatrixData, Plan};
-use crate::spec::{Element, MatrixOptions, MatrixSpec, Nulls};
+use crate::spec::{Element, MatrixOptions, MatrixSpec, Nulls, ResultKind, ResultSpec};
 use crate::stream_order::{self, Readiness};
 use crate::tensor::Tensor;
 use crate::transfer::{Fetched, fetch};
@@ -55,19 +54,19 @@ fn needed_of(spec: &MatrixSpec, columns: &MatrixColumns<'_>) -> Vec<std::ops::Ra
 ///
 /// # Errors
 /// When the memory is not what the array says, or the driver fails.
-pub(super) fn fetch_groups(chunks: &[DeviceArray], groups: &[(&str, GroupSpec)]) -> Result<Option<Fetched>> {
+pub(super) fn fetch_groups(chunks: &[DeviceArray], results: &[ResultSpec]) -> Result<Option<Fetched>> {
     let mut filled = chunks.iter().filter(|chunk| !chunk.is_empty());
     let (Some(chunk), None) = (filled.next(), filled.next()) else { return Ok(None) };
     let Some(readiness) = chunk.readiness() else { return Ok(None) };
     let mut ranges = Vec::new();
-    for (_, group) in groups {
-        match group {
-            GroupSpec::Matrix(spec) if !spec.is_decoded() => ranges.extend(needed_of(spec, &unread(spec, chunk)?)),
-            GroupSpec::Column(position, spec, _) if spec.decoded().is_none() => {
+    for result in results {
+        match &result.kind {
+            ResultKind::Matrix(spec) if !spec.is_decoded() => ranges.extend(needed_of(spec, &unread(spec, chunk)?)),
+            ResultKind::Column { position: Some(position), spec, .. } if spec.decoded().is_none() => {
                 ranges.extend(needed(spec, &chunk.view().struct_field(*position)?.leaf(spec)?));
             }
             // Refused where it is converted.
-            GroupSpec::Matrix(_) | GroupSpec::Column(_, _, _) => {}
+            ResultKind::Matrix(_) | ResultKind::Validity(_) | ResultKind::Column { .. } => {}
         }
     }
     fetch(readiness, &ranges).map(Some)

@@ -7,7 +7,6 @@ use arrow_schema::{DataType, FieldRef};
 use smallvec::SmallVec;
 
 use super::chunk::{MatrixChunk, after};
-use super::groups::GroupSpec;
 use super::prepared::{Prepared, record};
 use super::to_validity::{record_validity, with_bits};
 use crate::alloc::{GrowingBuffer, fallible};
@@ -21,7 +20,7 @@ use crate::copy_log::{self, Copied};
 use crate::error::{Error, Result};
 use crate::ffi::dlpack::DLDeviceType;
 use crate::plan::{ChunkSize, MatrixData, Plan};
-use crate::spec::{CopyMode, MatrixOptions, MatrixSpec, MemoryOrder, Nulls, Options, Spec};
+use crate::spec::{CopyMode, MatrixOptions, MatrixSpec, MemoryOrder, Nulls, ResultKind, ResultSpec, Spec};
 use crate::stream_order::Interrupts;
 use crate::tensor::Tensor;
 
@@ -37,55 +36,33 @@ pub(crate) enum Read {
     Tensors(Vec<Tensor>),
 }
 
-/// A result of a stream.
-#[derive(Clone, Debug)]
-pub(crate) enum StreamPart {
-    /// Columns as a matrix.
-    Matrix(MatrixSpec),
-    /// As above, of a group of this name.
-    Group(String, MatrixSpec),
-    /// Which elements of columns are valid.
-    #[cfg_attr(not(feature = "python"), allow(dead_code, reason = "only Python asks a stream for it"))]
-    Validity(MatrixSpec),
-    /// The column at this position, or the arrays themselves.
-    Column(Option<usize>, Spec, Options),
-}
-
-impl StreamPart {
-    /// What a group of this name is converted to.
-    pub(crate) fn of_group(name: &str, group: GroupSpec) -> Self {
-        match group {
-            GroupSpec::Matrix(spec) => Self::Group(name.to_owned(), spec),
-            GroupSpec::Column(position, spec, options) => Self::Column(Some(position), spec, options),
-        }
-    }
-
+impl ResultSpec {
     /// Whether the result grows row by row, whatever comes.
     fn grows(&self, options: &MatrixOptions) -> bool {
         // Chunks with different dictionaries are refused before nulls are, so all of them are looked at first.
-        let may = match self {
-            Self::Matrix(spec) | Self::Group(_, spec) => {
+        let may = match &self.kind {
+            ResultKind::Matrix(spec) => {
                 lies_by_rows(spec, options) && !spec.columns().iter().any(|(_, column)| column.has_codes())
             }
-            Self::Validity(spec) => lies_by_rows(spec, options),
-            Self::Column(_, spec, _) => !spec.has_codes(),
+            ResultKind::Validity(spec) => lies_by_rows(spec, options),
+            ResultKind::Column { spec, .. } => !spec.has_codes(),
         };
         may && options.copy != CopyMode::Never
     }
 
     /// Whether the result is no view of an array, if nothing else comes.
     fn is_copied(&self, array: &DeviceArray, options: &MatrixOptions) -> Result<bool> {
-        match self {
+        match &self.kind {
             // What is decoded is a copy, which the result may be a view of.
-            Self::Matrix(spec) | Self::Group(_, spec) if spec.is_decoded() => Ok(spec.columns().len() > 1),
-            Self::Matrix(spec) | Self::Group(_, spec) => {
+            ResultKind::Matrix(spec) if spec.is_decoded() => Ok(spec.columns().len() > 1),
+            ResultKind::Matrix(spec) => {
                 let chunks = [MatrixChunk::new(spec, array)?];
                 Ok(!Prepared::new(spec, &chunks, options, true)?.is_view())
             }
-            Self::Validity(_) => Ok(true),
-            Self::Column(_, spec, _) if spec.decoded().is_some() => Ok(false),
-            Self::Column(position, spec, options) => {
-                let size = column_of(array, *position).chunk(spec)?.size(spec);
+            ResultKind::Validity(_) => Ok(true),
+            ResultKind::Column { spec, .. } if spec.decoded().is_some() => Ok(false),
+            ResultKind::Column { position, spec, options } => {
+                let size = ColumnRef::of(array, *position).chunk(spec)?.size(spec);
                 Ok(!Plan::new(spec, &[size], options)?.takes_elements_as_they_lie())
             }
         }
@@ -97,10 +74,6 @@ fn lies_by_rows(spec: &MatrixSpec, options: &MatrixOptions) -> bool {
     options.memory_order != MemoryOrder::F || spec.columns().len() == 1
 }
 
-fn column_of(array: &DeviceArray, position: Option<usize>) -> ColumnRef<'_> {
-    position.map_or_else(|| ColumnRef::whole(array), |position| ColumnRef::column(array, position))
-}
-
 /// Reads a stream to its end, and makes these results on the way where that saves memory.
 ///
 /// Beside the results and the array that was read last, arrays of an eighth of the results' size are held at most. Results in
@@ -110,7 +83,7 @@ fn column_of(array: &DeviceArray, position: Option<usize>) -> ColumnRef<'_> {
 /// That of the stream; that of the null or value in the lowest row that is refused, of the first result;
 /// [`Interrupted`](crate::ErrorKind::Interrupted) when a signal's handler raises. The stream can be read on, without the arrays
 /// that were read.
-pub(crate) fn read(stream: &mut DeviceArrayStream, parts: &[StreamPart], options: &MatrixOptions) -> Result<Read> {
+pub(crate) fn read(stream: &mut DeviceArrayStream, parts: &[ResultSpec], options: &MatrixOptions) -> Result<Read> {
     let grows = !parts.is_empty() && parts.iter().all(|part| part.grows(options));
     if stream.device_type() != DLDeviceType::CPU || !grows {
         return stream.read_to_end().map(Read::Arrays);
@@ -176,7 +149,7 @@ impl Held {
     }
 
     /// Whether no result is a view of the last array, if that has rows and nothing else comes.
-    fn last_is_copied(&self, parts: &[StreamPart], options: &MatrixOptions) -> Result<bool> {
+    fn last_is_copied(&self, parts: &[ResultSpec], options: &MatrixOptions) -> Result<bool> {
         let Some(last) = self.arrays.last().filter(|last| !last.is_empty()) else { return Ok(false) };
         for part in parts {
             if !part.is_copied(last, options)? {
@@ -211,7 +184,7 @@ struct Growing<'a> {
 
 /// A result so far.
 struct One<'a> {
-    part: &'a StreamPart,
+    part: &'a ResultSpec,
     out: GrowingBuffer,
     /// Of a matrix: its rows, its chunks, and whether the only chunk lies as a view would.
     data: MatrixData,
@@ -222,8 +195,8 @@ struct One<'a> {
 }
 
 impl<'a> Growing<'a> {
-    fn new(parts: &'a [StreamPart], options: &'a MatrixOptions) -> Result<Self> {
-        let one = |part: &'a StreamPart| {
+    fn new(parts: &'a [ResultSpec], options: &'a MatrixOptions) -> Result<Self> {
+        let one = |part: &'a ResultSpec| {
             let (out, data) = (GrowingBuffer::new()?, MatrixData::default());
             Ok(One { part, out, data, filled: 0, sizes: Vec::new() })
         };
@@ -259,18 +232,16 @@ impl<'a> Growing<'a> {
 impl One<'_> {
     /// `before`: rows that there were before those of the arrays.
     fn append(&mut self, arrays: &[DeviceArray], before: usize, options: &MatrixOptions) -> Result<()> {
-        match self.part {
-            StreamPart::Matrix(spec) | StreamPart::Validity(spec) => {
-                self.append_matrix(spec, arrays, options).map_err(|error| after(error, before))
-            }
-            StreamPart::Group(name, spec) => {
+        let part = self.part;
+        match &part.kind {
+            ResultKind::Matrix(spec) | ResultKind::Validity(spec) => {
                 let appended = self.append_matrix(spec, arrays, options);
-                appended.map_err(|error| after(error, before).in_group(name))
+                appended.map_err(|error| part.in_group(after(error, before)))
             }
-            StreamPart::Column(position, spec, _) => {
+            ResultKind::Column { position, spec, .. } => {
                 let mut row = before;
                 for array in arrays {
-                    self.append_column(spec, column_of(array, *position), row)?;
+                    self.append_column(spec, ColumnRef::of(array, *position), row)?;
                     row = row.saturating_add(array.len());
                 }
                 Ok(())
@@ -287,7 +258,7 @@ impl One<'_> {
             row = row.saturating_add(chunk.rows());
         }
         self.count(spec, &columns);
-        if let StreamPart::Validity(_) = self.part {
+        if let ResultKind::Validity(_) = self.part.kind {
             return with_bits(&columns, |bits| append_matrix(spec, bits, &mut self.out, threads));
         }
         check_matrix_nulls(spec, &columns)?;
@@ -322,15 +293,15 @@ impl One<'_> {
 
     /// The tensor, and its copy on the record.
     fn finish(self, rows: usize, options: &MatrixOptions) -> Result<Tensor> {
-        match self.part {
-            StreamPart::Validity(spec) => {
+        match &self.part.kind {
+            ResultKind::Validity(spec) => {
                 let data = MatrixData { is_row_major: false, is_column_major: false, ..self.data };
                 let plan = Plan::matrix(spec, data, 0, options)?;
                 let tensor = grown_matrix(spec, self.out, rows)?;
                 record_validity(spec, &plan, "");
                 Ok(tensor)
             }
-            StreamPart::Matrix(spec) | StreamPart::Group(_, spec) => {
+            ResultKind::Matrix(spec) => {
                 let plan = Plan::matrix(spec, self.data, self.filled, options)?;
                 let tensor = grown_matrix(spec, self.out, rows)?;
                 if plan.bytes > 0 {
@@ -338,7 +309,7 @@ impl One<'_> {
                 }
                 Ok(tensor)
             }
-            StreamPart::Column(_, spec, options) => {
+            ResultKind::Column { spec, options, .. } => {
                 let plan = Plan::new(spec, &self.sizes, options)?;
                 let tensor = grown_column(spec, self.out, rows)?;
                 if plan.elements > 0 {

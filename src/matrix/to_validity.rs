@@ -47,20 +47,25 @@ use crate::tensor::Tensor;
 /// # Ok::<(), arrow_dlpack::Error>(())
 /// ```
 pub fn matrix_validity(field: &FieldRef, chunks: &[DeviceArray], matrix: &MatrixOptions) -> Result<Tensor> {
-    check_environment()?;
-    check_types(field, chunks)?;
     let spec = MatrixSpec::of_validity(field, matrix.columns_of(field).as_deref())?;
+    convert_validity(&spec, chunks, matrix)
+}
+
+/// As [`matrix_validity`], for a spec that is made.
+pub(crate) fn convert_validity(spec: &MatrixSpec, chunks: &[DeviceArray], matrix: &MatrixOptions) -> Result<Tensor> {
+    check_environment()?;
+    check_types(spec.field(), chunks)?;
     let filled: Vec<&DeviceArray> = chunks.iter().filter(|chunk| !chunk.is_empty()).collect();
     let rows = filled.iter().fold(0_usize, |rows, chunk| rows.saturating_add(chunk.len()));
     let data = MatrixData { rows, chunks: filled.len(), ..MatrixData::default() };
-    let plan = Plan::matrix(&spec, data, 0, matrix)?;
+    let plan = Plan::matrix(spec, data, 0, matrix)?;
     let tensor = match DeviceArray::readiness_of(chunks) {
-        Some(readiness) => on_device(&spec, &filled, rows, matrix.memory_order, readiness)?,
-        None => on_host(&spec, chunks, matrix)?,
+        Some(readiness) => on_device(spec, &filled, rows, matrix.memory_order, readiness)?,
+        None => on_host(spec, chunks, matrix)?,
     };
     let place =
         DeviceArray::readiness_of(chunks).map_or_else(String::new, |readiness| format!(" on {}", readiness.device()));
-    record_validity(&spec, &plan, &place);
+    record_validity(spec, &plan, &place);
     Ok(tensor)
 }
 

@@ -1,21 +1,19 @@
 //! `explain()` and its classes.
 
-use arrow_schema::DataType;
 use pyo3::exceptions::{PyIndexError, PyKeyError};
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
 use super::counts::integer;
 use super::explainable::Explainable;
-use super::matrix::{Columns, MatrixKeywords, no_columns, parse_order, request};
-use super::options::{ConversionOptions, ElementKeywords, copy_mode};
+use super::options::{ElementKeywords, copy_mode};
 use super::pandas::pandas_index;
+use super::selection::{Columns, parse_order};
 use super::{Device, device, html, report_pickle};
 use crate::arrow::DeviceArray;
 use crate::column::to_arrow;
 use crate::error::Language;
-use crate::explain::{explain_groups, explain_matrix, explain_matrix_schema, explain_stream};
-use crate::spec::CopyMode;
+use crate::spec::{CopyMode, PandasIndex, Selection};
 use crate::tensor::Tensor;
 use crate::transfer::Route;
 
@@ -242,11 +240,11 @@ pub(super) fn explain(
     copy: Option<bool>,
     writable: Option<bool>,
 ) -> PyResult<Report> {
-    let options = ConversionOptions::read(ElementKeywords { dtype, nulls, decimal, dictionary }, copy, writable)?;
+    let conversion = ElementKeywords { dtype, nulls, decimal, dictionary }.conversion(copy, writable)?;
     let order = order.map(parse_order).transpose()?;
-    let columns = columns.unwrap_or(Columns::Each(None));
+    let selection = if order.is_some() { Columns::whole(columns) } else { Columns::each(columns) };
+    let conversion = conversion.select(selection).memory_order(order.unwrap_or_default());
     let (device, copy) = (device.map(device::extract).transpose()?, copy_mode(copy));
-    let of = |column: &str| options.of(column);
     // Where data is of which only the type is known.
     let mut own = crate::device::Device::CPU;
     let mut notes = Vec::new();
@@ -267,7 +265,7 @@ pub(super) fn explain(
                 (tensor.arrow_form()?.field, None)
             }
             None => {
-                let report = crate::explain::explain_tensor(&tensor, of)?;
+                let report = crate::explain::explain_tensor(&tensor, |column| conversion.of(column))?;
                 return Ok(Report(match device {
                     Some(device) => report.then_to(device, copy),
                     None => report,
@@ -275,47 +273,21 @@ pub(super) fn explain(
             }
         },
     };
-    options.check_columns(&field, columns.names())?;
-    let is_struct = matches!(field.data_type(), DataType::Struct(_));
-    if let (Columns::Each(Some(_)), false) = (&columns, is_struct) {
-        return Err(no_columns(&field).into());
-    }
     // As the conversion: what is copied to the host for it is nobody else's.
     let only = chunks.as_ref().and_then(|chunks| chunks.first());
     let from = only.map_or(own, DeviceArray::device);
     let is_own = device.is_some_and(|device| device.is_cpu() && Route::is_copy(from, device));
-    let options = if is_own && matches!(columns, Columns::Each(_)) { options.of_own() } else { options };
-    let of = |column: &str| options.of(column);
-    let (columns, left_out) = match columns {
-        Columns::Each(None) => {
-            let index = pandas_index(obj_or_schema, &field)?;
-            (Columns::Each(index.remaining(&field)), index.left_out(&field))
-        }
-        columns => (columns, Vec::new()),
-    };
+    let has_groups = matches!(conversion.selection, Selection::Named(_));
+    let conversion = if is_own && !has_groups { conversion.of_own() } else { conversion };
+    let index = if has_groups { PandasIndex::Keep } else { pandas_index(obj_or_schema, &field)? };
     // What the CPU is asked for is moved there first, and nobody knows more of it here than of a schema.
     let to_host = device.filter(|device| device.is_cpu());
     let moved = only.filter(|array| !array.device().is_cpu()).zip(to_host);
     let stream_moved = to_host.filter(|_| !own.is_cpu());
     let read_on = if stream_moved.is_some() { crate::device::Device::CPU } else { own };
     let chunks = chunks.as_deref().filter(|_| moved.is_none());
-    let matrix = |columns| {
-        request(columns, &MatrixKeywords { memory_order: order.unwrap_or_default(), threads: None }, &options)
-    };
-    let report = match (columns, chunks) {
-        (Columns::Groups(groups), chunks) => {
-            explain_groups(&field, chunks, &groups, &matrix(None), of).map(|report| report.unread_on(read_on))
-        }
-        (Columns::Each(columns), Some(chunks)) if is_struct && order.is_some() => {
-            explain_matrix(&field, chunks, &matrix(columns), of)
-        }
-        (Columns::Each(columns), None) if is_struct && order.is_some() => {
-            explain_matrix_schema(&field, &matrix(columns), of).map(|report| report.unread_on(read_on))
-        }
-        (Columns::Each(columns), Some(chunks)) => crate::explain::explain(&field, chunks, columns.as_deref(), of),
-        (Columns::Each(columns), None) => explain_stream(&field, read_on, columns.as_deref(), of),
-    };
-    let report = report.map(|report| crate::explain::Report { left_out, notes, ..report });
+    let report = conversion.index(index).explain(&field, chunks, read_on);
+    let report = report.map(|report| crate::explain::Report { notes, ..report });
     if let Some(device) = stream_moved {
         return Ok(Report(report?.after_moves(&field, own, device, copy)));
     }

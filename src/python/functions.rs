@@ -1,7 +1,5 @@
 //! The functions of the Python module.
 
-use std::borrow::Cow;
-
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -11,24 +9,18 @@ use super::device_request::DeviceRequest;
 use super::errors::null_in_stream;
 use super::exchange::{Access, Arrays, memory, namespace};
 use super::input::{Chunks, Unread};
-use super::matrix::{
-    Columns, MatrixKeywords, column_into, each_group, is_matrix, matrix_into, names, no_columns, parse_order,
-};
 use super::names::Names;
-use super::options::{ConversionOptions, ElementKeywords, Legacy, copy_mode};
+use super::options::{ElementKeywords, Legacy};
+use super::selection::{Columns, names, parse_order, runner, worker};
 use super::tensor::with_output;
-use super::{CopyLog, refused, streamed};
+use super::{CopyLog, counts};
 use crate::batch::each_tensor;
-use crate::column::{Bits, chunks_to_tensor_by};
+use crate::column::Bits;
+use crate::conversion::Run;
 use crate::cuda::SourceScope;
-use crate::error::Result;
-use crate::matrix::matrix_validity;
-use crate::plan::Plan;
-use crate::spec::{CopyMode, MatrixOptions, Options, select};
+use crate::device::Device;
+use crate::spec::{Conversion, CopyMode, Selection};
 use crate::tensor::Tensor as CoreTensor;
-
-/// Conversions that move fewer bytes keep the interpreter: letting go of it and taking it back costs more than they do.
-pub(super) const DETACH_FROM: usize = 1 << 16;
 
 pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(to_tensor, module)?)?;
@@ -42,62 +34,52 @@ pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(track_copies, module)?)
 }
 
-/// Runs the last step of conversions, without the interpreter where it can take long.
-pub(super) fn runner(py: Python<'_>) -> impl Fn(&Plan, &(dyn Fn() -> Result<CoreTensor> + Sync)) -> Result<CoreTensor> {
-    move |plan, convert| if plan.bytes < DETACH_FROM { convert() } else { py.detach(convert) }
-}
-
-/// Each column as a tensor or an array, by name: all columns if `columns` is None.
-fn finish_all<'py>(
+/// Each column as a tensor or an array, by name, handed on as it is made.
+fn each_column<'py>(
     py: Python<'py>,
     chunks: &Chunks,
-    columns: Option<&[String]>,
-    options: &ConversionOptions,
+    conversion: &Conversion,
     mut arrays: Arrays<'py>,
 ) -> PyResult<Bound<'py, PyDict>> {
-    let (field, index, chunks, runner) = (chunks.field(), chunks.index, &chunks.arrays, runner(py));
-    let named = PyDict::new(py);
-    let options = |column: &str| options.of(column);
-    match columns {
-        None => {
-            let names = Names::of(py, field, index)?;
-            let mut name = names.iter();
-            each_tensor(field, chunks, names.columns(), options, &runner, |_, tensor| {
-                name.next().map_or(Ok(()), |name| named.set_item(name, arrays.make(tensor)?))
-            })?;
-        }
-        Some(_) => each_tensor(field, chunks, select(field, columns)?, options, &runner, |column, tensor| {
-            named.set_item(column.name(), arrays.make(tensor)?)
-        })?,
+    let (field, runner, named) = (chunks.field(), runner(py), PyDict::new(py));
+    if conversion.selection == Selection::Each(None) {
+        // The names of all columns are kept as Python's.
+        let names = Names::of(py, field, conversion.index)?;
+        let (mut name, of) = (names.iter(), |column: &str| conversion.of(column));
+        each_tensor(field, &chunks.arrays, names.columns(), of, &runner, |_, tensor| {
+            name.next().map_or(Ok(()), |name| named.set_item(name, arrays.make(tensor)?))
+        })?;
+        return Ok(named);
     }
+    let run = Run { natural: chunks.natural(), runner: &runner, worker: &worker(py) };
+    conversion.convert_each(field, &chunks.arrays, run, |name, tensor| named.set_item(name, arrays.make(tensor)?))?;
     Ok(named)
 }
 
-/// Each column or group by name, converted where it is: to be moved together.
-fn all_converted(
-    py: Python<'_>,
-    chunks: &Chunks,
-    columns: Option<&Columns>,
-    matrix: &MatrixKeywords,
-    options: &ConversionOptions,
-) -> PyResult<Vec<(String, CoreTensor)>> {
+/// Each result by name, converted where it is: to be moved together.
+fn all_converted(py: Python<'_>, chunks: &Chunks, conversion: &Conversion) -> PyResult<Vec<(String, CoreTensor)>> {
     let mut named = Vec::new();
-    let mut take = |name: &str, tensor| {
+    let run = Run { natural: chunks.natural(), runner: &runner(py), worker: &worker(py) };
+    conversion.convert_each(chunks.field(), &chunks.arrays, run, |name, tensor| {
         named.push((name.to_owned(), tensor));
         Ok::<(), PyErr>(())
-    };
-    let columns = match columns {
-        Some(Columns::Groups(groups)) => {
-            each_group(py, chunks, groups, matrix, options, take)?;
-            return Ok(named);
-        }
-        Some(Columns::Each(columns)) => columns.as_deref(),
-        None => None,
-    };
-    let (field, of) = (chunks.field(), |column: &str| options.of(column));
-    let selected = chunks.index.select(field, columns)?;
-    each_tensor(field, &chunks.arrays, selected, of, &runner(py), |column, tensor| take(column.name(), tensor))?;
+    })?;
     Ok(named)
+}
+
+/// The results by name as tensors or arrays, where they are asked for.
+fn finish_all<'py>(
+    py: Python<'py>,
+    named: Vec<(String, CoreTensor)>,
+    asked: DeviceRequest,
+    mut arrays: Arrays<'py>,
+) -> PyResult<Bound<'py, PyDict>> {
+    let (names, tensors): (Vec<_>, Vec<_>) = named.into_iter().unzip();
+    let found = PyDict::new(py);
+    for (name, tensor) in names.iter().zip(asked.tensors(py, tensors)?) {
+        found.set_item(name, arrays.make(tensor)?)?;
+    }
+    Ok(found)
 }
 
 /// Has a result on a device come from where the keywords say, until what is returned is dropped. What stays on the host comes
@@ -178,60 +160,37 @@ fn to_tensor<'py>(
     let xp = namespace(xp)?;
     let xp = xp.as_ref();
     let mut arrays = Arrays::of(py, Legacy::parse(legacy)?, Access::of(writable), xp)?;
-    let matrix = MatrixKeywords::read(order, threads)?;
     if out.is_some() && xp.is_some() {
         return Err(PyValueError::new_err("out is returned as it is: pass out or xp, not both"));
     }
     // Read before the data: a wrong option must not consume a stream.
+    let (memory_order, threads) = (parse_order(order)?, threads.map(counts::threads).transpose()?);
     memory::source(allocator)?;
-    let columns = columns.map(names).transpose()?;
-    let keywords = ElementKeywords { dtype, nulls, decimal, dictionary };
-    let by_column = match keywords.are_defaults() {
-        true => None,
-        false => Some(ConversionOptions::read(keywords, copy, writable)?),
-    };
-    let asked = DeviceRequest::read(device, copy_mode(copy))?;
+    let selection = Selection::Whole(columns.map(names).transpose()?);
+    let conversion = ElementKeywords { dtype, nulls, decimal, dictionary }.conversion(copy, writable)?;
+    let conversion = conversion.select(selection).memory_order(memory_order).threads(threads);
+    let asked = DeviceRequest::read(device, conversion.copy)?;
     let refused = |error| null_in_stream(obj, error);
     if let Some(out) = out {
-        let options = by_column.unwrap_or_else(|| ConversionOptions::defaults(copy, writable));
-        let written = write_into(out, obj, columns, &matrix, options, asked, allocator);
+        let written = write_into(out, obj, conversion, asked, allocator);
         return written.map(|()| out.clone()).map_err(refused);
     }
-    let options = || {
-        let defaults = || ConversionOptions::defaults(copy, writable);
-        by_column.as_ref().map_or_else(|| Cow::Owned(defaults()), Cow::Borrowed)
-    };
     let refuses = |unread: &Unread<'_>| {
         asked.require_way(unread.device)?;
-        refused::as_one(obj, unread, columns.as_ref(), &options())?;
+        unread.check(obj, &conversion)?;
         arrays.foresee(copy)
     };
-    let makes = |unread: &Unread<'_>| streamed::as_one(unread, columns.as_ref(), &matrix, &options());
-    let chunks = Chunks::read_making(obj, copy_mode(copy), asked, &refuses, &makes).map_err(refused)?;
+    let makes = |unread: &Unread<'_>| unread.making(&conversion);
+    let chunks = Chunks::read_making(obj, conversion.copy, asked, &refuses, &makes).map_err(refused)?;
     let mut chunks = asked.chunks(py, chunks)?;
     let _source = result_source(&chunks, device, allocator, xp)?;
-    if let Some(made) = chunks.results.take().and_then(|mut results| results.pop()) {
+    if let Some((_, made)) = chunks.results.take().and_then(|mut results| results.pop()) {
         return arrays.make(asked.tensor(py, made)?);
     }
-    if is_matrix(chunks.field()) {
-        let options = by_column.unwrap_or_else(|| ConversionOptions::defaults(copy, writable));
-        options.check_columns(chunks.field(), columns.iter().flatten().map(String::as_str))?;
-        let options = if chunks.is_own { options.of_own() } else { options };
-        let made = super::matrix::matrix(py, &chunks, columns, &matrix, &options).map_err(refused)?;
-        return arrays.make(asked.tensor(py, if chunks.is_own { made.into_own() } else { made })?);
-    }
-    if columns.is_some() {
-        return Err(no_columns(chunks.field()).into());
-    }
-    let options = match by_column {
-        None => Options::default().copy(copy_mode(copy)).writable(writable == Some(true)),
-        Some(options) => {
-            options.check_columns(chunks.field(), [])?;
-            options.of(chunks.field().name())
-        }
-    };
-    let options = chunks.column_options(options);
-    let made = chunks_to_tensor_by(chunks.field(), &chunks.arrays, &options, &runner(py));
+    conversion.check_columns(chunks.field())?;
+    let conversion = chunks.conversion(conversion);
+    let run = Run { natural: chunks.natural(), runner: &runner(py), worker: &worker(py) };
+    let made = conversion.convert_whole(chunks.field(), &chunks.arrays, run);
     let made = made.map_err(|error| refused(error.into()))?;
     arrays.make(asked.tensor(py, if chunks.is_own { made.into_own() } else { made })?)
 }
@@ -240,31 +199,27 @@ fn to_tensor<'py>(
 fn write_into(
     out: &Bound<'_, PyAny>,
     obj: &Bound<'_, PyAny>,
-    columns: Option<Vec<String>>,
-    matrix: &MatrixKeywords,
-    options: ConversionOptions,
+    conversion: Conversion,
     asked: DeviceRequest,
     allocator: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<()> {
     let py = obj.py();
     with_output(out, |memory| {
-        let chunks = Chunks::read_unless(obj, options.copy(), Some(asked), &|unread| {
+        let chunks = Chunks::read_unless(obj, conversion.copy, Some(asked), &|unread| {
             asked.require_way(unread.device)?;
-            refused::as_output(unread, columns.as_ref(), &options, memory, asked)
+            if unread.device.is_some_and(Device::is_cpu) {
+                memory.require_host()?;
+                asked.require(Device::CPU)?;
+            }
+            Ok(conversion.clone().index(unread.index).check_output(unread.field, memory)?)
         })?;
         let chunks = asked.chunks(py, chunks)?;
         let _source = memory::scope(allocator, None)?;
         asked.require(chunks.device())?;
-        options.check_columns(chunks.field(), columns.iter().flatten().map(String::as_str))?;
-        if is_matrix(chunks.field()) {
-            let options = if chunks.is_own { options.of_own() } else { options };
-            return matrix_into(py, memory, &chunks, columns.as_ref(), matrix, &options);
-        }
-        if columns.is_some() {
-            return Err(no_columns(chunks.field()).into());
-        }
-        let options = chunks.column_options(options.of(chunks.field().name()));
-        column_into(py, memory, &chunks, options, matrix)
+        conversion.check_columns(chunks.field())?;
+        let conversion = chunks.conversion(conversion);
+        let run = Run { natural: chunks.natural(), runner: &runner(py), worker: &worker(py) };
+        Ok(conversion.write_by(chunks.field(), &chunks.arrays, memory, run)?)
     })
 }
 
@@ -295,62 +250,40 @@ fn to_tensors<'py>(
     threads: Option<&Bound<'py, PyAny>>,
     xp: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, PyDict>> {
-    let options = ConversionOptions::read(ElementKeywords { dtype, nulls, decimal, dictionary }, copy, writable)?;
+    let conversion = ElementKeywords { dtype, nulls, decimal, dictionary }.conversion(copy, writable)?;
     memory::source(allocator)?;
     let xp = namespace(xp)?;
     let xp = xp.as_ref();
-    let mut arrays = Arrays::of(py, Legacy::parse(legacy)?, Access::of(writable), xp)?;
-    let matrix = MatrixKeywords::read(order, threads)?;
-    let asked = DeviceRequest::read(device, copy_mode(copy))?;
+    let arrays = Arrays::of(py, Legacy::parse(legacy)?, Access::of(writable), xp)?;
+    let (memory_order, threads) = (parse_order(order)?, threads.map(counts::threads).transpose()?);
+    let conversion = conversion.select(Columns::each(columns)).memory_order(memory_order).threads(threads);
+    let asked = DeviceRequest::read(device, conversion.copy)?;
     let refused = |error| null_in_stream(obj, error);
     let refuses = |unread: &Unread<'_>| {
         asked.require_way(unread.device)?;
-        refused::as_named(obj, unread, columns.as_ref(), &matrix, &options)?;
+        unread.check(obj, &conversion)?;
         arrays.foresee(copy)
     };
-    let makes = |unread: &Unread<'_>| streamed::as_named(unread, columns.as_ref(), &matrix, &options);
-    let chunks = Chunks::read_making(obj, copy_mode(copy), asked, &refuses, &makes).map_err(refused)?;
-    options.check_columns(chunks.field(), columns.iter().flat_map(Columns::names))?;
+    let makes = |unread: &Unread<'_>| unread.making(&conversion);
+    let chunks = Chunks::read_making(obj, conversion.copy, asked, &refuses, &makes).map_err(refused)?;
+    conversion.check_columns(chunks.field())?;
     let mut chunks = asked.chunks(py, chunks)?;
     let _source = result_source(&chunks, device, allocator, xp)?;
     if let Some(made) = chunks.results.take() {
-        let found = PyDict::new(py);
-        let names = streamed::names(chunks.field(), chunks.index, columns.as_ref())?;
-        for (name, tensor) in names.into_iter().zip(asked.tensors(py, made)?) {
-            found.set_item(name, arrays.make(tensor)?)?;
-        }
-        return Ok(found);
+        return finish_all(py, made, asked, arrays);
     }
-    let own = chunks.device();
     // Each column alone: what is in two groups has memory that two results would share.
-    if chunks.is_own && matches!(columns, None | Some(Columns::Each(_))) {
-        let named = all_converted(py, &chunks, columns.as_ref(), &matrix, &options.of_own()).map_err(refused)?;
-        let found = PyDict::new(py);
-        for (name, tensor) in named {
-            found.set_item(name, arrays.make(tensor.into_own())?)?;
+    let is_own = chunks.is_own && matches!(conversion.selection, Selection::Each(_));
+    let conversion = conversion.index(chunks.index);
+    let conversion = if is_own { conversion.of_own() } else { conversion };
+    if is_own || asked.is_elsewhere(chunks.device()) {
+        let mut named = all_converted(py, &chunks, &conversion).map_err(refused)?;
+        if is_own {
+            named = named.into_iter().map(|(name, tensor)| (name, tensor.into_own())).collect();
         }
-        return Ok(found);
+        return finish_all(py, named, asked, arrays);
     }
-    if asked.is_elsewhere(own) {
-        let columns = columns.as_ref();
-        let named = all_converted(py, &chunks, columns, &matrix, &options).map_err(refused)?;
-        let (names, tensors): (Vec<_>, Vec<_>) = named.into_iter().unzip();
-        let found = PyDict::new(py);
-        for (name, tensor) in names.iter().zip(asked.tensors(py, tensors)?) {
-            found.set_item(name, arrays.make(tensor)?)?;
-        }
-        return Ok(found);
-    }
-    let named = match columns {
-        None => finish_all(py, &chunks, None, &options, arrays),
-        Some(Columns::Each(columns)) => finish_all(py, &chunks, columns.as_deref(), &options, arrays),
-        Some(Columns::Groups(groups)) => {
-            let named = PyDict::new(py);
-            let take = |name: &str, tensor| named.set_item(name, arrays.make(tensor)?);
-            each_group(py, &chunks, &groups, &matrix, &options, take).map(|()| named)
-        }
-    };
-    named.map_err(refused)
+    each_column(py, &chunks, &conversion, arrays).map_err(refused)
 }
 
 /// A bool for each value, True where it is valid, in the shape of the values. A null list makes all its elements null.
@@ -376,24 +309,22 @@ fn validity<'py>(
     xp: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, PyAny>> {
     // Read before the data: a wrong option must not consume a stream.
-    let mut matrix = MatrixOptions::default().memory_order(parse_order(order)?);
-    matrix.columns = columns.map(names).transpose()?;
+    let conversion = Conversion::default().memory_order(parse_order(order)?);
+    let conversion = conversion.select(Selection::Whole(columns.map(names).transpose()?));
     let asked = DeviceRequest::read(device, CopyMode::IfNeeded)?;
     let xp = namespace(xp)?;
     let xp = xp.as_ref();
     let mut arrays = Arrays::of(py, Legacy::Copy, Access::AsMade, xp)?;
     let refuse = |unread: &Unread<'_>| {
         asked.require_way(unread.device)?;
-        refused::as_validity(unread, &matrix.clone().index(unread.index), bits)
+        unread.check_validity(&conversion, bits)
     };
-    let makes = |unread: &Unread<'_>| streamed::as_validity(unread, &matrix.clone().index(unread.index), bits);
+    let makes = |unread: &Unread<'_>| unread.making_validity(&conversion, bits);
     let mut chunks = asked.chunks(py, Chunks::read_making(obj, CopyMode::IfNeeded, asked, &refuse, &makes)?)?;
-    matrix.index = chunks.index;
-    if matrix.columns.is_some() && !is_matrix(chunks.field()) {
-        return Err(no_columns(chunks.field()).into());
-    }
+    let conversion = conversion.index(chunks.index);
+    conversion.refuse_columns(chunks.field())?;
     let _source = result_source(&chunks, device, None, xp)?;
-    if let Some(made) = chunks.results.take().and_then(|mut results| results.pop()) {
+    if let Some((_, made)) = chunks.results.take().and_then(|mut results| results.pop()) {
         return arrays.make(asked.tensor(py, made)?);
     }
     if bits {
@@ -405,10 +336,7 @@ fn validity<'py>(
             }
         };
     }
-    let tensor = py.detach(|| match is_matrix(chunks.field()) {
-        true => matrix_validity(chunks.field(), &chunks.arrays, &matrix),
-        false => crate::column::validity(chunks.field(), &chunks.arrays),
-    })?;
+    let tensor = py.detach(|| conversion.validity(chunks.field(), &chunks.arrays))?;
     arrays.make(asked.tensor(py, tensor)?)
 }
 

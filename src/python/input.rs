@@ -15,7 +15,6 @@ use super::capsule::{
     stream_from_capsule,
 };
 use super::device_request::DeviceRequest;
-use super::options::unless_moved;
 use super::pandas::pandas_index;
 use super::sources::{self, no_protocol};
 use super::streamed::{Makes, Making, is_in_memory};
@@ -28,7 +27,7 @@ use crate::dtype::DType;
 use crate::error::Result;
 use crate::matrix::Read;
 use crate::plan::Plan;
-use crate::spec::{CopyMode, Options, PandasIndex};
+use crate::spec::{Conversion, CopyMode, PandasIndex};
 use crate::tensor::Tensor as Core;
 
 /// Arrow data that an argument gave.
@@ -194,8 +193,8 @@ pub struct Chunks {
     stream_field: Option<FieldRef>,
     /// The chunks, perhaps none.
     pub arrays: SmallVec<[DeviceArray; 1]>,
-    /// What was made of a stream instead, in host memory.
-    pub(super) results: Option<Vec<Core>>,
+    /// What was made of a stream instead, by name, in host memory.
+    pub(super) results: Option<Vec<(String, Core)>>,
     /// The dtype of a tensor of complex numbers, which Arrow knows as pairs of floats.
     complex: Option<DType>,
     /// Which index columns of pandas are among all columns.
@@ -338,12 +337,16 @@ impl Chunks {
         let (field, device) = (stream.field().clone(), Device::new(stream.device_type(), 0));
         // The producer may need the interpreter on a thread of its own.
         let read = py.detach(|| match making {
-            Some(making) => crate::matrix::read(stream, &making.parts, &making.options),
+            Some(making) => making.conversion.read(stream, &making.results),
             None => stream.read_to_end().map(Read::Arrays),
         })?;
         let (mut arrays, results) = match read {
             Read::Arrays(arrays) => (arrays, None),
-            Read::Tensors(results) => (SmallVec::new(), Some(results)),
+            Read::Tensors(tensors) => {
+                let results = making.map_or([].as_slice(), |making| making.results.as_slice());
+                let names = results.iter().map(|result| result.name().to_owned());
+                (SmallVec::new(), Some(names.zip(tensors).collect()))
+            }
         };
         if arrays.is_empty() && !device.is_cpu() {
             arrays.push(empty_on(field.clone(), device)?);
@@ -365,21 +368,16 @@ impl Chunks {
         Ok(Self { complex, is_own, ..Self::one(crate::column::to_arrow(tensor, None, copy)?) })
     }
 
-    /// The options, complex numbers staying what they are unless another dtype is asked for.
+    /// The dtype of a tensor of complex numbers, which stay what they are unless another dtype is asked for.
     #[must_use]
-    pub fn natural(&self, mut options: Options) -> Options {
-        options.dtype = options.dtype.or(self.complex);
-        options
+    pub fn natural(&self) -> Option<DType> {
+        self.complex
     }
 
-    /// The options of a single column: as [`Chunks::natural`], and without another copy of what was copied for this call.
-    pub(super) fn column_options(&self, options: Options) -> Options {
-        let options = self.natural(options);
-        if !self.is_own {
-            return options;
-        }
-        let copy = unless_moved(options.copy, true);
-        options.copy(copy).writable(false)
+    /// The conversion of these chunks: without another copy of what was copied for this call.
+    pub(super) fn conversion(&self, conversion: Conversion) -> Conversion {
+        let conversion = conversion.index(self.index);
+        if self.is_own { conversion.of_own() } else { conversion }
     }
 }
 

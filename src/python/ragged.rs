@@ -13,8 +13,9 @@ use super::exchange::{Access, Arrays, memory, namespace};
 use super::functions::result_source;
 use super::input::{self, Chunks};
 use super::nulls::parse_nulls;
-use super::options::{ConversionOptions, ElementKeywords, Legacy, copy_mode, unless_moved};
-use super::{Array, Device, html, pickle, refused};
+use super::options::{ElementKeywords, Legacy, copy_mode, unless_moved};
+use super::streamed::is_lost;
+use super::{Array, Device, html, pickle};
 use crate::error::Result;
 use crate::ragged::{Pad, Ragged as CoreRagged, Values, chunks_to_padded, chunks_to_ragged};
 use crate::spec::{CopyMode, NullPolicy};
@@ -317,7 +318,7 @@ pub(super) fn to_ragged<'py>(
     xp: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, PyAny>> {
     let legacy = Legacy::parse(legacy)?;
-    let options = ConversionOptions::read(ElementKeywords { dtype, nulls, decimal, dictionary }, copy, writable)?;
+    let conversion = ElementKeywords { dtype, nulls, decimal, dictionary }.conversion(copy, writable)?;
     let pad = pad.map(parse_pad).transpose()?;
     let asked = DeviceRequest::read(device, copy_mode(copy))?;
     memory::source(allocator)?;
@@ -326,13 +327,13 @@ pub(super) fn to_ragged<'py>(
     let mut arrays = Arrays::of(py, legacy, Access::of(writable), xp)?;
     let chunks = Chunks::read_unless(obj, copy_mode(copy), None, &|unread| {
         asked.require_way(unread.device)?;
-        refused::as_ragged(obj, unread.field, pad, &options)?;
+        conversion.check_ragged(unread.field, pad, is_lost(obj, conversion.copy)?)?;
         if pad.is_none() { arrays.foresee(copy) } else { Ok(()) }
     })?;
-    options.check_columns(chunks.field(), [])?;
+    conversion.check_columns(chunks.field())?;
     let chunks = asked.chunks(py, chunks)?;
     let _source = result_source(&chunks, device, allocator, xp)?;
-    let mut options = options.of(chunks.field().name());
+    let mut options = conversion.of(chunks.field().name());
     let own = chunks.device();
     if pad.is_none() && !own.is_cpu() {
         // What is copied on its way is nobody else's.

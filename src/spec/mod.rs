@@ -3,12 +3,14 @@
 //! Dtype and inner shape never depend on data: a batch without nulls has the dtype of the next batch with nulls.
 //! Requests that no data could satisfy fail here.
 
+mod conversion;
 mod fixed_shape_tensor;
 mod float8;
 mod matrix;
 mod nulls;
 mod options;
 mod pandas;
+mod per_column;
 mod possible;
 mod promotion;
 mod round;
@@ -21,6 +23,8 @@ use std::sync::Arc;
 use arrow_schema::{DataType, FieldRef};
 use smallvec::SmallVec;
 
+pub use conversion::{Conversion, Group, Selection};
+pub(crate) use conversion::{ResultKind, ResultSpec, group_results, is_struct};
 pub(crate) use fixed_shape_tensor::FixedShapeTensor;
 pub(crate) use matrix::MatrixSpec;
 pub use matrix::{MatrixOptions, MemoryOrder};
@@ -30,17 +34,14 @@ pub use options::{CopyMode, DecimalMode, DictionaryMode, Options};
 pub use pandas::PandasIndex;
 #[cfg(feature = "python")]
 pub(crate) use pandas::lists_index;
+pub use per_column::PerColumn;
 pub(crate) use possible::PossibleStep;
-pub(crate) use tensor::{TensorField, row_major_strides};
-pub(crate) use value::Element;
-
-#[cfg(feature = "python")]
-pub(crate) use possible::require_view;
 pub(crate) use possible::{ABOVE_1, CHUNKS, DICTIONARIES, JOINED, NULLS, Undecided, may_be_null, unless_one_chunk};
 pub(crate) use round::odd_single;
 pub(crate) use select::{all_or_errors, require_columns, select};
+pub(crate) use tensor::{TensorField, row_major_strides};
 use value::Value;
-pub(crate) use value::has_codes;
+pub(crate) use value::{Element, has_codes};
 
 use crate::dtype::DType;
 use crate::error::{Error, Remedy, Result};

@@ -1,13 +1,9 @@
 //! Finds the index of a pandas data frame among the columns of a struct type.
 
-#[cfg(feature = "python")]
-use arrow_schema::FieldRef;
-use arrow_schema::{DataType, Field};
+use arrow_schema::{DataType, Field, FieldRef};
 use serde_json::Value;
 
-#[cfg(feature = "python")]
 use super::select;
-#[cfg(feature = "python")]
 use crate::error::Result;
 
 /// The key of the schema's metadata under which pandas lists its index columns, among other things.
@@ -44,7 +40,6 @@ impl PandasIndex {
     }
 
     /// Like [`select`], but takes only the columns that remain if `columns` is `None`.
-    #[cfg(feature = "python")]
     pub(crate) fn select<'a>(
         self,
         field: &'a FieldRef,

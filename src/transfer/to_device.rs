@@ -283,10 +283,10 @@ fn read_where_it_is(array: &DeviceArray, wanted: &[Wanted]) -> Result<Vec<Vec<u8
         Wanted::There(range) | Wanted::Anywhere(range) => range.clone(),
     };
     let mut there = Vec::new();
-    let mut is_inline = fallible::with_room(wanted.len())?;
+    let mut is_here = fallible::with_room(wanted.len())?;
     for one in wanted {
         let here = on_host(one)?;
-        is_inline.push(here);
+        is_here.push(here);
         if !here {
             there.push(range(one));
         }
@@ -302,7 +302,7 @@ fn read_where_it_is(array: &DeviceArray, wanted: &[Wanted]) -> Result<Vec<Vec<u8
         }
         fetched.require(range.start, range.len()).and_then(fallible::copied)
     };
-    wanted.iter().zip(is_inline).map(read).collect()
+    wanted.iter().zip(is_here).map(read).collect()
 }
 
 fn copy_tensors(tensors: &[Tensor], transfer: &Transfer<'_>) -> Result<Vec<Tensor>> {

@@ -31,7 +31,7 @@ const ROOMS: &[&str] = &[
     "dlpack",
     "convert",
     "transfer", "kernels",
-    "column", "batch", "matrix", "ragged", "explain", "loader",
+    "column", "batch", "matrix", "ragged", "explain", "conversion", "loader",
     "python",
     "lib",
 ];

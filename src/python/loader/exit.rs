@@ -23,7 +23,7 @@ pub(super) fn remember(batches: &Arc<Batches>) {
 /// When a signal's handler raises: then the wait is over, for good.
 pub(in crate::python) fn close_all(py: Python<'_>) -> PyResult<()> {
     let alive = std::mem::take(&mut *ALIVE.lock().unwrap_or_else(PoisonError::into_inner));
-    let alive: Vec<_> = alive.iter().filter_map(Weak::upgrade).filter(|batches| batches.is_inline()).collect();
+    let alive: Vec<_> = alive.iter().filter_map(Weak::upgrade).filter(|batches| batches.is_in_this_process()).collect();
     py.detach(|| {
         for batches in &alive {
             batches.stop(Duration::ZERO);

@@ -9,9 +9,10 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString, PyType};
 
 use super::progress::Progress;
-use crate::loader::{Batch, Batches, Next, Selection};
+use crate::loader::{Batch, Batches, Next};
 use crate::python::exchange::{Access, Arrays};
 use crate::python::options::Legacy;
+use crate::spec::Selection;
 
 /// How long a wait goes on before signals are looked for.
 pub(super) const PATIENCE: Duration = Duration::from_millis(50);
@@ -39,14 +40,14 @@ impl LoaderIterator {
     ) -> Self {
         let names = match selection {
             Selection::Named(groups) => Some(groups.iter().map(|(name, _)| PyString::new(py, name).unbind()).collect()),
-            Selection::Whole(_) => None,
+            _ => None,
         };
         Self { batches, names, xp, progress, run }
     }
 
     /// The next batch; `None` when there are no more. While it is waited for, the interpreter is free, and signals are seen.
     fn wait(&self, py: Python<'_>) -> PyResult<Option<Batch>> {
-        if !self.batches.is_inline() {
+        if !self.batches.is_in_this_process() {
             return Err(PyRuntimeError::new_err(
                 "this iteration of a Loader began in another process, which this one was forked from; begin one here, by \
                  iter() of a Loader whose source is a callable or a table",

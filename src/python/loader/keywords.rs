@@ -4,22 +4,12 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict};
 
-use crate::loader::{STATE_VERSION, Selection, Source, State, Terms};
-use crate::python::matrix::Columns;
+use crate::loader::{STATE_VERSION, Source, State, Terms};
 
 /// A seed that nobody chose.
 pub(super) fn random_seed(py: Python<'_>) -> PyResult<u64> {
     let bytes = py.import("os")?.call_method1("urandom", (8,))?.extract::<[u8; 8]>()?;
     Ok(u64::from_le_bytes(bytes))
-}
-
-/// `columns=`: one matrix of all columns or of these, or named groups.
-pub(super) fn selection(columns: Option<Columns>) -> Selection {
-    match columns {
-        None => Selection::Whole(None),
-        Some(Columns::Each(columns)) => Selection::Whole(columns),
-        Some(Columns::Groups(groups)) => Selection::Named(groups),
-    }
 }
 
 /// The dict of a state.

@@ -18,7 +18,7 @@ use pyo3::types::{PyDict, PyTuple, PyType};
 
 pub(super) use exit::close_all;
 pub use iterator::LoaderIterator;
-use keywords::{random_seed, selection};
+use keywords::random_seed;
 pub(super) use pickled::register;
 use progress::Progress;
 use source::Source;
@@ -26,10 +26,11 @@ use source::Source;
 use super::counts::{self, count, word};
 use super::device;
 use super::exchange::{Access, Arrays, memory, namespace};
-use super::matrix::Columns;
-use super::options::{ConversionOptions, ElementKeywords, Legacy};
+use super::options::{ElementKeywords, Legacy};
+use super::selection::Columns;
 use crate::cuda::allocate_from;
-use crate::loader::{Batches, LoadOptions, Selection, Sharding, Shuffle, Terms, check_device};
+use crate::loader::{Batches, LoadOptions, Sharding, Shuffle, Terms, check_device};
+use crate::spec::Conversion;
 
 /// An Arrow stream as training batches: an iterable of batches of `batch_size` rows, converted ahead on a native thread.
 ///
@@ -63,8 +64,7 @@ use crate::loader::{Batches, LoadOptions, Selection, Sharding, Shuffle, Terms, c
 #[derive(Debug)]
 pub struct Loader {
     source: Source,
-    selection: Selection,
-    options: ConversionOptions,
+    conversion: Conversion,
     /// `nulls=` as it was passed, for a pickle: of a fill not every type of number is in the options.
     nulls: Option<Py<PyAny>>,
     xp: Option<Py<PyAny>>,
@@ -127,20 +127,18 @@ impl Loader {
         let mut load = LoadOptions::new(sharding);
         load.device = device;
         load.prefetch = number("prefetch", prefetch, load.prefetch, 0)?;
-        load.threads = threads.map(counts::threads).transpose()?;
+        let threads = threads.map(counts::threads).transpose()?;
         let keywords = ElementKeywords { dtype, nulls, decimal, dictionary };
-        let (selection, options) = (selection(columns), ConversionOptions::read(keywords, None, Some(true))?);
-        options.refuse_keep()?;
+        let conversion = keywords.conversion(None, Some(true))?.select(Columns::whole(columns)).threads(threads);
+        conversion.refuse_kept_nulls()?;
         let py = source.py();
         let source = Source::new(source)?;
         if let Some((field, index)) = source.schema(py)? {
-            options.check_columns(&field, selection.columns())?;
-            selection.check(&field, index, |column| options.of(column), options.dtype())?;
+            Batches::check_type(&field, &conversion.clone().index(index))?;
         }
         Ok(Self {
             source,
-            selection,
-            options,
+            conversion,
             nulls: pickled::kept_nulls(nulls)?,
             xp: xp.map(Bound::unbind),
             allocator: allocator.map(|allocator| allocator.clone().unbind()),
@@ -159,20 +157,17 @@ impl Loader {
         let next = self.progress.next();
         let mut load = self.load.clone();
         load.shuffle = NonZero::new(self.shuffle_buffer).zip(next.seed).map(|(buffer, seed)| Shuffle { buffer, seed });
-        let dtype = self.options.dtype();
-        let options = |column: &str| self.options.of(column);
         let opened = self.source.open(py, &|unread| {
             self.terms_of(py, unread.field, next.resumed.as_ref())?;
-            let load = LoadOptions { index: unread.index, ..load.clone() };
-            Ok(Batches::check(unread.field, &self.selection, options, dtype, &load)?)
+            Ok(Batches::check(unread.field, &self.conversion.clone().index(unread.index), &load)?)
         })?;
-        load.index = opened.index;
+        let conversion = self.conversion.clone().index(opened.index);
         let terms = self.terms_of(py, opened.stream.field(), next.resumed.as_ref())?;
         let tell = opened.teller();
         let memory = memory::source(self.allocator.as_ref().map(|allocator| allocator.bind(py)))?;
         let batches = py.detach(|| {
             let _memory = memory.map(allocate_from);
-            Batches::new(opened.stream, &self.selection, options, dtype, &load, next.epoch, next.batches)
+            Batches::new(opened.stream, &conversion, &load, next.epoch, next.batches)
         });
         let batches = batches.map_err(|error| tell(py, error.into()))?;
         let batches = Arc::new(batches);
@@ -184,7 +179,7 @@ impl Loader {
         }
         let run = self.progress.begin(&next, terms.source);
         let xp = self.xp.as_ref().map(|xp| xp.clone_ref(py));
-        Ok(LoaderIterator::new(py, batches, &self.selection, xp, self.progress.clone(), run))
+        Ok(LoaderIterator::new(py, batches, &self.conversion.selection, xp, self.progress.clone(), run))
     }
 
     /// The number of batches of an epoch, where the source tells its rows.
@@ -303,7 +298,7 @@ impl Loader {
     /// # Errors
     /// Where the options name other columns, or the epoch is that of a state of another source.
     fn terms_of(&self, py: Python<'_>, field: &FieldRef, resumed: Option<&Terms>) -> PyResult<Terms> {
-        self.options.check_columns(field, self.selection.columns())?;
+        self.conversion.check_columns(field)?;
         let mut terms = self.terms(py)?;
         if let DataType::Struct(fields) = field.data_type() {
             terms.source.columns = Some(fields.iter().map(|field| field.name().clone()).collect());

@@ -6,10 +6,9 @@ use pyo3::types::{PyDict, PyFunction, PyList, PyModule, PyTuple, PyType};
 use pyo3::wrap_pyfunction;
 
 use super::Loader;
-use crate::loader::Selection;
-use crate::matrix::Group;
-use crate::python::options::mapping;
+use crate::python::options::{mapping, write_keywords};
 use crate::python::{Array, Device, RecordBatch, pickle};
+use crate::spec::{Group, Selection};
 
 pub(in crate::python) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(_unpickle_loader, module)?)
@@ -113,9 +112,9 @@ fn ask(object: &Bound<'_, PyAny>, depth: usize) -> PyResult<()> {
 fn options<'py>(py: Python<'py>, loader: &Loader) -> PyResult<Bound<'py, PyDict>> {
     let (load, sharding) = (&loader.load, &loader.load.sharding);
     let options = PyDict::new(py);
-    match &loader.selection {
-        Selection::Whole(None) => {}
-        Selection::Whole(Some(columns)) => options.set_item("columns", columns)?,
+    match &loader.conversion.selection {
+        Selection::Whole(None) | Selection::Each(None) => {}
+        Selection::Whole(Some(columns)) | Selection::Each(Some(columns)) => options.set_item("columns", columns)?,
         Selection::Named(groups) => {
             let named = PyDict::new(py);
             for (name, group) in groups {
@@ -127,7 +126,7 @@ fn options<'py>(py: Python<'py>, loader: &Loader) -> PyResult<Bound<'py, PyDict>
             options.set_item("columns", named)?;
         }
     }
-    loader.options.write(&options)?;
+    write_keywords(&loader.conversion, &options)?;
     if let Some(nulls) = &loader.nulls {
         options.set_item("nulls", nulls)?;
     }
@@ -144,7 +143,7 @@ fn options<'py>(py: Python<'py>, loader: &Loader) -> PyResult<Bound<'py, PyDict>
     if let Some(seed) = loader.progress.passed_seed() {
         options.set_item("seed", seed)?;
     }
-    if let Some(threads) = load.threads {
+    if let Some(threads) = loader.conversion.threads {
         options.set_item("threads", threads.get())?;
     }
     options.set_item("device", Device(load.device))?;

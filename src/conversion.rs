@@ -1,0 +1,300 @@
+//! Runs a [`Conversion`]: on data at hand, on a stream, into memory that is there, or for its report alone.
+
+use std::borrow::Cow;
+
+use arrow_schema::FieldRef;
+use smallvec::SmallVec;
+
+use crate::arrow::{DeviceArray, DeviceArrayStream, empty_on};
+use crate::batch::each_tensor;
+#[cfg(feature = "python")]
+use crate::column::require_copy;
+use crate::column::{Runner, chunks_to_tensor_by, chunks_to_tensor_into, run_here, validity};
+#[cfg(feature = "python")]
+use crate::convert::{matrix_stride, row_stride};
+use crate::device::Device;
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::explain::{Report, explain, explain_groups, explain_matrix, explain_matrix_schema, explain_stream};
+use crate::matrix::{Read, Worker, convert_matrix, convert_validity, each_result, read, work_here, write_matrix};
+#[cfg(feature = "python")]
+use crate::ragged::{Pad, check_ragged};
+#[cfg(feature = "python")]
+use crate::spec::CopyMode;
+use crate::spec::{Conversion, MatrixOptions, ResultSpec, Selection, is_struct};
+use crate::tensor::{Output, Tensor};
+
+/// How the last step of a conversion is run, and what is known of the data beside its type.
+#[derive(Clone, Copy)]
+pub(crate) struct Run<'a> {
+    /// The dtype of results whose dtype is not asked for: that of a tensor of complex numbers.
+    pub(crate) natural: Option<DType>,
+    /// Runs the last step of a column.
+    pub(crate) runner: &'a Runner<'a>,
+    /// Runs the last step of a matrix.
+    pub(crate) worker: &'a Worker<'a>,
+}
+
+impl Default for Run<'_> {
+    fn default() -> Self {
+        Self { natural: None, runner: &run_here, worker: &work_here }
+    }
+}
+
+impl Conversion {
+    /// Converts an array, a batch, or the chunks of a column or a table into the only result.
+    ///
+    /// # Errors
+    /// As [`Conversion::check`]; where there are several results; for a null that is refused, and a value that a cast cannot take;
+    /// when a copy is needed and not allowed, or memory cannot be had. Names column and row.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use arrow_array::{ArrayRef, Float32Array, Int8Array, RecordBatch};
+    /// use arrow_dlpack::{Conversion, DeviceArray};
+    ///
+    /// let x: ArrayRef = Arc::new(Float32Array::from(vec![0.5, 1.5]));
+    /// let y: ArrayRef = Arc::new(Int8Array::from(vec![1, 2]));
+    /// let batch = DeviceArray::from_record_batch(&RecordBatch::try_from_iter([("x", x), ("y", y)]).unwrap())?;
+    /// let matrix = Conversion::default().to_tensor(batch.field(), &[batch.clone()])?;
+    /// assert_eq!(matrix.as_slice::<f32>()?, [0.5, 1.0, 1.5, 2.0]);
+    /// # Ok::<(), arrow_dlpack::Error>(())
+    /// ```
+    pub fn to_tensor(&self, field: &FieldRef, chunks: &[DeviceArray]) -> Result<Tensor> {
+        self.check_columns(field)?;
+        self.convert_whole(field, chunks, Run::default())
+    }
+
+    /// Converts an array, a batch, or the chunks of a column or a table into named results: those of [`Selection::Each`] and
+    /// [`Selection::Named`].
+    ///
+    /// # Errors
+    /// As [`Conversion::to_tensor`].
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use arrow_array::{ArrayRef, Float32Array, Int64Array, RecordBatch};
+    /// use arrow_dlpack::{Conversion, DeviceArray, Group, Selection};
+    ///
+    /// let a: ArrayRef = Arc::new(Float32Array::from(vec![0.5, 1.5]));
+    /// let y: ArrayRef = Arc::new(Int64Array::from(vec![1, 0]));
+    /// let batch = RecordBatch::try_from_iter([("a", a.clone()), ("b", a), ("label", y)]).unwrap();
+    /// let batch = DeviceArray::from_record_batch(&batch)?;
+    /// let groups = vec![
+    ///     ("x".to_owned(), Group::Matrix(vec!["a".to_owned(), "b".to_owned()])),
+    ///     ("y".to_owned(), Group::Column("label".to_owned())),
+    /// ];
+    /// let conversion = Conversion::default().select(Selection::Named(groups));
+    /// let tensors = conversion.to_tensors(batch.field(), &[batch.clone()])?;
+    /// assert_eq!((tensors[0].1.shape(), tensors[1].1.shape()), (&[2_i64, 2][..], &[2_i64][..]));
+    /// # Ok::<(), arrow_dlpack::Error>(())
+    /// ```
+    pub fn to_tensors(&self, field: &FieldRef, chunks: &[DeviceArray]) -> Result<Vec<(String, Tensor)>> {
+        self.check_columns(field)?;
+        let mut tensors = Vec::new();
+        self.convert_each(field, chunks, Run::default(), |name, tensor| {
+            tensors.push((name.to_owned(), tensor));
+            Ok::<_, Error>(())
+        })?;
+        Ok(tensors)
+    }
+
+    /// As [`Conversion::to_tensor`], into memory that is there: of the result's shape, a matrix with dense rows or dense columns any
+    /// distance apart. Its dtype is the default.
+    ///
+    /// # Errors
+    /// As [`Conversion::to_tensor`]; when `out` does not fit, or overlaps the data. What `out` holds is unspecified after an error.
+    pub fn write(&self, field: &FieldRef, chunks: &[DeviceArray], out: &mut Output<'_>) -> Result<()> {
+        self.check_columns(field)?;
+        self.write_by(field, chunks, out, Run::default())
+    }
+
+    /// Tells which elements of the only result are valid: a bool tensor of its shape. Nulls of a row are nulls in each of its columns.
+    ///
+    /// # Errors
+    /// As [`MatrixSpec::of_validity`](crate::MatrixSpec::of_validity) and [`validity`]; where columns are selected, and the data is no struct.
+    pub fn validity(&self, field: &FieldRef, chunks: &[DeviceArray]) -> Result<Tensor> {
+        match self.validity_of(field)? {
+            Some(spec) => convert_validity(&spec, chunks, &self.matrix()),
+            None => validity(field, chunks),
+        }
+    }
+
+    /// Reads a stream to its end as the only result: see [`Conversion::read_tensors`].
+    ///
+    /// # Errors
+    /// As [`Conversion::read_tensors`].
+    pub fn read_tensor(&self, stream: &mut DeviceArrayStream) -> Result<Tensor> {
+        let field = stream.field().clone();
+        self.check(&field)?;
+        let results = self.results(&field, None)?;
+        match self.read(stream, &results)? {
+            Read::Arrays(arrays) => self.convert_whole(&field, &arrays, Run::default()),
+            Read::Tensors(mut tensors) => tensors.pop().ok_or_else(|| Error::internal("a stream without a result")),
+        }
+    }
+
+    /// Reads a stream to its end as named results.
+    ///
+    /// Arrays are let go of as they are packed: beside the results, arrays of an eighth of their size are held at most, and the
+    /// one that was read last. All of them are held for a column-major result of several columns, for codes of dictionaries, and
+    /// on a device. A single array stays where it is, if it can be the result as it lies.
+    ///
+    /// # Errors
+    /// As [`Conversion::check`], before anything is read; then those of the stream, and as [`Conversion::to_tensors`]. The stream
+    /// can be read on, without the arrays that were read.
+    pub fn read_tensors(&self, stream: &mut DeviceArrayStream) -> Result<Vec<(String, Tensor)>> {
+        let field = stream.field().clone();
+        self.check(&field)?;
+        let results = self.results(&field, None)?;
+        match self.read(stream, &results)? {
+            Read::Arrays(arrays) => self.to_tensors(&field, &arrays),
+            Read::Tensors(tensors) => {
+                let names = results.iter().map(|result| result.name().to_owned());
+                Ok(names.zip(tensors).collect())
+            }
+        }
+    }
+
+    /// Reports what the conversion of these chunks would do, or that of any data of this type on `device` where they are `None`: a
+    /// row for each column, and one for each matrix. Reads no value that a plan does not read.
+    ///
+    /// # Errors
+    /// When a selected column does not exist, or a chunk is of another type. What is wrong with a column is in its row.
+    pub fn explain(&self, field: &FieldRef, chunks: Option<&[DeviceArray]>, device: Device) -> Result<Report> {
+        self.check_columns(field)?;
+        self.refuse_columns(field)?;
+        let of = |column: &str| self.of(column);
+        let columns = self.remaining(field);
+        let matrix = || MatrixOptions { columns: columns.clone().map(Cow::into_owned), ..self.matrix() };
+        let report = match (&self.selection, chunks) {
+            (Selection::Named(groups), _) => explain_groups(field, chunks, groups, &self.matrix(), of)?,
+            (Selection::Whole(_), Some(chunks)) if is_struct(field) => explain_matrix(field, chunks, &matrix(), of)?,
+            (Selection::Whole(_), None) if is_struct(field) => explain_matrix_schema(field, &matrix(), of)?,
+            (_, Some(chunks)) => explain(field, chunks, columns.as_deref(), of)?,
+            (_, None) => return Ok(self.leaving_out(field, explain_stream(field, device, columns.as_deref(), of)?)),
+        };
+        Ok(self.leaving_out(field, if chunks.is_none() { report.unread_on(device) } else { report }))
+    }
+
+    /// The report, with the columns that are left out.
+    fn leaving_out(&self, field: &FieldRef, report: Report) -> Report {
+        let takes_all = matches!(self.selection, Selection::Whole(None) | Selection::Each(None));
+        Report { left_out: if takes_all { self.index.left_out(field) } else { Vec::new() }, ..report }
+    }
+
+    /// Validates the conversion into ragged rows, padded or not, against a type. `is_lost`: rows that are refused after they were read
+    /// cannot be read again.
+    ///
+    /// # Errors
+    /// As [`Conversion::check`], of the elements.
+    #[cfg(feature = "python")]
+    pub(crate) fn check_ragged(&self, field: &FieldRef, pad: Option<Pad>, is_lost: bool) -> Result<()> {
+        self.check_columns(field)?;
+        let copy = if is_lost { CopyMode::Never } else { CopyMode::IfNeeded };
+        check_ragged(field, pad, &self.of(field.name()).copy(copy))
+    }
+
+    /// Reads a stream to its end: these results, which are those of [`Conversion::results`], or its arrays. There is at least one of
+    /// a device.
+    ///
+    /// # Errors
+    /// Those of the stream, and of the results.
+    pub(crate) fn read(&self, stream: &mut DeviceArrayStream, results: &[ResultSpec]) -> Result<Read> {
+        let read = read(stream, results, &self.matrix())?;
+        let device = Device::new(stream.device_type(), 0);
+        Ok(match read {
+            Read::Arrays(arrays) if arrays.is_empty() && !device.is_cpu() => {
+                Read::Arrays(SmallVec::from_elem(empty_on(stream.field().clone(), device)?, 1))
+            }
+            read => read,
+        })
+    }
+
+    /// As [`Conversion::to_tensor`], for options whose names were checked.
+    pub(crate) fn convert_whole(&self, field: &FieldRef, chunks: &[DeviceArray], run: Run<'_>) -> Result<Tensor> {
+        if !matches!(self.selection, Selection::Whole(_)) {
+            return Err(Error::argument("the selection has several results").remedy_is("call to_tensors"));
+        }
+        if is_struct(field) {
+            let spec = self.matrix_of(field, run.natural)?;
+            return convert_matrix(&spec, chunks, &self.matrix(), run.worker);
+        }
+        self.refuse_columns(field)?;
+        let mut options = self.of(field.name());
+        options.dtype = options.dtype.or(run.natural);
+        chunks_to_tensor_by(field, chunks, &options, run.runner)
+    }
+
+    /// As [`Conversion::to_tensors`], for options whose names were checked; hands each tensor on before the next one is made, those
+    /// of a device when all are.
+    pub(crate) fn convert_each<E: From<Error>>(
+        &self,
+        field: &FieldRef,
+        chunks: &[DeviceArray],
+        run: Run<'_>,
+        mut take: impl FnMut(&str, Tensor) -> Result<(), E>,
+    ) -> Result<(), E> {
+        match &self.selection {
+            Selection::Each(columns) => {
+                let selected = self.index.select(field, columns.as_deref())?;
+                let of = |column: &str| self.of(column);
+                each_tensor(field, chunks, selected, of, run.runner, |column, tensor| take(column.name(), tensor))
+            }
+            Selection::Named(_) => {
+                let (results, matrix) = (self.results(field, run.natural)?, self.matrix());
+                let take = |result: &ResultSpec, tensor| take(result.name(), tensor);
+                each_result(field, chunks, &results, &matrix, (run.runner, run.worker), take)
+            }
+            Selection::Whole(_) => take("", self.convert_whole(field, chunks, run)?),
+        }
+    }
+
+    /// As [`Conversion::write`], for options whose names were checked.
+    pub(crate) fn write_by(
+        &self,
+        field: &FieldRef,
+        chunks: &[DeviceArray],
+        out: &mut Output<'_>,
+        run: Run<'_>,
+    ) -> Result<()> {
+        let dtype = out.dtype();
+        if is_struct(field) {
+            let spec = self.matrix_of(field, Some(dtype))?;
+            return write_matrix(&spec, chunks, &self.matrix(), out, run.worker);
+        }
+        self.refuse_columns(field)?;
+        let mut options = self.of(field.name());
+        options.dtype = options.dtype.or(run.natural).or(Some(dtype));
+        let rows = chunks.iter().fold(0_usize, |rows, array| rows.saturating_add(array.len()));
+        let mut result = Ok(());
+        (run.worker)(rows.saturating_mul(dtype.itemsize()), &mut || {
+            result = chunks_to_tensor_into(field, chunks, &options, out, self.threads);
+        });
+        result
+    }
+
+    /// Validates the conversion into memory that is there against a type, before data of it is read: of the shape, only the number of
+    /// rows is left to the data.
+    ///
+    /// # Errors
+    /// As [`Conversion::check`]; when the memory does not fit.
+    #[cfg(feature = "python")]
+    pub(crate) fn check_output(&self, field: &FieldRef, out: &Output<'_>) -> Result<()> {
+        self.refuse_columns(field)?;
+        self.check_columns(field)?;
+        require_copy(self.copy)?;
+        let Some(rows) = out.shape().first() else {
+            let error = Error::argument("out has no dimension, and the result has one for its rows");
+            return Err(error.remedy_is("pass an out of the result's shape").in_column(field.name()));
+        };
+        let rows = usize::try_from(*rows).unwrap_or_default();
+        if is_struct(field) {
+            matrix_stride(&*self.matrix_of(field, Some(out.dtype()))?, rows, out)?;
+        } else {
+            let (spec, _) = self.column(field, Some(out.dtype()))?;
+            row_stride(&spec, rows, out).map_err(|error| error.in_column(field.name()))?;
+        }
+        Ok(())
+    }
+}

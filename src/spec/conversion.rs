@@ -1,0 +1,498 @@
+//! [`Conversion`]: everything a caller asks for, and the specs of its results for the type of the data.
+
+use std::borrow::Cow;
+use std::cell::RefCell;
+use std::collections::HashSet;
+use std::num::NonZero;
+use std::sync::Arc;
+
+use arrow_schema::{DataType, FieldRef};
+
+#[cfg(feature = "python")]
+use super::possible::require_view;
+use super::{
+    CopyMode, DecimalMode, DictionaryMode, MatrixOptions, MatrixSpec, MemoryOrder, NullPolicy, Options, PandasIndex,
+    PerColumn, Spec, all_or_errors, require_columns, select,
+};
+use crate::dtype::DType;
+use crate::error::{Error, Remedy, Result};
+
+/// Which results a conversion has, and which columns each of them is made of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Selection {
+    /// One tensor: the matrix of these columns of a struct, or of all. Of an array that is no struct, its rows.
+    Whole(Option<Vec<String>>),
+    /// A tensor for each of these columns of a struct, or for each column.
+    Each(Option<Vec<String>>),
+    /// A tensor for each name.
+    Named(Vec<(String, Group)>),
+}
+
+impl Default for Selection {
+    fn default() -> Self {
+        Self::Whole(None)
+    }
+}
+
+impl Selection {
+    /// The names of all columns that are asked for; none where all columns are taken.
+    pub fn columns(&self) -> impl Iterator<Item = &str> {
+        let (columns, groups) = match self {
+            Self::Whole(columns) | Self::Each(columns) => (columns.as_deref().unwrap_or_default(), [].as_slice()),
+            Self::Named(groups) => ([].as_slice(), groups.as_slice()),
+        };
+        columns.iter().chain(groups.iter().flat_map(|(_, group)| group.columns())).map(String::as_str)
+    }
+}
+
+/// What a name stands for, among the columns of a batch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Group {
+    /// A column, as a tensor of its own.
+    Column(String),
+    /// Columns that are packed into a matrix, in this order.
+    Matrix(Vec<String>),
+}
+
+impl Group {
+    /// The names of its columns.
+    #[must_use]
+    pub fn columns(&self) -> &[String] {
+        match self {
+            Self::Column(name) => std::slice::from_ref(name),
+            Self::Matrix(names) => names,
+        }
+    }
+}
+
+/// One result of a conversion.
+#[derive(Clone, Debug)]
+pub(crate) struct ResultSpec {
+    /// The name of a group.
+    pub(crate) group: Option<String>,
+    pub(crate) kind: ResultKind,
+}
+
+/// What a result is made of.
+#[derive(Clone, Debug)]
+pub(crate) enum ResultKind {
+    /// Columns of a struct as a matrix.
+    Matrix(Arc<MatrixSpec>),
+    /// Which elements of columns of a struct are valid, as a matrix.
+    #[cfg_attr(not(feature = "python"), allow(dead_code, reason = "only Python asks a stream for it"))]
+    Validity(Arc<MatrixSpec>),
+    /// The column at a position of a struct, or the array itself, and the options that its spec was made of.
+    Column { position: Option<usize>, spec: Spec, options: Options },
+}
+
+impl ResultSpec {
+    /// Names the group in an error, where there are groups.
+    pub(crate) fn in_group(&self, error: Error) -> Error {
+        match &self.group {
+            Some(group) => error.in_group(group),
+            None => error,
+        }
+    }
+
+    /// The name of the result: that of the group, or of the column; empty for a matrix.
+    pub(crate) fn name(&self) -> &str {
+        match (&self.group, &self.kind) {
+            (Some(group), _) => group,
+            (None, ResultKind::Column { spec, .. }) => spec.field().name(),
+            (None, ResultKind::Matrix(_) | ResultKind::Validity(_)) => "",
+        }
+    }
+
+    /// Refuses a result that is a copy of any rows, where no copy is allowed.
+    #[cfg(feature = "python")]
+    fn require_view(&self, conversion: &Conversion) -> Result<()> {
+        let required = match &self.kind {
+            ResultKind::Column { spec, options, .. } => require_view(spec, options),
+            ResultKind::Validity(_) => Ok(()),
+            ResultKind::Matrix(spec) => {
+                let column = |(_, column): &(usize, Spec)| require_view(column, &conversion.of(column.field().name()));
+                all_or_errors(spec.columns().iter().map(column)).map(drop)
+            }
+        };
+        required.map_err(|error| self.in_group(error))
+    }
+}
+
+/// What a conversion from Arrow to tensors is asked for: which results, and the options of each column.
+///
+/// ```
+/// use std::sync::Arc;
+/// use arrow_dlpack::{Conversion, DType, NullPolicy, PerColumn};
+/// use arrow_schema::{DataType, Field};
+///
+/// let conversion = Conversion::default().columns(["x", "y"]).dtype(DType::Float32).nulls(NullPolicy::Nan);
+/// let fields = ["x", "y"].map(|name| Field::new(name, DataType::Int64, true));
+/// let table = Arc::new(Field::new("", DataType::Struct(fields.to_vec().into()), false));
+/// conversion.check(&table)?;
+///
+/// let typing_error = conversion.clone().dtype(PerColumn::Named(vec![("z".to_owned(), Some(DType::Int8))]));
+/// assert_eq!(typing_error.check(&table).unwrap_err().column(), Some("z"));
+/// # Ok::<(), arrow_dlpack::Error>(())
+/// ```
+#[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
+pub struct Conversion {
+    /// The results, and their columns.
+    pub selection: Selection,
+    /// Which index columns of pandas are among all columns.
+    pub index: PandasIndex,
+    /// The dtype of the elements, by a checked cast; `None` is a column's own, or what the columns of a matrix promote to.
+    pub dtype: PerColumn<Option<DType>>,
+    /// What happens to nulls.
+    pub nulls: PerColumn<NullPolicy>,
+    /// What the elements of decimal columns are.
+    pub decimal: PerColumn<DecimalMode>,
+    /// What the elements of dictionary columns are.
+    pub dictionary: PerColumn<Option<DictionaryMode>>,
+    /// In which order the elements of a matrix lie in memory.
+    pub memory_order: MemoryOrder,
+    /// When a copy may be made.
+    pub copy: CopyMode,
+    /// Whether results must be writable memory that no other array or tensor shares.
+    pub writable: bool,
+    /// Threads to convert with, where that is worth it; `None` is `ARROW_DLPACK_THREADS`, or one a core.
+    pub threads: Option<NonZero<usize>>,
+}
+
+impl Conversion {
+    /// Sets [`Conversion::selection`].
+    #[must_use]
+    pub fn select(mut self, selection: Selection) -> Self {
+        self.selection = selection;
+        self
+    }
+
+    /// Selects the matrix of these columns, in this order.
+    #[must_use]
+    pub fn columns<S: Into<String>>(self, columns: impl IntoIterator<Item = S>) -> Self {
+        self.select(Selection::Whole(Some(columns.into_iter().map(Into::into).collect())))
+    }
+
+    /// Sets [`Conversion::index`].
+    #[must_use]
+    pub fn index(mut self, index: PandasIndex) -> Self {
+        self.index = index;
+        self
+    }
+
+    /// Sets [`Conversion::dtype`].
+    #[must_use]
+    pub fn dtype(mut self, dtype: impl Into<PerColumn<Option<DType>>>) -> Self {
+        self.dtype = dtype.into();
+        self
+    }
+
+    /// Sets [`Conversion::nulls`].
+    #[must_use]
+    pub fn nulls(mut self, nulls: impl Into<PerColumn<NullPolicy>>) -> Self {
+        self.nulls = nulls.into();
+        self
+    }
+
+    /// Sets [`Conversion::decimal`].
+    #[must_use]
+    pub fn decimal(mut self, decimal: impl Into<PerColumn<DecimalMode>>) -> Self {
+        self.decimal = decimal.into();
+        self
+    }
+
+    /// Sets [`Conversion::dictionary`].
+    #[must_use]
+    pub fn dictionary(mut self, dictionary: impl Into<PerColumn<Option<DictionaryMode>>>) -> Self {
+        self.dictionary = dictionary.into();
+        self
+    }
+
+    /// Sets [`Conversion::memory_order`].
+    #[must_use]
+    pub fn memory_order(mut self, memory_order: MemoryOrder) -> Self {
+        self.memory_order = memory_order;
+        self
+    }
+
+    /// Sets [`Conversion::copy`].
+    #[must_use]
+    pub fn copy(mut self, copy: CopyMode) -> Self {
+        self.copy = copy;
+        self
+    }
+
+    /// Sets [`Conversion::writable`].
+    #[must_use]
+    pub fn writable(mut self, writable: bool) -> Self {
+        self.writable = writable;
+        self
+    }
+
+    /// Sets [`Conversion::threads`].
+    #[must_use]
+    pub fn threads(mut self, threads: impl Into<Option<NonZero<usize>>>) -> Self {
+        self.threads = threads.into();
+        self
+    }
+
+    /// The options of one column.
+    #[inline]
+    #[must_use]
+    pub fn of(&self, column: &str) -> Options {
+        let mut options = Options::default().nulls(self.nulls.of(column)).copy(self.copy).writable(self.writable);
+        options.dtype = self.dtype.of(column);
+        options.decimal = self.decimal.of(column);
+        options.dictionary = self.dictionary.of(column);
+        options
+    }
+
+    /// The options of matrices as a whole.
+    pub(crate) fn matrix(&self) -> MatrixOptions {
+        MatrixOptions {
+            columns: None,
+            index: self.index,
+            dtype: self.dtype.all(),
+            memory_order: self.memory_order,
+            copy: self.copy,
+            writable: self.writable,
+            threads: self.threads,
+        }
+    }
+
+    /// This conversion of memory that was copied for it alone: it makes no other copy.
+    #[cfg(feature = "python")]
+    #[must_use]
+    pub(crate) fn of_own(mut self) -> Self {
+        if self.copy == CopyMode::Always {
+            self.copy = CopyMode::IfNeeded;
+        }
+        self.writable = false;
+        self
+    }
+
+    /// Validates the conversion against a type, before data of it is read.
+    ///
+    /// # Errors
+    /// For whatever no data of the type makes possible; tells all such columns.
+    pub fn check(&self, field: &FieldRef) -> Result<()> {
+        self.check_columns(field)?;
+        self.results(field, None).map(drop)
+    }
+
+    /// As [`Conversion::check`], of rows that are lost where a copy of them is refused after they were read.
+    #[cfg(feature = "python")]
+    pub(crate) fn check_once(&self, field: &FieldRef) -> Result<()> {
+        self.check_columns(field)?;
+        let results = self.results(field, None)?;
+        all_or_errors(results.iter().map(|result| result.require_view(self))).map(drop)
+    }
+
+    /// Refuses options of columns that do not exist: a typing error must not pass for a default. The error tells which of the
+    /// selected columns do not exist, too.
+    #[inline]
+    pub(crate) fn check_columns(&self, field: &FieldRef) -> Result<()> {
+        if let Selection::Whole(Some(_)) = &self.selection {
+            self.refuse_columns(field)?;
+        }
+        let by_column = self.dtype.is_by_column() || self.nulls.is_by_column();
+        if by_column || self.decimal.is_by_column() || self.dictionary.is_by_column() {
+            return self.check_names(field);
+        }
+        Ok(())
+    }
+
+    fn check_names(&self, field: &FieldRef) -> Result<()> {
+        let names = self.dtype.names().chain(self.nulls.names()).chain(self.decimal.names());
+        let names = names.chain(self.dictionary.names());
+        if is_struct(field) {
+            return require_columns(field, self.selection.columns().chain(names));
+        }
+        let missing = names.filter(|name| name != field.name());
+        let errors =
+            missing.map(|name| Error::argument("there is no such column: the data is one array").in_column(name));
+        Error::of_columns(errors).map_or(Ok(()), Err)
+    }
+
+    /// The specs of the results. `natural` is the dtype of results whose dtype is not asked for: that of the memory that they are
+    /// written to, or of a tensor of complex numbers, which Arrow knows as pairs.
+    ///
+    /// # Errors
+    /// For whatever no data of the type makes possible; tells all such columns.
+    pub(crate) fn results(&self, field: &FieldRef, natural: Option<DType>) -> Result<Vec<ResultSpec>> {
+        let result = |kind| ResultSpec { group: None, kind };
+        match &self.selection {
+            Selection::Whole(_) if is_struct(field) => {
+                Ok(vec![result(ResultKind::Matrix(self.matrix_of(field, natural)?))])
+            }
+            Selection::Whole(_) => {
+                self.refuse_columns(field)?;
+                let (spec, options) = self.column(field, natural)?;
+                Ok(vec![result(ResultKind::Column { position: None, spec, options })])
+            }
+            Selection::Each(columns) => {
+                let column = |(position, column): (usize, &FieldRef)| {
+                    let (spec, options) = self.column(column, natural)?;
+                    Ok(result(ResultKind::Column { position: Some(position), spec, options }))
+                };
+                all_or_errors(self.index.select(field, columns.as_deref())?.into_iter().map(column))
+            }
+            Selection::Named(groups) => group_results(field, groups, &self.matrix(), |name| self.of(name)),
+        }
+    }
+
+    /// The spec of a column, and the options that it is made of; `natural` as for [`Conversion::results`].
+    pub(crate) fn column(&self, column: &FieldRef, natural: Option<DType>) -> Result<(Spec, Options)> {
+        let mut options = self.of(column.name());
+        options.dtype = options.dtype.or(natural);
+        Ok((Spec::new(column, &options)?, options))
+    }
+
+    /// The matrix of the selected columns of a struct; `natural` as for [`Conversion::results`].
+    ///
+    /// # Errors
+    /// As [`MatrixSpec::new`].
+    pub(crate) fn matrix_of(&self, field: &FieldRef, natural: Option<DType>) -> Result<Arc<MatrixSpec>> {
+        let last = LAST.with_borrow(Clone::clone);
+        if let Some(last) = last.filter(|last| last.is_of(self, field, natural)) {
+            return Ok(last.spec.clone());
+        }
+        let of = |name: &str| {
+            let mut of = self.of(name);
+            of.dtype = of.dtype.or(natural);
+            of
+        };
+        // Where no column names another dtype, the natural one is that of all.
+        let dtype = self.dtype.all().or(natural.filter(|_| !self.dtype.is_by_column()));
+        let columns = self.remaining(field);
+        let spec = Arc::new(MatrixSpec::new(field, columns.as_deref(), of, dtype)?);
+        let last = Last { conversion: self.clone(), field: field.clone(), natural, spec: spec.clone() };
+        LAST.with_borrow_mut(|known| *known = Some(Arc::new(last)));
+        Ok(spec)
+    }
+
+    /// The validity of the selected columns of a struct, as a matrix of bools; `None` of a single column.
+    ///
+    /// # Errors
+    /// As [`MatrixSpec::of_validity`] and [`Spec::of_validity`]; where columns are selected, and the data is no struct.
+    pub(crate) fn validity_of(&self, field: &FieldRef) -> Result<Option<MatrixSpec>> {
+        if !is_struct(field) {
+            self.refuse_columns(field)?;
+            return Spec::of_validity(field).map(|_| None);
+        }
+        MatrixSpec::of_validity(field, self.remaining(field).as_deref()).map(Some)
+    }
+
+    /// Refuses kept nulls, of results without validity beside the values.
+    ///
+    /// # Errors
+    /// Tells all columns whose nulls would be kept.
+    #[cfg_attr(not(feature = "python"), allow(dead_code, reason = "only Python's batches come without validity"))]
+    pub(crate) fn refuse_kept_nulls(&self) -> Result<()> {
+        let lost = || {
+            Error::argument("a batch has no validity, so that it would be lost which values are null")
+                .remedy_is(Remedy::FillInBatches)
+        };
+        let error = match &self.nulls {
+            PerColumn::All(NullPolicy::Keep) => Some(lost()),
+            PerColumn::All(_) => None,
+            PerColumn::Named(columns) => {
+                let kept = columns.iter().filter(|(_, nulls)| *nulls == NullPolicy::Keep);
+                Error::of_columns(kept.map(|(name, _)| lost().in_column(name)))
+            }
+        };
+        error.map_or(Ok(()), Err)
+    }
+
+    /// Refuses columns by name where the data is a single column.
+    pub(crate) fn refuse_columns(&self, field: &FieldRef) -> Result<()> {
+        if self.selected().is_none() || is_struct(field) {
+            return Ok(());
+        }
+        let reason =
+            format!("only a batch has columns to choose from, and the data is one array of {}", field.data_type());
+        Err(Error::argument(reason).remedy_is(Remedy::NoColumns).in_column(field.name()))
+    }
+
+    /// The columns that are selected by name.
+    fn selected(&self) -> Option<&[String]> {
+        match &self.selection {
+            Selection::Whole(columns) | Selection::Each(columns) => columns.as_deref(),
+            Selection::Named(_) => None,
+        }
+    }
+
+    /// The columns of a struct by name, where not all are taken.
+    pub(crate) fn remaining(&self, field: &FieldRef) -> Option<Cow<'_, [String]>> {
+        self.selected().map(Cow::Borrowed).or_else(|| self.index.remaining(field).map(Cow::Owned))
+    }
+}
+
+/// Whether data of this type is rows of several columns.
+pub(crate) fn is_struct(field: &FieldRef) -> bool {
+    matches!(field.data_type(), DataType::Struct(_))
+}
+
+/// The specs of named groups.
+///
+/// # Errors
+/// When a name stands twice, or as [`MatrixSpec::new`] and [`Spec::new`]. Names the group.
+pub(crate) fn group_results(
+    field: &FieldRef,
+    groups: &[(String, Group)],
+    matrix: &MatrixOptions,
+    options: impl Fn(&str) -> Options,
+) -> Result<Vec<ResultSpec>> {
+    let mut names = HashSet::with_capacity(groups.len());
+    let result = |(name, group): &(String, Group)| {
+        if !names.insert(name.clone()) {
+            return Err(Error::argument(format!("two groups are called {name:?}")).remedy_is("give each its own name"));
+        }
+        let kind = group_result(field, group, matrix, &options).map_err(|error| error.in_group(name))?;
+        Ok(ResultSpec { group: Some(name.clone()), kind })
+    };
+    all_or_errors(groups.iter().map(result))
+}
+
+fn group_result(
+    field: &FieldRef,
+    group: &Group,
+    matrix: &MatrixOptions,
+    options: impl Fn(&str) -> Options,
+) -> Result<ResultKind> {
+    match group {
+        Group::Matrix(columns) => {
+            let spec = MatrixSpec::new(field, Some(columns), options, matrix.dtype)?;
+            Ok(ResultKind::Matrix(Arc::new(spec)))
+        }
+        Group::Column(name) => {
+            let mut options = options(name).copy(matrix.copy).writable(matrix.writable);
+            options.dtype = matrix.dtype.or(options.dtype);
+            let selected = select(field, Some(std::slice::from_ref(name)))?;
+            let (position, column) = selected.first().copied().ok_or_else(|| Error::internal("no such column"))?;
+            Ok(ResultKind::Column { position: Some(position), spec: Spec::new(column, &options)?, options })
+        }
+    }
+}
+
+/// A matrix's spec, and what it was made of.
+struct Last {
+    conversion: Conversion,
+    field: FieldRef,
+    natural: Option<DType>,
+    spec: Arc<MatrixSpec>,
+}
+
+impl Last {
+    fn is_of(&self, conversion: &Conversion, field: &FieldRef, natural: Option<DType>) -> bool {
+        Arc::ptr_eq(&self.field, field) && self.natural == natural && self.conversion == *conversion
+    }
+}
+
+thread_local! {
+    /// The last matrix's spec on this thread: the batches of a stream share their field, and small ones take about as long as
+    /// their spec does.
+    static LAST: RefCell<Option<Arc<Last>>> = const { RefCell::new(None) };
+}

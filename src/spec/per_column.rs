@@ -1,0 +1,64 @@
+//! [`PerColumn`]: an option that is one value, or one for each column.
+
+/// An option that is one value for all columns, or one for each column that is named: the others have the default.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PerColumn<T> {
+    /// The value of all columns.
+    All(T),
+    /// The values of these columns.
+    Named(Vec<(String, T)>),
+}
+
+impl<T: Default> Default for PerColumn<T> {
+    fn default() -> Self {
+        Self::All(T::default())
+    }
+}
+
+impl<T> From<T> for PerColumn<T> {
+    fn from(value: T) -> Self {
+        Self::All(value)
+    }
+}
+
+impl<T> From<T> for PerColumn<Option<T>> {
+    fn from(value: T) -> Self {
+        Self::All(Some(value))
+    }
+}
+
+impl<T: Copy + Default> PerColumn<T> {
+    /// The value of a column.
+    #[inline]
+    #[must_use]
+    pub fn of(&self, column: &str) -> T {
+        match self {
+            Self::All(value) => *value,
+            Self::Named(columns) => {
+                columns.iter().find(|(name, _)| name == column).map(|(_, value)| *value).unwrap_or_default()
+            }
+        }
+    }
+
+    /// The value of all columns; the default where columns have their own.
+    pub(crate) fn all(&self) -> T {
+        match self {
+            Self::All(value) => *value,
+            Self::Named(_) => T::default(),
+        }
+    }
+
+    /// Whether columns have values of their own.
+    pub(crate) fn is_by_column(&self) -> bool {
+        matches!(self, Self::Named(_))
+    }
+
+    /// The columns with a value of their own.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
+        let columns = match self {
+            Self::All(_) => [].as_slice(),
+            Self::Named(columns) => columns,
+        };
+        columns.iter().map(|(name, _)| name.as_str())
+    }
+}
