@@ -112,7 +112,7 @@ impl Conversion {
     /// Tells which elements of the only result are valid: a bool tensor of its shape. Nulls of a row are nulls in each of its columns.
     ///
     /// # Errors
-    /// As [`MatrixSpec::of_validity`](crate::MatrixSpec::of_validity) and [`validity`]; where columns are selected, and the data is no struct.
+    /// As [`matrix_validity`](crate::matrix_validity) and [`validity`]; where columns are selected, and the data is no struct.
     pub fn validity(&self, field: &FieldRef, chunks: &[DeviceArray]) -> Result<Tensor> {
         match self.validity_of(field)? {
             Some(spec) => convert_validity(&spec, chunks, &self.matrix()),
