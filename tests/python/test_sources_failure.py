@@ -282,7 +282,8 @@ class TestItemsThatDifferInNullability:
             of_nullability(True, [None], shape),
         ]
         column = "a" if shape == "numbers" else "n"
-        text = f'item 3 of the iterator has a null in a column that is not nullable in the first.* make "{column}" nullable'
+        reason = "item 3 of the iterator has a null in a column that is not nullable in the first"
+        text = f'{reason}.* make "{column}" nullable'
         with pytest.raises(ad.NullError, match=text) as raised:
             list(ad.from_arrow(iter(items)))
         assert raised.value.column == column
