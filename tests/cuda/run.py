@@ -2,7 +2,8 @@
 
 A test fails by its own assertion, by a race or a leak that the driver reports, or by a host wait that nothing allows.
 With `--prove-waits` each numbered wait (src/stream_order/waits.rs) is left out in turn, and the first test that then
-fails is shown, and recorded in proofs.txt; a wait without such a test is an error, and so is a test that fails with it too.
+fails is shown, and recorded in proofs.txt; a wait without such a test is an error, and so is a test that fails with it
+too.
 """
 
 from __future__ import annotations
