@@ -243,7 +243,7 @@ pub(super) fn explain(
     let conversion = ElementKeywords { dtype, nulls, decimal, dictionary }.conversion(copy, writable)?;
     let order = order.map(parse_order).transpose()?;
     let selection = if order.is_some() { Columns::whole(columns) } else { Columns::each(columns) };
-    let conversion = conversion.select(selection).memory_order(order.unwrap_or_default());
+    let mut conversion = conversion.select(selection).memory_order(order.unwrap_or_default());
     let (device, copy) = (device.map(device::extract).transpose()?, copy_mode(copy));
     // Where data is of which only the type is known.
     let mut own = crate::device::Device::CPU;
@@ -278,7 +278,9 @@ pub(super) fn explain(
     let from = only.map_or(own, DeviceArray::device);
     let is_own = device.is_some_and(|device| device.is_cpu() && Route::is_copy(from, device));
     let has_groups = matches!(conversion.selection, Selection::Named(_));
-    let conversion = if is_own && !has_groups { conversion.of_own() } else { conversion };
+    if is_own && !has_groups {
+        conversion.take_as_own();
+    }
     let index = if has_groups { PandasIndex::Keep } else { pandas_index(obj_or_schema, &field)? };
     // What the CPU is asked for is moved there first, and nobody knows more of it here than of a schema.
     let to_host = device.filter(|device| device.is_cpu());

@@ -167,8 +167,8 @@ fn to_tensor<'py>(
     let (memory_order, threads) = (parse_order(order)?, threads.map(counts::threads).transpose()?);
     memory::source(allocator)?;
     let selection = Selection::Whole(columns.map(names).transpose()?);
-    let conversion = ElementKeywords { dtype, nulls, decimal, dictionary }.conversion(copy, writable)?;
-    let conversion = conversion.select(selection).memory_order(memory_order).threads(threads);
+    let mut conversion = ElementKeywords { dtype, nulls, decimal, dictionary }.conversion(copy, writable)?;
+    (conversion.selection, conversion.memory_order, conversion.threads) = (selection, memory_order, threads);
     let asked = DeviceRequest::read(device, conversion.copy)?;
     let refused = |error| null_in_stream(obj, error);
     if let Some(out) = out {
@@ -188,7 +188,7 @@ fn to_tensor<'py>(
         return arrays.make(asked.tensor(py, made)?);
     }
     conversion.check_columns(chunks.field())?;
-    let conversion = chunks.conversion(conversion);
+    chunks.adapt(&mut conversion);
     let run = Run { natural: chunks.natural(), runner: &runner(py), worker: &worker(py) };
     let made = conversion.convert_whole(chunks.field(), &chunks.arrays, run);
     let made = made.map_err(|error| refused(error.into()))?;
@@ -199,7 +199,7 @@ fn to_tensor<'py>(
 fn write_into(
     out: &Bound<'_, PyAny>,
     obj: &Bound<'_, PyAny>,
-    conversion: Conversion,
+    mut conversion: Conversion,
     asked: DeviceRequest,
     allocator: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<()> {
@@ -217,7 +217,7 @@ fn write_into(
         let _source = memory::scope(allocator, None)?;
         asked.require(chunks.device())?;
         conversion.check_columns(chunks.field())?;
-        let conversion = chunks.conversion(conversion);
+        chunks.adapt(&mut conversion);
         let run = Run { natural: chunks.natural(), runner: &runner(py), worker: &worker(py) };
         Ok(conversion.write_by(chunks.field(), &chunks.arrays, memory, run)?)
     })
@@ -250,13 +250,14 @@ fn to_tensors<'py>(
     threads: Option<&Bound<'py, PyAny>>,
     xp: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, PyDict>> {
-    let conversion = ElementKeywords { dtype, nulls, decimal, dictionary }.conversion(copy, writable)?;
+    let mut conversion = ElementKeywords { dtype, nulls, decimal, dictionary }.conversion(copy, writable)?;
     memory::source(allocator)?;
     let xp = namespace(xp)?;
     let xp = xp.as_ref();
     let arrays = Arrays::of(py, Legacy::parse(legacy)?, Access::of(writable), xp)?;
-    let (memory_order, threads) = (parse_order(order)?, threads.map(counts::threads).transpose()?);
-    let conversion = conversion.select(Columns::each(columns)).memory_order(memory_order).threads(threads);
+    conversion.memory_order = parse_order(order)?;
+    conversion.threads = threads.map(counts::threads).transpose()?;
+    conversion.selection = Columns::each(columns);
     let asked = DeviceRequest::read(device, conversion.copy)?;
     let refused = |error| null_in_stream(obj, error);
     let refuses = |unread: &Unread<'_>| {
@@ -274,8 +275,10 @@ fn to_tensors<'py>(
     }
     // Each column alone: what is in two groups has memory that two results would share.
     let is_own = chunks.is_own && matches!(conversion.selection, Selection::Each(_));
-    let conversion = conversion.index(chunks.index);
-    let conversion = if is_own { conversion.of_own() } else { conversion };
+    conversion.index = chunks.index;
+    if is_own {
+        conversion.take_as_own();
+    }
     if is_own || asked.is_elsewhere(chunks.device()) {
         let mut named = all_converted(py, &chunks, &conversion).map_err(refused)?;
         if is_own {

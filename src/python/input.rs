@@ -374,10 +374,14 @@ impl Chunks {
         self.complex
     }
 
-    /// The conversion of these chunks: without another copy of what was copied for this call.
-    pub(super) fn conversion(&self, conversion: Conversion) -> Conversion {
-        let conversion = conversion.index(self.index);
-        if self.is_own { conversion.of_own() } else { conversion }
+    /// Adapts a conversion to these chunks: all columns are those of their source, and what was copied for this call is not
+    /// copied again.
+    #[inline]
+    pub(super) fn adapt(&self, conversion: &mut Conversion) {
+        conversion.index = self.index;
+        if self.is_own {
+            conversion.take_as_own();
+        }
     }
 }
 

@@ -99,14 +99,24 @@ pub(super) struct ElementKeywords<'a, 'py> {
 }
 
 impl ElementKeywords<'_, '_> {
-    /// The conversion that these keywords ask for.
+    fn are_defaults(&self) -> bool {
+        self.dtype.is_none() && self.nulls.is_none() && self.decimal.is_none() && self.dictionary.is_none()
+    }
+
+    /// Returns the conversion that these keywords ask for.
+    #[inline]
     pub(super) fn conversion(self, copy: Option<bool>, writable: Option<bool>) -> PyResult<Conversion> {
-        let conversion = Conversion::default().copy(copy_mode(copy)).writable(writable == Some(true));
-        Ok(conversion
-            .dtype(read_keyword(self.dtype, parse_dtype)?)
-            .nulls(read_keyword(self.nulls, parse_nulls)?)
-            .decimal(read_keyword(self.decimal, parse_decimal)?)
-            .dictionary(read_keyword(self.dictionary, parse_dictionary)?))
+        // In place: a call is short, and to move a conversion takes a part of it.
+        let mut conversion =
+            Conversion { copy: copy_mode(copy), writable: writable == Some(true), ..Conversion::default() };
+        if self.are_defaults() {
+            return Ok(conversion);
+        }
+        conversion.dtype = read_keyword(self.dtype, parse_dtype)?;
+        conversion.nulls = read_keyword(self.nulls, parse_nulls)?;
+        conversion.decimal = read_keyword(self.decimal, parse_decimal)?;
+        conversion.dictionary = read_keyword(self.dictionary, parse_dictionary)?;
+        Ok(conversion)
     }
 }
 

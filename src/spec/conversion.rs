@@ -262,15 +262,13 @@ impl Conversion {
         }
     }
 
-    /// This conversion of memory that was copied for it alone: it makes no other copy.
+    /// Makes no other copy of data that was copied for this conversion alone.
     #[cfg(feature = "python")]
-    #[must_use]
-    pub(crate) fn of_own(mut self) -> Self {
+    pub(crate) fn take_as_own(&mut self) {
         if self.copy == CopyMode::Always {
             self.copy = CopyMode::IfNeeded;
         }
         self.writable = false;
-        self
     }
 
     /// Validates the conversion against a type, before data of it is read.
