@@ -164,11 +164,13 @@ fn to_tensor<'py>(
         return Err(PyValueError::new_err("out is returned as it is: pass out or xp, not both"));
     }
     // Read before the data: a wrong option must not consume a stream.
-    let (memory_order, threads) = (parse_order(order)?, threads.map(counts::threads).transpose()?);
+    let mut conversion = Conversion { memory_order: parse_order(order)?, ..Conversion::default() };
+    conversion.threads = threads.map(counts::threads).transpose()?;
     memory::source(allocator)?;
-    let selection = Selection::Whole(columns.map(names).transpose()?);
-    let mut conversion = ElementKeywords { dtype, nulls, decimal, dictionary }.conversion(copy, writable)?;
-    (conversion.selection, conversion.memory_order, conversion.threads) = (selection, memory_order, threads);
+    if let Some(columns) = columns {
+        conversion.selection = Selection::Whole(Some(names(columns)?));
+    }
+    ElementKeywords { dtype, nulls, decimal, dictionary }.read_into(&mut conversion, copy, writable)?;
     let asked = DeviceRequest::read(device, conversion.copy)?;
     let refused = |error| null_in_stream(obj, error);
     if let Some(out) = out {

@@ -104,19 +104,29 @@ impl ElementKeywords<'_, '_> {
     }
 
     /// Returns the conversion that these keywords ask for.
-    #[inline]
     pub(super) fn conversion(self, copy: Option<bool>, writable: Option<bool>) -> PyResult<Conversion> {
-        // In place: a call is short, and to move a conversion takes a part of it.
-        let mut conversion =
-            Conversion { copy: copy_mode(copy), writable: writable == Some(true), ..Conversion::default() };
-        if self.are_defaults() {
-            return Ok(conversion);
-        }
-        conversion.dtype = read_keyword(self.dtype, parse_dtype)?;
-        conversion.nulls = read_keyword(self.nulls, parse_nulls)?;
-        conversion.decimal = read_keyword(self.decimal, parse_decimal)?;
-        conversion.dictionary = read_keyword(self.dictionary, parse_dictionary)?;
+        let mut conversion = Conversion::default();
+        self.read_into(&mut conversion, copy, writable)?;
         Ok(conversion)
+    }
+
+    /// Sets what these keywords ask for, in place: a call is short, and to move a conversion would take a part of it.
+    #[inline]
+    pub(super) fn read_into(
+        self,
+        conversion: &mut Conversion,
+        copy: Option<bool>,
+        writable: Option<bool>,
+    ) -> PyResult<()> {
+        conversion.copy = copy_mode(copy);
+        conversion.writable = writable == Some(true);
+        if !self.are_defaults() {
+            conversion.dtype = read_keyword(self.dtype, parse_dtype)?;
+            conversion.nulls = read_keyword(self.nulls, parse_nulls)?;
+            conversion.decimal = read_keyword(self.decimal, parse_decimal)?;
+            conversion.dictionary = read_keyword(self.dictionary, parse_dictionary)?;
+        }
+        Ok(())
     }
 }
 
