@@ -3,6 +3,7 @@
 #![allow(unsafe_code, reason = "starts kernels on memory of the device")]
 
 mod check;
+mod shape;
 mod source;
 mod tables;
 
@@ -12,13 +13,14 @@ use std::sync::Arc;
 use arrow_schema::FieldRef;
 
 pub(crate) use check::Check;
+pub(crate) use shape::Shape;
 pub(crate) use source::{KernelSource, has_kernel, is_checked};
 use tables::Tables;
 
 use crate::cuda::{ColumnType, Current, MatrixLayout, Packing, Stream};
 use crate::device::Device;
 use crate::dtype::DType;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 use crate::ffi::dlpack::DLDeviceType;
 use crate::spec::Dims;
 use crate::stream_order::{self, Readiness, Wait};
@@ -33,15 +35,6 @@ pub(crate) struct Written {
     readiness: Readiness,
     /// The check whether every value fits; `None` if all do.
     pub(crate) check: Option<Check>,
-}
-
-/// Where the elements of a matrix are written; a single column is a matrix of one.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Shape {
-    pub(crate) rows: usize,
-    pub(crate) columns: usize,
-    pub(crate) dtype: DType,
-    pub(crate) is_row_major: bool,
 }
 
 /// The caller's memory that kernels write.
@@ -87,23 +80,6 @@ impl Written {
         };
         // SAFETY: memory that the owner keeps, written before whoever waits as the order says reads.
         unsafe { Tensor::from_raw_parts(parts) }
-    }
-}
-
-impl Shape {
-    fn bytes(&self) -> Result<usize> {
-        let elements = self.rows.checked_mul(self.columns);
-        let bytes = elements.and_then(|elements| elements.checked_mul(self.dtype.itemsize()));
-        bytes.ok_or_else(|| Error::new(ErrorKind::Memory, "the result is larger than memory can be"))
-    }
-
-    /// Returns the elements as a contiguous tensor.
-    fn dense(&self) -> MatrixLayout {
-        if self.is_row_major {
-            MatrixLayout::RowMajor { stride: self.columns as u64 }
-        } else {
-            MatrixLayout::ColumnMajor { stride: self.rows as u64 }
-        }
     }
 }
 

@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
-use super::Shape;
 use super::check::VALUE_BYTES;
+use super::shape::Shape;
 use super::source::{KernelSource, bits};
 use crate::alloc::fallible;
 use crate::cuda::{Bits, Column, ColumnType, Current, Level, PinnedBlock, Stream};

@@ -7,7 +7,6 @@ use pyo3::types::{PyDict, PyTuple};
 
 use super::capsule::{array_capsule, device_array_capsule, schema_capsule, schema_from_capsule};
 use super::device;
-use super::input::pair;
 use crate::arrow::{DeviceArray, DeviceArrayStream};
 use crate::convert::{check_request_on, request_field};
 use crate::device::Device;
@@ -143,4 +142,9 @@ pub(super) fn as_requested(array: &DeviceArray, requested_schema: Option<&Bound<
         None => Ok(array.clone()),
         Some(field) => Ok(request_field(array, &field)?),
     }
+}
+
+/// Two capsules as Arrow's array dunders return them.
+fn pair<'py>(one: Bound<'py, PyAny>, other: Bound<'py, PyAny>) -> PyResult<Bound<'py, PyTuple>> {
+    PyTuple::new(one.py(), [&one, &other])
 }

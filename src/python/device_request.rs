@@ -4,11 +4,11 @@
 use pyo3::exceptions::PyBufferError;
 use pyo3::prelude::*;
 
-use super::input::Chunks;
+use super::exchange::memory;
 use super::{counts, cuda_stream, device};
 use crate::arrow::{DeviceArray, DeviceArrayStream};
 use crate::convert::copy_array_for;
-use crate::cuda::{allocate_from, is_host_visible, memory_source};
+use crate::cuda::{SourceScope, allocate_from, is_host_visible, memory_source};
 use crate::device::Device;
 use crate::error::{Error, ErrorKind, Remedy, Result};
 use crate::ragged::Ragged;
@@ -55,17 +55,6 @@ impl DeviceRequest {
     /// Refuses a result that would be elsewhere than `own`: what is written to `out=` is there.
     pub(super) fn require(&self, own: Device) -> PyResult<()> {
         device::require(own, self.device.unwrap_or(own))
-    }
-
-    /// The chunks, on the CPU if that is asked for.
-    pub(super) fn chunks(&self, py: Python<'_>, mut chunks: Chunks) -> PyResult<Chunks> {
-        if self.device.is_some_and(Device::is_cpu) && chunks.arrays.iter().any(|array| !array.device().is_cpu()) {
-            let own =
-                chunks.arrays.iter().map(|array| self.is_copied_from(array.device())).collect::<Result<Vec<_>>>()?;
-            chunks.is_own = own.iter().all(|is_own| *is_own);
-            chunks.arrays = chunks.arrays.iter().map(|array| self.array(py, array)).collect::<PyResult<_>>()?;
-        }
-        Ok(chunks)
     }
 
     /// An array, where it is asked for.
@@ -207,4 +196,16 @@ impl ToDevice {
     pub(super) fn stream(self, stream: DeviceArrayStream) -> DeviceArrayStream {
         stream_to_device(stream, self.device, self.stream, self.threads, self.why)
     }
+}
+
+/// Has a result on a device, of data on `own`, come from where the keywords say, until what is
+/// returned is dropped. What stays on the host comes from nowhere else.
+pub(super) fn result_source(
+    own: Device,
+    device: Option<&Bound<'_, PyAny>>,
+    allocator: Option<&Bound<'_, PyAny>>,
+    xp: Option<&Bound<'_, PyAny>>,
+) -> PyResult<Option<SourceScope>> {
+    let on_host = device.is_none() && own.is_cpu();
+    memory::scope(allocator, xp.filter(|_| !on_host))
 }

@@ -6,7 +6,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyComplex, PyFloat, PyInt, PyString, PyType};
 
-use super::input;
+use super::schema::own_schema;
 use crate::dtype::DType;
 use crate::spec::BOOL8;
 
@@ -56,7 +56,7 @@ pub(super) fn resolve(object: &Bound<'_, PyAny>) -> PyResult<DType> {
     if let Ok(class) = object.cast::<PyType>() {
         return of_class(class);
     }
-    if let Some(field) = input::own_schema(object)? {
+    if let Some(field) = own_schema(object)? {
         return of_arrow(&field);
     }
     let py = object.py();

@@ -5,19 +5,19 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use pyo3::wrap_pyfunction;
 
-use super::device_request::DeviceRequest;
+use super::detach::{runner, worker};
+use super::device_request::{DeviceRequest, result_source};
 use super::errors::null_in_stream;
 use super::exchange::{Access, Arrays, memory, namespace};
 use super::input::{Chunks, Unread};
 use super::names::Names;
 use super::options::{ElementKeywords, Legacy};
-use super::selection::{Columns, names, parse_order, runner, worker};
+use super::selection::{Columns, names, parse_order};
 use super::tensor::with_output;
 use super::{CopyLog, counts};
 use crate::batch::each_tensor;
 use crate::column::Bits;
 use crate::conversion::Run;
-use crate::cuda::SourceScope;
 use crate::device::Device;
 use crate::spec::{Conversion, CopyMode, Selection};
 use crate::tensor::Tensor as CoreTensor;
@@ -80,18 +80,6 @@ fn finish_all<'py>(
         found.set_item(name, arrays.make(tensor)?)?;
     }
     Ok(found)
-}
-
-/// Has a result on a device come from where the keywords say, until what is returned is dropped. What stays on the host comes
-/// from nowhere else.
-pub(super) fn result_source(
-    chunks: &Chunks,
-    device: Option<&Bound<'_, PyAny>>,
-    allocator: Option<&Bound<'_, PyAny>>,
-    xp: Option<&Bound<'_, PyAny>>,
-) -> PyResult<Option<SourceScope>> {
-    let on_host = device.is_none() && chunks.device().is_cpu();
-    memory::scope(allocator, xp.filter(|_| !on_host))
 }
 
 /// Converts an array, a chunked array or a column into a tensor of shape (rows, *inner); a record batch, a table, a
@@ -184,8 +172,8 @@ fn to_tensor<'py>(
     };
     let makes = |unread: &Unread<'_>| unread.making(&conversion);
     let chunks = Chunks::read_making(obj, conversion.copy, asked, &refuses, &makes).map_err(refused)?;
-    let mut chunks = asked.chunks(py, chunks)?;
-    let _source = result_source(&chunks, device, allocator, xp)?;
+    let mut chunks = chunks.on_requested_host(py, &asked)?;
+    let _source = result_source(chunks.device(), device, allocator, xp)?;
     if let Some((_, made)) = chunks.results.take().and_then(|mut results| results.pop()) {
         return arrays.make(asked.tensor(py, made)?);
     }
@@ -215,7 +203,7 @@ fn write_into(
             }
             Ok(conversion.clone().index(unread.index).check_output(unread.field, memory)?)
         })?;
-        let chunks = asked.chunks(py, chunks)?;
+        let chunks = chunks.on_requested_host(py, &asked)?;
         let _source = memory::scope(allocator, None)?;
         asked.require(chunks.device())?;
         conversion.check_columns(chunks.field())?;
@@ -270,8 +258,8 @@ fn to_tensors<'py>(
     let makes = |unread: &Unread<'_>| unread.making(&conversion);
     let chunks = Chunks::read_making(obj, conversion.copy, asked, &refuses, &makes).map_err(refused)?;
     conversion.check_columns(chunks.field())?;
-    let mut chunks = asked.chunks(py, chunks)?;
-    let _source = result_source(&chunks, device, allocator, xp)?;
+    let mut chunks = chunks.on_requested_host(py, &asked)?;
+    let _source = result_source(chunks.device(), device, allocator, xp)?;
     if let Some(made) = chunks.results.take() {
         return finish_all(py, made, asked, arrays);
     }
@@ -325,10 +313,11 @@ fn validity<'py>(
         unread.check_validity(&conversion, bits)
     };
     let makes = |unread: &Unread<'_>| unread.making_validity(&conversion, bits);
-    let mut chunks = asked.chunks(py, Chunks::read_making(obj, CopyMode::IfNeeded, asked, &refuse, &makes)?)?;
+    let mut chunks =
+        Chunks::read_making(obj, CopyMode::IfNeeded, asked, &refuse, &makes)?.on_requested_host(py, &asked)?;
     let conversion = conversion.index(chunks.index);
     conversion.refuse_columns(chunks.field())?;
-    let _source = result_source(&chunks, device, None, xp)?;
+    let _source = result_source(chunks.device(), device, None, xp)?;
     if let Some((_, made)) = chunks.results.take().and_then(|mut results| results.pop()) {
         return arrays.make(asked.tensor(py, made)?);
     }

@@ -16,6 +16,7 @@ use super::capsule::{
 };
 use super::device_request::DeviceRequest;
 use super::pandas::pandas_index;
+pub use super::schema::schema;
 use super::sources::{self, no_protocol};
 use super::streamed::{Makes, Making, is_in_memory};
 use super::tensor_input::dlpack_to_convert;
@@ -230,6 +231,17 @@ impl Chunks {
         filled.or(self.arrays.first()).map_or(Device::CPU, DeviceArray::device)
     }
 
+    /// The chunks, on the CPU if that is asked for.
+    pub(super) fn on_requested_host(mut self, py: Python<'_>, request: &DeviceRequest) -> PyResult<Self> {
+        if request.is_on_host() && self.arrays.iter().any(|array| !array.device().is_cpu()) {
+            let own =
+                self.arrays.iter().map(|array| request.is_copied_from(array.device())).collect::<Result<Vec<_>>>()?;
+            self.is_own = own.iter().all(|is_own| *is_own);
+            self.arrays = self.arrays.iter().map(|array| request.array(py, array)).collect::<PyResult<_>>()?;
+        }
+        Ok(self)
+    }
+
     /// Reads an argument whole. Tensors of DLPack are columns too: strided ones are gathered, unless `copy` is `Never`.
     ///
     /// # Errors
@@ -383,33 +395,4 @@ impl Chunks {
             conversion.take_as_own();
         }
     }
-}
-
-/// The type that an argument has, without consuming anything: from `__arrow_c_schema__`, or that of its `schema`
-/// attribute. `None` where it has neither.
-///
-/// # Errors
-/// What the dunder raises, or what is wrong with its capsule.
-pub fn schema(object: &Bound<'_, PyAny>) -> PyResult<Option<FieldRef>> {
-    if let Some(own) = own_schema(object)? {
-        return Ok(Some(own));
-    }
-    match object.getattr_opt(intern!(object.py(), "schema"))? {
-        Some(schema) => own_schema(&schema),
-        None => Ok(None),
-    }
-}
-
-/// The type by `__arrow_c_schema__` alone.
-///
-/// # Errors
-/// As [`schema`].
-pub(super) fn own_schema(object: &Bound<'_, PyAny>) -> PyResult<Option<FieldRef>> {
-    let capsule = call_if_present(object, intern!(object.py(), "__arrow_c_schema__"))?;
-    capsule.map(|capsule| schema_from_capsule(&capsule)).transpose()
-}
-
-/// Two capsules as Arrow's array dunders return them.
-pub(super) fn pair<'py>(one: Bound<'py, PyAny>, other: Bound<'py, PyAny>) -> PyResult<Bound<'py, PyTuple>> {
-    PyTuple::new(one.py(), [&one, &other])
 }

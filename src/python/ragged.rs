@@ -8,9 +8,8 @@ use pyo3::types::{PyDict, PyTuple, PyType};
 use super::arrow_dunders::{c_array, c_device_array, requested_field};
 use super::capsule::schema_capsule;
 use super::counts::count;
-use super::device_request::DeviceRequest;
+use super::device_request::{DeviceRequest, result_source};
 use super::exchange::{Access, Arrays, memory, namespace};
-use super::functions::result_source;
 use super::input::{self, Chunks};
 use super::nulls::parse_nulls;
 use super::options::{ElementKeywords, Legacy, copy_mode, unless_moved};
@@ -331,8 +330,8 @@ pub(super) fn to_ragged<'py>(
         if pad.is_none() { arrays.foresee(copy) } else { Ok(()) }
     })?;
     conversion.check_columns(chunks.field())?;
-    let chunks = asked.chunks(py, chunks)?;
-    let _source = result_source(&chunks, device, allocator, xp)?;
+    let chunks = chunks.on_requested_host(py, &asked)?;
+    let _source = result_source(chunks.device(), device, allocator, xp)?;
     let mut options = conversion.of(chunks.field().name());
     let own = chunks.device();
     if pad.is_none() && !own.is_cpu() {

@@ -1,17 +1,11 @@
-//! Reads `columns=` and `order=`, and runs the last step of conversions without the interpreter.
+//! Reads `columns=` and `order=`.
 
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyString;
 
 use super::options::mapping;
-use crate::error::Result;
-use crate::plan::Plan;
 use crate::spec::{Group, MemoryOrder, Selection};
-use crate::tensor::Tensor;
-
-/// Conversions that move fewer bytes keep the interpreter: letting go of it and taking it back costs more than they do.
-pub(super) const DETACH_FROM: usize = 1 << 16;
 
 /// `order=` of Python.
 pub(super) fn parse_order(order: &str) -> PyResult<MemoryOrder> {
@@ -76,14 +70,4 @@ pub(super) fn names(object: &Bound<'_, PyAny>) -> PyResult<Vec<String>> {
         Ok(found) => PyTypeError::new_err(format!("columns must be a list of names, not {found}")),
         Err(error) => error,
     })
-}
-
-/// Runs the last step of columns, without the interpreter where it can take long.
-pub(super) fn runner(py: Python<'_>) -> impl Fn(&Plan, &(dyn Fn() -> Result<Tensor> + Sync)) -> Result<Tensor> {
-    move |plan, convert| if plan.bytes < DETACH_FROM { convert() } else { py.detach(convert) }
-}
-
-/// Runs the last step of matrices, without the interpreter where it can take long.
-pub(super) fn worker(py: Python<'_>) -> impl Fn(usize, &mut (dyn FnMut() + Send)) {
-    move |bytes, work| if bytes < DETACH_FROM { work() } else { py.detach(work) }
 }

@@ -240,7 +240,8 @@ pub(crate) fn scan(module: Vec<String>, text: &str) -> Scan {
             scan.paths.extend(found);
         }
         if token.text.chars().all(is_word) {
-            let is_named = i > 0 && is(i - 1, "mod");
+            // Of `mod name;` and `value.name()` the name is no use of what has it here.
+            let is_named = i > 0 && matches!(word(&tokens, i - 1), "mod" | ".");
             if test_depth.is_none() && i >= used_from && !is_named {
                 scan.used.insert(token.text.clone());
             }
