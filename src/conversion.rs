@@ -114,6 +114,7 @@ impl Conversion {
     /// # Errors
     /// As [`matrix_validity`](crate::matrix_validity) and [`validity`]; where columns are selected, and the data is no struct.
     pub fn validity(&self, field: &FieldRef, chunks: &[DeviceArray]) -> Result<Tensor> {
+        self.require_whole()?;
         match self.validity_of(field)? {
             Some(spec) => convert_validity(&spec, chunks, &self.matrix()),
             None => validity(field, chunks),
@@ -125,8 +126,9 @@ impl Conversion {
     /// # Errors
     /// As [`Conversion::read_tensors`].
     pub fn read_tensor(&self, stream: &mut DeviceArrayStream) -> Result<Tensor> {
+        self.require_whole()?;
         let field = stream.field().clone();
-        self.check(&field)?;
+        self.check_columns(&field)?;
         let results = self.results(&field, None)?;
         match self.read(stream, &results)? {
             Read::Arrays(arrays) => self.convert_whole(&field, &arrays, Run::default()),
@@ -145,7 +147,7 @@ impl Conversion {
     /// can be read on, without the arrays that were read.
     pub fn read_tensors(&self, stream: &mut DeviceArrayStream) -> Result<Vec<(String, Tensor)>> {
         let field = stream.field().clone();
-        self.check(&field)?;
+        self.check_columns(&field)?;
         let results = self.results(&field, None)?;
         match self.read(stream, &results)? {
             Read::Arrays(arrays) => self.to_tensors(&field, &arrays),
@@ -213,9 +215,7 @@ impl Conversion {
 
     /// As [`Conversion::to_tensor`], for options whose names were checked.
     pub(crate) fn convert_whole(&self, field: &FieldRef, chunks: &[DeviceArray], run: Run<'_>) -> Result<Tensor> {
-        if !matches!(self.selection, Selection::Whole(_)) {
-            return Err(Error::argument("the selection has several results").remedy_is("call to_tensors"));
-        }
+        self.require_whole()?;
         if is_struct(field) {
             let spec = self.matrix_of(field, run.natural)?;
             return convert_matrix(&spec, chunks, &self.matrix(), run.worker);
@@ -224,6 +224,15 @@ impl Conversion {
         let mut options = self.of(field.name());
         options.dtype = options.dtype.or(run.natural);
         chunks_to_tensor_by(field, chunks, &options, run.runner)
+    }
+
+    /// Refuses a selection of several results.
+    fn require_whole(&self) -> Result<()> {
+        match self.selection {
+            Selection::Whole(_) => Ok(()),
+            _ => Err(Error::argument("the selection has a result for each name, and one is asked for")
+                .remedy_is("select Selection::Whole, or ask for named results")),
+        }
     }
 
     /// As [`Conversion::to_tensors`], for options whose names were checked; hands each tensor on before the next one is made, those
@@ -258,6 +267,7 @@ impl Conversion {
         out: &mut Output<'_>,
         run: Run<'_>,
     ) -> Result<()> {
+        self.require_whole()?;
         let dtype = out.dtype();
         if is_struct(field) {
             let spec = self.matrix_of(field, Some(dtype))?;

@@ -1,0 +1,187 @@
+//! Does a `Conversion` give what the functions of one kind of result give, and refuse what no data makes possible before it reads?
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a helper that fails is a test that fails"
+)]
+
+use std::num::NonZero;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use arrow_array::{ArrayRef, Float32Array, Int16Array, Int64Array, RecordBatch};
+use arrow_dlpack::{
+    Conversion, CopyLog, CopyMode, DType, Device, DeviceArray, DeviceArrayStream, ErrorKind, Group, MatrixOptions,
+    MemoryOrder, NullPolicy, Options, Output, PandasIndex, PerColumn, Scalar, Selection, Tensor, array_to_tensor,
+    groups_to_tensors, matrix_to_tensor, matrix_validity, to_tensors,
+};
+
+fn batch(from: i16) -> DeviceArray {
+    let a: ArrayRef = Arc::new(Int16Array::from(vec![Some(from), None, Some(from + 2)]));
+    let b: ArrayRef = Arc::new(Float32Array::from(vec![0.5, 1.5, 2.5]));
+    let c: ArrayRef = Arc::new(Int64Array::from(vec![7, 8, 9]));
+    let columns = [("a", a, true), ("b", b, false), ("c", c, false)];
+    DeviceArray::from_record_batch(&RecordBatch::try_from_iter_with_nullable(columns).unwrap()).unwrap()
+}
+
+/// What a tensor is and holds.
+fn of(tensor: &Tensor) -> (DType, Vec<i64>, Vec<i64>, Vec<u8>) {
+    let bytes = tensor.strides().iter().all(|stride| *stride > 0).then(|| tensor.as_bytes().map(<[u8]>::to_vec));
+    let strides = tensor.strides().to_vec();
+    (tensor.dtype(), tensor.shape().to_vec(), strides, bytes.and_then(Result::ok).unwrap_or_default())
+}
+
+fn named(tensors: &[(String, Tensor)]) -> Vec<(&str, (DType, Vec<i64>, Vec<i64>, Vec<u8>))> {
+    tensors.iter().map(|(name, tensor)| (name.as_str(), of(tensor))).collect()
+}
+
+/// A stream of batches that counts how many were read.
+fn stream(batches: Vec<DeviceArray>, read: &Arc<AtomicUsize>) -> DeviceArrayStream {
+    let (field, read) = (batches[0].field().clone(), read.clone());
+    let batches = batches.into_iter().map(move |batch| {
+        read.fetch_add(1, Ordering::Relaxed);
+        Ok(batch)
+    });
+    DeviceArrayStream::new(field, Device::CPU.device_type(), batches)
+}
+
+fn groups() -> Vec<(String, Group)> {
+    let columns = vec!["c".to_owned(), "a".to_owned()];
+    vec![("x".to_owned(), Group::Matrix(columns)), ("y".to_owned(), Group::Column("b".to_owned()))]
+}
+
+#[test]
+fn each_selection_gives_what_the_functions_give() {
+    let chunks = [batch(1), batch(5)];
+    let field = chunks[0].field().clone();
+    let filled = |_: &str| Options::default().nulls(NullPolicy::Fill(Scalar::Int(-1)));
+    let conversion = Conversion::default().nulls(NullPolicy::Fill(Scalar::Int(-1)));
+    for memory_order in [MemoryOrder::C, MemoryOrder::F, MemoryOrder::A] {
+        let matrix = MatrixOptions::default().memory_order(memory_order);
+        let conversion = conversion.clone().memory_order(memory_order).threads(NonZero::new(2));
+        let whole = matrix_to_tensor(&field, &chunks, &matrix, filled).unwrap();
+        assert_eq!(of(&conversion.to_tensor(&field, &chunks).unwrap()), of(&whole));
+        let of_groups = groups_to_tensors(&field, &chunks, &groups(), &matrix, filled).unwrap();
+        let by_name = conversion.clone().select(Selection::Named(groups()));
+        assert_eq!(named(&by_name.to_tensors(&field, &chunks).unwrap()), named(&of_groups));
+        let read = Arc::default();
+        assert_eq!(of(&conversion.read_tensor(&mut stream(chunks.to_vec(), &read)).unwrap()), of(&whole));
+        assert_eq!(named(&by_name.read_tensors(&mut stream(chunks.to_vec(), &read)).unwrap()), named(&of_groups));
+        let valid = conversion.validity(&field, &chunks).unwrap();
+        assert_eq!(of(&valid), of(&matrix_validity(&field, &chunks, &matrix).unwrap()));
+    }
+    let each = conversion.clone().select(Selection::Each(None));
+    let columns = to_tensors(&field, &chunks, None, filled).unwrap();
+    assert_eq!(named(&each.to_tensors(&field, &chunks).unwrap()), named(&columns));
+    assert_eq!(named(&each.read_tensors(&mut stream(chunks.to_vec(), &Arc::default())).unwrap()), named(&columns));
+
+    let column = Int16Array::from(vec![Some(3), None]);
+    let alone =
+        DeviceArray::from_arrow(&column, Arc::new(arrow_schema::Field::new("", arrow_schema::DataType::Int16, true)));
+    let alone = alone.unwrap();
+    let tensor = conversion.to_tensor(alone.field(), std::slice::from_ref(&alone)).unwrap();
+    assert_eq!(of(&tensor), of(&array_to_tensor(&column, &filled("")).unwrap()));
+}
+
+#[test]
+fn options_of_one_column_leave_the_others_as_they_are() {
+    let chunks = [batch(1)];
+    let field = chunks[0].field().clone();
+    let conversion = Conversion::default()
+        .select(Selection::Each(None))
+        .dtype(PerColumn::Named(vec![("c".to_owned(), Some(DType::UInt8))]))
+        .nulls(PerColumn::Named(vec![("a".to_owned(), NullPolicy::Fill(Scalar::Int(9)))]));
+    let tensors = conversion.to_tensors(&field, &chunks).unwrap();
+    assert_eq!(
+        tensors.iter().map(|(_, tensor)| tensor.dtype()).collect::<Vec<_>>(),
+        [DType::Int16, DType::Float32, DType::UInt8]
+    );
+    assert_eq!(tensors[0].1.as_slice::<i16>().unwrap(), [1, 9, 3]);
+    assert!(!tensors[1].1.is_copied());
+}
+
+#[test]
+fn what_no_data_makes_possible_is_refused_before_a_stream_is_read() {
+    let field = batch(1).field().clone();
+    let wrong = [
+        Conversion::default().columns(["a", "z"]),
+        Conversion::default().columns(["a", "a"]),
+        Conversion::default().dtype(PerColumn::Named(vec![("z".to_owned(), Some(DType::Int8))])),
+        Conversion::default().nulls(NullPolicy::Fill(Scalar::Float(0.5))).dtype(DType::Int8),
+        Conversion::default().select(Selection::Named(vec![("x".to_owned(), Group::Column("z".to_owned()))])),
+        Conversion::default().select(Selection::Each(Some(vec!["z".to_owned()]))),
+    ];
+    for conversion in wrong {
+        let error = conversion.check(&field).unwrap_err();
+        let read = Arc::default();
+        let mut batches = stream(vec![batch(1)], &read);
+        let of_stream = match conversion.selection {
+            Selection::Whole(_) => conversion.read_tensor(&mut batches).unwrap_err(),
+            _ => conversion.read_tensors(&mut batches).unwrap_err(),
+        };
+        assert_eq!(error.to_string(), of_stream.to_string());
+        assert_eq!(read.load(Ordering::Relaxed), 0);
+    }
+}
+
+#[test]
+fn one_result_is_not_taken_of_several() {
+    let chunks = [batch(1)];
+    let field = chunks[0].field().clone();
+    for selection in [Selection::Each(None), Selection::Named(groups())] {
+        let conversion = Conversion::default().select(selection);
+        let mut memory = [0_f32; 9];
+        let mut out = Output::from_slice(&mut memory, &[3, 3]).unwrap();
+        let read = Arc::default();
+        let errors = [
+            conversion.to_tensor(&field, &chunks).unwrap_err(),
+            conversion.validity(&field, &chunks).unwrap_err(),
+            conversion.write(&field, &chunks, &mut out).unwrap_err(),
+            conversion.read_tensor(&mut stream(chunks.to_vec(), &read)).unwrap_err(),
+        ];
+        assert!(errors.iter().all(|error| error.kind() == ErrorKind::Argument));
+        assert_eq!(read.load(Ordering::Relaxed), 0);
+    }
+}
+
+#[test]
+fn memory_that_is_there_decides_the_dtype() {
+    let chunks = [batch(1)];
+    let field = chunks[0].field().clone();
+    let mut memory = [0_f64; 6];
+    let mut out = Output::from_slice(&mut memory, &[3, 2]).unwrap();
+    Conversion::default().columns(["b", "c"]).write(&field, &chunks, &mut out).unwrap();
+    assert_eq!(memory, [0.5, 7.0, 1.5, 8.0, 2.5, 9.0]);
+}
+
+#[test]
+fn the_report_is_what_the_conversion_does() {
+    let chunks = [batch(1), batch(5)];
+    let field = chunks[0].field().clone();
+    for copy in [CopyMode::IfNeeded, CopyMode::Never] {
+        for selection in [Selection::Whole(None), Selection::Each(None), Selection::Named(groups())] {
+            let conversion = Conversion::default().select(selection).nulls(NullPolicy::Keep).copy(copy);
+            let report = conversion.explain(&field, Some(&chunks), Device::CPU).unwrap();
+            let log = CopyLog::new();
+            let done = log.track(|| conversion.to_tensors(&field, &chunks));
+            let refused = report.rows.iter().chain(&report.matrices).any(|row| row.error.is_some());
+            assert_eq!(done.is_err(), refused, "{report}");
+            assert_eq!(log.bytes(), report.bytes(), "{report}");
+        }
+    }
+}
+
+#[test]
+fn a_report_of_all_columns_names_the_index_that_it_leaves_out() {
+    let column: ArrayRef = Arc::new(Int64Array::from(vec![1]));
+    let batch = RecordBatch::try_from_iter([("a", column.clone()), ("__index_level_0__", column)]).unwrap();
+    let batch = DeviceArray::from_record_batch(&batch).unwrap();
+    for selection in [Selection::Whole(None), Selection::Each(None)] {
+        let conversion = Conversion::default().select(selection).index(PandasIndex::KeepNamed);
+        let report = conversion.explain(batch.field(), None, Device::CPU).unwrap();
+        assert_eq!((report.rows.len(), report.left_out), (1, vec!["__index_level_0__".to_owned()]));
+    }
+}
