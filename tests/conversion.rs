@@ -27,14 +27,16 @@ fn batch(from: i16) -> DeviceArray {
     DeviceArray::from_record_batch(&RecordBatch::try_from_iter_with_nullable(columns).unwrap()).unwrap()
 }
 
-/// What a tensor is and holds.
-fn of(tensor: &Tensor) -> (DType, Vec<i64>, Vec<i64>, Vec<u8>) {
+/// What a tensor is and holds: dtype, shape, strides, bytes.
+type Contents = (DType, Vec<i64>, Vec<i64>, Vec<u8>);
+
+fn of(tensor: &Tensor) -> Contents {
     let bytes = tensor.strides().iter().all(|stride| *stride > 0).then(|| tensor.as_bytes().map(<[u8]>::to_vec));
     let strides = tensor.strides().to_vec();
     (tensor.dtype(), tensor.shape().to_vec(), strides, bytes.and_then(Result::ok).unwrap_or_default())
 }
 
-fn named(tensors: &[(String, Tensor)]) -> Vec<(&str, (DType, Vec<i64>, Vec<i64>, Vec<u8>))> {
+fn named(tensors: &[(String, Tensor)]) -> Vec<(&str, Contents)> {
     tensors.iter().map(|(name, tensor)| (name.as_str(), of(tensor))).collect()
 }
 

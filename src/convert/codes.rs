@@ -195,8 +195,11 @@ mod tests {
     where
         K::Native: TryFrom<i64>,
     {
+        let sizes = [(0, 1), (1, 2), (70, 5), (63, 5), (64, 64), (200, 3), (1000, 1), (1000, 2)];
+        // Under Miri up to a word of the bitmap and beyond: each row takes long there.
+        let sizes = if cfg!(miri) { &sizes[..3] } else { &sizes[..] };
         for values in values() {
-            for (rows, every) in [(0, 1), (1, 2), (63, 5), (64, 64), (200, 3), (1000, 1), (1000, 2)] {
+            for (rows, every) in sizes.iter().copied() {
                 let code = |row: i64| K::Native::try_from(row * 7 % VALUES).ok().unwrap();
                 for codes in [
                     (0..rows).map(|row| Some(code(row))).collect::<PrimitiveArray<K>>(),
@@ -218,20 +221,25 @@ mod tests {
     #[test]
     fn values_of_codes_are_those_that_arrow_takes() {
         equal_what_arrow_takes::<Int8Type>();
+        equal_what_arrow_takes::<UInt64Type>();
+        if cfg!(miri) {
+            return;
+        }
         equal_what_arrow_takes::<Int16Type>();
         equal_what_arrow_takes::<Int32Type>();
         equal_what_arrow_takes::<Int64Type>();
         equal_what_arrow_takes::<UInt8Type>();
         equal_what_arrow_takes::<UInt16Type>();
         equal_what_arrow_takes::<UInt32Type>();
-        equal_what_arrow_takes::<UInt64Type>();
     }
 
     #[test]
     fn codes_that_lead_out_of_the_values_are_errors_where_they_are_valid() {
+        let places = [0, 64, 100, 7, 8, 63, 99];
+        let places = if cfg!(miri) { &places[..3] } else { &places[..] };
         for values in values() {
             for bad in [VALUES, -1, i64::MAX, i64::MIN] {
-                for at in [0, 7, 8, 63, 64, 99, 100] {
+                for at in places.iter().copied() {
                     let codes = |valid: bool| -> Int64Array {
                         let codes: Vec<i64> = (0..101).map(|row| if row == at { bad } else { row % VALUES }).collect();
                         let nulls = (0..101).map(|row| row != at || valid).collect::<NullBuffer>();
