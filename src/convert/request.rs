@@ -6,6 +6,7 @@ use arrow_array::cast::AsArray;
 use arrow_array::types::{Int8Type, UInt8Type};
 use arrow_array::{Array, ArrayRef, BooleanArray, make_array};
 use arrow_buffer::NullBuffer;
+use arrow_buffer::bit_chunk_iterator::BitChunks;
 use arrow_cast::{CastOptions, cast_with_options};
 use arrow_schema::{ArrowError, DataType, Field, FieldRef};
 
@@ -269,16 +270,30 @@ fn check_nulls(requested: &Field, array: &dyn Array) -> Result<()> {
     Err(row.map_or(error.clone(), |row| error.at_row(row)))
 }
 
+/// Returns the first null that is not excused, looking at 64 at a time.
+fn first_forbidden(nulls: &NullBuffer, excused: Option<&NullBuffer>) -> Option<usize> {
+    let valid = nulls.inner().bit_chunks();
+    let excusing = excused.map(|excused| excused.inner().bit_chunks());
+    let mut seen = excusing.as_ref().map(BitChunks::iter_padded);
+    let forbidden = valid.iter_padded().enumerate().find_map(|(word, valid)| {
+        // A row that is null in `excused` is not seen.
+        let forbidden = !valid & seen.as_mut().map_or(u64::MAX, |seen| seen.next().unwrap_or(0));
+        // Lossless: a word has 64 bits.
+        (forbidden != 0).then(|| word * 64 + forbidden.trailing_zeros() as usize)
+    });
+    // What lies behind the last row is padded with zeros.
+    forbidden.filter(|row| *row < nulls.len())
+}
+
 /// The first null that a field forbids: the field's name, and the row where it can be told. Rows that are null in
 /// `excused` lie in a null of an enclosing type, so that nobody sees them.
 #[allow(clippy::disallowed_methods, reason = "the caller has asked for the memory: require_nulls")]
 fn first_null(field: &Field, array: &dyn Array, excused: Option<&NullBuffer>) -> Option<(String, Option<usize>)> {
     let nulls = array.logical_nulls();
-    if let (false, Some(nulls)) = (field.is_nullable(), &nulls) {
-        let forbidden = |row: &usize| nulls.is_null(*row) && excused.is_none_or(|excused| excused.is_valid(*row));
-        if let Some(row) = (0..nulls.len()).find(forbidden) {
-            return Some((field.name().clone(), Some(row)));
-        }
+    if let (false, Some(nulls)) = (field.is_nullable(), &nulls)
+        && let Some(row) = first_forbidden(nulls, excused)
+    {
+        return Some((field.name().clone(), Some(row)));
     }
     let excused = NullBuffer::union(excused, nulls.as_ref());
     match (field.data_type(), array.data_type()) {
@@ -297,6 +312,30 @@ fn first_null(field: &Field, array: &dyn Array, excused: Option<&NullBuffer>) ->
         (own, _) => {
             let values = array.to_data().child_data().first().map(|values| make_array(values.clone()))?;
             first_null(item(own)?, values.as_ref(), None).map(|(column, _)| (column, None))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_null_that_is_not_excused_is_found_word_by_word() {
+        for length in [1, 63, 64, 65, 200] {
+            for offset in [0, 3] {
+                for (first, second) in [(0, length - 1), (length / 2, length - 1), (length, length)] {
+                    let nulls = |at: &[usize]| {
+                        let bits = (0..length + offset).map(|bit| bit < offset || !at.contains(&(bit - offset)));
+                        bits.collect::<NullBuffer>().slice(offset, length)
+                    };
+                    let (own, excused) = (nulls(&[first, second]), nulls(&[first]));
+                    let expected = [first, second].into_iter().find(|row| *row < length);
+                    assert_eq!(first_forbidden(&own, None), expected);
+                    let unexcused = Some(second).filter(|row| *row != first && *row < length);
+                    assert_eq!(first_forbidden(&own, Some(&excused)), unexcused);
+                }
+            }
         }
     }
 }

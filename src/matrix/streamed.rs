@@ -96,6 +96,11 @@ pub(crate) fn read(stream: &mut DeviceArrayStream, parts: &[ResultSpec], options
     for array in &mut *stream {
         let array = array?;
         check_types(&field, std::slice::from_ref(&array))?;
+        // One array without rows is enough for results without any.
+        if array.is_empty() && !held.arrays.is_empty() {
+            interrupts.check()?;
+            continue;
+        }
         held.push(array);
         if growing.is_none() && (held.filled > 1 || held.last_is_copied(parts, options)?) {
             growing = Some(Growing::new(parts, options)?);

@@ -12,7 +12,7 @@ use arrow_schema::{DataType, FieldRef};
 use super::possible::require_view;
 use super::{
     CopyMode, DecimalMode, DictionaryMode, MatrixOptions, MatrixSpec, MemoryOrder, NullPolicy, Options, PandasIndex,
-    PerColumn, Spec, all_or_errors, require_columns, select,
+    PerColumn, Positions, Spec, all_or_errors, require_columns,
 };
 use crate::dtype::DType;
 use crate::error::{Error, Remedy, Result};
@@ -443,32 +443,35 @@ pub(crate) fn group_results(
     matrix: &MatrixOptions,
     options: impl Fn(&str) -> Options,
 ) -> Result<Vec<ResultSpec>> {
-    let mut names = HashSet::with_capacity(groups.len());
+    let (mut names, positions) = (HashSet::with_capacity(groups.len()), Positions::new(field));
     let result = |(name, group): &(String, Group)| {
         if !names.insert(name.clone()) {
             return Err(Error::argument(format!("two groups are called {name:?}")).remedy_is("give each its own name"));
         }
-        let kind = group_result(field, group, matrix, &options).map_err(|error| error.in_group(name))?;
+        let positions = positions.as_ref().map_err(Clone::clone);
+        let kind = positions.and_then(|positions| group_result((field, positions), group, matrix, &options));
+        let kind = kind.map_err(|error| error.in_group(name))?;
         Ok(ResultSpec { group: Some(name.clone()), kind })
     };
     all_or_errors(groups.iter().map(result))
 }
 
 fn group_result(
-    field: &FieldRef,
+    (field, positions): (&FieldRef, &Positions<'_>),
     group: &Group,
     matrix: &MatrixOptions,
     options: impl Fn(&str) -> Options,
 ) -> Result<ResultKind> {
     match group {
         Group::Matrix(columns) => {
-            let spec = MatrixSpec::new(field, Some(columns), options, matrix.dtype)?;
+            let selected = positions.select(Some(columns))?;
+            let spec = MatrixSpec::of_selected(field, selected, Some(columns), options, matrix.dtype)?;
             Ok(ResultKind::Matrix(Arc::new(spec)))
         }
         Group::Column(name) => {
             let mut options = options(name).copy(matrix.copy).writable(matrix.writable);
             options.dtype = matrix.dtype.or(options.dtype);
-            let selected = select(field, Some(std::slice::from_ref(name)))?;
+            let selected = positions.select(Some(std::slice::from_ref(name)))?;
             let (position, column) = selected.first().copied().ok_or_else(|| Error::internal("no such column"))?;
             Ok(ResultKind::Column { position: Some(position), spec: Spec::new(column, &options)?, options })
         }

@@ -130,7 +130,17 @@ impl MatrixSpec {
         options: impl Fn(&str) -> Options,
         dtype: Option<DType>,
     ) -> Result<Self> {
-        let selected = select(field, columns)?;
+        Self::of_selected(field, select(field, columns)?, columns, options, dtype)
+    }
+
+    /// Like [`MatrixSpec::new`], of columns whose positions are known.
+    pub(super) fn of_selected(
+        field: &FieldRef,
+        selected: Vec<(usize, &FieldRef)>,
+        columns: Option<&[String]>,
+        options: impl Fn(&str) -> Options,
+        dtype: Option<DType>,
+    ) -> Result<Self> {
         refuse_repeated(columns)?;
         let mut policies = fallible::with_room(selected.len())?;
         let natural = selected.into_iter().map(|(position, column)| {

@@ -38,6 +38,7 @@ pub use per_column::PerColumn;
 pub(crate) use possible::PossibleStep;
 pub(crate) use possible::{ABOVE_1, CHUNKS, DICTIONARIES, JOINED, NULLS, Undecided, may_be_null, unless_one_chunk};
 pub(crate) use round::odd_single;
+use select::Positions;
 pub(crate) use select::{all_or_errors, require_columns, select};
 pub(crate) use tensor::{TensorField, row_major_strides};
 use value::Value;

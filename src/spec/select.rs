@@ -14,12 +14,7 @@ use crate::error::{Error, Result};
 /// # Errors
 /// If the type is no struct, or names do not exist or are not unique. Names all of them.
 pub(crate) fn select<'a>(field: &'a FieldRef, columns: Option<&[String]>) -> Result<Vec<(usize, &'a FieldRef)>> {
-    let fields = struct_fields(field)?;
-    let positions = Positions::of(fields);
-    match columns {
-        Some(names) => all_or_errors(names.iter().map(|name| positions.find(name))),
-        None => all_or_errors(fields.iter().map(|field| positions.find(field.name()))),
-    }
+    Positions::new(field)?.select(columns)
 }
 
 /// Refuses names that are not columns of a struct type.
@@ -50,13 +45,32 @@ pub(crate) fn all_or_errors<T>(results: impl Iterator<Item = Result<T>>) -> Resu
 }
 
 /// Maps each name to its position among the columns of a struct; `None` for a name that several columns have.
-struct Positions<'a> {
+pub(crate) struct Positions<'a> {
     fields: &'a Fields,
     by_name: HashMap<&'a str, Option<usize>>,
     missing: Cell<usize>,
 }
 
 impl<'a> Positions<'a> {
+    /// Returns the positions of all names of a struct type, for several selections of its columns.
+    ///
+    /// # Errors
+    /// When the type is no struct.
+    pub(crate) fn new(field: &'a FieldRef) -> Result<Self> {
+        struct_fields(field).map(Self::of)
+    }
+
+    /// Like [`select`].
+    ///
+    /// # Errors
+    /// When a name does not exist or is not unique; tells all such names.
+    pub(crate) fn select(&self, columns: Option<&[String]>) -> Result<Vec<(usize, &'a FieldRef)>> {
+        match columns {
+            Some(names) => all_or_errors(names.iter().map(|name| self.find(name))),
+            None => all_or_errors(self.fields.iter().map(|field| self.find(field.name()))),
+        }
+    }
+
     fn of(fields: &'a Fields) -> Self {
         let mut by_name: HashMap<&str, Option<usize>> = HashMap::with_capacity(fields.len());
         for (index, field) in fields.iter().enumerate() {

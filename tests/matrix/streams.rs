@@ -49,6 +49,25 @@ fn batches_are_let_go_of_as_they_are_packed() {
 }
 
 #[test]
+fn of_batches_without_rows_one_is_held() {
+    let most = Arc::new(AtomicUsize::new(0));
+    let (counted, mut alive) = (most.clone(), Vec::<Weak<dyn Array>>::new());
+    let batches = (0..100).map(move |_| {
+        let column: ArrayRef = Arc::new(Int32Array::from(Vec::<i32>::new()));
+        alive.push(Arc::downgrade(&column));
+        let held = alive.iter().filter(|column| column.strong_count() > 0).count();
+        counted.fetch_max(held, Ordering::Relaxed);
+        let other: ArrayRef = Arc::new(Float64Array::from(Vec::<f64>::new()));
+        let columns = [("a", column, true), ("b", other, true)];
+        DeviceArray::from_record_batch(&RecordBatch::try_from_iter_with_nullable(columns).unwrap()).unwrap()
+    });
+    let matrix = stream_to_tensor(&mut stream(batches), &MatrixOptions::default(), plain).unwrap();
+    assert_eq!(matrix.shape(), [0, 2]);
+    // The one that is held, and the batch at hand.
+    assert!(most.load(Ordering::Relaxed) <= 3, "{most:?} batches at once");
+}
+
+#[test]
 fn the_result_and_its_log_are_those_of_all_batches_together() {
     let rows = [0, 5, 0, 64, 1, 700, 0];
     let nulls = |row: i32| row % 11 == 3;
