@@ -129,8 +129,13 @@ impl<'a> Output<'a> {
     /// Returns when the memory is written, if it is on the device of `data`.
     ///
     /// # Errors
-    /// If it is on another device.
+    /// If it is on another device, or starts between two complex elements, where kernels do not write.
     pub(crate) fn require_device(&self, data: Device) -> Result<&Readiness> {
+        let itemsize = self.dtype.itemsize();
+        if !self.shape.contains(&0) && !self.data.addr().is_multiple_of(itemsize) {
+            return Err(Error::argument(format!("out is not aligned to the {itemsize} bytes of a {}", self.dtype))
+                .remedy_is("pass an out whose memory starts at a whole element"));
+        }
         match &self.readiness {
             Some(readiness) if is_cuda(data) && self.device.id() == data.id() => Ok(readiness),
             _ => Err(Error::new(ErrorKind::Device, format!("out is on {}, and the data on {data}", self.device))

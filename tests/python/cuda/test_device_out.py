@@ -24,9 +24,9 @@ def batch() -> ad.RecordBatch:
 class Out:
     """A writable tensor of another library: some of a block that is full of 77."""
 
-    def __init__(self, base: np.ndarray, part: Any = ..., *, stream: int | None = None, ordinal: int = 0) -> None:
+    def __init__(self, base: np.ndarray, part: Any = ..., *, dtype: str | None = None, ordinal: int = 0) -> None:
         self.base, self.part = base, part
-        view = base[part]
+        view = base[part].view(dtype or base.dtype)
         self.memory = Memory(CUDA, ordinal)
         self.start = self.memory.place(base.tobytes(order="A"))
         event = driver.Event(self.memory.stream.handle, ordinal)
@@ -119,6 +119,20 @@ def test_columns(name: str) -> None:
     written, whole = out.read()
     assert written.tolist() == expected
     assert (whole.view("u1") == base.view("u1")).sum() >= whole.nbytes - written.nbytes
+
+
+@pytest.mark.parametrize("start", [0, 1])
+def test_complex_elements_start_at_a_whole_one(start: int) -> None:
+    pairs = DeviceArray(pa.array([[1.0, 2.0], [3.0, 4.0]], pa.list_(pa.float64(), 2)))
+    # Aligned to its parts, as complex numbers in host memory need be.
+    out = Out(filled((6,)), np.s_[start : start + 4], dtype="c16")
+    if start:
+        with pytest.raises(ad.ConversionError, match="out is not aligned to the 16 bytes of a complex128"):
+            ad.to_tensor(pairs.give(), dtype="complex128", out=out)
+        assert (out.read()[1] == 77).all()
+    else:
+        ad.to_tensor(pairs.give(), dtype="complex128", out=out)
+        assert out.read()[1].tolist() == [1, 2, 3, 4, 77, 77]
 
 
 @pytest.mark.parametrize(
