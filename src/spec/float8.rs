@@ -26,7 +26,7 @@ pub(super) fn value(dtype: DType, encoding: u8) -> Option<f64> {
         DType::Float8E4M3B11Fnuz => (3, 11, Special::NegativeZero),
         DType::Float8E5M2Fnuz => (2, 16, Special::NegativeZero),
         DType::Float8E8M0Fnu if encoding == u8::MAX => return Some(f64::NAN),
-        DType::Float8E8M0Fnu => return Some(2_f64.powi(i32::from(encoding) - 127)),
+        DType::Float8E8M0Fnu => return Some(power_of_two(i32::from(encoding) - 127)),
         _ => return None,
     };
     let sign = if encoding & 0x80 == 0 { 1.0 } else { -1.0 };
@@ -45,7 +45,13 @@ pub(super) fn value(dtype: DType, encoding: u8) -> Option<f64> {
     let one = f64::from(1_u8 << mantissa_bits);
     // Subnormal numbers have the lowest exponent, and no leading one.
     let (significand, exponent) = if exponent == 0 { (mantissa, 1) } else { (one + mantissa, exponent) };
-    Some(sign * significand / one * 2_f64.powi(exponent - bias))
+    Some(sign * significand / one * power_of_two(exponent - bias))
+}
+
+/// Returns 2 to a power that is an exponent of a normal `f64`, exactly: `f64::powi` promises no precision.
+fn power_of_two(exponent: i32) -> f64 {
+    let biased = u64::try_from(exponent.saturating_add(1023)).unwrap_or_default();
+    f64::from_bits(biased << 52)
 }
 
 /// Returns the encoding of the nearest value, as `ml_dtypes` rounds: ties to even, or up among powers of two. `None` if
@@ -86,17 +92,20 @@ pub(super) fn encode(dtype: DType, wanted: f64) -> Option<u8> {
 mod tests {
     use super::*;
 
+    /// 2 to the power of 127: a shift, as `f64::powi` promises no precision.
+    const TWO_TO_127: f64 = (1_u128 << 127) as f64;
+
     #[test]
     fn the_ends_of_each_format_are_those_of_ml_dtypes() {
         for (dtype, largest, smallest, infinite) in [
-            (DType::Float8E3M4, 15.5, 2_f64.powi(-6), true),
-            (DType::Float8E4M3, 240.0, 2_f64.powi(-9), true),
-            (DType::Float8E4M3Fn, 448.0, 2_f64.powi(-9), false),
-            (DType::Float8E4M3Fnuz, 240.0, 2_f64.powi(-10), false),
-            (DType::Float8E4M3B11Fnuz, 30.0, 2_f64.powi(-13), false),
-            (DType::Float8E5M2, 57344.0, 2_f64.powi(-16), true),
-            (DType::Float8E5M2Fnuz, 57344.0, 2_f64.powi(-17), false),
-            (DType::Float8E8M0Fnu, 2_f64.powi(127), 2_f64.powi(-127), false),
+            (DType::Float8E3M4, 15.5, 1.0 / 64.0, true),
+            (DType::Float8E4M3, 240.0, 1.0 / 512.0, true),
+            (DType::Float8E4M3Fn, 448.0, 1.0 / 512.0, false),
+            (DType::Float8E4M3Fnuz, 240.0, 1.0 / 1024.0, false),
+            (DType::Float8E4M3B11Fnuz, 30.0, 1.0 / 8192.0, false),
+            (DType::Float8E5M2, 57344.0, 1.0 / 65_536.0, true),
+            (DType::Float8E5M2Fnuz, 57344.0, 1.0 / 131_072.0, false),
+            (DType::Float8E8M0Fnu, TWO_TO_127, 1.0 / TWO_TO_127, false),
         ] {
             let values: Vec<f64> = (0..=u8::MAX).filter_map(|encoding| value(dtype, encoding)).collect();
             let finite = values.iter().copied().filter(|value| value.is_finite());
@@ -121,15 +130,15 @@ mod tests {
             (DType::Float8E4M3, 248.0, None),
             (DType::Float8E8M0Fnu, 1.5, Some(128)),
             (DType::Float8E8M0Fnu, 3.0, Some(129)),
-            (DType::Float8E4M3Fn, 2_f64.powi(-10), Some(0)),
+            (DType::Float8E4M3Fn, 1.0 / 1024.0, Some(0)),
             // The ends.
             (DType::Float8E4M3Fn, 465.0, None),
             (DType::Float8E4M3, 247.0, Some(0x77)),
             (DType::Float8E5M2, -1e6, None),
-            (DType::Float8E8M0Fnu, 2_f64.powi(127) * 1.4, Some(254)),
-            (DType::Float8E8M0Fnu, 2_f64.powi(127) * 1.5, None),
-            (DType::Float8E8M0Fnu, 2_f64.powi(-128), Some(0)),
-            (DType::Float8E8M0Fnu, 2_f64.powi(-129), None),
+            (DType::Float8E8M0Fnu, TWO_TO_127 * 1.4, Some(254)),
+            (DType::Float8E8M0Fnu, TWO_TO_127 * 1.5, None),
+            (DType::Float8E8M0Fnu, 0.5 / TWO_TO_127, Some(0)),
+            (DType::Float8E8M0Fnu, 0.25 / TWO_TO_127, None),
             // What only some formats have.
             (DType::Float8E8M0Fnu, 1.0, Some(127)),
             (DType::Float8E8M0Fnu, 0.0, None),

@@ -225,9 +225,9 @@ mod tests {
         assert_eq!(bytes(Scalar::Float(0.1), DType::Float32), 0.1_f32.to_ne_bytes());
         // Just above the middle of two neighbours: rounding first to a double, or to a single, would make it the
         // middle.
-        let above = 1.0 + 2_f64.powi(-11) + 2_f64.powi(-40);
+        let above = 1.0 + 1.0 / 2048.0 + 1.0 / (1_u64 << 40) as f64;
         assert_eq!(bytes(Scalar::Float(above), DType::Float16), 0x3c01_u16.to_ne_bytes());
-        let above = 1.0 + 2_f64.powi(-8) + 2_f64.powi(-40);
+        let above = 1.0 + 1.0 / 256.0 + 1.0 / (1_u64 << 40) as f64;
         assert_eq!(bytes(Scalar::Float(above), DType::BFloat16), 0x3f81_u16.to_ne_bytes());
         for (middle, dtype, up) in [
             ((1 << 70) + (1 << 46), DType::Float32, f32::from_bits(0x6280_0001).to_ne_bytes().to_vec()),

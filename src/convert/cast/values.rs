@@ -270,7 +270,7 @@ mod tests {
         for power in (12..63).map(|bits| 1_i64 << bits) {
             let (scale, middle) = ((power as f64).recip() as f32, power + (power >> 11));
             let half = |value: i64| f16::from_f32(cast::<i64, OddSingle>(value).0 * scale).to_f64();
-            let above = 1.0 + 2_f64.powi(-10);
+            let above = 1.0 + 1.0 / 1024.0;
             assert_eq!((half(middle - 1), half(middle), half(middle + 1)), (1.0, 1.0, above), "{middle}");
             assert_eq!((half(1 - middle), half(-middle), half(-1 - middle)), (-1.0, -1.0, -above), "-{middle}");
         }
