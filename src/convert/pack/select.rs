@@ -68,18 +68,19 @@ struct Selecting<T>(PhantomData<T>);
 
 impl<T: Copy> Kernel for Selecting<T> {
     /// # Safety
-    /// `source` has 64 elements of any alignment; `out` is as [`Kernel::run`] says.
+    /// `source` has room for 64 elements of any alignment; `out` is as [`Kernel::run`] says.
     #[inline(always)]
     unsafe fn run(source: *const u8, bits: u64, element: &Bytes, out: *mut u8) -> bool {
         // SAFETY: `element` has 16 bytes, at least as many as `T`, an unsigned integer, of which any bytes are one.
-        let clear = unsafe { element.as_ptr().cast::<T>().read_unaligned() };
+        let clear = unsafe { element.as_ptr().cast::<MaybeUninit<T>>().read_unaligned() };
         for index in 0..BLOCK_ROWS {
-            // SAFETY: `source` has 64 elements of any alignment, and `index < 64`.
-            let set = unsafe { source.cast::<T>().wrapping_add(index).read_unaligned() };
+            // SAFETY: `source` has 64 elements of any alignment, and `index < 64`; those behind the last row may be
+            // uninitialised, as `MaybeUninit` allows.
+            let set = unsafe { source.cast::<MaybeUninit<T>>().wrapping_add(index).read_unaligned() };
             let chosen = if bits >> index & 1 == 1 { set } else { clear };
             // SAFETY: `out` has room for 64 elements, and `index < 64`; it is not assumed to be aligned, as complex
             // numbers are for their parts only.
-            unsafe { out.cast::<T>().wrapping_add(index).write_unaligned(chosen) };
+            unsafe { out.cast::<MaybeUninit<T>>().wrapping_add(index).write_unaligned(chosen) };
         }
         true
     }
