@@ -2,7 +2,9 @@
 
 use std::fmt;
 use std::mem::MaybeUninit;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::{Arc, Weak};
 
 use super::{AnyBuffer, HostBuffer};
 use crate::error::Result;
@@ -20,9 +22,9 @@ pub(crate) struct Pool {
     source: Option<Source>,
 }
 
-/// A lock for each place: if one is locked, perhaps for ever by a fork, a released block has others.
+/// Places for unused blocks, each null or a box that belongs to it. A fork leaves no lock behind here.
 #[derive(Debug)]
-struct Shelf(Vec<Mutex<Option<AnyBuffer>>>);
+struct Shelf(Vec<AtomicPtr<AnyBuffer>>);
 
 impl fmt::Debug for Pool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -33,7 +35,7 @@ impl fmt::Debug for Pool {
 impl Pool {
     /// Returns a pool that keeps at most this many blocks. `source` allocates them; `None` is ordinary memory.
     pub(crate) fn new(most: usize, source: Option<Source>) -> Self {
-        Self { shelf: Arc::new(Shelf((0..most.min(MOST)).map(|_| Mutex::new(None)).collect())), source }
+        Self { shelf: Arc::new(Shelf((0..most.min(MOST)).map(|_| AtomicPtr::new(null_mut())).collect())), source }
     }
 
     /// Returns a block of at least `len` bytes: an unused one, or a new one. Its bytes hold anything.
@@ -48,28 +50,56 @@ impl Pool {
         }
         let block = match (block, &self.source) {
             (Some(block), _) => block,
-            (None, None) => AnyBuffer::Own(HostBuffer::uninitialised(len)?),
-            (None, Some(source)) => source(len)?,
+            (None, None) => Box::new(AnyBuffer::Own(HostBuffer::uninitialised(len)?)),
+            (None, Some(source)) => Box::new(source(len)?),
         };
         Ok(PooledBuffer { block: Some(block), home: Arc::downgrade(&self.shelf) })
     }
 }
 
 impl Shelf {
-    /// Takes a block that `fits`. Releasing threads hold a lock only for a moment, so this waits for them.
-    fn take(&self, fits: impl Fn(&AnyBuffer) -> bool) -> Option<AnyBuffer> {
+    /// Takes a block that `fits`. While one thread takes, it finds every block that was put before, because it scans
+    /// forwards and [`Shelf::put`] backwards.
+    fn take(&self, fits: impl Fn(&AnyBuffer) -> bool) -> Option<Box<AnyBuffer>> {
         self.0.iter().find_map(|place| {
-            let mut place = place.lock().unwrap_or_else(PoisonError::into_inner);
-            if place.as_ref().is_some_and(&fits) { place.take() } else { None }
+            let block = taken(place)?;
+            if fits(&block) {
+                return Some(block);
+            }
+            if let Err(block) = put(place, block) {
+                self.put(block);
+            }
+            None
         })
     }
 
-    /// Puts a block into a free place, or frees it. Scans backwards to limit contention with `take`.
-    fn put(&self, block: AnyBuffer) {
-        let free = self.0.iter().rev().find_map(|place| place.try_lock().ok().filter(|place| place.is_none()));
-        if let Some(mut place) = free {
-            *place = Some(block);
-        }
+    /// Puts a block into a free place, or frees it.
+    fn put(&self, block: Box<AnyBuffer>) {
+        _ = self.0.iter().rev().try_fold(block, |block, place| put(place, block).err());
+    }
+}
+
+impl Drop for Shelf {
+    fn drop(&mut self) {
+        self.0.iter().for_each(|place| drop(taken(place)));
+    }
+}
+
+/// Takes the block out of a place.
+fn taken(place: &AtomicPtr<AnyBuffer>) -> Option<Box<AnyBuffer>> {
+    let block = place.swap(null_mut(), Ordering::Acquire);
+    // SAFETY: a pointer that is not null is a box that `put` gave to the place; the exchange took it out, so that no
+    // other thread gets it.
+    (!block.is_null()).then(|| unsafe { Box::from_raw(block) })
+}
+
+/// Puts a block into a free place, or returns it.
+fn put(place: &AtomicPtr<AnyBuffer>, block: Box<AnyBuffer>) -> Result<(), Box<AnyBuffer>> {
+    let block = Box::into_raw(block);
+    match place.compare_exchange(null_mut(), block, Ordering::Release, Ordering::Relaxed) {
+        Ok(_) => Ok(()),
+        // SAFETY: the box of this call, which no place took.
+        Err(_) => Err(unsafe { Box::from_raw(block) }),
     }
 }
 
@@ -77,7 +107,7 @@ impl Shelf {
 #[derive(Debug)]
 pub(crate) struct PooledBuffer {
     /// Taken out by `drop` alone.
-    block: Option<AnyBuffer>,
+    block: Option<Box<AnyBuffer>>,
     home: Weak<Shelf>,
 }
 
@@ -94,17 +124,17 @@ impl PooledBuffer {
 
     /// The address of the first byte.
     pub(crate) fn as_ptr(&self) -> *mut u8 {
-        self.block.as_ref().map_or(std::ptr::null_mut(), AnyBuffer::as_ptr)
+        self.block.as_ref().map_or(null_mut(), |block| block.as_ptr())
     }
 
     /// Size in bytes.
     pub(crate) fn len(&self) -> usize {
-        self.block.as_ref().map_or(0, AnyBuffer::len)
+        self.block.as_ref().map_or(0, |block| block.len())
     }
 
     /// The bytes, to be written.
     pub(crate) fn as_uninit_mut(&mut self) -> &mut [MaybeUninit<u8>] {
-        self.block.as_mut().map_or(&mut [], AnyBuffer::as_uninit_mut)
+        self.block.as_mut().map_or(&mut [], |block| block.as_uninit_mut())
     }
 }
 
@@ -125,7 +155,10 @@ mod tests {
     }
 
     fn waiting(pool: &Pool) -> Vec<usize> {
-        pool.shelf.0.iter().filter_map(|place| place.lock().unwrap().as_ref().map(AnyBuffer::len)).collect()
+        let blocks: Vec<_> = pool.shelf.0.iter().filter_map(taken).collect();
+        let sizes = blocks.iter().map(|block| block.len()).collect();
+        blocks.into_iter().for_each(|block| pool.shelf.put(block));
+        sizes
     }
 
     #[test]
@@ -204,15 +237,33 @@ mod tests {
     }
 
     #[test]
-    fn letting_go_waits_for_nobody() {
-        let pool = Pool::new(2, None);
-        let (one, two) = (pool.take(8).unwrap(), pool.take(8).unwrap());
-        let first = address(&one);
-        // The state that a fork leaves when another thread holds the lock: nobody will ever unlock it.
-        let locked = pool.shelf.0[0].lock().unwrap();
-        std::thread::scope(|scope| scope.spawn(move || drop((one, two))).join().unwrap());
-        drop(locked);
-        assert_eq!(waiting(&pool), [8]);
-        assert_eq!(address(&pool.take(8).unwrap()), first);
+    fn one_thread_takes_what_others_let_go_and_nothing_new() {
+        use std::collections::HashSet;
+        use std::sync::atomic::AtomicUsize;
+        use std::sync::mpsc::channel;
+
+        const BLOCKS: usize = 4;
+        let pool = Pool::new(BLOCKS, None);
+        let (lend, lent) = channel::<PooledBuffer>();
+        let let_go = AtomicUsize::new(0);
+        let mut seen = HashSet::new();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for block in lent {
+                    drop(block);
+                    let_go.fetch_add(1, Ordering::AcqRel);
+                }
+            });
+            for round in 0..if cfg!(miri) { 50 } else { 500_000 } {
+                while round >= let_go.load(Ordering::Acquire) + BLOCKS {
+                    std::hint::spin_loop();
+                }
+                let block = pool.take(64).unwrap();
+                seen.insert(address(&block));
+                lend.send(block).unwrap();
+            }
+            drop(lend);
+        });
+        assert!(seen.len() <= BLOCKS, "{seen:?}");
     }
 }
