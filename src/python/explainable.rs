@@ -6,9 +6,9 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyTuple};
 
-use super::capsule::call;
 use super::input::{self, ArrowInput, Chunks};
-use super::sources::{self, no_protocol};
+use super::schema::schema_of_query;
+use super::sources::{self, Known, no_protocol};
 use super::{ArrayStream, Tensor, device, tensor_input};
 use crate::arrow::DeviceArray;
 use crate::device::Device;
@@ -46,13 +46,13 @@ impl Explainable {
                  that item, or its schema",
             )),
             None if are_at_hand(object)? => Self::of_chunks(object),
-            None => match sources::schema(object)? {
-                Some(field) => Ok(Self::Schema(field, Device::CPU)),
-                None if sources::is_source(object)? => Err(PyTypeError::new_err(format!(
+            None => match sources::columns(object)? {
+                Some(Known::Type(field)) => Ok(Self::Schema(field, Device::CPU)),
+                _ if sources::is_source(object)? => Err(PyTypeError::new_err(format!(
                     "explain cannot tell the type of the {}: it is known when the first item is read; pass that item, or its schema",
                     object.get_type().name()?
                 ))),
-                None => Err(no_protocol(object)),
+                _ => Err(no_protocol(object)),
             },
         }
     }
@@ -65,7 +65,7 @@ impl Explainable {
         if again && !is_query(object)? {
             return Self::of_chunks(object).map(Some);
         }
-        if let Some(field) = schema(object)? {
+        if let Some(field) = schema_of_query(object)? {
             return Ok(Some(Self::Schema(field, stream_device(object)?)));
         }
         if again && let Some(ArrowInput::Stream(stream)) = input::arrow(object)? {
@@ -123,20 +123,6 @@ fn is_query(object: &Bound<'_, PyAny>) -> PyResult<bool> {
         }
     }
     Ok(false)
-}
-
-/// The schema of an object, where it is known without a look at data: `collect_schema()` of a query of polars, a method `schema()`, or as
-/// [`input::schema`].
-fn schema(object: &Bound<'_, PyAny>) -> PyResult<Option<FieldRef>> {
-    let py = object.py();
-    for name in [intern!(py, "collect_schema"), intern!(py, "schema")] {
-        let Some(method) = object.get_type().getattr_opt(name)?.filter(|method| method.is_callable()) else { continue };
-        let schema = call(&method, (object,), None)?;
-        if let Some(field) = input::schema(&schema)? {
-            return Ok(Some(field));
-        }
-    }
-    input::schema(object)
 }
 
 /// Where the arrays of a stream are, as far as its object says; host memory, where nothing is said.

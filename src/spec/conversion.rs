@@ -302,7 +302,8 @@ impl Conversion {
         Ok(())
     }
 
-    fn check_names(&self, field: &FieldRef) -> Result<()> {
+    /// Refuses columns that do not exist, of the selection and of options.
+    pub(crate) fn check_names(&self, field: &FieldRef) -> Result<()> {
         let names = self.dtype.names().chain(self.nulls.names()).chain(self.decimal.names());
         let names = names.chain(self.dictionary.names());
         if is_struct(field) {

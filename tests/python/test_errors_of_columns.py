@@ -1,6 +1,8 @@
 """Errors about columns name every column that is wrong; a Loader raises them when it is made, and reads nothing."""
 
 import arrow_dlpack as ad
+import duckdb
+import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
@@ -159,10 +161,13 @@ class TestTheLoader:
             lambda: NUMBERS.to_batches()[0],
             lambda: NUMBERS.to_reader(),
             lambda: pl.from_arrow(NUMBERS),
+            lambda: pl.from_arrow(NUMBERS).lazy(),
+            lambda: NUMBERS.to_pandas(),
+            lambda: [NUMBERS.to_pandas()],
             lambda: ad.from_arrow(NUMBERS),
             lambda: ad.from_arrow(NUMBERS.to_batches()[0]),
         ],
-        ids=["table", "batch", "reader", "polars", "stream of ours", "batch of ours"],
+        ids=["table", "batch", "reader", "polars", "lazy", "pandas", "list of pandas", "stream of ours", "batch of ours"],
     )
     @pytest.mark.parametrize(
         "options",
@@ -190,6 +195,47 @@ class TestTheLoader:
         with pytest.raises(ad.ConversionError, match="no such column"):
             loader(ad.from_arrow(pa.array([1.0])), dtype={"q": "float32"})
 
+    @pytest.mark.parametrize(
+        "make",
+        [
+            lambda: TABLE["height"],
+            lambda: TABLE["height"].combine_chunks(),
+            lambda: pl.from_arrow(TABLE)["height"],
+            lambda: TABLE.to_pandas()["height"],
+        ],
+        ids=["chunks", "array", "polars", "pandas"],
+    )
+    def test_of_arrays_of_other_libraries(self, make):
+        error = caught(loader, make(), columns=["height"])
+        late = caught(lambda: iter(loader(make, columns=["height"])))
+        assert (type(error), str(error)) == (type(late), str(late))
+
+    def test_names_alone_where_the_types_are_not_known(self):
+        """Of Python objects only the values tell it, and the values are not looked at."""
+        frame = pd.DataFrame({"height": [1.0, 2.0], "name": pd.Series(["a", None], dtype=object)})
+        error = caught(loader, frame, columns=["hight", "name"])
+        assert str(error) == 'column "hight": there is no such column; did you mean "height"?'
+        late = loader(frame, columns=["name"])
+        assert isinstance(caught(iter, late), ad.UnsupportedTypeError)
+
+    def test_the_index_of_pandas_has_its_names(self):
+        def frame(index):
+            return pd.DataFrame({"height": [1.0, 2.0]}, index=index)
+
+        for index, name in [
+            (pd.Index([5, 3], name="row"), "row"),
+            (pd.Index([5, 3]), "__index_level_0__"),
+            (pd.MultiIndex.from_tuples([(1, 2), (3, 4)], names=["a", None]), "__index_level_1__"),
+            # Slices of it go by labels, which are in no order here.
+            (pd.Index([5.5, -3.5], name="row"), "row"),
+        ]:
+            assert len(list(loader(frame(index), columns=["height", name]))) == 1
+            caught(loader, frame(index), columns=["height", "other"])
+            # Items of a list have no index.
+            caught(loader, [frame(index)], columns=["height", name])
+        # A range is no column.
+        caught(loader, frame(pd.RangeIndex(2, name="row")), columns=["row"])
+
     def test_never_asks_a_callable_or_opens_a_stream(self):
         opened = []
 
@@ -215,6 +261,55 @@ class TestTheLoader:
                 return NUMBERS.__arrow_c_stream__(requested_schema)
 
         assert len(list(loader(Broken(), nulls=0))) == 2
+
+
+class TestQueries:
+    """A loader knows the columns of a query before it, and running it is the business of `iter`."""
+
+    @pytest.mark.filterwarnings("ignore:Arrow output on a DB-API result")
+    @pytest.mark.parametrize("make", [duckdb.sql, lambda query: duckdb.connect().execute(query)], ids=["sql", "execute"])
+    def test_of_duckdb(self, make):
+        query = "select range + 0.5 as height, range as weight, 'x' as name from range(3)"
+        for options in ({"columns": ["hight", "q"]}, {"columns": {"x": ["q"], "y": "weight"}}, {"nulls": {"q": 0}}):
+            error = caught(loader, make(query), **options)
+            late = caught(lambda options=options: iter(loader(lambda: make(query), **options)))
+            assert (type(error), str(error)) == (type(late), str(late))
+        assert [len(batch) for batch in loader(make(query), columns=["weight"])] == [2, 1]
+
+    def test_duckdb_runs_nothing(self):
+        relation = duckdb.sql("select error('it ran') as a from range(3)")
+        caught(loader, relation, columns=["b"])
+        with pytest.raises(Exception, match="it ran"):
+            list(loader(relation, columns=["a"]))
+
+    def test_a_connection_without_a_result_tells_nothing(self):
+        loader(duckdb.connect(), columns=["q"])
+
+    def test_polars_runs_nothing(self):
+        def run(_):
+            raise AssertionError("it ran")
+
+        lazy = pl.from_arrow(NUMBERS).lazy().select(pl.col("height").map_batches(run, return_dtype=pl.Float64))
+        error = caught(loader, lazy, columns=["weight"])
+        assert str(error) == 'column "weight": there is no such column; did you mean "height"?'
+        loader(lazy, columns=["height"])
+
+    def test_a_query_that_polars_refuses_is_the_business_of_iter(self):
+        late = loader(pl.from_arrow(NUMBERS).lazy().select("nothing"), columns=["height"])
+        with pytest.raises(pl.exceptions.ColumnNotFoundError):
+            iter(late)
+
+    def test_attributes_that_are_no_names(self):
+        """What is called as the columns of a frame or of a cursor, and is neither."""
+
+        class Source:
+            columns = ["other"]
+            description = "a source"
+
+            def __arrow_c_stream__(self, requested_schema=None):
+                return NUMBERS.__arrow_c_stream__(requested_schema)
+
+        assert len(list(loader(Source(), columns=["height"], nulls=0))) == 2
 
 
 class TestKeptNulls:

@@ -28,6 +28,7 @@ use super::device;
 use super::exchange::{Access, Arrays, memory, namespace};
 use super::options::{ElementKeywords, Legacy};
 use super::selection::Columns;
+use super::sources::Known;
 use crate::cuda::allocate_from;
 use crate::loader::{Batches, LoadOptions, Sharding, Shuffle, Terms, check_device};
 use crate::spec::Conversion;
@@ -133,8 +134,10 @@ impl Loader {
         conversion.refuse_kept_nulls()?;
         let py = source.py();
         let source = Source::new(source)?;
-        if let Some((field, index)) = source.schema(py)? {
-            Batches::check_type(&field, &conversion.clone().index(index))?;
+        match source.columns(py)? {
+            Some((Known::Type(field), index)) => Batches::check_type(&field, &conversion.clone().index(index))?,
+            Some((Known::Names(field), _)) => conversion.check_names(&field)?,
+            None => {}
         }
         Ok(Self {
             source,

@@ -3,7 +3,6 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use arrow_schema::FieldRef;
 use pyo3::exceptions::{PyException, PyTypeError, PyValueError};
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
@@ -13,8 +12,8 @@ use crate::python::capsule::call;
 use crate::python::input::{self, ArrowInput, Refuses};
 use crate::python::pandas::pandas_index;
 use crate::python::sources::{
-    self, MAX_DEPTH, Opened, Reads, counted, has_dunder, is_read_again, is_read_by_method, is_source, no_protocol,
-    remedy, stream_of,
+    self, Known, MAX_DEPTH, Opened, Reads, counted, has_dunder, is_in_memory, is_read_again, is_read_by_method,
+    is_source, no_protocol, remedy, stream_of,
 };
 use crate::python::{Array, RecordBatch, Tensor};
 use crate::spec::{CopyMode, PandasIndex};
@@ -91,19 +90,20 @@ impl Source {
         Ok(opened)
     }
 
-    /// The type of the rows, and which index columns of pandas are among all its columns, where the object tells it: nothing is
+    /// What is known of the columns, and which index columns of pandas are among all of them, where the object tells it: nothing is
     /// opened for it, and no query is run.
-    pub(super) fn schema(&self, py: Python<'_>) -> PyResult<Option<(FieldRef, PandasIndex)>> {
+    pub(super) fn columns(&self, py: Python<'_>) -> PyResult<Option<(Known, PandasIndex)>> {
         if self.is_callable {
             return Ok(None);
         }
         let object = self.object.bind(py);
-        let field = match sources::schema(object) {
+        let known = match sources::columns(object) {
             // What is wrong with the source is told when it is opened.
             Err(error) if error.is_instance_of::<PyException>(py) => None,
-            field => field?,
+            known => known?,
         };
-        field.map(|field| pandas_index(object, &field).map(|index| (field, index))).transpose()
+        let index = |known: Known| pandas_index(object, known.field()).map(|index| (known, index));
+        known.map(index).transpose()
     }
 
     /// How many rows there are, where the object knows without looking: the length of a query takes as long as the query.
@@ -185,18 +185,6 @@ fn attribute<'py>(object: &Bound<'py, PyAny>, name: &str) -> PyResult<Option<Bou
         Err(error) if error.is_instance_of::<PyException>(object.py()) => Ok(None),
         Err(error) => Err(error),
     }
-}
-
-/// Whether an object has its rows in memory: it is an array, or its type tells how much memory that is, as tables and data frames do.
-/// Of a query the length is another query.
-fn is_in_memory(object: &Bound<'_, PyAny>) -> PyResult<bool> {
-    let kind = object.get_type();
-    for name in ["__arrow_c_array__", "__arrow_c_device_array__", "nbytes", "memory_usage", "estimated_size"] {
-        if kind.hasattr(name)? {
-            return Ok(true);
-        }
-    }
-    Ok(false)
 }
 
 fn read_already() -> PyErr {

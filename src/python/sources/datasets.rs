@@ -52,7 +52,8 @@ fn in_arrow_format<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny
 pub(super) fn schema(object: &Bound<'_, PyAny>) -> PyResult<Option<FieldRef>> {
     let py = object.py();
     let formatted = in_arrow_format(object)?;
-    if formatted.get_type().hasattr(intern!(py, "__getitem__"))? {
+    // One that streams can have `__getitem__` too, which torch's class of data sets gives it, and raises.
+    if formatted.hasattr(intern!(py, "format"))? {
         let none = PySlice::new(py, 0, 0, 1);
         return input::schema(&call_method(&formatted, intern!(py, "__getitem__"), (none,))?);
     }

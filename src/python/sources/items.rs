@@ -101,7 +101,7 @@ fn take<'py>(next: &Bound<'py, PyAny>, iterator: &Bound<'py, PyAny>) -> PyResult
 
 /// A frame of pandas without its index. Of one part after the other, some have an index that is a range, and no column, and others
 /// one that is a column.
-fn without_index(item: Bound<'_, PyAny>) -> PyResult<Bound<'_, PyAny>> {
+pub(super) fn without_index(item: Bound<'_, PyAny>) -> PyResult<Bound<'_, PyAny>> {
     let py = item.py();
     let mut classes = item.get_type().mro().iter();
     if !classes.any(|class| package(&class).is_ok_and(|package| package == "pandas")) {

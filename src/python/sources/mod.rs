@@ -4,6 +4,7 @@
 
 mod datasets;
 mod items;
+mod known;
 mod offers;
 mod remedies;
 
@@ -18,6 +19,7 @@ use pyo3::types::{
 };
 
 use self::items::Found;
+pub(super) use self::known::{Known, columns, is_in_memory};
 pub(super) use self::offers::has_dunder;
 use self::offers::{expected, is_dataset, name_of};
 pub(super) use self::remedies::{Reads, no_protocol, remedy};
@@ -26,6 +28,7 @@ use super::capsule::call;
 use super::errors::item_taken;
 use super::input::{self, ArrowInput, Unread};
 use super::pandas::pandas_index;
+use super::schema::schema;
 use crate::arrow::{DeviceArray, DeviceArrayStream};
 use crate::device::Device;
 use crate::spec::{CopyMode, PandasIndex};
@@ -35,26 +38,38 @@ struct Form {
     method: &'static str,
     /// Whether each call reads the data anew.
     again: bool,
-    /// The attribute with the type of the parts, for data without any.
-    schema: Option<&'static str>,
+    /// The attributes that can have the type of the parts, in the order in which they are tried.
+    schemas: &'static [&'static str],
     /// The attribute that has the number of rows at hand, as `num_rows`.
     counted: Option<&'static str>,
+}
+
+impl Form {
+    /// The type of the parts of an object, where one of its attributes tells it.
+    fn schema(&self, object: &Bound<'_, PyAny>) -> PyResult<Option<FieldRef>> {
+        for name in self.schemas {
+            if let Some(field) = object.getattr_opt(*name)?.map(|told| schema(&told)).transpose()?.flatten() {
+                return Ok(Some(field));
+            }
+        }
+        Ok(None)
+    }
 }
 
 /// In the order in which they are tried: a method that returns a reader comes before one that returns batch after batch.
 const FORMS: [Form; 7] = [
     // pyarrow.dataset.Scanner, Lance's scanner.
-    Form { method: "to_reader", again: true, schema: Some("projected_schema"), counted: None },
+    Form { method: "to_reader", again: true, schemas: &["projected_schema"], counted: None },
     // pyarrow.dataset.Dataset and Fragment, lance.LanceDataset.
-    Form { method: "scanner", again: true, schema: Some("schema"), counted: None },
+    Form { method: "scanner", again: true, schemas: &["schema", "physical_schema"], counted: None },
     // pyarrow.parquet.ParquetFile.
-    Form { method: "iter_batches", again: true, schema: Some("schema_arrow"), counted: Some("metadata") },
+    Form { method: "iter_batches", again: true, schemas: &["schema_arrow"], counted: Some("metadata") },
     // polars.LazyFrame.
-    Form { method: "collect_batches", again: true, schema: None, counted: None },
+    Form { method: "collect_batches", again: true, schemas: &[], counted: None },
     // A connection of DuckDB with the result of execute(): since 1.4, and before. Cursors of ADBC have the second one.
-    Form { method: "to_arrow_reader", again: false, schema: None, counted: None },
-    Form { method: "fetch_record_batch", again: false, schema: None, counted: None },
-    Form { method: "to_batches", again: true, schema: Some("schema"), counted: None },
+    Form { method: "to_arrow_reader", again: false, schemas: &[], counted: None },
+    Form { method: "fetch_record_batch", again: false, schemas: &[], counted: None },
+    Form { method: "to_batches", again: true, schemas: &["schema"], counted: None },
 ];
 
 /// How deep sources can be nested, such as a list of files whose batches are read.
@@ -124,36 +139,6 @@ pub(super) fn is_read_by_method(object: &Bound<'_, PyAny>) -> PyResult<bool> {
     Ok(!is_never(object)? && (is_dataset(object)? || form(object)?.is_some()))
 }
 
-/// The type of what an object gives, without opening it, reading it or running a query; `None` where it tells none.
-///
-/// # Errors
-/// What the object's attributes raise.
-pub(super) fn schema(object: &Bound<'_, PyAny>) -> PyResult<Option<FieldRef>> {
-    schema_at(object, 0)
-}
-
-fn schema_at(object: &Bound<'_, PyAny>, depth: usize) -> PyResult<Option<FieldRef>> {
-    if has_dunder(object)? {
-        return input::schema(object);
-    }
-    if depth > MAX_DEPTH || is_never(object)? {
-        return Ok(None);
-    }
-    if is_dataset(object)? {
-        return datasets::schema(object);
-    }
-    let first = match (object.cast::<PyList>(), object.cast::<PyTuple>()) {
-        (Ok(list), _) => list.get_item(0).ok(),
-        (_, Ok(tuple)) => tuple.get_item(0).ok(),
-        _ => {
-            let attribute = form(object)?.and_then(|(form, _)| form.schema);
-            let schema = attribute.map(|name| object.getattr_opt(name)).transpose()?.flatten();
-            return Ok(schema.map(|schema| input::schema(&schema)).transpose()?.flatten());
-        }
-    };
-    first.map_or(Ok(None), |first| schema_at(&first, depth + 1))
-}
-
 /// What has the number of rows of a source at hand, as its attribute `num_rows`: the object, or a part of it.
 ///
 /// # Errors
@@ -203,12 +188,9 @@ fn find(object: &Bound<'_, PyAny>, depth: usize) -> PyResult<Found> {
     }
     match part(&parts, depth)? {
         Found::Stream(opened) => Ok(Found::Stream(Opened { again: form.again, is_item_taken: false, ..opened })),
-        Found::Empty => match form.schema.map(|schema| object.getattr_opt(schema)).transpose()?.flatten() {
-            Some(schema) => Ok(input::schema(&schema)?.map_or(Found::Empty, |field| {
-                Found::Stream(Opened::new(stream_of_none(field), PandasIndex::KeepNamed))
-            })),
-            None => Ok(Found::Empty),
-        },
+        Found::Empty => Ok(form
+            .schema(object)?
+            .map_or(Found::Empty, |field| Found::Stream(Opened::new(stream_of_none(field), PandasIndex::KeepNamed)))),
         Found::Nothing => Err(PyTypeError::new_err(format!(
             "{}() of the {} must return Arrow data, and returned {}",
             form.method,

@@ -245,6 +245,13 @@ class TestAsASource:
             ad.to_tensor(stream)
         assert "taken" not in str(caught.value)
 
+    def test_columns_are_checked_when_a_loader_is_made(self):
+        dataset = numbered()
+        streamed = dataset.to_iterable_dataset().with_format("arrow")
+        for source in (dataset, dataset.with_format("arrow"), dataset.select([0, 1]), streamed):
+            with pytest.raises(ad.ConversionError, match="no such column"):
+                ad.Loader(source, batch_size=2, columns=["nothing"])
+
     def test_a_transform_is_not_passed_over(self):
         dataset = numbered()
         dataset.set_transform(lambda rows: {"x": [0 for _ in rows["x"]]})

@@ -178,3 +178,14 @@ def test_a_loader_runs_no_query_for_its_length():
         len(loader)
     for _ in range(2):
         assert [np.from_dlpack(batch).tolist() for batch in list(loader)] == [[[1, 1.5]], [[2, 0]]]
+
+
+def test_a_loader_runs_no_query_for_its_columns(monkeypatch: pytest.MonkeyPatch):
+    def run(*_):
+        raise AssertionError("it ran")
+
+    table = made()
+    monkeypatch.setattr(ibis.Table, "__arrow_c_stream__", run)
+    for source in (table, table.limit(1)):
+        with pytest.raises(ad.ConversionError, match="no such column"):
+            ad.Loader(source, batch_size=1, columns=["nothing"])
