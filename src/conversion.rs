@@ -14,14 +14,17 @@ use crate::column::{Runner, chunks_to_tensor_by, chunks_to_tensor_into, run_here
 use crate::convert::{matrix_stride, row_stride};
 use crate::device::Device;
 use crate::dtype::DType;
-use crate::error::{Error, Result};
-use crate::explain::{Report, explain, explain_groups, explain_matrix, explain_matrix_schema, explain_stream};
+use crate::error::{Error, Remedy, Result};
+use crate::explain::{
+    Report, explain, explain_groups, explain_matrix, explain_matrix_schema, explain_padded, explain_stream,
+};
 use crate::matrix::{Read, Worker, convert_matrix, convert_validity, each_result, read, work_here, write_matrix};
+use crate::ragged::Pad;
 #[cfg(feature = "python")]
-use crate::ragged::{Pad, check_ragged};
+use crate::ragged::check_ragged;
 #[cfg(feature = "python")]
 use crate::spec::CopyMode;
-use crate::spec::{Conversion, MatrixOptions, ResultSpec, Selection, is_struct};
+use crate::spec::{Conversion, MatrixOptions, MemoryOrder, ResultSpec, Selection, is_struct};
 use crate::tensor::{Output, Tensor};
 
 /// How the last step of a conversion is run, and what is known of the data beside its type.
@@ -177,6 +180,42 @@ impl Conversion {
             (_, None) => return Ok(self.leaving_out(field, explain_stream(field, device, columns.as_deref(), of)?)),
         };
         Ok(self.leaving_out(field, if chunks.is_none() { report.unread_on(device) } else { report }))
+    }
+
+    /// As [`Conversion::explain`], for [`to_padded`](crate::to_padded): a row for the matrix, and one for its validity.
+    ///
+    /// # Errors
+    /// When columns are selected, or a matrix that is not row-major: the data is one column, and is padded row by row.
+    ///
+    /// ```
+    /// use arrow_array::{Array, StringArray};
+    /// use arrow_dlpack::{Conversion, Device, DeviceArray, Pad, Scalar};
+    /// use arrow_schema::{DataType, Field};
+    ///
+    /// let text = StringArray::from(vec!["to", "be", "or"]);
+    /// let array = DeviceArray::from_arrow(&text, Field::new("x", DataType::Utf8, true).into())?;
+    /// let pad = Pad { value: Scalar::Int(0), length: Some(4) };
+    /// let report = Conversion::default().explain_padded(array.field(), Some(&[array.clone()]), pad, Device::CPU)?;
+    /// assert_eq!((report.rows[0].column.as_str(), &report.rows[0].shape[..]), ("x.values", &[Some(3), Some(4)][..]));
+    /// assert_eq!(report.bytes(), 24);
+    /// # Ok::<(), arrow_dlpack::Error>(())
+    /// ```
+    pub fn explain_padded(
+        &self,
+        field: &FieldRef,
+        chunks: Option<&[DeviceArray]>,
+        pad: Pad,
+        device: Device,
+    ) -> Result<Report> {
+        self.check_columns(field)?;
+        let is_plain = matches!(self.selection, Selection::Whole(None) | Selection::Each(None));
+        if !is_plain || self.memory_order != MemoryOrder::C {
+            return Err(Error::argument(
+                "one column is padded, row by row: there are no columns and no memory order to choose",
+            )
+            .remedy_is(Remedy::NoPadOfColumns));
+        }
+        Ok(explain_padded(field, chunks, device, pad, &self.of(field.name())))
     }
 
     /// The report, with the columns that are left out.

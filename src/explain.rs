@@ -10,6 +10,7 @@ use std::fmt;
 use arrow_schema::{DataType, FieldRef};
 
 pub use matrix::{explain_groups, explain_matrix, explain_matrix_schema};
+pub(crate) use ragged::explain_padded;
 pub use unread::explain_stream;
 
 use crate::arrow::DeviceArray;

@@ -2,6 +2,7 @@
 //! values.
 
 mod matrix;
+mod ragged;
 
 use std::fmt;
 
@@ -69,6 +70,11 @@ pub(crate) enum Action {
     Pack,
     /// Bools become the bits of a validity bitmap.
     PackValidity,
+    /// Rows get one length.
+    Pad {
+        /// Elements of each row; `None` is that of the longest row, which only data tells.
+        length: Option<usize>,
+    },
     /// The caller asked for memory of its own.
     Private,
 }
@@ -89,6 +95,8 @@ impl fmt::Display for Action {
             Self::Split => f.write_str("rows split into columns"),
             Self::Pack => f.write_str("bools packed to bits"),
             Self::PackValidity => f.write_str("validity packed to bits"),
+            Self::Pad { length: Some(length) } => write!(f, "rows padded to {length} elements"),
+            Self::Pad { length: None } => f.write_str("rows padded to the length of the longest one"),
             Self::Private => f.write_str("memory of its own asked for"),
         }
     }
@@ -250,12 +258,21 @@ impl Plan {
         self.steps.iter().any(|step| moves(step.action))
     }
 
-    fn refuse_copy(&self) -> Result<()> {
+    /// Refuses the steps that are there, where no copy is allowed.
+    pub(crate) fn refuse_copy(&self) -> Result<()> {
         if self.steps.is_empty() {
             return Ok(());
         }
-        let writable_only = self.steps.iter().all(|step| step.action == Action::Private);
-        let remedy = if writable_only { Remedy::AllowCopyOrReadOnly } else { Remedy::AllowCopy };
+        let (mut writable_only, mut padded) = (true, false);
+        for step in &self.steps {
+            writable_only &= step.action == Action::Private;
+            padded |= matches!(step.action, Action::Pad { .. });
+        }
+        let remedy = match (writable_only, padded) {
+            (true, _) => Remedy::AllowCopyOrReadOnly,
+            (false, true) => Remedy::AllowCopyOrNoPad,
+            (false, false) => Remedy::AllowCopy,
+        };
         Err(Error::new(ErrorKind::Copy, format!("a copy of {} bytes is needed ({})", self.bytes, self.reasons()))
             .remedy_is(remedy))
     }

@@ -1018,11 +1018,13 @@ def explain(
     device: _Device | None = None,
     copy: bool | None = None,
     writable: bool | None = None,
+    pad: tuple[bool | SupportsIndex | SupportsFloat, SupportsIndex | None] | None = None,
 ) -> Report:
     """Reports what `to_tensor` or `to_tensors` would do with this data, or with any data of this schema.
 
     With `order`, or with a dict for `columns`, reports the matrices, and each column in them. For one column of lists
-    or strings, reports what `to_ragged` would do to each part. With `device`, reports the transfer of the result;
+    or strings, reports what `to_ragged` would do to each part, and with `pad` to the matrix and its validity. With
+    `device`, reports the transfer of the result;
     `Report.transfer` is the data that moves to the CPU before its conversion."""
 
 def track_copies() -> CopyLog:

@@ -53,7 +53,7 @@ pub(crate) use first_error::{
 pub(crate) use gather::compact;
 pub(crate) use matrix::{empty_matrix, matrix_stride, pack_matrix, view_matrix, write_matrix};
 pub(crate) use output::{row_stride, write_column};
-pub(crate) use pad::{Items, Padder};
+pub(crate) use pad::{Items, Padder, null_item};
 #[cfg(feature = "python")]
 pub(crate) use request::check_request_on;
 pub use request::{check_request, request_field};

@@ -56,16 +56,14 @@ impl<'a> Padder<'a> {
     /// # Errors
     /// When the memory cannot be had.
     pub(crate) fn new(spec: &'a Spec, padding: &'a [u8], rows: usize, length: usize) -> Result<Self> {
-        let too_large = || Error::new(ErrorKind::Memory, "the padded result is larger than memory can be");
-        let items = rows.checked_mul(length).ok_or_else(too_large)?;
-        let bytes = Self::bytes_of(spec, items).ok_or_else(too_large)?;
+        let items = rows.checked_mul(length);
+        let bytes =
+            items.and_then(|items| items.checked_mul(spec.row_elements())?.checked_mul(spec.dtype().itemsize()));
+        let (Some(items), Some(bytes)) = (items, bytes) else {
+            return Err(Error::new(ErrorKind::Memory, "the padded result is larger than memory can be"));
+        };
         let (values, valid) = (HostBuffer::uninitialised(bytes)?, HostBuffer::uninitialised(items)?);
         Ok(Self { spec, padding, length, rows, values, valid, written: 0 })
-    }
-
-    /// Bytes of so many items.
-    pub(crate) fn bytes_of(spec: &Spec, items: usize) -> Option<usize> {
-        items.checked_mul(spec.row_elements())?.checked_mul(spec.dtype().itemsize())
     }
 
     /// Writes the next row: some items of a chunk, no more than there are and than fit, or padding alone.
@@ -97,12 +95,7 @@ impl<'a> Padder<'a> {
         // SAFETY: `row` was cut to the items that there are, so that there are `shown` from `row.start` on, which is what `out`
         // has room for in the spec's dtype, and the items have the same spec; `out` starts at an element of an aligned block.
         unsafe { write(self.spec, items, first, self.padding, out, valid) }.map_err(|refusal| match refusal {
-            Refusal::Null => {
-                let is_float = self.spec.dtype().kind() == Kind::Float;
-                Error::new(ErrorKind::Null, "a null element")
-                    .remedy_is(if is_float { Remedy::NanFillOrKeep } else { Remedy::FillOrKeep })
-                    .at_row(number)
-            }
+            Refusal::Null => null_item(self.spec).at_row(number),
             Refusal::Misfit(misfit) => {
                 Error::new(ErrorKind::Cast, format!("the value {} does not fit {}", misfit.value, self.spec.dtype()))
                     .at_row(number)
@@ -134,6 +127,13 @@ impl<'a> Padder<'a> {
         let valid = unsafe { Tensor::from_host_buffer(self.valid, DType::Bool, shape, strides, None) }?;
         Ok((values, valid))
     }
+}
+
+/// The error for a null element that is refused.
+pub(crate) fn null_item(spec: &Spec) -> Error {
+    let is_float = spec.dtype().kind() == Kind::Float;
+    let remedy = if is_float { Remedy::NanFillOrKeep } else { Remedy::FillOrKeep };
+    Error::new(ErrorKind::Null, "a null element").remedy_is(remedy)
 }
 
 /// Writes the elements from `first` on, and clears `valid` where an item has a null.

@@ -71,6 +71,7 @@ remedies! {
     AllowCopy { "pass CopyMode::IfNeeded to allow it", "pass copy=None to allow it" }
     AllowCopyOrReadOnly { "pass CopyMode::IfNeeded, or Options::writable(false)", "pass copy=None, or writable=False" }
     AllowCopyOrNoOutput { "pass CopyMode::IfNeeded, or no output for a view", "pass copy=None, or leave out= out for a view" }
+    NoPadOfColumns { "select no columns, and MemoryOrder::C", "leave columns and order out, or pad" }
     AllowCopyOrNoPad { "pass CopyMode::IfNeeded to allow it, or no padding", "pass copy=None to allow it, or leave pad out" }
     AllowCopyOrOtherType {
         "pass CopyMode::IfNeeded to allow it, or another type",

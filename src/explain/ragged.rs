@@ -3,9 +3,31 @@
 use arrow_schema::FieldRef;
 
 use super::{Report, ReportRow};
+use crate::arrow::{DeviceArray, empty_on};
 use crate::device::Device;
 use crate::error::Result;
-use crate::ragged::PartPlan;
+use crate::ragged::{Pad, PartPlan, plan_padded};
+use crate::spec::Options;
+
+/// Explains the conversion of lists or strings of these chunks into rows of one length, or of any data of this field on `device` where
+/// they are `None`: a row for the matrix, and one for its validity.
+pub(crate) fn explain_padded(
+    field: &FieldRef,
+    chunks: Option<&[DeviceArray]>,
+    device: Device,
+    pad: Pad,
+    options: &Options,
+) -> Report {
+    let device = chunks.and_then(<[_]>::first).map_or(device, DeviceArray::device);
+    let plans = match chunks {
+        // Of a device, no data can be padded.
+        None if !device.is_cpu() => {
+            empty_on(field.clone(), device).and_then(|empty| plan_padded(field, Some(&[empty]), pad, options))
+        }
+        _ => plan_padded(field, chunks, pad, options),
+    };
+    report(field, device, plans)
+}
 
 /// A row for each part, or one that says why there are none.
 pub(super) fn report(field: &FieldRef, device: Device, plans: Result<Vec<PartPlan>>) -> Report {

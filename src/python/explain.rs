@@ -8,6 +8,7 @@ use super::counts::integer;
 use super::explainable::Explainable;
 use super::options::{ElementKeywords, copy_mode};
 use super::pandas::pandas_index;
+use super::ragged::parse_pad;
 use super::selection::{Columns, parse_order};
 use super::{Device, device, html, report_pickle};
 use crate::arrow::DeviceArray;
@@ -220,6 +221,7 @@ impl Report {
 /// `Report.matrices`; with a dict for columns, so for each group. Of one column of lists or strings: what `to_ragged` would
 /// do, with a row for each part. Reads no stream.
 ///
+/// pad: as for `to_ragged`, of one column of lists or strings: the rows are the matrix, `values`, and its `validity`.
 /// device: where the result is to be: each row says how it gets there. What a device is asked to give to the CPU is moved before
 ///     it is converted, as `Report.transfer` says, and only its types and lengths are in the rows.
 ///
@@ -227,7 +229,7 @@ impl Report {
 /// a stream without a `device` attribute; one on a device counts as on number 0 of its type, where it does not say which.
 #[pyfunction]
 #[allow(clippy::too_many_arguments, reason = "one Python keyword each")]
-#[pyo3(signature = (obj_or_schema, *, columns=None, dtype=None, nulls=None, order=None, decimal=None, dictionary=None, device=None, copy=None, writable=None), text_signature = "(obj_or_schema, *, columns=None, dtype=None, nulls=\"error\", order=None, decimal=None, dictionary=None, device=None, copy=None, writable=None)")]
+#[pyo3(signature = (obj_or_schema, *, columns=None, dtype=None, nulls=None, order=None, decimal=None, dictionary=None, device=None, copy=None, writable=None, pad=None), text_signature = "(obj_or_schema, *, columns=None, dtype=None, nulls=\"error\", order=None, decimal=None, dictionary=None, device=None, copy=None, writable=None, pad=None)")]
 pub(super) fn explain(
     obj_or_schema: &Bound<'_, PyAny>,
     columns: Option<Columns>,
@@ -239,7 +241,9 @@ pub(super) fn explain(
     device: Option<&Bound<'_, PyAny>>,
     copy: Option<bool>,
     writable: Option<bool>,
+    pad: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<Report> {
+    let pad = pad.map(parse_pad).transpose()?;
     let conversion = ElementKeywords { dtype, nulls, decimal, dictionary }.conversion(copy, writable)?;
     let order = order.map(parse_order).transpose()?;
     let selection = if order.is_some() { Columns::whole(columns) } else { Columns::each(columns) };
@@ -258,6 +262,8 @@ pub(super) fn explain(
             notes.push(RUN.to_owned());
             (field, None)
         }
+        // A tensor has no lists: its type says so.
+        Explainable::Tensor(tensor) if pad.is_some() => (tensor.arrow_form()?.field, None),
         Explainable::Tensor(tensor) => match column_elsewhere(&tensor, device) {
             Some(array) => (array.field().clone(), Some(vec![array])),
             None if is_to_host(&tensor, device) => {
@@ -288,7 +294,10 @@ pub(super) fn explain(
     let stream_moved = to_host.filter(|_| !own.is_cpu());
     let read_on = if stream_moved.is_some() { crate::device::Device::CPU } else { own };
     let chunks = chunks.as_deref().filter(|_| moved.is_none());
-    let report = conversion.index(index).explain(&field, chunks, read_on);
+    let report = match pad {
+        Some(pad) => conversion.explain_padded(&field, chunks, pad, read_on),
+        None => conversion.index(index).explain(&field, chunks, read_on),
+    };
     let report = report.map(|report| crate::explain::Report { notes, ..report });
     if let Some(device) = stream_moved {
         return Ok(Report(report?.after_moves(&field, own, device, copy)));

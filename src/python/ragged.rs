@@ -352,7 +352,7 @@ pub(super) fn to_ragged<'py>(
 }
 
 /// `pad=(value, length)`.
-fn parse_pad(object: &Bound<'_, PyAny>) -> PyResult<Pad> {
+pub(super) fn parse_pad(object: &Bound<'_, PyAny>) -> PyResult<Pad> {
     let wrong = || PyTypeError::new_err("pad must be a tuple (value, length): a number, and an int or None");
     let pair = object.cast::<PyTuple>().map_err(|_| wrong())?;
     let (value, length) = pair.extract::<(Bound<'_, PyAny>, Option<Bound<'_, PyAny>>)>().map_err(|_| wrong())?;

@@ -6,10 +6,10 @@ use arrow_schema::{DataType, Field, FieldRef};
 
 use super::level::{Level, RaggedPart, null_row, record_or_refuse, row_validity};
 #[cfg(feature = "python")]
-use super::pad::{Pad, item_spec};
-#[cfg(feature = "python")]
-use super::plan_schema;
+use super::pad::Pad;
 use super::variable_shape::{self, VariableShape};
+#[cfg(feature = "python")]
+use super::{PartPlan, plan_padded, plan_schema};
 use super::{Ragged, Values, on_device};
 use crate::alloc::fallible;
 use crate::arrow::{DeviceArray, Mask, ViewChunk};
@@ -71,17 +71,16 @@ pub fn chunks_to_ragged(field: &FieldRef, chunks: &[DeviceArray], options: &Opti
 #[cfg(feature = "python")]
 pub(crate) fn check_ragged(field: &FieldRef, pad: Option<Pad>, options: &Options) -> Result<()> {
     let check = || match pad {
-        Some(pad) if options.copy == CopyMode::Never && pad.length != Some(0) => {
-            let error = Error::new(ErrorKind::Copy, "a copy is needed of any rows (rows are padded)");
-            Err(error.remedy_is(Remedy::AllowCopyOrNoPad))
-        }
-        Some(pad) => item_spec(field, pad, options).map(drop),
-        None if options.copy == CopyMode::Never => {
-            plan_schema(field, options, true)?.into_iter().try_for_each(|part| part.error.map_or(Ok(()), Err))
-        }
+        Some(pad) => refused_part(plan_padded(field, None, pad, options)?),
+        None if options.copy == CopyMode::Never => refused_part(plan_schema(field, options, true)?),
         None => leaf_spec(field, options).map(drop),
     };
     check().map_err(|error| error.in_column(field.name()))
+}
+
+#[cfg(feature = "python")]
+fn refused_part(parts: Vec<PartPlan>) -> Result<()> {
+    parts.into_iter().try_for_each(|part| part.error.map_or(Ok(()), Err))
 }
 
 /// The chunks of a column, in host memory and of its type.

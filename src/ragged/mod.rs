@@ -14,6 +14,7 @@ use arrow_schema::FieldRef;
 #[cfg(feature = "python")]
 pub(crate) use convert::check_ragged;
 pub use convert::{chunks_to_ragged, to_ragged};
+pub(crate) use pad::plan_padded;
 pub use pad::{Pad, chunks_to_padded, to_padded};
 pub(crate) use plan::{PartPlan, is_ragged, plan_parts, plan_schema};
 

@@ -4,14 +4,16 @@ use arrow_schema::{DataType, FieldRef};
 
 use super::convert::{item_field, parts, unsupported};
 use super::level::{RaggedPart, null_row};
+use super::plan::PartPlan;
 use super::variable_shape;
-use crate::arrow::{DeviceArray, Leaf};
-use crate::column::ColumnRef;
-use crate::convert::{ColumnChunk, Items, Padder, decode};
+use crate::arrow::{DeviceArray, Leaf, ListChunk, ViewChunk};
+use crate::column::{ColumnRef, shared_dictionary};
+use crate::convert::{ColumnChunk, Items, Padder, decode, null_item};
 use crate::copy_log::{self, Copied};
+use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Remedy, Result};
-use crate::plan::Action;
-use crate::spec::{CopyMode, NullPolicy, Options, Pattern, Scalar, Spec};
+use crate::plan::{Action, Plan};
+use crate::spec::{CopyMode, DICTIONARIES, NULLS, NullPolicy, Nulls, Options, Pattern, Scalar, Spec, may_be_null};
 use crate::tensor::Tensor;
 
 /// How rows are padded.
@@ -83,59 +85,162 @@ pub(super) fn item_spec(field: &FieldRef, pad: Pad, options: &Options) -> Result
 fn padded(field: &FieldRef, chunks: &[DeviceArray], pad: Pad, options: &Options) -> Result<(Tensor, Tensor)> {
     let (spec, padding) = item_spec(field, pad, options)?;
     let parts = parts(field, chunks)?;
-    let sources = parts.iter().map(|part| PadSource::new(part, &spec)).collect::<Result<Vec<_>>>()?;
-    let (mut rows, mut longest) = (0, 0);
-    for source in &sources {
-        for row in 0..source.rows() {
-            let at_row = |error: Error| error.at_row(rows + row);
-            match source.length(row).map_err(at_row)? {
-                None if options.nulls == NullPolicy::Error => return Err(null_row(rows + row)),
-                Some(length) if pad.length.is_some_and(|most| length > most) => {
-                    let most = pad.length.unwrap_or(0);
-                    return Err(at_row(Error::argument(format!(
-                        "the row has {length} elements, and is padded to {most}"
-                    )))
-                    .remedy_is(format!("pass a length of {length} or more, or None for that of the longest row")));
-                }
-                length => longest = longest.max(length.unwrap_or(0)),
-            }
-        }
-        rows += source.rows();
+    let rows = PaddedRows::new(&spec, &parts, pad, options)?;
+    if options.copy == CopyMode::Never {
+        rows.plan.refuse_copy()?;
     }
-    let length = pad.length.unwrap_or(longest);
-    account(field, &spec, rows, length, options)?;
-    let mut padder = Padder::new(&spec, padding.bytes(), rows, length)?;
-    for source in &sources {
+    if rows.plan.is_copy() {
+        copy_log::record(|| Copied {
+            what: format!("column {:?}: {} rows of {}", field.name(), rows.plan.rows, field.data_type()),
+            why: rows.plan.reasons(),
+            bytes: rows.plan.bytes,
+        });
+    }
+    let mut padder = Padder::new(&spec, padding.bytes(), rows.plan.rows, rows.length)?;
+    for source in &rows.sources {
         source.write(&mut padder)?;
     }
     padder.finish()
 }
 
-/// Puts the copy on the record, where one is allowed.
-fn account(field: &FieldRef, spec: &Spec, rows: usize, length: usize, options: &Options) -> Result<()> {
-    let items = rows.saturating_mul(length);
-    let bytes = Padder::bytes_of(spec, items).unwrap_or(usize::MAX).saturating_add(items);
-    let cast = if spec.is_cast() {
-        format!(", cast from {} to {}", spec.element().dtype(), spec.dtype())
-    } else {
-        String::new()
+/// What padding these chunks would do, or any data of this field where they are `None`: to the matrix, and to its validity.
+///
+/// # Errors
+/// What keeps both from being made, other than a copy that is not allowed.
+pub(crate) fn plan_padded(
+    field: &FieldRef,
+    chunks: Option<&[DeviceArray]>,
+    pad: Pad,
+    options: &Options,
+) -> Result<Vec<PartPlan>> {
+    let plan = || {
+        let (spec, _) = item_spec(field, pad, options)?;
+        match chunks {
+            Some(chunks) => plan_chunks(field, &spec, &parts(field, chunks)?, pad, options),
+            None => Ok(plan_schema(field, &spec, pad, options)),
+        }
     };
-    let why = format!("rows padded to {length} elements{cast}");
-    if bytes > 0 && options.copy == CopyMode::Never {
-        return Err(Error::new(ErrorKind::Copy, format!("a copy of {bytes} bytes is needed ({why})"))
-            .remedy_is(Remedy::AllowCopyOrNoPad));
+    plan().map_err(|error| error.in_column(field.name()))
+}
+
+fn plan_chunks(
+    field: &FieldRef,
+    spec: &Spec,
+    parts: &[RaggedPart],
+    pad: Pad,
+    options: &Options,
+) -> Result<Vec<PartPlan>> {
+    let rows = PaddedRows::new(spec, parts, pad, options)?;
+    let refused = if options.copy == CopyMode::Never { rows.plan.refuse_copy().err() } else { None };
+    if refused.is_none() {
+        rows.refuse_nulls()?;
     }
-    if bytes > 0 {
-        let what = || format!("column {:?}: {rows} rows of {}", field.name(), field.data_type());
-        copy_log::record(|| Copied { what: what(), why, bytes });
+    let [mut values, mut validity] = both(field, spec, Some(rows.plan.rows), Some(rows.length));
+    values.steps = rows.plan.steps.iter().map(|step| step.action.to_string()).collect();
+    validity.steps = if rows.plan.is_copy() { vec![padding_text(Some(rows.length))] } else { Vec::new() };
+    validity.bytes = rows.plan.rows.saturating_mul(rows.length);
+    values.bytes = rows.plan.bytes.saturating_sub(validity.bytes);
+    values.error = refused.map(|error| error.in_column(field.name()));
+    validity.error.clone_from(&values.error);
+    Ok(vec![values, validity])
+}
+
+fn plan_schema(field: &FieldRef, spec: &Spec, pad: Pad, options: &Options) -> Vec<PartPlan> {
+    let [mut values, mut validity] = both(field, spec, None, pad.length);
+    if pad.length != Some(0) {
+        values.steps = Plan::padding_actions(spec, pad.length).map(|action| action.to_string()).collect();
+        validity.steps = vec![padding_text(pad.length)];
+        if options.copy == CopyMode::Never {
+            let error = Error::new(ErrorKind::Copy, "a copy is needed of any rows (rows are padded)")
+                .remedy_is(Remedy::AllowCopyOrNoPad)
+                .in_column(field.name());
+            (values.error, validity.error) = (Some(error.clone()), Some(error));
+        }
     }
-    Ok(())
+    let longer = pad.length.map(|length| format!("rows have more than {length} elements"));
+    let nulls = options.nulls == NullPolicy::Error && may_be_null(field);
+    let mut parts = vec![values, validity];
+    for part in &mut parts {
+        part.refused_if.extend(nulls.then(|| NULLS.to_owned()));
+        part.refused_if.extend(longer.clone());
+        part.refused_if.extend(spec.has_codes().then(|| DICTIONARIES.to_owned()));
+    }
+    parts
+}
+
+/// The matrix and its validity, of which only types and shapes are known.
+fn both(field: &FieldRef, spec: &Spec, rows: Option<usize>, length: Option<usize>) -> [PartPlan; 2] {
+    let extent = |extent: Option<usize>| extent.and_then(|extent| i64::try_from(extent).ok());
+    let shape = vec![extent(rows), extent(length)];
+    let inner = spec.inner_shape().iter().copied().map(Some);
+    [
+        PartPlan::of_shape("values", field, spec.dtype(), shape.iter().copied().chain(inner).collect()),
+        PartPlan::of_shape("validity", field, DType::Bool, shape),
+    ]
+}
+
+fn padding_text(length: Option<usize>) -> String {
+    Action::Pad { length }.to_string()
+}
+
+/// Rows that were checked, and what is done to pad them.
+struct PaddedRows<'a> {
+    sources: Vec<PadSource<'a>>,
+    length: usize,
+    plan: Plan,
+}
+
+impl<'a> PaddedRows<'a> {
+    /// # Errors
+    /// When a row is null and that is refused, or is too long; when dictionaries differ, or the result is larger than memory can be.
+    fn new(spec: &'a Spec, parts: &'a [RaggedPart], pad: Pad, options: &Options) -> Result<Self> {
+        let sources = parts.iter().map(|part| PadSource::new(part, spec)).collect::<Result<Vec<_>>>()?;
+        let (mut rows, mut longest) = (0, 0);
+        for source in &sources {
+            for row in 0..source.rows() {
+                let at_row = |error: Error| error.at_row(rows + row);
+                match source.length(row).map_err(at_row)? {
+                    None if options.nulls == NullPolicy::Error => return Err(null_row(rows + row)),
+                    Some(length) if pad.length.is_some_and(|most| length > most) => {
+                        let most = pad.length.unwrap_or(0);
+                        let reason = format!("the row has {length} elements, and is padded to {most}");
+                        let remedy = format!("pass a length of {length} or more, or None for that of the longest row");
+                        return Err(at_row(Error::argument(reason)).remedy_is(remedy));
+                    }
+                    length => longest = longest.max(length.unwrap_or(0)),
+                }
+            }
+            rows += source.rows();
+        }
+        if spec.has_codes() {
+            let items: Vec<_> = sources.iter().filter_map(PadSource::items).collect();
+            let chunks = items.iter().map(|items| ColumnRef::whole(items).chunk(spec)).collect::<Result<Vec<_>>>()?;
+            shared_dictionary(spec, &chunks)?;
+        }
+        let decoded = sources.iter().filter_map(PadSource::items).map(|items| items.len()).sum();
+        let length = pad.length.unwrap_or(longest);
+        let plan = Plan::padded(spec, rows, length, decoded)?;
+        Ok(Self { sources, length, plan })
+    }
+
+    /// Refuses null elements as the conversion does.
+    fn refuse_nulls(&self) -> Result<()> {
+        let mut first = 0;
+        for source in &self.sources {
+            let null = if self.plan.is_copy() { source.null_row()? } else { None };
+            if let Some((row, spec)) = null {
+                return Err(null_item(spec).at_row(first + row));
+            }
+            first += source.rows();
+        }
+        Ok(())
+    }
 }
 
 /// Where the rows of a chunk are.
 enum PadSource<'a> {
-    Lists { list: crate::arrow::ListChunk<'a>, spec: &'a Spec },
-    Views { views: crate::arrow::ViewChunk<'a>, array: &'a DeviceArray, spec: &'a Spec },
+    Lists { list: ListChunk<'a>, spec: &'a Spec },
+    Views { views: ViewChunk<'a>, array: &'a DeviceArray, spec: &'a Spec },
 }
 
 impl<'a> PadSource<'a> {
@@ -164,14 +269,36 @@ impl<'a> PadSource<'a> {
         }
     }
 
+    /// The elements that the rows of lists span.
+    fn items(&self) -> Option<DeviceArray> {
+        match self {
+            Self::Lists { list, .. } => Some(list.items.slice(&list.span())),
+            Self::Views { .. } => None,
+        }
+    }
+
+    /// The first row with a null element, where those are refused.
+    fn null_row(&self) -> Result<Option<(usize, &'a Spec)>> {
+        let Self::Lists { list, spec } = self else { return Ok(None) };
+        if spec.nulls() != Nulls::Refused {
+            return Ok(None);
+        }
+        let (array, first) = decoded(list, spec)?;
+        let chunk = ColumnRef::whole(&array).chunk(spec)?;
+        let Some(mask) = chunk.mask else { return Ok(None) };
+        let per_item = spec.row_elements();
+        let has_null = |row: &usize| {
+            let row = list.row(*row);
+            let elements = row.start.saturating_sub(first) * per_item..row.end.saturating_sub(first) * per_item;
+            elements.into_iter().any(|element| !mask.is_valid(element))
+        };
+        Ok((0..list.rows).filter(|row| !list.is_null(*row)).find(has_null).map(|row| (row, *spec)))
+    }
+
     fn write(&self, padder: &mut Padder<'_>) -> Result<()> {
         match self {
             Self::Lists { list, spec } => {
-                let span = list.span();
-                let (array, first) = match spec.decoded() {
-                    Some(field) => (decoded(&list.items.slice(&span), field, spec)?, span.start),
-                    None => (list.items.clone(), 0),
-                };
+                let (array, first) = decoded(list, spec)?;
                 let chunk = ColumnRef::whole(&array).chunk(spec)?;
                 let items = Items::new(spec, &chunk)?;
                 (0..list.rows).try_for_each(|row| {
@@ -188,13 +315,12 @@ impl<'a> PadSource<'a> {
     }
 }
 
-/// Items with their runs, or their dictionary's values, written out.
-fn decoded(items: &DeviceArray, field: &FieldRef, spec: &Spec) -> Result<DeviceArray> {
-    let array = decode(items, field)?;
-    copy_log::record(|| Copied {
-        what: format!("column {:?}: {} elements of {}", field.name(), items.len(), items.field().data_type()),
-        why: Action::Decode.to_string(),
-        bytes: items.len().saturating_mul(spec.row_elements()).saturating_mul(spec.element().stored_size()),
-    });
-    Ok(array)
+/// The elements of rows, and the position of the first one: those that the rows span, with runs or a dictionary's values written
+/// out, or all where they are as they are stored.
+fn decoded(list: &ListChunk<'_>, spec: &Spec) -> Result<(DeviceArray, usize)> {
+    let span = list.span();
+    match spec.decoded() {
+        Some(field) => Ok((decode(&list.items.slice(&span), field)?, span.start)),
+        None => Ok((list.items.clone(), 0)),
+    }
 }

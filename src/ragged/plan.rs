@@ -50,17 +50,23 @@ impl PartPlan {
     ) -> Self {
         let bytes = if steps.is_empty() { 0 } else { count.saturating_mul(dtype.itemsize()) };
         let refused = if bytes > 0 { refuse_copy(options, name, &steps.join(", "), bytes).err() } else { None };
+        let part = Self::of_shape(name, field, dtype, vec![i64::try_from(count).ok()]);
+        Self { steps, bytes, error: refused.map(|error| error.in_column(field.name())), ..part }
+    }
+
+    /// A part of which only type and shape are known.
+    pub(super) fn of_shape(name: &str, field: &FieldRef, dtype: DType, shape: Vec<Option<i64>>) -> Self {
         Self {
             name: name.to_owned(),
             arrow_type: field.data_type().to_string(),
             dtype,
-            shape: vec![i64::try_from(count).ok()],
-            steps,
-            bytes,
+            shape,
+            steps: Vec::new(),
+            bytes: 0,
             at_most: false,
             refused_if: Vec::new(),
             waits: Vec::new(),
-            error: refused.map(|error| error.in_column(field.name())),
+            error: None,
         }
     }
 

@@ -390,6 +390,8 @@ def rows_of_lists(random: random.Random) -> Example:
     else:
         data = chunked(random, build)
         form, in_hand, make = passed(random, data, OF_CHUNKS, OF_FRAMES[:1])
+    if random.random() < 0.3:
+        options["pad"] = (random.choice([0, 0, 1, True, 0.5]), random.choice([None, None, 0, 2, 3, 40]))
     return Example(make, "ragged", options, in_hand, f"{form} of {data.type}")
 
 

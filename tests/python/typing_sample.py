@@ -44,6 +44,7 @@ def is_a_matrix(batch: ad.RecordBatch, matrix: np.ndarray) -> None:
     assert_type(ad.to_tensor(batch, out=matrix), np.ndarray)
     assert_type(ad.to_tensors(batch, columns={"x": ["a", "b"], "y": "c"}, order="A"), dict[str, ad.Tensor])
     assert_type(ad.explain(batch, order="C").matrices[0].promotion, str | None)
+    assert_type(ad.explain(batch, pad=(0, None)), ad.Report)
     ad.to_tensor(batch, order="K")  # type: ignore[call-overload]
     ad.to_tensor(batch, out=[1.0])  # type: ignore[call-overload]
     ad.to_tensor(batch, out=matrix, xp=np)  # type: ignore[call-overload]

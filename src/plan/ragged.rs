@@ -1,0 +1,43 @@
+//! Makes the plans of ragged and of padded rows.
+
+use super::{Action, Plan, Step};
+use crate::error::{Error, ErrorKind, Result};
+use crate::spec::Spec;
+
+impl Plan {
+    /// The plan for a matrix of `rows` padded to `length` elements, and its validity. `decoded`: how many elements are decoded before.
+    ///
+    /// # Errors
+    /// When the result is larger than memory can be.
+    pub(crate) fn padded(spec: &Spec, rows: usize, length: usize, decoded: usize) -> Result<Self> {
+        let size = || {
+            let items = rows.checked_mul(length)?;
+            let elements = items.checked_mul(spec.row_elements())?;
+            let bytes = elements.checked_mul(spec.dtype().itemsize())?.checked_add(items)?;
+            isize::try_from(bytes).is_ok().then_some((elements, bytes))
+        };
+        let too_large = || Error::new(ErrorKind::Memory, "the padded result is larger than memory can be");
+        let (elements, bytes) = size().ok_or_else(too_large)?;
+        let mut plan = Self { rows, elements, ..Self::default() };
+        if bytes == 0 {
+            return Ok(plan);
+        }
+        let decoded = decoded.saturating_mul(spec.row_elements()).saturating_mul(spec.element().stored_bytes());
+        for action in Self::padding_actions(spec, Some(length)) {
+            plan.steps.push(Step {
+                action,
+                bytes: if action == Action::Decode { decoded } else { bytes },
+                at_most: false,
+            });
+        }
+        plan.bytes = if spec.decoded().is_some() { bytes.saturating_add(decoded) } else { bytes };
+        Ok(plan)
+    }
+
+    /// What is done to pad rows of these elements.
+    pub(crate) fn padding_actions(spec: &Spec, length: Option<usize>) -> impl Iterator<Item = Action> {
+        let decode = spec.decoded().map(|_| Action::Decode);
+        let cast = spec.is_cast().then(|| Action::Cast { from: spec.element(), to: spec.dtype() });
+        decode.into_iter().chain([Action::Pad { length }]).chain(cast)
+    }
+}
