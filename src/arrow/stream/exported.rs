@@ -7,7 +7,6 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::collections::btree_map::Entry;
 use std::ffi::{CStr, CString, c_char, c_int};
 #[cfg(unix)]
 use std::sync::atomic::AtomicBool;
@@ -176,29 +175,29 @@ fn remember(key: usize, error: &Error) {
         *last_error = Some(message.clone());
     }
     // A thread that is ending has no messages any more.
-    let _ = MESSAGES.try_with(|messages| {
-        let mut messages = messages.borrow_mut();
-        if let Some(alive) = alive() {
-            messages.retain(|other, _| alive.contains_key(other));
-        }
-        messages.insert(key, message);
-    });
+    let _ = MESSAGES.try_with(|messages| insert_message(&mut messages.borrow_mut(), key, message));
+}
+
+/// Stores a message, in place of those of released streams.
+fn insert_message(messages: &mut BTreeMap<usize, Arc<CStr>>, key: usize, message: Arc<CStr>) {
+    if let Some(alive) = alive() {
+        messages.retain(|other, _| alive.contains_key(other));
+    }
+    messages.insert(key, message);
 }
 
 /// Returns the message of the last failed call: of this thread, or else of any. It lives until this thread's next
-/// failed call on the same stream, or, once the stream is released, on any stream.
+/// failed call on the same stream, or, once the stream is released, until this thread stores the message of any stream.
 pub(super) fn last_error(key: usize) -> *const c_char {
     let message = || {
         MESSAGES.try_with(|messages| {
             let mut messages = messages.borrow_mut();
-            let message = match messages.entry(key) {
-                Entry::Occupied(own) => own.into_mut(),
-                Entry::Vacant(place) => {
-                    let exported = find(key)?;
-                    place.insert(briefly(&exported.last_error)?.clone()?)
-                }
-            };
-            Some(message.as_ptr())
+            if !messages.contains_key(&key) {
+                let exported = find(key)?;
+                let message = briefly(&exported.last_error)?.clone()?;
+                insert_message(&mut messages, key, message);
+            }
+            messages.get(&key).map(|message| message.as_ptr())
         })
     };
     let nothing = std::ptr::null();
@@ -230,6 +229,21 @@ mod tests {
         remove(key);
         assert!(find(key).is_none());
     }
+
+    #[test]
+    fn messages_of_released_streams_do_not_gather_on_a_thread_that_only_asks_for_them() {
+        let field = Arc::new(Field::new("x", DataType::Int8, true));
+        let kept = || MESSAGES.with_borrow(BTreeMap::len);
+        for _ in 0..100 {
+            let key = insert(DeviceArrayStream::new(field.clone(), Device::CPU.device_type(), std::iter::empty()));
+            std::thread::scope(|scope| scope.spawn(move || call(key, |_| Err(Error::invalid("no array")))).join())
+                .unwrap();
+            assert!(!last_error(key).is_null());
+            remove(key);
+        }
+        assert_eq!(kept(), 1);
+    }
+
     #[cfg(all(unix, not(miri)))]
     #[test]
     fn a_child_that_is_forked_while_the_registry_is_locked_has_one_of_its_own() {
