@@ -33,6 +33,7 @@ pub(super) fn truncate(memory: &mut HostBuffer, len: usize) {
 /// The block was made there, and nobody uses it.
 #[cfg(all(target_os = "linux", not(miri)))]
 pub(super) unsafe fn free(block: &super::block_cache::Block) {
+    super::counted::count(block.layout.size(), 0);
     // SAFETY: the block is `layout.size()` bytes of pages that `grow` mapped, and nobody uses it.
     unsafe { linux::unmap(block.start, block.layout.size()) };
 }
@@ -46,6 +47,7 @@ mod linux {
     use std::ptr::{NonNull, null_mut};
 
     use super::super::block_cache::{Block, KEPT};
+    use super::super::counted::count;
     use super::super::fallible::out_of_memory;
     use super::super::{HUGE_PAGE, HostBuffer, advise_huge_pages};
     use crate::error::Result;
@@ -56,6 +58,7 @@ mod linux {
         let layout = Layout::from_size_align(size, HUGE_PAGE).map_err(|_| refused())?;
         if memory.is_mapped {
             memory.start = remap(memory.start, memory.layout.size(), size).ok_or_else(refused)?;
+            count(memory.layout.size(), size);
             (memory.len, memory.layout) = (size, layout);
             return Ok(());
         }
@@ -66,6 +69,7 @@ mod linux {
         };
         if larger.len < size {
             larger.start = remap(larger.start, larger.len, size).ok_or_else(refused)?;
+            count(larger.len, size);
             (larger.len, larger.layout) = (size, layout);
         }
         let written = memory.as_uninit_mut().get(..written).unwrap_or(&[]);
@@ -88,6 +92,7 @@ mod linux {
             return;
         };
         memory.layout = layout;
+        count(rest, 0);
         // SAFETY: the end of a mapping of ours, which the layout does not count any more.
         unsafe { unmap(start, rest) };
     }
@@ -103,6 +108,7 @@ mod linux {
             aligned(size).or_else(|| pages(size))?
         };
         advise_huge_pages(start, size);
+        count(0, size);
         Some(start)
     }
 

@@ -2,6 +2,7 @@
 #![allow(unsafe_code, reason = "allocates, advises and frees memory")]
 
 mod block_cache;
+mod counted;
 pub(crate) mod fallible;
 mod foreign;
 mod growing;
@@ -13,6 +14,8 @@ use std::mem::MaybeUninit;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
+#[cfg(feature = "python")]
+pub use counted::CountingAllocator;
 pub(crate) use foreign::{AnyBuffer, ForeignBuffer};
 pub(crate) use growing::GrowingBuffer;
 pub(crate) use pool::{Pool, PooledBuffer, Source};
@@ -39,6 +42,14 @@ const HUGE_PAGE: usize = if cfg!(miri) { 1 << 12 } else { 2 << 20 };
 pub(crate) fn is_addressable(start: usize, bytes: usize) -> bool {
     u64::try_from(bytes).is_ok_and(|bytes| bytes <= ADDRESSABLE)
         && start.checked_add(bytes).is_some_and(|end| isize::try_from(end).is_ok())
+}
+
+/// Frees the cached block, and returns the bytes of host memory in use that were allocated since the first call, less older
+/// ones that were freed.
+#[cfg(feature = "python")]
+pub(crate) fn bytes_in_use() -> isize {
+    KEPT.clear();
+    counted::bytes_in_use()
 }
 
 /// An owned, aligned block of host memory. Its bytes are uninitialised until its creator has written them.

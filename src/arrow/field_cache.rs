@@ -61,6 +61,13 @@ pub unsafe fn read_field(schema: &ArrowSchema) -> Result<FieldRef> {
     Ok(field)
 }
 
+/// Empties this thread's cache.
+#[cfg(feature = "python")]
+pub(crate) fn forget_fields() {
+    let kept = KEPT.try_with(RefCell::take);
+    drop(kept);
+}
+
 /// Returns whether reading a schema would give this field.
 ///
 /// # Safety

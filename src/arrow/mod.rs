@@ -38,6 +38,8 @@ pub(crate) use device_lists::DeviceInts;
 pub(crate) use export::shared_buffer;
 pub use export::{export_device_array, export_schema};
 pub(crate) use fast_view::{PlainColumns, Starts};
+#[cfg(feature = "python")]
+pub(crate) use field_cache::forget_fields;
 pub use field_cache::read_field;
 #[cfg(feature = "python")]
 pub(crate) use field_serialize::FieldParts;
@@ -47,6 +49,8 @@ pub(crate) use lists::{Hidden, Ints, ListChunk, ViewChunk};
 pub(crate) use mask::{Mask, count_bits};
 pub(crate) use node::ArrayNode;
 pub use schema::read_schema;
+#[cfg(feature = "python")]
+pub(crate) use stream::forget_messages;
 pub use stream::{DeviceArrayStream, export_device_stream, export_stream};
 #[cfg(feature = "python")]
 pub(crate) use validate::validate;

@@ -33,6 +33,7 @@ pub(super) fn join_left(patience: Duration) -> bool {
                 let ended = left.extract_if(.., |(process, thread)| *process == this_process && thread.is_finished());
                 let ended: Vec<_> = ended.collect();
                 let is_one_left = left.iter().any(|(process, _)| *process == this_process);
+                left.shrink_to_fit();
                 drop(left);
                 // Their panics were caught and reported.
                 ended.into_iter().for_each(|(_, thread)| _ = thread.join());

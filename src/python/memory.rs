@@ -4,11 +4,16 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyModule};
 use pyo3::wrap_pyfunction;
 
+use super::{exchange, loader, names};
+use crate::alloc;
+use crate::arrow::{forget_fields, forget_messages};
+use crate::spec::forget_matrix;
 use crate::stream_order;
 
 pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(memory_stats, module)?)?;
-    module.add_function(wrap_pyfunction!(empty_cache, module)?)
+    module.add_function(wrap_pyfunction!(empty_cache, module)?)?;
+    module.add_function(wrap_pyfunction!(_host_memory, module)?)
 }
 
 /// How much memory this package uses and keeps, in bytes: a dict for each device in use, by its name, and one of page-locked
@@ -52,4 +57,17 @@ fn memory_stats(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
 #[pyfunction]
 fn empty_cache(py: Python<'_>) -> PyResult<()> {
     Ok(py.detach(stream_order::empty_cache)?)
+}
+
+/// Empties this package's caches on the host, this thread's among them, and returns the bytes of host memory in use: those allocated
+/// since the first call, less older ones that were freed. 0 without [`CountingAllocator`](super::CountingAllocator).
+#[pyfunction]
+fn _host_memory() -> isize {
+    exchange::forget_tables();
+    names::forget();
+    loader::forget_ended();
+    forget_fields();
+    forget_messages();
+    forget_matrix();
+    alloc::bytes_in_use()
 }

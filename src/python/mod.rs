@@ -59,6 +59,8 @@ pub use record_batch::RecordBatch;
 pub use stream::ArrayStream;
 pub use tensor::Tensor;
 
+pub use crate::alloc::CountingAllocator;
+
 /// Adds every class, function and exception to the extension module.
 ///
 /// # Errors

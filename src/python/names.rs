@@ -23,6 +23,12 @@ pub(super) struct Names {
 /// Least recently made first. Nothing that can run Python code happens while this is locked.
 static KEPT: Mutex<Vec<Arc<Names>>> = Mutex::new(Vec::new());
 
+/// Empties the cache.
+pub(super) fn forget() {
+    let kept = std::mem::take(&mut *KEPT.lock().unwrap_or_else(PoisonError::into_inner));
+    drop(kept);
+}
+
 impl Names {
     /// The names of a struct type's columns.
     ///

@@ -15,6 +15,7 @@ mod possible;
 mod promotion;
 mod round;
 mod select;
+mod selection;
 mod tensor;
 mod value;
 
@@ -23,7 +24,9 @@ use std::sync::Arc;
 use arrow_schema::{DataType, FieldRef};
 use smallvec::SmallVec;
 
-pub use conversion::{Conversion, Group, Selection};
+pub use conversion::Conversion;
+#[cfg(feature = "python")]
+pub(crate) use conversion::forget_matrix;
 pub(crate) use conversion::{ResultKind, ResultSpec, group_results, is_struct};
 pub(crate) use fixed_shape_tensor::FixedShapeTensor;
 pub(crate) use matrix::MatrixSpec;
@@ -40,6 +43,7 @@ pub(crate) use possible::{ABOVE_1, CHUNKS, DICTIONARIES, JOINED, NULLS, Undecide
 pub(crate) use round::odd_single;
 use select::Positions;
 pub(crate) use select::{all_or_errors, require_columns, select};
+pub use selection::{Group, Selection};
 pub(crate) use tensor::{TensorField, row_major_strides};
 use value::Value;
 pub(crate) use value::{Element, has_codes};

@@ -9,8 +9,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-import producers
-import pyarrow as pa
+import leaks
 import pytest
 
 pytest_plugins = ("pytester",)
@@ -60,6 +59,7 @@ def settle() -> None:
 
 
 def pytest_collection_finish() -> None:
+    leaks.warm_up()
     settle()
 
 
@@ -69,17 +69,15 @@ def pytest_sessionfinish() -> None:
 
 @pytest.fixture(autouse=True)
 def no_leak(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Fails a test that leaves memory of pyarrow behind, or a producer that was not released exactly once."""
-    before = pa.total_allocated_bytes()
+    """Fails a test that leaves memory behind, or a producer that was not released exactly once."""
+    # A driver that is started keeps contexts and streams; those tests count the memory of devices.
+    starts_driver = request.path.parent.name == "cuda"
+    watch = leaks.Watch()
     yield
     try:
         # A failed test's traceback keeps its variables alive.
-        if not request.node.stash.get(PASSED, False):
-            return
-        gc.collect()
-        wrong = producers.wrongly_released()
-        assert not wrong, "; ".join(wrong)
-        after = pa.total_allocated_bytes()
-        assert after <= before, f"the test left {after - before} bytes of pyarrow's memory behind"
+        if request.node.stash.get(PASSED, False):
+            left = watch.left(of_pyarrow_alone=starts_driver)
+            assert not left, "; ".join(left)
     finally:
-        producers.forget_all()
+        watch.stop()

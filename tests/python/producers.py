@@ -571,13 +571,14 @@ class Only:
     """An object with exactly one dunder, which answers with `answer(**keywords)` and remembers the keywords."""
 
     def __new__(cls, dunder: str, answer: Callable[..., object]) -> Any:
-        calls: list[dict[str, object]] = []
+        def call(self: Any, *positional: object, **keywords: object) -> object:
+            self.calls.append(keywords)
+            return self.answer(*positional, **keywords)
 
-        def call(_self: object, *positional: object, **keywords: object) -> object:
-            calls.append(keywords)
-            return answer(*positional, **keywords)
-
-        return type(f"Only{dunder}", (), {dunder: call, "calls": calls})()
+        source: Any = type(f"Only{dunder}", (), {dunder: call})()
+        # On the object: polars keeps the classes that it has seen.
+        source.calls, source.answer = [], answer
+        return source
 
 
 def only(dunder: str, of: object) -> Any:

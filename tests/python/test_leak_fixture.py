@@ -1,5 +1,6 @@
 """The fixture that looks for leaks finds one."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -7,14 +8,27 @@ import pytest
 HERE = Path(__file__).parent
 
 LEAKS = """
+import types
+
 import arrow_dlpack as ad
+import numpy as np
 import producers
 import pyarrow as pa
+import pytest
 
-kept = []
+kept, libraries = [], []
 
 def test_memory():
     kept.append(ad.to_tensor(pa.array(range(1000))))
+
+def test_own_memory():
+    kept.append(ad.to_tensor(pa.array([True])))
+
+def test_a_view_of_numpy():
+    kept.append(ad.from_dlpack(np.ones(1)))
+
+def test_an_array_of_numpy():
+    kept.append(np.ones(1))
 
 def test_never_released():
     kept.append(ad.from_dlpack(producers.dlpack()[1]))
@@ -31,19 +45,42 @@ def test_child_never_released():
 def test_clean():
     ad.from_dlpack(producers.dlpack()[1])
     ad.to_tensor(pa.array(range(1000)))
+
+def fail():
+    raise OSError("no more rows")
+    yield
+
+def test_what_is_kept_by_design():
+    # The last matrix's spec, the last fields and names, the block of a large result, and the message of a failed call.
+    table = pa.table({"a": range(1_000_000), "b": range(1_000_000)})
+    ad.to_tensor(table), ad.to_tensors(table.to_batches()[0])
+    rows = pa.RecordBatchReader.from_stream(ad.from_arrow(pa.RecordBatchReader.from_batches(table.schema, fail())))
+    with pytest.raises(OSError):
+        rows.read_all()
+    # Iterations that have ended.
+    loader = ad.Loader(table, batch_size=500_000)
+    list(zip(loader, loader))
+    # The functions of libraries.
+    for name in "abcde":
+        libraries.append(types.ModuleType(name))
+        libraries[-1].from_dlpack = lambda tensor: np.from_dlpack(tensor)
+        ad.to_tensor(table["a"], xp=libraries[-1])
 """
 
 
 def test_leaks_are_found(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("PYTHONPATH", str(HERE))
+    monkeypatch.setenv("PYTHONPATH", str(HERE), prepend=os.pathsep)
     pytester.makeconftest((HERE / "conftest.py").read_text(encoding="utf-8"))
     pytester.makepyfile(LEAKS)
     result = pytester.runpytest_subprocess("-p", "no:cacheprovider")
     # A leak shows when the fixture is torn down, after the test itself has passed.
-    result.assert_outcomes(passed=5, errors=4)
+    result.assert_outcomes(passed=9, errors=7)
     result.stdout.fnmatch_lines(
         [
-            "*the test left *bytes of pyarrow's memory behind*",
+            "*the test left *bytes of this package's memory behind; *bytes of pyarrow's memory behind*",
+            "*the test left * bytes of this package's memory behind*",
+            "*the test left * bytes of this package's memory behind; the test left 8 bytes of NumPy's memory behind*",
+            "*Error: the test left 8 bytes of NumPy's memory behind*",
             "*a DLPack tensor was released 0 times, not 1*",
             "*a DLPack tensor was released 2 times, not 1*",
             "*an ArrowSchema b'+s' was released 0 times, not 1*",

@@ -1,5 +1,6 @@
-"""Resident memory stays where it is, over very many conversions of each kind."""
+"""Memory stays where it is, over very many conversions of each kind."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -37,6 +38,12 @@ WORK = {
     "decimals": "ad.to_tensor(decimals, dtype='float64')",
     "runs": "ad.to_tensor(runs)",
     "a loader": "list(ad.Loader(numbers, batch_size=1, prefetch=0))",
+    "a thread of a loader": "list(ad.Loader(numbers, batch_size=2))",
+    "an iterator": "ad.to_tensor(iter([numbers]))",
+    "a stream": "ad.to_tensor(ad.from_arrow(table))",
+    "pickles": "pickle.loads(pickle.dumps(tensor))",
+    "a log of copies": "logged()",
+    "a page of a notebook": "ad.explain(batch)._repr_html_()",
     "wrong options": "wrong_options()",
     "refusals": "refuse()",
     "refused capsules": "refuse_capsule()",
@@ -46,9 +53,10 @@ ROUNDS = 20_000
 LIMIT = 1 << 19
 
 MEASURE = """
-import sys
+import pickle, sys
 sys.path.insert(0, {here!r})
 import arrow_dlpack as ad, numpy as np, pyarrow as pa
+from arrow_dlpack import _native
 column, bits, array = pa.array([1, 2, 3]), pa.array([True] * 50), np.arange(100)
 valid = np.ones(100, bool)
 batch = pa.record_batch({{"x": [1.5], "n": [2]}})
@@ -61,6 +69,11 @@ lists, words = pa.array([[1, 2], [], [3]]), pa.array(["a", "b" * 20], pa.string_
 codes, lookup = words.cast(pa.string()).dictionary_encode(), pa.array([7, 8, 7]).dictionary_encode()
 decimals = pa.array([1, 2]).cast(pa.decimal128(20, 1))
 runs = pa.RunEndEncodedArray.from_arrays([2, 3], [1.5, 2.5])
+
+def logged():
+    with ad.track_copies() as log:
+        ad.to_tensor(column, copy=True)
+    return str(log)
 
 def wrong_options():
     for keywords in ({{"columns": ["z"]}}, {{"out": out[:, :1]}}, {{"device": "nonsense"}}, {{"dtype": "complex64"}}):
@@ -99,38 +112,47 @@ def work(rounds):
         {work}
 
 import gc
+_native._host_memory()
 work({rounds} // 10)
 gc.collect()
-before = resident()
+own, before = _native._host_memory(), resident()
 work({rounds})
 gc.collect()
-print(resident() - before)
+print(resident() - before, _native._host_memory() - own)
 """
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 @pytest.mark.parametrize("case", WORK)
 def test_stays_where_it_is(case: str):
-    assert grown(WORK[case], ROUNDS) < LIMIT
+    resident, own = grown(WORK[case], ROUNDS)
+    assert resident < LIMIT
+    assert own <= 0, "memory of this package that outlives the calls"
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 def test_a_quarter_of_a_million_views():
-    assert grown("np.from_dlpack(ad.to_tensor(column))", 250_000) < 1 << 20
+    resident, own = grown("np.from_dlpack(ad.to_tensor(column))", 250_000)
+    assert resident < 1 << 20
+    assert own <= 0
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 def test_the_measurement_finds_a_leak():
     # 100 bytes each: what a lost header block would be.
-    assert grown("kept.append(bytes(100))", ROUNDS, "kept = []") > 1 << 20
+    assert grown("kept.append(bytes(100))", ROUNDS, "kept = []") > (1 << 20, 0)
+    # One tensor, of whatever size.
+    assert grown("kept[:] = [*kept, ad.to_tensor(column)][:20]", 200, "kept = []")[1] == 0
+    assert grown("kept.append(ad.to_tensor(column))", 1, "kept = []")[1] > 0
 
 
-def grown(work: str, rounds: int, setup: str = "") -> int:
-    """By how many bytes resident memory grows over so many rounds, after a warm-up."""
+def grown(work: str, rounds: int, setup: str = "") -> tuple[int, int]:
+    """By how many bytes resident memory, and this package's own, grows over so many rounds, after a warm-up."""
     code = MEASURE.format(here=str(Path(__file__).parent), work=work, rounds=rounds)
     command = [sys.executable, "-c", setup + "\n" + code]
     # One arena, so that the allocator's own growth by thread does not count.
-    environment = {"MALLOC_ARENA_MAX": "1", "PATH": ""}
+    environment = {"MALLOC_ARENA_MAX": "1", "PATH": "", "PYTHONPATH": os.environ.get("PYTHONPATH", "")}
     result = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, env=environment)
     assert result.returncode == 0, result.stderr
-    return int(result.stdout)
+    resident, own = map(int, result.stdout.split())
+    return resident, own

@@ -164,6 +164,13 @@ thread_local! {
     static MESSAGES: RefCell<BTreeMap<usize, Arc<CStr>>> = const { RefCell::new(BTreeMap::new()) };
 }
 
+/// Forgets what this thread's failed calls reported: consumers may not read it any more.
+#[cfg(feature = "python")]
+pub(crate) fn forget_messages() {
+    let messages = MESSAGES.try_with(RefCell::take);
+    drop(messages);
+}
+
 fn remember(key: usize, error: &Error) {
     let Ok(message) = CString::new(error.told_in(Language::of_consumers()).to_string().replace('\0', " ")) else {
         return;

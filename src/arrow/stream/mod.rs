@@ -11,6 +11,8 @@ use arrow_schema::FieldRef;
 use smallvec::SmallVec;
 
 pub use export::{export_device_stream, export_stream};
+#[cfg(feature = "python")]
+pub(crate) use exported::forget_messages;
 
 use super::check::same_layout;
 use super::import::{DeviceArray, ReleaseGuard, host};

@@ -141,6 +141,12 @@ impl Known {
 /// Nothing is freed while this is locked, as that can run Python code.
 static KNOWN: Mutex<Vec<Known>> = Mutex::new(Vec::new());
 
+/// Empties the cache of other libraries' tables.
+pub(in crate::python) fn forget_tables() {
+    let known = std::mem::take(&mut *KNOWN.lock().unwrap_or_else(PoisonError::into_inner));
+    drop(known);
+}
+
 fn known(from_dlpack: &Bound<'_, PyAny>) -> (Maker, Option<Library>) {
     let (py, address) = (from_dlpack.py(), from_dlpack.as_ptr().addr());
     let known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);

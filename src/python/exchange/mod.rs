@@ -11,7 +11,7 @@ mod namespaces;
 mod produce;
 mod read_only;
 
-pub(super) use consume::Arrays;
+pub(super) use consume::{Arrays, forget_tables};
 pub(super) use namespaces::namespace;
 pub(super) use produce::exchange_api;
 pub(super) use read_only::Access;

@@ -17,6 +17,14 @@ pub(super) fn remember(batches: &Arc<Batches>) {
     alive.push(Arc::downgrade(batches));
 }
 
+/// Removes iterations and threads that have ended.
+pub(in crate::python) fn forget_ended() {
+    _ = wait_for_threads(Duration::ZERO);
+    let mut alive = ALIVE.lock().unwrap_or_else(PoisonError::into_inner);
+    alive.retain(|batches| batches.strong_count() > 0);
+    alive.shrink_to_fit();
+}
+
 /// Ends every iteration of this process and waits for its thread.
 ///
 /// # Errors

@@ -16,7 +16,7 @@ use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple, PyType};
 
-pub(super) use exit::close_all;
+pub(super) use exit::{close_all, forget_ended};
 pub use iterator::LoaderIterator;
 use keywords::random_seed;
 pub(super) use pickled::register;
