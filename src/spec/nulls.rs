@@ -220,6 +220,34 @@ mod tests {
     }
 
     #[test]
+    fn a_nan_has_the_same_bytes_each_time() {
+        // A NaN of another sign, with first bits of its own.
+        let own = f64::from_bits(0xfff8_c000_0000_0001);
+        for (dtype, nan, narrow) in [
+            (DType::Float64, 0x7ff8_0000_0000_0000_u64, 0xfff8_c000_0000_0001_u64),
+            (DType::Float32, 0x7fc0_0000, 0xffc6_0000),
+            (DType::Float16, 0x7e00, 0xfe30),
+            (DType::BFloat16, 0x7fc0, 0xffc6),
+            (DType::Complex64, 0x7fc0_0000, 0xffc6_0000),
+        ] {
+            // Often, as Miri draws the sign of a NaN that a cast makes.
+            for _ in 0..8 {
+                assert_eq!(u64_of(Pattern::nan(dtype).unwrap()), nan, "{dtype}");
+                assert_eq!(u64_of(Pattern::of(Scalar::Float(own), dtype).unwrap()), narrow, "{dtype}");
+            }
+        }
+    }
+
+    /// The first bytes of an element, as an integer.
+    fn u64_of(pattern: Pattern) -> u64 {
+        let mut bytes = [0; 8];
+        for (to, from) in bytes.iter_mut().zip(pattern.bytes()) {
+            *to = *from;
+        }
+        u64::from_le_bytes(bytes)
+    }
+
+    #[test]
     fn a_fill_is_rounded_once_as_data_is() {
         let bytes = |value, dtype| Pattern::of(value, dtype).unwrap().bytes().to_vec();
         assert_eq!(bytes(Scalar::Float(0.1), DType::Float32), 0.1_f32.to_ne_bytes());

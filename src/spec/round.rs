@@ -36,15 +36,22 @@ pub(super) fn nearest_double(value: i128) -> f64 {
 }
 
 pub(super) fn single(value: f64) -> f32 {
-    value as f32
+    if value.is_nan() { single_nan(value) } else { value as f32 }
 }
 
 pub(super) fn half(value: f64) -> f16 {
-    f16::from_f32(odd_single(value))
+    f16::from_f32(if value.is_nan() { single_nan(value) } else { odd_single(value) })
 }
 
 pub(super) fn brain(value: f64) -> bf16 {
-    bf16::from_f32(odd_single(value))
+    bf16::from_f32(if value.is_nan() { single_nan(value) } else { odd_single(value) })
+}
+
+/// Returns the quiet NaN with the sign and the first bits of this one: of a cast, the language leaves both open.
+fn single_nan(value: f64) -> f32 {
+    let bits = value.to_bits();
+    let (sign, payload) = ((bits >> 32) as u32 & 1 << 31, (bits >> 29) as u32 & 0x003f_ffff);
+    f32::from_bits(sign | 0x7fc0_0000 | payload)
 }
 
 /// Returns the integer that a float equals, if an `i128` holds it.
