@@ -43,11 +43,9 @@ impl Pool {
     /// # Errors
     /// If there is none, and the allocation fails.
     pub(crate) fn take(&self, len: usize) -> Result<PooledBuffer> {
-        let block = self.shelf.take(|block| block.len() >= len);
-        if block.is_none() {
-            // A block that is too small is freed, and the new one replaces it.
-            drop(self.shelf.take(|_| true));
-        }
+        let fits = |block: &AnyBuffer| block.len() >= len;
+        // A block that is too small is freed, and a new one replaces it. One that came since the first look may fit.
+        let block = self.shelf.take(fits).or_else(|| self.shelf.take(|_| true).filter(|block| fits(block)));
         let block = match (block, &self.source) {
             (Some(block), _) => block,
             (None, None) => Box::new(AnyBuffer::Own(HostBuffer::uninitialised(len)?)),
