@@ -3,7 +3,7 @@
 use std::alloc::{Layout, alloc, dealloc};
 use std::ffi::c_void;
 use std::mem::ManuallyDrop;
-use std::ptr::NonNull;
+use std::ptr::{NonNull, with_exposed_provenance_mut};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::callback;
@@ -53,6 +53,8 @@ impl<M> ManagedBlock<M> {
         unsafe { shape.as_ptr().copy_from_nonoverlapping(tensor.shape().as_ptr(), ndim) };
         // SAFETY: `ndim` entries from a slice of that many, into the second half of the room.
         unsafe { strides.as_ptr().copy_from_nonoverlapping(tensor.strides().as_ptr(), ndim) };
+        // What [`ManagedBlock::of`] takes up again.
+        block.as_ptr().expose_provenance();
         let dl_tensor = DLTensor { shape: shape.as_ptr(), strides: strides.as_ptr(), ..borrowed(tensor) };
         let managed = managed(dl_tensor, block.as_ptr().cast());
         // SAFETY: the start of the block, whose layout begins with that of `Self`.
@@ -68,12 +70,18 @@ impl<M> ManagedBlock<M> {
         Ok(block.cast())
     }
 
+    /// The block of a header. A consumer may give its deleter a pointer that is for the header alone, as one from a
+    /// reference to it is in Rust; the block's own reaches what follows.
+    fn of(managed: *mut M) -> *mut Self {
+        with_exposed_provenance_mut(managed.addr())
+    }
+
     /// Releases the block for one of its holders; the last one frees it.
     ///
     /// # Safety
     /// `managed` came from [`ManagedBlock::export`], and this holder did not give it up yet.
     unsafe fn give_up(managed: *mut M) {
-        let block = managed.cast::<Self>();
+        let block = Self::of(managed);
         // SAFETY: `export` made the block, and it is not freed while this holder is there.
         let holders = unsafe { &(*block).holders };
         // Most blocks have one holder, which can skip the atomic decrement.
@@ -86,7 +94,7 @@ impl<M> ManagedBlock<M> {
     /// # Safety
     /// `managed` came from [`ManagedBlock::export`], was not freed yet, and nobody uses it after this.
     unsafe fn free(managed: *mut M) {
-        let block = managed.cast::<Self>();
+        let block = Self::of(managed);
         // SAFETY: `export` initialised the block, which was not freed yet.
         let ndim = unsafe { (*block).ndim };
         let Some((layout, _)) = usize::try_from(ndim).ok().and_then(Self::layout) else { return };
@@ -94,7 +102,7 @@ impl<M> ManagedBlock<M> {
         let owner = unsafe { &raw const (*block).owner };
         // SAFETY: initialised by `export`; nobody uses the owner in the block after this.
         let owner = unsafe { owner.read() };
-        // SAFETY: allocated by `export` with this layout.
+        // SAFETY: allocated by `export` with this layout; the pointer has the provenance of the block, which `export` exposed.
         unsafe { dealloc(block.cast(), layout) };
         drop(owner);
     }
