@@ -184,7 +184,7 @@ tsan:
 miri:
 	@command -v rustup >/dev/null && rustup component add miri rust-src --toolchain nightly >/dev/null 2>&1 || { \
 		echo 'LEFT OUT: Miri (it needs a nightly toolchain with miri: rustup toolchain install nightly --component miri,rust-src)'; exit 1; }
-	MIRIFLAGS='$(MIRI_CHECKS)' PROPTEST_CASES=2 CARGO_TARGET_DIR=$(MIRI_TARGET_DIR) \
+	MIRIFLAGS='$(MIRI_CHECKS)' PROPTEST_CASES=2 RUST_BACKTRACE=0 CARGO_TARGET_DIR=$(MIRI_TARGET_DIR) \
 		cargo +nightly miri test $(CARGO_FLAGS) --package arrow-dlpack $(MIRI_TESTS)
 
 # cargo-fuzz needs unstable flags of the compiler, and no more of a nightly than that.

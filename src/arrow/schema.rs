@@ -29,7 +29,7 @@ pub unsafe fn read_schema(schema: &ArrowSchema) -> Result<Field> {
 }
 
 /// Schemas with more fields are refused. Structs may share a child, so a schema of 64 structs can have 2^64 fields.
-const MAX_FIELDS: usize = if cfg!(miri) { 1 << 10 } else { 1 << 18 };
+const MAX_FIELDS: usize = if cfg!(miri) { 1 << 8 } else { 1 << 18 };
 
 /// `budget` is the number of fields that may still be read.
 ///

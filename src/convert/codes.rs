@@ -179,7 +179,9 @@ mod tests {
         ];
         let odd: arrow_array::BooleanArray = counted.iter().map(|row| row.map(|row| row % 3 == 1)).collect();
         let bits: ArrayRef = std::sync::Arc::new(odd);
-        types.into_iter().map(move |to| cast(&counted, &to).unwrap()).chain([bits])
+        // Miri takes a narrow one, a wide one and bits.
+        let all = types.into_iter().map(move |to| cast(&counted, &to).unwrap()).chain([bits]);
+        all.step_by(if cfg!(miri) { 3 } else { 1 })
     }
 
     /// A dictionary array whose codes nobody has checked.
@@ -236,7 +238,7 @@ mod tests {
     #[test]
     fn codes_that_lead_out_of_the_values_are_errors_where_they_are_valid() {
         let places = [0, 64, 100, 7, 8, 63, 99];
-        let places = if cfg!(miri) { &places[..3] } else { &places[..] };
+        let places = if cfg!(miri) { &places[1..3] } else { &places[..] };
         for values in values() {
             for bad in [VALUES, -1, i64::MAX, i64::MIN] {
                 for at in places.iter().copied() {

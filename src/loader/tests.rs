@@ -86,7 +86,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 1 } else { 300 }))]
     #[test]
     fn the_order_is_the_documents_whatever_the_chunks_and_threads(
-        lengths in proptest::collection::vec(0_usize..60, 0..8),
+        lengths in proptest::collection::vec(0_usize..if cfg!(miri) { 20 } else { 60 }, 0..8),
         size in 1_usize..40,
         drop_last: bool,
         (world, rank) in (1_usize..4).prop_flat_map(|world| (Just(world), 0..world)),
@@ -152,7 +152,7 @@ fn buffers_larger_than_a_segment_keep_every_row() {
 
 #[test]
 fn a_batch_that_is_held_is_never_written_and_others_share_few_blocks() {
-    let lengths = vec![7; if cfg!(miri) { 20 } else { 300 }];
+    let lengths = vec![7; if cfg!(miri) { 10 } else { 300 }];
     for prefetch in [0, 1, 2, 5] {
         let options = LoadOptions { prefetch, ..LoadOptions::new(split(10)) };
         let mut addresses = HashSet::new();
@@ -191,18 +191,19 @@ impl Seen {
 
 #[test]
 fn one_array_of_the_source_is_held_at_a_time() {
+    let count = if cfg!(miri) { 8 } else { 40 };
     for shuffle in [None, Some(Shuffle { buffer: NonZero::new(25).unwrap(), seed: 0 })] {
         let seen = Seen::default();
         let arrays = {
             let seen = seen.clone();
-            (0..40).map(move |index| {
+            (0..count).map(move |index| {
                 let array = seen.rows(index * 10, 10);
                 assert_eq!(seen.alive(), 1);
                 Ok(array)
             })
         };
         let options = LoadOptions { shuffle, ..LoadOptions::new(split(15)) };
-        assert_eq!(all(open(stream(rows(0, 0).field().clone(), arrays), &options, 0, 0)).concat().len(), 400);
+        assert_eq!(all(open(stream(rows(0, 0).field().clone(), arrays), &options, 0, 0)).concat().len(), count * 10);
         assert_eq!(seen.alive(), 0);
     }
 }

@@ -58,7 +58,7 @@ fn an_accepted_offer_is_freed_by_the_deleter() {
 
 #[test]
 fn offers_are_freed_once_by_two_threads() {
-    for _ in 0..200 {
+    for _ in 0..if cfg!(miri) { 20 } else { 200 } {
         let (offer, released) = offer();
         let address = offer.as_ptr().expose_provenance();
         let consumer = std::thread::spawn(move || delete(std::ptr::with_exposed_provenance_mut(address)));

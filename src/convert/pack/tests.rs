@@ -156,10 +156,11 @@ fn check(columns: &[Column], dtype: DType, rows: usize, skipped: usize, place: P
     let stride = columns.len() * size + between;
     let mut expected = vec![0xa5_u8; 64 + before + count * stride + 64];
     let start = expected.as_ptr().addr().wrapping_neg() % 64;
+    // Of each number once, as Miri takes long for one.
+    let numbers: Vec<Pattern> = (0..100).map(|number| Pattern::of(Scalar::Int(number), dtype).unwrap()).collect();
     for row in 0..count {
         for (column, (_, values)) in made.iter().enumerate() {
-            let element =
-                values[skipped + row].map_or(clear, |value| Pattern::of(Scalar::Int(value.into()), dtype).unwrap());
+            let element = values[skipped + row].map_or(clear, |value| numbers[usize::try_from(value).unwrap()]);
             expected[before + row * stride + column * size..][..size].copy_from_slice(element.bytes());
         }
     }
@@ -289,7 +290,7 @@ fn rows_that_share_their_lines_with_the_next() {
 
 #[test]
 fn columns_of_the_results_own_values() {
-    for (dtype, alike) in [(DType::Float32, 10), (DType::Float64, 11)] {
+    for (dtype, alike) in [(DType::Float32, 10), (DType::Float64, 11)].into_iter().skip(usize::from(cfg!(miri))) {
         let line = 64 / dtype.itemsize();
         for count in [line, line + 1, 2 * line].into_iter().take(if cfg!(miri) { 2 } else { 3 }) {
             let columns: Vec<Column> = (0..count).map(|i| (TYPES[alike].clone(), i % 5, false, 0)).collect();
@@ -392,7 +393,7 @@ proptest! {
         (data_type, dtype) in select(&[(DataType::Int32, DType::Float32), (DataType::Int64, DType::Float32),
             (DataType::Float64, DType::Float32), (DataType::Int32, DType::Float64), (DataType::Int64, DType::Float64),
             (DataType::Float32, DType::Float64)][..]),
-        (count, rows) in (select(&[2_usize, 4, 5, 16, 21, 32][..]), 60..TURN),
+        (count, rows) in (select(if cfg!(miri) { &[2_usize, 5, 9][..] } else { &[2, 4, 5, 16, 21, 32] }), 60..TURN),
         // Any bits, those of infinities, and of doubles that singles nearly hold.
         bits in vec(prop_oneof![any::<u64>(), Just(f64::INFINITY.to_bits()), Just(f64::NEG_INFINITY.to_bits()),
             (0x3690_u64..0x47ef, 0_u64..1 << 48).prop_map(|(high, low)| high << 48 | low)], TURN),

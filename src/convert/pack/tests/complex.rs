@@ -7,13 +7,15 @@ use crate::convert::column::write_range;
 
 #[test]
 fn rows_of_complex_numbers_may_start_where_a_part_does() {
-    /// Two blocks, and a few rows.
-    const ROWS: usize = 130;
+    /// Two blocks, and a few rows; for Miri one block.
+    const ROWS: usize = if cfg!(miri) { 66 } else { 130 };
     for (part, dtype, counts) in
-        [(DataType::Float32, DType::Complex64, [8, 16, 3]), (DataType::Float64, DType::Complex128, [4, 8, 3])]
+        [(DataType::Float32, DType::Complex64, [3, 8, 16]), (DataType::Float64, DType::Complex128, [3, 4, 8])]
     {
+        // Part of a line, a line, and two; for Miri no two.
+        let counts = if cfg!(miri) { &counts[..2] } else { &counts };
         let pair = DataType::FixedSizeList(Arc::new(Field::new("part", part, false)), 2);
-        for (count, nulls, stream) in counts.into_iter().chain([1]).flat_map(|count| {
+        for (count, nulls, stream) in counts.iter().copied().chain([1]).flat_map(|count| {
             [(false, false), (false, true), (true, true)].map(|(nulls, stream)| (count, nulls, stream))
         }) {
             let made: Vec<_> = (0..count).map(|seed| array(&(pair.clone(), 0, nulls, 0), ROWS, seed).0).collect();
