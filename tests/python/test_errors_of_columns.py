@@ -167,7 +167,17 @@ class TestTheLoader:
             lambda: ad.from_arrow(NUMBERS),
             lambda: ad.from_arrow(NUMBERS.to_batches()[0]),
         ],
-        ids=["table", "batch", "reader", "polars", "lazy", "pandas", "list of pandas", "stream of ours", "batch of ours"],
+        ids=[
+            "table",
+            "batch",
+            "reader",
+            "polars",
+            "lazy",
+            "pandas",
+            "list of pandas",
+            "stream of ours",
+            "batch of ours",
+        ],
     )
     @pytest.mark.parametrize(
         "options",
@@ -267,7 +277,9 @@ class TestQueries:
     """A loader knows the columns of a query before it, and running it is the business of `iter`."""
 
     @pytest.mark.filterwarnings("ignore:Arrow output on a DB-API result")
-    @pytest.mark.parametrize("make", [duckdb.sql, lambda query: duckdb.connect().execute(query)], ids=["sql", "execute"])
+    @pytest.mark.parametrize(
+        "make", [duckdb.sql, lambda query: duckdb.connect().execute(query)], ids=["sql", "execute"]
+    )
     def test_of_duckdb(self, make):
         query = "select range + 0.5 as height, range as weight, 'x' as name from range(3)"
         for options in ({"columns": ["hight", "q"]}, {"columns": {"x": ["q"], "y": "weight"}}, {"nulls": {"q": 0}}):
@@ -303,7 +315,7 @@ class TestQueries:
         """What is called as the columns of a frame or of a cursor, and is neither."""
 
         class Source:
-            columns = ["other"]
+            columns = ("other",)
             description = "a source"
 
             def __arrow_c_stream__(self, requested_schema=None):
