@@ -194,7 +194,7 @@ impl Conversion {
     ///
     /// let text = StringArray::from(vec!["to", "be", "or"]);
     /// let array = DeviceArray::from_arrow(&text, Field::new("x", DataType::Utf8, true).into())?;
-    /// let pad = Pad { value: Scalar::Int(0), length: Some(4) };
+    /// let pad = Pad::new(Scalar::Int(0)).length(4);
     /// let report = Conversion::default().explain_padded(array.field(), Some(&[array.clone()]), pad, Device::CPU)?;
     /// assert_eq!((report.rows[0].column.as_str(), &report.rows[0].shape[..]), ("x.values", &[Some(3), Some(4)][..]));
     /// assert_eq!(report.bytes(), 24);

@@ -98,6 +98,7 @@
 //! - `python`: the classes of the Python package, which other extension modules can return and accept.
 
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod alloc;
 pub mod arrow;

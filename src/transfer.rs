@@ -16,9 +16,12 @@ pub(crate) use batch::{Returning, in_page_locked, page_locked, taken_over, to_de
 pub(crate) use host_read::{Fetched, fetch};
 pub(crate) use route::{Route, bytes_to_host};
 pub(crate) use to_device::elsewhere;
-pub use to_device::{
-    Transfer, array_to_device, is_shared, require_way, stream_to_device, tensor_to_device, tensors_to_device,
-};
+/// For the tests of this crate, and no part of its interface.
+#[doc(hidden)]
+pub use to_device::is_shared;
+#[cfg(feature = "python")]
+pub(crate) use to_device::require_way;
+pub use to_device::{Transfer, array_to_device, stream_to_device, tensor_to_device, tensors_to_device};
 
 use smallvec::smallvec;
 
@@ -42,7 +45,7 @@ const CONCURRENT_MANAGED_ACCESS: c_int = 89;
 ///
 /// # Errors
 /// When the driver fails.
-pub fn is_read_in_place(device: Device) -> Result<bool> {
+pub(crate) fn is_read_in_place(device: Device) -> Result<bool> {
     if device.device_type() == DLDeviceType::CUDA_MANAGED {
         return Ok(CudaDevice::get(device.id())?.attribute(CONCURRENT_MANAGED_ACCESS)? != 0);
     }
@@ -64,6 +67,7 @@ fn wait_to_read(device: Device, readiness: Option<&Readiness>, stream: Option<St
 ///
 /// # Errors
 /// As [`array_to_device`], and if the memory contradicts the array.
+#[doc(hidden)]
 pub fn with_null_count(array: &DeviceArray) -> Result<DeviceArray> {
     let (Some(readiness), Some(bitmap)) = (array.readiness(), array.uncounted_bitmap()) else {
         return Ok(array.clone());
@@ -124,6 +128,7 @@ pub(crate) fn number_by(
 ///
 /// # Errors
 /// If the device is not reached through CUDA, the stream is another device's, the driver fails, or an allocation fails.
+#[doc(hidden)]
 pub fn copy_on_device(tensor: &Tensor, stream: Stream, why: &str) -> Result<Tensor> {
     let Some(source) = tensor.readiness() else { return Err(Error::argument("the data is in host memory")) };
     let (before, bytes) = span(tensor)?;

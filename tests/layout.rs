@@ -19,9 +19,7 @@ use std::sync::Arc;
 use arrow_array::ffi_stream::{ArrowArrayStreamReader, FFI_ArrowArrayStream};
 use arrow_array::{Array, Int32Array, RecordBatch, RecordBatchIterator, RecordBatchReader, make_array};
 use arrow_data::ffi::FFI_ArrowArray;
-use arrow_dlpack::arrow::{
-    DeviceArrayStream, export_device_array, export_schema, export_stream, read_schema, release_directly,
-};
+use arrow_dlpack::arrow::{DeviceArrayStream, export_device_array, export_schema, export_stream, read_schema};
 use arrow_dlpack::dlpack::{export_legacy, export_versioned, import_versioned};
 use arrow_dlpack::ffi::{arrow_device as ours_arrow, dlpack as ours};
 use arrow_dlpack::{DType, DeviceArray, Options, array_to_tensor};
@@ -155,7 +153,7 @@ fn we_read_the_peers_managed_tensors() {
         },
     };
     // SAFETY: a valid tensor over locals that outlive it; without a deleter nothing is freed.
-    let tensor = unsafe { import_versioned(NonNull::from(&mut managed).cast(), release_directly) }.unwrap();
+    let tensor = unsafe { import_versioned(NonNull::from(&mut managed).cast()) }.unwrap();
     assert_eq!((tensor.dtype(), tensor.shape(), tensor.strides()), (DType::Float64, &[2, 2][..], &[1, 2][..]));
     assert!(tensor.is_copied() && tensor.is_writable());
     assert_eq!(support::reference::read(&tensor), [1.5_f64, 3.5, 2.5, 4.5].map(|value| value.to_ne_bytes().to_vec()));
@@ -201,8 +199,7 @@ fn we_read_the_arrays_and_schemas_of_arrow_rs() {
     let read = unsafe { read_schema(foreign) }.unwrap();
     assert_eq!(read, *own);
     // SAFETY: both are `struct ArrowArray` of the C data interface; valid, and moved out of `exported`.
-    let imported =
-        unsafe { DeviceArray::import((&raw mut exported).cast(), Arc::new(read), release_directly) }.unwrap();
+    let imported = unsafe { DeviceArray::import((&raw mut exported).cast(), Arc::new(read)) }.unwrap();
     assert!(exported.is_released());
     assert_eq!(imported.to_arrow().unwrap().to_data(), array.to_data());
 }
@@ -225,7 +222,7 @@ fn streams_are_read_both_ways() {
     let reader = RecordBatchIterator::new([Ok(batch.clone()), Ok(batch.clone())], schema.clone());
     let mut theirs = FFI_ArrowArrayStream::new(Box::new(reader));
     // SAFETY: both are `struct ArrowArrayStream` of the C stream interface; valid, and moved out of `theirs`.
-    let stream = unsafe { DeviceArrayStream::import((&raw mut theirs).cast(), release_directly) }.unwrap();
+    let stream = unsafe { DeviceArrayStream::import((&raw mut theirs).cast()) }.unwrap();
     let mut own = export_stream(stream).unwrap();
     // SAFETY: both are `struct ArrowArrayStream` of the C stream interface; valid, and moved out of `own`.
     let reader = unsafe { ArrowArrayStreamReader::from_raw((&raw mut own).cast()) }.unwrap();

@@ -382,7 +382,7 @@ impl DeviceArray {
         }
         let mut exported = super::export::export_joined(self, false, |_| Ok(()))?;
         // SAFETY: an export of our own, moved and released once.
-        unsafe { Self::import_device(&raw mut exported, self.field().clone(), super::release_directly) }
+        unsafe { Self::import_device(&raw mut exported, self.field().clone()) }
     }
 
     /// Returns the same memory as the CPU's, for the host to read now.

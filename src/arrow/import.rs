@@ -21,10 +21,11 @@ use crate::stream_order::{Readiness, is_check_asked};
 
 /// Runs a foreign release callback, or decides that it cannot run any more. Memory that came through an interpreter
 /// must be released attached to it.
+#[doc(hidden)]
 pub type ReleaseGuard = fn(&mut dyn FnMut());
 
 /// The guard of callbacks that may run on any thread, at any time.
-pub fn release_directly(release: &mut dyn FnMut()) {
+pub(crate) fn release_directly(release: &mut dyn FnMut()) {
     release();
 }
 
@@ -101,7 +102,8 @@ unsafe impl Send for DeviceArray {}
 unsafe impl Sync for DeviceArray {}
 
 impl DeviceArray {
-    /// Moves the array out of `source`, which then counts as released, and checks it against its field.
+    /// Moves the array out of `source`, which then counts as released, and checks it against its field. Its release
+    /// callback runs on the thread that drops the last share of its memory.
     ///
     /// # Errors
     /// If `source` was released already, or breaks the C data interface. The moved array is still released.
@@ -109,7 +111,35 @@ impl DeviceArray {
     /// # Safety
     /// `source` points to a struct as the C device interface describes it: pointer arrays have the lengths that the
     /// struct gives, buffers the sizes that type and length ask for, and they stay so until its release.
-    pub unsafe fn import_device(source: *mut ArrowDeviceArray, field: FieldRef, guard: ReleaseGuard) -> Result<Self> {
+    pub unsafe fn import_device(source: *mut ArrowDeviceArray, field: FieldRef) -> Result<Self> {
+        // SAFETY: the caller promises the same of `source`.
+        unsafe { Self::import_device_guarded(source, field, release_directly) }
+    }
+
+    /// Like [`DeviceArray::import_device`], for a struct of the C data interface, in host memory.
+    ///
+    /// # Errors
+    /// As [`DeviceArray::import_device`].
+    ///
+    /// # Safety
+    /// As [`DeviceArray::import_device`].
+    pub unsafe fn import(source: *mut ArrowArray, field: FieldRef) -> Result<Self> {
+        // SAFETY: the caller promises the same of `source`.
+        unsafe { Self::import_guarded(source, field, release_directly) }
+    }
+
+    /// Like [`DeviceArray::import_device`], with a guard of the release callback.
+    ///
+    /// # Errors
+    /// As [`DeviceArray::import_device`].
+    ///
+    /// # Safety
+    /// As [`DeviceArray::import_device`].
+    pub(crate) unsafe fn import_device_guarded(
+        source: *mut ArrowDeviceArray,
+        field: FieldRef,
+        guard: ReleaseGuard,
+    ) -> Result<Self> {
         // SAFETY: `source` points to a struct, which is initialised.
         let array = unsafe { source.read() };
         if array.array.release.is_none() {
@@ -125,14 +155,15 @@ impl DeviceArray {
         Self::own(imported, field)
     }
 
-    /// Like [`DeviceArray::import_device`], for a struct of the C data interface, in host memory.
+    /// Like [`DeviceArray::import`], with a guard of the release callback. Public for this crate's tests alone.
     ///
     /// # Errors
-    /// As [`DeviceArray::import_device`].
+    /// As [`DeviceArray::import`].
     ///
     /// # Safety
-    /// As [`DeviceArray::import_device`].
-    pub unsafe fn import(source: *mut ArrowArray, field: FieldRef, guard: ReleaseGuard) -> Result<Self> {
+    /// As [`DeviceArray::import`].
+    #[doc(hidden)]
+    pub unsafe fn import_guarded(source: *mut ArrowArray, field: FieldRef, guard: ReleaseGuard) -> Result<Self> {
         // SAFETY: `source` points to a struct, which is initialised.
         let array = unsafe { source.read() };
         if array.release.is_none() {

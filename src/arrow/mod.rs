@@ -43,8 +43,11 @@ pub(crate) use field_cache::forget_fields;
 pub use field_cache::read_field;
 #[cfg(feature = "python")]
 pub(crate) use field_serialize::FieldParts;
-pub use import::{DeviceArray, ReleaseGuard, release_directly};
-pub(crate) use import::{array_ready_at, host_array};
+pub use import::DeviceArray;
+/// For the tests of this crate, and no part of its interface.
+#[doc(hidden)]
+pub use import::ReleaseGuard;
+pub(crate) use import::{array_ready_at, host_array, release_directly};
 pub(crate) use lists::{Hidden, Ints, ListChunk, ViewChunk};
 pub(crate) use mask::{Mask, count_bits};
 pub(crate) use node::ArrayNode;

@@ -27,12 +27,21 @@ pub enum MemorySource {
 
 /// Memory that an allocator gave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Allocated {
     /// Its address on the device, a multiple of 256.
     pub address: usize,
     /// The stream in whose order the memory may be used: the named one, or another, whose work may still use the
     /// memory. Our stream then waits for that one.
     pub stream: Stream,
+}
+
+impl Allocated {
+    /// Returns memory at an address, for use in the order of a stream.
+    #[must_use]
+    pub fn new(address: usize, stream: Stream) -> Self {
+        Self { address, stream }
+    }
 }
 
 /// Why an allocator returned no memory.

@@ -111,7 +111,7 @@ impl<M> ManagedBlock<M> {
 /// Returns a `DLTensor` over the tensor's own shape and strides, valid while the tensor is not moved. It has no
 /// read-only flag.
 #[must_use]
-pub fn borrowed(tensor: &Tensor) -> DLTensor {
+pub(crate) fn borrowed(tensor: &Tensor) -> DLTensor {
     DLTensor {
         data: tensor.as_ptr().cast(),
         device: tensor.device().to_dlpack(),

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use crate::alloc::is_addressable;
-use crate::arrow::ReleaseGuard;
+use crate::arrow::{ReleaseGuard, release_directly};
 use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
@@ -93,7 +93,7 @@ impl<M: Deletable> Deleted<M> {
     }
 }
 
-/// Takes ownership of a versioned managed tensor.
+/// Takes ownership of a versioned managed tensor. Its deleter runs on the thread that drops the last share of its memory.
 ///
 /// # Errors
 /// If its major version is unknown, its tensor breaks the DLPack specification, or its dtype is unknown here. Its
@@ -103,7 +103,22 @@ impl<M: Deletable> Deleted<M> {
 /// - `owned`: `managed` is owned by the caller, and not yet deleted.
 /// - `described`: it is as `dlpack.h` describes it, and so is its memory.
 /// - `unwritten`: its memory is not written while a slice of the result is alive.
-pub unsafe fn import_versioned(managed: NonNull<DLManagedTensorVersioned>, guard: ReleaseGuard) -> Result<Tensor> {
+pub unsafe fn import_versioned(managed: NonNull<DLManagedTensorVersioned>) -> Result<Tensor> {
+    // SAFETY: `owned`, `described` and `unwritten` are promised, in the same words.
+    unsafe { import_versioned_guarded(managed, release_directly) }
+}
+
+/// Like [`import_versioned`], with a guard of the deleter.
+///
+/// # Errors
+/// As [`import_versioned`].
+///
+/// # Safety
+/// As [`import_versioned`].
+pub unsafe fn import_versioned_guarded(
+    managed: NonNull<DLManagedTensorVersioned>,
+    guard: ReleaseGuard,
+) -> Result<Tensor> {
     require_aligned(managed)?;
     // SAFETY: `owned`, `described` and `unwritten` are promised, in the same words; the owner is of `managed`.
     unsafe { import_held(managed, Managed::new(managed, guard, true)) }
@@ -168,7 +183,19 @@ unsafe fn import_held(
 ///
 /// # Safety
 /// As [`import_versioned`].
-pub unsafe fn import_legacy(managed: NonNull<DLManagedTensor>, guard: ReleaseGuard) -> Result<Tensor> {
+pub unsafe fn import_legacy(managed: NonNull<DLManagedTensor>) -> Result<Tensor> {
+    // SAFETY: `owned`, `described` and `unwritten` are promised, in the same words.
+    unsafe { import_legacy_guarded(managed, release_directly) }
+}
+
+/// Like [`import_legacy`], with a guard of the deleter.
+///
+/// # Errors
+/// As [`import_legacy`].
+///
+/// # Safety
+/// As [`import_legacy`].
+pub(crate) unsafe fn import_legacy_guarded(managed: NonNull<DLManagedTensor>, guard: ReleaseGuard) -> Result<Tensor> {
     require_aligned(managed)?;
     let owner = Managed::new(managed, guard, true);
     // SAFETY: `owned` and `described`: the struct is alive; the copy of the member borrows nothing.

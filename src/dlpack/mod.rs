@@ -7,6 +7,16 @@ mod allocate;
 mod export;
 mod import;
 
-pub use allocate::allocate_like;
-pub use export::{Offer, borrowed, export_legacy, export_versioned};
-pub use import::{adopt_versioned, import_legacy, import_versioned};
+#[cfg(feature = "python")]
+pub(crate) use export::borrowed;
+pub use export::{export_legacy, export_versioned};
+#[cfg(feature = "python")]
+pub(crate) use import::import_legacy_guarded;
+pub use import::{import_legacy, import_versioned};
+/// For the tests of this crate, and no part of its interface.
+#[doc(hidden)]
+pub use {
+    allocate::allocate_like,
+    export::Offer,
+    import::{adopt_versioned, import_versioned_guarded},
+};

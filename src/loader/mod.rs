@@ -10,6 +10,7 @@ mod sharding;
 mod shuffle;
 mod slot;
 mod source_rows;
+#[cfg(feature = "python")]
 mod state;
 mod target;
 
@@ -23,8 +24,10 @@ use inline::Inline;
 use prefetch::{Prefetch, Stop, Taken};
 use producer::Producer;
 pub use sharding::Sharding;
-pub use state::{STATE_VERSION, Source, State, Terms};
-pub use target::check_device;
+#[cfg(feature = "python")]
+pub(crate) use state::{STATE_VERSION, Source, State, Terms};
+#[cfg(feature = "python")]
+pub(crate) use target::check_device;
 
 use crate::arrow::DeviceArrayStream;
 use crate::convert::check_environment;
@@ -61,11 +64,20 @@ impl LoadOptions {
 
 /// A shuffle by a buffer of rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Shuffle {
     /// Rows of the buffer. With as many rows as the source, every order is equally likely.
     pub buffer: NonZero<usize>,
     /// Determines the order, together with the epoch.
     pub seed: u64,
+}
+
+impl Shuffle {
+    /// Returns a shuffle by a buffer of so many rows.
+    #[must_use]
+    pub fn new(buffer: NonZero<usize>, seed: u64) -> Self {
+        Self { buffer, seed }
+    }
 }
 
 /// A batch.
@@ -261,8 +273,9 @@ impl Batches {
 
 /// Waits at most `patience` for the threads of iterations that a source's code dropped on a loader's thread: loader
 /// threads do not wait for each other. Returns whether none is left.
+#[cfg(feature = "python")]
 #[must_use]
-pub fn wait_for_threads(patience: Duration) -> bool {
+pub(crate) fn wait_for_threads(patience: Duration) -> bool {
     prefetch::join_left(patience)
 }
 

@@ -4,50 +4,50 @@ use super::sharding::Sharding;
 use crate::error::{Error, Result};
 
 /// The version of the state's format.
-pub const STATE_VERSION: u64 = 1;
+pub(crate) const STATE_VERSION: u64 = 1;
 
 /// Where an iteration stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct State {
+pub(crate) struct State {
     /// The seed of every epoch's order; `None` without a shuffle.
-    pub seed: Option<u64>,
+    pub(crate) seed: Option<u64>,
     /// The epoch.
-    pub epoch: u64,
+    pub(crate) epoch: u64,
     /// The number of its batches that were handed out to each rank.
-    pub batches: usize,
+    pub(crate) batches: usize,
     /// What must be the same when resuming.
-    pub terms: Terms,
+    pub(crate) terms: Terms,
 }
 
 /// What determines the batches of an epoch, besides its seed and number. The rank is not part of it: ranks in step have
 /// the same state.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Terms {
+pub(crate) struct Terms {
     /// Rows of a full batch.
-    pub batch_size: usize,
+    pub(crate) batch_size: usize,
     /// Rows of the shuffle buffer; 0 without one.
-    pub shuffle_buffer: usize,
+    pub(crate) shuffle_buffer: usize,
     /// Whether a last batch that is not full is dropped.
-    pub drop_last: bool,
+    pub(crate) drop_last: bool,
     /// The number of ranks.
-    pub world_size: usize,
+    pub(crate) world_size: usize,
     /// The source's columns and rows, if they are known.
-    pub source: Source,
+    pub(crate) source: Source,
 }
 
 /// What is known of a source.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Source {
+pub(crate) struct Source {
     /// The names of all its columns.
-    pub columns: Option<Vec<String>>,
+    pub(crate) columns: Option<Vec<String>>,
     /// How many rows it has.
-    pub rows: Option<usize>,
+    pub(crate) rows: Option<usize>,
 }
 
 impl Terms {
     /// Returns the terms of these options, for a source of which nothing is known yet.
     #[must_use]
-    pub fn new(sharding: &Sharding, shuffle_buffer: usize) -> Self {
+    pub(crate) fn new(sharding: &Sharding, shuffle_buffer: usize) -> Self {
         Self {
             batch_size: sharding.batch_size(),
             shuffle_buffer,
@@ -61,7 +61,7 @@ impl Terms {
     ///
     /// # Errors
     /// If these terms, of a state, differ from the present ones. Names the difference.
-    pub fn check(&self, present: &Self) -> Result<()> {
+    pub(crate) fn check(&self, present: &Self) -> Result<()> {
         differs("batch_size", &self.batch_size, &present.batch_size)?;
         differs("shuffle_buffer", &self.shuffle_buffer, &present.shuffle_buffer)?;
         differs("drop_last", &self.drop_last, &present.drop_last)?;
@@ -75,7 +75,7 @@ impl Source {
     ///
     /// # Errors
     /// If both know the columns or the rows, and they differ.
-    pub fn check(&self, present: &Self) -> Result<()> {
+    pub(crate) fn check(&self, present: &Self) -> Result<()> {
         if let (Some(columns), Some(found)) = (&self.columns, &present.columns) {
             differs("the source's columns", columns, found)?;
         }

@@ -49,7 +49,7 @@ struct Copies {
 ///
 /// # Errors
 /// If it is neither the CPU, nor CUDA, nor CUDA page-locked memory.
-pub fn check_device(device: Device) -> Result<()> {
+pub(crate) fn check_device(device: Device) -> Result<()> {
     match device.device_type() {
         DLDeviceType::CPU => Ok(()),
         DLDeviceType::CUDA | DLDeviceType::CUDA_HOST if device.id() >= 0 => Ok(()),

@@ -33,6 +33,7 @@ use crate::tensor::Tensor as Core;
 
 /// Arrow data that an argument gave.
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum ArrowInput {
     /// One array.
     Array(DeviceArray),
@@ -193,7 +194,7 @@ pub struct Chunks {
     /// The type of every chunk of a stream; an array has its own.
     stream_field: Option<FieldRef>,
     /// The chunks, perhaps none.
-    pub arrays: SmallVec<[DeviceArray; 1]>,
+    pub(super) arrays: SmallVec<[DeviceArray; 1]>,
     /// What was made of a stream instead, by name, in host memory.
     pub(super) results: Option<Vec<(String, Core)>>,
     /// The dtype of a tensor of complex numbers, which Arrow knows as pairs of floats.
@@ -222,6 +223,12 @@ impl Chunks {
         static NOTHING: LazyLock<FieldRef> = LazyLock::new(|| Arc::new(Field::new("", DataType::Null, true)));
         // Without a field of a stream there is an array.
         self.stream_field.as_ref().or_else(|| self.arrays.first().map(DeviceArray::field)).unwrap_or(&NOTHING)
+    }
+
+    /// The chunks, perhaps none.
+    #[must_use]
+    pub fn arrays(&self) -> &[DeviceArray] {
+        &self.arrays
     }
 
     /// Where the rows are: chunks without any may be elsewhere. The CPU, if there are no chunks.

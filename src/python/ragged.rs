@@ -358,7 +358,7 @@ pub(super) fn parse_pad(object: &Bound<'_, PyAny>) -> PyResult<Pad> {
     let (value, length) = pair.extract::<(Bound<'_, PyAny>, Option<Bound<'_, PyAny>>)>().map_err(|_| wrong())?;
     let length = length.map(|length| count("the length of pad", &length, 0)).transpose()?;
     match parse_nulls(&value) {
-        Ok(NullPolicy::Fill(value)) => Ok(Pad { value, length }),
+        Ok(NullPolicy::Fill(value)) => Ok(Pad::new(value).length(length)),
         _ => Err(wrong()),
     }
 }

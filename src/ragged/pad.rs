@@ -18,11 +18,27 @@ use crate::tensor::Tensor;
 
 /// How rows are padded.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct Pad {
     /// What stands where there is no element, in the result's dtype as a fill of nulls is.
     pub value: Scalar,
     /// The length of every row; `None` is that of the longest one.
     pub length: Option<usize>,
+}
+
+impl Pad {
+    /// Returns a padding with this value, to the length of the longest row.
+    #[must_use]
+    pub const fn new(value: Scalar) -> Self {
+        Self { value, length: None }
+    }
+
+    /// Sets [`Pad::length`].
+    #[must_use]
+    pub fn length(mut self, length: impl Into<Option<usize>>) -> Self {
+        self.length = length.into();
+        self
+    }
 }
 
 /// Converts an array of lists or strings into a matrix of shape (rows, length, *inner), padded at the end of each row, and
@@ -40,7 +56,7 @@ pub struct Pad {
 ///
 /// let text = StringArray::from(vec!["to", "be"]);
 /// let array = DeviceArray::from_arrow(&text, Field::new("x", DataType::Utf8, true).into())?;
-/// let pad = Pad { value: Scalar::Int(0), length: Some(3) };
+/// let pad = Pad::new(Scalar::Int(0)).length(3);
 /// let (matrix, validity) = to_padded(&array, pad, &Options::default())?;
 /// assert_eq!(matrix.as_slice::<u8>()?, b"to\0be\0");
 /// assert_eq!(validity.shape(), [2, 3]);

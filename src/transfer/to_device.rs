@@ -142,7 +142,8 @@ pub fn stream_to_device(
 ///
 /// # Errors
 /// If no route is known, or the device does not exist.
-pub fn require_way(own: Device, asked: Device) -> Result<()> {
+#[cfg(feature = "python")]
+pub(crate) fn require_way(own: Device, asked: Device) -> Result<()> {
     let way = Way::between(own, asked)?;
     match way {
         Way::Same => Ok(()),
@@ -167,6 +168,7 @@ fn check_memory(array: &DeviceArray) -> Result<()> {
 ///
 /// # Errors
 /// If no route between them is known, or the driver fails.
+#[doc(hidden)]
 pub fn is_shared(own: Device, asked: Device) -> Result<bool> {
     Ok(!matches!(Way::between(own, asked)?, Way::Copied))
 }

@@ -8,7 +8,7 @@ use arrow_array::{Array, ArrayRef, make_array};
 use arrow_buffer::{BooleanBuffer, Buffer, NullBuffer};
 use arrow_data::ArrayData;
 use arrow_dlpack::Device;
-use arrow_dlpack::arrow::{export_device_array, release_directly};
+use arrow_dlpack::arrow::export_device_array;
 use arrow_dlpack::ffi::arrow_device::{ArrowArray, ArrowDeviceArray};
 use arrow_dlpack::stream_order::{host_waits, pop_stream, push_stream};
 use arrow_dlpack::transfer::{Transfer, tensor_to_device, with_null_count};
@@ -64,7 +64,7 @@ fn on_device(array: &dyn Array, field: &FieldRef) -> DeviceArray {
 fn import(array: ArrowArray, sync_event: *mut c_void, field: &FieldRef) -> DeviceArray {
     let mut device = ArrowDeviceArray { array, device_id: 0, device_type: 2, sync_event, reserved: [0; 3] };
     // SAFETY: a valid struct, whose memory is never freed.
-    unsafe { DeviceArray::import_device(&raw mut device, field.clone(), release_directly) }.unwrap()
+    unsafe { DeviceArray::import_device(&raw mut device, field.clone()) }.unwrap()
 }
 
 /// Copies the buffers that an array has slots in to the device.

@@ -39,7 +39,7 @@ unsafe impl Allocator for Own {
         let work = Stream(std::ptr::without_provenance_mut(self.stream.number()));
         cuda::fill(address as u64, 9, bytes, work);
         self.given.lock().unwrap().push((address, bytes));
-        Ok(Allocated { address, stream: self.stream })
+        Ok(Allocated::new(address, self.stream))
     }
 
     fn deallocate(&self, device: i32, address: usize, bytes: usize) {

@@ -3,7 +3,7 @@
 use std::ffi::c_void;
 use std::ptr::null;
 
-use arrow_dlpack::arrow::{export_device_array, release_directly};
+use arrow_dlpack::arrow::export_device_array;
 use arrow_dlpack::dlpack::{export_versioned, import_versioned};
 use arrow_dlpack::ffi::arrow_device::{ArrowArray, ArrowDeviceArray};
 use arrow_dlpack::stream_order::host_waits;
@@ -57,7 +57,7 @@ impl Column {
         let sync_event = (&raw mut self.event).cast();
         let mut device = ArrowDeviceArray { array, device_id: 0, device_type: 2, sync_event, reserved: [7; 3] };
         // SAFETY: a valid struct; the column outlives the array.
-        unsafe { DeviceArray::import_device(&raw mut device, field("x", DataType::UInt8), release_directly) }.unwrap()
+        unsafe { DeviceArray::import_device(&raw mut device, field("x", DataType::UInt8)) }.unwrap()
     }
 
     fn free(&self) {
@@ -134,7 +134,7 @@ fn a_tensor_of_dlpack_is_written_behind_the_stream_that_its_producer_was_given()
     lent.readiness().unwrap().make_stream_wait(Some(given.named())).unwrap();
     let managed = export_versioned(&lent, false).unwrap();
     // SAFETY: our own export.
-    let tensor = unsafe { import_versioned(managed, release_directly) }.unwrap();
+    let tensor = unsafe { import_versioned(managed) }.unwrap();
     tensor.readiness().unwrap().record_written(given.named()).unwrap();
     tensor.readiness().unwrap().make_stream_wait(Some(consumer.named())).unwrap();
     expect(&tensor, 6, consumer);

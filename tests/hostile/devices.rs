@@ -3,7 +3,7 @@
 use std::ptr::{null_mut, without_provenance_mut};
 
 use arrow_array::Int32Array;
-use arrow_dlpack::arrow::{export_device_array, release_directly};
+use arrow_dlpack::arrow::export_device_array;
 use arrow_dlpack::ffi::arrow_device::ArrowDeviceArray;
 use arrow_dlpack::{DeviceArray, ErrorKind, Options, Result, request_field, to_tensor};
 use arrow_schema::DataType;
@@ -17,8 +17,7 @@ fn import_device(edit: impl FnOnce(&mut ArrowDeviceArray)) -> (Result<DeviceArra
         ArrowDeviceArray { array, device_id: -1, device_type: 1, sync_event: null_mut(), reserved: [0; 3] };
     edit(&mut device);
     // SAFETY: a valid struct, but for what `edit` breaks on purpose.
-    let imported =
-        unsafe { DeviceArray::import_device(&raw mut device, field("x", DataType::Int32), release_directly) };
+    let imported = unsafe { DeviceArray::import_device(&raw mut device, field("x", DataType::Int32)) };
     assert!(device.array.release.is_none());
     (imported, released)
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use arrow_array::types::{Int8Type, Int32Type};
 use arrow_array::{Array, DictionaryArray, Int32Array, RunArray, StringArray, StringViewArray};
-use arrow_dlpack::arrow::{export_device_array, release_directly};
+use arrow_dlpack::arrow::export_device_array;
 use arrow_dlpack::copy_array;
 use arrow_dlpack::ffi::arrow_device::{ArrowArray, ArrowDeviceArray};
 use arrow_dlpack::{
@@ -58,12 +58,12 @@ fn what_was_released_or_moved_is_refused_and_left_alone() {
     release(&mut array);
     let x = field("x", DataType::Int32);
     // SAFETY: a released struct, which says so.
-    let again = unsafe { DeviceArray::import(&raw mut array, x.clone(), release_directly) };
+    let again = unsafe { DeviceArray::import(&raw mut array, x.clone()) };
     assert!(again.unwrap_err().reason().contains("ArrowArray was released"));
     let mut device =
         ArrowDeviceArray { array, device_id: -1, device_type: 1, sync_event: std::ptr::null_mut(), reserved: [0; 3] };
     // SAFETY: a released struct, which says so.
-    let again = unsafe { DeviceArray::import_device(&raw mut device, x, release_directly) };
+    let again = unsafe { DeviceArray::import_device(&raw mut device, x) };
     assert!(again.unwrap_err().reason().contains("ArrowDeviceArray was released"));
     assert_eq!(released.get(), 1);
 }
@@ -148,7 +148,7 @@ fn children_may_outlive_the_array_that_they_were_moved_out_of() {
     release(&mut parent);
     assert_eq!(released.get(), 0);
     // SAFETY: a live child, moved as the C data interface describes it.
-    let column = unsafe { DeviceArray::import(&raw mut moved, field("b", DataType::Int32), release_directly) }.unwrap();
+    let column = unsafe { DeviceArray::import(&raw mut moved, field("b", DataType::Int32)) }.unwrap();
     assert_eq!(to_tensor(&column, &Options::default()).unwrap().as_slice::<i32>().unwrap(), [5, 6, 7, 8]);
     drop(column);
     assert_eq!(released.get(), 1);

@@ -2,7 +2,6 @@
 
 use std::ptr::{NonNull, null_mut};
 
-use arrow_dlpack::arrow::release_directly;
 use arrow_dlpack::dlpack::{Offer, adopt_versioned, allocate_like, import_versioned};
 use arrow_dlpack::ffi::dlpack::{DLDataTypeCode, DLDeviceType, DLManagedTensorVersioned, DLTensor};
 use arrow_dlpack::{DType, Error, ErrorKind, Tensor};
@@ -44,7 +43,7 @@ fn an_accepted_offer_is_freed_by_the_deleter() {
     offer_.accepted();
     assert_eq!(released.get(), 0);
     // SAFETY: accepted above, imported once.
-    let tensor = unsafe { import_versioned(NonNull::new(managed).unwrap(), release_directly) }.unwrap();
+    let tensor = unsafe { import_versioned(NonNull::new(managed).unwrap()) }.unwrap();
     assert_eq!(int32s(&tensor), [1, 2, 3, 4]);
     drop(tensor);
     assert_eq!(released.get(), 1);
@@ -73,15 +72,19 @@ fn an_adopted_tensor_is_the_callers_until_all_has_succeeded() {
     let (managed, released) = Memory::four().versioned(|_| ());
     // SAFETY: made by the helper.
     let refused = unsafe {
-        adopt_versioned(managed, release_directly, |tensor| {
-            assert_eq!(int32s(&tensor), [1, 2, 3, 4]);
-            Err::<(), Error>(Tensor::as_slice::<f64>(&tensor).unwrap_err())
-        })
+        adopt_versioned(
+            managed,
+            |release| release(),
+            |tensor| {
+                assert_eq!(int32s(&tensor), [1, 2, 3, 4]);
+                Err::<(), Error>(Tensor::as_slice::<f64>(&tensor).unwrap_err())
+            },
+        )
     };
     assert!(refused.is_err());
     assert_eq!(released.get(), 0);
     // SAFETY: what was refused is still ours, and not deleted.
-    let tensor = unsafe { adopt_versioned(managed, release_directly, Ok::<_, Error>) }.unwrap();
+    let tensor = unsafe { adopt_versioned(managed, |release| release(), Ok::<_, Error>) }.unwrap();
     assert_eq!(int32s(&tensor), [1, 2, 3, 4]);
     assert_eq!(released.get(), 0);
     drop(tensor);
@@ -97,7 +100,7 @@ fn a_tensor_that_cannot_be_read_is_not_adopted() {
     ] {
         let (managed, released) = Memory::four().versioned(edit);
         // SAFETY: made by the helper; what `edit` breaks on purpose is what import has to find.
-        assert!(unsafe { adopt_versioned(managed, release_directly, Ok::<_, Error>) }.is_err());
+        assert!(unsafe { adopt_versioned(managed, |release| release(), Ok::<_, Error>) }.is_err());
         assert_eq!(released.get(), 0);
         delete(managed.as_ptr());
         assert_eq!(released.get(), 1);
@@ -108,7 +111,7 @@ fn a_tensor_that_cannot_be_read_is_not_adopted() {
 fn what_is_copied_while_it_is_adopted_is_deleted_at_once() {
     let (managed, released) = Memory::four().versioned(|_| ());
     // SAFETY: made by the helper.
-    let values = unsafe { adopt_versioned(managed, release_directly, |tensor| Ok::<_, Error>(int32s(&tensor))) };
+    let values = unsafe { adopt_versioned(managed, |release| release(), |tensor| Ok::<_, Error>(int32s(&tensor))) };
     assert_eq!(values.unwrap(), [1, 2, 3, 4]);
     assert_eq!(released.get(), 1);
 }
@@ -126,7 +129,7 @@ fn allocate(shape: &mut [i64], edit: impl FnOnce(&mut DLTensor)) -> Result<Tenso
     // SAFETY: the shape is there for as many dimensions, or what import has to find is wrong.
     let managed = unsafe { allocate_like(&prototype) }?;
     // SAFETY: ours, imported once.
-    unsafe { import_versioned(managed, release_directly) }
+    unsafe { import_versioned(managed) }
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 
 use arrow_array::cast::AsArray;
 use arrow_array::{Array, RecordBatch};
-use arrow_dlpack::arrow::{DeviceArrayStream, export_device_stream, export_schema, export_stream, release_directly};
+use arrow_dlpack::arrow::{DeviceArrayStream, export_device_stream, export_schema, export_stream};
 use arrow_dlpack::ffi::arrow_device::{ArrowArray, ArrowArrayStream, ArrowSchema};
 use arrow_dlpack::ffi::dlpack::DLDeviceType;
 use arrow_dlpack::{Device, DeviceArray, ErrorKind, Result};
@@ -41,7 +41,7 @@ fn a_stream_is_released_at_its_end_an_error_or_an_early_drop() {
         let (source, made, dropped) = stream(failure);
         let mut exported = export_stream(source).unwrap();
         // SAFETY: our export, moved.
-        let mut imported = unsafe { DeviceArrayStream::import(&raw mut exported, release_directly) }.unwrap();
+        let mut imported = unsafe { DeviceArrayStream::import(&raw mut exported) }.unwrap();
         assert!(exported.release.is_none(), "a moved stream counts as released");
         let items: Vec<_> = imported.by_ref().take(taken).collect();
         assert_eq!(made.get(), arrays, "nothing is asked for before it is wanted");
@@ -75,7 +75,7 @@ fn arrays_outlive_their_stream() {
     let (source, _, dropped) = stream(None);
     let mut exported = export_device_stream(source);
     // SAFETY: our export, moved.
-    let mut imported = unsafe { DeviceArrayStream::import_device(&raw mut exported, release_directly) }.unwrap();
+    let mut imported = unsafe { DeviceArrayStream::import_device(&raw mut exported) }.unwrap();
     let first = imported.next().unwrap().unwrap();
     drop(imported);
     assert_eq!(dropped.get(), 1);
@@ -180,7 +180,7 @@ fn import_foreign(edit: impl FnOnce(&mut Foreign, &mut ArrowArray)) -> (Result<V
     state.next = Some(array);
     let mut stream = foreign(state);
     // SAFETY: a valid stream, but for what `edit` breaks on purpose.
-    let imported = unsafe { DeviceArrayStream::import(&raw mut stream, release_directly) };
+    let imported = unsafe { DeviceArrayStream::import(&raw mut stream) };
     (imported.map(Iterator::collect), counts)
 }
 
@@ -219,7 +219,7 @@ fn a_producers_code_reaches_the_consumer_of_an_exported_stream() {
         Foreign { schema: None, schemas_released: Count::default(), next: None, released: Count::default() };
     let mut stream = foreign(no_schema);
     // SAFETY: a valid stream whose first callback fails.
-    let error = unsafe { DeviceArrayStream::import(&raw mut stream, release_directly) }.unwrap_err();
+    let error = unsafe { DeviceArrayStream::import(&raw mut stream) }.unwrap_err();
     let failing = DeviceArrayStream::new(own, DLDeviceType::CPU, std::iter::once(Err(error)));
     let mut exported = export_stream(failing).unwrap();
     let mut array = ArrowArray::empty();
@@ -246,7 +246,7 @@ fn a_stream_that_lacks_callbacks_is_refused_and_released() {
             left_alive(stream.private_data);
         }
         // SAFETY: a stream without a callback, which import has to find.
-        let error = match unsafe { DeviceArrayStream::import(&raw mut stream, release_directly) } {
+        let error = match unsafe { DeviceArrayStream::import(&raw mut stream) } {
             Ok(mut stream) => stream.next().unwrap().unwrap_err(),
             Err(error) => error,
         };
@@ -283,7 +283,7 @@ fn record_batches_go_through_streams_unchanged() {
     assert_eq!(item.columns(), rows.schema().fields().as_ref() as &[FieldRef]);
     let mut exported = export_device_stream(DeviceArrayStream::new(own, DLDeviceType::CPU, std::iter::once(Ok(item))));
     // SAFETY: our export, moved.
-    let imported = unsafe { DeviceArrayStream::import_device(&raw mut exported, release_directly) }.unwrap();
+    let imported = unsafe { DeviceArrayStream::import_device(&raw mut exported) }.unwrap();
     let items: Vec<_> = imported.map(|item| RecordBatch::from(item.unwrap().to_arrow().unwrap().as_struct())).collect();
     assert_eq!(items, [rows]);
 }

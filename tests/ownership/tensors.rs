@@ -1,8 +1,9 @@
 //! Managed tensors, in and out.
 
 use arrow_dlpack::Tensor;
-use arrow_dlpack::arrow::release_directly;
-use arrow_dlpack::dlpack::{export_legacy, export_versioned, import_legacy, import_versioned};
+use arrow_dlpack::dlpack::{
+    export_legacy, export_versioned, import_legacy, import_versioned, import_versioned_guarded,
+};
 use arrow_dlpack::ffi::arrow_device::ArrowArray;
 use arrow_dlpack::ffi::dlpack::{DLPACK_FLAG_BITMASK_IS_COPIED, DLPACK_FLAG_BITMASK_READ_ONLY, DLTensor};
 use arrow_schema::DataType;
@@ -57,13 +58,13 @@ fn a_tensor_without_a_deleter_is_used_and_left_alone() {
     let (managed, released) = Memory::four().versioned(|managed| managed.deleter = None);
     left_alive(managed.as_ptr());
     // SAFETY: made by the helper; without a deleter it stays alive.
-    let tensor = unsafe { import_versioned(managed, release_directly) }.unwrap();
+    let tensor = unsafe { import_versioned(managed) }.unwrap();
     assert_eq!(int32s(&tensor), [1, 2, 3, 4]);
     drop(tensor);
     let (managed, _) = Memory::four().legacy(|managed| managed.deleter = None);
     left_alive(managed.as_ptr());
     // SAFETY: made by the helper; without a deleter it stays alive.
-    assert!(unsafe { import_legacy(managed, release_directly) }.is_ok());
+    assert!(unsafe { import_legacy(managed) }.is_ok());
     assert_eq!(released.get(), 0);
 }
 
@@ -72,7 +73,7 @@ fn a_guard_decides_whether_the_callback_runs() {
     let (managed, released) = Memory::four().versioned(|_| ());
     left_alive(managed.as_ptr());
     // SAFETY: made by the helper; the guard leaks it.
-    drop(unsafe { import_versioned(managed, |_| ()) }.unwrap());
+    drop(unsafe { import_versioned_guarded(managed, |_| ()) }.unwrap());
     assert_eq!(released.get(), 0);
 
     let (array, released) =
@@ -105,7 +106,7 @@ fn a_guard_that_calls_twice_releases_once() {
 
     let (managed, released) = Memory::four().versioned(|_| ());
     // SAFETY: made by the helper.
-    drop(unsafe { import_versioned(managed, twice) }.unwrap());
+    drop(unsafe { import_versioned_guarded(managed, twice) }.unwrap());
     assert_eq!(released.get(), 1);
 }
 
@@ -124,9 +125,9 @@ fn an_exported_tensor_keeps_its_source_until_its_deleter_runs_on_any_thread() {
         let versioned = std::ptr::NonNull::new(std::ptr::with_exposed_provenance_mut(versioned)).unwrap();
         let legacy = std::ptr::NonNull::new(std::ptr::with_exposed_provenance_mut(legacy)).unwrap();
         // SAFETY: exported above, imported once.
-        let versioned = unsafe { import_versioned(versioned, release_directly) }.unwrap();
+        let versioned = unsafe { import_versioned(versioned) }.unwrap();
         // SAFETY: exported above, imported once.
-        let legacy = unsafe { import_legacy(legacy, release_directly) }.unwrap();
+        let legacy = unsafe { import_legacy(legacy) }.unwrap();
         assert_eq!(int32s(&legacy), [1, 2, 3, 4]);
         drop(legacy);
         versioned
@@ -177,6 +178,6 @@ fn flags_travel_with_the_memory() {
         // SAFETY: a live struct.
         assert_eq!(unsafe { managed.as_ref() }.flags, flags);
         // SAFETY: exported above, imported once.
-        drop(unsafe { import_versioned(managed, release_directly) });
+        drop(unsafe { import_versioned(managed) });
     }
 }

@@ -102,7 +102,7 @@ mod racing {
         while_written(address, &own, other, || {
             for round in 0..600 {
                 let options = if round % 2 == 0 { &wide } else { &narrow };
-                let padded = to_padded(&array, Pad { length: Some(8), ..PAD }, options);
+                let padded = to_padded(&array, PAD.length(8), options);
                 let allowed = |kind| matches!(kind, ErrorKind::Invalid | ErrorKind::Argument);
                 assert!(padded.as_ref().err().is_none_or(|error| allowed(error.kind())), "{padded:?}");
             }
@@ -125,7 +125,7 @@ mod racing {
         let data = views.to_data();
         let far = [20, 0, 0, 1 << 30].map(i32::to_ne_bytes).concat();
         assert_eq!(data.buffers()[0].len(), 2000 * 16);
-        let pad = Pad { value: Scalar::Int(0), length: Some(20) };
+        let pad = Pad::new(Scalar::Int(0)).length(20);
         let array = one(&views);
         let own = data.buffers()[0].as_slice()[16_000..16_016].to_vec();
         while_written(data.buffers()[0].as_ptr().addr() + 16_000, &own, &far, || {

@@ -86,7 +86,7 @@ fn values_are_those_of_a_column_of_the_items() {
         };
         let sliced = to_ragged(&one(&tail), &options).unwrap();
         assert_eq!(read(values(&sliced)), elements(2..5), "{what}");
-        let zero = Pad { value: Scalar::Int(0), length: Some(3) };
+        let zero = Pad::new(Scalar::Int(0)).length(3);
         if alone.dtype() == DType::Complex64 {
             continue;
         }
@@ -118,7 +118,7 @@ fn nulls_that_codes_and_runs_stand_for_are_nulls() {
         assert_eq!((error.kind(), error.row()), (ErrorKind::Null, Some(0)), "{error}");
         let error = to_ragged(&one(&list.slice(1, 2)), &Options::default()).unwrap_err();
         assert_eq!((error.kind(), error.row()), (ErrorKind::Null, Some(1)), "{error}");
-        let zero = Pad { value: Scalar::Int(0), length: None };
+        let zero = Pad::new(Scalar::Int(0));
         let (_, valid) = to_padded(&one(&list), zero, &keep()).unwrap();
         assert_eq!(valid.as_bytes().unwrap(), [1, 0, 0, 0, 0, 0, 0, 1, 1]);
         let filled = to_ragged(&one(&list), &fill(7)).unwrap();

@@ -144,4 +144,4 @@ pub(crate) fn lists(kind: Kind, rows: &[Row]) -> ArrayRef {
 }
 
 /// Padding that no test's rows hold, up to the longest row.
-pub(crate) const PAD: Pad = Pad { value: Scalar::Int(-1), length: None };
+pub(crate) const PAD: Pad = Pad::new(Scalar::Int(-1));

@@ -13,7 +13,7 @@ use crate::{Kind, PAD, ints, keep, lists, one};
 #[test]
 fn rows_are_padded() {
     let list = lists(Kind::List, &[Some(vec![Some(1), None, Some(3)]), None, Some(vec![]), Some(vec![Some(4)])]);
-    let pad = |length, options: &Options| to_padded(&one(&list), Pad { length, ..PAD }, options);
+    let pad = |length, options: &Options| to_padded(&one(&list), PAD.length(length), options);
     let (matrix, valid) = pad(None, &keep()).unwrap();
     assert_eq!((matrix.shape(), valid.shape()), (&[4_i64, 3][..], &[4_i64, 3][..]));
     assert_eq!(matrix.as_slice::<i16>().unwrap(), [1, -1, 3, -1, -1, -1, -1, -1, -1, 4, -1, -1]);
@@ -41,7 +41,7 @@ fn bits_fixed_size_lists_and_views_of_strings_are_padded() {
     builder.append_value([Some(true), Some(false), Some(true)]);
     builder.append_value([Some(true)]);
     let bits: ArrayRef = Arc::new(builder.finish());
-    let zero = Pad { value: Scalar::Bool(false), length: Some(3) };
+    let zero = Pad::new(Scalar::Bool(false)).length(3);
     let (matrix, _) = to_padded(&one(&bits.slice(0, 2)), zero, &Options::default()).unwrap();
     assert_eq!((matrix.dtype(), matrix.as_bytes().unwrap()), (DType::Bool, &[1, 0, 1, 1, 0, 0][..]));
     let as_float = Options::default().dtype(DType::Float32);
@@ -64,7 +64,7 @@ fn bits_fixed_size_lists_and_views_of_strings_are_padded() {
     views.append_value("longer than twelve bytes");
     views.append_null();
     views.append_value("x");
-    let spaces = Pad { value: Scalar::Int(32), length: None };
+    let spaces = Pad::new(Scalar::Int(32));
     let (matrix, valid) = to_padded(&one(&views.finish()), spaces, &keep()).unwrap();
     assert_eq!(matrix.shape(), [3, 24]);
     assert_eq!(&matrix.as_bytes().unwrap()[..24], b"longer than twelve bytes");

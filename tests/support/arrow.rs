@@ -8,7 +8,7 @@ use arrow_buffer::{BooleanBuffer, Buffer, NullBuffer};
 use arrow_data::ArrayData;
 use arrow_data::ffi::FFI_ArrowArray;
 use arrow_dlpack::DeviceArray;
-use arrow_dlpack::arrow::{ReleaseGuard, release_directly};
+use arrow_dlpack::arrow::ReleaseGuard;
 use arrow_dlpack::ffi::arrow_device::ArrowArray;
 use arrow_schema::{DataType, Field, FieldRef};
 
@@ -123,7 +123,7 @@ pub(crate) fn import_edited(
     field: &FieldRef,
     edit: impl FnOnce(&mut ArrowArray),
 ) -> (arrow_dlpack::Result<DeviceArray>, Count) {
-    import_guarded(array, field, edit, release_directly)
+    import_guarded(array, field, edit, |release| release())
 }
 
 /// As [`import_edited`], with a guard of the release callback.
@@ -136,7 +136,7 @@ pub(crate) fn import_guarded(
     let (mut counted, released) = counted(array);
     edit(&mut counted);
     // SAFETY: a struct of arrow-rs; what `edit` breaks on purpose is what import has to find.
-    let imported = unsafe { DeviceArray::import(&raw mut counted, field.clone(), guard) };
+    let imported = unsafe { DeviceArray::import_guarded(&raw mut counted, field.clone(), guard) };
     assert!(counted.release.is_none(), "a moved struct counts as released");
     (imported, released)
 }

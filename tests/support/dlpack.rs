@@ -3,7 +3,6 @@
 use std::ffi::c_void;
 use std::ptr::NonNull;
 
-use arrow_dlpack::arrow::release_directly;
 use arrow_dlpack::dlpack::{import_legacy, import_versioned};
 use arrow_dlpack::ffi::dlpack::{
     DLDataType, DLDevice, DLDeviceType, DLManagedTensor, DLManagedTensorVersioned, DLPackVersion, DLTensor,
@@ -113,14 +112,14 @@ impl Memory {
     pub(crate) fn import_edited(self, edit: impl FnOnce(&mut DLManagedTensorVersioned)) -> (Result<Tensor>, Count) {
         let (managed, released) = self.versioned(edit);
         // SAFETY: made above, ours, not deleted; what `edit` breaks on purpose is what import has to find.
-        (unsafe { import_versioned(managed, release_directly) }, released)
+        (unsafe { import_versioned(managed) }, released)
     }
 
     /// Imports a legacy tensor, changed by `edit`.
     pub(crate) fn import_legacy(self, edit: impl FnOnce(&mut DLManagedTensor)) -> (Result<Tensor>, Count) {
         let (managed, released) = self.legacy(edit);
         // SAFETY: made above, as `dlpack.h` describes it but for the edit, which import has to find.
-        (unsafe { import_legacy(managed, release_directly) }, released)
+        (unsafe { import_legacy(managed) }, released)
     }
 }
 

@@ -80,7 +80,7 @@ impl<S: CStream> Imported<S> {
         let Some(mut array) = S::into_device_array(array) else { return Ok(None) };
         // SAFETY: an array that a producer filled, which is as the C device interface describes it, as `import` was
         // promised.
-        unsafe { DeviceArray::import_device(&raw mut array, field.clone(), self.guard) }.map(Some)
+        unsafe { DeviceArray::import_device_guarded(&raw mut array, field.clone(), self.guard) }.map(Some)
     }
 
     /// Turns a callback's error code into an error with the producer's own message.

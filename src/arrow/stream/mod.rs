@@ -15,7 +15,7 @@ pub use export::{export_device_stream, export_stream};
 pub(crate) use exported::forget_messages;
 
 use super::check::same_layout;
-use super::import::{DeviceArray, ReleaseGuard, host};
+use super::import::{DeviceArray, ReleaseGuard, host, release_directly};
 use crate::device::Device;
 use crate::error::{Error, ErrorKind, Result};
 use crate::ffi::arrow_device::{ArrowArray, ArrowArrayStream, ArrowDeviceArray, ArrowDeviceArrayStream, ArrowSchema};
@@ -49,10 +49,9 @@ impl DeviceArrayStream {
     ///
     /// # Safety
     /// `source` points to a struct as the C stream interface describes it, and so are the structs that it produces.
-    pub unsafe fn import(source: *mut ArrowArrayStream, guard: ReleaseGuard) -> Result<Self> {
-        // SAFETY: `source` points to a stream as the C stream interface describes it, and its products are such
-        // structs, as promised.
-        unsafe { import::import(source, guard) }
+    pub unsafe fn import(source: *mut ArrowArrayStream) -> Result<Self> {
+        // SAFETY: the caller promises the same of `source` and of its products.
+        unsafe { Self::import_guarded(source, release_directly) }
     }
 
     /// Like [`DeviceArrayStream::import`], for the C device stream interface.
@@ -62,8 +61,20 @@ impl DeviceArrayStream {
     ///
     /// # Safety
     /// As [`DeviceArrayStream::import`].
-    pub unsafe fn import_device(source: *mut ArrowDeviceArrayStream, guard: ReleaseGuard) -> Result<Self> {
-        // SAFETY: `source` points to a stream as the C device stream interface describes it, and its products are such
+    pub unsafe fn import_device(source: *mut ArrowDeviceArrayStream) -> Result<Self> {
+        // SAFETY: the caller promises the same of `source` and of its products.
+        unsafe { Self::import_guarded(source, release_directly) }
+    }
+
+    /// Like [`DeviceArrayStream::import`], with a guard of the release callbacks.
+    ///
+    /// # Errors
+    /// As [`DeviceArrayStream::import`].
+    ///
+    /// # Safety
+    /// As [`DeviceArrayStream::import`].
+    pub(crate) unsafe fn import_guarded<S: CStream>(source: *mut S, guard: ReleaseGuard) -> Result<Self> {
+        // SAFETY: `source` points to a stream as the interface of its type describes it, and its products are such
         // structs, as promised.
         unsafe { import::import(source, guard) }
     }
@@ -128,7 +139,7 @@ impl fmt::Debug for DeviceArrayStream {
 }
 
 /// `ArrowArrayStream` and `ArrowDeviceArrayStream`: the same callbacks, except for what `get_next` fills.
-trait CStream: Sized + 'static {
+pub(crate) trait CStream: Sized + 'static {
     /// What `get_next` fills.
     type Array;
 
@@ -154,7 +165,7 @@ trait CStream: Sized + 'static {
 }
 
 /// The callbacks of a C stream. A hostile struct may lack any of them.
-struct Callbacks<S: CStream> {
+pub(crate) struct Callbacks<S: CStream> {
     get_schema: Option<unsafe extern "C" fn(*mut S, *mut ArrowSchema) -> c_int>,
     get_next: Option<unsafe extern "C" fn(*mut S, *mut S::Array) -> c_int>,
     get_last_error: Option<unsafe extern "C" fn(*mut S) -> *const c_char>,

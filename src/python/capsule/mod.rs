@@ -18,7 +18,7 @@ use crate::arrow::{
     DeviceArray, DeviceArrayStream, export_device_array, export_device_stream, export_schema, export_stream, read_field,
 };
 use crate::callback;
-use crate::dlpack::{export_legacy, export_versioned, import_legacy, import_versioned};
+use crate::dlpack::{export_legacy, export_versioned, import_legacy_guarded, import_versioned_guarded};
 use crate::ffi::arrow_device::{ArrowArray, ArrowArrayStream, ArrowDeviceArray, ArrowDeviceArrayStream, ArrowSchema};
 use crate::ffi::dlpack::{DLManagedTensor, DLManagedTensorVersioned, DLPackExchangeAPI, DLPackExchangeAPIHeader};
 use crate::tensor::Tensor;
@@ -208,7 +208,7 @@ pub(super) fn array_from_capsule(capsule: &Bound<'_, PyAny>, field: FieldRef) ->
         let array = arrow_pointer::<ArrowArray>(capsule)?;
         // SAFETY: a struct of the Arrow PyCapsule interface, by its capsule's name; the critical section makes us its
         // only consumer now.
-        Ok(unsafe { DeviceArray::import(array.as_ptr(), field, release_attached) }?)
+        Ok(unsafe { DeviceArray::import_guarded(array.as_ptr(), field, release_attached) }?)
     })
 }
 
@@ -218,7 +218,7 @@ pub(super) fn device_array_from_capsule(capsule: &Bound<'_, PyAny>, field: Field
         let array = arrow_pointer::<ArrowDeviceArray>(capsule)?;
         // SAFETY: a struct of the Arrow PyCapsule interface, by its capsule's name; the critical section makes us its
         // only consumer now.
-        Ok(unsafe { DeviceArray::import_device(array.as_ptr(), field, release_attached) }?)
+        Ok(unsafe { DeviceArray::import_device_guarded(array.as_ptr(), field, release_attached) }?)
     })
 }
 
@@ -239,7 +239,7 @@ pub(super) fn stream_from_capsule(capsule: &Bound<'_, PyAny>) -> PyResult<Device
         let stream = arrow_pointer::<ArrowArrayStream>(capsule)?;
         // SAFETY: a struct of the Arrow PyCapsule interface, by its capsule's name; the critical section makes us its
         // only consumer now.
-        Ok(unsafe { DeviceArrayStream::import(stream.as_ptr(), release_attached) }?)
+        Ok(unsafe { DeviceArrayStream::import_guarded(stream.as_ptr(), release_attached) }?)
     })
 }
 
@@ -249,7 +249,7 @@ pub(super) fn device_stream_from_capsule(capsule: &Bound<'_, PyAny>) -> PyResult
         let stream = arrow_pointer::<ArrowDeviceArrayStream>(capsule)?;
         // SAFETY: a struct of the Arrow PyCapsule interface, by its capsule's name; the critical section makes us its
         // only consumer now.
-        Ok(unsafe { DeviceArrayStream::import_device(stream.as_ptr(), release_attached) }?)
+        Ok(unsafe { DeviceArrayStream::import_guarded(stream.as_ptr(), release_attached) }?)
     })
 }
 
@@ -340,11 +340,11 @@ pub(super) fn tensor_from_capsule(capsule: &Bound<'_, PyAny>) -> PyResult<Tensor
     with_critical_section(capsule, || {
         if let Some(managed) = take::<DLManagedTensorVersioned>(capsule)? {
             // SAFETY: renaming the capsule made the tensor ours; it is as `dlpack.h` describes it.
-            return Ok(unsafe { import_versioned(managed, release_attached) }?);
+            return Ok(unsafe { import_versioned_guarded(managed, release_attached) }?);
         }
         if let Some(managed) = take::<DLManagedTensor>(capsule)? {
             // SAFETY: renaming the capsule made the tensor ours; it is as `dlpack.h` describes it.
-            return Ok(unsafe { import_legacy(managed, release_attached) }?);
+            return Ok(unsafe { import_legacy_guarded(managed, release_attached) }?);
         }
         let used = [USED_LEGACY, USED_VERSIONED];
         if used.iter().any(|name| pointer::<c_void>(capsule, name).is_some()) {

@@ -162,7 +162,7 @@ impl Resource {
             let answer = answer.repr().map_or_else(|_| "something else".to_owned(), |text| text.to_string());
             PyTypeError::new_err(format!("allocate must return an address, and returned {answer}"))
         })?;
-        Ok(Some(Allocated { address, stream }))
+        Ok(Some(Allocated::new(address, stream)))
     }
 
     fn deallocate(&self, py: Python<'_>, address: usize, bytes: usize) -> PyResult<()> {
@@ -181,7 +181,7 @@ fn torch_allocate(cuda: &Bound<'_, PyAny>, device: i32, bytes: usize) -> PyResul
     let stream = call_method(cuda, intern!(py, "current_stream"), (device,))?;
     let handle = stream.getattr(intern!(py, "cuda_stream"))?.extract::<usize>()?;
     let address = call_method(cuda, intern!(py, "caching_allocator_alloc"), (bytes, device, stream))?.extract()?;
-    Ok(Some(Allocated { address, stream: of_runtime(handle)? }))
+    Ok(Some(Allocated::new(address, of_runtime(handle)?)))
 }
 
 /// Memory of CuPy's allocator, as its current stream uses it. The device is current.
@@ -197,7 +197,7 @@ fn cupy_allocate(
     let address = pointer.getattr(intern!(py, "ptr"))?.extract::<usize>()?;
     let before = pointers.lock().unwrap_or_else(PoisonError::into_inner).insert(address, pointer.unbind());
     drop(before);
-    Ok(Some(Allocated { address, stream: of_runtime(handle)? }))
+    Ok(Some(Allocated::new(address, of_runtime(handle)?)))
 }
 
 /// The stream of a handle of the runtime, whose 0 is the legacy default stream.

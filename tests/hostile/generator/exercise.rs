@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use arrow_dlpack::arrow::{
     DeviceArrayStream, export_device_array, export_device_stream, export_schema, export_stream, read_field,
-    release_directly,
 };
 use arrow_dlpack::ffi::arrow_device::ArrowDeviceArray;
 use arrow_dlpack::ffi::dlpack::DLDeviceType;
@@ -115,7 +114,7 @@ fn import(structs: &mut Structs, place: Place) -> Result<DeviceArray> {
     assert_eq!(*field, strict);
     if place == Place::CPU && structs.array.length % 2 == 0 {
         // SAFETY: a struct that is right, but for what import has to find; it is moved out of `structs`.
-        return unsafe { DeviceArray::import(&raw mut structs.array, field, release_directly) };
+        return unsafe { DeviceArray::import(&raw mut structs.array, field) };
     }
     let Place { device_type, device_id, sync_event, reserved } = place;
     // SAFETY: the struct is moved, as the C data interface moves one.
@@ -124,7 +123,7 @@ fn import(structs: &mut Structs, place: Place) -> Result<DeviceArray> {
     let mut device = ArrowDeviceArray { array, device_id, device_type, sync_event, reserved: [reserved; 3] };
     structs.array.release = None;
     // SAFETY: a struct that is right, but for what import has to find; it was moved out of `structs`.
-    unsafe { DeviceArray::import_device(&raw mut device, field, release_directly) }
+    unsafe { DeviceArray::import_device(&raw mut device, field) }
 }
 
 /// A message that a user can act on.
@@ -164,7 +163,7 @@ fn everything(array: &DeviceArray, node: &Node, outcome: &mut Outcome) {
     }
     for length in [Some(4), None] {
         let padded =
-            to_padded(array, Pad { value: Scalar::Int(0), length }, &Options::default().nulls(NullPolicy::Keep));
+            to_padded(array, Pad::new(Scalar::Int(0)).length(length), &Options::default().nulls(NullPolicy::Keep));
         errors.keep(padded).inspect(|(matrix, valid)| [matrix, valid].into_iter().for_each(tensors::touch));
     }
     let columns = errors.keep(to_tensors(array.field(), std::slice::from_ref(array), None, |_| Options::default()));
@@ -288,7 +287,7 @@ fn again(array: &DeviceArray, rows: Option<&Rows>, errors: &mut Errors<'_>) {
     assert_eq!(field.data_type(), array.field().data_type());
     let Some(mut exported) = errors.keep(export_device_array(array)) else { return };
     // SAFETY: our own export.
-    let imported = unsafe { DeviceArray::import_device(&raw mut exported, field, release_directly) };
+    let imported = unsafe { DeviceArray::import_device(&raw mut exported, field) };
     let imported = imported.expect("what we export we import");
     assert_eq!((imported.len(), imported.device()), (array.len(), array.device()));
     if let Some(read) = errors.keep(imported.to_arrow()).filter(|read| read.len() < 1 << 12) {
@@ -333,7 +332,7 @@ fn stream(array: &DeviceArray, rows: Option<&Rows>, errors: &mut Errors<'_>) {
     };
     let mut exported = export_device_stream(source(vec![array.clone(), array.clone()]));
     // SAFETY: our own export.
-    let imported = unsafe { DeviceArrayStream::import_device(&raw mut exported, release_directly) };
+    let imported = unsafe { DeviceArrayStream::import_device(&raw mut exported) };
     let Some(imported) = errors.keep(imported) else { return };
     for item in imported {
         let Some(item) = errors.keep(item) else { continue };
@@ -345,7 +344,7 @@ fn stream(array: &DeviceArray, rows: Option<&Rows>, errors: &mut Errors<'_>) {
     assert_eq!(host.is_some(), array.device().device_type() == DLDeviceType::CPU);
     if let Some(mut host) = host {
         // SAFETY: our own export.
-        let imported = unsafe { DeviceArrayStream::import(&raw mut host, release_directly) };
+        let imported = unsafe { DeviceArrayStream::import(&raw mut host) };
         assert_eq!(imported.expect("exported before").count(), 1);
     }
 }

@@ -3,7 +3,7 @@
 use std::ffi::{c_char, c_int, c_void};
 use std::ptr::null;
 
-use arrow_dlpack::arrow::{DeviceArrayStream, release_directly};
+use arrow_dlpack::arrow::DeviceArrayStream;
 use arrow_dlpack::ffi::arrow_device::{
     ArrowArray, ArrowArrayStream, ArrowDeviceArray, ArrowDeviceArrayStream, ArrowSchema,
 };
@@ -202,7 +202,7 @@ fn one(node: &Node, flaws: &[Flaw], on_device: bool, outcome: &mut Outcome) -> R
             private_data: source.cast(),
         };
         // SAFETY: what is wrong is what import has to find.
-        unsafe { DeviceArrayStream::import_device(&raw mut stream, release_directly) }
+        unsafe { DeviceArrayStream::import_device(&raw mut stream) }
     } else {
         let mut stream = ArrowArrayStream {
             get_schema: (!has(Flaw::NoGetSchema)).then_some(get_schema::<ArrowArrayStream>),
@@ -212,7 +212,7 @@ fn one(node: &Node, flaws: &[Flaw], on_device: bool, outcome: &mut Outcome) -> R
             private_data: source.cast(),
         };
         // SAFETY: what is wrong is what import has to find.
-        unsafe { DeviceArrayStream::import(&raw mut stream, release_directly) }
+        unsafe { DeviceArrayStream::import(&raw mut stream) }
     };
     let mut errors = Errors(&mut outcome.errors);
     match imported {

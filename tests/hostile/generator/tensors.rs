@@ -2,7 +2,6 @@
 
 use std::ptr::{NonNull, null_mut, without_provenance_mut};
 
-use arrow_dlpack::arrow::release_directly;
 use arrow_dlpack::dlpack::{export_legacy, export_versioned, import_legacy, import_versioned};
 use arrow_dlpack::ffi::dlpack::{
     DLDataType, DLDataTypeCode, DLDevice, DLDeviceType, DLManagedTensor, DLManagedTensorVersioned, DLPackVersion,
@@ -318,12 +317,12 @@ fn one(description: &Description, versioned: bool, outcome: &mut Outcome) -> Res
         // SAFETY: the box is alive; only the address of a member is taken.
         let managed = NonNull::new(unsafe { &raw mut (*made).versioned }).expect("a box");
         // SAFETY: a live box, owned by this import; what is wrong is what import has to find.
-        unsafe { import_versioned(managed, release_directly) }
+        unsafe { import_versioned(managed) }
     } else {
         // SAFETY: the box is alive; only the address of a member is taken.
         let managed = NonNull::new(unsafe { &raw mut (*made).legacy }).expect("a box");
         // SAFETY: a live box, owned by this import; what is wrong is what import has to find.
-        unsafe { import_legacy(managed, release_directly) }
+        unsafe { import_legacy(managed) }
     };
     match imported {
         Ok(tensor) => {
@@ -374,13 +373,13 @@ fn everything(tensor: &Tensor, errors: &mut Errors<'_>) {
 pub(crate) fn round_trips(tensor: &Tensor, errors: &mut Errors<'_>) {
     if let Some(managed) = errors.keep(export_versioned(tensor, false)) {
         // SAFETY: our own export.
-        let back = unsafe { import_versioned(managed, release_directly) }.expect("what we export we import");
+        let back = unsafe { import_versioned(managed) }.expect("what we export we import");
         same(tensor, &back);
         assert_eq!(back.is_writable(), tensor.is_writable());
     }
     if let Some(managed) = errors.keep(export_legacy(tensor)) {
         // SAFETY: our own export.
-        same(tensor, &unsafe { import_legacy(managed, release_directly) }.expect("what we export we import"));
+        same(tensor, &unsafe { import_legacy(managed) }.expect("what we export we import"));
     }
 }
 
