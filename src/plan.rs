@@ -70,6 +70,12 @@ pub(crate) enum Action {
     Pack,
     /// Bools become the bits of a validity bitmap.
     PackValidity,
+    /// Views of strings move next to each other.
+    GatherViews,
+    /// The offsets of a slice start at 0 again.
+    RebaseOffsets,
+    /// Null rows give up their elements.
+    EmptyNullRows,
     /// Rows get one length.
     Pad {
         /// Elements of each row; `None` is that of the longest row, which only data tells.
@@ -95,6 +101,9 @@ impl fmt::Display for Action {
             Self::Split => f.write_str("rows split into columns"),
             Self::Pack => f.write_str("bools packed to bits"),
             Self::PackValidity => f.write_str("validity packed to bits"),
+            Self::GatherViews => f.write_str("views gathered"),
+            Self::RebaseOffsets => f.write_str("offsets of a slice rebased"),
+            Self::EmptyNullRows => f.write_str("null rows made empty"),
             Self::Pad { length: Some(length) } => write!(f, "rows padded to {length} elements"),
             Self::Pad { length: None } => f.write_str("rows padded to the length of the longest one"),
             Self::Private => f.write_str("memory of its own asked for"),

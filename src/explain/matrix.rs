@@ -191,7 +191,7 @@ fn possible_steps(spec: &MatrixSpec, is_own: bool) -> Vec<PossibleStep> {
 
 impl ReportRow {
     /// Sets what a plan says.
-    fn take(&mut self, plan: &Plan) {
+    pub(super) fn take(&mut self, plan: &Plan) {
         self.steps = plan.steps.iter().map(|step| step.action.to_string()).collect();
         self.bytes = plan.bytes;
         self.at_most = !plan.is_view() && !plan.is_copy();

@@ -6,7 +6,7 @@ use super::{Report, ReportRow};
 use crate::arrow::{DeviceArray, empty_on};
 use crate::device::Device;
 use crate::error::Result;
-use crate::ragged::{Pad, PartPlan, plan_padded};
+use crate::ragged::{Pad, Part, plan_padded};
 use crate::spec::Options;
 
 /// Explains the conversion of lists or strings of these chunks into rows of one length, or of any data of this field on `device` where
@@ -30,7 +30,7 @@ pub(crate) fn explain_padded(
 }
 
 /// A row for each part, or one that says why there are none.
-pub(super) fn report(field: &FieldRef, device: Device, plans: Result<Vec<PartPlan>>) -> Report {
+pub(super) fn report(field: &FieldRef, device: Device, plans: Result<Vec<Part>>) -> Report {
     let rows = match plans {
         Ok(plans) => plans.into_iter().map(|plan| row(field, device, plan)).collect(),
         Err(error) => {
@@ -42,28 +42,18 @@ pub(super) fn report(field: &FieldRef, device: Device, plans: Result<Vec<PartPla
     Report { rows, ..Report::default() }
 }
 
-fn row(field: &FieldRef, device: Device, plan: PartPlan) -> ReportRow {
+fn row(field: &FieldRef, device: Device, part: Part) -> ReportRow {
     let name = field.name();
-    let column = if name.is_empty() { plan.name } else { format!("{name}.{}", plan.name) };
-    let (error, is_copy) = (plan.error, !plan.at_most);
-    let mut row = ReportRow {
-        column,
-        arrow_type: plan.arrow_type,
-        dtype: Some(plan.dtype),
-        shape: plan.shape,
-        device,
-        view: error.is_none() && plan.steps.is_empty(),
-        steps: plan.steps,
-        kernel: false,
-        waits: plan.waits.into_iter().map(str::to_owned).collect(),
-        is_sent: false,
-        specs: Vec::new(),
-        bytes: plan.bytes,
-        at_most: plan.at_most,
-        refused_if: plan.refused_if,
-        promotion: None,
-        error,
-    };
-    row.set_kernel(is_copy);
+    let column = if name.is_empty() { part.name.into_owned() } else { format!("{name}.{}", part.name) };
+    let mut row = ReportRow { device, ..ReportRow::of_type(column, part.field.data_type().to_string()) };
+    (row.dtype, row.shape) = (Some(part.dtype), part.shape.into_vec());
+    row.take(&part.plan);
+    if let Some(undecided) = part.undecided {
+        (row.steps, row.at_most, row.refused_if) = (undecided.steps, undecided.at_most, undecided.refused_if);
+    }
+    row.refuse_values(part.copy);
+    row.waits = part.waits.into_iter().map(str::to_owned).collect();
+    (row.view, row.error) = (part.error.is_none() && row.steps.is_empty(), part.error);
+    row.set_kernel(!row.at_most);
     row
 }

@@ -1,10 +1,28 @@
 //! Makes the plans of ragged and of padded rows.
 
 use super::{Action, Plan, Step};
+use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Result};
 use crate::spec::Spec;
 
 impl Plan {
+    /// The plan for a part of `count` elements that these actions make in one pass; a view without any.
+    pub(crate) fn of_part(dtype: DType, count: usize, actions: impl IntoIterator<Item = Action>) -> Self {
+        let bytes = count.saturating_mul(dtype.itemsize());
+        let mut plan = Self { rows: count, elements: count, ..Self::default() };
+        if bytes > 0 {
+            plan.steps.extend(actions.into_iter().map(|action| Step { action, bytes, at_most: false }));
+        }
+        plan.bytes = if plan.steps.is_empty() { 0 } else { bytes };
+        plan
+    }
+
+    /// The plan for a result that is made of this one's by another plan.
+    pub(crate) fn then(self, next: Self) -> Self {
+        let bytes = self.bytes.saturating_add(next.bytes);
+        Self { bytes, steps: self.steps.into_iter().chain(next.steps.iter().copied()).collect(), ..next }
+    }
+
     /// The plan for a matrix of `rows` padded to `length` elements, and its validity. `decoded`: how many elements are decoded before.
     ///
     /// # Errors

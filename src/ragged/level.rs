@@ -3,19 +3,17 @@
 use std::ops::Range;
 
 use arrow_schema::{DataType, FieldRef};
+use smallvec::SmallVec;
 
-use super::plan::PartPlan;
+use super::part::Part;
 use crate::alloc::fallible;
 use crate::arrow::{DeviceArray, Hidden, ListChunk};
-use crate::convert::{collect_bools, collect_ints, lengths_view, offsets_view, zero};
-use crate::copy_log::{self, Copied};
+use crate::convert::{collect_ints, lengths_view, offsets_view, zero};
 use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Remedy, Result};
-use crate::plan::Action;
+use crate::plan::{Action, Plan};
 use crate::spec::{CopyMode, NullPolicy, Options};
 use crate::tensor::Tensor;
-
-const EMPTIED: &str = "null rows made empty";
 
 /// An array, and which of its slots no row of an enclosing list shows.
 #[derive(Clone, Debug)]
@@ -116,10 +114,9 @@ impl<'a> Level<'a> {
         }
     }
 
-    /// A bool for each row, true where it is not null.
-    pub(super) fn validity(&self) -> Result<Tensor> {
-        let flags = self.chunks.iter().flat_map(|chunk| chunk.rows().map(|row| chunk.is_shown(row)));
-        row_validity(self.field, self.rows(), flags)
+    /// For each row whether it is not null.
+    pub(super) fn shown(&self) -> impl Iterator<Item = bool> {
+        self.chunks.iter().flat_map(|chunk| chunk.rows().map(|row| chunk.is_shown(row)))
     }
 
     /// How many elements a row keeps.
@@ -128,54 +125,40 @@ impl<'a> Level<'a> {
         if dropped { 0 } else { chunk.list.row(row).len() }
     }
 
-    /// Why offsets or lengths cannot be the column's own, if `own_reasons` are all that is special to them.
-    fn reasons(&self, own_reasons: &[(bool, &str)]) -> Vec<String> {
-        let mut reasons = Vec::new();
-        let filled: Vec<_> = self.chunks.iter().filter(|chunk| chunk.list.rows > 0).collect();
-        if filled.is_empty() {
-            return reasons;
+    /// What offsets or lengths need beside what is special to them: nothing, where they can be the column's own.
+    fn actions(&self, own: impl IntoIterator<Item = Action>) -> SmallVec<[Action; 4]> {
+        let filled = || self.chunks.iter().filter(|chunk| chunk.list.rows > 0);
+        let chunks = filled().count();
+        let mut actions = SmallVec::new();
+        if chunks == 0 {
+            return actions;
         }
-        if filled.len() > 1 {
-            reasons.push(Action::Concatenate { chunks: filled.len() }.to_string());
-        }
-        if filled.iter().any(|chunk| !chunk.list.is_aligned()) {
-            reasons.push(Action::Realign { dtype: self.dtype() }.to_string());
-        }
-        reasons.extend(own_reasons.iter().filter(|(applies, _)| *applies).map(|(_, reason)| (*reason).to_owned()));
-        if self.options.copy == CopyMode::Always || self.options.writable {
-            reasons.push(Action::Private.to_string());
-        }
-        reasons
+        actions.extend((chunks > 1).then_some(Action::Concatenate { chunks }));
+        let misaligned = filled().any(|chunk| !chunk.list.is_aligned());
+        actions.extend(misaligned.then_some(Action::Realign { dtype: self.dtype() }));
+        actions.extend(own);
+        actions.extend((!shares_memory(self.options)).then_some(Action::Private));
+        actions
     }
 
-    fn offsets_reasons(&self) -> Vec<String> {
-        if self.has_lengths() {
-            return self.reasons(&[]);
-        }
-        let rebased = self.chunks.iter().any(|chunk| chunk.list.span().start > 0);
-        self.reasons(&[(rebased, "offsets of a slice rebased"), (self.gathered, EMPTIED)])
+    /// The plan of the offsets: one more than rows, or for list views as many.
+    pub(super) fn offsets_part(&self) -> Part {
+        let (rows, has_lengths) = (self.rows(), self.has_lengths());
+        let rebased = !has_lengths && self.chunks.iter().any(|chunk| chunk.list.span().start > 0);
+        let own = [rebased.then_some(Action::RebaseOffsets), self.gathered.then_some(Action::EmptyNullRows)];
+        let count = if has_lengths { rows } else { rows + 1 };
+        let actions = self.actions(own.into_iter().flatten());
+        Part::new("offsets", self.field, (self.dtype(), count), actions, self.options.copy)
     }
 
-    fn lengths_reasons(&self) -> Vec<String> {
-        self.reasons(&[(self.emptied, EMPTIED)])
+    /// The plan of the lengths of list views.
+    pub(super) fn lengths_part(&self) -> Part {
+        let actions = self.actions(self.emptied.then_some(Action::EmptyNullRows));
+        Part::new("lengths", self.field, (self.dtype(), self.rows()), actions, self.options.copy)
     }
 
-    /// Offsets, lengths and validity as they would be.
-    pub(super) fn plan(&self) -> Vec<PartPlan> {
-        let (rows, dtype) = (self.rows(), self.dtype());
-        let part = |name, count, reasons| PartPlan::new(name, self.field, dtype, count, reasons, self.options);
-        let mut parts = Vec::new();
-        if self.has_lengths() {
-            parts.push(part("offsets", rows, self.offsets_reasons()));
-            parts.push(part("lengths", rows, self.lengths_reasons()));
-        } else {
-            parts.push(part("offsets", rows + 1, self.offsets_reasons()));
-        }
-        parts
-    }
-
-    /// The offsets: one more than rows, or for list views as many.
-    pub(super) fn offsets(&self) -> Result<Tensor> {
+    /// The offsets, by their plan.
+    pub(super) fn offsets(&self, plan: &Plan) -> Result<Tensor> {
         let rows = self.rows();
         if self.has_lengths() {
             let mut base = 0;
@@ -184,7 +167,10 @@ impl<'a> Level<'a> {
                 base += chunk.list.items.len();
                 chunk.rows().map(move |row| first + chunk.list.row(row).start)
             });
-            return self.ints("offsets", rows, starts, offsets_view, &self.offsets_reasons());
+            return self.ints(plan, rows, starts, offsets_view);
+        }
+        if rows == 0 && shares_memory(self.options) {
+            return zero(self.dtype());
         }
         let mut end = 0;
         let lengths = self.chunks.iter().flat_map(|chunk| chunk.rows().map(|row| self.length(chunk, row)));
@@ -192,37 +178,26 @@ impl<'a> Level<'a> {
             end += length;
             end
         }));
-        let shared = self.options.copy != CopyMode::Always && !self.options.writable;
-        if rows == 0 && shared {
-            return zero(self.dtype());
-        }
-        self.ints("offsets", rows + 1, ends, offsets_view, &self.offsets_reasons())
+        self.ints(plan, rows + 1, ends, offsets_view)
     }
 
-    /// The lengths of list views.
-    pub(super) fn lengths(&self) -> Result<Option<Tensor>> {
-        if !self.has_lengths() {
-            return Ok(None);
-        }
+    /// The lengths of list views, by their plan.
+    pub(super) fn lengths(&self, plan: &Plan) -> Result<Tensor> {
         let lengths = self.chunks.iter().flat_map(|chunk| chunk.rows().map(|row| self.length(chunk, row)));
-        self.ints("lengths", self.rows(), lengths, lengths_view, &self.lengths_reasons()).map(Some)
+        self.ints(plan, self.rows(), lengths, lengths_view)
     }
 
-    /// The column's own integers where no reason speaks against it, else a tensor of what `ints` gives.
+    /// The column's own integers as a view, or a tensor of what `ints` gives.
     fn ints(
         &self,
-        name: &str,
+        plan: &Plan,
         count: usize,
         ints: impl Iterator<Item = usize>,
         own: impl Fn(&ListChunk<'a>) -> Result<Tensor>,
-        reasons: &[String],
     ) -> Result<Tensor> {
         match self.chunks.iter().find(|chunk| chunk.list.rows > 0) {
-            Some(chunk) if reasons.is_empty() => own(&chunk.list),
-            _ => {
-                record_or_refuse(self.field, self.options, name, reasons, count, self.dtype())?;
-                collect_ints(self.dtype(), count, ints)
-            }
+            Some(chunk) if plan.is_view() => own(&chunk.list),
+            _ => collect_ints(self.dtype(), count, ints),
         }
     }
 
@@ -308,45 +283,7 @@ pub(super) fn null_row(row: usize) -> Error {
     Error::new(ErrorKind::Null, "the row is null").at_row(row).remedy_is(Remedy::KeepRowsOrFill)
 }
 
-/// A bool for each row, as a copy that is always allowed: Arrow has bits.
-pub(super) fn row_validity(field: &FieldRef, rows: usize, flags: impl Iterator<Item = bool>) -> Result<Tensor> {
-    if rows > 0 {
-        copy_log::record(|| Copied {
-            what: format!("validity of column {:?}: {rows} rows of {}", field.name(), field.data_type()),
-            why: "bits unpacked to bytes".to_owned(),
-            bytes: rows,
-        });
-    }
-    collect_bools(rows, flags)
-}
-
-/// Puts a copy of integers on the record, where one is allowed.
-pub(super) fn record_or_refuse(
-    field: &FieldRef,
-    options: &Options,
-    name: &str,
-    reasons: &[String],
-    count: usize,
-    dtype: DType,
-) -> Result<()> {
-    let (bytes, reasons) = (count.saturating_mul(dtype.itemsize()), reasons.join(", "));
-    if bytes == 0 || reasons.is_empty() {
-        return Ok(());
-    }
-    refuse_copy(options, name, &reasons, bytes)?;
-    copy_log::record(|| Copied {
-        what: format!("{name} of column {:?}: {} of {}", field.name(), count, field.data_type()),
-        why: reasons,
-        bytes,
-    });
-    Ok(())
-}
-
-/// Refuses a copy where none is allowed.
-pub(super) fn refuse_copy(options: &Options, name: &str, reasons: &str, bytes: usize) -> Result<()> {
-    if options.copy != CopyMode::Never {
-        return Ok(());
-    }
-    let reason = format!("a copy of {bytes} bytes is needed ({name}: {reasons})");
-    Err(Error::new(ErrorKind::Copy, reason).remedy_is(Remedy::AllowCopy))
+/// Whether the caller asked for no memory of its own.
+pub(super) fn shares_memory(options: &Options) -> bool {
+    options.copy != CopyMode::Always && !options.writable
 }

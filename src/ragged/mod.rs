@@ -1,22 +1,26 @@
 //! Rows of different lengths: lists and strings as values and offsets, or padded to a matrix.
 
 mod convert;
+mod elements;
 mod level;
 mod on_device;
 mod pad;
-mod plan;
+mod part;
+mod report;
 mod to_arrow;
 mod to_device;
 mod variable_shape;
+mod walk;
 
 use arrow_schema::FieldRef;
 
-#[cfg(feature = "python")]
-pub(crate) use convert::check_ragged;
 pub use convert::{chunks_to_ragged, to_ragged};
 pub(crate) use pad::plan_padded;
 pub use pad::{Pad, chunks_to_padded, to_padded};
-pub(crate) use plan::{PartPlan, is_ragged, plan_parts, plan_schema};
+pub(crate) use part::Part;
+#[cfg(feature = "python")]
+pub(crate) use report::check_ragged;
+pub(crate) use report::{is_ragged, plan_parts, plan_schema};
 
 use crate::column::require_host;
 use crate::convert::compact;
@@ -276,7 +280,7 @@ impl Ragged {
                 format!("shapes must be int32 of shape ({rows}, dimensions), and are {dtype} of shape {shape:?}");
             return Err(Error::argument(reason));
         }
-        variable_shape::check_rows(self, |row| self.is_valid(row))
+        variable_shape::check_rows(shapes, &self.offsets, |row| self.is_valid(row))
     }
 
     /// Whether a row is not marked as null.

@@ -8,9 +8,9 @@ use std::ops::Range;
 use arrow_schema::{DataType, FieldRef};
 use smallvec::{SmallVec, smallvec};
 
-use super::convert::{GATHERED, item_field, leaf_spec, unsupported};
+use super::elements::{item_field, leaf_spec, unsupported};
 use super::level::null_row;
-use super::plan::PartPlan;
+use super::part::Part;
 use super::variable_shape::VariableShape;
 use super::{Ragged, Values};
 use crate::arrow::{DeviceArray, DeviceInts};
@@ -25,8 +25,6 @@ use crate::spec::{CopyMode, NullPolicy, Options, Spec};
 use crate::stream_order::{self, Readiness};
 use crate::tensor::Tensor;
 use crate::transfer::{Fetched, fetch, zero_on};
-
-const REBASED: &str = "offsets of a slice rebased";
 
 /// The rows of the only chunk that has any.
 ///
@@ -51,7 +49,7 @@ fn refuse(field: &FieldRef, options: &Options, readiness: &Readiness) -> Result<
     }
     let item = item_field(field).ok_or_else(|| unsupported(field.data_type()))?;
     if let DataType::Utf8View | DataType::BinaryView = field.data_type() {
-        return Err(needs_copy(readiness, GATHERED));
+        return Err(needs_copy(readiness, &Action::GatherViews.to_string()));
     }
     if options.copy == CopyMode::Always || options.writable {
         return Err(needs_copy(readiness, &Action::Private.to_string()));
@@ -70,8 +68,8 @@ fn level(field: &FieldRef, array: &DeviceArray, options: &Options, readiness: &R
     let bitmap = array.view().bitmap()?;
     if let Some(bitmap) = bitmap {
         if options.nulls != NullPolicy::Error {
-            let why = if options.nulls == NullPolicy::Keep { "bits unpacked to bytes" } else { "null rows made empty" };
-            return Err(needs_copy(readiness, why).remedy_is(Remedy::BitmapOnDevice));
+            let why = if options.nulls == NullPolicy::Keep { Action::Unpack } else { Action::EmptyNullRows };
+            return Err(needs_copy(readiness, &why.to_string()).remedy_is(Remedy::BitmapOnDevice));
         }
         let start = bitmap.start().addr();
         ranges.push(start..start.saturating_add(bitmap.len()));
@@ -145,7 +143,7 @@ fn span_of(
         return Err(Error::invalid(format!("offsets from {start} to {end}{of}")));
     };
     if span.start > 0 {
-        return Err(needs_copy(readiness, REBASED));
+        return Err(needs_copy(readiness, &Action::RebaseOffsets.to_string()));
     }
     Ok(span)
 }
@@ -168,19 +166,19 @@ fn leaf(item: &FieldRef, array: &DeviceArray, options: &Options) -> Result<Tenso
 pub(super) fn plan(
     field: &FieldRef,
     chunks: &[DeviceArray],
-    plans: Vec<PartPlan>,
+    plans: Vec<Part>,
     options: &Options,
     readiness: &Readiness,
-) -> Result<Vec<PartPlan>> {
+) -> Result<Vec<Part>> {
     let only = only_filled(chunks, DeviceArray::len, readiness)?.unwrap_or(0);
     let rows = chunks.get(only).map_or(0, DeviceArray::len);
     refuse(field, options, readiness)?;
     let leaf = leaf_spec(field, options)?;
     let by_kernel = is_cuda(readiness.device()) && has_kernel(&leaf);
     let bitmap = chunks.get(only).map(|chunk| chunk.view().bitmap()).transpose()?.flatten();
-    let names: Vec<String> = plans.iter().map(|part| part.name.clone()).collect();
-    let of_part = |mut part: PartPlan| {
-        let per_row = match part.name.as_str() {
+    let names: Vec<_> = plans.iter().map(|part| part.name.clone()).collect();
+    let of_part = |mut part: Part| {
+        let per_row = match &*part.name {
             "offsets" if plans_have_lengths(field) => Some(rows),
             "offsets" => Some(rows.saturating_add(1)),
             "lengths" => Some(rows),
@@ -192,18 +190,20 @@ pub(super) fn plan(
         let has_lengths = |path: &str| names.iter().any(|name| name.strip_suffix("lengths") == Some(path));
         if let Some(path) = part.name.strip_suffix("offsets").filter(|path| rows > 0 && !has_lengths(path)) {
             // Others than the offsets of a slice start at 0, and those of a slice are refused.
-            (part.steps, part.at_most) = (Vec::new(), false);
+            part.undecided = None;
             part.waits.push("the first and the last offset are read: they are refused if they do not start at 0");
             if path.is_empty() && bitmap.is_some() && options.nulls == NullPolicy::Error {
                 part.waits.push("the bitmap of null rows is read");
             }
         }
         let is_converted = by_kernel && part.name.ends_with("values");
-        if is_converted && !part.at_most && is_checked(&leaf) {
+        let certain = part.undecided.as_ref().filter(|undecided| !undecided.at_most);
+        let steps = certain.map(|undecided| undecided.steps.join(", ")).unwrap_or_default();
+        if is_converted && certain.is_some() && is_checked(&leaf) {
             part.waits.push("whether every value fits is read");
         }
-        if !part.steps.is_empty() && !part.at_most && !is_converted {
-            let error = needs_copy(readiness, &part.steps.join(", "));
+        if !steps.is_empty() && !is_converted {
+            let error = needs_copy(readiness, &steps);
             part.error = part.error.or(Some(error.in_column(field.name())));
         }
         part

@@ -1,10 +1,11 @@
 //! Pads lists and strings to rows of one length.
 
 use arrow_schema::{DataType, FieldRef};
+use smallvec::smallvec;
 
-use super::convert::{item_field, parts, unsupported};
+use super::elements::{item_field, parts, unsupported};
 use super::level::{RaggedPart, null_row};
-use super::plan::PartPlan;
+use super::part::Part;
 use super::variable_shape;
 use crate::arrow::{DeviceArray, Leaf, ListChunk, ViewChunk};
 use crate::column::{ColumnRef, shared_dictionary};
@@ -13,7 +14,9 @@ use crate::copy_log::{self, Copied};
 use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Remedy, Result};
 use crate::plan::{Action, Plan};
-use crate::spec::{CopyMode, DICTIONARIES, NULLS, NullPolicy, Nulls, Options, Pattern, Scalar, Spec, may_be_null};
+use crate::spec::{
+    CopyMode, DICTIONARIES, NULLS, NullPolicy, Nulls, Options, Pattern, Scalar, Spec, Undecided, may_be_null,
+};
 use crate::tensor::Tensor;
 
 /// How rows are padded.
@@ -102,9 +105,7 @@ fn padded(field: &FieldRef, chunks: &[DeviceArray], pad: Pad, options: &Options)
     let (spec, padding) = item_spec(field, pad, options)?;
     let parts = parts(field, chunks)?;
     let rows = PaddedRows::new(&spec, &parts, pad, options)?;
-    if options.copy == CopyMode::Never {
-        rows.plan.refuse_copy()?;
-    }
+    rows.refuse_copy(options)?;
     if rows.plan.is_copy() {
         copy_log::record(|| Copied {
             what: format!("column {:?}: {} rows of {}", field.name(), rows.plan.rows, field.data_type()),
@@ -128,7 +129,7 @@ pub(crate) fn plan_padded(
     chunks: Option<&[DeviceArray]>,
     pad: Pad,
     options: &Options,
-) -> Result<Vec<PartPlan>> {
+) -> Result<Vec<Part>> {
     let plan = || {
         let (spec, _) = item_spec(field, pad, options)?;
         match chunks {
@@ -139,64 +140,50 @@ pub(crate) fn plan_padded(
     plan().map_err(|error| error.in_column(field.name()))
 }
 
-fn plan_chunks(
-    field: &FieldRef,
-    spec: &Spec,
-    parts: &[RaggedPart],
-    pad: Pad,
-    options: &Options,
-) -> Result<Vec<PartPlan>> {
+fn plan_chunks(field: &FieldRef, spec: &Spec, parts: &[RaggedPart], pad: Pad, options: &Options) -> Result<Vec<Part>> {
     let rows = PaddedRows::new(spec, parts, pad, options)?;
-    let refused = if options.copy == CopyMode::Never { rows.plan.refuse_copy().err() } else { None };
-    if refused.is_none() {
+    let error = rows.refuse_copy(options).err().map(|error| error.in_column(field.name()));
+    if error.is_none() {
         rows.refuse_nulls()?;
     }
-    let [mut values, mut validity] = both(field, spec, Some(rows.plan.rows), Some(rows.length));
-    values.steps = rows.plan.steps.iter().map(|step| step.action.to_string()).collect();
-    validity.steps = if rows.plan.is_copy() { vec![padding_text(Some(rows.length))] } else { Vec::new() };
-    validity.bytes = rows.plan.rows.saturating_mul(rows.length);
-    values.bytes = rows.plan.bytes.saturating_sub(validity.bytes);
-    values.error = refused.map(|error| error.in_column(field.name()));
-    validity.error.clone_from(&values.error);
-    Ok(vec![values, validity])
+    let both = both(field, spec, (Some(rows.plan.rows), Some(rows.length)), options);
+    let [values, validity] = both.map(|part| Part { error: error.clone(), ..part });
+    let [matrix, flags] = rows.plans();
+    Ok(vec![Part { plan: matrix, ..values }, Part { plan: flags, ..validity }])
 }
 
-fn plan_schema(field: &FieldRef, spec: &Spec, pad: Pad, options: &Options) -> Vec<PartPlan> {
-    let [mut values, mut validity] = both(field, spec, None, pad.length);
-    if pad.length != Some(0) {
-        values.steps = Plan::padding_actions(spec, pad.length).map(|action| action.to_string()).collect();
-        validity.steps = vec![padding_text(pad.length)];
-        if options.copy == CopyMode::Never {
-            let error = Error::new(ErrorKind::Copy, "a copy is needed of any rows (rows are padded)")
-                .remedy_is(Remedy::AllowCopyOrNoPad)
-                .in_column(field.name());
-            (values.error, validity.error) = (Some(error.clone()), Some(error));
-        }
-    }
+fn plan_schema(field: &FieldRef, spec: &Spec, pad: Pad, options: &Options) -> Vec<Part> {
     let longer = pad.length.map(|length| format!("rows have more than {length} elements"));
     let nulls = options.nulls == NullPolicy::Error && may_be_null(field);
-    let mut parts = vec![values, validity];
-    for part in &mut parts {
-        part.refused_if.extend(nulls.then(|| NULLS.to_owned()));
-        part.refused_if.extend(longer.clone());
-        part.refused_if.extend(spec.has_codes().then(|| DICTIONARIES.to_owned()));
-    }
-    parts
+    let refused_if = nulls.then(|| NULLS.to_owned()).into_iter().chain(longer);
+    let refused_if: Vec<_> = refused_if.chain(spec.has_codes().then(|| DICTIONARIES.to_owned())).collect();
+    let is_refused = pad.length != Some(0) && options.copy == CopyMode::Never;
+    let error = is_refused.then(|| {
+        Error::new(ErrorKind::Copy, "a copy is needed of any rows (rows are padded)")
+            .remedy_is(Remedy::AllowCopyOrNoPad)
+            .in_column(field.name())
+    });
+    let of_values: Vec<_> = Plan::padding_actions(spec, pad.length).collect();
+    let actions = [of_values, vec![Action::Pad { length: pad.length }]];
+    let parts = both(field, spec, (None, pad.length), options).into_iter().zip(actions);
+    let part = |(part, actions): (Part, Vec<Action>)| {
+        let steps = actions.iter().filter(|_| pad.length != Some(0)).map(Action::to_string).collect();
+        let undecided = Undecided { steps, at_most: false, refused_if: refused_if.clone() };
+        Part { undecided: Some(undecided), error: error.clone(), ..part }
+    };
+    parts.map(part).collect()
 }
 
 /// The matrix and its validity, of which only types and shapes are known.
-fn both(field: &FieldRef, spec: &Spec, rows: Option<usize>, length: Option<usize>) -> [PartPlan; 2] {
+fn both(field: &FieldRef, spec: &Spec, (rows, length): (Option<usize>, Option<usize>), options: &Options) -> [Part; 2] {
     let extent = |extent: Option<usize>| extent.and_then(|extent| i64::try_from(extent).ok());
-    let shape = vec![extent(rows), extent(length)];
+    let shape = smallvec![extent(rows), extent(length)];
     let inner = spec.inner_shape().iter().copied().map(Some);
+    let matrix = [extent(rows), extent(length)].into_iter().chain(inner).collect();
     [
-        PartPlan::of_shape("values", field, spec.dtype(), shape.iter().copied().chain(inner).collect()),
-        PartPlan::of_shape("validity", field, DType::Bool, shape),
+        Part::of_plan("values", field, spec.dtype(), matrix, Plan::default(), options.copy),
+        Part::of_plan("validity", field, DType::Bool, shape, Plan::default(), options.copy),
     ]
-}
-
-fn padding_text(length: Option<usize>) -> String {
-    Action::Pad { length }.to_string()
 }
 
 /// Rows that were checked, and what is done to pad them.
@@ -237,6 +224,20 @@ impl<'a> PaddedRows<'a> {
         let length = pad.length.unwrap_or(longest);
         let plan = Plan::padded(spec, rows, length, decoded)?;
         Ok(Self { sources, length, plan })
+    }
+
+    fn refuse_copy(&self, options: &Options) -> Result<()> {
+        if options.copy == CopyMode::Never { self.plan.refuse_copy() } else { Ok(()) }
+    }
+
+    /// The plan as the parts of it that make the matrix, and its validity.
+    fn plans(&self) -> [Plan; 2] {
+        let validity = Plan::of_part(
+            DType::Bool,
+            self.plan.rows.saturating_mul(self.length),
+            [Action::Pad { length: Some(self.length) }],
+        );
+        [Plan { bytes: self.plan.bytes.saturating_sub(validity.bytes), ..self.plan.clone() }, validity]
     }
 
     /// Refuses null elements as the conversion does.

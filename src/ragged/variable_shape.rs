@@ -4,8 +4,8 @@
 use arrow_schema::{DataType, Field, FieldRef};
 use serde_json::{Map, Value};
 
-use super::Ragged;
 use crate::error::{Error, Result};
+use crate::tensor::Tensor;
 
 pub(super) const NAME: &str = "arrow.variable_shape_tensor";
 
@@ -75,10 +75,9 @@ fn parse(text: &str, ndim: usize) -> Option<Vec<Option<i64>>> {
 ///
 /// # Errors
 /// Names the first row of which that is not true.
-pub(super) fn check_rows(ragged: &Ragged, shown: impl Fn(usize) -> bool) -> Result<()> {
-    let Some(shapes) = ragged.shapes() else { return Ok(()) };
+pub(super) fn check_rows(shapes: &Tensor, offsets: &Tensor, shown: impl Fn(usize) -> bool) -> Result<()> {
     let ndim = shapes.shape().get(1).map_or(0, |ndim| usize::try_from(*ndim).unwrap_or(0));
-    let (shapes, offsets) = (shapes.peek::<i32>()?, ragged.offsets().peek::<i32>()?);
+    let (shapes, offsets) = (shapes.peek::<i32>()?, offsets.peek::<i32>()?);
     for (row, ends) in offsets.windows(2).enumerate().filter(|(row, _)| shown(*row)) {
         let shape = shapes.get(row * ndim..(row + 1) * ndim).unwrap_or(&[]);
         let elements =
@@ -91,6 +90,24 @@ pub(super) fn check_rows(ragged: &Ragged, shown: impl Fn(usize) -> bool) -> Resu
         let length = ends.iter().rev().copied().map(i64::from).reduce(|end, start| end - start);
         if elements.is_none() || elements != length {
             let reason = format!("the shape {shape:?} for a row of {} elements", length.unwrap_or(0));
+            return Err(Error::invalid(reason).at_row(row));
+        }
+    }
+    Ok(())
+}
+
+/// Checks the extents that the type says are those of every row.
+///
+/// # Errors
+/// Names the first row that has others.
+pub(super) fn check_uniform(shapes: &Tensor, uniform: &[Option<i64>], shown: impl Fn(usize) -> bool) -> Result<()> {
+    if uniform.is_empty() {
+        return Ok(());
+    }
+    for (row, shape) in shapes.peek::<i32>()?.chunks(uniform.len()).enumerate().filter(|(row, _)| shown(*row)) {
+        let fits = shape.iter().zip(uniform).all(|(own, all)| all.is_none_or(|all| all == i64::from(*own)));
+        if !fits {
+            let reason = format!("the shape {shape:?}, and the type's uniform_shape is {uniform:?}");
             return Err(Error::invalid(reason).at_row(row));
         }
     }

@@ -1,0 +1,152 @@
+//! The elements of rows: their fields and specs, and which of them no row shows.
+
+use std::sync::Arc;
+
+use arrow_schema::{DataType, Field, FieldRef};
+
+use super::level::{Level, RaggedPart};
+use super::variable_shape::{self, VariableShape};
+use crate::arrow::{DeviceArray, Mask};
+use crate::column::{ColumnRef, check_types, require_host};
+use crate::convert::decode;
+use crate::error::{Error, ErrorKind, Remedy, Result};
+use crate::spec::{NullPolicy, Options, Spec};
+
+/// The chunks of a column, in host memory and of its type.
+pub(super) fn parts(field: &FieldRef, chunks: &[DeviceArray]) -> Result<Vec<RaggedPart>> {
+    check_types(field, chunks)?;
+    let part = |chunk: &DeviceArray| {
+        require_host(chunk.device(), field.name())?;
+        Ok(RaggedPart { array: chunk.clone(), hidden: None })
+    };
+    chunks.iter().map(part).collect()
+}
+
+/// The field of a row's elements, under the column's name; `None` where the type has no rows of different lengths.
+pub(super) fn item_field(field: &FieldRef) -> Option<FieldRef> {
+    let item = match field.data_type() {
+        DataType::List(item) | DataType::LargeList(item) | DataType::ListView(item) | DataType::LargeListView(item) => {
+            item.as_ref().clone().with_name(field.name())
+        }
+        DataType::Utf8
+        | DataType::LargeUtf8
+        | DataType::Utf8View
+        | DataType::Binary
+        | DataType::LargeBinary
+        | DataType::BinaryView => Field::new(field.name(), DataType::UInt8, false),
+        _ => return None,
+    };
+    Some(Arc::new(item))
+}
+
+/// The spec of the innermost elements.
+pub(super) fn leaf_spec(field: &FieldRef, options: &Options) -> Result<Spec> {
+    let tensor = VariableShape::of(field)?;
+    let rows = tensor.as_ref().map_or(field, |tensor| tensor.data.1);
+    let item = item_field(rows).ok_or_else(|| unsupported(rows.data_type()))?;
+    let is_nested = item_field(&item).is_some();
+    let spec = if is_nested { leaf_spec(&item, options) } else { Spec::new(&item, options) }?;
+    if tensor.is_some() && (is_nested || !spec.inner_shape().is_empty()) {
+        let reason = format!("{} of {}", variable_shape::NAME, item.data_type());
+        return Err(Error::unsupported(reason).remedy_is("pass the field data of its storage"));
+    }
+    Ok(spec)
+}
+
+pub(super) fn unsupported(data_type: &DataType) -> Error {
+    let remedy = match data_type {
+        DataType::Struct(_) => "pick one of its columns",
+        DataType::Dictionary(_, _) => "cast the column to the dictionary's value type first",
+        DataType::Map(_, _) | DataType::Union(_, _) => "extract the children that hold lists first",
+        _ => "its rows have one length: pass it to to_tensor",
+    };
+    Error::unsupported(format!("Arrow type {data_type} has no ragged form")).remedy_is(remedy)
+}
+
+/// A field of a struct as a column, under the struct's name.
+pub(super) fn struct_column(
+    field: &FieldRef,
+    (index, own): (usize, &FieldRef),
+    parts: &[RaggedPart],
+) -> Result<(FieldRef, Vec<RaggedPart>)> {
+    let field = Arc::new(own.as_ref().clone().with_name(field.name()));
+    let part = |part: &RaggedPart| {
+        let array = part.array.column(index)?.relabel(field.clone())?;
+        Ok(RaggedPart { array, hidden: part.hidden.clone() })
+    };
+    parts.iter().map(part).collect::<Result<Vec<_>>>().map(|parts| (field.clone(), parts))
+}
+
+/// The error of an element, at the row that has it.
+pub(super) fn in_row(level: &Level<'_>, item: &FieldRef, options: &Options, error: Error) -> Error {
+    // Rows of list views stand in any order: the first null is not that of the first row that has one.
+    let has_null =
+        |row: &[RaggedPart]| leaf_column(item, row, options).is_err_and(|error| error.kind() == ErrorKind::Null);
+    let is_null_anywhere = error.kind() == ErrorKind::Null && level.has_lengths();
+    let first = if is_null_anywhere { level.first_row(item, has_null) } else { None };
+    match first.or_else(|| error.row().and_then(|element| level.row_of(element))) {
+        Some(row) => error.at_row(row),
+        None => error,
+    }
+}
+
+/// Whether anything depends on which elements are hidden: rows do, and of leaves nulls and what a cast may refuse.
+pub(super) fn hiding_matters(item: &FieldRef, array: &DeviceArray, options: &Options) -> Result<bool> {
+    if item_field(item).is_some() {
+        return Ok(true);
+    }
+    let spec = Spec::new(item, options)?;
+    Ok(spec.is_cast() || with_nulls(array, &spec, |nulls| nulls.is_some())?)
+}
+
+/// Calls `look` with the nulls of elements, those that runs or a dictionary stand for included; `None` where none is.
+fn with_nulls<R>(array: &DeviceArray, spec: &Spec, look: impl FnOnce(Option<&Mask<'_>>) -> R) -> Result<R> {
+    let decoded = spec.decoded().map(|field| decode(array, field)).transpose()?;
+    let chunk = ColumnRef::whole(decoded.as_ref().unwrap_or(array)).chunk(spec)?;
+    Ok(look(chunk.mask.as_ref()))
+}
+
+/// Elements as a column of their own, with the options that are left to it.
+pub(super) fn leaf_column(
+    item: &FieldRef,
+    parts: &[RaggedPart],
+    options: &Options,
+) -> Result<(Spec, Vec<DeviceArray>, Options)> {
+    let spec = Spec::new(item, options)?;
+    let (mut nulls, mut first_null, mut first) = (0, None, 0);
+    for part in parts {
+        let count = |element: usize| {
+            let index = element / spec.row_elements().max(1);
+            if !part.is_hidden(index) {
+                nulls += 1;
+                first_null = first_null.or(Some(first + index));
+            }
+        };
+        with_nulls(&part.array, &spec, |mask| mask.map_or((), |mask| mask.for_each_null(count)))?;
+        first += part.array.len();
+    }
+    if let (Some(element), NullPolicy::Error) = (first_null, options.nulls) {
+        return Err(null_elements(&spec, nulls).at_row(element));
+    }
+    let unfilled = options.nulls == NullPolicy::Error || nulls == 0;
+    let options = if unfilled { options.clone().nulls(NullPolicy::Keep) } else { options.clone() };
+    let spec = Spec::new(item, &options)?;
+    // A cast must not fail for what no row shows.
+    let visible = |part: &RaggedPart| match &part.hidden {
+        Some(hidden) if spec.is_cast() => part.array.hiding(hidden),
+        _ => Ok(part.array.clone()),
+    };
+    let arrays = parts.iter().map(visible).collect::<Result<Vec<_>>>()?;
+    Ok((spec, arrays, options))
+}
+
+/// The error for null elements.
+pub(super) fn null_elements(spec: &Spec, nulls: usize) -> Error {
+    let reason = format!("{nulls} null element{}, the first one here", if nulls == 1 { "" } else { "s" });
+    let is_float = spec.dtype().kind() == crate::dtype::Kind::Float;
+    Error::new(ErrorKind::Null, reason).remedy_is(if is_float {
+        Remedy::NanFillOrKeepElements
+    } else {
+        Remedy::FillOrKeepElements
+    })
+}

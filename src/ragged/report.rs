@@ -1,0 +1,141 @@
+//! Reports what would be done to each part of ragged rows: of data at hand, or of any data of a type.
+
+use arrow_schema::{DataType, Field, FieldRef};
+
+use super::elements::{item_field, leaf_spec, parts};
+use super::on_device;
+#[cfg(feature = "python")]
+use super::pad::{Pad, plan_padded};
+use super::part::{Part, Report};
+use super::variable_shape::VariableShape;
+use super::walk::walk;
+use crate::arrow::DeviceArray;
+use crate::column::check_types;
+use crate::error::{Error, Result};
+use crate::plan::Action;
+use crate::spec::{
+    CopyMode, DICTIONARIES, NULLS, NullPolicy, Options, PossibleStep, Spec, Undecided, may_be_null, unless_one_chunk,
+};
+
+/// Whether a type has a ragged form.
+pub(crate) fn is_ragged(field: &FieldRef) -> bool {
+    item_field(field).is_some() || !matches!(VariableShape::of(field), Ok(None))
+}
+
+/// What would be done to the parts of these chunks.
+///
+/// # Errors
+/// When there would be no parts at all: what the types, the offsets or null rows refuse.
+pub(crate) fn plan_parts(field: &FieldRef, chunks: &[DeviceArray], options: &Options) -> Result<Vec<Part>> {
+    let plan = || {
+        leaf_spec(field, options)?;
+        if let Some(readiness) = DeviceArray::readiness_of(chunks) {
+            check_types(field, chunks)?;
+            return on_device::plan(field, chunks, plan_schema(field, options, false)?, options, readiness);
+        }
+        let report = Report::default();
+        match walk(field, &parts(field, chunks)?, options, &report) {
+            Ok(rows) => Ok(rows.into_list()),
+            Err(error) => Err(report.first(error)),
+        }
+    };
+    plan().map_err(|error: Error| error.in_column(field.name()))
+}
+
+/// What may have to happen to the parts of any data of this field, which may be `in_chunks`.
+///
+/// # Errors
+/// When the type has no ragged form under these options.
+pub(crate) fn plan_schema(field: &FieldRef, options: &Options, in_chunks: bool) -> Result<Vec<Part>> {
+    let spec = leaf_spec(field, options)?;
+    let mut plans = plan_parts(field, &[], options)?;
+    let levels = levels(field)?;
+    for plan in &mut plans {
+        if let Some(rows) = plan.shape.first_mut() {
+            *rows = None;
+        }
+        let depth = plan.name.matches("values.").count();
+        let Some(level) = levels.get(depth) else { continue };
+        let part = plan.name.rsplit('.').next().unwrap_or_default();
+        let steps = possible_steps(part, level, &spec, options, in_chunks);
+        let mut undecided = Undecided::new(&steps, plan.copy).unwrap_or_else(|error| {
+            plan.error = Some(error.in_column(field.name()));
+            Undecided::default()
+        });
+        let refused_if = &mut undecided.refused_if;
+        let nulls = match part {
+            "offsets" => level.is_nullable(),
+            "values" => may_be_null(spec.field()),
+            _ => false,
+        };
+        let is_runs = matches!(spec.field().data_type(), DataType::RunEndEncoded(_, _));
+        let is_values = part == "values" && in_chunks;
+        refused_if.extend((nulls && options.nulls == NullPolicy::Error).then(|| NULLS.to_owned()));
+        refused_if.extend((is_values && spec.has_codes()).then(|| DICTIONARIES.to_owned()));
+        refused_if.extend((is_values && is_runs && spec.is_cast()).then(|| "null rows span runs".to_owned()));
+        plan.undecided = Some(undecided);
+    }
+    Ok(plans)
+}
+
+/// The fields of the levels, outermost first.
+fn levels(field: &FieldRef) -> Result<Vec<FieldRef>> {
+    let mut level = match VariableShape::of(field)? {
+        Some(tensor) => tensor.data.1.clone(),
+        None => field.clone(),
+    };
+    let mut levels = Vec::new();
+    while let Some(item) = item_field(&level) {
+        levels.push(std::mem::replace(&mut level, item));
+    }
+    Ok(levels)
+}
+
+/// What may have to happen to a part of rows of this level; `spec` is that of the innermost elements.
+fn possible_steps(part: &str, level: &Field, spec: &Spec, options: &Options, in_chunks: bool) -> Vec<PossibleStep> {
+    let certain = |action: Action| PossibleStep { text: action.to_string(), only_if: None };
+    let if_found = |action: Action, what: &str, condition| PossibleStep {
+        text: format!("{action}, {what}"),
+        only_if: Some(condition),
+    };
+    let is_gathered = matches!(level.data_type(), DataType::Utf8View | DataType::BinaryView);
+    let has_lengths = matches!(level.data_type(), DataType::ListView(_) | DataType::LargeListView(_));
+    let mut steps = match part {
+        "validity" => return vec![certain(Action::Unpack)],
+        "offsets" if is_gathered => return vec![certain(Action::GatherViews)],
+        "values" => spec.possible_steps(options),
+        _ if options.copy == CopyMode::Always || options.writable => vec![certain(Action::Private)],
+        _ => Vec::new(),
+    };
+    if part == "values" && is_gathered {
+        steps.retain(|step| step.only_if.is_none() && step.text != Action::Private.to_string());
+        steps.insert(0, certain(Action::GatherViews));
+        return steps;
+    }
+    if part == "offsets" && !has_lengths {
+        steps.push(if_found(Action::RebaseOffsets, "if it is one", "they are those of a slice"));
+    }
+    if in_chunks && matches!(options.nulls, NullPolicy::Nan | NullPolicy::Fill(_)) && part != "shapes" {
+        steps.push(if_found(Action::EmptyNullRows, "if they span elements", "null rows span elements"));
+    }
+    if in_chunks { unless_one_chunk(steps) } else { steps }
+}
+
+/// Refuses what no data of this field could make possible: rows, or with `pad` rows of one length.
+///
+/// # Errors
+/// Names the column.
+#[cfg(feature = "python")]
+pub(crate) fn check_ragged(field: &FieldRef, pad: Option<Pad>, options: &Options) -> Result<()> {
+    let check = || match pad {
+        Some(pad) => refused_part(plan_padded(field, None, pad, options)?),
+        None if options.copy == CopyMode::Never => refused_part(plan_schema(field, options, true)?),
+        None => leaf_spec(field, options).map(drop),
+    };
+    check().map_err(|error| error.in_column(field.name()))
+}
+
+#[cfg(feature = "python")]
+fn refused_part(parts: Vec<Part>) -> Result<()> {
+    parts.into_iter().try_for_each(|part| part.error.map_or(Ok(()), Err))
+}
