@@ -116,7 +116,7 @@ _Order: TypeAlias = Literal["C", "F", "A"]
 __version__: str
 
 class ConversionError(BufferError, ValueError):
-    """A conversion that is impossible as requested."""
+    """A conversion that is impossible as requested. `column` and `row` say where, `reason` why, `remedy` what helps."""
 
     column: str | None
     row: int | None
@@ -156,7 +156,10 @@ class Device:
 
 @final
 class Tensor:
-    """Strided n-dimensional data of one dtype on one device, in any library's memory."""
+    """Strided n-dimensional data of one dtype on one device, in any library's memory.
+
+    Views of Arrow data are read-only, because Arrow memory is immutable.
+    """
 
     @property
     def dtype(self) -> str: ...
@@ -198,10 +201,17 @@ class Tensor:
 
         stream: the CUDA stream of the copies; None is this thread's, see `stream`.
         threads: the number of threads that copy host memory; None is ARROW_DLPACK_THREADS, or one per core.
-        allocator: as for `to_tensor`."""
+        allocator: as for `to_tensor`.
+        """
 
     def record_stream(self, stream: _Stream, /) -> None:
-        """Names a stream that uses the memory, which is freed, or returned to its owner, only behind its work."""
+        """Names a stream that uses the memory. The memory is freed, or returned to its owner, only behind the work
+        that the stream has when the last reference is dropped.
+
+        Call it for work on non-blocking streams that no other stream waits for. The stream must live until then.
+
+        stream: a number as DLPack passes it, or an object with `__cuda_stream__`.
+        """
 
     def __dlpack__(
         self,
@@ -229,7 +239,12 @@ class Tensor:
 
 @final
 class Array:
-    """An Arrow array with its field, in any library's memory."""
+    """An Arrow array with its field, in any library's memory.
+
+    The device dunder accepts `requested_device=`, a pair (device_type, device_id) or a device type, and moves
+    the data there. With `sync="host"` it waits until the data is written and exports no event, for consumers
+    that ignore events.
+    """
 
     @property
     def type(self) -> str: ...
@@ -253,7 +268,8 @@ class Array:
 
         stream: the CUDA stream of the copies; None is this thread's, see `stream`.
         threads: the number of threads that copy host memory; None is ARROW_DLPACK_THREADS, or one per core.
-        allocator: as for `to_tensor`."""
+        allocator: as for `to_tensor`.
+        """
 
     def __arrow_c_schema__(self) -> CapsuleType: ...
     def __arrow_c_array__(self, requested_schema: object | None = None) -> tuple[CapsuleType, CapsuleType]: ...
@@ -275,7 +291,10 @@ class Array:
 
 @final
 class RecordBatch:
-    """An Arrow record batch: named columns of one length, in any library's memory."""
+    """An Arrow record batch: named columns of one length, in any library's memory. Every array of structs is one.
+
+    The device dunders accept the keywords of `Array`'s.
+    """
 
     @property
     def num_rows(self) -> int: ...
@@ -300,7 +319,8 @@ class RecordBatch:
 
         stream: the CUDA stream of the copies; None is this thread's, see `stream`.
         threads: the number of threads that copy host memory; None is ARROW_DLPACK_THREADS, or one per core.
-        allocator: as for `to_tensor`."""
+        allocator: as for `to_tensor`.
+        """
 
     def __arrow_c_schema__(self) -> CapsuleType: ...
     def __arrow_c_array__(self, requested_schema: object | None = None) -> tuple[CapsuleType, CapsuleType]: ...
@@ -317,7 +337,11 @@ class RecordBatch:
 
 @final
 class ArrayStream:
-    """Iterates over Arrow arrays or record batches, and reads each on request. A stream can be read once."""
+    """Iterates over Arrow arrays or record batches, and reads each on request. A stream can be read once.
+
+    The device dunder accepts the keywords of `Array`'s. The arrays of a stream can be on several devices of one
+    type; each is moved from where it is.
+    """
 
     @property
     def type(self) -> str: ...
@@ -338,7 +362,8 @@ class ArrayStream:
         """Returns the stream with its arrays on another device, each moved when it is read. Consumes this stream,
         unless its arrays are there already.
 
-        stream, threads, allocator: as for `Array.to_device`."""
+        stream, threads, allocator: as for `Array.to_device`.
+        """
 
     def __arrow_c_schema__(self) -> CapsuleType: ...
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> CapsuleType: ...
@@ -350,7 +375,16 @@ class ArrayStream:
 @final
 class Ragged(Generic[_ArrayT_co]):
     """Rows of different lengths: row i is `values[offsets[i]:offsets[i + 1]]`, or with lengths
-    `values[offsets[i]:offsets[i] + lengths[i]]`. The Arrow dunders return a list array over the same memory."""
+    `values[offsets[i]:offsets[i] + lengths[i]]`. The Arrow dunders return a list array over the same memory.
+
+    values: an object with `__dlpack__`, or a Ragged for nested lists.
+    offsets: int32 or int64, one more than there are rows; with `lengths`, one per row.
+    lengths: the dtype of the offsets, one per row, for rows that overlap or leave gaps.
+    shapes: int32 of shape (rows, dimensions), for rows that are tensors.
+    validity: a bool per row, True where the row is valid.
+
+    Raises ConversionError if a row reaches beyond the values.
+    """
 
     def __new__(
         cls,
@@ -386,10 +420,11 @@ class Ragged(Generic[_ArrayT_co]):
 
 @final
 class LoaderIterator(Generic[_BatchT_co]):
-    """The batches of one epoch of a Loader."""
+    """The batches of one epoch of a Loader. Its thread ends, and the source is released, when it is dropped,
+    closed or exhausted."""
 
     def close(self) -> None:
-        """Ends the epoch: waits for the thread, and releases the source."""
+        """Ends the epoch: waits for the thread, and releases the source and the batches that were not handed out."""
 
     def __iter__(self) -> LoaderIterator[_BatchT_co]: ...
     def __next__(self) -> _BatchT_co: ...
@@ -397,7 +432,41 @@ class LoaderIterator(Generic[_BatchT_co]):
 
 @final
 class Loader(Generic[_BatchT_co]):
-    """Yields training batches of `batch_size` rows from an Arrow stream, prefetched on a native thread."""
+    """Yields training batches of `batch_size` rows from an Arrow stream, prefetched on a native thread.
+
+    A batch is a matrix of all columns or of those that `columns` lists, or a dict of named groups. No other
+    object shares its memory, which the loader reuses after the batch is dropped.
+
+    source: Arrow data of any library (a table, data frame, query or stream), an iterable of it, a data set or
+        file that is read in batches, or a callable without arguments that returns one of these. Each `iter()`
+        starts an epoch: it reads the source again, or calls the callable. A reader, an iterator or the result
+        of a connection can be read once.
+    batch_size: rows per batch; the last batch may have fewer.
+    columns: a list of names, or a dict {name: column, or list of columns that become a matrix}. None takes all
+        columns except the index of a pandas data frame.
+    dtype, nulls, decimal, dictionary: as for `to_tensor`, each also as a dict by column. nulls="keep" is an
+        error, because a batch has no validity.
+    xp: an array namespace, or its name ("numpy", "torch", "jax", ...); batches are its arrays.
+    device: where the batches are: "cpu"; "cuda", copied ahead on a stream of the loader; "cuda_host",
+        page-locked memory.
+    allocator: as for `to_tensor`, for batches on a device; called on the loader's thread. None is the device's
+        pool, with any `xp`: with a library's own allocator, copies would wait for that library's work.
+    shuffle_buffer: the number of rows that the shuffle holds back. Each new row replaces a random row of the
+        buffer, which goes into the batch. 0 keeps the source's order. If the buffer holds all rows, every order
+        is equally likely; a small buffer only mixes rows that are near each other.
+    seed: the seed of the shuffle, together with the epoch's number. None draws a random seed; `state_dict()`
+        contains it.
+    drop_last: whether to leave out a last batch with fewer rows.
+    prefetch: the number of batches to make ahead; 0 makes each batch on request, without a thread.
+    threads: the number of threads that convert a large batch; None is ARROW_DLPACK_THREADS, or one per core.
+    rank, world_size: batch k belongs to rank k % world_size. All ranks get the same number of batches.
+
+    A pickle holds the source, if that can be pickled, the options and the state of `state_dict()`. The new
+    loader continues from there.
+
+    The seed, epoch, rank, world size, the sizes above and the source's rows alone determine the order of the
+    rows.
+    """
 
     @overload
     def __new__(
@@ -538,13 +607,21 @@ class Loader(Generic[_BatchT_co]):
         """The epoch of the current iteration, or of the next `iter()`."""
 
     def set_epoch(self, epoch: SupportsIndex) -> None:
-        """Sets the epoch of the next `iter()`. Each epoch has its own order."""
+        """Sets the epoch of the next `iter()`. Each epoch has its own order. Keeps a loaded state of the same epoch."""
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns the position of the iteration, as a dict that JSON can hold."""
+        """Returns the position of the iteration, as a dict that JSON can hold.
+
+        `load_state_dict` of a loader with the same source and options continues after the last batch that was
+        handed out.
+        """
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restores a state of `state_dict`: the next `iter()` continues from there."""
+        """Restores a state of `state_dict`: the next `iter()` continues from there.
+
+        Raises ConversionError (a ValueError) for a state of other options or of another source. `iter()` raises it
+        if the difference shows only when the source is opened.
+        """
 
     def __iter__(self) -> LoaderIterator[_BatchT_co]: ...
     # Shares the source and copies the state; pickle and deepcopy copy the source, too.
@@ -671,8 +748,53 @@ def to_tensor(
     threads: SupportsIndex | None = None,
     xp: None = None,
 ) -> Tensor:
-    """Converts a column to a tensor of shape (rows, *inner), or the columns of a batch, a table or a stream to a matrix
-    of shape (rows, columns)."""
+    """Converts a column to a tensor of shape (rows, *inner), or the columns of a batch, a table or a stream to a
+    matrix of shape (rows, columns).
+
+    Returns a read-only view that shares memory with the source, if layout and options allow it. Else copies the
+    data once, and `track_copies` records the copy.
+
+    obj: Arrow data of any library (a column, record batch, table, data frame, query or stream), a tensor with
+        `__dlpack__`, an iterable of Arrow data, or a data set or file that is read in batches.
+    dtype: a name such as "float32" or NumPy's "f4", or a type of Python, NumPy, Arrow, polars, pandas, torch or
+        another library that stands for a dtype. Casts check each value. Without a dtype, the columns of a
+        matrix are promoted: numbers of one kind to the wider one, integers with floats as in NumPy, bools to
+        anything. Ticks, unscaled decimals and dictionary codes only join columns of their own kind. The dtype
+        of a column takes part in the promotion.
+    nulls: "error", "nan", "keep" (undefined values in a view, zero in a copy; see `validity`), or a number that
+        fills them. A float is rounded to the nearest; an integer or bool must hold the number exactly.
+    decimal: "unscaled" for the stored integers. None is the values, which need a dtype unless the scale is 0.
+    dictionary: "codes" for the indices into the dictionary, "values" for the decoded values. None is the codes,
+        or the values if a dtype is requested. Chunks with different dictionaries have no common codes: an
+        error.
+
+    Each of these options can be a dict by column name.
+
+    order: the memory order of a matrix: "C" row-major, "F" column-major, "A" column-major if that is a view,
+        else row-major.
+    columns: the names of the columns of a matrix, in this order. None takes all columns except the index of a
+        pandas data frame.
+    device: the device of the result. The data is moved there. If the source or the result is in host memory,
+        the host converts.
+    allocator: where the memory of a result on a device comes from. None is a pool of this package; "cuMemAlloc"
+        is memory that other processes can open by legacy CUDA IPC handles. An object with `allocate(nbytes,
+        stream)`, which returns an address that is a multiple of 256, and `deallocate(address, nbytes, stream)`,
+        such as a memory resource of RMM, is called with a stream that has `__cuda_stream__`. With xp=torch or
+        cupy, None is that library's own allocator.
+    copy: None copies if needed, False never (an error instead), True always.
+    writable: True for memory that no other object shares, False for a read-only result, even if it is a copy.
+        None returns a read-only view, or else a writable copy. One `ReadOnlyViewWarning` is issued if the
+        library of `xp` ignores the read-only flag, as torch does.
+    legacy: what an unversioned DLPack capsule of read-only memory holds: "copy", "view" or "error".
+    out: a writable tensor of any library with the result's shape, which is filled and returned. Its dtype is
+        the default. A matrix has dense rows or dense columns, at any distance. After an error its contents are
+        undefined.
+    threads: the number of threads for large data; None is ARROW_DLPACK_THREADS, or one per core.
+    xp: an array namespace, or its name ("numpy", "torch", "jax", ...); the result is its array.
+
+    Raises ConversionError (a BufferError and a ValueError), which names column, row, reason and remedy;
+    TypeError for an object with neither Arrow data nor a tensor.
+    """
 
 @overload
 def to_tensor(
@@ -750,7 +872,14 @@ def to_tensors(
     xp: None = None,
 ) -> dict[str, Tensor]:
     """Converts columns of a batch, a table or a stream to a dict of tensors by name. With a dict for `columns`,
-    converts named groups, and packs each list of columns into a matrix."""
+    converts named groups, and packs each list of columns into a matrix.
+
+    columns: the names of the columns, in this order; or a dict such as {"x": ["a", "b"], "y": "label"}, in
+        which a list becomes a matrix, and a single name that column. None takes all columns except the index of
+        a pandas data frame.
+
+    The other keywords are those of `to_tensor`. A null row is null in each of its columns.
+    """
 
 @overload
 def to_tensors(
@@ -806,8 +935,21 @@ def to_ragged(
 ) -> Ragged[Tensor]:
     """Converts lists and strings to values and offsets: a Ragged, of views if layout and options allow it.
 
-    With pad=(value, length), returns a matrix of shape (rows, length, *inner) and a bool for each of its items. A
-    length of None is that of the longest row."""
+    With pad=(value, length), returns a matrix of shape (rows, length, *inner), whose rows are padded at their
+    ends, and a bool for each of its items, True where a valid row has a valid element. A length of None is that
+    of the longest row.
+
+    obj: a column of Arrow data, as for `to_tensor`: lists, large lists, list views, nested lists, strings,
+        binaries or arrow.variable_shape_tensor. Strings return their bytes as uint8.
+    dtype, decimal, dictionary: as for `to_tensor`, of the elements.
+    nulls: "error" refuses null rows and null elements. "keep" returns null rows as `validity`, and leaves the
+        values of null elements undefined. "nan" or a number fills null elements, and null rows become empty.
+        With pad, null rows are padding unless nulls="error", and so are null elements that are kept.
+    device, allocator, copy, writable, legacy, xp: as for `to_tensor`.
+
+    The offsets of a slice are copied, so that they start at 0. The values of list views are those of the whole
+    child.
+    """
 
 @overload
 def to_ragged(
@@ -899,11 +1041,22 @@ def validity(
     device: _Device | None = None,
     xp: None = None,
 ) -> Tensor:
-    """Returns a bool for each value, True where it is valid, in the shape of the values: (rows, columns) for a batch, a
-    table or an array of structs.
+    """Returns a bool for each value, True where it is valid, in the shape of the values: (rows, columns) for a
+    batch, a table or an array of structs.
 
-    With bits=True, returns a view of a column's bitmap: its bytes, and the position of the first row's bit in them; or
-    None if no row is null."""
+    With bits=True, returns a view of a column's bitmap: its bytes, and the position of the first row's bit in
+    them; or None if no row is null.
+
+    All elements of a null list are null. A null row is null in each column. A matrix takes columns with one
+    value per row, of any type.
+
+    order: the memory order of a matrix: "C" row-major, "F" column-major; "A" is "C".
+    columns: the names of the columns of a matrix, in this order. None takes all columns except the index of a
+        pandas data frame.
+
+    A bitmap can be on any device. Row i is valid if `(bytes[(offset + i) // 8] >> ((offset + i) % 8)) & 1` is
+    1. The bitmap does not tell nulls inside a row.
+    """
 
 @overload
 def validity(
@@ -967,7 +1120,29 @@ def to_arrow(
     allocator: _Allocator | None = None,
     threads: SupportsIndex | None = None,
 ) -> Array:
-    """Converts a tensor or a Ragged to an Arrow array; with names, a matrix to a record batch of its columns."""
+    """Converts a tensor or a Ragged to an Arrow array; with names, a matrix to a record batch of its columns.
+
+    Rows of n-dimensional tensors become arrow.fixed_shape_tensor, a 0-dimensional tensor one row, bools
+    arrow.bool8. A tensor that came from Arrow returns to its type. The result is a view if the layout allows
+    it: the columns of a matrix must be dense, as those of a column-major one are. One pass splits a row-major
+    matrix.
+
+    x: an object with `__dlpack__`, or a Ragged, which becomes a list array.
+    type: the Arrow type or field of the result; a value that it cannot hold is an error. With names it is that
+        of every column, or a schema with these names, a dict by name, or a list, in which None keeps a column's
+        own type.
+    validity: a bool per row, True where it is valid, which becomes the validity bitmap. With names also of
+        shape (rows, columns): a bitmap for each column.
+    names: the names of the matrix's columns, all different. If it has more dimensions, the rows of a column
+        have the rest.
+    copy: None copies if needed, False never (an error instead), True always.
+    device: the device of the result. The data is moved there.
+    allocator: as for `to_tensor`.
+    threads: the number of threads that split a matrix; None is ARROW_DLPACK_THREADS, or one per core.
+
+    Raises ConversionError (a BufferError and a ValueError), which names column, row, reason and remedy;
+    TypeError for an object that is not a tensor.
+    """
 
 @overload
 def to_arrow(
@@ -992,7 +1167,13 @@ def from_dlpack(
     allocator: _Allocator | None = None,
     copy: bool | None = None,
 ) -> Tensor:
-    """Imports a tensor, like `from_dlpack` of the array API standard."""
+    """Imports a tensor, like `from_dlpack` of the array API standard.
+
+    device: the device of the result.
+    allocator: as for `to_tensor`.
+    copy: None copies if needed, False never (an error instead), True always, to memory that no other object
+        shares.
+    """
 
 def from_arrow(
     obj: _Data,
@@ -1002,9 +1183,13 @@ def from_arrow(
     copy: bool | None = None,
     sync: Literal["event", "host"] = "event",
 ) -> Array | RecordBatch | ArrayStream:
-    """Imports Arrow data: an Array, a RecordBatch for structs, an ArrayStream for streams.
+    """Imports Arrow data: an Array, a RecordBatch for structs, an ArrayStream for streams and the other sources
+    that `to_tensor` takes. The result shares memory with the source, unless copy=True.
 
-    With sync="host", exports of device data wait on the host until the data is written, and carry no event."""
+    With sync="host", exports of device data wait on the host until the data is written, and carry no event.
+
+    allocator: as for `to_tensor`.
+    """
 
 def explain(
     obj_or_schema: _Data | _ArrowSchemaExportable,
@@ -1020,23 +1205,40 @@ def explain(
     writable: bool | None = None,
     pad: tuple[bool | SupportsIndex | SupportsFloat, SupportsIndex | None] | None = None,
 ) -> Report:
-    """Reports what `to_tensor` or `to_tensors` would do with this data, or with any data of this schema.
+    """Reports what `to_tensor` or `to_tensors` would do with this data, or with any data of this schema. Reads no
+    stream.
 
-    With `order`, or with a dict for `columns`, reports the matrices, and each column in them. For one column of lists
-    or strings, reports what `to_ragged` would do to each part, and with `pad` to the matrix and its validity. With
-    `device`, reports the transfer of the result;
-    `Report.transfer` is the data that moves to the CPU before its conversion."""
+    With `order`, or with a dict for `columns`, reports the matrices, and each column in them. For one column of
+    lists or strings, reports what `to_ragged` would do to each part, and with `pad` to the matrix and its
+    validity. With `device`, reports the transfer of the result; `Report.transfer` is the data that moves to the
+    CPU before its conversion, of which the rows know only types and lengths.
+
+    Does not call a driver, so the report lacks what only device memory tells. A schema, or a stream without a
+    `device` attribute, counts as host memory. A stream on a device that does not say which counts as on device
+    0.
+    """
 
 def track_copies() -> CopyLog:
     """Logs every copy that this package makes inside a `with` block on this thread: what, why, bytes."""
 
 def stream(stream: _Stream, /) -> StreamContext:
-    """Sets the CUDA stream of this thread inside a `with` block; outside, it is the legacy default stream. Blocks can
-    be nested."""
+    """Sets the CUDA stream of this thread inside a `with` block; outside, it is the legacy default stream. Blocks
+    can be nested.
+
+    stream: 1 for the legacy default stream, 2 for the per-thread default stream, a handle, or an object with
+        `__cuda_stream__`, such as a stream of PyTorch or CuPy. It must live until the block ends.
+    """
 
 def memory_stats() -> dict[str, dict[str, int]]:
-    """Returns the bytes of memory that this package uses and caches, by the name of each device in use; "cuda_host" is
-    page-locked memory."""
+    """Returns the bytes of memory that this package uses and caches, by the name of each device in use;
+    "cuda_host" is page-locked memory. The dict is empty if no device is in use.
+
+    A device has "pool_used" and "pool_reserved" of its pool, their maxima "pool_used_peak" and
+    "pool_reserved_peak", "plain_used" and "plain_kept" of cuMemAlloc, and "allocators_used" of other
+    allocators. "waiting_blocks" counts blocks without owners that device work may still use, of other libraries
+    too; "waiting_bytes" are those of this package. Page-locked memory has "used" and "kept".
+    """
 
 def empty_cache() -> None:
-    """Frees the device and page-locked memory that is cached for later results and copies. The host may wait."""
+    """Frees the device and page-locked memory that is cached for later results and copies. The host may wait for
+    all work of the devices. Memory in use, also by deferred frees, stays."""

@@ -15,8 +15,9 @@ use crate::spec::Options;
 
 /// An Arrow array with its field, in any library's memory.
 ///
-/// Its device dunder takes `requested_device=`, `(device_type, device_id)` or a type alone, where the data is moved, and
-/// `sync="host"` for consumers that ignore events: it waits until the data is written, and gives none.
+/// The device dunder accepts `requested_device=`, a pair (device_type, device_id) or a device type, and moves
+/// the data there. With `sync="host"` it waits until the data is written and exports no event, for consumers
+/// that ignore events.
 #[pyclass(frozen, module = "arrow_dlpack")]
 #[derive(Debug)]
 pub struct Array(pub(crate) DeviceArray);
@@ -59,11 +60,11 @@ impl Array {
         self.0.len()
     }
 
-    /// The same data on another device: itself where it is there already, the same memory where that device reaches it, else a
-    /// copy of what the rows need. To the CPU it is complete.
+    /// Returns the data on another device: itself if it is there, the same memory if that device reaches it, else a
+    /// copy of what the rows need. A result on the CPU is complete.
     ///
-    /// stream: the stream that copies are made on; else this thread's, see `stream`.
-    /// threads: how many copy from and to ordinary memory; None is ARROW_DLPACK_THREADS, or one a core.
+    /// stream: the CUDA stream of the copies; None is this thread's, see `stream`.
+    /// threads: the number of threads that copy host memory; None is ARROW_DLPACK_THREADS, or one per core.
     /// allocator: as for `to_tensor`.
     #[pyo3(signature = (device, /, *, stream=None, threads=None, allocator=None))]
     fn to_device(

@@ -4,7 +4,7 @@ use pyo3::prelude::*;
 
 use super::html;
 
-/// One copy that was made.
+/// One copy: what was copied, why, and its bytes.
 #[pyclass(frozen, module = "arrow_dlpack")]
 #[derive(Debug)]
 pub struct CopyEntry(crate::copy_log::Copied);
@@ -40,7 +40,7 @@ fn summary(entries: &[crate::copy_log::Copied]) -> String {
     format!("CopyLog({} copies, {bytes} bytes)", entries.len())
 }
 
-/// The copies made inside a `with track_copies()` block, by this package, on this thread.
+/// The copies that this package makes on this thread inside a `with track_copies()` block.
 #[pyclass(frozen, module = "arrow_dlpack")]
 #[derive(Debug, Default)]
 pub struct CopyLog(pub(super) crate::copy_log::CopyLog);

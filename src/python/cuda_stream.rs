@@ -56,7 +56,7 @@ pub(super) fn extract(object: &Bound<'_, PyAny>) -> PyResult<Stream> {
     Ok(if handle == 0 { Stream::LEGACY } else { Stream::new(handle)? })
 }
 
-/// What `stream()` returns: a `with` block in which this thread's work on CUDA goes to the stream.
+/// A `with` block in which this thread uses a given CUDA stream.
 #[pyclass(frozen, name = "StreamContext", module = "arrow_dlpack")]
 #[derive(Debug)]
 pub struct StreamContext {
@@ -85,11 +85,11 @@ impl StreamContext {
     }
 }
 
-/// Puts this thread's work on CUDA on a stream, for the time of a `with` block; without one it goes to the legacy default
-/// stream. Blocks can be nested.
+/// Sets the CUDA stream of this thread inside a `with` block; outside, it is the legacy default stream. Blocks
+/// can be nested.
 ///
 /// stream: 1 for the legacy default stream, 2 for the per-thread default stream, a handle, or an object with
-///     `__cuda_stream__`, such as a stream of PyTorch or CuPy. It must be alive during the block.
+///     `__cuda_stream__`, such as a stream of PyTorch or CuPy. It must live until the block ends.
 #[pyfunction]
 #[pyo3(signature = (stream, /))]
 fn stream(stream: &Bound<'_, PyAny>) -> PyResult<StreamContext> {

@@ -10,7 +10,7 @@ use pyo3::types::{PyString, PyTuple};
 use super::counts::{integer, is_bool};
 use crate::ffi::dlpack::DLDeviceType;
 
-/// Where data lives: a type code, shared by DLPack and Arrow, and an ordinal.
+/// Where memory is: a device type, with the codes that DLPack and Arrow share, and an ordinal.
 #[pyclass(frozen, module = "arrow_dlpack")]
 #[derive(Clone, Copy, Debug)]
 pub struct Device(pub crate::device::Device);

@@ -43,7 +43,10 @@ fn class<'py>(name: &str, bases: &[Bound<'py, PyType>], doc: &str, py: Python<'p
 fn warning(py: Python<'_>) -> PyResult<Bound<'_, PyType>> {
     let members = PyDict::new(py);
     members.set_item("__module__", "arrow_dlpack")?;
-    members.set_item("__doc__", "A view of read-only memory went to a library that ignores the read-only flag.")?;
+    members.set_item(
+        "__doc__",
+        "Warns that a library which ignores the read-only flag received a view of read-only memory.",
+    )?;
     let made = py.get_type::<PyType>().call1(("ReadOnlyViewWarning", (py.get_type::<PyUserWarning>(),), members))?;
     Ok(made.cast_into::<PyType>()?)
 }
@@ -56,15 +59,15 @@ pub(super) fn read_only_view_warning(py: Python<'_>) -> PyResult<Bound<'_, PyAny
 fn exceptions(py: Python<'_>) -> PyResult<&Exceptions> {
     EXCEPTIONS.get_or_try_init(py, || {
         let roots = [py.get_type::<PyBufferError>(), py.get_type::<PyValueError>()];
-        let doc = "A conversion that cannot be done as asked. `column` and `row` say where, `reason` why, `remedy` what helps.";
+        let doc = "A conversion that is impossible as requested. `column` and `row` say where, `reason` why, `remedy` what helps.";
         let conversion = class("ConversionError", &roots, doc, py)?;
         let subclass = |name, doc| class(name, std::slice::from_ref(&conversion), doc, py).map(Bound::unbind);
         Ok(Exceptions {
-            copy: subclass("CopyError", "A copy is needed, and was not allowed.")?,
-            null: subclass("NullError", "A null stands where the null policy allows none, or cannot be represented.")?,
-            cast: subclass("CastError", "A value does not fit the requested type.")?,
-            unsupported: subclass("UnsupportedTypeError", "A type or layout has no form on the other side.")?,
-            internal: subclass("InternalError", "A bug of the package. `remedy` says where to report it.")?,
+            copy: subclass("CopyError", "A copy is needed, and `copy=False` forbids it.")?,
+            null: subclass("NullError", "A null that the null policy refuses, or that the result cannot represent.")?,
+            cast: subclass("CastError", "A value that does not fit the requested type.")?,
+            unsupported: subclass("UnsupportedTypeError", "A type or layout that the other protocol cannot represent.")?,
+            internal: subclass("InternalError", "A bug in this package. `remedy` says where to report it.")?,
             read_only_view: warning(py)?.unbind(),
             conversion: conversion.unbind(),
         })

@@ -21,7 +21,7 @@ use crate::transfer::Route;
 /// The note of a report for which a query was run.
 const RUN: &str = "the types cost a query: the object tells them by running it";
 
-/// What would happen to one column.
+/// What a conversion would do to one column.
 #[pyclass(frozen, module = "arrow_dlpack")]
 #[derive(Clone, Debug)]
 pub struct ReportRow(pub(super) crate::explain::ReportRow);
@@ -216,17 +216,17 @@ impl Report {
     }
 }
 
-/// What `to_tensors` would do with this data, or with any data of this schema: a printable Report with a row for each
-/// column. With an order, what `to_tensor` would do: each column's part in the matrix, and the matrix itself in
-/// `Report.matrices`; with a dict for columns, so for each group. Of one column of lists or strings: what `to_ragged` would
-/// do, with a row for each part. Reads no stream.
+/// Reports what `to_tensor` or `to_tensors` would do with this data, or with any data of this schema. Reads no
+/// stream.
 ///
-/// pad: as for `to_ragged`, of one column of lists or strings: the rows are the matrix, `values`, and its `validity`.
-/// device: where the result is to be: each row says how it gets there. What a device is asked to give to the CPU is moved before
-///     it is converted, as `Report.transfer` says, and only its types and lengths are in the rows.
+/// With `order`, or with a dict for `columns`, reports the matrices, and each column in them. For one column of
+/// lists or strings, reports what `to_ragged` would do to each part, and with `pad` to the matrix and its
+/// validity. With `device`, reports the transfer of the result; `Report.transfer` is the data that moves to the
+/// CPU before its conversion, of which the rows know only types and lengths.
 ///
-/// Asks no driver for anything: what only memory tells is not in the report. What a schema is of counts as host memory, and so does
-/// a stream without a `device` attribute; one on a device counts as on number 0 of its type, where it does not say which.
+/// Does not call a driver, so the report lacks what only device memory tells. A schema, or a stream without a
+/// `device` attribute, counts as host memory. A stream on a device that does not say which counts as on device
+/// 0.
 #[pyfunction]
 #[allow(clippy::too_many_arguments, reason = "one Python keyword each")]
 #[pyo3(signature = (obj_or_schema, *, columns=None, dtype=None, nulls=None, order=None, decimal=None, dictionary=None, device=None, copy=None, writable=None, pad=None), text_signature = "(obj_or_schema, *, columns=None, dtype=None, nulls=\"error\", order=None, decimal=None, dictionary=None, device=None, copy=None, writable=None, pad=None)")]

@@ -15,10 +15,12 @@ use crate::arrow::DeviceArray;
 use crate::spec::CopyMode;
 use crate::transfer::is_shared;
 
-/// Imports a tensor, as `from_dlpack` of the array API standard.
+/// Imports a tensor, like `from_dlpack` of the array API standard.
 ///
-/// device: where the result must be. allocator: as for `to_tensor`. copy: None as needed, False never (an error), True always,
-///     in memory of its own.
+/// device: the device of the result.
+/// allocator: as for `to_tensor`.
+/// copy: None copies if needed, False never (an error instead), True always, to memory that no other object
+///     shares.
 #[pyfunction]
 #[pyo3(signature = (x, /, *, device=None, allocator=None, copy=None), text_signature = "(x, /, *, device=None, allocator=None, copy=None)")]
 pub(super) fn from_dlpack(
@@ -38,12 +40,12 @@ pub(super) fn from_dlpack(
     Ok(Tensor::new(tensor))
 }
 
-/// Imports Arrow data: an Array, a RecordBatch for structs, an ArrayStream for streams and other sources that `to_tensor` takes.
-/// Memory is shared unless copy=True.
+/// Imports Arrow data: an Array, a RecordBatch for structs, an ArrayStream for streams and the other sources
+/// that `to_tensor` takes. The result shares memory with the source, unless copy=True.
+///
+/// With sync="host", exports of device data wait on the host until the data is written, and carry no event.
 ///
 /// allocator: as for `to_tensor`.
-/// sync: "event", or "host" for consumers that ignore events: exports of data on a device wait until it is written, and have
-///     none.
 #[pyfunction]
 #[pyo3(signature = (obj, *, device=None, allocator=None, copy=None, sync=None), text_signature = "(obj, *, device=None, allocator=None, copy=None, sync=\"event\")")]
 pub(super) fn from_arrow<'py>(

@@ -82,48 +82,52 @@ fn finish_all<'py>(
     Ok(found)
 }
 
-/// Converts an array, a chunked array or a column into a tensor of shape (rows, *inner); a record batch, a table, a
-/// stream of batches or an array of structs into a matrix of shape (rows, columns).
+/// Converts a column to a tensor of shape (rows, *inner), or the columns of a batch, a table or a stream to a
+/// matrix of shape (rows, columns).
 ///
-/// A view where layout and options allow it: it shares memory with the source and is read-only. Else one pass over
-/// the data into fresh memory, which `track_copies` records.
+/// Returns a read-only view that shares memory with the source, if layout and options allow it. Else copies the
+/// data once, and `track_copies` records the copy.
 ///
-/// obj: Arrow data of any library (a column, record batch, table, data frame, query or stream), a tensor with `__dlpack__`, an
-///     iterable of Arrow data, or a data set or file that is read in batches.
-/// dtype: a name such as "float32" or NumPy's "f4", or a type of Python, NumPy, Arrow, polars, pandas, torch or another library
-///     that stands for one; casts are checked, value by value. Without one, the columns
-///     of a matrix are promoted: numbers of a kind to the wider, integers with floats as in NumPy, bools to anything.
-///     Ticks, unscaled decimals and indices into dictionaries stand only with their own kind. A column's dtype enters
-///     promotion.
-/// nulls: "error", "nan", "keep" (slots unspecified in a view, zero in a copy; see `validity`), or a number to fill
-///     them with. Floats round it to the nearest; integers and bools must hold it exactly.
-/// decimal: "unscaled" for the integers that decimals are stored as; else their values, which need a dtype unless the
-///     scale is 0.
-/// dictionary: "codes" for the indices into a dictionary, "values" for what they stand for; None is the codes, or the
-///     values where a dtype is asked for. Chunks with different dictionaries have no codes in common: an error.
-///
-/// Each of these can be a dict by column name.
-///
-/// order: of a matrix, "C" row-major, "F" column-major, "A" column-major where that is a view, else row-major.
-/// columns: of a matrix, the columns by name, in this order; None is all but the index of a pandas data frame.
-/// device: where the result is: data is moved there. A conversion that has the host on one side is made there.
-/// allocator: where the memory of a result on a device comes from: None for a pool of this package, "cuMemAlloc" for memory that
-///     other processes can open by the legacy handles of CUDA IPC, or an object with `allocate(nbytes, stream)`, which returns an
-///     address, a multiple of 256, and `deallocate(address, nbytes, stream)`, such as a memory resource of RMM. The stream has
-///     `__cuda_stream__`. With xp=torch or cupy, None is that library's own allocator.
-/// copy: None as needed, False never (an error), True always.
-/// writable: True for memory of the result's own, False for a result that is read-only, copies too. None is a view where there is
-///     one, read-only, and else a copy that may be written; a `ReadOnlyViewWarning` comes once where the library of `xp` would
-///     write through a view, as torch does.
-/// legacy: what an unversioned DLPack capsule of read-only memory holds: "copy", "view" or "error".
-/// out: a writable tensor of any library, which is written and returned: of the result's shape; its dtype is the
-///     default. A matrix has dense rows, or dense columns, any distance apart. What it holds is unspecified after an
+/// obj: Arrow data of any library (a column, record batch, table, data frame, query or stream), a tensor with
+///     `__dlpack__`, an iterable of Arrow data, or a data set or file that is read in batches.
+/// dtype: a name such as "float32" or NumPy's "f4", or a type of Python, NumPy, Arrow, polars, pandas, torch or
+///     another library that stands for a dtype. Casts check each value. Without a dtype, the columns of a
+///     matrix are promoted: numbers of one kind to the wider one, integers with floats as in NumPy, bools to
+///     anything. Ticks, unscaled decimals and dictionary codes only join columns of their own kind. The dtype
+///     of a column takes part in the promotion.
+/// nulls: "error", "nan", "keep" (undefined values in a view, zero in a copy; see `validity`), or a number that
+///     fills them. A float is rounded to the nearest; an integer or bool must hold the number exactly.
+/// decimal: "unscaled" for the stored integers. None is the values, which need a dtype unless the scale is 0.
+/// dictionary: "codes" for the indices into the dictionary, "values" for the decoded values. None is the codes,
+///     or the values if a dtype is requested. Chunks with different dictionaries have no common codes: an
 ///     error.
-/// threads: how many to use where that is worth it; None is ARROW_DLPACK_THREADS, or one a core.
-/// xp: an array namespace, or its name ("numpy", "torch", "jax", ...), whose array is returned instead.
 ///
-/// Raises ConversionError (a BufferError and a ValueError) naming column, row, reason and remedy; TypeError for an
-/// object that offers neither Arrow data nor a tensor.
+/// Each of these options can be a dict by column name.
+///
+/// order: the memory order of a matrix: "C" row-major, "F" column-major, "A" column-major if that is a view,
+///     else row-major.
+/// columns: the names of the columns of a matrix, in this order. None takes all columns except the index of a
+///     pandas data frame.
+/// device: the device of the result. The data is moved there. If the source or the result is in host memory,
+///     the host converts.
+/// allocator: where the memory of a result on a device comes from. None is a pool of this package; "cuMemAlloc"
+///     is memory that other processes can open by legacy CUDA IPC handles. An object with `allocate(nbytes,
+///     stream)`, which returns an address that is a multiple of 256, and `deallocate(address, nbytes, stream)`,
+///     such as a memory resource of RMM, is called with a stream that has `__cuda_stream__`. With xp=torch or
+///     cupy, None is that library's own allocator.
+/// copy: None copies if needed, False never (an error instead), True always.
+/// writable: True for memory that no other object shares, False for a read-only result, even if it is a copy.
+///     None returns a read-only view, or else a writable copy. One `ReadOnlyViewWarning` is issued if the
+///     library of `xp` ignores the read-only flag, as torch does.
+/// legacy: what an unversioned DLPack capsule of read-only memory holds: "copy", "view" or "error".
+/// out: a writable tensor of any library with the result's shape, which is filled and returned. Its dtype is
+///     the default. A matrix has dense rows or dense columns, at any distance. After an error its contents are
+///     undefined.
+/// threads: the number of threads for large data; None is ARROW_DLPACK_THREADS, or one per core.
+/// xp: an array namespace, or its name ("numpy", "torch", "jax", ...); the result is its array.
+///
+/// Raises ConversionError (a BufferError and a ValueError), which names column, row, reason and remedy;
+/// TypeError for an object with neither Arrow data nor a tensor.
 #[pyfunction]
 #[pyo3(signature = (obj, *, dtype=None, nulls=None, order="C", columns=None, decimal=None, dictionary=None, device=None, allocator=None, copy=None, writable=None, legacy="copy", out=None, threads=None, xp=None), text_signature = "(obj, *, dtype=None, nulls=\"error\", order=\"C\", columns=None, decimal=None, dictionary=None, device=None, allocator=None, copy=None, writable=None, legacy=\"copy\", out=None, threads=None, xp=None)")]
 #[allow(clippy::too_many_arguments, reason = "one Python keyword each")]
@@ -213,13 +217,14 @@ fn write_into(
     })
 }
 
-/// Converts columns of a record batch or table into tensors: a dict by name, in the order of `columns` (default all but the
-/// index of a pandas data frame).
+/// Converts columns of a batch, a table or a stream to a dict of tensors by name. With a dict for `columns`,
+/// converts named groups, and packs each list of columns into a matrix.
 ///
-/// With a dict for `columns`, such as {"x": ["a", "b"], "y": "label"}, into named groups: a list of columns is packed
-/// into a matrix, as by `to_tensor`, and a name alone is its column.
+/// columns: the names of the columns, in this order; or a dict such as {"x": ["a", "b"], "y": "label"}, in
+///     which a list becomes a matrix, and a single name that column. None takes all columns except the index of
+///     a pandas data frame.
 ///
-/// The other keywords are those of `to_tensor`. Nulls of a row are nulls in each of its columns.
+/// The other keywords are those of `to_tensor`. A null row is null in each of its columns.
 #[pyfunction]
 #[pyo3(signature = (obj, *, columns=None, dtype=None, nulls=None, order="C", decimal=None, dictionary=None, device=None, allocator=None, copy=None, writable=None, legacy="copy", threads=None, xp=None), text_signature = "(obj, *, columns=None, dtype=None, nulls=\"error\", order=\"C\", decimal=None, dictionary=None, device=None, allocator=None, copy=None, writable=None, legacy=\"copy\", threads=None, xp=None)")]
 #[allow(clippy::too_many_arguments, reason = "one Python keyword each")]
@@ -279,17 +284,21 @@ fn to_tensors<'py>(
     each_column(py, &chunks, &conversion, arrays).map_err(refused)
 }
 
-/// A bool for each value, True where it is valid, in the shape of the values. A null list makes all its elements null.
+/// Returns a bool for each value, True where it is valid, in the shape of the values: (rows, columns) for a
+/// batch, a table or an array of structs.
 ///
-/// Of a record batch, a table, a stream of batches or an array of structs, a matrix of shape (rows, columns), as `to_tensor`
-/// makes one of the values; a null row is null in each column. Columns have one element a row, of any type.
+/// With bits=True, returns a view of a column's bitmap: its bytes, and the position of the first row's bit in
+/// them; or None if no row is null.
 ///
-/// order: of a matrix, "C" row-major, "F" column-major; "A" is "C", as no matrix of bools is a view of bitmaps.
-/// columns: of a matrix, the columns by name, in this order; None is all but the index of a pandas data frame.
+/// All elements of a null list are null. A null row is null in each column. A matrix takes columns with one
+/// value per row, of any type.
 ///
-/// With bits=True the bitmap of the rows of one column as it lies, on any device and without a copy: None where no row is null,
-/// else a tuple of its bytes, uint8, and the position of the first row's bit in them, 0 to 7. Row i is valid where bit
-/// `(bytes[(offset + i) // 8] >> ((offset + i) % 8)) & 1` is 1. Nulls inside a row are not in it.
+/// order: the memory order of a matrix: "C" row-major, "F" column-major; "A" is "C".
+/// columns: the names of the columns of a matrix, in this order. None takes all columns except the index of a
+///     pandas data frame.
+///
+/// A bitmap can be on any device. Row i is valid if `(bytes[(offset + i) // 8] >> ((offset + i) % 8)) & 1` is
+/// 1. The bitmap does not tell nulls inside a row.
 #[pyfunction]
 #[pyo3(signature = (obj, *, bits=false, order="C", columns=None, device=None, xp=None), text_signature = "(obj, *, bits=False, order=\"C\", columns=None, device=None, xp=None)")]
 fn validity<'py>(
@@ -334,7 +343,7 @@ fn validity<'py>(
     arrays.make(asked.tensor(py, tensor)?)
 }
 
-/// A log of every copy that this package makes inside a `with` block on this thread: what, why, bytes.
+/// Logs every copy that this package makes inside a `with` block on this thread: what, why, bytes.
 #[pyfunction]
 fn track_copies() -> CopyLog {
     CopyLog::default()

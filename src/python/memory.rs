@@ -16,12 +16,13 @@ pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(_host_memory, module)?)
 }
 
-/// How much memory this package uses and keeps, in bytes: a dict for each device in use, by its name, and one of page-locked
-/// memory, "cuda_host". Empty where no device is in use.
+/// Returns the bytes of memory that this package uses and caches, by the name of each device in use;
+/// "cuda_host" is page-locked memory. The dict is empty if no device is in use.
 ///
-/// Of a device: "pool_used" and "pool_reserved" of its pool now, "pool_used_peak" and "pool_reserved_peak" at most;
-/// "plain_used" and "plain_kept" of cuMemAlloc; "allocators_used" of other allocators; "waiting_blocks" that nobody refers to
-/// and work may still use, those of other libraries too, and "waiting_bytes" of ours. Of page-locked memory: "used" and "kept".
+/// A device has "pool_used" and "pool_reserved" of its pool, their maxima "pool_used_peak" and
+/// "pool_reserved_peak", "plain_used" and "plain_kept" of cuMemAlloc, and "allocators_used" of other
+/// allocators. "waiting_blocks" counts blocks without owners that device work may still use, of other libraries
+/// too; "waiting_bytes" are those of this package. Page-locked memory has "used" and "kept".
 #[pyfunction]
 fn memory_stats(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
     let statistics = py.detach(stream_order::memory_stats)?;
@@ -52,8 +53,8 @@ fn memory_stats(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
     Ok(all)
 }
 
-/// Gives the memory back that is kept for later results and copies, of devices and page-locked. What is in use stays, and what
-/// work on a device may still use. The host may wait for all work of the devices.
+/// Frees the device and page-locked memory that is cached for later results and copies. The host may wait for
+/// all work of the devices. Memory in use, also by deferred frees, stays.
 #[pyfunction]
 fn empty_cache(py: Python<'_>) -> PyResult<()> {
     Ok(py.detach(stream_order::empty_cache)?)

@@ -23,16 +23,16 @@ use crate::tensor::Tensor as CoreTensor;
 /// Columns of fewer rows are converted without letting go of the interpreter, which costs more than they do.
 const DETACH_FROM: usize = 1 << 12;
 
-/// Rows of different lengths: row i is `values[offsets[i]:offsets[i + 1]]`, or, where there are lengths,
-/// `values[offsets[i]:offsets[i] + lengths[i]]`.
+/// Rows of different lengths: row i is `values[offsets[i]:offsets[i + 1]]`, or with lengths
+/// `values[offsets[i]:offsets[i] + lengths[i]]`. The Arrow dunders return a list array over the same memory.
 ///
-/// values: anything with `__dlpack__`, or a Ragged, whose rows are the elements then.
-/// offsets: int32 or int64, one more than rows; with `lengths`, as many.
-/// lengths: as offsets, for rows that overlap or leave gaps.
+/// values: an object with `__dlpack__`, or a Ragged for nested lists.
+/// offsets: int32 or int64, one more than there are rows; with `lengths`, one per row.
+/// lengths: the dtype of the offsets, one per row, for rows that overlap or leave gaps.
 /// shapes: int32 of shape (rows, dimensions), for rows that are tensors.
-/// validity: a bool for each row, True where it is valid.
+/// validity: a bool per row, True where the row is valid.
 ///
-/// Every row is checked to lie inside the values. The Arrow dunders give a list array over the same memory.
+/// Raises ConversionError if a row reaches beyond the values.
 #[pyclass(frozen, module = "arrow_dlpack")]
 #[derive(Debug)]
 pub struct Ragged {
@@ -284,20 +284,22 @@ fn run<R: Send>(py: Python<'_>, chunks: &Chunks, work: impl Fn() -> Result<R> + 
     if rows < DETACH_FROM { work() } else { py.detach(&work) }
 }
 
-/// Converts lists and strings into values and offsets: a Ragged of views where layout and options allow it.
+/// Converts lists and strings to values and offsets: a Ragged, of views if layout and options allow it.
 ///
-/// With pad=(value, length) it returns a matrix of shape (rows, length, *inner), each row padded at its end, and a bool for
-/// each of its items, True where a valid row has a valid element; length None is that of the longest row.
+/// With pad=(value, length), returns a matrix of shape (rows, length, *inner), whose rows are padded at their
+/// ends, and a bool for each of its items, True where a valid row has a valid element. A length of None is that
+/// of the longest row.
 ///
-/// obj: one column of Arrow data of any library, or of another source as for `to_tensor`: lists, large lists, list views, nested lists, strings, binaries,
-///     arrow.variable_shape_tensor. Strings give their bytes as uint8.
+/// obj: a column of Arrow data, as for `to_tensor`: lists, large lists, list views, nested lists, strings,
+///     binaries or arrow.variable_shape_tensor. Strings return their bytes as uint8.
 /// dtype, decimal, dictionary: as for `to_tensor`, of the elements.
-/// nulls: "error" refuses null rows and elements; "keep" tells null rows by `validity`, and leaves the slots of null
-///     elements as they are; "nan" or a number fills null elements, and null rows become empty. With pad, null rows are
-///     padding unless nulls="error", and kept null elements are padding too.
+/// nulls: "error" refuses null rows and null elements. "keep" returns null rows as `validity`, and leaves the
+///     values of null elements undefined. "nan" or a number fills null elements, and null rows become empty.
+///     With pad, null rows are padding unless nulls="error", and so are null elements that are kept.
 /// device, allocator, copy, writable, legacy, xp: as for `to_tensor`.
 ///
-/// Offsets of a slice start at 0 again by a copy of them. The values of list views are the whole child.
+/// The offsets of a slice are copied, so that they start at 0. The values of list views are those of the whole
+/// child.
 #[pyfunction]
 #[pyo3(signature = (obj, *, dtype=None, nulls=None, decimal=None, dictionary=None, device=None, allocator=None, copy=None, writable=None, legacy="copy", pad=None, xp=None), text_signature = "(obj, *, dtype=None, nulls=\"error\", decimal=None, dictionary=None, device=None, allocator=None, copy=None, writable=None, legacy=\"copy\", pad=None, xp=None)")]
 #[allow(clippy::too_many_arguments, reason = "one Python keyword each")]

@@ -13,9 +13,9 @@ use super::{Array, Device, device, html, pickle};
 use crate::arrow::{DeviceArray, DeviceArrayStream};
 use crate::convert::check_request;
 
-/// An Arrow record batch: named columns of one length, in any library's memory. Any array of structs is one.
+/// An Arrow record batch: named columns of one length, in any library's memory. Every array of structs is one.
 ///
-/// Its device dunders take keywords as those of `Array` do.
+/// The device dunders accept the keywords of `Array`'s.
 #[pyclass(frozen, module = "arrow_dlpack")]
 #[derive(Debug)]
 pub struct RecordBatch(pub(crate) DeviceArray);
@@ -85,11 +85,11 @@ impl RecordBatch {
         self.0.len()
     }
 
-    /// The same data on another device: itself where it is there already, the same memory where that device reaches it, else a
-    /// copy of what the rows need. To the CPU it is complete.
+    /// Returns the data on another device: itself if it is there, the same memory if that device reaches it, else a
+    /// copy of what the rows need. A result on the CPU is complete.
     ///
-    /// stream: the stream that copies are made on; else this thread's, see `stream`.
-    /// threads: how many copy from and to ordinary memory; None is ARROW_DLPACK_THREADS, or one a core.
+    /// stream: the CUDA stream of the copies; None is this thread's, see `stream`.
+    /// threads: the number of threads that copy host memory; None is ARROW_DLPACK_THREADS, or one per core.
     /// allocator: as for `to_tensor`.
     #[pyo3(signature = (device, /, *, stream=None, threads=None, allocator=None))]
     fn to_device(

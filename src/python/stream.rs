@@ -17,10 +17,10 @@ use crate::convert::{check_request, request_field};
 use crate::error::{Error, ErrorKind, Result};
 use crate::ffi::dlpack::DLDeviceType;
 
-/// Arrow arrays or record batches one after the other, each read when it is asked for. A stream is read once.
+/// Iterates over Arrow arrays or record batches, and reads each on request. A stream can be read once.
 ///
-/// Its device dunder takes keywords as that of `Array` does. Arrays of one stream can be on several devices of a type: each is
-/// moved where it has to be.
+/// The device dunder accepts the keywords of `Array`'s. The arrays of a stream can be on several devices of one
+/// type; each is moved from where it is.
 #[pyclass(frozen, module = "arrow_dlpack")]
 #[derive(Debug)]
 pub struct ArrayStream {
@@ -200,8 +200,8 @@ impl ArrayStream {
         }
     }
 
-    /// The stream with its arrays on another device, each moved when it is read. This one is consumed, unless its arrays are
-    /// there already.
+    /// Returns the stream with its arrays on another device, each moved when it is read. Consumes this stream,
+    /// unless its arrays are there already.
     ///
     /// stream, threads, allocator: as for `Array.to_device`.
     #[pyo3(signature = (device, /, *, stream=None, threads=None, allocator=None))]

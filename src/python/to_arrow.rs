@@ -21,25 +21,28 @@ use crate::matrix::{ColumnOptions, check_matrix, matrix_to_arrow};
 use crate::spec::{CopyMode, Options, Spec};
 use crate::tensor::Tensor;
 
-/// Converts a tensor into an Arrow array: n-d as arrow.fixed_shape_tensor rows, 0-d as one row, bools as arrow.bool8. With
-/// names a matrix (rows, columns) becomes a record batch of its columns.
+/// Converts a tensor or a Ragged to an Arrow array; with names, a matrix to a record batch of its columns.
 ///
-/// A view where the layout allows it: of a matrix, where each column is dense, as in a column-major one. A row-major one is
-/// split in one pass. A tensor that came from Arrow returns to its type.
+/// Rows of n-dimensional tensors become arrow.fixed_shape_tensor, a 0-dimensional tensor one row, bools
+/// arrow.bool8. A tensor that came from Arrow returns to its type. The result is a view if the layout allows
+/// it: the columns of a matrix must be dense, as those of a column-major one are. One pass splits a row-major
+/// matrix.
 ///
-/// x: anything with `__dlpack__`, or a Ragged, which becomes a list array.
-/// type: an Arrow type or field to return instead, exactly: a value that it cannot hold is an error. With names it is that
-///     of every column, or a schema with these names, a dict by name, or a list with None for columns that have their own.
-/// validity: a bool for each row, True where it is valid; becomes the validity bitmap. With names also of shape (rows,
-///     columns): a bitmap for each column.
-/// names: the names of a matrix's columns, all different. Of more dimensions, each column has rows of the others.
-/// copy: None as needed, False never (an error), True always.
-/// device: where the result is: data is moved there.
+/// x: an object with `__dlpack__`, or a Ragged, which becomes a list array.
+/// type: the Arrow type or field of the result; a value that it cannot hold is an error. With names it is that
+///     of every column, or a schema with these names, a dict by name, or a list, in which None keeps a column's
+///     own type.
+/// validity: a bool per row, True where it is valid, which becomes the validity bitmap. With names also of
+///     shape (rows, columns): a bitmap for each column.
+/// names: the names of the matrix's columns, all different. If it has more dimensions, the rows of a column
+///     have the rest.
+/// copy: None copies if needed, False never (an error instead), True always.
+/// device: the device of the result. The data is moved there.
 /// allocator: as for `to_tensor`.
-/// threads: how many split a matrix; None for ARROW_DLPACK_THREADS, or all cores.
+/// threads: the number of threads that split a matrix; None is ARROW_DLPACK_THREADS, or one per core.
 ///
-/// Raises ConversionError (a BufferError and a ValueError) naming column, row, reason and remedy; TypeError for an object
-/// that is no tensor.
+/// Raises ConversionError (a BufferError and a ValueError), which names column, row, reason and remedy;
+/// TypeError for an object that is not a tensor.
 #[pyfunction]
 #[pyo3(signature = (x, *, r#type=None, validity=None, names=None, copy=None, device=None, allocator=None, threads=None), text_signature = "(x, *, type=None, validity=None, names=None, copy=None, device=None, allocator=None, threads=None)")]
 #[allow(clippy::too_many_arguments, reason = "one Python keyword each")]

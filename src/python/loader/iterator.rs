@@ -17,7 +17,8 @@ use crate::spec::Selection;
 /// How long a wait goes on before signals are looked for.
 pub(super) const PATIENCE: Duration = Duration::from_millis(50);
 
-/// The batches of one epoch. When it is dropped, closed or at its end, its thread has ended and the source is released.
+/// The batches of one epoch of a Loader. Its thread ends, and the source is released, when it is dropped,
+/// closed or exhausted.
 #[pyclass(frozen, module = "arrow_dlpack")]
 #[derive(Debug)]
 pub struct LoaderIterator {
@@ -103,7 +104,7 @@ impl LoaderIterator {
         Ok(Some(batch))
     }
 
-    /// Ends the epoch here: waits for the thread, and releases the source and every batch that was not handed out.
+    /// Ends the epoch: waits for the thread, and releases the source and the batches that were not handed out.
     fn close(&self, py: Python<'_>) {
         py.detach(|| self.batches.close());
     }

@@ -33,34 +33,40 @@ use crate::cuda::allocate_from;
 use crate::loader::{Batches, LoadOptions, Sharding, Shuffle, Terms, check_device};
 use crate::spec::Conversion;
 
-/// An Arrow stream as training batches: an iterable of batches of `batch_size` rows, converted ahead on a native thread.
+/// Yields training batches of `batch_size` rows from an Arrow stream, prefetched on a native thread.
 ///
-/// A batch is a matrix of all columns, or of those that `columns` lists, or a dict of named groups. Nothing else shares its
-/// memory, which the loader uses again once the batch is dropped.
+/// A batch is a matrix of all columns or of those that `columns` lists, or a dict of named groups. No other
+/// object shares its memory, which the loader reuses after the batch is dropped.
 ///
-/// source: Arrow data of any library (a table, data frame, query or stream), an iterable of it, a data set or file that is read in
-///     batches, or a callable without arguments that returns one of these. Each `iter()` begins an epoch: it reads the source anew, or
-///     calls the callable. A reader, an iterator or the result of a connection is read once.
-/// batch_size: rows of a batch; the last one may have fewer.
-/// columns: None for all but the index of a pandas data frame, a list of names, or a dict {name: column, or a list of columns that become a matrix}.
-/// dtype, nulls, decimal, dictionary: as for `to_tensor`, each also as a dict by column; nulls="keep" is an error, as a batch has no
-///     validity.
-/// xp: an array namespace, or its name ("numpy", "torch", "jax", ...), whose arrays the batches are.
-/// device: where the batches are: "cpu"; "cuda", copied ahead on a stream of the loader's; "cuda_host", page-locked memory.
-/// allocator: as for `to_tensor`, of which batches on a device are made; called on the loader's thread. None is the device's pool,
-///     whatever `xp` is: a library's own allocator would have copies wait for that library's work.
-/// shuffle_buffer: how many rows the shuffle holds back. Each row that comes takes the place of a random one, which goes into the
-///     batch. 0 keeps the source's order; a buffer of all rows makes every order equally likely, and a small one shuffles rows
-///     that are near each other only.
-/// seed: seeds the shuffle, together with the number of the epoch. None draws a random seed, which `state_dict()` contains.
-/// drop_last: whether a last batch of fewer rows is left out.
-/// prefetch: batches that are made ahead; 0 makes each when it is asked for, without a thread.
-/// threads: to convert large batches with; None is ARROW_DLPACK_THREADS, or one for each processor.
-/// rank, world_size: batch k belongs to rank k % world_size, and all ranks have as many.
+/// source: Arrow data of any library (a table, data frame, query or stream), an iterable of it, a data set or
+///     file that is read in batches, or a callable without arguments that returns one of these. Each `iter()`
+///     starts an epoch: it reads the source again, or calls the callable. A reader, an iterator or the result
+///     of a connection can be read once.
+/// batch_size: rows per batch; the last batch may have fewer.
+/// columns: a list of names, or a dict {name: column, or list of columns that become a matrix}. None takes all
+///     columns except the index of a pandas data frame.
+/// dtype, nulls, decimal, dictionary: as for `to_tensor`, each also as a dict by column. nulls="keep" is an
+///     error, because a batch has no validity.
+/// xp: an array namespace, or its name ("numpy", "torch", "jax", ...); batches are its arrays.
+/// device: where the batches are: "cpu"; "cuda", copied ahead on a stream of the loader; "cuda_host",
+///     page-locked memory.
+/// allocator: as for `to_tensor`, for batches on a device; called on the loader's thread. None is the device's
+///     pool, with any `xp`: with a library's own allocator, copies would wait for that library's work.
+/// shuffle_buffer: the number of rows that the shuffle holds back. Each new row replaces a random row of the
+///     buffer, which goes into the batch. 0 keeps the source's order. If the buffer holds all rows, every order
+///     is equally likely; a small buffer only mixes rows that are near each other.
+/// seed: the seed of the shuffle, together with the epoch's number. None draws a random seed; `state_dict()`
+///     contains it.
+/// drop_last: whether to leave out a last batch with fewer rows.
+/// prefetch: the number of batches to make ahead; 0 makes each batch on request, without a thread.
+/// threads: the number of threads that convert a large batch; None is ARROW_DLPACK_THREADS, or one per core.
+/// rank, world_size: batch k belongs to rank k % world_size. All ranks get the same number of batches.
 ///
-/// A pickle has the source, where that pickles, the options and the state of `state_dict()`, from which the new loader goes on.
+/// A pickle holds the source, if that can be pickled, the options and the state of `state_dict()`. The new
+/// loader continues from there.
 ///
-/// The order of rows is a function of the seed, the epoch, rank, world size, the sizes above and the source's rows alone.
+/// The seed, epoch, rank, world size, the sizes above and the source's rows alone determine the order of the
+/// rows.
 #[pyclass(frozen, module = "arrow_dlpack")]
 #[derive(Debug)]
 pub struct Loader {
@@ -206,28 +212,30 @@ impl Loader {
         self.load.sharding.batch_size()
     }
 
-    /// The epoch that the iteration is in, or that the next `iter()` begins.
+    /// The epoch of the current iteration, or of the next `iter()`.
     #[getter]
     fn epoch(&self) -> u64 {
         self.progress.state(self.terms_alone()).epoch
     }
 
-    /// Says which epoch the next `iter()` begins: each has an order of its own. A loaded state of that epoch stays.
+    /// Sets the epoch of the next `iter()`. Each epoch has its own order. Keeps a loaded state of the same epoch.
     fn set_epoch(&self, epoch: &Bound<'_, PyAny>) -> PyResult<()> {
         self.progress.set_epoch(word("epoch", epoch)?);
         Ok(())
     }
 
-    /// Where the iteration stands, as a dict that JSON can hold: `load_state_dict` of a loader of the same source and options
-    /// goes on with the batch after the last one that was handed out.
+    /// Returns the position of the iteration, as a dict that JSON can hold.
+    ///
+    /// `load_state_dict` of a loader with the same source and options continues after the last batch that was
+    /// handed out.
     fn state_dict<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         keywords::to_dict(py, &self.progress.state(self.terms(py)?))
     }
 
-    /// Takes the state of `state_dict`: the next `iter()` goes on from there.
+    /// Restores a state of `state_dict`: the next `iter()` continues from there.
     ///
-    /// Raises ConversionError (a ValueError) for a state of other options or another source; of what only an opened source
-    /// tells, `iter()` does.
+    /// Raises ConversionError (a ValueError) for a state of other options or of another source. `iter()` raises it
+    /// if the difference shows only when the source is opened.
     fn load_state_dict(&self, py: Python<'_>, state: &Bound<'_, PyDict>) -> PyResult<()> {
         let state = keywords::from_dict(state)?;
         state.terms.check(&self.terms(py)?)?;

@@ -34,7 +34,7 @@ use crate::spec::CopyMode;
 
 /// Strided n-dimensional data of one dtype on one device, in any library's memory.
 ///
-/// Views of Arrow data are read-only: Arrow memory is immutable.
+/// Views of Arrow data are read-only, because Arrow memory is immutable.
 #[pyclass(frozen, module = "arrow_dlpack")]
 #[derive(Debug)]
 pub struct Tensor {
@@ -125,11 +125,11 @@ impl Tensor {
         self.tensor.is_copied()
     }
 
-    /// The same data on another device: itself where it is there already, the same memory where that device reaches it, else a
-    /// copy. To the CPU it is complete.
+    /// Returns the data on another device: itself if it is there, the same memory if that device reaches it, else a
+    /// copy. A result on the CPU is complete.
     ///
-    /// stream: the stream that copies are made on; else this thread's, see `stream`.
-    /// threads: how many copy from and to ordinary memory; None is ARROW_DLPACK_THREADS, or one a core.
+    /// stream: the CUDA stream of the copies; None is this thread's, see `stream`.
+    /// threads: the number of threads that copy host memory; None is ARROW_DLPACK_THREADS, or one per core.
     /// allocator: as for `to_tensor`.
     #[pyo3(signature = (device, /, *, stream=None, threads=None, allocator=None))]
     fn to_device(
@@ -149,10 +149,12 @@ impl Tensor {
         Py::new(slf.py(), Self::with_legacy(moved, slf.get().legacy))
     }
 
-    /// Has the memory freed, or given back to its owner, behind the work of a stream too: what the stream has when the last
-    /// reference is let go. Needed for work on non-blocking streams that nothing else joins; the stream must live until then.
+    /// Names a stream that uses the memory. The memory is freed, or returned to its owner, only behind the work
+    /// that the stream has when the last reference is dropped.
     ///
-    /// stream: a number as DLPack gives it, or an object with `__cuda_stream__`.
+    /// Call it for work on non-blocking streams that no other stream waits for. The stream must live until then.
+    ///
+    /// stream: a number as DLPack passes it, or an object with `__cuda_stream__`.
     #[pyo3(signature = (stream, /))]
     fn record_stream(&self, stream: &Bound<'_, PyAny>) -> PyResult<()> {
         let Some(readiness) = self.tensor.readiness().filter(|readiness| is_cuda(readiness.device())) else {
