@@ -6,7 +6,7 @@ use std::str::FromStr;
 use crate::error::{Error, ErrorKind, Remedy, Result};
 use crate::ffi::dlpack::{DLDevice, DLDeviceType};
 
-/// A device type and an ordinal. The CPU has ordinal 0 here, whatever the protocol it came by.
+/// A device type and an ordinal. The CPU has ordinal 0, also if the id came from Arrow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Device {
     device_type: DLDeviceType,
@@ -33,11 +33,11 @@ const NAMES: [(&str, DLDeviceType); 16] = [
     ("trn", DLDeviceType::TRN),
 ];
 
-/// Memory that belongs to no one device.
+/// Types of memory that belong to no single device.
 const HOSTED: [DLDeviceType; 3] = [DLDeviceType::CUDA_HOST, DLDeviceType::ROCM_HOST, DLDeviceType::CUDA_MANAGED];
 
 impl Device {
-    /// What to do where the host has to have the data.
+    /// Returns the remedy for an operation that needs the data in host memory.
     pub(crate) fn host_remedy(self) -> Remedy {
         const KNOWN: [DLDeviceType; 3] = [DLDeviceType::CUDA, DLDeviceType::CUDA_HOST, DLDeviceType::CUDA_MANAGED];
         if KNOWN.contains(&self.device_type) {
@@ -50,51 +50,52 @@ impl Device {
     /// Host memory.
     pub const CPU: Self = Self { device_type: DLDeviceType::CPU, id: 0 };
 
-    /// The device of this type and ordinal. Ids of CPU memory are all the same device.
+    /// Returns the device of this type and ordinal. Every id of the CPU is the same device.
     #[must_use]
     pub const fn new(device_type: DLDeviceType, id: i32) -> Self {
         if device_type.0 == DLDeviceType::CPU.0 { Self::CPU } else { Self { device_type, id } }
     }
 
-    /// The device that Arrow calls `(device_type, device_id)`; the CPU's id may be -1 or 0.
+    /// Translates Arrow's `(device_type, device_id)`. The CPU's id may be -1 or 0.
     ///
     /// # Errors
-    /// When the id is beyond what DLPack can name.
+    /// If the id does not fit DLPack's 32 bits.
     pub fn from_arrow(device_type: i32, device_id: i64) -> Result<Self> {
         let id = i32::try_from(device_id)
             .map_err(|_| Error::new(ErrorKind::Device, format!("device_id {device_id} is beyond 32 bits")))?;
         let device_type = DLDeviceType(device_type);
-        // Some producers name no device for memory that belongs to no one.
+        // Some producers pass -1 for memory that belongs to no single device.
         let id = if id == -1 && HOSTED.contains(&device_type) { 0 } else { id };
         Ok(Self::new(device_type, id))
     }
 
-    /// Arrow's `(device_type, device_id)`: -1 for the CPU.
+    /// Translates to Arrow's `(device_type, device_id)`, whose id is -1 for the CPU.
     #[must_use]
     pub fn to_arrow(self) -> (i32, i64) {
         (self.device_type.0, if self.is_cpu() { -1 } else { i64::from(self.id) })
     }
 
-    /// DLPack's device: id 0 for the CPU, and for pinned and managed memory, which belong to no one device.
+    /// Translates to DLPack's device, whose id is 0 for the CPU and for pinned and managed memory, which belong to no
+    /// single device.
     #[must_use]
     pub fn to_dlpack(self) -> DLDevice {
         let device_id = if HOSTED.contains(&self.device_type) { 0 } else { self.id };
         DLDevice { device_type: self.device_type, device_id }
     }
 
-    /// The type of memory.
+    /// Returns the device type.
     #[must_use]
     pub fn device_type(self) -> DLDeviceType {
         self.device_type
     }
 
-    /// The ordinal, 0 for the CPU.
+    /// Returns the ordinal, 0 for the CPU.
     #[must_use]
     pub fn id(self) -> i32 {
         self.id
     }
 
-    /// Whether this is ordinary host memory.
+    /// Returns whether this is ordinary host memory.
     #[must_use]
     pub fn is_cpu(self) -> bool {
         self.device_type == DLDeviceType::CPU

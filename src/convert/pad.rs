@@ -14,12 +14,12 @@ use crate::error::{Error, ErrorKind, Remedy, Result};
 use crate::spec::{Dims, Nulls, Spec, row_major_strides};
 use crate::tensor::Tensor;
 
-/// A matrix that is being written, row by row, and its validity.
+/// Writes a matrix row by row, with its validity.
 pub(crate) struct Padder<'a> {
     spec: &'a Spec,
-    /// Bytes of an element of the padding.
+    /// Bytes of one element of the padding.
     padding: &'a [u8],
-    /// Items of a padded row.
+    /// The number of items in a padded row.
     length: usize,
     rows: usize,
     values: HostBuffer,
@@ -27,7 +27,7 @@ pub(crate) struct Padder<'a> {
     written: usize,
 }
 
-/// The items of a chunk, from which rows are taken.
+/// The items of a chunk, whose ranges are the rows.
 pub(crate) struct Items<'a> {
     spec: &'a Spec,
     lane: Lane<'a>,
@@ -37,16 +37,16 @@ pub(crate) struct Items<'a> {
 
 impl<'a> Items<'a> {
     /// # Errors
-    /// When no cast to the spec's dtype exists.
+    /// If no cast to the spec's dtype exists.
     pub(crate) fn new(spec: &'a Spec, chunk: &'a ColumnChunk<'a>) -> Result<Self> {
-        // Valid elements and nulls are written in turns, so that the lane need not know of nulls.
+        // Runs of valid elements and runs of nulls are written in turn, so the lane needs no bitmap.
         let lane = Lane::of(Isa::detect(), spec, &chunk.leaf, None).map_err(|misfit| misfit.error(spec, 0))?;
         let count = chunk.leaf.elements.checked_div(spec.row_elements()).unwrap_or(usize::MAX);
         Ok(Self { spec, lane, mask: chunk.mask.as_ref(), count })
     }
 }
 
-/// Why a row cannot be written.
+/// Why a row was not written.
 enum Refusal {
     Null,
     Misfit(Misfit),
@@ -54,7 +54,7 @@ enum Refusal {
 
 impl<'a> Padder<'a> {
     /// # Errors
-    /// When the memory cannot be had.
+    /// If the allocation fails.
     pub(crate) fn new(spec: &'a Spec, padding: &'a [u8], rows: usize, length: usize) -> Result<Self> {
         let items = rows.checked_mul(length);
         let bytes =
@@ -66,17 +66,17 @@ impl<'a> Padder<'a> {
         Ok(Self { spec, padding, length, rows, values, valid, written: 0 })
     }
 
-    /// Writes the next row: some items of a chunk, no more than there are and than fit, or padding alone.
+    /// Writes the next row: a range of a chunk's items, as far as they exist and fit, then padding. Without a range only padding.
     ///
     /// # Errors
-    /// For a null that is refused, and a value that a cast cannot take.
+    /// If an element is null and the policy refuses nulls, or a value does not fit the dtype.
     pub(crate) fn push(&mut self, items: &Items<'_>, row: Option<Range<usize>>) -> Result<()> {
         if !std::ptr::eq(self.spec, items.spec) {
             return Err(Error::internal("rows are padded by another spec than their items were made by"));
         }
         let (number, per_item) = (self.written, self.spec.row_elements());
         let row = row.unwrap_or(0..0);
-        // Offsets that others may write to were checked, and can be others by now.
+        // Other libraries may have written to lent offsets since they were checked.
         let row = row.start.min(items.count)..row.end.min(items.count);
         let itemsize = self.spec.dtype().itemsize();
         let start = number * self.length;
@@ -104,10 +104,10 @@ impl<'a> Padder<'a> {
         })
     }
 
-    /// The matrix, of shape (rows, length, *inner), and its validity, of shape (rows, length).
+    /// Returns the matrix, of shape (rows, length, *inner), and its validity, of shape (rows, length).
     ///
     /// # Errors
-    /// When not every row was written.
+    /// If a row was not written.
     pub(crate) fn finish(self) -> Result<(Tensor, Tensor)> {
         if self.written != self.rows {
             return Err(Error::internal(format!("{} rows of {}", self.written, self.rows)));
@@ -129,7 +129,7 @@ impl<'a> Padder<'a> {
     }
 }
 
-/// The error for a null element that is refused.
+/// Returns the error for a null element that the policy refuses.
 pub(crate) fn null_item(spec: &Spec) -> Error {
     let is_float = spec.dtype().kind() == Kind::Float;
     let remedy = if is_float { Remedy::NanFillOrKeep } else { Remedy::FillOrKeep };
@@ -184,7 +184,7 @@ unsafe fn write(
     Ok(())
 }
 
-/// Writes a pattern over and over.
+/// Fills memory with a repeated pattern.
 fn repeat(pattern: &[u8], out: &mut [MaybeUninit<u8>]) {
     if let Some((first, true)) =
         pattern.split_first().map(|(first, rest)| (first, rest.iter().all(|byte| byte == first)))

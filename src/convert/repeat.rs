@@ -1,5 +1,5 @@
-//! Takes rows of an array repeatedly, as runs and codes do. Every allocation is sized by checked arithmetic, and
-//! fallible.
+//! Repeats rows of an array, to decode run ends and dictionary codes. Allocations are fallible, and sized by checked
+//! arithmetic.
 
 use std::mem::MaybeUninit;
 use std::ptr::NonNull;
@@ -12,23 +12,23 @@ use arrow_schema::DataType;
 use crate::alloc::{HostBuffer, fallible};
 use crate::error::{Error, ErrorKind, Result};
 
-/// Which rows of a source make a result.
+/// Maps the rows of a result to rows of a source.
 pub(super) trait Rows: Sized {
-    /// How many rows the result has.
+    /// Returns the number of rows of the result.
     fn len(&self) -> usize;
 
-    /// The bitmap of the rows, where some are null whatever the source says.
+    /// Returns the validity bitmap of the result's rows, if some are null even where the source's row is valid.
     fn nulls(&self) -> Option<&NullBuffer>;
 
-    /// Calls `take` with a row of the source, `None` for a null, and how often it comes next.
+    /// Calls `take` with each source row, or `None` for a null, and the number of times that it is repeated.
     fn for_each(&self, take: impl FnMut(Option<usize>, usize));
 
-    /// Writes the rows of a source of `N` bytes a row, zeros for nulls; whether every byte was written.
+    /// Writes rows of `N` bytes from a source, zeros for nulls. Returns whether every byte was written.
     fn write<const N: usize>(&self, source: &[[u8; N]], out: &mut [[MaybeUninit<u8>; N]]) -> bool {
         fill(source, self, out)
     }
 
-    /// Writes the rows of a source of bits into bytes that are 0, zeros for nulls; whether the source has all rows.
+    /// Writes rows of bits from a source into zeroed bytes, zeros for nulls. Returns whether the source has all rows.
     fn write_bits(&self, source: &BooleanBuffer, out: &mut [u8]) -> bool {
         let (mut position, mut fits) = (0_usize, true);
         self.for_each(|row, count| {
@@ -44,13 +44,13 @@ pub(super) trait Rows: Sized {
     }
 }
 
-/// The rows that the runs of a valid array stand for.
+/// The decoded rows of a valid run-end encoded array.
 pub(super) struct Runs<'a>(pub(super) &'a ArrayData);
 
-/// A source as it is.
+/// Each row of the source once.
 struct Whole;
 
-/// The slots of the first buffer of a valid array.
+/// Returns the slots of a valid array in its first buffer.
 pub(super) fn slots<T: ArrowNativeType>(data: &ArrayData) -> &[T] {
     data.buffers().first().map_or(&[], |buffer| {
         let end = data.offset().saturating_add(data.len());
@@ -101,15 +101,15 @@ impl Rows for Whole {
     }
 }
 
-/// The rows of a valid array, in which structs and fixed-size lists have offset 0, that `rows` asks for.
+/// Returns the rows of a valid array that `rows` maps to. Structs and fixed-size lists in the array have offset 0.
 ///
 /// # Errors
-/// When rows of the type have no fixed size, or memory cannot be had.
+/// If rows of the type have no fixed size, or an allocation fails.
 pub(super) fn repeated(source: &ArrayData, rows: &impl Rows) -> Result<ArrayData> {
     repeated_blocks(source, rows, 1, true)
 }
 
-/// All rows of such an array, in memory of their own but for what codes stand for.
+/// Copies all rows of such an array. Dictionary values are shared, not copied.
 ///
 /// # Errors
 /// As [`repeated`].
@@ -117,23 +117,23 @@ pub(super) fn copied(source: &ArrayData) -> Result<ArrayData> {
     repeated_blocks(source, &Whole, source.len(), true)
 }
 
-/// The bits in memory of their own.
+/// Copies bits to new memory.
 ///
 /// # Errors
-/// When memory cannot be had.
+/// If the allocation fails.
 pub(super) fn copied_bits(source: &BooleanBuffer) -> Result<BooleanBuffer> {
     repeated_bits(source, &Whole, source.len())
 }
 
-/// The bytes in memory of their own.
+/// Copies bytes to new memory.
 ///
 /// # Errors
-/// When memory cannot be had.
+/// If the allocation fails.
 pub(super) fn copied_bytes(source: &[u8]) -> Result<Buffer> {
     repeated_bytes(source, &Whole, source.len())
 }
 
-/// As [`repeated`], for a child: `block` slots lie under each row. Nulls of the rows are those of the top.
+/// As [`repeated`], for a child with `block` slots per row. A row that `rows` makes null is null in the top array alone.
 fn repeated_blocks(source: &ArrayData, rows: &impl Rows, block: usize, is_top: bool) -> Result<ArrayData> {
     let length = rows.len().checked_mul(block).ok_or_else(too_many)?;
     let nulls = match source.nulls() {
@@ -173,7 +173,7 @@ fn repeated_blocks(source: &ArrayData, rows: &impl Rows, block: usize, is_top: b
     Ok(unsafe { result.build_unchecked() })
 }
 
-/// The slots under the lists of a valid array.
+/// Returns the child slots under the fixed-size lists of a valid array.
 pub(super) fn child(lists: &ArrayData, size: usize) -> Result<ArrayData> {
     let child = lists.child_data().first().ok_or_else(|| Error::invalid("a list without a child"))?;
     let first = lists.offset().checked_mul(size).ok_or_else(too_many)?;
@@ -209,7 +209,7 @@ fn repeated_bits(source: &BooleanBuffer, rows: &impl Rows, block: usize) -> Resu
     fits.then(|| bits_of(bytes, length)).ok_or_else(leads_out)
 }
 
-/// As [`Rows::write_bits`], for rows of `block` bits, which are `length` in all.
+/// As [`Rows::write_bits`], for rows of `block` bits, `length` bits in total.
 fn fill_bits(source: &BooleanBuffer, rows: &impl Rows, (block, length): (usize, usize), bytes: &mut [u8]) -> bool {
     let (mut position, mut fits) = (0_usize, true);
     rows.for_each(|row, count| {
@@ -268,7 +268,7 @@ fn repeated_bytes(source: &[u8], rows: &impl Rows, block: usize) -> Result<Buffe
     Ok(unsafe { Buffer::from_custom_allocation(start, length, Arc::new(buffer)) })
 }
 
-/// Writes rows of `N` bytes, zeros for nulls; whether every byte was written.
+/// Writes rows of `N` bytes, zeros for nulls. Returns whether every byte was written.
 fn write<const N: usize>(source: &[u8], rows: &impl Rows, out: &mut [MaybeUninit<u8>]) -> bool {
     let (out, rest) = out.as_chunks_mut::<N>();
     rows.write(source.as_chunks::<N>().0, out) && rest.is_empty()
@@ -319,7 +319,7 @@ fn fill_blocks(source: &[u8], rows: &impl Rows, block: usize, out: &mut [MaybeUn
         for (slot, byte) in slots.iter_mut().zip(value) {
             slot.write(*byte);
         }
-        // What is there already, again: twice as much each time.
+        // Copies the bytes written so far behind themselves, which doubles them each time.
         let mut written = block;
         while written < bytes {
             let more = written.min(bytes - written);

@@ -8,7 +8,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use super::driver::{Called, ContextHandle, Driver, EventHandle, Status, StreamHandle, driver, no_device};
 use super::module::Kernels;
 use super::pool::{Pool, grant_access};
-use super::unpooled::PlainBlocks;
+use super::unpooled::UnpooledBlocks;
 use crate::device::Device;
 use crate::error::{Error, ErrorKind, Result};
 use crate::ffi::dlpack::DLDeviceType;
@@ -29,7 +29,7 @@ pub(crate) struct CudaDevice {
     pub(super) events: Mutex<Vec<EventHandle>>,
     /// `None` for a device without pools.
     pub(super) pool: OnceLock<Option<Pool>>,
-    pub(super) plain: PlainBlocks,
+    pub(super) plain: UnpooledBlocks,
     pub(super) free_stream: OnceLock<StreamHandle>,
     /// Bytes from other allocators.
     pub(super) foreign: AtomicUsize,
@@ -83,7 +83,7 @@ impl CudaDevice {
             streams: Mutex::new(Vec::new()),
             events: Mutex::new(Vec::new()),
             pool: OnceLock::new(),
-            plain: PlainBlocks::default(),
+            plain: UnpooledBlocks::default(),
             free_stream: OnceLock::new(),
             foreign: AtomicUsize::new(0),
             kernels: OnceLock::new(),

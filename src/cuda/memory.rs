@@ -10,7 +10,7 @@ use super::event::Event;
 use super::pinned::PinnedBlock;
 use super::pool::Pool;
 use super::stream::Stream;
-use super::unpooled::{ALIGNMENT, PlainBlock};
+use super::unpooled::{ALIGNMENT, UnpooledBlock};
 use crate::device::Device;
 use crate::error::{Error, ErrorKind};
 use crate::ffi::dlpack::DLDeviceType;
@@ -58,7 +58,7 @@ pub(crate) struct DeviceBuffer {
 #[derive(Debug)]
 enum Block {
     #[allow(dead_code, reason = "only to be dropped")]
-    Plain(PlainBlock),
+    Plain(UnpooledBlock),
     #[allow(dead_code, reason = "only to be dropped")]
     Foreign(ForeignBlock),
 }
@@ -86,11 +86,11 @@ impl DeviceBuffer {
                     unsafe { device.driver.memory_alloc_from_pool(&raw mut start, bytes, pool, stream.handle()) }?;
                     return Ok((made(start, None), None));
                 }
-                let block = PlainBlock::take(current, bytes)?;
+                let block = UnpooledBlock::take(current, bytes)?;
                 return Ok((made(block.start(), Some(Block::Plain(block))), None));
             }
             MemorySource::Plain => {
-                let block = PlainBlock::take(current, bytes)?;
+                let block = UnpooledBlock::take(current, bytes)?;
                 return Ok((made(block.start(), Some(Block::Plain(block))), None));
             }
         };

@@ -13,14 +13,14 @@ pub(super) const ALIGNMENT: usize = 256;
 
 /// The blocks of a device.
 #[derive(Debug, Default)]
-pub(super) struct PlainBlocks {
-    kept: Mutex<Vec<PlainBlock>>,
+pub(super) struct UnpooledBlocks {
+    kept: Mutex<Vec<UnpooledBlock>>,
     /// Bytes of all blocks, cached or in use.
     bytes: AtomicUsize,
 }
 
 #[cfg(feature = "python")]
-impl PlainBlocks {
+impl UnpooledBlocks {
     /// Returns the number of cached blocks.
     pub(super) fn kept_allocations(&self) -> usize {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner).len()
@@ -29,13 +29,13 @@ impl PlainBlocks {
 
 /// A block. Its dropper must ensure that nothing uses it any more.
 #[derive(Debug)]
-pub(super) struct PlainBlock {
+pub(super) struct UnpooledBlock {
     device: &'static CudaDevice,
     start: DevicePointer,
     bytes: usize,
 }
 
-impl PlainBlock {
+impl UnpooledBlock {
     /// Takes at least this number of bytes, and at most twice as many. `bytes` is not 0.
     pub(super) fn take(current: &Current, bytes: usize) -> Called<Self> {
         let device = current.device();
@@ -65,7 +65,7 @@ impl PlainBlock {
     }
 }
 
-impl Drop for PlainBlock {
+impl Drop for UnpooledBlock {
     fn drop(&mut self) {
         // In a forked process the holder of the lock does not exist.
         if is_forked() {

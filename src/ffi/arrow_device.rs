@@ -31,9 +31,9 @@ pub struct ArrowSchema {
     pub children: *mut *mut ArrowSchema,
     /// The type of the values of a dictionary, or NULL.
     pub dictionary: *mut ArrowSchema,
-    /// NULL once released or moved away.
+    /// The release callback; NULL after the struct was released or moved.
     pub release: Option<unsafe extern "C" fn(*mut ArrowSchema)>,
-    /// The producer's own.
+    /// Opaque data of the producer.
     pub private_data: *mut c_void,
 }
 
@@ -43,28 +43,28 @@ pub struct ArrowSchema {
 pub struct ArrowArray {
     /// Number of slots, without `offset`.
     pub length: i64,
-    /// Number of null slots; -1 where it was not counted.
+    /// Number of null slots; -1 if unknown.
     pub null_count: i64,
-    /// Slots before the first one.
+    /// Number of slots in the buffers before the first slot of the array.
     pub offset: i64,
     /// Length of `buffers`.
     pub n_buffers: i64,
     /// Length of `children`.
     pub n_children: i64,
-    /// The buffers, validity first where the type has one.
+    /// The buffers, first the validity bitmap if the type has one.
     pub buffers: *mut *const c_void,
     /// The child arrays.
     pub children: *mut *mut ArrowArray,
     /// The values of a dictionary, or NULL.
     pub dictionary: *mut ArrowArray,
-    /// NULL once released or moved away.
+    /// The release callback; NULL after the struct was released or moved.
     pub release: Option<unsafe extern "C" fn(*mut ArrowArray)>,
-    /// The producer's own.
+    /// Opaque data of the producer.
     pub private_data: *mut c_void,
 }
 
 impl ArrowArray {
-    /// A released array, as a stream gives at its end.
+    /// Returns a released array, which marks the end of a stream.
     #[must_use]
     pub const fn empty() -> Self {
         Self {
@@ -86,15 +86,15 @@ impl ArrowArray {
 #[repr(C)]
 #[derive(Debug)]
 pub struct ArrowArrayStream {
-    /// Gives the type of every array of the stream; 0 or an errno value.
+    /// Writes the schema of every array of the stream. Returns 0 or an errno value.
     pub get_schema: Option<unsafe extern "C" fn(*mut ArrowArrayStream, *mut ArrowSchema) -> c_int>,
-    /// Gives the next array, released at the end; 0 or an errno value.
+    /// Writes the next array, or a released one at the end. Returns 0 or an errno value.
     pub get_next: Option<unsafe extern "C" fn(*mut ArrowArrayStream, *mut ArrowArray) -> c_int>,
     /// The message of the last error, or NULL; valid until the next call.
     pub get_last_error: Option<unsafe extern "C" fn(*mut ArrowArrayStream) -> *const c_char>,
-    /// NULL once released or moved away.
+    /// The release callback; NULL after the struct was released or moved.
     pub release: Option<unsafe extern "C" fn(*mut ArrowArrayStream)>,
-    /// The producer's own.
+    /// Opaque data of the producer.
     pub private_data: *mut c_void,
 }
 
@@ -102,7 +102,7 @@ pub struct ArrowArrayStream {
 #[repr(C)]
 #[derive(Debug)]
 pub struct ArrowDeviceArray {
-    /// The array; only its buffers are device memory.
+    /// The array. Its structs are in host memory, only its buffers on the device.
     pub array: ArrowArray,
     /// The device's ordinal; -1 for the CPU.
     pub device_id: i64,
@@ -110,7 +110,7 @@ pub struct ArrowDeviceArray {
     pub device_type: i32,
     /// A pointer to the event handle that is recorded when the data is ready, or NULL. Owned by `array`.
     pub sync_event: *mut c_void,
-    /// Zero on export; whatever a producer left there on import.
+    /// Zero in exports; ignored in imports.
     pub reserved: [i64; 3],
 }
 
@@ -120,15 +120,15 @@ pub struct ArrowDeviceArray {
 pub struct ArrowDeviceArrayStream {
     /// The device type of every array of the stream.
     pub device_type: i32,
-    /// Gives the type of every array of the stream; 0 or an errno value.
+    /// Writes the schema of every array of the stream. Returns 0 or an errno value.
     pub get_schema: Option<unsafe extern "C" fn(*mut ArrowDeviceArrayStream, *mut ArrowSchema) -> c_int>,
-    /// Gives the next array, released at the end; 0 or an errno value.
+    /// Writes the next array, or a released one at the end. Returns 0 or an errno value.
     pub get_next: Option<unsafe extern "C" fn(*mut ArrowDeviceArrayStream, *mut ArrowDeviceArray) -> c_int>,
     /// The message of the last error, or NULL; valid until the next call.
     pub get_last_error: Option<unsafe extern "C" fn(*mut ArrowDeviceArrayStream) -> *const c_char>,
-    /// NULL once released or moved away.
+    /// The release callback; NULL after the struct was released or moved.
     pub release: Option<unsafe extern "C" fn(*mut ArrowDeviceArrayStream)>,
-    /// The producer's own.
+    /// Opaque data of the producer.
     pub private_data: *mut c_void,
 }
 

@@ -20,9 +20,9 @@ pub const DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED: u64 = 1 << 2;
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DLPackVersion {
-    /// A change breaks the ABI.
+    /// A different major version is a different ABI.
     pub major: u32,
-    /// A change adds what old consumers may ignore.
+    /// A newer minor version only adds features that older consumers may ignore.
     pub minor: u32,
 }
 
@@ -94,7 +94,7 @@ impl DLDataTypeCode {
     pub const BFLOAT: Self = Self(4);
     /// `kDLComplex`: two IEEE floats; `bits` counts both.
     pub const COMPLEX: Self = Self(5);
-    /// `kDLBool`: one byte an element.
+    /// `kDLBool`: one byte per element.
     pub const BOOL: Self = Self(6);
     /// `kDLFloat8_e3m4`.
     pub const FLOAT8_E3M4: Self = Self(7);
@@ -136,9 +136,9 @@ pub struct DLDataType {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct DLTensor {
-    /// Start of the allocation; the first element is `byte_offset` bytes further. NULL at size 0.
+    /// The start of the data; the first element is `byte_offset` bytes further. NULL if there are no elements.
     pub data: *mut c_void,
-    /// Where `data` lives.
+    /// The device of `data`.
     pub device: DLDevice,
     /// Number of dimensions.
     pub ndim: i32,
@@ -152,13 +152,13 @@ pub struct DLTensor {
     pub byte_offset: u64,
 }
 
-/// `DLManagedTensor`, the legacy (unversioned) owner. It cannot say that its memory is read-only.
+/// `DLManagedTensor`, the legacy (unversioned) managed tensor. It has no read-only flag.
 #[repr(C)]
 #[derive(Debug)]
 pub struct DLManagedTensor {
     /// The tensor.
     pub dl_tensor: DLTensor,
-    /// The producer's own.
+    /// Opaque data of the producer.
     pub manager_ctx: *mut c_void,
     /// Frees the tensor and this struct; may be NULL. Called from any thread.
     pub deleter: Option<unsafe extern "C" fn(*mut DLManagedTensor)>,
@@ -168,9 +168,9 @@ pub struct DLManagedTensor {
 #[repr(C)]
 #[derive(Debug)]
 pub struct DLManagedTensorVersioned {
-    /// Read first: at another major version only `deleter` may be touched.
+    /// Must be read first: if the major version differs, only `deleter` may be used.
     pub version: DLPackVersion,
-    /// The producer's own.
+    /// Opaque data of the producer.
     pub manager_ctx: *mut c_void,
     /// Frees the tensor and this struct; may be NULL. Called from any thread.
     pub deleter: Option<unsafe extern "C" fn(*mut DLManagedTensorVersioned)>,

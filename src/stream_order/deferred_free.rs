@@ -29,7 +29,7 @@ struct Waiting {
     release: Release,
 }
 
-static LIMBO: Mutex<Vec<Waiting>> = Mutex::new(Vec::new());
+static DEFERRED: Mutex<Vec<Waiting>> = Mutex::new(Vec::new());
 /// The number of entries, readable without the lock.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
@@ -42,7 +42,7 @@ pub(crate) fn waiting() -> usize {
 
 /// Returns the number of deferred frees of a device, and how many bytes of our own memory they hold.
 pub(super) fn waiting_on(ordinal: i32) -> (usize, usize) {
-    let deferred_free = LIMBO.lock().unwrap_or_else(PoisonError::into_inner);
+    let deferred_free = DEFERRED.lock().unwrap_or_else(PoisonError::into_inner);
     let waiting = deferred_free.iter().filter(|entry| entry.behind.ordinal == ordinal);
     waiting.fold((0, 0), |(blocks, bytes), entry| (blocks + 1, bytes + entry.bytes))
 }
@@ -93,8 +93,8 @@ impl Behind {
         if is_done {
             return release();
         }
-        thread_sync::send((&raw const LIMBO).addr());
-        let mut deferred_free = LIMBO.lock().unwrap_or_else(PoisonError::into_inner);
+        thread_sync::send((&raw const DEFERRED).addr());
+        let mut deferred_free = DEFERRED.lock().unwrap_or_else(PoisonError::into_inner);
         deferred_free.push(Waiting { behind: self, bytes, release });
         // Under the lock, because a concurrent drain would uncount the entry before it was counted.
         COUNT.fetch_add(1, Ordering::AcqRel);
@@ -123,20 +123,20 @@ pub(crate) fn drain() {
     if COUNT.load(Ordering::Acquire) == 0 || is_forked() {
         return;
     }
-    let waiting = match LIMBO.try_lock() {
+    let waiting = match DEFERRED.try_lock() {
         Ok(mut deferred_free) => std::mem::take(&mut *deferred_free),
         Err(TryLockError::Poisoned(deferred_free)) => std::mem::take(&mut *deferred_free.into_inner()),
         // Another thread is at it.
         Err(TryLockError::WouldBlock) => return,
     };
     // Another thread may have seen some of an entry's events complete.
-    thread_sync::receive((&raw const LIMBO).addr());
+    thread_sync::receive((&raw const DEFERRED).addr());
     let (mut still, mut free) = (Vec::new(), Vec::new());
     for mut entry in waiting {
         if is_free(&mut entry) { free.push(entry.release) } else { still.push(entry) }
     }
-    thread_sync::send((&raw const LIMBO).addr());
-    LIMBO.lock().unwrap_or_else(PoisonError::into_inner).append(&mut still);
+    thread_sync::send((&raw const DEFERRED).addr());
+    DEFERRED.lock().unwrap_or_else(PoisonError::into_inner).append(&mut still);
     COUNT.fetch_sub(free.len(), Ordering::AcqRel);
     // Without the lock, because a release may call back into this function.
     for release in free {

@@ -32,7 +32,7 @@ pub(super) unsafe fn transpose4(tiles: &Tiles<'_>) {
         if row.is_multiple_of(16) {
             tiles.fetch_in_place(row, 16, 4);
         }
-        // Of each half a row: lanes n and n + 4 in one vector, so that no element changes its half.
+        // Each vector holds half a row: lanes n and n + 4 together, so that no element crosses 128-bit halves.
         let mut halves = [[_mm256_setzero_pd(); 4]; 2];
         for half in 0..2 {
             let mut tile = [_mm256_setzero_ps(); 4];
@@ -64,7 +64,7 @@ pub(super) unsafe fn transpose8(tiles: &Tiles<'_>) {
         if row.is_multiple_of(8) {
             tiles.fetch_in_place(row, 8, 8);
         }
-        // Of each half a row: lanes n and n + 2 in one vector.
+        // Each vector holds half a row: lanes n and n + 2 together.
         let mut halves = [[_mm256_setzero_pd(); 2]; 2];
         for half in 0..2 {
             let mut tile = [_mm256_setzero_pd(); 2];
@@ -111,7 +111,7 @@ pub(super) unsafe fn quads(lanes: &[*const u8; 16], out: *mut u8, stream: bool) 
     }
 }
 
-/// Writes a line.
+/// Writes a cache line.
 ///
 /// # Safety
 /// `out` has room for it, and is on a cache line if `stream`.
@@ -133,7 +133,7 @@ unsafe fn store(out: *mut u8, left: __m256d, right: __m256d, stream: bool) {
     }
 }
 
-/// Transposes four vectors of four elements in each half.
+/// Transposes four vectors within each 128-bit half, which has four elements.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn quad4([a, b, c, d]: [__m256; 4]) -> [__m256d; 4] {
@@ -147,7 +147,7 @@ fn quad4([a, b, c, d]: [__m256; 4]) -> [__m256d; 4] {
     ]
 }
 
-/// Copies lines past the cache, and fetches as many from `ahead` on.
+/// Copies cache lines by non-temporal stores, and prefetches as many lines from `ahead` on.
 ///
 /// # Safety
 /// Both have so many lines, apart from each other; `out` starts on one. The processor has AVX2.
@@ -170,7 +170,7 @@ pub(super) unsafe fn copy_lines(source: *const u8, out: *mut u8, lines: usize, a
 /// The lines are aligned if `stream`; the processor has AVX2.
 #[target_feature(enable = "avx2")]
 pub(super) unsafe fn spread_lines(bits: Bits<'_>, out: &mut [[MaybeUninit<u8>; LINE]], stream: bool) {
-    // Each of 32 bits' bytes, in every byte of eight; then its own bit of it.
+    // Broadcasts each byte of 32 bits to eight bytes, then tests one bit in each.
     let bytes = _mm256_setr_epi64x(0, 0x0101_0101_0101_0101, 0x0202_0202_0202_0202, 0x0303_0303_0303_0303);
     let bit = _mm256_set1_epi64x(0x8040_2010_0804_0201_u64.cast_signed());
     for (number, line) in out.iter_mut().enumerate() {

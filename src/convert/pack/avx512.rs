@@ -29,12 +29,12 @@ use super::load::{Load, Stored};
 
 /// Lanes and rows of a tile of 4-byte elements.
 const LANES4: usize = 16;
-/// How many rows ahead of columns that become rows of 16 bytes is fetched: 1 KiB.
+/// Prefetch distance, in rows, of columns that become rows of 16 bytes: 1 KiB.
 const QUADS_AHEAD: usize = 256;
 /// Lanes and rows of a tile of 8-byte elements.
 const LANES8: usize = 8;
 
-/// Writes 16 lanes of 4-byte elements as rows. False where a cast left an infinity.
+/// Writes 16 lanes of 4-byte elements as rows. Returns false if a cast produced an infinity.
 ///
 /// # Safety
 /// As [`super::transpose::transpose`]; the processor has what [`super::Isa::Avx512`] says.
@@ -49,7 +49,7 @@ pub(super) unsafe fn transpose4(tiles: &Tiles<'_>) -> bool {
     }
 }
 
-/// As [`transpose4`], with lines that are turned or not, as `tiles.turn` says.
+/// As [`transpose4`], with or without lines that span two rows (`tiles.turn`).
 ///
 /// # Safety
 /// As [`transpose4`].
@@ -70,7 +70,7 @@ unsafe fn transpose4_by<const TURNED: bool>(tiles: &Tiles<'_>) -> bool {
     true
 }
 
-/// As [`transpose4`], of elements that are the result's.
+/// As [`transpose4`], for elements of the result's dtype.
 ///
 /// # Safety
 /// As [`transpose4`].
@@ -93,7 +93,7 @@ unsafe fn transpose4_alike<const TURNED: bool>(tiles: &Tiles<'_>) {
     unsafe { keep(tiles, before) };
 }
 
-/// As [`transpose4`], of elements that are cast or filled.
+/// As [`transpose4`], for elements that are cast or filled.
 ///
 /// # Safety
 /// As [`transpose4`].
@@ -122,7 +122,7 @@ unsafe fn transpose4_made<const TURNED: bool>(tiles: &Tiles<'_>, loads: &[Load<'
     infinite == 0
 }
 
-/// As [`transpose4`], of bits: those of a row are the mask of its line.
+/// As [`transpose4`], for bits: the bits of a row are the mask of its line.
 ///
 /// # Safety
 /// As [`transpose4`].
@@ -151,7 +151,7 @@ unsafe fn lines_of_bits<const TURNED: bool>(tiles: &Tiles<'_>, loads: &[Load<'_>
     unsafe { keep(tiles, before) };
 }
 
-/// As [`transpose4`], for 8 lanes of 8-byte elements. No cast leaves an infinity.
+/// As [`transpose4`], for 8 lanes of 8-byte elements. No cast can produce an infinity here.
 ///
 /// # Safety
 /// As [`transpose4`].
@@ -166,7 +166,7 @@ pub(super) unsafe fn transpose8(tiles: &Tiles<'_>) {
     }
 }
 
-/// As [`transpose8`], with lines that are turned or not.
+/// As [`transpose8`], with or without lines that span two rows.
 ///
 /// # Safety
 /// As [`transpose8`].
@@ -201,7 +201,7 @@ unsafe fn transpose8_by<const TURNED: bool>(tiles: &Tiles<'_>) {
     unsafe { keep(tiles, before) };
 }
 
-/// Writes 4 lanes of 4-byte elements as 64 rows of 16 bytes, one after the other. False where a cast left an infinity.
+/// Writes 4 lanes of 4-byte elements as 64 rows of 16 bytes, one after the other. Returns false if a cast produced an infinity.
 ///
 /// # Safety
 /// As [`super::transpose::quads`], for rows that lie one after the other; the processor has what [`super::Isa::Avx512`]
@@ -230,8 +230,7 @@ pub(super) unsafe fn quads(tiles: &Tiles<'_>) -> bool {
     infinite == 0
 }
 
-/// Writes 4 columns of 4-byte elements as rows of 16 bytes, one after the other, from memory straight to memory; as many as
-/// come in 16s.
+/// Writes 4 columns of 4-byte elements as contiguous rows of 16 bytes, without a buffer in between, 16 rows at a time.
 ///
 /// # Safety
 /// The columns have these rows, and so has `out`, apart from them, from a cache line on if `stream`. The processor has
@@ -242,7 +241,7 @@ pub(super) unsafe fn quad_rows(columns: &[*const u8; 4], out: *mut u8, rows: usi
         let mut lanes = [_mm512_setzero_ps(); 4];
         for index in 0..4 {
             let from = columns[index].cast::<f32>().wrapping_add(row);
-            // Writing past the cache waits for memory; so reading does not have to.
+            // Non-temporal stores wait for memory. Prefetching meanwhile keeps loads from waiting too.
             prefetch(from.wrapping_add(QUADS_AHEAD).cast());
             // SAFETY: each column has `rows` elements, and `row + 16 <= rows`.
             lanes[index] = unsafe { _mm512_loadu_ps(from) };
@@ -257,7 +256,7 @@ pub(super) unsafe fn quad_rows(columns: &[*const u8; 4], out: *mut u8, rows: usi
     }
 }
 
-/// The row before the first one, if there is one.
+/// Returns the row before the first one, if there is one.
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn row_before(tiles: &Tiles<'_>) -> __m512 {
@@ -268,7 +267,7 @@ fn row_before(tiles: &Tiles<'_>) -> __m512 {
     }
 }
 
-/// Leaves the last row for the next 64.
+/// Keeps the last row for the next 64 rows.
 ///
 /// # Safety
 /// `turn.after`, if there is a turn, may be written.
@@ -281,7 +280,7 @@ unsafe fn keep(tiles: &Tiles<'_>, last: __m512) {
     }
 }
 
-/// Writes the lines of the rows from `row` on: turned, if lines have the end of one row and the start of the next.
+/// Writes the lines of the rows from `row` on. With a turn, a line has the end of one row and the start of the next.
 ///
 /// # Safety
 /// Each of these `N` rows has room for a line, on a cache line if `stream`.
@@ -301,7 +300,7 @@ unsafe fn write<const N: usize, const TURNED: bool>(
         if TURNED {
             bytes = _mm512_permutex2var_ps(*before, index, bytes);
             *before = lines[line];
-            // Before the very first row there is none.
+            // The very first row has no row before it.
             if line == 0 && row == 0 && tiles.turn.is_some_and(|turn| turn.before.is_none()) {
                 continue;
             }
@@ -311,7 +310,7 @@ unsafe fn write<const N: usize, const TURNED: bool>(
     }
 }
 
-/// Which elements of a row and of the next one a line has.
+/// Selects the elements of a row and of the next one that make a line.
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn turned(tiles: &Tiles<'_>) -> __m512i {
@@ -335,14 +334,14 @@ unsafe fn store(out: *mut u8, line: __m512, stream: bool) {
     }
 }
 
-/// Two columns, element by element, in each 128-bit quarter.
+/// Interleaves two columns within each 128-bit quarter.
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn pairs(a: __m512, b: __m512) -> (__m512d, __m512d) {
     (_mm512_castps_pd(_mm512_unpacklo_ps(a, b)), _mm512_castps_pd(_mm512_unpackhi_ps(a, b)))
 }
 
-/// Four columns of 16 elements: the n-th vector has rows n, n + 4, n + 8 and n + 12, one a quarter.
+/// Transposes four columns of 16 elements: quarter q of vector n is row n + 4 * q.
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn quad4([a, b, c, d]: [__m512; 4]) -> [__m512d; 4] {
@@ -381,7 +380,7 @@ fn tile4(t: [__m512; 16]) -> [__m512; 16] {
     let d = quad4([t[12], t[13], t[14], t[15]]);
     let mut rows = [_mm512_setzero_ps(); 16];
     for row in 0..4 {
-        // Four columns each, in rows n, n + 4, n + 8 and n + 12.
+        // Four columns each: quarter q of vector n is row n + 4 * q.
         let lines = across([a[row], b[row], c[row], d[row]]);
         for index in 0..4 {
             rows[row + index * 4] = _mm512_castpd_ps(lines[index]);
@@ -401,7 +400,7 @@ fn tile8(t: [__m512d; 8]) -> [__m512; 8] {
     [even[0], odd[0], even[1], odd[1], even[2], odd[2], even[3], odd[3]].map(|row| _mm512_castpd_ps(row))
 }
 
-/// Copies lines past the cache, and fetches as many from `ahead` on.
+/// Copies cache lines by non-temporal stores, and prefetches as many lines from `ahead` on.
 ///
 /// # Safety
 /// Both have so many lines, apart from each other; `out` starts on one. The processor has AVX-512F.

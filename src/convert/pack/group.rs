@@ -1,8 +1,8 @@
-//! Packs columns that make at most one cache line of a row, 64 rows at a time.
+//! Packs columns whose elements fill at most one cache line per row, 64 rows at a time.
 
 use std::mem::MaybeUninit;
 
-use super::interleave::{Lanes, zipping};
+use super::interleave::{Lanes, interleave_kernel};
 use super::isa::BLOCK_ROWS;
 use super::isa::Isa;
 use super::load::{LANES, Load};
@@ -14,11 +14,11 @@ use crate::convert::lane::Lane;
 
 /// Bytes of 64 rows of a group.
 const BLOCK: usize = BLOCK_ROWS * LINE;
-/// The least prefetch distance: what takes as long to write as memory takes to answer.
+/// The shortest prefetch distance: writing that much takes as long as a load from memory.
 const DISTANCE: usize = 512;
-/// The most addresses that are prefetched for the columns of a group: one each for single bytes, or eight for decimals.
+/// The most addresses that are prefetched for a group: one per column of single bytes, eight per column of decimals.
 const ADDRESSES: usize = 128;
-/// The least bytes of an element in a tile.
+/// The smallest element of a tile, in bytes.
 const TILED: usize = 4;
 /// Bytes of a row of four such elements.
 const QUAD: usize = 16;
@@ -27,8 +27,8 @@ const QUAD: usize = 16;
 #[repr(C, align(64))]
 pub(super) struct Scratch {
     lanes: [MaybeUninit<u8>; BLOCK],
-    zipped: [MaybeUninit<u8>; BLOCK],
-    /// And one line more, because rows are written a line each.
+    interleaved: [MaybeUninit<u8>; BLOCK],
+    /// One line more than the rows need, because each row is written as a whole line.
     rows: [MaybeUninit<u8>; BLOCK + LINE],
     ahead: [*const u8; ADDRESSES],
     /// The last row of the previous 64, and of these, if lines contain parts of two rows.
@@ -40,7 +40,7 @@ impl Scratch {
     pub(super) fn new() -> Self {
         Self {
             lanes: [MaybeUninit::uninit(); BLOCK],
-            zipped: [MaybeUninit::uninit(); BLOCK],
+            interleaved: [MaybeUninit::uninit(); BLOCK],
             rows: [MaybeUninit::uninit(); BLOCK + LINE],
             ahead: [std::ptr::null(); ADDRESSES],
             before: None,
@@ -49,7 +49,7 @@ impl Scratch {
     }
 }
 
-/// Columns that make at most one cache line of a row.
+/// Columns whose elements fill at most one cache line per row.
 #[derive(Clone, Copy)]
 pub(super) struct Group<'a> {
     pub(super) isa: Isa,
@@ -89,7 +89,7 @@ impl<'a> Group<'a> {
     fn quad_columns(&self, first: usize, out: Target) -> Option<[*const u8; 4]> {
         let is_quad = self.isa == Isa::Avx512 && self.size == TILED && out.stride() == QUAD;
         let lanes: &[Lane<'_>; 4] = self.lanes.try_into().ok().filter(|_| is_quad)?;
-        // Rows share no line with part of another.
+        // No two rows share a cache line.
         let starts_with_a_row = out.start().addr().is_multiple_of(QUAD);
         (starts_with_a_row && lanes.iter().all(Lane::is_view))
             .then(|| lanes.each_ref().map(|lane| lane.stored_at(first)))
@@ -124,7 +124,7 @@ impl<'a> Group<'a> {
         unsafe { self.pack_loaded(&loads, first, out, scratch) }
     }
 
-    /// As [`Self::pack_chunks`], where it is known how tiles take the lanes.
+    /// As [`Self::pack_chunks`], with the loads that tiles use for the lanes.
     ///
     /// # Safety
     /// As [`Self::pack`]; `loads` are the group's, for rows as far apart as those of `out`.
@@ -151,8 +151,8 @@ impl<'a> Group<'a> {
         })
     }
 
-    /// Writes lines of lanes that are all read in place, as many rows as come in 64s, at once. Of how many rows that is, none
-    /// where an element may not fit.
+    /// Writes lines from lanes that are all read in place, in one call for all whole blocks of 64 rows. Returns the number of
+    /// rows, 0 if an element may not fit.
     ///
     /// # Safety
     /// As [`Self::pack_loaded`].
@@ -191,8 +191,8 @@ impl<'a> Group<'a> {
         turn: Option<Turn>,
     ) -> Tiles<'b> {
         let (loads, start, stride) = (loads.made(), out.start(), out.stride());
-        // Columns of NumPy's start in the middle of a line: each 64-byte load then reads two lines, and loses more to a
-        // prefetch beside it than the prefetch saves.
+        // Columns of NumPy start in the middle of a cache line, so each 64-byte load reads two lines. A prefetch costs such
+        // loads more than it saves.
         let in_lines = || lanes.iter().all(|lane| lane.addr().is_multiple_of(LINE));
         let prefetch = rows > BLOCK_ROWS && (self.isa != Isa::Avx512 || loads.is_some() || in_lines());
         Tiles { lanes, loads, first, turn, rows, prefetch, out: start, stride, stream: self.stream, ahead: &[] }
@@ -203,7 +203,7 @@ impl<'a> Group<'a> {
         let width = self.lanes.len() * self.size;
         match self.isa {
             Isa::Avx512 if self.size >= TILED => {}
-            // It casts nothing in registers.
+            // Portable code casts nothing in registers.
             Isa::Avx2 if width == LINE && matches!(self.size, 4 | 8) => {
                 return Loads::new(self.lanes, |lane| lane.load().filter(Load::is_alike));
             }
@@ -236,11 +236,11 @@ impl<'a> Group<'a> {
         let (start, count) = (out.start(), out.count());
         let dense = out.stride() == width;
         let mut lanes = [std::ptr::null(); LANES];
-        // Contiguous rows of one element are the column itself.
+        // Contiguous rows of one element have the column's own layout.
         let is_column = dense && width == self.size;
         let (fits, ahead) = if self.size < TILED && !is_column {
             // SAFETY: the columns have `count` rows from `first` on, at most 64.
-            unsafe { self.zip_lanes(first, count, scratch, &mut lanes) }
+            unsafe { self.interleave_lanes(first, count, scratch, &mut lanes) }
         } else {
             // SAFETY: the columns have `count` rows from `first` on, at most 64; lanes are in place only where they
             // have 64.
@@ -327,7 +327,7 @@ impl<'a> Group<'a> {
     /// # Safety
     /// The columns have `count` rows from `first` on, at most 64; the processor has `isa`.
     #[inline(always)]
-    unsafe fn zip_lanes(
+    unsafe fn interleave_lanes(
         &self,
         first: usize,
         count: usize,
@@ -336,8 +336,8 @@ impl<'a> Group<'a> {
     ) -> (bool, usize) {
         let (mut fits, mut ahead) = (true, 0);
         let mut room = scratch.lanes.as_mut_ptr().cast::<u8>();
-        let zip = zipping(self.isa, self.size);
-        let mut zipped = scratch.zipped.as_mut_ptr().cast::<u8>();
+        let interleave = interleave_kernel(self.isa, self.size);
+        let mut interleaved = scratch.interleaved.as_mut_ptr().cast::<u8>();
         for (start, group) in starts.iter_mut().zip(self.lanes.chunks(TILED / self.size)) {
             let mut parts: Lanes = [std::ptr::null(); TILED];
             for (part, lane) in parts.iter_mut().zip(group) {
@@ -353,20 +353,20 @@ impl<'a> Group<'a> {
                 room = room.wrapping_add(BLOCK_ROWS * self.size);
             }
             fill_up(&mut parts);
-            // SAFETY: each part has 64 elements, and `scratch.zipped` room for 64 of 4 bytes for each group of lanes.
-            unsafe { zip(parts.as_ptr().cast(), 0, &[0; 16], zipped) };
-            *start = zipped;
-            zipped = zipped.wrapping_add(BLOCK_ROWS * TILED);
+            // SAFETY: each part has 64 elements, and `scratch.interleaved` room for 64 of 4 bytes for each group of lanes.
+            unsafe { interleave(parts.as_ptr().cast(), 0, &[0; 16], interleaved) };
+            *start = interleaved;
+            interleaved = interleaved.wrapping_add(BLOCK_ROWS * TILED);
         }
         fill_up(starts);
         (fits, ahead)
     }
 }
 
-/// Adds what is read of a column soon to what is fetched; tells how many addresses there are now.
+/// Adds the addresses of a column that are read soon to the prefetch list. Returns the length of the list.
 #[inline(always)]
 fn fetch_next(ahead: &mut [*const u8; ADDRESSES], mut filled: usize, lane: &Lane<'_>, first: usize) -> usize {
-    // Of elements that stand in parts of two lines, the first line was fetched with those before.
+    // If the elements start inside a line, the previous elements have prefetched that line.
     let mut next = lane.stored_at(first).wrapping_add(DISTANCE.max(BLOCK_ROWS * lane.stored()) + LINE - 1);
     for _ in 0..lane.stored().div_ceil(AHEAD) {
         if let Some(slot) = ahead.get_mut(filled) {
@@ -378,7 +378,7 @@ fn fetch_next(ahead: &mut [*const u8; ADDRESSES], mut filled: usize, lane: &Lane
     filled
 }
 
-/// Points unused lanes at the first one: what they read is overwritten, or not copied.
+/// Points unused lanes at the first lane. Their elements are overwritten, or not copied.
 #[inline(always)]
 fn fill_up(lanes: &mut [*const u8]) {
     let first = lanes.first().copied().unwrap_or(std::ptr::null());

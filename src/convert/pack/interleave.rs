@@ -6,7 +6,7 @@ use super::isa::{BLOCK_ROWS, Bytes, Compiled, Isa, Kernel};
 pub(super) type Lanes = [*const u8; 4];
 
 /// Writes 64 elements of 4 bytes. The source is the address of [`Lanes`], each of which has 64 elements.
-pub(super) fn zipping(isa: Isa, size: usize) -> Compiled {
+pub(super) fn interleave_kernel(isa: Isa, size: usize) -> Compiled {
     if size == 1 { isa.compiled::<Quads>() } else { isa.compiled::<Pairs>() }
 }
 

@@ -9,14 +9,13 @@ use super::{Packer, Refusal};
 use crate::alloc::HostBuffer;
 
 impl Packer<'_> {
-    /// Writes contiguous rows. While non-temporal stores write some of them, which waits for nothing, the columns of
-    /// the next ones are prefetched.
+    /// Writes contiguous rows. While non-temporal stores write one block, the columns of the next block are prefetched.
     ///
     /// # Safety
     /// As [`super::pack_rows`]; rows lie one after the other, and are a line long or longer.
     pub(super) unsafe fn waiting(&self, first: usize, out: Target) -> Result<(), Refusal> {
         let width = out.stride();
-        // The rows have the same positions in their lines as in the target, behind the rest of the previous line.
+        // In the buffer, rows start at the same position in a cache line as in the target.
         let before = out.start().addr() % LINE;
         let waiting = HostBuffer::uninitialised(LINE + BLOCK_ROWS.min(out.count()) * width)?;
         let block = Target::new(waiting.as_ptr().wrapping_add(before), width, BLOCK_ROWS);

@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use crate::alloc::HostBuffer;
 
-/// Rows of a matrix to be written: `count` of them, `stride` bytes from one to the next, each with `width` bytes of room.
+/// Memory for `count` rows of a matrix, `stride` bytes apart, of `width` writable bytes each.
 #[derive(Debug)]
 pub(crate) struct Rows<'a> {
     start: *mut u8,
@@ -29,7 +29,7 @@ impl<'a> Rows<'a> {
         Self { start: out.as_mut_ptr().cast(), stride, count, width: stride, huge_pages: false, memory: PhantomData }
     }
 
-    /// As [`Self::new`], in memory of ours, which is in huge pages where it is large.
+    /// As [`Self::new`], in memory that this crate allocated, with huge pages if it is large.
     pub(crate) fn in_buffer(out: &'a mut HostBuffer, stride: usize) -> Self {
         Self::in_huge_pages(out.as_uninit_mut(), stride)
     }
@@ -39,7 +39,7 @@ impl<'a> Rows<'a> {
         Self { huge_pages: true, ..Self::new(out, stride) }
     }
 
-    /// Rows in memory that somebody else owns.
+    /// Rows in the caller's memory.
     ///
     /// # Safety
     /// From `start` on there are `count` rows, `stride` bytes apart, of `width` writable bytes each; nobody else reads or
@@ -48,10 +48,10 @@ impl<'a> Rows<'a> {
         Self { start, stride, count, width, huge_pages: false, memory: PhantomData }
     }
 
-    /// Some of the rows, cut off where there are no more.
+    /// Returns a range of the rows, clipped to the rows that exist.
     ///
     /// # Safety
-    /// Nobody uses these rows at the same time.
+    /// No other reference uses these rows at the same time.
     pub(crate) unsafe fn part(&self, rows: Range<usize>) -> Rows<'_> {
         let first = rows.start.min(self.count);
         let count = rows.end.clamp(first, self.count) - first;

@@ -7,7 +7,7 @@ use std::mem::MaybeUninit;
 use super::isa::{BLOCK_ROWS, Bytes, Compiled, Isa, Kernel};
 use super::stream::{LINE, prefetch};
 
-/// A bitmap from one of its bits on.
+/// A bitmap that starts at any bit.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::convert) struct Bits<'a> {
     bytes: &'a [u8],
@@ -19,7 +19,7 @@ impl<'a> Bits<'a> {
         Self { bytes, offset }
     }
 
-    /// 64 bits from bit `at` on, the first one lowest; what lies beyond the bitmap is 0.
+    /// Returns 64 bits from bit `at` on, the first in the lowest bit. Bits beyond the bitmap are 0.
     #[inline(always)]
     pub(in crate::convert) fn word(&self, at: usize) -> u64 {
         let at = self.offset + at;
@@ -35,16 +35,16 @@ impl<'a> Bits<'a> {
                 (u64::from_le_bytes(low), 0)
             }
         };
-        // In two steps, as a shift by 64 is none.
+        // Two shifts, because a single shift by 64 overflows.
         low >> shift | u64::from(high) << 1 << (63 - shift)
     }
 
-    /// The same bits without the first ones.
+    /// Returns the bits without the first ones.
     pub(in crate::convert) fn after(self, bits: usize) -> Self {
         Self { offset: self.offset + bits, ..self }
     }
 
-    /// As [`Self::word`], where the words behind it are read soon.
+    /// As [`Self::word`], and prefetches the words behind it.
     #[inline(always)]
     pub(in crate::convert) fn ahead(&self, at: usize) -> u64 {
         prefetch(self.bytes.as_ptr().wrapping_add((self.offset + at) / 8 + LINE));
@@ -52,7 +52,7 @@ impl<'a> Bits<'a> {
     }
 }
 
-/// Writes 64 elements of this size, those of `source` where the bit is set, else `element`.
+/// Writes 64 elements of this size: an element of `source` where its bit is set, else `element`.
 pub(in crate::convert) fn selecting(isa: Isa, size: usize) -> Compiled {
     match size {
         1 => isa.compiled::<Selecting<u8>>(),
@@ -147,7 +147,7 @@ pub(in crate::convert) unsafe fn spread_lines(
 
 /// The bits of a byte, lowest first, as bytes.
 fn eight_bits(packed: u8) -> [u8; 8] {
-    // Copies of the byte, seven bits apart, have bit n at the start of byte n: no two of them meet there.
+    // Copies of the byte, seven bits apart, put bit n into the lowest bit of byte n, where no other copy has a bit.
     let copies = u64::from(packed & 0x7f).wrapping_mul(0x0002_0408_1020_4081) & 0x0101_0101_0101_0101;
     (copies | u64::from(packed >> 7) << 56).to_le_bytes()
 }

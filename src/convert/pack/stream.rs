@@ -1,15 +1,15 @@
-//! Prefetches source lines, and writes result lines past the cache.
+//! Prefetches source lines, and writes result lines by non-temporal stores.
 //! Dispatch table: `avx2.rs` and `avx512.rs` use its constants.
 
 use super::isa::Isa;
 
-/// From this size on, results are written past the cache: nobody finds them there again.
+/// Results of this size and more are written by non-temporal stores, because they would not stay in the cache.
 pub(in crate::convert) const NON_TEMPORAL_FROM: usize = 4 << 20;
 
 /// Bytes of a cache line.
 pub(in crate::convert) const LINE: usize = 64;
 
-/// Asks for a line that is read soon; any address may be asked for.
+/// Prefetches a cache line. Any address is allowed.
 #[inline(always)]
 pub(in crate::convert) fn prefetch(address: *const u8) {
     #[cfg(target_arch = "x86_64")]
@@ -22,7 +22,7 @@ pub(in crate::convert) fn prefetch(address: *const u8) {
     let _ = address;
 }
 
-/// As [`prefetch`], for the second-level cache: it has room for what is read in a while.
+/// As [`prefetch`], into the second-level cache, for lines that are not read at once.
 #[inline(always)]
 pub(in crate::convert) fn prefetch_to_second(address: *const u8) {
     #[cfg(target_arch = "x86_64")]
@@ -38,8 +38,8 @@ pub(in crate::convert) fn prefetch_to_second(address: *const u8) {
 /// Bytes of a huge page; few of them for Miri, so that small tests have several.
 pub(super) const HUGE_PAGE: usize = if cfg!(miri) { 1 << 12 } else { 2 << 20 };
 
-/// Memory that is written from its start on, and whose pages the system may have to make first: a huge page that is asked for
-/// by a write to its end is cleared upwards, which takes half as long as downwards.
+/// New memory that is written from its start on, whose pages the system still has to clear. If the first write to a huge
+/// page is to its end, Linux clears the page upwards, in half the time that downwards takes.
 pub(super) struct Pages {
     made: *mut u8,
     end: *mut u8,
@@ -50,10 +50,10 @@ impl Pages {
         Self { made: start, end: start.wrapping_add(bytes) }
     }
 
-    /// Has the pages made that are written up to here.
+    /// Faults in the pages up to this address.
     ///
     /// # Safety
-    /// All of the memory may be written, and what is there from the place of the last call on does not matter.
+    /// All of the memory is writable, and its contents from the address of the last call on are not needed.
     #[inline]
     pub(super) unsafe fn make(&mut self, until: *mut u8) {
         while self.made < until {
@@ -67,7 +67,7 @@ impl Pages {
     }
 }
 
-/// Orders what was written past the cache before what comes next.
+/// Orders earlier non-temporal stores before later stores.
 pub(in crate::convert) fn fence() {
     // SAFETY: every x86-64 processor has it. Miri has no such instruction, and makes no writes past the cache.
     #[cfg(all(target_arch = "x86_64", not(miri)))]
@@ -76,7 +76,7 @@ pub(in crate::convert) fn fence() {
     }
 }
 
-/// What 64 elements of a column are stored in.
+/// The cache lines that hold 64 elements of a column.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::convert) struct LinePrefetch {
     /// In the first line.
@@ -89,7 +89,7 @@ impl LinePrefetch {
         Self { start, lines }
     }
 
-    /// Goes on to the next 64 elements, and copies lines past the cache meanwhile.
+    /// Advances to the next 64 elements, and copies lines by non-temporal stores meanwhile.
     ///
     /// # Safety
     /// As [`copy_lines`].
@@ -99,7 +99,7 @@ impl LinePrefetch {
         for line in lines..self.lines {
             prefetch_to_second(self.start.wrapping_add(line * LINE));
         }
-        // Of bits there is nothing to fetch, but what is there already.
+        // 64 bits lie in a line that was prefetched before.
         let ahead = if self.lines == 0 { from } else { self.start };
         // SAFETY: both have `lines` lines apart from each other, `to` starts on one, and the processor has `isa`, as
         // promised. Any address may be `ahead`, as it is only prefetched.
@@ -107,7 +107,7 @@ impl LinePrefetch {
     }
 }
 
-/// Copies bytes, whole cache lines past the cache. [`fence`] is the caller's.
+/// Copies bytes, whole cache lines by non-temporal stores. The caller calls [`fence`].
 ///
 /// # Safety
 /// Both have so many bytes, apart from each other. The processor has `isa`.
@@ -125,7 +125,7 @@ pub(in crate::convert) unsafe fn copy_past_the_cache(isa: Isa, source: *const u8
     unsafe { to.wrapping_add(done).copy_from_nonoverlapping(from.wrapping_add(done), bytes - head - done) };
 }
 
-/// Copies lines past the cache, where the processor has an instruction for it, and fetches as many from `ahead` on.
+/// Copies cache lines by non-temporal stores if the processor has them, and prefetches as many lines from `ahead` on.
 ///
 /// # Safety
 /// Both have so many lines, apart from each other; `to` starts on one. The processor has `isa`.

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-/// Rows of a matrix that are to be written.
+/// Rows of a matrix that one thread writes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Target {
     start: *mut u8,
@@ -21,26 +21,26 @@ impl Target {
         Self { start, stride, count }
     }
 
-    /// Some of the rows.
+    /// Returns a range of the rows.
     #[inline]
     pub(crate) fn part(self, rows: Range<usize>) -> Self {
         let start = self.start.wrapping_add(rows.start.wrapping_mul(self.stride));
         Self { start, count: rows.len(), ..self }
     }
 
-    /// The rows without their first bytes.
+    /// Returns the rows without their first bytes.
     #[inline]
     pub(super) fn behind(self, bytes: usize) -> Self {
         Self { start: self.start.wrapping_add(bytes), ..self }
     }
 
-    /// The rows with as many bytes of the ones before.
+    /// Returns the rows moved back by so many bytes, so that each starts with the end of the row before.
     #[inline]
     pub(super) fn before(self, bytes: usize) -> Self {
         Self { start: self.start.wrapping_sub(bytes), ..self }
     }
 
-    /// Where the first row is.
+    /// Returns the address of the first row.
     #[inline]
     pub(super) fn start(self) -> *mut u8 {
         self.start
@@ -52,7 +52,7 @@ impl Target {
         self.stride
     }
 
-    /// How many rows.
+    /// Returns the number of rows.
     #[inline]
     pub(super) fn count(self) -> usize {
         self.count

@@ -1,4 +1,4 @@
-//! Transposes lanes to rows: 64 elements of some columns become 64 rows, a cache line of each at once.
+//! Transposes lanes to rows: 64 elements of several columns become one cache line in each of 64 rows.
 //! Dispatch table: `avx2.rs` and `avx512.rs` use its types.
 
 use std::mem::MaybeUninit;
@@ -7,51 +7,51 @@ use super::isa::{BLOCK_ROWS, Isa};
 use super::load::{LANES, Load};
 use super::stream::{LINE, prefetch, prefetch_to_second};
 
-/// How far ahead lanes are fetched that are read in place: into the second-level cache, as in the first those that start at one
-/// place of their pages each would crowd each other out.
+/// Prefetch distance of lanes that are read in place. The lines go to the second-level cache: in the first-level cache, lanes
+/// that start at the same offset in their pages would evict each other.
 const FAR: usize = 2048;
 
-/// Lines that are fetched together.
+/// The number of lines that are prefetched together.
 pub(super) const AHEAD: usize = 4;
 
-/// A cache line on its way.
+/// A buffer of one cache line.
 #[derive(Clone, Copy)]
 #[repr(C, align(64))]
 pub(super) struct Line(pub(super) [MaybeUninit<u8>; LINE]);
 
-/// Lines that have the last lanes of the row before, then the first ones of their own. Only AVX-512 writes them.
+/// Describes lines that span two rows: the last lanes of one row, then the first lanes of the next. Only AVX-512 writes them.
 #[derive(Clone, Copy)]
 pub(super) struct Turn {
-    /// The row before, whole; without one there is no line for the first row.
+    /// The whole previous row. Without one, the first row has no line.
     pub(super) before: Option<Line>,
-    /// Bytes of the first lanes.
+    /// Bytes of a row's first lanes.
     pub(super) head: usize,
-    /// Where the last row goes, whole.
+    /// The address to write the whole last row to.
     pub(super) after: *mut Line,
 }
 
-/// Elements of as many lanes as fill a line, and where their rows go.
+/// Lanes that fill a cache line, and the rows that they are written to.
 #[derive(Clone, Copy)]
 pub(super) struct Tiles<'a> {
-    /// Where each lane's first element is.
+    /// The address of each lane's first element.
     pub(super) lanes: &'a [*const u8; LANES],
-    /// How their elements are taken, of which the first is number `first`; `None` where all are the result's.
+    /// How to load the elements, the first of which is number `first`; `None` if all have the result's dtype.
     pub(super) loads: Option<&'a [Load<'a>; LANES]>,
     pub(super) first: usize,
-    /// `None` where a line is one row's.
+    /// Set if a line spans two rows.
     pub(super) turn: Option<Turn>,
-    /// How many rows: 64, or several times that where all lanes are read in place.
+    /// The number of rows: 64, or a multiple of 64 if all lanes are read in place.
     pub(super) rows: usize,
-    /// Whether lanes that are read in place are fetched into the second-level cache.
+    /// Whether to prefetch lanes that are read in place.
     pub(super) prefetch: bool,
-    /// Where the first row's line goes.
+    /// The address of the first row's line.
     pub(super) out: *mut u8,
-    /// Bytes from one row to the next. Less than a line where the next row is to overwrite what is too much.
+    /// Bytes from one row to the next. If it is less than a line, the next row overwrites the surplus of this one.
     pub(super) stride: usize,
-    /// Whether rows are cache lines that are not read again soon: they are written past the cache.
+    /// Whether rows are aligned cache lines, to be written by non-temporal stores.
     pub(super) stream: bool,
-    /// Where lines are that are read next, four each: they are fetched while rows are written, as writing waits for memory,
-    /// and reading would wait again.
+    /// Addresses of the source lines that are read next, four lines each. They are prefetched while rows are written, so that
+    /// loads and stores wait for memory at the same time.
     pub(super) ahead: &'a [*const u8],
 }
 
@@ -61,7 +61,7 @@ impl Tiles<'_> {
         self.out.wrapping_add(row * self.stride)
     }
 
-    /// Fetches of lanes that are read in place what so many rows take, some rows before these are due.
+    /// Prefetches the lines of so many rows of lanes that are read in place.
     #[inline(always)]
     pub(super) fn fetch_in_place(&self, row: usize, rows: usize, size: usize) {
         if !self.prefetch {
@@ -75,7 +75,7 @@ impl Tiles<'_> {
         }
     }
 
-    /// Fetches what is due with these rows: one line of each column after the other.
+    /// Prefetches the lines that belong to these rows, one line of each column in turn.
     #[inline(always)]
     pub(super) fn fetch(&self, row: usize, rows: usize) {
         let steps = BLOCK_ROWS / AHEAD / rows;
@@ -88,8 +88,8 @@ impl Tiles<'_> {
     }
 }
 
-/// Writes rows, the lowest first, a line each: of 16 lanes of 4-byte elements, 8 of 8 bytes, or 4 of 16 bytes. False where
-/// a valid element may not fit.
+/// Writes rows, the lowest first, a line each: of 16 lanes of 4-byte elements, 8 of 8 bytes, or 4 of 16 bytes. Returns
+/// false if a valid element may not fit.
 ///
 /// # Safety
 /// - `lanes`: each of these has a readable element for each row, of any alignment, and of the result's dtype unless AVX-512
