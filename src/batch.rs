@@ -3,12 +3,12 @@
 use arrow_schema::FieldRef;
 
 use crate::arrow::DeviceArray;
-use crate::column::on_device::fetch_columns;
-use crate::column::pending_casts::Casts;
-use crate::column::{ColumnRef, Runner, check_rows, check_types, convert_column, run_here};
+use crate::column::{ColumnRef, Runner, check_rows, check_types, convert_column, needed, run_here};
 use crate::error::{Error, Result};
+use crate::kernels::Casts;
 use crate::spec::{Options, Spec, all_or_errors, select};
 use crate::tensor::Tensor;
+use crate::transfer::{Fetched, fetch};
 
 /// Converts columns of a batch, or of the chunks of a table, to tensors, in the order of `columns`; `None` takes all.
 /// Nulls of the struct are nulls in each of its columns.
@@ -101,4 +101,26 @@ pub(crate) fn each_tensor<'a, E: From<Error>>(
     }
     casts.map_or(Ok(()), |casts| casts.verify())?;
     made.into_iter().try_for_each(|(column, tensor)| take(column, tensor))
+}
+
+/// Reads what several columns of a chunk need, together; `None` of host memory, and where one column alone needs anything.
+///
+/// # Errors
+/// When the memory is not what the array says, or the driver fails.
+fn fetch_columns<'a>(
+    chunk: &DeviceArray,
+    columns: impl IntoIterator<Item = (usize, &'a FieldRef)>,
+    options: impl Fn(&str) -> Options,
+) -> Result<Option<Fetched>> {
+    let Some(readiness) = chunk.readiness() else { return Ok(None) };
+    let mut ranges = Vec::new();
+    for (index, column) in columns {
+        // What is wrong with a column is found again when it is converted.
+        let Ok(spec) = Spec::new(column, &options(column.name())) else { continue };
+        let Ok(leaf) = ColumnRef::column(chunk, index).leaf(&spec) else { continue };
+        if spec.decoded().is_none() {
+            ranges.extend(needed(&spec, &leaf));
+        }
+    }
+    fetch(readiness, &ranges).map(Some)
 }

@@ -1,7 +1,6 @@
 //! Converts one column, in both directions: makes a spec and a plan, and runs the plan.
 
-pub(crate) mod on_device;
-pub(crate) mod pending_casts;
+mod host_reads;
 mod to_arrow;
 mod validity;
 mod write_into;
@@ -16,15 +15,15 @@ pub(crate) use to_arrow::{Bitmap, ColumnNode, as_requested, column_node, row_val
 pub(crate) use to_arrow::{check_requested, check_to_arrow};
 pub use to_arrow::{to_arrow, to_arrow_as};
 
-use pending_casts::Casts;
+pub(crate) use host_reads::{needed, only_filled, read_nulls, refuse_known};
 
 use crate::arrow::{DeviceArray, Leaf};
-use crate::convert::{self, ColumnChunk};
-use crate::cuda::is_cuda;
+use crate::convert::{self, Backend, ColumnChunk, HostPass};
 use crate::device::Device;
 use crate::error::{Error, ErrorKind, Remedy, Result};
-use crate::plan::{ChunkSize, Plan};
-use crate::spec::{CopyMode, Element, Options, Spec};
+use crate::kernels::{Casts, DeviceBackend, column_placement, refuse_decoding};
+use crate::plan::{ChunkSize, Placement, Plan};
+use crate::spec::{CopyMode, Options, Spec};
 use crate::stream_order::Readiness;
 use crate::tensor::Tensor;
 use crate::transfer::Fetched;
@@ -40,8 +39,6 @@ pub(crate) struct ColumnRef<'a> {
     column: Option<usize>,
     /// What the host has read of a chunk on a device.
     fetched: Option<&'a Fetched>,
-    /// Whether bytes on a device that have to be bools are known to be some.
-    are_bools: bool,
     /// Who looks at the values of a cast on a device; `None`: who makes it.
     casts: Option<&'a Casts>,
 }
@@ -49,17 +46,17 @@ pub(crate) struct ColumnRef<'a> {
 impl<'a> ColumnRef<'a> {
     /// The array itself.
     pub(crate) fn whole(array: &'a DeviceArray) -> Self {
-        Self { array, column: None, fetched: None, are_bools: false, casts: None }
+        Self { array, column: None, fetched: None, casts: None }
     }
 
     /// One column of an array of structs.
     pub(crate) fn column(array: &'a DeviceArray, index: usize) -> Self {
-        Self { array, column: Some(index), fetched: None, are_bools: false, casts: None }
+        Self { array, column: Some(index), fetched: None, casts: None }
     }
 
     /// The column at this position of an array of structs, or the array itself.
     pub(crate) fn of(array: &'a DeviceArray, column: Option<usize>) -> Self {
-        Self { array, column, fetched: None, are_bools: false, casts: None }
+        Self { array, column, fetched: None, casts: None }
     }
 
     /// The same column, of whose memory this was read.
@@ -73,7 +70,7 @@ impl<'a> ColumnRef<'a> {
     }
 
     /// Where the column's elements are.
-    fn leaf(&self, spec: &Spec) -> Result<Leaf<'a>> {
+    pub(crate) fn leaf(&self, spec: &Spec) -> Result<Leaf<'a>> {
         let view = self.array.view();
         match self.column {
             None => view.leaf(spec),
@@ -81,13 +78,14 @@ impl<'a> ColumnRef<'a> {
         }
     }
 
+    /// The chunk: of host memory with its nulls, of a device without a look at its memory.
     // Inlined, as the chunk is too large to be handed on without a copy of it.
     #[inline(always)]
     pub(crate) fn chunk(&self, spec: &Spec) -> Result<ColumnChunk<'a>> {
         let leaf = self.leaf(spec)?;
         let mask = match self.array.readiness() {
             None => leaf.logical_mask(self.array),
-            Some(readiness) => on_device::mask(spec, &leaf, readiness, self.fetched),
+            Some(_) => Ok(None),
         };
         Ok(ColumnChunk { mask: mask.map_err(|error| error.in_column(spec.field().name()))?, leaf, array: self.array })
     }
@@ -106,6 +104,14 @@ impl<'a> ColumnRef<'a> {
     }
 }
 
+/// As [`refuse_known`], of a whole array, or of the column of a struct's. What has to be decoded has not counted them.
+pub(crate) fn refuse_counted(spec: &Spec, column: &ColumnRef<'_>) -> Result<()> {
+    if spec.decoded().is_some() {
+        return Ok(());
+    }
+    refuse_known(spec, column.leaf(spec)?.known_nulls())
+}
+
 /// As [`DeviceArray::readiness_of`].
 fn readiness_of<'a>(chunks: &[ColumnRef<'a>]) -> Option<&'a Readiness> {
     DeviceArray::readiness_of(chunks.iter().map(|chunk| chunk.array))
@@ -121,28 +127,41 @@ pub(crate) fn require_host(device: Device, column: &str) -> Result<()> {
         .in_column(column))
 }
 
-/// Calls `work` with the chunks, which must be in host memory, and with the plan for them.
+/// What may be looked at to make a plan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Look {
+    /// All memory. The host waits for that of a device where only it tells whether a null is refused.
+    AtMemory,
+    /// Of a device only what the arrays themselves tell.
+    AtStructure,
+}
+
+/// Calls `work` with the chunks, decoded where they have to be, and with the plan for them.
 fn planned<R>(
     spec: &Spec,
     chunks: &[ColumnRef<'_>],
     options: &Options,
+    look: Look,
     work: impl FnOnce(&Plan, &[ColumnChunk<'_>]) -> Result<R>,
 ) -> Result<R> {
     if let Some(field) = spec.decoded() {
+        if let Some(readiness) = readiness_of(chunks) {
+            return Err(refuse_decoding(readiness).in_column(spec.field().name()));
+        }
         if options.copy == CopyMode::Never {
             // Refused before anything is decoded.
-            let chunk = |chunk: &ColumnRef<'_>| ChunkSize { rows: chunk.rows(), nulls: 0, aligned: true };
-            Plan::new(spec, &chunks.iter().map(chunk).collect::<Vec<_>>(), options)?;
+            let size = |chunk: &ColumnRef<'_>| ChunkSize::without_nulls(chunk.rows());
+            Plan::new(spec, &chunks.iter().map(size).collect::<Vec<_>>(), options, Placement::Host)?;
         }
         let decoded = chunks.iter().map(|chunk| chunk.decode(spec, field)).collect::<Result<Vec<_>>>()?;
-        return planned_as_stored(spec, &columns(&decoded), options, work);
+        return planned_as_stored(spec, &columns(&decoded), options, look, work);
     }
-    planned_as_stored(spec, chunks, options, work)
+    planned_as_stored(spec, chunks, options, look, work)
 }
 
 /// Refuses the null or the value in the lowest row that a conversion of chunks in host memory would refuse.
 pub(crate) fn check_rows(spec: &Spec, chunks: &[ColumnRef<'_>]) -> Result<()> {
-    planned(spec, chunks, &Options::default(), |_, chunks| convert::check_column(spec, chunks))
+    planned(spec, chunks, &Options::default(), Look::AtMemory, |_, chunks| convert::check_column(spec, chunks))
 }
 
 /// As [`planned`], for columns that are not decoded, or are by now.
@@ -151,22 +170,16 @@ fn planned_as_stored<'a, R>(
     spec: &Spec,
     chunks: &[ColumnRef<'a>],
     options: &Options,
+    look: Look,
     work: impl FnOnce(&Plan, &[ColumnChunk<'_>]) -> Result<R>,
 ) -> Result<R> {
     // Most columns have one chunk, and their conversion takes about as long as a collection does.
-    if let [only] = chunks {
+    if let [only] = chunks
+        && only.array.readiness().is_none()
+    {
         let chunk = only.chunk(spec)?;
-        let plan = Plan::new(spec, &[chunk.size(spec)], options)?;
-        return match chunk.array.readiness() {
-            None => work(&plan, &[chunk]),
-            Some(readiness) => on_device::planned(spec, &plan, chunk, readiness, only, work),
-        };
-    }
-    if let Some(readiness) = readiness_of(chunks) {
-        let only = on_device::only_filled(chunks, ColumnRef::rows, readiness)
-            .map_err(|error| error.in_column(spec.field().name()))?
-            .unwrap_or(0);
-        return planned_as_stored(spec, chunks.get(only..=only).unwrap_or(&[]), options, work);
+        let plan = Plan::new(spec, &[chunk.size(spec)], options, Placement::Host)?;
+        return work(&plan, &[chunk]);
     }
     let mut before = 0;
     let chunk = |chunk: &ColumnRef<'a>| {
@@ -177,9 +190,28 @@ fn planned_as_stored<'a, R>(
         before += chunk.rows();
         made
     };
-    let chunks = chunks.iter().map(chunk).collect::<Result<Vec<_>>>()?;
-    let sizes: Vec<ChunkSize> = chunks.iter().map(|chunk| chunk.size(spec)).collect();
-    work(&Plan::new(spec, &sizes, options)?, &chunks)
+    let mut read = chunks.iter().map(chunk).collect::<Result<SmallVec<[ColumnChunk<'a>; 1]>>>()?;
+    let sizes: SmallVec<[ChunkSize; 1]> = read.iter().map(|chunk| chunk.size(spec)).collect();
+    let placement = readiness_of(chunks).map_or(Placement::Host, |readiness| column_placement(spec, &read, readiness));
+    let plan = Plan::new(spec, &sizes, options, placement)?;
+    if look == Look::AtMemory && placement != Placement::Host {
+        for (chunk, column) in read.iter_mut().zip(chunks) {
+            chunk.mask = read_nulls(spec, chunk, column.fetched)?;
+        }
+    }
+    work(&plan, &read)
+}
+
+/// What does the steps of a plan for these chunks.
+fn with_backend<R>(chunks: &[ColumnRef<'_>], work: impl FnOnce(&dyn Backend) -> R) -> R {
+    match readiness_of(chunks) {
+        None => work(&HostPass),
+        Some(readiness) => {
+            let filled = || chunks.iter().find(|chunk| chunk.rows() > 0);
+            let fetched = filled().and_then(|chunk| chunk.fetched);
+            work(&DeviceBackend { readiness, fetched, casts: chunks.iter().find_map(|chunk| chunk.casts) })
+        }
+    }
 }
 
 /// Runs the last step of a conversion, knowing its plan: without the interpreter, say, where bytes move.
@@ -192,31 +224,27 @@ pub(crate) fn convert_chunks(
     options: &Options,
     runner: &Runner<'_>,
 ) -> Result<Tensor> {
-    if let Some(readiness) = readiness_of(chunks)
-        && is_cuda(readiness.device())
-        && let Some(tensor) = on_device::converted(spec, chunks, options, readiness, runner)?
-    {
-        return Ok(tensor);
-    }
-    let checked: SmallVec<[ColumnRef<'_>; 1]>;
-    let chunks = match spec.element() {
-        // They were looked at a moment ago.
-        Element::Bool8 if chunks.iter().any(|chunk| chunk.array.readiness().is_some()) => {
-            checked = chunks.iter().map(|chunk| ColumnRef { are_bools: true, ..*chunk }).collect();
-            checked.as_slice()
-        }
-        _ => chunks,
+    with_backend(chunks, |backend| convert_by(spec, chunks, options, runner, backend))
+}
+
+fn convert_by(
+    spec: &Spec,
+    chunks: &[ColumnRef<'_>],
+    options: &Options,
+    runner: &Runner<'_>,
+    backend: &dyn Backend,
+) -> Result<Tensor> {
+    let run = |plan: &Plan, chunks: &[ColumnChunk<'_>]| {
+        runner(plan, &|| convert::run(spec, plan, chunks, options.copy, backend))
     };
-    let run =
-        |plan: &Plan, chunks: &[ColumnChunk<'_>]| runner(plan, &|| convert::run(spec, plan, chunks, options.copy));
     if spec.decoded().is_none() && !spec.has_codes() {
         // Of the branches the one that most columns take: nothing is moved on the way out.
-        return planned_as_stored(spec, chunks, options, run);
+        return planned_as_stored(spec, chunks, options, Look::AtMemory, run);
     }
     let convert = |runner: &Runner<'_>| {
-        planned(spec, chunks, options, |plan, chunks| {
+        planned(spec, chunks, options, Look::AtMemory, |plan, chunks| {
             let dictionary = shared_dictionary(spec, chunks)?;
-            let tensor = runner(plan, &|| convert::run(spec, plan, chunks, options.copy))?;
+            let tensor = runner(plan, &|| convert::run(spec, plan, chunks, options.copy, backend))?;
             Ok(match dictionary {
                 Some(dictionary) => tensor.with_dictionary(dictionary, !chunks.iter().any(ColumnChunk::may_have_nulls)),
                 None => tensor,
@@ -270,15 +298,17 @@ pub(crate) fn run_here(_plan: &Plan, convert: &(dyn Fn() -> Result<Tensor> + Syn
     convert()
 }
 
-/// What [`convert_chunks`] would do, or why it would refuse, nulls included.
+/// What [`convert_chunks`] would do, or why it would refuse, as far as is known without a look at the memory of a device: nulls
+/// included.
 pub(crate) fn plan_chunks(spec: &Spec, chunks: &[ColumnRef<'_>], options: &Options) -> Result<Plan> {
-    if let Some(readiness) = readiness_of(chunks) {
-        return on_device::explain(spec, chunks, options, readiness)
-            .map_err(|error| error.in_column(spec.field().name()));
-    }
-    planned(spec, chunks, options, |plan, chunks| {
-        shared_dictionary(spec, chunks)?;
-        convert::check_nulls(spec, chunks).map(|()| plan.clone())
+    planned(spec, chunks, options, Look::AtStructure, |plan, chunks| {
+        if plan.placement == Placement::Host {
+            shared_dictionary(spec, chunks)?;
+            convert::check_nulls(spec, chunks)?;
+        } else {
+            chunks.iter().try_for_each(|chunk| refuse_known(spec, chunk.leaf.known_nulls()))?;
+        }
+        Ok(plan.clone())
     })
 }
 

@@ -257,7 +257,7 @@ impl Conversion {
         self.require_whole()?;
         if is_struct(field) {
             let spec = self.matrix_of(field, run.natural)?;
-            return convert_matrix(&spec, chunks, &self.matrix(), run.worker);
+            return convert_matrix(&spec, chunks, &self.matrix(), run.worker, (None, None));
         }
         self.refuse_columns(field)?;
         let mut options = self.of(field.name());

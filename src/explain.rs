@@ -18,7 +18,7 @@ use crate::column::{ColumnRef, check_types, plan_chunks, require_host, to_arrow}
 use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::{Error, Language, Remedy, Result};
-use crate::plan::{ChunkSize, Plan};
+use crate::plan::{ChunkSize, Placement, Plan};
 use crate::ragged::{is_ragged, plan_parts, plan_schema};
 use crate::spec::{CopyMode, Options, Spec, select, unless_one_chunk};
 use crate::tensor::Tensor;
@@ -116,9 +116,7 @@ pub fn explain(
             if let Some(rows) = row.shape.first_mut() {
                 *rows = i64::try_from(plan.rows).ok();
             }
-            row.set_steps(&spec, &chunks, &plan)?;
-            row.bytes = plan.bytes;
-            row.at_most = !plan.is_view() && !plan.is_copy();
+            row.take_column(&plan);
             row.refuse_values(options.copy);
             Ok(())
         });
@@ -178,11 +176,11 @@ pub fn explain_tensor(tensor: &Tensor, options: impl Fn(&str) -> Options) -> Res
             *rows = i64::try_from(plan.rows).ok();
         }
         // The column that it becomes has no nulls, and is aligned and nobody else's.
-        let chunk = ChunkSize { rows: plan.rows, nulls: 0, aligned: true };
+        let chunk = ChunkSize::without_nulls(plan.rows);
         let copy = if options.copy == CopyMode::Always { CopyMode::IfNeeded } else { options.copy };
         let of_own = options.clone().copy(copy).writable(false);
-        let converted = Plan::new(&spec, &[chunk], &of_own)?;
-        row.set_steps(&spec, &[], &converted)?;
+        let converted = Plan::new(&spec, &[chunk], &of_own, Placement::Host)?;
+        row.take_column(&converted);
         row.steps.splice(0..0, plan.steps.iter().map(|step| step.action.to_string()));
         row.bytes = plan.bytes.saturating_add(converted.bytes);
         Ok(())
@@ -249,6 +247,24 @@ impl ReportRow {
         self.dtype = Some(spec.dtype());
         self.shape = std::iter::once(None).chain(spec.inner_shape().iter().copied().map(Some)).collect();
         Ok(spec)
+    }
+
+    /// Sets what a plan says: its steps, where they are done, what the host waits for.
+    fn take(&mut self, plan: &Plan) {
+        self.steps = plan.steps.iter().map(|step| step.action.to_string()).collect();
+        self.waits = plan.waits.iter().map(ToString::to_string).collect();
+        (self.bytes, self.at_most, self.view) = (plan.bytes, !plan.is_view() && !plan.is_copy(), plan.is_view());
+        if let Placement::Kernels(_) = plan.placement {
+            self.set_kernel(plan.is_copy());
+        }
+    }
+
+    /// As [`ReportRow::take`], of a column, which says of each step whether only values decide if it is needed.
+    fn take_column(&mut self, plan: &Plan) {
+        self.take(plan);
+        for (text, _) in self.steps.iter_mut().zip(&plan.steps).filter(|(_, step)| step.at_most) {
+            text.push_str(", if there are any");
+        }
     }
 
     fn fill(&mut self, work: impl FnOnce(&mut Self) -> Result<()>) {

@@ -2,7 +2,9 @@
 //! The host waits only for casts, to learn whether every value fits.
 #![allow(unsafe_code, reason = "starts kernels on memory of the device")]
 
+mod backend;
 mod check;
+mod pending_casts;
 mod shape;
 mod source;
 mod tables;
@@ -12,7 +14,9 @@ use std::sync::Arc;
 
 use arrow_schema::FieldRef;
 
+pub(crate) use backend::{DeviceBackend, column_placement, matrix_placement, refuse_decoding};
 pub(crate) use check::Check;
+pub(crate) use pending_casts::Casts;
 pub(crate) use shape::Shape;
 pub(crate) use source::{KernelSource, has_kernel, is_checked};
 use tables::Tables;

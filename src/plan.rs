@@ -1,18 +1,23 @@
 //! [`Plan`]: what a conversion will do to the data at hand, from the spec and the data's structure, without touching
 //! values.
 
+mod action;
 mod matrix;
 mod ragged;
+mod refusal;
 
 use std::fmt;
 
 use smallvec::SmallVec;
 
+pub(crate) use action::Action;
 pub(crate) use matrix::MatrixData;
+pub(crate) use refusal::needs_copy;
 
-use crate::dtype::DType;
-use crate::error::{Error, ErrorKind, Remedy, Result};
-use crate::spec::{CopyMode, Element, MemoryOrder, Nulls, Options, Spec, TensorField};
+use crate::copy_log::{self, Copied};
+use crate::device::Device;
+use crate::error::{Error, ErrorKind, Result};
+use crate::spec::{CopyMode, Element, Nulls, Options, Spec, TensorField};
 
 /// What the plan needs to know of one chunk of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,93 +26,72 @@ pub(crate) struct ChunkSize {
     pub rows: usize,
     /// Null elements among its rows, those of nested lists included.
     pub nulls: usize,
+    /// Whether `nulls` is exact, and not only the most that there can be.
+    pub is_counted: bool,
+    /// Whether the host has to read bitmaps of a device to know which elements are null.
+    pub has_device_bitmaps: bool,
     /// Whether typed access to its values is aligned.
     pub aligned: bool,
 }
 
-/// Something that a conversion does, and why it cannot be a view.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub(crate) enum Action {
-    /// Runs, or codes of a dictionary, become the values they stand for.
-    Decode,
-    /// Bits become bytes.
-    Unpack,
-    /// Bytes other than 0 and 1 become 1.
-    Normalise,
-    /// Values change their type.
-    Cast {
-        /// How the source holds its elements.
-        from: Element,
-        /// The dtype of the result.
-        to: DType,
-    },
-    /// Null slots are written.
-    Fill {
-        /// How many.
-        nulls: usize,
-    },
-    /// Chunks become one block.
-    Concatenate {
-        /// How many that are not empty.
-        chunks: usize,
-    },
-    /// Values move to where typed access is aligned.
-    Realign {
-        /// The dtype that asks for it.
-        dtype: DType,
-    },
-    /// Strided elements move next to each other.
-    Gather,
-    /// Columns become a matrix.
-    PackMatrix {
-        /// In which order its elements lie.
-        memory_order: MemoryOrder,
-    },
-    /// The elements of each column of a matrix move next to each other.
-    Split,
-    /// Bools become bits.
-    Pack,
-    /// Bools become the bits of a validity bitmap.
-    PackValidity,
-    /// Views of strings move next to each other.
-    GatherViews,
-    /// The offsets of a slice start at 0 again.
-    RebaseOffsets,
-    /// Null rows give up their elements.
-    EmptyNullRows,
-    /// Rows get one length.
-    Pad {
-        /// Elements of each row; `None` is that of the longest row, which only data tells.
-        length: Option<usize>,
-    },
-    /// The caller asked for memory of its own.
-    Private,
+impl ChunkSize {
+    /// An aligned chunk of so many rows, none of which has nulls.
+    pub(crate) fn without_nulls(rows: usize) -> Self {
+        Self { rows, nulls: 0, is_counted: true, has_device_bitmaps: false, aligned: true }
+    }
+
+    /// This chunk and the next one as one.
+    pub(crate) fn and(self, next: Self) -> Self {
+        Self {
+            rows: self.rows.saturating_add(next.rows),
+            nulls: self.nulls.saturating_add(next.nulls),
+            is_counted: self.is_counted && next.is_counted,
+            has_device_bitmaps: self.has_device_bitmaps || next.has_device_bitmaps,
+            aligned: self.aligned && next.aligned,
+        }
+    }
 }
 
-impl fmt::Display for Action {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+/// Where data is, and what does the steps of a plan there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Placement {
+    /// Host memory, where one pass does them.
+    #[default]
+    Host,
+    /// Memory that CUDA reaches, where kernels do them.
+    Kernels(Device),
+    /// A device where nothing does them: only views are made there.
+    Views(Device),
+}
+
+impl Placement {
+    /// The device; `None` for host memory.
+    pub(crate) fn device(self) -> Option<Device> {
         match self {
-            Self::Decode => f.write_str("decoded"),
-            Self::Unpack => f.write_str("bits unpacked to bytes"),
-            Self::Normalise => f.write_str("bytes above 1 set to 1"),
-            Self::Cast { from, to } => write!(f, "cast from {from} to {to}"),
-            Self::Fill { nulls } => write!(f, "{nulls} null{} filled", if *nulls == 1 { "" } else { "s" }),
-            Self::Concatenate { chunks } => write!(f, "{chunks} chunks joined"),
-            Self::Realign { dtype } => write!(f, "values not aligned for {dtype} realigned"),
-            Self::Gather => f.write_str("strided elements gathered"),
-            Self::PackMatrix { memory_order: MemoryOrder::F } => f.write_str("packed column-major"),
-            Self::PackMatrix { .. } => f.write_str("packed row-major"),
-            Self::Split => f.write_str("rows split into columns"),
-            Self::Pack => f.write_str("bools packed to bits"),
-            Self::PackValidity => f.write_str("validity packed to bits"),
-            Self::GatherViews => f.write_str("views gathered"),
-            Self::RebaseOffsets => f.write_str("offsets of a slice rebased"),
-            Self::EmptyNullRows => f.write_str("null rows made empty"),
-            Self::Pad { length: Some(length) } => write!(f, "rows padded to {length} elements"),
-            Self::Pad { length: None } => f.write_str("rows padded to the length of the longest one"),
-            Self::Private => f.write_str("memory of its own asked for"),
+            Self::Host => None,
+            Self::Kernels(device) | Self::Views(device) => Some(device),
         }
+    }
+}
+
+/// What the host waits for, because only the memory of a device tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum HostWait {
+    /// Which elements are null, where nulls are refused.
+    Nulls,
+    /// Whether bytes are bools, so that they can be a view.
+    Bools,
+    /// Whether kernels have found a value that does not fit.
+    Casts,
+}
+
+impl fmt::Display for HostWait {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Nulls => "bitmaps of nulls that are not counted are read",
+            Self::Bools => "bytes that have to be bools are looked at",
+            Self::Casts => "whether every value fits is read, once for all columns",
+        })
     }
 }
 
@@ -133,18 +117,22 @@ pub(crate) struct Plan {
     pub steps: SmallVec<[Step; 1]>,
     /// Bytes that move in all, all steps being one pass over the result.
     pub bytes: usize,
+    /// Where the data is, and what does the steps.
+    pub placement: Placement,
+    /// What the host waits for.
+    pub waits: SmallVec<[HostWait; 2]>,
 }
 
 impl Plan {
     /// The plan for the chunks of a column.
     ///
     /// # Errors
-    /// When a copy would be needed under [`CopyMode::Never`], or the result is larger than memory can be.
-    pub(crate) fn new(spec: &Spec, chunks: &[ChunkSize], options: &Options) -> Result<Self> {
-        Self::build(spec, chunks, options).map_err(|error| error.in_column(spec.field().name()))
+    /// When a copy would be needed under [`CopyMode::Never`] or where nothing makes one, or the result is larger than memory can be.
+    pub(crate) fn new(spec: &Spec, chunks: &[ChunkSize], options: &Options, placement: Placement) -> Result<Self> {
+        Self::build(spec, chunks, options, placement).map_err(|error| error.in_column(spec.field().name()))
     }
 
-    fn build(spec: &Spec, chunks: &[ChunkSize], options: &Options) -> Result<Self> {
+    fn build(spec: &Spec, chunks: &[ChunkSize], options: &Options, placement: Placement) -> Result<Self> {
         let too_large = || Error::new(ErrorKind::Memory, "the result is larger than memory can be");
         let rows = chunks.iter().try_fold(0_usize, |rows, chunk| rows.checked_add(chunk.rows)).ok_or_else(too_large)?;
         let elements = rows.checked_mul(spec.row_elements()).ok_or_else(too_large)?;
@@ -152,7 +140,7 @@ impl Plan {
             .checked_mul(spec.dtype().itemsize())
             .filter(|bytes| isize::try_from(*bytes).is_ok())
             .ok_or_else(too_large)?;
-        let mut plan = Self { rows, elements, steps: SmallVec::new(), bytes: 0 };
+        let mut plan = Self { rows, elements, placement, ..Self::default() };
         if elements == 0 {
             return Ok(plan);
         }
@@ -188,14 +176,13 @@ impl Plan {
         };
         if are_written && nulls > 0 {
             let bytes = nulls.saturating_mul(spec.dtype().itemsize());
-            plan.steps.push(Step { action: Action::Fill { nulls }, bytes, at_most: false });
+            let is_counted = filled.clone().all(|chunk| chunk.is_counted);
+            plan.steps.push(Step { action: Action::Fill { nulls, is_counted }, bytes, at_most: false });
         }
         if plan.steps.len() > decoded {
             plan.bytes = plan.bytes.saturating_add(bytes);
         }
-        if options.copy == CopyMode::Never {
-            plan.refuse_copy()?;
-        }
+        plan.refuse_steps(options.copy)?;
         if spec.element() == Element::Bool8 {
             let at_most = plan.steps.len() == decoded;
             plan.steps.push(Step { action: Action::Normalise, bytes, at_most });
@@ -203,7 +190,26 @@ impl Plan {
                 plan.bytes = plan.bytes.saturating_add(bytes);
             }
         }
+        plan.wait_for(spec, filled.clone().any(|chunk| chunk.has_device_bitmaps));
         Ok(plan)
+    }
+
+    /// Adds what the host waits for of a column on a device.
+    fn wait_for(&mut self, spec: &Spec, has_bitmaps: bool) {
+        let is_copy = self.is_copy();
+        let is_checked = spec.is_cast() && !matches!(spec.element(), Element::Bits | Element::Bool8);
+        let waits = [
+            (HostWait::Nulls, has_bitmaps && spec.nulls() == Nulls::Refused),
+            (HostWait::Bools, !is_copy && spec.element() == Element::Bool8),
+            (HostWait::Casts, is_copy && is_checked),
+        ];
+        if self.placement != Placement::Host {
+            for (wait, waits) in waits {
+                if waits && !self.waits.contains(&wait) {
+                    self.waits.push(wait);
+                }
+            }
+        }
     }
 
     /// The plan for a tensor that becomes a column with `validity` as its bitmap.
@@ -212,7 +218,7 @@ impl Plan {
     /// When a copy would be needed under [`CopyMode::Never`].
     pub(crate) fn to_arrow(form: &TensorField, aligned: bool, validity: bool, copy: CopyMode) -> Result<Self> {
         let bytes = form.elements.saturating_mul(form.dtype.itemsize());
-        let mut plan = Self { rows: form.rows, elements: form.elements, steps: SmallVec::new(), bytes: 0 };
+        let mut plan = Self { rows: form.rows, elements: form.elements, ..Self::default() };
         if form.elements > 0 {
             let mut step = |action, bytes: usize| {
                 plan.steps.push(Step { action, bytes, at_most: false });
@@ -228,9 +234,7 @@ impl Plan {
                 step(Action::Pack, form.elements.div_ceil(8));
             }
         }
-        if copy == CopyMode::Never {
-            plan.refuse_copy()?;
-        }
+        plan.refuse_steps(copy)?;
         if validity {
             let bytes = form.rows.div_ceil(8);
             plan.steps.push(Step { action: Action::PackValidity, bytes, at_most: false });
@@ -254,9 +258,7 @@ impl Plan {
                 step.action = Action::Split;
             }
         }
-        if copy == CopyMode::Never {
-            plan.refuse_copy()?;
-        }
+        plan.refuse_steps(copy)?;
         Ok(plan)
     }
 
@@ -267,23 +269,24 @@ impl Plan {
         self.steps.iter().any(|step| moves(step.action))
     }
 
-    /// Refuses the steps that are there, where no copy is allowed.
-    pub(crate) fn refuse_copy(&self) -> Result<()> {
-        if self.steps.is_empty() {
-            return Ok(());
+    /// The plan for a result that is written to the caller's memory.
+    pub(crate) fn into_output(mut self, itemsize: usize) -> Self {
+        self.bytes = self.elements.saturating_mul(itemsize);
+        self.steps.push(Step { action: Action::WriteOutput, bytes: self.bytes, at_most: false });
+        self
+    }
+
+    /// Adds the copy that was made by the plan to the copy log, where bytes moved. `what` was copied.
+    pub(crate) fn record(&self, what: impl FnOnce() -> String) {
+        if self.bytes > 0 {
+            copy_log::record(|| self.copied(&what()));
         }
-        let (mut writable_only, mut padded) = (true, false);
-        for step in &self.steps {
-            writable_only &= step.action == Action::Private;
-            padded |= matches!(step.action, Action::Pad { .. });
-        }
-        let remedy = match (writable_only, padded) {
-            (true, _) => Remedy::AllowCopyOrReadOnly,
-            (false, true) => Remedy::AllowCopyOrNoPad,
-            (false, false) => Remedy::AllowCopy,
-        };
-        Err(Error::new(ErrorKind::Copy, format!("a copy of {} bytes is needed ({})", self.bytes, self.reasons()))
-            .remedy_is(remedy))
+    }
+
+    /// The entry of the copy log for what was copied by the plan.
+    pub(crate) fn copied(&self, what: &str) -> Copied {
+        let place = self.placement.device().map_or_else(String::new, |device| format!(" on {device}"));
+        Copied { what: format!("{what}{place}"), why: self.reasons(), bytes: self.bytes }
     }
 
     /// Whether the result shares memory with its source, whatever the values are.
@@ -321,12 +324,14 @@ mod tests {
     use arrow_schema::{DataType, Field};
 
     use super::*;
+    use crate::dtype::DType;
     use crate::spec::{NullPolicy, Scalar};
 
-    const CHUNK: ChunkSize = ChunkSize { rows: 10, nulls: 0, aligned: true };
+    const CHUNK: ChunkSize =
+        ChunkSize { rows: 10, nulls: 0, is_counted: true, has_device_bitmaps: false, aligned: true };
 
     fn plan(data_type: DataType, chunks: &[ChunkSize], options: &Options) -> Result<Plan> {
-        Plan::new(&Spec::new(&Arc::new(Field::new("x", data_type, true)), options)?, chunks, options)
+        Plan::new(&Spec::new(&Arc::new(Field::new("x", data_type, true)), options)?, chunks, options, Placement::Host)
     }
 
     #[test]
@@ -346,7 +351,7 @@ mod tests {
             (DataType::Boolean, vec![CHUNK], plain.clone(), Action::Unpack),
             (DataType::Int8, vec![CHUNK, CHUNK], plain.clone(), Action::Concatenate { chunks: 2 }),
             (DataType::Int32, vec![misaligned], plain.clone(), Action::Realign { dtype: DType::Int32 }),
-            (DataType::Int32, vec![null], fill, Action::Fill { nulls: 1 }),
+            (DataType::Int32, vec![null], fill, Action::Fill { nulls: 1, is_counted: true }),
             (DataType::Int32, vec![CHUNK], plain.writable(true), Action::Private),
         ] {
             let made = plan(data_type.clone(), &chunks, &options).unwrap();

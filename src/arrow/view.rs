@@ -255,6 +255,12 @@ impl<'a> Leaf<'a> {
         unsafe { Mask::combine(&self.validity, self.elements) }
     }
 
+    /// Returns the addresses of the elements, which are of whole bytes.
+    pub(crate) fn element_bytes(&self, element: Element) -> std::ops::Range<usize> {
+        let start = self.start(element).addr();
+        start..start.saturating_add(self.elements.saturating_mul(element.stored_bytes()))
+    }
+
     /// Returns whether elements are or may be null.
     pub(crate) fn has_bitmaps(&self) -> bool {
         !self.validity.is_empty() || matches!(self.innermost, Some((DataType::Null, _)))
@@ -348,11 +354,21 @@ impl<'a> Leaf<'a> {
         Some(Dictionary { codes: DType::of_arrow(codes)?, array, values })
     }
 
-    /// Returns what a plan needs to know of this chunk.
+    /// Returns what a plan needs to know of this chunk, which has so many nulls.
     pub(crate) fn chunk(&self, spec: &Spec, nulls: usize) -> ChunkSize {
         let element = spec.element();
         let aligned = self.elements == 0 || self.start(element).addr().is_multiple_of(element.alignment());
-        ChunkSize { rows: self.rows, nulls, aligned }
+        ChunkSize { rows: self.rows, nulls, is_counted: true, has_device_bitmaps: false, aligned }
+    }
+
+    /// Returns what a plan needs to know of this chunk on a device, as far as the arrays tell without their memory.
+    pub(crate) fn chunk_on_device(&self, spec: &Spec) -> ChunkSize {
+        let nulls = self.known_nulls();
+        ChunkSize {
+            is_counted: nulls.is_some(),
+            has_device_bitmaps: self.bitmaps().next().is_some(),
+            ..self.chunk(spec, nulls.unwrap_or(self.elements))
+        }
     }
 }
 

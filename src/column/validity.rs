@@ -2,11 +2,12 @@
 
 use arrow_schema::{DataType, FieldRef};
 
-use super::on_device::{self, needs_copy};
-use super::{check_types, columns, planned};
+use super::{Look, check_types, columns, planned};
 use crate::arrow::DeviceArray;
-use crate::convert;
+use crate::convert::{self, ColumnChunk};
 use crate::error::{Error, Remedy, Result};
+use crate::kernels::DeviceBackend;
+use crate::plan::{Action, Plan, needs_copy};
 use crate::spec::{Options, Spec};
 use crate::stream_order;
 use crate::tensor::Tensor;
@@ -22,12 +23,13 @@ pub fn validity(field: &FieldRef, chunks: &[DeviceArray]) -> Result<Tensor> {
     let made = || {
         let spec = Spec::of_validity(field)?;
         if let Some(readiness) = DeviceArray::readiness_of(chunks) {
-            if let Some(made) = on_device::validity(&spec, chunks, readiness)? {
-                return Ok(made);
-            }
-            return Err(needs_copy(readiness, "bits unpacked to bytes").remedy_is(Remedy::Bitmap));
+            let read = columns(chunks).iter().map(|chunk| chunk.chunk(&spec)).collect::<Result<Vec<_>>>()?;
+            let made = DeviceBackend { readiness, fetched: None, casts: None }.validity(&spec, &read)?;
+            let refused = || needs_copy(readiness.device(), &Action::Unpack.to_string()).remedy_is(Remedy::Bitmap);
+            return made.ok_or_else(refused);
         }
-        planned(&spec, &columns(chunks), &options, |plan, chunks| convert::validity(&spec, plan, chunks))
+        let made = |plan: &Plan, chunks: &[ColumnChunk<'_>]| convert::validity(&spec, plan, chunks);
+        planned(&spec, &columns(chunks), &options, Look::AtMemory, made)
     };
     made().map_err(|error: Error| error.in_column(field.name()))
 }

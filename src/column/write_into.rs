@@ -2,10 +2,9 @@
 
 use arrow_schema::FieldRef;
 
-use super::{ColumnRef, check_types, columns, on_device, planned, require_host};
+use super::{ColumnRef, Look, check_types, columns, planned, require_host, with_backend};
 use crate::arrow::DeviceArray;
-use crate::convert::{check_environment, write_column};
-use crate::copy_log::{self, Copied};
+use crate::convert::{check_environment, check_nulls, row_stride, what};
 use crate::cuda::is_cuda;
 use crate::error::{Error, ErrorKind, Remedy, Result};
 use crate::spec::{CopyMode, Options, Spec};
@@ -62,26 +61,28 @@ fn write_chunks(
     out: &mut Output<'_>,
     threads: Option<std::num::NonZero<usize>>,
 ) -> Result<()> {
-    if let Some(readiness) = super::readiness_of(chunks).filter(|readiness| is_cuda(readiness.device())) {
-        return on_device::write(spec, chunks, options, readiness, out);
+    match super::readiness_of(chunks).filter(|readiness| is_cuda(readiness.device())) {
+        Some(readiness) => {
+            // Before the host waits for anything.
+            out.require_device(readiness.device())?;
+            row_stride(spec, chunks.iter().fold(0_usize, |rows, chunk| rows.saturating_add(chunk.rows())), out)?;
+        }
+        None => {
+            out.require_host()?;
+            chunks.iter().try_for_each(|chunk| require_host(chunk.array.device(), spec.field().name()))?;
+        }
     }
-    out.require_host()?;
-    chunks.iter().try_for_each(|chunk| require_host(chunk.array.device(), spec.field().name()))?;
-    planned(spec, chunks, options, |plan, chunks| {
-        if spec.has_codes() {
-            super::shared_dictionary(spec, chunks)?;
-        }
-        write_column(spec, chunks, out, threads.map(std::num::NonZero::get))?;
-        if plan.elements > 0 {
-            copy_log::record(|| {
-                let (name, data_type) = (spec.field().name(), spec.field().data_type());
-                let what = format!("column {name:?}: {} rows of {data_type}", plan.rows);
-                let steps = if plan.is_view() { String::new() } else { format!("{}, ", plan.reasons()) };
-                let bytes = plan.elements.saturating_mul(spec.dtype().itemsize());
-                Copied { what, why: format!("{steps}written to out"), bytes }
-            });
-        }
-        Ok(())
+    with_backend(chunks, |backend| {
+        planned(spec, chunks, options, Look::AtMemory, |plan, chunks| {
+            if spec.has_codes() {
+                super::shared_dictionary(spec, chunks)?;
+            }
+            check_nulls(spec, chunks)?;
+            let plan = plan.clone().into_output(spec.dtype().itemsize());
+            backend.write_column(spec, &plan, chunks, out, threads)?;
+            plan.record(|| what(spec, plan.rows));
+            Ok(())
+        })
     })
 }
 

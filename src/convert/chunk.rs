@@ -18,7 +18,10 @@ pub(crate) struct ColumnChunk<'a> {
 impl ColumnChunk<'_> {
     /// Returns what a plan needs to know of the chunk.
     pub(crate) fn size(&self, spec: &Spec) -> ChunkSize {
-        self.leaf.chunk(spec, self.mask.as_ref().map_or(0, Mask::nulls))
+        match self.array.readiness() {
+            None => self.leaf.chunk(spec, self.mask.as_ref().map_or(0, Mask::nulls)),
+            Some(_) => self.leaf.chunk_on_device(spec),
+        }
     }
 
     /// Whether slots may be null, and hold any value. On a device nobody has checked.
@@ -26,10 +29,9 @@ impl ColumnChunk<'_> {
         self.mask.is_some() || (self.array.readiness().is_some() && self.leaf.has_bitmaps())
     }
 
-    /// Returns whether the bytes of an `arrow.bool8` chunk are all 0 or 1, as a tensor's bools must be.
+    /// Returns whether the bytes of an `arrow.bool8` chunk in host memory are all 0 or 1, as a tensor's bools must be.
     pub(super) fn are_bools(&self) -> bool {
-        // The plan's maker has checked data on a device.
-        if self.leaf.elements == 0 || self.array.readiness().is_some() {
+        if self.leaf.elements == 0 {
             return true;
         }
         // SAFETY: the checked array has this many one-byte elements in host memory, alive while `self` is.
@@ -67,7 +69,11 @@ impl MatrixColumns<'_> {
         let as_it_is = |column: &PackedColumn<'_>| {
             let PackedColumn { spec, chunk } = column;
             let as_stored = matches!(spec.element(), Element::Values(_) | Element::Pairs(_) | Element::Bool8);
-            let fills = chunk.mask.is_some() && matches!(spec.nulls(), Nulls::Filled(_));
+            let may_be_null = match chunk.array.readiness() {
+                None => chunk.mask.is_some(),
+                Some(_) => chunk.leaf.known_nulls() != Some(0),
+            };
+            let fills = may_be_null && matches!(spec.nulls(), Nulls::Filled(_));
             as_stored && !spec.is_cast() && !fills
         };
         let mut columns =

@@ -4,6 +4,7 @@ use std::mem::MaybeUninit;
 
 use smallvec::smallvec;
 
+use super::backend::Backend;
 use super::chunk::ColumnChunk;
 use super::first_error::check_nulls;
 use super::lane::Lane;
@@ -15,44 +16,60 @@ use super::unpack::unpack_bits;
 use crate::alloc::HostBuffer;
 use crate::copy_log::{self, Copied};
 use crate::dtype::DType;
-use crate::error::{Error, ErrorKind, Remedy, Result};
+use crate::error::{Error, Result};
 use crate::plan::{Action, Plan};
 use crate::spec::{CopyMode, Dims, Element, Spec};
 use crate::tensor::{Parts, Tensor};
 
-/// Converts the chunks by `plan`, which was made from them.
+/// Converts the chunks by `plan`, which was made from them; `backend` does what moves bytes.
 ///
 /// # Errors
 /// Only errors that values decide: a refused null, a value that a cast refuses, bytes that are no booleans if no copy
-/// is allowed; or a failed allocation. Names the column, and the row over all chunks.
-pub(crate) fn run(spec: &Spec, plan: &Plan, chunks: &[ColumnChunk<'_>], copy: CopyMode) -> Result<Tensor> {
-    convert(spec, plan, chunks, copy).map_err(|error| error.in_column(spec.field().name()))
+/// is allowed; or a failed allocation, and those of a device. Names the column, and the row over all chunks.
+pub(crate) fn run(
+    spec: &Spec,
+    plan: &Plan,
+    chunks: &[ColumnChunk<'_>],
+    copy: CopyMode,
+    backend: &dyn Backend,
+) -> Result<Tensor> {
+    convert(spec, plan, chunks, copy, backend).map_err(|error| error.in_column(spec.field().name()))
 }
 
-fn convert(spec: &Spec, plan: &Plan, chunks: &[ColumnChunk<'_>], copy: CopyMode) -> Result<Tensor> {
+fn convert(
+    spec: &Spec,
+    plan: &Plan,
+    chunks: &[ColumnChunk<'_>],
+    copy: CopyMode,
+    backend: &dyn Backend,
+) -> Result<Tensor> {
     check_nulls(spec, chunks)?;
-    if plan.elements > 0 && plan.takes_elements_as_they_lie() {
-        let filled = chunks.iter().find(|chunk| chunk.leaf.rows > 0);
-        match filled {
-            Some(chunk) if spec.element() != Element::Bool8 || chunk.are_bools() => {
-                return view(spec, plan, chunk);
-            }
-            _ => {}
+    let viewed = match plan.elements {
+        // Nothing of a device is allocated for no elements.
+        0 => chunks.first().filter(|chunk| chunk.array.readiness().is_some()),
+        _ if plan.takes_elements_as_they_lie() => chunks.iter().find(|chunk| chunk.leaf.rows > 0),
+        _ => None,
+    };
+    if let Some(chunk) = viewed {
+        backend.check_view(spec, chunk)?;
+        if plan.elements == 0 || spec.element() != Element::Bool8 || backend.are_bools(chunk)? {
+            return view(spec, plan, chunk);
         }
         if copy == CopyMode::Never {
-            let reason = format!("a copy of {} bytes is needed ({})", plan.bytes, plan.reasons());
-            return Err(Error::new(ErrorKind::Copy, reason).remedy_is(Remedy::AllowCopy));
+            return Err(plan.refused());
         }
     }
-    if let ([only], 0) = (chunks, plan.elements)
-        && only.array.readiness().is_some()
-    {
-        return view(spec, plan, only);
-    }
+    let tensor = backend.column(spec, plan, chunks)?;
+    plan.record(|| what(spec, plan.rows));
+    Ok(tensor)
+}
+
+/// Writes the elements of chunks in host memory to new memory.
+///
+/// # Errors
+/// For a value that a cast refuses; if the memory cannot be allocated.
+pub(super) fn new_column(spec: &Spec, plan: &Plan, chunks: &[ColumnChunk<'_>]) -> Result<Tensor> {
     let buffer = fill_buffer(spec, plan, chunks)?;
-    if plan.elements > 0 {
-        copy_log::record(|| Copied { what: what(spec, plan.rows), why: plan.reasons(), bytes: plan.bytes });
-    }
     let (shape, strides) = layout(spec, plan.rows)?;
     // SAFETY: `fill_buffer` wrote every element in the spec's dtype.
     unsafe { Tensor::from_host_buffer(buffer, spec.dtype(), shape, strides, spec.kept_field().cloned()) }

@@ -21,16 +21,9 @@ use crate::tensor::{Output, Parts, Tensor};
 ///
 /// # Errors
 /// When sizes are beyond 64 bits.
-pub(crate) fn view_matrix(spec: &MatrixSpec, columns: &MatrixColumns<'_>, stride: usize) -> Result<Option<Tensor>> {
-    let Some(first) = columns.columns.first() else { return Ok(None) };
-    if columns.column_stride(spec) != Some(stride) {
-        return Err(Error::internal("the columns do not lie as a matrix"));
-    }
-    for ((_, spec), column) in spec.columns().iter().zip(&columns.columns) {
-        if spec.element() == Element::Bool8 && !column.are_bools() {
-            return Ok(None);
-        }
-    }
+pub(crate) fn view_matrix(spec: &MatrixSpec, columns: &MatrixColumns<'_>, stride: usize) -> Result<Tensor> {
+    let first = columns.columns.first().filter(|_| columns.column_stride(spec) == Some(stride));
+    let first = first.ok_or_else(|| Error::internal("the columns do not lie as a matrix"))?;
     let element = spec.columns().first().map_or(Element::Bits, |(_, column)| column.element());
     let mut strides: Dims = smallvec![1, signed(stride / spec.dtype().itemsize())?];
     if columns.columns.len() == 1 {
@@ -50,7 +43,7 @@ pub(crate) fn view_matrix(spec: &MatrixSpec, columns: &MatrixColumns<'_>, stride
     };
     // SAFETY: import checked that the array of structs, which `owner` is, has these columns of so many elements, in memory
     // that it keeps alive and that Arrow declares immutable; they lie `stride` bytes apart, none being changed.
-    unsafe { Tensor::from_raw_parts(parts) }.map(Some)
+    unsafe { Tensor::from_raw_parts(parts) }
 }
 
 /// Returns a matrix without rows, on the device of a chunk.

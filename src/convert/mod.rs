@@ -3,6 +3,7 @@
 //! Sources may be misaligned, so kernels read elements without alignment. Results are our own allocations.
 #![allow(unsafe_code, reason = "reads foreign buffers whose bounds were checked, and writes fresh memory")]
 
+mod backend;
 mod bitmap;
 mod budget;
 mod cast;
@@ -18,6 +19,7 @@ mod extend;
 mod fast_view;
 mod first_error;
 mod gather;
+mod host_pass;
 mod lane;
 mod matrix;
 mod misfit;
@@ -33,6 +35,7 @@ mod small_matrix;
 mod threads;
 mod unpack;
 
+pub(crate) use backend::Backend;
 pub(crate) use bitmap::{pack_bools, pack_bools_into};
 pub(crate) use cast::misfit_error;
 pub(crate) use chunk::{ColumnChunk, MatrixColumns};
@@ -51,8 +54,9 @@ pub(crate) use first_error::{
     remedy_of_passing_rows,
 };
 pub(crate) use gather::compact;
-pub(crate) use matrix::{empty_matrix, matrix_stride, pack_matrix, view_matrix, write_matrix};
-pub(crate) use output::{row_stride, write_column};
+pub(crate) use host_pass::HostPass;
+pub(crate) use matrix::{empty_matrix, matrix_stride, pack_matrix, view_matrix};
+pub(crate) use output::row_stride;
 pub(crate) use pad::{Items, Padder, null_item};
 #[cfg(feature = "python")]
 pub(crate) use request::check_request_on;

@@ -5,7 +5,6 @@ use std::ops::Range;
 
 use super::chunk::{ColumnChunk, PackedColumn};
 use super::column::write_range;
-use super::first_error::check_nulls;
 use super::matrix::{Piece, for_each_piece, write_packed};
 use super::misfit::Misfit;
 use super::pack::{Isa, Rows};
@@ -19,18 +18,17 @@ use crate::tensor::Output;
 const BLOCK: usize = 1 << 15;
 
 /// Writes the chunks of a column into `out`, of shape `(rows, *inner)`. Rows may be strided; each has the spec's
-/// layout.
+/// layout. Refused nulls were looked for.
 ///
 /// # Errors
-/// If a null is refused or a cast refuses a value: names column and row. If `out` has another dtype, shape or layout,
+/// If a cast refuses a value: names column and row. If `out` has another dtype, shape or layout,
 /// or an allocation fails. What `out` holds is unspecified after an error.
-pub(crate) fn write_column(
+pub(super) fn write_column(
     spec: &Spec,
     chunks: &[ColumnChunk<'_>],
     out: &mut Output<'_>,
     asked: Option<usize>,
 ) -> Result<()> {
-    check_nulls(spec, chunks)?;
     let rows = chunks.iter().fold(0_usize, |rows, chunk| rows.saturating_add(chunk.leaf.rows));
     let row_stride = row_stride(spec, rows, out)?;
     let row_bytes = spec.row_elements().saturating_mul(spec.dtype().itemsize());

@@ -5,10 +5,10 @@ use arrow_schema::FieldRef;
 use super::on_device::device_of;
 use super::{Report, ReportRow};
 use crate::arrow::DeviceArray;
-use crate::column::{ColumnRef, check_types};
+use crate::column::check_types;
 use crate::error::Result;
 use crate::matrix::{MatrixPlan, plan_matrix};
-use crate::plan::{Action, Plan};
+use crate::plan::Action;
 use crate::spec::{CopyMode, Group, MatrixOptions, MatrixSpec, Options, PossibleStep, Spec, require_columns, select};
 
 /// Explains the conversion of columns of these chunks into a matrix, or into several: a row for each column, which tells what is
@@ -133,23 +133,15 @@ fn report(
         }
         Ok((spec, Some(plan))) => {
             let count = i64::try_from(plan.whole.rows).ok();
-            for (index, (row, (position, column))) in rows.iter_mut().zip(spec.columns()).enumerate() {
+            for (index, (row, (_, column))) in rows.iter_mut().zip(spec.columns()).enumerate() {
                 row.shape = vec![count];
                 let own = plan.columns.get(index).cloned().unwrap_or_default();
-                let refs: Vec<_> = chunks.iter().map(|chunk| ColumnRef::column(chunk, *position)).collect();
-                row.take(&own);
-                row.set_steps(column, &refs, &own)?;
-                for wait in &row.waits {
-                    if !whole.waits.contains(wait) {
-                        whole.waits.push(wait.clone());
-                    }
-                }
+                row.take_column(&own);
                 row.error = own_error(&plan, column);
                 row.view = row.view && row.error.is_none();
             }
             whole.shape = vec![count, i64::try_from(rows.len()).ok()];
             whole.take(&plan.whole);
-            whole.set_kernel(plan.whole.is_copy());
             whole.refuse_values(matrix.copy);
             whole.error = plan.refusal;
             whole.view = (whole.view || whole.steps.is_empty()) && whole.error.is_none();
@@ -187,14 +179,4 @@ fn possible_steps(spec: &MatrixSpec, is_own: bool) -> Vec<PossibleStep> {
     let only_if = (!changes).then_some("the columns do not lie as the matrix, in one chunk");
     steps.push(PossibleStep { text, only_if });
     steps
-}
-
-impl ReportRow {
-    /// Sets what a plan says.
-    pub(super) fn take(&mut self, plan: &Plan) {
-        self.steps = plan.steps.iter().map(|step| step.action.to_string()).collect();
-        self.bytes = plan.bytes;
-        self.at_most = !plan.is_view() && !plan.is_copy();
-        self.view = plan.is_view();
-    }
 }

@@ -6,13 +6,11 @@ use arrow_schema::{DataType, FieldRef};
 
 use super::{Report, ReportRow};
 use crate::arrow::DeviceArray;
-use crate::column::ColumnRef;
-use crate::column::on_device::{are_counted, refuse_counted, waits};
+use crate::column::{ColumnRef, refuse_counted};
 use crate::cuda::is_cuda;
 use crate::device::Device;
-use crate::error::{Error, ErrorKind, Remedy, Result};
+use crate::error::{Error, ErrorKind, Remedy};
 use crate::ffi::dlpack::DLDeviceType;
-use crate::plan::{Action, Plan, Step};
 use crate::ragged::is_ragged;
 use crate::spec::{CopyMode, Spec};
 use crate::transfer::{Route, bytes_to_host};
@@ -34,22 +32,6 @@ pub(super) fn device_of(chunks: &[DeviceArray]) -> Device {
 }
 
 impl ReportRow {
-    /// Sets what is done to a column, and where and how it is done.
-    pub(super) fn set_steps(&mut self, spec: &Spec, chunks: &[ColumnRef<'_>], plan: &Plan) -> Result<()> {
-        // Of a device the host reads no bitmap to know how many.
-        let uncounted = !self.device.is_cpu() && !are_counted(spec, chunks)?;
-        let text = |step: &Step| match step.action {
-            Action::Fill { nulls } if uncounted => format!("at most {nulls} nulls filled"),
-            action if step.at_most => format!("{action}, if there are any"),
-            action => action.to_string(),
-        };
-        let steps = plan.steps.iter().map(text).collect();
-        self.steps = steps;
-        self.waits = waits(spec, chunks, plan.is_copy())?.into_iter().map(str::to_owned).collect();
-        self.set_kernel(plan.is_copy());
-        Ok(())
-    }
-
     /// Sets that kernels make the result, if there are steps on CUDA. `is_copy`: in any case.
     pub(super) fn set_kernel(&mut self, is_copy: bool) {
         self.kernel = is_cuda(self.device) && !self.steps.is_empty();

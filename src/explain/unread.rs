@@ -4,18 +4,16 @@ use arrow_schema::FieldRef;
 
 use super::{Report, ReportRow, explain, explain_schema};
 use crate::arrow::empty_on;
-use crate::column::on_device::needs_copy;
 use crate::cuda::is_cuda;
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::kernels::{has_kernel, is_checked};
-use crate::plan::Action;
+use crate::plan::{Action, needs_copy};
 use crate::ragged::is_ragged;
 use crate::spec::{
     ABOVE_1, CHUNKS, CopyMode, DICTIONARIES, Element, JOINED, NULLS, Nulls, Options, PossibleStep, Spec, Undecided,
     may_be_null,
 };
-use crate::stream_order::Readiness;
 
 /// Explains the conversion of any data of this field on a device, as far as type and device decide it: of a stream that is not read.
 ///
@@ -134,15 +132,14 @@ impl ReportRow {
 
     /// Why the types alone forbid the conversion on this device.
     fn has_no_kernel(&self, device: Device, is_copy: bool) -> Option<Error> {
-        let readiness = Readiness::on_device(device);
         let missing = |spec: &&Spec| spec.decoded().is_some() || is_copy && !has_kernel(spec);
         let refused = self.specs.iter().find(|spec| missing(spec));
         match refused {
             Some(spec) if spec.decoded().is_some() => {
-                Some(needs_copy(&readiness, &Action::Decode.to_string()).in_column(spec.field().name()))
+                Some(needs_copy(device, &Action::Decode.to_string()).in_column(spec.field().name()))
             }
-            Some(spec) => Some(needs_copy(&readiness, &self.steps.join(", ")).in_column(spec.field().name())),
-            None if is_copy && !is_cuda(device) => Some(needs_copy(&readiness, &self.steps.join(", "))),
+            Some(spec) => Some(needs_copy(device, &self.steps.join(", ")).in_column(spec.field().name())),
+            None if is_copy && !is_cuda(device) => Some(needs_copy(device, &self.steps.join(", "))),
             None => None,
         }
     }

@@ -7,10 +7,11 @@ use crate::arrow::{DeviceArray, Leaf};
 use crate::column::require_host;
 use crate::convert::{self, ColumnChunk, MatrixColumns, check_matrix_nulls, remedy_of_passing_rows};
 use crate::error::{Error, ErrorKind, Result};
+use crate::kernels::refuse_decoding;
 use crate::spec::{MatrixSpec, Spec};
 
-/// The columns of one array of structs in host memory, decoded where they have to be: runs, and values of dictionaries.
-/// Shares the array's memory.
+/// The columns of one array of structs, decoded where they have to be: runs, and values of dictionaries. Shares the array's
+/// memory.
 #[derive(Clone, Debug)]
 pub(crate) struct MatrixChunk {
     array: DeviceArray,
@@ -19,23 +20,39 @@ pub(crate) struct MatrixChunk {
 }
 
 impl MatrixChunk {
+    /// The columns of an array in host memory.
+    ///
     /// # Errors
-    /// When the array is of another type than the matrix's field or not in host memory, or a column cannot be decoded.
+    /// As [`MatrixChunk::on_any_device`], and when the array is not in host memory.
     pub(crate) fn new(spec: &MatrixSpec, array: &DeviceArray) -> Result<Self> {
+        require_host(array.device(), spec.field().name())?;
+        Self::on_any_device(spec, array)
+    }
+
+    /// # Errors
+    /// When the array is of another type than the matrix's field, or a column cannot be decoded: on a device none can.
+    pub(super) fn on_any_device(spec: &MatrixSpec, array: &DeviceArray) -> Result<Self> {
         let field = spec.field();
         if array.field().data_type() != field.data_type() {
             let (found, expected) = (array.field().data_type(), field.data_type());
             return Err(Error::invalid(format!("a chunk of type {found} in a matrix of {expected}")));
         }
-        require_host(array.device(), field.name())?;
         let mut decoded = Vec::new();
-        if spec.columns().iter().any(|(_, column)| column.decoded().is_some()) {
+        if spec.is_decoded() {
+            if let Some(readiness) = array.readiness() {
+                return Err(refuse_decoding(readiness));
+            }
             for (position, column) in spec.columns() {
                 let decode = |field| convert::decode(&array.column(*position)?, field);
                 decoded.push(column.decoded().map(decode).transpose()?);
             }
         }
         Ok(Self { array: array.clone(), decoded })
+    }
+
+    /// The array.
+    pub(super) fn array(&self) -> &DeviceArray {
+        &self.array
     }
 
     /// The number of rows.
@@ -71,7 +88,7 @@ impl MatrixChunk {
         spec.columns().iter().find(overlaps).map(|(_, column)| column.field().name().clone())
     }
 
-    /// The columns in a range of rows, in the order of the matrix; reads their bitmaps there.
+    /// The columns in a range of rows, in the order of the matrix; reads their bitmaps there, but for those of a device.
     ///
     /// # Errors
     /// When the array breaks the Arrow format. Names the column, and the row of the chunk.
@@ -91,7 +108,7 @@ impl MatrixChunk {
                 _ => (&self.array, whole.struct_field(*position)?),
             };
             let leaf = view.leaf(spec)?;
-            let mask = leaf.logical_mask(array);
+            let mask = if array.readiness().is_none() { leaf.logical_mask(array) } else { Ok(None) };
             let mask = mask.map_err(|error| after(error, rows.start).in_column(spec.field().name()))?;
             columns.push(ColumnChunk { leaf, mask, array });
         }

@@ -2,18 +2,18 @@
 
 use arrow_schema::FieldRef;
 
-use super::on_device;
-use super::packed::packed;
+use super::chunk::MatrixChunk;
 use super::prepared::check_matrix_rows;
 use super::to_tensor::{Worker, convert_matrix, work_here};
 use super::to_validity::convert_validity;
 use crate::alloc::fallible;
 use crate::arrow::DeviceArray;
-use crate::column::pending_casts::Casts;
-use crate::column::{ColumnRef, Runner, check_rows, check_types, convert_chunks, run_here};
+use crate::column::{ColumnRef, Runner, check_rows, check_types, convert_chunks, needed, run_here};
 use crate::error::{Error, Result};
+use crate::kernels::Casts;
 use crate::spec::{Group, MatrixOptions, Options, ResultKind, ResultSpec, group_results};
 use crate::tensor::Tensor;
+use crate::transfer::{Fetched, fetch};
 
 /// Converts columns of a batch, or of the chunks of a table, into named tensors: a matrix of shape `(rows, columns)` for each
 /// [`Group::Matrix`], a tensor of shape `(rows, *inner)` for each [`Group::Column`].
@@ -72,10 +72,9 @@ pub(crate) fn each_result<E: From<Error>>(
 ) -> Result<(), E> {
     check_types(field, chunks)?;
     // What the host has to know of data on a device, it reads with one wait.
-    let fetched = on_device::fetch_groups(chunks, results)?;
-    let of_device = DeviceArray::readiness_of(chunks);
+    let fetched = fetch_groups(chunks, results)?;
     // And whether the values of casts fit, with another one.
-    let casts = of_device.map(|_| Casts::default());
+    let casts = DeviceArray::readiness_of(chunks).map(|_| Casts::default());
     let mut made = Vec::new();
     // Of results behind the one that failed, another may be wrong in a lower row.
     let lowest = |error: Error, failed: usize| {
@@ -95,17 +94,12 @@ pub(crate) fn each_result<E: From<Error>>(
         })
     };
     for (number, result) in results.iter().enumerate() {
-        let tensor = match (&result.kind, of_device) {
-            (ResultKind::Validity(spec), _) => convert_validity(spec, chunks, matrix),
-            (ResultKind::Matrix(spec), Some(readiness)) => {
-                let known = (fetched.as_ref(), casts.as_ref());
-                packed(spec, chunks, matrix, readiness, known).and_then(|packed| match packed {
-                    Some(packed) => Ok(packed),
-                    None => on_device::view(spec, chunks, matrix, readiness, fetched.as_ref()),
-                })
+        let tensor = match &result.kind {
+            ResultKind::Validity(spec) => convert_validity(spec, chunks, matrix),
+            ResultKind::Matrix(spec) => {
+                convert_matrix(spec, chunks, matrix, worker, (fetched.as_ref(), casts.as_ref()))
             }
-            (ResultKind::Matrix(spec), None) => convert_matrix(spec, chunks, matrix, worker),
-            (ResultKind::Column { position, spec, options }, _) => {
+            ResultKind::Column { position, spec, options } => {
                 let column = |chunk| {
                     let column = ColumnRef::of(chunk, *position).with_fetched(fetched.as_ref());
                     column.with_casts(casts.as_ref())
@@ -126,4 +120,31 @@ pub(crate) fn each_result<E: From<Error>>(
     }
     casts.map_or(Ok(()), |casts| casts.verify())?;
     made.into_iter().try_for_each(|(result, tensor)| take(result, tensor))
+}
+
+/// Reads what groups of columns of a chunk on a device need, together; `None` of host memory.
+///
+/// # Errors
+/// When the memory is not what the array says, or the driver fails.
+fn fetch_groups(chunks: &[DeviceArray], results: &[ResultSpec]) -> Result<Option<Fetched>> {
+    let mut filled = chunks.iter().filter(|chunk| !chunk.is_empty());
+    let (Some(array), None) = (filled.next(), filled.next()) else { return Ok(None) };
+    let Some(readiness) = array.readiness() else { return Ok(None) };
+    let mut ranges = Vec::new();
+    for result in results {
+        match &result.kind {
+            ResultKind::Matrix(spec) if !spec.is_decoded() => {
+                let chunk = MatrixChunk::on_any_device(spec, array)?;
+                let columns = chunk.columns(spec, &(0..array.len()))?;
+                let each = spec.columns().iter().zip(&columns.columns);
+                ranges.extend(each.flat_map(|((_, spec), column)| needed(spec, &column.leaf)));
+            }
+            ResultKind::Column { position: Some(position), spec, .. } if spec.decoded().is_none() => {
+                ranges.extend(needed(spec, &array.view().struct_field(*position)?.leaf(spec)?));
+            }
+            // Refused where it is converted.
+            ResultKind::Matrix(_) | ResultKind::Validity(_) | ResultKind::Column { .. } => {}
+        }
+    }
+    fetch(readiness, &ranges).map(Some)
 }

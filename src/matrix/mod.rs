@@ -4,8 +4,6 @@
 mod chunk;
 mod from_stream;
 mod groups;
-mod on_device;
-mod packed;
 mod prepared;
 mod streamed;
 mod to_arrow;
@@ -18,7 +16,6 @@ pub use from_stream::{stream_to_tensor, stream_to_tensors};
 pub(crate) use groups::each_result;
 pub use groups::groups_to_tensors;
 pub(crate) use streamed::{Read, read};
-#[cfg(feature = "python")]
 #[cfg(feature = "python")]
 pub(crate) use to_arrow::check_matrix;
 pub use to_arrow::{ColumnOptions, matrix_to_arrow};

@@ -1,20 +1,34 @@
 //! A matrix with its plan, and chunks that are ready to be read.
 
+use std::num::NonZero;
+use std::ops::Range;
+
 use super::chunk::{MatrixChunk, after};
 use crate::alloc::fallible;
-use crate::arrow::{DeviceArray, Mask};
-use crate::column::shared_dictionary;
-use crate::convert::{MatrixColumns, check_matrix, check_matrix_nulls, pack_matrix, view_matrix, write_matrix};
-use crate::copy_log::{self, Copied};
-use crate::error::{Error, ErrorKind, Remedy, Result};
-use crate::plan::{MatrixData, Plan};
-use crate::spec::{CopyMode, MatrixOptions, MatrixSpec, MemoryOrder, Nulls};
+use crate::arrow::DeviceArray;
+use crate::column::{read_nulls, refuse_known, shared_dictionary};
+use crate::convert::{Backend, HostPass, MatrixColumns, check_matrix, check_matrix_nulls, empty_matrix, view_matrix};
+use crate::error::Result;
+use crate::kernels::{Casts, DeviceBackend, matrix_placement};
+use crate::plan::{ChunkSize, MatrixData, Placement, Plan};
+use crate::spec::{CopyMode, Element, MatrixOptions, MatrixSpec, MemoryOrder, Nulls, Spec};
+use crate::stream_order::{self, Readiness};
 use crate::tensor::{Output, Tensor};
+use crate::transfer::{Fetched, fetch};
+
+/// What may be looked at to make the plan of a matrix.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Look<'a> {
+    /// Host memory, and of a device only what the arrays themselves tell.
+    AtStructure,
+    /// All memory. The host waits for that of a device where only it tells, unless it was read for several matrices at once.
+    AtMemory(Option<&'a Fetched>),
+}
 
 /// The chunks of a matrix, decoded where they have to be.
 ///
 /// # Errors
-/// As [`MatrixChunk::new`]; under [`CopyMode::Never`] where something would have to be decoded.
+/// As [`MatrixChunk::on_any_device`]; under [`CopyMode::Never`] where something would have to be decoded.
 pub(super) fn decode_chunks(
     spec: &MatrixSpec,
     chunks: &[DeviceArray],
@@ -23,9 +37,9 @@ pub(super) fn decode_chunks(
     if options.copy == CopyMode::Never && spec.is_decoded() {
         // Refused before anything is decoded.
         let rows = chunks.iter().fold(0_usize, |rows, chunk| rows.saturating_add(chunk.len()));
-        Plan::matrix(spec, MatrixData { rows, chunks: 1, ..MatrixData::default() }, 0, options)?;
+        Plan::matrix(spec, MatrixData { rows, chunks: 1, ..MatrixData::default() }, options)?;
     }
-    chunks.iter().map(|chunk| MatrixChunk::new(spec, chunk)).collect()
+    chunks.iter().map(|chunk| MatrixChunk::on_any_device(spec, chunk)).collect()
 }
 
 /// Refuses the null or the value in the lowest row that a conversion of chunks in host memory would refuse.
@@ -35,14 +49,16 @@ pub(super) fn check_matrix_rows(spec: &MatrixSpec, chunks: &[DeviceArray], optio
     check_matrix(spec, &columns.collect::<Result<Vec<_>>>()?)
 }
 
-/// The nulls of a column.
-fn nulls(chunks: &[MatrixColumns<'_>], index: usize) -> usize {
-    chunks.iter().filter_map(|chunk| chunk.columns.get(index)?.mask.as_ref()).map(Mask::nulls).sum()
+/// What a plan needs to know of all chunks of a column together.
+fn column_size(chunks: &[MatrixColumns<'_>], index: usize, spec: &Spec) -> ChunkSize {
+    let sizes = chunks.iter().filter_map(|chunk| chunk.columns.get(index)).map(|chunk| chunk.size(spec));
+    sizes.fold(ChunkSize::without_nulls(0), ChunkSize::and)
 }
 
 /// A matrix that is about to be made: what will be done is decided, and no value was read.
 pub(super) struct Prepared<'a> {
     spec: &'a MatrixSpec,
+    arrays: &'a [MatrixChunk],
     chunks: Vec<MatrixColumns<'a>>,
     options: &'a MatrixOptions,
     plan: Plan,
@@ -50,6 +66,8 @@ pub(super) struct Prepared<'a> {
     view: Option<(usize, usize)>,
     /// Whether no column has nulls or codes.
     is_plain: bool,
+    /// Of data on a device: when it is written, and what was read for several matrices at once.
+    device: Option<(&'a Readiness, Option<&'a Fetched>)>,
 }
 
 impl<'a> Prepared<'a> {
@@ -59,29 +77,36 @@ impl<'a> Prepared<'a> {
     /// When a copy is needed and not allowed, chunks have different dictionaries, or an array breaks the Arrow format.
     pub(super) fn new(
         spec: &'a MatrixSpec,
-        chunks: &'a [MatrixChunk],
+        arrays: &'a [MatrixChunk],
         options: &'a MatrixOptions,
         may_view: bool,
+        look: Look<'a>,
     ) -> Result<Self> {
-        let mut rows = 0_usize;
-        let mut columns = fallible::with_room(chunks.len())?;
-        for chunk in chunks {
-            columns.push(chunk.columns(spec, &(0..chunk.rows())).map_err(|error| after(error, rows))?);
+        let (mut rows, mut is_plain) = (0_usize, true);
+        let mut chunks: Vec<MatrixColumns<'a>> = fallible::with_room(arrays.len())?;
+        for chunk in arrays {
+            chunks.push(chunk.columns(spec, &(0..chunk.rows())).map_err(|error| after(error, rows))?);
             rows = rows.saturating_add(chunk.rows());
         }
-        let chunks = columns;
+        let readiness = DeviceArray::readiness_of(arrays.iter().map(MatrixChunk::array));
+        let placement = readiness.map_or(Placement::Host, |readiness| matrix_placement(spec, &chunks, readiness));
+        let mut data = MatrixData { rows, placement, ..MatrixData::default() };
         // Small chunks take about as long as looking for what most do not have.
-        let is_plain = chunks.iter().all(|chunk| chunk.is_plain);
-        let mut filled = 0_usize;
+        is_plain &= chunks.iter().all(|chunk| chunk.is_plain);
         for (index, (_, column)) in spec.columns().iter().enumerate().filter(|_| !is_plain) {
-            if let Nulls::Filled(_) = column.nulls() {
-                filled = filled.saturating_add(nulls(&chunks, index));
+            let size = column_size(&chunks, index, column);
+            match column.nulls() {
+                Nulls::Filled(_) => {
+                    data.filled = data.filled.saturating_add(size.nulls);
+                    data.is_uncounted |= !size.is_counted;
+                }
+                Nulls::Refused => data.has_device_bitmaps |= size.has_device_bitmaps,
+                Nulls::Kept => {}
             }
-            if column.has_codes() {
+            if column.has_codes() && placement == Placement::Host {
                 shared_dictionary(column, chunks.iter().filter_map(|chunk| chunk.columns.get(index)))?;
             }
         }
-        let mut data = MatrixData { rows, ..MatrixData::default() };
         let mut view = None;
         for (number, chunk) in chunks.iter().enumerate().filter(|(_, chunk)| chunk.rows > 0) {
             data.chunks += 1;
@@ -92,9 +117,23 @@ impl<'a> Prepared<'a> {
             data.is_column_major = true;
             data.is_row_major = spec.columns().len() == 1 || (rows == 1 && stride == spec.dtype().itemsize());
         }
-        let plan = Plan::matrix(spec, data, filled, options)?;
-        let view = view.filter(|_| plan.bytes == 0 || plan.steps.iter().all(|step| step.at_most));
-        Ok(Self { spec, chunks, options, plan, view, is_plain })
+        let mut plan = Plan::matrix(spec, data, options)?;
+        view = view.filter(|_| plan.bytes == 0 || plan.steps.iter().all(|step| step.at_most));
+        let mut device = None;
+        if let (Look::AtMemory(fetched), Some(readiness)) = (look, readiness) {
+            // What only the driver tells is asked last.
+            if let Some(chunk) = view.and_then(|(number, _)| chunks.get(number))
+                && !is_one_piece(spec, chunk, readiness.device())?
+            {
+                view = None;
+                plan = Plan::matrix(spec, MatrixData { is_row_major: false, is_column_major: false, ..data }, options)?;
+            }
+            if !is_plain {
+                chunks.iter_mut().try_for_each(|chunk| read_nulls_of(spec, chunk, fetched))?;
+            }
+            device = Some((readiness, fetched));
+        }
+        Ok(Self { spec, arrays, chunks, options, plan, view, is_plain, device })
     }
 
     /// Whether the matrix is a view, or may be one.
@@ -114,38 +153,56 @@ impl<'a> Prepared<'a> {
 
     /// The part of each column in the plan.
     pub(super) fn column_plans(&self) -> Vec<Plan> {
-        let columns = self.spec.columns().iter().enumerate();
-        columns.map(|(index, (_, column))| self.plan.of_matrix_column(column, nulls(&self.chunks, index))).collect()
+        let part = |(index, (_, column)): (usize, &(usize, Spec))| {
+            self.plan.of_matrix_column(column, column_size(&self.chunks, index, column))
+        };
+        self.spec.columns().iter().enumerate().map(part).collect()
     }
 
-    /// Refuses nulls, where a spec does.
+    /// Refuses nulls, where a spec does; of a device whose memory was not looked at, those that the arrays have counted.
     pub(super) fn check_nulls(&self) -> Result<()> {
-        if self.is_plain { Ok(()) } else { check_matrix_nulls(self.spec, &self.chunks) }
+        if self.is_plain {
+            return Ok(());
+        }
+        if self.plan.placement != Placement::Host && self.device.is_none() {
+            let columns = |index: usize| self.chunks.iter().filter_map(move |chunk| chunk.columns.get(index));
+            return self.spec.columns().iter().enumerate().try_for_each(|(index, (_, column))| {
+                columns(index).try_for_each(|chunk| refuse_known(column, chunk.leaf.known_nulls()))
+            });
+        }
+        check_matrix_nulls(self.spec, &self.chunks)
     }
 
-    /// The matrix.
+    /// The matrix. On a device the values of casts are checked with others, if there are `casts`.
     ///
     /// # Errors
     /// For a null that is refused, a value that a cast cannot take, bytes that are no booleans where no copy is allowed;
     /// when memory cannot be had.
-    pub(super) fn run(&self) -> Result<Tensor> {
+    pub(super) fn run(&self, casts: Option<&Casts>) -> Result<Tensor> {
         self.check_nulls()?;
-        if let Some((number, stride)) = self.view
-            && let Some(chunk) = self.chunks.get(number)
+        if let (Some(_), Some(first), 0) = (self.device, self.arrays.first(), self.plan.bytes)
+            && self.view.is_none()
         {
-            if let Some(tensor) = view_matrix(self.spec, chunk, stride)? {
-                return Ok(tensor);
-            }
-            if self.options.copy == CopyMode::Never {
-                let reason = format!("a copy of {} bytes is needed ({})", self.plan.bytes, self.plan.reasons());
-                return Err(Error::new(ErrorKind::Copy, reason).remedy_is(Remedy::AllowCopy));
-            }
+            // Nothing is allocated on a device for no elements.
+            return empty_matrix(self.spec, first.array());
         }
-        // What was to be a view has the order that the view has.
-        let memory_order = if self.view.is_some() { MemoryOrder::F } else { self.options.memory_order };
-        let tensor = pack_matrix(self.spec, &self.chunks, memory_order, self.threads())?;
-        self.record();
-        Ok(tensor)
+        self.with_backend(casts, |backend| {
+            if let Some((number, stride)) = self.view
+                && let Some(chunk) = self.chunks.get(number)
+            {
+                if self.are_bools(chunk, backend)? {
+                    return view_matrix(self.spec, chunk, stride);
+                }
+                if self.options.copy == CopyMode::Never {
+                    return Err(self.plan.refused());
+                }
+            }
+            // What was to be a view has the order that the view has.
+            let memory_order = if self.view.is_some() { MemoryOrder::F } else { self.options.memory_order };
+            let tensor = backend.matrix(self.spec, &self.plan, &self.chunks, memory_order, self.threads())?;
+            record(self.spec, &self.plan);
+            Ok(tensor)
+        })
     }
 
     /// Writes the matrix into memory of somebody else's.
@@ -155,28 +212,73 @@ impl<'a> Prepared<'a> {
     /// or it overlaps the data that is to be read.
     pub(super) fn write(&self, out: &mut Output<'_>) -> Result<()> {
         self.check_nulls()?;
-        write_matrix(self.spec, &self.chunks, out, self.threads())?;
-        self.record();
+        self.with_backend(None, |backend| {
+            backend.write_matrix(self.spec, &self.plan, &self.chunks, out, self.threads())
+        })?;
+        record(self.spec, &self.plan);
         Ok(())
     }
 
-    fn threads(&self) -> Option<usize> {
-        self.options.threads.map(std::num::NonZero::get)
+    fn with_backend<R>(&self, casts: Option<&Casts>, work: impl FnOnce(&dyn Backend) -> R) -> R {
+        match self.device {
+            None => work(&HostPass),
+            Some((readiness, fetched)) => work(&DeviceBackend { readiness, fetched, casts }),
+        }
     }
 
-    /// Puts the copy on the record.
-    fn record(&self) {
-        if self.plan.bytes > 0 {
-            record(self.spec, || self.plan.clone());
+    /// Whether the bytes that have to be bools are some.
+    fn are_bools(&self, chunk: &MatrixColumns<'_>, backend: &dyn Backend) -> Result<bool> {
+        for ((_, spec), column) in self.spec.columns().iter().zip(&chunk.columns) {
+            if spec.element() == Element::Bool8 && !backend.are_bools(column)? {
+                return Ok(false);
+            }
         }
+        Ok(true)
+    }
+
+    fn threads(&self) -> Option<NonZero<usize>> {
+        self.options.threads
     }
 }
 
+/// Whether all that a matrix of these columns spans is one piece of the device's memory: consumers may copy it whole.
+///
+/// # Errors
+/// When a column is not memory of the device. Names the column.
+fn is_one_piece(spec: &MatrixSpec, columns: &MatrixColumns<'_>, device: crate::device::Device) -> Result<bool> {
+    let mut span: Option<Range<usize>> = None;
+    for ((_, spec), chunk) in spec.columns().iter().zip(&columns.columns) {
+        let values = chunk.leaf.element_bytes(spec.element());
+        let checked = stream_order::check_memory(device, values.start, values.len());
+        checked.map_err(|error| error.in_column(spec.field().name()))?;
+        span = Some(span.map_or(values.start, |span| span.start)..values.end);
+    }
+    let span = span.unwrap_or(0..0);
+    // What each column is, they are not together.
+    Ok(stream_order::check_memory(device, span.start, span.len()).is_ok())
+}
+
+/// Reads the bitmaps of a chunk on a device where nulls are refused, all together, unless they were.
+fn read_nulls_of(spec: &MatrixSpec, chunk: &mut MatrixColumns<'_>, fetched: Option<&Fetched>) -> Result<()> {
+    let refused = spec.columns().iter().zip(&chunk.columns).filter(|((_, spec), _)| spec.nulls() == Nulls::Refused);
+    let ranges: Vec<_> = refused.flat_map(|(_, column)| column.leaf.bitmaps()).collect();
+    let readiness = chunk.columns.first().and_then(|column| column.array.readiness());
+    let own = match (fetched, readiness) {
+        (None, Some(readiness)) => Some(fetch(readiness, &ranges)?),
+        _ => None,
+    };
+    for ((_, spec), column) in spec.columns().iter().zip(&mut chunk.columns) {
+        column.mask = read_nulls(spec, column, fetched.or(own.as_ref()))?;
+    }
+    Ok(())
+}
+
 /// Puts the copy that a plan says on the record.
-pub(super) fn record(spec: &MatrixSpec, plan: impl FnOnce() -> Plan) {
-    copy_log::record(|| {
-        let (columns, dtype, plan) = (spec.columns().len(), spec.dtype(), plan());
-        let what = format!("matrix of {} rows and {columns} columns of {dtype}", plan.rows);
-        Copied { what, why: plan.reasons(), bytes: plan.bytes }
-    });
+pub(super) fn record(spec: &MatrixSpec, plan: &Plan) {
+    plan.record(|| what(spec, plan));
+}
+
+/// The matrix, for the copy log.
+pub(super) fn what(spec: &MatrixSpec, plan: &Plan) -> String {
+    format!("matrix of {} rows and {} columns of {}", plan.rows, spec.columns().len(), spec.dtype())
 }

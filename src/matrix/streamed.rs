@@ -7,7 +7,7 @@ use arrow_schema::{DataType, FieldRef};
 use smallvec::SmallVec;
 
 use super::chunk::{MatrixChunk, after};
-use super::prepared::{Prepared, record};
+use super::prepared::{Look, Prepared, record};
 use super::to_validity::{record_validity, with_bits};
 use crate::alloc::{GrowingBuffer, fallible};
 use crate::arrow::{DeviceArray, DeviceArrayStream, Mask};
@@ -16,10 +16,9 @@ use crate::convert::{
     MatrixColumns, append_column, append_matrix, check_environment, check_matrix_nulls, check_nulls, grown_column,
     grown_matrix, what,
 };
-use crate::copy_log::{self, Copied};
 use crate::error::{Error, Result};
 use crate::ffi::dlpack::DLDeviceType;
-use crate::plan::{ChunkSize, MatrixData, Plan};
+use crate::plan::{ChunkSize, MatrixData, Placement, Plan};
 use crate::spec::{CopyMode, MatrixOptions, MatrixSpec, MemoryOrder, Nulls, ResultKind, ResultSpec, Spec};
 use crate::stream_order::Interrupts;
 use crate::tensor::Tensor;
@@ -57,13 +56,13 @@ impl ResultSpec {
             ResultKind::Matrix(spec) if spec.is_decoded() => Ok(spec.columns().len() > 1),
             ResultKind::Matrix(spec) => {
                 let chunks = [MatrixChunk::new(spec, array)?];
-                Ok(!Prepared::new(spec, &chunks, options, true)?.is_view())
+                Ok(!Prepared::new(spec, &chunks, options, true, Look::AtStructure)?.is_view())
             }
             ResultKind::Validity(_) => Ok(true),
             ResultKind::Column { spec, .. } if spec.decoded().is_some() => Ok(false),
             ResultKind::Column { position, spec, options } => {
                 let size = ColumnRef::of(array, *position).chunk(spec)?.size(spec);
-                Ok(!Plan::new(spec, &[size], options)?.takes_elements_as_they_lie())
+                Ok(!Plan::new(spec, &[size], options, Placement::Host)?.takes_elements_as_they_lie())
             }
         }
     }
@@ -193,8 +192,6 @@ struct One<'a> {
     out: GrowingBuffer,
     /// Of a matrix: its rows, its chunks, and whether the only chunk lies as a view would.
     data: MatrixData,
-    /// Of a matrix: nulls that were filled.
-    filled: usize,
     /// Of a column.
     sizes: Vec<ChunkSize>,
 }
@@ -203,7 +200,7 @@ impl<'a> Growing<'a> {
     fn new(parts: &'a [ResultSpec], options: &'a MatrixOptions) -> Result<Self> {
         let one = |part: &'a ResultSpec| {
             let (out, data) = (GrowingBuffer::new()?, MatrixData::default());
-            Ok(One { part, out, data, filled: 0, sizes: Vec::new() })
+            Ok(One { part, out, data, sizes: Vec::new() })
         };
         Ok(Self { results: parts.iter().map(one).collect::<Result<_>>()?, options, rows: 0 })
     }
@@ -281,7 +278,7 @@ impl One<'_> {
             self.data.is_row_major = stride.is_some_and(|stride| spec.columns().len() == 1 || is_row(stride));
             for ((_, column), chunk) in spec.columns().iter().zip(&chunk.columns) {
                 if let Nulls::Filled(_) = column.nulls() {
-                    self.filled = self.filled.saturating_add(chunk.mask.as_ref().map_or(0, Mask::nulls));
+                    self.data.filled = self.data.filled.saturating_add(chunk.mask.as_ref().map_or(0, Mask::nulls));
                 }
             }
         }
@@ -300,26 +297,22 @@ impl One<'_> {
     fn finish(self, rows: usize, options: &MatrixOptions) -> Result<Tensor> {
         match &self.part.kind {
             ResultKind::Validity(spec) => {
-                let data = MatrixData { is_row_major: false, is_column_major: false, ..self.data };
-                let plan = Plan::matrix(spec, data, 0, options)?;
+                let data = MatrixData { is_row_major: false, is_column_major: false, filled: 0, ..self.data };
+                let plan = Plan::matrix(spec, data, options)?;
                 let tensor = grown_matrix(spec, self.out, rows)?;
-                record_validity(spec, &plan, "");
+                record_validity(spec, &plan);
                 Ok(tensor)
             }
             ResultKind::Matrix(spec) => {
-                let plan = Plan::matrix(spec, self.data, self.filled, options)?;
+                let plan = Plan::matrix(spec, self.data, options)?;
                 let tensor = grown_matrix(spec, self.out, rows)?;
-                if plan.bytes > 0 {
-                    record(spec, || plan);
-                }
+                record(spec, &plan);
                 Ok(tensor)
             }
             ResultKind::Column { spec, options, .. } => {
-                let plan = Plan::new(spec, &self.sizes, options)?;
+                let plan = Plan::new(spec, &self.sizes, options, Placement::Host)?;
                 let tensor = grown_column(spec, self.out, rows)?;
-                if plan.elements > 0 {
-                    copy_log::record(|| Copied { what: what(spec, rows), why: plan.reasons(), bytes: plan.bytes });
-                }
+                plan.record(|| what(spec, rows));
                 Ok(tensor)
             }
         }

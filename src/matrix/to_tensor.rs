@@ -3,17 +3,18 @@
 use arrow_schema::FieldRef;
 
 use super::chunk::MatrixChunk;
-use super::on_device;
-use super::packed::{self, packed};
-use super::prepared::{Prepared, decode_chunks, record};
+use super::prepared::{Look, Prepared, decode_chunks, what};
 use crate::arrow::{DeviceArray, PlainColumns};
-use crate::column::{check_types, overlap, require_copy};
-use crate::convert::{check_environment, is_small, pack_small, write_small};
+use crate::column::{check_types, overlap, require_copy, require_host};
+use crate::convert::{check_environment, is_small, matrix_stride, pack_small, write_small};
+use crate::copy_log;
 use crate::cuda::is_cuda;
 use crate::error::{Error, Result};
+use crate::kernels::Casts;
 use crate::plan::{MatrixData, Plan};
 use crate::spec::{CopyMode, MatrixOptions, MatrixSpec, MemoryOrder, Options};
 use crate::tensor::{Output, Tensor};
+use crate::transfer::Fetched;
 
 /// Bytes of plain columns that are packed in some microseconds.
 const QUICK: usize = 1 << 18;
@@ -70,24 +71,20 @@ pub fn matrix_to_tensor(
     options: impl Fn(&str) -> Options,
 ) -> Result<Tensor> {
     let spec = MatrixSpec::new(field, matrix.columns_of(field).as_deref(), options, matrix.dtype)?;
-    convert_matrix(&spec, chunks, matrix, &work_here)
+    convert_matrix(&spec, chunks, matrix, &work_here, (None, None))
 }
 
-/// As [`matrix_to_tensor`], for a spec that is made, the last step by `worker`.
+/// As [`matrix_to_tensor`], for a spec that is made, the last step by `worker`. Of data on a device, what was read for several matrices
+/// at once, and who checks the values of casts.
 pub(crate) fn convert_matrix(
     spec: &MatrixSpec,
     chunks: &[DeviceArray],
     options: &MatrixOptions,
     worker: &Worker<'_>,
+    (fetched, casts): (Option<&Fetched>, Option<&Casts>),
 ) -> Result<Tensor> {
     check_environment()?;
     check_types(spec.field(), chunks)?;
-    if let Some(readiness) = DeviceArray::readiness_of(chunks) {
-        return match packed(spec, chunks, options, readiness, (None, None))? {
-            Some(matrix) => Ok(matrix),
-            None => on_device::view(spec, chunks, options, readiness, None),
-        };
-    }
     if options.memory_order == MemoryOrder::C
         && options.copy != CopyMode::Never
         && let Some(columns) = small(spec, chunks)
@@ -98,8 +95,8 @@ pub(crate) fn convert_matrix(
     }
     let convert = |worker: &Worker<'_>| {
         let chunks = decode_chunks(spec, chunks, options)?;
-        let prepared = Prepared::new(spec, &chunks, options, true)?;
-        by(worker, prepared.plan().bytes, || prepared.run())
+        let prepared = Prepared::new(spec, &chunks, options, true, Look::AtMemory(fetched))?;
+        by(worker, prepared.plan().bytes, || prepared.run(casts))
     };
     // Decoding moves bytes too: as many as these, if nothing refuses it.
     if spec.is_decoded() { by(worker, bytes_of(spec, chunks), || convert(&work_here)) } else { convert(worker) }
@@ -146,10 +143,17 @@ pub(crate) fn write_matrix(
     check_environment()?;
     check_types(spec.field(), chunks)?;
     require_copy(options.copy)?;
-    if let Some(readiness) = DeviceArray::readiness_of(chunks).filter(|readiness| is_cuda(readiness.device())) {
-        return packed::write(spec, chunks, options, readiness, out);
+    match DeviceArray::readiness_of(chunks).filter(|readiness| is_cuda(readiness.device())) {
+        Some(readiness) => {
+            // Before the host waits for anything.
+            out.require_device(readiness.device())?;
+            matrix_stride(spec, rows_of(chunks), out)?;
+        }
+        None => {
+            out.require_host()?;
+            chunks.iter().try_for_each(|chunk| require_host(chunk.device(), spec.field().name()))?;
+        }
     }
-    out.require_host()?;
     if let Some(columns) = small(spec, chunks)
         && unless_quick(worker, bytes_of(spec, chunks), || Ok(write_small(&columns, out)))?
     {
@@ -160,7 +164,7 @@ pub(crate) fn write_matrix(
     let options = &MatrixOptions { memory_order, ..options.clone() };
     let mut write = |worker: &Worker<'_>| {
         let chunks = decode_chunks(spec, chunks, options)?;
-        let prepared = Prepared::new(spec, &chunks, options, false)?;
+        let prepared = Prepared::new(spec, &chunks, options, false, Look::AtMemory(None))?;
         check_overlap(spec, &chunks, &prepared, out)?;
         by(worker, prepared.plan().bytes, || prepared.write(out))
     };
@@ -180,9 +184,12 @@ fn small<'a>(spec: &MatrixSpec, chunks: &'a [DeviceArray]) -> Option<PlainColumn
 
 /// Puts the copy that a small matrix is on the record.
 fn record_small(spec: &MatrixSpec, rows: usize, options: &MatrixOptions) {
-    let data = MatrixData { rows, chunks: 1, ..MatrixData::default() };
-    let options = || MatrixOptions { memory_order: MemoryOrder::C, ..options.clone() };
-    record(spec, || Plan::matrix(spec, data, 0, &options()).unwrap_or_default());
+    copy_log::record(|| {
+        let data = MatrixData { rows, chunks: 1, ..MatrixData::default() };
+        let options = MatrixOptions { memory_order: MemoryOrder::C, ..options.clone() };
+        let plan = Plan::matrix(spec, data, &options).unwrap_or_default();
+        plan.copied(&what(spec, &plan))
+    });
 }
 
 /// What [`matrix_to_tensor`] would do.
@@ -196,26 +203,25 @@ pub(crate) struct MatrixPlan {
     pub(crate) refusal: Option<Error>,
 }
 
-/// What [`matrix_to_tensor`] would do.
+/// What [`matrix_to_tensor`] would do, as far as is known without a look at the memory of a device.
 ///
 /// # Errors
 /// As that, but for nulls, and for what values decide.
 pub(crate) fn plan_matrix(spec: &MatrixSpec, chunks: &[DeviceArray], options: &MatrixOptions) -> Result<MatrixPlan> {
     check_types(spec.field(), chunks)?;
-    if let Some(readiness) = DeviceArray::readiness_of(chunks) {
-        let (whole, columns, refusal) = on_device::explain(spec, chunks, options, readiness)?;
-        return Ok(MatrixPlan { whole, columns, refusal });
-    }
     let chunks = decode_chunks(spec, chunks, options)?;
-    let prepared = Prepared::new(spec, &chunks, options, true)?;
+    let prepared = Prepared::new(spec, &chunks, options, true, Look::AtStructure)?;
     let (whole, columns) = (prepared.plan().clone(), prepared.column_plans());
     Ok(MatrixPlan { whole, columns, refusal: prepared.check_nulls().err() })
 }
 
 /// Bytes of the result.
 fn bytes_of(spec: &MatrixSpec, chunks: &[DeviceArray]) -> usize {
-    let rows = chunks.iter().fold(0_usize, |rows, chunk| rows.saturating_add(chunk.len()));
-    rows.saturating_mul(spec.row_bytes())
+    rows_of(chunks).saturating_mul(spec.row_bytes())
+}
+
+fn rows_of(chunks: &[DeviceArray]) -> usize {
+    chunks.iter().fold(0_usize, |rows, chunk| rows.saturating_add(chunk.len()))
 }
 
 /// Refuses an output over memory that the columns are read from.

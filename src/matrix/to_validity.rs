@@ -10,14 +10,13 @@ use super::prepared::decode_chunks;
 use crate::alloc::fallible;
 use crate::arrow::{DeviceArray, Leaf, Mask};
 use crate::column::check_types;
-use crate::column::on_device::needs_copy;
 use crate::convert::{ColumnChunk, MatrixColumns, check_environment, pack_matrix};
 use crate::copy_log::{self, Copied};
 use crate::cuda::is_cuda;
 use crate::dtype::DType;
 use crate::error::{Error, Remedy, Result};
 use crate::kernels::{self, KernelSource, Shape};
-use crate::plan::{Action, MatrixData, Plan};
+use crate::plan::{Action, MatrixData, Placement, Plan, needs_copy};
 use crate::spec::{MatrixOptions, MatrixSpec, MemoryOrder};
 use crate::stream_order::Readiness;
 use crate::tensor::Tensor;
@@ -57,30 +56,30 @@ pub(crate) fn convert_validity(spec: &MatrixSpec, chunks: &[DeviceArray], matrix
     check_types(spec.field(), chunks)?;
     let filled: Vec<&DeviceArray> = chunks.iter().filter(|chunk| !chunk.is_empty()).collect();
     let rows = filled.iter().fold(0_usize, |rows, chunk| rows.saturating_add(chunk.len()));
-    let data = MatrixData { rows, chunks: filled.len(), ..MatrixData::default() };
-    let plan = Plan::matrix(spec, data, 0, matrix)?;
-    let tensor = match DeviceArray::readiness_of(chunks) {
-        Some(readiness) => on_device(spec, &filled, rows, matrix.memory_order, readiness)?,
+    let readiness = DeviceArray::readiness_of(chunks);
+    let placement = readiness.map_or(Placement::Host, |readiness| Placement::Kernels(readiness.device()));
+    let data = MatrixData { rows, chunks: filled.len(), placement, ..MatrixData::default() };
+    let plan = Plan::matrix(spec, data, matrix)?;
+    let tensor = match readiness {
+        Some(readiness) => by_kernels(spec, &filled, rows, matrix.memory_order, readiness)?,
         None => on_host(spec, chunks, matrix)?,
     };
-    let place =
-        DeviceArray::readiness_of(chunks).map_or_else(String::new, |readiness| format!(" on {}", readiness.device()));
-    record_validity(spec, &plan, &place);
+    record_validity(spec, &plan);
     Ok(tensor)
 }
 
 /// Puts the copy that a plan says on the record.
-pub(super) fn record_validity(spec: &MatrixSpec, plan: &Plan, place: &str) {
+pub(super) fn record_validity(spec: &MatrixSpec, plan: &Plan) {
     if plan.bytes == 0 {
         return;
     }
     copy_log::record(|| {
         let (rows, columns) = (plan.rows, spec.columns().len());
-        let what = format!("validity of {rows} rows and {columns} columns{place}");
         // The plan, which is of bits, counts a byte for each value that is decoded.
         let decoded = spec.columns().iter().filter_map(|(_, column)| DType::of_arrow(column.decoded()?.data_type()));
         let wider: usize = decoded.map(|dtype| rows.saturating_mul(dtype.itemsize().saturating_sub(1))).sum();
-        Copied { what, why: plan.reasons(), bytes: plan.bytes.saturating_add(wider) }
+        let copied = plan.copied(&format!("validity of {rows} rows and {columns} columns"));
+        Copied { bytes: copied.bytes.saturating_add(wider), ..copied }
     });
 }
 
@@ -118,7 +117,7 @@ fn bits_of<'a>(chunk: &'a MatrixColumns<'a>, all_valid: &'a [u8]) -> Result<Matr
 }
 
 /// As [`on_host`], by kernels.
-fn on_device(
+fn by_kernels(
     spec: &MatrixSpec,
     chunks: &[&DeviceArray],
     rows: usize,
@@ -146,7 +145,7 @@ fn sources_of(spec: &MatrixSpec, chunk: &DeviceArray, readiness: &Readiness) -> 
         let source =
             if is_told { KernelSource::validity(&chunk.view().struct_field(*position)?.leaf(spec)?) } else { None };
         source.ok_or_else(|| {
-            needs_copy(readiness, &Action::Unpack.to_string())
+            needs_copy(readiness.device(), &Action::Unpack.to_string())
                 .remedy_is(Remedy::CopyToHostOrBitmaps)
                 .in_column(spec.field().name())
         })

@@ -1,6 +1,6 @@
 //! Makes the plan of a matrix.
 
-use super::{Action, Plan, Step};
+use super::{Action, ChunkSize, Placement, Plan, Step};
 use crate::error::{Error, ErrorKind, Remedy, Result};
 use crate::spec::{CopyMode, Element, MatrixOptions, MatrixSpec, MemoryOrder, Nulls, Spec};
 
@@ -15,19 +15,27 @@ pub(crate) struct MatrixData {
     pub(crate) is_row_major: bool,
     /// As above, column-major, perhaps with gaps between columns.
     pub(crate) is_column_major: bool,
+    /// Null elements that are filled.
+    pub(crate) filled: usize,
+    /// Whether `filled` is only the most that there can be.
+    pub(crate) is_uncounted: bool,
+    /// Whether the host has to read bitmaps of a device to know which elements are null.
+    pub(crate) has_device_bitmaps: bool,
+    /// Where the columns are.
+    pub(crate) placement: Placement,
 }
 
 impl Plan {
-    /// The plan for a matrix of which so many nulls are filled. No steps are a view.
+    /// The plan for a matrix. No steps are a view.
     ///
     /// # Errors
-    /// When a copy would be needed under [`CopyMode::Never`], or the result is larger than memory can be.
-    pub(crate) fn matrix(spec: &MatrixSpec, data: MatrixData, filled: usize, options: &MatrixOptions) -> Result<Self> {
+    /// When a copy would be needed under [`CopyMode::Never`] or where nothing makes one, or the result is larger than memory can be.
+    pub(crate) fn matrix(spec: &MatrixSpec, data: MatrixData, options: &MatrixOptions) -> Result<Self> {
         let too_large = || Error::new(ErrorKind::Memory, "the matrix is larger than memory can be");
         let elements = data.rows.checked_mul(spec.columns().len()).ok_or_else(too_large)?;
         let bytes = data.rows.checked_mul(spec.row_bytes()).filter(|bytes| isize::try_from(*bytes).is_ok());
         let bytes = bytes.ok_or_else(too_large)?;
-        let mut plan = Self { rows: data.rows, elements, ..Self::default() };
+        let mut plan = Self { rows: data.rows, elements, placement: data.placement, ..Self::default() };
         if bytes == 0 {
             return Ok(plan);
         }
@@ -43,6 +51,7 @@ impl Plan {
                 plan.push(Action::Normalise, bytes, true);
                 plan.bytes = bytes;
             }
+            plan.wait_for_columns(spec, data.has_device_bitmaps);
             return Ok(plan);
         }
         if data.chunks > 1 {
@@ -51,8 +60,9 @@ impl Plan {
         if spec.changes_elements() {
             spec.columns().iter().for_each(|(_, column)| plan.change_column(column));
         }
-        if filled > 0 {
-            plan.push(Action::Fill { nulls: filled }, filled.saturating_mul(spec.dtype().itemsize()), false);
+        if data.filled > 0 {
+            let action = Action::Fill { nulls: data.filled, is_counted: !data.is_uncounted };
+            plan.push(action, data.filled.saturating_mul(spec.dtype().itemsize()), false);
         }
         if lies {
             plan.push(Action::Private, bytes, false);
@@ -60,22 +70,30 @@ impl Plan {
         let memory_order = if options.memory_order == MemoryOrder::F { MemoryOrder::F } else { MemoryOrder::C };
         plan.push(Action::PackMatrix { memory_order }, bytes, false);
         plan.bytes = plan.bytes.saturating_add(bytes);
-        if options.copy == CopyMode::Never {
-            plan.refuse_copy().map_err(|error| match options.memory_order {
-                MemoryOrder::C if data.is_column_major => error.remedy_is(Remedy::OrderFOrAllowCopy),
-                _ => error,
-            })?;
-        }
+        plan.refuse_steps(options.copy).map_err(|error| match (data.placement, options.memory_order) {
+            (Placement::Views(_), _) if data.is_column_major => error.remedy_is(Remedy::OrderOfView),
+            (Placement::Host | Placement::Kernels(_), MemoryOrder::C) if data.is_column_major => {
+                error.remedy_is(Remedy::OrderFOrAllowCopy)
+            }
+            _ => error,
+        })?;
+        plan.wait_for_columns(spec, data.has_device_bitmaps);
         Ok(plan)
     }
 
-    /// The part that a column with so many nulls has in the plan of its matrix.
-    pub(crate) fn of_matrix_column(&self, column: &Spec, nulls: usize) -> Self {
-        let mut own = Self { rows: self.rows, elements: self.rows, ..Self::default() };
+    fn wait_for_columns(&mut self, spec: &MatrixSpec, has_bitmaps: bool) {
+        if self.placement != Placement::Host {
+            spec.columns().iter().for_each(|(_, column)| self.wait_for(column, has_bitmaps));
+        }
+    }
+
+    /// The part that a column has in the plan of its matrix; `nulls` is what all its chunks together have.
+    pub(crate) fn of_matrix_column(&self, column: &Spec, nulls: ChunkSize) -> Self {
+        let mut own = Self { rows: self.rows, elements: self.rows, placement: self.placement, ..Self::default() };
         let bytes = self.rows.saturating_mul(column.dtype().itemsize());
         if self.is_copy() {
             own.change_column(column);
-            own.fill(column, nulls);
+            own.fill(column, nulls.nulls, nulls.is_counted);
             // A matrix that is copied is packed at last.
             if let Some(last) = self.steps.last() {
                 own.push(last.action, bytes, false);
@@ -84,6 +102,9 @@ impl Plan {
         } else if column.element() == Element::Bool8 && !self.is_view() {
             own.push(Action::Normalise, bytes, true);
             own.bytes = bytes;
+        }
+        if self.rows > 0 {
+            own.wait_for(column, nulls.has_device_bitmaps);
         }
         own
     }
@@ -107,9 +128,9 @@ impl Plan {
     }
 
     /// The step that writes so many nulls, if the column's are written.
-    fn fill(&mut self, column: &Spec, nulls: usize) {
+    fn fill(&mut self, column: &Spec, nulls: usize, is_counted: bool) {
         if nulls > 0 && matches!(column.nulls(), Nulls::Filled(_)) {
-            self.push(Action::Fill { nulls }, nulls.saturating_mul(column.dtype().itemsize()), false);
+            self.push(Action::Fill { nulls, is_counted }, nulls.saturating_mul(column.dtype().itemsize()), false);
         }
     }
 
@@ -139,10 +160,19 @@ mod tests {
         MatrixSpec::new(&field, None, fill, None).unwrap()
     }
 
-    const LYING: MatrixData = MatrixData { rows: 10, chunks: 1, is_row_major: false, is_column_major: true };
+    const LYING: MatrixData = MatrixData {
+        rows: 10,
+        chunks: 1,
+        is_row_major: false,
+        is_column_major: true,
+        filled: 0,
+        is_uncounted: false,
+        has_device_bitmaps: false,
+        placement: Placement::Host,
+    };
 
-    fn reasons(types: &[DataType], data: MatrixData, nulls: usize, options: &MatrixOptions) -> Result<String> {
-        Plan::matrix(&spec(types), data, nulls, options).map(|plan| plan.reasons())
+    fn reasons(types: &[DataType], data: MatrixData, options: &MatrixOptions) -> Result<String> {
+        Plan::matrix(&spec(types), data, options).map(|plan| plan.reasons())
     }
 
     #[test]
@@ -152,21 +182,21 @@ mod tests {
             [(MemoryOrder::C, "packed row-major"), (MemoryOrder::F, ""), (MemoryOrder::A, "")]
         {
             let options = MatrixOptions { memory_order, ..MatrixOptions::default() };
-            assert_eq!(reasons(&two, LYING, 0, &options).unwrap(), expected);
+            assert_eq!(reasons(&two, LYING, &options).unwrap(), expected);
             let never = MatrixOptions { copy: CopyMode::Never, ..options.clone() };
-            assert_eq!(reasons(&two, LYING, 0, &never).is_ok(), memory_order != MemoryOrder::C);
+            assert_eq!(reasons(&two, LYING, &never).is_ok(), memory_order != MemoryOrder::C);
             let writable = MatrixOptions { writable: true, ..options };
-            assert!(reasons(&two, LYING, 0, &writable).unwrap().contains("packed"));
+            assert!(reasons(&two, LYING, &writable).unwrap().contains("packed"));
         }
-        let error = reasons(&two, LYING, 0, &MatrixOptions { copy: CopyMode::Never, ..MatrixOptions::default() });
+        let error = reasons(&two, LYING, &MatrixOptions { copy: CopyMode::Never, ..MatrixOptions::default() });
         assert!(error.unwrap_err().remedy().unwrap().contains("MemoryOrder::F"));
     }
 
     #[test]
     fn each_step_stands_once_with_the_bytes_of_all_columns() {
         let types = [DataType::Boolean, DataType::Int8, DataType::Int8, DataType::Float32];
-        let data = MatrixData { rows: 10, chunks: 3, ..MatrixData::default() };
-        let plan = Plan::matrix(&spec(&types), data, 6, &MatrixOptions::default()).unwrap();
+        let data = MatrixData { rows: 10, chunks: 3, filled: 6, ..MatrixData::default() };
+        let plan = Plan::matrix(&spec(&types), data, &MatrixOptions::default()).unwrap();
         assert_eq!(
             plan.reasons(),
             "3 chunks joined, bits unpacked to bytes, cast from bool to float32, cast from int8 to float32, \
@@ -178,8 +208,8 @@ mod tests {
     #[test]
     fn without_elements_nothing_moves() {
         let options = MatrixOptions { copy: CopyMode::Never, writable: true, ..MatrixOptions::default() };
-        assert_eq!(reasons(&[DataType::Boolean], MatrixData::default(), 0, &options).unwrap(), "");
+        assert_eq!(reasons(&[DataType::Boolean], MatrixData::default(), &options).unwrap(), "");
         let huge = MatrixData { rows: usize::MAX / 4, chunks: 1, ..MatrixData::default() };
-        assert_eq!(reasons(&[DataType::Int64], huge, 0, &options).unwrap_err().kind(), ErrorKind::Memory);
+        assert_eq!(reasons(&[DataType::Int64], huge, &options).unwrap_err().kind(), ErrorKind::Memory);
     }
 }

@@ -14,13 +14,12 @@ use super::part::Part;
 use super::variable_shape::VariableShape;
 use super::{Ragged, Values};
 use crate::arrow::{DeviceArray, DeviceInts};
-use crate::column::on_device::{needs_copy, only_filled};
-use crate::column::{ColumnRef, convert_chunks, run_here};
+use crate::column::{ColumnRef, convert_chunks, only_filled, run_here};
 use crate::convert::device_ints_view;
 use crate::cuda::is_cuda;
 use crate::error::{Error, ErrorKind, Remedy, Result};
 use crate::kernels::{has_kernel, is_checked};
-use crate::plan::Action;
+use crate::plan::{Action, needs_copy};
 use crate::spec::{CopyMode, NullPolicy, Options, Spec};
 use crate::stream_order::{self, Readiness};
 use crate::tensor::Tensor;
@@ -37,22 +36,22 @@ pub(super) fn convert(
     readiness: &Readiness,
 ) -> Result<Ragged> {
     let only = only_filled(chunks, DeviceArray::len, readiness)?.unwrap_or(0);
-    let array = chunks.get(only).ok_or_else(|| needs_copy(readiness, "a result without rows"))?;
+    let array = chunks.get(only).ok_or_else(|| needs_copy(readiness.device(), "a result without rows"))?;
     level(field, array, options, readiness)
 }
 
 /// Refuses what no data of this type on a device could be without a copy.
 fn refuse(field: &FieldRef, options: &Options, readiness: &Readiness) -> Result<FieldRef> {
     if VariableShape::of(field)?.is_some() {
-        return Err(needs_copy(readiness, "shapes compared with offsets")
+        return Err(needs_copy(readiness.device(), "shapes compared with offsets")
             .remedy_is("pass the fields data and shape of its storage apart, or copy the data to the CPU first"));
     }
     let item = item_field(field).ok_or_else(|| unsupported(field.data_type()))?;
     if let DataType::Utf8View | DataType::BinaryView = field.data_type() {
-        return Err(needs_copy(readiness, &Action::GatherViews.to_string()));
+        return Err(needs_copy(readiness.device(), &Action::GatherViews.to_string()));
     }
     if options.copy == CopyMode::Always || options.writable {
-        return Err(needs_copy(readiness, &Action::Private.to_string()));
+        return Err(needs_copy(readiness.device(), &Action::Private.to_string()));
     }
     Ok(item)
 }
@@ -69,7 +68,7 @@ fn level(field: &FieldRef, array: &DeviceArray, options: &Options, readiness: &R
     if let Some(bitmap) = bitmap {
         if options.nulls != NullPolicy::Error {
             let why = if options.nulls == NullPolicy::Keep { Action::Unpack } else { Action::EmptyNullRows };
-            return Err(needs_copy(readiness, &why.to_string()).remedy_is(Remedy::BitmapOnDevice));
+            return Err(needs_copy(readiness.device(), &why.to_string()).remedy_is(Remedy::BitmapOnDevice));
         }
         let start = bitmap.start().addr();
         ranges.push(start..start.saturating_add(bitmap.len()));
@@ -117,7 +116,7 @@ fn level(field: &FieldRef, array: &DeviceArray, options: &Options, readiness: &R
 fn check_ints(ints: &DeviceInts, readiness: &Readiness) -> Result<()> {
     let range = ints.bytes();
     if !range.start.is_multiple_of(ints.dtype().alignment()) {
-        return Err(needs_copy(readiness, &Action::Realign { dtype: ints.dtype() }.to_string()));
+        return Err(needs_copy(readiness.device(), &Action::Realign { dtype: ints.dtype() }.to_string()));
     }
     stream_order::check_memory(readiness.device(), range.start, range.len())
 }
@@ -143,7 +142,7 @@ fn span_of(
         return Err(Error::invalid(format!("offsets from {start} to {end}{of}")));
     };
     if span.start > 0 {
-        return Err(needs_copy(readiness, &Action::RebaseOffsets.to_string()));
+        return Err(needs_copy(readiness.device(), &Action::RebaseOffsets.to_string()));
     }
     Ok(span)
 }
@@ -203,7 +202,7 @@ pub(super) fn plan(
             part.waits.push("whether every value fits is read");
         }
         if !steps.is_empty() && !is_converted {
-            let error = needs_copy(readiness, &steps);
+            let error = needs_copy(readiness.device(), &steps);
             part.error = part.error.or(Some(error.in_column(field.name())));
         }
         part

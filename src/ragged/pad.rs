@@ -10,7 +10,6 @@ use super::variable_shape;
 use crate::arrow::{DeviceArray, Leaf, ListChunk, ViewChunk};
 use crate::column::{ColumnRef, shared_dictionary};
 use crate::convert::{ColumnChunk, Items, Padder, decode, null_item};
-use crate::copy_log::{self, Copied};
 use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Remedy, Result};
 use crate::plan::{Action, Plan};
@@ -105,14 +104,8 @@ fn padded(field: &FieldRef, chunks: &[DeviceArray], pad: Pad, options: &Options)
     let (spec, padding) = item_spec(field, pad, options)?;
     let parts = parts(field, chunks)?;
     let rows = PaddedRows::new(&spec, &parts, pad, options)?;
-    rows.refuse_copy(options)?;
-    if rows.plan.is_copy() {
-        copy_log::record(|| Copied {
-            what: format!("column {:?}: {} rows of {}", field.name(), rows.plan.rows, field.data_type()),
-            why: rows.plan.reasons(),
-            bytes: rows.plan.bytes,
-        });
-    }
+    rows.plan.refuse_steps(options.copy)?;
+    rows.plan.record(|| format!("column {:?}: {} rows of {}", field.name(), rows.plan.rows, field.data_type()));
     let mut padder = Padder::new(&spec, padding.bytes(), rows.plan.rows, rows.length)?;
     for source in &rows.sources {
         source.write(&mut padder)?;
@@ -142,7 +135,7 @@ pub(crate) fn plan_padded(
 
 fn plan_chunks(field: &FieldRef, spec: &Spec, parts: &[RaggedPart], pad: Pad, options: &Options) -> Result<Vec<Part>> {
     let rows = PaddedRows::new(spec, parts, pad, options)?;
-    let error = rows.refuse_copy(options).err().map(|error| error.in_column(field.name()));
+    let error = rows.plan.refuse_steps(options.copy).err().map(|error| error.in_column(field.name()));
     if error.is_none() {
         rows.refuse_nulls()?;
     }
@@ -224,10 +217,6 @@ impl<'a> PaddedRows<'a> {
         let length = pad.length.unwrap_or(longest);
         let plan = Plan::padded(spec, rows, length, decoded)?;
         Ok(Self { sources, length, plan })
-    }
-
-    fn refuse_copy(&self, options: &Options) -> Result<()> {
-        if options.copy == CopyMode::Never { self.plan.refuse_copy() } else { Ok(()) }
     }
 
     /// The plan as the parts of it that make the matrix, and its validity.

@@ -9,10 +9,9 @@ use smallvec::{SmallVec, smallvec};
 use super::Ragged;
 use crate::arrow::DeviceArray;
 use crate::column::{ColumnRef, convert_chunks, plan_chunks, run_here, to_arrow};
-use crate::copy_log::{self, Copied};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::plan::{Action, ChunkSize, Plan};
+use crate::plan::{Action, ChunkSize, Placement, Plan};
 use crate::spec::{CopyMode, NullPolicy, Options, Spec, Undecided};
 use crate::tensor::Tensor;
 
@@ -61,11 +60,6 @@ impl Part {
     ) -> Self {
         let (name, field) = (Cow::Borrowed(name), field.clone());
         Self { name, field, dtype, shape, plan, copy, undecided: None, waits: Vec::new(), error: None }
-    }
-
-    /// Refuses the steps of its plan, where no copy is allowed.
-    fn refuse_copy(&self) -> Result<()> {
-        if self.copy == CopyMode::Never { self.plan.refuse_copy() } else { Ok(()) }
     }
 }
 
@@ -135,15 +129,9 @@ impl Use for Run {
     type Made = Tensor;
 
     fn part(&self, part: Part, make: impl FnOnce(&Plan) -> Result<Tensor>) -> Result<Tensor> {
-        part.refuse_copy()?;
-        if part.plan.is_copy() {
-            let (name, field, plan) = (&part.name, &part.field, &part.plan);
-            copy_log::record(|| Copied {
-                what: format!("{name} of column {:?}: {} of {}", field.name(), plan.rows, field.data_type()),
-                why: plan.reasons(),
-                bytes: plan.bytes,
-            });
-        }
+        part.plan.refuse_steps(part.copy)?;
+        let (name, field, plan) = (&part.name, &part.field, &part.plan);
+        plan.record(|| format!("{name} of column {:?}: {} of {}", field.name(), plan.rows, field.data_type()));
         make(&part.plan)
     }
 
@@ -181,7 +169,7 @@ impl Use for Report {
     type Made = Part;
 
     fn part(&self, part: Part, _: impl FnOnce(&Plan) -> Result<Tensor>) -> Result<Part> {
-        let error = part.refuse_copy().err().map(|error| error.in_column(part.field.name()));
+        let error = part.plan.refuse_steps(part.copy).err().map(|error| error.in_column(part.field.name()));
         let mut refused = self.refused.borrow_mut();
         *refused = refused.take().or_else(|| error.clone());
         Ok(Part { error, ..part })
@@ -202,8 +190,12 @@ impl Use for Report {
     fn cast(&self, made: Part, item: &FieldRef, options: &Options) -> Result<Part> {
         let options = of_own(options);
         let spec = Spec::new(item, &options)?;
-        let chunk = ChunkSize { rows: made.plan.rows, nulls: 0, aligned: true };
-        Ok(Part { dtype: spec.dtype(), plan: made.plan.then(Plan::new(&spec, &[chunk], &options)?), ..made })
+        let chunk = ChunkSize::without_nulls(made.plan.rows);
+        Ok(Part {
+            dtype: spec.dtype(),
+            plan: made.plan.then(Plan::new(&spec, &[chunk], &options, Placement::Host)?),
+            ..made
+        })
     }
 
     fn check(&self, _: &Parts<Part>, _: impl FnOnce(&Parts<Tensor>) -> Result<()>) -> Result<()> {

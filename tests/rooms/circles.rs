@@ -18,7 +18,6 @@ const CLOSING: &[(&str, &str)] = &[
     ("alloc/block_cache.rs", "alloc/mapped.rs"),
     ("alloc/block_cache.rs", "alloc/mod.rs"),
     ("arrow/stream/import.rs", "arrow/stream/mod.rs"),
-    ("column.rs", "column/on_device.rs"),
     ("cuda/context.rs", "cuda/module.rs"),
     ("cuda/context.rs", "cuda/pool.rs"),
     ("cuda/context.rs", "cuda/unpooled.rs"),

@@ -2,9 +2,9 @@
 
 use std::sync::{Mutex, PoisonError};
 
+use super::Check;
 use crate::convert::misfit_error;
 use crate::error::Result;
-use crate::kernels::Check;
 use crate::spec::Spec;
 
 /// Casts of several columns: whether their values fit is looked at together, so that the host waits once.
@@ -50,7 +50,7 @@ impl Casts {
 ///
 /// # Errors
 /// As [`Casts::verify`].
-pub(crate) fn verify<'a>(columns: impl IntoIterator<Item = &'a Spec>, check: Option<Check>) -> Result<()> {
+pub(super) fn verify<'a>(columns: impl IntoIterator<Item = &'a Spec>, check: Option<Check>) -> Result<()> {
     let casts = Casts::default();
     casts.add(columns, check);
     casts.verify()

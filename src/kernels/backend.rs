@@ -1,0 +1,236 @@
+//! Does the steps of plans on a device: by kernels where there are some, else by views alone.
+
+use std::num::NonZero;
+
+use smallvec::smallvec;
+
+use super::pending_casts::{Casts, verify};
+use super::source::KernelSource;
+use super::{Check, Shape, Target, TargetLayout, are_bools, pack, pack_into};
+use crate::arrow::{DeviceArray, Leaf};
+use crate::convert::{Backend, ColumnChunk, MatrixColumns, layout, matrix_stride, row_stride, what};
+use crate::copy_log::{self, Copied};
+use crate::cuda::{MatrixLayout, is_cuda};
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::ffi::dlpack::DLDeviceType;
+use crate::plan::{Action, Placement, Plan, needs_copy};
+use crate::spec::{Element, MatrixSpec, MemoryOrder, Nulls, Spec};
+use crate::stream_order::{Readiness, check_memory};
+use crate::tensor::{Output, Tensor};
+use crate::transfer::{Fetched, fetch};
+
+/// The device where data is, and what the host has read of it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct DeviceBackend<'a> {
+    /// When the data is written.
+    pub(crate) readiness: &'a Readiness,
+    /// What was read for several columns at once.
+    pub(crate) fetched: Option<&'a Fetched>,
+    /// Who checks the values of casts; `None`: this, after each.
+    pub(crate) casts: Option<&'a Casts>,
+}
+
+impl DeviceBackend<'_> {
+    /// Refuses the plan if there are no sources, because no kernel does its steps.
+    fn require(&self, plan: &Plan, sources: Option<Vec<Vec<KernelSource>>>) -> Result<Vec<Vec<KernelSource>>> {
+        sources.ok_or_else(|| plan.refused_on(self.readiness.device()))
+    }
+
+    /// When all arrays are written.
+    fn joined<'b>(&self, arrays: impl IntoIterator<Item = &'b DeviceArray>) -> Result<Readiness> {
+        Ok(DeviceArray::joined_readiness(arrays)?.unwrap_or_else(|| self.readiness.clone()))
+    }
+
+    /// Checks the values of casts, now or with others.
+    fn verify<'b>(&self, columns: impl IntoIterator<Item = &'b Spec>, check: Option<Check>) -> Result<()> {
+        match self.casts {
+            Some(casts) => {
+                casts.add(columns, check);
+                Ok(())
+            }
+            None => verify(columns, check),
+        }
+    }
+
+    /// Returns a bool for each element, true where it is valid; `None` where bitmaps do not say all of it.
+    ///
+    /// # Errors
+    /// As [`pack`].
+    pub(crate) fn validity(&self, spec: &Spec, chunks: &[ColumnChunk<'_>]) -> Result<Option<Tensor>> {
+        if spec.decoded().is_some() || spec.has_codes() || !is_cuda(self.readiness.device()) {
+            return Ok(None);
+        }
+        let filled = chunks.iter().filter(|chunk| chunk.leaf.elements > 0);
+        let sources = filled.map(|chunk| Some(vec![KernelSource::validity(&chunk.leaf)?])).collect::<Option<Vec<_>>>();
+        let Some(sources) = sources else { return Ok(None) };
+        let sum = |count: fn(&Leaf<'_>) -> usize| {
+            chunks.iter().map(|chunk| count(&chunk.leaf)).fold(0_usize, usize::saturating_add)
+        };
+        let (rows, elements) = (sum(|leaf| leaf.rows), sum(|leaf| leaf.elements));
+        let joined = self.joined(chunks.iter().map(|chunk| chunk.array))?;
+        let shape = Shape { rows: elements, columns: 1, dtype: DType::Bool, is_row_major: false };
+        let written = pack(&joined, &sources, shape)?;
+        copy_log::record(|| Copied {
+            what: format!("validity of {} on {}", what(spec, rows), self.readiness.device()),
+            why: Action::Unpack.to_string(),
+            bytes: elements,
+        });
+        written.tensor(DType::Bool, layout(spec, rows)?, None).map(Some)
+    }
+}
+
+impl Backend for DeviceBackend<'_> {
+    fn check_view(&self, spec: &Spec, chunk: &ColumnChunk<'_>) -> Result<()> {
+        let bytes = chunk.leaf.element_bytes(spec.element());
+        check_memory(self.readiness.device(), bytes.start, bytes.len())
+    }
+
+    /// The host reads the bytes, or what a kernel finds.
+    fn are_bools(&self, chunk: &ColumnChunk<'_>) -> Result<bool> {
+        let Some(readiness) = chunk.array.readiness() else { return Err(Error::internal("host memory of a device")) };
+        let range = chunk.leaf.element_bytes(Element::Bool8);
+        let read = |fetched: &Fetched| Some(fetched.get(range.start, range.len())?.iter().all(|byte| *byte <= 1));
+        match self.fetched.and_then(read) {
+            Some(are) => Ok(are),
+            None if readiness.device().device_type() == DLDeviceType::CUDA => are_bools(readiness, &range),
+            None => Ok(read(&fetch(readiness, std::slice::from_ref(&range))?).unwrap_or(range.is_empty())),
+        }
+    }
+
+    fn column(&self, spec: &Spec, plan: &Plan, chunks: &[ColumnChunk<'_>]) -> Result<Tensor> {
+        let sources = self.require(plan, column_sources(spec, chunks))?;
+        let joined = self.joined(chunks.iter().map(|chunk| chunk.array))?;
+        let mut written = pack(&joined, &sources, column_shape(spec, plan))?;
+        self.verify([spec], written.check.take())?;
+        written.tensor(spec.dtype(), layout(spec, plan.rows)?, spec.kept_field().cloned())
+    }
+
+    fn write_column(
+        &self,
+        spec: &Spec,
+        plan: &Plan,
+        chunks: &[ColumnChunk<'_>],
+        out: &mut Output<'_>,
+        _: Option<NonZero<usize>>,
+    ) -> Result<()> {
+        let readiness = out.require_device(self.readiness.device())?;
+        let stride = row_stride(spec, plan.rows, out)?;
+        if plan.elements == 0 {
+            return Ok(());
+        }
+        let sources = self.require(plan, column_sources(spec, chunks))?;
+        let joined = self.joined(chunks.iter().map(|chunk| chunk.array))?;
+        let (width, stride) = (spec.row_elements() as u64, stride as u64);
+        let layout = if width == stride || plan.rows < 2 {
+            TargetLayout::Matrix(MatrixLayout::ColumnMajor { stride: plan.elements as u64 })
+        } else if width == 1 {
+            TargetLayout::Matrix(MatrixLayout::RowMajor { stride })
+        } else {
+            TargetLayout::Rows { width, stride }
+        };
+        let target = Target { span: out.span(), readiness, layout };
+        let check = pack_into(&joined, &sources, column_shape(spec, plan), &target)?;
+        self.verify([spec], check)
+    }
+
+    fn matrix(
+        &self,
+        spec: &MatrixSpec,
+        plan: &Plan,
+        chunks: &[MatrixColumns<'_>],
+        memory_order: MemoryOrder,
+        _: Option<NonZero<usize>>,
+    ) -> Result<Tensor> {
+        let sources = self.require(plan, matrix_sources(spec, chunks))?;
+        let joined = self.joined(arrays(chunks))?;
+        let is_row_major = memory_order != MemoryOrder::F;
+        let shape = Shape { rows: plan.rows, columns: spec.columns().len(), dtype: spec.dtype(), is_row_major };
+        let mut written = pack(&joined, &sources, shape)?;
+        self.verify(spec.columns().iter().map(|(_, column)| column), written.check.take())?;
+        let signed = |count: usize| i64::try_from(count).map_err(|_| Error::unsupported("a count beyond 64 bits"));
+        let (rows, count) = (signed(plan.rows)?, signed(spec.columns().len())?);
+        let strides = if is_row_major { smallvec![count, 1] } else { smallvec![1, rows] };
+        written.tensor(spec.dtype(), (smallvec![rows, count], strides), None)
+    }
+
+    fn write_matrix(
+        &self,
+        spec: &MatrixSpec,
+        plan: &Plan,
+        chunks: &[MatrixColumns<'_>],
+        out: &mut Output<'_>,
+        _: Option<NonZero<usize>>,
+    ) -> Result<()> {
+        let readiness = out.require_device(self.readiness.device())?;
+        let (stride, by_column) = matrix_stride(spec, plan.rows, out)?;
+        if plan.elements == 0 {
+            return Ok(());
+        }
+        let sources = self.require(plan, matrix_sources(spec, chunks))?;
+        let joined = self.joined(arrays(chunks))?;
+        let (rows, columns) = (plan.rows, spec.columns().len());
+        let layout = if by_column {
+            MatrixLayout::ColumnMajor { stride: if columns < 2 { rows } else { stride } as u64 }
+        } else {
+            MatrixLayout::RowMajor { stride: if rows < 2 { columns } else { stride } as u64 }
+        };
+        let target = Target { span: out.span(), readiness, layout: TargetLayout::Matrix(layout) };
+        let shape = Shape { rows, columns, dtype: spec.dtype(), is_row_major: !by_column };
+        let check = pack_into(&joined, &sources, shape, &target)?;
+        self.verify(spec.columns().iter().map(|(_, column)| column), check)
+    }
+}
+
+/// Returns what does the steps for columns of a spec in these chunks of a device.
+pub(crate) fn column_placement(spec: &Spec, chunks: &[ColumnChunk<'_>], readiness: &Readiness) -> Placement {
+    let device = readiness.device();
+    let has_kernels = !spec.has_codes() && is_cuda(device) && column_sources(spec, chunks).is_some();
+    if has_kernels { Placement::Kernels(device) } else { Placement::Views(device) }
+}
+
+/// Returns what does the steps for a matrix of these chunks of a device. Codes of several chunks are not joined, because the host
+/// compares their dictionaries.
+pub(crate) fn matrix_placement(spec: &MatrixSpec, chunks: &[MatrixColumns<'_>], readiness: &Readiness) -> Placement {
+    let device = readiness.device();
+    let filled = chunks.iter().filter(|chunk| chunk.rows > 0).count();
+    let of_codes = |column: &Spec| filled < 2 && !matches!(column.nulls(), Nulls::Filled(_));
+    let has_kernels = is_cuda(device)
+        && spec.columns().iter().all(|(_, column)| !column.has_codes() || of_codes(column))
+        && matrix_sources(spec, chunks).is_some();
+    if has_kernels { Placement::Kernels(device) } else { Placement::Views(device) }
+}
+
+/// What kernels read of the chunks of a column; `None` where no kernel is for it.
+fn column_sources(spec: &Spec, chunks: &[ColumnChunk<'_>]) -> Option<Vec<Vec<KernelSource>>> {
+    if spec.decoded().is_some() {
+        return None;
+    }
+    let filled = chunks.iter().filter(|chunk| chunk.leaf.elements > 0);
+    filled.map(|chunk| KernelSource::new(spec, &chunk.leaf).map(|source| vec![source])).collect()
+}
+
+/// What kernels read of each column of each chunk; `None` where no kernel is for one.
+fn matrix_sources(spec: &MatrixSpec, chunks: &[MatrixColumns<'_>]) -> Option<Vec<Vec<KernelSource>>> {
+    if spec.is_decoded() {
+        return None;
+    }
+    let sources = |chunk: &MatrixColumns<'_>| {
+        let columns = spec.columns().iter().zip(&chunk.columns);
+        columns.map(|((_, spec), column)| KernelSource::new(spec, &column.leaf)).collect()
+    };
+    chunks.iter().filter(|chunk| chunk.rows > 0).map(sources).collect()
+}
+
+fn arrays<'a>(chunks: &'a [MatrixColumns<'a>]) -> impl Iterator<Item = &'a DeviceArray> {
+    chunks.iter().filter_map(|chunk| chunk.columns.first().map(|column| column.array))
+}
+
+fn column_shape(spec: &Spec, plan: &Plan) -> Shape {
+    Shape { rows: plan.elements, columns: 1, dtype: spec.dtype(), is_row_major: false }
+}
+
+/// Refuses what has to be decoded, which nothing on a device does.
+pub(crate) fn refuse_decoding(readiness: &Readiness) -> Error {
+    needs_copy(readiness.device(), &Action::Decode.to_string())
+}

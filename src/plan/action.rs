@@ -1,0 +1,98 @@
+//! What a step of a plan does, and its reason in words.
+
+use std::fmt;
+
+use crate::dtype::DType;
+use crate::spec::{Element, MemoryOrder};
+
+/// Something that a conversion does, and why it cannot be a view.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub(crate) enum Action {
+    /// Runs, or codes of a dictionary, become the values they stand for.
+    Decode,
+    /// Bits become bytes.
+    Unpack,
+    /// Bytes other than 0 and 1 become 1.
+    Normalise,
+    /// Values change their type.
+    Cast {
+        /// How the source holds its elements.
+        from: Element,
+        /// The dtype of the result.
+        to: DType,
+    },
+    /// Null slots are written.
+    Fill {
+        /// How many.
+        nulls: usize,
+        /// Whether that is exact, and not only the most that there can be.
+        is_counted: bool,
+    },
+    /// Chunks become one block.
+    Concatenate {
+        /// How many that are not empty.
+        chunks: usize,
+    },
+    /// Values move to where typed access is aligned.
+    Realign {
+        /// The dtype that asks for it.
+        dtype: DType,
+    },
+    /// Strided elements move next to each other.
+    Gather,
+    /// Columns become a matrix.
+    PackMatrix {
+        /// In which order its elements lie.
+        memory_order: MemoryOrder,
+    },
+    /// The elements of each column of a matrix move next to each other.
+    Split,
+    /// Bools become bits.
+    Pack,
+    /// Bools become the bits of a validity bitmap.
+    PackValidity,
+    /// Views of strings move next to each other.
+    GatherViews,
+    /// The offsets of a slice start at 0 again.
+    RebaseOffsets,
+    /// Null rows give up their elements.
+    EmptyNullRows,
+    /// Rows get one length.
+    Pad {
+        /// Elements of each row; `None` is that of the longest row, which only data tells.
+        length: Option<usize>,
+    },
+    /// The caller asked for memory of its own.
+    Private,
+    /// The result is written to the caller's memory.
+    WriteOutput,
+}
+
+impl fmt::Display for Action {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Decode => f.write_str("decoded"),
+            Self::Unpack => f.write_str("bits unpacked to bytes"),
+            Self::Normalise => f.write_str("bytes above 1 set to 1"),
+            Self::Cast { from, to } => write!(f, "cast from {from} to {to}"),
+            Self::Fill { nulls, is_counted: false } => write!(f, "at most {nulls} nulls filled"),
+            Self::Fill { nulls, .. } => write!(f, "{nulls} null{} filled", if *nulls == 1 { "" } else { "s" }),
+            Self::Concatenate { chunks } => write!(f, "{chunks} chunks joined"),
+            Self::Realign { dtype } => write!(f, "values not aligned for {dtype} realigned"),
+            Self::Gather => f.write_str("strided elements gathered"),
+            Self::PackMatrix { memory_order: MemoryOrder::F } => f.write_str("packed column-major"),
+            Self::PackMatrix { .. } => f.write_str("packed row-major"),
+            Self::Split => f.write_str("rows split into columns"),
+            Self::Pack => f.write_str("bools packed to bits"),
+            Self::PackValidity => f.write_str("validity packed to bits"),
+            Self::GatherViews => f.write_str("views gathered"),
+            Self::RebaseOffsets => f.write_str("offsets of a slice rebased"),
+            Self::EmptyNullRows => f.write_str("null rows made empty"),
+            Self::Pad { length: Some(length) } => write!(f, "rows padded to {length} elements"),
+            Self::Pad { length: None } => f.write_str("rows padded to the length of the longest one"),
+            Self::Private => f.write_str("memory of its own asked for"),
+            Self::WriteOutput => f.write_str("written to out"),
+        }
+    }
+}

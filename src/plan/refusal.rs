@@ -1,0 +1,53 @@
+//! The errors for copies that are not allowed, or that nothing makes where the data is.
+
+use super::{Action, Placement, Plan};
+use crate::device::Device;
+use crate::error::{Error, ErrorKind, Remedy, Result};
+use crate::spec::CopyMode;
+
+impl Plan {
+    /// Refuses the steps that are there, where copies are not allowed or nothing makes them.
+    pub(crate) fn refuse_steps(&self, copy: CopyMode) -> Result<()> {
+        match self.placement {
+            _ if self.steps.is_empty() => Ok(()),
+            Placement::Views(device) => Err(self.refused_on(device)),
+            _ if copy == CopyMode::Never => Err(self.refused()),
+            _ => Ok(()),
+        }
+    }
+
+    /// The error for a copy that is needed, and not allowed.
+    pub(crate) fn refused(&self) -> Error {
+        let (mut writable_only, mut padded) = (true, false);
+        for step in &self.steps {
+            writable_only &= step.action == Action::Private;
+            padded |= matches!(step.action, Action::Pad { .. });
+        }
+        let remedy = match (writable_only, padded) {
+            (true, _) => Remedy::AllowCopyOrReadOnly,
+            (false, true) => Remedy::AllowCopyOrNoPad,
+            (false, false) => Remedy::AllowCopy,
+        };
+        Error::new(ErrorKind::Copy, format!("a copy of {} bytes is needed ({})", self.bytes, self.reasons()))
+            .remedy_is(remedy)
+    }
+
+    /// The error for a copy that is needed on a device where nothing makes it.
+    pub(crate) fn refused_on(&self, device: Device) -> Error {
+        let error = needs_copy(device, &self.reasons());
+        let any = |found: fn(&Action) -> bool| self.steps.iter().any(|step| found(&step.action));
+        if any(|action| matches!(action, Action::Concatenate { .. })) {
+            error.remedy_is("convert each chunk for itself, or copy the data to the CPU first")
+        } else if self.steps.len() == 1 && any(|action| matches!(action, Action::Fill { .. })) {
+            error.remedy_is(Remedy::KeepOrNoNulls)
+        } else {
+            error
+        }
+    }
+}
+
+/// The error for what only a copy on a device could do, which nothing there makes.
+pub(crate) fn needs_copy(device: Device, why: &str) -> Error {
+    Error::new(ErrorKind::Device, format!("a copy on {device} is needed ({why}), which this build does not make"))
+        .remedy_is(device.host_remedy())
+}
