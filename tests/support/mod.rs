@@ -18,7 +18,7 @@ pub(crate) mod cuda;
 pub(crate) mod dlpack;
 pub(crate) mod reference;
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// How often something was released. Clones share the count.
@@ -35,10 +35,10 @@ impl Count {
     }
 }
 
-/// Says that nobody frees this memory, on purpose: LeakSanitizer finds its address here.
+/// Says that nobody frees this memory, on purpose: LeakSanitizer and Miri find the pointer here.
 pub(crate) fn left_alive<T>(pointer: *mut T) {
-    static LEFT: Mutex<Vec<usize>> = Mutex::new(Vec::new());
-    LEFT.lock().unwrap_or_else(PoisonError::into_inner).push(pointer.addr());
+    static LEFT: Mutex<Vec<AtomicPtr<u8>>> = Mutex::new(Vec::new());
+    LEFT.lock().unwrap_or_else(PoisonError::into_inner).push(AtomicPtr::new(pointer.cast()));
 }
 
 /// Adds to its count when it is dropped.
