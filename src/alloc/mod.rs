@@ -2,6 +2,8 @@
 #![allow(unsafe_code, reason = "allocates, advises and frees memory")]
 
 mod block_cache;
+// Without Python, only mapped pages are counted, and other systems map none.
+#[cfg(any(feature = "python", all(target_os = "linux", not(miri))))]
 mod counted;
 pub(crate) mod fallible;
 mod foreign;
