@@ -123,15 +123,21 @@ impl Error {
         self
     }
 
-    /// Joins the errors of several columns into the first, whose message includes the others. `None` for no errors.
+    /// Joins the errors of several columns into the first, whose message includes the others, each once. `None` for no
+    /// errors.
     pub(crate) fn of_columns(errors: impl IntoIterator<Item = Self>) -> Option<Self> {
-        let mut errors = errors.into_iter();
-        let mut first = errors.next()?;
+        let mut all = Vec::new();
         for mut error in errors {
             let others = std::mem::take(&mut error.0.others);
-            first.0.others.push(error);
-            first.0.others.extend(others);
+            all.push(error);
+            all.extend(others);
         }
+        let mut told = HashSet::new();
+        let key = |error: &Self| (error.0.column.clone(), error.0.reason.clone(), error.0.remedy.clone(), error.row());
+        all.retain(|error| told.insert(key(error)));
+        let mut all = all.into_iter();
+        let mut first = all.next()?;
+        first.0.others.extend(all);
         Some(first)
     }
 

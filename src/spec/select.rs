@@ -169,6 +169,8 @@ fn struct_fields(field: &FieldRef) -> Result<&Fields> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
 
     #[test]
@@ -184,6 +186,41 @@ mod tests {
             assert_eq!(edits(a, b), expected, "{a:?} {b:?}");
             assert_eq!(edits(b, a), expected, "{b:?} {a:?}");
         }
+    }
+
+    fn table(names: &[&str]) -> FieldRef {
+        let fields: Vec<_> = names.iter().map(|name| arrow_schema::Field::new(*name, DataType::Int8, true)).collect();
+        Arc::new(arrow_schema::Field::new("", DataType::Struct(fields.into()), false))
+    }
+
+    #[test]
+    fn a_name_that_is_missing_often_is_told_once() {
+        let field = table(&["height"]);
+        let told = |error: &Error| std::iter::once(error).chain(error.others()).map(Error::to_string).count();
+        for name in ["z", ""] {
+            let names = vec![name.to_owned(); 3];
+            assert_eq!(told(&select(&field, Some(&names)).unwrap_err()), 1, "{name:?}");
+            assert_eq!(told(&require_columns(&field, [name; 3]).unwrap_err()), 1, "{name:?}");
+        }
+        // A name that is told already is not compared again: names further on would not be.
+        let names: Vec<String> = (0..30).map(|number| format!("heig{number:02}")).collect();
+        let twice = || names.iter().chain(&names).map(String::as_str);
+        let error = require_columns(&field, twice()).unwrap_err();
+        assert_eq!((told(&error), error.to_string().matches("did you mean").count()), (30, 1));
+    }
+
+    #[test]
+    fn fifty_missing_names_are_compared_with_the_columns() {
+        let field = table(&["height"]);
+        let names: Vec<String> = (0..MOST_NAMES + 2).map(|number| format!("heig{number:02}")).collect();
+        let error = select(&field, Some(&names)).unwrap_err();
+        let all: Vec<&Error> = std::iter::once(&error).chain(error.others()).collect();
+        let is_compared = |error: &Error| error.remedy().unwrap().contains("did you mean \"height\"?");
+        assert!(all[..50].iter().all(|error| is_compared(error)));
+        assert_eq!(
+            all[50..].iter().map(|error| error.remedy().unwrap()).collect::<Vec<_>>(),
+            ["the columns are \"height\""; 2]
+        );
     }
 
     #[test]
