@@ -396,7 +396,45 @@ mod tests {
     }
 
     #[test]
+    fn only_decoded_bytes_above_1_are_set_to_1_once_more() {
+        let item = Field::new("values", DataType::Int8, true)
+            .with_metadata([("ARROW:extension:name".to_owned(), "arrow.bool8".to_owned())].into());
+        let ends = Field::new("run_ends", DataType::Int32, false);
+        let runs = DataType::RunEndEncoded(Arc::new(ends), Arc::new(item));
+        let made = plan(runs.clone(), &[CHUNK], &Options::default()).unwrap();
+        let step = |action, at_most| Step { action, bytes: 10, at_most };
+        assert_eq!(made.steps.as_slice(), [step(Action::Decode, false), step(Action::Normalise, true)]);
+        assert_eq!((made.bytes, made.is_copy()), (20, true));
+        // Where the decoded bytes are joined, the same pass sets them to 1.
+        let made = plan(runs, &[CHUNK, CHUNK], &Options::default()).unwrap();
+        assert_eq!(made.steps.last().map(|step| (step.action, step.at_most)), Some((Action::Normalise, false)));
+        assert_eq!(made.bytes, 40);
+    }
+
+    #[test]
+    fn bools_are_packed_without_a_copy_of_their_bytes() {
+        let (rows, copy) = (10, CopyMode::Always);
+        for (dtype, field, expected, bytes) in [
+            (DType::Bool, Some(DataType::Boolean), vec![Action::Pack], 2),
+            (DType::Int8, None, vec![Action::Private], 10),
+        ] {
+            let field = field.map(|data_type| Arc::new(Field::new("x", data_type, true)));
+            let form = TensorField::new(dtype, &[rows], &[1], field.as_ref()).unwrap();
+            let made = Plan::to_arrow(&form, true, false, copy).unwrap();
+            assert_eq!(made.steps.iter().map(|step| step.action).collect::<Vec<_>>(), expected, "{dtype}");
+            assert_eq!(made.bytes, bytes, "{dtype}");
+        }
+    }
+
+    #[test]
     fn sizes_that_cannot_be_are_errors() {
+        let most = isize::MAX.unsigned_abs();
+        for (data_type, rows) in [(DataType::Int8, most), (DataType::Int64, most / 8)] {
+            let chunk = |rows| ChunkSize { rows, ..CHUNK };
+            assert!(plan(data_type.clone(), &[chunk(rows)], &Options::default()).is_ok(), "{data_type}");
+            let error = plan(data_type, &[chunk(rows), chunk(1)], &Options::default()).unwrap_err();
+            assert_eq!((error.kind(), error.column()), (ErrorKind::Memory, Some("x")));
+        }
         let huge = ChunkSize { rows: usize::MAX, ..CHUNK };
         assert_eq!(plan(DataType::Int8, &[huge, huge], &Options::default()).unwrap_err().kind(), ErrorKind::Memory);
         assert_eq!(plan(DataType::Int64, &[huge], &Options::default()).unwrap_err().kind(), ErrorKind::Memory);

@@ -188,6 +188,13 @@ mod tests {
             let writable = MatrixOptions { writable: true, ..options };
             assert!(reasons(&two, LYING, &writable).unwrap().contains("packed"));
         }
+        let rows = MatrixData { is_row_major: true, is_column_major: false, ..LYING };
+        for (memory_order, expected) in
+            [(MemoryOrder::C, ""), (MemoryOrder::F, "packed column-major"), (MemoryOrder::A, "")]
+        {
+            let options = MatrixOptions { memory_order, ..MatrixOptions::default() };
+            assert_eq!(reasons(&two, rows, &options).unwrap(), expected);
+        }
         let error = reasons(&two, LYING, &MatrixOptions { copy: CopyMode::Never, ..MatrixOptions::default() });
         assert!(error.unwrap_err().remedy().unwrap().contains("MemoryOrder::F"));
     }
@@ -209,6 +216,12 @@ mod tests {
     fn without_elements_nothing_moves() {
         let options = MatrixOptions { copy: CopyMode::Never, writable: true, ..MatrixOptions::default() };
         assert_eq!(reasons(&[DataType::Boolean], MatrixData::default(), &options).unwrap(), "");
+        let most = isize::MAX.unsigned_abs();
+        for (rows, fits) in [(most / 8, true), (most / 8 + 1, false)] {
+            let data = MatrixData { rows, chunks: 1, is_column_major: true, ..MatrixData::default() };
+            let options = MatrixOptions { memory_order: MemoryOrder::F, ..MatrixOptions::default() };
+            assert_eq!(reasons(&[DataType::Int32, DataType::Int32], data, &options).is_ok(), fits, "{rows}");
+        }
         let huge = MatrixData { rows: usize::MAX / 4, chunks: 1, ..MatrixData::default() };
         assert_eq!(reasons(&[DataType::Int64], huge, &options).unwrap_err().kind(), ErrorKind::Memory);
     }

@@ -257,6 +257,12 @@ mod tests {
         assert_eq!(bytes(Scalar::Float(above), DType::Float16), 0x3c01_u16.to_ne_bytes());
         let above = 1.0 + 1.0 / 256.0 + 1.0 / (1_u64 << 40) as f64;
         assert_eq!(bytes(Scalar::Float(above), DType::BFloat16), 0x3f81_u16.to_ne_bytes());
+        // Of doubles, the nearest, and the even one of two.
+        for (value, nearest) in
+            [((1 << 53) + 1, 1_i64 << 53), ((1 << 53) + 3, (1 << 53) + 4), (-(1 << 54) - 3, -(1 << 54) - 4)]
+        {
+            assert_eq!(bytes(Scalar::Int(value), DType::Float64), (nearest as f64).to_ne_bytes(), "{value}");
+        }
         for (middle, dtype, up) in [
             ((1 << 70) + (1 << 46), DType::Float32, f32::from_bits(0x6280_0001).to_ne_bytes().to_vec()),
             ((1 << 70) + (1 << 62), DType::BFloat16, 0x6281_u16.to_ne_bytes().to_vec()),

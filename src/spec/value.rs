@@ -333,3 +333,54 @@ fn unsupported(data_type: &DataType) -> Error {
     };
     Error::unsupported(format!("Arrow type {data_type} has no tensor form")).remedy_is(remedy)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use super::*;
+
+    const FLOAT8: [DType; 8] = [
+        DType::Float8E3M4,
+        DType::Float8E4M3,
+        DType::Float8E4M3B11Fnuz,
+        DType::Float8E4M3Fn,
+        DType::Float8E4M3Fnuz,
+        DType::Float8E5M2,
+        DType::Float8E5M2Fnuz,
+        DType::Float8E8M0Fnu,
+    ];
+
+    fn float8(dtype: DType) -> Field {
+        let name = HashMap::from([("ARROW:extension:name".to_owned(), dtype.extension_name().unwrap())]);
+        Field::new("x", DataType::FixedSizeBinary(1), true).with_metadata(name)
+    }
+
+    fn pairs(item: Field) -> Field {
+        Field::new("x", DataType::FixedSizeList(Arc::new(item), 2), true)
+    }
+
+    fn converts(field: &Field, dtype: DType) -> bool {
+        Value::of(field, &Options::default().dtype(dtype)).is_ok()
+    }
+
+    #[test]
+    fn an_8_bit_float_is_cast_to_nothing_else() {
+        for from in FLOAT8 {
+            for to in DType::ALL.iter().copied() {
+                assert_eq!(converts(&float8(from), to), from == to, "{from} to {to}");
+            }
+            assert!(!converts(&Field::new("x", DataType::Float32, true), from), "float32 to {from}");
+        }
+    }
+
+    #[test]
+    fn pairs_of_8_bit_floats_are_no_complex_numbers() {
+        for to in [DType::Complex64, DType::Complex128] {
+            for part in FLOAT8 {
+                assert!(!converts(&pairs(float8(part)), to), "{part} to {to}");
+            }
+            assert!(converts(&pairs(Field::new("x", DataType::Float16, true)), to), "{to}");
+        }
+    }
+}
