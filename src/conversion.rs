@@ -1,8 +1,13 @@
 //! Runs a [`Conversion`]: on data at hand, on a stream, into memory that is there, or for its report alone.
 
+#[cfg(feature = "python")]
+mod explained;
+
 use std::borrow::Cow;
 
 use arrow_schema::FieldRef;
+#[cfg(feature = "python")]
+pub(crate) use explained::Subject;
 use smallvec::SmallVec;
 
 use crate::arrow::{DeviceArray, DeviceArrayStream, empty_on};

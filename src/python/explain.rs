@@ -6,17 +6,14 @@ use pyo3::types::PyTuple;
 
 use super::counts::integer;
 use super::explainable::Explainable;
-use super::options::{ElementKeywords, copy_mode};
+use super::options::ElementKeywords;
 use super::pandas::pandas_index;
 use super::ragged::parse_pad;
 use super::selection::{Columns, parse_order};
 use super::{Device, device, html, report_pickle};
-use crate::arrow::DeviceArray;
-use crate::column::to_arrow;
+use crate::conversion::Subject;
 use crate::error::Language;
-use crate::spec::{CopyMode, PandasIndex, Selection};
-use crate::tensor::Tensor;
-use crate::transfer::Route;
+use crate::spec::Selection;
 
 /// The note of a report for which a query was run.
 const RUN: &str = "the types cost a query: the object tells them by running it";
@@ -248,74 +245,21 @@ pub(super) fn explain(
     let order = order.map(parse_order).transpose()?;
     let selection = if order.is_some() { Columns::whole(columns) } else { Columns::each(columns) };
     let mut conversion = conversion.select(selection).memory_order(order.unwrap_or_default());
-    let (device, copy) = (device.map(device::extract).transpose()?, copy_mode(copy));
-    // Where data is of which only the type is known.
-    let mut own = crate::device::Device::CPU;
+    let device = device.map(device::extract).transpose()?;
     let mut notes = Vec::new();
-    let (field, chunks) = match Explainable::read(obj_or_schema)? {
-        Explainable::Chunks(field, chunks) => (field, Some(chunks)),
-        Explainable::Schema(field, device) => {
-            own = device;
-            (field, None)
-        }
+    let subject = match Explainable::read(obj_or_schema)? {
+        Explainable::Of(subject) => subject,
         Explainable::Query(field) => {
             notes.push(RUN.to_owned());
-            (field, None)
+            Subject::Type(field, crate::device::Device::CPU)
         }
-        // A tensor has no lists: its type says so.
-        Explainable::Tensor(tensor) if pad.is_some() => (tensor.arrow_form()?.field, None),
-        Explainable::Tensor(tensor) => match column_elsewhere(&tensor, device) {
-            Some(array) => (array.field().clone(), Some(vec![array])),
-            None if is_to_host(&tensor, device) => {
-                own = tensor.device();
-                (tensor.arrow_form()?.field, None)
-            }
-            None => {
-                let report = crate::explain::explain_tensor(&tensor, |column| conversion.of(column))?;
-                return Ok(Report(match device {
-                    Some(device) => report.then_to(device, copy),
-                    None => report,
-                }));
-            }
-        },
     };
-    // As the conversion: what is copied to the host for it is nobody else's.
-    let only = chunks.as_ref().and_then(|chunks| chunks.first());
-    let from = only.map_or(own, DeviceArray::device);
-    let is_own = device.is_some_and(|device| device.is_cpu() && Route::is_copy(from, device));
-    let has_groups = matches!(conversion.selection, Selection::Named(_));
-    if is_own && !has_groups {
-        conversion.take_as_own();
+    if let (Subject::Chunks(field, _) | Subject::Type(field, _), Selection::Whole(_) | Selection::Each(_)) =
+        (&subject, &conversion.selection)
+    {
+        let index = pandas_index(obj_or_schema, field)?;
+        conversion = conversion.index(index);
     }
-    let index = if has_groups { PandasIndex::Keep } else { pandas_index(obj_or_schema, &field)? };
-    // What the CPU is asked for is moved there first, and nobody knows more of it here than of a schema.
-    let to_host = device.filter(|device| device.is_cpu());
-    let moved = only.filter(|array| !array.device().is_cpu()).zip(to_host);
-    let stream_moved = to_host.filter(|_| !own.is_cpu());
-    let read_on = if stream_moved.is_some() { crate::device::Device::CPU } else { own };
-    let chunks = chunks.as_deref().filter(|_| moved.is_none());
-    let report = match pad {
-        Some(pad) => conversion.explain_padded(&field, chunks, pad, read_on),
-        None => conversion.index(index).explain(&field, chunks, read_on),
-    };
-    let report = report.map(|report| crate::explain::Report { notes, ..report });
-    if let Some(device) = stream_moved {
-        return Ok(Report(report?.after_moves(&field, own, device, copy)));
-    }
-    Ok(Report(match (report?, moved, device) {
-        (report, Some((array, device)), _) => report.after_move(array, device, copy),
-        (report, None, Some(device)) => report.then_to(device, copy),
-        (report, None, None) => report,
-    }))
-}
-
-/// A tensor on a device as a column, if that is to be moved to the CPU before it is converted, and no element has to move before.
-fn column_elsewhere(tensor: &Tensor, device: Option<crate::device::Device>) -> Option<DeviceArray> {
-    // Bools become bits by a kernel.
-    is_to_host(tensor, device).then(|| to_arrow(tensor, None, CopyMode::Never).ok()).flatten()
-}
-
-/// Whether a tensor of a device is moved to the host before it is converted.
-fn is_to_host(tensor: &Tensor, device: Option<crate::device::Device>) -> bool {
-    device.is_some_and(crate::device::Device::is_cpu) && !tensor.device().is_cpu()
+    let report = conversion.explain_to(subject, pad, device)?;
+    Ok(Report(crate::explain::Report { notes, ..report }))
 }

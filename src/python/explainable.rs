@@ -10,20 +10,16 @@ use super::input::{self, ArrowInput, Chunks};
 use super::schema::schema_of_query;
 use super::sources::{self, Known, no_protocol};
 use super::{ArrayStream, Tensor, device, tensor_input};
-use crate::arrow::DeviceArray;
+use crate::conversion::Subject;
 use crate::device::Device;
 use crate::spec::CopyMode;
-use crate::tensor::Tensor as Core;
 
 /// What can be explained.
 pub(super) enum Explainable {
-    /// Chunks of one type: those of a table, or one array.
-    Chunks(FieldRef, Vec<DeviceArray>),
-    /// Of data on this device, none of which is read.
-    Schema(FieldRef, Device),
-    /// As `Schema`, of what had to be run to know.
+    /// Data, or a type of data, none of which is read.
+    Of(Subject),
+    /// The type of what had to be run to know.
     Query(FieldRef),
-    Tensor(Core),
 }
 
 impl Explainable {
@@ -34,20 +30,20 @@ impl Explainable {
     pub(super) fn read(object: &Bound<'_, PyAny>) -> PyResult<Self> {
         let is_tensor = object.is_exact_instance_of::<Tensor>();
         if !is_tensor && let Some(array) = input::array(object)? {
-            return Ok(Self::Chunks(array.field().clone(), vec![array]));
+            return Ok(Self::Of(Subject::Chunks(array.field().clone(), vec![array])));
         }
         if !is_tensor && let Some(found) = Self::of_stream(object)? {
             return Ok(found);
         }
         match tensor_input::dlpack_as_it_is(object, None, CopyMode::IfNeeded)? {
-            Some(tensor) => Ok(Self::Tensor(tensor)),
+            Some(tensor) => Ok(Self::Of(Subject::Tensor(tensor))),
             None if has(object, "__next__")? => Err(PyTypeError::new_err(
                 "explain cannot look at an iterator: its type is that of its first item, and to read that takes it from the iterator; pass \
                  that item, or its schema",
             )),
             None if are_at_hand(object)? => Self::of_chunks(object),
             None => match sources::columns(object)? {
-                Some(Known::Type(field)) => Ok(Self::Schema(field, Device::CPU)),
+                Some(Known::Type(field)) => Ok(Self::Of(Subject::Type(field, Device::CPU))),
                 _ if sources::is_source(object)? => Err(PyTypeError::new_err(format!(
                     "explain cannot tell the type of the {}: it is known when the first item is read; pass that item, or its schema",
                     object.get_type().name()?
@@ -66,7 +62,7 @@ impl Explainable {
             return Self::of_chunks(object).map(Some);
         }
         if let Some(field) = schema_of_query(object)? {
-            return Ok(Some(Self::Schema(field, stream_device(object)?)));
+            return Ok(Some(Self::Of(Subject::Type(field, stream_device(object)?))));
         }
         if again && let Some(ArrowInput::Stream(stream)) = input::arrow(object)? {
             return Ok(Some(Self::Query(stream.field().clone())));
@@ -83,9 +79,9 @@ impl Explainable {
         let chunks = Chunks::read(object, CopyMode::IfNeeded)?;
         let (field, device) = (chunks.field().clone(), chunks.device());
         if chunks.arrays.len() != 1 && chunks.arrays.iter().any(|array| !array.device().is_cpu()) {
-            return Ok(Self::Schema(field, device));
+            return Ok(Self::Of(Subject::Type(field, device)));
         }
-        Ok(Self::Chunks(field, chunks.arrays.into_vec()))
+        Ok(Self::Of(Subject::Chunks(field, chunks.arrays.into_vec())))
     }
 }
 
