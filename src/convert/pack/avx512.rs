@@ -15,6 +15,7 @@ use std::arch::x86_64::{
 };
 
 mod load;
+mod shared_lines;
 
 use std::mem::MaybeUninit;
 
@@ -24,6 +25,7 @@ use super::stream::{LINE, prefetch, prefetch_to_second};
 use super::transpose::Tiles;
 
 use load::{doubles, each_lane, singles, words};
+pub(super) use shared_lines::{Merges, SharedLines, shared_lines};
 
 use super::load::{Load, Stored};
 

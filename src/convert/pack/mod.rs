@@ -18,6 +18,8 @@ mod loads;
 mod row_assembly;
 mod rows;
 mod select;
+#[cfg(target_arch = "x86_64")]
+mod shared_lines;
 mod stream;
 mod target;
 #[cfg(test)]
@@ -204,7 +206,7 @@ impl Packer<'_> {
         } else if dense {
             // SAFETY: `columns`, `room` and `isa` are promised; rows are dense, and not shorter than a line, as the
             // first branch took those.
-            unsafe { self.waiting(first, out) }
+            unsafe { self.sharing_lines(first, out) }
         } else {
             // SAFETY: `columns`, `room` and `isa` are promised; nothing is streamed.
             unsafe { self.groups(first, out, false) }

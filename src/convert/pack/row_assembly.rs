@@ -9,11 +9,25 @@ use super::{Packer, Refusal};
 use crate::alloc::HostBuffer;
 
 impl Packer<'_> {
+    /// Writes contiguous rows that are no whole lines: in registers those that these can merge, others by way of a buffer.
+    ///
+    /// # Safety
+    /// As [`super::pack_rows`]; rows lie one after the other, and are a line long or longer.
+    pub(super) unsafe fn sharing_lines(&self, first: usize, out: Target) -> Result<(), Refusal> {
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: `columns`, `room` and `isa` are promised; rows are dense, and not shorter than a line.
+        let merged = unsafe { self.merged(first, out) }?;
+        #[cfg(not(target_arch = "x86_64"))]
+        let merged = 0;
+        // SAFETY: `columns`, `room` and `isa` are promised for the rows behind the merged ones, which are as dense.
+        unsafe { self.waiting(first + merged, out.part(merged..out.count())) }
+    }
+
     /// Writes contiguous rows. While non-temporal stores write one block, the columns of the next block are prefetched.
     ///
     /// # Safety
     /// As [`super::pack_rows`]; rows lie one after the other, and are a line long or longer.
-    pub(super) unsafe fn waiting(&self, first: usize, out: Target) -> Result<(), Refusal> {
+    unsafe fn waiting(&self, first: usize, out: Target) -> Result<(), Refusal> {
         let width = out.stride();
         // In the buffer, rows start at the same position in a cache line as in the target.
         let before = out.start().addr() % LINE;

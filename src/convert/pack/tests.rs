@@ -3,6 +3,7 @@
 
 mod complex;
 mod lanes;
+mod shared_lines;
 
 use std::sync::Arc;
 
