@@ -4,57 +4,16 @@
 //! One block a process, 256 MiB at most. `madvise` lets the system take its pages when memory is short. `take` and
 //! `keep` exchange one pointer: no lock can be left behind by a fork, and a child process has its own copy.
 
-use std::alloc::{Layout, dealloc};
-use std::ptr::{NonNull, null_mut};
+use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-use super::{HUGE_PAGE, HUGE_PAGES_FROM, mapped};
+use super::block::{Block, HUGE_PAGE, HUGE_PAGES_FROM};
 
 /// Larger blocks are freed at once.
 const MOST: usize = 256 << 20;
 
 /// The block that this process caches.
 pub(super) static KEPT: Slot = Slot::new();
-
-/// Memory that nobody uses.
-#[derive(Debug)]
-pub(super) struct Block {
-    pub(super) start: NonNull<u8>,
-    pub(super) layout: Layout,
-    /// Whether the block is mapped from the system, not from the global allocator.
-    pub(super) is_mapped: bool,
-}
-
-impl Block {
-    /// Frees the block through the allocator that made it.
-    ///
-    /// # Safety
-    /// `start` came from the global allocator with this layout, or is so many bytes that were mapped, and nobody uses it.
-    unsafe fn free(self) {
-        if self.is_mapped {
-            // SAFETY: `is_mapped` says that `mapped::grow` made the block, and the caller that nobody uses it.
-            unsafe { mapped::free(&self) };
-        } else {
-            // SAFETY: a block that is not mapped came from the global allocator with this layout, and nobody uses it.
-            unsafe { dealloc(self.start.as_ptr(), self.layout) };
-        }
-    }
-
-    /// Lets the system take the pages back until they are written again. Returns whether the system understood.
-    #[cfg(all(target_os = "linux", not(miri)))]
-    fn offer_pages(&self) -> bool {
-        // Whole huge pages only, because what follows the block is not ours.
-        let whole = self.layout.size() / HUGE_PAGE * HUGE_PAGE;
-        // SAFETY: a range of memory that nobody uses: that its contents may be lost changes nothing for anyone.
-        unsafe { libc::madvise(self.start.as_ptr().cast(), whole, libc::MADV_FREE) == 0 }
-    }
-
-    /// Miri has no pages.
-    #[cfg(any(not(target_os = "linux"), miri))]
-    fn offer_pages(&self) -> bool {
-        cfg!(miri)
-    }
-}
 
 /// Room for one block.
 #[derive(Debug)]
@@ -131,6 +90,9 @@ impl Slot {
 
 #[cfg(test)]
 mod tests {
+    use std::alloc::Layout;
+    use std::ptr::NonNull;
+
     use super::*;
 
     impl Drop for Slot {

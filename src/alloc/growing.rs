@@ -2,8 +2,9 @@
 
 use std::mem::MaybeUninit;
 
+use super::block::HUGE_PAGES_FROM;
 use super::fallible::out_of_memory;
-use super::{HUGE_PAGES_FROM, HostBuffer, mapped};
+use super::{HostBuffer, mapped};
 use crate::error::Result;
 
 /// A block that is written from its start to its end, and whose size is not known in advance.

@@ -27,29 +27,16 @@ pub(super) fn truncate(memory: &mut HostBuffer, len: usize) {
     linux::give_back_rest(memory);
 }
 
-/// Frees a block that [`grow`] made.
-///
-/// # Safety
-/// The block was made there, and nobody uses it.
-#[cfg(all(target_os = "linux", not(miri)))]
-pub(super) unsafe fn free(block: &super::block_cache::Block) {
-    super::counted::count(block.layout.size(), 0);
-    // SAFETY: the block is `layout.size()` bytes of pages that `grow` mapped, and nobody uses it.
-    unsafe { linux::unmap(block.start, block.layout.size()) };
-}
-
-#[cfg(any(not(target_os = "linux"), miri))]
-pub(super) unsafe fn free(_block: &super::block_cache::Block) {}
-
 #[cfg(all(target_os = "linux", not(miri)))]
 mod linux {
     use std::alloc::Layout;
     use std::ptr::{NonNull, null_mut};
 
-    use super::super::block_cache::{Block, KEPT};
+    use super::super::block::{Block, HUGE_PAGE, unmap};
+    use super::super::block_cache::KEPT;
     use super::super::counted::count;
     use super::super::fallible::out_of_memory;
-    use super::super::{HUGE_PAGE, HostBuffer, advise_huge_pages};
+    use super::super::{HostBuffer, advise_huge_pages};
     use crate::error::Result;
 
     pub(super) fn grow(memory: &mut HostBuffer, written: usize, len: usize) -> Result<()> {
@@ -158,13 +145,5 @@ mod linux {
         // A limit of the address space may not have room for both.
         let place = moved(libc::MREMAP_MAYMOVE);
         if is_there(place) { NonNull::new(place.cast()) } else { None }
-    }
-
-    /// # Safety
-    /// Whole pages that were mapped here, which nobody uses any more.
-    pub(super) unsafe fn unmap(start: NonNull<u8>, size: usize) {
-        // SAFETY: whole pages that were mapped here, and that nobody uses. It fails only where splitting a mapping
-        // takes one more than the system allows: the pages stay then.
-        unsafe { libc::munmap(start.as_ptr().cast(), size) };
     }
 }

@@ -1,6 +1,7 @@
 //! Host memory for results: aligned to 64 bytes, which JAX requires, and in huge pages if it is large.
 #![allow(unsafe_code, reason = "allocates, advises and frees memory")]
 
+mod block;
 mod block_cache;
 // Without Python, only mapped pages are counted, and other systems map none.
 #[cfg(any(feature = "python", all(target_os = "linux", not(miri))))]
@@ -23,7 +24,8 @@ pub(crate) use growing::GrowingBuffer;
 pub(crate) use pool::{Pool, PooledBuffer, Source};
 
 use crate::error::Result;
-use block_cache::{Block, KEPT};
+use block::{Block, HUGE_PAGE, HUGE_PAGES_FROM};
+use block_cache::KEPT;
 use fallible::{is_beyond_memory, out_of_memory};
 
 /// Keeps memory alive until the last clone is dropped, on any thread.
@@ -34,11 +36,6 @@ pub(crate) const ALIGNMENT: usize = 64;
 
 /// The most bytes of anything, because no processor has user addresses of more bits.
 const ADDRESSABLE: u64 = 1 << 56;
-
-/// From this size on, an allocation starts on a huge page and asks for huge pages.
-const HUGE_PAGES_FROM: usize = 2 * HUGE_PAGE;
-/// Small under Miri, so that small tests have large blocks.
-const HUGE_PAGE: usize = if cfg!(miri) { 1 << 12 } else { 2 << 20 };
 
 /// Returns whether memory of this many bytes can start at this address.
 pub(crate) fn is_addressable(start: usize, bytes: usize) -> bool {

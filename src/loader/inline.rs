@@ -4,7 +4,7 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::Next;
+use super::batch::Next;
 use super::prefetch::{Stop, panicked};
 use super::producer::Producer;
 use crate::error::{Error, Result};

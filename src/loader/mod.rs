@@ -1,9 +1,11 @@
 //! Turns a stream into training batches with a fixed number of rows, prefetched on a thread. docs/loader.md states the
 //! guarantees.
 
+mod batch;
 mod draws;
 mod groups;
 mod inline;
+mod options;
 mod prefetch;
 mod producer;
 mod sharding;
@@ -14,13 +16,14 @@ mod source_rows;
 mod state;
 mod target;
 
-use std::num::NonZero;
 use std::time::Duration;
 
 #[cfg(feature = "python")]
 use arrow_schema::FieldRef;
+pub use batch::{Batch, Next};
 use groups::{CopyNote, Groups};
 use inline::Inline;
+pub use options::{LoadOptions, Shuffle};
 use prefetch::{Prefetch, Stop, Taken};
 use producer::Producer;
 pub use sharding::Sharding;
@@ -32,77 +35,11 @@ pub(crate) use target::check_device;
 use crate::arrow::DeviceArrayStream;
 use crate::convert::check_environment;
 use crate::copy_log;
-use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::spec::Conversion;
 #[cfg(feature = "python")]
 use crate::stream_order;
-use crate::tensor::Tensor;
 use crate::transfer::taken_over;
-
-/// How a stream becomes batches.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct LoadOptions {
-    /// Which rows are in which batch, and which batches are this rank's.
-    pub sharding: Sharding,
-    /// The shuffle; `None` keeps the source's order.
-    pub shuffle: Option<Shuffle>,
-    /// The number of batches that are prefetched on a thread; 0 makes each batch on request.
-    pub prefetch: usize,
-    /// Where the batches are made: the CPU, a CUDA device, or its page-locked memory.
-    pub device: Device,
-}
-
-impl LoadOptions {
-    /// Returns options for batches in the source's order, two of them prefetched.
-    #[must_use]
-    pub fn new(sharding: Sharding) -> Self {
-        Self { sharding, shuffle: None, prefetch: 2, device: Device::CPU }
-    }
-}
-
-/// A shuffle by a buffer of rows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Shuffle {
-    /// Rows of the buffer. With as many rows as the source, every order is equally likely.
-    pub buffer: NonZero<usize>,
-    /// Determines the order, together with the epoch.
-    pub seed: u64,
-}
-
-impl Shuffle {
-    /// Returns a shuffle by a buffer of so many rows.
-    #[must_use]
-    pub fn new(buffer: NonZero<usize>, seed: u64) -> Self {
-        Self { buffer, seed }
-    }
-}
-
-/// A batch.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct Batch {
-    /// A tensor for each group, in the order of the selection. No other object shares their memory.
-    pub tensors: Vec<Tensor>,
-    /// How many rows they have.
-    pub rows: usize,
-}
-
-/// The answer to a request for a batch.
-#[derive(Debug)]
-#[non_exhaustive]
-pub enum Next {
-    /// The batch.
-    Batch(Batch),
-    /// It is still being made.
-    NotYet,
-    /// The epoch is at its end.
-    End,
-    /// The iteration has ended early: making a batch failed, or the iteration was closed.
-    Cut,
-}
 
 /// The batches of one epoch. Dropping it ends the prefetching thread, and releases the source.
 #[derive(Debug)]

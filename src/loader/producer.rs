@@ -1,14 +1,15 @@
 //! Makes one batch after the other from the source's rows.
 
+use super::batch::Batch;
 use super::draws::Draws;
 use super::groups::Groups;
+use super::options::LoadOptions;
 use super::prefetch::Stop;
 use super::sharding::Sharding;
 use super::shuffle::ShuffleBuffer;
 use super::slot::{Ring, Slot};
 use super::source_rows::SourceRows;
 use super::target::BatchTarget;
-use super::{Batch, LoadOptions};
 use crate::arrow::DeviceArrayStream;
 use crate::error::{Error, Result};
 

@@ -8,6 +8,8 @@ use arrow_buffer::{Buffer, ScalarBuffer};
 use arrow_schema::{DataType, Field, FieldRef};
 use proptest::prelude::*;
 
+use std::num::NonZero;
+
 use super::draws::Draws;
 use super::shuffle::SEGMENT;
 use super::*;

@@ -5,28 +5,61 @@ use std::mem::MaybeUninit;
 
 use arrow_schema::FieldRef;
 
-use super::{CStream, DeviceArray, DeviceArrayStream, ReleaseGuard};
+use super::{CStream, DeviceArray, DeviceArrayStream};
 use crate::arrow::field_cache::read_field;
+use crate::arrow::import::{ReleaseGuard, release_directly};
 use crate::error::{Error, ErrorKind, Result};
-use crate::ffi::arrow_device::ArrowSchema;
+use crate::ffi::arrow_device::{ArrowArrayStream, ArrowDeviceArrayStream, ArrowSchema};
 use crate::stream_order::run_handlers;
 
-/// # Safety
-/// As [`DeviceArrayStream::import`].
-pub(super) unsafe fn import<S: CStream>(source: *mut S, guard: ReleaseGuard) -> Result<DeviceArrayStream> {
-    // SAFETY: `source` points to a struct, which is initialised.
-    let stream = Box::new(unsafe { source.read() });
-    if stream.callbacks().release.is_none() {
-        return Err(Error::invalid("the ArrowArrayStream was released or consumed already"));
+impl DeviceArrayStream {
+    /// Moves a C stream out of `source`, which then counts as released, and asks for its schema.
+    ///
+    /// # Errors
+    /// If `source` was released already or lacks a callback, or its producer reports an error. The moved stream is
+    /// still released.
+    ///
+    /// # Safety
+    /// `source` points to a struct as the C stream interface describes it, and so are the structs that it produces.
+    pub unsafe fn import(source: *mut ArrowArrayStream) -> Result<Self> {
+        // SAFETY: the caller promises the same of `source` and of its products.
+        unsafe { Self::import_guarded(source, release_directly) }
     }
-    // SAFETY: `source` points to a struct, which is ours to change: the move of the C stream interface is a bitwise
-    // copy, then the source counts as released.
-    unsafe { (*source).set_released() };
-    let mut imported = Imported { stream, guard };
-    let field = imported.schema()?;
-    let device_type = imported.stream.device_type();
-    let arrays = Arrays { imported: Some(imported), field: field.clone() };
-    Ok(DeviceArrayStream::new(field, device_type, arrays))
+
+    /// Like [`DeviceArrayStream::import`], for the C device stream interface.
+    ///
+    /// # Errors
+    /// As [`DeviceArrayStream::import`].
+    ///
+    /// # Safety
+    /// As [`DeviceArrayStream::import`].
+    pub unsafe fn import_device(source: *mut ArrowDeviceArrayStream) -> Result<Self> {
+        // SAFETY: the caller promises the same of `source` and of its products.
+        unsafe { Self::import_guarded(source, release_directly) }
+    }
+
+    /// Like [`DeviceArrayStream::import`], with a guard of the release callbacks.
+    ///
+    /// # Errors
+    /// As [`DeviceArrayStream::import`].
+    ///
+    /// # Safety
+    /// As [`DeviceArrayStream::import`].
+    pub(crate) unsafe fn import_guarded<S: CStream>(source: *mut S, guard: ReleaseGuard) -> Result<Self> {
+        // SAFETY: `source` points to a struct, which is initialised.
+        let stream = Box::new(unsafe { source.read() });
+        if stream.callbacks().release.is_none() {
+            return Err(Error::invalid("the ArrowArrayStream was released or consumed already"));
+        }
+        // SAFETY: `source` points to a struct, which is ours to change: the move of the C stream interface is a bitwise
+        // copy, then the source counts as released.
+        unsafe { (*source).set_released() };
+        let mut imported = Imported { stream, guard };
+        let field = imported.schema()?;
+        let device_type = imported.stream.device_type();
+        let arrays = Arrays { imported: Some(imported), field: field.clone() };
+        Ok(Self::new(field, device_type, arrays))
+    }
 }
 
 /// A C stream that is released exactly once.

@@ -15,7 +15,7 @@ pub use export::{export_device_stream, export_stream};
 pub(crate) use exported::forget_messages;
 
 use super::check::same_layout;
-use super::import::{DeviceArray, ReleaseGuard, host, release_directly};
+use super::import::{DeviceArray, host};
 use crate::device::Device;
 use crate::error::{Error, ErrorKind, Result};
 use crate::ffi::arrow_device::{ArrowArray, ArrowArrayStream, ArrowDeviceArray, ArrowDeviceArrayStream, ArrowSchema};
@@ -39,44 +39,6 @@ impl DeviceArrayStream {
         arrays: impl Iterator<Item = Result<DeviceArray>> + Send + 'static,
     ) -> Self {
         Self { field, device_type, arrays: Box::new(arrays) }
-    }
-
-    /// Moves a C stream out of `source`, which then counts as released, and asks for its schema.
-    ///
-    /// # Errors
-    /// If `source` was released already or lacks a callback, or its producer reports an error. The moved stream is
-    /// still released.
-    ///
-    /// # Safety
-    /// `source` points to a struct as the C stream interface describes it, and so are the structs that it produces.
-    pub unsafe fn import(source: *mut ArrowArrayStream) -> Result<Self> {
-        // SAFETY: the caller promises the same of `source` and of its products.
-        unsafe { Self::import_guarded(source, release_directly) }
-    }
-
-    /// Like [`DeviceArrayStream::import`], for the C device stream interface.
-    ///
-    /// # Errors
-    /// As [`DeviceArrayStream::import`].
-    ///
-    /// # Safety
-    /// As [`DeviceArrayStream::import`].
-    pub unsafe fn import_device(source: *mut ArrowDeviceArrayStream) -> Result<Self> {
-        // SAFETY: the caller promises the same of `source` and of its products.
-        unsafe { Self::import_guarded(source, release_directly) }
-    }
-
-    /// Like [`DeviceArrayStream::import`], with a guard of the release callbacks.
-    ///
-    /// # Errors
-    /// As [`DeviceArrayStream::import`].
-    ///
-    /// # Safety
-    /// As [`DeviceArrayStream::import`].
-    pub(crate) unsafe fn import_guarded<S: CStream>(source: *mut S, guard: ReleaseGuard) -> Result<Self> {
-        // SAFETY: `source` points to a stream as the interface of its type describes it, and its products are such
-        // structs, as promised.
-        unsafe { import::import(source, guard) }
     }
 
     /// Reads the remaining arrays, and handles signals between them.

@@ -1,0 +1,27 @@
+//! [`Batch`], and the answers to a request for one.
+
+use crate::tensor::Tensor;
+
+/// A batch.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Batch {
+    /// A tensor for each group, in the order of the selection. No other object shares their memory.
+    pub tensors: Vec<Tensor>,
+    /// How many rows they have.
+    pub rows: usize,
+}
+
+/// The answer to a request for a batch.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Next {
+    /// The batch.
+    Batch(Batch),
+    /// It is still being made.
+    NotYet,
+    /// The epoch is at its end.
+    End,
+    /// The iteration has ended early: making a batch failed, or the iteration was closed.
+    Cut,
+}

@@ -1,0 +1,46 @@
+//! [`LoadOptions`]: how a stream becomes batches.
+
+use std::num::NonZero;
+
+use super::sharding::Sharding;
+use crate::device::Device;
+
+/// How a stream becomes batches.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct LoadOptions {
+    /// Which rows are in which batch, and which batches are this rank's.
+    pub sharding: Sharding,
+    /// The shuffle; `None` keeps the source's order.
+    pub shuffle: Option<Shuffle>,
+    /// The number of batches that are prefetched on a thread; 0 makes each batch on request.
+    pub prefetch: usize,
+    /// Where the batches are made: the CPU, a CUDA device, or its page-locked memory.
+    pub device: Device,
+}
+
+impl LoadOptions {
+    /// Returns options for batches in the source's order, two of them prefetched.
+    #[must_use]
+    pub fn new(sharding: Sharding) -> Self {
+        Self { sharding, shuffle: None, prefetch: 2, device: Device::CPU }
+    }
+}
+
+/// A shuffle by a buffer of rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Shuffle {
+    /// Rows of the buffer. With as many rows as the source, every order is equally likely.
+    pub buffer: NonZero<usize>,
+    /// Determines the order, together with the epoch.
+    pub seed: u64,
+}
+
+impl Shuffle {
+    /// Returns a shuffle by a buffer of so many rows.
+    #[must_use]
+    pub fn new(buffer: NonZero<usize>, seed: u64) -> Self {
+        Self { buffer, seed }
+    }
+}
