@@ -15,7 +15,7 @@ pub(crate) use to_arrow::{Bitmap, ColumnNode, as_requested, column_node, row_val
 pub(crate) use to_arrow::{check_requested, check_to_arrow};
 pub use to_arrow::{to_arrow, to_arrow_as};
 
-pub(crate) use host_reads::{needed, only_filled, read_nulls, refuse_known};
+pub(crate) use host_reads::{needed, read_nulls, refuse_known};
 
 use crate::arrow::{DeviceArray, Leaf};
 use crate::convert::{self, Backend, ColumnChunk, HostPass};

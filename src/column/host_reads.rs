@@ -8,7 +8,6 @@ use crate::alloc::fallible;
 use crate::arrow::{Leaf, Mask};
 use crate::convert::{self, ColumnChunk};
 use crate::error::{Error, ErrorKind, Result};
-use crate::plan::{Action, needs_copy};
 use crate::spec::{Element, Nulls, Spec};
 use crate::stream_order::Readiness;
 use crate::transfer::{Fetched, fetch};
@@ -68,20 +67,4 @@ pub(crate) fn refuse_known(spec: &Spec, nulls: Option<usize>) -> Result<()> {
         }
         _ => Ok(()),
     }
-}
-
-/// Of chunks of which one is on a device, the only one that has rows.
-///
-/// # Errors
-/// When there are several: they would have to be joined.
-pub(crate) fn only_filled<T>(chunks: &[T], rows: impl Fn(&T) -> usize, readiness: &Readiness) -> Result<Option<usize>> {
-    let mut filled = chunks.iter().enumerate().filter(|(_, chunk)| rows(chunk) > 0).map(|(index, _)| index);
-    let first = filled.next();
-    let others = filled.count();
-    if others > 0 {
-        let why = Action::Concatenate { chunks: others + 1 }.to_string();
-        return Err(needs_copy(readiness.device(), &why)
-            .remedy_is("convert each chunk for itself, or copy the data to the CPU first"));
-    }
-    Ok(first)
 }

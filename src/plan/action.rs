@@ -52,6 +52,8 @@ pub(crate) enum Action {
     Pack,
     /// Bools become the bits of a validity bitmap.
     PackValidity,
+    /// The bits of a validity bitmap become bools.
+    UnpackValidity,
     /// Views of strings move next to each other.
     GatherViews,
     /// The offsets of a slice start at 0 again.
@@ -73,7 +75,7 @@ impl fmt::Display for Action {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Decode => f.write_str("decoded"),
-            Self::Unpack => f.write_str("bits unpacked to bytes"),
+            Self::Unpack | Self::UnpackValidity => f.write_str("bits unpacked to bytes"),
             Self::Normalise => f.write_str("bytes above 1 set to 1"),
             Self::Cast { from, to } => write!(f, "cast from {from} to {to}"),
             Self::Fill { nulls, is_counted: false } => write!(f, "at most {nulls} nulls filled"),

@@ -40,6 +40,8 @@ impl Plan {
             error.remedy_is("convert each chunk for itself, or copy the data to the CPU first")
         } else if self.steps.len() == 1 && any(|action| matches!(action, Action::Fill { .. })) {
             error.remedy_is(Remedy::KeepOrNoNulls)
+        } else if any(|action| matches!(action, Action::EmptyNullRows | Action::UnpackValidity)) {
+            error.remedy_is(Remedy::BitmapOnDevice)
         } else {
             error
         }

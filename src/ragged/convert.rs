@@ -2,12 +2,11 @@
 
 use arrow_schema::FieldRef;
 
+use super::Ragged;
 use super::elements::{leaf_spec, parts};
 use super::part::Run;
 use super::walk::walk;
-use super::{Ragged, on_device};
 use crate::arrow::DeviceArray;
-use crate::column::check_types;
 use crate::error::Result;
 use crate::spec::Options;
 
@@ -46,10 +45,6 @@ pub fn chunks_to_ragged(field: &FieldRef, chunks: &[DeviceArray], options: &Opti
     let convert = || {
         // What no data could make possible fails before any is looked at.
         leaf_spec(field, options)?;
-        if let Some(readiness) = DeviceArray::readiness_of(chunks) {
-            check_types(field, chunks)?;
-            return on_device::convert(field, chunks, options, readiness);
-        }
         walk(field, &parts(field, chunks)?, options, &Run).map(Ragged::from)
     };
     convert().map_err(|error| error.in_column(field.name()))

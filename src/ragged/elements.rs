@@ -4,22 +4,30 @@ use std::sync::Arc;
 
 use arrow_schema::{DataType, Field, FieldRef};
 
-use super::level::{Level, RaggedPart};
 use super::variable_shape::{self, VariableShape};
-use crate::arrow::{DeviceArray, Mask};
-use crate::column::{ColumnRef, check_types, require_host};
+use crate::arrow::{DeviceArray, Hidden, Mask};
+use crate::column::{ColumnRef, check_types};
 use crate::convert::decode;
 use crate::error::{Error, ErrorKind, Remedy, Result};
 use crate::spec::{NullPolicy, Options, Spec};
 
-/// The chunks of a column, in host memory and of its type.
+/// An array, and which of its slots no row of an enclosing list shows.
+#[derive(Clone, Debug)]
+pub(super) struct RaggedPart {
+    pub(super) array: DeviceArray,
+    pub(super) hidden: Option<Hidden>,
+}
+
+impl RaggedPart {
+    pub(super) fn is_hidden(&self, index: usize) -> bool {
+        self.hidden.as_ref().is_some_and(|hidden| hidden.contains(index))
+    }
+}
+
+/// The chunks of a column, of its type.
 pub(super) fn parts(field: &FieldRef, chunks: &[DeviceArray]) -> Result<Vec<RaggedPart>> {
     check_types(field, chunks)?;
-    let part = |chunk: &DeviceArray| {
-        require_host(chunk.device(), field.name())?;
-        Ok(RaggedPart { array: chunk.clone(), hidden: None })
-    };
-    chunks.iter().map(part).collect()
+    Ok(chunks.iter().map(|chunk| RaggedPart { array: chunk.clone(), hidden: None }).collect())
 }
 
 /// The field of a row's elements, under the column's name; `None` where the type has no rows of different lengths.
@@ -75,19 +83,6 @@ pub(super) fn struct_column(
         Ok(RaggedPart { array, hidden: part.hidden.clone() })
     };
     parts.iter().map(part).collect::<Result<Vec<_>>>().map(|parts| (field.clone(), parts))
-}
-
-/// The error of an element, at the row that has it.
-pub(super) fn in_row(level: &Level<'_>, item: &FieldRef, options: &Options, error: Error) -> Error {
-    // Rows of list views stand in any order: the first null is not that of the first row that has one.
-    let has_null =
-        |row: &[RaggedPart]| leaf_column(item, row, options).is_err_and(|error| error.kind() == ErrorKind::Null);
-    let is_null_anywhere = error.kind() == ErrorKind::Null && level.has_lengths();
-    let first = if is_null_anywhere { level.first_row(item, has_null) } else { None };
-    match first.or_else(|| error.row().and_then(|element| level.row_of(element))) {
-        Some(row) => error.at_row(row),
-        None => error,
-    }
 }
 
 /// Whether anything depends on which elements are hidden: rows do, and of leaves nulls and what a cast may refuse.

@@ -1,31 +1,48 @@
-//! Decides for one level of lists what becomes of its rows, before anything is converted.
+//! One level of rows: what is done to its offsets, lengths and validity, and which elements it passes on. On the host.
 
 use std::ops::Range;
 
 use arrow_schema::{DataType, FieldRef};
-use smallvec::SmallVec;
 
+use super::elements::{RaggedPart, hiding_matters, leaf_column};
 use super::part::Part;
 use crate::alloc::fallible;
 use crate::arrow::{DeviceArray, Hidden, ListChunk};
-use crate::convert::{collect_ints, lengths_view, offsets_view, zero};
+use crate::convert::{collect_bools, collect_ints, lengths_view, offsets_view, zero};
 use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Remedy, Result};
 use crate::plan::{Action, Plan};
-use crate::spec::{CopyMode, NullPolicy, Options};
+use crate::spec::{CopyMode, NullPolicy, Options, Spec};
 use crate::tensor::Tensor;
 
-/// An array, and which of its slots no row of an enclosing list shows.
-#[derive(Clone, Debug)]
-pub(super) struct RaggedPart {
-    pub(super) array: DeviceArray,
-    pub(super) hidden: Option<Hidden>,
-}
+/// One level of rows, in whatever memory: the plans of its parts, and how each of them is made.
+pub(super) trait Rows {
+    /// The plan of a bool for each row, where null rows are kept.
+    fn validity_part(&self) -> Option<Part>;
 
-impl RaggedPart {
-    pub(super) fn is_hidden(&self, index: usize) -> bool {
-        self.hidden.as_ref().is_some_and(|hidden| hidden.contains(index))
-    }
+    /// A bool for each row, true where it is not null.
+    fn validity(&self) -> Result<Tensor>;
+
+    /// The plan of the offsets: one more than rows, or for list views as many.
+    fn offsets_part(&self) -> Part;
+
+    /// The offsets, by their plan.
+    fn offsets(&self, plan: &Plan) -> Result<Tensor>;
+
+    /// The plan of the lengths of list views.
+    fn lengths_part(&self) -> Option<Part>;
+
+    /// The lengths of list views, by their plan.
+    fn lengths(&self, plan: &Plan) -> Result<Tensor>;
+
+    /// The elements that become values; the offsets are made before.
+    fn items(&self, item: &FieldRef) -> Result<Vec<RaggedPart>>;
+
+    /// Elements that are no rows, as a column with the options that are left to it.
+    fn column(&self, item: &FieldRef, items: &[RaggedPart]) -> Result<(Spec, Vec<DeviceArray>, Options)>;
+
+    /// The error of an element, at the row that has it.
+    fn at_row(&self, item: &FieldRef, error: Error) -> Error;
 }
 
 /// The chunks of a column of lists or strings.
@@ -33,7 +50,7 @@ impl RaggedPart {
 pub(super) struct Level<'a> {
     field: &'a FieldRef,
     options: &'a Options,
-    pub(super) chunks: Vec<LevelChunk<'a>>,
+    chunks: Vec<LevelChunk<'a>>,
     /// Whether null rows give up their elements: offsets cannot step over them.
     gathered: bool,
     /// Whether null rows of list views lose their lengths.
@@ -41,14 +58,14 @@ pub(super) struct Level<'a> {
 }
 
 #[derive(Debug)]
-pub(super) struct LevelChunk<'a> {
+struct LevelChunk<'a> {
     part: &'a RaggedPart,
-    pub(super) list: ListChunk<'a>,
+    list: ListChunk<'a>,
 }
 
 impl LevelChunk<'_> {
     /// Whether a row is null in sight.
-    pub(super) fn is_null(&self, row: usize) -> bool {
+    fn is_null(&self, row: usize) -> bool {
         self.list.is_null(row) && !self.part.is_hidden(row)
     }
 
@@ -95,28 +112,16 @@ impl<'a> Level<'a> {
         }
         let fills = matches!(options.nulls, NullPolicy::Nan | NullPolicy::Fill(_));
         let spans = fills && chunks.iter().any(LevelChunk::spans_unseen);
-        let views = matches!(field.data_type(), DataType::ListView(_) | DataType::LargeListView(_));
+        let views = has_lengths(field);
         Ok(Self { field, options, chunks, gathered: spans && !views, emptied: spans && views })
     }
 
-    pub(super) fn rows(&self) -> usize {
+    fn rows(&self) -> usize {
         self.chunks.iter().map(|chunk| chunk.list.rows).sum()
     }
 
-    pub(super) fn has_lengths(&self) -> bool {
-        matches!(self.field.data_type(), DataType::ListView(_) | DataType::LargeListView(_))
-    }
-
-    fn dtype(&self) -> DType {
-        match self.field.data_type() {
-            DataType::List(_) | DataType::ListView(_) | DataType::Utf8 | DataType::Binary => DType::Int32,
-            _ => DType::Int64,
-        }
-    }
-
-    /// For each row whether it is not null.
-    pub(super) fn shown(&self) -> impl Iterator<Item = bool> {
-        self.chunks.iter().flat_map(|chunk| chunk.rows().map(|row| chunk.is_shown(row)))
+    fn has_lengths(&self) -> bool {
+        has_lengths(self.field)
     }
 
     /// How many elements a row keeps.
@@ -125,66 +130,10 @@ impl<'a> Level<'a> {
         if dropped { 0 } else { chunk.list.row(row).len() }
     }
 
-    /// What offsets or lengths need beside what is special to them: nothing, where they can be the column's own.
-    fn actions(&self, own: impl IntoIterator<Item = Action>) -> SmallVec<[Action; 4]> {
+    fn part(&self, name: &'static str, count: usize, own: [Option<Action>; 2]) -> Part {
         let filled = || self.chunks.iter().filter(|chunk| chunk.list.rows > 0);
-        let chunks = filled().count();
-        let mut actions = SmallVec::new();
-        if chunks == 0 {
-            return actions;
-        }
-        actions.extend((chunks > 1).then_some(Action::Concatenate { chunks }));
-        let misaligned = filled().any(|chunk| !chunk.list.is_aligned());
-        actions.extend(misaligned.then_some(Action::Realign { dtype: self.dtype() }));
-        actions.extend(own);
-        actions.extend((!shares_memory(self.options)).then_some(Action::Private));
-        actions
-    }
-
-    /// The plan of the offsets: one more than rows, or for list views as many.
-    pub(super) fn offsets_part(&self) -> Part {
-        let (rows, has_lengths) = (self.rows(), self.has_lengths());
-        let rebased = !has_lengths && self.chunks.iter().any(|chunk| chunk.list.span().start > 0);
-        let own = [rebased.then_some(Action::RebaseOffsets), self.gathered.then_some(Action::EmptyNullRows)];
-        let count = if has_lengths { rows } else { rows + 1 };
-        let actions = self.actions(own.into_iter().flatten());
-        Part::new("offsets", self.field, (self.dtype(), count), actions, self.options.copy)
-    }
-
-    /// The plan of the lengths of list views.
-    pub(super) fn lengths_part(&self) -> Part {
-        let actions = self.actions(self.emptied.then_some(Action::EmptyNullRows));
-        Part::new("lengths", self.field, (self.dtype(), self.rows()), actions, self.options.copy)
-    }
-
-    /// The offsets, by their plan.
-    pub(super) fn offsets(&self, plan: &Plan) -> Result<Tensor> {
-        let rows = self.rows();
-        if self.has_lengths() {
-            let mut base = 0;
-            let starts = self.chunks.iter().flat_map(|chunk| {
-                let first = base;
-                base += chunk.list.items.len();
-                chunk.rows().map(move |row| first + chunk.list.row(row).start)
-            });
-            return self.ints(plan, rows, starts, offsets_view);
-        }
-        if rows == 0 && shares_memory(self.options) {
-            return zero(self.dtype());
-        }
-        let mut end = 0;
-        let lengths = self.chunks.iter().flat_map(|chunk| chunk.rows().map(|row| self.length(chunk, row)));
-        let ends = std::iter::once(0).chain(lengths.map(|length| {
-            end += length;
-            end
-        }));
-        self.ints(plan, rows + 1, ends, offsets_view)
-    }
-
-    /// The lengths of list views, by their plan.
-    pub(super) fn lengths(&self, plan: &Plan) -> Result<Tensor> {
-        let lengths = self.chunks.iter().flat_map(|chunk| chunk.rows().map(|row| self.length(chunk, row)));
-        self.ints(plan, self.rows(), lengths, lengths_view)
+        let is_aligned = filled().all(|chunk| chunk.list.is_aligned());
+        ints_part((name, count), self.field, (filled().count(), is_aligned), own, self.options)
     }
 
     /// The column's own integers as a view, or a tensor of what `ints` gives.
@@ -197,7 +146,7 @@ impl<'a> Level<'a> {
     ) -> Result<Tensor> {
         match self.chunks.iter().find(|chunk| chunk.list.rows > 0) {
             Some(chunk) if plan.is_view() => own(&chunk.list),
-            _ => collect_ints(self.dtype(), count, ints),
+            _ => collect_ints(ints_dtype(self.field), count, ints),
         }
     }
 
@@ -217,25 +166,6 @@ impl<'a> Level<'a> {
         }))
     }
 
-    /// The elements that become values, and which of them no row shows, of arrays for which that `matters`.
-    pub(super) fn items(
-        &self,
-        item: &FieldRef,
-        matters: impl Fn(&DeviceArray) -> Result<bool>,
-    ) -> Result<Vec<RaggedPart>> {
-        let mut items = Vec::new();
-        for chunk in &self.chunks {
-            for run in self.runs(chunk) {
-                let array = chunk.list.items.slice(&run);
-                let array = if array.field() == item { array } else { array.relabel(item.clone())? };
-                let may_hide = !self.gathered && (self.has_lengths() || chunk.spans_unseen());
-                let hidden = if may_hide && matters(&array)? { self.hidden(chunk, &run)? } else { None };
-                fallible::push(&mut items, RaggedPart { array, hidden })?;
-            }
-        }
-        Ok(items)
-    }
-
     fn hidden(&self, chunk: &LevelChunk<'_>, span: &Range<usize>) -> Result<Option<Hidden>> {
         let mut hidden = Hidden::all(span.len())?;
         for row in chunk.rows().filter(|row| chunk.is_shown(*row)).map(|row| chunk.list.row(row)) {
@@ -245,7 +175,7 @@ impl<'a> Level<'a> {
     }
 
     /// The first row that is shown and whose elements are so.
-    pub(super) fn first_row(&self, item: &FieldRef, is_so: impl Fn(&[RaggedPart]) -> bool) -> Option<usize> {
+    fn first_row(&self, item: &FieldRef, is_so: impl Fn(&[RaggedPart]) -> bool) -> Option<usize> {
         let mut first = 0;
         for chunk in &self.chunks {
             let is_so = |row: &usize| {
@@ -261,7 +191,7 @@ impl<'a> Level<'a> {
     }
 
     /// The row of the column that has this element of the values.
-    pub(super) fn row_of(&self, element: usize) -> Option<usize> {
+    fn row_of(&self, element: usize) -> Option<usize> {
         let (mut first_row, mut first_item) = (0, 0);
         for chunk in &self.chunks {
             for run in self.runs(chunk) {
@@ -275,6 +205,121 @@ impl<'a> Level<'a> {
             first_row += chunk.list.rows;
         }
         None
+    }
+}
+
+impl Rows for Level<'_> {
+    fn validity_part(&self) -> Option<Part> {
+        (self.options.nulls == NullPolicy::Keep).then(|| validity_part(self.field, self.rows()))
+    }
+
+    fn validity(&self) -> Result<Tensor> {
+        collect_bools(self.rows(), self.chunks.iter().flat_map(|chunk| chunk.rows().map(|row| chunk.is_shown(row))))
+    }
+
+    fn offsets_part(&self) -> Part {
+        let rebased = !self.has_lengths() && self.chunks.iter().any(|chunk| chunk.list.span().start > 0);
+        let own = [rebased.then_some(Action::RebaseOffsets), self.gathered.then_some(Action::EmptyNullRows)];
+        self.part("offsets", self.rows() + usize::from(!self.has_lengths()), own)
+    }
+
+    fn offsets(&self, plan: &Plan) -> Result<Tensor> {
+        let rows = self.rows();
+        if self.has_lengths() {
+            let mut base = 0;
+            let starts = self.chunks.iter().flat_map(|chunk| {
+                let first = base;
+                base += chunk.list.items.len();
+                chunk.rows().map(move |row| first + chunk.list.row(row).start)
+            });
+            return self.ints(plan, rows, starts, offsets_view);
+        }
+        if rows == 0 && shares_memory(self.options) {
+            return zero(ints_dtype(self.field));
+        }
+        let mut end = 0;
+        let lengths = self.chunks.iter().flat_map(|chunk| chunk.rows().map(|row| self.length(chunk, row)));
+        let ends = std::iter::once(0).chain(lengths.map(|length| {
+            end += length;
+            end
+        }));
+        self.ints(plan, rows + 1, ends, offsets_view)
+    }
+
+    fn lengths_part(&self) -> Option<Part> {
+        let own = [self.emptied.then_some(Action::EmptyNullRows), None];
+        self.has_lengths().then(|| self.part("lengths", self.rows(), own))
+    }
+
+    fn lengths(&self, plan: &Plan) -> Result<Tensor> {
+        let lengths = self.chunks.iter().flat_map(|chunk| chunk.rows().map(|row| self.length(chunk, row)));
+        self.ints(plan, self.rows(), lengths, lengths_view)
+    }
+
+    /// The elements, and which of them no row shows, where that matters.
+    fn items(&self, item: &FieldRef) -> Result<Vec<RaggedPart>> {
+        let mut items = Vec::new();
+        for chunk in &self.chunks {
+            for run in self.runs(chunk) {
+                let array = chunk.list.items.slice(&run);
+                let array = if array.field() == item { array } else { array.relabel(item.clone())? };
+                let may_hide = !self.gathered && (self.has_lengths() || chunk.spans_unseen());
+                let matters = may_hide && hiding_matters(item, &array, self.options)?;
+                let hidden = if matters { self.hidden(chunk, &run)? } else { None };
+                fallible::push(&mut items, RaggedPart { array, hidden })?;
+            }
+        }
+        Ok(items)
+    }
+
+    fn column(&self, item: &FieldRef, items: &[RaggedPart]) -> Result<(Spec, Vec<DeviceArray>, Options)> {
+        leaf_column(item, items, self.options)
+    }
+
+    fn at_row(&self, item: &FieldRef, error: Error) -> Error {
+        // Rows of list views stand in any order: the first null is not that of the first row that has one.
+        let has_null = |row: &[RaggedPart]| {
+            leaf_column(item, row, self.options).is_err_and(|error| error.kind() == ErrorKind::Null)
+        };
+        let is_null_anywhere = error.kind() == ErrorKind::Null && self.has_lengths();
+        let first = if is_null_anywhere { self.first_row(item, has_null) } else { None };
+        match first.or_else(|| error.row().and_then(|element| self.row_of(element))) {
+            Some(row) => error.at_row(row),
+            None => error,
+        }
+    }
+}
+
+/// The plan of offsets or lengths: a view, where they can be the only filled chunk's own. `own`: what is special to them.
+pub(super) fn ints_part(
+    (name, count): (&'static str, usize),
+    field: &FieldRef,
+    (chunks, is_aligned): (usize, bool),
+    own: [Option<Action>; 2],
+    options: &Options,
+) -> Part {
+    let dtype = ints_dtype(field);
+    let joined = (chunks > 1).then_some(Action::Concatenate { chunks });
+    let realigned = (!is_aligned).then_some(Action::Realign { dtype });
+    let private = (!shares_memory(options)).then_some(Action::Private);
+    let actions = [joined, realigned].into_iter().chain(own).chain([private]).flatten().filter(|_| chunks > 0);
+    Part::new(name, field, (dtype, count), actions, options.copy)
+}
+
+/// The plan of a bool for each row. Arrow has bits, so that this copy is always allowed.
+pub(super) fn validity_part(field: &FieldRef, rows: usize) -> Part {
+    Part::new("validity", field, (DType::Bool, rows), [Action::UnpackValidity], CopyMode::IfNeeded)
+}
+
+/// Whether rows have lengths beside offsets: those of list views.
+pub(super) fn has_lengths(field: &FieldRef) -> bool {
+    matches!(field.data_type(), DataType::ListView(_) | DataType::LargeListView(_))
+}
+
+fn ints_dtype(field: &FieldRef) -> DType {
+    match field.data_type() {
+        DataType::List(_) | DataType::ListView(_) | DataType::Utf8 | DataType::Binary => DType::Int32,
+        _ => DType::Int64,
     }
 }
 

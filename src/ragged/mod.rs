@@ -1,9 +1,9 @@
 //! Rows of different lengths: lists and strings as values and offsets, or padded to a matrix.
 
 mod convert;
+mod device_offsets;
 mod elements;
 mod level;
-mod on_device;
 mod pad;
 mod part;
 mod report;

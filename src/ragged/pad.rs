@@ -3,12 +3,12 @@
 use arrow_schema::{DataType, FieldRef};
 use smallvec::smallvec;
 
-use super::elements::{item_field, parts, unsupported};
-use super::level::{RaggedPart, null_row};
+use super::elements::{RaggedPart, item_field, parts, unsupported};
+use super::level::null_row;
 use super::part::Part;
 use super::variable_shape;
 use crate::arrow::{DeviceArray, Leaf, ListChunk, ViewChunk};
-use crate::column::{ColumnRef, shared_dictionary};
+use crate::column::{ColumnRef, require_host, shared_dictionary};
 use crate::convert::{ColumnChunk, Items, Padder, decode, null_item};
 use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Remedy, Result};
@@ -102,7 +102,7 @@ pub(super) fn item_spec(field: &FieldRef, pad: Pad, options: &Options) -> Result
 
 fn padded(field: &FieldRef, chunks: &[DeviceArray], pad: Pad, options: &Options) -> Result<(Tensor, Tensor)> {
     let (spec, padding) = item_spec(field, pad, options)?;
-    let parts = parts(field, chunks)?;
+    let parts = host_parts(field, chunks)?;
     let rows = PaddedRows::new(&spec, &parts, pad, options)?;
     rows.plan.refuse_steps(options.copy)?;
     rows.plan.record(|| format!("column {:?}: {} rows of {}", field.name(), rows.plan.rows, field.data_type()));
@@ -126,7 +126,7 @@ pub(crate) fn plan_padded(
     let plan = || {
         let (spec, _) = item_spec(field, pad, options)?;
         match chunks {
-            Some(chunks) => plan_chunks(field, &spec, &parts(field, chunks)?, pad, options),
+            Some(chunks) => plan_chunks(field, &spec, &host_parts(field, chunks)?, pad, options),
             None => Ok(plan_schema(field, &spec, pad, options)),
         }
     };
@@ -165,6 +165,12 @@ fn plan_schema(field: &FieldRef, spec: &Spec, pad: Pad, options: &Options) -> Ve
         Part { undecided: Some(undecided), error: error.clone(), ..part }
     };
     parts.map(part).collect()
+}
+
+/// The chunks of a column, in host memory: nothing pads rows on a device.
+fn host_parts(field: &FieldRef, chunks: &[DeviceArray]) -> Result<Vec<RaggedPart>> {
+    let parts = parts(field, chunks)?;
+    chunks.iter().try_for_each(|chunk| require_host(chunk.device(), field.name())).map(|()| parts)
 }
 
 /// The matrix and its validity, of which only types and shapes are known.

@@ -9,6 +9,7 @@ use smallvec::{SmallVec, smallvec};
 use super::Ragged;
 use crate::arrow::DeviceArray;
 use crate::column::{ColumnRef, convert_chunks, plan_chunks, run_here, to_arrow};
+use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::plan::{Action, ChunkSize, Placement, Plan};
@@ -60,6 +61,12 @@ impl Part {
     ) -> Self {
         let (name, field) = (Cow::Borrowed(name), field.clone());
         Self { name, field, dtype, shape, plan, copy, undecided: None, waits: Vec::new(), error: None }
+    }
+
+    /// The same part in memory of a device, of which only views are made.
+    pub(super) fn on(mut self, device: Device) -> Self {
+        self.plan.placement = Placement::Views(device);
+        self
     }
 }
 

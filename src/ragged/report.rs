@@ -2,17 +2,19 @@
 
 use arrow_schema::{DataType, Field, FieldRef};
 
-use super::elements::{item_field, leaf_spec, parts};
-use super::on_device;
+use super::device_offsets::{DeviceLevel, ENDS_READ};
+use super::elements::{RaggedPart, item_field, leaf_spec, parts};
+use super::level::Rows;
 #[cfg(feature = "python")]
 use super::pad::{Pad, plan_padded};
-use super::part::{Part, Report};
+use super::part::{Part, Report, Use};
 use super::variable_shape::VariableShape;
 use super::walk::walk;
 use crate::arrow::DeviceArray;
-use crate::column::check_types;
+use crate::cuda::is_cuda;
 use crate::error::{Error, Result};
-use crate::plan::Action;
+use crate::kernels::{has_kernel, is_checked};
+use crate::plan::{Action, needs_copy};
 use crate::spec::{
     CopyMode, DICTIONARIES, NULLS, NullPolicy, Options, PossibleStep, Spec, Undecided, may_be_null, unless_one_chunk,
 };
@@ -29,17 +31,57 @@ pub(crate) fn is_ragged(field: &FieldRef) -> bool {
 pub(crate) fn plan_parts(field: &FieldRef, chunks: &[DeviceArray], options: &Options) -> Result<Vec<Part>> {
     let plan = || {
         leaf_spec(field, options)?;
-        if let Some(readiness) = DeviceArray::readiness_of(chunks) {
-            check_types(field, chunks)?;
-            return on_device::plan(field, chunks, plan_schema(field, options, false)?, options, readiness);
+        let parts = parts(field, chunks)?;
+        if DeviceArray::readiness_of(chunks).is_some() {
+            return plan_on_device(field, &parts, options);
         }
         let report = Report::default();
-        match walk(field, &parts(field, chunks)?, options, &report) {
+        match walk(field, &parts, options, &report) {
             Ok(rows) => Ok(rows.into_list()),
             Err(error) => Err(report.first(error)),
         }
     };
     plan().map_err(|error: Error| error.in_column(field.name()))
+}
+
+/// What would be done to the parts of rows on a device, as far as the arrays tell without their memory: the outermost level, and of
+/// others the type.
+fn plan_on_device(field: &FieldRef, parts: &[RaggedPart], options: &Options) -> Result<Vec<Part>> {
+    let (level, _) = DeviceLevel::new(field, parts, options)?;
+    let (report, device) = (Report::default(), level.device());
+    let known = [Some(level.offsets_part()), level.lengths_part(), level.validity_part()];
+    let leaf = leaf_spec(field, options)?;
+    let by_kernel = is_cuda(device) && has_kernel(&leaf);
+    let mut plans = plan_schema(field, options, false)?;
+    // Of no rows, this may be an array that stands for a stream, whose rows may be null.
+    plans.retain(|part| {
+        part.name != "validity" || level.is_empty() || known.iter().flatten().any(|known| known.name == "validity")
+    });
+    let names: Vec<_> = plans.iter().map(|part| part.name.clone()).collect();
+    for part in &mut plans {
+        if let Some(known) = known.iter().flatten().find(|known| known.name == part.name) {
+            *part = report.part(known.clone(), |_| Err(Error::internal("a report makes nothing")))?;
+            part.waits.extend(level.waits().filter(|_| part.name == "offsets"));
+            continue;
+        }
+        let has_lengths = |path: &str| names.iter().any(|name| name.strip_suffix("lengths") == Some(path));
+        if part.name.strip_suffix("offsets").is_some_and(|path| !has_lengths(path)) {
+            // Others than the offsets of a slice start at 0, and those of a slice are refused.
+            part.undecided = None;
+            part.waits.push(ENDS_READ);
+        }
+        let certain = part.undecided.as_ref().filter(|undecided| !undecided.at_most);
+        let steps = certain.map(|undecided| undecided.steps.join(", ")).unwrap_or_default();
+        let is_converted = by_kernel && part.name.ends_with("values");
+        if is_converted && certain.is_some() && is_checked(&leaf) {
+            part.waits.push("whether every value fits is read");
+        }
+        if !steps.is_empty() && !is_converted {
+            let error = needs_copy(device, &steps);
+            part.error = part.error.take().or(Some(error.in_column(field.name())));
+        }
+    }
+    Ok(plans)
 }
 
 /// What may have to happen to the parts of any data of this field, which may be `in_chunks`.
@@ -101,7 +143,7 @@ fn possible_steps(part: &str, level: &Field, spec: &Spec, options: &Options, in_
     let is_gathered = matches!(level.data_type(), DataType::Utf8View | DataType::BinaryView);
     let has_lengths = matches!(level.data_type(), DataType::ListView(_) | DataType::LargeListView(_));
     let mut steps = match part {
-        "validity" => return vec![certain(Action::Unpack)],
+        "validity" => return vec![certain(Action::UnpackValidity)],
         "offsets" if is_gathered => return vec![certain(Action::GatherViews)],
         "values" => spec.possible_steps(options),
         _ if options.copy == CopyMode::Always || options.writable => vec![certain(Action::Private)],

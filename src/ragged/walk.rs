@@ -2,8 +2,9 @@
 
 use arrow_schema::{DataType, FieldRef};
 
-use super::elements::{hiding_matters, in_row, item_field, leaf_column, struct_column, unsupported};
-use super::level::{Level, RaggedPart, null_row, shares_memory};
+use super::device_offsets::DeviceLevel;
+use super::elements::{RaggedPart, item_field, struct_column, unsupported};
+use super::level::{Level, Rows, null_row, shares_memory, validity_part};
 use super::part::{Part, Parts, Use, Values};
 use super::variable_shape::{self, VariableShape};
 use crate::alloc::fallible;
@@ -13,7 +14,7 @@ use crate::convert::{bytes_of_views, collect_bools, collect_ints, zero};
 use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Remedy, Result};
 use crate::plan::Action;
-use crate::spec::{CopyMode, NullPolicy, Options, Spec};
+use crate::spec::{NullPolicy, Options, Spec};
 
 /// Goes through the rows of these chunks, outermost level first, and uses the plan of each part.
 ///
@@ -25,12 +26,16 @@ pub(super) fn walk<U: Use>(
     options: &Options,
     plans: &U,
 ) -> Result<Parts<U::Made>> {
+    if DeviceArray::readiness_of(parts.iter().map(|part| &part.array)).is_some() {
+        let (rows, item) = DeviceLevel::new(field, parts, options)?;
+        return lists(field, &item, &rows, options, plans);
+    }
     if let Some(tensor) = VariableShape::of(field)? {
         return tensors(field, &tensor, parts, options, plans);
     }
     match (field.data_type(), item_field(field)) {
         (DataType::Utf8View | DataType::BinaryView, Some(item)) => views(field, &item, parts, options, plans),
-        (_, Some(item)) => lists(field, &item, parts, options, plans),
+        (_, Some(item)) => lists(field, &item, &Level::new(field, parts, options)?, options, plans),
         (other, None) => Err(unsupported(other)),
     }
 }
@@ -38,41 +43,24 @@ pub(super) fn walk<U: Use>(
 fn lists<U: Use>(
     field: &FieldRef,
     item: &FieldRef,
-    parts: &[RaggedPart],
+    rows: &impl Rows,
     options: &Options,
     plans: &U,
 ) -> Result<Parts<U::Made>> {
-    let level = Level::new(field, parts, options)?;
-    let validity = validity(field, level.rows(), level.shown(), options, plans)?;
-    let offsets = plans.part(level.offsets_part(), |plan| level.offsets(plan))?;
-    let lengths =
-        level.has_lengths().then(|| plans.part(level.lengths_part(), |plan| level.lengths(plan))).transpose()?;
-    let items = level.items(item, |array| hiding_matters(item, array, options))?;
+    let validity = rows.validity_part().map(|part| plans.part(part, |_| rows.validity())).transpose()?;
+    let offsets = plans.part(rows.offsets_part(), |plan| rows.offsets(plan))?;
+    let lengths = rows.lengths_part().map(|part| plans.part(part, |plan| rows.lengths(plan))).transpose()?;
+    let items = rows.items(item)?;
     let values = if item_field(item).is_some() {
         walk(item, &items, options, plans).map(|rows| Values::Rows(Box::new(rows)))
     } else {
         let column = |(spec, arrays, options): (Spec, Vec<DeviceArray>, Options)| {
             plans.column("values", &spec, &arrays, &options)
         };
-        leaf_column(item, &items, options).and_then(column).map(Values::Elements)
+        rows.column(item, &items).and_then(column).map(Values::Elements)
     };
-    let values = values.map_err(|error| in_row(&level, item, options, error))?;
+    let values = values.map_err(|error| rows.at_row(item, error))?;
     Ok(Parts { field: field.clone(), offsets, lengths, shapes: None, validity, values })
-}
-
-/// A bool for each row, where null rows are kept: Arrow has bits, so that this copy is always allowed.
-fn validity<U: Use>(
-    field: &FieldRef,
-    rows: usize,
-    shown: impl Iterator<Item = bool>,
-    options: &Options,
-    plans: &U,
-) -> Result<Option<U::Made>> {
-    if options.nulls != NullPolicy::Keep {
-        return Ok(None);
-    }
-    let part = Part::new("validity", field, (DType::Bool, rows), [Action::Unpack], CopyMode::IfNeeded);
-    plans.part(part, |_| collect_bools(rows, shown)).map(Some)
 }
 
 /// Views of strings are gathered: they lie in any order, some of them inside the views themselves.
@@ -99,7 +87,11 @@ fn views<U: Use>(
             lengths.push(length);
         }
     }
-    let validity = validity(field, rows, lengths.iter().map(Option::is_some), options, plans)?;
+    let validity = (options.nulls == NullPolicy::Keep).then(|| {
+        let flags = || collect_bools(rows, lengths.iter().map(Option::is_some));
+        plans.part(validity_part(field, rows), |_| flags())
+    });
+    let validity = validity.transpose()?;
     let total = lengths.iter().flatten().try_fold(0_usize, |total, length| total.checked_add(*length));
     let total = total.ok_or_else(|| Error::new(ErrorKind::Memory, "the strings are larger than memory can be"))?;
     let gathered = (rows > 0).then_some(Action::GatherViews);
@@ -141,7 +133,7 @@ fn tensors<U: Use>(
 ) -> Result<Parts<U::Made>> {
     let (data_field, data) = struct_column(field, tensor.data, parts)?;
     let item = item_field(&data_field).ok_or_else(|| unsupported(data_field.data_type()))?;
-    let rows = lists(&data_field, &item, &data, options, plans)?;
+    let rows = lists(&data_field, &item, &Level::new(&data_field, &data, options)?, options, plans)?;
     let (shape_field, shape) = struct_column(field, tensor.shape, parts)?;
     let arrays: Vec<_> = shape.into_iter().map(|part| part.array).collect();
     let own = Options::default().copy(options.copy).writable(options.writable).nulls(NullPolicy::Keep);

@@ -7,9 +7,10 @@ from typing import Any
 import arrow_dlpack as ad
 import driver
 import numpy as np
+import producers
 import pyarrow as pa
 import pytest
-from device_arrow import CPU, CUDA, CUDA_HOST, CUDA_MANAGED, DeviceArray
+from device_arrow import CPU, CUDA, CUDA_HOST, CUDA_MANAGED, DeviceArray, Memory
 
 ROWS = 100
 BATCH = pa.RecordBatch.from_pydict(
@@ -174,6 +175,56 @@ def test_lists_in_page_locked_memory_go_where_they_are_asked_for(target: str) ->
     if target != "cpu":
         report = explained(on(CUDA_HOST, data), device=target)
         assert {row.device.type for row in report} == {ad.Device(target).type}
+
+
+RAGGED: dict[str, tuple[pa.Array, dict[str, Any]]] = {
+    "kept, and none is null": (pa.array([[1], [2, 3]]), {"nulls": "keep"}),
+    "kept": (pa.array([[1], None]), {"nulls": "keep"}),
+    "filled": (pa.array([[1], None]), {"nulls": 0}),
+    "filled, and none is null": (pa.array([[1], [2, 3]]), {"nulls": 0}),
+    "copied": (pa.array([[1]]), {"copy": True}),
+    "cast": (pa.array([[1], [2, 3]]), {"dtype": "float32"}),
+    "list views": (pa.array([[1], [2, 3]], pa.list_view(pa.int32())), {"nulls": "keep"}),
+    "nested": (pa.array([[[1], [2, 3]], []]), {}),
+    "views": (pa.array(["a"], pa.string_view()), {}),
+}
+
+
+def parts_of(path: str, ragged: ad.Ragged) -> dict[str, ad.Tensor]:
+    parts = {path + name: getattr(ragged, name) for name in ("offsets", "lengths", "validity")}
+    values = ragged.values
+    inner = parts_of(f"{path}values.", values) if isinstance(values, ad.Ragged) else {f"{path}values": values}
+    return {name: part for name, part in (parts | inner).items() if part is not None}
+
+
+@pytest.mark.parametrize("name", RAGGED)
+def test_parts_of_rows_are_those_of_the_conversion(name: str) -> None:
+    data, keywords = RAGGED[name]
+    source = on(CUDA, data)
+    report = explained(source, **keywords)
+    if any(row.error for row in report):
+        with pytest.raises(ad.ConversionError) as caught:
+            ad.to_ragged(source, **keywords)
+        assert str(caught.value) in {row.error for row in report}
+        return
+    made = parts_of("", ad.to_ragged(source, **keywords))
+    assert {row.column: (row.dtype, row.error, row.how == "copy") for row in report} == {
+        column: (part.dtype, None, part.copied) for column, part in made.items()
+    }
+
+
+def test_misaligned_offsets_are_refused_as_the_conversion_does() -> None:
+    data = pa.array([[1], [2, 3]])
+    memory = Memory()
+    moved = memory.place(b"\0\0" + data.buffers()[1].to_pybytes()) + 2
+
+    def replace(node: producers.Array) -> None:
+        node.buffers[1] = moved
+
+    source = ad.from_arrow(DeviceArray(data, memory=memory, change=replace).give())
+    with pytest.raises(ad.ConversionError) as caught:
+        ad.to_ragged(source)
+    assert str(caught.value) in {row.error for row in explained(source)}
 
 
 def test_padded_rows_are_made_on_the_host() -> None:

@@ -1,0 +1,240 @@
+//! Rows on a device: their offsets and lengths are views, and the host reads of them what it needs to go on: the first and the last
+//! offset, and bitmaps if nulls are refused and not counted; the other offsets only on request.
+
+use std::cell::OnceCell;
+use std::ops::Range;
+
+use arrow_schema::{DataType, FieldRef};
+use smallvec::{SmallVec, smallvec};
+
+use super::elements::{RaggedPart, item_field, unsupported};
+use super::level::{Rows, ints_part, null_row, validity_part};
+use super::part::Part;
+use super::variable_shape::VariableShape;
+use crate::arrow::{BitmapBytes, DeviceArray, DeviceInts};
+use crate::convert::device_ints_view;
+use crate::device::Device;
+use crate::error::{Error, ErrorKind, Remedy, Result};
+use crate::plan::{Action, Plan, needs_copy};
+use crate::spec::{NullPolicy, Options, Spec};
+use crate::stream_order::{self, Readiness};
+use crate::tensor::Tensor;
+use crate::transfer::{Fetched, fetch, zero_on};
+
+/// The rows of the only chunk that has any. None of its memory is read before its offsets are made.
+pub(super) struct DeviceLevel<'a> {
+    field: &'a FieldRef,
+    options: &'a Options,
+    array: &'a DeviceArray,
+    readiness: &'a Readiness,
+    /// How many chunks have rows.
+    filled: usize,
+    offsets: DeviceInts,
+    lengths: Option<DeviceInts>,
+    bitmap: Option<BitmapBytes>,
+    /// The elements that the rows span, once the host knows.
+    span: OnceCell<Range<usize>>,
+}
+
+impl<'a> DeviceLevel<'a> {
+    /// The level, and the field of its elements.
+    ///
+    /// # Errors
+    /// For types that cannot be views.
+    pub(super) fn new(field: &'a FieldRef, parts: &'a [RaggedPart], options: &'a Options) -> Result<(Self, FieldRef)> {
+        let filled = || parts.iter().map(|part| &part.array).filter(|array| !array.is_empty());
+        let array = filled().next().or(parts.first().map(|part| &part.array));
+        let ready = array.and_then(|array| Some((array, array.readiness()?)));
+        let (array, readiness) = ready.ok_or_else(|| Error::internal("no rows of a device"))?;
+        if VariableShape::of(field)?.is_some() {
+            return Err(needs_copy(readiness.device(), "shapes compared with offsets")
+                .remedy_is("pass the fields data and shape of its storage apart, or copy the data to the CPU first"));
+        }
+        let item = item_field(field).ok_or_else(|| unsupported(field.data_type()))?;
+        if let DataType::Utf8View | DataType::BinaryView = field.data_type() {
+            return Err(needs_copy(readiness.device(), &Action::GatherViews.to_string()));
+        }
+        let (offsets, lengths) = array.device_ints()?;
+        let (bitmap, filled, span) = (array.view().bitmap()?, filled().count(), OnceCell::new());
+        Ok((Self { field, options, array, readiness, filled, offsets, lengths, bitmap, span }, item))
+    }
+
+    fn part(&self, name: &'static str, ints: &DeviceInts, own: [Option<Action>; 2]) -> Part {
+        let is_aligned = ints.bytes().start.is_multiple_of(ints.dtype().alignment());
+        let count = self.array.len() + usize::from(self.lengths.is_none());
+        let part = ints_part((name, count), self.field, (self.filled.max(1), is_aligned), own, self.options);
+        part.on(self.readiness.device())
+    }
+
+    pub(super) fn device(&self) -> Device {
+        self.readiness.device()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.array.is_empty()
+    }
+
+    /// What the host waits for to make the offsets.
+    pub(super) fn waits(&self) -> impl Iterator<Item = &'static str> {
+        let has_ends = self.lengths.is_none() && !self.array.is_empty();
+        let has_nulls = has_ends && self.bitmap.is_some() && self.options.nulls == NullPolicy::Error;
+        let ends = has_ends.then_some(ENDS_READ);
+        ends.into_iter().chain(has_nulls.then_some("the bitmap of null rows is read"))
+    }
+
+    /// Reads and checks what the host needs to know, by one wait; gives the elements that the rows span.
+    fn read(&self) -> Result<Range<usize>> {
+        for ints in [&self.offsets].into_iter().chain(&self.lengths) {
+            stream_order::check_memory(self.readiness.device(), ints.bytes().start, ints.bytes().len())?;
+        }
+        let (array, offsets, lengths) = (self.array, &self.offsets, self.lengths.as_ref());
+        let mut ranges: SmallVec<[Range<usize>; 3]> = smallvec![];
+        let ends = (lengths.is_none() && !array.is_empty()).then(|| [offsets.one(0), offsets.one(array.len())]);
+        ranges.extend(ends.iter().flatten().cloned());
+        ranges.extend(self.bitmap.iter().map(|bitmap| {
+            let start = bitmap.start().addr();
+            start..start.saturating_add(bitmap.len())
+        }));
+        let checked = stream_order::is_check_asked();
+        if checked {
+            ranges.extend([offsets].into_iter().chain(lengths).map(DeviceInts::bytes));
+        }
+        let fetched = fetch(self.readiness, &ranges)?;
+        if let Some(bitmap) = &self.bitmap {
+            let bytes = fetched.require(bitmap.start().addr(), bitmap.len())?;
+            let valid = |row: &usize| {
+                let bit = bitmap.first_bit() + row;
+                bytes.get(bit / 8).is_some_and(|byte| byte >> (bit % 8) & 1 == 1)
+            };
+            (0..array.len()).find(|row| !valid(row)).map_or(Ok(()), |row| Err(null_row(row)))?;
+        }
+        let items = array.device_items_len()?;
+        if checked {
+            check_rows(offsets, lengths, items, &fetched)?;
+        }
+        match (&ends, items) {
+            (Some([first, last]), items) => self.span_of(first, last, &fetched, items),
+            // Rows of list views may stand anywhere in the child.
+            (None, Some(items)) if lengths.is_some() => Ok(0..items),
+            _ => Ok(0..0),
+        }
+    }
+
+    /// The elements that the rows span, by their first and their last offset.
+    fn span_of(
+        &self,
+        first: &Range<usize>,
+        last: &Range<usize>,
+        fetched: &Fetched,
+        items: Option<usize>,
+    ) -> Result<Range<usize>> {
+        let read = |range: &Range<usize>| {
+            let value = self.offsets.value(fetched.require(range.start, range.len())?);
+            value.ok_or_else(|| Error::internal("an offset that was not read"))
+        };
+        let (start, end) = (read(first)?, read(last)?);
+        let range = usize::try_from(start).ok().zip(usize::try_from(end).ok()).map(|(start, end)| start..end);
+        let fits = |range: &Range<usize>| range.start <= range.end && items.is_none_or(|items| range.end <= items);
+        let Some(span) = range.filter(fits) else {
+            let of = items.map_or_else(String::new, |items| format!(" of {items} elements"));
+            return Err(Error::invalid(format!("offsets from {start} to {end}{of}")));
+        };
+        let rebased = (span.start > 0).then_some(Action::RebaseOffsets);
+        self.part("offsets", &self.offsets, [rebased, None]).plan.refuse_steps(self.options.copy)?;
+        Ok(span)
+    }
+}
+
+/// The host wait of every level whose rows are not list views.
+pub(super) const ENDS_READ: &str = "the first and the last offset are read: they are refused if they do not start at 0";
+
+impl Rows for DeviceLevel<'_> {
+    fn validity_part(&self) -> Option<Part> {
+        let is_told = self.options.nulls == NullPolicy::Keep && self.bitmap.is_some() && !self.array.is_empty();
+        is_told.then(|| validity_part(self.field, self.array.len()).on(self.readiness.device()))
+    }
+
+    fn validity(&self) -> Result<Tensor> {
+        Err(Error::internal("no kernel unpacks the validity of rows"))
+    }
+
+    fn offsets_part(&self) -> Part {
+        let emptied = matches!(self.options.nulls, NullPolicy::Nan | NullPolicy::Fill(_)) && self.bitmap.is_some();
+        self.part("offsets", &self.offsets, [emptied.then_some(Action::EmptyNullRows), None])
+    }
+
+    fn offsets(&self, _: &Plan) -> Result<Tensor> {
+        let span = self.read()?;
+        self.span.get_or_init(|| span);
+        if self.array.is_empty() && self.lengths.is_none() {
+            // The array need not have that one offset.
+            return zero_on(self.array.device(), self.offsets.dtype());
+        }
+        device_ints_view(self.array, self.offsets)
+    }
+
+    fn lengths_part(&self) -> Option<Part> {
+        self.lengths.as_ref().map(|lengths| self.part("lengths", lengths, [None, None]))
+    }
+
+    fn lengths(&self, _: &Plan) -> Result<Tensor> {
+        let lengths = self.lengths.ok_or_else(|| Error::internal("these rows have no lengths"))?;
+        device_ints_view(self.array, lengths)
+    }
+
+    fn items(&self, item: &FieldRef) -> Result<Vec<RaggedPart>> {
+        let span = self.span.get().ok_or_else(|| Error::internal("offsets that were not read"))?;
+        Ok(vec![RaggedPart { array: self.array.device_items(item.clone(), span)?, hidden: None }])
+    }
+
+    fn column(&self, item: &FieldRef, items: &[RaggedPart]) -> Result<(Spec, Vec<DeviceArray>, Options)> {
+        let arrays = items.iter().map(|part| part.array.clone()).collect();
+        Ok((Spec::new(item, self.options)?, arrays, self.options.clone()))
+    }
+
+    fn at_row(&self, item: &FieldRef, error: Error) -> Error {
+        // The offsets that would tell its row are not on the host, and an inner level has told the element.
+        let is_null = error.kind() == ErrorKind::Null && item_field(item).is_none();
+        let Some(element) = error.row().filter(|_| is_null) else { return error };
+        let reason = format!("element {element} of the values is null");
+        Error::new(ErrorKind::Null, reason).remedy_is(Remedy::KeepElements)
+    }
+}
+
+/// Refuses rows that do not lie inside the elements, of which strings have as many as their last offset says.
+///
+/// # Errors
+/// Names the first such row.
+fn check_rows(
+    offsets: &DeviceInts,
+    lengths: Option<&DeviceInts>,
+    items: Option<usize>,
+    fetched: &Fetched,
+) -> Result<()> {
+    let starts = read(offsets, fetched)?;
+    let limit = items.map_or(i64::MAX, |items| i64::try_from(items).unwrap_or(i64::MAX));
+    let of = items.map_or_else(String::new, |items| format!(" of {items} elements"));
+    if let Some(lengths) = lengths {
+        for (row, (start, length)) in starts.zip(read(lengths, fetched)?).enumerate() {
+            if start < 0 || length < 0 || start > limit || length > limit - start {
+                return Err(Error::invalid(format!("offset {start} and length {length}{of}")).at_row(row));
+            }
+        }
+        return Ok(());
+    }
+    let mut last = 0;
+    for (number, offset) in starts.enumerate() {
+        if offset < last || offset > limit {
+            // An offset that is not the first one ends the row before it.
+            return Err(Error::invalid(format!("offset {offset} after {last}{of}")).at_row(number.saturating_sub(1)));
+        }
+        last = offset;
+    }
+    Ok(())
+}
+
+fn read<'a>(ints: &'a DeviceInts, fetched: &'a Fetched) -> Result<impl Iterator<Item = i64> + 'a> {
+    let range = ints.bytes();
+    let bytes = if range.is_empty() { &[] } else { fetched.require(range.start, range.len())? };
+    Ok(bytes.chunks_exact(ints.dtype().itemsize()).filter_map(|bytes| ints.value(bytes)))
+}
