@@ -1,8 +1,8 @@
 //! Reports what a conversion would do, column by column, and what it would cost.
 
 mod matrix;
-mod on_device;
 mod ragged;
+mod transfers;
 mod unread;
 
 use std::fmt;
@@ -100,7 +100,7 @@ pub fn explain(
     check_types(field, chunks)?;
     if is_ragged(field) {
         let plans = plan_parts(field, chunks, &options(field.name()));
-        return Ok(ragged::report(field, on_device::device_of(chunks), plans));
+        return Ok(ragged::report(field, transfers::device_of(chunks), plans));
     }
     report(field, columns, |index, column| {
         let options = options(column.name());
@@ -109,7 +109,7 @@ pub fn explain(
             .iter()
             .map(|chunk| index.map_or_else(|| ColumnRef::whole(chunk), |index| ColumnRef::column(chunk, index)))
             .collect();
-        let mut row = ReportRow { device: on_device::device_of(arrays), ..ReportRow::new(column) };
+        let mut row = ReportRow { device: transfers::device_of(arrays), ..ReportRow::new(column) };
         row.fill(|row| {
             let spec = row.describe(column, &options)?;
             let plan = plan_chunks(&spec, &chunks, &options)?;

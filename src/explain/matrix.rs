@@ -2,7 +2,7 @@
 
 use arrow_schema::FieldRef;
 
-use super::on_device::device_of;
+use super::transfers::device_of;
 use super::{Report, ReportRow};
 use crate::arrow::DeviceArray;
 use crate::column::check_types;

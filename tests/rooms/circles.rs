@@ -18,7 +18,7 @@ const CLOSING: &[(&str, &str)] = &[
     ("cuda/context.rs", "cuda/module.rs"),
     ("cuda/context.rs", "cuda/pool.rs"),
     ("cuda/context.rs", "cuda/unpooled.rs"),
-    ("explain.rs", "explain/on_device.rs"),
+    ("explain.rs", "explain/transfers.rs"),
     ("explain.rs", "explain/ragged.rs"),
     ("python/array.rs", "python/pickle.rs"),
     ("python/capsule/mod.rs", "python/exit.rs"),

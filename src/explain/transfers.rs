@@ -1,4 +1,4 @@
-//! Rows of a report for data on a device: kernels, host waits, and transfers.
+//! Adds to a report how data and results get to another device.
 
 use std::sync::Arc;
 
