@@ -5,7 +5,7 @@ use arrow_dlpack::{
 };
 use proptest::prelude::*;
 
-use crate::cases::{assert_error, assert_same, cases, expected, memory_of};
+use crate::cases::{Kind, assert_error, assert_same, cases, expected, memory_of};
 use crate::support::dlpack::{byte, output};
 use crate::support::reference::read;
 
@@ -57,9 +57,13 @@ proptest! {
                     let error = matrix_to_tensor(&data.field, &data.chunks, &never, options).unwrap_err();
                     prop_assert_eq!(error.kind(), ErrorKind::Copy);
                 }
-                let strides = if made.is_copied() && case.order == MemoryOrder::F { [1, rows as i64] } else { [columns as i64, 1] };
                 if rows > 1 && columns > 1 && made.is_copied() {
-                    prop_assert_eq!(made.strides(), strides);
+                    let (by_rows, by_columns) = ([columns as i64, 1], [1, rows as i64]);
+                    // Bytes that are no bools keep a view from being made; under A the copy has the order that it would have had,
+                    // and an allocator may have put the columns at equal distances.
+                    let may_lie = case.order == MemoryOrder::A && case.columns.iter().all(|(of, _)| *of == Kind::Bool8);
+                    let strides = if case.order == MemoryOrder::F { by_columns } else { by_rows };
+                    prop_assert!(made.strides() == strides || may_lie && made.strides() == by_columns, "{:?}", made.strides());
                 }
             }
         }
