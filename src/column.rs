@@ -129,7 +129,7 @@ pub(crate) fn require_host(device: Device, column: &str) -> Result<()> {
 
 /// What may be looked at to make a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Look {
+pub(crate) enum Look {
     /// All memory. The host waits for that of a device where only it tells whether a null is refused.
     AtMemory,
     /// Of a device only what the arrays themselves tell.

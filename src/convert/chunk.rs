@@ -1,4 +1,4 @@
-//! What a pass reads: the columns of one chunk in host memory, by themselves or as those of a matrix.
+//! What a backend reads: the columns of one chunk, by themselves or as those of a matrix.
 
 use crate::arrow::{DeviceArray, Leaf, Mask};
 use crate::plan::ChunkSize;
@@ -8,7 +8,8 @@ use crate::spec::{Element, MatrixSpec, Nulls, Spec};
 /// consumer that copies the tensor's whole span reads the gaps too, and must not leave the memory.
 const GAP: usize = 4096;
 
-/// A chunk of a column in host memory: where its elements are, which are null, and what keeps both alive.
+/// A chunk of a column: where its elements are, which are null, and what keeps both alive. On a device, which are null is known
+/// only where nulls are refused and the host has read it.
 pub(crate) struct ColumnChunk<'a> {
     pub(crate) leaf: Leaf<'a>,
     pub(crate) mask: Option<Mask<'a>>,

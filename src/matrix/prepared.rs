@@ -6,24 +6,15 @@ use std::ops::Range;
 use super::chunk::{MatrixChunk, after};
 use crate::alloc::fallible;
 use crate::arrow::DeviceArray;
-use crate::column::{read_nulls, refuse_known, shared_dictionary};
+use crate::column::{Look, read_nulls, refuse_known, shared_dictionary};
 use crate::convert::{Backend, HostPass, MatrixColumns, check_matrix, check_matrix_nulls, empty_matrix, view_matrix};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::kernels::{Casts, DeviceBackend, matrix_placement};
 use crate::plan::{ChunkSize, MatrixData, Placement, Plan};
 use crate::spec::{CopyMode, Element, MatrixOptions, MatrixSpec, MemoryOrder, Nulls, Spec};
 use crate::stream_order::{self, Readiness};
 use crate::tensor::{Output, Tensor};
 use crate::transfer::{Fetched, fetch};
-
-/// What may be looked at to make the plan of a matrix.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Look<'a> {
-    /// Host memory, and of a device only what the arrays themselves tell.
-    AtStructure,
-    /// All memory. The host waits for that of a device where only it tells, unless it was read for several matrices at once.
-    AtMemory(Option<&'a Fetched>),
-}
 
 /// The chunks of a matrix, decoded where they have to be.
 ///
@@ -71,7 +62,7 @@ pub(super) struct Prepared<'a> {
 }
 
 impl<'a> Prepared<'a> {
-    /// `may_view`: whether the result may be the columns' own memory.
+    /// `may_view`: whether the result may be the columns' own memory. `fetched`: what was read of a device for several matrices at once.
     ///
     /// # Errors
     /// When a copy is needed and not allowed, chunks have different dictionaries, or an array breaks the Arrow format.
@@ -80,7 +71,8 @@ impl<'a> Prepared<'a> {
         arrays: &'a [MatrixChunk],
         options: &'a MatrixOptions,
         may_view: bool,
-        look: Look<'a>,
+        look: Look,
+        fetched: Option<&'a Fetched>,
     ) -> Result<Self> {
         let (mut rows, mut is_plain) = (0_usize, true);
         let mut chunks: Vec<MatrixColumns<'a>> = fallible::with_room(arrays.len())?;
@@ -120,7 +112,7 @@ impl<'a> Prepared<'a> {
         let mut plan = Plan::matrix(spec, data, options)?;
         view = view.filter(|_| plan.bytes == 0 || plan.steps.iter().all(|step| step.at_most));
         let mut device = None;
-        if let (Look::AtMemory(fetched), Some(readiness)) = (look, readiness) {
+        if let (Look::AtMemory, Some(readiness)) = (look, readiness) {
             // What only the driver tells is asked last.
             if let Some(chunk) = view.and_then(|(number, _)| chunks.get(number))
                 && !is_one_piece(spec, chunk, readiness.device())?
@@ -219,10 +211,12 @@ impl<'a> Prepared<'a> {
         Ok(())
     }
 
-    fn with_backend<R>(&self, casts: Option<&Casts>, work: impl FnOnce(&dyn Backend) -> R) -> R {
-        match self.device {
-            None => work(&HostPass),
-            Some((readiness, fetched)) => work(&DeviceBackend { readiness, fetched, casts }),
+    /// Calls `work` with what does the steps where the chunks are.
+    fn with_backend<R>(&self, casts: Option<&Casts>, work: impl FnOnce(&dyn Backend) -> Result<R>) -> Result<R> {
+        match (self.plan.placement, self.device) {
+            (Placement::Host, _) => work(&HostPass),
+            (_, Some((readiness, fetched))) => work(&DeviceBackend { readiness, fetched, casts }),
+            (_, None) => Err(Error::internal("a matrix of a device is made, whose memory was not looked at")),
         }
     }
 

@@ -3,9 +3,9 @@
 use arrow_schema::FieldRef;
 
 use super::chunk::MatrixChunk;
-use super::prepared::{Look, Prepared, decode_chunks, what};
+use super::prepared::{Prepared, decode_chunks, what};
 use crate::arrow::{DeviceArray, PlainColumns};
-use crate::column::{check_types, overlap, require_copy, require_host};
+use crate::column::{Look, check_types, overlap, require_copy, require_host};
 use crate::convert::{check_environment, is_small, matrix_stride, pack_small, write_small};
 use crate::copy_log;
 use crate::cuda::is_cuda;
@@ -95,7 +95,7 @@ pub(crate) fn convert_matrix(
     }
     let convert = |worker: &Worker<'_>| {
         let chunks = decode_chunks(spec, chunks, options)?;
-        let prepared = Prepared::new(spec, &chunks, options, true, Look::AtMemory(fetched))?;
+        let prepared = Prepared::new(spec, &chunks, options, true, Look::AtMemory, fetched)?;
         by(worker, prepared.plan().bytes, || prepared.run(casts))
     };
     // Decoding moves bytes too: as many as these, if nothing refuses it.
@@ -164,7 +164,7 @@ pub(crate) fn write_matrix(
     let options = &MatrixOptions { memory_order, ..options.clone() };
     let mut write = |worker: &Worker<'_>| {
         let chunks = decode_chunks(spec, chunks, options)?;
-        let prepared = Prepared::new(spec, &chunks, options, false, Look::AtMemory(None))?;
+        let prepared = Prepared::new(spec, &chunks, options, false, Look::AtMemory, None)?;
         check_overlap(spec, &chunks, &prepared, out)?;
         by(worker, prepared.plan().bytes, || prepared.write(out))
     };
@@ -210,7 +210,7 @@ pub(crate) struct MatrixPlan {
 pub(crate) fn plan_matrix(spec: &MatrixSpec, chunks: &[DeviceArray], options: &MatrixOptions) -> Result<MatrixPlan> {
     check_types(spec.field(), chunks)?;
     let chunks = decode_chunks(spec, chunks, options)?;
-    let prepared = Prepared::new(spec, &chunks, options, true, Look::AtStructure)?;
+    let prepared = Prepared::new(spec, &chunks, options, true, Look::AtStructure, None)?;
     let (whole, columns) = (prepared.plan().clone(), prepared.column_plans());
     Ok(MatrixPlan { whole, columns, refusal: prepared.check_nulls().err() })
 }
