@@ -83,7 +83,7 @@ impl Written {
             field,
         };
         // SAFETY: memory that the owner keeps, written before whoever waits as the order says reads.
-        unsafe { Tensor::from_raw_parts(parts) }
+        unsafe { Tensor::from_parts(parts) }
     }
 }
 

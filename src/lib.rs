@@ -35,6 +35,8 @@
 //! | a stream as tensors | [`stream_to_tensor`], [`stream_to_tensors`] |
 //! | into the caller's memory | [`matrix_to_tensor_into`], [`chunks_to_tensor_into`], [`Output`] |
 //! | lists and strings | [`to_ragged`], [`to_padded`], and back by [`Ragged::to_arrow`] |
+//! | a vector, an owner or raw parts as a tensor, and back | [`Tensor::from_vec`], [`Tensor::from_owner`], [`Tensor::from_raw_parts`], [`Tensor::to_vec`], [`Tensor::as_slice`] |
+//! | views of a tensor | [`Tensor::slice`], [`Tensor::reshape`], [`Tensor::contiguous`] |
 //! | tensor to Arrow | [`to_arrow`], [`to_arrow_as`], [`matrix_to_arrow`] |
 //! | a stream as training batches | [`loader::Batches`] |
 //! | what a conversion would do | [`explain`](fn@explain), [`explain_schema`], [`explain_stream`], [`explain_matrix`], [`explain_groups`] |

@@ -4,7 +4,9 @@
 #[cfg(feature = "python")]
 mod bytes;
 mod column;
+mod construct;
 mod output;
+mod shape;
 mod slices;
 
 use std::fmt;
@@ -58,12 +60,12 @@ struct Codes {
 }
 
 // SAFETY: the memory behind `data` is kept alive by `owner`, which is Send and Sync. A reference to it is given out by
-// `slices.rs` alone: of memory that nobody writes to by the contract of `from_raw_parts`, or where the caller vouches for that.
+// `slices.rs` alone: of memory that nobody writes to by the contract of `from_parts`, or where the caller vouches for that.
 unsafe impl Send for Tensor {}
 // SAFETY: no method changes a Tensor, or the memory behind `data`, through a shared reference; `owner` is Sync.
 unsafe impl Sync for Tensor {}
 
-/// The parts of a tensor over foreign memory, for [`Tensor::from_raw_parts`].
+/// The parts of a tensor over foreign memory, for [`Tensor::from_parts`].
 pub(crate) struct Parts {
     /// Address of the first element; any value if the tensor has no elements.
     pub(crate) data: *mut u8,
@@ -96,7 +98,7 @@ impl Tensor {
     /// Every element that shape and strides reach from `data` is initialised memory of the device, valid as long as
     /// `owner` lives. Nobody writes to it while a slice from [`Tensor::as_slice`] is alive, or the result is marked by
     /// [`Tensor::into_lent`] before anyone else sees it.
-    pub(crate) unsafe fn from_raw_parts(parts: Parts) -> Result<Self> {
+    pub(crate) unsafe fn from_parts(parts: Parts) -> Result<Self> {
         let Parts { data, device, dtype, shape, mut strides, owner, read_only, copied, readiness, field } = parts;
         if strides.len() != shape.len() {
             return Err(Error::invalid(format!("{} strides for {} dimensions", strides.len(), shape.len())));
@@ -169,7 +171,7 @@ impl Tensor {
             field,
         };
         // SAFETY: the caller promises initialised elements; the size is checked below, before anyone reads.
-        let tensor = unsafe { Self::from_raw_parts(parts) }?;
+        let tensor = unsafe { Self::from_parts(parts) }?;
         if tensor.nbytes() > bytes {
             return Err(Error::internal("a host buffer is smaller than its tensor"));
         }
@@ -454,7 +456,7 @@ mod tests {
             field: None,
         };
         // SAFETY: tests read elements only of tensors over a live array.
-        unsafe { Tensor::from_raw_parts(parts) }
+        unsafe { Tensor::from_parts(parts) }
     }
 
     #[test]

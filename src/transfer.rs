@@ -159,7 +159,7 @@ pub fn copy_on_device(tensor: &Tensor, stream: Stream, why: &str) -> Result<Tens
         ..tensor.parts()
     };
     // SAFETY: the bytes from the lowest to the highest element are written before whoever waits as the order says reads.
-    let copy = unsafe { Tensor::from_raw_parts(parts) }?;
+    let copy = unsafe { Tensor::from_parts(parts) }?;
     Ok(copy.with_codes_of(tensor))
 }
 
@@ -202,7 +202,7 @@ pub(crate) fn zero_on(device: Device, dtype: DType) -> Result<Tensor> {
         field: None,
     };
     // SAFETY: one element, written before whoever waits as the order says reads.
-    unsafe { Tensor::from_raw_parts(parts) }
+    unsafe { Tensor::from_parts(parts) }
 }
 
 /// The owner of our memory that `stream` has started to write. It is freed behind the work that uses it.

@@ -113,7 +113,7 @@ unsafe fn buffer_view(array: &DeviceArray, start: *const u8, dtype: DType, count
     };
     // SAFETY: `count` elements from `start` on are in a buffer of the array, which its owner keeps alive and which
     // Arrow declares immutable.
-    unsafe { Tensor::from_raw_parts(parts) }
+    unsafe { Tensor::from_parts(parts) }
 }
 
 /// Returns the tensor `[0]`, the offsets of no rows. It does not count as a copy.
@@ -138,7 +138,7 @@ pub(crate) fn zero(dtype: DType) -> Result<Tensor> {
         field: None,
     };
     // SAFETY: one element of at most 64 bits, all zero, which lives for ever and which nobody writes to.
-    unsafe { Tensor::from_raw_parts(parts) }
+    unsafe { Tensor::from_parts(parts) }
 }
 
 /// Returns a 1-d uint8 tensor of contiguous rows of bytes, `len` in all.

@@ -114,7 +114,7 @@ fn view(spec: &Spec, plan: &Plan, chunk: &ColumnChunk<'_>) -> Result<Tensor> {
     };
     // SAFETY: import checked that the array has these elements, in memory that `owner` keeps alive and that Arrow
     // declares immutable; what was decoded was written for this tensor alone.
-    unsafe { Tensor::from_raw_parts(parts) }
+    unsafe { Tensor::from_parts(parts) }
 }
 
 /// Returns a new block with every element of all chunks in the spec's dtype, nulls filled.

@@ -48,6 +48,6 @@ pub(crate) fn plain_view(
     };
     // SAFETY: import checked that the array has these values, in host memory that `owner` keeps alive and that Arrow
     // declares immutable.
-    let view = unsafe { Tensor::from_raw_parts(parts) };
+    let view = unsafe { Tensor::from_parts(parts) };
     view.map(Some).map_err(|error| error.in_column(field.name()))
 }

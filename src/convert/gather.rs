@@ -25,14 +25,7 @@ pub(crate) fn compact(tensor: &Tensor, why: &str) -> Result<Tensor> {
     })?;
     let mut buffer = HostBuffer::uninitialised(bytes)?;
     if !tensor.is_empty() {
-        let axes = merged_axes(tensor);
-        match itemsize {
-            1 => gather::<1>(tensor, &axes, buffer.as_uninit_mut()),
-            2 => gather::<2>(tensor, &axes, buffer.as_uninit_mut()),
-            4 => gather::<4>(tensor, &axes, buffer.as_uninit_mut()),
-            8 => gather::<8>(tensor, &axes, buffer.as_uninit_mut()),
-            _ => gather::<16>(tensor, &axes, buffer.as_uninit_mut()),
-        }
+        gather_elements(tensor, buffer.as_uninit_mut());
         copy_log::record(|| {
             let what = format!("tensor of {} {:?}", tensor.dtype(), tensor.shape());
             Copied { what, why: why.to_owned(), bytes }
@@ -40,9 +33,24 @@ pub(crate) fn compact(tensor: &Tensor, why: &str) -> Result<Tensor> {
     }
     let shape = Dims::from_slice(tensor.shape());
     let strides = row_major_strides(&shape)?;
-    // SAFETY: `gather` wrote every element; an empty tensor has none.
+    // SAFETY: `gather_elements` wrote every element; an empty tensor has none.
     let copy = unsafe { Tensor::from_host_buffer(buffer, tensor.dtype(), shape, strides, tensor.field().cloned()) }?;
     Ok(copy.with_codes_of(tensor))
+}
+
+/// Copies the elements of a host tensor to `out`, which has room for all of them, in row-major order.
+pub(super) fn gather_elements(tensor: &Tensor, out: &mut [MaybeUninit<u8>]) {
+    if tensor.is_empty() {
+        return;
+    }
+    let axes = merged_axes(tensor);
+    match tensor.dtype().itemsize() {
+        1 => gather::<1>(tensor, &axes, out),
+        2 => gather::<2>(tensor, &axes, out),
+        4 => gather::<4>(tensor, &axes, out),
+        8 => gather::<8>(tensor, &axes, out),
+        _ => gather::<16>(tensor, &axes, out),
+    }
 }
 
 /// An extent and the bytes from one index to the next.

@@ -43,7 +43,7 @@ pub(crate) fn view_matrix(spec: &MatrixSpec, columns: &MatrixColumns<'_>, stride
     };
     // SAFETY: import checked that the array of structs, which `owner` is, has these columns of so many elements, in memory
     // that it keeps alive and that Arrow declares immutable; they lie `stride` bytes apart, none being changed.
-    unsafe { Tensor::from_raw_parts(parts) }
+    unsafe { Tensor::from_parts(parts) }
 }
 
 /// Returns a matrix without rows, on the device of a chunk.
@@ -65,7 +65,7 @@ pub(crate) fn empty_matrix(spec: &MatrixSpec, chunk: &DeviceArray) -> Result<Ten
         field: None,
     };
     // SAFETY: it has no elements.
-    unsafe { Tensor::from_raw_parts(parts) }
+    unsafe { Tensor::from_parts(parts) }
 }
 
 /// Packs the chunks into a new tensor of shape `(rows, columns)`, column-major if `memory_order` is F, else row-major.

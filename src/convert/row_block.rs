@@ -236,7 +236,7 @@ impl RowBlock {
         };
         // SAFETY: the rows were written as elements of the dtype, `elements` of them each, which is what the strides of a spec
         // reach; the rest is the contract.
-        unsafe { Tensor::from_raw_parts(parts) }
+        unsafe { Tensor::from_parts(parts) }
     }
 
     /// Where these rows are.

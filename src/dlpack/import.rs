@@ -246,7 +246,7 @@ unsafe fn import<M: Deletable + 'static>(
     };
     // SAFETY: the elements that shape and strides reach are the producer's memory, alive until `owner` calls its
     // deleter.
-    let imported = unsafe { Tensor::from_raw_parts(parts) }?.into_lent();
+    let imported = unsafe { Tensor::from_parts(parts) }?.into_lent();
     // One block of memory holds the byte offset and the elements. Nobody dereferences the address of an empty tensor.
     let block = imported.span().and_then(|(_, bytes)| bytes.checked_add(offset));
     if empty || block.is_some_and(|bytes| is_addressable(start, bytes)) { Ok(imported) } else { Err(leaves()) }

@@ -39,6 +39,6 @@ impl Tensor {
             field: None,
         };
         // SAFETY: the initialised bytes of a buffer, which is immutable and which the owner keeps.
-        unsafe { Self::from_raw_parts(parts) }
+        unsafe { Self::from_parts(parts) }
     }
 }

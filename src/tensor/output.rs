@@ -211,7 +211,7 @@ mod tests {
             field: None,
         };
         // SAFETY: the tests read and write no elements.
-        unsafe { Tensor::from_raw_parts(parts) }.unwrap()
+        unsafe { Tensor::from_parts(parts) }.unwrap()
     }
 
     fn is_output(tensor: &Tensor) -> bool {

@@ -29,6 +29,24 @@ impl Tensor {
         self.peek()
     }
 
+    /// Returns the elements of a row-major host tensor of bools.
+    ///
+    /// # Errors
+    /// If the dtype is not bool, a byte is neither 0 nor 1, or as [`Tensor::as_slice`]: [`Tensor::to_bools`] copies lent
+    /// memory.
+    pub fn as_bools(&self) -> Result<&[bool]> {
+        if self.dtype != DType::Bool {
+            return Err(Error::argument(format!("a {} tensor read as bool", self.dtype)));
+        }
+        let bytes = self.as_bytes()?;
+        if let Some((index, byte)) = bytes.iter().enumerate().find(|(_, byte)| **byte > 1) {
+            return Err(Error::invalid(format!("element {index} of a bool tensor has the byte {byte}, not 0 or 1")));
+        }
+        // SAFETY: bytes that were just seen to be 0 or 1, which `bool` has the size and the values of. Nobody writes to them
+        // while the slice is alive: the memory is not lent, as `as_bytes` checked, so this is the contract of `from_parts`.
+        Ok(unsafe { std::slice::from_raw_parts(bytes.as_ptr().cast(), bytes.len()) })
+    }
+
     /// Returns the bytes of a row-major, aligned host tensor.
     ///
     /// # Errors
@@ -60,9 +78,9 @@ impl Tensor {
         if self.is_empty() {
             return Ok(&[]);
         }
-        // SAFETY: `from_raw_parts` promises `len` initialised elements that live as long as the owner in `self`; they are
+        // SAFETY: `from_parts` promises `len` initialised elements that live as long as the owner in `self`; they are
         // dense (row-major), aligned, in host memory, and of the type `T` by its `Native` contract. Nobody writes to them
-        // while the slice is alive: by the contract of `from_raw_parts`, of `lent_slice` or of `lent_bytes`. A caller inside the crate reads
+        // while the slice is alive: by the contract of `from_parts`, of `lent_slice` or of `lent_bytes`. A caller inside the crate reads
         // lent memory as the protocols allow it that lent it, whose users order writes and conversions; a thread that writes
         // all the same changes numbers, all of whose bit patterns are values, and nothing is indexed by them unchecked.
         Ok(unsafe { std::slice::from_raw_parts(self.data.cast::<T>(), self.len) })

@@ -333,7 +333,7 @@ fn copy_tensors(tensors: &[Tensor], transfer: &Transfer<'_>) -> Result<Vec<Tenso
         };
         super::record(tensor, transfer.why);
         // SAFETY: the bytes from the lowest to the highest element are written before whoever waits as the order says reads.
-        unsafe { Tensor::from_raw_parts(parts) }.map(|copy| copy.with_codes_of(tensor))
+        unsafe { Tensor::from_parts(parts) }.map(|copy| copy.with_codes_of(tensor))
     };
     tensors.iter().zip(places).map(copy).collect()
 }

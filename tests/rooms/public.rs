@@ -209,11 +209,13 @@ impl Found<'_> {
         self.names.insert(name);
     }
 
-    /// Collects the public methods and constants of a type, from the files of its room.
+    /// Collects the public methods and constants of a type, from the files of its room and of those that import it.
     fn methods(&mut self, module: &str, own: &str, name: &str) {
         // Classes of Python have the names of types of the core, and one file each.
-        let room = if module.starts_with("python") { module } else { module.split("::").next().unwrap_or_default() };
-        for (_, items) in self.modules.iter().filter(|(file, _)| file.split("::").next() == Some(room) || *file == room)
+        let is_class = |file: &str| file.split("::").next() == Some("python");
+        let of_class = is_class(module);
+        for (_, items) in
+            self.modules.iter().filter(|(file, _)| if of_class { *file == module } else { !is_class(file) })
         {
             for block in items.iter().filter(|item| item.implements() == Some(own)) {
                 let methods = self::items(block.lines[1..].iter().copied(), "    ");

@@ -86,7 +86,7 @@ pub(crate) fn split_rows(tensor: &Tensor, asked: Option<usize>, why: &str) -> Re
         field: tensor.field().cloned(),
     };
     // SAFETY: every row of every column was written, in a buffer that the owner keeps.
-    let columns = unsafe { Tensor::from_raw_parts(parts) }?;
+    let columns = unsafe { Tensor::from_parts(parts) }?;
     Ok(columns.with_codes_of(tensor))
 }
 

@@ -87,7 +87,7 @@ fn of_buffer(buffer: &PyUntypedBuffer) -> Option<Tensor> {
     };
     // SAFETY: the buffer protocol gives these elements, in memory that stays while the buffer is held, as our only caller does
     // for as long as it has the tensor.
-    unsafe { Tensor::from_raw_parts(parts) }.ok().map(Tensor::into_lent)
+    unsafe { Tensor::from_parts(parts) }.ok().map(Tensor::into_lent)
 }
 
 /// The dtype that buffers have a name for.
