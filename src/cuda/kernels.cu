@@ -291,8 +291,8 @@ template <bool CASTS, class Word> __device__ void pack_rows(const Job& job, u64 
                 u32 row = index / vectors, place = index % vectors * length;
                 store((Vector<Word>*)(target + row * stride + place), *(Vector<Word>*)(shared + row * tile.pitch + place));
             }
-        } else if (tile.pitch == stride && (u64)target % 16 == 0) {
-            // All columns, without gaps: the tile is the image of the output.
+        } else if (width == stride && width == tile.pitch && (u64)target % 16 == 0) {
+            // All columns, without gaps here or there: the tile is the image of the output.
             u32 words = height * width, vectors = words / length;
             for (u32 index = threadIdx.x; index < vectors; index += THREADS) {
                 store((Vector<Word>*)target + index, memory[index]);

@@ -55,7 +55,7 @@ const TARGETS: [DType; 13] = [
 ];
 
 /// An array in memory of the device, which stays as long as the process.
-fn on_device(array: &dyn Array, field: &FieldRef) -> DeviceArray {
+pub(crate) fn on_device(array: &dyn Array, field: &FieldRef) -> DeviceArray {
     let (mut moved, _) = counted(array);
     move_buffers(&mut moved, array.data_type());
     import(moved, null_mut(), field)

@@ -17,4 +17,5 @@ mod support;
 mod kernels;
 mod memory;
 mod order;
+mod outputs;
 mod transfers;
