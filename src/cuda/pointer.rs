@@ -64,11 +64,6 @@ impl Pointer {
         Ok(Self { device: device.map(|kind| Device::new(kind, ordinal.max(0))), context, range: (start, size) })
     }
 
-    /// Returns whether this number of bytes from an address is in one allocation, as far as is known.
-    pub(crate) fn has(&self, address: usize, bytes: usize) -> bool {
-        self.bytes_from(address).is_none_or(|room| room >= bytes)
-    }
-
     /// Returns the bytes from `address` to the end of its allocation, if the driver knows it.
     fn bytes_from(&self, address: usize) -> Option<usize> {
         let start = usize::try_from(self.range.0).ok()?;

@@ -6,13 +6,13 @@ use std::sync::Arc;
 use super::{Transfer, allocate, device_address, elsewhere, host_address, owned, require_free, staging, written};
 use crate::alloc::{ALIGNMENT, HostBuffer, Owner};
 use crate::convert::for_each_part;
-use crate::cuda::{CudaDevice, Current, PinnedBuffer, Pointer, Stream, thread_sync};
+use crate::cuda::{CudaDevice, Current, PinnedBuffer, Stream, thread_sync};
 use crate::device::Device;
 use crate::error::{Error, ErrorKind, Result};
 use crate::ffi::dlpack::DLDeviceType;
 use crate::stream_order::{self, Readiness, Wait, page_locked};
 
-/// From this size on, page-locked memory is copied directly; smaller pieces share a staging buffer.
+/// From this size on, memory of `CUDA_HOST` is copied directly; smaller pieces share a staging buffer.
 const COPIED_APART: usize = 64 << 10;
 
 /// Bytes to be moved.
@@ -63,16 +63,16 @@ impl Arena {
     /// Copies the pieces, and `scratch`, to their places.
     ///
     /// # Safety
-    /// The clause `pieces`: they are memory of `own` that `keep` keeps alive, and that is written as `readiness` says.
+    /// The clause `pieces`: they are memory of `own` that is written as `readiness` says. It is alive during this call; on a
+    /// device, until the work that `readiness` knows to use it is done.
     pub(super) unsafe fn copy(
         &self,
         own: Device,
         readiness: Option<&Readiness>,
-        keep: &Owner,
         scratch: &[(usize, Vec<u8>)],
         transfer: &Transfer<'_>,
     ) -> Result<Placed> {
-        let job = Job { arena: self, own, readiness, keep, scratch, transfer };
+        let job = Job { arena: self, own, readiness, scratch, transfer };
         match (own.device_type(), transfer.device.device_type()) {
             // SAFETY: `pieces` is promised, in the same words.
             (_, DLDeviceType::CUDA) => unsafe { job.to_cuda() },
@@ -91,7 +91,6 @@ struct Job<'a> {
     arena: &'a Arena,
     own: Device,
     readiness: Option<&'a Readiness>,
-    keep: &'a Owner,
     scratch: &'a [(usize, Vec<u8>)],
     transfer: &'a Transfer<'a>,
 }
@@ -155,7 +154,6 @@ impl Job<'_> {
         staged.sort_unstable_by_key(|piece| piece.at);
         direct.sort_unstable_by_key(|piece: &Moving| piece.at);
         let mut outcome = Ok(());
-        let is_borrowed = self.own.is_cpu() && !direct.is_empty();
         for piece in &direct {
             // SAFETY: `pieces`, of which this is one; `target` has room for it at its place.
             outcome = unsafe { self.copy_one(current, target + u64::try_from(piece.at).unwrap_or(0), piece, stream) };
@@ -163,25 +161,19 @@ impl Job<'_> {
                 break;
             }
         }
-        if is_borrowed {
-            // Page-locked memory that was labelled as ordinary is released behind the copies, too.
-            let (uses, keep) = (Readiness::on_device(self.transfer.device), self.keep.clone());
-            let used = uses.used_by(current, stream);
-            uses.release(move || drop(keep));
-            outcome = outcome.and(used);
-        }
         outcome?;
         // SAFETY: the staged pieces are the host's, whose memory may be read now (`is_staged`), and the scratch is
         // ours; both are sorted by place, and `target` has room for them.
         unsafe { staging::upload(self.transfer.device, target, &staged, &direct, stream, self.threads()) }
     }
 
-    /// Returns whether a piece goes through a staging buffer: ordinary memory, and small pieces that may be read now.
+    /// Returns whether a piece goes through a staging buffer: memory of the CPU, and small page-locked pieces that may be
+    /// read now. Page-locked memory that is labelled as the CPU's, as PyTorch labels it, is the CPU's: its owner knows of
+    /// no copies under way, and may change it when the call returns.
     fn is_staged(&self, piece: &Moving) -> Result<bool> {
-        let is_small = piece.bytes < COPIED_APART;
         match (self.own.device_type(), self.readiness) {
-            (DLDeviceType::CPU, _) => Ok(is_small || !is_page_locked(piece)?),
-            (DLDeviceType::CUDA_HOST, Some(readiness)) => Ok(is_small && readiness.is_complete()?),
+            (DLDeviceType::CPU, _) => Ok(true),
+            (DLDeviceType::CUDA_HOST, Some(readiness)) => Ok(piece.bytes < COPIED_APART && readiness.is_complete()?),
             _ => Ok(false),
         }
     }
@@ -193,15 +185,15 @@ impl Job<'_> {
         let started = match self.own.device_type() {
             DLDeviceType::CUDA if self.own.id() != current.device().ordinal() => {
                 let own = CudaDevice::get(self.own.id())?;
-                // SAFETY: `pieces`, and `target` has room for this one; `keep` and the buffer are released behind the
+                // SAFETY: `pieces`, and `target` has room for this one; source and buffer are released behind the
                 // copy.
                 unsafe { current.copy_from_peer(target, source, own, piece.bytes, stream) }
             }
-            // SAFETY: `pieces`, and `target` has room for this one; `keep` and the buffer are released behind the copy.
+            // SAFETY: `pieces`, and `target` has room for this one; source and buffer are released behind the copy.
             DLDeviceType::CUDA | DLDeviceType::CUDA_MANAGED => unsafe {
                 current.copy_on_device(target, source, piece.bytes, stream)
             },
-            // SAFETY: `pieces`, and `target` has room for this one; `keep` and the buffer are released behind the copy.
+            // SAFETY: `pieces`, and `target` has room for this one; source and buffer are released behind the copy.
             _ => unsafe { current.copy_from_host(target, piece.address, piece.bytes, stream) },
         };
         Ok(started?)
@@ -328,13 +320,6 @@ impl Start {
     fn at(&self, byte: usize) -> *mut u8 {
         self.0.wrapping_add(byte)
     }
-}
-
-/// Returns whether memory labelled as ordinary is page-locked.
-fn is_page_locked(piece: &Moving) -> Result<bool> {
-    let pointer = Pointer::of(piece.address)?;
-    let is_locked = pointer.device.is_some_and(|device| device.device_type() == DLDeviceType::CUDA_HOST);
-    Ok(is_locked && pointer.has(piece.address, piece.bytes))
 }
 
 /// Our page-locked memory, cached for the next result behind the work that may use it.

@@ -1,11 +1,10 @@
 //! Moves arrays and tensors to another device: all bytes of one call into one block, in as few copies as possible.
 
 use std::num::NonZero;
-use std::sync::Arc;
 
 use super::arena::Arena;
 use super::{fetch, is_read_in_place};
-use crate::alloc::{Owner, fallible};
+use crate::alloc::fallible;
 use crate::arrow::{
     Decomposed, DeviceArray, DeviceArrayStream, Piece, Wanted, array_ready_at, host_array, read_host, rebase,
 };
@@ -247,8 +246,9 @@ fn copy_array(array: &DeviceArray, transfer: &Transfer<'_>) -> Result<DeviceArra
                 Piece::Here(bytes) => scratch.push((at, bytes.clone())),
             }
         }
-        // SAFETY: the pieces are of an array that import has checked, which is kept.
-        let placed = unsafe { arena.copy(array.device(), array.readiness(), &array.owner(), &scratch, transfer) }?;
+        // SAFETY: the pieces are of an array that import has checked, and whose owner releases it behind the work that its
+        // readiness knows.
+        let placed = unsafe { arena.copy(array.device(), array.readiness(), &scratch, transfer) }?;
         for (at, len, wide, first) in rebased {
             // SAFETY: the copy to ordinary memory is done; a part of it that nobody else knows yet.
             let offsets = unsafe { std::slice::from_raw_parts_mut(placed.start.wrapping_add(at), len) };
@@ -318,9 +318,9 @@ fn copy_tensors(tensors: &[Tensor], transfer: &Transfer<'_>) -> Result<Vec<Tenso
         places.push(at + before);
     }
     let readiness = Readiness::joined(tensors.iter().filter_map(Tensor::readiness).cloned())?;
-    let keep: Owner = Arc::new(tensors.iter().map(|tensor| tensor.owner().clone()).collect::<Vec<_>>());
-    // SAFETY: the tensors' owners keep the bytes from the lowest to the highest element, which are kept.
-    let placed = unsafe { arena.copy(own, readiness.as_ref(), &keep, &[], transfer) }?;
+    // SAFETY: the tensors' owners keep the bytes from the lowest to the highest element. The owner of memory on a device
+    // releases it behind the work that its readiness knows, which is a part of the joined one.
+    let placed = unsafe { arena.copy(own, readiness.as_ref(), &[], transfer) }?;
     let copy = |(tensor, at): (&Tensor, usize)| {
         let parts = Parts {
             data: placed.start.wrapping_add(at),

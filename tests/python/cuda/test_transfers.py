@@ -8,9 +8,10 @@ from typing import Any
 import arrow_dlpack as ad
 import driver
 import numpy as np
+import producers
 import pyarrow as pa
 import pytest
-from device_arrow import CUDA, CUDA_HOST, CUDA_MANAGED, Consumer, DeviceArray, drain, event_of, exported
+from device_arrow import CPU, CUDA, CUDA_HOST, CUDA_MANAGED, Consumer, DeviceArray, drain, event_of, exported
 from test_device_arrays import TYPES
 
 HOST = "cpu"
@@ -109,19 +110,63 @@ def test_the_source_may_change_when_the_call_returns() -> None:
     assert np.array_equal(np.from_dlpack(moved.to_device(HOST)), np.arange(3_000_000, dtype="int32"))
 
 
-def test_page_locked_memory_is_copied_where_it_is(host_waits: Any) -> None:
-    address = driver.allocate_host(1 << 20)
-    values = np.frombuffer((driver.ctypes.c_char * (1 << 20)).from_address(address), "int64")
-    values[:] = np.arange(len(values))
-    array = ad.from_arrow(pa.array(values))
-    waits, before = host_waits(), driver.calls("cuMemHostAlloc")
+class Pinned:
+    """Page-locked memory, as the CPU's or as the device's."""
+
+    def __init__(self, kind: int, rows: int = 1 << 17) -> None:
+        self.address = driver.allocate_host(8 * rows)
+        self.values = np.frombuffer((driver.ctypes.c_char * (8 * rows)).from_address(self.address), "int64")
+        self.values[:] = np.arange(rows)
+        self.kind = kind
+        self.made = producers.DLPack(
+            None, device=(kind, 0), dtype=(0, 64, 1), shape=(rows,), strides=(1,), address=self.address
+        )
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return (self.kind, 0)
+
+    def __dlpack__(self, **_: Any) -> Any:
+        return self.made.capsule()
+
+
+@pytest.mark.parametrize("rows", [8, 1 << 17, 700_000])
+@pytest.mark.parametrize("make", ["tensor", "array"])
+def test_page_locked_memory_of_the_cpu_may_change_when_the_call_returns(make: str, rows: int, host_waits: Any) -> None:
+    """PyTorch's `pin_memory()` hands it out as the CPU's, whose owner knows of no copy under way."""
+    source = Pinned(CPU, rows)
+    array = ad.from_dlpack(source) if make == "tensor" else ad.from_arrow(pa.array(source.values))
+    waits = host_waits()
+    gate = driver.gate(driver.LEGACY)
     moved = array.to_device("cuda")
     del array
     assert (waits.ours, waits.drivers) == (0, 0)
+    assert make == "array" or source.made.released, "nothing of ours reads it any more"
+    source.made.expected = int(make == "tensor")
+    source.values[:] = -1
+    driver.open_gate(gate)
+    back = moved.to_device(HOST)
+    found = np.from_dlpack(back) if make == "tensor" else np.asarray(pa.array(back))
+    np.testing.assert_array_equal(found, np.arange(rows))
+    driver.free_host(source.address)
+
+
+def test_page_locked_memory_of_the_device_is_copied_where_it_is(host_waits: Any) -> None:
+    """Its owner knows that copies may be under way; it is released behind ours."""
+    source = Pinned(CUDA_HOST)
+    tensor = ad.from_dlpack(source)
+    waits, before = host_waits(), driver.calls("cuMemHostAlloc")
+    gate = driver.gate(driver.LEGACY)
+    moved = tensor.to_device("cuda")
+    del tensor
+    ad.memory_stats()
+    assert (waits.ours, waits.drivers, source.made.released) == (0, 0, False)
     assert driver.calls("cuMemHostAlloc") == before, "nothing was staged"
-    drain()
-    same(moved.to_device(HOST), pa.array(np.arange(len(values))))
-    driver.free_host(address)
+    driver.open_gate(gate)
+    driver.synchronize()
+    ad.memory_stats()
+    assert source.made.released
+    np.testing.assert_array_equal(np.from_dlpack(moved.to_device(HOST)), np.arange(len(source.values)))
+    driver.free_host(source.address)
 
 
 def test_only_the_slice_moves() -> None:
