@@ -135,6 +135,7 @@ simulated-cuda:
 	@mv $(SIMULATED_CUDA)/libsimulated_kernels.so.new $(SIMULATED_CUDA)/libsimulated_kernels.so
 	@echo 'LD_LIBRARY_PATH=$(SIMULATED_CUDA) runs a program on it'
 
+# With the extension modules of other crates, which tests/python/extensions builds in debug.
 test-python: $(STAMPS)/installed $(TEST_SETS:%=$(STAMPS)/%)
 	ARROW_DLPACK_INTEROP=$(INTEROP) $(BIN)/python -m pytest tests/python
 	@$(if $(filter light,$(INTEROP)),echo 'LEFT OUT by INTEROP=light: the tests against torch')
@@ -201,6 +202,8 @@ lint: $(STAMPS)/installed $(STAMPS)/lint
 	cargo fmt --all --check
 	cargo clippy $(CARGO_FLAGS) --package arrow-dlpack --package simulated-cuda --all-targets -- -D warnings
 	cargo clippy $(CARGO_FLAGS) --workspace --all-targets --all-features -- -D warnings
+	cargo clippy --locked --manifest-path examples/pyclass/Cargo.toml --target-dir $(CARGO_TARGET) --all-targets -- -D warnings
+	cargo fmt --manifest-path examples/pyclass/Cargo.toml --check
 	cargo clippy --locked --manifest-path fuzz/Cargo.toml --target-dir $(CARGO_TARGET)/fuzz-lint --all-targets -- -D warnings
 	RUSTDOCFLAGS='-D warnings' cargo doc $(CARGO_FLAGS) --workspace --all-features --no-deps
 	$(BIN)/ruff check --no-cache $(LINTED_PYTHON)

@@ -5,7 +5,9 @@ use pyo3::exceptions::{PyNotImplementedError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
-use super::capsule::{array_capsule, device_array_capsule, schema_capsule, schema_from_capsule};
+use super::capsule::{
+    array_capsule, device_array_capsule, device_stream_capsule, schema_capsule, schema_from_capsule, stream_capsule,
+};
 use super::device;
 use crate::arrow::{DeviceArray, DeviceArrayStream};
 use crate::convert::{check_request_on, request_field};
@@ -141,6 +143,67 @@ pub(super) fn as_requested(array: &DeviceArray, requested_schema: Option<&Bound<
     match requested_field(requested_schema)? {
         None => Ok(array.clone()),
         Some(field) => Ok(request_field(array, &field)?),
+    }
+}
+
+/// What a consumer asks of a stream, checked against its type before the stream is taken from whoever has it.
+pub(super) struct StreamRequest {
+    requested: Option<FieldRef>,
+    keywords: DeviceKeywords,
+}
+
+impl StreamRequest {
+    /// Reads the arguments of `__arrow_c_stream__`.
+    ///
+    /// # Errors
+    /// When the arrays are not in host memory, or do not cast to the type that is requested.
+    pub(super) fn of_host(
+        own: Device,
+        field: &FieldRef,
+        requested_schema: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Self> {
+        device::require_host(own)?;
+        let requested = requested_field(requested_schema)?;
+        if let Some(requested) = &requested {
+            check_request_on(own, field, requested)?;
+        }
+        Ok(Self { requested, keywords: DeviceKeywords::default() })
+    }
+
+    /// Reads the arguments of `__arrow_c_device_stream__`.
+    ///
+    /// # Errors
+    /// For keywords that are not supported, a device that the arrays cannot come to, and a type that they do not cast to.
+    pub(super) fn of_device(
+        own: Device,
+        field: &FieldRef,
+        requested_schema: Option<&Bound<'_, PyAny>>,
+        kwargs: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<Self> {
+        let (keywords, requested) = (DeviceKeywords::read(kwargs)?, requested_field(requested_schema)?);
+        if let Some(requested) = &requested {
+            keywords.check_request(own, field, requested)?;
+        }
+        keywords.require_way(own.device_type())?;
+        Ok(Self { requested, keywords })
+    }
+
+    /// The `arrow_array_stream` capsule.
+    pub(super) fn host_capsule(self, py: Python<'_>, stream: DeviceArrayStream) -> PyResult<Bound<'_, PyAny>> {
+        let stream = match self.requested {
+            None => stream,
+            Some(requested) => {
+                let (field, device_type) = (requested.clone(), stream.device_type());
+                let arrays = stream.map(move |array| request_field(&array?, &requested));
+                DeviceArrayStream::new(field, device_type, arrays)
+            }
+        };
+        stream_capsule(py, stream)
+    }
+
+    /// The `arrow_device_array_stream` capsule.
+    pub(super) fn device_capsule(self, py: Python<'_>, stream: DeviceArrayStream) -> PyResult<Bound<'_, PyAny>> {
+        device_stream_capsule(py, self.keywords.apply_to_stream(stream, self.requested))
     }
 }
 

@@ -17,13 +17,17 @@ use crate::error::{Error, ErrorKind};
 use crate::stream_order;
 
 pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    stream_order::pause_by(pause);
     module.add_class::<StreamContext>()?;
     module.add_function(wrap_pyfunction!(stream, module)?)?;
     module.add_function(wrap_pyfunction!(_cuda_functions, module)?)?;
     module.add_function(wrap_pyfunction!(_cuda_kept, module)?)?;
     module.add_function(wrap_pyfunction!(_cuda_host_waits, module)?)?;
     module.add_function(wrap_pyfunction!(_cuda_waiting, module)?)
+}
+
+/// Has signals end the host's waits for a device.
+pub(super) fn end_waits_by_signals() {
+    stream_order::pause_by(pause);
 }
 
 /// A stream: a number as DLPack gives it, or what an object with `__cuda_stream__` says.

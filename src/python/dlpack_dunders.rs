@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use pyo3::types::PyTuple;
+use pyo3::types::{PyDict, PyTuple};
 
 use super::capsule::{legacy_capsule, versioned_capsule};
 use super::options::Legacy;
@@ -24,6 +24,46 @@ pub(super) struct DlpackArguments<'a, 'py> {
     pub(super) max_version: Option<&'a Bound<'py, PyAny>>,
     pub(super) dl_device: Option<&'a Bound<'py, PyAny>>,
     pub(super) copy: Option<bool>,
+}
+
+/// The keywords of a call `__dlpack__(**kwargs)`.
+#[derive(Default)]
+pub(super) struct DlpackKeywords<'py> {
+    stream: Option<Bound<'py, PyAny>>,
+    max_version: Option<Bound<'py, PyAny>>,
+    dl_device: Option<Bound<'py, PyAny>>,
+    copy: Option<bool>,
+}
+
+impl<'py> DlpackKeywords<'py> {
+    /// # Errors
+    /// `TypeError` for an unknown keyword, as Python raises it: consumers of older protocols then leave it out.
+    pub(super) fn read(kwargs: Option<&Bound<'py, PyDict>>) -> PyResult<Self> {
+        let mut keywords = Self::default();
+        for (name, value) in kwargs.into_iter().flatten() {
+            let given = Some(&value).filter(|value| !value.is_none());
+            match name.extract::<String>()?.as_str() {
+                "stream" => keywords.stream = given.cloned(),
+                "max_version" => keywords.max_version = given.cloned(),
+                "dl_device" => keywords.dl_device = given.cloned(),
+                "copy" => keywords.copy = given.map(|copy| copy.extract()).transpose()?,
+                other => {
+                    let message = format!("__dlpack__() got an unexpected keyword argument '{other}'");
+                    return Err(PyTypeError::new_err(message));
+                }
+            }
+        }
+        Ok(keywords)
+    }
+
+    pub(super) fn arguments(&self) -> DlpackArguments<'_, 'py> {
+        DlpackArguments {
+            stream: self.stream.as_ref(),
+            max_version: self.max_version.as_ref(),
+            dl_device: self.dl_device.as_ref(),
+            copy: self.copy,
+        }
+    }
 }
 
 /// Exports a tensor as the consumer asks. `sole_owner` says that the tensor was copied for this call: the capsule alone

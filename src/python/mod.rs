@@ -1,7 +1,7 @@
 //! The Python classes and functions of the package `arrow_dlpack` (feature `python`).
 //!
-//! Another extension module can enable the feature, return [`Tensor`], [`Array`] and the others from its own functions,
-//! and read its arguments with [`input`].
+//! Another extension module enables the feature to read its arguments with [`input`], and to give its own classes the
+//! dunders of both protocols with [`protocol`]. [`register`] adds everything that the package has to a module.
 
 mod array;
 mod arrow_dunders;
@@ -24,6 +24,7 @@ mod functions;
 mod html;
 pub mod input;
 mod interrupted;
+mod lent;
 mod loader;
 mod memory;
 mod names;
@@ -33,6 +34,7 @@ mod package;
 mod pandas;
 mod pickle;
 mod producer;
+pub mod protocol;
 mod ragged;
 mod record_batch;
 mod report_pickle;
@@ -45,7 +47,6 @@ mod tensor;
 mod tensor_input;
 mod to_arrow;
 
-use pyo3::exceptions::PyImportError;
 use pyo3::prelude::*;
 
 pub use array::Array;
@@ -67,11 +68,7 @@ pub use crate::alloc::CountingAllocator;
 /// `ImportError` in a subinterpreter: PyO3's classes belong to one interpreter.
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     let py = module.py();
-    if capsule::interpreter_id(py) != 0 {
-        return Err(PyImportError::new_err("arrow_dlpack cannot be imported in a subinterpreter"));
-    }
-    exit::register(py)?;
-    crate::error::Language::python_is_here();
+    protocol::init(py)?;
     errors::register(module)?;
     module.add_class::<Tensor>()?;
     module.add_class::<Array>()?;

@@ -40,7 +40,7 @@ pub(super) fn ask(object: &Bound<'_, PyAny>, device: Option<Device>, copy: CopyM
     let transfer = device.filter(|_| advertised.is_some_and(elsewhere));
     let call = Call { stream: None, transfer, copy };
     let tensor = tensor_from_capsule(&call.make(&method)?.0)?;
-    behind_default(&tensor)?;
+    behind(&tensor, Stream::LEGACY)?;
     Ok(Some(tensor))
 }
 
@@ -70,8 +70,9 @@ fn on_stream(method: &Bound<'_, PyAny>, advertised: Device, copy: CopyMode) -> P
     Ok(tensor)
 }
 
-/// Orders a tensor whose producer was given no stream behind the legacy default one, as DLPack says.
-fn behind_default(tensor: &Tensor) -> PyResult<()> {
+/// Orders a tensor behind the stream that its producer was given; without one, behind the legacy default stream, as DLPack
+/// says.
+pub(super) fn behind(tensor: &Tensor, stream: Stream) -> PyResult<()> {
     let device = tensor.device();
     require_known(device)?;
     let Some(readiness) = tensor.readiness().filter(|_| is_cuda(device)) else { return Ok(()) };
@@ -80,7 +81,7 @@ fn behind_default(tensor: &Tensor) -> PyResult<()> {
         return Ok(());
     }
     tensor.check_memory()?;
-    Ok(readiness.written_behind(&stream_order::enter(device)?, Stream::LEGACY, Wait::DlpackImport)?)
+    Ok(readiness.written_behind(&stream_order::enter(device)?, stream, Wait::DlpackImport)?)
 }
 
 /// What `__dlpack_device__` says; `None` without it.

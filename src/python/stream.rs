@@ -7,13 +7,12 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use super::arrow_dunders::{DeviceKeywords, requested_field};
-use super::capsule::{device_stream_capsule, schema_capsule, stream_capsule};
+use super::arrow_dunders::StreamRequest;
+use super::capsule::schema_capsule;
 use super::device_request::ToDevice;
 use super::exchange::memory;
-use super::{Array, Device, RecordBatch, device};
+use super::{Array, Device, RecordBatch};
 use crate::arrow::{DeviceArray, DeviceArrayStream};
-use crate::convert::{check_request, request_field};
 use crate::error::{Error, ErrorKind, Result};
 use crate::ffi::dlpack::DLDeviceType;
 
@@ -119,16 +118,6 @@ impl ArrayStream {
             py.detach(|| drop(stream));
         }
         Ok(result?)
-    }
-
-    /// The stream with every array as the request asks.
-    fn take_requested(&self, requested_schema: Option<&Bound<'_, PyAny>>) -> PyResult<DeviceArrayStream> {
-        let Some(requested) = requested_field(requested_schema)? else { return self.take() };
-        check_request(&self.field, &requested)?;
-        let stream = self.take()?;
-        let field = requested.clone();
-        let arrays = stream.map(move |array| request_field(&array?, &requested));
-        Ok(DeviceArrayStream::new(field, self.device_type, arrays))
     }
 
     /// The device of every array, as far as its type tells it.
@@ -238,8 +227,8 @@ impl ArrayStream {
         py: Python<'py>,
         requested_schema: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        device::require_host(self.device())?;
-        stream_capsule(py, self.take_requested(requested_schema)?)
+        let request = StreamRequest::of_host(self.device(), &self.field, requested_schema)?;
+        request.host_capsule(py, self.take()?)
     }
 
     #[pyo3(signature = (requested_schema=None, **kwargs))]
@@ -249,12 +238,8 @@ impl ArrayStream {
         requested_schema: Option<&Bound<'py, PyAny>>,
         kwargs: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let (keywords, requested) = (DeviceKeywords::read(kwargs)?, requested_field(requested_schema)?);
-        if let Some(requested) = &requested {
-            keywords.check_request(self.device(), &self.field, requested)?;
-        }
-        keywords.require_way(self.device_type)?;
-        device_stream_capsule(py, keywords.apply_to_stream(self.take()?, requested))
+        let request = StreamRequest::of_device(self.device(), &self.field, requested_schema, kwargs)?;
+        request.device_capsule(py, self.take()?)
     }
 
     fn __reduce__(&self) -> PyResult<()> {

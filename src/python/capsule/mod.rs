@@ -186,6 +186,16 @@ fn arrow_pointer<T: Named>(capsule: &Bound<'_, PyAny>) -> PyResult<NonNull<T>> {
     })
 }
 
+/// Whether this is a capsule of a device array, consumed or not.
+pub(super) fn is_device_array(capsule: &Bound<'_, PyAny>) -> bool {
+    pointer::<c_void>(capsule, ArrowDeviceArray::NAME).is_some()
+}
+
+/// Whether this is a capsule of a device stream, consumed or not.
+pub(super) fn is_device_stream(capsule: &Bound<'_, PyAny>) -> bool {
+    pointer::<c_void>(capsule, ArrowDeviceArrayStream::NAME).is_some()
+}
+
 /// Reads an `arrow_schema` capsule.
 pub(super) fn schema_from_capsule(capsule: &Bound<'_, PyAny>) -> PyResult<FieldRef> {
     let schema = arrow_pointer::<ArrowSchema>(capsule)?;

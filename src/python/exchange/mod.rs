@@ -1,6 +1,6 @@
 //! DLPack's exchange API: tables of C functions on array types, which make and read arrays without a call into Python.
 //!
-//! Ours is on [`Tensor`](super::Tensor). Tables of other libraries make their arrays, but export none: they check less
+//! Ours is on [`Tensor`](super::Tensor), and other extensions give one to classes of theirs. Tables of other libraries make their arrays, but export none: they check less
 //! than `__dlpack__` does (PyTorch's table exports tensors with gradients, and conjugated ones without their
 //! conjugation).
 #![allow(unsafe_code, reason = "calls and offers C functions that trade pointers")]
@@ -13,5 +13,5 @@ mod read_only;
 
 pub(super) use consume::{Arrays, forget_tables};
 pub(super) use namespaces::namespace;
-pub(super) use produce::exchange_api;
+pub use produce::{TensorClass, exchange_api};
 pub(super) use read_only::Access;

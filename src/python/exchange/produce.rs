@@ -1,17 +1,21 @@
-//! The exchange table of [`Tensor`]. Its functions synchronise nothing, and on failure leave their arguments to the
-//! caller.
+//! The exchange tables of [`TensorClass`]es. Their functions synchronise nothing, and on failure leave their arguments to
+//! the caller.
 
 use std::any::Any;
 use std::ffi::{CString, c_int, c_void};
+use std::marker::PhantomData;
 use std::ptr::{NonNull, null_mut};
 
 use pyo3::exceptions::{PyBufferError, PyTypeError, PyValueError};
 use pyo3::ffi;
 use pyo3::prelude::*;
+use pyo3::pyclass::PyClass;
+use pyo3::pyclass::boolean_struct::True;
 
 use super::super::errors::panicked;
 use super::super::exit::release_attached;
-use super::super::{Tensor, capsule, producer, tensor_input};
+use super::super::lent::LentTensor;
+use super::super::{capsule, producer, tensor_input};
 use crate::callback;
 use crate::convert::compact;
 use crate::cuda::is_cuda;
@@ -24,26 +28,46 @@ use crate::ffi::dlpack::{
 };
 use crate::stream_order::{self, Wait};
 
-struct Table(DLPackExchangeAPI);
+/// A class of tensors: C consumers read its instances, and make them, through an [`exchange_api`] table.
+///
+/// The class must be frozen, so that a tensor that a consumer borrows stays where it is.
+pub trait TensorClass: PyClass<Frozen = True> + Sync {
+    /// Returns the instance's tensor.
+    fn lent_tensor(&self) -> &LentTensor;
 
-// SAFETY: nobody writes to the table, which consumers only read.
-unsafe impl Sync for Table {}
+    /// Returns an instance over a tensor that a consumer made.
+    ///
+    /// # Errors
+    /// For a tensor that the class cannot hold.
+    fn from_lent(tensor: LentTensor) -> PyResult<Self>;
+}
 
-static TABLE: Table = Table(DLPackExchangeAPI {
-    header: DLPackExchangeAPIHeader {
-        version: DLPackVersion { major: DLPACK_MAJOR_VERSION, minor: DLPACK_MINOR_VERSION },
-        prev_api: null_mut(),
-    },
-    managed_tensor_allocator: Some(allocate),
-    managed_tensor_from_py_object_no_sync: Some(from_object),
-    managed_tensor_to_py_object_no_sync: Some(to_object),
-    dltensor_from_py_object_no_sync: Some(borrow_object),
-    current_work_stream: Some(current_work_stream),
-});
+/// The table of a class.
+struct Table<T>(PhantomData<T>);
 
-/// The capsule that the class carries.
-pub(in crate::python) fn exchange_api(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
-    capsule::exchange_capsule(py, &TABLE.0)
+impl<T: TensorClass + Into<PyClassInitializer<T>>> Table<T> {
+    const API: &'static DLPackExchangeAPI = &DLPackExchangeAPI {
+        header: DLPackExchangeAPIHeader {
+            version: DLPackVersion { major: DLPACK_MAJOR_VERSION, minor: DLPACK_MINOR_VERSION },
+            prev_api: null_mut(),
+        },
+        managed_tensor_allocator: Some(allocate),
+        managed_tensor_from_py_object_no_sync: Some(from_object::<T>),
+        managed_tensor_to_py_object_no_sync: Some(to_object::<T>),
+        dltensor_from_py_object_no_sync: Some(borrow_object::<T>),
+        current_work_stream: Some(current_work_stream),
+    };
+}
+
+/// Returns the capsule of DLPack's exchange table for a class, which the class carries as the class attribute
+/// `__dlpack_c_exchange_api__`. Through it, PyTorch and tvm-ffi read instances without a call of Python code.
+///
+/// Consumers read the table of the exact class alone: a subclass inherits the attribute, and its instances are refused.
+///
+/// # Errors
+/// If the capsule cannot be allocated.
+pub fn exchange_api<T: TensorClass + Into<PyClassInitializer<T>>>(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
+    capsule::exchange_capsule(py, Table::<T>::API)
 }
 
 /// The body of a function whose caller is attached, as the exception that tells of a failure needs it.
@@ -74,15 +98,19 @@ fn argument<T>(pointer: *mut T, name: &str) -> PyResult<NonNull<T>> {
 ///
 /// # Safety
 /// Attached; `object` is NULL or a live Python object.
-unsafe fn tensor<'a, 'py: 'a>(py: Python<'py>, object: &'a *mut ffi::PyObject) -> PyResult<&'a crate::tensor::Tensor> {
+unsafe fn tensor<'a, 'py: 'a, T: TensorClass>(
+    py: Python<'py>,
+    object: &'a *mut ffi::PyObject,
+) -> PyResult<&'a LentTensor> {
     argument(*object, "py_object")?;
     // SAFETY: attached; `object` is a live Python object, as it is not NULL.
     let object = unsafe { Bound::ref_from_ptr(py, object) };
-    match object.cast_exact::<Tensor>() {
-        Ok(tensor) => Ok(tensor.get().tensor()),
+    match object.cast_exact::<T>() {
+        Ok(tensor) => Ok(tensor.get().lent_tensor()),
         Err(_) => {
             let name = object.get_type().name()?;
-            Err(PyTypeError::new_err(format!("this exchange API is that of arrow_dlpack.Tensor, and got {name}")))
+            let class = py.get_type::<T>().fully_qualified_name()?;
+            Err(PyTypeError::new_err(format!("this exchange API is that of {class}, and got {name}")))
         }
     }
 }
@@ -104,11 +132,14 @@ fn wait_by_this_thread(tensor: &crate::tensor::Tensor) -> PyResult<()> {
 ///
 /// # Safety
 /// As `dlpack.h` says: attached, a live object, a place to write to.
-unsafe extern "C" fn from_object(object: *mut c_void, out: *mut *mut DLManagedTensorVersioned) -> c_int {
+unsafe extern "C" fn from_object<T: TensorClass>(
+    object: *mut c_void,
+    out: *mut *mut DLManagedTensorVersioned,
+) -> c_int {
     let export = |py: Python<'_>| {
         let (out, object) = (argument(out, "out")?, object.cast());
         // SAFETY: attached; `dlpack.h` promises a live object.
-        let tensor = unsafe { tensor(py, &object) }?;
+        let tensor = unsafe { tensor::<T>(py, &object) }?;
         wait_by_this_thread(tensor)?;
         let managed = export_versioned(tensor, false)?;
         // SAFETY: `dlpack.h` promises a place to write to, which `argument` found to be neither NULL nor misaligned.
@@ -123,7 +154,10 @@ unsafe extern "C" fn from_object(object: *mut c_void, out: *mut *mut DLManagedTe
 ///
 /// # Safety
 /// As `dlpack.h` says: attached, a tensor of the caller's, a place to write to.
-unsafe extern "C" fn to_object(managed: *mut DLManagedTensorVersioned, out: *mut *mut c_void) -> c_int {
+unsafe extern "C" fn to_object<T: TensorClass + Into<PyClassInitializer<T>>>(
+    managed: *mut DLManagedTensorVersioned,
+    out: *mut *mut c_void,
+) -> c_int {
     let import = |py: Python<'_>| {
         let (managed, out) = (argument(managed, "tensor")?, argument(out, "out_py_object")?);
         let wrap = |tensor: crate::tensor::Tensor| -> PyResult<_> {
@@ -138,7 +172,7 @@ unsafe extern "C" fn to_object(managed: *mut DLManagedTensorVersioned, out: *mut
             }
             let misaligned = tensor.device().is_cpu() && !tensor.is_aligned();
             let tensor = if misaligned { compact(&tensor, tensor_input::REALIGNED)? } else { tensor };
-            Bound::new(py, Tensor::new(tensor))
+            Bound::new(py, T::from_lent(LentTensor::new(tensor))?)
         };
         // SAFETY: `dlpack.h` promises a managed tensor of the caller's, which is ours if this succeeds; it is not NULL.
         let object = unsafe { adopt_versioned(managed, release_attached, wrap) }?;
@@ -154,19 +188,20 @@ unsafe extern "C" fn to_object(managed: *mut DLManagedTensorVersioned, out: *mut
 ///
 /// # Safety
 /// As `dlpack.h` says: attached, a live object, a place to write to.
-unsafe extern "C" fn borrow_object(object: *mut c_void, out: *mut DLTensor) -> c_int {
+unsafe extern "C" fn borrow_object<T: TensorClass>(object: *mut c_void, out: *mut DLTensor) -> c_int {
     let borrow = |py: Python<'_>| {
         let (out, object) = (argument(out, "out")?, object.cast());
         // SAFETY: attached; `dlpack.h` promises a live object.
-        let tensor = unsafe { tensor(py, &object) }?;
+        let tensor = unsafe { tensor::<T>(py, &object) }?;
         if !tensor.is_writable() {
             let error = Error::new(ErrorKind::Unsupported, "a DLTensor cannot say that its memory is read-only");
             let remedy = "take a managed tensor, whose flags can, or convert with writable=True";
             return Err(error.remedy_is(remedy).into());
         }
         wait_by_this_thread(tensor)?;
-        // SAFETY: `dlpack.h` promises a place to write to, which `argument` checked. A Python object does not move, so
-        // that shape and strides live as long as it does.
+        // SAFETY: `dlpack.h` promises a place to write to, which `argument` checked. The class is frozen, so nobody has the
+        // instance exclusively before it is freed: what `lent_tensor` lends of it stays where it is, with its shape and
+        // strides, as long as the object that the consumer holds.
         unsafe { out.write(borrowed(tensor)) };
         Ok(())
     };

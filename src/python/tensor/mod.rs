@@ -25,7 +25,8 @@ use super::arrow_dunders::{c_array, c_device_array, requested_field};
 use super::capsule::schema_capsule;
 use super::device_request::ToDevice;
 use super::dlpack_dunders::{DlpackArguments, dlpack_device, export_dlpack};
-use super::exchange::{exchange_api, memory};
+use super::exchange::{TensorClass, exchange_api, memory};
+use super::lent::LentTensor;
 use super::options::Legacy;
 use super::{Device, cuda_stream, device, html, pickle};
 use crate::arrow::DeviceArray;
@@ -38,7 +39,7 @@ use crate::spec::CopyMode;
 #[pyclass(frozen, module = "arrow_dlpack")]
 #[derive(Debug)]
 pub struct Tensor {
-    tensor: crate::tensor::Tensor,
+    tensor: LentTensor,
     legacy: Legacy,
 }
 
@@ -50,8 +51,7 @@ impl Tensor {
     }
 
     pub(super) fn with_legacy(tensor: crate::tensor::Tensor, legacy: Legacy) -> Self {
-        // Python code that has the object may write by any protocol, while extensions in Rust hold slices.
-        Self { tensor: if tensor.is_writable() { tensor.into_lent() } else { tensor }, legacy }
+        Self { tensor: LentTensor::new(tensor), legacy }
     }
 
     /// The tensor as an array, in the type that `requested_schema` asks for.
@@ -66,6 +66,16 @@ impl Tensor {
     #[must_use]
     pub fn tensor(&self) -> &crate::tensor::Tensor {
         &self.tensor
+    }
+}
+
+impl TensorClass for Tensor {
+    fn lent_tensor(&self) -> &LentTensor {
+        &self.tensor
+    }
+
+    fn from_lent(tensor: LentTensor) -> PyResult<Self> {
+        Ok(Self { tensor, legacy: Legacy::default() })
     }
 }
 
@@ -178,7 +188,7 @@ impl Tensor {
     /// The table of C functions of DLPack's exchange API, for consumers in C.
     #[classattr]
     fn __dlpack_c_exchange_api__(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
-        exchange_api(py)
+        exchange_api::<Self>(py)
     }
 
     fn __dlpack_device__(&self) -> (i32, i32) {
