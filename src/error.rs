@@ -1,5 +1,6 @@
 //! [`Error`], the one error type: column, row, reason, and the remedy.
 
+mod foreign;
 mod remedy;
 
 use std::collections::{HashMap, HashSet};

@@ -38,6 +38,8 @@
 //! | a vector, an owner or raw parts as a tensor, and back | [`Tensor::from_vec`], [`Tensor::from_owner`], [`Tensor::from_raw_parts`], [`Tensor::to_vec`], [`Tensor::as_slice`] |
 //! | views of a tensor | [`Tensor::slice`], [`Tensor::reshape`], [`Tensor::contiguous`] |
 //! | tensor to Arrow | [`to_arrow`], [`to_arrow_as`], [`matrix_to_arrow`] |
+//! | record batches and readers of arrow-rs, and back | [`DeviceArray::from_record_batch`], [`DeviceArray::to_record_batch`], [`DeviceArrayStream::from_reader`], [`DeviceArrayStream::into_reader`] |
+//! | errors of other causes, and of arrow-rs | [`Error::producer`], `From<ArrowError>` and back |
 //! | a stream as training batches | [`loader::Batches`] |
 //! | what a conversion would do | [`explain`](fn@explain), [`explain_schema`], [`explain_stream`], [`explain_matrix`], [`explain_groups`] |
 //! | the copies that were made | [`CopyLog`] |

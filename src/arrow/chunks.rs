@@ -22,7 +22,7 @@ impl DeviceArray {
     pub(crate) fn first_rows(chunks: &[Self], rows: usize) -> Vec<Self> {
         let mut left = rows;
         let first = |chunk: &Self| {
-            let chunk = chunk.slice(&(0..left));
+            let chunk = chunk.clipped(&(0..left));
             left = left.saturating_sub(chunk.len());
             chunk
         };

@@ -4,7 +4,7 @@ use std::fmt;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use arrow_array::{Array, RecordBatch, StructArray};
+use arrow_array::Array;
 use arrow_data::ffi::FFI_ArrowArray;
 use arrow_schema::{DataType, Field, FieldRef};
 
@@ -219,17 +219,6 @@ impl DeviceArray {
         )
     }
 
-    /// Shares a record batch, as an array of structs.
-    ///
-    /// # Errors
-    /// Never for a valid batch.
-    pub fn from_record_batch(batch: &RecordBatch) -> Result<Self> {
-        let schema = batch.schema();
-        let field =
-            Field::new("", DataType::Struct(schema.fields().clone()), false).with_metadata(schema.metadata().clone());
-        Self::from_arrow(&StructArray::from(batch.clone()), Arc::new(field))
-    }
-
     /// Refuses to read device memory as host memory.
     #[inline]
     pub(super) fn require_host(&self) -> Result<()> {
@@ -276,8 +265,22 @@ impl DeviceArray {
         Self { owner, field, device, node, offset, length, inherited, on_host, counted: None }
     }
 
+    /// Returns `length` rows from row `offset` on, over the same memory.
+    ///
+    /// # Errors
+    /// If there are fewer rows.
+    pub fn slice(&self, offset: usize, length: usize) -> Result<Self> {
+        match offset.checked_add(length) {
+            Some(end) if end <= self.length => Ok(self.clipped(&(offset..end))),
+            _ => {
+                let reason = format!("{length} rows from row {offset} on, of an array of {} rows", self.length);
+                Err(Error::argument(reason).in_column(self.field.name()))
+            }
+        }
+    }
+
     /// Returns a range of the slots, clipped to their number, over the same memory.
-    pub(crate) fn slice(&self, range: &std::ops::Range<usize>) -> Self {
+    pub(crate) fn clipped(&self, range: &std::ops::Range<usize>) -> Self {
         let start = range.start.min(self.length);
         let length = range.end.clamp(start, self.length) - start;
         let inherited = self.inherited.iter().map(|bits| bits.slice(start, length));

@@ -21,6 +21,7 @@ mod lists;
 mod mask;
 mod node;
 mod offsets;
+mod record_batch;
 mod schema;
 mod spans;
 mod stream;

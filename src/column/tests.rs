@@ -65,8 +65,8 @@ fn the_short_way_gives_what_the_long_way_does() {
             DeviceArray::from_arrow(&rows, of_rows).unwrap()
         });
         for range in [0..10, 3..7, 5..5] {
-            let whole = whole.slice(&range);
-            let structs = structs.each_ref().map(|rows| rows.slice(&range));
+            let whole = whole.clipped(&range);
+            let structs = structs.each_ref().map(|rows| rows.clipped(&range));
             let taken = structs.each_ref().map(|rows| rows.column(0).unwrap());
             let chunks = structs.iter().map(|rows| ColumnRef::column(rows, 0));
             let chunks = chunks.chain([&whole, &taken[0], &taken[1]].map(ColumnRef::whole));

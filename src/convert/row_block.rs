@@ -309,10 +309,10 @@ mod tests {
         let five = numbers(5);
         let (spec, mut one) = block(&five, 8, &pool);
         append(&mut one, &five, &spec).unwrap();
-        append(&mut one, &five.slice(&(3..5)), &spec).unwrap();
+        append(&mut one, &five.clipped(&(3..5)), &spec).unwrap();
         assert!(append(&mut one, &five, &spec).is_err(), "there is no room");
         let (_, mut two) = block(&five, 2, &pool);
-        append(&mut two, &five.slice(&(1..3)), &spec).unwrap();
+        append(&mut two, &five.clipped(&(1..3)), &spec).unwrap();
         one.swap(0, &mut two, 1).unwrap();
         one.push(&mut two, 0).unwrap();
         assert!(one.swap(8, &mut two, 0).is_err() && one.swap(0, &mut two, 2).is_err());

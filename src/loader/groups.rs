@@ -250,7 +250,7 @@ impl Prepared {
                 block.append_matrix(spec, &columns, first, convert::threads(threads.map(NonZero::get), bytes))
             }
             (GroupPart::Column(array), ResultKind::Column { spec, .. }) => {
-                let array = array.slice(rows);
+                let array = array.clipped(rows);
                 let named = |error: Error| after(error, first).in_column(spec.field().name());
                 let leaf = array.view().leaf(spec).map_err(named)?;
                 let mask = leaf.logical_mask(&array).map_err(named)?;

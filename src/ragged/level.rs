@@ -179,7 +179,7 @@ impl<'a> Level<'a> {
         let mut first = 0;
         for chunk in &self.chunks {
             let is_so = |row: &usize| {
-                let array = chunk.list.items.slice(&chunk.list.row(*row)).relabel(item.clone());
+                let array = chunk.list.items.clipped(&chunk.list.row(*row)).relabel(item.clone());
                 array.is_ok_and(|array| is_so(&[RaggedPart { array, hidden: None }]))
             };
             if let Some(row) = chunk.rows().filter(|row| chunk.is_shown(*row)).find(is_so) {
@@ -261,7 +261,7 @@ impl Rows for Level<'_> {
         let mut items = Vec::new();
         for chunk in &self.chunks {
             for run in self.runs(chunk) {
-                let array = chunk.list.items.slice(&run);
+                let array = chunk.list.items.clipped(&run);
                 let array = if array.field() == item { array } else { array.relabel(item.clone())? };
                 let may_hide = !self.gathered && (self.has_lengths() || chunk.spans_unseen());
                 let matters = may_hide && hiding_matters(item, &array, self.options)?;

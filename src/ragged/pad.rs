@@ -284,7 +284,7 @@ impl<'a> PadSource<'a> {
     /// The elements that the rows of lists span.
     fn items(&self) -> Option<DeviceArray> {
         match self {
-            Self::Lists { list, .. } => Some(list.items.slice(&list.span())),
+            Self::Lists { list, .. } => Some(list.items.clipped(&list.span())),
             Self::Views { .. } => None,
         }
     }
@@ -332,7 +332,7 @@ impl<'a> PadSource<'a> {
 fn decoded(list: &ListChunk<'_>, spec: &Spec) -> Result<(DeviceArray, usize)> {
     let span = list.span();
     match spec.decoded() {
-        Some(field) => Ok((decode(&list.items.slice(&span), field)?, span.start)),
+        Some(field) => Ok((decode(&list.items.clipped(&span), field)?, span.start)),
         None => Ok((list.items.clone(), 0)),
     }
 }

@@ -1,6 +1,6 @@
 //! Exports iterators as C streams: errors, panics and overlapping calls become error codes and messages.
 
-use std::ffi::{c_char, c_int, c_void};
+use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
@@ -82,6 +82,18 @@ unsafe extern "C" fn get_next<S: CStream>(stream: *mut S, out: *mut S::Array) ->
 unsafe extern "C" fn get_last_error<S: CStream>(stream: *mut S) -> *const c_char {
     // SAFETY: a stream of ours (contract).
     exported::last_error(unsafe { key(stream) })
+}
+
+/// Returns the error behind the message of a stream's last failed call, if this library exports the stream. The message
+/// alone crosses the C interface, and not the error's source.
+pub(super) fn failure_of<S: CStream>(stream: &mut S, message: &CStr) -> Option<Error> {
+    let asks = stream.callbacks().get_last_error?;
+    // Another copy of the function makes this false, and the error has its message alone.
+    if !std::ptr::fn_addr_eq(asks, get_last_error::<S> as unsafe extern "C" fn(*mut S) -> *const c_char) {
+        return None;
+    }
+    // SAFETY: a struct that is borrowed here. Its callback is ours, and so is what it holds: a key, which is not an address.
+    exported::failure(unsafe { key(stream) }, message)
 }
 
 /// # Safety

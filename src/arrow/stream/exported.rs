@@ -29,8 +29,8 @@ const EINVAL: c_int = 22;
 pub(super) struct Exported {
     field: FieldRef,
     stream: Mutex<DeviceArrayStream>,
-    /// The message of the last failed call, for a consumer that asks on another thread.
-    last_error: Mutex<Option<Arc<CStr>>>,
+    /// The last failed call, and its message, for a consumer that asks on another thread.
+    last_error: Mutex<Option<(Arc<CStr>, Error)>>,
 }
 
 impl Exported {
@@ -179,7 +179,7 @@ fn remember(key: usize, error: &Error) {
     if let Some(exported) = find(key)
         && let Some(mut last_error) = briefly(&exported.last_error)
     {
-        *last_error = Some(message.clone());
+        *last_error = Some((message.clone(), error.clone()));
     }
     // A thread that is ending has no messages any more.
     let _ = MESSAGES.try_with(|messages| insert_message(&mut messages.borrow_mut(), key, message));
@@ -201,7 +201,7 @@ pub(super) fn last_error(key: usize) -> *const c_char {
             let mut messages = messages.borrow_mut();
             if !messages.contains_key(&key) {
                 let exported = find(key)?;
-                let message = briefly(&exported.last_error)?.clone()?;
+                let message = briefly(&exported.last_error)?.as_ref()?.0.clone();
                 insert_message(&mut messages, key, message);
             }
             messages.get(&key).map(|message| message.as_ptr())
@@ -209,6 +209,13 @@ pub(super) fn last_error(key: usize) -> *const c_char {
     };
     let nothing = std::ptr::null();
     callback::run(|| message().ok().flatten().unwrap_or(nothing), |_| nothing)
+}
+
+/// Returns the error of the last failed call, if this is its message, for a consumer that is this library.
+pub(super) fn failure(key: usize, message: &CStr) -> Option<Error> {
+    let exported = find(key)?;
+    let last_error = briefly(&exported.last_error)?;
+    last_error.as_ref().filter(|(text, _)| text.as_ref() == message).map(|(_, error)| error.clone())
 }
 
 #[cfg(test)]

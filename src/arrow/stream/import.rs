@@ -2,9 +2,11 @@
 
 use std::ffi::{CStr, c_int};
 use std::mem::MaybeUninit;
+use std::sync::Arc;
 
 use arrow_schema::FieldRef;
 
+use super::export::failure_of;
 use super::{CStream, DeviceArray, DeviceArrayStream};
 use crate::arrow::field_cache::read_field;
 use crate::arrow::import::{ReleaseGuard, release_directly};
@@ -126,17 +128,22 @@ impl<S: CStream> Imported<S> {
             Some(get_last_error) => unsafe { get_last_error(&raw mut *self.stream) },
             None => std::ptr::null(),
         };
-        let message = if message.is_null() {
-            "no message".into()
+        let (message, cause) = if message.is_null() {
+            ("no message".into(), None)
         } else {
             // SAFETY: not NULL, so NUL-terminated and valid until the next call.
-            unsafe { CStr::from_ptr(message) }.to_string_lossy()
+            let message = unsafe { CStr::from_ptr(message) };
+            (message.to_string_lossy(), failure_of(&mut *self.stream, message))
         };
         let kind = if reports_interrupt(&message) { ErrorKind::Interrupted } else { ErrorKind::Producer };
         let reason = format!("the stream's {callback} failed with code {code}: {message}");
         // A producer that a signal ended need not say so: the signal's handler raises the interrupt.
         run_handlers().map_err(|error| error.with_code(code))?;
-        Err(Error::new(kind, reason).with_code(code))
+        let error = Error::new(kind, reason).with_code(code);
+        Err(match cause {
+            Some(cause) => error.caused_by(Arc::new(cause)),
+            None => error,
+        })
     }
 }
 

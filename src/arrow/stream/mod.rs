@@ -3,6 +3,7 @@
 mod export;
 mod exported;
 mod import;
+mod reader;
 
 use std::ffi::{c_char, c_int, c_void};
 use std::fmt;

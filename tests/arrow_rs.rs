@@ -1,0 +1,188 @@
+//! Do record batches, readers and errors of arrow-rs return as they were, with metadata and causes?
+
+#![allow(unsafe_code, reason = "imports its own C stream")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a helper that fails is a test that fails"
+)]
+
+#[path = "support/mod.rs"]
+mod support;
+
+use std::collections::HashMap;
+use std::error::Error as _;
+use std::sync::Arc;
+
+use arrow_array::{
+    Array, ArrayRef, Int32Array, RecordBatch, RecordBatchIterator, RecordBatchOptions, RecordBatchReader, StringArray,
+    StructArray,
+};
+use arrow_buffer::NullBuffer;
+use arrow_dlpack::arrow::export_stream;
+use arrow_dlpack::ffi::dlpack::DLDeviceType;
+use arrow_dlpack::{Conversion, DeviceArray, DeviceArrayStream, Error, ErrorKind};
+use arrow_schema::{ArrowError, DataType, Field, Schema, SchemaRef};
+use support::{Count, CountsDrop};
+
+/// A schema with metadata of its own and of a column.
+fn schema() -> SchemaRef {
+    let of = |key: &str| HashMap::from([(key.to_owned(), "1".to_owned())]);
+    let fields = vec![
+        Field::new("a", DataType::Int32, true).with_metadata(of("column")),
+        Field::new("b", DataType::Utf8, false),
+    ];
+    Arc::new(Schema::new_with_metadata(fields, of("table")))
+}
+
+fn batch() -> RecordBatch {
+    let columns: Vec<ArrayRef> = vec![
+        Arc::new(Int32Array::from(vec![Some(1), None, Some(3)])),
+        Arc::new(StringArray::from(vec!["x", "y", "z"])),
+    ];
+    RecordBatch::try_new(schema(), columns).unwrap()
+}
+
+/// A reader that counts its release.
+struct Reader {
+    items: Vec<Result<RecordBatch, ArrowError>>,
+    _dropped: CountsDrop,
+}
+
+impl Iterator for Reader {
+    type Item = Result<RecordBatch, ArrowError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.items.pop()
+    }
+}
+
+impl RecordBatchReader for Reader {
+    fn schema(&self) -> SchemaRef {
+        schema()
+    }
+}
+
+/// A reader of these, the last one first.
+fn reader(items: Vec<Result<RecordBatch, ArrowError>>) -> (Reader, Count) {
+    let count = Count::default();
+    (Reader { items, _dropped: CountsDrop(count.clone()) }, count)
+}
+
+/// The cause of an error, after as many links of the chain as it takes to find one.
+fn io_cause(error: &Error) -> Option<&std::io::Error> {
+    let mut cause = error.source()?;
+    loop {
+        if let Some(found) = cause.downcast_ref() {
+            return Some(found);
+        }
+        cause = cause.source()?;
+    }
+}
+
+#[test]
+fn a_batch_returns_with_its_metadata_over_the_same_memory() {
+    let array = DeviceArray::try_from(batch()).unwrap();
+    let back = RecordBatch::try_from(&array).unwrap();
+    assert_eq!(back, batch());
+    assert_eq!(back.schema(), schema());
+    let start = |batch: &RecordBatch| batch.column(0).to_data().buffers()[0].as_ptr();
+    let of_batch = batch();
+    let shared = RecordBatch::try_from(DeviceArray::try_from(&of_batch).unwrap()).unwrap();
+    assert_eq!(start(&shared), start(&of_batch));
+    let rows = array.slice(1, 2).unwrap().to_record_batch().unwrap();
+    assert_eq!(rows, batch().slice(1, 2));
+    assert_eq!(array.slice(3, 0).unwrap().to_record_batch().unwrap(), batch().slice(3, 0));
+    for (offset, length) in [(0, 4), (4, 0), (2, 2), (usize::MAX, 2)] {
+        assert_eq!(array.slice(offset, length).unwrap_err().kind(), ErrorKind::Argument);
+    }
+}
+
+#[test]
+fn a_batch_without_columns_keeps_its_rows() {
+    let rows = RecordBatchOptions::new().with_row_count(Some(5));
+    let batch = RecordBatch::try_new_with_options(Arc::new(Schema::empty()), vec![], &rows).unwrap();
+    let back = DeviceArray::try_from(&batch).unwrap().to_record_batch().unwrap();
+    assert_eq!((back.num_rows(), back.num_columns()), (5, 0));
+}
+
+#[test]
+fn arrays_that_are_no_batches_are_refused() {
+    let ints: ArrayRef = Arc::new(Int32Array::from(vec![1, 2]));
+    let field = |name: &str, data_type: &DataType, nullable| Arc::new(Field::new(name, data_type.clone(), nullable));
+    let array = DeviceArray::from_arrow(&ints, field("x", &DataType::Int32, true)).unwrap();
+    let error = array.to_record_batch().unwrap_err();
+    assert_eq!((error.kind(), error.column()), (ErrorKind::Argument, Some("x")));
+    let inner = field("a", &DataType::Int32, true);
+    let structs = StructArray::new(vec![inner].into(), vec![ints.clone()], Some(NullBuffer::from(vec![true, false])));
+    let array = DeviceArray::from_arrow(&structs, field("s", structs.data_type(), true)).unwrap();
+    let error = array.to_record_batch().unwrap_err();
+    assert_eq!((error.kind(), error.row(), error.column()), (ErrorKind::Null, Some(1), Some("s")));
+    assert_eq!(array.slice(0, 1).unwrap().to_record_batch().unwrap().num_rows(), 1);
+    let stream =
+        DeviceArrayStream::new(array.column(0).unwrap().field().clone(), DLDeviceType::CPU, std::iter::empty());
+    assert!(stream.into_reader().is_err());
+    let stream = DeviceArrayStream::new(array.field().clone(), DLDeviceType::CUDA, std::iter::empty());
+    assert_eq!(stream.into_reader().map(drop).unwrap_err().kind(), ErrorKind::Device);
+}
+
+#[test]
+fn a_reader_becomes_a_stream_and_returns() {
+    let (source, released) = reader(vec![Ok(batch().slice(2, 1)), Ok(batch())]);
+    let mut back = DeviceArrayStream::from_reader(source).into_reader().unwrap();
+    assert_eq!(back.schema(), schema());
+    assert_eq!(back.next().unwrap().unwrap(), batch());
+    assert_eq!(released.get(), 0);
+    assert_eq!(back.next().unwrap().unwrap(), batch().slice(2, 1));
+    assert!(back.next().is_none());
+    drop(back);
+    assert_eq!(released.get(), 1);
+    let iterator = RecordBatchIterator::new([Ok(batch())], schema());
+    let tensor = Conversion::default().columns(["a"]).read_tensor(&mut DeviceArrayStream::from_reader(iterator));
+    assert_eq!(tensor.unwrap_err().kind(), ErrorKind::Null);
+}
+
+#[test]
+fn a_batch_of_another_schema_is_an_error_or_takes_the_readers_names() {
+    let renamed = |data_type: DataType, column: ArrayRef| {
+        let fields = vec![Field::new("other", data_type, true), Field::new("b", DataType::Utf8, true)];
+        RecordBatch::try_new(Arc::new(Schema::new(fields)), vec![column, batch().column(1).clone()]).unwrap()
+    };
+    let same = renamed(DataType::Int32, batch().column(0).clone());
+    let (source, _) = reader(vec![Ok(same)]);
+    let mut back = DeviceArrayStream::from_reader(source).into_reader().unwrap();
+    assert_eq!(back.next().unwrap().unwrap(), batch());
+    let wider: ArrayRef = Arc::new(arrow_array::Int64Array::from(vec![1, 2, 3]));
+    let (source, _) = reader(vec![Ok(renamed(DataType::Int64, wider))]);
+    let mut stream = DeviceArrayStream::from_reader(source);
+    assert_eq!(stream.next().unwrap().unwrap_err().kind(), ErrorKind::Invalid);
+}
+
+#[test]
+fn the_cause_of_a_readers_error_survives_streams() {
+    let failed = || Err(ArrowError::ExternalError(Box::new(std::io::Error::other("no network"))));
+    let (source, released) = reader(vec![failed()]);
+    let error = DeviceArrayStream::from_reader(source).next().unwrap().unwrap_err();
+    assert_eq!((error.kind(), error.reason()), (ErrorKind::Producer, "no network"));
+    assert_eq!(io_cause(&error).unwrap().to_string(), "no network");
+    assert_eq!(released.get(), 1);
+
+    // As a reader: arrow-rs' error holds ours, which has the cause.
+    let (source, _) = reader(vec![failed()]);
+    let mut back = DeviceArrayStream::from_reader(source).into_reader().unwrap();
+    let error = Error::from(back.next().unwrap().unwrap_err());
+    assert_eq!(io_cause(&error).unwrap().to_string(), "no network");
+
+    // Through a C stream whose both ends are in this library.
+    let (source, released) = reader(vec![failed()]);
+    let mut exported = export_stream(DeviceArrayStream::from_reader(source)).unwrap();
+    // SAFETY: our own export.
+    let mut stream = unsafe { DeviceArrayStream::import(&raw mut exported) }.unwrap();
+    let error = stream.next().unwrap().unwrap_err();
+    assert!(error.reason().ends_with("failed with code 5: no network"), "{error}");
+    assert_eq!(io_cause(&error).unwrap().to_string(), "no network");
+    drop(stream);
+    assert_eq!(released.get(), 1);
+}
