@@ -1,6 +1,8 @@
 //! [`CopyLog`]: records every copy with what moved, why, and its bytes.
 
 use std::cell::RefCell;
+use std::future::{Future, poll_fn};
+use std::marker::PhantomData;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// One copy.
@@ -23,6 +25,21 @@ thread_local! {
     static ACTIVE: RefCell<Vec<CopyLog>> = const { RefCell::new(Vec::new()) };
 }
 
+/// A scope in which a log records this thread's copies. It ends when this is dropped.
+#[derive(Debug)]
+#[must_use = "the scope ends when this is dropped"]
+pub struct LogScope {
+    log: CopyLog,
+    /// It is this thread's.
+    not_send: PhantomData<*mut ()>,
+}
+
+impl Drop for LogScope {
+    fn drop(&mut self) {
+        self.log.deactivate();
+    }
+}
+
 impl CopyLog {
     /// Returns an empty, inactive log.
     #[must_use]
@@ -32,25 +49,47 @@ impl CopyLog {
 
     /// Runs `work`, and records the copies that this thread makes meanwhile.
     pub fn track<R>(&self, work: impl FnOnce() -> R) -> R {
-        struct Deactivate<'a>(&'a CopyLog);
-        impl Drop for Deactivate<'_> {
-            fn drop(&mut self) {
-                self.0.deactivate();
-            }
-        }
-        self.activate();
-        let _deactivate = Deactivate(self);
+        let _scope = self.scope();
         work()
     }
 
+    /// Records this thread's copies until the returned scope is dropped, also by `?`. Scopes of several logs can be
+    /// nested, and each ends by itself.
+    ///
+    /// A scope is not [`Send`], so that a future which holds one across an `.await` does not go to another thread.
+    /// Where it could, and where one thread polls several futures, use [`CopyLog::track_future`].
+    ///
+    /// ```
+    /// use arrow_dlpack::{CopyLog, Tensor};
+    ///
+    /// let log = CopyLog::new();
+    /// let scope = log.scope();
+    /// Tensor::from_vec(vec![1_u8, 2], &[2])?.to_vec::<u8>()?;
+    /// drop(scope);
+    /// assert_eq!(log.bytes(), 2);
+    /// # Ok::<(), arrow_dlpack::Error>(())
+    /// ```
+    pub fn scope(&self) -> LogScope {
+        self.activate();
+        LogScope { log: self.clone(), not_send: PhantomData }
+    }
+
+    /// Returns a future that records the copies which a future makes, on whichever thread it is polled.
+    pub fn track_future<F: Future>(&self, future: F) -> impl Future<Output = F::Output> + use<F> {
+        let (log, mut future) = (self.clone(), Box::pin(future));
+        poll_fn(move |context| log.track(|| future.as_mut().poll(context)))
+    }
+
     /// Starts recording this thread's copies, until [`CopyLog::deactivate`] is called.
-    pub fn activate(&self) {
-        ACTIVE.with_borrow_mut(|logs| logs.push(self.clone()));
+    pub(crate) fn activate(&self) {
+        // A thread that is ending makes no copies any more.
+        let _ = ACTIVE.try_with(|logs| logs.borrow_mut().push(self.clone()));
     }
 
     /// Ends the innermost [`CopyLog::activate`] of this log on this thread. Does nothing if there is none.
-    pub fn deactivate(&self) {
-        ACTIVE.with_borrow_mut(|logs| {
+    pub(crate) fn deactivate(&self) {
+        let _ = ACTIVE.try_with(|logs| {
+            let mut logs = logs.borrow_mut();
             if let Some(position) = logs.iter().rposition(|log| Arc::ptr_eq(&log.0, &self.0)) {
                 logs.remove(position);
             }
@@ -108,6 +147,40 @@ mod tests {
         copy(16);
         assert_eq!((outer.bytes(), inner.bytes()), (14, 4));
         assert_eq!(outer.entries().len(), 3);
+    }
+
+    #[test]
+    fn a_scope_ends_by_itself_wherever_its_block_is_left() {
+        let (outer, inner) = (CopyLog::new(), CopyLog::new());
+        let work = || -> Result<(), ()> {
+            let _scope = outer.scope();
+            copy(1);
+            Err(())?;
+            copy(2);
+            Ok(())
+        };
+        assert!(work().is_err());
+        let (first, second) = (outer.scope(), inner.scope());
+        drop(first);
+        copy(4);
+        drop(second);
+        copy(8);
+        assert_eq!((outer.bytes(), inner.bytes()), (1, 4));
+    }
+
+    #[test]
+    fn a_tracked_future_records_its_own_copies_alone() {
+        let (log, mut polls) = (CopyLog::new(), 0);
+        let mut future = Box::pin(log.track_future(poll_fn(move |_| {
+            polls += 1;
+            copy(polls);
+            if polls == 2 { std::task::Poll::Ready(polls) } else { std::task::Poll::Pending }
+        })));
+        let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+        assert!(future.as_mut().poll(&mut context).is_pending());
+        copy(8);
+        assert_eq!(future.as_mut().poll(&mut context), std::task::Poll::Ready(2));
+        assert_eq!(log.bytes(), 3);
     }
 
     #[test]

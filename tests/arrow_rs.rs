@@ -179,7 +179,7 @@ fn the_cause_of_a_readers_error_survives_streams() {
     let (source, released) = reader(vec![failed()]);
     let mut exported = export_stream(DeviceArrayStream::from_reader(source)).unwrap();
     // SAFETY: our own export.
-    let mut stream = unsafe { DeviceArrayStream::import(&raw mut exported) }.unwrap();
+    let mut stream = unsafe { DeviceArrayStream::import(exported.as_mut_ptr()) }.unwrap();
     let error = stream.next().unwrap().unwrap_err();
     assert!(error.reason().ends_with("failed with code 5: no network"), "{error}");
     assert_eq!(io_cause(&error).unwrap().to_string(), "no network");

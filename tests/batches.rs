@@ -81,7 +81,7 @@ fn a_batch_with_an_offset_is_exported_as_it_is() {
         let rows = rows(row_nulls);
         let batch = sliced(&rows);
         assert_eq!(batch.to_arrow().unwrap().to_data(), rows.slice(3, 9).to_data());
-        let mut exported = export_device_array(&batch).unwrap().array;
+        let mut exported = export_device_array(&batch).unwrap().into_raw().array;
         assert_eq!((exported.length, exported.offset == 0), (9, !row_nulls), "batches have no offset at the top");
         assert_eq!(child_of(&mut exported, 0).length, if row_nulls { 14 } else { 9 });
         release(&mut exported);
@@ -144,11 +144,11 @@ fn nulls_of_a_struct_are_not_written_over_the_buffers_of_columns_without_a_bitma
     // A union has no bitmap, counted nulls or not: its first buffer is another.
     let (imported, _released) =
         import_edited(&union, &field("u", union.data_type().clone()), |array| array.null_count = -1);
-    let mut exported = export_device_array(&imported.unwrap()).unwrap();
+    let mut exported = export_device_array(&imported.unwrap()).unwrap().into_raw();
     assert_eq!(exported.array.null_count, 0);
     release(&mut exported.array);
     let (imported, _released) = import_edited(&nothing, &field("n", DataType::Null), |array| array.null_count = -1);
-    let mut exported = export_device_array(&imported.unwrap()).unwrap();
+    let mut exported = export_device_array(&imported.unwrap()).unwrap().into_raw();
     assert_eq!(exported.array.null_count, 3);
     release(&mut exported.array);
 }
@@ -158,7 +158,7 @@ fn the_bitmap_that_joins_nulls_is_logged() {
     let rows = rows(true);
     let column = shared(&rows, &field("", rows.data_type().clone())).column(0).unwrap();
     let log = CopyLog::new();
-    let mut exported = log.track(|| export_device_array(&column)).unwrap();
+    let mut exported = log.track(|| export_device_array(&column)).unwrap().into_raw();
     release(&mut exported.array);
     assert_eq!(log.bytes(), 2, "{:?}", log.entries());
     assert!(log.entries()[0].what.contains("\"a\""), "{:?}", log.entries());

@@ -101,7 +101,7 @@ fn dlpack_codes_are_the_peers() {
 #[test]
 fn the_peer_reads_our_managed_tensors() {
     let tensor = array_to_tensor(&Int32Array::from(vec![5, 6, 7]), &Options::default()).unwrap();
-    let versioned = export_versioned(&tensor, false).unwrap().cast::<peer::DLManagedTensorVersioned>();
+    let versioned = export_versioned(&tensor, false).unwrap().into_raw().cast::<peer::DLManagedTensorVersioned>();
     // SAFETY: a live struct, which the test above shows to be the peer's.
     let read = unsafe { versioned.read() };
     assert_eq!((read.version.major, read.version.minor), (1, 3));
@@ -110,7 +110,7 @@ fn the_peer_reads_our_managed_tensors() {
     // SAFETY: exported above, deleted once.
     unsafe { (read.deleter.unwrap())(versioned.as_ptr()) };
 
-    let legacy = export_legacy(&tensor).unwrap().cast::<peer::DLManagedTensor>();
+    let legacy = export_legacy(&tensor).unwrap().into_raw().cast::<peer::DLManagedTensor>();
     // SAFETY: exported above, alive until it is deleted below.
     let read = unsafe { legacy.read() };
     assert_peer_reads(&read.dl_tensor);
@@ -173,8 +173,8 @@ fn arrow_structs_have_the_size_and_alignment_of_arrow_rs() {
 fn arrow_rs_reads_our_arrays_and_schemas() {
     let array = nested();
     let own = field("rows", array.data_type().clone());
-    let mut exported = export_device_array(&shared(&array, &own)).unwrap();
-    let mut schema = export_schema(&own).unwrap();
+    let mut exported = export_device_array(&shared(&array, &own)).unwrap().into_raw();
+    let mut schema = export_schema(&own).unwrap().into_raw();
     // SAFETY: ours is the C struct of the interface; `from_raw` moves it and leaves a released one.
     let imported = unsafe { FFI_ArrowArray::from_raw((&raw mut exported.array).cast()) };
     assert!(exported.array.release.is_none());
@@ -223,7 +223,7 @@ fn streams_are_read_both_ways() {
     let mut theirs = FFI_ArrowArrayStream::new(Box::new(reader));
     // SAFETY: both are `struct ArrowArrayStream` of the C stream interface; valid, and moved out of `theirs`.
     let stream = unsafe { DeviceArrayStream::import((&raw mut theirs).cast()) }.unwrap();
-    let mut own = export_stream(stream).unwrap();
+    let mut own = export_stream(stream).unwrap().into_raw();
     // SAFETY: both are `struct ArrowArrayStream` of the C stream interface; valid, and moved out of `own`.
     let reader = unsafe { ArrowArrayStreamReader::from_raw((&raw mut own).cast()) }.unwrap();
     assert_eq!(reader.schema(), schema);
@@ -232,7 +232,8 @@ fn streams_are_read_both_ways() {
 
 #[test]
 fn a_device_array_is_read_at_its_offsets() {
-    let exported = export_device_array(&shared(&Int32Array::from(vec![1]), &field("x", DataType::Int32))).unwrap();
+    let exported =
+        export_device_array(&shared(&Int32Array::from(vec![1]), &field("x", DataType::Int32))).unwrap().into_raw();
     let bytes = (&raw const exported).cast::<u8>();
     // SAFETY: byte 80 of the 128 of `struct ArrowDeviceArray` is its device_id, by the header.
     let device_id = unsafe { bytes.wrapping_add(80).cast::<i64>().read() };

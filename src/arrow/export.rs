@@ -7,12 +7,13 @@ use arrow_schema::ffi::FFI_ArrowSchema;
 use arrow_schema::{DataType, Field};
 
 use super::check::{children_of, has_validity};
+use super::exported::Exported;
 use super::import::DeviceArray;
 use super::node::ArrayNode;
 use crate::alloc::Owner;
 use crate::copy_log::{self, Copied};
 use crate::error::{Error, ErrorKind, Result};
-use crate::ffi::arrow_device::{ARROW_FLAG_MAP_KEYS_SORTED, ArrowDeviceArray, ArrowSchema};
+use crate::ffi::arrow_device::{ARROW_FLAG_MAP_KEYS_SORTED, ArrowArray, ArrowDeviceArray, ArrowSchema};
 use crate::stream_order::Wait;
 
 impl ArrayNode {
@@ -30,8 +31,21 @@ impl ArrayNode {
 ///
 /// # Errors
 /// If the array has bitmaps of enclosing structs that cannot be joined, on a device or because its type has no bitmap.
-pub fn export_device_array(array: &DeviceArray) -> Result<ArrowDeviceArray> {
-    export_joined(array, true, |_| Ok(()))
+pub fn export_device_array(array: &DeviceArray) -> Result<Exported<ArrowDeviceArray>> {
+    let exported = export_joined(array, true, |_| Ok(()))?;
+    // SAFETY: just made as the C device interface describes it, and nobody else's.
+    Ok(unsafe { Exported::<ArrowDeviceArray>::new(exported) })
+}
+
+/// Like [`export_device_array`], as a struct of the C data interface.
+///
+/// # Errors
+/// As [`export_device_array`], and if the memory is not the host's.
+pub fn export_array(array: &DeviceArray) -> Result<Exported<ArrowArray>> {
+    array.require_host().map_err(|error| error.in_column(array.field().name()))?;
+    let exported = export_device_array(array)?.into_raw().array;
+    // SAFETY: just made as the C data interface describes it, and handed over by its only owner.
+    Ok(unsafe { Exported::<ArrowArray>::new(exported) })
 }
 
 /// Like [`export_device_array`]. `is_copy` says whether joining the nulls of all levels counts as a copy, or only
@@ -117,11 +131,11 @@ pub(crate) fn shared_buffer(bitmap: Vec<u8>, owner: Owner) -> (*const u8, Owner)
 
 const _: () = assert!(size_of::<FFI_ArrowSchema>() == size_of::<ArrowSchema>());
 
-/// Exports a field as a C struct, which its receiver releases.
+/// Exports a field as a C struct.
 ///
 /// # Errors
 /// If the C data interface cannot express the type or a name.
-pub fn export_schema(field: &Field) -> Result<ArrowSchema> {
+pub fn export_schema(field: &Field) -> Result<Exported<ArrowSchema>> {
     let schema = FFI_ArrowSchema::try_from(field)
         .map_err(|error| Error::unsupported(error.to_string()).in_column(field.name()))?;
     let schema = std::mem::ManuallyDrop::new(schema);
@@ -129,7 +143,8 @@ pub fn export_schema(field: &Field) -> Result<ArrowSchema> {
     let mut schema = unsafe { (&raw const schema).cast::<ArrowSchema>().read() };
     // SAFETY: just made of this field, and nobody else's yet.
     unsafe { mark_sorted_maps(field.data_type(), &mut schema) };
-    Ok(schema)
+    // SAFETY: just made as the C data interface describes it, and nobody else's.
+    Ok(unsafe { Exported::<ArrowSchema>::new(schema) })
 }
 
 /// Sets `ARROW_FLAG_MAP_KEYS_SORTED`, which arrow-rs 59 forgets for fields.

@@ -285,7 +285,7 @@ mod tests {
         // Miri takes minutes for all pairs.
         let fields: Vec<Field> = fields().into_iter().step_by(if cfg!(miri) { 9 } else { 1 }).collect();
         for field in &fields {
-            let mut schema = export_schema(field).unwrap();
+            let mut schema = export_schema(field).unwrap().into_raw();
             // SAFETY: a schema that was just made.
             assert_eq!(unsafe { read_schema(&schema) }.unwrap(), *field);
             for other in &fields {
@@ -316,7 +316,7 @@ mod tests {
     #[test]
     fn a_key_that_stands_twice_is_no_other_key() {
         let read = |pairs: &[(&str, &str)]| {
-            let mut schema = export_schema(&Field::new("x", DataType::Int8, true)).unwrap();
+            let mut schema = export_schema(&Field::new("x", DataType::Int8, true)).unwrap().into_raw();
             let metadata = metadata(pairs);
             let own = std::mem::replace(&mut schema.metadata, metadata.as_ptr().cast());
             // SAFETY: a schema of our own, with metadata that live until the end of this function.
@@ -339,7 +339,7 @@ mod tests {
     #[test]
     fn schemas_that_cannot_be_read_are_no_field() {
         let field = Field::new("x", DataType::Dictionary(Box::new(DataType::Int8), Box::new(DataType::Utf8)), true);
-        let mut schema = export_schema(&field).unwrap();
+        let mut schema = export_schema(&field).unwrap().into_raw();
         let whole = |schema: &ArrowSchema| {
             // SAFETY: a schema of our own, perhaps with a NULL.
             unsafe { describes(schema, &field, 0) }

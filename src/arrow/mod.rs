@@ -11,6 +11,7 @@ mod codes;
 mod decompose;
 mod device_lists;
 mod export;
+mod exported;
 mod fast_view;
 mod field_cache;
 #[cfg(feature = "python")]
@@ -37,7 +38,8 @@ pub(crate) use chunks::empty_on;
 pub(crate) use decompose::{Decomposed, Piece, Wanted, read_host, rebase};
 pub(crate) use device_lists::DeviceInts;
 pub(crate) use export::shared_buffer;
-pub use export::{export_device_array, export_schema};
+pub use export::{export_array, export_device_array, export_schema};
+pub use exported::Exported;
 pub(crate) use fast_view::{PlainColumns, Starts};
 #[cfg(feature = "python")]
 pub(crate) use field_cache::forget_fields;

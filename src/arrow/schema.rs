@@ -327,7 +327,7 @@ mod tests {
             DataType::Struct(vec![child.clone(), child].into()),
         ] {
             let field = Field::new("x", data_type, true);
-            let mut exported = super::super::export_schema(&field).unwrap();
+            let mut exported = super::super::export_schema(&field).unwrap().into_raw();
             // SAFETY: a schema that arrow-rs just made.
             assert_eq!(unsafe { read_schema(&exported) }.unwrap(), field);
             let release = exported.release.unwrap();
@@ -340,9 +340,10 @@ mod tests {
     fn structs_that_share_a_child_are_read_up_to_a_number_of_fields() {
         // Each level contains the one below twice: 2^40 fields at the bottom.
         let field = Field::new("x", DataType::Int32, true);
-        let leaf = super::super::export_schema(&field).unwrap();
+        let leaf = super::super::export_schema(&field).unwrap().into_raw();
         let nested = Field::new("s", DataType::Struct(vec![field.clone(), field].into()), true);
-        let mut levels: Vec<ArrowSchema> = (0..40).map(|_| super::super::export_schema(&nested).unwrap()).collect();
+        let mut levels: Vec<ArrowSchema> =
+            (0..40).map(|_| super::super::export_schema(&nested).unwrap().into_raw()).collect();
         let mut below = std::ptr::from_ref(&leaf).cast_mut();
         let mut own = Vec::new();
         for level in &mut levels {

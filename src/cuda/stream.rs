@@ -27,7 +27,17 @@ impl Stream {
     ///
     /// # Errors
     /// For 0, which DLPack disallows on CUDA, because it could mean either default stream.
-    pub fn new(number: usize) -> Result<Self> {
+    ///
+    /// # Safety
+    /// A handle is that of a live stream. The stream lives until nothing here uses it any more: the scopes and results
+    /// that it was passed to, and memory that [`record_stream`](crate::stream_order::Readiness::record_stream) named it
+    /// for.
+    pub unsafe fn new(number: usize) -> Result<Self> {
+        Self::named(number)
+    }
+
+    /// Like [`Stream::new`], for a caller in Python, whose word is all there is.
+    pub(crate) fn named(number: usize) -> Result<Self> {
         if number == 0 {
             return Err(Error::argument("stream 0 could mean either default stream, so DLPack disallows it")
                 .remedy_is("pass 1 for the legacy default stream, or 2 for the per-thread default stream"));

@@ -41,5 +41,5 @@ pub unsafe fn allocate_like(prototype: &DLTensor) -> Result<NonNull<DLManagedTen
     buffer.as_uninit_mut().fill(MaybeUninit::new(0));
     // SAFETY: every byte was written, and zero bytes are elements of every dtype.
     let tensor = unsafe { Tensor::from_host_buffer(buffer, dtype, shape, strides, None) }?;
-    export_versioned(&tensor, false)
+    Ok(export_versioned(&tensor, false)?.into_raw())
 }

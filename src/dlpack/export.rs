@@ -3,6 +3,7 @@
 use std::alloc::{Layout, alloc, dealloc};
 use std::ffi::c_void;
 use std::mem::ManuallyDrop;
+use std::ops::Deref;
 use std::ptr::{NonNull, with_exposed_provenance_mut};
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -123,6 +124,47 @@ pub(crate) fn borrowed(tensor: &Tensor) -> DLTensor {
     }
 }
 
+/// An exported managed tensor. Dropping it releases its share of the memory.
+#[derive(Debug)]
+pub struct ManagedTensor<M> {
+    managed: NonNull<M>,
+    /// Our deleter, whatever the header says by now.
+    delete: unsafe extern "C" fn(*mut M),
+}
+
+// SAFETY: the block is this value's alone, and what it holds, the tensor's owner, is Send and Sync.
+unsafe impl<M> Send for ManagedTensor<M> {}
+
+impl<M> ManagedTensor<M> {
+    /// Hands the managed tensor over: its receiver calls its `deleter` once.
+    #[must_use = "a managed tensor that nobody deletes leaks"]
+    pub fn into_raw(self) -> NonNull<M> {
+        ManuallyDrop::new(self).managed
+    }
+
+    /// Returns the address of the header, for a consumer that borrows the tensor. The memory stays this value's.
+    #[must_use]
+    pub fn as_ptr(&self) -> *mut M {
+        self.managed.as_ptr()
+    }
+}
+
+impl<M> Deref for ManagedTensor<M> {
+    type Target = M;
+
+    fn deref(&self) -> &M {
+        // SAFETY: a header that `ManagedBlock::export` initialised, and that nobody frees before this value is dropped.
+        unsafe { self.managed.as_ref() }
+    }
+}
+
+impl<M> Drop for ManagedTensor<M> {
+    fn drop(&mut self) {
+        // SAFETY: the deleter of what this value owns, which ends here.
+        unsafe { (self.delete)(self.managed.as_ptr()) };
+    }
+}
+
 /// Exports a tensor as a versioned managed tensor, which shares the memory until its deleter runs. The deleter may run
 /// on any thread. `data` points to the first element, `byte_offset` is 0, `strides` are given.
 ///
@@ -130,9 +172,9 @@ pub(crate) fn borrowed(tensor: &Tensor) -> DLTensor {
 ///
 /// # Errors
 /// If the header cannot be allocated.
-pub fn export_versioned(tensor: &Tensor, sole_owner: bool) -> Result<NonNull<DLManagedTensorVersioned>> {
+pub fn export_versioned(tensor: &Tensor, sole_owner: bool) -> Result<ManagedTensor<DLManagedTensorVersioned>> {
     let copied = if sole_owner { DLPACK_FLAG_BITMASK_IS_COPIED } else { 0 };
-    export_held(tensor, 1, copied)
+    Ok(ManagedTensor { managed: export_held(tensor, 1, copied)?, delete: delete_versioned })
 }
 
 fn export_held(tensor: &Tensor, holders: u32, flags: u64) -> Result<NonNull<DLManagedTensorVersioned>> {
@@ -187,12 +229,13 @@ impl Drop for Offer {
 ///
 /// # Errors
 /// If the header cannot be allocated.
-pub fn export_legacy(tensor: &Tensor) -> Result<NonNull<DLManagedTensor>> {
-    ManagedBlock::export(tensor, 1, |dl_tensor, manager_ctx| DLManagedTensor {
+pub fn export_legacy(tensor: &Tensor) -> Result<ManagedTensor<DLManagedTensor>> {
+    let managed = ManagedBlock::export(tensor, 1, |dl_tensor, manager_ctx| DLManagedTensor {
         dl_tensor,
         manager_ctx,
         deleter: Some(delete_legacy),
-    })
+    })?;
+    Ok(ManagedTensor { managed, delete: delete_legacy })
 }
 
 /// # Safety

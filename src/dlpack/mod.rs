@@ -9,7 +9,7 @@ mod import;
 
 #[cfg(feature = "python")]
 pub(crate) use export::borrowed;
-pub use export::{export_legacy, export_versioned};
+pub use export::{ManagedTensor, export_legacy, export_versioned};
 #[cfg(feature = "python")]
 pub(crate) use import::import_legacy_guarded;
 pub use import::{import_legacy, import_versioned};

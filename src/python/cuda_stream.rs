@@ -39,7 +39,7 @@ pub(super) fn extract(object: &Bound<'_, PyAny>) -> PyResult<Stream> {
     let is_object = has(intern!(object.py(), "__cuda_stream__"))?;
     if !is_object && !object.is_instance_of::<PyBool>() && has(intern!(object.py(), "__index__"))? {
         return match object.extract::<usize>() {
-            Ok(number) => Ok(Stream::new(number)?),
+            Ok(number) => Ok(Stream::named(number)?),
             Err(_) => {
                 let reason = format!("{object} is no stream");
                 Err(Error::argument(reason).remedy_is("pass 1, 2, a handle, or an object with __cuda_stream__").into())
@@ -57,7 +57,7 @@ pub(super) fn extract(object: &Bound<'_, PyAny>) -> PyResult<Stream> {
         )));
     };
     // As a handle, 0 is the default stream of the runtime, which is the legacy one in every library that has it.
-    Ok(if handle == 0 { Stream::LEGACY } else { Stream::new(handle)? })
+    Ok(if handle == 0 { Stream::LEGACY } else { Stream::named(handle)? })
 }
 
 /// A `with` block in which this thread uses a given CUDA stream.

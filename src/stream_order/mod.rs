@@ -10,10 +10,10 @@ mod deferred_free;
 mod host;
 mod memory;
 mod release;
+mod scope;
 mod statistics;
 mod waits;
 
-use std::cell::RefCell;
 use std::ffi::c_void;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -31,6 +31,9 @@ pub(crate) use host::pause_by;
 pub(crate) use host::{Interrupts, run_handlers};
 pub(crate) use memory::{allocate, allocate_scratch, page_locked, staging_block};
 pub(crate) use release::End;
+pub use scope::{StreamScope, current_stream, in_stream, stream_scope};
+#[cfg(feature = "python")]
+pub(crate) use scope::{pop_stream, push_stream};
 pub use statistics::{DeviceMemory, MemoryStatistics, PageLockedMemory, empty_cache, memory_stats};
 pub(crate) use waits::Wait;
 
@@ -422,27 +425,6 @@ pub(crate) fn check_memory(device: Device, address: usize, bytes: usize) -> Resu
         return Ok(());
     }
     enter(device)?.check_memory(address, bytes, device)
-}
-
-thread_local! {
-    static STREAMS: RefCell<Vec<Stream>> = const { RefCell::new(Vec::new()) };
-}
-
-/// Returns this thread's stream: the innermost one that was set, else the legacy default stream.
-#[must_use]
-pub fn current_stream() -> Stream {
-    STREAMS.with_borrow(|streams| streams.last().copied()).unwrap_or(Stream::LEGACY)
-}
-
-/// Sets this thread's stream, until [`pop_stream`].
-pub fn push_stream(stream: Stream) {
-    STREAMS.with_borrow_mut(|streams| streams.push(stream));
-}
-
-/// Restores this thread's previous stream. Returns false, and does nothing, if this thread's stream is not `stream`.
-#[must_use]
-pub fn pop_stream(stream: Stream) -> bool {
-    STREAMS.with_borrow_mut(|streams| streams.pop_if(|last| *last == stream).is_some())
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use arrow_data::ArrayData;
 use arrow_dlpack::Device;
 use arrow_dlpack::arrow::export_device_array;
 use arrow_dlpack::ffi::arrow_device::{ArrowArray, ArrowDeviceArray};
-use arrow_dlpack::stream_order::{host_waits, pop_stream, push_stream};
+use arrow_dlpack::stream_order::{host_waits, stream_scope};
 use arrow_dlpack::transfer::{Transfer, tensor_to_device, with_null_count};
 use arrow_dlpack::{
     CopyMode, DType, DeviceArray, ErrorKind, MatrixOptions, MemoryOrder, NullPolicy, Options, Scalar, Tensor,
@@ -326,7 +326,7 @@ fn nulls_are_counted_where_they_are() {
             move_buffers(&mut moved, array.data_type());
             moved.null_count = -1;
             let moved = import(moved, null_mut(), &field("", array.data_type().clone()));
-            let mut exported = export_device_array(&with_null_count(&moved).unwrap()).unwrap();
+            let mut exported = export_device_array(&with_null_count(&moved).unwrap()).unwrap().into_raw();
             assert_eq!(exported.array.null_count, array.null_count() as i64, "{length} from {start}");
             release(&mut exported.array);
         }
@@ -353,12 +353,12 @@ fn kernels_read_what_is_written_and_are_waited_for() {
     cuda::use_device(0);
     let (producer, ours, consumer) = (Stream::new(false), Stream::new(false), Stream::new(false));
     let (column, busy) = late_column(5, ROWS, producer);
-    push_stream(ours.named());
+    let scope = stream_scope(ours.named());
     let before = (cuda::host_waits(), host_waits());
     let tensor = to_tensor(&column, &Options::default().copy(CopyMode::Always)).unwrap();
     // Nothing is known to the host, and nothing was asked.
     assert_eq!((cuda::host_waits(), host_waits()), before);
-    assert!(pop_stream(ours.named()));
+    drop(scope);
     tensor.readiness().unwrap().make_stream_wait(Some(consumer.named())).unwrap();
     busy.end();
     let found = cuda::read(tensor.as_ptr().addr() as u64, ROWS, consumer);

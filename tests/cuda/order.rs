@@ -101,7 +101,7 @@ fn an_exported_array_carries_the_event() {
     let mut column = Column::new(4, producer);
     let tensor = to_tensor(&column.import(), &Options::default()).unwrap();
     let array = to_arrow(&tensor, None, CopyMode::Never).unwrap();
-    let mut exported = export_device_array(&array).unwrap();
+    let mut exported = export_device_array(&array).unwrap().into_raw();
     assert_eq!((exported.device_type, exported.device_id, exported.reserved), (2, 0, [0; 3]));
     consumer.wait(exported.sync_event);
     expect(&tensor, 4, consumer);
@@ -132,7 +132,7 @@ fn a_tensor_of_dlpack_is_written_behind_the_stream_that_its_producer_was_given()
     // The producer waits, on the stream that it is given, for what it has to do.
     let given = Stream::new(false);
     lent.readiness().unwrap().make_stream_wait(Some(given.named())).unwrap();
-    let managed = export_versioned(&lent, false).unwrap();
+    let managed = export_versioned(&lent, false).unwrap().into_raw();
     // SAFETY: our own export.
     let tensor = unsafe { import_versioned(managed) }.unwrap();
     tensor.readiness().unwrap().record_written(given.named()).unwrap();
@@ -165,7 +165,7 @@ fn released_behind(consumer: Stream, name: bool) {
     let mut column = Column::new(7, producer);
     producer.synchronize();
     let tensor = to_tensor(&column.import(), &Options::default()).unwrap();
-    let managed = export_versioned(&tensor, false).unwrap();
+    let managed = export_versioned(&tensor, false).unwrap().into_raw();
     tensor.readiness().unwrap().make_stream_wait(Some(consumer.named())).unwrap();
     let busy = Busy::new(consumer);
     let target = cuda::allocate(ROWS);
@@ -251,7 +251,8 @@ fn streams_of_other_contexts_are_refused() {
     let foreign = cuda::in_another_context(|| Stream::new(false));
     let error = tensor.readiness().unwrap().make_stream_wait(Some(foreign.named())).unwrap_err();
     assert!(error.reason().contains("primary context"), "{error}");
-    assert!(arrow_dlpack::cuda::Stream::new(0).is_err());
+    // SAFETY: no handle.
+    assert!(unsafe { arrow_dlpack::cuda::Stream::new(0) }.is_err());
     drop(tensor);
     producer.synchronize();
     column.free();

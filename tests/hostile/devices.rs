@@ -49,7 +49,7 @@ fn the_cpus_id_and_reserved_bytes_may_be_anything() {
         });
         let imported = imported.unwrap();
         assert_eq!(to_tensor(&imported, &Options::default()).unwrap().as_slice::<i32>().unwrap(), [1, 2, 3]);
-        let mut exported = export_device_array(&imported).unwrap();
+        let mut exported = export_device_array(&imported).unwrap().into_raw();
         assert_eq!((exported.device_id, exported.reserved), (-1, [0; 3]));
         release(&mut exported.array);
     }
@@ -70,7 +70,7 @@ fn buffers_on_a_device_are_not_touched() {
         assert_eq!(to_tensor(&imported, &Options::default()).unwrap_err().kind(), ErrorKind::Device);
         assert_eq!(imported.to_arrow().unwrap_err().kind(), ErrorKind::Device);
         assert_eq!(request_field(&imported, &field("x", DataType::Int64)).unwrap_err().kind(), ErrorKind::Device);
-        let mut exported = export_device_array(&imported).unwrap();
+        let mut exported = export_device_array(&imported).unwrap().into_raw();
         assert_eq!((exported.device_type, exported.device_id, exported.array.null_count), (device_type, 5, -1));
         assert_eq!(exported.sync_event, without_provenance_mut(0x1000));
         release(&mut exported.array);

@@ -121,8 +121,8 @@ fn a_shared_arrow_rs_array_is_let_go() {
 #[test]
 fn an_exported_array_keeps_its_memory_and_may_be_moved() {
     let (array, released) = imported();
-    let mut exported = export_device_array(&array).unwrap().array;
-    let mut second = export_device_array(&array).unwrap().array;
+    let mut exported = export_device_array(&array).unwrap().into_raw().array;
+    let mut second = export_device_array(&array).unwrap().into_raw().array;
     drop(array);
     // The move of the C data interface.
     let mut moved = std::mem::replace(&mut exported, ArrowArray::empty());
@@ -142,7 +142,7 @@ fn an_exported_array_keeps_its_memory_and_may_be_moved() {
 #[test]
 fn children_may_outlive_the_array_that_they_were_moved_out_of() {
     let (imported, released) = import_edited(&batch(), &field("", batch().data_type().clone()), |_| ());
-    let mut parent = export_device_array(&imported.unwrap()).unwrap().array;
+    let mut parent = export_device_array(&imported.unwrap()).unwrap().into_raw().array;
     let child = child_of(&mut parent, 1);
     let mut moved = std::mem::replace(child, ArrowArray::empty());
     release(&mut parent);
@@ -159,7 +159,7 @@ fn an_exported_dictionary_is_released_with_its_array() {
     let dictionary: DictionaryArray<Int8Type> = ["a", "b", "a"].into_iter().collect();
     let own = field("d", dictionary.data_type().clone());
     let (imported, released) = import_edited(&dictionary, &own, |_| ());
-    let mut exported = export_device_array(&imported.unwrap()).unwrap().array;
+    let mut exported = export_device_array(&imported.unwrap()).unwrap().into_raw().array;
     assert!(!exported.dictionary.is_null());
     release(&mut exported);
     assert_eq!(released.get(), 1);
@@ -170,7 +170,7 @@ fn a_tensor_lends_its_memory_to_the_array_it_becomes() {
     let (tensor, released) = Memory::four().import();
     let valid = Memory::new(&[1, 1, 0, 1], DType::Bool, &[4], &[1], 0).import().0.unwrap();
     let array = to_arrow(&tensor.unwrap(), Some(&valid), CopyMode::Never).unwrap();
-    let mut exported = export_device_array(&array).unwrap().array;
+    let mut exported = export_device_array(&array).unwrap().into_raw().array;
     drop(array);
     assert_eq!((released.get(), exported.null_count), (0, 1));
     release(&mut exported);

@@ -11,6 +11,7 @@
 
 mod arrays;
 mod exchange;
+mod exports;
 mod overlapping;
 mod streams;
 #[path = "../support/mod.rs"]

@@ -149,9 +149,9 @@ fn threads_that_read_one_stream_get_each_array_once_or_an_error() {
     for device in [false, true] {
         let (source, made, dropped) = stream(BATCHES, std::thread::yield_now);
         let read = if device {
-            read_by_threads(OnDevice::of_device(&mut export_device_stream(source)))
+            read_by_threads(OnDevice::of_device(&mut export_device_stream(source).into_raw()))
         } else {
-            read_by_threads(Host::of(&mut export_stream(source).unwrap()))
+            read_by_threads(Host::of(&mut export_stream(source).unwrap().into_raw()))
         };
         assert_eq!((read, made.load(Ordering::Relaxed), dropped.get()), (BATCHES, BATCHES, 1));
     }
@@ -166,7 +166,7 @@ fn read_with(within: fn(Host) -> String) -> (Result<bool, (c_int, String)>, Stri
         let consumer = own.lock().unwrap().unwrap();
         *told.lock().unwrap() = within(consumer);
     });
-    let mut exported = export_stream(source).unwrap();
+    let mut exported = export_stream(source).unwrap().into_raw();
     let consumer = Host::of(&mut exported);
     *shared.lock().unwrap() = Some(consumer);
     let outcome = consumer.next();
@@ -201,7 +201,7 @@ fn a_release_within_a_call_takes_effect_when_the_call_returns() {
 #[test]
 fn calls_after_the_release_are_errors() {
     let (source, made, dropped) = stream(1, || ());
-    let mut exported = export_stream(source).unwrap();
+    let mut exported = export_stream(source).unwrap().into_raw();
     // A consumer that moves the struct and goes on using what it moved from.
     // SAFETY: the move of the C stream interface.
     let mut moved = unsafe { (&raw const exported).read() };
@@ -222,7 +222,7 @@ fn calls_after_the_release_are_errors() {
 #[test]
 fn a_message_outlives_calls_and_the_release_on_other_threads() {
     let (source, ..) = stream(2, || panic!("number one"));
-    let mut exported = export_stream(source).unwrap();
+    let mut exported = export_stream(source).unwrap().into_raw();
     let consumer = Host::of(&mut exported);
     assert!(consumer.message().is_none(), "no call has failed");
     assert!(consumer.next().is_err());

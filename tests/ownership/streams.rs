@@ -39,7 +39,7 @@ fn stream(failure: Option<usize>) -> (DeviceArrayStream, Count, Count) {
 fn a_stream_is_released_at_its_end_an_error_or_an_early_drop() {
     for (failure, taken, arrays) in [(None, 9, 3), (Some(1), 9, 1), (None, 2, 2), (None, 0, 0)] {
         let (source, made, dropped) = stream(failure);
-        let mut exported = export_stream(source).unwrap();
+        let mut exported = export_stream(source).unwrap().into_raw();
         // SAFETY: our export, moved.
         let mut imported = unsafe { DeviceArrayStream::import(&raw mut exported) }.unwrap();
         assert!(exported.release.is_none(), "a moved stream counts as released");
@@ -60,7 +60,7 @@ fn a_stream_is_released_at_its_end_an_error_or_an_early_drop() {
 #[test]
 fn an_exported_stream_nobody_reads_is_released_once() {
     let (source, made, dropped) = stream(None);
-    let mut exported = export_device_stream(source);
+    let mut exported = export_device_stream(source).into_raw();
     let release = exported.release.unwrap();
     // SAFETY: our export, released once.
     unsafe { release(&raw mut exported) };
@@ -73,7 +73,7 @@ fn an_exported_stream_nobody_reads_is_released_once() {
 #[test]
 fn arrays_outlive_their_stream() {
     let (source, _, dropped) = stream(None);
-    let mut exported = export_device_stream(source);
+    let mut exported = export_device_stream(source).into_raw();
     // SAFETY: our export, moved.
     let mut imported = unsafe { DeviceArrayStream::import_device(&raw mut exported) }.unwrap();
     let first = imported.next().unwrap().unwrap();
@@ -89,7 +89,7 @@ fn arrays_outlive_their_stream() {
 fn a_panic_of_the_iterator_is_an_error_of_the_stream() {
     let own = field("x", DataType::Int32);
     let arrays = std::iter::from_fn(|| -> Option<Result<DeviceArray>> { panic!("on purpose") });
-    let mut exported = export_stream(DeviceArrayStream::new(own, DLDeviceType::CPU, arrays)).unwrap();
+    let mut exported = export_stream(DeviceArrayStream::new(own, DLDeviceType::CPU, arrays)).unwrap().into_raw();
     let mut array = ArrowArray::empty();
     // SAFETY: a live stream, and a struct to fill.
     let code = unsafe { (exported.get_next.unwrap())(&raw mut exported, &raw mut array) };
@@ -121,7 +121,7 @@ fn foreign(state: Foreign) -> ArrowArrayStream {
         // SAFETY: the box of `foreign`; calls on a stream do not overlap.
         let state = unsafe { &mut *state };
         let Some(field) = &state.schema else { return ENOSYS };
-        let mut schema = export_schema(field).unwrap();
+        let mut schema = export_schema(field).unwrap().into_raw();
         // Whoever reads the schema releases it: count that.
         let counted = Box::new((schema.private_data, schema.release, state.schemas_released.clone()));
         schema.private_data = Box::into_raw(counted).cast();
@@ -221,7 +221,7 @@ fn a_producers_code_reaches_the_consumer_of_an_exported_stream() {
     // SAFETY: a valid stream whose first callback fails.
     let error = unsafe { DeviceArrayStream::import(&raw mut stream) }.unwrap_err();
     let failing = DeviceArrayStream::new(own, DLDeviceType::CPU, std::iter::once(Err(error)));
-    let mut exported = export_stream(failing).unwrap();
+    let mut exported = export_stream(failing).unwrap().into_raw();
     let mut array = ArrowArray::empty();
     // SAFETY: our export, and a struct to fill.
     let code = unsafe { (exported.get_next.unwrap())(&raw mut exported, &raw mut array) };
@@ -261,7 +261,8 @@ fn a_stream_gives_only_arrays_of_its_own_type_and_device() {
     let narrow = || shared(&column(), &field("x", DataType::Int32));
     let mut exported =
         export_stream(DeviceArrayStream::new(wide, DLDeviceType::CPU, std::iter::once_with(move || Ok(narrow()))))
-            .unwrap();
+            .unwrap()
+            .into_raw();
     let mut array = ArrowArray::empty();
     // SAFETY: a live stream, and a struct to fill.
     let code = unsafe { (exported.get_next.unwrap())(&raw mut exported, &raw mut array) };
@@ -281,7 +282,8 @@ fn record_batches_go_through_streams_unchanged() {
     let item = DeviceArray::from_record_batch(&rows).unwrap();
     let own = item.field().clone();
     assert_eq!(item.columns(), rows.schema().fields().as_ref() as &[FieldRef]);
-    let mut exported = export_device_stream(DeviceArrayStream::new(own, DLDeviceType::CPU, std::iter::once(Ok(item))));
+    let mut exported =
+        export_device_stream(DeviceArrayStream::new(own, DLDeviceType::CPU, std::iter::once(Ok(item)))).into_raw();
     // SAFETY: our export, moved.
     let imported = unsafe { DeviceArrayStream::import_device(&raw mut exported) }.unwrap();
     let items: Vec<_> = imported.map(|item| RecordBatch::from(item.unwrap().to_arrow().unwrap().as_struct())).collect();

@@ -114,8 +114,8 @@ fn a_guard_that_calls_twice_releases_once() {
 fn an_exported_tensor_keeps_its_source_until_its_deleter_runs_on_any_thread() {
     let (tensor, released) = Memory::four().import();
     let tensor = tensor.unwrap();
-    let versioned = export_versioned(&tensor, false).unwrap();
-    let legacy = export_legacy(&tensor).unwrap();
+    let versioned = export_versioned(&tensor, false).unwrap().into_raw();
+    let legacy = export_legacy(&tensor).unwrap().into_raw();
     drop(tensor);
     assert_eq!(released.get(), 0);
 
@@ -142,7 +142,7 @@ fn an_exported_tensor_keeps_its_source_until_its_deleter_runs_on_any_thread() {
 #[test]
 fn the_deleter_frees_what_it_allocated_whatever_the_consumer_wrote() {
     let (tensor, released) = Memory::four().import();
-    let mut managed = export_versioned(&tensor.unwrap(), true).unwrap();
+    let mut managed = export_versioned(&tensor.unwrap(), true).unwrap().into_raw();
     // SAFETY: a live struct that this test owns.
     let managed = unsafe { managed.as_mut() };
     let flags = managed.flags;
@@ -157,7 +157,7 @@ fn the_deleter_frees_what_it_allocated_whatever_the_consumer_wrote() {
 
 #[test]
 fn deleters_take_null() {
-    let managed = export_versioned(&four(), false).unwrap();
+    let managed = export_versioned(&four(), false).unwrap().into_raw();
     // SAFETY: a live struct; NULL is what a careless consumer passes, and nothing happens.
     let deleter = unsafe { managed.as_ref() }.deleter.unwrap();
     // SAFETY: `dlpack.h` does not forbid NULL, and ours takes it.
@@ -174,7 +174,7 @@ fn flags_travel_with_the_memory() {
         let (tensor, _) = Memory::four().import_edited(|managed| managed.flags = flags);
         let tensor = tensor.unwrap();
         assert_eq!((tensor.is_writable(), tensor.is_copied()), (writable, copied));
-        let managed = export_versioned(&tensor, copied).unwrap();
+        let managed = export_versioned(&tensor, copied).unwrap().into_raw();
         // SAFETY: a live struct.
         assert_eq!(unsafe { managed.as_ref() }.flags, flags);
         // SAFETY: exported above, imported once.

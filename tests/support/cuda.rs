@@ -87,7 +87,8 @@ impl Stream {
     }
 
     pub(crate) fn named(self) -> arrow_dlpack::cuda::Stream {
-        arrow_dlpack::cuda::Stream::new(self.number()).unwrap()
+        // SAFETY: the streams of a test live as long as its process.
+        unsafe { arrow_dlpack::cuda::Stream::new(self.number()) }.unwrap()
     }
 
     pub(crate) fn synchronize(self) {

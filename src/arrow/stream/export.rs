@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 
 use super::{CStream, Callbacks, DeviceArrayStream, exported};
 use crate::arrow::export::{export_device_array, export_schema};
+use crate::arrow::exported::Exported;
 use crate::callback;
 use crate::device::Device;
 use crate::error::{Error, ErrorKind, Remedy, Result};
@@ -16,19 +17,21 @@ use crate::ffi::dlpack::DLDeviceType;
 ///
 /// # Errors
 /// If the stream's arrays are not on the CPU.
-pub fn export_stream(stream: DeviceArrayStream) -> Result<ArrowArrayStream> {
+pub fn export_stream(stream: DeviceArrayStream) -> Result<Exported<ArrowArrayStream>> {
     if stream.device_type != DLDeviceType::CPU {
         let device = Device::new(stream.device_type, 0);
         return Err(Error::new(ErrorKind::Device, format!("the stream's arrays are on {device}"))
             .remedy_is(Remedy::from("use the device stream").or(device.host_remedy())));
     }
-    Ok(export(stream))
+    // SAFETY: just made as the C stream interface describes it, and nobody else's.
+    Ok(unsafe { Exported::<ArrowArrayStream>::new(export(stream)) })
 }
 
 /// Exports a stream of arrays on any device. Releasing the C struct drops the iterator.
 #[must_use]
-pub fn export_device_stream(stream: DeviceArrayStream) -> ArrowDeviceArrayStream {
-    export(stream)
+pub fn export_device_stream(stream: DeviceArrayStream) -> Exported<ArrowDeviceArrayStream> {
+    // SAFETY: just made as the C device stream interface describes it, and nobody else's.
+    unsafe { Exported::<ArrowDeviceArrayStream>::new(export(stream)) }
 }
 
 fn export<S: CStream>(stream: DeviceArrayStream) -> S {
@@ -57,7 +60,7 @@ unsafe extern "C" fn get_schema<S: CStream>(stream: *mut S, out: *mut ArrowSchem
     // SAFETY: a stream of ours (contract).
     let key = unsafe { key(stream) };
     exported::call(key, |exported| {
-        let schema = export_schema(exported.field())?;
+        let schema = export_schema(exported.field())?.into_raw();
         // SAFETY: `out` is a struct to fill (contract).
         unsafe { out.write(schema) };
         Ok(())
@@ -71,6 +74,7 @@ unsafe extern "C" fn get_next<S: CStream>(stream: *mut S, out: *mut S::Array) ->
     let key = unsafe { key(stream) };
     exported::call(key, |exported| {
         let next = exported.read(|stream| stream.next().transpose()?.as_ref().map(export_device_array).transpose())?;
+        let next = next.map(Exported::into_raw);
         // SAFETY: `out` is a struct to fill (contract).
         unsafe { out.write(next.map_or_else(S::end, S::from_device_array)) };
         Ok(())

@@ -15,7 +15,8 @@ use pyo3::sync::critical_section::with_critical_section;
 pub(super) use self::call::{call, call_if_present, call_method};
 use super::exit::release_attached;
 use crate::arrow::{
-    DeviceArray, DeviceArrayStream, export_device_array, export_device_stream, export_schema, export_stream, read_field,
+    DeviceArray, DeviceArrayStream, export_array, export_device_array, export_device_stream, export_schema,
+    export_stream, read_field,
 };
 use crate::callback;
 use crate::dlpack::{export_legacy, export_versioned, import_legacy_guarded, import_versioned_guarded};
@@ -209,7 +210,7 @@ pub(super) fn schema_from_capsule(capsule: &Bound<'_, PyAny>) -> PyResult<FieldR
 
 /// An `arrow_schema` capsule of a field.
 pub(super) fn schema_capsule<'py>(py: Python<'py>, field: &Field) -> PyResult<Bound<'py, PyAny>> {
-    arrow_capsule(py, export_schema(field)?)
+    arrow_capsule(py, export_schema(field)?.into_raw())
 }
 
 /// Takes the array out of an `arrow_array` capsule.
@@ -235,12 +236,12 @@ pub(super) fn device_array_from_capsule(capsule: &Bound<'_, PyAny>, field: Field
 /// An `arrow_array` capsule. The array must be in host memory.
 pub(super) fn array_capsule<'py>(py: Python<'py>, array: &DeviceArray) -> PyResult<Bound<'py, PyAny>> {
     super::device::require_host(array.device())?;
-    arrow_capsule(py, export_device_array(array)?.array)
+    arrow_capsule(py, export_array(array)?.into_raw())
 }
 
 /// An `arrow_device_array` capsule.
 pub(super) fn device_array_capsule<'py>(py: Python<'py>, array: &DeviceArray) -> PyResult<Bound<'py, PyAny>> {
-    arrow_capsule(py, export_device_array(array)?)
+    arrow_capsule(py, export_device_array(array)?.into_raw())
 }
 
 /// Takes the stream out of an `arrow_array_stream` capsule.
@@ -265,12 +266,12 @@ pub(super) fn device_stream_from_capsule(capsule: &Bound<'_, PyAny>) -> PyResult
 
 /// An `arrow_array_stream` capsule. The stream's arrays must be in host memory.
 pub(super) fn stream_capsule(py: Python<'_>, stream: DeviceArrayStream) -> PyResult<Bound<'_, PyAny>> {
-    arrow_capsule(py, export_stream(stream)?)
+    arrow_capsule(py, export_stream(stream)?.into_raw())
 }
 
 /// An `arrow_device_array_stream` capsule.
 pub(super) fn device_stream_capsule(py: Python<'_>, stream: DeviceArrayStream) -> PyResult<Bound<'_, PyAny>> {
-    arrow_capsule(py, export_device_stream(stream))
+    arrow_capsule(py, export_device_stream(stream).into_raw())
 }
 
 const USED_VERSIONED: &CStr = c"used_dltensor_versioned";
@@ -337,12 +338,12 @@ pub(super) fn versioned_capsule<'py>(
     tensor: &Tensor,
     sole_owner: bool,
 ) -> PyResult<Bound<'py, PyAny>> {
-    dlpack_capsule(py, export_versioned(tensor, sole_owner)?)
+    dlpack_capsule(py, export_versioned(tensor, sole_owner)?.into_raw())
 }
 
 /// A `dltensor` capsule, which cannot say that its memory is read-only.
 pub(super) fn legacy_capsule<'py>(py: Python<'py>, tensor: &Tensor) -> PyResult<Bound<'py, PyAny>> {
-    dlpack_capsule(py, export_legacy(tensor)?)
+    dlpack_capsule(py, export_legacy(tensor)?.into_raw())
 }
 
 /// Takes the tensor out of a `dltensor_versioned` or `dltensor` capsule.

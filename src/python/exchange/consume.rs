@@ -216,7 +216,7 @@ impl Table {
             return Ok(false);
         }
         // As a handle, NULL is the legacy default stream.
-        let stream = if stream.is_null() { Stream::LEGACY } else { Stream::new(stream.addr())? };
+        let stream = if stream.is_null() { Stream::LEGACY } else { Stream::named(stream.addr())? };
         readiness.wait_on_stream(device, stream, Wait::ExchangeOutput)?;
         Ok(true)
     }

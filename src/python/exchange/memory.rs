@@ -202,7 +202,7 @@ fn cupy_allocate(
 
 /// The stream of a handle of the runtime, whose 0 is the legacy default stream.
 fn of_runtime(handle: usize) -> PyResult<Stream> {
-    Ok(if handle == 0 { Stream::LEGACY } else { Stream::new(handle)? })
+    Ok(if handle == 0 { Stream::LEGACY } else { Stream::named(handle)? })
 }
 
 fn failed(py: Python<'_>, error: PyErr) -> AllocatorError {

@@ -141,7 +141,7 @@ unsafe extern "C" fn from_object<T: TensorClass>(
         // SAFETY: attached; `dlpack.h` promises a live object.
         let tensor = unsafe { tensor::<T>(py, &object) }?;
         wait_by_this_thread(tensor)?;
-        let managed = export_versioned(tensor, false)?;
+        let managed = export_versioned(tensor, false)?.into_raw();
         // SAFETY: `dlpack.h` promises a place to write to, which `argument` found to be neither NULL nor misaligned.
         unsafe { out.write(managed.as_ptr()) };
         Ok(())

@@ -279,15 +279,12 @@ fn again(array: &DeviceArray, rows: Option<&Rows>, errors: &mut Errors<'_>) {
     let Some(schema) = errors.keep(export_schema(array.field())) else { return };
     // SAFETY: our own export.
     let field = unsafe { read_field(&schema) };
-    let mut schema = schema;
-    let release = schema.release.expect("an export is alive");
-    // SAFETY: ours, released once.
-    unsafe { release(&raw mut schema) };
+    drop(schema);
     let field = field.expect("what we export we read");
     assert_eq!(field.data_type(), array.field().data_type());
     let Some(mut exported) = errors.keep(export_device_array(array)) else { return };
     // SAFETY: our own export.
-    let imported = unsafe { DeviceArray::import_device(&raw mut exported, field) };
+    let imported = unsafe { DeviceArray::import_device(exported.as_mut_ptr(), field) };
     let imported = imported.expect("what we export we import");
     assert_eq!((imported.len(), imported.device()), (array.len(), array.device()));
     if let Some(read) = errors.keep(imported.to_arrow()).filter(|read| read.len() < 1 << 12) {
@@ -332,7 +329,7 @@ fn stream(array: &DeviceArray, rows: Option<&Rows>, errors: &mut Errors<'_>) {
     };
     let mut exported = export_device_stream(source(vec![array.clone(), array.clone()]));
     // SAFETY: our own export.
-    let imported = unsafe { DeviceArrayStream::import_device(&raw mut exported) };
+    let imported = unsafe { DeviceArrayStream::import_device(exported.as_mut_ptr()) };
     let Some(imported) = errors.keep(imported) else { return };
     for item in imported {
         let Some(item) = errors.keep(item) else { continue };
@@ -344,7 +341,7 @@ fn stream(array: &DeviceArray, rows: Option<&Rows>, errors: &mut Errors<'_>) {
     assert_eq!(host.is_some(), array.device().device_type() == DLDeviceType::CPU);
     if let Some(mut host) = host {
         // SAFETY: our own export.
-        let imported = unsafe { DeviceArrayStream::import(&raw mut host) };
+        let imported = unsafe { DeviceArrayStream::import(host.as_mut_ptr()) };
         assert_eq!(imported.expect("exported before").count(), 1);
     }
 }

@@ -373,13 +373,13 @@ fn everything(tensor: &Tensor, errors: &mut Errors<'_>) {
 pub(crate) fn round_trips(tensor: &Tensor, errors: &mut Errors<'_>) {
     if let Some(managed) = errors.keep(export_versioned(tensor, false)) {
         // SAFETY: our own export.
-        let back = unsafe { import_versioned(managed) }.expect("what we export we import");
+        let back = unsafe { import_versioned(managed.into_raw()) }.expect("what we export we import");
         same(tensor, &back);
         assert_eq!(back.is_writable(), tensor.is_writable());
     }
     if let Some(managed) = errors.keep(export_legacy(tensor)) {
         // SAFETY: our own export.
-        same(tensor, &unsafe { import_legacy(managed) }.expect("what we export we import"));
+        same(tensor, &unsafe { import_legacy(managed.into_raw()) }.expect("what we export we import"));
     }
 }
 

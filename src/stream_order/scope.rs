@@ -1,0 +1,133 @@
+//! The CUDA stream that a thread uses for its results.
+
+use std::cell::RefCell;
+use std::future::{Future, poll_fn};
+use std::marker::PhantomData;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::cuda::Stream;
+
+/// A stream that was set, under the number of its scope.
+type Set = (u64, Stream);
+
+thread_local! {
+    static STREAMS: RefCell<Vec<Set>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Returns this thread's stream: the one of the innermost scope, else the legacy default stream.
+#[must_use]
+pub fn current_stream() -> Stream {
+    let last = STREAMS.try_with(|streams| streams.borrow().last().copied());
+    // A thread that is ending has no scopes any more.
+    last.ok().flatten().map_or(Stream::LEGACY, |(_, stream)| stream)
+}
+
+/// A scope in which this thread uses a stream. It ends when this is dropped.
+#[derive(Debug)]
+#[must_use = "the scope ends when this is dropped"]
+pub struct StreamScope {
+    number: u64,
+    /// It is this thread's.
+    not_send: PhantomData<*mut ()>,
+}
+
+/// Makes this thread use a stream for its results until the returned scope is dropped, also by `?`. Scopes can be
+/// nested, and each ends by itself.
+///
+/// A scope is not [`Send`], so that a future which holds one across an `.await` does not go to another thread. Where it
+/// could, and where one thread polls several futures, use [`in_stream`].
+///
+/// ```
+/// use arrow_dlpack::cuda::Stream;
+/// use arrow_dlpack::stream_order::{current_stream, stream_scope};
+///
+/// let scope = stream_scope(Stream::PER_THREAD);
+/// assert_eq!(current_stream(), Stream::PER_THREAD);
+/// drop(scope);
+/// assert_eq!(current_stream(), Stream::LEGACY);
+/// ```
+///
+/// ```compile_fail
+/// use arrow_dlpack::{cuda::Stream, stream_order::stream_scope};
+///
+/// let scope = stream_scope(Stream::LEGACY);
+/// std::thread::spawn(move || drop(scope));
+/// ```
+pub fn stream_scope(stream: Stream) -> StreamScope {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    set((number, stream));
+    StreamScope { number, not_send: PhantomData }
+}
+
+impl Drop for StreamScope {
+    fn drop(&mut self) {
+        let number = self.number;
+        let _ = STREAMS.try_with(|streams| streams.borrow_mut().retain(|(scope, _)| *scope != number));
+    }
+}
+
+/// Returns a future that uses a stream for its results, on whichever thread it is polled.
+pub fn in_stream<F: Future>(stream: Stream, future: F) -> impl Future<Output = F::Output> {
+    let mut future = Box::pin(future);
+    poll_fn(move |context| {
+        let _scope = stream_scope(stream);
+        future.as_mut().poll(context)
+    })
+}
+
+fn set(set: Set) {
+    let _ = STREAMS.try_with(|streams| streams.borrow_mut().push(set));
+}
+
+/// Sets this thread's stream, until [`pop_stream`]: for blocks of Python, which have no destructors.
+#[cfg(feature = "python")]
+pub(crate) fn push_stream(stream: Stream) {
+    set((0, stream));
+}
+
+/// Restores this thread's previous stream. Returns false, and does nothing, if this thread's stream is not `stream`.
+#[cfg(feature = "python")]
+#[must_use]
+pub(crate) fn pop_stream(stream: Stream) -> bool {
+    STREAMS.with_borrow_mut(|streams| streams.pop_if(|(_, last)| *last == stream).is_some())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::task::{Context, Poll, Waker};
+
+    use super::*;
+
+    #[test]
+    fn a_scope_ends_by_itself_wherever_its_block_is_left() {
+        let work = || -> Result<(), ()> {
+            let _scope = stream_scope(Stream::PER_THREAD);
+            Err(())
+        };
+        assert!(work().is_err());
+        assert_eq!(current_stream(), Stream::LEGACY);
+        let (outer, inner) = (stream_scope(Stream::LEGACY), stream_scope(Stream::PER_THREAD));
+        drop(outer);
+        assert_eq!(current_stream(), Stream::PER_THREAD);
+        drop(inner);
+        assert_eq!(current_stream(), Stream::LEGACY);
+    }
+
+    #[test]
+    fn a_future_enters_its_stream_at_each_poll() {
+        let mut polls = 0;
+        let seen = poll_fn(move |_| {
+            polls += 1;
+            assert_eq!(current_stream(), Stream::PER_THREAD);
+            if polls == 2 { Poll::Ready(polls) } else { Poll::Pending }
+        });
+        let mut future = Box::pin(in_stream(Stream::PER_THREAD, seen));
+        let mut context = Context::from_waker(Waker::noop());
+        assert!(future.as_mut().poll(&mut context).is_pending());
+        assert_eq!(current_stream(), Stream::LEGACY);
+        // Another thread goes on with it.
+        let polled = std::thread::spawn(move || future.as_mut().poll(&mut Context::from_waker(Waker::noop())));
+        assert_eq!(polled.join().unwrap(), Poll::Ready(2));
+    }
+}
