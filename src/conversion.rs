@@ -1,29 +1,32 @@
 //! Runs a [`Conversion`]: on data at hand, on a stream, into memory that is there, or for its report alone.
 
-#[cfg(feature = "python")]
 mod explained;
+mod rows;
+mod run;
+mod transfers;
 
 use std::borrow::Cow;
 
 use arrow_schema::FieldRef;
 #[cfg(feature = "python")]
 pub(crate) use explained::Subject;
+pub(crate) use run::Run;
 use smallvec::SmallVec;
+pub(crate) use transfers::device_of;
 
 use crate::arrow::{DeviceArray, DeviceArrayStream, empty_on};
 use crate::batch::each_tensor;
 #[cfg(feature = "python")]
 use crate::column::require_copy;
-use crate::column::{Runner, chunks_to_tensor_by, chunks_to_tensor_into, run_here, validity};
+use crate::column::{chunks_to_tensor_by, chunks_to_tensor_into, validity};
 #[cfg(feature = "python")]
 use crate::convert::{matrix_stride, row_stride};
 use crate::device::Device;
-use crate::dtype::DType;
 use crate::error::{Error, Remedy, Result};
 use crate::explain::{
     Report, explain, explain_groups, explain_matrix, explain_matrix_schema, explain_padded, explain_stream,
 };
-use crate::matrix::{Read, Worker, convert_matrix, convert_validity, each_result, read, work_here, write_matrix};
+use crate::matrix::{Read, convert_matrix, convert_validity, each_result, read, work_here, write_matrix};
 use crate::ragged::Pad;
 #[cfg(feature = "python")]
 use crate::ragged::check_ragged;
@@ -31,23 +34,6 @@ use crate::ragged::check_ragged;
 use crate::spec::CopyMode;
 use crate::spec::{Conversion, MatrixOptions, MemoryOrder, ResultSpec, Selection, is_struct};
 use crate::tensor::{Output, Tensor};
-
-/// How the last step of a conversion is run, and what is known of the data beside its type.
-#[derive(Clone, Copy)]
-pub(crate) struct Run<'a> {
-    /// The dtype of results whose dtype is not asked for: that of a tensor of complex numbers.
-    pub(crate) natural: Option<DType>,
-    /// Runs the last step of a column.
-    pub(crate) runner: &'a Runner<'a>,
-    /// Runs the last step of a matrix.
-    pub(crate) worker: &'a Worker<'a>,
-}
-
-impl Default for Run<'_> {
-    fn default() -> Self {
-        Self { natural: None, runner: &run_here, worker: &work_here }
-    }
-}
 
 impl Conversion {
     /// Converts an array, a batch, or the chunks of a column or a table into the only result.
@@ -123,10 +109,12 @@ impl Conversion {
     /// As [`matrix_validity`](crate::matrix_validity) and [`validity`]; where columns are selected, and the data is no struct.
     pub fn validity(&self, field: &FieldRef, chunks: &[DeviceArray]) -> Result<Tensor> {
         self.require_whole()?;
-        match self.validity_of(field)? {
-            Some(spec) => convert_validity(&spec, chunks, &self.matrix()),
-            None => validity(field, chunks),
-        }
+        let there = self.bring(chunks, Run::default())?;
+        let tensor = match self.validity_of(field)? {
+            Some(spec) => convert_validity(&spec, &there.chunks, &self.matrix()),
+            None => validity(field, &there.chunks),
+        }?;
+        self.send_one(tensor, &work_here)
     }
 
     /// Reads a stream to its end as the only result: see [`Conversion::read_tensors`].
@@ -138,9 +126,13 @@ impl Conversion {
         let field = stream.field().clone();
         self.check_columns(&field)?;
         let results = self.results(&field, None)?;
+        self.check_stream(stream)?;
         match self.read(stream, &results)? {
             Read::Arrays(arrays) => self.convert_whole(&field, &arrays, Run::default()),
-            Read::Tensors(mut tensors) => tensors.pop().ok_or_else(|| Error::internal("a stream without a result")),
+            Read::Tensors(mut tensors) => {
+                let tensor = tensors.pop().ok_or_else(|| Error::internal("a stream without a result"))?;
+                self.send_one(tensor, &work_here)
+            }
         }
     }
 
@@ -157,22 +149,39 @@ impl Conversion {
         let field = stream.field().clone();
         self.check_columns(&field)?;
         let results = self.results(&field, None)?;
+        self.check_stream(stream)?;
         match self.read(stream, &results)? {
             Read::Arrays(arrays) => self.to_tensors(&field, &arrays),
             Read::Tensors(tensors) => {
                 let names = results.iter().map(|result| result.name().to_owned());
-                Ok(names.zip(tensors).collect())
+                Ok(names.zip(self.send(tensors, &work_here)?).collect())
             }
         }
     }
 
     /// Reports what the conversion of these chunks would do, or that of any data of this type on `device` where they are `None`: a
-    /// row for each column, and one for each matrix. Reads no value that a plan does not read.
+    /// row for each column, and one for each matrix; and how they get to where the results are asked for. Reads no value that a plan
+    /// does not read, and asks no driver.
     ///
     /// # Errors
     /// When a selected column does not exist, or a chunk is of another type. What is wrong with a column is in its row.
     pub fn explain(&self, field: &FieldRef, chunks: Option<&[DeviceArray]>, device: Device) -> Result<Report> {
+        self.explain_any(field, chunks, None, chunks.map_or(device, device_of))
+    }
+
+    /// The report of the conversion where the data is.
+    fn explain_there(
+        &self,
+        field: &FieldRef,
+        chunks: Option<&[DeviceArray]>,
+        pad: Option<Pad>,
+        device: Device,
+    ) -> Result<Report> {
         self.check_columns(field)?;
+        if let Some(pad) = pad {
+            self.check_padded()?;
+            return Ok(explain_padded(field, chunks, device, pad, &self.of(field.name())));
+        }
         self.refuse_columns(field)?;
         let of = |column: &str| self.of(column);
         let columns = self.remaining(field);
@@ -212,15 +221,17 @@ impl Conversion {
         pad: Pad,
         device: Device,
     ) -> Result<Report> {
-        self.check_columns(field)?;
+        self.explain_any(field, chunks, Some(pad), chunks.map_or(device, device_of))
+    }
+
+    /// Refuses what padded rows have not: several columns, and a choice of memory order.
+    fn check_padded(&self) -> Result<()> {
         let is_plain = matches!(self.selection, Selection::Whole(None) | Selection::Each(None));
-        if !is_plain || self.memory_order != MemoryOrder::C {
-            return Err(Error::argument(
-                "one column is padded, row by row: there are no columns and no memory order to choose",
-            )
-            .remedy_is(Remedy::NoPadOfColumns));
+        if is_plain && self.memory_order == MemoryOrder::C {
+            return Ok(());
         }
-        Ok(explain_padded(field, chunks, device, pad, &self.of(field.name())))
+        let reason = "one column is padded, row by row: there are no columns and no memory order to choose";
+        Err(Error::argument(reason).remedy_is(Remedy::NoPadOfColumns))
     }
 
     /// The report, with the columns that are left out.
@@ -241,6 +252,11 @@ impl Conversion {
         check_ragged(field, pad, &self.of(field.name()).copy(copy))
     }
 
+    /// Refuses a stream whose results cannot come where they are asked for.
+    fn check_stream(&self, stream: &DeviceArrayStream) -> Result<()> {
+        self.destination().check_stream(Device::new(stream.device_type(), 0))
+    }
+
     /// Reads a stream to its end: these results, which are those of [`Conversion::results`], or its arrays. There is at least one of
     /// a device.
     ///
@@ -259,6 +275,16 @@ impl Conversion {
 
     /// As [`Conversion::to_tensor`], for options whose names were checked.
     pub(crate) fn convert_whole(&self, field: &FieldRef, chunks: &[DeviceArray], run: Run<'_>) -> Result<Tensor> {
+        if self.device.is_none() && !run.is_own {
+            return self.convert_whole_there(field, chunks, run);
+        }
+        let there = self.bring(chunks, run)?;
+        let tensor = there.conversion.convert_whole_there(field, &there.chunks, run)?;
+        self.send_one(there.owned(tensor), run.worker)
+    }
+
+    /// As [`Conversion::convert_whole`], of data where it is converted: the result stays there.
+    fn convert_whole_there(&self, field: &FieldRef, chunks: &[DeviceArray], run: Run<'_>) -> Result<Tensor> {
         self.require_whole()?;
         if is_struct(field) {
             let spec = self.matrix_of(field, run.natural)?;
@@ -280,8 +306,30 @@ impl Conversion {
     }
 
     /// As [`Conversion::to_tensors`], for options whose names were checked; hands each tensor on before the next one is made, those
-    /// of a device when all are.
+    /// of a device, and those that go to another one together, when all are.
     pub(crate) fn convert_each<E: From<Error>>(
+        &self,
+        field: &FieldRef,
+        chunks: &[DeviceArray],
+        run: Run<'_>,
+        mut take: impl FnMut(&str, Tensor) -> Result<(), E>,
+    ) -> Result<(), E> {
+        if !self.is_elsewhere(device_of(chunks)) && !run.is_own {
+            return self.convert_each_there(field, chunks, run, take);
+        }
+        let there = self.bring(chunks, run)?;
+        let (mut names, mut tensors) = (Vec::new(), Vec::new());
+        there.conversion.convert_each_there(field, &there.chunks, run, |name, tensor| {
+            names.push(name.to_owned());
+            tensors.push(there.owned(tensor));
+            Ok::<(), Error>(())
+        })?;
+        let tensors = self.send(tensors, run.worker)?;
+        names.iter().zip(tensors).try_for_each(|(name, tensor)| take(name, tensor))
+    }
+
+    /// As [`Conversion::convert_each`], of data where it is converted: the results stay there.
+    fn convert_each_there<E: From<Error>>(
         &self,
         field: &FieldRef,
         chunks: &[DeviceArray],
@@ -299,7 +347,7 @@ impl Conversion {
                 let take = |result: &ResultSpec, tensor| take(result.name(), tensor);
                 each_result(field, chunks, &results, &matrix, (run.runner, run.worker), take)
             }
-            Selection::Whole(_) => take("", self.convert_whole(field, chunks, run)?),
+            Selection::Whole(_) => take("", self.convert_whole_there(field, chunks, run)?),
         }
     }
 
@@ -312,6 +360,16 @@ impl Conversion {
         run: Run<'_>,
     ) -> Result<()> {
         self.require_whole()?;
+        if self.device.is_none() && !run.is_own {
+            return self.write_there(field, chunks, out, run);
+        }
+        let there = self.bring(chunks, run)?;
+        self.require_device(device_of(&there.chunks))?;
+        there.conversion.write_there(field, &there.chunks, out, run)
+    }
+
+    /// As [`Conversion::write_by`], of data where it is converted.
+    fn write_there(&self, field: &FieldRef, chunks: &[DeviceArray], out: &mut Output<'_>, run: Run<'_>) -> Result<()> {
         let dtype = out.dtype();
         if is_struct(field) {
             let spec = self.matrix_of(field, Some(dtype))?;
@@ -332,9 +390,14 @@ impl Conversion {
     /// rows is left to the data.
     ///
     /// # Errors
-    /// As [`Conversion::check`]; when the memory does not fit.
+    /// As [`Conversion::check`]; when the memory does not fit, or is not where the result would be: `own` is where the data is, as far
+    /// as that is known.
     #[cfg(feature = "python")]
-    pub(crate) fn check_output(&self, field: &FieldRef, out: &Output<'_>) -> Result<()> {
+    pub(crate) fn check_output(&self, field: &FieldRef, own: Option<Device>, out: &Output<'_>) -> Result<()> {
+        if own.is_some_and(Device::is_cpu) {
+            out.require_host()?;
+            self.require_device(Device::CPU)?;
+        }
         self.refuse_columns(field)?;
         self.check_columns(field)?;
         require_copy(self.copy)?;

@@ -31,7 +31,7 @@ pub struct Report {
     pub rows: Vec<ReportRow>,
     /// A row for each matrix that columns are packed into; none where each column is a tensor of its own.
     pub matrices: Vec<ReportRow>,
-    /// How the data gets to another device before it is converted there: see [`Report::after_move`].
+    /// How the data gets to the host before it is converted there.
     pub transfer: Option<ReportRow>,
     /// The index columns of pandas that were left out.
     pub left_out: Vec<String>,

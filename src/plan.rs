@@ -5,6 +5,7 @@ mod action;
 mod matrix;
 mod ragged;
 mod refusal;
+mod transfer;
 
 use std::fmt;
 
@@ -13,6 +14,7 @@ use smallvec::SmallVec;
 pub(crate) use action::Action;
 pub(crate) use matrix::MatrixData;
 pub(crate) use refusal::needs_copy;
+pub(crate) use transfer::{TransferPath, TransferStep};
 
 use crate::copy_log::{self, Copied};
 use crate::device::Device;

@@ -213,7 +213,6 @@ impl Tensor {
     }
 
     /// Marks the tensor as the only owner of its memory, a copy made for it.
-    #[cfg(feature = "python")]
     pub(crate) fn into_own(self) -> Self {
         Self { read_only: false, lent: false, copied: self.copied || self.len > 0, ..self }
     }

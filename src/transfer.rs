@@ -3,24 +3,25 @@
 
 mod arena;
 mod batch;
+mod destination;
 mod host_read;
-mod route;
+mod path;
 mod staging;
 mod to_device;
 
-use std::ffi::c_int;
 use std::sync::Arc;
 
 use arena::PinnedOwner;
 pub(crate) use batch::{Returning, in_page_locked, page_locked, taken_over, to_device};
+pub(crate) use destination::Destination;
+#[cfg(feature = "python")]
+pub(crate) use destination::require_path;
 pub(crate) use host_read::{Fetched, fetch};
-pub(crate) use route::{Route, bytes_to_host};
-pub(crate) use to_device::elsewhere;
 /// For the tests of this crate, and no part of its interface.
 #[doc(hidden)]
-pub use to_device::is_shared;
-#[cfg(feature = "python")]
-pub(crate) use to_device::require_way;
+pub use path::is_shared;
+pub(crate) use path::{elsewhere, is_read_in_place, plan_transfer_unasked};
+pub(crate) use to_device::bytes_to_host;
 pub use to_device::{Transfer, array_to_device, stream_to_device, tensor_to_device, tensors_to_device};
 
 use smallvec::smallvec;
@@ -28,7 +29,7 @@ use smallvec::smallvec;
 use crate::alloc::Owner;
 use crate::arrow::{DeviceArray, count_bits};
 use crate::copy_log::{self, Copied};
-use crate::cuda::{Bits, CudaDevice, Current, DeviceBuffer, PinnedBlock, PooledStream, Stream, is_host_visible};
+use crate::cuda::{Bits, Current, DeviceBuffer, PinnedBlock, PooledStream, Stream};
 use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Result};
@@ -36,21 +37,6 @@ use crate::ffi::dlpack::DLDeviceType;
 pub(crate) use crate::stream_order::allocate;
 use crate::stream_order::{self, Readiness, Wait};
 use crate::tensor::{Parts, Tensor};
-
-/// `CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS`.
-const CONCURRENT_MANAGED_ACCESS: c_int = 89;
-
-/// Returns whether the host may read device memory in place, once it is written. Managed memory of some devices is
-/// excluded, because these must be idle meanwhile.
-///
-/// # Errors
-/// When the driver fails.
-pub(crate) fn is_read_in_place(device: Device) -> Result<bool> {
-    if device.device_type() == DLDeviceType::CUDA_MANAGED {
-        return Ok(CudaDevice::get(device.id())?.attribute(CONCURRENT_MANAGED_ACCESS)? != 0);
-    }
-    Ok(is_host_visible(device))
-}
 
 /// Waits on the host until it may read host-visible memory, in the order of `stream`, if one is named.
 fn wait_to_read(device: Device, readiness: Option<&Readiness>, stream: Option<Stream>) -> Result<()> {
@@ -148,7 +134,11 @@ pub fn copy_on_device(tensor: &Tensor, stream: Stream, why: &str) -> Result<Tens
     let readiness =
         source.used_by(&current, stream).and_then(|()| written(device, &current, stream, Wait::CopiedOnDevice));
     let (owner, readiness) = owned(buffer, readiness, &current, stream)?;
-    record(tensor, why);
+    copy_log::record(|| Copied {
+        what: format!("{} on {}", what(tensor), tensor.device()),
+        why: why.to_owned(),
+        bytes: tensor.nbytes(),
+    });
     let parts = Parts {
         data: std::ptr::without_provenance_mut::<u8>(host_address(start)?).wrapping_add(before),
         device: readiness.device(),
@@ -273,12 +263,9 @@ fn span(tensor: &Tensor) -> Result<(usize, usize)> {
     tensor.span().ok_or_else(|| Error::internal("the tensor is larger than memory can be"))
 }
 
-fn record(tensor: &Tensor, why: &str) {
-    copy_log::record(|| Copied {
-        what: format!("tensor of {} {:?} on {}", tensor.dtype(), tensor.shape(), tensor.device()),
-        why: why.to_owned(),
-        bytes: tensor.nbytes(),
-    });
+/// A tensor, for the copy log.
+fn what(tensor: &Tensor) -> String {
+    format!("tensor of {} {:?}", tensor.dtype(), tensor.shape())
 }
 
 pub(crate) fn device_address(address: usize) -> Result<u64> {

@@ -9,11 +9,11 @@ use crate::arrow::DeviceArray;
 use crate::column::{ColumnRef, refuse_counted};
 use crate::cuda::is_cuda;
 use crate::device::Device;
-use crate::error::{Error, ErrorKind, Remedy};
 use crate::ffi::dlpack::DLDeviceType;
+use crate::plan::TransferStep;
 use crate::ragged::is_ragged;
 use crate::spec::{CopyMode, Spec};
-use crate::transfer::{Route, bytes_to_host};
+use crate::transfer::{bytes_to_host, plan_transfer_unasked};
 
 const OFFSETS_READ: &str = "the ends of offsets, which tell how many bytes that is, are read";
 
@@ -59,42 +59,38 @@ impl ReportRow {
         self.error.is_none() && !self.view
     }
 
-    /// Adds the way to a device, behind what is there.
-    fn send(&mut self, target: Device, copy: CopyMode) {
+    /// Adds the transfer to a device, behind what is there.
+    fn send(&mut self, device: Device, copy: CopyMode) {
         if self.error.is_some() {
             return;
         }
-        let own = self.device;
-        match Route::between(own, target) {
-            Ok(Route::Same) => return,
-            Ok(Route::Shared) => self.waits.extend(target.is_cpu().then(written)),
-            Ok(Route::SharedOrCopied) => {
-                self.steps.push(format!("copied to {target}, if the host does not read the memory where it is"));
-                self.waits.push(written());
-                self.is_sent = true;
-                self.at_most = self.view || self.at_most;
-                self.view = false;
-            }
-            Ok(Route::Copied(_)) if copy == CopyMode::Never => self.error = Some(refused(own, target)),
-            Ok(Route::Copied(how)) => {
-                self.steps.push(format!("copied to {target}, {how}"));
-                self.waits.extend(target.is_cpu().then(|| "the copy is complete".to_owned()));
-                self.is_sent = true;
-                self.bytes = self.bytes.saturating_add(self.result_bytes().unwrap_or(0));
-                (self.view, self.at_most) = (false, false);
-            }
-            Err(error) => self.error = Some(error),
+        match plan_transfer_unasked(self.device, device).and_then(|step| step.refuse(copy).map(|()| step)) {
+            Ok(step) if step.is_nothing() => return,
+            Ok(step) => self.take_transfer(&step),
+            Err(error) => (self.error, self.view) = (Some(error), false),
         }
-        self.view = self.view && self.error.is_none();
-        self.device = target;
+        self.device = device;
+    }
+
+    /// Adds what a transfer says.
+    fn take_transfer(&mut self, step: &TransferStep) {
+        self.waits.extend(step.wait().map(str::to_owned));
+        if !step.may_copy() {
+            return;
+        }
+        self.steps.push(step.to_string());
+        self.is_sent = true;
+        if step.is_copy() {
+            self.bytes = self.bytes.saturating_add(self.result_bytes().unwrap_or(0));
+        }
+        (self.view, self.at_most) = (false, !step.is_copy() && (self.view || self.at_most));
     }
 }
 
 impl Report {
     /// The report of the same conversion, the results of which go to a device: each row says how, and how many bytes it takes.
     /// Nothing is asked of a driver.
-    #[must_use]
-    pub fn then_to(mut self, device: Device, copy: CopyMode) -> Self {
+    pub(crate) fn then_to(mut self, device: Device, copy: CopyMode) -> Self {
         for row in self.rows.iter_mut().chain(&mut self.matrices) {
             row.send(device, copy);
         }
@@ -104,8 +100,7 @@ impl Report {
     /// The report of a conversion on another device than the array's, for which that is moved there whole before: of this report,
     /// which [`super::explain_schema`] and its kind make, as only types and lengths are known then. How the array is moved stands in
     /// [`Report::transfer`]. Nothing is asked of a driver.
-    #[must_use]
-    pub fn after_move(mut self, array: &DeviceArray, device: Device, copy: CopyMode) -> Self {
+    pub(crate) fn after_move(mut self, array: &DeviceArray, device: Device, copy: CopyMode) -> Self {
         for row in self.rows.iter_mut().chain(&mut self.matrices) {
             // An array is one chunk, and is aligned where it is copied to.
             row.take_one_chunk();
@@ -131,8 +126,7 @@ impl Report {
     }
 
     /// As [`Report::after_move`], of each array of a stream on `own`, none of which is read: how many bytes that is nobody knows.
-    #[must_use]
-    pub fn after_moves(self, field: &FieldRef, own: Device, device: Device, copy: CopyMode) -> Self {
+    pub(crate) fn after_moves(self, field: &FieldRef, own: Device, device: Device, copy: CopyMode) -> Self {
         let mut whole = ReportRow::moved(field, own, device, copy);
         whole.shape = vec![None];
         self.behind(whole, device, None)
@@ -165,14 +159,4 @@ impl Report {
     pub(super) fn has_devices(&self) -> bool {
         self.transfer.is_some() || self.rows.iter().chain(&self.matrices).any(|row| !row.device.is_cpu())
     }
-}
-
-fn written() -> String {
-    "the memory is written".to_owned()
-}
-
-/// As the functions with `device=` refuse it.
-fn refused(own: Device, device: Device) -> Error {
-    let reason = format!("the data is on {own}, and is copied to be on {device}");
-    Error::new(ErrorKind::Copy, reason).remedy_is(Remedy::AllowCopy)
 }

@@ -45,8 +45,7 @@ pub fn explain_stream(
 impl Report {
     /// The report, which [`explain_schema`] and its kind make, of data that is on a device: what kernels do there, what the host
     /// may wait for, and what no kernel is for. Nothing is asked of a driver.
-    #[must_use]
-    pub fn unread_on(mut self, device: Device) -> Self {
+    pub(crate) fn unread_on(mut self, device: Device) -> Self {
         if !device.is_cpu() {
             self.rows.iter_mut().chain(&mut self.matrices).for_each(|row| row.set_unread(device));
         }

@@ -19,7 +19,7 @@ pub(crate) use streamed::{Read, read};
 #[cfg(feature = "python")]
 pub(crate) use to_arrow::check_matrix;
 pub use to_arrow::{ColumnOptions, matrix_to_arrow};
-pub(crate) use to_tensor::{MatrixPlan, Worker, convert_matrix, plan_matrix, work_here, write_matrix};
+pub(crate) use to_tensor::{MatrixPlan, Worker, by, convert_matrix, plan_matrix, work_here, write_matrix};
 pub use to_tensor::{matrix_to_tensor, matrix_to_tensor_into};
 pub(crate) use to_validity::convert_validity;
 pub use to_validity::matrix_validity;

@@ -28,7 +28,7 @@ pub(crate) fn work_here(_bytes: usize, work: &mut (dyn FnMut() + Send)) {
 }
 
 /// What `work` gives, which `worker` calls.
-fn by<R: Send>(worker: &Worker<'_>, bytes: usize, work: impl FnOnce() -> Result<R> + Send) -> Result<R> {
+pub(crate) fn by<R: Send>(worker: &Worker<'_>, bytes: usize, work: impl FnOnce() -> Result<R> + Send) -> Result<R> {
     let (mut work, mut result) = (Some(work), None);
     worker(bytes, &mut || result = work.take().map(|work| work()));
     result.unwrap_or_else(|| Err(Error::internal("the conversion was not run")))

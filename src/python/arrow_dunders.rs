@@ -13,7 +13,7 @@ use crate::arrow::{DeviceArray, DeviceArrayStream};
 use crate::convert::{check_request_on, request_field};
 use crate::device::Device;
 use crate::ffi::dlpack::DLDeviceType;
-use crate::transfer::{Transfer, array_to_device, require_way, with_null_count};
+use crate::transfer::{Transfer, array_to_device, require_path, with_null_count};
 
 /// `__arrow_c_array__(requested_schema=None)`.
 pub(super) fn c_array<'py>(
@@ -99,9 +99,9 @@ impl DeviceKeywords {
     }
 
     /// Refuses a device that no array of a stream can come to.
-    pub(super) fn require_way(&self, own: DLDeviceType) -> PyResult<()> {
+    pub(super) fn require_path(&self, own: DLDeviceType) -> PyResult<()> {
         let own = Device::new(own, 0);
-        Ok(require_way(own, self.target(own))?)
+        Ok(require_path(own, self.target(own))?)
     }
 
     /// Refuses a type that no array of a stream on `own` can have: the host casts, wherever it is one of the two devices.
@@ -184,7 +184,7 @@ impl StreamRequest {
         if let Some(requested) = &requested {
             keywords.check_request(own, field, requested)?;
         }
-        keywords.require_way(own.device_type())?;
+        keywords.require_path(own.device_type())?;
         Ok(Self { requested, keywords })
     }
 

@@ -110,14 +110,6 @@ pub(super) fn extract_requested(object: &Bound<'_, PyAny>) -> PyResult<crate::de
     }
 }
 
-/// Refuses a device that data on `own` cannot be had on.
-///
-/// # Errors
-/// `BufferError` (as `ConversionError`).
-pub(super) fn require(own: crate::device::Device, asked: crate::device::Device) -> PyResult<()> {
-    if own == asked { Ok(()) } else { Err(crate::transfer::elsewhere(own, asked).into()) }
-}
-
 /// Refuses data on a device where host memory is asked for.
 ///
 /// # Errors

@@ -245,7 +245,7 @@ pub(super) fn explain(
     let order = order.map(parse_order).transpose()?;
     let selection = if order.is_some() { Columns::whole(columns) } else { Columns::each(columns) };
     let mut conversion = conversion.select(selection).memory_order(order.unwrap_or_default());
-    let device = device.map(device::extract).transpose()?;
+    conversion.device = device.map(device::extract).transpose()?;
     let mut notes = Vec::new();
     let subject = match Explainable::read(obj_or_schema)? {
         Explainable::Of(subject) => subject,
@@ -260,6 +260,6 @@ pub(super) fn explain(
         let index = pandas_index(obj_or_schema, field)?;
         conversion = conversion.index(index);
     }
-    let report = conversion.explain_to(subject, pad, device)?;
+    let report = conversion.explain_subject(subject, pad)?;
     Ok(Report(crate::explain::Report { notes, ..report }))
 }

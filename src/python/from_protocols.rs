@@ -1,10 +1,11 @@
 //! `from_dlpack` and `from_arrow`: import other libraries' exports as this package's classes.
 
+use std::borrow::Cow;
+
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 
 use super::arrow_dunders::is_on_host;
-use super::device_request::DeviceRequest;
 use super::exchange::memory;
 use super::input::{self, ArrowInput};
 use super::options::copy_mode;
@@ -12,8 +13,10 @@ use super::sources::{self, Reads, no_protocol, remedy};
 use super::stream::wrap;
 use super::{ArrayStream, Tensor, device};
 use crate::arrow::DeviceArray;
+use crate::device::Device;
+use crate::error::Result;
 use crate::spec::CopyMode;
-use crate::transfer::is_shared;
+use crate::transfer::Destination;
 
 /// Imports a tensor, like `from_dlpack` of the array API standard.
 ///
@@ -59,7 +62,7 @@ pub(super) fn from_arrow<'py>(
     let _source = memory::scope(allocator, None)?;
     let asked = device.map(device::extract).transpose()?;
     let on_host = sync.map(is_on_host).transpose()?.unwrap_or(false);
-    let target = DeviceRequest::new(asked, copy_mode(copy));
+    let target = Destination::new(asked, copy_mode(copy));
     let copied = copy == Some(true);
     let exported = move |array: DeviceArray| if on_host { array.synchronised_on_host() } else { array };
     let streamed = |stream| {
@@ -73,16 +76,9 @@ pub(super) fn from_arrow<'py>(
         };
         Ok(Bound::new(py, ArrayStream::new(stream))?.into_any())
     };
-    match input::arrow_unless(obj, &|unread| target.require_way(unread.device))? {
+    match input::arrow_unless(obj, &|unread| check_stream(target, unread.device))? {
         Some(ArrowInput::Array(array)) => {
-            let there = target.array(py, &array)?;
-            // What was moved by a copy is nobody else's.
-            let shared = there.device() == array.device() || is_shared(array.device(), there.device())?;
-            let array = if copied && shared {
-                py.detach(|| crate::convert::copy_array_for(&there, "copy=True"))?
-            } else {
-                there
-            };
+            let array = py.detach(|| if copied { target.copied_array(&array) } else { arrived(target, &array) })?;
             wrap(py, exported(array))
         }
         Some(ArrowInput::Stream(stream)) => streamed(stream),
@@ -90,13 +86,22 @@ pub(super) fn from_arrow<'py>(
             let Some(tensor) = input::import_dlpack(obj, asked, copy_mode(copy))? else {
                 let opened = sources::open(obj)?.ok_or_else(|| no_protocol(obj))?;
                 let tell = opened.teller();
-                target.require_way(opened.unread().device).map_err(|error| tell(py, error))?;
+                check_stream(target, opened.unread().device).map_err(|error| tell(py, error))?;
                 opened.take_over();
                 return streamed(opened.stream).map_err(|error| tell(py, error));
             };
             // A copy that was asked for is made by now.
             let allowed = if copied { CopyMode::IfNeeded } else { copy_mode(copy) };
-            wrap(py, exported(target.array(py, &crate::column::to_arrow(&tensor, None, allowed)?)?))
+            let array = crate::column::to_arrow(&tensor, None, allowed)?;
+            wrap(py, exported(py.detach(|| arrived(target, &array))?))
         }
     }
+}
+
+fn check_stream(target: Destination, own: Option<Device>) -> PyResult<()> {
+    Ok(own.map_or(Ok(()), |own| target.check_stream(own))?)
+}
+
+fn arrived(target: Destination, array: &DeviceArray) -> Result<DeviceArray> {
+    target.array(array).map(Cow::into_owned)
 }

@@ -6,7 +6,7 @@ use pyo3::types::PyDict;
 use pyo3::wrap_pyfunction;
 
 use super::detach::{runner, worker};
-use super::device_request::{DeviceRequest, result_source};
+use super::device_request::result_source;
 use super::errors::null_in_stream;
 use super::exchange::{Access, Arrays, memory, namespace};
 use super::input::{Chunks, Unread};
@@ -14,13 +14,10 @@ use super::names::Names;
 use super::options::{ElementKeywords, Legacy};
 use super::selection::{Columns, names, parse_order};
 use super::tensor::with_output;
-use super::{CopyLog, counts};
+use super::{CopyLog, counts, device};
 use crate::batch::each_tensor;
 use crate::column::Bits;
-use crate::conversion::Run;
-use crate::device::Device;
-use crate::spec::{Conversion, CopyMode, Selection};
-use crate::tensor::Tensor as CoreTensor;
+use crate::spec::{Conversion, Selection};
 
 pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(to_tensor, module)?)?;
@@ -34,15 +31,16 @@ pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(track_copies, module)?)
 }
 
-/// Each column as a tensor or an array, by name, handed on as it is made.
-fn each_column<'py>(
+/// Each result as a tensor or an array, by name, handed on as it is made where none of them goes to another device.
+fn each_result<'py>(
     py: Python<'py>,
     chunks: &Chunks,
     conversion: &Conversion,
     mut arrays: Arrays<'py>,
 ) -> PyResult<Bound<'py, PyDict>> {
     let (field, runner, named) = (chunks.field(), runner(py), PyDict::new(py));
-    if conversion.selection == Selection::Each(None) {
+    let is_plain = conversion.selection == Selection::Each(None) && !chunks.is_own;
+    if is_plain && !conversion.is_elsewhere(chunks.device()) {
         // The names of all columns are kept as Python's.
         let names = Names::of(py, field, conversion.index)?;
         let (mut name, of) = (names.iter(), |column: &str| conversion.of(column));
@@ -51,35 +49,10 @@ fn each_column<'py>(
         })?;
         return Ok(named);
     }
-    let run = Run { natural: chunks.natural(), runner: &runner, worker: &worker(py) };
+    let worker = worker(py);
+    let run = chunks.run(&runner, &worker);
     conversion.convert_each(field, &chunks.arrays, run, |name, tensor| named.set_item(name, arrays.make(tensor)?))?;
     Ok(named)
-}
-
-/// Each result by name, converted where it is: to be moved together.
-fn all_converted(py: Python<'_>, chunks: &Chunks, conversion: &Conversion) -> PyResult<Vec<(String, CoreTensor)>> {
-    let mut named = Vec::new();
-    let run = Run { natural: chunks.natural(), runner: &runner(py), worker: &worker(py) };
-    conversion.convert_each(chunks.field(), &chunks.arrays, run, |name, tensor| {
-        named.push((name.to_owned(), tensor));
-        Ok::<(), PyErr>(())
-    })?;
-    Ok(named)
-}
-
-/// The results by name as tensors or arrays, where they are asked for.
-fn finish_all<'py>(
-    py: Python<'py>,
-    named: Vec<(String, CoreTensor)>,
-    asked: DeviceRequest,
-    mut arrays: Arrays<'py>,
-) -> PyResult<Bound<'py, PyDict>> {
-    let (names, tensors): (Vec<_>, Vec<_>) = named.into_iter().unzip();
-    let found = PyDict::new(py);
-    for (name, tensor) in names.iter().zip(asked.tensors(py, tensors)?) {
-        found.set_item(name, arrays.make(tensor)?)?;
-    }
-    Ok(found)
 }
 
 /// Converts a column to a tensor of shape (rows, *inner), or the columns of a batch, a table or a stream to a
@@ -163,30 +136,27 @@ fn to_tensor<'py>(
         conversion.selection = Selection::Whole(Some(names(columns)?));
     }
     ElementKeywords { dtype, nulls, decimal, dictionary }.read_into(&mut conversion, copy, writable)?;
-    let asked = DeviceRequest::read(device, conversion.copy)?;
+    conversion.device = device.map(device::extract).transpose()?;
     let refused = |error| null_in_stream(obj, error);
     if let Some(out) = out {
-        let written = write_into(out, obj, conversion, asked, allocator);
+        let written = write_into(out, obj, conversion, allocator);
         return written.map(|()| out.clone()).map_err(refused);
     }
     let refuses = |unread: &Unread<'_>| {
-        asked.require_way(unread.device)?;
         unread.check(obj, &conversion)?;
         arrays.foresee(copy)
     };
     let makes = |unread: &Unread<'_>| unread.making(&conversion);
-    let chunks = Chunks::read_making(obj, conversion.copy, asked, &refuses, &makes).map_err(refused)?;
-    let mut chunks = chunks.on_requested_host(py, &asked)?;
+    let mut chunks = Chunks::read_making(obj, &conversion, &refuses, &makes).map_err(refused)?;
     let _source = result_source(chunks.device(), device, allocator, xp)?;
+    let (runner, worker) = (runner(py), worker(py));
     if let Some((_, made)) = chunks.results.take().and_then(|mut results| results.pop()) {
-        return arrays.make(asked.tensor(py, made)?);
+        return arrays.make(conversion.send_one(made, &worker)?);
     }
     conversion.check_columns(chunks.field())?;
-    chunks.adapt(&mut conversion);
-    let run = Run { natural: chunks.natural(), runner: &runner(py), worker: &worker(py) };
-    let made = conversion.convert_whole(chunks.field(), &chunks.arrays, run);
-    let made = made.map_err(|error| refused(error.into()))?;
-    arrays.make(asked.tensor(py, if chunks.is_own { made.into_own() } else { made })?)
+    conversion.index = chunks.index;
+    let made = conversion.convert_whole(chunks.field(), &chunks.arrays, chunks.run(&runner, &worker));
+    arrays.make(made.map_err(|error| refused(error.into()))?)
 }
 
 /// Writes what `to_tensor` makes of an argument into the memory of `out`, which is looked at before anything is read.
@@ -194,26 +164,19 @@ fn write_into(
     out: &Bound<'_, PyAny>,
     obj: &Bound<'_, PyAny>,
     mut conversion: Conversion,
-    asked: DeviceRequest,
     allocator: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<()> {
     let py = obj.py();
     with_output(out, |memory| {
-        let chunks = Chunks::read_unless(obj, conversion.copy, Some(asked), &|unread| {
-            asked.require_way(unread.device)?;
-            if unread.device.is_some_and(Device::is_cpu) {
-                memory.require_host()?;
-                asked.require(Device::CPU)?;
-            }
-            Ok(conversion.clone().index(unread.index).check_output(unread.field, memory)?)
+        let chunks = Chunks::read_unless(obj, &conversion, &|unread| {
+            unread.check_device(&conversion)?;
+            Ok(conversion.clone().index(unread.index).check_output(unread.field, unread.device, memory)?)
         })?;
-        let chunks = chunks.on_requested_host(py, &asked)?;
         let _source = memory::scope(allocator, None)?;
-        asked.require(chunks.device())?;
         conversion.check_columns(chunks.field())?;
-        chunks.adapt(&mut conversion);
-        let run = Run { natural: chunks.natural(), runner: &runner(py), worker: &worker(py) };
-        Ok(conversion.write_by(chunks.field(), &chunks.arrays, memory, run)?)
+        conversion.index = chunks.index;
+        let (runner, worker) = (runner(py), worker(py));
+        Ok(conversion.write_by(chunks.field(), &chunks.arrays, memory, chunks.run(&runner, &worker))?)
     })
 }
 
@@ -253,35 +216,26 @@ fn to_tensors<'py>(
     conversion.memory_order = parse_order(order)?;
     conversion.threads = threads.map(counts::threads).transpose()?;
     conversion.selection = Columns::each(columns);
-    let asked = DeviceRequest::read(device, conversion.copy)?;
+    conversion.device = device.map(device::extract).transpose()?;
     let refused = |error| null_in_stream(obj, error);
     let refuses = |unread: &Unread<'_>| {
-        asked.require_way(unread.device)?;
         unread.check(obj, &conversion)?;
         arrays.foresee(copy)
     };
     let makes = |unread: &Unread<'_>| unread.making(&conversion);
-    let chunks = Chunks::read_making(obj, conversion.copy, asked, &refuses, &makes).map_err(refused)?;
+    let mut chunks = Chunks::read_making(obj, &conversion, &refuses, &makes).map_err(refused)?;
     conversion.check_columns(chunks.field())?;
-    let mut chunks = chunks.on_requested_host(py, &asked)?;
     let _source = result_source(chunks.device(), device, allocator, xp)?;
     if let Some(made) = chunks.results.take() {
-        return finish_all(py, made, asked, arrays);
-    }
-    // Each column alone: what is in two groups has memory that two results would share.
-    let is_own = chunks.is_own && matches!(conversion.selection, Selection::Each(_));
-    conversion.index = chunks.index;
-    if is_own {
-        conversion.take_as_own();
-    }
-    if is_own || asked.is_elsewhere(chunks.device()) {
-        let mut named = all_converted(py, &chunks, &conversion).map_err(refused)?;
-        if is_own {
-            named = named.into_iter().map(|(name, tensor)| (name, tensor.into_own())).collect();
+        let (names, tensors): (Vec<_>, Vec<_>) = made.into_iter().unzip();
+        let (named, mut arrays) = (PyDict::new(py), arrays);
+        for (name, tensor) in names.iter().zip(conversion.send(tensors, &worker(py))?) {
+            named.set_item(name, arrays.make(tensor)?)?;
         }
-        return finish_all(py, named, asked, arrays);
+        return Ok(named);
     }
-    each_column(py, &chunks, &conversion, arrays).map_err(refused)
+    conversion.index = chunks.index;
+    each_result(py, &chunks, &conversion, arrays).map_err(refused)
 }
 
 /// Returns a bool for each value, True where it is valid, in the shape of the values: (rows, columns) for a
@@ -313,34 +267,26 @@ fn validity<'py>(
     // Read before the data: a wrong option must not consume a stream.
     let conversion = Conversion::default().memory_order(parse_order(order)?);
     let conversion = conversion.select(Selection::Whole(columns.map(names).transpose()?));
-    let asked = DeviceRequest::read(device, CopyMode::IfNeeded)?;
+    let conversion = conversion.device(device.map(device::extract).transpose()?);
     let xp = namespace(xp)?;
     let xp = xp.as_ref();
     let mut arrays = Arrays::of(py, Legacy::Copy, Access::AsMade, xp)?;
-    let refuse = |unread: &Unread<'_>| {
-        asked.require_way(unread.device)?;
-        unread.check_validity(&conversion, bits)
-    };
+    let refuse = |unread: &Unread<'_>| unread.check_validity(&conversion, bits);
     let makes = |unread: &Unread<'_>| unread.making_validity(&conversion, bits);
-    let mut chunks =
-        Chunks::read_making(obj, CopyMode::IfNeeded, asked, &refuse, &makes)?.on_requested_host(py, &asked)?;
+    let mut chunks = Chunks::read_making(obj, &conversion, &refuse, &makes)?;
     let conversion = conversion.index(chunks.index);
     conversion.refuse_columns(chunks.field())?;
     let _source = result_source(chunks.device(), device, None, xp)?;
     if let Some((_, made)) = chunks.results.take().and_then(|mut results| results.pop()) {
-        return arrays.make(asked.tensor(py, made)?);
+        return arrays.make(conversion.send_one(made, &worker(py))?);
     }
     if bits {
-        return match crate::column::validity_bits(chunks.field(), &chunks.arrays)? {
+        return match py.detach(|| conversion.validity_bits(chunks.field(), &chunks.arrays))? {
             None => Ok(py.None().into_bound(py)),
-            Some(Bits { bytes, offset }) => {
-                let bytes = asked.tensor(py, bytes)?;
-                (arrays.make(bytes)?, offset).into_pyobject(py).map(Bound::into_any)
-            }
+            Some(Bits { bytes, offset }) => (arrays.make(bytes)?, offset).into_pyobject(py).map(Bound::into_any),
         };
     }
-    let tensor = py.detach(|| conversion.validity(chunks.field(), &chunks.arrays))?;
-    arrays.make(asked.tensor(py, tensor)?)
+    arrays.make(py.detach(|| conversion.validity(chunks.field(), &chunks.arrays))?)
 }
 
 /// Logs every copy that this package makes inside a `with` block on this thread: what, why, bytes.

@@ -14,7 +14,6 @@ use super::capsule::{
     array_from_capsule, call_if_present, device_array_from_capsule, device_stream_from_capsule, schema_from_capsule,
     stream_from_capsule,
 };
-use super::device_request::DeviceRequest;
 use super::pandas::pandas_index;
 pub use super::schema::schema;
 use super::sources::{self, no_protocol};
@@ -23,13 +22,16 @@ use super::tensor_input::dlpack_to_convert;
 pub use super::tensor_input::import_dlpack;
 use super::{Array, ArrayStream, RecordBatch, Tensor};
 use crate::arrow::{DeviceArray, DeviceArrayStream, empty_on};
+use crate::column::Runner;
+use crate::conversion::{Run, device_of};
 use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::Result;
-use crate::matrix::Read;
+use crate::matrix::{Read, Worker};
 use crate::plan::Plan;
 use crate::spec::{Conversion, CopyMode, PandasIndex};
 use crate::tensor::Tensor as Core;
+use crate::transfer::Destination;
 
 /// Arrow data that an argument gave.
 #[derive(Debug)]
@@ -234,19 +236,12 @@ impl Chunks {
     /// Where the rows are: chunks without any may be elsewhere. The CPU, if there are no chunks.
     #[must_use]
     pub fn device(&self) -> Device {
-        let filled = self.arrays.iter().find(|array| !array.is_empty());
-        filled.or(self.arrays.first()).map_or(Device::CPU, DeviceArray::device)
+        device_of(&self.arrays)
     }
 
-    /// The chunks, on the CPU if that is asked for.
-    pub(super) fn on_requested_host(mut self, py: Python<'_>, request: &DeviceRequest) -> PyResult<Self> {
-        if request.is_on_host() && self.arrays.iter().any(|array| !array.device().is_cpu()) {
-            let own =
-                self.arrays.iter().map(|array| request.is_copied_from(array.device())).collect::<Result<Vec<_>>>()?;
-            self.is_own = own.iter().all(|is_own| *is_own);
-            self.arrays = self.arrays.iter().map(|array| request.array(py, array)).collect::<PyResult<_>>()?;
-        }
-        Ok(self)
+    /// How a conversion of these chunks is run.
+    pub(super) fn run<'a>(&self, runner: &'a Runner<'a>, worker: &'a Worker<'a>) -> Run<'a> {
+        Run { natural: self.natural(), is_own: self.is_own, runner, worker }
     }
 
     /// Reads an argument whole. Tensors of DLPack are columns too: strided ones are gathered, unless `copy` is `Never`.
@@ -254,7 +249,7 @@ impl Chunks {
     /// # Errors
     /// `TypeError` for an object that gives no Arrow data and is no tensor, what its dunders raise, or what is wrong with its data.
     pub fn read(object: &Bound<'_, PyAny>, copy: CopyMode) -> PyResult<Self> {
-        Self::read_unless(object, copy, None, &|_| Ok(()))
+        Self::read_unless(object, &Conversion::default().copy(copy), &|_| Ok(()))
     }
 
     /// As [`Chunks::read_unless`]; what `makes` says is made of a stream while it is read, where that saves memory: then there are
@@ -264,36 +259,33 @@ impl Chunks {
     /// As [`Chunks::read_unless`], and those of the results.
     pub(super) fn read_making(
         object: &Bound<'_, PyAny>,
-        copy: CopyMode,
-        to_host: DeviceRequest,
+        conversion: &Conversion,
         refuses: Refuses<'_>,
         makes: Makes<'_>,
     ) -> PyResult<Self> {
-        Self::read_by(object, copy, Some(to_host), refuses, Some(makes))
+        Self::read_by(object, conversion, refuses, Some(makes))
     }
 
     /// As [`Chunks::read`], unless the object is a stream the type of which `refuses`: nothing of it is read then. A tensor of a
-    /// device comes to the host before, if `to_host` asks for that: there it can be strided.
+    /// device comes to the host before, if the conversion asks for that: there it can be strided.
     ///
     /// # Errors
     /// As [`Chunks::read`], and what `refuses` says.
     pub(super) fn read_unless(
         object: &Bound<'_, PyAny>,
-        copy: CopyMode,
-        to_host: Option<DeviceRequest>,
+        conversion: &Conversion,
         refuses: Refuses<'_>,
     ) -> PyResult<Self> {
-        Self::read_by(object, copy, to_host, refuses, None)
+        Self::read_by(object, conversion, refuses, None)
     }
 
     fn read_by(
         object: &Bound<'_, PyAny>,
-        copy: CopyMode,
-        to_host: Option<DeviceRequest>,
+        conversion: &Conversion,
         refuses: Refuses<'_>,
         makes: Option<Makes<'_>>,
     ) -> PyResult<Self> {
-        let py = object.py();
+        let (py, copy, to_host) = (object.py(), conversion.copy, Some(conversion.destination()));
         // A copy that is asked for is made of the column, once.
         let of_tensor = if copy == CopyMode::Always { CopyMode::IfNeeded } else { copy };
         if let Ok(own) = object.cast_exact::<Tensor>() {
@@ -374,10 +366,11 @@ impl Chunks {
         Ok(Self { stream_field: Some(field), arrays, results, complex: None, index, is_own: false })
     }
 
-    fn of_tensor(py: Python<'_>, tensor: &Core, copy: CopyMode, to_host: Option<DeviceRequest>) -> PyResult<Self> {
-        if let Some(asked) = to_host.filter(|asked| asked.is_on_host() && !tensor.device().is_cpu()) {
-            let is_own = asked.is_copied_from(tensor.device())?;
-            let made = Self::of_tensor(py, &asked.tensor(py, tensor.clone())?, copy, None)?;
+    fn of_tensor(py: Python<'_>, tensor: &Core, copy: CopyMode, to_host: Option<Destination>) -> PyResult<Self> {
+        if let Some(host) = to_host.filter(|to_host| to_host.is_host() && !tensor.device().is_cpu()) {
+            let is_own = host.is_copied_from(tensor.device())?;
+            let there = py.detach(|| host.tensor(tensor.clone()))?;
+            let made = Self::of_tensor(py, &there, copy, None)?;
             return Ok(Self { is_own, ..made });
         }
         let complex = tensor.dtype().component().is_some().then(|| tensor.dtype());
@@ -391,15 +384,5 @@ impl Chunks {
     #[must_use]
     pub fn natural(&self) -> Option<DType> {
         self.complex
-    }
-
-    /// Adapts a conversion to these chunks: all columns are those of their source, and what was copied for this call is not
-    /// copied again.
-    #[inline]
-    pub(super) fn adapt(&self, conversion: &mut Conversion) {
-        conversion.index = self.index;
-        if self.is_own {
-            conversion.take_as_own();
-        }
     }
 }

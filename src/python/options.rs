@@ -84,11 +84,6 @@ fn write_keyword<'py, T: Copy, W: IntoPyObject<'py>>(
     }
 }
 
-/// What `copy=` is where data is copied on its way: a copy that is always made is that one.
-pub(super) fn unless_moved(copy: CopyMode, is_moved: bool) -> CopyMode {
-    if is_moved && copy == CopyMode::Always { CopyMode::IfNeeded } else { copy }
-}
-
 /// The keywords that say what the elements of the result are, as they were passed.
 #[derive(Clone, Copy)]
 pub(super) struct ElementKeywords<'a, 'py> {

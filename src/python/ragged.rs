@@ -1,5 +1,7 @@
 //! The class `Ragged`, and the conversion of lists and strings.
 
+use std::borrow::Cow;
+
 use arrow_schema::FieldRef;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
@@ -8,17 +10,18 @@ use pyo3::types::{PyDict, PyTuple, PyType};
 use super::arrow_dunders::{c_array, c_device_array, requested_field};
 use super::capsule::schema_capsule;
 use super::counts::count;
-use super::device_request::{DeviceRequest, result_source};
+use super::device_request::result_source;
 use super::exchange::{Access, Arrays, memory, namespace};
 use super::input::{self, Chunks};
 use super::nulls::parse_nulls;
-use super::options::{ElementKeywords, Legacy, copy_mode, unless_moved};
+use super::options::{ElementKeywords, Legacy};
 use super::streamed::is_lost;
-use super::{Array, Device, html, pickle};
+use super::{Array, Device, device, html, pickle};
 use crate::error::Result;
-use crate::ragged::{Pad, Ragged as CoreRagged, Values, chunks_to_padded, chunks_to_ragged};
-use crate::spec::{CopyMode, NullPolicy};
+use crate::ragged::{Pad, Ragged as CoreRagged, Values};
+use crate::spec::{Conversion, CopyMode, NullPolicy};
 use crate::tensor::Tensor as CoreTensor;
+use crate::transfer::Destination;
 
 /// Columns of fewer rows are converted without letting go of the interpreter, which costs more than they do.
 const DETACH_FROM: usize = 1 << 12;
@@ -278,10 +281,15 @@ fn tensor(object: &Bound<'_, PyAny>, name: &str) -> PyResult<CoreTensor> {
     })
 }
 
-/// Runs work that takes long with many rows.
-fn run<R: Send>(py: Python<'_>, chunks: &Chunks, work: impl Fn() -> Result<R> + Sync) -> Result<R> {
+/// Runs work that takes long with many rows, or waits for a device.
+fn run<R: Send>(
+    py: Python<'_>,
+    chunks: &Chunks,
+    conversion: &Conversion,
+    work: impl Fn() -> Result<R> + Sync,
+) -> Result<R> {
     let rows: usize = chunks.arrays.iter().map(crate::arrow::DeviceArray::len).sum();
-    if rows < DETACH_FROM { work() } else { py.detach(&work) }
+    if conversion.device.is_none() && rows < DETACH_FROM { work() } else { py.detach(&work) }
 }
 
 /// Converts lists and strings to values and offsets: a Ragged, of views if layout and options allow it.
@@ -319,38 +327,28 @@ pub(super) fn to_ragged<'py>(
     xp: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, PyAny>> {
     let legacy = Legacy::parse(legacy)?;
-    let conversion = ElementKeywords { dtype, nulls, decimal, dictionary }.conversion(copy, writable)?;
+    let mut conversion = ElementKeywords { dtype, nulls, decimal, dictionary }.conversion(copy, writable)?;
+    conversion.device = device.map(device::extract).transpose()?;
     let pad = pad.map(parse_pad).transpose()?;
-    let asked = DeviceRequest::read(device, copy_mode(copy))?;
     memory::source(allocator)?;
     let xp = namespace(xp)?;
     let xp = xp.as_ref();
     let mut arrays = Arrays::of(py, legacy, Access::of(writable), xp)?;
-    let chunks = Chunks::read_unless(obj, copy_mode(copy), None, &|unread| {
-        asked.require_way(unread.device)?;
+    let chunks = Chunks::read_unless(obj, &conversion, &|unread| {
+        unread.check_device(&conversion)?;
         conversion.check_ragged(unread.field, pad, is_lost(obj, conversion.copy)?)?;
         if pad.is_none() { arrays.foresee(copy) } else { Ok(()) }
     })?;
     conversion.check_columns(chunks.field())?;
-    let chunks = chunks.on_requested_host(py, &asked)?;
     let _source = result_source(chunks.device(), device, allocator, xp)?;
-    let mut options = conversion.of(chunks.field().name());
-    let own = chunks.device();
-    if pad.is_none() && !own.is_cpu() {
-        // What is copied on its way is nobody else's.
-        options.copy = unless_moved(options.copy, asked.is_copied_from(own)?);
-    }
+    let (field, columns, is_own) = (chunks.field(), &chunks.arrays, chunks.is_own);
     let Some(pad) = pad else {
-        let ragged = run(py, &chunks, || chunks_to_ragged(chunks.field(), &chunks.arrays, &options))?;
-        let ragged = asked.ragged(py, ragged)?;
+        let ragged = run(py, &chunks, &conversion, || conversion.convert_ragged(field, columns, is_own))?;
         return Ok(Bound::new(py, Ragged::made(ragged, &mut arrays)?)?.into_any());
     };
-    let (matrix, valid) = run(py, &chunks, || chunks_to_padded(chunks.field(), &chunks.arrays, pad, &options))?;
-    let mut pair = Vec::new();
-    for tensor in asked.tensors(py, vec![matrix, valid])? {
-        pair.push(arrays.make(tensor)?);
-    }
-    Ok(PyTuple::new(py, pair)?.into_any())
+    let work = || conversion.convert_padded(field, columns, pad, is_own);
+    let (matrix, valid) = run(py, &chunks, &conversion, work)?;
+    Ok(PyTuple::new(py, [arrays.make(matrix)?, arrays.make(valid)?])?.into_any())
 }
 
 /// `pad=(value, length)`.
@@ -377,7 +375,7 @@ pub(super) fn to_arrow<'py>(
     if validity.is_some() {
         return Err(PyTypeError::new_err("validity belongs to the Ragged: pass it there"));
     }
-    let asked = DeviceRequest::new(device, copy);
+    let destination = Destination::new(device, copy);
     let wrong = || PyTypeError::new_err("type must be an Arrow type or field, with __arrow_c_schema__");
     let field = match requested {
         None => None,
@@ -387,5 +385,5 @@ pub(super) fn to_arrow<'py>(
         None => rows.to_arrow(copy),
         Some(field) => rows.to_arrow_as(field, copy),
     })?;
-    Ok(Bound::new(py, Array::new(asked.array(py, &array)?))?.into_any())
+    Ok(Bound::new(py, Array::new(py.detach(|| destination.array(&array).map(Cow::into_owned))?))?.into_any())
 }

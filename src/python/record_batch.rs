@@ -152,7 +152,7 @@ impl RecordBatch {
         if let Some(requested) = &requested {
             check_request(self.0.field(), requested)?;
         }
-        keywords.require_way(self.0.device().device_type())?;
+        keywords.require_path(self.0.device().device_type())?;
         device_stream_capsule(py, keywords.apply_to_stream(self.stream(None)?, requested))
     }
 

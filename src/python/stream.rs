@@ -207,7 +207,7 @@ impl ArrayStream {
         if transfer.device.is_cpu() && own.is_cpu() {
             return Ok(slf.unbind());
         }
-        crate::transfer::require_way(own, transfer.device)?;
+        crate::transfer::require_path(own, transfer.device)?;
         Py::new(slf.py(), Self::new(transfer.stream(slf.get().take()?)))
     }
 

@@ -28,6 +28,7 @@ impl Unread<'_> {
     ///
     /// Where the object can be read again, the chunks decide whether a copy is refused.
     pub(super) fn check(&self, object: &Bound<'_, PyAny>, conversion: &Conversion) -> PyResult<()> {
+        self.check_device(conversion)?;
         let of_this = self.conversion(conversion);
         match is_lost(object, conversion.copy)? {
             true => Ok(of_this.check_once(self.field)?),
@@ -35,8 +36,14 @@ impl Unread<'_> {
         }
     }
 
+    /// Refuses a stream whose results cannot come where they are asked for.
+    pub(super) fn check_device(&self, conversion: &Conversion) -> PyResult<()> {
+        Ok(self.device.map_or(Ok(()), |own| conversion.destination().check_stream(own))?)
+    }
+
     /// Refuses what `validity()` would.
     pub(super) fn check_validity(&self, conversion: &Conversion, bits: bool) -> PyResult<()> {
+        self.check_device(conversion)?;
         conversion.refuse_columns(self.field)?;
         match bits {
             true => crate::column::validity_bits(self.field, &[]).map(drop)?,

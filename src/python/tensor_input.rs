@@ -10,7 +10,7 @@ use crate::ffi::dlpack::DLDeviceType;
 use crate::spec::CopyMode;
 use crate::stream_order;
 use crate::tensor::Tensor as Core;
-use crate::transfer::{Transfer, copy_on_device, is_shared, tensor_to_device};
+use crate::transfer::{Destination, copy_on_device};
 
 /// Why a tensor of another library is copied where nobody asked for it.
 pub(super) const REALIGNED: &str = "misaligned elements realigned";
@@ -117,13 +117,10 @@ fn imported(object: &Bound<'_, PyAny>, device: Option<Device>, copy: CopyMode) -
             None => return Ok(None),
         },
     };
-    let Some(device) = device.filter(|device| *device != tensor.device()) else { return Ok(Some((tensor, false))) };
-    let why = format!("device=\"{device}\"");
-    if copy == CopyMode::Never && !is_shared(tensor.device(), device)? {
-        let reason = format!("the data is on {}, and is copied to be on {device}", tensor.device());
-        return Err(Error::new(ErrorKind::Copy, reason).remedy_is(Remedy::AllowCopy).into());
+    if device.is_none_or(|device| device == tensor.device()) {
+        return Ok(Some((tensor, false)));
     }
-    let there = object.py().detach(|| tensor_to_device(&tensor, &Transfer::to(device, &why)))?;
+    let there = object.py().detach(|| Destination::new(device, copy).tensor(tensor.clone()))?;
     let moved = !std::ptr::eq(there.as_ptr(), tensor.as_ptr());
     Ok(Some((there, moved)))
 }

@@ -1,5 +1,6 @@
 //! The function `to_arrow`.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 
 use arrow_schema::{DataType, FieldRef};
@@ -7,10 +8,9 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyString, PyTuple};
 
-use super::device_request::DeviceRequest;
 use super::exchange::memory;
 use super::input::{Chunks, Unread};
-use super::options::{copy_mode, mapping, unless_moved};
+use super::options::{copy_mode, mapping};
 use super::sources::{Reads, no_protocol, remedy};
 use super::stream::wrap;
 use super::{Ragged, counts, device, input, tensor_input};
@@ -20,6 +20,7 @@ use crate::error::Error;
 use crate::matrix::{ColumnOptions, check_matrix, matrix_to_arrow};
 use crate::spec::{CopyMode, Options, Spec};
 use crate::tensor::Tensor;
+use crate::transfer::Destination;
 
 /// Converts a tensor or a Ragged to an Arrow array; with names, a matrix to a record batch of its columns.
 ///
@@ -78,14 +79,14 @@ pub(super) fn to_arrow<'py>(
     // The host converts, wherever it is one of the two.
     let to_host = device.filter(|device| device.is_cpu());
     // Read last: it may be a stream, which a wrong option must not consume.
-    let asked = DeviceRequest::new(device, copy);
+    let destination = Destination::new(device, copy);
     let valid = |own| -> PyResult<Option<Tensor>> {
         let Some(validity) = validity else { return Ok(None) };
-        asked.require_way(Some(own))?;
+        destination.check_stream(own)?;
         let valid = validity_tensor(validity)?;
-        DeviceRequest::new(to_host, CopyMode::IfNeeded).tensor(py, valid).map(Some)
+        let host = Destination::new(to_host, CopyMode::IfNeeded);
+        Ok(Some(py.detach(|| host.tensor(valid))?))
     };
-    let copy_before = |own| asked.is_copied_from(own).map(|is_moved| unless_moved(copy, is_moved));
     let array = if let Some(names) = names {
         let mut options = ColumnOptions::default().copy(copy);
         options.threads = threads;
@@ -94,7 +95,7 @@ pub(super) fn to_arrow<'py>(
         }
         // Misaligned elements are moved once, with the others.
         let matrix = tensor_input::dlpack_unmoved(x, to_host, copy)?.ok_or_else(no_tensor)?;
-        options.copy = copy_before(matrix.device())?;
+        options.copy = destination.copy_before(matrix.device())?;
         if validity.is_some() {
             check_matrix(&matrix, &names, &options)?;
         }
@@ -105,7 +106,7 @@ pub(super) fn to_arrow<'py>(
             input::import_dlpack(x, to_host, if copy == CopyMode::Always { CopyMode::IfNeeded } else { copy })?;
         let tensor = tensor.ok_or_else(no_tensor)?;
         let requested = r#type.map(read_type).transpose()?;
-        let copy = copy_before(tensor.device())?;
+        let copy = destination.copy_before(tensor.device())?;
         if validity.is_some() {
             check_to_arrow(&tensor, requested.as_ref(), copy)?;
         }
@@ -115,7 +116,7 @@ pub(super) fn to_arrow<'py>(
             Some(requested) => column::to_arrow_as(&tensor, valid.as_ref(), &requested, copy),
         })?
     };
-    wrap(py, asked.array(py, &array)?)
+    wrap(py, py.detach(|| destination.array(&array).map(Cow::into_owned))?)
 }
 
 /// A validity argument as a bool tensor: a tensor of bools, or a boolean array.

@@ -22,6 +22,12 @@ impl Ragged {
         parts
     }
 
+    /// Marks the rows as the only owner of their memory, copied for them.
+    pub(crate) fn into_own(self) -> Result<Self> {
+        let own: Vec<_> = self.parts().into_iter().map(Tensor::into_own).collect();
+        self.with_parts(&mut own.into_iter())
+    }
+
     fn push_parts(&self, parts: &mut Vec<Tensor>) {
         match &self.values {
             Values::Tensor(tensor) => parts.push(tensor.clone()),
@@ -32,7 +38,7 @@ impl Ragged {
     }
 
     /// The same rows of other parts, in the order of `push_parts`.
-    fn with_parts(&self, parts: &mut impl Iterator<Item = Tensor>) -> Result<Self> {
+    pub(crate) fn with_parts(&self, parts: &mut impl Iterator<Item = Tensor>) -> Result<Self> {
         let values = match &self.values {
             Values::Tensor(_) => Values::from(next(parts)?),
             Values::Ragged(inner) => Values::from(inner.with_parts(parts)?),

@@ -14,6 +14,7 @@ use super::{
     CopyMode, DecimalMode, DictionaryMode, Group, MatrixOptions, MatrixSpec, MemoryOrder, NullPolicy, Options,
     PandasIndex, PerColumn, Positions, Selection, Spec, all_or_errors, require_columns,
 };
+use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::{Error, Remedy, Result};
 
@@ -107,6 +108,8 @@ pub struct Conversion {
     pub copy: CopyMode,
     /// Whether results must be writable memory that no other array or tensor shares.
     pub writable: bool,
+    /// Where the results are to be; `None` is where the data is. The host converts if it has the data or gets the results.
+    pub device: Option<Device>,
     /// Threads to convert with, where that is worth it; `None` is `ARROW_DLPACK_THREADS`, or one a core.
     pub threads: Option<NonZero<usize>>,
 }
@@ -181,6 +184,13 @@ impl Conversion {
         self
     }
 
+    /// Sets [`Conversion::device`].
+    #[must_use]
+    pub fn device(mut self, device: impl Into<Option<Device>>) -> Self {
+        self.device = device.into();
+        self
+    }
+
     /// Sets [`Conversion::threads`].
     #[must_use]
     pub fn threads(mut self, threads: impl Into<Option<NonZero<usize>>>) -> Self {
@@ -213,7 +223,6 @@ impl Conversion {
     }
 
     /// Makes no other copy of data that was copied for this conversion alone.
-    #[cfg(feature = "python")]
     pub(crate) fn take_as_own(&mut self) {
         if self.copy == CopyMode::Always {
             self.copy = CopyMode::IfNeeded;

@@ -3,16 +3,16 @@
 use std::num::NonZero;
 
 use super::arena::Arena;
-use super::{fetch, is_read_in_place};
+use super::fetch;
+use super::path::{elsewhere, plan_transfer};
 use crate::alloc::fallible;
 use crate::arrow::{
     Decomposed, DeviceArray, DeviceArrayStream, Piece, Wanted, array_ready_at, host_array, read_host, rebase,
 };
-use crate::copy_log::{self, Copied};
-use crate::cuda::{Pointer, Stream, allocate_from, is_cuda, is_host_visible, memory_source};
+use crate::cuda::{Pointer, Stream, allocate_from, memory_source};
 use crate::device::Device;
-use crate::error::{Error, ErrorKind, Result};
-use crate::ffi::dlpack::DLDeviceType;
+use crate::error::{Error, Result};
+use crate::plan::{TransferPath, TransferStep};
 use crate::stream_order::{self, Readiness};
 use crate::tensor::{Parts, Tensor};
 
@@ -46,20 +46,21 @@ impl<'a> Transfer<'a> {
 /// driver fails, a wait is interrupted, or an allocation fails. Nothing is lost then.
 pub fn array_to_device(array: &DeviceArray, transfer: &Transfer<'_>) -> Result<DeviceArray> {
     let (own, target) = (array.device(), transfer.device);
-    match Way::between(own, target)? {
-        Way::Same => Ok(array.clone()),
-        Way::HostReads => {
+    let step = plan_transfer(own, target)?;
+    match step.path {
+        TransferPath::Same => Ok(array.clone()),
+        TransferPath::HostReads => {
             check_memory(array)?;
             super::wait_to_read(own, array.readiness(), transfer.stream)?;
             array.as_host_memory()
         }
-        Way::Relabelled => {
+        TransferPath::Relabelled => {
             stream_order::enter(target)?;
             check_memory(array)?;
             let readiness = array.readiness().ok_or_else(|| elsewhere(own, target))?;
             array.relabelled(readiness.relabelled(target))
         }
-        Way::Copied => copy_array(&array.alone()?, transfer),
+        TransferPath::HostReadsOrCopied | TransferPath::Copied(_) => copy_array(&array.alone()?, step, transfer),
     }
 }
 
@@ -103,20 +104,21 @@ pub fn tensors_to_device(tensors: &[Tensor], transfer: &Transfer<'_>) -> Result<
 /// Moves tensors that are all on the device `own`.
 fn tensors_of(own: Device, tensors: &[Tensor], transfer: &Transfer<'_>) -> Result<Vec<Tensor>> {
     let target = transfer.device;
-    match Way::between(own, target)? {
-        Way::Same => fallible::copied(tensors),
-        Way::HostReads => tensors
+    let step = plan_transfer(own, target)?;
+    match step.path {
+        TransferPath::Same => fallible::copied(tensors),
+        TransferPath::HostReads => tensors
             .iter()
             .map(|tensor| {
                 super::wait_to_read(own, tensor.readiness(), transfer.stream)?;
                 Ok(tensor.relabelled(Device::CPU))
             })
             .collect(),
-        Way::Relabelled => {
+        TransferPath::Relabelled => {
             stream_order::enter(target)?;
             Ok(tensors.iter().map(|tensor| tensor.relabelled(target)).collect())
         }
-        Way::Copied => copy_tensors(tensors, transfer),
+        TransferPath::HostReadsOrCopied | TransferPath::Copied(_) => copy_tensors(tensors, step, transfer),
     }
 }
 
@@ -137,20 +139,6 @@ pub fn stream_to_device(
     DeviceArrayStream::new(field, device.device_type(), arrays)
 }
 
-/// Refuses a device that no array of this type of device can move to, before a stream is read.
-///
-/// # Errors
-/// If no route is known, or the device does not exist.
-#[cfg(feature = "python")]
-pub(crate) fn require_way(own: Device, asked: Device) -> Result<()> {
-    let way = Way::between(own, asked)?;
-    match way {
-        Way::Same => Ok(()),
-        _ if is_cuda(asked) => stream_order::enter(asked).map(drop),
-        _ => crate::cuda::driver().map(drop),
-    }
-}
-
 /// Refuses a CUDA array whose memory contradicts it, because nobody asks the driver again about relabelled memory.
 fn check_memory(array: &DeviceArray) -> Result<()> {
     let current = stream_order::enter(array.device())?;
@@ -163,61 +151,16 @@ fn check_memory(array: &DeviceArray) -> Result<()> {
     checked.into_iter().try_for_each(|range| current.check_memory(range.start, range.len(), array.device()))
 }
 
-/// Returns whether another device has this device's data without a copy.
-///
-/// # Errors
-/// If no route between them is known, or the driver fails.
-#[doc(hidden)]
-pub fn is_shared(own: Device, asked: Device) -> Result<bool> {
-    Ok(!matches!(Way::between(own, asked)?, Way::Copied))
+/// Returns the bytes of a copy of an array to the host; `None` if only its offsets tell.
+pub(crate) fn bytes_to_host(array: &DeviceArray) -> Option<usize> {
+    let unread = |_: &[_]| Err(elsewhere(array.device(), Device::CPU));
+    let apart = Decomposed::new(array, true, &mut { unread }).ok()?;
+    let mut arena = Arena::default();
+    apart.pieces.iter().try_for_each(|piece| arena.place(piece.len()).map(drop)).ok()?;
+    Some(arena.bytes())
 }
 
-/// How data gets from one device to another.
-pub(super) enum Way {
-    Same,
-    /// The host reads the memory in place, once it is written.
-    HostReads,
-    /// The other device reaches the same memory.
-    Relabelled,
-    Copied,
-}
-
-impl Way {
-    fn between(own: Device, target: Device) -> Result<Self> {
-        Self::by(own, target, is_read_in_place)
-    }
-
-    /// Returns the route, if `is_read_in_place` tells whether the host reads memory of a device in place.
-    pub(super) fn by(
-        own: Device,
-        target: Device,
-        is_read_in_place: impl FnOnce(Device) -> Result<bool>,
-    ) -> Result<Self> {
-        let (from, to) = (own.device_type(), target.device_type());
-        let known = |device: Device| device.is_cpu() || is_cuda(device);
-        if own == target || from == to && is_host_visible(own) {
-            return Ok(Self::Same);
-        }
-        if !known(own) || !known(target) {
-            return Err(elsewhere(own, target));
-        }
-        match (from, to) {
-            (_, DLDeviceType::CUDA_MANAGED) => Err(elsewhere(own, target)),
-            (DLDeviceType::CUDA_MANAGED, DLDeviceType::CUDA) => Ok(Self::Relabelled),
-            (_, DLDeviceType::CPU) if is_read_in_place(own)? => Ok(Self::HostReads),
-            _ => Ok(Self::Copied),
-        }
-    }
-}
-
-/// Returns the error for data that cannot be had on the requested device.
-pub(crate) fn elsewhere(own: Device, asked: Device) -> Error {
-    let reason = format!("the data is on {own} and was asked for on {asked}, and no copy between these is known here");
-    Error::new(ErrorKind::Device, reason)
-        .remedy_is(format!("ask for it on {own}, and copy it with the library that takes it"))
-}
-
-fn copy_array(array: &DeviceArray, transfer: &Transfer<'_>) -> Result<DeviceArray> {
+fn copy_array(array: &DeviceArray, step: TransferStep, transfer: &Transfer<'_>) -> Result<DeviceArray> {
     let field = array.field().clone();
     let copied = || -> Result<DeviceArray> {
         // Only the host writes offsets.
@@ -260,11 +203,7 @@ fn copy_array(array: &DeviceArray, transfer: &Transfer<'_>) -> Result<DeviceArra
             Some(readiness) => array_ready_at(node.export(&owner)?, field.clone(), Some(readiness)),
             None => host_array(node.export(&owner)?, field.clone()),
         }?;
-        copy_log::record(|| Copied {
-            what: format!("{} of {} rows on {}", field.data_type(), array.len(), array.device()),
-            why: transfer.why.to_owned(),
-            bytes: arena.bytes(),
-        });
+        step.record(|| format!("{} of {} rows", field.data_type(), array.len()), transfer.why, arena.bytes());
         Ok(moved)
     };
     copied().map_err(|error| error.in_column(array.field().name()))
@@ -307,7 +246,7 @@ fn read_where_it_is(array: &DeviceArray, wanted: &[Wanted]) -> Result<Vec<Vec<u8
     wanted.iter().zip(is_here).map(read).collect()
 }
 
-fn copy_tensors(tensors: &[Tensor], transfer: &Transfer<'_>) -> Result<Vec<Tensor>> {
+fn copy_tensors(tensors: &[Tensor], step: TransferStep, transfer: &Transfer<'_>) -> Result<Vec<Tensor>> {
     let own = tensors.first().map_or(Device::CPU, Tensor::device);
     let mut arena = Arena::default();
     let mut places = fallible::with_room(tensors.len())?;
@@ -331,7 +270,7 @@ fn copy_tensors(tensors: &[Tensor], transfer: &Transfer<'_>) -> Result<Vec<Tenso
             copied: true,
             ..tensor.parts()
         };
-        super::record(tensor, transfer.why);
+        step.record(|| super::what(tensor), transfer.why, tensor.nbytes());
         // SAFETY: the bytes from the lowest to the highest element are written before whoever waits as the order says reads.
         unsafe { Tensor::from_parts(parts) }.map(|copy| copy.with_codes_of(tensor))
     };

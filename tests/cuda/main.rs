@@ -14,6 +14,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod conversion;
 mod kernels;
 mod memory;
 mod order;

@@ -346,3 +346,25 @@ def test_nulls_that_are_counted_are_refused_wherever_they_go(form: str) -> None:
         assert raised.value.remedy in row.error
         assert "nan" in row.error
     assert explained(source, **keywords, nulls=0, device="cpu")[0].error is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "target"), [(CPU, "cuda:0"), (CUDA, "cpu"), (CUDA, "cuda_host:0"), (CUDA_HOST, "cuda:0")]
+)
+@pytest.mark.parametrize("form", ["column", "columns", "matrix", "rows"])
+def test_a_copy_that_is_asked_for_is_the_one_on_the_way(kind: int, target: str, form: str) -> None:
+    """What a transfer copies is nobody else's: no second copy of it is made."""
+    data = {"column": BATCH["view"], "rows": pa.array([[1, 2], [3]])}.get(form, BATCH.select(["view"]))
+    convert = {"column": ad.to_tensor, "matrix": ad.to_tensor, "columns": ad.to_tensors, "rows": ad.to_ragged}[form]
+    keywords: dict[str, Any] = {"device": target, "copy": True}
+    report = explained(on(kind, data), **keywords, **({"order": "C"} if form == "matrix" else {}))
+    with ad.track_copies() as log:
+        made = convert(on(kind, data), **keywords)
+    results = report.matrices if form == "matrix" else report.rows
+    copies = 1 if report.transfer else sum(row.how == "copy" for row in results)
+    assert len(log.entries) == copies, log.entries
+    if None not in [extent for row in results for extent in row.shape]:
+        # After a transfer only the type is known: whether columns lie as the matrix is not.
+        assert log.bytes <= report.bytes if report.transfer else log.bytes == report.bytes
+    tensors = [made["view"]] if form == "columns" else [made.values, made.offsets] if form == "rows" else [made]
+    assert all(tensor.device == ad.Device(target) and tensor.copied for tensor in tensors)

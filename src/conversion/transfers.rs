@@ -1,0 +1,119 @@
+//! Takes the data of a conversion to where it is converted, and the results to where they are asked for.
+//!
+//! The host converts if it is one of the two: data that is asked for there comes before, results of host data go after.
+
+use std::borrow::Cow;
+
+use super::run::Run;
+use crate::arrow::DeviceArray;
+use crate::cuda::is_host_visible;
+use crate::device::Device;
+use crate::error::Result;
+use crate::matrix::{Worker, by};
+use crate::ragged::Ragged;
+use crate::spec::{Conversion, Selection};
+use crate::tensor::Tensor;
+use crate::transfer::{Destination, elsewhere};
+
+/// A conversion, and its data, where it is converted.
+pub(super) struct There<'a> {
+    pub(super) conversion: Cow<'a, Conversion>,
+    pub(super) chunks: Cow<'a, [DeviceArray]>,
+    /// Whether all memory was copied for this conversion alone.
+    pub(super) is_own: bool,
+}
+
+impl There<'_> {
+    /// A result of memory that was copied for it is nobody else's.
+    pub(super) fn owned(&self, tensor: Tensor) -> Tensor {
+        if self.is_own { tensor.into_own() } else { tensor }
+    }
+}
+
+/// Where rows are: chunks without any may be elsewhere. The CPU, if there are no chunks.
+pub(crate) fn device_of(chunks: &[DeviceArray]) -> Device {
+    let filled = chunks.iter().find(|array| !array.is_empty());
+    filled.or(chunks.first()).map_or(Device::CPU, DeviceArray::device)
+}
+
+impl Conversion {
+    /// Where the results go.
+    pub(crate) fn destination(&self) -> Destination {
+        Destination::new(self.device, self.copy)
+    }
+
+    /// Whether data on `own`, or results of it, may have to go: what kernels make of page-locked and managed memory is on its device.
+    pub(crate) fn is_elsewhere(&self, own: Device) -> bool {
+        self.device.is_some_and(|device| device != own || is_host_visible(own))
+    }
+
+    /// Whether the data comes to the host before it is converted.
+    pub(super) fn comes_before(&self, own: Device) -> bool {
+        self.device.is_some_and(Device::is_cpu) && !own.is_cpu()
+    }
+
+    /// The conversion of data that a step takes to the host, or whose results it takes away. What is copied for that is nobody else's, and
+    /// is not copied again; but for groups, two of which may have one column.
+    pub(super) fn by_way_of(&self, is_copied: bool, own: Device) -> Cow<'_, Self> {
+        let is_shared = self.comes_before(own) && matches!(self.selection, Selection::Named(_));
+        let mut conversion = Cow::Borrowed(self);
+        if is_copied && !is_shared {
+            conversion.to_mut().take_as_own();
+        }
+        conversion
+    }
+
+    /// The data where it is converted.
+    ///
+    /// # Errors
+    /// As [`Destination::array`].
+    pub(super) fn bring<'a>(&'a self, chunks: &'a [DeviceArray], run: Run<'_>) -> Result<There<'a>> {
+        let (destination, own) = (self.destination(), device_of(chunks));
+        let mut is_copied = destination.is_copied_from(own)?;
+        for array in chunks {
+            is_copied = is_copied && destination.is_copied_from(array.device())?;
+        }
+        let mut there = Cow::Borrowed(chunks);
+        if chunks.iter().any(|array| self.comes_before(array.device())) {
+            let bring = |array| destination.array(array).map(Cow::into_owned);
+            there = by(run.worker, usize::MAX, || chunks.iter().map(bring).collect::<Result<Vec<_>>>())?.into();
+        }
+        let is_named = matches!(self.selection, Selection::Named(_));
+        let is_own = (run.is_own || is_copied && self.comes_before(own)) && !is_named;
+        let conversion = if run.is_own { self.by_way_of(!is_named, own) } else { self.by_way_of(is_copied, own) };
+        Ok(There { conversion, chunks: there, is_own })
+    }
+
+    /// Results, where they are asked for.
+    ///
+    /// # Errors
+    /// As [`Destination::tensors`].
+    pub(crate) fn send(&self, tensors: Vec<Tensor>, worker: &Worker<'_>) -> Result<Vec<Tensor>> {
+        if self.device.is_none_or(|device| tensors.iter().all(|tensor| tensor.device() == device)) {
+            return Ok(tensors);
+        }
+        by(worker, usize::MAX, || self.destination().tensors(tensors))
+    }
+
+    /// As [`Conversion::send`], of one result.
+    pub(crate) fn send_one(&self, tensor: Tensor, worker: &Worker<'_>) -> Result<Tensor> {
+        if self.device.is_none_or(|device| tensor.device() == device) {
+            return Ok(tensor);
+        }
+        by(worker, usize::MAX, || self.destination().tensor(tensor))
+    }
+
+    /// As [`Conversion::send`], of ragged rows.
+    pub(super) fn send_rows(&self, rows: Ragged, worker: &Worker<'_>) -> Result<Ragged> {
+        let mut sent = self.send(rows.parts(), worker)?.into_iter();
+        rows.with_parts(&mut sent)
+    }
+
+    /// Refuses a result that would not be where it is asked for: memory that is written to is where it is.
+    pub(super) fn require_device(&self, own: Device) -> Result<()> {
+        match self.device.filter(|device| *device != own) {
+            Some(device) => Err(elsewhere(own, device)),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,198 @@
+//! [`Destination`]: takes data, results and streams to the device that a caller asks for.
+
+use std::borrow::Cow;
+
+use super::path::{plan_transfer, plan_transfer_unasked};
+use super::to_device::{Transfer, array_to_device, stream_to_device, tensors_to_device};
+use crate::arrow::{DeviceArray, DeviceArrayStream};
+#[cfg(feature = "python")]
+use crate::convert::copy_array_for;
+use crate::cuda::is_cuda;
+#[cfg(feature = "python")]
+use crate::cuda::{allocate_from, memory_source};
+use crate::device::Device;
+use crate::error::{Error, Result};
+use crate::plan::TransferStep;
+use crate::spec::CopyMode;
+use crate::stream_order;
+use crate::tensor::Tensor;
+
+/// Where a caller asks for something, and when a copy may be made for that.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Destination {
+    device: Option<Device>,
+    copy: CopyMode,
+}
+
+impl Destination {
+    /// `None` leaves everything where it is.
+    pub(crate) fn new(device: Option<Device>, copy: CopyMode) -> Self {
+        Self { device, copy }
+    }
+
+    /// The step that takes what is on `own` there; `None` where nothing is to be done.
+    ///
+    /// # Errors
+    /// If no path between the devices is known, or a copy is needed and not allowed.
+    pub(crate) fn plan(&self, own: Device) -> Result<Option<TransferStep>> {
+        let Some(device) = self.device.filter(|device| *device != own) else { return Ok(None) };
+        let step = plan_transfer(own, device)?;
+        step.refuse(self.copy)?;
+        Ok(Some(step))
+    }
+
+    /// Whether what is on `own` is copied to come there: nobody else has that copy.
+    ///
+    /// # Errors
+    /// If no path between the devices is known, or the driver fails.
+    pub(crate) fn is_copied_from(&self, own: Device) -> Result<bool> {
+        match self.device.filter(|device| *device != own) {
+            Some(device) => Ok(plan_transfer(own, device)?.is_copy()),
+            None => Ok(false),
+        }
+    }
+
+    /// As [`Destination::is_copied_from`], whatever the driver says.
+    pub(crate) fn is_surely_copied_from(&self, own: Device) -> bool {
+        let copies = |device| plan_transfer_unasked(own, device).is_ok_and(|step| step.is_copy());
+        self.device.filter(|device| *device != own).is_some_and(copies)
+    }
+
+    /// Whether the host is asked for.
+    #[cfg(feature = "python")]
+    pub(crate) fn is_host(&self) -> bool {
+        self.device.is_some_and(Device::is_cpu)
+    }
+
+    /// When a copy may be made on `own`, of what goes there: one that is always made is the one on its way.
+    ///
+    /// # Errors
+    /// As [`Destination::is_copied_from`].
+    #[cfg(feature = "python")]
+    pub(crate) fn copy_before(&self, own: Device) -> Result<CopyMode> {
+        let is_moved = self.is_copied_from(own)?;
+        Ok(if is_moved && self.copy == CopyMode::Always { CopyMode::IfNeeded } else { self.copy })
+    }
+
+    /// An array, there.
+    ///
+    /// # Errors
+    /// As [`Destination::plan`] and [`array_to_device`].
+    pub(crate) fn array<'a>(&self, array: &'a DeviceArray) -> Result<Cow<'a, DeviceArray>> {
+        match self.plan(array.device())? {
+            Some(step) => array_to_device(array, &Transfer::to(step.to, &why(step.to))).map(Cow::Owned),
+            None => Ok(Cow::Borrowed(array)),
+        }
+    }
+
+    /// Tensors, there; those that are copied from one device, in memory of one block.
+    ///
+    /// # Errors
+    /// As [`Destination::plan`] and [`tensors_to_device`].
+    pub(crate) fn tensors(&self, tensors: Vec<Tensor>) -> Result<Vec<Tensor>> {
+        let mut target = None;
+        for tensor in &tensors {
+            target = self.plan(tensor.device())?.map(|step| step.to).or(target);
+        }
+        match target {
+            Some(device) => tensors_to_device(&tensors, &Transfer::to(device, &why(device))),
+            None => Ok(tensors),
+        }
+    }
+
+    /// A tensor, there.
+    ///
+    /// # Errors
+    /// As [`Destination::tensors`].
+    pub(crate) fn tensor(&self, tensor: Tensor) -> Result<Tensor> {
+        if self.device.is_none_or(|device| device == tensor.device()) {
+            return Ok(tensor);
+        }
+        self.tensors(vec![tensor])?.pop().ok_or_else(|| Error::internal("a tensor was lost on its way"))
+    }
+
+    /// The device that a stream's arrays, of which only the type of device is known, are to leave theirs for.
+    fn of_stream(&self, own: Device) -> Option<Device> {
+        self.device.filter(|device| !device.is_cpu() || !own.is_cpu())
+    }
+
+    /// Refuses a stream on a device like `own`, if none of its arrays can come there, before one is read.
+    ///
+    /// # Errors
+    /// As [`Destination::plan`], if the types of the devices decide it; if there is no driver or no such device.
+    pub(crate) fn check_stream(&self, own: Device) -> Result<()> {
+        let Some(device) = self.of_stream(own) else { return Ok(()) };
+        if device.device_type() != own.device_type() {
+            self.plan(own)?;
+        }
+        require_path(own, device)
+    }
+
+    /// A stream, its arrays there.
+    ///
+    /// # Errors
+    /// As [`Destination::check_stream`].
+    #[cfg_attr(not(feature = "python"), allow(dead_code, reason = "only Python hands streams on"))]
+    pub(crate) fn stream(&self, stream: DeviceArrayStream) -> Result<DeviceArrayStream> {
+        let own = Device::new(stream.device_type(), 0);
+        self.check_stream(own)?;
+        let Some(device) = self.of_stream(own) else { return Ok(stream) };
+        let stream = if device.device_type() == own.device_type() {
+            // Which of the devices of its type each array is on, only the array tells.
+            let (field, there) = (stream.field().clone(), *self);
+            let arrays = stream.map(move |array| {
+                let array = array?;
+                there.plan(array.device()).map(|_| array)
+            });
+            DeviceArrayStream::new(field, own.device_type(), arrays)
+        } else {
+            stream
+        };
+        Ok(stream_to_device(stream, device, None, None, why(device)))
+    }
+}
+
+#[cfg(feature = "python")]
+impl Destination {
+    /// As [`Destination::array`], in memory of its own: what is not copied to come there is copied there.
+    ///
+    /// # Errors
+    /// As [`Destination::array`] and [`copy_array_for`].
+    pub(crate) fn copied_array(&self, array: &DeviceArray) -> Result<DeviceArray> {
+        let there = self.array(array)?;
+        if self.is_copied_from(array.device())? { Ok(there.into_owned()) } else { copy_array_for(&there, "copy=True") }
+    }
+
+    /// As [`Destination::stream`], its arrays in memory of their own: what is not copied to come there is copied there.
+    ///
+    /// # Errors
+    /// As [`Destination::check_stream`].
+    pub(crate) fn copied_stream(&self, stream: DeviceArrayStream) -> Result<DeviceArrayStream> {
+        let own = Device::new(stream.device_type(), 0);
+        let target = self.device.unwrap_or(own);
+        require_path(own, target)?;
+        let (there, field, source) = (*self, stream.field().clone(), memory_source());
+        let arrays = stream.map(move |array| {
+            let _source = allocate_from(source.clone());
+            there.copied_array(&array?)
+        });
+        Ok(DeviceArrayStream::new(field, target.device_type(), arrays))
+    }
+}
+
+/// Refuses a device that no array on a device like `own` can come to.
+///
+/// # Errors
+/// If no path is known, or there is no driver or no such device.
+pub(crate) fn require_path(own: Device, device: Device) -> Result<()> {
+    match plan_transfer(own, device)?.is_nothing() {
+        true => Ok(()),
+        false if is_cuda(device) => stream_order::enter(device).map(drop),
+        false => crate::cuda::driver().map(drop),
+    }
+}
+
+/// What asks for a transfer, for the copy log.
+fn why(device: Device) -> String {
+    format!("device=\"{device}\"")
+}

@@ -1,0 +1,148 @@
+//! Does a `Conversion` bring its results where they are asked for, by the steps that its report and the copy log name?
+
+use std::slice::from_ref;
+use std::sync::Arc;
+
+use arrow_array::{ArrayRef, Float32Array, Int64Array, RecordBatch, StringArray};
+use arrow_dlpack::transfer::{Transfer, array_to_device};
+use arrow_dlpack::{
+    Conversion, CopyLog, CopyMode, Device, DeviceArray, DeviceArrayStream, ErrorKind, Group, NullPolicy, Output, Pad,
+    Scalar, Selection, Tensor,
+};
+use arrow_schema::DataType;
+
+use crate::support::arrow::{field, shared};
+use crate::support::cuda;
+
+fn device(name: &str) -> Device {
+    name.parse().unwrap()
+}
+
+fn there(array: &DeviceArray, name: &str) -> DeviceArray {
+    array_to_device(array, &Transfer::to(device(name), "a test")).unwrap()
+}
+
+fn batch() -> DeviceArray {
+    let a: ArrayRef = Arc::new(Float32Array::from(vec![0.5, 1.5, 2.5]));
+    let b: ArrayRef = Arc::new(Int64Array::from(vec![7, 8, 9]));
+    DeviceArray::from_record_batch(&RecordBatch::try_from_iter([("a", a), ("b", b)]).unwrap()).unwrap()
+}
+
+fn on_host(tensor: &Tensor) -> Vec<u8> {
+    let host = Conversion::default().device(Device::CPU);
+    let array = arrow_dlpack::to_arrow(tensor, None, CopyMode::Never).unwrap();
+    let tensor = host.to_tensor(array.field(), from_ref(&array)).unwrap();
+    assert!(tensor.device().is_cpu());
+    tensor.as_bytes().unwrap().to_vec()
+}
+
+fn groups() -> Selection {
+    let x = Group::Matrix(vec!["b".to_owned(), "a".to_owned()]);
+    Selection::Named(vec![("x".to_owned(), x), ("y".to_owned(), Group::Column("b".to_owned()))])
+}
+
+#[test]
+#[ignore = "needs a CUDA driver: make test-cuda"]
+fn results_are_where_they_are_asked_for() {
+    cuda::use_device(0);
+    let source = batch();
+    for from in ["cpu", "cuda:0", "cuda_host:0"] {
+        let own = there(&source, from);
+        for to in ["cpu", "cuda:0", "cuda_host:0"] {
+            let to = device(to);
+            for selection in [Selection::Whole(None), Selection::Each(None), groups()] {
+                let here = Conversion::default().select(selection);
+                let conversion = here.clone().device(to);
+                let report = conversion.explain(own.field(), Some(from_ref(&own)), own.device()).unwrap();
+                let log = CopyLog::new();
+                let tensors = log.track(|| conversion.to_tensors(own.field(), from_ref(&own))).unwrap();
+                // What was moved before is reported by its type: at most.
+                let is_exact = report.transfer.is_none() && report.matrices.is_empty();
+                let bytes: usize = report.rows.iter().chain(&report.matrices).map(|row| row.bytes).sum();
+                assert!(!is_exact || log.bytes() == bytes, "{from} {to}: {} {bytes}\n{report}", log.bytes());
+                let expected = here.to_tensors(source.field(), from_ref(&source)).unwrap();
+                for ((name, tensor), (expected_name, expected)) in tensors.iter().zip(&expected) {
+                    assert_eq!((tensor.device(), name), (to, expected_name));
+                    if expected.ndim() == 1 {
+                        assert_eq!(on_host(tensor), expected.as_bytes().unwrap());
+                    }
+                }
+                let stream = |array: &DeviceArray| {
+                    let batches = vec![Ok(array.clone()), Ok(array.clone())];
+                    DeviceArrayStream::new(array.field().clone(), array.device().device_type(), batches.into_iter())
+                };
+                let read = conversion.read_tensors(&mut stream(&own)).unwrap();
+                assert!(read.iter().all(|(_, tensor)| tensor.device() == to && tensor.shape()[0] == 6));
+            }
+            let whole = Conversion::default().device(to);
+            assert_eq!(whole.to_tensor(own.field(), from_ref(&own)).unwrap().device(), to);
+            assert_eq!(whole.validity(own.field(), from_ref(&own)).unwrap().device(), to);
+        }
+    }
+    cuda::expect_no_races();
+}
+
+#[test]
+#[ignore = "needs a CUDA driver: make test-cuda"]
+fn rows_of_different_lengths_go_with_all_their_parts() {
+    cuda::use_device(0);
+    let keep = Conversion::default().nulls(NullPolicy::Keep);
+    // No kernel unpacks the bitmap of rows.
+    for (from, to, middle) in [("cpu", "cuda:0", None), ("cuda:0", "cpu", None), ("cuda:0", "cuda_host:0", Some("bb"))]
+    {
+        let strings = StringArray::from(vec![Some("a"), middle, Some("ccc")]);
+        let source = shared(&strings, &field("s", DataType::Utf8));
+        let (own, to) = (there(&source, from), device(to));
+        let ragged = keep.clone().device(to).ragged(own.field(), from_ref(&own)).unwrap();
+        let values = ragged.values().as_tensor().unwrap();
+        assert!(
+            [Some(values), Some(ragged.offsets()), ragged.validity()].iter().flatten().all(|part| part.device() == to)
+        );
+        assert_eq!(ragged.validity().is_some(), middle.is_none());
+        assert_eq!(on_host(values), format!("a{}ccc", middle.unwrap_or_default()).as_bytes());
+        if to.is_cpu() || own.device().is_cpu() {
+            let pad = Pad::new(Scalar::Int(0)).length(3);
+            let (matrix, valid) = keep.clone().device(to).padded(own.field(), from_ref(&own), pad).unwrap();
+            assert_eq!((matrix.device(), valid.device()), (to, to));
+        }
+    }
+    cuda::expect_no_races();
+}
+
+#[test]
+#[ignore = "needs a CUDA driver: make test-cuda"]
+fn a_transfer_is_refused_where_no_copy_is_allowed() {
+    cuda::use_device(0);
+    let source = batch();
+    let cuda = there(&source, "cuda:0");
+    for (own, to) in [(&source, device("cuda:0")), (&cuda, Device::CPU)] {
+        let conversion = Conversion::default().select(Selection::Each(None)).copy(CopyMode::Never).device(to);
+        let log = CopyLog::new();
+        let error = log.track(|| conversion.to_tensors(own.field(), from_ref(own))).unwrap_err();
+        assert_eq!((error.kind(), log.entries().len()), (ErrorKind::Copy, 0));
+        let report = conversion.explain(own.field(), Some(from_ref(own)), own.device()).unwrap();
+        for row in &report.rows {
+            assert_eq!(row.error.as_ref().map(arrow_dlpack::Error::reason), Some(error.reason()));
+        }
+        // Before a batch is read.
+        let mut batches = [()].into_iter().map(|()| panic!("it was read"));
+        let kind = own.device().device_type();
+        let mut stream = DeviceArrayStream::new(own.field().clone(), kind, std::iter::from_fn(move || batches.next()));
+        assert_eq!(conversion.read_tensors(&mut stream).unwrap_err().kind(), ErrorKind::Copy);
+    }
+}
+
+#[test]
+#[ignore = "needs a CUDA driver: make test-cuda"]
+fn memory_that_is_there_is_where_it_is() {
+    cuda::use_device(0);
+    let cuda = there(&batch(), "cuda:0");
+    let mut memory = [0_f64; 6];
+    let mut out = Output::from_slice(&mut memory, &[3, 2]).unwrap();
+    Conversion::default().device(Device::CPU).write(cuda.field(), from_ref(&cuda), &mut out).unwrap();
+    assert_eq!(memory, [0.5, 7.0, 1.5, 8.0, 2.5, 9.0]);
+    let mut out = Output::from_slice(&mut memory, &[3, 2]).unwrap();
+    let elsewhere = Conversion::default().device(device("cuda:0"));
+    let error = elsewhere.write(batch().field(), &[batch()], &mut out).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Device);
+}
