@@ -12,7 +12,6 @@ use arrow_schema::FieldRef;
 pub(crate) use explained::Subject;
 pub(crate) use run::Run;
 use smallvec::SmallVec;
-pub(crate) use transfers::device_of;
 
 use crate::arrow::{DeviceArray, DeviceArrayStream, empty_on};
 use crate::batch::each_tensor;
@@ -166,7 +165,7 @@ impl Conversion {
     /// # Errors
     /// When a selected column does not exist, or a chunk is of another type. What is wrong with a column is in its row.
     pub fn explain(&self, field: &FieldRef, chunks: Option<&[DeviceArray]>, device: Device) -> Result<Report> {
-        self.explain_any(field, chunks, None, chunks.map_or(device, device_of))
+        self.explain_any(field, chunks, None, chunks.map_or(device, DeviceArray::device_of))
     }
 
     /// The report of the conversion where the data is.
@@ -221,7 +220,7 @@ impl Conversion {
         pad: Pad,
         device: Device,
     ) -> Result<Report> {
-        self.explain_any(field, chunks, Some(pad), chunks.map_or(device, device_of))
+        self.explain_any(field, chunks, Some(pad), chunks.map_or(device, DeviceArray::device_of))
     }
 
     /// Refuses what padded rows have not: several columns, and a choice of memory order.
@@ -314,7 +313,7 @@ impl Conversion {
         run: Run<'_>,
         mut take: impl FnMut(&str, Tensor) -> Result<(), E>,
     ) -> Result<(), E> {
-        if !self.is_elsewhere(device_of(chunks)) && !run.is_own {
+        if !self.is_elsewhere(DeviceArray::device_of(chunks)) && !run.is_own {
             return self.convert_each_there(field, chunks, run, take);
         }
         let there = self.bring(chunks, run)?;
@@ -364,7 +363,7 @@ impl Conversion {
             return self.write_there(field, chunks, out, run);
         }
         let there = self.bring(chunks, run)?;
-        self.require_device(device_of(&there.chunks))?;
+        self.require_device(DeviceArray::device_of(&there.chunks))?;
         there.conversion.write_there(field, &there.chunks, out, run)
     }
 

@@ -6,6 +6,7 @@ mod batch;
 mod destination;
 mod host_read;
 mod path;
+mod request;
 mod staging;
 mod to_device;
 
@@ -20,9 +21,12 @@ pub(crate) use host_read::{Fetched, fetch};
 /// For the tests of this crate, and no part of its interface.
 #[doc(hidden)]
 pub use path::is_shared;
+#[cfg(feature = "python")]
+pub(crate) use path::plan_transfer;
 pub(crate) use path::{elsewhere, is_read_in_place, plan_transfer_unasked};
+pub use request::Transfer;
 pub(crate) use to_device::bytes_to_host;
-pub use to_device::{Transfer, array_to_device, stream_to_device, tensor_to_device, tensors_to_device};
+pub use to_device::{array_to_device, stream_to_device, tensor_to_device, tensors_to_device};
 
 use smallvec::smallvec;
 

@@ -18,6 +18,12 @@ impl DeviceArray {
         chunks.clone().filter(|chunk| !chunk.is_empty()).chain(chunks).find_map(Self::readiness)
     }
 
+    /// Where rows are: chunks without any may be elsewhere. The CPU, if there are no chunks.
+    pub(crate) fn device_of(chunks: &[Self]) -> Device {
+        let filled = chunks.iter().find(|chunk| !chunk.is_empty());
+        filled.or(chunks.first()).map_or(Device::CPU, Self::device)
+    }
+
     /// The first rows of all chunks.
     pub(crate) fn first_rows(chunks: &[Self], rows: usize) -> Vec<Self> {
         let mut left = rows;

@@ -2,8 +2,6 @@
 
 use arrow_schema::FieldRef;
 
-#[cfg(feature = "python")]
-use super::transfers::device_of;
 use crate::arrow::DeviceArray;
 use crate::column::to_arrow;
 use crate::device::Device;
@@ -33,7 +31,9 @@ impl Conversion {
     #[cfg(feature = "python")]
     pub(crate) fn explain_subject(&self, subject: Subject, pad: Option<Pad>) -> Result<Report> {
         match subject {
-            Subject::Chunks(field, chunks) => self.explain_any(&field, Some(&chunks), pad, device_of(&chunks)),
+            Subject::Chunks(field, chunks) => {
+                self.explain_any(&field, Some(&chunks), pad, DeviceArray::device_of(&chunks))
+            }
             Subject::Type(field, own) => self.explain_any(&field, None, pad, own),
             // A tensor has no lists: its type says so.
             Subject::Tensor(tensor) if pad.is_some() => {

@@ -30,12 +30,6 @@ impl There<'_> {
     }
 }
 
-/// Where rows are: chunks without any may be elsewhere. The CPU, if there are no chunks.
-pub(crate) fn device_of(chunks: &[DeviceArray]) -> Device {
-    let filled = chunks.iter().find(|array| !array.is_empty());
-    filled.or(chunks.first()).map_or(Device::CPU, DeviceArray::device)
-}
-
 impl Conversion {
     /// Where the results go.
     pub(crate) fn destination(&self) -> Destination {
@@ -68,7 +62,7 @@ impl Conversion {
     /// # Errors
     /// As [`Destination::array`].
     pub(super) fn bring<'a>(&'a self, chunks: &'a [DeviceArray], run: Run<'_>) -> Result<There<'a>> {
-        let (destination, own) = (self.destination(), device_of(chunks));
+        let (destination, own) = (self.destination(), DeviceArray::device_of(chunks));
         let mut is_copied = destination.is_copied_from(own)?;
         for array in chunks {
             is_copied = is_copied && destination.is_copied_from(array.device())?;

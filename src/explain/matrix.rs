@@ -2,7 +2,6 @@
 
 use arrow_schema::FieldRef;
 
-use super::transfers::device_of;
 use super::{Report, ReportRow};
 use crate::arrow::DeviceArray;
 use crate::column::check_types;
@@ -98,7 +97,7 @@ fn report(
 ) -> Result<Report> {
     let columns = matrix.columns_of(field);
     let selected = select(field, columns.as_deref())?;
-    let device = device_of(chunks);
+    let device = DeviceArray::device_of(chunks);
     let new = |field| ReportRow { device, ..ReportRow::new(field) };
     let mut rows: Vec<ReportRow> = selected.iter().map(|(_, column)| new(column)).collect();
     let mut whole = ReportRow { column: name.to_owned(), ..new(field) };

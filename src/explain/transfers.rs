@@ -4,12 +4,10 @@ use std::sync::Arc;
 
 use arrow_schema::{DataType, FieldRef};
 
-use super::{Report, ReportRow};
+use super::report::{Report, ReportRow};
 use crate::arrow::DeviceArray;
 use crate::column::{ColumnRef, refuse_counted};
-use crate::cuda::is_cuda;
 use crate::device::Device;
-use crate::ffi::dlpack::DLDeviceType;
 use crate::plan::TransferStep;
 use crate::ragged::is_ragged;
 use crate::spec::{CopyMode, Spec};
@@ -26,20 +24,7 @@ fn column_of<'a>(array: &'a DeviceArray, spec: &Spec) -> ColumnRef<'a> {
     position.map_or_else(|| ColumnRef::whole(array), |position| ColumnRef::column(array, position))
 }
 
-/// The device of chunks, the first of which tells.
-pub(super) fn device_of(chunks: &[DeviceArray]) -> Device {
-    chunks.first().map_or(Device::CPU, DeviceArray::device)
-}
-
 impl ReportRow {
-    /// Sets that kernels make the result, if there are steps on CUDA. `is_copy`: in any case.
-    pub(super) fn set_kernel(&mut self, is_copy: bool) {
-        self.kernel = is_cuda(self.device) && !self.steps.is_empty();
-        if self.kernel && is_copy {
-            self.device = Device::new(DLDeviceType::CUDA, self.device.id());
-        }
-    }
-
     /// Bytes of the result, where its shape is known.
     fn result_bytes(&self) -> Option<usize> {
         let extent = |extent: &Option<i64>| usize::try_from((*extent)?).ok();
@@ -153,10 +138,5 @@ impl Report {
         }
         self.transfer = Some(whole);
         self
-    }
-
-    /// Whether anything is elsewhere than in ordinary host memory.
-    pub(super) fn has_devices(&self) -> bool {
-        self.transfer.is_some() || self.rows.iter().chain(&self.matrices).any(|row| !row.device.is_cpu())
     }
 }

@@ -2,14 +2,14 @@
 
 use arrow_schema::FieldRef;
 
-use super::{Report, ReportRow, explain, explain_schema};
-use crate::arrow::empty_on;
+use super::ragged::report;
+use super::{Report, ReportRow, explain_schema};
 use crate::cuda::is_cuda;
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::kernels::{has_kernel, is_checked};
 use crate::plan::{Action, needs_copy};
-use crate::ragged::is_ragged;
+use crate::ragged::{is_ragged, plan_stream_on};
 use crate::spec::{
     ABOVE_1, CHUNKS, CopyMode, DICTIONARIES, Element, JOINED, NULLS, Nulls, Options, PossibleStep, Spec, Undecided,
     may_be_null,
@@ -28,18 +28,7 @@ pub fn explain_stream(
     if device.is_cpu() || !is_ragged(field) {
         return Ok(explain_schema(field, columns, options)?.unread_on(device));
     }
-    let mut report = explain(field, &[empty_on(field.clone(), device)?], columns, options)?;
-    for row in &mut report.rows {
-        if let Some(extent) = row.shape.first_mut() {
-            *extent = None;
-        }
-        if row.column.ends_with("offsets") && row.error.is_none() {
-            (row.steps, row.at_most, row.view) = (Vec::new(), false, true);
-            row.waits
-                .push("the first and the last offset are read: they are refused if they do not start at 0".to_owned());
-        }
-    }
-    Ok(report)
+    Ok(report(field, device, plan_stream_on(field, device, &options(field.name()))))
 }
 
 impl Report {

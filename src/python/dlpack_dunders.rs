@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
 use super::capsule::{legacy_capsule, versioned_capsule};
-use super::options::Legacy;
+use super::options::{Legacy, copy_mode};
 use super::{cuda_stream, device};
 use crate::convert::compact;
 use crate::cuda::{Stream, is_cuda, is_host_visible};
@@ -16,7 +16,7 @@ use crate::error::{Error, ErrorKind};
 use crate::ffi::dlpack::{DLDeviceType, DLPACK_MAJOR_VERSION};
 use crate::stream_order::{self, Readiness, Wait};
 use crate::tensor::Tensor;
-use crate::transfer::{Transfer, copy_on_device, is_read_in_place, is_shared, tensor_to_device};
+use crate::transfer::{Transfer, copy_on_device, is_read_in_place, is_shared, plan_transfer, tensor_to_device};
 
 /// The keywords of `__dlpack__`, as they came.
 pub(super) struct DlpackArguments<'a, 'py> {
@@ -226,10 +226,7 @@ fn moved_to(
     asked: Device,
     copy: Option<bool>,
 ) -> PyResult<Ready<'static>> {
-    if copy == Some(false) {
-        let reason = format!("the data is on {}, and is copied to be on {asked}", tensor.device());
-        return Err(Error::new(ErrorKind::Copy, reason).remedy_is("pass copy=None").into());
-    }
+    plan_transfer(tensor.device(), asked)?.refuse(copy_mode(copy))?;
     let why = format!("__dlpack__(dl_device=({}, {}))", asked.device_type().0, asked.id());
     let transfer = Transfer { stream: Some(consumer.stream()), ..Transfer::to(asked, &why) };
     let moved = py.detach(|| tensor_to_device(tensor, &transfer))?;

@@ -23,7 +23,7 @@ pub use super::tensor_input::import_dlpack;
 use super::{Array, ArrayStream, RecordBatch, Tensor};
 use crate::arrow::{DeviceArray, DeviceArrayStream, empty_on};
 use crate::column::Runner;
-use crate::conversion::{Run, device_of};
+use crate::conversion::Run;
 use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::Result;
@@ -236,7 +236,7 @@ impl Chunks {
     /// Where the rows are: chunks without any may be elsewhere. The CPU, if there are no chunks.
     #[must_use]
     pub fn device(&self) -> Device {
-        device_of(&self.arrays)
+        DeviceArray::device_of(&self.arrays)
     }
 
     /// How a conversion of these chunks is run.

@@ -20,7 +20,7 @@ pub use pad::{Pad, chunks_to_padded, to_padded};
 pub(crate) use part::Part;
 #[cfg(feature = "python")]
 pub(crate) use report::check_ragged;
-pub(crate) use report::{is_ragged, plan_parts, plan_schema};
+pub(crate) use report::{is_ragged, plan_parts, plan_schema, plan_stream_on};
 
 use crate::column::require_host;
 use crate::convert::compact;

@@ -1,6 +1,7 @@
 //! Reports what would be done to each part of ragged rows: of data at hand, or of any data of a type.
 
 use arrow_schema::{DataType, Field, FieldRef};
+use smallvec::SmallVec;
 
 use super::device_offsets::{DeviceLevel, ENDS_READ};
 use super::elements::{RaggedPart, item_field, leaf_spec, parts};
@@ -10,8 +11,9 @@ use super::pad::{Pad, plan_padded};
 use super::part::{Part, Report, Use};
 use super::variable_shape::VariableShape;
 use super::walk::walk;
-use crate::arrow::DeviceArray;
+use crate::arrow::{DeviceArray, empty_on};
 use crate::cuda::is_cuda;
+use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::kernels::{has_kernel, is_checked};
 use crate::plan::{Action, needs_copy};
@@ -82,6 +84,28 @@ fn plan_on_device(field: &FieldRef, parts: &[RaggedPart], options: &Options) -> 
         }
     }
     Ok(plans)
+}
+
+/// What would be done to the parts of each array of a stream on a device, none of which is read.
+///
+/// # Errors
+/// As [`plan_parts`].
+pub(crate) fn plan_stream_on(field: &FieldRef, device: Device, options: &Options) -> Result<Vec<Part>> {
+    let mut parts = plan_parts(field, &[empty_on(field.clone(), device)?], options)?;
+    let names: Vec<_> = parts.iter().map(|part| part.name.clone()).collect();
+    for part in &mut parts {
+        if let Some(rows) = part.shape.first_mut() {
+            *rows = None;
+        }
+        let Some(path) = part.name.strip_suffix("offsets").filter(|_| part.error.is_none()) else { continue };
+        // Of no rows they were one offset that is made, and of others they are views.
+        (part.plan.steps, part.plan.bytes, part.undecided) = (SmallVec::new(), 0, None);
+        let has_lengths = names.iter().any(|name| name.strip_suffix("lengths") == Some(path));
+        if !has_lengths && !part.waits.contains(&ENDS_READ) {
+            part.waits.push(ENDS_READ);
+        }
+    }
+    Ok(parts)
 }
 
 /// What may have to happen to the parts of any data of this field, which may be `in_chunks`.

@@ -3,7 +3,8 @@
 use std::borrow::Cow;
 
 use super::path::{plan_transfer, plan_transfer_unasked};
-use super::to_device::{Transfer, array_to_device, stream_to_device, tensors_to_device};
+use super::request::Transfer;
+use super::to_device::{array_to_device, stream_to_device, tensors_to_device};
 use crate::arrow::{DeviceArray, DeviceArrayStream};
 #[cfg(feature = "python")]
 use crate::convert::copy_array_for;

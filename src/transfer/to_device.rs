@@ -5,6 +5,7 @@ use std::num::NonZero;
 use super::arena::Arena;
 use super::fetch;
 use super::path::{elsewhere, plan_transfer};
+use super::request::Transfer;
 use crate::alloc::fallible;
 use crate::arrow::{
     Decomposed, DeviceArray, DeviceArrayStream, Piece, Wanted, array_ready_at, host_array, read_host, rebase,
@@ -15,28 +16,6 @@ use crate::error::{Error, Result};
 use crate::plan::{TransferPath, TransferStep};
 use crate::stream_order::{self, Readiness};
 use crate::tensor::{Parts, Tensor};
-
-/// The target and the means of a transfer, and its reason for the copy log.
-#[derive(Clone, Copy, Debug)]
-#[non_exhaustive]
-pub struct Transfer<'a> {
-    /// The device that the result is on.
-    pub device: Device,
-    /// The stream of the copies; `None` is this thread's.
-    pub stream: Option<Stream>,
-    /// The number of threads that copy host memory; `None` is `ARROW_DLPACK_THREADS`, or the number of processors.
-    pub threads: Option<NonZero<usize>>,
-    /// What asked for it.
-    pub why: &'a str,
-}
-
-impl<'a> Transfer<'a> {
-    /// Returns a transfer on this thread's stream.
-    #[must_use]
-    pub fn to(device: Device, why: &'a str) -> Self {
-        Self { device, stream: None, threads: None, why }
-    }
-}
 
 /// Returns the array on another device: itself if it is there, the same memory if that device reaches it, else a copy
 /// of what its rows need. On the CPU it is complete; elsewhere it is written when its `sync_event` is complete.

@@ -18,8 +18,6 @@ const CLOSING: &[(&str, &str)] = &[
     ("cuda/context.rs", "cuda/module.rs"),
     ("cuda/context.rs", "cuda/pool.rs"),
     ("cuda/context.rs", "cuda/unpooled.rs"),
-    ("explain.rs", "explain/transfers.rs"),
-    ("explain.rs", "explain/ragged.rs"),
     ("python/array.rs", "python/pickle.rs"),
     ("python/capsule/mod.rs", "python/exit.rs"),
     ("python/exchange/consume.rs", "python/tensor/mod.rs"),
@@ -40,7 +38,6 @@ const CLOSING: &[(&str, &str)] = &[
     ("transfer.rs", "transfer/batch.rs"),
     ("transfer.rs", "transfer/host_read.rs"),
     ("transfer/arena.rs", "transfer/staging.rs"),
-    ("transfer/arena.rs", "transfer/to_device.rs"),
 ];
 
 /// What is wrong with the arrows among some sources, of which these are known to close circles.

@@ -325,6 +325,21 @@ def test_streams_of_what_no_kernel_is_for() -> None:
     assert "offset" in lists["offsets"].waits[0]
 
 
+@pytest.mark.parametrize("item", [pa.list_(pa.int32()), pa.list_view(pa.int32())])
+@pytest.mark.parametrize("outer", [pa.list_, pa.list_view])
+def test_a_stream_of_rows_waits_once_for_the_ends_of_each_level(item: pa.DataType, outer: Any) -> None:
+    """Rows of list views have no ends to read."""
+    data = pa.array([[[1]], [[2, 3], []]], outer(item))
+    stream = explained(ad.ArrayStream.to_device(ad.from_arrow(pa.chunked_array([data])), "cuda"))
+    waits = {row.column: len(row.waits) for row in stream if row.column.endswith("offsets")}
+    is_list = [pa.types.is_list(data.type), pa.types.is_list(item)]
+    assert waits == dict(zip(["offsets", "values.offsets"], map(int, is_list), strict=True))
+    assert [row.shape[0] for row in stream] == [None] * len(stream)
+    array = explained(on(CUDA, data))
+    assert [row.column for row in array] == [row.column for row in stream]
+    assert {row.column: len(row.waits) for row in array if row.column in waits} == waits
+
+
 @pytest.mark.parametrize("form", ["column", "columns", "matrix", "groups"])
 def test_nulls_that_are_counted_are_refused_wherever_they_go(form: str) -> None:
     data = pa.RecordBatch.from_pydict({"a": pa.array([1.0, None]), "b": pa.array([1.0, 2.0])})

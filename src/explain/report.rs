@@ -1,0 +1,300 @@
+//! [`Report`]: what a conversion would do, as rows and as text.
+
+use std::fmt;
+
+use arrow_schema::FieldRef;
+
+use crate::cuda::is_cuda;
+use crate::device::Device;
+use crate::dtype::DType;
+use crate::error::{Error, Language, Remedy, Result};
+use crate::ffi::dlpack::DLDeviceType;
+use crate::plan::{Placement, Plan};
+use crate::spec::{Options, Spec};
+
+/// The report of [`explain`] and [`explain_schema`]: one row for each column. Its text is a table.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct Report {
+    /// The rows, in the order of the columns.
+    pub rows: Vec<ReportRow>,
+    /// A row for each matrix that columns are packed into; none where each column is a tensor of its own.
+    pub matrices: Vec<ReportRow>,
+    /// How the data gets to the host before it is converted there.
+    pub transfer: Option<ReportRow>,
+    /// The index columns of pandas that were left out.
+    pub left_out: Vec<String>,
+    /// What belongs to no row: that it took a query to know the types, say.
+    pub notes: Vec<String>,
+}
+
+/// What would happen to one column.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct ReportRow {
+    /// The column's name.
+    pub column: String,
+    /// Its Arrow type.
+    pub arrow_type: String,
+    /// The dtype of the tensor; `None` where the conversion is refused by type.
+    pub dtype: Option<DType>,
+    /// The shape of the tensor; `None` stands for the number of rows, which a schema does not tell.
+    pub shape: Vec<Option<i64>>,
+    /// Where the tensor would be.
+    pub device: Device,
+    /// Whether the tensor would share memory with the column.
+    pub view: bool,
+    /// What would be done, in order.
+    pub steps: Vec<String>,
+    /// Whether kernels on a device do what is done, in one pass.
+    pub kernel: bool,
+    /// What the host would wait for: work on a device.
+    pub waits: Vec<String>,
+    /// Whether the last step is the way to the device that was asked for.
+    pub(super) is_sent: bool,
+    /// What types say of the columns that it is made of, where no data was seen.
+    pub(super) specs: Vec<Spec>,
+    /// Bytes that would move, at most; 0 where a schema does not tell the number of rows.
+    pub bytes: usize,
+    /// Whether only data that was not looked at decides if the steps are needed.
+    pub at_most: bool,
+    /// What data that was not looked at may hold, for which the conversion would be refused.
+    pub refused_if: Vec<String>,
+    /// Of a matrix: why it has its dtype.
+    pub promotion: Option<String>,
+    /// Why the conversion would be refused.
+    pub error: Option<Error>,
+}
+
+impl Report {
+    /// Bytes that would move in all columns together, and before, on the way to another device.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.rows.iter().chain(&self.transfer).fold(0, |bytes, row| bytes.saturating_add(row.bytes))
+    }
+}
+
+impl ReportRow {
+    pub(super) fn new(field: &FieldRef) -> Self {
+        Self::of_type(field.name().clone(), field.data_type().to_string())
+    }
+
+    /// A row that tells nothing else yet.
+    pub(crate) fn of_type(column: String, arrow_type: String) -> Self {
+        Self {
+            column,
+            arrow_type,
+            dtype: None,
+            shape: Vec::new(),
+            device: Device::CPU,
+            view: false,
+            steps: Vec::new(),
+            kernel: false,
+            waits: Vec::new(),
+            is_sent: false,
+            specs: Vec::new(),
+            bytes: 0,
+            at_most: false,
+            refused_if: Vec::new(),
+            promotion: None,
+            error: None,
+        }
+    }
+
+    /// Whether the last step is the way to the device that was asked for.
+    #[cfg(feature = "python")]
+    pub(crate) fn is_sent(&self) -> bool {
+        self.is_sent
+    }
+
+    /// Sets whether the last step is that.
+    #[cfg(feature = "python")]
+    pub(crate) fn sent(self, is_sent: bool) -> Self {
+        Self { is_sent, ..self }
+    }
+
+    /// Sets what the spec alone says.
+    pub(super) fn describe(&mut self, field: &FieldRef, options: &Options) -> Result<Spec> {
+        let spec = Spec::new(field, options)?;
+        self.dtype = Some(spec.dtype());
+        self.shape = std::iter::once(None).chain(spec.inner_shape().iter().copied().map(Some)).collect();
+        Ok(spec)
+    }
+
+    /// Sets what a plan says: its steps, where they are done, what the host waits for.
+    pub(super) fn take(&mut self, plan: &Plan) {
+        self.steps = plan.steps.iter().map(|step| step.action.to_string()).collect();
+        self.waits = plan.waits.iter().map(ToString::to_string).collect();
+        (self.bytes, self.at_most, self.view) = (plan.bytes, !plan.is_view() && !plan.is_copy(), plan.is_view());
+        if let Placement::Kernels(_) = plan.placement {
+            self.set_kernel(plan.is_copy());
+        }
+    }
+
+    /// As [`ReportRow::take`], of a column, which says of each step whether only values decide if it is needed.
+    pub(super) fn take_column(&mut self, plan: &Plan) {
+        self.take(plan);
+        for (text, _) in self.steps.iter_mut().zip(&plan.steps).filter(|(_, step)| step.at_most) {
+            text.push_str(", if there are any");
+        }
+    }
+
+    /// Sets that kernels make the result, if there are steps on CUDA. `is_copy`: in any case.
+    pub(super) fn set_kernel(&mut self, is_copy: bool) {
+        self.kernel = is_cuda(self.device) && !self.steps.is_empty();
+        if self.kernel && is_copy {
+            self.device = Device::new(DLDeviceType::CUDA, self.device.id());
+        }
+    }
+
+    pub(super) fn fill(&mut self, work: impl FnOnce(&mut Self) -> Result<()>) {
+        self.error = work(self).err();
+        self.view = self.error.is_none() && self.steps.is_empty();
+    }
+
+    /// The shape as text, `n` for the number of rows that is not known.
+    #[must_use]
+    pub fn shape_text(&self) -> String {
+        let extents: Vec<String> = self
+            .shape
+            .iter()
+            .map(|extent| extent.map_or_else(|| "n".to_owned(), |extent| extent.to_string()))
+            .collect();
+        match extents.as_slice() {
+            [] => String::new(),
+            [only] => format!("({only},)"),
+            several => format!("({})", several.join(", ")),
+        }
+    }
+
+    /// `"view"`, `"copy"`, `"view or copy"` where data that was not looked at decides, or `"refused"`.
+    #[must_use]
+    pub fn how(&self) -> &'static str {
+        match (&self.error, self.view, self.at_most) {
+            (Some(_), _, _) => "refused",
+            (None, true, _) => "view",
+            (None, false, true) => "view or copy",
+            (None, false, false) => "copy",
+        }
+    }
+
+    /// The bytes as text: unknown where bytes move and the number of rows is not known.
+    fn bytes_text(&self) -> String {
+        let known = self.view || self.error.is_some() || self.shape.first().is_none_or(Option::is_some);
+        if known { self.bytes.to_string() } else { "?".to_owned() }
+    }
+
+    fn cells(&self, language: Language) -> [String; 8] {
+        let why = match &self.error {
+            Some(error) => match error.remedy_in(language) {
+                Some(remedy) => format!("{}; {remedy}", error.reason()),
+                None => error.reason().to_owned(),
+            },
+            None if self.view => "the layouts agree".to_owned(),
+            None if self.kernel => {
+                let (converted, sent) = self.steps.split_at(self.steps.len().saturating_sub(usize::from(self.is_sent)));
+                let by_kernel = format!("{} by a kernel", converted.join(", "));
+                std::iter::once(&by_kernel).chain(sent).map(String::as_str).collect::<Vec<_>>().join(", ")
+            }
+            None => self.steps.join(", "),
+        };
+        let with = |before: &str, texts: &[String], separator: &str| {
+            let is_said = self.error.is_none() && !texts.is_empty();
+            is_said.then(|| format!("{before}{}", texts.join(separator)))
+        };
+        let (waits, refused_if) =
+            (with("the host waits: ", &self.waits, ", "), with("refused if ", &self.refused_if, ", or "));
+        let clauses = [Some(why).filter(|why| !why.is_empty()), waits, refused_if];
+        let why = clauses.into_iter().flatten().collect::<Vec<_>>().join("; ");
+        let dtype = self.dtype.map_or_else(|| "-".to_owned(), |dtype| dtype.to_string());
+        let how = self.how().to_owned();
+        let device = self.device.to_string();
+        [self.column.clone(), self.arrow_type.clone(), dtype, self.shape_text(), device, how, self.bytes_text(), why]
+    }
+}
+
+impl ReportRow {
+    /// The cells of a matrix.
+    fn matrix_cells(&self, language: Language) -> [String; 8] {
+        let [mut name, _, dtype, shape, device, how, bytes, mut why] = self.cells(language);
+        if name.is_empty() {
+            "matrix".clone_into(&mut name);
+        }
+        match (&self.error, &self.promotion) {
+            // Of several columns, one on each line.
+            (Some(error), _) => why = error.told_in(language).to_string().replace('\n', "; "),
+            (None, Some(promotion)) => why = format!("{promotion}; {why}"),
+            (None, None) => {}
+        }
+        [name, String::new(), dtype, shape, device, how, bytes, why]
+    }
+
+    /// The cells of what is moved before it is converted.
+    fn transfer_cells(&self, language: Language) -> [String; 8] {
+        let [_, _, _, shape, device, how, bytes, why] = self.cells(language);
+        ["all".to_owned(), String::new(), String::new(), shape, device, how, bytes, why]
+    }
+}
+
+impl Report {
+    /// The cells of its text, the head first.
+    pub(crate) fn cells(&self, language: Language) -> Vec<Vec<String>> {
+        // Of host memory alone nobody asks where it is.
+        const DEVICE: usize = 4;
+        let is_shown = |column: usize| column != DEVICE || self.has_devices();
+        let head = ["column", "Arrow type", "dtype", "shape", "device", "how", "bytes", "why"].map(str::to_owned);
+        let rows = self.rows.iter().map(|row| row.cells(language));
+        let rows = rows.chain(self.matrices.iter().map(|row| row.matrix_cells(language)));
+        let rows = self.transfer.iter().map(|row| row.transfer_cells(language)).chain(rows);
+        let shown = |row: [String; 8]| row.into_iter().enumerate().filter(|(column, _)| is_shown(*column));
+        std::iter::once(head).chain(rows).map(|row| shown(row).map(|(_, cell)| cell).collect()).collect()
+    }
+
+    /// Whether anything is elsewhere than in ordinary host memory.
+    fn has_devices(&self) -> bool {
+        self.transfer.is_some() || self.rows.iter().chain(&self.matrices).any(|row| !row.device.is_cpu())
+    }
+
+    /// The lines below the table: what belongs to no row.
+    pub(crate) fn remarks(&self, language: Language) -> Vec<String> {
+        let (names, remedy) = (self.left_out.join(", "), Remedy::NamePandasIndex.told_in(language));
+        let left_out = format!("left out, as pandas' index: {names}; {remedy}");
+        Some(left_out).filter(|_| !self.left_out.is_empty()).into_iter().chain(self.notes.iter().cloned()).collect()
+    }
+}
+
+impl Report {
+    /// The report for a caller of this language.
+    pub(crate) fn told_in(&self, language: Language) -> impl fmt::Display {
+        Told(self, language)
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.told_in(Language::Rust).fmt(f)
+    }
+}
+
+struct Told<'a>(&'a Report, Language);
+
+impl fmt::Display for Told<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let &Self(report, language) = self;
+        let table = report.cells(language);
+        let widths: Vec<usize> = (0..8)
+            .map(|column| {
+                table.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max().unwrap_or(0)
+            })
+            .collect();
+        for (number, row) in table.iter().enumerate() {
+            let cells: Vec<String> =
+                row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}", width = *width)).collect();
+            if number > 0 {
+                writeln!(f)?;
+            }
+            f.write_str(cells.join("  ").trim_end())?;
+        }
+        report.remarks(language).iter().try_for_each(|remark| write!(f, "\n{remark}"))
+    }
+}
