@@ -225,7 +225,7 @@ fn owned(
 /// copy.
 pub(crate) fn written(device: Device, current: &Current, stream: Stream, wait: Wait) -> Result<Readiness> {
     let readiness = Readiness::recorded(device, current, stream, wait)?;
-    readiness.used_by(current, stream)?;
+    readiness.used_for(current, stream, Wait::OwnKept)?;
     Ok(readiness)
 }
 

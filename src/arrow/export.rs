@@ -111,7 +111,7 @@ pub(super) fn export_joined(
     let (device_type, device_id) = array.device().to_arrow();
     let mut sync_event = null_mut();
     if let Some(readiness) = array.readiness() {
-        readiness.lend();
+        readiness.lend(Wait::LentByArrow);
         if array.is_synchronised_on_host() {
             readiness.wait_on_host(Wait::ExportedOnHost)?;
         } else {

@@ -13,6 +13,7 @@ use crate::ffi::dlpack::{
     DLManagedTensor, DLManagedTensorVersioned, DLPACK_FLAG_BITMASK_IS_COPIED, DLPACK_FLAG_BITMASK_READ_ONLY,
     DLPACK_MAJOR_VERSION, DLPACK_MINOR_VERSION, DLPackVersion, DLTensor,
 };
+use crate::stream_order::Wait;
 use crate::tensor::{Owner, Tensor};
 
 /// The head of the block; shape and strides follow. With one dimension the block has the largest size of glibc's fast
@@ -38,7 +39,7 @@ impl<M> ManagedBlock<M> {
     /// block. This code does not need it, but PaddlePaddle calls no deleter if it is NULL.
     fn export(tensor: &Tensor, holders: u32, managed: impl FnOnce(DLTensor, *mut c_void) -> M) -> Result<NonNull<M>> {
         if let Some(readiness) = tensor.readiness() {
-            readiness.lend();
+            readiness.lend(Wait::LentByDlpack);
         }
         let ndim = tensor.ndim();
         let refused = || Error::new(ErrorKind::Memory, "a DLPack header could not be allocated");

@@ -40,7 +40,7 @@ impl Check {
         (device, stream): (Device, Stream),
     ) -> Result<Self> {
         let start = host_address(scratch.start())?;
-        let readiness = written(device, current, stream, Wait::KernelWritten)?;
+        let readiness = written(device, current, stream, Wait::MisfitsWritten)?;
         let range = start + bytes.start..start + bytes.end;
         Ok(Self { _scratch: OwnBuffer::new(scratch, readiness.clone()), readiness, range, columns })
     }

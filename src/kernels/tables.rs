@@ -10,7 +10,7 @@ use crate::cuda::{Bits, Column, ColumnType, Current, Level, PinnedBlock, Stream}
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::ffi::dlpack::DLDeviceType;
-use crate::stream_order::Readiness;
+use crate::stream_order::{Readiness, Wait};
 
 /// The words that launches take as parameters: those of 80 columns.
 const MOST_STORED: usize = 480 * 16;
@@ -131,7 +131,7 @@ impl Tables {
             // SAFETY: the scratch memory has room for all structs; the block is given back behind the copy.
             let copied = unsafe { current.copy_from_pinned(target, &block, part.len() * 8, stream) };
             let uses = Readiness::on_device(Device::new(DLDeviceType::CUDA, current.device().ordinal()));
-            let used = uses.used_by(current, stream);
+            let used = uses.used_for(current, stream, Wait::TableKept);
             uses.release(move || block.give_back());
             copied?;
             used?;

@@ -64,8 +64,9 @@ fn on_stream(method: &Bound<'_, PyAny>, advertised: Device, copy: CopyMode) -> P
         return Err(Error::new(ErrorKind::Device, reason).into());
     }
     // Without a stream the legacy default one is meant.
-    let stream = if has_waited { stream.stream() } else { Stream::LEGACY };
-    readiness.written_behind(&current, stream, Wait::DlpackImport)?;
+    let (stream, wait) =
+        if has_waited { (stream.stream(), Wait::DlpackImport) } else { (Stream::LEGACY, Wait::DlpackDefault) };
+    readiness.written_behind(&current, stream, wait)?;
     tensor.check_memory()?;
     Ok(tensor)
 }
@@ -81,7 +82,7 @@ pub(super) fn behind(tensor: &Tensor, stream: Stream) -> PyResult<()> {
         return Ok(());
     }
     tensor.check_memory()?;
-    Ok(readiness.written_behind(&stream_order::enter(device)?, stream, Wait::DlpackImport)?)
+    Ok(readiness.written_behind(&stream_order::enter(device)?, stream, Wait::DlpackDefault)?)
 }
 
 /// What `__dlpack_device__` says; `None` without it.

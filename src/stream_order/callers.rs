@@ -14,7 +14,7 @@ impl Readiness {
     /// # Errors
     /// If the stream belongs to another device or context, or is being captured while the memory is not written yet.
     pub fn make_stream_wait(&self, stream: Option<Stream>) -> Result<()> {
-        self.lend();
+        self.lend(Wait::LentToStream);
         self.wait_on_stream(self.device(), stream.unwrap_or_else(current_stream), Wait::DlpackStream)
     }
 

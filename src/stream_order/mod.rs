@@ -185,7 +185,7 @@ impl Readiness {
             return Self::joined_opaque(device, parts).map(Some);
         }
         if parts.iter().all(Self::is_written) {
-            return Ok(Some(Self::new(device, None, parts)));
+            return Ok(Some(Self::new(device, None, Wait::JoinedParts.kept(parts))));
         }
         let current = enter(device)?;
         let stream = PooledStream::idle(&current)?;
@@ -195,7 +195,7 @@ impl Readiness {
             }
         }
         let event = Event::record(&current, stream.stream())?;
-        Ok(Some(Self::new(device, Some(Ready::Own(event)), parts)))
+        Ok(Some(Self::new(device, Some(Ready::Own(event)), Wait::JoinedParts.kept(parts))))
     }
 
     /// Like [`Readiness::joined`], for devices whose runtime is unknown here: all pieces with an event must have the
@@ -213,7 +213,7 @@ impl Readiness {
     /// Returns the readiness of the same memory under another device that reaches it.
     pub(crate) fn relabelled(&self, device: Device) -> Self {
         let event = self.0.ready.get().map(|_| Ready::Foreign(self.exported_event().cast_const().cast()));
-        Self::new(device, event, vec![self.clone()])
+        Self::new(device, event, Wait::RelabelledParts.kept(vec![self.clone()]))
     }
 
     /// Returns the device of the memory.
@@ -307,10 +307,13 @@ impl Readiness {
     }
 
     /// Marks the memory as lent: others may use it on streams that we do not know, and it is freed behind their work.
-    pub(crate) fn lend(&self) {
+    pub(crate) fn lend(&self, wait: Wait) {
+        if wait.is_skipped() {
+            return;
+        }
         self.0.lent.store(true, Ordering::Release);
-        for part in &self.0.parts {
-            part.lend();
+        for part in self.0.parts.iter().filter(|_| !Wait::LentParts.is_skipped()) {
+            part.lend(wait);
         }
     }
 
@@ -319,11 +322,19 @@ impl Readiness {
     /// # Errors
     /// If the stream belongs to another device or context, or the driver fails.
     pub fn record_stream(&self, stream: Stream) -> Result<()> {
+        self.keep_for(stream, Wait::ReleaseBehindRecorded)
+    }
+
+    /// As [`Readiness::record_stream`], under the number of another place.
+    ///
+    /// # Errors
+    /// As [`Readiness::record_stream`].
+    pub(crate) fn keep_for(&self, stream: Stream, wait: Wait) -> Result<()> {
         let current = enter(self.0.device)?;
         current.require_own(stream)?;
         // Another thread's per-thread default stream has the same number.
         let again = (stream != Stream::PER_THREAD).then_some(stream);
-        self.record_use(&current, stream, again, Wait::ReleaseBehindRecorded)
+        self.record_use(&current, stream, again, wait)
     }
 
     /// Frees the memory only behind our own work that `stream` has now.
@@ -331,7 +342,15 @@ impl Readiness {
     /// # Errors
     /// If no event can be recorded, and the host cannot wait for the work either. The memory is never freed then.
     pub(crate) fn used_by(&self, current: &Current, stream: Stream) -> Result<()> {
-        if self.record_use(current, stream, None, Wait::ReleaseBehindOurs).is_ok() {
+        self.used_for(current, stream, Wait::ReleaseBehindOurs)
+    }
+
+    /// As [`Readiness::used_by`], under the number of another place.
+    ///
+    /// # Errors
+    /// As [`Readiness::used_by`].
+    pub(crate) fn used_for(&self, current: &Current, stream: Stream, wait: Wait) -> Result<()> {
+        if self.record_use(current, stream, None, wait).is_ok() {
             return Ok(());
         }
         let settled = settle(current, stream);
@@ -428,40 +447,4 @@ pub(crate) fn check_memory(device: Device, address: usize, bytes: usize) -> Resu
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::cuda::DeviceBuffer;
-    use crate::ffi::dlpack::DLDeviceType;
-
-    const BYTES: usize = 1 << 12;
-
-    /// A block whose write `writer` has just started.
-    fn written(current: &Current, writer: &PooledStream) -> (DeviceBuffer, DeviceBuffer, Readiness) {
-        let stream = writer.stream();
-        let source = allocate_scratch(current, BYTES, stream).unwrap();
-        let block = allocate_scratch(current, BYTES, stream).unwrap();
-        // SAFETY: both have so many bytes, and are freed behind the copy.
-        unsafe { current.copy_on_device(block.start(), source.start(), BYTES, stream) }.unwrap();
-        let device = Device::new(DLDeviceType::CUDA, 0);
-        let ready = Ready::Own(Event::record(current, stream).unwrap());
-        (source, block, Readiness::new(device, Some(ready), Vec::new()))
-    }
-
-    #[test]
-    #[ignore = "needs a CUDA driver: make test-cuda"]
-    fn memory_of_several_parts_is_written_when_each_is() {
-        let current = CudaDevice::get(0).unwrap().enter().unwrap();
-        let [first, second, reader] = [(); 3].map(|()| PooledStream::idle(&current).unwrap());
-        let parts = [written(&current, &first), written(&current, &second)];
-        let joined = Readiness::joined(parts.iter().map(|(_, _, readiness)| readiness.clone())).unwrap().unwrap();
-        joined.wait_in(&current, reader.stream(), Wait::DlpackStream).unwrap();
-        let target = allocate_scratch(&current, BYTES, reader.stream()).unwrap();
-        for (_, block, _) in &parts {
-            // SAFETY: both have so many bytes until the host has waited for the copy. The simulated driver reports a read
-            // that nothing orders behind the write.
-            unsafe { current.copy_on_device(target.start(), block.start(), BYTES, reader.stream()) }.unwrap();
-        }
-        settle(&current, reader.stream()).unwrap();
-        assert_eq!(joined.0.parts.len(), 2);
-    }
-}
+mod tests;

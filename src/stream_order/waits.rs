@@ -1,8 +1,9 @@
-//! Numbers the waits. `make prove-waits` leaves out each in turn, and names the test that then fails.
+//! Numbers the waits, and the places that keep memory until its uses end. `make prove-waits` leaves out each in turn, and
+//! names the test that then fails.
 
 macro_rules! waits {
     ($($(#[doc = $doc:literal])+ $name:ident = $number:literal,)+) => {
-        /// A place that waits for work on a device, or that sets what to wait for.
+        /// A place that waits for work on a device, that sets what to wait for, or that sets what memory is kept for.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         #[repr(u32)]
         #[cfg_attr(not(feature = "python"), allow(dead_code, reason = "some are of the protocols of Python"))]
@@ -69,6 +70,39 @@ waits! {
     BatchCopied = 31,
     /// The page-locked memory of a batch is rewritten when the batch was copied from it.
     BatchMemory = 32,
+    /// A tensor of a producer that was given no stream of ours is written when the legacy default stream, or the stream that a
+    /// caller names, has done its work.
+    DlpackDefault = 33,
+    /// Our copy to ordinary host memory waits until the source is written.
+    CopySourceToHost = 34,
+    /// Our copy to page-locked memory waits until the source is written.
+    CopySourceToPinned = 35,
+    /// A copy to page-locked memory is written when our stream has done it.
+    MovedToPinned = 36,
+    /// The host reads whether values fit when the kernels have looked at them.
+    MisfitsWritten = 37,
+    /// Our memory is freed behind the work that writes it.
+    OwnKept = 38,
+    /// The page-locked block of a table is reused behind the copy from it.
+    TableKept = 39,
+    /// What uses memory under another device's name uses the memory.
+    RelabelledParts = 40,
+    /// What uses joined memory uses each part.
+    JoinedParts = 41,
+    /// Parts of memory that is lent are lent.
+    LentParts = 42,
+    /// Memory that a stream of a caller waits for is lent.
+    LentToStream = 43,
+    /// Memory that DLPack exports is lent.
+    LentByDlpack = 44,
+    /// Memory that our exchange table hands out is lent.
+    LentByExchange = 45,
+    /// Memory that our `__cuda_array_interface__` names is lent.
+    LentByArrayInterface = 46,
+    /// Memory that an exported `ArrowDeviceArray` has is lent.
+    LentByArrow = 47,
+    /// Memory is freed behind the work on the stream that our `__cuda_array_interface__` names.
+    ArrayInterfaceKept = 48,
 }
 
 impl Wait {
@@ -84,5 +118,10 @@ impl Wait {
     #[cfg(not(skip_waits))]
     pub(super) fn is_skipped(self) -> bool {
         false
+    }
+
+    /// Returns what is kept here; nothing if a test leaves it out.
+    pub(super) fn kept<T>(self, kept: Vec<T>) -> Vec<T> {
+        if self.is_skipped() { Vec::new() } else { kept }
     }
 }

@@ -207,7 +207,7 @@ impl Job<'_> {
         if let (Some(readiness), false) = (self.readiness, self.arena.pieces.is_empty()) {
             let (current, stream) = (self.enter_source()?, self.stream());
             require_free(&current, stream)?;
-            readiness.wait_in(&current, stream, Wait::CopySource)?;
+            readiness.wait_in(&current, stream, Wait::CopySourceToHost)?;
             // SAFETY: `pieces`, in memory of a device; the buffer has room for them, and is nobody else's yet.
             let copied = unsafe { staging::download(self.own, start, &self.arena.pieces, stream, self.threads()) };
             if copied.is_err() {
@@ -269,7 +269,7 @@ impl Job<'_> {
         let start = buffer.start();
         // SAFETY: nobody else knows the buffer yet, and no copy goes to these bytes.
         unsafe { self.write_scratch(start) };
-        source.wait_in(&current, stream, Wait::CopySource)?;
+        source.wait_in(&current, stream, Wait::CopySourceToPinned)?;
         let mut outcome = Ok(());
         for piece in &self.arena.pieces {
             let from = device_address(piece.address)?;
@@ -284,7 +284,7 @@ impl Job<'_> {
         let used = source.used_by(&current, stream);
         let outcome = outcome.and(used);
         let device = Device::new(DLDeviceType::CUDA_HOST, current.device().ordinal());
-        match outcome.and_then(|()| written(device, &current, stream, Wait::Moved)) {
+        match outcome.and_then(|()| written(device, &current, stream, Wait::MovedToPinned)) {
             Ok(readiness) => Ok(Placed {
                 start,
                 owner: Arc::new(PinnedOwner::new(buffer, readiness.clone())),

@@ -160,12 +160,12 @@ fn a_copy_on_the_device_is_written_behind_the_stream_that_makes_it() {
 
 /// Lets go of a column that a stream still reads. What is lent is not released before that is done, and then when something
 /// else is imported.
-fn released_behind(consumer: Stream, name: bool) {
+fn released_behind(consumer: Stream, name: bool, export: bool) {
     let producer = Stream::new(false);
     let mut column = Column::new(7, producer);
     producer.synchronize();
     let tensor = to_tensor(&column.import(), &Options::default()).unwrap();
-    let managed = export_versioned(&tensor, false).unwrap().into_raw();
+    let managed = export.then(|| export_versioned(&tensor, false).unwrap().into_raw());
     tensor.readiness().unwrap().make_stream_wait(Some(consumer.named())).unwrap();
     let busy = Busy::new(consumer);
     let target = cuda::allocate(ROWS);
@@ -174,10 +174,12 @@ fn released_behind(consumer: Stream, name: bool) {
     }
     cuda::copy(target, column.memory, ROWS, consumer);
     drop(tensor);
-    // SAFETY: not deleted yet.
-    let deleter = unsafe { managed.as_ref() }.deleter.unwrap();
-    // SAFETY: not deleted yet; deleters may run anywhere.
-    unsafe { deleter(managed.as_ptr()) };
+    if let Some(managed) = managed {
+        // SAFETY: not deleted yet.
+        let deleter = unsafe { managed.as_ref() }.deleter.unwrap();
+        // SAFETY: not deleted yet; deleters may run anywhere.
+        unsafe { deleter(managed.as_ptr()) };
+    }
     let mut other = Column::new(8, producer);
     drop(to_tensor(&other.import(), &Options::default()).unwrap());
     assert_eq!(column.released.get(), 0, "released under a stream that reads it");
@@ -201,14 +203,21 @@ fn released_behind(consumer: Stream, name: bool) {
 #[ignore = "needs a CUDA driver: make test-cuda"]
 fn what_was_lent_is_released_behind_blocking_streams() {
     cuda::use_device(0);
-    released_behind(Stream::new(true), false);
+    released_behind(Stream::new(true), false, true);
+}
+
+#[test]
+#[ignore = "needs a CUDA driver: make test-cuda"]
+fn what_a_stream_waits_for_is_released_behind_blocking_streams() {
+    cuda::use_device(0);
+    released_behind(Stream::new(true), false, false);
 }
 
 #[test]
 #[ignore = "needs a CUDA driver: make test-cuda"]
 fn what_was_lent_is_released_behind_streams_that_were_named() {
     cuda::use_device(0);
-    released_behind(Stream::new(false), true);
+    released_behind(Stream::new(false), true, true);
 }
 
 #[test]

@@ -8,6 +8,7 @@
 
 mod circles;
 mod files;
+mod proofs;
 mod public;
 mod safety;
 mod scan;

@@ -120,7 +120,7 @@ fn wait_by_this_thread(tensor: &crate::tensor::Tensor) -> PyResult<()> {
     let Some(readiness) = tensor.readiness().filter(|_| is_cuda(tensor.device())) else { return Ok(()) };
     let stream = stream_order::current_stream();
     readiness.wait_on_stream(tensor.device(), stream, Wait::ExchangeStream)?;
-    readiness.lend();
+    readiness.lend(Wait::LentByExchange);
     if !stream.is_default() {
         // Nothing else says when the consumer's work there is done.
         readiness.record_stream(stream)?;

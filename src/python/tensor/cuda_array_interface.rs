@@ -44,7 +44,7 @@ pub(super) fn cuda_array_interface<'py>(py: Python<'py>, tensor: &Tensor) -> PyR
     let strides = (!tensor.is_row_major()).then(|| PyTuple::new(py, strides.collect::<Vec<_>>())).transpose()?;
     interface.set_item(intern!(py, "strides"), strides)?;
     interface.set_item(intern!(py, "data"), (tensor.as_ptr().addr(), !tensor.is_writable()))?;
-    readiness.lend();
+    readiness.lend(Wait::LentByArrayInterface);
     interface.set_item(intern!(py, "stream"), waiting_stream(readiness)?.map(Stream::number))?;
     Ok(interface)
 }
@@ -59,7 +59,7 @@ fn waiting_stream(readiness: &Readiness) -> crate::error::Result<Option<Stream>>
     let current = stream_order::enter(readiness.device())?;
     let stream = PooledStream::idle(&current)?;
     readiness.wait_in(&current, stream.stream(), Wait::ArrayInterfaceStream)?;
-    readiness.record_stream(stream.stream())?;
+    readiness.keep_for(stream.stream(), Wait::ArrayInterfaceKept)?;
     Ok(Some(stream.stream()))
 }
 
