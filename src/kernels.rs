@@ -143,6 +143,7 @@ pub(crate) fn pack_into(
 fn enter(readiness: &Readiness, chunks: &[Vec<KernelSource>], stream: Stream) -> Result<Current> {
     let current = stream_order::enter(readiness.device())?;
     require_free(&current, stream)?;
+    stream_order::load_kernels(&current)?;
     for source in chunks.iter().flatten() {
         current.check_memory(source.values.start, source.values.len(), readiness.device())?;
         for level in &source.levels {

@@ -89,6 +89,7 @@ pub(crate) fn number_by(
     byte: u8,
     run: impl FnOnce(u64, Stream) -> Result<()>,
 ) -> Result<u64> {
+    stream_order::load_kernels(current)?;
     let pooled = PooledStream::idle(current)?;
     let stream = pooled.stream();
     let number = stream_order::allocate_scratch(current, size_of::<u64>(), stream)?;

@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 use std::thread::{Builder, ScopedJoinHandle, available_parallelism, scope};
 
 use crate::error::{Error, Result};
-use crate::stream_order::Interrupts;
+use crate::stream_order::{Interrupts, stay_apart};
 
 /// A thread with fewer bytes to write takes longer to start than it saves.
 const WORTH_A_THREAD: usize = 1 << 20;
@@ -92,7 +92,10 @@ pub(crate) fn for_each_part<E: From<Error> + Send>(
             let name = "arrow-dlpack".to_owned();
             match Builder::new().name(name).spawn_scoped(scope, {
                 let rows = rows.clone();
-                move || work(rows)
+                move || {
+                    stay_apart();
+                    work(rows)
+                }
             }) {
                 Ok(thread) => ThreadPart::Running(thread),
                 // No thread can be had: this one does the work.

@@ -88,9 +88,6 @@ impl CudaDevice {
             foreign: AtomicUsize::new(0),
             kernels: OnceLock::new(),
         });
-        // The host may wait for the device while the kernels are loaded, so they are loaded now, while nothing of ours
-        // runs. A failure is the error of whoever asks for a kernel.
-        let _ = device.kernels();
         grant_access(device);
         Ok(device)
     }
@@ -108,12 +105,17 @@ impl CudaDevice {
         asked.is_ok() && can != 0
     }
 
-    /// Returns the functions of the module. They were loaded when the device was started; if that failed, this call
-    /// loads them.
+    /// Returns whether the kernels are loaded.
+    pub(crate) fn has_kernels(&self) -> bool {
+        self.kernels.get().is_some()
+    }
+
+    /// Returns the functions of the module, which the first call loads. A driver compiles PTX then, which takes a second
+    /// or two, and may wait for the device.
     ///
     /// # Errors
     /// If the driver refuses the module, or a function is missing in it.
-    pub(super) fn kernels(&'static self) -> Result<&'static Kernels> {
+    pub(crate) fn kernels(&'static self) -> Result<&'static Kernels> {
         static LOADING: Mutex<()> = Mutex::new(());
         if let Some(kernels) = self.kernels.get() {
             return Ok(kernels);
@@ -131,12 +133,6 @@ impl CudaDevice {
     #[cfg(feature = "python")]
     pub(super) fn has_free_stream(&self) -> bool {
         self.free_stream.get().is_some_and(|stream| *stream != StreamHandle::LEGACY)
-    }
-
-    /// Whether the module was loaded.
-    #[cfg(feature = "python")]
-    pub(super) fn has_module(&self) -> bool {
-        self.kernels.get().is_some()
     }
 
     pub(crate) fn ordinal(&self) -> i32 {

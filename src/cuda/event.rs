@@ -80,8 +80,15 @@ impl Current {
 
     /// Returns whether an event is complete.
     pub(crate) fn is_complete(&self, event: EventHandle) -> Called<bool> {
+        self.device().is_complete(event)
+    }
+}
+
+impl CudaDevice {
+    /// As [`Current::is_complete`], on a thread in which the device's context is current.
+    pub(crate) fn is_complete(&self, event: EventHandle) -> Called<bool> {
         // SAFETY: that handles of others are alive is their owners' word; what the driver finds wrong is an error.
-        match unsafe { self.driver().event_query(event) } {
+        match unsafe { self.driver.event_query(event) } {
             Ok(()) => Ok(true),
             Err(Status { code: Status::NOT_READY, .. }) => Ok(false),
             Err(status) => Err(status),

@@ -1,4 +1,4 @@
-//! The module of kernels: loaded from PTX when a device is started, with its functions resolved.
+//! The module of kernels: loaded from PTX when a device first runs one, with its functions resolved.
 
 use std::ffi::{CStr, c_int, c_void};
 
@@ -33,7 +33,7 @@ macro_rules! kernels {
         /// The kernels as loaded on one device.
         #[derive(Debug)]
         #[allow(non_snake_case, reason = "named as the kernels")]
-        pub(super) struct Kernels {
+        pub(crate) struct Kernels {
             $($name: FunctionHandle,)+
             multiprocessors: u64,
         }

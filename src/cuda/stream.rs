@@ -94,12 +94,7 @@ impl Current {
 
     /// Returns whether all work of a stream is done.
     pub(crate) fn is_idle(&self, stream: Stream) -> Called<bool> {
-        // SAFETY: the stream as in `require_own`.
-        match unsafe { self.driver().stream_query(stream.handle()) } {
-            Ok(()) => Ok(true),
-            Err(Status { code: Status::NOT_READY, .. }) => Ok(false),
-            Err(status) => Err(status),
-        }
+        self.device().is_idle(stream)
     }
 
     /// Returns whether a stream is being captured into a graph.
@@ -156,5 +151,17 @@ impl Drop for PooledStream {
             return;
         }
         self.device.streams.lock().unwrap_or_else(PoisonError::into_inner).push(self.handle);
+    }
+}
+
+impl CudaDevice {
+    /// As [`Current::is_idle`], on a thread in which the device's context is current.
+    pub(crate) fn is_idle(&self, stream: Stream) -> Called<bool> {
+        // SAFETY: the stream as in `require_own`.
+        match unsafe { self.driver.stream_query(stream.handle()) } {
+            Ok(()) => Ok(true),
+            Err(Status { code: Status::NOT_READY, .. }) => Ok(false),
+            Err(status) => Err(status),
+        }
     }
 }

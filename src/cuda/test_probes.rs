@@ -16,7 +16,7 @@ pub(crate) fn kept() -> [(&'static str, usize); 6] {
         events += count(&device.events);
         plain += device.plain.kept_allocations();
         pools += usize::from(device.pool.get().is_some_and(Option::is_some));
-        modules += usize::from(device.has_module());
+        modules += usize::from(device.has_kernels());
     }
     let pinned = kept_allocations();
     [

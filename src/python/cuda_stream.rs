@@ -1,8 +1,8 @@
 //! Streams that callers name, `with stream(s)`, and host waits that a signal ends.
 
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use pyo3::exceptions::{PyRuntimeError, PyTypeError};
 use pyo3::intern;
@@ -14,7 +14,7 @@ use super::capsule::call_if_present;
 use crate::callback;
 use crate::cuda::{self, Stream};
 use crate::error::{Error, ErrorKind};
-use crate::stream_order;
+use crate::stream_order::{self, Interpreter};
 
 pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<StreamContext>()?;
@@ -25,9 +25,9 @@ pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(_cuda_waiting, module)?)
 }
 
-/// Has signals end the host's waits for a device.
+/// Has the host's waits for a device run without the interpreter's lock, and signals end them.
 pub(super) fn end_waits_by_signals() {
-    stream_order::pause_by(pause);
+    stream_order::wait_beside(Interpreter { detached, handlers: run_handlers });
 }
 
 /// A stream: a number as DLPack gives it, or what an object with `__cuda_stream__` says.
@@ -142,29 +142,50 @@ fn _cuda_waiting(py: Python<'_>) -> usize {
     stream_order::waiting()
 }
 
-/// Lets time pass without the interpreter; then runs the handlers of signals, whose exception ends the wait.
-fn pause(time: Duration) -> crate::error::Result<()> {
-    if callback::is_running() {
-        // Whether this thread is attached is not known there.
-        std::thread::sleep(time);
+/// Runs a wait without the interpreter's lock. Whether this thread holds it is not known inside a callback.
+fn detached(wait: &mut (dyn FnMut() + Send)) {
+    if callback::is_running() || Python::try_attach(|py| py.detach(&mut *wait)).is_none() {
+        // Also while the interpreter goes down.
+        wait();
+    }
+}
+
+/// Runs the handlers of signals, whose exception ends what is running. Only the main thread runs them, so that others
+/// need not wait for the interpreter's lock.
+fn run_handlers() -> crate::error::Result<()> {
+    if callback::is_running() || is_main() == Some(false) {
         return Ok(());
     }
-    let paused = Python::try_attach(|py| {
-        if !time.is_zero() {
-            py.detach(|| std::thread::sleep(time));
+    let ran = Python::try_attach(|py| {
+        if is_main().is_none() {
+            know_whether_main(py)?;
         }
         py.check_signals()
     });
-    match paused {
-        Some(Ok(())) => Ok(()),
+    match ran {
         Some(Err(raised)) => {
             Err(Error::new(ErrorKind::Interrupted, "a signal's handler raised an exception")
                 .caused_by(Arc::new(raised)))
         }
-        // The interpreter is going down.
-        None => {
-            std::thread::sleep(time);
-            Ok(())
-        }
+        // None: the interpreter is going down.
+        Some(Ok(())) | None => Ok(()),
     }
+}
+
+thread_local! {
+    /// Whether this thread is the main one of the interpreter, in the process with this id: after a fork it is another.
+    static IS_MAIN: Cell<Option<(u32, bool)>> = const { Cell::new(None) };
+}
+
+/// Whether this is the main thread; `None` until [`know_whether_main`] has asked in this process.
+fn is_main() -> Option<bool> {
+    IS_MAIN.get().filter(|(process, _)| *process == std::process::id()).map(|(_, is_main)| is_main)
+}
+
+fn know_whether_main(py: Python<'_>) -> PyResult<()> {
+    let threading = PyModule::import(py, intern!(py, "threading"))?;
+    let main = threading.call_method0(intern!(py, "main_thread"))?.getattr(intern!(py, "ident"))?;
+    let own = threading.call_method0(intern!(py, "get_ident"))?;
+    IS_MAIN.set(Some((std::process::id(), main.eq(own)?)));
+    Ok(())
 }

@@ -1,29 +1,49 @@
 //! Waits of the host, each counted.
 
+use std::cell::Cell;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::cuda::{Called, Current, EventHandle};
-use crate::error::Result;
+use crate::cuda::{Called, Current, EventHandle, Stream};
+use crate::error::{Error, Result};
 
-/// Pauses, and fails if the wait must end.
-pub(crate) type Pause = fn(Duration) -> Result<()>;
+/// What an interpreter has to do with waits of the host.
+#[derive(Clone, Copy, Debug)]
+#[cfg_attr(not(feature = "python"), allow(dead_code, reason = "Python alone has an interpreter"))]
+pub(crate) struct Interpreter {
+    /// Runs a wait without the interpreter's lock, which the calling thread may hold.
+    pub(crate) detached: fn(&mut (dyn FnMut() + Send)),
+    /// Runs pending signal handlers, if this thread is the one that runs them; fails if a handler raises.
+    pub(crate) handlers: fn() -> Result<()>,
+}
 
-static PAUSE: OnceLock<Pause> = OnceLock::new();
+static INTERPRETER: OnceLock<Interpreter> = OnceLock::new();
 static WAITS: AtomicU64 = AtomicU64::new(0);
+
+thread_local! {
+    /// Whether this thread is one of ours that never enters an interpreter.
+    static IS_APART: Cell<bool> = const { Cell::new(false) };
+}
 
 /// Queries before the first pause, because most work is done soon.
 const SPINS: u32 = 64;
 const SHORTEST: Duration = Duration::from_micros(20);
 const LONGEST: Duration = Duration::from_millis(2);
+/// A pause is this part of the time that was waited so far, by which the end of a wait is noticed late at most.
+const PART: u32 = 8;
 
-/// Sets the function that pauses the host while it waits for a device, and between the arrays of a stream. It lets
-/// other threads of an interpreter run, and lets signals end the wait. The first function stays.
+/// Sets the interpreter whose threads wait for devices, and whose signal handlers end waits and reads of streams. The
+/// first one stays.
 #[cfg(feature = "python")]
-pub(crate) fn pause_by(pause: Pause) {
-    // A second module of the same kind pauses in the same way.
-    let _ = PAUSE.set(pause);
+pub(crate) fn wait_beside(interpreter: Interpreter) {
+    // A second module of the same kind waits in the same way.
+    let _ = INTERPRETER.set(interpreter);
+}
+
+/// Says that this thread is one of ours that never enters an interpreter: its waits have nothing to do with one.
+pub(crate) fn stay_apart() {
+    IS_APART.set(true);
 }
 
 /// A check for signals while a call reads a stream or converts many rows.
@@ -60,7 +80,11 @@ impl Interrupts {
 /// # Errors
 /// [`crate::ErrorKind::Interrupted`] if a handler raises.
 pub(crate) fn run_handlers() -> Result<()> {
-    PAUSE.get().map_or(Ok(()), |pause| pause(Duration::ZERO))
+    interpreter().map_or(Ok(()), |interpreter| (interpreter.handlers)())
+}
+
+fn interpreter() -> Option<&'static Interpreter> {
+    INTERPRETER.get().filter(|_| !IS_APART.get())
 }
 
 /// Returns how often the host has waited for a device in this process.
@@ -76,26 +100,51 @@ pub(super) fn count(waits: u64) {
 
 /// Waits until an event is complete.
 pub(super) fn wait(current: &Current, event: EventHandle) -> Result<()> {
-    wait_until(|| current.is_complete(event))
+    let device = current.device();
+    wait_until(move || device.is_complete(event))
 }
 
-/// Polls a query until it returns true, so that the wait can be interrupted.
-pub(super) fn wait_until(is_done: impl Fn() -> Called<bool>) -> Result<()> {
+/// Waits until a stream has done its work.
+pub(super) fn wait_for(current: &Current, stream: Stream) -> Result<()> {
+    let device = current.device();
+    wait_until(move || device.is_idle(stream))
+}
+
+/// Polls a query until it returns true: a wait inside the driver could not be ended by a signal. The query runs on this
+/// thread, whose context stays current, and without an interpreter from the first pause on.
+fn wait_until(mut is_done: impl FnMut() -> Called<bool> + Send) -> Result<()> {
     WAITS.fetch_add(1, Ordering::Relaxed);
-    let mut pause = SHORTEST;
-    for query in 0_u32.. {
+    for _ in 0..SPINS {
         if is_done()? {
             return Ok(());
         }
-        if query < SPINS {
-            std::hint::spin_loop();
-            continue;
-        }
-        match PAUSE.get() {
-            Some(by) => by(pause)?,
-            None => std::thread::sleep(pause),
-        }
-        pause = (pause * 2).min(LONGEST);
+        std::hint::spin_loop();
+    }
+    detached(|| sleep_until(&mut is_done))
+}
+
+/// Runs what takes long without the interpreter's lock, which this thread may hold.
+fn detached<T: Send>(run: impl FnOnce() -> Result<T> + Send) -> Result<T> {
+    let Some(interpreter) = interpreter() else { return run() };
+    let (mut run, mut outcome) = (Some(run), None);
+    (interpreter.detached)(&mut || outcome = run.take().map(|run| run()));
+    outcome.unwrap_or_else(|| Err(Error::internal("a wait did not run")))
+}
+
+/// Loads the kernels of the current device, if that was not done: the driver compiles them, and the host may wait.
+///
+/// # Errors
+/// If the driver refuses the module, or a function is missing in it.
+pub(crate) fn load_kernels(current: &Current) -> Result<()> {
+    let device = current.device();
+    if device.has_kernels() { Ok(()) } else { detached(|| device.kernels().map(drop)) }
+}
+
+fn sleep_until(is_done: &mut impl FnMut() -> Called<bool>) -> Result<()> {
+    let (started, mut interrupts) = (Instant::now(), Interrupts::new());
+    while !is_done()? {
+        std::thread::sleep((started.elapsed() / PART).clamp(SHORTEST, LONGEST));
+        interrupts.check()?;
     }
     Ok(())
 }

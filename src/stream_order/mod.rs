@@ -27,8 +27,8 @@ pub(crate) use deferred_free::waiting;
 pub(crate) use deferred_free::{Behind, drain};
 pub use host::host_waits;
 #[cfg(feature = "python")]
-pub(crate) use host::pause_by;
-pub(crate) use host::{Interrupts, run_handlers};
+pub(crate) use host::{Interpreter, wait_beside};
+pub(crate) use host::{Interrupts, load_kernels, run_handlers, stay_apart};
 pub(crate) use memory::{allocate, allocate_scratch, page_locked, staging_block};
 pub(crate) use release::End;
 pub use scope::{StreamScope, current_stream, in_stream, stream_scope};
@@ -431,7 +431,7 @@ pub(crate) fn located(device: Device, address: usize) -> Device {
 /// # Errors
 /// If the driver fails, or the wait is interrupted.
 pub(crate) fn settle(current: &Current, stream: Stream) -> Result<()> {
-    if current.is_idle(stream)? { Ok(()) } else { host::wait_until(|| current.is_idle(stream)) }
+    if current.is_idle(stream)? { Ok(()) } else { host::wait_for(current, stream) }
 }
 
 /// Refuses memory that contradicts its producer: another device or kind, another context than the primary one, or a

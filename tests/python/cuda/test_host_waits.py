@@ -1,0 +1,118 @@
+"""Waits of the host beside an interpreter: who sleeps without its lock, who runs handlers of signals, and what needs no kernels."""
+
+from __future__ import annotations
+
+import ctypes
+import signal
+import sys
+import threading
+import time
+
+import arrow_dlpack as ad
+import driver
+import fakes
+import numpy as np
+import pyarrow as pa
+import pytest
+from device_arrow import DeviceArray
+from test_kept import by_array_interface
+
+# Two staging buffers are under way at a time on each of two threads.
+LOADS = 16
+VALUES = np.arange(LOADS << 18, dtype="int64")
+
+
+@pytest.fixture
+def no_switches() -> None:
+    """Threads of Python get the lock only where another gives it away by itself."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1000)
+    yield
+    sys.setswitchinterval(before)
+
+
+def copies() -> int:
+    """How many copies to the host were started; keeps the interpreter's lock."""
+    library = ctypes.PyDLL("libcuda.so.1")
+    library.simulated_cuda_calls.restype = ctypes.c_uint64
+    return library.simulated_cuda_calls(b"cuMemcpyDtoHAsync_v2")
+
+
+def test_threads_that_copy_need_no_interpreter(pool: fakes.Pool, no_switches: None) -> None:
+    """This thread holds the lock from the opening of the gate until every copy was started, behind waits for those before."""
+    stream = driver.Stream()
+    tensor = ad.from_dlpack(fakes.Torch(pool, VALUES, stream=stream.handle))
+    gate = driver.gate(stream.handle)
+    found: list[ad.Tensor] = []
+
+    def work() -> None:
+        with ad.stream(stream):
+            found.append(tensor.to_device("cpu", threads=4))
+
+    before = copies()
+    thread = threading.Thread(target=work)
+    thread.start()
+    # Each thread waits for its first copy.
+    while copies() - before < 8:
+        time.sleep(0.001)
+    libc = ctypes.PyDLL(None)
+    driver.open_gate(gate)
+    for _ in range(10_000):
+        if copies() - before == LOADS:
+            break
+        libc.usleep(1000)
+    started = copies() - before
+    thread.join()
+    driver.synchronize()
+    assert started == LOADS
+    np.testing.assert_array_equal(np.from_dlpack(found[0]), VALUES)
+
+
+def test_a_signal_ends_the_wait_of_the_main_thread_alone(pool: fakes.Pool) -> None:
+    """A handler runs while another thread waits as well; the wait of that thread goes on."""
+    stream = driver.Stream()
+    gate = driver.gate(stream.handle)
+    tensors = [ad.from_dlpack(fakes.Torch(pool, VALUES[:1000], stream=stream.handle)) for _ in range(2)]
+    outcomes: list[object] = []
+
+    def work() -> None:
+        try:
+            outcomes.append(tensors[0].to_device("cpu"))
+        except BaseException as raised:
+            outcomes.append(raised)
+
+    class Stop(Exception):
+        pass
+
+    def stop(*_: object) -> None:
+        raise Stop
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, 0.2)
+    with pytest.raises(Stop):
+        tensors[1].to_device("cpu")
+    signal.signal(signal.SIGALRM, before)
+    assert not outcomes
+    driver.open_gate(gate)
+    thread.join()
+    # The simulated driver knows nothing of the join.
+    driver.synchronize()
+    (copied,) = outcomes
+    np.testing.assert_array_equal(np.from_dlpack(copied), VALUES[:1000])
+
+
+def test_views_and_transfers_load_no_kernels(pool: fakes.Pool) -> None:
+    tensor = ad.from_dlpack(fakes.Torch(pool, VALUES[:10], stream=driver.LEGACY))
+    driver.settle()
+    by_array_interface(tensor)
+    fakes.cupy(tensor, driver.LEGACY).release()
+    array = ad.from_arrow(DeviceArray(pa.array([1, 2, 3])).give())
+    ad.to_tensor(array)
+    ad.from_dlpack(tensor, copy=True)
+    np.from_dlpack(tensor.to_device("cuda_host"))
+    assert driver.calls("cuModuleLoadData") == 0
+    ad.to_tensor(array, dtype="float64")
+    ad.to_tensor(array, dtype="float32")
+    assert driver.calls("cuModuleLoadData") == 1
