@@ -460,12 +460,15 @@ class Loader(Generic[_BatchT_co]):
     prefetch: the number of batches to make ahead; 0 makes each batch on request, without a thread.
     threads: the number of threads that convert a large batch; None is ARROW_DLPACK_THREADS, or one per core.
     rank, world_size: batch k belongs to rank k % world_size. All ranks get the same number of batches.
+    verify: what a loaded state is compared with, by hashes of sampled rows: "replay", the rows that are read
+        again; "all", which makes it an error if there is nothing to compare.
 
     A pickle holds the source, if that can be pickled, the options and the state of `state_dict()`. The new
     loader continues from there.
 
     The seed, epoch, rank, world size, the sizes above and the source's rows alone determine the order of the
-    rows.
+    rows. The source has to yield the same rows in the same order each time, as tables and files do, and a query
+    with ORDER BY over a unique key.
     """
 
     @overload
@@ -489,6 +492,7 @@ class Loader(Generic[_BatchT_co]):
         threads: SupportsIndex | None = None,
         rank: SupportsIndex = 0,
         world_size: SupportsIndex = 1,
+        verify: Literal["replay", "all"] = "replay",
     ) -> Loader[Tensor]: ...
     @overload
     def __new__(
@@ -511,6 +515,7 @@ class Loader(Generic[_BatchT_co]):
         threads: SupportsIndex | None = None,
         rank: SupportsIndex = 0,
         world_size: SupportsIndex = 1,
+        verify: Literal["replay", "all"] = "replay",
     ) -> Loader[_ArrayT_co]: ...
     @overload
     def __new__(
@@ -533,6 +538,7 @@ class Loader(Generic[_BatchT_co]):
         threads: SupportsIndex | None = None,
         rank: SupportsIndex = 0,
         world_size: SupportsIndex = 1,
+        verify: Literal["replay", "all"] = "replay",
     ) -> Loader[Any]: ...
     @overload
     def __new__(
@@ -555,6 +561,7 @@ class Loader(Generic[_BatchT_co]):
         threads: SupportsIndex | None = None,
         rank: SupportsIndex = 0,
         world_size: SupportsIndex = 1,
+        verify: Literal["replay", "all"] = "replay",
     ) -> Loader[dict[str, Tensor]]: ...
     @overload
     def __new__(
@@ -577,6 +584,7 @@ class Loader(Generic[_BatchT_co]):
         threads: SupportsIndex | None = None,
         rank: SupportsIndex = 0,
         world_size: SupportsIndex = 1,
+        verify: Literal["replay", "all"] = "replay",
     ) -> Loader[dict[str, _ArrayT_co]]: ...
     @overload
     def __new__(
@@ -599,6 +607,7 @@ class Loader(Generic[_BatchT_co]):
         threads: SupportsIndex | None = None,
         rank: SupportsIndex = 0,
         world_size: SupportsIndex = 1,
+        verify: Literal["replay", "all"] = "replay",
     ) -> Loader[dict[str, Any]]: ...
     @property
     def batch_size(self) -> int: ...
@@ -606,21 +615,32 @@ class Loader(Generic[_BatchT_co]):
     def epoch(self) -> int:
         """The epoch of the current iteration, or of the next `iter()`."""
 
+    @property
+    def left_out(self) -> int | None:
+        """How many rows of the epoch that ended last are in no batch of any rank; None before an epoch has ended."""
+
     def set_epoch(self, epoch: SupportsIndex) -> None:
         """Sets the epoch of the next `iter()`. Each epoch has its own order. Keeps a loaded state of the same epoch."""
 
     def state_dict(self) -> dict[str, Any]:
         """Returns the position of the iteration, as a dict that JSON can hold.
 
-        `load_state_dict` of a loader with the same source and options continues after the last batch that was
-        handed out.
+        `load_state_dict` of a loader with the same source, seed, shuffle_buffer and columns continues after the last
+        batch that was handed out, also with another batch_size, world_size or drop_last.
+        """
+
+    def fingerprint(self) -> dict[str, Any]:
+        """Returns a dict that is equal for all ranks that read the same source with the same options and are in step.
+
+        It has the options that determine the order, the columns, the number of rows, and hashes of the rows that
+        were read: of the epoch that has just ended, or of the current one.
         """
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restores a state of `state_dict`: the next `iter()` continues from there.
 
         Raises ConversionError (a ValueError) for a state of other options or of another source. `iter()` raises it
-        if the difference shows only when the source is opened.
+        if the difference shows only when the source is opened, and the first batch if its rows have changed.
         """
 
     def __iter__(self) -> LoaderIterator[_BatchT_co]: ...

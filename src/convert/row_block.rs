@@ -239,6 +239,16 @@ impl RowBlock {
         unsafe { Tensor::from_parts(parts) }
     }
 
+    /// The bytes of a row.
+    pub(crate) fn row_bytes(&mut self, row: usize) -> Option<&[u8]> {
+        let bytes = self.row(row)?;
+        let (data, len) = (bytes.as_ptr().cast::<u8>(), bytes.len());
+        // SAFETY: the pointer and the length are those of a slice, so they are in one allocation, aligned and not null. `row`
+        // returns bytes of rows below `self.rows`, which were written. The slice that is returned borrows `self` mutably, so
+        // nothing writes to them while it lives.
+        Some(unsafe { std::slice::from_raw_parts(data, len) })
+    }
+
     /// Where these rows are.
     fn written(&self, rows: Range<usize>) -> Range<usize> {
         // Rows that exist have bytes that memory has.

@@ -227,6 +227,10 @@ remedies! {
         "start processes without a fork, or fork before CUDA is used",
         "start processes by \"spawn\" or \"forkserver\", or fork before CUDA is used",
     }
+    RepeatableOrder {
+        "read a source that yields the same rows in the same order each time, such as files or a query with ORDER BY over a unique key",
+        "give a query an ORDER BY over a unique key, or write its result to files and pass those",
+    }
     NoPrefetch { "set LoadOptions::prefetch to 0 to do without", "pass prefetch=0 to do without" }
 }
 

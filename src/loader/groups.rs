@@ -4,9 +4,11 @@ use std::num::NonZero;
 use std::ops::Range;
 use std::sync::Arc;
 
-use arrow_array::ArrayRef;
+use arrow_array::{Array, ArrayRef};
+use arrow_cast::display::{ArrayFormatter, FormatOptions};
 use arrow_schema::FieldRef;
 
+use super::row_hashes::{Samples, fold_bytes, fold_count};
 use super::target::{self, BatchTarget};
 use crate::arrow::DeviceArray;
 use crate::column::require_host;
@@ -101,6 +103,38 @@ impl Groups {
         Ok(())
     }
 
+    /// Returns a hash that goes on with the dictionaries of codes, as docs/loader.md defines it.
+    ///
+    /// # Errors
+    /// If a dictionary's value has no text.
+    pub(super) fn fold_dictionaries(&self, hash: u64) -> Result<u64> {
+        self.groups.iter().flat_map(|group| group.dictionaries.iter().flatten()).try_fold(hash, |hash, dictionary| {
+            let options = FormatOptions::default();
+            let texts = ArrayFormatter::try_new(dictionary.values.as_ref(), &options);
+            let texts = texts.map_err(|error| Error::unsupported(error.to_string()))?;
+            let count = dictionary.values.len();
+            let (mut hash, mut samples) = (fold_count(hash, count), Samples::new());
+            while samples.row() < count {
+                let text = texts.value(samples.row()).try_to_string();
+                hash = fold_bytes(hash, text.map_err(|error| Error::invalid(error.to_string()))?.as_bytes());
+                samples.advance();
+            }
+            Ok(hash)
+        })
+    }
+
+    /// Returns a number for what rows become: equal for loaders whose hashes of equal rows are equal.
+    #[cfg(feature = "python")]
+    pub(super) fn conversion_hash(&self) -> u64 {
+        self.groups.iter().fold(0, |hash, group| {
+            let hash = fold_bytes(hash, group.result.name().as_bytes());
+            group.specs().into_iter().fold(fold_count(hash, group.layout.bytes()), |hash, spec| {
+                let text = format!("{} {} {} {:?}", spec.dtype(), spec.has_codes(), spec.field().name(), spec.nulls());
+                fold_bytes(hash, text.as_bytes())
+            })
+        })
+    }
+
     /// Returns the batch of these blocks, one per group.
     ///
     /// # Errors
@@ -163,6 +197,16 @@ impl Prepared {
         }
     }
 
+    /// The spec of each column.
+    fn specs(&self) -> Vec<&Spec> {
+        match &self.result.kind {
+            ResultKind::Matrix(spec) | ResultKind::Validity(spec) => {
+                spec.columns().iter().map(|(_, spec)| spec).collect()
+            }
+            ResultKind::Column { spec, .. } => vec![spec],
+        }
+    }
+
     fn new(result: ResultSpec) -> Result<Self> {
         let layout = match &result.kind {
             ResultKind::Matrix(spec) | ResultKind::Validity(spec) => RowLayout::of_matrix(spec)?,
@@ -194,12 +238,7 @@ impl Prepared {
 
     /// Refuses codes of another dictionary than the first array's, because they would mean something else.
     fn check_dictionaries(&mut self, part: &GroupPart) -> Result<()> {
-        let specs: Vec<&Spec> = match &self.result.kind {
-            ResultKind::Matrix(spec) | ResultKind::Validity(spec) => {
-                spec.columns().iter().map(|(_, spec)| spec).collect()
-            }
-            ResultKind::Column { spec, .. } => vec![spec],
-        };
+        let specs = self.specs();
         if !specs.iter().any(|spec| spec.has_codes()) {
             return Ok(());
         }
@@ -214,6 +253,7 @@ impl Prepared {
             _ => Vec::new(),
         };
         if self.dictionaries.is_empty() {
+            drop(specs);
             self.dictionaries =
                 found.into_iter().map(|found| found.map(Dictionary::new).transpose()).collect::<Result<_>>()?;
             return Ok(());

@@ -6,8 +6,11 @@ mod draws;
 mod groups;
 mod inline;
 mod options;
+mod place;
 mod prefetch;
 mod producer;
+mod read_log;
+mod row_hashes;
 mod sharding;
 mod shuffle;
 mod slot;
@@ -24,11 +27,16 @@ pub use batch::{Batch, Next};
 use groups::{CopyNote, Groups};
 use inline::Inline;
 pub use options::{LoadOptions, Shuffle};
+pub use place::Place;
 use prefetch::{Prefetch, Stop, Taken};
 use producer::Producer;
+pub(crate) use producer::Resumed;
+#[cfg(feature = "python")]
+pub(crate) use read_log::Digest;
+pub(crate) use read_log::ReadLog;
 pub use sharding::Sharding;
 #[cfg(feature = "python")]
-pub(crate) use state::{STATE_VERSION, Source, State, Terms};
+pub(crate) use state::{Hashes, STATE_VERSION, Source, State, Terms};
 #[cfg(feature = "python")]
 pub(crate) use target::check_device;
 
@@ -47,6 +55,7 @@ pub struct Batches {
     mode: Mode,
     /// For the copy log, group by group.
     copy_notes: Vec<CopyNote>,
+    log: ReadLog,
 }
 
 #[derive(Debug)]
@@ -65,6 +74,15 @@ impl Batches {
         Groups::new(field, conversion).map(drop)
     }
 
+    /// Returns a number for what rows of a stream of this type become: hashes of rows can be compared if it is equal.
+    ///
+    /// # Errors
+    /// As [`check_type`](Self::check_type).
+    #[cfg(feature = "python")]
+    pub(crate) fn conversion_hash(field: &FieldRef, conversion: &Conversion) -> Result<u64> {
+        Ok(Groups::new(field, conversion)?.conversion_hash())
+    }
+
     /// Refuses options that no stream of this type can satisfy, and a missing device, before the stream is read.
     ///
     /// # Errors
@@ -77,18 +95,18 @@ impl Batches {
         if load.device.is_cpu() { Ok(()) } else { stream_order::enter(load.device).map(drop) }
     }
 
-    /// Returns the batches of epoch `epoch` of a stream, without the first `start`. Batches are always copies, whatever the
-    /// conversion allows. Batches on a device are allocated by the calling thread's present allocator
+    /// Returns the batches of a stream after a place in the order of an epoch, which has one lane. Batches are always copies,
+    /// whatever the conversion allows. Batches on a device are allocated by the calling thread's present allocator
     /// ([`memory_source`](crate::cuda::memory_source)).
     ///
     /// # Errors
-    /// If a column does not exist, has no tensor form, or does not go with the others; if no thread can be started; if
-    /// no batches are made on this type of device, there is no driver, or no such device.
+    /// If a column does not exist, has no tensor form, or does not go with the others; if the place is of several lanes; if
+    /// no thread can be started; if no batches are made on this type of device, there is no driver, or no such device.
     ///
     /// ```
     /// use std::sync::Arc;
     /// use arrow_array::{ArrayRef, Float32Array, RecordBatch};
-    /// use arrow_dlpack::loader::{Batches, LoadOptions, Sharding};
+    /// use arrow_dlpack::loader::{Batches, LoadOptions, Place, Sharding};
     /// use arrow_dlpack::{Conversion, DeviceArray, DeviceArrayStream};
     ///
     /// let x: ArrayRef = Arc::new(Float32Array::from_iter_values((0..5).map(|x| x as f32)));
@@ -98,27 +116,50 @@ impl Batches {
     /// let stream = DeviceArrayStream::new(field, device, [Ok(batch)].into_iter());
     ///
     /// let options = LoadOptions::new(Sharding::new(2, false, 0, 1)?);
-    /// let batches = Batches::new(stream, &Conversion::default(), &options, 0, 0)?;
+    /// let batches = Batches::new(stream, &Conversion::default(), &options, &Place::start(0))?;
     /// let shapes: Vec<_> = batches.map(|batch| Ok(batch?.tensors[0].shape().to_vec())).collect::<Result<_, arrow_dlpack::Error>>()?;
     /// assert_eq!(shapes, [[2, 2], [2, 2], [1, 2]]);
     /// # Ok::<(), arrow_dlpack::Error>(())
     /// ```
-    pub fn new(
+    pub fn new(stream: DeviceArrayStream, conversion: &Conversion, load: &LoadOptions, place: &Place) -> Result<Self> {
+        let resumed = Resumed { batch_size: usize::MAX, rows: None, digest: None };
+        Self::resume(stream, conversion, load, place, resumed)
+    }
+
+    /// Returns the batches after the place of a state, as [`new`](Self::new). Checks the source by what the state knows of it.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new). A source that has changed is found when its rows are read.
+    pub(crate) fn resume(
         stream: DeviceArrayStream,
         conversion: &Conversion,
         load: &LoadOptions,
-        epoch: u64,
-        start: usize,
+        place: &Place,
+        resumed: Resumed,
     ) -> Result<Self> {
         check_environment()?;
         let groups = Groups::new(stream.field(), conversion)?;
         let (copy_notes, stop) = (groups.copy_notes(stream.device_type(), load.device), Stop::default());
-        let mut producer = Producer::new(stream, groups, load, epoch, start, stop.clone())?;
-        if load.prefetch == 0 {
-            return Ok(Self { mode: Mode::Inline(Inline::new(producer, stop)), copy_notes });
-        }
-        let make = move || producer.next().transpose();
-        Prefetch::start(load.prefetch, stop, make).map(|ahead| Self { mode: Mode::Prefetch(ahead), copy_notes })
+        let log = ReadLog::default();
+        let mut producer = Producer::new(stream, groups, load, place, resumed, &log, stop.clone())?;
+        let mode = if load.prefetch == 0 {
+            Mode::Inline(Inline::new(producer, stop))
+        } else {
+            Mode::Prefetch(Prefetch::start(load.prefetch, stop, move || producer.next().transpose())?)
+        };
+        Ok(Self { mode, copy_notes, log })
+    }
+
+    /// Returns how many rows of the epoch are in no batch of any rank; `None` before its end.
+    #[must_use]
+    pub fn left_out(&self) -> Option<usize> {
+        self.log.left_out()
+    }
+
+    /// Returns what this iteration has read.
+    #[cfg(any(feature = "python", test))]
+    pub(crate) fn log(&self) -> &ReadLog {
+        &self.log
     }
 
     /// Returns whether the batches are made in this process, and not in the one that it was forked from.

@@ -4,6 +4,7 @@ use super::draws::Draws;
 use super::groups::Groups;
 use super::slot::{Ring, Slot};
 use super::source_rows::SourceRows;
+use crate::alloc::fallible;
 use crate::error::{Error, Result};
 
 /// The least size of the slots that the buffer is made of, in bytes. The buffer grows by one slot at a time, as rows
@@ -13,6 +14,10 @@ pub(super) const SEGMENT: usize = if cfg!(miri) { 1 << 10 } else { 4 << 20 };
 const BLOCK: usize = 4096;
 /// How many rows ahead a row of the buffer is prefetched: as many as are exchanged while memory answers.
 const FETCH_AHEAD: usize = 16;
+/// In a replay, rows that lie so near each other are packed in one pass.
+const GAP: usize = 32;
+/// In a replay, draws between two checks whether the loader was closed.
+const CHECKED: usize = 1 << 20;
 
 /// Packed rows that wait.
 pub(super) struct ShuffleBuffer {
@@ -84,6 +89,107 @@ impl ShuffleBuffer {
         };
         self.scratch = Some(scratch);
         result
+    }
+
+    /// Skips the first `count` rows of the order of a source of `rows` rows, or all of them, and returns their number. Packs
+    /// only rows that are in the buffer afterwards: the draws do not depend on the data, so these rows are known before.
+    ///
+    /// # Errors
+    /// As [`skip`](Self::skip); if the source has fewer rows.
+    pub(super) fn replay(
+        &mut self,
+        feed: &mut SourceRows,
+        groups: &mut Groups,
+        count: usize,
+        rows: usize,
+    ) -> Result<usize> {
+        let count = count.min(rows);
+        let read = rows.min(self.most.saturating_add(count));
+        let held = self.held_after(feed, count, rows)?;
+        // The position in the buffer of each row, in the order of the source.
+        let mut places = fallible::with_room(held.len())?;
+        places.extend(0..held.len());
+        places.sort_unstable_by_key(|place| held.get(*place));
+        let row_of = |places: &[usize], index: usize| {
+            places.get(index).and_then(|place| held.get(*place)).copied().ok_or_else(lost)
+        };
+        let mut scratch = self.scratch.take().ok_or_else(lost)?;
+        while self.waiting < places.len() {
+            let first = row_of(&places, self.waiting)?;
+            feed.skip(first.saturating_sub(feed.position()), groups)?;
+            let end = first.saturating_add(feed.at_hand()?.min(BLOCK));
+            if end == first {
+                return Err(ended_early(rows, feed.position()));
+            }
+            // Rows that lie near each other are packed together with those between them.
+            let (mut until, mut last) = (self.waiting, first);
+            while until < places.len() {
+                let row = row_of(&places, until)?;
+                if row >= end || row - last > GAP {
+                    break;
+                }
+                (until, last) = (until + 1, row);
+            }
+            scratch.truncate(0);
+            feed.take(last + 1 - first, groups, &mut scratch)?;
+            for index in self.waiting..until {
+                let (_, place) = self.place(self.waiting);
+                if place == 0 {
+                    self.segments.push(self.ring.slot());
+                }
+                let segment = self.segments.last_mut().ok_or_else(lost)?;
+                if place == 0 {
+                    segment.reserve((1 << self.shift).min(places.len() - index))?;
+                }
+                segment.push(&mut scratch, row_of(&places, index)? - first)?;
+                self.waiting += 1;
+            }
+        }
+        self.put_in_place(&mut places, &mut scratch)?;
+        self.scratch = Some(scratch);
+        self.filled = true;
+        let left = read.saturating_sub(feed.position());
+        if feed.skip(left, groups)? < left {
+            return Err(ended_early(rows, feed.position()));
+        }
+        Ok(count)
+    }
+
+    /// Returns which row of the source each row of the buffer is, after the first `count` rows of the order have left.
+    fn held_after(&mut self, feed: &SourceRows, count: usize, rows: usize) -> Result<Vec<usize>> {
+        let most = self.most.min(rows);
+        let mut held: Vec<usize> = fallible::with_room(most)?;
+        held.extend(0..most);
+        for left in 0..count {
+            if left % CHECKED == 0 {
+                feed.check_stop()?;
+            }
+            let pick = self.draws.below(held.len());
+            if most + left < rows {
+                *held.get_mut(pick).ok_or_else(lost)? = most + left;
+            } else if pick < held.len() {
+                held.swap_remove(pick);
+            }
+        }
+        Ok(held)
+    }
+
+    /// Moves each row of the buffer to its place.
+    fn put_in_place(&mut self, places: &mut [usize], scratch: &mut Slot) -> Result<()> {
+        for index in 0..places.len() {
+            loop {
+                let place = places.get(index).copied().ok_or_else(lost)?;
+                if place == index {
+                    break;
+                }
+                for row in [index, place, index] {
+                    let (segment, row) = self.place(row);
+                    scratch.swap(0, self.segments.get_mut(segment).ok_or_else(lost)?, row)?;
+                }
+                places.swap(index, place);
+            }
+        }
+        Ok(())
     }
 
     /// The first rows fill the buffer.
@@ -165,6 +271,11 @@ impl ShuffleBuffer {
     fn place(&self, row: usize) -> (usize, usize) {
         (row >> self.shift, row & ((1 << self.shift) - 1))
     }
+}
+
+fn ended_early(rows: usize, found: usize) -> Error {
+    let reason = format!("the source was said to have {rows} rows, and has {found}");
+    Error::argument(reason).remedy_is("resume with the source that the state was taken from")
 }
 
 fn lost() -> Error {

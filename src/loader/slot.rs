@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::row_hashes::fold_bytes;
 use crate::alloc::{Pool, Source};
 use crate::convert::{RowBlock, RowLayout};
 use crate::error::{Error, ErrorKind, Result};
@@ -63,6 +64,17 @@ impl Slot {
     /// The block of each group.
     pub(super) fn blocks(&mut self) -> &mut [RowBlock] {
         &mut self.blocks
+    }
+
+    /// The hash of a row, as docs/loader.md defines it.
+    ///
+    /// # Errors
+    /// If there is no such row.
+    pub(super) fn row_hash(&mut self, row: usize) -> Result<u64> {
+        self.blocks.iter_mut().try_fold(0, |hash, block| {
+            let bytes = block.row_bytes(row).ok_or_else(|| Error::internal("no such row to hash"))?;
+            Ok(fold_bytes(hash, bytes))
+        })
     }
 
     pub(super) fn into_blocks(self) -> Vec<RowBlock> {

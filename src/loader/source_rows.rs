@@ -1,10 +1,12 @@
 //! Reads the source's rows, one array at a time.
 
 use std::num::NonZero;
+use std::ops::Range;
 
 use super::groups::{GroupChunk, Groups};
 use super::prefetch::Stop;
-use super::slot::Slot;
+use super::row_hashes::RowHashes;
+use super::slot::{Ring, Slot};
 use crate::arrow::{DeviceArray, DeviceArrayStream};
 use crate::cuda::{PooledStream, is_cuda};
 use crate::device::Device;
@@ -19,6 +21,9 @@ pub(super) struct SourceRows {
     current: Option<Current>,
     /// Rows that were passed.
     position: usize,
+    hashes: RowHashes,
+    /// Has room for one row, which is hashed and goes into no batch.
+    scratch: Slot,
     stop: Stop,
     /// The check for signals, if the thread that asks for batches makes them.
     interrupts: Option<Interrupts>,
@@ -36,16 +41,35 @@ struct Current {
 
 impl SourceRows {
     /// `is_inline`: whether the thread that asks for batches reads the arrays, so that signals end the read.
-    pub(super) fn new(stream: DeviceArrayStream, stop: Stop, is_inline: bool) -> Self {
-        Self { stream: Some(stream), current: None, position: 0, stop, interrupts: is_inline.then(Interrupts::new) }
+    ///
+    /// # Errors
+    /// If a row cannot be in memory.
+    pub(super) fn new(
+        stream: DeviceArrayStream,
+        groups: &Groups,
+        hashes: RowHashes,
+        stop: Stop,
+        is_inline: bool,
+    ) -> Result<Self> {
+        let scratch = Ring::new(groups.layouts(), 1, 0, || None)?.slot();
+        let interrupts = is_inline.then(Interrupts::new);
+        Ok(Self { stream: Some(stream), current: None, position: 0, hashes, scratch, stop, interrupts })
+    }
+
+    /// The rows that were passed.
+    pub(super) fn position(&self) -> usize {
+        self.position
+    }
+
+    /// Fails if the loader was closed.
+    pub(super) fn check_stop(&self) -> Result<()> {
+        if self.stop.is_asked() { Err(Error::argument("the loader was closed")) } else { Ok(()) }
     }
 
     /// Returns the rows left in the current array, or in the next one that has any; 0 at the end.
     pub(super) fn at_hand(&mut self) -> Result<usize> {
         loop {
-            if self.stop.is_asked() {
-                return Err(Error::argument("the loader was closed"));
-            }
+            self.check_stop()?;
             if let Some(current) = &self.current {
                 return Ok(current.array.len() - current.used);
             }
@@ -55,22 +79,27 @@ impl SourceRows {
                 Some(Ok(array)) => {
                     self.current = Some(Current { array, chunk: None, used: 0, first: self.position });
                 }
-                ended => {
+                Some(Err(error)) => {
                     self.stream = None;
-                    return ended.transpose().map(|_| 0);
+                    return Err(error);
+                }
+                None => {
+                    self.stream = None;
+                    return self.hashes.end(self.position).map(|()| 0);
                 }
             }
         }
     }
 
     /// Skips `count` rows, or all that are left; returns their number.
-    pub(super) fn skip(&mut self, count: usize) -> Result<usize> {
+    pub(super) fn skip(&mut self, count: usize, groups: &mut Groups) -> Result<usize> {
         let mut passed = 0;
         while passed < count {
             let rows = self.at_hand()?.min(count - passed);
             if rows == 0 {
                 break;
             }
+            self.hash_skipped(rows, groups)?;
             self.pass(rows)?;
             passed += rows;
         }
@@ -93,11 +122,32 @@ impl SourceRows {
                 }
             };
             slot.reserve(rows)?;
+            let first = slot.rows();
             groups.append(chunk, &(current.used..current.used + rows), current.first, slot.blocks())?;
+            while self.hashes.next_row() - self.position < rows {
+                let hash = slot.row_hash(first + self.hashes.next_row() - self.position)?;
+                self.hashes.add(hash, |hash| groups.fold_dictionaries(hash))?;
+            }
             self.pass(rows)?;
             taken += rows;
         }
         Ok(taken)
+    }
+
+    /// Hashes the sampled rows among the next ones of the current array, which go into no batch.
+    fn hash_skipped(&mut self, rows: usize, groups: &mut Groups) -> Result<()> {
+        while self.hashes.next_row() - self.position < rows {
+            let Some(current) = &self.current else { return Ok(()) };
+            let at = current.used + self.hashes.next_row() - self.position;
+            self.scratch.truncate(0);
+            // Another rank may have to tell an error of this row, at its own batch.
+            let hash = match pack_row(current, at..at + 1, groups, &mut self.scratch) {
+                Ok(()) => self.scratch.row_hash(0)?,
+                Err(_) => 0,
+            };
+            self.hashes.add(hash, |hash| groups.fold_dictionaries(hash))?;
+        }
+        Ok(())
     }
 
     /// Skips rows of the current array, which is released after its last row.
@@ -113,6 +163,20 @@ impl SourceRows {
             .ok_or_else(|| Error::invalid("the source has more rows than can be counted"))?;
         Ok(())
     }
+}
+
+/// Packs one row of an array, and reads no other one.
+fn pack_row(current: &Current, row: Range<usize>, groups: &mut Groups, slot: &mut Slot) -> Result<()> {
+    slot.reserve(1)?;
+    if let Some(chunk) = &current.chunk {
+        return groups.append(chunk, &row, current.first, slot.blocks());
+    }
+    let mut array = current.array.clipped(&row);
+    if !array.device().is_cpu() {
+        array = on_host(&array, groups.threads())?;
+    }
+    let chunk = groups.chunk(&array)?;
+    groups.append(&chunk, &(0..1), current.first.saturating_add(row.start), slot.blocks())
 }
 
 /// Copies an array of a device to host memory, where rows are packed. The copy runs on a stream of ours that waits only

@@ -1,36 +1,35 @@
 //! The position of an iteration, and the options that resuming it requires.
 
-use super::sharding::Sharding;
+use std::collections::BTreeMap;
+
+use super::place::Place;
+use super::read_log::Digest;
 use crate::error::{Error, Result};
 
 /// The version of the state's format.
-pub(crate) const STATE_VERSION: u64 = 1;
+pub(crate) const STATE_VERSION: u64 = 2;
 
 /// Where an iteration stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct State {
     /// The seed of every epoch's order; `None` without a shuffle.
     pub(crate) seed: Option<u64>,
-    /// The epoch.
-    pub(crate) epoch: u64,
-    /// The number of its batches that were handed out to each rank.
-    pub(crate) batches: usize,
+    /// Where the order stands.
+    pub(crate) place: Place,
+    /// Rows of a full batch of the loader that took the last rows. A last batch that was not full counts as full.
+    pub(crate) batch_size: usize,
     /// What must be the same when resuming.
     pub(crate) terms: Terms,
+    /// Of the rows that were read.
+    pub(crate) hashes: Hashes,
 }
 
-/// What determines the batches of an epoch, besides its seed and number. The rank is not part of it: ranks in step have
-/// the same state.
+/// What determines the order of an epoch, besides its seed and number. Neither the rank nor the sizes of batches and rounds
+/// are part of it: they are how the order is cut.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Terms {
-    /// Rows of a full batch.
-    pub(crate) batch_size: usize,
     /// Rows of the shuffle buffer; 0 without one.
     pub(crate) shuffle_buffer: usize,
-    /// Whether a last batch that is not full is dropped.
-    pub(crate) drop_last: bool,
-    /// The number of ranks.
-    pub(crate) world_size: usize,
     /// The source's columns and rows, if they are known.
     pub(crate) source: Source,
 }
@@ -44,17 +43,42 @@ pub(crate) struct Source {
     pub(crate) rows: Option<usize>,
 }
 
+/// The hashes of rows that were read.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Hashes {
+    /// Says what rows became; `None` if no iteration began. Digests of different conversions cannot be compared.
+    pub(crate) conversion: Option<u64>,
+    /// The digest of each shard that was read, by its number.
+    pub(crate) digests: BTreeMap<usize, Digest>,
+}
+
+impl Hashes {
+    /// Returns the digests that a loader of this conversion can compare; none if it converts otherwise.
+    ///
+    /// # Errors
+    /// If there are none to compare, and `all` rows must be.
+    pub(crate) fn comparable(&self, conversion: u64, all: bool) -> Result<BTreeMap<usize, Digest>> {
+        if self.conversion == Some(conversion) {
+            return Ok(self.digests.clone());
+        }
+        if all {
+            let reason = match self.conversion {
+                None => "the state has no hashes of rows, so it cannot be verified",
+                Some(_) => {
+                    "the state was taken with other groups, dtypes or nulls, so its hashes of rows cannot be verified"
+                }
+            };
+            return Err(Error::argument(reason).remedy_is("pass verify=\"replay\" to resume without comparing"));
+        }
+        Ok(BTreeMap::new())
+    }
+}
+
 impl Terms {
     /// Returns the terms of these options, for a source of which nothing is known yet.
     #[must_use]
-    pub(crate) fn new(sharding: &Sharding, shuffle_buffer: usize) -> Self {
-        Self {
-            batch_size: sharding.batch_size(),
-            shuffle_buffer,
-            drop_last: sharding.drop_last(),
-            world_size: sharding.world_size(),
-            source: Source::default(),
-        }
+    pub(crate) fn new(shuffle_buffer: usize) -> Self {
+        Self { shuffle_buffer, source: Source::default() }
     }
 
     /// Refuses to resume under other terms.
@@ -62,10 +86,7 @@ impl Terms {
     /// # Errors
     /// If these terms, of a state, differ from the present ones. Names the difference.
     pub(crate) fn check(&self, present: &Self) -> Result<()> {
-        differs("batch_size", &self.batch_size, &present.batch_size)?;
         differs("shuffle_buffer", &self.shuffle_buffer, &present.shuffle_buffer)?;
-        differs("drop_last", &self.drop_last, &present.drop_last)?;
-        differs("world_size", &self.world_size, &present.world_size)?;
         self.source.check(&present.source)
     }
 }
@@ -100,18 +121,21 @@ mod tests {
 
     #[test]
     fn whatever_differs_is_named() {
-        let terms =
-            |size, buffer, drop_last, world| Terms::new(&Sharding::new(size, drop_last, 0, world).unwrap(), buffer);
-        let base = terms(4, 5, false, 2);
+        let base = Terms::new(5);
         assert_eq!(base.check(&base), Ok(()));
-        for (other, name) in [
-            (terms(5, 5, false, 2), "batch_size 4, and the loader 5"),
-            (terms(4, 0, false, 2), "shuffle_buffer"),
-            (terms(4, 5, true, 2), "drop_last"),
-            (terms(4, 5, false, 3), "world_size"),
-        ] {
-            let error = base.check(&other).unwrap_err();
-            assert!(error.reason().contains(name) && error.remedy().is_some(), "{error}");
+        let error = base.check(&Terms::new(0)).unwrap_err();
+        assert!(error.reason().contains("shuffle_buffer 5, and the loader 0") && error.remedy().is_some(), "{error}");
+    }
+
+    #[test]
+    fn hashes_are_compared_where_rows_become_the_same() {
+        let digests = BTreeMap::from([(0, Digest { samples: 2, digest: 7 })]);
+        let hashes = Hashes { conversion: Some(3), digests: digests.clone() };
+        assert_eq!(hashes.comparable(3, true), Ok(digests));
+        for (hashes, named) in [(hashes, "dtypes"), (Hashes::default(), "no hashes")] {
+            assert_eq!(hashes.comparable(4, false), Ok(BTreeMap::new()));
+            let error = hashes.comparable(4, true).unwrap_err();
+            assert!(error.reason().contains(named) && error.remedy().is_some(), "{error}");
         }
     }
 

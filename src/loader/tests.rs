@@ -49,8 +49,8 @@ fn chunked(lengths: &[usize]) -> DeviceArrayStream {
     stream_of(arrays.collect())
 }
 
-fn open(stream: DeviceArrayStream, options: &LoadOptions, epoch: u64, start: usize) -> Batches {
-    Batches::new(stream, &Conversion::default(), options, epoch, start).unwrap()
+fn open(stream: DeviceArrayStream, options: &LoadOptions) -> Batches {
+    Batches::new(stream, &Conversion::default(), options, &Place::start(0)).unwrap()
 }
 
 fn numbers(batch: &Batch) -> Vec<usize> {
@@ -94,20 +94,31 @@ proptest! {
         (world, rank) in (1_usize..4).prop_flat_map(|world| (Just(world), 0..world)),
         (buffer, seed, epoch) in (0_usize..300, any::<u64>(), 0_u64..3),
         prefetch in 0_usize..4,
-        start in 0_usize..6,
+        (start, told, saved) in (0_usize..200, any::<bool>(), 1_usize..40),
     ) {
         let sharding = Sharding::new(size, drop_last, rank, world).unwrap();
         let shuffle = NonZero::new(buffer).map(|buffer| Shuffle { buffer, seed });
         let total = lengths.iter().sum();
-        let mut batches: Vec<Vec<usize>> =
-            shuffled(total, shuffle, epoch).chunks(size).map(<[usize]>::to_vec).collect();
+        let rows = shuffled(total, shuffle, epoch);
+        let mut batches: Vec<Vec<usize>> = rows[start.min(total)..].chunks(size).map(<[usize]>::to_vec).collect();
         batches.retain(|batch| !drop_last || batch.len() == size);
         batches.truncate(batches.len() / world * world);
+        let in_batches: usize = batches.iter().map(Vec::len).sum();
         let mine: Vec<Vec<usize>> = batches.into_iter().skip(rank).step_by(world).collect();
         let options = LoadOptions { shuffle, prefetch, ..LoadOptions::new(sharding) };
-        let found = open(chunked(&lengths), &options, epoch, start);
-        if start <= mine.len() {
-            prop_assert_eq!(all(found), &mine[start..]);
+        let mut whole = Batches::new(chunked(&lengths), &Conversion::default(), &options, &Place::start(epoch)).unwrap();
+        for batch in whole.by_ref() {
+            batch.unwrap();
+        }
+        let digest = whole.log().digest_before(usize::MAX);
+        // Each row is in the hashes, whichever rank takes it and however it is passed.
+        let resumed = Resumed { batch_size: saved, rows: told.then_some(total), digest };
+        let place = Place::after(epoch, vec![start], 0).unwrap();
+        let mut found = Batches::resume(chunked(&lengths), &Conversion::default(), &options, &place, resumed).unwrap();
+        if start < total + saved {
+            prop_assert_eq!(found.by_ref().map(|batch| numbers(&batch.unwrap())).collect::<Vec<_>>(), mine);
+            prop_assert_eq!(found.left_out(), Some(total.saturating_sub(start) - in_batches));
+            prop_assert_eq!(found.log().digest_before(usize::MAX), digest);
         } else {
             let error = found.map(|batch| batch.map(|_| ())).collect::<Result<Vec<_>>>().unwrap_err();
             prop_assert_eq!(error.kind(), ErrorKind::Argument);
@@ -132,7 +143,7 @@ fn buffers_larger_than_a_segment_keep_every_row() {
     let options = LoadOptions { shuffle, ..LoadOptions::new(split(3)) };
     let named = Selection::Named(vec![("x".to_owned(), Group::Column("x".to_owned()))]);
     let named = Conversion::default().select(named);
-    let found = Batches::new(stream_of(arrays), &named, &options, 1, 0).unwrap();
+    let found = Batches::new(stream_of(arrays), &named, &options, &Place::start(1)).unwrap();
     let found: Vec<f32> = found
         .flat_map(|batch| {
             let rows = batch.unwrap().tensors.remove(0);
@@ -159,7 +170,7 @@ fn a_batch_that_is_held_is_never_written_and_others_share_few_blocks() {
         let options = LoadOptions { prefetch, ..LoadOptions::new(split(10)) };
         let mut addresses = HashSet::new();
         let mut held = Vec::new();
-        for (index, batch) in open(chunked(&lengths), &options, 0, 0).enumerate() {
+        for (index, batch) in open(chunked(&lengths), &options).enumerate() {
             let batch = batch.unwrap();
             assert_eq!(numbers(&batch), (index * 10..index * 10 + 10).collect::<Vec<_>>());
             addresses.insert(batch.tensors[0].as_ptr());
@@ -205,7 +216,7 @@ fn one_array_of_the_source_is_held_at_a_time() {
             })
         };
         let options = LoadOptions { shuffle, ..LoadOptions::new(split(15)) };
-        assert_eq!(all(open(stream(rows(0, 0).field().clone(), arrays), &options, 0, 0)).concat().len(), count * 10);
+        assert_eq!(all(open(stream(rows(0, 0).field().clone(), arrays), &options)).concat().len(), count * 10);
         assert_eq!(seen.alive(), 0);
     }
 }
@@ -228,7 +239,7 @@ fn what_fails_is_told_after_the_good_batches_and_then_there_is_nothing() {
             for size in [3, 10, 25, 100].into_iter().step_by(if cfg!(miri) { 2 } else { 1 }) {
                 let seen = Seen::default();
                 let options = LoadOptions { prefetch, ..LoadOptions::new(split(size)) };
-                let mut found = open(failing(5, &seen, failure), &options, 0, 0);
+                let mut found = open(failing(5, &seen, failure), &options);
                 for index in 0..50 / size {
                     let batch = found.next().unwrap().unwrap();
                     assert_eq!(numbers(&batch), (index * size..(index + 1) * size).collect::<Vec<_>>());
@@ -247,7 +258,7 @@ fn nulls_and_misfits_are_told_by_the_row_of_the_source_at_their_batch() {
     let nulls = |from: i64| batch(Int64Array::from_iter((from..from + 10).map(|row| (row != 27).then_some(row))));
     let source = || stream_of([0, 10, 20, 30].map(nulls).into());
     let options = LoadOptions::new(split(6));
-    let mut found = open(source(), &options, 0, 0);
+    let mut found = open(source(), &options);
     for _ in 0..4 {
         found.next().unwrap().unwrap();
     }
@@ -257,9 +268,13 @@ fn nulls_and_misfits_are_told_by_the_row_of_the_source_at_their_batch() {
     let large = batch(Int64Array::from_iter_values(120..140));
     let selection = Selection::Named(vec![("n".to_owned(), Group::Column("row".to_owned()))]);
     for selection in [Selection::Whole(None), selection] {
-        let mut found =
-            Batches::new(stream_of(vec![nulls(0), large.clone()]), &to_int8.clone().select(selection), &options, 0, 0)
-                .unwrap();
+        let mut found = Batches::new(
+            stream_of(vec![nulls(0), large.clone()]),
+            &to_int8.clone().select(selection),
+            &options,
+            &Place::start(0),
+        )
+        .unwrap();
         for _ in 0..3 {
             found.next().unwrap().unwrap();
         }
@@ -275,7 +290,7 @@ fn dropping_at_any_moment_releases_everything() {
             let seen = Seen::default();
             let shuffle = Some(Shuffle { buffer: NonZero::new(12).unwrap(), seed: 0 });
             let options = LoadOptions { prefetch, shuffle, ..LoadOptions::new(split(4)) };
-            let mut found = open(failing(usize::MAX, &seen, || Err(Error::invalid("never"))), &options, 0, 0);
+            let mut found = open(failing(usize::MAX, &seen, || Err(Error::invalid("never"))), &options);
             for _ in 0..taken {
                 found.next().unwrap().unwrap();
             }
@@ -292,7 +307,7 @@ fn dropping_at_any_moment_releases_everything() {
 fn a_closed_iteration_is_at_its_end() {
     for prefetch in [0, 2] {
         let options = LoadOptions { prefetch, ..LoadOptions::new(split(4)) };
-        let mut found = open(chunked(&[100]), &options, 0, 0);
+        let mut found = open(chunked(&[100]), &options);
         found.next().unwrap().unwrap();
         assert!(found.stop(Duration::from_secs(60)));
         assert!(found.next().is_none());
@@ -324,7 +339,7 @@ fn groups_have_the_rows_of_each_other() {
     let options = LoadOptions { shuffle, ..LoadOptions::new(split(7)) };
     let source = stream_of(vec![chunk(0), chunk(20), chunk(40)]);
     let mut seen = Vec::new();
-    for batch in Batches::new(source, &Conversion::default().select(selection), &options, 0, 0).unwrap() {
+    for batch in Batches::new(source, &Conversion::default().select(selection), &options, &Place::start(0)).unwrap() {
         let batch = batch.unwrap();
         let [x, y, z] = &batch.tensors[..] else { panic!("{batch:?}") };
         let count = i64::try_from(batch.rows).unwrap();
@@ -348,7 +363,7 @@ fn codes_have_to_be_of_one_dictionary() {
     let options = LoadOptions::new(split(2));
     for selection in [named, Selection::Whole(None)] {
         let conversion = Conversion::default().select(selection);
-        let open = |arrays| Batches::new(stream_of(arrays), &conversion, &options, 0, 0);
+        let open = |arrays| Batches::new(stream_of(arrays), &conversion, &options, &Place::start(0));
         let found: Vec<_> =
             open(vec![chunk(["a", "b", "a"]), chunk(["a", "b", "b"])]).unwrap().map(Result::unwrap).collect();
         assert_eq!(found.iter().map(|batch| batch.rows).collect::<Vec<_>>(), [2, 2, 2]);
@@ -371,10 +386,10 @@ fn what_is_no_batch_is_refused_before_anything_is_read() {
     for selection in selections {
         let unread = stream(rows(0, 0).field().clone(), std::iter::from_fn(|| panic!("read")));
         let options = LoadOptions::new(split(2));
-        assert!(Batches::new(unread, &Conversion::default().select(selection), &options, 0, 0).is_err());
+        assert!(Batches::new(unread, &Conversion::default().select(selection), &options, &Place::start(0)).is_err());
     }
     let huge = LoadOptions::new(split(usize::MAX));
-    let refused = Batches::new(chunked(&[3]), &Conversion::default(), &huge, 0, 0);
+    let refused = Batches::new(chunked(&[3]), &Conversion::default(), &huge, &Place::start(0));
     assert_eq!(refused.unwrap_err().kind(), ErrorKind::Memory);
 }
 
@@ -383,7 +398,7 @@ fn a_batch_larger_than_the_source_takes_no_more_memory_than_that() {
     // 8 TiB, if it were full.
     let options = LoadOptions::new(split(1 << 40));
     let lengths = [100_000, 1, 200_000, 50_000].map(|length: usize| length.div_ceil(if cfg!(miri) { 1000 } else { 1 }));
-    let found = all(open(chunked(&lengths), &options, 0, 0));
+    let found = all(open(chunked(&lengths), &options));
     assert_eq!(found, [(0..lengths.iter().sum()).collect::<Vec<_>>()]);
 }
 
@@ -395,7 +410,7 @@ fn an_index_of_pandas_is_a_column_unless_the_options_leave_it_out() {
     for (index, columns) in [(PandasIndex::Keep, 2), (PandasIndex::KeepNamed, 1)] {
         let conversion = Conversion::default().index(index);
         let stream = stream_of(vec![DeviceArray::from_record_batch(&batch).unwrap()]);
-        let batch = Batches::new(stream, &conversion, &options, 0, 0).unwrap().next().unwrap().unwrap();
+        let batch = Batches::new(stream, &conversion, &options, &Place::start(0)).unwrap().next().unwrap().unwrap();
         assert_eq!(batch.tensors[0].shape(), [2, columns]);
     }
 }

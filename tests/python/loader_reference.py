@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Iterator
 from typing import Any
@@ -96,6 +97,49 @@ def batches(
         cut = [batch for batch in cut if len(batch) == batch_size]
     rounds = len(cut) // world_size
     return cut[rank : rounds * world_size : world_size]
+
+
+def mix(x: int) -> int:
+    x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9 % 2**64
+    x = (x ^ x >> 27) * 0x94D049BB133111EB % 2**64
+    return x ^ x >> 31
+
+
+def fold(h: int, w: int) -> int:
+    return mix(((h ^ w) + 0x9E3779B97F4A7C15) % 2**64)
+
+
+def fold_bytes(h: int, content: bytes) -> int:
+    h = fold(h, len(content))
+    for start in range(0, len(content), 8):
+        h = fold(h, int.from_bytes(content[start : start + 8], "little"))
+    return h
+
+
+def samples() -> Iterator[int]:
+    """The numbers of the sampled rows."""
+    start = 0
+    while True:
+        rows = max(1, min(8192, start // 16))
+        yield start + mix(start) % rows
+        start += rows
+
+
+def digest(rows: list[list[bytes] | None], dictionaries: list[list[str]] | None = None) -> list[int]:
+    """The number of sampled rows among these, and their digest. A row has the bytes of each group; None is a row that cannot be
+    converted."""
+    d, count = 0, 0
+    for words in dictionaries or []:
+        d = fold(d, len(words))
+        for at in itertools.takewhile(lambda at: at < len(words), samples()):
+            d = fold_bytes(d, words[at].encode())
+    for row in itertools.takewhile(lambda row: row < len(rows), samples()):
+        h = 0
+        for content in rows[row] or []:
+            h = fold_bytes(h, content)
+        d = fold(fold(d, row), h)
+        count += 1
+    return [count, d]
 
 
 def numbered(rows: int, chunk: int | None = None) -> pa.Table:

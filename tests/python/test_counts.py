@@ -85,9 +85,15 @@ def test_an_integer_that_is_too_large_is_not_asked_to_be_larger(argument):
     assert "or more" not in str(caught.value)
 
 
-@pytest.mark.parametrize("key", ["version", "seed", "epoch", "batches", "batch_size", "shuffle_buffer", "world_size"])
+@pytest.mark.parametrize("key", ["version", "seed", "epoch", "next_lane", "batch_size", "shuffle_buffer", "rows", "conversion"])
 def test_a_bool_is_no_number_of_a_state(key):
     source = loader(shuffle_buffer=4, seed=1)
     state = source.state_dict()
     with pytest.raises(ValueError, match=f'"{key}" cannot be True'):
         source.load_state_dict({**state, key: True})
+
+
+def test_a_bool_is_no_number_of_rows_of_a_state():
+    state = loader().state_dict()
+    with pytest.raises(ValueError, match='"taken" cannot be'):
+        loader().load_state_dict({**state, "taken": [True]})

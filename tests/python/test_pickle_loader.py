@@ -272,10 +272,10 @@ class TestHostile:
             (2, lambda _: None, TypeError),
             (2, lambda _: {}, ValueError),
             (2, lambda state: state | {"version": 9}, ValueError),
-            (2, lambda state: state | {"batches": -1}, ValueError),
+            (2, lambda state: state | {"taken": [-1]}, ValueError),
             (2, lambda state: state | {"rows": 41}, ValueError),
             (2, lambda state: state | {"seed": 5}, ValueError),
-            (2, lambda state: state | {"batch_size": 7}, ValueError),
+            (2, lambda state: state | {"batch_size": 0}, ValueError),
         ],
     )
     def test_values_are_checked_as_those_of_the_constructor(self, index, change, error):

@@ -1,10 +1,23 @@
 //! Reads the loader's columns and seed, and converts its state to and from a dict.
 
+use pyo3::IntoPyObjectExt;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyDict};
+use pyo3::types::{PyBool, PyDict, PyList, PySequence};
 
-use crate::loader::{STATE_VERSION, Source, State, Terms};
+use crate::loader::{Digest, Hashes, Place, STATE_VERSION, Source, State, Terms};
+
+/// The first version of the state's format: a number of batches, without hashes.
+const FIRST_VERSION: u64 = 1;
+
+/// Reads `verify=`: whether all rows that a state has hashes of are read again.
+pub(super) fn verifies_all(verify: Option<&str>) -> PyResult<bool> {
+    match verify {
+        None | Some("replay") => Ok(false),
+        Some("all") => Ok(true),
+        Some(other) => Err(PyValueError::new_err(format!("verify must be \"replay\" or \"all\", not {other:?}"))),
+    }
+}
 
 /// A seed that nobody chose.
 pub(super) fn random_seed(py: Python<'_>) -> PyResult<u64> {
@@ -17,14 +30,19 @@ pub(super) fn to_dict<'py>(py: Python<'py>, state: &State) -> PyResult<Bound<'py
     let dict = PyDict::new(py);
     dict.set_item("version", STATE_VERSION)?;
     dict.set_item("seed", state.seed)?;
-    dict.set_item("epoch", state.epoch)?;
-    dict.set_item("batches", state.batches)?;
-    dict.set_item("batch_size", state.terms.batch_size)?;
+    dict.set_item("epoch", state.place.epoch())?;
+    dict.set_item("taken", state.place.taken())?;
+    dict.set_item("next_lane", state.place.next_lane())?;
+    dict.set_item("batch_size", state.batch_size)?;
     dict.set_item("shuffle_buffer", state.terms.shuffle_buffer)?;
-    dict.set_item("drop_last", state.terms.drop_last)?;
-    dict.set_item("world_size", state.terms.world_size)?;
     dict.set_item("columns", state.terms.source.columns.as_ref())?;
     dict.set_item("rows", state.terms.source.rows)?;
+    dict.set_item("conversion", state.hashes.conversion)?;
+    let hashes = state.hashes.digests.iter();
+    let hashes: Vec<_> = hashes.map(|(shard, read)| (shard, read.samples, read.digest)).collect();
+    // Lists, which JSON gives back as they are.
+    let lists = hashes.into_iter().map(|hash| hash.into_pyobject(py)?.to_list().into_bound_py_any(py));
+    dict.set_item("hashes", PyList::new(py, lists.collect::<PyResult<Vec<_>>>()?)?)?;
     Ok(dict)
 }
 
@@ -34,19 +52,32 @@ pub(super) fn to_dict<'py>(py: Python<'py>, state: &State) -> PyResult<Bound<'py
 /// `ValueError` for a dict that is no state of this version.
 pub(super) fn from_dict(dict: &Bound<'_, PyDict>) -> PyResult<State> {
     let version: u64 = item(dict, "version")?;
-    if version != STATE_VERSION {
-        let reason = format!("the state is of version {version}, and this package reads version {STATE_VERSION}");
+    if !(FIRST_VERSION..=STATE_VERSION).contains(&version) {
+        let reason = format!(
+            "the state is of version {version}, and this package reads versions {FIRST_VERSION} to {STATE_VERSION}; load it with \
+             the version of arrow-dlpack that it was taken with"
+        );
         return Err(PyValueError::new_err(reason));
     }
-    let source = Source { columns: item(dict, "columns")?, rows: item(dict, "rows")? };
     let terms = Terms {
-        batch_size: item(dict, "batch_size")?,
         shuffle_buffer: item(dict, "shuffle_buffer")?,
-        drop_last: item(dict, "drop_last")?,
-        world_size: item(dict, "world_size")?,
-        source,
+        source: Source { columns: item(dict, "columns")?, rows: item(dict, "rows")? },
     };
-    Ok(State { seed: item(dict, "seed")?, epoch: item(dict, "epoch")?, batches: item(dict, "batches")?, terms })
+    let (seed, epoch, batch_size) = (item(dict, "seed")?, item(dict, "epoch")?, item(dict, "batch_size")?);
+    if version == FIRST_VERSION {
+        // It counts batches of each rank, of an order of one lane.
+        let (batches, world_size): (usize, usize) = (item(dict, "batches")?, item(dict, "world_size")?);
+        let taken = batches.checked_mul(world_size).and_then(|batches| batches.checked_mul(batch_size));
+        let taken =
+            taken.ok_or_else(|| PyValueError::new_err("the state has more batches than rows can be counted"))?;
+        let place = Place::after(epoch, vec![taken], 0)?;
+        return Ok(State { seed, place, batch_size, terms, hashes: Hashes::default() });
+    }
+    let place = Place::after(epoch, item(dict, "taken")?, item(dict, "next_lane")?)?;
+    let digests: Vec<(usize, usize, u64)> = item(dict, "hashes")?;
+    let digests = digests.into_iter().map(|(shard, samples, digest)| (shard, Digest { samples, digest })).collect();
+    let hashes = Hashes { conversion: item(dict, "conversion")?, digests };
+    Ok(State { seed, place, batch_size, terms, hashes })
 }
 
 fn item<'py, T>(dict: &Bound<'py, PyDict>, key: &str) -> PyResult<T>
@@ -58,8 +89,17 @@ where
         .ok_or_else(|| PyValueError::new_err(format!("the state has no {key:?}: it is not of a Loader")))?;
     let wrong = || PyValueError::new_err(format!("the state's {key:?} cannot be {value}"));
     // A bool passes for a number when it is extracted.
-    if value.is_instance_of::<PyBool>() && key != "drop_last" {
+    let is_bool = |value: &Bound<'py, PyAny>| value.is_instance_of::<PyBool>();
+    if is_bool(&value) || value.cast::<PyList>().is_ok_and(|list| list.iter().any(|value| is_bool(&value))) {
         return Err(wrong());
     }
+    // JSON has lists where a tuple is extracted.
+    let value = match value.cast::<PyList>() {
+        Ok(list) if key == "hashes" => {
+            let tuple = |item: Bound<'py, PyAny>| item.cast::<PySequence>().map_err(|_| wrong())?.to_tuple();
+            list.iter().map(tuple).collect::<PyResult<Vec<_>>>()?.into_bound_py_any(dict.py())?
+        }
+        _ => value.clone(),
+    };
     value.extract().map_err(|_| wrong())
 }

@@ -7,6 +7,7 @@ mod pickled;
 mod progress;
 mod source;
 
+use std::collections::BTreeMap;
 use std::num::NonZero;
 use std::sync::Arc;
 
@@ -30,7 +31,7 @@ use super::options::{ElementKeywords, Legacy};
 use super::selection::Columns;
 use super::sources::Known;
 use crate::cuda::allocate_from;
-use crate::loader::{Batches, LoadOptions, Sharding, Shuffle, Terms, check_device};
+use crate::loader::{Batches, Hashes, LoadOptions, Resumed, Sharding, Shuffle, Terms, check_device};
 use crate::spec::Conversion;
 
 /// Yields training batches of `batch_size` rows from an Arrow stream, prefetched on a native thread.
@@ -61,12 +62,15 @@ use crate::spec::Conversion;
 /// prefetch: the number of batches to make ahead; 0 makes each batch on request, without a thread.
 /// threads: the number of threads that convert a large batch; None is ARROW_DLPACK_THREADS, or one per core.
 /// rank, world_size: batch k belongs to rank k % world_size. All ranks get the same number of batches.
+/// verify: what a loaded state is compared with, by hashes of sampled rows: "replay", the rows that are read
+///     again; "all", which makes it an error if there is nothing to compare.
 ///
 /// A pickle holds the source, if that can be pickled, the options and the state of `state_dict()`. The new
 /// loader continues from there.
 ///
 /// The seed, epoch, rank, world size, the sizes above and the source's rows alone determine the order of the
-/// rows.
+/// rows. The source has to yield the same rows in the same order each time, as tables and files do, and a query
+/// with ORDER BY over a unique key.
 #[pyclass(frozen, module = "arrow_dlpack")]
 #[derive(Debug)]
 pub struct Loader {
@@ -78,6 +82,8 @@ pub struct Loader {
     allocator: Option<Py<PyAny>>,
     load: LoadOptions,
     shuffle_buffer: usize,
+    /// Whether a state must be compared with what is read.
+    verifies_all: bool,
     progress: Arc<Progress>,
 }
 
@@ -88,7 +94,7 @@ fn too_late() -> PyErr {
 #[pymethods]
 impl Loader {
     #[new]
-    #[pyo3(signature = (source, *, batch_size, columns=None, dtype=None, nulls=None, decimal=None, dictionary=None, xp=None, device=None, allocator=None, shuffle_buffer=None, seed=None, drop_last=false, prefetch=None, threads=None, rank=None, world_size=None), text_signature = "(source, *, batch_size, columns=None, dtype=None, nulls=\"error\", decimal=None, dictionary=None, xp=None, device=None, allocator=None, shuffle_buffer=0, seed=None, drop_last=False, prefetch=2, threads=None, rank=0, world_size=1)")]
+    #[pyo3(signature = (source, *, batch_size, columns=None, dtype=None, nulls=None, decimal=None, dictionary=None, xp=None, device=None, allocator=None, shuffle_buffer=None, seed=None, drop_last=false, prefetch=None, threads=None, rank=None, world_size=None, verify=None), text_signature = "(source, *, batch_size, columns=None, dtype=None, nulls=\"error\", decimal=None, dictionary=None, xp=None, device=None, allocator=None, shuffle_buffer=0, seed=None, drop_last=False, prefetch=2, threads=None, rank=0, world_size=1, verify=\"replay\")")]
     #[allow(clippy::too_many_arguments, reason = "one Python keyword each")]
     fn new(
         source: &Bound<'_, PyAny>,
@@ -108,6 +114,7 @@ impl Loader {
         threads: Option<&Bound<'_, PyAny>>,
         rank: Option<&Bound<'_, PyAny>>,
         world_size: Option<&Bound<'_, PyAny>>,
+        verify: Option<&str>,
     ) -> PyResult<Self> {
         let device = device.map_or(Ok(crate::device::Device::CPU), device::extract)?;
         check_device(device)?;
@@ -140,6 +147,9 @@ impl Loader {
         conversion.refuse_kept_nulls()?;
         let py = source.py();
         let source = Source::new(source)?;
+        if world_size > 1 {
+            source.warn_of_query(py)?;
+        }
         match source.columns(py)? {
             Some((Known::Type(field), index)) => Batches::check_type(&field, &conversion.clone().index(index))?,
             Some((Known::Names(field), _)) => conversion.check_names(&field)?,
@@ -153,7 +163,8 @@ impl Loader {
             allocator: allocator.map(|allocator| allocator.clone().unbind()),
             load,
             shuffle_buffer,
-            progress: Arc::new(Progress::new(seed, passed.is_some())),
+            verifies_all: keywords::verifies_all(verify)?,
+            progress: Arc::new(Progress::new(seed, passed.is_some(), sharding, shuffle_buffer)),
         })
     }
 
@@ -173,10 +184,18 @@ impl Loader {
         let conversion = self.conversion.clone().index(opened.index);
         let terms = self.terms_of(py, opened.stream.field(), next.resumed.as_ref())?;
         let tell = opened.teller();
+        let conversion_hash = Batches::conversion_hash(opened.stream.field(), &conversion)?;
+        let mut hashes = Hashes { conversion: Some(conversion_hash), digests: BTreeMap::new() };
+        if next.place.taken().iter().any(|taken| *taken > 0) {
+            let compared = next.hashes.comparable(conversion_hash, self.verifies_all);
+            hashes.digests = compared.map_err(|error| tell(py, error.into()))?;
+        }
+        let digest = hashes.digests.get(&0).copied();
+        let resumed = Resumed { batch_size: next.batch_size, rows: terms.source.rows, digest };
         let memory = memory::source(self.allocator.as_ref().map(|allocator| allocator.bind(py)))?;
         let batches = py.detach(|| {
             let _memory = memory.map(allocate_from);
-            Batches::new(opened.stream, &conversion, &load, next.epoch, next.batches)
+            Batches::resume(opened.stream, &conversion, &load, &next.place, resumed)
         });
         let batches = batches.map_err(|error| tell(py, error.into()))?;
         let batches = Arc::new(batches);
@@ -186,7 +205,7 @@ impl Loader {
             py.detach(|| batches.close());
             return Err(too_late());
         }
-        let run = self.progress.begin(&next, terms.source);
+        let run = self.progress.begin(next, terms.source, hashes, batches.log().clone());
         let xp = self.xp.as_ref().map(|xp| xp.clone_ref(py));
         Ok(LoaderIterator::new(py, batches, &self.conversion.selection, xp, self.progress.clone(), run))
     }
@@ -215,7 +234,13 @@ impl Loader {
     /// The epoch of the current iteration, or of the next `iter()`.
     #[getter]
     fn epoch(&self) -> u64 {
-        self.progress.state(self.terms_alone()).epoch
+        self.progress.epoch()
+    }
+
+    /// How many rows of the epoch that ended last are in no batch of any rank; None before an epoch has ended.
+    #[getter]
+    fn left_out(&self) -> Option<usize> {
+        self.progress.left_out()
     }
 
     /// Sets the epoch of the next `iter()`. Each epoch has its own order. Keeps a loaded state of the same epoch.
@@ -226,19 +251,33 @@ impl Loader {
 
     /// Returns the position of the iteration, as a dict that JSON can hold.
     ///
-    /// `load_state_dict` of a loader with the same source and options continues after the last batch that was
-    /// handed out.
+    /// `load_state_dict` of a loader with the same source, seed, shuffle_buffer and columns continues after the last
+    /// batch that was handed out, also with another batch_size, world_size or drop_last.
     fn state_dict<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         keywords::to_dict(py, &self.progress.state(self.terms(py)?))
+    }
+
+    /// Returns a dict that is equal for all ranks that read the same source with the same options and are in step.
+    ///
+    /// It has the options that determine the order, the columns, the number of rows, and hashes of the rows that
+    /// were read: of the epoch that has just ended, or of the current one.
+    fn fingerprint<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let dict = keywords::to_dict(py, &self.progress.fingerprint(self.terms(py)?))?;
+        dict.set_item("world_size", self.load.sharding.world_size())?;
+        dict.set_item("drop_last", self.load.sharding.drop_last())?;
+        Ok(dict)
     }
 
     /// Restores a state of `state_dict`: the next `iter()` continues from there.
     ///
     /// Raises ConversionError (a ValueError) for a state of other options or of another source. `iter()` raises it
-    /// if the difference shows only when the source is opened.
+    /// if the difference shows only when the source is opened, and the first batch if its rows have changed.
     fn load_state_dict(&self, py: Python<'_>, state: &Bound<'_, PyDict>) -> PyResult<()> {
         let state = keywords::from_dict(state)?;
         state.terms.check(&self.terms(py)?)?;
+        if state.batch_size == 0 {
+            return Err(PyValueError::new_err("the state's \"batch_size\" cannot be 0"));
+        }
         if state.seed.is_some() != (self.shuffle_buffer > 0) {
             return Err(PyValueError::new_err("the state's seed and the shuffle_buffer do not go together"));
         }
@@ -301,7 +340,7 @@ fn refuse_torch_worker(py: Python<'_>) -> PyResult<()> {
 
 impl Loader {
     fn terms_alone(&self) -> Terms {
-        Terms::new(&self.load.sharding, self.shuffle_buffer)
+        Terms::new(self.shuffle_buffer)
     }
 
     /// What a state has to fit, with a source of this type.

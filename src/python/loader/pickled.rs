@@ -153,6 +153,9 @@ fn options<'py>(py: Python<'py>, loader: &Loader) -> PyResult<Bound<'py, PyDict>
     options.set_item("prefetch", load.prefetch)?;
     options.set_item("rank", sharding.rank())?;
     options.set_item("world_size", sharding.world_size())?;
+    if loader.verifies_all {
+        options.set_item("verify", "all")?;
+    }
     Ok(options)
 }
 

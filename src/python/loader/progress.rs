@@ -3,19 +3,27 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::error::{Error, Result};
-use crate::loader::{Source, State, Terms};
+use crate::loader::{Digest, Hashes, Place, ReadLog, Sharding, Source, State, Terms};
 
 /// Where the latest iteration of a loader stands, or where the next one begins.
 #[derive(Debug)]
-pub(super) struct Progress(Mutex<Position>);
+pub(super) struct Progress {
+    sharding: Sharding,
+    /// Rows of the shuffle buffer.
+    buffer: usize,
+    position: Mutex<Position>,
+}
 
 #[derive(Debug)]
 struct Position {
     seed: Option<u64>,
     /// Whether the seed is the caller's word.
     seed_was_passed: bool,
-    epoch: u64,
-    batches: usize,
+    /// Where the iteration began, or begins, and how many batches it handed out since.
+    place: Place,
+    rounds: usize,
+    /// Rows of the batches before that place.
+    batch_size: usize,
     /// Whether an iteration is there, so that the next one is of another epoch.
     begun: bool,
     /// Counts iterations: only the latest one moves the position.
@@ -23,35 +31,55 @@ struct Position {
     source: Source,
     /// What a loaded state asks of the source.
     resumed: Option<Terms>,
+    /// Of the rows before `place`.
+    hashes: Hashes,
+    /// What the iteration reads.
+    log: Option<ReadLog>,
+    /// Of the epoch that ended last.
+    ended: Option<Ended>,
+}
+
+/// What an epoch was, once it has ended.
+#[derive(Clone, Debug, Default)]
+struct Ended {
+    left_out: Option<usize>,
+    hashes: Hashes,
 }
 
 /// Where an iteration begins.
 #[derive(Debug)]
 pub(super) struct Start {
     pub(super) seed: Option<u64>,
-    pub(super) epoch: u64,
-    /// Batches that were handed out before.
-    pub(super) batches: usize,
+    pub(super) place: Place,
+    /// Rows of the batches that were handed out before.
+    pub(super) batch_size: usize,
     pub(super) resumed: Option<Terms>,
+    /// Of the rows before.
+    pub(super) hashes: Hashes,
 }
 
 impl Progress {
     /// The start of the first epoch.
-    pub(super) fn new(seed: Option<u64>, seed_was_passed: bool) -> Self {
-        Self(Mutex::new(Position {
+    pub(super) fn new(seed: Option<u64>, seed_was_passed: bool, sharding: Sharding, buffer: usize) -> Self {
+        let position = Mutex::new(Position {
             seed,
             seed_was_passed,
-            epoch: 0,
-            batches: 0,
+            place: Place::start(0),
+            rounds: 0,
+            batch_size: sharding.batch_size(),
             begun: false,
             run: 0,
             source: Source::default(),
             resumed: None,
-        }))
+            hashes: Hashes::default(),
+            log: None,
+            ended: None,
+        });
+        Self { sharding, buffer, position }
     }
 
     fn lock(&self) -> MutexGuard<'_, Position> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.position.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The seed that the caller passed.
@@ -60,31 +88,49 @@ impl Progress {
         position.seed.filter(|_| position.seed_was_passed)
     }
 
+    /// The epoch of the current iteration, or of the next one.
+    pub(super) fn epoch(&self) -> u64 {
+        self.lock().place.epoch()
+    }
+
+    /// How many rows of the last epoch that ended are in no batch.
+    pub(super) fn left_out(&self) -> Option<usize> {
+        self.lock().ended.as_ref().and_then(|ended| ended.left_out)
+    }
+
     /// Where the next iteration begins.
     pub(super) fn next(&self) -> Start {
         let position = self.lock();
-        let (seed, epoch) = (position.seed, position.epoch);
+        let seed = position.seed;
         if position.begun {
-            return Start { seed, epoch: epoch.saturating_add(1), batches: 0, resumed: None };
+            let place = position.place.next_epoch();
+            let batch_size = self.sharding.batch_size();
+            return Start { seed, place, batch_size, resumed: None, hashes: Hashes::default() };
         }
-        Start { seed, epoch, batches: position.batches, resumed: position.resumed.clone() }
+        Start {
+            seed,
+            place: position.place.clone(),
+            batch_size: position.batch_size,
+            resumed: position.resumed.clone(),
+            hashes: position.hashes.clone(),
+        }
     }
 
-    /// An iteration begins there, over this source; its number.
-    pub(super) fn begin(&self, start: &Start, source: Source) -> u64 {
+    /// An iteration begins there, over this source, with these hashes to go on with; its number.
+    pub(super) fn begin(&self, start: Start, source: Source, hashes: Hashes, log: ReadLog) -> u64 {
         let mut position = self.lock();
-        let run = position.run + 1;
-        let (seed, seed_was_passed) = (position.seed, position.seed_was_passed);
-        let Start { epoch, batches, .. } = *start;
-        *position = Position { seed, seed_was_passed, epoch, batches, begun: true, run, source, resumed: None };
-        run
+        position.run += 1;
+        (position.place, position.rounds, position.batch_size) = (start.place, 0, start.batch_size);
+        (position.begun, position.source, position.resumed) = (true, source, None);
+        (position.hashes, position.log) = (hashes, Some(log));
+        position.run
     }
 
     /// A batch of this iteration was handed out.
     pub(super) fn handed_out(&self, run: u64) {
         let mut position = self.lock();
         if position.run == run {
-            position.batches += 1;
+            position.rounds += 1;
         }
     }
 
@@ -92,15 +138,20 @@ impl Progress {
     pub(super) fn ended(&self, run: u64) {
         let mut position = self.lock();
         if position.run == run && position.begun {
-            (position.epoch, position.batches, position.begun) = (position.epoch.saturating_add(1), 0, false);
+            let hashes = position.read(|log| log.digest_before(usize::MAX));
+            let left_out = position.log.as_ref().and_then(ReadLog::left_out);
+            position.ended = Some(Ended { left_out, hashes });
+            let place = position.place.next_epoch();
+            position.move_to(place, self.sharding.batch_size());
         }
     }
 
     /// The next iteration begins this epoch; one that goes on with it already, by a loaded state, does so still.
     pub(super) fn set_epoch(&self, epoch: u64) {
         let mut position = self.lock();
-        if position.begun || position.epoch != epoch {
-            (position.epoch, position.batches, position.begun) = (epoch, 0, false);
+        if position.begun || position.place.epoch() != epoch {
+            let place = position.place.start_of(epoch);
+            position.move_to(place, self.sharding.batch_size());
             (position.run, position.resumed) = (position.run + 1, None);
         }
     }
@@ -112,13 +163,28 @@ impl Progress {
         let known = resumed.unwrap_or(&position.source);
         terms.source.columns = known.columns.clone();
         terms.source.rows = terms.source.rows.or(known.rows);
-        State { seed: position.seed, epoch: position.epoch, batches: position.batches, terms }
+        let (rounds, seed) = (position.rounds, position.seed);
+        let place = position.place.after_rounds(rounds, &self.sharding);
+        let batch_size = if rounds > 0 { self.sharding.batch_size() } else { position.batch_size };
+        let read = position.place.rows_read(0, rounds, &self.sharding, self.buffer);
+        let hashes = position.read(|log| log.digest_before(read?));
+        State { seed, place, batch_size, terms, hashes }
+    }
+
+    /// The state under these terms, with the hashes of the epoch that ended if no other one has begun.
+    pub(super) fn fingerprint(&self, terms: Terms) -> State {
+        let state = self.state(terms);
+        let position = self.lock();
+        match &position.ended {
+            Some(ended) if !position.begun => State { hashes: ended.hashes.clone(), ..state },
+            _ => state,
+        }
     }
 
     /// The next iteration goes on from this state.
     ///
     /// # Errors
-    /// When another seed was passed to the loader.
+    /// When another seed was passed to the loader, or the state is of other lanes.
     pub(super) fn load(&self, state: State) -> Result<()> {
         let mut position = self.lock();
         if position.seed_was_passed && position.seed != state.seed {
@@ -127,8 +193,35 @@ impl Progress {
             let reason = format!("the seed of the state is {theirs}, and that of the loader {ours}");
             return Err(Error::argument(reason).remedy_is("pass the seed of the state, or none"));
         }
-        (position.seed, position.epoch, position.batches) = (state.seed, state.epoch, state.batches);
-        (position.begun, position.run, position.resumed) = (false, position.run + 1, Some(state.terms));
+        let (theirs, ours) = (state.place.taken().len(), position.place.taken().len());
+        if theirs != ours {
+            let reason = format!("the state has {theirs} lanes, and the loader {ours}");
+            return Err(Error::argument(reason).remedy_is("pass the lanes of the loader that the state was taken from"));
+        }
+        position.seed = state.seed;
+        position.move_to(state.place, state.batch_size);
+        position.hashes = state.hashes;
+        (position.run, position.resumed, position.ended) = (position.run + 1, Some(state.terms), None);
         Ok(())
+    }
+}
+
+impl Position {
+    /// The next iteration begins at this place.
+    fn move_to(&mut self, place: Place, batch_size: usize) {
+        (self.place, self.rounds, self.batch_size, self.begun) = (place, 0, batch_size, false);
+        (self.hashes, self.log) = (Hashes::default(), None);
+    }
+
+    /// The hashes of what was read by now: those of the state that the iteration began with, and those in its log.
+    fn read(&self, digest: impl FnOnce(&ReadLog) -> Option<Digest>) -> Hashes {
+        let mut hashes = self.hashes.clone();
+        if let Some(read) = self.log.as_ref().and_then(digest) {
+            let known = hashes.digests.entry(0).or_default();
+            if read.samples > known.samples {
+                *known = read;
+            }
+        }
+        hashes
     }
 }

@@ -1,9 +1,10 @@
 //! The source of a loader, and how often it can be read.
 
+use std::ffi::CString;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use pyo3::exceptions::{PyException, PyTypeError, PyValueError};
+use pyo3::exceptions::{PyException, PyTypeError, PyUserWarning, PyValueError};
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 use pyo3::types::{PyIterator, PyList, PyTuple, PyWeakrefMethods, PyWeakrefReference};
@@ -17,6 +18,9 @@ use crate::python::sources::{
 };
 use crate::python::{Array, RecordBatch, Tensor};
 use crate::spec::{CopyMode, PandasIndex};
+
+/// Whether this process was warned of a query that several ranks run.
+static IS_WARNED: AtomicBool = AtomicBool::new(false);
 
 /// What a loader reads.
 #[derive(Debug)]
@@ -115,6 +119,26 @@ impl Source {
             return Ok(None);
         }
         rows_of(self.object.bind(py), 0)
+    }
+
+    /// Warns, the first time in this process, if the object is a query, whose rows may have another order in each rank.
+    ///
+    /// # Errors
+    /// The warning, if the filters make it an error: it is raised again for the next loader.
+    pub(super) fn warn_of_query(&self, py: Python<'_>) -> PyResult<()> {
+        if self.is_callable || IS_WARNED.load(Ordering::Relaxed) || !sources::is_query(self.object.bind(py))? {
+            return Ok(());
+        }
+        let message = format!(
+            "each rank runs the query of this {} by itself: ranks lose and repeat rows unless it returns the same rows in the same \
+             order each time. Give it an ORDER BY over a unique key, or write its result to files and pass those; compare \
+             Loader.fingerprint() of the ranks.",
+            self.name(py)?
+        );
+        let category = py.get_type::<PyUserWarning>();
+        PyErr::warn(py, &category, &CString::new(message)?, 1)?;
+        IS_WARNED.store(true, Ordering::Relaxed);
+        Ok(())
     }
 
     /// The object, for another loader.

@@ -115,6 +115,24 @@ pub(in crate::python) fn is_in_memory(object: &Bound<'_, PyAny>) -> PyResult<boo
     Ok(false)
 }
 
+/// Whether an object is a query, which is run each time that it is read: the order of its rows may change.
+///
+/// # Errors
+/// What the object's attributes raise.
+pub(in crate::python) fn is_query(object: &Bound<'_, PyAny>) -> PyResult<bool> {
+    if has_dunder(object)? {
+        // A query tells its schema by a method, where a stream has it as an attribute.
+        let (py, kind) = (object.py(), object.get_type());
+        let by_method = |name| Ok::<_, PyErr>(kind.getattr_opt(name)?.is_some_and(|schema| schema.is_callable()));
+        let tells = by_method(intern!(py, "collect_schema"))? || by_method(intern!(py, "schema"))?;
+        return Ok((tells || input::has_length(object)?) && !is_in_memory(object)?);
+    }
+    if is_never(object)? || super::is_dataset(object)? {
+        return Ok(false);
+    }
+    Ok(form(object)?.is_some_and(|(form, _)| form.runs_query))
+}
+
 /// The columns by name: `columns` of frames, which have `dtypes` too, or `description` of a cursor of a database with a result.
 fn names(object: &Bound<'_, PyAny>) -> PyResult<Option<Known>> {
     let py = object.py();

@@ -19,7 +19,7 @@ use pyo3::types::{
 };
 
 use self::items::Found;
-pub(super) use self::known::{Known, columns, is_in_memory};
+pub(super) use self::known::{Known, columns, is_in_memory, is_query};
 pub(super) use self::offers::has_dunder;
 use self::offers::{expected, is_dataset, name_of};
 pub(super) use self::remedies::{Reads, no_protocol, remedy};
@@ -42,6 +42,8 @@ struct Form {
     schemas: &'static [&'static str],
     /// The attribute that has the number of rows at hand, as `num_rows`.
     counted: Option<&'static str>,
+    /// Whether it runs a query, whose rows may come in another order each time.
+    runs_query: bool,
 }
 
 impl Form {
@@ -59,17 +61,23 @@ impl Form {
 /// In the order in which they are tried: a method that returns a reader comes before one that returns batch after batch.
 const FORMS: [Form; 7] = [
     // pyarrow.dataset.Scanner, Lance's scanner.
-    Form { method: "to_reader", again: true, schemas: &["projected_schema"], counted: None },
+    Form { method: "to_reader", again: true, schemas: &["projected_schema"], counted: None, runs_query: false },
     // pyarrow.dataset.Dataset and Fragment, lance.LanceDataset.
-    Form { method: "scanner", again: true, schemas: &["schema", "physical_schema"], counted: None },
+    Form { method: "scanner", again: true, schemas: &["schema", "physical_schema"], counted: None, runs_query: false },
     // pyarrow.parquet.ParquetFile.
-    Form { method: "iter_batches", again: true, schemas: &["schema_arrow"], counted: Some("metadata") },
+    Form {
+        method: "iter_batches",
+        again: true,
+        schemas: &["schema_arrow"],
+        counted: Some("metadata"),
+        runs_query: false,
+    },
     // polars.LazyFrame.
-    Form { method: "collect_batches", again: true, schemas: &[], counted: None },
+    Form { method: "collect_batches", again: true, schemas: &[], counted: None, runs_query: true },
     // A connection of DuckDB with the result of execute(): since 1.4, and before. Cursors of ADBC have the second one.
-    Form { method: "to_arrow_reader", again: false, schemas: &[], counted: None },
-    Form { method: "fetch_record_batch", again: false, schemas: &[], counted: None },
-    Form { method: "to_batches", again: true, schemas: &["schema"], counted: None },
+    Form { method: "to_arrow_reader", again: false, schemas: &[], counted: None, runs_query: true },
+    Form { method: "fetch_record_batch", again: false, schemas: &[], counted: None, runs_query: true },
+    Form { method: "to_batches", again: true, schemas: &["schema"], counted: None, runs_query: false },
 ];
 
 /// How deep sources can be nested, such as a list of files whose batches are read.

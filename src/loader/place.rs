@@ -1,0 +1,133 @@
+//! [`Place`]: where the order of an epoch stands.
+
+use super::sharding::Sharding;
+use crate::error::{Error, Result};
+
+/// Where the order of an epoch stands, however its rows are cut into batches.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    epoch: u64,
+    taken: Vec<usize>,
+    next_lane: usize,
+}
+
+impl Place {
+    /// Returns the start of an epoch of one lane.
+    #[must_use]
+    pub fn start(epoch: u64) -> Self {
+        Self { epoch, taken: vec![0], next_lane: 0 }
+    }
+
+    /// Returns the place of an epoch after `taken` rows of each lane, where the next batch is of lane `next_lane`.
+    ///
+    /// # Errors
+    /// If there is no lane, or none with this number.
+    pub fn after(epoch: u64, taken: Vec<usize>, next_lane: usize) -> Result<Self> {
+        if next_lane >= taken.len() {
+            let reason =
+                format!("the next lane must be below the number of lanes, and is {next_lane} of {}", taken.len());
+            return Err(Error::argument(reason).remedy_is("lanes count from 0"));
+        }
+        Ok(Self { epoch, taken, next_lane })
+    }
+
+    /// Returns the start of another epoch of as many lanes.
+    #[cfg(feature = "python")]
+    pub(crate) fn start_of(&self, epoch: u64) -> Self {
+        Self { epoch, taken: self.taken.iter().map(|_| 0).collect(), next_lane: 0 }
+    }
+
+    /// Returns the start of the epoch after this one.
+    #[cfg(feature = "python")]
+    pub(crate) fn next_epoch(&self) -> Self {
+        self.start_of(self.epoch.saturating_add(1))
+    }
+
+    /// Returns the epoch.
+    #[must_use]
+    pub fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
+    /// Returns how many rows of each lane were taken.
+    #[must_use]
+    pub fn taken(&self) -> &[usize] {
+        &self.taken
+    }
+
+    /// Returns the lane of the next batch.
+    #[must_use]
+    pub fn next_lane(&self) -> usize {
+        self.next_lane
+    }
+
+    /// Returns how many of the next `batches` batches are of a lane.
+    pub(super) fn batches_of(&self, lane: usize, batches: usize) -> usize {
+        let lanes = self.taken.len();
+        // Lanes take turns: the lane's first batch is this number among the next ones.
+        let first = (lane + lanes - self.next_lane) % lanes;
+        batches.saturating_sub(first).div_ceil(lanes)
+    }
+
+    /// Returns how many of a lane's first rows every rank has read after this number of rounds, with a shuffle buffer of
+    /// `buffer` rows for the lane; `None` if none of its batches is in them. A lane may have fewer rows.
+    #[cfg(feature = "python")]
+    pub(crate) fn rows_read(&self, lane: usize, rounds: usize, sharding: &Sharding, buffer: usize) -> Option<usize> {
+        let before = self.batches_of(lane, rounds.saturating_mul(sharding.world_size())).checked_sub(1)?;
+        let last = if sharding.drop_last() { sharding.batch_size() } else { 1 };
+        let taken = self.taken.get(lane)?.saturating_add(before.saturating_mul(sharding.batch_size()));
+        Some(taken.saturating_add(last).saturating_add(buffer))
+    }
+
+    /// Returns the place after this number of rounds, of a batch for each rank. A batch that is not full counts as full.
+    #[must_use]
+    pub fn after_rounds(&self, rounds: usize, sharding: &Sharding) -> Self {
+        let batches = rounds.saturating_mul(sharding.world_size());
+        let taken = |(lane, taken): (usize, &usize)| {
+            taken.saturating_add(self.batches_of(lane, batches).saturating_mul(sharding.batch_size()))
+        };
+        let lanes = self.taken.len();
+        Self {
+            epoch: self.epoch,
+            taken: self.taken.iter().enumerate().map(taken).collect(),
+            next_lane: (self.next_lane + batches % lanes) % lanes,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn lanes_take_turns(
+            taken in proptest::collection::vec(0_usize..50, 1..6),
+            next in 0_usize..6,
+            (size, world, rounds) in (1_usize..9, 1_usize..6, 0_usize..9),
+        ) {
+            let place = Place::after(3, taken.clone(), next % taken.len()).unwrap();
+            let (mut expected, mut lane) = (taken, place.next_lane());
+            for _ in 0..rounds * world {
+                expected[lane] += size;
+                lane = (lane + 1) % expected.len();
+            }
+            let sharding = Sharding::new(size, false, 0, world).unwrap();
+            prop_assert_eq!(place.after_rounds(rounds, &sharding), Place::after(3, expected, lane).unwrap());
+        }
+    }
+
+    #[test]
+    fn lanes_that_are_not_there_are_refused() {
+        for (taken, next) in [(vec![], 0), (vec![1], 1), (vec![1, 2], 5)] {
+            let error = Place::after(0, taken, next).unwrap_err();
+            assert!(error.remedy().is_some(), "{error}");
+        }
+        assert_eq!(Place::start(2), Place::after(2, vec![0], 0).unwrap());
+        let far = Place::after(0, vec![usize::MAX], 0).unwrap();
+        let sharding = Sharding::new(usize::MAX, false, 0, usize::MAX).unwrap();
+        assert_eq!(far.after_rounds(usize::MAX, &sharding).taken(), [usize::MAX]);
+    }
+}

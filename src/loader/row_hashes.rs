@@ -1,0 +1,187 @@
+//! Hashes of sampled rows, by which a source that has changed is found: docs/loader.md defines them.
+
+use super::read_log::{Digest, ReadLog};
+use crate::error::{Error, Remedy, Result};
+
+/// A stratum has one row in so many before it, at least one row, and at most [`LONGEST`].
+const SHARE: usize = 16;
+const LONGEST: usize = 8192;
+
+/// A bijection of 64-bit words in which each bit of the input changes about half of the bits of the output.
+fn mix(mut x: u64) -> u64 {
+    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    x ^ (x >> 31)
+}
+
+/// Returns a hash that goes on with a word.
+pub(super) fn fold(hash: u64, word: u64) -> u64 {
+    mix((hash ^ word).wrapping_add(0x9e37_79b9_7f4a_7c15))
+}
+
+/// Returns a hash that goes on with a number.
+pub(super) fn fold_count(hash: u64, count: usize) -> u64 {
+    // No Rust platform has wider addresses.
+    fold(hash, u64::try_from(count).unwrap_or(u64::MAX))
+}
+
+/// Returns a hash that goes on with the number of these bytes, and with the bytes.
+pub(super) fn fold_bytes(hash: u64, bytes: &[u8]) -> u64 {
+    let (words, rest) = bytes.as_chunks::<8>();
+    let mut hash = words.iter().fold(fold_count(hash, bytes.len()), |hash, word| fold(hash, u64::from_le_bytes(*word)));
+    if !rest.is_empty() {
+        let mut last = [0; 8];
+        last.iter_mut().zip(rest).for_each(|(to, from)| *to = *from);
+        hash = fold(hash, u64::from_le_bytes(last));
+    }
+    hash
+}
+
+/// The numbers of the sampled rows, without end: one of each stratum.
+#[derive(Clone, Debug)]
+pub(super) struct Samples {
+    start: usize,
+}
+
+impl Samples {
+    pub(super) fn new() -> Self {
+        Self { start: 0 }
+    }
+
+    /// Returns the next sampled row.
+    pub(super) fn row(&self) -> usize {
+        let (start, rows) = (u64::try_from(self.start).unwrap_or(u64::MAX), self.rows());
+        let offset = mix(start) % u64::try_from(rows).unwrap_or(1);
+        self.start.saturating_add(usize::try_from(offset).unwrap_or(0))
+    }
+
+    /// Goes on to the sampled row after that.
+    pub(super) fn advance(&mut self) {
+        self.start = self.start.saturating_add(self.rows());
+    }
+
+    /// Returns the rows of the stratum.
+    fn rows(&self) -> usize {
+        (self.start / SHARE).clamp(1, LONGEST)
+    }
+}
+
+/// The hashes of the rows of one source, in its order.
+pub(super) struct RowHashes {
+    samples: Samples,
+    digest: Digest,
+    log: ReadLog,
+    /// The digest that a state has, which these rows must reach.
+    expected: Option<Digest>,
+}
+
+impl RowHashes {
+    /// Returns the hashes of a source of which no row was read. They are written to `log`, and compared with `expected`.
+    pub(super) fn new(log: ReadLog, expected: Option<Digest>) -> Self {
+        let expected = expected.filter(|expected| expected.samples > 0);
+        Self { samples: Samples::new(), digest: Digest::default(), log, expected }
+    }
+
+    /// Returns the number of the next row to hash.
+    pub(super) fn next_row(&self) -> usize {
+        self.samples.row()
+    }
+
+    /// Goes on with the hash of that row. `dictionaries` returns the hash of the dictionaries of codes.
+    ///
+    /// # Errors
+    /// If the digest is not the expected one.
+    pub(super) fn add(&mut self, row_hash: u64, dictionaries: impl FnOnce(u64) -> Result<u64>) -> Result<()> {
+        let row = self.samples.row();
+        let before = match self.digest.samples {
+            0 => dictionaries(self.digest.digest)?,
+            _ => self.digest.digest,
+        };
+        let digest = fold(fold_count(before, row), row_hash);
+        self.digest = Digest { samples: self.digest.samples.saturating_add(1), digest };
+        self.log.add(row, self.digest);
+        self.samples.advance();
+        match self.expected {
+            Some(expected) if expected.samples == self.digest.samples && expected != self.digest => {
+                let reason = format!(
+                    "the source's rows have changed since the state was taken: row {row} or one of the rows sampled before it \
+                     differs"
+                );
+                Err(Error::argument(reason).remedy_is(Remedy::RepeatableOrder))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Checks a source that has ended after `rows` rows.
+    ///
+    /// # Errors
+    /// If the state has seen more rows.
+    pub(super) fn end(&self, rows: usize) -> Result<()> {
+        match self.expected {
+            Some(expected) if expected.samples > self.digest.samples => {
+                let reason = format!("the source has {rows} rows, and had more when the state was taken");
+                Err(Error::argument(reason).remedy_is(Remedy::RepeatableOrder))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_stratum_has_one_sampled_row() {
+        let mut samples = Samples::new();
+        let mut rows = Vec::new();
+        while rows.last().is_none_or(|last| *last < 1_000_000) {
+            rows.push(samples.row());
+            samples.advance();
+        }
+        assert_eq!(rows[..32], (0..32).collect::<Vec<_>>());
+        assert!(rows.windows(2).all(|pair| pair[0] < pair[1] && pair[1] - pair[0] < 2 * LONGEST));
+        // By an independent implementation of the document, in tests/python/loader_reference.py.
+        assert_eq!(rows[32..40], [33, 34, 36, 38, 41, 42, 45, 47]);
+        assert_eq!(rows.iter().filter(|row| **row < 1 << 17).count(), 173);
+        assert_eq!(rows.iter().filter(|row| **row < 1_000_000).count(), 280);
+    }
+
+    #[test]
+    fn the_hashes_are_those_of_the_document() {
+        assert_eq!([0, 1, 2].map(mix), [0, 6_238_072_747_940_578_789, 15_839_785_061_582_574_730]);
+        assert_eq!(fold_bytes(0, b""), fold(0, 0));
+        assert_eq!(fold_bytes(7, b"0123456789"), 8_620_527_502_259_515_754);
+    }
+
+    #[test]
+    fn rows_without_end_are_never_reached() {
+        let mut samples = Samples { start: usize::MAX - 5 };
+        for _ in 0..3 {
+            assert!(samples.row() >= usize::MAX - 5);
+            samples.advance();
+        }
+    }
+
+    #[test]
+    fn a_digest_is_compared_where_it_was_taken() {
+        let none = |hash| Ok(hash);
+        let log = ReadLog::default();
+        let mut first = RowHashes::new(log.clone(), None);
+        [3, 4, 5].into_iter().for_each(|hash| first.add(hash, none).unwrap());
+        let expected = log.digest_before(2).unwrap();
+        assert_eq!((expected.samples, log.digest_before(0)), (2, None));
+        for (hashes, differs) in [([3, 4, 9], None), ([3, 9, 5], Some(1)), ([9, 4, 5], Some(1))] {
+            let mut again = RowHashes::new(ReadLog::default(), Some(expected));
+            assert!(again.end(0).is_err());
+            let errors: Vec<usize> = (0..3)
+                .filter(|row| again.add(hashes[*row], none).is_err_and(|error| error.remedy().is_some()))
+                .collect();
+            assert_eq!(errors.first().copied(), differs);
+            assert_eq!(again.end(3), Ok(()));
+        }
+        let mut other = RowHashes::new(ReadLog::default(), Some(expected));
+        assert!(other.add(3, |hash| Ok(fold(hash, 1))).is_ok() && other.add(4, none).is_err());
+    }
+}
