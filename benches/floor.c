@@ -7,7 +7,7 @@
 #ifdef __SSE2__
 #include <emmintrin.h>
 #endif
-#ifdef __AVX512F__
+#ifdef __AVX2__
 #include <immintrin.h>
 #endif
 
@@ -76,9 +76,10 @@ double pack(const float *const *columns, size_t width, size_t rows, float *to, s
   return now() - start;
 }
 
-#ifdef __AVX512F__
+#ifdef __AVX2__
 enum { TILE = 16 };
 
+#ifdef __AVX512F__
 // Which elements of two rows each of them has once the blocks of `step` elements off the diagonal are swapped.
 #define FIRST(k, step) ((k) & (step) ? TILE + ((k) ^ (step)) : (k))
 #define SECOND(k, step) ((k) & (step) ? TILE + (k) : (k) ^ (step))
@@ -96,29 +97,71 @@ static inline __attribute__((always_inline)) void swap(__m512 tile[TILE], int st
   }
 }
 
-static void pack_block(const float *const *columns, size_t width, size_t first, size_t end, float *to) {
-  for (size_t j = 0; j + TILE <= width; j += TILE)
-    for (size_t row = first; row + TILE <= end; row += TILE) {
-      __m512 tile[TILE];
+// 16 rows of 16 columns, whole lines of a row each.
+static inline __attribute__((always_inline)) void pack_tile(const float *const *columns, size_t row, float *to, size_t width) {
+  __m512 tile[TILE];
 #pragma GCC unroll 16
-      for (int k = 0; k < TILE; k++) tile[k] = _mm512_loadu_ps(columns[j + k] + row);
-      // Rows are columns after four steps.
-      swap(tile, 1, ALL(FIRST, 1), ALL(SECOND, 1));
-      swap(tile, 2, ALL(FIRST, 2), ALL(SECOND, 2));
-      swap(tile, 4, ALL(FIRST, 4), ALL(SECOND, 4));
-      swap(tile, 8, ALL(FIRST, 8), ALL(SECOND, 8));
+  for (int k = 0; k < TILE; k++) tile[k] = _mm512_loadu_ps(columns[k] + row);
+  // Rows are columns after four steps.
+  swap(tile, 1, ALL(FIRST, 1), ALL(SECOND, 1));
+  swap(tile, 2, ALL(FIRST, 2), ALL(SECOND, 2));
+  swap(tile, 4, ALL(FIRST, 4), ALL(SECOND, 4));
+  swap(tile, 8, ALL(FIRST, 8), ALL(SECOND, 8));
 #pragma GCC unroll 16
-      for (int k = 0; k < TILE; k++) _mm512_stream_ps(to + (row + k) * width + j, tile[k]);
-    }
+  for (int k = 0; k < TILE; k++) _mm512_stream_ps(to + k * width, tile[k]);
 }
+#else
+enum { HALF = TILE / 2 };
+
+// 8 rows of 8 columns.
+static inline __attribute__((always_inline)) void half_tile(const float *const *columns, size_t row, __m256 half[HALF]) {
+  __m256 pairs[HALF], quads[HALF];
+#pragma GCC unroll 4
+  for (int k = 0; k < HALF; k += 2) {
+    __m256 a = _mm256_loadu_ps(columns[k] + row), b = _mm256_loadu_ps(columns[k + 1] + row);
+    pairs[k] = _mm256_unpacklo_ps(a, b);
+    pairs[k + 1] = _mm256_unpackhi_ps(a, b);
+  }
+#pragma GCC unroll 2
+  for (int k = 0; k < HALF; k += 4)
+#pragma GCC unroll 2
+    for (int high = 0; high < 2; high++) {
+      quads[k + 2 * high] = _mm256_shuffle_ps(pairs[k + high], pairs[k + 2 + high], 0x44);
+      quads[k + 2 * high + 1] = _mm256_shuffle_ps(pairs[k + high], pairs[k + 2 + high], 0xee);
+    }
+#pragma GCC unroll 4
+  for (int k = 0; k < HALF / 2; k++) {
+    half[k] = _mm256_permute2f128_ps(quads[k], quads[k + 4], 0x20);
+    half[k + 4] = _mm256_permute2f128_ps(quads[k], quads[k + 4], 0x31);
+  }
+}
+
+// 16 rows of 16 columns, whole lines of a row each: the halves of a line are written one after the other.
+static inline __attribute__((always_inline)) void pack_tile(const float *const *columns, size_t row, float *to, size_t width) {
+  for (int first = 0; first < TILE; first += HALF) {
+    __m256 left[HALF], right[HALF];
+    half_tile(columns, row + first, left);
+    half_tile(columns + HALF, row + first, right);
+#pragma GCC unroll 8
+    for (int k = 0; k < HALF; k++) {
+      _mm256_stream_ps(to + (first + k) * width, left[k]);
+      _mm256_stream_ps(to + (first + k) * width + HALF, right[k]);
+    }
+  }
+}
+#endif
 
 // The same by tiles of 16 x 16 that are transposed in registers and written past the cache. Needs a width that is a multiple of
 // 16, and `to` aligned to 64 bytes; rows are rounded down to a multiple of 16.
 double pack_tiles(const float *const *columns, size_t width, size_t rows, float *to, size_t block, long times) {
   double start = now();
   for (long i = 0; i < times; i++) {
-    for (size_t first = 0; first < rows; first += block)
-      pack_block(columns, width, first, first + block < rows ? first + block : rows, to);
+    for (size_t first = 0; first < rows; first += block) {
+      size_t end = first + block < rows ? first + block : rows;
+      for (size_t j = 0; j + TILE <= width; j += TILE)
+        for (size_t row = first; row + TILE <= end; row += TILE)
+          pack_tile(columns + j, row, to + row * width + j, width);
+    }
     _mm_sfence();
     written(to);
   }

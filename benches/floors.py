@@ -57,7 +57,7 @@ def library() -> ctypes.CDLL:
 
 def has_tiles() -> bool:
     """Whether the processor runs the floor of packing."""
-    return measure.has("avx512f")
+    return measure.has("avx2")
 
 
 def tiles(columns: list[np.ndarray], out: int, times: int = 1) -> float:
