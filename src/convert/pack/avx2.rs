@@ -29,9 +29,6 @@ use super::transpose::Tiles;
 pub(super) unsafe fn transpose4(tiles: &Tiles<'_>) {
     for row in (0..tiles.rows).step_by(4) {
         tiles.fetch(row, 4);
-        if row.is_multiple_of(16) {
-            tiles.fetch_in_place(row, 16, 4);
-        }
         // Each vector holds half a row: lanes n and n + 4 together, so that no element crosses 128-bit halves.
         let mut halves = [[_mm256_setzero_pd(); 4]; 2];
         for half in 0..2 {
@@ -61,9 +58,6 @@ pub(super) unsafe fn transpose4(tiles: &Tiles<'_>) {
 pub(super) unsafe fn transpose8(tiles: &Tiles<'_>) {
     for row in (0..tiles.rows).step_by(2) {
         tiles.fetch(row, 2);
-        if row.is_multiple_of(8) {
-            tiles.fetch_in_place(row, 8, 8);
-        }
         // Each vector holds half a row: lanes n and n + 2 together.
         let mut halves = [[_mm256_setzero_pd(); 2]; 2];
         for half in 0..2 {

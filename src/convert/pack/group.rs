@@ -194,7 +194,8 @@ impl<'a> Group<'a> {
         // Columns of NumPy start in the middle of a cache line, so each 64-byte load reads two lines. A prefetch costs such
         // loads more than it saves.
         let in_lines = || lanes.iter().all(|lane| lane.addr().is_multiple_of(LINE));
-        let prefetch = rows > BLOCK_ROWS && (self.isa != Isa::Avx512 || loads.is_some() || in_lines());
+        let pays = self.isa == Isa::Avx512 && (loads.is_some() || in_lines());
+        let prefetch = rows > BLOCK_ROWS && pays;
         Tiles { lanes, loads, first, turn, rows, prefetch, out: start, stride, stream: self.stream, ahead: &[] }
     }
 

@@ -42,7 +42,7 @@ pub(super) struct Tiles<'a> {
     pub(super) turn: Option<Turn>,
     /// The number of rows: 64, or a multiple of 64 if all lanes are read in place.
     pub(super) rows: usize,
-    /// Whether to prefetch lanes that are read in place.
+    /// Whether to prefetch lanes that are read in place. Only AVX-512 does.
     pub(super) prefetch: bool,
     /// The address of the first row's line.
     pub(super) out: *mut u8,
