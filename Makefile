@@ -74,7 +74,7 @@ TEST_SETS := test $(if $(filter full,$(INTEROP)),test-heavy)
 BENCH_SETS := bench $(if $(filter full,$(INTEROP)),bench-heavy)
 DEMO_SETS := demo $(if $(filter torch,$(FRAMEWORK)),demo-torch)
 
-.PHONY: help demo test test-rust test-python test-cuda test-ptx ptx test-simulated-cuda simulated-cuda prove-waits gpu-bundle peers interop
+.PHONY: help demo test test-rust test-polars test-python test-cuda test-ptx ptx test-simulated-cuda simulated-cuda prove-waits gpu-bundle peers interop
 .PHONY: asan tsan miri fuzz lint bench wheel release clean
 # Two installs into one environment at once would break it.
 .NOTPARALLEL:
@@ -83,6 +83,7 @@ DEMO_SETS := demo $(if $(filter torch,$(FRAMEWORK)),demo-torch)
 help:
 	@echo 'make demo    train a model on real flights  (FRAMEWORK=numpy|torch DEVICE=cpu|cuda)'
 	@echo 'make test    the Rust and the Python tests  (INTEROP=full|light; light leaves torch out)'
+	@echo 'make test-polars  the tests of the features polars and ndarray; a part of make test'
 	@echo 'make test-cuda  the tests of CUDA on a simulated driver, under every schedule; a part of make test'
 	@echo 'make ptx     compiles src/cuda/kernels.cu to the PTX that is committed; make test-ptx checks it'
 	@echo 'make prove-waits  shows for each wait for a device the test that fails without it'
@@ -105,6 +106,7 @@ demo: $(STAMPS)/installed $(DEMO_SETS:%=$(STAMPS)/%)
 	$(BIN)/python examples/flights/demo.py --framework $(FRAMEWORK) --device $(DEVICE)
 
 test: test-rust
+	@$(MAKE) --no-print-directory test-polars
 	@$(MAKE) --no-print-directory test-python
 	@$(MAKE) --no-print-directory test-cuda
 	@$(MAKE) --no-print-directory test-ptx
@@ -122,6 +124,13 @@ test-rust: $(STAMPS)/venv test-simulated-cuda
 
 test-simulated-cuda:
 	cargo test $(CARGO_FLAGS) --package simulated-cuda
+
+# Polars is built for these alone: with every dtype for the tests, and with no more than the feature asks for in the examples.
+test-polars:
+	cargo test --locked --manifest-path tests/polars/Cargo.toml --target-dir $(CARGO_TARGET)/polars
+	cargo test $(CARGO_FLAGS) --package arrow-dlpack --features polars,ndarray --doc -- polars ndarray
+	cargo run $(CARGO_FLAGS) --package arrow-dlpack --features polars,ndarray --example 05-polars
+	cargo run $(CARGO_FLAGS) --package arrow-dlpack --features polars,ndarray --example 06-ndarray
 
 # The simulated driver, under both names by which programs load a driver: one file, so that it is loaded once.
 simulated-cuda:
@@ -200,6 +209,7 @@ $(FUZZ_TOOLS)/bin/cargo-fuzz:
 
 lint: $(STAMPS)/installed $(STAMPS)/lint
 	cargo fmt --all --check
+	cargo fmt --check --manifest-path tests/polars/Cargo.toml
 	cargo clippy $(CARGO_FLAGS) --package arrow-dlpack --package simulated-cuda --all-targets -- -D warnings
 	cargo clippy $(CARGO_FLAGS) --workspace --all-targets --all-features -- -D warnings
 	cargo clippy --locked --manifest-path examples/pyclass/Cargo.toml --target-dir $(CARGO_TARGET) --all-targets -- -D warnings

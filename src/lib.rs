@@ -99,6 +99,8 @@
 //! - `cuda`: CUDA memory, and 400 KB of kernels. The driver's library is found at run time. Without a driver, as in a
 //!   build without this feature, every CUDA request is an error of the kind [`ErrorKind::Device`], and nothing else
 //!   changes.
+//! - `polars`: the module `polars`: series and frames over the same memory, and back. Outside the promise of semver.
+//! - `ndarray`: `Tensor::as_ndarray` and its way back. Outside the promise of semver.
 //! - `python`: the classes of the Python package, which other extension modules can return and accept.
 
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
@@ -122,7 +124,11 @@ pub mod ffi;
 mod kernels;
 pub mod loader;
 mod matrix;
+#[cfg(feature = "ndarray")]
+mod ndarray;
 mod plan;
+#[cfg(feature = "polars")]
+pub mod polars;
 mod ragged;
 mod spec;
 pub mod stream_order;

@@ -21,9 +21,13 @@ pub(super) fn prepare(data_type: &DataType, node: &mut ArrayNode) -> Result<()> 
     fallible::require(misaligned(data_type, node))
 }
 
-/// Replaces the offsets of arrays without rows, and counts the bytes of buffers that are not aligned.
+/// Replaces the offsets of arrays without rows, leaves out the buffers of nulls, and counts the bytes of buffers that are not aligned.
 fn misaligned(data_type: &DataType, node: &mut ArrayNode) -> usize {
     let kinds = buffers_of(data_type);
+    if *data_type == DataType::Null {
+        // Polars exports the bitmap that the type does not have, as NULL; arrow-rs refuses it.
+        node.buffers.clear();
+    }
     if node.length == 0 && kinds.iter().any(|kind| matches!(kind, Buffer::Offsets(_))) {
         // arrow-rs expects an array without rows to have no bytes, and refuses any other first offset.
         node.offset = 0;

@@ -97,7 +97,8 @@ impl Tensor {
         Ok(unsafe { std::slice::from_raw_parts(self.data, self.nbytes()) })
     }
 
-    fn require_unlent(&self) -> Result<()> {
+    /// Refuses memory that another library may write to.
+    pub(crate) fn require_unlent(&self) -> Result<()> {
         if !self.lent {
             return Ok(());
         }

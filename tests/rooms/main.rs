@@ -34,6 +34,7 @@ const ROOMS: &[&str] = &[
     "convert",
     "transfer", "kernels",
     "column", "batch", "matrix", "ragged", "explain", "conversion", "loader",
+    "polars", "ndarray",
     "python",
     "lib",
 ];
@@ -42,7 +43,7 @@ const ROOMS: &[&str] = &[
 #[rustfmt::skip]
 const UNSAFE_ROOMS: &[&str] = &[
     "ffi", "alloc", "cuda", "stream_order", "tensor", "arrow", "dlpack", "convert", "transfer", "kernels",
-    "python/capsule", "python/exchange", "python/tensor",
+    "polars/import", "polars/export", "ndarray", "python/capsule", "python/exchange", "python/tensor",
 ];
 
 /// A name that only some rooms may use, and whether their tests are bound by that too.

@@ -1,0 +1,9 @@
+//! Are series and frames of polars tensors over the same memory, and tensors series again?
+
+mod back;
+mod dtypes;
+mod hostile;
+mod ownership;
+mod streams;
+mod values;
+mod views;
