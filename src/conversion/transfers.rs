@@ -57,7 +57,7 @@ impl Conversion {
         conversion
     }
 
-    /// The data where it is converted.
+    /// The data where it is converted. Whether that was copied for the conversion alone is asked of all chunks, and of `run`.
     ///
     /// # Errors
     /// As [`Destination::array`].
@@ -74,7 +74,7 @@ impl Conversion {
         }
         let is_named = matches!(self.selection, Selection::Named(_));
         let is_own = (run.is_own || is_copied && self.comes_before(own)) && !is_named;
-        let conversion = if run.is_own { self.by_way_of(!is_named, own) } else { self.by_way_of(is_copied, own) };
+        let conversion = self.by_way_of(is_own || is_copied, own);
         Ok(There { conversion, chunks: there, is_own })
     }
 
