@@ -113,6 +113,9 @@ __device__ u32 spread(u32 four) { return ((four & 15) * 0x00204081u) & 0x0101010
 // 1 in each byte of a word that is not 0.
 __device__ u32 truths(u32 word) { return ((((word & 0x7f7f7f7fu) + 0x7f7f7f7fu) | word) & 0x80808080u) >> 7; }
 
+// As many bits as a word has bytes, set where a byte is not 0: the product moves each byte's lowest bit to the top, apart.
+__device__ u32 truth_bits(u32 word) { return (truths(word) * 0x10204080u) >> 28; }
+
 // ---- Values of any alignment ----
 
 template <class T, class U> __device__ T same_bits(U from) {
@@ -139,6 +142,43 @@ template <class T> __device__ T load_any(u64 address) {
 template <> __device__ Sixteen load_any<Sixteen>(u64 address) {
     if (address % 16 == 0) return load((const Sixteen*)address);
     return Sixteen{{load_any<u64>(address), load_any<u64>(address + 8)}};
+}
+
+// Whether 16 bytes are read by whole vectors: from an address that is aligned, or if both vectors that they are parts of lie
+// between `first` and `end`, outside of which nothing is read.
+__device__ bool is_wide(u64 from, u64 first, u64 end) {
+    u64 start = from - from % 16;
+    return from == start || (start >= first && start + 32 <= end);
+}
+
+// 16 bytes from an address for which `is_wide` is true.
+__device__ Vector<u32> load_wide(u64 from) {
+    u32 skipped = from % 16, shift = skipped % 4 * 8;
+    const Vector<u32>* start = (const Vector<u32>*)(from - skipped);
+    Vector<u32> low = load(start);
+    if (skipped == 0) return low;
+    Vector<u32> high = load(start + 1);
+    u32 words[8];
+#pragma unroll
+    for (u32 lane = 0; lane < 4; lane++) {
+        words[lane] = low.lanes[lane];
+        words[4 + lane] = high.lanes[lane];
+    }
+    // By constants alone, so that the words stay in registers. `skipped` is the same for all threads.
+    if (skipped & 8) {
+#pragma unroll
+        for (u32 lane = 0; lane < 6; lane++) words[lane] = words[lane + 2];
+    }
+    if (skipped & 4) {
+#pragma unroll
+        for (u32 lane = 0; lane < 5; lane++) words[lane] = words[lane + 1];
+    }
+    Vector<u32> vector;
+#pragma unroll
+    for (u32 lane = 0; lane < 4; lane++) {
+        vector.lanes[lane] = (u32)(((u64)words[lane + 1] << 32 | words[lane]) >> shift);
+    }
+    return vector;
 }
 
 #include "kernel_casts.cuh"
@@ -378,11 +418,36 @@ KERNEL keep_misfits(const Column* columns, u32 count, u64 rows, u64 first, const
     }
 }
 
-// Rows of so many elements, one after the other, to where each is `stride` elements from the one before.
+// Rows of so many elements, one after the other, to where each is `stride` elements from the one before. A thread writes the part
+// of a row that is in one vector of the output.
 template <class Word> __device__ void spread_rows(const Word* from, u64 rows, u64 width, Word* out, u64 stride) {
-    for (EACH(index, rows * width)) {
-        u64 row = index / width;
-        store(out + row * stride + (index - row * width), load(from + index));
+    const u32 length = Vector<Word>::LENGTH;
+    // A row may begin and end inside a vector.
+    u64 groups = width / length + 2, step = gridDim.x * (u64)blockDim.x;
+    u64 thread = blockIdx.x * (u64)blockDim.x + threadIdx.x;
+    // Two divisions for all that a thread writes.
+    u64 row = thread / groups, group = thread % groups, rows_on = step / groups, groups_on = step % groups;
+    u64 first = (u64)from, end = first + sizeof(Word) * rows * width;
+    while (row < rows) {
+        Word* target = out + row * stride;
+        const Word* source = from + row * width;
+        u32 before = (u64)target % 16 / sizeof(Word);
+        u64 start = group * length - before;
+        u64 address = (u64)(source + start);
+        if (start < width && start + length <= width && is_wide(address, first, end)) {
+            store((Vector<u32>*)(target + start), load_wide(address));
+        } else {
+#pragma unroll 1
+            for (u32 lane = 0; lane < length; lane++) {
+                if (start + lane < width) store(target + start + lane, load(source + start + lane));
+            }
+        }
+        row += rows_on;
+        group += groups_on;
+        if (group >= groups) {
+            group -= groups;
+            row++;
+        }
     }
 }
 #define SPREAD_ROWS(name, Word) \
@@ -413,20 +478,30 @@ KERNEL unpack_bits(const u8* bitmap, u64 first_bit, u64 count, u8* out) {
     }
 }
 
-// A bit for each byte, set where it is not 0: Arrow's booleans are bits. What is left of the last byte is 0. A warp's threads
-// read neighbouring bytes, and their votes are 32 bits.
+// A bit for each byte, set where it is not 0: Arrow's booleans are bits. What is left of the last byte is 0. A thread reads 16
+// bytes at once, so that enough of them are under way, and writes two.
 KERNEL pack_bits(const u8* bytes, u64 count, u8* out) {
-    bool is_wide = (u64)out % 4 == 0;
-    // All threads of a warp take part in each vote, so the loop is the same for all.
-    for (EACH(index, (count + 31) / 32 * 32)) {
-        u32 votes = __ballot_sync(0xffffffffu, index < count && load(bytes + index) != 0);
-        u32 lane = threadIdx.x % 32;
-        u64 start = (index - lane) / 8;
-        if (is_wide && index - lane + 32 <= count) {
-            if (lane == 0) store((u32*)(out + start), votes);
-        } else if (lane < 4 && start + lane < (count + 7) / 8) {
-            store(out + start + lane, (u8)(votes >> 8 * lane));
+    bool is_even = (u64)out % 2 == 0;
+    u64 first = (u64)bytes;
+    for (EACH(group, (count + 15) / 16)) {
+        u64 start = 16 * group;
+        u32 packed = 0;
+        if (start + 16 <= count && is_wide(first + start, first, first + count)) {
+            Vector<u32> words = load_wide(first + start);
+#pragma unroll
+            for (u32 lane = 0; lane < 4; lane++) packed |= truth_bits(words.lanes[lane]) << 4 * lane;
+        } else {
+#pragma unroll 1
+            for (u32 lane = 0; lane < 16; lane++) {
+                if (start + lane < count) packed |= (u32)(load(bytes + start + lane) != 0) << lane;
+            }
         }
+        if (is_even && start + 8 < count) {
+            store((u16*)(out + 2 * group), (u16)packed);
+            continue;
+        }
+        store(out + 2 * group, (u8)packed);
+        if (start + 8 < count) store(out + 2 * group + 1, (u8)(packed >> 8));
     }
 }
 
@@ -524,14 +599,14 @@ KERNEL normalise_bools(const u8* bytes, u64 count, u8* out) {
     for (EACH(group, (count + before + 15) / 16)) {
         u64 start = group * 16 - before;
         u64 from = (u64)bytes + start;
-        if (start > count || start + 16 > count || from % 16 != 0) {
+        if (start > count || start + 16 > count || !is_wide(from, (u64)bytes, (u64)bytes + count)) {
 #pragma unroll 1
             for (u32 lane = 0; lane < 16; lane++) {
                 if (start + lane < count) store(out + start + lane, (u8)(load(bytes + start + lane) != 0));
             }
             continue;
         }
-        Vector<u32> words = load((const Vector<u32>*)from);
+        Vector<u32> words = load_wide(from);
         for (u32 lane = 0; lane < 4; lane++) words.lanes[lane] = truths(words.lanes[lane]);
         store((Vector<u32>*)(out + start), words);
     }

@@ -219,10 +219,11 @@ impl Current {
         out: DevicePointer,
         stream: Stream,
     ) -> Result<()> {
+        let work = groups(count)?;
         let mut parameters = parameters![bytes, count, out];
         // SAFETY: `Launch` invariant; the bytes and a byte of bits for each eight are memory of this device, as
         // promised.
-        unsafe { self.launch(Kernel::PackBits, (count, 1), &mut parameters, stream) }
+        unsafe { self.launch(Kernel::PackBits, (work, 1), &mut parameters, stream) }
     }
 
     /// Adds the number of unset bits among `count` to the 64-bit number at `nulls`.
@@ -361,7 +362,10 @@ impl Current {
         stream: Stream,
     ) -> Result<()> {
         let kernel = sized!(itemsize => SpreadRows1, SpreadRows2, SpreadRows4, SpreadRows8, SpreadRows16)?;
-        let work = rows.checked_mul(width).ok_or_else(too_large)?;
+        rows.checked_mul(width).and_then(|elements| elements.checked_mul(itemsize)).ok_or_else(too_large)?;
+        // As many vectors of the output as a row may be in.
+        let vectors = (width / (VECTOR / itemsize)).checked_add(2);
+        let work = vectors.and_then(|vectors| vectors.checked_mul(rows)).ok_or_else(too_large)?;
         let mut parameters = parameters![from, rows, width, out, stride];
         // SAFETY: `Launch` invariant; both are memory of this device, and `stride` is no less than `width`, as
         // promised.

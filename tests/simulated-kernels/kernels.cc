@@ -1,7 +1,7 @@
 // The kernels of src/cuda/kernels.cu as functions of the host, for the simulated driver: the source that goes to the device,
 // compiled by a C++ compiler. Global memory is reached through the driver's accessors alone, which know what a launch touches.
 //
-// Threads run one after the other. Where a kernel has barriers or votes, each thread of a block is a fiber, and a round runs
+// Threads run one after the other. Where a kernel has barriers, each thread of a block is a fiber, and a round runs
 // every fiber to its next barrier.
 
 #include <algorithm>
@@ -70,13 +70,12 @@ void lower(unsigned long long* to, unsigned long long value) { store(to, std::mi
 
 // ---- Fibers ----
 
-enum State { RUNNING, AT_BARRIER, AT_VOTE, FINISHED };
+enum State { RUNNING, AT_BARRIER, FINISHED };
 
 struct Fiber {
     ucontext_t state;
     std::vector<char> stack;
     State at;
-    unsigned votes;
 };
 
 const unsigned MOST_THREADS = 1024, STACK = 64 << 10;
@@ -84,8 +83,6 @@ std::vector<Fiber> fibers;
 ucontext_t scheduler;
 Fiber* running;
 void (*body)();
-// Of each warp, the last vote and the one before: some threads read the one while others give the next.
-unsigned votes[2][MOST_THREADS / 32];
 
 void yield(State at) {
     if (!running) broken("a barrier in a kernel that is said to have none");
@@ -95,16 +92,6 @@ void yield(State at) {
 }
 
 void __syncthreads() { yield(AT_BARRIER); }
-
-unsigned __ballot_sync(unsigned mask, bool vote) {
-    if (mask != ~0u) broken("a vote of a part of a warp");
-    unsigned lane = threadIdx.x % 32, thread = threadIdx.x;
-    if (!running) broken("a vote in a kernel that is said to have none");
-    unsigned& all = votes[running->votes++ % 2][thread / 32];
-    all = (all & ~(1u << lane)) | (unsigned)vote << lane;
-    yield(AT_VOTE);
-    return all;
-}
 
 int __popc(unsigned word) { return __builtin_popcount(word); }
 
@@ -119,7 +106,6 @@ void run_block(unsigned threads) {
     for (Fiber& fiber : fibers) {
         fiber.stack.resize(STACK);
         fiber.at = RUNNING;
-        fiber.votes = 0;
         getcontext(&fiber.state);
         fiber.state.uc_stack.ss_sp = fiber.stack.data();
         fiber.state.uc_stack.ss_size = fiber.stack.size();
@@ -141,11 +127,6 @@ void run_block(unsigned threads) {
         }
         if (finished == threads) return;
         if (at_barrier != 0 && at_barrier != threads) broken("a barrier that not all threads of the block reach");
-        for (unsigned warp = 0; warp < threads; warp += 32) {
-            for (unsigned thread = warp; thread < warp + 32 && thread < threads; thread++) {
-                if (fibers[thread].at != fibers[warp].at) broken("a vote that not all threads of the warp give");
-            }
-        }
     }
 }
 
@@ -230,7 +211,7 @@ extern "C" const SimulatedKernel simulated_kernels[] = {
     SIZES(fill_nulls, false),   ENTRY(fill_nulls_16, false),
     SIZES(spread_rows, false),  ENTRY(spread_rows_16, false),
     ENTRY(store_table, false),  ENTRY(keep_misfits, false),
-    ENTRY(unpack_bits, false),  ENTRY(pack_bits, true),        ENTRY(count_nulls, true),
+    ENTRY(unpack_bits, false),  ENTRY(pack_bits, false),       ENTRY(count_nulls, true),
     ENTRY(join_validity, false), ENTRY(find_no_bool, false),   ENTRY(normalise_bools, false),
     {nullptr, nullptr, 0, nullptr},
 };

@@ -394,3 +394,16 @@ def test_a_matrix_of_bytes_that_are_no_bools() -> None:
         made, expected = ad.to_tensor(array, order=order), ad.to_tensor(batch, order=order)
         assert (made.dtype, made.shape, made.copied) == (expected.dtype, expected.shape, True)
         assert np.array_equal(host(made), bits(expected))
+
+
+@pytest.mark.parametrize("skipped", [0, 1, 4, 7, 11, 15])
+def test_bytes_of_any_alignment_become_bits(pool: fakes.Pool, skipped: int) -> None:
+    """Whole vectors are read where the bytes are misaligned, too, and none beyond their ends."""
+    for length in (1, 8, 15, 16, 17, 31, 32, 33, 48, 63, 100, 1000):
+        values = np.arange(length) % 3 != 1
+        start = driver.allocate(skipped + length)
+        source = fakes.Torch(pool, values, stream=driver.LEGACY, address=start + skipped)
+        bits = ad.to_arrow(ad.from_dlpack(source), type=pa.bool_())
+        assert pa.array(bits.to_device("cpu")).to_pylist() == values.tolist()
+        driver.synchronize()
+        pool.blocks.append(start)
