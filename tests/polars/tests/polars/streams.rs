@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use arrow_dlpack::loader::{Batches, LoadOptions, Sharding};
+use arrow_dlpack::loader::{Batches, LoadOptions, Place, Sharding};
 use arrow_dlpack::{Conversion, ErrorKind, Group, NullPolicy, Selection, polars};
 use arrow_dlpack_polars::{chunked, counted};
 use polars_core::prelude::*;
@@ -52,7 +52,7 @@ fn frames_are_a_source_of_the_loader() {
         vec![("x".to_owned(), Group::Matrix(vec!["x".to_owned()])), ("y".to_owned(), Group::Column("y".to_owned()))];
     let conversion = Conversion::default().select(Selection::Named(groups)).nulls(NullPolicy::Nan);
     let options = LoadOptions::new(Sharding::new(4, false, 0, 1).unwrap());
-    let batches = Batches::new(stream, &conversion, &options, 0, 0).unwrap();
+    let batches = Batches::new(stream, &conversion, &options, &Place::start(0)).unwrap();
     let rows: Vec<i64> = batches.map(|batch| batch.unwrap().tensors[0].shape()[0]).collect();
     assert_eq!(rows, [4, 4, 2]);
 }
