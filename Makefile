@@ -114,7 +114,7 @@ test: test-rust
 	@$(MAKE) --no-print-directory interop INTEROP=light
 
 test-rust: $(STAMPS)/venv test-simulated-cuda
-	cargo test $(CARGO_FLAGS) --package arrow-dlpack
+	cargo test $(CARGO_FLAGS) --package arrow-dlpack --features async
 	@libs='$(LIBPYTHON)'; if [ -n "$$libs" ]; then \
 		set -x; \
 		LD_LIBRARY_PATH="$$libs:$$LD_LIBRARY_PATH" cargo test $(CARGO_FLAGS) --package arrow-dlpack --features python --lib; \

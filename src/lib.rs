@@ -41,6 +41,8 @@
 //! | record batches and readers of arrow-rs, and back | [`DeviceArray::from_record_batch`], [`DeviceArray::to_record_batch`], [`DeviceArrayStream::from_reader`], [`DeviceArrayStream::into_reader`] |
 //! | errors of other causes, and of arrow-rs | [`Error::producer`], `From<ArrowError>` and back |
 //! | a stream as training batches | [`loader::Batches`] |
+//! | asynchronous streams as sources, and batches as one (feature `async`) | `channel`, `Batches::into_stream` |
+//! | slices of cudarc as tensors, and back (feature `cuda`) | `Tensor::from_cuda_slice`, `Tensor::as_cuda_slice` |
 //! | what a conversion would do | [`explain`](fn@explain), [`explain_schema`], [`explain_stream`], [`explain_matrix`], [`explain_groups`] |
 //! | the copies that were made | [`CopyLog`] |
 //! | copies between the host and devices | [`transfer`] |
@@ -96,7 +98,9 @@
 //!
 //! No feature is on by default, and the crate then needs neither Python nor CUDA.
 //!
-//! - `cuda`: CUDA memory, and 400 KB of kernels. The driver's library is found at run time. Without a driver, as in a
+//! - `async`: `channel` makes a source of a future, and `Batches::into_stream` an
+//!   asynchronous stream of batches. It adds `futures-core` alone: any executor runs them.
+//! - `cuda`: CUDA memory, 400 KB of kernels, and slices of the crate cudarc as tensors and back. The driver's library is found at run time. Without a driver, as in a
 //!   build without this feature, every CUDA request is an error of the kind [`ErrorKind::Device`], and nothing else
 //!   changes.
 //! - `polars`: the module `polars`: series and frames over the same memory, and back. Outside the promise of semver.
@@ -115,6 +119,8 @@ mod conversion;
 mod convert;
 mod copy_log;
 pub mod cuda;
+#[cfg(feature = "cuda")]
+mod cuda_slice;
 mod device;
 pub mod dlpack;
 pub mod dtype;
@@ -139,6 +145,8 @@ pub mod transfer;
 pub mod python;
 
 pub use arrow::{DeviceArray, DeviceArrayStream};
+#[cfg(feature = "async")]
+pub use arrow::{Sender, channel};
 pub use batch::to_tensors;
 pub use column::{
     Bits, array_to_tensor, chunks_to_tensor, chunks_to_tensor_into, to_arrow, to_arrow_as, to_tensor, validity,
@@ -146,6 +154,8 @@ pub use column::{
 };
 pub use convert::{check_request, copy_array, request_field};
 pub use copy_log::{Copied, CopyLog};
+#[cfg(feature = "cuda")]
+pub use cuda_slice::CudaSliceGuard;
 pub use device::Device;
 pub use dtype::DType;
 pub use error::{Error, ErrorKind, Result};

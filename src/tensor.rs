@@ -15,6 +15,8 @@ use std::sync::Arc;
 use arrow_schema::FieldRef;
 use smallvec::SmallVec;
 
+#[cfg(feature = "cuda")]
+pub(crate) use construct::dims_of;
 pub use output::Output;
 pub use slices::Native;
 

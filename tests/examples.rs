@@ -1,6 +1,19 @@
-//! Does the example that needs no GPU run as it is documented?
+//! Do the examples that need no GPU run as they are documented?
 
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a helper that fails is a test that fails")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    reason = "a helper that fails is a test that fails"
+)]
+
+#[cfg(feature = "async")]
+#[path = "../examples/07-async.rs"]
+mod asynchronous;
+#[path = "../examples/03-managed-tensors.rs"]
+mod managed_tensors;
+#[path = "../examples/04-reader-and-loader.rs"]
+mod reader_and_loader;
 
 use std::fs::File;
 use std::path::Path;
@@ -9,6 +22,14 @@ use std::sync::Arc;
 
 use arrow_array::{ArrayRef, Float64Array, Int32Array, RecordBatch, StringArray};
 use parquet::arrow::ArrowWriter;
+
+#[test]
+fn the_numbered_examples_run() {
+    managed_tensors::main().unwrap();
+    reader_and_loader::main().unwrap();
+    #[cfg(feature = "async")]
+    asynchronous::main().unwrap();
+}
 
 #[test]
 fn parquet_to_tensors() {

@@ -58,6 +58,8 @@ pub use schema::read_schema;
 #[cfg(feature = "python")]
 pub(crate) use stream::forget_messages;
 pub use stream::{DeviceArrayStream, export_device_stream, export_stream};
+#[cfg(feature = "async")]
+pub use stream::{Sender, channel};
 #[cfg(feature = "python")]
 pub(crate) use validate::validate;
 pub(crate) use view::Leaf;

@@ -14,11 +14,14 @@ impl DeviceArray {
     /// # Errors
     /// Never for a valid batch.
     pub fn from_record_batch(batch: &RecordBatch) -> Result<Self> {
-        Self::of_batch(batch, field_of(batch.schema_ref()))
+        Self::of_stream(batch, &field_of(batch.schema_ref()))
     }
 
-    /// Like [`DeviceArray::from_record_batch`], under a field of the batch's schema.
-    pub(super) fn of_batch(batch: &RecordBatch, field: FieldRef) -> Result<Self> {
+    /// Like [`DeviceArray::from_record_batch`], for a stream of this field. A batch of another schema is under its own
+    /// field, which the stream refuses if the layouts differ.
+    pub(super) fn of_stream(batch: &RecordBatch, field: &FieldRef) -> Result<Self> {
+        let is_same = matches!(field.data_type(), DataType::Struct(fields) if batch.schema_ref().fields() == fields);
+        let field = if is_same { field.clone() } else { field_of(batch.schema_ref()) };
         Self::from_arrow(&StructArray::from(batch.clone()), field)
     }
 

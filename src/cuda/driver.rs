@@ -56,6 +56,13 @@ impl EventHandle {
     }
 }
 
+impl ContextHandle {
+    #[cfg(feature = "cuda")]
+    pub(super) fn address(self) -> usize {
+        self.0.addr()
+    }
+}
+
 impl StreamHandle {
     pub(crate) fn from_address(address: usize) -> Self {
         Self(std::ptr::without_provenance_mut(address))

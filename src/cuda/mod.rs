@@ -14,6 +14,8 @@ mod module;
 mod pinned;
 mod pointer;
 mod pool;
+#[cfg(feature = "cuda")]
+mod safe_layer;
 mod stream;
 #[cfg(feature = "python")]
 mod test_probes;
@@ -29,6 +31,8 @@ pub(crate) use memory::{DeviceBuffer, NoMemory, release_abandoned};
 pub(crate) use pinned::{PinnedBlock, PinnedBuffer, free_pinned, pinned_use};
 pub(crate) use pointer::Pointer;
 pub(crate) use pool::trim_pool;
+#[cfg(feature = "cuda")]
+pub(crate) use safe_layer::require_primary;
 pub(crate) use stream::PooledStream;
 pub use stream::Stream;
 #[cfg(feature = "python")]

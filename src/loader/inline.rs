@@ -72,6 +72,19 @@ impl Inline {
         })
     }
 
+    /// Returns the producer, to be run on a thread; `None` after the end.
+    #[cfg(feature = "async")]
+    pub(super) fn into_producer(mut self) -> Option<(Box<Producer>, Stop)> {
+        let stage = self.stage.get_mut().unwrap_or_else(PoisonError::into_inner);
+        match std::mem::replace(stage, Stage::Ended) {
+            Stage::Ready(mut producer) => {
+                producer.leave_thread();
+                Some((producer, self.stop.clone()))
+            }
+            _ => None,
+        }
+    }
+
     /// Releases the source. If a thread is making a batch, that thread releases it afterwards.
     pub(super) fn close(&self) {
         if !self.is_in_this_process() {

@@ -17,6 +17,8 @@ mod slot;
 mod source_rows;
 #[cfg(feature = "python")]
 mod state;
+#[cfg(feature = "async")]
+mod stream;
 mod target;
 
 use std::time::Duration;
@@ -37,6 +39,8 @@ pub(crate) use read_log::ReadLog;
 pub use sharding::Sharding;
 #[cfg(feature = "python")]
 pub(crate) use state::{Hashes, STATE_VERSION, Source, State, Terms};
+#[cfg(feature = "async")]
+pub use stream::BatchStream;
 #[cfg(feature = "python")]
 pub(crate) use target::check_device;
 
@@ -199,15 +203,19 @@ impl Batches {
             },
         };
         if let Next::Batch(batch) = &next {
-            // Logged by the consumer's thread, because the thread that made the batch has no logs.
-            for (copy_notes, tensor) in self.copy_notes.iter().zip(&batch.tensors) {
-                taken_over(tensor);
-                if !tensor.is_empty() {
-                    copy_log::record(|| copy_notes.of(batch.rows, tensor.nbytes()));
-                }
-            }
+            self.hand_over(batch);
         }
         Ok(next)
+    }
+
+    /// Logs a batch on the consumer's thread, because the thread that made it has no logs.
+    fn hand_over(&self, batch: &Batch) {
+        for (copy_notes, tensor) in self.copy_notes.iter().zip(&batch.tensors) {
+            taken_over(tensor);
+            if !tensor.is_empty() {
+                copy_log::record(|| copy_notes.of(batch.rows, tensor.nbytes()));
+            }
+        }
     }
 
     /// Returns whether the next batch must still be made.

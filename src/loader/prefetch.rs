@@ -7,6 +7,8 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+#[cfg(feature = "async")]
+use std::task::{Context, Waker};
 use std::thread::{Builder, JoinHandle, ThreadId, current};
 use std::time::{Duration, Instant};
 
@@ -104,6 +106,23 @@ struct State<T> {
     ended: bool,
     takers_wait: usize,
     thread_waits: bool,
+    /// The task that waits for an item.
+    #[cfg(feature = "async")]
+    waker: Option<Waker>,
+}
+
+impl<T> State<T> {
+    /// Returns what wakes the task that waits for an item, if one does.
+    fn wake(&mut self) -> impl FnOnce() + use<T> {
+        #[cfg(feature = "async")]
+        let waker = self.waker.take();
+        move || {
+            #[cfg(feature = "async")]
+            if let Some(waker) = waker {
+                waker.wake();
+            }
+        }
+    }
 }
 
 impl<T> Shared<T> {
@@ -125,8 +144,9 @@ impl<T> Shared<T> {
     fn push(&self, item: T) {
         let mut state = self.lock();
         state.ready.push_back(item);
-        let wanted = state.takers_wait > 0;
+        let (wanted, wake) = (state.takers_wait > 0, state.wake());
         drop(state);
+        wake();
         if wanted {
             self.made.notify_one();
         }
@@ -136,7 +156,9 @@ impl<T> Shared<T> {
         let mut state = self.lock();
         state.failure = failure;
         state.ended = true;
+        let wake = state.wake();
         drop(state);
+        wake();
         self.made.notify_all();
     }
 }
@@ -159,6 +181,8 @@ impl<T: Send + 'static> Prefetch<T> {
             ended: false,
             takers_wait: 0,
             thread_waits: false,
+            #[cfg(feature = "async")]
+            waker: None,
         };
         let (made, room) = (Condvar::new(), Condvar::new());
         let shared = Arc::new(Shared { ahead: ahead.max(1), stop, state: Mutex::new(state), made, room });
@@ -218,6 +242,18 @@ impl<T> Prefetch<T> {
             return Ok(Taken::Failed(failure));
         }
         Ok(if state.failed || self.shared.stop.is_asked() { Taken::Cut } else { Taken::End })
+    }
+
+    /// Returns the next item if it is ready. If not, the task is woken when that may have changed.
+    #[cfg(feature = "async")]
+    pub(super) fn poll(&self, context: &Context<'_>) -> Result<Taken<T>> {
+        let mut state = self.shared.lock();
+        if state.ready.is_empty() && !state.ended {
+            state.waker = Some(context.waker().clone());
+            return Ok(Taken::NotYet);
+        }
+        drop(state);
+        self.take(Duration::ZERO)
     }
 
     fn thread_sync(&self, mut state: MutexGuard<'_, State<T>>, item: T) -> Taken<T> {

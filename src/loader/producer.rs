@@ -94,6 +94,12 @@ impl Producer {
         })
     }
 
+    /// Makes batches on another thread than the one that asks for them, where signals end no read.
+    #[cfg(feature = "async")]
+    pub(super) fn leave_thread(&mut self) {
+        self.feed.leave_thread();
+    }
+
     /// Returns the next batch; `None` after the last one.
     ///
     /// # Errors

@@ -66,6 +66,12 @@ impl SourceRows {
         if self.stop.is_asked() { Err(Error::argument("the loader was closed")) } else { Ok(()) }
     }
 
+    /// Reads the arrays on another thread than the one that asks for batches.
+    #[cfg(feature = "async")]
+    pub(super) fn leave_thread(&mut self) {
+        self.interrupts = None;
+    }
+
     /// Returns the rows left in the current array, or in the next one that has any; 0 at the end.
     pub(super) fn at_hand(&mut self) -> Result<usize> {
         loop {

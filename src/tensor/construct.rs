@@ -133,7 +133,7 @@ unsafe fn row_major(
 }
 
 /// Returns a shape's extents, if it has `len` elements.
-pub(super) fn dims_of(shape: &[usize], len: usize) -> Result<Dims> {
+pub(crate) fn dims_of(shape: &[usize], len: usize) -> Result<Dims> {
     let elements = shape.iter().try_fold(1_usize, |product, extent| product.checked_mul(*extent));
     // The product of extents around a 0 may be more than there can be.
     let elements = if shape.contains(&0) { Some(0) } else { elements };

@@ -15,6 +15,7 @@
 mod support;
 
 mod conversion;
+mod cudarc;
 mod kernels;
 mod memory;
 mod order;

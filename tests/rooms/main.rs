@@ -32,7 +32,7 @@ const ROOMS: &[&str] = &[
     "tensor",
     "dlpack",
     "convert",
-    "transfer", "kernels",
+    "transfer", "kernels", "cuda_slice",
     "column", "batch", "matrix", "ragged", "explain", "conversion", "loader",
     "polars", "ndarray",
     "python",
@@ -42,7 +42,7 @@ const ROOMS: &[&str] = &[
 /// The rooms that may hold unsafe code, or the files where a room is mostly safe.
 #[rustfmt::skip]
 const UNSAFE_ROOMS: &[&str] = &[
-    "ffi", "alloc", "cuda", "stream_order", "tensor", "arrow", "dlpack", "convert", "transfer", "kernels",
+    "ffi", "alloc", "cuda", "stream_order", "tensor", "arrow", "dlpack", "convert", "transfer", "kernels", "cuda_slice",
     "polars/import", "polars/export", "ndarray", "python/capsule", "python/exchange", "python/tensor",
 ];
 
@@ -58,7 +58,7 @@ const RESERVED: &[Reserved] = &[
     // One place owns the rules of capsules: names, consumption, destructors.
     Reserved { names: &["PyCapsule", "PyCapsule_*"], rooms: &["python/capsule"], tests_too: false },
     // It panics without a driver, so the guard is kept beside every call.
-    Reserved { names: &["cudarc"], rooms: &["cuda", "stream_order"], tests_too: true },
+    Reserved { names: &["cudarc"], rooms: &["cuda", "stream_order", "cuda_slice"], tests_too: true },
 ];
 
 /// What catches the panics of a C callback's body.

@@ -151,6 +151,13 @@ pub(crate) fn in_another_context<T>(work: impl FnOnce() -> T) -> T {
     made
 }
 
+/// The context that is current in this thread.
+pub(crate) fn current_context() -> *mut c_void {
+    let mut context: *mut c_void = null_mut();
+    call!("cuCtxGetCurrent", &raw mut context => *mut *mut c_void);
+    context
+}
+
 /// What a stream finds in memory when it gets there.
 pub(crate) fn read(start: u64, bytes: usize, stream: Stream) -> Vec<u8> {
     let mut pinned = null_mut();

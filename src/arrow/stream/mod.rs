@@ -1,5 +1,7 @@
 //! [`DeviceArrayStream`]: a stream of arrays, imported from and exported to the C stream interfaces.
 
+#[cfg(feature = "async")]
+mod channel;
 mod export;
 mod exported;
 mod import;
@@ -11,6 +13,8 @@ use std::fmt;
 use arrow_schema::FieldRef;
 use smallvec::SmallVec;
 
+#[cfg(feature = "async")]
+pub use channel::{Sender, channel};
 pub use export::{export_device_stream, export_stream};
 #[cfg(feature = "python")]
 pub(crate) use exported::forget_messages;

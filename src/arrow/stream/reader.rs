@@ -28,16 +28,9 @@ impl DeviceArrayStream {
     /// ```
     #[must_use]
     pub fn from_reader(reader: impl RecordBatchReader + Send + 'static) -> Self {
-        let schema = reader.schema();
-        let field = field_of(&schema);
+        let field = field_of(&reader.schema());
         let of_stream = field.clone();
-        let arrays = reader.map(move |batch| {
-            let batch = batch?;
-            // A batch of another schema is under its own field, which the stream refuses if the layouts differ.
-            let is_same = batch.schema_ref().fields() == schema.fields();
-            let field = if is_same { of_stream.clone() } else { field_of(batch.schema_ref()) };
-            DeviceArray::of_batch(&batch, field)
-        });
+        let arrays = reader.map(move |batch| DeviceArray::of_stream(&batch?, &of_stream));
         Self::new(field, DLDeviceType::CPU, arrays)
     }
 
