@@ -153,7 +153,7 @@ pub use column::{
     validity_bits,
 };
 pub use convert::{check_request, copy_array, request_field};
-pub use copy_log::{Copied, CopyLog};
+pub use copy_log::{Copied, CopyLog, LogScope};
 #[cfg(feature = "cuda")]
 pub use cuda_slice::CudaSliceGuard;
 pub use device::Device;
