@@ -11,9 +11,7 @@ use std::fs::File;
 use std::time::Instant;
 
 use arrow_dlpack::transfer::{Transfer, tensors_to_device};
-use arrow_dlpack::{
-    DType, Device, DeviceArray, ErrorKind, MatrixOptions, NullPolicy, Options, Tensor, matrix_to_tensor,
-};
+use arrow_dlpack::{Conversion, DType, Device, DeviceArray, ErrorKind, NullPolicy, Tensor};
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 
 /// Batches whose copies may be under way while the next one is decoded.
@@ -31,14 +29,13 @@ fn main() -> Result<(), Box<dyn Error>> {
         .filter(|field| field.data_type().is_numeric())
         .map(|field| field.name().clone())
         .collect();
-    let matrix = MatrixOptions::default().columns(numbers.clone()).dtype(DType::Float32);
-    let each = |_: &str| Options::default().nulls(NullPolicy::Nan);
+    let matrix = Conversion::default().columns(numbers.clone()).dtype(DType::Float32).nulls(NullPolicy::Nan);
 
     let (started, mut rows, mut bytes) = (Instant::now(), 0, 0);
     let mut under_way: VecDeque<Tensor> = VecDeque::new();
     for batch in builder.with_batch_size(65_536).build()? {
         let batch = DeviceArray::from_record_batch(&batch?)?;
-        let packed = matrix_to_tensor(batch.field(), std::slice::from_ref(&batch), &matrix, each)?;
+        let packed = matrix.to_tensor(&batch)?;
         let moved = match tensors_to_device(&[packed], &Transfer::to(device, "the pipeline's end")) {
             Ok(moved) => moved,
             Err(error) if error.kind() == ErrorKind::Device => {

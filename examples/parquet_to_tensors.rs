@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::error::Error;
 use std::fs::File;
 
-use arrow_dlpack::{CopyLog, DeviceArray, NullPolicy, Options, Scalar, explain, explain_schema, to_tensors};
+use arrow_dlpack::{Conversion, CopyLog, Device, DeviceArray, NullPolicy, Scalar, Selection};
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -18,22 +18,23 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut batches = builder.with_batch_size(65_536).build()?;
 
     // Nulls become 0, and the report says how many.
-    let options = |_: &str| Options::default().nulls(NullPolicy::Fill(Scalar::Int(0)));
+    let options = Conversion::default().nulls(NullPolicy::Fill(Scalar::Int(0))).select(Selection::Each(None));
     let Some(first) = batches.next().transpose()? else {
         println!("{path} has no rows");
         return Ok(());
     };
     let first = DeviceArray::from_record_batch(&first)?;
-    println!("Specs: what any batch of this schema becomes\n\n{}\n", explain_schema(first.field(), None, options)?);
-    let plan = explain(first.field(), std::slice::from_ref(&first), None, options)?;
+    println!("Specs: what any batch of this schema becomes\n\n{}\n", options.explain_type(first.field(), Device::CPU)?);
+    let plan = options.explain(&first)?;
     println!("Plan of the first batch, {} rows\n\n{plan}\n", first.len());
 
     let columns: Vec<String> =
         plan.rows.iter().filter(|row| row.error.is_none()).map(|row| row.column.clone()).collect();
+    let chosen = options.clone().select(Selection::Each(Some(columns.clone())));
     let log = CopyLog::new();
     let (mut rows, mut viewed) = (0_usize, BTreeMap::<String, usize>::new());
     let mut convert = |batch: &DeviceArray| -> Result<(), arrow_dlpack::Error> {
-        let tensors = log.track(|| to_tensors(batch.field(), std::slice::from_ref(batch), Some(&columns), options))?;
+        let tensors = log.track(|| chosen.to_tensors(batch))?;
         rows += batch.len();
         for (name, tensor) in tensors.iter().filter(|(_, tensor)| !tensor.is_copied()) {
             *viewed.entry(name.clone()).or_default() += tensor.nbytes();

@@ -3,45 +3,12 @@
 use arrow_schema::FieldRef;
 
 use crate::arrow::DeviceArray;
-use crate::column::{ColumnRef, Runner, check_rows, check_types, convert_column, needed, run_here};
+use crate::column::{ColumnRef, Runner, check_rows, check_types, convert_column, needed};
 use crate::error::{Error, Result};
 use crate::kernels::Casts;
-use crate::spec::{Options, Spec, all_or_errors, select};
+use crate::spec::{Options, Spec, all_or_errors};
 use crate::tensor::Tensor;
 use crate::transfer::{Fetched, fetch};
-
-/// Converts columns of a batch, or of the chunks of a table, to tensors, in the order of `columns`; `None` takes all.
-/// Nulls of the struct are nulls in each of its columns.
-///
-/// # Errors
-/// If `field` is no struct, a name does not exist or is not unique, or as [`crate::to_tensor`]. Names the column.
-///
-/// ```
-/// use std::sync::Arc;
-/// use arrow_array::{ArrayRef, Float32Array, Int64Array, RecordBatch};
-/// use arrow_dlpack::{DeviceArray, Options, to_tensors};
-///
-/// let x: ArrayRef = Arc::new(Float32Array::from(vec![0.5, 1.5]));
-/// let y: ArrayRef = Arc::new(Int64Array::from(vec![1, 2]));
-/// let batch = DeviceArray::from_record_batch(&RecordBatch::try_from_iter([("x", x), ("y", y)]).unwrap())?;
-/// let tensors = to_tensors(batch.field(), &[batch.clone()], None, |_| Options::default())?;
-/// assert_eq!(tensors[1].0, "y");
-/// assert_eq!(tensors[1].1.as_slice::<i64>()?, [1, 2]);
-/// # Ok::<(), arrow_dlpack::Error>(())
-/// ```
-pub fn to_tensors(
-    field: &FieldRef,
-    chunks: &[DeviceArray],
-    columns: Option<&[String]>,
-    options: impl Fn(&str) -> Options,
-) -> Result<Vec<(String, Tensor)>> {
-    let mut tensors = Vec::new();
-    each_tensor(field, chunks, select(field, columns)?, options, &run_here, |column, tensor| {
-        tensors.push((column.name().clone(), tensor));
-        Ok::<_, Error>(())
-    })?;
-    Ok(tensors)
-}
 
 /// Converts columns, given with their positions. `runner` runs the last step of each. Hands each tensor on before the
 /// next is made; tensors on a device only once all are made.

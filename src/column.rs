@@ -28,9 +28,9 @@ use crate::stream_order::Readiness;
 use crate::tensor::Tensor;
 use crate::transfer::Fetched;
 
-pub use validity::{Bits, validity, validity_bits};
-pub use write_into::chunks_to_tensor_into;
-pub(crate) use write_into::{overlap, require_copy};
+pub use validity::Bits;
+pub(crate) use validity::{validity, validity_bits};
+pub(crate) use write_into::{chunks_to_tensor_into, overlap, require_copy};
 
 /// A chunk of a column: an array, or one column of an array of structs.
 #[derive(Clone, Copy, Debug)]
@@ -322,15 +322,10 @@ fn columns(chunks: &[DeviceArray]) -> SmallVec<[ColumnRef<'_>; 1]> {
 
 /// Converts the chunks of a column into one tensor of shape `(rows, *inner)`; no chunks give a tensor of no rows.
 ///
-/// A view of the only chunk where layout and options allow it, else one pass over all of them.
+/// A view of the only chunk where layout and options allow it, else one pass over all of them, by `runner`.
 ///
 /// # Errors
-/// When a chunk's field is of another type than `field`, or as [`to_tensor`].
-pub fn chunks_to_tensor(field: &FieldRef, chunks: &[DeviceArray], options: &Options) -> Result<Tensor> {
-    chunks_to_tensor_by(field, chunks, options, &run_here)
-}
-
-/// As [`chunks_to_tensor`], the last step by `runner`.
+/// When a chunk's field is of another type than `field`, or as [`Conversion::to_tensor`](crate::Conversion::to_tensor).
 pub(crate) fn chunks_to_tensor_by(
     field: &FieldRef,
     chunks: &[DeviceArray],
@@ -370,38 +365,11 @@ pub(crate) fn check_types(field: &FieldRef, chunks: &[DeviceArray]) -> Result<()
     }
 }
 
-/// Converts an array into a tensor of shape `(rows, *inner)`, where fixed-size lists give the inner shape.
-///
-/// A view where layout and options allow it: it shares the array's memory and is read-only.
+/// Converts an array into a tensor of shape `(rows, *inner)`.
 ///
 /// # Errors
-/// With the column's name, the reason and a remedy: the type has no tensor form, a copy is needed and not allowed, a
-/// null or a value is refused, the memory is not the host's, or memory cannot be had.
-///
-/// ```
-/// use arrow_array::Int32Array;
-/// use arrow_dlpack::{DType, NullPolicy, Options, array_to_tensor};
-///
-/// let column = Int32Array::from(vec![Some(1), None, Some(3)]);
-/// let options = Options::default().dtype(DType::Float32).nulls(NullPolicy::Nan);
-/// let tensor = array_to_tensor(&column, &options)?;
-/// assert_eq!(tensor.shape(), [3]);
-/// assert!(tensor.as_slice::<f32>()?[1].is_nan());
-///
-/// let view = array_to_tensor(&Int32Array::from(vec![1, 2, 3]), &Options::default())?;
-/// assert!(!view.is_copied() && !view.is_writable());
-/// # Ok::<(), arrow_dlpack::Error>(())
-/// ```
-pub fn array_to_tensor(array: &dyn arrow_array::Array, options: &Options) -> Result<Tensor> {
-    let field = Field::new("", array.data_type().clone(), true);
-    to_tensor(&DeviceArray::from_arrow(array, Arc::new(field))?, options)
-}
-
-/// As [`array_to_tensor`], for an imported array with its field.
-///
-/// # Errors
-/// As [`array_to_tensor`].
-pub fn to_tensor(array: &DeviceArray, options: &Options) -> Result<Tensor> {
+/// As [`Conversion::to_tensor`](crate::Conversion::to_tensor).
+pub(crate) fn to_tensor(array: &DeviceArray, options: &Options) -> Result<Tensor> {
     convert_column(array.field(), &[ColumnRef::whole(array)], options, &run_here)
 }
 

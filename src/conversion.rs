@@ -13,7 +13,7 @@ pub(crate) use explained::Subject;
 pub(crate) use run::Run;
 use smallvec::SmallVec;
 
-use crate::arrow::{DeviceArray, DeviceArrayStream, empty_on};
+use crate::arrow::{Chunks, DeviceArray, DeviceArrayStream, empty_on};
 use crate::batch::each_tensor;
 #[cfg(feature = "python")]
 use crate::column::require_copy;
@@ -35,7 +35,12 @@ use crate::spec::{Conversion, MatrixOptions, MemoryOrder, ResultSpec, Selection,
 use crate::tensor::{Output, Tensor};
 
 impl Conversion {
-    /// Converts an array, a batch, or the chunks of a column or a table into the only result.
+    /// Converts an array, a batch, or the chunks of a column or a table into the only result: a tensor of shape `(rows, *inner)` of a
+    /// column, of which fixed-size lists give the inner shape, and a matrix of shape `(rows, columns)` of a struct's columns.
+    ///
+    /// The result is a view where layout and options allow it: it shares the memory of the data, on any device, and is read-only. Else
+    /// one pass over all chunks casts, fills nulls and unpacks bits on its way to fresh memory: on CUDA by kernels, in the order of
+    /// this thread's stream.
     ///
     /// # Errors
     /// As [`Conversion::check`]; where there are several results; for a null that is refused, and a value that a cast cannot take;
@@ -44,18 +49,23 @@ impl Conversion {
     /// ```
     /// use std::sync::Arc;
     /// use arrow_array::{ArrayRef, Float32Array, Int8Array, RecordBatch};
-    /// use arrow_dlpack::{Conversion, DeviceArray};
+    /// use arrow_dlpack::{Conversion, DType, NullPolicy};
+    ///
+    /// let y = Int8Array::from(vec![Some(1), None]);
+    /// let column = Conversion::default().dtype(DType::Float64).nulls(NullPolicy::Nan).to_tensor(&y)?;
+    /// assert!(column.as_slice::<f64>()?[1].is_nan());
     ///
     /// let x: ArrayRef = Arc::new(Float32Array::from(vec![0.5, 1.5]));
     /// let y: ArrayRef = Arc::new(Int8Array::from(vec![1, 2]));
-    /// let batch = DeviceArray::from_record_batch(&RecordBatch::try_from_iter([("x", x), ("y", y)]).unwrap())?;
-    /// let matrix = Conversion::default().to_tensor(batch.field(), &[batch.clone()])?;
-    /// assert_eq!(matrix.as_slice::<f32>()?, [0.5, 1.0, 1.5, 2.0]);
+    /// let batch = RecordBatch::try_from_iter([("x", x), ("y", y)]).unwrap();
+    /// let matrix = Conversion::default().to_tensor(&batch)?;
+    /// assert_eq!((matrix.shape(), matrix.as_slice::<f32>()?), (&[2_i64, 2][..], &[0.5, 1.0, 1.5, 2.0][..]));
     /// # Ok::<(), arrow_dlpack::Error>(())
     /// ```
-    pub fn to_tensor(&self, field: &FieldRef, chunks: &[DeviceArray]) -> Result<Tensor> {
-        self.check_columns(field)?;
-        self.convert_whole(field, chunks, Run::default())
+    pub fn to_tensor<'a>(&self, data: impl TryInto<Chunks<'a>, Error: Into<Error>>) -> Result<Tensor> {
+        let chunks = Chunks::of(data)?;
+        self.check_columns(chunks.field())?;
+        self.convert_whole(chunks.field(), chunks.arrays(), Run::default())
     }
 
     /// Converts an array, a batch, or the chunks of a column or a table into named results: those of [`Selection::Each`] and
@@ -67,51 +77,85 @@ impl Conversion {
     /// ```
     /// use std::sync::Arc;
     /// use arrow_array::{ArrayRef, Float32Array, Int64Array, RecordBatch};
-    /// use arrow_dlpack::{Conversion, DeviceArray, Group, Selection};
+    /// use arrow_dlpack::{Conversion, Group, Selection};
     ///
     /// let a: ArrayRef = Arc::new(Float32Array::from(vec![0.5, 1.5]));
     /// let y: ArrayRef = Arc::new(Int64Array::from(vec![1, 0]));
     /// let batch = RecordBatch::try_from_iter([("a", a.clone()), ("b", a), ("label", y)]).unwrap();
-    /// let batch = DeviceArray::from_record_batch(&batch)?;
     /// let groups = vec![
     ///     ("x".to_owned(), Group::Matrix(vec!["a".to_owned(), "b".to_owned()])),
     ///     ("y".to_owned(), Group::Column("label".to_owned())),
     /// ];
     /// let conversion = Conversion::default().select(Selection::Named(groups));
-    /// let tensors = conversion.to_tensors(batch.field(), &[batch.clone()])?;
+    /// let tensors = conversion.to_tensors(&batch)?;
     /// assert_eq!((tensors[0].1.shape(), tensors[1].1.shape()), (&[2_i64, 2][..], &[2_i64][..]));
     /// # Ok::<(), arrow_dlpack::Error>(())
     /// ```
-    pub fn to_tensors(&self, field: &FieldRef, chunks: &[DeviceArray]) -> Result<Vec<(String, Tensor)>> {
-        self.check_columns(field)?;
+    pub fn to_tensors<'a>(&self, data: impl TryInto<Chunks<'a>, Error: Into<Error>>) -> Result<Vec<(String, Tensor)>> {
+        let chunks = Chunks::of(data)?;
+        self.check_columns(chunks.field())?;
         let mut tensors = Vec::new();
-        self.convert_each(field, chunks, Run::default(), |name, tensor| {
+        self.convert_each(chunks.field(), chunks.arrays(), Run::default(), |name, tensor| {
             tensors.push((name.to_owned(), tensor));
             Ok::<_, Error>(())
         })?;
         Ok(tensors)
     }
 
-    /// As [`Conversion::to_tensor`], into memory that is there: of the result's shape, a matrix with dense rows or dense columns any
-    /// distance apart. Its dtype is the default.
+    /// Writes what [`Conversion::to_tensor`] returns into memory that is there: of the result's shape, a matrix with dense rows or dense
+    /// columns any distance apart, the rows of a column any distance apart. Its dtype is the default. Data on a CUDA device is written
+    /// to memory of the same device, on this thread's stream.
     ///
     /// # Errors
-    /// As [`Conversion::to_tensor`]; when `out` does not fit, or overlaps the data. What `out` holds is unspecified after an error.
-    pub fn write(&self, field: &FieldRef, chunks: &[DeviceArray], out: &mut Output<'_>) -> Result<()> {
-        self.check_columns(field)?;
-        self.write_by(field, chunks, out, Run::default())
+    /// As [`Conversion::to_tensor`]; when `out` does not fit, or overlaps the data, or copies are not allowed. What `out` holds is
+    /// unspecified after an error.
+    ///
+    /// ```
+    /// use arrow_array::Int32Array;
+    /// use arrow_dlpack::{Conversion, Output};
+    ///
+    /// let mut memory = [0_f32; 2];
+    /// let mut out = Output::from_slice(&mut memory, &[2])?;
+    /// Conversion::default().write(&Int32Array::from(vec![1, 2]), &mut out)?;
+    /// assert_eq!(memory, [1.0, 2.0]);
+    /// # Ok::<(), arrow_dlpack::Error>(())
+    /// ```
+    pub fn write<'a>(&self, data: impl TryInto<Chunks<'a>, Error: Into<Error>>, out: &mut Output<'_>) -> Result<()> {
+        let chunks = Chunks::of(data)?;
+        self.check_columns(chunks.field())?;
+        self.write_by(chunks.field(), chunks.arrays(), out, Run::default())
     }
 
-    /// Tells which elements of the only result are valid: a bool tensor of its shape. Nulls of a row are nulls in each of its columns.
+    /// Tells which elements of the only result are valid: a bool tensor of its shape. Nulls of a row are nulls in each of its columns,
+    /// and a null list makes all its elements null.
+    ///
+    /// It is a copy, made in one pass over the bitmaps. Columns of a matrix may be of any type with one element a row, strings included;
+    /// dtypes and null policies do not count.
     ///
     /// # Errors
-    /// As [`matrix_validity`](crate::matrix_validity) and [`validity`]; where columns are selected, and the data is no struct.
-    pub fn validity(&self, field: &FieldRef, chunks: &[DeviceArray]) -> Result<Tensor> {
+    /// Where columns are selected, and the data is no struct; where a column does not exist, or has rows of more than one element or of
+    /// structs; when copies are not allowed, the memory is neither the host's nor reached through CUDA, or memory cannot be had.
+    ///
+    /// ```
+    /// use arrow_array::Int8Array;
+    /// use arrow_dlpack::Conversion;
+    ///
+    /// let valid = Conversion::default().validity(&Int8Array::from(vec![Some(1), None]))?;
+    /// assert_eq!(valid.as_bytes()?, [1, 0]);
+    /// # Ok::<(), arrow_dlpack::Error>(())
+    /// ```
+    pub fn validity<'a>(&self, data: impl TryInto<Chunks<'a>, Error: Into<Error>>) -> Result<Tensor> {
+        let chunks = Chunks::of(data)?;
+        self.convert_validity(chunks.field(), chunks.arrays())
+    }
+
+    /// As [`Conversion::validity`].
+    pub(crate) fn convert_validity(&self, field: &FieldRef, chunks: &[DeviceArray]) -> Result<Tensor> {
         self.require_whole()?;
         let there = self.bring(chunks, Run::default())?;
         let tensor = match self.validity_of(field)? {
             Some(spec) => convert_validity(&spec, &there.chunks, &self.matrix()),
-            None => validity(field, &there.chunks),
+            None => validity(field, &there.chunks, self.copy),
         }?;
         self.send_one(tensor, &work_here)
     }
@@ -150,7 +194,7 @@ impl Conversion {
         let results = self.results(&field, None)?;
         self.check_stream(stream)?;
         match self.read(stream, &results)? {
-            Read::Arrays(arrays) => self.to_tensors(&field, &arrays),
+            Read::Arrays(arrays) => self.to_tensors(Chunks::new(&field, &arrays)),
             Read::Tensors(tensors) => {
                 let names = results.iter().map(|result| result.name().to_owned());
                 Ok(names.zip(self.send(tensors, &work_here)?).collect())
@@ -158,14 +202,32 @@ impl Conversion {
         }
     }
 
-    /// Reports what the conversion of these chunks would do, or that of any data of this type on `device` where they are `None`: a
-    /// row for each column, and one for each matrix; and how they get to where the results are asked for. Reads no value that a plan
-    /// does not read, and asks no driver.
+    /// Reports what the conversion of this data would do: a row for each column, and one for each matrix; and how they get to where the
+    /// results are asked for. Of lists and strings, a row for each part of [`Conversion::ragged`]. Reads no value that a plan does not
+    /// read, and asks no driver.
     ///
     /// # Errors
     /// When a selected column does not exist, or a chunk is of another type. What is wrong with a column is in its row.
-    pub fn explain(&self, field: &FieldRef, chunks: Option<&[DeviceArray]>, device: Device) -> Result<Report> {
-        self.explain_any(field, chunks, None, chunks.map_or(device, DeviceArray::device_of))
+    ///
+    /// ```
+    /// use arrow_array::Int32Array;
+    /// use arrow_dlpack::{Conversion, DType};
+    ///
+    /// let report = Conversion::default().dtype(DType::Float64).explain(&Int32Array::from(vec![1, 2]))?;
+    /// assert_eq!((report.rows[0].steps[0].as_str(), report.bytes()), ("cast from int32 to float64", 16));
+    /// # Ok::<(), arrow_dlpack::Error>(())
+    /// ```
+    pub fn explain<'a>(&self, data: impl TryInto<Chunks<'a>, Error: Into<Error>>) -> Result<Report> {
+        let chunks = Chunks::of(data)?;
+        self.explain_any(chunks.field(), Some(chunks.arrays()), None, DeviceArray::device_of(chunks.arrays()))
+    }
+
+    /// Reports what the conversion of any data of a type on `device` would do, as far as both decide it: of a stream, before it is read.
+    ///
+    /// # Errors
+    /// When a selected column does not exist. What is wrong with a column is in its row.
+    pub fn explain_type(&self, field: &FieldRef, device: Device) -> Result<Report> {
+        self.explain_any(field, None, None, device)
     }
 
     /// The report of the conversion where the data is.
@@ -195,32 +257,24 @@ impl Conversion {
         Ok(self.leaving_out(field, if chunks.is_none() { report.unread_on(device) } else { report }))
     }
 
-    /// As [`Conversion::explain`], for [`to_padded`](crate::to_padded): a row for the matrix, and one for its validity.
+    /// As [`Conversion::explain`], for [`Conversion::padded`]: a row for the matrix, and one for its validity.
     ///
     /// # Errors
     /// When columns are selected, or a matrix that is not row-major: the data is one column, and is padded row by row.
     ///
     /// ```
-    /// use arrow_array::{Array, StringArray};
-    /// use arrow_dlpack::{Conversion, Device, DeviceArray, Pad, Scalar};
-    /// use arrow_schema::{DataType, Field};
+    /// use arrow_array::StringArray;
+    /// use arrow_dlpack::{Conversion, Pad, Scalar};
     ///
     /// let text = StringArray::from(vec!["to", "be", "or"]);
-    /// let array = DeviceArray::from_arrow(&text, Field::new("x", DataType::Utf8, true).into())?;
-    /// let pad = Pad::new(Scalar::Int(0)).length(4);
-    /// let report = Conversion::default().explain_padded(array.field(), Some(&[array.clone()]), pad, Device::CPU)?;
-    /// assert_eq!((report.rows[0].column.as_str(), &report.rows[0].shape[..]), ("x.values", &[Some(3), Some(4)][..]));
+    /// let report = Conversion::default().explain_padded(&text, Pad::new(Scalar::Int(0)).length(4))?;
+    /// assert_eq!(report.rows[0].shape, [Some(3), Some(4)]);
     /// assert_eq!(report.bytes(), 24);
     /// # Ok::<(), arrow_dlpack::Error>(())
     /// ```
-    pub fn explain_padded(
-        &self,
-        field: &FieldRef,
-        chunks: Option<&[DeviceArray]>,
-        pad: Pad,
-        device: Device,
-    ) -> Result<Report> {
-        self.explain_any(field, chunks, Some(pad), chunks.map_or(device, DeviceArray::device_of))
+    pub fn explain_padded<'a>(&self, data: impl TryInto<Chunks<'a>, Error: Into<Error>>, pad: Pad) -> Result<Report> {
+        let chunks = Chunks::of(data)?;
+        self.explain_any(chunks.field(), Some(chunks.arrays()), Some(pad), DeviceArray::device_of(chunks.arrays()))
     }
 
     /// Refuses what padded rows have not: several columns, and a choice of memory order.
@@ -413,4 +467,18 @@ impl Conversion {
         }
         Ok(())
     }
+}
+
+/// Converts data by the default [`Conversion`]: a column into its tensor, the columns of a batch into a matrix.
+///
+/// # Errors
+/// As [`Conversion::to_tensor`].
+///
+/// ```
+/// let tensor = arrow_dlpack::to_tensor(&arrow_array::Int32Array::from(vec![1, 2, 3]))?;
+/// assert!(!tensor.is_copied() && !tensor.is_writable());
+/// # Ok::<(), arrow_dlpack::Error>(())
+/// ```
+pub fn to_tensor<'a>(data: impl TryInto<Chunks<'a>, Error: Into<Error>>) -> Result<Tensor> {
+    Conversion::default().to_tensor(data)
 }

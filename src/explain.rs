@@ -8,10 +8,10 @@ mod unread;
 
 use arrow_schema::{DataType, FieldRef};
 
-pub use matrix::{explain_groups, explain_matrix, explain_matrix_schema};
+pub(crate) use matrix::{explain_groups, explain_matrix, explain_matrix_schema};
 pub(crate) use ragged::explain_padded;
 pub use report::{Report, ReportRow};
-pub use unread::explain_stream;
+pub(crate) use unread::explain_stream;
 
 use crate::arrow::DeviceArray;
 use crate::column::{ColumnRef, check_types, plan_chunks, require_host, to_arrow};
@@ -23,12 +23,12 @@ use crate::spec::{CopyMode, Options, select, unless_one_chunk};
 use crate::tensor::Tensor;
 
 /// Explains the conversion of these chunks of `field`: of each column, where they are structs. Lists and strings become
-/// ragged rows, with a row of the report for each part; in a struct they are refused, as by [`crate::to_tensors`].
+/// ragged rows, with a row of the report for each part; in a struct they are refused, as by a conversion of columns.
 ///
 /// # Errors
 /// When a chunk is of another type, or a selected column does not exist. What is wrong with a single column is in its
 /// row.
-pub fn explain(
+pub(crate) fn explain(
     field: &FieldRef,
     chunks: &[DeviceArray],
     columns: Option<&[String]>,
@@ -65,7 +65,7 @@ pub fn explain(
 ///
 /// # Errors
 /// As [`explain`].
-pub fn explain_schema(
+pub(crate) fn explain_schema(
     field: &FieldRef,
     columns: Option<&[String]>,
     options: impl Fn(&str) -> Options,
@@ -90,7 +90,7 @@ pub fn explain_schema(
 ///
 /// # Errors
 /// When no Arrow type holds the tensor.
-pub fn explain_tensor(tensor: &Tensor, options: impl Fn(&str) -> Options) -> Result<Report> {
+pub(crate) fn explain_tensor(tensor: &Tensor, options: impl Fn(&str) -> Options) -> Result<Report> {
     let form = tensor.arrow_form()?;
     let plan = Plan::to_arrow(&form, tensor.is_aligned(), false, CopyMode::IfNeeded)?;
     // Complex numbers, pairs of floats in Arrow, stay what they are unless another dtype is asked for.

@@ -5,18 +5,18 @@
 //!
 //! ```
 //! use arrow_array::{Float32Array, Int64Array};
-//! use arrow_dlpack::{CopyLog, CopyMode, DType, NullPolicy, Options, array_to_tensor, to_arrow};
+//! use arrow_dlpack::{Conversion, CopyLog, CopyMode, DType, NullPolicy, to_arrow};
 //!
 //! // A view: the tensor shares the array's memory, and its DLPack capsules carry the read-only flag.
 //! let prices = Float32Array::from(vec![1.5, 2.5]);
-//! let tensor = array_to_tensor(&prices, &Options::default().copy(CopyMode::Never))?;
+//! let tensor = Conversion::default().copy(CopyMode::Never).to_tensor(&prices)?;
 //! assert_eq!(tensor.as_ptr().cast_const().cast(), prices.values().as_ptr());
 //!
 //! // A copy. The log names the reason.
 //! let log = CopyLog::new();
 //! let counts = Int64Array::from(vec![Some(3), None]);
-//! let options = Options::default().dtype(DType::Float64).nulls(NullPolicy::Nan);
-//! let tensor = log.track(|| array_to_tensor(&counts, &options))?;
+//! let conversion = Conversion::default().dtype(DType::Float64).nulls(NullPolicy::Nan);
+//! let tensor = log.track(|| conversion.to_tensor(&counts))?;
 //! assert!(tensor.as_slice::<f64>()?[1].is_nan());
 //! assert_eq!(log.entries()[0].why, "cast from int64 to float64, 1 null filled");
 //!
@@ -30,11 +30,14 @@
 //!
 //! | what | where |
 //! |---|---|
-//! | Arrow to tensor | [`array_to_tensor`], [`to_tensor`], [`to_tensors`], [`chunks_to_tensor`], [`validity`], [`validity_bits`] |
-//! | columns as a matrix | [`matrix_to_tensor`], [`groups_to_tensors`], [`matrix_validity`] |
-//! | a stream as tensors | [`stream_to_tensor`], [`stream_to_tensors`] |
-//! | into the caller's memory | [`matrix_to_tensor_into`], [`chunks_to_tensor_into`], [`Output`] |
-//! | lists and strings | [`to_ragged`], [`to_padded`], and back by [`Ragged::to_arrow`] |
+//! | what is asked for: columns, dtype, nulls, memory order, copies, threads | [`Conversion`], [`Selection`], [`PerColumn`] |
+//! | Arrow to a tensor, or to one for each column or group | [`Conversion::to_tensor`], [`Conversion::to_tensors`], [`to_tensor`] |
+//! | into the caller's memory | [`Conversion::write`], [`Output`] |
+//! | which values are null | [`Conversion::validity`], [`Conversion::validity_bits`] |
+//! | lists and strings | [`Conversion::ragged`], [`Conversion::padded`], and back by [`Ragged::to_arrow`] |
+//! | a stream as tensors | [`Conversion::read_tensor`], [`Conversion::read_tensors`] |
+//! | what a conversion would do | [`Conversion::explain`], [`Conversion::explain_type`], [`Conversion::check`] |
+//! | what data a conversion takes | [`Chunks`]: [`DeviceArray`]s, record batches and arrays of arrow-rs |
 //! | a vector, an owner or raw parts as a tensor, and back | [`Tensor::from_vec`], [`Tensor::from_owner`], [`Tensor::from_raw_parts`], [`Tensor::to_vec`], [`Tensor::as_slice`] |
 //! | views of a tensor | [`Tensor::slice`], [`Tensor::reshape`], [`Tensor::contiguous`] |
 //! | tensor to Arrow | [`to_arrow`], [`to_arrow_as`], [`matrix_to_arrow`] |
@@ -43,7 +46,6 @@
 //! | a stream as training batches | [`loader::Batches`] |
 //! | asynchronous streams as sources, and batches as one (feature `async`) | `channel`, `Batches::into_stream` |
 //! | slices of cudarc as tensors, and back (feature `cuda`) | `Tensor::from_cuda_slice`, `Tensor::as_cuda_slice` |
-//! | what a conversion would do | [`explain`](fn@explain), [`explain_schema`], [`explain_stream`], [`explain_matrix`], [`explain_groups`] |
 //! | the copies that were made | [`CopyLog`] |
 //! | copies between the host and devices | [`transfer`] |
 //! | CUDA streams and events | [`cuda`], [`stream_order`] |
@@ -60,7 +62,7 @@
 //! | Boolean | bool, one byte each | no: unpacked |
 //! | `arrow.bool8` | bool | if its bytes are 0 and 1 |
 //! | Decimal32, Decimal64 of scale 0 | int32, int64 | yes |
-//! | any Decimal | its value, cast to [`Options::dtype`] | no |
+//! | any Decimal | its value, cast to [`Conversion::dtype`] | no |
 //! | any Decimal under [`DecimalMode::Unscaled`] | the stored integers | of 32 and 64 bits |
 //! | FixedSizeBinary | uint8, its width as inner dimension | yes |
 //! | the extension types `arrow_dlpack.bfloat16`, `arrow_dlpack.float8_e4m3fn`, ...; `lance.bfloat16` | bfloat16, float8 | yes |
@@ -69,7 +71,7 @@
 //! | RunEndEncoded | its values | no: decoded |
 //! | FixedSizeList, nested to any depth | inner dimensions | yes |
 //! | `arrow.fixed_shape_tensor` | inner dimensions, `permutation` as strides | yes |
-//! | Struct, by [`matrix_to_tensor`] | a matrix of the dtype that its columns promote to | if the columns lie in its memory order |
+//! | Struct, by [`Conversion::to_tensor`] | a matrix of the dtype that its columns promote to | if the columns lie in its memory order |
 //! | List, ListView, Utf8, Binary, their large forms, `arrow.variable_shape_tensor` | [`Ragged`] | yes, except the offsets of a slice |
 //! | Utf8View, BinaryView | [`Ragged`] | no: gathered |
 //!
@@ -144,14 +146,11 @@ pub mod transfer;
 #[cfg(feature = "python")]
 pub mod python;
 
-pub use arrow::{DeviceArray, DeviceArrayStream};
+pub use arrow::{Chunks, DeviceArray, DeviceArrayStream};
 #[cfg(feature = "async")]
 pub use arrow::{Sender, channel};
-pub use batch::to_tensors;
-pub use column::{
-    Bits, array_to_tensor, chunks_to_tensor, chunks_to_tensor_into, to_arrow, to_arrow_as, to_tensor, validity,
-    validity_bits,
-};
+pub use column::{Bits, to_arrow, to_arrow_as};
+pub use conversion::to_tensor;
 pub use convert::{check_request, copy_array, request_field};
 pub use copy_log::{Copied, CopyLog, LogScope};
 #[cfg(feature = "cuda")]
@@ -159,18 +158,12 @@ pub use cuda_slice::CudaSliceGuard;
 pub use device::Device;
 pub use dtype::DType;
 pub use error::{Error, ErrorKind, Result};
-pub use explain::{
-    Report, ReportRow, explain, explain_groups, explain_matrix, explain_matrix_schema, explain_schema, explain_stream,
-    explain_tensor,
-};
-pub use matrix::{
-    ColumnOptions, groups_to_tensors, matrix_to_arrow, matrix_to_tensor, matrix_to_tensor_into, matrix_validity,
-    stream_to_tensor, stream_to_tensors,
-};
-pub use ragged::{Pad, Ragged, Values, chunks_to_padded, chunks_to_ragged, to_padded, to_ragged};
+pub use explain::{Report, ReportRow};
+pub use matrix::{ColumnOptions, matrix_to_arrow};
+pub use ragged::{Pad, Ragged, Values};
 pub use spec::{
-    Conversion, CopyMode, DecimalMode, DictionaryMode, Group, MatrixOptions, MemoryOrder, NullPolicy, Options,
-    PandasIndex, PerColumn, Scalar, Selection,
+    Conversion, CopyMode, DecimalMode, DictionaryMode, Group, MemoryOrder, NullPolicy, PandasIndex, PerColumn, Scalar,
+    Selection,
 };
 pub use tensor::{Native, Output, Owner, Tensor};
 /// The crates of Arrow whose types are in this crate's signatures, in the version that it is built with.

@@ -18,8 +18,7 @@ use arrow_array::{
 };
 use arrow_dlpack::arrow::export_device_array;
 use arrow_dlpack::{
-    CopyLog, CopyMode, DType, DeviceArray, ErrorKind, NullPolicy, Options, Scalar, explain, explain_schema, to_tensor,
-    to_tensors, validity,
+    Chunks, Conversion, CopyLog, DType, Device, DeviceArray, ErrorKind, NullPolicy, PerColumn, Scalar, Selection,
 };
 use arrow_schema::{DataType, Field, UnionFields};
 use support::Random;
@@ -61,16 +60,15 @@ fn columns_of_a_batch_with_an_offset_are_read_at_it() {
         for (index, name) in ["a", "b", "c"].into_iter().enumerate() {
             let expected = expected(&rows, index);
             let column = batch.column(index).unwrap();
-            let valid = validity(column.field(), std::slice::from_ref(&column)).unwrap();
+            let valid = Conversion::default().validity(&column).unwrap();
             assert_eq!(read_bools(&valid), expected.iter().map(Option::is_some).collect::<Vec<_>>());
-            let options = Options::default().nulls(NullPolicy::Fill(Scalar::Int(0)));
-            let tensors =
-                to_tensors(batch.field(), std::slice::from_ref(&batch), Some(&[name.to_owned()]), |_| options.clone());
+            let options = Conversion::default().nulls(NullPolicy::Fill(Scalar::Int(0)));
+            let tensors = options.clone().select(Selection::Each(Some(vec![name.to_owned()]))).to_tensors(&batch);
             let tensor = &tensors.unwrap()[0].1;
             let zero = vec![0; tensor.dtype().itemsize()];
             let filled: Vec<_> = expected.into_iter().map(|element| element.unwrap_or_else(|| zero.clone())).collect();
             assert_eq!(read(tensor), filled, "column {name}, row nulls {row_nulls}");
-            assert_eq!(read(&to_tensor(&column, &options).unwrap()), filled);
+            assert_eq!(read(&options.to_tensor(&column).unwrap()), filled);
         }
     }
 }
@@ -103,7 +101,7 @@ fn nulls_of_structs_in_structs_are_nulls_of_their_columns() {
     let column = sliced(&outer).column(0).unwrap().column(0).unwrap();
     let valid: Vec<bool> =
         (3..12).map(|row| row != 4 && inner.is_valid(row) && inner.column(0).is_valid(row)).collect();
-    assert_eq!(read_bools(&validity(column.field(), std::slice::from_ref(&column)).unwrap()), valid);
+    assert_eq!(read_bools(&Conversion::default().validity(&column).unwrap()), valid);
     let arrow = column.to_arrow().unwrap();
     assert_eq!((0..9).map(|row| arrow.is_valid(row)).collect::<Vec<_>>(), valid);
 }
@@ -174,47 +172,59 @@ fn batch() -> RecordBatch {
 fn columns_are_chosen_by_name_and_chunks_are_joined() {
     let chunk = DeviceArray::from_record_batch(&batch()).unwrap();
     let chunks = [chunk.clone(), chunk.clone()];
-    let options = |name: &str| match name {
-        "y" => Options::default().dtype(DType::Float32).nulls(NullPolicy::Fill(Scalar::Int(-1))),
-        _ => Options::default(),
-    };
-    let names = ["y".to_owned(), "x".to_owned()];
-    let tensors = to_tensors(chunk.field(), &chunks, Some(&names), options).unwrap();
+    let names = vec!["y".to_owned(), "x".to_owned()];
+    let options = Conversion::default()
+        .dtype(PerColumn::named([("y", Some(DType::Float32))]))
+        .nulls(PerColumn::named([("y", NullPolicy::Fill(Scalar::Int(-1)))]))
+        .select(Selection::Each(Some(names)));
+    let tensors = options.to_tensors(Chunks::new(chunk.field(), &chunks)).unwrap();
     assert_eq!((tensors[0].0.as_str(), tensors[1].0.as_str()), ("y", "x"));
     assert_eq!(tensors[0].1.as_slice::<f32>().unwrap(), [3.0, -1.0, 3.0, -1.0]);
     assert_eq!(tensors[1].1.as_slice::<i32>().unwrap(), [1, 2, 1, 2]);
-    let error = to_tensors(chunk.field(), &chunks, None, |_| Options::default()).unwrap_err();
+    let error = Conversion::default()
+        .select(Selection::Each(None))
+        .to_tensors(Chunks::new(chunk.field(), &chunks))
+        .unwrap_err();
     assert_eq!((error.kind(), error.column(), error.row()), (ErrorKind::Null, Some("y"), Some(1)));
-    assert_eq!(to_tensors(chunk.field(), &[], Some(&names), options).unwrap()[0].1.shape(), [0]);
+    assert_eq!(options.to_tensors(Chunks::new(chunk.field(), &[])).unwrap()[0].1.shape(), [0]);
 }
 
 #[test]
 fn names_that_do_not_tell_one_column_are_refused() {
     let chunk = DeviceArray::from_record_batch(&batch()).unwrap();
-    let error = to_tensors(chunk.field(), &[], Some(&["z".to_owned()]), |_| Options::default()).unwrap_err();
+    let error = Conversion::default()
+        .select(Selection::Each(Some(vec!["z".to_owned()])))
+        .to_tensors(Chunks::new(chunk.field(), &[]))
+        .unwrap_err();
     assert!(error.kind() == ErrorKind::Argument && error.to_string().contains("\"x\", \"y\""), "{error}");
     let twice = DataType::Struct([field("x", DataType::Int8), field("x", DataType::Int8)].into());
-    let error = to_tensors(&field("", twice), &[], None, |_| Options::default()).unwrap_err();
+    let error = Conversion::default()
+        .select(Selection::Each(None))
+        .to_tensors(Chunks::new(&field("", twice), &[]))
+        .unwrap_err();
     assert_eq!((error.kind(), error.column()), (ErrorKind::Argument, Some("x")));
     let scalar = field("x", DataType::Int8);
-    assert_eq!(to_tensors(&scalar, &[], None, |_| Options::default()).unwrap_err().kind(), ErrorKind::Argument);
+    assert_eq!(
+        Conversion::default().select(Selection::Each(None)).to_tensors(Chunks::new(&scalar, &[])).unwrap_err().kind(),
+        ErrorKind::Argument
+    );
     let other = shared(&Int32Array::from(vec![1]), &field("x", DataType::Int32));
     let error = to_tensor_of(&scalar, &other).unwrap_err();
     assert!(error.kind() == ErrorKind::Invalid && error.reason().contains("chunk"), "{error}");
 }
 
 fn to_tensor_of(field: &Arc<Field>, chunk: &DeviceArray) -> arrow_dlpack::Result<arrow_dlpack::Tensor> {
-    arrow_dlpack::chunks_to_tensor(field, std::slice::from_ref(chunk), &Options::default())
+    Conversion::default().to_tensor(Chunks::new(field, std::slice::from_ref(chunk)))
 }
 
 #[test]
 fn a_report_has_a_row_for_each_column() {
     let chunk = DeviceArray::from_record_batch(&batch()).unwrap();
-    let report = explain(chunk.field(), std::slice::from_ref(&chunk), None, |_| Options::default()).unwrap();
+    let report = Conversion::default().select(Selection::Each(None)).explain(&chunk).unwrap();
     assert!(report.rows[0].view && report.rows[0].bytes == 0 && report.rows[0].shape_text() == "(2,)");
     assert_eq!(report.rows[1].error.as_ref().unwrap().kind(), ErrorKind::Null);
-    let nan = |_: &str| Options::default().dtype(DType::Float64).nulls(NullPolicy::Nan).copy(CopyMode::IfNeeded);
-    let report = explain(chunk.field(), &[chunk.clone(), chunk.clone()], None, nan).unwrap();
+    let nan = Conversion::default().dtype(DType::Float64).nulls(NullPolicy::Nan).select(Selection::Each(None));
+    let report = nan.explain(Chunks::new(chunk.field(), &[chunk.clone(), chunk.clone()])).unwrap();
     assert_eq!((report.rows[1].bytes, report.bytes()), (32, 64));
     let text = report.to_string();
     for part in
@@ -222,7 +232,7 @@ fn a_report_has_a_row_for_each_column() {
     {
         assert!(text.contains(part), "{part:?} in\n{text}");
     }
-    let schema = explain_schema(chunk.field(), None, nan).unwrap();
+    let schema = nan.explain_type(chunk.field(), Device::CPU).unwrap();
     assert_eq!((schema.rows[0].shape_text().as_str(), schema.rows[0].dtype), ("(n,)", Some(DType::Float64)));
     assert!(schema.rows[1].steps.iter().any(|step| step.contains("nulls filled")));
 }

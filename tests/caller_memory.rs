@@ -22,7 +22,7 @@ use std::sync::Arc;
 
 use arrow_array::{Array, TimestampSecondArray};
 use arrow_dlpack::ffi::dlpack::DLDeviceType;
-use arrow_dlpack::{CopyLog, CopyMode, DType, Device, ErrorKind, Options, Result, Tensor, array_to_tensor, to_arrow};
+use arrow_dlpack::{Conversion, CopyLog, CopyMode, DType, Device, ErrorKind, Result, Tensor, to_arrow};
 use arrow_schema::DataType;
 use support::dlpack::{Memory, tensor_of};
 use support::{Count, CountsDrop};
@@ -187,7 +187,7 @@ fn a_slice_has_the_rows_that_it_names() {
 #[test]
 fn a_view_keeps_the_type_that_it_came_from_only_if_it_still_is_that() {
     let times = TimestampSecondArray::from(vec![1, 2, 3, 4]);
-    let tensor = array_to_tensor(&times, &Options::default()).unwrap();
+    let tensor = Conversion::default().to_tensor(&times).unwrap();
     let back = to_arrow(&tensor.slice(1, 2).unwrap(), None, CopyMode::Never).unwrap().to_arrow().unwrap();
     assert_eq!(back.as_ref(), &TimestampSecondArray::from(vec![2, 3]) as &dyn Array);
     assert!(tensor.reshape(&[4]).unwrap().field().is_some());

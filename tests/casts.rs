@@ -15,7 +15,7 @@ use std::sync::Arc;
 use arrow_array::{Array, ArrayRef, BooleanArray, Float16Array, Float32Array, Float64Array, make_array};
 use arrow_buffer::{NullBuffer, ScalarBuffer};
 use arrow_dlpack::dtype::Kind;
-use arrow_dlpack::{DType, ErrorKind, NullPolicy, Options, Scalar, array_to_tensor, chunks_to_tensor, to_tensor};
+use arrow_dlpack::{Chunks, Conversion, DType, ErrorKind, NullPolicy, Scalar};
 use half::f16;
 use support::arrow::{field, list, shared};
 use support::cast::Value::{self, Float, Int};
@@ -128,7 +128,7 @@ fn every_cast_of_every_boundary_value_is_exact_or_rounded_or_refused_with_its_ro
                 let zero = if from.kind() == Kind::Float { Float(0.0) } else { Int(0) };
                 let column = array(from, &[zero, zero, zero, value, zero], None);
                 let column = shared(&column, &field("x", column.data_type().clone()));
-                let cast = to_tensor(&column, &Options::default().dtype(to));
+                let cast = Conversion::default().dtype(to).to_tensor(&column);
                 match (cast, reference(value, to)) {
                     (Ok(tensor), Some(expected)) => {
                         assert_eq!(tensor.dtype(), to);
@@ -162,7 +162,7 @@ fn junk_in_null_slots_fails_no_cast() {
             let nulls = NullBuffer::from(vec![true, false, true, false]);
             let column = array(from, &[zero, junk, zero, junk], Some(nulls));
             for policy in [NullPolicy::Fill(Scalar::Int(1)), NullPolicy::Keep] {
-                let tensor = array_to_tensor(&column, &Options::default().dtype(to).nulls(policy)).unwrap();
+                let tensor = Conversion::default().dtype(to).nulls(policy).to_tensor(&column).unwrap();
                 let fill = if policy == NullPolicy::Keep { Int(0) } else { Int(1) };
                 let expected: Vec<_> = [Int(0), fill, Int(0), fill].map(|value| reference(value, to).unwrap()).into();
                 assert_eq!(support::reference::read(&tensor), expected, "{from} to {to} under {policy:?}");
@@ -170,7 +170,7 @@ fn junk_in_null_slots_fails_no_cast() {
             // The same junk in a slot that is valid is found behind one that is not.
             let nulls = NullBuffer::from(vec![true, false, true, true]);
             let column = array(from, &[zero, junk, zero, junk], Some(nulls));
-            let error = array_to_tensor(&column, &Options::default().dtype(to).nulls(NullPolicy::Keep)).unwrap_err();
+            let error = Conversion::default().dtype(to).nulls(NullPolicy::Keep).to_tensor(&column).unwrap_err();
             assert_eq!((error.kind(), error.row()), (ErrorKind::Cast, Some(3)));
         }
     }
@@ -181,15 +181,15 @@ fn the_row_of_a_misfit_counts_over_lists_slices_and_long_columns() {
     let mut values = vec![Int(0); 10_001];
     values.push(Int(300));
     let long = array(DType::Int16, &values, None);
-    let options = Options::default().dtype(DType::UInt8);
-    assert_eq!(array_to_tensor(&long, &options).unwrap_err().row(), Some(10_001));
-    assert_eq!(array_to_tensor(&long.slice(2, 10_000), &options).unwrap_err().row(), Some(9_999));
-    assert!(array_to_tensor(&long.slice(0, 10_001), &options).is_ok());
+    let options = Conversion::default().dtype(DType::UInt8);
+    assert_eq!(options.to_tensor(&long).unwrap_err().row(), Some(10_001));
+    assert_eq!(options.to_tensor(&long.slice(2, 10_000)).unwrap_err().row(), Some(9_999));
+    assert!(options.to_tensor(&long.slice(0, 10_001)).is_ok());
 
     let lists =
         arrow_data::ArrayData::builder(list(long.data_type().clone(), 3)).len(3334).add_child_data(long.to_data());
     let lists = make_array(lists.build().unwrap());
-    let error = array_to_tensor(&lists, &options).unwrap_err();
+    let error = options.to_tensor(&lists).unwrap_err();
     assert_eq!((error.kind(), error.row()), (ErrorKind::Cast, Some(3333)));
 }
 
@@ -198,7 +198,7 @@ fn the_row_of_a_misfit_counts_over_chunks() {
     let own = field("x", DType::Int16.to_arrow().unwrap());
     let chunk = |values: &[Value]| shared(&array(DType::Int16, values, None), &own);
     let chunks = [chunk(&[Int(1), Int(2)]), chunk(&[]), chunk(&[Int(3), Int(-1), Int(4)])];
-    let error = chunks_to_tensor(&own, &chunks, &Options::default().dtype(DType::UInt8)).unwrap_err();
+    let error = Conversion::default().dtype(DType::UInt8).to_tensor(Chunks::new(&own, &chunks)).unwrap_err();
     assert_eq!((error.kind(), error.row()), (ErrorKind::Cast, Some(3)));
 }
 
@@ -212,7 +212,7 @@ fn a_null_comes_before_a_value_of_its_row_that_misfits() {
         let lists =
             arrow_data::ArrayData::builder(list(items.data_type().clone(), 3)).len(2).add_child_data(items.to_data());
         let lists = make_array(lists.build().unwrap());
-        let error = array_to_tensor(&lists, &Options::default().dtype(DType::UInt8)).unwrap_err();
+        let error = Conversion::default().dtype(DType::UInt8).to_tensor(&lists).unwrap_err();
         assert_eq!((error.kind(), error.row()), expected);
     }
 }
@@ -222,7 +222,7 @@ fn bools_become_numbers_over_block_and_byte_boundaries() {
     let bools: Vec<bool> = (0..9_000).map(|index| index % 3 == 0 || index % 7 == 2).collect();
     let column = BooleanArray::from(bools.clone());
     for offset in [0, 1, 7, 13] {
-        let tensor = array_to_tensor(&column.slice(offset, 8_500), &Options::default().dtype(DType::Float32)).unwrap();
+        let tensor = Conversion::default().dtype(DType::Float32).to_tensor(&column.slice(offset, 8_500)).unwrap();
         let expected: Vec<f32> = bools[offset..offset + 8_500].iter().map(|bit| f32::from(u8::from(*bit))).collect();
         assert_eq!(tensor.as_slice::<f32>().unwrap(), expected);
     }
@@ -231,15 +231,15 @@ fn bools_become_numbers_over_block_and_byte_boundaries() {
 #[test]
 fn a_cast_column_no_longer_is_what_its_field_says() {
     let column = array(DType::Int16, &[Int(1)], None);
-    assert!(array_to_tensor(&column, &Options::default().dtype(DType::Int16)).unwrap().field().is_some());
-    assert!(array_to_tensor(&column, &Options::default().dtype(DType::Int32)).unwrap().field().is_none());
+    assert!(Conversion::default().dtype(DType::Int16).to_tensor(&column).unwrap().field().is_some());
+    assert!(Conversion::default().dtype(DType::Int32).to_tensor(&column).unwrap().field().is_none());
 }
 
 #[test]
 fn dtypes_without_casts_are_refused_by_type() {
     let column = array(DType::Float32, &[Float(1.0)], None);
     for to in [DType::Complex64, DType::Complex128, DType::Float8E4M3, DType::Float8E5M2] {
-        let error = array_to_tensor(&column, &Options::default().dtype(to)).unwrap_err();
+        let error = Conversion::default().dtype(to).to_tensor(&column).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unsupported, "{to}");
     }
 }

@@ -1,4 +1,4 @@
-//! Does a `Conversion` give what the functions of one kind of result give, and refuse what no data makes possible before it reads?
+//! Does a `Conversion` give the same whatever data it is handed as, and refuse what no data makes possible before it reads?
 
 #![allow(
     clippy::unwrap_used,
@@ -12,11 +12,10 @@ use std::num::NonZero;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use arrow_array::{ArrayRef, Float32Array, Int16Array, Int64Array, RecordBatch};
+use arrow_array::{ArrayRef, BooleanArray, Float32Array, Int16Array, Int64Array, RecordBatch, StringArray};
 use arrow_dlpack::{
-    Conversion, CopyLog, CopyMode, DType, Device, DeviceArray, DeviceArrayStream, ErrorKind, Group, MatrixOptions,
-    MemoryOrder, NullPolicy, Options, Output, PandasIndex, PerColumn, Scalar, Selection, Tensor, array_to_tensor,
-    groups_to_tensors, matrix_to_tensor, matrix_validity, to_tensors,
+    Chunks, Conversion, CopyLog, CopyMode, DType, Device, DeviceArray, DeviceArrayStream, ErrorKind, Group,
+    MemoryOrder, NullPolicy, Output, Pad, PandasIndex, PerColumn, Scalar, Selection, Tensor,
 };
 
 fn batch(from: i16) -> DeviceArray {
@@ -56,47 +55,41 @@ fn groups() -> Vec<(String, Group)> {
 }
 
 #[test]
-fn each_selection_gives_what_the_functions_give() {
+fn each_selection_gives_what_the_columns_are() {
     let chunks = [batch(1), batch(5)];
-    let field = chunks[0].field().clone();
-    let filled = |_: &str| Options::default().nulls(NullPolicy::Fill(Scalar::Int(-1)));
     let conversion = Conversion::default().nulls(NullPolicy::Fill(Scalar::Int(-1)));
+    let column = |index: usize| chunks.each_ref().map(|chunk| chunk.column(index).unwrap());
+    let each = conversion.clone().select(Selection::Each(None));
+    let columns = each.to_tensors(&chunks).unwrap();
+    assert_eq!(columns.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(), ["a", "b", "c"]);
+    for (index, (_, tensor)) in columns.iter().enumerate() {
+        assert_eq!(of(tensor), of(&conversion.to_tensor(&column(index)).unwrap()));
+    }
+    assert_eq!(columns[0].1.as_slice::<i16>().unwrap(), [1, -1, 3, 5, -1, 7]);
+    assert_eq!(named(&each.read_tensors(&mut stream(chunks.to_vec(), &Arc::default())).unwrap()), named(&columns));
     for memory_order in [MemoryOrder::C, MemoryOrder::F, MemoryOrder::A] {
-        let matrix = MatrixOptions::default().memory_order(memory_order);
         let conversion = conversion.clone().memory_order(memory_order).threads(NonZero::new(2));
-        let whole = matrix_to_tensor(&field, &chunks, &matrix, filled).unwrap();
-        assert_eq!(of(&conversion.to_tensor(&field, &chunks).unwrap()), of(&whole));
-        let of_groups = groups_to_tensors(&field, &chunks, &groups(), &matrix, filled).unwrap();
-        let by_name = conversion.clone().select(Selection::Named(groups()));
-        assert_eq!(named(&by_name.to_tensors(&field, &chunks).unwrap()), named(&of_groups));
+        let whole = conversion.to_tensor(&chunks).unwrap();
         let read = Arc::default();
         assert_eq!(of(&conversion.read_tensor(&mut stream(chunks.to_vec(), &read)).unwrap()), of(&whole));
+        let by_name = conversion.clone().select(Selection::Named(groups()));
+        let of_groups = by_name.to_tensors(&chunks).unwrap();
+        assert_eq!(of(&of_groups[0].1), of(&conversion.clone().columns(["c", "a"]).to_tensor(&chunks).unwrap()));
+        assert_eq!(of(&of_groups[1].1), of(&columns[1].1));
         assert_eq!(named(&by_name.read_tensors(&mut stream(chunks.to_vec(), &read)).unwrap()), named(&of_groups));
-        let valid = conversion.validity(&field, &chunks).unwrap();
-        assert_eq!(of(&valid), of(&matrix_validity(&field, &chunks, &matrix).unwrap()));
+        let valid = conversion.validity(&chunks).unwrap();
+        assert_eq!((valid.shape(), valid.strides()), (whole.shape(), whole.strides()));
     }
-    let each = conversion.clone().select(Selection::Each(None));
-    let columns = to_tensors(&field, &chunks, None, filled).unwrap();
-    assert_eq!(named(&each.to_tensors(&field, &chunks).unwrap()), named(&columns));
-    assert_eq!(named(&each.read_tensors(&mut stream(chunks.to_vec(), &Arc::default())).unwrap()), named(&columns));
-
-    let column = Int16Array::from(vec![Some(3), None]);
-    let alone =
-        DeviceArray::from_arrow(&column, Arc::new(arrow_schema::Field::new("", arrow_schema::DataType::Int16, true)));
-    let alone = alone.unwrap();
-    let tensor = conversion.to_tensor(alone.field(), std::slice::from_ref(&alone)).unwrap();
-    assert_eq!(of(&tensor), of(&array_to_tensor(&column, &filled("")).unwrap()));
 }
 
 #[test]
 fn options_of_one_column_leave_the_others_as_they_are() {
     let chunks = [batch(1)];
-    let field = chunks[0].field().clone();
     let conversion = Conversion::default()
         .select(Selection::Each(None))
-        .dtype(PerColumn::Named(vec![("c".to_owned(), Some(DType::UInt8))]))
-        .nulls(PerColumn::Named(vec![("a".to_owned(), NullPolicy::Fill(Scalar::Int(9)))]));
-    let tensors = conversion.to_tensors(&field, &chunks).unwrap();
+        .dtype(PerColumn::named([("c", Some(DType::UInt8))]))
+        .nulls(PerColumn::named([("a", NullPolicy::Fill(Scalar::Int(9)))]));
+    let tensors = conversion.to_tensors(&chunks).unwrap();
     assert_eq!(
         tensors.iter().map(|(_, tensor)| tensor.dtype()).collect::<Vec<_>>(),
         [DType::Int16, DType::Float32, DType::UInt8]
@@ -111,7 +104,7 @@ fn what_no_data_makes_possible_is_refused_before_a_stream_is_read() {
     let wrong = [
         Conversion::default().columns(["a", "z"]),
         Conversion::default().columns(["a", "a"]),
-        Conversion::default().dtype(PerColumn::Named(vec![("z".to_owned(), Some(DType::Int8))])),
+        Conversion::default().dtype(PerColumn::named([("z", Some(DType::Int8))])),
         Conversion::default().nulls(NullPolicy::Fill(Scalar::Float(0.5))).dtype(DType::Int8),
         Conversion::default().select(Selection::Named(vec![("x".to_owned(), Group::Column("z".to_owned()))])),
         Conversion::default().select(Selection::Each(Some(vec!["z".to_owned()]))),
@@ -132,16 +125,15 @@ fn what_no_data_makes_possible_is_refused_before_a_stream_is_read() {
 #[test]
 fn one_result_is_not_taken_of_several() {
     let chunks = [batch(1)];
-    let field = chunks[0].field().clone();
     for selection in [Selection::Each(None), Selection::Named(groups())] {
         let conversion = Conversion::default().select(selection);
         let mut memory = [0_f32; 9];
         let mut out = Output::from_slice(&mut memory, &[3, 3]).unwrap();
         let read = Arc::default();
         let errors = [
-            conversion.to_tensor(&field, &chunks).unwrap_err(),
-            conversion.validity(&field, &chunks).unwrap_err(),
-            conversion.write(&field, &chunks, &mut out).unwrap_err(),
+            conversion.to_tensor(&chunks).unwrap_err(),
+            conversion.validity(&chunks).unwrap_err(),
+            conversion.write(&chunks, &mut out).unwrap_err(),
             conversion.read_tensor(&mut stream(chunks.to_vec(), &read)).unwrap_err(),
         ];
         assert!(errors.iter().all(|error| error.kind() == ErrorKind::Argument));
@@ -152,23 +144,21 @@ fn one_result_is_not_taken_of_several() {
 #[test]
 fn memory_that_is_there_decides_the_dtype() {
     let chunks = [batch(1)];
-    let field = chunks[0].field().clone();
     let mut memory = [0_f64; 6];
     let mut out = Output::from_slice(&mut memory, &[3, 2]).unwrap();
-    Conversion::default().columns(["b", "c"]).write(&field, &chunks, &mut out).unwrap();
+    Conversion::default().columns(["b", "c"]).write(&chunks, &mut out).unwrap();
     assert_eq!(memory, [0.5, 7.0, 1.5, 8.0, 2.5, 9.0]);
 }
 
 #[test]
 fn the_report_is_what_the_conversion_does() {
     let chunks = [batch(1), batch(5)];
-    let field = chunks[0].field().clone();
     for copy in [CopyMode::IfNeeded, CopyMode::Never] {
         for selection in [Selection::Whole(None), Selection::Each(None), Selection::Named(groups())] {
             let conversion = Conversion::default().select(selection).nulls(NullPolicy::Keep).copy(copy);
-            let report = conversion.explain(&field, Some(&chunks), Device::CPU).unwrap();
+            let report = conversion.explain(&chunks).unwrap();
             let log = CopyLog::new();
-            let done = log.track(|| conversion.to_tensors(&field, &chunks));
+            let done = log.track(|| conversion.to_tensors(&chunks));
             let refused = report.rows.iter().chain(&report.matrices).any(|row| row.error.is_some());
             assert_eq!(done.is_err(), refused, "{report}");
             assert_eq!(log.bytes(), report.bytes(), "{report}");
@@ -183,7 +173,70 @@ fn a_report_of_all_columns_names_the_index_that_it_leaves_out() {
     let batch = DeviceArray::from_record_batch(&batch).unwrap();
     for selection in [Selection::Whole(None), Selection::Each(None)] {
         let conversion = Conversion::default().select(selection).index(PandasIndex::KeepNamed);
-        let report = conversion.explain(batch.field(), None, Device::CPU).unwrap();
+        let report = conversion.explain_type(batch.field(), Device::CPU).unwrap();
         assert_eq!((report.rows.len(), report.left_out), (1, vec!["__index_level_0__".to_owned()]));
     }
+}
+
+#[test]
+fn the_same_rows_are_the_same_data_in_every_form() {
+    let columns = [("a", Arc::new(Int16Array::from(vec![1, 2])) as ArrayRef)];
+    let rows = RecordBatch::try_from_iter(columns).unwrap();
+    let array = DeviceArray::from_record_batch(&rows).unwrap();
+    let conversion = Conversion::default().dtype(DType::Float32);
+    let chunks = vec![array.clone(), array.clone()];
+    let whole = [
+        conversion.to_tensor(&rows),
+        conversion.to_tensor(&array),
+        conversion.to_tensor(array.clone()),
+        conversion.to_tensor(&chunks[..1]),
+        conversion.to_tensor(Chunks::new(array.field(), &chunks[..1])),
+    ];
+    for made in whole {
+        let made = made.unwrap();
+        assert_eq!((made.shape(), made.as_slice::<f32>().unwrap()), (&[2_i64, 1][..], &[1.0, 2.0][..]));
+    }
+    assert_eq!(conversion.to_tensor(&chunks).unwrap().shape(), [4, 1]);
+    let empty: [DeviceArray; 0] = [];
+    assert_eq!(conversion.to_tensor(&empty).unwrap_err().kind(), ErrorKind::Argument);
+    assert_eq!(conversion.to_tensor(Chunks::new(array.field(), &[])).unwrap().shape(), [0, 1]);
+    let column: ArrayRef = Arc::new(Int16Array::from(vec![1, 2]));
+    for made in [conversion.to_tensor(&column), conversion.to_tensor(column.as_ref())] {
+        assert_eq!(made.unwrap().as_slice::<f32>().unwrap(), [1.0, 2.0]);
+    }
+}
+
+#[test]
+fn no_method_copies_where_that_is_forbidden() {
+    let chunks = [batch(1)];
+    let never = Conversion::default().copy(CopyMode::Never).nulls(NullPolicy::Keep);
+    let bits = BooleanArray::from(vec![true, false]);
+    let text = StringArray::from(vec!["a", "bc"]);
+    let mut memory = [0_f32; 3];
+    let mut out = Output::from_slice(&mut memory, &[3]).unwrap();
+    let log = CopyLog::new();
+    let kinds = log.track(|| {
+        [
+            never.to_tensor(&chunks).map(drop),
+            never.to_tensor(&bits).map(drop),
+            never.clone().select(Selection::Named(groups())).to_tensors(&chunks).map(drop),
+            never.clone().dtype(DType::Float64).select(Selection::Each(None)).to_tensors(&chunks).map(drop),
+            never.read_tensor(&mut stream(chunks.to_vec(), &Arc::default())).map(drop),
+            never.read_tensors(&mut stream(chunks.to_vec(), &Arc::default())).map(drop),
+            never.write(&chunks[0].column(1).unwrap(), &mut out),
+            never.validity(&chunks).map(drop),
+            never.validity(&chunks[0].column(0).unwrap()).map(drop),
+            never.clone().nulls(NullPolicy::Error).dtype(DType::Int32).ragged(&text).map(drop),
+            never.padded(&text, Pad::new(Scalar::Int(0))).map(drop),
+        ]
+        .map(|made| made.unwrap_err().kind())
+    });
+    assert_eq!(kinds, [ErrorKind::Copy; 11]);
+    let copied = log.entries();
+    assert!(copied.is_empty(), "{copied:?}");
+    // Nothing is copied of no rows.
+    assert_eq!(never.validity(&Int16Array::from(Vec::<i16>::new())).unwrap().shape(), [0]);
+    let nulls = chunks[0].column(0).unwrap();
+    assert!(never.validity_bits(&nulls).unwrap().is_some());
+    assert_eq!(never.copy(CopyMode::Always).validity_bits(&nulls).unwrap_err().kind(), ErrorKind::Argument);
 }

@@ -22,7 +22,7 @@ use arrow_data::ffi::FFI_ArrowArray;
 use arrow_dlpack::arrow::{DeviceArrayStream, export_device_array, export_schema, export_stream, read_schema};
 use arrow_dlpack::dlpack::{export_legacy, export_versioned, import_versioned};
 use arrow_dlpack::ffi::{arrow_device as ours_arrow, dlpack as ours};
-use arrow_dlpack::{DType, DeviceArray, Options, array_to_tensor};
+use arrow_dlpack::{Conversion, DType, DeviceArray};
 use arrow_schema::ffi::FFI_ArrowSchema;
 use arrow_schema::{DataType, Field};
 use dlpack_ffi as peer;
@@ -100,7 +100,7 @@ fn dlpack_codes_are_the_peers() {
 
 #[test]
 fn the_peer_reads_our_managed_tensors() {
-    let tensor = array_to_tensor(&Int32Array::from(vec![5, 6, 7]), &Options::default()).unwrap();
+    let tensor = Conversion::default().to_tensor(&Int32Array::from(vec![5, 6, 7])).unwrap();
     let versioned = export_versioned(&tensor, false).unwrap().into_raw().cast::<peer::DLManagedTensorVersioned>();
     // SAFETY: a live struct, which the test above shows to be the peer's.
     let read = unsafe { versioned.read() };

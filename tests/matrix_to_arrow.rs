@@ -18,8 +18,8 @@ use arrow_array::cast::AsArray;
 use arrow_array::types::{Float64Type, Int64Type};
 use arrow_array::{Array, DictionaryArray, FixedSizeListArray, Int64Array, StringArray, TimestampMicrosecondArray};
 use arrow_dlpack::{
-    ColumnOptions, CopyLog, CopyMode, DType, DecimalMode, DeviceArray, DictionaryMode, ErrorKind, Options, Tensor,
-    array_to_tensor, matrix_to_arrow, to_arrow, to_tensor, validity,
+    ColumnOptions, Conversion, CopyLog, CopyMode, DType, DecimalMode, DeviceArray, DictionaryMode, ErrorKind,
+    PerColumn, Tensor, matrix_to_arrow, to_arrow,
 };
 use arrow_schema::{DataType, Field, TimeUnit};
 use proptest::prelude::*;
@@ -36,9 +36,8 @@ fn names(columns: usize) -> Vec<String> {
 
 /// A column as a tensor of the elements that it stores.
 fn column(batch: &DeviceArray, index: usize, dtype: DType) -> Tensor {
-    let mut options = Options::default().decimal(DecimalMode::Unscaled).dictionary(DictionaryMode::Codes);
-    options.dtype = dtype.component().map(|_| dtype);
-    to_tensor(&batch.column(index).unwrap(), &options).unwrap()
+    let options = Conversion::default().decimal(DecimalMode::Unscaled).dictionary(DictionaryMode::Codes);
+    options.dtype(PerColumn::All(dtype.component().map(|_| dtype))).to_tensor(&batch.column(index).unwrap()).unwrap()
 }
 
 /// The elements of a column of a matrix that are in `elements`, row by row.
@@ -113,13 +112,13 @@ proptest! {
         let batch = matrix_to_arrow(&values, &names(count), &options).unwrap();
         for index in 0..count {
             let array = batch.column(index).unwrap();
-            let found = validity(array.field(), std::slice::from_ref(&array)).unwrap();
+            let found = Conversion::default().validity(&array).unwrap();
             let expected_bools: Vec<bool> = expected(&bools, count, 1, index).iter().map(|bool| bool[0] == 1).collect();
             prop_assert_eq!(read_bools(&found), expected_bools.clone());
             let nulls = expected_bools.iter().filter(|valid| !**valid).count();
             prop_assert_eq!(array.to_arrow().unwrap().null_count(), nulls);
-            let options = Options::default().nulls(arrow_dlpack::NullPolicy::Keep);
-            prop_assert_eq!(read(&to_tensor(&array, &options).unwrap()), expected(&elements, count, 1, index));
+            let options = Conversion::default().nulls(arrow_dlpack::NullPolicy::Keep);
+            prop_assert_eq!(read(&options.to_tensor(&array).unwrap()), expected(&elements, count, 1, index));
         }
     }
 }
@@ -167,7 +166,7 @@ fn a_column_major_matrix_is_a_view_and_keeps_its_source() {
     let start = tensor.as_ptr();
     drop((tensor, batch));
     assert_eq!(released.get(), 0);
-    let values = to_tensor(&last, &Options::default()).unwrap();
+    let values = Conversion::default().to_tensor(&last).unwrap();
     assert_eq!(values.as_ptr(), start.wrapping_add(18 * 4));
     assert_eq!(values.as_slice::<i32>().unwrap(), [18, 19, 20, 21, 22]);
     assert!(!values.is_writable());
@@ -321,7 +320,7 @@ fn columns_of_lists_return_to_the_type_of_their_items() {
     let items = TimestampMicrosecondArray::from(vec![1, 2, 3, 4, 5, 6]);
     let item = Arc::new(Field::new("item", items.data_type().clone(), false));
     let rows = FixedSizeListArray::new(item, 2, Arc::new(items), None);
-    let tensor = array_to_tensor(&rows, &Options::default()).unwrap();
+    let tensor = Conversion::default().to_tensor(&rows).unwrap();
     let batch = matrix_to_arrow(&tensor, &["from", "to"], &ColumnOptions::default()).unwrap();
     assert!(batch.columns().iter().all(|field| *field.data_type() == DataType::Timestamp(TimeUnit::Microsecond, None)));
 
@@ -329,7 +328,7 @@ fn columns_of_lists_return_to_the_type_of_their_items() {
     let words = DictionaryArray::<Int64Type>::new(codes, Arc::new(StringArray::from(vec!["no", "yes"])));
     let item = Arc::new(Field::new("item", words.data_type().clone(), true));
     let rows = FixedSizeListArray::new(item, 2, Arc::new(words), None);
-    let tensor = array_to_tensor(&rows, &Options::default()).unwrap();
+    let tensor = Conversion::default().to_tensor(&rows).unwrap();
     let batch = matrix_to_arrow(&tensor, &["x", "y"], &ColumnOptions::default()).unwrap();
     let y = batch.column(1).unwrap().to_arrow().unwrap();
     let y: Vec<_> = y.as_dictionary::<Int64Type>().downcast_dict::<StringArray>().unwrap().into_iter().collect();
@@ -337,7 +336,7 @@ fn columns_of_lists_return_to_the_type_of_their_items() {
 
     let bits = arrow_array::BooleanArray::from(vec![true, false, true, true]);
     let rows = FixedSizeListArray::new(Arc::new(Field::new("item", DataType::Boolean, true)), 2, Arc::new(bits), None);
-    let tensor = array_to_tensor(&rows, &Options::default()).unwrap();
+    let tensor = Conversion::default().to_tensor(&rows).unwrap();
     let batch = matrix_to_arrow(&tensor, &["x", "y"], &ColumnOptions::default()).unwrap();
     let x = batch.column(0).unwrap().to_arrow().unwrap();
     assert_eq!(x.as_boolean().iter().collect::<Vec<_>>(), [Some(true), Some(true)]);

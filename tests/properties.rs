@@ -18,8 +18,8 @@ use arrow_array::{Array, ArrayRef, Int64Array};
 use arrow_cast::{CastOptions, cast_with_options};
 use arrow_dlpack::dtype::Kind;
 use arrow_dlpack::{
-    CopyLog, CopyMode, DType, DeviceArray, ErrorKind, NullPolicy, Options, Scalar, Tensor, chunks_to_tensor, explain,
-    request_field, to_arrow, to_tensor, validity,
+    Chunks, Conversion, CopyLog, CopyMode, DType, DeviceArray, ErrorKind, NullPolicy, Scalar, Selection, Tensor,
+    request_field, to_arrow,
 };
 use arrow_schema::{DataType, Field, FieldRef, TimeUnit};
 use proptest::collection::vec;
@@ -78,7 +78,7 @@ fn assert_tensor_round_trip(tensor: &Tensor, expected: &[Vec<u8>], copy: CopyMod
             return false;
         }
     };
-    let back = to_tensor(&array, &Options::default().copy(CopyMode::Never)).unwrap();
+    let back = Conversion::default().copy(CopyMode::Never).to_tensor(&array).unwrap();
     assert_eq!(back.dtype(), tensor.dtype());
     assert_eq!(back.shape(), if tensor.ndim() == 0 { &[1] } else { tensor.shape() });
     assert_eq!(read(&back), expected);
@@ -129,7 +129,7 @@ fn types() -> impl Strategy<Value = DataType> {
     (select(scalars), sizes).prop_map(|(scalar, sizes)| sizes.into_iter().fold(scalar, list))
 }
 
-fn options() -> impl Strategy<Value = Options> {
+fn options() -> impl Strategy<Value = Conversion> {
     let dtype = prop_oneof![2 => Just(None), 1 => select(&DTYPES[..]).prop_map(Some), 1 => Just(Some(DType::BFloat16))];
     let nulls = select(vec![
         NullPolicy::Error,
@@ -140,7 +140,7 @@ fn options() -> impl Strategy<Value = Options> {
     ]);
     let copy = select(vec![CopyMode::IfNeeded, CopyMode::IfNeeded, CopyMode::Never, CopyMode::Always]);
     (dtype, nulls, copy, any::<bool>()).prop_map(|(dtype, nulls, copy, writable)| {
-        let options = Options::default().nulls(nulls).copy(copy).writable(writable && copy != CopyMode::Never);
+        let options = Conversion::default().nulls(nulls).copy(copy).writable(writable && copy != CopyMode::Never);
         dtype.map_or(options.clone(), |dtype| options.dtype(dtype))
     })
 }
@@ -171,9 +171,9 @@ fn expected(
     source.iter().enumerate().map(convert).collect()
 }
 
-fn assert_null_slot(found: &[u8], dtype: DType, options: &Options, copied: bool) {
+fn assert_null_slot(found: &[u8], dtype: DType, options: &Conversion, copied: bool) {
     let integer = |value| Some(reference(Value::Int(value), dtype).unwrap());
-    let expected = match options.nulls {
+    let expected = match options.nulls.of("x") {
         NullPolicy::Nan => return assert!(is_nan(dtype, found)),
         NullPolicy::Fill(Scalar::Int(value)) => integer(value),
         NullPolicy::Fill(_) => integer(0),
@@ -183,7 +183,7 @@ fn assert_null_slot(found: &[u8], dtype: DType, options: &Options, copied: bool)
     assert!(expected.is_none_or(|expected| expected == found));
 }
 
-fn assert_column(data_type: &DataType, chunks: &[(usize, usize, usize)], options: &Options, seed: u64) {
+fn assert_column(data_type: &DataType, chunks: &[(usize, usize, usize)], options: &Conversion, seed: u64) {
     let column = field("x", data_type.clone());
     let mut random = Random(seed);
     let arrays: Vec<ArrayRef> = chunks
@@ -196,20 +196,20 @@ fn assert_column(data_type: &DataType, chunks: &[(usize, usize, usize)], options
     let shared: Vec<DeviceArray> = arrays.iter().map(|array| shared(array, &column)).collect();
     let rows: usize = arrays.iter().map(|array| array.len()).sum();
 
-    let valid = validity(&column, &shared).unwrap();
+    let valid = Conversion::default().validity(Chunks::new(&column, &shared)).unwrap();
     assert_eq!(read_bools(&valid), source.iter().map(Option::is_some).collect::<Vec<_>>());
     assert_eq!(valid.shape()[0], i64::try_from(rows).unwrap());
 
     let log = CopyLog::new();
-    let outcome = log.track(|| chunks_to_tensor(&column, &shared, options));
-    let report = explain(&column, &shared, None, |_| options.clone()).unwrap();
-    let natural = chunks_to_tensor(&column, &[], &Options::default()).unwrap().dtype();
-    let dtype = options.dtype.unwrap_or(natural);
-    if options.nulls == NullPolicy::Nan && dtype.kind() != Kind::Float {
+    let outcome = log.track(|| options.to_tensor(Chunks::new(&column, &shared)));
+    let report = options.clone().select(Selection::Each(None)).explain(Chunks::new(&column, &shared)).unwrap();
+    let natural = Conversion::default().to_tensor(Chunks::new(&column, &[])).unwrap().dtype();
+    let dtype = options.dtype.of("x").unwrap_or(natural);
+    if options.nulls.of("x") == NullPolicy::Nan && dtype.kind() != Kind::Float {
         assert_eq!(outcome.unwrap_err().kind(), ErrorKind::Null);
         return;
     }
-    let expected = expected(dtype, &source, natural, (source.len() / rows.max(1)).max(1), options.nulls);
+    let expected = expected(dtype, &source, natural, (source.len() / rows.max(1)).max(1), options.nulls.of("x"));
     match (outcome, expected) {
         (Ok(tensor), Ok(expected)) => {
             assert_eq!((tensor.dtype(), tensor.shape()), (dtype, valid.shape()));
@@ -232,8 +232,9 @@ fn assert_column(data_type: &DataType, chunks: &[(usize, usize, usize)], options
             assert_eq!(report.rows[0].error.as_ref(), Some(&error));
             // It is true that a copy is needed.
             let allowed = options.clone().copy(CopyMode::IfNeeded).nulls(NullPolicy::Keep);
-            let filled = matches!(options.nulls, NullPolicy::Nan | NullPolicy::Fill(_)) && source.contains(&None);
-            let copied = chunks_to_tensor(&column, &shared, &allowed).map(|tensor| tensor.is_copied());
+            let filled =
+                matches!(options.nulls.of("x"), NullPolicy::Nan | NullPolicy::Fill(_)) && source.contains(&None);
+            let copied = allowed.to_tensor(Chunks::new(&column, &shared)).map(|tensor| tensor.is_copied());
             assert!(filled || copied.unwrap_or(true));
         }
         (Err(error), Err((kind, row))) => {
@@ -264,7 +265,7 @@ proptest! {
         let own = field("x", data_type.clone());
         let array = random_array(&data_type, length + offset, 0, &mut Random(seed)).slice(offset, length);
         for copy in [CopyMode::IfNeeded, CopyMode::Always] {
-            let tensor = to_tensor(&shared(&array, &own), &Options::default().copy(copy)).unwrap();
+            let tensor = Conversion::default().copy(copy).to_tensor(&shared(&array, &own)).unwrap();
             let back = to_arrow(&tensor, None, copy).unwrap();
             prop_assert_eq!(back.field(), &own);
             prop_assert_eq!(back.to_arrow().unwrap().to_data(), array.to_data());

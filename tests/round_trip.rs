@@ -15,10 +15,7 @@ use std::sync::Arc;
 use arrow_array::cast::AsArray;
 use arrow_array::{Array, ArrayRef, Int32Array, StructArray, TimestampMicrosecondArray};
 use arrow_buffer::NullBuffer;
-use arrow_dlpack::{
-    CopyLog, CopyMode, DType, DeviceArray, ErrorKind, NullPolicy, Options, Tensor, array_to_tensor, to_arrow,
-    to_tensor, validity,
-};
+use arrow_dlpack::{Conversion, CopyLog, CopyMode, DType, DeviceArray, ErrorKind, NullPolicy, Tensor, to_arrow};
 use arrow_schema::{DataType, FieldRef};
 use support::arrow::{extension, field, import_edited, list, random_array, shared};
 use support::dlpack::Memory;
@@ -80,9 +77,9 @@ fn tensor(dtype: DType, (shape, strides, first): Layout) -> (Tensor, Vec<Vec<u8>
 }
 
 /// What asks for a tensor's own dtype: complex numbers are pairs of floats unless asked for.
-fn own(dtype: DType) -> Options {
+fn own(dtype: DType) -> Conversion {
     let complex = matches!(dtype, DType::Complex64 | DType::Complex128);
-    if complex { Options::default().dtype(dtype) } else { Options::default() }
+    if complex { Conversion::default().dtype(dtype) } else { Conversion::default() }
 }
 
 /// There and back again; returns the bytes that moved on the way there.
@@ -93,7 +90,7 @@ fn assert_round_trip(dtype: DType, layout: Layout, copy: CopyMode) -> usize {
     let array = log.track(|| to_arrow(&tensor, None, copy)).unwrap();
     let rows = layout.0.first().copied().unwrap_or(1);
     assert_eq!(i64::try_from(array.len()).unwrap(), rows);
-    let back = to_tensor(&array, &own(dtype)).unwrap();
+    let back = own(dtype).to_tensor(&array).unwrap();
     let shape = if layout.0.is_empty() { &[1] } else { layout.0 };
     assert_eq!((back.dtype(), back.shape()), (dtype, shape), "{layout:?}");
     assert_eq!(read(&back), expected, "{dtype} {layout:?} {copy:?}");
@@ -156,7 +153,7 @@ fn misaligned_elements_move() {
         let (tensor, _released) = memory.import_edited(|managed| managed.dl_tensor.byte_offset += 1);
         let tensor = tensor.unwrap();
         assert_eq!(to_arrow(&tensor, None, CopyMode::Never).unwrap_err().kind(), ErrorKind::Copy);
-        let back = to_tensor(&to_arrow(&tensor, None, CopyMode::IfNeeded).unwrap(), &Options::default()).unwrap();
+        let back = Conversion::default().to_tensor(&to_arrow(&tensor, None, CopyMode::IfNeeded).unwrap()).unwrap();
         assert!(back.is_aligned());
         assert_eq!(read(&back), read(&tensor), "{layout:?}");
     }
@@ -168,7 +165,7 @@ fn rows_of_dimensions_are_fixed_shape_tensors() {
     let array = to_arrow(&tensor, None, CopyMode::Never).unwrap();
     assert_eq!(array.field().extension_type_name(), Some("arrow.fixed_shape_tensor"));
     assert_eq!(array.field().extension_type_metadata(), Some(r#"{"permutation":[1,0],"shape":[3,2]}"#));
-    assert_eq!(read(&to_tensor(&array, &Options::default()).unwrap()), read(&tensor));
+    assert_eq!(read(&Conversion::default().to_tensor(&array).unwrap()), read(&tensor));
     // The storage, as someone who ignores the extension reads it: the elements as they lie.
     let storage = array.to_arrow().unwrap();
     let items = storage.as_fixed_size_list().values().to_data().buffers()[0].as_slice().to_vec();
@@ -195,8 +192,8 @@ fn a_validity_becomes_the_bitmap() {
         assert_eq!((0..10).map(|row| arrow.is_valid(row)).collect::<Vec<_>>(), valid);
         let repeat = values.len() / 10;
         let expected: Vec<bool> = valid.iter().flat_map(|valid| vec![*valid; repeat]).collect();
-        assert_eq!(read_bools(&validity(array.field(), std::slice::from_ref(&array)).unwrap()), expected);
-        let kept = to_tensor(&array, &Options::default().nulls(NullPolicy::Keep).copy(CopyMode::Never)).unwrap();
+        assert_eq!(read_bools(&Conversion::default().validity(&array).unwrap()), expected);
+        let kept = Conversion::default().nulls(NullPolicy::Keep).copy(CopyMode::Never).to_tensor(&array).unwrap();
         assert_eq!(read(&kept), read(&values));
     }
 }
@@ -231,8 +228,8 @@ fn a_validity_without_nulls_gives_a_column_without_nulls_and_one_that_does_not_f
 }
 
 /// To a tensor and back: the field is the one it came from, and so are the values.
-fn assert_returns(array: &ArrayRef, field: &FieldRef, options: &Options, copy: CopyMode) -> (Tensor, DeviceArray) {
-    let tensor = to_tensor(&shared(array, field), options).unwrap();
+fn assert_returns(array: &ArrayRef, field: &FieldRef, options: &Conversion, copy: CopyMode) -> (Tensor, DeviceArray) {
+    let tensor = options.to_tensor(&shared(array, field)).unwrap();
     let back = to_arrow(&tensor, None, copy).unwrap();
     assert_eq!(back.field(), field);
     assert_eq!(back.to_arrow().unwrap().to_data(), array.to_data(), "{field:?} {options:?} {copy:?}");
@@ -257,7 +254,7 @@ fn a_column_returns_to_its_own_type() {
     ] {
         for length in [0, 19] {
             let array = random_array(field.data_type(), length, 0, &mut Random(5));
-            for options in [Options::default(), Options::default().copy(CopyMode::Always)] {
+            for options in [Conversion::default(), Conversion::default().copy(CopyMode::Always)] {
                 for copy in [CopyMode::IfNeeded, CopyMode::Always] {
                     assert_returns(&array, &field, &options, copy);
                 }
@@ -265,21 +262,21 @@ fn a_column_returns_to_its_own_type() {
         }
     }
     let bools: ArrayRef = Arc::new(arrow_array::Int8Array::from(vec![1, 0, 1]));
-    assert_returns(&bools, &bool8, &Options::default(), CopyMode::Never);
+    assert_returns(&bools, &bool8, &Conversion::default(), CopyMode::Never);
 }
 
 #[test]
 fn a_view_returns_as_a_view_of_the_same_memory() {
     let array: ArrayRef = Arc::new(TimestampMicrosecondArray::from(vec![10, 20, 30]).with_timezone("UTC"));
     let own = field("t", array.data_type().clone());
-    let (tensor, back) = assert_returns(&array, &own, &Options::default(), CopyMode::Never);
+    let (tensor, back) = assert_returns(&array, &own, &Conversion::default(), CopyMode::Never);
     assert_eq!(back.to_arrow().unwrap().to_data().buffers()[0].as_ptr(), tensor.as_ptr().cast_const());
 }
 
 #[test]
 fn bools_are_packed_to_return_to_a_bitmap() {
     let array = random_array(&DataType::Boolean, 19, 0, &mut Random(6));
-    let tensor = array_to_tensor(&array, &Options::default()).unwrap();
+    let tensor = Conversion::default().to_tensor(&array).unwrap();
     let log = CopyLog::new();
     log.track(|| to_arrow(&tensor, None, CopyMode::IfNeeded)).unwrap();
     assert_eq!(log.bytes(), 3);
@@ -291,7 +288,7 @@ fn bools_are_packed_to_return_to_a_bitmap() {
 fn nulls_make_a_field_nullable() {
     let own = Arc::new(arrow_schema::Field::new("x", DataType::Int16, false));
     let array: ArrayRef = Arc::new(arrow_array::Int16Array::from(vec![1, 2]));
-    let tensor = to_tensor(&shared(&array, &own), &Options::default()).unwrap();
+    let tensor = Conversion::default().to_tensor(&shared(&array, &own)).unwrap();
     let valid = Memory::new(&[1, 0], DType::Bool, &[2], &[1], 0).import().0.unwrap();
     let back = to_arrow(&tensor, Some(&valid), CopyMode::IfNeeded).unwrap();
     assert!(back.field().is_nullable() && back.field().name() == "x");

@@ -23,8 +23,8 @@ use arrow_array::{Array, ArrayRef, make_array};
 use arrow_buffer::{BooleanBuffer, Buffer, NullBuffer};
 use arrow_data::ArrayData;
 use arrow_dlpack::{
-    CopyLog, CopyMode, DType, DecimalMode, DeviceArray, DictionaryMode, ErrorKind, NullPolicy, Options, Scalar, Tensor,
-    array_to_tensor, chunks_to_tensor, explain, to_arrow, to_tensor, validity,
+    Chunks, Conversion, CopyLog, CopyMode, DType, DecimalMode, DeviceArray, DictionaryMode, ErrorKind, NullPolicy,
+    Scalar, Selection, Tensor, to_arrow,
 };
 use arrow_schema::{DataType, Field, FieldRef};
 use proptest::prelude::*;
@@ -211,10 +211,10 @@ fn one(tensor: &Tensor) -> Vec<u8> {
 }
 
 /// Converts chunks under a log, and checks that `explain` and the log tell what happened.
-fn convert(field: &FieldRef, chunks: &[DeviceArray], options: &Options) -> arrow_dlpack::Result<Tensor> {
+fn convert(field: &FieldRef, chunks: &[DeviceArray], options: &Conversion) -> arrow_dlpack::Result<Tensor> {
     let log = CopyLog::new();
-    let tensor = log.track(|| chunks_to_tensor(field, chunks, options));
-    let report = explain(field, chunks, None, |_| options.clone()).unwrap();
+    let tensor = log.track(|| options.to_tensor(Chunks::new(field, chunks)));
+    let report = options.clone().select(Selection::Each(None)).explain(Chunks::new(field, chunks)).unwrap();
     let row = &report.rows[0];
     match &tensor {
         Ok(tensor) => {
@@ -259,7 +259,7 @@ fn check_against_the_reference(data_type: &DataType, values: bool, lengths: &[us
     }
     let expected = rows(&whole, values);
     let mode = if values { DictionaryMode::Values } else { DictionaryMode::Codes };
-    let options = Options::default().decimal(DecimalMode::Unscaled).dictionary(mode);
+    let options = Conversion::default().decimal(DecimalMode::Unscaled).dictionary(mode);
     let first = expected.iter().position(Option::is_none);
     match (convert(&field, &chunks, &options), first) {
         (Ok(tensor), None) => assert_eq!(read(&tensor), expected.iter().flatten().cloned().collect::<Vec<_>>()),
@@ -290,7 +290,7 @@ fn check_against_the_reference(data_type: &DataType, values: bool, lengths: &[us
     assert!(never.is_err() || whole.is_empty() || !(rewritten && values));
     // Validity asks for codes alone.
     let valid: Vec<bool> = rows(&whole, false).iter().map(Option::is_some).collect();
-    assert_eq!(read_bools(&validity(&field, &chunks).unwrap()), valid);
+    assert_eq!(read_bools(&Conversion::default().validity(Chunks::new(&field, &chunks)).unwrap()), valid);
 }
 
 proptest! {
@@ -316,11 +316,11 @@ proptest! {
     ) {
         let mut random = Random(seed);
         let column = random_column(&data_type, length, 0, &mut random);
-        let tensor = array_to_tensor(&column, &Options::default()).unwrap();
+        let tensor = Conversion::default().to_tensor(&column).unwrap();
         let log = CopyLog::new();
         let back = log.track(|| to_arrow(&tensor, None, CopyMode::Never)).unwrap();
         prop_assert_eq!(log.bytes(), 0);
-        let again = to_tensor(&back, &Options::default().copy(CopyMode::Never)).unwrap();
+        let again = Conversion::default().copy(CopyMode::Never).to_tensor(&back).unwrap();
         prop_assert_eq!(again.as_ptr(), tensor.as_ptr());
         let arrow = back.to_arrow().unwrap();
         prop_assert_eq!(rows(&arrow, true), rows(&column, true));
@@ -342,7 +342,7 @@ proptest! {
         let numbers: Vec<Element> = parts.chunks(2).map(|pair| Some([pair[0].clone()?, pair[1].clone()?].concat())).collect();
         let field = field("z", column.data_type().clone());
         let chunks = [shared(&column, &field)];
-        let fill = Options::default().nulls(NullPolicy::Fill(Scalar::Int(0)));
+        let fill = Conversion::default().nulls(NullPolicy::Fill(Scalar::Int(0)));
         let tensor = convert(&field, &chunks, &fill.clone().dtype(dtype)).unwrap();
         prop_assert_eq!(tensor.shape(), &[rows as i64, 3][..1 + usize::from(nested)]);
         let zero = vec![0; dtype.itemsize()];
@@ -370,12 +370,12 @@ fn chunks_of_different_dictionaries_are_refused_and_explained() {
         let field = field("x", data_type.clone());
         let chunks: Vec<DeviceArray> =
             (0..3).map(|_| shared(&random_column(&data_type, 6, 0, &mut random), &field)).collect();
-        let error = convert(&field, &chunks, &Options::default()).unwrap_err();
+        let error = convert(&field, &chunks, &Conversion::default()).unwrap_err();
         assert_eq!((error.kind(), error.column()), (ErrorKind::Unsupported, Some("x")), "{data_type}");
         assert!(error.remedy().unwrap().contains("DictionaryMode::Values"), "{error}");
-        let values = Options::default().dictionary(DictionaryMode::Values).decimal(DecimalMode::Unscaled);
+        let values = Conversion::default().dictionary(DictionaryMode::Values).decimal(DecimalMode::Unscaled);
         convert(&field, &chunks, &values).unwrap();
-        validity(&field, &chunks).unwrap();
+        Conversion::default().validity(Chunks::new(&field, &chunks)).unwrap();
     }
 }
 
@@ -399,11 +399,12 @@ fn run_ends_that_break_the_format_are_errors() {
             };
             let (imported, released) = import_edited(&make_array(array.clone()), &field, edit);
             let imported = imported.unwrap();
-            for options in [Options::default(), Options::default().nulls(NullPolicy::Keep).dtype(DType::Float32)] {
-                let error = to_tensor(&imported, &options).unwrap_err();
+            for options in [Conversion::default(), Conversion::default().nulls(NullPolicy::Keep).dtype(DType::Float32)]
+            {
+                let error = options.to_tensor(&imported).unwrap_err();
                 assert!(error.kind() != ErrorKind::Copy && error.column() == Some("x"), "{bad:?}: {error:?}");
             }
-            assert!(validity(&field, std::slice::from_ref(&imported)).is_err());
+            assert!(Conversion::default().validity(&imported).is_err());
             drop(imported);
             assert_eq!(released.get(), 1);
         }
@@ -421,11 +422,12 @@ fn small_floats_are_their_bytes_by_name() {
         let width = dtype.itemsize() as i32;
         let field = extension(&field("x", DataType::FixedSizeBinary(width)), name, "");
         let column = random_column(&DataType::FixedSizeBinary(width), 20, 4, &mut Random(3)).slice(3, 15);
-        let keep = Options::default().nulls(NullPolicy::Keep).copy(CopyMode::Never);
+        let keep = Conversion::default().nulls(NullPolicy::Keep).copy(CopyMode::Never);
         let tensor = convert(&field, &[shared(&column, &field)], &keep).unwrap();
         assert_eq!((tensor.dtype(), tensor.shape()), (dtype, &[15_i64][..]));
         let bytes = column.as_fixed_size_binary();
-        let valid = read_bools(&validity(&field, &[shared(&column, &field)]).unwrap());
+        let valid =
+            read_bools(&Conversion::default().validity(Chunks::new(&field, &[shared(&column, &field)])).unwrap());
         for (row, element) in read(&tensor).iter().enumerate() {
             assert_eq!(valid[row], bytes.is_valid(row));
             assert!(bytes.is_null(row) || bytes.value(row) == element.as_slice());
@@ -447,10 +449,11 @@ fn a_code_beyond_a_dictionary_with_nulls_is_an_error() {
         // SAFETY: nobody reads a value by these codes but arrow-dlpack, which checks them.
         let array = make_array(unsafe { data.build_unchecked() });
         let column = shared(&array, &field("x", array.data_type().clone()));
-        for options in
-            [Options::default().nulls(NullPolicy::Keep), Options::default().nulls(NullPolicy::Fill(Scalar::Int(7)))]
-        {
-            let made = to_tensor(&column, &options.dictionary(DictionaryMode::Codes));
+        for options in [
+            Conversion::default().nulls(NullPolicy::Keep),
+            Conversion::default().nulls(NullPolicy::Fill(Scalar::Int(7))),
+        ] {
+            let made = options.dictionary(DictionaryMode::Codes).to_tensor(&column);
             match row {
                 None => assert!(made.is_ok()),
                 Some(row) => {

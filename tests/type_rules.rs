@@ -15,8 +15,7 @@ use std::sync::Arc;
 
 use arrow_array::{Array, ArrayRef, Int32Array, make_array};
 use arrow_dlpack::{
-    CopyLog, CopyMode, DType, DeviceArray, ErrorKind, NullPolicy, Options, Scalar, array_to_tensor, explain,
-    explain_schema, to_tensor, validity,
+    Chunks, Conversion, CopyLog, CopyMode, DType, Device, DeviceArray, ErrorKind, NullPolicy, Scalar, Selection,
 };
 use arrow_schema::{DataType, Field, FieldRef, IntervalUnit, TimeUnit, UnionFields, UnionMode};
 use support::Random;
@@ -108,10 +107,10 @@ fn is_bytes(field: &Field) -> bool {
 }
 
 /// Converts under a log, and checks that the log, the plan's bytes and the flags tell what happened.
-fn convert(array: &DeviceArray, options: &Options) -> arrow_dlpack::Result<arrow_dlpack::Tensor> {
+fn convert(array: &DeviceArray, options: &Conversion) -> arrow_dlpack::Result<arrow_dlpack::Tensor> {
     let log = CopyLog::new();
-    let tensor = log.track(|| to_tensor(array, options));
-    let report = explain(array.field(), std::slice::from_ref(array), None, |_| options.clone()).unwrap();
+    let tensor = log.track(|| options.to_tensor(array));
+    let report = options.clone().select(Selection::Each(None)).explain(array).unwrap();
     let row = &report.rows[0];
     match &tensor {
         Ok(tensor) => {
@@ -141,7 +140,7 @@ fn every_type_becomes_its_dtype_and_shape_sliced_or_not() {
     for (field, dtype, inner) in columns() {
         let array = random_array(field.data_type(), 40, 0, &mut Random(7));
         for slice in slices(&array) {
-            let tensor = convert(&shared(&slice, &field), &Options::default()).unwrap();
+            let tensor = convert(&shared(&slice, &field), &Conversion::default()).unwrap();
             let rows = i64::try_from(slice.len()).unwrap();
             assert_eq!((tensor.dtype(), tensor.shape()), (dtype, [&[rows], inner.as_slice()].concat().as_slice()));
             let expected: Vec<Vec<u8>> = expected(&field, &slice, &inner).into_iter().flatten().collect();
@@ -162,7 +161,7 @@ fn values_of_whole_bytes_are_views_of_the_arrays_memory() {
         }
         let width = leaf.data_type().primitive_width().unwrap();
         let row = usize::try_from(inner.iter().product::<i64>()).unwrap() * width;
-        let options = Options::default().nulls(NullPolicy::Keep).copy(CopyMode::Never);
+        let options = Conversion::default().nulls(NullPolicy::Keep).copy(CopyMode::Never);
         for offset in [0, 1, 7] {
             let tensor = convert(&shared(&array.slice(offset, 20), &field), &options).unwrap();
             assert_eq!(tensor.as_ptr().cast_const(), address_of_values(&leaf).wrapping_add(offset * row), "{field:?}");
@@ -178,8 +177,8 @@ fn bits_are_copies_and_an_error_where_none_is_allowed() {
             continue;
         }
         let array = shared(&random_array(field.data_type(), 40, 0, &mut Random(9)), &field);
-        assert!(convert(&array, &Options::default()).unwrap().is_copied());
-        let error = convert(&array, &Options::default().copy(CopyMode::Never)).unwrap_err();
+        assert!(convert(&array, &Conversion::default()).unwrap().is_copied());
+        let error = convert(&array, &Conversion::default().copy(CopyMode::Never)).unwrap_err();
         assert_eq!((error.kind(), error.column()), (ErrorKind::Copy, Some(field.name().as_str())));
         let bytes = 40 * inner.iter().product::<i64>();
         assert!(error.reason().contains(&format!("{bytes} bytes")) && error.reason().contains("unpacked"), "{error}");
@@ -192,17 +191,17 @@ fn bool8_is_a_view_exactly_when_its_bytes_are_bools() {
     let field = extension(&field("b", DataType::Int8), "arrow.bool8", "");
     for (bytes, view) in [(vec![0_i8, 1, 1, 0], true), (vec![0, 2, -1, 1], false)] {
         let array = arrow_array::Int8Array::from(bytes.clone());
-        let tensor = convert(&shared(&array, &field), &Options::default()).unwrap();
+        let tensor = convert(&shared(&array, &field), &Conversion::default()).unwrap();
         assert_eq!(!tensor.is_copied(), view);
         assert_eq!(read_bools(&tensor), bytes.iter().map(|byte| *byte != 0).collect::<Vec<_>>());
-        let never = convert(&shared(&array, &field), &Options::default().copy(CopyMode::Never));
+        let never = convert(&shared(&array, &field), &Conversion::default().copy(CopyMode::Never));
         assert_eq!(
             never.map(|tensor| tensor.is_copied()).map_err(|error| error.kind()),
             if view { Ok(false) } else { Err(ErrorKind::Copy) }
         );
     }
     // The extension type is the field's: the same bytes without it are numbers.
-    let plain = array_to_tensor(&arrow_array::Int8Array::from(vec![2]), &Options::default()).unwrap();
+    let plain = Conversion::default().to_tensor(&arrow_array::Int8Array::from(vec![2])).unwrap();
     assert_eq!(plain.dtype(), DType::Int8);
 }
 
@@ -210,14 +209,14 @@ fn bool8_is_a_view_exactly_when_its_bytes_are_bools() {
 fn copies_on_request_are_private_and_logged() {
     for (field, _, inner) in columns() {
         let array = random_array(field.data_type(), 40, 0, &mut Random(10));
-        for options in [Options::default().copy(CopyMode::Always), Options::default().writable(true)] {
+        for options in [Conversion::default().copy(CopyMode::Always), Conversion::default().writable(true)] {
             let slice = array.slice(3, 30);
             let tensor = convert(&shared(&slice, &field), &options).unwrap();
             assert!(tensor.is_copied() && tensor.is_writable());
             assert_eq!(tensor.as_ptr().addr() % 64, 0);
             assert_eq!(read(&tensor), expected(&field, &slice, &inner).into_iter().flatten().collect::<Vec<_>>());
-            let error =
-                convert(&shared(&slice, &field), &Options::default().writable(true).copy(CopyMode::Never)).unwrap_err();
+            let error = convert(&shared(&slice, &field), &Conversion::default().writable(true).copy(CopyMode::Never))
+                .unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Copy);
         }
     }
@@ -229,7 +228,7 @@ fn nulls_are_an_error_that_names_the_first_row() {
         let array = random_array(field.data_type(), 40, 5, &mut Random(11));
         for slice in slices(&array) {
             let elements = expected(&field, &slice, &inner);
-            let outcome = convert(&shared(&slice, &field), &Options::default());
+            let outcome = convert(&shared(&slice, &field), &Conversion::default());
             let Some(first) = elements.iter().position(Option::is_none) else {
                 assert!(outcome.is_ok());
                 continue;
@@ -282,10 +281,18 @@ fn nulls_are_filled_with_a_value_or_nan() {
 
 /// As `convert`, where the type alone may decide that the policy cannot be met.
 fn convert_or_refuse(array: &DeviceArray, policy: NullPolicy) -> arrow_dlpack::Result<arrow_dlpack::Tensor> {
-    let options = Options::default().nulls(policy);
-    match explain_schema(array.field(), None, |_| options.clone()).unwrap().rows.remove(0).error {
+    let options = Conversion::default().nulls(policy);
+    match options
+        .clone()
+        .select(Selection::Each(None))
+        .explain_type(array.field(), Device::CPU)
+        .unwrap()
+        .rows
+        .remove(0)
+        .error
+    {
         Some(error) => {
-            assert_eq!(to_tensor(array, &options).unwrap_err(), error);
+            assert_eq!(options.to_tensor(array).unwrap_err(), error);
             Err(error)
         }
         None => convert(array, &options),
@@ -299,13 +306,13 @@ fn kept_nulls_are_zero_in_a_copy_and_validity_tells_them() {
         for slice in slices(&array) {
             let column = shared(&slice, &field);
             let elements = expected(&field, &slice, &inner);
-            let options = Options::default().nulls(NullPolicy::Keep).copy(CopyMode::Always);
+            let options = Conversion::default().nulls(NullPolicy::Keep).copy(CopyMode::Always);
             let zero = vec![0; dtype.itemsize()];
             let expected: Vec<_> = elements.iter().map(|element| element.as_ref().unwrap_or(&zero).clone()).collect();
             assert_eq!(read(&convert(&column, &options).unwrap()), expected, "{field:?}");
 
             let log = CopyLog::new();
-            let valid = log.track(|| validity(&field, &[column])).unwrap();
+            let valid = log.track(|| Conversion::default().validity(Chunks::new(&field, &[column]))).unwrap();
             assert_eq!(valid.shape().iter().product::<i64>(), i64::try_from(elements.len()).unwrap());
             assert_eq!(read_bools(&valid), elements.iter().map(Option::is_some).collect::<Vec<_>>());
             assert_eq!(log.bytes(), elements.len());
@@ -315,7 +322,7 @@ fn kept_nulls_are_zero_in_a_copy_and_validity_tells_them() {
 
 #[test]
 fn filling_needs_a_copy_only_where_there_are_nulls() {
-    let options = Options::default().nulls(NullPolicy::Fill(Scalar::Int(0))).copy(CopyMode::Never);
+    let options = Conversion::default().nulls(NullPolicy::Fill(Scalar::Int(0))).copy(CopyMode::Never);
     let array = Int32Array::from(vec![Some(1), Some(2), None]);
     let field = field("x", DataType::Int32);
     assert!(convert(&shared(&array.slice(0, 2), &field), &options).is_ok());
@@ -346,10 +353,10 @@ fn a_null_count_that_was_not_counted_is_counted() {
         });
         let imported = imported.unwrap();
         let elements = expected(&field, &array, &inner);
-        assert_eq!(convert(&imported, &Options::default()).unwrap_err().kind(), ErrorKind::Null);
-        let valid = validity(&field, std::slice::from_ref(&imported)).unwrap();
+        assert_eq!(convert(&imported, &Conversion::default()).unwrap_err().kind(), ErrorKind::Null);
+        let valid = Conversion::default().validity(&imported).unwrap();
         assert_eq!(read_bools(&valid), elements.iter().map(Option::is_some).collect::<Vec<_>>());
-        let options = Options::default().nulls(NullPolicy::Fill(Scalar::Int(0)));
+        let options = Conversion::default().nulls(NullPolicy::Fill(Scalar::Int(0)));
         let zero = vec![0; dtype.itemsize()];
         let expected: Vec<_> = elements.iter().map(|element| element.as_ref().unwrap_or(&zero).clone()).collect();
         assert_eq!(read(&convert(&imported, &options).unwrap()), expected);
@@ -373,10 +380,10 @@ fn values_that_are_not_aligned_move_or_are_refused() {
         let (imported, _) =
             import_edited(&aligned, &field, |array| support::arrow::set_buffer(array, 1, start.cast_const().cast()));
         let imported = imported.unwrap();
-        let tensor = convert(&imported, &Options::default()).unwrap();
+        let tensor = convert(&imported, &Conversion::default()).unwrap();
         assert!(tensor.is_copied() && tensor.is_aligned());
         assert_eq!(read(&tensor).concat(), bytes, "{dtype}");
-        let error = convert(&imported, &Options::default().copy(CopyMode::Never)).unwrap_err();
+        let error = convert(&imported, &Conversion::default().copy(CopyMode::Never)).unwrap_err();
         assert!(error.kind() == ErrorKind::Copy && error.reason().contains("realigned"), "{error}");
     }
 }
@@ -398,7 +405,6 @@ fn types_without_a_tensor_form_are_refused_with_a_remedy() {
         DataType::LargeList(item.clone()),
         DataType::ListView(item.clone()),
         DataType::LargeListView(item.clone()),
-        DataType::Struct([item.clone()].into()),
         DataType::Map(entries, false),
         DataType::Union(union, UnionMode::Dense),
         DataType::RunEndEncoded(field("run_ends", DataType::Int32), field("values", DataType::Utf8)),
@@ -413,11 +419,19 @@ fn types_without_a_tensor_form_are_refused_with_a_remedy() {
     ] {
         let field = field("price", data_type.clone());
         let array = shared(&arrow_array::new_empty_array(&data_type), &field);
-        let error = to_tensor(&array, &Options::default()).unwrap_err();
+        let error = Conversion::default().to_tensor(&array).unwrap_err();
         assert_eq!((error.kind(), error.column()), (ErrorKind::Unsupported, Some("price")), "{data_type}");
         assert!(error.remedy().is_some(), "{data_type}");
-        // Any column has a validity; a struct has one for each of its columns.
-        let valid = validity(&field, &[array]);
-        assert_eq!(valid.is_err(), matches!(data_type, DataType::Struct(_)), "{data_type}");
+        // Any column has a validity.
+        assert!(Conversion::default().validity(&array).is_ok(), "{data_type}");
+    }
+    // A struct is a matrix, and no column of one: it has a validity for each of its columns.
+    let nested = DataType::Struct([field("price", DataType::Struct([item].into()))].into());
+    let array = shared(&arrow_array::new_empty_array(&nested), &field("", nested));
+    for error in
+        [Conversion::default().to_tensor(&array), Conversion::default().validity(&array)].map(Result::unwrap_err)
+    {
+        assert_eq!((error.kind(), error.column()), (ErrorKind::Unsupported, Some("price")));
+        assert!(error.remedy().is_some());
     }
 }

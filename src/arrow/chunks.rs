@@ -1,11 +1,178 @@
-//! Combines the chunks of a column: the `Readiness` of all, their first rows, an array without rows on a device.
+//! Combines the chunks of a column: what a conversion reads, the `Readiness` of all, their first rows, an array without rows.
 
-use arrow_schema::FieldRef;
+use std::sync::Arc;
+
+use arrow_array::types::{ArrowDictionaryKeyType, ArrowPrimitiveType, ByteArrayType, ByteViewType, RunEndIndexType};
+use arrow_array::{
+    Array, ArrayRef, BooleanArray, DictionaryArray, FixedSizeBinaryArray, FixedSizeListArray, GenericByteArray,
+    GenericByteViewArray, GenericListArray, GenericListViewArray, OffsetSizeTrait, PrimitiveArray, RecordBatch,
+    RunArray, StructArray,
+};
+use arrow_schema::{Field, FieldRef};
 
 use super::{ArrayNode, DeviceArray, array_ready_at};
 use crate::device::Device;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::stream_order::Readiness;
+
+/// The data of a conversion: the chunks of a column or of a table, and their field.
+///
+/// Methods of [`Conversion`](crate::Conversion) take whatever becomes `Chunks`: a [`DeviceArray`], a slice or a `Vec` of them, a
+/// [`RecordBatch`], an [`ArrayRef`], or a reference to any array of arrow-rs, whose column then has no name. Chunks of `DeviceArray`s
+/// are borrowed.
+///
+/// ```
+/// use arrow_array::{Float32Array, RecordBatch};
+/// use arrow_dlpack::{Chunks, Conversion, DeviceArray};
+/// use std::sync::Arc;
+///
+/// let prices = Float32Array::from(vec![0.5, 1.5]);
+/// let tensor = Conversion::default().to_tensor(&prices)?;
+/// assert_eq!(tensor.as_slice::<f32>()?, [0.5, 1.5]);
+///
+/// let batch = RecordBatch::try_from_iter([("price", Arc::new(prices) as _)]).unwrap();
+/// let matrix = Conversion::default().to_tensor(&batch)?;
+/// assert_eq!(matrix.shape(), [2, 1]);
+///
+/// // A table of two chunks. A table without chunks needs its field.
+/// let chunks = vec![DeviceArray::from_record_batch(&batch)?; 2];
+/// assert_eq!(Conversion::default().to_tensor(&chunks)?.shape(), [4, 1]);
+/// assert_eq!(Conversion::default().to_tensor(Chunks::new(chunks[0].field(), &[]))?.shape(), [0, 1]);
+/// # Ok::<(), arrow_dlpack::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Chunks<'a>(Arrays<'a>);
+
+#[derive(Clone, Debug)]
+enum Arrays<'a> {
+    Borrowed(&'a FieldRef, &'a [DeviceArray]),
+    Own(Box<DeviceArray>),
+}
+
+impl<'a> Chunks<'a> {
+    /// Chunks of a column or of a table, perhaps none. A conversion refuses a chunk of another type than the field's.
+    #[must_use]
+    pub const fn new(field: &'a FieldRef, arrays: &'a [DeviceArray]) -> Self {
+        Self(Arrays::Borrowed(field, arrays))
+    }
+
+    /// The chunks that any data is.
+    ///
+    /// # Errors
+    /// When it is none.
+    pub(crate) fn of(data: impl TryInto<Self, Error: Into<Error>>) -> Result<Self> {
+        data.try_into().map_err(Into::into)
+    }
+
+    /// The field of all chunks.
+    #[must_use]
+    pub fn field(&self) -> &FieldRef {
+        match &self.0 {
+            Arrays::Borrowed(field, _) => field,
+            Arrays::Own(array) => array.field(),
+        }
+    }
+
+    /// The chunks.
+    #[must_use]
+    pub fn arrays(&self) -> &[DeviceArray] {
+        match &self.0 {
+            Arrays::Borrowed(_, arrays) => arrays,
+            Arrays::Own(array) => std::slice::from_ref(array),
+        }
+    }
+}
+
+impl<'a> From<&'a DeviceArray> for Chunks<'a> {
+    fn from(array: &'a DeviceArray) -> Self {
+        Self::new(array.field(), std::slice::from_ref(array))
+    }
+}
+
+impl From<DeviceArray> for Chunks<'_> {
+    fn from(array: DeviceArray) -> Self {
+        Self(Arrays::Own(Box::new(array)))
+    }
+}
+
+impl<'a> TryFrom<&'a [DeviceArray]> for Chunks<'a> {
+    type Error = Error;
+
+    fn try_from(arrays: &'a [DeviceArray]) -> Result<Self> {
+        match arrays {
+            [first, ..] => Ok(Self::new(first.field(), arrays)),
+            [] => Err(Error::argument("no chunks have no type").remedy_is("pass Chunks::new with their field")),
+        }
+    }
+}
+
+impl<'a, const N: usize> TryFrom<&'a [DeviceArray; N]> for Chunks<'a> {
+    type Error = Error;
+
+    fn try_from(arrays: &'a [DeviceArray; N]) -> Result<Self> {
+        arrays.as_slice().try_into()
+    }
+}
+
+impl<'a> TryFrom<&'a Vec<DeviceArray>> for Chunks<'a> {
+    type Error = Error;
+
+    fn try_from(arrays: &'a Vec<DeviceArray>) -> Result<Self> {
+        arrays.as_slice().try_into()
+    }
+}
+
+impl TryFrom<&RecordBatch> for Chunks<'_> {
+    type Error = Error;
+
+    fn try_from(batch: &RecordBatch) -> Result<Self> {
+        DeviceArray::from_record_batch(batch).map(Self::from)
+    }
+}
+
+impl TryFrom<&dyn Array> for Chunks<'_> {
+    type Error = Error;
+
+    fn try_from(array: &dyn Array) -> Result<Self> {
+        let field = Field::new("", array.data_type().clone(), true);
+        DeviceArray::from_arrow(array, Arc::new(field)).map(Self::from)
+    }
+}
+
+impl TryFrom<&ArrayRef> for Chunks<'_> {
+    type Error = Error;
+
+    fn try_from(array: &ArrayRef) -> Result<Self> {
+        array.as_ref().try_into()
+    }
+}
+
+/// Makes the arrays of arrow-rs chunks: an `impl` for all of them at once would forbid that of record batches.
+macro_rules! arrays {
+    ($([$($bound:tt)*] $array:ty;)*) => {$(
+        impl<$($bound)*> TryFrom<&$array> for Chunks<'_> {
+            type Error = Error;
+
+            fn try_from(array: &$array) -> Result<Self> {
+                (array as &dyn Array).try_into()
+            }
+        }
+    )*};
+}
+
+arrays! {
+    [T: ArrowPrimitiveType] PrimitiveArray<T>;
+    [] BooleanArray;
+    [] FixedSizeBinaryArray;
+    [] FixedSizeListArray;
+    [] StructArray;
+    [T: ByteArrayType] GenericByteArray<T>;
+    [T: ByteViewType] GenericByteViewArray<T>;
+    [O: OffsetSizeTrait] GenericListArray<O>;
+    [O: OffsetSizeTrait] GenericListViewArray<O>;
+    [K: ArrowDictionaryKeyType] DictionaryArray<K>;
+    [R: RunEndIndexType] RunArray<R>;
+}
 
 impl DeviceArray {
     /// Returns the readiness of chunks that are on a device: that of the first one with rows, because the others are

@@ -34,6 +34,7 @@ pub(crate) use bitmaps::{BitmapBytes, BitmapLevel};
 #[cfg(feature = "python")]
 pub(crate) use check::child_types;
 pub(crate) use check::{counts_in, same_layout};
+pub use chunks::Chunks;
 pub(crate) use chunks::empty_on;
 pub(crate) use decompose::{Decomposed, Piece, Wanted, read_host, rebase};
 pub(crate) use device_lists::DeviceInts;

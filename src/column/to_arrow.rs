@@ -33,9 +33,9 @@ use crate::transfer::{Transfer, array_to_device, tensor_to_device};
 ///
 /// ```
 /// use arrow_array::{Float64Array, cast::AsArray, types::Float64Type};
-/// use arrow_dlpack::{CopyMode, Options, array_to_tensor, to_arrow};
+/// use arrow_dlpack::{CopyMode, to_arrow, to_tensor};
 ///
-/// let tensor = array_to_tensor(&Float64Array::from(vec![1.0, 2.0]), &Options::default())?;
+/// let tensor = to_tensor(&Float64Array::from(vec![1.0, 2.0]))?;
 /// let array = to_arrow(&tensor, None, CopyMode::Never)?.to_arrow()?;
 /// assert_eq!(array.as_primitive::<Float64Type>().values(), &[1.0, 2.0]);
 /// # Ok::<(), arrow_dlpack::Error>(())

@@ -5,24 +5,25 @@ use arrow_schema::{DataType, FieldRef};
 use super::{Look, check_types, columns, planned};
 use crate::arrow::DeviceArray;
 use crate::convert::{self, ColumnChunk};
-use crate::error::{Error, Remedy, Result};
+use crate::error::{Error, ErrorKind, Remedy, Result};
 use crate::kernels::DeviceBackend;
-use crate::plan::{Action, Plan, needs_copy};
-use crate::spec::{Options, Spec};
-use crate::stream_order;
+use crate::plan::{Action, Placement, Plan, Step, needs_copy};
+use crate::spec::{CopyMode, Options, Spec};
+use crate::stream_order::{self, Readiness};
 use crate::tensor::Tensor;
 
-/// A bool tensor of the shape that the values have, true where a value is valid. A null list makes all its elements
-/// null. Of several columns: [`crate::matrix_validity`].
+/// A bool tensor of the shape that the values have, true where a value is valid. A null list makes all its elements null.
 ///
 /// # Errors
-/// When the field is a struct, the memory is neither the host's nor reached through CUDA, or memory cannot be had.
-pub fn validity(field: &FieldRef, chunks: &[DeviceArray]) -> Result<Tensor> {
+/// When the field is a struct, copies are not allowed, the memory is neither the host's nor reached through CUDA, or memory cannot be had.
+pub(crate) fn validity(field: &FieldRef, chunks: &[DeviceArray], copy: CopyMode) -> Result<Tensor> {
     check_types(field, chunks)?;
     let options = Options::default();
     let made = || {
         let spec = Spec::of_validity(field)?;
-        if let Some(readiness) = DeviceArray::readiness_of(chunks) {
+        let readiness = DeviceArray::readiness_of(chunks);
+        plan_of(&spec, chunks, readiness)?.refuse_steps(copy)?;
+        if let Some(readiness) = readiness {
             let read = columns(chunks).iter().map(|chunk| chunk.chunk(&spec)).collect::<Result<Vec<_>>>()?;
             let made = DeviceBackend { readiness, fetched: None, casts: None }.validity(&spec, &read)?;
             let refused = || needs_copy(readiness.device(), &Action::Unpack.to_string()).remedy_is(Remedy::Bitmap);
@@ -32,6 +33,17 @@ pub fn validity(field: &FieldRef, chunks: &[DeviceArray]) -> Result<Tensor> {
         planned(&spec, &columns(chunks), &options, Look::AtMemory, made)
     };
     made().map_err(|error: Error| error.in_column(field.name()))
+}
+
+/// The plan for the validity of chunks: bits become bools.
+fn plan_of(spec: &Spec, chunks: &[DeviceArray], readiness: Option<&Readiness>) -> Result<Plan> {
+    let rows = chunks.iter().fold(0_usize, |rows, chunk| rows.saturating_add(chunk.len()));
+    let elements = rows.checked_mul(spec.row_elements());
+    let bytes = elements.ok_or_else(|| Error::new(ErrorKind::Memory, "the validity is larger than memory can be"))?;
+    let step = Step { action: Action::Unpack, bytes, at_most: false };
+    let steps = if bytes == 0 { Vec::new() } else { vec![step] };
+    let placement = readiness.map_or(Placement::Host, |readiness| Placement::Kernels(readiness.device()));
+    Ok(Plan { rows, elements: bytes, bytes, steps: steps.into(), placement, ..Plan::default() })
 }
 
 /// A validity bitmap as it lies in memory.
@@ -50,20 +62,7 @@ pub struct Bits {
 /// # Errors
 /// When the type has no bitmap, or is a struct, which has one for each of its columns; when bitmaps of enclosing structs or of several
 /// chunks would have to be joined, or the memory is not what the array says.
-///
-/// ```
-/// use std::sync::Arc;
-/// use arrow_array::{Array, Int32Array};
-/// use arrow_dlpack::{DeviceArray, validity_bits};
-/// use arrow_schema::Field;
-///
-/// let column = Int32Array::from(vec![Some(1), None, Some(3)]);
-/// let array = DeviceArray::from_arrow(&column, Arc::new(Field::new("x", column.data_type().clone(), true)))?;
-/// let bits = validity_bits(array.field(), &[array.clone()])?.expect("there is a null");
-/// assert_eq!((bits.bytes.as_slice::<u8>()?[0] & 0b111, bits.offset), (0b101, 0));
-/// # Ok::<(), arrow_dlpack::Error>(())
-/// ```
-pub fn validity_bits(field: &FieldRef, chunks: &[DeviceArray]) -> Result<Option<Bits>> {
+pub(crate) fn validity_bits(field: &FieldRef, chunks: &[DeviceArray]) -> Result<Option<Bits>> {
     check_types(field, chunks)?;
     let made = || {
         if let DataType::Struct(_) = field.data_type() {

@@ -10,28 +10,13 @@ use crate::error::{Error, ErrorKind, Remedy, Result};
 use crate::spec::{CopyMode, Options, Spec};
 use crate::tensor::Output;
 
-/// As [`super::chunks_to_tensor`], into memory that is there: of the result's shape and dtype, with each value laid out as the
+/// As [`super::chunks_to_tensor_by`], into memory that is there: of the result's shape and dtype, with each value laid out as the
 /// column's are, and rows any distance apart. Writes with as many threads as asked for, where that is worth it. Chunks on a CUDA
 /// device are written to memory of the same device, on this thread's stream.
 ///
 /// # Errors
-/// As [`super::chunks_to_tensor`]; when `out` does not fit, or overlaps the data, or copies are not allowed. What `out` holds
-/// is unspecified after an error.
-///
-/// ```
-/// use arrow_array::Int32Array;
-/// use arrow_dlpack::{DType, DeviceArray, Options, Output, chunks_to_tensor_into};
-///
-/// let array: &dyn arrow_array::Array = &Int32Array::from(vec![1, 2]);
-/// let field = arrow_schema::Field::new("x", array.data_type().clone(), true).into();
-/// let array = DeviceArray::from_arrow(array, field)?;
-/// let mut memory = [0_f32; 2];
-/// let mut out = Output::from_slice(&mut memory, &[2])?;
-/// chunks_to_tensor_into(array.field(), &[array.clone()], &Options::default().dtype(DType::Float32), &mut out, None)?;
-/// assert_eq!(memory, [1.0, 2.0]);
-/// # Ok::<(), arrow_dlpack::Error>(())
-/// ```
-pub fn chunks_to_tensor_into(
+/// As [`Conversion::write`](crate::Conversion::write).
+pub(crate) fn chunks_to_tensor_into(
     field: &FieldRef,
     chunks: &[DeviceArray],
     options: &Options,

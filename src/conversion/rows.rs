@@ -3,54 +3,99 @@
 use arrow_schema::FieldRef;
 
 use super::run::Run;
-use crate::arrow::DeviceArray;
+use crate::arrow::{Chunks, DeviceArray};
 use crate::column::{Bits, validity_bits};
 use crate::error::{Error, Result};
 use crate::matrix::work_here;
 use crate::ragged::{Pad, Ragged, chunks_to_padded, chunks_to_ragged};
-use crate::spec::Conversion;
+use crate::spec::{Conversion, CopyMode};
 use crate::tensor::Tensor;
 
 impl Conversion {
-    /// Converts the chunks of a column of lists, strings or `arrow.variable_shape_tensor` into values and offsets: views where layout and
-    /// options allow it. The options apply to the elements. Nulls of rows are an error, are told by [`Ragged::validity`] when they are
-    /// kept, and are empty rows when null elements are filled.
+    /// Converts lists, strings or `arrow.variable_shape_tensor` into values and offsets: views where layout and options allow it.
+    /// Chunks are joined by a copy.
+    ///
+    /// Options apply to the elements. Nulls of rows are an error, are told by [`Ragged::validity`] when they are kept, and are empty rows
+    /// when null elements are filled. That validity is a copy of the bitmap, and made also where no other copy is allowed.
     ///
     /// # Errors
-    /// As [`Conversion::to_tensor`]; when offsets lead out of the elements.
+    /// As [`Conversion::to_tensor`]; when columns are selected, the type has no ragged form, or offsets lead out of the elements.
     ///
     /// ```
-    /// use std::sync::Arc;
-    /// use arrow_array::StringArray;
-    /// use arrow_dlpack::{Conversion, DeviceArray};
-    /// use arrow_schema::{DataType, Field};
+    /// use arrow_array::{ListArray, types::Float32Type};
+    /// use arrow_dlpack::Conversion;
     ///
-    /// let field = Arc::new(Field::new("x", DataType::Utf8, true));
-    /// let strings = DeviceArray::from_arrow(&StringArray::from(vec!["to", "be"]), field)?;
-    /// let ragged = Conversion::default().ragged(strings.field(), &[strings.clone()])?;
-    /// assert_eq!(ragged.offsets().as_slice::<i32>()?, [0, 2, 4]);
+    /// let rows = [vec![Some(1.0), Some(2.0)], vec![], vec![Some(3.0)]].map(Some);
+    /// let lists = ListArray::from_iter_primitive::<Float32Type, _, _>(rows);
+    /// let ragged = Conversion::default().ragged(&lists)?;
+    /// assert_eq!(ragged.values().as_tensor().unwrap().as_slice::<f32>()?, [1.0, 2.0, 3.0]);
+    /// assert_eq!(ragged.offsets().as_slice::<i32>()?, [0, 2, 2, 3]);
     /// # Ok::<(), arrow_dlpack::Error>(())
     /// ```
-    pub fn ragged(&self, field: &FieldRef, chunks: &[DeviceArray]) -> Result<Ragged> {
-        self.check_columns(field)?;
-        self.convert_ragged(field, chunks, false)
+    pub fn ragged<'a>(&self, data: impl TryInto<Chunks<'a>, Error: Into<Error>>) -> Result<Ragged> {
+        let chunks = Chunks::of(data)?;
+        self.check_rows(chunks.field())?;
+        self.convert_ragged(chunks.field(), chunks.arrays(), false)
     }
 
-    /// As [`Conversion::ragged`], into a matrix of shape `(rows, length, *inner)` that is padded at the ends of rows, and a bool for each
-    /// of its items, true where a valid row has a valid element.
+    /// Converts lists or strings into a matrix of shape (rows, length, *inner), padded at the end of each row, and a bool for each of its
+    /// items, of shape (rows, length), true where a valid row has a valid element. One pass.
+    ///
+    /// Null rows are an error, or all padding where null elements are kept (they are padding then) or filled.
     ///
     /// # Errors
-    /// As [`Conversion::ragged`]; when a row is longer than the length, or the value is none of the dtype.
-    pub fn padded(&self, field: &FieldRef, chunks: &[DeviceArray], pad: Pad) -> Result<(Tensor, Tensor)> {
-        self.check_columns(field)?;
-        self.convert_padded(field, chunks, pad, false)
+    /// When a row is longer than `pad.length`, lists are nested, a copy is not allowed, or as [`Conversion::ragged`].
+    ///
+    /// ```
+    /// use arrow_array::StringArray;
+    /// use arrow_dlpack::{Conversion, Pad, Scalar};
+    ///
+    /// let text = StringArray::from(vec!["to", "be"]);
+    /// let (matrix, validity) = Conversion::default().padded(&text, Pad::new(Scalar::Int(0)).length(3))?;
+    /// assert_eq!(matrix.as_slice::<u8>()?, b"to\0be\0");
+    /// assert_eq!(validity.shape(), [2, 3]);
+    /// # Ok::<(), arrow_dlpack::Error>(())
+    /// ```
+    pub fn padded<'a>(&self, data: impl TryInto<Chunks<'a>, Error: Into<Error>>, pad: Pad) -> Result<(Tensor, Tensor)> {
+        let chunks = Chunks::of(data)?;
+        self.check_rows(chunks.field())?;
+        self.convert_padded(chunks.field(), chunks.arrays(), pad, false)
     }
 
-    /// The validity bitmap of a column where it lies; `None` where no row is null.
+    /// Refuses options of columns that do not exist: rows are one column.
+    fn check_rows(&self, field: &FieldRef) -> Result<()> {
+        self.check_columns(field)?;
+        self.refuse_columns(field)
+    }
+
+    /// The validity bitmap of the rows over the same memory, on any device; `None` where the array says that no row is null. Nulls
+    /// inside a row, and codes that stand for nulls, are not in it.
     ///
     /// # Errors
-    /// As [`validity_bits`](crate::validity_bits).
-    pub fn validity_bits(&self, field: &FieldRef, chunks: &[DeviceArray]) -> Result<Option<Bits>> {
+    /// When the type has no bitmap, or is a struct, which has one for each of its columns; when bitmaps of enclosing structs or of several
+    /// chunks would have to be joined, or the memory is not what the array says; when a copy is asked for.
+    ///
+    /// ```
+    /// use arrow_array::Int32Array;
+    /// use arrow_dlpack::Conversion;
+    ///
+    /// let bits = Conversion::default().validity_bits(&Int32Array::from(vec![Some(1), None, Some(3)]))?;
+    /// let bits = bits.expect("there is a null");
+    /// assert_eq!((bits.bytes.as_slice::<u8>()?[0] & 0b111, bits.offset), (0b101, 0));
+    /// # Ok::<(), arrow_dlpack::Error>(())
+    /// ```
+    pub fn validity_bits<'a>(&self, data: impl TryInto<Chunks<'a>, Error: Into<Error>>) -> Result<Option<Bits>> {
+        let chunks = Chunks::of(data)?;
+        self.refuse_columns(chunks.field())?;
+        if self.copy == CopyMode::Always || self.writable {
+            let error = Error::argument("a validity bitmap is a view, and a copy is asked for");
+            return Err(error.remedy_is("allow views, or ask for validity as bools"));
+        }
+        self.bits_of(chunks.field(), chunks.arrays())
+    }
+
+    /// As [`Conversion::validity_bits`], for columns that were checked.
+    pub(crate) fn bits_of(&self, field: &FieldRef, chunks: &[DeviceArray]) -> Result<Option<Bits>> {
         let there = self.bring(chunks, Run::default())?;
         let Some(Bits { bytes, offset }) = validity_bits(field, &there.chunks)? else { return Ok(None) };
         Ok(Some(Bits { bytes: self.send_one(bytes, &work_here)?, offset }))

@@ -69,7 +69,7 @@ macro_rules! remedies {
 remedies! {
     // Copies.
     AllowCopy { "pass CopyMode::IfNeeded to allow it", "pass copy=None to allow it" }
-    AllowCopyOrReadOnly { "pass CopyMode::IfNeeded, or Options::writable(false)", "pass copy=None, or writable=False" }
+    AllowCopyOrReadOnly { "pass CopyMode::IfNeeded, or Conversion::writable(false)", "pass copy=None, or writable=False" }
     AllowCopyOrNoOutput { "pass CopyMode::IfNeeded, or no output for a view", "pass copy=None, or leave out= out for a view" }
     NoPadOfColumns { "select no columns, and MemoryOrder::C", "leave columns and order out, or pad" }
     AllowCopyOrNoPad { "pass CopyMode::IfNeeded to allow it, or no padding", "pass copy=None to allow it, or leave pad out" }
@@ -132,9 +132,9 @@ remedies! {
         "pass a fill value that the dtype holds exactly, or another dtype, such as \"float64\"",
     }
     // Validity.
-    Bitmap { "ask for the bitmap as it is with validity_bits", "ask for the bitmap as it is with validity(bits=True)" }
+    Bitmap { "ask for the bitmap as it is with Conversion::validity_bits", "ask for the bitmap as it is with validity(bits=True)" }
     BitmapOnDevice {
-        "copy the data to the CPU first; validity_bits gives the bitmap as it is",
+        "copy the data to the CPU first; Conversion::validity_bits gives the bitmap as it is",
         "copy the data to the CPU first; validity(bits=True) gives the bitmap as it is",
     }
     BitmapOfEachColumn {
@@ -182,17 +182,17 @@ remedies! {
         "pass DType::Float64 for the values, or DecimalMode::Unscaled with DType::Int64 for the stored integers",
         "pass dtype=\"float64\" for the values, or decimal=\"unscaled\" with dtype=\"int64\" for the stored integers",
     }
-    MatrixDtype { "pass MatrixOptions::dtype", "pass dtype=" }
+    MatrixDtype { "pass Conversion::dtype", "pass dtype=" }
     PromotedDtype {
-        "pass MatrixOptions::dtype, such as DType::Float64: a checked cast",
+        "pass Conversion::dtype, such as DType::Float64: a checked cast",
         "pass dtype=, such as dtype=\"float64\": a checked cast",
     }
     DtypeOfCodes {
-        "pass Options::dtype for what they become, such as DType::Float64, or choose other columns",
+        "pass Conversion::dtype for what they become, such as DType::Float64, or choose other columns",
         "pass dtype= for what they become, such as dtype=\"float64\", or choose other columns",
     }
     OutputDtype {
-        "pass an output of the result's dtype, or its dtype as Options::dtype",
+        "pass an output of the result's dtype, or its dtype as Conversion::dtype",
         "pass an out of the result's dtype, or the dtype of out as dtype=",
     }
     BinaryType { "ask for DataType::Binary instead", "pass type=binary() instead" }

@@ -16,7 +16,7 @@ use crate::spec::{CopyMode, Group, MatrixOptions, MatrixSpec, Options, PossibleS
 /// # Errors
 /// When a chunk is of another type, or a selected column does not exist. What is wrong with a column or a matrix is in its
 /// row.
-pub fn explain_matrix(
+pub(crate) fn explain_matrix(
     field: &FieldRef,
     chunks: &[DeviceArray],
     matrix: &MatrixOptions,
@@ -30,7 +30,7 @@ pub fn explain_matrix(
 ///
 /// # Errors
 /// As [`explain_matrix`].
-pub fn explain_matrix_schema(
+pub(crate) fn explain_matrix_schema(
     field: &FieldRef,
     matrix: &MatrixOptions,
     options: impl Fn(&str) -> Options,
@@ -43,7 +43,7 @@ pub fn explain_matrix_schema(
 ///
 /// # Errors
 /// As [`explain_matrix`].
-pub fn explain_groups(
+pub(crate) fn explain_groups(
     field: &FieldRef,
     chunks: Option<&[DeviceArray]>,
     groups: &[(String, Group)],

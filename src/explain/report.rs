@@ -12,7 +12,7 @@ use crate::ffi::dlpack::DLDeviceType;
 use crate::plan::{Placement, Plan};
 use crate::spec::{Options, Spec};
 
-/// The report of [`explain`] and [`explain_schema`]: one row for each column. Its text is a table.
+/// The report of [`Conversion::explain`](crate::Conversion::explain): one row for each column. Its text is a table.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Report {

@@ -19,7 +19,7 @@ use crate::spec::{
 ///
 /// # Errors
 /// As [`explain`].
-pub fn explain_stream(
+pub(crate) fn explain_stream(
     field: &FieldRef,
     device: Device,
     columns: Option<&[String]>,
@@ -32,7 +32,7 @@ pub fn explain_stream(
 }
 
 impl Report {
-    /// The report, which [`explain_schema`] and its kind make, of data that is on a device: what kernels do there, what the host
+    /// The report, which was made of types alone, of data that is on a device: what kernels do there, what the host
     /// may wait for, and what no kernel is for. Nothing is asked of a driver.
     pub(crate) fn unread_on(mut self, device: Device) -> Self {
         if !device.is_cpu() {

@@ -4,64 +4,21 @@ use arrow_schema::FieldRef;
 
 use super::chunk::MatrixChunk;
 use super::prepared::check_matrix_rows;
-use super::to_tensor::{Worker, convert_matrix, work_here};
+use super::to_tensor::{Worker, convert_matrix};
 use super::to_validity::convert_validity;
-use crate::alloc::fallible;
 use crate::arrow::DeviceArray;
-use crate::column::{ColumnRef, Runner, check_rows, check_types, convert_chunks, needed, run_here};
+use crate::column::{ColumnRef, Runner, check_rows, check_types, convert_chunks, needed};
 use crate::error::{Error, Result};
 use crate::kernels::Casts;
-use crate::spec::{Group, MatrixOptions, Options, ResultKind, ResultSpec, group_results};
+use crate::spec::{MatrixOptions, ResultKind, ResultSpec};
 use crate::tensor::Tensor;
 use crate::transfer::{Fetched, fetch};
-
-/// Converts columns of a batch, or of the chunks of a table, into named tensors: a matrix of shape `(rows, columns)` for each
-/// [`Group::Matrix`], a tensor of shape `(rows, *inner)` for each [`Group::Column`].
-///
-/// `matrix` says for all groups what it says for one matrix, but for its columns.
-///
-/// # Errors
-/// As [`super::matrix_to_tensor`] and [`crate::to_tensors`]; when a name stands twice.
-///
-/// ```
-/// use std::sync::Arc;
-/// use arrow_array::{ArrayRef, Float32Array, Int64Array, RecordBatch};
-/// use arrow_dlpack::{DeviceArray, Group, MatrixOptions, Options, groups_to_tensors};
-///
-/// let a: ArrayRef = Arc::new(Float32Array::from(vec![0.5, 1.5]));
-/// let y: ArrayRef = Arc::new(Int64Array::from(vec![1, 0]));
-/// let batch = RecordBatch::try_from_iter([("a", a.clone()), ("b", a), ("label", y)]).unwrap();
-/// let batch = DeviceArray::from_record_batch(&batch)?;
-/// let groups = [
-///     ("x".to_owned(), Group::Matrix(vec!["a".to_owned(), "b".to_owned()])),
-///     ("y".to_owned(), Group::Column("label".to_owned())),
-/// ];
-/// let options = MatrixOptions::default();
-/// let tensors = groups_to_tensors(batch.field(), &[batch.clone()], &groups, &options, |_| Options::default())?;
-/// assert_eq!((tensors[0].1.shape(), tensors[1].1.shape()), (&[2_i64, 2][..], &[2_i64][..]));
-/// # Ok::<(), arrow_dlpack::Error>(())
-/// ```
-pub fn groups_to_tensors(
-    field: &FieldRef,
-    chunks: &[DeviceArray],
-    groups: &[(String, Group)],
-    matrix: &MatrixOptions,
-    options: impl Fn(&str) -> Options,
-) -> Result<Vec<(String, Tensor)>> {
-    let results = group_results(field, groups, matrix, options)?;
-    let mut tensors = fallible::with_room(groups.len())?;
-    each_result(field, chunks, &results, matrix, (&run_here, &work_here), |result, tensor| {
-        tensors.push((result.group.clone().unwrap_or_default(), tensor));
-        Ok::<(), Error>(())
-    })?;
-    Ok(tensors)
-}
 
 /// Converts chunks into these results, each given to `take`; the last step of columns and of matrices by these. Names the group in
 /// errors.
 ///
 /// # Errors
-/// As [`groups_to_tensors`], and those of `take`.
+/// As [`Conversion::to_tensors`](crate::Conversion::to_tensors), and those of `take`.
 pub(crate) fn each_result<E: From<Error>>(
     field: &FieldRef,
     chunks: &[DeviceArray],

@@ -2,7 +2,6 @@
 //! and back.
 
 mod chunk;
-mod from_stream;
 mod groups;
 mod prepared;
 mod streamed;
@@ -12,14 +11,10 @@ mod to_validity;
 mod validity;
 
 pub(crate) use chunk::{MatrixChunk, after};
-pub use from_stream::{stream_to_tensor, stream_to_tensors};
 pub(crate) use groups::each_result;
-pub use groups::groups_to_tensors;
 pub(crate) use streamed::{Read, read};
 #[cfg(feature = "python")]
 pub(crate) use to_arrow::check_matrix;
 pub use to_arrow::{ColumnOptions, matrix_to_arrow};
 pub(crate) use to_tensor::{MatrixPlan, Worker, by, convert_matrix, plan_matrix, work_here, write_matrix};
-pub use to_tensor::{matrix_to_tensor, matrix_to_tensor_into};
 pub(crate) use to_validity::convert_validity;
-pub use to_validity::matrix_validity;

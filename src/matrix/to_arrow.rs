@@ -87,7 +87,7 @@ impl ColumnOptions {
 ///
 /// ```
 /// use arrow_array::{Float32Array, cast::AsArray, types::Float32Type};
-/// use arrow_dlpack::{ColumnOptions, DeviceArray, Options, array_to_tensor, matrix_to_arrow};
+/// use arrow_dlpack::{ColumnOptions, matrix_to_arrow, to_tensor};
 /// # use arrow_array::{Array, FixedSizeListArray};
 /// # use arrow_schema::{DataType, Field};
 /// # let item = std::sync::Arc::new(Field::new("item", DataType::Float32, true));
@@ -95,7 +95,7 @@ impl ColumnOptions {
 /// # let rows = FixedSizeListArray::new(item, 2, values, None);
 ///
 /// // Three rows of two elements.
-/// let matrix = array_to_tensor(&rows, &Options::default())?;
+/// let matrix = to_tensor(&rows)?;
 /// let batch = matrix_to_arrow(&matrix, &["x", "y"], &ColumnOptions::default())?;
 /// let y = batch.column(1)?.to_arrow()?;
 /// assert_eq!(y.as_primitive::<Float32Type>().values(), &[1.0, 11.0, 21.0]);

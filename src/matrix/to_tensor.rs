@@ -1,7 +1,5 @@
 //! Converts the columns of structs to one tensor.
 
-use arrow_schema::FieldRef;
-
 use super::chunk::MatrixChunk;
 use super::prepared::{Prepared, decode_chunks, what};
 use crate::arrow::{DeviceArray, PlainColumns};
@@ -12,7 +10,7 @@ use crate::cuda::is_cuda;
 use crate::error::{Error, Result};
 use crate::kernels::Casts;
 use crate::plan::{MatrixData, Plan};
-use crate::spec::{CopyMode, MatrixOptions, MatrixSpec, MemoryOrder, Options};
+use crate::spec::{CopyMode, MatrixOptions, MatrixSpec, MemoryOrder};
 use crate::tensor::{Output, Tensor};
 use crate::transfer::Fetched;
 
@@ -39,43 +37,8 @@ fn unless_quick<R: Send>(worker: &Worker<'_>, bytes: usize, work: impl FnOnce() 
     if bytes < QUICK { work() } else { by(worker, bytes, work) }
 }
 
-/// Converts columns of a batch, or of the chunks of a table, into a matrix of shape `(rows, columns)`.
-///
-/// A view where the columns lie in the order asked for already, on any device; else one pass from the chunks into fresh
-/// memory, which casts, fills nulls and unpacks bits on the way: on CUDA by kernels, in the order of this thread's stream. What
-/// `options` says of copies and memory does not count here: `matrix` does.
-///
-/// # Errors
-/// If the field is no struct, a name does not exist or is not unique, a column has no tensor form or is no column of
-/// scalars, the columns promote to no dtype, or the null policy does not fit it; for a null that is refused, and a value that a
-/// cast cannot take; if a copy is needed and not allowed, the data is not in host memory, or memory cannot be had. Names column
-/// and row.
-///
-/// ```
-/// use std::sync::Arc;
-/// use arrow_array::{ArrayRef, Float32Array, Int8Array, RecordBatch};
-/// use arrow_dlpack::{DeviceArray, MatrixOptions, Options, matrix_to_tensor};
-///
-/// let x: ArrayRef = Arc::new(Float32Array::from(vec![0.5, 1.5]));
-/// let y: ArrayRef = Arc::new(Int8Array::from(vec![1, 2]));
-/// let batch = DeviceArray::from_record_batch(&RecordBatch::try_from_iter([("x", x), ("y", y)]).unwrap())?;
-/// let matrix = matrix_to_tensor(batch.field(), &[batch.clone()], &MatrixOptions::default(), |_| Options::default())?;
-/// assert_eq!(matrix.shape(), [2, 2]);
-/// assert_eq!(matrix.as_slice::<f32>()?, [0.5, 1.0, 1.5, 2.0]);
-/// # Ok::<(), arrow_dlpack::Error>(())
-/// ```
-pub fn matrix_to_tensor(
-    field: &FieldRef,
-    chunks: &[DeviceArray],
-    matrix: &MatrixOptions,
-    options: impl Fn(&str) -> Options,
-) -> Result<Tensor> {
-    let spec = MatrixSpec::new(field, matrix.columns_of(field).as_deref(), options, matrix.dtype)?;
-    convert_matrix(&spec, chunks, matrix, &work_here, (None, None))
-}
-
-/// As [`matrix_to_tensor`], for a spec that is made, the last step by `worker`. Of data on a device, what was read for several matrices
-/// at once, and who checks the values of casts.
+/// Converts the columns of a spec into a matrix of shape `(rows, columns)`, the last step by `worker`. Of data on a device, what was
+/// read for several matrices at once, and who checks the values of casts.
 pub(crate) fn convert_matrix(
     spec: &MatrixSpec,
     chunks: &[DeviceArray],
@@ -102,37 +65,8 @@ pub(crate) fn convert_matrix(
     if spec.is_decoded() { by(worker, bytes_of(spec, chunks), || convert(&work_here)) } else { convert(worker) }
 }
 
-/// As [`matrix_to_tensor`], into memory that is there: of the matrix's shape and dtype, row-major or column-major, with any
-/// distance between rows or columns. Columns on a CUDA device are written to memory of the same device, on this thread's stream.
-///
-/// # Errors
-/// As [`matrix_to_tensor`]; when `out` does not fit, or overlaps the data. What `out` holds is unspecified after an error.
-///
-/// ```
-/// use std::sync::Arc;
-/// use arrow_array::{ArrayRef, Float32Array, RecordBatch};
-/// use arrow_dlpack::{DeviceArray, MatrixOptions, Options, Output, matrix_to_tensor_into};
-///
-/// let x: ArrayRef = Arc::new(Float32Array::from(vec![0.5, 1.5]));
-/// let batch = DeviceArray::from_record_batch(&RecordBatch::try_from_iter([("x", x.clone()), ("y", x)]).unwrap())?;
-/// let mut memory = [0_f32; 4];
-/// let mut out = Output::from_slice(&mut memory, &[2, 2])?;
-/// matrix_to_tensor_into(batch.field(), &[batch.clone()], &MatrixOptions::default(), |_| Options::default(), &mut out)?;
-/// assert_eq!(memory, [0.5, 0.5, 1.5, 1.5]);
-/// # Ok::<(), arrow_dlpack::Error>(())
-/// ```
-pub fn matrix_to_tensor_into(
-    field: &FieldRef,
-    chunks: &[DeviceArray],
-    matrix: &MatrixOptions,
-    options: impl Fn(&str) -> Options,
-    out: &mut Output<'_>,
-) -> Result<()> {
-    let spec = MatrixSpec::new(field, matrix.columns_of(field).as_deref(), options, matrix.dtype)?;
-    write_matrix(&spec, chunks, matrix, out, &work_here)
-}
-
-/// As [`matrix_to_tensor_into`], for a spec that is made, the last step by `worker`.
+/// As [`convert_matrix`], into memory that is there: of the matrix's shape and dtype, row-major or column-major, with any distance
+/// between rows or columns. Columns on a CUDA device are written to memory of the same device, on this thread's stream.
 pub(crate) fn write_matrix(
     spec: &MatrixSpec,
     chunks: &[DeviceArray],
@@ -192,7 +126,7 @@ fn record_small(spec: &MatrixSpec, rows: usize, options: &MatrixOptions) {
     });
 }
 
-/// What [`matrix_to_tensor`] would do.
+/// What [`convert_matrix`] would do.
 #[derive(Clone, Debug)]
 pub(crate) struct MatrixPlan {
     /// The plan.
@@ -203,7 +137,7 @@ pub(crate) struct MatrixPlan {
     pub(crate) refusal: Option<Error>,
 }
 
-/// What [`matrix_to_tensor`] would do, as far as is known without a look at the memory of a device.
+/// What [`convert_matrix`] would do, as far as is known without a look at the memory of a device.
 ///
 /// # Errors
 /// As that, but for nulls, and for what values decide.

@@ -2,7 +2,6 @@
 
 use std::num::NonZero;
 
-use arrow_schema::FieldRef;
 use smallvec::smallvec;
 
 use super::chunk::after;
@@ -21,36 +20,8 @@ use crate::spec::{MatrixOptions, MatrixSpec, MemoryOrder};
 use crate::stream_order::Readiness;
 use crate::tensor::Tensor;
 
-/// A bool tensor of shape `(rows, columns)`, true where the element that [`crate::matrix_to_tensor`] has there is valid. Nulls of a
-/// row are nulls in each of its columns.
-///
-/// It is a copy, made in one pass over the bitmaps: row-major, unless `matrix` asks for column-major. The columns may be of any type
-/// with one element a row, strings included, and whatever dtype `matrix` names, the result is bool.
-///
-/// # Errors
-/// If the field is no struct, a name does not exist or is not unique, or a row of a column has more than one element or
-/// is a struct, which names the column; when copies are not allowed, the memory is neither the host's nor reached through CUDA, or memory
-/// cannot be had.
-///
-/// ```
-/// use std::sync::Arc;
-/// use arrow_array::{ArrayRef, Float32Array, Int8Array, RecordBatch};
-/// use arrow_dlpack::{DeviceArray, MatrixOptions, matrix_validity};
-///
-/// let x: ArrayRef = Arc::new(Float32Array::from(vec![Some(0.5), None]));
-/// let y: ArrayRef = Arc::new(Int8Array::from(vec![1, 2]));
-/// let batch = DeviceArray::from_record_batch(&RecordBatch::try_from_iter([("x", x), ("y", y)]).unwrap())?;
-/// let valid = matrix_validity(batch.field(), &[batch.clone()], &MatrixOptions::default())?;
-/// assert_eq!(valid.shape(), [2, 2]);
-/// assert_eq!(valid.as_bytes()?, [1, 1, 0, 1]);
-/// # Ok::<(), arrow_dlpack::Error>(())
-/// ```
-pub fn matrix_validity(field: &FieldRef, chunks: &[DeviceArray], matrix: &MatrixOptions) -> Result<Tensor> {
-    let spec = MatrixSpec::of_validity(field, matrix.columns_of(field).as_deref())?;
-    convert_validity(&spec, chunks, matrix)
-}
-
-/// As [`matrix_validity`], for a spec that is made.
+/// A bool tensor of shape `(rows, columns)`, true where the element that a matrix of the spec's columns has there is valid. Nulls of
+/// a row are nulls in each of its columns. A copy, row-major unless `matrix` asks for column-major.
 pub(crate) fn convert_validity(spec: &MatrixSpec, chunks: &[DeviceArray], matrix: &MatrixOptions) -> Result<Tensor> {
     check_environment()?;
     check_types(spec.field(), chunks)?;

@@ -84,9 +84,9 @@ pub fn to_frame(field: &FieldRef, chunks: &[DeviceArray], copy: CopyMode) -> Res
 ///
 /// ```
 /// use arrow_array::Int64Array;
-/// use arrow_dlpack::{CopyMode, Options, array_to_tensor, polars};
+/// use arrow_dlpack::{CopyMode, polars, to_tensor};
 ///
-/// let tensor = array_to_tensor(&Int64Array::from(vec![1, 2, 3]), &Options::default())?;
+/// let tensor = to_tensor(&Int64Array::from(vec![1, 2, 3]))?;
 /// let series = polars::tensor_to_series("count", &tensor, CopyMode::Never)?;
 /// assert_eq!(series.i64().unwrap().cont_slice().unwrap(), [1, 2, 3]);
 /// # Ok::<(), arrow_dlpack::Error>(())
@@ -123,12 +123,12 @@ fn rows_of(tensor: &Tensor, copy: CopyMode) -> Result<DeviceArray> {
 /// If there are not as many names as columns, or two of one name; and as [`to_series`].
 ///
 /// ```
-/// use arrow_dlpack::{Conversion, CopyMode, MemoryOrder, polars};
+/// use arrow_dlpack::{Chunks, Conversion, CopyMode, MemoryOrder, polars};
 /// use polars_core::df;
 ///
 /// let frame = df!("x" => [1.0, 2.0], "y" => [3.0, 4.0]).unwrap();
 /// let (field, batches) = polars::from_frame(&frame)?;
-/// let matrix = Conversion::default().memory_order(MemoryOrder::F).to_tensor(&field, &batches)?;
+/// let matrix = Conversion::default().memory_order(MemoryOrder::F).to_tensor(Chunks::new(&field, &batches))?;
 /// assert_eq!(polars::matrix_to_frame(&matrix, &["x", "y"], CopyMode::Never)?, frame);
 /// # Ok::<(), arrow_dlpack::Error>(())
 /// ```

@@ -4,7 +4,7 @@
 //! [`Conversion`](crate::Conversion) takes them.
 //!
 //! ```
-//! use arrow_dlpack::{Conversion, CopyMode, NullPolicy, polars};
+//! use arrow_dlpack::{Chunks, Conversion, CopyMode, NullPolicy, polars};
 //! use polars_core::df;
 //!
 //! let frame = df!("a" => [1.0_f32, 2.0], "b" => [Some(3_i16), None]).unwrap();
@@ -12,12 +12,12 @@
 //! // A view of a column.
 //! let a = frame.column("a").unwrap().as_materialized_series();
 //! let (field, chunks) = polars::from_series(a)?;
-//! let view = Conversion::default().copy(CopyMode::Never).to_tensor(&field, &chunks)?;
+//! let view = Conversion::default().copy(CopyMode::Never).to_tensor(Chunks::new(&field, &chunks))?;
 //! assert_eq!(view.as_ptr().cast_const().cast(), a.f32().unwrap().cont_slice().unwrap().as_ptr());
 //!
 //! // All columns as the rows of a matrix.
 //! let (field, batches) = polars::from_frame(&frame)?;
-//! let matrix = Conversion::default().nulls(NullPolicy::Nan).to_tensor(&field, &batches)?;
+//! let matrix = Conversion::default().nulls(NullPolicy::Nan).to_tensor(Chunks::new(&field, &batches))?;
 //! assert_eq!((matrix.shape(), &matrix.as_slice::<f32>()?[..3]), (&[2_i64, 2][..], &[1.0, 3.0, 2.0][..]));
 //! # Ok::<(), arrow_dlpack::Error>(())
 //! ```
@@ -70,11 +70,11 @@ use import::{Dictionaries, chunks_of};
 /// If Arrow has no such dtype, or a code is beyond its categories. Names the column.
 ///
 /// ```
-/// use arrow_dlpack::{Conversion, polars};
+/// use arrow_dlpack::{Chunks, Conversion, polars};
 /// use polars_core::prelude::{NamedFrom, Series};
 ///
 /// let (field, chunks) = polars::from_series(&Series::new("x".into(), [1_i32, 2]))?;
-/// assert_eq!(Conversion::default().to_tensor(&field, &chunks)?.as_slice::<i32>()?, [1, 2]);
+/// assert_eq!(Conversion::default().to_tensor(Chunks::new(&field, &chunks))?.as_slice::<i32>()?, [1, 2]);
 /// # Ok::<(), arrow_dlpack::Error>(())
 /// ```
 pub fn from_series(series: &Series) -> Result<(FieldRef, Vec<DeviceArray>)> {

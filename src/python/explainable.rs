@@ -6,7 +6,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyTuple};
 
-use super::input::{self, ArrowInput, Chunks};
+use super::input::{self, ArrowInput, InputChunks};
 use super::schema::schema_of_query;
 use super::sources::{self, Known, no_protocol};
 use super::{ArrayStream, Tensor, device, tensor_input};
@@ -76,7 +76,7 @@ impl Explainable {
     }
 
     fn of_chunks(object: &Bound<'_, PyAny>) -> PyResult<Self> {
-        let chunks = Chunks::read(object, CopyMode::IfNeeded)?;
+        let chunks = InputChunks::read(object, CopyMode::IfNeeded)?;
         let (field, device) = (chunks.field().clone(), chunks.device());
         if chunks.arrays.len() != 1 && chunks.arrays.iter().any(|array| !array.device().is_cpu()) {
             return Ok(Self::Of(Subject::Type(field, device)));

@@ -9,7 +9,7 @@ use super::detach::{runner, worker};
 use super::device_request::result_source;
 use super::errors::null_in_stream;
 use super::exchange::{Access, Arrays, memory, namespace};
-use super::input::{Chunks, Unread};
+use super::input::{InputChunks, Unread};
 use super::names::Names;
 use super::options::{ElementKeywords, Legacy};
 use super::selection::{Columns, names, parse_order};
@@ -34,7 +34,7 @@ pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
 /// Each result as a tensor or an array, by name, handed on as it is made where none of them goes to another device.
 fn each_result<'py>(
     py: Python<'py>,
-    chunks: &Chunks,
+    chunks: &InputChunks,
     conversion: &Conversion,
     mut arrays: Arrays<'py>,
 ) -> PyResult<Bound<'py, PyDict>> {
@@ -147,7 +147,7 @@ fn to_tensor<'py>(
         arrays.foresee(copy)
     };
     let makes = |unread: &Unread<'_>| unread.making(&conversion);
-    let mut chunks = Chunks::read_making(obj, &conversion, &refuses, &makes).map_err(refused)?;
+    let mut chunks = InputChunks::read_making(obj, &conversion, &refuses, &makes).map_err(refused)?;
     let _source = result_source(chunks.device(), device, allocator, xp)?;
     let (runner, worker) = (runner(py), worker(py));
     if let Some((_, made)) = chunks.results.take().and_then(|mut results| results.pop()) {
@@ -168,7 +168,7 @@ fn write_into(
 ) -> PyResult<()> {
     let py = obj.py();
     with_output(out, |memory| {
-        let chunks = Chunks::read_unless(obj, &conversion, &|unread| {
+        let chunks = InputChunks::read_unless(obj, &conversion, &|unread| {
             unread.check_device(&conversion)?;
             Ok(conversion.clone().index(unread.index).check_output(unread.field, unread.device, memory)?)
         })?;
@@ -223,7 +223,7 @@ fn to_tensors<'py>(
         arrays.foresee(copy)
     };
     let makes = |unread: &Unread<'_>| unread.making(&conversion);
-    let mut chunks = Chunks::read_making(obj, &conversion, &refuses, &makes).map_err(refused)?;
+    let mut chunks = InputChunks::read_making(obj, &conversion, &refuses, &makes).map_err(refused)?;
     conversion.check_columns(chunks.field())?;
     let _source = result_source(chunks.device(), device, allocator, xp)?;
     if let Some(made) = chunks.results.take() {
@@ -273,7 +273,7 @@ fn validity<'py>(
     let mut arrays = Arrays::of(py, Legacy::Copy, Access::AsMade, xp)?;
     let refuse = |unread: &Unread<'_>| unread.check_validity(&conversion, bits);
     let makes = |unread: &Unread<'_>| unread.making_validity(&conversion, bits);
-    let mut chunks = Chunks::read_making(obj, &conversion, &refuse, &makes)?;
+    let mut chunks = InputChunks::read_making(obj, &conversion, &refuse, &makes)?;
     let conversion = conversion.index(chunks.index);
     conversion.refuse_columns(chunks.field())?;
     let _source = result_source(chunks.device(), device, None, xp)?;
@@ -281,12 +281,12 @@ fn validity<'py>(
         return arrays.make(conversion.send_one(made, &worker(py))?);
     }
     if bits {
-        return match py.detach(|| conversion.validity_bits(chunks.field(), &chunks.arrays))? {
+        return match py.detach(|| conversion.bits_of(chunks.field(), &chunks.arrays))? {
             None => Ok(py.None().into_bound(py)),
             Some(Bits { bytes, offset }) => (arrays.make(bytes)?, offset).into_pyobject(py).map(Bound::into_any),
         };
     }
-    arrays.make(py.detach(|| conversion.validity(chunks.field(), &chunks.arrays))?)
+    arrays.make(py.detach(|| conversion.convert_validity(chunks.field(), &chunks.arrays))?)
 }
 
 /// Logs every copy that this package makes inside a `with` block on this thread: what, why, bytes.

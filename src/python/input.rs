@@ -192,7 +192,7 @@ fn told_schema(object: &Bound<'_, PyAny>) -> PyResult<Option<FieldRef>> {
 
 /// The chunks of a column or a table: one array, or every array of a stream.
 #[derive(Debug)]
-pub struct Chunks {
+pub struct InputChunks {
     /// The type of every chunk of a stream; an array has its own.
     stream_field: Option<FieldRef>,
     /// The chunks, perhaps none.
@@ -207,7 +207,7 @@ pub struct Chunks {
     pub(super) is_own: bool,
 }
 
-impl Chunks {
+impl InputChunks {
     fn one(array: DeviceArray) -> Self {
         Self {
             stream_field: None,
@@ -252,11 +252,11 @@ impl Chunks {
         Self::read_unless(object, &Conversion::default().copy(copy), &|_| Ok(()))
     }
 
-    /// As [`Chunks::read_unless`]; what `makes` says is made of a stream while it is read, where that saves memory: then there are
+    /// As [`InputChunks::read_unless`]; what `makes` says is made of a stream while it is read, where that saves memory: then there are
     /// results, and no arrays.
     ///
     /// # Errors
-    /// As [`Chunks::read_unless`], and those of the results.
+    /// As [`InputChunks::read_unless`], and those of the results.
     pub(super) fn read_making(
         object: &Bound<'_, PyAny>,
         conversion: &Conversion,
@@ -266,11 +266,11 @@ impl Chunks {
         Self::read_by(object, conversion, refuses, Some(makes))
     }
 
-    /// As [`Chunks::read`], unless the object is a stream the type of which `refuses`: nothing of it is read then. A tensor of a
+    /// As [`InputChunks::read`], unless the object is a stream the type of which `refuses`: nothing of it is read then. A tensor of a
     /// device comes to the host before, if the conversion asks for that: there it can be strided.
     ///
     /// # Errors
-    /// As [`Chunks::read`], and what `refuses` says.
+    /// As [`InputChunks::read`], and what `refuses` says.
     pub(super) fn read_unless(
         object: &Bound<'_, PyAny>,
         conversion: &Conversion,

@@ -15,7 +15,7 @@
 //! impl Column {
 //!     #[pyo3(signature = (**kwargs))]
 //!     fn __dlpack__<'py>(&self, py: Python<'py>, kwargs: Option<&Bound<'py, PyDict>>) -> PyResult<Bound<'py, PyAny>> {
-//!         let tensor = arrow_dlpack::to_tensor(&self.0, &arrow_dlpack::Options::default())?;
+//!         let tensor = arrow_dlpack::to_tensor(&self.0)?;
 //!         protocol::dlpack(py, &LentTensor::new(tensor), kwargs)
 //!     }
 //!

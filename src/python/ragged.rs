@@ -12,7 +12,7 @@ use super::capsule::schema_capsule;
 use super::counts::count;
 use super::device_request::result_source;
 use super::exchange::{Access, Arrays, memory, namespace};
-use super::input::{self, Chunks};
+use super::input::{self, InputChunks};
 use super::nulls::parse_nulls;
 use super::options::{ElementKeywords, Legacy};
 use super::streamed::is_lost;
@@ -284,7 +284,7 @@ fn tensor(object: &Bound<'_, PyAny>, name: &str) -> PyResult<CoreTensor> {
 /// Runs work that takes long with many rows, or waits for a device.
 fn run<R: Send>(
     py: Python<'_>,
-    chunks: &Chunks,
+    chunks: &InputChunks,
     conversion: &Conversion,
     work: impl Fn() -> Result<R> + Sync,
 ) -> Result<R> {
@@ -334,7 +334,7 @@ pub(super) fn to_ragged<'py>(
     let xp = namespace(xp)?;
     let xp = xp.as_ref();
     let mut arrays = Arrays::of(py, legacy, Access::of(writable), xp)?;
-    let chunks = Chunks::read_unless(obj, &conversion, &|unread| {
+    let chunks = InputChunks::read_unless(obj, &conversion, &|unread| {
         unread.check_device(&conversion)?;
         conversion.check_ragged(unread.field, pad, is_lost(obj, conversion.copy)?)?;
         if pad.is_none() { arrays.foresee(copy) } else { Ok(()) }

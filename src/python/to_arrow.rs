@@ -9,12 +9,12 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyString, PyTuple};
 
 use super::exchange::memory;
-use super::input::{Chunks, Unread};
+use super::input::{InputChunks, Unread};
 use super::options::{copy_mode, mapping};
 use super::sources::{Reads, no_protocol, remedy};
 use super::stream::wrap;
 use super::{Ragged, counts, device, input, tensor_input};
-use crate::column::{self, check_to_arrow, chunks_to_tensor};
+use crate::column::{self, check_to_arrow, chunks_to_tensor_by, run_here};
 use crate::dtype::DType;
 use crate::error::Error;
 use crate::matrix::{ColumnOptions, check_matrix, matrix_to_arrow};
@@ -130,8 +130,8 @@ fn validity_tensor(object: &Bound<'_, PyAny>) -> PyResult<Tensor> {
         Err(PyErr::from(Error::argument(reason)))
     };
     if let Some(input) = input::arrow_unless(object, &is_bools)? {
-        let chunks = Chunks::of_arrow(object.py(), input)?;
-        return Ok(chunks_to_tensor(chunks.field(), &chunks.arrays, &Options::default())?);
+        let chunks = InputChunks::of_arrow(object.py(), input)?;
+        return Ok(chunks_to_tensor_by(chunks.field(), &chunks.arrays, &Options::default(), &run_here)?);
     }
     input::import_dlpack(object, None, CopyMode::IfNeeded)?.ok_or_else(|| no_protocol(object))
 }

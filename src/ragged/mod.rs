@@ -14,9 +14,10 @@ mod walk;
 
 use arrow_schema::FieldRef;
 
-pub use convert::{chunks_to_ragged, to_ragged};
+pub(crate) use convert::chunks_to_ragged;
+pub use pad::Pad;
+pub(crate) use pad::chunks_to_padded;
 pub(crate) use pad::plan_padded;
-pub use pad::{Pad, chunks_to_padded, to_padded};
 pub(crate) use part::Part;
 #[cfg(feature = "python")]
 pub(crate) use report::check_ragged;
@@ -88,7 +89,7 @@ impl From<Ragged> for Values {
 /// Rows of different lengths. Row `i` is `values[offsets[i]..offsets[i + 1]]`, or, where there are lengths,
 /// `values[offsets[i]..offsets[i] + lengths[i]]`.
 ///
-/// Every row lies inside the values: what [`to_ragged`] and [`Ragged::new`] give has been checked. Of rows on a device only the
+/// Every row lies inside the values: what [`Conversion::ragged`](crate::Conversion::ragged) and [`Ragged::new`] give has been checked. Of rows on a device only the
 /// first and the last offset have been. Cloning shares memory.
 #[derive(Clone, Debug)]
 pub struct Ragged {
@@ -110,10 +111,10 @@ impl Ragged {
     ///
     /// ```
     /// use arrow_array::{Float32Array, Int32Array};
-    /// use arrow_dlpack::{CopyMode, Options, Ragged, array_to_tensor};
+    /// use arrow_dlpack::{CopyMode, Ragged, to_tensor};
     ///
-    /// let values = array_to_tensor(&Float32Array::from(vec![1.0, 2.0, 3.0]), &Options::default())?;
-    /// let offsets = array_to_tensor(&Int32Array::from(vec![0, 2, 3]), &Options::default())?;
+    /// let values = to_tensor(&Float32Array::from(vec![1.0, 2.0, 3.0]))?;
+    /// let offsets = to_tensor(&Int32Array::from(vec![0, 2, 3]))?;
     /// let ragged = Ragged::new(values, offsets, None, None, None)?;
     /// let lists = ragged.to_arrow(CopyMode::Never)?.to_arrow()?; // a list array over the same memory
     /// assert_eq!(lists.len(), 2);

@@ -43,36 +43,11 @@ impl Pad {
     }
 }
 
-/// Converts an array of lists or strings into a matrix of shape (rows, length, *inner), padded at the end of each row, and
-/// a bool for each of its items, of shape (rows, length), true where a valid row has a valid element. One pass.
-///
-/// Null rows are an error, or all padding where null elements are kept (they are padding then) or filled.
+/// Converts the chunks of a column of lists or strings into a padded matrix, and a bool for each of its items.
 ///
 /// # Errors
-/// When a row is longer than `pad.length`, lists are nested, a copy is not allowed, or as [`super::to_ragged`].
-///
-/// ```
-/// use arrow_array::{Array, StringArray};
-/// use arrow_dlpack::{DeviceArray, Options, Pad, Scalar, to_padded};
-/// use arrow_schema::{DataType, Field};
-///
-/// let text = StringArray::from(vec!["to", "be"]);
-/// let array = DeviceArray::from_arrow(&text, Field::new("x", DataType::Utf8, true).into())?;
-/// let pad = Pad::new(Scalar::Int(0)).length(3);
-/// let (matrix, validity) = to_padded(&array, pad, &Options::default())?;
-/// assert_eq!(matrix.as_slice::<u8>()?, b"to\0be\0");
-/// assert_eq!(validity.shape(), [2, 3]);
-/// # Ok::<(), arrow_dlpack::Error>(())
-/// ```
-pub fn to_padded(array: &DeviceArray, pad: Pad, options: &Options) -> Result<(Tensor, Tensor)> {
-    chunks_to_padded(array.field(), std::slice::from_ref(array), pad, options)
-}
-
-/// As [`to_padded`], for the chunks of a column.
-///
-/// # Errors
-/// As [`to_padded`].
-pub fn chunks_to_padded(
+/// As [`Conversion::padded`](crate::Conversion::padded).
+pub(crate) fn chunks_to_padded(
     field: &FieldRef,
     chunks: &[DeviceArray],
     pad: Pad,

@@ -200,8 +200,7 @@ impl Conversion {
 
     /// The options of one column.
     #[inline]
-    #[must_use]
-    pub fn of(&self, column: &str) -> Options {
+    pub(crate) fn of(&self, column: &str) -> Options {
         let mut options = Options::default().nulls(self.nulls.of(column)).copy(self.copy).writable(self.writable);
         options.dtype = self.dtype.of(column);
         options.decimal = self.decimal.of(column);
@@ -397,7 +396,7 @@ pub(crate) fn is_struct(field: &FieldRef) -> bool {
 ///
 /// # Errors
 /// When a name stands twice, or as [`MatrixSpec::new`] and [`Spec::new`]. Names the group.
-pub(crate) fn group_results(
+fn group_results(
     field: &FieldRef,
     groups: &[(String, Group)],
     matrix: &MatrixOptions,

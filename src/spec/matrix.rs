@@ -25,80 +25,30 @@ pub enum MemoryOrder {
 
 /// The options of a matrix as a whole.
 #[derive(Clone, Debug, Default, PartialEq)]
-#[non_exhaustive]
-pub struct MatrixOptions {
+pub(crate) struct MatrixOptions {
     /// The names of the columns, in their order; `None` takes all, in the schema's order.
-    pub columns: Option<Vec<String>>,
+    pub(crate) columns: Option<Vec<String>>,
     /// Which index columns of pandas count as columns.
-    pub index: PandasIndex,
+    pub(crate) index: PandasIndex,
     /// The dtype that every column is cast to, checked; `None` is the dtype that the columns promote to.
-    pub dtype: Option<DType>,
+    pub(crate) dtype: Option<DType>,
     /// The memory order of a matrix.
-    pub memory_order: MemoryOrder,
+    pub(crate) memory_order: MemoryOrder,
     /// When a copy may be made.
-    pub copy: CopyMode,
+    pub(crate) copy: CopyMode,
     /// Whether the result must be writable memory that no other array or tensor shares.
-    pub writable: bool,
+    pub(crate) writable: bool,
     /// The number of threads that pack large matrices; `None` is `ARROW_DLPACK_THREADS`, or one per core.
-    pub threads: Option<NonZero<usize>>,
+    pub(crate) threads: Option<NonZero<usize>>,
 }
 
 impl MatrixOptions {
-    /// Sets [`MatrixOptions::columns`].
-    #[must_use]
-    pub fn columns<S: Into<String>>(mut self, columns: impl IntoIterator<Item = S>) -> Self {
-        self.columns = Some(columns.into_iter().map(Into::into).collect());
-        self
-    }
-
-    /// Sets [`MatrixOptions::index`].
-    #[must_use]
-    pub fn index(mut self, index: PandasIndex) -> Self {
-        self.index = index;
-        self
-    }
-
     /// Returns the names of this struct type's columns, unless all are taken.
     pub(crate) fn columns_of(&self, field: &Field) -> Option<Cow<'_, [String]>> {
         match &self.columns {
             Some(columns) => Some(columns.into()),
             None => self.index.remaining(field).map(Cow::Owned),
         }
-    }
-
-    /// Sets [`MatrixOptions::dtype`].
-    #[must_use]
-    pub fn dtype(mut self, dtype: DType) -> Self {
-        self.dtype = Some(dtype);
-        self
-    }
-
-    /// Sets [`MatrixOptions::memory_order`].
-    #[must_use]
-    pub fn memory_order(mut self, memory_order: MemoryOrder) -> Self {
-        self.memory_order = memory_order;
-        self
-    }
-
-    /// Sets [`MatrixOptions::copy`].
-    #[must_use]
-    pub fn copy(mut self, copy: CopyMode) -> Self {
-        self.copy = copy;
-        self
-    }
-
-    /// Sets [`MatrixOptions::writable`].
-    #[must_use]
-    pub fn writable(mut self, writable: bool) -> Self {
-        self.writable = writable;
-        self
-    }
-
-    /// Sets [`MatrixOptions::threads`].
-    #[must_use]
-    pub fn threads(mut self, threads: NonZero<usize>) -> Self {
-        self.threads = Some(threads);
-        self
     }
 }
 

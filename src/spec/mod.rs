@@ -27,13 +27,15 @@ use smallvec::SmallVec;
 pub use conversion::Conversion;
 #[cfg(feature = "python")]
 pub(crate) use conversion::forget_matrix;
-pub(crate) use conversion::{ResultKind, ResultSpec, group_results, is_struct};
+pub(crate) use conversion::{ResultKind, ResultSpec, is_struct};
 pub(crate) use fixed_shape_tensor::FixedShapeTensor;
+pub(crate) use matrix::MatrixOptions;
 pub(crate) use matrix::MatrixSpec;
-pub use matrix::{MatrixOptions, MemoryOrder};
+pub use matrix::MemoryOrder;
 pub(crate) use nulls::Pattern;
 pub use nulls::{NullPolicy, Scalar};
-pub use options::{CopyMode, DecimalMode, DictionaryMode, Options};
+pub(crate) use options::Options;
+pub use options::{CopyMode, DecimalMode, DictionaryMode};
 pub use pandas::PandasIndex;
 #[cfg(feature = "python")]
 pub(crate) use pandas::lists_index;
@@ -141,7 +143,7 @@ impl Spec {
         let build = || {
             if let DataType::Struct(_) = field.data_type() {
                 return Err(Error::unsupported("a struct has a validity for each of its columns")
-                    .remedy_is("ask for matrix_validity, or for the validity of its columns one by one"));
+                    .remedy_is("ask for the validity of its columns"));
             }
             let decoded = value::decoded_for_validity(field).map(Arc::new);
             let value = Value::of_validity(decoded.as_ref().unwrap_or(field))?;

@@ -30,8 +30,8 @@ pub enum NullPolicy {
     /// Nulls become this value. Floats round it to the nearest, as they round data; integers and bools must hold it
     /// exactly.
     Fill(Scalar),
-    /// Slots of nulls hold the source's bytes in a view, and zero in a copy. [`crate::validity`] and
-    /// [`crate::matrix_validity`] tell which values are null.
+    /// Slots of nulls hold the source's bytes in a view, and zero in a copy.
+    /// [`Conversion::validity`](crate::Conversion::validity) tells which values are null.
     Keep,
 }
 

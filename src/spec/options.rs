@@ -1,4 +1,4 @@
-//! [`Options`]: the options of a conversion.
+//! The options of one column.
 
 use super::NullPolicy;
 use crate::dtype::DType;
@@ -36,69 +36,62 @@ pub enum DictionaryMode {
     Values,
 }
 
-/// The options of a conversion from Arrow to a tensor.
-///
-/// ```
-/// use arrow_dlpack::{CopyMode, DType, NullPolicy, Options};
-/// let options = Options::default().dtype(DType::Float32).nulls(NullPolicy::Nan).copy(CopyMode::IfNeeded);
-/// assert_eq!(options.dtype, Some(DType::Float32));
-/// ```
+/// The options of one column: what a [`Conversion`](super::Conversion) says of it.
 #[derive(Clone, Debug, Default, PartialEq)]
-#[non_exhaustive]
-pub struct Options {
+pub(crate) struct Options {
     /// The dtype of the result, by a checked cast; `None` is the column's own dtype.
-    pub dtype: Option<DType>,
+    pub(crate) dtype: Option<DType>,
     /// What happens to nulls.
-    pub nulls: NullPolicy,
+    pub(crate) nulls: NullPolicy,
     /// What the elements of a decimal column are; with a dtype, what is cast.
-    pub decimal: DecimalMode,
+    pub(crate) decimal: DecimalMode,
     /// What the elements of a dictionary column are; `None` is the codes, or the values if a dtype is set.
-    pub dictionary: Option<DictionaryMode>,
+    pub(crate) dictionary: Option<DictionaryMode>,
     /// When a conversion may copy.
-    pub copy: CopyMode,
+    pub(crate) copy: CopyMode,
     /// Whether the result must be writable memory that no other array or tensor shares.
-    pub writable: bool,
+    pub(crate) writable: bool,
 }
 
 impl Options {
     /// Sets [`Options::dtype`].
     #[must_use]
-    pub fn dtype(mut self, dtype: DType) -> Self {
+    pub(crate) fn dtype(mut self, dtype: DType) -> Self {
         self.dtype = Some(dtype);
         self
     }
 
     /// Sets [`Options::nulls`].
     #[must_use]
-    pub fn nulls(mut self, nulls: NullPolicy) -> Self {
+    pub(crate) fn nulls(mut self, nulls: NullPolicy) -> Self {
         self.nulls = nulls;
         self
     }
 
     /// Sets [`Options::decimal`].
     #[must_use]
-    pub fn decimal(mut self, decimal: DecimalMode) -> Self {
+    pub(crate) fn decimal(mut self, decimal: DecimalMode) -> Self {
         self.decimal = decimal;
         self
     }
 
     /// Sets [`Options::dictionary`].
     #[must_use]
-    pub fn dictionary(mut self, dictionary: DictionaryMode) -> Self {
+    pub(crate) fn dictionary(mut self, dictionary: DictionaryMode) -> Self {
         self.dictionary = Some(dictionary);
         self
     }
 
     /// Sets [`Options::copy`].
     #[must_use]
-    pub fn copy(mut self, copy: CopyMode) -> Self {
+    pub(crate) fn copy(mut self, copy: CopyMode) -> Self {
         self.copy = copy;
         self
     }
 
     /// Sets [`Options::writable`].
     #[must_use]
-    pub fn writable(mut self, writable: bool) -> Self {
+    pub(crate) fn writable(mut self, writable: bool) -> Self {
         self.writable = writable;
         self
     }

@@ -27,6 +27,23 @@ impl<T> From<T> for PerColumn<Option<T>> {
     }
 }
 
+impl<T> PerColumn<T> {
+    /// The values of these columns; the others have the default.
+    ///
+    /// ```
+    /// use arrow_dlpack::{Conversion, DType, NullPolicy, PerColumn};
+    ///
+    /// let conversion = Conversion::default()
+    ///     .dtype(PerColumn::named([("a", Some(DType::Float32))]))
+    ///     .nulls(PerColumn::named([("a", NullPolicy::Nan), ("b", NullPolicy::Keep)]));
+    /// # assert_eq!(conversion.nulls.of("b"), NullPolicy::Keep);
+    /// ```
+    #[must_use]
+    pub fn named<S: Into<String>>(columns: impl IntoIterator<Item = (S, T)>) -> Self {
+        Self::Named(columns.into_iter().map(|(name, value)| (name.into(), value)).collect())
+    }
+}
+
 impl<T: Copy + Default> PerColumn<T> {
     /// The value of a column.
     #[inline]

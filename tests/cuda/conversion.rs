@@ -1,6 +1,5 @@
 //! Does a `Conversion` bring its results where they are asked for, by the steps that its report and the copy log name?
 
-use std::slice::from_ref;
 use std::sync::Arc;
 
 use arrow_array::{ArrayRef, Float32Array, Int64Array, RecordBatch, StringArray};
@@ -31,7 +30,7 @@ fn batch() -> DeviceArray {
 fn on_host(tensor: &Tensor) -> Vec<u8> {
     let host = Conversion::default().device(Device::CPU);
     let array = arrow_dlpack::to_arrow(tensor, None, CopyMode::Never).unwrap();
-    let tensor = host.to_tensor(array.field(), from_ref(&array)).unwrap();
+    let tensor = host.to_tensor(&array).unwrap();
     assert!(tensor.device().is_cpu());
     tensor.as_bytes().unwrap().to_vec()
 }
@@ -53,14 +52,14 @@ fn results_are_where_they_are_asked_for() {
             for selection in [Selection::Whole(None), Selection::Each(None), groups()] {
                 let here = Conversion::default().select(selection);
                 let conversion = here.clone().device(to);
-                let report = conversion.explain(own.field(), Some(from_ref(&own)), own.device()).unwrap();
+                let report = conversion.explain(&own).unwrap();
                 let log = CopyLog::new();
-                let tensors = log.track(|| conversion.to_tensors(own.field(), from_ref(&own))).unwrap();
+                let tensors = log.track(|| conversion.to_tensors(&own)).unwrap();
                 // What was moved before is reported by its type: at most.
                 let is_exact = report.transfer.is_none() && report.matrices.is_empty();
                 let bytes: usize = report.rows.iter().chain(&report.matrices).map(|row| row.bytes).sum();
                 assert!(!is_exact || log.bytes() == bytes, "{from} {to}: {} {bytes}\n{report}", log.bytes());
-                let expected = here.to_tensors(source.field(), from_ref(&source)).unwrap();
+                let expected = here.to_tensors(&source).unwrap();
                 for ((name, tensor), (expected_name, expected)) in tensors.iter().zip(&expected) {
                     assert_eq!((tensor.device(), name), (to, expected_name));
                     if expected.ndim() == 1 {
@@ -75,8 +74,8 @@ fn results_are_where_they_are_asked_for() {
                 assert!(read.iter().all(|(_, tensor)| tensor.device() == to && tensor.shape()[0] == 6));
             }
             let whole = Conversion::default().device(to);
-            assert_eq!(whole.to_tensor(own.field(), from_ref(&own)).unwrap().device(), to);
-            assert_eq!(whole.validity(own.field(), from_ref(&own)).unwrap().device(), to);
+            assert_eq!(whole.to_tensor(&own).unwrap().device(), to);
+            assert_eq!(whole.validity(&own).unwrap().device(), to);
         }
     }
     cuda::expect_no_races();
@@ -93,7 +92,7 @@ fn rows_of_different_lengths_go_with_all_their_parts() {
         let strings = StringArray::from(vec![Some("a"), middle, Some("ccc")]);
         let source = shared(&strings, &field("s", DataType::Utf8));
         let (own, to) = (there(&source, from), device(to));
-        let ragged = keep.clone().device(to).ragged(own.field(), from_ref(&own)).unwrap();
+        let ragged = keep.clone().device(to).ragged(&own).unwrap();
         let values = ragged.values().as_tensor().unwrap();
         assert!(
             [Some(values), Some(ragged.offsets()), ragged.validity()].iter().flatten().all(|part| part.device() == to)
@@ -102,7 +101,7 @@ fn rows_of_different_lengths_go_with_all_their_parts() {
         assert_eq!(on_host(values), format!("a{}ccc", middle.unwrap_or_default()).as_bytes());
         if to.is_cpu() || own.device().is_cpu() {
             let pad = Pad::new(Scalar::Int(0)).length(3);
-            let (matrix, valid) = keep.clone().device(to).padded(own.field(), from_ref(&own), pad).unwrap();
+            let (matrix, valid) = keep.clone().device(to).padded(&own, pad).unwrap();
             assert_eq!((matrix.device(), valid.device()), (to, to));
         }
     }
@@ -118,9 +117,9 @@ fn a_transfer_is_refused_where_no_copy_is_allowed() {
     for (own, to) in [(&source, device("cuda:0")), (&cuda, Device::CPU)] {
         let conversion = Conversion::default().select(Selection::Each(None)).copy(CopyMode::Never).device(to);
         let log = CopyLog::new();
-        let error = log.track(|| conversion.to_tensors(own.field(), from_ref(own))).unwrap_err();
+        let error = log.track(|| conversion.to_tensors(own)).unwrap_err();
         assert_eq!((error.kind(), log.entries().len()), (ErrorKind::Copy, 0));
-        let report = conversion.explain(own.field(), Some(from_ref(own)), own.device()).unwrap();
+        let report = conversion.explain(own).unwrap();
         for row in &report.rows {
             assert_eq!(row.error.as_ref().map(arrow_dlpack::Error::reason), Some(error.reason()));
         }
@@ -139,10 +138,10 @@ fn memory_that_is_there_is_where_it_is() {
     let cuda = there(&batch(), "cuda:0");
     let mut memory = [0_f64; 6];
     let mut out = Output::from_slice(&mut memory, &[3, 2]).unwrap();
-    Conversion::default().device(Device::CPU).write(cuda.field(), from_ref(&cuda), &mut out).unwrap();
+    Conversion::default().device(Device::CPU).write(&cuda, &mut out).unwrap();
     assert_eq!(memory, [0.5, 7.0, 1.5, 8.0, 2.5, 9.0]);
     let mut out = Output::from_slice(&mut memory, &[3, 2]).unwrap();
     let elsewhere = Conversion::default().device(device("cuda:0"));
-    let error = elsewhere.write(batch().field(), &[batch()], &mut out).unwrap_err();
+    let error = elsewhere.write(batch(), &mut out).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Device);
 }

@@ -7,14 +7,12 @@ use std::sync::Arc;
 use arrow_array::{Array, ArrayRef, make_array};
 use arrow_buffer::{BooleanBuffer, Buffer, NullBuffer};
 use arrow_data::ArrayData;
-use arrow_dlpack::Device;
 use arrow_dlpack::arrow::export_device_array;
 use arrow_dlpack::ffi::arrow_device::{ArrowArray, ArrowDeviceArray};
 use arrow_dlpack::stream_order::{host_waits, stream_scope};
 use arrow_dlpack::transfer::{Transfer, tensor_to_device, with_null_count};
 use arrow_dlpack::{
-    CopyMode, DType, DeviceArray, ErrorKind, MatrixOptions, MemoryOrder, NullPolicy, Options, Scalar, Tensor,
-    chunks_to_tensor, matrix_to_tensor, to_tensor, validity,
+    Chunks, Conversion, CopyMode, DType, Device, DeviceArray, ErrorKind, MemoryOrder, NullPolicy, Scalar, Tensor,
 };
 use arrow_schema::{DataType, FieldRef};
 
@@ -149,19 +147,20 @@ fn every_cast_gives_what_the_host_gives() {
     for from in SOURCES {
         for to in TARGETS {
             let name = format!("{from} to {to}");
-            let options = Options::default().dtype(to).nulls(NullPolicy::Fill(Scalar::Int(1))).copy(CopyMode::Always);
+            let options =
+                Conversion::default().dtype(to).nulls(NullPolicy::Fill(Scalar::Int(1))).copy(CopyMode::Always);
             let field = field("x", from.clone());
             let mut array = numbers(&from, 150, &mut random);
             array = array.slice(3, 140);
             let mut refused = 0;
             let expected = loop {
-                match to_tensor(&shared(&array, &field), &options) {
+                match options.to_tensor(&shared(&array, &field)) {
                     Ok(tensor) => break read(&tensor),
                     Err(error) => {
                         assert_eq!(error.kind(), ErrorKind::Cast, "{name}");
                         // The first ones and some later ones.
                         if refused < 2 || refused % 16 == 0 {
-                            let found = to_tensor(&on_device(&array, &field), &options).unwrap_err();
+                            let found = options.to_tensor(&on_device(&array, &field)).unwrap_err();
                             assert_eq!(
                                 (found.kind(), found.row(), found.column()),
                                 (error.kind(), error.row(), error.column()),
@@ -173,7 +172,7 @@ fn every_cast_gives_what_the_host_gives() {
                     }
                 }
             };
-            let made = to_tensor(&on_device(&array, &field), &options).unwrap();
+            let made = options.to_tensor(&on_device(&array, &field)).unwrap();
             assert!(made.is_copied() && made.is_writable());
             assert_eq!(host_bytes(&made), expected, "{name}");
         }
@@ -201,7 +200,7 @@ fn chunks_offsets_and_levels_of_nulls_give_what_the_host_gives() {
         for (policy, one_null_in) in
             [(NullPolicy::Fill(Scalar::Int(1)), 3), (NullPolicy::Keep, 3), (NullPolicy::Error, 0)]
         {
-            let options = Options::default().nulls(policy).copy(CopyMode::Always);
+            let options = Conversion::default().nulls(policy).copy(CopyMode::Always);
             let lengths = [0, 1, 15, 16, 17, 64, 131];
             let chunks: Vec<ArrayRef> = lengths
                 .iter()
@@ -214,8 +213,8 @@ fn chunks_offsets_and_levels_of_nulls_give_what_the_host_gives() {
             for count in [2, lengths.len()] {
                 let on_host: Vec<_> = chunks[..count].iter().map(|chunk| shared(chunk, &field)).collect();
                 let moved: Vec<_> = chunks[..count].iter().map(|chunk| on_device(chunk, &field)).collect();
-                let expected = chunks_to_tensor(&field, &on_host, &options).unwrap();
-                let made = chunks_to_tensor(&field, &moved, &options).unwrap();
+                let expected = options.to_tensor(Chunks::new(&field, &on_host)).unwrap();
+                let made = options.to_tensor(Chunks::new(&field, &moved)).unwrap();
                 assert_eq!(made.shape(), expected.shape(), "{data_type}");
                 assert_eq!(host_bytes(&made), read(&expected), "{data_type} {options:?}");
             }
@@ -256,14 +255,12 @@ fn matrices_give_what_the_host_gives() {
             let count = if columns % 2 == 0 { 1 } else { 3 };
             let whole = field("", chunks[0].data_type().clone());
             for order in [MemoryOrder::C, MemoryOrder::F] {
-                let mut matrix = MatrixOptions::default();
-                matrix.dtype = Some(dtype);
-                matrix.memory_order = order;
-                let options = |_: &str| Options::default().nulls(NullPolicy::Fill(Scalar::Int(1)));
+                let matrix = Conversion::default().dtype(dtype).memory_order(order);
+                let matrix = matrix.nulls(NullPolicy::Fill(Scalar::Int(1)));
                 let on_host: Vec<_> = chunks[..count].iter().map(|chunk| shared(chunk, &whole)).collect();
                 let moved: Vec<_> = chunks[..count].iter().map(|chunk| on_device(chunk, &whole)).collect();
-                let expected = matrix_to_tensor(&whole, &on_host, &matrix, options).unwrap();
-                let made = matrix_to_tensor(&whole, &moved, &matrix, options).unwrap();
+                let expected = matrix.to_tensor(Chunks::new(&whole, &on_host)).unwrap();
+                let made = matrix.to_tensor(Chunks::new(&whole, &moved)).unwrap();
                 assert_eq!((made.shape(), made.strides()), (expected.shape(), expected.strides()));
                 assert_eq!(host_bytes(&made), read(&expected), "{columns} columns to {dtype}, {order:?}");
             }
@@ -284,7 +281,10 @@ fn validity_gives_what_the_host_gives() {
                 .map(|length| random_array(&data_type, length + 11, one_null_in, &mut random).slice(11, length));
             let on_host = chunks.each_ref().map(|chunk| shared(chunk, &field));
             let moved = chunks.each_ref().map(|chunk| on_device(chunk, &field));
-            let (expected, made) = (validity(&field, &on_host).unwrap(), validity(&field, &moved).unwrap());
+            let (expected, made) = (
+                Conversion::default().validity(Chunks::new(&field, &on_host)).unwrap(),
+                Conversion::default().validity(Chunks::new(&field, &moved)).unwrap(),
+            );
             assert_eq!(made.shape(), expected.shape());
             assert_eq!(host_bytes(&made), read(&expected), "{data_type}");
         }
@@ -300,11 +300,11 @@ fn bytes_that_are_no_bools_become_some() {
     for (rows, odd) in [(1, 0), (100, 99), (100, 3), (1000, 517)] {
         let values = (0..rows + 5).map(|row| if row == odd + 5 { 7 } else { i8::from(row % 3 == 0) });
         let array = arrow_array::Int8Array::from_iter_values(values).slice(5, rows);
-        let made = to_tensor(&on_device(&array, &field), &Options::default()).unwrap();
-        let expected = to_tensor(&shared(&array, &field), &Options::default()).unwrap();
+        let made = Conversion::default().to_tensor(&on_device(&array, &field)).unwrap();
+        let expected = Conversion::default().to_tensor(&shared(&array, &field)).unwrap();
         assert!(made.is_copied() && made.dtype() == DType::Bool);
         assert_eq!(host_bytes(&made), read(&expected));
-        let refused = to_tensor(&on_device(&array, &field), &Options::default().copy(CopyMode::Never)).unwrap_err();
+        let refused = Conversion::default().copy(CopyMode::Never).to_tensor(&on_device(&array, &field)).unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::Copy);
     }
     cuda::expect_no_races();
@@ -355,7 +355,7 @@ fn kernels_read_what_is_written_and_are_waited_for() {
     let (column, busy) = late_column(5, ROWS, producer);
     let scope = stream_scope(ours.named());
     let before = (cuda::host_waits(), host_waits());
-    let tensor = to_tensor(&column, &Options::default().copy(CopyMode::Always)).unwrap();
+    let tensor = Conversion::default().copy(CopyMode::Always).to_tensor(&column).unwrap();
     // Nothing is known to the host, and nothing was asked.
     assert_eq!((cuda::host_waits(), host_waits()), before);
     drop(scope);
@@ -374,10 +374,10 @@ fn a_cast_waits_once_and_names_what_does_not_fit() {
     let array: ArrayRef = Arc::new(arrow_array::Int32Array::from_iter_values((0..1000).map(|row| row - 3)));
     let column = on_device(&array, &field("x", DataType::Int32));
     let before = host_waits();
-    let error = to_tensor(&column, &Options::default().dtype(DType::Int8)).unwrap_err();
+    let error = Conversion::default().dtype(DType::Int8).to_tensor(&column).unwrap_err();
     assert_eq!((error.kind(), error.row(), error.column()), (ErrorKind::Cast, Some(131), Some("x")));
     assert!(host_waits() <= before + 1);
-    let refused = to_tensor(&column, &Options::default().dtype(DType::Int64).copy(CopyMode::Never)).unwrap_err();
+    let refused = Conversion::default().dtype(DType::Int64).copy(CopyMode::Never).to_tensor(&column).unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Copy);
     cuda::expect_no_races();
 }

@@ -4,11 +4,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use arrow_array::BooleanArray;
-use arrow_dlpack::Device;
 use arrow_dlpack::cuda::{Allocated, Allocator, AllocatorError, MemorySource, Stream as Named, allocate_from};
 use arrow_dlpack::stream_order::{MemoryStatistics, empty_cache, memory_stats};
 use arrow_dlpack::transfer::{Transfer, array_to_device, tensor_to_device};
-use arrow_dlpack::{DeviceArray, ErrorKind, Options, Tensor, to_tensor};
+use arrow_dlpack::{Conversion, Device, DeviceArray, ErrorKind, Tensor};
 use arrow_schema::DataType;
 
 use crate::support::arrow::{field, shared};
@@ -85,7 +84,7 @@ fn an_allocator_gives_results_and_gets_them_back() {
     let (array, work) = (bools(), Stream::new(false));
     let allocator = Own::new(work, None);
     let scope = allocate_from(MemorySource::Allocator(allocator.clone()));
-    let tensor = to_tensor(&array, &Options::default()).unwrap();
+    let tensor = Conversion::default().to_tensor(&array).unwrap();
     drop(scope);
     assert_eq!(*allocator.given.lock().unwrap(), [(tensor.as_ptr().addr(), ROWS)]);
     assert_eq!(memory_stats().unwrap().devices[0].allocators_used, ROWS as u64);
@@ -94,7 +93,7 @@ fn an_allocator_gives_results_and_gets_them_back() {
     assert_eq!(settle().devices[0].allocators_used, 0);
     assert!(allocator.given.lock().unwrap().is_empty());
     // Without the scope nothing is asked for.
-    expect(&to_tensor(&array, &Options::default()).unwrap());
+    expect(&Conversion::default().to_tensor(&array).unwrap());
     assert_eq!(allocator.asked.load(Ordering::Relaxed), 1);
 }
 
@@ -106,7 +105,7 @@ fn work_on_the_stream_of_an_allocator_comes_first() {
     let allocator = Own::new(work, None);
     let busy = Busy::new(work);
     let _scope = allocate_from(MemorySource::Allocator(allocator));
-    let tensor = to_tensor(&array, &Options::default()).unwrap();
+    let tensor = Conversion::default().to_tensor(&array).unwrap();
     busy.end();
     expect(&tensor);
 }
@@ -124,7 +123,7 @@ fn an_allocator_that_gives_nothing_is_an_error() {
     ] {
         let allocator = Own::new(work, Some(error));
         let _scope = allocate_from(MemorySource::Allocator(allocator.clone()));
-        let made = to_tensor(&array, &Options::default());
+        let made = Conversion::default().to_tensor(&array);
         assert_eq!(made.as_ref().err().map(arrow_dlpack::Error::kind), kind);
         let source = made.as_ref().err().and_then(std::error::Error::source).map(ToString::to_string);
         assert_eq!(source.is_some_and(|text| text == "ended"), kind == Some(ErrorKind::Interrupted));
@@ -142,7 +141,7 @@ fn what_is_kept_is_given_back() {
     let array = bools();
     for source in [MemorySource::Pool, MemorySource::Plain] {
         let _scope = allocate_from(source);
-        expect(&to_tensor(&array, &Options::default()).unwrap());
+        expect(&Conversion::default().to_tensor(&array).unwrap());
     }
     let found = settle();
     assert_eq!((found.devices[0].plain_used, found.page_locked.used), (0, 0));

@@ -8,7 +8,7 @@ use arrow_dlpack::dlpack::{export_versioned, import_versioned};
 use arrow_dlpack::ffi::arrow_device::{ArrowArray, ArrowDeviceArray};
 use arrow_dlpack::stream_order::host_waits;
 use arrow_dlpack::transfer::copy_on_device;
-use arrow_dlpack::{CopyMode, DeviceArray, ErrorKind, Options, Tensor, to_arrow, to_tensor};
+use arrow_dlpack::{Conversion, CopyMode, DeviceArray, ErrorKind, Tensor, to_arrow};
 use arrow_schema::DataType;
 
 use crate::support::Count;
@@ -84,7 +84,7 @@ fn a_named_stream_waits_for_the_producers_event() {
     let (producer, consumer) = streams();
     let mut column = Column::new(3, producer);
     let before = cuda::host_waits();
-    let tensor = to_tensor(&column.import(), &Options::default().copy(CopyMode::Never)).unwrap();
+    let tensor = Conversion::default().copy(CopyMode::Never).to_tensor(&column.import()).unwrap();
     assert_eq!(tensor.as_ptr().addr() as u64, column.memory);
     tensor.readiness().unwrap().make_stream_wait(Some(consumer.named())).unwrap();
     assert_eq!((cuda::host_waits(), host_waits()), (before, 0));
@@ -99,7 +99,7 @@ fn a_named_stream_waits_for_the_producers_event() {
 fn an_exported_array_carries_the_event() {
     let (producer, consumer) = streams();
     let mut column = Column::new(4, producer);
-    let tensor = to_tensor(&column.import(), &Options::default()).unwrap();
+    let tensor = Conversion::default().to_tensor(&column.import()).unwrap();
     let array = to_arrow(&tensor, None, CopyMode::Never).unwrap();
     let mut exported = export_device_array(&array).unwrap().into_raw();
     assert_eq!((exported.device_type, exported.device_id, exported.reserved), (2, 0, [0; 3]));
@@ -116,7 +116,7 @@ fn an_exported_array_carries_the_event() {
 fn the_host_waits_where_it_is_asked_to() {
     let (producer, consumer) = streams();
     let mut column = Column::new(5, producer);
-    let tensor = to_tensor(&column.import(), &Options::default()).unwrap();
+    let tensor = Conversion::default().to_tensor(&column.import()).unwrap();
     tensor.readiness().unwrap().synchronize().unwrap();
     expect(&tensor, 5, consumer);
     drop(tensor);
@@ -128,7 +128,7 @@ fn the_host_waits_where_it_is_asked_to() {
 fn a_tensor_of_dlpack_is_written_behind_the_stream_that_its_producer_was_given() {
     let (producer, consumer) = streams();
     let mut column = Column::new(6, producer);
-    let lent = to_tensor(&column.import(), &Options::default()).unwrap();
+    let lent = Conversion::default().to_tensor(&column.import()).unwrap();
     // The producer waits, on the stream that it is given, for what it has to do.
     let given = Stream::new(false);
     lent.readiness().unwrap().make_stream_wait(Some(given.named())).unwrap();
@@ -148,7 +148,7 @@ fn a_tensor_of_dlpack_is_written_behind_the_stream_that_its_producer_was_given()
 fn a_copy_on_the_device_is_written_behind_the_stream_that_makes_it() {
     let (producer, consumer) = streams();
     let mut column = Column::new(2, producer);
-    let tensor = to_tensor(&column.import(), &Options::default()).unwrap();
+    let tensor = Conversion::default().to_tensor(&column.import()).unwrap();
     let copy = copy_on_device(&tensor, producer.named(), "wanted apart").unwrap();
     assert_ne!(copy.as_ptr().addr() as u64, column.memory);
     copy.readiness().unwrap().make_stream_wait(Some(consumer.named())).unwrap();
@@ -164,7 +164,7 @@ fn released_behind(consumer: Stream, name: bool, export: bool) {
     let producer = Stream::new(false);
     let mut column = Column::new(7, producer);
     producer.synchronize();
-    let tensor = to_tensor(&column.import(), &Options::default()).unwrap();
+    let tensor = Conversion::default().to_tensor(&column.import()).unwrap();
     let managed = export.then(|| export_versioned(&tensor, false).unwrap().into_raw());
     tensor.readiness().unwrap().make_stream_wait(Some(consumer.named())).unwrap();
     let busy = Busy::new(consumer);
@@ -181,12 +181,12 @@ fn released_behind(consumer: Stream, name: bool, export: bool) {
         unsafe { deleter(managed.as_ptr()) };
     }
     let mut other = Column::new(8, producer);
-    drop(to_tensor(&other.import(), &Options::default()).unwrap());
+    drop(Conversion::default().to_tensor(&other.import()).unwrap());
     assert_eq!(column.released.get(), 0, "released under a stream that reads it");
     busy.end();
     consumer.synchronize();
     for _ in 0..1000 {
-        drop(to_tensor(&other.import(), &Options::default()).unwrap());
+        drop(Conversion::default().to_tensor(&other.import()).unwrap());
         if column.released.get() == 1 {
             break;
         }
@@ -225,7 +225,7 @@ fn what_was_lent_is_released_behind_streams_that_were_named() {
 fn what_nobody_was_lent_is_released_at_once() {
     let (producer, _) = streams();
     let mut column = Column::new(9, producer);
-    drop(to_tensor(&column.import(), &Options::default()).unwrap());
+    drop(Conversion::default().to_tensor(&column.import()).unwrap());
     assert_eq!(column.released.get(), 1);
     producer.synchronize();
     column.free();
@@ -242,7 +242,7 @@ fn memory_that_is_not_what_it_is_said_to_be_is_refused() {
         (std::ptr::without_provenance((memory as usize) + ROWS - 1), "beyond an allocation"),
     ] {
         column.buffers[1] = start;
-        let error = to_tensor(&column.import(), &Options::default()).unwrap_err();
+        let error = Conversion::default().to_tensor(&column.import()).unwrap_err();
         assert_eq!((error.kind(), error.column()), (ErrorKind::Device, Some("x")));
         assert!(error.reason().contains(word), "{error}");
     }
@@ -256,7 +256,7 @@ fn memory_that_is_not_what_it_is_said_to_be_is_refused() {
 fn streams_of_other_contexts_are_refused() {
     let (producer, _) = streams();
     let mut column = Column::new(1, producer);
-    let tensor = to_tensor(&column.import(), &Options::default()).unwrap();
+    let tensor = Conversion::default().to_tensor(&column.import()).unwrap();
     let foreign = cuda::in_another_context(|| Stream::new(false));
     let error = tensor.readiness().unwrap().make_stream_wait(Some(foreign.named())).unwrap_err();
     assert!(error.reason().contains("primary context"), "{error}");

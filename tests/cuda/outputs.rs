@@ -3,10 +3,7 @@
 use arrow_array::{Array, ArrayRef, StructArray};
 use arrow_dlpack::dlpack::import_versioned;
 use arrow_dlpack::ffi::dlpack::{DLDevice, DLDeviceType};
-use arrow_dlpack::{
-    DType, DeviceArray, MatrixOptions, NullPolicy, Options, Output, Scalar, Tensor, chunks_to_tensor_into,
-    matrix_to_tensor_into,
-};
+use arrow_dlpack::{Conversion, DType, DeviceArray, NullPolicy, Output, Scalar, Tensor};
 use arrow_schema::{DataType, FieldRef};
 
 use crate::kernels::on_device;
@@ -81,16 +78,15 @@ impl Case {
 
 /// The same chunks in host memory and on the device.
 struct Chunks {
-    field: FieldRef,
     on_host: Vec<DeviceArray>,
     moved: Vec<DeviceArray>,
 }
 
 impl Chunks {
-    fn new(field: FieldRef, chunks: &[ArrayRef]) -> Self {
-        let on_host = chunks.iter().map(|chunk| shared(chunk, &field)).collect();
-        let moved = chunks.iter().map(|chunk| on_device(chunk, &field)).collect();
-        Self { field, on_host, moved }
+    fn new(field: &FieldRef, chunks: &[ArrayRef]) -> Self {
+        let on_host = chunks.iter().map(|chunk| shared(chunk, field)).collect();
+        let moved = chunks.iter().map(|chunk| on_device(chunk, field)).collect();
+        Self { on_host, moved }
     }
 
     /// Batches of columns of one type, a few rows cut off in front.
@@ -101,22 +97,17 @@ impl Chunks {
             std::sync::Arc::new(StructArray::new(fields.clone().into(), arrays, None).slice(3, *length))
         };
         let chunks: Vec<ArrayRef> = lengths.iter().map(batch).collect();
-        Self::new(field("", chunks[0].data_type().clone()), &chunks)
+        Self::new(&field("", chunks[0].data_type().clone()), &chunks)
     }
 }
 
-/// Options that fill nulls with one.
-fn filled(dtype: DType) -> Options {
-    Options::default().nulls(NullPolicy::Fill(Scalar::Int(1))).dtype(dtype)
+/// Fills nulls with one.
+fn filled(dtype: DType) -> Conversion {
+    Conversion::default().nulls(NullPolicy::Fill(Scalar::Int(1))).dtype(dtype)
 }
 
-fn into_matrix(chunks: &Chunks, dtype: DType) -> impl Fn(&[DeviceArray], &mut Output<'_>) {
-    let mut matrix = MatrixOptions::default();
-    matrix.dtype = Some(dtype);
-    move |given, out| {
-        let options = |_: &str| filled(dtype);
-        matrix_to_tensor_into(&chunks.field, given, &matrix, options, out).unwrap();
-    }
+fn into_matrix(dtype: DType) -> impl Fn(&[DeviceArray], &mut Output<'_>) {
+    move |given, out| filled(dtype).write(given, out).unwrap()
 }
 
 /// First elements, each at another offset from a multiple of 16 bytes: all that matter without a gap, and one with it.
@@ -132,7 +123,7 @@ fn compare_matrices(source: &DataType, dtype: DType, several: &[usize], is_row_m
     for &columns in several {
         // The second chunk starts in the middle of the memory, and of a tile.
         let chunks = Chunks::batches(source, columns, &[37, 0, 6], &mut random);
-        let convert = into_matrix(&chunks, dtype);
+        let convert = into_matrix(dtype);
         for gap in GAPS {
             for first in starts(dtype, gap) {
                 Case::new(dtype, [43, columns], gap, first, is_row_major).compare(&chunks, &convert);
@@ -204,12 +195,11 @@ fn lists_at_every_distance() {
             let inner = if complex == 2 { list(item.clone(), 2) } else { item.clone() };
             let data_type = list(inner, width);
             let chunks = [40, 9].map(|length| random_array(&data_type, length + 2, 0, &mut random).slice(2, length));
-            let chunks = Chunks::new(field("x", data_type), &chunks);
+            let chunks = Chunks::new(&field("x", data_type), &chunks);
             for gap in GAPS {
                 for first in starts(dtype, gap) {
                     Case::new(dtype, [49, width as usize], gap, first, true).compare(&chunks, |given, out| {
-                        let options = Options::default().dtype(dtype);
-                        chunks_to_tensor_into(&chunks.field, given, &options, out, None).unwrap();
+                        Conversion::default().dtype(dtype).write(given, out).unwrap();
                     });
                 }
             }

@@ -7,7 +7,7 @@ use arrow_array::builder::{ListBuilder, StringBuilder};
 use arrow_array::{Array, ArrayRef, RecordBatch, StringArray};
 use arrow_dlpack::stream_order::host_waits;
 use arrow_dlpack::transfer::{Transfer, array_to_device, is_shared, stream_to_device, tensors_to_device};
-use arrow_dlpack::{Device, DeviceArray, DeviceArrayStream, ErrorKind, Options, to_tensor};
+use arrow_dlpack::{Conversion, Device, DeviceArray, DeviceArrayStream, ErrorKind};
 use arrow_schema::DataType;
 
 use crate::support::Random;
@@ -92,7 +92,7 @@ fn tensors_share_one_block_of_memory() {
     let tensors: Vec<_> = (1..20)
         .map(|length| {
             let array = random_array(&DataType::Float32, length, 0, &mut random);
-            to_tensor(&shared(array.as_ref(), &field("x", DataType::Float32)), &Options::default()).unwrap()
+            Conversion::default().to_tensor(&shared(array.as_ref(), &field("x", DataType::Float32))).unwrap()
         })
         .collect();
     let there = tensors_to_device(&tensors, &Transfer::to("cuda:0".parse().unwrap(), "a test")).unwrap();

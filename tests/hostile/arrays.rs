@@ -7,7 +7,7 @@ use std::sync::Arc;
 use arrow_array::types::Int8Type;
 use arrow_array::{Array, ArrayRef, DictionaryArray, Int32Array, StructArray};
 use arrow_dlpack::ffi::arrow_device::ArrowArray;
-use arrow_dlpack::{ErrorKind, NullPolicy, Options, to_tensor};
+use arrow_dlpack::{Conversion, ErrorKind, NullPolicy};
 use arrow_schema::{DataType, Field};
 
 use crate::support::Random;
@@ -103,14 +103,14 @@ fn buffers_may_be_null_only_where_nothing_is_in_them() {
         set_buffer(array, 0, null());
         array.null_count = -1;
     });
-    assert_eq!(to_tensor(&imported.unwrap(), &Options::default()).unwrap().len(), 2);
+    assert_eq!(Conversion::default().to_tensor(&imported.unwrap()).unwrap().len(), 2);
     let (imported, _) = import_edited(&array, &field("x", DataType::Int32), |array| {
         set_buffer(array, 0, null());
         set_buffer(array, 1, null());
         (array.length, array.null_count) = (0, 0);
     });
     let imported = imported.unwrap();
-    assert!(to_tensor(&imported, &Options::default()).unwrap().is_empty());
+    assert!(Conversion::default().to_tensor(&imported).unwrap().is_empty());
     assert_eq!(imported.to_arrow().unwrap().len(), 0);
 }
 
@@ -166,9 +166,9 @@ fn null_counts_that_lie_are_not_believed() {
         let (imported, released) =
             import_edited(&array, &field("x", DataType::Int32), |array| array.null_count = claimed);
         let imported = imported.unwrap();
-        let error = to_tensor(&imported, &Options::default()).unwrap_err();
+        let error = Conversion::default().to_tensor(&imported).unwrap_err();
         assert_eq!((error.kind(), error.row()), (ErrorKind::Null, Some(1)), "{error}");
-        let kept = to_tensor(&imported, &Options::default().nulls(NullPolicy::Keep)).unwrap();
+        let kept = Conversion::default().nulls(NullPolicy::Keep).to_tensor(&imported).unwrap();
         assert_eq!(kept.as_slice::<i32>().unwrap()[2], 3);
         match imported.to_arrow() {
             Ok(arrow) => assert_eq!(arrow.null_count(), nulls),

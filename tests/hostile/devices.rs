@@ -5,7 +5,7 @@ use std::ptr::{null_mut, without_provenance_mut};
 use arrow_array::Int32Array;
 use arrow_dlpack::arrow::export_device_array;
 use arrow_dlpack::ffi::arrow_device::ArrowDeviceArray;
-use arrow_dlpack::{DeviceArray, ErrorKind, Options, Result, request_field, to_tensor};
+use arrow_dlpack::{Conversion, DeviceArray, ErrorKind, Result, request_field};
 use arrow_schema::DataType;
 
 use crate::support::Count;
@@ -48,7 +48,7 @@ fn the_cpus_id_and_reserved_bytes_may_be_anything() {
             array.reserved = [i64::MAX, -1, 7];
         });
         let imported = imported.unwrap();
-        assert_eq!(to_tensor(&imported, &Options::default()).unwrap().as_slice::<i32>().unwrap(), [1, 2, 3]);
+        assert_eq!(Conversion::default().to_tensor(&imported).unwrap().as_slice::<i32>().unwrap(), [1, 2, 3]);
         let mut exported = export_device_array(&imported).unwrap().into_raw();
         assert_eq!((exported.device_id, exported.reserved), (-1, [0; 3]));
         release(&mut exported.array);
@@ -67,7 +67,7 @@ fn buffers_on_a_device_are_not_touched() {
         });
         let imported = imported.unwrap();
         assert_eq!((imported.device().device_type().0, imported.device().id()), (device_type, 5));
-        assert_eq!(to_tensor(&imported, &Options::default()).unwrap_err().kind(), ErrorKind::Device);
+        assert_eq!(Conversion::default().to_tensor(&imported).unwrap_err().kind(), ErrorKind::Device);
         assert_eq!(imported.to_arrow().unwrap_err().kind(), ErrorKind::Device);
         assert_eq!(request_field(&imported, &field("x", DataType::Int64)).unwrap_err().kind(), ErrorKind::Device);
         let mut exported = export_device_array(&imported).unwrap().into_raw();

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use arrow_dlpack::arrow::read_schema;
 use arrow_dlpack::ffi::arrow_device::ArrowSchema;
-use arrow_dlpack::{ErrorKind, Options, Result, to_tensor};
+use arrow_dlpack::{Conversion, ErrorKind, Result};
 use arrow_schema::{DataType, FieldRef};
 
 use crate::misaligned;
@@ -151,7 +151,7 @@ fn metadata_of_extension_types_is_checked_when_it_is_used() {
     for metadata in ["", "{}", r#"{"shape":[2,2]}"#, r#"{"shape":[-2,-3]}"#, r#"{"shape":[6],"permutation":[1]}"#] {
         let column = extension(&field("x", list(DataType::Int8, 6)), "arrow.fixed_shape_tensor", metadata);
         let array = shared(&random_array(column.data_type(), 2, 0, &mut Random(1)), &column);
-        let error = to_tensor(&array, &Options::default()).unwrap_err();
+        let error = Conversion::default().to_tensor(&array).unwrap_err();
         assert!(error.kind() == ErrorKind::Invalid && error.reason().contains("fixed_shape_tensor"), "{error}");
     }
 }

@@ -3,7 +3,7 @@
 use std::ptr::{NonNull, null_mut, without_provenance_mut};
 
 use arrow_dlpack::ffi::dlpack::{DLDataTypeCode, DLDeviceType, DLTensor};
-use arrow_dlpack::{CopyMode, DType, ErrorKind, Options, Tensor, to_arrow, to_tensor};
+use arrow_dlpack::{Conversion, CopyMode, DType, ErrorKind, Tensor, to_arrow};
 
 use crate::misaligned;
 use crate::support::dlpack::{Memory, int32s};
@@ -140,7 +140,7 @@ fn misaligned_elements_are_never_lent_as_a_slice() {
     // SAFETY: nobody writes to the memory.
     assert!(unsafe { tensor.lent_bytes() }.is_err());
     let array = to_arrow(&tensor, None, CopyMode::IfNeeded).unwrap();
-    assert_eq!(to_tensor(&array, &Options::default()).unwrap().as_bytes().unwrap(), &bytes[1..]);
+    assert_eq!(Conversion::default().to_tensor(&array).unwrap().as_bytes().unwrap(), &bytes[1..]);
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use arrow_array::types::{Int8Type, Int16Type};
 use arrow_array::{Array, ArrayRef, DictionaryArray, Int8Array, RunArray, StructArray};
 use arrow_dlpack::{
-    DType, DeviceArray, Error, ErrorKind, MatrixOptions, MemoryOrder, NullPolicy, Options, Scalar, Tensor,
+    Conversion, DType, DeviceArray, Error, ErrorKind, MemoryOrder, NullPolicy, PerColumn, Scalar, Tensor,
 };
 use arrow_schema::{DataType, FieldRef};
 use proptest::collection::vec;
@@ -198,19 +198,11 @@ impl Case {
         Data { field: of, chunks, values }
     }
 
-    pub(crate) fn options(&self, name: &str) -> Options {
-        let index: usize = name[1..].parse().unwrap();
-        let mut options = Options::default().nulls(self.columns[index].1);
+    pub(crate) fn conversion(&self) -> Conversion {
+        let nulls = self.columns.iter().enumerate().map(|(index, (_, nulls))| (format!("c{index}"), *nulls));
         // Runs, and dictionaries whose values are asked for, are decoded.
-        options.dictionary = Some(arrow_dlpack::DictionaryMode::Values);
-        options.dtype = self.dtype;
-        options
-    }
-
-    pub(crate) fn matrix(&self) -> MatrixOptions {
-        let mut options = MatrixOptions::default().memory_order(self.order);
-        options.dtype = self.dtype;
-        options
+        let conversion = Conversion::default().dictionary(arrow_dlpack::DictionaryMode::Values);
+        conversion.memory_order(self.order).nulls(PerColumn::named(nulls)).dtype(PerColumn::All(self.dtype))
     }
 }
 

@@ -3,10 +3,7 @@
 use std::sync::Arc;
 
 use arrow_array::{Array, ArrayRef, Int32Array, StructArray};
-use arrow_dlpack::{
-    DType, DeviceArray, ErrorKind, Group, MatrixOptions, Options, PandasIndex, groups_to_tensors, matrix_to_tensor,
-    matrix_validity,
-};
+use arrow_dlpack::{Chunks, Conversion, DType, DeviceArray, ErrorKind, Group, PandasIndex, Selection};
 use arrow_schema::{DataType, Field};
 
 use crate::cases::dictionary;
@@ -25,18 +22,32 @@ fn groups_are_matrices_and_columns() {
         (name("y"), Group::Column(name("c1"))),
         (name("z"), Group::Matrix(vec![name("c1")])),
     ];
-    let options = MatrixOptions::default();
-    let tensors = groups_to_tensors(batch.field(), &chunks, &groups, &options, |_| Options::default()).unwrap();
+    let options = Conversion::default();
+    let tensors = options
+        .clone()
+        .select(Selection::Named(groups.to_vec()))
+        .to_tensors(Chunks::new(batch.field(), &chunks))
+        .unwrap();
     let shapes: Vec<_> = tensors.iter().map(|(name, tensor)| (name.as_str(), tensor.shape())).collect();
     assert_eq!(shapes, [("x", &[8_i64, 2][..]), ("y", &[8]), ("z", &[8, 1])]);
     assert_eq!(tensors[0].1.as_slice::<f64>().unwrap()[..4], [8.0, 0.0, 9.0, 1.0]);
     let twice = [groups[0].clone(), groups[0].clone()];
-    assert!(groups_to_tensors(batch.field(), &chunks, &twice, &options, |_| Options::default()).is_err());
+    assert!(
+        options
+            .clone()
+            .select(Selection::Named(twice.to_vec()))
+            .to_tensors(Chunks::new(batch.field(), &chunks))
+            .is_err()
+    );
     let none = [(name("x"), Group::Matrix(Vec::new()))];
-    let error = groups_to_tensors(batch.field(), &chunks, &none, &options, |_| Options::default()).unwrap_err();
+    let error = options
+        .clone()
+        .select(Selection::Named(none.to_vec()))
+        .to_tensors(Chunks::new(batch.field(), &chunks))
+        .unwrap_err();
     assert!(error.reason().contains("\"x\"") && error.remedy().is_some(), "{error}");
     let typed = options.dtype(DType::Float32);
-    let empty = groups_to_tensors(batch.field(), &chunks, &none, &typed, |_| Options::default()).unwrap();
+    let empty = typed.select(Selection::Named(none.to_vec())).to_tensors(Chunks::new(batch.field(), &chunks)).unwrap();
     assert_eq!((empty[0].1.shape(), empty[0].1.dtype()), (&[8_i64, 0][..], DType::Float32));
 }
 
@@ -47,17 +58,17 @@ fn many_columns_and_none_are_matrices() {
     let fields = (0..5000).map(|index| Arc::new(Field::new(format!("c{index}"), DataType::Float32, true)));
     let array = StructArray::from(fields.zip(columns.clone()).collect::<Vec<_>>());
     let batch = shared(&array, &field("", array.data_type().clone()));
-    let matrix = matrix_of(&batch, &MatrixOptions::default()).unwrap();
+    let matrix = matrix_of(&batch, &Conversion::default()).unwrap();
     assert_eq!(matrix.shape(), [3, 5000]);
     let expected: Vec<Vec<u8>> = (0..3)
         .flat_map(|row| columns.iter().map(move |column| column.to_data().buffers()[0][row * 4..][..4].to_vec()))
         .collect();
     assert_eq!(read(&matrix), expected);
     let none: [&str; 0] = [];
-    let empty = matrix_of(&batch, &MatrixOptions::default().columns(none).dtype(DType::Int8)).unwrap();
+    let empty = matrix_of(&batch, &Conversion::default().columns(none).dtype(DType::Int8)).unwrap();
     assert_eq!((empty.shape(), empty.is_copied()), (&[3_i64, 0][..], false));
-    assert_eq!(matrix_of(&batch, &MatrixOptions::default().columns(none)).unwrap_err().kind(), ErrorKind::Argument);
-    let no_chunks = matrix_to_tensor(batch.field(), &[], &MatrixOptions::default(), |_| Options::default()).unwrap();
+    assert_eq!(matrix_of(&batch, &Conversion::default().columns(none)).unwrap_err().kind(), ErrorKind::Argument);
+    let no_chunks = Conversion::default().to_tensor(Chunks::new(batch.field(), &[])).unwrap();
     assert_eq!(no_chunks.shape(), [0, 5000]);
 }
 
@@ -65,13 +76,13 @@ fn many_columns_and_none_are_matrices() {
 fn what_is_no_matrix_is_refused() {
     let values = Int32Array::from(vec![1, 2]);
     let column = shared(&values, &field("x", DataType::Int32));
-    assert_eq!(matrix_of(&column, &MatrixOptions::default()).unwrap_err().kind(), ErrorKind::Argument);
+    assert_eq!(matrix_of(&column, &Conversion::default().columns(["x"])).unwrap_err().kind(), ErrorKind::Argument);
     let nested = StructArray::from(vec![(
         Arc::new(Field::new("l", list(DataType::Int8, 2), true)),
         random_array(&list(DataType::Int8, 2), 3, 0, &mut Random(1)),
     )]);
     let batch = shared(&nested, &field("", nested.data_type().clone()));
-    let error = matrix_of(&batch, &MatrixOptions::default()).unwrap_err();
+    let error = matrix_of(&batch, &Conversion::default()).unwrap_err();
     assert_eq!((error.kind(), error.column()), (ErrorKind::Unsupported, Some("l")));
     // A column that is shorter than its struct does not get past the import.
     let array =
@@ -93,14 +104,12 @@ fn codes_of_different_dictionaries_do_not_make_a_matrix() {
         shared(&array, &field("", array.data_type().clone()))
     };
     let (a, b) = (chunk(&[1.0, 2.0]), chunk(&[2.0, 1.0]));
-    let matrix = |chunks: &[DeviceArray], options: Options| {
-        matrix_to_tensor(a.field(), chunks, &MatrixOptions::default(), |_| options.clone())
-    };
-    let same = matrix(&[a.clone(), a.clone()], Options::default()).unwrap();
+    let matrix = |chunks: &[DeviceArray], options: Conversion| options.to_tensor(Chunks::new(a.field(), chunks));
+    let same = matrix(&[a.clone(), a.clone()], Conversion::default()).unwrap();
     assert_eq!(same.as_slice::<i8>().unwrap(), [0, 1, 0, 1]);
-    let error = matrix(&[a.clone(), b.clone()], Options::default()).unwrap_err();
+    let error = matrix(&[a.clone(), b.clone()], Conversion::default()).unwrap_err();
     assert_eq!(error.column(), Some("d"));
-    let values = matrix(&[a.clone(), b.clone()], Options::default().dtype(DType::Float64)).unwrap();
+    let values = matrix(&[a.clone(), b.clone()], Conversion::default().dtype(DType::Float64)).unwrap();
     assert_eq!(values.as_slice::<f64>().unwrap(), [1.0, 2.0, 2.0, 1.0]);
 }
 
@@ -114,11 +123,11 @@ fn an_index_of_pandas_is_left_out_where_that_is_asked_for() {
     let field = Field::new("", array.data_type().clone(), true).with_metadata(listed.into());
     let batch = shared(&array, &Arc::new(field));
     for (index, count) in [(PandasIndex::Keep, 3), (PandasIndex::KeepNamed, 2), (PandasIndex::LeaveOut, 1)] {
-        let options = MatrixOptions::default().index(index);
+        let options = Conversion::default().index(index);
         assert_eq!(matrix_of(&batch, &options).unwrap().shape(), [3, count]);
-        let valid = matrix_validity(batch.field(), std::slice::from_ref(&batch), &options).unwrap();
+        let valid = options.validity(&batch).unwrap();
         assert_eq!(valid.shape(), [3, count]);
         assert_eq!(matrix_of(&batch, &options.columns(["__index_level_1__"])).unwrap().shape(), [3, 1]);
     }
-    assert_eq!(MatrixOptions::default().index, PandasIndex::Keep);
+    assert_eq!(Conversion::default().index, PandasIndex::Keep);
 }

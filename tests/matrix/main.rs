@@ -31,7 +31,7 @@ mod views;
 use std::sync::Arc;
 
 use arrow_array::{Array, StructArray, make_array};
-use arrow_dlpack::{DeviceArray, MatrixOptions, Options, Tensor, matrix_to_tensor};
+use arrow_dlpack::{Conversion, DeviceArray, Tensor};
 use arrow_schema::{DataType, Field};
 use support::arrow::{field, shared};
 
@@ -48,6 +48,6 @@ fn of_one_buffer(rows: usize, columns: usize, stride: usize) -> DeviceArray {
     shared(&array, &field("", array.data_type().clone()))
 }
 
-fn matrix_of(batch: &DeviceArray, matrix: &MatrixOptions) -> arrow_dlpack::Result<Tensor> {
-    matrix_to_tensor(batch.field(), std::slice::from_ref(batch), matrix, |_| Options::default())
+fn matrix_of(batch: &DeviceArray, matrix: &Conversion) -> arrow_dlpack::Result<Tensor> {
+    matrix.to_tensor(batch)
 }

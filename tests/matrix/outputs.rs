@@ -1,6 +1,6 @@
 //! What can be written to, and what cannot.
 
-use arrow_dlpack::{DType, ErrorKind, MatrixOptions, Options, matrix_to_tensor_into};
+use arrow_dlpack::{Chunks, Conversion, DType, ErrorKind};
 
 use crate::cases::memory_of;
 use crate::of_one_buffer;
@@ -11,15 +11,15 @@ use crate::support::reference::read;
 fn an_output_over_the_data_is_refused() {
     let batch = of_one_buffer(4, 2, 4);
     let view = batch.column(1).unwrap();
-    let view = arrow_dlpack::to_tensor(&view, &Options::default()).unwrap();
+    let view = Conversion::default().to_tensor(&view).unwrap();
     // The same memory, as a library gives it that does not know of the array.
     let memory = Memory::new(&[0; 64], DType::Float64, &[4, 2], &[2, 1], 0);
     let (memory, _) = memory.import_edited(|managed| managed.dl_tensor.data = view.as_ptr().wrapping_sub(32).cast());
     let memory = memory.unwrap();
     let mut out = output(&memory).unwrap();
-    let options = MatrixOptions::default();
+    let options = Conversion::default();
     let chunks = std::slice::from_ref(&batch);
-    let error = matrix_to_tensor_into(batch.field(), chunks, &options, |_| Options::default(), &mut out).unwrap_err();
+    let error = options.write(Chunks::new(batch.field(), chunks), &mut out).unwrap_err();
     assert_eq!((error.kind(), error.column()), (ErrorKind::Argument, Some("c0")));
     assert_eq!(read(&view)[0], 4_f64.to_ne_bytes());
     // Columns that are not read may be written over.
@@ -28,7 +28,7 @@ fn an_output_over_the_data_is_refused() {
     let (memory, _) = memory.import_edited(|managed| managed.dl_tensor.data = view.as_ptr().cast());
     let memory = memory.unwrap();
     let mut out = output(&memory).unwrap();
-    matrix_to_tensor_into(batch.field(), chunks, &only, |_| Options::default(), &mut out).unwrap();
+    only.write(Chunks::new(batch.field(), chunks), &mut out).unwrap();
     drop(out);
     assert_eq!(read(&memory)[3], 3_f64.to_ne_bytes());
 }
@@ -48,8 +48,8 @@ fn outputs_that_do_not_fit_are_refused() {
     ] {
         let memory = memory_of(dtype, &shape, &strides);
         let mut out = output(&memory).unwrap();
-        let options = MatrixOptions::default();
-        let written = matrix_to_tensor_into(batch.field(), chunks, &options, |_| Options::default(), &mut out);
+        let options = Conversion::default().dtype(DType::Float64);
+        let written = options.write(Chunks::new(batch.field(), chunks), &mut out);
         assert_eq!(written.is_ok(), fits, "{dtype} {shape:?} {strides:?}");
         if let Err(error) = written {
             assert!(error.kind() == ErrorKind::Argument && error.remedy().is_some(), "{error}");

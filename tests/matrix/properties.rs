@@ -1,8 +1,6 @@
 //! Any case against the definition.
 
-use arrow_dlpack::{
-    CopyLog, CopyMode, ErrorKind, MemoryOrder, Tensor, explain_matrix, matrix_to_tensor, matrix_to_tensor_into,
-};
+use arrow_dlpack::{Chunks, CopyLog, CopyMode, ErrorKind, MemoryOrder, Tensor};
 use proptest::prelude::*;
 
 use crate::cases::{Kind, assert_error, assert_same, cases, expected, memory_of};
@@ -15,9 +13,9 @@ proptest! {
     #[test]
     fn a_matrix_is_its_columns(case in cases()) {
         let data = case.data();
-        let (options, matrix) = (|name: &str| case.options(name), case.matrix());
+        let matrix = case.conversion();
         let log = CopyLog::new();
-        let made = log.track(|| matrix_to_tensor(&data.field, &data.chunks, &matrix, options));
+        let made = log.track(|| matrix.to_tensor(Chunks::new(&data.field, &data.chunks)));
         // No dtype, no matrix: shown for chosen schemas.
         let Some(dtype) = case.dtype.or_else(|| made.as_ref().ok().map(Tensor::dtype)) else {
             let error = made.unwrap_err();
@@ -46,7 +44,7 @@ proptest! {
                     .collect();
                 assert_same(dtype, &found, &expected);
                 prop_assert_eq!(made.is_copied(), !log.entries().is_empty());
-                let report = explain_matrix(&data.field, &data.chunks, &matrix, options).unwrap();
+                let report = matrix.explain(Chunks::new(&data.field, &data.chunks)).unwrap();
                 prop_assert_eq!(report.matrices[0].dtype, Some(dtype));
                 if made.is_copied() {
                     let entry = &log.entries()[0];
@@ -54,7 +52,7 @@ proptest! {
                     prop_assert_eq!(report.bytes(), entry.bytes);
                     prop_assert_eq!(report.matrices[0].steps.join(", "), entry.why.replace(" at most", ""));
                     let never = matrix.clone().copy(CopyMode::Never);
-                    let error = matrix_to_tensor(&data.field, &data.chunks, &never, options).unwrap_err();
+                    let error = never.to_tensor(Chunks::new(&data.field, &data.chunks)).unwrap_err();
                     prop_assert_eq!(error.kind(), ErrorKind::Copy);
                 }
                 if rows > 1 && columns > 1 && made.is_copied() {
@@ -72,14 +70,13 @@ proptest! {
     #[test]
     fn what_is_written_to_an_output_is_what_a_matrix_is(case in cases(), gap in 0..5_i64, by_column: bool, threads in 1..4_usize) {
         let data = case.data();
-        let options = |name: &str| case.options(name);
         let (rows, columns) = (data.values.len() as i64, case.columns.len() as i64);
-        let Ok(made) = matrix_to_tensor(&data.field, &data.chunks, &case.matrix(), options) else {
+        let Ok(made) = case.conversion().to_tensor(Chunks::new(&data.field, &data.chunks)) else {
             // Errors are those of a fresh matrix.
             let Some(dtype) = case.dtype else { return Ok(()) };
             let memory = memory_of(dtype, &[rows, columns], &[columns, 1]);
             let mut out = output(&memory).unwrap();
-            let error = matrix_to_tensor_into(&data.field, &data.chunks, &case.matrix(), options, &mut out).unwrap_err();
+            let error = case.conversion().write(Chunks::new(&data.field, &data.chunks), &mut out).unwrap_err();
             assert_error(&error, &expected(&case, &data, dtype).unwrap_err());
             return Ok(());
         };
@@ -89,8 +86,8 @@ proptest! {
         let threads = std::num::NonZero::new(threads).unwrap();
         {
             let mut out = output(&memory).unwrap();
-            let matrix = case.matrix().threads(threads);
-            matrix_to_tensor_into(&data.field, &data.chunks, &matrix, options, &mut out).unwrap();
+            let matrix = case.conversion().threads(threads);
+            matrix.write(Chunks::new(&data.field, &data.chunks), &mut out).unwrap();
         }
         assert_same(dtype, &read(&memory), &expected(&case, &data, dtype).unwrap());
         if made.is_empty() {

@@ -3,9 +3,7 @@
 use std::sync::Arc;
 
 use arrow_array::{ArrayRef, Float32Array, Int32Array, RecordBatch, TimestampSecondArray, UInt64Array};
-use arrow_dlpack::{
-    CopyLog, CopyMode, DType, DeviceArray, ErrorKind, MatrixOptions, Options, matrix_to_tensor, matrix_to_tensor_into,
-};
+use arrow_dlpack::{Chunks, Conversion, CopyLog, CopyMode, DType, DeviceArray, ErrorKind};
 
 use crate::cases::memory_of;
 use crate::matrix_of;
@@ -44,8 +42,8 @@ fn they_are_what_the_long_way_makes_of_the_same_rows() {
             let whole = imported(&whole);
             let parts = parts.each_ref().map(imported);
             let names = (0..columns).rev().step_by(2).map(|index| format!("c{index}"));
-            for options in [MatrixOptions::default(), MatrixOptions::default().columns(names).writable(true)] {
-                let long = matrix_to_tensor(whole.field(), &parts, &options, |_| Options::default()).unwrap();
+            for options in [Conversion::default(), Conversion::default().columns(names).writable(true)] {
+                let long = options.to_tensor(Chunks::new(whole.field(), &parts)).unwrap();
                 let log = CopyLog::new();
                 let short = log.track(|| matrix_of(&whole, &options)).unwrap();
                 assert_eq!(
@@ -60,7 +58,7 @@ fn they_are_what_the_long_way_makes_of_the_same_rows() {
                 assert_eq!(entries[0].what, format!("matrix of {rows} rows and {count} columns of {}", short.dtype()));
                 assert_eq!(entries[0].why, "packed row-major");
             }
-            let never = MatrixOptions::default().copy(CopyMode::Never);
+            let never = Conversion::default().copy(CopyMode::Never);
             assert_eq!(matrix_of(&whole, &never).unwrap_err().kind(), ErrorKind::Copy);
         }
     }
@@ -71,15 +69,15 @@ fn they_are_written_to_rows_any_distance_apart() {
     for (rows, columns) in [(17, 4), (40, 8), (129, 9), (300, 16)] {
         for batch in batches(rows, columns) {
             let batch = imported(&batch);
-            let expected = matrix_of(&batch, &MatrixOptions::default()).unwrap();
+            let expected = matrix_of(&batch, &Conversion::default()).unwrap();
             let (extents, count) = ([rows as i64, columns as i64], columns as i64);
             for stride in [count, count + 1, count + 8, 3 * count] {
                 let memory = memory_of(expected.dtype(), &extents, &[stride, 1]);
                 let mut out = output(&memory).unwrap();
-                let options = MatrixOptions::default();
+                let options = Conversion::default();
                 let chunks = std::slice::from_ref(&batch);
                 let log = CopyLog::new();
-                let write = || matrix_to_tensor_into(batch.field(), chunks, &options, |_| Options::default(), &mut out);
+                let write = || options.write(Chunks::new(batch.field(), chunks), &mut out);
                 log.track(write).unwrap();
                 drop(out);
                 assert_eq!(read(&memory), read(&expected), "{rows} {columns} {stride}");
@@ -106,8 +104,8 @@ fn outputs_that_do_not_fit_are_refused() {
     ] {
         let memory = memory_of(dtype, &shape, &strides);
         let mut out = output(&memory).unwrap();
-        let options = MatrixOptions::default();
-        let written = matrix_to_tensor_into(batch.field(), chunks, &options, |_| Options::default(), &mut out);
+        let options = Conversion::default().dtype(DType::Float32);
+        let written = options.write(Chunks::new(batch.field(), chunks), &mut out);
         assert_eq!(written.is_ok(), fits, "{dtype} {shape:?} {strides:?}");
         if let Err(error) = written {
             assert!(error.kind() == ErrorKind::Argument && error.remedy().is_some(), "{error}");
@@ -119,16 +117,15 @@ fn outputs_that_do_not_fit_are_refused() {
 fn an_output_over_the_data_is_refused() {
     // Columns of 32 doubles that lie one after the other. What is told is the first one that `out` reaches into.
     let batch = of_one_buffer(32, 8, 32);
-    let view = |column| arrow_dlpack::to_tensor(&batch.column(column).unwrap(), &Options::default()).unwrap();
+    let view = |column| Conversion::default().to_tensor(&batch.column(column).unwrap()).unwrap();
     for (column, inside) in [(0, -2040_isize), (3, 0), (6, 8), (7, 31 * 8)] {
         let memory = Memory::new(&[0; 2048], DType::Float64, &[32, 8], &[8, 1], 0);
         let address = view(column).as_ptr().wrapping_offset(inside);
         let (memory, _) = memory.import_edited(|managed| managed.dl_tensor.data = address.cast());
         let memory = memory.unwrap();
         let mut out = output(&memory).unwrap();
-        let (options, chunks) = (MatrixOptions::default(), std::slice::from_ref(&batch));
-        let error =
-            matrix_to_tensor_into(batch.field(), chunks, &options, |_| Options::default(), &mut out).unwrap_err();
+        let (options, chunks) = (Conversion::default(), std::slice::from_ref(&batch));
+        let error = options.write(Chunks::new(batch.field(), chunks), &mut out).unwrap_err();
         assert_eq!((error.kind(), error.column()), (ErrorKind::Argument, Some(format!("c{column}").as_str())));
         assert_eq!(read(&view(column))[0], ((column * 32) as f64).to_ne_bytes());
     }
@@ -141,6 +138,6 @@ fn nulls_are_refused_all_the_same() {
     columns[5] = Arc::new(Float32Array::from_iter((0..64).map(|row| (row != 33).then_some(1.0))));
     let named = columns.into_iter().enumerate().map(|(index, column)| (format!("c{index}"), column, true));
     let batch = imported(&RecordBatch::try_from_iter_with_nullable(named).unwrap());
-    let error = matrix_of(&batch, &MatrixOptions::default()).unwrap_err();
+    let error = matrix_of(&batch, &Conversion::default()).unwrap_err();
     assert_eq!((error.kind(), error.column(), error.row()), (ErrorKind::Null, Some("c5"), Some(33)));
 }

@@ -5,8 +5,8 @@ use std::sync::{Arc, Weak};
 
 use arrow_array::{Array, ArrayRef, Float64Array, Int32Array, RecordBatch};
 use arrow_dlpack::{
-    CopyLog, DType, Device, DeviceArray, DeviceArrayStream, ErrorKind, Group, MatrixOptions, MemoryOrder, NullPolicy,
-    Options, Result, groups_to_tensors, matrix_to_tensor, stream_to_tensor, stream_to_tensors,
+    Chunks, Conversion, CopyLog, DType, Device, DeviceArray, DeviceArrayStream, ErrorKind, Group, MemoryOrder,
+    NullPolicy, Result, Selection,
 };
 
 /// A batch of numbers from `first` on, which are null where `is_null` says.
@@ -23,10 +23,6 @@ fn stream(batches: impl Iterator<Item = DeviceArray> + Send + 'static) -> Device
     DeviceArrayStream::new(field, Device::CPU.device_type(), batches.map(Ok))
 }
 
-fn plain(_: &str) -> Options {
-    Options::default()
-}
-
 #[test]
 fn batches_are_let_go_of_as_they_are_packed() {
     let most = Arc::new(AtomicUsize::new(0));
@@ -40,7 +36,7 @@ fn batches_are_let_go_of_as_they_are_packed() {
         let columns = [("a", column, true), ("b", other, true)];
         DeviceArray::from_record_batch(&RecordBatch::try_from_iter_with_nullable(columns).unwrap()).unwrap()
     });
-    let matrix = stream_to_tensor(&mut stream(batches), &MatrixOptions::default(), plain).unwrap();
+    let matrix = Conversion::default().read_tensor(&mut stream(batches)).unwrap();
     assert_eq!((matrix.shape(), matrix.dtype()), (&[200_000_i64, 2][..], DType::Float64));
     assert!(matrix.as_slice::<f64>().unwrap().chunks(2).enumerate().all(|(row, pair)| pair == [row as f64, 0.5]));
     // An eighth of the result, and the batch at hand.
@@ -61,7 +57,7 @@ fn of_batches_without_rows_one_is_held() {
         let columns = [("a", column, true), ("b", other, true)];
         DeviceArray::from_record_batch(&RecordBatch::try_from_iter_with_nullable(columns).unwrap()).unwrap()
     });
-    let matrix = stream_to_tensor(&mut stream(batches), &MatrixOptions::default(), plain).unwrap();
+    let matrix = Conversion::default().read_tensor(&mut stream(batches)).unwrap();
     assert_eq!(matrix.shape(), [0, 2]);
     // The one that is held, and the batch at hand.
     assert!(most.load(Ordering::Relaxed) <= 3, "{most:?} batches at once");
@@ -84,22 +80,21 @@ fn the_result_and_its_log_are_those_of_all_batches_together() {
     ];
     for order in [MemoryOrder::C, MemoryOrder::A, MemoryOrder::F] {
         for nulls in [NullPolicy::Nan, NullPolicy::Keep] {
-            let (matrix, options) = (MatrixOptions::default().memory_order(order), |_: &str| {
-                Options::default().nulls(nulls).dtype(DType::Float32)
-            });
+            let matrix = Conversion::default().memory_order(order).nulls(nulls).dtype(DType::Float32);
+            let grouped = matrix.clone().select(Selection::Named(groups.to_vec()));
             let (together, streamed) = (CopyLog::new(), CopyLog::new());
             let chunks = batches();
             let field = chunks[0].field();
             let (one, all) = together.track(|| {
-                let one = matrix_to_tensor(field, &chunks, &matrix, options).unwrap();
-                (one, groups_to_tensors(field, &chunks, &groups, &matrix, options).unwrap())
+                let one = matrix.to_tensor(Chunks::new(field, &chunks)).unwrap();
+                (one, grouped.to_tensors(Chunks::new(field, &chunks)).unwrap())
             });
-            let (read, grouped) = streamed.track(|| {
-                let read = stream_to_tensor(&mut stream(batches().into_iter()), &matrix, options).unwrap();
+            let (read, read_all) = streamed.track(|| {
+                let read = matrix.read_tensor(&mut stream(batches().into_iter())).unwrap();
                 let mut all = stream(batches().into_iter());
-                (read, stream_to_tensors(&mut all, &groups, &matrix, options).unwrap())
+                (read, grouped.read_tensors(&mut all).unwrap())
             });
-            let pairs = all.iter().zip(&grouped).map(|(one, other)| (&one.1, &other.1)).chain([(&one, &read)]);
+            let pairs = all.iter().zip(&read_all).map(|(one, other)| (&one.1, &other.1)).chain([(&one, &read)]);
             for (one, other) in pairs {
                 assert_eq!((one.shape(), one.strides(), one.dtype()), (other.shape(), other.strides(), other.dtype()));
                 assert_eq!(one.as_bytes().is_ok(), other.as_bytes().is_ok());
@@ -117,13 +112,13 @@ fn the_result_and_its_log_are_those_of_all_batches_together() {
 fn a_single_array_with_rows_stays_where_it_is() {
     let only = batch(0, 5, |_| false);
     let empty = || batch(0, 0, |_| false);
-    let options = MatrixOptions::default().columns(["a"]);
-    let read = stream_to_tensor(&mut stream([empty(), only.clone(), empty()].into_iter()), &options, plain).unwrap();
-    let view = matrix_to_tensor(only.field(), std::slice::from_ref(&only), &options, plain).unwrap();
+    let options = Conversion::default().columns(["a"]);
+    let read = options.read_tensor(&mut stream([empty(), only.clone(), empty()].into_iter())).unwrap();
+    let view = options.to_tensor(&only).unwrap();
     assert!(!read.is_copied() && read.as_ptr() == view.as_ptr());
-    let two = stream_to_tensor(&mut stream([only.clone(), empty(), only].into_iter()), &options, plain).unwrap();
+    let two = options.read_tensor(&mut stream([only.clone(), empty(), only].into_iter())).unwrap();
     assert_eq!(two.as_slice::<i32>().unwrap(), [0, 1, 2, 3, 4, 0, 1, 2, 3, 4]);
-    assert_eq!(stream_to_tensor(&mut stream(std::iter::empty()), &options, plain).unwrap().shape(), [0, 1]);
+    assert_eq!(options.read_tensor(&mut stream(std::iter::empty())).unwrap().shape(), [0, 1]);
 }
 
 #[test]
@@ -134,7 +129,7 @@ fn columns_that_are_no_structs_are_joined() {
     };
     let arrays = [column(0), column(3)].map(Ok);
     let mut stream = DeviceArrayStream::new(column(0).field().clone(), Device::CPU.device_type(), arrays.into_iter());
-    let tensor = stream_to_tensor(&mut stream, &MatrixOptions::default(), plain).unwrap();
+    let tensor = Conversion::default().read_tensor(&mut stream).unwrap();
     assert_eq!(tensor.as_slice::<i32>().unwrap(), [0, 1, 2, 3, 4, 5]);
 }
 
@@ -142,7 +137,7 @@ fn columns_that_are_no_structs_are_joined() {
 fn an_error_names_the_lowest_row_and_leaves_the_rest() {
     // 2 * 70 does not fit int8; row 60 is null.
     let batches = |null: i32| (0..10).map(move |number| batch(number * 20, 20, move |row| row == null));
-    let matrix = MatrixOptions::default().dtype(DType::Int8);
+    let matrix = Conversion::default().dtype(DType::Int8);
     for (null, expected) in [
         (60, (ErrorKind::Null, "a", 60)),
         (64, (ErrorKind::Null, "a", 64)),
@@ -152,8 +147,8 @@ fn an_error_names_the_lowest_row_and_leaves_the_rest() {
         let mut stream = stream(batches(null));
         let chunks: Vec<_> = batches(null).collect();
         let found = [
-            stream_to_tensor(&mut stream, &matrix, plain).unwrap_err(),
-            matrix_to_tensor(chunks[0].field(), &chunks, &matrix, plain).unwrap_err(),
+            matrix.read_tensor(&mut stream).unwrap_err(),
+            matrix.to_tensor(Chunks::new(chunks[0].field(), &chunks)).unwrap_err(),
         ];
         for error in &found {
             assert_eq!((error.kind(), error.column().unwrap(), error.row().unwrap()), expected);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use arrow_array::{Array, ArrayRef, StructArray};
-use arrow_dlpack::{DType, ErrorKind, MatrixOptions, MemoryOrder, NullPolicy, Options, Scalar, matrix_to_tensor};
+use arrow_dlpack::{Chunks, Conversion, DType, ErrorKind, MemoryOrder, NullPolicy, Scalar};
 use arrow_schema::{DataType, Field};
 
 use crate::cases::{Case, Kind, assert_error, assert_same, expected};
@@ -26,10 +26,9 @@ fn parts_on_several_threads_make_one_matrix() {
     for order in [MemoryOrder::C, MemoryOrder::F] {
         let case = case(order, 7);
         let data = case.data();
-        let options = |name: &str| case.options(name);
         let make = |threads: usize| {
-            let matrix = case.matrix().threads(std::num::NonZero::new(threads).unwrap());
-            matrix_to_tensor(&data.field, &data.chunks, &matrix, options)
+            let conversion = case.conversion().threads(std::num::NonZero::new(threads).unwrap());
+            conversion.to_tensor(Chunks::new(&data.field, &data.chunks))
         };
         assert_same(DType::Float64, &read(&make(5).unwrap()), &expected(&case, &data, DType::Float64).unwrap());
     }
@@ -56,8 +55,8 @@ fn the_lowest_row_that_misfits_is_told_whichever_thread_finds_it() {
             (vec![chunk(&[199_999]), misfitting.clone()], "a", 199_999),
         ] {
             let threads = std::num::NonZero::new(3).unwrap();
-            let matrix = MatrixOptions::default().dtype(DType::Int32).memory_order(order).threads(threads);
-            let error = matrix_to_tensor(fitting.field(), &chunks, &matrix, |_| Options::default()).unwrap_err();
+            let matrix = Conversion::default().dtype(DType::Int32).memory_order(order).threads(threads);
+            let error = matrix.to_tensor(Chunks::new(fitting.field(), &chunks)).unwrap_err();
             assert_error(&error, &(ErrorKind::Cast, column.to_owned(), row));
         }
     }

@@ -3,8 +3,7 @@
 use arrow_array::RecordBatch;
 use arrow_array::cast::AsArray;
 use arrow_dlpack::{
-    ColumnOptions, CopyLog, CopyMode, DType, DeviceArray, ErrorKind, MatrixOptions, MemoryOrder, matrix_to_arrow,
-    matrix_to_tensor, matrix_validity, validity, validity_bits,
+    Chunks, ColumnOptions, Conversion, CopyLog, CopyMode, DType, DeviceArray, ErrorKind, MemoryOrder, matrix_to_arrow,
 };
 use arrow_schema::DataType;
 use proptest::prelude::*;
@@ -21,9 +20,9 @@ proptest! {
     fn an_element_is_valid_where_the_value_is_no_null(case in cases(), threads in 1..3_usize) {
         let data = case.data();
         let (rows, columns) = (data.values.len(), case.columns.len());
-        let options = case.matrix().threads(threads.try_into().unwrap());
+        let options = case.conversion().threads(std::num::NonZero::new(threads).unwrap());
         let log = CopyLog::new();
-        let valid = log.track(|| matrix_validity(&data.field, &data.chunks, &options)).unwrap();
+        let valid = log.track(|| options.validity(Chunks::new(&data.field, &data.chunks))).unwrap();
         prop_assert_eq!((valid.shape(), valid.dtype()), (&[rows as i64, columns as i64][..], DType::Bool));
         let expected: Vec<Vec<u8>> = data.values.iter().flatten().map(|value| vec![u8::from(value.is_some())]).collect();
         prop_assert_eq!(read(&valid), expected);
@@ -33,17 +32,16 @@ proptest! {
         }
         prop_assert_eq!(log.entries().len(), usize::from(rows > 0));
         prop_assert!(rows == 0 || log.entries()[0].bytes >= rows * columns);
-        let never = matrix_validity(&data.field, &data.chunks, &options.copy(CopyMode::Never));
+        let never = options.copy(CopyMode::Never).validity(Chunks::new(&data.field, &data.chunks));
         prop_assert_eq!(never.err().map(|error| error.kind()), (rows > 0).then_some(ErrorKind::Copy));
     }
 
     #[test]
     fn with_the_values_it_makes_the_batch_again(case in cases()) {
         let data = case.data();
-        let matrix = case.matrix().dtype(DType::Float64);
-        let options = |name: &str| case.options(name).nulls(arrow_dlpack::NullPolicy::Keep);
-        let values = matrix_to_tensor(&data.field, &data.chunks, &matrix, options).unwrap();
-        let valid = matrix_validity(&data.field, &data.chunks, &matrix).unwrap();
+        let matrix = case.conversion().dtype(DType::Float64).nulls(arrow_dlpack::NullPolicy::Keep);
+        let values = matrix.to_tensor(Chunks::new(&data.field, &data.chunks)).unwrap();
+        let valid = matrix.validity(Chunks::new(&data.field, &data.chunks)).unwrap();
         let names: Vec<String> = (0..case.columns.len()).map(|index| format!("c{index}")).collect();
         let back = matrix_to_arrow(&values, &names, &ColumnOptions::default().validity(valid)).unwrap();
         let back = RecordBatch::from(back.to_arrow().unwrap().as_struct());
@@ -56,26 +54,25 @@ proptest! {
 #[test]
 fn columns_are_chosen_and_may_be_none() {
     let batch = of_one_buffer(3, 4, 8);
-    let of = |options: &MatrixOptions| matrix_validity(batch.field(), std::slice::from_ref(&batch), options);
-    assert_eq!(of(&MatrixOptions::default().columns(["c3", "c1"])).unwrap().shape(), [3, 2]);
+    let of = |options: &Conversion| options.validity(&batch);
+    assert_eq!(of(&Conversion::default().columns(["c3", "c1"])).unwrap().shape(), [3, 2]);
     let none: [&str; 0] = [];
-    assert_eq!(of(&MatrixOptions::default().columns(none)).unwrap().shape(), [3, 0]);
-    assert_eq!(of(&MatrixOptions::default().columns(["z"])).unwrap_err().kind(), ErrorKind::Argument);
-    assert_eq!(of(&MatrixOptions::default().columns(["c1", "c1"])).unwrap_err().column(), Some("c1"));
-    assert_eq!(matrix_validity(batch.field(), &[], &MatrixOptions::default()).unwrap().shape(), [0, 4]);
+    assert_eq!(of(&Conversion::default().columns(none)).unwrap().shape(), [3, 0]);
+    assert_eq!(of(&Conversion::default().columns(["z"])).unwrap_err().kind(), ErrorKind::Argument);
+    assert_eq!(of(&Conversion::default().columns(["c1", "c1"])).unwrap_err().column(), Some("c1"));
+    assert_eq!(Conversion::default().validity(Chunks::new(batch.field(), &[])).unwrap().shape(), [0, 4]);
 }
 
 #[test]
-fn the_validity_of_one_column_and_bits_are_of_no_struct() {
+fn a_struct_has_no_bitmap_and_one_column_no_columns() {
     let batch = of_one_buffer(3, 2, 8);
-    let chunks = std::slice::from_ref(&batch);
-    let error = validity(batch.field(), chunks).unwrap_err();
-    assert!(error.remedy().unwrap().contains("matrix_validity"), "{error}");
-    assert_eq!(validity_bits(batch.field(), chunks).unwrap_err().kind(), ErrorKind::Unsupported);
-    // A single column has no columns to choose of.
+    let error = Conversion::default().validity_bits(&batch).unwrap_err();
+    assert!(error.kind() == ErrorKind::Unsupported && error.remedy().is_some(), "{error}");
     let column = batch.column(0).unwrap();
-    let one = matrix_validity(column.field(), std::slice::from_ref(&column), &MatrixOptions::default());
-    assert!(one.unwrap_err().remedy().is_some());
+    let chosen = Conversion::default().columns(["c0"]);
+    for error in [chosen.validity(&column).unwrap_err(), chosen.validity_bits(&column).unwrap_err()] {
+        assert!(error.kind() == ErrorKind::Argument && error.remedy().is_some(), "{error}");
+    }
 }
 
 #[test]
@@ -85,13 +82,13 @@ fn strings_are_told_and_nested_columns_are_named() {
     let nested = arrow_array::new_null_array(&lists, 2);
     let batch = RecordBatch::try_from_iter([("s", texts), ("n", nested)]).unwrap();
     let batch = DeviceArray::from_record_batch(&batch).unwrap();
-    let of = |options: &MatrixOptions| matrix_validity(batch.field(), std::slice::from_ref(&batch), options);
-    assert_eq!(of(&MatrixOptions::default().columns(["s"])).unwrap().as_bytes().unwrap(), [1, 0]);
-    let error = of(&MatrixOptions::default()).unwrap_err();
+    let of = |options: &Conversion| options.validity(&batch);
+    assert_eq!(of(&Conversion::default().columns(["s"])).unwrap().as_bytes().unwrap(), [1, 0]);
+    let error = of(&Conversion::default()).unwrap_err();
     assert_eq!((error.kind(), error.column()), (ErrorKind::Unsupported, Some("n")));
     let null = arrow_array::new_null_array(&DataType::Null, 2);
     let array = arrow_array::StructArray::from(vec![(field("x", DataType::Null), null)]);
     let nulls = shared(&array, &field("", arrow_array::Array::data_type(&array).clone()));
-    let valid = matrix_validity(nulls.field(), std::slice::from_ref(&nulls), &MatrixOptions::default()).unwrap();
+    let valid = Conversion::default().validity(&nulls).unwrap();
     assert_eq!(valid.as_bytes().unwrap(), [0, 0]);
 }

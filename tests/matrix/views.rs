@@ -3,9 +3,7 @@
 use std::sync::Arc;
 
 use arrow_array::{Array, ArrayRef, Int32Array, StructArray, make_array};
-use arrow_dlpack::{
-    CopyLog, CopyMode, DType, ErrorKind, MatrixOptions, MemoryOrder, NullPolicy, Options, Scalar, matrix_to_tensor,
-};
+use arrow_dlpack::{Chunks, Conversion, CopyLog, CopyMode, DType, ErrorKind, MemoryOrder, NullPolicy, Scalar};
 use arrow_schema::{DataType, Field};
 
 use crate::support::arrow::{address_of_values, extension, field, import_edited, shared};
@@ -14,7 +12,7 @@ use crate::{matrix_of, of_one_buffer};
 
 #[test]
 fn columns_that_lie_as_a_matrix_are_a_view_of_it() {
-    let never = MatrixOptions::default().copy(CopyMode::Never);
+    let never = Conversion::default().copy(CopyMode::Never);
     for (rows, columns, stride) in [(4, 3, 4), (4, 3, 6), (5, 2, 5), (4, 1, 4), (1, 3, 7), (1, 3, 1), (600, 2, 700)] {
         let batch = of_one_buffer(rows, columns, stride);
         for order in [MemoryOrder::F, MemoryOrder::A] {
@@ -28,14 +26,14 @@ fn columns_that_lie_as_a_matrix_are_a_view_of_it() {
         }
         let row_major = matrix_of(&batch, &never);
         assert_eq!(row_major.is_ok(), columns == 1 || (rows == 1 && stride == 1), "{rows} {columns} {stride}");
-        let private = matrix_of(&batch, &MatrixOptions::default().memory_order(MemoryOrder::F).writable(true)).unwrap();
+        let private = matrix_of(&batch, &Conversion::default().memory_order(MemoryOrder::F).writable(true)).unwrap();
         assert!(private.is_copied() && private.is_writable());
     }
 }
 
 #[test]
 fn columns_that_lie_otherwise_are_copied() {
-    let never = MatrixOptions::default().copy(CopyMode::Never).memory_order(MemoryOrder::F);
+    let never = Conversion::default().copy(CopyMode::Never).memory_order(MemoryOrder::F);
     // More than a page between columns: a consumer that copies all that the view spans might leave somebody's memory.
     assert_eq!(matrix_of(&of_one_buffer(4, 2, 600), &never).unwrap_err().kind(), ErrorKind::Copy);
     // Columns that overlap, in another order, and at different distances.
@@ -47,7 +45,7 @@ fn columns_that_lie_otherwise_are_copied() {
     assert!(matrix_of(&batch, &never.clone().columns(["c0", "c2"])).is_ok());
     assert!(matrix_of(&batch, &never.clone().dtype(DType::Float32)).is_err());
     let two = [batch.clone(), batch.clone()];
-    assert!(matrix_to_tensor(batch.field(), &two, &never, |_| Options::default()).is_err());
+    assert!(never.to_tensor(Chunks::new(batch.field(), &two)).is_err());
 }
 
 #[test]
@@ -61,12 +59,11 @@ fn nulls_that_are_filled_make_a_view_a_copy_and_kept_ones_do_not() {
     let second = column(4, Some(vec![true, false, true, true]));
     let array = StructArray::from(vec![(of("a"), column(0, None)), (of("b"), second)]);
     let batch = shared(&array, &field("", array.data_type().clone()));
-    let matrix = MatrixOptions::default().memory_order(MemoryOrder::F);
+    let matrix = Conversion::default().memory_order(MemoryOrder::F);
     for (nulls, copied, value) in [(NullPolicy::Keep, false, 5.0_f64), (NullPolicy::Fill(Scalar::Int(9)), true, 9.0)] {
         let chunks = std::slice::from_ref(&batch);
         let log = CopyLog::new();
-        let options = |_: &str| Options::default().nulls(nulls);
-        let made = log.track(|| matrix_to_tensor(batch.field(), chunks, &matrix, options)).unwrap();
+        let made = log.track(|| matrix.clone().nulls(nulls).to_tensor(Chunks::new(batch.field(), chunks))).unwrap();
         assert_eq!((made.is_copied(), made.strides()), (copied, &[1_i64, 4][..]));
         assert_eq!(read(&made)[3], value.to_ne_bytes());
         assert_eq!(log.entries().iter().any(|entry| entry.why.contains("1 null filled")), copied);
@@ -82,7 +79,7 @@ fn a_view_keeps_the_columns_alive_and_a_copy_does_not() {
     for (order, is_view) in [(MemoryOrder::F, true), (MemoryOrder::C, true)] {
         let (batch, released) = import_edited(&array, &field("", array.data_type().clone()), |_| {});
         let batch = batch.unwrap();
-        let view = matrix_of(&batch, &MatrixOptions::default().memory_order(order)).unwrap();
+        let view = matrix_of(&batch, &Conversion::default().memory_order(order)).unwrap();
         assert_eq!(view.as_ptr().cast_const(), address_of_values(array.column(0)));
         drop(batch);
         assert_eq!(released.get(), usize::from(!is_view));
@@ -90,7 +87,7 @@ fn a_view_keeps_the_columns_alive_and_a_copy_does_not() {
         assert_eq!(released.get(), 1);
         let (batch, released) = import_edited(&array, &field("", array.data_type().clone()), |_| {});
         let copy =
-            matrix_of(&batch.unwrap(), &MatrixOptions::default().memory_order(order).copy(CopyMode::Always)).unwrap();
+            matrix_of(&batch.unwrap(), &Conversion::default().memory_order(order).copy(CopyMode::Always)).unwrap();
         assert_eq!((released.get(), copy.is_copied()), (1, true));
     }
 }
@@ -107,10 +104,10 @@ fn bytes_that_are_no_booleans_make_a_view_a_copy() {
         let b = Arc::new(of.as_ref().clone().with_name("b"));
         let array = StructArray::from(vec![(of, column(0)), (b, column(2))]);
         let batch = shared(&array, &field("", array.data_type().clone()));
-        let matrix = matrix_of(&batch, &MatrixOptions::default().memory_order(MemoryOrder::F)).unwrap();
+        let matrix = matrix_of(&batch, &Conversion::default().memory_order(MemoryOrder::F)).unwrap();
         assert_eq!((matrix.dtype(), matrix.is_copied(), matrix.strides()), (DType::Bool, !is_view, &[1_i64, 2][..]));
         assert!(read(&matrix).iter().all(|byte| byte[0] <= 1));
-        let never = matrix_of(&batch, &MatrixOptions::default().memory_order(MemoryOrder::F).copy(CopyMode::Never));
+        let never = matrix_of(&batch, &Conversion::default().memory_order(MemoryOrder::F).copy(CopyMode::Never));
         assert_eq!(never.map_err(|error| error.kind()).err(), (!is_view).then_some(ErrorKind::Copy));
     }
 }

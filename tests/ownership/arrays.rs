@@ -5,11 +5,10 @@ use std::sync::Arc;
 use arrow_array::types::{Int8Type, Int32Type};
 use arrow_array::{Array, DictionaryArray, Int32Array, RunArray, StringArray, StringViewArray};
 use arrow_dlpack::arrow::export_device_array;
-use arrow_dlpack::copy_array;
 use arrow_dlpack::ffi::arrow_device::{ArrowArray, ArrowDeviceArray};
 use arrow_dlpack::{
-    CopyMode, DType, DeviceArray, ErrorKind, NullPolicy, Options, Scalar, request_field, to_arrow, to_tensor,
-    to_tensors, validity,
+    Conversion, CopyMode, DType, DeviceArray, ErrorKind, NullPolicy, Scalar, Selection, copy_array, request_field,
+    to_arrow,
 };
 use arrow_schema::{DataType, Field};
 
@@ -27,10 +26,10 @@ fn imported() -> (DeviceArray, Count) {
 #[test]
 fn an_imported_array_is_released_after_its_last_view() {
     let (array, released) = imported();
-    let keep = Options::default().nulls(NullPolicy::Keep).copy(CopyMode::Never);
-    let view = to_tensor(&array, &keep).unwrap();
-    let copy = to_tensor(&array, &Options::default().nulls(NullPolicy::Fill(Scalar::Int(2)))).unwrap();
-    let valid = validity(array.field(), std::slice::from_ref(&array)).unwrap();
+    let keep = Conversion::default().nulls(NullPolicy::Keep).copy(CopyMode::Never);
+    let view = keep.to_tensor(&array).unwrap();
+    let copy = Conversion::default().nulls(NullPolicy::Fill(Scalar::Int(2))).to_tensor(&array).unwrap();
+    let valid = Conversion::default().validity(&array).unwrap();
     let arrow = array.to_arrow().unwrap();
     drop(array);
     drop((copy.clone(), valid.clone()));
@@ -73,12 +72,11 @@ fn columns_share_their_batch() {
     let (imported, released) = import_edited(&batch(), &field("", batch().data_type().clone()), |_| ());
     let rows = imported.unwrap();
     let b = rows.column(1).unwrap();
-    let tensors =
-        to_tensors(rows.field(), std::slice::from_ref(&rows), Some(&["b".to_owned()]), |_| Options::default());
+    let tensors = Conversion::default().select(Selection::Each(Some(vec!["b".to_owned()]))).to_tensors(&rows);
     let tensors = tensors.unwrap();
     assert!(rows.column(2).is_err());
     drop(rows);
-    let tensor = to_tensor(&b, &Options::default()).unwrap();
+    let tensor = Conversion::default().to_tensor(&b).unwrap();
     drop(b);
     assert_eq!(released.get(), 0);
     assert_eq!(tensor.as_slice::<i32>().unwrap(), [5, 6, 7, 8]);
@@ -110,7 +108,7 @@ fn a_shared_arrow_rs_array_is_let_go() {
     let array = Int32Array::from(vec![1, 2, 3]);
     let shares = || array.values().inner().strong_count();
     let before = shares();
-    let tensor = to_tensor(&shared(&array, &field("x", DataType::Int32)), &Options::default()).unwrap();
+    let tensor = Conversion::default().to_tensor(&shared(&array, &field("x", DataType::Int32))).unwrap();
     assert_eq!(shares(), before + 1);
     drop(tensor);
     assert_eq!(shares(), before);
@@ -149,7 +147,7 @@ fn children_may_outlive_the_array_that_they_were_moved_out_of() {
     assert_eq!(released.get(), 0);
     // SAFETY: a live child, moved as the C data interface describes it.
     let column = unsafe { DeviceArray::import(&raw mut moved, field("b", DataType::Int32)) }.unwrap();
-    assert_eq!(to_tensor(&column, &Options::default()).unwrap().as_slice::<i32>().unwrap(), [5, 6, 7, 8]);
+    assert_eq!(Conversion::default().to_tensor(&column).unwrap().as_slice::<i32>().unwrap(), [5, 6, 7, 8]);
     drop(column);
     assert_eq!(released.get(), 1);
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use arrow_array::{Array, StringArray, UInt8Array};
 use arrow_dlpack::ffi::dlpack::DLPACK_FLAG_BITMASK_READ_ONLY;
-use arrow_dlpack::{CopyMode, DType, ErrorKind, Options, Ragged, Tensor, array_to_tensor, to_ragged};
+use arrow_dlpack::{Conversion, CopyMode, DType, ErrorKind, Ragged, Tensor};
 
 use crate::one;
 use crate::support::dlpack::Memory;
@@ -28,7 +28,7 @@ fn write(tensor: &Tensor, at: usize, value: i32) {
 
 #[test]
 fn lent_offsets_are_checked_again_before_they_are_exported() {
-    let values = || array_to_tensor(&UInt8Array::from(vec![1, 2, 3]), &Options::default()).unwrap();
+    let values = || Conversion::default().to_tensor(&UInt8Array::from(vec![1, 2, 3])).unwrap();
     for read_only in [true, false] {
         let offsets = lent(&[0, 2, 3], read_only);
         let ragged = Ragged::new(values(), offsets.clone(), None, None, None).unwrap();
@@ -49,7 +49,7 @@ fn lent_offsets_are_checked_again_before_they_are_exported() {
 fn strings_are_checked_unless_bytes_and_offsets_are_untouched_arrow_memory() {
     let text: Arc<dyn Array> = Arc::new(StringArray::from(vec!["a", "é", "b"]));
     // The offsets of a slice are a copy, which a consumer may write to.
-    let ragged = to_ragged(&one(&text.slice(1, 2)), &Options::default()).unwrap();
+    let ragged = Conversion::default().ragged(&one(&text.slice(1, 2))).unwrap();
     assert!(ragged.to_arrow(CopyMode::Never).is_ok());
     write(ragged.offsets(), 1, 1);
     let error = ragged.to_arrow(CopyMode::Never).unwrap_err();
@@ -64,7 +64,7 @@ mod racing {
 
     use arrow_array::types::Int16Type;
     use arrow_array::{BinaryViewArray, LargeListArray, ListArray};
-    use arrow_dlpack::{Options, Pad, Scalar, to_padded};
+    use arrow_dlpack::{Conversion, Pad, Scalar};
 
     use super::*;
     use crate::{PAD, fill};
@@ -98,11 +98,11 @@ mod racing {
         let own = data.buffers()[buffer].as_slice()[at..at + other.len()].to_vec();
         let address = data.buffers()[buffer].as_ptr().addr() + at;
         let array = one(array);
-        let (wide, narrow) = (fill(0).dtype(DType::Float64), Options::default());
+        let (wide, narrow) = (fill(0).dtype(DType::Float64), Conversion::default());
         while_written(address, &own, other, || {
             for round in 0..600 {
                 let options = if round % 2 == 0 { &wide } else { &narrow };
-                let padded = to_padded(&array, PAD.length(8), options);
+                let padded = options.padded(&array, PAD.length(8));
                 let allowed = |kind| matches!(kind, ErrorKind::Invalid | ErrorKind::Argument);
                 assert!(padded.as_ref().err().is_none_or(|error| allowed(error.kind())), "{padded:?}");
             }
@@ -130,7 +130,7 @@ mod racing {
         let own = data.buffers()[0].as_slice()[16_000..16_016].to_vec();
         while_written(data.buffers()[0].as_ptr().addr() + 16_000, &own, &far, || {
             for _ in 0..600 {
-                let padded = to_padded(&array, pad, &Options::default());
+                let padded = Conversion::default().padded(&array, pad);
                 assert!(padded.as_ref().err().is_none_or(|error| error.row() == Some(1000)), "{padded:?}");
             }
         });

@@ -1,7 +1,7 @@
 //! What `explain` says of lists and strings is what happens.
 
 use arrow_array::{Array, StringArray};
-use arrow_dlpack::{CopyLog, CopyMode, DType, NullPolicy, Options, Ragged, explain, explain_schema, to_ragged};
+use arrow_dlpack::{Conversion, CopyLog, CopyMode, DType, Device, NullPolicy, Ragged, Selection};
 use arrow_schema::DataType;
 
 use crate::support::Random;
@@ -24,11 +24,11 @@ fn parts(ragged: &Ragged) -> Vec<(DType, Vec<Option<i64>>)> {
 fn it_tells_the_parts_and_every_byte_that_moves() {
     let mut random = Random(11);
     let options = [
-        Options::default(),
+        Conversion::default(),
         keep(),
         fill(7),
         keep().dtype(DType::Int32),
-        Options::default().writable(true),
+        Conversion::default().writable(true),
         keep().copy(CopyMode::Never),
     ];
     for round in 0..60 {
@@ -37,9 +37,9 @@ fn it_tells_the_parts_and_every_byte_that_moves() {
         let array = array.slice(array.len() / 3, array.len() - array.len() / 3);
         let column = one(&array);
         for options in &options {
-            let report = explain(column.field(), std::slice::from_ref(&column), None, |_| options.clone()).unwrap();
+            let report = options.clone().select(Selection::Each(None)).explain(&column).unwrap();
             let log = CopyLog::new();
-            let ragged = log.track(|| to_ragged(&column, options));
+            let ragged = log.track(|| options.ragged(&column));
             let refused = report.rows.iter().find_map(|row| row.error.clone());
             let Ok(ragged) = ragged else {
                 assert_eq!(refused, ragged.err());
@@ -60,11 +60,11 @@ fn rows_are_named_by_their_parts() {
         report.rows.iter().map(|row| (row.column.clone(), row.how())).collect::<Vec<_>>()
     };
     let column = one(&list.slice(1, 1));
-    let report = explain(column.field(), std::slice::from_ref(&column), None, |_| keep()).unwrap();
+    let report = keep().select(Selection::Each(None)).explain(&column).unwrap();
     let expected = [("x.offsets", "copy"), ("x.validity", "copy"), ("x.values", "view")];
     assert_eq!(names(&report), expected.map(|(name, how)| (name.to_owned(), how)));
     let nested = field("x", Kind::LargeList.of(Kind::ListView.of(DataType::Boolean)));
-    let report = explain_schema(&nested, None, |_| Options::default()).unwrap();
+    let report = Conversion::default().select(Selection::Each(None)).explain_type(&nested, Device::CPU).unwrap();
     let expected = [
         ("x.offsets", "view or copy"),
         ("x.values.offsets", "view or copy"),
@@ -74,8 +74,12 @@ fn rows_are_named_by_their_parts() {
     assert_eq!(names(&report), expected.map(|(name, how)| (name.to_owned(), how)));
     assert!(report.rows.iter().all(|row| row.shape == [None]));
     let text = one(&StringArray::from(vec![Some("a"), None]));
-    let refused = explain(text.field(), std::slice::from_ref(&text), None, |_| Options::default()).unwrap();
+    let refused = Conversion::default().select(Selection::Each(None)).explain(&text).unwrap();
     assert_eq!(names(&refused), [("x".to_owned(), "refused")]);
-    let nan = Options::default().nulls(NullPolicy::Nan);
-    assert!(explain_schema(text.field(), None, |_| nan.clone()).unwrap().rows[0].error.is_some());
+    let nan = Conversion::default().nulls(NullPolicy::Nan);
+    assert!(
+        nan.clone().select(Selection::Each(None)).explain_type(text.field(), Device::CPU).unwrap().rows[0]
+            .error
+            .is_some()
+    );
 }

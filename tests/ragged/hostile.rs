@@ -9,7 +9,7 @@ use arrow_array::{
     StringArray, StringViewArray,
 };
 use arrow_dlpack::ffi::arrow_device::ArrowArray;
-use arrow_dlpack::{CopyLog, CopyMode, ErrorKind, Options, Ragged, Tensor, array_to_tensor, to_padded, to_ragged};
+use arrow_dlpack::{Conversion, CopyLog, CopyMode, ErrorKind, Ragged, Tensor};
 
 use crate::support::arrow::{field, import_edited, set_buffer};
 use crate::{PAD, keep, positions, values};
@@ -21,13 +21,13 @@ fn pointer<T>(values: &[T]) -> *const c_void {
 /// An array whose structs are in order and whose contents are not.
 fn assert_refused(array: &dyn Array, row: Option<usize>, edit: impl Fn(&mut ArrowArray)) {
     let own = field("x", array.data_type().clone());
-    for options in [Options::default(), keep()] {
+    for options in [Conversion::default(), keep()] {
         let (imported, released) = import_edited(array, &own, &edit);
         let imported = imported.unwrap();
-        let error = to_ragged(&imported, &options).expect_err(&array.data_type().to_string());
+        let error = options.ragged(&imported).expect_err(&array.data_type().to_string());
         assert_eq!((error.kind(), error.column()), (ErrorKind::Invalid, Some("x")), "{error}");
         assert!(row.is_none() || error.row() == row, "{error}");
-        let error = to_padded(&imported, PAD, &options.dtype(arrow_dlpack::DType::Int64)).unwrap_err();
+        let error = options.dtype(arrow_dlpack::DType::Int64).padded(&imported, PAD).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
         drop(imported);
         assert_eq!(released.get(), 1);
@@ -128,15 +128,15 @@ fn misaligned_offsets_are_moved() {
         import_edited(&lists(), &own, |array| set_buffer(array, 1, memory.as_ptr().wrapping_add(skip).cast()));
     let imported = imported.unwrap();
     let log = CopyLog::new();
-    let ragged = log.track(|| to_ragged(&imported, &Options::default())).unwrap();
+    let ragged = log.track(|| Conversion::default().ragged(&imported)).unwrap();
     assert_eq!((positions(ragged.offsets()), values(&ragged).len()), (vec![0, 2, 2, 3], 3));
     assert!(log.entries()[0].why.contains("realigned"), "{:?}", log.entries());
-    let error = to_ragged(&imported, &Options::default().copy(CopyMode::Never)).unwrap_err();
+    let error = Conversion::default().copy(CopyMode::Never).ragged(&imported).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Copy);
 }
 
 fn tensor(array: &dyn Array) -> Tensor {
-    array_to_tensor(array, &Options::default()).unwrap()
+    Conversion::default().to_tensor(array).unwrap()
 }
 
 #[test]

@@ -9,8 +9,7 @@ use arrow_array::{
 };
 use arrow_data::ArrayData;
 use arrow_dlpack::{
-    CopyLog, CopyMode, DType, DecimalMode, DictionaryMode, ErrorKind, Options, Pad, Scalar, to_arrow, to_padded,
-    to_ragged, to_tensor,
+    Conversion, CopyLog, CopyMode, DType, DecimalMode, DictionaryMode, ErrorKind, Pad, Scalar, to_arrow,
 };
 
 use crate::support::reference::read;
@@ -26,8 +25,8 @@ fn rows_of(items: &dyn Array) -> ArrayRef {
     make_array(data.build().unwrap())
 }
 
-fn items() -> Vec<(ArrayRef, Options)> {
-    let options = Options::default;
+fn items() -> Vec<(ArrayRef, Conversion)> {
+    let options = Conversion::default;
     let numbers = || Int32Array::from(vec![3, 3, 1, 1, 2]);
     let runs =
         RunArray::<Int32Type>::try_new(&Int32Array::from(vec![2, 4, 5]), &Int32Array::from(vec![3, 1, 2])).unwrap();
@@ -59,14 +58,14 @@ fn values_are_those_of_a_column_of_the_items() {
     for (items, options) in items() {
         let what = format!("{} {options:?}", items.data_type());
         let list = rows_of(items.as_ref());
-        let alone = to_tensor(&one(&items), &options).unwrap();
+        let alone = options.to_tensor(&one(&items)).unwrap();
         let log = CopyLog::new();
-        let ragged = log.track(|| to_ragged(&one(&list), &options)).unwrap();
+        let ragged = log.track(|| options.ragged(&one(&list))).unwrap();
         assert_eq!((positions(ragged.offsets()), values(&ragged).dtype()), (vec![0, 2, 2, 5], alone.dtype()), "{what}");
         assert_eq!((values(&ragged).shape(), read(values(&ragged))), (alone.shape(), read(&alone)), "{what}");
         assert_eq!(values(&ragged).is_copied(), !log.entries().is_empty(), "{what}");
         assert_eq!(values(&ragged).is_copied(), alone.is_copied(), "{what}");
-        let never = to_ragged(&one(&list), &options.clone().copy(CopyMode::Never));
+        let never = options.clone().copy(CopyMode::Never).ragged(&one(&list));
         assert_eq!(never.is_err(), alone.is_copied(), "{what}");
         // Values that are what the field says return to its type; others are those of a tensor.
         let back = ragged.to_arrow(CopyMode::IfNeeded).unwrap().to_arrow().unwrap();
@@ -84,13 +83,13 @@ fn values_are_those_of_a_column_of_the_items() {
             all[usize::try_from(items.start).unwrap() * per_item..usize::try_from(items.end).unwrap() * per_item]
                 .to_vec()
         };
-        let sliced = to_ragged(&one(&tail), &options).unwrap();
+        let sliced = options.ragged(&one(&tail)).unwrap();
         assert_eq!(read(values(&sliced)), elements(2..5), "{what}");
         let zero = Pad::new(Scalar::Int(0)).length(3);
         if alone.dtype() == DType::Complex64 {
             continue;
         }
-        let (matrix, valid) = to_padded(&one(&tail), zero, &options).unwrap();
+        let (matrix, valid) = options.padded(&one(&tail), zero).unwrap();
         assert_eq!(&matrix.shape()[..2], [2, 3], "{what}");
         assert_eq!(matrix.shape()[2..], alone.shape()[1..], "{what}");
         let padded = read(&matrix);
@@ -114,14 +113,14 @@ fn nulls_that_codes_and_runs_stand_for_are_nulls() {
     );
     for items in [codes, runs] {
         let list = rows_of(items.as_ref());
-        let error = to_ragged(&one(&list), &Options::default()).unwrap_err();
+        let error = Conversion::default().ragged(&one(&list)).unwrap_err();
         assert_eq!((error.kind(), error.row()), (ErrorKind::Null, Some(0)), "{error}");
-        let error = to_ragged(&one(&list.slice(1, 2)), &Options::default()).unwrap_err();
+        let error = Conversion::default().ragged(&one(&list.slice(1, 2))).unwrap_err();
         assert_eq!((error.kind(), error.row()), (ErrorKind::Null, Some(1)), "{error}");
         let zero = Pad::new(Scalar::Int(0));
-        let (_, valid) = to_padded(&one(&list), zero, &keep()).unwrap();
+        let (_, valid) = keep().padded(&one(&list), zero).unwrap();
         assert_eq!(valid.as_bytes().unwrap(), [1, 0, 0, 0, 0, 0, 0, 1, 1]);
-        let filled = to_ragged(&one(&list), &fill(7)).unwrap();
+        let filled = fill(7).ragged(&one(&list)).unwrap();
         assert_eq!(read(values(&filled)).iter().filter(|element| element[0] == 7).count(), 2);
     }
 }

@@ -7,10 +7,7 @@ use arrow_array::types::Float32Type;
 use arrow_array::{Array, ArrayRef, Int32Array, Int64Array, ListArray, StringArray, make_array};
 use arrow_buffer::NullBuffer;
 use arrow_data::ArrayData;
-use arrow_dlpack::{
-    CopyLog, CopyMode, DType, ErrorKind, NullPolicy, Options, Scalar, Values, chunks_to_padded, chunks_to_ragged,
-    to_padded, to_ragged,
-};
+use arrow_dlpack::{Chunks, Conversion, CopyLog, CopyMode, DType, ErrorKind, NullPolicy, Scalar, Values};
 use arrow_schema::{DataType, Field};
 
 use crate::support::Random;
@@ -24,7 +21,7 @@ fn lists_of_every_kind_are_views() {
         // Offsets of a list start at 0 here.
         let array = if kind.is_view() { array } else { lists(kind, &expected) };
         let log = CopyLog::new();
-        let ragged = log.track(|| to_ragged(&one(&array), &Options::default().copy(CopyMode::Never))).unwrap();
+        let ragged = log.track(|| Conversion::default().copy(CopyMode::Never).ragged(&one(&array))).unwrap();
         assert!(log.entries().is_empty());
         let data = array.to_data();
         assert_eq!(ragged.offsets().as_ptr().cast_const(), data.buffers()[0].as_ptr());
@@ -42,16 +39,16 @@ fn the_offsets_of_a_slice_are_rebased_and_accounted_for() {
     let list = lists(Kind::List, &[Some(vec![Some(1), Some(2)]), Some(vec![]), Some(vec![Some(3)])]);
     let tail = list.slice(1, 2);
     let log = CopyLog::new();
-    let ragged = log.track(|| to_ragged(&one(&tail), &Options::default())).unwrap();
+    let ragged = log.track(|| Conversion::default().ragged(&one(&tail))).unwrap();
     assert_eq!((positions(ragged.offsets()), values(&ragged).as_slice::<i16>().unwrap()), (vec![0, 0, 1], &[3][..]));
     assert!(!values(&ragged).is_copied());
     assert_eq!(log.entries().len(), 1);
     assert_eq!((log.entries()[0].bytes, log.entries()[0].why.as_str()), (12, "offsets of a slice rebased"));
-    let error = to_ragged(&one(&tail), &Options::default().copy(CopyMode::Never)).unwrap_err();
+    let error = Conversion::default().copy(CopyMode::Never).ragged(&one(&tail)).unwrap_err();
     assert_eq!((error.kind(), error.column()), (ErrorKind::Copy, Some("x")));
     assert!(error.reason().contains("rebased") && error.remedy().is_some(), "{error}");
     // The head starts at 0 and needs none.
-    let head = to_ragged(&one(&list.slice(0, 1)), &Options::default().copy(CopyMode::Never)).unwrap();
+    let head = Conversion::default().copy(CopyMode::Never).ragged(&one(&list.slice(0, 1))).unwrap();
     assert_eq!((positions(head.offsets()), values(&head).len()), (vec![0, 2], 2));
 }
 
@@ -59,9 +56,9 @@ fn the_offsets_of_a_slice_are_rebased_and_accounted_for() {
 fn without_rows_the_parts_are_of_the_same_types() {
     for kind in KINDS {
         let field = field("x", kind.of(DataType::Float32));
-        let none = chunks_to_ragged(&field, &[], &keep().copy(CopyMode::Never)).unwrap();
+        let none = keep().copy(CopyMode::Never).ragged(Chunks::new(&field, &[])).unwrap();
         let empty = arrow_array::new_empty_array(field.data_type());
-        let empty = to_ragged(&shared(&empty, &field), &keep().copy(CopyMode::Never)).unwrap();
+        let empty = keep().copy(CopyMode::Never).ragged(&shared(&empty, &field)).unwrap();
         for ragged in [none, empty] {
             assert_eq!((ragged.len(), values(&ragged).shape(), values(&ragged).dtype()), (0, &[0][..], DType::Float32));
             assert_eq!(positions(ragged.offsets()), if kind.is_view() { vec![] } else { vec![0] });
@@ -70,7 +67,7 @@ fn without_rows_the_parts_are_of_the_same_types() {
         }
     }
     for data_type in [DataType::Utf8, DataType::LargeBinary, DataType::Utf8View] {
-        let ragged = chunks_to_ragged(&field("x", data_type), &[], &Options::default().writable(true)).unwrap();
+        let ragged = Conversion::default().writable(true).ragged(Chunks::new(&field("x", data_type), &[])).unwrap();
         assert_eq!((positions(ragged.offsets()), values(&ragged).dtype()), (vec![0], DType::UInt8));
         assert!(ragged.offsets().is_writable());
     }
@@ -88,51 +85,51 @@ fn null_rows_and_elements_go_by_the_policy() {
     let array = make_array(data.build().unwrap());
     let column = one(&array);
 
-    let error = to_ragged(&column, &Options::default()).unwrap_err();
+    let error = Conversion::default().ragged(&column).unwrap_err();
     assert_eq!((error.kind(), error.column(), error.row()), (ErrorKind::Null, Some("x"), Some(1)));
 
-    let kept = to_ragged(&column, &keep().copy(CopyMode::Never)).unwrap();
+    let kept = keep().copy(CopyMode::Never).ragged(&column).unwrap();
     assert_eq!(positions(kept.offsets()), [0, 2, 4, 5]);
     assert_eq!(kept.validity().unwrap().as_bytes().unwrap(), [1, 0, 1]);
     assert_eq!(kept.to_arrow(CopyMode::Never).unwrap().to_arrow().unwrap().null_count(), 1);
     // What lies under a null row does not stand in the way of a cast.
-    assert_eq!(values(&to_ragged(&column, &keep().dtype(DType::Int8)).unwrap()).len(), 5);
+    assert_eq!(values(&keep().dtype(DType::Int8).ragged(&column).unwrap()).len(), 5);
 
     let log = CopyLog::new();
-    let filled = log.track(|| to_ragged(&column, &fill(0).dtype(DType::Int8))).unwrap();
+    let filled = log.track(|| fill(0).dtype(DType::Int8).ragged(&column)).unwrap();
     assert_eq!(
         (positions(filled.offsets()), values(&filled).as_slice::<i8>().unwrap()),
         (vec![0, 2, 2, 3], &[1, 2, 5][..])
     );
     assert!(filled.validity().is_none());
     assert!(log.entries().iter().any(|copy| copy.why.contains("null rows made empty")), "{:?}", log.entries());
-    assert_eq!(to_ragged(&column, &fill(0).copy(CopyMode::Never)).unwrap_err().kind(), ErrorKind::Copy);
+    assert_eq!(fill(0).copy(CopyMode::Never).ragged(&column).unwrap_err().kind(), ErrorKind::Copy);
 }
 
 #[test]
 fn an_empty_null_row_costs_nothing_when_filled() {
     let list = lists(Kind::List, &[Some(vec![Some(1)]), None, Some(vec![Some(2)])]);
-    let ragged = to_ragged(&one(&list), &fill(0).copy(CopyMode::Never)).unwrap();
+    let ragged = fill(0).copy(CopyMode::Never).ragged(&one(&list)).unwrap();
     assert_eq!(positions(ragged.offsets()), [0, 1, 1, 2]);
 }
 
 #[test]
 fn errors_name_the_row_of_the_list() {
     let list = lists(Kind::List, &[Some(vec![Some(1), Some(2)]), Some(vec![]), Some(vec![Some(3), None, Some(300)])]);
-    let null = to_ragged(&one(&list), &Options::default()).unwrap_err();
+    let null = Conversion::default().ragged(&one(&list)).unwrap_err();
     assert_eq!((null.kind(), null.row()), (ErrorKind::Null, Some(2)));
-    let misfit = to_ragged(&one(&list), &keep().dtype(DType::Int8)).unwrap_err();
+    let misfit = keep().dtype(DType::Int8).ragged(&one(&list)).unwrap_err();
     assert_eq!((misfit.kind(), misfit.row(), misfit.column()), (ErrorKind::Cast, Some(2), Some("x")));
     let field = field("x", list.data_type().clone());
     let chunks = [shared(&list.slice(0, 2), &field), shared(&list.slice(1, 2), &field)];
-    let error = chunks_to_ragged(&field, &chunks, &Options::default()).unwrap_err();
+    let error = Conversion::default().ragged(Chunks::new(&field, &chunks)).unwrap_err();
     assert_eq!(error.row(), Some(3));
     let narrow = keep().dtype(DType::Int8);
-    let error = chunks_to_padded(&field, &chunks, PAD, &narrow).unwrap_err();
+    let error = narrow.padded(Chunks::new(&field, &chunks), PAD).unwrap_err();
     assert_eq!((error.kind(), error.row()), (ErrorKind::Cast, Some(3)));
     let short = shared(&list.slice(0, 1), &field);
     for chunks in [chunks.to_vec(), vec![short.clone(), short, chunks[1].clone()]] {
-        let error = chunks_to_ragged(&field, &chunks, &narrow).unwrap_err();
+        let error = narrow.ragged(Chunks::new(&field, &chunks)).unwrap_err();
         assert_eq!((error.kind(), error.row()), (ErrorKind::Cast, Some(3)), "{} chunks", chunks.len());
     }
 }
@@ -146,11 +143,11 @@ fn nulls_that_no_row_shows_are_none() {
         .add_buffer(ints(false, &[2, 1]))
         .add_child_data(Int32Array::from(vec![Some(1), None, Some(3), Some(4), Some(1000)]).to_data());
     let array = make_array(data.build().unwrap());
-    let options = Options::default();
-    assert_eq!(values(&to_ragged(&one(&array), &options.clone().copy(CopyMode::Never)).unwrap()).len(), 5);
+    let options = Conversion::default();
+    assert_eq!(values(&options.clone().copy(CopyMode::Never).ragged(&one(&array)).unwrap()).len(), 5);
     let nan = options.clone().nulls(NullPolicy::Fill(Scalar::Int(0))).copy(CopyMode::Never);
-    assert!(!values(&to_ragged(&one(&array), &nan).unwrap()).is_copied());
-    let narrow = to_ragged(&one(&array), &options.dtype(DType::Int8)).unwrap();
+    assert!(!values(&nan.ragged(&one(&array)).unwrap()).is_copied());
+    let narrow = options.dtype(DType::Int8).ragged(&one(&array)).unwrap();
     assert_eq!(values(&narrow).as_slice::<i8>().unwrap()[2..4], [3, 4]);
 }
 
@@ -167,15 +164,15 @@ fn nested_lists_are_ragged_values() {
         builder.append(true);
     }
     let array: ArrayRef = Arc::new(builder.finish());
-    let ragged = to_ragged(&one(&array), &Options::default().copy(CopyMode::Never)).unwrap();
+    let ragged = Conversion::default().copy(CopyMode::Never).ragged(&one(&array)).unwrap();
     let Values::Ragged(inner) = ragged.values() else { panic!("nested lists have ragged values") };
     let text = inner.values().as_ragged().unwrap();
     assert_eq!((positions(ragged.offsets()), positions(inner.offsets())), (vec![0, 2, 2, 3], vec![0, 2, 2, 3]));
     assert_eq!((positions(text.offsets()), values(text).as_bytes().unwrap()), (vec![0, 2, 3, 6], &b"abcdef"[..]));
     assert_eq!(ragged.to_arrow(CopyMode::Never).unwrap().to_arrow().unwrap().to_data(), array.to_data());
-    let tail = to_ragged(&one(&array.slice(2, 1)), &Options::default()).unwrap();
+    let tail = Conversion::default().ragged(&one(&array.slice(2, 1))).unwrap();
     assert_eq!(values(tail.values().as_ragged().unwrap().values().as_ragged().unwrap()).as_bytes().unwrap(), b"def");
-    let error = to_padded(&one(&array), PAD, &Options::default()).unwrap_err();
+    let error = Conversion::default().padded(&one(&array), PAD).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unsupported);
     assert!(error.remedy().is_some());
 }
@@ -192,10 +189,10 @@ fn nulls_under_nested_null_rows_stay_out_of_sight() {
     builder.values().append(true);
     builder.append(false);
     let array: ArrayRef = Arc::new(builder.finish());
-    let ragged = to_ragged(&one(&array), &fill(0)).unwrap();
+    let ragged = fill(0).ragged(&one(&array)).unwrap();
     let inner = ragged.values().as_ragged().unwrap();
     assert_eq!((positions(ragged.offsets()), inner.len(), values(inner).len()), (vec![0, 1, 1], 1, 1));
-    let kept = to_ragged(&one(&array), &keep().dtype(DType::Int8)).unwrap();
+    let kept = keep().dtype(DType::Int8).ragged(&one(&array)).unwrap();
     let inner = kept.values().as_ragged().unwrap();
     assert_eq!(inner.validity().unwrap().as_bytes().unwrap(), [1, 0, 0]);
     assert_eq!(kept.to_arrow(CopyMode::IfNeeded).unwrap().to_arrow().unwrap().null_count(), 1);
@@ -203,7 +200,7 @@ fn nulls_under_nested_null_rows_stay_out_of_sight() {
 
 #[test]
 fn what_has_no_rows_of_different_lengths_is_refused_with_a_remedy() {
-    let options = Options::default();
+    let options = Conversion::default();
     for data_type in [
         DataType::Int32,
         list(DataType::Int32, 2),
@@ -211,11 +208,11 @@ fn what_has_no_rows_of_different_lengths_is_refused_with_a_remedy() {
         Kind::List.of(DataType::Struct(vec![Field::new("a", DataType::Int32, true)].into())),
         Kind::List.of(DataType::Null),
     ] {
-        let error = chunks_to_ragged(&field("x", data_type), &[], &options).unwrap_err();
+        let error = options.ragged(Chunks::new(&field("x", data_type), &[])).unwrap_err();
         assert_eq!((error.kind(), error.column()), (ErrorKind::Unsupported, Some("x")), "{error}");
         assert!(error.remedy().is_some(), "{error}");
     }
-    let text = chunks_to_ragged(&field("x", DataType::Utf8), &[], &options.nulls(NullPolicy::Nan));
+    let text = options.nulls(NullPolicy::Nan).ragged(Chunks::new(&field("x", DataType::Utf8), &[]));
     assert_eq!(text.unwrap_err().kind(), ErrorKind::Null);
 }
 
@@ -223,7 +220,7 @@ fn what_has_no_rows_of_different_lengths_is_refused_with_a_remedy() {
 fn memory_lives_as_long_as_any_part_and_is_released_once() {
     let list = lists(Kind::List, &[Some(vec![Some(1), Some(2)]), Some(vec![Some(3)])]);
     let (array, released) = import_edited(&list, &field("x", list.data_type().clone()), |_| ());
-    let ragged = to_ragged(&array.unwrap(), &Options::default()).unwrap();
+    let ragged = Conversion::default().ragged(&array.unwrap()).unwrap();
     assert_eq!(released.get(), 0);
     let (offsets, back) = (ragged.offsets().clone(), ragged.to_arrow(CopyMode::Never).unwrap());
     drop(ragged);
@@ -234,7 +231,7 @@ fn memory_lives_as_long_as_any_part_and_is_released_once() {
     assert_eq!(released.get(), 1);
     let text = StringArray::from(vec!["a", "b"]);
     let (array, released) = import_edited(&text, &field("x", DataType::Utf8), |_| ());
-    let ragged = to_ragged(&array.unwrap(), &Options::default()).unwrap();
+    let ragged = Conversion::default().ragged(&array.unwrap()).unwrap();
     let bytes = values(&ragged).clone();
     drop(ragged);
     assert_eq!((released.get(), bytes.as_bytes().unwrap()), (0, &b"ab"[..]));
@@ -253,16 +250,16 @@ fn floats_are_joined_across_chunks() {
     let field = field("x", one.data_type().clone());
     let log = CopyLog::new();
     let chunks = [shared(&one, &field), shared(&two, &field)];
-    let ragged = log.track(|| chunks_to_ragged(&field, &chunks, &Options::default())).unwrap();
+    let ragged = log.track(|| Conversion::default().ragged(Chunks::new(&field, &chunks))).unwrap();
     assert_eq!(
         (positions(ragged.offsets()), values(&ragged).as_slice::<f32>().unwrap()),
         (vec![0, 1, 1, 3], &[1.0, 2.0, 3.0][..])
     );
     assert_eq!(log.bytes(), 4 * 4 + 3 * 4);
     assert_eq!(
-        chunks_to_ragged(&field, &chunks, &Options::default().copy(CopyMode::Never)).unwrap_err().kind(),
+        Conversion::default().copy(CopyMode::Never).ragged(Chunks::new(&field, &chunks)).unwrap_err().kind(),
         ErrorKind::Copy
     );
     let ids = Int64Array::from(vec![1]);
-    assert_eq!(to_ragged(&crate::one(&ids), &Options::default()).unwrap_err().kind(), ErrorKind::Unsupported);
+    assert_eq!(Conversion::default().ragged(&crate::one(&ids)).unwrap_err().kind(), ErrorKind::Unsupported);
 }

@@ -26,7 +26,7 @@ mod text;
 use arrow_array::{Array, ArrayRef, ListArray, make_array};
 use arrow_buffer::{BooleanBuffer, Buffer, NullBuffer};
 use arrow_data::ArrayData;
-use arrow_dlpack::{DType, DeviceArray, NullPolicy, Options, Pad, Ragged, Scalar, Tensor};
+use arrow_dlpack::{Conversion, DType, DeviceArray, NullPolicy, Pad, Ragged, Scalar, Tensor};
 use arrow_schema::DataType;
 use support::Random;
 use support::arrow::{field, shared};
@@ -130,12 +130,12 @@ pub(crate) fn one(array: &dyn Array) -> DeviceArray {
     shared(array, &field("x", array.data_type().clone()))
 }
 
-pub(crate) fn keep() -> Options {
-    Options::default().nulls(NullPolicy::Keep)
+pub(crate) fn keep() -> Conversion {
+    Conversion::default().nulls(NullPolicy::Keep)
 }
 
-pub(crate) fn fill(value: i128) -> Options {
-    Options::default().nulls(NullPolicy::Fill(Scalar::Int(value)))
+pub(crate) fn fill(value: i128) -> Conversion {
+    Conversion::default().nulls(NullPolicy::Fill(Scalar::Int(value)))
 }
 /// A list array whose offsets start at 0.
 pub(crate) fn lists(kind: Kind, rows: &[Row]) -> ArrayRef {

@@ -6,27 +6,27 @@ use arrow_array::builder::{BooleanBuilder, ListBuilder, StringViewBuilder};
 use arrow_array::types::Int32Type;
 use arrow_array::{Array, ArrayRef, FixedSizeListArray, make_array};
 use arrow_data::ArrayData;
-use arrow_dlpack::{CopyMode, DType, ErrorKind, NullPolicy, Options, Pad, Scalar, to_padded};
+use arrow_dlpack::{Conversion, CopyMode, DType, ErrorKind, NullPolicy, Pad, Scalar};
 
 use crate::{Kind, PAD, ints, keep, lists, one};
 
 #[test]
 fn rows_are_padded() {
     let list = lists(Kind::List, &[Some(vec![Some(1), None, Some(3)]), None, Some(vec![]), Some(vec![Some(4)])]);
-    let pad = |length, options: &Options| to_padded(&one(&list), PAD.length(length), options);
+    let pad = |length, options: &Conversion| options.padded(&one(&list), PAD.length(length));
     let (matrix, valid) = pad(None, &keep()).unwrap();
     assert_eq!((matrix.shape(), valid.shape()), (&[4_i64, 3][..], &[4_i64, 3][..]));
     assert_eq!(matrix.as_slice::<i16>().unwrap(), [1, -1, 3, -1, -1, -1, -1, -1, -1, 4, -1, -1]);
     assert_eq!(valid.as_bytes().unwrap(), [1, 0, 1, 0, 0, 0, 0, 0, 0, 1, 0, 0]);
-    let nan = Options::default().nulls(NullPolicy::Nan).dtype(DType::Float32);
+    let nan = Conversion::default().nulls(NullPolicy::Nan).dtype(DType::Float32);
     let (matrix, valid) = pad(Some(4), &nan).unwrap();
     assert!(matrix.as_slice::<f32>().unwrap()[1].is_nan());
     assert_eq!(matrix.as_slice::<f32>().unwrap()[2..8], [3.0, -1.0, -1.0, -1.0, -1.0, -1.0]);
     assert_eq!(valid.as_bytes().unwrap()[..4], [1, 0, 1, 0]);
     for (error, row, kind) in [
         (pad(Some(2), &keep()).unwrap_err(), 0, ErrorKind::Argument),
-        (pad(None, &Options::default()).unwrap_err(), 1, ErrorKind::Null),
-        (to_padded(&one(&list.slice(0, 1)), PAD, &Options::default()).unwrap_err(), 0, ErrorKind::Null),
+        (pad(None, &Conversion::default()).unwrap_err(), 1, ErrorKind::Null),
+        (Conversion::default().padded(&one(&list.slice(0, 1)), PAD).unwrap_err(), 0, ErrorKind::Null),
     ] {
         assert_eq!((error.row(), error.kind()), (Some(row), kind), "{error}");
         assert!(error.remedy().is_some());
@@ -42,10 +42,10 @@ fn bits_fixed_size_lists_and_views_of_strings_are_padded() {
     builder.append_value([Some(true)]);
     let bits: ArrayRef = Arc::new(builder.finish());
     let zero = Pad::new(Scalar::Bool(false)).length(3);
-    let (matrix, _) = to_padded(&one(&bits.slice(0, 2)), zero, &Options::default()).unwrap();
+    let (matrix, _) = Conversion::default().padded(&one(&bits.slice(0, 2)), zero).unwrap();
     assert_eq!((matrix.dtype(), matrix.as_bytes().unwrap()), (DType::Bool, &[1, 0, 1, 1, 0, 0][..]));
-    let as_float = Options::default().dtype(DType::Float32);
-    let (matrix, _) = to_padded(&one(&bits.slice(1, 1)), zero, &as_float).unwrap();
+    let as_float = Conversion::default().dtype(DType::Float32);
+    let (matrix, _) = as_float.padded(&one(&bits.slice(1, 1)), zero).unwrap();
     assert_eq!(matrix.as_slice::<f32>().unwrap(), [1.0, 0.0, 0.0]);
 
     let pairs = FixedSizeListArray::from_iter_primitive::<Int32Type, _, _>(
@@ -56,7 +56,7 @@ fn bits_fixed_size_lists_and_views_of_strings_are_padded() {
         .len(2)
         .add_buffer(ints(false, &[0, 1, 3]))
         .add_child_data(pairs.to_data());
-    let (matrix, valid) = to_padded(&one(&make_array(data.build().unwrap())), PAD, &Options::default()).unwrap();
+    let (matrix, valid) = Conversion::default().padded(&one(&make_array(data.build().unwrap())), PAD).unwrap();
     assert_eq!((matrix.shape(), valid.shape()), (&[2_i64, 2, 2][..], &[2_i64, 2][..]));
     assert_eq!(matrix.as_slice::<i32>().unwrap(), [1, 2, -1, -1, 3, 4, 5, 6]);
 
@@ -65,7 +65,7 @@ fn bits_fixed_size_lists_and_views_of_strings_are_padded() {
     views.append_null();
     views.append_value("x");
     let spaces = Pad::new(Scalar::Int(32));
-    let (matrix, valid) = to_padded(&one(&views.finish()), spaces, &keep()).unwrap();
+    let (matrix, valid) = keep().padded(&one(&views.finish()), spaces).unwrap();
     assert_eq!(matrix.shape(), [3, 24]);
     assert_eq!(&matrix.as_bytes().unwrap()[..24], b"longer than twelve bytes");
     assert_eq!(&matrix.as_bytes().unwrap()[48..50], b"x ");
@@ -80,7 +80,7 @@ fn a_null_anywhere_in_an_item_is_one_of_the_item() {
         .len(2)
         .add_buffer(ints(false, &[0, 2, 5]))
         .add_child_data(pairs.to_data());
-    let (matrix, valid) = to_padded(&one(&make_array(data.build().unwrap())), PAD, &keep()).unwrap();
+    let (matrix, valid) = keep().padded(&one(&make_array(data.build().unwrap())), PAD).unwrap();
     assert_eq!(valid.as_bytes().unwrap(), [0, 1, 0, 0, 1, 0]);
     assert_eq!(matrix.shape(), [2, 3, 2]);
     let items = matrix.as_slice::<i32>().unwrap();

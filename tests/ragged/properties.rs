@@ -3,7 +3,7 @@
 use arrow_array::cast::AsArray;
 use arrow_array::types::Int32Type;
 use arrow_array::{Array, ArrayRef};
-use arrow_dlpack::{CopyMode, DType, ErrorKind, NullPolicy, Options, Scalar, chunks_to_padded, chunks_to_ragged};
+use arrow_dlpack::{Chunks, Conversion, CopyMode, DType, ErrorKind, NullPolicy, Scalar};
 use arrow_schema::DataType;
 use proptest::prelude::*;
 
@@ -12,8 +12,8 @@ use crate::support::arrow::{field, shared};
 use crate::{KINDS, Kind, PAD, Row, random_lists, ranges, values};
 
 /// What the options ask of a row: its elements, null ones as they become.
-fn expected_row(row: &Row, options: &Options) -> Option<Vec<Option<i16>>> {
-    match (row, options.nulls) {
+fn expected_row(row: &Row, options: &Conversion) -> Option<Vec<Option<i16>>> {
+    match (row, options.nulls.of("x")) {
         (None, NullPolicy::Keep) => None,
         (None, _) => Some(Vec::new()),
         (Some(items), NullPolicy::Fill(_)) => Some(items.iter().map(|item| item.or(Some(77))).collect()),
@@ -45,7 +45,7 @@ proptest! {
     ) {
         let mut random = Random(seed);
         let nulls = [NullPolicy::Error, NullPolicy::Keep, NullPolicy::Fill(Scalar::Int(77))][policy];
-        let mut options = Options::default().nulls(nulls);
+        let mut options = Conversion::default().nulls(nulls);
         if cast {
             options = options.dtype(DType::Int32);
         }
@@ -59,8 +59,8 @@ proptest! {
             expected.extend_from_slice(&own[start..start + length]);
         }
         let has_null = expected.iter().any(|row| row.as_ref().is_none_or(|items| items.contains(&None)));
-        let ragged = chunks_to_ragged(&field, &arrays, &options);
-        let padded = chunks_to_padded(&field, &arrays, PAD, &options);
+        let ragged = options.ragged(Chunks::new(&field, &arrays));
+        let padded = options.padded(Chunks::new(&field, &arrays), PAD);
         if nulls == NullPolicy::Error && has_null {
             let first = expected.iter().position(|row| row.is_none());
             let first = first.or_else(|| expected.iter().position(|row| row.as_ref().unwrap().contains(&None)));

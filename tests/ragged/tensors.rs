@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use arrow_array::types::{Int32Type, Int64Type};
 use arrow_array::{Array, ArrayRef, FixedSizeListArray, ListArray, StructArray};
-use arrow_dlpack::{CopyMode, ErrorKind, Options, Ragged, to_ragged};
+use arrow_dlpack::{Conversion, CopyMode, ErrorKind, Ragged};
 use arrow_schema::{Field, FieldRef};
 
 use crate::support::arrow::{extension, field, shared};
@@ -26,7 +26,7 @@ fn tensors_of_variable_shape_have_shapes() {
     let rows = [Some(vec![Some(1); 6]), Some(vec![]), Some(vec![Some(2), Some(3)])];
     let data: ArrayRef = Arc::new(ListArray::from_iter_primitive::<Int64Type, _, _>(rows));
     let (array, field) = tensors(&data, &[[2, 3], [0, 7], [1, 2]], r#"{"permutation":[1,0]}"#);
-    let ragged = to_ragged(&shared(&array, &field), &Options::default().copy(CopyMode::Never)).unwrap();
+    let ragged = Conversion::default().copy(CopyMode::Never).ragged(&shared(&array, &field)).unwrap();
     assert_eq!(ragged.shapes().unwrap().as_slice::<i32>().unwrap(), [2, 3, 0, 7, 1, 2]);
     assert_eq!((ragged.shapes().unwrap().shape(), positions(ragged.offsets())), (&[3_i64, 2][..], vec![0, 6, 6, 8]));
     let back = ragged.to_arrow(CopyMode::Never).unwrap();
@@ -34,7 +34,7 @@ fn tensors_of_variable_shape_have_shapes() {
     let own = Ragged::new(values(&ragged).clone(), ragged.offsets().clone(), None, ragged.shapes().cloned(), None);
     let own = own.unwrap().to_arrow(CopyMode::Never).unwrap();
     assert_eq!(own.field().extension_type_name(), Some("arrow.variable_shape_tensor"));
-    assert_eq!(to_ragged(&own, &Options::default()).unwrap().shapes().unwrap().len(), 6);
+    assert_eq!(Conversion::default().ragged(&own).unwrap().shapes().unwrap().len(), 6);
 
     for (shapes, metadata) in [
         ([[2, 3], [0, 7], [1, 3]], ""),
@@ -44,7 +44,7 @@ fn tensors_of_variable_shape_have_shapes() {
         ([[2, 3], [0, 7], [1, 2]], r#"{"permutation":[1,1]}"#),
     ] {
         let (array, field) = tensors(&data, &shapes, metadata);
-        let error = to_ragged(&shared(&array, &field), &Options::default()).unwrap_err();
+        let error = Conversion::default().ragged(&shared(&array, &field)).unwrap_err();
         assert_eq!((error.kind(), error.column()), (ErrorKind::Invalid, Some("x")), "{error}");
     }
 }
@@ -54,12 +54,12 @@ fn a_null_tensor_is_kept_or_refused() {
     let data: ArrayRef = Arc::new(ListArray::from_iter_primitive::<Int64Type, _, _>([Some(vec![Some(1); 2]), None]));
     let (array, field) = tensors(&data, &[[2, 1], [5, 5]], "{}");
     let column = shared(&array, &field);
-    let kept = to_ragged(&column, &keep()).unwrap();
+    let kept = keep().ragged(&column).unwrap();
     assert_eq!(kept.validity().unwrap().as_bytes().unwrap(), [1, 0]);
     let back = kept.to_arrow(CopyMode::Never).unwrap().to_arrow().unwrap();
     assert_eq!((back.null_count(), back.len()), (1, 2));
-    for options in [Options::default(), fill(0)] {
-        let error = to_ragged(&column, &options).unwrap_err();
+    for options in [Conversion::default(), fill(0)] {
+        let error = options.ragged(&column).unwrap_err();
         assert_eq!((error.kind(), error.row()), (ErrorKind::Null, Some(1)), "{error}");
         assert!(error.remedy().is_some_and(|remedy| remedy.contains("NullPolicy::Keep")));
     }
@@ -68,6 +68,6 @@ fn a_null_tensor_is_kept_or_refused() {
     let fields =
         vec![Field::new("data", data.data_type().clone(), true), Field::new("shape", shape.data_type().clone(), true)];
     let array = StructArray::new(fields.into(), vec![data, Arc::new(shape)], None);
-    let error = to_ragged(&shared(&array, &field), &keep()).unwrap_err();
+    let error = keep().ragged(&shared(&array, &field)).unwrap_err();
     assert_eq!((error.kind(), error.row()), (ErrorKind::Invalid, Some(0)), "{error}");
 }

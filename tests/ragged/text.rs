@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
 use arrow_array::{ArrayRef, BinaryArray, Int32Array, StringArray, UInt8Array};
-use arrow_dlpack::{CopyMode, DType, ErrorKind, Options, Ragged, array_to_tensor, to_padded, to_ragged};
+use arrow_dlpack::{Conversion, CopyMode, DType, ErrorKind, Ragged};
 use arrow_schema::DataType;
 
 use crate::support::arrow::field;
@@ -26,14 +26,14 @@ fn strings_give_their_bytes_and_come_back() {
         let is_view = matches!(data_type, DataType::Utf8View | DataType::BinaryView);
         for (start, length) in [(0, 4), (1, 3), (2, 1), (4, 0)] {
             let array = array.slice(start, length);
-            let ragged = to_ragged(&one(&array), &Options::default()).unwrap();
+            let ragged = Conversion::default().ragged(&one(&array)).unwrap();
             let expected = text[start..start + length].concat();
             assert_eq!(values(&ragged).as_bytes().unwrap(), expected.as_bytes());
             assert_eq!(values(&ragged).is_copied(), is_view && length > 0, "{data_type} {start}");
             let back = ragged.to_arrow(CopyMode::IfNeeded).unwrap();
             assert_eq!(back.to_arrow().unwrap().to_data(), array.to_data(), "{data_type} {start}");
         }
-        let never = to_ragged(&one(&array), &Options::default().copy(CopyMode::Never));
+        let never = Conversion::default().copy(CopyMode::Never).ragged(&one(&array));
         assert_eq!(never.is_err(), is_view);
     }
 }
@@ -43,17 +43,17 @@ fn views_hold_strings_of_up_to_twelve_bytes_themselves() {
     for length in 0..20 {
         let text = &"abcdefghijklmnopqrst"[..length];
         let views = arrow_array::StringViewArray::from(vec![text, "x", text]);
-        let ragged = to_ragged(&one(&views), &Options::default()).unwrap();
+        let ragged = Conversion::default().ragged(&one(&views)).unwrap();
         assert_eq!(values(&ragged).as_bytes().unwrap(), format!("{text}x{text}").as_bytes(), "{length} bytes");
-        let (matrix, _) = to_padded(&one(&views), crate::PAD, &Options::default().dtype(DType::Int16)).unwrap();
+        let (matrix, _) = Conversion::default().dtype(DType::Int16).padded(&one(&views), crate::PAD).unwrap();
         assert_eq!(matrix.shape(), [3, length.max(1) as i64]);
     }
 }
 
 #[test]
 fn bytes_that_are_no_text_any_more_are_refused() {
-    let bytes = array_to_tensor(&UInt8Array::from(vec![b'a', 0xc3, 0xb6, b'b']), &Options::default()).unwrap();
-    let offsets = |ends: Vec<i32>| array_to_tensor(&Int32Array::from(ends), &Options::default()).unwrap();
+    let bytes = Conversion::default().to_tensor(&UInt8Array::from(vec![b'a', 0xc3, 0xb6, b'b'])).unwrap();
+    let offsets = |ends: Vec<i32>| Conversion::default().to_tensor(&Int32Array::from(ends)).unwrap();
     let utf8 = field("x", DataType::Utf8);
     let whole = Ragged::new(bytes.clone(), offsets(vec![0, 3, 4]), None, None, None).unwrap();
     let array = whole.to_arrow_as(&utf8, CopyMode::Never).unwrap().to_arrow().unwrap();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use arrow_array::Float64Array;
 use arrow_dlpack::python::input::{self, Chunks};
 use arrow_dlpack::python::protocol::{self, LentTensor, TensorClass, exchange_api};
-use arrow_dlpack::{CopyMode, DeviceArray, DeviceArrayStream, Options};
+use arrow_dlpack::{Conversion, CopyMode, DeviceArray, DeviceArrayStream};
 use arrow_schema::{DataType, Field};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
@@ -26,7 +26,7 @@ impl Column {
 
     #[pyo3(signature = (**kwargs))]
     fn __dlpack__<'py>(&self, py: Python<'py>, kwargs: Option<&Bound<'py, PyDict>>) -> PyResult<Bound<'py, PyAny>> {
-        let tensor = arrow_dlpack::to_tensor(&self.0, &Options::default().copy(CopyMode::Never))?;
+        let tensor = Conversion::default().copy(CopyMode::Never).to_tensor(&self.0)?;
         protocol::dlpack(py, &LentTensor::new(tensor), kwargs)
     }
 

@@ -8,9 +8,8 @@ use arrow_dlpack::arrow::{
 use arrow_dlpack::ffi::arrow_device::ArrowDeviceArray;
 use arrow_dlpack::ffi::dlpack::DLDeviceType;
 use arrow_dlpack::{
-    CopyMode, DType, DecimalMode, DeviceArray, DictionaryMode, Error, NullPolicy, Options, Pad, Result, Scalar, Tensor,
-    chunks_to_tensor, explain, explain_schema, request_field, to_arrow, to_padded, to_ragged, to_tensor, to_tensors,
-    validity,
+    Chunks, Conversion, CopyMode, DType, DecimalMode, Device, DeviceArray, DictionaryMode, Error, NullPolicy, Pad,
+    Result, Scalar, Selection, Tensor, request_field, to_arrow,
 };
 use arrow_schema::{DataType, Field, FieldRef};
 
@@ -94,7 +93,7 @@ pub(crate) fn converse(own: (&Node, &[Wrong]), requested: (&Node, &[Wrong])) -> 
             if let Some(converted) = errors.keep(request_field(&array, &field)) {
                 assert_eq!((converted.field(), converted.len()), (&field, array.len()));
                 errors.keep(converted.to_arrow());
-                errors.keep(to_tensor(&converted, &Options::default())).inspect(tensors::touch);
+                errors.keep(Conversion::default().to_tensor(&converted)).inspect(tensors::touch);
             }
         }
         Err(error) => outcome.refused = Some(error),
@@ -148,12 +147,12 @@ fn everything(array: &DeviceArray, node: &Node, outcome: &mut Outcome) {
     for options in option_sets() {
         outcome.is_converted |= convert(array, node, &options, &mut errors);
     }
-    errors.keep(validity(array.field(), std::slice::from_ref(array))).inspect(tensors::touch);
+    errors.keep(Conversion::default().validity(array)).inspect(tensors::touch);
     errors
-        .keep(chunks_to_tensor(array.field(), &[array.clone(), array.clone()], &Options::default()))
+        .keep(Conversion::default().to_tensor(Chunks::new(array.field(), &[array.clone(), array.clone()])))
         .inspect(tensors::touch);
     for options in option_sets() {
-        if let Some(ragged) = errors.keep(to_ragged(array, &options)) {
+        if let Some(ragged) = errors.keep(options.ragged(array)) {
             outcome.is_converted = true;
             assert_eq!(ragged.len() as i64, node.length);
             if let Some(back) = errors.keep(ragged.to_arrow(CopyMode::IfNeeded)) {
@@ -163,14 +162,14 @@ fn everything(array: &DeviceArray, node: &Node, outcome: &mut Outcome) {
     }
     for length in [Some(4), None] {
         let padded =
-            to_padded(array, Pad::new(Scalar::Int(0)).length(length), &Options::default().nulls(NullPolicy::Keep));
+            Conversion::default().nulls(NullPolicy::Keep).padded(array, Pad::new(Scalar::Int(0)).length(length));
         errors.keep(padded).inspect(|(matrix, valid)| [matrix, valid].into_iter().for_each(tensors::touch));
     }
-    let columns = errors.keep(to_tensors(array.field(), std::slice::from_ref(array), None, |_| Options::default()));
+    let columns = errors.keep(Conversion::default().select(Selection::Each(None)).to_tensors(array));
     columns.into_iter().flatten().for_each(|(_, tensor)| tensors::touch(&tensor));
     for report in [
-        explain(array.field(), std::slice::from_ref(array), None, |_| Options::default()),
-        explain_schema(array.field(), None, |_| Options::default()),
+        Conversion::default().select(Selection::Each(None)).explain(array),
+        Conversion::default().select(Selection::Each(None)).explain_type(array.field(), Device::CPU),
     ] {
         if let Some(report) = errors.keep(report) {
             assert!(report.to_string().contains("dtype"));
@@ -181,8 +180,8 @@ fn everything(array: &DeviceArray, node: &Node, outcome: &mut Outcome) {
     for index in 0..array.columns().len() {
         if let Some(column) = errors.keep(array.column(index)) {
             errors.keep(column.to_arrow());
-            errors.keep(to_tensor(&column, &Options::default().nulls(NullPolicy::Keep))).inspect(tensors::touch);
-            errors.keep(validity(column.field(), std::slice::from_ref(&column))).inspect(tensors::touch);
+            errors.keep(Conversion::default().nulls(NullPolicy::Keep).to_tensor(&column)).inspect(tensors::touch);
+            errors.keep(Conversion::default().validity(&column)).inspect(tensors::touch);
             again(&column, None, &mut errors);
         }
     }
@@ -205,26 +204,26 @@ impl Errors<'_> {
     }
 }
 
-pub(crate) fn option_sets() -> Vec<Options> {
+pub(crate) fn option_sets() -> Vec<Conversion> {
     let fill = NullPolicy::Fill(Scalar::Int(0));
     vec![
-        Options::default(),
-        Options::default().nulls(NullPolicy::Keep).copy(CopyMode::Never),
-        Options::default().nulls(NullPolicy::Keep).copy(CopyMode::Always),
-        Options::default().nulls(fill),
-        Options::default().nulls(NullPolicy::Nan).dtype(DType::Float64),
-        Options::default().nulls(fill).dtype(DType::Int8),
-        Options::default().writable(true).nulls(NullPolicy::Keep),
-        Options::default().dictionary(DictionaryMode::Values).nulls(NullPolicy::Keep),
-        Options::default().decimal(DecimalMode::Unscaled).nulls(NullPolicy::Keep),
-        Options::default().decimal(DecimalMode::Unscaled).dtype(DType::Int64).nulls(fill),
-        Options::default().dtype(DType::Complex64).nulls(fill),
+        Conversion::default(),
+        Conversion::default().nulls(NullPolicy::Keep).copy(CopyMode::Never),
+        Conversion::default().nulls(NullPolicy::Keep).copy(CopyMode::Always),
+        Conversion::default().nulls(fill),
+        Conversion::default().nulls(NullPolicy::Nan).dtype(DType::Float64),
+        Conversion::default().nulls(fill).dtype(DType::Int8),
+        Conversion::default().writable(true).nulls(NullPolicy::Keep),
+        Conversion::default().dictionary(DictionaryMode::Values).nulls(NullPolicy::Keep),
+        Conversion::default().decimal(DecimalMode::Unscaled).nulls(NullPolicy::Keep),
+        Conversion::default().decimal(DecimalMode::Unscaled).dtype(DType::Int64).nulls(fill),
+        Conversion::default().dtype(DType::Complex64).nulls(fill),
     ]
 }
 
 /// A tensor of the array, its elements compared with the node's, and back; whether there is one.
-fn convert(array: &DeviceArray, node: &Node, options: &Options, errors: &mut Errors<'_>) -> bool {
-    let Some(tensor) = errors.keep(to_tensor(array, options)) else { return false };
+fn convert(array: &DeviceArray, node: &Node, options: &Conversion, errors: &mut Errors<'_>) -> bool {
+    let Some(tensor) = errors.keep(options.to_tensor(array)) else { return false };
     assert_eq!(tensor.shape().first().copied(), Some(node.length));
     if !tensor.is_empty() && tensor.len() < 1 << 12 {
         compare(&tensor, node, options);
@@ -235,7 +234,7 @@ fn convert(array: &DeviceArray, node: &Node, options: &Options, errors: &mut Err
         errors.keep(back.to_arrow());
     }
     if node.length < 1 << 12
-        && let Some(valid) = errors.keep(validity(array.field(), std::slice::from_ref(array)))
+        && let Some(valid) = errors.keep(Conversion::default().validity(array))
     {
         errors.keep(to_arrow(&tensor, Some(&valid), CopyMode::IfNeeded));
     }
@@ -243,18 +242,18 @@ fn convert(array: &DeviceArray, node: &Node, options: &Options, errors: &mut Err
 }
 
 /// Elements that are valid are the node's, where no cast was asked for.
-fn compare(tensor: &Tensor, node: &Node, options: &Options) {
+fn compare(tensor: &Tensor, node: &Node, options: &Conversion) {
     let Some(elements) = node.elements() else { return };
     // A view of what nobody reads here.
     if !tensor.device().is_cpu() {
         assert!(!tensor.is_copied());
         return;
     }
-    if node.has_codes() && options.dictionary != Some(DictionaryMode::Values) {
+    if node.has_codes() && options.dictionary.of("") != Some(DictionaryMode::Values) {
         return tensors::touch(tensor);
     }
     // Stored order: strides of a permutation lead elsewhere.
-    if options.dtype.is_some_and(|dtype| Some(dtype) != natural(node)) || !tensor.is_row_major() {
+    if options.dtype.of("").is_some_and(|dtype| Some(dtype) != natural(node)) || !tensor.is_row_major() {
         return tensors::touch(tensor);
     }
     let found = read(tensor);

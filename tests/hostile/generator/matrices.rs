@@ -1,9 +1,6 @@
 //! Columns as matrices, which must be what each column is alone.
 
-use arrow_dlpack::{
-    DeviceArray, MatrixOptions, MemoryOrder, NullPolicy, Options, Tensor, explain_matrix, explain_matrix_schema,
-    matrix_to_tensor, matrix_to_tensor_into, matrix_validity, to_tensors, validity,
-};
+use arrow_dlpack::{Chunks, Conversion, Device, DeviceArray, MemoryOrder, NullPolicy, PerColumn, Selection, Tensor};
 
 use super::exercise::{Errors, option_sets};
 use super::tensors::touch;
@@ -19,61 +16,63 @@ pub(super) fn matrices(array: &DeviceArray, errors: &mut Errors<'_>) {
         // Each column with some of the options, so that all are used by some.
         let sets = option_sets().into_iter().skip(number % 3).step_by(3);
         for (options, order) in sets.zip([MemoryOrder::C, MemoryOrder::F, MemoryOrder::A].into_iter().cycle()) {
-            let mut matrix = MatrixOptions::default().memory_order(order).copy(options.copy).writable(options.writable);
-            matrix.columns = selected.map(|name| vec![name.to_owned()]);
-            one(array, &matrix, &options, errors);
+            one(array, selected, &options.memory_order(order), errors);
         }
-        let mut options = MatrixOptions::default();
-        options.columns = selected.map(|name| vec![name.to_owned()]);
-        valid(array, &options, errors);
+        valid(array, selected, errors);
     }
 }
 
+/// The names of the selected columns: one, or all.
+fn names_of(selected: Option<&str>) -> Option<Vec<String>> {
+    selected.map(|name| vec![name.to_owned()])
+}
+
 /// The validity of columns, which is that of each.
-fn valid(array: &DeviceArray, options: &MatrixOptions, errors: &mut Errors<'_>) {
+fn valid(array: &DeviceArray, selected: Option<&str>, errors: &mut Errors<'_>) {
+    let options = Conversion::default().select(Selection::Whole(names_of(selected)));
     let chunks = [array.clone(), array.clone()];
-    errors.keep(matrix_validity(array.field(), &chunks, options)).inspect(touch);
-    let Some(made) = errors.keep(matrix_validity(array.field(), &chunks[..1], options)) else { return };
+    errors.keep(options.validity(Chunks::new(array.field(), &chunks))).inspect(touch);
+    let Some(made) = errors.keep(options.validity(Chunks::new(array.field(), &chunks[..1]))) else { return };
     touch(&made);
     if made.len() >= 1 << 12 || made.shape()[1] == 0 {
         return;
     }
-    let is_chosen = |name: &String| options.columns.as_ref().is_none_or(|names| names.contains(name));
+    let is_chosen = |name: &String| selected.is_none_or(|selected| selected == name);
     let chosen = (0..array.columns().len()).filter(|index| is_chosen(array.columns()[*index].name()));
     let columns: Option<Vec<Tensor>> = chosen
         .map(|index| {
             let column = errors.keep(array.column(index))?;
-            errors.keep(validity(column.field(), std::slice::from_ref(&column)))
+            errors.keep(Conversion::default().validity(&column))
         })
         .collect();
     columns.into_iter().for_each(|columns| assert_same(&made, &columns));
 }
 
-fn one(array: &DeviceArray, matrix: &MatrixOptions, options: &Options, errors: &mut Errors<'_>) {
-    let (field, chunks) = (array.field(), std::slice::from_ref(array));
-    let of = |_: &str| options.clone();
-    let made = errors.keep(matrix_to_tensor(field, chunks, matrix, of));
-    let report = errors.keep(explain_matrix(field, chunks, matrix, of));
+fn one(array: &DeviceArray, selected: Option<&str>, options: &Conversion, errors: &mut Errors<'_>) {
+    let field = array.field();
+    let matrix = &options.clone().select(Selection::Whole(names_of(selected)));
+    let made = errors.keep(matrix.to_tensor(array));
+    let report = errors.keep(matrix.explain(array));
     if let (Some(made), Some(report)) = (&made, report) {
         assert_eq!(report.matrices[0].dtype, Some(made.dtype()));
         assert!(report.matrices[0].error.is_none() && report.to_string().contains("matrix"));
     }
-    errors.keep(explain_matrix_schema(field, matrix, of));
+    errors.keep(matrix.explain_type(field, Device::CPU));
     let Some(made) = made else { return };
     assert_eq!(made.shape()[0], array.len() as i64);
     touch(&made);
     // What kept nulls hold is anything.
-    if made.len() >= 1 << 12 || options.nulls == NullPolicy::Keep {
+    if made.len() >= 1 << 12 || options.nulls == PerColumn::All(NullPolicy::Keep) {
         return;
     }
-    let typed = |_: &str| options.clone().dtype(made.dtype());
-    if let Some(columns) = errors.keep(to_tensors(field, chunks, matrix.columns.as_deref(), typed))
+    let each = options.clone().dtype(made.dtype()).select(Selection::Each(names_of(selected)));
+    if let Some(columns) = errors.keep(each.to_tensors(array))
         && made.shape()[1] > 0
     {
         assert_same(&made, &columns.into_iter().map(|(_, tensor)| tensor).collect::<Vec<_>>());
     }
-    written(array, matrix, options, &made, errors);
-    errors.keep(matrix_to_tensor(field, &[array.clone(), array.clone()], matrix, of)).inspect(touch);
+    written(array, matrix, &made, errors);
+    errors.keep(matrix.to_tensor(Chunks::new(field, &[array.clone(), array.clone()]))).inspect(touch);
 }
 
 /// The columns of the matrix are these.
@@ -88,14 +87,12 @@ fn assert_same(matrix: &Tensor, columns: &[Tensor]) {
 }
 
 /// The same matrix in memory that is there.
-fn written(array: &DeviceArray, matrix: &MatrixOptions, options: &Options, made: &Tensor, errors: &mut Errors<'_>) {
+fn written(array: &DeviceArray, matrix: &Conversion, made: &Tensor, errors: &mut Errors<'_>) {
     let bytes = vec![0xEE; made.nbytes()];
     let memory = Memory::new(&bytes, made.dtype(), made.shape(), &[made.shape()[1].max(1), 1], 0).import().0;
     let Some(memory) = errors.keep(memory) else { return };
     let mut out = output(&memory).expect("fresh memory can be written");
-    let chunks = std::slice::from_ref(array);
-    let of = |_: &str| options.clone();
-    if errors.keep(matrix_to_tensor_into(array.field(), chunks, matrix, of, &mut out)).is_some() {
+    if errors.keep(matrix.write(array, &mut out)).is_some() {
         assert_eq!(read(&memory), read(made));
     }
 }

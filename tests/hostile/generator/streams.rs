@@ -7,7 +7,7 @@ use arrow_dlpack::arrow::DeviceArrayStream;
 use arrow_dlpack::ffi::arrow_device::{
     ArrowArray, ArrowArrayStream, ArrowDeviceArray, ArrowDeviceArrayStream, ArrowSchema,
 };
-use arrow_dlpack::{NullPolicy, Options, Result, chunks_to_tensor, explain};
+use arrow_dlpack::{Chunks, Conversion, NullPolicy, Result, Selection};
 
 use super::build::Structs;
 use super::exercise::{Errors, Outcome};
@@ -241,7 +241,7 @@ fn everything(mut stream: DeviceArrayStream, batches: &[Node], errors: &mut Erro
         chunks.push(array);
     }
     assert!(stream.next().is_none());
-    let options = Options::default().nulls(NullPolicy::Keep);
-    errors.keep(chunks_to_tensor(&field, &chunks, &options)).inspect(touch);
-    errors.keep(explain(&field, &chunks, None, |_| Options::default()));
+    let options = Conversion::default().nulls(NullPolicy::Keep);
+    errors.keep(options.to_tensor(Chunks::new(&field, &chunks))).inspect(touch);
+    errors.keep(Conversion::default().select(Selection::Each(None)).explain(Chunks::new(&field, &chunks)));
 }

@@ -7,7 +7,7 @@ use arrow_dlpack::ffi::dlpack::{
     DLDataType, DLDataTypeCode, DLDevice, DLDeviceType, DLManagedTensor, DLManagedTensorVersioned, DLPackVersion,
     DLTensor,
 };
-use arrow_dlpack::{CopyMode, Options, Tensor, explain_tensor, to_arrow, to_tensor};
+use arrow_dlpack::{Conversion, CopyMode, Tensor, to_arrow};
 
 use super::build::Block;
 use super::exercise::{Errors, Outcome};
@@ -348,12 +348,12 @@ fn everything(tensor: &Tensor, errors: &mut Errors<'_>) {
     touch(tensor);
     round_trips(tensor, errors);
     errors
-        .keep(explain_tensor(tensor, |_| Options::default()))
+        .keep(Conversion::default().explain_tensor(tensor))
         .inspect(|report| assert!(report.to_string().contains("dtype")));
     for copy in [CopyMode::Never, CopyMode::IfNeeded, CopyMode::Always] {
         let Some(array) = errors.keep(to_arrow(tensor, None, copy)) else { continue };
         errors.keep(array.to_arrow());
-        let back = errors.keep(to_tensor(&array, &Options::default()));
+        let back = errors.keep(Conversion::default().to_tensor(&array));
         if let Some(back) = back.filter(|_| !tensor.is_empty() && tensor.len() < MANY) {
             assert_eq!(back.device(), tensor.device());
             if !back.device().is_cpu() {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use arrow_array::{Array, ArrayRef, RecordBatch};
-use arrow_dlpack::{Conversion, CopyMode, DeviceArray, Options, Ragged, Result, Tensor, chunks_to_ragged, polars};
+use arrow_dlpack::{Conversion, CopyMode, DeviceArray, Ragged, Result, Tensor, polars};
 use arrow_schema::{Field, FieldRef};
 use polars_core::prelude::{ChunkedArray, DataFrame, IntoSeries, PolarsDataType, Series};
 
@@ -80,7 +80,7 @@ pub trait Convert {
     /// Rows of different lengths.
     ///
     /// # Errors
-    /// As [`chunks_to_ragged`].
+    /// As [`Conversion::ragged`].
     fn rows<S: Source + ?Sized>(&self, source: &S) -> Result<Ragged>;
     /// As [`Conversion::validity`].
     ///
@@ -89,25 +89,30 @@ pub trait Convert {
     fn valid<S: Source + ?Sized>(&self, source: &S) -> Result<Tensor>;
 }
 
+/// The chunks as a conversion takes them.
+fn data(chunks: &Chunks) -> arrow_dlpack::Chunks<'_> {
+    arrow_dlpack::Chunks::new(&chunks.field, &chunks.arrays)
+}
+
 impl Convert for Conversion {
     fn tensor<S: Source + ?Sized>(&self, source: &S) -> Result<Tensor> {
         let chunks = source.chunks()?;
-        self.to_tensor(&chunks.field, &chunks.arrays)
+        self.to_tensor(data(&chunks))
     }
 
     fn tensors<S: Source + ?Sized>(&self, source: &S) -> Result<Vec<(String, Tensor)>> {
         let chunks = source.chunks()?;
-        self.to_tensors(&chunks.field, &chunks.arrays)
+        self.to_tensors(data(&chunks))
     }
 
     fn rows<S: Source + ?Sized>(&self, source: &S) -> Result<Ragged> {
         let chunks = source.chunks()?;
-        chunks_to_ragged(&chunks.field, &chunks.arrays, &Options::default())
+        self.ragged(data(&chunks))
     }
 
     fn valid<S: Source + ?Sized>(&self, source: &S) -> Result<Tensor> {
         let chunks = source.chunks()?;
-        self.validity(&chunks.field, &chunks.arrays)
+        self.validity(data(&chunks))
     }
 }
 
