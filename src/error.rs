@@ -120,6 +120,12 @@ impl Error {
         self
     }
 
+    /// Names the shard of a source by its number.
+    pub(crate) fn in_shard(mut self, shard: usize) -> Self {
+        self.0.reason = format!("shard {shard}: {}", self.0.reason);
+        self
+    }
+
     pub(crate) fn at_row(mut self, row: usize) -> Self {
         self.0.row = Some(row);
         self

@@ -34,6 +34,7 @@ from ._native import (
     track_copies,
     validity,
 )
+from ._shards import parquet_shards
 
 __all__ = [
     "Array",
@@ -61,6 +62,7 @@ __all__ = [
     "from_arrow",
     "from_dlpack",
     "memory_stats",
+    "parquet_shards",
     "stream",
     "to_arrow",
     "to_ragged",

@@ -84,6 +84,7 @@ _Batches: TypeAlias = (
     _ToReader | _Scannable | _IterBatches | _CollectBatches | _ToArrowReader | _FetchRecordBatch | _ToBatches | _DataSet
 )
 _Source: TypeAlias = _ArrowData | _Batches | Iterable[_ArrowData | _Batches]
+_Shard: TypeAlias = _Source | Callable[[], _Source] | tuple[_Source | Callable[[], _Source], SupportsIndex]
 _Data: TypeAlias = _Source | _DLPackExportable
 # A name, a tuple (device_type, device_id), a Device, or another library's device object.
 _Device: TypeAlias = str | tuple[int, int] | Device | object
@@ -460,6 +461,13 @@ class Loader(Generic[_BatchT_co]):
     prefetch: the number of batches to make ahead; 0 makes each batch on request, without a thread.
     threads: the number of threads that convert a large batch; None is ARROW_DLPACK_THREADS, or one per core.
     rank, world_size: batch k belongs to rank k % world_size. All ranks get the same number of batches.
+    sources: the parts of a source, instead of `source`: a list of sources or callables, each also as (source, rows)
+        with its number of rows. All have one schema. The threads that read them open them.
+    lanes: the number of equal parts that the rows of `sources` are cut into. Batch k has the next rows of lane
+        k % lanes, so that a rank reads only its lanes if world_size divides their number. Each lane shuffles by
+        itself, in an equal part of the buffer. More than one needs the number of rows of each of `sources`.
+    shuffle_shards: whether each epoch permutes `sources`; None does if there is a shuffle_buffer.
+    readers: the number of threads that read lanes.
     verify: what a loaded state is compared with, by hashes of sampled rows: "replay", the rows that are read
         again; "all", which makes it an error if there is nothing to compare.
 
@@ -474,7 +482,7 @@ class Loader(Generic[_BatchT_co]):
     @overload
     def __new__(
         cls,
-        source: _Source | Callable[[], _Source],
+        source: _Source | Callable[[], _Source] | None = None,
         *,
         batch_size: SupportsIndex,
         columns: Sequence[str] | None = None,
@@ -492,12 +500,16 @@ class Loader(Generic[_BatchT_co]):
         threads: SupportsIndex | None = None,
         rank: SupportsIndex = 0,
         world_size: SupportsIndex = 1,
+        sources: Sequence[_Shard] | None = None,
+        lanes: SupportsIndex = 1,
+        shuffle_shards: bool | None = None,
+        readers: SupportsIndex = 1,
         verify: Literal["replay", "all"] = "replay",
     ) -> Loader[Tensor]: ...
     @overload
     def __new__(
         cls,
-        source: _Source | Callable[[], _Source],
+        source: _Source | Callable[[], _Source] | None = None,
         *,
         batch_size: SupportsIndex,
         columns: Sequence[str] | None = None,
@@ -515,12 +527,16 @@ class Loader(Generic[_BatchT_co]):
         threads: SupportsIndex | None = None,
         rank: SupportsIndex = 0,
         world_size: SupportsIndex = 1,
+        sources: Sequence[_Shard] | None = None,
+        lanes: SupportsIndex = 1,
+        shuffle_shards: bool | None = None,
+        readers: SupportsIndex = 1,
         verify: Literal["replay", "all"] = "replay",
     ) -> Loader[_ArrayT_co]: ...
     @overload
     def __new__(
         cls,
-        source: _Source | Callable[[], _Source],
+        source: _Source | Callable[[], _Source] | None = None,
         *,
         batch_size: SupportsIndex,
         columns: Sequence[str] | None = None,
@@ -538,12 +554,16 @@ class Loader(Generic[_BatchT_co]):
         threads: SupportsIndex | None = None,
         rank: SupportsIndex = 0,
         world_size: SupportsIndex = 1,
+        sources: Sequence[_Shard] | None = None,
+        lanes: SupportsIndex = 1,
+        shuffle_shards: bool | None = None,
+        readers: SupportsIndex = 1,
         verify: Literal["replay", "all"] = "replay",
     ) -> Loader[Any]: ...
     @overload
     def __new__(
         cls,
-        source: _Source | Callable[[], _Source],
+        source: _Source | Callable[[], _Source] | None = None,
         *,
         batch_size: SupportsIndex,
         columns: Mapping[str, str | Sequence[str]],
@@ -561,12 +581,16 @@ class Loader(Generic[_BatchT_co]):
         threads: SupportsIndex | None = None,
         rank: SupportsIndex = 0,
         world_size: SupportsIndex = 1,
+        sources: Sequence[_Shard] | None = None,
+        lanes: SupportsIndex = 1,
+        shuffle_shards: bool | None = None,
+        readers: SupportsIndex = 1,
         verify: Literal["replay", "all"] = "replay",
     ) -> Loader[dict[str, Tensor]]: ...
     @overload
     def __new__(
         cls,
-        source: _Source | Callable[[], _Source],
+        source: _Source | Callable[[], _Source] | None = None,
         *,
         batch_size: SupportsIndex,
         columns: Mapping[str, str | Sequence[str]],
@@ -584,12 +608,16 @@ class Loader(Generic[_BatchT_co]):
         threads: SupportsIndex | None = None,
         rank: SupportsIndex = 0,
         world_size: SupportsIndex = 1,
+        sources: Sequence[_Shard] | None = None,
+        lanes: SupportsIndex = 1,
+        shuffle_shards: bool | None = None,
+        readers: SupportsIndex = 1,
         verify: Literal["replay", "all"] = "replay",
     ) -> Loader[dict[str, _ArrayT_co]]: ...
     @overload
     def __new__(
         cls,
-        source: _Source | Callable[[], _Source],
+        source: _Source | Callable[[], _Source] | None = None,
         *,
         batch_size: SupportsIndex,
         columns: Mapping[str, str | Sequence[str]],
@@ -607,6 +635,10 @@ class Loader(Generic[_BatchT_co]):
         threads: SupportsIndex | None = None,
         rank: SupportsIndex = 0,
         world_size: SupportsIndex = 1,
+        sources: Sequence[_Shard] | None = None,
+        lanes: SupportsIndex = 1,
+        shuffle_shards: bool | None = None,
+        readers: SupportsIndex = 1,
         verify: Literal["replay", "all"] = "replay",
     ) -> Loader[dict[str, Any]]: ...
     @property
@@ -633,7 +665,8 @@ class Loader(Generic[_BatchT_co]):
         """Returns a dict that is equal for all ranks that read the same source with the same options and are in step.
 
         It has the options that determine the order, the columns, the number of rows, and hashes of the rows that
-        were read: of the epoch that has just ended, or of the current one.
+        were read: of the epoch that has just ended, or of the current one. With lanes, a rank has the `hashes` of
+        its own shards: compare those that two ranks have in common.
         """
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

@@ -23,6 +23,7 @@ mod mask;
 mod node;
 mod offsets;
 mod record_batch;
+mod same_schema;
 mod schema;
 mod spans;
 mod stream;
@@ -55,6 +56,7 @@ pub(crate) use import::{array_ready_at, host_array, release_directly};
 pub(crate) use lists::{Hidden, Ints, ListChunk, ViewChunk};
 pub(crate) use mask::{Mask, count_bits};
 pub(crate) use node::ArrayNode;
+pub(crate) use same_schema::difference;
 pub use schema::read_schema;
 #[cfg(feature = "python")]
 pub(crate) use stream::forget_messages;

@@ -229,7 +229,11 @@ remedies! {
     }
     RepeatableOrder {
         "read a source that yields the same rows in the same order each time, such as files or a query with ORDER BY over a unique key",
-        "give a query an ORDER BY over a unique key, or write its result to files and pass those",
+        "give a query an ORDER BY over a unique key, or pass files as shards: sources=parquet_shards(paths)",
+    }
+    ToldRows {
+        "tell Shards::new the true number of rows of each shard",
+        "pass each of sources= as (source, rows) with its true number of rows, or sources=parquet_shards(paths)",
     }
     NoPrefetch { "set LoadOptions::prefetch to 0 to do without", "pass prefetch=0 to do without" }
 }

@@ -7,11 +7,21 @@ use chacha20::rand_core::{Rng, SeedableRng};
 pub(super) struct Draws(ChaCha8Rng);
 
 impl Draws {
-    /// The draws of a seed and an epoch.
-    pub(super) fn new(seed: u64, epoch: u64) -> Self {
+    /// The draws of the rows of a lane in an epoch.
+    pub(super) fn of_rows(seed: u64, lane: usize, epoch: u64) -> Self {
+        // No Rust platform has wider addresses.
+        Self::new([seed, u64::try_from(lane).unwrap_or(u64::MAX), 0, 0], epoch)
+    }
+
+    /// The draws of the order of shards in an epoch.
+    pub(super) fn of_shards(seed: u64, epoch: u64) -> Self {
+        Self::new([seed, 0, 1, 0], epoch)
+    }
+
+    /// The draws of a key of four words: the seed, the lane, the purpose and 0.
+    fn new(words: [u64; 4], epoch: u64) -> Self {
         let mut key = [0; 32];
-        let (start, _) = key.split_at_mut(8);
-        start.copy_from_slice(&seed.to_le_bytes());
+        key.as_chunks_mut::<8>().0.iter_mut().zip(words).for_each(|(bytes, word)| *bytes = word.to_le_bytes());
         let mut generator = ChaCha8Rng::from_seed(key);
         generator.set_stream(epoch);
         Self(generator)
@@ -54,13 +64,13 @@ mod tests {
     fn the_numbers_are_those_of_the_document() {
         // By an independent implementation of the document, in tests/python/test_loader_order.py.
         let draws = |seed, epoch, count| {
-            let mut draws = Draws::new(seed, epoch);
+            let mut draws = Draws::of_rows(seed, 0, epoch);
             [(); 4].map(|()| draws.below(count))
         };
         assert_eq!(draws(0, 0, 1000), [836, 631, 232, 117]);
         // With this bound nearly half of the words are drawn again.
         let draws = |seed, epoch| {
-            let mut draws = Draws::new(seed, epoch);
+            let mut draws = Draws::of_rows(seed, 0, epoch);
             [(); 6].map(|()| draws.below_64((1 << 63) + 1))
         };
         let first = [7719222282722705439, 912883421899498063, 60872731769513240];
@@ -73,7 +83,7 @@ mod tests {
 
     #[test]
     fn every_number_below_is_drawn_about_as_often() {
-        let mut draws = Draws::new(1, 2);
+        let mut draws = Draws::of_rows(1, 0, 2);
         let mut counts = [0_u32; 7];
         // At most four standard deviations from the mean.
         let (mean, apart) = if cfg!(miri) { (100, 37) } else { (10_000, 370) };
@@ -88,8 +98,11 @@ mod tests {
 
     #[test]
     fn seeds_and_epochs_differ() {
-        let first = |seed, epoch| Draws::new(seed, epoch).below(usize::MAX);
+        let first = |seed, epoch| Draws::of_rows(seed, 0, epoch).below(usize::MAX);
+        let shards = |seed, epoch| Draws::of_shards(seed, epoch).below(usize::MAX);
+        let lane = Draws::of_rows(0, 1, 0).below(usize::MAX);
         let all = [first(0, 0), first(0, 1), first(1, 0), first(1, 1), first(u64::MAX, 0), first(0, u64::MAX)];
+        let all = [&all[..], &[shards(0, 0), shards(0, 1), shards(1, 0), lane]].concat();
         for (i, one) in all.iter().enumerate() {
             assert!(!all[..i].contains(one), "{all:?}");
         }

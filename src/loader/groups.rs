@@ -2,7 +2,7 @@
 
 use std::num::NonZero;
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use arrow_array::{Array, ArrayRef};
 use arrow_cast::display::{ArrayFormatter, FormatOptions};
@@ -30,8 +30,8 @@ pub(super) struct Groups {
 struct Prepared {
     result: ResultSpec,
     layout: Arc<RowLayout>,
-    /// Dictionaries of the first array; later ones must match.
-    dictionaries: Vec<Option<Dictionary>>,
+    /// Dictionaries of the first array; later ones, of any lane, must match.
+    dictionaries: Arc<OnceLock<Vec<Option<Dictionary>>>>,
 }
 
 struct Dictionary {
@@ -65,6 +65,16 @@ impl Groups {
     /// this type.
     pub(super) fn copy_notes(&self, source: DLDeviceType, device: Device) -> Vec<CopyNote> {
         self.groups.iter().map(|group| group.copy_notes(source, device)).collect()
+    }
+
+    /// Returns the same groups for another lane. Codes of all lanes have to be of one dictionary.
+    pub(super) fn another(&self) -> Self {
+        let another = |group: &Prepared| Prepared {
+            result: group.result.clone(),
+            layout: group.layout.clone(),
+            dictionaries: group.dictionaries.clone(),
+        };
+        Self { groups: self.groups.iter().map(another).collect(), threads: self.threads }
     }
 
     /// Threads to convert with.
@@ -108,7 +118,7 @@ impl Groups {
     /// # Errors
     /// If a dictionary's value has no text.
     pub(super) fn fold_dictionaries(&self, hash: u64) -> Result<u64> {
-        self.groups.iter().flat_map(|group| group.dictionaries.iter().flatten()).try_fold(hash, |hash, dictionary| {
+        self.groups.iter().flat_map(|group| group.known().iter().flatten()).try_fold(hash, |hash, dictionary| {
             let options = FormatOptions::default();
             let texts = ArrayFormatter::try_new(dictionary.values.as_ref(), &options);
             let texts = texts.map_err(|error| Error::unsupported(error.to_string()))?;
@@ -142,7 +152,7 @@ impl Groups {
     pub(super) fn tensors(&self, blocks: Vec<RowBlock>, target: &BatchTarget) -> Result<Vec<Tensor>> {
         let tensor = |(group, block): (&Prepared, RowBlock)| {
             let tensor = target.tensor(block)?;
-            Ok(match (&group.result.kind, group.dictionaries.first()) {
+            Ok(match (&group.result.kind, group.known().first()) {
                 // A dictionary in ordinary memory goes with codes there.
                 (ResultKind::Column { .. }, Some(Some(dictionary))) if tensor.device().is_cpu() => {
                     tensor.with_dictionary(dictionary.array.clone(), false)
@@ -197,6 +207,11 @@ impl Prepared {
         }
     }
 
+    /// The dictionaries of the first array; none before it.
+    fn known(&self) -> &[Option<Dictionary>] {
+        self.dictionaries.get().map_or(&[], Vec::as_slice)
+    }
+
     /// The spec of each column.
     fn specs(&self) -> Vec<&Spec> {
         match &self.result.kind {
@@ -212,7 +227,7 @@ impl Prepared {
             ResultKind::Matrix(spec) | ResultKind::Validity(spec) => RowLayout::of_matrix(spec)?,
             ResultKind::Column { spec, .. } => RowLayout::of_column(spec)?,
         };
-        Ok(Self { result, layout: Arc::new(layout), dictionaries: Vec::new() })
+        Ok(Self { result, layout: Arc::new(layout), dictionaries: Arc::default() })
     }
 
     fn chunk(&mut self, array: &DeviceArray) -> Result<GroupPart> {
@@ -252,13 +267,12 @@ impl Prepared {
             }
             _ => Vec::new(),
         };
-        if self.dictionaries.is_empty() {
-            drop(specs);
-            self.dictionaries =
-                found.into_iter().map(|found| found.map(Dictionary::new).transpose()).collect::<Result<_>>()?;
-            return Ok(());
+        if self.known().is_empty() {
+            let first = found.iter().cloned().map(|found| found.map(Dictionary::new).transpose());
+            // Another lane may have been first: its dictionaries are compared below.
+            _ = self.dictionaries.set(first.collect::<Result<_>>()?);
         }
-        for ((spec, first), found) in specs.into_iter().zip(&self.dictionaries).zip(found) {
+        for ((spec, first), found) in specs.into_iter().zip(self.known()).zip(found) {
             let (Some(first), Some(found)) = (first, found) else { continue };
             if found.to_arrow()?.as_ref() != first.values.as_ref() {
                 let reason = "the arrays have different dictionaries, so their codes mean different things";

@@ -10,8 +10,10 @@ mod place;
 mod prefetch;
 mod producer;
 mod read_log;
+mod readers;
 mod row_hashes;
 mod sharding;
+mod shards;
 mod shuffle;
 mod slot;
 mod source_rows;
@@ -21,6 +23,7 @@ mod state;
 mod stream;
 mod target;
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 #[cfg(feature = "python")]
@@ -30,13 +33,14 @@ use groups::{CopyNote, Groups};
 use inline::Inline;
 pub use options::{LoadOptions, Shuffle};
 pub use place::Place;
-use prefetch::{Prefetch, Stop, Taken};
-use producer::Producer;
-pub(crate) use producer::Resumed;
-#[cfg(feature = "python")]
+use prefetch::{Stop, Taken};
+use producer::{LaneRows, Producer, Resumed, Turns};
 pub(crate) use read_log::Digest;
 pub(crate) use read_log::ReadLog;
+use readers::Readers;
 pub use sharding::Sharding;
+pub use shards::Shards;
+use source_rows::{Checks, SourceRows};
 #[cfg(feature = "python")]
 pub(crate) use state::{Hashes, STATE_VERSION, Source, State, Terms};
 #[cfg(feature = "async")]
@@ -64,8 +68,28 @@ pub struct Batches {
 
 #[derive(Debug)]
 enum Mode {
-    Prefetch(Prefetch<Batch>),
+    Prefetch(Readers),
     Inline(Inline),
+}
+
+/// What is known of a state that an iteration goes on from, besides its place.
+#[derive(Clone, Debug)]
+pub(crate) struct Known {
+    /// Rows of a full batch of the loader that it was taken from.
+    pub(crate) batch_size: usize,
+    /// The rows of a source of one shard that does not tell them, if they are known.
+    pub(crate) rows: Option<usize>,
+    /// The digests of the shards.
+    pub(crate) digests: BTreeMap<usize, Digest>,
+    /// Whether all shards that have a digest are read again.
+    pub(crate) all: bool,
+}
+
+impl Known {
+    /// Nothing.
+    fn nothing() -> Self {
+        Self { batch_size: usize::MAX, rows: None, digests: BTreeMap::new(), all: false }
+    }
 }
 
 impl Batches {
@@ -126,30 +150,78 @@ impl Batches {
     /// # Ok::<(), arrow_dlpack::Error>(())
     /// ```
     pub fn new(stream: DeviceArrayStream, conversion: &Conversion, load: &LoadOptions, place: &Place) -> Result<Self> {
-        let resumed = Resumed { batch_size: usize::MAX, rows: None, digest: None };
-        Self::resume(stream, conversion, load, place, resumed)
+        Self::resume(&Shards::of_stream(None), (0, stream), conversion, load, place, &Known::nothing())
     }
 
-    /// Returns the batches after the place of a state, as [`new`](Self::new). Checks the source by what the state knows of it.
+    /// Returns the batches of shards after a place in the order of an epoch, which has as many lanes as the place. Opens the
+    /// shard that this rank reads first; the threads that read the lanes open the others.
     ///
     /// # Errors
-    /// As [`new`](Self::new). A source that has changed is found when its rows are read.
+    /// As [`new`](Self::new); if there are no shards; if there are several lanes, and a shard does not tell its number of rows;
+    /// and those of opening a shard.
+    pub fn of_shards(shards: &Shards, conversion: &Conversion, load: &LoadOptions, place: &Place) -> Result<Self> {
+        let first = shards.first(load, place)?;
+        Self::resume(shards, (first, shards.open(first)?), conversion, load, place, &Known::nothing())
+    }
+
+    /// Returns the batches after the place of a state, as [`of_shards`](Self::of_shards), of which one is open. Checks the source
+    /// by what the state knows of it.
+    ///
+    /// # Errors
+    /// As [`of_shards`](Self::of_shards). A source that has changed is found when its rows are read.
     pub(crate) fn resume(
-        stream: DeviceArrayStream,
+        shards: &Shards,
+        (first, stream): (usize, DeviceArrayStream),
         conversion: &Conversion,
         load: &LoadOptions,
         place: &Place,
-        resumed: Resumed,
+        known: &Known,
     ) -> Result<Self> {
         check_environment()?;
-        let groups = Groups::new(stream.field(), conversion)?;
+        let field = stream.field().clone();
+        let groups = Groups::new(&field, conversion)?;
         let (copy_notes, stop) = (groups.copy_notes(stream.device_type(), load.device), Stop::default());
-        let log = ReadLog::default();
-        let mut producer = Producer::new(stream, groups, load, place, resumed, &log, stop.clone())?;
-        let mode = if load.prefetch == 0 {
-            Mode::Inline(Inline::new(producer, stop))
-        } else {
-            Mode::Prefetch(Prefetch::start(load.prefetch, stop, move || producer.next().transpose())?)
+        let lanes = shards.lanes(load, place)?;
+        let log = ReadLog::new(lanes.clone());
+        let rounds = match &lanes[..] {
+            // Its end is found when it is read: the number of rows may not be known.
+            [_] => None,
+            lanes => {
+                let rows = lanes.iter().map(|lane| lane.rows().unwrap_or_default()).collect::<Vec<_>>();
+                Some(place.rounds(&rows, &load.sharding))
+            }
+        };
+        let period = load.sharding.period(lanes.len());
+        let readers = if load.prefetch == 0 { 1 } else { load.readers.clamp(1, period) };
+        let checks = Checks { log: log.clone(), expected: known.digests.clone(), all: known.all };
+        let mut opened = Some((first, stream));
+        let producer = |reader: usize| {
+            let (groups, turns) = (groups.another(), Turns { reader, readers, period });
+            let mut rows = BTreeMap::new();
+            for turn in (reader..period).step_by(readers) {
+                let batch = turn.saturating_mul(load.sharding.world_size()).saturating_add(load.sharding.rank());
+                let (number, taken) = place.batch(batch, 0);
+                let lane = lanes.get(number).cloned().unwrap_or_default();
+                let resumed = Resumed { taken, batch_size: known.batch_size, rows: lane.rows().or(known.rows) };
+                let (shards, is_inline) = (shards.clone(), load.prefetch == 0);
+                let lane = (number, lane);
+                let mut feed =
+                    SourceRows::new(field.clone(), shards, lane, &groups, checks.clone(), stop.clone(), is_inline)?;
+                if let Some((shard, stream)) = opened.take_if(|_| turn == 0) {
+                    feed.takes_over(shard, stream);
+                }
+                rows.insert(number, LaneRows::new(feed, number, place, load, &groups, resumed)?);
+            }
+            Producer::new(rows, groups, load, place.clone(), turns, rounds, log.clone(), stop.clone())
+        };
+        let mut producers = (0..readers).map(producer).collect::<Result<Vec<_>>>()?;
+        let mode = match producers.pop() {
+            Some(producer) if load.prefetch == 0 => Mode::Inline(Inline::new(producer, stop)),
+            last => {
+                producers.extend(last);
+                let turns = Turns { reader: 0, readers, period };
+                Mode::Prefetch(Readers::start(producers, load.prefetch, turns, &stop)?)
+            }
         };
         Ok(Self { mode, copy_notes, log })
     }

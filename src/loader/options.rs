@@ -13,8 +13,12 @@ pub struct LoadOptions {
     pub sharding: Sharding,
     /// The shuffle; `None` keeps the source's order.
     pub shuffle: Option<Shuffle>,
+    /// The seed of the order of the shards, together with the epoch; `None` keeps the order in which they are told.
+    pub shuffle_shards: Option<u64>,
     /// The number of batches that are prefetched on a thread; 0 makes each batch on request.
     pub prefetch: usize,
+    /// The number of threads that read lanes, if there are several lanes and batches are prefetched; 0 is 1.
+    pub readers: usize,
     /// Where the batches are made: the CPU, a CUDA device, or its page-locked memory.
     pub device: Device,
 }
@@ -23,7 +27,7 @@ impl LoadOptions {
     /// Returns options for batches in the source's order, two of them prefetched.
     #[must_use]
     pub fn new(sharding: Sharding) -> Self {
-        Self { sharding, shuffle: None, prefetch: 2, device: Device::CPU }
+        Self { sharding, shuffle: None, shuffle_shards: None, prefetch: 2, readers: 1, device: Device::CPU }
     }
 }
 
@@ -31,7 +35,7 @@ impl LoadOptions {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Shuffle {
-    /// Rows of the buffer. With as many rows as the source, every order is equally likely.
+    /// Rows of the buffer, which lanes share in equal parts. With as many rows as the source, every order is equally likely.
     pub buffer: NonZero<usize>,
     /// Determines the order, together with the epoch.
     pub seed: u64,

@@ -1,5 +1,7 @@
 //! [`Place`]: where the order of an epoch stands.
 
+use std::num::NonZero;
+
 use super::sharding::Sharding;
 use crate::error::{Error, Result};
 
@@ -31,6 +33,12 @@ impl Place {
         Ok(Self { epoch, taken, next_lane })
     }
 
+    /// Returns the start of the first epoch of this many lanes.
+    #[cfg(feature = "python")]
+    pub(crate) fn of_lanes(lanes: NonZero<usize>) -> Self {
+        Self { epoch: 0, taken: (0..lanes.get()).map(|_| 0).collect(), next_lane: 0 }
+    }
+
     /// Returns the start of another epoch of as many lanes.
     #[cfg(feature = "python")]
     pub(crate) fn start_of(&self, epoch: u64) -> Self {
@@ -41,6 +49,11 @@ impl Place {
     #[cfg(feature = "python")]
     pub(crate) fn next_epoch(&self) -> Self {
         self.start_of(self.epoch.saturating_add(1))
+    }
+
+    /// Returns the rows of the shuffle buffer of each lane: equal parts, rounded up, of `all`.
+    pub(crate) fn buffer(&self, all: NonZero<usize>) -> usize {
+        all.get().div_ceil(self.taken.len())
     }
 
     /// Returns the epoch.
@@ -67,6 +80,30 @@ impl Place {
         // Lanes take turns: the lane's first batch is this number among the next ones.
         let first = (lane + lanes - self.next_lane) % lanes;
         batches.saturating_sub(first).div_ceil(lanes)
+    }
+
+    /// Returns the lane and the position in it of the batch with this number, counted from this place.
+    pub(super) fn batch(&self, number: usize, batch_size: usize) -> (usize, usize) {
+        let lanes = self.taken.len();
+        let lane = (self.next_lane + number % lanes) % lanes;
+        let taken = self.taken.get(lane).copied().unwrap_or_default();
+        (lane, taken.saturating_add((number / lanes).saturating_mul(batch_size)))
+    }
+
+    /// Returns how many rounds the epoch still has, of lanes with these numbers of rows, and how many of their rows are in none.
+    pub(crate) fn rounds(&self, rows: &[usize], sharding: &Sharding) -> (usize, usize) {
+        let (lanes, size) = (self.taken.len(), sharding.batch_size());
+        let left: Vec<usize> = rows.iter().zip(&self.taken).map(|(rows, taken)| rows.saturating_sub(*taken)).collect();
+        // The epoch ends at the first batch whose lane has no row left.
+        let batches = left.iter().enumerate().map(|(lane, left)| {
+            let whole = if sharding.drop_last() { left / size } else { left.div_ceil(size) };
+            whole.saturating_mul(lanes).saturating_add((lane + lanes - self.next_lane) % lanes)
+        });
+        let rounds = batches.min().unwrap_or(0) / sharding.world_size();
+        let batches = rounds.saturating_mul(sharding.world_size());
+        let over =
+            |(lane, left): (usize, &usize)| left.saturating_sub(self.batches_of(lane, batches).saturating_mul(size));
+        (rounds, left.iter().enumerate().map(over).fold(0, usize::saturating_add))
     }
 
     /// Returns how many of a lane's first rows every rank has read after this number of rounds, with a shuffle buffer of
@@ -116,6 +153,38 @@ mod tests {
             }
             let sharding = Sharding::new(size, false, 0, world).unwrap();
             prop_assert_eq!(place.after_rounds(rounds, &sharding), Place::after(3, expected, lane).unwrap());
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn an_epoch_ends_at_the_first_lane_without_rows(
+            lanes in proptest::collection::vec((0_usize..40, 0_usize..50), 1..6),
+            next in 0_usize..6,
+            (size, world, drop_last) in (1_usize..9, 1_usize..6, any::<bool>()),
+        ) {
+            let (rows, taken): (Vec<usize>, Vec<usize>) = lanes.into_iter().unzip();
+            let place = Place::after(0, taken.clone(), next % taken.len()).unwrap();
+            let mut left: Vec<usize> = rows.iter().zip(&taken).map(|(rows, taken)| rows.saturating_sub(*taken)).collect();
+            let all: usize = left.iter().sum();
+            let mut batches = Vec::new();
+            let mut positions = taken;
+            loop {
+                let lane = (place.next_lane() + batches.len()) % left.len();
+                let least = if drop_last { size } else { 1 };
+                if left[lane] < least {
+                    break;
+                }
+                prop_assert_eq!(place.batch(batches.len(), size), (lane, positions[lane]));
+                let batch = left[lane].min(size);
+                left[lane] -= batch;
+                positions[lane] += size;
+                batches.push(batch);
+            }
+            let rounds = batches.len() / world;
+            let given: usize = batches[..rounds * world].iter().sum();
+            let sharding = Sharding::new(size, drop_last, 0, world).unwrap();
+            prop_assert_eq!(place.rounds(&rows, &sharding), (rounds, all - given));
         }
     }
 

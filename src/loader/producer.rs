@@ -1,4 +1,6 @@
-//! Makes one batch after the other from the source's rows.
+//! Makes one batch after the other from the rows of the lanes.
+
+use std::collections::BTreeMap;
 
 use super::batch::Batch;
 use super::draws::Draws;
@@ -6,98 +8,166 @@ use super::groups::Groups;
 use super::options::LoadOptions;
 use super::place::Place;
 use super::prefetch::Stop;
-use super::read_log::{Digest, ReadLog};
-use super::row_hashes::RowHashes;
+use super::read_log::ReadLog;
 use super::sharding::Sharding;
 use super::shuffle::ShuffleBuffer;
 use super::slot::{Ring, Slot};
 use super::source_rows::SourceRows;
 use super::target::BatchTarget;
-use crate::arrow::DeviceArrayStream;
 use crate::error::{Error, Result};
 
-/// What is known of a state, besides its place.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Resumed {
-    /// Rows of a full batch of the loader that it was taken from.
-    pub(crate) batch_size: usize,
-    /// The rows of the source, if they are known.
-    pub(crate) rows: Option<usize>,
-    /// The digest of the source's rows.
-    pub(crate) digest: Option<Digest>,
-}
-
-/// The batches of one epoch, for one rank.
+/// The batches of one epoch for one rank, or those that one reader of it makes.
 pub(super) struct Producer {
-    feed: SourceRows,
-    shuffle: Option<ShuffleBuffer>,
+    /// By their numbers.
+    lanes: BTreeMap<usize, LaneRows>,
     groups: Groups,
     ring: Ring,
     /// Where packed batches go.
     target: BatchTarget,
     sharding: Sharding,
-    /// The number of rows, in the order of the batches, that were passed.
-    position: usize,
-    /// The round of the next batch, counted from the first one that this producer makes.
+    place: Place,
+    /// The next round of which this makes a batch, counted from the place.
     round: usize,
-    /// The rows that were taken before that.
-    start: usize,
-    /// What is known of a state that this goes on from; `None` at the start, and after the rows before it were passed.
-    resumed: Option<Resumed>,
+    turns: Turns,
+    /// The number of rounds, and the rows that are in none, if the numbers of rows are known.
+    rounds: Option<(usize, usize)>,
     log: ReadLog,
     stop: Stop,
 }
 
-impl Producer {
-    /// Returns the batches of an epoch after this place, of a source of one lane.
+/// Which rounds a reader makes a batch of: those whose number mod `period`, mod `readers`, is its own.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Turns {
+    pub(super) reader: usize,
+    pub(super) readers: usize,
+    /// The number of lanes that the rank has batches of: they take turns.
+    pub(super) period: usize,
+}
+
+impl Turns {
+    /// The only reader makes every batch.
+    #[cfg(feature = "async")]
+    pub(super) fn of_one() -> Self {
+        Self { reader: 0, readers: 1, period: 1 }
+    }
+
+    /// Returns the reader of a round's batch.
+    pub(super) fn reader_of(&self, round: usize) -> usize {
+        round % self.period % self.readers
+    }
+}
+
+/// The rows of a lane in the order of its batches.
+pub(super) struct LaneRows {
+    feed: SourceRows,
+    shuffle: Option<ShuffleBuffer>,
+    /// Rows that were passed.
+    position: usize,
+    /// The rows that a state says were taken, and of which no batch is made; `None` once they were passed.
+    resumed: Option<Resumed>,
+}
+
+/// What is known of a lane that an iteration goes on with.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Resumed {
+    /// Rows that were taken.
+    pub(super) taken: usize,
+    /// Rows of a full batch of the loader that took them.
+    pub(super) batch_size: usize,
+    /// The rows of the lane, if they are known.
+    pub(super) rows: Option<usize>,
+}
+
+impl LaneRows {
+    /// Returns the rows of a lane in an epoch.
     ///
     /// # Errors
-    /// When memory cannot be had; if the place is of more lanes.
+    /// When memory cannot be had.
     pub(super) fn new(
-        stream: DeviceArrayStream,
-        groups: Groups,
-        options: &LoadOptions,
+        feed: SourceRows,
+        lane: usize,
         place: &Place,
+        options: &LoadOptions,
+        groups: &Groups,
         resumed: Resumed,
-        log: &ReadLog,
-        stop: Stop,
     ) -> Result<Self> {
-        let [start] = *place.taken() else {
-            return Err(Error::argument(format!("the place is of {} lanes, and a stream is one", place.taken().len())));
-        };
         let shuffle = match options.shuffle {
             Some(shuffle) => {
-                let draws = Draws::new(shuffle.seed, place.epoch());
-                Some(ShuffleBuffer::new(draws, shuffle.buffer.get(), &groups)?)
+                let draws = Draws::of_rows(shuffle.seed, lane, place.epoch());
+                Some(ShuffleBuffer::new(draws, place.buffer(shuffle.buffer), groups)?)
             }
             None => None,
         };
+        Ok(Self { feed, shuffle, position: 0, resumed: (resumed.taken > 0).then_some(resumed) })
+    }
+
+    /// Passes the rows that a state says were taken.
+    fn replay(&mut self, groups: &mut Groups) -> Result<()> {
+        let Some(resumed) = self.resumed.take() else { return Ok(()) };
+        match (&mut self.shuffle, resumed.rows) {
+            (Some(buffer), Some(rows)) => {
+                self.position = buffer.replay(&mut self.feed, groups, resumed.taken, rows)?;
+            }
+            _ => _ = self.pass_to(resumed.taken, groups)?,
+        }
+        // A last batch that was not full counts as full.
+        if self.position.saturating_add(resumed.batch_size) > resumed.taken {
+            return Ok(());
+        }
+        let (taken, found) = (resumed.taken, self.position);
+        let reason = format!("the state is after row {taken} of an epoch, and the source has {found}");
+        Err(Error::argument(reason).remedy_is("load the state into a loader of the source that it was taken from"))
+    }
+
+    fn take(&mut self, count: usize, groups: &mut Groups, slot: &mut Slot) -> Result<usize> {
+        let rows = match &mut self.shuffle {
+            Some(buffer) => buffer.take(&mut self.feed, groups, count, slot)?,
+            None => self.feed.take(count, groups, slot)?,
+        };
+        self.position += rows;
+        Ok(rows)
+    }
+
+    /// Skips rows up to this number; returns whether there are as many.
+    fn pass_to(&mut self, position: usize, groups: &mut Groups) -> Result<bool> {
+        let count = position.saturating_sub(self.position);
+        let rows = match &mut self.shuffle {
+            Some(buffer) => buffer.skip(&mut self.feed, groups, count)?,
+            None => self.feed.skip(count, groups)?,
+        };
+        self.position += rows;
+        Ok(rows == count)
+    }
+}
+
+impl Producer {
+    /// Returns the batches of an epoch after this place, made of these lanes.
+    ///
+    /// # Errors
+    /// When memory cannot be had.
+    #[allow(clippy::too_many_arguments, reason = "each is kept as it is")]
+    pub(super) fn new(
+        lanes: BTreeMap<usize, LaneRows>,
+        groups: Groups,
+        options: &LoadOptions,
+        place: Place,
+        turns: Turns,
+        rounds: Option<(usize, usize)>,
+        log: ReadLog,
+        stop: Stop,
+    ) -> Result<Self> {
         // A loop holds one batch, and for a moment the next one too. One more place serves a second thread.
         let (rows, waiting) = (options.sharding.batch_size(), options.prefetch.saturating_add(3));
         let target = BatchTarget::new(options.device, groups.layouts().count(), options.prefetch)?;
         let ring = Ring::new(groups.layouts(), rows, waiting, || target.source())?;
-        let hashes = RowHashes::new(log.clone(), resumed.digest);
-        let feed = SourceRows::new(stream, &groups, hashes, stop.clone(), options.prefetch == 0)?;
-        Ok(Self {
-            feed,
-            shuffle,
-            groups,
-            ring,
-            target,
-            sharding: options.sharding,
-            position: 0,
-            round: 0,
-            start,
-            resumed: (start > 0).then_some(resumed),
-            log: log.clone(),
-            stop,
-        })
+        let sharding = options.sharding;
+        Ok(Self { lanes, groups, ring, target, sharding, place, round: 0, turns, rounds, log, stop })
     }
 
     /// Makes batches on another thread than the one that asks for them, where signals end no read.
     #[cfg(feature = "async")]
     pub(super) fn leave_thread(&mut self) {
-        self.feed.leave_thread();
+        self.lanes.values_mut().for_each(|lane| lane.feed.leave_thread());
     }
 
     /// Returns the next batch; `None` after the last one.
@@ -105,65 +175,62 @@ impl Producer {
     /// # Errors
     /// The errors of the source, and of converting the batch's rows. No batch can be made after one.
     pub(super) fn next(&mut self) -> Result<Option<Batch>> {
+        while self.turns.reader_of(self.round) != self.turns.reader {
+            self.round += 1;
+        }
         if self.stop.is_asked() {
             return Ok(None);
         }
-        self.replay()?;
-        if !self.pass_to(self.start.saturating_add(self.sharding.first_row(self.round)))? {
-            return self.end();
+        if let Some((rounds, left_out)) = self.rounds
+            && self.round >= rounds
+        {
+            return self.end(left_out);
+        }
+        let (number, first) = self.place.batch(self.first_batch(), self.sharding.batch_size());
+        let lane = self.lanes.get_mut(&number).ok_or_else(|| Error::internal("a batch of a lane that is not read"))?;
+        lane.replay(&mut self.groups)?;
+        if !lane.pass_to(first, &mut self.groups)? {
+            return self.end_of_rows();
         }
         self.target.collect(&self.stop)?;
         let mut slot = self.ring.slot();
-        let rows = self.take(self.sharding.batch_size(), &mut slot)?;
+        let rows = lane.take(self.sharding.batch_size(), &mut self.groups, &mut slot)?;
         // All ranks have the same number of batches: this batch counts only if those of the other ranks exist.
-        if rows == 0 || !self.pass_to(self.start.saturating_add(self.sharding.rows_needed(self.round)))? {
-            return self.end();
+        let needed = match self.rounds {
+            Some(_) => 0,
+            None => first_of(&self.place).saturating_add(self.sharding.rows_needed(self.round)),
+        };
+        if rows == 0 || !lane.pass_to(needed, &mut self.groups)? {
+            return self.end_of_rows();
         }
         self.round += 1;
         Ok(Some(Batch { tensors: self.groups.tensors(slot.into_blocks(), &self.target)?, rows }))
     }
 
-    /// Before the first batch: passes the rows that were taken before.
-    fn replay(&mut self) -> Result<()> {
-        let Some(resumed) = self.resumed.take() else { return Ok(()) };
-        match (&mut self.shuffle, resumed.rows) {
-            (Some(buffer), Some(rows)) => {
-                self.position = buffer.replay(&mut self.feed, &mut self.groups, self.start, rows)?;
-            }
-            _ => _ = self.pass_to(self.start)?,
-        }
-        // A last batch that was not full counts as full.
-        if self.position.saturating_add(resumed.batch_size) > self.start {
-            return Ok(());
-        }
-        let reason = format!("the state is after row {} of an epoch, and the source has {}", self.start, self.position);
-        Err(Error::argument(reason).remedy_is("load the state into a loader of the source that it was taken from"))
+    /// The number of this rank's batch of the round, counted from the place.
+    fn first_batch(&self) -> usize {
+        self.round.saturating_mul(self.sharding.world_size()).saturating_add(self.sharding.rank())
     }
 
-    /// At the end: notes how many rows are in no batch.
-    fn end(&self) -> Result<Option<Batch>> {
-        let batches = self.start.saturating_add(self.sharding.first_row(self.round) - self.sharding.first_row(0));
-        self.log.end(self.position.saturating_sub(batches));
+    /// At the end of the only lane, whose number of rows was not known.
+    fn end_of_rows(&mut self) -> Result<Option<Batch>> {
+        if self.rounds.is_some() {
+            return Err(Error::internal("a lane ended before its rows"));
+        }
+        let position = self.lanes.values().map(|lane| lane.position).sum::<usize>();
+        let batches = self.round.saturating_mul(self.sharding.round_rows());
+        self.end(position.saturating_sub(first_of(&self.place).saturating_add(batches)))
+    }
+
+    /// Notes how many rows are in no batch, and checks that the shards of lanes that were read to their end have no more rows.
+    fn end(&mut self, left_out: usize) -> Result<Option<Batch>> {
+        self.lanes.values_mut().try_for_each(|lane| lane.feed.check_end(&mut self.groups))?;
+        self.log.end(left_out);
         Ok(None)
     }
+}
 
-    fn take(&mut self, count: usize, slot: &mut Slot) -> Result<usize> {
-        let rows = match &mut self.shuffle {
-            Some(buffer) => buffer.take(&mut self.feed, &mut self.groups, count, slot)?,
-            None => self.feed.take(count, &mut self.groups, slot)?,
-        };
-        self.position += rows;
-        Ok(rows)
-    }
-
-    /// Skips rows up to this number; returns whether there are as many.
-    fn pass_to(&mut self, position: usize) -> Result<bool> {
-        let count = position.saturating_sub(self.position);
-        let rows = match &mut self.shuffle {
-            Some(buffer) => buffer.skip(&mut self.feed, &mut self.groups, count)?,
-            None => self.feed.skip(count, &mut self.groups)?,
-        };
-        self.position += rows;
-        Ok(rows == count)
-    }
+/// The rows of the first lane before the place.
+fn first_of(place: &Place) -> usize {
+    place.taken().first().copied().unwrap_or_default()
 }

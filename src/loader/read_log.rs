@@ -1,8 +1,11 @@
-//! What an iteration has read, for whoever takes its state while its thread reads on.
+//! What an iteration has read, for whoever takes its state while its threads read on.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The hash of the sampled rows of a source up to one of them.
+use super::shards::Lane;
+
+/// The hash of the sampled rows of a shard up to one of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Digest {
     /// How many rows were sampled.
@@ -15,30 +18,55 @@ pub(crate) struct Digest {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ReadLog(Arc<Mutex<Read>>);
 
+/// The digests of one shard that is read for one lane.
+#[derive(Clone, Debug)]
+pub(super) struct ShardLog {
+    log: ReadLog,
+    lane: usize,
+    shard: usize,
+}
+
 #[derive(Debug, Default)]
 struct Read {
-    /// The sampled rows, and the digest after each.
-    rows: Vec<(usize, u64)>,
+    lanes: Vec<Lane>,
+    /// By lane and shard: the sampled rows, and the digest after each.
+    rows: BTreeMap<(usize, usize), Vec<(usize, u64)>>,
     left_out: Option<usize>,
 }
 
 impl ReadLog {
+    /// Returns the log of an epoch of these lanes, before anything was read.
+    pub(super) fn new(lanes: Vec<Lane>) -> Self {
+        Self(Arc::new(Mutex::new(Read { lanes, ..Read::default() })))
+    }
+
     fn lock(&self) -> MutexGuard<'_, Read> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes the digest after a sampled row.
-    pub(super) fn add(&self, row: usize, digest: Digest) {
-        self.lock().rows.push((row, digest.digest));
+    /// Returns the log of a shard that is read for a lane.
+    pub(super) fn of(&self, lane: usize, shard: usize) -> ShardLog {
+        ShardLog { log: self.clone(), lane, shard }
     }
 
-    /// Returns the digest of the sampled rows before this one; `None` if there are none.
+    /// Returns the digest of each shard, of the sampled rows among the first ones of each lane. `rows` returns how many of a
+    /// lane's rows that is.
     #[cfg_attr(not(feature = "python"), allow(dead_code, reason = "states are taken in Python alone"))]
-    pub(crate) fn digest_before(&self, row: usize) -> Option<Digest> {
+    pub(crate) fn digests(&self, rows: impl Fn(usize) -> Option<usize>) -> BTreeMap<usize, Digest> {
         let read = self.lock();
-        let samples = read.rows.partition_point(|(sampled, _)| *sampled < row);
-        let (_, digest) = read.rows.get(samples.checked_sub(1)?)?;
-        Some(Digest { samples, digest: *digest })
+        let mut digests: BTreeMap<usize, Digest> = BTreeMap::new();
+        for (number, lane) in read.lanes.iter().enumerate() {
+            for (shard, end) in lane.first(rows(number).unwrap_or(0)) {
+                let sampled = read.rows.get(&(number, shard)).map_or(&[][..], Vec::as_slice);
+                let samples = sampled.partition_point(|(row, _)| *row < end);
+                let Some((_, digest)) = samples.checked_sub(1).and_then(|last| sampled.get(last)) else { continue };
+                let known = digests.entry(shard).or_default();
+                if known.samples < samples {
+                    *known = Digest { samples, digest: *digest };
+                }
+            }
+        }
+        digests
     }
 
     /// Notes how many rows the epoch left out at its end.
@@ -49,5 +77,17 @@ impl ReadLog {
     /// Returns how many rows the epoch left out; `None` before its end.
     pub(crate) fn left_out(&self) -> Option<usize> {
         self.lock().left_out
+    }
+}
+
+impl ShardLog {
+    /// Forgets the digests of an earlier reading.
+    pub(super) fn begin(&self) {
+        self.log.lock().rows.insert((self.lane, self.shard), Vec::new());
+    }
+
+    /// Notes the digest after a sampled row.
+    pub(super) fn add(&self, row: usize, digest: Digest) {
+        self.log.lock().rows.entry((self.lane, self.shard)).or_default().push((row, digest.digest));
     }
 }

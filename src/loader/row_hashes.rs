@@ -1,6 +1,6 @@
 //! Hashes of sampled rows, by which a source that has changed is found: docs/loader.md defines them.
 
-use super::read_log::{Digest, ReadLog};
+use super::read_log::{Digest, ShardLog};
 use crate::error::{Error, Remedy, Result};
 
 /// A stratum has one row in so many before it, at least one row, and at most [`LONGEST`].
@@ -66,18 +66,19 @@ impl Samples {
     }
 }
 
-/// The hashes of the rows of one source, in its order.
+/// The hashes of the rows of one shard, in its order.
 pub(super) struct RowHashes {
     samples: Samples,
     digest: Digest,
-    log: ReadLog,
+    log: ShardLog,
     /// The digest that a state has, which these rows must reach.
     expected: Option<Digest>,
 }
 
 impl RowHashes {
-    /// Returns the hashes of a source of which no row was read. They are written to `log`, and compared with `expected`.
-    pub(super) fn new(log: ReadLog, expected: Option<Digest>) -> Self {
+    /// Returns the hashes of a shard of which no row was read. They are written to `log`, and compared with `expected`.
+    pub(super) fn new(log: ShardLog, expected: Option<Digest>) -> Self {
+        log.begin();
         let expected = expected.filter(|expected| expected.samples > 0);
         Self { samples: Samples::new(), digest: Digest::default(), log, expected }
     }
@@ -130,7 +131,18 @@ impl RowHashes {
 
 #[cfg(test)]
 mod tests {
+    use super::super::options::LoadOptions;
+    use super::super::place::Place;
+    use super::super::read_log::ReadLog;
+    use super::super::sharding::Sharding;
+    use super::super::shards::Shards;
     use super::*;
+
+    /// The log of one shard.
+    fn log() -> ReadLog {
+        let options = LoadOptions::new(Sharding::new(1, false, 0, 1).unwrap());
+        ReadLog::new(Shards::of_stream(None).lanes(&options, &Place::start(0)).unwrap())
+    }
 
     #[test]
     fn each_stratum_has_one_sampled_row() {
@@ -167,13 +179,14 @@ mod tests {
     #[test]
     fn a_digest_is_compared_where_it_was_taken() {
         let none = |hash| Ok(hash);
-        let log = ReadLog::default();
-        let mut first = RowHashes::new(log.clone(), None);
+        let log = log();
+        let mut first = RowHashes::new(log.of(0, 0), None);
         [3, 4, 5].into_iter().for_each(|hash| first.add(hash, none).unwrap());
-        let expected = log.digest_before(2).unwrap();
-        assert_eq!((expected.samples, log.digest_before(0)), (2, None));
+        let digests = |rows| log.digests(|_| Some(rows)).get(&0).copied();
+        let expected = digests(2).unwrap();
+        assert_eq!((expected.samples, digests(0)), (2, None));
         for (hashes, differs) in [([3, 4, 9], None), ([3, 9, 5], Some(1)), ([9, 4, 5], Some(1))] {
-            let mut again = RowHashes::new(ReadLog::default(), Some(expected));
+            let mut again = RowHashes::new(self::log().of(0, 0), Some(expected));
             assert!(again.end(0).is_err());
             let errors: Vec<usize> = (0..3)
                 .filter(|row| again.add(hashes[*row], none).is_err_and(|error| error.remedy().is_some()))
@@ -181,7 +194,7 @@ mod tests {
             assert_eq!(errors.first().copied(), differs);
             assert_eq!(again.end(3), Ok(()));
         }
-        let mut other = RowHashes::new(ReadLog::default(), Some(expected));
+        let mut other = RowHashes::new(self::log().of(0, 0), Some(expected));
         assert!(other.add(3, |hash| Ok(fold(hash, 1))).is_ok() && other.add(4, none).is_err());
     }
 }

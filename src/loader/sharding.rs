@@ -53,6 +53,16 @@ impl Sharding {
         self.world_size
     }
 
+    /// Returns the number of lanes that a rank has batches of: they take turns.
+    pub(super) fn period(&self, lanes: usize) -> usize {
+        let (mut one, mut other) = (lanes, self.world_size);
+        while other > 0 {
+            (one, other) = (other, one % other);
+        }
+        // `one` is their greatest common divisor.
+        lanes.checked_div(one).unwrap_or(1).max(1)
+    }
+
     /// Returns the number of batches that each rank gets of this number of rows.
     #[must_use]
     pub fn batches(&self, rows: usize) -> usize {
@@ -60,20 +70,15 @@ impl Sharding {
         batches / self.world_size
     }
 
-    /// Returns where this rank's batch of a round starts, in the order of rows.
-    // Saturating here and below: no source has as many rows, so the saturated position is correctly out of reach.
-    pub(super) fn first_row(&self, round: usize) -> usize {
-        self.round_rows().saturating_mul(round).saturating_add(self.batch_size.saturating_mul(self.rank))
-    }
-
     /// Returns the number of rows that complete a round.
+    // Saturating: no source has as many rows, so the saturated position is correctly out of reach.
     pub(super) fn rows_needed(&self, round: usize) -> usize {
         let short = if self.drop_last { 0 } else { self.batch_size - 1 };
         (self.round_rows() - short).saturating_add(self.round_rows().saturating_mul(round))
     }
 
     /// Returns the rows of a round of full batches.
-    fn round_rows(&self) -> usize {
+    pub(super) fn round_rows(&self) -> usize {
         self.batch_size.saturating_mul(self.world_size)
     }
 }
@@ -110,7 +115,7 @@ mod tests {
                     if sharding.rows_needed(round) > rows {
                         break;
                     }
-                    let first = sharding.first_row(round);
+                    let first = size * (round * world + rank);
                     mine.push((first..(first + sharding.batch_size).min(rows)).collect::<Vec<_>>());
                 }
                 prop_assert_eq!(mine.len(), sharding.batches(rows));
@@ -135,7 +140,7 @@ mod tests {
     #[test]
     fn sizes_without_end_are_never_reached() {
         let sharding = Sharding::new(usize::MAX, false, 7, usize::MAX).unwrap();
-        assert_eq!((sharding.first_row(usize::MAX), sharding.batches(usize::MAX)), (usize::MAX, 0));
+        assert_eq!((sharding.round_rows(), sharding.batches(usize::MAX)), (usize::MAX, 0));
         assert!(sharding.rows_needed(usize::MAX) > 1 << 62);
     }
 }

@@ -117,7 +117,7 @@ impl ShuffleBuffer {
         while self.waiting < places.len() {
             let first = row_of(&places, self.waiting)?;
             feed.skip(first.saturating_sub(feed.position()), groups)?;
-            let end = first.saturating_add(feed.at_hand()?.min(BLOCK));
+            let end = first.saturating_add(feed.at_hand(groups)?.min(BLOCK));
             if end == first {
                 return Err(ended_early(rows, feed.position()));
             }
@@ -196,7 +196,7 @@ impl ShuffleBuffer {
     fn fill(&mut self, feed: &mut SourceRows, groups: &mut Groups) -> Result<()> {
         while self.waiting < self.most {
             // Asked before a segment is allocated, because there may be no more rows.
-            let at_hand = feed.at_hand()?;
+            let at_hand = feed.at_hand(groups)?;
             if at_hand == 0 {
                 break;
             }

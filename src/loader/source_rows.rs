@@ -1,27 +1,39 @@
-//! Reads the source's rows, one array at a time.
+//! Reads the rows of a lane, one array of one shard at a time.
 
+use std::collections::BTreeMap;
 use std::num::NonZero;
 use std::ops::Range;
 
+use arrow_schema::FieldRef;
+
 use super::groups::{GroupChunk, Groups};
 use super::prefetch::Stop;
+use super::read_log::{Digest, ReadLog};
 use super::row_hashes::RowHashes;
+use super::shards::{Lane, Part, Shards};
 use super::slot::{Ring, Slot};
-use crate::arrow::{DeviceArray, DeviceArrayStream};
+use crate::arrow::{DeviceArray, DeviceArrayStream, difference};
+use crate::convert::request_field;
 use crate::cuda::{PooledStream, is_cuda};
 use crate::device::Device;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Remedy, Result};
 use crate::stream_order::{self, Interrupts};
 use crate::transfer::{Transfer, array_to_device};
 
-/// The rows of a stream in order. Holds at most one of its arrays.
+/// The rows of a lane in order. Holds at most one array of one shard.
 pub(super) struct SourceRows {
-    /// `None` at the end.
-    stream: Option<DeviceArrayStream>,
-    current: Option<Current>,
-    /// Rows that were passed.
+    /// The type of every shard.
+    field: FieldRef,
+    shards: Shards,
+    /// The number of the lane, and its parts that are not read to their end.
+    lane: usize,
+    parts: Lane,
+    open: Option<OpenPart>,
+    /// A shard that is open already, for the part that needs it.
+    ready: Option<(usize, DeviceArrayStream)>,
+    /// Rows of the lane that were passed.
     position: usize,
-    hashes: RowHashes,
+    checks: Checks,
     /// Has room for one row, which is hashed and goes into no batch.
     scratch: Slot,
     stop: Stop,
@@ -29,12 +41,35 @@ pub(super) struct SourceRows {
     interrupts: Option<Interrupts>,
 }
 
+/// What the rows are compared with.
+#[derive(Clone, Debug)]
+pub(super) struct Checks {
+    pub(super) log: ReadLog,
+    /// The digests of a state, by shard.
+    pub(super) expected: BTreeMap<usize, Digest>,
+    /// Whether shards with such a digest are read again, even if none of their rows is needed.
+    pub(super) all: bool,
+}
+
+/// The part that is read.
+struct OpenPart {
+    part: Part,
+    /// `None` at the shard's end.
+    stream: Option<DeviceArrayStream>,
+    /// Whether its arrays differ in nullability from those of the first shard.
+    is_other: bool,
+    current: Option<Current>,
+    /// Rows of the shard that were passed.
+    row: usize,
+    hashes: RowHashes,
+}
+
 /// The array at hand.
 struct Current {
     array: DeviceArray,
     /// Made when rows are taken, so that skipped rows are not read.
     chunk: Option<GroupChunk>,
-    /// The rows of it that were passed, and the source's number of its first row.
+    /// The rows of it that were passed, and the shard's number of its first row.
     used: usize,
     first: usize,
 }
@@ -45,15 +80,32 @@ impl SourceRows {
     /// # Errors
     /// If a row cannot be in memory.
     pub(super) fn new(
-        stream: DeviceArrayStream,
+        field: FieldRef,
+        shards: Shards,
+        (lane, parts): (usize, Lane),
         groups: &Groups,
-        hashes: RowHashes,
+        checks: Checks,
         stop: Stop,
         is_inline: bool,
     ) -> Result<Self> {
         let scratch = Ring::new(groups.layouts(), 1, 0, || None)?.slot();
         let interrupts = is_inline.then(Interrupts::new);
-        Ok(Self { stream: Some(stream), current: None, position: 0, hashes, scratch, stop, interrupts })
+        let (open, ready) = (None, None);
+        Ok(Self { field, shards, lane, parts, open, ready, position: 0, checks, scratch, stop, interrupts })
+    }
+
+    /// Takes over the stream of a shard.
+    pub(super) fn takes_over(&mut self, shard: usize, stream: DeviceArrayStream) {
+        self.ready = Some((shard, stream));
+    }
+
+    /// Checks that a shard which was read to the last of its rows has no more.
+    ///
+    /// # Errors
+    /// If it has, and those of reading on.
+    pub(super) fn check_end(&mut self, groups: &mut Groups) -> Result<()> {
+        let is_read = self.parts.parts.is_empty() && self.open.as_ref().is_some_and(|open| open.left() == Some(0));
+        if is_read { self.at_hand(groups).map(drop) } else { Ok(()) }
     }
 
     /// The rows that were passed.
@@ -73,40 +125,120 @@ impl SourceRows {
     }
 
     /// Returns the rows left in the current array, or in the next one that has any; 0 at the end.
-    pub(super) fn at_hand(&mut self) -> Result<usize> {
+    pub(super) fn at_hand(&mut self, groups: &mut Groups) -> Result<usize> {
         loop {
             self.check_stop()?;
-            if let Some(current) = &self.current {
-                return Ok(current.array.len() - current.used);
+            let Some(open) = &mut self.open else {
+                let Some(part) = self.parts.parts.pop_front() else { return Ok(0) };
+                let stream = match self.ready.take_if(|(shard, _)| *shard == part.shard) {
+                    Some((_, stream)) => stream,
+                    None => self.shards.open(part.shard)?,
+                };
+                self.open_part(part, stream)?;
+                continue;
+            };
+            let left = open.left();
+            if let Some(current) = &open.current {
+                let rows = current.array.len() - current.used;
+                if open.row < open.part.skip {
+                    let before = rows.min(open.part.skip - open.row);
+                    self.hash_skipped(before, groups)?;
+                    self.pass(before, false)?;
+                    continue;
+                }
+                match left {
+                    Some(0) => return Err(self.lies("more")),
+                    Some(left) => return Ok(rows.min(left)),
+                    None => return Ok(rows),
+                }
+            }
+            // Of a shard's last part, the end is read too: the shard may have more rows than it told.
+            if left == Some(0) && !open.part.is_last() {
+                self.open = None;
+                continue;
             }
             self.interrupts.as_mut().map_or(Ok(()), Interrupts::check)?;
-            match self.stream.as_mut().and_then(Iterator::next) {
+            match open.stream.as_mut().and_then(Iterator::next) {
                 Some(Ok(array)) if array.is_empty() => {}
-                Some(Ok(array)) => {
-                    self.current = Some(Current { array, chunk: None, used: 0, first: self.position });
-                }
-                Some(Err(error)) => {
-                    self.stream = None;
-                    return Err(error);
+                Some(array) => {
+                    let array = match open.is_other {
+                        true => array.and_then(|array| of_first(&array, &self.field)),
+                        false => array,
+                    };
+                    match array {
+                        Ok(array) => open.current = Some(Current { array, chunk: None, used: 0, first: open.row }),
+                        Err(error) => {
+                            let error = self.shards.name(error, open.part.shard);
+                            self.end();
+                            return Err(error);
+                        }
+                    }
                 }
                 None => {
-                    self.stream = None;
-                    return self.hashes.end(self.position).map(|()| 0);
+                    open.stream = None;
+                    if left.is_some_and(|left| left > 0) {
+                        let found = open.row.to_string();
+                        return Err(self.lies(&found));
+                    }
+                    let ended = open.hashes.end(open.row);
+                    let shard = open.part.shard;
+                    self.open = None;
+                    ended.map_err(|error| self.shards.name(error, shard))?;
                 }
             }
         }
     }
 
-    /// Skips `count` rows, or all that are left; returns their number.
+    /// Releases the source.
+    fn end(&mut self) {
+        (self.open, self.ready) = (None, None);
+        self.parts = Lane::default();
+    }
+
+    fn open_part(&mut self, part: Part, stream: DeviceArrayStream) -> Result<()> {
+        if let Some((found, first)) = difference(stream.field(), &self.field) {
+            let reason = format!("the shard has {found}, and the first one that was opened {first}");
+            let error = Error::argument(reason).remedy_is("give all shards one schema");
+            return Err(self.shards.name(error, part.shard));
+        }
+        let is_other = stream.field().data_type() != self.field.data_type();
+        let log = self.checks.log.of(self.lane, part.shard);
+        let hashes = RowHashes::new(log, self.checks.expected.get(&part.shard).copied());
+        self.open = Some(OpenPart { part, stream: Some(stream), is_other, current: None, row: 0, hashes });
+        Ok(())
+    }
+
+    /// The error of a shard whose number of rows is another one than it told.
+    fn lies(&mut self, found: &str) -> Error {
+        let part = self.open.as_ref().map(|open| open.part);
+        self.end();
+        let Some((part, told)) = part.and_then(|part| Some((part, part.told?))) else {
+            return Error::internal("a shard that told no rows");
+        };
+        let reason = format!("the source was said to have {told} rows, and has {found}");
+        let error = Error::argument(reason).remedy_is(Remedy::ToldRows);
+        self.shards.name(error, part.shard)
+    }
+
+    /// Skips `count` rows, or all that are left; returns their number. Does not open shards of which no row is needed.
     pub(super) fn skip(&mut self, count: usize, groups: &mut Groups) -> Result<usize> {
         let mut passed = 0;
         while passed < count {
-            let rows = self.at_hand()?.min(count - passed);
+            if let (None, Some(part)) = (&self.open, self.parts.parts.front())
+                && let Some(rows) = part.rows.filter(|rows| *rows <= count - passed)
+                && !(self.checks.all && self.checks.expected.contains_key(&part.shard))
+            {
+                self.parts.parts.pop_front();
+                self.count(rows)?;
+                passed += rows;
+                continue;
+            }
+            let rows = self.at_hand(groups)?.min(count - passed);
             if rows == 0 {
                 break;
             }
             self.hash_skipped(rows, groups)?;
-            self.pass(rows)?;
+            self.pass(rows, true)?;
             passed += rows;
         }
         Ok(passed)
@@ -116,25 +248,10 @@ impl SourceRows {
     pub(super) fn take(&mut self, count: usize, groups: &mut Groups, slot: &mut Slot) -> Result<usize> {
         let mut taken = 0;
         while taken < count {
-            let rows = self.at_hand()?.min(count - taken);
-            let Some(current) = self.current.as_mut() else { break };
-            let chunk = match &mut current.chunk {
-                Some(chunk) => chunk,
-                none => {
-                    if !current.array.device().is_cpu() {
-                        current.array = on_host(&current.array, groups.threads())?;
-                    }
-                    none.insert(groups.chunk(&current.array)?)
-                }
-            };
-            slot.reserve(rows)?;
-            let first = slot.rows();
-            groups.append(chunk, &(current.used..current.used + rows), current.first, slot.blocks())?;
-            while self.hashes.next_row() - self.position < rows {
-                let hash = slot.row_hash(first + self.hashes.next_row() - self.position)?;
-                self.hashes.add(hash, |hash| groups.fold_dictionaries(hash))?;
-            }
-            self.pass(rows)?;
+            let rows = self.at_hand(groups)?.min(count - taken);
+            let Some(open) = self.open.as_mut().filter(|_| rows > 0) else { break };
+            open.take(rows, groups, slot).map_err(|error| self.shards.name(error, open.part.shard))?;
+            self.pass(rows, true)?;
             taken += rows;
         }
         Ok(taken)
@@ -142,33 +259,89 @@ impl SourceRows {
 
     /// Hashes the sampled rows among the next ones of the current array, which go into no batch.
     fn hash_skipped(&mut self, rows: usize, groups: &mut Groups) -> Result<()> {
-        while self.hashes.next_row() - self.position < rows {
-            let Some(current) = &self.current else { return Ok(()) };
-            let at = current.used + self.hashes.next_row() - self.position;
+        let Some(open) = &mut self.open else { return Ok(()) };
+        while open.hashes.next_row() - open.row < rows {
+            let Some(current) = &open.current else { return Ok(()) };
+            let at = current.used + open.hashes.next_row() - open.row;
             self.scratch.truncate(0);
             // Another rank may have to tell an error of this row, at its own batch.
             let hash = match pack_row(current, at..at + 1, groups, &mut self.scratch) {
                 Ok(()) => self.scratch.row_hash(0)?,
                 Err(_) => 0,
             };
-            self.hashes.add(hash, |hash| groups.fold_dictionaries(hash))?;
+            let added = open.hashes.add(hash, |hash| groups.fold_dictionaries(hash));
+            added.map_err(|error| self.shards.name(error, open.part.shard))?;
         }
         Ok(())
     }
 
-    /// Skips rows of the current array, which is released after its last row.
-    fn pass(&mut self, rows: usize) -> Result<()> {
-        let Some(current) = self.current.as_mut() else { return Ok(()) };
+    /// Skips rows of the current array, which is released after its last row. `of_lane`: whether they are rows of the lane.
+    fn pass(&mut self, rows: usize, of_lane: bool) -> Result<()> {
+        let Some(open) = &mut self.open else { return Ok(()) };
+        let Some(current) = open.current.as_mut() else { return Ok(()) };
         current.used += rows;
         if current.used >= current.array.len() {
-            self.current = None;
+            open.current = None;
         }
-        self.position = self
-            .position
-            .checked_add(rows)
-            .ok_or_else(|| Error::invalid("the source has more rows than can be counted"))?;
+        open.row = open.row.checked_add(rows).ok_or_else(uncountable)?;
+        if of_lane { self.count(rows) } else { Ok(()) }
+    }
+
+    fn count(&mut self, rows: usize) -> Result<()> {
+        self.position = self.position.checked_add(rows).ok_or_else(uncountable)?;
+        // Rows of the shard's next lane are not read.
+        if self.open.as_ref().is_some_and(|open| open.left() == Some(0) && !open.part.is_last()) {
+            self.open = None;
+        }
         Ok(())
     }
+}
+
+impl OpenPart {
+    /// The rows of the part that were not passed, if their number is known.
+    fn left(&self) -> Option<usize> {
+        self.part.rows.map(|rows| rows - self.row.saturating_sub(self.part.skip).min(rows))
+    }
+
+    /// Appends rows of the current array to the slot.
+    fn take(&mut self, rows: usize, groups: &mut Groups, slot: &mut Slot) -> Result<()> {
+        let Some(current) = self.current.as_mut() else { return Ok(()) };
+        let chunk = match &mut current.chunk {
+            Some(chunk) => chunk,
+            none => {
+                if !current.array.device().is_cpu() {
+                    current.array = on_host(&current.array, groups.threads())?;
+                }
+                none.insert(groups.chunk(&current.array)?)
+            }
+        };
+        slot.reserve(rows)?;
+        let first = slot.rows();
+        groups.append(chunk, &(current.used..current.used + rows), current.first, slot.blocks())?;
+        while self.hashes.next_row() - self.row < rows {
+            let hash = slot.row_hash(first + self.hashes.next_row() - self.row)?;
+            self.hashes.add(hash, |hash| groups.fold_dictionaries(hash))?;
+        }
+        Ok(())
+    }
+}
+
+fn uncountable() -> Error {
+    Error::invalid("the source has more rows than can be counted")
+}
+
+/// An array under the field of the first shard: fields that are nullable in one of them alone are those of the first.
+fn of_first(array: &DeviceArray, field: &FieldRef) -> Result<DeviceArray> {
+    request_field(array, field).map_err(|error| {
+        if error.kind() != ErrorKind::Null {
+            return error;
+        }
+        let reason = "the shard has a null in a column that is not nullable in the first one that was opened";
+        let column = error.column().unwrap_or_default();
+        Error::new(ErrorKind::Null, reason)
+            .in_column(column)
+            .remedy_is("make the column nullable in every shard's schema")
+    })
 }
 
 /// Packs one row of an array, and reads no other one.

@@ -30,6 +30,8 @@ pub(crate) struct State {
 pub(crate) struct Terms {
     /// Rows of the shuffle buffer; 0 without one.
     pub(crate) shuffle_buffer: usize,
+    /// Whether the order of the shards is permuted.
+    pub(crate) shuffle_shards: bool,
     /// The source's columns and rows, if they are known.
     pub(crate) source: Source,
 }
@@ -41,6 +43,8 @@ pub(crate) struct Source {
     pub(crate) columns: Option<Vec<String>>,
     /// How many rows it has.
     pub(crate) rows: Option<usize>,
+    /// The rows of each shard; `None` for a source without shards.
+    pub(crate) shards: Option<Vec<Option<usize>>>,
 }
 
 /// The hashes of rows that were read.
@@ -77,8 +81,8 @@ impl Hashes {
 impl Terms {
     /// Returns the terms of these options, for a source of which nothing is known yet.
     #[must_use]
-    pub(crate) fn new(shuffle_buffer: usize) -> Self {
-        Self { shuffle_buffer, source: Source::default() }
+    pub(crate) fn new(shuffle_buffer: usize, shuffle_shards: bool) -> Self {
+        Self { shuffle_buffer, shuffle_shards, source: Source::default() }
     }
 
     /// Refuses to resume under other terms.
@@ -87,6 +91,7 @@ impl Terms {
     /// If these terms, of a state, differ from the present ones. Names the difference.
     pub(crate) fn check(&self, present: &Self) -> Result<()> {
         differs("shuffle_buffer", &self.shuffle_buffer, &present.shuffle_buffer)?;
+        differs("shuffle_shards", &self.shuffle_shards, &present.shuffle_shards)?;
         self.source.check(&present.source)
     }
 }
@@ -102,6 +107,12 @@ impl Source {
         }
         if let (Some(rows), Some(found)) = (self.rows, present.rows) {
             differs("the source's rows", &rows, &found)?;
+        }
+        let (shards, found) =
+            (self.shards.as_deref().unwrap_or_default(), present.shards.as_deref().unwrap_or_default());
+        differs("the number of shards", &shards.len(), &found.len())?;
+        for (number, (rows, found)) in shards.iter().zip(found).enumerate() {
+            differs(&format!("the rows of shard {number}"), rows, found)?;
         }
         Ok(())
     }
@@ -121,10 +132,21 @@ mod tests {
 
     #[test]
     fn whatever_differs_is_named() {
-        let base = Terms::new(5);
+        let base = Terms::new(5, true);
         assert_eq!(base.check(&base), Ok(()));
-        let error = base.check(&Terms::new(0)).unwrap_err();
-        assert!(error.reason().contains("shuffle_buffer 5, and the loader 0") && error.remedy().is_some(), "{error}");
+        let of = |shards: &[usize]| {
+            let shards = Some(shards.iter().copied().map(Some).collect());
+            Terms { source: Source { shards, ..Source::default() }, ..base.clone() }
+        };
+        for (state, present, named) in [
+            (base.clone(), Terms::new(0, true), "shuffle_buffer 5, and the loader 0"),
+            (base.clone(), Terms::new(5, false), "shuffle_shards true, and the loader false"),
+            (of(&[3, 4]), of(&[3, 5]), "the rows of shard 1 Some(4), and the loader Some(5)"),
+            (of(&[3, 4]), of(&[3]), "the number of shards 2, and the loader 1"),
+        ] {
+            let error = state.check(&present).unwrap_err();
+            assert!(error.reason().contains(named) && error.remedy().is_some(), "{error}");
+        }
     }
 
     #[test]
@@ -144,6 +166,7 @@ mod tests {
         let source = |columns: Option<&[&str]>, rows| Source {
             columns: columns.map(|columns| columns.iter().map(ToString::to_string).collect()),
             rows,
+            shards: None,
         };
         let known = source(Some(&["a", "b"]), Some(3));
         for same in [source(None, None), source(Some(&["a", "b"]), None), source(None, Some(3)), known.clone()] {

@@ -5,7 +5,9 @@ use std::task::{Context, Poll};
 
 use futures_core::Stream;
 
-use super::prefetch::{Prefetch, Taken};
+use super::prefetch::Taken;
+use super::producer::Turns;
+use super::readers::Readers;
 use super::{Batch, Batches, Mode};
 use crate::error::{Error, Result};
 
@@ -19,9 +21,7 @@ impl Batches {
         let Self { mode, copy_notes, log } = self;
         let mode = match mode {
             Mode::Inline(inline) => match inline.into_producer() {
-                Some((mut producer, stop)) => {
-                    Mode::Prefetch(Prefetch::start(1, stop, move || producer.next().transpose())?)
-                }
+                Some((producer, stop)) => Mode::Prefetch(Readers::start(vec![*producer], 1, Turns::of_one(), &stop)?),
                 None => return Ok(BatchStream { batches: None }),
             },
             ahead => ahead,

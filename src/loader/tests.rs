@@ -70,7 +70,7 @@ fn split(batch_size: usize) -> Sharding {
 /// The order of rows, by the words of docs/loader.md.
 fn shuffled(rows: usize, shuffle: Option<Shuffle>, epoch: u64) -> Vec<usize> {
     let Some(Shuffle { buffer, seed }) = shuffle else { return (0..rows).collect() };
-    let mut draws = Draws::new(seed, epoch);
+    let mut draws = Draws::of_rows(seed, 0, epoch);
     let mut coming = 0..rows;
     let mut waiting: Vec<usize> = coming.by_ref().take(buffer.get()).collect();
     let mut left = Vec::new();
@@ -110,15 +110,17 @@ proptest! {
         for batch in whole.by_ref() {
             batch.unwrap();
         }
-        let digest = whole.log().digest_before(usize::MAX);
+        let digests = whole.log().digests(|_| Some(usize::MAX));
         // Each row is in the hashes, whichever rank takes it and however it is passed.
-        let resumed = Resumed { batch_size: saved, rows: told.then_some(total), digest };
+        let known = Known { batch_size: saved, rows: told.then_some(total), digests: digests.clone(), all: false };
         let place = Place::after(epoch, vec![start], 0).unwrap();
-        let mut found = Batches::resume(chunked(&lengths), &Conversion::default(), &options, &place, resumed).unwrap();
+        let mut found = Batches::resume(
+            &Shards::of_stream(None), (0, chunked(&lengths)), &Conversion::default(), &options, &place, &known,
+        ).unwrap();
         if start < total + saved {
             prop_assert_eq!(found.by_ref().map(|batch| numbers(&batch.unwrap())).collect::<Vec<_>>(), mine);
             prop_assert_eq!(found.left_out(), Some(total.saturating_sub(start) - in_batches));
-            prop_assert_eq!(found.log().digest_before(usize::MAX), digest);
+            prop_assert_eq!(found.log().digests(|_| Some(usize::MAX)), digests);
         } else {
             let error = found.map(|batch| batch.map(|_| ())).collect::<Result<Vec<_>>>().unwrap_err();
             prop_assert_eq!(error.kind(), ErrorKind::Argument);

@@ -48,8 +48,9 @@ def chacha(key: bytes, stream: int, rounds: int = 8) -> Iterator[int]:
 
 
 class Draws:
-    def __init__(self, seed: int, epoch: int) -> None:
-        self.words = chacha(seed.to_bytes(8, "little") + bytes(24), epoch)
+    def __init__(self, seed: int, epoch: int, lane: int = 0, purpose: int = 0) -> None:
+        key = b"".join(word.to_bytes(8, "little") for word in (seed, lane, purpose, 0))
+        self.words = chacha(key, epoch)
 
     def below(self, k: int) -> int:
         while True:
@@ -58,12 +59,12 @@ class Draws:
                 return product >> 64
 
 
-def order(rows: int, shuffle_buffer: int, seed: int | None, epoch: int) -> list[int]:
-    """The rows of an epoch in the order of its batches."""
+def order(rows: int, shuffle_buffer: int, seed: int | None, epoch: int, lane: int = 0) -> list[int]:
+    """The rows of a lane in an epoch, in the order of its batches."""
     if shuffle_buffer == 0:
         return list(range(rows))
     assert seed is not None
-    draws = Draws(seed, epoch)
+    draws = Draws(seed, epoch, lane)
     waiting = list(range(min(shuffle_buffer, rows)))
     left = []
     for row in range(len(waiting), rows):
@@ -99,6 +100,51 @@ def batches(
     return cut[rank : rounds * world_size : world_size]
 
 
+def shards_in_order(count: int, seed: int | None, epoch: int, shuffle_shards: bool) -> list[int]:
+    """The shards of an epoch."""
+    left = list(range(count))
+    if not shuffle_shards:
+        return left
+    assert seed is not None
+    draws, ordered = Draws(seed, epoch, 0, 1), []
+    while left:
+        pick = draws.below(len(left))
+        ordered.append(left[pick])
+        last = left.pop()
+        if pick < len(left):
+            left[pick] = last
+    return ordered
+
+
+def lanes_of(
+    rows: list[int], lanes: int, *, shuffle_buffer: int, seed: int | None, epoch: int, shuffle_shards: bool
+) -> list[list[int]]:
+    """The rows of each lane in the order of its batches, of shards with these numbers of rows, numbered through."""
+    starts = [sum(rows[:shard]) for shard in range(len(rows))]
+    ordered = shards_in_order(len(rows), seed, epoch, shuffle_shards)
+    joined = [starts[shard] + row for shard in ordered for row in range(rows[shard])]
+    cut = [joined[lane * len(joined) // lanes : (lane + 1) * len(joined) // lanes] for lane in range(lanes)]
+    buffer = -(-shuffle_buffer // lanes)
+    return [[lane[row] for row in order(len(lane), buffer, seed, epoch, at)] for at, lane in enumerate(cut)]
+
+
+def deal(
+    lanes: list[list[int]], taken: list[int], next_lane: int, *, batch_size: int, world_size: int, drop_last: bool
+) -> tuple[list[list[int]], int]:
+    """The batches of whole rounds after a place, and how many rows they leave out."""
+    positions, dealt = list(taken), []
+    while True:
+        lane = (next_lane + len(dealt)) % len(lanes)
+        batch = lanes[lane][positions[lane] : positions[lane] + batch_size]
+        if len(batch) < (batch_size if drop_last else 1):
+            break
+        positions[lane] += batch_size
+        dealt.append(batch)
+    dealt = dealt[: len(dealt) // world_size * world_size]
+    left = sum(len(lane[done:]) for lane, done in zip(lanes, taken, strict=True))
+    return dealt, left - sum(map(len, dealt))
+
+
 def mix(x: int) -> int:
     x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9 % 2**64
     x = (x ^ x >> 27) * 0x94D049BB133111EB % 2**64
@@ -126,7 +172,7 @@ def samples() -> Iterator[int]:
 
 
 def digest(rows: list[list[bytes] | None], dictionaries: list[list[str]] | None = None) -> list[int]:
-    """The number of sampled rows among these, and their digest. A row has the bytes of each group; None is a row that cannot be
+    """The number of sampled rows among these, and their digest. A row has the bytes of each group; None cannot be
     converted."""
     d, count = 0, 0
     for words in dictionaries or []:

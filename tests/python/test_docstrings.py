@@ -42,5 +42,9 @@ def test_stubs_say_what_help_says(stub: str, runtime: str | None):
     "name", [name for name in ad.__all__ if inspect.isroutine(getattr(ad, name)) or inspect.isclass(getattr(ad, name))]
 )
 def test_every_function_and_class_is_documented_in_both(name: str):
+    if not hasattr(_native, name):
+        # A module of Python, which has no stubs.
+        assert inspect.getdoc(getattr(ad, name))
+        return
     docs = [(stub, runtime) for found, stub, runtime in ALL if found == name]
     assert any(stub and runtime for stub, runtime in docs), docs

@@ -1,4 +1,4 @@
-"""A state says where the order stands, and not how it was cut: other sizes of batches and rounds go on with the rows that remain."""
+"""A state says where the order stands, not how it was cut: other sizes of batches and rounds go on with the rest."""
 
 import json
 import random
@@ -60,7 +60,8 @@ def test_what_is_left_out_is_what_no_rank_has(shuffle_buffer: int):
     for rows in range(0, 40, 3):
         for world_size, drop_last in [(1, False), (1, True), (3, False), (3, True)]:
             options = {"batch_size": 4, "shuffle_buffer": shuffle_buffer, "seed": 1, "drop_last": drop_last}
-            ranks = [ad.Loader(numbered(rows), rank=rank, world_size=world_size, **options) for rank in range(world_size)]
+            options["world_size"] = world_size
+            ranks = [ad.Loader(numbered(rows), rank=rank, **options) for rank in range(world_size)]
             seen = sum(len(rows_of(batch)) for rank in ranks for batch in rank)
             assert [rank.left_out for rank in ranks] == [rows - seen] * world_size
 

@@ -1,10 +1,13 @@
 //! Reads the loader's columns and seed, and converts its state to and from a dict.
 
 use pyo3::IntoPyObjectExt;
+use std::num::NonZero;
+
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyList, PySequence};
 
+use super::sources::Sources;
 use crate::loader::{Digest, Hashes, Place, STATE_VERSION, Source, State, Terms};
 
 /// The first version of the state's format: a number of batches, without hashes.
@@ -17,6 +20,24 @@ pub(super) fn verifies_all(verify: Option<&str>) -> PyResult<bool> {
         Some("all") => Ok(true),
         Some(other) => Err(PyValueError::new_err(format!("verify must be \"replay\" or \"all\", not {other:?}"))),
     }
+}
+
+/// The most lanes: a state has a number for each.
+const MOST_LANES: usize = 1 << 16;
+
+/// Checks `lanes=`.
+///
+/// # Errors
+/// `ValueError` for more lanes than a state can have, and for lanes of a source without shards.
+pub(super) fn lanes(lanes: usize, sources: &Sources) -> PyResult<NonZero<usize>> {
+    if lanes > MOST_LANES {
+        return Err(PyValueError::new_err(format!("lanes must be from 1 to {MOST_LANES}, not {lanes}")));
+    }
+    if lanes > 1 && !sources.is_list() {
+        let reason = "lanes cut shards, and one source has none; pass sources=[(source, rows), ...]";
+        return Err(PyValueError::new_err(reason));
+    }
+    NonZero::new(lanes).ok_or_else(|| PyValueError::new_err("lanes must be 1 or more, not 0"))
 }
 
 /// A seed that nobody chose.
@@ -35,8 +56,10 @@ pub(super) fn to_dict<'py>(py: Python<'py>, state: &State) -> PyResult<Bound<'py
     dict.set_item("next_lane", state.place.next_lane())?;
     dict.set_item("batch_size", state.batch_size)?;
     dict.set_item("shuffle_buffer", state.terms.shuffle_buffer)?;
+    dict.set_item("shuffle_shards", state.terms.shuffle_shards)?;
     dict.set_item("columns", state.terms.source.columns.as_ref())?;
     dict.set_item("rows", state.terms.source.rows)?;
+    dict.set_item("shards", state.terms.source.shards.as_ref())?;
     dict.set_item("conversion", state.hashes.conversion)?;
     let hashes = state.hashes.digests.iter();
     let hashes: Vec<_> = hashes.map(|(shard, read)| (shard, read.samples, read.digest)).collect();
@@ -59,12 +82,19 @@ pub(super) fn from_dict(dict: &Bound<'_, PyDict>) -> PyResult<State> {
         );
         return Err(PyValueError::new_err(reason));
     }
+    let is_first = version == FIRST_VERSION;
+    let source = Source {
+        columns: item(dict, "columns")?,
+        rows: item(dict, "rows")?,
+        shards: if is_first { None } else { item(dict, "shards")? },
+    };
     let terms = Terms {
         shuffle_buffer: item(dict, "shuffle_buffer")?,
-        source: Source { columns: item(dict, "columns")?, rows: item(dict, "rows")? },
+        shuffle_shards: !is_first && item(dict, "shuffle_shards")?,
+        source,
     };
     let (seed, epoch, batch_size) = (item(dict, "seed")?, item(dict, "epoch")?, item(dict, "batch_size")?);
-    if version == FIRST_VERSION {
+    if is_first {
         // It counts batches of each rank, of an order of one lane.
         let (batches, world_size): (usize, usize) = (item(dict, "batches")?, item(dict, "world_size")?);
         let taken = batches.checked_mul(world_size).and_then(|batches| batches.checked_mul(batch_size));
@@ -90,7 +120,9 @@ where
     let wrong = || PyValueError::new_err(format!("the state's {key:?} cannot be {value}"));
     // A bool passes for a number when it is extracted.
     let is_bool = |value: &Bound<'py, PyAny>| value.is_instance_of::<PyBool>();
-    if is_bool(&value) || value.cast::<PyList>().is_ok_and(|list| list.iter().any(|value| is_bool(&value))) {
+    if is_bool(&value) && key != "shuffle_shards"
+        || value.cast::<PyList>().is_ok_and(|list| list.iter().any(|value| is_bool(&value)))
+    {
         return Err(wrong());
     }
     // JSON has lists where a tuple is extracted.

@@ -6,6 +6,7 @@ mod keywords;
 mod pickled;
 mod progress;
 mod source;
+mod sources;
 
 use std::collections::BTreeMap;
 use std::num::NonZero;
@@ -22,7 +23,7 @@ pub use iterator::LoaderIterator;
 use keywords::random_seed;
 pub(super) use pickled::register;
 use progress::Progress;
-use source::Source;
+use sources::Sources;
 
 use super::counts::{self, count, word};
 use super::device;
@@ -31,7 +32,7 @@ use super::options::{ElementKeywords, Legacy};
 use super::selection::Columns;
 use super::sources::Known;
 use crate::cuda::allocate_from;
-use crate::loader::{Batches, Hashes, LoadOptions, Resumed, Sharding, Shuffle, Terms, check_device};
+use crate::loader::{Batches, Hashes, Known as KnownState, LoadOptions, Place, Sharding, Shuffle, Terms, check_device};
 use crate::spec::Conversion;
 
 /// Yields training batches of `batch_size` rows from an Arrow stream, prefetched on a native thread.
@@ -62,6 +63,13 @@ use crate::spec::Conversion;
 /// prefetch: the number of batches to make ahead; 0 makes each batch on request, without a thread.
 /// threads: the number of threads that convert a large batch; None is ARROW_DLPACK_THREADS, or one per core.
 /// rank, world_size: batch k belongs to rank k % world_size. All ranks get the same number of batches.
+/// sources: the parts of a source, instead of `source`: a list of sources or callables, each also as (source, rows)
+///     with its number of rows. All have one schema. The threads that read them open them.
+/// lanes: the number of equal parts that the rows of `sources` are cut into. Batch k has the next rows of lane
+///     k % lanes, so that a rank reads only its lanes if world_size divides their number. Each lane shuffles by
+///     itself, in an equal part of the buffer. More than one needs the number of rows of each of `sources`.
+/// shuffle_shards: whether each epoch permutes `sources`; None does if there is a shuffle_buffer.
+/// readers: the number of threads that read lanes.
 /// verify: what a loaded state is compared with, by hashes of sampled rows: "replay", the rows that are read
 ///     again; "all", which makes it an error if there is nothing to compare.
 ///
@@ -74,7 +82,7 @@ use crate::spec::Conversion;
 #[pyclass(frozen, module = "arrow_dlpack")]
 #[derive(Debug)]
 pub struct Loader {
-    source: Source,
+    sources: Sources,
     conversion: Conversion,
     /// `nulls=` as it was passed, for a pickle: of a fill not every type of number is in the options.
     nulls: Option<Py<PyAny>>,
@@ -82,6 +90,7 @@ pub struct Loader {
     allocator: Option<Py<PyAny>>,
     load: LoadOptions,
     shuffle_buffer: usize,
+    shuffle_shards: bool,
     /// Whether a state must be compared with what is read.
     verifies_all: bool,
     progress: Arc<Progress>,
@@ -94,10 +103,11 @@ fn too_late() -> PyErr {
 #[pymethods]
 impl Loader {
     #[new]
-    #[pyo3(signature = (source, *, batch_size, columns=None, dtype=None, nulls=None, decimal=None, dictionary=None, xp=None, device=None, allocator=None, shuffle_buffer=None, seed=None, drop_last=false, prefetch=None, threads=None, rank=None, world_size=None, verify=None), text_signature = "(source, *, batch_size, columns=None, dtype=None, nulls=\"error\", decimal=None, dictionary=None, xp=None, device=None, allocator=None, shuffle_buffer=0, seed=None, drop_last=False, prefetch=2, threads=None, rank=0, world_size=1, verify=\"replay\")")]
+    #[pyo3(signature = (source=None, *, batch_size, columns=None, dtype=None, nulls=None, decimal=None, dictionary=None, xp=None, device=None, allocator=None, shuffle_buffer=None, seed=None, drop_last=false, prefetch=None, threads=None, rank=None, world_size=None, sources=None, lanes=None, shuffle_shards=None, readers=None, verify=None), text_signature = "(source=None, *, batch_size, columns=None, dtype=None, nulls=\"error\", decimal=None, dictionary=None, xp=None, device=None, allocator=None, shuffle_buffer=0, seed=None, drop_last=False, prefetch=2, threads=None, rank=0, world_size=1, sources=None, lanes=1, shuffle_shards=None, readers=1, verify=\"replay\")")]
     #[allow(clippy::too_many_arguments, reason = "one Python keyword each")]
     fn new(
-        source: &Bound<'_, PyAny>,
+        py: Python<'_>,
+        source: Option<&Bound<'_, PyAny>>,
         batch_size: &Bound<'_, PyAny>,
         columns: Option<Columns>,
         dtype: Option<&Bound<'_, PyAny>>,
@@ -114,13 +124,17 @@ impl Loader {
         threads: Option<&Bound<'_, PyAny>>,
         rank: Option<&Bound<'_, PyAny>>,
         world_size: Option<&Bound<'_, PyAny>>,
+        sources: Option<&Bound<'_, PyAny>>,
+        lanes: Option<&Bound<'_, PyAny>>,
+        shuffle_shards: Option<bool>,
+        readers: Option<&Bound<'_, PyAny>>,
         verify: Option<&str>,
     ) -> PyResult<Self> {
         let device = device.map_or(Ok(crate::device::Device::CPU), device::extract)?;
         check_device(device)?;
         memory::source(allocator)?;
         let xp = namespace(xp)?;
-        Arrays::of(source.py(), Legacy::default(), Access::AsMade, xp.as_ref())?;
+        Arrays::of(py, Legacy::default(), Access::AsMade, xp.as_ref())?;
         let number = |name, value: Option<&Bound<'_, PyAny>>, default, least| match value {
             Some(value) => count(name, value, least),
             None => Ok(default),
@@ -129,34 +143,42 @@ impl Loader {
         let sharding =
             Sharding::new(count("batch_size", batch_size, 1)?, drop_last, number("rank", rank, 0, 0)?, world_size)?;
         let shuffle_buffer = number("shuffle_buffer", shuffle_buffer, 0, 0)?;
-        let passed = seed.map(|seed| word("seed", seed)).transpose()?.filter(|_| shuffle_buffer > 0);
-        if passed.is_none() && shuffle_buffer > 0 && world_size > 1 {
+        let shuffle_shards = shuffle_shards.unwrap_or(sources.is_some() && shuffle_buffer > 0);
+        let is_shuffled = shuffle_buffer > 0 || shuffle_shards;
+        let passed = seed.map(|seed| word("seed", seed)).transpose()?.filter(|_| is_shuffled);
+        if passed.is_none() && is_shuffled && world_size > 1 {
             let reason = "ranks that shuffle need one order in common: pass the same seed= to each of them";
             return Err(PyValueError::new_err(reason));
         }
         let seed = match passed {
-            None if shuffle_buffer > 0 => Some(random_seed(source.py())?),
+            None if is_shuffled => Some(random_seed(py)?),
             passed => passed,
         };
         let mut load = LoadOptions::new(sharding);
         load.device = device;
         load.prefetch = number("prefetch", prefetch, load.prefetch, 0)?;
+        load.readers = number("readers", readers, load.readers, 1)?;
         let threads = threads.map(counts::threads).transpose()?;
         let keywords = ElementKeywords { dtype, nulls, decimal, dictionary };
         let conversion = keywords.conversion(None, Some(true))?.select(Columns::whole(columns)).threads(threads);
         conversion.refuse_kept_nulls()?;
-        let py = source.py();
-        let source = Source::new(source)?;
-        if world_size > 1 {
-            source.warn_of_query(py)?;
+        let sources = Sources::new(source, sources)?;
+        let lanes = keywords::lanes(number("lanes", lanes, 1, 1)?, &sources)?;
+        if shuffle_shards && !sources.is_list() {
+            return Err(PyValueError::new_err(
+                "shuffle_shards permutes shards, and one source has none; pass sources=",
+            ));
         }
-        match source.columns(py)? {
+        if world_size > 1 {
+            sources.warn_of_query(py)?;
+        }
+        match sources.columns(py)? {
             Some((Known::Type(field), index)) => Batches::check_type(&field, &conversion.clone().index(index))?,
             Some((Known::Names(field), _)) => conversion.check_names(&field)?,
             None => {}
         }
         Ok(Self {
-            source,
+            sources,
             conversion,
             nulls: pickled::kept_nulls(nulls)?,
             xp: xp.map(Bound::unbind),
@@ -164,7 +186,13 @@ impl Loader {
             load,
             shuffle_buffer,
             verifies_all: keywords::verifies_all(verify)?,
-            progress: Arc::new(Progress::new(seed, passed.is_some(), sharding, shuffle_buffer)),
+            shuffle_shards,
+            progress: Arc::new(Progress::new(
+                (seed, passed.is_some()),
+                sharding,
+                NonZero::new(shuffle_buffer),
+                Place::of_lanes(lanes),
+            )),
         })
     }
 
@@ -177,7 +205,10 @@ impl Loader {
         let next = self.progress.next();
         let mut load = self.load.clone();
         load.shuffle = NonZero::new(self.shuffle_buffer).zip(next.seed).map(|(buffer, seed)| Shuffle { buffer, seed });
-        let opened = self.source.open(py, &|unread| {
+        load.shuffle_shards = next.seed.filter(|_| self.shuffle_shards);
+        let shards = self.sources.shards(py)?;
+        let first = shards.first(&load, &next.place)?;
+        let opened = self.sources.open(py, first, &|unread| {
             self.terms_of(py, unread.field, next.resumed.as_ref())?;
             Ok(Batches::check(unread.field, &self.conversion.clone().index(unread.index), &load)?)
         })?;
@@ -190,12 +221,16 @@ impl Loader {
             let compared = next.hashes.comparable(conversion_hash, self.verifies_all);
             hashes.digests = compared.map_err(|error| tell(py, error.into()))?;
         }
-        let digest = hashes.digests.get(&0).copied();
-        let resumed = Resumed { batch_size: next.batch_size, rows: terms.source.rows, digest };
+        let known = KnownState {
+            batch_size: next.batch_size,
+            rows: terms.source.rows,
+            digests: hashes.digests.clone(),
+            all: self.verifies_all,
+        };
         let memory = memory::source(self.allocator.as_ref().map(|allocator| allocator.bind(py)))?;
         let batches = py.detach(|| {
             let _memory = memory.map(allocate_from);
-            Batches::resume(opened.stream, &conversion, &load, &next.place, resumed)
+            Batches::resume(&shards, (first, opened.stream), &conversion, &load, &next.place, &known)
         });
         let batches = batches.map_err(|error| tell(py, error.into()))?;
         let batches = Arc::new(batches);
@@ -212,7 +247,10 @@ impl Loader {
 
     /// The number of batches of an epoch, where the source tells its rows.
     fn __len__(&self, py: Python<'_>) -> PyResult<usize> {
-        match self.source.rows(py)? {
+        match self.sources.rows(py)? {
+            Some(_) if self.sources.is_list() => {
+                Ok(self.sources.shards(py)?.rounds(&self.load, &self.progress.first_place())?)
+            }
             Some(rows) => Ok(self.load.sharding.batches(rows)),
             None => {
                 Err(PyTypeError::new_err("the source does not tell how many rows it has, so the loader has no length"))
@@ -260,7 +298,8 @@ impl Loader {
     /// Returns a dict that is equal for all ranks that read the same source with the same options and are in step.
     ///
     /// It has the options that determine the order, the columns, the number of rows, and hashes of the rows that
-    /// were read: of the epoch that has just ended, or of the current one.
+    /// were read: of the epoch that has just ended, or of the current one. With lanes, a rank has the `hashes` of
+    /// its own shards: compare those that two ranks have in common.
     fn fingerprint<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let dict = keywords::to_dict(py, &self.progress.fingerprint(self.terms(py)?))?;
         dict.set_item("world_size", self.load.sharding.world_size())?;
@@ -278,7 +317,7 @@ impl Loader {
         if state.batch_size == 0 {
             return Err(PyValueError::new_err("the state's \"batch_size\" cannot be 0"));
         }
-        if state.seed.is_some() != (self.shuffle_buffer > 0) {
+        if state.seed.is_some() != (self.shuffle_buffer > 0 || self.shuffle_shards) {
             return Err(PyValueError::new_err("the state's seed and the shuffle_buffer do not go together"));
         }
         self.progress.load(state)?;
@@ -305,7 +344,7 @@ impl Loader {
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
-        self.source.traverse(&visit)?;
+        self.sources.traverse(&visit)?;
         visit.call(&self.nulls)?;
         visit.call(&self.xp)?;
         visit.call(&self.allocator)
@@ -318,7 +357,7 @@ impl Loader {
         } else {
             format!(", rank={}, world_size={}", sharding.rank(), sharding.world_size())
         };
-        Ok(format!("Loader({}, batch_size={}{rank})", self.source.name(py)?, sharding.batch_size()))
+        Ok(format!("Loader({}, batch_size={}{rank})", self.sources.name(py)?, sharding.batch_size()))
     }
 }
 
@@ -340,7 +379,7 @@ fn refuse_torch_worker(py: Python<'_>) -> PyResult<()> {
 
 impl Loader {
     fn terms_alone(&self) -> Terms {
-        Terms::new(self.shuffle_buffer)
+        Terms::new(self.shuffle_buffer, self.shuffle_shards)
     }
 
     /// What a state has to fit, with a source of this type.
@@ -362,7 +401,8 @@ impl Loader {
     /// What a state has to fit, as far as the source tells it without being opened.
     fn terms(&self, py: Python<'_>) -> PyResult<Terms> {
         let mut terms = self.terms_alone();
-        terms.source.rows = self.source.rows(py)?;
+        terms.source.rows = self.sources.rows(py)?;
+        terms.source.shards = self.sources.shard_rows(py)?;
         Ok(terms)
     }
 }

@@ -19,11 +19,10 @@ pub(in crate::python) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> 
 /// # Errors
 /// For a source that cannot be pickled, or that was read and can be read once.
 pub(super) fn reduce<'py>(py: Python<'py>, loader: &Loader) -> PyResult<Bound<'py, PyTuple>> {
-    let source = loader.source.unread(py)?;
+    let unread = loader.sources.unread(py)?;
     // A function is pickled by its name, and by some picklers by value: nobody knows here which one asks.
-    if !loader.source.is_callable()
-        && let Err(error) = ask(source, 0)
-    {
+    let refused = loader.sources.data(py)?.into_iter().find_map(|data| Some((data, ask(data, 0).err()?)));
+    if let Some((source, error)) = refused {
         if !error.is_instance_of::<PyException>(py) {
             return Err(error);
         }
@@ -36,38 +35,53 @@ pub(super) fn reduce<'py>(py: Python<'py>, loader: &Loader) -> PyResult<Bound<'p
         refused.set_cause(py, Some(error));
         return Err(refused);
     }
-    let arguments = (source, options(py, loader)?, loader.state_dict(py)?);
+    let (source, options) = passed(loader, unread, options(py, loader)?)?;
+    let arguments = (source, options, loader.state_dict(py)?);
     (pickle::rebuild(py, "_unpickle_loader")?, arguments).into_pyobject(py)
 }
 
 /// A loader of the same source, where that can be read by both.
 pub(super) fn copy<'py>(py: Python<'py>, loader: &Loader) -> PyResult<Bound<'py, Loader>> {
-    let source = loader.source.unread(py)?;
-    if !loader.source.is_read_again(py)? {
+    let unread = loader.sources.unread(py)?;
+    if !loader.sources.is_read_again(py)? {
         return Err(PyTypeError::new_err(format!(
             "the source is of type {} and can be read once, so that two loaders cannot share it; pass a callable that opens it",
-            source.get_type().name()?
+            loader.sources.name(py)?
         )));
     }
-    made(source, &options(py, loader)?, &loader.state_dict(py)?)
+    let (source, options) = passed(loader, unread, options(py, loader)?)?;
+    made(source.as_ref(), &options, &loader.state_dict(py)?)
+}
+
+/// The source as the constructor takes it: by position, or shards by keyword.
+fn passed<'py>(
+    loader: &Loader,
+    unread: Bound<'py, PyAny>,
+    options: Bound<'py, PyDict>,
+) -> PyResult<(Option<Bound<'py, PyAny>>, Bound<'py, PyDict>)> {
+    if !loader.sources.is_list() {
+        return Ok((Some(unread), options));
+    }
+    options.set_item("sources", unread)?;
+    Ok((None, options))
 }
 
 /// The loader of a pickle: the constructor checks its options, and `load_state_dict` its state.
 #[pyfunction]
 fn _unpickle_loader<'py>(
-    source: &Bound<'py, PyAny>,
+    source: Option<Bound<'py, PyAny>>,
     options: &Bound<'py, PyDict>,
     state: &Bound<'py, PyDict>,
 ) -> PyResult<Bound<'py, Loader>> {
-    made(source, options, state)
+    made(source.as_ref(), options, state)
 }
 
 fn made<'py>(
-    source: &Bound<'py, PyAny>,
+    source: Option<&Bound<'py, PyAny>>,
     options: &Bound<'py, PyDict>,
     state: &Bound<'py, PyDict>,
 ) -> PyResult<Bound<'py, Loader>> {
-    let py = source.py();
+    let py = options.py();
     let made = py.get_type::<Loader>().call((source,), Some(options))?.cast_into::<Loader>()?;
     made.get().load_state_dict(py, state)?;
     Ok(made)
@@ -153,6 +167,11 @@ fn options<'py>(py: Python<'py>, loader: &Loader) -> PyResult<Bound<'py, PyDict>
     options.set_item("prefetch", load.prefetch)?;
     options.set_item("rank", sharding.rank())?;
     options.set_item("world_size", sharding.world_size())?;
+    if loader.sources.is_list() {
+        options.set_item("lanes", loader.progress.first_place().taken().len())?;
+        options.set_item("shuffle_shards", loader.shuffle_shards)?;
+        options.set_item("readers", load.readers)?;
+    }
     if loader.verifies_all {
         options.set_item("verify", "all")?;
     }

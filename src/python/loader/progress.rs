@@ -1,16 +1,17 @@
 //! The position of a loader's iteration.
 
+use std::num::NonZero;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::error::{Error, Result};
-use crate::loader::{Digest, Hashes, Place, ReadLog, Sharding, Source, State, Terms};
+use crate::loader::{Hashes, Place, ReadLog, Sharding, Source, State, Terms};
 
 /// Where the latest iteration of a loader stands, or where the next one begins.
 #[derive(Debug)]
 pub(super) struct Progress {
     sharding: Sharding,
     /// Rows of the shuffle buffer.
-    buffer: usize,
+    buffer: Option<NonZero<usize>>,
     position: Mutex<Position>,
 }
 
@@ -60,11 +61,16 @@ pub(super) struct Start {
 
 impl Progress {
     /// The start of the first epoch.
-    pub(super) fn new(seed: Option<u64>, seed_was_passed: bool, sharding: Sharding, buffer: usize) -> Self {
+    pub(super) fn new(
+        (seed, seed_was_passed): (Option<u64>, bool),
+        sharding: Sharding,
+        buffer: Option<NonZero<usize>>,
+        first: Place,
+    ) -> Self {
         let position = Mutex::new(Position {
             seed,
             seed_was_passed,
-            place: Place::start(0),
+            place: first,
             rounds: 0,
             batch_size: sharding.batch_size(),
             begun: false,
@@ -86,6 +92,11 @@ impl Progress {
     pub(super) fn passed_seed(&self) -> Option<u64> {
         let position = self.lock();
         position.seed.filter(|_| position.seed_was_passed)
+    }
+
+    /// The start of the first epoch.
+    pub(super) fn first_place(&self) -> Place {
+        self.lock().place.start_of(0)
     }
 
     /// The epoch of the current iteration, or of the next one.
@@ -138,7 +149,7 @@ impl Progress {
     pub(super) fn ended(&self, run: u64) {
         let mut position = self.lock();
         if position.run == run && position.begun {
-            let hashes = position.read(|log| log.digest_before(usize::MAX));
+            let hashes = position.read(|_| Some(usize::MAX));
             let left_out = position.log.as_ref().and_then(ReadLog::left_out);
             position.ended = Some(Ended { left_out, hashes });
             let place = position.place.next_epoch();
@@ -166,8 +177,8 @@ impl Progress {
         let (rounds, seed) = (position.rounds, position.seed);
         let place = position.place.after_rounds(rounds, &self.sharding);
         let batch_size = if rounds > 0 { self.sharding.batch_size() } else { position.batch_size };
-        let read = position.place.rows_read(0, rounds, &self.sharding, self.buffer);
-        let hashes = position.read(|log| log.digest_before(read?));
+        let buffer = self.buffer.map_or(0, |buffer| position.place.buffer(buffer));
+        let hashes = position.read(|lane| position.place.rows_read(lane, rounds, &self.sharding, buffer));
         State { seed, place, batch_size, terms, hashes }
     }
 
@@ -213,11 +224,12 @@ impl Position {
         (self.hashes, self.log) = (Hashes::default(), None);
     }
 
-    /// The hashes of what was read by now: those of the state that the iteration began with, and those in its log.
-    fn read(&self, digest: impl FnOnce(&ReadLog) -> Option<Digest>) -> Hashes {
+    /// The hashes of what was read by now: those of the state that the iteration began with, and those in its log, of the first
+    /// rows of each lane. `rows` returns how many.
+    fn read(&self, rows: impl Fn(usize) -> Option<usize>) -> Hashes {
         let mut hashes = self.hashes.clone();
-        if let Some(read) = self.log.as_ref().and_then(digest) {
-            let known = hashes.digests.entry(0).or_default();
+        for (shard, read) in self.log.iter().flat_map(|log| log.digests(&rows)) {
+            let known = hashes.digests.entry(shard).or_default();
             if read.samples > known.samples {
                 *known = read;
             }

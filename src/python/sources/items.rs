@@ -3,15 +3,14 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use arrow_schema::extension::{EXTENSION_TYPE_METADATA_KEY, EXTENSION_TYPE_NAME_KEY};
-use arrow_schema::{DataType, Field, FieldRef};
+use arrow_schema::FieldRef;
 use pyo3::exceptions::{PyException, PyTypeError};
 use pyo3::intern;
 use pyo3::prelude::*;
 
 use super::offers::name_of;
 use super::{Opened, is_read_again, part};
-use crate::arrow::{DeviceArray, DeviceArrayStream, same_layout};
+use crate::arrow::{DeviceArray, DeviceArrayStream, difference};
 use crate::convert::request_field;
 use crate::error::{Error, ErrorKind, Result};
 use crate::python::capsule::{call, call_method};
@@ -135,23 +134,7 @@ impl Items {
 
     /// Refuses an item of other columns than the first one.
     fn check(&self, field: &FieldRef) -> Result<()> {
-        let what = match (field.data_type(), self.field.data_type()) {
-            (DataType::Struct(found), DataType::Struct(first)) => {
-                let names = |fields: &[FieldRef]| fields.iter().map(|field| field.name().clone()).collect::<Vec<_>>();
-                if names(found) == names(first) {
-                    let other = found.iter().zip(first).find(|(found, first)| !is_same(found, first));
-                    other.map(|(found, first)| {
-                        let name = found.name();
-                        (format!("column {name:?} of type {}", type_of(found)), type_of(first))
-                    })
-                } else {
-                    Some((format!("the columns {:?}", names(found)), format!("{:?}", names(first))))
-                }
-            }
-            _ if is_same(field, &self.field) => None,
-            _ => Some((format!("the type {}", type_of(field)), type_of(&self.field))),
-        };
-        let Some((found, first)) = what else { return Ok(()) };
+        let Some((found, first)) = difference(field, &self.field) else { return Ok(()) };
         let reason = format!("item {} of the iterator has {found}, and the first one {first}", self.taken);
         Err(Error::argument(reason).remedy_is("give all items one schema"))
     }
@@ -222,23 +205,7 @@ fn close(iterator: &Bound<'_, PyAny>) -> PyResult<()> {
 }
 
 /// What an iterator raised, to be raised again where the stream is read.
-fn raised(py: Python<'_>, error: PyErr) -> Error {
+pub(in crate::python) fn raised(py: Python<'_>, error: PyErr) -> Error {
     let kind = if error.is_instance_of::<PyException>(py) { ErrorKind::Producer } else { ErrorKind::Interrupted };
     Error::new(kind, error.to_string()).caused_by(Arc::new(error))
-}
-
-/// Whether two columns have one type, whatever they are called.
-fn is_same(one: &Field, other: &Field) -> bool {
-    let extension = |field: &Field| {
-        let of = |key| field.metadata().get(key).cloned();
-        (of(EXTENSION_TYPE_NAME_KEY), of(EXTENSION_TYPE_METADATA_KEY))
-    };
-    same_layout(one.data_type(), other.data_type()) && extension(one) == extension(other)
-}
-
-fn type_of(field: &Field) -> String {
-    match field.extension_type_name() {
-        Some(name) => format!("{name} ({})", field.data_type()),
-        None => field.data_type().to_string(),
-    }
 }

@@ -19,6 +19,7 @@ use pyo3::types::{
 };
 
 use self::items::Found;
+pub(super) use self::items::raised;
 pub(super) use self::known::{Known, columns, is_in_memory, is_query};
 pub(super) use self::offers::has_dunder;
 use self::offers::{expected, is_dataset, name_of};

@@ -1,0 +1,105 @@
+//! The threads that make batches ahead: each reads some of the lanes, and the consumer takes batches from them in turn.
+
+use std::fmt;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+#[cfg(feature = "async")]
+use std::task::Context;
+use std::time::Duration;
+
+use super::batch::Batch;
+use super::prefetch::{Prefetch, Stop, Taken};
+use super::producer::{Producer, Turns};
+use crate::error::{Error, Result};
+
+/// One thread for each reader. All stop together.
+pub(super) struct Readers {
+    threads: Vec<Prefetch<Batch>>,
+    turns: Turns,
+    /// The round of the next batch.
+    round: Mutex<usize>,
+}
+
+impl Readers {
+    /// Starts a thread for each producer, which are in the order of the readers' numbers.
+    ///
+    /// # Errors
+    /// If a thread cannot be started. Those that were started are stopped.
+    pub(super) fn start(producers: Vec<Producer>, prefetch: usize, turns: Turns, stop: &Stop) -> Result<Self> {
+        let ahead = prefetch.div_ceil(producers.len().max(1));
+        let start = |mut producer: Producer| {
+            Prefetch::start(ahead, stop.clone(), move || producer.next().transpose()).inspect_err(|_| stop.ask())
+        };
+        let threads = producers.into_iter().map(start).collect::<Result<_>>()?;
+        Ok(Self { threads, turns, round: Mutex::new(0) })
+    }
+
+    fn round(&self) -> MutexGuard<'_, usize> {
+        self.round.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn thread(&self, round: usize) -> Result<&Prefetch<Batch>> {
+        self.threads.get(self.turns.reader_of(round)).ok_or_else(|| Error::internal("a batch of no reader"))
+    }
+
+    pub(super) fn is_in_this_process(&self) -> bool {
+        self.threads.iter().all(Prefetch::is_in_this_process)
+    }
+
+    /// Returns the next batch, and waits for it at most `patience`. Only in the threads' own process.
+    ///
+    /// # Errors
+    /// On one of the threads, which would wait for itself.
+    pub(super) fn take(&self, patience: Duration) -> Result<Taken<Batch>> {
+        let mut round = self.round();
+        let taken = self.thread(*round)?.take(patience)?;
+        if let Taken::Item(_) = taken {
+            *round += 1;
+        }
+        Ok(taken)
+    }
+
+    /// Returns the next batch if it is ready. If not, the task is woken when that may have changed. Only in the threads' own
+    /// process.
+    ///
+    /// # Errors
+    /// On one of the threads.
+    #[cfg(feature = "async")]
+    pub(super) fn poll(&self, context: &Context<'_>) -> Result<Taken<Batch>> {
+        let mut round = self.round();
+        let taken = self.thread(*round)?.poll(context)?;
+        if let Taken::Item(_) = taken {
+            *round += 1;
+        }
+        Ok(taken)
+    }
+
+    /// Returns whether the next batch is not ready.
+    pub(super) fn has_to_wait(&self) -> bool {
+        let round = self.round();
+        self.thread(*round).is_ok_and(Prefetch::has_to_wait)
+    }
+
+    /// Asks the threads to stop, and waits at most `patience` for each. Returns whether all have ended.
+    pub(super) fn stop(&self, patience: Duration) -> bool {
+        // Each thread is asked, also after one that has not ended.
+        let ended: Vec<bool> = self.threads.iter().map(|thread| thread.stop(patience)).collect();
+        ended.into_iter().all(|ended| ended)
+    }
+
+    /// Stops the threads without waiting for them.
+    pub(super) fn abandon(&self) {
+        self.threads.iter().for_each(Prefetch::abandon);
+    }
+
+    /// Stops the threads and waits for their end.
+    pub(super) fn close(&self) {
+        self.stop(Duration::ZERO);
+        self.threads.iter().for_each(Prefetch::close);
+    }
+}
+
+impl fmt::Debug for Readers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Readers").field("threads", &self.threads).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,195 @@
+//! What a loader reads: one source, or several as shards with their numbers of rows.
+
+use std::sync::Arc;
+
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::gc::{PyTraverseError, PyVisit};
+use pyo3::prelude::*;
+use pyo3::types::{PyList, PyTuple};
+
+use super::source::Source;
+use crate::error::{Error, ErrorKind};
+use crate::loader::Shards;
+use crate::python::counts::count;
+use crate::python::exit::attached;
+use crate::python::input::Refuses;
+use crate::python::sources::{Known, Opened, raised};
+use crate::spec::PandasIndex;
+
+/// One source, or shards.
+#[derive(Debug)]
+pub(super) struct Sources {
+    shards: Arc<Vec<Shard>>,
+    /// The items of `sources=`, for a pickle; `None` for one source.
+    items: Option<Py<PyList>>,
+}
+
+#[derive(Debug)]
+struct Shard {
+    source: Source,
+    /// The rows that the caller told.
+    told: Option<usize>,
+}
+
+impl Sources {
+    /// # Errors
+    /// `TypeError` unless one of both is given, and for an object that is no source; `ValueError` for no shards.
+    pub(super) fn new(source: Option<&Bound<'_, PyAny>>, sources: Option<&Bound<'_, PyAny>>) -> PyResult<Self> {
+        match (source, sources) {
+            (Some(source), None) => {
+                let shards = Arc::new(vec![Shard { source: Source::new(source)?, told: None }]);
+                Ok(Self { shards, items: None })
+            }
+            (None, Some(sources)) => Self::of_items(sources),
+            (None, None) => Err(PyTypeError::new_err("Loader() needs a source, or sources= for shards")),
+            (Some(_), Some(_)) => Err(PyTypeError::new_err("Loader() takes a source or sources=, and not both")),
+        }
+    }
+
+    fn of_items(sources: &Bound<'_, PyAny>) -> PyResult<Self> {
+        if !sources.is_instance_of::<PyList>() && !sources.is_instance_of::<PyTuple>() {
+            let found = sources.get_type().name()?;
+            let reason = format!("sources must be a list of sources or of (source, rows), not {found}; pass [source]");
+            return Err(PyTypeError::new_err(reason));
+        }
+        let items: Vec<Bound<'_, PyAny>> = sources.try_iter()?.collect::<PyResult<_>>()?;
+        if items.is_empty() {
+            return Err(PyValueError::new_err("sources has no shard; pass one source or more"));
+        }
+        let shards = items.iter().map(Shard::new).collect::<PyResult<Vec<_>>>()?;
+        Ok(Self { shards: Arc::new(shards), items: Some(PyList::new(sources.py(), items)?.unbind()) })
+    }
+
+    /// Whether these are shards.
+    pub(super) fn is_list(&self) -> bool {
+        self.items.is_some()
+    }
+
+    /// How many shards there are.
+    pub(super) fn len(&self) -> usize {
+        self.shards.len()
+    }
+
+    fn get(&self, shard: usize) -> PyResult<&Shard> {
+        self.shards.get(shard).ok_or_else(|| PyValueError::new_err(format!("there is no shard {shard}")))
+    }
+
+    /// The stream of a shard, as [`Source::open`].
+    pub(super) fn open(&self, py: Python<'_>, shard: usize, refuses: Refuses<'_>) -> PyResult<Opened> {
+        self.get(shard)?.source.open(py, refuses)
+    }
+
+    /// The shards, which are opened on the threads that read them.
+    ///
+    /// # Errors
+    /// As [`Source::rows`].
+    pub(super) fn shards(&self, py: Python<'_>) -> PyResult<Shards> {
+        let rows = self.shard_rows(py)?.unwrap_or_else(|| vec![None]);
+        let shards = self.shards.clone();
+        Ok(Shards::new(rows, move |shard| {
+            let open = |py: Python<'_>| {
+                let shard = shards.get(shard).ok_or_else(|| Error::internal("there is no such shard"))?;
+                let opened = shard.source.open(py, &|_| Ok(())).map_err(|error| raised(py, error))?;
+                Ok(opened.stream)
+            };
+            let gone = || Error::new(ErrorKind::Producer, "the interpreter is going down, and no shard can be opened");
+            attached(open).unwrap_or_else(|| Err(gone()))
+        }))
+    }
+
+    /// What is known of the columns, as [`Source::columns`].
+    pub(super) fn columns(&self, py: Python<'_>) -> PyResult<Option<(Known, PandasIndex)>> {
+        self.get(0)?.source.columns(py)
+    }
+
+    /// How many rows there are, if that is known.
+    ///
+    /// # Errors
+    /// As [`Source::rows`].
+    pub(super) fn rows(&self, py: Python<'_>) -> PyResult<Option<usize>> {
+        let mut all = Some(0_usize);
+        for shard in &*self.shards {
+            all = all.zip(shard.rows(py)?).and_then(|(all, rows)| all.checked_add(rows));
+        }
+        Ok(all)
+    }
+
+    /// How many rows each shard has, if that is known; `None` for one source.
+    ///
+    /// # Errors
+    /// As [`Source::rows`].
+    pub(super) fn shard_rows(&self, py: Python<'_>) -> PyResult<Option<Vec<Option<usize>>>> {
+        self.items.as_ref().map(|_| self.shards.iter().map(|shard| shard.rows(py)).collect()).transpose()
+    }
+
+    /// Warns of a query, as [`Source::warn_of_query`].
+    pub(super) fn warn_of_query(&self, py: Python<'_>) -> PyResult<()> {
+        self.shards.iter().try_for_each(|shard| shard.source.warn_of_query(py))
+    }
+
+    /// The object of one source, or the list of shards, for another loader.
+    ///
+    /// # Errors
+    /// As [`Source::unread`].
+    pub(super) fn unread<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        for shard in &*self.shards {
+            shard.source.unread(py)?;
+        }
+        match &self.items {
+            Some(items) => Ok(items.bind(py).clone().into_any()),
+            None => Ok(self.get(0)?.source.unread(py)?.clone()),
+        }
+    }
+
+    /// The objects that are read, and are not called for what is read.
+    pub(super) fn data<'a, 'py>(&'a self, py: Python<'py>) -> PyResult<Vec<&'a Bound<'py, PyAny>>> {
+        let data = self.shards.iter().filter(|shard| !shard.source.is_callable());
+        data.map(|shard| shard.source.unread(py)).collect()
+    }
+
+    /// Whether two loaders can read them.
+    pub(super) fn is_read_again(&self, py: Python<'_>) -> PyResult<bool> {
+        for shard in &*self.shards {
+            if !shard.source.is_read_again(py)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// The name of the type of one source, or how many shards there are.
+    pub(super) fn name(&self, py: Python<'_>) -> PyResult<String> {
+        match self.is_list() {
+            true => Ok(format!("{} shards", self.len())),
+            false => self.get(0)?.source.name(py),
+        }
+    }
+
+    pub(super) fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
+        // An iteration that has the shards too would lose them to the collector, which does not see it.
+        if Arc::strong_count(&self.shards) == 1 {
+            self.shards.iter().try_for_each(|shard| shard.source.traverse(visit))?;
+        }
+        visit.call(&self.items)
+    }
+}
+
+impl Shard {
+    /// A source, or a pair of it and its number of rows.
+    fn new(item: &Bound<'_, PyAny>) -> PyResult<Self> {
+        if let Ok(pair) = item.cast::<PyTuple>()
+            && let (2, Ok(source), Ok(rows)) = (pair.len(), pair.get_item(0), pair.get_item(1))
+            && rows.hasattr("__index__")?
+        {
+            return Ok(Self { source: Source::new(&source)?, told: Some(count("the rows of a shard", &rows, 0)?) });
+        }
+        Ok(Self { source: Source::new(item)?, told: None })
+    }
+
+    fn rows(&self, py: Python<'_>) -> PyResult<Option<usize>> {
+        match self.told {
+            None => self.source.rows(py),
+            told => Ok(told),
+        }
+    }
+}
