@@ -25,6 +25,9 @@ STAMPS := $(VENV)/stamps
 REQUIREMENTS := python/requirements
 LINTED_PYTHON := python tests/python tests/peers tests/cuda tests/gpu tests/ptx $(wildcard examples benches) .ci
 
+# Extension modules that link the crate, with lock files of their own; tests/python/extensions builds and tests them.
+EXTENSIONS := examples/pyclass $(dir $(wildcard tests/python/extensions/*/Cargo.toml))
+
 ASAN_TARGET_DIR ?= target/asan
 TSAN_TARGET_DIR ?= target/tsan
 # What threads share: exported streams, lent memory, blocks that are kept, the loader, deferred frees. The lib has tests of the last three.
@@ -212,8 +215,10 @@ lint: $(STAMPS)/installed $(STAMPS)/lint
 	cargo fmt --check --manifest-path tests/polars/Cargo.toml
 	cargo clippy $(CARGO_FLAGS) --package arrow-dlpack --package simulated-cuda --all-targets -- -D warnings
 	cargo clippy $(CARGO_FLAGS) --workspace --all-targets --all-features -- -D warnings
-	cargo clippy --locked --manifest-path examples/pyclass/Cargo.toml --target-dir $(CARGO_TARGET) --all-targets -- -D warnings
-	cargo fmt --manifest-path examples/pyclass/Cargo.toml --check
+	for crate in $(EXTENSIONS); do \
+		cargo fmt --manifest-path $$crate/Cargo.toml --check && \
+		cargo clippy --locked --manifest-path $$crate/Cargo.toml --target-dir $(CARGO_TARGET) --all-targets -- -D warnings || exit 1; \
+	done
 	cargo clippy --locked --manifest-path fuzz/Cargo.toml --target-dir $(CARGO_TARGET)/fuzz-lint --all-targets -- -D warnings
 	RUSTDOCFLAGS='-D warnings' cargo doc $(CARGO_FLAGS) --workspace --all-features --no-deps
 	$(BIN)/ruff check --no-cache $(LINTED_PYTHON)

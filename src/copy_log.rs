@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::future::{Future, poll_fn};
 use std::marker::PhantomData;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// One copy.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -114,11 +114,42 @@ impl CopyLog {
     }
 }
 
+/// The logs of another copy of this crate in the process.
+#[derive(Clone, Copy)]
+#[cfg_attr(not(feature = "python"), allow(dead_code, reason = "only the Python package is another copy's"))]
+pub(crate) struct Elsewhere {
+    /// Whether one is active on this thread.
+    pub(crate) is_tracking: fn() -> bool,
+    pub(crate) record: fn(&Copied),
+}
+
+static ELSEWHERE: OnceLock<Elsewhere> = OnceLock::new();
+
+/// Has copies recorded in the logs of another copy of this crate, too. The first ones stay.
+#[cfg(feature = "python")]
+pub(crate) fn record_elsewhere(logs: Elsewhere) {
+    // Both are of the one package.
+    let _ = ELSEWHERE.set(logs);
+}
+
+/// Returns whether a log of this copy is active on this thread.
+#[cfg(feature = "python")]
+pub(crate) fn is_tracking() -> bool {
+    ACTIVE.with_borrow(|logs| !logs.is_empty())
+}
+
 /// Adds a copy to every log that is active on this thread. Calls `copied` only if there is one.
 pub(crate) fn record(copied: impl FnOnce() -> Copied) {
+    let elsewhere = ELSEWHERE.get().filter(|logs| (logs.is_tracking)());
     ACTIVE.with_borrow(|logs| {
+        if logs.is_empty() && elsewhere.is_none() {
+            return;
+        }
+        let copied = copied();
+        if let Some(logs) = elsewhere {
+            (logs.record)(&copied);
+        }
         if let Some((last, others)) = logs.split_last() {
-            let copied = copied();
             for log in others {
                 log.lock().push(copied.clone());
             }

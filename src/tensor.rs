@@ -5,6 +5,8 @@
 mod bytes;
 mod column;
 mod construct;
+#[cfg(feature = "python")]
+mod origin;
 mod output;
 mod shape;
 mod slices;

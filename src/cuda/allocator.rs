@@ -6,7 +6,7 @@ use std::cell::RefCell;
 use std::error::Error as StdError;
 use std::fmt;
 use std::marker::PhantomData;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use super::stream::Stream;
 
@@ -116,11 +116,27 @@ pub fn allocate_from(source: MemorySource) -> SourceScope {
     SourceScope { not_send: PhantomData }
 }
 
+/// Finds the allocator of this thread's results in another copy of this crate in the process.
+type Elsewhere = fn() -> Option<MemorySource>;
+
+static ELSEWHERE: OnceLock<Elsewhere> = OnceLock::new();
+
+/// Has results of threads that set no allocator come from the one that they set in another copy of this crate.
+#[cfg(feature = "python")]
+pub(crate) fn sources_elsewhere(source: Elsewhere) {
+    // Both are of the one package.
+    let _ = ELSEWHERE.set(source);
+}
+
+/// Returns the innermost allocator that this thread set in this copy.
+pub(crate) fn set_source() -> Option<MemorySource> {
+    SOURCES.try_with(|sources| sources.borrow().last().cloned()).ok().flatten()
+}
+
 /// Returns the allocator of this thread's results, to be set on another thread.
 #[must_use]
 pub fn memory_source() -> MemorySource {
-    let last = SOURCES.try_with(|sources| sources.borrow().last().cloned());
-    last.ok().flatten().unwrap_or_default()
+    set_source().or_else(|| ELSEWHERE.get()?()).unwrap_or_default()
 }
 
 impl Drop for SourceScope {

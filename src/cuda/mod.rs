@@ -23,6 +23,8 @@ pub(crate) mod thread_sync;
 mod unpooled;
 
 pub use allocator::{Allocated, Allocator, AllocatorError, MemorySource, SourceScope, allocate_from, memory_source};
+#[cfg(feature = "python")]
+pub(crate) use allocator::{set_source, sources_elsewhere};
 pub(crate) use context::{CudaDevice, Current, is_cuda, is_host_visible};
 pub(crate) use driver::{Called, EventHandle, driver, is_forked, is_started};
 pub(crate) use event::Event;

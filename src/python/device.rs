@@ -12,7 +12,7 @@ use crate::ffi::dlpack::DLDeviceType;
 
 /// Where memory is: a device type, with the codes that DLPack and Arrow share, and an ordinal.
 #[pyclass(frozen, module = "arrow_dlpack")]
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub struct Device(pub crate::device::Device);
 
 #[pymethods]

@@ -56,6 +56,32 @@ pub(super) fn read_only_view_warning(py: Python<'_>) -> PyResult<Bound<'_, PyAny
     Ok(exceptions(py)?.read_only_view.bind(py).clone().into_any())
 }
 
+/// A class by its number in the package's table; `None` for none.
+pub(super) fn class_of(py: Python<'_>, number: u32) -> PyResult<Option<Bound<'_, PyType>>> {
+    let Exceptions { conversion, copy, null, cast, unsupported, internal, read_only_view } = exceptions(py)?;
+    let classes = [conversion, copy, null, cast, unsupported, internal, read_only_view];
+    let class = usize::try_from(number).ok().and_then(|number| classes.get(number).copied());
+    Ok(class.map(|class| class.bind(py).clone()))
+}
+
+/// Raises the classes of the package, which `class` gives by number, instead of classes of this copy; those that were raised by
+/// then stay.
+pub(super) fn adopt<'py>(py: Python<'py>, class: impl Fn(u32) -> PyResult<Bound<'py, PyType>>) -> PyResult<()> {
+    let class = |number| class(number).map(Bound::unbind);
+    EXCEPTIONS.get_or_try_init(py, || {
+        PyResult::Ok(Exceptions {
+            conversion: class(0)?,
+            copy: class(1)?,
+            null: class(2)?,
+            cast: class(3)?,
+            unsupported: class(4)?,
+            internal: class(5)?,
+            read_only_view: class(6)?,
+        })
+    })?;
+    Ok(())
+}
+
 fn exceptions(py: Python<'_>) -> PyResult<&Exceptions> {
     EXCEPTIONS.get_or_try_init(py, || {
         let roots = [py.get_type::<PyBufferError>(), py.get_type::<PyValueError>()];

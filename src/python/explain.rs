@@ -20,7 +20,7 @@ const RUN: &str = "the types cost a query: the object tells them by running it";
 
 /// What a conversion would do to one column.
 #[pyclass(frozen, module = "arrow_dlpack")]
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct ReportRow(pub(super) crate::explain::ReportRow);
 
 #[pymethods]

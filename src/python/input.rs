@@ -14,6 +14,7 @@ use super::capsule::{
     array_from_capsule, call_if_present, device_array_from_capsule, device_stream_from_capsule, schema_from_capsule,
     stream_from_capsule,
 };
+use super::exchange::is_package_tensor;
 use super::pandas::pandas_index;
 pub use super::schema::schema;
 use super::sources::{self, no_protocol};
@@ -85,7 +86,7 @@ pub(super) fn arrow_unless(object: &Bound<'_, PyAny>, refuses: Refuses<'_>) -> P
         refuses(&unread(stream.get()))?;
         return stream.get().take().map(|stream| Some(ArrowInput::Stream(stream)));
     }
-    if object.is_exact_instance_of::<Tensor>() {
+    if object.is_exact_instance_of::<Tensor>() || is_package_tensor(object) {
         return Ok(None);
     }
     let mut refusal = None;

@@ -62,13 +62,23 @@ pub use tensor::Tensor;
 
 pub use crate::alloc::CountingAllocator;
 
+/// The module of the package.
+const PACKAGE_MODULE: &str = "arrow_dlpack._native";
+
 /// Adds every class, function and exception to the extension module.
 ///
 /// # Errors
 /// `ImportError` in a subinterpreter: PyO3's classes belong to one interpreter.
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     let py = module.py();
-    protocol::init(py)?;
+    // Any other module that registers the classes is an extension.
+    match module.name()?.to_str()?.ends_with(PACKAGE_MODULE) {
+        true => {
+            protocol::prepare(py)?;
+            exchange::serve(module)?;
+        }
+        false => protocol::init(py)?,
+    }
     errors::register(module)?;
     module.add_class::<Tensor>()?;
     module.add_class::<Array>()?;

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use arrow_buffer::Buffer;
-use arrow_schema::{DataType, Field, FieldRef};
+use arrow_schema::FieldRef;
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -16,7 +16,6 @@ use super::{Array, Ragged, RecordBatch, Tensor, device};
 use crate::arrow::{DeviceArray, FieldParts};
 use crate::convert::{ArrayParts, Bytes, PICKLED, compact, put_together, take_apart};
 use crate::dtype::DType;
-use crate::error::Error;
 use crate::spec::{CopyMode, Dims, TensorField};
 use crate::tensor::Tensor as Core;
 
@@ -179,19 +178,8 @@ fn _unpickle_tensor(
         Ok(batch) => batch.get().0.clone(),
         Err(_) => dictionary.cast::<Array>()?.get().0.clone(),
     };
-    if tensor.field().and_then(|field| values_of(field)) != Some(dictionary.field().data_type()) {
-        return Err(Error::invalid("a dictionary of another type than the field of its codes says").into());
-    }
-    Ok(Tensor::new(tensor.with_dictionary(dictionary, false)))
-}
-
-/// The type that the codes of a field stand for.
-fn values_of(field: &Field) -> Option<&DataType> {
-    match field.data_type() {
-        DataType::Dictionary(_, values) => Some(values),
-        DataType::FixedSizeList(item, _) => values_of(item),
-        _ => None,
-    }
+    let (field, copied) = (tensor.field().cloned(), tensor.is_copied());
+    Ok(Tensor::new(tensor.with_origin(field, Some(dictionary), copied)?))
 }
 
 /// The array or the record batch of a pickle, in memory of its own.

@@ -51,7 +51,8 @@ use pyo3::types::{PyDict, PyTuple};
 
 use super::arrow_dunders::StreamRequest;
 use super::dlpack_dunders::{DlpackKeywords, export_dlpack};
-pub use super::exchange::{TensorClass, exchange_api};
+use super::exchange::connect;
+pub use super::exchange::{PackageObject, TensorClass, exchange_api, into_package};
 pub use super::lent::LentTensor;
 use super::options::Legacy;
 use super::{arrow_dunders, capsule, cuda_stream, dlpack_dunders, exit, producer};
@@ -62,12 +63,22 @@ use crate::tensor::Tensor;
 
 /// Prepares the process for what this crate exports to Python, and adds no names. It may be called any number of times.
 ///
+/// Connects this extension to the package `arrow_dlpack`, if that is installed: its exceptions are raised, and `ad.stream`,
+/// `ad.track_copies` and `allocator=` reach the conversions of this extension (docs/two-copies.md).
+///
 /// Memory that came through Python is released attached to the interpreter, and left to the end of the process once the
 /// interpreter exits. Errors name Python's keywords, and waits for a device end at signals.
 ///
 /// # Errors
-/// `ImportError` in a subinterpreter: PyO3's classes belong to one interpreter.
+/// `ImportError` in a subinterpreter, because PyO3's classes belong to one interpreter, and if the installed package has a table of
+/// another version than this extension was built with.
 pub fn init(py: Python<'_>) -> PyResult<()> {
+    prepare(py)?;
+    connect(py).map(drop)
+}
+
+/// As [`init`], and connects to nothing: of the package itself.
+pub(super) fn prepare(py: Python<'_>) -> PyResult<()> {
     static READY: PyOnceLock<()> = PyOnceLock::new();
     if capsule::interpreter_id(py) != 0 {
         return Err(PyImportError::new_err("arrow_dlpack cannot be imported in a subinterpreter"));

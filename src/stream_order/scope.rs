@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::future::{Future, poll_fn};
 use std::marker::PhantomData;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::cuda::Stream;
@@ -14,12 +15,38 @@ thread_local! {
     static STREAMS: RefCell<Vec<Set>> = const { RefCell::new(Vec::new()) };
 }
 
+/// The streams that threads use in another copy of this crate in the process.
+#[derive(Clone, Copy)]
+#[cfg_attr(not(feature = "python"), allow(dead_code, reason = "only the Python package is another copy's"))]
+pub(crate) struct Elsewhere {
+    pub(crate) current: fn() -> Option<Stream>,
+    /// Starts a scope, and returns its number there; `None` if the stream is refused.
+    pub(crate) enter: fn(Stream) -> Option<u64>,
+    /// Ends a scope.
+    pub(crate) leave: fn(u64),
+}
+
+static ELSEWHERE: OnceLock<Elsewhere> = OnceLock::new();
+
+/// Has the scopes of threads kept by another copy of this crate: one thread uses one stream, whichever copy set it.
+#[cfg(feature = "python")]
+pub(crate) fn streams_elsewhere(streams: Elsewhere) {
+    // Both are of the one package.
+    let _ = ELSEWHERE.set(streams);
+}
+
+/// Returns the stream of the innermost scope that this copy keeps.
+pub(crate) fn this_copys_stream() -> Option<Stream> {
+    let last = STREAMS.try_with(|streams| streams.borrow().last().copied());
+    // A thread that is ending has no scopes any more.
+    last.ok().flatten().map(|(_, stream)| stream)
+}
+
 /// Returns this thread's stream: the one of the innermost scope, else the legacy default stream.
 #[must_use]
 pub fn current_stream() -> Stream {
-    let last = STREAMS.try_with(|streams| streams.borrow().last().copied());
-    // A thread that is ending has no scopes any more.
-    last.ok().flatten().map_or(Stream::LEGACY, |(_, stream)| stream)
+    // This copy keeps scopes that started before it knew of another.
+    this_copys_stream().or_else(|| (ELSEWHERE.get()?.current)()).unwrap_or(Stream::LEGACY)
 }
 
 /// A scope in which this thread uses a stream. It ends when this is dropped.
@@ -27,6 +54,8 @@ pub fn current_stream() -> Stream {
 #[must_use = "the scope ends when this is dropped"]
 pub struct StreamScope {
     number: u64,
+    /// Whether another copy of this crate keeps it.
+    is_elsewhere: bool,
     /// It is this thread's.
     not_send: PhantomData<*mut ()>,
 }
@@ -54,15 +83,32 @@ pub struct StreamScope {
 /// std::thread::spawn(move || drop(scope));
 /// ```
 pub fn stream_scope(stream: Stream) -> StreamScope {
-    static NEXT: AtomicU64 = AtomicU64::new(1);
-    let number = NEXT.fetch_add(1, Ordering::Relaxed);
-    set((number, stream));
-    StreamScope { number, not_send: PhantomData }
+    let elsewhere = ELSEWHERE.get().and_then(|streams| (streams.enter)(stream));
+    let (number, is_elsewhere) = elsewhere.map_or_else(|| (enter_stream(stream), false), |number| (number, true));
+    StreamScope { number, is_elsewhere, not_send: PhantomData }
 }
 
 impl Drop for StreamScope {
     fn drop(&mut self) {
-        let number = self.number;
+        match ELSEWHERE.get().filter(|_| self.is_elsewhere) {
+            Some(streams) => (streams.leave)(self.number),
+            None => leave_stream(self.number),
+        }
+    }
+}
+
+/// Starts a scope that this copy keeps, until [`leave_stream`] of the number that is returned, which is not 0.
+pub(crate) fn enter_stream(stream: Stream) -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    set((number, stream));
+    number
+}
+
+/// Ends a scope of this thread that this copy keeps. Does nothing for any other number.
+pub(crate) fn leave_stream(number: u64) {
+    // 0 is that of streams that Python set.
+    if number > 0 {
         let _ = STREAMS.try_with(|streams| streams.borrow_mut().retain(|(scope, _)| *scope != number));
     }
 }

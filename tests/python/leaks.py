@@ -25,6 +25,9 @@ def warm_up() -> None:
     ad.to_arrow(ad.to_ragged(pa.array(["a"])), type=pa.dictionary(pa.int8(), pa.string()))
     # The stack of a thread's allocators, made for the first copy of a stream.
     list(ad.from_arrow(table, copy=True))
+    # The list of a thread's streams.
+    with ad.stream(1):
+        pass
     with ad.track_copies():
         ad.to_tensor(table["x"], copy=True)
     ad.to_tensor(table["x"], xp=np)

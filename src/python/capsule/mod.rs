@@ -378,6 +378,21 @@ fn take<M: ManagedTensor>(capsule: &Bound<'_, PyAny>) -> PyResult<Option<NonNull
     Ok(Some(managed))
 }
 
+/// A capsule of something static, which nobody frees.
+pub(super) fn static_capsule<'py>(
+    py: Python<'py>,
+    pointer: NonNull<c_void>,
+    name: &'static CStr,
+) -> PyResult<Bound<'py, PyAny>> {
+    // SAFETY: without a destructor, nothing is done with the pointer.
+    unsafe { new_capsule(py, pointer.as_ptr(), name, None) }
+}
+
+/// The pointer in a capsule of something static; `None` for anything else, and where it is misaligned.
+pub(super) fn static_pointer<T>(capsule: &Bound<'_, PyAny>, name: &CStr) -> Option<NonNull<T>> {
+    pointer(capsule, name).filter(|pointer: &NonNull<T>| pointer.is_aligned())
+}
+
 const EXCHANGE_API: &CStr = c"dlpack_exchange_api";
 
 /// A capsule of an exchange table, which nobody frees.

@@ -74,7 +74,7 @@ pub fn exchange_api<T: TensorClass + Into<PyClassInitializer<T>>>(py: Python<'_>
 ///
 /// # Safety
 /// Attached.
-unsafe fn answer(body: impl FnOnce(Python<'_>) -> PyResult<()>) -> c_int {
+pub(super) unsafe fn answer(body: impl FnOnce(Python<'_>) -> PyResult<()>) -> c_int {
     // SAFETY: attached (contract).
     let py = unsafe { Python::assume_attached() };
     match callback::run(|| body(py), |panic| Err(panicked(&*panic))) {
@@ -87,7 +87,7 @@ unsafe fn answer(body: impl FnOnce(Python<'_>) -> PyResult<()>) -> c_int {
 }
 
 /// A pointer argument, if it can be one.
-fn argument<T>(pointer: *mut T, name: &str) -> PyResult<NonNull<T>> {
+pub(super) fn argument<T>(pointer: *mut T, name: &str) -> PyResult<NonNull<T>> {
     NonNull::new(pointer).filter(|pointer| pointer.is_aligned()).ok_or_else(|| {
         let what = if pointer.is_null() { "NULL" } else { "a misaligned pointer" };
         PyValueError::new_err(format!("{name} is {what}"))
@@ -116,7 +116,7 @@ unsafe fn tensor<'a, 'py: 'a, T: TensorClass>(
 }
 
 /// Has this thread's stream wait for a tensor: the one that `current_work_stream` names, for the consumer to work on.
-fn wait_by_this_thread(tensor: &crate::tensor::Tensor) -> PyResult<()> {
+pub(super) fn wait_by_this_thread(tensor: &crate::tensor::Tensor) -> PyResult<()> {
     let Some(readiness) = tensor.readiness().filter(|_| is_cuda(tensor.device())) else { return Ok(()) };
     let stream = stream_order::current_stream();
     readiness.wait_on_stream(tensor.device(), stream, Wait::ExchangeStream)?;
@@ -126,6 +126,21 @@ fn wait_by_this_thread(tensor: &crate::tensor::Tensor) -> PyResult<()> {
         readiness.record_stream(stream)?;
     }
     Ok(())
+}
+
+/// A tensor that a C function gave us, written in the order of this thread's stream, and realigned where it is misaligned.
+pub(super) fn arrived(tensor: crate::tensor::Tensor) -> PyResult<crate::tensor::Tensor> {
+    producer::require_known(tensor.device())?;
+    if let Some(readiness) = tensor.readiness().filter(|_| is_cuda(tensor.device())) {
+        tensor.check_memory()?;
+        // Whoever made it worked on the stream that `current_work_stream` names.
+        let current = stream_order::enter(tensor.device())?;
+        let stream = stream_order::current_stream();
+        current.require_own(stream)?;
+        readiness.written_behind(&current, stream, Wait::ExchangeImport)?;
+    }
+    let misaligned = tensor.device().is_cpu() && !tensor.is_aligned();
+    Ok(if misaligned { compact(&tensor, tensor_input::REALIGNED)? } else { tensor })
 }
 
 /// `managed_tensor_from_py_object_no_sync`.
@@ -160,20 +175,7 @@ unsafe extern "C" fn to_object<T: TensorClass + Into<PyClassInitializer<T>>>(
 ) -> c_int {
     let import = |py: Python<'_>| {
         let (managed, out) = (argument(managed, "tensor")?, argument(out, "out_py_object")?);
-        let wrap = |tensor: crate::tensor::Tensor| -> PyResult<_> {
-            producer::require_known(tensor.device())?;
-            if let Some(readiness) = tensor.readiness().filter(|_| is_cuda(tensor.device())) {
-                tensor.check_memory()?;
-                // Whoever made it worked on the stream that `current_work_stream` names.
-                let current = stream_order::enter(tensor.device())?;
-                let stream = stream_order::current_stream();
-                current.require_own(stream)?;
-                readiness.written_behind(&current, stream, Wait::ExchangeImport)?;
-            }
-            let misaligned = tensor.device().is_cpu() && !tensor.is_aligned();
-            let tensor = if misaligned { compact(&tensor, tensor_input::REALIGNED)? } else { tensor };
-            Bound::new(py, T::from_lent(LentTensor::new(tensor))?)
-        };
+        let wrap = |tensor| -> PyResult<_> { Bound::new(py, T::from_lent(LentTensor::new(arrived(tensor)?))?) };
         // SAFETY: `dlpack.h` promises a managed tensor of the caller's, which is ours if this succeeds; it is not NULL.
         let object = unsafe { adopt_versioned(managed, release_attached, wrap) }?;
         // SAFETY: `dlpack.h` promises a place to write to, which `argument` found to be neither NULL nor misaligned.
