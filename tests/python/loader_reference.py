@@ -177,7 +177,7 @@ def digest(rows: list[list[bytes] | None], dictionaries: list[list[str]] | None 
     d, count = 0, 0
     for words in dictionaries or []:
         d = fold(d, len(words))
-        for at in itertools.takewhile(lambda at: at < len(words), samples()):
+        for at in itertools.takewhile(len(words).__gt__, samples()):
             d = fold_bytes(d, words[at].encode())
     for row in itertools.takewhile(lambda row: row < len(rows), samples()):
         h = 0

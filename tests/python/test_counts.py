@@ -85,7 +85,9 @@ def test_an_integer_that_is_too_large_is_not_asked_to_be_larger(argument):
     assert "or more" not in str(caught.value)
 
 
-@pytest.mark.parametrize("key", ["version", "seed", "epoch", "next_lane", "batch_size", "shuffle_buffer", "rows", "conversion"])
+@pytest.mark.parametrize(
+    "key", ["version", "seed", "epoch", "next_lane", "batch_size", "shuffle_buffer", "rows", "conversion"]
+)
 def test_a_bool_is_no_number_of_a_state(key):
     source = loader(shuffle_buffer=4, seed=1)
     state = source.state_dict()

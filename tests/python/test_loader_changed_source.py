@@ -187,7 +187,7 @@ class TestAChangedSource:
         assert len(list(other)) == 20
         strict = loader(numbered(ROWS), dtype="float32", verify="all")
         strict.load_state_dict(state)
-        with pytest.raises(ad.ConversionError, match="dtypes.*verif") as caught:
+        with pytest.raises(ad.ConversionError, match=r"dtypes.*verif") as caught:
             iter(strict)
         assert 'verify="replay"' in caught.value.remedy
         strict = loader(numbered(ROWS), verify="all")

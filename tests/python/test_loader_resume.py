@@ -214,7 +214,7 @@ class TestRefused:
         ids=str,
     )
     def test_what_is_no_state(self, change: dict):
-        with pytest.raises(ValueError, match="state|lane"):
+        with pytest.raises(ValueError, match=r"state|lane"):
             loader(shuffle_buffer=10).load_state_dict({**self.STATE, **change})
 
     @pytest.mark.parametrize("key", sorted(STATE))

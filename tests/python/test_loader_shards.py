@@ -250,7 +250,7 @@ class TestFaults:
             sources = [(table_of(0, 20), 20), (table_of(20, 21), 20)]
             options = {"batch_size": 5, "shuffle_buffer": shuffle_buffer, "shuffle_shards": False}
             loader = ad.Loader(sources=sources, lanes=lanes, **options)
-            with pytest.raises(ad.ConversionError, match="shard 1: .* said to have 20 rows, and has more"):
+            with pytest.raises(ad.ConversionError, match=r"shard 1: .* said to have 20 rows, and has more"):
                 list(loader)
 
     @pytest.mark.parametrize("readers", [1, 2])
@@ -304,7 +304,7 @@ class TestFaults:
         loader = ad.Loader(sources=[first, pa.table({"row": [2]})], batch_size=3)
         assert [rows_of(batch) for batch in loader] == [[0, 1, 2]]
         loader = ad.Loader(sources=[first, pa.table({"row": [2, None]})], batch_size=3, nulls=0)
-        with pytest.raises(ad.NullError, match="shard 1.* nullable"):
+        with pytest.raises(ad.NullError, match=r"shard 1.* nullable"):
             list(loader)
 
     @pytest.mark.parametrize("readers", [1, 2])

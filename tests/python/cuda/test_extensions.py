@@ -1,5 +1,7 @@
-"""An extension that links a copy of the crate with CUDA: its results are the package's, in the order of the package's streams and in
-memory of the package's allocators."""
+"""An extension that links a copy of the crate with CUDA.
+
+Its results are the package's, in the order of the package's streams and in memory of the package's allocators.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Waits of the host beside an interpreter: who sleeps without its lock, who runs handlers of signals, and what needs no kernels."""
+"""Waits of the host beside an interpreter: who sleeps without its lock, who handles signals, what needs no kernels."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def copies() -> int:
 
 
 def test_threads_that_copy_need_no_interpreter(pool: fakes.Pool, no_switches: None) -> None:
-    """This thread holds the lock from the opening of the gate until every copy was started, behind waits for those before."""
+    """This thread holds the lock from the opening of the gate until every copy was started."""
     stream = driver.Stream()
     tensor = ad.from_dlpack(fakes.Torch(pool, VALUES, stream=stream.handle))
     gate = driver.gate(stream.handle)

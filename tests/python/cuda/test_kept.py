@@ -1,4 +1,4 @@
-"""What is kept while work of a device may use it: who lends memory, which streams count, and what parts have to do with it.
+"""What is kept while work of a device may use it: who lends memory, which streams count, and what parts share.
 
 Each test lets go of everything while a gate holds back the work, and asks that nothing was given back before it opens.
 `make prove-waits` leaves out the places that see to it (src/stream_order/waits.rs), one by one.
@@ -160,7 +160,7 @@ def test_the_table_of_many_columns() -> None:
 
 
 def test_a_producer_that_knows_no_stream(pool: fakes.Pool) -> None:
-    """Its memory is written when the legacy default stream is done, for which the reader's stream does not wait by itself."""
+    """The legacy default stream writes its memory, and the reader's stream does not wait for that one by itself."""
     gate = driver.gate(driver.LEGACY)
     tensor = ad.from_dlpack(fakes.Plain(pool, VALUES, stream=driver.LEGACY))
     consumer = driver.Stream()

@@ -11,7 +11,7 @@ import numpy as np
 import producers
 import pyarrow as pa
 import pytest
-from device_arrow import CPU, CUDA, CUDA_HOST, CUDA_MANAGED, Consumer, DeviceArray, drain, event_of, exported
+from device_arrow import CPU, CUDA, CUDA_HOST, CUDA_MANAGED, Consumer, DeviceArray, event_of, exported
 from test_device_arrays import TYPES
 
 HOST = "cpu"

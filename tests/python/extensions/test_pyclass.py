@@ -219,7 +219,9 @@ except subs.RunFailedError as error:
     print(error)
 subs.destroy(sub)
 """
-    done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, timeout=60, check=False
+    )
     assert done.returncode == 0, done.stderr
     assert "subinterpreter" in done.stdout
 

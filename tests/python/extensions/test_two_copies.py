@@ -1,4 +1,4 @@
-"""Extensions that link a copy of the crate of their own, in two builds, know the package that is installed: docs/two-copies.md."""
+"""Extensions of two builds that link a copy of the crate each know the installed package: docs/two-copies.md."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ import numpy as np
 import producers
 import pyarrow as pa
 import pytest
-
 
 # ---- Objects are the package's ----
 
@@ -204,17 +203,18 @@ print(guest.current_stream())
     assert "pip install arrow-dlpack" in lines[0]
 
 
-PACKAGE = '''
+PACKAGE = """
 import ctypes
 __version__ = "0.0.9"
 class Header(ctypes.Structure):
-    _fields_ = [("major", ctypes.c_uint32), ("minor", ctypes.c_uint32), ("size", ctypes.c_size_t)] + 10 * [("f", ctypes.c_void_p)]
+    _fields_ = [("major", ctypes.c_uint32), ("minor", ctypes.c_uint32), ("size", ctypes.c_size_t)]
+    _fields_ += 10 * [("f", ctypes.c_void_p)]
 header = Header({major}, 0, {size})
 name = b"arrow_dlpack._native._table"
 new = ctypes.pythonapi.PyCapsule_New
 new.restype, new.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
 {table}
-'''
+"""
 
 CAPSULE = "_table = new(ctypes.addressof(header), name, None)"
 
