@@ -22,6 +22,23 @@ impl Language {
         if IN_PYTHON.load(Ordering::Relaxed) { Self::Python } else { Self::Rust }
     }
 
+    /// Names the option that asks for results on this device, for the copy log, which does not know who reads it.
+    pub(crate) fn device_option(device: &str) -> String {
+        match Self::of_consumers() {
+            Self::Rust => format!("Conversion::device({device})"),
+            Self::Python => format!("device=\"{device}\""),
+        }
+    }
+
+    /// Names the option that asks for a copy, for the copy log.
+    #[cfg(feature = "python")]
+    pub(crate) fn copy_option() -> &'static str {
+        match Self::of_consumers() {
+            Self::Rust => "CopyMode::Always",
+            Self::Python => "copy=True",
+        }
+    }
+
     /// Marks that this process has the Python package.
     #[cfg(feature = "python")]
     pub(crate) fn python_is_here() {
@@ -33,6 +50,7 @@ macro_rules! remedies {
     ($($(#[doc = $doc:literal])* $name:ident $({ $field:ident })? { $rust:literal, $python:literal $(,)? })+) => {
         /// What to do about an error.
         #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+        #[cfg_attr(not(feature = "python"), allow(dead_code, reason = "some errors are of the package's functions alone"))]
         pub(crate) enum Remedy {
             /// The same text in every language, without the name of an option.
             Text(String),
@@ -234,6 +252,10 @@ remedies! {
     ToldRows {
         "tell Shards::new the true number of rows of each shard",
         "pass each of sources= as (source, rows) with its true number of rows, or sources=parquet_shards(paths)",
+    }
+    NotVerified {
+        "resume without comparing all rows",
+        "pass verify=\"replay\" to resume without comparing",
     }
     NoPrefetch { "set LoadOptions::prefetch to 0 to do without", "pass prefetch=0 to do without" }
 }

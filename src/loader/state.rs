@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::place::Place;
 use super::read_log::Digest;
-use crate::error::{Error, Result};
+use crate::error::{Error, Remedy, Result};
 
 /// The version of the state's format.
 pub(crate) const STATE_VERSION: u64 = 2;
@@ -72,7 +72,7 @@ impl Hashes {
                     "the state was taken with other groups, dtypes or nulls, so its hashes of rows cannot be verified"
                 }
             };
-            return Err(Error::argument(reason).remedy_is("pass verify=\"replay\" to resume without comparing"));
+            return Err(Error::argument(reason).remedy_is(Remedy::NotVerified));
         }
         Ok(BTreeMap::new())
     }

@@ -12,7 +12,7 @@ use crate::cuda::is_cuda;
 #[cfg(feature = "python")]
 use crate::cuda::{allocate_from, memory_source};
 use crate::device::Device;
-use crate::error::{Error, Result};
+use crate::error::{Error, Language, Result};
 use crate::plan::TransferStep;
 use crate::spec::CopyMode;
 use crate::stream_order;
@@ -161,7 +161,11 @@ impl Destination {
     /// As [`Destination::array`] and [`copy_array_for`].
     pub(crate) fn copied_array(&self, array: &DeviceArray) -> Result<DeviceArray> {
         let there = self.array(array)?;
-        if self.is_copied_from(array.device())? { Ok(there.into_owned()) } else { copy_array_for(&there, "copy=True") }
+        if self.is_copied_from(array.device())? {
+            Ok(there.into_owned())
+        } else {
+            copy_array_for(&there, Language::copy_option())
+        }
     }
 
     /// As [`Destination::stream`], its arrays in memory of their own: what is not copied to come there is copied there.
@@ -195,5 +199,5 @@ pub(crate) fn require_path(own: Device, device: Device) -> Result<()> {
 
 /// What asks for a transfer, for the copy log.
 fn why(device: Device) -> String {
-    format!("device=\"{device}\"")
+    Language::device_option(&device.to_string())
 }

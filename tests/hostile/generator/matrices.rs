@@ -1,6 +1,7 @@
 //! Columns as matrices, which must be what each column is alone.
 
 use arrow_dlpack::{Chunks, Conversion, Device, DeviceArray, MemoryOrder, NullPolicy, PerColumn, Selection, Tensor};
+use arrow_schema::DataType;
 
 use super::exercise::{Errors, option_sets};
 use super::tensors::touch;
@@ -9,6 +10,11 @@ use crate::support::reference::{read, read_rows};
 
 /// Does everything that makes a matrix of an array's columns; of other arrays, shows that they are none.
 pub(super) fn matrices(array: &DeviceArray, errors: &mut Errors<'_>) {
+    if !matches!(array.field().data_type(), DataType::Struct(_)) {
+        let chosen = Conversion::default().select(Selection::Whole(names_of(Some("x"))));
+        assert!(errors.keep(chosen.to_tensor(array)).is_none() && errors.keep(chosen.validity(array)).is_none());
+        return;
+    }
     let names: Vec<&str> = array.columns().iter().map(|column| column.name().as_str()).collect();
     // Most columns are no numbers, so that all together are no matrix: each alone may be one.
     let selections = std::iter::once(None).chain(names.iter().map(|name| Some(*name)));
