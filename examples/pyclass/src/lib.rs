@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use arrow_array::Float64Array;
-use arrow_dlpack::python::input::{self, Chunks};
+use arrow_dlpack::python::input::{self, InputChunks};
 use arrow_dlpack::python::protocol::{self, LentTensor, TensorClass, exchange_api};
 use arrow_dlpack::{Conversion, CopyMode, DeviceArray, DeviceArrayStream};
 use arrow_schema::{DataType, Field};
@@ -60,7 +60,7 @@ impl Column {
 
 /// Record batches of any library's memory.
 #[pyclass(frozen, module = "frames")]
-struct Frame(Chunks);
+struct Frame(InputChunks);
 
 impl Frame {
     fn stream(&self) -> DeviceArrayStream {
@@ -74,7 +74,7 @@ impl Frame {
     /// The data of any object that exports Arrow data.
     #[new]
     fn new(data: &Bound<'_, PyAny>) -> PyResult<Self> {
-        Ok(Self(Chunks::read(data, CopyMode::Never)?))
+        Ok(Self(InputChunks::read(data, CopyMode::Never)?))
     }
 
     fn __len__(&self) -> usize {

@@ -1,11 +1,11 @@
 //! An extension that links a copy of the crate, and returns objects of the package that is installed beside it.
 
 use arrow_dlpack::cuda::Stream;
-use arrow_dlpack::python::input::{self, ArrowInput, Chunks};
+use arrow_dlpack::python::input::{self, ArrowInput, InputChunks};
 use arrow_dlpack::python::protocol::{self, into_package};
 use arrow_dlpack::stream_order::{self, stream_scope};
 use arrow_dlpack::transfer::{Transfer, tensor_to_device};
-use arrow_dlpack::{CopyMode, Device, Options, chunks_to_tensor};
+use arrow_dlpack::{Chunks, Conversion, CopyMode, Device};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 
@@ -18,8 +18,8 @@ fn mode(copy: Option<bool>) -> CopyMode {
 }
 
 fn converted(data: &Bound<'_, PyAny>, copy: Option<bool>) -> PyResult<arrow_dlpack::Tensor> {
-    let chunks = Chunks::read(data, mode(copy))?;
-    Ok(chunks_to_tensor(chunks.field(), chunks.arrays(), &Options::default().copy(mode(copy)))?)
+    let chunks = InputChunks::read(data, mode(copy))?;
+    Ok(Conversion::default().copy(mode(copy)).to_tensor(Chunks::new(chunks.field(), chunks.arrays()))?)
 }
 
 /// Converts Arrow data, and returns the package's `Tensor`.
