@@ -99,3 +99,6 @@ def parquet_shards(
             continue
         return [shard for path in files for shard in shards_of(module, path, names)]
     raise ImportError("parquet_shards() needs a reader of Parquet files; install pyarrow, duckdb or polars")
+
+
+parquet_shards.__module__ = "arrow_dlpack"

@@ -32,7 +32,7 @@ impl Shards {
     }
 
     /// Returns a stream that is open already, as the only shard.
-    pub(super) fn of_stream(rows: Option<usize>) -> Self {
+    pub(crate) fn of_stream(rows: Option<usize>) -> Self {
         Self::new(vec![rows], |_| Err(Error::internal("a stream was opened twice")))
     }
 

@@ -162,7 +162,7 @@ impl Loader {
         let keywords = ElementKeywords { dtype, nulls, decimal, dictionary };
         let conversion = keywords.conversion(None, Some(true))?.select(Columns::whole(columns)).threads(threads);
         conversion.refuse_kept_nulls()?;
-        let sources = Sources::new(source, sources)?;
+        let sources = Sources::new(py, source, sources)?;
         let lanes = keywords::lanes(number("lanes", lanes, 1, 1)?, &sources)?;
         if shuffle_shards && !sources.is_list() {
             return Err(PyValueError::new_err(

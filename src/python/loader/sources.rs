@@ -33,15 +33,19 @@ struct Shard {
 
 impl Sources {
     /// # Errors
-    /// `TypeError` unless one of both is given, and for an object that is no source; `ValueError` for no shards.
-    pub(super) fn new(source: Option<&Bound<'_, PyAny>>, sources: Option<&Bound<'_, PyAny>>) -> PyResult<Self> {
+    /// `TypeError` if both are given, and for an object that is no source, such as None; `ValueError` for no shards.
+    pub(super) fn new(
+        py: Python<'_>,
+        source: Option<&Bound<'_, PyAny>>,
+        sources: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Self> {
         match (source, sources) {
-            (Some(source), None) => {
-                let shards = Arc::new(vec![Shard { source: Source::new(source)?, told: None }]);
-                Ok(Self { shards, items: None })
+            (source, None) => {
+                let none = py.None().into_bound(py);
+                let source = Source::new(source.unwrap_or(&none))?;
+                Ok(Self { shards: Arc::new(vec![Shard { source, told: None }]), items: None })
             }
             (None, Some(sources)) => Self::of_items(sources),
-            (None, None) => Err(PyTypeError::new_err("Loader() needs a source, or sources= for shards")),
             (Some(_), Some(_)) => Err(PyTypeError::new_err("Loader() takes a source or sources=, and not both")),
         }
     }
@@ -84,7 +88,8 @@ impl Sources {
     /// # Errors
     /// As [`Source::rows`].
     pub(super) fn shards(&self, py: Python<'_>) -> PyResult<Shards> {
-        let rows = self.shard_rows(py)?.unwrap_or_else(|| vec![None]);
+        // One source is opened once, by iter(). The iteration does not hold it, so that a cycle through it can be collected.
+        let Some(rows) = self.shard_rows(py)? else { return Ok(Shards::of_stream(None)) };
         let shards = self.shards.clone();
         Ok(Shards::new(rows, move |shard| {
             let open = |py: Python<'_>| {
