@@ -1,6 +1,8 @@
 //! Polars to tensors and back: `cargo run --features polars --example 05-polars`.
 
-use arrow_dlpack::{Conversion, CopyLog, CopyMode, MemoryOrder, NullPolicy, polars};
+#![allow(clippy::print_stdout, reason = "it prints what it made")]
+
+use arrow_dlpack::{Chunks, Conversion, CopyLog, CopyMode, MemoryOrder, NullPolicy, polars};
 use polars_core::df;
 use polars_core::prelude::{DataFrame, PolarsError};
 
@@ -10,13 +12,13 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     // A column is a view of its memory. Without permission to copy, anything else is an error.
     let prices = frame.column("price")?.as_materialized_series();
     let (field, chunks) = polars::from_series(prices)?;
-    let view = Conversion::default().copy(CopyMode::Never).to_tensor(&field, &chunks)?;
+    let view = Conversion::default().copy(CopyMode::Never).to_tensor(Chunks::new(&field, &chunks))?;
     println!("{:?}, {:?}", view.shape(), view.as_slice::<f32>()?);
 
     // All columns become a matrix, in one pass. The log tells what was copied, and why.
     let (field, batches) = polars::from_frame(&frame)?;
     let log = CopyLog::new();
-    let matrix = log.track(|| Conversion::default().nulls(NullPolicy::Nan).to_tensor(&field, &batches))?;
+    let matrix = log.track(|| Conversion::default().nulls(NullPolicy::Nan).to_tensor(Chunks::new(&field, &batches)))?;
     println!("{:?}, {:?}", matrix.shape(), matrix.as_slice::<f32>()?);
     for copied in log.entries() {
         println!("copied {} bytes: {}", copied.bytes, copied.why);
@@ -24,7 +26,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     // A column-major matrix is a frame without a copy.
     let conversion = Conversion::default().nulls(NullPolicy::Nan).memory_order(MemoryOrder::F);
-    let columns = conversion.to_tensor(&field, &batches)?;
+    let columns = conversion.to_tensor(Chunks::new(&field, &batches))?;
     let back = polars::matrix_to_frame(&columns, &["price", "count"], CopyMode::Never)?;
     assert_eq!((back.height(), back.width()), (3, 2));
 

@@ -1,5 +1,7 @@
 //! Tensors as arrays of ndarray and back: `cargo run --features ndarray --example 06-ndarray`.
 
+#![allow(clippy::print_stdout, reason = "it prints what it made")]
+
 use std::sync::Arc;
 
 use arrow_array::{ArrayRef, Float64Array, RecordBatch};
@@ -12,7 +14,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let batch = DeviceArray::from_record_batch(&RecordBatch::try_from_iter([("x", x), ("y", y)])?)?;
 
     // The columns as a matrix, and a view of it with its strides: here those of a column-major matrix.
-    let matrix = Conversion::default().memory_order(MemoryOrder::F).to_tensor(batch.field(), &[batch.clone()])?;
+    let matrix = Conversion::default().memory_order(MemoryOrder::F).to_tensor(&batch)?;
     let view = matrix.as_ndarray::<f64>()?.into_dimensionality::<Ix2>()?;
     println!("strides {:?}, means {:?}", view.strides(), view.mean_axis(Axis(0)));
 

@@ -7,9 +7,13 @@
     reason = "a helper that fails is a test that fails"
 )]
 
+#[path = "../examples/01-array-and-tensor.rs"]
+mod array_and_tensor;
 #[cfg(feature = "async")]
 #[path = "../examples/07-async.rs"]
 mod asynchronous;
+#[path = "../examples/02-batch-to-matrix.rs"]
+mod batch_to_matrix;
 #[path = "../examples/03-managed-tensors.rs"]
 mod managed_tensors;
 #[path = "../examples/04-reader-and-loader.rs"]
@@ -25,6 +29,8 @@ use parquet::arrow::ArrowWriter;
 
 #[test]
 fn the_numbered_examples_run() {
+    array_and_tensor::main().unwrap();
+    batch_to_matrix::main().unwrap();
     managed_tensors::main().unwrap();
     reader_and_loader::main().unwrap();
     #[cfg(feature = "async")]
