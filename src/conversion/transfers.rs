@@ -64,7 +64,8 @@ impl Conversion {
     pub(super) fn bring<'a>(&'a self, chunks: &'a [DeviceArray], run: Run<'_>) -> Result<There<'a>> {
         let (destination, own) = (self.destination(), DeviceArray::device_of(chunks));
         let mut is_copied = destination.is_copied_from(own)?;
-        for array in chunks {
+        // Chunks without rows have nothing to copy.
+        for array in chunks.iter().filter(|array| !array.is_empty()) {
             is_copied = is_copied && destination.is_copied_from(array.device())?;
         }
         let mut there = Cow::Borrowed(chunks);
