@@ -102,9 +102,9 @@
 //!
 //! - `async`: `channel` makes a source of a future, and `Batches::into_stream` an
 //!   asynchronous stream of batches. It adds `futures-core` alone: any executor runs them.
-//! - `cuda`: CUDA memory, 400 KB of kernels, and slices of the crate cudarc as tensors and back. The driver's library is found at run time. Without a driver, as in a
-//!   build without this feature, every CUDA request is an error of the kind [`ErrorKind::Device`], and nothing else
-//!   changes.
+//! - `cuda`: CUDA memory, 400 KB of kernels, and slices of the crate cudarc as tensors and back. The driver's library is
+//!   found at run time. Without a driver, as in a build without this feature, every CUDA request is an error of the kind
+//!   [`ErrorKind::Device`], and nothing else changes.
 //! - `polars`: the module `polars`: series and frames over the same memory, and back. Outside the promise of semver.
 //! - `ndarray`: `Tensor::as_ndarray` and its way back. Outside the promise of semver.
 //! - `python`: the classes of the Python package, which other extension modules can return and accept.
