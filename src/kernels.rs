@@ -27,9 +27,9 @@ use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::ffi::dlpack::DLDeviceType;
 use crate::spec::Dims;
-use crate::stream_order::{self, Readiness, Wait};
+use crate::stream_order::{self, Readiness, Wait, allocate};
 use crate::tensor::{Parts, Tensor};
-use crate::transfer::{OwnBuffer, allocate, device_address, host_address, number_by, require_free, written};
+use crate::transfer::{OwnBuffer, device_address, host_address, number_by, require_free, written};
 
 /// Our memory that launched kernels write.
 #[derive(Debug)]

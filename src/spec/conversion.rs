@@ -8,11 +8,10 @@ use std::sync::Arc;
 
 use arrow_schema::{DataType, FieldRef};
 
-#[cfg(feature = "python")]
-use super::possible::require_view;
+use super::select::Positions;
 use super::{
     CopyMode, DecimalMode, DictionaryMode, Group, MatrixOptions, MatrixSpec, MemoryOrder, NullPolicy, Options,
-    PandasIndex, PerColumn, Positions, Selection, Spec, all_or_errors, require_columns,
+    PandasIndex, PerColumn, Selection, Spec, all_or_errors, require_columns,
 };
 use crate::device::Device;
 use crate::dtype::DType;
@@ -60,10 +59,10 @@ impl ResultSpec {
     #[cfg(feature = "python")]
     fn require_view(&self, conversion: &Conversion) -> Result<()> {
         let required = match &self.kind {
-            ResultKind::Column { spec, options, .. } => require_view(spec, options),
+            ResultKind::Column { spec, options, .. } => spec.require_view(options),
             ResultKind::Validity(_) => Ok(()),
             ResultKind::Matrix(spec) => {
-                let column = |(_, column): &(usize, Spec)| require_view(column, &conversion.of(column.field().name()));
+                let column = |(_, column): &(usize, Spec)| column.require_view(&conversion.of(column.field().name()));
                 all_or_errors(spec.columns().iter().map(column)).map(drop)
             }
         };

@@ -1,8 +1,9 @@
-//! [`Spec`]: what a conversion returns, from the type and the options alone.
+//! Specs: what a conversion returns, from the type and the options alone.
 //!
 //! Dtype and inner shape never depend on data: a batch without nulls has the dtype of the next batch with nulls.
 //! Requests that no data could satisfy fail here.
 
+mod column;
 mod conversion;
 mod fixed_shape_tensor;
 mod float8;
@@ -16,14 +17,11 @@ mod promotion;
 mod round;
 mod select;
 mod selection;
+mod strides;
 mod tensor;
 mod value;
 
-use std::sync::Arc;
-
-use arrow_schema::{DataType, FieldRef};
-use smallvec::SmallVec;
-
+pub(crate) use column::Spec;
 pub use conversion::Conversion;
 #[cfg(feature = "python")]
 pub(crate) use conversion::forget_matrix;
@@ -32,332 +30,22 @@ pub(crate) use fixed_shape_tensor::FixedShapeTensor;
 pub(crate) use matrix::MatrixOptions;
 pub(crate) use matrix::MatrixSpec;
 pub use matrix::MemoryOrder;
-pub(crate) use nulls::Pattern;
 pub use nulls::{NullPolicy, Scalar};
+pub(crate) use nulls::{Nulls, Pattern};
 pub(crate) use options::Options;
 pub use options::{CopyMode, DecimalMode, DictionaryMode};
 pub use pandas::PandasIndex;
 #[cfg(feature = "python")]
 pub(crate) use pandas::lists_index;
 pub use per_column::PerColumn;
-pub(crate) use possible::PossibleStep;
-pub(crate) use possible::{ABOVE_1, CHUNKS, DICTIONARIES, JOINED, NULLS, Undecided, may_be_null, unless_one_chunk};
+pub(crate) use possible::{
+    ABOVE_1, CHUNKS, DICTIONARIES, JOINED, NULLS, PossibleStep, Undecided, may_be_null, unless_one_chunk,
+};
 pub(crate) use round::odd_single;
-use select::Positions;
 pub(crate) use select::{all_or_errors, require_columns, select};
 pub use selection::{Group, Selection};
-pub(crate) use tensor::{TensorField, row_major_strides};
-use value::Value;
+pub(crate) use strides::{Dims, row_major_strides};
+pub(crate) use tensor::TensorField;
+#[cfg(feature = "python")]
+pub(crate) use value::BOOL8;
 pub(crate) use value::{Element, has_codes};
-
-use crate::dtype::DType;
-use crate::error::{Error, Remedy, Result};
-
-/// A shape, or strides in elements; up to two dimensions need no allocation.
-pub(crate) type Dims = SmallVec<[i64; 2]>;
-
-/// The name of the extension type of 8-bit booleans.
-pub(crate) const BOOL8: &str = "arrow.bool8";
-
-/// What happens to the slots of nulls.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Nulls {
-    /// Nulls are an error.
-    Refused,
-    /// Slots of nulls hold this value, in the result's dtype.
-    Filled(Pattern),
-    /// Slots of nulls hold the source's bytes in a view, and zero in a copy.
-    Kept,
-}
-
-impl Nulls {
-    /// Returns what a policy does to nulls in elements of this dtype.
-    ///
-    /// # Errors
-    /// When the dtype has no such value.
-    fn of(policy: NullPolicy, dtype: DType) -> Result<Self> {
-        Ok(match policy {
-            NullPolicy::Error => Self::Refused,
-            NullPolicy::Keep => Self::Kept,
-            NullPolicy::Nan => Self::Filled(Pattern::nan(dtype)?),
-            NullPolicy::Fill(value) => Self::Filled(Pattern::of(value, dtype)?),
-        })
-    }
-}
-
-/// What the conversion of a column returns, from its field and the options alone.
-#[derive(Clone, Debug)]
-pub(crate) struct Spec {
-    field: FieldRef,
-    decoded: Option<FieldRef>,
-    element: Element,
-    dtype: DType,
-    // Vecs, because most columns leave them empty, and an empty Vec is smaller than a SmallVec.
-    lists: Vec<usize>,
-    inner_shape: Vec<i64>,
-    inner_strides: Vec<i64>,
-    row_elements: usize,
-    nulls: Nulls,
-}
-
-impl Spec {
-    /// Returns the spec of a column of this field under these options.
-    ///
-    /// # Errors
-    /// If the type has no tensor form, no cast to the requested dtype exists, or the null policy does not fit the
-    /// dtype. Names the column.
-    pub(crate) fn new(field: &FieldRef, options: &Options) -> Result<Self> {
-        Self::build(field, options).map_err(|error| error.in_column(field.name()))
-    }
-
-    #[inline]
-    fn build(field: &FieldRef, options: &Options) -> Result<Self> {
-        // Plain numbers skip the steps below, which would cost as much as their conversion.
-        let plain = options.dtype.is_none() && field.metadata().is_empty();
-        if let (true, NullPolicy::Error, Some(dtype)) = (plain, options.nulls, DType::of_arrow(field.data_type())) {
-            return Self::of_value(field, None, Value::scalar(Element::Values(dtype)), dtype, Nulls::Refused);
-        }
-        let decoded = value::decoded(field, options).map(Arc::new);
-        let value = Value::of(decoded.as_ref().unwrap_or(field), options).map_err(|error| {
-            let codes = has_codes(field.data_type()) && decoded.is_some();
-            if codes { error.remedy_is(Remedy::DictionaryCodes) } else { error }
-        })?;
-        let dtype = options.dtype.unwrap_or(value.element.dtype());
-        Self::of_value(field, decoded, value, dtype, Nulls::of(options.nulls, dtype)?)
-    }
-
-    /// Returns the spec of the same column with another dtype and null policy.
-    ///
-    /// # Errors
-    /// If no cast to the dtype exists, or the null policy does not fit the dtype.
-    fn with_dtype(self, dtype: DType, nulls: NullPolicy) -> Result<Self> {
-        self.element.require_cast_to(dtype)?;
-        Ok(Self { dtype, nulls: Nulls::of(nulls, dtype)?, ..self })
-    }
-
-    /// Returns the spec of a column's validity. Structs have none: they are columns themselves.
-    ///
-    /// # Errors
-    /// If the type is a struct, or list sizes overflow. Names the column.
-    pub(crate) fn of_validity(field: &FieldRef) -> Result<Self> {
-        let build = || {
-            if let DataType::Struct(_) = field.data_type() {
-                return Err(Error::unsupported("a struct has a validity for each of its columns")
-                    .remedy_is("ask for the validity of its columns"));
-            }
-            let decoded = value::decoded_for_validity(field).map(Arc::new);
-            let value = Value::of_validity(decoded.as_ref().unwrap_or(field))?;
-            Self::of_value(field, decoded, value, DType::Bool, Nulls::Kept)
-        };
-        build().map_err(|error| error.in_column(field.name()))
-    }
-
-    #[inline]
-    fn of_value(field: &FieldRef, decoded: Option<FieldRef>, value: Value, dtype: DType, nulls: Nulls) -> Result<Self> {
-        Ok(Self {
-            field: field.clone(),
-            decoded,
-            element: value.element,
-            dtype,
-            lists: value.lists,
-            inner_shape: value.shape,
-            inner_strides: value.strides,
-            row_elements: usize::try_from(value.elements)
-                .map_err(|_| Error::invalid("the sizes of the nested fixed-size lists overflow"))?,
-            nulls,
-        })
-    }
-
-    /// The column's field.
-    #[must_use]
-    pub(crate) fn field(&self) -> &FieldRef {
-        &self.field
-    }
-
-    /// Returns the field of the decoded array; `None` if the column is not decoded. Runs always are, dictionaries if
-    /// their values are wanted.
-    #[must_use]
-    pub(crate) fn decoded(&self) -> Option<&FieldRef> {
-        self.decoded.as_ref()
-    }
-
-    /// Returns how the source (or the decoded array) stores its elements.
-    #[must_use]
-    pub(crate) fn element(&self) -> Element {
-        self.element
-    }
-
-    /// The dtype of the result.
-    #[must_use]
-    pub(crate) fn dtype(&self) -> DType {
-        self.dtype
-    }
-
-    /// Returns the sizes of the nested fixed-size lists around a slot of the leaf, outermost first.
-    #[must_use]
-    pub(crate) fn lists(&self) -> &[usize] {
-        &self.lists
-    }
-
-    /// Returns the shape of one row of the result; empty for scalars.
-    #[must_use]
-    pub(crate) fn inner_shape(&self) -> &[i64] {
-        &self.inner_shape
-    }
-
-    /// Returns the strides of one row of the result, in elements. They are not row-major if the type has a permutation.
-    #[must_use]
-    pub(crate) fn inner_strides(&self) -> &[i64] {
-        &self.inner_strides
-    }
-
-    /// Returns what happens to nulls.
-    #[must_use]
-    pub(crate) fn nulls(&self) -> Nulls {
-        self.nulls
-    }
-
-    /// Returns whether the elements are cast. Unpacked bits and normalised bytes of booleans do not count.
-    #[must_use]
-    pub(crate) fn is_cast(&self) -> bool {
-        self.element.is_cast_to(self.dtype)
-    }
-
-    /// Lists the steps that data of this spec may need: `explain` of a schema.
-    #[must_use]
-    pub(crate) fn possible_steps(&self, options: &Options) -> Vec<PossibleStep> {
-        let mut steps = Vec::new();
-        let mut step = |text: String, only_if| steps.push(PossibleStep { text, only_if });
-        if self.decoded.is_some() {
-            step("decoded".to_owned(), None);
-        }
-        match self.element {
-            Element::Bits => step("bits unpacked to bytes".to_owned(), None),
-            Element::Bool8 => step("bytes above 1 set to 1, if there are any".to_owned(), Some(ABOVE_1)),
-            _ => {}
-        }
-        if self.is_cast() {
-            step(format!("cast from {} to {}", self.element, self.dtype), None);
-        }
-        if self.decoded.is_none() && (options.copy == CopyMode::Always || options.writable) {
-            step("memory of its own asked for".to_owned(), None);
-        }
-        if matches!(self.nulls, Nulls::Filled(_)) {
-            step("nulls filled, if there are any".to_owned(), Some("values are null"));
-        }
-        steps
-    }
-
-    /// Returns whether a row of this dtype, shape and strides has the layout of the spec; strides of dimensions of
-    /// extent 1 do not count.
-    pub(crate) fn lays_out(&self, dtype: DType, shape: &[i64], strides: &[i64]) -> bool {
-        let same_stride = |((extent, stride), own): ((&i64, &i64), &i64)| *extent <= 1 || stride == own;
-        self.dtype == dtype
-            && *shape == *self.inner_shape
-            && (shape.contains(&0) || shape.iter().zip(strides).zip(&self.inner_strides).all(same_stride))
-    }
-
-    /// Returns the type of the dictionary's values; `None` if the elements are not dictionary codes.
-    #[must_use]
-    pub(crate) fn dictionary_values(&self) -> Option<&DataType> {
-        value::dictionary_values(self.decoded.as_ref().unwrap_or(&self.field).data_type())
-    }
-
-    /// Returns whether the elements are codes of a dictionary.
-    #[must_use]
-    pub(crate) fn has_codes(&self) -> bool {
-        self.dictionary_values().is_some()
-    }
-
-    /// Returns the field that a tensor of this spec keeps: only if its elements are still what the field says. Filled
-    /// codes are no codes of the dictionary any more.
-    #[must_use]
-    pub(crate) fn kept_field(&self) -> Option<&FieldRef> {
-        let filled_codes = self.has_codes() && matches!(self.nulls, Nulls::Filled(_));
-        let still = !self.is_cast() && !filled_codes;
-        still.then(|| self.decoded.as_ref().unwrap_or(&self.field))
-    }
-
-    /// Elements in a row.
-    #[must_use]
-    pub(crate) fn row_elements(&self) -> usize {
-        self.row_elements
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use arrow_schema::{Field, TimeUnit};
-
-    use super::*;
-
-    fn spec(data_type: DataType) -> Result<Spec> {
-        Spec::new(&Arc::new(Field::new("x", data_type, true)), &Options::default())
-    }
-
-    fn list(child: DataType, size: i32) -> DataType {
-        DataType::FixedSizeList(Arc::new(Field::new("item", child, true)), size)
-    }
-
-    #[test]
-    fn temporal_types_are_their_ticks() {
-        for (data_type, dtype) in [
-            (DataType::Date32, DType::Int32),
-            (DataType::Date64, DType::Int64),
-            (DataType::Time32(TimeUnit::Second), DType::Int32),
-            (DataType::Time64(TimeUnit::Nanosecond), DType::Int64),
-            (DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into())), DType::Int64),
-            (DataType::Duration(TimeUnit::Millisecond), DType::Int64),
-        ] {
-            assert_eq!(spec(data_type).unwrap().dtype(), dtype);
-        }
-    }
-
-    #[test]
-    fn nested_lists_give_the_inner_shape_row_major() {
-        let spec = spec(list(list(DataType::Float32, 3), 2)).unwrap();
-        assert_eq!((spec.inner_shape(), spec.inner_strides()), (&[2_i64, 3][..], &[3_i64, 1][..]));
-        assert_eq!((spec.lists(), spec.row_elements()), (&[2_usize, 3][..], 6));
-        assert_eq!(spec.dtype(), DType::Float32);
-    }
-
-    #[test]
-    fn runs_are_of_the_extension_type_of_their_field_before_that_of_their_values() {
-        let named = |field: Field, name: Option<&str>| {
-            let entries = name.map(|name| ("ARROW:extension:name".to_owned(), name.to_owned()));
-            field.with_metadata(entries.into_iter().collect())
-        };
-        let dtype = |own: Option<&str>, of_values: Option<&str>| {
-            let ends = Arc::new(Field::new("run_ends", DataType::Int32, false));
-            let values = Arc::new(named(Field::new("values", DataType::Int8, true), of_values));
-            let field = named(Field::new("x", DataType::RunEndEncoded(ends, values), true), own);
-            Spec::new(&Arc::new(field), &Options::default()).unwrap().dtype()
-        };
-        assert_eq!(dtype(None, None), DType::Int8);
-        assert_eq!(dtype(Some(BOOL8), None), DType::Bool);
-        assert_eq!(dtype(None, Some(BOOL8)), DType::Bool);
-        assert_eq!(dtype(Some("other"), Some(BOOL8)), DType::Int8);
-        assert_eq!(dtype(Some(BOOL8), Some("other")), DType::Bool);
-    }
-
-    #[test]
-    fn a_permutation_becomes_strides() {
-        let field = FixedShapeTensor::new(&[2, 3], &[1, 0]).attach(Field::new("x", list(DataType::Int8, 6), true));
-        let spec = Spec::new(&Arc::new(field), &Options::default()).unwrap();
-        assert_eq!((spec.inner_shape(), spec.inner_strides()), (&[3_i64, 2][..], &[1_i64, 3][..]));
-    }
-
-    #[test]
-    fn refusals_name_the_column_and_a_remedy() {
-        for data_type in [DataType::Utf8, DataType::Null, DataType::Decimal128(5, 2), DataType::Struct([].into())] {
-            let error = spec(data_type).unwrap_err();
-            assert_eq!(error.column(), Some("x"));
-            assert!(error.remedy().is_some());
-        }
-        assert!(spec(list(DataType::Int8, -1)).is_err());
-        assert!(spec(list(list(list(DataType::Int8, i32::MAX), i32::MAX), i32::MAX)).is_err());
-        let nan = Options::default().nulls(NullPolicy::Nan);
-        let error = Spec::new(&Arc::new(Field::new("x", DataType::Int32, false)), &nan).unwrap_err();
-        assert!(error.remedy().unwrap().contains("DType::Float64"), "{error}");
-    }
-}

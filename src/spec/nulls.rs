@@ -152,6 +152,32 @@ impl Pattern {
     }
 }
 
+/// What happens to the slots of nulls.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Nulls {
+    /// Nulls are an error.
+    Refused,
+    /// Slots of nulls hold this value, in the result's dtype.
+    Filled(Pattern),
+    /// Slots of nulls hold the source's bytes in a view, and zero in a copy.
+    Kept,
+}
+
+impl Nulls {
+    /// Returns what a policy does to nulls in elements of this dtype.
+    ///
+    /// # Errors
+    /// When the dtype has no such value.
+    pub(super) fn of(policy: NullPolicy, dtype: DType) -> Result<Self> {
+        Ok(match policy {
+            NullPolicy::Error => Self::Refused,
+            NullPolicy::Keep => Self::Kept,
+            NullPolicy::Nan => Self::Filled(Pattern::nan(dtype)?),
+            NullPolicy::Fill(value) => Self::Filled(Pattern::of(value, dtype)?),
+        })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

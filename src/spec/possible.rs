@@ -3,8 +3,6 @@
 use arrow_schema::{DataType, Field};
 
 use super::CopyMode;
-#[cfg(feature = "python")]
-use super::{Options, Spec};
 use crate::error::{Error, ErrorKind, Remedy, Result};
 
 /// A step that a schema may lead to.
@@ -59,19 +57,6 @@ impl Undecided {
             _ => Ok(Self { steps: texts(), at_most: !steps.is_empty() && !is_certain, refused_if: Vec::new() }),
         }
     }
-}
-
-/// Under [`CopyMode::Never`], refuses a column that is copied whatever its data.
-///
-/// # Errors
-/// As [`Undecided::new`].
-#[cfg(feature = "python")]
-pub(crate) fn require_view(column: &Spec, options: &Options) -> Result<()> {
-    if options.copy != CopyMode::Never {
-        return Ok(());
-    }
-    let certain: Vec<_> = column.possible_steps(options).into_iter().filter(|step| step.only_if.is_none()).collect();
-    Undecided::new(&certain, options.copy).map(drop).map_err(|error| error.in_column(column.field().name()))
 }
 
 /// Returns whether elements of a type may be null, as far as the type tells.

@@ -6,8 +6,9 @@ use arrow_schema::extension::EXTENSION_TYPE_NAME_KEY;
 use arrow_schema::{DataType, Field, FieldRef};
 use smallvec::SmallVec;
 
-use super::value::has_codes;
-use super::{BOOL8, DecimalMode, DictionaryMode, Dims, Element, FixedShapeTensor, Options, Spec};
+use super::strides::{Dims, row_major_strides};
+use super::value::{BOOL8, Element, has_codes};
+use super::{DecimalMode, DictionaryMode, FixedShapeTensor, Options, Spec};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 
@@ -163,22 +164,6 @@ fn physical_shape(shape: &[i64], permutation: &[usize]) -> Vec<i64> {
     let mut physical: Vec<(usize, i64)> = permutation.iter().copied().zip(shape.iter().copied()).collect();
     physical.sort_by_key(|(axis, _)| *axis);
     physical.into_iter().map(|(_, extent)| extent).collect()
-}
-
-/// Returns the strides, in elements, of a row-major tensor of this shape. Dimensions of extent 0 count as 1.
-///
-/// # Errors
-/// When they overflow.
-pub(crate) fn row_major_strides(shape: &[i64]) -> Result<Dims> {
-    let mut strides = Dims::from_elem(1, shape.len());
-    let mut product = 1_i64;
-    for (stride, extent) in strides.iter_mut().zip(shape).rev() {
-        *stride = product;
-        product = product
-            .checked_mul((*extent).max(1))
-            .ok_or_else(|| Error::invalid(format!("the shape {shape:?} has more elements than 64 bits can count")))?;
-    }
-    Ok(strides)
 }
 
 #[cfg(test)]

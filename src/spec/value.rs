@@ -5,9 +5,12 @@ use std::sync::Arc;
 
 use arrow_schema::{DataType, Field};
 
-use super::{BOOL8, DecimalMode, DictionaryMode, FixedShapeTensor, Options};
+use super::{DecimalMode, DictionaryMode, FixedShapeTensor, Options};
 use crate::dtype::{DType, Kind};
 use crate::error::{Error, Remedy, Result};
+
+/// The name of the extension type of 8-bit booleans.
+pub(crate) const BOOL8: &str = "arrow.bool8";
 
 /// How the leaf's values buffer stores its elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

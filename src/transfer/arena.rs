@@ -3,27 +3,20 @@
 use std::num::NonZero;
 use std::sync::Arc;
 
-use super::{Transfer, allocate, device_address, elsewhere, host_address, owned, require_free, staging, written};
+use super::own_memory::{PinnedOwner, device_address, host_address, owned, require_free, written};
+use super::path::elsewhere;
+use super::request::Transfer;
+use super::staging::{self, Moving};
 use crate::alloc::{ALIGNMENT, HostBuffer, Owner};
 use crate::convert::for_each_part;
-use crate::cuda::{CudaDevice, Current, PinnedBuffer, Stream, thread_sync};
+use crate::cuda::{CudaDevice, Current, Stream, thread_sync};
 use crate::device::Device;
 use crate::error::{Error, ErrorKind, Result};
 use crate::ffi::dlpack::DLDeviceType;
-use crate::stream_order::{self, Readiness, Wait, page_locked};
+use crate::stream_order::{self, Readiness, Wait, allocate, page_locked};
 
 /// From this size on, memory of `CUDA_HOST` is copied directly; smaller pieces share a staging buffer.
 const COPIED_APART: usize = 64 << 10;
-
-/// Bytes to be moved.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Moving {
-    /// Where they are.
-    pub(super) address: usize,
-    /// Their place, counted from the start of the result's memory.
-    pub(super) at: usize,
-    pub(super) bytes: usize,
-}
 
 /// The pieces, with their places.
 #[derive(Debug, Default)]
@@ -319,26 +312,5 @@ unsafe impl Sync for Start {}
 impl Start {
     fn at(&self, byte: usize) -> *mut u8 {
         self.0.wrapping_add(byte)
-    }
-}
-
-/// Our page-locked memory, cached for the next result behind the work that may use it.
-#[derive(Debug)]
-pub(super) struct PinnedOwner {
-    buffer: Option<PinnedBuffer>,
-    readiness: Readiness,
-}
-
-impl PinnedOwner {
-    /// Memory, all work of which `readiness` knows.
-    pub(super) fn new(buffer: PinnedBuffer, readiness: Readiness) -> Self {
-        Self { buffer: Some(buffer), readiness }
-    }
-}
-
-impl Drop for PinnedOwner {
-    fn drop(&mut self) {
-        let buffer = self.buffer.take();
-        self.readiness.release(move || drop(buffer));
     }
 }

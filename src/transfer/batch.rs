@@ -4,14 +4,14 @@ use std::fmt;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use super::{OwnBuffer, allocate, host_address, written};
+use super::own_memory::{OwnBuffer, host_address, written};
 use crate::alloc::{AnyBuffer, ForeignBuffer, Owner, PooledBuffer};
 use crate::convert::{Place, RowBlock};
 use crate::cuda::{Called, Current, Stream, thread_sync};
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::ffi::dlpack::DLDeviceType;
-use crate::stream_order::{self, Behind, End, Readiness, Wait};
+use crate::stream_order::{self, Behind, End, Readiness, Wait, allocate};
 use crate::tensor::Tensor;
 
 /// Allocates page-locked memory of a device, for a pool.

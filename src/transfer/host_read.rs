@@ -2,7 +2,8 @@
 
 use std::ops::Range;
 
-use super::{device_address, is_read_in_place};
+use super::own_memory::device_address;
+use super::path::is_read_in_place;
 use crate::alloc::fallible;
 use crate::cuda::{Current, PinnedBlock, PooledStream, Stream};
 use crate::device::Device;

@@ -5,12 +5,22 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::arena::Moving;
+use super::own_memory::device_address;
 use crate::convert::{for_each_part, threads};
 use crate::cuda::{Current, PinnedBlock, Stream, thread_sync};
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::stream_order::{self, Readiness, Wait};
+
+/// Bytes to be moved.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Moving {
+    /// Where they are.
+    pub(super) address: usize,
+    /// Their place, counted from the start of the result's memory.
+    pub(super) at: usize,
+    pub(super) bytes: usize,
+}
 
 /// The bytes of one staging buffer: adjacent in the arena, anywhere on the other side.
 #[derive(Debug)]
@@ -267,7 +277,7 @@ impl Pending {
         let block = PinnedBlock::take(current)?;
         let mut outcome = Ok(());
         for part in &load.parts {
-            let source = super::device_address(part.address)?;
+            let source = device_address(part.address)?;
             // SAFETY: each part is memory of the device until `stream` is done; `loads` puts it inside the block, which
             // is read when the copy is done.
             let copied = unsafe { current.copy_to_pinned(&block, part.within, source, part.bytes, stream) };

@@ -3,7 +3,9 @@
 use std::num::NonZero;
 
 use super::arena::Arena;
-use super::fetch;
+use super::host_read::fetch;
+use super::on_device::{span, what};
+use super::own_memory::require_free;
 use super::path::{elsewhere, plan_transfer};
 use super::request::Transfer;
 use crate::alloc::fallible;
@@ -14,7 +16,7 @@ use crate::cuda::{Pointer, Stream, allocate_from, memory_source};
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::plan::{TransferPath, TransferStep};
-use crate::stream_order::{self, Readiness};
+use crate::stream_order::{self, Readiness, Wait};
 use crate::tensor::{Parts, Tensor};
 
 /// Returns the array on another device: itself if it is there, the same memory if that device reaches it, else a copy
@@ -30,7 +32,7 @@ pub fn array_to_device(array: &DeviceArray, transfer: &Transfer<'_>) -> Result<D
         TransferPath::Same => Ok(array.clone()),
         TransferPath::HostReads => {
             check_memory(array)?;
-            super::wait_to_read(own, array.readiness(), transfer.stream)?;
+            wait_to_read(own, array.readiness(), transfer.stream)?;
             array.as_host_memory()
         }
         TransferPath::Relabelled => {
@@ -89,7 +91,7 @@ fn tensors_of(own: Device, tensors: &[Tensor], transfer: &Transfer<'_>) -> Resul
         TransferPath::HostReads => tensors
             .iter()
             .map(|tensor| {
-                super::wait_to_read(own, tensor.readiness(), transfer.stream)?;
+                wait_to_read(own, tensor.readiness(), transfer.stream)?;
                 Ok(tensor.relabelled(Device::CPU))
             })
             .collect(),
@@ -230,7 +232,7 @@ fn copy_tensors(tensors: &[Tensor], step: TransferStep, transfer: &Transfer<'_>)
     let mut arena = Arena::default();
     let mut places = fallible::with_room(tensors.len())?;
     for tensor in tensors {
-        let (before, bytes) = super::span(tensor)?;
+        let (before, bytes) = span(tensor)?;
         let at = arena.place(bytes)?;
         arena.push(tensor.as_ptr().addr().wrapping_sub(before), at, bytes);
         places.push(at + before);
@@ -249,9 +251,19 @@ fn copy_tensors(tensors: &[Tensor], step: TransferStep, transfer: &Transfer<'_>)
             copied: true,
             ..tensor.parts()
         };
-        step.record(|| super::what(tensor), transfer.why, tensor.nbytes());
+        step.record(|| what(tensor), transfer.why, tensor.nbytes());
         // SAFETY: the bytes from the lowest to the highest element are written before whoever waits as the order says reads.
         unsafe { Tensor::from_parts(parts) }.map(|copy| copy.with_codes_of(tensor))
     };
     tensors.iter().zip(places).map(copy).collect()
+}
+
+/// Waits on the host until it may read host-visible memory, in the order of `stream`, if one is named.
+fn wait_to_read(device: Device, readiness: Option<&Readiness>, stream: Option<Stream>) -> Result<()> {
+    let Some(readiness) = readiness else { return Ok(()) };
+    readiness.wait_on_host(Wait::HostRead)?;
+    let Some(stream) = stream else { return Ok(()) };
+    let current = stream_order::enter(device)?;
+    require_free(&current, stream)?;
+    Readiness::recorded(device, &current, stream, Wait::HostReadStream)?.wait_on_host(Wait::HostReadStream)
 }

@@ -31,13 +31,6 @@ const CLOSING: &[(&str, &str)] = &[
     ("python/sources/items.rs", "python/sources/mod.rs"),
     ("python/sources/mod.rs", "python/sources/datasets.rs"),
     ("python/tensor/mod.rs", "python/exchange/produce.rs"),
-    ("spec/fixed_shape_tensor.rs", "spec/tensor.rs"),
-    ("spec/mod.rs", "spec/possible.rs"),
-    ("spec/mod.rs", "spec/value.rs"),
-    ("transfer.rs", "transfer/arena.rs"),
-    ("transfer.rs", "transfer/batch.rs"),
-    ("transfer.rs", "transfer/host_read.rs"),
-    ("transfer/arena.rs", "transfer/staging.rs"),
 ];
 
 /// What is wrong with the arrows among some sources, of which these are known to close circles.
