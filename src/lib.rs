@@ -37,7 +37,7 @@
 //! | lists and strings | [`Conversion::ragged`], [`Conversion::padded`], and back by [`Ragged::to_arrow`] |
 //! | a stream as tensors | [`Conversion::read_tensor`], [`Conversion::read_tensors`] |
 //! | what a conversion would do | [`Conversion::explain`], [`Conversion::explain_type`], [`Conversion::check`] |
-//! | what data a conversion takes | [`Chunks`]: [`DeviceArray`]s, record batches and arrays of arrow-rs |
+//! | what data a conversion takes | [`Chunks`]: [`DeviceArray`]s, record batches and arrays of arrow-rs; classes of pyo3-arrow |
 //! | a vector, an owner or raw parts as a tensor, and back | [`Tensor::from_vec`], [`Tensor::from_owner`], [`Tensor::from_raw_parts`], [`Tensor::to_vec`], [`Tensor::as_slice`] |
 //! | views of a tensor | [`Tensor::slice`], [`Tensor::reshape`], [`Tensor::contiguous`] |
 //! | tensor to Arrow | [`to_arrow`], [`to_arrow_as`], [`matrix_to_arrow`] |
@@ -107,6 +107,8 @@
 //!   [`ErrorKind::Device`], and nothing else changes.
 //! - `polars`: the module `polars`: series and frames over the same memory, and back. Outside the promise of semver.
 //! - `ndarray`: `Tensor::as_ndarray` and its way back. Outside the promise of semver.
+//! - `pyo3-arrow`: the classes of the crate pyo3-arrow to and from this crate's arrays and streams, in `python::pyo3_arrow`. With PyO3 0.30
+//!   alone. Outside the promise of semver.
 //! - `python`: the classes of the Python package, which other extension modules can return and accept.
 
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]

@@ -47,6 +47,7 @@ pub struct Chunks<'a>(Arrays<'a>);
 enum Arrays<'a> {
     Borrowed(&'a FieldRef, &'a [DeviceArray]),
     Own(Box<DeviceArray>),
+    Several(FieldRef, Vec<DeviceArray>),
 }
 
 impl<'a> Chunks<'a> {
@@ -70,6 +71,7 @@ impl<'a> Chunks<'a> {
         match &self.0 {
             Arrays::Borrowed(field, _) => field,
             Arrays::Own(array) => array.field(),
+            Arrays::Several(field, _) => field,
         }
     }
 
@@ -79,6 +81,7 @@ impl<'a> Chunks<'a> {
         match &self.0 {
             Arrays::Borrowed(_, arrays) => arrays,
             Arrays::Own(array) => std::slice::from_ref(array),
+            Arrays::Several(_, arrays) => arrays,
         }
     }
 }
@@ -92,6 +95,13 @@ impl<'a> From<&'a DeviceArray> for Chunks<'a> {
 impl From<DeviceArray> for Chunks<'_> {
     fn from(array: DeviceArray) -> Self {
         Self(Arrays::Own(Box::new(array)))
+    }
+}
+
+impl From<(FieldRef, Vec<DeviceArray>)> for Chunks<'_> {
+    /// As [`Chunks::new`], for chunks that nobody else keeps.
+    fn from((field, arrays): (FieldRef, Vec<DeviceArray>)) -> Self {
+        Self(Arrays::Several(field, arrays))
     }
 }
 

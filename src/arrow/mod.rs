@@ -56,6 +56,8 @@ pub(crate) use import::{array_ready_at, host_array, release_directly};
 pub(crate) use lists::{Hidden, Ints, ListChunk, ViewChunk};
 pub(crate) use mask::{Mask, count_bits};
 pub(crate) use node::ArrayNode;
+#[cfg(feature = "pyo3-arrow")]
+pub(crate) use record_batch::{field_of, schema_of};
 pub(crate) use same_schema::difference;
 pub use schema::read_schema;
 #[cfg(feature = "python")]

@@ -64,7 +64,7 @@ impl DeviceArray {
 }
 
 /// Returns the field of the arrays of structs that hold batches of this schema.
-pub(super) fn field_of(schema: &Schema) -> FieldRef {
+pub(crate) fn field_of(schema: &Schema) -> FieldRef {
     let data_type = DataType::Struct(schema.fields().clone());
     Arc::new(Field::new("", data_type, false).with_metadata(schema.metadata().clone()))
 }
@@ -73,7 +73,7 @@ pub(super) fn field_of(schema: &Schema) -> FieldRef {
 ///
 /// # Errors
 /// If the field is not of structs.
-pub(super) fn schema_of(field: &Field) -> Result<SchemaRef> {
+pub(crate) fn schema_of(field: &Field) -> Result<SchemaRef> {
     let DataType::Struct(fields) = field.data_type() else {
         return Err(Error::argument(format!("an array of {} is no record batch", field.data_type()))
             .remedy_is("use DeviceArray::to_arrow, or make a column of it")

@@ -35,6 +35,8 @@ mod pandas;
 mod pickle;
 mod producer;
 pub mod protocol;
+#[cfg(feature = "pyo3-arrow")]
+pub mod pyo3_arrow;
 mod ragged;
 mod record_batch;
 mod report_pickle;

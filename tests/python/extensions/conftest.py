@@ -15,6 +15,13 @@ def frames(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
 
 
 @pytest.fixture(scope="session")
+def beside(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
+    """The extension that uses pyo3-arrow, too."""
+    manifest = "tests/python/extensions/beside_pyo3_arrow/Cargo.toml"
+    return crates.load(crates.cargo_build(manifest), "beside_pyo3_arrow", tmp_path_factory.mktemp("beside"))
+
+
+@pytest.fixture(scope="session")
 def guests(tmp_path_factory: pytest.TempPathFactory) -> dict[str, ModuleType]:
     """The extension `guest` in each of its builds."""
     modules = {name: crates.guest(name, tmp_path_factory.mktemp(name)) for name in crates.GUESTS}
