@@ -6,7 +6,8 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyTuple};
 
-use super::input::{self, ArrowInput, InputChunks};
+use super::arrow_input::{self, ArrowInput};
+use super::input::InputChunks;
 use super::schema::schema_of_query;
 use super::sources::{self, Known, no_protocol};
 use super::{ArrayStream, Tensor, device, tensor_input};
@@ -29,7 +30,7 @@ impl Explainable {
     /// `TypeError` for an object that speaks no protocol, or would be consumed; what its dunders raise.
     pub(super) fn read(object: &Bound<'_, PyAny>) -> PyResult<Self> {
         let is_tensor = object.is_exact_instance_of::<Tensor>();
-        if !is_tensor && let Some(array) = input::array(object)? {
+        if !is_tensor && let Some(array) = arrow_input::array(object)? {
             return Ok(Self::Of(Subject::Chunks(array.field().clone(), vec![array])));
         }
         if !is_tensor && let Some(found) = Self::of_stream(object)? {
@@ -64,7 +65,7 @@ impl Explainable {
         if let Some(field) = schema_of_query(object)? {
             return Ok(Some(Self::Of(Subject::Type(field, stream_device(object)?))));
         }
-        if again && let Some(ArrowInput::Stream(stream)) = input::arrow(object)? {
+        if again && let Some(ArrowInput::Stream(stream)) = arrow_input::arrow(object)? {
             return Ok(Some(Self::Query(stream.field().clone())));
         }
         if is_stream {

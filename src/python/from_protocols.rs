@@ -6,8 +6,9 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 
 use super::arrow_dunders::is_on_host;
+use super::arrow_input::{self, ArrowInput};
 use super::exchange::memory;
-use super::input::{self, ArrowInput};
+use super::input;
 use super::options::copy_mode;
 use super::sources::{self, Reads, no_protocol, remedy};
 use super::stream::wrap;
@@ -76,7 +77,7 @@ pub(super) fn from_arrow<'py>(
         };
         Ok(Bound::new(py, ArrayStream::new(stream))?.into_any())
     };
-    match input::arrow_unless(obj, &|unread| check_stream(target, unread.device))? {
+    match arrow_input::arrow_unless(obj, &|unread| check_stream(target, unread.device))? {
         Some(ArrowInput::Array(array)) => {
             let array = py.detach(|| if copied { target.copied_array(&array) } else { arrived(target, &array) })?;
             wrap(py, exported(array))

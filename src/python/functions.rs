@@ -5,11 +5,12 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use pyo3::wrap_pyfunction;
 
+use super::arrow_input::Unread;
 use super::detach::{runner, worker};
 use super::device_request::result_source;
 use super::errors::null_in_stream;
 use super::exchange::{Access, Arrays, memory, namespace};
-use super::input::{InputChunks, Unread};
+use super::input::InputChunks;
 use super::names::Names;
 use super::options::{ElementKeywords, Legacy};
 use super::selection::{Columns, names, parse_order};

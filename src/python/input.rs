@@ -1,27 +1,21 @@
-//! Reads arguments by the protocols that they offer: Arrow before DLPack, device dunders before host dunders.
+//! Reads arguments whole, by the protocols that they offer: Arrow before DLPack.
 
 use std::sync::{Arc, LazyLock};
 
 use arrow_schema::{DataType, Field, FieldRef};
-use pyo3::exceptions::{PyException, PyNotImplementedError, PyTypeError, PyValueError};
-use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyString, PyTuple};
 
 use smallvec::{SmallVec, smallvec};
 
-use super::capsule::{
-    array_from_capsule, call_if_present, device_array_from_capsule, device_stream_from_capsule, schema_from_capsule,
-    stream_from_capsule,
-};
-use super::exchange::is_package_tensor;
+pub use super::arrow_input::{ArrowInput, arrow};
+use super::arrow_input::{Refuses, Unread, arrow_unless, unread};
 use super::pandas::pandas_index;
 pub use super::schema::schema;
 use super::sources::{self, no_protocol};
 use super::streamed::{Makes, Making, is_in_memory};
 use super::tensor_input::dlpack_to_convert;
 pub use super::tensor_input::import_dlpack;
-use super::{Array, ArrayStream, RecordBatch, Tensor};
+use super::{ArrayStream, Tensor};
 use crate::arrow::{DeviceArray, DeviceArrayStream, empty_on};
 use crate::column::Runner;
 use crate::conversion::Run;
@@ -33,163 +27,6 @@ use crate::plan::Plan;
 use crate::spec::{Conversion, CopyMode, PandasIndex};
 use crate::tensor::Tensor as Core;
 use crate::transfer::Destination;
-
-/// Arrow data that an argument gave.
-#[derive(Debug)]
-#[non_exhaustive]
-pub enum ArrowInput {
-    /// One array.
-    Array(DeviceArray),
-    /// A stream, not yet read.
-    Stream(DeviceArrayStream),
-}
-
-impl ArrowInput {
-    /// The type of every array.
-    #[must_use]
-    pub fn field(&self) -> &FieldRef {
-        match self {
-            Self::Array(array) => array.field(),
-            Self::Stream(stream) => stream.field(),
-        }
-    }
-}
-
-/// Asks an object for Arrow data, through the first dunder that it has: device array, array, device stream, stream.
-/// `None` for an object with none of them.
-///
-/// # Errors
-/// What the dunder raises, or what is wrong with its capsules.
-pub fn arrow(object: &Bound<'_, PyAny>) -> PyResult<Option<ArrowInput>> {
-    arrow_unless(object, &|_| Ok(()))
-}
-
-/// What is known of a stream before it is read.
-pub(super) struct Unread<'a> {
-    pub(super) field: &'a FieldRef,
-    /// Which index columns of pandas are among all columns.
-    pub(super) index: PandasIndex,
-    /// A device of the type that its arrays are on.
-    pub(super) device: Option<Device>,
-}
-
-/// Refuses options that do not go together with what is known of a stream.
-pub(super) type Refuses<'a> = &'a dyn Fn(&Unread<'_>) -> PyResult<()>;
-
-/// As [`arrow`], unless the object is a stream that `refuses` refuses: nothing of it is read then, and a reader that would be
-/// moved away is not even opened, where it tells its type.
-///
-/// # Errors
-/// As [`arrow`], and what `refuses` says.
-pub(super) fn arrow_unless(object: &Bound<'_, PyAny>, refuses: Refuses<'_>) -> PyResult<Option<ArrowInput>> {
-    if let Ok(stream) = object.cast_exact::<ArrayStream>() {
-        refuses(&unread(stream.get()))?;
-        return stream.get().take().map(|stream| Some(ArrowInput::Stream(stream)));
-    }
-    if object.is_exact_instance_of::<Tensor>() || is_package_tensor(object) {
-        return Ok(None);
-    }
-    let mut refusal = None;
-    if let Some(array) = array_or_refusal(object, &mut refusal)? {
-        return Ok(Some(ArrowInput::Array(array)));
-    }
-    match (stream_unless(object, refuses)?, refusal) {
-        (None, Some(refusal)) => Err(refusal),
-        (stream, _) => Ok(stream.map(ArrowInput::Stream)),
-    }
-}
-
-fn unread(stream: &ArrayStream) -> Unread<'_> {
-    Unread { field: stream.field(), index: PandasIndex::KeepNamed, device: Some(stream.device()) }
-}
-
-/// Asks an object for an array alone, and no stream: `None` where it has none, or refuses to be one.
-///
-/// # Errors
-/// What the dunder raises, or what is wrong with its capsules.
-pub(super) fn array(object: &Bound<'_, PyAny>) -> PyResult<Option<DeviceArray>> {
-    array_or_refusal(object, &mut None)
-}
-
-/// The array of the first dunder that gives one. Without one, `refusal` is the first that there was: a chunked array may
-/// have the array dunders for the case of one chunk, and a device dunder may be there for others than this one.
-fn array_or_refusal(object: &Bound<'_, PyAny>, refusal: &mut Option<PyErr>) -> PyResult<Option<DeviceArray>> {
-    if let Ok(array) = object.cast_exact::<Array>() {
-        return Ok(Some(array.get().0.clone()));
-    }
-    if let Ok(batch) = object.cast_exact::<RecordBatch>() {
-        return Ok(Some(batch.get().0.clone()));
-    }
-    let py = object.py();
-    type Import = fn(&Bound<'_, PyAny>, FieldRef) -> PyResult<DeviceArray>;
-    let dunders: [(_, Import); 2] = [
-        (intern!(py, "__arrow_c_device_array__"), device_array_from_capsule),
-        (intern!(py, "__arrow_c_array__"), array_from_capsule),
-    ];
-    for (dunder, import) in dunders {
-        match call_if_present(object, dunder) {
-            Ok(None) => {}
-            Ok(Some(pair)) => return array_of_pair(&pair, dunder, import).map(Some),
-            Err(error) if refuses_as_array(py, &error) => _ = refusal.get_or_insert(error),
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(None)
-}
-
-fn refuses_as_array(py: Python<'_>, error: &PyErr) -> bool {
-    error.is_instance_of::<PyNotImplementedError>(py) || error.get_type(py).is(py.get_type::<PyValueError>())
-}
-
-fn array_of_pair(
-    pair: &Bound<'_, PyAny>,
-    dunder: &Bound<'_, PyString>,
-    import: fn(&Bound<'_, PyAny>, FieldRef) -> PyResult<DeviceArray>,
-) -> PyResult<DeviceArray> {
-    let capsules = pair.cast::<PyTuple>().ok().filter(|pair| pair.len() == 2);
-    let Some(capsules) = capsules else {
-        return Err(PyTypeError::new_err(format!("{dunder} must return two capsules, and returned {}", pair.repr()?)));
-    };
-    let (schema, array) = (capsules.get_borrowed_item(0)?, capsules.get_borrowed_item(1)?);
-    import(&array, schema_from_capsule(&schema)?)
-}
-
-fn stream_unless(object: &Bound<'_, PyAny>, refuses: Refuses<'_>) -> PyResult<Option<DeviceArrayStream>> {
-    let py = object.py();
-    let (on_device, on_host) = (intern!(py, "__arrow_c_device_stream__"), intern!(py, "__arrow_c_stream__"));
-    // What has a length can be asked for its stream again; the reader of another library is gone once it was asked.
-    if !has_length(object)? {
-        let has_devices = object.hasattr(on_device)?;
-        if (has_devices || object.hasattr(on_host)?)
-            && let Some(field) = told_schema(object)?
-        {
-            let index = pandas_index(object, &field)?;
-            refuses(&Unread { field: &field, index, device: (!has_devices).then_some(Device::CPU) })?;
-        }
-    }
-    let stream = match call_if_present(object, on_device)? {
-        Some(capsule) => Some(device_stream_from_capsule(&capsule)?),
-        None => call_if_present(object, on_host)?.map(|capsule| stream_from_capsule(&capsule)).transpose()?,
-    };
-    if let Some(stream) = &stream {
-        let (index, device) = (pandas_index(object, stream.field())?, Device::new(stream.device_type(), 0));
-        refuses(&Unread { field: stream.field(), index, device: Some(device) })?;
-    }
-    Ok(stream)
-}
-
-/// Whether the type has a length, as containers have: their dunders can be called again and again. Readers have none.
-pub(super) fn has_length(object: &Bound<'_, PyAny>) -> PyResult<bool> {
-    object.get_type().hasattr(intern!(object.py(), "__len__"))
-}
-
-/// The type that a reader tells before it is opened; opening it tells all the same.
-fn told_schema(object: &Bound<'_, PyAny>) -> PyResult<Option<FieldRef>> {
-    schema(object).or_else(|error| match error.is_instance_of::<PyException>(object.py()) {
-        true => Ok(None),
-        false => Err(error),
-    })
-}
 
 /// The chunks of a column or a table: one array, or every array of a stream.
 #[derive(Debug)]

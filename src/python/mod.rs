@@ -5,6 +5,8 @@
 
 mod array;
 mod arrow_dunders;
+mod arrow_input;
+mod attach;
 mod capsule;
 mod copy_log;
 mod counts;
@@ -39,7 +41,7 @@ pub mod protocol;
 pub mod pyo3_arrow;
 mod ragged;
 mod record_batch;
-mod report_pickle;
+mod report;
 mod schema;
 mod selection;
 mod sources;
@@ -48,6 +50,7 @@ mod streamed;
 mod tensor;
 mod tensor_input;
 mod to_arrow;
+mod unpickle;
 
 use pyo3::prelude::*;
 
@@ -55,10 +58,10 @@ pub use array::Array;
 pub use copy_log::{CopyEntry, CopyLog};
 pub use cuda_stream::StreamContext;
 pub use device::Device;
-pub use explain::{Report, ReportRow};
 pub use loader::{Loader, LoaderIterator};
 pub use ragged::Ragged;
 pub use record_batch::RecordBatch;
+pub use report::{Report, ReportRow};
 pub use stream::ArrayStream;
 pub use tensor::Tensor;
 
@@ -98,8 +101,8 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     functions::register(module)?;
     cuda_stream::register(module)?;
     memory::register(module)?;
-    pickle::register(module)?;
-    report_pickle::register(module)?;
+    unpickle::register(module)?;
+    report::register(module)?;
     loader::register(module)?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))
 }

@@ -55,7 +55,7 @@ use super::exchange::connect;
 pub use super::exchange::{PackageObject, TensorClass, exchange_api, into_package};
 pub use super::lent::LentTensor;
 use super::options::Legacy;
-use super::{arrow_dunders, capsule, cuda_stream, dlpack_dunders, exit, producer};
+use super::{arrow_dunders, attach, capsule, cuda_stream, dlpack_dunders, exit, producer};
 use crate::arrow::{DeviceArray, DeviceArrayStream};
 use crate::cuda::Stream;
 use crate::device::Device;
@@ -226,5 +226,5 @@ pub fn stream_from_capsule(capsule: &Bound<'_, PyAny>) -> PyResult<DeviceArraySt
 ///
 /// An owner of one's own that holds Python objects calls it when it is dropped.
 pub fn release_attached(release: &mut dyn FnMut()) {
-    exit::release_attached(release);
+    attach::release_attached(release);
 }

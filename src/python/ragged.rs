@@ -181,7 +181,9 @@ impl Ragged {
     /// Pickles by value: rows in host memory, each part as its own library pickles it.
     fn __reduce_ex__<'py>(&self, py: Python<'py>, protocol: u32) -> PyResult<Bound<'py, PyTuple>> {
         let _ = protocol;
-        pickle::ragged(py, self)
+        let (lengths, shapes) = (self.lengths.as_ref(), self.shapes.as_ref());
+        let parts = [Some(&self.values), Some(&self.offsets), lengths, shapes, self.validity.as_ref()];
+        pickle::ragged(py, &self.ragged, parts)
     }
 
     /// The same memory under another object.
@@ -222,12 +224,6 @@ impl Ragged {
 }
 
 impl Ragged {
-    /// The parts as Python has them, and the field that the rows came from.
-    pub(super) fn parts(&self) -> ([Option<&Py<PyAny>>; 5], Option<&FieldRef>) {
-        let (lengths, shapes) = (self.lengths.as_ref(), self.shapes.as_ref());
-        ([Some(&self.values), Some(&self.offsets), lengths, shapes, self.validity.as_ref()], self.ragged.field())
-    }
-
     /// The rows of parts that were pickled.
     pub(super) fn of_parts(parts: [Option<Bound<'_, PyAny>>; 5], field: Option<FieldRef>) -> PyResult<Self> {
         let [Some(values), Some(offsets), lengths, shapes, validity] = parts else {

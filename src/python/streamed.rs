@@ -5,7 +5,7 @@ use std::sync::Arc;
 use pyo3::intern;
 use pyo3::prelude::*;
 
-use super::input::{Unread, has_length};
+use super::arrow_input::{Unread, has_length};
 use super::sources::is_read_again;
 use crate::spec::{Conversion, CopyMode, ResultKind, ResultSpec};
 

@@ -8,12 +8,13 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyString, PyTuple};
 
+use super::arrow_input::{self, Unread};
 use super::exchange::memory;
-use super::input::{InputChunks, Unread};
+use super::input::{self, InputChunks};
 use super::options::{copy_mode, mapping};
 use super::sources::{Reads, no_protocol, remedy};
 use super::stream::wrap;
-use super::{Ragged, counts, device, input, tensor_input};
+use super::{Ragged, counts, device, tensor_input};
 use crate::column::{self, check_to_arrow, chunks_to_tensor_by, run_here};
 use crate::dtype::DType;
 use crate::error::Error;
@@ -129,7 +130,7 @@ fn validity_tensor(object: &Bound<'_, PyAny>) -> PyResult<Tensor> {
         let reason = format!("validity must be one bool for each row, and is of {}", unread.field.data_type());
         Err(PyErr::from(Error::argument(reason)))
     };
-    if let Some(input) = input::arrow_unless(object, &is_bools)? {
+    if let Some(input) = arrow_input::arrow_unless(object, &is_bools)? {
         let chunks = InputChunks::of_arrow(object.py(), input)?;
         return Ok(chunks_to_tensor_by(chunks.field(), &chunks.arrays, &Options::default(), &run_here)?);
     }

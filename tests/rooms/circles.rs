@@ -18,19 +18,6 @@ const CLOSING: &[(&str, &str)] = &[
     ("cuda/context.rs", "cuda/module.rs"),
     ("cuda/context.rs", "cuda/pool.rs"),
     ("cuda/context.rs", "cuda/unpooled.rs"),
-    ("python/array.rs", "python/pickle.rs"),
-    ("python/capsule/mod.rs", "python/exit.rs"),
-    ("python/exchange/consume.rs", "python/tensor/mod.rs"),
-    ("python/explain.rs", "python/report_pickle.rs"),
-    ("python/input.rs", "python/sources/mod.rs"),
-    ("python/input.rs", "python/streamed.rs"),
-    ("python/loader/mod.rs", "python/loader/pickled.rs"),
-    ("python/pickle.rs", "python/ragged.rs"),
-    ("python/pickle.rs", "python/tensor/mod.rs"),
-    ("python/record_batch.rs", "python/pickle.rs"),
-    ("python/sources/items.rs", "python/sources/mod.rs"),
-    ("python/sources/mod.rs", "python/sources/datasets.rs"),
-    ("python/tensor/mod.rs", "python/exchange/produce.rs"),
 ];
 
 /// What is wrong with the arrows among some sources, of which these are known to close circles.

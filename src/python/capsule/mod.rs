@@ -1,10 +1,11 @@
 //! The only user of PyCapsule: takes the structs of both protocols out of capsules, and puts ours into them.
 #![allow(unsafe_code, reason = "a capsule is a pointer and a name, and both protocols define what it points to")]
 
+mod aside;
 mod call;
 
 use std::ffi::{CStr, c_void};
-use std::ptr::{NonNull, null_mut};
+use std::ptr::NonNull;
 
 use arrow_schema::{Field, FieldRef};
 use pyo3::exceptions::{PyTypeError, PyValueError};
@@ -12,8 +13,9 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::sync::critical_section::with_critical_section;
 
+pub(super) use self::aside::{attached_with_exception_aside, with_exception_aside};
 pub(super) use self::call::{call, call_if_present, call_method};
-use super::exit::release_attached;
+use super::attach::release_attached;
 use crate::arrow::{
     DeviceArray, DeviceArrayStream, export_array, export_device_array, export_device_stream, export_schema,
     export_stream, read_field,
@@ -30,38 +32,6 @@ pub(super) fn interpreter_id(_py: Python<'_>) -> i64 {
     let interpreter = unsafe { ffi::PyInterpreterState_Get() };
     // SAFETY: the current interpreter's own state.
     unsafe { ffi::PyInterpreterState_GetID(interpreter) }
-}
-
-/// Runs `work` with a raised exception put aside, as callbacks that run Python code need it.
-#[allow(deprecated, reason = "PyErr_GetRaisedException is not in the stable ABI of 3.11")]
-pub(super) fn with_exception_aside(_py: Python<'_>, work: &mut dyn FnMut()) {
-    // SAFETY: attached; asks without taking a reference.
-    if unsafe { ffi::PyErr_Occurred() }.is_null() {
-        work();
-        // SAFETY: attached; what `work` left raised has nowhere to go.
-        unsafe { ffi::PyErr_Clear() };
-        return;
-    }
-    let (mut kind, mut value, mut traceback) = (null_mut(), null_mut(), null_mut());
-    // SAFETY: attached; three places to write to.
-    unsafe { ffi::PyErr_Fetch(&raw mut kind, &raw mut value, &raw mut traceback) };
-    work();
-    // SAFETY: attached; gives back what was fetched, and drops what `work` left raised.
-    unsafe { ffi::PyErr_Restore(kind, value, traceback) };
-}
-
-/// As [`with_exception_aside`], attached by Python's own account of the thread, whatever PyO3's says.
-pub(super) fn attached_with_exception_aside(work: &mut dyn FnMut()) {
-    // SAFETY: may be called at any time.
-    if unsafe { ffi::Py_IsInitialized() } == 0 {
-        return;
-    }
-    // SAFETY: the interpreter is there; attached or not, this attaches and remembers what was before.
-    let state = unsafe { ffi::PyGILState_Ensure() };
-    // SAFETY: attached just now.
-    with_exception_aside(unsafe { Python::assume_attached() }, work);
-    // SAFETY: the state that `PyGILState_Ensure` gave, given back once.
-    unsafe { ffi::PyGILState_Release(state) };
 }
 
 /// The pointer of a capsule of this name; `None` for anything else.

@@ -9,9 +9,9 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyModule, PyString};
 
+use super::super::attach::attached;
 use super::super::capsule::{call, call_method};
 use super::super::cuda_stream::NamedStream;
-use super::super::exit::attached;
 use crate::cuda::{Allocated, Allocator, AllocatorError, MemorySource, SourceScope, Stream, allocate_from};
 use crate::python::package::package;
 

@@ -12,8 +12,8 @@ use pyo3::prelude::*;
 use pyo3::pyclass::PyClass;
 use pyo3::pyclass::boolean_struct::True;
 
+use super::super::attach::release_attached;
 use super::super::errors::panicked;
-use super::super::exit::release_attached;
 use super::super::lent::LentTensor;
 use super::super::{capsule, producer, tensor_input};
 use crate::callback;

@@ -1,5 +1,6 @@
-//! The class `Loader`: an Arrow stream as training batches.
+//! The methods of the class `Loader`: an Arrow stream as training batches.
 
+mod class;
 mod exit;
 mod iterator;
 mod keywords;
@@ -17,11 +18,12 @@ use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple, PyType};
+use pyo3::wrap_pyfunction;
 
+pub use class::Loader;
 pub(super) use exit::{close_all, forget_ended};
 pub use iterator::LoaderIterator;
 use keywords::random_seed;
-pub(super) use pickled::register;
 use progress::Progress;
 use sources::Sources;
 
@@ -33,67 +35,9 @@ use super::selection::Columns;
 use super::sources::Known;
 use crate::cuda::allocate_from;
 use crate::loader::{Batches, Hashes, Known as KnownState, LoadOptions, Place, Sharding, Shuffle, Terms, check_device};
-use crate::spec::Conversion;
 
-/// Yields training batches of `batch_size` rows from an Arrow stream, prefetched on a native thread.
-///
-/// A batch is a matrix of all columns or of those that `columns` lists, or a dict of named groups. No other
-/// object shares its memory, which the loader reuses after the batch is dropped.
-///
-/// source: Arrow data of any library (a table, data frame, query or stream), an iterable of it, a data set or
-///     file that is read in batches, or a callable without arguments that returns one of these. Each `iter()`
-///     starts an epoch: it reads the source again, or calls the callable. A reader, an iterator or the result
-///     of a connection can be read once.
-/// batch_size: rows per batch; the last batch may have fewer.
-/// columns: a list of names, or a dict {name: column, or list of columns that become a matrix}. None takes all
-///     columns except the index of a pandas data frame.
-/// dtype, nulls, decimal, dictionary: as for `to_tensor`, each also as a dict by column. nulls="keep" is an
-///     error, because a batch has no validity.
-/// xp: an array namespace, or its name ("numpy", "torch", "jax", ...); batches are its arrays.
-/// device: where the batches are: "cpu"; "cuda", copied ahead on a stream of the loader; "cuda_host",
-///     page-locked memory.
-/// allocator: as for `to_tensor`, for batches on a device; called on the loader's thread. None is the device's
-///     pool, with any `xp`: with a library's own allocator, copies would wait for that library's work.
-/// shuffle_buffer: the number of rows that the shuffle holds back. Each new row replaces a random row of the
-///     buffer, which goes into the batch. 0 keeps the source's order. If the buffer holds all rows, every order
-///     is equally likely; a small buffer only mixes rows that are near each other.
-/// seed: the seed of the shuffle, together with the epoch's number. None draws a random seed; `state_dict()`
-///     contains it.
-/// drop_last: whether to leave out a last batch with fewer rows.
-/// prefetch: the number of batches to make ahead; 0 makes each batch on request, without a thread.
-/// threads: the number of threads that convert a large batch; None is ARROW_DLPACK_THREADS, or one per core.
-/// rank, world_size: batch k belongs to rank k % world_size. All ranks get the same number of batches.
-/// sources: the parts of a source, instead of `source`: a list of sources or callables, each also as (source, rows)
-///     with its number of rows. All have one schema. The threads that read them open them.
-/// lanes: the number of equal parts that the rows of `sources` are cut into. Batch k has the next rows of lane
-///     k % lanes, so that a rank reads only its lanes if world_size divides their number. Each lane shuffles by
-///     itself, in an equal part of the buffer. More than one needs the number of rows of each of `sources`.
-/// shuffle_shards: whether each epoch permutes `sources`; None does if there is a shuffle_buffer.
-/// readers: the number of threads that read lanes.
-/// verify: what a loaded state is compared with, by hashes of sampled rows: "replay", the rows that are read
-///     again; "all", which makes it an error if there is nothing to compare.
-///
-/// A pickle holds the source, if that can be pickled, the options and the state of `state_dict()`. The new
-/// loader continues from there.
-///
-/// The seed, epoch, rank, world size, the sizes above and the source's rows alone determine the order of the
-/// rows. The source has to yield the same rows in the same order each time, as tables and files do, and a query
-/// with ORDER BY over a unique key.
-#[pyclass(frozen, module = "arrow_dlpack")]
-#[derive(Debug)]
-pub struct Loader {
-    sources: Sources,
-    conversion: Conversion,
-    /// `nulls=` as it was passed, for a pickle: of a fill not every type of number is in the options.
-    nulls: Option<Py<PyAny>>,
-    xp: Option<Py<PyAny>>,
-    allocator: Option<Py<PyAny>>,
-    load: LoadOptions,
-    shuffle_buffer: usize,
-    shuffle_shards: bool,
-    /// Whether a state must be compared with what is read.
-    verifies_all: bool,
-    progress: Arc<Progress>,
+pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_function(wrap_pyfunction!(_unpickle_loader, module)?)
 }
 
 fn too_late() -> PyErr {
@@ -198,7 +142,7 @@ impl Loader {
 
     /// Begins an epoch, or goes on with the one of a state that was loaded.
     fn __iter__(&self, py: Python<'_>) -> PyResult<LoaderIterator> {
-        if super::exit::has_begun() {
+        if super::attach::has_begun() {
             return Err(too_late());
         }
         refuse_torch_worker(py)?;
@@ -235,7 +179,7 @@ impl Loader {
         let batches = batches.map_err(|error| tell(py, error.into()))?;
         let batches = Arc::new(batches);
         exit::remember(&batches);
-        if super::exit::has_begun() {
+        if super::attach::has_begun() {
             // Perhaps too late to be found among those that are closed.
             py.detach(|| batches.close());
             return Err(too_late());
@@ -328,12 +272,13 @@ impl Loader {
     /// `state_dict()` of this one. Raises TypeError for a source that cannot be pickled.
     fn __reduce_ex__<'py>(&self, py: Python<'py>, protocol: u32) -> PyResult<Bound<'py, PyTuple>> {
         let _ = protocol;
-        pickled::reduce(py, self)
+        pickled::reduce(py, self, self.state_dict(py)?)
     }
 
     /// A loader of the same source object that stands where this one stands; `copy.deepcopy` copies the source too.
     fn __copy__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, Self>> {
-        pickled::copy(py, self)
+        let (source, options) = pickled::shared(py, self)?;
+        made(source.as_ref(), &options, &self.state_dict(py)?)
     }
 
     /// `Loader[T]`, for annotations: T is the type of the batches.
@@ -359,6 +304,27 @@ impl Loader {
         };
         Ok(format!("Loader({}, batch_size={}{rank})", self.sources.name(py)?, sharding.batch_size()))
     }
+}
+
+/// The loader of a pickle: the constructor checks its options, and `load_state_dict` its state.
+#[pyfunction]
+fn _unpickle_loader<'py>(
+    source: Option<Bound<'py, PyAny>>,
+    options: &Bound<'py, PyDict>,
+    state: &Bound<'py, PyDict>,
+) -> PyResult<Bound<'py, Loader>> {
+    made(source.as_ref(), options, state)
+}
+
+fn made<'py>(
+    source: Option<&Bound<'py, PyAny>>,
+    options: &Bound<'py, PyDict>,
+    state: &Bound<'py, PyDict>,
+) -> PyResult<Bound<'py, Loader>> {
+    let py = options.py();
+    let made = py.get_type::<Loader>().call((source,), Some(options))?.cast_into::<Loader>()?;
+    made.get().load_state_dict(py, state)?;
+    Ok(made)
 }
 
 /// Refuses to iterate in a worker process of torch's `DataLoader`: each worker has a copy of the loader, and would read every batch.

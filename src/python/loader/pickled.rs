@@ -1,24 +1,23 @@
-//! Pickles and copies a loader: its source, its options and its position.
+//! The arguments that make a loader again: its source and its options, of a pickle or a copy.
 
 use pyo3::exceptions::{PyException, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyFunction, PyList, PyModule, PyTuple, PyType};
-use pyo3::wrap_pyfunction;
 
-use super::Loader;
+use super::class::Loader;
 use crate::python::options::{mapping, write_keywords};
 use crate::python::{Array, Device, RecordBatch, pickle};
 use crate::spec::{Group, Selection};
 
-pub(in crate::python) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add_function(wrap_pyfunction!(_unpickle_loader, module)?)
-}
-
-/// `__reduce_ex__` of a loader.
+/// `__reduce_ex__` of a loader in this state.
 ///
 /// # Errors
 /// For a source that cannot be pickled, or that was read and can be read once.
-pub(super) fn reduce<'py>(py: Python<'py>, loader: &Loader) -> PyResult<Bound<'py, PyTuple>> {
+pub(super) fn reduce<'py>(
+    py: Python<'py>,
+    loader: &Loader,
+    state: Bound<'py, PyDict>,
+) -> PyResult<Bound<'py, PyTuple>> {
     let unread = loader.sources.unread(py)?;
     // A function is pickled by its name, and by some picklers by value: nobody knows here which one asks.
     let refused = loader.sources.data(py)?.into_iter().find_map(|data| Some((data, ask(data, 0).err()?)));
@@ -36,12 +35,15 @@ pub(super) fn reduce<'py>(py: Python<'py>, loader: &Loader) -> PyResult<Bound<'p
         return Err(refused);
     }
     let (source, options) = passed(loader, unread, options(py, loader)?)?;
-    let arguments = (source, options, loader.state_dict(py)?);
+    let arguments = (source, options, state);
     (pickle::rebuild(py, "_unpickle_loader")?, arguments).into_pyobject(py)
 }
 
-/// A loader of the same source, where that can be read by both.
-pub(super) fn copy<'py>(py: Python<'py>, loader: &Loader) -> PyResult<Bound<'py, Loader>> {
+/// The arguments of a loader that shares the source of this one.
+///
+/// # Errors
+/// For a source that can be read once.
+pub(super) fn shared<'py>(py: Python<'py>, loader: &Loader) -> PyResult<Arguments<'py>> {
     let unread = loader.sources.unread(py)?;
     if !loader.sources.is_read_again(py)? {
         return Err(PyTypeError::new_err(format!(
@@ -49,42 +51,19 @@ pub(super) fn copy<'py>(py: Python<'py>, loader: &Loader) -> PyResult<Bound<'py,
             loader.sources.name(py)?
         )));
     }
-    let (source, options) = passed(loader, unread, options(py, loader)?)?;
-    made(source.as_ref(), &options, &loader.state_dict(py)?)
+    passed(loader, unread, options(py, loader)?)
 }
 
+/// What the constructor takes: the source, and the keywords.
+type Arguments<'py> = (Option<Bound<'py, PyAny>>, Bound<'py, PyDict>);
+
 /// The source as the constructor takes it: by position, or shards by keyword.
-fn passed<'py>(
-    loader: &Loader,
-    unread: Bound<'py, PyAny>,
-    options: Bound<'py, PyDict>,
-) -> PyResult<(Option<Bound<'py, PyAny>>, Bound<'py, PyDict>)> {
+fn passed<'py>(loader: &Loader, unread: Bound<'py, PyAny>, options: Bound<'py, PyDict>) -> PyResult<Arguments<'py>> {
     if !loader.sources.is_list() {
         return Ok((Some(unread), options));
     }
     options.set_item("sources", unread)?;
     Ok((None, options))
-}
-
-/// The loader of a pickle: the constructor checks its options, and `load_state_dict` its state.
-#[pyfunction]
-fn _unpickle_loader<'py>(
-    source: Option<Bound<'py, PyAny>>,
-    options: &Bound<'py, PyDict>,
-    state: &Bound<'py, PyDict>,
-) -> PyResult<Bound<'py, Loader>> {
-    made(source.as_ref(), options, state)
-}
-
-fn made<'py>(
-    source: Option<&Bound<'py, PyAny>>,
-    options: &Bound<'py, PyDict>,
-    state: &Bound<'py, PyDict>,
-) -> PyResult<Bound<'py, Loader>> {
-    let py = options.py();
-    let made = py.get_type::<Loader>().call((source,), Some(options))?.cast_into::<Loader>()?;
-    made.get().load_state_dict(py, state)?;
-    Ok(made)
 }
 
 /// The first protocol in which arrays hand out their memory without copying it.

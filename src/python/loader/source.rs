@@ -9,8 +9,8 @@ use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 use pyo3::types::{PyIterator, PyList, PyTuple, PyWeakrefMethods, PyWeakrefReference};
 
+use crate::python::arrow_input::{self, ArrowInput, Refuses};
 use crate::python::capsule::call;
-use crate::python::input::{self, ArrowInput, Refuses};
 use crate::python::pandas::pandas_index;
 use crate::python::sources::{
     self, Known, MAX_DEPTH, Opened, Reads, counted, has_dunder, is_in_memory, is_read_again, is_read_by_method,
@@ -198,7 +198,7 @@ fn rows_of(object: &Bound<'_, PyAny>, depth: usize) -> PyResult<Option<usize>> {
     if let Some(rows) = attribute(&counted, "num_rows")?.and_then(|rows| rows.extract().ok()) {
         return Ok(Some(rows));
     }
-    let has_length = input::has_length(object)?;
+    let has_length = arrow_input::has_length(object)?;
     if has_length && is_in_memory(object)? { object.len().map(Some) } else { Ok(None) }
 }
 
@@ -223,7 +223,7 @@ fn read(object: &Bound<'_, PyAny>, refuses: Refuses<'_>) -> PyResult<Opened> {
         let array = crate::column::to_arrow(tensor.get().tensor(), None, CopyMode::IfNeeded)?;
         return Ok(Opened::new(stream_of(array), PandasIndex::KeepNamed));
     }
-    let (stream, again) = match input::arrow_unless(object, refuses)? {
+    let (stream, again) = match arrow_input::arrow_unless(object, refuses)? {
         Some(ArrowInput::Array(array)) => (stream_of(array), true),
         Some(ArrowInput::Stream(stream)) => (stream, is_read_again(object)?),
         None => {

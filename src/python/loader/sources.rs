@@ -10,9 +10,9 @@ use pyo3::types::{PyList, PyTuple};
 use super::source::Source;
 use crate::error::{Error, ErrorKind};
 use crate::loader::Shards;
+use crate::python::arrow_input::Refuses;
+use crate::python::attach::attached;
 use crate::python::counts::count;
-use crate::python::exit::attached;
-use crate::python::input::Refuses;
 use crate::python::sources::{Known, Opened, raised};
 use crate::spec::PandasIndex;
 

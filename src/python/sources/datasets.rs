@@ -7,30 +7,20 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyMapping, PySlice, PyString};
 
-use super::items::{self, Found};
 use super::offers::name_of;
-use super::{Opened, stream_of_none};
 use crate::python::capsule::{call, call_method};
-use crate::python::input;
-use crate::spec::PandasIndex;
+use crate::python::schema;
 
 /// Rows of a part. Chosen rows are gathered part by part.
 const ROWS: usize = 1024;
 
-/// Finds the stream of a data set.
-pub(super) fn find(object: &Bound<'_, PyAny>) -> PyResult<Found> {
+/// The parts of a data set, in Arrow format.
+pub(super) fn parts<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     let py = object.py();
     let formatted = in_arrow_format(object)?;
     let keywords = PyDict::new(py);
     keywords.set_item(intern!(py, "batch_size"), ROWS)?;
-    let parts = call(&formatted.getattr(intern!(py, "iter"))?, (), Some(&keywords))?;
-    match items::find(&parts, 0)? {
-        Found::Stream(opened) => Ok(Found::Stream(Opened { again: true, is_item_taken: false, ..opened })),
-        Found::Empty => Ok(schema(object)?
-            .map_or(Found::Empty, |field| Found::Stream(Opened::new(stream_of_none(field), PandasIndex::KeepNamed)))),
-        Found::Other { item, .. } => Err(not_arrow(object, &format!("gives {item}"))),
-        Found::Nothing => Ok(Found::Nothing),
-    }
+    call(&formatted.getattr(intern!(py, "iter"))?, (), Some(&keywords))
 }
 
 /// The data set in Arrow format, with the columns of its own format. One that streams does not tell its format.
@@ -55,14 +45,15 @@ pub(super) fn schema(object: &Bound<'_, PyAny>) -> PyResult<Option<FieldRef>> {
     // One that streams can have `__getitem__` too, which torch's class of data sets gives it, and raises.
     if formatted.hasattr(intern!(py, "format"))? {
         let none = PySlice::new(py, 0, 0, 1);
-        return input::schema(&call_method(&formatted, intern!(py, "__getitem__"), (none,))?);
+        return schema::schema(&call_method(&formatted, intern!(py, "__getitem__"), (none,))?);
     }
     let features = formatted.getattr_opt(intern!(py, "features"))?;
     let schema = features.map(|features| features.getattr_opt(intern!(py, "arrow_schema"))).transpose()?.flatten();
-    Ok(schema.map(|schema| input::schema(&schema)).transpose()?.flatten())
+    Ok(schema.map(|schema| schema::schema(&schema)).transpose()?.flatten())
 }
 
-fn not_arrow(object: &Bound<'_, PyAny>, what: &str) -> PyErr {
+/// The error for a data set whose rows are not in Arrow format.
+pub(super) fn not_arrow(object: &Bound<'_, PyAny>, what: &str) -> PyErr {
     let name = name_of(object);
     PyTypeError::new_err(format!("the {name} {what}, which is no Arrow data; pass .with_format(\"arrow\") of it"))
 }

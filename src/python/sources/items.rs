@@ -8,14 +8,15 @@ use pyo3::exceptions::{PyException, PyTypeError};
 use pyo3::intern;
 use pyo3::prelude::*;
 
+use super::forms::is_read_again;
 use super::offers::name_of;
-use super::{Opened, is_read_again, part};
+use super::opened::Opened;
 use crate::arrow::{DeviceArray, DeviceArrayStream, difference};
 use crate::convert::request_field;
 use crate::error::{Error, ErrorKind, Result};
+use crate::python::attach::attached;
 use crate::python::capsule::{call, call_method};
 use crate::python::errors::item_taken;
-use crate::python::exit::attached;
 use crate::python::package::package;
 
 /// What an object is as a source.
@@ -36,6 +37,9 @@ pub(super) enum Found {
     Stream(Opened),
 }
 
+/// Finds the stream of an item, which is a source at this depth.
+pub(super) type OpenPart = fn(&Bound<'_, PyAny>, usize) -> PyResult<Found>;
+
 /// The items of an iterator that are not read yet.
 struct Items {
     /// `None` once it has no more items, or raised.
@@ -49,13 +53,14 @@ struct Items {
     taken: usize,
     /// Whether the arrays of the present item say otherwise than the first one which fields have nulls, or what they are called.
     is_other: bool,
+    part: OpenPart,
     depth: usize,
     /// Whether the iterator is closed where it is not read to its end.
     is_closed: Arc<AtomicBool>,
 }
 
-/// Finds the stream of an iterable.
-pub(super) fn find(object: &Bound<'_, PyAny>, depth: usize) -> PyResult<Found> {
+/// Finds the stream of an iterable, each item of which `part` opens.
+pub(super) fn find(object: &Bound<'_, PyAny>, depth: usize, part: OpenPart) -> PyResult<Found> {
     let py = object.py();
     if !object.get_type().hasattr(intern!(py, "__iter__"))? {
         return Ok(Found::Nothing);
@@ -83,6 +88,7 @@ pub(super) fn find(object: &Bound<'_, PyAny>, depth: usize) -> PyResult<Found> {
         current: opened.stream,
         taken: 1,
         is_other: false,
+        part,
         depth,
         is_closed: is_closed.clone(),
     };
@@ -122,7 +128,7 @@ impl Items {
             return item.map(|_| false);
         };
         self.taken = self.taken.saturating_add(1);
-        let Found::Stream(opened) = part(&without_index(item.clone())?, self.depth)? else {
+        let Found::Stream(opened) = (self.part)(&without_index(item.clone())?, self.depth)? else {
             let (number, name) = (self.taken, name_of(&item));
             return Err(PyTypeError::new_err(format!("item {number} of the iterator is no Arrow data but {name}")));
         };

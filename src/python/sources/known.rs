@@ -7,9 +7,11 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PySlice, PyString, PyTuple};
 
-use super::{MAX_DEPTH, datasets, form, has_dunder, is_never, items};
+use super::forms::{MAX_DEPTH, form, is_never};
+use super::offers::{has_dunder, is_dataset};
+use super::{datasets, items};
+use crate::python::arrow_input::{arrow, has_length};
 use crate::python::capsule::call_method;
-use crate::python::input;
 use crate::python::schema::schema_of_query;
 
 /// What is known of the columns of a source that is not opened.
@@ -44,7 +46,7 @@ fn at(object: &Bound<'_, PyAny>, depth: usize) -> PyResult<Option<Known>> {
     if depth > MAX_DEPTH || is_never(object)? {
         return Ok(None);
     }
-    if super::is_dataset(object)? {
+    if is_dataset(object)? {
         return Ok(datasets::schema(object)?.map(Known::Type));
     }
     let first = match (object.cast::<PyList>(), object.cast::<PyTuple>()) {
@@ -81,7 +83,7 @@ fn of_data(object: &Bound<'_, PyAny>, is_item: bool) -> PyResult<Option<Known>> 
 /// Of data in memory that tells no schema, such as frames of pandas and chunked arrays: that of none of its rows.
 fn of_no_rows(object: &Bound<'_, PyAny>, is_item: bool) -> PyResult<Option<Known>> {
     let py = object.py();
-    if !input::has_length(object)? || !is_in_memory(object)? {
+    if !has_length(object)? || !is_in_memory(object)? {
         return Ok(None);
     }
     // Slices of a frame of pandas can go by labels.
@@ -91,7 +93,7 @@ fn of_no_rows(object: &Bound<'_, PyAny>, is_item: bool) -> PyResult<Option<Known
     }
     let none = call_method(&rows, intern!(py, "__getitem__"), (PySlice::new(py, 0, 0, 1),))?;
     let none = if is_item { items::without_index(none)? } else { none };
-    let Some(data) = input::arrow(&none)? else { return Ok(None) };
+    let Some(data) = arrow(&none)? else { return Ok(None) };
     let field = data.field().clone();
     Ok(match field.data_type() {
         DataType::Null => None,
@@ -125,9 +127,9 @@ pub(in crate::python) fn is_query(object: &Bound<'_, PyAny>) -> PyResult<bool> {
         let (py, kind) = (object.py(), object.get_type());
         let by_method = |name| Ok::<_, PyErr>(kind.getattr_opt(name)?.is_some_and(|schema| schema.is_callable()));
         let tells = by_method(intern!(py, "collect_schema"))? || by_method(intern!(py, "schema"))?;
-        return Ok((tells || input::has_length(object)?) && !is_in_memory(object)?);
+        return Ok((tells || has_length(object)?) && !is_in_memory(object)?);
     }
-    if is_never(object)? || super::is_dataset(object)? {
+    if is_never(object)? || is_dataset(object)? {
         return Ok(false);
     }
     Ok(form(object)?.is_some_and(|(form, _)| form.runs_query))

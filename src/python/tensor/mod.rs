@@ -1,8 +1,9 @@
-//! The class `Tensor`: DLPack, Arrow and the buffer protocol.
+//! The methods of the class `Tensor`: DLPack, Arrow and the buffer protocol.
 #![allow(unsafe_code, reason = "fills the C struct of the buffer protocol, and speaks the C calling convention")]
 
 mod array_interface;
 mod buffer;
+mod class;
 mod cuda_array_interface;
 mod fast_dlpack;
 mod out;
@@ -16,6 +17,7 @@ use pyo3::types::{PyDict, PyTuple};
 
 use array_interface::array_interface;
 use buffer::{fill_buffer, release_buffer};
+pub use class::Tensor;
 use cuda_array_interface::cuda_array_interface;
 pub(super) use cuda_array_interface::of_cuda_array_interface;
 pub(super) use fast_dlpack::install as install_fast_dlpack;
@@ -28,44 +30,19 @@ use super::dlpack_dunders::{DlpackArguments, dlpack_device, export_dlpack};
 use super::exchange::{TensorClass, exchange_api, memory};
 use super::lent::LentTensor;
 use super::options::Legacy;
+use super::stream::wrap;
 use super::{Device, cuda_stream, device, html, pickle};
 use crate::arrow::DeviceArray;
 use crate::cuda::is_cuda;
 use crate::spec::CopyMode;
 
-/// Strided n-dimensional data of one dtype on one device, in any library's memory.
-///
-/// Views of Arrow data are read-only, because Arrow memory is immutable.
-#[pyclass(frozen, module = "arrow_dlpack")]
-#[derive(Debug)]
-pub struct Tensor {
-    tensor: LentTensor,
-    legacy: Legacy,
-}
-
 impl Tensor {
-    /// A tensor for Python.
-    #[must_use]
-    pub fn new(tensor: crate::tensor::Tensor) -> Self {
-        Self::with_legacy(tensor, Legacy::default())
-    }
-
-    pub(super) fn with_legacy(tensor: crate::tensor::Tensor, legacy: Legacy) -> Self {
-        Self { tensor: LentTensor::new(tensor), legacy }
-    }
-
     /// The tensor as an array, in the type that `requested_schema` asks for.
     fn as_requested(&self, requested_schema: Option<&Bound<'_, PyAny>>) -> PyResult<DeviceArray> {
         Ok(match requested_field(requested_schema)? {
             None => crate::column::to_arrow(&self.tensor, None, CopyMode::IfNeeded)?,
             Some(field) => crate::column::to_arrow_as(&self.tensor, None, &field, CopyMode::IfNeeded)?,
         })
-    }
-
-    /// The tensor itself.
-    #[must_use]
-    pub fn tensor(&self) -> &crate::tensor::Tensor {
-        &self.tensor
     }
 }
 
@@ -241,7 +218,8 @@ impl Tensor {
 
     /// Pickles by value: host memory alone, out of band from protocol 5 on.
     fn __reduce_ex__<'py>(&self, py: Python<'py>, protocol: u32) -> PyResult<Bound<'py, PyTuple>> {
-        pickle::tensor(py, &self.tensor, protocol)
+        let dictionary = self.tensor.dictionary().map(|array| wrap(py, array.clone())).transpose()?;
+        pickle::tensor(py, &self.tensor, dictionary, protocol)
     }
 
     /// The same memory under another object.

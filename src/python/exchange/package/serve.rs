@@ -19,7 +19,7 @@ use crate::dlpack::adopt_versioned;
 use crate::error::Error;
 use crate::ffi::arrow_device::{ArrowDeviceArray, ArrowDeviceArrayStream, ArrowSchema};
 use crate::ffi::dlpack::DLManagedTensorVersioned;
-use crate::python::exit::release_attached;
+use crate::python::attach::release_attached;
 use crate::python::stream::wrap;
 use crate::python::{ArrayStream, Tensor, capsule, errors};
 use crate::stream_order;

@@ -14,7 +14,7 @@ use super::layout::{
 };
 use crate::callback;
 use crate::cuda::{Allocated, Allocator, AllocatorError, MemorySource, Stream, set_source};
-use crate::python::exit::attached;
+use crate::python::attach::attached;
 
 type SharedAllocator = Arc<dyn Allocator>;
 

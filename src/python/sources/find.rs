@@ -1,0 +1,100 @@
+//! Opens a source: finds the stream of an object, and of the sources in it.
+
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::prelude::*;
+
+use super::datasets;
+use super::forms::{MAX_DEPTH, form, is_never};
+use super::items::{self, Found};
+use super::offers::{expected, is_dataset, name_of};
+use super::opened::{Opened, stream_of, stream_of_none};
+use super::remedies::{Reads, remedy};
+use crate::python::Tensor;
+use crate::python::arrow_input::{ArrowInput, arrow};
+use crate::python::capsule::call;
+use crate::python::errors::item_taken;
+use crate::python::pandas::pandas_index;
+use crate::spec::{CopyMode, PandasIndex};
+
+/// Opens a source as a stream; `None` for an object that is none. Takes the first item of an iterator, whose type is that of all.
+///
+/// # Errors
+/// What the object's methods or its iterator raise; `TypeError` where the parts are no Arrow data, `ValueError` where there are
+/// none, or none any more.
+pub(in crate::python) fn open(object: &Bound<'_, PyAny>) -> PyResult<Option<Opened>> {
+    match find(object, 0)? {
+        Found::Nothing => Ok(None),
+        Found::Stream(opened) => Ok(Some(opened)),
+        Found::Empty => Err(PyValueError::new_err(format!(
+            "the {} has no items, so that its columns are not known; pass a table, or a reader with a schema",
+            name_of(object),
+        ))),
+        Found::Other { item, is_taken } => {
+            let text = format!("{}, whose first item is {item}{}", expected(object), remedy(object, Reads::Arrow));
+            let error = PyTypeError::new_err(text);
+            Err(if is_taken { item_taken(object.py(), error) } else { error })
+        }
+    }
+}
+
+/// Finds the stream of an object that has no Arrow dunder.
+fn find(object: &Bound<'_, PyAny>, depth: usize) -> PyResult<Found> {
+    if depth > MAX_DEPTH || is_never(object)? {
+        return Ok(Found::Nothing);
+    }
+    if is_dataset(object)? {
+        return find_in_dataset(object);
+    }
+    let Some((form, method)) = form(object)? else { return items::find(object, depth, part) };
+    let parts = call(&method, (), None)?;
+    if parts.is_none() {
+        return Err(PyValueError::new_err(format!(
+            "{}() of the {} returned None: its result can be read once, and was; pass a callable that runs the query",
+            form.method,
+            name_of(object),
+        )));
+    }
+    match part(&parts, depth)? {
+        Found::Stream(opened) => Ok(Found::Stream(Opened { again: form.again, is_item_taken: false, ..opened })),
+        Found::Empty => Ok(form
+            .schema(object)?
+            .map_or(Found::Empty, |field| Found::Stream(Opened::new(stream_of_none(field), PandasIndex::KeepNamed)))),
+        Found::Nothing => Err(PyTypeError::new_err(format!(
+            "{}() of the {} must return Arrow data, and returned {}",
+            form.method,
+            name_of(object),
+            name_of(&parts)
+        ))),
+        Found::Other { item, .. } => Err(PyTypeError::new_err(format!(
+            "{}() of the {} must return batches of Arrow data, and the first one is {item}",
+            form.method,
+            name_of(object),
+        ))),
+    }
+}
+
+/// The stream of a part of a source: of Arrow data, or of a source in it.
+fn part(object: &Bound<'_, PyAny>, depth: usize) -> PyResult<Found> {
+    if let Ok(tensor) = object.cast_exact::<Tensor>() {
+        let array = crate::column::to_arrow(tensor.get().tensor(), None, CopyMode::IfNeeded)?;
+        return Ok(Found::Stream(Opened::new(stream_of(array), PandasIndex::KeepNamed)));
+    }
+    let stream = match arrow(object)? {
+        Some(ArrowInput::Array(array)) => stream_of(array),
+        Some(ArrowInput::Stream(stream)) => stream,
+        None => return find(object, depth + 1),
+    };
+    let index = pandas_index(object, stream.field())?;
+    Ok(Found::Stream(Opened::new(stream, index)))
+}
+
+/// Finds the stream of a data set.
+fn find_in_dataset(object: &Bound<'_, PyAny>) -> PyResult<Found> {
+    match items::find(&datasets::parts(object)?, 0, part)? {
+        Found::Stream(opened) => Ok(Found::Stream(Opened { again: true, is_item_taken: false, ..opened })),
+        Found::Empty => Ok(datasets::schema(object)?
+            .map_or(Found::Empty, |field| Found::Stream(Opened::new(stream_of_none(field), PandasIndex::KeepNamed)))),
+        Found::Other { item, .. } => Err(datasets::not_arrow(object, &format!("gives {item}"))),
+        Found::Nothing => Ok(Found::Nothing),
+    }
+}

@@ -1,0 +1,63 @@
+//! A source as a stream, with what is known of it before it is read.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use arrow_schema::FieldRef;
+use pyo3::prelude::*;
+
+use crate::arrow::{DeviceArray, DeviceArrayStream};
+use crate::device::Device;
+use crate::ffi::dlpack::DLDeviceType;
+use crate::python::arrow_input::Unread;
+use crate::python::errors::item_taken;
+use crate::spec::PandasIndex;
+
+/// A source as a stream.
+#[derive(Debug)]
+pub(in crate::python) struct Opened {
+    pub(in crate::python) stream: DeviceArrayStream,
+    /// Which index columns of pandas are among all columns.
+    pub(in crate::python) index: PandasIndex,
+    /// Whether the object can be opened again, and gives the same rows then.
+    pub(in crate::python) again: bool,
+    /// Whether an item was taken from an iterator of the caller's.
+    pub(in crate::python) is_item_taken: bool,
+    /// Whether such an iterator is closed with the stream.
+    pub(in crate::python) is_closed: Arc<AtomicBool>,
+}
+
+impl Opened {
+    /// A stream that can be had again.
+    pub(in crate::python) fn new(stream: DeviceArrayStream, index: PandasIndex) -> Self {
+        Self { stream, index, again: true, is_item_taken: false, is_closed: Arc::default() }
+    }
+
+    /// What is known of the stream before it is read on.
+    pub(in crate::python) fn unread(&self) -> Unread<'_> {
+        let device = Some(Device::new(self.stream.device_type(), 0));
+        Unread { field: self.stream.field(), index: self.index, device }
+    }
+
+    /// Has an iterator of the caller's closed with the stream, as nobody else reads it on.
+    pub(in crate::python) fn take_over(&self) {
+        self.is_closed.store(true, Ordering::Release);
+    }
+
+    /// What adds to an error of the caller's options that an item is lost, if one is.
+    pub(in crate::python) fn teller(&self) -> impl Fn(Python<'_>, PyErr) -> PyErr + use<> {
+        let is_item_taken = self.is_item_taken;
+        move |py, error| if is_item_taken { item_taken(py, error) } else { error }
+    }
+}
+
+/// The stream of one array.
+pub(in crate::python) fn stream_of(array: DeviceArray) -> DeviceArrayStream {
+    let (field, device_type) = (array.field().clone(), array.device().device_type());
+    DeviceArrayStream::new(field, device_type, std::iter::once(Ok(array)))
+}
+
+/// A stream without arrays, in host memory.
+pub(super) fn stream_of_none(field: FieldRef) -> DeviceArrayStream {
+    DeviceArrayStream::new(field, DLDeviceType::CPU, std::iter::empty())
+}
