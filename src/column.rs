@@ -29,7 +29,7 @@ use crate::tensor::Tensor;
 use crate::transfer::Fetched;
 
 pub use validity::Bits;
-pub(crate) use validity::{validity, validity_bits};
+pub(crate) use validity::{plan_validity, validity, validity_bits};
 pub(crate) use write_into::{chunks_to_tensor_into, overlap, require_copy};
 
 /// A chunk of a column: an array, or one column of an array of structs.

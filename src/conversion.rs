@@ -83,8 +83,8 @@ impl Conversion {
     /// let y: ArrayRef = Arc::new(Int64Array::from(vec![1, 0]));
     /// let batch = RecordBatch::try_from_iter([("a", a.clone()), ("b", a), ("label", y)]).unwrap();
     /// let groups = vec![
-    ///     ("x".to_owned(), Group::Matrix(vec!["a".to_owned(), "b".to_owned()])),
-    ///     ("y".to_owned(), Group::Column("label".to_owned())),
+    ///     ("x".to_owned(), Group::matrix(["a", "b"])),
+    ///     ("y".to_owned(), Group::column("label")),
     /// ];
     /// let conversion = Conversion::default().select(Selection::Named(groups));
     /// let tensors = conversion.to_tensors(&batch)?;
@@ -248,7 +248,7 @@ impl Conversion {
         let columns = self.remaining(field);
         let matrix = || MatrixOptions { columns: columns.clone().map(Cow::into_owned), ..self.matrix() };
         let report = match (&self.selection, chunks) {
-            (Selection::Named(groups), _) => explain_groups(field, chunks, groups, &self.matrix(), of)?,
+            (Selection::Named(groups), _) => explain_groups(field, chunks, groups, &self.matrix(), self)?,
             (Selection::Whole(_), Some(chunks)) if is_struct(field) => explain_matrix(field, chunks, &matrix(), of)?,
             (Selection::Whole(_), None) if is_struct(field) => explain_matrix_schema(field, &matrix(), of)?,
             (_, Some(chunks)) => explain(field, chunks, columns.as_deref(), of)?,

@@ -51,7 +51,7 @@ fn stream(batches: Vec<DeviceArray>, read: &Arc<AtomicUsize>) -> DeviceArrayStre
 
 fn groups() -> Vec<(String, Group)> {
     let columns = vec!["c".to_owned(), "a".to_owned()];
-    vec![("x".to_owned(), Group::Matrix(columns)), ("y".to_owned(), Group::Column("b".to_owned()))]
+    vec![("x".to_owned(), Group::matrix(columns)), ("y".to_owned(), Group::column("b".to_owned()))]
 }
 
 #[test]
@@ -106,7 +106,7 @@ fn what_no_data_makes_possible_is_refused_before_a_stream_is_read() {
         Conversion::default().columns(["a", "a"]),
         Conversion::default().dtype(PerColumn::named([("z", Some(DType::Int8))])),
         Conversion::default().nulls(NullPolicy::Fill(Scalar::Float(0.5))).dtype(DType::Int8),
-        Conversion::default().select(Selection::Named(vec![("x".to_owned(), Group::Column("z".to_owned()))])),
+        Conversion::default().select(Selection::Named(vec![("x".to_owned(), Group::column("z".to_owned()))])),
         Conversion::default().select(Selection::Each(Some(vec!["z".to_owned()]))),
     ];
     for conversion in wrong {

@@ -108,6 +108,8 @@ class _MemoryResource(Protocol):
 _Allocator: TypeAlias = Literal["cuMemAlloc"] | _MemoryResource
 _LoaderNulls: TypeAlias = Literal["error", "nan"] | bool | SupportsIndex | SupportsFloat
 _Nulls: TypeAlias = Literal["keep"] | _LoaderNulls
+# A value of `columns={...}`.
+_Group: TypeAlias = str | Sequence[str] | Group
 _Decimal: TypeAlias = Literal["unscaled"]
 _Dictionary: TypeAlias = Literal["codes", "values"]
 _OutT = TypeVar("_OutT", bound=_DLPackExportable)
@@ -420,6 +422,29 @@ class Ragged(Generic[_ArrayT_co]):
     def __len__(self) -> int: ...
 
 @final
+class Group:
+    """Columns that become one tensor, and its options: what `group` returns."""
+
+    @property
+    def columns(self) -> str | list[str]:
+        """The name of the column that is a tensor of its own, or the list of those that become a matrix."""
+
+    @property
+    def dtype(self) -> str | None:
+        """The name of the tensor's dtype, or None."""
+
+    @property
+    def nulls(self) -> _Nulls | None:
+        """What happens to nulls, or None."""
+
+    @property
+    def validity(self) -> str | None:
+        """The name of the validity, or None."""
+
+    def __eq__(self, other: object, /) -> bool: ...
+    def __ne__(self, other: object, /) -> bool: ...
+
+@final
 class LoaderIterator(Generic[_BatchT_co]):
     """The batches of one epoch of a Loader. Its thread ends, and the source is released, when it is dropped,
     closed or exhausted."""
@@ -443,10 +468,10 @@ class Loader(Generic[_BatchT_co]):
         starts an epoch: it reads the source again, or calls the callable. A reader, an iterator or the result
         of a connection can be read once.
     batch_size: rows per batch; the last batch may have fewer.
-    columns: a list of names, or a dict {name: column, or list of columns that become a matrix}. None takes all
-        columns except the index of a pandas data frame.
-    dtype, nulls, decimal, dictionary: as for `to_tensor`, each also as a dict by column. nulls="keep" is an
-        error, because a batch has no validity.
+    columns: a list of names, or a dict {name: column, list of columns that become a matrix, or `group` of these
+        with options of its own}. None takes all columns except the index of a pandas data frame.
+    dtype, nulls, decimal, dictionary: as for `to_tensors`, each also as a dict by column, dtype and nulls also by
+        group. nulls="keep" is an error, unless the `group` has a validity.
     xp: an array namespace, or its name ("numpy", "torch", "jax", ...); batches are its arrays.
     device: where the batches are: "cpu"; "cuda", copied ahead on a stream of the loader; "cuda_host",
         page-locked memory.
@@ -566,9 +591,9 @@ class Loader(Generic[_BatchT_co]):
         source: _Source | Callable[[], _Source] | None = None,
         *,
         batch_size: SupportsIndex,
-        columns: Mapping[str, str | Sequence[str]],
+        columns: Mapping[str, _Group],
         dtype: _DType | Mapping[str, _DType] | None = None,
-        nulls: _LoaderNulls | Mapping[str, _LoaderNulls] = "error",
+        nulls: _Nulls | Mapping[str, _Nulls] = "error",
         decimal: _Decimal | Mapping[str, _Decimal] | None = None,
         dictionary: _Dictionary | Mapping[str, _Dictionary] | None = None,
         xp: None = None,
@@ -593,9 +618,9 @@ class Loader(Generic[_BatchT_co]):
         source: _Source | Callable[[], _Source] | None = None,
         *,
         batch_size: SupportsIndex,
-        columns: Mapping[str, str | Sequence[str]],
+        columns: Mapping[str, _Group],
         dtype: _DType | Mapping[str, _DType] | None = None,
-        nulls: _LoaderNulls | Mapping[str, _LoaderNulls] = "error",
+        nulls: _Nulls | Mapping[str, _Nulls] = "error",
         decimal: _Decimal | Mapping[str, _Decimal] | None = None,
         dictionary: _Dictionary | Mapping[str, _Dictionary] | None = None,
         xp: _ArrayNamespace[_ArrayT_co],
@@ -620,9 +645,9 @@ class Loader(Generic[_BatchT_co]):
         source: _Source | Callable[[], _Source] | None = None,
         *,
         batch_size: SupportsIndex,
-        columns: Mapping[str, str | Sequence[str]],
+        columns: Mapping[str, _Group],
         dtype: _DType | Mapping[str, _DType] | None = None,
-        nulls: _LoaderNulls | Mapping[str, _LoaderNulls] = "error",
+        nulls: _Nulls | Mapping[str, _Nulls] = "error",
         decimal: _Decimal | Mapping[str, _Decimal] | None = None,
         dictionary: _Dictionary | Mapping[str, _Dictionary] | None = None,
         xp: ModuleType | str,
@@ -910,7 +935,7 @@ def to_tensor(
 def to_tensors(
     obj: _Source,
     *,
-    columns: Sequence[str] | Mapping[str, str | Sequence[str]] | None = None,
+    columns: Sequence[str] | Mapping[str, _Group] | None = None,
     dtype: _DType | Mapping[str, _DType] | None = None,
     nulls: _Nulls | Mapping[str, _Nulls] = "error",
     order: _Order = "C",
@@ -928,8 +953,10 @@ def to_tensors(
     converts named groups, and packs each list of columns into a matrix.
 
     columns: the names of the columns, in this order; or a dict such as {"x": ["a", "b"], "y": "label"}, in
-        which a list becomes a matrix, and a single name that column. None takes all columns except the index of
-        a pandas data frame.
+        which a list becomes a matrix, and a single name that column, each also as a `group` with options of its
+        own. None takes all columns except the index of a pandas data frame.
+    dtype, nulls: as for `to_tensor`. A dict may also name groups: their dtype is that of the tensor, and their
+        null policy that of columns without one of their own.
 
     The other keywords are those of `to_tensor`. A null row is null in each of its columns.
     """
@@ -938,7 +965,7 @@ def to_tensors(
 def to_tensors(
     obj: _Source,
     *,
-    columns: Sequence[str] | Mapping[str, str | Sequence[str]] | None = None,
+    columns: Sequence[str] | Mapping[str, _Group] | None = None,
     dtype: _DType | Mapping[str, _DType] | None = None,
     nulls: _Nulls | Mapping[str, _Nulls] = "error",
     order: _Order = "C",
@@ -956,7 +983,7 @@ def to_tensors(
 def to_tensors(
     obj: _Source,
     *,
-    columns: Sequence[str] | Mapping[str, str | Sequence[str]] | None = None,
+    columns: Sequence[str] | Mapping[str, _Group] | None = None,
     dtype: _DType | Mapping[str, _DType] | None = None,
     nulls: _Nulls | Mapping[str, _Nulls] = "error",
     order: _Order = "C",
@@ -1247,7 +1274,7 @@ def from_arrow(
 def explain(
     obj_or_schema: _Data | _ArrowSchemaExportable,
     *,
-    columns: Sequence[str] | Mapping[str, str | Sequence[str]] | None = None,
+    columns: Sequence[str] | Mapping[str, _Group] | None = None,
     dtype: _DType | Mapping[str, _DType] | None = None,
     nulls: _Nulls | Mapping[str, _Nulls] = "error",
     order: _Order | None = None,
@@ -1261,7 +1288,8 @@ def explain(
     """Reports what `to_tensor` or `to_tensors` would do with this data, or with any data of this schema. Reads no
     stream.
 
-    With `order`, or with a dict for `columns`, reports the matrices, and each column in them. For one column of
+    With `order`, or with a dict for `columns`, reports the matrices, and each column in them; the validity of a
+    `group` has a row under its name. For one column of
     lists or strings, reports what `to_ragged` would do to each part, and with `pad` to the matrix and its
     validity. With `device`, reports the transfer of the result; `Report.transfer` is the data that moves to the
     CPU before its conversion, of which the rows know only types and lengths.
@@ -1269,6 +1297,25 @@ def explain(
     Does not call a driver, so the report lacks what only device memory tells. A schema, or a stream without a
     `device` attribute, counts as host memory. A stream on a device that does not say which counts as on device
     0.
+    """
+
+def group(
+    columns: str | Sequence[str],
+    *,
+    dtype: _DType | None = None,
+    nulls: _Nulls | None = None,
+    validity: str | None = None,
+) -> Group:
+    """Returns columns that become one tensor of a dict, with options of their own: a value of `columns={...}` in
+    `to_tensors`, `explain` and `Loader`.
+
+    columns: the name of a column, which is a tensor of its own; or a list of names, which become a matrix.
+    dtype: the dtype of the tensor; its columns then have none of their own. None is the one that the call's
+        `dtype` has under the group's name, or for all.
+    nulls: what happens to the nulls of columns that the call's `nulls` does not name. None is what it has under
+        the group's name, or for all.
+    validity: the name of one more result: a bool array of the tensor's shape, True where the value is valid. It
+        is there whether or not there are nulls. None makes none.
     """
 
 def track_copies() -> CopyLog:

@@ -9,7 +9,7 @@ use crate::error::{Error, ErrorKind, Remedy, Result};
 use crate::kernels::DeviceBackend;
 use crate::plan::{Action, Placement, Plan, Step, needs_copy};
 use crate::spec::{CopyMode, Options, Spec};
-use crate::stream_order::{self, Readiness};
+use crate::stream_order;
 use crate::tensor::Tensor;
 
 /// A bool tensor of the shape that the values have, true where a value is valid. A null list makes all its elements null.
@@ -21,9 +21,8 @@ pub(crate) fn validity(field: &FieldRef, chunks: &[DeviceArray], copy: CopyMode)
     let options = Options::default();
     let made = || {
         let spec = Spec::of_validity(field)?;
-        let readiness = DeviceArray::readiness_of(chunks);
-        plan_of(&spec, chunks, readiness)?.refuse_steps(copy)?;
-        if let Some(readiness) = readiness {
+        plan_validity(&spec, chunks, copy)?;
+        if let Some(readiness) = DeviceArray::readiness_of(chunks) {
             let read = columns(chunks).iter().map(|chunk| chunk.chunk(&spec)).collect::<Result<Vec<_>>>()?;
             let made = DeviceBackend { readiness, fetched: None, casts: None }.validity(&spec, &read)?;
             let refused = || needs_copy(readiness.device(), &Action::Unpack.to_string()).remedy_is(Remedy::Bitmap);
@@ -36,14 +35,20 @@ pub(crate) fn validity(field: &FieldRef, chunks: &[DeviceArray], copy: CopyMode)
 }
 
 /// The plan for the validity of chunks: bits become bools.
-fn plan_of(spec: &Spec, chunks: &[DeviceArray], readiness: Option<&Readiness>) -> Result<Plan> {
+///
+/// # Errors
+/// When no copy is allowed, or the result is larger than memory can be.
+pub(crate) fn plan_validity(spec: &Spec, chunks: &[DeviceArray], copy: CopyMode) -> Result<Plan> {
     let rows = chunks.iter().fold(0_usize, |rows, chunk| rows.saturating_add(chunk.len()));
     let elements = rows.checked_mul(spec.row_elements());
     let bytes = elements.ok_or_else(|| Error::new(ErrorKind::Memory, "the validity is larger than memory can be"))?;
     let step = Step { action: Action::Unpack, bytes, at_most: false };
     let steps = if bytes == 0 { Vec::new() } else { vec![step] };
+    let readiness = DeviceArray::readiness_of(chunks);
     let placement = readiness.map_or(Placement::Host, |readiness| Placement::Kernels(readiness.device()));
-    Ok(Plan { rows, elements: bytes, bytes, steps: steps.into(), placement, ..Plan::default() })
+    let plan = Plan { rows, elements: bytes, bytes, steps: steps.into(), placement, ..Plan::default() };
+    plan.refuse_steps(copy)?;
+    Ok(plan)
 }
 
 /// A validity bitmap as it lies in memory.

@@ -171,26 +171,36 @@ pub(crate) fn validity(spec: &Spec, plan: &Plan, chunks: &[ColumnChunk<'_>]) -> 
         let (out, after) = rest
             .split_at_mut_checked(chunk.leaf.elements)
             .ok_or_else(|| Error::internal("the plan was made of other chunks"))?;
-        match &chunk.mask {
-            Some(mask) => {
-                let (bytes, offset) = mask.bits();
-                // SAFETY: the processor has what was detected.
-                unsafe { unpack_bits(Isa::detect(), Bits::new(bytes, offset), out) };
-            }
-            None => {
-                out.fill(MaybeUninit::new(1));
-            }
-        }
+        write_validity(chunk, out);
         rest = after;
     }
+    record_validity(spec, plan.rows, plan.elements);
     let (shape, strides) = layout(spec, plan.rows)?;
-    if plan.elements > 0 {
-        copy_log::record(|| Copied {
-            what: format!("validity of {}", what(spec, plan.rows)),
-            why: "bits unpacked to bytes".to_owned(),
-            bytes: plan.elements,
-        });
-    }
     // SAFETY: the chunks have the plan's elements in all, and each was written as 0 or 1.
     unsafe { Tensor::from_host_buffer(buffer, DType::Bool, shape, strides, None) }
+}
+
+/// Writes a byte for each element of a chunk in host memory, as many as `out` has room for: 1 if the element is valid, else 0.
+pub(super) fn write_validity(chunk: &ColumnChunk<'_>, out: &mut [MaybeUninit<u8>]) {
+    match &chunk.mask {
+        Some(mask) => {
+            let (bytes, offset) = mask.bits();
+            // SAFETY: the processor has what was detected.
+            unsafe { unpack_bits(Isa::detect(), Bits::new(bytes, offset), out) };
+        }
+        None => {
+            out.fill(MaybeUninit::new(1));
+        }
+    }
+}
+
+/// Puts the validity of a column's elements on the record.
+pub(super) fn record_validity(spec: &Spec, rows: usize, elements: usize) {
+    if elements > 0 {
+        copy_log::record(|| Copied {
+            what: format!("validity of {}", what(spec, rows)),
+            why: "bits unpacked to bytes".to_owned(),
+            bytes: elements,
+        });
+    }
 }

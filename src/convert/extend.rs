@@ -3,11 +3,12 @@
 use smallvec::smallvec;
 
 use super::chunk::{ColumnChunk, MatrixColumns};
-use super::column::{layout, write_range};
+use super::column::{layout, record_validity, write_range, write_validity};
 use super::matrix::write_rows;
 use super::pack::{Isa, Rows};
 use super::threads::{in_rounds, threads};
 use crate::alloc::GrowingBuffer;
+use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Result};
 use crate::spec::{MatrixSpec, Spec};
 use crate::tensor::Tensor;
@@ -52,6 +53,28 @@ pub(crate) fn append_column(spec: &Spec, chunk: &ColumnChunk<'_>, row: usize, ou
     })?;
     out.advance(bytes);
     Ok(())
+}
+
+/// Appends a bool for each element of a chunk in host memory: whether it is valid.
+///
+/// # Errors
+/// When memory cannot be had.
+pub(crate) fn append_validity(chunk: &ColumnChunk<'_>, out: &mut GrowingBuffer) -> Result<()> {
+    let elements = chunk.leaf.elements;
+    write_validity(chunk, out.spare(elements)?);
+    out.advance(elements);
+    Ok(())
+}
+
+/// The validity of rows of a column that was appended; puts it on the record.
+///
+/// # Errors
+/// As [`grown_matrix`].
+pub(crate) fn grown_validity(spec: &Spec, out: GrowingBuffer, rows: usize) -> Result<Tensor> {
+    let (shape, strides) = layout(spec, rows)?;
+    record_validity(spec, rows, out.len());
+    // SAFETY: `append_validity` wrote every byte, as 0 or 1; fewer than the shape needs are refused.
+    unsafe { Tensor::from_host_buffer(out.into_buffer()?, DType::Bool, shape, strides, None) }
 }
 
 /// The rows of a matrix that were appended.

@@ -48,7 +48,7 @@ pub(crate) use columns_from_rows::split_rows;
 pub use copy_array::copy_array;
 pub(crate) use copy_array::copy_array_for;
 pub(crate) use decode::decode;
-pub(crate) use extend::{append_column, append_matrix, grown_column, grown_matrix};
+pub(crate) use extend::{append_column, append_matrix, append_validity, grown_column, grown_matrix, grown_validity};
 pub(crate) use fast_view::plain_view;
 pub(crate) use first_error::{
     check_column, check_matrix, check_matrix_nulls, check_nulls, check_nulls_of_passing_rows, null_remedy,

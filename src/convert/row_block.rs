@@ -8,7 +8,7 @@ use arrow_schema::FieldRef;
 use smallvec::smallvec;
 
 use super::chunk::{ColumnChunk, MatrixColumns};
-use super::column::write_range;
+use super::column::{write_range, write_validity};
 use super::matrix::write_packed;
 use super::pack::{Isa, LINE, Rows, prefetch};
 use crate::alloc::{Owner, PooledBuffer};
@@ -43,6 +43,12 @@ impl RowLayout {
     pub(crate) fn of_column(spec: &Spec) -> Result<Self> {
         let (shape, strides) = (Dims::from_slice(spec.inner_shape()), Dims::from_slice(spec.inner_strides()));
         Self::new(spec.dtype(), spec.row_elements(), shape, strides, spec.kept_field().cloned())
+    }
+
+    /// The validity of a row of a column: a bool for each element.
+    pub(crate) fn of_validity(spec: &Spec) -> Result<Self> {
+        let (shape, strides) = (Dims::from_slice(spec.inner_shape()), Dims::from_slice(spec.inner_strides()));
+        Self::new(DType::Bool, spec.row_elements(), shape, strides, None)
     }
 
     fn new(dtype: DType, elements: usize, shape: Dims, strides: Dims, field: Option<FieldRef>) -> Result<Self> {
@@ -144,6 +150,21 @@ impl RowBlock {
         // SAFETY: checked above: as many elements as `out` has room for, of one dtype, aligned for it.
         let written = unsafe { write_range(Isa::detect(), spec, chunk, 0, out) };
         written.map_err(|misfit| misfit.error(spec, row).in_column(spec.field().name()))?;
+        self.rows += chunk.leaf.rows;
+        Ok(())
+    }
+
+    /// Appends the validity of a column's rows: a bool for each element.
+    ///
+    /// # Errors
+    /// When the rows do not fit. Nothing is appended then.
+    pub(crate) fn append_validity(&mut self, chunk: &ColumnChunk<'_>) -> Result<()> {
+        let dtype = self.layout.dtype;
+        let out = self.spare(chunk.leaf.rows)?;
+        if dtype != DType::Bool || out.len() != chunk.leaf.elements {
+            return Err(beyond());
+        }
+        write_validity(chunk, out);
         self.rows += chunk.leaf.rows;
         Ok(())
     }

@@ -221,8 +221,8 @@ remedies! {
     }
     NoColumns { "select no columns of it", "leave columns= out" }
     FillInBatches {
-        "pass NullPolicy::Fill with a value, or NullPolicy::Nan, or leave rows with nulls out of the source",
-        "pass a number to fill them with, or nulls=\"nan\", or leave rows with nulls out of the source",
+        "ask for the validity of the group with Group::validity, or pass NullPolicy::Fill with a value, or NullPolicy::Nan",
+        "ask for the validity of the group with group(..., validity=\"name\"), or pass a number to fill them with, or nulls=\"nan\"",
     }
     NamePandasIndex { "name it in the columns to convert it", "name it in columns= to convert it" }
     // Devices.

@@ -4,11 +4,16 @@ use arrow_schema::FieldRef;
 
 use super::{Report, ReportRow};
 use crate::arrow::DeviceArray;
-use crate::column::check_types;
+use crate::column::{check_types, plan_validity as plan_column_validity};
+use crate::device::Device;
+use crate::dtype::DType;
 use crate::error::Result;
-use crate::matrix::{MatrixPlan, plan_matrix};
+use crate::matrix::{MatrixPlan, plan_matrix, plan_validity};
 use crate::plan::Action;
-use crate::spec::{CopyMode, Group, MatrixOptions, MatrixSpec, Options, PossibleStep, Spec, require_columns, select};
+use crate::spec::{
+    Conversion, CopyMode, Group, MatrixOptions, MatrixSpec, Options, PossibleStep, ResultKind, Spec, require_columns,
+    select,
+};
 
 /// Explains the conversion of columns of these chunks into a matrix, or into several: a row for each column, which tells what is
 /// done to it on its way, and one in [`Report::matrices`] for each matrix.
@@ -48,19 +53,17 @@ pub(crate) fn explain_groups(
     chunks: Option<&[DeviceArray]>,
     groups: &[(String, Group)],
     matrix: &MatrixOptions,
-    options: impl Fn(&str) -> Options,
+    conversion: &Conversion,
 ) -> Result<Report> {
     require_columns(field, groups.iter().flat_map(|(_, group)| group.columns()).map(String::as_str))?;
+    conversion.check_groups()?;
     let mut all = Report::default();
     for (name, group) in groups {
-        let part = match group {
-            Group::Column(column) => {
-                let options = |column: &str| {
-                    let mut options = options(column).copy(matrix.copy).writable(matrix.writable);
-                    options.dtype = matrix.dtype.or(options.dtype);
-                    options
-                };
-                let columns = Some(std::slice::from_ref(column));
+        let options = |column: &str| conversion.of_in(name, group, column);
+        let (columns, dtype) = (group.columns(), conversion.dtype_in(name, group));
+        let part = match group.is_matrix() {
+            false => {
+                let columns = Some(columns);
                 let mut part = match chunks {
                     Some(chunks) => super::explain(field, chunks, columns, options)?,
                     None => super::explain_schema(field, columns, options)?,
@@ -71,8 +74,8 @@ pub(crate) fn explain_groups(
                 }
                 part
             }
-            Group::Matrix(columns) => {
-                let matrix = MatrixOptions { columns: Some(columns.clone()), ..matrix.clone() };
+            true => {
+                let matrix = MatrixOptions { columns: Some(columns.to_owned()), dtype, ..matrix.clone() };
                 let plan = |spec: &MatrixSpec| chunks.map(|chunks| plan_matrix(spec, chunks, &matrix)).transpose();
                 let mut part = report((field, chunks.unwrap_or_default()), name, &matrix, &options, plan)?;
                 for whole in &mut part.matrices {
@@ -83,8 +86,55 @@ pub(crate) fn explain_groups(
         };
         all.rows.extend(part.rows);
         all.matrices.extend(part.matrices);
+        all.rows.extend(group.validity_name().map(|validity| {
+            let device = chunks.map_or(Device::CPU, DeviceArray::device_of);
+            let mut row = ReportRow { device, ..ReportRow::of_type(validity.to_owned(), String::new()) };
+            row.fill(|row| describe_validity(row, field, chunks, (name, group), (matrix, conversion)));
+            row.error = row.error.take().map(|error| error.in_group(name));
+            row
+        }));
     }
     Ok(all)
+}
+
+/// Sets what the validity of a group would be, and what would be done for it.
+fn describe_validity(
+    row: &mut ReportRow,
+    field: &FieldRef,
+    chunks: Option<&[DeviceArray]>,
+    (name, group): (&str, &Group),
+    (matrix, conversion): (&MatrixOptions, &Conversion),
+) -> Result<()> {
+    row.dtype = Some(DType::Bool);
+    let results = conversion.results_of(field, (name, group))?;
+    let plan = match results.last().map(|result| &result.kind) {
+        Some(ResultKind::Validity(spec)) => {
+            row.shape = vec![None, i64::try_from(spec.columns().len()).ok()];
+            chunks.map(|chunks| plan_validity(spec, chunks, matrix)).transpose()?
+        }
+        Some(ResultKind::ColumnValidity { position, spec }) => {
+            row.shape = std::iter::once(None).chain(spec.inner_shape().iter().copied().map(Some)).collect();
+            let plan = |chunks: &[DeviceArray]| {
+                let columns = chunks.iter().map(|chunk| chunk.column(*position)).collect::<Result<Vec<_>>>()?;
+                plan_column_validity(spec, &columns, matrix.copy)
+            };
+            chunks.map(plan).transpose()?
+        }
+        _ => None,
+    };
+    match plan {
+        Some(plan) => {
+            if let Some(rows) = row.shape.first_mut() {
+                *rows = i64::try_from(plan.rows).ok();
+            }
+            row.take(&plan);
+        }
+        None => {
+            let unpacked = PossibleStep { text: Action::Unpack.to_string(), only_if: None };
+            row.set_possible(&[unpacked], matrix.copy)?;
+        }
+    }
+    Ok(())
 }
 
 /// The report of one matrix; `plan` gives what data decides, where there is some.

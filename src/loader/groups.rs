@@ -17,7 +17,7 @@ use crate::copy_log::Copied;
 use crate::device::Device;
 use crate::error::{Error, Remedy, Result};
 use crate::ffi::dlpack::DLDeviceType;
-use crate::matrix::{MatrixChunk, after};
+use crate::matrix::{MatrixChunk, after, with_bits};
 use crate::spec::{Conversion, Options, ResultKind, ResultSpec, Selection, Spec};
 use crate::tensor::Tensor;
 
@@ -199,7 +199,7 @@ impl Prepared {
                 elements: spec.dtype().to_string(),
                 why: steps(&mut spec.columns().iter().map(|(_, spec)| spec)),
             },
-            ResultKind::Column { spec, .. } => CopyNote {
+            ResultKind::Column { spec, .. } | ResultKind::ColumnValidity { spec, .. } => CopyNote {
                 columns: format!("column {:?}", spec.field().name()),
                 elements: spec.field().data_type().to_string(),
                 why: steps(&mut std::iter::once(spec)),
@@ -218,7 +218,7 @@ impl Prepared {
             ResultKind::Matrix(spec) | ResultKind::Validity(spec) => {
                 spec.columns().iter().map(|(_, spec)| spec).collect()
             }
-            ResultKind::Column { spec, .. } => vec![spec],
+            ResultKind::Column { spec, .. } | ResultKind::ColumnValidity { spec, .. } => vec![spec],
         }
     }
 
@@ -226,6 +226,7 @@ impl Prepared {
         let layout = match &result.kind {
             ResultKind::Matrix(spec) | ResultKind::Validity(spec) => RowLayout::of_matrix(spec)?,
             ResultKind::Column { spec, .. } => RowLayout::of_column(spec)?,
+            ResultKind::ColumnValidity { spec, .. } => RowLayout::of_validity(spec)?,
         };
         Ok(Self { result, layout: Arc::new(layout), dictionaries: Arc::default() })
     }
@@ -233,17 +234,8 @@ impl Prepared {
     fn chunk(&mut self, array: &DeviceArray) -> Result<GroupPart> {
         let part = match &self.result.kind {
             ResultKind::Matrix(spec) | ResultKind::Validity(spec) => GroupPart::Matrix(MatrixChunk::new(spec, array)?),
-            ResultKind::Column { position, spec, .. } => {
-                require_host(array.device(), spec.field().name())?;
-                let column = match position {
-                    Some(position) => array.column(*position)?,
-                    None => array.clone(),
-                };
-                GroupPart::Column(match spec.decoded() {
-                    Some(field) => convert::decode(&column, field)?,
-                    None => column,
-                })
-            }
+            ResultKind::Column { position, spec, .. } => column_of(array, *position, spec)?,
+            ResultKind::ColumnValidity { position, spec } => column_of(array, Some(*position), spec)?,
         };
         if !array.is_empty() {
             self.check_dictionaries(&part)?;
@@ -303,18 +295,42 @@ impl Prepared {
                 let bytes = rows.len().saturating_mul(self.layout.bytes());
                 block.append_matrix(spec, &columns, first, convert::threads(threads.map(NonZero::get), bytes))
             }
-            (GroupPart::Column(array), ResultKind::Column { spec, .. }) => {
+            (GroupPart::Matrix(chunk), ResultKind::Validity(spec)) => {
+                let columns = chunk.columns(spec, rows).map_err(|error| after(error, row))?;
+                let bytes = rows.len().saturating_mul(self.layout.bytes());
+                let threads = convert::threads(threads.map(NonZero::get), bytes);
+                with_bits(std::slice::from_ref(&columns), |bits| {
+                    bits.iter().try_for_each(|bits| block.append_matrix(spec, bits, first, threads))
+                })
+            }
+            (GroupPart::Column(array), ResultKind::Column { spec, .. } | ResultKind::ColumnValidity { spec, .. }) => {
                 let array = array.clipped(rows);
                 let named = |error: Error| after(error, first).in_column(spec.field().name());
                 let leaf = array.view().leaf(spec).map_err(named)?;
                 let mask = leaf.logical_mask(&array).map_err(named)?;
                 let chunk = ColumnChunk { leaf, mask, array: &array };
+                if let ResultKind::ColumnValidity { .. } = self.result.kind {
+                    return block.append_validity(&chunk);
+                }
                 check_nulls_of_passing_rows(spec, &chunk).map_err(named)?;
                 block.append_column(spec, &chunk, first)
             }
             _ => Err(Error::internal("a chunk of another group")),
         }
     }
+}
+
+/// A column of an array in host memory, decoded where it has to be.
+fn column_of(array: &DeviceArray, position: Option<usize>, spec: &Spec) -> Result<GroupPart> {
+    require_host(array.device(), spec.field().name())?;
+    let column = match position {
+        Some(position) => array.column(position)?,
+        None => array.clone(),
+    };
+    Ok(GroupPart::Column(match spec.decoded() {
+        Some(field) => convert::decode(&column, field)?,
+        None => column,
+    }))
 }
 
 impl Dictionary {

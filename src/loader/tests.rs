@@ -143,7 +143,7 @@ fn buffers_larger_than_a_segment_keep_every_row() {
         .into();
     let shuffle = Some(Shuffle { buffer: NonZero::new(11).unwrap(), seed: 3 });
     let options = LoadOptions { shuffle, ..LoadOptions::new(split(3)) };
-    let named = Selection::Named(vec![("x".to_owned(), Group::Column("x".to_owned()))]);
+    let named = Selection::Named(vec![("x".to_owned(), Group::column("x".to_owned()))]);
     let named = Conversion::default().select(named);
     let found = Batches::new(stream_of(arrays), &named, &options, &Place::start(1)).unwrap();
     let found: Vec<f32> = found
@@ -268,7 +268,7 @@ fn nulls_and_misfits_are_told_by_the_row_of_the_source_at_their_batch() {
     assert_eq!((error.kind(), error.column(), error.row()), (ErrorKind::Null, Some("row"), Some(27)));
     let to_int8 = Conversion::default().nulls(NullPolicy::Keep).dtype(DType::Int8);
     let large = batch(Int64Array::from_iter_values(120..140));
-    let selection = Selection::Named(vec![("n".to_owned(), Group::Column("row".to_owned()))]);
+    let selection = Selection::Named(vec![("n".to_owned(), Group::column("row".to_owned()))]);
     for selection in [Selection::Whole(None), selection] {
         let mut found = Batches::new(
             stream_of(vec![nulls(0), large.clone()]),
@@ -333,9 +333,9 @@ fn groups_have_the_rows_of_each_other() {
         DeviceArray::from_record_batch(&RecordBatch::try_from_iter(columns).unwrap()).unwrap()
     };
     let selection = Selection::Named(vec![
-        ("x".to_owned(), Group::Matrix(vec!["b".to_owned(), "a".to_owned()])),
-        ("y".to_owned(), Group::Column("a".to_owned())),
-        ("z".to_owned(), Group::Column("p".to_owned())),
+        ("x".to_owned(), Group::matrix(["b".to_owned(), "a".to_owned()])),
+        ("y".to_owned(), Group::column("a".to_owned())),
+        ("z".to_owned(), Group::column("p".to_owned())),
     ]);
     let shuffle = Some(Shuffle { buffer: NonZero::new(17).unwrap(), seed: 5 });
     let options = LoadOptions { shuffle, ..LoadOptions::new(split(7)) };
@@ -361,7 +361,7 @@ fn codes_have_to_be_of_one_dictionary() {
         let codes: ArrayRef = Arc::new(words.into_iter().collect::<DictionaryArray<arrow_array::types::Int8Type>>());
         DeviceArray::from_record_batch(&RecordBatch::try_from_iter([("w", codes)]).unwrap()).unwrap()
     };
-    let named = Selection::Named(vec![("w".to_owned(), Group::Column("w".to_owned()))]);
+    let named = Selection::Named(vec![("w".to_owned(), Group::column("w".to_owned()))]);
     let options = LoadOptions::new(split(2));
     for selection in [named, Selection::Whole(None)] {
         let conversion = Conversion::default().select(selection);
@@ -382,7 +382,7 @@ fn codes_have_to_be_of_one_dictionary() {
 fn what_is_no_batch_is_refused_before_anything_is_read() {
     let selections = [
         Selection::Named(Vec::new()),
-        Selection::Named(vec![("x".to_owned(), Group::Column("none".to_owned()))]),
+        Selection::Named(vec![("x".to_owned(), Group::column("none".to_owned()))]),
         Selection::Whole(Some(vec!["row".to_owned(), "row".to_owned()])),
     ];
     for selection in selections {

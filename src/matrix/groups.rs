@@ -7,7 +7,7 @@ use super::prepared::check_matrix_rows;
 use super::to_tensor::{Worker, convert_matrix};
 use super::to_validity::convert_validity;
 use crate::arrow::DeviceArray;
-use crate::column::{ColumnRef, Runner, check_rows, check_types, convert_chunks, needed};
+use crate::column::{ColumnRef, Runner, check_rows, check_types, convert_chunks, needed, validity};
 use crate::error::{Error, Result};
 use crate::kernels::Casts;
 use crate::spec::{MatrixOptions, ResultKind, ResultSpec};
@@ -40,7 +40,7 @@ pub(crate) fn each_result<E: From<Error>>(
             let checked = match &result.kind {
                 ResultKind::Matrix(spec) => check_matrix_rows(spec, &before, matrix),
                 // No value of a bitmap is refused.
-                ResultKind::Validity(_) => Ok(()),
+                ResultKind::Validity(_) | ResultKind::ColumnValidity { .. } => Ok(()),
                 ResultKind::Column { position, spec, .. } => {
                     let column = |chunk| ColumnRef::of(chunk, *position);
                     check_rows(spec, &before.iter().map(column).collect::<Vec<_>>())
@@ -53,6 +53,10 @@ pub(crate) fn each_result<E: From<Error>>(
     for (number, result) in results.iter().enumerate() {
         let tensor = match &result.kind {
             ResultKind::Validity(spec) => convert_validity(spec, chunks, matrix),
+            ResultKind::ColumnValidity { position, spec } => {
+                let columns = chunks.iter().map(|chunk| chunk.column(*position)).collect::<Result<Vec<_>>>();
+                columns.and_then(|columns| validity(spec.field(), &columns, matrix.copy))
+            }
             ResultKind::Matrix(spec) => {
                 convert_matrix(spec, chunks, matrix, worker, (fetched.as_ref(), casts.as_ref()))
             }
@@ -100,7 +104,9 @@ fn fetch_groups(chunks: &[DeviceArray], results: &[ResultSpec]) -> Result<Option
                 ranges.extend(needed(spec, &array.view().struct_field(*position)?.leaf(spec)?));
             }
             // Refused where it is converted.
-            ResultKind::Matrix(_) | ResultKind::Validity(_) | ResultKind::Column { .. } => {}
+            ResultKind::Matrix(_) | ResultKind::Column { .. } => {}
+            // Kernels read it where it is.
+            ResultKind::Validity(_) | ResultKind::ColumnValidity { .. } => {}
         }
     }
     fetch(readiness, &ranges).map(Some)

@@ -17,4 +17,4 @@ pub(crate) use streamed::{Read, read};
 pub(crate) use to_arrow::check_matrix;
 pub use to_arrow::{ColumnOptions, matrix_to_arrow};
 pub(crate) use to_tensor::{MatrixPlan, Worker, by, convert_matrix, plan_matrix, work_here, write_matrix};
-pub(crate) use to_validity::convert_validity;
+pub(crate) use to_validity::{convert_validity, plan_validity, with_bits};

@@ -13,8 +13,8 @@ use crate::alloc::{GrowingBuffer, fallible};
 use crate::arrow::{DeviceArray, DeviceArrayStream, Mask};
 use crate::column::{ColumnRef, Look, check_types};
 use crate::convert::{
-    MatrixColumns, append_column, append_matrix, check_environment, check_matrix_nulls, check_nulls, grown_column,
-    grown_matrix, what,
+    MatrixColumns, append_column, append_matrix, append_validity, check_environment, check_matrix_nulls, check_nulls,
+    grown_column, grown_matrix, grown_validity, what,
 };
 use crate::error::{Error, Result};
 use crate::ffi::dlpack::DLDeviceType;
@@ -45,6 +45,7 @@ impl ResultSpec {
             }
             ResultKind::Validity(spec) => lies_by_rows(spec, options),
             ResultKind::Column { spec, .. } => !spec.has_codes(),
+            ResultKind::ColumnValidity { .. } => true,
         };
         may && options.copy != CopyMode::Never
     }
@@ -58,7 +59,7 @@ impl ResultSpec {
                 let chunks = [MatrixChunk::new(spec, array)?];
                 Ok(!Prepared::new(spec, &chunks, options, true, Look::AtStructure, None)?.is_view())
             }
-            ResultKind::Validity(_) => Ok(true),
+            ResultKind::Validity(_) | ResultKind::ColumnValidity { .. } => Ok(true),
             ResultKind::Column { spec, .. } if spec.decoded().is_some() => Ok(false),
             ResultKind::Column { position, spec, options } => {
                 let size = ColumnRef::of(array, *position).chunk(spec)?.size(spec);
@@ -248,6 +249,9 @@ impl One<'_> {
                 }
                 Ok(())
             }
+            ResultKind::ColumnValidity { position, spec } => {
+                arrays.iter().try_for_each(|array| self.append_validity(spec, ColumnRef::column(array, *position)))
+            }
         }
     }
 
@@ -293,6 +297,12 @@ impl One<'_> {
         append_column(spec, &chunk, row, &mut self.out)
     }
 
+    fn append_validity(&mut self, spec: &Spec, column: ColumnRef<'_>) -> Result<()> {
+        let decoded = spec.decoded().map(|field| column.decode(spec, field)).transpose()?;
+        let column = decoded.as_ref().map_or(column, ColumnRef::whole);
+        append_validity(&column.chunk(spec)?, &mut self.out)
+    }
+
     /// The tensor, and its copy on the record.
     fn finish(self, rows: usize, options: &MatrixOptions) -> Result<Tensor> {
         match &self.part.kind {
@@ -315,6 +325,7 @@ impl One<'_> {
                 plan.record(|| what(spec, rows));
                 Ok(tensor)
             }
+            ResultKind::ColumnValidity { spec, .. } => grown_validity(spec, self.out, rows),
         }
     }
 }

@@ -24,19 +24,28 @@ use crate::tensor::Tensor;
 /// a row are nulls in each of its columns. A copy, row-major unless `matrix` asks for column-major.
 pub(crate) fn convert_validity(spec: &MatrixSpec, chunks: &[DeviceArray], matrix: &MatrixOptions) -> Result<Tensor> {
     check_environment()?;
-    check_types(spec.field(), chunks)?;
+    let plan = plan_validity(spec, chunks, matrix)?;
     let filled: Vec<&DeviceArray> = chunks.iter().filter(|chunk| !chunk.is_empty()).collect();
-    let rows = filled.iter().fold(0_usize, |rows, chunk| rows.saturating_add(chunk.len()));
-    let readiness = DeviceArray::readiness_of(chunks);
-    let placement = readiness.map_or(Placement::Host, |readiness| Placement::Kernels(readiness.device()));
-    let data = MatrixData { rows, chunks: filled.len(), placement, ..MatrixData::default() };
-    let plan = Plan::matrix(spec, data, matrix)?;
-    let tensor = match readiness {
-        Some(readiness) => by_kernels(spec, &filled, rows, matrix.memory_order, readiness)?,
+    let tensor = match DeviceArray::readiness_of(chunks) {
+        Some(readiness) => by_kernels(spec, &filled, plan.rows, matrix.memory_order, readiness)?,
         None => on_host(spec, chunks, matrix)?,
     };
     record_validity(spec, &plan);
     Ok(tensor)
+}
+
+/// What [`convert_validity`] would do.
+///
+/// # Errors
+/// When no copy is allowed, or the result is larger than memory can be.
+pub(crate) fn plan_validity(spec: &MatrixSpec, chunks: &[DeviceArray], matrix: &MatrixOptions) -> Result<Plan> {
+    check_types(spec.field(), chunks)?;
+    let rows = chunks.iter().fold(0_usize, |rows, chunk| rows.saturating_add(chunk.len()));
+    let readiness = DeviceArray::readiness_of(chunks);
+    let placement = readiness.map_or(Placement::Host, |readiness| Placement::Kernels(readiness.device()));
+    let filled = chunks.iter().filter(|chunk| !chunk.is_empty()).count();
+    let data = MatrixData { rows, chunks: filled, placement, ..MatrixData::default() };
+    Plan::matrix(spec, data, matrix)
 }
 
 /// Puts the copy that a plan says on the record.
@@ -66,7 +75,7 @@ fn on_host(spec: &MatrixSpec, chunks: &[DeviceArray], options: &MatrixOptions) -
 }
 
 /// Calls `work` with the bitmaps of chunks' columns as columns.
-pub(super) fn with_bits<R>(
+pub(crate) fn with_bits<R>(
     columns: &[MatrixColumns<'_>],
     work: impl FnOnce(&[MatrixColumns<'_>]) -> Result<R>,
 ) -> Result<R> {

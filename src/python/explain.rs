@@ -18,7 +18,8 @@ const RUN: &str = "the types cost a query: the object tells them by running it";
 /// Reports what `to_tensor` or `to_tensors` would do with this data, or with any data of this schema. Reads no
 /// stream.
 ///
-/// With `order`, or with a dict for `columns`, reports the matrices, and each column in them. For one column of
+/// With `order`, or with a dict for `columns`, reports the matrices, and each column in them; the validity of a
+/// `group` has a row under its name. For one column of
 /// lists or strings, reports what `to_ragged` would do to each part, and with `pad` to the matrix and its
 /// validity. With `device`, reports the transfer of the result; `Report.transfer` is the data that moves to the
 /// CPU before its conversion, of which the rows know only types and lengths.

@@ -6,6 +6,7 @@ use pyo3::types::PyDict;
 use pyo3::wrap_pyfunction;
 
 use super::arrow_input::Unread;
+use super::column_names::names;
 use super::detach::{runner, worker};
 use super::device_request::result_source;
 use super::errors::null_in_stream;
@@ -13,7 +14,7 @@ use super::exchange::{Access, Arrays, memory, namespace};
 use super::input::InputChunks;
 use super::names::Names;
 use super::options::{ElementKeywords, Legacy};
-use super::selection::{Columns, names, parse_order};
+use super::selection::{Columns, parse_order};
 use super::tensor::with_output;
 use super::{CopyLog, counts, device};
 use crate::batch::each_tensor;
@@ -185,8 +186,10 @@ fn write_into(
 /// converts named groups, and packs each list of columns into a matrix.
 ///
 /// columns: the names of the columns, in this order; or a dict such as {"x": ["a", "b"], "y": "label"}, in
-///     which a list becomes a matrix, and a single name that column. None takes all columns except the index of
-///     a pandas data frame.
+///     which a list becomes a matrix, and a single name that column, each also as a `group` with options of its
+///     own. None takes all columns except the index of a pandas data frame.
+/// dtype, nulls: as for `to_tensor`. A dict may also name groups: their dtype is that of the tensor, and their
+///     null policy that of columns without one of their own.
 ///
 /// The other keywords are those of `to_tensor`. A null row is null in each of its columns.
 #[pyfunction]

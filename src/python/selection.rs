@@ -1,11 +1,13 @@
 //! Reads `columns=` and `order=`.
 
-use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::types::PyString;
+use pyo3::types::{PyDict, PyString};
 
+use super::column_names::names;
+use super::group::Group;
 use super::options::mapping;
-use crate::spec::{Group, MemoryOrder, Selection};
+use crate::spec::{self, MemoryOrder, Selection};
 
 /// `order=` of Python.
 pub(super) fn parse_order(order: &str) -> PyResult<MemoryOrder> {
@@ -18,12 +20,25 @@ pub(super) fn parse_order(order: &str) -> PyResult<MemoryOrder> {
 }
 
 /// `columns=` of functions that take groups: columns each for itself, or a dict of groups.
-pub(super) struct Columns(pub(super) Selection);
+pub(super) struct Columns {
+    selection: Selection,
+    /// The dict of groups, which the caller cannot change.
+    groups: Option<Py<PyDict>>,
+}
 
 impl Columns {
     /// The selection; each column for itself, where nothing is selected.
     pub(super) fn each(columns: Option<Self>) -> Selection {
-        columns.map_or(Selection::Each(None), |columns| columns.0)
+        columns.map_or(Selection::Each(None), |columns| columns.selection)
+    }
+
+    /// A dict of the same groups, for a pickle; `None` where there are no groups.
+    pub(super) fn groups(&self, py: Python<'_>) -> Option<Py<PyDict>> {
+        self.groups.as_ref().map(|groups| groups.clone_ref(py))
+    }
+
+    fn of(selection: Selection) -> Self {
+        Self { selection, groups: None }
     }
 
     /// The selection, where columns without groups make a matrix.
@@ -40,34 +55,22 @@ impl<'py> FromPyObject<'_, 'py> for Columns {
 
     fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
         let Some(groups) = mapping(&object)? else {
-            return if object.is_none() {
-                Ok(Self(Selection::Each(None)))
-            } else {
-                names(&object).map(|names| Self(Selection::Each(Some(names))))
-            };
+            let columns = if object.is_none() { None } else { Some(names(&object)?) };
+            return Ok(Self::of(Selection::Each(columns)));
         };
-        let group = |(name, group): (Bound<'py, PyAny>, Bound<'py, PyAny>)| {
-            let group = match group.cast::<PyString>() {
-                Ok(column) => Group::Column(column.extract()?),
-                Err(_) => Group::Matrix(names(&group)?),
+        let (mut selected, passed) = (Vec::new(), PyDict::new(object.py()));
+        for (name, group) in groups {
+            let core = match (group.cast::<Group>(), group.cast::<PyString>()) {
+                (Ok(group), _) => group.get().core().clone(),
+                (_, Ok(column)) => spec::Group::column(column.extract::<String>()?),
+                _ => spec::Group::matrix(names(&group)?),
             };
-            Ok((name.extract()?, group))
-        };
-        groups.iter().map(group).collect::<PyResult<_>>().map(|groups| Self(Selection::Named(groups)))
+            match group.is_exact_instance_of::<Group>() || !core.is_matrix() {
+                true => passed.set_item(&name, group)?,
+                false => passed.set_item(&name, core.columns())?,
+            }
+            selected.push((name.extract()?, core));
+        }
+        Ok(Self { selection: Selection::Named(selected), groups: Some(passed.unbind()) })
     }
-}
-
-/// The names of columns: a list of them, which a single name is not.
-pub(super) fn names(object: &Bound<'_, PyAny>) -> PyResult<Vec<String>> {
-    if let Ok(name) = object.cast::<PyString>() {
-        let name = name.repr()?;
-        return Err(PyTypeError::new_err(format!("columns must be a list of names; pass [{name}] for {name} alone")));
-    }
-    if mapping(object)?.is_some() {
-        return Err(PyTypeError::new_err("columns must be a list of names; to_tensors makes groups of a dict"));
-    }
-    object.extract().map_err(|_| match object.repr() {
-        Ok(found) => PyTypeError::new_err(format!("columns must be a list of names, not {found}")),
-        Err(error) => error,
-    })
 }

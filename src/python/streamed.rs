@@ -63,7 +63,7 @@ impl Unread<'_> {
     pub(super) fn making_validity(&self, conversion: &Conversion, bits: bool) -> PyResult<Making> {
         let conversion = self.conversion(conversion);
         let spec = if bits { None } else { conversion.validity_of(self.field)? };
-        let result = |spec| ResultSpec { group: None, kind: ResultKind::Validity(Arc::new(spec)) };
+        let result = |spec| ResultSpec::new(ResultKind::Validity(Arc::new(spec)));
         Ok(Making { conversion, results: spec.map(result).into_iter().collect() })
     }
 }

@@ -81,6 +81,20 @@ impl Spec {
         build().map_err(|error| error.in_column(field.name()))
     }
 
+    /// Returns the spec of this column's validity: a bool for each element.
+    ///
+    /// # Errors
+    /// For complex numbers, of which each part has a validity.
+    pub(crate) fn validity(&self) -> Result<Self> {
+        if let Element::Pairs(_) = self.element {
+            let reason = "a complex number is a list of two values, and each of them has a validity";
+            return Err(Error::unsupported(reason)
+                .remedy_is("ask for the validity of the column by itself, or leave it out")
+                .in_column(self.field.name()));
+        }
+        Self::of_validity(&self.field)
+    }
+
     #[inline]
     fn of_value(field: &FieldRef, decoded: Option<FieldRef>, value: Value, dtype: DType, nulls: Nulls) -> Result<Self> {
         Ok(Self {

@@ -2,73 +2,20 @@
 
 use std::borrow::Cow;
 use std::cell::RefCell;
-use std::collections::HashSet;
 use std::num::NonZero;
 use std::sync::Arc;
 
 use arrow_schema::{DataType, FieldRef};
 
-use super::select::Positions;
+use super::group::CallOptions;
+use super::result::group_results;
 use super::{
     CopyMode, DecimalMode, DictionaryMode, Group, MatrixOptions, MatrixSpec, MemoryOrder, NullPolicy, Options,
-    PandasIndex, PerColumn, Selection, Spec, all_or_errors, require_columns,
+    PandasIndex, PerColumn, ResultKind, ResultSpec, Selection, Spec, all_or_errors, require_columns,
 };
 use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::{Error, Remedy, Result};
-
-/// One result of a conversion.
-#[derive(Clone, Debug)]
-pub(crate) struct ResultSpec {
-    /// The name of a group.
-    pub(crate) group: Option<String>,
-    pub(crate) kind: ResultKind,
-}
-
-/// What a result is made of.
-#[derive(Clone, Debug)]
-pub(crate) enum ResultKind {
-    /// Columns of a struct as a matrix.
-    Matrix(Arc<MatrixSpec>),
-    /// Which elements of columns of a struct are valid, as a matrix.
-    #[cfg_attr(not(feature = "python"), allow(dead_code, reason = "only Python asks a stream for it"))]
-    Validity(Arc<MatrixSpec>),
-    /// The column at a position of a struct, or the array itself, and the options that its spec was made of.
-    Column { position: Option<usize>, spec: Spec, options: Options },
-}
-
-impl ResultSpec {
-    /// Names the group in an error, where there are groups.
-    pub(crate) fn in_group(&self, error: Error) -> Error {
-        match &self.group {
-            Some(group) => error.in_group(group),
-            None => error,
-        }
-    }
-
-    /// The name of the result: that of the group, or of the column; empty for a matrix.
-    pub(crate) fn name(&self) -> &str {
-        match (&self.group, &self.kind) {
-            (Some(group), _) => group,
-            (None, ResultKind::Column { spec, .. }) => spec.field().name(),
-            (None, ResultKind::Matrix(_) | ResultKind::Validity(_)) => "",
-        }
-    }
-
-    /// Refuses a result that is a copy of any rows, where no copy is allowed.
-    #[cfg(feature = "python")]
-    fn require_view(&self, conversion: &Conversion) -> Result<()> {
-        let required = match &self.kind {
-            ResultKind::Column { spec, options, .. } => spec.require_view(options),
-            ResultKind::Validity(_) => Ok(()),
-            ResultKind::Matrix(spec) => {
-                let column = |(_, column): &(usize, Spec)| column.require_view(&conversion.of(column.field().name()));
-                all_or_errors(spec.columns().iter().map(column)).map(drop)
-            }
-        };
-        required.map_err(|error| self.in_group(error))
-    }
-}
 
 /// What a conversion from Arrow to tensors is asked for: which results, and the options of each column.
 ///
@@ -93,9 +40,10 @@ pub struct Conversion {
     pub selection: Selection,
     /// Which index columns of pandas are among all columns.
     pub index: PandasIndex,
-    /// The dtype of the elements, by a checked cast; `None` is a column's own, or what the columns of a matrix promote to.
+    /// The dtype of the elements, by a checked cast; `None` is a column's own, or what the columns of a matrix promote to. By column,
+    /// or by group.
     pub dtype: PerColumn<Option<DType>>,
-    /// What happens to nulls.
+    /// What happens to nulls. By column, or by group: a column's own policy comes before its group's.
     pub nulls: PerColumn<NullPolicy>,
     /// What the elements of decimal columns are.
     pub decimal: PerColumn<DecimalMode>,
@@ -207,6 +155,40 @@ impl Conversion {
         options
     }
 
+    /// The options of a column in a group.
+    pub(crate) fn of_in(&self, name: &str, group: &Group, column: &str) -> Options {
+        self.call().of(name, group).of_column(column, self.of(column))
+    }
+
+    /// The dtype of a group's tensor, unless it is that of its columns.
+    pub(crate) fn dtype_in(&self, name: &str, group: &Group) -> Option<DType> {
+        self.call().of(name, group).dtype()
+    }
+
+    /// The results of one group: its tensor, and its validity where it asks for that.
+    ///
+    /// # Errors
+    /// As [`Conversion::results`].
+    pub(crate) fn results_of(&self, field: &FieldRef, (name, group): (&str, &Group)) -> Result<Vec<ResultSpec>> {
+        group_results(field, &[(name.to_owned(), group.clone())], self.call(), |name| self.of(name))
+    }
+
+    /// The options that groups may have too.
+    fn call(&self) -> CallOptions<'_> {
+        CallOptions { dtype: &self.dtype, nulls: &self.nulls }
+    }
+
+    /// Refuses groups whose results have one name, or whose options are given twice.
+    ///
+    /// # Errors
+    /// Tells all such groups.
+    pub(crate) fn check_groups(&self) -> Result<()> {
+        match &self.selection {
+            Selection::Named(groups) => self.call().check(groups),
+            _ => Ok(()),
+        }
+    }
+
     /// The options of matrices as a whole.
     pub(crate) fn matrix(&self) -> MatrixOptions {
         MatrixOptions {
@@ -242,7 +224,8 @@ impl Conversion {
     pub(crate) fn check_once(&self, field: &FieldRef) -> Result<()> {
         self.check_columns(field)?;
         let results = self.results(field, None)?;
-        all_or_errors(results.iter().map(|result| result.require_view(self))).map(drop)
+        let view = |result: &ResultSpec| result.require_view(self.copy, |column| self.of(column));
+        all_or_errors(results.iter().map(view)).map(drop)
     }
 
     /// Refuses options of columns that do not exist: a typing error must not pass for a default. The error tells which of the
@@ -261,8 +244,13 @@ impl Conversion {
 
     /// Refuses columns that do not exist, of the selection and of options.
     pub(crate) fn check_names(&self, field: &FieldRef) -> Result<()> {
-        let names = self.dtype.names().chain(self.nulls.names()).chain(self.decimal.names());
-        let names = names.chain(self.dictionary.names());
+        let of_columns = self.decimal.names().chain(self.dictionary.names());
+        if let (Selection::Named(groups), true) = (&self.selection, is_struct(field)) {
+            let columns = require_columns(field, self.selection.columns().chain(of_columns));
+            let errors = [columns, self.call().check_names(field, groups)].into_iter().filter_map(Result::err);
+            return Error::of_columns(errors).map_or(Ok(()), Err);
+        }
+        let names = self.dtype.names().chain(self.nulls.names()).chain(of_columns);
         if is_struct(field) {
             return require_columns(field, self.selection.columns().chain(names));
         }
@@ -278,7 +266,7 @@ impl Conversion {
     /// # Errors
     /// For whatever no data of the type makes possible; tells all such columns.
     pub(crate) fn results(&self, field: &FieldRef, natural: Option<DType>) -> Result<Vec<ResultSpec>> {
-        let result = |kind| ResultSpec { group: None, kind };
+        let result = ResultSpec::new;
         match &self.selection {
             Selection::Whole(_) if is_struct(field) => {
                 Ok(vec![result(ResultKind::Matrix(self.matrix_of(field, natural)?))])
@@ -295,7 +283,7 @@ impl Conversion {
                 };
                 all_or_errors(self.index.select(field, columns.as_deref())?.into_iter().map(column))
             }
-            Selection::Named(groups) => group_results(field, groups, &self.matrix(), |name| self.of(name)),
+            Selection::Named(groups) => group_results(field, groups, self.call(), |name| self.of(name)),
         }
     }
 
@@ -351,6 +339,15 @@ impl Conversion {
             Error::argument("a batch has no validity, so that it would be lost which values are null")
                 .remedy_is(Remedy::FillInBatches)
         };
+        if let Selection::Named(groups) = &self.selection {
+            let kept = |name: &str, group: &Group| {
+                let options = self.call().of(name, group);
+                let columns = group.columns().iter().filter(move |column| options.nulls(column) == NullPolicy::Keep);
+                columns.map(|column| lost().in_column(column)).collect::<Vec<_>>()
+            };
+            let without = groups.iter().filter(|(_, group)| group.validity_name().is_none());
+            return Error::of_columns(without.flat_map(|(name, group)| kept(name, group))).map_or(Ok(()), Err);
+        }
         let error = match &self.nulls {
             PerColumn::All(NullPolicy::Keep) => Some(lost()),
             PerColumn::All(_) => None,
@@ -389,51 +386,6 @@ impl Conversion {
 /// Whether data of this type is rows of several columns.
 pub(crate) fn is_struct(field: &FieldRef) -> bool {
     matches!(field.data_type(), DataType::Struct(_))
-}
-
-/// The specs of named groups.
-///
-/// # Errors
-/// When a name stands twice, or as [`MatrixSpec::new`] and [`Spec::new`]. Names the group.
-fn group_results(
-    field: &FieldRef,
-    groups: &[(String, Group)],
-    matrix: &MatrixOptions,
-    options: impl Fn(&str) -> Options,
-) -> Result<Vec<ResultSpec>> {
-    let (mut names, positions) = (HashSet::with_capacity(groups.len()), Positions::new(field));
-    let result = |(name, group): &(String, Group)| {
-        if !names.insert(name.clone()) {
-            return Err(Error::argument(format!("two groups are called {name:?}")).remedy_is("give each its own name"));
-        }
-        let positions = positions.as_ref().map_err(Clone::clone);
-        let kind = positions.and_then(|positions| group_result((field, positions), group, matrix, &options));
-        let kind = kind.map_err(|error| error.in_group(name))?;
-        Ok(ResultSpec { group: Some(name.clone()), kind })
-    };
-    all_or_errors(groups.iter().map(result))
-}
-
-fn group_result(
-    (field, positions): (&FieldRef, &Positions<'_>),
-    group: &Group,
-    matrix: &MatrixOptions,
-    options: impl Fn(&str) -> Options,
-) -> Result<ResultKind> {
-    match group {
-        Group::Matrix(columns) => {
-            let selected = positions.select(Some(columns))?;
-            let spec = MatrixSpec::of_selected(field, selected, Some(columns), options, matrix.dtype)?;
-            Ok(ResultKind::Matrix(Arc::new(spec)))
-        }
-        Group::Column(name) => {
-            let mut options = options(name).copy(matrix.copy).writable(matrix.writable);
-            options.dtype = matrix.dtype.or(options.dtype);
-            let selected = positions.select(Some(std::slice::from_ref(name)))?;
-            let (position, column) = selected.first().copied().ok_or_else(|| Error::internal("no such column"))?;
-            Ok(ResultKind::Column { position: Some(position), spec: Spec::new(column, &options)?, options })
-        }
-    }
 }
 
 /// A matrix's spec, and what it was made of.

@@ -134,6 +134,17 @@ impl MatrixSpec {
         Ok(Self { field: field.clone(), columns, dtype: DType::Bool, promoted: Vec::new(), changes_elements })
     }
 
+    /// Returns the spec of these columns' validity.
+    ///
+    /// # Errors
+    /// As [`Spec::validity`].
+    pub(crate) fn validity(&self) -> Result<Self> {
+        let columns = self.columns.iter().map(|(position, column)| Ok((*position, column.validity()?)));
+        let (columns, promoted) = (all_or_errors(columns)?, Vec::new());
+        let changes_elements = !columns.is_empty();
+        Ok(Self { field: self.field.clone(), columns, dtype: DType::Bool, promoted, changes_elements })
+    }
+
     /// The struct field.
     #[must_use]
     pub(crate) fn field(&self) -> &FieldRef {

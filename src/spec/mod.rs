@@ -7,6 +7,7 @@ mod column;
 mod conversion;
 mod fixed_shape_tensor;
 mod float8;
+mod group;
 mod matrix;
 mod nulls;
 mod options;
@@ -14,6 +15,7 @@ mod pandas;
 mod per_column;
 mod possible;
 mod promotion;
+mod result;
 mod round;
 mod select;
 mod selection;
@@ -25,8 +27,9 @@ pub(crate) use column::Spec;
 pub use conversion::Conversion;
 #[cfg(feature = "python")]
 pub(crate) use conversion::forget_matrix;
-pub(crate) use conversion::{ResultKind, ResultSpec, is_struct};
+pub(crate) use conversion::is_struct;
 pub(crate) use fixed_shape_tensor::FixedShapeTensor;
+pub use group::Group;
 pub(crate) use matrix::MatrixOptions;
 pub(crate) use matrix::MatrixSpec;
 pub use matrix::MemoryOrder;
@@ -41,9 +44,10 @@ pub use per_column::PerColumn;
 pub(crate) use possible::{
     ABOVE_1, CHUNKS, DICTIONARIES, JOINED, NULLS, PossibleStep, Undecided, may_be_null, unless_one_chunk,
 };
+pub(crate) use result::{ResultKind, ResultSpec};
 pub(crate) use round::odd_single;
 pub(crate) use select::{all_or_errors, require_columns, select};
-pub use selection::{Group, Selection};
+pub use selection::Selection;
 pub(crate) use strides::{Dims, row_major_strides};
 pub(crate) use tensor::TensorField;
 #[cfg(feature = "python")]

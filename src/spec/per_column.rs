@@ -51,9 +51,15 @@ impl<T: Copy + Default> PerColumn<T> {
     pub fn of(&self, column: &str) -> T {
         match self {
             Self::All(value) => *value,
-            Self::Named(columns) => {
-                columns.iter().find(|(name, _)| name == column).map(|(_, value)| *value).unwrap_or_default()
-            }
+            Self::Named(_) => self.get(column).unwrap_or_default(),
+        }
+    }
+
+    /// The value that is named for a column; `None` for a value of all columns.
+    pub(crate) fn get(&self, column: &str) -> Option<T> {
+        match self {
+            Self::All(_) => None,
+            Self::Named(columns) => columns.iter().find(|(name, _)| name == column).map(|(_, value)| *value),
         }
     }
 

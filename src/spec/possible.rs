@@ -59,6 +59,16 @@ impl Undecided {
     }
 }
 
+/// Under [`CopyMode::Never`], refuses a validity, which is a copy of any rows.
+///
+/// # Errors
+/// As [`Undecided::new`].
+#[cfg(feature = "python")]
+pub(crate) fn refuse_validity(copy: CopyMode) -> Result<()> {
+    let unpacked = PossibleStep { text: "bits unpacked to bytes".to_owned(), only_if: None };
+    Undecided::new(&[unpacked], copy).map(drop)
+}
+
 /// Returns whether elements of a type may be null, as far as the type tells.
 pub(crate) fn may_be_null(field: &Field) -> bool {
     field.is_nullable()

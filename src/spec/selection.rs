@@ -1,14 +1,16 @@
 //! [`Selection`]: which results a conversion has, and which columns each of them is made of.
 
+use super::Group;
+
 /// Which results a conversion has, and which columns each of them is made of.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Selection {
     /// One tensor: the matrix of these columns of a struct, or of all. Of an array that is no struct, its rows.
     Whole(Option<Vec<String>>),
     /// A tensor for each of these columns of a struct, or for each column.
     Each(Option<Vec<String>>),
-    /// A tensor for each name.
+    /// A tensor for each name, and one more for its validity where the group asks for it.
     Named(Vec<(String, Group)>),
 }
 
@@ -27,25 +29,13 @@ impl Selection {
         };
         columns.iter().chain(groups.iter().flat_map(|(_, group)| group.columns())).map(String::as_str)
     }
-}
 
-/// What a name stands for, among the columns of a batch.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Group {
-    /// A column, as a tensor of its own.
-    Column(String),
-    /// Columns that are packed into a matrix, in this order.
-    Matrix(Vec<String>),
-}
-
-impl Group {
-    /// The names of its columns.
-    #[must_use]
-    pub fn columns(&self) -> &[String] {
-        match self {
-            Self::Column(name) => std::slice::from_ref(name),
-            Self::Matrix(names) => names,
-        }
+    /// The names of all results that have one of the caller's, in order.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        let groups = match self {
+            Self::Whole(_) | Self::Each(_) => [].as_slice(),
+            Self::Named(groups) => groups.as_slice(),
+        };
+        groups.iter().flat_map(|(name, group)| std::iter::once(name.as_str()).chain(group.validity_name()))
     }
 }

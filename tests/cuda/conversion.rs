@@ -36,8 +36,8 @@ fn on_host(tensor: &Tensor) -> Vec<u8> {
 }
 
 fn groups() -> Selection {
-    let x = Group::Matrix(vec!["b".to_owned(), "a".to_owned()]);
-    Selection::Named(vec![("x".to_owned(), x), ("y".to_owned(), Group::Column("b".to_owned()))])
+    let x = Group::matrix(["b".to_owned(), "a".to_owned()]);
+    Selection::Named(vec![("x".to_owned(), x), ("y".to_owned(), Group::column("b".to_owned()))])
 }
 
 #[test]

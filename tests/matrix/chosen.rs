@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
-use arrow_array::{Array, ArrayRef, Int32Array, StructArray};
-use arrow_dlpack::{Chunks, Conversion, DType, DeviceArray, ErrorKind, Group, PandasIndex, Selection};
+use arrow_array::{Array, ArrayRef, Int32Array, RecordBatch, StructArray};
+use arrow_dlpack::{
+    Chunks, Conversion, DType, DeviceArray, ErrorKind, Group, NullPolicy, PandasIndex, PerColumn, Scalar, Selection,
+};
 use arrow_schema::{DataType, Field};
 
 use crate::cases::dictionary;
@@ -18,9 +20,9 @@ fn groups_are_matrices_and_columns() {
     let chunks = [batch.clone(), batch.clone()];
     let name = str::to_owned;
     let groups = [
-        (name("x"), Group::Matrix(vec![name("c2"), name("c0")])),
-        (name("y"), Group::Column(name("c1"))),
-        (name("z"), Group::Matrix(vec![name("c1")])),
+        (name("x"), Group::matrix([name("c2"), name("c0")])),
+        (name("y"), Group::column(name("c1"))),
+        (name("z"), Group::matrix([name("c1")])),
     ];
     let options = Conversion::default();
     let tensors = options
@@ -39,7 +41,7 @@ fn groups_are_matrices_and_columns() {
             .to_tensors(Chunks::new(batch.field(), &chunks))
             .is_err()
     );
-    let none = [(name("x"), Group::Matrix(Vec::new()))];
+    let none = [(name("x"), Group::matrix([] as [&str; 0]))];
     let error = options
         .clone()
         .select(Selection::Named(none.to_vec()))
@@ -49,6 +51,50 @@ fn groups_are_matrices_and_columns() {
     let typed = options.dtype(DType::Float32);
     let empty = typed.select(Selection::Named(none.to_vec())).to_tensors(Chunks::new(batch.field(), &chunks)).unwrap();
     assert_eq!((empty[0].1.shape(), empty[0].1.dtype()), (&[8_i64, 0][..], DType::Float32));
+}
+
+#[test]
+fn groups_have_options_of_their_own() {
+    let columns: [ArrayRef; 2] =
+        [Arc::new(Int32Array::from(vec![Some(1), None])), Arc::new(Int32Array::from(vec![None, Some(4)]))];
+    let batch = RecordBatch::try_from_iter(["a", "b"].into_iter().zip(columns)).unwrap();
+    let named = |groups: &[(&str, Group)]| {
+        let groups = groups.iter().map(|(name, group)| ((*name).to_owned(), group.clone()));
+        Conversion::default().select(Selection::Named(groups.collect()))
+    };
+    let fill = |value: i128| NullPolicy::Fill(Scalar::Int(value));
+    let x = Group::matrix(["a", "b"]).dtype(DType::Float32).nulls(fill(-1)).validity("valid");
+    let y = Group::column("b").nulls(fill(0)).validity("y valid");
+    let conversion = named(&[("x", x.clone()), ("y", y)]).nulls(PerColumn::named([("a", fill(7))]));
+    let tensors = conversion.to_tensors(&batch).unwrap();
+    let names: Vec<&str> = tensors.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(names, ["x", "valid", "y", "y valid"]);
+    assert_eq!(names, conversion.selection.names().collect::<Vec<_>>());
+    assert_eq!(tensors[0].1.as_slice::<f32>().unwrap(), [1.0, -1.0, 7.0, 4.0]);
+    assert_eq!((tensors[1].1.shape(), tensors[1].1.as_bytes().unwrap()), (&[2_i64, 2][..], &[1_u8, 0, 0, 1][..]));
+    assert_eq!((tensors[3].1.shape(), tensors[3].1.as_bytes().unwrap()), (&[2_i64][..], &[0_u8, 1][..]));
+    let report = conversion.explain(&batch).unwrap();
+    let rows: Vec<_> = report.rows.iter().map(|row| (row.column.as_str(), row.bytes)).collect();
+    assert_eq!(rows, [("a", 8), ("b", 8), ("valid", 4), ("y", 8), ("y valid", 2)]);
+
+    for (wrong, column) in [
+        (named(&[("x", x.clone())]).dtype(PerColumn::named([("x", Some(DType::Int8))])), None),
+        (named(&[("x", x.clone())]).dtype(PerColumn::named([("a", Some(DType::Int8))])), Some("a")),
+        (named(&[("x", x.clone())]).nulls(PerColumn::named([("x", fill(0))])), None),
+        (named(&[("a", x.clone().validity("b"))]).nulls(PerColumn::named([("b", fill(0))])), None),
+        (named(&[("b", Group::column("a"))]).nulls(PerColumn::named([("b", fill(0))])), None),
+        (named(&[("x", x.clone()), ("valid", Group::column("a"))]), None),
+    ] {
+        let found = wrong.to_tensors(&batch).map(drop);
+        if wrong.selection.names().eq(["a", "b"]) {
+            // The validity may be called as a column is.
+            found.unwrap();
+            continue;
+        }
+        let error = found.unwrap_err();
+        assert_eq!((error.kind(), error.column()), (ErrorKind::Argument, column), "{error}");
+        assert!(error.remedy().is_some(), "{error}");
+    }
 }
 
 #[test]

@@ -75,8 +75,8 @@ fn the_result_and_its_log_are_those_of_all_batches_together() {
         })
     };
     let groups = [
-        ("x".to_owned(), Group::Matrix(vec!["b".to_owned(), "a".to_owned()])),
-        ("y".to_owned(), Group::Column("a".to_owned())),
+        ("x".to_owned(), Group::matrix(["b".to_owned(), "a".to_owned()])),
+        ("y".to_owned(), Group::column("a".to_owned())),
     ];
     for order in [MemoryOrder::C, MemoryOrder::A, MemoryOrder::F] {
         for nulls in [NullPolicy::Nan, NullPolicy::Keep] {

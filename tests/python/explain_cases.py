@@ -403,6 +403,15 @@ def batch(random: random.Random, fields: list[tuple[str, Callable[[Rows], pa.Arr
     return cut(random, pa.record_batch(arrays, [name for name, _ in fields]))
 
 
+def grouped(random: random.Random, number: int, columns: Any) -> Any:
+    """A group, perhaps with options of its own."""
+    if random.random() < 0.5:
+        return columns
+    nulls = random.choice([None, None, 0, "keep", "nan"])
+    validity = f"valid{number}" if random.random() < 0.5 else None
+    return ad.group(columns, dtype=random.choice([None, None, "float64"]), nulls=nulls, validity=validity)
+
+
 def columns(random: random.Random) -> Example:
     """Several columns: one by one, as a matrix, or in groups."""
     names = ["a", "b", "c", "d"][: random.choice([0, 1, 2, 2, 3, 4])]
@@ -421,7 +430,8 @@ def columns(random: random.Random) -> Example:
     if kind == "groups":
         groups = [random.sample(names, random.randrange(1, len(names) + 1)) for _ in range(2) if names]
         options["columns"] = {
-            f"g{number}": group if random.random() < 0.6 else group[0] for number, group in enumerate(groups)
+            f"g{number}": grouped(random, number, group if random.random() < 0.6 else group[0])
+            for number, group in enumerate(groups)
         }
     elif chosen is not None:
         options["columns"] = chosen

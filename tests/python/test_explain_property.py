@@ -76,7 +76,12 @@ def outcomes_of(example: Example, report: ad.Report) -> list[Any]:
     """The rows that stand for a result."""
     if example.kind != "groups":
         return list(report)
-    return [report[name] for name in example.options["columns"]]
+    outcomes = []
+    for name, group in example.options["columns"].items():
+        outcomes.append(report[name])
+        if isinstance(group, ad.Group) and group.validity is not None:
+            outcomes.append(report[group.validity])
+    return outcomes
 
 
 def reasons(*errors: str | None) -> set[str]:

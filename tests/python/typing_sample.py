@@ -56,6 +56,12 @@ def loads(table: ad.RecordBatch, stream: ad.ArrayStream) -> None:
     for batch in groups:
         assert_type(batch, dict[str, ad.Tensor])
     groups.load_state_dict(groups.state_dict())
+    own = ad.group(["a", "b"], dtype="float32", nulls="keep", validity="valid")
+    assert_type(own, ad.Group)
+    assert_type(next(iter(ad.Loader(table, batch_size=4, columns={"x": own}))), dict[str, ad.Tensor])
+    assert_type(ad.to_tensors(table, columns={"x": own, "y": "c"}, dtype={"y": "int8"}), dict[str, ad.Tensor])
+    ad.group(["a"], nulls={"a": 0})  # type: ignore[arg-type]
+    ad.Loader(table, batch_size=4, nulls="keep")  # type: ignore[call-overload]
     assert_type(next(iter(ad.Loader(stream, batch_size=4))), ad.Tensor)
     assert_type(ad.Loader(table, batch_size=4, device="cuda", allocator="cuMemAlloc"), ad.Loader[ad.Tensor])
     ad.Loader(table, batch_size=4, allocator="malloc")  # type: ignore[call-overload]

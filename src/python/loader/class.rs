@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use pyo3::prelude::*;
+use pyo3::types::PyDict;
 
 use super::progress::Progress;
 use super::sources::Sources;
@@ -19,10 +20,10 @@ use crate::spec::Conversion;
 ///     starts an epoch: it reads the source again, or calls the callable. A reader, an iterator or the result
 ///     of a connection can be read once.
 /// batch_size: rows per batch; the last batch may have fewer.
-/// columns: a list of names, or a dict {name: column, or list of columns that become a matrix}. None takes all
-///     columns except the index of a pandas data frame.
-/// dtype, nulls, decimal, dictionary: as for `to_tensor`, each also as a dict by column. nulls="keep" is an
-///     error, because a batch has no validity.
+/// columns: a list of names, or a dict {name: column, list of columns that become a matrix, or `group` of these
+///     with options of its own}. None takes all columns except the index of a pandas data frame.
+/// dtype, nulls, decimal, dictionary: as for `to_tensors`, each also as a dict by column, dtype and nulls also by
+///     group. nulls="keep" is an error, unless the `group` has a validity.
 /// xp: an array namespace, or its name ("numpy", "torch", "jax", ...); batches are its arrays.
 /// device: where the batches are: "cpu"; "cuda", copied ahead on a stream of the loader; "cuda_host",
 ///     page-locked memory.
@@ -60,6 +61,8 @@ pub struct Loader {
     pub(super) conversion: Conversion,
     /// `nulls=` as it was passed, for a pickle: of a fill not every type of number is in the options.
     pub(super) nulls: Option<Py<PyAny>>,
+    /// The groups of `columns=`, for a pickle.
+    pub(super) groups: Option<Py<PyDict>>,
     pub(super) xp: Option<Py<PyAny>>,
     pub(super) allocator: Option<Py<PyAny>>,
     pub(super) load: LoadOptions,

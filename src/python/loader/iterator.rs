@@ -23,7 +23,7 @@ pub(super) const PATIENCE: Duration = Duration::from_millis(50);
 #[derive(Debug)]
 pub struct LoaderIterator {
     batches: Arc<Batches>,
-    /// The names of the groups; `None` where a batch is one tensor.
+    /// The names of the results; `None` where a batch is one tensor.
     names: Option<Vec<Py<PyString>>>,
     xp: Option<Py<PyAny>>,
     progress: Arc<Progress>,
@@ -40,7 +40,7 @@ impl LoaderIterator {
         run: u64,
     ) -> Self {
         let names = match selection {
-            Selection::Named(groups) => Some(groups.iter().map(|(name, _)| PyString::new(py, name).unbind()).collect()),
+            Selection::Named(_) => Some(selection.names().map(|name| PyString::new(py, name).unbind()).collect()),
             _ => None,
         };
         Self { batches, names, xp, progress, run }

@@ -104,7 +104,9 @@ impl Loader {
         load.readers = number("readers", readers, load.readers, 1)?;
         let threads = threads.map(counts::threads).transpose()?;
         let keywords = ElementKeywords { dtype, nulls, decimal, dictionary };
+        let groups = columns.as_ref().and_then(|columns| columns.groups(py));
         let conversion = keywords.conversion(None, Some(true))?.select(Columns::whole(columns)).threads(threads);
+        conversion.check_groups()?;
         conversion.refuse_kept_nulls()?;
         let sources = Sources::new(py, source, sources)?;
         let lanes = keywords::lanes(number("lanes", lanes, 1, 1)?, &sources)?;
@@ -125,6 +127,7 @@ impl Loader {
             sources,
             conversion,
             nulls: pickled::kept_nulls(nulls)?,
+            groups,
             xp: xp.map(Bound::unbind),
             allocator: allocator.map(|allocator| allocator.clone().unbind()),
             load,
@@ -291,6 +294,7 @@ impl Loader {
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
         self.sources.traverse(&visit)?;
         visit.call(&self.nulls)?;
+        visit.call(&self.groups)?;
         visit.call(&self.xp)?;
         visit.call(&self.allocator)
     }

@@ -7,7 +7,7 @@ use pyo3::types::{PyDict, PyFunction, PyList, PyModule, PyTuple, PyType};
 use super::class::Loader;
 use crate::python::options::{mapping, write_keywords};
 use crate::python::{Array, Device, RecordBatch, pickle};
-use crate::spec::{Group, Selection};
+use crate::spec::Selection;
 
 /// `__reduce_ex__` of a loader in this state.
 ///
@@ -108,15 +108,8 @@ fn options<'py>(py: Python<'py>, loader: &Loader) -> PyResult<Bound<'py, PyDict>
     match &loader.conversion.selection {
         Selection::Whole(None) | Selection::Each(None) => {}
         Selection::Whole(Some(columns)) | Selection::Each(Some(columns)) => options.set_item("columns", columns)?,
-        Selection::Named(groups) => {
-            let named = PyDict::new(py);
-            for (name, group) in groups {
-                match group {
-                    Group::Column(column) => named.set_item(name, column)?,
-                    Group::Matrix(columns) => named.set_item(name, columns)?,
-                }
-            }
-            options.set_item("columns", named)?;
+        Selection::Named(_) => {
+            options.set_item("columns", loader.groups.as_ref().map(|groups| groups.bind(py).copy()).transpose()?)?
         }
     }
     write_keywords(&loader.conversion, &options)?;

@@ -27,7 +27,7 @@ def table(rows: int, chunk: int, seed: int = 0) -> pa.Table:
     return pa.Table.from_batches(whole.to_batches(max_chunksize=chunk), whole.schema)
 
 
-GROUPS = {"x": ["a", "b", "c"], "y": "row", "z": "pair"}
+GROUPS = {"x": ad.group(["a", "b", "c"], validity="valid"), "y": "row", "z": ad.group("pair", validity="pairs valid")}
 NULLS = {"b": 7}
 
 

@@ -95,6 +95,12 @@ COLUMN: dict[str, tuple[Callable[[Any], Any], Callable[[int], pa.Array]]] = {
     "groups": (lambda data: ad.to_tensors(data, columns={"x": ["a", "b"], "y": "a"}), columns),
     "groups of one": (lambda data: ad.to_tensors(data, columns={"x": ["a"]}), columns),
     "groups of bool8": (lambda data: ad.to_tensors(data, columns={"x": ["a"]}), columns_of_bools),
+    "groups with validity": (
+        lambda data: ad.to_tensors(
+            data, columns={"x": ad.group(["a", "b"], nulls=0, validity="v"), "y": ad.group("a", nulls=0, validity="w")}
+        ),
+        columns,
+    ),
     "groups cast": (lambda data: ad.to_tensors(data, columns={"x": ["a", "b"]}, dtype="int8"), columns),
 }
 

@@ -325,7 +325,9 @@ class TestFunctions:
         assert driver.calls("cuMemAllocFromPoolAsync") - before == 1
         assert self.there(tensors["a"]).tolist() == [1, 2, 0]
         assert self.there(tensors["b"]).tolist() == [True, False, True]
-        groups = ad.to_tensors(self.BATCH, columns={"x": ["a", "c"], "y": "b"}, nulls=0, device="cuda")
+        own = ad.group(["a", "c"], nulls=0, validity="valid")
+        groups = ad.to_tensors(self.BATCH, columns={"x": own, "y": "b"}, device="cuda")
+        assert self.there(groups["valid"]).tolist() == [[True, True], [True, True], [False, True]]
         assert self.there(groups["x"]).tolist() == [[1, 1], [2, 2], [0, 3]]
         assert self.there(groups["y"]).tolist() == [True, False, True]
 

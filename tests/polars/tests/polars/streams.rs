@@ -49,7 +49,7 @@ fn frames_are_a_source_of_the_loader() {
     let frames = (0_u16..5).map(|index| df!("x" => [f32::from(index); 2], "y" => [Some(0.5_f32), None]).unwrap());
     let stream = polars::stream(frames).unwrap();
     let groups =
-        vec![("x".to_owned(), Group::Matrix(vec!["x".to_owned()])), ("y".to_owned(), Group::Column("y".to_owned()))];
+        vec![("x".to_owned(), Group::matrix(["x".to_owned()])), ("y".to_owned(), Group::column("y".to_owned()))];
     let conversion = Conversion::default().select(Selection::Named(groups)).nulls(NullPolicy::Nan);
     let options = LoadOptions::new(Sharding::new(4, false, 0, 1).unwrap());
     let batches = Batches::new(stream, &conversion, &options, &Place::start(0)).unwrap();

@@ -1,0 +1,22 @@
+//! Reads a list of column names.
+
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+use pyo3::types::PyString;
+
+use super::options::mapping;
+
+/// The names of columns: a list of them, which a single name is not.
+pub(super) fn names(object: &Bound<'_, PyAny>) -> PyResult<Vec<String>> {
+    if let Ok(name) = object.cast::<PyString>() {
+        let name = name.repr()?;
+        return Err(PyTypeError::new_err(format!("columns must be a list of names; pass [{name}] for {name} alone")));
+    }
+    if mapping(object)?.is_some() {
+        return Err(PyTypeError::new_err("columns must be a list of names; to_tensors makes groups of a dict"));
+    }
+    object.extract().map_err(|_| match object.repr() {
+        Ok(found) => PyTypeError::new_err(format!("columns must be a list of names, not {found}")),
+        Err(error) => error,
+    })
+}

@@ -1,0 +1,153 @@
+//! The class `Group`: columns that become one tensor, with options of their own, as a value of `columns={...}`.
+
+use pyo3::gc::{PyTraverseError, PyVisit};
+use pyo3::prelude::*;
+use pyo3::types::{PyString, PyTuple};
+use pyo3::wrap_pyfunction;
+
+use super::column_names::names;
+use super::dtype;
+use super::nulls::parse_nulls;
+use super::pickle::rebuild;
+use crate::dtype::DType;
+use crate::spec::Group as Core;
+
+pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<Group>()?;
+    module.add_function(wrap_pyfunction!(group, module)?)?;
+    module.add_function(wrap_pyfunction!(_unpickle_group, module)?)
+}
+
+/// Columns that become one tensor, and its options: what `group` returns.
+#[pyclass(frozen, module = "arrow_dlpack")]
+#[derive(Debug)]
+pub struct Group {
+    core: Core,
+    dtype: Option<DType>,
+    /// As they were passed: not every type of number is in the options.
+    nulls: Option<Py<PyAny>>,
+}
+
+impl Group {
+    /// The group, for a selection.
+    pub(super) fn core(&self) -> &Core {
+        &self.core
+    }
+
+    fn new(
+        columns: &Bound<'_, PyAny>,
+        dtype: Option<&Bound<'_, PyAny>>,
+        nulls: Option<&Bound<'_, PyAny>>,
+        validity: Option<String>,
+    ) -> PyResult<Self> {
+        let mut core = match columns.cast::<PyString>() {
+            Ok(column) => Core::column(column.extract::<String>()?),
+            Err(_) => Core::matrix(names(columns)?),
+        };
+        let dtype = dtype.map(dtype::resolve).transpose()?;
+        if let Some(dtype) = dtype {
+            core = core.dtype(dtype);
+        }
+        if let Some(nulls) = nulls {
+            core = core.nulls(parse_nulls(nulls)?);
+        }
+        if let Some(validity) = validity {
+            core = core.validity(validity);
+        }
+        Ok(Self { core, dtype, nulls: nulls.map(|nulls| nulls.clone().unbind()) })
+    }
+
+    fn columns_as_passed<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        match self.core.columns() {
+            [only] if !self.core.is_matrix() => Ok(PyString::new(py, only).into_any()),
+            columns => columns.into_pyobject(py),
+        }
+    }
+}
+
+#[pymethods]
+impl Group {
+    /// The name of the column that is a tensor of its own, or the list of those that become a matrix.
+    #[getter]
+    fn columns<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.columns_as_passed(py)
+    }
+
+    /// The name of the tensor's dtype, or None.
+    #[getter]
+    fn dtype(&self) -> Option<&'static str> {
+        self.dtype.map(DType::name)
+    }
+
+    /// What happens to nulls, or None.
+    #[getter]
+    fn nulls(&self, py: Python<'_>) -> Option<Py<PyAny>> {
+        self.nulls.as_ref().map(|nulls| nulls.clone_ref(py))
+    }
+
+    /// The name of the validity, or None.
+    #[getter]
+    fn validity(&self) -> Option<&str> {
+        self.core.validity_name()
+    }
+
+    fn __eq__(&self, other: &Bound<'_, PyAny>) -> bool {
+        other.cast::<Self>().is_ok_and(|other| other.get().core == self.core)
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+        let mut text = format!("group({}", self.columns_as_passed(py)?.repr()?);
+        if let Some(dtype) = self.dtype {
+            text.push_str(&format!(", dtype={:?}", dtype.name()));
+        }
+        if let Some(nulls) = &self.nulls {
+            text.push_str(&format!(", nulls={}", nulls.bind(py).repr()?));
+        }
+        if let Some(validity) = self.core.validity_name() {
+            text.push_str(&format!(", validity={validity:?}"));
+        }
+        text.push(')');
+        Ok(text)
+    }
+
+    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        let options = (self.columns_as_passed(py)?, self.dtype(), self.nulls(py), self.core.validity_name());
+        (rebuild(py, "_unpickle_group")?, options).into_pyobject(py)
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.nulls)
+    }
+}
+
+/// Returns columns that become one tensor of a dict, with options of their own: a value of `columns={...}` in
+/// `to_tensors`, `explain` and `Loader`.
+///
+/// columns: the name of a column, which is a tensor of its own; or a list of names, which become a matrix.
+/// dtype: the dtype of the tensor; its columns then have none of their own. None is the one that the call's
+///     `dtype` has under the group's name, or for all.
+/// nulls: what happens to the nulls of columns that the call's `nulls` does not name. None is what it has under
+///     the group's name, or for all.
+/// validity: the name of one more result: a bool array of the tensor's shape, True where the value is valid. It
+///     is there whether or not there are nulls. None makes none.
+#[pyfunction]
+#[pyo3(signature = (columns, *, dtype=None, nulls=None, validity=None))]
+fn group(
+    columns: &Bound<'_, PyAny>,
+    dtype: Option<&Bound<'_, PyAny>>,
+    nulls: Option<&Bound<'_, PyAny>>,
+    validity: Option<String>,
+) -> PyResult<Group> {
+    Group::new(columns, dtype, nulls, validity)
+}
+
+/// The group of a pickle.
+#[pyfunction]
+fn _unpickle_group(
+    columns: &Bound<'_, PyAny>,
+    dtype: Option<&Bound<'_, PyAny>>,
+    nulls: Option<&Bound<'_, PyAny>>,
+    validity: Option<String>,
+) -> PyResult<Group> {
+    Group::new(columns, dtype, nulls, validity)
+}
