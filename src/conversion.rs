@@ -456,7 +456,7 @@ impl Conversion {
         require_copy(self.copy)?;
         let Some(rows) = out.shape().first() else {
             let error = Error::argument("out has no dimension, and the result has one for its rows");
-            return Err(error.remedy_is("pass an out of the result's shape").in_column(field.name()));
+            return Err(error.remedy_is("pass an output of the result's shape").in_column(field.name()));
         };
         let rows = usize::try_from(*rows).unwrap_or_default();
         if is_struct(field) {

@@ -225,7 +225,8 @@ impl Tensor {
     ///
     /// # Errors
     /// If the memory differs, or there is no driver to ask.
-    pub fn check_memory(&self) -> Result<()> {
+    #[cfg(feature = "python")]
+    pub(crate) fn check_memory(&self) -> Result<()> {
         let (before, bytes) = self.span().unwrap_or((0, 0));
         crate::stream_order::check_memory(self.device, self.data.addr().wrapping_sub(before), bytes)
     }

@@ -82,5 +82,5 @@ pub(crate) fn require_copy(copy: CopyMode) -> Result<()> {
 
 /// The error for an output over memory that is read.
 pub(crate) fn overlap() -> Error {
-    Error::argument("out overlaps the memory that is to be read").remedy_is("pass an out of its own memory")
+    Error::argument("out overlaps the memory that is to be read").remedy_is("pass an output of its own memory")
 }

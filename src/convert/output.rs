@@ -63,7 +63,7 @@ pub(crate) fn row_stride(spec: &Spec, rows: usize, out: &Output<'_>) -> Result<u
         return Err(Error::argument(format!(
             "the values of out have strides {inner:?}, and those of the column {own:?}"
         ))
-        .remedy_is("pass an out whose values are laid out as the column's; rows may lie apart"));
+        .remedy_is("pass an output whose values are laid out as the column's; rows may lie apart"));
     }
     // A single row has any stride.
     let stride = usize::try_from(*row_stride).ok().filter(|_| rows > 1);

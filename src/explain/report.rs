@@ -153,8 +153,7 @@ impl ReportRow {
     }
 
     /// The shape as text, `n` for the number of rows that is not known.
-    #[must_use]
-    pub fn shape_text(&self) -> String {
+    fn shape_text(&self) -> String {
         let extents: Vec<String> = self
             .shape
             .iter()

@@ -240,7 +240,7 @@ impl Batches {
 
     /// Returns whether the batches are made in this process, and not in the one that it was forked from.
     #[must_use]
-    pub fn is_in_this_process(&self) -> bool {
+    pub(crate) fn is_in_this_process(&self) -> bool {
         match &self.mode {
             Mode::Prefetch(ahead) => ahead.is_in_this_process(),
             Mode::Inline(inline) => inline.is_in_this_process(),
@@ -291,8 +291,9 @@ impl Batches {
     }
 
     /// Returns whether the next batch must still be made.
+    #[cfg(feature = "python")]
     #[must_use]
-    pub fn has_to_wait(&self) -> bool {
+    pub(crate) fn has_to_wait(&self) -> bool {
         match &self.mode {
             Mode::Prefetch(ahead) => ahead.has_to_wait(),
             Mode::Inline(_) => true,

@@ -266,6 +266,7 @@ impl<T> Prefetch<T> {
     }
 
     /// Returns whether no item is ready.
+    #[cfg(feature = "python")]
     pub(super) fn has_to_wait(&self) -> bool {
         self.shared.lock().ready.is_empty()
     }

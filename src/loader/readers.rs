@@ -74,6 +74,7 @@ impl Readers {
     }
 
     /// Returns whether the next batch is not ready.
+    #[cfg(feature = "python")]
     pub(super) fn has_to_wait(&self) -> bool {
         let round = self.round();
         self.thread(*round).is_ok_and(Prefetch::has_to_wait)

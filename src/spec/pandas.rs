@@ -26,13 +26,13 @@ pub enum PandasIndex {
 impl PandasIndex {
     /// Returns the columns of a struct type that are left out, in their order; none for any other type.
     #[must_use]
-    pub fn left_out(self, field: &Field) -> Vec<String> {
+    pub(crate) fn left_out(self, field: &Field) -> Vec<String> {
         self.names(field, true)
     }
 
     /// Returns the columns of a struct type that remain; `None` if none is left out.
     #[must_use]
-    pub fn remaining(self, field: &Field) -> Option<Vec<String>> {
+    pub(crate) fn remaining(self, field: &Field) -> Option<Vec<String>> {
         if self == Self::Keep || self.left_out(field).is_empty() {
             return None;
         }

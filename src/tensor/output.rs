@@ -77,7 +77,7 @@ impl<'a> Output<'a> {
         let device = tensor.device();
         if !matches!(device.device_type(), DLDeviceType::CPU | DLDeviceType::CUDA | DLDeviceType::CUDA_MANAGED) {
             return Err(Error::new(ErrorKind::Device, format!("out is on {device}, where nothing is written"))
-                .remedy_is("pass an out in host memory, or in that of the CUDA device that the data is on"));
+                .remedy_is("pass an output in host memory, or in that of the CUDA device that the data is on"));
         }
         if !tensor.is_aligned() {
             return Err(Error::argument(format!("out is not aligned for {}", tensor.dtype()))
@@ -123,7 +123,7 @@ impl<'a> Output<'a> {
             return Ok(());
         }
         Err(Error::new(ErrorKind::Device, format!("out is on {}, and the data on the CPU", self.device))
-            .remedy_is("pass an out in host memory, and copy it to the device afterwards"))
+            .remedy_is("pass an output in host memory, and copy it to the device afterwards"))
     }
 
     /// Returns when the memory is written, if it is on the device of `data`.
@@ -134,12 +134,12 @@ impl<'a> Output<'a> {
         let itemsize = self.dtype.itemsize();
         if !self.shape.contains(&0) && !self.data.addr().is_multiple_of(itemsize) {
             return Err(Error::argument(format!("out is not aligned to the {itemsize} bytes of a {}", self.dtype))
-                .remedy_is("pass an out whose memory starts at a whole element"));
+                .remedy_is("pass an output whose memory starts at a whole element"));
         }
         match &self.readiness {
             Some(readiness) if is_cuda(data) && self.device.id() == data.id() => Ok(readiness),
             _ => Err(Error::new(ErrorKind::Device, format!("out is on {}, and the data on {data}", self.device))
-                .remedy_is("pass an out on the device of the data, or copy the data to the device of out first")),
+                .remedy_is("pass an output on the device of the data, or copy the data to the device of the output first")),
         }
     }
 
@@ -160,7 +160,7 @@ impl<'a> Output<'a> {
                 "out has shape {:?}, and the result {shape:?}",
                 self.shape.as_slice()
             ))
-            .remedy_is("pass an out of the result's shape"));
+            .remedy_is("pass an output of the result's shape"));
         }
         Ok(())
     }
