@@ -117,17 +117,17 @@ impl CopyLog {
 /// The logs of another copy of this crate in the process.
 #[derive(Clone, Copy)]
 #[cfg_attr(not(feature = "python"), allow(dead_code, reason = "only the Python package is another copy's"))]
-pub(crate) struct Elsewhere {
+pub(crate) struct LogsOfOtherCopy {
     /// Whether one is active on this thread.
     pub(crate) is_tracking: fn() -> bool,
     pub(crate) record: fn(&Copied),
 }
 
-static ELSEWHERE: OnceLock<Elsewhere> = OnceLock::new();
+static ELSEWHERE: OnceLock<LogsOfOtherCopy> = OnceLock::new();
 
 /// Has copies recorded in the logs of another copy of this crate, too. The first ones stay.
 #[cfg(feature = "python")]
-pub(crate) fn record_elsewhere(logs: Elsewhere) {
+pub(crate) fn record_elsewhere(logs: LogsOfOtherCopy) {
     // Both are of the one package.
     let _ = ELSEWHERE.set(logs);
 }

@@ -34,7 +34,7 @@ impl Tensor {
         drop(read);
         slice.context().check_err().map_err(failed)?;
         let data = usize::try_from(start).map_err(|_| Error::internal("an address beyond the address space"))?;
-        let owner = Arc::new(Held { device, slice: Some(slice) });
+        let owner = Arc::new(SliceOwner { device, slice: Some(slice) });
         let (data, of) = (std::ptr::without_provenance_mut(data), Device::new(DLDeviceType::CUDA, device.ordinal()));
         // SAFETY: the slice has the shape's elements, of the dtype of `T`, in memory of the device, which is allocated when
         // the event below is complete. `owner` has the slice, so that nobody else writes to it.
@@ -129,12 +129,12 @@ impl<T> fmt::Debug for CudaSliceGuard<T> {
 }
 
 /// A slice that is dropped under our guard of its context, on whichever thread that is.
-struct Held<T> {
+struct SliceOwner<T> {
     device: &'static CudaDevice,
     slice: Option<CudaSlice<T>>,
 }
 
-impl<T> Drop for Held<T> {
+impl<T> Drop for SliceOwner<T> {
     fn drop(&mut self) {
         match self.device.enter() {
             Ok(_current) => drop(self.slice.take()),

@@ -245,9 +245,9 @@ impl fmt::Display for Error {
 }
 
 /// The message of an error for a caller of one language.
-struct Told<'a>(&'a Error, Language);
+struct ErrorText<'a>(&'a Error, Language);
 
-impl fmt::Display for Told<'_> {
+impl fmt::Display for ErrorText<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let &Self(all, language) = self;
         // Columns with the same error share a line.
@@ -285,7 +285,7 @@ const MOST_LINES: usize = 20;
 impl Error {
     /// The message for a caller of this language.
     pub(crate) fn told_in(&self, language: Language) -> impl fmt::Display {
-        Told(self, language)
+        ErrorText(self, language)
     }
 
     fn line(&self, columns: &[&str], language: Language, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -52,12 +52,12 @@ pub struct Tensor {
     copied: bool,
     field: Option<FieldRef>,
     // Boxed, because most tensors have none, and small tensors move faster.
-    codes: Option<Box<Codes>>,
+    codes: Option<Box<DictionaryOfCodes>>,
 }
 
 /// The dictionary that codes refer to.
 #[derive(Clone)]
-struct Codes {
+struct DictionaryOfCodes {
     dictionary: DeviceArray,
     /// Whether every element was a code of the dictionary when the tensor was made; slots of nulls can hold any value.
     all_valid: bool,
@@ -360,7 +360,7 @@ impl Tensor {
     /// Returns the same tensor with this dictionary of its codes, if the elements still are what its field says.
     /// `all_valid`: none of them is in the slot of a null.
     pub(crate) fn with_dictionary(self, dictionary: DeviceArray, all_valid: bool) -> Self {
-        let codes = self.field.is_some().then(|| Box::new(Codes { dictionary, all_valid }));
+        let codes = self.field.is_some().then(|| Box::new(DictionaryOfCodes { dictionary, all_valid }));
         Self { codes, ..self }
     }
 

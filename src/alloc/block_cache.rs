@@ -13,13 +13,13 @@ use super::block::{Block, HUGE_PAGE, HUGE_PAGES_FROM};
 const MOST: usize = 256 << 20;
 
 /// The block that this process caches.
-pub(super) static KEPT: Slot = Slot::new();
+pub(super) static KEPT: CacheSlot = CacheSlot::new();
 
 /// Room for one block.
 #[derive(Debug)]
-pub(super) struct Slot(AtomicPtr<Block>);
+pub(super) struct CacheSlot(AtomicPtr<Block>);
 
-impl Slot {
+impl CacheSlot {
     const fn new() -> Self {
         Self(AtomicPtr::new(null_mut()))
     }
@@ -95,7 +95,7 @@ mod tests {
 
     use super::*;
 
-    impl Drop for Slot {
+    impl Drop for CacheSlot {
         fn drop(&mut self) {
             self.clear();
         }
@@ -108,7 +108,7 @@ mod tests {
     }
 
     /// Caches a block, and returns its address.
-    fn kept(slot: &Slot, size: usize) -> usize {
+    fn kept(slot: &CacheSlot, size: usize) -> usize {
         let block = block(size);
         let address = block.start.addr().get();
         // SAFETY: just made, and nobody else's.
@@ -117,7 +117,7 @@ mod tests {
     }
 
     /// Takes a block, and frees it.
-    fn taken(slot: &Slot, len: usize) -> Option<usize> {
+    fn taken(slot: &CacheSlot, len: usize) -> Option<usize> {
         let block = slot.take(len)?;
         assert!(block.layout.size() >= len);
         let address = block.start.addr().get();
@@ -128,7 +128,7 @@ mod tests {
 
     #[test]
     fn the_last_block_is_taken_once_by_a_result_of_its_size() {
-        let slot = Slot::new();
+        let slot = CacheSlot::new();
         assert_eq!(taken(&slot, HUGE_PAGES_FROM), None);
         kept(&slot, HUGE_PAGES_FROM);
         let last = kept(&slot, HUGE_PAGES_FROM + 1000);
@@ -138,7 +138,7 @@ mod tests {
 
     #[test]
     fn little_is_not_kept_nor_very_much_and_no_result_takes_what_is_far_too_large() {
-        let slot = Slot::new();
+        let slot = CacheSlot::new();
         for size in [HUGE_PAGES_FROM - 1, MOST + 1] {
             kept(&slot, size);
             assert!(!slot.clear(), "{size}");
@@ -150,7 +150,7 @@ mod tests {
 
     #[test]
     fn threads_never_get_the_same_block() {
-        let slot = Slot::new();
+        let slot = CacheSlot::new();
         std::thread::scope(|scope| {
             for byte in 0..4_u8 {
                 let slot = &slot;

@@ -21,7 +21,7 @@ use std::sync::Arc;
 pub use counted::CountingAllocator;
 pub(crate) use foreign::{AnyBuffer, ForeignBuffer};
 pub(crate) use growing::GrowingBuffer;
-pub(crate) use pool::{Pool, PooledBuffer, Source};
+pub(crate) use pool::{BlockPool, PooledBuffer, Source};
 
 use crate::error::Result;
 use block::{Block, HUGE_PAGE, HUGE_PAGES_FROM};

@@ -16,7 +16,7 @@ const MOST: usize = 32;
 pub(crate) type Source = Box<dyn Fn(usize) -> Result<AnyBuffer> + Send + Sync>;
 
 /// A pool of unused blocks. Dropping it frees them; blocks in use are freed when they are dropped.
-pub(crate) struct Pool {
+pub(crate) struct BlockPool {
     shelf: Arc<Shelf>,
     /// `None` is ordinary memory.
     source: Option<Source>,
@@ -26,13 +26,13 @@ pub(crate) struct Pool {
 #[derive(Debug)]
 struct Shelf(Vec<AtomicPtr<AnyBuffer>>);
 
-impl fmt::Debug for Pool {
+impl fmt::Debug for BlockPool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Pool").field("shelf", &self.shelf).finish_non_exhaustive()
     }
 }
 
-impl Pool {
+impl BlockPool {
     /// Returns a pool that keeps at most this many blocks. `source` allocates them; `None` is ordinary memory.
     pub(crate) fn new(most: usize, source: Option<Source>) -> Self {
         Self { shelf: Arc::new(Shelf((0..most.min(MOST)).map(|_| AtomicPtr::new(null_mut())).collect())), source }
@@ -152,7 +152,7 @@ mod tests {
         buffer.as_ptr().addr()
     }
 
-    fn waiting(pool: &Pool) -> Vec<usize> {
+    fn waiting(pool: &BlockPool) -> Vec<usize> {
         let blocks: Vec<_> = pool.shelf.0.iter().filter_map(taken).collect();
         let sizes = blocks.iter().map(|block| block.len()).collect();
         blocks.into_iter().for_each(|block| pool.shelf.put(block));
@@ -161,7 +161,7 @@ mod tests {
 
     #[test]
     fn a_block_is_used_again_only_when_it_was_let_go() {
-        let pool = Pool::new(4, None);
+        let pool = BlockPool::new(4, None);
         let (one, two) = (pool.take(64).unwrap(), pool.take(64).unwrap());
         assert_ne!(address(&one), address(&two));
         let first = address(&one);
@@ -173,7 +173,7 @@ mod tests {
 
     #[test]
     fn no_more_wait_than_are_allowed_and_none_without_a_pool() {
-        let pool = Pool::new(2, None);
+        let pool = BlockPool::new(2, None);
         let blocks: Vec<_> = (0..5).map(|_| pool.take(8).unwrap()).collect();
         drop(blocks);
         assert_eq!(waiting(&pool).len(), 2);
@@ -185,7 +185,7 @@ mod tests {
 
     #[test]
     fn blocks_that_are_too_small_are_replaced() {
-        let pool = Pool::new(2, None);
+        let pool = BlockPool::new(2, None);
         drop((pool.take(8).unwrap(), pool.take(8).unwrap()));
         assert!(pool.take(1 << 12).unwrap().len() >= 1 << 12);
         let mut sizes = waiting(&pool);
@@ -213,7 +213,7 @@ mod tests {
                 Ok(AnyBuffer::Foreign(unsafe { super::super::ForeignBuffer::new(start, len, owner) }))
             })
         };
-        let pool = Pool::new(1, Some(source));
+        let pool = BlockPool::new(1, Some(source));
         let (mut one, two) = (pool.take(64).unwrap(), pool.take(64).unwrap());
         one.as_uninit_mut().iter_mut().for_each(|byte| _ = byte.write(1));
         let first = address(&one);
@@ -228,7 +228,7 @@ mod tests {
 
     #[test]
     fn what_is_discarded_does_not_return() {
-        let pool = Pool::new(2, None);
+        let pool = BlockPool::new(2, None);
         pool.take(8).unwrap().discard();
         assert!(waiting(&pool).is_empty());
         assert_eq!(PooledBuffer::none().len(), 0);
@@ -241,7 +241,7 @@ mod tests {
         use std::sync::mpsc::channel;
 
         const BLOCKS: usize = 4;
-        let pool = Pool::new(BLOCKS, None);
+        let pool = BlockPool::new(BLOCKS, None);
         let (lend, lent) = channel::<PooledBuffer>();
         let let_go = AtomicUsize::new(0);
         let mut seen = HashSet::new();

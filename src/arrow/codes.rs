@@ -6,7 +6,7 @@ use arrow_schema::DataType;
 use super::import::DeviceArray;
 use super::mask::Mask;
 use super::validate::require_logical_nulls;
-use super::view::{ArrayView, Dictionary, Leaf};
+use super::view::{ArrayView, Leaf, LeafDictionary};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::spec::Element;
@@ -31,7 +31,7 @@ impl<'a> Leaf<'a> {
 
     /// Like [`Leaf::logical_mask`], for codes in host memory whose bitmaps are `own`.
     fn mask_of_codes(&self, owner: &DeviceArray, own: Option<Mask<'a>>) -> Result<Option<Mask<'a>>> {
-        let Some(Dictionary { codes, array, values }) = self.dictionary() else { return Ok(own) };
+        let Some(LeafDictionary { codes, array, values }) = self.dictionary() else { return Ok(own) };
         let length = usize::try_from(array.length).unwrap_or(0);
         let offset = usize::try_from(array.offset).unwrap_or(0);
         let nulls = match values {

@@ -96,7 +96,7 @@ pub(crate) enum Wanted {
 }
 
 /// Reads the bytes of each range.
-pub(crate) type Read<'a> = dyn FnMut(&[Wanted]) -> Result<Vec<Vec<u8>>> + 'a;
+pub(crate) type ReadRanges<'a> = dyn FnMut(&[Wanted]) -> Result<Vec<Vec<u8>>> + 'a;
 
 impl Decomposed {
     /// Decomposes the rows of an array that no struct with nulls encloses. For each level of nesting, one call of
@@ -105,7 +105,7 @@ impl Decomposed {
     ///
     /// # Errors
     /// If offsets or sizes are impossible, and the errors of `read`.
-    pub(crate) fn new(array: &DeviceArray, rebase: bool, read: &mut Read<'_>) -> Result<Self> {
+    pub(crate) fn new(array: &DeviceArray, rebase: bool, read: &mut ReadRanges<'_>) -> Result<Self> {
         let view = array.view();
         let mut apart = Self { pieces: Vec::new(), nodes: vec![Node::default()], sizes: Vec::new() };
         let (offset, length) = (view.offset, view.length);

@@ -13,7 +13,7 @@ use super::check::{check, check_addresses, counts_in, same_layout};
 use super::foreign::{buffer, child};
 use super::mask::Mask;
 use super::validate::require_bitmaps;
-use super::view::{ArrayView, Dictionary, Leaf};
+use super::view::{ArrayView, Leaf, LeafDictionary};
 use crate::device::Device;
 use crate::error::{Error, ErrorKind, Result};
 use crate::ffi::arrow_device::{ArrowArray, ArrowDeviceArray};
@@ -293,7 +293,7 @@ impl DeviceArray {
     /// # Errors
     /// If counts are negative, which import has ruled out.
     pub(crate) fn dictionary_of(&self, leaf: &Leaf<'_>) -> Result<Option<Self>> {
-        let Some(Dictionary { array, values, .. }) = leaf.dictionary() else { return Ok(None) };
+        let Some(LeafDictionary { array, values, .. }) = leaf.dictionary() else { return Ok(None) };
         let invalid = |_| Error::invalid("ArrowArray.offset or .length is negative");
         Ok(Some(Self {
             owner: self.owner.clone(),

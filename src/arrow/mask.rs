@@ -35,7 +35,7 @@ impl<'a> Mask<'a> {
             // SAFETY: the bitmap covers its offset and length, which `bytes` counts from `start` on, and is host memory
             // that lives for `'a`.
             let bytes = unsafe { std::slice::from_raw_parts(start, bytes) };
-            BitmapLevel::new(level, Cow::Borrowed(bytes))
+            BitmapSlice::new(level, Cow::Borrowed(bytes))
         });
         Self::of_levels(levels, elements)
     }
@@ -52,13 +52,13 @@ impl<'a> Mask<'a> {
         let mut on_host = fallible::with_room(levels.len())?;
         for level in levels.iter().filter(|level| level.repeat > 0 && elements > 0) {
             let (start, bytes) = level.bytes();
-            on_host.push(BitmapLevel::new(level, Cow::Owned(read(start, bytes)?)));
+            on_host.push(BitmapSlice::new(level, Cow::Owned(read(start, bytes)?)));
         }
         Self::of_levels(on_host.into_iter(), elements)
     }
 
-    fn of_levels(levels: impl Iterator<Item = BitmapLevel<'a>>, elements: usize) -> Result<Option<Self>> {
-        let mut levels = levels.filter(|level| level.nulls > 0).map(BitmapLevel::grouped);
+    fn of_levels(levels: impl Iterator<Item = BitmapSlice<'a>>, elements: usize) -> Result<Option<Self>> {
+        let mut levels = levels.filter(|level| level.nulls > 0).map(BitmapSlice::grouped);
         let Some(first) = levels.next() else { return Ok(None) };
         let mut mask = first?.expand(elements)?;
         for level in levels {
@@ -169,7 +169,7 @@ impl<'a> Mask<'a> {
 }
 
 /// One level's bitmap as a slice of host memory.
-struct BitmapLevel<'a> {
+struct BitmapSlice<'a> {
     bytes: Cow<'a, [u8]>,
     offset: usize,
     length: usize,
@@ -178,7 +178,7 @@ struct BitmapLevel<'a> {
     nulls: usize,
 }
 
-impl<'a> BitmapLevel<'a> {
+impl<'a> BitmapSlice<'a> {
     /// Returns the bits of a level in its `bytes`, which [`ValidityBits::bytes`] locates.
     fn new(bits: &ValidityBits, bytes: Cow<'a, [u8]>) -> Self {
         let offset = bits.offset % 8;

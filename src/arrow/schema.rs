@@ -156,7 +156,7 @@ impl MetadataReader {
 /// Returns the type of a format string
 /// (<https://arrow.apache.org/docs/format/CDataInterface.html#data-type-description-format-strings>).
 pub(super) fn parse(format: &str, children: Vec<Arc<Field>>, flags: i64) -> Result<DataType> {
-    let children = Children { format, fields: children };
+    let children = ChildFields { format, fields: children };
     if let Some(data_type) = simple(format) {
         return children.none(data_type);
     }
@@ -223,7 +223,7 @@ pub(super) fn simple(format: &str) -> Option<DataType> {
     })
 }
 
-fn parameterised(format: &str, children: Children<'_>) -> Result<DataType> {
+fn parameterised(format: &str, children: ChildFields<'_>) -> Result<DataType> {
     let unknown = || Error::unsupported(format!("ArrowSchema.format {format:?} is not a type that is known here"));
     let size = |text: &str| text.parse::<i32>().ok().filter(|size| *size >= 0).ok_or_else(unknown);
     let (kind, parameter) = format.split_once(':').ok_or_else(unknown)?;
@@ -273,12 +273,12 @@ fn decimal(parameter: &str) -> Option<DataType> {
     (parts.next().is_none() && (1..=digits).contains(&precision)).then_some(data_type)
 }
 
-struct Children<'a> {
+struct ChildFields<'a> {
     format: &'a str,
     fields: Vec<Arc<Field>>,
 }
 
-impl Children<'_> {
+impl ChildFields<'_> {
     fn exactly<const N: usize>(self) -> Result<[Arc<Field>; N]> {
         let found = self.fields.len();
         self.fields.try_into().map_err(|_| {

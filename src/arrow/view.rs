@@ -44,7 +44,7 @@ pub(crate) struct Leaf<'a> {
 
 /// The dictionary of a leaf.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Dictionary<'a> {
+pub(super) struct LeafDictionary<'a> {
     /// The type of the indices.
     pub(super) codes: DType,
     /// The values, and their type.
@@ -305,7 +305,7 @@ impl<'a> Leaf<'a> {
     }
 
     fn dictionary_levels(&self) -> Option<ValidityBits> {
-        let Dictionary { array, values, .. } = self.dictionary()?;
+        let LeafDictionary { array, values, .. } = self.dictionary()?;
         let (offset, length) = (slot(array).ok()?, usize::try_from(array.length).ok()?);
         ArrayView::validity(values, array, offset, length, 1).filter(|level| level.nulls.is_none() && length > 0)
     }
@@ -328,7 +328,7 @@ impl<'a> Leaf<'a> {
 
     /// Refuses codes of a dictionary with nulls, because only its values tell which codes stand for one.
     fn refuse_null_values(&self, read: &mut impl FnMut(*const u8, usize) -> Result<Vec<u8>>) -> Result<()> {
-        let Some(Dictionary { array, values, .. }) = self.dictionary() else { return Ok(()) };
+        let Some(LeafDictionary { array, values, .. }) = self.dictionary() else { return Ok(()) };
         let has_nulls = match values {
             DataType::Null => array.length > 0,
             // Their nulls are the nulls of the values that they stand for.
@@ -347,11 +347,11 @@ impl<'a> Leaf<'a> {
     }
 
     /// Returns the dictionary of the elements.
-    pub(super) fn dictionary(&self) -> Option<Dictionary<'a>> {
+    pub(super) fn dictionary(&self) -> Option<LeafDictionary<'a>> {
         let Some((DataType::Dictionary(codes, values), array)) = self.innermost else { return None };
         // SAFETY: import checked the dictionary: a live array, owned by its parent.
         let array = unsafe { array.dictionary.as_ref() }?;
-        Some(Dictionary { codes: DType::of_arrow(codes)?, array, values })
+        Some(LeafDictionary { codes: DType::of_arrow(codes)?, array, values })
     }
 
     /// Returns what a plan needs to know of this chunk, which has so many nulls.

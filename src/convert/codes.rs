@@ -7,7 +7,7 @@ use arrow_data::ArrayData;
 use arrow_schema::DataType;
 
 use super::pack::{BLOCK_ROWS, Bits};
-use super::repeat::{Rows, slots};
+use super::repeat::{RowMap, slots};
 
 /// Codes that are gathered in one step: enough for the loop itself to cost little.
 const STEP: usize = 4;
@@ -39,7 +39,7 @@ macro_rules! with_codes {
     }};
 }
 
-impl Rows for Codes<'_> {
+impl RowMap for Codes<'_> {
     fn len(&self) -> usize {
         self.0.len()
     }

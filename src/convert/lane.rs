@@ -27,7 +27,7 @@ pub(super) struct Lane<'a> {
     isa: Isa,
     make: Make<'a>,
     /// The one kernel that does all steps, with its parameters; `None` if it takes several.
-    step: Option<Step<'a>>,
+    step: Option<LaneStep<'a>>,
     /// How tiles load the stored elements; `None` if they cannot.
     load: Option<Stored>,
     /// The stored element 0, of any alignment; nothing if elements are bits.
@@ -41,14 +41,14 @@ pub(super) struct Lane<'a> {
     /// The nulls, whose slots may hold values that do not fit.
     mask: Option<&'a Mask<'a>>,
     /// What they are filled with.
-    fill: Option<Step<'a>>,
+    fill: Option<LaneStep<'a>>,
 }
 
 /// How elements are made, nulls too.
 #[derive(Clone, Copy)]
 enum Make<'a> {
     AsTheyLie,
-    OfBits(Step<'a>),
+    OfBits(LaneStep<'a>),
     Cast(Cast),
     /// The parts of complex numbers, two for each.
     CastParts(Cast),
@@ -61,7 +61,7 @@ enum Make<'a> {
 
 /// A kernel with its parameters beside the source.
 #[derive(Clone, Copy)]
-struct Step<'a> {
+struct LaneStep<'a> {
     kernel: Compiled,
     bits: Option<Bits<'a>>,
     element: Bytes,
@@ -93,7 +93,7 @@ impl<'a> Lane<'a> {
                 let bits = unsafe { bytes_of_bits(leaf.values, leaf.offset + leaf.elements) };
                 let one = Pattern::of(Scalar::Bool(true), to).map_err(|_| no_cast())?;
                 let (kernel, bits) = (spreading(isa, to.itemsize()), Some(Bits::new(bits, leaf.offset)));
-                Make::OfBits(Step { kernel, bits, element: sixteen(&one) })
+                Make::OfBits(LaneStep { kernel, bits, element: sixteen(&one) })
             }
             Element::Decimal { bytes, scale } => Make::OfDecimals { bytes, scale, to },
             Element::Bool8 => Make::Cast(cast(DType::Bool, to)?),
@@ -109,9 +109,9 @@ impl<'a> Lane<'a> {
         let select = selecting(isa, to.itemsize());
         let fill = mask.zip(clear).map(|(mask, element)| {
             let (bytes, offset) = mask.bits();
-            Step { kernel: select, bits: Some(Bits::new(bytes, offset)), element }
+            LaneStep { kernel: select, bits: Some(Bits::new(bytes, offset)), element }
         });
-        let without_bits = |kernel| Step { kernel, bits: None, element: [0; 16] };
+        let without_bits = |kernel| LaneStep { kernel, bits: None, element: [0; 16] };
         let step = match (make, fill) {
             (Make::AsTheyLie, None) => Some(without_bits(select)),
             (Make::AsTheyLie, Some(fill)) => Some(fill),
@@ -156,7 +156,7 @@ impl<'a> Lane<'a> {
             (Make::OfBits(step), None) => Some(step),
             (_, fill) => fill,
         };
-        if let Some(Step { bits, element, .. }) = step {
+        if let Some(LaneStep { bits, element, .. }) = step {
             load.bits = bits.map(|bits| bits.after(self.first));
             load.element = u64::from_le_bytes(*element.first_chunk::<8>()?);
         }
@@ -196,7 +196,7 @@ impl<'a> Lane<'a> {
             unsafe { out.as_mut_ptr().cast::<u8>().copy_from_nonoverlapping(self.stored_at(row), out.len()) };
             return Ok(());
         }
-        if let (Make::OfBits(Step { bits: Some(bits), .. }), None, 1) = (&self.make, &self.fill, self.size) {
+        if let (Make::OfBits(LaneStep { bits: Some(bits), .. }), None, 1) = (&self.make, &self.fill, self.size) {
             // SAFETY: the processor has the lane's instructions, as promised.
             unsafe { unpack_bits(self.isa, bits.after(self.first + row), out) };
             return Ok(());
@@ -345,7 +345,7 @@ impl<'a> Lane<'a> {
     }
 }
 
-impl Step<'_> {
+impl LaneStep<'_> {
     /// Writes 64 elements, the first of which is number `at` of the chunk.
     ///
     /// # Safety

@@ -86,7 +86,7 @@ pub(crate) fn pack_matrix(
     let mut buffer = HostBuffer::uninitialised(bytes)?;
     // A single column lies both ways.
     let target = if memory_order == MemoryOrder::F || columns == 1 {
-        MatrixTarget::Columns(Columns::new(buffer.as_uninit_mut(), rows.saturating_mul(spec.dtype().itemsize())))
+        MatrixTarget::Columns(OutputColumns::new(buffer.as_uninit_mut(), rows.saturating_mul(spec.dtype().itemsize())))
     } else {
         MatrixTarget::Rows(Rows::in_buffer(&mut buffer, spec.row_bytes()))
     };
@@ -117,7 +117,7 @@ pub(crate) fn write_matrix(
     let target = if by_column {
         let room = rows.saturating_mul(size);
         // SAFETY: `Output` has checked that elements lie apart and are ours; the columns have `rows` dense elements each.
-        MatrixTarget::Columns(unsafe { Columns::from_raw(start, stride, columns, room) })
+        MatrixTarget::Columns(unsafe { OutputColumns::from_raw(start, stride, columns, room) })
     } else {
         // SAFETY: `Output` has checked that elements lie apart and are ours; each row has `columns` dense elements.
         MatrixTarget::Rows(unsafe { Rows::from_raw(start, stride, rows, spec.row_bytes()) })
@@ -157,11 +157,11 @@ pub(super) fn write_rows(spec: &MatrixSpec, chunks: &[MatrixColumns<'_>], out: R
 /// Where the elements of a matrix go.
 enum MatrixTarget<'a> {
     Rows(Rows<'a>),
-    Columns(Columns<'a>),
+    Columns(OutputColumns<'a>),
 }
 
 /// Columns of a matrix to be written: `stride` bytes apart, each with `room` bytes.
-struct Columns<'a> {
+struct OutputColumns<'a> {
     start: *mut u8,
     stride: usize,
     count: usize,
@@ -170,11 +170,11 @@ struct Columns<'a> {
 }
 
 // SAFETY: the columns are borrowed exclusively, and are plain bytes.
-unsafe impl Send for Columns<'_> {}
+unsafe impl Send for OutputColumns<'_> {}
 // SAFETY: a shared reference only gives their address.
-unsafe impl Sync for Columns<'_> {}
+unsafe impl Sync for OutputColumns<'_> {}
 
-impl<'a> Columns<'a> {
+impl<'a> OutputColumns<'a> {
     /// As many columns of `stride` bytes as `out` has room for, one after the other; none where columns have no bytes.
     fn new(out: &'a mut [MaybeUninit<u8>], stride: usize) -> Self {
         let count = out.len().checked_div(stride).unwrap_or(0);
@@ -244,7 +244,7 @@ fn write(spec: &MatrixSpec, chunks: &[MatrixColumns<'_>], target: MatrixTarget<'
 }
 
 /// Rows of one chunk that are written together.
-pub(super) struct Piece {
+pub(super) struct ChunkRows {
     /// The rows of the whole matrix.
     pub(super) rows: Range<usize>,
     /// The first of them, counted from the chunk's first row.
@@ -257,13 +257,13 @@ pub(super) struct Piece {
 pub(super) fn for_each_piece<T>(
     chunks: impl Iterator<Item = (usize, T)>,
     rows: &Range<usize>,
-    mut work: impl FnMut(T, Piece) -> Result<()>,
+    mut work: impl FnMut(T, ChunkRows) -> Result<()>,
 ) -> Result<()> {
     let mut before = 0;
     for (count, chunk) in chunks {
         let piece = rows.start.max(before)..rows.end.min(before + count);
         if piece.start < piece.end {
-            work(chunk, Piece { first: piece.start - before, rows: piece, before })?;
+            work(chunk, ChunkRows { first: piece.start - before, rows: piece, before })?;
         }
         before += count;
     }
@@ -271,7 +271,7 @@ pub(super) fn for_each_piece<T>(
 }
 
 /// Writes some rows of a chunk's columns, column by column.
-fn write_columns(columns: &[PackedColumn<'_>], size: usize, piece: &Piece, out: &Columns<'_>) -> Result<()> {
+fn write_columns(columns: &[PackedColumn<'_>], size: usize, piece: &ChunkRows, out: &OutputColumns<'_>) -> Result<()> {
     let isa = Isa::detect();
     let mut lowest: Option<(usize, Error)> = None;
     for (index, PackedColumn { spec, chunk }) in columns.iter().enumerate() {

@@ -58,12 +58,12 @@ pub(crate) use gather::compact;
 pub(crate) use host_pass::HostPass;
 pub(crate) use matrix::{empty_matrix, matrix_stride, pack_matrix, view_matrix};
 pub(crate) use output::row_stride;
-pub(crate) use pad::{Items, Padder, null_item};
+pub(crate) use pad::{ListItems, Padder, null_item};
 #[cfg(feature = "python")]
 pub(crate) use request::check_request_on;
 pub use request::{check_request, request_field};
-pub(crate) use row_block::{Place, RowBlock, RowLayout};
+pub(crate) use row_block::{RowBlock, RowLayout, RowsPlace};
 #[cfg(feature = "python")]
-pub(crate) use serialize::{ArrayParts, Bytes, PICKLED, put_together, take_apart};
+pub(crate) use serialize::{ArrayParts, PICKLED, PickledBytes, put_together, take_apart};
 pub(crate) use small_matrix::{is_small, pack_small, write_small};
 pub(crate) use threads::{check_environment, for_each_part, threads};

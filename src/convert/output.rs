@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use super::chunk::{ColumnChunk, PackedColumn};
 use super::column::write_range;
-use super::matrix::{Piece, for_each_piece, write_packed};
+use super::matrix::{ChunkRows, for_each_piece, write_packed};
 use super::misfit::Misfit;
 use super::pack::{Isa, Rows};
 use super::threads::{for_each_part, threads};
@@ -71,7 +71,7 @@ pub(crate) fn row_stride(spec: &Spec, rows: usize, out: &Output<'_>) -> Result<u
 }
 
 /// Writes some rows of a chunk.
-fn write_piece(spec: &Spec, chunk: &ColumnChunk<'_>, piece: &Piece, out: Rows<'_>) -> Result<()> {
+fn write_piece(spec: &Spec, chunk: &ColumnChunk<'_>, piece: &ChunkRows, out: Rows<'_>) -> Result<()> {
     if spec.row_elements() == 1 && out.stride() != out.width() {
         return write_packed(&[PackedColumn { spec, chunk }], piece.first, piece.before, out, 1);
     }

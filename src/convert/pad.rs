@@ -28,14 +28,14 @@ pub(crate) struct Padder<'a> {
 }
 
 /// The items of a chunk, whose ranges are the rows.
-pub(crate) struct Items<'a> {
+pub(crate) struct ListItems<'a> {
     spec: &'a Spec,
     lane: Lane<'a>,
     mask: Option<&'a Mask<'a>>,
     count: usize,
 }
 
-impl<'a> Items<'a> {
+impl<'a> ListItems<'a> {
     /// # Errors
     /// If no cast to the spec's dtype exists.
     pub(crate) fn new(spec: &'a Spec, chunk: &'a ColumnChunk<'a>) -> Result<Self> {
@@ -47,7 +47,7 @@ impl<'a> Items<'a> {
 }
 
 /// Why a row was not written.
-enum Refusal {
+enum PadRefusal {
     Null,
     Misfit(Misfit),
 }
@@ -70,7 +70,7 @@ impl<'a> Padder<'a> {
     ///
     /// # Errors
     /// If an element is null and the policy refuses nulls, or a value does not fit the dtype.
-    pub(crate) fn push(&mut self, items: &Items<'_>, row: Option<Range<usize>>) -> Result<()> {
+    pub(crate) fn push(&mut self, items: &ListItems<'_>, row: Option<Range<usize>>) -> Result<()> {
         if !std::ptr::eq(self.spec, items.spec) {
             return Err(Error::internal("rows are padded by another spec than their items were made by"));
         }
@@ -95,8 +95,8 @@ impl<'a> Padder<'a> {
         // SAFETY: `row` was cut to the items that there are, so that there are `shown` from `row.start` on, which is what `out`
         // has room for in the spec's dtype, and the items have the same spec; `out` starts at an element of an aligned block.
         unsafe { write(self.spec, items, first, self.padding, out, valid) }.map_err(|refusal| match refusal {
-            Refusal::Null => null_item(self.spec).at_row(number),
-            Refusal::Misfit(misfit) => {
+            PadRefusal::Null => null_item(self.spec).at_row(number),
+            PadRefusal::Misfit(misfit) => {
                 Error::new(ErrorKind::Cast, format!("the value {} does not fit {}", misfit.value, self.spec.dtype()))
                     .at_row(number)
                     .remedy_is("ask for a dtype that holds it, or change the value first")
@@ -143,16 +143,16 @@ pub(crate) fn null_item(spec: &Spec) -> Error {
 /// block.
 unsafe fn write(
     spec: &Spec,
-    items: &Items<'_>,
+    items: &ListItems<'_>,
     first: usize,
     padding: &[u8],
     out: &mut [MaybeUninit<u8>],
     valid: &mut [MaybeUninit<u8>],
-) -> Result<(), Refusal> {
+) -> Result<(), PadRefusal> {
     let Some(mask) = items.mask else {
         // SAFETY: the caller promises as many elements from `first` on as `out` has room for, and that `out` is aligned; `out` is
         // fresh memory, apart from the chunk; `Items::new` chose the detected instruction set.
-        return unsafe { items.lane.write(first, out) }.map_err(Refusal::Misfit);
+        return unsafe { items.lane.write(first, out) }.map_err(PadRefusal::Misfit);
     };
     let itemsize = spec.dtype().itemsize();
     let elements = out.len() / itemsize.max(1);
@@ -169,10 +169,10 @@ unsafe fn write(
         if is_valid {
             // SAFETY: `slots` is the part of `out` for the elements `at..end`, all of which the items have, as the caller
             // promises; it is aligned and fresh, as all of `out` is; `Items::new` chose the detected instruction set.
-            unsafe { items.lane.write(first + at, slots) }.map_err(Refusal::Misfit)?;
+            unsafe { items.lane.write(first + at, slots) }.map_err(PadRefusal::Misfit)?;
         } else {
             if spec.nulls() == Nulls::Refused {
-                return Err(Refusal::Null);
+                return Err(PadRefusal::Null);
             }
             repeat(filling, slots);
             let per_item = spec.row_elements().max(1);
@@ -224,7 +224,7 @@ mod tests {
             let chunk = ColumnRef::whole(&items).chunk(&spec).unwrap();
             let padding = 7_f32.to_ne_bytes();
             let padding = if spec.is_cast() { &padding[..] } else { &[7, 0] };
-            let items = Items::new(&spec, &chunk).unwrap();
+            let items = ListItems::new(&spec, &chunk).unwrap();
             let mut padder = Padder::new(&spec, padding, 4, 2).unwrap();
             for (start, end) in [(1, 1000), (3, 4), (1 << 40, (1 << 40) + 2), (2, 1)] {
                 padder.push(&items, Some(start..end)).unwrap();

@@ -13,7 +13,7 @@ use crate::alloc::{HostBuffer, fallible};
 use crate::error::{Error, ErrorKind, Result};
 
 /// Maps the rows of a result to rows of a source.
-pub(super) trait Rows: Sized {
+pub(super) trait RowMap: Sized {
     /// Returns the number of rows of the result.
     fn len(&self) -> usize;
 
@@ -58,7 +58,7 @@ pub(super) fn slots<T: ArrowNativeType>(data: &ArrayData) -> &[T] {
     })
 }
 
-impl Rows for Runs<'_> {
+impl RowMap for Runs<'_> {
     fn len(&self) -> usize {
         self.0.len()
     }
@@ -87,7 +87,7 @@ impl Rows for Runs<'_> {
     }
 }
 
-impl Rows for Whole {
+impl RowMap for Whole {
     fn len(&self) -> usize {
         1
     }
@@ -105,7 +105,7 @@ impl Rows for Whole {
 ///
 /// # Errors
 /// If rows of the type have no fixed size, or an allocation fails.
-pub(super) fn repeated(source: &ArrayData, rows: &impl Rows) -> Result<ArrayData> {
+pub(super) fn repeated(source: &ArrayData, rows: &impl RowMap) -> Result<ArrayData> {
     repeated_blocks(source, rows, 1, true)
 }
 
@@ -134,7 +134,7 @@ pub(super) fn copied_bytes(source: &[u8]) -> Result<Buffer> {
 }
 
 /// As [`repeated`], for a child with `block` slots per row. A row that `rows` makes null is null in the top array alone.
-fn repeated_blocks(source: &ArrayData, rows: &impl Rows, block: usize, is_top: bool) -> Result<ArrayData> {
+fn repeated_blocks(source: &ArrayData, rows: &impl RowMap, block: usize, is_top: bool) -> Result<ArrayData> {
     let length = rows.len().checked_mul(block).ok_or_else(too_many)?;
     let nulls = match source.nulls() {
         _ if *source.data_type() == DataType::Null => None,
@@ -198,7 +198,7 @@ fn bits_of(bytes: Vec<u8>, bits: usize) -> BooleanBuffer {
     BooleanBuffer::new(Buffer::from_vec(bytes), 0, bits)
 }
 
-fn repeated_bits(source: &BooleanBuffer, rows: &impl Rows, block: usize) -> Result<BooleanBuffer> {
+fn repeated_bits(source: &BooleanBuffer, rows: &impl RowMap, block: usize) -> Result<BooleanBuffer> {
     let length = rows.len().checked_mul(block).ok_or_else(too_many)?;
     let mut bytes = fallible::zeroed(length.div_ceil(8))?;
     let fits = if block == 1 {
@@ -209,8 +209,8 @@ fn repeated_bits(source: &BooleanBuffer, rows: &impl Rows, block: usize) -> Resu
     fits.then(|| bits_of(bytes, length)).ok_or_else(leads_out)
 }
 
-/// As [`Rows::write_bits`], for rows of `block` bits, `length` bits in total.
-fn fill_bits(source: &BooleanBuffer, rows: &impl Rows, (block, length): (usize, usize), bytes: &mut [u8]) -> bool {
+/// As [`RowMap::write_bits`], for rows of `block` bits, `length` bits in total.
+fn fill_bits(source: &BooleanBuffer, rows: &impl RowMap, (block, length): (usize, usize), bytes: &mut [u8]) -> bool {
     let (mut position, mut fits) = (0_usize, true);
     rows.for_each(|row, count| {
         let start = position;
@@ -249,7 +249,7 @@ fn set_bits(bytes: &mut [u8], start: usize, count: usize) {
     }
 }
 
-fn repeated_bytes(source: &[u8], rows: &impl Rows, block: usize) -> Result<Buffer> {
+fn repeated_bytes(source: &[u8], rows: &impl RowMap, block: usize) -> Result<Buffer> {
     let length = rows.len().checked_mul(block).ok_or_else(too_many)?;
     let mut buffer = HostBuffer::uninitialised(length)?;
     let out = buffer.as_uninit_mut();
@@ -269,13 +269,13 @@ fn repeated_bytes(source: &[u8], rows: &impl Rows, block: usize) -> Result<Buffe
 }
 
 /// Writes rows of `N` bytes, zeros for nulls. Returns whether every byte was written.
-fn write<const N: usize>(source: &[u8], rows: &impl Rows, out: &mut [MaybeUninit<u8>]) -> bool {
+fn write<const N: usize>(source: &[u8], rows: &impl RowMap, out: &mut [MaybeUninit<u8>]) -> bool {
     let (out, rest) = out.as_chunks_mut::<N>();
     rows.write(source.as_chunks::<N>().0, out) && rest.is_empty()
 }
 
-/// As [`Rows::write`].
-fn fill<const N: usize>(source: &[[u8; N]], rows: &impl Rows, out: &mut [[MaybeUninit<u8>; N]]) -> bool {
+/// As [`RowMap::write`].
+fn fill<const N: usize>(source: &[[u8; N]], rows: &impl RowMap, out: &mut [[MaybeUninit<u8>; N]]) -> bool {
     let (mut slots, mut fits) = (out.iter_mut(), true);
     rows.for_each(|row, count| {
         let value = match row {
@@ -298,7 +298,7 @@ fn fill<const N: usize>(source: &[[u8; N]], rows: &impl Rows, out: &mut [[MaybeU
 }
 
 /// As [`write`], for rows of `block` bytes.
-fn fill_blocks(source: &[u8], rows: &impl Rows, block: usize, out: &mut [MaybeUninit<u8>]) -> bool {
+fn fill_blocks(source: &[u8], rows: &impl RowMap, block: usize, out: &mut [MaybeUninit<u8>]) -> bool {
     let (mut at, mut fits) = (0_usize, true);
     rows.for_each(|row, count| {
         let bytes = count.saturating_mul(block);

@@ -64,7 +64,7 @@ impl RowLayout {
 }
 
 /// Where the rows of a tensor are: their bytes, or a copy of them that is written as the order says.
-pub(crate) struct Place {
+pub(crate) struct RowsPlace {
     /// The address of the first row; any where there are no bytes.
     pub(crate) data: *mut u8,
     pub(crate) device: Device,
@@ -223,7 +223,7 @@ impl RowBlock {
     /// When the shape is more than 64 bits count.
     pub(crate) fn into_tensor(self) -> Result<Tensor> {
         let place = |memory: PooledBuffer| {
-            Ok(Place { data: memory.as_ptr(), device: Device::CPU, owner: Arc::new(memory), readiness: None })
+            Ok(RowsPlace { data: memory.as_ptr(), device: Device::CPU, owner: Arc::new(memory), readiness: None })
         };
         // SAFETY: the rows stay where they are.
         unsafe { self.into_tensor_by(place) }
@@ -236,13 +236,13 @@ impl RowBlock {
     ///
     /// # Safety
     /// Where `place` says there are as many bytes of the rows, as long as the owner lives, and nobody else has them.
-    pub(crate) unsafe fn into_tensor_by(self, place: impl FnOnce(PooledBuffer) -> Result<Place>) -> Result<Tensor> {
+    pub(crate) unsafe fn into_tensor_by(self, place: impl FnOnce(PooledBuffer) -> Result<RowsPlace>) -> Result<Tensor> {
         let signed = |count: usize| i64::try_from(count).map_err(|_| Error::unsupported("a count beyond 64 bits"));
         let (mut shape, mut strides): (Dims, Dims) =
             (smallvec![signed(self.rows)?], smallvec![signed(self.layout.elements)?]);
         shape.extend_from_slice(&self.layout.shape);
         strides.extend_from_slice(&self.layout.strides);
-        let Place { data, device, owner, readiness } = place(self.memory)?;
+        let RowsPlace { data, device, owner, readiness } = place(self.memory)?;
         let parts = Parts {
             data,
             device,
@@ -311,7 +311,7 @@ mod tests {
     use arrow_schema::{DataType, Field};
 
     use super::*;
-    use crate::alloc::Pool;
+    use crate::alloc::BlockPool;
     use crate::arrow::DeviceArray;
     use crate::spec::Options;
 
@@ -326,7 +326,7 @@ mod tests {
         block.append_column(spec, &chunk, 0)
     }
 
-    fn block(array: &DeviceArray, rows: usize, pool: &Pool) -> (Spec, RowBlock) {
+    fn block(array: &DeviceArray, rows: usize, pool: &BlockPool) -> (Spec, RowBlock) {
         let spec = Spec::new(array.field(), &Options::default()).unwrap();
         let layout = Arc::new(RowLayout::of_column(&spec).unwrap());
         let mut block = RowBlock::new(layout.clone());
@@ -336,7 +336,7 @@ mod tests {
 
     #[test]
     fn rows_are_appended_moved_and_exchanged() {
-        let pool = Pool::new(1, None);
+        let pool = BlockPool::new(1, None);
         let five = numbers(5);
         let (spec, mut one) = block(&five, 8, &pool);
         append(&mut one, &five, &spec).unwrap();
@@ -358,7 +358,7 @@ mod tests {
 
     #[test]
     fn the_memory_of_a_tensor_is_used_again_when_it_is_gone() {
-        let pool = Pool::new(1, None);
+        let pool = BlockPool::new(1, None);
         let five = numbers(5);
         let (spec, mut one) = block(&five, 5, &pool);
         append(&mut one, &five, &spec).unwrap();
@@ -375,7 +375,7 @@ mod tests {
 
     #[test]
     fn rows_of_matrices_follow_each_other_and_may_have_no_bytes() {
-        let pool = Pool::new(1, None);
+        let pool = BlockPool::new(1, None);
         let column = |at: f32| -> ArrayRef { Arc::new(Float32Array::from(vec![at, at + 1.0])) };
         let batch = RecordBatch::try_from_iter([("a", column(0.0)), ("b", column(10.0))]).unwrap();
         let batch = DeviceArray::from_record_batch(&batch).unwrap();
@@ -399,7 +399,7 @@ mod tests {
 
     #[test]
     fn columns_of_another_dtype_or_layout_are_refused() {
-        let pool = Pool::new(1, None);
+        let pool = BlockPool::new(1, None);
         let five = numbers(5);
         let (_, mut one) = block(&five, 10, &pool);
         let wide = Spec::new(five.field(), &Options::default().dtype(DType::Float64)).unwrap();

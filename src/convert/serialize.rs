@@ -58,7 +58,7 @@ fn parts_of(data: &ArrayData) -> Result<ArrayParts<Buffer>> {
 ///
 /// # Errors
 /// When the parts are none of the field's type, or break the Arrow format.
-pub(crate) fn put_together(field: &FieldRef, parts: ArrayParts<Bytes>) -> Result<DeviceArray> {
+pub(crate) fn put_together(field: &FieldRef, parts: ArrayParts<PickledBytes>) -> Result<DeviceArray> {
     let named = |error: Error| error.in_column(field.name());
     let array = catch_panic(|| {
         let data = data_of(field.data_type(), parts)?;
@@ -69,12 +69,12 @@ pub(crate) fn put_together(field: &FieldRef, parts: ArrayParts<Bytes>) -> Result
     DeviceArray::from_arrow(array.as_ref(), field.clone())
 }
 
-fn data_of(data_type: &DataType, parts: ArrayParts<Bytes>) -> Result<ArrayData> {
+fn data_of(data_type: &DataType, parts: ArrayParts<PickledBytes>) -> Result<ArrayData> {
     let types = child_types(data_type);
     if types.len() != parts.children.len() {
         return Err(Error::invalid(format!("{} children for an array of {data_type}", parts.children.len())));
     }
-    let nulls = parts.nulls.map(Bytes::buffer);
+    let nulls = parts.nulls.map(PickledBytes::buffer);
     if nulls.as_ref().is_some_and(|nulls| nulls.len() < parts.len.div_ceil(8)) {
         return Err(Error::invalid(format!("the validity bitmap is shorter than {} slots", parts.len)));
     }
@@ -82,7 +82,7 @@ fn data_of(data_type: &DataType, parts: ArrayParts<Bytes>) -> Result<ArrayData> 
     let data = ArrayData::builder(data_type.clone())
         .len(parts.len)
         .null_bit_buffer(nulls)
-        .buffers(parts.buffers.into_iter().map(Bytes::buffer).collect())
+        .buffers(parts.buffers.into_iter().map(PickledBytes::buffer).collect())
         .child_data(children.collect::<Result<_>>()?);
     // SAFETY: the bitmap has a bit for each slot, so that its count reads no further; the whole is validated before anyone
     // reads it.
@@ -91,9 +91,9 @@ fn data_of(data_type: &DataType, parts: ArrayParts<Bytes>) -> Result<ArrayData> 
 
 /// A block of memory of our own, every byte of which is initialised.
 #[derive(Debug)]
-pub(crate) struct Bytes(HostBuffer);
+pub(crate) struct PickledBytes(HostBuffer);
 
-impl Bytes {
+impl PickledBytes {
     /// A block of `len` zeros.
     ///
     /// # Errors

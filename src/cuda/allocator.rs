@@ -117,13 +117,13 @@ pub fn allocate_from(source: MemorySource) -> SourceScope {
 }
 
 /// Finds the allocator of this thread's results in another copy of this crate in the process.
-type Elsewhere = fn() -> Option<MemorySource>;
+type SourceOfOtherCopy = fn() -> Option<MemorySource>;
 
-static ELSEWHERE: OnceLock<Elsewhere> = OnceLock::new();
+static ELSEWHERE: OnceLock<SourceOfOtherCopy> = OnceLock::new();
 
 /// Has results of threads that set no allocator come from the one that they set in another copy of this crate.
 #[cfg(feature = "python")]
-pub(crate) fn sources_elsewhere(source: Elsewhere) {
+pub(crate) fn sources_elsewhere(source: SourceOfOtherCopy) {
     // Both are of the one package.
     let _ = ELSEWHERE.set(source);
 }

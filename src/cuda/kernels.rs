@@ -63,14 +63,14 @@ impl ColumnType {
 
 /// Bits in device memory, lowest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Bits {
+pub(crate) struct DeviceBits {
     /// The address of a byte.
     pub(crate) bitmap: DevicePointer,
     /// The position of the first bit, counted from there.
     pub(crate) first: u64,
 }
 
-impl Bits {
+impl DeviceBits {
     /// Returns the byte with the first bit, and its position in the byte.
     fn split(self) -> Result<(DevicePointer, u32)> {
         let byte = self.bitmap.checked_add(self.first / 8).ok_or_else(too_large)?;
@@ -98,9 +98,14 @@ impl Column {
     ///
     /// # Errors
     /// If an address exceeds 64 bits.
-    pub(crate) fn new(dtype: ColumnType, values: Bits, validity: Option<Bits>, fill: Option<[u8; 16]>) -> Result<Self> {
+    pub(crate) fn new(
+        dtype: ColumnType,
+        values: DeviceBits,
+        validity: Option<DeviceBits>,
+        fill: Option<[u8; 16]>,
+    ) -> Result<Self> {
         let (values, value_bit) = values.split()?;
-        let (validity, validity_bit) = validity.map_or(Ok((0, 0)), Bits::split)?;
+        let (validity, validity_bit) = validity.map_or(Ok((0, 0)), DeviceBits::split)?;
         Ok(Self {
             values,
             validity,
@@ -126,15 +131,15 @@ impl Column {
 /// A level of nesting as kernels read it: an element is valid if its bits are set. `Level` in kernels.cu.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Level {
-    pub(crate) bits: Bits,
+pub(crate) struct KernelLevel {
+    pub(crate) bits: DeviceBits,
     /// The number of elements that share the same bits; not 0.
     pub(crate) repeat: u64,
     /// How many bits these are.
     pub(crate) group: u64,
 }
 
-impl Level {
+impl KernelLevel {
     pub(crate) const BYTES: usize = 32;
 
     /// Returns the words that the kernels read.
@@ -198,7 +203,13 @@ impl Current {
     ///
     /// # Safety
     /// The bits and as many bytes from `out` on are memory of this device until the kernel is done.
-    pub(crate) unsafe fn unpack_bits(&self, bits: Bits, count: u64, out: DevicePointer, stream: Stream) -> Result<()> {
+    pub(crate) unsafe fn unpack_bits(
+        &self,
+        bits: DeviceBits,
+        count: u64,
+        out: DevicePointer,
+        stream: Stream,
+    ) -> Result<()> {
         let work = groups(count)?;
         let mut parameters = parameters![bits.bitmap, bits.first, count, out];
         // SAFETY: `Launch` invariant; the bits and `count` bytes from `out` on are memory of this device, as promised.
@@ -235,7 +246,7 @@ impl Current {
     /// The bits and the number, which is aligned, are memory of this device until the kernel is done.
     pub(crate) unsafe fn count_nulls(
         &self,
-        bits: Bits,
+        bits: DeviceBits,
         count: u64,
         nulls: DevicePointer,
         stream: Stream,
@@ -252,7 +263,7 @@ impl Current {
     /// As [`Current::unpack_bits`].
     ///
     /// # Safety
-    /// At `levels` are as many [`Level`]s as bytes, aligned to 8; these, their bits and the bitmap are memory of this device
+    /// At `levels` are as many [`KernelLevel`]s as bytes, aligned to 8; these, their bits and the bitmap are memory of this device
     /// until the kernel is done.
     pub(crate) unsafe fn join_validity(
         &self,
@@ -276,7 +287,7 @@ impl Current {
     pub(crate) unsafe fn fill_nulls(
         &self,
         (values, itemsize): (DevicePointer, u64),
-        validity: Bits,
+        validity: DeviceBits,
         count: u64,
         fill: [u8; 16],
         stream: Stream,

@@ -28,7 +28,7 @@ pub(crate) use allocator::{set_source, sources_elsewhere};
 pub(crate) use context::{CudaDevice, Current, is_cuda, is_host_visible};
 pub(crate) use driver::{Called, EventHandle, driver, is_forked, is_started};
 pub(crate) use event::Event;
-pub(crate) use kernels::{Bits, Column, ColumnType, Level, MatrixLayout, Packing};
+pub(crate) use kernels::{Column, ColumnType, DeviceBits, KernelLevel, MatrixLayout, Packing};
 pub(crate) use memory::{DeviceBuffer, NoMemory, release_abandoned};
 pub(crate) use pinned::{PinnedBlock, PinnedBuffer, free_pinned, pinned_use};
 pub(crate) use pointer::Pointer;

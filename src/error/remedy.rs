@@ -268,13 +268,13 @@ impl Remedy {
 
     /// The text for a caller of this language.
     pub(crate) fn told_in(&self, language: Language) -> impl fmt::Display {
-        Told(self, language)
+        RemedyText(self, language)
     }
 }
 
-struct Told<'a>(&'a Remedy, Language);
+struct RemedyText<'a>(&'a Remedy, Language);
 
-impl fmt::Display for Told<'_> {
+impl fmt::Display for RemedyText<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.write(self.1, f)
     }

@@ -265,7 +265,7 @@ impl Report {
 impl Report {
     /// The report for a caller of this language.
     pub(crate) fn told_in(&self, language: Language) -> impl fmt::Display {
-        Told(self, language)
+        ReportText(self, language)
     }
 }
 
@@ -275,9 +275,9 @@ impl fmt::Display for Report {
     }
 }
 
-struct Told<'a>(&'a Report, Language);
+struct ReportText<'a>(&'a Report, Language);
 
-impl fmt::Display for Told<'_> {
+impl fmt::Display for ReportText<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let &Self(report, language) = self;
         let table = report.cells(language);

@@ -9,11 +9,11 @@ use crate::spec::Spec;
 
 /// Casts of several columns: whether their values fit is looked at together, so that the host waits once.
 #[derive(Debug, Default)]
-pub(crate) struct Casts(Mutex<Vec<Cast>>);
+pub(crate) struct Casts(Mutex<Vec<PendingCast>>);
 
 /// Columns that were cast together.
 #[derive(Debug)]
-struct Cast {
+struct PendingCast {
     columns: Vec<Spec>,
     check: Check,
 }
@@ -23,7 +23,7 @@ impl Casts {
     pub(crate) fn add<'a>(&self, columns: impl IntoIterator<Item = &'a Spec>, check: Option<Check>) {
         let Some(check) = check else { return };
         let columns = columns.into_iter().cloned().collect();
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(Cast { columns, check });
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(PendingCast { columns, check });
     }
 
     /// Looks at all of them. The host waits once, if there are any.

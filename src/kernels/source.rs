@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use crate::arrow::{BitmapLevel, Leaf};
-use crate::cuda::{Bits, ColumnType, Current, Stream};
+use crate::cuda::{ColumnType, Current, DeviceBits, Stream};
 use crate::error::Result;
 use crate::spec::{Element, Nulls, Spec};
 use crate::transfer::device_address;
@@ -82,7 +82,7 @@ impl KernelSource {
     pub(super) fn write_bools(
         &self,
         current: &Current,
-        validity: Option<Bits>,
+        validity: Option<DeviceBits>,
         out: u64,
         stream: Stream,
     ) -> Result<()> {
@@ -106,12 +106,12 @@ impl KernelSource {
     }
 
     /// Where the values are, and what is written for nulls.
-    pub(super) fn elements(&self) -> (Bits, Option<[u8; 16]>) {
+    pub(super) fn elements(&self) -> (DeviceBits, Option<[u8; 16]>) {
         (bits(self.values.start, self.first_bit), self.fill)
     }
 
     /// Whether kernels read the column's own bitmap directly.
-    pub(super) fn plain_validity(&self) -> Option<Bits> {
+    pub(super) fn plain_validity(&self) -> Option<DeviceBits> {
         match self.levels.as_slice() {
             [BitmapLevel { start, first_bit, repeat: 1, group: 1, .. }] => Some(bits(*start, *first_bit)),
             _ => None,
@@ -149,7 +149,7 @@ pub(crate) fn is_checked(spec: &Spec) -> bool {
     column_type(spec).is_some_and(may_misfit)
 }
 
-pub(super) fn bits(start: usize, first_bit: usize) -> Bits {
+pub(super) fn bits(start: usize, first_bit: usize) -> DeviceBits {
     // Device addresses that this process reaches have at most 64 bits.
-    Bits { bitmap: device_address(start).unwrap_or(u64::MAX), first: first_bit as u64 }
+    DeviceBits { bitmap: device_address(start).unwrap_or(u64::MAX), first: first_bit as u64 }
 }

@@ -6,7 +6,7 @@ use super::check::VALUE_BYTES;
 use super::shape::Shape;
 use super::source::{KernelSource, bits};
 use crate::alloc::fallible;
-use crate::cuda::{Bits, Column, ColumnType, Current, Level, PinnedBlock, Stream};
+use crate::cuda::{Column, ColumnType, Current, DeviceBits, KernelLevel, PinnedBlock, Stream};
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::ffi::dlpack::DLDeviceType;
@@ -32,8 +32,12 @@ pub(super) struct Tables {
 
 /// A struct of the upload. A joined bitmap is in the scratch memory, and so are the values of a validity column.
 enum Upload {
-    Column { source: (ColumnType, Bits, Option<Bits>, Option<[u8; 16]>), joined: Option<usize>, is_validity: bool },
-    Level(Level),
+    Column {
+        source: (ColumnType, DeviceBits, Option<DeviceBits>, Option<[u8; 16]>),
+        joined: Option<usize>,
+        is_validity: bool,
+    },
+    Level(KernelLevel),
 }
 
 /// A bitmap that is joined from several levels.
@@ -51,7 +55,7 @@ impl Tables {
         let needs_join = |source: &KernelSource| !source.levels.is_empty() && source.plain_validity().is_none();
         let level_count: usize = sources().filter(|source| needs_join(source)).map(|source| source.levels.len()).sum();
         let column_bytes = sources().count().checked_mul(Column::BYTES).ok_or_else(too_large)?;
-        let misfits = level_count.checked_mul(Level::BYTES).and_then(|bytes| bytes.checked_add(column_bytes));
+        let misfits = level_count.checked_mul(KernelLevel::BYTES).and_then(|bytes| bytes.checked_add(column_bytes));
         let misfits = misfits.ok_or_else(too_large)?;
         let mut bytes = columns
             .max(1)
@@ -64,10 +68,10 @@ impl Tables {
             for source in chunk {
                 let mut out = None;
                 if needs_join(source) {
-                    let first = column_bytes + levels.len() * Level::BYTES;
+                    let first = column_bytes + levels.len() * KernelLevel::BYTES;
                     levels.extend(source.levels.iter().map(|level| {
                         let (repeat, group) = (level.repeat as u64, level.group as u64);
-                        Upload::Level(Level { bits: bits(level.start, level.first_bit), repeat, group })
+                        Upload::Level(KernelLevel { bits: bits(level.start, level.first_bit), repeat, group })
                     }));
                     out = Some(bytes);
                     let count = u32::try_from(source.levels.len()).map_err(|_| too_large())?;
@@ -90,9 +94,9 @@ impl Tables {
     }
 
     /// Returns the bitmap of the column whose struct is at this place.
-    pub(super) fn validity(&self, place: usize, scratch: u64) -> Option<Bits> {
+    pub(super) fn validity(&self, place: usize, scratch: u64) -> Option<DeviceBits> {
         match self.upload.get(place / Column::BYTES)? {
-            Upload::Column { joined: Some(at), .. } => Some(Bits { bitmap: scratch + *at as u64, first: 0 }),
+            Upload::Column { joined: Some(at), .. } => Some(DeviceBits { bitmap: scratch + *at as u64, first: 0 }),
             Upload::Column { source: (_, _, validity, _), .. } => *validity,
             Upload::Level(_) => None,
         }
@@ -112,7 +116,7 @@ impl Tables {
         for entry in &self.upload {
             match entry {
                 Upload::Column { source: (dtype, values, validity, fill), joined, is_validity } => {
-                    let here = |at: usize| Bits { bitmap: scratch + at as u64, first: 0 };
+                    let here = |at: usize| DeviceBits { bitmap: scratch + at as u64, first: 0 };
                     let values = if *is_validity { here(self.ones.start) } else { *values };
                     words.extend(Column::new(*dtype, values, joined.map(here).or(*validity), *fill)?.to_words());
                 }

@@ -42,7 +42,7 @@ pub use sharding::Sharding;
 pub use shards::Shards;
 use source_rows::{Checks, SourceRows};
 #[cfg(feature = "python")]
-pub(crate) use state::{Hashes, STATE_VERSION, Source, State, Terms};
+pub(crate) use state::{Hashes, STATE_VERSION, SourceState, State, Terms};
 #[cfg(feature = "async")]
 pub use stream::BatchStream;
 #[cfg(feature = "python")]
@@ -74,7 +74,7 @@ enum Mode {
 
 /// What is known of a state that an iteration goes on from, besides its place.
 #[derive(Clone, Debug)]
-pub(crate) struct Known {
+pub(crate) struct KnownState {
     /// Rows of a full batch of the loader that it was taken from.
     pub(crate) batch_size: usize,
     /// The rows of a source of one shard that does not tell them, if they are known.
@@ -85,7 +85,7 @@ pub(crate) struct Known {
     pub(crate) all: bool,
 }
 
-impl Known {
+impl KnownState {
     /// Nothing.
     fn nothing() -> Self {
         Self { batch_size: usize::MAX, rows: None, digests: BTreeMap::new(), all: false }
@@ -150,7 +150,7 @@ impl Batches {
     /// # Ok::<(), arrow_dlpack::Error>(())
     /// ```
     pub fn new(stream: DeviceArrayStream, conversion: &Conversion, load: &LoadOptions, place: &Place) -> Result<Self> {
-        Self::resume(&Shards::of_stream(None), (0, stream), conversion, load, place, &Known::nothing())
+        Self::resume(&Shards::of_stream(None), (0, stream), conversion, load, place, &KnownState::nothing())
     }
 
     /// Returns the batches of shards after a place in the order of an epoch, which has as many lanes as the place. Opens the
@@ -161,7 +161,7 @@ impl Batches {
     /// and those of opening a shard.
     pub fn of_shards(shards: &Shards, conversion: &Conversion, load: &LoadOptions, place: &Place) -> Result<Self> {
         let first = shards.first(load, place)?;
-        Self::resume(shards, (first, shards.open(first)?), conversion, load, place, &Known::nothing())
+        Self::resume(shards, (first, shards.open(first)?), conversion, load, place, &KnownState::nothing())
     }
 
     /// Returns the batches after the place of a state, as [`of_shards`](Self::of_shards), of which one is open. Checks the source
@@ -175,7 +175,7 @@ impl Batches {
         conversion: &Conversion,
         load: &LoadOptions,
         place: &Place,
-        known: &Known,
+        known: &KnownState,
     ) -> Result<Self> {
         check_environment()?;
         let field = stream.field().clone();

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::shards::Lane;
+use super::shards::ShardLane;
 
 /// The hash of the sampled rows of a shard up to one of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -16,7 +16,7 @@ pub(crate) struct Digest {
 
 /// The digests of an iteration. Clones share them.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct ReadLog(Arc<Mutex<Read>>);
+pub(crate) struct ReadLog(Arc<Mutex<RowsRead>>);
 
 /// The digests of one shard that is read for one lane.
 #[derive(Clone, Debug)]
@@ -27,8 +27,8 @@ pub(super) struct ShardLog {
 }
 
 #[derive(Debug, Default)]
-struct Read {
-    lanes: Vec<Lane>,
+struct RowsRead {
+    lanes: Vec<ShardLane>,
     /// By lane and shard: the sampled rows, and the digest after each.
     rows: BTreeMap<(usize, usize), Vec<(usize, u64)>>,
     left_out: Option<usize>,
@@ -36,11 +36,11 @@ struct Read {
 
 impl ReadLog {
     /// Returns the log of an epoch of these lanes, before anything was read.
-    pub(super) fn new(lanes: Vec<Lane>) -> Self {
-        Self(Arc::new(Mutex::new(Read { lanes, ..Read::default() })))
+    pub(super) fn new(lanes: Vec<ShardLane>) -> Self {
+        Self(Arc::new(Mutex::new(RowsRead { lanes, ..RowsRead::default() })))
     }
 
-    fn lock(&self) -> MutexGuard<'_, Read> {
+    fn lock(&self) -> MutexGuard<'_, RowsRead> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

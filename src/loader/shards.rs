@@ -78,7 +78,7 @@ impl Shards {
     /// As [`lanes`](Self::lanes).
     #[cfg(feature = "python")]
     pub(crate) fn rounds(&self, options: &LoadOptions, place: &Place) -> Result<usize> {
-        let rows: Option<Vec<_>> = self.lanes(options, place)?.iter().map(Lane::rows).collect();
+        let rows: Option<Vec<_>> = self.lanes(options, place)?.iter().map(ShardLane::rows).collect();
         Ok(rows.map_or(0, |rows| place.rounds(&rows, &options.sharding).0))
     }
 
@@ -107,7 +107,7 @@ impl Shards {
     ///
     /// # Errors
     /// If there are several lanes, and a number of rows is not known.
-    pub(crate) fn lanes(&self, options: &LoadOptions, place: &Place) -> Result<Vec<Lane>> {
+    pub(crate) fn lanes(&self, options: &LoadOptions, place: &Place) -> Result<Vec<ShardLane>> {
         let mut order: Vec<usize> = (0..self.rows.len()).collect();
         if let Some(seed) = options.shuffle_shards {
             let mut draws = Draws::of_shards(seed, place.epoch());
@@ -119,8 +119,8 @@ impl Shards {
         let lanes = place.taken().len();
         let parts = order.iter().map(|shard| (*shard, self.rows.get(*shard).copied().flatten()));
         if lanes == 1 {
-            let part = |(shard, told)| Part { shard, skip: 0, rows: told, told };
-            return Ok(vec![Lane { parts: parts.map(part).collect() }]);
+            let part = |(shard, told)| ShardPart { shard, skip: 0, rows: told, told };
+            return Ok(vec![ShardLane { parts: parts.map(part).collect() }]);
         }
         let Some(all) = self.rows()? else {
             let unknown = self.rows.iter().position(Option::is_none).unwrap_or_default();
@@ -128,14 +128,14 @@ impl Shards {
                 format!("{lanes} lanes need the number of rows of each shard, and shard {unknown} does not tell it");
             return Err(Error::argument(reason).remedy_is(Remedy::ToldRows));
         };
-        let mut cut: Vec<Lane> = (0..lanes).map(|_| Lane::default()).collect();
+        let mut cut: Vec<ShardLane> = (0..lanes).map(|_| ShardLane::default()).collect();
         let (mut start, mut lane) = (0, 0);
         for (shard, told) in parts {
             let (mut skip, told) = (0, told.unwrap_or_default());
             while skip < told {
                 let border = border(all, lanes, lane + 1);
                 let rows = (told - skip).min(border - start);
-                let part = Part { shard, skip, rows: Some(rows), told: Some(told) };
+                let part = ShardPart { shard, skip, rows: Some(rows), told: Some(told) };
                 cut.get_mut(lane).filter(|_| rows > 0).into_iter().for_each(|lane| lane.parts.push_back(part));
                 (skip, start) = (skip + rows, start + rows);
                 if start == border {
@@ -162,11 +162,11 @@ fn border(rows: usize, lanes: usize, lane: usize) -> usize {
 
 /// The rows of one lane.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Lane {
-    pub(super) parts: VecDeque<Part>,
+pub(crate) struct ShardLane {
+    pub(super) parts: VecDeque<ShardPart>,
 }
 
-impl Lane {
+impl ShardLane {
     /// Returns its number of rows, if it is known.
     pub(crate) fn rows(&self) -> Option<usize> {
         self.parts.iter().try_fold(0_usize, |all, part| all.checked_add(part.rows?))
@@ -184,7 +184,7 @@ impl Lane {
 
 /// Rows of a shard that follow each other.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Part {
+pub(super) struct ShardPart {
     pub(super) shard: usize,
     /// The rows of the shard before them.
     pub(super) skip: usize,
@@ -194,7 +194,7 @@ pub(super) struct Part {
     pub(super) told: Option<usize>,
 }
 
-impl Part {
+impl ShardPart {
     /// Returns whether the part is the last one of its shard.
     pub(super) fn is_last(&self) -> bool {
         self.rows.is_none_or(|rows| Some(self.skip + rows) == self.told)

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::row_hashes::fold_bytes;
-use crate::alloc::{Pool, Source};
+use crate::alloc::{BlockPool, Source};
 use crate::convert::{RowBlock, RowLayout};
 use crate::error::{Error, ErrorKind, Result};
 
@@ -14,7 +14,7 @@ const GROWS_FROM: usize = 1 << 20;
 pub(super) struct Ring(Arc<Vec<Track>>);
 
 struct Track {
-    pool: Pool,
+    pool: BlockPool,
     layout: Arc<RowLayout>,
     /// The rows of a full slot, and the least capacity.
     rows: usize,
@@ -37,7 +37,7 @@ impl Ring {
             let bytes = rows.checked_mul(layout.bytes()).filter(|bytes| isize::try_from(*bytes).is_ok());
             let bytes = bytes.ok_or_else(|| Error::new(ErrorKind::Memory, "a batch is larger than memory can be"))?;
             let least = if bytes <= GROWS_FROM { rows } else { 0 };
-            Ok(Track { pool: Pool::new(waiting, source()), layout: layout.clone(), rows, least })
+            Ok(Track { pool: BlockPool::new(waiting, source()), layout: layout.clone(), rows, least })
         };
         layouts.map(track).collect::<Result<_>>().map(|tracks| Self(Arc::new(tracks)))
     }

@@ -10,7 +10,7 @@ use super::groups::{GroupChunk, Groups};
 use super::prefetch::Stop;
 use super::read_log::{Digest, ReadLog};
 use super::row_hashes::RowHashes;
-use super::shards::{Lane, Part, Shards};
+use super::shards::{ShardLane, ShardPart, Shards};
 use super::slot::{Ring, Slot};
 use crate::arrow::{DeviceArray, DeviceArrayStream, difference};
 use crate::convert::request_field;
@@ -27,7 +27,7 @@ pub(super) struct SourceRows {
     shards: Shards,
     /// The number of the lane, and its parts that are not read to their end.
     lane: usize,
-    parts: Lane,
+    parts: ShardLane,
     open: Option<OpenPart>,
     /// A shard that is open already, for the part that needs it.
     ready: Option<(usize, DeviceArrayStream)>,
@@ -53,19 +53,19 @@ pub(super) struct Checks {
 
 /// The part that is read.
 struct OpenPart {
-    part: Part,
+    part: ShardPart,
     /// `None` at the shard's end.
     stream: Option<DeviceArrayStream>,
     /// Whether its arrays differ in nullability from those of the first shard.
     is_other: bool,
-    current: Option<Current>,
+    current: Option<CurrentArray>,
     /// Rows of the shard that were passed.
     row: usize,
     hashes: RowHashes,
 }
 
 /// The array at hand.
-struct Current {
+struct CurrentArray {
     array: DeviceArray,
     /// Made when rows are taken, so that skipped rows are not read.
     chunk: Option<GroupChunk>,
@@ -82,7 +82,7 @@ impl SourceRows {
     pub(super) fn new(
         field: FieldRef,
         shards: Shards,
-        (lane, parts): (usize, Lane),
+        (lane, parts): (usize, ShardLane),
         groups: &Groups,
         checks: Checks,
         stop: Stop,
@@ -166,7 +166,7 @@ impl SourceRows {
                         false => array,
                     };
                     match array {
-                        Ok(array) => open.current = Some(Current { array, chunk: None, used: 0, first: open.row }),
+                        Ok(array) => open.current = Some(CurrentArray { array, chunk: None, used: 0, first: open.row }),
                         Err(error) => {
                             let error = self.shards.name(error, open.part.shard);
                             self.end();
@@ -192,10 +192,10 @@ impl SourceRows {
     /// Releases the source.
     fn end(&mut self) {
         (self.open, self.ready) = (None, None);
-        self.parts = Lane::default();
+        self.parts = ShardLane::default();
     }
 
-    fn open_part(&mut self, part: Part, stream: DeviceArrayStream) -> Result<()> {
+    fn open_part(&mut self, part: ShardPart, stream: DeviceArrayStream) -> Result<()> {
         if let Some((found, first)) = difference(stream.field(), &self.field) {
             let reason = format!("the shard has {found}, and the first one that was opened {first}");
             let error = Error::argument(reason).remedy_is("give all shards one schema");
@@ -345,7 +345,7 @@ fn of_first(array: &DeviceArray, field: &FieldRef) -> Result<DeviceArray> {
 }
 
 /// Packs one row of an array, and reads no other one.
-fn pack_row(current: &Current, row: Range<usize>, groups: &mut Groups, slot: &mut Slot) -> Result<()> {
+fn pack_row(current: &CurrentArray, row: Range<usize>, groups: &mut Groups, slot: &mut Slot) -> Result<()> {
     slot.reserve(1)?;
     if let Some(chunk) = &current.chunk {
         return groups.append(chunk, &row, current.first, slot.blocks());

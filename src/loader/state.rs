@@ -33,12 +33,12 @@ pub(crate) struct Terms {
     /// Whether the order of the shards is permuted.
     pub(crate) shuffle_shards: bool,
     /// The source's columns and rows, if they are known.
-    pub(crate) source: Source,
+    pub(crate) source: SourceState,
 }
 
 /// What is known of a source.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Source {
+pub(crate) struct SourceState {
     /// The names of all its columns.
     pub(crate) columns: Option<Vec<String>>,
     /// How many rows it has.
@@ -82,7 +82,7 @@ impl Terms {
     /// Returns the terms of these options, for a source of which nothing is known yet.
     #[must_use]
     pub(crate) fn new(shuffle_buffer: usize, shuffle_shards: bool) -> Self {
-        Self { shuffle_buffer, shuffle_shards, source: Source::default() }
+        Self { shuffle_buffer, shuffle_shards, source: SourceState::default() }
     }
 
     /// Refuses to resume under other terms.
@@ -96,7 +96,7 @@ impl Terms {
     }
 }
 
-impl Source {
+impl SourceState {
     /// Refuses another source.
     ///
     /// # Errors
@@ -136,7 +136,7 @@ mod tests {
         assert_eq!(base.check(&base), Ok(()));
         let of = |shards: &[usize]| {
             let shards = Some(shards.iter().copied().map(Some).collect());
-            Terms { source: Source { shards, ..Source::default() }, ..base.clone() }
+            Terms { source: SourceState { shards, ..SourceState::default() }, ..base.clone() }
         };
         for (state, present, named) in [
             (base.clone(), Terms::new(0, true), "shuffle_buffer 5, and the loader 0"),
@@ -163,7 +163,7 @@ mod tests {
 
     #[test]
     fn a_source_is_compared_by_what_is_known_of_both() {
-        let source = |columns: Option<&[&str]>, rows| Source {
+        let source = |columns: Option<&[&str]>, rows| SourceState {
             columns: columns.map(|columns| columns.iter().map(ToString::to_string).collect()),
             rows,
             shards: None,

@@ -156,7 +156,7 @@ mod tests {
     use arrow_array::{ArrayRef, BooleanArray, Float64Array, Int32Array, RecordBatch};
 
     use super::*;
-    use crate::alloc::Pool;
+    use crate::alloc::BlockPool;
     use crate::convert::{RowBlock, RowLayout};
     use crate::spec::{NullPolicy, Options, Scalar};
 
@@ -178,7 +178,7 @@ mod tests {
         let spec = spec(nulls);
         let chunk = MatrixChunk::new(&spec, &batch())?;
         let mut block = RowBlock::new(Arc::new(RowLayout::of_matrix(&spec)?));
-        block.move_to(Pool::new(0, None).take(rows.len() * 24)?)?;
+        block.move_to(BlockPool::new(0, None).take(rows.len() * 24)?)?;
         block.append_matrix(&spec, &chunk.checked_columns(&spec, &rows, 1000)?, 1000 + rows.start, 1)?;
         Ok(block.into_tensor()?.as_slice::<f64>()?.as_chunks().0.to_vec())
     }

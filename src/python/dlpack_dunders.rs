@@ -86,12 +86,12 @@ pub(super) fn export_dlpack<'py>(
     };
     let ready = match tensor.readiness() {
         None => match asked.filter(|asked| *asked != tensor.device()) {
-            None => Ready { tensor: Cow::Borrowed(tensor), sole_owner },
+            None => ReadyTensor { tensor: Cow::Borrowed(tensor), sole_owner },
             Some(asked) => moved_to(py, tensor, consumer, asked, arguments.copy)?,
         },
         Some(readiness) => on_device(py, tensor, readiness, consumer, asked, arguments.copy, sole_owner)?,
     };
-    let Ready { tensor, sole_owner } = ready;
+    let ReadyTensor { tensor, sole_owner } = ready;
     if arguments.copy == Some(true) && !sole_owner {
         let copy = copied(&tensor, consumer, "__dlpack__(copy=True)")?;
         return if versioned { versioned_capsule(py, &copy, true) } else { legacy_capsule(py, &copy) };
@@ -151,7 +151,7 @@ impl Consumer {
 }
 
 /// A tensor that the consumer can have now.
-struct Ready<'a> {
+struct ReadyTensor<'a> {
     tensor: Cow<'a, Tensor>,
     sole_owner: bool,
 }
@@ -178,7 +178,7 @@ fn on_device<'a>(
     asked: Option<Device>,
     copy: Option<bool>,
     sole_owner: bool,
-) -> PyResult<Ready<'a>> {
+) -> PyResult<ReadyTensor<'a>> {
     let own = tensor.device();
     let elsewhere = asked.filter(|asked| asked.to_dlpack() != own.to_dlpack());
     let tensor = match elsewhere {
@@ -194,7 +194,7 @@ fn on_device<'a>(
             let host = py.detach(|| tensor_to_device(tensor, &Transfer::to(asked, "__dlpack__(dl_device=(1, 0))")))?;
             // The same memory, where the host reads that where it is.
             let moved = !std::ptr::eq(host.as_ptr(), tensor.as_ptr());
-            return Ok(Ready { sole_owner: sole_owner || moved, tensor: Cow::Owned(host) });
+            return Ok(ReadyTensor { sole_owner: sole_owner || moved, tensor: Cow::Owned(host) });
         }
         Some(asked) if is_shared(own, asked)? => {
             Cow::Owned(py.detach(|| tensor_to_device(tensor, &Transfer::to(asked, "")))?)
@@ -203,7 +203,7 @@ fn on_device<'a>(
     };
     if copy == Some(true) && !sole_owner {
         // A consumer that waits for the copy has waited for the source.
-        return Ok(Ready { tensor, sole_owner });
+        return Ok(ReadyTensor { tensor, sole_owner });
     }
     match consumer {
         Consumer::Unordered => {}
@@ -215,7 +215,7 @@ fn on_device<'a>(
             readiness.wait_on_stream(tensor.device(), consumer.stream(), Wait::DlpackStream)?;
         }
     }
-    Ok(Ready { tensor, sole_owner })
+    Ok(ReadyTensor { tensor, sole_owner })
 }
 
 /// A copy of a tensor on another device, made on the consumer's stream.
@@ -225,7 +225,7 @@ fn moved_to(
     consumer: Consumer,
     asked: Device,
     copy: Option<bool>,
-) -> PyResult<Ready<'static>> {
+) -> PyResult<ReadyTensor<'static>> {
     plan_transfer(tensor.device(), asked)?.refuse(copy_mode(copy))?;
     let why = format!("__dlpack__(dl_device=({}, {}))", asked.device_type().0, asked.id());
     let transfer = Transfer { stream: Some(consumer.stream()), ..Transfer::to(asked, &why) };
@@ -233,7 +233,7 @@ fn moved_to(
     if let (Some(readiness), true) = (moved.readiness(), is_host_visible(asked)) {
         py.detach(|| readiness.wait_on_host(Wait::DlpackHostVisible))?;
     }
-    Ok(Ready { tensor: Cow::Owned(moved), sole_owner: true })
+    Ok(ReadyTensor { tensor: Cow::Owned(moved), sole_owner: true })
 }
 
 /// Copies a tensor into new memory on the device where it is.

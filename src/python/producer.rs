@@ -38,7 +38,7 @@ pub(super) fn ask(object: &Bound<'_, PyAny>, device: Option<Device>, copy: CopyM
     let is_ours = |advertised: Device| is_cuda(advertised) || advertised.is_cpu() && device.is_some_and(is_cuda);
     let elsewhere = |advertised: Device| Some(advertised) != device && !is_ours(advertised);
     let transfer = device.filter(|_| advertised.is_some_and(elsewhere));
-    let call = Call { stream: None, transfer, copy };
+    let call = DlpackCall { stream: None, transfer, copy };
     let tensor = tensor_from_capsule(&call.make(&method)?.0)?;
     behind(&tensor, Stream::LEGACY)?;
     Ok(Some(tensor))
@@ -54,7 +54,7 @@ fn on_stream(method: &Bound<'_, PyAny>, advertised: Device, copy: CopyMode) -> P
     // PyTorch exports from the current device alone.
     let current = stream_order::enter(advertised)?;
     let stream = PooledStream::idle(&current).map_err(Error::from)?;
-    let call = Call { stream: Some(stream.stream()), transfer: None, copy };
+    let call = DlpackCall { stream: Some(stream.stream()), transfer: None, copy };
     let (capsule, has_waited) = call.make(method)?;
     let tensor = tensor_from_capsule(&capsule)?;
     let Some(readiness) = tensor.readiness() else { return Ok(tensor) };
@@ -113,13 +113,13 @@ pub(super) fn require_known(device: Device) -> crate::error::Result<()> {
 }
 
 /// A call of `__dlpack__`.
-struct Call {
+struct DlpackCall {
     stream: Option<Stream>,
     transfer: Option<Device>,
     copy: CopyMode,
 }
 
-impl Call {
+impl DlpackCall {
     /// The capsule, and whether the producer knew the argument `stream`.
     fn make<'py>(&self, method: &Bound<'py, PyAny>) -> PyResult<(Bound<'py, PyAny>, bool)> {
         let py = method.py();

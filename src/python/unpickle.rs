@@ -12,7 +12,7 @@ use pyo3::wrap_pyfunction;
 use super::stream::wrap;
 use super::{Array, Ragged, RecordBatch, Tensor};
 use crate::arrow::FieldParts;
-use crate::convert::{ArrayParts, Bytes, put_together};
+use crate::convert::{ArrayParts, PickledBytes, put_together};
 use crate::dtype::DType;
 use crate::spec::Dims;
 
@@ -44,7 +44,7 @@ fn read_field(object: &Bound<'_, PyAny>) -> PyResult<FieldRef> {
     Ok(Arc::new(field_in(object, 0)?.field()?))
 }
 
-fn array_in(object: &Bound<'_, PyAny>, depth: usize) -> PyResult<ArrayParts<Bytes>> {
+fn array_in(object: &Bound<'_, PyAny>, depth: usize) -> PyResult<ArrayParts<PickledBytes>> {
     if depth > MAX_DEPTH {
         return Err(too_deep());
     }
@@ -62,11 +62,11 @@ fn array_in(object: &Bound<'_, PyAny>, depth: usize) -> PyResult<ArrayParts<Byte
 }
 
 /// A copy of what a buffer holds, whatever its elements.
-fn bytes_in(object: &Bound<'_, PyAny>) -> PyResult<Bytes> {
+fn bytes_in(object: &Bound<'_, PyAny>) -> PyResult<PickledBytes> {
     let py = object.py();
     let view = py.import("builtins")?.getattr("memoryview")?.call1((object,))?.call_method1("cast", ("B",))?;
     let buffer = PyBuffer::<u8>::get(&view)?;
-    let mut bytes = Bytes::zeroed(buffer.len_bytes())?;
+    let mut bytes = PickledBytes::zeroed(buffer.len_bytes())?;
     buffer.copy_to_slice(py, bytes.as_mut())?;
     Ok(bytes)
 }

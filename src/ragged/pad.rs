@@ -9,7 +9,7 @@ use super::part::Part;
 use super::variable_shape;
 use crate::arrow::{DeviceArray, Leaf, ListChunk, ViewChunk};
 use crate::column::{ColumnRef, require_host, shared_dictionary};
-use crate::convert::{ColumnChunk, Items, Padder, decode, null_item};
+use crate::convert::{ColumnChunk, ListItems, Padder, decode, null_item};
 use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Remedy, Result};
 use crate::plan::{Action, Plan};
@@ -287,7 +287,7 @@ impl<'a> PadSource<'a> {
             Self::Lists { list, spec } => {
                 let (array, first) = decoded(list, spec)?;
                 let chunk = ColumnRef::whole(&array).chunk(spec)?;
-                let items = Items::new(spec, &chunk)?;
+                let items = ListItems::new(spec, &chunk)?;
                 (0..list.rows).try_for_each(|row| {
                     let row = (!list.is_null(row)).then(|| list.row(row));
                     padder.push(&items, row.map(|row| row.start.saturating_sub(first)..row.end.saturating_sub(first)))
@@ -296,7 +296,7 @@ impl<'a> PadSource<'a> {
             Self::Views { views, array, spec } => (0..views.rows()).try_for_each(|row| {
                 let bytes = views.bytes(row)?;
                 let chunk = ColumnChunk { leaf: Leaf::of_bytes(bytes.unwrap_or(&[])), mask: None, array };
-                padder.push(&Items::new(spec, &chunk)?, bytes.map(|bytes| 0..bytes.len()))
+                padder.push(&ListItems::new(spec, &chunk)?, bytes.map(|bytes| 0..bytes.len()))
             }),
         }
     }

@@ -31,11 +31,11 @@ pub(crate) use host::{Interpreter, wait_beside};
 pub(crate) use host::{Interrupts, load_kernels, run_handlers, stay_apart};
 pub(crate) use memory::{allocate, allocate_scratch, page_locked, staging_block};
 pub(crate) use release::End;
+pub use scope::{StreamScope, current_stream, in_stream, stream_scope};
 #[cfg(feature = "python")]
 pub(crate) use scope::{
-    Elsewhere, enter_stream, leave_stream, pop_stream, push_stream, streams_elsewhere, this_copys_stream,
+    StreamsOfOtherCopy, enter_stream, leave_stream, pop_stream, push_stream, streams_elsewhere, this_copys_stream,
 };
-pub use scope::{StreamScope, current_stream, in_stream, stream_scope};
 pub use statistics::{DeviceMemory, MemoryStatistics, PageLockedMemory, empty_cache, memory_stats};
 pub(crate) use waits::Wait;
 

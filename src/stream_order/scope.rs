@@ -18,7 +18,7 @@ thread_local! {
 /// The streams that threads use in another copy of this crate in the process.
 #[derive(Clone, Copy)]
 #[cfg_attr(not(feature = "python"), allow(dead_code, reason = "only the Python package is another copy's"))]
-pub(crate) struct Elsewhere {
+pub(crate) struct StreamsOfOtherCopy {
     pub(crate) current: fn() -> Option<Stream>,
     /// Starts a scope, and returns its number there; `None` if the stream is refused.
     pub(crate) enter: fn(Stream) -> Option<u64>,
@@ -26,11 +26,11 @@ pub(crate) struct Elsewhere {
     pub(crate) leave: fn(u64),
 }
 
-static ELSEWHERE: OnceLock<Elsewhere> = OnceLock::new();
+static ELSEWHERE: OnceLock<StreamsOfOtherCopy> = OnceLock::new();
 
 /// Has the scopes of threads kept by another copy of this crate: one thread uses one stream, whichever copy set it.
 #[cfg(feature = "python")]
-pub(crate) fn streams_elsewhere(streams: Elsewhere) {
+pub(crate) fn streams_elsewhere(streams: StreamsOfOtherCopy) {
     // Both are of the one package.
     let _ = ELSEWHERE.set(streams);
 }

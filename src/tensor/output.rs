@@ -139,7 +139,9 @@ impl<'a> Output<'a> {
         match &self.readiness {
             Some(readiness) if is_cuda(data) && self.device.id() == data.id() => Ok(readiness),
             _ => Err(Error::new(ErrorKind::Device, format!("out is on {}, and the data on {data}", self.device))
-                .remedy_is("pass an output on the device of the data, or copy the data to the device of the output first")),
+                .remedy_is(
+                    "pass an output on the device of the data, or copy the data to the device of the output first",
+                )),
         }
     }
 

@@ -220,7 +220,7 @@ impl Job<'_> {
         let device = self.transfer.device;
         let current = stream_order::enter(device)?;
         let buffer = page_locked(&current, self.arena.bytes.max(1))?;
-        let start = Start(buffer.start());
+        let start = ArenaStart(buffer.start());
         let pieces = &self.arena.pieces;
         let threads = crate::convert::threads(self.threads(), self.arena.bytes);
         // Pieces are cut where the threads' parts are.
@@ -304,12 +304,12 @@ impl Job<'_> {
 }
 
 /// The memory that threads write, each its own part.
-struct Start(*mut u8);
+struct ArenaStart(*mut u8);
 
 // SAFETY: an address; who writes there has its own bytes.
-unsafe impl Sync for Start {}
+unsafe impl Sync for ArenaStart {}
 
-impl Start {
+impl ArenaStart {
     fn at(&self, byte: usize) -> *mut u8 {
         self.0.wrapping_add(byte)
     }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use super::own_memory::{OwnBuffer, host_address, written};
 use crate::alloc::{AnyBuffer, ForeignBuffer, Owner, PooledBuffer};
-use crate::convert::{Place, RowBlock};
+use crate::convert::{RowBlock, RowsPlace};
 use crate::cuda::{Called, Current, Stream, thread_sync};
 use crate::device::Device;
 use crate::error::{Error, Result};
@@ -107,7 +107,7 @@ pub(crate) fn in_page_locked(block: RowBlock, device: Device, returning: &Arc<Re
         thread_sync::send(data.addr());
         let owner =
             PageLocked { memory: Some(memory), readiness: readiness.clone(), returning: Arc::downgrade(returning) };
-        Ok(Place { data, device, owner: Arc::new(owner), readiness: Some(readiness) })
+        Ok(RowsPlace { data, device, owner: Arc::new(owner), readiness: Some(readiness) })
     };
     // SAFETY: the rows stay where they are.
     unsafe { block.into_tensor_by(place) }
@@ -155,7 +155,12 @@ pub(crate) fn to_device(
     let place = |memory: PooledBuffer| {
         if bytes == 0 {
             let readiness = Readiness::on_device(device);
-            return Ok(Place { data: std::ptr::null_mut(), device, owner: Arc::new(()), readiness: Some(readiness) });
+            return Ok(RowsPlace {
+                data: std::ptr::null_mut(),
+                device,
+                owner: Arc::new(()),
+                readiness: Some(readiness),
+            });
         }
         let buffer = allocate(current, bytes, stream)?;
         let start = buffer.start();
@@ -177,7 +182,7 @@ pub(crate) fn to_device(
         };
         returning.push(memory, behind);
         let owner: Owner = Arc::new(OwnBuffer::new(buffer, readiness.clone()));
-        Ok(Place { data, device, owner, readiness: Some(readiness) })
+        Ok(RowsPlace { data, device, owner, readiness: Some(readiness) })
     };
     // SAFETY: all bytes of the rows are copied to memory of our own, behind which the order is.
     unsafe { block.into_tensor_by(place) }

@@ -3,7 +3,7 @@
 use super::host_read::fetch;
 use super::own_memory::device_address;
 use crate::arrow::{DeviceArray, count_bits};
-use crate::cuda::{Bits, Current, PinnedBlock, PooledStream, Stream};
+use crate::cuda::{Current, DeviceBits, PinnedBlock, PooledStream, Stream};
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::ffi::dlpack::DLDeviceType;
@@ -23,7 +23,7 @@ pub fn with_null_count(array: &DeviceArray) -> Result<DeviceArray> {
     if array.device().device_type() == DLDeviceType::CUDA {
         let current = stream_order::enter(array.device())?;
         current.check_memory(start, bitmap.len(), array.device())?;
-        let bits = Bits { bitmap: device_address(start)?, first: bitmap.first_bit() as u64 };
+        let bits = DeviceBits { bitmap: device_address(start)?, first: bitmap.first_bit() as u64 };
         // SAFETY: the bitmap was just checked, and is released behind the kernel.
         let count = |nulls, stream| unsafe { current.count_nulls(bits, array.len() as u64, nulls, stream) };
         let nulls = number_by(readiness, &current, 0, count)?;

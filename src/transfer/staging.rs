@@ -236,10 +236,10 @@ pub(super) unsafe fn download(
     asked: Option<usize>,
 ) -> Result<()> {
     let (loads, target) = (loads(pieces, &[]), SharedBlock(target));
-    let work = |current: &Current, pending: &mut Option<Pending>, load: &Load| {
+    let work = |current: &Current, pending: &mut Option<PendingLoad>, load: &Load| {
         // The previous block is emptied while this one is filled.
         // SAFETY: the parts of a load are of the pieces, memory of the device until `stream` is done.
-        let started = unsafe { Pending::start(current, load, stream) }?;
+        let started = unsafe { PendingLoad::start(current, load, stream) }?;
         match pending.replace(started) {
             // SAFETY: `target` has room for the load of `before`, whose parts are of the pieces; no other thread has
             // it.
@@ -247,7 +247,7 @@ pub(super) unsafe fn download(
             None => Ok(()),
         }
     };
-    let end = |current: &Current, pending: Option<Pending>, outcome: Result<()>| {
+    let end = |current: &Current, pending: Option<PendingLoad>, outcome: Result<()>| {
         // SAFETY: `target` has room for the last load, whose parts are of the pieces; no other thread has it.
         let last = pending.map_or(Ok(()), |pending| unsafe { pending.finish(current, stream, &target) });
         outcome.and(last)
@@ -262,7 +262,7 @@ struct SharedBlock(*mut u8);
 unsafe impl Sync for SharedBlock {}
 
 /// A running copy to a block.
-struct Pending {
+struct PendingLoad {
     block: PinnedBlock,
     readiness: Readiness,
     at: usize,
@@ -270,7 +270,7 @@ struct Pending {
     parts: Vec<(usize, usize)>,
 }
 
-impl Pending {
+impl PendingLoad {
     /// # Safety
     /// The load's parts are memory of the device until `stream` has done what it has when this returns.
     unsafe fn start(current: &Current, load: &Load, stream: Stream) -> Result<Self> {

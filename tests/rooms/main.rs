@@ -1,5 +1,6 @@
 //! The architecture as a test: a room of the crate imports only from rooms above it, files of a room use each other one way
-//! (circles.rs) and are short and on the map (sizes.rs), and unsafe code stays in its rooms and says why it is sound (safety.rs).
+//! (circles.rs) and are short and on the map (sizes.rs), no two types share a name (names.rs), and unsafe code stays in its rooms
+//! and says why it is sound (safety.rs).
 //!
 //! What it reads is source text, so it sees paths: `crate::…` and `super::…` in `use` lists, code and macros. It does not
 //! see a method that one room adds to another room's type.
@@ -8,6 +9,7 @@
 
 mod circles;
 mod files;
+mod names;
 mod proofs;
 mod public;
 mod safety;

@@ -57,7 +57,7 @@ const PATIENCE: Duration = Duration::from_millis(100);
 #[must_use]
 pub fn channel(schema: &Schema, capacity: NonZero<usize>) -> (Sender, DeviceArrayStream) {
     let field = field_of(schema);
-    let shared = Arc::new(Shared { capacity: capacity.get(), state: Mutex::default(), sent: Condvar::new() });
+    let shared = Arc::new(SharedChannel { capacity: capacity.get(), state: Mutex::default(), sent: Condvar::new() });
     let sender = Sender { shared: shared.clone(), field: field.clone() };
     let receiver = Receiver { shared };
     (sender, DeviceArrayStream::new(field, Device::CPU.device_type(), receiver))
@@ -66,19 +66,19 @@ pub fn channel(schema: &Schema, capacity: NonZero<usize>) -> (Sender, DeviceArra
 /// The end of a channel that sends arrays to a stream. Dropping it before [`Sender::finish`] ends the stream by an error:
 /// a future that was cancelled has not sent everything.
 pub struct Sender {
-    shared: Arc<Shared>,
+    shared: Arc<SharedChannel>,
     field: FieldRef,
 }
 
-struct Shared {
+struct SharedChannel {
     capacity: usize,
-    state: Mutex<State>,
+    state: Mutex<ChannelState>,
     /// Signals an array or the end.
     sent: Condvar,
 }
 
 #[derive(Default)]
-struct State {
+struct ChannelState {
     ready: VecDeque<Result<DeviceArray>>,
     /// Whether nothing more is sent.
     ended: bool,
@@ -88,8 +88,8 @@ struct State {
     waker: Option<Waker>,
 }
 
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
+impl SharedChannel {
+    fn lock(&self) -> MutexGuard<'_, ChannelState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -242,7 +242,7 @@ impl fmt::Debug for Sender {
 
 /// The end of a channel that a stream reads.
 struct Receiver {
-    shared: Arc<Shared>,
+    shared: Arc<SharedChannel>,
 }
 
 impl Iterator for Receiver {

@@ -26,14 +26,14 @@ const ENOMEM: c_int = 12;
 const EINVAL: c_int = 22;
 
 /// A stream that a consumer reads.
-pub(super) struct Exported {
+pub(super) struct ExportedStream {
     field: FieldRef,
     stream: Mutex<DeviceArrayStream>,
     /// The last failed call, and its message, for a consumer that asks on another thread.
     last_error: Mutex<Option<(Arc<CStr>, Error)>>,
 }
 
-impl Exported {
+impl ExportedStream {
     /// The type of every array; reading it needs no lock.
     pub(super) fn field(&self) -> &FieldRef {
         &self.field
@@ -56,7 +56,7 @@ impl Exported {
     }
 }
 
-type Registry = Mutex<BTreeMap<usize, Arc<Exported>>>;
+type Registry = Mutex<BTreeMap<usize, Arc<ExportedStream>>>;
 
 /// The live streams: of this process in the registry of the index [`CURRENT`]. A forked child cannot lock one that another thread
 /// of its parent held locked, and goes on with the next.
@@ -66,7 +66,7 @@ static CURRENT: AtomicUsize = AtomicUsize::new(0);
 static NEXT_KEY: AtomicUsize = AtomicUsize::new(1);
 
 /// Locks the live streams, briefly. `None` if the lock is never released.
-fn alive() -> Option<MutexGuard<'static, BTreeMap<usize, Arc<Exported>>>> {
+fn alive() -> Option<MutexGuard<'static, BTreeMap<usize, Arc<ExportedStream>>>> {
     briefly(current()?)
 }
 
@@ -119,7 +119,7 @@ pub(super) fn insert(stream: DeviceArrayStream) -> usize {
     watch_forks();
     let key = NEXT_KEY.fetch_add(1, Ordering::Relaxed);
     let field = stream.field().clone();
-    let exported = Arc::new(Exported { field, stream: Mutex::new(stream), last_error: Mutex::new(None) });
+    let exported = Arc::new(ExportedStream { field, stream: Mutex::new(stream), last_error: Mutex::new(None) });
     if let Some(mut alive) = alive() {
         alive.insert(key, exported);
     }
@@ -133,12 +133,12 @@ pub(super) fn remove(key: usize) {
     drop(removed);
 }
 
-fn find(key: usize) -> Option<Arc<Exported>> {
+fn find(key: usize) -> Option<Arc<ExportedStream>> {
     alive()?.get(&key).cloned()
 }
 
 /// Runs a call's work on the stream of a key. An error or a panic becomes an error code and a message.
-pub(super) fn call(key: usize, work: impl FnOnce(&Exported) -> Result<()>) -> c_int {
+pub(super) fn call(key: usize, work: impl FnOnce(&ExportedStream) -> Result<()>) -> c_int {
     let body = || {
         let exported = find(key).ok_or_else(|| Error::argument("the stream was released already"))?;
         // This drops the last reference if the stream was released meanwhile.

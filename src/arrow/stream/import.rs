@@ -56,7 +56,7 @@ impl DeviceArrayStream {
         // SAFETY: `source` points to a struct, which is ours to change: the move of the C stream interface is a bitwise
         // copy, then the source counts as released.
         unsafe { (*source).set_released() };
-        let mut imported = Imported { stream, guard };
+        let mut imported = ImportedStream { stream, guard };
         let field = imported.schema()?;
         let device_type = imported.stream.device_type();
         let arrays = Arrays { imported: Some(imported), field: field.clone() };
@@ -65,16 +65,16 @@ impl DeviceArrayStream {
 }
 
 /// A C stream that is released exactly once.
-struct Imported<S: CStream> {
+struct ImportedStream<S: CStream> {
     // Boxed, because callbacks receive its address, which must not change between calls.
     stream: Box<S>,
     guard: ReleaseGuard,
 }
 
 // SAFETY: the C stream interface lets a stream move between threads as long as calls do not overlap, which `&mut` ensures.
-unsafe impl<S: CStream> Send for Imported<S> {}
+unsafe impl<S: CStream> Send for ImportedStream<S> {}
 
-impl<S: CStream> Drop for Imported<S> {
+impl<S: CStream> Drop for ImportedStream<S> {
     fn drop(&mut self) {
         let stream: *mut S = &raw mut *self.stream;
         let mut release = self.stream.callbacks().release;
@@ -90,7 +90,7 @@ impl<S: CStream> Drop for Imported<S> {
     }
 }
 
-impl<S: CStream> Imported<S> {
+impl<S: CStream> ImportedStream<S> {
     fn schema(&mut self) -> Result<FieldRef> {
         let get_schema =
             self.stream.callbacks().get_schema.ok_or_else(|| Error::invalid("ArrowArrayStream.get_schema is NULL"))?;
@@ -167,7 +167,7 @@ fn reports_interrupt(message: &str) -> bool {
 
 /// Iterates over the arrays of a stream. After the end or an error, the stream is released, and the iterator is empty.
 struct Arrays<S: CStream> {
-    imported: Option<Imported<S>>,
+    imported: Option<ImportedStream<S>>,
     field: FieldRef,
 }
 

@@ -25,7 +25,7 @@ pub(crate) fn misfit_error(spec: &Spec, index: usize, value: &[u8; 32]) -> Error
 }
 
 /// The text of an element that does not fit.
-type Look = unsafe fn(*const u8) -> Option<String>;
+type MisfitText = unsafe fn(*const u8) -> Option<String>;
 
 /// How elements of one dtype become elements of another.
 #[derive(Clone, Copy)]
@@ -33,7 +33,7 @@ pub(super) struct Cast {
     first: Compiled,
     /// The second step of casts by way of float32.
     then: Option<Compiled>,
-    look: Look,
+    look: MisfitText,
     from: usize,
 }
 
@@ -115,9 +115,9 @@ macro_rules! with_type {
 }
 
 /// The text of an element of `from` that does not fit `to`.
-fn look(from: DType, to: DType) -> Option<Look> {
-    fn from_type<S: CastSource>(to: DType) -> Option<Look> {
-        with_type!(to, D => look_at::<S, D> as Look)
+fn look(from: DType, to: DType) -> Option<MisfitText> {
+    fn from_type<S: CastSource>(to: DType) -> Option<MisfitText> {
+        with_type!(to, D => look_at::<S, D> as MisfitText)
     }
     with_type!(from, S => from_type::<S>(to)?)
 }

@@ -51,7 +51,7 @@ impl Scratch {
 
 /// Columns whose elements fill at most one cache line per row.
 #[derive(Clone, Copy)]
-pub(super) struct Group<'a> {
+pub(super) struct LaneGroup<'a> {
     pub(super) isa: Isa,
     pub(super) lanes: &'a [Lane<'a>],
     /// Bytes of an element.
@@ -62,7 +62,7 @@ pub(super) struct Group<'a> {
     pub(super) head: Option<usize>,
 }
 
-impl<'a> Group<'a> {
+impl<'a> LaneGroup<'a> {
     /// Writes the columns of some rows, the first of which is row `first` of the columns; tells whether all valid elements
     /// fit.
     ///

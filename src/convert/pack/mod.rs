@@ -44,7 +44,7 @@ use super::lane::Lane;
 use super::misfit::Misfit;
 use super::threads::for_each_part;
 use crate::error::{Error, Result};
-use group::{Group, Scratch};
+use group::{LaneGroup, Scratch};
 use load::LANES;
 use stream::{HUGE_PAGE, Pages};
 use target::Target;
@@ -65,14 +65,14 @@ pub(crate) struct PackMisfit {
 }
 
 /// Why rows were not written.
-enum Refusal {
+enum PackRefusal {
     /// A value does not fit, in a row before this one.
     MisfitBefore(usize),
     Misfit(PackMisfit),
     Error(Error),
 }
 
-impl From<Error> for Refusal {
+impl From<Error> for PackRefusal {
     fn from(error: Error) -> Self {
         Self::Error(error)
     }
@@ -103,12 +103,12 @@ pub(crate) unsafe fn pack_rows(
     let stream = isa != Isa::Portable && out.count().saturating_mul(width) >= NON_TEMPORAL_FROM;
     // SAFETY: `columns`, `room` and `isa` are our caller's promises, in the same words; the target has the rows of
     // `out`.
-    unsafe { pack(isa, threads, columns, first, out, Memory { stream, huge_pages }) }
+    unsafe { pack(isa, threads, columns, first, out, RowMemory { stream, huge_pages }) }
 }
 
 /// What is known of the memory of the rows.
 #[derive(Clone, Copy)]
-struct Memory {
+struct RowMemory {
     /// Whether non-temporal stores write whole lines.
     stream: bool,
     huge_pages: bool,
@@ -124,7 +124,7 @@ unsafe fn pack(
     columns: &[PackedColumn<'_>],
     first: usize,
     out: Target,
-    memory: Memory,
+    memory: RowMemory,
 ) -> Result<std::result::Result<(), PackMisfit>> {
     let mut lanes: SmallVec<[Lane<'_>; 16]> = SmallVec::with_capacity(columns.len());
     for (column, PackedColumn { spec, chunk }) in columns.iter().enumerate() {
@@ -142,15 +142,15 @@ unsafe fn pack(
         // is promised.
         unsafe { packer.pack(first, out) }.map_err(|refusal| match refusal {
             // SAFETY: `columns`: the last of these rows is before `first + out.count()`.
-            Refusal::MisfitBefore(end) => unsafe { lowest_misfit(&lanes, first..end.min(first + out.count())) },
+            PackRefusal::MisfitBefore(end) => unsafe { lowest_misfit(&lanes, first..end.min(first + out.count())) },
             refusal => refusal,
         })
     });
     match packed {
         Ok(()) => Ok(Ok(())),
-        Err(Refusal::Misfit(misfit)) => Ok(Err(misfit)),
-        Err(Refusal::Error(error)) => Err(error),
-        Err(Refusal::MisfitBefore(row)) => Err(Error::invalid(format!("a value before row {row} changed"))),
+        Err(PackRefusal::Misfit(misfit)) => Ok(Err(misfit)),
+        Err(PackRefusal::Error(error)) => Err(error),
+        Err(PackRefusal::MisfitBefore(row)) => Err(Error::invalid(format!("a value before row {row} changed"))),
     }
 }
 
@@ -159,14 +159,14 @@ unsafe fn pack(
 /// # Safety
 /// The columns have these rows.
 #[cold]
-unsafe fn lowest_misfit(lanes: &[Lane<'_>], rows: Range<usize>) -> Refusal {
-    let mut lowest = Refusal::MisfitBefore(rows.end);
+unsafe fn lowest_misfit(lanes: &[Lane<'_>], rows: Range<usize>) -> PackRefusal {
+    let mut lowest = PackRefusal::MisfitBefore(rows.end);
     let mut end = rows.end;
     for (column, lane) in lanes.iter().enumerate() {
         // SAFETY: the columns have `rows`, and `end` starts at `rows.end` and only shrinks.
         if let Err(misfit) = unsafe { lane.check(rows.start..end) } {
             end = misfit.index;
-            lowest = Refusal::Misfit(PackMisfit { column, misfit });
+            lowest = PackRefusal::Misfit(PackMisfit { column, misfit });
         }
     }
     lowest
@@ -179,7 +179,7 @@ struct Packer<'a> {
     lanes: &'a [Lane<'a>],
     /// Bytes of an element.
     size: usize,
-    memory: Memory,
+    memory: RowMemory,
 }
 
 impl Packer<'_> {
@@ -187,7 +187,7 @@ impl Packer<'_> {
     ///
     /// # Safety
     /// As [`pack_rows`].
-    unsafe fn pack(&self, first: usize, out: Target) -> std::result::Result<(), Refusal> {
+    unsafe fn pack(&self, first: usize, out: Target) -> std::result::Result<(), PackRefusal> {
         let width = self.lanes.len() * self.size;
         let dense = out.stride() == width;
         let whole_lines = width.is_multiple_of(LINE) && out.stride().is_multiple_of(LINE);
@@ -222,7 +222,7 @@ impl Packer<'_> {
     /// # Safety
     /// As [`pack_rows`]. If `stream`, rows lie one after the other and are shorter than a line, or each is made of whole
     /// lines.
-    unsafe fn groups(&self, first: usize, out: Target, stream: bool) -> std::result::Result<(), Refusal> {
+    unsafe fn groups(&self, first: usize, out: Target, stream: bool) -> std::result::Result<(), PackRefusal> {
         let mut scratch = Scratch::new();
         let run = self.run(out.stride());
         let in_order = stream && out.stride() == self.lanes.len() * self.size;
@@ -240,7 +240,7 @@ impl Packer<'_> {
                 if !unsafe { group.pack(first + start, out, &mut scratch) } {
                     // What was written does not matter any more. Other columns may misfit in lower rows, and the first
                     // ones of these may be those of the row behind.
-                    return Err(Refusal::MisfitBefore(first + end + 1));
+                    return Err(PackRefusal::MisfitBefore(first + end + 1));
                 }
             }
         }
@@ -253,7 +253,7 @@ impl Packer<'_> {
     /// # Safety
     /// As [`pack_rows`]. Rows lie one after the other and are whole lines long; `skip` bytes, which are whole elements,
     /// lead from the first to the next line.
-    unsafe fn line_by_line(&self, first: usize, out: Target, skip: usize) -> std::result::Result<(), Refusal> {
+    unsafe fn line_by_line(&self, first: usize, out: Target, skip: usize) -> std::result::Result<(), PackRefusal> {
         let Some(last) = out.count().checked_sub(1) else { return Ok(()) };
         let (head, tail) = self.lanes.split_at((skip / self.size).min(self.lanes.len()));
         // SAFETY: `columns`, `room` and `isa` are promised for the same rows, and so is what `skip` leads to.
@@ -275,7 +275,7 @@ impl Packer<'_> {
     ///
     /// # Safety
     /// As [`Self::line_by_line`].
-    unsafe fn turned(&self, first: usize, out: Target, skip: usize) -> std::result::Result<usize, Refusal> {
+    unsafe fn turned(&self, first: usize, out: Target, skip: usize) -> std::result::Result<usize, PackRefusal> {
         let out = out.part(0..out.count() / BLOCK_ROWS * BLOCK_ROWS);
         if self.isa != Isa::Avx512 || !matches!(self.size, 4 | 8) || out.count() == 0 {
             return Ok(0);
@@ -287,7 +287,7 @@ impl Packer<'_> {
             return Ok(0);
         }
         let ends: SmallVec<[Lane<'_>; LANES]> = head.iter().chain(tail).copied().collect();
-        let ends = Group { isa: self.isa, lanes: &ends, size: self.size, stream: true, head: Some(skip) };
+        let ends = LaneGroup { isa: self.isa, lanes: &ends, size: self.size, stream: true, head: Some(skip) };
         let (mut scratch, run) = (Scratch::new(), self.run(out.stride()));
         let mut pages = Pages::new(out.start().wrapping_add(skip), out.count() * out.stride() - skip);
         for start in (0..out.count()).step_by(run) {
@@ -303,7 +303,7 @@ impl Packer<'_> {
             // are multiples of 64 rows and share the scratch. Each line has the end of a row and the head of the next,
             // which `room` covers; the one before the first row is not written.
             if !unsafe { ends.pack(first + start, out.before(LINE - skip), &mut scratch) } {
-                return Err(Refusal::MisfitBefore(first + end));
+                return Err(PackRefusal::MisfitBefore(first + end));
             }
         }
         Ok(out.count() - 1)
@@ -323,9 +323,9 @@ impl Packer<'_> {
     }
 
     /// Returns as many columns as a line has, from this one on.
-    fn group(&self, column: usize, stream: bool) -> Group<'_> {
+    fn group(&self, column: usize, stream: bool) -> LaneGroup<'_> {
         let end = self.lanes.len().min(column + LINE / self.size);
         let lanes = self.lanes.get(column..end).unwrap_or(&[]);
-        Group { isa: self.isa, lanes, size: self.size, stream, head: None }
+        LaneGroup { isa: self.isa, lanes, size: self.size, stream, head: None }
     }
 }

@@ -1,11 +1,11 @@
 //! Assembles rows that share cache lines in a cached buffer, 64 at a time, and writes them from there as whole lines.
 
-use super::group::{Group, Scratch};
+use super::group::{LaneGroup, Scratch};
 use super::isa::BLOCK_ROWS;
 use super::loads::Loads;
 use super::stream::{LINE, LinePrefetch, Pages};
 use super::target::Target;
-use super::{Packer, Refusal};
+use super::{PackRefusal, Packer};
 use crate::alloc::HostBuffer;
 
 impl Packer<'_> {
@@ -13,7 +13,7 @@ impl Packer<'_> {
     ///
     /// # Safety
     /// As [`super::pack_rows`]; rows lie one after the other, and are a line long or longer.
-    pub(super) unsafe fn sharing_lines(&self, first: usize, out: Target) -> Result<(), Refusal> {
+    pub(super) unsafe fn sharing_lines(&self, first: usize, out: Target) -> Result<(), PackRefusal> {
         #[cfg(target_arch = "x86_64")]
         // SAFETY: `columns`, `room` and `isa` are promised; rows are dense, and not shorter than a line.
         let merged = unsafe { self.merged(first, out) }?;
@@ -27,7 +27,7 @@ impl Packer<'_> {
     ///
     /// # Safety
     /// As [`super::pack_rows`]; rows lie one after the other, and are a line long or longer.
-    unsafe fn waiting(&self, first: usize, out: Target) -> Result<(), Refusal> {
+    unsafe fn waiting(&self, first: usize, out: Target) -> Result<(), PackRefusal> {
         let width = out.stride();
         // In the buffer, rows start at the same position in a cache line as in the target.
         let before = out.start().addr() % LINE;
@@ -48,7 +48,7 @@ impl Packer<'_> {
                 // SAFETY: `columns` for these rows; `waiting` has room for as many behind `before` bytes, which is less
                 // than a line.
                 if !unsafe { group.pack_loaded(loads, first + start, block, &mut scratch) } {
-                    return Err(Refusal::MisfitBefore(first + rows.end));
+                    return Err(PackRefusal::MisfitBefore(first + rows.end));
                 }
             }
             let (mut from, mut to) =
@@ -78,7 +78,7 @@ impl Packer<'_> {
     }
 
     /// The groups of columns, how tiles take them, and the bytes of a row before each.
-    fn loaded_groups(&self, out: Target) -> Vec<(Group<'_>, Loads<'_>, usize)> {
+    fn loaded_groups(&self, out: Target) -> Vec<(LaneGroup<'_>, Loads<'_>, usize)> {
         let loaded = |column| {
             let group = self.group(column, false);
             (group, group.loads(out), column * self.size)

@@ -3,7 +3,7 @@
 use super::isa::{BLOCK_ROWS, Isa};
 use super::stream::{LINE, Pages};
 use super::target::Target;
-use super::{Packer, Refusal};
+use super::{PackRefusal, Packer};
 use crate::alloc::HostBuffer;
 use crate::convert::lane::Lane;
 
@@ -22,7 +22,7 @@ impl Packer<'_> {
     ///
     /// # Safety
     /// As [`Self::sharing_lines`]; rows lie one after the other, and are a line long or longer.
-    pub(super) unsafe fn merged(&self, first: usize, out: Target) -> Result<usize, Refusal> {
+    pub(super) unsafe fn merged(&self, first: usize, out: Target) -> Result<usize, PackRefusal> {
         let before = out.start().addr() % LINE;
         // Tiles of the first columns are made for 16 rows more.
         let rows = (out.count() / ELEMENTS).saturating_sub(1) * ELEMENTS;

@@ -69,8 +69,8 @@ struct Place {
 }
 
 impl Place {
-    fn memory(self) -> Memory {
-        Memory { stream: self.stream, huge_pages: false }
+    fn memory(self) -> RowMemory {
+        RowMemory { stream: self.stream, huge_pages: false }
     }
 }
 

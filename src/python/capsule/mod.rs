@@ -248,7 +248,7 @@ const USED_VERSIONED: &CStr = c"used_dltensor_versioned";
 const USED_LEGACY: &CStr = c"used_dltensor";
 
 /// A managed tensor of DLPack, legacy or versioned.
-trait ManagedTensor: Named {
+trait ManagedStruct: Named {
     /// The name of a capsule whose tensor has a new owner.
     const USED: &'static CStr;
     /// # Safety
@@ -261,7 +261,7 @@ macro_rules! managed_tensor {
         impl Named for $type {
             const NAME: &'static CStr = $name;
         }
-        impl ManagedTensor for $type {
+        impl ManagedStruct for $type {
             const USED: &'static CStr = $used;
             unsafe fn delete(managed: *mut Self) {
                 // SAFETY: `managed` is owned by the caller and not deleted yet, so the struct is alive.
@@ -279,8 +279,8 @@ managed_tensor! {
 }
 
 /// Puts a managed tensor into a capsule that deletes it unless a consumer took it.
-fn dlpack_capsule<M: ManagedTensor>(py: Python<'_>, managed: NonNull<M>) -> PyResult<Bound<'_, PyAny>> {
-    unsafe extern "C" fn destroy<M: ManagedTensor>(capsule: *mut ffi::PyObject) {
+fn dlpack_capsule<M: ManagedStruct>(py: Python<'_>, managed: NonNull<M>) -> PyResult<Bound<'_, PyAny>> {
+    unsafe extern "C" fn destroy<M: ManagedStruct>(capsule: *mut ffi::PyObject) {
         let delete = || {
             // SAFETY: Python calls this once, with our capsule. A consumer renamed it if the tensor is its own now.
             if unsafe { ffi::PyCapsule_IsValid(capsule, M::NAME.as_ptr()) } == 0 {
@@ -339,7 +339,7 @@ pub(super) fn tensor_from_capsule(capsule: &Bound<'_, PyAny>) -> PyResult<Tensor
 }
 
 /// The capsule's tensor, with the capsule marked as used; `None` for a capsule of another name.
-fn take<M: ManagedTensor>(capsule: &Bound<'_, PyAny>) -> PyResult<Option<NonNull<M>>> {
+fn take<M: ManagedStruct>(capsule: &Bound<'_, PyAny>) -> PyResult<Option<NonNull<M>>> {
     let Some(managed) = struct_pointer::<M>(capsule, M::NAME)? else { return Ok(None) };
     // SAFETY: a valid capsule, a static name.
     if unsafe { ffi::PyCapsule_SetName(capsule.as_ptr(), M::USED.as_ptr()) } != 0 {

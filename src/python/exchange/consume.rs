@@ -50,7 +50,7 @@ enum Maker {
     /// By its function.
     Function,
     /// By the table of its array type.
-    Table(Table),
+    Table(ArrayTable),
 }
 
 impl<'py> Arrays<'py> {
@@ -124,22 +124,22 @@ impl<'py> Namespace<'py> {
 }
 
 /// What is known of a `from_dlpack`.
-struct Known {
+struct KnownMaker {
     address: usize,
     /// Weak: a function may hold on to anything.
     from_dlpack: Py<PyWeakrefReference>,
-    table: Option<Table>,
+    table: Option<ArrayTable>,
     library: Library,
 }
 
-impl Known {
+impl KnownMaker {
     fn is_gone(&self, py: Python<'_>) -> bool {
         self.from_dlpack.bind(py).upgrade().is_none()
     }
 }
 
 /// Nothing is freed while this is locked, as that can run Python code.
-static KNOWN: Mutex<Vec<Known>> = Mutex::new(Vec::new());
+static KNOWN: Mutex<Vec<KnownMaker>> = Mutex::new(Vec::new());
 
 /// Empties the cache of other libraries' tables.
 pub(in crate::python) fn forget_tables() {
@@ -152,8 +152,8 @@ fn known(from_dlpack: &Bound<'_, PyAny>) -> (Maker, Option<Library>) {
     let known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
     // Another function can have the address of one that is gone.
     match known.iter().find(|known| known.address == address && !known.is_gone(py)) {
-        Some(Known { table: Some(table), library, .. }) => (Maker::Table(table.clone_ref(py)), Some(*library)),
-        Some(Known { table: None, library, .. }) => (Maker::Function, Some(*library)),
+        Some(KnownMaker { table: Some(table), library, .. }) => (Maker::Table(table.clone_ref(py)), Some(*library)),
+        Some(KnownMaker { table: None, library, .. }) => (Maker::Function, Some(*library)),
         None => (Maker::Unknown, None),
     }
 }
@@ -162,7 +162,7 @@ fn known(from_dlpack: &Bound<'_, PyAny>) -> (Maker, Option<Library>) {
 fn learn(from_dlpack: &Bound<'_, PyAny>, array: &Bound<'_, PyAny>) -> Maker {
     let (py, address) = (array.py(), from_dlpack.as_ptr().addr());
     // Whatever is wrong with the table: the function works.
-    let table = Table::of(from_dlpack, &array.get_type()).unwrap_or(None);
+    let table = ArrayTable::of(from_dlpack, &array.get_type()).unwrap_or(None);
     let route = table.as_ref().map_or(Maker::Function, |table| Maker::Table(table.clone_ref(py)));
     let library = Library::of(from_dlpack);
     // What has no weak references is looked at anew each time.
@@ -173,7 +173,7 @@ fn learn(from_dlpack: &Bound<'_, PyAny>, array: &Bound<'_, PyAny>) -> Maker {
         if entries.len() >= MOST_FUNCTIONS {
             entries.remove(0);
         }
-        entries.push(Known { address, from_dlpack: from_dlpack.unbind(), table, library });
+        entries.push(KnownMaker { address, from_dlpack: from_dlpack.unbind(), table, library });
         // What another thread has learnt meanwhile is learnt again.
         drop(swap(entries));
     }
@@ -181,18 +181,18 @@ fn learn(from_dlpack: &Bound<'_, PyAny>, array: &Bound<'_, PyAny>) -> Maker {
 }
 
 /// The part of an exchange table that makes arrays, and the type that they have.
-struct Table {
-    functions: Functions,
+struct ArrayTable {
+    functions: TableFunctions,
     array_type: Py<PyType>,
 }
 
 #[derive(Clone, Copy)]
-struct Functions {
+struct TableFunctions {
     to_object: DLPackManagedTensorToPyObjectNoSync,
     current_work_stream: DLPackCurrentWorkStream,
 }
 
-impl Table {
+impl ArrayTable {
     fn clone_ref(&self, py: Python<'_>) -> Self {
         Self { functions: self.functions, array_type: self.array_type.clone_ref(py) }
     }
@@ -269,7 +269,7 @@ impl Table {
 ///
 /// # Safety
 /// `newest`, unless misaligned, is a table as `dlpack.h` describes it, and so are the older ones behind it.
-unsafe fn supported(newest: NonNull<DLPackExchangeAPIHeader>) -> Option<Functions> {
+unsafe fn supported(newest: NonNull<DLPackExchangeAPIHeader>) -> Option<TableFunctions> {
     let mut table = Some(newest);
     for _ in 0..MOST_TABLES {
         let at = table.filter(|table| table.is_aligned())?;
@@ -287,7 +287,7 @@ unsafe fn supported(newest: NonNull<DLPackExchangeAPIHeader>) -> Option<Function
         let complete = api.managed_tensor_allocator.is_some() && api.managed_tensor_from_py_object_no_sync.is_some();
         return match (api.managed_tensor_to_py_object_no_sync, api.current_work_stream) {
             (Some(to_object), Some(current_work_stream)) if complete => {
-                Some(Functions { to_object, current_work_stream })
+                Some(TableFunctions { to_object, current_work_stream })
             }
             _ => None,
         };

@@ -38,7 +38,7 @@ pub(in crate::python) fn source(allocator: Option<&Bound<'_, PyAny>>) -> PyResul
         )));
     }
     let resource = Resource { object: allocator.clone().unbind(), stream_type: stream_type(allocator)? };
-    Ok(Some(MemorySource::Allocator(Arc::new(PythonAllocator(Kind::Resource(resource))))))
+    Ok(Some(MemorySource::Allocator(Arc::new(PythonAllocator(AllocatorKind::Resource(resource))))))
 }
 
 /// Has results of this thread come from `allocator`, else from the library of `xp`, if that has an allocator; until what is
@@ -65,8 +65,8 @@ fn of_namespace(xp: &Bound<'_, PyAny>) -> PyResult<Option<MemorySource>> {
     // Such a library is imported already.
     let cuda = |name: &str| Ok::<_, PyErr>(PyModule::import(py, name)?.getattr(intern!(py, "cuda"))?.unbind());
     let kind = match package.as_str() {
-        "torch" => Kind::Torch(cuda("torch")?),
-        "cupy" => Kind::CuPy(cuda("cupy")?, Mutex::default()),
+        "torch" => AllocatorKind::Torch(cuda("torch")?),
+        "cupy" => AllocatorKind::CuPy(cuda("cupy")?, Mutex::default()),
         _ => return Ok(None),
     };
     Ok(Some(MemorySource::Allocator(Arc::new(PythonAllocator(kind)))))
@@ -84,9 +84,9 @@ fn stream_type(object: &Bound<'_, PyAny>) -> PyResult<Option<Py<PyAny>>> {
 }
 
 /// An allocator of Python's.
-struct PythonAllocator(Kind);
+struct PythonAllocator(AllocatorKind);
 
-enum Kind {
+enum AllocatorKind {
     Resource(Resource),
     /// The module `torch.cuda`.
     Torch(Py<PyAny>),
@@ -103,9 +103,9 @@ struct Resource {
 impl fmt::Debug for PythonAllocator {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.0 {
-            Kind::Resource(_) => "PythonAllocator(resource)",
-            Kind::Torch(_) => "PythonAllocator(torch)",
-            Kind::CuPy(..) => "PythonAllocator(cupy)",
+            AllocatorKind::Resource(_) => "PythonAllocator(resource)",
+            AllocatorKind::Torch(_) => "PythonAllocator(torch)",
+            AllocatorKind::CuPy(..) => "PythonAllocator(cupy)",
         })
     }
 }
@@ -116,9 +116,9 @@ unsafe impl Allocator for PythonAllocator {
     fn allocate(&self, device: i32, bytes: usize, stream: Stream) -> Result<Allocated, AllocatorError> {
         let allocated = attached(|py| {
             let allocated = match &self.0 {
-                Kind::Resource(resource) => resource.allocate(py, bytes, stream),
-                Kind::Torch(cuda) => torch_allocate(cuda.bind(py), device, bytes),
-                Kind::CuPy(cuda, pointers) => cupy_allocate(cuda.bind(py), pointers, bytes),
+                AllocatorKind::Resource(resource) => resource.allocate(py, bytes, stream),
+                AllocatorKind::Torch(cuda) => torch_allocate(cuda.bind(py), device, bytes),
+                AllocatorKind::CuPy(cuda, pointers) => cupy_allocate(cuda.bind(py), pointers, bytes),
             };
             allocated.map_err(|error| failed(py, error))
         });
@@ -131,11 +131,11 @@ unsafe impl Allocator for PythonAllocator {
         // Once the interpreter is going down the memory is left to the end of the process.
         attached(|py| {
             let given_back = match &self.0 {
-                Kind::Resource(resource) => resource.deallocate(py, address, bytes),
-                Kind::Torch(cuda) => {
+                AllocatorKind::Resource(resource) => resource.deallocate(py, address, bytes),
+                AllocatorKind::Torch(cuda) => {
                     call_method(cuda.bind(py), intern!(py, "caching_allocator_delete"), (address,)).map(drop)
                 }
-                Kind::CuPy(_, pointers) => {
+                AllocatorKind::CuPy(_, pointers) => {
                     let pointer = pointers.lock().unwrap_or_else(PoisonError::into_inner).remove(&address);
                     // What is raised at its end is shown by Python.
                     drop(pointer);

@@ -43,9 +43,9 @@ pub trait TensorClass: PyClass<Frozen = True> + Sync {
 }
 
 /// The table of a class.
-struct Table<T>(PhantomData<T>);
+struct ClassTable<T>(PhantomData<T>);
 
-impl<T: TensorClass + Into<PyClassInitializer<T>>> Table<T> {
+impl<T: TensorClass + Into<PyClassInitializer<T>>> ClassTable<T> {
     const API: &'static DLPackExchangeAPI = &DLPackExchangeAPI {
         header: DLPackExchangeAPIHeader {
             version: DLPackVersion { major: DLPACK_MAJOR_VERSION, minor: DLPACK_MINOR_VERSION },
@@ -67,7 +67,7 @@ impl<T: TensorClass + Into<PyClassInitializer<T>>> Table<T> {
 /// # Errors
 /// If the capsule cannot be allocated.
 pub fn exchange_api<T: TensorClass + Into<PyClassInitializer<T>>>(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
-    capsule::exchange_capsule(py, Table::<T>::API)
+    capsule::exchange_capsule(py, ClassTable::<T>::API)
 }
 
 /// The body of a function whose caller is attached, as the exception that tells of a failure needs it.

@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyList, PySequence};
 
 use super::sources::Sources;
-use crate::loader::{Digest, Hashes, Place, STATE_VERSION, Source, State, Terms};
+use crate::loader::{Digest, Hashes, Place, STATE_VERSION, SourceState, State, Terms};
 
 /// The first version of the state's format: a number of batches, without hashes.
 const FIRST_VERSION: u64 = 1;
@@ -83,7 +83,7 @@ pub(super) fn from_dict(dict: &Bound<'_, PyDict>) -> PyResult<State> {
         return Err(PyValueError::new_err(reason));
     }
     let is_first = version == FIRST_VERSION;
-    let source = Source {
+    let source = SourceState {
         columns: item(dict, "columns")?,
         rows: item(dict, "rows")?,
         shards: if is_first { None } else { item(dict, "shards")? },

@@ -34,7 +34,7 @@ use super::options::{ElementKeywords, Legacy};
 use super::selection::Columns;
 use super::sources::Known;
 use crate::cuda::allocate_from;
-use crate::loader::{Batches, Hashes, Known as KnownState, LoadOptions, Place, Sharding, Shuffle, Terms, check_device};
+use crate::loader::{Batches, Hashes, KnownState, LoadOptions, Place, Sharding, Shuffle, Terms, check_device};
 
 pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(_unpickle_loader, module)?)

@@ -4,7 +4,7 @@ use std::num::NonZero;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::error::{Error, Result};
-use crate::loader::{Hashes, Place, ReadLog, Sharding, Source, State, Terms};
+use crate::loader::{Hashes, Place, ReadLog, Sharding, SourceState, State, Terms};
 
 /// Where the latest iteration of a loader stands, or where the next one begins.
 #[derive(Debug)]
@@ -29,7 +29,7 @@ struct Position {
     begun: bool,
     /// Counts iterations: only the latest one moves the position.
     run: u64,
-    source: Source,
+    source: SourceState,
     /// What a loaded state asks of the source.
     resumed: Option<Terms>,
     /// Of the rows before `place`.
@@ -75,7 +75,7 @@ impl Progress {
             batch_size: sharding.batch_size(),
             begun: false,
             run: 0,
-            source: Source::default(),
+            source: SourceState::default(),
             resumed: None,
             hashes: Hashes::default(),
             log: None,
@@ -128,7 +128,7 @@ impl Progress {
     }
 
     /// An iteration begins there, over this source, with these hashes to go on with; its number.
-    pub(super) fn begin(&self, start: Start, source: Source, hashes: Hashes, log: ReadLog) -> u64 {
+    pub(super) fn begin(&self, start: Start, source: SourceState, hashes: Hashes, log: ReadLog) -> u64 {
         let mut position = self.lock();
         position.run += 1;
         (position.place, position.rounds, position.batch_size) = (start.place, 0, start.batch_size);

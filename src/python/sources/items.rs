@@ -38,7 +38,7 @@ pub(super) enum Found {
 }
 
 /// Finds the stream of an item, which is a source at this depth.
-pub(super) type OpenPart = fn(&Bound<'_, PyAny>, usize) -> PyResult<Found>;
+pub(super) type OpenItem = fn(&Bound<'_, PyAny>, usize) -> PyResult<Found>;
 
 /// The items of an iterator that are not read yet.
 struct Items {
@@ -53,14 +53,14 @@ struct Items {
     taken: usize,
     /// Whether the arrays of the present item say otherwise than the first one which fields have nulls, or what they are called.
     is_other: bool,
-    part: OpenPart,
+    part: OpenItem,
     depth: usize,
     /// Whether the iterator is closed where it is not read to its end.
     is_closed: Arc<AtomicBool>,
 }
 
 /// Finds the stream of an iterable, each item of which `part` opens.
-pub(super) fn find(object: &Bound<'_, PyAny>, depth: usize, part: OpenPart) -> PyResult<Found> {
+pub(super) fn find(object: &Bound<'_, PyAny>, depth: usize, part: OpenItem) -> PyResult<Found> {
     let py = object.py();
     if !object.get_type().hasattr(intern!(py, "__iter__"))? {
         return Ok(Found::Nothing);

@@ -64,12 +64,12 @@ fn waiting_stream(readiness: &Readiness) -> crate::error::Result<Option<Stream>>
 }
 
 /// A Python object that memory is of.
-struct Held {
+struct InterfaceOwner {
     object: Option<Py<PyAny>>,
     readiness: Readiness,
 }
 
-impl Drop for Held {
+impl Drop for InterfaceOwner {
     fn drop(&mut self) {
         let mut object = self.object.take();
         self.readiness.release(move || {
@@ -111,7 +111,7 @@ pub(in crate::python) fn of_cuda_array_interface(object: &Bound<'_, PyAny>) -> P
         }
     };
     let Some(readiness) = readiness else { return Ok(None) };
-    let owner = Held { object: Some(object.clone().unbind()), readiness: readiness.clone() };
+    let owner = InterfaceOwner { object: Some(object.clone().unbind()), readiness: readiness.clone() };
     let parts = Parts {
         data: std::ptr::without_provenance_mut(address),
         device,

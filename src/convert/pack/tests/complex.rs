@@ -27,7 +27,7 @@ fn rows_of_complex_numbers_may_start_where_a_part_does() {
                     let start = memory.as_ptr().addr().wrapping_neg() % 64 + shift;
                     let out = Target::new(memory[start..].as_mut_ptr(), made.len() * dtype.itemsize(), ROWS);
                     // SAFETY: the columns have these rows, and the memory room for them from `start` on; a part is aligned there.
-                    let result = unsafe { pack(isa, 1, packed, 0, out, Memory { stream, huge_pages: false }) };
+                    let result = unsafe { pack(isa, 1, packed, 0, out, RowMemory { stream, huge_pages: false }) };
                     assert!(matches!(result, Ok(Ok(()))));
                     assert!(memory[..start].iter().chain(&memory[start + bytes..]).all(|byte| *byte == 0xa5));
                     memory[start..][..bytes].to_vec()

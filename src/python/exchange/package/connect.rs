@@ -64,8 +64,8 @@ pub(in crate::python) fn connect(py: Python<'_>) -> PyResult<bool> {
     errors::adopt(py, class)?;
     // A second thread has found the same.
     if PACKAGE.set(functions).is_ok() {
-        copy_log::record_elsewhere(copy_log::Elsewhere { is_tracking, record });
-        stream_order::streams_elsewhere(stream_order::Elsewhere { current, enter, leave });
+        copy_log::record_elsewhere(copy_log::LogsOfOtherCopy { is_tracking, record });
+        stream_order::streams_elsewhere(stream_order::StreamsOfOtherCopy { current, enter, leave });
         cuda::sources_elsewhere(source);
     }
     Ok(true)

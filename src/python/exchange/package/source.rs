@@ -153,16 +153,16 @@ impl Drop for PackageAllocator {
 
 /// Why an allocator of the package allocated nothing.
 #[derive(Default)]
-struct Told {
+struct AllocatorReason {
     why: String,
     exception: Option<PyErr>,
 }
 
 /// # Safety
-/// `told` points to a [`Told`] that nobody else uses; `why` is text to read; `exception` is NULL or a new reference.
+/// `told` points to a [`AllocatorReason`] that nobody else uses; `why` is text to read; `exception` is NULL or a new reference.
 unsafe extern "C" fn tell(told: *mut c_void, why: Text, exception: *mut c_void) {
     // SAFETY: a `Told` that nobody else uses (contract).
-    let told = unsafe { &mut *told.cast::<Told>() };
+    let told = unsafe { &mut *told.cast::<AllocatorReason>() };
     let keep = || {
         // SAFETY: text to read during the call (contract).
         told.why = unsafe { why.read() };
@@ -180,7 +180,7 @@ unsafe extern "C" fn tell(told: *mut c_void, why: Text, exception: *mut c_void) 
 // SAFETY: the memory is that of the package's allocator, which keeps the same contract.
 unsafe impl Allocator for PackageAllocator {
     fn allocate(&self, device: i32, bytes: usize, stream: Stream) -> Result<Allocated, AllocatorError> {
-        let (mut memory, mut told) = (Memory::default(), Told::default());
+        let (mut memory, mut told) = (Memory::default(), AllocatorReason::default());
         let (context, out, place) = (self.context, &raw mut memory, (&raw mut told).cast());
         // SAFETY: the context is alive until `release`; two places to write to, of which `tell` knows the second one's type.
         let status = unsafe { (self.allocate)(context, device, bytes, stream.number(), out, tell, place) };
