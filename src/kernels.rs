@@ -195,7 +195,7 @@ fn start(
     let (numbers, _) = tables.misfits();
     let misfits = scratch + numbers.start as u64;
     if may_misfit {
-        // SAFETY: a part of the scratch memory.
+        // SAFETY: `misfits()` is a range of the scratch memory, which was allocated in the order of `stream`.
         unsafe { current.set_memory(misfits, 0xff, numbers.len(), stream) }?;
     }
     tables.make_bitmaps(current, scratch, stream)?;

@@ -83,8 +83,8 @@ impl Tensor {
         // SAFETY: `from_parts` checked that all elements that shape and strides reach lie in the address space, and its caller promises
         // that they are initialised and live as long as the owner in `self`; `start` is the lowest of them. It is not NULL, as there are
         // elements, and aligned, as strides count whole elements. The offsets fit `isize`, as do the elements' addresses, and the
-        // product of the extents was checked. `T` is their type by its `Native` contract. Nobody writes to them while the view is
-        // alive: the memory is not lent, or by the contract of `lent_ndarray`.
+        // product of the extents was checked. `T` is their type as `# Safety` of `Native` says. Nobody writes to them while the view is
+        // alive: the memory is not lent, or by `# Safety` of `lent_ndarray`.
         let mut view = unsafe { ArrayViewD::from_shape_ptr(extents.as_slice().strides(strides.as_slice()), start) };
         for (axis, stride) in self.strides().iter().enumerate() {
             if *stride < 0 {
@@ -153,7 +153,7 @@ impl Tensor {
         // The address of the first element in logical order; there is none without elements.
         let data = vector.as_mut_ptr().wrapping_add(offset.unwrap_or(0)).cast();
         let owner = Arc::new(vector);
-        // SAFETY: an owned array reaches only initialised elements of its vector, all of which are of the dtype by the `Native` contract
+        // SAFETY: an owned array reaches only initialised elements of its vector, all of which are of the dtype as `# Safety` of `Native` says
         // of `T`; the owner keeps the vector, and nobody else has it.
         unsafe { Self::from_raw_parts(data, Device::CPU, T::DTYPE, &shape, Some(&strides), owner, true) }
     }

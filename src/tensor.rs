@@ -64,7 +64,7 @@ struct DictionaryOfCodes {
 }
 
 // SAFETY: the memory behind `data` is kept alive by `owner`, which is Send and Sync. A reference to it is given out by
-// `slices.rs` and the room `ndarray` alone: of memory that nobody writes to by the contract of `from_parts`, or where the caller vouches for that.
+// `slices.rs` and the room `ndarray` alone: of memory that nobody writes to by `# Safety` of `from_parts`, or where the caller vouches for that.
 unsafe impl Send for Tensor {}
 // SAFETY: no method changes a Tensor, or the memory behind `data`, through a shared reference; `owner` is Sync.
 unsafe impl Sync for Tensor {}

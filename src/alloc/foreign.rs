@@ -13,7 +13,7 @@ pub(crate) struct ForeignBuffer {
     _owner: Owner,
 }
 
-// SAFETY: the block is this value's alone by the contract of `new`, and a shared reference only gives its address.
+// SAFETY: the block is this value's alone by `# Safety` of `new`, and a shared reference only gives its address.
 unsafe impl Send for ForeignBuffer {}
 // SAFETY: a shared reference only gives the block's address and size.
 unsafe impl Sync for ForeignBuffer {}

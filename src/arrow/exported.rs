@@ -69,9 +69,9 @@ macro_rules! exported {
                 /// # Safety
                 /// `this` points to a struct as its interface describes it, which is ours to release.
                 unsafe fn release(this: *mut $type) {
-                    // SAFETY: `this` points to a struct (contract), whose member is copied.
+                    // SAFETY: `this` points to a struct (a clause of `# Safety`), whose member is copied.
                     let Some(release) = (unsafe { (*this).release }) else { return };
-                    // SAFETY: not released yet, because its callback is there, and ours to release (contract).
+                    // SAFETY: not released yet, because its callback is there, and ours to release (a clause of `# Safety`).
                     unsafe { release(this) };
                 }
                 Self { raw, release }
@@ -90,11 +90,11 @@ impl Exported<ArrowDeviceArray> {
         /// # Safety
         /// `this` points to a struct as the C device interface describes it, which is ours to release.
         unsafe fn release(this: *mut ArrowDeviceArray) {
-            // SAFETY: `this` points to a struct (contract), whose member is copied.
+            // SAFETY: `this` points to a struct (a clause of `# Safety`), whose member is copied.
             let Some(release) = (unsafe { (*this).array.release }) else { return };
-            // SAFETY: `this` points to a struct (contract), which makes this the address of its member.
+            // SAFETY: `this` points to a struct (a clause of `# Safety`), which makes this the address of its member.
             let array = unsafe { &raw mut (*this).array };
-            // SAFETY: not released yet, because its callback is there, and ours to release (contract).
+            // SAFETY: not released yet, because its callback is there, and ours to release (a clause of `# Safety`).
             unsafe { release(array) };
         }
         Self { raw, release }

@@ -144,7 +144,7 @@ unsafe fn is_text(pointer: *const c_char, expected: &str) -> bool {
     if pointer.is_null() {
         return expected.is_empty();
     }
-    // SAFETY: not NULL, so NUL-terminated by the contract.
+    // SAFETY: not NULL, so NUL-terminated by `# Safety`.
     unsafe { CStr::from_ptr(pointer) }.to_bytes() == expected.as_bytes()
 }
 

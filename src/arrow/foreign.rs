@@ -17,7 +17,7 @@ pub(super) unsafe fn foreign<'a, T>(pointer: *const T, what: &str) -> Result<&'a
     if !pointer.is_aligned() {
         return Err(wrong(what, "a misaligned pointer"));
     }
-    // SAFETY: aligned, and by this function's contract NULL or valid for `'a`.
+    // SAFETY: aligned, and by `# Safety` NULL or valid for `'a`.
     unsafe { pointer.as_ref() }.ok_or_else(|| wrong(what, "NULL"))
 }
 

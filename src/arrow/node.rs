@@ -165,7 +165,7 @@ unsafe extern "C" fn release_array(array: *mut ArrowArray) {
     // Nobody can be told of a panic in an owner's drop.
     callback::run(
         || {
-            // SAFETY: NULL, or a struct of ours that nobody else uses now (contract).
+            // SAFETY: NULL, or a struct of ours that nobody else uses now (a clause of `# Safety`).
             unsafe { free_array(array) }
         },
         |_| (),
@@ -175,7 +175,7 @@ unsafe extern "C" fn release_array(array: *mut ArrowArray) {
 /// # Safety
 /// As [`release_array`].
 unsafe fn free_array(array: *mut ArrowArray) {
-    // SAFETY: NULL, or a struct that nobody else uses now (contract).
+    // SAFETY: NULL, or a struct that nobody else uses now (a clause of `# Safety`).
     let Some(array) = (unsafe { array.as_mut() }) else { return };
     if array.release.take().is_none() {
         return;

@@ -18,7 +18,7 @@ pub(super) fn push_down(data: ArrayData) -> ArrayData {
             // The bitmap has its own offset.
             let nulls = data.nulls().cloned();
             let ranged = children_of_range(&data, offset, length);
-            // SAFETY: a range of a valid array.
+            // SAFETY: `children_of_range` cut the children of a valid array to the same slots as its bitmap.
             unsafe { ranged.nulls(nulls).build_unchecked() }
         }
         _ => data,
@@ -30,7 +30,7 @@ fn range(data: &ArrayData, offset: usize, length: usize) -> ArrayData {
     match data.data_type() {
         DataType::Struct(_) | DataType::FixedSizeList(_, _) | DataType::Union(_, UnionMode::Sparse) => {
             let nulls = data.nulls().map(|nulls| nulls.slice(offset, length));
-            // SAFETY: a range of a valid array.
+            // SAFETY: the children and the bitmap of a valid array are cut to the same slots.
             unsafe { children_of_range(data, offset, length).nulls(nulls).build_unchecked() }
         }
         _ => data.slice(offset, length),

@@ -91,7 +91,7 @@ pub(super) unsafe fn text<'a>(pointer: *const c_char, what: &str) -> Result<Opti
     if pointer.is_null() {
         return Ok(None);
     }
-    // SAFETY: not NULL, so NUL-terminated by the contract.
+    // SAFETY: not NULL, so NUL-terminated by `# Safety`.
     let text = unsafe { CStr::from_ptr(pointer) };
     text.to_str().map(Some).map_err(|_| Error::invalid(format!("{what} is not UTF-8")))
 }

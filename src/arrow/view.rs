@@ -126,7 +126,7 @@ impl<'a> ArrayView<'a> {
     /// The array is in host memory. Bitmaps of enclosing structs are of arrays that live for `'a`.
     pub(super) unsafe fn host_mask(&self) -> Result<Option<Mask<'a>>> {
         // SAFETY: import checked that the array, borrowed for 'a, has a bitmap of its offset and length; host memory, and
-        // bitmaps that were inherited live as long (contract).
+        // bitmaps that were inherited live as long (a clause of `# Safety`).
         unsafe { Mask::combine(&self.validity_levels(), self.length) }
     }
 
@@ -251,7 +251,7 @@ impl<'a> Leaf<'a> {
             return Mask::of_nulls(self.elements);
         }
         // SAFETY: the walk gave bitmaps of an array that is borrowed for 'a, which import checked to have their offsets and
-        // lengths; host memory (contract).
+        // lengths; host memory (a clause of `# Safety`).
         unsafe { Mask::combine(&self.validity, self.elements) }
     }
 

@@ -192,13 +192,14 @@ impl<'a> OutputColumns<'a> {
     ///
     /// # Safety
     /// Nobody has these bytes at the same time.
-    #[allow(clippy::mut_from_ref, reason = "parts on several threads have different bytes, as the contract says")]
+    #[allow(clippy::mut_from_ref, reason = "parts on several threads have different bytes")]
     unsafe fn part(&self, column: usize, bytes: Range<usize>) -> &mut [MaybeUninit<u8>] {
         if column >= self.count || bytes.end > self.room || bytes.start >= bytes.end {
             return &mut [];
         }
         let start = self.start.wrapping_add(column * self.stride + bytes.start);
-        // SAFETY: inside the column, whose bytes are writable; the contract says that they are the caller's alone.
+        // SAFETY: inside the column, whose bytes are writable (`from_raw`); nobody has them at the same time (a clause of
+        // `# Safety`).
         unsafe { std::slice::from_raw_parts_mut(start.cast(), bytes.len()) }
     }
 }

@@ -225,7 +225,7 @@ impl RowBlock {
         let place = |memory: PooledBuffer| {
             Ok(RowsPlace { data: memory.as_ptr(), device: Device::CPU, owner: Arc::new(memory), readiness: None })
         };
-        // SAFETY: the rows stay where they are.
+        // SAFETY: the rows stay in the block, which the owner keeps and nobody else has.
         unsafe { self.into_tensor_by(place) }
     }
 
@@ -256,7 +256,7 @@ impl RowBlock {
             field: self.layout.field.clone(),
         };
         // SAFETY: the rows were written as elements of the dtype, `elements` of them each, which is what the strides of a spec
-        // reach; the rest is the contract.
+        // reach; at `data` they are alive as long as the owner, and nobody else has them (clauses of `# Safety`).
         unsafe { Tensor::from_parts(parts) }
     }
 

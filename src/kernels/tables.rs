@@ -146,7 +146,7 @@ impl Tables {
     /// Writes the bitmaps that kernels read from the scratch memory.
     pub(super) fn make_bitmaps(&self, current: &Current, scratch: u64, stream: Stream) -> Result<()> {
         if !self.ones.is_empty() {
-            // SAFETY: a part of the scratch memory.
+            // SAFETY: `ones` is a range of the scratch memory, which was allocated in the order of `stream`.
             unsafe { current.set_memory(scratch + self.ones.start as u64, u8::MAX, self.ones.len(), stream) }?;
         }
         for Joined { levels, count, elements, out } in &self.joined {

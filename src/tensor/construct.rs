@@ -109,7 +109,7 @@ impl Tensor {
 unsafe fn of_vec<T: Send + Sync + 'static>(mut values: Vec<T>, dtype: DType, shape: &[usize]) -> Result<Tensor> {
     // A pointer of `as_mut_ptr` stays valid while the vector is neither changed nor dropped.
     let (data, len) = (values.as_mut_ptr().cast(), values.len());
-    // SAFETY: the vector's `len` values are elements of `dtype` (contract). It is not touched before it is dropped.
+    // SAFETY: the vector's `len` values are elements of `dtype` (a clause of `# Safety`). It is not touched before it is dropped.
     unsafe { row_major(data, dtype, len, shape, Arc::new(values), false) }
 }
 

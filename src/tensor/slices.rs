@@ -43,7 +43,7 @@ impl Tensor {
             return Err(Error::invalid(format!("element {index} of a bool tensor has the byte {byte}, not 0 or 1")));
         }
         // SAFETY: bytes that were just seen to be 0 or 1, which `bool` has the size and the values of. Nobody writes to them
-        // while the slice is alive: the memory is not lent, as `as_bytes` checked, so this is the contract of `from_parts`.
+        // while the slice is alive: the memory is not lent, as `as_bytes` checked, so this is what `# Safety` of `from_parts` asks.
         Ok(unsafe { std::slice::from_raw_parts(bytes.as_ptr().cast(), bytes.len()) })
     }
 
@@ -79,8 +79,8 @@ impl Tensor {
             return Ok(&[]);
         }
         // SAFETY: `from_parts` promises `len` initialised elements that live as long as the owner in `self`; they are
-        // dense (row-major), aligned, in host memory, and of the type `T` by its `Native` contract. Nobody writes to them
-        // while the slice is alive: by the contract of `from_parts`, of `lent_slice` or of `lent_bytes`. A caller inside the crate reads
+        // dense (row-major), aligned, in host memory, and of the type `T` as `# Safety` of `Native` says. Nobody writes to them
+        // while the slice is alive: by `# Safety` of `from_parts`, of `lent_slice` or of `lent_bytes`. A caller inside the crate reads
         // lent memory as the protocols allow it that lent it, whose users order writes and conversions; a thread that writes
         // all the same changes numbers, all of whose bit patterns are values, and nothing is indexed by them unchecked.
         Ok(unsafe { std::slice::from_raw_parts(self.data.cast::<T>(), self.len) })

@@ -209,7 +209,7 @@ impl Job<'_> {
             }
             copied?;
         }
-        // SAFETY: nobody else knows the buffer yet.
+        // SAFETY: the buffer has the arena's size, and nobody else knows it yet.
         unsafe { self.write_scratch(start) };
         Ok(Placed { start, owner: Arc::new(buffer), readiness: None })
     }
@@ -242,7 +242,7 @@ impl Job<'_> {
         });
         thread_sync::receive(start.0.addr());
         copied?;
-        // SAFETY: nobody else knows the buffer yet.
+        // SAFETY: the buffer has the arena's size, and nobody else knows it yet.
         unsafe { self.write_scratch(start.0) };
         let readiness = Readiness::on_device(device);
         Ok(Placed {

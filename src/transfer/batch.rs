@@ -109,7 +109,7 @@ pub(crate) fn in_page_locked(block: RowBlock, device: Device, returning: &Arc<Re
             PageLocked { memory: Some(memory), readiness: readiness.clone(), returning: Arc::downgrade(returning) };
         Ok(RowsPlace { data, device, owner: Arc::new(owner), readiness: Some(readiness) })
     };
-    // SAFETY: the rows stay where they are.
+    // SAFETY: the rows stay in the block, which `PageLocked` keeps and nobody else has.
     unsafe { block.into_tensor_by(place) }
 }
 

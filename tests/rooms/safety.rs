@@ -2,7 +2,8 @@
 
 use super::sources;
 
-/// Words that point at an argument that stands elsewhere. A comment does not begin with them.
+/// Words that point at an argument that stands elsewhere. A comment does not begin with them; nor does it speak of a contract,
+/// where it can name the clause.
 const POINTERS: &[&str] = &["the contract", "as above", "as this function's contract", "by this function's contract"];
 /// Words that may begin an argument, but are none without another clause.
 const ALONE: &[&str] = &["as for", "as in", "as with", "the same", "our own clauses", "see", "ditto", "likewise"];
@@ -45,7 +46,10 @@ fn says_nothing(comment: &str) -> bool {
     let begins_with =
         |words: &&str| comment.strip_prefix(*words).is_some_and(|rest| !rest.starts_with(char::is_alphanumeric));
     let has_one_clause = !comment.contains([',', ';', ':', '.']);
-    comment.is_empty() || POINTERS.iter().any(begins_with) || (has_one_clause && ALONE.iter().any(begins_with))
+    comment.is_empty()
+        || comment.contains("contract")
+        || POINTERS.iter().any(begins_with)
+        || (has_one_clause && ALONE.iter().any(begins_with))
 }
 
 #[test]
@@ -59,6 +63,7 @@ fn a_comment_that_only_points_elsewhere_is_found() {
         "as for `Send`.",
         "as in `from_arrow_rs`.",
         "As this function's contract.",
+        "attached (contract).",
         "the same.",
     ] {
         assert!(says_nothing(comment), "{comment:?}");

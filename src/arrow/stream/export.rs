@@ -50,18 +50,18 @@ fn export<S: CStream>(stream: DeviceArrayStream) -> S {
 /// # Safety
 /// `stream` points to a struct that [`export`] made, released perhaps.
 unsafe fn key<S: CStream>(stream: *mut S) -> usize {
-    // SAFETY: `stream` points to a struct (contract), whose `private_data` nobody changes, `release` included.
+    // SAFETY: `stream` points to a struct (a clause of `# Safety`), whose `private_data` nobody changes, `release` included.
     unsafe { S::private_data(stream) }.addr()
 }
 
 /// # Safety
 /// The C stream interface: a stream of ours, and a struct to fill.
 unsafe extern "C" fn get_schema<S: CStream>(stream: *mut S, out: *mut ArrowSchema) -> c_int {
-    // SAFETY: a stream of ours (contract).
+    // SAFETY: a stream of ours (a clause of `# Safety`).
     let key = unsafe { key(stream) };
     exported::call(key, |exported| {
         let schema = export_schema(exported.field())?.into_raw();
-        // SAFETY: `out` is a struct to fill (contract).
+        // SAFETY: `out` is a struct to fill (a clause of `# Safety`).
         unsafe { out.write(schema) };
         Ok(())
     })
@@ -70,12 +70,12 @@ unsafe extern "C" fn get_schema<S: CStream>(stream: *mut S, out: *mut ArrowSchem
 /// # Safety
 /// The C stream interface: a stream of ours, and a struct to fill.
 unsafe extern "C" fn get_next<S: CStream>(stream: *mut S, out: *mut S::Array) -> c_int {
-    // SAFETY: a stream of ours (contract).
+    // SAFETY: a stream of ours (a clause of `# Safety`).
     let key = unsafe { key(stream) };
     exported::call(key, |exported| {
         let next = exported.read(|stream| stream.next().transpose()?.as_ref().map(export_device_array).transpose())?;
         let next = next.map(Exported::into_raw);
-        // SAFETY: `out` is a struct to fill (contract).
+        // SAFETY: `out` is a struct to fill (a clause of `# Safety`).
         unsafe { out.write(next.map_or_else(S::end, S::from_device_array)) };
         Ok(())
     })
@@ -84,7 +84,7 @@ unsafe extern "C" fn get_next<S: CStream>(stream: *mut S, out: *mut S::Array) ->
 /// # Safety
 /// The C stream interface: a stream of ours.
 unsafe extern "C" fn get_last_error<S: CStream>(stream: *mut S) -> *const c_char {
-    // SAFETY: a stream of ours (contract).
+    // SAFETY: a stream of ours (a clause of `# Safety`).
     exported::last_error(unsafe { key(stream) })
 }
 
@@ -106,7 +106,7 @@ unsafe extern "C" fn release<S: CStream>(stream: *mut S) {
     if stream.is_null() {
         return;
     }
-    // SAFETY: not NULL, so a struct of ours (contract).
+    // SAFETY: not NULL, so a struct of ours (a clause of `# Safety`).
     let release: *mut *mut c_void = unsafe { S::release_of(stream) }.cast();
     // SAFETY: an aligned member of a live struct; a function pointer that may be NULL has the layout of a pointer.
     let release = unsafe { AtomicPtr::from_ptr(release) };
@@ -114,7 +114,7 @@ unsafe extern "C" fn release<S: CStream>(stream: *mut S) {
     if release.swap(null_mut(), Ordering::AcqRel).is_null() {
         return;
     }
-    // SAFETY: a struct of ours (contract).
+    // SAFETY: a struct of ours (a clause of `# Safety`).
     let key = unsafe { key(stream) };
     // Nobody can be told of a panic in the iterator's drop.
     callback::run(|| exported::remove(key), |_| ());

@@ -161,12 +161,12 @@ impl CStream for ArrowArrayStream {
     }
 
     unsafe fn private_data(this: *mut Self) -> *mut c_void {
-        // SAFETY: `this` points to a struct, whose member nobody writes to now (contract).
+        // SAFETY: `this` points to a struct, whose member nobody writes to now (a clause of `# Safety`).
         unsafe { (*this).private_data }
     }
 
     unsafe fn release_of(this: *mut Self) -> *mut Option<unsafe extern "C" fn(*mut Self)> {
-        // SAFETY: `this` points to a struct (contract), which makes this the address of its member.
+        // SAFETY: `this` points to a struct (a clause of `# Safety`), which makes this the address of its member.
         unsafe { &raw mut (*this).release }
     }
 
@@ -205,12 +205,12 @@ impl CStream for ArrowDeviceArrayStream {
     }
 
     unsafe fn private_data(this: *mut Self) -> *mut c_void {
-        // SAFETY: `this` points to a struct, whose member nobody writes to now (contract).
+        // SAFETY: `this` points to a struct, whose member nobody writes to now (a clause of `# Safety`).
         unsafe { (*this).private_data }
     }
 
     unsafe fn release_of(this: *mut Self) -> *mut Option<unsafe extern "C" fn(*mut Self)> {
-        // SAFETY: `this` points to a struct (contract), which makes this the address of its member.
+        // SAFETY: `this` points to a struct (a clause of `# Safety`), which makes this the address of its member.
         unsafe { &raw mut (*this).release }
     }
 

@@ -75,7 +75,7 @@ pub fn exchange_api<T: TensorClass + Into<PyClassInitializer<T>>>(py: Python<'_>
 /// # Safety
 /// Attached.
 pub(super) unsafe fn answer(body: impl FnOnce(Python<'_>) -> PyResult<()>) -> c_int {
-    // SAFETY: attached (contract).
+    // SAFETY: attached (a clause of `# Safety`).
     let py = unsafe { Python::assume_attached() };
     match callback::run(|| body(py), |panic| Err(panicked(&*panic))) {
         Ok(()) => 0,
@@ -248,17 +248,17 @@ unsafe extern "C" fn allocate(
 ) -> c_int {
     let allocated = match (NonNull::new(prototype), NonNull::new(out)) {
         (Some(prototype), Some(out)) if prototype.is_aligned() && out.is_aligned() => {
-            // SAFETY: a tensor to read (contract), and aligned.
+            // SAFETY: a tensor to read (a clause of `# Safety`), and aligned.
             let prototype = unsafe { prototype.as_ref() };
             let allocate = || {
-                // SAFETY: `shape` has `ndim` entries, as `dlpack.h` says (contract).
+                // SAFETY: `shape` has `ndim` entries, as `dlpack.h` says (a clause of `# Safety`).
                 unsafe { allocate_like(prototype) }
             };
             let panicked = |panic: Box<dyn Any + Send>| {
                 Err(Error::unsupported(format!("the allocation panicked: {}", callback::panic_message(&*panic))))
             };
             callback::run(allocate, panicked).map(|managed| {
-                // SAFETY: a place to write to (contract), and aligned.
+                // SAFETY: a place to write to (a clause of `# Safety`), and aligned.
                 unsafe { out.write(managed.as_ptr()) };
             })
         }

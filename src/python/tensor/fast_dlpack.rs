@@ -94,7 +94,7 @@ unsafe fn export(
     if nargs == 0 && unsafe { is_versioned_export(replaced, args, names) } {
         // SAFETY: a live object during the call.
         let tensor = unsafe { Bound::ref_from_ptr(py, &slf) };
-        // SAFETY: an instance of `Tensor`, by the contract.
+        // SAFETY: an instance of `Tensor` (a clause of `# Safety`).
         let tensor = unsafe { tensor.cast_unchecked::<Tensor>() };
         let tensor = tensor.get().tensor();
         // Memory of a device has an order to keep.
@@ -120,7 +120,7 @@ unsafe fn is_versioned_export(replaced: &Replaced, args: *const *mut ffi::PyObje
     if names.is_null() {
         return false;
     }
-    // SAFETY: a tuple.
+    // SAFETY: `names` is a tuple (a clause of `# Safety`), not NULL.
     let count = unsafe { ffi::PyTuple_Size(names) };
     let mut versioned = false;
     for index in 0..count {
@@ -129,7 +129,7 @@ unsafe fn is_versioned_export(replaced: &Replaced, args: *const *mut ffi::PyObje
         // SAFETY: `args` has `count` values, of which this is the address of one.
         let value = unsafe { args.wrapping_offset(index).read() };
         if name == replaced.max_version.as_ptr() {
-            // SAFETY: a live object.
+            // SAFETY: attached; `value` lives during the call, as the caller's argument.
             versioned = unsafe { is_current_version(value) };
             if !versioned {
                 return false;
@@ -147,11 +147,11 @@ unsafe fn is_versioned_export(replaced: &Replaced, args: *const *mut ffi::PyObje
 /// # Safety
 /// Attached; a live object.
 unsafe fn is_current_version(version: *mut ffi::PyObject) -> bool {
-    // SAFETY: a live object.
+    // SAFETY: attached, and a live object (clauses of `# Safety`).
     if unsafe { ffi::PyTuple_Check(version) } == 0 {
         return false;
     }
-    // SAFETY: a tuple.
+    // SAFETY: attached; `PyTuple_Check` has just said that it is a tuple.
     if unsafe { ffi::PyTuple_Size(version) } != 2 {
         return false;
     }

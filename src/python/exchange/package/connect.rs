@@ -149,7 +149,7 @@ impl Functions {
 /// `status` and `object` are the answer of a function of the table: a new reference with 0, an exception set otherwise.
 pub(super) unsafe fn answered(py: Python<'_>, status: i32, object: *mut c_void) -> PyResult<Bound<'_, PyAny>> {
     let object = if status == 0 { object } else { null_mut() };
-    // SAFETY: a new reference, or NULL with an exception set (contract).
+    // SAFETY: a new reference, or NULL with an exception set (a clause of `# Safety`).
     unsafe { Bound::from_owned_ptr_or_err(py, object.cast()) }
 }
 

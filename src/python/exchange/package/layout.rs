@@ -165,7 +165,7 @@ impl Text {
         if self.start.is_null() || self.length == 0 {
             return String::new();
         }
-        // SAFETY: so many bytes to read (contract), not NULL.
+        // SAFETY: so many bytes to read (a clause of `# Safety`), not NULL.
         let bytes = unsafe { std::slice::from_raw_parts(self.start.cast::<u8>(), self.length) };
         String::from_utf8_lossy(bytes).into_owned()
     }

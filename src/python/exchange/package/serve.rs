@@ -57,7 +57,7 @@ pub(super) fn is_served() -> bool {
 /// # Safety
 /// `out` is a place to write to.
 unsafe fn write_object(out: NonNull<*mut c_void>, object: Bound<'_, PyAny>) {
-    // SAFETY: `out` is a place to write to (contract).
+    // SAFETY: `out` is a place to write to (a clause of `# Safety`).
     unsafe { out.write(object.into_ptr().cast()) };
 }
 
@@ -70,9 +70,9 @@ unsafe fn field(schema: *const ArrowSchema, name: &str) -> PyResult<Option<arrow
         return Ok(None);
     }
     let schema = argument(schema.cast_mut(), name)?;
-    // SAFETY: a struct (contract), neither NULL nor misaligned (`argument`), which the caller lends for the call.
+    // SAFETY: a struct (a clause of `# Safety`), neither NULL nor misaligned (`argument`), which the caller lends for the call.
     let schema = unsafe { schema.as_ref() };
-    // SAFETY: as the C data interface describes it (contract).
+    // SAFETY: as the C data interface describes it (a clause of `# Safety`).
     Ok(Some(unsafe { read_field(schema) }?))
 }
 
@@ -89,11 +89,11 @@ unsafe extern "C" fn class(number: u32, out: *mut *mut c_void) -> c_int {
                 PyValueError::new_err(format!("this version of arrow_dlpack has no class of number {number}"))
             })?,
         };
-        // SAFETY: a place to write to (contract), neither NULL nor misaligned (`argument`).
+        // SAFETY: a place to write to (a clause of `# Safety`), neither NULL nor misaligned (`argument`).
         unsafe { write_object(out, class.into_any()) };
         Ok(())
     };
-    // SAFETY: attached (contract).
+    // SAFETY: attached (a clause of `# Safety`).
     unsafe { answer(find) }
 }
 
@@ -110,16 +110,16 @@ unsafe extern "C" fn tensor_to_object(
     let import = |py: Python<'_>| {
         let (managed, out) = (argument(managed, "tensor")?, argument(out, "out")?);
         let origin = argument(origin.cast_mut(), "origin")?;
-        // SAFETY: a struct to read (contract), neither NULL nor misaligned (`argument`).
+        // SAFETY: a struct to read (a clause of `# Safety`), neither NULL nor misaligned (`argument`).
         let origin = unsafe { origin.as_ref() };
-        // SAFETY: `origin` has NULL or a struct of the C data interface (contract).
+        // SAFETY: `origin` has NULL or a struct of the C data interface (a clause of `# Safety`).
         let own = unsafe { field(origin.field, "the field") }?;
-        // SAFETY: `origin` has NULL or a struct of the C data interface (contract).
+        // SAFETY: `origin` has NULL or a struct of the C data interface (a clause of `# Safety`).
         let of_dictionary = unsafe { field(origin.dictionary_field, "the field of the dictionary") }?;
         let dictionary = match (NonNull::new(origin.dictionary), of_dictionary) {
             (Some(dictionary), Some(field)) => {
                 let dictionary = argument(dictionary.as_ptr(), "the dictionary")?;
-                // SAFETY: a struct of the C device interface (contract), neither NULL nor misaligned (`argument`).
+                // SAFETY: a struct of the C device interface (a clause of `# Safety`), neither NULL nor misaligned (`argument`).
                 Some(unsafe { DeviceArray::import_device(dictionary.as_ptr(), field) }?)
             }
             (None, _) => None,
@@ -130,13 +130,13 @@ unsafe extern "C" fn tensor_to_object(
             let tensor = arrived(tensor)?.with_origin(own, dictionary, copied)?;
             Ok(Bound::new(py, Tensor::new(tensor))?.into_any())
         };
-        // SAFETY: a managed tensor of the caller's (contract), which is ours if this succeeds; it is not NULL.
+        // SAFETY: a managed tensor of the caller's (a clause of `# Safety`), which is ours if this succeeds; it is not NULL.
         let object = unsafe { adopt_versioned(managed, release_attached, wrap) }?;
-        // SAFETY: a place to write to (contract), neither NULL nor misaligned (`argument`).
+        // SAFETY: a place to write to (a clause of `# Safety`), neither NULL nor misaligned (`argument`).
         unsafe { write_object(out, object) };
         Ok(())
     };
-    // SAFETY: attached (contract).
+    // SAFETY: attached (a clause of `# Safety`).
     unsafe { answer(import) }
 }
 
@@ -151,15 +151,15 @@ unsafe extern "C" fn array_to_object(
 ) -> c_int {
     let import = |py: Python<'_>| {
         let (array, out) = (argument(array, "array")?, argument(out, "out")?);
-        // SAFETY: NULL or a struct of the C data interface (contract).
+        // SAFETY: NULL or a struct of the C data interface (a clause of `# Safety`).
         let field = unsafe { field(schema, "the field") }?.ok_or_else(|| Error::invalid("the field is NULL"))?;
-        // SAFETY: a struct of the C device interface (contract), neither NULL nor misaligned (`argument`).
+        // SAFETY: a struct of the C device interface (a clause of `# Safety`), neither NULL nor misaligned (`argument`).
         let array = unsafe { DeviceArray::import_device(array.as_ptr(), field) }?;
-        // SAFETY: a place to write to (contract), neither NULL nor misaligned (`argument`).
+        // SAFETY: a place to write to (a clause of `# Safety`), neither NULL nor misaligned (`argument`).
         unsafe { write_object(out, wrap(py, array)?) };
         Ok(())
     };
-    // SAFETY: attached (contract).
+    // SAFETY: attached (a clause of `# Safety`).
     unsafe { answer(import) }
 }
 
@@ -170,14 +170,14 @@ unsafe extern "C" fn array_to_object(
 unsafe extern "C" fn stream_to_object(stream: *mut ArrowDeviceArrayStream, out: *mut *mut c_void) -> c_int {
     let import = |py: Python<'_>| {
         let (stream, out) = (argument(stream, "stream")?, argument(out, "out")?);
-        // SAFETY: a struct of the C device stream interface (contract), neither NULL nor misaligned (`argument`).
+        // SAFETY: a struct of the C device stream interface (a clause of `# Safety`), neither NULL nor misaligned (`argument`).
         let stream = unsafe { DeviceArrayStream::import_device(stream.as_ptr()) }?;
         let object = Bound::new(py, ArrayStream::new(stream))?;
-        // SAFETY: a place to write to (contract), neither NULL nor misaligned (`argument`).
+        // SAFETY: a place to write to (a clause of `# Safety`), neither NULL nor misaligned (`argument`).
         unsafe { write_object(out, object.into_any()) };
         Ok(())
     };
-    // SAFETY: attached (contract).
+    // SAFETY: attached (a clause of `# Safety`).
     unsafe { answer(import) }
 }
 
@@ -207,9 +207,9 @@ unsafe extern "C" fn is_tracking() -> c_int {
 /// Both texts are bytes to read during the call.
 unsafe extern "C" fn record_copy(what: Text, why: Text, bytes: usize) {
     let record = || {
-        // SAFETY: bytes to read during the call (contract).
+        // SAFETY: bytes to read during the call (a clause of `# Safety`).
         let what = unsafe { what.read() };
-        // SAFETY: bytes to read during the call (contract).
+        // SAFETY: bytes to read during the call (a clause of `# Safety`).
         let why = unsafe { why.read() };
         copy_log::record(|| Copied { what, why, bytes });
     };

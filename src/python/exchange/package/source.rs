@@ -38,7 +38,7 @@ pub(super) unsafe extern "C" fn lend_source(out: *mut Source) -> c_int {
                 release: Some(release),
             },
         };
-        // SAFETY: a place to write to (contract), neither NULL nor misaligned.
+        // SAFETY: a place to write to (a clause of `# Safety`), neither NULL nor misaligned.
         unsafe { out.write(source) };
         0
     };
@@ -56,10 +56,10 @@ unsafe extern "C" fn allocate(
     tell: Tell,
     told: *mut c_void,
 ) -> c_int {
-    // SAFETY: a box of `lend_source`'s that was not released (contract).
+    // SAFETY: a box of `lend_source`'s that was not released (a clause of `# Safety`).
     let allocator = unsafe { &*context.cast::<SharedAllocator>() };
     let refused = |status: c_int, why: &str, exception: *mut PyObject| {
-        // SAFETY: may be called with `told` (contract); the text lives during the call.
+        // SAFETY: may be called with `told` (a clause of `# Safety`); the text lives during the call.
         unsafe { tell(told, Text::of(why), exception.cast()) };
         status
     };
@@ -73,7 +73,7 @@ unsafe extern "C" fn allocate(
     match callback::run(allocate, failed) {
         Ok(allocated) => {
             let memory = Memory { address: allocated.address, stream: allocated.stream.number() };
-            // SAFETY: a place to write to (contract).
+            // SAFETY: a place to write to (a clause of `# Safety`).
             unsafe { out.write(memory) };
             ALLOCATED
         }
@@ -93,7 +93,7 @@ unsafe extern "C" fn allocate(
 /// # Safety
 /// `context` came from [`lend_source`] and was not released; the memory from [`allocate`].
 unsafe extern "C" fn deallocate(context: *mut c_void, device: i32, address: usize, bytes: usize) {
-    // SAFETY: a box of `lend_source`'s that was not released (contract).
+    // SAFETY: a box of `lend_source`'s that was not released (a clause of `# Safety`).
     let allocator = unsafe { &*context.cast::<SharedAllocator>() };
     callback::run(|| allocator.deallocate(device, address, bytes), |_| ());
 }
@@ -101,7 +101,7 @@ unsafe extern "C" fn deallocate(context: *mut c_void, device: i32, address: usiz
 /// # Safety
 /// `context` came from [`lend_source`], and is not used after this.
 unsafe extern "C" fn release(context: *mut c_void) {
-    // SAFETY: made by `Box::into_raw` in `lend_source`, and given back once (contract).
+    // SAFETY: made by `Box::into_raw` in `lend_source`, and given back once (a clause of `# Safety`).
     let allocator = unsafe { Box::from_raw(context.cast::<SharedAllocator>()) };
     callback::run(|| drop(allocator), |_| ());
 }
@@ -161,14 +161,14 @@ struct AllocatorReason {
 /// # Safety
 /// `told` points to a [`AllocatorReason`] that nobody else uses; `why` is text to read; `exception` is NULL or a new reference.
 unsafe extern "C" fn tell(told: *mut c_void, why: Text, exception: *mut c_void) {
-    // SAFETY: a `Told` that nobody else uses (contract).
+    // SAFETY: a `Told` that nobody else uses (a clause of `# Safety`).
     let told = unsafe { &mut *told.cast::<AllocatorReason>() };
     let keep = || {
-        // SAFETY: text to read during the call (contract).
+        // SAFETY: text to read during the call (a clause of `# Safety`).
         told.why = unsafe { why.read() };
         if !exception.is_null() {
             told.exception = attached(|py| {
-                // SAFETY: attached; a new reference (contract).
+                // SAFETY: attached; a new reference (a clause of `# Safety`).
                 let exception = unsafe { Bound::from_owned_ptr(py, exception.cast()) };
                 PyErr::from_value(exception)
             });
@@ -177,7 +177,8 @@ unsafe extern "C" fn tell(told: *mut c_void, why: Text, exception: *mut c_void) 
     callback::run(keep, |_| ());
 }
 
-// SAFETY: the memory is that of the package's allocator, which keeps the same contract.
+// SAFETY: `allocate` hands on what an `Allocator` of the package returned: memory of that device, of so many bytes, which nothing
+// else uses until `deallocate` gives it back there.
 unsafe impl Allocator for PackageAllocator {
     fn allocate(&self, device: i32, bytes: usize, stream: Stream) -> Result<Allocated, AllocatorError> {
         let (mut memory, mut told) = (Memory::default(), AllocatorReason::default());
