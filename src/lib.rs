@@ -162,7 +162,7 @@ pub use dtype::DType;
 pub use error::{Error, ErrorKind, Result};
 pub use explain::{Report, ReportRow};
 pub use matrix::{ColumnOptions, matrix_to_arrow};
-pub use ragged::{Pad, Ragged, Values};
+pub use ragged::{Pad, Ragged, Side, Values};
 pub use spec::{
     Conversion, CopyMode, DecimalMode, DictionaryMode, Group, MemoryOrder, NullPolicy, PandasIndex, PerColumn, Scalar,
     Selection,

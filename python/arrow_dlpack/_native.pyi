@@ -1011,13 +1011,16 @@ def to_ragged(
     writable: bool | None = None,
     legacy: _Legacy = "copy",
     pad: None = None,
+    truncate: Literal["error"] = "error",
+    side: Literal["right"] = "right",
+    multiple_of: Literal[1] = 1,
     xp: None = None,
 ) -> Ragged[Tensor]:
     """Converts lists and strings to values and offsets: a Ragged, of views if layout and options allow it.
 
-    With pad=(value, length), returns a matrix of shape (rows, length, *inner), whose rows are padded at their
-    ends, and a bool for each of its items, True where a valid row has a valid element. A length of None is that
-    of the longest row.
+    With pad=(value, length), returns a matrix of shape (rows, length, *inner), whose rows are padded, and a bool
+    for each of its items, True where a valid row has a valid element. A length of None is that of the longest
+    row.
 
     obj: a column of Arrow data, as for `to_tensor`: lists, large lists, list views, nested lists, strings,
         binaries or arrow.variable_shape_tensor. Strings return their bytes as uint8.
@@ -1025,6 +1028,10 @@ def to_ragged(
     nulls: "error" refuses null rows and null elements. "keep" returns null rows as `validity`, and leaves the
         values of null elements undefined. "nan" or a number fills null elements, and null rows become empty.
         With pad, null rows are padding unless nulls="error", and so are null elements that are kept.
+    truncate: what happens to rows that are longer than the length of pad: "error"; "left" drops their first
+        elements, "right" their last.
+    side: where the padding of a row goes: "right", after its elements, or "left", before them.
+    multiple_of: the length of the longest row is rounded up to a multiple of this, for a length of None.
     device, allocator, copy, writable, legacy, xp: as for `to_tensor`.
 
     The offsets of a slice are copied, so that they start at 0. The values of list views are those of the whole
@@ -1045,6 +1052,9 @@ def to_ragged(
     writable: bool | None = None,
     legacy: _Legacy = "copy",
     pad: None = None,
+    truncate: Literal["error"] = "error",
+    side: Literal["right"] = "right",
+    multiple_of: Literal[1] = 1,
     xp: _ArrayNamespace[_ArrayT_co],
 ) -> Ragged[_ArrayT_co]: ...
 @overload
@@ -1061,6 +1071,9 @@ def to_ragged(
     writable: bool | None = None,
     legacy: _Legacy = "copy",
     pad: None = None,
+    truncate: Literal["error"] = "error",
+    side: Literal["right"] = "right",
+    multiple_of: Literal[1] = 1,
     xp: ModuleType | str,
 ) -> Ragged[Any]: ...
 @overload
@@ -1077,6 +1090,9 @@ def to_ragged(
     writable: bool | None = None,
     legacy: _Legacy = "copy",
     pad: tuple[bool | SupportsIndex | SupportsFloat, SupportsIndex | None],
+    truncate: Literal["error", "left", "right"] = "error",
+    side: Literal["left", "right"] = "right",
+    multiple_of: SupportsIndex = 1,
     xp: None = None,
 ) -> tuple[Tensor, Tensor]: ...
 @overload
@@ -1093,6 +1109,9 @@ def to_ragged(
     writable: bool | None = None,
     legacy: _Legacy = "copy",
     pad: tuple[bool | SupportsIndex | SupportsFloat, SupportsIndex | None],
+    truncate: Literal["error", "left", "right"] = "error",
+    side: Literal["left", "right"] = "right",
+    multiple_of: SupportsIndex = 1,
     xp: _ArrayNamespace[_ArrayT_co],
 ) -> tuple[_ArrayT_co, _ArrayT_co]: ...
 @overload
@@ -1109,6 +1128,9 @@ def to_ragged(
     writable: bool | None = None,
     legacy: _Legacy = "copy",
     pad: tuple[bool | SupportsIndex | SupportsFloat, SupportsIndex | None],
+    truncate: Literal["error", "left", "right"] = "error",
+    side: Literal["left", "right"] = "right",
+    multiple_of: SupportsIndex = 1,
     xp: ModuleType | str,
 ) -> tuple[Any, Any]: ...
 @overload
@@ -1284,6 +1306,9 @@ def explain(
     copy: bool | None = None,
     writable: bool | None = None,
     pad: tuple[bool | SupportsIndex | SupportsFloat, SupportsIndex | None] | None = None,
+    truncate: Literal["error", "left", "right"] = "error",
+    side: Literal["left", "right"] = "right",
+    multiple_of: SupportsIndex = 1,
 ) -> Report:
     """Reports what `to_tensor` or `to_tensors` would do with this data, or with any data of this schema. Reads no
     stream.

@@ -38,13 +38,14 @@ impl Conversion {
         self.convert_ragged(chunks.field(), chunks.arrays(), false)
     }
 
-    /// Converts lists or strings into a matrix of shape (rows, length, *inner), padded at the end of each row, and a bool for each of its
-    /// items, of shape (rows, length), true where a valid row has a valid element. One pass.
+    /// Converts lists or strings into a matrix of shape (rows, length, *inner), padded at the end of each row or at its start, and a bool
+    /// for each of its items, of shape (rows, length), true where a valid row has a valid element. One pass.
     ///
     /// Null rows are an error, or all padding where null elements are kept (they are padding then) or filled.
     ///
     /// # Errors
-    /// When a row is longer than `pad.length`, lists are nested, a copy is not allowed, or as [`Conversion::ragged`].
+    /// When a row is longer than `pad.length` and not truncated, when `pad` contradicts itself (to truncate without a length, or a
+    /// length that is no multiple of `pad.multiple_of`), lists are nested, a copy is not allowed, or as [`Conversion::ragged`].
     ///
     /// ```
     /// use arrow_array::StringArray;

@@ -22,6 +22,8 @@ pub(crate) struct Padder<'a> {
     /// The number of items in a padded row.
     length: usize,
     rows: usize,
+    /// Whether the padding is in front of a row's items.
+    is_left: bool,
     values: HostBuffer,
     valid: HostBuffer,
     written: usize,
@@ -53,9 +55,16 @@ enum PadRefusal {
 }
 
 impl<'a> Padder<'a> {
+    /// `is_left`: whether the padding is in front of a row's items, instead of after them.
+    ///
     /// # Errors
     /// If the allocation fails.
-    pub(crate) fn new(spec: &'a Spec, padding: &'a [u8], rows: usize, length: usize) -> Result<Self> {
+    pub(crate) fn new(
+        spec: &'a Spec,
+        padding: &'a [u8],
+        (rows, length): (usize, usize),
+        is_left: bool,
+    ) -> Result<Self> {
         let items = rows.checked_mul(length);
         let bytes =
             items.and_then(|items| items.checked_mul(spec.row_elements())?.checked_mul(spec.dtype().itemsize()));
@@ -63,10 +72,11 @@ impl<'a> Padder<'a> {
             return Err(Error::new(ErrorKind::Memory, "the padded result is larger than memory can be"));
         };
         let (values, valid) = (HostBuffer::uninitialised(bytes)?, HostBuffer::uninitialised(items)?);
-        Ok(Self { spec, padding, length, rows, values, valid, written: 0 })
+        Ok(Self { spec, padding, length, rows, is_left, values, valid, written: 0 })
     }
 
-    /// Writes the next row: a range of a chunk's items, as far as they exist and fit, then padding. Without a range only padding.
+    /// Writes the next row: a range of a chunk's items, as far as they exist and fit, and padding beside them. Without a range only
+    /// padding.
     ///
     /// # Errors
     /// If an element is null and the policy refuses nulls, or a value does not fit the dtype.
@@ -85,8 +95,13 @@ impl<'a> Padder<'a> {
         let width = self.length * per_item * itemsize;
         let out = self.values.as_uninit_mut().get_mut(start..start + width).unwrap_or(&mut []);
         let shown = row.len().min(self.length);
-        let (valid, no_items) = valid.split_at_mut(shown.min(valid.len()));
-        let (out, rest) = out.split_at_mut((shown * per_item * itemsize).min(out.len()));
+        let first = if self.is_left { self.length - shown } else { shown };
+        let (valid_left, valid_right) = valid.split_at_mut(first.min(valid.len()));
+        let (out_left, out_right) = out.split_at_mut((first * per_item * itemsize).min(out.len()));
+        let (valid, no_items, out, rest) = match self.is_left {
+            true => (valid_right, valid_left, out_right, out_left),
+            false => (valid_left, valid_right, out_left, out_right),
+        };
         valid.fill(MaybeUninit::new(1));
         no_items.fill(MaybeUninit::new(0));
         repeat(self.padding, rest);
@@ -225,7 +240,7 @@ mod tests {
             let padding = 7_f32.to_ne_bytes();
             let padding = if spec.is_cast() { &padding[..] } else { &[7, 0] };
             let items = ListItems::new(&spec, &chunk).unwrap();
-            let mut padder = Padder::new(&spec, padding, 4, 2).unwrap();
+            let mut padder = Padder::new(&spec, padding, (4, 2), false).unwrap();
             for (start, end) in [(1, 1000), (3, 4), (1 << 40, (1 << 40) + 2), (2, 1)] {
                 padder.push(&items, Some(start..end)).unwrap();
             }

@@ -91,6 +91,10 @@ remedies! {
     AllowCopyOrNoOutput { "pass CopyMode::IfNeeded, or no output for a view", "pass copy=None, or leave out= out for a view" }
     NoPadOfColumns { "select no columns, and MemoryOrder::C", "leave columns and order out, or pad" }
     AllowCopyOrNoPad { "pass CopyMode::IfNeeded to allow it, or no padding", "pass copy=None to allow it, or leave pad out" }
+    LongerRow { length } {
+        "pass a length of {length} or more, None for that of the longest row, or Pad::truncate to drop elements",
+        "pass a length of {length} or more, None for that of the longest row, or truncate=\"right\" to drop elements",
+    }
     AllowCopyOrOtherType {
         "pass CopyMode::IfNeeded to allow it, or another type",
         "pass copy=None to allow it, or another type",

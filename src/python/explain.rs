@@ -6,7 +6,7 @@ use super::device;
 use super::explainable::Explainable;
 use super::options::ElementKeywords;
 use super::pandas::pandas_index;
-use super::ragged::parse_pad;
+use super::ragged::PadKeywords;
 use super::report::Report;
 use super::selection::{Columns, parse_order};
 use crate::conversion::Subject;
@@ -29,7 +29,7 @@ const RUN: &str = "the types cost a query: the object tells them by running it";
 /// 0.
 #[pyfunction]
 #[allow(clippy::too_many_arguments, reason = "one Python keyword each")]
-#[pyo3(signature = (obj_or_schema, *, columns=None, dtype=None, nulls=None, order=None, decimal=None, dictionary=None, device=None, copy=None, writable=None, pad=None), text_signature = "(obj_or_schema, *, columns=None, dtype=None, nulls=\"error\", order=None, decimal=None, dictionary=None, device=None, copy=None, writable=None, pad=None)")]
+#[pyo3(signature = (obj_or_schema, *, columns=None, dtype=None, nulls=None, order=None, decimal=None, dictionary=None, device=None, copy=None, writable=None, pad=None, truncate=None, side=None, multiple_of=None), text_signature = "(obj_or_schema, *, columns=None, dtype=None, nulls=\"error\", order=None, decimal=None, dictionary=None, device=None, copy=None, writable=None, pad=None, truncate=\"error\", side=\"right\", multiple_of=1)")]
 pub(super) fn explain(
     obj_or_schema: &Bound<'_, PyAny>,
     columns: Option<Columns>,
@@ -42,8 +42,11 @@ pub(super) fn explain(
     copy: Option<bool>,
     writable: Option<bool>,
     pad: Option<&Bound<'_, PyAny>>,
+    truncate: Option<&str>,
+    side: Option<&str>,
+    multiple_of: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<Report> {
-    let pad = pad.map(parse_pad).transpose()?;
+    let pad = PadKeywords { pad, truncate, side, multiple_of }.read()?;
     let conversion = ElementKeywords { dtype, nulls, decimal, dictionary }.conversion(copy, writable)?;
     let order = order.map(parse_order).transpose()?;
     let selection = if order.is_some() { Columns::whole(columns) } else { Columns::each(columns) };

@@ -1,9 +1,10 @@
 //! The class `Ragged`, and the conversion of lists and strings.
 
 use std::borrow::Cow;
+use std::num::NonZero;
 
 use arrow_schema::FieldRef;
-use pyo3::exceptions::PyTypeError;
+use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple, PyType};
 
@@ -18,7 +19,7 @@ use super::options::{ElementKeywords, Legacy};
 use super::streamed::is_lost;
 use super::{Array, Device, device, html, pickle};
 use crate::error::Result;
-use crate::ragged::{Pad, Ragged as CoreRagged, Values};
+use crate::ragged::{Pad, Ragged as CoreRagged, Side, Values};
 use crate::spec::{Conversion, CopyMode, NullPolicy};
 use crate::tensor::Tensor as CoreTensor;
 use crate::transfer::Destination;
@@ -290,9 +291,9 @@ fn run<R: Send>(
 
 /// Converts lists and strings to values and offsets: a Ragged, of views if layout and options allow it.
 ///
-/// With pad=(value, length), returns a matrix of shape (rows, length, *inner), whose rows are padded at their
-/// ends, and a bool for each of its items, True where a valid row has a valid element. A length of None is that
-/// of the longest row.
+/// With pad=(value, length), returns a matrix of shape (rows, length, *inner), whose rows are padded, and a bool
+/// for each of its items, True where a valid row has a valid element. A length of None is that of the longest
+/// row.
 ///
 /// obj: a column of Arrow data, as for `to_tensor`: lists, large lists, list views, nested lists, strings,
 ///     binaries or arrow.variable_shape_tensor. Strings return their bytes as uint8.
@@ -300,12 +301,16 @@ fn run<R: Send>(
 /// nulls: "error" refuses null rows and null elements. "keep" returns null rows as `validity`, and leaves the
 ///     values of null elements undefined. "nan" or a number fills null elements, and null rows become empty.
 ///     With pad, null rows are padding unless nulls="error", and so are null elements that are kept.
+/// truncate: what happens to rows that are longer than the length of pad: "error"; "left" drops their first
+///     elements, "right" their last.
+/// side: where the padding of a row goes: "right", after its elements, or "left", before them.
+/// multiple_of: the length of the longest row is rounded up to a multiple of this, for a length of None.
 /// device, allocator, copy, writable, legacy, xp: as for `to_tensor`.
 ///
 /// The offsets of a slice are copied, so that they start at 0. The values of list views are those of the whole
 /// child.
 #[pyfunction]
-#[pyo3(signature = (obj, *, dtype=None, nulls=None, decimal=None, dictionary=None, device=None, allocator=None, copy=None, writable=None, legacy="copy", pad=None, xp=None), text_signature = "(obj, *, dtype=None, nulls=\"error\", decimal=None, dictionary=None, device=None, allocator=None, copy=None, writable=None, legacy=\"copy\", pad=None, xp=None)")]
+#[pyo3(signature = (obj, *, dtype=None, nulls=None, decimal=None, dictionary=None, device=None, allocator=None, copy=None, writable=None, legacy="copy", pad=None, truncate=None, side=None, multiple_of=None, xp=None), text_signature = "(obj, *, dtype=None, nulls=\"error\", decimal=None, dictionary=None, device=None, allocator=None, copy=None, writable=None, legacy=\"copy\", pad=None, truncate=\"error\", side=\"right\", multiple_of=1, xp=None)")]
 #[allow(clippy::too_many_arguments, reason = "one Python keyword each")]
 pub(super) fn to_ragged<'py>(
     py: Python<'py>,
@@ -320,12 +325,15 @@ pub(super) fn to_ragged<'py>(
     writable: Option<bool>,
     legacy: &str,
     pad: Option<&Bound<'py, PyAny>>,
+    truncate: Option<&str>,
+    side: Option<&str>,
+    multiple_of: Option<&Bound<'py, PyAny>>,
     xp: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, PyAny>> {
     let legacy = Legacy::parse(legacy)?;
     let mut conversion = ElementKeywords { dtype, nulls, decimal, dictionary }.conversion(copy, writable)?;
     conversion.device = device.map(device::extract).transpose()?;
-    let pad = pad.map(parse_pad).transpose()?;
+    let pad = PadKeywords { pad, truncate, side, multiple_of }.read()?;
     memory::source(allocator)?;
     let xp = namespace(xp)?;
     let xp = xp.as_ref();
@@ -347,8 +355,48 @@ pub(super) fn to_ragged<'py>(
     Ok(PyTuple::new(py, [arrays.make(matrix)?, arrays.make(valid)?])?.into_any())
 }
 
+/// The keywords that say how rows are padded, as they were passed.
+pub(super) struct PadKeywords<'a, 'py> {
+    pub(super) pad: Option<&'a Bound<'py, PyAny>>,
+    pub(super) truncate: Option<&'a str>,
+    pub(super) side: Option<&'a str>,
+    pub(super) multiple_of: Option<&'a Bound<'py, PyAny>>,
+}
+
+impl PadKeywords<'_, '_> {
+    /// Returns how rows are padded; `None` where they are not.
+    pub(super) fn read(self) -> PyResult<Option<Pad>> {
+        let truncate = match self.truncate {
+            None | Some("error") => None,
+            Some("left") => Some(Side::Left),
+            Some("right") => Some(Side::Right),
+            Some(other) => {
+                let reason = format!("truncate must be \"error\", \"left\" or \"right\", not {other:?}");
+                return Err(PyValueError::new_err(reason));
+            }
+        };
+        let side = match self.side {
+            None | Some("right") => Side::Right,
+            Some("left") => Side::Left,
+            Some(other) => {
+                return Err(PyValueError::new_err(format!("side must be \"left\" or \"right\", not {other:?}")));
+            }
+        };
+        let multiple_of = self.multiple_of.map(|multiple| count("multiple_of", multiple, 1)).transpose()?;
+        let multiple_of = multiple_of.and_then(NonZero::new).unwrap_or(NonZero::<usize>::MIN);
+        let Some(pad) = self.pad else {
+            if truncate.is_none() && side == Side::Right && multiple_of.get() == 1 {
+                return Ok(None);
+            }
+            let reason = "truncate, side and multiple_of say how rows are padded: pass pad=(value, length) too";
+            return Err(PyValueError::new_err(reason));
+        };
+        Ok(Some(parse_pad(pad)?.multiple_of(multiple_of).truncate(truncate).side(side)))
+    }
+}
+
 /// `pad=(value, length)`.
-pub(super) fn parse_pad(object: &Bound<'_, PyAny>) -> PyResult<Pad> {
+fn parse_pad(object: &Bound<'_, PyAny>) -> PyResult<Pad> {
     let wrong = || PyTypeError::new_err("pad must be a tuple (value, length): a number, and an int or None");
     let pair = object.cast::<PyTuple>().map_err(|_| wrong())?;
     let (value, length) = pair.extract::<(Bound<'_, PyAny>, Option<Bound<'_, PyAny>>)>().map_err(|_| wrong())?;

@@ -15,9 +15,9 @@ mod walk;
 use arrow_schema::FieldRef;
 
 pub(crate) use convert::chunks_to_ragged;
-pub use pad::Pad;
 pub(crate) use pad::chunks_to_padded;
 pub(crate) use pad::plan_padded;
+pub use pad::{Pad, Side};
 pub(crate) use part::Part;
 #[cfg(feature = "python")]
 pub(crate) use report::check_ragged;

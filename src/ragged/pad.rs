@@ -1,5 +1,8 @@
 //! Pads lists and strings to rows of one length.
 
+use std::num::NonZero;
+use std::ops::Range;
+
 use arrow_schema::{DataType, FieldRef};
 use smallvec::smallvec;
 
@@ -26,13 +29,19 @@ pub struct Pad {
     pub value: Scalar,
     /// The length of every row; `None` is that of the longest one.
     pub length: Option<usize>,
+    /// What the length of the longest row is rounded up to a multiple of.
+    pub multiple_of: NonZero<usize>,
+    /// From which side of longer rows elements are dropped; `None` refuses longer rows.
+    pub truncate: Option<Side>,
+    /// On which side of a row the padding goes.
+    pub side: Side,
 }
 
 impl Pad {
     /// Returns a padding with this value, to the length of the longest row.
     #[must_use]
     pub const fn new(value: Scalar) -> Self {
-        Self { value, length: None }
+        Self { value, length: None, multiple_of: NonZero::<usize>::MIN, truncate: None, side: Side::Right }
     }
 
     /// Sets [`Pad::length`].
@@ -41,6 +50,72 @@ impl Pad {
         self.length = length.into();
         self
     }
+
+    /// Sets [`Pad::multiple_of`].
+    #[must_use]
+    pub fn multiple_of(mut self, multiple_of: NonZero<usize>) -> Self {
+        self.multiple_of = multiple_of;
+        self
+    }
+
+    /// Sets [`Pad::truncate`].
+    #[must_use]
+    pub fn truncate(mut self, truncate: impl Into<Option<Side>>) -> Self {
+        self.truncate = truncate.into();
+        self
+    }
+
+    /// Sets [`Pad::side`].
+    #[must_use]
+    pub fn side(mut self, side: Side) -> Self {
+        self.side = side;
+        self
+    }
+
+    /// Refuses options that contradict each other.
+    fn check(self) -> Result<()> {
+        let Some(length) = self.length else {
+            let no_length = || {
+                Error::argument("rows cannot be truncated to the length of the longest one")
+                    .remedy_is("name the length of the padded rows")
+            };
+            return self.truncate.map_or(Ok(()), |_| Err(no_length()));
+        };
+        if length % self.multiple_of == 0 {
+            return Ok(());
+        }
+        let reason = format!("rows are padded to {length} elements, which is no multiple of {}", self.multiple_of);
+        Err(Error::argument(reason).remedy_is("name a multiple, or no length for that of the longest row, rounded up"))
+    }
+
+    /// The length of padded rows, of which the longest has so many elements.
+    ///
+    /// # Errors
+    /// When that is more than memory can be.
+    fn length_of(self, longest: usize) -> Result<usize> {
+        let rounded = || longest.checked_next_multiple_of(self.multiple_of.get());
+        let too_large = || Error::new(ErrorKind::Memory, "the padded result is larger than memory can be");
+        self.length.map_or_else(rounded, Some).ok_or_else(too_large)
+    }
+
+    /// The elements of a row that remain in a padded row of this length.
+    fn kept(self, row: Range<usize>, length: usize) -> Range<usize> {
+        let dropped = row.len().saturating_sub(length);
+        match self.truncate {
+            Some(Side::Left) => row.start.saturating_add(dropped)..row.end,
+            Some(Side::Right) | None => row.start..row.end.saturating_sub(dropped),
+        }
+    }
+}
+
+/// An end of a row.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Side {
+    /// Before the first element.
+    Left,
+    /// After the last element.
+    #[default]
+    Right,
 }
 
 /// Converts the chunks of a column of lists or strings into a padded matrix, and a bool for each of its items.
@@ -61,6 +136,7 @@ pub(crate) fn chunks_to_padded(
 /// # Errors
 /// What no data could make possible.
 pub(super) fn item_spec(field: &FieldRef, pad: Pad, options: &Options) -> Result<(Spec, Pattern)> {
+    pad.check()?;
     if field.extension_type_name() == Some(variable_shape::NAME) {
         return Err(Error::unsupported(format!("rows of {} cannot be padded: each has a shape", variable_shape::NAME))
             .remedy_is("convert them without pad, or pass the field data of their storage"));
@@ -81,9 +157,9 @@ fn padded(field: &FieldRef, chunks: &[DeviceArray], pad: Pad, options: &Options)
     let rows = PaddedRows::new(&spec, &parts, pad, options)?;
     rows.plan.refuse_steps(options.copy)?;
     rows.plan.record(|| format!("column {:?}: {} rows of {}", field.name(), rows.plan.rows, field.data_type()));
-    let mut padder = Padder::new(&spec, padding.bytes(), rows.plan.rows, rows.length)?;
+    let mut padder = Padder::new(&spec, padding.bytes(), (rows.plan.rows, rows.length), pad.side == Side::Left)?;
     for source in &rows.sources {
-        source.write(&mut padder)?;
+        source.write(&mut padder, &|row| pad.kept(row, rows.length))?;
     }
     padder.finish()
 }
@@ -112,7 +188,7 @@ fn plan_chunks(field: &FieldRef, spec: &Spec, parts: &[RaggedPart], pad: Pad, op
     let rows = PaddedRows::new(spec, parts, pad, options)?;
     let error = rows.plan.refuse_steps(options.copy).err().map(|error| error.in_column(field.name()));
     if error.is_none() {
-        rows.refuse_nulls()?;
+        rows.refuse_nulls(pad)?;
     }
     let both = both(field, spec, (Some(rows.plan.rows), Some(rows.length)), options);
     let [values, validity] = both.map(|part| Part { error: error.clone(), ..part });
@@ -121,7 +197,8 @@ fn plan_chunks(field: &FieldRef, spec: &Spec, parts: &[RaggedPart], pad: Pad, op
 }
 
 fn plan_schema(field: &FieldRef, spec: &Spec, pad: Pad, options: &Options) -> Vec<Part> {
-    let longer = pad.length.map(|length| format!("rows have more than {length} elements"));
+    let longer =
+        pad.length.filter(|_| pad.truncate.is_none()).map(|length| format!("rows have more than {length} elements"));
     let nulls = options.nulls == NullPolicy::Error && may_be_null(field);
     let refused_if = nulls.then(|| NULLS.to_owned()).into_iter().chain(longer);
     let refused_if: Vec<_> = refused_if.chain(spec.has_codes().then(|| DICTIONARIES.to_owned())).collect();
@@ -178,10 +255,10 @@ impl<'a> PaddedRows<'a> {
                 let at_row = |error: Error| error.at_row(rows + row);
                 match source.length(row).map_err(at_row)? {
                     None if options.nulls == NullPolicy::Error => return Err(null_row(rows + row)),
-                    Some(length) if pad.length.is_some_and(|most| length > most) => {
+                    Some(length) if pad.truncate.is_none() && pad.length.is_some_and(|most| length > most) => {
                         let most = pad.length.unwrap_or(0);
                         let reason = format!("the row has {length} elements, and is padded to {most}");
-                        let remedy = format!("pass a length of {length} or more, or None for that of the longest row");
+                        let remedy = Remedy::LongerRow { length: length.to_string() };
                         return Err(at_row(Error::argument(reason)).remedy_is(remedy));
                     }
                     length => longest = longest.max(length.unwrap_or(0)),
@@ -195,7 +272,7 @@ impl<'a> PaddedRows<'a> {
             shared_dictionary(spec, &chunks)?;
         }
         let decoded = sources.iter().filter_map(PadSource::items).map(|items| items.len()).sum();
-        let length = pad.length.unwrap_or(longest);
+        let length = pad.length_of(longest)?;
         let plan = Plan::padded(spec, rows, length, decoded)?;
         Ok(Self { sources, length, plan })
     }
@@ -211,10 +288,10 @@ impl<'a> PaddedRows<'a> {
     }
 
     /// Refuses null elements as the conversion does.
-    fn refuse_nulls(&self) -> Result<()> {
+    fn refuse_nulls(&self, pad: Pad) -> Result<()> {
         let mut first = 0;
         for source in &self.sources {
-            let null = if self.plan.is_copy() { source.null_row()? } else { None };
+            let null = if self.plan.is_copy() { source.null_row(&|row| pad.kept(row, self.length))? } else { None };
             if let Some((row, spec)) = null {
                 return Err(null_item(spec).at_row(first + row));
             }
@@ -223,6 +300,9 @@ impl<'a> PaddedRows<'a> {
         Ok(())
     }
 }
+
+/// Tells which elements of a row remain.
+type Kept<'a> = dyn Fn(Range<usize>) -> Range<usize> + 'a;
 
 /// Where the rows of a chunk are.
 enum PadSource<'a> {
@@ -264,8 +344,8 @@ impl<'a> PadSource<'a> {
         }
     }
 
-    /// The first row with a null element, where those are refused.
-    fn null_row(&self) -> Result<Option<(usize, &'a Spec)>> {
+    /// The first row with a null element among those that are kept, where those are refused.
+    fn null_row(&self, kept: &Kept<'_>) -> Result<Option<(usize, &'a Spec)>> {
         let Self::Lists { list, spec } = self else { return Ok(None) };
         if spec.nulls() != Nulls::Refused {
             return Ok(None);
@@ -275,28 +355,28 @@ impl<'a> PadSource<'a> {
         let Some(mask) = chunk.mask else { return Ok(None) };
         let per_item = spec.row_elements();
         let has_null = |row: &usize| {
-            let row = list.row(*row);
+            let row = kept(list.row(*row));
             let elements = row.start.saturating_sub(first) * per_item..row.end.saturating_sub(first) * per_item;
             elements.into_iter().any(|element| !mask.is_valid(element))
         };
         Ok((0..list.rows).filter(|row| !list.is_null(*row)).find(has_null).map(|row| (row, *spec)))
     }
 
-    fn write(&self, padder: &mut Padder<'_>) -> Result<()> {
+    fn write(&self, padder: &mut Padder<'_>, kept: &Kept<'_>) -> Result<()> {
         match self {
             Self::Lists { list, spec } => {
                 let (array, first) = decoded(list, spec)?;
                 let chunk = ColumnRef::whole(&array).chunk(spec)?;
                 let items = ListItems::new(spec, &chunk)?;
                 (0..list.rows).try_for_each(|row| {
-                    let row = (!list.is_null(row)).then(|| list.row(row));
+                    let row = (!list.is_null(row)).then(|| kept(list.row(row)));
                     padder.push(&items, row.map(|row| row.start.saturating_sub(first)..row.end.saturating_sub(first)))
                 })
             }
             Self::Views { views, array, spec } => (0..views.rows()).try_for_each(|row| {
                 let bytes = views.bytes(row)?;
                 let chunk = ColumnChunk { leaf: Leaf::of_bytes(bytes.unwrap_or(&[])), mask: None, array };
-                padder.push(&ListItems::new(spec, &chunk)?, bytes.map(|bytes| 0..bytes.len()))
+                padder.push(&ListItems::new(spec, &chunk)?, bytes.map(|bytes| kept(0..bytes.len())))
             }),
         }
     }

@@ -392,6 +392,11 @@ def rows_of_lists(random: random.Random) -> Example:
         form, in_hand, make = passed(random, data, OF_CHUNKS, OF_FRAMES[:1])
     if random.random() < 0.3:
         options["pad"] = (random.choice([0, 0, 1, True, 0.5]), random.choice([None, None, 0, 2, 3, 40]))
+        options["side"] = random.choice(["left", "right"])
+        if options["pad"][1] is None:
+            options["multiple_of"] = random.choice([1, 1, 4])
+        else:
+            options["truncate"] = random.choice(["error", "left", "right"])
     return Example(make, "ragged", options, in_hand, f"{form} of {data.type}")
 
 

@@ -36,6 +36,9 @@ def is_ragged(source: ad.Array) -> None:
     assert_type(ad.to_ragged(source, pad=(0, None)), tuple[ad.Tensor, ad.Tensor])
     assert_type(ad.Ragged(np.arange(3), np.arange(2)), ad.Ragged[ad.Tensor])
     assert_type(ad.to_arrow(ad.Ragged(ragged, np.arange(2))), ad.Array)
+    cut = ad.to_ragged(source, pad=(0, 4), truncate="left", side="left")
+    assert_type(cut, tuple[ad.Tensor, ad.Tensor])
+    ad.to_ragged(source, truncate="left")  # type: ignore[call-overload]
     ad.to_ragged(source, pad=3)  # type: ignore[call-overload]
 
 

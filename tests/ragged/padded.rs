@@ -1,12 +1,13 @@
 //! Rows padded to a matrix.
 
+use std::num::NonZero;
 use std::sync::Arc;
 
 use arrow_array::builder::{BooleanBuilder, ListBuilder, StringViewBuilder};
 use arrow_array::types::Int32Type;
-use arrow_array::{Array, ArrayRef, FixedSizeListArray, make_array};
+use arrow_array::{Array, ArrayRef, FixedSizeListArray, StringArray, make_array};
 use arrow_data::ArrayData;
-use arrow_dlpack::{Conversion, CopyMode, DType, ErrorKind, NullPolicy, Pad, Scalar};
+use arrow_dlpack::{Conversion, CopyMode, DType, ErrorKind, NullPolicy, Pad, Scalar, Side};
 
 use crate::{Kind, PAD, ints, keep, lists, one};
 
@@ -70,6 +71,32 @@ fn bits_fixed_size_lists_and_views_of_strings_are_padded() {
     assert_eq!(&matrix.as_bytes().unwrap()[..24], b"longer than twelve bytes");
     assert_eq!(&matrix.as_bytes().unwrap()[48..50], b"x ");
     assert_eq!(valid.as_bytes().unwrap().iter().filter(|flag| **flag == 1).count(), 25);
+}
+
+#[test]
+fn rows_are_cut_and_padded_on_either_side() {
+    let words = StringArray::from(vec!["abcd", "", "xy"]);
+    let three = Pad::new(Scalar::Int(46)).length(3);
+    for (pad, expected) in [
+        (three.truncate(Side::Left), b"bcd...xy."),
+        (three.truncate(Side::Right), b"abc...xy."),
+        (three.truncate(Side::Left).side(Side::Left), b"bcd....xy"),
+        (three.truncate(Side::Right).side(Side::Left), b"abc....xy"),
+    ] {
+        let (matrix, valid) = Conversion::default().padded(&words, pad).unwrap();
+        assert_eq!(matrix.as_bytes().unwrap(), expected, "{pad:?}");
+        let flags: Vec<u8> = expected.iter().map(|byte| u8::from(*byte != b'.')).collect();
+        assert_eq!(valid.as_bytes().unwrap(), flags, "{pad:?}");
+    }
+    let eight = Pad::new(Scalar::Int(0)).multiple_of(NonZero::new(8).unwrap());
+    assert_eq!(Conversion::default().padded(&words, eight).unwrap().0.shape(), [3, 8]);
+    for wrong in [eight.length(9), Pad::new(Scalar::Int(0)).truncate(Side::Left)] {
+        let error = Conversion::default().padded(&words, wrong).unwrap_err();
+        assert_eq!((error.kind(), error.remedy().is_some()), (ErrorKind::Argument, true), "{error}");
+        assert!(Conversion::default().explain_padded(&words, wrong).unwrap().rows[0].error.is_some());
+    }
+    let error = Conversion::default().padded(&words, three).unwrap_err();
+    assert!(error.remedy().unwrap().contains("Pad::truncate"), "{error}");
 }
 
 #[test]

@@ -14,6 +14,7 @@ const CLOSED: &[(&str, &str)] = &[
     ("CopyMode", "a copy is forbidden, allowed or asked for"),
     ("MemoryOrder", "NumPy's C, F and A"),
     ("PerColumn", "one value for all columns, or one for each"),
+    ("Side", "a row has two ends"),
 ];
 
 /// Types that a macro makes, with their module.
