@@ -1157,7 +1157,7 @@ def validity(
         pandas data frame.
 
     A bitmap can be on any device. Row i is valid if `(bytes[(offset + i) // 8] >> ((offset + i) % 8)) & 1` is
-    1. The bitmap does not tell nulls inside a row.
+    1. The bitmap does not mark nulls inside a row.
     """
 
 @overload
@@ -1319,7 +1319,7 @@ def explain(
     validity. With `device`, reports the transfer of the result; `Report.transfer` is the data that moves to the
     CPU before its conversion, of which the rows know only types and lengths.
 
-    Does not call a driver, so the report lacks what only device memory tells. A schema, or a stream without a
+    Does not call a driver, so the report lacks facts that only device memory has. A schema, or a stream without a
     `device` attribute, counts as host memory. A stream on a device that does not say which counts as on device
     0.
     """

@@ -1,4 +1,4 @@
-//! Locates plain number columns without bitmaps, for the short ways.
+//! Locates plain number columns without bitmaps, for the fast paths.
 
 use std::marker::PhantomData;
 use std::ops::Range;

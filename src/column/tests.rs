@@ -1,4 +1,4 @@
-//! Tests the short way of plain views against spec, plan and convert.
+//! Tests the fast path of plain views against spec, plan and convert.
 
 use arrow_array::{Array, ArrayRef, BooleanArray, Float64Array, Int8Array, Int32Array, StructArray};
 use arrow_schema::{DataType, TimeUnit};

@@ -8,7 +8,7 @@ use crate::plan::Plan;
 use crate::spec::{MatrixSpec, MemoryOrder, Spec};
 use crate::tensor::{Output, Tensor};
 
-/// What does the steps of a plan, where the data is. Every method is given the plan that was made from its chunks, whose refused nulls
+/// Does the steps of a plan, where the data is. Every method is given the plan that was made from its chunks, whose refused nulls
 /// were looked for already.
 pub(crate) trait Backend: Sync {
     /// Refuses memory of which no view may be handed out.

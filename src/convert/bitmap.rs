@@ -13,7 +13,7 @@ use crate::error::Result;
 /// Bytes of the bits of a line.
 const WORD: usize = LINE / 8;
 
-/// What bytes that became bits were.
+/// Counts of the bytes that became bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Packed {
     /// How many are 0.

@@ -250,7 +250,7 @@ mod tests {
                     let valid = encoded(codes(true), &values);
                     let error = repeated(&values.to_data(), &Codes(&valid)).unwrap_err();
                     assert!(error.to_string().contains("lead out of the values"), "{error}");
-                    // What lies under a null is nobody's, and becomes zeros.
+                    // Bytes under a null have no meaning, and become zeros.
                     let null = encoded(codes(false), &values);
                     let found = repeated(&values.to_data(), &Codes(&null)).unwrap();
                     assert!(found.is_null(usize::try_from(at).unwrap()));

@@ -53,7 +53,7 @@ fn written_out(data: &ArrayData, to: &DataType) -> Result<ArrayData> {
             // SAFETY: as many lists as before, with a child of as many slots, and their own bitmap.
             Ok(unsafe { lists.add_child_data(child).build_unchecked() })
         }
-        // Of other types only the nulls are wanted: a bit a row stands for what the rows hold.
+        // For other types only the nulls are decoded: one bit a row stands for the values.
         (_, DataType::Boolean) => {
             let bits = Buffer::from_vec(fallible::zeroed(data.len().div_ceil(8))?);
             let bools = ArrayData::builder(DataType::Boolean).len(data.len()).nulls(data.nulls().cloned());

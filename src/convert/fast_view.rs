@@ -1,4 +1,4 @@
-//! The short way to a view of a plain column, in front of spec and plan.
+//! The fast path to a view of a plain column, in front of spec and plan.
 
 use arrow_schema::FieldRef;
 use smallvec::smallvec;

@@ -10,7 +10,7 @@ use super::pack::Isa;
 use crate::error::{Error, ErrorKind, Remedy, Result};
 use crate::spec::{MatrixSpec, Nulls, Spec};
 
-/// What to pass where nulls are refused.
+/// The remedy for refused nulls.
 pub(crate) fn null_remedy(spec: &Spec) -> Remedy {
     if is_float(spec) { Remedy::NanFillOrValidity } else { Remedy::FillOrValidity }
 }
@@ -130,7 +130,7 @@ fn check_rows(
     let mut lowest = Ok(());
     for ((_, spec), column) in spec.columns().iter().zip(&chunk.columns).take(count) {
         if let Err(misfit) = check_values(spec, column, rows.clone()) {
-            // Of columns behind this one, only a lower row counts.
+            // An error of a later column counts only in a lower row.
             rows.end = misfit.index;
             lowest = Err(misfit.error(spec, before).in_column(spec.field().name()));
         }
@@ -140,7 +140,7 @@ fn check_rows(
 
 /// Looks for values that do not fit among elements of a chunk in host memory.
 fn check_values(spec: &Spec, chunk: &ColumnChunk<'_>, elements: Range<usize>) -> std::result::Result<(), Misfit> {
-    // What a kernel looks at is known when it has run.
+    // A kernel's findings are known only after it has run.
     if !chunk.array.device().is_cpu() || chunk.array.readiness().is_some() {
         return Ok(());
     }

@@ -40,7 +40,7 @@ pub(super) struct Lane<'a> {
     first: usize,
     /// The nulls, whose slots may hold values that do not fit.
     mask: Option<&'a Mask<'a>>,
-    /// What they are filled with.
+    /// The fill value of nulls.
     fill: Option<LaneStep<'a>>,
 }
 
@@ -169,7 +169,7 @@ impl<'a> Lane<'a> {
         self.source.wrapping_add((self.first + row) * self.stored)
     }
 
-    /// What 64 elements from `row` on are made of.
+    /// The sources of 64 elements from `row` on.
     pub(super) fn ahead(&self, row: usize) -> LinePrefetch {
         // Elements that span two lines: the first line is read with the elements before.
         LinePrefetch::new(self.stored_at(row).wrapping_add(LINE - 1), self.stored)
@@ -235,7 +235,7 @@ impl<'a> Lane<'a> {
         if let (BLOCK_ROWS, Some(step)) = (elements, &self.step) {
             // SAFETY: the chunk has 64 elements from `row` on and `out` room for as many, as promised.
             let fits = unsafe { step.run(self.stored_at(row), self.first + row, out) };
-            // What does not fit may be null.
+            // The value that does not fit may be a null's, which is no misfit.
             // SAFETY: the chunk has the 64 elements from `row` on.
             return fits || unsafe { self.find_misfit(row, elements) }.is_ok();
         }

@@ -54,7 +54,7 @@ pub fn request_field(array: &DeviceArray, requested: &FieldRef) -> Result<Device
     }
 }
 
-/// What is wrong with a single column of a request for structs; `None` where it is none of them.
+/// Returns the error of a single column in a request for structs; `None` if no single column is at fault.
 fn of_column(array: &DeviceArray, requested: &FieldRef) -> Option<Error> {
     let DataType::Struct(fields) = requested.data_type() else { return None };
     let columns = (0..array.columns().len()).map(|index| array.column(index)).zip(fields);
@@ -281,7 +281,7 @@ fn first_forbidden(nulls: &NullBuffer, excused: Option<&NullBuffer>) -> Option<u
         // Lossless: a word has 64 bits.
         (forbidden != 0).then(|| word * 64 + forbidden.trailing_zeros() as usize)
     });
-    // What lies behind the last row is padded with zeros.
+    // Bits behind the last row are zero.
     forbidden.filter(|row| *row < nulls.len())
 }
 

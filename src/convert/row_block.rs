@@ -19,7 +19,7 @@ use crate::spec::{Dims, MatrixSpec, Spec};
 use crate::stream_order::Readiness;
 use crate::tensor::{Parts, Tensor};
 
-/// What a row is: elements of one dtype, and the shape that they have.
+/// The layout of a row: elements of one dtype, and their shape.
 #[derive(Clone, Debug)]
 pub(crate) struct RowLayout {
     dtype: DType,
@@ -27,7 +27,7 @@ pub(crate) struct RowLayout {
     bytes: usize,
     shape: Dims,
     strides: Dims,
-    /// What the elements are in Arrow, where they still are that.
+    /// The Arrow field of the elements, unless they were cast.
     field: Option<FieldRef>,
 }
 

@@ -37,7 +37,7 @@ pub(crate) fn check_environment() -> Result<()> {
     })
 }
 
-/// What `ARROW_DLPACK_THREADS` says; the error is its text. Read once.
+/// The number in `ARROW_DLPACK_THREADS`, read once; the error is the variable's text.
 fn environment() -> &'static Result<Option<NonZero<usize>>, String> {
     static NAMED: OnceLock<Result<Option<NonZero<usize>>, String>> = OnceLock::new();
     NAMED.get_or_init(|| count_of(&std::env::var_os("ARROW_DLPACK_THREADS").unwrap_or_default().to_string_lossy()))
@@ -57,7 +57,7 @@ const ROUND: usize = 256 << 20;
 /// multiple of 64 rows.
 ///
 /// # Errors
-/// That of the first range that fails; [`crate::ErrorKind::Interrupted`] when a signal's handler raises.
+/// The error of the first range that fails; [`crate::ErrorKind::Interrupted`] when a signal's handler raises.
 pub(crate) fn in_rounds(rows: usize, row_bytes: usize, mut work: impl FnMut(Range<usize>) -> Result<()>) -> Result<()> {
     let round = (ROUND / row_bytes.max(1)).max(1).next_multiple_of(64);
     if rows <= round {
@@ -73,7 +73,7 @@ pub(crate) fn in_rounds(rows: usize, row_bytes: usize, mut work: impl FnMut(Rang
 /// Runs `work` on ranges that make up `rows`, each but the last a multiple of `multiple`, on so many threads.
 ///
 /// # Errors
-/// That of the first range that fails, whichever thread failed first.
+/// The error of the first range that fails, whichever thread failed first.
 pub(crate) fn for_each_part<E: From<Error> + Send>(
     threads: usize,
     rows: usize,

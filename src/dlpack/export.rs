@@ -55,7 +55,7 @@ impl<M> ManagedBlock<M> {
         unsafe { shape.as_ptr().copy_from_nonoverlapping(tensor.shape().as_ptr(), ndim) };
         // SAFETY: `ndim` entries from a slice of that many, into the second half of the room.
         unsafe { strides.as_ptr().copy_from_nonoverlapping(tensor.strides().as_ptr(), ndim) };
-        // What [`ManagedBlock::of`] takes up again.
+        // Exposes the provenance that `ManagedBlock::of` picks up again.
         block.as_ptr().expose_provenance();
         let dl_tensor = DLTensor { shape: shape.as_ptr(), strides: strides.as_ptr(), ..borrowed(tensor) };
         let managed = managed(dl_tensor, block.as_ptr().cast());

@@ -11,7 +11,7 @@ use crate::transfer::{OwnBuffer, fetch, host_address, written};
 /// The bytes for one value: `keep_misfits` in kernels.cu.
 pub(super) const VALUE_BYTES: usize = 32;
 
-/// What launched kernels will find of the values of several columns.
+/// The findings of launched kernels about the values of several columns.
 #[derive(Debug)]
 pub(crate) struct Check {
     /// Kept until it was read.

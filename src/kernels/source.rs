@@ -8,7 +8,7 @@ use crate::error::Result;
 use crate::spec::{Element, Nulls, Spec};
 use crate::transfer::device_address;
 
-/// What a kernel reads of one chunk of a column.
+/// The memory of one chunk of a column that a kernel reads.
 #[derive(Debug)]
 pub(crate) struct KernelSource {
     pub(super) values: Range<usize>,

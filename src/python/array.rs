@@ -117,7 +117,7 @@ impl Array {
     ) -> PyResult<Bound<'py, PyAny>> {
         let options = Options::default().copy(super::options::copy_mode(copy.filter(|copy| !copy)));
         let tensor = crate::column::to_tensor(&self.0, &options)?;
-        // What the conversion has just copied is the consumer's own already.
+        // A copy that the conversion has just made is the consumer's own already.
         let arguments = DlpackArguments { stream, max_version, dl_device, copy };
         export_dlpack(py, &tensor, Legacy::Copy, tensor.is_copied(), &arguments)
     }

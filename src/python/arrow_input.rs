@@ -141,7 +141,7 @@ fn array_of_pair(
 fn stream_unless(object: &Bound<'_, PyAny>, refuses: Refuses<'_>) -> PyResult<Option<DeviceArrayStream>> {
     let py = object.py();
     let (on_device, on_host) = (intern!(py, "__arrow_c_device_stream__"), intern!(py, "__arrow_c_stream__"));
-    // What has a length can be asked for its stream again; the reader of another library is gone once it was asked.
+    // An object with a length can be asked for its stream again; the reader of another library is consumed by the question.
     if !has_length(object)? {
         let has_devices = object.hasattr(on_device)?;
         if (has_devices || object.hasattr(on_host)?)

@@ -64,7 +64,7 @@ pub(super) fn resolve(object: &Bound<'_, PyAny>) -> PyResult<DType> {
     if let Some(dtype) = printed(&text) {
         return Ok(dtype);
     }
-    // What pandas and TensorFlow say of their types: a dtype of NumPy, or a class of its scalars.
+    // pandas and TensorFlow describe their types by a NumPy dtype, or by a class of its scalars.
     for attribute in [intern!(py, "numpy_dtype"), intern!(py, "as_numpy_dtype")] {
         let Ok(theirs) = object.getattr(attribute) else { continue };
         let dtype = match theirs.cast::<PyType>() {

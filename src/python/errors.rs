@@ -12,7 +12,7 @@ use pyo3::types::{PyDict, PyIterator, PyType};
 use crate::callback;
 use crate::error::{Error, ErrorKind, Language};
 
-/// What a remedy of nulls ends with, where it sends to their validity; and of what that is, where the data was a stream.
+/// The end of a remedy that points to the validity of nulls, and what replaces it for a stream, which cannot be read again.
 const ASK: &str = "ask for validity()";
 const OF_A_TABLE: &str = ", both of a table that the stream is read into first";
 
@@ -123,7 +123,7 @@ pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
 }
 
 fn raise(py: Python<'_>, error: &Error) -> PyResult<PyErr> {
-    // What a source raised is raised as it is.
+    // An exception of a source is raised unchanged.
     if let Some(raised) = error.source().and_then(|source| source.downcast_ref::<PyErr>()) {
         return Ok(raised.clone_ref(py));
     }

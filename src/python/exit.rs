@@ -11,7 +11,7 @@ fn _exiting(py: Python<'_>) -> PyResult<()> {
     attach::exit(|| {
         // Before anything else, as sources may have to be released.
         let closed = loader::close_all(py);
-        // What is in use still is left to the end of the process.
+        // Memory that is still in use is left to the end of the process.
         stream_order::drain();
         closed
     })

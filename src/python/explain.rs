@@ -24,7 +24,7 @@ const RUN: &str = "the types cost a query: the object tells them by running it";
 /// validity. With `device`, reports the transfer of the result; `Report.transfer` is the data that moves to the
 /// CPU before its conversion, of which the rows know only types and lengths.
 ///
-/// Does not call a driver, so the report lacks what only device memory tells. A schema, or a stream without a
+/// Does not call a driver, so the report lacks facts that only device memory has. A schema, or a stream without a
 /// `device` attribute, counts as host memory. A stream on a device that does not say which counts as on device
 /// 0.
 #[pyfunction]

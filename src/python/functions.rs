@@ -256,7 +256,7 @@ fn to_tensors<'py>(
 ///     pandas data frame.
 ///
 /// A bitmap can be on any device. Row i is valid if `(bytes[(offset + i) // 8] >> ((offset + i) % 8)) & 1` is
-/// 1. The bitmap does not tell nulls inside a row.
+/// 1. The bitmap does not mark nulls inside a row.
 #[pyfunction]
 #[pyo3(signature = (obj, *, bits=false, order="C", columns=None, device=None, xp=None), text_signature = "(obj, *, bits=False, order=\"C\", columns=None, device=None, xp=None)")]
 fn validity<'py>(

@@ -35,7 +35,7 @@ pub struct InputChunks {
     stream_field: Option<FieldRef>,
     /// The chunks, perhaps none.
     pub(super) arrays: SmallVec<[DeviceArray; 1]>,
-    /// What was made of a stream instead, by name, in host memory.
+    /// The results of a stream that was converted while it was read, by name, in host memory.
     pub(super) results: Option<Vec<(String, Core)>>,
     /// The dtype of a tensor of complex numbers, which Arrow knows as pairs of floats.
     complex: Option<DType>,

@@ -17,7 +17,7 @@ use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::{Error, Remedy, Result};
 
-/// What a conversion from Arrow to tensors is asked for: which results, and the options of each column.
+/// The request of a caller to convert Arrow data to tensors: which results, and the options of each column.
 ///
 /// ```
 /// use std::sync::Arc;

@@ -65,7 +65,7 @@ pub(super) fn encode(dtype: DType, wanted: f64) -> Option<u8> {
     }
     let powers = dtype == DType::Float8E8M0Fnu;
     let finite = || numbers().filter(|(_, value)| value.is_finite());
-    // Of two zeros, the one with the sign of the value. A format with one zero uses it for both.
+    // A zero keeps the sign of the value. A format with one zero uses it for both.
     let signed = finite().filter(|(_, value)| value.is_sign_negative() == wanted.is_sign_negative());
     let zero = finite().find(|(_, value)| *value == 0.0);
     let near =
@@ -139,7 +139,7 @@ mod tests {
             (DType::Float8E8M0Fnu, TWO_TO_127 * 1.5, None),
             (DType::Float8E8M0Fnu, 0.5 / TWO_TO_127, Some(0)),
             (DType::Float8E8M0Fnu, 0.25 / TWO_TO_127, None),
-            // What only some formats have.
+            // Only some formats have these.
             (DType::Float8E8M0Fnu, 1.0, Some(127)),
             (DType::Float8E8M0Fnu, 0.0, None),
             (DType::Float8E8M0Fnu, -1.0, None),

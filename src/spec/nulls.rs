@@ -283,7 +283,7 @@ mod tests {
         assert_eq!(bytes(Scalar::Float(above), DType::Float16), 0x3c01_u16.to_ne_bytes());
         let above = 1.0 + 1.0 / 256.0 + 1.0 / (1_u64 << 40) as f64;
         assert_eq!(bytes(Scalar::Float(above), DType::BFloat16), 0x3f81_u16.to_ne_bytes());
-        // Of doubles, the nearest, and the even one of two.
+        // The nearest double; of two, the even one.
         for (value, nearest) in
             [((1 << 53) + 1, 1_i64 << 53), ((1 << 53) + 3, (1 << 53) + 4), (-(1 << 54) - 3, -(1 << 54) - 4)]
         {

@@ -43,7 +43,7 @@ pub(crate) struct Options {
     pub(crate) dtype: Option<DType>,
     /// What happens to nulls.
     pub(crate) nulls: NullPolicy,
-    /// What the elements of a decimal column are; with a dtype, what is cast.
+    /// How the elements of a decimal column are returned, or with a dtype cast.
     pub(crate) decimal: DecimalMode,
     /// What the elements of a dictionary column are; `None` is the codes, or the values if a dtype is set.
     pub(crate) dictionary: Option<DictionaryMode>,

@@ -22,7 +22,7 @@ pub struct MemoryStatistics {
 pub struct DeviceMemory {
     /// The device.
     pub device: Device,
-    /// Of the pool: in use.
+    /// Bytes of the pool in use.
     pub pool_used: u64,
     /// The most that was.
     pub pool_used_peak: u64,
@@ -30,11 +30,11 @@ pub struct DeviceMemory {
     pub pool_reserved: u64,
     /// The most that was.
     pub pool_reserved_peak: u64,
-    /// Of `cuMemAlloc`: in use.
+    /// Bytes of `cuMemAlloc` in use.
     pub plain_used: u64,
     /// Memory of `cuMemAlloc`, cached for the next result.
     pub plain_kept: u64,
-    /// Of other allocators: in use.
+    /// Bytes of other allocators in use.
     pub allocators_used: u64,
     /// Deferred frees: blocks without owners that device work may still use.
     pub waiting_blocks: u64,

@@ -266,7 +266,7 @@ mod tests {
                 assert_eq!(cast::<u64, bf16>(value as u64).to_f64(), expected, "{value}");
             }
         }
-        // Of float16, which has 11 bits and ends at 65504, by way of the single that rounds there.
+        // float16 has 11 bits and ends at 65504: the cast goes through the float32 that rounds to odd.
         for power in (12..63).map(|bits| 1_i64 << bits) {
             let (scale, middle) = ((power as f64).recip() as f32, power + (power >> 11));
             let half = |value: i64| f16::from_f32(cast::<i64, OddSingle>(value).0 * scale).to_f64();

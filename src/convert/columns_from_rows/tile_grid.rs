@@ -82,7 +82,7 @@ impl Lines {
     /// Returns whether this many rows of a grid share sets of the cache.
     pub(super) fn are_crowded(grid: Grid, rows: usize) -> bool {
         let apart = grid.row_step.unsigned_abs();
-        // Of a power of two, in lines: how many rows there are until one comes to the first one's set.
+        // The number of rows until one maps to the cache set of the first again, for a stride with this power of two, in lines.
         let cycle = 4096 >> apart.trailing_zeros().min(12);
         rows > 4 * cycle
     }

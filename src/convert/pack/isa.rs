@@ -20,7 +20,7 @@ pub(in crate::convert) const BLOCK_ROWS: usize = 64;
 pub(in crate::convert) type Bytes = [u8; 16];
 
 /// Makes 64 elements of others, of bits, or of both with one more element; and tells whether all are what they should be.
-/// What is used of source, bits and element is each kernel's matter.
+/// Each kernel decides which of source, bits and element it uses.
 pub(in crate::convert) type Compiled = unsafe fn(source: *const u8, bits: u64, element: &Bytes, out: *mut u8) -> bool;
 
 /// Code that the compiler vectorises for each instruction set, as a [`Compiled`].

@@ -54,7 +54,7 @@ pub(in crate::convert) struct Load<'a> {
 }
 
 impl Load<'_> {
-    /// Of elements that are the result's.
+    /// Elements in the result's dtype already.
     pub(in crate::convert) const ALIKE: Self = Self { stored: Stored::Alike, bits: None, element: 0 };
 
     pub(super) fn is_alike(&self) -> bool {

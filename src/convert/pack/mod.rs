@@ -106,7 +106,7 @@ pub(crate) unsafe fn pack_rows(
     unsafe { pack(isa, threads, columns, first, out, RowMemory { stream, huge_pages }) }
 }
 
-/// What is known of the memory of the rows.
+/// How the memory of the rows is written, and whether huge pages back it.
 #[derive(Clone, Copy)]
 struct RowMemory {
     /// Whether non-temporal stores write whole lines.
@@ -238,7 +238,7 @@ impl Packer<'_> {
                 // SAFETY: `columns` and `room` for rows `start..end` and for the group's columns, of which there is at
                 // least one; `isa` is promised, and what `stream` asks of rows.
                 if !unsafe { group.pack(first + start, out, &mut scratch) } {
-                    // What was written does not matter any more. Other columns may misfit in lower rows, and the first
+                    // The written bytes do not matter any more. Other columns may misfit in lower rows, and the first
                     // ones of these may be those of the row behind.
                     return Err(PackRefusal::MisfitBefore(first + end + 1));
                 }

@@ -157,7 +157,7 @@ fn check(columns: &[Column], dtype: DType, rows: usize, skipped: usize, place: P
     let stride = columns.len() * size + between;
     let mut expected = vec![0xa5_u8; 64 + before + count * stride + 64];
     let start = expected.as_ptr().addr().wrapping_neg() % 64;
-    // Of each number once, as Miri takes long for one.
+    // Each number once, because Miri takes long for one.
     let numbers: Vec<Pattern> = (0..100).map(|number| Pattern::of(Scalar::Int(number), dtype).unwrap()).collect();
     for row in 0..count {
         for (column, (_, values)) in made.iter().enumerate() {

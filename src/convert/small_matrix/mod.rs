@@ -140,7 +140,7 @@ unsafe fn write(isa: Isa, columns: &PlainColumns<'_>, out: &Rows<'_>) {
 /// There are `size` bytes, 4 or 8, and room for as many, apart from each other.
 #[inline(always)]
 unsafe fn copy_value(from: *const u8, out: *mut u8, size: usize) {
-    // Of a size that the compiler knows, a copy is no call.
+    // The compiler inlines a copy whose size is a constant.
     if size == 4 {
         // SAFETY: `size` is 4: there are 4 bytes, and room for them.
         unsafe { out.copy_from_nonoverlapping(from, 4) };

@@ -8,7 +8,7 @@ use super::*;
 use crate::arrow::DeviceArray;
 use crate::dtype::DType;
 
-/// What lies around the rows stays as it is.
+/// Bytes around the rows stay unchanged.
 const UNTOUCHED: u8 = 0xa5;
 
 fn value(row: usize, column: usize) -> usize {

@@ -62,7 +62,7 @@ pub(in crate::python) fn call<'py>(
     let result = parked_when_unwound(|| unsafe { call(callable.as_ptr(), arguments.as_ptr(), keywords) });
     // SAFETY: a new reference, or NULL with an exception set.
     unsafe { Bound::from_owned_ptr_or_err(py, result) }.map_err(|error| {
-        // Of a bound method, the object.
+        // The object of a bound method.
         match callable.getattr_opt(intern!(py, "__self__")) {
             Ok(Some(owner)) => unhidden(&owner, error),
             _ => error,

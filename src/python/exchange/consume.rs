@@ -116,7 +116,7 @@ impl<'py> Namespace<'py> {
             let message = format!("xp must be an array namespace with from_dlpack, and is {}{remedy}", xp.repr()?);
             return Err(PyTypeError::new_err(message));
         };
-        // What is no module may make a function at each look-up, and do with arrays whatever it likes.
+        // An object that is no module may make a new function at each look-up, and treat arrays in its own way.
         let (route, library) =
             if xp.is_instance_of::<PyModule>() { known(&from_dlpack) } else { (Maker::Function, None) };
         Ok(Self { from_dlpack, route, library })

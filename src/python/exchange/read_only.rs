@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 use super::super::errors;
 use crate::python::package::package;
 
-/// What `writable=` of a call asks of the arrays that are handed out. Memory of their own is asked of the conversion.
+/// How `writable=` of a call restricts the arrays that it hands out. The conversion makes private memory if that is requested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::python) enum Access {
     /// None: views are read-only, and a library that ignores that is warned about.
@@ -46,7 +46,7 @@ impl Ignoring {
 /// TensorFlow, MLX and others ask for unversioned capsules, which of read-only memory are copies.
 static IGNORING: [Ignoring; 3] = [Ignoring::new("torch"), Ignoring::new("paddle"), Ignoring::new("cupy")];
 
-/// What the library of a `from_dlpack` makes of the read-only flag.
+/// How the library of a `from_dlpack` treats the read-only flag.
 #[derive(Clone, Copy)]
 pub(super) enum Library {
     Heeds,
@@ -55,7 +55,7 @@ pub(super) enum Library {
 
 impl Library {
     pub(super) fn of(from_dlpack: &Bound<'_, PyAny>) -> Self {
-        // What names no module is nobody's that is known.
+        // A type without a module belongs to no known library.
         let Ok(package) = package(from_dlpack) else { return Self::Heeds };
         IGNORING.iter().find(|library| library.package == package).map_or(Self::Heeds, Self::Ignores)
     }

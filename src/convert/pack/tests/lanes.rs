@@ -4,7 +4,7 @@ use super::*;
 
 /// All elements of a lane from `row` on that the column has.
 fn written(lane: &Lane<'_>, row: usize, elements: usize) -> Vec<u8> {
-    // Of 64 bits, so that they are aligned for any element.
+    // Words of 64 bits are aligned for any element.
     let mut out = vec![0_u64; elements];
     // SAFETY: as many bytes as the vector has, borrowed exclusively.
     let bytes = unsafe { std::slice::from_raw_parts_mut(out.as_mut_ptr().cast(), elements * lane.size()) };
