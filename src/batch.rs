@@ -3,7 +3,7 @@
 use arrow_schema::FieldRef;
 
 use crate::arrow::DeviceArray;
-use crate::column::{ColumnRef, Runner, check_rows, check_types, convert_column, needed};
+use crate::column::{ColumnRef, Runner, Shared, check_rows, check_types, convert_column, needed};
 use crate::error::{Error, Result};
 use crate::kernels::Casts;
 use crate::spec::{Options, Spec, all_or_errors};
@@ -38,11 +38,11 @@ pub(crate) fn each_tensor<'a, E: From<Error>>(
     };
     let convert = |index, column: &FieldRef| {
         let options = options(column.name());
-        let of_column =
-            |chunk| ColumnRef::column(chunk, index).with_fetched(fetched.as_ref()).with_casts(casts.as_ref());
+        let shared = Shared { fetched: fetched.as_ref(), casts: casts.as_ref() };
+        let of_column = |chunk| ColumnRef::column(chunk, index);
         match chunks {
-            [only] => convert_column(column, &[of_column(only)], &options, runner),
-            _ => convert_column(column, &chunks.iter().map(of_column).collect::<Vec<_>>(), &options, runner),
+            [only] => convert_column(column, &[of_column(only)], &options, shared, runner),
+            _ => convert_column(column, &chunks.iter().map(of_column).collect::<Vec<_>>(), &options, shared, runner),
         }
     };
     // A later column may be wrong in a lower row.

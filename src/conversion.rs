@@ -1,6 +1,7 @@
 //! Runs a [`Conversion`]: on data at hand, on a stream, into memory that is there, or for its report alone.
 
 mod explained;
+mod plan;
 mod rows;
 mod run;
 mod transfers;
@@ -10,6 +11,7 @@ use std::borrow::Cow;
 use arrow_schema::FieldRef;
 #[cfg(feature = "python")]
 pub(crate) use explained::Subject;
+pub use plan::ConversionPlan;
 pub(crate) use run::Run;
 use smallvec::SmallVec;
 
@@ -17,7 +19,7 @@ use crate::arrow::{Chunks, DeviceArray, DeviceArrayStream, empty_on};
 use crate::batch::each_tensor;
 #[cfg(feature = "python")]
 use crate::column::require_copy;
-use crate::column::{chunks_to_tensor_by, chunks_to_tensor_into, validity};
+use crate::column::{Shared, chunks_to_tensor_by, chunks_to_tensor_into, validity};
 #[cfg(feature = "python")]
 use crate::convert::{matrix_stride, row_stride};
 use crate::device::Device;
@@ -25,7 +27,9 @@ use crate::error::{Error, Remedy, Result};
 use crate::explain::{
     Report, explain, explain_groups, explain_matrix, explain_matrix_schema, explain_padded, explain_stream,
 };
-use crate::matrix::{Read, convert_matrix, convert_validity, each_result, read, work_here, write_matrix};
+use crate::matrix::{
+    Read, convert_matrix, convert_result, convert_validity, each_result, read, work_here, write_matrix,
+};
 use crate::ragged::Pad;
 #[cfg(feature = "python")]
 use crate::ragged::check_ragged;
@@ -341,7 +345,7 @@ impl Conversion {
         self.require_whole()?;
         if is_struct(field) {
             let spec = self.matrix_of(field, run.natural)?;
-            return convert_matrix(&spec, chunks, &self.matrix(), run.worker, (None, None));
+            return convert_matrix(&spec, chunks, &self.matrix(), Shared::default(), run.worker);
         }
         self.refuse_columns(field)?;
         let mut options = self.of(field.name());
@@ -397,10 +401,16 @@ impl Conversion {
             }
             Selection::Named(_) => {
                 let (results, matrix) = (self.results(field, run.natural)?, self.matrix());
+                let convert = |_, result: &ResultSpec, shared: Shared<'_>| {
+                    convert_result(result, chunks, &matrix, shared, (run.runner, run.worker))
+                };
                 let take = |result: &ResultSpec, tensor| take(result.name(), tensor);
-                each_result(field, chunks, &results, &matrix, (run.runner, run.worker), take)
+                each_result(field, chunks, &results, &matrix, convert, take)
             }
-            Selection::Whole(_) => take("", self.convert_whole_there(field, chunks, run)?),
+            Selection::Whole(_) => {
+                let name = if is_struct(field) { "" } else { field.name().as_str() };
+                take(name, self.convert_whole_there(field, chunks, run)?)
+            }
         }
     }
 

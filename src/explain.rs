@@ -8,13 +8,15 @@ mod unread;
 
 use arrow_schema::{DataType, FieldRef};
 
-pub(crate) use matrix::{explain_groups, explain_matrix, explain_matrix_schema};
+pub(crate) use matrix::{
+    explain_groups, explain_matrix, explain_matrix_schema, explain_planned_matrix, explain_planned_validity,
+};
 pub(crate) use ragged::explain_padded;
 pub use report::{Report, ReportRow};
 pub(crate) use unread::explain_stream;
 
 use crate::arrow::DeviceArray;
-use crate::column::{ColumnRef, check_types, plan_chunks, require_host, to_arrow};
+use crate::column::{ColumnRef, PlannedColumn, check_types, require_host, to_arrow, with_planned};
 use crate::device::Device;
 use crate::error::Result;
 use crate::plan::{ChunkSize, Placement, Plan};
@@ -49,16 +51,20 @@ pub(crate) fn explain(
         let mut row = ReportRow { device: DeviceArray::device_of(arrays), ..ReportRow::new(column) };
         row.fill(|row| {
             let spec = row.describe(column, &options)?;
-            let plan = plan_chunks(&spec, &chunks, &options)?;
-            if let Some(rows) = row.shape.first_mut() {
-                *rows = i64::try_from(plan.rows).ok();
-            }
-            row.take_column(&plan);
-            row.refuse_values(options.copy);
-            Ok(())
+            with_planned(&spec, &chunks, &options, |planned| row.take_planned(&planned))
         });
         row
     })
+}
+
+/// Explains a column that was planned.
+pub(crate) fn explain_planned(device: Device, planned: &PlannedColumn<'_>) -> Report {
+    let mut row = ReportRow { device, ..ReportRow::new(planned.spec().field()) };
+    row.fill(|row| {
+        row.describe_spec(planned.spec());
+        row.take_planned(planned)
+    });
+    Report { rows: vec![row], ..Report::default() }
 }
 
 /// Explains the conversion of any data of this field, as far as the type decides it.

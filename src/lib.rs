@@ -36,7 +36,7 @@
 //! | which values are null | [`Conversion::validity`], [`Conversion::validity_bits`] |
 //! | lists and strings | [`Conversion::ragged`], [`Conversion::padded`], and back by [`Ragged::to_arrow`] |
 //! | a stream as tensors | [`Conversion::read_tensor`], [`Conversion::read_tensors`] |
-//! | what a conversion would do | [`Conversion::explain`], [`Conversion::explain_type`], [`Conversion::check`] |
+//! | what a conversion would do | [`Conversion::plan`], [`Conversion::explain`], [`Conversion::explain_type`], [`Conversion::check`] |
 //! | what data a conversion takes | [`Chunks`]: [`DeviceArray`]s, record batches and arrays of arrow-rs; classes of pyo3-arrow |
 //! | a vector, an owner or raw parts as a tensor, and back | [`Tensor::from_vec`], [`Tensor::from_owner`], [`Tensor::from_raw_parts`], [`Tensor::to_vec`], [`Tensor::as_slice`] |
 //! | views of a tensor | [`Tensor::slice`], [`Tensor::reshape`], [`Tensor::contiguous`] |
@@ -152,7 +152,7 @@ pub use arrow::{Chunks, DeviceArray, DeviceArrayStream};
 #[cfg(feature = "async")]
 pub use arrow::{Sender, channel};
 pub use column::{Bits, to_arrow, to_arrow_as};
-pub use conversion::to_tensor;
+pub use conversion::{ConversionPlan, to_tensor};
 pub use convert::{check_request, copy_array, request_field};
 pub use copy_log::{Copied, CopyLog, LogScope};
 #[cfg(feature = "cuda")]

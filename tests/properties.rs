@@ -29,6 +29,7 @@ use support::Random;
 use support::arrow::{field, list, random_array, shared};
 use support::cast::{Value, is_nan, reference};
 use support::dlpack::tensor_of;
+use support::plan::assert_planned;
 use support::reference::{Element, elements, read, read_bools};
 
 const DTYPES: [DType; 12] = [
@@ -200,6 +201,7 @@ fn assert_column(data_type: &DataType, chunks: &[(usize, usize, usize)], options
     assert_eq!(read_bools(&valid), source.iter().map(Option::is_some).collect::<Vec<_>>());
     assert_eq!(valid.shape()[0], i64::try_from(rows).unwrap());
 
+    assert_planned(options, &column, &shared, read);
     let log = CopyLog::new();
     let outcome = log.track(|| options.to_tensor(Chunks::new(&column, &shared)));
     let report = options.clone().select(Selection::Each(None)).explain(Chunks::new(&column, &shared)).unwrap();

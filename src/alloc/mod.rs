@@ -11,6 +11,7 @@ mod foreign;
 mod growing;
 mod mapped;
 mod pool;
+mod self_cell;
 
 use std::alloc::{Layout, alloc};
 use std::mem::MaybeUninit;
@@ -22,6 +23,7 @@ pub use counted::CountingAllocator;
 pub(crate) use foreign::{AnyBuffer, ForeignBuffer};
 pub(crate) use growing::GrowingBuffer;
 pub(crate) use pool::{BlockPool, PooledBuffer, Source};
+pub(crate) use self_cell::{Borrower, SelfCell};
 
 use crate::error::Result;
 use block::{Block, HUGE_PAGE, HUGE_PAGES_FROM};

@@ -1,11 +1,13 @@
 //! Tests the fast path of plain views against spec, plan and convert.
 
+use std::sync::Arc;
+
 use arrow_array::{Array, ArrayRef, BooleanArray, Float64Array, Int8Array, Int32Array, StructArray};
-use arrow_schema::{DataType, TimeUnit};
+use arrow_schema::{DataType, Field, TimeUnit};
 
 use super::*;
 use crate::dtype::DType;
-use crate::spec::NullPolicy;
+use crate::spec::{CopyMode, NullPolicy};
 
 fn field(data_type: DataType) -> Field {
     Field::new("x", data_type, true)
@@ -74,7 +76,7 @@ fn the_short_way_gives_what_the_long_way_does() {
                 for options in &options {
                     if let Some(view) = convert::plain_view(&field, chunk.array, chunk.column, options).unwrap() {
                         let long = Spec::new(&field, options)
-                            .and_then(|spec| convert_chunks(&spec, &[chunk], options, &run_here));
+                            .and_then(|spec| convert_chunks(&spec, &[chunk], options, Shared::default(), &run_here));
                         assert_eq!(outcome(Ok(view)), outcome(long), "{field:?} {range:?} {options:?}");
                         short += 1;
                     }

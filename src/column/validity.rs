@@ -2,9 +2,9 @@
 
 use arrow_schema::{DataType, FieldRef};
 
-use super::{Look, check_types, columns, planned};
+use super::{check_types, columns, with_planned};
 use crate::arrow::DeviceArray;
-use crate::convert::{self, ColumnChunk};
+use crate::convert;
 use crate::error::{Error, ErrorKind, Remedy, Result};
 use crate::kernels::DeviceBackend;
 use crate::plan::{Action, Placement, Plan, Step, needs_copy};
@@ -18,7 +18,6 @@ use crate::tensor::Tensor;
 /// When the field is a struct, copies are not allowed, the memory is neither the host's nor reached through CUDA, or memory cannot be had.
 pub(crate) fn validity(field: &FieldRef, chunks: &[DeviceArray], copy: CopyMode) -> Result<Tensor> {
     check_types(field, chunks)?;
-    let options = Options::default();
     let made = || {
         let spec = Spec::of_validity(field)?;
         plan_validity(&spec, chunks, copy)?;
@@ -28,8 +27,9 @@ pub(crate) fn validity(field: &FieldRef, chunks: &[DeviceArray], copy: CopyMode)
             let refused = || needs_copy(readiness.device(), &Action::Unpack.to_string()).remedy_is(Remedy::Bitmap);
             return made.ok_or_else(refused);
         }
-        let made = |plan: &Plan, chunks: &[ColumnChunk<'_>]| convert::validity(&spec, plan, chunks);
-        planned(&spec, &columns(chunks), &options, Look::AtMemory, made)
+        with_planned(&spec, &columns(chunks), &Options::default(), |planned| {
+            convert::validity(&spec, planned.plan(), planned.chunks())
+        })
     };
     made().map_err(|error: Error| error.in_column(field.name()))
 }

@@ -2,9 +2,10 @@
 
 use arrow_schema::FieldRef;
 
-use super::{ColumnRef, Look, check_types, columns, planned, require_host, with_backend};
+use super::chunk_ref::{ColumnRef, columns, readiness_of, require_host};
+use super::{check_types, with_planned};
 use crate::arrow::DeviceArray;
-use crate::convert::{check_environment, check_nulls, row_stride, what};
+use crate::convert::{check_environment, row_stride};
 use crate::cuda::is_cuda;
 use crate::error::{Error, ErrorKind, Remedy, Result};
 use crate::spec::{CopyMode, Options, Spec};
@@ -46,7 +47,7 @@ fn write_chunks(
     out: &mut Output<'_>,
     threads: Option<std::num::NonZero<usize>>,
 ) -> Result<()> {
-    match super::readiness_of(chunks).filter(|readiness| is_cuda(readiness.device())) {
+    match readiness_of(chunks).filter(|readiness| is_cuda(readiness.device())) {
         Some(readiness) => {
             // Before the host waits for anything.
             out.require_device(readiness.device())?;
@@ -57,18 +58,7 @@ fn write_chunks(
             chunks.iter().try_for_each(|chunk| require_host(chunk.array.device(), spec.field().name()))?;
         }
     }
-    with_backend(chunks, |backend| {
-        planned(spec, chunks, options, Look::AtMemory, |plan, chunks| {
-            if spec.has_codes() {
-                super::shared_dictionary(spec, chunks)?;
-            }
-            check_nulls(spec, chunks)?;
-            let plan = plan.clone().into_output(spec.dtype().itemsize());
-            backend.write_column(spec, &plan, chunks, out, threads)?;
-            plan.record(|| what(spec, plan.rows));
-            Ok(())
-        })
-    })
+    with_planned(spec, chunks, options, |planned| planned.write(out, threads))
 }
 
 /// Refuses to write to an output where copies are not allowed.

@@ -4,15 +4,15 @@ use arrow_schema::FieldRef;
 
 use super::{Report, ReportRow};
 use crate::arrow::DeviceArray;
-use crate::column::{check_types, plan_validity as plan_column_validity};
+use crate::column::check_types;
 use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::Result;
-use crate::matrix::{MatrixPlan, plan_matrix, plan_validity};
-use crate::plan::Action;
+use crate::matrix::{PlannedMatrix, plan_result_validity, with_planned_matrix};
+use crate::plan::{Action, Plan};
 use crate::spec::{
-    Conversion, CopyMode, Group, MatrixOptions, MatrixSpec, Options, PossibleStep, ResultKind, Spec, require_columns,
-    select,
+    Conversion, CopyMode, Group, MatrixOptions, MatrixSpec, Options, PossibleStep, ResultKind, ResultSpec, Spec,
+    require_columns, select,
 };
 
 /// Explains the conversion of columns of these chunks into a matrix, or into several: a row for each column, which tells what is
@@ -28,7 +28,7 @@ pub(crate) fn explain_matrix(
     options: impl Fn(&str) -> Options,
 ) -> Result<Report> {
     check_types(field, chunks)?;
-    report((field, chunks), "", matrix, &options, |spec| plan_matrix(spec, chunks, matrix).map(Some))
+    report((field, Some(chunks)), "", matrix, &options)
 }
 
 /// Explains the conversion of columns of any data of this field into a matrix, as far as the type decides it.
@@ -40,7 +40,7 @@ pub(crate) fn explain_matrix_schema(
     matrix: &MatrixOptions,
     options: impl Fn(&str) -> Options,
 ) -> Result<Report> {
-    report((field, &[]), "", matrix, &options, |_| Ok(None))
+    report((field, None), "", matrix, &options)
 }
 
 /// Explains the conversion into named groups, of these chunks, or of any data of this field if they are `None`. Rows of single
@@ -61,31 +61,15 @@ pub(crate) fn explain_groups(
     for (name, group) in groups {
         let options = |column: &str| conversion.of_in(name, group, column);
         let (columns, dtype) = (group.columns(), conversion.dtype_in(name, group));
-        let part = match group.is_matrix() {
-            false => {
-                let columns = Some(columns);
-                let mut part = match chunks {
-                    Some(chunks) => super::explain(field, chunks, columns, options)?,
-                    None => super::explain_schema(field, columns, options)?,
-                };
-                for row in &mut part.rows {
-                    row.column.clone_from(name);
-                    row.error = row.error.take().map(|error| error.in_group(name));
-                }
-                part
-            }
-            true => {
+        let part = match (group.is_matrix(), chunks) {
+            (false, Some(chunks)) => super::explain(field, chunks, Some(columns), options)?,
+            (false, None) => super::explain_schema(field, Some(columns), options)?,
+            (true, _) => {
                 let matrix = MatrixOptions { columns: Some(columns.to_owned()), dtype, ..matrix.clone() };
-                let plan = |spec: &MatrixSpec| chunks.map(|chunks| plan_matrix(spec, chunks, &matrix)).transpose();
-                let mut part = report((field, chunks.unwrap_or_default()), name, &matrix, &options, plan)?;
-                for whole in &mut part.matrices {
-                    whole.error = whole.error.take().map(|error| error.in_group(name));
-                }
-                part
+                report((field, chunks), name, &matrix, &options)?
             }
         };
-        all.rows.extend(part.rows);
-        all.matrices.extend(part.matrices);
+        all = all.and(part.in_group(name));
         all.rows.extend(group.validity_name().map(|validity| {
             let device = chunks.map_or(Device::CPU, DeviceArray::device_of);
             let mut row = ReportRow { device, ..ReportRow::of_type(validity.to_owned(), String::new()) };
@@ -95,6 +79,39 @@ pub(crate) fn explain_groups(
         }));
     }
     Ok(all)
+}
+
+/// Explains the validity of a group's result that was planned.
+pub(crate) fn explain_planned_validity(result: &ResultSpec, device: Device, plan: &Plan) -> Report {
+    let mut row = ReportRow { device, ..ReportRow::of_type(result.name().to_owned(), String::new()) };
+    row.fill(|row| {
+        row.describe_validity(&result.kind);
+        row.take_validity(plan);
+        Ok(())
+    });
+    Report { rows: vec![row], ..Report::default() }
+}
+
+impl ReportRow {
+    /// Sets what the spec alone says of a validity.
+    fn describe_validity(&mut self, kind: &ResultKind) {
+        self.dtype = Some(DType::Bool);
+        self.shape = match kind {
+            ResultKind::ColumnValidity { spec, .. } => {
+                std::iter::once(None).chain(spec.inner_shape().iter().copied().map(Some)).collect()
+            }
+            ResultKind::Validity(spec) => vec![None, i64::try_from(spec.columns().len()).ok()],
+            ResultKind::Matrix(_) | ResultKind::Column { .. } => Vec::new(),
+        };
+    }
+
+    /// Sets what the plan of a validity says.
+    fn take_validity(&mut self, plan: &Plan) {
+        if let Some(rows) = self.shape.first_mut() {
+            *rows = i64::try_from(plan.rows).ok();
+        }
+        self.take(plan);
+    }
 }
 
 /// Sets what the validity of a group would be, and what would be done for it.
@@ -107,28 +124,10 @@ fn describe_validity(
 ) -> Result<()> {
     row.dtype = Some(DType::Bool);
     let results = conversion.results_of(field, (name, group))?;
-    let plan = match results.last().map(|result| &result.kind) {
-        Some(ResultKind::Validity(spec)) => {
-            row.shape = vec![None, i64::try_from(spec.columns().len()).ok()];
-            chunks.map(|chunks| plan_validity(spec, chunks, matrix)).transpose()?
-        }
-        Some(ResultKind::ColumnValidity { position, spec }) => {
-            row.shape = std::iter::once(None).chain(spec.inner_shape().iter().copied().map(Some)).collect();
-            let plan = |chunks: &[DeviceArray]| {
-                let columns = chunks.iter().map(|chunk| chunk.column(*position)).collect::<Result<Vec<_>>>()?;
-                plan_column_validity(spec, &columns, matrix.copy)
-            };
-            chunks.map(plan).transpose()?
-        }
-        _ => None,
-    };
-    match plan {
-        Some(plan) => {
-            if let Some(rows) = row.shape.first_mut() {
-                *rows = i64::try_from(plan.rows).ok();
-            }
-            row.take(&plan);
-        }
+    let Some(kind) = results.last().map(|result| &result.kind) else { return Ok(()) };
+    row.describe_validity(kind);
+    match chunks {
+        Some(chunks) => row.take_validity(&plan_result_validity(kind, chunks, matrix)?),
         None => {
             let unpacked = PossibleStep { text: Action::Unpack.to_string(), only_if: None };
             row.set_possible(&[unpacked], matrix.copy)?;
@@ -137,17 +136,40 @@ fn describe_validity(
     Ok(())
 }
 
-/// The report of one matrix; `plan` gives what data decides, where there is some.
+/// Explains a matrix of `name` that was planned: a row for each column, and one for the matrix.
+pub(crate) fn explain_planned_matrix(name: &str, device: Device, planned: &PlannedMatrix<'_>) -> Report {
+    let spec = planned.spec();
+    let (plan, refusal, count) = (planned.plan(), planned.check_nulls().err(), i64::try_from(planned.plan().rows).ok());
+    let row = |((_, column), part): (&(usize, Spec), Plan)| {
+        let mut row = ReportRow { device, ..ReportRow::new(column.field()) };
+        (row.dtype, row.shape) = (Some(spec.dtype()), vec![count]);
+        row.take_column(&part);
+        row.error = refusal.clone().filter(|error| error.column() == Some(column.field().name()));
+        row.view = row.view && row.error.is_none();
+        row
+    };
+    let rows: Vec<_> = spec.columns().iter().zip(planned.column_plans()).map(row).collect();
+    let mut whole = ReportRow { column: name.to_owned(), device, ..ReportRow::new(spec.field()) };
+    (whole.dtype, whole.promotion) = (Some(spec.dtype()), Some(spec.promotion()));
+    whole.shape = vec![count, i64::try_from(rows.len()).ok()];
+    whole.take(plan);
+    whole.refuse_values(planned.copy());
+    whole.error = refusal;
+    whole.view = (whole.view || whole.steps.is_empty()) && whole.error.is_none();
+    Report { rows, matrices: vec![whole], ..Report::default() }
+}
+
+/// The report of one matrix, of any data where there are no chunks.
 fn report(
-    (field, chunks): (&FieldRef, &[DeviceArray]),
+    (field, chunks): (&FieldRef, Option<&[DeviceArray]>),
     name: &str,
     matrix: &MatrixOptions,
     options: &impl Fn(&str) -> Options,
-    plan: impl Fn(&MatrixSpec) -> Result<Option<MatrixPlan>>,
 ) -> Result<Report> {
     let columns = matrix.columns_of(field);
     let selected = select(field, columns.as_deref())?;
-    let device = DeviceArray::device_of(chunks);
+    let device = DeviceArray::device_of(chunks.unwrap_or_default());
+    let left_out = if matrix.columns.is_none() { matrix.index.left_out(field) } else { Vec::new() };
     let new = |field| ReportRow { device, ..ReportRow::new(field) };
     let mut rows: Vec<ReportRow> = selected.iter().map(|(_, column)| new(column)).collect();
     let mut whole = ReportRow { column: name.to_owned(), ..new(field) };
@@ -167,7 +189,15 @@ fn report(
             row.view = false;
         }
     }
-    match spec.and_then(|spec| plan(&spec).map(|plan| (spec, plan))) {
+    let planned = |spec: MatrixSpec| match chunks {
+        None => Ok((spec, None)),
+        Some(chunks) => {
+            with_planned_matrix(&spec, chunks, matrix, |planned| explain_planned_matrix(name, device, &planned))
+                .map(|report| (spec, Some(report)))
+        }
+    };
+    match spec.and_then(planned) {
+        Ok((_, Some(report))) => return Ok(Report { left_out, ..report }),
         Ok((spec, None)) => {
             let is_own = matrix.writable || matrix.copy == CopyMode::Always;
             let steps = possible_steps(&spec, is_own);
@@ -180,21 +210,6 @@ fn report(
             whole.specs = spec.columns().iter().map(|(_, column)| column.clone()).collect();
             whole.fill(|whole| whole.set_possible(&steps, matrix.copy));
         }
-        Ok((spec, Some(plan))) => {
-            let count = i64::try_from(plan.whole.rows).ok();
-            for (index, (row, (_, column))) in rows.iter_mut().zip(spec.columns()).enumerate() {
-                row.shape = vec![count];
-                let own = plan.columns.get(index).cloned().unwrap_or_default();
-                row.take_column(&own);
-                row.error = own_error(&plan, column);
-                row.view = row.view && row.error.is_none();
-            }
-            whole.shape = vec![count, i64::try_from(rows.len()).ok()];
-            whole.take(&plan.whole);
-            whole.refuse_values(matrix.copy);
-            whole.error = plan.refusal;
-            whole.view = (whole.view || whole.steps.is_empty()) && whole.error.is_none();
-        }
         Err(error) => {
             // What is wrong with one column stands in its row too.
             for row in &mut rows {
@@ -204,13 +219,7 @@ fn report(
             whole.error = Some(error);
         }
     }
-    let left_out = if matrix.columns.is_none() { matrix.index.left_out(field) } else { Vec::new() };
     Ok(Report { rows, matrices: vec![whole], left_out, ..Report::default() })
-}
-
-/// Why a column keeps the matrix from being made.
-fn own_error(plan: &MatrixPlan, column: &Spec) -> Option<crate::error::Error> {
-    plan.refusal.clone().filter(|error| error.column() == Some(column.field().name()))
 }
 
 /// What may have to be done to make a matrix; what is done to its columns stands in their rows.

@@ -4,6 +4,7 @@ use std::fmt;
 
 use arrow_schema::FieldRef;
 
+use crate::column::PlannedColumn;
 use crate::cuda::is_cuda;
 use crate::device::Device;
 use crate::dtype::DType;
@@ -74,6 +75,27 @@ impl Report {
     }
 }
 
+impl Report {
+    /// Both reports as one.
+    pub(crate) fn and(mut self, other: Self) -> Self {
+        self.rows.extend(other.rows);
+        self.matrices.extend(other.matrices);
+        self
+    }
+
+    /// The report of a group's column, which is called as the group then, or of its matrix.
+    pub(crate) fn in_group(mut self, group: &str) -> Self {
+        let is_column = self.matrices.is_empty();
+        for row in if is_column { &mut self.rows } else { &mut self.matrices } {
+            if is_column {
+                group.clone_into(&mut row.column);
+            }
+            row.error = row.error.take().map(|error| error.in_group(group));
+        }
+        self
+    }
+}
+
 impl ReportRow {
     pub(super) fn new(field: &FieldRef) -> Self {
         Self::of_type(field.name().clone(), field.data_type().to_string())
@@ -116,9 +138,28 @@ impl ReportRow {
     /// Sets what the spec alone says.
     pub(super) fn describe(&mut self, field: &FieldRef, options: &Options) -> Result<Spec> {
         let spec = Spec::new(field, options)?;
+        self.describe_spec(&spec);
+        Ok(spec)
+    }
+
+    /// As [`ReportRow::describe`], for a spec that is there.
+    pub(super) fn describe_spec(&mut self, spec: &Spec) {
         self.dtype = Some(spec.dtype());
         self.shape = std::iter::once(None).chain(spec.inner_shape().iter().copied().map(Some)).collect();
-        Ok(spec)
+    }
+
+    /// Sets what a planned column says.
+    ///
+    /// # Errors
+    /// When it will be refused, as far as the plan knows.
+    pub(super) fn take_planned(&mut self, planned: &PlannedColumn<'_>) -> Result<()> {
+        planned.check()?;
+        if let Some(rows) = self.shape.first_mut() {
+            *rows = i64::try_from(planned.plan().rows).ok();
+        }
+        self.take_column(planned.plan());
+        self.refuse_values(planned.copy());
+        Ok(())
     }
 
     /// Sets what a plan says: its steps, where they are done, what the host waits for.

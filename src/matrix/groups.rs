@@ -3,28 +3,73 @@
 use arrow_schema::FieldRef;
 
 use super::chunk::MatrixChunk;
-use super::prepared::check_matrix_rows;
-use super::to_tensor::{Worker, convert_matrix};
-use super::to_validity::convert_validity;
+use super::planned::check_matrix_rows;
+use super::to_tensor::convert_matrix;
+use super::to_validity::{convert_validity, plan_validity};
+use super::worker::Worker;
 use crate::arrow::DeviceArray;
-use crate::column::{ColumnRef, Runner, check_rows, check_types, convert_chunks, needed, validity};
+use crate::column::{
+    ColumnRef, Runner, Shared, check_rows, check_types, convert_chunks, needed, plan_validity as plan_column_validity,
+    validity,
+};
 use crate::error::{Error, Result};
 use crate::kernels::Casts;
+use crate::plan::Plan;
 use crate::spec::{MatrixOptions, ResultKind, ResultSpec};
 use crate::tensor::Tensor;
 use crate::transfer::{Fetched, fetch};
 
-/// Converts chunks into these results, each given to `take`; the last step of columns and of matrices by these. Names the group in
-/// errors.
+/// Converts chunks into one of these results; the last step of columns and of matrices by these.
 ///
 /// # Errors
-/// As [`Conversion::to_tensors`](crate::Conversion::to_tensors), and those of `take`.
+/// As [`Conversion::to_tensors`](crate::Conversion::to_tensors).
+pub(crate) fn convert_result(
+    result: &ResultSpec,
+    chunks: &[DeviceArray],
+    matrix: &MatrixOptions,
+    shared: Shared<'_>,
+    (runner, worker): (&Runner<'_>, &Worker<'_>),
+) -> Result<Tensor> {
+    match &result.kind {
+        ResultKind::Validity(spec) => convert_validity(spec, chunks, matrix),
+        ResultKind::ColumnValidity { position, spec } => {
+            let columns = chunks.iter().map(|chunk| chunk.column(*position)).collect::<Result<Vec<_>>>()?;
+            validity(spec.field(), &columns, matrix.copy)
+        }
+        ResultKind::Matrix(spec) => convert_matrix(spec, chunks, matrix, shared, worker),
+        ResultKind::Column { position, spec, options } => {
+            let columns: Vec<_> = chunks.iter().map(|chunk| ColumnRef::of(chunk, *position)).collect();
+            convert_chunks(spec, &columns, options, shared, runner)
+        }
+    }
+}
+
+/// What [`convert_result`] would do to make a validity.
+///
+/// # Errors
+/// When no copy is allowed, or the result is larger than memory can be.
+pub(crate) fn plan_result_validity(kind: &ResultKind, chunks: &[DeviceArray], matrix: &MatrixOptions) -> Result<Plan> {
+    match kind {
+        ResultKind::Validity(spec) => plan_validity(spec, chunks, matrix),
+        ResultKind::ColumnValidity { position, spec } => {
+            let columns = chunks.iter().map(|chunk| chunk.column(*position)).collect::<Result<Vec<_>>>()?;
+            plan_column_validity(spec, &columns, matrix.copy)
+        }
+        ResultKind::Matrix(_) | ResultKind::Column { .. } => Err(Error::internal("elements are no validity")),
+    }
+}
+
+/// Has `convert` make each of these results of chunks, given its number and what results share, and hands each on to `take`: those of
+/// a device once all are made. Names the group in errors.
+///
+/// # Errors
+/// Those of `convert` in the lowest row, and those of `take`.
 pub(crate) fn each_result<E: From<Error>>(
     field: &FieldRef,
     chunks: &[DeviceArray],
     results: &[ResultSpec],
     matrix: &MatrixOptions,
-    (runner, worker): (&Runner<'_>, &Worker<'_>),
+    mut convert: impl FnMut(usize, &ResultSpec, Shared<'_>) -> Result<Tensor>,
     mut take: impl FnMut(&ResultSpec, Tensor) -> Result<(), E>,
 ) -> Result<(), E> {
     check_types(field, chunks)?;
@@ -51,24 +96,7 @@ pub(crate) fn each_result<E: From<Error>>(
         })
     };
     for (number, result) in results.iter().enumerate() {
-        let tensor = match &result.kind {
-            ResultKind::Validity(spec) => convert_validity(spec, chunks, matrix),
-            ResultKind::ColumnValidity { position, spec } => {
-                let columns = chunks.iter().map(|chunk| chunk.column(*position)).collect::<Result<Vec<_>>>();
-                columns.and_then(|columns| validity(spec.field(), &columns, matrix.copy))
-            }
-            ResultKind::Matrix(spec) => {
-                convert_matrix(spec, chunks, matrix, worker, (fetched.as_ref(), casts.as_ref()))
-            }
-            ResultKind::Column { position, spec, options } => {
-                let column = |chunk| {
-                    let column = ColumnRef::of(chunk, *position).with_fetched(fetched.as_ref());
-                    column.with_casts(casts.as_ref())
-                };
-                let columns: Vec<_> = chunks.iter().map(column).collect();
-                convert_chunks(spec, &columns, options, runner)
-            }
-        };
+        let tensor = convert(number, result, Shared { fetched: fetched.as_ref(), casts: casts.as_ref() });
         match (tensor, &casts) {
             (Ok(tensor), Some(_)) => made.push((result, tensor)),
             (Err(error), Some(casts)) => {

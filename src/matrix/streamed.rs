@@ -7,11 +7,11 @@ use arrow_schema::{DataType, FieldRef};
 use smallvec::SmallVec;
 
 use super::chunk::{MatrixChunk, after};
-use super::prepared::{Prepared, record};
+use super::planned::{PlannedMatrix, record};
 use super::to_validity::{record_validity, with_bits};
 use crate::alloc::{GrowingBuffer, fallible};
 use crate::arrow::{DeviceArray, DeviceArrayStream, Mask};
-use crate::column::{ColumnRef, Look, check_types};
+use crate::column::{ColumnRef, check_types};
 use crate::convert::{
     MatrixColumns, append_column, append_matrix, append_validity, check_environment, check_matrix_nulls, check_nulls,
     grown_column, grown_matrix, grown_validity, what,
@@ -57,7 +57,7 @@ impl ResultSpec {
             ResultKind::Matrix(spec) if spec.is_decoded() => Ok(spec.columns().len() > 1),
             ResultKind::Matrix(spec) => {
                 let chunks = [MatrixChunk::new(spec, array)?];
-                Ok(!Prepared::new(spec, &chunks, options, true, Look::AtStructure, None)?.is_view())
+                Ok(!PlannedMatrix::new(spec, &chunks, options, true)?.is_view())
             }
             ResultKind::Validity(_) | ResultKind::ColumnValidity { .. } => Ok(true),
             ResultKind::Column { spec, .. } if spec.decoded().is_some() => Ok(false),

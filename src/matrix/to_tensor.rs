@@ -1,50 +1,25 @@
 //! Converts the columns of structs to one tensor.
 
 use super::chunk::MatrixChunk;
-use super::prepared::{Prepared, decode_chunks, what};
+use super::planned::{PlannedMatrix, decode_chunks, what};
+use super::worker::{Worker, by, unless_quick, work_here};
 use crate::arrow::{DeviceArray, PlainColumns};
-use crate::column::{Look, check_types, overlap, require_copy, require_host};
+use crate::column::{Shared, check_types, overlap, require_copy, require_host};
 use crate::convert::{check_environment, is_small, matrix_stride, pack_small, write_small};
 use crate::copy_log;
 use crate::cuda::is_cuda;
-use crate::error::{Error, Result};
-use crate::kernels::Casts;
+use crate::error::Result;
 use crate::plan::{MatrixData, Plan};
 use crate::spec::{CopyMode, MatrixOptions, MatrixSpec, MemoryOrder};
 use crate::tensor::{Output, Tensor};
-use crate::transfer::Fetched;
 
-/// Bytes of plain columns that are packed in some microseconds.
-const QUICK: usize = 1 << 18;
-
-/// Runs the last step of a conversion, knowing how many bytes it moves: without the interpreter, say.
-pub(crate) type Worker<'a> = dyn Fn(usize, &mut (dyn FnMut() + Send)) + 'a;
-
-/// Runs a conversion at once.
-pub(crate) fn work_here(_bytes: usize, work: &mut (dyn FnMut() + Send)) {
-    work();
-}
-
-/// What `work` gives, which `worker` calls.
-pub(crate) fn by<R: Send>(worker: &Worker<'_>, bytes: usize, work: impl FnOnce() -> Result<R> + Send) -> Result<R> {
-    let (mut work, mut result) = (Some(work), None);
-    worker(bytes, &mut || result = work.take().map(|work| work()));
-    result.unwrap_or_else(|| Err(Error::internal("the conversion was not run")))
-}
-
-/// As [`by`], for plain columns: few bytes of them are packed while an interpreter would be let go of and taken back.
-fn unless_quick<R: Send>(worker: &Worker<'_>, bytes: usize, work: impl FnOnce() -> Result<R> + Send) -> Result<R> {
-    if bytes < QUICK { work() } else { by(worker, bytes, work) }
-}
-
-/// Converts the columns of a spec into a matrix of shape `(rows, columns)`, the last step by `worker`. Of data on a device, what was
-/// read for several matrices at once, and who checks the values of casts.
+/// Converts the columns of a spec into a matrix of shape `(rows, columns)`, the last step by `worker`.
 pub(crate) fn convert_matrix(
     spec: &MatrixSpec,
     chunks: &[DeviceArray],
     options: &MatrixOptions,
+    shared: Shared<'_>,
     worker: &Worker<'_>,
-    (fetched, casts): (Option<&Fetched>, Option<&Casts>),
 ) -> Result<Tensor> {
     check_environment()?;
     check_types(spec.field(), chunks)?;
@@ -58,8 +33,7 @@ pub(crate) fn convert_matrix(
     }
     let convert = |worker: &Worker<'_>| {
         let chunks = decode_chunks(spec, chunks, options)?;
-        let prepared = Prepared::new(spec, &chunks, options, true, Look::AtMemory, fetched)?;
-        by(worker, prepared.plan().bytes, || prepared.run(casts))
+        PlannedMatrix::new(spec, &chunks, options, true)?.run(shared, worker)
     };
     // Decoding moves bytes too: as many as these, if nothing refuses it.
     if spec.is_decoded() { by(worker, bytes_of(spec, chunks), || convert(&work_here)) } else { convert(worker) }
@@ -98,9 +72,9 @@ pub(crate) fn write_matrix(
     let options = &MatrixOptions { memory_order, ..options.clone() };
     let mut write = |worker: &Worker<'_>| {
         let chunks = decode_chunks(spec, chunks, options)?;
-        let prepared = Prepared::new(spec, &chunks, options, false, Look::AtMemory, None)?;
-        check_overlap(spec, &chunks, &prepared, out)?;
-        by(worker, prepared.plan().bytes, || prepared.write(out))
+        let mut planned = PlannedMatrix::new(spec, &chunks, options, false)?;
+        check_overlap(spec, &chunks, &planned, out)?;
+        planned.write(out, worker)
     };
     if spec.is_decoded() { by(worker, bytes_of(spec, chunks), || write(&work_here)) } else { write(worker) }
 }
@@ -126,27 +100,19 @@ fn record_small(spec: &MatrixSpec, rows: usize, options: &MatrixOptions) {
     });
 }
 
-/// What [`convert_matrix`] would do.
-#[derive(Clone, Debug)]
-pub(crate) struct MatrixPlan {
-    /// The plan.
-    pub(crate) whole: Plan,
-    /// The part of each column in it.
-    pub(crate) columns: Vec<Plan>,
-    /// Why it would be refused all the same: nulls.
-    pub(crate) refusal: Option<Error>,
-}
-
-/// What [`convert_matrix`] would do, as far as is known without a look at the memory of a device.
+/// Calls `work` with the planned matrix, decoded where it has to be.
 ///
 /// # Errors
-/// As that, but for nulls, and for what values decide.
-pub(crate) fn plan_matrix(spec: &MatrixSpec, chunks: &[DeviceArray], options: &MatrixOptions) -> Result<MatrixPlan> {
+/// As [`decode_chunks`], [`PlannedMatrix::new`] and `work`.
+pub(crate) fn with_planned_matrix<R>(
+    spec: &MatrixSpec,
+    chunks: &[DeviceArray],
+    options: &MatrixOptions,
+    work: impl FnOnce(PlannedMatrix<'_>) -> R,
+) -> Result<R> {
     check_types(spec.field(), chunks)?;
     let chunks = decode_chunks(spec, chunks, options)?;
-    let prepared = Prepared::new(spec, &chunks, options, true, Look::AtStructure, None)?;
-    let (whole, columns) = (prepared.plan().clone(), prepared.column_plans());
-    Ok(MatrixPlan { whole, columns, refusal: prepared.check_nulls().err() })
+    PlannedMatrix::new(spec, &chunks, options, true).map(work)
 }
 
 /// Bytes of the result.
@@ -159,9 +125,14 @@ fn rows_of(chunks: &[DeviceArray]) -> usize {
 }
 
 /// Refuses an output over memory that the columns are read from.
-fn check_overlap(spec: &MatrixSpec, chunks: &[MatrixChunk], prepared: &Prepared<'_>, out: &Output<'_>) -> Result<()> {
+fn check_overlap(
+    spec: &MatrixSpec,
+    chunks: &[MatrixChunk],
+    planned: &PlannedMatrix<'_>,
+    out: &Output<'_>,
+) -> Result<()> {
     let span = out.span();
-    let mut both = chunks.iter().zip(prepared.chunks());
+    let mut both = chunks.iter().zip(planned.chunks());
     match both.find_map(|(chunk, columns)| chunk.overlaps(spec, columns, &span)) {
         Some(column) => Err(overlap().in_column(&column)),
         None => Ok(()),

@@ -5,7 +5,7 @@ use std::num::NonZero;
 use smallvec::smallvec;
 
 use super::chunk::after;
-use super::prepared::decode_chunks;
+use super::planned::decode_chunks;
 use crate::alloc::fallible;
 use crate::arrow::{DeviceArray, Leaf, Mask};
 use crate::column::check_types;

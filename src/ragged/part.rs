@@ -8,7 +8,7 @@ use smallvec::{SmallVec, smallvec};
 
 use super::Ragged;
 use crate::arrow::DeviceArray;
-use crate::column::{ColumnRef, convert_chunks, plan_chunks, run_here, to_arrow};
+use crate::column::{Shared, columns, convert_chunks, run_here, to_arrow, with_planned};
 use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
@@ -143,14 +143,14 @@ impl Use for Run {
     }
 
     fn column(&self, _: &'static str, spec: &Spec, arrays: &[DeviceArray], options: &Options) -> Result<Tensor> {
-        let chunks: Vec<_> = arrays.iter().map(ColumnRef::whole).collect();
-        convert_chunks(spec, &chunks, options, &run_here)
+        convert_chunks(spec, &columns(arrays), options, Shared::default(), &run_here)
     }
 
     fn cast(&self, made: Tensor, item: &FieldRef, options: &Options) -> Result<Tensor> {
         let array = to_arrow(&made, None, CopyMode::IfNeeded)?.relabel(item.clone())?;
         let options = of_own(options);
-        convert_chunks(&Spec::new(item, &options)?, &[ColumnRef::whole(&array)], &options, &run_here)
+        let chunks = columns(std::slice::from_ref(&array));
+        convert_chunks(&Spec::new(item, &options)?, &chunks, &options, Shared::default(), &run_here)
     }
 
     fn check(&self, parts: &Parts<Tensor>, check: impl FnOnce(&Parts<Tensor>) -> Result<()>) -> Result<()> {
@@ -183,11 +183,12 @@ impl Use for Report {
     }
 
     fn column(&self, name: &'static str, spec: &Spec, arrays: &[DeviceArray], options: &Options) -> Result<Part> {
-        let chunks: Vec<_> = arrays.iter().map(ColumnRef::whole).collect();
         let rows = arrays.iter().map(DeviceArray::len).sum::<usize>();
         let inner = spec.inner_shape().iter().copied().map(Some);
         let shape = std::iter::once(i64::try_from(rows).ok()).chain(inner).collect();
-        let (plan, error) = match plan_chunks(spec, &chunks, options) {
+        let planned =
+            with_planned(spec, &columns(arrays), options, |planned| planned.check().map(|()| planned.plan().clone()));
+        let (plan, error) = match planned {
             Ok(plan) => (plan, None),
             Err(error) => (Plan::default(), Some(error)),
         };

@@ -12,6 +12,7 @@ use arrow_schema::DataType;
 
 use crate::support::arrow::{field, shared};
 use crate::support::cuda;
+use crate::support::plan::assert_planned;
 
 fn device(name: &str) -> Device {
     name.parse().unwrap()
@@ -52,6 +53,9 @@ fn results_are_where_they_are_asked_for() {
             for selection in [Selection::Whole(None), Selection::Each(None), groups()] {
                 let here = Conversion::default().select(selection);
                 let conversion = here.clone().device(to);
+                assert_planned(&conversion, own.field(), std::slice::from_ref(&own), |tensor| {
+                    (tensor.ndim() == 1).then(|| on_host(tensor))
+                });
                 let report = conversion.explain(&own).unwrap();
                 let log = CopyLog::new();
                 let tensors = log.track(|| conversion.to_tensors(&own)).unwrap();

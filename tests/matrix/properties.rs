@@ -1,11 +1,28 @@
 //! Any case against the definition.
 
-use arrow_dlpack::{Chunks, CopyLog, CopyMode, ErrorKind, MemoryOrder, Tensor};
+use arrow_dlpack::{Chunks, CopyLog, CopyMode, ErrorKind, Group, MemoryOrder, Selection, Tensor};
 use proptest::prelude::*;
+use proptest::sample::select;
 
 use crate::cases::{Kind, assert_error, assert_same, cases, expected, memory_of};
 use crate::support::dlpack::{byte, output};
+use crate::support::plan::assert_planned;
 use crate::support::reference::read;
+
+const COPIES: &[CopyMode] = &[CopyMode::IfNeeded, CopyMode::Never, CopyMode::Always];
+
+proptest! {
+    #[test]
+    fn a_plan_does_what_it_says(case in cases(), copy in select(COPIES), writable: bool) {
+        let data = case.data();
+        let conversion = case.conversion().copy(copy).writable(writable && copy != CopyMode::Never);
+        let all = Group::matrix((0..case.columns.len()).map(|index| format!("c{index}"))).validity("valid");
+        let groups = vec![("x".to_owned(), all), ("y".to_owned(), Group::column("c0").validity("y valid"))];
+        for selection in [Selection::Whole(None), Selection::Each(None), Selection::Named(groups)] {
+            assert_planned(&conversion.clone().select(selection), &data.field, &data.chunks, read);
+        }
+    }
+}
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 600, ..ProptestConfig::default() })]

@@ -16,6 +16,7 @@ pub(crate) mod cast;
 #[cfg(feature = "cuda")]
 pub(crate) mod cuda;
 pub(crate) mod dlpack;
+pub(crate) mod plan;
 pub(crate) mod reference;
 
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};

@@ -1,15 +1,16 @@
-//! A matrix with its plan, and chunks that are ready to be read.
+//! [`PlannedMatrix`]: a matrix with its plan, and chunks that are ready to be read.
 
 use std::num::NonZero;
 use std::ops::Range;
 
 use super::chunk::{MatrixChunk, after};
+use super::worker::{Worker, by};
 use crate::alloc::fallible;
 use crate::arrow::DeviceArray;
-use crate::column::{Look, read_nulls, refuse_known, shared_dictionary};
+use crate::column::{Shared, read_nulls, refuse_known, shared_dictionary};
 use crate::convert::{Backend, HostPass, MatrixColumns, check_matrix, check_matrix_nulls, empty_matrix, view_matrix};
-use crate::error::{Error, Result};
-use crate::kernels::{Casts, DeviceBackend, matrix_placement};
+use crate::error::Result;
+use crate::kernels::{DeviceBackend, matrix_placement};
 use crate::plan::{ChunkSize, MatrixData, Placement, Plan};
 use crate::spec::{CopyMode, Element, MatrixOptions, MatrixSpec, MemoryOrder, Nulls, Spec};
 use crate::stream_order::{self, Readiness};
@@ -20,7 +21,7 @@ use crate::transfer::{Fetched, fetch};
 ///
 /// # Errors
 /// As [`MatrixChunk::on_any_device`]; under [`CopyMode::Never`] where something would have to be decoded.
-pub(super) fn decode_chunks(
+pub(crate) fn decode_chunks(
     spec: &MatrixSpec,
     chunks: &[DeviceArray],
     options: &MatrixOptions,
@@ -47,7 +48,7 @@ fn column_size(chunks: &[MatrixColumns<'_>], index: usize, spec: &Spec) -> Chunk
 }
 
 /// A matrix that is about to be made: what will be done is decided, and no value was read.
-pub(super) struct Prepared<'a> {
+pub(crate) struct PlannedMatrix<'a> {
     spec: &'a MatrixSpec,
     arrays: &'a [MatrixChunk],
     chunks: Vec<MatrixColumns<'a>>,
@@ -57,22 +58,24 @@ pub(super) struct Prepared<'a> {
     view: Option<(usize, usize)>,
     /// Whether no column has nulls or codes.
     is_plain: bool,
-    /// Of data on a device: when it is written, and what was read for several matrices at once.
-    device: Option<(&'a Readiness, Option<&'a Fetched>)>,
+    data: MatrixData,
+    /// Of data on a device: when it is written.
+    readiness: Option<&'a Readiness>,
+    /// Whether all that only the memory of a device tells was read.
+    is_read: bool,
 }
 
-impl<'a> Prepared<'a> {
-    /// `may_view`: whether the result may be the columns' own memory. `fetched`: what was read of a device for several matrices at once.
+impl<'a> PlannedMatrix<'a> {
+    /// Plans decoded chunks. Reads bitmaps of host memory, and no memory of a device. `may_view`: whether the result may be the
+    /// columns' own memory.
     ///
     /// # Errors
     /// When a copy is needed and not allowed, chunks have different dictionaries, or an array breaks the Arrow format.
-    pub(super) fn new(
+    pub(crate) fn new(
         spec: &'a MatrixSpec,
         arrays: &'a [MatrixChunk],
         options: &'a MatrixOptions,
         may_view: bool,
-        look: Look,
-        fetched: Option<&'a Fetched>,
     ) -> Result<Self> {
         let (mut rows, mut is_plain) = (0_usize, true);
         let mut chunks: Vec<MatrixColumns<'a>> = fallible::with_room(arrays.len())?;
@@ -109,23 +112,30 @@ impl<'a> Prepared<'a> {
             data.is_column_major = true;
             data.is_row_major = spec.columns().len() == 1 || (rows == 1 && stride == spec.dtype().itemsize());
         }
-        let mut plan = Plan::matrix(spec, data, options)?;
+        let plan = Plan::matrix(spec, data, options)?;
         view = view.filter(|_| plan.bytes == 0 || plan.steps.iter().all(|step| step.at_most));
-        let mut device = None;
-        if let (Look::AtMemory, Some(readiness)) = (look, readiness) {
-            // What only the driver tells is asked last.
-            if let Some(chunk) = view.and_then(|(number, _)| chunks.get(number))
-                && !is_one_piece(spec, chunk, readiness.device())?
-            {
-                view = None;
-                plan = Plan::matrix(spec, MatrixData { is_row_major: false, is_column_major: false, ..data }, options)?;
-            }
-            if !is_plain {
-                chunks.iter_mut().try_for_each(|chunk| read_nulls_of(spec, chunk, fetched))?;
-            }
-            device = Some((readiness, fetched));
+        let is_read = readiness.is_none();
+        Ok(Self { spec, arrays, chunks, options, plan, view, is_plain, data, readiness, is_read })
+    }
+
+    /// Reads what only the memory of a device tells: which elements are null, where nulls are refused, and whether a view is one piece
+    /// of memory, which decides if it is one. The host waits for bitmaps.
+    ///
+    /// # Errors
+    /// When the driver fails, or the memory is not what the arrays say; when a copy is needed after all, and not allowed.
+    fn read_device(&mut self, fetched: Option<&Fetched>) -> Result<()> {
+        let Some(readiness) = self.readiness.filter(|_| !self.is_read) else { return Ok(()) };
+        if let Some(chunk) = self.view.and_then(|(number, _)| self.chunks.get(number))
+            && !is_one_piece(self.spec, chunk, readiness.device())?
+        {
+            let data = MatrixData { is_row_major: false, is_column_major: false, ..self.data };
+            (self.view, self.plan) = (None, Plan::matrix(self.spec, data, self.options)?);
         }
-        Ok(Self { spec, arrays, chunks, options, plan, view, is_plain, device })
+        if !self.is_plain {
+            self.chunks.iter_mut().try_for_each(|chunk| read_nulls_of(self.spec, chunk, fetched))?;
+        }
+        self.is_read = true;
+        Ok(())
     }
 
     /// Whether the matrix is a view, or may be one.
@@ -138,13 +148,22 @@ impl<'a> Prepared<'a> {
         &self.chunks
     }
 
+    pub(crate) fn spec(&self) -> &MatrixSpec {
+        self.spec
+    }
+
+    /// When a copy may be made.
+    pub(crate) fn copy(&self) -> CopyMode {
+        self.options.copy
+    }
+
     /// What will be done.
-    pub(super) fn plan(&self) -> &Plan {
+    pub(crate) fn plan(&self) -> &Plan {
         &self.plan
     }
 
     /// The part of each column in the plan.
-    pub(super) fn column_plans(&self) -> Vec<Plan> {
+    pub(crate) fn column_plans(&self) -> Vec<Plan> {
         let part = |(index, (_, column)): (usize, &(usize, Spec))| {
             self.plan.of_matrix_column(column, column_size(&self.chunks, index, column))
         };
@@ -152,11 +171,11 @@ impl<'a> Prepared<'a> {
     }
 
     /// Refuses nulls, where a spec does; of a device whose memory was not looked at, those that the arrays have counted.
-    pub(super) fn check_nulls(&self) -> Result<()> {
+    pub(crate) fn check_nulls(&self) -> Result<()> {
         if self.is_plain {
             return Ok(());
         }
-        if self.plan.placement != Placement::Host && self.device.is_none() {
+        if !self.is_read {
             let columns = |index: usize| self.chunks.iter().filter_map(move |chunk| chunk.columns.get(index));
             return self.spec.columns().iter().enumerate().try_for_each(|(index, (_, column))| {
                 columns(index).try_for_each(|chunk| refuse_known(column, chunk.leaf.known_nulls()))
@@ -165,20 +184,26 @@ impl<'a> Prepared<'a> {
         check_matrix_nulls(self.spec, &self.chunks)
     }
 
-    /// The matrix. On a device the values of casts are checked with others, if there are `casts`.
+    /// The matrix; its last step is run by `worker`.
     ///
     /// # Errors
     /// For a null that is refused, a value that a cast cannot take, bytes that are no booleans where no copy is allowed;
     /// when memory cannot be had.
-    pub(super) fn run(&self, casts: Option<&Casts>) -> Result<Tensor> {
+    pub(crate) fn run(&mut self, shared: Shared<'_>, worker: &Worker<'_>) -> Result<Tensor> {
+        self.read_device(shared.fetched)?;
+        let this = &*self;
+        by(worker, this.plan.bytes, || this.convert(shared))
+    }
+
+    fn convert(&self, shared: Shared<'_>) -> Result<Tensor> {
         self.check_nulls()?;
-        if let (Some(_), Some(first), 0) = (self.device, self.arrays.first(), self.plan.bytes)
+        if let (Some(_), Some(first), 0) = (self.readiness, self.arrays.first(), self.plan.bytes)
             && self.view.is_none()
         {
             // Nothing is allocated on a device for no elements.
             return empty_matrix(self.spec, first.array());
         }
-        self.with_backend(casts, |backend| {
+        self.with_backend(shared, |backend| {
             if let Some((number, stride)) = self.view
                 && let Some(chunk) = self.chunks.get(number)
             {
@@ -197,26 +222,28 @@ impl<'a> Prepared<'a> {
         })
     }
 
-    /// Writes the matrix into memory of somebody else's.
+    /// Writes the matrix into memory of somebody else's; its last step is run by `worker`.
     ///
     /// # Errors
-    /// As [`Prepared::run`]; when `out` has another dtype or shape, its elements lie neither row by row nor column by column,
-    /// or it overlaps the data that is to be read.
-    pub(super) fn write(&self, out: &mut Output<'_>) -> Result<()> {
-        self.check_nulls()?;
-        self.with_backend(None, |backend| {
-            backend.write_matrix(self.spec, &self.plan, &self.chunks, out, self.threads())
-        })?;
-        record(self.spec, &self.plan);
-        Ok(())
+    /// As [`PlannedMatrix::run`]; when `out` has another dtype or shape, its elements lie neither row by row nor column by column.
+    pub(super) fn write(&mut self, out: &mut Output<'_>, worker: &Worker<'_>) -> Result<()> {
+        self.read_device(None)?;
+        let this = &*self;
+        by(worker, this.plan.bytes, || {
+            this.check_nulls()?;
+            this.with_backend(Shared::default(), |backend| {
+                backend.write_matrix(this.spec, &this.plan, &this.chunks, out, this.threads())
+            })?;
+            record(this.spec, &this.plan);
+            Ok(())
+        })
     }
 
     /// Calls `work` with what does the steps where the chunks are.
-    fn with_backend<R>(&self, casts: Option<&Casts>, work: impl FnOnce(&dyn Backend) -> Result<R>) -> Result<R> {
-        match (self.plan.placement, self.device) {
-            (Placement::Host, _) => work(&HostPass),
-            (_, Some((readiness, fetched))) => work(&DeviceBackend { readiness, fetched, casts }),
-            (_, None) => Err(Error::internal("a matrix of a device is made, whose memory was not looked at")),
+    fn with_backend<R>(&self, shared: Shared<'_>, work: impl FnOnce(&dyn Backend) -> R) -> R {
+        match self.readiness {
+            None => work(&HostPass),
+            Some(readiness) => work(&DeviceBackend { readiness, fetched: shared.fetched, casts: shared.casts }),
         }
     }
 

@@ -1,0 +1,231 @@
+//! [`PlannedColumn`]: a column with its plan, and chunks that are ready to be read.
+
+use std::num::NonZero;
+use std::sync::Arc;
+
+use arrow_schema::Field;
+use smallvec::{SmallVec, smallvec};
+
+use super::chunk_ref::{ColumnRef, columns, readiness_of};
+use super::host_reads::{read_nulls, refuse_known};
+use crate::arrow::DeviceArray;
+use crate::convert::{self, Backend, ColumnChunk, HostPass, what};
+use crate::error::{Error, Remedy, Result};
+use crate::kernels::{Casts, DeviceBackend, column_placement, refuse_decoding};
+use crate::plan::{ChunkSize, Placement, Plan};
+use crate::spec::{CopyMode, Options, Spec};
+use crate::stream_order::Readiness;
+use crate::tensor::{Output, Tensor};
+use crate::transfer::Fetched;
+
+/// Runs the last step of a conversion, knowing its plan: without the interpreter, say, where bytes move.
+pub(crate) type Runner<'a> = dyn Fn(&Plan, &(dyn Fn() -> Result<Tensor> + Sync)) -> Result<Tensor> + 'a;
+
+/// Runs a conversion at once.
+pub(crate) fn run_here(_plan: &Plan, convert: &(dyn Fn() -> Result<Tensor> + Sync)) -> Result<Tensor> {
+    convert()
+}
+
+/// What results of data on a device share, so that the host waits once for all of them.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Shared<'a> {
+    /// What the host has read for all of them; `None`: each reads for itself.
+    pub(crate) fetched: Option<&'a Fetched>,
+    /// Checks the values of their casts; `None`: each checks its own.
+    pub(crate) casts: Option<&'a Casts>,
+}
+
+/// A column that is about to be made: what will be done is decided, and no value was read.
+pub(crate) struct PlannedColumn<'a> {
+    spec: &'a Spec,
+    copy: CopyMode,
+    plan: Plan,
+    chunks: SmallVec<[ColumnChunk<'a>; 1]>,
+    /// Of data on a device: when it is written.
+    readiness: Option<&'a Readiness>,
+}
+
+impl<'a> PlannedColumn<'a> {
+    /// Plans chunks that [`decode_column`] has decoded where they have to be. Reads bitmaps of host memory, and no memory of a device.
+    ///
+    /// # Errors
+    /// As [`Plan::new`]; when an array breaks the Arrow format.
+    #[inline]
+    pub(crate) fn new(spec: &'a Spec, columns: &[ColumnRef<'a>], options: &Options) -> Result<Self> {
+        let copy = options.copy;
+        // Most columns have one chunk, and their conversion takes about as long as a collection does.
+        if let [only] = columns
+            && only.array.readiness().is_none()
+        {
+            let chunk = only.chunk(spec)?;
+            let plan = Plan::new(spec, &[chunk.size(spec)], options, Placement::Host)?;
+            return Ok(Self { spec, copy, plan, chunks: smallvec![chunk], readiness: None });
+        }
+        let mut before = 0;
+        let chunk = |chunk: &ColumnRef<'a>| {
+            let made = chunk.chunk(spec).map_err(|error| match error.row() {
+                Some(row) => error.at_row(before + row),
+                None => error,
+            });
+            before += chunk.rows();
+            made
+        };
+        let chunks = columns.iter().map(chunk).collect::<Result<SmallVec<[ColumnChunk<'a>; 1]>>>()?;
+        let sizes: SmallVec<[ChunkSize; 1]> = chunks.iter().map(|chunk| chunk.size(spec)).collect();
+        let readiness = readiness_of(columns);
+        let placement = readiness.map_or(Placement::Host, |readiness| column_placement(spec, &chunks, readiness));
+        let plan = Plan::new(spec, &sizes, options, placement)?;
+        Ok(Self { spec, copy, plan, chunks, readiness })
+    }
+
+    pub(crate) fn spec(&self) -> &Spec {
+        self.spec
+    }
+
+    /// When a copy may be made.
+    pub(crate) fn copy(&self) -> CopyMode {
+        self.copy
+    }
+
+    /// What will be done.
+    pub(crate) fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// The chunks.
+    pub(super) fn chunks(&self) -> &[ColumnChunk<'_>] {
+        &self.chunks
+    }
+
+    /// Refuses what [`PlannedColumn::run`] would refuse, as far as is known before a value or memory of a device is read: nulls, and
+    /// chunks with different dictionaries.
+    pub(crate) fn check(&self) -> Result<()> {
+        if self.plan.placement == Placement::Host {
+            shared_dictionary(self.spec, self.chunks())?;
+            convert::check_nulls(self.spec, self.chunks())
+        } else {
+            self.chunks.iter().try_for_each(|chunk| refuse_known(self.spec, chunk.leaf.known_nulls()))
+        }
+    }
+
+    /// Reads which elements on a device are null, where only its memory tells whether a null is refused. The host waits for it.
+    fn read_nulls(&mut self, shared: Shared<'_>) -> Result<()> {
+        if self.plan.placement != Placement::Host {
+            for chunk in &mut self.chunks {
+                chunk.mask = read_nulls(self.spec, chunk, shared.fetched)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The tensor, of shape `(rows, *inner)`; its last step is run by `runner`.
+    ///
+    /// # Errors
+    /// For a null that is refused, a value that a cast cannot take, and chunks with different dictionaries; when memory cannot be had.
+    #[inline]
+    pub(crate) fn run(&mut self, shared: Shared<'_>, runner: &Runner<'_>) -> Result<Tensor> {
+        self.read_nulls(shared)?;
+        let dictionary = shared_dictionary(self.spec, self.chunks())?;
+        let this = &*self;
+        let convert = |backend: &dyn Backend| convert::run(this.spec, &this.plan, this.chunks(), this.copy, backend);
+        let tensor = runner(&this.plan, &|| this.with_backend(shared, convert));
+        match dictionary {
+            None => tensor,
+            Some(dictionary) => tensor
+                .map(|tensor| tensor.with_dictionary(dictionary, !this.chunks.iter().any(ColumnChunk::may_have_nulls))),
+        }
+    }
+
+    /// Writes the column into memory that is there, of its shape and dtype.
+    ///
+    /// # Errors
+    /// As [`PlannedColumn::run`]; when `out` does not fit.
+    pub(super) fn write(mut self, out: &mut Output<'_>, threads: Option<NonZero<usize>>) -> Result<()> {
+        self.read_nulls(Shared::default())?;
+        shared_dictionary(self.spec, self.chunks())?;
+        convert::check_nulls(self.spec, self.chunks())?;
+        self.plan = self.plan.into_output(self.spec.dtype().itemsize());
+        self.with_backend(Shared::default(), |backend| {
+            backend.write_column(self.spec, &self.plan, self.chunks(), out, threads)
+        })?;
+        self.plan.record(|| what(self.spec, self.plan.rows));
+        Ok(())
+    }
+
+    /// Calls `work` with what does the steps where the chunks are.
+    fn with_backend<R>(&self, shared: Shared<'_>, work: impl FnOnce(&dyn Backend) -> R) -> R {
+        match self.readiness {
+            None => work(&HostPass),
+            Some(readiness) => work(&DeviceBackend { readiness, fetched: shared.fetched, casts: shared.casts }),
+        }
+    }
+}
+
+/// The chunks of a column with runs, or a dictionary's values, written out; `None` where they are as they are stored.
+///
+/// # Errors
+/// When no copy is allowed, before anything is decoded; of data on a device.
+pub(crate) fn decode_column(
+    spec: &Spec,
+    columns: &[ColumnRef<'_>],
+    options: &Options,
+) -> Result<Option<Vec<DeviceArray>>> {
+    let Some(field) = spec.decoded() else { return Ok(None) };
+    if let Some(readiness) = readiness_of(columns) {
+        return Err(refuse_decoding(readiness).in_column(spec.field().name()));
+    }
+    if options.copy == CopyMode::Never {
+        let size = |chunk: &ColumnRef<'_>| ChunkSize::without_nulls(chunk.rows());
+        Plan::new(spec, &columns.iter().map(size).collect::<Vec<_>>(), options, Placement::Host)?;
+    }
+    columns.iter().map(|chunk| chunk.decode(spec, field)).collect::<Result<Vec<_>>>().map(Some)
+}
+
+/// Calls `work` with the planned column, decoded where it has to be.
+///
+/// # Errors
+/// As [`decode_column`], [`PlannedColumn::new`] and `work`.
+pub(crate) fn with_planned<R>(
+    spec: &Spec,
+    chunks: &[ColumnRef<'_>],
+    options: &Options,
+    work: impl FnOnce(PlannedColumn<'_>) -> Result<R>,
+) -> Result<R> {
+    match decode_column(spec, chunks, options)? {
+        None => work(PlannedColumn::new(spec, chunks, options)?),
+        Some(decoded) => work(PlannedColumn::new(spec, &columns(&decoded), options)?),
+    }
+}
+
+/// The dictionary that the codes of all chunks are of; `None` where the elements are no codes.
+///
+/// # Errors
+/// When chunks have different dictionaries: the same code would stand for different values.
+pub(crate) fn shared_dictionary<'a>(
+    spec: &Spec,
+    chunks: impl IntoIterator<Item = &'a ColumnChunk<'a>, IntoIter: Clone>,
+) -> Result<Option<DeviceArray>> {
+    let Some(values) = spec.dictionary_values() else { return Ok(None) };
+    let chunks = chunks.into_iter();
+    let mut filled = chunks.clone().filter(|chunk| chunk.leaf.rows > 0).peekable();
+    let Some(chunk) = filled.next().or(chunks.clone().next()) else {
+        let empty = arrow_array::new_empty_array(values);
+        return DeviceArray::from_arrow(&empty, Arc::new(Field::new("", values.clone(), true))).map(Some);
+    };
+    let Some(first) = chunk.array.dictionary_of(&chunk.leaf)? else { return Ok(None) };
+    if filled.peek().is_some() {
+        let values = first.to_arrow()?;
+        for chunk in filled {
+            let dictionary =
+                chunk.array.dictionary_of(&chunk.leaf)?.map(|dictionary| dictionary.to_arrow()).transpose()?;
+            if dictionary.is_none_or(|dictionary| dictionary.as_ref() != values.as_ref()) {
+                return Err(Error::unsupported(
+                    "the chunks have different dictionaries, so their codes mean different things",
+                )
+                .remedy_is(Remedy::DictionaryValues)
+                .in_column(spec.field().name()));
+            }
+        }
+    }
+    Ok(Some(first))
+}

@@ -1,0 +1,252 @@
+//! [`ConversionPlan`]: what a [`Conversion`] will do to the data at hand, to be looked at and then run.
+
+use arrow_schema::FieldRef;
+
+use crate::alloc::{Borrower, SelfCell, fallible};
+use crate::arrow::{Chunks, DeviceArray};
+use crate::column::{ColumnRef, PlannedColumn, Shared, check_types, columns, decode_column, run_here};
+use crate::convert::check_environment;
+use crate::error::{Error, Result};
+use crate::explain::{Report, explain_planned, explain_planned_matrix, explain_planned_validity};
+use crate::matrix::{
+    MatrixChunk, PlannedMatrix, convert_result, decode_chunks, each_result, plan_result_validity, work_here,
+};
+use crate::plan::Plan;
+use crate::spec::{Conversion, MatrixOptions, ResultKind, ResultSpec};
+use crate::tensor::Tensor;
+
+/// What a [`Conversion`] will do to the data at hand: made by [`Conversion::plan`], printed by [`ConversionPlan::report`], and run by
+/// [`ConversionPlan::run`]. Shares the memory of the data, and holds what was decoded of run-end encoded and dictionary columns.
+#[derive(Debug)]
+#[must_use = "a plan does nothing until it is run"]
+pub struct ConversionPlan {
+    conversion: Conversion,
+    data: Data,
+}
+
+/// The data of a plan.
+#[derive(Debug)]
+enum Data {
+    /// It is where it is converted.
+    There(SelfCell<Decoded, PlannedResults>),
+    /// It is on a device, and is moved to the host first; until then, only its type is known.
+    Elsewhere(Box<Report>, FieldRef, Vec<DeviceArray>),
+}
+
+/// Chunks, decoded where they have to be, and the specs of the results.
+#[derive(Debug)]
+struct Decoded {
+    field: FieldRef,
+    chunks: Vec<DeviceArray>,
+    matrix: MatrixOptions,
+    results: Vec<(ResultSpec, Stored)>,
+}
+
+/// The chunks that a result is made of.
+#[derive(Debug)]
+enum Stored {
+    /// Those of a column; `None` where they are as they are stored.
+    Column(Option<Vec<DeviceArray>>),
+    Matrix(Vec<MatrixChunk>),
+    /// Those of a validity, as they are stored.
+    Validity,
+}
+
+/// A result that is about to be made.
+enum PlannedResult<'a> {
+    Column(PlannedColumn<'a>),
+    Matrix(PlannedMatrix<'a>),
+    Validity(&'a ResultSpec, Plan),
+}
+
+/// The results of a plan, in order.
+enum PlannedResults {}
+
+impl Borrower for PlannedResults {
+    type Of<'a> = Vec<PlannedResult<'a>>;
+}
+
+impl Conversion {
+    /// Plans the conversion of an array, a batch, or the chunks of a column or a table: decides every step, and runs none but the
+    /// decoding of run-end encoded and dictionary columns. Reads no values, and no memory of a device.
+    ///
+    /// # Errors
+    /// As [`Conversion::check`]; when a copy is needed and not allowed, or nothing makes it on the device of the data. What only values
+    /// decide is left to [`ConversionPlan::run`]: a null that is refused, a value that a cast cannot take.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use arrow_array::{ArrayRef, BooleanArray, Float32Array, RecordBatch};
+    /// use arrow_dlpack::{Conversion, Selection};
+    ///
+    /// let x: ArrayRef = Arc::new(Float32Array::from(vec![0.5, 1.5]));
+    /// let y: ArrayRef = Arc::new(BooleanArray::from(vec![true, false]));
+    /// let batch = RecordBatch::try_from_iter([("x", x), ("y", y)]).unwrap();
+    ///
+    /// let plan = Conversion::default().select(Selection::Each(None)).plan(&batch)?;
+    /// let report = plan.report();
+    /// assert_eq!((report.rows[0].how(), report.rows[1].steps[0].as_str()), ("view", "bits unpacked to bytes"));
+    /// assert_eq!(plan.bytes(), 2);
+    ///
+    /// let tensors = plan.run()?;
+    /// assert_eq!((tensors[1].0.as_str(), tensors[1].1.as_bytes()?), ("y", &[1, 0][..]));
+    /// # Ok::<(), arrow_dlpack::Error>(())
+    /// ```
+    pub fn plan<'a>(&self, data: impl TryInto<Chunks<'a>, Error: Into<Error>>) -> Result<ConversionPlan> {
+        let chunks = Chunks::of(data)?;
+        let (field, arrays) = (chunks.field(), chunks.arrays());
+        self.check_columns(field)?;
+        check_types(field, arrays)?;
+        let (own, destination) = (DeviceArray::device_of(arrays), self.destination());
+        let conversion = self.by_way_of(destination.is_surely_copied_from(own), own);
+        let results = conversion.results(field, None)?;
+        destination.plan(own)?;
+        let data = if arrays.iter().any(|array| self.comes_before(array.device())) {
+            let report = self.explain_any(field, Some(arrays), None, own)?;
+            Data::Elsewhere(Box::new(report), field.clone(), fallible::copied(arrays)?)
+        } else {
+            let matrix = conversion.matrix();
+            let (mut decoded, mut refused) = (Vec::new(), None);
+            for result in results {
+                match stored(&result, arrays, &matrix) {
+                    Ok(stored) => decoded.push((result, stored)),
+                    Err(error) => {
+                        refused = Some(result.in_group(error));
+                        break;
+                    }
+                }
+            }
+            let decoded = Decoded { field: field.clone(), chunks: fallible::copied(arrays)?, matrix, results: decoded };
+            let planned = SelfCell::<_, PlannedResults>::new(decoded, Decoded::plan)?;
+            // Results before the one that cannot be decoded are refused first.
+            refused.map_or(Ok(()), Err)?;
+            Data::There(planned)
+        };
+        Ok(ConversionPlan { conversion: self.clone(), data })
+    }
+}
+
+/// The chunks of a result, decoded where they have to be.
+fn stored(result: &ResultSpec, chunks: &[DeviceArray], matrix: &MatrixOptions) -> Result<Stored> {
+    match &result.kind {
+        ResultKind::Column { position, spec, options } => {
+            let columns: Vec<_> = chunks.iter().map(|chunk| ColumnRef::of(chunk, *position)).collect();
+            decode_column(spec, &columns, options).map(Stored::Column)
+        }
+        ResultKind::Matrix(spec) => {
+            check_environment()?;
+            decode_chunks(spec, chunks, matrix).map(Stored::Matrix)
+        }
+        ResultKind::Validity(_) | ResultKind::ColumnValidity { .. } => Ok(Stored::Validity),
+    }
+}
+
+impl Decoded {
+    /// The plan of each result.
+    fn plan<'a>(&'a self) -> Result<Vec<PlannedResult<'a>>> {
+        let plan = |(result, stored): &'a (ResultSpec, Stored)| {
+            self.plan_one(result, stored).map_err(|error| result.in_group(error))
+        };
+        self.results.iter().map(plan).collect()
+    }
+
+    fn plan_one<'a>(&'a self, result: &'a ResultSpec, stored: &'a Stored) -> Result<PlannedResult<'a>> {
+        match (&result.kind, stored) {
+            (ResultKind::Column { spec, options, .. }, Stored::Column(Some(decoded))) => {
+                PlannedColumn::new(spec, &columns(decoded), options).map(PlannedResult::Column)
+            }
+            (ResultKind::Column { position, spec, options }, _) => {
+                let columns: Vec<_> = self.chunks.iter().map(|chunk| ColumnRef::of(chunk, *position)).collect();
+                PlannedColumn::new(spec, &columns, options).map(PlannedResult::Column)
+            }
+            (ResultKind::Matrix(spec), Stored::Matrix(chunks)) => {
+                PlannedMatrix::new(spec, chunks, &self.matrix, true).map(PlannedResult::Matrix)
+            }
+            (ResultKind::Matrix(_), _) => Err(Error::internal("a matrix without its chunks")),
+            (ResultKind::Validity(_) | ResultKind::ColumnValidity { .. }, _) => {
+                let plan = plan_result_validity(&result.kind, &self.chunks, &self.matrix)?;
+                Ok(PlannedResult::Validity(result, plan))
+            }
+        }
+    }
+
+    /// A row of the report for each column, and one for each matrix.
+    fn report(&self, planned: &[PlannedResult<'_>]) -> Report {
+        let device = DeviceArray::device_of(&self.chunks);
+        let results = self.results.iter().zip(planned);
+        results.fold(Report::default(), |report, ((result, _), planned)| {
+            let part = match planned {
+                PlannedResult::Column(planned) => explain_planned(device, planned),
+                PlannedResult::Matrix(planned) => explain_planned_matrix(result.name(), device, planned),
+                PlannedResult::Validity(result, plan) => {
+                    return report.and(explain_planned_validity(result, device, plan));
+                }
+            };
+            report.and(match &result.group {
+                Some(group) => part.in_group(group),
+                None => part,
+            })
+        })
+    }
+
+    /// Makes the results.
+    fn run(&self, planned: &mut [PlannedResult<'_>]) -> Result<Vec<(String, Tensor)>> {
+        let results: Vec<_> = self.results.iter().map(|(result, _)| result.clone()).collect();
+        let convert = |number: usize, _: &ResultSpec, shared: Shared<'_>| match planned.get_mut(number) {
+            Some(PlannedResult::Column(planned)) => planned.run(shared, &run_here),
+            Some(PlannedResult::Matrix(planned)) => planned.run(shared, &work_here),
+            Some(PlannedResult::Validity(result, _)) => {
+                convert_result(result, &self.chunks, &self.matrix, shared, (&run_here, &work_here))
+            }
+            None => Err(Error::internal("a result without a plan")),
+        };
+        let mut tensors = Vec::new();
+        each_result(&self.field, &self.chunks, &results, &self.matrix, convert, |result, tensor| {
+            tensors.push((result.name().to_owned(), tensor));
+            Ok::<_, Error>(())
+        })?;
+        Ok(tensors)
+    }
+}
+
+impl ConversionPlan {
+    /// Reports every step, as [`Conversion::explain`] does. A null that will be refused is the error of its row.
+    #[must_use]
+    pub fn report(&self) -> Report {
+        let Self { conversion, data } = self;
+        match data {
+            Data::There(planned) => {
+                let report = planned.with(|data, planned| conversion.leaving_out(&data.field, data.report(planned)));
+                match conversion.device {
+                    Some(device) => report.then_to(device, conversion.copy),
+                    None => report,
+                }
+            }
+            Data::Elsewhere(report, ..) => report.as_ref().clone(),
+        }
+    }
+
+    /// Bytes that will move in all, at most.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.report().bytes()
+    }
+
+    /// Runs the plan. Returns the results with their names, as [`Conversion::to_tensors`] does: the only result of
+    /// [`Selection::Whole`](crate::Selection::Whole) has the name of the column, and a matrix has none.
+    ///
+    /// # Errors
+    /// For a null that is refused, a value that a cast cannot take, and chunks with different dictionaries; when memory cannot be had, or
+    /// a driver fails.
+    pub fn run(self) -> Result<Vec<(String, Tensor)>> {
+        let Self { conversion, data } = self;
+        match data {
+            Data::There(mut planned) => {
+                let (names, tensors) =
+                    planned.with_mut(|data, planned| data.run(planned))?.into_iter().unzip::<_, _, Vec<_>, _>();
+                Ok(names.into_iter().zip(conversion.send(tensors, &work_here)?).collect())
+            }
+            Data::Elsewhere(_, field, chunks) => conversion.to_tensors(Chunks::new(&field, &chunks)),
+        }
+    }
+}
