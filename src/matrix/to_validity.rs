@@ -10,7 +10,6 @@ use crate::alloc::fallible;
 use crate::arrow::{DeviceArray, Leaf, Mask};
 use crate::column::check_types;
 use crate::convert::{ColumnChunk, MatrixColumns, check_environment, pack_matrix};
-use crate::copy_log::{self, Copied};
 use crate::cuda::is_cuda;
 use crate::dtype::DType;
 use crate::error::{Error, Remedy, Result};
@@ -45,22 +44,25 @@ pub(crate) fn plan_validity(spec: &MatrixSpec, chunks: &[DeviceArray], matrix: &
     let placement = readiness.map_or(Placement::Host, |readiness| Placement::Kernels(readiness.device()));
     let filled = chunks.iter().filter(|chunk| !chunk.is_empty()).count();
     let data = MatrixData { rows, chunks: filled, placement, ..MatrixData::default() };
-    Plan::matrix(spec, data, matrix)
+    validity_plan(spec, data, matrix)
+}
+
+/// The plan for the validity of chunks like these.
+///
+/// # Errors
+/// As [`plan_validity`].
+pub(super) fn validity_plan(spec: &MatrixSpec, data: MatrixData, matrix: &MatrixOptions) -> Result<Plan> {
+    let mut plan = Plan::matrix(spec, data, matrix)?;
+    // Of bits, it counts a byte for each value that is decoded.
+    let decoded = spec.columns().iter().filter_map(|(_, column)| DType::of_arrow(column.decoded()?.data_type()));
+    let wider = decoded.map(|dtype| plan.rows.saturating_mul(dtype.itemsize().saturating_sub(1)));
+    plan.bytes = plan.bytes.saturating_add(wider.fold(0, usize::saturating_add));
+    Ok(plan)
 }
 
 /// Puts the copy that a plan says on the record.
 pub(super) fn record_validity(spec: &MatrixSpec, plan: &Plan) {
-    if plan.bytes == 0 {
-        return;
-    }
-    copy_log::record(|| {
-        let (rows, columns) = (plan.rows, spec.columns().len());
-        // The plan, which is of bits, counts a byte for each value that is decoded.
-        let decoded = spec.columns().iter().filter_map(|(_, column)| DType::of_arrow(column.decoded()?.data_type()));
-        let wider: usize = decoded.map(|dtype| rows.saturating_mul(dtype.itemsize().saturating_sub(1))).sum();
-        let copied = plan.copied(&format!("validity of {rows} rows and {columns} columns"));
-        Copied { bytes: copied.bytes.saturating_add(wider), ..copied }
-    });
+    plan.record(|| format!("validity of {} rows and {} columns", plan.rows, spec.columns().len()));
 }
 
 /// The bitmaps, which are columns of bits without nulls, packed as those are.
