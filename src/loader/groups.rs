@@ -49,13 +49,14 @@ enum GroupPart {
 
 impl Groups {
     /// # Errors
-    /// As [`Conversion::check`]; where no group is named.
+    /// As [`Conversion::check`]; where no group is named; for kept nulls of a result without validity.
     pub(super) fn new(field: &FieldRef, conversion: &Conversion) -> Result<Self> {
         if matches!(&conversion.selection, Selection::Named(groups) if groups.is_empty()) {
             let reason = "columns names no group";
             return Err(Error::argument(reason).remedy_is("leave it out for a matrix of all columns"));
         }
         conversion.check_columns(field)?;
+        conversion.refuse_kept_nulls()?;
         let results = conversion.results(field, None)?;
         let groups = results.into_iter().map(Prepared::new).collect::<Result<_>>()?;
         Ok(Self { groups, threads: conversion.threads })

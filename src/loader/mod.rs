@@ -128,8 +128,8 @@ impl Batches {
     /// ([`memory_source`](crate::cuda::memory_source)).
     ///
     /// # Errors
-    /// If a column does not exist, has no tensor form, or does not go with the others; if the place is of several lanes; if
-    /// no thread can be started; if no batches are made on this type of device, there is no driver, or no such device.
+    /// If a column does not exist, has no tensor form, or does not go with the others; if nulls are kept in a result whose group
+    /// has no validity; if the place is of several lanes; if no thread can be started; if no batches are made on this type of device, there is no driver, or no such device.
     ///
     /// ```
     /// use std::sync::Arc;

@@ -266,7 +266,7 @@ fn nulls_and_misfits_are_told_by_the_row_of_the_source_at_their_batch() {
     }
     let error = found.next().unwrap().unwrap_err();
     assert_eq!((error.kind(), error.column(), error.row()), (ErrorKind::Null, Some("row"), Some(27)));
-    let to_int8 = Conversion::default().nulls(NullPolicy::Keep).dtype(DType::Int8);
+    let to_int8 = Conversion::default().dtype(DType::Int8);
     let large = batch(Int64Array::from_iter_values(120..140));
     let selection = Selection::Named(vec![("n".to_owned(), Group::column("row".to_owned()))]);
     for selection in [Selection::Whole(None), selection] {
@@ -356,6 +356,39 @@ fn groups_have_the_rows_of_each_other() {
 }
 
 #[test]
+fn validity_goes_with_its_rows() {
+    let column = |skipped: i64| -> ArrayRef {
+        Arc::new(Int64Array::from_iter((0..50).map(|row| (row % skipped != 1).then_some(row))))
+    };
+    let chunk = RecordBatch::try_from_iter([("a", column(3)), ("b", column(7)), ("row", column(1))]).unwrap();
+    let chunk = DeviceArray::from_record_batch(&chunk).unwrap();
+    let selection = Selection::Named(vec![
+        ("x".to_owned(), Group::matrix(["a", "b"]).nulls(NullPolicy::Keep).validity("valid")),
+        ("row".to_owned(), Group::column("row").validity("row valid")),
+    ]);
+    let conversion = Conversion::default().select(selection);
+    for shuffle in [None, Some(Shuffle { buffer: NonZero::new(9).unwrap(), seed: 2 })] {
+        let options = LoadOptions { shuffle, ..LoadOptions::new(split(8)) };
+        let source = stream_of(vec![chunk.clipped(&(0..13)), chunk.clipped(&(13..50))]);
+        let mut count = 0;
+        for batch in Batches::new(source, &conversion, &options, &Place::start(0)).unwrap() {
+            let batch = batch.unwrap();
+            let [x, valid, row, row_valid] = &batch.tensors[..] else { panic!("{batch:?}") };
+            assert_eq!((x.shape(), valid.shape(), row_valid.shape()), (valid.shape(), x.shape(), row.shape()));
+            assert!(row_valid.as_bytes().unwrap().iter().all(|flag| *flag == 1));
+            let pairs = x.as_slice::<i64>().unwrap().chunks(2).zip(valid.as_bytes().unwrap().chunks(2));
+            for ((x, valid), row) in pairs.zip(row.as_slice::<i64>().unwrap()) {
+                let expected = [row % 3 != 1, row % 7 != 1];
+                assert_eq!(valid, expected.map(u8::from), "{row}");
+                assert_eq!(x, expected.map(|is_valid| if is_valid { *row } else { 0 }));
+                count += 1;
+            }
+        }
+        assert_eq!(count, 50);
+    }
+}
+
+#[test]
 fn codes_have_to_be_of_one_dictionary() {
     let chunk = |words: [&str; 3]| {
         let codes: ArrayRef = Arc::new(words.into_iter().collect::<DictionaryArray<arrow_array::types::Int8Type>>());
@@ -389,6 +422,12 @@ fn what_is_no_batch_is_refused_before_anything_is_read() {
         let unread = stream(rows(0, 0).field().clone(), std::iter::from_fn(|| panic!("read")));
         let options = LoadOptions::new(split(2));
         assert!(Batches::new(unread, &Conversion::default().select(selection), &options, &Place::start(0)).is_err());
+    }
+    let alone = Selection::Named(vec![("x".to_owned(), Group::column("row"))]);
+    for selection in [Selection::Whole(None), alone] {
+        let kept = Conversion::default().nulls(NullPolicy::Keep).select(selection);
+        let refused = Batches::new(chunked(&[3]), &kept, &LoadOptions::new(split(2)), &Place::start(0)).unwrap_err();
+        assert!(refused.remedy().unwrap().contains("Group::validity"), "{refused}");
     }
     let huge = LoadOptions::new(split(usize::MAX));
     let refused = Batches::new(chunked(&[3]), &Conversion::default(), &huge, &Place::start(0));

@@ -333,7 +333,6 @@ impl Conversion {
     ///
     /// # Errors
     /// Tells all columns whose nulls would be kept.
-    #[cfg_attr(not(feature = "python"), allow(dead_code, reason = "only Python's batches come without validity"))]
     pub(crate) fn refuse_kept_nulls(&self) -> Result<()> {
         let lost = || {
             Error::argument("a batch has no validity, so that it would be lost which values are null")
