@@ -1356,12 +1356,22 @@ def stream(stream: _Stream, /) -> StreamContext:
 
 def memory_stats() -> dict[str, dict[str, int]]:
     """Returns the bytes of memory that this package uses and caches, by the name of each device in use;
-    "cuda_host" is page-locked memory. The dict is empty if no device is in use.
+    "cuda_host" is page-locked memory. Does not wait for a device. The dict is empty if no device is in use.
 
     A device has "pool_used" and "pool_reserved" of its pool, their maxima "pool_used_peak" and
     "pool_reserved_peak", "plain_used" and "plain_kept" of cuMemAlloc, and "allocators_used" of other
     allocators. "waiting_blocks" counts blocks without owners that device work may still use, of other libraries
-    too; "waiting_bytes" are those of this package. Page-locked memory has "used" and "kept".
+    too; "waiting_bytes" are those of this package. Page-locked memory has "used" and "kept". "reaper" has
+    "released_blocks": blocks that the package's thread has returned by itself, of all devices.
+    """
+
+def collect() -> int:
+    """Returns to its owners all memory whose device work is done, and returns the number of blocks that still wait
+    for a device. Does not wait for a device.
+
+    A thread of this package does this by itself as work ends. Call it to know that memory is back now, for example
+    before another library allocates. `ARROW_DLPACK_REAPER=0` in the environment turns the thread off; then imports
+    and exports look at what waits.
     """
 
 def empty_cache() -> None:

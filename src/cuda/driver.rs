@@ -54,6 +54,10 @@ impl EventHandle {
     pub(crate) fn is_null(self) -> bool {
         self.0.is_null()
     }
+
+    pub(super) fn address(self) -> usize {
+        self.0.addr()
+    }
 }
 
 impl ContextHandle {
@@ -96,6 +100,12 @@ impl Status {
 
     pub(crate) fn is_out_of_memory(self) -> bool {
         self.code == Self::OUT_OF_MEMORY
+    }
+
+    /// Returns whether the context is lost, or the driver is shutting down: every later call fails too.
+    pub(crate) fn is_final(self) -> bool {
+        // Deinitialised, not initialised, context destroyed.
+        self.is_sticky() || matches!(self.code, 3 | 4 | 709)
     }
 
     /// Returns whether the context is lost: every later call fails too.
@@ -214,6 +224,8 @@ functions! {
     event_record = "cuEventRecord"(event: EventHandle, stream: StreamHandle);
     /// Whether an event is complete.
     event_query = "cuEventQuery"(event: EventHandle);
+    /// Waits until an event is complete.
+    event_synchronize = "cuEventSynchronize"(event: EventHandle);
     /// Several attributes of the memory at an address.
     pointer_get_attributes = "cuPointerGetAttributes"(
         count: c_uint, attributes: *mut c_int, data: *mut *mut c_void, pointer: DevicePointer
@@ -401,3 +413,21 @@ fn watch_forks() {
 
 #[cfg(not(unix))]
 fn watch_forks() {}
+
+/// Runs a function when the process exits in an orderly way, before the driver's own end: the driver is loaded.
+#[cfg(unix)]
+pub(crate) fn at_exit(run: fn()) {
+    static RUN: OnceLock<fn()> = OnceLock::new();
+    extern "C" fn exits() {
+        callback::caught(|| RUN.get().into_iter().for_each(|run| run()), |_| ());
+    }
+    // Only one function is registered.
+    if RUN.set(run).is_ok() {
+        // SAFETY: the handler catches panics, and lives as long as this library.
+        unsafe { libc::atexit(exits) };
+    }
+}
+
+/// Windows ends the threads of a process before its exit handlers run.
+#[cfg(not(unix))]
+pub(crate) fn at_exit(_: fn()) {}

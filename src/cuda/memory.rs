@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::allocator::{Allocator, AllocatorError, MemorySource, allocate_from};
 use super::context::{CudaDevice, Current};
-use super::driver::{Called, DevicePointer, Status, is_forked};
+use super::driver::{Called, DevicePointer, Status, StreamHandle, is_forked};
 use super::event::Event;
 use super::pinned::PinnedBlock;
 use super::pool::Pool;
@@ -118,6 +118,18 @@ impl DeviceBuffer {
     }
 }
 
+impl DeviceBuffer {
+    /// Returns the memory to its pool by one call of the driver, on our stream for frees if there is one: a stream knows its
+    /// context, so that none has to be current.
+    fn is_freed_on_our_stream(&self) -> bool {
+        let stream = self.device.free_stream.get().filter(|stream| **stream != StreamHandle::LEGACY);
+        stream.is_some_and(|stream| {
+            // SAFETY: memory of ours, which nobody frees again if this succeeds; the stream is never destroyed.
+            unsafe { self.device.driver.memory_free_async(self.start, *stream) }.is_ok()
+        })
+    }
+}
+
 impl Drop for DeviceBuffer {
     fn drop(&mut self) {
         let block = self.block.take();
@@ -129,6 +141,7 @@ impl Drop for DeviceBuffer {
             // Memory that no work can use is returned at once.
             Some(block) if self.is_shared => drop(block),
             Some(block) => abandon(self.device, self.stream, block),
+            None if self.is_shared && self.is_freed_on_our_stream() => {}
             None => {
                 // Tried once more, because nothing else would free it.
                 let current = self.device.enter_unchecked().or_else(|_| self.device.enter_unchecked());
@@ -174,7 +187,7 @@ pub(crate) fn release_abandoned() {
     if COUNT.load(Ordering::Acquire) == 0 || is_forked() {
         return;
     }
-    let is_done = |abandoned: &mut Abandoned| abandoned.event.is_complete() == Ok(true);
+    let is_done = |abandoned: &mut Abandoned| abandoned.event.is_complete_anywhere() == Ok(true);
     let mut all = ABANDONED.lock().unwrap_or_else(PoisonError::into_inner);
     let done: Vec<Abandoned> = all.extract_if(.., is_done).collect();
     drop(all);

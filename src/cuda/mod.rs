@@ -26,7 +26,7 @@ pub use allocator::{Allocated, Allocator, AllocatorError, MemorySource, SourceSc
 #[cfg(feature = "python")]
 pub(crate) use allocator::{set_source, sources_elsewhere};
 pub(crate) use context::{CudaDevice, Current, is_cuda, is_host_visible};
-pub(crate) use driver::{Called, EventHandle, driver, is_forked, is_started};
+pub(crate) use driver::{Called, EventHandle, at_exit, driver, is_forked, is_started};
 pub(crate) use event::Event;
 pub(crate) use kernels::{Column, ColumnType, DeviceBits, KernelLevel, MatrixLayout, Packing};
 pub(crate) use memory::{DeviceBuffer, NoMemory, release_abandoned};

@@ -27,10 +27,15 @@ pub(super) fn has_begun() -> bool {
     BEGUN.load(Ordering::Acquire)
 }
 
+/// Whether the interpreter is so far down that no thread may attach to it.
+pub(super) fn is_exiting() -> bool {
+    EXITING.load(Ordering::Acquire)
+}
+
 /// Runs a foreign release callback attached to Python, whatever the thread, with a pending exception put aside. Memory
 /// is leaked on purpose when the interpreter is going down: its owner may be gone.
 pub(super) fn release_attached(release: &mut dyn FnMut()) {
-    if EXITING.load(Ordering::Acquire) {
+    if is_exiting() {
         return;
     }
     if callback::is_running() {

@@ -21,13 +21,12 @@ pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(stream, module)?)?;
     module.add_function(wrap_pyfunction!(_cuda_functions, module)?)?;
     module.add_function(wrap_pyfunction!(_cuda_kept, module)?)?;
-    module.add_function(wrap_pyfunction!(_cuda_host_waits, module)?)?;
-    module.add_function(wrap_pyfunction!(_cuda_waiting, module)?)
+    module.add_function(wrap_pyfunction!(_cuda_host_waits, module)?)
 }
 
 /// Has the host's waits for a device run without the interpreter's lock, and signals end them.
 pub(super) fn end_waits_by_signals() {
-    stream_order::wait_beside(Interpreter { detached, handlers: run_handlers });
+    stream_order::wait_beside(Interpreter { detached, attached, handlers: run_handlers });
 }
 
 /// A stream: a number as DLPack gives it, or what an object with `__cuda_stream__` says.
@@ -135,18 +134,19 @@ fn _cuda_host_waits() -> u64 {
     stream_order::host_waits()
 }
 
-/// How many blocks of memory wait to be released, after those that need not have been.
-#[pyfunction]
-fn _cuda_waiting(py: Python<'_>) -> usize {
-    py.detach(stream_order::drain);
-    stream_order::waiting()
-}
-
 /// Runs a wait without the interpreter's lock. Whether this thread holds it is not known inside a callback.
 fn detached(wait: &mut (dyn FnMut() + Send)) {
     if callback::is_running() || Python::try_attach(|py| py.detach(&mut *wait)).is_none() {
         // Also while the interpreter goes down.
         wait();
+    }
+}
+
+/// Runs releases with the interpreter's lock, on a thread of ours that does not hold it.
+fn attached(releases: &mut (dyn FnMut() + Send)) {
+    if super::attach::is_exiting() || Python::try_attach(|_| releases()).is_none() {
+        // Each leaves alone what is the interpreter's.
+        releases();
     }
 }
 

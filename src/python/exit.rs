@@ -11,6 +11,8 @@ fn _exiting(py: Python<'_>) -> PyResult<()> {
     attach::exit(|| {
         // Before anything else, as sources may have to be released.
         let closed = loader::close_all(py);
+        // Without the interpreter's lock, which a release of the reaper may be waiting for.
+        py.detach(stream_order::stop_reaper);
         // Memory that is still in use is left to the end of the process.
         stream_order::drain();
         closed

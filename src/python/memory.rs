@@ -1,4 +1,4 @@
-//! `memory_stats` and `empty_cache`.
+//! `memory_stats`, `collect` and `empty_cache`.
 
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyModule};
@@ -12,17 +12,19 @@ use crate::stream_order;
 
 pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(memory_stats, module)?)?;
+    module.add_function(wrap_pyfunction!(collect, module)?)?;
     module.add_function(wrap_pyfunction!(empty_cache, module)?)?;
     module.add_function(wrap_pyfunction!(_host_memory, module)?)
 }
 
 /// Returns the bytes of memory that this package uses and caches, by the name of each device in use;
-/// "cuda_host" is page-locked memory. The dict is empty if no device is in use.
+/// "cuda_host" is page-locked memory. Does not wait for a device. The dict is empty if no device is in use.
 ///
 /// A device has "pool_used" and "pool_reserved" of its pool, their maxima "pool_used_peak" and
 /// "pool_reserved_peak", "plain_used" and "plain_kept" of cuMemAlloc, and "allocators_used" of other
 /// allocators. "waiting_blocks" counts blocks without owners that device work may still use, of other libraries
-/// too; "waiting_bytes" are those of this package. Page-locked memory has "used" and "kept".
+/// too; "waiting_bytes" are those of this package. Page-locked memory has "used" and "kept". "reaper" has
+/// "released_blocks": blocks that the package's thread has returned by itself, of all devices.
 #[pyfunction]
 fn memory_stats(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
     let statistics = py.detach(stream_order::memory_stats)?;
@@ -50,7 +52,19 @@ fn memory_stats(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
         add(&of.device.to_string(), &figures)?;
     }
     add("cuda_host", &[("used", statistics.page_locked.used), ("kept", statistics.page_locked.kept)])?;
+    add("reaper", &[("released_blocks", statistics.reaped_blocks)])?;
     Ok(all)
+}
+
+/// Returns to its owners all memory whose device work is done, and returns the number of blocks that still wait
+/// for a device. Does not wait for a device.
+///
+/// A thread of this package does this by itself as work ends. Call it to know that memory is back now, for example
+/// before another library allocates. `ARROW_DLPACK_REAPER=0` in the environment turns the thread off; then imports
+/// and exports look at what waits.
+#[pyfunction]
+fn collect(py: Python<'_>) -> usize {
+    py.detach(stream_order::collect)
 }
 
 /// Frees the device and page-locked memory that is cached for later results and copies. The host may wait for

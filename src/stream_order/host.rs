@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::cuda::{Called, Current, EventHandle, Stream};
+use crate::cuda::{Called, Current, Stream};
 use crate::error::{Error, Result};
 
 /// What an interpreter has to do with waits of the host.
@@ -14,6 +14,9 @@ use crate::error::{Error, Result};
 pub(crate) struct Interpreter {
     /// Runs a wait without the interpreter's lock, which the calling thread may hold.
     pub(crate) detached: fn(&mut (dyn FnMut() + Send)),
+    /// Runs releases with the interpreter's lock, which the calling thread does not hold; without it once the interpreter
+    /// exits.
+    pub(crate) attached: fn(&mut (dyn FnMut() + Send)),
     /// Runs pending signal handlers, if this thread is the one that runs them; fails if a handler raises.
     pub(crate) handlers: fn() -> Result<()>,
 }
@@ -98,10 +101,9 @@ pub(super) fn count(waits: u64) {
     WAITS.fetch_add(waits, Ordering::Relaxed);
 }
 
-/// Waits until an event is complete.
-pub(super) fn wait(current: &Current, event: EventHandle) -> Result<()> {
-    let device = current.device();
-    wait_until(move || device.is_complete(event))
+/// Waits until a query returns true. It runs on this thread, in which the context of the device is current.
+pub(super) fn wait(_: &Current, is_done: impl FnMut() -> Called<bool> + Send) -> Result<()> {
+    wait_until(is_done)
 }
 
 /// Waits until a stream has done its work.
@@ -129,6 +131,14 @@ fn detached<T: Send>(run: impl FnOnce() -> Result<T> + Send) -> Result<T> {
     let (mut run, mut outcome) = (Some(run), None);
     (interpreter.detached)(&mut || outcome = run.take().map(|run| run()));
     outcome.unwrap_or_else(|| Err(Error::internal("a wait did not run")))
+}
+
+/// Runs releases with the interpreter's lock, if there is an interpreter. Each release decides by itself whether it may still
+/// call anything of it.
+pub(super) fn attached(run: impl FnOnce() + Send) {
+    let Some(interpreter) = interpreter() else { return run() };
+    let mut run = Some(run);
+    (interpreter.attached)(&mut || run.take().into_iter().for_each(|run| run()));
 }
 
 /// Loads the kernels of the current device, if that was not done: the driver compiles them, and the host may wait.

@@ -4,11 +4,14 @@
 //! Each wait has a number (`Wait`). Nothing here synchronises a device or a context.
 #![allow(unsafe_code, reason = "reads the handle of a foreign event")]
 
+mod behind;
 mod callers;
 mod check;
 mod deferred_free;
 mod host;
 mod memory;
+mod queues;
+mod reaper;
 mod release;
 mod scope;
 mod statistics;
@@ -21,15 +24,17 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use smallvec::SmallVec;
 
+pub(crate) use behind::Behind;
 pub(crate) use check::{check_host, is_check_asked};
-#[cfg(feature = "python")]
-pub(crate) use deferred_free::waiting;
-pub(crate) use deferred_free::{Behind, drain};
+pub use deferred_free::collect;
+pub(crate) use deferred_free::{drain, look};
 pub use host::host_waits;
 #[cfg(feature = "python")]
 pub(crate) use host::{Interpreter, wait_beside};
 pub(crate) use host::{Interrupts, load_kernels, run_handlers, stay_apart};
 pub(crate) use memory::{allocate, allocate_scratch, page_locked, staging_block};
+#[cfg(feature = "python")]
+pub(crate) use reaper::stop_reaper;
 pub(crate) use release::End;
 pub use scope::{StreamScope, current_stream, in_stream, stream_scope};
 #[cfg(feature = "python")]
@@ -39,7 +44,9 @@ pub(crate) use scope::{
 pub use statistics::{DeviceMemory, MemoryStatistics, PageLockedMemory, empty_cache, memory_stats};
 pub(crate) use waits::Wait;
 
-use crate::cuda::{CudaDevice, Current, Event, EventHandle, Pointer, PooledStream, Stream, is_cuda, is_host_visible};
+use crate::cuda::{
+    Called, CudaDevice, Current, Event, EventHandle, Pointer, PooledStream, Stream, is_cuda, is_host_visible,
+};
 use crate::device::Device;
 use crate::error::{Error, ErrorKind, Remedy, Result};
 
@@ -115,7 +122,7 @@ impl Readiness {
     /// (<https://arrow.apache.org/docs/format/CDeviceDataInterface.html>).
     pub(crate) unsafe fn imported(device: Device, sync_event: *mut c_void) -> Result<Option<Self>> {
         if is_cuda(device) {
-            drain();
+            look();
         }
         if device.is_cpu() || sync_event.is_null() {
             return Ok(Self::written(device));
@@ -248,8 +255,25 @@ impl Readiness {
         if self.is_written() {
             return Ok(true);
         }
+        if self.is_known_complete() {
+            return Ok(true);
+        }
         let current = enter(self.0.device)?;
-        Ok(self.event().map_or(Ok(true), |event| current.is_complete(event))?)
+        Ok(self.ask_complete(current.device())?)
+    }
+
+    /// Returns whether an event of ours was seen complete. Another library may record its own again, so that is asked for each
+    /// time.
+    fn is_known_complete(&self) -> bool {
+        matches!(self.0.ready.get(), Some(Ready::Own(event)) if event.is_known_complete())
+    }
+
+    /// Asks the driver whether the memory is written, unless that is known. The device's context is current in this thread.
+    fn ask_complete(&self, entered: &'static CudaDevice) -> Called<bool> {
+        match self.0.ready.get() {
+            Some(Ready::Own(event)) => event.is_complete_here(),
+            _ => self.event().map_or(Ok(true), |event| entered.is_complete(event)),
+        }
     }
 
     /// Returns the `sync_event` of an export, which must keep this readiness and the memory's owner alive. NULL if the
@@ -269,7 +293,7 @@ impl Readiness {
     /// # Errors
     /// If the stream belongs to another device or context, or is being captured while the memory is not written yet.
     pub(crate) fn wait_on_stream(&self, device: Device, stream: Stream, wait: Wait) -> Result<()> {
-        drain();
+        look();
         if self.is_written() && (stream.is_default() || !is_cuda(device)) {
             return Ok(());
         }
@@ -281,9 +305,12 @@ impl Readiness {
     /// Like [`Readiness::wait_on_stream`], for a stream of the current context.
     pub(crate) fn wait_in(&self, current: &Current, stream: Stream, wait: Wait) -> Result<()> {
         let Some(event) = self.event().filter(|_| !wait.is_skipped()) else { return Ok(()) };
+        if self.is_known_complete() {
+            return Ok(());
+        }
         if current.is_capturing(stream)? {
             // A wait for work outside the capture would make it invalid.
-            if current.is_complete(event)? {
+            if self.ask_complete(current.device())? {
                 return Ok(());
             }
             let reason = "the stream is being captured, and what writes the data is not done";
@@ -302,10 +329,11 @@ impl Readiness {
         }
         // Enters the device before the event is read, because without its runtime an event is only a number.
         let current = enter(self.0.device)?;
-        match self.event() {
-            Some(event) if !current.is_complete(event)? => host::wait(&current, event),
-            _ => Ok(()),
+        let entered = current.device();
+        if self.ask_complete(entered)? {
+            return Ok(());
         }
+        host::wait(&current, || self.ask_complete(entered))
     }
 
     /// Marks the memory as lent: others may use it on streams that we do not know, and it is freed behind their work.
@@ -372,7 +400,7 @@ impl Readiness {
             let event = Event::record(current, stream)?;
             let mut uses = self.0.uses.lock().unwrap_or_else(PoisonError::into_inner);
             // Drops completed events, so that memory that is read often does not collect them.
-            let is_done = |used: &Use| current.is_complete(*used.event.handle()) == Ok(true);
+            let is_done = |used: &Use| used.event.is_complete(current) == Ok(true);
             uses.retain(|used| if used.stream.is_some() { used.stream != again } else { !is_done(used) });
             uses.push(Use { stream: again, event, wait });
         }
@@ -408,7 +436,7 @@ pub(crate) fn enter(device: Device) -> Result<Current> {
             Error::new(ErrorKind::Device, reason).remedy_is("copy it to the CPU or to CUDA with its own library")
         );
     }
-    drain();
+    look();
     CudaDevice::get(device.id())?.enter()
 }
 

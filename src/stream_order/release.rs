@@ -3,7 +3,7 @@
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
-use super::deferred_free::Behind;
+use super::behind::Behind;
 use super::{Readiness, Use, is_available};
 use crate::cuda::{CudaDevice, Event, Stream, is_cuda, is_forked};
 
@@ -52,7 +52,7 @@ impl Readiness {
         let events = uses.map(|Use { stream, event, .. }| {
             stream.and_then(|stream| recorded_again(ordinal, stream)).unwrap_or(event)
         });
-        let behind = Behind::new(ordinal, events.collect());
+        let behind = Behind::new(ordinal, events);
         End::Behind(if lent { behind.and_legacy() } else { behind })
     }
 }

@@ -1,6 +1,6 @@
 //! Counts memory in use and cached, and frees the caches.
 
-use super::{deferred_free, drain, host};
+use super::{deferred_free, drain, host, reaper};
 use crate::cuda::{CudaDevice, free_pinned, free_plain, is_started, pinned_use, trim_pool};
 use crate::device::Device;
 use crate::error::Result;
@@ -14,6 +14,8 @@ pub struct MemoryStatistics {
     pub devices: Vec<DeviceMemory>,
     /// Page-locked host memory, which all devices share.
     pub page_locked: PageLockedMemory,
+    /// Deferred frees that the reaper thread has released so far, without a call of ours.
+    pub reaped_blocks: u64,
 }
 
 /// Memory of one device, in bytes: only what this package has allocated, and its deferred frees.
@@ -85,6 +87,7 @@ pub fn memory_stats() -> Result<MemoryStatistics> {
     Ok(MemoryStatistics {
         devices,
         page_locked: PageLockedMemory { used: bytes(pinned.used), kept: bytes(pinned.kept) },
+        reaped_blocks: reaper::reaped(),
     })
 }
 

@@ -1,6 +1,6 @@
 //! The CUDA driver as producers and consumers of the tests use it by themselves, the simulated one or a real one.
 
-use std::ffi::c_void;
+use std::ffi::{CStr, c_void};
 use std::ptr::null_mut;
 use std::sync::OnceLock;
 
@@ -50,12 +50,18 @@ pub(crate) fn expect_no_races() {
 }
 
 /// How often the host has waited, in calls that say so and in calls that do not; 0 where nobody counts. Not for the kernels,
-/// which are loaded once on each device, when it is first used.
+/// which are loaded once on each device, when it is first used, and not on the reaper thread, which nobody waits for, and
+/// which alone synchronises with events.
 pub(crate) fn host_waits() -> u64 {
     if !is_simulated() {
         return 0;
     }
-    ask("simulated_cuda_host_waits", 0) - ask("simulated_cuda_calls", c"cuModuleLoadData".as_ptr().addr() as u64)
+    ask("simulated_cuda_host_waits", 0) - calls(c"cuModuleLoadData") - calls(c"cuEventSynchronize")
+}
+
+/// How often all threads have called a function of the simulated driver; `*` stands for all functions.
+pub(crate) fn calls(function: &CStr) -> u64 {
+    ask("simulated_cuda_calls", function.as_ptr().addr() as u64)
 }
 
 /// The primary context of a device, current in this thread.

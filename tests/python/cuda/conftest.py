@@ -46,7 +46,7 @@ def drain() -> None:
     gc.collect()
     driver.run_all()
     driver.settle()
-    assert _native._cuda_waiting() == 0, "memory is waiting for work that is done"
+    assert _native.collect() == 0, "memory is waiting for work that is done"
 
 
 @pytest.fixture(autouse=True)

@@ -64,7 +64,7 @@ def settle() -> None:
     for _ in range(2):
         driver.run_all()
         driver.settle()
-        _native._cuda_waiting()
+        _native.collect()
 
 
 def run_once(workload: str, function: str | None, nth: int, code: int) -> dict[str, int]:
@@ -93,7 +93,7 @@ def check(function: str | None, failed: bool) -> None:
     # It may be what failed.
     driver.call("cuInit", 0)
     settle()
-    assert _native._cuda_waiting() == 0, "memory waits for work that is done"
+    assert _native.collect() == 0, "memory waits for work that is done"
     while driver.has_current_context():
         assert failed, "a context stays current"
         assert function in RESTORES, "a context stays current"

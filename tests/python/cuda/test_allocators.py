@@ -78,7 +78,7 @@ class TestResources:
         start = address_of(copy)
         del copy
         driver.settle()
-        assert _native._cuda_waiting() == 0
+        assert _native.collect() == 0
         assert resource.given_back == [(start, BYTES)]
         assert ad.memory_stats()["cuda:0"]["allocators_used"] == 0
 
@@ -104,12 +104,12 @@ class TestResources:
         held.release()
         del copy
         gc.collect()
-        assert _native._cuda_waiting() == 1
+        assert _native.collect() == 1
         assert not resource.given_back
         assert ad.memory_stats()["cuda:0"]["waiting_bytes"] == BYTES
         driver.open_gate(gate)
         driver.settle()
-        assert _native._cuda_waiting() == 0
+        assert _native.collect() == 0
         assert len(resource.given_back) == 1
 
     def test_are_kept_as_long_as_their_memory(self, pool: fakes.Pool) -> None:
@@ -121,7 +121,7 @@ class TestResources:
         gc.collect()
         del copy
         driver.settle()
-        assert _native._cuda_waiting() == 0
+        assert _native.collect() == 0
         assert len(given_back) == 1
 
     def test_of_rmm_get_its_streams(self, pool: fakes.Pool) -> None:
@@ -135,7 +135,7 @@ class TestResources:
         assert contents(copy) == VALUES.tobytes()
         del copy
         driver.settle()
-        assert _native._cuda_waiting() == 0
+        assert _native.collect() == 0
         assert not resource.memory
 
     def test_give_the_memory_of_what_moves(self) -> None:
@@ -158,7 +158,7 @@ class TestResources:
             del moved
             gc.collect()
             driver.settle()
-            assert _native._cuda_waiting() == 0
+            assert _native.collect() == 0
             assert not resource.memory
 
     def test_give_the_memory_of_each_array_of_a_stream(self) -> None:
@@ -222,7 +222,7 @@ class TestFailures:
             assert contents(ad.from_dlpack(tensor, copy=True, allocator=resource)) == VALUES.tobytes()
             assert resource.asked == 2
             driver.settle()
-            assert _native._cuda_waiting() == 0
+            assert _native.collect() == 0
 
     def test_of_memory(self, pool: fakes.Pool) -> None:
         tensor = tensor_of(pool)
@@ -267,7 +267,7 @@ class TestFailures:
         resource = Broken()
         ad.from_dlpack(tensor, copy=True, allocator=resource)
         driver.settle()
-        assert _native._cuda_waiting() == 0
+        assert _native.collect() == 0
         assert len(resource.given_back) == 1
         assert shown == ["ValueError('not now')"]
 
@@ -327,7 +327,7 @@ def test_what_cannot_be_used_is_refused_and_given_back(
     with pytest.raises(error, match=message):
         ad.from_dlpack(tensor, copy=True, allocator=resource)
     driver.settle()
-    _native._cuda_waiting()
+    _native.collect()
     assert resource.back == ([answers[name]] if name not in ("null", "text", "negative") else [])
     assert ad.memory_stats()["cuda:0"]["allocators_used"] == 0
 
@@ -339,7 +339,7 @@ def test_managed_memory_will_do(pool: fakes.Pool, answers: dict[str, Any]) -> No
     assert contents(copy) == VALUES.tobytes()
     del copy
     driver.settle()
-    assert _native._cuda_waiting() == 0
+    assert _native.collect() == 0
     assert resource.back == [answers["managed"]]
 
 
@@ -353,7 +353,7 @@ def library(request: pytest.FixtureRequest) -> Iterator[Any]:
     yield library
     gc.collect()
     driver.settle()
-    assert _native._cuda_waiting() == 0
+    assert _native.collect() == 0
     assert library.cache.used == 0
     library.cache.close()
 
@@ -377,7 +377,7 @@ class TestNamespaces:
         first.held.release()
         del first
         driver.settle()
-        assert _native._cuda_waiting() == 0
+        assert _native.collect() == 0
         # The library's own array takes it, is written, and is gone.
         with driver.current():
             assert library.cache.alloc(3000, library.stream) == start
@@ -396,7 +396,7 @@ class TestNamespaces:
         del array
         gc.collect()
         driver.settle()
-        assert _native._cuda_waiting() == 0
+        assert _native.collect() == 0
         with driver.current():
             assert library.cache.alloc(3000, library.stream) == start
         driver.fill(start, 7, 3000, library.stream)
@@ -434,7 +434,7 @@ class TestNamespaces:
         ):
             ad.to_tensor(array, xp=library)
         driver.settle()
-        _native._cuda_waiting()
+        _native.collect()
         assert library.cache.used == 0
 
     def test_without_memory(self, library: Any) -> None:
@@ -467,7 +467,7 @@ tensor = ad.from_dlpack(fakes.Torch(pool, np.arange(6, dtype="int32"), stream=st
 kept, gone = (ad.from_dlpack(tensor, copy=True, allocator=Resource()) for _ in range(2))
 del gone
 driver.settle()
-_native._cuda_waiting()
+_native.collect()
 print("end")
 """
     ran = run(code)

@@ -95,7 +95,7 @@ def attempt() -> bool:
     # The failure may still be to come.
     for _ in range(2):
         drain()
-    assert _native._cuda_waiting() == 0, "memory waits for work that is done"
+    assert _native.collect() == 0, "memory waits for work that is done"
     assert not producers.wrongly_released(), producers.wrongly_released()
     producers.forget_all()
     device_arrow.clean_up()

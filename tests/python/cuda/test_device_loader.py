@@ -100,7 +100,7 @@ def test_few_blocks_are_used_again_and_again(prefetch: int) -> None:
     def live() -> list[int]:
         gc.collect()
         driver.settle()
-        assert _native._cuda_waiting() == 0
+        assert _native.collect() == 0
         return [driver.live(kind) for kind in ("device", "streams", "pools")]
 
     epoch(320)

@@ -105,8 +105,8 @@ def settle() -> None:
     for _ in range(2):
         driver.run_all()
         driver.settle()
-        _native._cuda_waiting()
-    assert _native._cuda_waiting() == 0
+        _native.collect()
+    assert _native.collect() == 0
     driver.clean_up()
 
 

@@ -52,7 +52,7 @@ def test_batches_are_its_memory(prefetch: int, host_waits: Any) -> None:
     del batch, held
     gc.collect()
     driver.settle()
-    assert _native._cuda_waiting() == 0
+    assert _native.collect() == 0
     assert (len(resource.given_back), resource.memory) == (3, {})
 
 

@@ -107,4 +107,4 @@ def test_loops_in_turn_on_two_devices(prefetch: int) -> None:
     for rank, model in enumerate(models):
         assert model.close() == rows[:, rank].tobytes()
     driver.settle()
-    assert _native._cuda_waiting() == 0
+    assert _native.collect() == 0

@@ -290,18 +290,17 @@ class TestBlocksToCopyThrough:
         found = ad.memory_stats()["cuda_host"]
         return found["used"] + found["kept"]
 
-    @pytest.fixture(autouse=True)
-    def _one_thread(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """What another thread has waited for, the simulated driver does not take this one to know."""
-        monkeypatch.setenv("ARROW_DLPACK_THREADS", "1")
+    def copy(self, values: np.ndarray) -> ad.Tensor:
+        """Copies on one thread: each of several may take a block beyond the limit."""
+        return ad.from_dlpack(values, device="cuda", threads=1)
 
     def test_are_as_many_as_are_allowed(self, monkeypatch: pytest.MonkeyPatch, host_waits: Callable[[], Any]) -> None:
         monkeypatch.setenv("ARROW_DLPACK_PINNED_BYTES", str(2 * self.BLOCK))
         waits, gate = host_waits(), driver.gate(driver.LEGACY)
-        small = ad.from_dlpack(self.LARGE[: 1 << 18], device="cuda")
+        small = self.copy(self.LARGE[: 1 << 18])
         assert (self.locked(), waits.ours) == (self.BLOCK, 0)
         driver.open_gate(gate)
-        large = ad.from_dlpack(self.LARGE, device="cuda")
+        large = self.copy(self.LARGE)
         # Each block is waited for that is filled again, and no more are made.
         assert self.locked() <= 2 * self.BLOCK
         assert contents(large) == self.LARGE.tobytes()
@@ -309,7 +308,7 @@ class TestBlocksToCopyThrough:
 
     def test_without_a_limit_nothing_waits(self, host_waits: Callable[[], Any]) -> None:
         waits, gate = host_waits(), driver.gate(driver.LEGACY)
-        large = ad.from_dlpack(self.LARGE, device="cuda")
+        large = self.copy(self.LARGE)
         assert (self.locked(), waits.ours) == (5 * self.BLOCK, 0)
         driver.open_gate(gate)
         assert contents(large) == self.LARGE.tobytes()
@@ -317,7 +316,7 @@ class TestBlocksToCopyThrough:
     def test_more_where_none_can_be_waited_for(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("ARROW_DLPACK_PINNED_BYTES", "0")
         gate = driver.gate(driver.LEGACY)
-        tensors = [ad.from_dlpack(self.LARGE[: 1 << 18], device="cuda") for _ in range(3)]
+        tensors = [self.copy(self.LARGE[: 1 << 18]) for _ in range(3)]
         assert self.locked() == 3 * self.BLOCK
         driver.open_gate(gate)
         assert all(contents(tensor) == self.LARGE[: 1 << 18].tobytes() for tensor in tensors)
@@ -325,4 +324,4 @@ class TestBlocksToCopyThrough:
     def test_no_number_of_bytes(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("ARROW_DLPACK_PINNED_BYTES", "much")
         with pytest.raises(ad.ConversionError, match='ARROW_DLPACK_PINNED_BYTES is "much", not a number of bytes'):
-            ad.from_dlpack(self.LARGE, device="cuda")
+            self.copy(self.LARGE)

@@ -73,7 +73,7 @@ def test_results_come_from_the_packages_allocator(guest) -> None:
     gc.collect()
     driver.run_all()
     driver.settle()
-    assert _native._cuda_waiting() == 0
+    assert _native.collect() == 0
     # The extension frees its memory itself, when it next looks at what waits; the scope of the allocator has ended.
     assert contents(guest.to_device(SOURCE, "cuda:0")) == EXPECTED
     assert (resource.memory, resource.given_back) == ({}, [(address, len(EXPECTED))])

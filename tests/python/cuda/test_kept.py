@@ -27,7 +27,7 @@ def look() -> None:
     """Has the package look at what waits as often as the driver may say that work is not done."""
     gc.collect()
     for _ in range(8):
-        ad.memory_stats()
+        ad.collect()
 
 
 def given_back(count: Callable[[], int], gate: int) -> None:

@@ -91,8 +91,8 @@ def attempt(source: str) -> bool:
     gc.collect()
     for _ in range(3):
         driver.settle()
-        _native._cuda_waiting()
-    assert _native._cuda_waiting() == 0
+        _native.collect()
+    assert _native.collect() == 0
     assert not producers.wrongly_released(), driver.report()
     producers.forget_all()
     assert driver.races() == 0, driver.report()

@@ -260,7 +260,7 @@ class TestFork:
 
         def work() -> None:
             tensors.clear()
-            _native._cuda_waiting()
+            _native.collect()
             assert pool.freed == 0
 
         assert self.in_child(work) == 0

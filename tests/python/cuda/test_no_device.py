@@ -108,7 +108,7 @@ held = fakes.Held(tensor.__dlpack__(max_version=(1, 0)))
 copy = ad.from_dlpack(other, copy=True)
 held.release()
 del tensor, copy
-print(_native._cuda_waiting())
+print(_native.collect())
 """
         ran = run(code)
         assert (ran.returncode, ran.stdout.strip()) == (0, "2"), ran.stderr

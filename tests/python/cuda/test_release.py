@@ -52,7 +52,7 @@ def test_behind_recorded_streams(pool, target) -> None:
     used_by(pool, target, stream.handle, record=stream)
     # What the legacy default stream has is done.
     driver.synchronize_stream(driver.LEGACY)
-    assert _native._cuda_waiting() == 1
+    assert _native.collect() == 1
     assert pool.freed == 0
     driver.open_gate(gate)
     assert driver.read(target, VALUES.nbytes, stream.handle) == VALUES.tobytes()
@@ -70,7 +70,7 @@ def test_behind_what_a_recorded_stream_is_given_later(pool, target) -> None:
     del tensor
     gc.collect()
     driver.synchronize_stream(driver.LEGACY)
-    assert _native._cuda_waiting() <= 1
+    assert _native.collect() <= 1
     assert driver.read(target, VALUES.nbytes, stream.handle) == VALUES.tobytes()
 
 
@@ -84,7 +84,7 @@ def test_waits_behind_a_gate_and_blocks_nobody(pool, target) -> None:
     del tensor, held
     gc.collect()
     assert pool.freed == 0
-    assert _native._cuda_waiting() == 1
+    assert _native.collect() == 1
     other = ad.from_dlpack(fakes.Torch(pool, VALUES, stream=driver.Stream().handle))
     driver.open_gate(gate)
     driver.settle()
@@ -127,7 +127,7 @@ def test_while_the_legacy_stream_is_captured_nothing_is_freed(pool) -> None:
         del tensor
         gc.collect()
     driver.settle()
-    assert _native._cuda_waiting() == 0
+    assert _native.collect() == 0
     assert pool.freed == 1
 
 
@@ -141,8 +141,10 @@ def test_many_round_trips_grow_nothing(pool) -> None:
 
     def live() -> list[int]:
         driver.settle()
-        assert _native._cuda_waiting() == 0
-        return [driver.live(kind) for kind in ("device", "pinned", "events", "pools")]
+        assert _native.collect() == 0
+        # So many idle events are kept for later, and how many there once were depends on the threads.
+        assert driver.live("events") <= 256
+        return [driver.live(kind) for kind in ("device", "pinned", "pools")]
 
     def trip(count: int) -> None:
         source = Same(pool, np.empty(0, "int32"), stream=stream.handle, address=address)
@@ -191,5 +193,5 @@ def test_a_deleter_runs_attached(pool) -> None:
     fakes.Held(tensor.__dlpack__(max_version=(1, 0))).release()
     del tensor, source
     driver.settle()
-    assert _native._cuda_waiting() == 0
+    assert _native.collect() == 0
     assert ran == [True]

@@ -227,7 +227,7 @@ def deferred_free() -> Run:
         finally:
             driver.open_gate(gate)
         driver.run_all()
-        _native._cuda_waiting()
+        _native.collect()
 
     return run
 

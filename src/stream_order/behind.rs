@@ -1,0 +1,124 @@
+//! Which work must be done before memory is reused?
+
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use super::Wait;
+use crate::cuda::{Called, CudaDevice, Current, Event, Stream};
+
+/// The work that must be done before memory is reused.
+pub(crate) struct Behind {
+    ordinal: i32,
+    /// Shared with the reaper, which waits for one of them while another thread may release the memory.
+    events: SmallVec<[Arc<Event>; 2]>,
+    /// Whether an event must still be recorded on the legacy default stream, because that was being captured.
+    needs_legacy: bool,
+}
+
+/// What is waited for next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Awaited {
+    /// Work that this stream of a device had.
+    Stream(i32, Stream),
+    /// The end of a capture on the legacy default stream of a device.
+    Capture(i32),
+    /// Work of a device of which the driver did not tell whether it is done.
+    Unknown(i32),
+}
+
+impl Behind {
+    pub(super) fn new(ordinal: i32, events: impl Iterator<Item = Event>) -> Self {
+        Self { ordinal, events: events.map(Arc::new).collect(), needs_legacy: false }
+    }
+
+    /// Returns the work that a stream of ours has now.
+    ///
+    /// # Errors
+    /// When no event can be recorded.
+    pub(crate) fn recorded(current: &Current, stream: Stream, wait: Wait) -> Called<Self> {
+        let event = if wait.is_skipped() { None } else { Some(Event::record(current, stream)?) };
+        Ok(Self::new(current.device().ordinal(), event.into_iter()))
+    }
+
+    /// Adds the work that the legacy default stream of the device has now.
+    pub(super) fn and_legacy(self) -> Self {
+        let mut behind = Self { needs_legacy: true, ..self };
+        if let Some(Ok(current)) = behind.enter() {
+            // Otherwise it is recorded when the memory is looked at.
+            let _ = behind.record_legacy(&current);
+        }
+        behind
+    }
+
+    pub(super) fn ordinal(&self) -> i32 {
+        self.ordinal
+    }
+
+    /// Returns the context of the device; `None` if the device cannot be started.
+    ///
+    /// # Errors
+    /// When the driver refuses, as at the end of the process: then nothing may be freed.
+    pub(super) fn enter(&self) -> Option<Called<Current>> {
+        Some(CudaDevice::get(self.ordinal).ok()?.enter_unchecked())
+    }
+
+    /// Returns what is waited for next; `None` if all work was seen done.
+    pub(super) fn place(&self) -> Option<Awaited> {
+        if self.needs_legacy && !Wait::ReleaseBehindLegacy.is_skipped() {
+            return Some(Awaited::Capture(self.ordinal()));
+        }
+        self.event().map(|event| Awaited::Stream(self.ordinal(), event.stream()))
+    }
+
+    /// Returns the event that is waited for next.
+    pub(super) fn event(&self) -> Option<&Arc<Event>> {
+        self.events.last()
+    }
+
+    /// Returns whether all work is done. Never waits.
+    ///
+    /// # Errors
+    /// When the driver fails.
+    pub(crate) fn is_done(&mut self, current: &Current) -> Called<bool> {
+        if !self.record_legacy(current)? {
+            return Ok(false);
+        }
+        while let Some(event) = self.events.last() {
+            if !event.is_complete(current)? {
+                return Ok(false);
+            }
+            self.events.pop();
+        }
+        Ok(true)
+    }
+
+    /// Returns whether all work was seen done, without a call of the driver.
+    pub(super) fn is_known_done(&mut self) -> bool {
+        while self.events.last().is_some_and(|event| event.is_known_complete()) {
+            self.events.pop();
+        }
+        self.place().is_none()
+    }
+
+    /// Records the missing event on the legacy default stream, which waits for all blocking streams. Returns false
+    /// while that stream is captured.
+    ///
+    /// # Errors
+    /// When the driver fails.
+    fn record_legacy(&mut self, current: &Current) -> Called<bool> {
+        if !self.needs_legacy || Wait::ReleaseBehindLegacy.is_skipped() {
+            return Ok(true);
+        }
+        // Recording an event would break the capture, or become a part of it.
+        if current.is_capturing(Stream::LEGACY)? {
+            return Ok(false);
+        }
+        let event = Event::record(current, Stream::LEGACY)?;
+        // The new event comes after these, because nobody destroys that stream.
+        self.events.retain(|earlier| earlier.stream() != Stream::LEGACY);
+        self.events.push(Arc::new(event));
+        self.needs_legacy = false;
+        Ok(true)
+    }
+}

@@ -1,0 +1,312 @@
+"""Does lent memory come back by itself, and at what cost, while nobody calls the package?"""
+
+from __future__ import annotations
+
+import gc
+import os
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import arrow_dlpack as ad
+import driver
+import fakes
+import numpy as np
+import producers
+import pytest
+
+VALUES = np.arange(1024, dtype="int32")
+# Seconds, for what takes milliseconds on an idle machine.
+SOON = 30.0
+UNKNOWN, ILLEGAL_ADDRESS = 999, 700
+
+
+def soon(condition: Callable[[], bool]) -> bool:
+    """Whether something comes true by itself: the package is not called meanwhile."""
+    end = time.monotonic() + SOON
+    while not condition():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.001)
+    return True
+
+
+def lend(pool: fakes.Pool, stream: int = driver.LEGACY, *, record: driver.Stream | None = None) -> None:
+    """Imports a tensor, lends it to a consumer, and lets go of it."""
+    tensor = ad.from_dlpack(fakes.Torch(pool, VALUES, stream=driver.LEGACY))
+    if record is not None:
+        tensor.record_stream(record)
+    fakes.Held(tensor.__dlpack__(stream=stream, max_version=(1, 0))).release()
+    del tensor
+    gc.collect()
+
+
+def reaped() -> int:
+    return ad.memory_stats()["reaper"]["released_blocks"]
+
+
+def is_alive() -> bool:
+    """Whether this process has the thread."""
+    names = [Path(f"/proc/self/task/{task}/comm").read_text() for task in os.listdir("/proc/self/task")]
+    return any(name.startswith("arrow-dlpack-re") for name in names)
+
+
+class TestMemoryComesBack:
+    def test_when_the_device_is_done(self, pool: fakes.Pool) -> None:
+        assert not is_alive()
+        gate = driver.gate(driver.LEGACY)
+        lend(pool)
+        time.sleep(0.05)
+        assert pool.freed == 0
+        driver.open_gate(gate)
+        assert soon(lambda: pool.freed == 1)
+        assert soon(lambda: reaped() == 1)
+        assert ad.memory_stats()["cuda:0"]["waiting_blocks"] == 0
+
+    def test_of_the_package_itself(self, pool: fakes.Pool) -> None:
+        tensor = ad.from_dlpack(fakes.Torch(pool, VALUES, stream=driver.LEGACY))
+        copy = ad.from_dlpack(tensor, copy=True)
+        gate = driver.gate(driver.LEGACY)
+        fakes.cupy(copy, driver.LEGACY).release()
+        del copy
+        assert ad.memory_stats()["cuda:0"]["waiting_bytes"] == VALUES.nbytes
+        freed = driver.calls("cuMemFreeAsync")
+        driver.open_gate(gate)
+        assert soon(lambda: driver.calls("cuMemFreeAsync") > freed)
+
+    def test_though_another_stream_is_not_done(self, pool: fakes.Pool) -> None:
+        slow = driver.Stream()
+        gate = driver.gate(slow.handle)
+        lend(pool, record=slow)
+        # The thread waits for that stream by now.
+        time.sleep(0.02)
+        assert pool.freed == 0
+        others = [ad.from_dlpack(fakes.Torch(pool, VALUES, stream=driver.LEGACY)) for _ in range(3)]
+        for tensor in others:
+            fakes.cupy(tensor, driver.LEGACY).release()
+        del others, tensor
+        gc.collect()
+        driver.synchronize_stream(driver.LEGACY)
+        # A call looks at what the thread does not see.
+        ad.from_dlpack(fakes.Torch(pool, VALUES, stream=driver.LEGACY))
+        assert soon(lambda: pool.freed >= 4)
+        driver.open_gate(gate)
+        assert soon(lambda: pool.freed == 5)
+
+    def test_in_the_order_of_the_stream(self, pool: fakes.Pool) -> None:
+        order = []
+
+        class Numbered(fakes.Torch):
+            def free(self) -> None:
+                order.append(self.number)
+                super().free()
+
+        gate = driver.gate(driver.LEGACY)
+        for number in range(10):
+            source = Numbered(pool, VALUES, stream=driver.LEGACY)
+            source.number = number
+            fakes.cupy(ad.from_dlpack(source), driver.LEGACY).release()
+            del source
+        gc.collect()
+        driver.open_gate(gate)
+        assert soon(lambda: len(order) == 10)
+        assert order == sorted(order)
+
+    def test_after_a_capture(self, pool: fakes.Pool) -> None:
+        tensor = ad.from_dlpack(fakes.Torch(pool, VALUES, stream=driver.LEGACY))
+        fakes.cupy(tensor, driver.LEGACY).release()
+        driver.settle()
+        stream = driver.Stream(flags=0)
+        with driver.capture(stream.handle):
+            del tensor
+            gc.collect()
+            time.sleep(0.05)
+            assert pool.freed == 0
+        assert soon(lambda: pool.freed == 1)
+
+    def test_when_a_wait_fails(self, pool: fakes.Pool) -> None:
+        gate = driver.gate(driver.LEGACY)
+        driver.fail("cuEventSynchronize", 1, UNKNOWN)
+        driver.fail("cuEventQuery", 1, UNKNOWN)
+        lend(pool)
+        driver.open_gate(gate)
+        assert soon(lambda: pool.freed == 1)
+
+
+class TestTheThread:
+    def test_may_be_turned_off(self, pool: fakes.Pool, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("ARROW_DLPACK_REAPER", "0")
+        gate = driver.gate(driver.LEGACY)
+        lend(pool)
+        driver.open_gate(gate)
+        driver.settle()
+        time.sleep(0.05)
+        assert pool.freed == 0
+        assert not is_alive()
+        # An import looks.
+        ad.from_dlpack(fakes.Torch(pool, VALUES, stream=driver.LEGACY))
+        assert pool.freed >= 1
+
+    def test_holds_no_lock_while_it_attaches_or_calls_a_deleter(self, pool: fakes.Pool) -> None:
+        """The deleter waits for another thread, which lends and lets go of memory, and asks for statistics."""
+        inside, is_done = threading.Event(), threading.Event()
+
+        class Waiting(fakes.Torch):
+            def free(self) -> None:
+                inside.set()
+                assert is_done.wait(SOON)
+                super().free()
+
+        fakes.cupy(ad.from_dlpack(Waiting(pool, VALUES, stream=driver.LEGACY)), driver.LEGACY).release()
+        gc.collect()
+        assert inside.wait(SOON)
+        lend(pool)
+        assert ad.memory_stats()["cuda:0"]["waiting_blocks"] <= 1
+        ad.from_dlpack(fakes.Torch(pool, VALUES, stream=driver.LEGACY))
+        is_done.set()
+        assert soon(lambda: pool.freed >= 3)
+
+    def test_is_none_of_a_forked_child(self, pool: fakes.Pool) -> None:
+        gate = driver.gate(driver.LEGACY)
+        tensor = ad.from_dlpack(fakes.Torch(pool, VALUES, stream=driver.LEGACY))
+        lend(pool)
+        child = os.fork()
+        if child == 0:
+            status = 1
+            try:
+                before = pool.freed
+                del tensor
+                gc.collect()
+                with pytest.raises(BufferError, match="forked"):
+                    ad.from_dlpack(VALUES, device="cuda")
+                assert (ad.collect(), ad.memory_stats()) == (0, {})
+                assert not is_alive()
+                assert pool.freed == before
+                status = 0
+            finally:
+                os._exit(status)
+        assert os.waitpid(child, 0)[1] == 0
+        driver.open_gate(gate)
+        assert soon(lambda: pool.freed == 1)
+
+    @pytest.mark.no_devices
+    @pytest.mark.parametrize(
+        "end", ["pass", "sys.exit(0)", "driver.open_gate(gate)", "driver.open_gate(gate); lend(pool)"]
+    )
+    def test_ends_with_the_interpreter(self, end: str) -> None:
+        """While it waits for work that has no end, and while it releases."""
+        run(end)
+
+    @pytest.mark.no_devices
+    def test_gives_up_what_is_in_a_lost_context(self) -> None:
+        lost = f'driver.exempt = True; driver.fail_from("cuEventSynchronize", 1, {ILLEGAL_ADDRESS})'
+        run(
+            """
+            import pytest
+            # The thread looks, and finds that out.
+            time.sleep(0.2)
+            with pytest.raises(BufferError, match="context is lost"):
+                ad.from_dlpack(np.arange(3), device="cuda").to_device("cpu")
+            driver.open_gates()
+            assert ad.collect() == 1
+            # It asks no more.
+            calls = driver.calls()
+            time.sleep(0.1)
+            assert driver.calls() == calls
+            assert (pool.freed, driver.races()) == (0, 0)
+            """,
+            before=lost,
+        )
+
+
+def run(end: str, before: str = "") -> None:
+    """Runs a program that lends memory behind a gate, and ends as any program does."""
+    folders = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
+    program = f"""
+        import sys, time
+        sys.path[:0] = {folders!r}
+        import arrow_dlpack as ad, driver, fakes, numpy as np
+        from test_reaper import lend
+        pool = fakes.Pool()
+        gate = driver.gate(driver.LEGACY)
+        {before}
+        lend(pool)
+    """
+    program = textwrap.dedent(program) + textwrap.dedent(end)
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False)
+    assert (ran.returncode, ran.stderr) == (0, "")
+
+
+class TestCosts:
+    """Calls of the driver by all threads."""
+
+    @pytest.mark.parametrize("count", [1, 50])
+    def test_at_most_two_calls_a_release(self, pool: fakes.Pool, count: int) -> None:
+        source = ad.from_dlpack(fakes.Torch(pool, VALUES, stream=driver.LEGACY))
+        copies = [ad.from_dlpack(source, copy=True) for _ in range(count + 1)]
+        for copy in copies:
+            fakes.cupy(copy, driver.LEGACY).release()
+        # The thread starts, and enters the device.
+        del copy, copies[-1]
+        assert soon(lambda: ad.collect() == 0)
+        gate = driver.gate(driver.LEGACY)
+        copies.clear()
+        gc.collect()
+        # It waits by now.
+        assert soon(lambda: driver.calls("cuEventSynchronize") >= 1)
+        time.sleep(0.05)
+        driver.exempt = True
+        calls, freed = driver.calls(), driver.calls("cuMemFreeAsync")
+        driver.open_gate(gate)
+        assert soon(lambda: driver.calls("cuMemFreeAsync") - freed == count)
+        time.sleep(0.05)
+        # The first wait was counted before.
+        assert driver.calls() - calls <= 2 * count - 1
+
+    def test_none_while_nothing_waits(self, pool: fakes.Pool) -> None:
+        lend(pool)
+        assert soon(lambda: pool.freed == 1)
+        time.sleep(0.05)
+        calls = driver.calls()
+        time.sleep(0.2)
+        assert driver.calls() == calls
+
+    def test_few_while_work_of_several_streams_lasts(self, pool: fakes.Pool) -> None:
+        """Two streams, so that the thread has to ask: less and less often."""
+        streams = [driver.Stream() for _ in range(2)]
+        gates = [driver.gate(stream.handle) for stream in streams]
+        for stream in streams:
+            lend(pool, record=stream)
+        time.sleep(0.3)
+        calls = driver.calls()
+        time.sleep(0.5)
+        # It asks for the first of each, and at most each 10 ms.
+        assert driver.calls() - calls <= 50 * 2 * 6
+        for gate in gates:
+            driver.open_gate(gate)
+        assert soon(lambda: pool.freed == 2)
+
+
+def test_collect_releases_what_is_done_and_counts_the_rest(pool: fakes.Pool) -> None:
+    assert ad.collect() == 0
+    slow = driver.Stream()
+    gate = driver.gate(slow.handle)
+    lend(pool, record=slow)
+    lend(pool)
+    driver.synchronize_stream(driver.LEGACY)
+    assert ad.collect() == 1
+    assert pool.freed == 1
+    driver.open_gate(gate)
+    driver.settle()
+    assert (ad.collect(), pool.freed) == (0, 2)
+    assert not producers.wrongly_released()
+
+
+def test_collect_loads_no_driver() -> None:
+    calls = driver.calls()
+    assert ad.collect() == 0
+    assert driver.calls() == calls
