@@ -15,6 +15,8 @@ ONLY ?=
 QUICK ?=
 # How the simulated driver orders work: lazy and random:1 fail every proof of `make prove-waits`. The others are random:2 to random:4.
 CUDA_SCHEDULES ?= lazy,eager,random:1
+# 1: `make check-versions` builds polars with the oldest Rust, too, in ten minutes.
+SLOW ?=
 # How long `make fuzz` runs each of its targets.
 SECONDS ?= 60
 # Passed to every cargo command, such as --locked.
@@ -80,7 +82,7 @@ BENCH_SETS := bench $(if $(filter full,$(INTEROP)),bench-heavy)
 DEMO_SETS := demo $(if $(filter torch,$(FRAMEWORK)),demo-torch)
 
 .PHONY: help demo test test-rust test-polars test-python test-cuda test-ptx ptx test-simulated-cuda simulated-cuda prove-waits gpu-bundle peers interop
-.PHONY: asan tsan miri fuzz lint bench wheel release clean
+.PHONY: asan tsan miri fuzz lint check-versions bench wheel release clean
 # Two installs into one environment at once would break it.
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
@@ -101,6 +103,7 @@ help:
 	@echo 'make miri    the Rust tests under Miri, where a nightly toolchain has it'
 	@echo 'make fuzz    every fuzz target for SECONDS=60 each'
 	@echo 'make lint    formatting, clippy, docs, types, licences'
+	@echo 'make check-versions  builds with each PyO3 of the range, the oldest Rust and the next arrow  (SLOW=1: polars, too)'
 	@echo 'make bench   figures against a plain copy and against peers  (ONLY=pack,back QUICK=1 INTEROP=full|light)'
 	@echo 'make wheel   the release wheel, in dist/'
 	@echo 'make release the files of a release, tested, in dist/release/  (docs/releasing.md)'
@@ -228,6 +231,10 @@ lint: $(STAMPS)/installed $(STAMPS)/lint
 	$(BIN)/mypy --config-file python/pyproject.toml python/arrow_dlpack tests/python/typing_sample.py
 	$(BIN)/python -m mypy.stubtest arrow_dlpack --mypy-config-file python/pyproject.toml --allowlist python/stubtest-allowlist.txt
 	$(BIN)/python .ci/dependencies.py
+
+# With lock files of its own, in target/versions; it asks the registry.
+check-versions: $(STAMPS)/venv
+	$(BIN)/python .ci/versions.py $(if $(SLOW),--slow)
 
 bench: $(STAMPS)/installed $(BENCH_SETS:%=$(STAMPS)/%)
 	$(BIN)/python benches $(if $(ONLY),--only $(ONLY)) $(if $(QUICK),--quick) \

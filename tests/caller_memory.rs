@@ -139,7 +139,10 @@ fn raw_parts_have_any_strides_and_release_their_owner_once() {
     let tensor =
         unsafe { Tensor::from_raw_parts(16 as _, rocm, DType::Int32, &[6], None, Arc::new(six), true) }.unwrap();
     assert!(tensor.is_writable() && tensor.readiness().is_some());
-    assert_eq!(tensor.to_vec::<i32>().unwrap_err().kind(), ErrorKind::Device);
+    for error in [tensor.to_vec::<i32>().unwrap_err(), tensor.as_slice::<i32>().unwrap_err()] {
+        assert_eq!(error.kind(), ErrorKind::Device);
+        assert_eq!(error.remedy().as_deref(), Some("copy it to the CPU with the library that made it"));
+    }
     assert_eq!(tensor.slice(1, 2).unwrap().as_ptr().addr(), 20);
     drop(tensor);
     assert_eq!(released.get(), 1);

@@ -1,7 +1,6 @@
 //! Caches fields: those of plain numbers without a name, and the last few that each thread read.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
 use std::ffi::{CStr, c_char};
 use std::sync::{Arc, LazyLock};
 
@@ -81,7 +80,7 @@ unsafe fn describes(schema: &ArrowSchema, field: &Field, depth: usize) -> bool {
     // SAFETY: `strings`: the name is NULL or ends with NUL.
     let named = unsafe { is_text(schema.name, field.name()) };
     // SAFETY: `metadata` is promised for this schema.
-    let same = named && unsafe { is_metadata(schema.metadata, field.metadata()) };
+    let same = named && unsafe { is_metadata(schema.metadata, field) };
     // SAFETY: `strings` and `nested` are promised for this schema.
     same && unsafe { describes_type(schema, field.data_type(), depth) }
 }
@@ -150,7 +149,8 @@ unsafe fn is_text(pointer: *const c_char, expected: &str) -> bool {
 
 /// # Safety
 /// As [`metadata`].
-unsafe fn is_metadata(pointer: *const c_char, expected: &HashMap<String, String>) -> bool {
+unsafe fn is_metadata(pointer: *const c_char, field: &Field) -> bool {
+    let expected = field.metadata();
     if pointer.is_null() {
         return expected.is_empty();
     }
@@ -219,6 +219,7 @@ unsafe fn plain_type(schema: &ArrowSchema) -> Option<&'static FieldRef> {
 #[cfg(test)]
 mod tests {
     use arrow_schema::{Field, Fields, UnionFields, UnionMode};
+    use std::collections::HashMap;
 
     use super::*;
     use crate::arrow::export_schema;

@@ -53,7 +53,7 @@ impl FieldParts {
             format: schema.format().to_owned(),
             name: field.name().clone(),
             flags: flags.iter().filter(|(is_set, _)| *is_set).fold(0, |flags, (_, flag)| flags | flag),
-            metadata: field.metadata().clone(),
+            metadata: field.metadata().iter().map(|(key, value)| (key.clone(), value.clone())).collect(),
             children: children_of(field.data_type()).iter().map(|child| Self::of(child)).collect::<Result<_>>()?,
             dictionary,
         })

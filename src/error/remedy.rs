@@ -230,7 +230,10 @@ remedies! {
     }
     NamePandasIndex { "name it in the columns to convert it", "name it in columns= to convert it" }
     // Devices.
-    CopyToHost { "copy it to Device::CPU first", "copy it with .to_device(\"cpu\") first" }
+    CopyToHost {
+        "copy it to Device::CPU first, by transfer::tensor_to_device or array_to_device",
+        "copy it with .to_device(\"cpu\") first",
+    }
     UseHost { "use Device::CPU", "use device=\"cpu\"" }
     OtherDevice {
         "copy it to another device, or leave it shared",

@@ -199,5 +199,6 @@ fn read_types(object: &Bound<'_, PyAny>, names: &[String]) -> PyResult<Types> {
         let error = Error::argument(format!("type has the fields {own:?}, and names are {names:?}"));
         return Err(error.remedy_is("pass a schema with the same names in the same order").into());
     }
-    Ok((fields.iter().cloned().map(Some).collect(), field.metadata().clone()))
+    let metadata = field.metadata().iter().map(|(key, value)| (key.clone(), value.clone())).collect();
+    Ok((fields.iter().cloned().map(Some).collect(), metadata))
 }

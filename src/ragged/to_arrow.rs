@@ -1,5 +1,6 @@
 //! Converts values and offsets to an Arrow array over the same memory.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use arrow_schema::extension::{EXTENSION_TYPE_METADATA_KEY, EXTENSION_TYPE_NAME_KEY};
@@ -142,7 +143,7 @@ impl Ragged {
             None => {
                 let name = self.field.as_ref().map_or("", |field| field.name());
                 let entries = [(EXTENSION_TYPE_NAME_KEY, variable_shape::NAME), (EXTENSION_TYPE_METADATA_KEY, "{}")];
-                let metadata = entries.map(|(key, value)| (key.to_owned(), value.to_owned())).into();
+                let metadata = HashMap::from(entries.map(|(key, value)| (key.to_owned(), value.to_owned())));
                 let data_type = DataType::Struct(own.iter().cloned().collect());
                 (Arc::new(Field::new(name, data_type, true).with_metadata(metadata)), true)
             }

@@ -72,8 +72,8 @@ impl FixedShapeTensor {
             metadata.insert("permutation".into(), self.permutation.clone().into());
         }
         let mut entries = field.metadata().clone();
-        entries.insert(EXTENSION_TYPE_NAME_KEY.into(), NAME.into());
-        entries.insert(EXTENSION_TYPE_METADATA_KEY.into(), Value::Object(metadata).to_string());
+        entries.insert(EXTENSION_TYPE_NAME_KEY.to_owned(), NAME.to_owned());
+        entries.insert(EXTENSION_TYPE_METADATA_KEY.to_owned(), Value::Object(metadata).to_string());
         field.with_metadata(entries)
     }
 

@@ -1,5 +1,6 @@
 //! [`TensorField`]: the Arrow type of a tensor, from its dtype, shape and strides alone.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use arrow_schema::extension::EXTENSION_TYPE_NAME_KEY;
@@ -125,7 +126,7 @@ fn leaf(dtype: DType) -> Result<(Field, Element)> {
 }
 
 fn extension(storage: DataType, name: String) -> Field {
-    Field::new("", storage, true).with_metadata([(EXTENSION_TYPE_NAME_KEY.to_owned(), name)].into())
+    Field::new("", storage, true).with_metadata(HashMap::from([(EXTENSION_TYPE_NAME_KEY.to_owned(), name)]))
 }
 
 /// Returns the order of dimensions, slowest first, in which the elements of one row are dense in memory, as the

@@ -109,10 +109,12 @@ impl Tensor {
 
     fn require_dense(&self) -> Result<()> {
         if !self.device.is_cpu() {
-            return Err(Error::new(ErrorKind::Device, format!("the elements are on {}", self.device)));
+            return Err(Error::new(ErrorKind::Device, format!("the elements are on {}", self.device))
+                .remedy_is(self.device.host_remedy()));
         }
         if !self.is_row_major() || !self.is_aligned() {
-            return Err(Error::new(ErrorKind::Unsupported, "the elements are strided or misaligned"));
+            return Err(Error::new(ErrorKind::Unsupported, "the elements are strided or misaligned")
+                .remedy_is("copy them first: Tensor::contiguous, or Tensor::to_vec"));
         }
         Ok(())
     }

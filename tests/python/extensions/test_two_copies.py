@@ -63,6 +63,36 @@ def test_arrays_batches_and_streams_are_the_packages(guest) -> None:
     assert pa.table(stream) == table
 
 
+@pytest.mark.parametrize(
+    "source",
+    [
+        pa.array([[1, 2], [], [3]], pa.list_(pa.int16())),
+        pa.array([[1.5]], pa.large_list(pa.float64())),
+        pa.array([[[1], [2, 3]], []], pa.list_(pa.list_(pa.int32()))),
+        pa.array(["a", "bcd", ""]),
+    ],
+    ids=lambda source: str(source.type),
+)
+def test_rows_of_different_lengths_are_the_packages(guest, source: pa.Array) -> None:
+    ragged = guest.to_ragged(source)
+    assert type(ragged) is ad.Ragged
+    assert ragged.validity is None
+    assert pa.array(ragged).equals(source), "the type came along"
+    inner = ragged.values
+    while isinstance(inner, ad.Ragged):
+        inner = inner.values
+    assert np.from_dlpack(inner).ctypes.data == source.buffers()[-1].address
+
+
+def test_null_rows_keep_their_validity(guest) -> None:
+    source = pa.array([[1], None, [2, 3]])
+    ragged = guest.to_ragged(source, keep=True)
+    assert np.from_dlpack(ragged.validity).tolist() == [True, False, True]
+    assert pa.array(ragged).equals(source)
+    with pytest.raises(ad.NullError):
+        guest.to_ragged(source)
+
+
 def test_a_tensor_of_the_package_is_read_as_a_tensor(guest) -> None:
     # By its Arrow dunders the strided rows would be copied, whatever copy= says.
     source = np.arange(12.0).reshape(3, 4)[:, ::2]

@@ -6,6 +6,7 @@ use std::ptr::{null, null_mut};
 use arrow_schema::Field;
 use pyo3::exceptions::PyModuleNotFoundError;
 use pyo3::prelude::*;
+use pyo3::types::PyDict;
 
 use super::super::produce::wait_by_this_thread;
 use super::connect::{Functions, answered, connect, package};
@@ -18,9 +19,10 @@ use crate::dlpack::Offer;
 use crate::error::Result;
 use crate::ffi::arrow_device::ArrowSchema;
 use crate::python::stream::wrap;
-use crate::python::{ArrayStream, Tensor};
+use crate::python::{ArrayStream, Ragged, Tensor};
+use crate::spec::CopyMode;
 
-/// What [`into_package`] takes: a tensor, an array or a stream.
+/// What [`into_package`] takes: a tensor, an array, a stream, or rows of different lengths.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum PackageObject {
@@ -30,6 +32,8 @@ pub enum PackageObject {
     Array(DeviceArray),
     /// Becomes an `arrow_dlpack.ArrayStream`.
     Stream(DeviceArrayStream),
+    /// Becomes an `arrow_dlpack.Ragged`, whose parts are read-only.
+    Ragged(Box<crate::ragged::Ragged>),
 }
 
 impl From<crate::tensor::Tensor> for PackageObject {
@@ -50,8 +54,14 @@ impl From<DeviceArrayStream> for PackageObject {
     }
 }
 
-/// Returns an instance of the installed package's class: an `arrow_dlpack.Tensor`, `Array`, `RecordBatch` or `ArrayStream`
-/// over the same memory. It imports the package if nobody did.
+impl From<crate::ragged::Ragged> for PackageObject {
+    fn from(ragged: crate::ragged::Ragged) -> Self {
+        Self::Ragged(Box::new(ragged))
+    }
+}
+
+/// Returns an instance of the installed package's class: an `arrow_dlpack.Tensor`, `Array`, `RecordBatch`, `ArrayStream` or `Ragged`
+/// over the same memory, but that the validity of ragged rows is copied. It imports the package if nobody did.
 ///
 /// A class of this copy of the crate would look the same, and be no instance of the package's (docs/two-copies.md).
 ///
@@ -73,6 +83,7 @@ pub fn into_package<'py>(py: Python<'py>, object: impl Into<PackageObject>) -> P
         PackageObject::Tensor(tensor) => package.tensor(py, &tensor),
         PackageObject::Array(array) => package.array(py, &array),
         PackageObject::Stream(stream) => package.stream(py, stream),
+        PackageObject::Ragged(ragged) => package.ragged(py, &ragged),
     }
 }
 
@@ -82,6 +93,7 @@ fn own(py: Python<'_>, object: PackageObject) -> PyResult<Bound<'_, PyAny>> {
         PackageObject::Tensor(tensor) => Ok(Bound::new(py, Tensor::new(tensor))?.into_any()),
         PackageObject::Array(array) => wrap(py, array),
         PackageObject::Stream(stream) => Ok(Bound::new(py, ArrayStream::new(stream))?.into_any()),
+        PackageObject::Ragged(ragged) => Ok(Bound::new(py, Ragged::new(py, *ragged, None)?)?.into_any()),
     }
 }
 
@@ -126,6 +138,16 @@ impl Functions {
         let status = unsafe { (self.array_to_object)(array.as_mut_ptr(), &raw const *field, &raw mut object) };
         // SAFETY: the answer of a function of the table.
         unsafe { answered(py, status, object) }
+    }
+
+    /// By way of the list array, which knows the field: the table has no function for rows of different lengths.
+    fn ragged<'py>(&self, py: Python<'py>, ragged: &crate::ragged::Ragged) -> PyResult<Bound<'py, PyAny>> {
+        let lists = self.array(py, &ragged.to_arrow(CopyMode::IfNeeded)?)?;
+        let keywords = PyDict::new(py);
+        if ragged.validity().is_some() {
+            keywords.set_item("nulls", "keep")?;
+        }
+        py.import("arrow_dlpack")?.getattr("to_ragged")?.call((lists,), Some(&keywords))
     }
 
     fn stream<'py>(&self, py: Python<'py>, stream: DeviceArrayStream) -> PyResult<Bound<'py, PyAny>> {

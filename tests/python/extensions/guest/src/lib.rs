@@ -5,7 +5,7 @@ use arrow_dlpack::python::input::{self, ArrowInput, InputChunks};
 use arrow_dlpack::python::protocol::{self, into_package};
 use arrow_dlpack::stream_order::{self, stream_scope};
 use arrow_dlpack::transfer::{Transfer, tensor_to_device};
-use arrow_dlpack::{Chunks, Conversion, CopyMode, Device};
+use arrow_dlpack::{Chunks, Conversion, CopyMode, Device, NullPolicy};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 
@@ -27,6 +27,15 @@ fn converted(data: &Bound<'_, PyAny>, copy: Option<bool>) -> PyResult<arrow_dlpa
 #[pyo3(signature = (data, copy=None))]
 fn to_tensor<'py>(data: &Bound<'py, PyAny>, copy: Option<bool>) -> PyResult<Bound<'py, PyAny>> {
     into_package(data.py(), converted(data, copy)?)
+}
+
+/// Converts lists or strings, and returns the package's `Ragged`.
+#[pyfunction]
+#[pyo3(signature = (data, keep=false))]
+fn to_ragged<'py>(data: &Bound<'py, PyAny>, keep: bool) -> PyResult<Bound<'py, PyAny>> {
+    let chunks = InputChunks::read(data, CopyMode::IfNeeded)?;
+    let nulls = if keep { NullPolicy::Keep } else { NullPolicy::Error };
+    into_package(data.py(), Conversion::default().nulls(nulls).ragged(Chunks::new(chunks.field(), chunks.arrays()))?)
 }
 
 /// Imports a tensor of DLPack, and returns the package's `Tensor`.
@@ -72,6 +81,7 @@ fn in_scope<'py>(per_thread: bool, function: &Bound<'py, PyAny>) -> PyResult<Bou
 fn guest(module: &Bound<'_, PyModule>) -> PyResult<()> {
     protocol::init(module.py())?;
     module.add_function(wrap_pyfunction!(to_tensor, module)?)?;
+    module.add_function(wrap_pyfunction!(to_ragged, module)?)?;
     module.add_function(wrap_pyfunction!(from_dlpack, module)?)?;
     module.add_function(wrap_pyfunction!(from_arrow, module)?)?;
     module.add_function(wrap_pyfunction!(to_device, module)?)?;
