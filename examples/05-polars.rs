@@ -2,7 +2,7 @@
 
 #![allow(clippy::print_stdout, reason = "it prints what it made")]
 
-use arrow_dlpack::{Chunks, Conversion, CopyLog, CopyMode, MemoryOrder, NullPolicy, polars};
+use arrow_dlpack::{Conversion, CopyLog, CopyMode, MemoryOrder, NullPolicy, polars};
 use polars_core::df;
 use polars_core::prelude::{DataFrame, PolarsError};
 
@@ -11,22 +11,19 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     // A column is a view of its memory. Without permission to copy, anything else is an error.
     let prices = frame.column("price")?.as_materialized_series();
-    let (field, chunks) = polars::from_series(prices)?;
-    let view = Conversion::default().copy(CopyMode::Never).to_tensor(Chunks::new(&field, &chunks))?;
+    let view = Conversion::default().copy(CopyMode::Never).to_tensor(prices)?;
     println!("{:?}, {:?}", view.shape(), view.as_slice::<f32>()?);
 
     // All columns become a matrix, in one pass. The log tells what was copied, and why.
-    let (field, batches) = polars::from_frame(&frame)?;
     let log = CopyLog::new();
-    let matrix = log.track(|| Conversion::default().nulls(NullPolicy::Nan).to_tensor(Chunks::new(&field, &batches)))?;
+    let matrix = log.track(|| Conversion::default().nulls(NullPolicy::Nan).to_tensor(&frame))?;
     println!("{:?}, {:?}", matrix.shape(), matrix.as_slice::<f32>()?);
     for copied in log.entries() {
         println!("copied {} bytes: {}", copied.bytes, copied.why);
     }
 
     // A column-major matrix is a frame without a copy.
-    let conversion = Conversion::default().nulls(NullPolicy::Nan).memory_order(MemoryOrder::F);
-    let columns = conversion.to_tensor(Chunks::new(&field, &batches))?;
+    let columns = Conversion::default().nulls(NullPolicy::Nan).memory_order(MemoryOrder::F).to_tensor(&frame)?;
     let back = polars::matrix_to_frame(&columns, &["price", "count"], CopyMode::Never)?;
     assert_eq!((back.height(), back.width()), (3, 2));
 

@@ -120,7 +120,7 @@ fn batch(columns: Vec<DeviceArray>, rows: usize, field: &FieldRef) -> Result<Dev
 }
 
 /// Returns the series of a column. Polars writes out the value of a column that repeats one.
-fn materialised(column: &Column) -> Result<&Series> {
+pub(super) fn materialised(column: &Column) -> Result<&Series> {
     let Some(scalar) = column.as_scalar_column() else { return Ok(column.as_materialized_series()) };
     let of_column = |error: Error| error.in_column(column.name());
     // Polars ends the process if it cannot have the memory.

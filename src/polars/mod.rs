@@ -1,23 +1,22 @@
 //! Series and frames of polars: to tensors over the same memory, and back.
 //!
-//! [`from_series`], [`from_chunked`] and [`from_frame`] return arrays over the same memory with their field, as every
-//! [`Conversion`](crate::Conversion) takes them.
+//! A reference to a series, a column, a chunked array or a frame becomes [`Chunks`], as every method of
+//! [`Conversion`](crate::Conversion) takes them. [`from_series`], [`from_chunked`] and [`from_frame`] return the arrays, over the same
+//! memory, with their field.
 //!
 //! ```
-//! use arrow_dlpack::{Chunks, Conversion, CopyMode, NullPolicy, polars};
+//! use arrow_dlpack::{Conversion, CopyMode, NullPolicy};
 //! use polars_core::df;
 //!
 //! let frame = df!("a" => [1.0_f32, 2.0], "b" => [Some(3_i16), None]).unwrap();
 //!
 //! // A view of a column.
 //! let a = frame.column("a").unwrap().as_materialized_series();
-//! let (field, chunks) = polars::from_series(a)?;
-//! let view = Conversion::default().copy(CopyMode::Never).to_tensor(Chunks::new(&field, &chunks))?;
+//! let view = Conversion::default().copy(CopyMode::Never).to_tensor(a)?;
 //! assert_eq!(view.as_ptr().cast_const().cast(), a.f32().unwrap().cont_slice().unwrap().as_ptr());
 //!
 //! // All columns as the rows of a matrix.
-//! let (field, batches) = polars::from_frame(&frame)?;
-//! let matrix = Conversion::default().nulls(NullPolicy::Nan).to_tensor(Chunks::new(&field, &batches))?;
+//! let matrix = Conversion::default().nulls(NullPolicy::Nan).to_tensor(&frame)?;
 //! assert_eq!((matrix.shape(), &matrix.as_slice::<f32>()?[..3]), (&[2_i64, 2][..], &[1.0, 3.0, 2.0][..]));
 //! # Ok::<(), arrow_dlpack::Error>(())
 //! ```
@@ -52,16 +51,16 @@ mod readable;
 mod stream;
 
 use arrow_schema::FieldRef;
-use polars_core::prelude::{ChunkedArray, DataFrame, IntoSeries, PolarsDataType, Series};
+use polars_core::prelude::{ChunkedArray, Column, DataFrame, IntoSeries, PolarsDataType, Series};
 
-use crate::arrow::DeviceArray;
-use crate::error::Result;
+use crate::arrow::{Chunks, DeviceArray};
+use crate::error::{Error, Result};
 
 pub use export::{matrix_to_frame, tensor_to_series, to_frame, to_series};
 pub use stream::{stream, try_stream};
 
 use field::field_of;
-use frame::{batches_of, row_field};
+use frame::{batches_of, materialised, row_field};
 use import::{Dictionaries, chunks_of};
 
 /// Returns the chunks of a series as arrays over the same memory, and their field. Codes have their categories as dictionary.
@@ -104,4 +103,43 @@ pub fn from_frame(frame: &DataFrame) -> Result<(FieldRef, Vec<DeviceArray>)> {
     let field = row_field(frame.columns().iter().map(|column| (column.name(), column.dtype())))?;
     let chunks = batches_of(frame, &field, &mut Dictionaries::default())?;
     Ok((field, chunks))
+}
+
+impl TryFrom<&Series> for Chunks<'_> {
+    type Error = Error;
+
+    /// As [`from_series`].
+    fn try_from(series: &Series) -> Result<Self> {
+        from_series(series).map(Self::from)
+    }
+}
+
+impl TryFrom<&Column> for Chunks<'_> {
+    type Error = Error;
+
+    /// As [`from_series`], of the column's series. Polars writes out a column that repeats one value, which is logged.
+    fn try_from(column: &Column) -> Result<Self> {
+        from_series(materialised(column)?).map(Self::from)
+    }
+}
+
+impl<T: PolarsDataType> TryFrom<&ChunkedArray<T>> for Chunks<'_>
+where
+    ChunkedArray<T>: IntoSeries,
+{
+    type Error = Error;
+
+    /// As [`from_chunked`].
+    fn try_from(array: &ChunkedArray<T>) -> Result<Self> {
+        from_chunked(array).map(Self::from)
+    }
+}
+
+impl TryFrom<&DataFrame> for Chunks<'_> {
+    type Error = Error;
+
+    /// As [`from_frame`].
+    fn try_from(frame: &DataFrame) -> Result<Self> {
+        from_frame(frame).map(Self::from)
+    }
 }

@@ -144,3 +144,35 @@ fn an_empty_frame_is_an_empty_matrix() {
     let columnless = DataFrame::new(3, Vec::new()).unwrap();
     assert_eq!(chunks(&columnless).unwrap().arrays()[0].len(), 3);
 }
+
+#[test]
+fn a_conversion_takes_what_polars_has() {
+    let frame = df!("a" => [1.5_f32, 2.5], "b" => [Some(3_i16), None]).unwrap();
+    let column = frame.column("a").unwrap();
+    let series = column.as_materialized_series();
+    let own = series.f32().unwrap().cont_slice().unwrap().as_ptr();
+    for tensor in [view().to_tensor(series), view().to_tensor(column), view().to_tensor(series.f32().unwrap())] {
+        let tensor = tensor.unwrap();
+        assert_eq!(tensor.as_ptr().cast_const().cast(), own);
+        assert_eq!(tensor.field().unwrap().name(), "a");
+    }
+    let matrix = Conversion::default().nulls(NullPolicy::Nan).to_tensor(&frame).unwrap();
+    assert_eq!((matrix.shape(), &matrix.as_slice::<f32>().unwrap()[..3]), (&[2_i64, 2][..], &[1.5, 3.0, 2.5][..]));
+    let each = Conversion::default().nulls(NullPolicy::Keep).select(Selection::Each(None));
+    assert_eq!(each.to_tensors(&frame).unwrap().len(), 2);
+    assert_eq!(each.explain(&frame).unwrap().rows.len(), 2);
+    // An error names the column, whichever of them was given.
+    let b = frame.column("b").unwrap();
+    for error in [view().to_tensor(b).unwrap_err(), view().to_tensor(b.as_materialized_series()).unwrap_err()] {
+        assert_eq!(error.column(), Some("b"));
+    }
+}
+
+#[test]
+fn a_given_column_that_repeats_a_value_is_written_out_and_logged() {
+    let column = Column::new_scalar("x".into(), Scalar::from(7_i32), 3);
+    let log = CopyLog::new();
+    let tensor = log.track(|| view().to_tensor(&column)).unwrap();
+    assert_eq!(tensor.as_slice::<i32>().unwrap(), [7, 7, 7]);
+    assert_eq!(log.entries()[0].why, "polars stores one value for all rows");
+}
