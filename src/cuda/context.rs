@@ -1,5 +1,6 @@
 //! Devices and their primary contexts: retained at first use, and kept until the process ends.
 
+use std::collections::VecDeque;
 use std::ffi::c_int;
 use std::fmt;
 use std::sync::atomic::AtomicUsize;
@@ -27,6 +28,8 @@ pub(crate) struct CudaDevice {
     context: ContextHandle,
     pub(super) streams: Mutex<Vec<StreamHandle>>,
     pub(super) events: Mutex<Vec<EventHandle>>,
+    /// Streams of others that were found to be of the context, the oldest first.
+    pub(super) known_streams: Mutex<VecDeque<StreamHandle>>,
     /// `None` for a device without pools.
     pub(super) pool: OnceLock<Option<Pool>>,
     pub(super) plain: UnpooledBlocks,
@@ -82,6 +85,7 @@ impl CudaDevice {
             context,
             streams: Mutex::new(Vec::new()),
             events: Mutex::new(Vec::new()),
+            known_streams: Mutex::new(VecDeque::new()),
             pool: OnceLock::new(),
             plain: UnpooledBlocks::default(),
             free_stream: OnceLock::new(),

@@ -97,9 +97,15 @@ impl Status {
     pub(crate) const NOT_READY: u32 = 600;
     pub(crate) const NO_DEVICE: u32 = 100;
     pub(crate) const INVALID_DEVICE: u32 = 101;
+    pub(crate) const INVALID_CONTEXT: u32 = 201;
 
     pub(crate) fn is_out_of_memory(self) -> bool {
         self.code == Self::OUT_OF_MEMORY
+    }
+
+    /// Returns whether the call needs a current context, and there is none.
+    pub(crate) fn needs_context(self) -> bool {
+        self.code == Self::INVALID_CONTEXT
     }
 
     /// Returns whether the context is lost, or the driver is shutting down: every later call fails too.

@@ -156,12 +156,17 @@ impl Drop for Event {
 impl Current {
     /// Makes later work of the stream wait for an event.
     pub(crate) fn stream_waits(&self, stream: Stream, event: EventHandle) -> Called {
-        // SAFETY: that handles of others are alive is their owners' word; what the driver finds wrong is an error.
-        unsafe { self.driver().stream_wait_event(stream.handle(), event, 0) }
+        self.device().stream_waits(stream, event)
     }
 }
 
 impl CudaDevice {
+    /// As [`Current::stream_waits`], on a thread in which any context may be current if `stream` is no default stream.
+    pub(crate) fn stream_waits(&self, stream: Stream, event: EventHandle) -> Called {
+        // SAFETY: that handles of others are alive is their owners' word; what the driver finds wrong is an error.
+        unsafe { self.driver.stream_wait_event(stream.handle(), event, 0) }
+    }
+
     /// Returns whether an event is complete, on a thread in which the device's context is current.
     pub(crate) fn is_complete(&self, event: EventHandle) -> Called<bool> {
         // SAFETY: that handles of others are alive is their owners' word; what the driver finds wrong is an error.

@@ -9,6 +9,8 @@ use crate::error::{Error, ErrorKind, Result};
 
 /// `CU_STREAM_NON_BLOCKING`: does not wait for the legacy default stream.
 const NON_BLOCKING: u32 = 1;
+/// The most streams of others that each device remembers.
+const MOST_KNOWN: usize = 32;
 /// The most busy streams that we keep per device; beyond that, one of them is used.
 const MOST_BUSY: usize = 32;
 
@@ -83,6 +85,7 @@ impl Current {
         // the driver finds wrong with it is an error.
         unsafe { self.driver().stream_get_context(stream.handle(), &raw mut context) }?;
         if context == self.device().context() {
+            self.device().know(stream);
             return Ok(());
         }
         let ordinal = self.device().ordinal();
@@ -99,10 +102,7 @@ impl Current {
 
     /// Returns whether a stream is being captured into a graph.
     pub(crate) fn is_capturing(&self, stream: Stream) -> Called<bool> {
-        let mut status: c_int = 0;
-        // SAFETY: `status` is a local that the driver sets; the stream as in `require_own`.
-        unsafe { self.driver().stream_is_capturing(stream.handle(), &raw mut status) }?;
-        Ok(status != 0)
+        self.device().is_capturing(stream)
     }
 }
 
@@ -155,6 +155,31 @@ impl Drop for PooledStream {
 }
 
 impl CudaDevice {
+    /// Returns whether a stream of another library was found to be of this device's context before. A destroyed stream's number
+    /// may stand for a stream of another context by now, which the driver orders as well.
+    pub(crate) fn knows(&self, stream: Stream) -> bool {
+        self.known_streams.lock().unwrap_or_else(PoisonError::into_inner).contains(&stream.handle())
+    }
+
+    fn know(&self, stream: Stream) {
+        let mut known = self.known_streams.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.contains(&stream.handle()) {
+            return;
+        }
+        if known.len() >= MOST_KNOWN {
+            known.pop_front();
+        }
+        known.push_back(stream.handle());
+    }
+
+    /// As [`Current::is_capturing`], on a thread in which any context may be current if `stream` is no default stream.
+    pub(crate) fn is_capturing(&self, stream: Stream) -> Called<bool> {
+        let mut status: c_int = 0;
+        // SAFETY: `status` is a local that the driver sets; the stream as in `require_own`.
+        unsafe { self.driver.stream_is_capturing(stream.handle(), &raw mut status) }?;
+        Ok(status != 0)
+    }
+
     /// As [`Current::is_idle`], on a thread in which the device's context is current.
     pub(crate) fn is_idle(&self, stream: Stream) -> Called<bool> {
         // SAFETY: the stream as in `require_own`.

@@ -81,16 +81,21 @@ impl Behind {
     /// # Errors
     /// When the driver fails.
     pub(crate) fn is_done(&mut self, current: &Current) -> Called<bool> {
-        if !self.record_legacy(current)? {
-            return Ok(false);
-        }
+        Ok(self.record_legacy(current)? && self.is_done_here()?)
+    }
+
+    /// Returns whether all work is done, on a thread in which any context is current. Never waits, and records no missing event.
+    ///
+    /// # Errors
+    /// When the driver fails.
+    pub(super) fn is_done_here(&mut self) -> Called<bool> {
         while let Some(event) = self.events.last() {
-            if !event.is_complete(current)? {
+            if !event.is_complete_here()? {
                 return Ok(false);
             }
             self.events.pop();
         }
-        Ok(true)
+        Ok(self.place().is_none())
     }
 
     /// Returns whether all work was seen done, without a call of the driver.

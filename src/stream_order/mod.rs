@@ -10,6 +10,7 @@ mod check;
 mod deferred_free;
 mod host;
 mod memory;
+mod named;
 mod queues;
 mod reaper;
 mod release;
@@ -293,8 +294,11 @@ impl Readiness {
     /// # Errors
     /// If the stream belongs to another device or context, or is being captured while the memory is not written yet.
     pub(crate) fn wait_on_stream(&self, device: Device, stream: Stream, wait: Wait) -> Result<()> {
-        look();
-        if self.is_written() && (stream.is_default() || !is_cuda(device)) {
+        let is_written = self.is_written() || self.is_known_complete();
+        if is_written && (stream.is_default() || !is_cuda(device)) {
+            return Ok(());
+        }
+        if self.is_ordered_unguarded(device, stream, wait)? {
             return Ok(());
         }
         let current = enter(device)?;

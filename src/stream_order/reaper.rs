@@ -69,7 +69,8 @@ const LONGEST: Duration = Duration::from_millis(10);
 const PART: u32 = 4;
 /// The most entries that are left to the thread alone.
 const FEW: usize = 16;
-/// Waits that end at once, after which the thread asks for what else is done: then one attachment releases all of it.
+/// Waits that end at once, after which the thread asks behind borrowed memory for what else is done: then one attachment
+/// releases all of it. Behind our own memory, which takes a call to free, a question in vain would be a third call.
 const AT_ONCE: u32 = 2;
 /// A wait for work that was done before it.
 const NO_WAIT: Duration = Duration::from_micros(50);
@@ -215,24 +216,24 @@ impl Shared {
         done
     }
 
-    /// Removes the entries that are known to be done, without a call of the driver.
-    fn take_known(&mut self) -> Vec<Waiting> {
+    /// Removes the entries that are known to be done, without a call of the driver, or with one for each if `asks`.
+    fn take_seen(&mut self, asks: bool) -> Vec<Waiting> {
         thread_sync::receive(token());
         let done = self.queues.take_done(|entry| {
-            if entry.behind.is_known_done() {
-                return Look::Done;
-            }
-            entry.behind.place().map_or(Look::Done, Look::At)
+            let behind = &mut entry.behind;
+            let is_done = behind.is_known_done() || asks && behind.is_done_here() == Ok(true);
+            // An error is looked into by the next wait.
+            if is_done { Look::Done } else { behind.place().map_or(Look::Done, Look::At) }
         });
         thread_sync::send(token());
         done
     }
 
-    /// Returns the event to wait for, if all entries wait for one stream.
-    fn event(&self) -> Option<(Awaited, Arc<Event>)> {
+    /// Returns the event to wait for, if all entries wait for one stream, and whether the memory behind it is borrowed.
+    fn event(&self) -> Option<(Awaited, Arc<Event>, bool)> {
         let (place, first) = self.queues.alone()?;
         let event = first.behind.event()?;
-        matches!(place, Awaited::Stream(..)).then(|| (place, Arc::clone(event)))
+        matches!(place, Awaited::Stream(..)).then(|| (place, Arc::clone(event), first.bytes == 0))
     }
 }
 
@@ -263,7 +264,7 @@ fn reap() {
         let waited = shared.event();
         let was_told;
         let done = match waited {
-            Some((place, event)) => {
+            Some((place, event, is_borrowed)) => {
                 shared.blocked_at = Some(place);
                 drop(shared);
                 let started = Instant::now();
@@ -278,7 +279,7 @@ fn reap() {
                 }
                 ATTENDS.store(true, Ordering::Release);
                 // What the driver does not tell by a wait it may tell if it is asked.
-                if was_told && at_once < AT_ONCE { shared.take_known() } else { shared.take_done() }
+                if was_told { shared.take_seen(is_borrowed && at_once >= AT_ONCE) } else { shared.take_done() }
             }
             None => {
                 was_told = false;

@@ -161,7 +161,9 @@ def test_a_stream_can_be_released_early() -> None:
     assert items[0].memory.reused
 
 
-def test_what_is_released_by_the_way_is_released_with_the_interpreter() -> None:
+def test_what_is_released_by_the_way_is_released_with_the_interpreter(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Else it is the reaper that releases it.
+    monkeypatch.setenv("ARROW_DLPACK_REAPER", "0")
     source = DeviceArray(pa.array([1, 2]), how="cudf")
     array = ad.from_arrow(source.give())
     consumer = driver.Stream(flags=0)

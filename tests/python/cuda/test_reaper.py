@@ -45,6 +45,14 @@ def lend(pool: fakes.Pool, stream: int = driver.LEGACY, *, record: driver.Stream
     gc.collect()
 
 
+class Same(fakes.Torch):
+    """A tensor in memory that many share."""
+
+    def __init__(self, pool: fakes.Pool, address: int) -> None:
+        super().__init__(pool, np.empty(0, "int32"), stream=driver.LEGACY, address=address)
+        self.shape, self.strides = VALUES.shape, (1,)
+
+
 def reaped() -> int:
     return ad.memory_stats()["reaper"]["released_blocks"]
 
@@ -266,6 +274,35 @@ class TestCosts:
         time.sleep(0.05)
         # The first wait was counted before.
         assert driver.calls() - calls <= 2 * count - 1
+
+    @pytest.mark.parametrize("waiting", [0, 10_000])
+    def test_at_most_two_calls_for_one_more_export(self, pool: fakes.Pool, waiting: int) -> None:
+        """In a thread of a library that works on the device, so that its context is current."""
+        stream, writer = driver.Stream(), driver.Stream()
+        lent = ad.from_dlpack(fakes.Torch(pool, VALUES, stream=driver.LEGACY))
+        address = pool.allocate(VALUES.nbytes)
+        gate, writing = driver.gate(driver.LEGACY), driver.gate(writer.handle)
+        tensor = ad.from_dlpack(fakes.Torch(pool, VALUES, stream=writer.handle))
+        for _ in range(waiting):
+            borrowed = ad.from_dlpack(Same(pool, address))
+            fakes.Held(borrowed.__dlpack__(stream=driver.LEGACY, max_version=(1, 0))).release()
+            del borrowed
+        fakes.cupy(tensor, stream.handle).release()
+        assert ad.memory_stats()["cuda:0"]["waiting_blocks"] == waiting
+        driver.exempt = True
+        with driver.current():
+            for _ in range(3):
+                calls = driver.calls()
+                held = fakes.cupy(tensor, stream.handle)
+                assert driver.calls() - calls <= 2
+                held.release()
+        driver.exempt = False
+        driver.open_gate(writing)
+        driver.open_gate(gate)
+        assert driver.read(held.address, VALUES.nbytes, stream.handle) == VALUES.tobytes()
+        del lent, tensor
+        driver.settle()
+        assert soon(lambda: ad.collect() == 0)
 
     def test_none_while_nothing_waits(self, pool: fakes.Pool) -> None:
         lend(pool)
