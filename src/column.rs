@@ -16,7 +16,7 @@ pub(crate) use host_reads::{needed, read_nulls, refuse_known};
 pub(crate) use planned::{PlannedColumn, Runner, Shared, decode_column, run_here, shared_dictionary, with_planned};
 pub(crate) use to_arrow::{Bitmap, ColumnNode, as_requested, column_node, row_validity};
 #[cfg(feature = "python")]
-pub(crate) use to_arrow::{check_requested, check_to_arrow};
+pub(crate) use to_arrow::{check_requested, check_to_arrow, plan_to_arrow};
 pub use to_arrow::{to_arrow, to_arrow_as};
 pub use validity::Bits;
 pub(crate) use validity::{plan_validity, validity, validity_bits};

@@ -98,7 +98,7 @@ pub(crate) fn explain_schema(
 /// When no Arrow type holds the tensor.
 pub(crate) fn explain_tensor(tensor: &Tensor, options: impl Fn(&str) -> Options) -> Result<Report> {
     let form = tensor.arrow_form()?;
-    let plan = Plan::to_arrow(&form, tensor.is_aligned(), false, CopyMode::IfNeeded)?;
+    let plan = Plan::to_arrow(&form, tensor.is_aligned(), false, CopyMode::IfNeeded, Placement::Host)?;
     // Complex numbers, pairs of floats in Arrow, stay what they are unless another dtype is asked for.
     let options = |column: &str| {
         let mut options = options(column);
@@ -113,7 +113,7 @@ pub(crate) fn explain_tensor(tensor: &Tensor, options: impl Fn(&str) -> Options)
     let mut row = ReportRow { device: tensor.device(), ..ReportRow::new(&form.field) };
     row.fill(|row| {
         require_host(tensor.device(), form.field.name())?;
-        Plan::to_arrow(&form, tensor.is_aligned(), false, options.copy)?;
+        Plan::to_arrow(&form, tensor.is_aligned(), false, options.copy, Placement::Host)?;
         let spec = row.describe(&form.field, &options)?;
         if let Some(rows) = row.shape.first_mut() {
             *rows = i64::try_from(plan.rows).ok();

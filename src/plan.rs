@@ -13,7 +13,7 @@ use smallvec::SmallVec;
 
 pub(crate) use action::Action;
 pub(crate) use matrix::MatrixData;
-pub(crate) use refusal::needs_copy;
+pub(crate) use refusal::{needs_copy, not_allowed, refused_copy};
 pub(crate) use transfer::{TransferPath, TransferStep};
 
 use crate::copy_log::{self, Copied};
@@ -214,13 +214,19 @@ impl Plan {
         }
     }
 
-    /// The plan for a tensor that becomes a column with `validity` as its bitmap.
+    /// The plan for a tensor that becomes a column with `validity` as its bitmap. Kernels do nothing but pack bools.
     ///
     /// # Errors
-    /// When a copy would be needed under [`CopyMode::Never`].
-    pub(crate) fn to_arrow(form: &TensorField, aligned: bool, validity: bool, copy: CopyMode) -> Result<Self> {
+    /// When a copy would be needed under [`CopyMode::Never`] or where nothing makes one.
+    pub(crate) fn to_arrow(
+        form: &TensorField,
+        aligned: bool,
+        validity: bool,
+        copy: CopyMode,
+        placement: Placement,
+    ) -> Result<Self> {
         let bytes = form.elements.saturating_mul(form.dtype.itemsize());
-        let mut plan = Self { rows: form.rows, elements: form.elements, ..Self::default() };
+        let mut plan = Self { rows: form.rows, elements: form.elements, placement, ..Self::default() };
         if form.elements > 0 {
             let mut step = |action, bytes: usize| {
                 plan.steps.push(Step { action, bytes, at_most: false });
@@ -236,11 +242,19 @@ impl Plan {
                 step(Action::Pack, form.elements.div_ceil(8));
             }
         }
+        let is_packed = !validity && plan.steps.iter().all(|step| step.action == Action::Pack);
+        if let Placement::Kernels(device) = placement
+            && !is_packed
+        {
+            plan.placement = Placement::Views(device);
+        }
         plan.refuse_steps(copy)?;
         if validity {
             let bytes = form.rows.div_ceil(8);
             plan.steps.push(Step { action: Action::PackValidity, bytes, at_most: false });
             plan.bytes = plan.bytes.saturating_add(bytes);
+            // Arrow has bits, so that this copy is always allowed.
+            plan.refuse_steps(CopyMode::IfNeeded)?;
         }
         Ok(plan)
     }
@@ -248,10 +262,16 @@ impl Plan {
     /// The plan for a matrix whose `columns` columns, each of this form, become those of a batch.
     ///
     /// # Errors
-    /// When a copy would be needed under [`CopyMode::Never`].
-    pub(crate) fn to_columns(form: &TensorField, columns: usize, aligned: bool, copy: CopyMode) -> Result<Self> {
+    /// When a copy would be needed under [`CopyMode::Never`] or where nothing makes one.
+    pub(crate) fn to_columns(
+        form: &TensorField,
+        columns: usize,
+        aligned: bool,
+        copy: CopyMode,
+        placement: Placement,
+    ) -> Result<Self> {
         let allowed = if copy == CopyMode::Never { CopyMode::IfNeeded } else { copy };
-        let mut plan = Self::to_arrow(form, aligned, false, allowed)?;
+        let mut plan = Self { placement, ..Self::to_arrow(form, aligned, false, allowed, Placement::Host)? };
         plan.elements = plan.elements.saturating_mul(columns);
         plan.bytes = plan.bytes.saturating_mul(columns);
         for step in &mut plan.steps {
@@ -422,7 +442,7 @@ mod tests {
         ] {
             let field = field.map(|data_type| Arc::new(Field::new("x", data_type, true)));
             let form = TensorField::new(dtype, &[rows], &[1], field.as_ref()).unwrap();
-            let made = Plan::to_arrow(&form, true, false, copy).unwrap();
+            let made = Plan::to_arrow(&form, true, false, copy, Placement::Host).unwrap();
             assert_eq!(made.steps.iter().map(|step| step.action).collect::<Vec<_>>(), expected, "{dtype}");
             assert_eq!(made.bytes, bytes, "{dtype}");
         }

@@ -15,9 +15,9 @@ use crate::copy_log::{self, Copied};
 use crate::cuda::is_cuda;
 use crate::device::Device;
 use crate::dtype::DType;
-use crate::error::{Error, ErrorKind, Remedy, Result};
+use crate::error::{Error, Remedy, Result};
 use crate::kernels;
-use crate::plan::{Action, Plan};
+use crate::plan::{Placement, Plan, refused_copy};
 use crate::spec::{CopyMode, Element, NullPolicy, Options, TensorField};
 use crate::stream_order::Readiness;
 use crate::tensor::{Owner, Tensor};
@@ -57,12 +57,25 @@ fn array_of(tensor: &Tensor, form: TensorField, valid: Option<&Tensor>, copy: Co
 /// # Errors
 /// When a copy is needed and not allowed, or the tensor is on a device that cannot make it.
 fn plan(tensor: &Tensor, form: &TensorField, has_validity: bool, copy: CopyMode) -> Result<Plan> {
-    let plan = Plan::to_arrow(form, tensor.is_aligned(), has_validity, copy)?;
-    let is_packed = is_cuda(tensor.device()) && plan.steps.iter().all(|step| step.action == Action::Pack);
-    if !plan.is_view() && !is_packed {
-        require_host(tensor.device(), "")?;
+    Plan::to_arrow(form, tensor.is_aligned(), has_validity, copy, placement(tensor.device()))
+}
+
+/// The plan for a tensor as a column.
+///
+/// # Errors
+/// As [`to_arrow`], before anything is copied.
+#[cfg(feature = "python")]
+pub(crate) fn plan_to_arrow(tensor: &Tensor, copy: CopyMode) -> Result<Plan> {
+    plan(tensor, &tensor.arrow_form()?, false, copy)
+}
+
+/// What does the steps for a tensor on this device: kernels pack bools there.
+fn placement(device: Device) -> Placement {
+    match device {
+        host if host.is_cpu() => Placement::Host,
+        device if is_cuda(device) => Placement::Kernels(device),
+        device => Placement::Views(device),
     }
-    Ok(plan)
 }
 
 /// Refuses what no values of a tensor could become together with a validity, before that is read.
@@ -100,8 +113,7 @@ fn requires_cast(own: &DataType, wanted: &DataType, copy: CopyMode) -> Result<bo
         return Ok(false);
     }
     if copy == CopyMode::Never {
-        return Err(Error::new(ErrorKind::Copy, format!("a copy is needed (cast from {own} to {wanted})"))
-            .remedy_is(Remedy::AllowCopy));
+        return Err(refused_copy(&format!("cast from {own} to {wanted}")));
     }
     Ok(true)
 }

@@ -7,7 +7,8 @@ use super::{check_types, with_planned};
 use crate::arrow::DeviceArray;
 use crate::convert::{check_environment, row_stride};
 use crate::cuda::is_cuda;
-use crate::error::{Error, ErrorKind, Remedy, Result};
+use crate::error::{Error, Remedy, Result};
+use crate::plan::not_allowed;
 use crate::spec::{CopyMode, Options, Spec};
 use crate::tensor::Output;
 
@@ -64,8 +65,7 @@ fn write_chunks(
 /// Refuses to write to an output where copies are not allowed.
 pub(crate) fn require_copy(copy: CopyMode) -> Result<()> {
     if copy == CopyMode::Never {
-        let error = Error::new(ErrorKind::Copy, "what is written to out is a copy");
-        return Err(error.remedy_is(Remedy::AllowCopyOrNoOutput));
+        return Err(not_allowed("what is written to out is a copy").remedy_is(Remedy::AllowCopyOrNoOutput));
     }
     Ok(())
 }

@@ -12,8 +12,9 @@ use crate::column::{ColumnNode, as_requested, column_node, require_host};
 #[cfg(feature = "python")]
 use crate::column::{check_requested, check_to_arrow};
 use crate::convert::split_rows;
+use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::plan::Plan;
+use crate::plan::{Placement, Plan};
 use crate::spec::CopyMode;
 #[cfg(feature = "python")]
 use crate::spec::all_or_errors;
@@ -104,7 +105,7 @@ impl ColumnOptions {
 pub fn matrix_to_arrow<N: AsRef<str>>(matrix: &Tensor, names: &[N], options: &ColumnOptions) -> Result<DeviceArray> {
     let rows = check_names(matrix, names, options)?;
     let plan = plan(matrix, names.len(), options.copy)?;
-    if options.validity.is_some() || plan.as_ref().is_some_and(|plan| !plan.is_view()) {
+    if options.validity.is_some() {
         require_host(matrix.device(), "")?;
     }
     let threads = options.threads.map(NonZero::get);
@@ -120,10 +121,8 @@ pub fn matrix_to_arrow<N: AsRef<str>>(matrix: &Tensor, names: &[N], options: &Co
         let make = || {
             let tensor = matrix.column(index)?;
             let form = tensor.arrow_form()?;
-            let plan = Plan::to_arrow(&form, tensor.is_aligned(), validity.is_some(), copy)?;
-            if !plan.is_view() {
-                require_host(matrix.device(), name)?;
-            }
+            let (is_aligned, placement) = (tensor.is_aligned(), placement(matrix.device()));
+            let plan = Plan::to_arrow(&form, is_aligned, validity.is_some(), copy, placement)?;
             let bitmap = validity.as_ref().and_then(|validity| validity.column(index));
             let mut column = column_node(&tensor, form, &plan, bitmap)?;
             column.field = Arc::new(column.field.as_ref().clone().with_name(name));
@@ -203,7 +202,12 @@ fn plan(matrix: &Tensor, columns: usize, copy: CopyMode) -> Result<Option<Plan>>
     }
     // Columns differ in nothing but their address.
     let form = matrix.column(0)?.arrow_form()?;
-    Plan::to_columns(&form, columns, matrix.is_aligned(), copy).map(Some)
+    Plan::to_columns(&form, columns, matrix.is_aligned(), copy, placement(matrix.device())).map(Some)
+}
+
+/// What does the steps for a matrix on this device: nothing splits rows or packs bools of several columns by kernels.
+fn placement(device: Device) -> Placement {
+    if device.is_cpu() { Placement::Host } else { Placement::Views(device) }
 }
 
 /// A column of a batch in the type that is asked for.

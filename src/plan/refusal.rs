@@ -28,8 +28,7 @@ impl Plan {
             (false, true) => Remedy::AllowCopyOrNoPad,
             (false, false) => Remedy::AllowCopy,
         };
-        Error::new(ErrorKind::Copy, format!("a copy of {} bytes is needed ({})", self.bytes, self.reasons()))
-            .remedy_is(remedy)
+        not_allowed(format!("a copy of {} bytes is needed ({})", self.bytes, self.reasons())).remedy_is(remedy)
     }
 
     /// The error for a copy that is needed on a device where nothing makes it.
@@ -46,6 +45,16 @@ impl Plan {
             error
         }
     }
+}
+
+/// The error for a copy that is needed for this reason, and not allowed.
+pub(crate) fn refused_copy(why: &str) -> Error {
+    not_allowed(format!("a copy is needed ({why})"))
+}
+
+/// The error where no copy is allowed: why there is one.
+pub(crate) fn not_allowed(reason: impl Into<String>) -> Error {
+    Error::new(ErrorKind::Copy, reason).remedy_is(Remedy::AllowCopy)
 }
 
 /// The error for what only a copy on a device could do, which nothing there makes.

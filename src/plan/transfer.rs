@@ -2,9 +2,10 @@
 
 use std::fmt;
 
+use super::refusal::not_allowed;
 use crate::copy_log::{self, Copied};
 use crate::device::Device;
-use crate::error::{Error, ErrorKind, Remedy, Result};
+use crate::error::Result;
 use crate::spec::CopyMode;
 
 /// How memory gets from one device to another.
@@ -32,6 +33,11 @@ pub(crate) struct TransferStep {
 }
 
 impl TransferStep {
+    /// The step that copies memory of a device to other memory there.
+    pub(crate) fn within(device: Device) -> Self {
+        Self { from: device, to: device, path: TransferPath::Copied("direct") }
+    }
+
     /// Whether it is there already.
     pub(crate) fn is_nothing(&self) -> bool {
         self.path == TransferPath::Same
@@ -61,8 +67,7 @@ impl TransferStep {
         if copy != CopyMode::Never || !self.is_copy() {
             return Ok(());
         }
-        let reason = format!("the data is on {}, and is copied to be on {}", self.from, self.to);
-        Err(Error::new(ErrorKind::Copy, reason).remedy_is(Remedy::AllowCopy))
+        Err(not_allowed(format!("the data is on {}, and is copied to be on {}", self.from, self.to)))
     }
 
     /// Adds the copy to the copy log: of `what`, asked for by `why`.

@@ -19,8 +19,9 @@ use crate::arrow::{DeviceArray, counts_in, same_layout};
 use crate::column::to_arrow;
 use crate::convert::{compact, copy_array, request_field};
 use crate::copy_log::{self, Copied};
-use crate::error::{Error, ErrorKind, Remedy, Result};
+use crate::error::{Error, Result};
 use crate::matrix::{ColumnOptions, matrix_to_arrow};
+use crate::plan::refused_copy;
 use crate::spec::{CopyMode, FixedShapeTensor, row_major_strides};
 use crate::tensor::Tensor;
 
@@ -112,7 +113,7 @@ fn rows_of(tensor: &Tensor, copy: CopyMode) -> Result<DeviceArray> {
     }
     const WHY: &str = "polars has the dimensions of a row in one order alone";
     if copy == CopyMode::Never {
-        return Err(Error::new(ErrorKind::Copy, format!("a copy is needed ({WHY})")).remedy_is(Remedy::AllowCopy));
+        return Err(refused_copy(WHY));
     }
     to_arrow(&compact(tensor, WHY)?, None, CopyMode::IfNeeded)
 }
@@ -145,7 +146,7 @@ fn read(array: &DeviceArray, target: &FieldRef, shape: Option<&[i64]>, copy: Cop
     let mapped = has_codes(wanted);
     if (is_cast || mapped) && copy == CopyMode::Never {
         let why = if is_cast { format!("cast from {own} to {wanted}") } else { "polars maps categories itself".into() };
-        return Err(Error::new(ErrorKind::Copy, format!("a copy is needed ({why})")).remedy_is(Remedy::AllowCopy));
+        return Err(refused_copy(&why));
     }
     if mapped {
         copy_log::record(|| Copied {

@@ -14,9 +14,10 @@ use crate::cuda::{Stream, is_cuda, is_host_visible};
 use crate::device::Device;
 use crate::error::{Error, ErrorKind};
 use crate::ffi::dlpack::{DLDeviceType, DLPACK_MAJOR_VERSION};
+use crate::plan::not_allowed;
 use crate::stream_order::{self, Readiness, Wait};
 use crate::tensor::Tensor;
-use crate::transfer::{Transfer, copy_on_device, is_read_in_place, is_shared, plan_transfer, tensor_to_device};
+use crate::transfer::{Transfer, copy_on_device, is_shared, plan_transfer, tensor_to_device};
 
 /// The keywords of `__dlpack__`, as they came.
 pub(super) struct DlpackArguments<'a, 'py> {
@@ -106,10 +107,9 @@ pub(super) fn export_dlpack<'py>(
     match (legacy, arguments.copy) {
         (Legacy::View, _) => legacy_capsule(py, &tensor),
         (Legacy::Copy, None) => legacy_capsule(py, &copied(&tensor, consumer, unsayable)?),
-        (Legacy::Copy, Some(_)) => {
-            let error = Error::new(ErrorKind::Copy, unsayable);
-            Err(error.remedy_is("pass max_version=(1, 0), or copy=None, or convert with legacy=\"view\"").into())
-        }
+        (Legacy::Copy, Some(_)) => Err(not_allowed(unsayable)
+            .remedy_is("pass max_version=(1, 0), or copy=None, or convert with legacy=\"view\"")
+            .into()),
         (Legacy::Error, _) => {
             let error = Error::new(ErrorKind::Unsupported, unsayable);
             Err(error.remedy_is("pass max_version=(1, 0), or convert with legacy=\"copy\" or \"view\"").into())
@@ -187,10 +187,7 @@ fn on_device<'a>(
             if matches!(consumer, Consumer::On(_)) {
                 return Err(no_stream(asked).into());
             }
-            if copy == Some(false) && !is_read_in_place(own)? {
-                let reason = format!("the data is on {own}, and for the CPU it is copied");
-                return Err(Error::new(ErrorKind::Copy, reason).remedy_is("pass copy=None").into());
-            }
+            plan_transfer(own, asked)?.refuse(copy_mode(copy))?;
             let host = py.detach(|| tensor_to_device(tensor, &Transfer::to(asked, "__dlpack__(dl_device=(1, 0))")))?;
             // The same memory, where the host reads that where it is.
             let moved = !std::ptr::eq(host.as_ptr(), tensor.as_ptr());

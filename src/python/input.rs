@@ -17,13 +17,12 @@ use super::tensor_input::dlpack_to_convert;
 pub use super::tensor_input::import_dlpack;
 use super::{ArrayStream, Tensor};
 use crate::arrow::{DeviceArray, DeviceArrayStream, empty_on};
-use crate::column::Runner;
+use crate::column::{Runner, plan_to_arrow};
 use crate::conversion::Run;
 use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::matrix::{Read, Worker};
-use crate::plan::Plan;
 use crate::spec::{Conversion, CopyMode, PandasIndex};
 use crate::tensor::Tensor as Core;
 use crate::transfer::Destination;
@@ -214,7 +213,7 @@ impl InputChunks {
         let complex = tensor.dtype().component().is_some().then(|| tensor.dtype());
         // Elements that have to be gathered or realigned are copied for this call alone.
         let lies = tensor.is_aligned() && tensor.is_row_major();
-        let is_own = !lies && Plan::to_arrow(&tensor.arrow_form()?, tensor.is_aligned(), false, copy)?.moves_values();
+        let is_own = !lies && plan_to_arrow(tensor, copy)?.moves_values();
         Ok(Self { complex, is_own, ..Self::one(crate::column::to_arrow(tensor, None, copy)?) })
     }
 

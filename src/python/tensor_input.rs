@@ -7,6 +7,7 @@ use crate::convert::compact;
 use crate::device::Device;
 use crate::error::{Error, ErrorKind, Remedy};
 use crate::ffi::dlpack::DLDeviceType;
+use crate::plan::not_allowed;
 use crate::spec::CopyMode;
 use crate::stream_order;
 use crate::tensor::Tensor as Core;
@@ -45,7 +46,7 @@ fn settled(object: &Bound<'_, PyAny>, tensor: Core, moved: bool, copy: CopyMode)
         CopyMode::IfNeeded if !tensor.is_aligned() && is_reached(&tensor) => REALIGNED,
         CopyMode::Never if !tensor.is_aligned() => {
             let reason = format!("the elements are not aligned for {}", tensor.dtype());
-            return Err(Error::new(ErrorKind::Copy, reason).remedy_is("pass copy=None to realign them").into());
+            return Err(not_allowed(reason).remedy_is("pass copy=None to realign them").into());
         }
         CopyMode::Never => {
             refuse_copied(object, &tensor)?;
@@ -91,7 +92,7 @@ pub(super) fn dlpack_unmoved(
 fn refuse_copied(object: &Bound<'_, PyAny>, tensor: &Core) -> PyResult<()> {
     if tensor.is_copied() && !object.is_exact_instance_of::<Tensor>() {
         let reason = "the producer made a copy, which copy=False forbids";
-        return Err(Error::new(ErrorKind::Copy, reason).remedy_is(Remedy::AllowCopy).into());
+        return Err(not_allowed(reason).into());
     }
     Ok(())
 }

@@ -15,7 +15,7 @@ use crate::column::{ColumnRef, require_host, shared_dictionary};
 use crate::convert::{ColumnChunk, ListItems, Padder, decode, null_item};
 use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Remedy, Result};
-use crate::plan::{Action, Plan};
+use crate::plan::{Action, Plan, not_allowed};
 use crate::spec::{
     CopyMode, DICTIONARIES, NULLS, NullPolicy, Nulls, Options, Pattern, Scalar, Spec, Undecided, may_be_null,
 };
@@ -204,7 +204,7 @@ fn plan_schema(field: &FieldRef, spec: &Spec, pad: Pad, options: &Options) -> Ve
     let refused_if: Vec<_> = refused_if.chain(spec.has_codes().then(|| DICTIONARIES.to_owned())).collect();
     let is_refused = pad.length != Some(0) && options.copy == CopyMode::Never;
     let error = is_refused.then(|| {
-        Error::new(ErrorKind::Copy, "a copy is needed of any rows (rows are padded)")
+        not_allowed("a copy is needed of any rows (rows are padded)")
             .remedy_is(Remedy::AllowCopyOrNoPad)
             .in_column(field.name())
     });

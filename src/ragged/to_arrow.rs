@@ -12,6 +12,7 @@ use crate::column::{row_validity, to_arrow};
 use crate::convert::{compact, request_field};
 use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Remedy, Result};
+use crate::plan::refused_copy;
 use crate::spec::CopyMode;
 use crate::stream_order::Readiness;
 use crate::tensor::{Native, Owner, Tensor};
@@ -53,8 +54,7 @@ impl Ragged {
         };
         let (from, to) = (array.field().data_type(), requested.data_type());
         if copy == CopyMode::Never && !same_layout(from, to) {
-            let error = Error::new(ErrorKind::Copy, format!("a copy is needed (cast from {from} to {to})"));
-            return Err(error.remedy_is(Remedy::AllowCopy));
+            return Err(refused_copy(&format!("cast from {from} to {to}")));
         }
         request_field(&array, requested)
     }
@@ -185,7 +185,7 @@ impl Ragged {
         // Views are made of their plain form, by a copy.
         match field.data_type() {
             DataType::Utf8View | DataType::BinaryView if copy == CopyMode::Never => {
-                let error = Error::new(ErrorKind::Copy, format!("a copy is needed (views of {})", field.data_type()));
+                let error = refused_copy(&format!("views of {}", field.data_type()));
                 Err(error.remedy_is(Remedy::AllowCopyOrOtherType))
             }
             DataType::Utf8View | DataType::BinaryView => request_field(&array, field),
@@ -256,10 +256,7 @@ impl Owners {
         let why = match copy {
             CopyMode::Always => "memory of its own asked for",
             _ if tensor.is_row_major() && tensor.is_aligned() => "",
-            CopyMode::Never => {
-                let error = Error::new(ErrorKind::Copy, "a copy is needed (strided elements gathered)");
-                return Err(error.remedy_is(Remedy::AllowCopy));
-            }
+            CopyMode::Never => return Err(refused_copy("strided elements gathered")),
             CopyMode::IfNeeded => "strided elements gathered",
         };
         let tensor = if why.is_empty() { tensor.clone() } else { compact(tensor, why)? };

@@ -6,12 +6,12 @@ use smallvec::smallvec;
 
 use super::own_memory::{PinnedOwner, device_address, host_address, owned, require_free, written};
 use crate::alloc::Owner;
-use crate::copy_log::{self, Copied};
 use crate::cuda::Stream;
 use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::ffi::dlpack::DLDeviceType;
+use crate::plan::TransferStep;
 use crate::stream_order::{self, Readiness, Wait, allocate};
 use crate::tensor::{Parts, Tensor};
 
@@ -39,11 +39,7 @@ pub fn copy_on_device(tensor: &Tensor, stream: Stream, why: &str) -> Result<Tens
     let readiness =
         source.used_by(&current, stream).and_then(|()| written(device, &current, stream, Wait::CopiedOnDevice));
     let (owner, readiness) = owned(buffer, readiness, &current, stream)?;
-    copy_log::record(|| Copied {
-        what: format!("{} on {}", what(tensor), tensor.device()),
-        why: why.to_owned(),
-        bytes: tensor.nbytes(),
-    });
+    TransferStep::within(tensor.device()).record(|| what(tensor), why, tensor.nbytes());
     let parts = Parts {
         data: std::ptr::without_provenance_mut::<u8>(host_address(start)?).wrapping_add(before),
         device: readiness.device(),

@@ -9,7 +9,7 @@ use pyo3::prelude::*;
 
 use crate::device::Device;
 use crate::dtype::DType;
-use crate::error::{Error, ErrorKind};
+use crate::plan::not_allowed;
 use crate::python::tensor_input::dlpack_as_it_is;
 use crate::spec::{CopyMode, Dims};
 use crate::tensor::{Output, Parts, Tensor};
@@ -43,7 +43,7 @@ pub(in crate::python) fn with_output<R>(
     };
     if tensor.is_copied() && !object.is_exact_instance_of::<super::Tensor>() {
         let reason = "the library of out made a copy of it, which nobody would see";
-        return Err(Error::new(ErrorKind::Copy, reason).remedy_is("pass a tensor that is exported as it is").into());
+        return Err(not_allowed(reason).remedy_is("pass a tensor that is exported as it is").into());
     }
     // SAFETY: the tensor keeps the memory alive. That nobody else uses it meanwhile is what a caller who passes `out=` says, as
     // with every library that has one: we hold no slice of it, and its other users are Python code.
