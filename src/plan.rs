@@ -6,6 +6,7 @@ mod matrix;
 mod ragged;
 mod refusal;
 mod transfer;
+mod transfer_step;
 
 use std::fmt;
 
@@ -14,7 +15,7 @@ use smallvec::SmallVec;
 pub(crate) use action::Action;
 pub(crate) use matrix::MatrixData;
 pub(crate) use refusal::{needs_copy, not_allowed, refused_copy};
-pub(crate) use transfer::{TransferPath, TransferStep};
+pub(crate) use transfer_step::{TransferPath, TransferStep};
 
 use crate::copy_log::{self, Copied};
 use crate::device::Device;
@@ -64,6 +65,8 @@ pub(crate) enum Placement {
     Kernels(Device),
     /// A device where nothing does them: only views are made there.
     Views(Device),
+    /// A device that they take memory from: the driver copies, and neither a pass of the host nor a kernel does.
+    Transfer(Device),
 }
 
 impl Placement {
@@ -71,7 +74,7 @@ impl Placement {
     pub(crate) fn device(self) -> Option<Device> {
         match self {
             Self::Host => None,
-            Self::Kernels(device) | Self::Views(device) => Some(device),
+            Self::Kernels(device) | Self::Views(device) | Self::Transfer(device) => Some(device),
         }
     }
 }
@@ -85,6 +88,10 @@ pub(crate) enum HostWait {
     Bools,
     /// Whether kernels have found a value that does not fit.
     Casts,
+    /// That memory which the host reads in place is written.
+    Written,
+    /// That a copy to the host is complete.
+    Transferred,
 }
 
 impl fmt::Display for HostWait {
@@ -93,6 +100,8 @@ impl fmt::Display for HostWait {
             Self::Nulls => "bitmaps of nulls that are not counted are read",
             Self::Bools => "bytes that have to be bools are looked at",
             Self::Casts => "whether every value fits is read, once for all columns",
+            Self::Written => "the memory is written",
+            Self::Transferred => "the copy is complete",
         })
     }
 }

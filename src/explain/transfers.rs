@@ -8,7 +8,7 @@ use super::report::{Report, ReportRow};
 use crate::arrow::DeviceArray;
 use crate::column::{ColumnRef, refuse_counted};
 use crate::device::Device;
-use crate::plan::TransferStep;
+use crate::plan::Plan;
 use crate::ragged::is_ragged;
 use crate::spec::{CopyMode, Spec};
 use crate::transfer::{bytes_to_host, plan_transfer_unasked};
@@ -49,26 +49,28 @@ impl ReportRow {
         if self.error.is_some() {
             return;
         }
-        match plan_transfer_unasked(self.device, device).and_then(|step| step.refuse(copy).map(|()| step)) {
-            Ok(step) if step.is_nothing() => return,
-            Ok(step) => self.take_transfer(&step),
+        let plan = plan_transfer_unasked(self.device, device).and_then(|step| {
+            let plan = Plan::transfer(step, self.result_bytes().unwrap_or(0));
+            plan.refuse_steps(copy).map(|()| (step, plan))
+        });
+        match plan {
+            Ok((step, _)) if step.is_nothing() => return,
+            Ok((_, plan)) => self.take_transfer(&plan),
             Err(error) => (self.error, self.view) = (Some(error), false),
         }
         self.device = device;
     }
 
-    /// Adds what a transfer says.
-    fn take_transfer(&mut self, step: &TransferStep) {
-        self.waits.extend(step.wait().map(str::to_owned));
-        if !step.may_copy() {
+    /// Adds what the plan of a transfer says.
+    fn take_transfer(&mut self, plan: &Plan) {
+        self.waits.extend(plan.waits.iter().map(ToString::to_string));
+        if plan.is_view() {
             return;
         }
-        self.steps.push(step.to_string());
+        self.steps.extend(plan.steps.iter().map(|step| step.action.to_string()));
         self.is_sent = true;
-        if step.is_copy() {
-            self.bytes = self.bytes.saturating_add(self.result_bytes().unwrap_or(0));
-        }
-        (self.view, self.at_most) = (false, !step.is_copy() && (self.view || self.at_most));
+        self.bytes = self.bytes.saturating_add(plan.bytes);
+        (self.view, self.at_most) = (false, !plan.is_copy() && (self.view || self.at_most));
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use super::transfer_step::TransferStep;
 use crate::dtype::DType;
 use crate::spec::{Element, MemoryOrder};
 
@@ -69,6 +70,8 @@ pub(crate) enum Action {
     Private,
     /// The result is written to the caller's memory.
     WriteOutput,
+    /// Data, or a result, goes to another device.
+    Transfer(TransferStep),
 }
 
 impl fmt::Display for Action {
@@ -95,6 +98,7 @@ impl fmt::Display for Action {
             Self::Pad { length: None } => f.write_str("rows padded to the length of the longest one"),
             Self::Private => f.write_str("memory of its own asked for"),
             Self::WriteOutput => f.write_str("written to out"),
+            Self::Transfer(step) => step.fmt(f),
         }
     }
 }

@@ -1,15 +1,15 @@
 //! The errors for copies that are not allowed, or that nothing makes where the data is.
 
-use super::{Action, Placement, Plan};
+use super::{Action, Placement, Plan, TransferStep};
 use crate::device::Device;
 use crate::error::{Error, ErrorKind, Remedy, Result};
 use crate::spec::CopyMode;
 
 impl Plan {
-    /// Refuses the steps that are there, where copies are not allowed or nothing makes them.
+    /// Refuses the steps that are done in any case, where copies are not allowed or nothing makes them.
     pub(crate) fn refuse_steps(&self, copy: CopyMode) -> Result<()> {
         match self.placement {
-            _ if self.steps.is_empty() => Ok(()),
+            _ if !self.is_copy() => Ok(()),
             Placement::Views(device) => Err(self.refused_on(device)),
             _ if copy == CopyMode::Never => Err(self.refused()),
             _ => Ok(()),
@@ -20,6 +20,9 @@ impl Plan {
     pub(crate) fn refused(&self) -> Error {
         let (mut writable_only, mut padded) = (true, false);
         for step in &self.steps {
+            if let Action::Transfer(TransferStep { from, to, .. }) = step.action {
+                return not_allowed(format!("the data is on {from}, and is copied to be on {to}"));
+            }
             writable_only &= step.action == Action::Private;
             padded |= matches!(step.action, Action::Pad { .. });
         }

@@ -1,90 +1,30 @@
-//! [`TransferStep`]: how data, or a result, gets to another device, and why that is a copy.
+//! Makes the plan of a transfer.
 
-use std::fmt;
-
-use super::refusal::not_allowed;
-use crate::copy_log::{self, Copied};
-use crate::device::Device;
+use super::transfer_step::{TransferPath, TransferStep};
+use super::{Action, HostWait, Placement, Plan, Step};
 use crate::error::Result;
 use crate::spec::CopyMode;
 
-/// How memory gets from one device to another.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum TransferPath {
-    /// It is there.
-    Same,
-    /// The host reads it in place, once it is written.
-    HostReads,
-    /// As above, or by a copy that is staged: only the driver knows.
-    HostReadsOrCopied,
-    /// The other device reaches the same memory.
-    Relabelled,
-    /// By a copy, made like this.
-    Copied(&'static str),
-}
-
-/// The step of a plan that takes data to where it is converted, or a result to where it is asked for. What it takes, the driver
-/// copies: no pass of the host and no kernel does it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct TransferStep {
-    pub(crate) from: Device,
-    pub(crate) to: Device,
-    pub(crate) path: TransferPath,
+impl Plan {
+    /// The plan that takes so many bytes of data, or of a result, to another device by this step.
+    pub(crate) fn transfer(transfer: TransferStep, bytes: usize) -> Self {
+        let mut plan = Self { placement: Placement::Transfer(transfer.from), ..Self::default() };
+        if matches!(transfer.path, TransferPath::Copied(_) | TransferPath::HostReadsOrCopied) {
+            plan.steps.push(Step { action: Action::Transfer(transfer), bytes, at_most: !transfer.is_copy() });
+        }
+        plan.bytes = if transfer.is_copy() { bytes } else { 0 };
+        plan.waits.extend(match transfer.path {
+            TransferPath::HostReads | TransferPath::HostReadsOrCopied => Some(HostWait::Written),
+            TransferPath::Copied(_) if transfer.to.is_cpu() => Some(HostWait::Transferred),
+            _ => None,
+        });
+        plan
+    }
 }
 
 impl TransferStep {
-    /// The step that copies memory of a device to other memory there.
-    pub(crate) fn within(device: Device) -> Self {
-        Self { from: device, to: device, path: TransferPath::Copied("direct") }
-    }
-
-    /// Whether it is there already.
-    pub(crate) fn is_nothing(&self) -> bool {
-        self.path == TransferPath::Same
-    }
-
-    /// Whether bytes are copied in any case: to memory that nobody else has.
-    pub(crate) fn is_copy(&self) -> bool {
-        matches!(self.path, TransferPath::Copied(_))
-    }
-
-    /// Whether bytes are copied, or may be.
-    pub(crate) fn may_copy(&self) -> bool {
-        matches!(self.path, TransferPath::Copied(_) | TransferPath::HostReadsOrCopied)
-    }
-
-    /// What the host waits for.
-    pub(crate) fn wait(&self) -> Option<&'static str> {
-        match self.path {
-            TransferPath::HostReads | TransferPath::HostReadsOrCopied => Some("the memory is written"),
-            TransferPath::Copied(_) if self.to.is_cpu() => Some("the copy is complete"),
-            _ => None,
-        }
-    }
-
     /// Refuses a copy, where none is allowed.
     pub(crate) fn refuse(&self, copy: CopyMode) -> Result<()> {
-        if copy != CopyMode::Never || !self.is_copy() {
-            return Ok(());
-        }
-        Err(not_allowed(format!("the data is on {}, and is copied to be on {}", self.from, self.to)))
-    }
-
-    /// Adds the copy to the copy log: of `what`, asked for by `why`.
-    pub(crate) fn record(&self, what: impl FnOnce() -> String, why: &str, bytes: usize) {
-        copy_log::record(|| Copied { what: format!("{} on {}", what(), self.from), why: why.to_owned(), bytes });
-    }
-}
-
-/// What is done, in words; of a step that copies nothing, nothing.
-impl fmt::Display for TransferStep {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.path {
-            TransferPath::Same | TransferPath::HostReads | TransferPath::Relabelled => Ok(()),
-            TransferPath::HostReadsOrCopied => {
-                write!(f, "copied to {}, if the host does not read the memory where it is", self.to)
-            }
-            TransferPath::Copied(how) => write!(f, "copied to {}, {how}", self.to),
-        }
+        Plan::transfer(*self, 0).refuse_steps(copy)
     }
 }
