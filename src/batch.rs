@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 use crate::kernels::Casts;
 use crate::spec::{Options, Spec, all_or_errors};
 use crate::tensor::Tensor;
-use crate::transfer::{Fetched, fetch};
+use crate::transfer::{HostRead, read_to_host};
 
 /// Converts columns, given with their positions. `runner` runs the last step of each. Hands each tensor on before the
 /// next is made; tensors on a device only once all are made.
@@ -24,8 +24,8 @@ pub(crate) fn each_tensor<'a, E: From<Error>>(
     let columns = columns.into_iter();
     // One wait reads from the device what the host needs for all columns.
     let mut filled = chunks.iter().filter(|chunk| chunk.readiness().is_some() && !chunk.is_empty());
-    let fetched = match (filled.next(), filled.next()) {
-        (Some(only), None) => fetch_columns(only, columns.clone(), &options)?,
+    let host_read = match (filled.next(), filled.next()) {
+        (Some(only), None) => read_columns(only, columns.clone(), &options)?,
         _ => None,
     };
     // A second wait reads whether the values of casts fit.
@@ -38,7 +38,7 @@ pub(crate) fn each_tensor<'a, E: From<Error>>(
     };
     let convert = |index, column: &FieldRef| {
         let options = options(column.name());
-        let shared = Shared { fetched: fetched.as_ref(), casts: casts.as_ref() };
+        let shared = Shared { host_read: host_read.as_ref(), casts: casts.as_ref() };
         let of_column = |chunk| ColumnRef::column(chunk, index);
         match chunks {
             [only] => convert_column(column, &[of_column(only)], &options, shared, runner),
@@ -74,11 +74,11 @@ pub(crate) fn each_tensor<'a, E: From<Error>>(
 ///
 /// # Errors
 /// When the memory is not what the array says, or the driver fails.
-fn fetch_columns<'a>(
+fn read_columns<'a>(
     chunk: &DeviceArray,
     columns: impl IntoIterator<Item = (usize, &'a FieldRef)>,
     options: impl Fn(&str) -> Options,
-) -> Result<Option<Fetched>> {
+) -> Result<Option<HostRead>> {
     let Some(readiness) = chunk.readiness() else { return Ok(None) };
     let mut ranges = Vec::new();
     for (index, column) in columns {
@@ -89,5 +89,5 @@ fn fetch_columns<'a>(
             ranges.extend(needed(&spec, &leaf));
         }
     }
-    fetch(readiness, &ranges).map(Some)
+    read_to_host(readiness, &ranges).map(Some)
 }

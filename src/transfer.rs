@@ -17,7 +17,7 @@ pub(crate) use batch::{Returning, in_page_locked, page_locked, taken_over, to_de
 pub(crate) use destination::Destination;
 #[cfg(feature = "python")]
 pub(crate) use destination::require_path;
-pub(crate) use host_read::{Fetched, fetch};
+pub(crate) use host_read::{HostRead, read_to_host};
 pub(crate) use number::number_by;
 /// For the tests of this crate, and no part of its interface.
 #[doc(hidden)]
@@ -30,9 +30,9 @@ pub(crate) use own_memory::{OwnBuffer, device_address, host_address, require_fre
 /// For the tests of this crate, and no part of its interface.
 #[doc(hidden)]
 pub use path::is_shared;
-pub(crate) use path::{elsewhere, plan_transfer_unasked};
 #[cfg(feature = "python")]
-pub(crate) use path::{is_read_in_place, plan_transfer};
+pub(crate) use path::plan_transfer;
+pub(crate) use path::{elsewhere, plan_transfer_unasked};
 pub use request::Transfer;
 pub(crate) use to_device::bytes_to_host;
 pub use to_device::{array_to_device, stream_to_device, tensor_to_device, tensors_to_device};

@@ -10,7 +10,7 @@ use crate::convert::{self, ColumnChunk};
 use crate::error::{Error, ErrorKind, Result};
 use crate::spec::{Element, Nulls, Spec};
 use crate::stream_order::Readiness;
-use crate::transfer::{Fetched, fetch};
+use crate::transfer::{HostRead, read_to_host};
 
 /// The addresses of what the host has to know before it can say that a column is a view: bitmaps, where nulls are refused and
 /// their number is not known, and bytes that have to be bools.
@@ -30,29 +30,29 @@ pub(crate) fn needed(spec: &Spec, leaf: &Leaf<'_>) -> SmallVec<[Range<usize>; 1]
 pub(crate) fn read_nulls<'a>(
     spec: &Spec,
     chunk: &ColumnChunk<'a>,
-    fetched: Option<&Fetched>,
+    host_read: Option<&HostRead>,
 ) -> Result<Option<Mask<'a>>> {
     match chunk.array.readiness() {
         Some(readiness) if spec.nulls() == Nulls::Refused => {
-            mask(&chunk.leaf, readiness, fetched).map_err(|error| error.in_column(spec.field().name()))
+            mask(&chunk.leaf, readiness, host_read).map_err(|error| error.in_column(spec.field().name()))
         }
         _ => Ok(None),
     }
 }
 
 /// Which elements are null.
-fn mask<'a>(leaf: &Leaf<'a>, readiness: &Readiness, fetched: Option<&Fetched>) -> Result<Option<Mask<'a>>> {
+fn mask<'a>(leaf: &Leaf<'a>, readiness: &Readiness, host_read: Option<&HostRead>) -> Result<Option<Mask<'a>>> {
     if leaf.known_nulls() == Some(leaf.elements) {
         fallible::require(leaf.elements.div_ceil(8))?;
     }
     let ranges: SmallVec<[Range<usize>; 1]> = leaf.bitmaps().collect();
-    let own = match fetched {
+    let own = match host_read {
         Some(_) => None,
-        None => Some(fetch(readiness, &ranges)?),
+        None => Some(read_to_host(readiness, &ranges)?),
     };
     leaf.mask_read(|start, bytes| {
-        let fetched = own.as_ref().or(fetched);
-        fetched.map_or(Ok(Vec::new()), |fetched| fetched.require(start.addr(), bytes).and_then(fallible::copied))
+        let host_read = own.as_ref().or(host_read);
+        host_read.map_or(Ok(Vec::new()), |host_read| host_read.require(start.addr(), bytes).and_then(fallible::copied))
     })
 }
 

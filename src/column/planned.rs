@@ -16,7 +16,7 @@ use crate::plan::{ChunkSize, Placement, Plan};
 use crate::spec::{CopyMode, Options, Spec};
 use crate::stream_order::Readiness;
 use crate::tensor::{Output, Tensor};
-use crate::transfer::Fetched;
+use crate::transfer::HostRead;
 
 /// Runs the last step of a conversion, knowing its plan: without the interpreter, say, where bytes move.
 pub(crate) type Runner<'a> = dyn Fn(&Plan, &(dyn Fn() -> Result<Tensor> + Sync)) -> Result<Tensor> + 'a;
@@ -30,7 +30,7 @@ pub(crate) fn run_here(_plan: &Plan, convert: &(dyn Fn() -> Result<Tensor> + Syn
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Shared<'a> {
     /// What the host has read for all of them; `None`: each reads for itself.
-    pub(crate) fetched: Option<&'a Fetched>,
+    pub(crate) host_read: Option<&'a HostRead>,
     /// Checks the values of their casts; `None`: each checks its own.
     pub(crate) casts: Option<&'a Casts>,
 }
@@ -112,7 +112,7 @@ impl<'a> PlannedColumn<'a> {
     fn read_nulls(&mut self, shared: Shared<'_>) -> Result<()> {
         if self.plan.placement != Placement::Host {
             for chunk in &mut self.chunks {
-                chunk.mask = read_nulls(self.spec, chunk, shared.fetched)?;
+                chunk.mask = read_nulls(self.spec, chunk, shared.host_read)?;
             }
         }
         Ok(())
@@ -156,7 +156,7 @@ impl<'a> PlannedColumn<'a> {
     fn with_backend<R>(&self, shared: Shared<'_>, work: impl FnOnce(&dyn Backend) -> R) -> R {
         match self.readiness {
             None => work(&HostPass),
-            Some(readiness) => work(&DeviceBackend { readiness, fetched: shared.fetched, casts: shared.casts }),
+            Some(readiness) => work(&DeviceBackend { readiness, host_read: shared.host_read, casts: shared.casts }),
         }
     }
 }

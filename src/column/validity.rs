@@ -23,7 +23,7 @@ pub(crate) fn validity(field: &FieldRef, chunks: &[DeviceArray], copy: CopyMode)
         plan_validity(&spec, chunks, copy)?;
         if let Some(readiness) = DeviceArray::readiness_of(chunks) {
             let read = columns(chunks).iter().map(|chunk| chunk.chunk(&spec)).collect::<Result<Vec<_>>>()?;
-            let made = DeviceBackend { readiness, fetched: None, casts: None }.validity(&spec, &read)?;
+            let made = DeviceBackend { readiness, host_read: None, casts: None }.validity(&spec, &read)?;
             let refused = || needs_copy(readiness.device(), &Action::Unpack.to_string()).remedy_is(Remedy::Bitmap);
             return made.ok_or_else(refused);
         }

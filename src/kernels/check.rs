@@ -6,7 +6,7 @@ use crate::cuda::{Current, DeviceBuffer, Stream};
 use crate::device::Device;
 use crate::error::Result;
 use crate::stream_order::{Readiness, Wait};
-use crate::transfer::{OwnBuffer, fetch, host_address, written};
+use crate::transfer::{OwnBuffer, host_address, read_to_host, written};
 
 /// The bytes for one value: `keep_misfits` in kernels.cu.
 pub(super) const VALUE_BYTES: usize = 32;
@@ -57,7 +57,7 @@ impl Check {
             return Ok(Vec::new());
         };
         let ranges: Vec<_> = checks.clone().into_iter().map(|check| check.range.clone()).collect();
-        let read = fetch(&readiness, &ranges)?;
+        let read = read_to_host(&readiness, &ranges)?;
         let found = |check: &Self| {
             let bytes = read.require(check.range.start, check.range.len())?;
             let (numbers, values) = bytes.split_at_checked(check.columns.max(1) * 8).unwrap_or((bytes, &[]));

@@ -17,7 +17,7 @@ use crate::kernels::Casts;
 use crate::plan::Plan;
 use crate::spec::{MatrixOptions, ResultKind, ResultSpec};
 use crate::tensor::Tensor;
-use crate::transfer::{Fetched, fetch};
+use crate::transfer::{HostRead, read_to_host};
 
 /// Converts chunks into one of these results; the last step of columns and of matrices by these.
 ///
@@ -74,7 +74,7 @@ pub(crate) fn each_result<E: From<Error>>(
 ) -> Result<(), E> {
     check_types(field, chunks)?;
     // What the host has to know of data on a device, it reads with one wait.
-    let fetched = fetch_groups(chunks, results)?;
+    let host_read = read_results(chunks, results)?;
     // And whether the values of casts fit, with another one.
     let casts = DeviceArray::readiness_of(chunks).map(|_| Casts::default());
     let mut made = Vec::new();
@@ -96,7 +96,7 @@ pub(crate) fn each_result<E: From<Error>>(
         })
     };
     for (number, result) in results.iter().enumerate() {
-        let tensor = convert(number, result, Shared { fetched: fetched.as_ref(), casts: casts.as_ref() });
+        let tensor = convert(number, result, Shared { host_read: host_read.as_ref(), casts: casts.as_ref() });
         match (tensor, &casts) {
             (Ok(tensor), Some(_)) => made.push((result, tensor)),
             (Err(error), Some(casts)) => {
@@ -115,7 +115,7 @@ pub(crate) fn each_result<E: From<Error>>(
 ///
 /// # Errors
 /// When the memory is not what the array says, or the driver fails.
-fn fetch_groups(chunks: &[DeviceArray], results: &[ResultSpec]) -> Result<Option<Fetched>> {
+fn read_results(chunks: &[DeviceArray], results: &[ResultSpec]) -> Result<Option<HostRead>> {
     let mut filled = chunks.iter().filter(|chunk| !chunk.is_empty());
     let (Some(array), None) = (filled.next(), filled.next()) else { return Ok(None) };
     let Some(readiness) = array.readiness() else { return Ok(None) };
@@ -137,5 +137,5 @@ fn fetch_groups(chunks: &[DeviceArray], results: &[ResultSpec]) -> Result<Option
             ResultKind::Validity(_) | ResultKind::ColumnValidity { .. } => {}
         }
     }
-    fetch(readiness, &ranges).map(Some)
+    read_to_host(readiness, &ranges).map(Some)
 }

@@ -15,7 +15,7 @@ use crate::plan::{ChunkSize, MatrixData, Placement, Plan};
 use crate::spec::{CopyMode, Element, MatrixOptions, MatrixSpec, MemoryOrder, Nulls, Spec};
 use crate::stream_order::{self, Readiness};
 use crate::tensor::{Output, Tensor};
-use crate::transfer::{Fetched, fetch};
+use crate::transfer::{HostRead, read_to_host};
 
 /// The chunks of a matrix, decoded where they have to be.
 ///
@@ -123,7 +123,7 @@ impl<'a> PlannedMatrix<'a> {
     ///
     /// # Errors
     /// When the driver fails, or the memory is not what the arrays say; when a copy is needed after all, and not allowed.
-    fn read_device(&mut self, fetched: Option<&Fetched>) -> Result<()> {
+    fn read_device(&mut self, host_read: Option<&HostRead>) -> Result<()> {
         let Some(readiness) = self.readiness.filter(|_| !self.is_read) else { return Ok(()) };
         if let Some(chunk) = self.view.and_then(|(number, _)| self.chunks.get(number))
             && !is_one_piece(self.spec, chunk, readiness.device())?
@@ -132,7 +132,7 @@ impl<'a> PlannedMatrix<'a> {
             (self.view, self.plan) = (None, Plan::matrix(self.spec, data, self.options)?);
         }
         if !self.is_plain {
-            self.chunks.iter_mut().try_for_each(|chunk| read_nulls_of(self.spec, chunk, fetched))?;
+            self.chunks.iter_mut().try_for_each(|chunk| read_nulls_of(self.spec, chunk, host_read))?;
         }
         self.is_read = true;
         Ok(())
@@ -190,7 +190,7 @@ impl<'a> PlannedMatrix<'a> {
     /// For a null that is refused, a value that a cast cannot take, bytes that are no booleans where no copy is allowed;
     /// when memory cannot be had.
     pub(crate) fn run(&mut self, shared: Shared<'_>, worker: &Worker<'_>) -> Result<Tensor> {
-        self.read_device(shared.fetched)?;
+        self.read_device(shared.host_read)?;
         let this = &*self;
         by(worker, this.plan.bytes, || this.convert(shared))
     }
@@ -243,7 +243,7 @@ impl<'a> PlannedMatrix<'a> {
     fn with_backend<R>(&self, shared: Shared<'_>, work: impl FnOnce(&dyn Backend) -> R) -> R {
         match self.readiness {
             None => work(&HostPass),
-            Some(readiness) => work(&DeviceBackend { readiness, fetched: shared.fetched, casts: shared.casts }),
+            Some(readiness) => work(&DeviceBackend { readiness, host_read: shared.host_read, casts: shared.casts }),
         }
     }
 
@@ -280,16 +280,16 @@ fn is_one_piece(spec: &MatrixSpec, columns: &MatrixColumns<'_>, device: crate::d
 }
 
 /// Reads the bitmaps of a chunk on a device where nulls are refused, all together, unless they were.
-fn read_nulls_of(spec: &MatrixSpec, chunk: &mut MatrixColumns<'_>, fetched: Option<&Fetched>) -> Result<()> {
+fn read_nulls_of(spec: &MatrixSpec, chunk: &mut MatrixColumns<'_>, host_read: Option<&HostRead>) -> Result<()> {
     let refused = spec.columns().iter().zip(&chunk.columns).filter(|((_, spec), _)| spec.nulls() == Nulls::Refused);
     let ranges: Vec<_> = refused.flat_map(|(_, column)| column.leaf.bitmaps()).collect();
     let readiness = chunk.columns.first().and_then(|column| column.array.readiness());
-    let own = match (fetched, readiness) {
-        (None, Some(readiness)) => Some(fetch(readiness, &ranges)?),
+    let own = match (host_read, readiness) {
+        (None, Some(readiness)) => Some(read_to_host(readiness, &ranges)?),
         _ => None,
     };
     for ((_, spec), column) in spec.columns().iter().zip(&mut chunk.columns) {
-        column.mask = read_nulls(spec, column, fetched.or(own.as_ref()))?;
+        column.mask = read_nulls(spec, column, host_read.or(own.as_ref()))?;
     }
     Ok(())
 }

@@ -19,7 +19,7 @@ use crate::plan::{Action, Plan, needs_copy};
 use crate::spec::{NullPolicy, Options, Spec};
 use crate::stream_order::{self, Readiness};
 use crate::tensor::Tensor;
-use crate::transfer::{Fetched, fetch, zero_on};
+use crate::transfer::{HostRead, read_to_host, zero_on};
 
 /// The rows of the only chunk that has any. None of its memory is read before its offsets are made.
 pub(super) struct DeviceLevel<'a> {
@@ -99,9 +99,9 @@ impl<'a> DeviceLevel<'a> {
         if checked {
             ranges.extend([offsets].into_iter().chain(lengths).map(DeviceInts::bytes));
         }
-        let fetched = fetch(self.readiness, &ranges)?;
+        let host_read = read_to_host(self.readiness, &ranges)?;
         if let Some(bitmap) = &self.bitmap {
-            let bytes = fetched.require(bitmap.start().addr(), bitmap.len())?;
+            let bytes = host_read.require(bitmap.start().addr(), bitmap.len())?;
             let valid = |row: &usize| {
                 let bit = bitmap.first_bit() + row;
                 bytes.get(bit / 8).is_some_and(|byte| byte >> (bit % 8) & 1 == 1)
@@ -110,10 +110,10 @@ impl<'a> DeviceLevel<'a> {
         }
         let items = array.device_items_len()?;
         if checked {
-            check_rows(offsets, lengths, items, &fetched)?;
+            check_rows(offsets, lengths, items, &host_read)?;
         }
         match (&ends, items) {
-            (Some([first, last]), items) => self.span_of(first, last, &fetched, items),
+            (Some([first, last]), items) => self.span_of(first, last, &host_read, items),
             // Rows of list views may stand anywhere in the child.
             (None, Some(items)) if lengths.is_some() => Ok(0..items),
             _ => Ok(0..0),
@@ -125,11 +125,11 @@ impl<'a> DeviceLevel<'a> {
         &self,
         first: &Range<usize>,
         last: &Range<usize>,
-        fetched: &Fetched,
+        host_read: &HostRead,
         items: Option<usize>,
     ) -> Result<Range<usize>> {
         let read = |range: &Range<usize>| {
-            let value = self.offsets.value(fetched.require(range.start, range.len())?);
+            let value = self.offsets.value(host_read.require(range.start, range.len())?);
             value.ok_or_else(|| Error::internal("an offset that was not read"))
         };
         let (start, end) = (read(first)?, read(last)?);
@@ -209,13 +209,13 @@ fn check_rows(
     offsets: &DeviceInts,
     lengths: Option<&DeviceInts>,
     items: Option<usize>,
-    fetched: &Fetched,
+    host_read: &HostRead,
 ) -> Result<()> {
-    let starts = read(offsets, fetched)?;
+    let starts = read(offsets, host_read)?;
     let limit = items.map_or(i64::MAX, |items| i64::try_from(items).unwrap_or(i64::MAX));
     let of = items.map_or_else(String::new, |items| format!(" of {items} elements"));
     if let Some(lengths) = lengths {
-        for (row, (start, length)) in starts.zip(read(lengths, fetched)?).enumerate() {
+        for (row, (start, length)) in starts.zip(read(lengths, host_read)?).enumerate() {
             if start < 0 || length < 0 || start > limit || length > limit - start {
                 return Err(Error::invalid(format!("offset {start} and length {length}{of}")).at_row(row));
             }
@@ -233,8 +233,8 @@ fn check_rows(
     Ok(())
 }
 
-fn read<'a>(ints: &'a DeviceInts, fetched: &'a Fetched) -> Result<impl Iterator<Item = i64> + 'a> {
+fn read<'a>(ints: &'a DeviceInts, host_read: &'a HostRead) -> Result<impl Iterator<Item = i64> + 'a> {
     let range = ints.bytes();
-    let bytes = if range.is_empty() { &[] } else { fetched.require(range.start, range.len())? };
+    let bytes = if range.is_empty() { &[] } else { host_read.require(range.start, range.len())? };
     Ok(bytes.chunks_exact(ints.dtype().itemsize()).filter_map(|bytes| ints.value(bytes)))
 }

@@ -15,9 +15,9 @@ const BLOCKS: usize = 32;
 
 /// Bytes that were read, by their device addresses.
 #[derive(Debug, Default)]
-pub(crate) struct Fetched(Vec<(usize, Vec<u8>)>);
+pub(crate) struct HostRead(Vec<(usize, Vec<u8>)>);
 
-impl Fetched {
+impl HostRead {
     /// Returns the bytes at an address, if they were read.
     pub(crate) fn get(&self, address: usize, bytes: usize) -> Option<&[u8]> {
         self.0.iter().find_map(|(start, read)| {
@@ -26,7 +26,7 @@ impl Fetched {
         })
     }
 
-    /// Like [`Fetched::get`], for bytes that the caller requested.
+    /// Like [`HostRead::get`], for bytes that the caller requested.
     ///
     /// # Errors
     /// If they were not read.
@@ -41,7 +41,7 @@ impl Fetched {
 /// # Errors
 /// If the device is not reached through CUDA, the memory is another device's, the driver fails, the wait is
 /// interrupted, or an allocation fails.
-pub(crate) fn fetch(readiness: &Readiness, ranges: &[Range<usize>]) -> Result<Fetched> {
+pub(crate) fn read_to_host(readiness: &Readiness, ranges: &[Range<usize>]) -> Result<HostRead> {
     let ranges = ranges.iter().filter(|range| !range.is_empty());
     let mut pieces = Vec::new();
     for range in ranges.clone() {
@@ -50,7 +50,7 @@ pub(crate) fn fetch(readiness: &Readiness, ranges: &[Range<usize>]) -> Result<Fe
         }
     }
     if pieces.is_empty() {
-        return Ok(Fetched::default());
+        return Ok(HostRead::default());
     }
     let current = stream_order::enter(readiness.device())?;
     for (start, bytes) in &pieces {
@@ -63,7 +63,7 @@ pub(crate) fn fetch(readiness: &Readiness, ranges: &[Range<usize>]) -> Result<Fe
             // SAFETY: the driver says that host-visible memory is there, of so many bytes, and it is written.
             unsafe { bytes.as_mut_ptr().copy_from_nonoverlapping(start, bytes.len()) };
         }
-        return Ok(Fetched(pieces));
+        return Ok(HostRead(pieces));
     }
     let stream = PooledStream::idle(&current)?;
     readiness.wait_in(&current, stream.stream(), Wait::CopySource)?;
@@ -71,7 +71,7 @@ pub(crate) fn fetch(readiness: &Readiness, ranges: &[Range<usize>]) -> Result<Fe
     while !rest.is_empty() {
         rest = Round::default().read(readiness, &current, stream.stream(), &mut pieces, rest)?;
     }
-    Ok(Fetched(pieces))
+    Ok(HostRead(pieces))
 }
 
 /// Some bytes of a piece, at most a staging buffer of them.
@@ -167,7 +167,7 @@ impl Round {
         }
         let Some(block) = self.blocks.last() else { return Ok(false) };
         let source = device_address(start.wrapping_add(part.at))?;
-        // SAFETY: `fetch` has checked the range, which the order's memory has until it is released, behind this copy; the block
+        // SAFETY: `read_to_host` has checked the range, which the order's memory has until it is released, behind this copy; the block
         // has room, and is read when the copy is done.
         unsafe { current.copy_to_pinned(block, self.filled, source, part.length, stream) }?;
         self.started.push((part, self.blocks.len() - 1, self.filled));

@@ -1,6 +1,6 @@
 //! Numbers that the host waits for: a kernel computes them, such as the nulls of a bitmap.
 
-use super::host_read::fetch;
+use super::host_read::read_to_host;
 use super::own_memory::device_address;
 use crate::arrow::{DeviceArray, count_bits};
 use crate::cuda::{Current, DeviceBits, PinnedBlock, PooledStream, Stream};
@@ -30,8 +30,8 @@ pub fn with_null_count(array: &DeviceArray) -> Result<DeviceArray> {
         return Ok(array.with_null_count(usize::try_from(nulls).unwrap_or(usize::MAX)));
     }
     let range = start..start.saturating_add(bitmap.len());
-    let fetched = fetch(readiness, std::slice::from_ref(&range))?;
-    let valid = count_bits(fetched.require(start, bitmap.len())?, bitmap.first_bit(), array.len());
+    let host_read = read_to_host(readiness, std::slice::from_ref(&range))?;
+    let valid = count_bits(host_read.require(start, bitmap.len())?, bitmap.first_bit(), array.len());
     Ok(array.with_null_count(array.len().saturating_sub(valid)))
 }
 

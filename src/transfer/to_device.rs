@@ -3,7 +3,7 @@
 use std::num::NonZero;
 
 use super::arena::Arena;
-use super::host_read::fetch;
+use super::host_read::read_to_host;
 use super::on_device::{span, what};
 use super::own_memory::require_free;
 use super::path::{elsewhere, plan_transfer};
@@ -213,7 +213,7 @@ fn read_where_it_is(array: &DeviceArray, wanted: &[Wanted]) -> Result<Vec<Vec<u8
             there.push(range(one));
         }
     }
-    let fetched = fetch(readiness, &there)?;
+    let host_read = read_to_host(readiness, &there)?;
     let read = |(one, here): (&Wanted, bool)| {
         let range = range(one);
         if here {
@@ -222,7 +222,7 @@ fn read_where_it_is(array: &DeviceArray, wanted: &[Wanted]) -> Result<Vec<Vec<u8
             let read = unsafe { read_host(&[Wanted::There(range)]) }?;
             return Ok(read.into_iter().next().unwrap_or_default());
         }
-        fetched.require(range.start, range.len()).and_then(fallible::copied)
+        host_read.require(range.start, range.len()).and_then(fallible::copied)
     };
     wanted.iter().zip(is_here).map(read).collect()
 }
