@@ -294,8 +294,7 @@ impl Readiness {
     /// # Errors
     /// If the stream belongs to another device or context, or is being captured while the memory is not written yet.
     pub(crate) fn wait_on_stream(&self, device: Device, stream: Stream, wait: Wait) -> Result<()> {
-        let is_written = self.is_written() || self.is_known_complete();
-        if is_written && (stream.is_default() || !is_cuda(device)) {
+        if self.is_written() && (stream.is_default() || !is_cuda(device)) {
             return Ok(());
         }
         if self.is_ordered_unguarded(device, stream, wait)? {
@@ -309,9 +308,6 @@ impl Readiness {
     /// Like [`Readiness::wait_on_stream`], for a stream of the current context.
     pub(crate) fn wait_in(&self, current: &Current, stream: Stream, wait: Wait) -> Result<()> {
         let Some(event) = self.event().filter(|_| !wait.is_skipped()) else { return Ok(()) };
-        if self.is_known_complete() {
-            return Ok(());
-        }
         if current.is_capturing(stream)? {
             // A wait for work outside the capture would make it invalid.
             if self.ask_complete(current.device())? {

@@ -13,7 +13,7 @@ impl Readiness {
     /// If the device cannot be used, or the driver fails.
     pub(super) fn is_ordered_unguarded(&self, device: Device, stream: Stream, wait: Wait) -> Result<bool> {
         let Some(entered) = knows(device, stream)? else { return Ok(false) };
-        if self.is_written() || self.is_known_complete() {
+        if self.is_written() {
             return Ok(true);
         }
         match self.is_waited_for(entered, stream, wait) {

@@ -331,8 +331,9 @@ def unfinished(data: pa.Array, **fields: Any) -> tuple[DeviceArray, int]:
 
 
 def drain() -> None:
-    """Runs what is queued, and has the package look at what waits to be released: it does when something comes in."""
+    """Runs what is queued, and has the package release what waits: when something comes in, and when it is asked to."""
     gc.collect()
     driver.open_gates()
     driver.run_all()
+    ad.collect()
     ad.from_arrow(DeviceArray(pa.array([1]), how="pyarrow").give())

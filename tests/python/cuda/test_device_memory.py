@@ -292,7 +292,7 @@ class TestBlocksToCopyThrough:
 
     def copy(self, values: np.ndarray) -> ad.Tensor:
         """Copies on one thread: each of several may take a block beyond the limit."""
-        return ad.from_dlpack(values, device="cuda", threads=1)
+        return ad.from_dlpack(values).to_device("cuda", threads=1)
 
     def test_are_as_many_as_are_allowed(self, monkeypatch: pytest.MonkeyPatch, host_waits: Callable[[], Any]) -> None:
         monkeypatch.setenv("ARROW_DLPACK_PINNED_BYTES", str(2 * self.BLOCK))
