@@ -391,6 +391,8 @@ class TestFunctions:
         waits = host_waits()
         capsule = tensor.__dlpack__(dl_device=(CUDA, 0), stream=stream.handle, max_version=(1, 0))
         assert waits.ours == 0
+        # What hands the capsule on orders no other stream behind this one.
+        stream.synchronize()
         held = ad.from_dlpack(_Capsule(capsule, (CUDA, 0)))
         assert np.from_dlpack(held.to_device(HOST)).tolist() == [0, 1, 2, 3, 4]
         with pytest.raises(BufferError, match="copied"):
