@@ -6,16 +6,18 @@ use std::fmt;
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-use super::driver::{Called, ContextHandle, Driver, EventHandle, Status, StreamHandle, driver, no_device};
+use super::driver::{Called, ContextHandle, Driver, EventHandle, PoolHandle, Status, StreamHandle, driver, no_device};
+use super::idle_blocks::IdleBlocks;
 use super::module::Kernels;
-use super::pool::{Pool, grant_access};
-use super::unpooled::UnpooledBlocks;
+use super::pool_access::grant;
 use crate::device::Device;
 use crate::error::{Error, ErrorKind, Result};
 use crate::ffi::dlpack::DLDeviceType;
 
 /// No machine has more.
 const MAX_DEVICES: usize = 64;
+/// `CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT`.
+const MULTIPROCESSORS: c_int = 16;
 /// `CU_STREAM_CAPTURE_MODE_RELAXED`: work of this thread invalidates no capture.
 const RELAXED: c_int = 2;
 
@@ -31,8 +33,8 @@ pub(crate) struct CudaDevice {
     /// Streams of others that were found to be of the context, the oldest first.
     pub(super) known_streams: Mutex<VecDeque<StreamHandle>>,
     /// `None` for a device without pools.
-    pub(super) pool: OnceLock<Option<Pool>>,
-    pub(super) plain: UnpooledBlocks,
+    pub(super) pool: OnceLock<Option<PoolHandle>>,
+    pub(super) unpooled: IdleBlocks,
     pub(super) free_stream: OnceLock<StreamHandle>,
     /// Bytes from other allocators.
     pub(super) foreign: AtomicUsize,
@@ -87,7 +89,7 @@ impl CudaDevice {
             events: Mutex::new(Vec::new()),
             known_streams: Mutex::new(VecDeque::new()),
             pool: OnceLock::new(),
-            plain: UnpooledBlocks::default(),
+            unpooled: IdleBlocks::default(),
             free_stream: OnceLock::new(),
             foreign: AtomicUsize::new(0),
             kernels: OnceLock::new(),
@@ -102,7 +104,7 @@ impl CudaDevice {
     }
 
     /// Returns whether this device can reach the memory of another; false if the driver does not say.
-    pub(super) fn reaches(&self, other: &Self) -> bool {
+    fn reaches(&self, other: &Self) -> bool {
         let mut can = 0;
         // SAFETY: `can` is a local that the driver sets.
         let asked = unsafe { self.driver.device_can_access_peer(&raw mut can, self.device, other.device) };
@@ -128,8 +130,10 @@ impl CudaDevice {
         if let Some(kernels) = self.kernels.get() {
             return Ok(kernels);
         }
+        let current = self.enter_unchecked()?;
+        let multiprocessors = u64::try_from(self.attribute(MULTIPROCESSORS)?).unwrap_or(1).max(1);
         // A failed load may succeed the next time.
-        let loaded = Kernels::load(&self.enter_unchecked()?)?;
+        let loaded = Kernels::load(current.driver(), multiprocessors)?;
         Ok(self.kernels.get_or_init(|| loaded))
     }
 
@@ -181,6 +185,24 @@ impl CudaDevice {
             return Err(status);
         }
         Ok(Current { device: self, mode, not_send: std::marker::PhantomData })
+    }
+}
+
+/// Gives this device and the others in use access to each other's pools, where possible.
+pub(super) fn grant_access(device: &'static CudaDevice) {
+    static GRANTING: Mutex<()> = Mutex::new(());
+    // If two devices start at once, the second one sees the first.
+    let _granting = GRANTING.lock().unwrap_or_else(PoisonError::into_inner);
+    let grant = |of: &CudaDevice, to: &CudaDevice| {
+        if let Some(Some(pool)) = of.pool.get()
+            && to.reaches(of)
+        {
+            grant(of.driver, *pool, to.ordinal);
+        }
+    };
+    for other in CudaDevice::in_use().filter(|other| !std::ptr::eq(*other, device)) {
+        grant(device, other);
+        grant(other, device);
     }
 }
 

@@ -8,7 +8,7 @@ use super::context::{CudaDevice, Current};
 use super::driver::{Called, DevicePointer, Status, StreamHandle, is_forked};
 use super::event::Event;
 use super::pinned::PinnedBlock;
-use super::pool::Pool;
+use super::pool::pool_of;
 use super::stream::Stream;
 use super::unpooled::{ALIGNMENT, UnpooledBlock};
 use crate::device::Device;
@@ -80,7 +80,7 @@ impl DeviceBuffer {
         let allocator = match source {
             MemorySource::Allocator(allocator) => allocator,
             MemorySource::Pool => {
-                if let Some(pool) = Pool::of(device)? {
+                if let Some(pool) = pool_of(device)? {
                     let mut start = 0;
                     // SAFETY: `start` is a local that the driver sets.
                     unsafe { device.driver.memory_alloc_from_pool(&raw mut start, bytes, pool, stream.handle()) }?;

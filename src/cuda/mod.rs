@@ -8,12 +8,15 @@ mod allocator;
 mod context;
 mod driver;
 mod event;
+mod idle_blocks;
 mod kernels;
+mod launch;
 mod memory;
 mod module;
 mod pinned;
 mod pointer;
 mod pool;
+mod pool_access;
 #[cfg(feature = "cuda")]
 mod safe_layer;
 mod stream;
@@ -39,4 +42,4 @@ pub(crate) use stream::PooledStream;
 pub use stream::Stream;
 #[cfg(feature = "python")]
 pub(crate) use test_probes::{FUNCTIONS, kept};
-pub(crate) use unpooled::free_plain;
+pub(crate) use unpooled::free_unpooled;

@@ -1,10 +1,8 @@
 //! The module of kernels: loaded from PTX when a device first runs one, with its functions resolved.
 
-use std::ffi::{CStr, c_int, c_void};
+use std::ffi::{CStr, c_void};
 
-use super::context::Current;
-use super::driver::{Called, FunctionHandle, ModuleHandle, Status};
-use super::stream::Stream;
+use super::driver::{Driver, FunctionHandle, ModuleHandle, Status};
 use crate::error::{Error, ErrorKind, Result};
 
 /// The text that `make ptx` compiles kernels.cu to, for the driver.
@@ -13,14 +11,6 @@ const PTX: &str = concat!(include_str!("kernels.ptx"), "\0");
 /// Empty: without the feature, no driver is loaded that could use it.
 #[cfg(not(feature = "cuda"))]
 const PTX: &str = "\0";
-/// Threads of a block: `THREADS` in kernels.cu.
-const THREADS: u32 = 256;
-/// Blocks per multiprocessor of the device: as many as run at once, and some more for the ends.
-const BLOCKS: u64 = 16;
-/// `CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT`.
-const MULTIPROCESSORS: c_int = 16;
-/// The most blocks in the second dimension of a grid.
-const MOST_DOWN: u64 = 65_535;
 
 macro_rules! kernels {
     ($($name:ident = $symbol:literal,)+) => {
@@ -43,36 +33,33 @@ macro_rules! kernels {
             #[cfg(test)]
             pub(super) const NAMES: &[&str] = &[$($symbol,)+];
 
-            /// Loads the kernels into the current context. They live as long as the context.
+            /// Loads the kernels into the context that is current in this thread, of a device with so many multiprocessors. They live
+            /// as long as the context.
             ///
             /// # Errors
             /// If the driver refuses the module, or a function is missing in it.
-            pub(super) fn load(current: &Current) -> Result<Self> {
+            pub(super) fn load(driver: &Driver, multiprocessors: u64) -> Result<Self> {
                 let mut module = ModuleHandle::NULL;
                 // SAFETY: `module` is a local that the driver sets; the image is text that ends with a NUL.
-                unsafe { current.driver().module_load(&raw mut module, PTX.as_ptr().cast::<c_void>()) }?;
-                let loaded = Self::of(current, module);
+                unsafe { driver.module_load(&raw mut module, PTX.as_ptr().cast::<c_void>()) }?;
+                let loaded = Self::of(driver, module, multiprocessors);
                 if loaded.is_err() {
                     // If this fails too, only the module is lost.
                     // SAFETY: a module of ours, no function of which is used.
-                    let _ = unsafe { current.driver().module_unload(module) };
+                    let _ = unsafe { driver.module_unload(module) };
                 }
                 loaded
             }
 
-            fn of(current: &Current, module: ModuleHandle) -> Result<Self> {
-                let count = current.device().attribute(MULTIPROCESSORS)?;
-                Ok(Self {
-                    $($name: function(current, module, concat!($symbol, "\0"))?,)+
-                    multiprocessors: u64::try_from(count).unwrap_or(1).max(1),
-                })
+            fn of(driver: &Driver, module: ModuleHandle, multiprocessors: u64) -> Result<Self> {
+                Ok(Self { $($name: function(driver, module, concat!($symbol, "\0"))?,)+ multiprocessors })
             }
 
             pub(super) fn multiprocessors(&self) -> u64 {
                 self.multiprocessors
             }
 
-            fn get(&self, kernel: Kernel) -> FunctionHandle {
+            pub(super) fn get(&self, kernel: Kernel) -> FunctionHandle {
                 match kernel {
                     $(Kernel::$name => self.$name,)+
                 }
@@ -120,66 +107,17 @@ kernels! {
     CastRows8 = "cast_rows_8",
 }
 
-fn function(current: &Current, module: ModuleHandle, name: &'static str) -> Result<FunctionHandle> {
+fn function(driver: &Driver, module: ModuleHandle, name: &'static str) -> Result<FunctionHandle> {
     let mut function = FunctionHandle::NULL;
     let text = CStr::from_bytes_with_nul(name.as_bytes()).unwrap_or_default();
     // SAFETY: `function` is a local that the driver sets; the name ends with a NUL.
-    let found = unsafe { current.driver().module_get_function(&raw mut function, module, text.as_ptr()) };
+    let found = unsafe { driver.module_get_function(&raw mut function, module, text.as_ptr()) };
     found.map_err(|Status { call, code }| {
         let name = name.trim_end_matches('\0');
         let reason = format!("{call} failed with code {code}: no kernel {name} in the module of this build");
         Error::new(ErrorKind::Device, reason)
     })?;
     Ok(function)
-}
-
-impl Current {
-    /// Launches a kernel on `stream` over `count` items, a thread each, for each of `down` columns.
-    ///
-    /// # Errors
-    /// If the kernels could not be loaded, or the driver refuses.
-    ///
-    /// # Safety
-    /// `parameters` point to values of the types that the kernel takes, as many as it takes; the memory that they name is
-    /// there until the kernel is done.
-    pub(super) unsafe fn launch(
-        &self,
-        kernel: Kernel,
-        (count, down): (u64, u64),
-        parameters: &mut [*mut c_void],
-        stream: Stream,
-    ) -> Result<()> {
-        if count == 0 || down == 0 {
-            return Ok(());
-        }
-        let kernels = self.device().kernels()?;
-        let down = down.min(MOST_DOWN);
-        let most = (kernels.multiprocessors * BLOCKS).div_ceil(down);
-        // Each thread continues with further items.
-        let blocks = u32::try_from(count.div_ceil(u64::from(THREADS)).min(most)).unwrap_or(1);
-        let launched: Called = {
-            let (function, parameters) = (kernels.get(kernel), parameters.as_mut_ptr());
-            let down = u32::try_from(down).unwrap_or(1);
-            // SAFETY: parameters are as many as the kernel takes, of its types, and the memory that they name stays
-            // until it is done, as promised; a block has as many threads as the kernels are made for.
-            unsafe {
-                self.driver().launch(
-                    function,
-                    blocks,
-                    down,
-                    1,
-                    THREADS,
-                    1,
-                    1,
-                    0,
-                    stream.handle(),
-                    parameters,
-                    std::ptr::null_mut(),
-                )
-            }
-        };
-        Ok(launched?)
-    }
 }
 
 #[cfg(test)]

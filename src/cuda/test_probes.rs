@@ -14,7 +14,7 @@ pub(crate) fn kept() -> [(&'static str, usize); 6] {
     for device in CudaDevice::in_use() {
         streams += count(&device.streams) + usize::from(device.has_free_stream());
         events += count(&device.events);
-        plain += device.plain.kept_allocations();
+        plain += device.unpooled.count();
         pools += usize::from(device.pool.get().is_some_and(Option::is_some));
         modules += usize::from(device.has_kernels());
     }

@@ -1,68 +1,46 @@
 //! Device memory of `cuMemAlloc`: for devices without pools, and for results that are shared by legacy CUDA IPC
 //! handles. The host waits when it is freed, so freed blocks are cached for the next result.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
-
 use super::context::{CudaDevice, Current};
 use super::driver::{Called, DevicePointer, is_forked};
+use super::idle_blocks::IdleBlock;
 use super::thread_sync;
 
 /// The driver's alignment of memory.
 pub(super) const ALIGNMENT: usize = 256;
 
-/// The blocks of a device.
-#[derive(Debug, Default)]
-pub(super) struct UnpooledBlocks {
-    kept: Mutex<Vec<UnpooledBlock>>,
-    /// Bytes of all blocks, cached or in use.
-    bytes: AtomicUsize,
-}
-
-#[cfg(feature = "python")]
-impl UnpooledBlocks {
-    /// Returns the number of cached blocks.
-    pub(super) fn kept_allocations(&self) -> usize {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner).len()
-    }
-}
-
 /// A block. Its dropper must ensure that nothing uses it any more.
 #[derive(Debug)]
 pub(super) struct UnpooledBlock {
     device: &'static CudaDevice,
-    start: DevicePointer,
-    bytes: usize,
+    block: IdleBlock,
 }
 
 impl UnpooledBlock {
     /// Takes at least this number of bytes, and at most twice as many. `bytes` is not 0.
     pub(super) fn take(current: &Current, bytes: usize) -> Called<Self> {
         let device = current.device();
-        let fits = |kept: &Self| kept.bytes >= bytes && kept.bytes / 2 <= bytes;
-        let mut kept = device.plain.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(index) = kept.iter().position(fits) {
-            let block = kept.swap_remove(index);
-            thread_sync::receive(block.token());
-            return Ok(block);
+        if let Some(block) = device.unpooled.take(bytes) {
+            thread_sync::receive(token(block));
+            return Ok(Self { device, block });
         }
-        drop(kept);
         // The driver refuses a size that no device has.
         let bytes = bytes.checked_next_multiple_of(ALIGNMENT).unwrap_or(bytes);
         let mut start = 0;
         // SAFETY: `start` is a local that the driver sets.
         unsafe { current.driver().memory_alloc(&raw mut start, bytes) }?;
-        device.plain.bytes.fetch_add(bytes, Ordering::Relaxed);
-        Ok(Self { device, start, bytes })
+        device.unpooled.allocated(bytes);
+        Ok(Self { device, block: IdleBlock { start, bytes } })
     }
 
     pub(super) fn start(&self) -> DevicePointer {
-        self.start
+        self.block.start
     }
+}
 
-    fn token(&self) -> usize {
-        usize::try_from(self.start).unwrap_or(usize::MAX)
-    }
+/// The name of a block for the simulated driver.
+fn token(block: IdleBlock) -> usize {
+    usize::try_from(block.start).unwrap_or(usize::MAX)
 }
 
 impl Drop for UnpooledBlock {
@@ -71,18 +49,15 @@ impl Drop for UnpooledBlock {
         if is_forked() {
             return;
         }
-        thread_sync::send(self.token());
-        let kept = Self { device: self.device, start: self.start, bytes: self.bytes };
-        self.device.plain.kept.lock().unwrap_or_else(PoisonError::into_inner).push(kept);
+        thread_sync::send(token(self.block));
+        self.device.unpooled.put(self.block);
     }
 }
 
 impl CudaDevice {
     /// Returns the bytes in use, and the cached bytes.
-    pub(crate) fn plain_use(&self) -> (usize, usize) {
-        let kept = self.plain.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        let kept: usize = kept.iter().map(|block| block.bytes).sum();
-        (self.plain.bytes.load(Ordering::Relaxed).saturating_sub(kept), kept)
+    pub(crate) fn unpooled_use(&self) -> (usize, usize) {
+        self.unpooled.bytes()
     }
 }
 
@@ -90,23 +65,23 @@ impl CudaDevice {
 ///
 /// # Errors
 /// The first error of the driver; blocks that are not freed stay cached.
-pub(crate) fn free_plain(current: &Current) -> Called<u64> {
-    let plain = &current.device().plain;
-    let kept = std::mem::take(&mut *plain.kept.lock().unwrap_or_else(PoisonError::into_inner));
+pub(crate) fn free_unpooled(current: &Current) -> Called<u64> {
+    let unpooled = &current.device().unpooled;
     let mut freed = 0;
     let mut outcome = Ok(());
-    for block in kept {
+    for block in unpooled.take_all() {
         // The thread that returned the block has seen its work done.
-        thread_sync::receive(block.token());
+        thread_sync::receive(token(block));
         // SAFETY: memory of ours that nobody uses, and that is not freed again.
         match unsafe { current.driver().memory_free(block.start) } {
             Ok(()) => {
                 freed += 1;
-                plain.bytes.fetch_sub(block.bytes, Ordering::Relaxed);
-                std::mem::forget(block);
+                unpooled.freed(block.bytes);
             }
-            // It is dropped, and so kept.
-            Err(status) => outcome = outcome.and(Err(status)),
+            Err(status) => {
+                unpooled.put(block);
+                outcome = outcome.and(Err(status));
+            }
         }
     }
     outcome.map(|()| freed)

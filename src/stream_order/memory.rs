@@ -2,8 +2,8 @@
 
 use super::{Wait, drain, host, settle};
 use crate::cuda::{
-    Current, DeviceBuffer, Event, MemorySource, NoMemory, PinnedBlock, PinnedBuffer, Stream, free_pinned, free_plain,
-    memory_source, trim_pool,
+    Current, DeviceBuffer, Event, MemorySource, NoMemory, PinnedBlock, PinnedBuffer, Stream, free_pinned,
+    free_unpooled, memory_source, trim_pool,
 };
 use crate::error::{Error, ErrorKind, Remedy, Result};
 
@@ -49,7 +49,7 @@ fn give_back(current: &Current) {
     // after a moment.
     let _ = settle(current, current.free_stream());
     let _ = trim_pool(current);
-    if let Ok(waits) = free_plain(current) {
+    if let Ok(waits) = free_unpooled(current) {
         host::count(waits);
     }
 }
@@ -73,7 +73,7 @@ fn wait_behind(current: &Current, stream: Stream, behind: Stream) -> Result<()> 
 fn exhausted(current: &Current, bytes: usize, said: Option<String>) -> Error {
     let device = current.device();
     let used = device.pool_use().map_or(0, |pool| pool.used);
-    let used = used + (device.plain_use().0 + device.foreign_use()) as u64;
+    let used = used + (device.unpooled_use().0 + device.foreign_use()) as u64;
     let said = said.map_or_else(String::new, |said| format!(" (the allocator: {said})"));
     let reason = format!(
         "cuda:{} has no memory for {bytes} bytes: {used} bytes are in use by this package{said}",

@@ -1,7 +1,7 @@
 //! Counts memory in use and cached, and frees the caches.
 
 use super::{deferred_free, drain, host, reaper};
-use crate::cuda::{CudaDevice, free_pinned, free_plain, is_started, pinned_use, trim_pool};
+use crate::cuda::{CudaDevice, free_pinned, free_unpooled, is_started, pinned_use, trim_pool};
 use crate::device::Device;
 use crate::error::Result;
 use crate::ffi::dlpack::DLDeviceType;
@@ -67,7 +67,7 @@ pub fn memory_stats() -> Result<MemoryStatistics> {
     let bytes = |bytes: usize| u64::try_from(bytes).unwrap_or(u64::MAX);
     let of = |device: &'static CudaDevice| {
         let pool = device.pool_use()?;
-        let (plain_used, plain_kept) = device.plain_use();
+        let (plain_used, plain_kept) = device.unpooled_use();
         let (waiting_blocks, waiting_bytes) = deferred_free::waiting_on(device.ordinal());
         Ok(DeviceMemory {
             device: Device::new(DLDeviceType::CUDA, device.ordinal()),
@@ -105,7 +105,7 @@ pub fn empty_cache() -> Result<()> {
         let current = device.enter()?;
         super::settle(&current, current.free_stream())?;
         // Page-locked memory belongs to no device: the first pass frees all of it.
-        for freed in [trim_pool(&current).map(|()| 0), free_plain(&current), free_pinned(&current)] {
+        for freed in [trim_pool(&current).map(|()| 0), free_unpooled(&current), free_pinned(&current)] {
             match freed {
                 Ok(waits) => host::count(waits),
                 Err(status) => outcome = outcome.and(Err(status.into())),

@@ -12,16 +12,8 @@ const DISPATCH_TABLE: &str = "Dispatch table";
 /// The files, or folders, of the kernels of an instruction set.
 const INSTRUCTION_SETS: &[&str] = &["avx2", "avx512"];
 
-/// Arrows that close a circle. The list may only become shorter: one that closes none any more is a fault.
-#[rustfmt::skip]
-const CLOSING: &[(&str, &str)] = &[
-    ("cuda/context.rs", "cuda/module.rs"),
-    ("cuda/context.rs", "cuda/pool.rs"),
-    ("cuda/context.rs", "cuda/unpooled.rs"),
-];
-
-/// What is wrong with the arrows among some sources, of which these are known to close circles.
-fn faults(sources: &[(String, String)], closing: &[(&str, &str)]) -> Vec<String> {
+/// What is wrong with the arrows among some sources.
+fn faults(sources: &[(String, String)]) -> Vec<String> {
     let scans: Vec<(&str, Scan)> =
         sources.iter().map(|(name, text)| (name.as_str(), scan(module_of(name), text))).collect();
     let tests: Vec<String> = scans.iter().flat_map(|(_, scan)| scan.test_modules.clone()).collect();
@@ -30,18 +22,11 @@ fn faults(sources: &[(String, String)], closing: &[(&str, &str)]) -> Vec<String>
         scans.iter().filter(|(_, scan)| !is_test(scan)).map(|(name, scan)| (*name, scan)).collect();
     let tables: BTreeSet<&str> = sources.iter().filter(|(_, text)| is_table(text)).map(|(name, _)| &**name).collect();
     let all = arrows(&shipped);
-    let (dispatches, mut arrows): (BTreeSet<Arrow>, BTreeSet<Arrow>) =
+    let (dispatches, arrows): (BTreeSet<Arrow>, BTreeSet<Arrow>) =
         all.into_iter().partition(|(from, to)| tables.contains(from.as_str()) && is_of_instruction_set(to));
 
     let mut faults = Vec::new();
-    let known: Vec<Arrow> = closing.iter().map(|(from, to)| ((*from).to_owned(), (*to).to_owned())).collect();
-    let in_use: Vec<&Arrow> = known.iter().filter(|arrow| arrows.remove(*arrow)).collect();
     let closes = |(from, to): &Arrow| reached(&arrows, to).contains(from.as_str());
-    for (from, to) in known.iter().filter(|arrow| !(in_use.contains(arrow) && closes(arrow))) {
-        faults.push(format!(
-            "tests/rooms/circles.rs: src/{from} -> {to} closes no circle any more; take it off the list"
-        ));
-    }
     for table in tables {
         if !dispatches.iter().any(|arrow| arrow.0 == table && closes(arrow)) {
             faults.push(format!("src/{table}: says that it is a dispatch table, and needs not to be one"));
@@ -68,7 +53,7 @@ fn is_of_instruction_set(name: &str) -> bool {
 fn files_use_each_other_one_way() {
     let mut sources = sources("src");
     sources.retain(|(name, _)| name.ends_with(".rs"));
-    let faults = faults(&sources, CLOSING);
+    let faults = faults(&sources);
     assert!(faults.is_empty(), "\n  {}\n", faults.join("\n  "));
 }
 
@@ -77,9 +62,9 @@ mod tests {
     use super::faults;
 
     /// The faults of a small crate, given as (file, text).
-    fn of(files: &[(&str, &str)], closing: &[(&str, &str)]) -> Vec<String> {
+    fn of(files: &[(&str, &str)]) -> Vec<String> {
         let sources: Vec<_> = files.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned())).collect();
-        faults(&sources, closing)
+        faults(&sources)
     }
 
     const FACE: &str = "mod a; mod b; pub use a::A; pub(crate) use b::{B, make as made};";
@@ -107,7 +92,7 @@ mod tests {
             // Longer ones.
             &[("a.rs", "use crate::b::B;"), ("b.rs", "use crate::c::C;"), ("c.rs", "use crate::a::A;")],
         ] {
-            assert_eq!(of(files, &[]).len(), 1, "{files:?}");
+            assert_eq!(of(files).len(), 1, "{files:?}");
         }
     }
 
@@ -127,7 +112,7 @@ mod tests {
             &[("r.rs", "mod a; use a::A; #[cfg(test)] mod tests;"), ("r/tests.rs", "use super::f;"), ("r/a.rs", "")],
             &[("r.rs", "mod a; use a::A;"), ("r/a.rs", "//! [`super::f`]\nfn f() { a::g(); r::A::new() }")],
         ] {
-            assert_eq!(of(files, &[]), [""; 0], "{files:?}");
+            assert_eq!(of(files), [""; 0], "{files:?}");
         }
     }
 
@@ -137,23 +122,14 @@ mod tests {
         let text = "fn f() { super::avx2::f() }";
         let table = format!("//! Kernels.\n//! Dispatch table: the best of them.\n{text}");
         let face = ("r.rs", "mod avx2; mod table;");
-        assert_eq!(of(&[face, kernels, ("r/table.rs", &table)], &[]), [""; 0]);
-        assert_eq!(of(&[face, kernels, ("r/table.rs", text)], &[]).len(), 1);
-        assert_eq!(of(&[face, kernels, ("r/table.rs", &format!("{text}\n//! Dispatch table"))], &[]).len(), 1);
+        assert_eq!(of(&[face, kernels, ("r/table.rs", &table)]), [""; 0]);
+        assert_eq!(of(&[face, kernels, ("r/table.rs", text)]).len(), 1);
+        assert_eq!(of(&[face, kernels, ("r/table.rs", &format!("{text}\n//! Dispatch table"))]).len(), 1);
         // It excuses no other circle, and what is none needs no excuse.
-        assert_eq!(of(&[face, ("r/avx2.rs", ""), ("r/table.rs", &table)], &[]).len(), 1);
+        assert_eq!(of(&[face, ("r/avx2.rs", ""), ("r/table.rs", &table)]).len(), 1);
         let other = ("r/other.rs", "use super::table::T;");
         let table = format!("{table} fn g() {{ super::other::g() }}");
         let face = ("r.rs", "mod avx2; mod table; mod other;");
-        assert_eq!(of(&[face, kernels, other, ("r/table.rs", &table)], &[]).len(), 1);
-    }
-
-    #[test]
-    fn known_circles_are_excused_until_they_are_none() {
-        let circle = [("a.rs", "use crate::b::B;"), ("b.rs", "use crate::a::A;")];
-        assert_eq!(of(&circle, &[("a.rs", "b.rs")]), [""; 0]);
-        assert_eq!(of(&circle, &[("a.rs", "b.rs"), ("b.rs", "a.rs")]).len(), 2, "one of them is enough");
-        assert_eq!(of(&circle[..1], &[("a.rs", "b.rs")]).len(), 1);
-        assert_eq!(of(&[("a.rs", ""), ("b.rs", "use crate::a::A;")], &[("a.rs", "b.rs")]).len(), 1);
+        assert_eq!(of(&[face, kernels, other, ("r/table.rs", &table)]).len(), 1);
     }
 }
