@@ -382,7 +382,7 @@ mod tests {
                 .filter_map(|word| word.trim_end_matches(':').rsplit_once("::"))
                 .filter(|(owner, _)| *owner != "DataType")
             {
-                let owners = ["struct ", "enum "].map(|kind| format!("pub {kind}{owner}"));
+                let owners = ["struct ", "enum ", "mod "].map(|kind| format!("pub {kind}{owner}"));
                 let items = [
                     format!("fn {item}("),
                     format!("    {item},"),
