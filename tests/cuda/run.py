@@ -151,22 +151,20 @@ def run_python(
 
 
 def test(programs: list[str], schedules: list[str], python: bool, arguments: list[str]) -> int:
-    tests = rust_tests(programs)
-    failures = []
+    tests, failed = rust_tests(programs), False
     for schedule in schedules:
         outcomes = [run_rust(tests, schedule, None)]
         if python:
             outcomes.append(run_python(schedule, None, arguments))
-        for outcome in outcomes:
-            failures += outcome.failures
+        failed = failed or any(outcome.failures for outcome in outcomes)
         print(
             f"{schedule:10}",
             ", ".join(f"{outcome.ran} tests, {len(outcome.failures)} failed" for outcome in outcomes),
             flush=True,
         )
-    for failure in failures:
-        print("\nFAILED", failure)
-    return 1 if failures else 0
+        for failure in (failure for outcome in outcomes for failure in outcome.failures):
+            print("FAILED", failure, flush=True)
+    return 1 if failed else 0
 
 
 def waits() -> list[tuple[int, str]]:
