@@ -9,11 +9,11 @@ use crate::alloc::Source;
 use crate::convert::RowBlock;
 use crate::cuda::{MemorySource, PooledStream, allocate_from, memory_source};
 use crate::device::Device;
-use crate::error::{Error, Remedy, Result};
+use crate::error::{Error, ErrorKind, Remedy, Result};
 use crate::ffi::dlpack::DLDeviceType;
 use crate::stream_order;
 use crate::tensor::Tensor;
-use crate::transfer::{self, Returning};
+use crate::transfer::{self, Returning, plan_transfer_unasked};
 
 /// How long the thread waits for copies before it takes more page-locked memory than the ring's.
 const PAUSE: Duration = Duration::from_micros(50);
@@ -48,14 +48,10 @@ struct Copies {
 /// Refuses a device on which no batches can be made.
 ///
 /// # Errors
-/// If it is neither the CPU, nor CUDA, nor CUDA page-locked memory.
+/// If data of the host is not transferred there.
 pub(crate) fn check_device(device: Device) -> Result<()> {
-    match device.device_type() {
-        DLDeviceType::CPU => Ok(()),
-        DLDeviceType::CUDA | DLDeviceType::CUDA_HOST if device.id() >= 0 => Ok(()),
-        _ => Err(Error::new(crate::error::ErrorKind::Device, format!("a loader makes no batches on {device}"))
-            .remedy_is(Remedy::LoaderDevice)),
-    }
+    let refused = |_| Error::new(ErrorKind::Device, format!("a loader makes no batches on {device}"));
+    plan_transfer_unasked(Device::CPU, device).map(drop).map_err(|error| refused(error).remedy_is(Remedy::LoaderDevice))
 }
 
 impl BatchTarget {

@@ -45,7 +45,7 @@ const STAGED: &str = "staged by way of page-locked blocks";
 /// If no path between them is known.
 pub(crate) fn plan_transfer_unasked(from: Device, to: Device) -> Result<TransferStep> {
     use DLDeviceType as Type;
-    let is_known = |device: Device| device.is_cpu() || is_cuda(device);
+    let is_known = |device: Device| device.is_cpu() || is_cuda(device) && device.id() >= 0;
     let (own, target) = (from.device_type(), to.device_type());
     let path = if from == to || own == target && is_host_visible(from) {
         TransferPath::Same
@@ -82,4 +82,19 @@ pub(crate) fn elsewhere(own: Device, asked: Device) -> Error {
 #[doc(hidden)]
 pub fn is_shared(own: Device, asked: Device) -> Result<bool> {
     Ok(!plan_transfer(own, asked)?.is_copy())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_path_leads_to_a_device_without_a_number() {
+        for kind in [DLDeviceType::CUDA, DLDeviceType::CUDA_HOST] {
+            let nowhere = Device::new(kind, -3);
+            assert_eq!(plan_transfer_unasked(Device::CPU, nowhere).unwrap_err().kind(), ErrorKind::Device);
+            assert_eq!(plan_transfer_unasked(nowhere, Device::CPU).unwrap_err().kind(), ErrorKind::Device);
+            assert!(plan_transfer_unasked(Device::CPU, Device::new(kind, 0)).is_ok());
+        }
+    }
 }
