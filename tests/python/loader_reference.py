@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,6 +13,7 @@ import producers
 import pyarrow as pa
 
 _WORD = 0xFFFFFFFF
+LOADER = "dlpack-loader"
 
 
 def _rotate(value: int, by: int) -> int:
@@ -204,14 +206,21 @@ def rows_of(batch: Any) -> list[int]:
 
 def loader_threads() -> int:
     """How many threads of loaders this process has."""
-    names = []
-    for task in os.listdir("/proc/self/task"):
-        try:
-            with open(f"/proc/self/task/{task}/comm") as file:
-                names.append(file.read().strip())
-        except (FileNotFoundError, ProcessLookupError):
-            continue  # it ended meanwhile
-    return names.count("dlpack-loader")
+    found = [task for task in os.listdir("/proc/self/task") if thread_name(task) == LOADER]
+    if not found:
+        return 0
+    # A new thread has the name of its maker until it names itself.
+    time.sleep(0.01)
+    return sum(thread_name(task) in (LOADER, None) for task in found)
+
+
+def thread_name(task: str) -> str | None:
+    """The name of a thread; None if it has ended."""
+    try:
+        with open(f"/proc/self/task/{task}/comm") as file:
+            return file.read().strip()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
 
 
 def counted(rows: int = 60) -> tuple[producers.Stream, Any]:
