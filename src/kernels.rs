@@ -28,7 +28,7 @@ use crate::error::{Error, Result};
 use crate::ffi::dlpack::DLDeviceType;
 use crate::spec::Dims;
 use crate::stream_order::{self, Readiness, Wait, allocate};
-use crate::tensor::{Parts, Tensor};
+use crate::tensor::{Tensor, TensorParts};
 use crate::transfer::{OwnBuffer, device_address, host_address, number_by, require_free, written};
 
 /// Our memory that launched kernels write.
@@ -43,7 +43,7 @@ pub(crate) struct Written {
 
 /// The caller's memory that kernels write.
 #[derive(Clone, Debug)]
-pub(crate) struct Target<'a> {
+pub(crate) struct KernelTarget<'a> {
     /// The bytes from the first element to the end of the last.
     pub(crate) span: Range<usize>,
     pub(crate) readiness: &'a Readiness,
@@ -70,7 +70,7 @@ impl Written {
         (shape, strides): (Dims, Dims),
         field: Option<FieldRef>,
     ) -> Result<Tensor> {
-        let parts = Parts {
+        let parts = TensorParts {
             data: self.data,
             device: self.readiness.device(),
             dtype,
@@ -112,7 +112,7 @@ pub(crate) fn pack_into(
     readiness: &Readiness,
     chunks: &[Vec<KernelSource>],
     shape: Shape,
-    target: &Target<'_>,
+    target: &KernelTarget<'_>,
 ) -> Result<Option<Check>> {
     let (bytes, stream) = (shape.bytes()?, stream_order::current_stream());
     let current = enter(readiness, chunks, stream)?;

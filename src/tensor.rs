@@ -70,7 +70,7 @@ unsafe impl Send for Tensor {}
 unsafe impl Sync for Tensor {}
 
 /// The parts of a tensor over foreign memory, for [`Tensor::from_parts`].
-pub(crate) struct Parts {
+pub(crate) struct TensorParts {
     /// Address of the first element; any value if the tensor has no elements.
     pub(crate) data: *mut u8,
     pub(crate) device: Device,
@@ -102,8 +102,8 @@ impl Tensor {
     /// Every element that shape and strides reach from `data` is initialised memory of the device, valid as long as
     /// `owner` lives. Nobody writes to it while a slice from [`Tensor::as_slice`] is alive, or the result is marked by
     /// [`Tensor::into_lent`] before anyone else sees it.
-    pub(crate) unsafe fn from_parts(parts: Parts) -> Result<Self> {
-        let Parts { data, device, dtype, shape, mut strides, owner, read_only, copied, readiness, field } = parts;
+    pub(crate) unsafe fn from_parts(parts: TensorParts) -> Result<Self> {
+        let TensorParts { data, device, dtype, shape, mut strides, owner, read_only, copied, readiness, field } = parts;
         if strides.len() != shape.len() {
             return Err(Error::invalid(format!("{} strides for {} dimensions", strides.len(), shape.len())));
         }
@@ -162,7 +162,7 @@ impl Tensor {
         field: Option<FieldRef>,
     ) -> Result<Self> {
         let (data, bytes) = (buffer.as_ptr(), buffer.len());
-        let parts = Parts {
+        let parts = TensorParts {
             data,
             device: Device::CPU,
             dtype,
@@ -183,8 +183,8 @@ impl Tensor {
     }
 
     /// Returns the tensor's parts, without the dictionary of its codes.
-    pub(crate) fn parts(&self) -> Parts {
-        Parts {
+    pub(crate) fn parts(&self) -> TensorParts {
+        TensorParts {
             data: self.data,
             device: self.device,
             dtype: self.dtype,
@@ -447,7 +447,7 @@ mod tests {
 
     /// Returns a tensor of int32 over an array that outlives its readers.
     pub(super) fn tensor(data: *mut u8, shape: &[i64], strides: &[i64]) -> Result<Tensor> {
-        let parts = Parts {
+        let parts = TensorParts {
             data,
             device: Device::CPU,
             dtype: DType::Int32,

@@ -22,7 +22,7 @@ use std::sync::Arc;
 pub use counted::CountingAllocator;
 pub(crate) use foreign::{AnyBuffer, ForeignBuffer};
 pub(crate) use growing::GrowingBuffer;
-pub(crate) use pool::{BlockPool, PooledBuffer, Source};
+pub(crate) use pool::{BlockPool, BlockSource, PooledBuffer};
 pub(crate) use self_cell::{Borrower, SelfCell};
 
 use crate::error::Result;

@@ -13,13 +13,13 @@ use crate::error::Result;
 const MOST: usize = 32;
 
 /// Allocates a pool's blocks: ordinary memory, or other host memory.
-pub(crate) type Source = Box<dyn Fn(usize) -> Result<AnyBuffer> + Send + Sync>;
+pub(crate) type BlockSource = Box<dyn Fn(usize) -> Result<AnyBuffer> + Send + Sync>;
 
 /// A pool of unused blocks. Dropping it frees them; blocks in use are freed when they are dropped.
 pub(crate) struct BlockPool {
     shelf: Arc<Shelf>,
     /// `None` is ordinary memory.
-    source: Option<Source>,
+    source: Option<BlockSource>,
 }
 
 /// Places for unused blocks, each null or a box that belongs to it. A fork leaves no lock behind here.
@@ -34,7 +34,7 @@ impl fmt::Debug for BlockPool {
 
 impl BlockPool {
     /// Returns a pool that keeps at most this many blocks. `source` allocates them; `None` is ordinary memory.
-    pub(crate) fn new(most: usize, source: Option<Source>) -> Self {
+    pub(crate) fn new(most: usize, source: Option<BlockSource>) -> Self {
         Self { shelf: Arc::new(Shelf((0..most.min(MOST)).map(|_| AtomicPtr::new(null_mut())).collect())), source }
     }
 
@@ -204,7 +204,7 @@ mod tests {
             }
         }
         let freed = Arc::new(AtomicUsize::new(0));
-        let source: Source = {
+        let source: BlockSource = {
             let freed = freed.clone();
             Box::new(move |len| {
                 let owner = Arc::new(Counted(HostBuffer::uninitialised(len)?, freed.clone()));

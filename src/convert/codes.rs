@@ -6,7 +6,7 @@ use arrow_buffer::{ArrowNativeType, BooleanBuffer, NullBuffer};
 use arrow_data::ArrayData;
 use arrow_schema::DataType;
 
-use super::pack::{BLOCK_ROWS, Bits};
+use super::pack::{BLOCK_ROWS, UnalignedBits};
 use super::repeat::{RowMap, slots};
 
 /// Codes that are gathered in one step: enough for the loop itself to cost little.
@@ -92,7 +92,7 @@ impl RowMap for Codes<'_> {
 
 /// The validity of rows, 64 a word, the first one lowest.
 fn words(nulls: &NullBuffer) -> impl Iterator<Item = u64> {
-    let bits = Bits::new(nulls.validity(), nulls.offset());
+    let bits = UnalignedBits::new(nulls.validity(), nulls.offset());
     (0..nulls.len()).step_by(BLOCK_ROWS).map(move |row| bits.word(row))
 }
 

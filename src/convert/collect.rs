@@ -11,7 +11,7 @@ use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Result};
 use crate::spec::Dims;
-use crate::tensor::{Native, Parts, Tensor};
+use crate::tensor::{Native, Tensor, TensorParts};
 
 /// Returns a 1-d tensor of `len` integers from an iterator; `dtype` is int32 or int64.
 ///
@@ -99,7 +99,7 @@ pub(crate) fn bytes_view(array: &DeviceArray, bitmap: BitmapBytes) -> Result<Ten
 /// So many elements from `start` on are in a buffer of the array.
 unsafe fn buffer_view(array: &DeviceArray, start: *const u8, dtype: DType, count: usize) -> Result<Tensor> {
     let count = i64::try_from(count).map_err(|_| Error::unsupported("a count beyond 64 bits"))?;
-    let parts = Parts {
+    let parts = TensorParts {
         data: start.cast_mut(),
         device: array.device(),
         dtype,
@@ -125,7 +125,7 @@ pub(crate) fn zero(dtype: DType) -> Result<Tensor> {
     let data = (&raw const ZERO).cast_mut().cast();
     let (shape, strides): (Dims, Dims) = (smallvec![1], smallvec![1]);
     let owner = Arc::new(());
-    let parts = Parts {
+    let parts = TensorParts {
         data,
         device: Device::CPU,
         dtype,

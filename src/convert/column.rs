@@ -9,7 +9,7 @@ use super::chunk::ColumnChunk;
 use super::first_error::check_nulls;
 use super::lane::Lane;
 use super::misfit::Misfit;
-use super::pack::{Bits, Isa};
+use super::pack::{Isa, UnalignedBits};
 use super::threads::in_rounds;
 use super::unpack::unpack_bits;
 
@@ -19,7 +19,7 @@ use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::plan::{Action, Plan};
 use crate::spec::{CopyMode, Dims, Element, Spec};
-use crate::tensor::{Parts, Tensor};
+use crate::tensor::{Tensor, TensorParts};
 
 /// Converts the chunks by `plan`, which was made from them; `backend` does what moves bytes.
 ///
@@ -99,7 +99,7 @@ fn view(spec: &Spec, plan: &Plan, chunk: &ColumnChunk<'_>) -> Result<Tensor> {
     if let Some(step) = decoded {
         copy_log::record(|| Copied { what: what(spec, plan.rows), why: step.action.to_string(), bytes: step.bytes });
     }
-    let parts = Parts {
+    let parts = TensorParts {
         data: chunk.leaf.start(spec.element()).cast_mut(),
         device: chunk.array.device(),
         dtype: spec.dtype(),
@@ -186,7 +186,7 @@ pub(super) fn write_validity(chunk: &ColumnChunk<'_>, out: &mut [MaybeUninit<u8>
         Some(mask) => {
             let (bytes, offset) = mask.bits();
             // SAFETY: the processor has what was detected.
-            unsafe { unpack_bits(Isa::detect(), Bits::new(bytes, offset), out) };
+            unsafe { unpack_bits(Isa::detect(), UnalignedBits::new(bytes, offset), out) };
         }
         None => {
             out.fill(MaybeUninit::new(1));

@@ -8,7 +8,7 @@ use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::spec::{CopyMode, NullPolicy, Options};
-use crate::tensor::{Parts, Tensor};
+use crate::tensor::{Tensor, TensorParts};
 
 /// The view that a column of plain numbers is, one of a batch or an array of its own: what spec and plan, which has no
 /// steps then, come to, in a fraction of the time. `None` where something else is asked for, or nulls or anything else
@@ -34,7 +34,7 @@ pub(crate) fn plain_view(
     if rows == 0 || !start.addr().is_multiple_of(dtype.alignment()) {
         return Ok(None);
     }
-    let parts = Parts {
+    let parts = TensorParts {
         data: start.cast_mut(),
         device: Device::CPU,
         dtype,

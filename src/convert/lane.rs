@@ -9,8 +9,8 @@ use super::chunk::ColumnChunk;
 use super::decimal::cast_decimals;
 use super::misfit::Misfit;
 use super::pack::{
-    BLOCK_ROWS, Bits, Bytes, Compiled, Isa, LINE, LinePrefetch, Load, NON_TEMPORAL_FROM, Stored, copy_past_the_cache,
-    fence, selecting, spreading,
+    BLOCK_ROWS, Bytes, Compiled, Isa, LINE, LinePrefetch, Load, NON_TEMPORAL_FROM, Stored, UnalignedBits,
+    copy_past_the_cache, fence, selecting, spreading,
 };
 use super::unpack::unpack_bits;
 use crate::arrow::{Leaf, Mask};
@@ -63,7 +63,7 @@ enum Make<'a> {
 #[derive(Clone, Copy)]
 struct LaneStep<'a> {
     kernel: Compiled,
-    bits: Option<Bits<'a>>,
+    bits: Option<UnalignedBits<'a>>,
     element: Bytes,
 }
 
@@ -92,7 +92,7 @@ impl<'a> Lane<'a> {
                 // SAFETY: the checked array has offset + elements bits in host memory, alive while `leaf` is.
                 let bits = unsafe { bytes_of_bits(leaf.values, leaf.offset + leaf.elements) };
                 let one = Pattern::of(Scalar::Bool(true), to).map_err(|_| no_cast())?;
-                let (kernel, bits) = (spreading(isa, to.itemsize()), Some(Bits::new(bits, leaf.offset)));
+                let (kernel, bits) = (spreading(isa, to.itemsize()), Some(UnalignedBits::new(bits, leaf.offset)));
                 Make::OfBits(LaneStep { kernel, bits, element: sixteen(&one) })
             }
             Element::Decimal { bytes, scale } => Make::OfDecimals { bytes, scale, to },
@@ -109,7 +109,7 @@ impl<'a> Lane<'a> {
         let select = selecting(isa, to.itemsize());
         let fill = mask.zip(clear).map(|(mask, element)| {
             let (bytes, offset) = mask.bits();
-            LaneStep { kernel: select, bits: Some(Bits::new(bytes, offset)), element }
+            LaneStep { kernel: select, bits: Some(UnalignedBits::new(bytes, offset)), element }
         });
         let without_bits = |kernel| LaneStep { kernel, bits: None, element: [0; 16] };
         let step = match (make, fill) {

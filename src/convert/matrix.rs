@@ -14,7 +14,7 @@ use crate::alloc::HostBuffer;
 use crate::arrow::DeviceArray;
 use crate::error::{Error, ErrorKind, Result};
 use crate::spec::{Dims, Element, MatrixSpec, MemoryOrder};
-use crate::tensor::{Output, Parts, Tensor};
+use crate::tensor::{Output, Tensor, TensorParts};
 
 /// Returns a view of the columns' memory as a matrix, with `stride` bytes from one column to the next, as
 /// [`MatrixColumns::column_stride`] returns. `None` if bytes are no booleans.
@@ -29,7 +29,7 @@ pub(crate) fn view_matrix(spec: &MatrixSpec, columns: &MatrixColumns<'_>, stride
     if columns.columns.len() == 1 {
         strides = smallvec![1, 1];
     }
-    let parts = Parts {
+    let parts = TensorParts {
         data: first.leaf.start(element).cast_mut(),
         device: first.array.device(),
         dtype: spec.dtype(),
@@ -52,7 +52,7 @@ pub(crate) fn view_matrix(spec: &MatrixSpec, columns: &MatrixColumns<'_>, stride
 /// If the number of columns exceeds 64 bits.
 pub(crate) fn empty_matrix(spec: &MatrixSpec, chunk: &DeviceArray) -> Result<Tensor> {
     let columns = signed(spec.columns().len())?;
-    let parts = Parts {
+    let parts = TensorParts {
         data: std::ptr::null_mut(),
         device: chunk.device(),
         dtype: spec.dtype(),

@@ -17,7 +17,7 @@ use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Result};
 use crate::spec::{Dims, MatrixSpec, Spec};
 use crate::stream_order::Readiness;
-use crate::tensor::{Parts, Tensor};
+use crate::tensor::{Tensor, TensorParts};
 
 /// The layout of a row: elements of one dtype, and their shape.
 #[derive(Clone, Debug)]
@@ -243,7 +243,7 @@ impl RowBlock {
         shape.extend_from_slice(&self.layout.shape);
         strides.extend_from_slice(&self.layout.strides);
         let RowsPlace { data, device, owner, readiness } = place(self.memory)?;
-        let parts = Parts {
+        let parts = TensorParts {
             data,
             device,
             dtype: self.layout.dtype,

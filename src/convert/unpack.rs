@@ -2,19 +2,19 @@
 
 use std::mem::MaybeUninit;
 
-use super::pack::{Bits, Isa, LINE, NON_TEMPORAL_FROM, fence, spread_lines};
+use super::pack::{Isa, LINE, NON_TEMPORAL_FROM, UnalignedBits, fence, spread_lines};
 
 /// Writes a byte, 0 or 1, for each bit, as many as `out` has room for. Bits beyond the bitmap are 0.
 ///
 /// # Safety
 /// The processor has `isa`.
-pub(super) unsafe fn unpack_bits(isa: Isa, bits: Bits<'_>, out: &mut [MaybeUninit<u8>]) {
+pub(super) unsafe fn unpack_bits(isa: Isa, bits: UnalignedBits<'_>, out: &mut [MaybeUninit<u8>]) {
     let large = out.len() >= NON_TEMPORAL_FROM;
     // Not by `align_offset`, which may return more: the head has to be shorter than a word has bits.
     let head = (out.as_ptr().addr().wrapping_neg() % LINE).min(out.len());
     let (head, rest) = out.split_at_mut(head);
     let (lines, tail) = rest.as_chunks_mut::<{ LINE }>();
-    let few = |bits: Bits<'_>, out: &mut [MaybeUninit<u8>]| {
+    let few = |bits: UnalignedBits<'_>, out: &mut [MaybeUninit<u8>]| {
         let word = bits.word(0);
         for (index, byte) in out.iter_mut().enumerate() {
             byte.write(u8::from(word >> index & 1 == 1));
@@ -45,7 +45,7 @@ mod tests {
                 for guard in [0, 1, 63] {
                     let mut out = vec![MaybeUninit::new(9); guard + length + 64];
                     // SAFETY: the processor has the set.
-                    unsafe { unpack_bits(isa, Bits::new(&bits, offset), &mut out[guard..guard + length]) };
+                    unsafe { unpack_bits(isa, UnalignedBits::new(&bits, offset), &mut out[guard..guard + length]) };
                     for (index, byte) in out.iter().enumerate() {
                         // SAFETY: initialised above.
                         let byte = unsafe { byte.assume_init() };

@@ -15,7 +15,7 @@ use crate::ffi::dlpack::{
 };
 use crate::spec::{Dims, row_major_strides};
 use crate::stream_order::{self, Readiness};
-use crate::tensor::{Parts, Tensor};
+use crate::tensor::{Tensor, TensorParts};
 
 /// More dimensions than NumPy allows are refused, because a corrupt count would read beyond the shape.
 const MAX_NDIM: usize = 64;
@@ -232,7 +232,7 @@ unsafe fn import<M: Deletable + 'static>(
     }
     let device = stream_order::located(Device::from(tensor.device), if empty { 0 } else { address });
     let readiness = Readiness::written(device).map(|readiness| owner.readiness.get_or_init(|| readiness).clone());
-    let parts = Parts {
+    let parts = TensorParts {
         data: tensor.data.cast::<u8>().with_addr(address),
         device,
         dtype,

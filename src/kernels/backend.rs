@@ -6,7 +6,7 @@ use smallvec::smallvec;
 
 use super::pending_casts::{Casts, verify};
 use super::source::KernelSource;
-use super::{Check, Shape, Target, TargetLayout, are_bools, pack, pack_into};
+use super::{Check, KernelTarget, Shape, TargetLayout, are_bools, pack, pack_into};
 use crate::arrow::{DeviceArray, Leaf};
 use crate::convert::{Backend, ColumnChunk, MatrixColumns, layout, matrix_stride, row_stride, what};
 use crate::copy_log::{self, Copied};
@@ -129,7 +129,7 @@ impl Backend for DeviceBackend<'_> {
         } else {
             TargetLayout::Rows { width, stride }
         };
-        let target = Target { span: out.span(), readiness, layout };
+        let target = KernelTarget { span: out.span(), readiness, layout };
         let check = pack_into(&joined, &sources, column_shape(spec, plan), &target)?;
         self.verify([spec], check)
     }
@@ -175,7 +175,7 @@ impl Backend for DeviceBackend<'_> {
         } else {
             MatrixLayout::RowMajor { stride: if rows < 2 { columns } else { stride } as u64 }
         };
-        let target = Target { span: out.span(), readiness, layout: TargetLayout::Matrix(layout) };
+        let target = KernelTarget { span: out.span(), readiness, layout: TargetLayout::Matrix(layout) };
         let shape = Shape { rows, columns, dtype: spec.dtype(), is_row_major: !by_column };
         let check = pack_into(&joined, &sources, shape, &target)?;
         self.verify(spec.columns().iter().map(|(_, column)| column), check)

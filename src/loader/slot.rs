@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::row_hashes::fold_bytes;
-use crate::alloc::{BlockPool, Source};
+use crate::alloc::{BlockPool, BlockSource};
 use crate::convert::{RowBlock, RowLayout};
 use crate::error::{Error, ErrorKind, Result};
 
@@ -31,7 +31,7 @@ impl Ring {
         layouts: impl Iterator<Item = &'a Arc<RowLayout>>,
         rows: usize,
         waiting: usize,
-        source: impl Fn() -> Option<Source>,
+        source: impl Fn() -> Option<BlockSource>,
     ) -> Result<Self> {
         let track = |layout: &Arc<RowLayout>| {
             let bytes = rows.checked_mul(layout.bytes()).filter(|bytes| isize::try_from(*bytes).is_ok());

@@ -5,7 +5,7 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use super::prefetch::Stop;
-use crate::alloc::Source;
+use crate::alloc::BlockSource;
 use crate::convert::RowBlock;
 use crate::cuda::{MemorySource, PooledStream, allocate_from, memory_source};
 use crate::device::Device;
@@ -74,7 +74,7 @@ impl BatchTarget {
     }
 
     /// Returns the allocator of the blocks that batches are packed in; `None` is ordinary memory.
-    pub(super) fn source(&self) -> Option<Source> {
+    pub(super) fn source(&self) -> Option<BlockSource> {
         let Self::Cuda(OnCuda { device, .. }) = self else { return None };
         let device = *device;
         Some(Box::new(move |bytes| transfer::page_locked(device, bytes)))

@@ -4,7 +4,7 @@ use arrow_schema::FieldRef;
 
 use super::Ragged;
 use super::elements::{leaf_spec, parts};
-use super::part::Run;
+use super::part::RunParts;
 use super::walk::walk;
 use crate::arrow::DeviceArray;
 use crate::error::Result;
@@ -19,7 +19,7 @@ pub(crate) fn chunks_to_ragged(field: &FieldRef, chunks: &[DeviceArray], options
     let convert = || {
         // What no data could make possible fails before any is looked at.
         leaf_spec(field, options)?;
-        walk(field, &parts(field, chunks)?, options, &Run).map(Ragged::from)
+        walk(field, &parts(field, chunks)?, options, &RunParts).map(Ragged::from)
     };
     convert().map_err(|error| error.in_column(field.name()))
 }

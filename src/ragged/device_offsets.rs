@@ -8,7 +8,7 @@ use arrow_schema::{DataType, FieldRef};
 use smallvec::{SmallVec, smallvec};
 
 use super::elements::{RaggedPart, item_field, unsupported};
-use super::level::{Rows, ints_part, null_row, validity_part};
+use super::level::{RaggedRows, ints_part, null_row, validity_part};
 use super::part::Part;
 use super::variable_shape::VariableShape;
 use crate::arrow::{BitmapBytes, DeviceArray, DeviceInts};
@@ -148,7 +148,7 @@ impl<'a> DeviceLevel<'a> {
 /// The host wait of every level whose rows are not list views.
 pub(super) const ENDS_READ: &str = "the first and the last offset are read: they are refused if they do not start at 0";
 
-impl Rows for DeviceLevel<'_> {
+impl RaggedRows for DeviceLevel<'_> {
     fn validity_part(&self) -> Option<Part> {
         let is_told = self.options.nulls == NullPolicy::Keep && self.bitmap.is_some() && !self.array.is_empty();
         is_told.then(|| validity_part(self.field, self.array.len()).on(self.readiness.device()))

@@ -16,7 +16,7 @@ use crate::spec::{CopyMode, NullPolicy, Options, Spec};
 use crate::tensor::Tensor;
 
 /// One level of rows, in whatever memory: the plans of its parts, and how each of them is made.
-pub(super) trait Rows {
+pub(super) trait RaggedRows {
     /// The plan of a bool for each row, where null rows are kept.
     fn validity_part(&self) -> Option<Part>;
 
@@ -208,7 +208,7 @@ impl<'a> Level<'a> {
     }
 }
 
-impl Rows for Level<'_> {
+impl RaggedRows for Level<'_> {
     fn validity_part(&self) -> Option<Part> {
         (self.options.nulls == NullPolicy::Keep).then(|| validity_part(self.field, self.rows()))
     }

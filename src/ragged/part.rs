@@ -71,39 +71,39 @@ impl Part {
 }
 
 /// The parts of rows, by the walk over their levels: tensors, or what would be done to make them.
-pub(super) struct Parts<T> {
+pub(super) struct RaggedParts<T> {
     pub(super) field: FieldRef,
     pub(super) offsets: T,
     pub(super) lengths: Option<T>,
     pub(super) shapes: Option<T>,
     pub(super) validity: Option<T>,
-    pub(super) values: Values<T>,
+    pub(super) values: PartValues<T>,
 }
 
 /// The elements of rows.
-pub(super) enum Values<T> {
+pub(super) enum PartValues<T> {
     Elements(T),
-    Rows(Box<Parts<T>>),
+    Rows(Box<RaggedParts<T>>),
 }
 
-impl From<Parts<Tensor>> for Ragged {
-    fn from(parts: Parts<Tensor>) -> Self {
-        let Parts { field, offsets, lengths, shapes, validity, values } = parts;
+impl From<RaggedParts<Tensor>> for Ragged {
+    fn from(parts: RaggedParts<Tensor>) -> Self {
+        let RaggedParts { field, offsets, lengths, shapes, validity, values } = parts;
         let values = match values {
-            Values::Elements(tensor) => tensor.into(),
-            Values::Rows(rows) => Self::from(*rows).into(),
+            PartValues::Elements(tensor) => tensor.into(),
+            PartValues::Rows(rows) => Self::from(*rows).into(),
         };
         Self { values, offsets, lengths, shapes, validity, field: Some(field) }
     }
 }
 
-impl Parts<Part> {
+impl RaggedParts<Part> {
     /// All parts, in the order of a report.
     pub(super) fn into_list(self) -> Vec<Part> {
         let own = std::iter::once(self.offsets).chain(self.lengths).chain(self.shapes).chain(self.validity);
         let values = match self.values {
-            Values::Elements(part) => vec![part],
-            Values::Rows(rows) => {
+            PartValues::Elements(part) => vec![part],
+            PartValues::Rows(rows) => {
                 let inner = rows.into_list().into_iter();
                 inner.map(|part| Part { name: format!("values.{}", part.name).into(), ..part }).collect()
             }
@@ -126,13 +126,17 @@ pub(super) trait Use {
     fn cast(&self, made: Self::Made, item: &FieldRef, options: &Options) -> Result<Self::Made>;
 
     /// Checks rows by what values alone tell.
-    fn check(&self, parts: &Parts<Self::Made>, check: impl FnOnce(&Parts<Tensor>) -> Result<()>) -> Result<()>;
+    fn check(
+        &self,
+        parts: &RaggedParts<Self::Made>,
+        check: impl FnOnce(&RaggedParts<Tensor>) -> Result<()>,
+    ) -> Result<()>;
 }
 
 /// Runs the plans: refuses and logs their copies.
-pub(super) struct Run;
+pub(super) struct RunParts;
 
-impl Use for Run {
+impl Use for RunParts {
     type Made = Tensor;
 
     fn part(&self, part: Part, make: impl FnOnce(&Plan) -> Result<Tensor>) -> Result<Tensor> {
@@ -153,26 +157,26 @@ impl Use for Run {
         convert_chunks(&Spec::new(item, &options)?, &chunks, &options, Shared::default(), &run_here)
     }
 
-    fn check(&self, parts: &Parts<Tensor>, check: impl FnOnce(&Parts<Tensor>) -> Result<()>) -> Result<()> {
+    fn check(&self, parts: &RaggedParts<Tensor>, check: impl FnOnce(&RaggedParts<Tensor>) -> Result<()>) -> Result<()> {
         check(parts)
     }
 }
 
 /// Reports the plans, and makes nothing.
 #[derive(Default)]
-pub(super) struct Report {
+pub(super) struct ReportParts {
     /// The first copy that is refused: it comes before whatever else is wrong with later parts.
     refused: RefCell<Option<Error>>,
 }
 
-impl Report {
+impl ReportParts {
     /// What keeps the conversion from being made, where the walk fails.
     pub(super) fn first(self, error: Error) -> Error {
         self.refused.into_inner().unwrap_or(error)
     }
 }
 
-impl Use for Report {
+impl Use for ReportParts {
     type Made = Part;
 
     fn part(&self, part: Part, _: impl FnOnce(&Plan) -> Result<Tensor>) -> Result<Part> {
@@ -206,7 +210,7 @@ impl Use for Report {
         })
     }
 
-    fn check(&self, _: &Parts<Part>, _: impl FnOnce(&Parts<Tensor>) -> Result<()>) -> Result<()> {
+    fn check(&self, _: &RaggedParts<Part>, _: impl FnOnce(&RaggedParts<Tensor>) -> Result<()>) -> Result<()> {
         Ok(())
     }
 }

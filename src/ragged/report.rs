@@ -5,10 +5,10 @@ use smallvec::SmallVec;
 
 use super::device_offsets::{DeviceLevel, ENDS_READ};
 use super::elements::{RaggedPart, item_field, leaf_spec, parts};
-use super::level::Rows;
+use super::level::RaggedRows;
 #[cfg(feature = "python")]
 use super::pad::{Pad, plan_padded};
-use super::part::{Part, Report, Use};
+use super::part::{Part, ReportParts, Use};
 use super::variable_shape::VariableShape;
 use super::walk::walk;
 use crate::arrow::{DeviceArray, empty_on};
@@ -37,7 +37,7 @@ pub(crate) fn plan_parts(field: &FieldRef, chunks: &[DeviceArray], options: &Opt
         if DeviceArray::readiness_of(chunks).is_some() {
             return plan_on_device(field, &parts, options);
         }
-        let report = Report::default();
+        let report = ReportParts::default();
         match walk(field, &parts, options, &report) {
             Ok(rows) => Ok(rows.into_list()),
             Err(error) => Err(report.first(error)),
@@ -50,7 +50,7 @@ pub(crate) fn plan_parts(field: &FieldRef, chunks: &[DeviceArray], options: &Opt
 /// others the type.
 fn plan_on_device(field: &FieldRef, parts: &[RaggedPart], options: &Options) -> Result<Vec<Part>> {
     let (level, _) = DeviceLevel::new(field, parts, options)?;
-    let (report, device) = (Report::default(), level.device());
+    let (report, device) = (ReportParts::default(), level.device());
     let known = [Some(level.offsets_part()), level.lengths_part(), level.validity_part()];
     let leaf = leaf_spec(field, options)?;
     let by_kernel = is_cuda(device) && has_kernel(&leaf);

@@ -4,8 +4,8 @@ use arrow_schema::{DataType, FieldRef};
 
 use super::device_offsets::DeviceLevel;
 use super::elements::{RaggedPart, item_field, struct_column, unsupported};
-use super::level::{Level, Rows, null_row, shares_memory, validity_part};
-use super::part::{Part, Parts, Use, Values};
+use super::level::{Level, RaggedRows, null_row, shares_memory, validity_part};
+use super::part::{Part, PartValues, RaggedParts, Use};
 use super::variable_shape::{self, VariableShape};
 use crate::alloc::fallible;
 use crate::arrow::{DeviceArray, ViewChunk};
@@ -25,7 +25,7 @@ pub(super) fn walk<U: Use>(
     parts: &[RaggedPart],
     options: &Options,
     plans: &U,
-) -> Result<Parts<U::Made>> {
+) -> Result<RaggedParts<U::Made>> {
     if DeviceArray::readiness_of(parts.iter().map(|part| &part.array)).is_some() {
         let (rows, item) = DeviceLevel::new(field, parts, options)?;
         return lists(field, &item, &rows, options, plans);
@@ -43,24 +43,24 @@ pub(super) fn walk<U: Use>(
 fn lists<U: Use>(
     field: &FieldRef,
     item: &FieldRef,
-    rows: &impl Rows,
+    rows: &impl RaggedRows,
     options: &Options,
     plans: &U,
-) -> Result<Parts<U::Made>> {
+) -> Result<RaggedParts<U::Made>> {
     let validity = rows.validity_part().map(|part| plans.part(part, |_| rows.validity())).transpose()?;
     let offsets = plans.part(rows.offsets_part(), |plan| rows.offsets(plan))?;
     let lengths = rows.lengths_part().map(|part| plans.part(part, |plan| rows.lengths(plan))).transpose()?;
     let items = rows.items(item)?;
     let values = if item_field(item).is_some() {
-        walk(item, &items, options, plans).map(|rows| Values::Rows(Box::new(rows)))
+        walk(item, &items, options, plans).map(|rows| PartValues::Rows(Box::new(rows)))
     } else {
         let column = |(spec, arrays, options): (Spec, Vec<DeviceArray>, Options)| {
             plans.column("values", &spec, &arrays, &options)
         };
-        rows.column(item, &items).and_then(column).map(Values::Elements)
+        rows.column(item, &items).and_then(column).map(PartValues::Elements)
     };
     let values = values.map_err(|error| rows.at_row(item, error))?;
-    Ok(Parts { field: field.clone(), offsets, lengths, shapes: None, validity, values })
+    Ok(RaggedParts { field: field.clone(), offsets, lengths, shapes: None, validity, values })
 }
 
 /// Views of strings are gathered: they lie in any order, some of them inside the views themselves.
@@ -70,7 +70,7 @@ fn views<U: Use>(
     parts: &[RaggedPart],
     options: &Options,
     plans: &U,
-) -> Result<Parts<U::Made>> {
+) -> Result<RaggedParts<U::Made>> {
     let chunks = parts.iter().map(|part| part.array.views()).collect::<Result<Vec<ViewChunk<'_>>>>()?;
     let rows: usize = chunks.iter().map(ViewChunk::rows).sum();
     let shown = |chunk: usize, row: usize| !parts.get(chunk).is_some_and(|part| part.is_hidden(row));
@@ -120,7 +120,14 @@ fn views<U: Use>(
         bytes_of_views(total, bytes)
     })?;
     let values = if Spec::new(item, options)?.is_cast() { plans.cast(values, item, options)? } else { values };
-    Ok(Parts { field: field.clone(), offsets, lengths: None, shapes: None, validity, values: Values::Elements(values) })
+    Ok(RaggedParts {
+        field: field.clone(),
+        offsets,
+        lengths: None,
+        shapes: None,
+        validity,
+        values: PartValues::Elements(values),
+    })
 }
 
 /// `arrow.variable_shape_tensor`: a list of elements and a shape in each row.
@@ -130,7 +137,7 @@ fn tensors<U: Use>(
     parts: &[RaggedPart],
     options: &Options,
     plans: &U,
-) -> Result<Parts<U::Made>> {
+) -> Result<RaggedParts<U::Made>> {
     let (data_field, data) = struct_column(field, tensor.data, parts)?;
     let item = item_field(&data_field).ok_or_else(|| unsupported(data_field.data_type()))?;
     let rows = lists(&data_field, &item, &Level::new(&data_field, &data, options)?, options, plans)?;
@@ -140,7 +147,7 @@ fn tensors<U: Use>(
     let spec = Spec::new(&shape_field, &own)?;
     let shapes = plans.column("shapes", &spec, &arrays, &own)?;
     let shown = shown_tensors(&data, &arrays, &spec, options)?;
-    let rows = Parts { field: field.clone(), shapes: Some(shapes), ..rows };
+    let rows = RaggedParts { field: field.clone(), shapes: Some(shapes), ..rows };
     plans.check(&rows, |rows| {
         let is_shown = |row: usize| shown.get(row).copied().unwrap_or(false);
         let Some(shapes) = &rows.shapes else { return Ok(()) };

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use arrow_buffer::Buffer;
 
-use super::{Parts, Tensor};
+use super::{Tensor, TensorParts};
 use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
@@ -26,7 +26,7 @@ impl Tensor {
     /// Never for a buffer that is in memory.
     pub(crate) fn of_bytes(bytes: Buffer) -> Result<Self> {
         let len = i64::try_from(bytes.len()).map_err(|_| Error::internal("a buffer of more than 2^63 bytes"))?;
-        let parts = Parts {
+        let parts = TensorParts {
             data: bytes.as_ptr().cast_mut(),
             device: Device::CPU,
             dtype: DType::UInt8,

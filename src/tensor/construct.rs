@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Native, Owner, Parts, Tensor};
+use super::{Native, Owner, Tensor, TensorParts};
 use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
@@ -97,7 +97,7 @@ impl Tensor {
             Some(readiness) => Arc::new(Ordered { owner: Some(owner), readiness: readiness.clone() }),
         };
         let (read_only, copied, field) = (!writable, false, None);
-        let parts = Parts { data, device, dtype, shape, strides, owner, read_only, copied, readiness, field };
+        let parts = TensorParts { data, device, dtype, shape, strides, owner, read_only, copied, readiness, field };
         // SAFETY: the caller promises initialised elements that live as long as the owner, and that nobody writes to them
         // while a slice is alive.
         unsafe { Self::from_parts(parts) }
@@ -127,7 +127,7 @@ unsafe fn row_major(
     let shape = dims_of(shape, len)?;
     let strides = row_major_strides(&shape)?;
     let (device, copied, readiness, field) = (Device::CPU, false, None, None);
-    let parts = Parts { data, device, dtype, shape, strides, owner, read_only, copied, readiness, field };
+    let parts = TensorParts { data, device, dtype, shape, strides, owner, read_only, copied, readiness, field };
     // SAFETY: the shape has `len` elements, which row-major strides reach; the rest is promised.
     unsafe { Tensor::from_parts(parts) }
 }

@@ -197,10 +197,10 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::tensor::Parts;
+    use crate::tensor::TensorParts;
 
     fn tensor(data: &mut [i32], at: usize, shape: &[i64], strides: &[i64], read_only: bool) -> Tensor {
-        let parts = Parts {
+        let parts = TensorParts {
             data: data.as_mut_ptr().cast::<u8>().wrapping_add(at),
             device: Device::CPU,
             dtype: DType::Int32,

@@ -1,7 +1,7 @@
 //! Views a range of a tensor's rows, and its elements under another shape.
 
 use super::construct::dims_of;
-use super::{Parts, Tensor};
+use super::{Tensor, TensorParts};
 use crate::error::{Error, Result};
 use crate::spec::Dims;
 
@@ -39,7 +39,7 @@ impl Tensor {
             Ok(reach) if !is_empty => self.data.wrapping_offset(reach),
             _ => self.data,
         };
-        self.viewed(Parts { data, shape, ..self.parts() }, true)
+        self.viewed(TensorParts { data, shape, ..self.parts() }, true)
     }
 
     /// Returns the elements under another shape, in row-major order, over the same memory. They keep their field if the
@@ -67,11 +67,11 @@ impl Tensor {
         let keeps_field =
             !self.shape.is_empty() && !shape.is_empty() && self.shape.iter().skip(1).eq(shape.iter().skip(1));
         let field = self.field.clone().filter(|_| keeps_field);
-        self.viewed(Parts { shape, strides, field, ..self.parts() }, keeps_field)
+        self.viewed(TensorParts { shape, strides, field, ..self.parts() }, keeps_field)
     }
 
     /// Returns a tensor of these parts, which reach elements of this tensor alone.
-    fn viewed(&self, parts: Parts, keeps_codes: bool) -> Result<Self> {
+    fn viewed(&self, parts: TensorParts, keeps_codes: bool) -> Result<Self> {
         // SAFETY: the elements are this tensor's, of the same owner, dtype and device.
         let view = unsafe { Self::from_parts(parts) }?;
         let codes = self.codes.clone().filter(|_| keeps_codes);

@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 use crate::ffi::dlpack::DLDeviceType;
 use crate::plan::TransferStep;
 use crate::stream_order::{self, Readiness, Wait, allocate};
-use crate::tensor::{Parts, Tensor};
+use crate::tensor::{Tensor, TensorParts};
 
 /// Returns a copy of a tensor on the same device, in the order of `stream`, with the same strides.
 ///
@@ -40,7 +40,7 @@ pub fn copy_on_device(tensor: &Tensor, stream: Stream, why: &str) -> Result<Tens
         source.used_by(&current, stream).and_then(|()| written(device, &current, stream, Wait::CopiedOnDevice));
     let (owner, readiness) = owned(buffer, readiness, &current, stream)?;
     TransferStep::within(tensor.device()).record(|| what(tensor), why, tensor.nbytes());
-    let parts = Parts {
+    let parts = TensorParts {
         data: std::ptr::without_provenance_mut::<u8>(host_address(start)?).wrapping_add(before),
         device: readiness.device(),
         owner,
@@ -80,7 +80,7 @@ pub(crate) fn zero_on(device: Device, dtype: DType) -> Result<Tensor> {
         unsafe { start.write_bytes(0, bytes) };
         (start, Arc::new(PinnedOwner::new(buffer, readiness.clone())), readiness)
     };
-    let parts = Parts {
+    let parts = TensorParts {
         data,
         device,
         dtype,

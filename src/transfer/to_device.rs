@@ -17,7 +17,7 @@ use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::plan::{TransferPath, TransferStep};
 use crate::stream_order::{self, Readiness, Wait};
-use crate::tensor::{Parts, Tensor};
+use crate::tensor::{Tensor, TensorParts};
 
 /// Returns the array on another device: itself if it is there, the same memory if that device reaches it, else a copy
 /// of what its rows need. On the CPU it is complete; elsewhere it is written when its `sync_event` is complete.
@@ -242,7 +242,7 @@ fn copy_tensors(tensors: &[Tensor], step: TransferStep, transfer: &Transfer<'_>)
     // releases it behind the work that its readiness knows, which is a part of the joined one.
     let placed = unsafe { arena.copy(own, readiness.as_ref(), &[], transfer) }?;
     let copy = |(tensor, at): (&Tensor, usize)| {
-        let parts = Parts {
+        let parts = TensorParts {
             data: placed.start.wrapping_add(at),
             device: transfer.device,
             owner: placed.owner.clone(),

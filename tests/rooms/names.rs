@@ -7,19 +7,6 @@ use super::sources;
 /// Python's classes have the names of what they hold.
 const CLASSES: &[&str] = &["CopyLog", "Device", "Group", "Ragged", "Report", "ReportRow", "Tensor"];
 
-/// Names of several types. The list may only become shorter: one that is of a single type now is a fault.
-#[rustfmt::skip]
-const SHARED: &[(&str, &[&str])] = &[
-    ("Bits", &["column/validity.rs", "convert/pack/select.rs"]),
-    ("Parts", &["ragged/part.rs", "tensor.rs"]),
-    ("Report", &["explain/report.rs", "ragged/part.rs"]),
-    ("Rows", &["convert/pack/rows.rs", "ragged/level.rs"]),
-    ("Run", &["conversion/run.rs", "ragged/part.rs"]),
-    ("Source", &["alloc/pool.rs", "python/exchange/package/layout.rs", "python/loader/source.rs"]),
-    ("Target", &["convert/pack/target.rs", "kernels.rs"]),
-    ("Values", &["ragged/mod.rs", "ragged/part.rs"]),
-];
-
 /// The types of a source that other files may use: its lines that begin with `pub`.
 fn types(text: &str) -> BTreeSet<&str> {
     fn name(line: &str) -> Option<&str> {
@@ -35,8 +22,8 @@ fn types(text: &str) -> BTreeSet<&str> {
     text.lines().filter_map(name).collect()
 }
 
-/// What is wrong with the names of the types in some sources, of which these are known to be shared.
-fn faults(sources: &[(String, String)], shared: &[(&str, &[&str])]) -> Vec<String> {
+/// What is wrong with the names of the types in some sources.
+fn faults(sources: &[(String, String)]) -> Vec<String> {
     let mut files: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for (file, text) in sources {
         for name in types(text) {
@@ -46,44 +33,35 @@ fn faults(sources: &[(String, String)], shared: &[(&str, &[&str])]) -> Vec<Strin
             }
         }
     }
-    let known: BTreeMap<&str, &[&str]> = shared.iter().copied().collect();
-    let mut faults = Vec::new();
-    for (name, files) in &files {
-        if files.len() > 1 && known.get(name).is_none_or(|known| *known != files.as_slice()) {
-            faults.push(format!("{name} is the name of types in {}: rename all but one", files.join(", ")));
-        }
-    }
-    for (name, known) in shared.iter().filter(|(name, _)| files.get(name).is_none_or(|files| files.len() < 2)) {
-        faults.push(format!("tests/rooms/names.rs: {name} is shared no more by {}; take it off", known.join(", ")));
-    }
-    faults
+    let shared = files.iter().filter(|(_, files)| files.len() > 1);
+    shared
+        .map(|(name, files)| format!("{name} is the name of types in {}: rename all but one", files.join(", ")))
+        .collect()
 }
 
 #[test]
 fn no_two_types_share_a_name() {
     let mut sources = sources("src");
     sources.retain(|(name, _)| name.ends_with(".rs"));
-    let faults = faults(&sources, SHARED);
+    let faults = faults(&sources);
     assert!(faults.is_empty(), "\n  {}\n", faults.join("\n  "));
 }
 
 #[test]
 fn shared_names_are_found() {
-    let of = |files: &[(&str, &str)], shared: &[(&str, &[&str])]| {
+    let of = |files: &[(&str, &str)]| {
         let sources: Vec<_> = files.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned())).collect();
-        faults(&sources, shared).len()
+        faults(&sources).len()
     };
     let a = ("a.rs", "pub(crate) struct Lane<'a> {}\n");
     for text in ["pub struct Lane;", "pub(super) enum Lane {}", "pub(in crate::x) trait Lane {}", "pub type Lane = u8;"]
     {
-        assert_eq!(of(&[a, ("b.rs", text)], &[]), 1, "{text}");
-        assert_eq!(of(&[a, ("b.rs", text)], &[("Lane", &["a.rs", "b.rs"])]), 0, "{text}");
+        assert_eq!(of(&[a, ("b.rs", text)]), 1, "{text}");
     }
     for text in ["struct Lane;", "    pub struct Lane;", "pub struct Lanes;", "pub fn lane() {}", "// pub struct Lane;"]
     {
-        assert_eq!(of(&[a, ("b.rs", text)], &[]), 0, "{text}");
-        assert_eq!(of(&[a, ("b.rs", text)], &[("Lane", &["a.rs", "b.rs"])]), 1, "{text}");
+        assert_eq!(of(&[a, ("b.rs", text)]), 0, "{text}");
     }
     let tensor = "pub struct Tensor;";
-    assert_eq!(of(&[("tensor.rs", tensor), ("python/tensor.rs", tensor)], &[]), 0);
+    assert_eq!(of(&[("tensor.rs", tensor), ("python/tensor.rs", tensor)]), 0);
 }

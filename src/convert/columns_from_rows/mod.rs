@@ -16,7 +16,7 @@ use crate::alloc::HostBuffer;
 use crate::copy_log::{self, Copied};
 use crate::device::Device;
 use crate::error::{Error, ErrorKind, Result};
-use crate::tensor::{Parts, Tensor};
+use crate::tensor::{Tensor, TensorParts};
 use tile_grid::{Grid, split};
 
 /// The bytes of a block of rows: they stay in the first-level cache, and the next block in the second.
@@ -73,7 +73,7 @@ pub(crate) fn split_rows(tensor: &Tensor, asked: Option<usize>, why: &str) -> Re
             Copied { what, why: why.to_owned(), bytes: tensor.nbytes() }
         });
     }
-    let parts = Parts {
+    let parts = TensorParts {
         data: buffer.as_ptr(),
         device: Device::CPU,
         dtype: tensor.dtype(),

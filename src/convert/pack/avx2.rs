@@ -17,7 +17,7 @@ use std::arch::x86_64::{
 use std::mem::MaybeUninit;
 
 use super::isa::BLOCK_ROWS;
-use super::select::Bits;
+use super::select::UnalignedBits;
 use super::stream::{LINE, prefetch_to_second};
 use super::transpose::Tiles;
 
@@ -163,7 +163,7 @@ pub(super) unsafe fn copy_lines(source: *const u8, out: *mut u8, lines: usize, a
 /// # Safety
 /// The lines are aligned if `stream`; the processor has AVX2.
 #[target_feature(enable = "avx2")]
-pub(super) unsafe fn spread_lines(bits: Bits<'_>, out: &mut [[MaybeUninit<u8>; LINE]], stream: bool) {
+pub(super) unsafe fn spread_lines(bits: UnalignedBits<'_>, out: &mut [[MaybeUninit<u8>; LINE]], stream: bool) {
     // Broadcasts each byte of 32 bits to eight bytes, then tests one bit in each.
     let bytes = _mm256_setr_epi64x(0, 0x0101_0101_0101_0101, 0x0202_0202_0202_0202, 0x0303_0303_0303_0303);
     let bit = _mm256_set1_epi64x(0x8040_2010_0804_0201_u64.cast_signed());

@@ -20,7 +20,7 @@ mod shared_lines;
 use std::mem::MaybeUninit;
 
 use super::isa::BLOCK_ROWS;
-use super::select::Bits;
+use super::select::UnalignedBits;
 use super::stream::{LINE, prefetch, prefetch_to_second};
 use super::transpose::Tiles;
 
@@ -422,7 +422,7 @@ pub(super) unsafe fn copy_lines(source: *const u8, out: *mut u8, lines: usize, a
 /// # Safety
 /// The lines are aligned if `stream`; the processor has AVX-512F and AVX-512BW.
 #[target_feature(enable = "avx512f,avx512bw")]
-pub(super) unsafe fn spread_lines(bits: Bits<'_>, out: &mut [[MaybeUninit<u8>; LINE]], stream: bool) {
+pub(super) unsafe fn spread_lines(bits: UnalignedBits<'_>, out: &mut [[MaybeUninit<u8>; LINE]], stream: bool) {
     for (number, line) in out.iter_mut().enumerate() {
         let bytes = _mm512_castsi512_ps(_mm512_maskz_set1_epi8(bits.word(number * LINE), 1));
         // SAFETY: the line is an array of 64 bytes, aligned if `stream`.

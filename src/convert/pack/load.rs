@@ -1,7 +1,7 @@
 //! How a tile loads the elements of a lane: casts and null fills in registers.
 
 use super::isa::Isa;
-use super::select::Bits;
+use super::select::UnalignedBits;
 use crate::dtype::DType;
 
 /// The most lanes that a line has.
@@ -48,7 +48,7 @@ impl Stored {
 pub(in crate::convert) struct Load<'a> {
     pub(in crate::convert) stored: Stored,
     /// A bit for each element, the bits themselves or validity: where it is not set, the result has `element`.
-    pub(in crate::convert) bits: Option<Bits<'a>>,
+    pub(in crate::convert) bits: Option<UnalignedBits<'a>>,
     /// The bytes of an element of the result, the first ones lowest.
     pub(in crate::convert) element: u64,
 }

@@ -34,7 +34,7 @@ pub(crate) use isa::Isa;
 pub(in crate::convert) use isa::{BLOCK_ROWS, Bytes, Compiled, Kernel};
 pub(in crate::convert) use load::{Load, Stored};
 pub(crate) use rows::Rows;
-pub(in crate::convert) use select::{Bits, selecting, spread_lines, spreading};
+pub(in crate::convert) use select::{UnalignedBits, selecting, spread_lines, spreading};
 #[cfg(target_arch = "x86_64")]
 pub(in crate::convert) use stream::prefetch_to_second;
 pub(in crate::convert) use stream::{LINE, LinePrefetch, NON_TEMPORAL_FROM, copy_past_the_cache, fence, prefetch};

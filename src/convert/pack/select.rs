@@ -9,12 +9,12 @@ use super::stream::{LINE, prefetch};
 
 /// A bitmap that starts at any bit.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::convert) struct Bits<'a> {
+pub(in crate::convert) struct UnalignedBits<'a> {
     bytes: &'a [u8],
     offset: usize,
 }
 
-impl<'a> Bits<'a> {
+impl<'a> UnalignedBits<'a> {
     pub(in crate::convert) fn new(bytes: &'a [u8], offset: usize) -> Self {
         Self { bytes, offset }
     }
@@ -123,7 +123,7 @@ impl<T: Copy + Default> Kernel for Spreading<T> {
 /// The lines are aligned if `stream`: then they are written past the cache. The processor has `isa`.
 pub(in crate::convert) unsafe fn spread_lines(
     isa: Isa,
-    bits: Bits<'_>,
+    bits: UnalignedBits<'_>,
     out: &mut [[MaybeUninit<u8>; LINE]],
     stream: bool,
 ) {

@@ -24,7 +24,7 @@ static IS_WARNED: AtomicBool = AtomicBool::new(false);
 
 /// What a loader reads.
 #[derive(Debug)]
-pub(super) struct Source {
+pub(super) struct LoaderSource {
     object: Py<PyAny>,
     /// Whether the object is called for what is read.
     is_callable: bool,
@@ -34,7 +34,7 @@ pub(super) struct Source {
     last: Mutex<Option<Py<PyWeakrefReference>>>,
 }
 
-impl Source {
+impl LoaderSource {
     /// # Errors
     /// `TypeError` for an object that is neither Arrow data nor a source of it, and cannot be called.
     pub(super) fn new(object: &Bound<'_, PyAny>) -> PyResult<Self> {
@@ -176,7 +176,7 @@ fn is_data(object: &Bound<'_, PyAny>) -> PyResult<bool> {
     Ok(has_dunder(object)? || is_source(object)?)
 }
 
-/// The rows of an object, as [`Source::rows`]; lists have those of their items.
+/// The rows of an object, as [`LoaderSource::rows`]; lists have those of their items.
 fn rows_of(object: &Bound<'_, PyAny>, depth: usize) -> PyResult<Option<usize>> {
     if depth > MAX_DEPTH {
         return Ok(None);

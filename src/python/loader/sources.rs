@@ -7,7 +7,7 @@ use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyTuple};
 
-use super::source::Source;
+use super::source::LoaderSource;
 use crate::error::{Error, ErrorKind};
 use crate::loader::Shards;
 use crate::python::arrow_input::Refuses;
@@ -26,7 +26,7 @@ pub(super) struct Sources {
 
 #[derive(Debug)]
 struct Shard {
-    source: Source,
+    source: LoaderSource,
     /// The rows that the caller told.
     told: Option<usize>,
 }
@@ -42,7 +42,7 @@ impl Sources {
         match (source, sources) {
             (source, None) => {
                 let none = py.None().into_bound(py);
-                let source = Source::new(source.unwrap_or(&none))?;
+                let source = LoaderSource::new(source.unwrap_or(&none))?;
                 Ok(Self { shards: Arc::new(vec![Shard { source, told: None }]), items: None })
             }
             (None, Some(sources)) => Self::of_items(sources),
@@ -78,7 +78,7 @@ impl Sources {
         self.shards.get(shard).ok_or_else(|| PyValueError::new_err(format!("there is no shard {shard}")))
     }
 
-    /// The stream of a shard, as [`Source::open`].
+    /// The stream of a shard, as [`LoaderSource::open`].
     pub(super) fn open(&self, py: Python<'_>, shard: usize, refuses: Refuses<'_>) -> PyResult<Opened> {
         self.get(shard)?.source.open(py, refuses)
     }
@@ -86,7 +86,7 @@ impl Sources {
     /// The shards, which are opened on the threads that read them.
     ///
     /// # Errors
-    /// As [`Source::rows`].
+    /// As [`LoaderSource::rows`].
     pub(super) fn shards(&self, py: Python<'_>) -> PyResult<Shards> {
         // One source is opened once, by iter(). The iteration does not hold it, so that a cycle through it can be collected.
         let Some(rows) = self.shard_rows(py)? else { return Ok(Shards::of_stream(None)) };
@@ -102,7 +102,7 @@ impl Sources {
         }))
     }
 
-    /// What is known of the columns, as [`Source::columns`].
+    /// What is known of the columns, as [`LoaderSource::columns`].
     pub(super) fn columns(&self, py: Python<'_>) -> PyResult<Option<(Known, PandasIndex)>> {
         self.get(0)?.source.columns(py)
     }
@@ -110,7 +110,7 @@ impl Sources {
     /// How many rows there are, if that is known.
     ///
     /// # Errors
-    /// As [`Source::rows`].
+    /// As [`LoaderSource::rows`].
     pub(super) fn rows(&self, py: Python<'_>) -> PyResult<Option<usize>> {
         let mut all = Some(0_usize);
         for shard in &*self.shards {
@@ -122,12 +122,12 @@ impl Sources {
     /// How many rows each shard has, if that is known; `None` for one source.
     ///
     /// # Errors
-    /// As [`Source::rows`].
+    /// As [`LoaderSource::rows`].
     pub(super) fn shard_rows(&self, py: Python<'_>) -> PyResult<Option<Vec<Option<usize>>>> {
         self.items.as_ref().map(|_| self.shards.iter().map(|shard| shard.rows(py)).collect()).transpose()
     }
 
-    /// Warns of a query, as [`Source::warn_of_query`].
+    /// Warns of a query, as [`LoaderSource::warn_of_query`].
     pub(super) fn warn_of_query(&self, py: Python<'_>) -> PyResult<()> {
         self.shards.iter().try_for_each(|shard| shard.source.warn_of_query(py))
     }
@@ -135,7 +135,7 @@ impl Sources {
     /// The object of one source, or the list of shards, for another loader.
     ///
     /// # Errors
-    /// As [`Source::unread`].
+    /// As [`LoaderSource::unread`].
     pub(super) fn unread<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         for shard in &*self.shards {
             shard.source.unread(py)?;
@@ -186,9 +186,12 @@ impl Shard {
             && let (2, Ok(source), Ok(rows)) = (pair.len(), pair.get_item(0), pair.get_item(1))
             && rows.hasattr("__index__")?
         {
-            return Ok(Self { source: Source::new(&source)?, told: Some(count("the rows of a shard", &rows, 0)?) });
+            return Ok(Self {
+                source: LoaderSource::new(&source)?,
+                told: Some(count("the rows of a shard", &rows, 0)?),
+            });
         }
-        Ok(Self { source: Source::new(item)?, told: None })
+        Ok(Self { source: LoaderSource::new(item)?, told: None })
     }
 
     fn rows(&self, py: Python<'_>) -> PyResult<Option<usize>> {

@@ -17,7 +17,7 @@ use crate::python::attach::release_attached;
 use crate::python::cuda_stream;
 use crate::spec::{Dims, row_major_strides};
 use crate::stream_order::{self, Readiness, Wait};
-use crate::tensor::{Parts, Tensor};
+use crate::tensor::{Tensor, TensorParts};
 
 /// The dict of the interface. The reader of the memory keeps the tensor alive.
 ///
@@ -112,7 +112,7 @@ pub(in crate::python) fn of_cuda_array_interface(object: &Bound<'_, PyAny>) -> P
     };
     let Some(readiness) = readiness else { return Ok(None) };
     let owner = InterfaceOwner { object: Some(object.clone().unbind()), readiness: readiness.clone() };
-    let parts = Parts {
+    let parts = TensorParts {
         data: std::ptr::without_provenance_mut(address),
         device,
         dtype,

@@ -12,7 +12,7 @@ use crate::dtype::DType;
 use crate::plan::not_allowed;
 use crate::python::tensor_input::dlpack_as_it_is;
 use crate::spec::{CopyMode, Dims};
-use crate::tensor::{Output, Parts, Tensor};
+use crate::tensor::{Output, Tensor, TensorParts};
 
 /// Calls `work` with the memory of a writable tensor in host memory.
 ///
@@ -73,7 +73,7 @@ fn of_buffer(buffer: &PyUntypedBuffer) -> Option<Tensor> {
     let size = i64::try_from(bytes).ok()?;
     let whole = |stride: &isize| i64::try_from(*stride).ok().filter(|stride| stride % size == 0);
     let strides = buffer.strides().iter().map(|stride| Some(whole(stride)? / size)).collect::<Option<Dims>>()?;
-    let parts = Parts {
+    let parts = TensorParts {
         data: buffer.buf_ptr().cast(),
         device: Device::CPU,
         dtype,

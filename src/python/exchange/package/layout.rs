@@ -65,7 +65,7 @@ pub(super) type IsTracking = unsafe extern "C" fn() -> c_int;
 /// Adds a copy to this thread's logs: what and why, as UTF-8 without a NUL at the end, and the bytes written.
 pub(super) type RecordCopy = unsafe extern "C" fn(what: Text, why: Text, bytes: usize);
 /// Writes this thread's allocator of device results, a reference that its `release` gives back: 0, or -1 for none.
-pub(super) type GetSource = unsafe extern "C" fn(out: *mut Source) -> c_int;
+pub(super) type GetSource = unsafe extern "C" fn(out: *mut LentSource) -> c_int;
 
 /// UTF-8 text that lives during a call.
 #[repr(C)]
@@ -104,7 +104,7 @@ pub(super) const CLASS_TENSOR: u32 = 7;
 /// An allocator of device results.
 #[repr(C)]
 #[derive(Debug)]
-pub(super) struct Source {
+pub(super) struct LentSource {
     /// [`SOURCE_POOL`], [`SOURCE_PLAIN`] or [`SOURCE_ALLOCATOR`]; the members below are of an allocator alone.
     pub(super) kind: u32,
     pub(super) context: *mut c_void,

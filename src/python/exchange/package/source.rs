@@ -9,8 +9,8 @@ use pyo3::ffi::PyObject;
 use pyo3::prelude::*;
 
 use super::layout::{
-    ALLOCATED, Allocate, Deallocate, FAILED, INTERRUPTED, Memory, NOT_HERE, OUT_OF_MEMORY, ReleaseSource,
-    SOURCE_ALLOCATOR, SOURCE_PLAIN, SOURCE_POOL, Source, Tell, Text,
+    ALLOCATED, Allocate, Deallocate, FAILED, INTERRUPTED, LentSource, Memory, NOT_HERE, OUT_OF_MEMORY, ReleaseSource,
+    SOURCE_ALLOCATOR, SOURCE_PLAIN, SOURCE_POOL, Tell, Text,
 };
 use crate::callback;
 use crate::cuda::{Allocated, Allocator, AllocatorError, MemorySource, Stream, set_source};
@@ -22,15 +22,15 @@ type SharedAllocator = Arc<dyn Allocator>;
 ///
 /// # Safety
 /// `out` is NULL, or a place to write to.
-pub(super) unsafe extern "C" fn lend_source(out: *mut Source) -> c_int {
+pub(super) unsafe extern "C" fn lend_source(out: *mut LentSource) -> c_int {
     let lend = || {
         let Some(out) = NonNull::new(out).filter(|out| out.is_aligned()) else { return -1 };
-        let without = |kind| Source { kind, context: null_mut(), allocate: None, deallocate: None, release: None };
+        let without = |kind| LentSource { kind, context: null_mut(), allocate: None, deallocate: None, release: None };
         let source = match set_source() {
             None => return -1,
             Some(MemorySource::Pool) => without(SOURCE_POOL),
             Some(MemorySource::Plain) => without(SOURCE_PLAIN),
-            Some(MemorySource::Allocator(allocator)) => Source {
+            Some(MemorySource::Allocator(allocator)) => LentSource {
                 kind: SOURCE_ALLOCATOR,
                 context: Box::into_raw(Box::<SharedAllocator>::new(allocator)).cast(),
                 allocate: Some(allocate),
@@ -110,11 +110,11 @@ unsafe extern "C" fn release(context: *mut c_void) {
 ///
 /// # Safety
 /// `source` was written by `memory_source` of a table, and is used nowhere else.
-pub(super) unsafe fn borrowed_source(source: Source) -> Option<MemorySource> {
+pub(super) unsafe fn borrowed_source(source: LentSource) -> Option<MemorySource> {
     match source {
-        Source { kind: SOURCE_POOL, .. } => Some(MemorySource::Pool),
-        Source { kind: SOURCE_PLAIN, .. } => Some(MemorySource::Plain),
-        Source {
+        LentSource { kind: SOURCE_POOL, .. } => Some(MemorySource::Pool),
+        LentSource { kind: SOURCE_PLAIN, .. } => Some(MemorySource::Plain),
+        LentSource {
             kind: SOURCE_ALLOCATOR,
             context,
             allocate: Some(allocate),
