@@ -56,7 +56,14 @@ pub(crate) fn host_waits() -> u64 {
     if !is_simulated() {
         return 0;
     }
-    ask("simulated_cuda_host_waits", 0) - calls(c"cuModuleLoadData") - calls(c"cuEventSynchronize")
+    loop {
+        let of_reaper = calls(c"cuEventSynchronize");
+        let waits = ask("simulated_cuda_host_waits", 0) - calls(c"cuModuleLoadData");
+        // The thread may have called meanwhile.
+        if of_reaper == calls(c"cuEventSynchronize") {
+            return waits - of_reaper;
+        }
+    }
 }
 
 /// How often all threads have called a function of the simulated driver; `*` stands for all functions.
