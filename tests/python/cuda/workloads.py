@@ -278,6 +278,8 @@ def memory() -> Run:
         ad.from_arrow(BATCH).to_device("cuda:0", allocator="cuMemAlloc")
         ad.from_arrow(BATCH).to_device("cuda:0")
         ad.memory_stats()
+        # The reaper may be about to give the memory back.
+        _native.collect()
         ad.empty_cache()
 
     return run
