@@ -35,6 +35,16 @@ pub(crate) struct Shared<'a> {
     pub(crate) casts: Option<&'a Casts>,
 }
 
+impl Shared<'_> {
+    /// Calls `work` with what does the steps of a plan: the host, or kernels where data on a device is written by `readiness`.
+    pub(crate) fn with_backend<R>(self, readiness: Option<&Readiness>, work: impl FnOnce(&dyn Backend) -> R) -> R {
+        match readiness {
+            None => work(&HostPass),
+            Some(readiness) => work(&DeviceBackend { readiness, host_read: self.host_read, casts: self.casts }),
+        }
+    }
+}
+
 /// A column that is about to be made: what will be done is decided, and no value was read.
 pub(crate) struct PlannedColumn<'a> {
     spec: &'a Spec,
@@ -128,7 +138,7 @@ impl<'a> PlannedColumn<'a> {
         let dictionary = shared_dictionary(self.spec, self.chunks())?;
         let this = &*self;
         let convert = |backend: &dyn Backend| convert::run(this.spec, &this.plan, this.chunks(), this.copy, backend);
-        let tensor = runner(&this.plan, &|| this.with_backend(shared, convert));
+        let tensor = runner(&this.plan, &|| shared.with_backend(this.readiness, convert));
         match dictionary {
             None => tensor,
             Some(dictionary) => tensor
@@ -145,19 +155,11 @@ impl<'a> PlannedColumn<'a> {
         shared_dictionary(self.spec, self.chunks())?;
         convert::check_nulls(self.spec, self.chunks())?;
         self.plan = self.plan.into_output(self.spec.dtype().itemsize());
-        self.with_backend(Shared::default(), |backend| {
+        Shared::default().with_backend(self.readiness, |backend| {
             backend.write_column(self.spec, &self.plan, self.chunks(), out, threads)
         })?;
         self.plan.record(|| what(self.spec, self.plan.rows));
         Ok(())
-    }
-
-    /// Calls `work` with what does the steps where the chunks are.
-    fn with_backend<R>(&self, shared: Shared<'_>, work: impl FnOnce(&dyn Backend) -> R) -> R {
-        match self.readiness {
-            None => work(&HostPass),
-            Some(readiness) => work(&DeviceBackend { readiness, host_read: shared.host_read, casts: shared.casts }),
-        }
     }
 }
 

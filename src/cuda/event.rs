@@ -82,7 +82,7 @@ impl Event {
     ///
     /// # Errors
     /// If the driver fails.
-    pub(crate) fn wait(&self) -> Called {
+    pub(crate) fn synchronize(&self) -> Called {
         if self.is_known_complete() {
             return Ok(());
         }

@@ -8,9 +8,9 @@ use super::worker::{Worker, by};
 use crate::alloc::fallible;
 use crate::arrow::DeviceArray;
 use crate::column::{Shared, read_nulls, refuse_known, shared_dictionary};
-use crate::convert::{Backend, HostPass, MatrixColumns, check_matrix, check_matrix_nulls, empty_matrix, view_matrix};
+use crate::convert::{Backend, MatrixColumns, check_matrix, check_matrix_nulls, empty_matrix, view_matrix};
 use crate::error::Result;
-use crate::kernels::{DeviceBackend, matrix_placement};
+use crate::kernels::matrix_placement;
 use crate::plan::{ChunkSize, MatrixData, Placement, Plan};
 use crate::spec::{CopyMode, Element, MatrixOptions, MatrixSpec, MemoryOrder, Nulls, Spec};
 use crate::stream_order::{self, Readiness};
@@ -77,7 +77,7 @@ impl<'a> PlannedMatrix<'a> {
         options: &'a MatrixOptions,
         may_view: bool,
     ) -> Result<Self> {
-        let (mut rows, mut is_plain) = (0_usize, true);
+        let mut rows = 0_usize;
         let mut chunks: Vec<MatrixColumns<'a>> = fallible::with_room(arrays.len())?;
         for chunk in arrays {
             chunks.push(chunk.columns(spec, &(0..chunk.rows())).map_err(|error| after(error, rows))?);
@@ -87,7 +87,7 @@ impl<'a> PlannedMatrix<'a> {
         let placement = readiness.map_or(Placement::Host, |readiness| matrix_placement(spec, &chunks, readiness));
         let mut data = MatrixData { rows, placement, ..MatrixData::default() };
         // Small chunks take about as long as looking for what most do not have.
-        is_plain &= chunks.iter().all(|chunk| chunk.is_plain);
+        let is_plain = chunks.iter().all(|chunk| chunk.is_plain);
         for (index, (_, column)) in spec.columns().iter().enumerate().filter(|_| !is_plain) {
             let size = column_size(&chunks, index, column);
             match column.nulls() {
@@ -203,7 +203,7 @@ impl<'a> PlannedMatrix<'a> {
             // Nothing is allocated on a device for no elements.
             return empty_matrix(self.spec, first.array());
         }
-        self.with_backend(shared, |backend| {
+        shared.with_backend(self.readiness, |backend| {
             if let Some((number, stride)) = self.view
                 && let Some(chunk) = self.chunks.get(number)
             {
@@ -231,20 +231,12 @@ impl<'a> PlannedMatrix<'a> {
         let this = &*self;
         by(worker, this.plan.bytes, || {
             this.check_nulls()?;
-            this.with_backend(Shared::default(), |backend| {
+            Shared::default().with_backend(this.readiness, |backend| {
                 backend.write_matrix(this.spec, &this.plan, &this.chunks, out, this.threads())
             })?;
             record(this.spec, &this.plan);
             Ok(())
         })
-    }
-
-    /// Calls `work` with what does the steps where the chunks are.
-    fn with_backend<R>(&self, shared: Shared<'_>, work: impl FnOnce(&dyn Backend) -> R) -> R {
-        match self.readiness {
-            None => work(&HostPass),
-            Some(readiness) => work(&DeviceBackend { readiness, host_read: shared.host_read, casts: shared.casts }),
-        }
     }
 
     /// Whether the bytes that have to be bools are some.

@@ -316,7 +316,7 @@ fn wait_for(event: &Event, entered: &mut Option<Current>) -> bool {
     if entered.is_none() {
         *entered = event.device().enter_unchecked().ok();
     }
-    let is_told = entered.is_some() && event.wait().is_ok();
+    let is_told = entered.is_some() && event.synchronize().is_ok();
     if !is_told {
         // A release of another library may have changed the thread's context.
         *entered = None;

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
+use super::sources;
+
 const WAITS: &str = "src/stream_order/waits.rs";
 const PROOFS: &str = "tests/cuda/proofs.txt";
 
@@ -81,4 +83,14 @@ fn what_is_wrong_with_proofs_is_seen() {
     ] {
         assert!(!complaints(&waits, &bad).is_empty(), "{bad}");
     }
+}
+
+/// Tests leave its calls out when they count how often the host waits: a call from elsewhere would be a wait that none of them sees.
+#[test]
+fn the_reaper_alone_synchronises_with_events() {
+    let callers = |call: &str| -> Vec<String> {
+        sources("src").into_iter().filter(|(_, text)| text.contains(call)).map(|(name, _)| name).collect()
+    };
+    assert_eq!(callers("event_synchronize("), ["cuda/event.rs"]);
+    assert_eq!(callers("event.synchronize()"), ["stream_order/reaper.rs"]);
 }
