@@ -7,6 +7,9 @@ use super::behind::Behind;
 use super::reaper::{self, Release, Waiting};
 use crate::cuda::{is_forked, is_started, release_abandoned};
 
+/// The most owners between a block and the memory that it keeps alive for which [`collect`] looks.
+const ROUNDS: usize = 64;
+
 /// Returns the number of deferred frees: blocks that device work may still use.
 pub(super) fn waiting_on(ordinal: i32) -> (usize, usize) {
     reaper::fold((0, 0), |(blocks, bytes), entry: &Waiting| {
@@ -43,8 +46,9 @@ pub(crate) fn drain() {
     reaper::release_done();
 }
 
-/// Releases on this thread all deferred frees whose work is done, waits for those that the reaper thread is releasing just
-/// now, and returns how many are left. Does not wait for a device, and loads no driver.
+/// Releases on this thread all deferred frees whose work is done, those among them that a release lets go of too, waits for
+/// those that the reaper thread is releasing just now, and returns how many are left. Does not wait for a device, and loads
+/// no driver.
 ///
 /// Nobody has to call this: the reaper releases memory by itself. It helps to know that memory is back before another library
 /// allocates.
@@ -52,7 +56,15 @@ pub fn collect() -> usize {
     if !is_started() {
         return 0;
     }
-    drain();
-    reaper::wait_for_releases();
+    // Bounded, because other threads may let go of memory all the time.
+    for _ in 0..ROUNDS {
+        let before = reaper::freed();
+        drain();
+        reaper::wait_for_releases();
+        // What was released may have owned other memory.
+        if reaper::waiting() == 0 || reaper::freed() == before {
+            break;
+        }
+    }
     reaper::waiting()
 }

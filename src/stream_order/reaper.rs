@@ -55,6 +55,8 @@ static COUNT: AtomicUsize = AtomicUsize::new(0);
 static ATTENDS: AtomicBool = AtomicBool::new(false);
 /// Deferred frees that the thread has released.
 static REAPED: AtomicU64 = AtomicU64::new(0);
+/// Deferred frees that any thread has released.
+static FREED: AtomicU64 = AtomicU64::new(0);
 /// From so many entries on, calls of ours look at them too: the thread may be waiting for an interpreter that is busy.
 static MANY: AtomicUsize = AtomicUsize::new(FEW);
 
@@ -94,6 +96,11 @@ pub(super) fn waiting() -> usize {
 /// Returns how many deferred frees the thread has released.
 pub(super) fn reaped() -> u64 {
     REAPED.load(Ordering::Relaxed)
+}
+
+/// Returns how many deferred frees were released.
+pub(super) fn freed() -> u64 {
+    FREED.load(Ordering::Acquire)
 }
 
 /// Returns whether every entry is looked at without a call of ours.
@@ -242,6 +249,7 @@ fn release(entries: Vec<Waiting>) {
     for entry in entries {
         // An allocator's panic must not end the thread, or leave the rest.
         callback::caught(entry.release, |_| ());
+        FREED.fetch_add(1, Ordering::AcqRel);
         COUNT.fetch_sub(1, Ordering::AcqRel);
     }
 }

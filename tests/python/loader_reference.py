@@ -206,12 +206,15 @@ def rows_of(batch: Any) -> list[int]:
 
 def loader_threads() -> int:
     """How many threads of loaders this process has."""
-    found = [task for task in os.listdir("/proc/self/task") if thread_name(task) == LOADER]
-    if not found:
-        return 0
-    # A new thread has the name of its maker until it names itself.
-    time.sleep(0.01)
-    return sum(thread_name(task) in (LOADER, None) for task in found)
+
+    def count() -> int:
+        return sum(thread_name(task) == LOADER for task in os.listdir("/proc/self/task"))
+
+    # A thread that was joined is listed a moment longer, and a new one has the name of its maker until it names itself.
+    end = time.monotonic() + 1
+    while (found := count()) and time.monotonic() < end:
+        time.sleep(0.001)
+    return found
 
 
 def thread_name(task: str) -> str | None:

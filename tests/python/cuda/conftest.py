@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -42,11 +41,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> bool | None:
 
 
 def drain() -> None:
-    """Runs what is queued, and has the package look at what waits to be released."""
-    gc.collect()
-    driver.run_all()
-    driver.settle()
-    assert _native.collect() == 0, "memory is waiting for work that is done"
+    assert driver.drain() == 0, "memory is waiting for work that is done"
 
 
 @pytest.fixture(autouse=True)

@@ -7,7 +7,6 @@ ordered before that is a race.
 from __future__ import annotations
 
 import ctypes
-import gc
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -332,8 +331,5 @@ def unfinished(data: pa.Array, **fields: Any) -> tuple[DeviceArray, int]:
 
 def drain() -> None:
     """Runs what is queued, and has the package release what waits: when something comes in, and when it is asked to."""
-    gc.collect()
-    driver.open_gates()
-    driver.run_all()
-    ad.collect()
+    driver.drain()
     ad.from_arrow(DeviceArray(pa.array([1]), how="pyarrow").give())

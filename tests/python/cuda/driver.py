@@ -7,13 +7,19 @@ from __future__ import annotations
 
 import ctypes
 import functools
-from collections.abc import Iterator
+import gc
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+
+from arrow_dlpack import _native
 
 NON_BLOCKING = 1
 DISABLE_TIMING = 2
 LEGACY, PER_THREAD = 1, 2
 INVALID_HANDLE = 400
+# Seconds, for what takes milliseconds on an idle machine.
+SOON = 30.0
 
 Handle = ctypes.c_void_p
 U64 = ctypes.c_uint64
@@ -299,6 +305,31 @@ def settle() -> None:
     open_gates()
     for ordinal in _used:
         synchronize(ordinal)
+
+
+def soon(condition: Callable[[], bool]) -> bool:
+    """Whether something comes true by itself: the package is not called meanwhile."""
+    end = time.monotonic() + SOON
+    while not condition():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.001)
+    return True
+
+
+def drain() -> int:
+    """Runs all work, and has the package release what waits for it; the number of blocks that still wait.
+
+    What is released may queue work of its own, behind which its owner lets go of more: hence the repetitions.
+    """
+    for _ in range(8):
+        gc.collect()
+        run_all()
+        settle()
+        left = _native.collect()
+        if left == 0:
+            break
+    return left
 
 
 def clean_up() -> None:

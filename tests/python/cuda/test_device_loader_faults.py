@@ -18,7 +18,6 @@ import driver
 import numpy as np
 import pyarrow as pa
 import pytest
-from arrow_dlpack import _native
 from device_batches import GROUPS, NULLS, Consumer, host, on_cpu, same, table
 from loader_reference import loader_threads
 
@@ -100,13 +99,9 @@ def attempt(consumer: Consumer, prefetch: int, device: str = "cuda") -> bool:
 
 
 def settle() -> None:
-    gc.collect()
     # The failure may still be to come.
-    for _ in range(2):
-        driver.run_all()
-        driver.settle()
-        _native.collect()
-    assert _native.collect() == 0
+    driver.drain()
+    assert driver.drain() == 0
     driver.clean_up()
 
 

@@ -195,18 +195,28 @@ def test_misfits_and_nulls_are_refused() -> None:
         ad.to_tensor(batch(), out=Out(filled((3, 2))), copy=False)
 
 
+class Kept(fakes.Torch):
+    """A tensor that its maker keeps: the memory is not free when a capsule is released."""
+
+    let_go = 0
+
+    def free(self) -> None:
+        self.let_go += 1
+
+
 def test_out_is_written_behind_its_producer(pool: fakes.Pool, host_waits: Any) -> None:
     """The producer's write is under way, and would come later."""
     stream = driver.Stream()
     array = ad.from_arrow(DeviceArray(pa.array([1, 2, 3, 4])).give())
     gate = driver.gate(stream.handle)
-    target = fakes.Torch(pool, np.zeros(4, "i8"), stream=stream.handle)
+    target = Kept(pool, np.zeros(4, "i8"), stream=stream.handle)
     waits = host_waits()
     assert ad.to_tensor(array, out=target) is target
     assert (waits.ours, waits.drivers) == (0, 0)
     driver.open_gate(gate)
     assert driver.read(target.address, 32, driver.LEGACY) == np.array([1, 2, 3, 4]).tobytes()
-    target.free()
+    driver.drain()
+    assert target.let_go == 1
 
 
 def test_a_tensor_of_ours_is_written_again(host_waits: Any) -> None:

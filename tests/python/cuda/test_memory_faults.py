@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 from collections.abc import Callable
 from contextlib import suppress
@@ -16,7 +15,6 @@ import numpy as np
 import producers
 import pyarrow as pa
 import pytest
-from arrow_dlpack import _native
 from device_arrow import clean_up
 
 pytestmark = pytest.mark.skipif(
@@ -88,11 +86,8 @@ def attempt(source: str) -> bool:
     except (BufferError, MemoryError) as error:
         text = str(error)
         assert any(said in text for said in ["failed with code", "no memory for", "no page-locked memory"]), text
-    gc.collect()
-    for _ in range(3):
-        driver.settle()
-        _native.collect()
-    assert _native.collect() == 0
+    driver.drain()
+    assert driver.drain() == 0
     assert not producers.wrongly_released(), driver.report()
     producers.forget_all()
     assert driver.races() == 0, driver.report()

@@ -9,7 +9,6 @@ import sys
 import textwrap
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import arrow_dlpack as ad
@@ -18,21 +17,10 @@ import fakes
 import numpy as np
 import producers
 import pytest
+from driver import SOON, soon
 
 VALUES = np.arange(1024, dtype="int32")
-# Seconds, for what takes milliseconds on an idle machine.
-SOON = 30.0
 UNKNOWN, ILLEGAL_ADDRESS = 999, 700
-
-
-def soon(condition: Callable[[], bool]) -> bool:
-    """Whether something comes true by itself: the package is not called meanwhile."""
-    end = time.monotonic() + SOON
-    while not condition():
-        if time.monotonic() > end:
-            return False
-        time.sleep(0.001)
-    return True
 
 
 def lend(pool: fakes.Pool, stream: int = driver.LEGACY, *, record: driver.Stream | None = None) -> None:
@@ -340,6 +328,31 @@ def test_collect_releases_what_is_done_and_counts_the_rest(pool: fakes.Pool) -> 
     driver.open_gate(gate)
     driver.settle()
     assert (ad.collect(), pool.freed) == (0, 2)
+    assert not producers.wrongly_released()
+
+
+def test_collect_releases_what_a_release_lets_go_of(pool: fakes.Pool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Memory whose owner holds more that is lent."""
+    monkeypatch.setenv("ARROW_DLPACK_REAPER", "0")
+
+    class Owner(fakes.Torch):
+        owned: list[fakes.Held]
+
+        def free(self) -> None:
+            super().free()
+            while self.owned:
+                self.owned.pop().release()
+            driver.settle()
+
+    def held(owned: list[fakes.Held]) -> fakes.Held:
+        source = Owner(pool, VALUES, stream=driver.LEGACY)
+        source.owned = owned
+        return fakes.cupy(ad.from_dlpack(source), driver.LEGACY)
+
+    outer = held([held([held([])])])
+    outer.release()
+    driver.settle()
+    assert (ad.collect(), pool.freed) == (0, 3)
     assert not producers.wrongly_released()
 
 
