@@ -89,7 +89,8 @@ fn texts() -> Series {
     Series::new("x".into(), ["to", "a longer text than twelve bytes"])
 }
 
-fn objects() -> Series {
+/// A column of Rust objects.
+pub(crate) fn objects() -> Series {
     ObjectChunked::new_from_vec("x".into(), vec![Thing(1), Thing(2)]).into_series()
 }
 

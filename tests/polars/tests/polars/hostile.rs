@@ -6,6 +6,8 @@ use arrow_dlpack::{Conversion, ErrorKind, NullPolicy, Selection, polars};
 use arrow_dlpack_polars::{Convert, chunked, chunks, counted};
 use polars_core::prelude::*;
 
+use crate::dtypes::objects;
+
 /// A column of codes, one of which is beyond its two categories.
 fn beyond(codes: impl IntoIterator<Item = Option<u8>>) -> Series {
     let dtype = DataType::from_frozen_categories(FrozenCategories::new(["a", "b"]).unwrap());
@@ -33,6 +35,28 @@ fn a_code_beyond_its_categories_is_found_inside_of_lists_and_structs() {
     assert!(chunks(&structs).unwrap_err().reason().contains("beyond"));
     let lists = beyond([Some(0), Some(9)]).reshape_array(&[1, 2].map(ReshapeDimension::new)).unwrap();
     assert!(chunks(&lists).unwrap_err().reason().contains("beyond"));
+}
+
+#[test]
+fn a_column_of_objects_in_a_frame_is_an_error_that_names_it() {
+    let (values, released) = counted("x", &[1.0, 2.0]);
+    let frame = DataFrame::new_infer_height(vec![values.into_column(), objects().with_name("o".into()).into_column()]);
+    let frame = frame.unwrap();
+    let refusals = [
+        Conversion::default().to_tensor(&frame).unwrap_err(),
+        polars::from_frame(&frame).map(drop).unwrap_err(),
+        polars::stream([frame.clone()]).map(drop).unwrap_err(),
+    ];
+    for error in refusals {
+        assert_eq!((error.kind(), error.column()), (ErrorKind::Unsupported, Some("o")), "{error}");
+        assert!(error.reason().contains("Rust objects") && error.remedy().is_some(), "{error}");
+    }
+    // The columns beside it convert, and nothing of the refusals keeps their memory.
+    let view = Conversion::default().columns(["x"]).to_tensor(&frame.select(["x"]).unwrap()).unwrap();
+    drop(frame);
+    assert_eq!((view.as_slice::<f32>().unwrap(), released.load(Ordering::SeqCst)), ([1.0, 2.0].as_slice(), 0));
+    drop(view);
+    assert_eq!(released.load(Ordering::SeqCst), 1);
 }
 
 #[test]

@@ -82,11 +82,17 @@ fn frames_whose_categories_differ_are_an_error() {
         |names: [&'static str; 2]| DataType::from_frozen_categories(FrozenCategories::new(names).unwrap());
     let random = || DataType::from_categories(Categories::random("".into(), CategoricalPhysical::U32));
     for (first, second) in [(enumeration(["a", "b"]), enumeration(["b", "a"])), (random(), random())] {
-        let frames = [first, second].map(|dtype| DataFrame::new_infer_height(vec![column(dtype)]).unwrap());
+        let [beside_first, beside_second] = [counted("y", &[1.0, 2.0]), counted("y", &[3.0, 4.0])];
+        let releases = [beside_first.1, beside_second.1];
+        let frames = [(first, beside_first.0), (second, beside_second.0)]
+            .map(|(dtype, beside)| DataFrame::new_infer_height(vec![column(dtype), beside.into_column()]).unwrap());
         let mut stream = polars::stream(frames).unwrap();
-        let error = Conversion::default().read_tensor(&mut stream).unwrap_err();
+        let conversion = Conversion::default().select(Selection::Each(None));
+        let error = conversion.read_tensors(&mut stream).unwrap_err();
         assert_eq!(error.column(), Some("x"), "{error}");
         assert!(error.reason().contains("other categories"), "{error}");
+        drop(stream);
+        assert_eq!(releases.map(|count| count.load(Ordering::SeqCst)), [1, 1]);
     }
 }
 
