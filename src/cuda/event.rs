@@ -73,11 +73,6 @@ impl Event {
         Ok(is_complete)
     }
 
-    /// Returns whether the event is complete, on a thread in which another context may be current.
-    pub(super) fn is_complete_anywhere(&self) -> Called<bool> {
-        if self.is_known_complete() { Ok(true) } else { self.is_complete(&self.device.enter_unchecked()?) }
-    }
-
     /// Waits until the event is complete. The thread sleeps in the driver, and no signal wakes it.
     ///
     /// # Errors

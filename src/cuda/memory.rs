@@ -1,7 +1,7 @@
 //! [`DeviceBuffer`]: our memory on a device, and copies to and from it.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use super::allocator::{Allocator, AllocatorError, MemorySource, allocate_from};
 use super::context::{CudaDevice, Current};
@@ -41,6 +41,9 @@ impl From<AllocatorError> for NoMemory {
     }
 }
 
+/// Returns a block when an event is complete. `bytes` of it are our own.
+pub(crate) type Retire = fn(event: Event, bytes: usize, give_back: Box<dyn FnOnce() + Send>);
+
 /// Our memory on a device. Once it is shared, its dropper must ensure that nothing uses it any more.
 #[derive(Debug)]
 pub(crate) struct DeviceBuffer {
@@ -52,6 +55,8 @@ pub(crate) struct DeviceBuffer {
     bytes: usize,
     /// `None` for memory of the pool.
     block: Option<Block>,
+    /// What becomes of the block of a failed conversion.
+    retire: Retire,
 }
 
 /// Memory without a stream order: it is returned when this is dropped.
@@ -65,7 +70,8 @@ enum Block {
 
 impl DeviceBuffer {
     /// Allocates memory for later work of `stream`, aligned to 256 bytes. `bytes` is not 0. If a stream is returned,
-    /// ours must wait for its present work, which may still use the memory.
+    /// ours must wait for its present work, which may still use the memory. Memory that is dropped before it is shared, by a
+    /// conversion that failed, is returned in the order of `stream`; `retire` does that where memory has no such order.
     ///
     /// # Errors
     /// If memory is out, or an allocator returns invalid memory.
@@ -74,9 +80,10 @@ impl DeviceBuffer {
         current: &Current,
         bytes: usize,
         stream: Stream,
+        retire: Retire,
     ) -> Result<(Self, Option<Stream>), NoMemory> {
         let device = current.device();
-        let made = |start, block| Self { device, start, stream, is_shared: false, bytes, block };
+        let made = |start, block| Self { device, start, stream, is_shared: false, bytes, block, retire };
         let allocator = match source {
             MemorySource::Allocator(allocator) => allocator,
             MemorySource::Pool => {
@@ -95,7 +102,7 @@ impl DeviceBuffer {
             }
         };
         let Some((block, behind)) = ForeignBlock::new(allocator, current, bytes, stream)? else {
-            return Self::new(&MemorySource::Pool, current, bytes, stream);
+            return Self::new(&MemorySource::Pool, current, bytes, stream, retire);
         };
         let start = DevicePointer::try_from(block.address).unwrap_or(DevicePointer::MAX);
         Ok((made(start, Some(Block::Foreign(block))), behind))
@@ -128,6 +135,20 @@ impl DeviceBuffer {
             unsafe { self.device.driver.memory_free_async(self.start, *stream) }.is_ok()
         })
     }
+
+    /// Returns the block of a failed conversion when the present work of the stream is done. If that cannot be known, the block
+    /// is lost.
+    fn abandon(&self, block: Block) {
+        let record = || self.device.enter_unchecked().and_then(|current| Event::record(&current, self.stream));
+        // Tried once more, because nothing else would return it.
+        let Ok(event) = record().or_else(|_| record()) else {
+            std::mem::forget(block);
+            return;
+        };
+        // Other allocators count theirs.
+        let bytes = if matches!(block, Block::Plain(_)) { self.bytes } else { 0 };
+        (self.retire)(event, bytes, Box::new(move || drop(block)));
+    }
 }
 
 impl Drop for DeviceBuffer {
@@ -140,7 +161,7 @@ impl Drop for DeviceBuffer {
         match block {
             // Memory that no work can use is returned at once.
             Some(block) if self.is_shared => drop(block),
-            Some(block) => abandon(self.device, self.stream, block),
+            Some(block) => self.abandon(block),
             None if self.is_shared && self.is_freed_on_our_stream() => {}
             None => {
                 // Tried once more, because nothing else would free it.
@@ -153,47 +174,6 @@ impl Drop for DeviceBuffer {
             }
         }
     }
-}
-
-/// A block of a failed conversion, and the work that it had started.
-struct Abandoned {
-    event: Event,
-    #[allow(dead_code, reason = "only to be dropped")]
-    block: Block,
-}
-
-static ABANDONED: Mutex<Vec<Abandoned>> = Mutex::new(Vec::new());
-/// The number of blocks, readable without the lock.
-static COUNT: AtomicUsize = AtomicUsize::new(0);
-
-/// Returns a block when the present work of a stream is done. If that cannot be known, the block is lost.
-fn abandon(device: &'static CudaDevice, stream: Stream, block: Block) {
-    let record = || device.enter_unchecked().and_then(|current| Event::record(&current, stream));
-    // Tried once more, because nothing else would return it.
-    let Ok(event) = record().or_else(|_| record()) else {
-        std::mem::forget(block);
-        return;
-    };
-    let mut all = ABANDONED.lock().unwrap_or_else(PoisonError::into_inner);
-    all.push(Abandoned { event, block });
-    // Under the lock, because a concurrent release would uncount the block before it was counted.
-    COUNT.fetch_add(1, Ordering::AcqRel);
-    drop(all);
-    release_abandoned();
-}
-
-/// Returns the memory of failed conversions whose started work is done. Never waits.
-pub(crate) fn release_abandoned() {
-    if COUNT.load(Ordering::Acquire) == 0 || is_forked() {
-        return;
-    }
-    let is_done = |abandoned: &mut Abandoned| abandoned.event.is_complete_anywhere() == Ok(true);
-    let mut all = ABANDONED.lock().unwrap_or_else(PoisonError::into_inner);
-    let done: Vec<Abandoned> = all.extract_if(.., is_done).collect();
-    drop(all);
-    COUNT.fetch_sub(done.len(), Ordering::AcqRel);
-    // Without the lock, because an allocator may call back into this function.
-    drop(done);
 }
 
 /// Memory of another library's allocator. Its dropper must ensure that nothing uses it any more.

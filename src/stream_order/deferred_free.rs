@@ -5,7 +5,7 @@
 
 use super::behind::Behind;
 use super::reaper::{self, Release, Waiting};
-use crate::cuda::{is_forked, is_started, release_abandoned};
+use crate::cuda::{Event, is_forked, is_started};
 
 /// The most owners between a block and the memory that it keeps alive for which [`collect`] looks.
 const ROUNDS: usize = 64;
@@ -32,9 +32,13 @@ impl Behind {
     }
 }
 
+/// Returns a block of a failed conversion when the work that the conversion has started is done.
+pub(super) fn retire(event: Event, bytes: usize, give_back: Release) {
+    Behind::new(event.device().ordinal(), std::iter::once(event)).then(bytes, give_back);
+}
+
 /// Releases the blocks that nothing uses any more, unless the reaper does. Never waits.
 pub(crate) fn look() {
-    release_abandoned();
     if !reaper::attends() {
         reaper::release_done();
     }
@@ -42,7 +46,6 @@ pub(crate) fn look() {
 
 /// Releases the blocks that nothing uses any more. Never waits.
 pub(crate) fn drain() {
-    release_abandoned();
     reaper::release_done();
 }
 

@@ -1,5 +1,6 @@
 //! Allocates device and page-locked memory; on out-of-memory frees caches and retries once.
 
+use super::deferred_free::retire;
 use super::{Wait, drain, host, settle};
 use crate::cuda::{
     Current, DeviceBuffer, Event, MemorySource, NoMemory, PinnedBlock, PinnedBuffer, Stream, free_pinned,
@@ -25,10 +26,10 @@ pub(crate) fn allocate_scratch(current: &Current, bytes: usize, stream: Stream) 
 }
 
 fn allocate_from(source: &MemorySource, current: &Current, bytes: usize, stream: Stream) -> Result<DeviceBuffer> {
-    let made = DeviceBuffer::new(source, current, bytes, stream).or_else(|why| match why {
+    let made = DeviceBuffer::new(source, current, bytes, stream, retire).or_else(|why| match why {
         NoMemory::Exhausted(_) => {
             give_back(current);
-            DeviceBuffer::new(source, current, bytes, stream)
+            DeviceBuffer::new(source, current, bytes, stream, retire)
         }
         NoMemory::Failed(_) => Err(why),
     });

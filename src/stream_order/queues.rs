@@ -53,6 +53,11 @@ impl<T> Queues<T> {
         }
     }
 
+    /// What entries wait for, each place once.
+    pub(super) fn places(&self) -> impl Iterator<Item = Awaited> {
+        self.queues.iter().map(|queue| queue.place)
+    }
+
     /// Removes and returns the entries that are done. Looks at each queue in order, and stops at the first entry that still
     /// waits for the same. An entry that waits for something else by now joins the queue of that.
     pub(super) fn take_done(&mut self, mut look: impl FnMut(&mut T) -> Look) -> Vec<T> {

@@ -1,8 +1,9 @@
-//! When do deferred frees come back by themselves? One thread waits for the work behind them.
+//! When do deferred frees come back by themselves? A thread waits for the work behind them.
 //!
-//! The thread starts with the first deferred free, and sleeps while there is none. If all of them wait for one stream, it
-//! waits in the driver for the first event, which takes one call; else it asks for the first of each stream, less and less
-//! often. Where that would be late, calls of ours look too. It holds no lock of ours while it waits or releases.
+//! It starts with the first deferred free, and sleeps while there is none. If all of them wait for one stream, it waits in the
+//! driver for the first event, which takes one call. Nothing ends such a wait early, so a second thread, which the first free
+//! behind another stream starts, looks after the other streams meanwhile: one thread at a time is on duty, and asks for the
+//! first entry of each stream, less and less often. No lock of ours is held during a wait or a release.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -14,7 +15,7 @@ use super::behind::{Awaited, Behind};
 use super::host;
 use super::queues::{Look, Queues};
 use crate::callback;
-use crate::cuda::{Called, Current, Event, at_exit, is_forked, thread_sync};
+use crate::cuda::{Current, Event, at_exit, is_forked, thread_sync};
 
 /// Frees memory, or returns it to its owner.
 pub(super) type Release = Box<dyn FnOnce() + Send>;
@@ -29,35 +30,44 @@ pub(super) struct Waiting {
 
 struct Shared {
     queues: Queues<Waiting>,
-    is_started: bool,
-    /// Set when the interpreter or the process ends: then the thread releases nothing more.
+    /// Threads that were started.
+    threads: usize,
+    /// Threads that sleep because there is nothing for them to do, those just started among them.
+    asleep: usize,
+    /// Whether a thread looks at the entries.
+    is_on_duty: bool,
+    /// Set when the interpreter or the process ends: then no thread releases anything more.
     is_stopped: bool,
-    /// Whether the thread has taken entries that it has not released yet.
+    /// Whether the thread on duty has taken entries that it has not released yet.
     is_releasing: bool,
-    /// The stream that the thread waits for inside the driver.
+    /// The stream that a thread waits for inside the driver. That thread is not on duty.
     blocked_at: Option<Awaited>,
 }
 
 static SHARED: Mutex<Shared> = Mutex::new(Shared {
     queues: Queues::new(),
-    is_started: false,
+    threads: 0,
+    asleep: 0,
+    is_on_duty: false,
     is_stopped: false,
     is_releasing: false,
     blocked_at: None,
 });
-/// Told of new entries, and of the end.
-static NEWS: Condvar = Condvar::new();
-/// Told when the thread has released what it took, or is back from a wait.
+/// Told, for threads that sleep, that one is needed on duty, and of the end.
+static NEEDED: Condvar = Condvar::new();
+/// Told, for the thread on duty, that another is back from a wait, and of the end.
+static BACK: Condvar = Condvar::new();
+/// Told when a thread has released what it took, or is back from a wait.
 static RELEASED: Condvar = Condvar::new();
 /// Entries that are not released yet, readable without the lock.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
-/// Whether the thread looks at every queue by itself.
+/// Whether threads look at every queue by themselves.
 static ATTENDS: AtomicBool = AtomicBool::new(false);
-/// Deferred frees that the thread has released.
+/// Deferred frees that threads here have released.
 static REAPED: AtomicU64 = AtomicU64::new(0);
 /// Deferred frees that any thread has released.
 static FREED: AtomicU64 = AtomicU64::new(0);
-/// From so many entries on, calls of ours look at them too: the thread may be waiting for an interpreter that is busy.
+/// From so many entries on, calls of ours look at them too: a thread here may be waiting for an interpreter that is busy.
 static MANY: AtomicUsize = AtomicUsize::new(FEW);
 
 thread_local! {
@@ -65,11 +75,13 @@ thread_local! {
 }
 
 const NAME: &str = "arrow-dlpack-reaper";
+/// One that waits in the driver, and one on duty.
+const MOST_THREADS: usize = 2;
 const SHORTEST: Duration = Duration::from_micros(50);
 const LONGEST: Duration = Duration::from_millis(10);
 /// A pause is this part of the time since the last release, by which the next one is late at most.
 const PART: u32 = 4;
-/// The most entries that are left to the thread alone.
+/// The most entries that are left to threads here alone.
 const FEW: usize = 16;
 /// Waits that end at once, after which the thread asks behind borrowed memory for what else is done: then one attachment
 /// releases all of it. Behind our own memory, which takes a call to free, a question in vain would be a third call.
@@ -93,7 +105,7 @@ pub(super) fn waiting() -> usize {
     COUNT.load(Ordering::Acquire)
 }
 
-/// Returns how many deferred frees the thread has released.
+/// Returns how many deferred frees threads here have released.
 pub(super) fn reaped() -> u64 {
     REAPED.load(Ordering::Relaxed)
 }
@@ -113,7 +125,7 @@ pub(super) fn fold<R>(start: R, step: impl FnMut(R, &Waiting) -> R) -> R {
     lock().queues.iter().fold(start, step)
 }
 
-/// Releases memory when its work is done. Starts the thread if there is none.
+/// Releases memory when its work is done. Starts a thread if one is needed.
 pub(super) fn defer(entry: Waiting) {
     let Some(place) = entry.behind.place() else { return (entry.release)() };
     thread_sync::send(token());
@@ -121,18 +133,21 @@ pub(super) fn defer(entry: Waiting) {
     COUNT.fetch_add(1, Ordering::AcqRel);
     let mut shared = lock();
     shared.queues.push(place, entry);
-    if shared.blocked_at.is_some_and(|blocked| blocked != place) {
-        ATTENDS.store(false, Ordering::Release);
+    if shared.is_needed() && shared.asleep == 0 && shared.threads < MOST_THREADS && !shared.is_stopped && is_wanted() {
+        let is_started = start();
+        let more = usize::from(is_started);
+        (shared.threads, shared.asleep) = (shared.threads + more, shared.asleep + more);
+        // Without a thread, calls of ours look at the entries.
+        ATTENDS.store(is_started, Ordering::Release);
     }
-    if !shared.is_started && !shared.is_stopped && is_wanted() {
-        shared.is_started = start();
-        ATTENDS.store(shared.is_started, Ordering::Release);
-    }
+    let is_needed = shared.is_needed();
     drop(shared);
-    NEWS.notify_one();
+    if is_needed {
+        NEEDED.notify_one();
+    }
 }
 
-/// Returns whether the environment leaves the thread on.
+/// Returns whether the environment leaves the threads on.
 fn is_wanted() -> bool {
     static WANTED: OnceLock<bool> = OnceLock::new();
     *WANTED.get_or_init(|| std::env::var_os("ARROW_DLPACK_REAPER").is_none_or(|value| value != "0"))
@@ -141,7 +156,6 @@ fn is_wanted() -> bool {
 fn start() -> bool {
     static AT_EXIT: Once = Once::new();
     AT_EXIT.call_once(|| at_exit(|| stop_within(Some(LAST_RELEASE))));
-    // Without a thread, calls of ours look at the entries.
     thread::Builder::new().name(NAME.to_owned()).spawn(reap).is_ok()
 }
 
@@ -150,16 +164,16 @@ pub(super) fn release_done() {
     if waiting() == 0 || is_forked() {
         return;
     }
-    let mut shared = lock();
-    let done = shared.take_done();
-    drop(shared);
+    let mut entered = None;
+    let done = lock().take_done(&mut entered);
+    drop(entered);
     release(done);
     // Work that is not done is not asked for at each call.
     MANY.store(waiting().saturating_mul(2).max(FEW), Ordering::Relaxed);
 }
 
-/// Waits until the thread has released the entries that it has taken, and has let go of the event of an entry that another
-/// thread has released.
+/// Waits until threads here have released the entries that they have taken, and have let go of the event of an entry that
+/// another thread has released.
 pub(super) fn wait_for_releases() {
     if is_forked() || IS_REAPER.get() {
         return;
@@ -170,21 +184,22 @@ pub(super) fn wait_for_releases() {
     drop(RELEASED.wait_timeout_while(shared, LAST_RELEASE, has_event));
 }
 
-/// Ends the thread's releases for good, because the interpreter ends. Waits for the one that it is at.
+/// Ends the releases of threads here for good, because the interpreter ends. Waits for the one that is under way.
 #[cfg(feature = "python")]
 pub(crate) fn stop_reaper() {
     stop_within(None);
 }
 
 fn stop_within(limit: Option<Duration>) {
-    // A forked process has no such thread, and the lock may be held by one that it does not have.
+    // A forked process has no such threads, and the lock may be held by one that it does not have.
     if is_forked() || IS_REAPER.get() {
         return;
     }
     let mut shared = lock();
     shared.is_stopped = true;
     ATTENDS.store(false, Ordering::Release);
-    NEWS.notify_all();
+    NEEDED.notify_all();
+    BACK.notify_all();
     let is_releasing = |shared: &mut Shared| shared.is_releasing;
     match limit {
         Some(limit) => drop(RELEASED.wait_timeout_while(shared, limit, is_releasing)),
@@ -193,30 +208,48 @@ fn stop_within(limit: Option<Duration>) {
 }
 
 impl Shared {
-    /// Removes the entries that are done, as the driver tells.
-    fn take_done(&mut self) -> Vec<Waiting> {
+    /// Returns whether a thread should go on duty: none is, and some entry is not behind the stream that another waits for.
+    fn is_needed(&self) -> bool {
+        !self.is_on_duty && self.queues.places().any(|place| Some(place) != self.blocked_at)
+    }
+
+    /// Removes the entries that are done, as the driver tells, but asks nothing of the stream that another thread waits for
+    /// if this thread is one of them. `entered` is the device that is current on this thread, and is changed as needed.
+    fn take_done(&mut self, entered: &mut Option<Current>) -> Vec<Waiting> {
         // Another thread may have seen some of an entry's events complete.
         thread_sync::receive(token());
-        let mut entered: Option<Called<Current>> = None;
-        let is_in = |entered: &Option<Called<Current>>, ordinal| matches!(entered, Some(Ok(current)) if current.device().ordinal() == ordinal);
+        let is_in = |entered: &Option<Current>, ordinal| {
+            entered.as_ref().is_some_and(|current| current.device().ordinal() == ordinal)
+        };
+        let attended = self.blocked_at.filter(|_| IS_REAPER.get());
         let done = self.queues.take_done(|entry| {
             let behind = &mut entry.behind;
-            let ordinal = behind.ordinal();
-            if !is_in(&entered, ordinal) {
-                // The context before it is restored first.
-                entered = None;
-                entered = behind.enter();
+            let (ordinal, place) = (behind.ordinal(), behind.place());
+            if behind.is_known_done() {
+                return Look::Done;
             }
-            let is_done = match &entered {
-                Some(Ok(current)) => behind.is_done(current),
-                Some(Err(status)) => Err(*status),
-                None => Ok(false),
-            };
-            match is_done {
+            if attended.is_some() && place == attended {
+                return behind.place().map_or(Look::Done, Look::At);
+            }
+            if !is_in(entered, ordinal) {
+                // The context before it is restored first.
+                drop(entered.take());
+                match behind.enter() {
+                    Some(Ok(current)) => *entered = Some(current),
+                    Some(Err(status)) if status.is_final() => return Look::Lost,
+                    Some(Err(_)) | None => return Look::At(Awaited::Unknown(ordinal)),
+                }
+            }
+            let Some(current) = entered.as_ref() else { return Look::At(Awaited::Unknown(ordinal)) };
+            match behind.is_done(current) {
                 Ok(true) => Look::Done,
                 Ok(false) => behind.place().map_or(Look::Done, Look::At),
                 Err(status) if status.is_final() => Look::Lost,
-                Err(_) => Look::At(Awaited::Unknown(ordinal)),
+                Err(_) => {
+                    // A release of another library may have changed the thread's context.
+                    drop(entered.take());
+                    Look::At(Awaited::Unknown(ordinal))
+                }
             }
         });
         thread_sync::send(token());
@@ -238,6 +271,9 @@ impl Shared {
 
     /// Returns the event to wait for, if all entries wait for one stream, and whether the memory behind it is borrowed.
     fn event(&self) -> Option<(Awaited, Arc<Event>, bool)> {
+        if self.blocked_at.is_some() {
+            return None;
+        }
         let (place, first) = self.queues.alone()?;
         let event = first.behind.event()?;
         matches!(place, Awaited::Stream(..)).then(|| (place, Arc::clone(event), first.bytes == 0))
@@ -254,74 +290,83 @@ fn release(entries: Vec<Waiting>) {
     }
 }
 
-/// What the thread does until the process ends.
+/// What a thread does until the process ends.
 fn reap() {
     IS_REAPER.set(true);
-    // Kept, so that a wait takes one call.
+    // Kept, so that a wait or a question takes one call.
     let mut entered: Option<Current> = None;
-    let mut last = Instant::now();
-    let mut at_once = 0;
     let mut shared = lock();
-    while !shared.is_stopped {
-        if shared.queues.is_idle() {
-            ATTENDS.store(true, Ordering::Release);
-            shared = NEWS.wait(shared).unwrap_or_else(PoisonError::into_inner);
-            last = Instant::now();
-            continue;
+    loop {
+        let is_idle = |shared: &mut Shared| !shared.is_stopped && !shared.is_needed();
+        shared = NEEDED.wait_while(shared, is_idle).unwrap_or_else(PoisonError::into_inner);
+        if shared.is_stopped {
+            break;
         }
-        let waited = shared.event();
-        let was_told;
-        let done = match waited {
+        shared.asleep -= 1;
+        shared = be_on_duty(shared, &mut entered);
+        shared.asleep += 1;
+    }
+    drop(shared);
+    // The driver may be shutting down: it is not called any more.
+    std::mem::forget(entered);
+}
+
+/// Looks at the entries, and releases those that are done, until none is left that no other thread looks after.
+fn be_on_duty(mut shared: MutexGuard<'static, Shared>, entered: &mut Option<Current>) -> MutexGuard<'static, Shared> {
+    let (mut last, mut at_once) = (Instant::now(), 0);
+    while !shared.is_stopped && shared.is_needed() {
+        let mut was_told = false;
+        let done = match shared.event() {
             Some((place, event, is_borrowed)) => {
                 shared.blocked_at = Some(place);
                 drop(shared);
                 let started = Instant::now();
-                was_told = wait_for(&event, &mut entered);
+                was_told = wait_for(&event, entered);
                 at_once = if started.elapsed() < NO_WAIT { at_once + 1 } else { 0 };
                 drop(event);
                 shared = lock();
                 shared.blocked_at = None;
                 RELEASED.notify_all();
-                if shared.is_stopped {
-                    break;
+                if shared.is_stopped || shared.is_on_duty {
+                    // It looks at what the wait was for.
+                    BACK.notify_one();
+                    return shared;
                 }
                 ATTENDS.store(true, Ordering::Release);
                 // What the driver does not tell by a wait it may tell if it is asked.
-                if was_told { shared.take_seen(is_borrowed && at_once >= AT_ONCE) } else { shared.take_done() }
+                if was_told { shared.take_seen(is_borrowed && at_once >= AT_ONCE) } else { shared.take_done(entered) }
             }
-            None => {
-                was_told = false;
-                shared.take_done()
-            }
+            None => shared.take_done(entered),
         };
-        if done.is_empty() {
-            if !was_told {
-                let pause = (last.elapsed() / PART).clamp(SHORTEST, LONGEST);
-                shared = NEWS.wait_timeout(shared, pause).unwrap_or_else(PoisonError::into_inner).0;
+        shared.is_on_duty = true;
+        if !done.is_empty() {
+            shared.is_releasing = true;
+            drop(shared);
+            REAPED.fetch_add(done.len() as u64, Ordering::Relaxed);
+            if done.iter().all(|entry| entry.bytes > 0) {
+                release(done);
+            } else {
+                // Once for all of them: each of them attached by itself would wait for the interpreter's lock in turn.
+                host::attached(|| release(done));
             }
-            continue;
+            last = Instant::now();
+            shared = lock();
+            shared.is_releasing = false;
+            RELEASED.notify_all();
+        } else if !was_told && !shared.is_stopped {
+            let pause = (last.elapsed() / PART).clamp(SHORTEST, LONGEST);
+            shared = BACK.wait_timeout(shared, pause).unwrap_or_else(PoisonError::into_inner).0;
         }
-        shared.is_releasing = true;
-        drop(shared);
-        REAPED.fetch_add(done.len() as u64, Ordering::Relaxed);
-        if done.iter().all(|entry| entry.bytes > 0) {
-            release(done);
-        } else {
-            // Once for all of them: each of them attached by itself would wait for the interpreter's lock in turn.
-            host::attached(|| release(done));
-        }
-        last = Instant::now();
-        shared = lock();
-        shared.is_releasing = false;
-        RELEASED.notify_all();
+        shared.is_on_duty = false;
     }
-    // The driver may be shutting down: it is not called any more.
-    std::mem::forget(entered);
+    shared
 }
 
 /// Waits for an event in the driver; false if that fails.
 fn wait_for(event: &Event, entered: &mut Option<Current>) -> bool {
-    if entered.is_none() {
+    if entered.as_ref().is_none_or(|current| current.device().ordinal() != event.device().ordinal()) {
+        // The context before it is restored first.
+        drop(entered.take());
         *entered = event.device().enter_unchecked().ok();
     }
     let is_told = entered.is_some() && event.synchronize().is_ok();
