@@ -145,9 +145,9 @@ fn enter(readiness: &Readiness, chunks: &[Vec<KernelSource>], stream: Stream) ->
     require_free(&current, stream)?;
     stream_order::load_kernels(&current)?;
     for source in chunks.iter().flatten() {
-        current.check_memory(source.values.start, source.values.len(), readiness.device())?;
+        readiness.check_part_in(&current, &source.values)?;
         for level in &source.levels {
-            current.check_memory(level.start, level.bytes, readiness.device())?;
+            readiness.check_part_in(&current, &(level.start..level.start.saturating_add(level.bytes)))?;
         }
     }
     Ok(current)

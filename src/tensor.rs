@@ -221,14 +221,16 @@ impl Tensor {
         Self { read_only: false, lent: false, copied: self.copied || self.len > 0, ..self }
     }
 
-    /// Refuses CUDA memory that contradicts its producer.
+    /// Refuses CUDA memory that contradicts its producer, on a thread in which the context of a device is current.
     ///
     /// # Errors
-    /// If the memory differs, or there is no driver to ask.
+    /// If the memory differs, or the driver fails.
     #[cfg(feature = "python")]
-    pub(crate) fn check_memory(&self) -> Result<()> {
+    pub(crate) fn check_memory(&self, current: &crate::cuda::Current) -> Result<()> {
+        let Some(readiness) = &self.readiness else { return Ok(()) };
         let (before, bytes) = self.span().unwrap_or((0, 0));
-        crate::stream_order::check_memory(self.device, self.data.addr().wrapping_sub(before), bytes)
+        let start = self.data.addr().wrapping_sub(before);
+        readiness.check_part_in(current, &(start..start.saturating_add(bytes)))
     }
 
     /// Returns the bytes from the lowest element to the first, and from the first to the end of the highest; `None` if

@@ -28,7 +28,8 @@ pub(crate) struct CudaDevice {
     /// `CUdevice`.
     device: c_int,
     context: ContextHandle,
-    pub(super) streams: Mutex<Vec<StreamHandle>>,
+    /// Those that are idle, or will be; the least recently used first.
+    pub(super) streams: Mutex<VecDeque<StreamHandle>>,
     pub(super) events: Mutex<Vec<EventHandle>>,
     /// Streams of others that were found to be of the context, the oldest first.
     pub(super) known_streams: Mutex<VecDeque<StreamHandle>>,
@@ -85,7 +86,7 @@ impl CudaDevice {
             ordinal,
             device,
             context,
-            streams: Mutex::new(Vec::new()),
+            streams: Mutex::new(VecDeque::new()),
             events: Mutex::new(Vec::new()),
             known_streams: Mutex::new(VecDeque::new()),
             pool: OnceLock::new(),
@@ -178,13 +179,27 @@ impl CudaDevice {
         let mut mode = RELAXED;
         // SAFETY: `mode` is a local that the driver swaps with its own.
         unsafe { self.driver.exchange_capture_mode(&raw mut mode) }?;
-        // SAFETY: a retained primary context.
-        let pushed = unsafe { self.driver.context_push(self.context) };
-        if let Err(status) = pushed {
-            restore_mode(self.driver, mode);
-            return Err(status);
+        match self.make_current() {
+            Ok(is_pushed) => Ok(Current { device: self, mode, is_pushed, not_send: std::marker::PhantomData }),
+            Err(status) => {
+                restore_mode(self.driver, mode);
+                Err(status)
+            }
         }
-        Ok(Current { device: self, mode, not_send: std::marker::PhantomData })
+    }
+
+    /// Makes the device's primary context current in this thread, and returns whether it was pushed: a thread that works on the
+    /// device already, as those of other libraries do, is spared the two calls.
+    fn make_current(&self) -> Called<bool> {
+        let mut context = ContextHandle::NULL;
+        // SAFETY: `context` is a local that the driver sets.
+        unsafe { self.driver.context_get_current(&raw mut context) }?;
+        if context == self.context {
+            return Ok(false);
+        }
+        // SAFETY: a retained primary context.
+        unsafe { self.driver.context_push(self.context) }?;
+        Ok(true)
     }
 }
 
@@ -229,6 +244,8 @@ fn missing(driver: &Driver, ordinal: i32) -> Error {
 pub(crate) struct Current {
     device: &'static CudaDevice,
     mode: c_int,
+    /// Whether the context was not current before.
+    is_pushed: bool,
     /// A context is current on one thread only.
     not_send: std::marker::PhantomData<*mut ()>,
 }
@@ -245,12 +262,14 @@ impl Current {
 
 impl Drop for Current {
     fn drop(&mut self) {
-        let mut context = ContextHandle::NULL;
-        // SAFETY: `context` is a local that the driver sets; the context was pushed by this thread.
-        let mut pop = || unsafe { self.driver().context_pop(&raw mut context) };
-        // Tried once more, because whoever made another context current before would continue in the wrong one. If the
-        // driver is shutting down, it fails for good, and nothing is left to restore.
-        let _ = pop().or_else(|_| pop());
+        if self.is_pushed {
+            let mut context = ContextHandle::NULL;
+            // SAFETY: `context` is a local that the driver sets; the context was pushed by this thread.
+            let mut pop = || unsafe { self.driver().context_pop(&raw mut context) };
+            // Tried once more, because whoever made another context current before would continue in the wrong one. If the
+            // driver is shutting down, it fails for good, and nothing is left to restore.
+            let _ = pop().or_else(|_| pop());
+        }
         restore_mode(self.driver(), self.mode);
     }
 }

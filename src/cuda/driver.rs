@@ -206,6 +206,8 @@ functions! {
     device_can_access_peer = "cuDeviceCanAccessPeer"(can: *mut c_int, device: c_int, peer: c_int);
     /// The primary context, kept alive until it is released.
     primary_context_retain = "cuDevicePrimaryCtxRetain"(context: *mut ContextHandle, device: c_int);
+    /// The context that is current in this thread.
+    context_get_current = "cuCtxGetCurrent"(context: *mut ContextHandle);
     /// Makes a context current in this thread.
     context_push = "cuCtxPushCurrent_v2"(context: ContextHandle);
     /// Makes the previous context current again.

@@ -1,6 +1,7 @@
 //! Asks the driver about an address.
 
 use std::ffi::{c_int, c_void};
+use std::ops::Range;
 
 use super::context::{CudaDevice, Current};
 use super::driver::{ContextHandle, DevicePointer, Driver, Status, driver};
@@ -64,11 +65,10 @@ impl Pointer {
         Ok(Self { device: device.map(|kind| Device::new(kind, ordinal.max(0))), context, range: (start, size) })
     }
 
-    /// Returns the bytes from `address` to the end of its allocation, if the driver knows it.
-    fn bytes_from(&self, address: usize) -> Option<usize> {
+    /// Returns the addresses of the allocation, if the driver knows them.
+    fn allocation(&self) -> Option<Range<usize>> {
         let start = usize::try_from(self.range.0).ok()?;
-        let before = address.checked_sub(start)?;
-        self.range.1.checked_sub(before)
+        Some(start..start.checked_add(self.range.1)?)
     }
 }
 
@@ -76,8 +76,18 @@ impl Current {
     /// Refuses memory that contradicts its producer: another device or kind, another context than the primary one, or
     /// fewer than `bytes`.
     pub(crate) fn check_memory(&self, address: usize, bytes: usize, said: Device) -> Result<()> {
+        self.checked_allocation(address, bytes, said).map(drop)
+    }
+
+    /// As [`Current::check_memory`]; returns the addresses of the allocation, if the driver knows them.
+    pub(crate) fn checked_allocation(
+        &self,
+        address: usize,
+        bytes: usize,
+        said: Device,
+    ) -> Result<Option<Range<usize>>> {
         if bytes == 0 {
-            return Ok(());
+            return Ok(None);
         }
         let pointer = Pointer::ask(self.driver(), address)?;
         let refused = |reason: String| Err(Error::new(ErrorKind::Device, reason));
@@ -101,12 +111,14 @@ impl Current {
                 "the memory at {address:#x} is of a context that is not the primary one of {found}, which is not supported"
             ));
         }
-        match pointer.bytes_from(address) {
-            Some(room) if room >= bytes => Ok(()),
-            Some(room) => {
+        let Some(allocation) = pointer.allocation().filter(|allocation| allocation.start <= address) else {
+            return Ok(None);
+        };
+        match allocation.end.saturating_sub(address) {
+            room if room >= bytes => Ok(Some(allocation)),
+            room => {
                 refused(format!("{bytes} bytes from {address:#x} on reach beyond an allocation that ends after {room}"))
             }
-            None => Ok(()),
         }
     }
 

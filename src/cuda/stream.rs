@@ -115,17 +115,18 @@ pub(crate) struct PooledStream {
 
 impl PooledStream {
     /// Returns an idle stream, because unfinished work that waits for something else would delay the next work. If very
-    /// many are busy, returns the least recently used one.
+    /// many are busy, returns the least recently used one. Asks that one alone, because each question is a call of the driver.
     pub(crate) fn idle(current: &Current) -> Called<Self> {
         let device = current.device();
         let mut streams = device.streams.lock().unwrap_or_else(PoisonError::into_inner);
-        let idle = streams.iter().position(|stream| {
+        if let Some(first) = streams.pop_front() {
             // SAFETY: a stream of ours, never destroyed.
-            unsafe { device.driver.stream_query(*stream) }.is_ok()
-        });
-        let found = idle.or((streams.len() >= MOST_BUSY).then_some(0));
-        if let Some(index) = found {
-            return Ok(Self { device, handle: streams.remove(index) });
+            let is_idle = unsafe { device.driver.stream_query(first) }.is_ok();
+            if is_idle || streams.len() + 1 >= MOST_BUSY {
+                return Ok(Self { device, handle: first });
+            }
+            // Another is asked the next time.
+            streams.push_back(first);
         }
         drop(streams);
         Ok(Self { device, handle: create(device)? })
@@ -150,7 +151,7 @@ impl Drop for PooledStream {
         if is_forked() {
             return;
         }
-        self.device.streams.lock().unwrap_or_else(PoisonError::into_inner).push(self.handle);
+        self.device.streams.lock().unwrap_or_else(PoisonError::into_inner).push_back(self.handle);
     }
 }
 

@@ -1,7 +1,7 @@
 //! Probes for tests: the driver functions that are called, and the numbers of cached objects. When nothing is in use,
 //! any other live object is a leak.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::PoisonError;
 
 use super::context::CudaDevice;
 pub(crate) use super::driver::FUNCTIONS;
@@ -12,8 +12,9 @@ use super::pinned::kept_allocations;
 pub(crate) fn kept() -> [(&'static str, usize); 6] {
     let (mut streams, mut events, mut plain, mut pools, mut modules) = (0, 0, 0, 0, 0);
     for device in CudaDevice::in_use() {
-        streams += count(&device.streams) + usize::from(device.has_free_stream());
-        events += count(&device.events);
+        streams +=
+            device.streams.lock().unwrap_or_else(PoisonError::into_inner).len() + usize::from(device.has_free_stream());
+        events += device.events.lock().unwrap_or_else(PoisonError::into_inner).len();
         plain += device.unpooled.count();
         pools += usize::from(device.pool.get().is_some_and(Option::is_some));
         modules += usize::from(device.has_kernels());
@@ -27,8 +28,4 @@ pub(crate) fn kept() -> [(&'static str, usize); 6] {
         ("pools", pools),
         ("modules", modules),
     ]
-}
-
-fn count<T>(idle: &Mutex<Vec<T>>) -> usize {
-    idle.lock().unwrap_or_else(PoisonError::into_inner).len()
 }

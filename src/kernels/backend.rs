@@ -16,7 +16,7 @@ use crate::error::{Error, Result};
 use crate::ffi::dlpack::DLDeviceType;
 use crate::plan::{Action, Placement, Plan, needs_copy};
 use crate::spec::{Element, MatrixSpec, MemoryOrder, Nulls, Spec};
-use crate::stream_order::{Readiness, check_memory};
+use crate::stream_order::Readiness;
 use crate::tensor::{Output, Tensor};
 use crate::transfer::{HostRead, read_to_host};
 
@@ -83,7 +83,7 @@ impl DeviceBackend<'_> {
 impl Backend for DeviceBackend<'_> {
     fn check_view(&self, spec: &Spec, chunk: &ColumnChunk<'_>) -> Result<()> {
         let bytes = chunk.leaf.element_bytes(spec.element());
-        check_memory(self.readiness.device(), bytes.start, bytes.len())
+        self.readiness.check_part(&bytes)
     }
 
     /// The host reads the bytes, or what a kernel finds.

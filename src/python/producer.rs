@@ -67,7 +67,7 @@ fn on_stream(method: &Bound<'_, PyAny>, advertised: Device, copy: CopyMode) -> P
     let (stream, wait) =
         if has_waited { (stream.stream(), Wait::DlpackImport) } else { (Stream::LEGACY, Wait::DlpackDefault) };
     readiness.written_behind(&current, stream, wait)?;
-    tensor.check_memory()?;
+    tensor.check_memory(&current)?;
     Ok(tensor)
 }
 
@@ -81,8 +81,9 @@ pub(super) fn behind(tensor: &Tensor, stream: Stream) -> PyResult<()> {
         // Host memory all the same.
         return Ok(());
     }
-    tensor.check_memory()?;
-    Ok(readiness.written_behind(&stream_order::enter(device)?, stream, Wait::DlpackDefault)?)
+    let current = stream_order::enter(device)?;
+    tensor.check_memory(&current)?;
+    Ok(readiness.written_behind(&current, stream, Wait::DlpackDefault)?)
 }
 
 /// What `__dlpack_device__` says; `None` without it.

@@ -4,6 +4,7 @@
 //! Each wait has a number (`Wait`). Nothing here synchronises a device or a context.
 #![allow(unsafe_code, reason = "reads the handle of a foreign event")]
 
+mod allocation;
 mod behind;
 mod callers;
 mod check;
@@ -20,11 +21,13 @@ mod waits;
 
 use std::ffi::c_void;
 use std::fmt;
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use smallvec::SmallVec;
 
+pub(crate) use allocation::check_memory;
 pub(crate) use behind::Behind;
 pub(crate) use check::{check_host, is_check_asked};
 pub use deferred_free::collect;
@@ -65,6 +68,8 @@ struct Inner {
     lent: AtomicBool,
     /// Whether our own work uses the memory and its end cannot be known: the memory is never freed then.
     lost: AtomicBool,
+    /// The allocation that the driver last named for a part of the memory. It is there as long as the memory.
+    allocation: Mutex<Option<Range<usize>>>,
     uses: Mutex<SmallVec<[Use; 1]>>,
 }
 
@@ -109,6 +114,7 @@ impl Readiness {
             parts,
             lent: AtomicBool::default(),
             lost: AtomicBool::default(),
+            allocation: Mutex::default(),
             uses: Mutex::default(),
         }))
     }
@@ -230,6 +236,12 @@ impl Readiness {
     #[must_use]
     pub fn device(&self) -> Device {
         self.0.device
+    }
+
+    /// Returns whether both are of the same memory.
+    #[cfg(feature = "python")]
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
     }
 
     /// Returns whether there is no event to wait for.
@@ -462,18 +474,6 @@ pub(crate) fn located(device: Device, address: usize) -> Device {
 /// If the driver fails, or the wait is interrupted.
 pub(crate) fn settle(current: &Current, stream: Stream) -> Result<()> {
     if current.is_idle(stream)? { Ok(()) } else { host::wait_for(current, stream) }
-}
-
-/// Refuses memory that contradicts its producer: another device or kind, another context than the primary one, or a
-/// shorter size. Memory outside CUDA is not checked.
-///
-/// # Errors
-/// If the memory differs, or there is no driver to ask.
-pub(crate) fn check_memory(device: Device, address: usize, bytes: usize) -> Result<()> {
-    if !is_cuda(device) || bytes == 0 {
-        return Ok(());
-    }
-    enter(device)?.check_memory(address, bytes, device)
 }
 
 #[cfg(test)]

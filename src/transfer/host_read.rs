@@ -54,7 +54,7 @@ pub(crate) fn read_to_host(readiness: &Readiness, ranges: &[Range<usize>]) -> Re
     }
     let current = stream_order::enter(readiness.device())?;
     for (start, bytes) in &pieces {
-        current.check_memory(*start, bytes.len(), readiness.device())?;
+        readiness.check_part_in(&current, &(*start..start.saturating_add(bytes.len())))?;
     }
     if is_read_in_place(readiness.device())? {
         readiness.wait_on_host(Wait::HostRead)?;

@@ -21,7 +21,7 @@ use crate::ffi::dlpack::{
     DLDeviceType, DLPACK_MAJOR_VERSION, DLPackCurrentWorkStream, DLPackExchangeAPI, DLPackExchangeAPIHeader,
     DLPackManagedTensorToPyObjectNoSync,
 };
-use crate::stream_order::Wait;
+use crate::stream_order::{Readiness, Wait};
 
 /// A chain of older tables is not followed further: a corrupt one may have no end.
 const MOST_TABLES: usize = 16;
@@ -37,6 +37,8 @@ pub(in crate::python) struct Arrays<'py> {
 }
 
 struct Namespace<'py> {
+    /// The stream that waits for memory already, and which memory.
+    ordered: Option<(Stream, Readiness)>,
     from_dlpack: Bound<'py, PyAny>,
     route: Maker,
     /// Looked up for the first view, where it is not known.
@@ -90,13 +92,13 @@ impl<'py> Arrays<'py> {
     pub(in crate::python) fn make(&mut self, tensor: crate::tensor::Tensor) -> PyResult<Bound<'py, PyAny>> {
         let tensor = if self.access == Access::ReadOnly { tensor.into_read_only() } else { tensor };
         let own = |tensor| Bound::new(self.py, Tensor::with_legacy(tensor, self.legacy)).map(Bound::into_any);
-        let Some(Namespace { from_dlpack, route, library }) = &mut self.namespace else { return own(tensor) };
+        let Some(Namespace { ordered, from_dlpack, route, library }) = &mut self.namespace else { return own(tensor) };
         if self.access == Access::Warned && !tensor.is_writable() {
             library.get_or_insert_with(|| Library::of(from_dlpack)).warn_of_view(self.py)?;
         }
         // Where the table refuses, the function says why, in the library's own words.
         if let Maker::Table(table) = route
-            && table.takes(self.py, &tensor)?
+            && table.takes(self.py, &tensor, ordered)?
             && let Some(array) = table.make(self.py, &tensor)?
         {
             return Ok(array);
@@ -119,7 +121,7 @@ impl<'py> Namespace<'py> {
         // An object that is no module may make a new function at each look-up, and treat arrays in its own way.
         let (route, library) =
             if xp.is_instance_of::<PyModule>() { known(&from_dlpack) } else { (Maker::Function, None) };
-        Ok(Self { from_dlpack, route, library })
+        Ok(Self { ordered: None, from_dlpack, route, library })
     }
 }
 
@@ -198,8 +200,13 @@ impl ArrayTable {
     }
 
     /// Whether the table makes an array of a tensor: its functions synchronise nothing, so the stream that the library works
-    /// on has to wait for memory on CUDA first.
-    fn takes(&self, py: Python<'_>, tensor: &crate::tensor::Tensor) -> PyResult<bool> {
+    /// on has to wait for memory on CUDA first, once for the columns of a batch.
+    fn takes(
+        &self,
+        py: Python<'_>,
+        tensor: &crate::tensor::Tensor,
+        ordered: &mut Option<(Stream, Readiness)>,
+    ) -> PyResult<bool> {
         let device = tensor.device();
         let readiness = match tensor.readiness() {
             None => return Ok(true),
@@ -217,7 +224,10 @@ impl ArrayTable {
         }
         // As a handle, NULL is the legacy default stream.
         let stream = if stream.is_null() { Stream::LEGACY } else { Stream::named(stream.addr())? };
-        readiness.wait_on_stream(device, stream, Wait::ExchangeOutput)?;
+        if !ordered.as_ref().is_some_and(|(by, waited)| *by == stream && waited.is_same(readiness)) {
+            readiness.wait_on_stream(device, stream, Wait::ExchangeOutput)?;
+            *ordered = Some((stream, readiness.clone()));
+        }
         Ok(true)
     }
 

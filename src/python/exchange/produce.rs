@@ -132,9 +132,9 @@ pub(super) fn wait_by_this_thread(tensor: &crate::tensor::Tensor) -> PyResult<()
 pub(super) fn arrived(tensor: crate::tensor::Tensor) -> PyResult<crate::tensor::Tensor> {
     producer::require_known(tensor.device())?;
     if let Some(readiness) = tensor.readiness().filter(|_| is_cuda(tensor.device())) {
-        tensor.check_memory()?;
-        // Whoever made it worked on the stream that `current_work_stream` names.
         let current = stream_order::enter(tensor.device())?;
+        tensor.check_memory(&current)?;
+        // Whoever made it worked on the stream that `current_work_stream` names.
         let stream = stream_order::current_stream();
         current.require_own(stream)?;
         readiness.written_behind(&current, stream, Wait::ExchangeImport)?;

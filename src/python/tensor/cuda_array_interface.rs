@@ -126,7 +126,7 @@ pub(in crate::python) fn of_cuda_array_interface(object: &Bound<'_, PyAny>) -> P
     };
     // SAFETY: the interface: the elements that shape and strides reach are memory of the device, alive as long as the object.
     let tensor = unsafe { Tensor::from_parts(parts) }?.into_lent();
-    tensor.check_memory()?;
+    tensor.check_memory(&current)?;
     Ok(Some(tensor))
 }
 

@@ -1,0 +1,102 @@
+"""How many calls of the driver do imports and exports make? All threads are counted."""
+
+from __future__ import annotations
+
+import gc
+import sys
+
+import arrow_dlpack as ad
+import driver
+import exchange
+import fakes
+import numpy as np
+import pyarrow as pa
+import pytest
+from device_arrow import DeviceArray, Memory
+from driver import soon
+from test_reaper import lend
+
+VALUES = np.arange(64, dtype="int32")
+
+
+@pytest.fixture(autouse=True)
+def _only_ours() -> None:
+    driver.exempt = True
+    yield
+    driver.exempt = False
+
+
+@pytest.mark.parametrize("by_arrow", [False, True])
+@pytest.mark.parametrize("waiting", [0, 40])
+def test_a_round_trip_makes_at_most_8_calls(pool: fakes.Pool, waiting: int, by_arrow: bool) -> None:
+    """torch -> ad -> torch, in a thread of a library that works on the device: its context is current. Memory of others waits."""
+    busy, consumer, writer = driver.Stream(), driver.Stream(), driver.Stream()
+    gate = driver.gate(busy.handle)
+    for _ in range(waiting):
+        lend(pool, record=busy)
+    driver.synchronize_stream(driver.LEGACY)
+    assert soon(lambda: ad.collect() == waiting)
+    calls = []
+    with driver.current():
+        for _ in range(6):
+            source = fakes.Torch(pool, VALUES, stream=writer.handle)
+            before = driver.calls()
+            if by_arrow:
+                taken = fakes.cupy(ad.to_tensor(ad.to_arrow(source)), consumer.handle)
+            else:
+                taken = fakes.cupy(ad.from_dlpack(source), consumer.handle)
+            calls.append(driver.calls() - before)
+            driver.synchronize_stream(consumer.handle)
+            taken.release()
+            del taken
+            gc.collect()
+            driver.synchronize_stream(driver.LEGACY)
+            assert soon(lambda: ad.collect() == waiting)
+    driver.open_gate(gate)
+    # The first ones make what the later ones use: events, and streams to name to producers.
+    assert max(calls[-3:]) <= 8, calls
+
+
+class OneBlock(Memory):
+    """Memory of one allocation, as that of a library with a pool is."""
+
+    ALIGNMENT = 256
+
+    def __init__(self, pieces: int) -> None:
+        super().__init__()
+        self.start = super().place(bytes(pieces * OneBlock.ALIGNMENT))
+        self.used = 0
+
+    def place(self, data: bytes, room: int = 0) -> int:
+        address = self.start + self.used
+        self.used += OneBlock.ALIGNMENT
+        self._write(address, data)
+        return address
+
+
+def one_block(columns: int) -> DeviceArray:
+    """A batch of int32 columns c0, c1, ... of three rows each."""
+    arrays = [pa.array([at, at + 1, at + 2], pa.int32()) for at in range(columns)]
+    names = [f"c{at}" for at in range(columns)]
+    return DeviceArray(pa.StructArray.from_arrays(arrays, names), memory=OneBlock(columns))
+
+
+@pytest.mark.parametrize("stream", ["legacy", "own"])
+def test_a_thousand_tensors_of_one_batch_make_fewer_than_50_calls(stream: str) -> None:
+    """One wait for all of them, and one question for each allocation."""
+    array = exchange.Array
+    array.stream = driver.LEGACY if stream == "legacy" else driver.Stream().handle
+    columns = 1000
+    batch = ad.from_arrow(one_block(columns).give())
+    library = sys.modules["exchange"]
+    # What a first call learns of the library, it learns of its first tensor.
+    [first] = ad.to_tensors(ad.from_arrow(one_block(1).give()), xp=library).values()
+    before, by_table = driver.calls(), array.by_table
+    tensors = ad.to_tensors(batch, xp=library)
+    assert driver.calls() - before < 50
+    assert array.by_table - by_table == columns
+    driver.exempt = False
+    assert tensors["c999"].read(12) == np.array([999, 1000, 1001], "int32").tobytes()
+    for tensor in [first, *tensors.values()]:
+        tensor.close()
+    gc.collect()
