@@ -1,14 +1,19 @@
 //! Runs a [`Conversion`]: on data at hand, on a stream, into memory that is there, or for its report alone.
 
+mod converted;
 mod explained;
+mod explained_groups;
 mod plan;
+mod results;
 mod rows;
 mod run;
 mod transfers;
+mod varied;
 
 use std::borrow::Cow;
 
 use arrow_schema::FieldRef;
+pub use converted::Converted;
 #[cfg(feature = "python")]
 pub(crate) use explained::Subject;
 pub use plan::ConversionPlan;
@@ -24,18 +29,15 @@ use crate::column::{Shared, chunks_to_tensor_by, chunks_to_tensor_into, validity
 use crate::convert::{matrix_stride, row_stride};
 use crate::device::Device;
 use crate::error::{Error, Remedy, Result};
-use crate::explain::{
-    Report, explain, explain_groups, explain_matrix, explain_matrix_schema, explain_padded, explain_stream,
-};
+use crate::explain::{Report, explain, explain_matrix, explain_matrix_schema, explain_padded, explain_stream};
 use crate::matrix::{
     Read, convert_matrix, convert_result, convert_validity, each_result, read, work_here, write_matrix,
 };
-use crate::ragged::Pad;
 #[cfg(feature = "python")]
 use crate::ragged::check_ragged;
 #[cfg(feature = "python")]
 use crate::spec::CopyMode;
-use crate::spec::{Conversion, MatrixOptions, MemoryOrder, ResultSpec, Selection, is_struct};
+use crate::spec::{Conversion, MatrixOptions, MemoryOrder, Pad, ResultSpec, Selection, is_struct};
 use crate::tensor::{Output, Tensor};
 
 impl Conversion {
@@ -76,7 +78,7 @@ impl Conversion {
     /// [`Selection::Named`].
     ///
     /// # Errors
-    /// As [`Conversion::to_tensor`].
+    /// As [`Conversion::to_tensor`]; for groups of padded or ragged rows, and of Arrow columns: see [`Conversion::to_results`].
     ///
     /// ```
     /// use std::sync::Arc;
@@ -98,6 +100,7 @@ impl Conversion {
     pub fn to_tensors<'a>(&self, data: impl TryInto<Chunks<'a>, Error: Into<Error>>) -> Result<Vec<(String, Tensor)>> {
         let chunks = Chunks::of(data)?;
         self.check_columns(chunks.field())?;
+        self.require_fixed_rows()?;
         let mut tensors = Vec::new();
         self.convert_each(chunks.field(), chunks.arrays(), Run::default(), |name, tensor| {
             tensors.push((name.to_owned(), tensor));
@@ -195,6 +198,7 @@ impl Conversion {
     pub fn read_tensors(&self, stream: &mut DeviceArrayStream) -> Result<Vec<(String, Tensor)>> {
         let field = stream.field().clone();
         self.check_columns(&field)?;
+        self.require_fixed_rows()?;
         let results = self.results(&field, None)?;
         self.check_stream(stream)?;
         match self.read(stream, &results)? {
@@ -252,7 +256,7 @@ impl Conversion {
         let columns = self.remaining(field);
         let matrix = || MatrixOptions { columns: columns.clone().map(Cow::into_owned), ..self.matrix() };
         let report = match (&self.selection, chunks) {
-            (Selection::Named(groups), _) => explain_groups(field, chunks, groups, &self.matrix(), self)?,
+            (Selection::Named(groups), _) => self.explain_named(field, chunks, groups, device)?,
             (Selection::Whole(_), Some(chunks)) if is_struct(field) => explain_matrix(field, chunks, &matrix(), of)?,
             (Selection::Whole(_), None) if is_struct(field) => explain_matrix_schema(field, &matrix(), of)?,
             (_, Some(chunks)) => explain(field, chunks, columns.as_deref(), of)?,

@@ -13,7 +13,7 @@ pub(crate) use matrix::{
 };
 pub(crate) use ragged::explain_padded;
 pub use report::{Report, ReportRow};
-pub(crate) use unread::explain_stream;
+pub(crate) use unread::{explain_rows, explain_stream};
 
 use crate::arrow::DeviceArray;
 use crate::column::{ColumnRef, PlannedColumn, check_types, require_host, to_arrow, with_planned};

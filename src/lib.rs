@@ -152,7 +152,7 @@ pub use arrow::{Chunks, DeviceArray, DeviceArrayStream};
 #[cfg(feature = "async")]
 pub use arrow::{Sender, channel};
 pub use column::{Bits, to_arrow, to_arrow_as};
-pub use conversion::{ConversionPlan, to_tensor};
+pub use conversion::{ConversionPlan, Converted, to_tensor};
 pub use convert::{check_request, copy_array, request_field};
 pub use copy_log::{Copied, CopyLog, LogScope};
 #[cfg(feature = "cuda")]
@@ -162,10 +162,10 @@ pub use dtype::DType;
 pub use error::{Error, ErrorKind, Result};
 pub use explain::{Report, ReportRow};
 pub use matrix::{ColumnOptions, matrix_to_arrow};
-pub use ragged::{Pad, Ragged, Side, Values};
+pub use ragged::{Ragged, Values};
 pub use spec::{
-    Conversion, CopyMode, DecimalMode, DictionaryMode, Group, MemoryOrder, NullPolicy, PandasIndex, PerColumn, Scalar,
-    Selection,
+    Conversion, CopyMode, DecimalMode, DictionaryMode, Group, MemoryOrder, NullPolicy, Pad, PandasIndex, PerColumn,
+    Scalar, Selection, Side,
 };
 pub use tensor::{Native, Output, Owner, Tensor};
 /// The crates of Arrow whose types are in this crate's signatures, in the version that it is built with.

@@ -108,8 +108,9 @@ class _MemoryResource(Protocol):
 _Allocator: TypeAlias = Literal["cuMemAlloc"] | _MemoryResource
 _LoaderNulls: TypeAlias = Literal["error", "nan"] | bool | SupportsIndex | SupportsFloat
 _Nulls: TypeAlias = Literal["keep"] | _LoaderNulls
-# A value of `columns={...}`.
+# A value of `columns={...}` that becomes tensors, and one of any form.
 _Group: TypeAlias = str | Sequence[str] | Group
+_AnyGroup: TypeAlias = _Group | _VariedGroup
 _Decimal: TypeAlias = Literal["unscaled"]
 _Dictionary: TypeAlias = Literal["codes", "values"]
 _OutT = TypeVar("_OutT", bound=_DLPackExportable)
@@ -423,11 +424,12 @@ class Ragged(Generic[_ArrayT_co]):
 
 @final
 class Group:
-    """Columns that become one tensor, and its options: what `group` returns."""
+    """Columns that become one result, and its options: what `group`, `padded`, `ragged` and `arrow` return."""
 
     @property
     def columns(self) -> str | list[str]:
-        """The name of the column that is a tensor of its own, or the list of those that become a matrix."""
+        """The name of the column that is a result of its own, or the list of those that become a matrix or an Arrow
+        batch."""
 
     @property
     def dtype(self) -> str | None:
@@ -441,8 +443,20 @@ class Group:
     def validity(self) -> str | None:
         """The name of the validity, or None."""
 
+    @property
+    def lengths(self) -> str | None:
+        """The name of the lengths of padded rows, or None."""
+
     def __eq__(self, other: object, /) -> bool: ...
     def __ne__(self, other: object, /) -> bool: ...
+
+class _VariedGroup(Protocol):
+    """A `Group` that becomes no tensor: rows of different lengths, or an Arrow batch."""
+
+    @property
+    def columns(self) -> str | list[str]: ...
+    @property
+    def lengths(self) -> None: ...
 
 @final
 class LoaderIterator(Generic[_BatchT_co]):
@@ -954,7 +968,8 @@ def to_tensors(
 
     columns: the names of the columns, in this order; or a dict such as {"x": ["a", "b"], "y": "label"}, in
         which a list becomes a matrix, and a single name that column, each also as a `group` with options of its
-        own. None takes all columns except the index of a pandas data frame.
+        own. `padded` rows become a matrix, `ragged` rows a Ragged, and columns of `arrow` a RecordBatch. None takes
+        all columns except the index of a pandas data frame.
     dtype, nulls: as for `to_tensor`. A dict may also name groups: their dtype is that of the tensor, and their
         null policy that of columns without one of their own.
 
@@ -996,6 +1011,24 @@ def to_tensors(
     legacy: _Legacy = "copy",
     threads: SupportsIndex | None = None,
     xp: ModuleType | str,
+) -> dict[str, Any]: ...
+@overload
+def to_tensors(
+    obj: _Source,
+    *,
+    columns: Mapping[str, _AnyGroup],
+    dtype: _DType | Mapping[str, _DType] | None = None,
+    nulls: _Nulls | Mapping[str, _Nulls] = "error",
+    order: _Order = "C",
+    decimal: _Decimal | Mapping[str, _Decimal] | None = None,
+    dictionary: _Dictionary | Mapping[str, _Dictionary] | None = None,
+    device: _Device | None = None,
+    allocator: _Allocator | None = None,
+    copy: bool | None = None,
+    writable: bool | None = None,
+    legacy: _Legacy = "copy",
+    threads: SupportsIndex | None = None,
+    xp: object | None = None,
 ) -> dict[str, Any]: ...
 @overload
 def to_ragged(
@@ -1341,6 +1374,53 @@ def group(
         the group's name, or for all.
     validity: the name of one more result: a bool array of the tensor's shape, True where the value is valid. It
         is there whether or not there are nulls. None makes none.
+    """
+
+def padded(
+    column: str,
+    *,
+    value: SupportsFloat | SupportsIndex = 0,
+    length: SupportsIndex | None = None,
+    multiple_of: SupportsIndex = 1,
+    truncate: Literal["error", "left", "right"] = "error",
+    side: Literal["left", "right"] = "right",
+    lengths: str | None = None,
+    validity: str | None = None,
+    dtype: _DType | None = None,
+    nulls: _Nulls | None = None,
+) -> Group:
+    """Returns a column of lists or strings that becomes a padded matrix of a dict, of shape (rows, length, *inner): a
+    value of `columns={...}` in `to_tensors`, `explain` and `Loader`.
+
+    column: the name of a column of lists, large lists, list views, fixed-size lists, strings or binaries. Strings are
+        their bytes as uint8.
+    value: the padding, exact in the dtype.
+    length: the length of each row. None is that of the longest row of the result, which in a `Loader` is one batch.
+    multiple_of: a length of None is rounded up to a multiple of this.
+    truncate: what happens to rows that are longer than `length`: "error"; "left" drops their first elements, "right"
+        their last.
+    side: where the padding of a row goes: "right", after its elements, or "left", before them.
+    lengths: the name of one more result: the number of elements of each row that were kept, as int64; 0 of a null row.
+    validity: the name of one more result: bools of shape (rows, length), False for padding and for nulls.
+    dtype, nulls: as for `group`, of the elements. Null rows are padding unless nulls="error", and so are null elements
+        that are kept.
+    """
+
+def ragged(column: str, *, dtype: _DType | None = None, nulls: _Nulls | None = None) -> _VariedGroup:
+    """Returns a column of lists or strings that becomes a `Ragged` of a dict: a value of `columns={...}` in
+    `to_tensors`, `explain` and `Loader`.
+
+    column: the name of a column of lists, large lists, list views, nested lists, strings, binaries or
+        arrow.variable_shape_tensor. Strings are their bytes as uint8.
+    dtype, nulls: as for `to_ragged`, of the elements; None is what the call has for the group, or for all.
+    """
+
+def arrow(*columns: str) -> _VariedGroup:
+    """Returns columns of any types that are passed through as a `RecordBatch` of a dict: a value of `columns={...}` in
+    `to_tensors`, `explain` and `Loader`.
+
+    The batch has the rows of the other results, and shares memory with the source where they lie in one chunk, in
+    order.
     """
 
 def track_copies() -> CopyLog:

@@ -341,6 +341,11 @@ impl DeviceArray {
         if known { None } else { view.bitmap().ok().flatten() }
     }
 
+    /// Returns whether no enclosing struct has nulls that are the array's too.
+    pub(super) fn is_alone(&self) -> bool {
+        self.inherited.is_empty()
+    }
+
     /// Returns the array without the nulls of enclosing structs, and which rows these make null.
     ///
     /// # Errors

@@ -7,8 +7,7 @@ use crate::column::to_arrow;
 use crate::device::Device;
 use crate::error::Result;
 use crate::explain::{Report, explain_tensor};
-use crate::ragged::Pad;
-use crate::spec::{Conversion, CopyMode};
+use crate::spec::{Conversion, CopyMode, Pad};
 use crate::tensor::Tensor;
 
 /// What a report is about.

@@ -96,6 +96,7 @@ impl Conversion {
         let chunks = Chunks::of(data)?;
         let (field, arrays) = (chunks.field(), chunks.arrays());
         self.check_columns(field)?;
+        self.require_fixed_rows()?;
         check_types(field, arrays)?;
         let (own, destination) = (DeviceArray::device_of(arrays), self.destination());
         let conversion = self.by_way_of(destination.is_surely_copied_from(own), own);

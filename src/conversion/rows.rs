@@ -7,8 +7,8 @@ use crate::arrow::{Chunks, DeviceArray};
 use crate::column::{Bits, validity_bits};
 use crate::error::{Error, Result};
 use crate::matrix::work_here;
-use crate::ragged::{Pad, Ragged, chunks_to_padded, chunks_to_ragged};
-use crate::spec::{Conversion, CopyMode};
+use crate::ragged::{Ragged, chunks_to_padded, chunks_to_ragged};
+use crate::spec::{Conversion, CopyMode, Pad};
 use crate::tensor::Tensor;
 
 impl Conversion {

@@ -21,6 +21,7 @@ mod fast_view;
 mod first_error;
 mod gather;
 mod host_pass;
+mod join_rows;
 mod lane;
 mod matrix;
 mod misfit;
@@ -56,6 +57,7 @@ pub(crate) use first_error::{
 };
 pub(crate) use gather::compact;
 pub(crate) use host_pass::HostPass;
+pub(crate) use join_rows::{SomeRows, join_rows, joined_bytes};
 pub(crate) use matrix::{empty_matrix, matrix_stride, pack_matrix, view_matrix};
 pub(crate) use output::row_stride;
 pub(crate) use pad::{ListItems, Padder, null_item};

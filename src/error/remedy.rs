@@ -89,6 +89,10 @@ remedies! {
     AllowCopy { "pass CopyMode::IfNeeded to allow it", "pass copy=None to allow it" }
     AllowCopyOrReadOnly { "pass CopyMode::IfNeeded, or Conversion::writable(false)", "pass copy=None, or writable=False" }
     AllowCopyOrNoOutput { "pass CopyMode::IfNeeded, or no output for a view", "pass copy=None, or leave out= out for a view" }
+    ToResults {
+        "ask for Conversion::to_results of the data",
+        "ask for it with to_tensors",
+    }
     NoPadOfColumns { "select no columns, and MemoryOrder::C", "leave columns and order out, or pad" }
     AllowCopyOrNoPad { "pass CopyMode::IfNeeded to allow it, or no padding", "pass copy=None to allow it, or leave pad out" }
     LongerRow { length } {

@@ -6,8 +6,8 @@ use super::{Report, ReportRow};
 use crate::arrow::{DeviceArray, empty_on};
 use crate::device::Device;
 use crate::error::Result;
-use crate::ragged::{Pad, Part, plan_padded};
-use crate::spec::Options;
+use crate::ragged::{Part, plan_padded};
+use crate::spec::{Options, Pad};
 
 /// Explains the conversion of lists or strings of these chunks into rows of one length, or of any data of this field on `device` where
 /// they are `None`: a row for the matrix, and one for its validity.

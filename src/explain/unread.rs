@@ -3,7 +3,8 @@
 use arrow_schema::FieldRef;
 
 use super::ragged::report;
-use super::{Report, ReportRow, explain_schema};
+use super::{Report, ReportRow, explain, explain_schema};
+use crate::arrow::DeviceArray;
 use crate::cuda::is_cuda;
 use crate::device::Device;
 use crate::error::{Error, Result};
@@ -29,6 +30,23 @@ pub(crate) fn explain_stream(
         return Ok(explain_schema(field, columns, options)?.unread_on(device));
     }
     Ok(report(field, device, plan_stream_on(field, device, &options(field.name()))))
+}
+
+/// Explains the conversion of a column of lists or strings, of these chunks, or of any data of this field on a device where they are
+/// `None`, into values and offsets: a row for each part.
+///
+/// # Errors
+/// When a chunk is of another type.
+pub(crate) fn explain_rows(
+    field: &FieldRef,
+    chunks: Option<&[DeviceArray]>,
+    device: Device,
+    options: &Options,
+) -> Result<Report> {
+    match chunks {
+        Some(chunks) => explain(field, chunks, None, |_| options.clone()),
+        None => explain_stream(field, device, None, |_| options.clone()),
+    }
 }
 
 impl Report {

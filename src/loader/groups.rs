@@ -56,6 +56,7 @@ impl Groups {
             return Err(Error::argument(reason).remedy_is("leave it out for a matrix of all columns"));
         }
         conversion.check_columns(field)?;
+        conversion.require_fixed_rows()?;
         conversion.refuse_kept_nulls()?;
         let results = conversion.results(field, None)?;
         let groups = results.into_iter().map(Prepared::new).collect::<Result<_>>()?;

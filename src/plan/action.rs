@@ -30,6 +30,10 @@ pub(crate) enum Action {
         /// Whether that is exact, and not only the most that there can be.
         is_counted: bool,
     },
+    /// Rows of several arrays become one Arrow array.
+    JoinRows,
+    /// How many elements each row keeps is counted.
+    CountLengths,
     /// Chunks become one block.
     Concatenate {
         /// How many that are not empty.
@@ -83,6 +87,8 @@ impl fmt::Display for Action {
             Self::Cast { from, to } => write!(f, "cast from {from} to {to}"),
             Self::Fill { nulls, is_counted: false } => write!(f, "at most {nulls} nulls filled"),
             Self::Fill { nulls, .. } => write!(f, "{nulls} null{} filled", if *nulls == 1 { "" } else { "s" }),
+            Self::JoinRows => write!(f, "rows joined into one Arrow batch"),
+            Self::CountLengths => write!(f, "lengths of rows counted"),
             Self::Concatenate { chunks } => write!(f, "{chunks} chunks joined"),
             Self::Realign { dtype } => write!(f, "values not aligned for {dtype} realigned"),
             Self::Gather => f.write_str("strided elements gathered"),

@@ -16,7 +16,7 @@ use super::names::Names;
 use super::options::{ElementKeywords, Legacy};
 use super::selection::{Columns, parse_order};
 use super::tensor::with_output;
-use super::{CopyLog, counts, device};
+use super::{CopyLog, counts, device, varied};
 use crate::batch::each_tensor;
 use crate::column::Bits;
 use crate::spec::{Conversion, Selection};
@@ -53,7 +53,9 @@ fn each_result<'py>(
     }
     let worker = worker(py);
     let run = chunks.run(&runner, &worker);
-    conversion.convert_each(field, &chunks.arrays, run, |name, tensor| named.set_item(name, arrays.make(tensor)?))?;
+    conversion.convert_results(field, &chunks.arrays, run, |name, made| {
+        named.set_item(name, varied::for_python(made, &mut arrays)?)
+    })?;
     Ok(named)
 }
 
@@ -187,7 +189,8 @@ fn write_into(
 ///
 /// columns: the names of the columns, in this order; or a dict such as {"x": ["a", "b"], "y": "label"}, in
 ///     which a list becomes a matrix, and a single name that column, each also as a `group` with options of its
-///     own. None takes all columns except the index of a pandas data frame.
+///     own. `padded` rows become a matrix, `ragged` rows a Ragged, and columns of `arrow` a RecordBatch. None takes
+///     all columns except the index of a pandas data frame.
 /// dtype, nulls: as for `to_tensor`. A dict may also name groups: their dtype is that of the tensor, and their
 ///     null policy that of columns without one of their own.
 ///

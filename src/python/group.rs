@@ -1,4 +1,4 @@
-//! The class `Group`: columns that become one tensor, with options of their own, as a value of `columns={...}`.
+//! The class `Group`: columns that become one result, with options of their own, as a value of `columns={...}`.
 
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
@@ -7,10 +7,11 @@ use pyo3::wrap_pyfunction;
 
 use super::column_names::names;
 use super::dtype;
+use super::group_call::{self, Passed};
 use super::nulls::parse_nulls;
 use super::pickle::rebuild;
 use crate::dtype::DType;
-use crate::spec::Group as Core;
+use crate::spec::{Group as Core, GroupForm};
 
 pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Group>()?;
@@ -18,7 +19,7 @@ pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(_unpickle_group, module)?)
 }
 
-/// Columns that become one tensor, and its options: what `group` returns.
+/// Columns that become one result, and its options: what `group`, `padded`, `ragged` and `arrow` return.
 #[pyclass(frozen, module = "arrow_dlpack")]
 #[derive(Debug)]
 pub struct Group {
@@ -26,6 +27,8 @@ pub struct Group {
     dtype: Option<DType>,
     /// As they were passed: not every type of number is in the options.
     nulls: Option<Py<PyAny>>,
+    /// The value of the padding, as it was passed.
+    value: Option<Py<PyAny>>,
 }
 
 impl Group {
@@ -54,12 +57,31 @@ impl Group {
         if let Some(validity) = validity {
             core = core.validity(validity);
         }
-        Ok(Self { core, dtype, nulls: nulls.map(|nulls| nulls.clone().unbind()) })
+        Ok(Self { core, dtype, nulls: nulls.map(|nulls| nulls.clone().unbind()), value: None })
+    }
+
+    /// A group of this form, with these options as they were passed.
+    pub(super) fn of(
+        core: Core,
+        (dtype, nulls): (Option<&Bound<'_, PyAny>>, Option<&Bound<'_, PyAny>>),
+        value: Option<Bound<'_, PyAny>>,
+    ) -> PyResult<Self> {
+        let dtype = dtype.map(dtype::resolve).transpose()?;
+        let core = dtype.into_iter().fold(core, Core::dtype);
+        let core = nulls.map(parse_nulls).transpose()?.into_iter().fold(core, Core::nulls);
+        Ok(Self { core, dtype, nulls: nulls.map(|nulls| nulls.clone().unbind()), value: value.map(Bound::unbind) })
+    }
+
+    fn passed(&self) -> Passed<'_> {
+        let (dtype, nulls) = (self.dtype.map(DType::name), self.nulls.as_ref());
+        Passed { core: &self.core, value: self.value.as_ref(), dtype, nulls }
     }
 
     fn columns_as_passed<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         match self.core.columns() {
-            [only] if !self.core.is_matrix() => Ok(PyString::new(py, only).into_any()),
+            [only] if !matches!(self.core.form(), GroupForm::Matrix | GroupForm::Arrow) => {
+                Ok(PyString::new(py, only).into_any())
+            }
             columns => columns.into_pyobject(py),
         }
     }
@@ -67,7 +89,8 @@ impl Group {
 
 #[pymethods]
 impl Group {
-    /// The name of the column that is a tensor of its own, or the list of those that become a matrix.
+    /// The name of the column that is a result of its own, or the list of those that become a matrix or an Arrow
+    /// batch.
     #[getter]
     fn columns<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         self.columns_as_passed(py)
@@ -91,11 +114,20 @@ impl Group {
         self.core.validity_name()
     }
 
+    /// The name of the lengths of padded rows, or None.
+    #[getter]
+    fn lengths(&self) -> Option<&str> {
+        self.core.lengths_name()
+    }
+
     fn __eq__(&self, other: &Bound<'_, PyAny>) -> bool {
         other.cast::<Self>().is_ok_and(|other| other.get().core == self.core)
     }
 
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+        if !self.core.has_fixed_rows() {
+            return group_call::repr(py, &self.passed());
+        }
         let mut text = format!("group({}", self.columns_as_passed(py)?.repr()?);
         if let Some(dtype) = self.dtype {
             text.push_str(&format!(", dtype={:?}", dtype.name()));
@@ -111,12 +143,16 @@ impl Group {
     }
 
     fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        if !self.core.has_fixed_rows() {
+            return group_call::reduce(py, &self.passed());
+        }
         let options = (self.columns_as_passed(py)?, self.dtype(), self.nulls(py), self.core.validity_name());
         (rebuild(py, "_unpickle_group")?, options).into_pyobject(py)
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
-        visit.call(&self.nulls)
+        visit.call(&self.nulls)?;
+        visit.call(&self.value)
     }
 }
 

@@ -25,6 +25,7 @@ mod explainable;
 mod from_protocols;
 mod functions;
 mod group;
+mod group_call;
 mod html;
 pub mod input;
 mod interrupted;
@@ -53,6 +54,7 @@ mod tensor;
 mod tensor_input;
 mod to_arrow;
 mod unpickle;
+mod varied;
 
 use pyo3::prelude::*;
 
@@ -103,6 +105,7 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     tensor::install_fast_dlpack(py)?;
     functions::register(module)?;
     group::register(module)?;
+    varied::register(module)?;
     cuda_stream::register(module)?;
     memory::register(module)?;
     unpickle::register(module)?;

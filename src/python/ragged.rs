@@ -19,8 +19,8 @@ use super::options::{ElementKeywords, Legacy};
 use super::streamed::is_lost;
 use super::{Array, Device, device, html, pickle};
 use crate::error::Result;
-use crate::ragged::{Pad, Ragged as CoreRagged, Side, Values};
-use crate::spec::{Conversion, CopyMode, NullPolicy};
+use crate::ragged::{Ragged as CoreRagged, Values};
+use crate::spec::{Conversion, CopyMode, NullPolicy, Pad, Side};
 use crate::tensor::Tensor as CoreTensor;
 use crate::transfer::Destination;
 
@@ -57,7 +57,7 @@ impl Ragged {
         Self::made(ragged, &mut Arrays::of(py, Legacy::Copy, Access::AsMade, xp)?)
     }
 
-    fn made(ragged: CoreRagged, arrays: &mut Arrays<'_>) -> PyResult<Self> {
+    pub(super) fn made(ragged: CoreRagged, arrays: &mut Arrays<'_>) -> PyResult<Self> {
         let values = match ragged.values() {
             Values::Ragged(inner) => {
                 let inner = Self::made(inner.as_ref().clone(), arrays)?;
@@ -366,22 +366,7 @@ pub(super) struct PadKeywords<'a, 'py> {
 impl PadKeywords<'_, '_> {
     /// Returns how rows are padded; `None` where they are not.
     pub(super) fn read(self) -> PyResult<Option<Pad>> {
-        let truncate = match self.truncate {
-            None | Some("error") => None,
-            Some("left") => Some(Side::Left),
-            Some("right") => Some(Side::Right),
-            Some(other) => {
-                let reason = format!("truncate must be \"error\", \"left\" or \"right\", not {other:?}");
-                return Err(PyValueError::new_err(reason));
-            }
-        };
-        let side = match self.side {
-            None | Some("right") => Side::Right,
-            Some("left") => Side::Left,
-            Some(other) => {
-                return Err(PyValueError::new_err(format!("side must be \"left\" or \"right\", not {other:?}")));
-            }
-        };
+        let (truncate, side) = (parse_truncate(self.truncate)?, parse_side(self.side)?);
         let multiple_of = self.multiple_of.map(|multiple| count("multiple_of", multiple, 1)).transpose()?;
         let multiple_of = multiple_of.and_then(NonZero::new).unwrap_or(NonZero::<usize>::MIN);
         let Some(pad) = self.pad else {
@@ -392,6 +377,28 @@ impl PadKeywords<'_, '_> {
             return Err(PyValueError::new_err(reason));
         };
         Ok(Some(parse_pad(pad)?.multiple_of(multiple_of).truncate(truncate).side(side)))
+    }
+}
+
+/// `truncate=`.
+pub(super) fn parse_truncate(truncate: Option<&str>) -> PyResult<Option<Side>> {
+    match truncate {
+        None | Some("error") => Ok(None),
+        Some("left") => Ok(Some(Side::Left)),
+        Some("right") => Ok(Some(Side::Right)),
+        Some(other) => {
+            let reason = format!("truncate must be \"error\", \"left\" or \"right\", not {other:?}");
+            Err(PyValueError::new_err(reason))
+        }
+    }
+}
+
+/// `side=`.
+pub(super) fn parse_side(side: Option<&str>) -> PyResult<Side> {
+    match side {
+        None | Some("right") => Ok(Side::Right),
+        Some("left") => Ok(Side::Left),
+        Some(other) => Err(PyValueError::new_err(format!("side must be \"left\" or \"right\", not {other:?}"))),
     }
 }
 

@@ -55,7 +55,9 @@ impl Unread<'_> {
     /// The results of the stream.
     pub(super) fn making(&self, conversion: &Conversion) -> PyResult<Making> {
         let conversion = self.conversion(conversion);
-        let results = conversion.results(self.field, None)?;
+        // Rows of different lengths are converted together.
+        let is_packed = conversion.selection.varied().next().is_none();
+        let results = if is_packed { conversion.results(self.field, None)? } else { Vec::new() };
         Ok(Making { conversion, results })
     }
 

@@ -15,13 +15,10 @@ mod walk;
 use arrow_schema::FieldRef;
 
 pub(crate) use convert::chunks_to_ragged;
-pub(crate) use pad::chunks_to_padded;
 pub(crate) use pad::plan_padded;
-pub use pad::{Pad, Side};
+pub(crate) use pad::{PaddedTensors, chunks_to_padded, chunks_to_padded_group};
 pub(crate) use part::Part;
-#[cfg(feature = "python")]
-pub(crate) use report::check_ragged;
-pub(crate) use report::{is_ragged, plan_parts, plan_schema, plan_stream_on};
+pub(crate) use report::{check_ragged, is_ragged, plan_parts, plan_schema, plan_stream_on};
 
 use crate::column::require_host;
 use crate::convert::compact;

@@ -1,6 +1,5 @@
 //! Pads lists and strings to rows of one length.
 
-use std::num::NonZero;
 use std::ops::Range;
 
 use arrow_schema::{DataType, FieldRef};
@@ -10,113 +9,17 @@ use super::elements::{RaggedPart, item_field, parts, unsupported};
 use super::level::null_row;
 use super::part::Part;
 use super::variable_shape;
+use crate::alloc::fallible;
 use crate::arrow::{DeviceArray, Leaf, ListChunk, ViewChunk};
 use crate::column::{ColumnRef, require_host, shared_dictionary};
-use crate::convert::{ColumnChunk, ListItems, Padder, decode, null_item};
+use crate::convert::{ColumnChunk, ListItems, Padder, collect_ints, decode, null_item};
 use crate::dtype::DType;
-use crate::error::{Error, ErrorKind, Remedy, Result};
+use crate::error::{Error, Remedy, Result};
 use crate::plan::{Action, Plan, not_allowed};
 use crate::spec::{
-    CopyMode, DICTIONARIES, NULLS, NullPolicy, Nulls, Options, Pattern, Scalar, Spec, Undecided, may_be_null,
+    CopyMode, DICTIONARIES, NULLS, NullPolicy, Nulls, Options, Pad, Pattern, Side, Spec, Undecided, may_be_null,
 };
 use crate::tensor::Tensor;
-
-/// How rows are padded.
-#[derive(Clone, Copy, Debug, PartialEq)]
-#[non_exhaustive]
-pub struct Pad {
-    /// What stands where there is no element, in the result's dtype as a fill of nulls is.
-    pub value: Scalar,
-    /// The length of every row; `None` is that of the longest one.
-    pub length: Option<usize>,
-    /// What the length of the longest row is rounded up to a multiple of.
-    pub multiple_of: NonZero<usize>,
-    /// From which side of longer rows elements are dropped; `None` refuses longer rows.
-    pub truncate: Option<Side>,
-    /// On which side of a row the padding goes.
-    pub side: Side,
-}
-
-impl Pad {
-    /// Returns a padding with this value, to the length of the longest row.
-    #[must_use]
-    pub const fn new(value: Scalar) -> Self {
-        Self { value, length: None, multiple_of: NonZero::<usize>::MIN, truncate: None, side: Side::Right }
-    }
-
-    /// Sets [`Pad::length`].
-    #[must_use]
-    pub fn length(mut self, length: impl Into<Option<usize>>) -> Self {
-        self.length = length.into();
-        self
-    }
-
-    /// Sets [`Pad::multiple_of`].
-    #[must_use]
-    pub fn multiple_of(mut self, multiple_of: NonZero<usize>) -> Self {
-        self.multiple_of = multiple_of;
-        self
-    }
-
-    /// Sets [`Pad::truncate`].
-    #[must_use]
-    pub fn truncate(mut self, truncate: impl Into<Option<Side>>) -> Self {
-        self.truncate = truncate.into();
-        self
-    }
-
-    /// Sets [`Pad::side`].
-    #[must_use]
-    pub fn side(mut self, side: Side) -> Self {
-        self.side = side;
-        self
-    }
-
-    /// Refuses options that contradict each other.
-    fn check(self) -> Result<()> {
-        let Some(length) = self.length else {
-            let no_length = || {
-                Error::argument("rows cannot be truncated to the length of the longest one")
-                    .remedy_is("name the length of the padded rows")
-            };
-            return self.truncate.map_or(Ok(()), |_| Err(no_length()));
-        };
-        if length % self.multiple_of == 0 {
-            return Ok(());
-        }
-        let reason = format!("rows are padded to {length} elements, which is no multiple of {}", self.multiple_of);
-        Err(Error::argument(reason).remedy_is("name a multiple, or no length for that of the longest row, rounded up"))
-    }
-
-    /// The length of padded rows, of which the longest has so many elements.
-    ///
-    /// # Errors
-    /// When that is more than memory can be.
-    fn length_of(self, longest: usize) -> Result<usize> {
-        let rounded = || longest.checked_next_multiple_of(self.multiple_of.get());
-        let too_large = || Error::new(ErrorKind::Memory, "the padded result is larger than memory can be");
-        self.length.map_or_else(rounded, Some).ok_or_else(too_large)
-    }
-
-    /// The elements of a row that remain in a padded row of this length.
-    fn kept(self, row: Range<usize>, length: usize) -> Range<usize> {
-        let dropped = row.len().saturating_sub(length);
-        match self.truncate {
-            Some(Side::Left) => row.start.saturating_add(dropped)..row.end,
-            Some(Side::Right) | None => row.start..row.end.saturating_sub(dropped),
-        }
-    }
-}
-
-/// An end of a row.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Side {
-    /// Before the first element.
-    Left,
-    /// After the last element.
-    #[default]
-    Right,
-}
 
 /// Converts the chunks of a column of lists or strings into a padded matrix, and a bool for each of its items.
 ///
@@ -128,7 +31,32 @@ pub(crate) fn chunks_to_padded(
     pad: Pad,
     options: &Options,
 ) -> Result<(Tensor, Tensor)> {
-    padded(field, chunks, pad, options).map_err(|error| error.in_column(field.name()))
+    let padded = padded(field, chunks, pad, options, false).map_err(|error| error.in_column(field.name()))?;
+    Ok((padded.matrix, padded.validity))
+}
+
+/// Rows of one length: the results of a group of padded rows.
+pub(crate) struct PaddedTensors {
+    /// Of shape (rows, length, *inner).
+    pub(crate) matrix: Tensor,
+    /// A bool for each item, of shape (rows, length): whether it is a valid element of a valid row.
+    pub(crate) validity: Tensor,
+    /// How many elements of each row were kept, as int64; only if they were asked for.
+    pub(crate) lengths: Option<Tensor>,
+}
+
+/// As [`chunks_to_padded`], with the lengths of the rows.
+///
+/// # Errors
+/// As [`chunks_to_padded`].
+pub(crate) fn chunks_to_padded_group(
+    field: &FieldRef,
+    chunks: &[DeviceArray],
+    pad: Pad,
+    options: &Options,
+    with_lengths: bool,
+) -> Result<PaddedTensors> {
+    padded(field, chunks, pad, options, with_lengths).map_err(|error| error.in_column(field.name()))
 }
 
 /// What an item of a padded row becomes, and the padding.
@@ -151,7 +79,13 @@ pub(super) fn item_spec(field: &FieldRef, pad: Pad, options: &Options) -> Result
     Ok((spec, padding))
 }
 
-fn padded(field: &FieldRef, chunks: &[DeviceArray], pad: Pad, options: &Options) -> Result<(Tensor, Tensor)> {
+fn padded(
+    field: &FieldRef,
+    chunks: &[DeviceArray],
+    pad: Pad,
+    options: &Options,
+    with_lengths: bool,
+) -> Result<PaddedTensors> {
     let (spec, padding) = item_spec(field, pad, options)?;
     let parts = host_parts(field, chunks)?;
     let rows = PaddedRows::new(&spec, &parts, pad, options)?;
@@ -161,7 +95,9 @@ fn padded(field: &FieldRef, chunks: &[DeviceArray], pad: Pad, options: &Options)
     for source in &rows.sources {
         source.write(&mut padder, &|row| pad.kept(row, rows.length))?;
     }
-    padder.finish()
+    let (matrix, validity) = padder.finish()?;
+    let lengths = with_lengths.then(|| rows.kept_lengths(pad)).transpose()?;
+    Ok(PaddedTensors { matrix, validity, lengths })
 }
 
 /// What padding these chunks would do, or any data of this field where they are `None`: to the matrix, and to its validity.
@@ -285,6 +221,19 @@ impl<'a> PaddedRows<'a> {
             [Action::Pad { length: Some(self.length) }],
         );
         [Plan { bytes: self.plan.bytes.saturating_sub(validity.bytes), ..self.plan.clone() }, validity]
+    }
+
+    /// How many elements of each row are kept; none of a null row.
+    fn kept_lengths(&self, pad: Pad) -> Result<Tensor> {
+        let mut lengths = fallible::with_room(self.plan.rows)?;
+        for source in &self.sources {
+            for row in 0..source.rows() {
+                lengths.push(pad.kept(0..source.length(row)?.unwrap_or(0), self.length).len());
+            }
+        }
+        let plan = Plan::of_part(DType::Int64, lengths.len(), [Action::CountLengths]);
+        plan.record(|| format!("lengths of {} rows", plan.rows));
+        collect_ints(DType::Int64, lengths.len(), lengths.into_iter())
     }
 
     /// Refuses null elements as the conversion does.

@@ -6,8 +6,7 @@ use smallvec::SmallVec;
 use super::device_offsets::{DeviceLevel, ENDS_READ};
 use super::elements::{RaggedPart, item_field, leaf_spec, parts};
 use super::level::RaggedRows;
-#[cfg(feature = "python")]
-use super::pad::{Pad, plan_padded};
+use super::pad::plan_padded;
 use super::part::{Part, ReportParts, Use};
 use super::variable_shape::VariableShape;
 use super::walk::walk;
@@ -18,7 +17,8 @@ use crate::error::{Error, Result};
 use crate::kernels::{has_kernel, is_checked};
 use crate::plan::{Action, needs_copy};
 use crate::spec::{
-    CopyMode, DICTIONARIES, NULLS, NullPolicy, Options, PossibleStep, Spec, Undecided, may_be_null, unless_one_chunk,
+    CopyMode, DICTIONARIES, NULLS, NullPolicy, Options, Pad, PossibleStep, Spec, Undecided, may_be_null,
+    unless_one_chunk,
 };
 
 /// Whether a type has a ragged form.
@@ -191,7 +191,6 @@ fn possible_steps(part: &str, level: &Field, spec: &Spec, options: &Options, in_
 ///
 /// # Errors
 /// Names the column.
-#[cfg(feature = "python")]
 pub(crate) fn check_ragged(field: &FieldRef, pad: Option<Pad>, options: &Options) -> Result<()> {
     let check = || match pad {
         Some(pad) => refused_part(plan_padded(field, None, pad, options)?),
@@ -201,7 +200,6 @@ pub(crate) fn check_ragged(field: &FieldRef, pad: Option<Pad>, options: &Options
     check().map_err(|error| error.in_column(field.name()))
 }
 
-#[cfg(feature = "python")]
 fn refused_part(parts: Vec<Part>) -> Result<()> {
     parts.into_iter().try_for_each(|part| part.error.map_or(Ok(()), Err))
 }

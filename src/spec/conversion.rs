@@ -10,8 +10,8 @@ use arrow_schema::{DataType, FieldRef};
 use super::group::CallOptions;
 use super::result::group_results;
 use super::{
-    CopyMode, DecimalMode, DictionaryMode, Group, MatrixOptions, MatrixSpec, MemoryOrder, NullPolicy, Options,
-    PandasIndex, PerColumn, ResultKind, ResultSpec, Selection, Spec, all_or_errors, require_columns,
+    CopyMode, DecimalMode, DictionaryMode, Group, GroupForm, MatrixOptions, MatrixSpec, MemoryOrder, NullPolicy,
+    Options, PandasIndex, PerColumn, ResultKind, ResultSpec, Selection, Spec, all_or_errors, require_columns,
 };
 use crate::device::Device;
 use crate::dtype::DType;
@@ -210,24 +210,6 @@ impl Conversion {
         self.writable = false;
     }
 
-    /// Validates the conversion against a type, before data of it is read.
-    ///
-    /// # Errors
-    /// For whatever no data of the type makes possible; tells all such columns.
-    pub fn check(&self, field: &FieldRef) -> Result<()> {
-        self.check_columns(field)?;
-        self.results(field, None).map(drop)
-    }
-
-    /// As [`Conversion::check`], of rows that are lost where a copy of them is refused after they were read.
-    #[cfg(feature = "python")]
-    pub(crate) fn check_once(&self, field: &FieldRef) -> Result<()> {
-        self.check_columns(field)?;
-        let results = self.results(field, None)?;
-        let view = |result: &ResultSpec| result.require_view(self.copy, |column| self.of(column));
-        all_or_errors(results.iter().map(view)).map(drop)
-    }
-
     /// Refuses options of columns that do not exist: a typing error must not pass for a default. The error tells which of the
     /// selected columns do not exist, too.
     #[inline]
@@ -260,7 +242,7 @@ impl Conversion {
         Error::of_columns(errors).map_or(Ok(()), Err)
     }
 
-    /// The specs of the results. `natural` is the dtype of results whose dtype is not asked for: that of the memory that they are
+    /// The specs of the results with rows of one shape: of other groups, see `Conversion::varied`. `natural` is the dtype of results whose dtype is not asked for: that of the memory that they are
     /// written to, or of a tensor of complex numbers, which Arrow knows as pairs.
     ///
     /// # Errors
@@ -339,12 +321,14 @@ impl Conversion {
                 .remedy_is(Remedy::FillInBatches)
         };
         if let Selection::Named(groups) = &self.selection {
+            // Ragged rows and Arrow batches tell their null rows themselves.
+            let loses = |group: &Group| group.has_fixed_rows() || matches!(group.form(), GroupForm::Padded(_));
             let kept = |name: &str, group: &Group| {
                 let options = self.call().of(name, group);
                 let columns = group.columns().iter().filter(move |column| options.nulls(column) == NullPolicy::Keep);
                 columns.map(|column| lost().in_column(column)).collect::<Vec<_>>()
             };
-            let without = groups.iter().filter(|(_, group)| group.validity_name().is_none());
+            let without = groups.iter().filter(|(_, group)| group.validity_name().is_none() && loses(group));
             return Error::of_columns(without.flat_map(|(name, group)| kept(name, group))).map_or(Ok(()), Err);
         }
         let error = match &self.nulls {

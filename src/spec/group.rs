@@ -1,14 +1,16 @@
-//! [`Group`]: columns of a batch that become one tensor, and the options that they have in common.
+//! [`Group`]: columns of a batch that become one result, and the options that they have in common.
 
-use std::collections::HashSet;
+use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet};
 
 use arrow_schema::FieldRef;
 
-use super::{NullPolicy, Options, PerColumn, require_columns};
+use super::{NullPolicy, Options, Pad, PerColumn, require_columns};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 
-/// Columns of a batch that become one tensor: a single column, or several as a matrix. Its options are those of its tensor.
+/// Columns of a batch that become one result, and its options: a tensor of a single column, or of several as a matrix; rows of different
+/// lengths, padded or not; or columns as they are, in Arrow.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -26,27 +28,80 @@ use crate::error::{Error, Result};
 #[derive(Clone, Debug, PartialEq)]
 pub struct Group {
     columns: Vec<String>,
-    is_matrix: bool,
+    form: GroupForm,
     dtype: Option<DType>,
     nulls: Option<NullPolicy>,
     validity: Option<String>,
+    lengths: Option<String>,
+}
+
+/// What a group becomes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum GroupForm {
+    /// The tensor of a column.
+    Column,
+    /// The tensor of several columns.
+    Matrix,
+    /// A column of lists or strings as a matrix with a row for each of them.
+    Padded(Pad),
+    /// A column of lists or strings as values and offsets.
+    Ragged,
+    /// Columns as an Arrow batch.
+    Arrow,
 }
 
 impl Group {
     /// Returns the group of a column, which is a tensor of its own.
     #[must_use]
     pub fn column(name: impl Into<String>) -> Self {
-        Self::new(vec![name.into()], false)
+        Self::new(vec![name.into()], GroupForm::Column)
     }
 
     /// Returns the group of columns that are packed into a matrix, in this order.
     #[must_use]
     pub fn matrix<S: Into<String>>(columns: impl IntoIterator<Item = S>) -> Self {
-        Self::new(columns.into_iter().map(Into::into).collect(), true)
+        Self::new(columns.into_iter().map(Into::into).collect(), GroupForm::Matrix)
     }
 
-    fn new(columns: Vec<String>, is_matrix: bool) -> Self {
-        Self { columns, is_matrix, dtype: None, nulls: None, validity: None }
+    /// Returns the group of a column of lists or strings that becomes a matrix, of shape (rows, length, *inner), as
+    /// [`Conversion::padded`](crate::Conversion::padded) makes it, also of fixed-size lists. Its validity is of shape (rows, length),
+    /// false for padding and nulls. The elements have the group's options.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use arrow_array::{ArrayRef, RecordBatch, StringArray};
+    /// use arrow_dlpack::{Conversion, Group, Pad, Scalar, Selection};
+    ///
+    /// let text: ArrayRef = Arc::new(StringArray::from(vec!["to", "be!"]));
+    /// let batch = RecordBatch::try_from_iter([("text", text)]).unwrap();
+    /// let x = Group::padded("text", Pad::new(Scalar::Int(0))).validity("mask").lengths("n");
+    /// let results = Conversion::default().select(Selection::Named(vec![("x".to_owned(), x)])).to_results(&batch)?;
+    /// let tensors: Vec<_> = results.iter().filter_map(|(name, made)| Some((name.as_str(), made.as_tensor()?))).collect();
+    /// assert_eq!(tensors[0].1.as_slice::<u8>()?, b"to\0be!");
+    /// assert_eq!((tensors[1].0, tensors[1].1.as_bytes()?), ("mask", &[1_u8, 1, 0, 1, 1, 1][..]));
+    /// assert_eq!((tensors[2].0, tensors[2].1.as_slice::<i64>()?), ("n", &[2_i64, 3][..]));
+    /// # Ok::<(), arrow_dlpack::Error>(())
+    /// ```
+    #[must_use]
+    pub fn padded(column: impl Into<String>, pad: Pad) -> Self {
+        Self::new(vec![column.into()], GroupForm::Padded(pad))
+    }
+
+    /// Returns the group of a column of lists or strings that becomes values and offsets, as
+    /// [`Conversion::ragged`](crate::Conversion::ragged) makes them. The elements have the group's options.
+    #[must_use]
+    pub fn ragged(column: impl Into<String>) -> Self {
+        Self::new(vec![column.into()], GroupForm::Ragged)
+    }
+
+    /// Returns the group of columns, of any types, that are passed through as an Arrow batch, in this order. It has no options.
+    #[must_use]
+    pub fn arrow<S: Into<String>>(columns: impl IntoIterator<Item = S>) -> Self {
+        Self::new(columns.into_iter().map(Into::into).collect(), GroupForm::Arrow)
+    }
+
+    fn new(columns: Vec<String>, form: GroupForm) -> Self {
+        Self { columns, form, dtype: None, nulls: None, validity: None, lengths: None }
     }
 
     /// Sets the dtype of the tensor. Columns of such a group have no dtypes of their own.
@@ -71,6 +126,13 @@ impl Group {
         self
     }
 
+    /// Asks for one more result of padded rows, of this name: how many elements of each row were kept, as int64.
+    #[must_use]
+    pub fn lengths(mut self, name: impl Into<String>) -> Self {
+        self.lengths = Some(name.into());
+        self
+    }
+
     /// Returns the names of the columns.
     #[must_use]
     pub fn columns(&self) -> &[String] {
@@ -79,7 +141,27 @@ impl Group {
 
     /// Returns whether the columns are packed into a matrix.
     pub(crate) fn is_matrix(&self) -> bool {
-        self.is_matrix
+        self.form == GroupForm::Matrix
+    }
+
+    /// Returns what the group becomes.
+    pub(crate) fn form(&self) -> GroupForm {
+        self.form
+    }
+
+    /// Returns whether the result is a tensor with one element, or elements of one shape, a row.
+    pub(crate) fn has_fixed_rows(&self) -> bool {
+        matches!(self.form, GroupForm::Column | GroupForm::Matrix)
+    }
+
+    /// Returns the name of the result that tells how many elements each row has.
+    pub(crate) fn lengths_name(&self) -> Option<&str> {
+        self.lengths.as_deref()
+    }
+
+    /// Returns the names of the results, of which the first is given.
+    pub(crate) fn result_names<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
+        std::iter::once(name).chain(self.validity_name()).chain(self.lengths_name())
     }
 
     /// Returns the name of the result that tells which elements are valid.
@@ -118,23 +200,25 @@ impl<'a> CallOptions<'a> {
     ///
     /// # Errors
     /// Names all such groups and columns.
-    pub(crate) fn check(self, groups: &[(String, Group)]) -> Result<()> {
-        let mut names = HashSet::with_capacity(groups.len());
+    pub(crate) fn check(self, groups: &'a [(String, Group)]) -> Result<()> {
+        let mut names = HashMap::with_capacity(groups.len());
         let mut errors = Vec::new();
-        for (name, group) in groups {
-            if !names.insert(name.as_str()) {
-                let error = Error::argument(format!("two results are called {name:?}"));
-                errors.push(error.remedy_is("give each its own name"));
+        let own = |(name, group): &'a (String, Group)| {
+            let parts = [(group.validity_name(), "the validity"), (group.lengths_name(), "the lengths")];
+            parts.into_iter().filter_map(move |(part, what)| Some((part?, format!("{what} of group {name:?}"))))
+        };
+        let of_groups = groups.iter().map(|(name, _)| (name.as_str(), format!("group {name:?}")));
+        for (name, what) in of_groups.chain(groups.iter().flat_map(own)) {
+            match names.entry(name) {
+                Entry::Vacant(entry) => drop(entry.insert(what)),
+                Entry::Occupied(first) => {
+                    let error = Error::argument(format!("{what} is called {name:?}, as {} is", first.get()));
+                    errors.push(error.remedy_is("give each its own name"));
+                }
             }
-            errors.extend(self.of(name, group).faults());
         }
         for (name, group) in groups {
-            if let Some(validity) = group.validity_name()
-                && !names.insert(validity)
-            {
-                let error = Error::argument(format!("its validity is called {validity:?}, as another result is"));
-                errors.push(error.remedy_is("give each its own name").in_group(name));
-            }
+            errors.extend(self.of(name, group).faults());
         }
         Error::of_columns(errors).map_or(Ok(()), Err)
     }
@@ -183,13 +267,32 @@ impl GroupOptions<'_> {
         self.group.dtype.or_else(|| self.options.dtype.get(self.name).flatten())
     }
 
+    /// Options that the form of the group does not have.
+    fn faults_of_form(&self) -> Vec<Error> {
+        let fault = |reason: &str, remedy: &str| Error::argument(reason).remedy_is(remedy).in_group(self.name);
+        let (form, mut faults) = (self.group.form, Vec::new());
+        let has_nulls = self.group.nulls.is_some() || self.options.nulls.get(self.name).is_some();
+        if form == GroupForm::Arrow && (self.own_dtype().is_some() || has_nulls) {
+            let reason = "it is passed through as Arrow, and has neither a dtype nor a null policy";
+            faults.push(fault(reason, "leave the option out, or convert the columns in a group of their own"));
+        }
+        if matches!(form, GroupForm::Ragged | GroupForm::Arrow) && self.group.validity.is_some() {
+            let reason = "it has no validity beside it: ragged rows and Arrow batches tell their nulls themselves";
+            faults.push(fault(reason, "leave the name of the validity out"));
+        }
+        if !matches!(form, GroupForm::Padded(_)) && self.group.lengths.is_some() {
+            faults.push(fault("only padded rows have lengths", "leave the name of the lengths out, or pad the rows"));
+        }
+        faults
+    }
+
     /// Options that are given twice.
     fn faults(&self) -> Vec<Error> {
         let twice = |option: &str| {
             let reason = format!("its {option} is given twice: for the group itself, and by its name");
             Error::argument(reason).remedy_is("leave one of them out").in_group(self.name)
         };
-        let mut faults = Vec::new();
+        let mut faults = self.faults_of_form();
         if self.group.dtype.is_some() && self.options.dtype.get(self.name).flatten().is_some() {
             faults.push(twice("dtype"));
         }

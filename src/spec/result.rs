@@ -76,8 +76,8 @@ impl ResultSpec {
     }
 }
 
-/// Returns the results of named groups: the tensor of each, and its validity after it where it is asked for. `options` are those of a
-/// column, but for the ones that groups may have.
+/// Returns the results of named groups whose rows have one shape: the tensor of each, and its validity after it where it is asked for.
+/// `options` are those of a column, but for the ones that groups may have.
 ///
 /// # Errors
 /// As [`CallOptions::check`], [`MatrixSpec::new`] and [`Spec::new`]. Names the group.
@@ -102,7 +102,8 @@ pub(crate) fn group_results(
         let validity = validity.map(|kind| of_group(kind, group.validity_name().map(str::to_owned)));
         Ok(std::iter::once(of_group(kind, None)).chain(validity))
     };
-    Ok(all_or_errors(groups.iter().map(result))?.into_iter().flatten().collect())
+    let fixed = groups.iter().filter(|(_, group)| group.has_fixed_rows());
+    Ok(all_or_errors(fixed.map(result))?.into_iter().flatten().collect())
 }
 
 fn group_result(

@@ -10,7 +10,7 @@ pub enum Selection {
     Whole(Option<Vec<String>>),
     /// A tensor for each of these columns of a struct, or for each column.
     Each(Option<Vec<String>>),
-    /// A tensor for each name, and one more for its validity where the group asks for it.
+    /// A result for each name, and one more for its validity and for its lengths, where the group asks for them.
     Named(Vec<(String, Group)>),
 }
 
@@ -30,12 +30,21 @@ impl Selection {
         columns.iter().chain(groups.iter().flat_map(|(_, group)| group.columns())).map(String::as_str)
     }
 
+    /// Returns the groups whose rows differ in length or are passed through, in order.
+    pub(crate) fn varied(&self) -> impl Iterator<Item = (&str, &Group)> {
+        let groups = match self {
+            Self::Whole(_) | Self::Each(_) => [].as_slice(),
+            Self::Named(groups) => groups.as_slice(),
+        };
+        groups.iter().filter(|(_, group)| !group.has_fixed_rows()).map(|(name, group)| (name.as_str(), group))
+    }
+
     /// The names of all results that have one of the caller's, in order.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         let groups = match self {
             Self::Whole(_) | Self::Each(_) => [].as_slice(),
             Self::Named(groups) => groups.as_slice(),
         };
-        groups.iter().flat_map(|(name, group)| std::iter::once(name.as_str()).chain(group.validity_name()))
+        groups.iter().flat_map(|(name, group)| group.result_names(name))
     }
 }

@@ -1,0 +1,104 @@
+//! [`Pad`]: how rows of different lengths become rows of one length.
+
+use std::num::NonZero;
+use std::ops::Range;
+
+use super::Scalar;
+use crate::error::{Error, ErrorKind, Result};
+
+/// How rows are padded.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Pad {
+    /// What stands where there is no element, in the result's dtype as a fill of nulls is.
+    pub value: Scalar,
+    /// The length of every row; `None` is that of the longest one.
+    pub length: Option<usize>,
+    /// What the length of the longest row is rounded up to a multiple of.
+    pub multiple_of: NonZero<usize>,
+    /// From which side of longer rows elements are dropped; `None` refuses longer rows.
+    pub truncate: Option<Side>,
+    /// On which side of a row the padding goes.
+    pub side: Side,
+}
+
+impl Pad {
+    /// Returns a padding with this value, to the length of the longest row.
+    #[must_use]
+    pub const fn new(value: Scalar) -> Self {
+        Self { value, length: None, multiple_of: NonZero::<usize>::MIN, truncate: None, side: Side::Right }
+    }
+
+    /// Sets [`Pad::length`].
+    #[must_use]
+    pub fn length(mut self, length: impl Into<Option<usize>>) -> Self {
+        self.length = length.into();
+        self
+    }
+
+    /// Sets [`Pad::multiple_of`].
+    #[must_use]
+    pub fn multiple_of(mut self, multiple_of: NonZero<usize>) -> Self {
+        self.multiple_of = multiple_of;
+        self
+    }
+
+    /// Sets [`Pad::truncate`].
+    #[must_use]
+    pub fn truncate(mut self, truncate: impl Into<Option<Side>>) -> Self {
+        self.truncate = truncate.into();
+        self
+    }
+
+    /// Sets [`Pad::side`].
+    #[must_use]
+    pub fn side(mut self, side: Side) -> Self {
+        self.side = side;
+        self
+    }
+
+    /// Refuses options that contradict each other.
+    pub(crate) fn check(self) -> Result<()> {
+        let Some(length) = self.length else {
+            let no_length = || {
+                Error::argument("rows cannot be truncated to the length of the longest one")
+                    .remedy_is("name the length of the padded rows")
+            };
+            return self.truncate.map_or(Ok(()), |_| Err(no_length()));
+        };
+        if length % self.multiple_of == 0 {
+            return Ok(());
+        }
+        let reason = format!("rows are padded to {length} elements, which is no multiple of {}", self.multiple_of);
+        Err(Error::argument(reason).remedy_is("name a multiple, or no length for that of the longest row, rounded up"))
+    }
+
+    /// The length of padded rows, of which the longest has so many elements.
+    ///
+    /// # Errors
+    /// When that is more than memory can be.
+    pub(crate) fn length_of(self, longest: usize) -> Result<usize> {
+        let rounded = || longest.checked_next_multiple_of(self.multiple_of.get());
+        let too_large = || Error::new(ErrorKind::Memory, "the padded result is larger than memory can be");
+        self.length.map_or_else(rounded, Some).ok_or_else(too_large)
+    }
+
+    /// The elements of a row that remain in a padded row of this length.
+    pub(crate) fn kept(self, row: Range<usize>, length: usize) -> Range<usize> {
+        let dropped = row.len().saturating_sub(length);
+        match self.truncate {
+            Some(Side::Left) => row.start.saturating_add(dropped)..row.end,
+            Some(Side::Right) | None => row.start..row.end.saturating_sub(dropped),
+        }
+    }
+}
+
+/// An end of a row.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Side {
+    /// Before the first element.
+    Left,
+    /// After the last element.
+    #[default]
+    Right,
+}
