@@ -78,6 +78,8 @@ $(error DEVICE is cpu or cuda, not "$(DEVICE)")
 endif
 
 TEST_SETS := test $(if $(filter full,$(INTEROP)),test-heavy)
+# Each process imports every library.
+IN_PARALLEL := -n auto --maxprocesses 8
 BENCH_SETS := bench $(if $(filter full,$(INTEROP)),bench-heavy)
 DEMO_SETS := demo $(if $(filter torch,$(FRAMEWORK)),demo-torch)
 
@@ -154,11 +156,11 @@ simulated-cuda:
 
 # With the extension modules of other crates, which tests/python/extensions builds in debug.
 test-python: $(STAMPS)/installed $(TEST_SETS:%=$(STAMPS)/%)
-	ARROW_DLPACK_INTEROP=$(INTEROP) $(BIN)/python -m pytest tests/python
+	ARROW_DLPACK_INTEROP=$(INTEROP) $(BIN)/python -m pytest $(IN_PARALLEL) tests/python
 	@$(if $(filter light,$(INTEROP)),echo 'LEFT OUT by INTEROP=light: the tests against torch')
 
 test-cuda: $(STAMPS)/installed $(STAMPS)/test simulated-cuda
-	$(BIN)/python tests/cuda/run.py --schedules $(CUDA_SCHEDULES) --cargo-flags='$(CARGO_FLAGS)'
+	$(BIN)/python tests/cuda/run.py --schedules $(CUDA_SCHEDULES) --cargo-flags='$(CARGO_FLAGS)' -- $(IN_PARALLEL)
 
 # The kernels as the text that the driver compiles, made by one version of nvrtc on Linux.
 ptx: $(STAMPS)/ptx
@@ -261,7 +263,7 @@ release: $(STAMPS)/build $(STAMPS)/release $(STAMPS)/test
 	$(BIN)/maturin sdist --manifest-path python/Cargo.toml --out $(RELEASE)
 	$(BIN)/twine check --strict $(RELEASE)/*
 	$(BIN)/pip install --quiet --no-deps --target $(CARGO_TARGET)/release-site $(RELEASE)/*.whl
-	PYTHONPATH=$(abspath $(CARGO_TARGET))/release-site ARROW_DLPACK_INTEROP=light $(BIN)/python -m pytest tests/python
+	PYTHONPATH=$(abspath $(CARGO_TARGET))/release-site ARROW_DLPACK_INTEROP=light $(BIN)/python -m pytest $(IN_PARALLEL) tests/python
 	@ls -l $(RELEASE)
 
 clean:

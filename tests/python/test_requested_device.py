@@ -49,7 +49,7 @@ def test_another_device_is_a_buffer_error(source: str, device):
     assert is_answer(device_dunder())
 
 
-@pytest.mark.parametrize("device", [(1,), (1, 0, 0), ("cpu", 0), 1.5, object()], ids=repr)
+@pytest.mark.parametrize("device", [(1,), (1, 0, 0), ("cpu", 0), 1.5, ...], ids=repr)
 @every
 def test_what_is_no_device_is_an_error(source: str, device):
     device_dunder = device_dunder_of(source)

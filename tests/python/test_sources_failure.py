@@ -158,7 +158,7 @@ class TestFailure:
             ([TABLE, None], TypeError, "but NoneType"),
             ([TABLE, {"i": 3}], TypeError, "but dict"),
         ],
-        ids=str,
+        ids=lambda x: type(x[-1]).__name__ if isinstance(x, list) else str(x),
     )
     def test_items_of_other_types(self, read: Callable[[Any], Any], items: list, error: type[Exception], text: str):
         for source in (items, iter(items)):

@@ -30,22 +30,22 @@ READ_ONLY.flags.writeable = False
 
 # For each keyword what it cannot be, whatever the data: of another type, and of the right type with a bad value.
 WRONG: dict[str, list[Any]] = {
-    "allocator": [3, "nonsense", object()],
+    "allocator": [3, "nonsense", ...],
     "batch_size": ["x", 1.5, 0, -1, 2**80],
     "bits": ["x", 3],
     "columns": ["a", 3, [1], [None], {"m": 3}],
     "copy": ["x", 3],
     "decimal": [3, "scaled", {"a": "scaled"}, {1: "unscaled"}],
-    "device": [3, "nonsense", "cpu:x", (1,), object()],
+    "device": [3, "nonsense", "cpu:x", (1,), ...],
     "dictionary": [3, "keys", {"a": "keys"}, {1: "codes"}],
     "drop_last": ["x", 3],
-    "dtype": [3, "float31", object(), {"a": "float31"}, {1: "int8"}],
+    "dtype": [3, "float31", ..., {"a": "float31"}, {1: "int8"}],
     "lanes": ["x", 1.5, 0, -1],
     "legacy": [3, "nonsense"],
     "multiple_of": ["x", 1.5, 0, -1, 3],
-    "nulls": [[], object(), "zero", {"a": "zero"}, {1: 0}],
+    "nulls": [[], ..., "zero", {"a": "zero"}, {1: 0}],
     "order": [3, "X", ""],
-    "out": [3, object(), READ_ONLY, np.zeros(3, "S3"), np.zeros((3, 1), np.int8)[::-1]],
+    "out": [3, ..., READ_ONLY, np.zeros(3, "S3"), np.zeros((3, 1), np.int8)[::-1]],
     "pad": [3, (0,), ("x", 3), (0, "x"), (0, -1), (None, 3)],
     "prefetch": ["x", 1.5, -1],
     "rank": ["x", 1.5, -1, 1],
@@ -61,7 +61,7 @@ WRONG: dict[str, list[Any]] = {
     "verify": [3, "nonsense", True],
     "world_size": ["x", 1.5, 0, -1],
     "writable": ["x", 3],
-    "xp": [3, object(), "nonsense"],
+    "xp": [3, ..., "nonsense"],
 }
 
 
@@ -269,7 +269,7 @@ def test_nor_where_the_source_tells_its_type(function: str, keywords: dict[str, 
         {"names": ["p", "p"]},
         {"names": ["p", 3]},
         {"names": None, "type": 3},
-        {"x": object()},
+        {"x": ...},
         {"x": np.zeros(3)},
         {"copy": "x"},
         {"copy": 3},
@@ -377,7 +377,7 @@ def test_a_stream_that_is_to_move_elsewhere(keywords: dict[str, Any]):
         ("__arrow_c_device_stream__", (), {"requested_device": "nonsense"}),
         ("__arrow_c_device_stream__", (), {"requested_device": (8, 0)}),
     ],
-    ids=str,
+    ids=lambda x: str([type(argument).__name__ for argument in x] if isinstance(x, tuple) else x),
 )
 def test_the_dunders_of_a_stream(dunder: str, arguments: tuple[Any, ...], keywords: dict[str, Any]):
     stream = ad.from_arrow(TABLE)

@@ -29,7 +29,7 @@ def _only_ours() -> None:
 @pytest.mark.parametrize("by_arrow", [False, True])
 @pytest.mark.parametrize("waiting", [0, 40])
 def test_a_round_trip_makes_at_most_8_calls(pool: fakes.Pool, waiting: int, by_arrow: bool) -> None:
-    """torch -> ad -> torch, in a thread of a library that works on the device: its context is current. Memory of others waits."""
+    """torch -> ad -> torch, in a thread whose context is current, as a library's is. Memory of others waits."""
     busy, consumer, writer = driver.Stream(), driver.Stream(), driver.Stream()
     gate = driver.gate(busy.handle)
     for _ in range(waiting):

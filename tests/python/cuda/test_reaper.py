@@ -335,7 +335,7 @@ class TestCosts:
         assert driver.calls() == calls
 
     def test_few_while_work_of_several_streams_lasts(self, pool: fakes.Pool) -> None:
-        """Each but one is asked for, less and less often, at last each 10 ms; the thread that asks has entered the device."""
+        """Each but one is asked for, less and less often, at last each 10 ms; that thread has entered the device."""
         streams = [driver.Stream() for _ in range(2)]
         gates = [driver.gate(stream.handle) for stream in streams]
         for stream in streams:
@@ -377,6 +377,7 @@ class TestCosts:
         driver.exempt = False
         driver.open_gate(gate)
         assert soon(lambda: ad.collect() == 0)
+
 
 def test_collect_releases_what_is_done_and_counts_the_rest(pool: fakes.Pool) -> None:
     assert ad.collect() == 0
