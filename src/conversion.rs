@@ -4,6 +4,7 @@ mod converted;
 mod explained;
 mod explained_groups;
 mod plan;
+mod planned_rows;
 mod results;
 mod rows;
 mod run;

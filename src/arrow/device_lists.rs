@@ -21,6 +21,11 @@ pub(crate) struct DeviceInts {
     count: usize,
 }
 
+// SAFETY: an address on a device, which nothing here reads; whoever does holds the array, which keeps the memory.
+unsafe impl Send for DeviceInts {}
+// SAFETY: shared references give the address and the count only.
+unsafe impl Sync for DeviceInts {}
+
 impl DeviceInts {
     /// The address of the first one.
     pub(crate) fn start(&self) -> *const u8 {

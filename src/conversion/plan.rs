@@ -1,5 +1,7 @@
 //! [`ConversionPlan`]: what a [`Conversion`] will do to the data at hand, to be looked at and then run.
 
+use std::fmt;
+
 use arrow_schema::FieldRef;
 
 use crate::alloc::{Borrower, SelfCell, fallible};
@@ -12,25 +14,50 @@ use crate::matrix::{
     MatrixChunk, PlannedMatrix, convert_result, decode_chunks, each_result, plan_result_validity, work_here,
 };
 use crate::plan::Plan;
-use crate::spec::{Conversion, MatrixOptions, ResultKind, ResultSpec};
+use crate::spec::{Conversion, MatrixOptions, Pad, ResultKind, ResultSpec};
 use crate::tensor::Tensor;
 
 /// What a [`Conversion`] will do to the data at hand: made by [`Conversion::plan`], printed by [`ConversionPlan::report`], and run by
-/// [`ConversionPlan::run`]. Shares the memory of the data, and holds what was decoded of run-end encoded and dictionary columns.
+/// [`ConversionPlan::run`]. Shares the memory of the data, and holds what was decoded of run-end encoded and dictionary columns. `R` is
+/// what it returns.
 #[derive(Debug)]
 #[must_use = "a plan does nothing until it is run"]
-pub struct ConversionPlan {
+pub struct ConversionPlan<R = Vec<(String, Tensor)>> {
     conversion: Conversion,
-    data: Data,
+    planned: Box<dyn Planned<R>>,
 }
 
-/// The data of a plan.
-#[derive(Debug)]
-enum Data {
-    /// It is where it is converted.
-    There(SelfCell<Decoded, PlannedResults>),
-    /// It is on a device, and is moved to the host first; until then, only its type is known.
-    Elsewhere(Box<Report>, FieldRef, Vec<DeviceArray>),
+/// Data with its plan, which returns `R`.
+pub(super) trait Planned<R>: fmt::Debug + Send + Sync {
+    /// Reports every step, those of transfers included.
+    fn report(&self, conversion: &Conversion) -> Report;
+
+    /// Runs the plan, and takes its results to where they are asked for.
+    fn run(self: Box<Self>, conversion: &Conversion) -> Result<R>;
+}
+
+/// Data on a device that is moved to the host first: until then, only its type is known.
+pub(super) struct MovedFirst<F> {
+    report: Report,
+    field: FieldRef,
+    chunks: Vec<DeviceArray>,
+    convert: F,
+}
+
+impl<F> fmt::Debug for MovedFirst<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MovedFirst").field("field", &self.field).finish_non_exhaustive()
+    }
+}
+
+impl<R, F: Fn(&Conversion, Chunks<'_>) -> Result<R> + Send + Sync> Planned<R> for MovedFirst<F> {
+    fn report(&self, _: &Conversion) -> Report {
+        self.report.clone()
+    }
+
+    fn run(self: Box<Self>, conversion: &Conversion) -> Result<R> {
+        (self.convert)(conversion, Chunks::new(&self.field, &self.chunks))
+    }
 }
 
 /// Chunks, decoded where they have to be, and the specs of the results.
@@ -97,33 +124,60 @@ impl Conversion {
         let (field, arrays) = (chunks.field(), chunks.arrays());
         self.check_columns(field)?;
         self.require_fixed_rows()?;
+        let check = |conversion: &Self| conversion.results(field, None);
+        self.plan_by(
+            (field, arrays),
+            None,
+            check,
+            |own, chunks| own.to_tensors(chunks),
+            |conversion, results| {
+                let matrix = conversion.matrix();
+                let (mut decoded, mut refused) = (Vec::new(), None);
+                for result in results {
+                    match stored(&result, arrays, &matrix) {
+                        Ok(stored) => decoded.push((result, stored)),
+                        Err(error) => {
+                            refused = Some(result.in_group(error));
+                            break;
+                        }
+                    }
+                }
+                let decoded =
+                    Decoded { field: field.clone(), chunks: fallible::copied(arrays)?, matrix, results: decoded };
+                let planned = SelfCell::<_, PlannedResults>::new(decoded, Decoded::plan)?;
+                // Results before the one that cannot be decoded are refused first.
+                refused.map_or(Ok(Box::new(planned)), Err)
+            },
+        )
+    }
+
+    /// Plans chunks. `check` makes specs, of types alone, and `plan` the plan where they are converted. Of data that is moved to the host
+    /// first, `convert` makes it all after that; `pad` says whether rows are padded.
+    pub(super) fn plan_by<S, R, P: Planned<R> + 'static>(
+        &self,
+        (field, arrays): (&FieldRef, &[DeviceArray]),
+        pad: Option<Pad>,
+        check: impl FnOnce(&Self) -> Result<S>,
+        convert: impl Fn(&Self, Chunks<'_>) -> Result<R> + Send + Sync + 'static,
+        plan: impl FnOnce(&Self, S) -> Result<Box<P>>,
+    ) -> Result<ConversionPlan<R>> {
         check_types(field, arrays)?;
         let (own, destination) = (DeviceArray::device_of(arrays), self.destination());
         let conversion = self.by_way_of(destination.is_surely_copied_from(own), own);
-        let results = conversion.results(field, None)?;
+        let specs = check(&conversion)?;
         destination.plan(own)?;
-        let data = if arrays.iter().any(|array| self.comes_before(array.device())) {
-            let report = self.explain_any(field, Some(arrays), None, own)?;
-            Data::Elsewhere(Box::new(report), field.clone(), fallible::copied(arrays)?)
+        let planned: Box<dyn Planned<R>> = if arrays.iter().any(|array| self.comes_before(array.device())) {
+            let report = self.explain_any(field, Some(arrays), pad, own)?;
+            Box::new(MovedFirst { report, field: field.clone(), chunks: fallible::copied(arrays)?, convert })
         } else {
-            let matrix = conversion.matrix();
-            let (mut decoded, mut refused) = (Vec::new(), None);
-            for result in results {
-                match stored(&result, arrays, &matrix) {
-                    Ok(stored) => decoded.push((result, stored)),
-                    Err(error) => {
-                        refused = Some(result.in_group(error));
-                        break;
-                    }
-                }
-            }
-            let decoded = Decoded { field: field.clone(), chunks: fallible::copied(arrays)?, matrix, results: decoded };
-            let planned = SelfCell::<_, PlannedResults>::new(decoded, Decoded::plan)?;
-            // Results before the one that cannot be decoded are refused first.
-            refused.map_or(Ok(()), Err)?;
-            Data::There(planned)
+            plan(&conversion, specs)?
         };
-        Ok(ConversionPlan { conversion: self.clone(), data })
+        Ok(ConversionPlan { conversion: self.clone(), planned })
+    }
+
+    /// The report of results that go to where they are asked for.
+    pub(super) fn sent(&self, report: Report) -> Report {
+        self.device.map_or(report.clone(), |device| report.then_to(device, self.copy))
     }
 }
 
@@ -210,21 +264,22 @@ impl Decoded {
     }
 }
 
-impl ConversionPlan {
+impl Planned<Vec<(String, Tensor)>> for SelfCell<Decoded, PlannedResults> {
+    fn report(&self, conversion: &Conversion) -> Report {
+        conversion.sent(self.with(|data, planned| conversion.leaving_out(&data.field, data.report(planned))))
+    }
+
+    fn run(mut self: Box<Self>, conversion: &Conversion) -> Result<Vec<(String, Tensor)>> {
+        let (names, tensors) = self.with_mut(|data, planned| data.run(planned))?.into_iter().unzip::<_, _, Vec<_>, _>();
+        Ok(names.into_iter().zip(conversion.send(tensors, &work_here)?).collect())
+    }
+}
+
+impl<R> ConversionPlan<R> {
     /// Reports every step, as [`Conversion::explain`] does. A null that will be refused is the error of its row.
     #[must_use]
     pub fn report(&self) -> Report {
-        let Self { conversion, data } = self;
-        match data {
-            Data::There(planned) => {
-                let report = planned.with(|data, planned| conversion.leaving_out(&data.field, data.report(planned)));
-                match conversion.device {
-                    Some(device) => report.then_to(device, conversion.copy),
-                    None => report,
-                }
-            }
-            Data::Elsewhere(report, ..) => report.as_ref().clone(),
-        }
+        self.planned.report(&self.conversion)
     }
 
     /// Bytes that will move in all, at most.
@@ -233,21 +288,14 @@ impl ConversionPlan {
         self.report().bytes()
     }
 
-    /// Runs the plan. Returns the results with their names, as [`Conversion::to_tensors`] does: the only result of
-    /// [`Selection::Whole`](crate::Selection::Whole) has the name of the column, and a matrix has none.
+    /// Runs the plan. Returns what the conversion without a plan does: of [`Conversion::plan`] the results with their names, as
+    /// [`Conversion::to_tensors`] does, where the only result of [`Selection::Whole`](crate::Selection::Whole) has the name of the column,
+    /// and a matrix has none.
     ///
     /// # Errors
     /// For a null that is refused, a value that a cast cannot take, and chunks with different dictionaries; when memory cannot be had, or
     /// a driver fails.
-    pub fn run(self) -> Result<Vec<(String, Tensor)>> {
-        let Self { conversion, data } = self;
-        match data {
-            Data::There(mut planned) => {
-                let (names, tensors) =
-                    planned.with_mut(|data, planned| data.run(planned))?.into_iter().unzip::<_, _, Vec<_>, _>();
-                Ok(names.into_iter().zip(conversion.send(tensors, &work_here)?).collect())
-            }
-            Data::Elsewhere(_, field, chunks) => conversion.to_tensors(Chunks::new(&field, &chunks)),
-        }
+    pub fn run(self) -> Result<R> {
+        self.planned.run(&self.conversion)
     }
 }

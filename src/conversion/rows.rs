@@ -64,7 +64,7 @@ impl Conversion {
     }
 
     /// Refuses options of columns that do not exist: rows are one column.
-    fn check_rows(&self, field: &FieldRef) -> Result<()> {
+    pub(super) fn check_rows(&self, field: &FieldRef) -> Result<()> {
         self.check_columns(field)?;
         self.refuse_columns(field)
     }
@@ -118,8 +118,6 @@ impl Conversion {
         is_own: bool,
     ) -> Result<(Tensor, Tensor)> {
         let there = self.bring(chunks, Run { is_own, ..Run::default() })?;
-        let (matrix, valid) = chunks_to_padded(field, &there.chunks, pad, &there.conversion.of(field.name()))?;
-        let sent = self.send(vec![matrix, valid], &work_here)?;
-        <[Tensor; 2]>::try_from(sent).map(Into::into).map_err(|_| Error::internal("a part of padded rows was lost"))
+        self.send_pair(chunks_to_padded(field, &there.chunks, pad, &there.conversion.of(field.name()))?)
     }
 }

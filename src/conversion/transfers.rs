@@ -8,8 +8,8 @@ use super::run::Run;
 use crate::arrow::DeviceArray;
 use crate::cuda::is_host_visible;
 use crate::device::Device;
-use crate::error::Result;
-use crate::matrix::{Worker, by};
+use crate::error::{Error, Result};
+use crate::matrix::{Worker, by, work_here};
 use crate::ragged::Ragged;
 use crate::spec::{Conversion, Selection};
 use crate::tensor::Tensor;
@@ -102,6 +102,12 @@ impl Conversion {
     pub(super) fn send_rows(&self, rows: Ragged, worker: &Worker<'_>) -> Result<Ragged> {
         let mut sent = self.send(rows.parts(), worker)?.into_iter();
         rows.with_parts(&mut sent)
+    }
+
+    /// As [`Conversion::send`], of padded rows and their validity.
+    pub(super) fn send_pair(&self, (matrix, valid): (Tensor, Tensor)) -> Result<(Tensor, Tensor)> {
+        let sent = self.send(vec![matrix, valid], &work_here)?;
+        <[Tensor; 2]>::try_from(sent).map(Into::into).map_err(|_| Error::internal("a part of padded rows was lost"))
     }
 
     /// Refuses a result that would not be where it is asked for: memory that is written to is where it is.

@@ -6,7 +6,7 @@ use super::{Report, ReportRow};
 use crate::arrow::{DeviceArray, empty_on};
 use crate::device::Device;
 use crate::error::Result;
-use crate::ragged::{Part, plan_padded};
+use crate::ragged::{Part, PlannedPadded, PlannedRagged, parts_of, plan_padded};
 use crate::spec::{Options, Pad};
 
 /// Explains the conversion of lists or strings of these chunks into rows of one length, or of any data of this field on `device` where
@@ -27,6 +27,16 @@ pub(crate) fn explain_padded(
         _ => plan_padded(field, chunks, pad, options),
     };
     report(field, device, plans)
+}
+
+/// Explains ragged rows that were planned.
+pub(crate) fn explain_planned_ragged(device: Device, planned: &PlannedRagged) -> Report {
+    report(planned.field(), device, parts_of(planned))
+}
+
+/// Explains padded rows that were planned.
+pub(crate) fn explain_planned_padded(device: Device, planned: &PlannedPadded) -> Report {
+    report(planned.field(), device, planned.parts())
 }
 
 /// A row for each part, or one that says why there are none.

@@ -1,19 +1,18 @@
 //! Rows on a device: their offsets and lengths are views, and the host reads of them what it needs to go on: the first and the last
 //! offset, and bitmaps if nulls are refused and not counted; the other offsets only on request.
 
-use std::cell::OnceCell;
 use std::ops::Range;
+use std::sync::OnceLock;
 
 use arrow_schema::{DataType, FieldRef};
 use smallvec::{SmallVec, smallvec};
 
 use super::elements::{RaggedPart, item_field, unsupported};
-use super::level::{RaggedRows, ints_part, null_row, validity_part};
+use super::level::{RaggedRows, UnreadRows, ints_part, null_row, validity_part};
 use super::part::Part;
 use super::variable_shape::VariableShape;
-use crate::arrow::{BitmapBytes, DeviceArray, DeviceInts};
+use crate::arrow::{DeviceArray, DeviceInts};
 use crate::convert::device_ints_view;
-use crate::device::Device;
 use crate::error::{Error, ErrorKind, Remedy, Result};
 use crate::plan::{Action, Plan, needs_copy};
 use crate::spec::{NullPolicy, Options, Spec};
@@ -31,9 +30,9 @@ pub(super) struct DeviceLevel<'a> {
     filled: usize,
     offsets: DeviceInts,
     lengths: Option<DeviceInts>,
-    bitmap: Option<BitmapBytes>,
+    has_bitmap: bool,
     /// The elements that the rows span, once the host knows.
-    span: OnceCell<Range<usize>>,
+    span: OnceLock<Range<usize>>,
 }
 
 impl<'a> DeviceLevel<'a> {
@@ -55,8 +54,8 @@ impl<'a> DeviceLevel<'a> {
             return Err(needs_copy(readiness.device(), &Action::GatherViews.to_string()));
         }
         let (offsets, lengths) = array.device_ints()?;
-        let (bitmap, filled, span) = (array.view().bitmap()?, filled().count(), OnceCell::new());
-        Ok((Self { field, options, array, readiness, filled, offsets, lengths, bitmap, span }, item))
+        let (has_bitmap, filled, span) = (array.view().bitmap()?.is_some(), filled().count(), OnceLock::new());
+        Ok((Self { field, options, array, readiness, filled, offsets, lengths, has_bitmap, span }, item))
     }
 
     fn part(&self, name: &'static str, ints: &DeviceInts, own: [Option<Action>; 2]) -> Part {
@@ -66,18 +65,10 @@ impl<'a> DeviceLevel<'a> {
         part.on(self.readiness.device())
     }
 
-    pub(super) fn device(&self) -> Device {
-        self.readiness.device()
-    }
-
-    pub(super) fn is_empty(&self) -> bool {
-        self.array.is_empty()
-    }
-
     /// What the host waits for to make the offsets.
-    pub(super) fn waits(&self) -> impl Iterator<Item = &'static str> {
+    fn waits(&self) -> impl Iterator<Item = &'static str> {
         let has_ends = self.lengths.is_none() && !self.array.is_empty();
-        let has_nulls = has_ends && self.bitmap.is_some() && self.options.nulls == NullPolicy::Error;
+        let has_nulls = has_ends && self.has_bitmap && self.options.nulls == NullPolicy::Error;
         let ends = has_ends.then_some(ENDS_READ);
         ends.into_iter().chain(has_nulls.then_some("the bitmap of null rows is read"))
     }
@@ -88,10 +79,11 @@ impl<'a> DeviceLevel<'a> {
             stream_order::check_memory(self.readiness.device(), ints.bytes().start, ints.bytes().len())?;
         }
         let (array, offsets, lengths) = (self.array, &self.offsets, self.lengths.as_ref());
+        let bitmap = array.view().bitmap()?;
         let mut ranges: SmallVec<[Range<usize>; 3]> = smallvec![];
         let ends = (lengths.is_none() && !array.is_empty()).then(|| [offsets.one(0), offsets.one(array.len())]);
         ranges.extend(ends.iter().flatten().cloned());
-        ranges.extend(self.bitmap.iter().map(|bitmap| {
+        ranges.extend(bitmap.iter().map(|bitmap| {
             let start = bitmap.start().addr();
             start..start.saturating_add(bitmap.len())
         }));
@@ -100,7 +92,7 @@ impl<'a> DeviceLevel<'a> {
             ranges.extend([offsets].into_iter().chain(lengths).map(DeviceInts::bytes));
         }
         let host_read = read_to_host(self.readiness, &ranges)?;
-        if let Some(bitmap) = &self.bitmap {
+        if let Some(bitmap) = &bitmap {
             let bytes = host_read.require(bitmap.start().addr(), bitmap.len())?;
             let valid = |row: &usize| {
                 let bit = bitmap.first_bit() + row;
@@ -150,7 +142,7 @@ pub(super) const ENDS_READ: &str = "the first and the last offset are read: they
 
 impl RaggedRows for DeviceLevel<'_> {
     fn validity_part(&self) -> Option<Part> {
-        let is_told = self.options.nulls == NullPolicy::Keep && self.bitmap.is_some() && !self.array.is_empty();
+        let is_told = self.options.nulls == NullPolicy::Keep && self.has_bitmap && !self.array.is_empty();
         is_told.then(|| validity_part(self.field, self.array.len()).on(self.readiness.device()))
     }
 
@@ -159,7 +151,7 @@ impl RaggedRows for DeviceLevel<'_> {
     }
 
     fn offsets_part(&self) -> Part {
-        let emptied = matches!(self.options.nulls, NullPolicy::Nan | NullPolicy::Fill(_)) && self.bitmap.is_some();
+        let emptied = matches!(self.options.nulls, NullPolicy::Nan | NullPolicy::Fill(_)) && self.has_bitmap;
         self.part("offsets", &self.offsets, [emptied.then_some(Action::EmptyNullRows), None])
     }
 
@@ -182,9 +174,9 @@ impl RaggedRows for DeviceLevel<'_> {
         device_ints_view(self.array, lengths)
     }
 
-    fn items(&self, item: &FieldRef) -> Result<Vec<RaggedPart>> {
-        let span = self.span.get().ok_or_else(|| Error::internal("offsets that were not read"))?;
-        Ok(vec![RaggedPart { array: self.array.device_items(item.clone(), span)?, hidden: None }])
+    fn items(&self, item: &FieldRef) -> Result<Option<Vec<RaggedPart>>> {
+        let part = |span| Ok(RaggedPart { array: self.array.device_items(item.clone(), span)?, hidden: None });
+        self.span.get().map(|span| part(span).map(|part| vec![part])).transpose()
     }
 
     fn column(&self, item: &FieldRef, items: &[RaggedPart]) -> Result<(Spec, Vec<DeviceArray>, Options)> {
@@ -198,6 +190,11 @@ impl RaggedRows for DeviceLevel<'_> {
         let Some(element) = error.row().filter(|_| is_null) else { return error };
         let reason = format!("element {element} of the values is null");
         Error::new(ErrorKind::Null, reason).remedy_is(Remedy::KeepElements)
+    }
+
+    fn unread(&self) -> Option<UnreadRows> {
+        let (device, is_empty) = (self.readiness.device(), self.array.is_empty());
+        Some(UnreadRows { device, is_empty, waits: self.waits().collect() })
     }
 }
 

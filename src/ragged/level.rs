@@ -9,6 +9,7 @@ use super::part::Part;
 use crate::alloc::fallible;
 use crate::arrow::{DeviceArray, Hidden, ListChunk};
 use crate::convert::{collect_bools, collect_ints, lengths_view, offsets_view, zero};
+use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Remedy, Result};
 use crate::plan::{Action, Plan};
@@ -16,7 +17,7 @@ use crate::spec::{CopyMode, NullPolicy, Options, Spec};
 use crate::tensor::Tensor;
 
 /// One level of rows, in whatever memory: the plans of its parts, and how each of them is made.
-pub(super) trait RaggedRows {
+pub(super) trait RaggedRows: Send + Sync {
     /// The plan of a bool for each row, where null rows are kept.
     fn validity_part(&self) -> Option<Part>;
 
@@ -30,19 +31,53 @@ pub(super) trait RaggedRows {
     fn offsets(&self, plan: &Plan) -> Result<Tensor>;
 
     /// The plan of the lengths of list views.
-    fn lengths_part(&self) -> Option<Part>;
+    fn lengths_part(&self) -> Option<Part> {
+        None
+    }
 
     /// The lengths of list views, by their plan.
-    fn lengths(&self, plan: &Plan) -> Result<Tensor>;
+    fn lengths(&self, _: &Plan) -> Result<Tensor> {
+        Err(Error::internal("these rows have no lengths"))
+    }
 
-    /// The elements that become values; the offsets are made before.
-    fn items(&self, item: &FieldRef) -> Result<Vec<RaggedPart>>;
+    /// The plan of elements that are bytes to be gathered.
+    fn bytes_part(&self, _: &FieldRef) -> Option<Part> {
+        None
+    }
+
+    /// The bytes of all rows, gathered.
+    fn bytes(&self) -> Result<Tensor> {
+        Err(Error::internal("these rows are not gathered"))
+    }
+
+    /// The elements that become values; `None` on a device, until the offsets are made.
+    fn items(&self, _: &FieldRef) -> Result<Option<Vec<RaggedPart>>> {
+        Ok(None)
+    }
 
     /// Elements that are no rows, as a column with the options that are left to it.
-    fn column(&self, item: &FieldRef, items: &[RaggedPart]) -> Result<(Spec, Vec<DeviceArray>, Options)>;
+    fn column(&self, _: &FieldRef, _: &[RaggedPart]) -> Result<(Spec, Vec<DeviceArray>, Options)> {
+        Err(Error::internal("these rows have no column of elements"))
+    }
 
     /// The error of an element, at the row that has it.
-    fn at_row(&self, item: &FieldRef, error: Error) -> Error;
+    fn at_row(&self, _: &FieldRef, error: Error) -> Error {
+        error
+    }
+
+    /// What a report needs to know of rows whose elements nobody has looked at.
+    fn unread(&self) -> Option<UnreadRows> {
+        None
+    }
+}
+
+/// Rows on a device, whose elements nobody has looked at.
+#[derive(Debug)]
+pub(super) struct UnreadRows {
+    pub(super) device: Device,
+    pub(super) is_empty: bool,
+    /// What the host waits for to make the offsets.
+    pub(super) waits: Vec<&'static str>,
 }
 
 /// The chunks of a column of lists or strings.
@@ -257,7 +292,7 @@ impl RaggedRows for Level<'_> {
     }
 
     /// The elements, and which of them no row shows, where that matters.
-    fn items(&self, item: &FieldRef) -> Result<Vec<RaggedPart>> {
+    fn items(&self, item: &FieldRef) -> Result<Option<Vec<RaggedPart>>> {
         let mut items = Vec::new();
         for chunk in &self.chunks {
             for run in self.runs(chunk) {
@@ -269,7 +304,7 @@ impl RaggedRows for Level<'_> {
                 fallible::push(&mut items, RaggedPart { array, hidden })?;
             }
         }
-        Ok(items)
+        Ok(Some(items))
     }
 
     fn column(&self, item: &FieldRef, items: &[RaggedPart]) -> Result<(Spec, Vec<DeviceArray>, Options)> {

@@ -1,24 +1,24 @@
 //! Rows of different lengths: lists and strings as values and offsets, or padded to a matrix.
 
-mod convert;
 mod device_offsets;
 mod elements;
 mod level;
-mod pad;
+mod padded;
 mod part;
+mod planned;
+mod planned_elements;
 mod report;
 mod to_arrow;
 mod to_device;
 mod variable_shape;
-mod walk;
+mod views;
 
 use arrow_schema::FieldRef;
 
-pub(crate) use convert::chunks_to_ragged;
-pub(crate) use pad::plan_padded;
-pub(crate) use pad::{PaddedTensors, chunks_to_padded, chunks_to_padded_group};
+pub(crate) use padded::{PaddedTensors, PlannedPadded, chunks_to_padded, chunks_to_padded_group, plan_padded};
 pub(crate) use part::Part;
-pub(crate) use report::{check_ragged, is_ragged, plan_parts, plan_schema, plan_stream_on};
+pub(crate) use planned::{PlannedRagged, chunks_to_ragged};
+pub(crate) use report::{check_ragged, is_ragged, parts_of, plan_parts, plan_schema, plan_stream_on};
 
 use crate::column::require_host;
 use crate::convert::compact;

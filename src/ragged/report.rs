@@ -3,17 +3,17 @@
 use arrow_schema::{DataType, Field, FieldRef};
 use smallvec::SmallVec;
 
-use super::device_offsets::{DeviceLevel, ENDS_READ};
-use super::elements::{RaggedPart, item_field, leaf_spec, parts};
-use super::level::RaggedRows;
-use super::pad::plan_padded;
-use super::part::{Part, ReportParts, Use};
+use super::device_offsets::ENDS_READ;
+use super::elements::{item_field, leaf_spec};
+use super::level::UnreadRows;
+use super::padded::plan_padded;
+use super::part::Part;
+use super::planned::PlannedRagged;
 use super::variable_shape::VariableShape;
-use super::walk::walk;
 use crate::arrow::{DeviceArray, empty_on};
 use crate::cuda::is_cuda;
 use crate::device::Device;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::kernels::{has_kernel, is_checked};
 use crate::plan::{Action, needs_copy};
 use crate::spec::{
@@ -31,39 +31,36 @@ pub(crate) fn is_ragged(field: &FieldRef) -> bool {
 /// # Errors
 /// When there would be no parts at all: what the types, the offsets or null rows refuse.
 pub(crate) fn plan_parts(field: &FieldRef, chunks: &[DeviceArray], options: &Options) -> Result<Vec<Part>> {
-    let plan = || {
-        leaf_spec(field, options)?;
-        let parts = parts(field, chunks)?;
-        if DeviceArray::readiness_of(chunks).is_some() {
-            return plan_on_device(field, &parts, options);
-        }
-        let report = ReportParts::default();
-        match walk(field, &parts, options, &report) {
-            Ok(rows) => Ok(rows.into_list()),
-            Err(error) => Err(report.first(error)),
-        }
-    };
-    plan().map_err(|error: Error| error.in_column(field.name()))
+    parts_of(&PlannedRagged::new(field, chunks, options)?)
 }
 
-/// What would be done to the parts of rows on a device, as far as the arrays tell without their memory: the outermost level, and of
+/// What will be done to the parts of planned rows.
+///
+/// # Errors
+/// When the type has no ragged form under its options, which the plan has ruled out.
+pub(crate) fn parts_of(planned: &PlannedRagged) -> Result<Vec<Part>> {
+    match planned.unread() {
+        None => Ok(planned.parts()),
+        Some(unread) => parts_on_device(planned, &unread).map_err(|error| error.in_column(planned.field().name())),
+    }
+}
+
+/// What will be done to the parts of rows on a device, as far as the arrays tell without their memory: the outermost level, and of
 /// others the type.
-fn plan_on_device(field: &FieldRef, parts: &[RaggedPart], options: &Options) -> Result<Vec<Part>> {
-    let (level, _) = DeviceLevel::new(field, parts, options)?;
-    let (report, device) = (ReportParts::default(), level.device());
-    let known = [Some(level.offsets_part()), level.lengths_part(), level.validity_part()];
+fn parts_on_device(planned: &PlannedRagged, level: &UnreadRows) -> Result<Vec<Part>> {
+    let (field, options, known) = (planned.field(), &planned.options(), planned.parts());
+    let device = level.device;
     let leaf = leaf_spec(field, options)?;
     let by_kernel = is_cuda(device) && has_kernel(&leaf);
     let mut plans = plan_schema(field, options, false)?;
     // Of no rows, this may be an array that stands for a stream, whose rows may be null.
-    plans.retain(|part| {
-        part.name != "validity" || level.is_empty() || known.iter().flatten().any(|known| known.name == "validity")
-    });
+    plans
+        .retain(|part| part.name != "validity" || level.is_empty || known.iter().any(|known| known.name == "validity"));
     let names: Vec<_> = plans.iter().map(|part| part.name.clone()).collect();
     for part in &mut plans {
-        if let Some(known) = known.iter().flatten().find(|known| known.name == part.name) {
-            *part = report.part(known.clone(), |_| Err(Error::internal("a report makes nothing")))?;
-            part.waits.extend(level.waits().filter(|_| part.name == "offsets"));
+        if let Some(known) = known.iter().find(|known| known.name == part.name) {
+            *part = known.clone();
+            part.waits.extend(level.waits.iter().filter(|_| part.name == "offsets"));
             continue;
         }
         let has_lengths = |path: &str| names.iter().any(|name| name.strip_suffix("lengths") == Some(path));

@@ -17,6 +17,7 @@ mod hostile;
 mod items;
 mod lists;
 mod padded;
+mod planned;
 mod properties;
 #[path = "../support/mod.rs"]
 mod support;

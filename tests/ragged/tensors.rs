@@ -11,7 +11,7 @@ use crate::support::arrow::{extension, field, shared};
 use crate::{fill, keep, positions, values};
 
 /// A column of `arrow.variable_shape_tensor`: the data and the shapes of its rows.
-fn tensors(data: &ArrayRef, shapes: &[[i32; 2]], metadata: &str) -> (ArrayRef, FieldRef) {
+pub(crate) fn tensors(data: &ArrayRef, shapes: &[[i32; 2]], metadata: &str) -> (ArrayRef, FieldRef) {
     let shape =
         FixedSizeListArray::from_iter_primitive::<Int32Type, _, _>(shapes.iter().map(|shape| Some(shape.map(Some))), 2);
     let fields =

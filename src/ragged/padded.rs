@@ -1,0 +1,426 @@
+//! [`PlannedPadded`]: lists and strings that are padded to rows of one length, with their plan, and chunks that are ready to be read.
+
+use std::fmt;
+use std::ops::Range;
+
+use arrow_schema::{DataType, FieldRef};
+use smallvec::smallvec;
+
+use super::elements::{item_field, parts, unsupported};
+use super::level::null_row;
+use super::part::Part;
+use super::variable_shape;
+use crate::alloc::{Borrower, SelfCell, fallible};
+use crate::arrow::{DeviceArray, Leaf, ListChunk, ViewChunk};
+use crate::column::{ColumnRef, require_host, shared_dictionary};
+use crate::convert::{ColumnChunk, ListItems, Padder, collect_ints, decode, null_item};
+use crate::dtype::DType;
+use crate::error::{Error, Remedy, Result};
+use crate::plan::{Action, Plan, not_allowed};
+use crate::spec::{
+    CopyMode, DICTIONARIES, NULLS, NullPolicy, Nulls, Options, Pad, Pattern, Side, Spec, Undecided, may_be_null,
+};
+use crate::tensor::Tensor;
+
+/// Converts the chunks of a column of lists or strings into a padded matrix, and a bool for each of its items.
+///
+/// # Errors
+/// As [`Conversion::padded`](crate::Conversion::padded).
+pub(crate) fn chunks_to_padded(
+    field: &FieldRef,
+    chunks: &[DeviceArray],
+    pad: Pad,
+    options: &Options,
+) -> Result<(Tensor, Tensor)> {
+    PlannedPadded::new(field, chunks, pad, options)?.run()
+}
+
+/// Rows of one length: the results of a group of padded rows.
+pub(crate) struct PaddedTensors {
+    /// Of shape (rows, length, *inner).
+    pub(crate) matrix: Tensor,
+    /// A bool for each item, of shape (rows, length): whether it is a valid element of a valid row.
+    pub(crate) validity: Tensor,
+    /// How many elements of each row were kept, as int64; only if they were asked for.
+    pub(crate) lengths: Option<Tensor>,
+}
+
+/// As [`chunks_to_padded`], with the lengths of the rows.
+///
+/// # Errors
+/// As [`chunks_to_padded`].
+pub(crate) fn chunks_to_padded_group(
+    field: &FieldRef,
+    chunks: &[DeviceArray],
+    pad: Pad,
+    options: &Options,
+    with_lengths: bool,
+) -> Result<PaddedTensors> {
+    let planned = PlannedPadded::new(field, chunks, pad, options)?;
+    let (matrix, validity) = planned.run()?;
+    let lengths = with_lengths.then(|| planned.lengths()).transpose()?;
+    Ok(PaddedTensors { matrix, validity, lengths })
+}
+
+/// What padding these chunks would do, or any data of this field where they are `None`: to the matrix, and to its validity.
+///
+/// # Errors
+/// What keeps both from being made, other than a copy that is not allowed.
+pub(crate) fn plan_padded(
+    field: &FieldRef,
+    chunks: Option<&[DeviceArray]>,
+    pad: Pad,
+    options: &Options,
+) -> Result<Vec<Part>> {
+    if let Some(chunks) = chunks {
+        return PlannedPadded::new(field, chunks, pad, options)?.parts();
+    }
+    let (spec, _) = item_spec(field, pad, options).map_err(|error| error.in_column(field.name()))?;
+    Ok(plan_schema(field, &spec, pad, options))
+}
+
+/// What an item of a padded row becomes, and the padding.
+///
+/// # Errors
+/// What no data could make possible.
+fn item_spec(field: &FieldRef, pad: Pad, options: &Options) -> Result<(Spec, Pattern)> {
+    pad.check()?;
+    if field.extension_type_name() == Some(variable_shape::NAME) {
+        return Err(Error::unsupported(format!("rows of {} cannot be padded: each has a shape", variable_shape::NAME))
+            .remedy_is("convert them without pad, or pass the field data of their storage"));
+    }
+    let item = item_field(field).ok_or_else(|| unsupported(field.data_type()))?;
+    if item_field(&item).is_some() {
+        return Err(Error::unsupported(format!("nested lists ({}) cannot be padded", field.data_type()))
+            .remedy_is("convert them without pad, or flatten one level first"));
+    }
+    let spec = Spec::new(&item, options)?;
+    let padding = Pattern::of(pad.value, spec.dtype())?;
+    Ok((spec, padding))
+}
+
+/// Padded rows that are about to be made: what will be done is decided, every offset was checked, and no element was read. Shares the
+/// memory of the chunks, and holds what was decoded.
+pub(crate) struct PlannedPadded {
+    field: FieldRef,
+    pad: Pad,
+    padding: Pattern,
+    copy: CopyMode,
+    /// Items of each padded row.
+    length: usize,
+    /// The matrix and its validity, made in one pass.
+    plan: Plan,
+    rows: SelfCell<PadData, PadRows>,
+}
+
+/// The chunks of rows that are padded.
+#[derive(Debug)]
+struct PadData {
+    spec: Spec,
+    chunks: Vec<DeviceArray>,
+}
+
+/// The rows of each chunk.
+enum PadRows {}
+
+impl Borrower for PadRows {
+    type Of<'a> = Vec<PadSource<'a>>;
+}
+
+impl fmt::Debug for PlannedPadded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PlannedPadded").field("field", &self.field).field("plan", &self.plan).finish_non_exhaustive()
+    }
+}
+
+impl PlannedPadded {
+    /// Plans chunks of lists or strings in host memory, the only one where rows are padded. Reads offsets and bitmaps.
+    ///
+    /// # Errors
+    /// What no data could make possible; when a row is null and that is refused, or is too long; when dictionaries differ, or the result
+    /// is larger than memory can be.
+    pub(crate) fn new(field: &FieldRef, chunks: &[DeviceArray], pad: Pad, options: &Options) -> Result<Self> {
+        Self::of(field, chunks, pad, options).map_err(|error| error.in_column(field.name()))
+    }
+
+    fn of(field: &FieldRef, chunks: &[DeviceArray], pad: Pad, options: &Options) -> Result<Self> {
+        let (spec, padding) = item_spec(field, pad, options)?;
+        // The parts of ragged rows refuse chunks of another type, and here no row is hidden.
+        parts(field, chunks)?;
+        chunks.iter().try_for_each(|chunk| require_host(chunk.device(), field.name()))?;
+        let data = PadData { spec, chunks: fallible::copied(chunks)? };
+        let mut planned = None;
+        let rows = SelfCell::<_, PadRows>::new(data, |PadData { spec, chunks }| {
+            let mut sources = chunks.iter().map(PadSource::new).collect::<Result<Vec<_>>>()?;
+            let (length, plan) = plan_rows(spec, &mut sources, pad, options)?;
+            if plan.refuse_steps(options.copy).is_ok() {
+                sources.iter_mut().try_for_each(|source| source.take_items(spec))?;
+            }
+            planned = Some((length, plan));
+            Ok::<_, Error>(sources)
+        })?;
+        let (length, plan) = planned.ok_or_else(|| Error::internal("padded rows without a plan"))?;
+        Ok(Self { field: field.clone(), pad, padding, copy: options.copy, length, plan, rows })
+    }
+
+    /// Refuses a copy that is not allowed.
+    ///
+    /// # Errors
+    /// Names the column.
+    pub(crate) fn refuse(&self) -> Result<()> {
+        self.plan.refuse_steps(self.copy).map_err(|error| error.in_column(self.field.name()))
+    }
+
+    pub(crate) fn field(&self) -> &FieldRef {
+        &self.field
+    }
+
+    /// What will be done to the matrix, and to its validity.
+    ///
+    /// # Errors
+    /// For a null element that will be refused.
+    pub(crate) fn parts(&self) -> Result<Vec<Part>> {
+        let error = self.refuse().err();
+        if error.is_none() {
+            self.rows.with(|data, sources| self.refuse_nulls(&data.spec, sources))?;
+        }
+        let items = self.plan.rows.saturating_mul(self.length);
+        let flags = Plan::of_part(DType::Bool, items, [Action::Pad { length: Some(self.length) }]);
+        let matrix = Plan { bytes: self.plan.bytes.saturating_sub(flags.bytes), ..self.plan.clone() };
+        let extents = (Some(self.plan.rows), Some(self.length));
+        let both = self.rows.with(|data, _| both(&self.field, &data.spec, extents, self.copy));
+        let part = |(part, plan)| Part { plan, error: error.clone(), ..part };
+        Ok(both.into_iter().zip([matrix, flags]).map(part).collect())
+    }
+
+    /// Refuses null elements as [`PlannedPadded::run`] does.
+    fn refuse_nulls(&self, spec: &Spec, sources: &[PadSource<'_>]) -> Result<()> {
+        let mut first = 0;
+        for source in sources.iter().filter(|_| self.plan.is_copy() && spec.nulls() == Nulls::Refused) {
+            if let Some(row) = source.null_row(spec, &|row| self.pad.kept(row, self.length)) {
+                return Err(null_item(spec).at_row(first + row).in_column(self.field.name()));
+            }
+            first += source.rows();
+        }
+        Ok(())
+    }
+
+    /// The matrix, and a bool for each of its items.
+    ///
+    /// # Errors
+    /// As [`PlannedPadded::refuse`]; for a null element that is refused, and a value that a cast cannot take; when memory cannot be had.
+    pub(crate) fn run(&self) -> Result<(Tensor, Tensor)> {
+        self.refuse()?;
+        let made = self.rows.with(|data, sources| self.write(&data.spec, sources));
+        made.map_err(|error| error.in_column(self.field.name()))
+    }
+
+    /// How many elements of each row are kept; none of a null row.
+    ///
+    /// # Errors
+    /// When memory cannot be had.
+    fn lengths(&self) -> Result<Tensor> {
+        let plan = Plan::of_part(DType::Int64, self.plan.rows, [Action::CountLengths]);
+        plan.record(|| format!("lengths of {} rows", plan.rows));
+        self.rows.with(|_, sources| {
+            let mut lengths = fallible::with_room(self.plan.rows)?;
+            for source in sources {
+                for row in 0..source.rows() {
+                    lengths.push(self.pad.kept(0..source.length(row)?.unwrap_or(0), self.length).len());
+                }
+            }
+            collect_ints(DType::Int64, lengths.len(), lengths.into_iter())
+        })
+    }
+
+    fn write(&self, spec: &Spec, sources: &[PadSource<'_>]) -> Result<(Tensor, Tensor)> {
+        let (field, plan) = (&self.field, &self.plan);
+        plan.record(|| format!("column {:?}: {} rows of {}", field.name(), plan.rows, field.data_type()));
+        let is_left = self.pad.side == Side::Left;
+        let mut padder = Padder::new(spec, self.padding.bytes(), (plan.rows, self.length), is_left)?;
+        for source in sources {
+            source.write(spec, &mut padder, &|row| self.pad.kept(row, self.length))?;
+        }
+        padder.finish()
+    }
+}
+
+/// The length of padded rows, and what is done to pad them.
+///
+/// # Errors
+/// As [`PlannedPadded::new`].
+fn plan_rows(spec: &Spec, sources: &mut [PadSource<'_>], pad: Pad, options: &Options) -> Result<(usize, Plan)> {
+    let (mut rows, mut longest) = (0, 0);
+    for source in &*sources {
+        for row in 0..source.rows() {
+            let at_row = |error: Error| error.at_row(rows + row);
+            match source.length(row).map_err(at_row)? {
+                None if options.nulls == NullPolicy::Error => return Err(null_row(rows + row)),
+                Some(length) if pad.truncate.is_none() && pad.length.is_some_and(|most| length > most) => {
+                    let most = pad.length.unwrap_or(0);
+                    let reason = format!("the row has {length} elements, and is padded to {most}");
+                    let remedy = Remedy::LongerRow { length: length.to_string() };
+                    return Err(at_row(Error::argument(reason)).remedy_is(remedy));
+                }
+                length => longest = longest.max(length.unwrap_or(0)),
+            }
+        }
+        rows += source.rows();
+    }
+    if spec.has_codes() {
+        // Nothing is decoded to codes.
+        sources.iter_mut().try_for_each(|source| source.take_items(spec))?;
+        shared_codes(spec, sources)?;
+    }
+    let decoded = sources.iter().map(PadSource::spanned).sum();
+    let length = pad.length_of(longest)?;
+    Ok((length, Plan::padded(spec, rows, length, decoded)?))
+}
+
+/// Refuses chunks with different dictionaries.
+fn shared_codes(spec: &Spec, sources: &[PadSource<'_>]) -> Result<()> {
+    let items = |source| match source {
+        &PadSource::Lists { items: Some((ref items, _)), .. } => Some(items),
+        _ => None,
+    };
+    let arrays: Vec<_> = sources.iter().filter_map(items).map(|items| items.with(|array, _| array.clone())).collect();
+    let chunks = arrays.iter().map(|array| ColumnRef::whole(array).chunk(spec)).collect::<Result<Vec<_>>>()?;
+    shared_dictionary(spec, &chunks).map(drop)
+}
+
+fn plan_schema(field: &FieldRef, spec: &Spec, pad: Pad, options: &Options) -> Vec<Part> {
+    let longer =
+        pad.length.filter(|_| pad.truncate.is_none()).map(|length| format!("rows have more than {length} elements"));
+    let nulls = options.nulls == NullPolicy::Error && may_be_null(field);
+    let refused_if = nulls.then(|| NULLS.to_owned()).into_iter().chain(longer);
+    let refused_if: Vec<_> = refused_if.chain(spec.has_codes().then(|| DICTIONARIES.to_owned())).collect();
+    let is_refused = pad.length != Some(0) && options.copy == CopyMode::Never;
+    let error = is_refused.then(|| {
+        not_allowed("a copy is needed of any rows (rows are padded)")
+            .remedy_is(Remedy::AllowCopyOrNoPad)
+            .in_column(field.name())
+    });
+    let of_values: Vec<_> = Plan::padding_actions(spec, pad.length).collect();
+    let actions = [of_values, vec![Action::Pad { length: pad.length }]];
+    let parts = both(field, spec, (None, pad.length), options.copy).into_iter().zip(actions);
+    let part = |(part, actions): (Part, Vec<Action>)| {
+        let steps = actions.iter().filter(|_| pad.length != Some(0)).map(Action::to_string).collect();
+        let undecided = Undecided { steps, at_most: false, refused_if: refused_if.clone() };
+        Part { undecided: Some(undecided), error: error.clone(), ..part }
+    };
+    parts.map(part).collect()
+}
+
+/// The matrix and its validity, of which only types and shapes are known.
+fn both(field: &FieldRef, spec: &Spec, (rows, length): (Option<usize>, Option<usize>), copy: CopyMode) -> [Part; 2] {
+    let extent = |extent: Option<usize>| extent.and_then(|extent| i64::try_from(extent).ok());
+    let shape = smallvec![extent(rows), extent(length)];
+    let inner = spec.inner_shape().iter().copied().map(Some);
+    let matrix = [extent(rows), extent(length)].into_iter().chain(inner).collect();
+    [
+        Part::of_plan("values", field, spec.dtype(), matrix, Plan::default(), copy),
+        Part::of_plan("validity", field, DType::Bool, shape, Plan::default(), copy),
+    ]
+}
+
+/// Tells which elements of a row remain.
+type Kept<'a> = dyn Fn(Range<usize>) -> Range<usize> + 'a;
+
+/// Where the rows of a chunk are.
+enum PadSource<'a> {
+    /// The rows, and once that is allowed, the elements that they span, with the position of the first one.
+    Lists {
+        list: Box<ListChunk<'a>>,
+        items: Option<(SelfCell<DeviceArray, PadItems>, usize)>,
+    },
+    Views {
+        views: ViewChunk<'a>,
+        array: &'a DeviceArray,
+    },
+}
+
+/// The elements of a chunk, with runs or a dictionary's values written out.
+enum PadItems {}
+
+impl Borrower for PadItems {
+    type Of<'a> = ColumnChunk<'a>;
+}
+
+impl<'a> PadSource<'a> {
+    fn new(array: &'a DeviceArray) -> Result<Self> {
+        Ok(match array.field().data_type() {
+            DataType::Utf8View | DataType::BinaryView => Self::Views { views: array.views()?, array },
+            _ => Self::Lists { list: Box::new(array.lists()?), items: None },
+        })
+    }
+
+    fn rows(&self) -> usize {
+        match self {
+            Self::Lists { list, .. } => list.rows,
+            Self::Views { views, .. } => views.rows(),
+        }
+    }
+
+    /// The length of a row, if it is not null.
+    fn length(&self, row: usize) -> Result<Option<usize>> {
+        match self {
+            Self::Lists { list, .. } => Ok((!list.is_null(row)).then(|| list.row(row).len())),
+            // Inside the buffers, or nothing is allocated by it.
+            Self::Views { views, .. } => Ok(views.bytes(row)?.map(<[u8]>::len)),
+        }
+    }
+
+    /// How many elements the rows of lists span.
+    fn spanned(&self) -> usize {
+        match self {
+            Self::Lists { list, .. } => list.span().len(),
+            Self::Views { .. } => 0,
+        }
+    }
+
+    /// Decodes the elements that the rows of lists span, where they have to be, and reads which are null.
+    fn take_items(&mut self, spec: &Spec) -> Result<()> {
+        if let Self::Lists { list, items: items @ None } = self {
+            let span = list.span();
+            let array = list.items.clipped(&span);
+            let array = spec.decoded().map_or_else(|| Ok(array.clone()), |field| decode(&array, field))?;
+            let chunk = SelfCell::new(array, |array| ColumnRef::whole(array).chunk(spec))?;
+            *items = Some((chunk, span.start));
+        }
+        Ok(())
+    }
+
+    /// The first row with a null element among those that are kept.
+    fn null_row(&self, spec: &Spec, kept: &Kept<'_>) -> Option<usize> {
+        let Self::Lists { list, items: Some((items, first)) } = self else { return None };
+        let per_item = spec.row_elements();
+        items.with(|_, chunk| {
+            let mask = chunk.mask.as_ref()?;
+            let has_null = |row: &usize| {
+                let row = kept(list.row(*row));
+                let elements = row.start.saturating_sub(*first) * per_item..row.end.saturating_sub(*first) * per_item;
+                elements.into_iter().any(|element| !mask.is_valid(element))
+            };
+            (0..list.rows).filter(|row| !list.is_null(*row)).find(has_null)
+        })
+    }
+
+    /// Writes all rows.
+    fn write(&self, spec: &Spec, padder: &mut Padder<'_>, kept: &Kept<'_>) -> Result<()> {
+        match self {
+            Self::Lists { items: None, .. } => Err(Error::internal("rows that are padded without their elements")),
+            Self::Lists { list, items: Some((items, first)) } => items.with(|_, chunk| {
+                let items = ListItems::new(spec, chunk)?;
+                (0..list.rows).try_for_each(|row| {
+                    let row = (!list.is_null(row)).then(|| kept(list.row(row)));
+                    padder.push(&items, row.map(|row| row.start.saturating_sub(*first)..row.end.saturating_sub(*first)))
+                })
+            }),
+            Self::Views { views, array } => (0..views.rows()).try_for_each(|row| {
+                let bytes = views.bytes(row)?;
+                let chunk = ColumnChunk { leaf: Leaf::of_bytes(bytes.unwrap_or(&[])), mask: None, array };
+                padder.push(&ListItems::new(spec, &chunk)?, bytes.map(|bytes| kept(0..bytes.len())))
+            }),
+        }
+    }
+}

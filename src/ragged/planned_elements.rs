@@ -1,0 +1,88 @@
+//! [`PlannedElements`]: elements of ragged rows that become one tensor, decoded where they have to be, with their plan.
+
+use std::fmt;
+
+use super::part::Part;
+use crate::alloc::{Borrower, SelfCell};
+use crate::arrow::DeviceArray;
+use crate::column::{PlannedColumn, Shared, columns, decode_column, run_here};
+use crate::error::{Error, Result};
+use crate::plan::Plan;
+use crate::spec::{Options, Spec};
+use crate::tensor::Tensor;
+
+/// Elements that are about to become a tensor: what will be done is decided, and no value was read.
+pub(super) struct PlannedElements {
+    /// All that is known without the plan.
+    part: Part,
+    /// The plan, or why there is none.
+    planned: Result<SelfCell<Elements, PlannedColumns>>,
+}
+
+/// The chunks of elements.
+#[derive(Debug)]
+struct Elements {
+    spec: Spec,
+    chunks: Vec<DeviceArray>,
+    options: Options,
+}
+
+/// The plan of elements.
+enum PlannedColumns {}
+
+impl Borrower for PlannedColumns {
+    type Of<'a> = PlannedColumn<'a>;
+}
+
+impl fmt::Debug for PlannedElements {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PlannedElements").field("part", &self.part).finish_non_exhaustive()
+    }
+}
+
+impl PlannedElements {
+    /// Plans the part `name` of these chunks. A plan that is refused is one without chunks: see [`PlannedElements::refused`].
+    pub(super) fn new(name: &'static str, spec: Spec, chunks: Vec<DeviceArray>, options: Options) -> Self {
+        let rows = chunks.iter().map(DeviceArray::len).sum::<usize>();
+        let inner = spec.inner_shape().iter().copied().map(Some);
+        let shape = std::iter::once(i64::try_from(rows).ok()).chain(inner).collect();
+        let part = Part::of_plan(name, spec.field(), spec.dtype(), shape, Plan::default(), options.copy);
+        let decoded = decode_column(&spec, &columns(&chunks), &options);
+        let planned = decoded.and_then(|decoded| {
+            let elements = Elements { spec, chunks: decoded.unwrap_or(chunks), options };
+            SelfCell::new(elements, |own| PlannedColumn::new(&own.spec, &columns(&own.chunks), &own.options))
+        });
+        Self { part, planned }
+    }
+
+    /// The same elements, with another error if there is one.
+    pub(super) fn map_err(self, work: impl FnOnce(Error) -> Error) -> Self {
+        Self { planned: self.planned.map_err(work), ..self }
+    }
+
+    /// Why they cannot be made, as far as no value decides it.
+    pub(super) fn refused(&self) -> Option<&Error> {
+        self.planned.as_ref().err()
+    }
+
+    /// What will be done. Looks for what will be refused, as far as the plan knows.
+    pub(super) fn part(&self) -> Part {
+        let plan = |planned: &PlannedColumn<'_>| planned.check().map(|()| planned.plan().clone());
+        let plan = self.planned.as_ref().map_err(Error::clone).and_then(|cell| cell.with(|_, planned| plan(planned)));
+        match plan {
+            Ok(plan) => Part { plan, ..self.part.clone() },
+            Err(error) => Part { error: Some(error), ..self.part.clone() },
+        }
+    }
+
+    /// The tensor.
+    ///
+    /// # Errors
+    /// As [`PlannedColumn::run`]; [`PlannedElements::refused`].
+    pub(super) fn run(&mut self) -> Result<Tensor> {
+        match &mut self.planned {
+            Ok(cell) => cell.with_mut(|_, planned| planned.run(Shared::default(), &run_here)),
+            Err(error) => Err(error.clone()),
+        }
+    }
+}
