@@ -19,7 +19,7 @@ pub(crate) use to_arrow::{Bitmap, ColumnNode, as_requested, column_node, row_val
 pub(crate) use to_arrow::{check_requested, check_to_arrow, plan_to_arrow};
 pub use to_arrow::{to_arrow, to_arrow_as};
 pub use validity::Bits;
-pub(crate) use validity::{plan_validity, validity, validity_bits};
+pub(crate) use validity::{PlannedValidity, convert_validity, decode_validity, plan_validity, validity_bits};
 pub(crate) use write_into::{chunks_to_tensor_into, overlap, require_copy};
 
 use crate::arrow::DeviceArray;

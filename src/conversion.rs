@@ -25,15 +25,13 @@ use crate::arrow::{Chunks, DeviceArray, DeviceArrayStream, empty_on};
 use crate::batch::each_tensor;
 #[cfg(feature = "python")]
 use crate::column::require_copy;
-use crate::column::{Shared, chunks_to_tensor_by, chunks_to_tensor_into, validity};
+use crate::column::{Shared, check_types, chunks_to_tensor_by, chunks_to_tensor_into, run_here};
 #[cfg(feature = "python")]
 use crate::convert::{matrix_stride, row_stride};
 use crate::device::Device;
 use crate::error::{Error, Remedy, Result};
 use crate::explain::{Report, explain, explain_matrix, explain_matrix_schema, explain_padded, explain_stream};
-use crate::matrix::{
-    Read, convert_matrix, convert_result, convert_validity, each_result, read, work_here, write_matrix,
-};
+use crate::matrix::{Read, convert_matrix, convert_result, each_result, read, work_here, write_matrix};
 #[cfg(feature = "python")]
 use crate::ragged::check_ragged;
 #[cfg(feature = "python")]
@@ -161,10 +159,10 @@ impl Conversion {
     pub(crate) fn convert_validity(&self, field: &FieldRef, chunks: &[DeviceArray]) -> Result<Tensor> {
         self.require_whole()?;
         let there = self.bring(chunks, Run::default())?;
-        let tensor = match self.validity_of(field)? {
-            Some(spec) => convert_validity(&spec, &there.chunks, &self.matrix()),
-            None => validity(field, &there.chunks, self.copy),
-        }?;
+        check_types(field, &there.chunks)?;
+        let result = self.validity_of(field)?;
+        let tensor =
+            convert_result(&result, &there.chunks, &self.matrix(), Shared::default(), (&run_here, &work_here))?;
         self.send_one(tensor, &work_here)
     }
 

@@ -10,6 +10,7 @@ use arrow_schema::{DataType, FieldRef};
 
 pub(crate) use matrix::{
     explain_groups, explain_matrix, explain_matrix_schema, explain_planned_matrix, explain_planned_validity,
+    explain_validity,
 };
 pub(crate) use ragged::{explain_padded, explain_planned_padded, explain_planned_ragged};
 pub use report::{Report, ReportRow};

@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use arrow_schema::FieldRef;
 
-pub(crate) use backend::{DeviceBackend, column_placement, matrix_placement, refuse_decoding};
+pub(crate) use backend::{DeviceBackend, column_placement, matrix_placement, refuse_decoding, validity_placement};
 pub(crate) use check::Check;
 pub(crate) use pending_casts::Casts;
 pub(crate) use shape::Shape;

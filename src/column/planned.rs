@@ -71,16 +71,7 @@ impl<'a> PlannedColumn<'a> {
             let plan = Plan::new(spec, &[chunk.size(spec)], options, Placement::Host)?;
             return Ok(Self { spec, copy, plan, chunks: smallvec![chunk], readiness: None });
         }
-        let mut before = 0;
-        let chunk = |chunk: &ColumnRef<'a>| {
-            let made = chunk.chunk(spec).map_err(|error| match error.row() {
-                Some(row) => error.at_row(before + row),
-                None => error,
-            });
-            before += chunk.rows();
-            made
-        };
-        let chunks = columns.iter().map(chunk).collect::<Result<SmallVec<[ColumnChunk<'a>; 1]>>>()?;
+        let chunks = read_chunks(spec, columns)?;
         let sizes: SmallVec<[ChunkSize; 1]> = chunks.iter().map(|chunk| chunk.size(spec)).collect();
         let readiness = readiness_of(columns);
         let placement = readiness.map_or(Placement::Host, |readiness| column_placement(spec, &chunks, readiness));
@@ -161,6 +152,23 @@ impl<'a> PlannedColumn<'a> {
         self.plan.record(|| what(self.spec, self.plan.rows));
         Ok(())
     }
+}
+
+/// The chunks, with the nulls of host memory.
+///
+/// # Errors
+/// When an array breaks the Arrow format.
+pub(super) fn read_chunks<'a>(spec: &Spec, columns: &[ColumnRef<'a>]) -> Result<SmallVec<[ColumnChunk<'a>; 1]>> {
+    let mut before = 0;
+    let chunk = |chunk: &ColumnRef<'a>| {
+        let made = chunk.chunk(spec).map_err(|error| match error.row() {
+            Some(row) => error.at_row(before + row),
+            None => error,
+        });
+        before += chunk.rows();
+        made
+    };
+    columns.iter().map(chunk).collect()
 }
 
 /// The chunks of a column with runs, or a dictionary's values, written out; `None` where they are as they are stored.

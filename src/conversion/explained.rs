@@ -58,9 +58,14 @@ impl Conversion {
         }
         let report = conversion.explain_there(field, None, pad, target)?;
         Ok(match chunks {
-            Some([array]) => report.after_move(array, target, self.copy),
-            _ => report.after_moves(field, own, target, self.copy),
+            Some(chunks) => self.explain_moved(report, field, chunks),
+            None => report.after_moves(field, own, target, self.copy),
         })
+    }
+
+    /// The report of data that comes to the host before it is converted, from one of its type.
+    pub(super) fn explain_moved(&self, report: Report, field: &FieldRef, chunks: &[DeviceArray]) -> Report {
+        report.after_move(field, chunks, self.device.unwrap_or(Device::CPU), self.copy)
     }
 
     /// As [`Conversion::explain`], of a DLPack tensor, which becomes a column first: strided elements are gathered for that.

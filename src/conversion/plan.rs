@@ -6,15 +6,16 @@ use arrow_schema::FieldRef;
 
 use crate::alloc::{Borrower, SelfCell, fallible};
 use crate::arrow::{Chunks, DeviceArray};
-use crate::column::{ColumnRef, PlannedColumn, Shared, check_types, columns, decode_column, run_here};
+use crate::column::{
+    ColumnRef, PlannedColumn, PlannedValidity, Shared, check_types, columns, decode_column, decode_validity, run_here,
+};
 use crate::convert::check_environment;
 use crate::error::{Error, Result};
-use crate::explain::{Report, explain_planned, explain_planned_matrix, explain_planned_validity};
+use crate::explain::{Report, explain_planned, explain_planned_matrix, explain_planned_validity, explain_validity};
 use crate::matrix::{
-    MatrixChunk, PlannedMatrix, convert_result, decode_chunks, each_result, plan_result_validity, work_here,
+    MatrixChunk, PlannedMatrix, PlannedMatrixValidity, decode_chunks, decode_matrix_validity, each_result, work_here,
 };
-use crate::plan::Plan;
-use crate::spec::{Conversion, MatrixOptions, Pad, ResultKind, ResultSpec};
+use crate::spec::{Conversion, MatrixOptions, ResultKind, ResultSpec};
 use crate::tensor::Tensor;
 
 /// What a [`Conversion`] will do to the data at hand: made by [`Conversion::plan`], printed by [`ConversionPlan::report`], and run by
@@ -75,15 +76,14 @@ enum Stored {
     /// Those of a column; `None` where they are as they are stored.
     Column(Option<Vec<DeviceArray>>),
     Matrix(Vec<MatrixChunk>),
-    /// Those of a validity, as they are stored.
-    Validity,
 }
 
 /// A result that is about to be made.
 enum PlannedResult<'a> {
     Column(PlannedColumn<'a>),
     Matrix(PlannedMatrix<'a>),
-    Validity(&'a ResultSpec, Plan),
+    ColumnValidity(PlannedValidity<'a>),
+    MatrixValidity(PlannedMatrixValidity<'a>),
 }
 
 /// The results of a plan, in order.
@@ -125,39 +125,50 @@ impl Conversion {
         self.check_columns(field)?;
         self.require_fixed_rows()?;
         let check = |conversion: &Self| conversion.results(field, None);
-        self.plan_by(
-            (field, arrays),
-            None,
-            check,
-            |own, chunks| own.to_tensors(chunks),
-            |conversion, results| {
-                let matrix = conversion.matrix();
-                let (mut decoded, mut refused) = (Vec::new(), None);
-                for result in results {
-                    match stored(&result, arrays, &matrix) {
-                        Ok(stored) => decoded.push((result, stored)),
-                        Err(error) => {
-                            refused = Some(result.in_group(error));
-                            break;
-                        }
-                    }
-                }
-                let decoded =
-                    Decoded { field: field.clone(), chunks: fallible::copied(arrays)?, matrix, results: decoded };
-                let planned = SelfCell::<_, PlannedResults>::new(decoded, Decoded::plan)?;
-                // Results before the one that cannot be decoded are refused first.
-                refused.map_or(Ok(Box::new(planned)), Err)
-            },
-        )
+        let explain = || self.explain_any(field, Some(arrays), None, DeviceArray::device_of(arrays));
+        let convert = |own: &Self, chunks: Chunks<'_>| own.to_tensors(chunks);
+        self.plan_by((field, arrays), check, explain, convert, |conversion, results| {
+            decoded(field, arrays, results, conversion.matrix()).map(Box::new)
+        })
     }
 
-    /// Plans chunks. `check` makes specs, of types alone, and `plan` the plan where they are converted. Of data that is moved to the host
-    /// first, `convert` makes it all after that; `pad` says whether rows are padded.
+    /// Plans [`Conversion::validity`].
+    ///
+    /// # Errors
+    /// As [`Conversion::validity`], but for those of a driver, and memory that cannot be had.
+    ///
+    /// ```
+    /// use arrow_array::Int8Array;
+    /// use arrow_dlpack::Conversion;
+    ///
+    /// let plan = Conversion::default().plan_validity(&Int8Array::from(vec![Some(1), None]))?;
+    /// assert_eq!((plan.report().rows[0].steps[0].as_str(), plan.bytes()), ("bits unpacked to bytes", 2));
+    /// assert_eq!(plan.run()?.as_bytes()?, [1, 0]);
+    /// # Ok::<(), arrow_dlpack::Error>(())
+    /// ```
+    pub fn plan_validity<'a>(
+        &self,
+        data: impl TryInto<Chunks<'a>, Error: Into<Error>>,
+    ) -> Result<ConversionPlan<Tensor>> {
+        let chunks = Chunks::of(data)?;
+        let (field, arrays) = (chunks.field(), chunks.arrays());
+        self.require_whole()?;
+        let check = |conversion: &Self| conversion.validity_of(field);
+        let explain = || Ok(self.explain_moved(explain_validity(&self.validity_of(field)?, self.copy), field, arrays));
+        let convert = |own: &Self, chunks: Chunks<'_>| own.validity(chunks);
+        self.plan_by((field, arrays), check, explain, convert, |conversion, result| {
+            let only = decoded(field, arrays, vec![result], conversion.matrix())?;
+            Ok(Box::new(OnlyResult(only)))
+        })
+    }
+
+    /// Plans chunks. `check` makes specs, of types alone, and `plan` the plan where they are converted. Data that is moved to the host first
+    /// is reported by `explain`, and `convert` does it all.
     pub(super) fn plan_by<S, R, P: Planned<R> + 'static>(
         &self,
         (field, arrays): (&FieldRef, &[DeviceArray]),
-        pad: Option<Pad>,
         check: impl FnOnce(&Self) -> Result<S>,
+        explain: impl FnOnce() -> Result<Report>,
         convert: impl Fn(&Self, Chunks<'_>) -> Result<R> + Send + Sync + 'static,
         plan: impl FnOnce(&Self, S) -> Result<Box<P>>,
     ) -> Result<ConversionPlan<R>> {
@@ -167,8 +178,12 @@ impl Conversion {
         let specs = check(&conversion)?;
         destination.plan(own)?;
         let planned: Box<dyn Planned<R>> = if arrays.iter().any(|array| self.comes_before(array.device())) {
-            let report = self.explain_any(field, Some(arrays), pad, own)?;
-            Box::new(MovedFirst { report, field: field.clone(), chunks: fallible::copied(arrays)?, convert })
+            Box::new(MovedFirst {
+                report: explain()?,
+                field: field.clone(),
+                chunks: fallible::copied(arrays)?,
+                convert,
+            })
         } else {
             plan(&conversion, specs)?
         };
@@ -179,6 +194,29 @@ impl Conversion {
     pub(super) fn sent(&self, report: Report) -> Report {
         self.device.map_or(report.clone(), |device| report.then_to(device, self.copy))
     }
+}
+
+/// Plans these results.
+fn decoded(
+    field: &FieldRef,
+    chunks: &[DeviceArray],
+    results: Vec<ResultSpec>,
+    matrix: MatrixOptions,
+) -> Result<SelfCell<Decoded, PlannedResults>> {
+    let (mut decoded, mut refused) = (Vec::new(), None);
+    for result in results {
+        match stored(&result, chunks, &matrix) {
+            Ok(stored) => decoded.push((result, stored)),
+            Err(error) => {
+                refused = Some(result.in_group(error));
+                break;
+            }
+        }
+    }
+    let decoded = Decoded { field: field.clone(), chunks: fallible::copied(chunks)?, matrix, results: decoded };
+    let planned = SelfCell::<_, PlannedResults>::new(decoded, Decoded::plan)?;
+    // Results before the one that cannot be decoded are refused first.
+    refused.map_or(Ok(planned), Err)
 }
 
 /// The chunks of a result, decoded where they have to be.
@@ -192,7 +230,11 @@ fn stored(result: &ResultSpec, chunks: &[DeviceArray], matrix: &MatrixOptions) -
             check_environment()?;
             decode_chunks(spec, chunks, matrix).map(Stored::Matrix)
         }
-        ResultKind::Validity(_) | ResultKind::ColumnValidity { .. } => Ok(Stored::Validity),
+        ResultKind::Validity(spec) => decode_matrix_validity(spec, chunks, matrix).map(Stored::Matrix),
+        ResultKind::ColumnValidity { position, spec } => {
+            let columns: Vec<_> = chunks.iter().map(|chunk| ColumnRef::of(chunk, *position)).collect();
+            decode_validity(spec, &columns, matrix.copy).map(Stored::Column)
+        }
     }
 }
 
@@ -206,22 +248,25 @@ impl Decoded {
     }
 
     fn plan_one<'a>(&'a self, result: &'a ResultSpec, stored: &'a Stored) -> Result<PlannedResult<'a>> {
+        let columns = |position: Option<usize>| match stored {
+            Stored::Column(Some(decoded)) => columns(decoded),
+            _ => self.chunks.iter().map(|chunk| ColumnRef::of(chunk, position)).collect(),
+        };
         match (&result.kind, stored) {
-            (ResultKind::Column { spec, options, .. }, Stored::Column(Some(decoded))) => {
-                PlannedColumn::new(spec, &columns(decoded), options).map(PlannedResult::Column)
-            }
             (ResultKind::Column { position, spec, options }, _) => {
-                let columns: Vec<_> = self.chunks.iter().map(|chunk| ColumnRef::of(chunk, *position)).collect();
-                PlannedColumn::new(spec, &columns, options).map(PlannedResult::Column)
+                PlannedColumn::new(spec, &columns(*position), options).map(PlannedResult::Column)
+            }
+            (ResultKind::ColumnValidity { position, spec }, _) => {
+                let planned = PlannedValidity::new(spec, &columns(*position), self.matrix.copy);
+                planned.map(PlannedResult::ColumnValidity)
             }
             (ResultKind::Matrix(spec), Stored::Matrix(chunks)) => {
                 PlannedMatrix::new(spec, chunks, &self.matrix, true).map(PlannedResult::Matrix)
             }
-            (ResultKind::Matrix(_), _) => Err(Error::internal("a matrix without its chunks")),
-            (ResultKind::Validity(_) | ResultKind::ColumnValidity { .. }, _) => {
-                let plan = plan_result_validity(&result.kind, &self.chunks, &self.matrix)?;
-                Ok(PlannedResult::Validity(result, plan))
+            (ResultKind::Validity(spec), Stored::Matrix(chunks)) => {
+                PlannedMatrixValidity::new(spec, chunks, &self.matrix).map(PlannedResult::MatrixValidity)
             }
+            _ => Err(Error::internal("a matrix without its chunks")),
         }
     }
 
@@ -233,8 +278,11 @@ impl Decoded {
             let part = match planned {
                 PlannedResult::Column(planned) => explain_planned(device, planned),
                 PlannedResult::Matrix(planned) => explain_planned_matrix(result.name(), device, planned),
-                PlannedResult::Validity(result, plan) => {
-                    return report.and(explain_planned_validity(result, device, plan));
+                PlannedResult::ColumnValidity(planned) => {
+                    return report.and(explain_planned_validity(result, device, planned.plan()));
+                }
+                PlannedResult::MatrixValidity(planned) => {
+                    return report.and(explain_planned_validity(result, device, planned.plan()));
                 }
             };
             report.and(match &result.group {
@@ -250,9 +298,8 @@ impl Decoded {
         let convert = |number: usize, _: &ResultSpec, shared: Shared<'_>| match planned.get_mut(number) {
             Some(PlannedResult::Column(planned)) => planned.run(shared, &run_here),
             Some(PlannedResult::Matrix(planned)) => planned.run(shared, &work_here),
-            Some(PlannedResult::Validity(result, _)) => {
-                convert_result(result, &self.chunks, &self.matrix, shared, (&run_here, &work_here))
-            }
+            Some(PlannedResult::ColumnValidity(planned)) => planned.run(),
+            Some(PlannedResult::MatrixValidity(planned)) => planned.run(),
             None => Err(Error::internal("a result without a plan")),
         };
         let mut tensors = Vec::new();
@@ -272,6 +319,21 @@ impl Planned<Vec<(String, Tensor)>> for SelfCell<Decoded, PlannedResults> {
     fn run(mut self: Box<Self>, conversion: &Conversion) -> Result<Vec<(String, Tensor)>> {
         let (names, tensors) = self.with_mut(|data, planned| data.run(planned))?.into_iter().unzip::<_, _, Vec<_>, _>();
         Ok(names.into_iter().zip(conversion.send(tensors, &work_here)?).collect())
+    }
+}
+
+/// A plan of one result.
+#[derive(Debug)]
+struct OnlyResult(SelfCell<Decoded, PlannedResults>);
+
+impl Planned<Tensor> for OnlyResult {
+    fn report(&self, conversion: &Conversion) -> Report {
+        Planned::report(&self.0, conversion)
+    }
+
+    fn run(self: Box<Self>, conversion: &Conversion) -> Result<Tensor> {
+        let made = Planned::run(Box::new(self.0), conversion)?.pop();
+        made.map(|(_, tensor)| tensor).ok_or_else(|| Error::internal("a plan without a result"))
     }
 }
 

@@ -64,17 +64,13 @@ impl Conversion {
         let (field, arrays) = (chunks.field(), chunks.arrays());
         self.check_rows(field)?;
         let check = |conversion: &Self| plan_schema(field, &conversion.of(field.name()), false).map(drop);
-        self.plan_by(
-            (field, arrays),
-            None,
-            check,
-            |own, chunks| own.ragged(chunks),
-            |conversion, ()| {
-                let rows = PlannedRagged::new(field, arrays, &conversion.of(field.name()))?;
-                rows.refuse()?;
-                Ok(on(arrays, rows))
-            },
-        )
+        let explain = || self.explain_any(field, Some(arrays), None, DeviceArray::device_of(arrays));
+        let convert = |own: &Self, chunks: Chunks<'_>| own.ragged(chunks);
+        self.plan_by((field, arrays), check, explain, convert, |conversion, ()| {
+            let rows = PlannedRagged::new(field, arrays, &conversion.of(field.name()))?;
+            rows.refuse()?;
+            Ok(on(arrays, rows))
+        })
     }
 
     /// Plans [`Conversion::padded`]: reads offsets and bitmaps once, and decides every step.
@@ -100,17 +96,13 @@ impl Conversion {
         let (field, arrays) = (chunks.field(), chunks.arrays());
         self.check_rows(field)?;
         let check = |conversion: &Self| plan_padded(field, None, pad, &conversion.of(field.name())).map(drop);
-        self.plan_by(
-            (field, arrays),
-            Some(pad),
-            check,
-            move |own, chunks| own.padded(chunks, pad),
-            |conversion, ()| {
-                let rows = PlannedPadded::new(field, arrays, pad, &conversion.of(field.name()))?;
-                rows.refuse()?;
-                Ok(on(arrays, rows))
-            },
-        )
+        let explain = || self.explain_any(field, Some(arrays), Some(pad), DeviceArray::device_of(arrays));
+        let convert = move |own: &Self, chunks: Chunks<'_>| own.padded(chunks, pad);
+        self.plan_by((field, arrays), check, explain, convert, |conversion, ()| {
+            let rows = PlannedPadded::new(field, arrays, pad, &conversion.of(field.name()))?;
+            rows.refuse()?;
+            Ok(on(arrays, rows))
+        })
     }
 }
 

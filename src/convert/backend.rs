@@ -49,4 +49,17 @@ pub(crate) trait Backend: Sync {
         out: &mut Output<'_>,
         threads: Option<NonZero<usize>>,
     ) -> Result<()>;
+
+    /// Writes a bool for each element of all chunks to new memory, true where it is valid.
+    fn validity(&self, spec: &Spec, plan: &Plan, chunks: &[ColumnChunk<'_>]) -> Result<Tensor>;
+
+    /// As [`Backend::validity`], for the columns of a matrix, in the memory order of [`Backend::matrix`].
+    fn matrix_validity(
+        &self,
+        spec: &MatrixSpec,
+        plan: &Plan,
+        chunks: &[MatrixColumns<'_>],
+        memory_order: MemoryOrder,
+        threads: Option<NonZero<usize>>,
+    ) -> Result<Tensor>;
 }

@@ -164,7 +164,7 @@ pub(super) unsafe fn write_range(
 ///
 /// # Errors
 /// When memory cannot be had.
-pub(crate) fn validity(spec: &Spec, plan: &Plan, chunks: &[ColumnChunk<'_>]) -> Result<Tensor> {
+pub(super) fn validity(spec: &Spec, plan: &Plan, chunks: &[ColumnChunk<'_>]) -> Result<Tensor> {
     let mut buffer = HostBuffer::uninitialised(plan.elements)?;
     let mut rest = buffer.as_uninit_mut();
     for chunk in chunks {
@@ -174,7 +174,6 @@ pub(crate) fn validity(spec: &Spec, plan: &Plan, chunks: &[ColumnChunk<'_>]) -> 
         write_validity(chunk, out);
         rest = after;
     }
-    record_validity(spec, plan.rows, plan.elements);
     let (shape, strides) = layout(spec, plan.rows)?;
     // SAFETY: the chunks have the plan's elements in all, and each was written as 0 or 1.
     unsafe { Tensor::from_host_buffer(buffer, DType::Bool, shape, strides, None) }

@@ -4,9 +4,10 @@ use std::num::NonZero;
 
 use super::backend::Backend;
 use super::chunk::{ColumnChunk, MatrixColumns};
-use super::column::new_column;
+use super::column::{new_column, validity};
 use super::matrix::{pack_matrix, write_matrix};
 use super::output::write_column;
+use super::validity_bits::with_bits;
 use crate::error::Result;
 use crate::plan::Plan;
 use crate::spec::{MatrixSpec, MemoryOrder, Spec};
@@ -60,5 +61,20 @@ impl Backend for HostPass {
         threads: Option<NonZero<usize>>,
     ) -> Result<()> {
         write_matrix(spec, chunks, out, threads.map(NonZero::get))
+    }
+
+    fn validity(&self, spec: &Spec, plan: &Plan, chunks: &[ColumnChunk<'_>]) -> Result<Tensor> {
+        validity(spec, plan, chunks)
+    }
+
+    fn matrix_validity(
+        &self,
+        spec: &MatrixSpec,
+        _: &Plan,
+        chunks: &[MatrixColumns<'_>],
+        memory_order: MemoryOrder,
+        threads: Option<NonZero<usize>>,
+    ) -> Result<Tensor> {
+        with_bits(chunks, |bits| pack_matrix(spec, bits, memory_order, threads.map(NonZero::get)))
     }
 }

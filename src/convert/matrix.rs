@@ -72,7 +72,7 @@ pub(crate) fn empty_matrix(spec: &MatrixSpec, chunk: &DeviceArray) -> Result<Ten
 ///
 /// # Errors
 /// If a cast refuses a value: names column and row. If an allocation fails.
-pub(crate) fn pack_matrix(
+pub(super) fn pack_matrix(
     spec: &MatrixSpec,
     chunks: &[MatrixColumns<'_>],
     memory_order: MemoryOrder,

@@ -36,6 +36,7 @@ mod serialize;
 mod small_matrix;
 mod threads;
 mod unpack;
+mod validity_bits;
 
 pub(crate) use backend::Backend;
 pub(crate) use bitmap::{pack_bools, pack_bools_into};
@@ -44,7 +45,7 @@ pub(crate) use chunk::{ColumnChunk, MatrixColumns};
 pub(crate) use collect::{
     bytes_of_views, bytes_view, collect_bools, collect_ints, device_ints_view, lengths_view, offsets_view, zero,
 };
-pub(crate) use column::{layout, run, validity, what};
+pub(crate) use column::{layout, run, what};
 pub(crate) use columns_from_rows::split_rows;
 pub use copy_array::copy_array;
 pub(crate) use copy_array::copy_array_for;
@@ -58,7 +59,7 @@ pub(crate) use first_error::{
 pub(crate) use gather::compact;
 pub(crate) use host_pass::HostPass;
 pub(crate) use join_rows::{SomeRows, join_rows, joined_bytes};
-pub(crate) use matrix::{empty_matrix, matrix_stride, pack_matrix, view_matrix};
+pub(crate) use matrix::{empty_matrix, matrix_stride, view_matrix};
 pub(crate) use output::row_stride;
 pub(crate) use pad::{ListItems, Padder, null_item};
 #[cfg(feature = "python")]
@@ -69,3 +70,4 @@ pub(crate) use row_block::{RowBlock, RowLayout, RowsPlace};
 pub(crate) use serialize::{ArrayParts, PICKLED, PickledBytes, put_together, take_apart};
 pub(crate) use small_matrix::{is_small, pack_small, write_small};
 pub(crate) use threads::{check_environment, for_each_part, threads};
+pub(crate) use validity_bits::with_bits;

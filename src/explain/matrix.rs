@@ -8,7 +8,7 @@ use crate::column::check_types;
 use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::Result;
-use crate::matrix::{PlannedMatrix, plan_result_validity, with_planned_matrix};
+use crate::matrix::{PlannedMatrix, plan_validity, with_planned_matrix};
 use crate::plan::{Action, Plan};
 use crate::spec::{
     Conversion, CopyMode, Group, MatrixOptions, MatrixSpec, Options, PossibleStep, ResultKind, ResultSpec, Spec,
@@ -81,6 +81,16 @@ pub(crate) fn explain_groups(
     Ok(all)
 }
 
+/// Explains the validity of any data of a type.
+pub(crate) fn explain_validity(result: &ResultSpec, copy: CopyMode) -> Report {
+    let mut row = ReportRow::of_type(result.name().to_owned(), String::new());
+    row.fill(|row| {
+        row.describe_validity(&result.kind);
+        row.set_validity_possible(copy)
+    });
+    Report { rows: vec![row], ..Report::default() }
+}
+
 /// Explains the validity of a group's result that was planned.
 pub(crate) fn explain_planned_validity(result: &ResultSpec, device: Device, plan: &Plan) -> Report {
     let mut row = ReportRow { device, ..ReportRow::of_type(result.name().to_owned(), String::new()) };
@@ -105,6 +115,11 @@ impl ReportRow {
         };
     }
 
+    /// Sets what is done for a validity of any data.
+    fn set_validity_possible(&mut self, copy: CopyMode) -> Result<()> {
+        self.set_possible(&[PossibleStep { text: Action::Unpack.to_string(), only_if: None }], copy)
+    }
+
     /// Sets what the plan of a validity says.
     fn take_validity(&mut self, plan: &Plan) {
         if let Some(rows) = self.shape.first_mut() {
@@ -127,11 +142,8 @@ fn describe_validity(
     let Some(kind) = results.last().map(|result| &result.kind) else { return Ok(()) };
     row.describe_validity(kind);
     match chunks {
-        Some(chunks) => row.take_validity(&plan_result_validity(kind, chunks, matrix)?),
-        None => {
-            let unpacked = PossibleStep { text: Action::Unpack.to_string(), only_if: None };
-            row.set_possible(&[unpacked], matrix.copy)?;
-        }
+        Some(chunks) => row.take_validity(&plan_validity(kind, chunks, matrix)?),
+        None => row.set_validity_possible(matrix.copy)?,
     }
     Ok(())
 }

@@ -84,18 +84,29 @@ impl Report {
         self
     }
 
-    /// The report of a conversion on another device than the array's, for which that is moved there whole before: of this report,
-    /// which [`super::explain_schema`] and its kind make, as only types and lengths are known then. How the array is moved stands in
+    /// The report of a conversion on another device than that of the chunks, for which they are moved there whole before: of this report,
+    /// which [`super::explain_schema`] and its kind make, as only types and lengths are known then. How the chunks are moved stands in
     /// [`Report::transfer`]. Nothing is asked of a driver.
-    pub(crate) fn after_move(mut self, array: &DeviceArray, device: Device, copy: CopyMode) -> Self {
-        for row in self.rows.iter_mut().chain(&mut self.matrices) {
-            // An array is one chunk, and is aligned where it is copied to.
-            row.take_one_chunk();
+    pub(crate) fn after_move(
+        mut self,
+        field: &FieldRef,
+        chunks: &[DeviceArray],
+        device: Device,
+        copy: CopyMode,
+    ) -> Self {
+        let filled = || chunks.iter().filter(|chunk| !chunk.is_empty());
+        if filled().count() < 2 {
+            for row in self.rows.iter_mut().chain(&mut self.matrices) {
+                // An array is one chunk, and is aligned where it is copied to.
+                row.take_one_chunk();
+            }
         }
-        let mut whole = ReportRow::moved(array.field(), array.device(), device, copy);
-        whole.shape = vec![i64::try_from(array.len()).ok()];
+        let mut whole = ReportRow::moved(field, DeviceArray::device_of(chunks), device, copy);
+        let rows = chunks.iter().try_fold(0_usize, |rows, chunk| rows.checked_add(chunk.len()));
+        let rows = rows.and_then(|rows| i64::try_from(rows).ok());
+        whole.shape = vec![rows];
         if whole.is_copied() && !whole.at_most {
-            match bytes_to_host(array) {
+            match filled().try_fold(0_usize, |bytes, chunk| bytes.checked_add(bytes_to_host(chunk)?)) {
                 Some(bytes) => whole.bytes = bytes,
                 None => {
                     whole.shape = vec![None];
@@ -103,10 +114,10 @@ impl Report {
                 }
             }
         }
-        let rows = i64::try_from(array.len()).ok().filter(|_| !is_ragged(array.field()));
-        let mut report = self.behind(whole, device, rows);
+        let mut report = self.behind(whole, device, rows.filter(|_| !is_ragged(field)));
         for row in report.rows.iter_mut().chain(&mut report.matrices).filter(|row| row.error.is_none()) {
-            row.error = row.specs.iter().find_map(|spec| refuse_counted(spec, &column_of(array, spec)).err());
+            let refused = |spec| chunks.iter().find_map(|array| refuse_counted(spec, &column_of(array, spec)).err());
+            row.error = row.specs.iter().find_map(refused);
             row.view = row.view && row.error.is_none();
         }
         report

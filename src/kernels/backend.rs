@@ -8,8 +8,7 @@ use super::pending_casts::{Casts, verify};
 use super::source::KernelSource;
 use super::{Check, KernelTarget, Shape, TargetLayout, are_bools, pack, pack_into};
 use crate::arrow::{DeviceArray, Leaf};
-use crate::convert::{Backend, ColumnChunk, MatrixColumns, layout, matrix_stride, row_stride, what};
-use crate::copy_log::{self, Copied};
+use crate::convert::{Backend, ColumnChunk, MatrixColumns, layout, matrix_stride, row_stride};
 use crate::cuda::{MatrixLayout, is_cuda};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
@@ -53,30 +52,26 @@ impl DeviceBackend<'_> {
         }
     }
 
-    /// Returns a bool for each element, true where it is valid; `None` where bitmaps do not say all of it.
-    ///
-    /// # Errors
-    /// As [`pack`].
-    pub(crate) fn validity(&self, spec: &Spec, chunks: &[ColumnChunk<'_>]) -> Result<Option<Tensor>> {
-        if spec.decoded().is_some() || spec.has_codes() || !is_cuda(self.readiness.device()) {
-            return Ok(None);
-        }
-        let filled = chunks.iter().filter(|chunk| chunk.leaf.elements > 0);
-        let sources = filled.map(|chunk| Some(vec![KernelSource::validity(&chunk.leaf)?])).collect::<Option<Vec<_>>>();
-        let Some(sources) = sources else { return Ok(None) };
-        let sum = |count: fn(&Leaf<'_>) -> usize| {
-            chunks.iter().map(|chunk| count(&chunk.leaf)).fold(0_usize, usize::saturating_add)
-        };
-        let (rows, elements) = (sum(|leaf| leaf.rows), sum(|leaf| leaf.elements));
-        let joined = self.joined(chunks.iter().map(|chunk| chunk.array))?;
-        let shape = Shape { rows: elements, columns: 1, dtype: DType::Bool, is_row_major: false };
-        let written = pack(&joined, &sources, shape)?;
-        copy_log::record(|| Copied {
-            what: format!("validity of {} on {}", what(spec, rows), self.readiness.device()),
-            why: Action::Unpack.to_string(),
-            bytes: elements,
-        });
-        written.tensor(DType::Bool, layout(spec, rows)?, None).map(Some)
+    /// Writes the sources as a matrix.
+    fn packed(
+        &self,
+        spec: &MatrixSpec,
+        plan: &Plan,
+        chunks: &[MatrixColumns<'_>],
+        sources: Option<Vec<Vec<KernelSource>>>,
+        memory_order: MemoryOrder,
+    ) -> Result<Tensor> {
+        let mut sources = self.require(plan, sources)?;
+        sources.retain(|columns| !columns.is_empty());
+        let joined = self.joined(arrays(chunks))?;
+        let is_row_major = memory_order != MemoryOrder::F;
+        let shape = Shape { rows: plan.rows, columns: spec.columns().len(), dtype: spec.dtype(), is_row_major };
+        let mut written = pack(&joined, &sources, shape)?;
+        self.verify(spec.columns().iter().map(|(_, column)| column), written.check.take())?;
+        let signed = |count: usize| i64::try_from(count).map_err(|_| Error::unsupported("a count beyond 64 bits"));
+        let (rows, count) = (signed(plan.rows)?, signed(spec.columns().len())?);
+        let strides = if is_row_major { smallvec![count, 1] } else { smallvec![1, rows] };
+        written.tensor(spec.dtype(), (smallvec![rows, count], strides), None)
     }
 }
 
@@ -142,16 +137,7 @@ impl Backend for DeviceBackend<'_> {
         memory_order: MemoryOrder,
         _: Option<NonZero<usize>>,
     ) -> Result<Tensor> {
-        let sources = self.require(plan, matrix_sources(spec, chunks))?;
-        let joined = self.joined(arrays(chunks))?;
-        let is_row_major = memory_order != MemoryOrder::F;
-        let shape = Shape { rows: plan.rows, columns: spec.columns().len(), dtype: spec.dtype(), is_row_major };
-        let mut written = pack(&joined, &sources, shape)?;
-        self.verify(spec.columns().iter().map(|(_, column)| column), written.check.take())?;
-        let signed = |count: usize| i64::try_from(count).map_err(|_| Error::unsupported("a count beyond 64 bits"));
-        let (rows, count) = (signed(plan.rows)?, signed(spec.columns().len())?);
-        let strides = if is_row_major { smallvec![count, 1] } else { smallvec![1, rows] };
-        written.tensor(spec.dtype(), (smallvec![rows, count], strides), None)
+        self.packed(spec, plan, chunks, matrix_sources(spec, chunks), memory_order)
     }
 
     fn write_matrix(
@@ -180,6 +166,43 @@ impl Backend for DeviceBackend<'_> {
         let check = pack_into(&joined, &sources, shape, &target)?;
         self.verify(spec.columns().iter().map(|(_, column)| column), check)
     }
+
+    fn validity(&self, spec: &Spec, plan: &Plan, chunks: &[ColumnChunk<'_>]) -> Result<Tensor> {
+        let filled = chunks.iter().filter(|chunk| chunk.leaf.elements > 0);
+        let sources = filled.map(|chunk| Some(vec![validity_source(spec, &chunk.leaf)?])).collect();
+        let sources = self.require(plan, sources)?;
+        let joined = self.joined(chunks.iter().map(|chunk| chunk.array))?;
+        let shape = Shape { rows: plan.elements, columns: 1, dtype: DType::Bool, is_row_major: false };
+        pack(&joined, &sources, shape)?.tensor(DType::Bool, layout(spec, plan.rows)?, None)
+    }
+
+    fn matrix_validity(
+        &self,
+        spec: &MatrixSpec,
+        plan: &Plan,
+        chunks: &[MatrixColumns<'_>],
+        memory_order: MemoryOrder,
+        _: Option<NonZero<usize>>,
+    ) -> Result<Tensor> {
+        let sources = |chunk: &MatrixColumns<'_>| {
+            let columns = spec.columns().iter().zip(&chunk.columns);
+            columns.map(|((_, spec), column)| validity_source(spec, &column.leaf)).collect()
+        };
+        let sources = chunks.iter().filter(|chunk| chunk.rows > 0).map(sources).collect();
+        self.packed(spec, plan, chunks, sources, memory_order)
+    }
+}
+
+/// Returns what unpacks the validity of a leaf on a device: kernels, where bitmaps tell all nulls.
+pub(crate) fn validity_placement(spec: &Spec, leaf: &Leaf<'_>, readiness: &Readiness) -> Placement {
+    let device = readiness.device();
+    let has_kernels = is_cuda(device) && validity_source(spec, leaf).is_some();
+    if has_kernels { Placement::Kernels(device) } else { Placement::Views(device) }
+}
+
+/// What kernels read of a leaf's validity; `None` where bitmaps do not tell all nulls.
+fn validity_source(spec: &Spec, leaf: &Leaf<'_>) -> Option<KernelSource> {
+    if spec.decoded().is_some() || spec.has_codes() { None } else { KernelSource::validity(leaf) }
 }
 
 /// Returns what does the steps for columns of a spec in these chunks of a device.

@@ -12,12 +12,12 @@ use super::row_hashes::{Samples, fold_bytes, fold_count};
 use super::target::{self, BatchTarget};
 use crate::arrow::DeviceArray;
 use crate::column::require_host;
-use crate::convert::{self, ColumnChunk, RowBlock, RowLayout, check_nulls_of_passing_rows};
+use crate::convert::{self, ColumnChunk, RowBlock, RowLayout, check_nulls_of_passing_rows, with_bits};
 use crate::copy_log::Copied;
 use crate::device::Device;
 use crate::error::{Error, Remedy, Result};
 use crate::ffi::dlpack::DLDeviceType;
-use crate::matrix::{MatrixChunk, after, with_bits};
+use crate::matrix::{MatrixChunk, after};
 use crate::spec::{Conversion, Options, ResultKind, ResultSpec, Selection, Spec};
 use crate::tensor::Tensor;
 
@@ -237,7 +237,7 @@ impl Prepared {
         let part = match &self.result.kind {
             ResultKind::Matrix(spec) | ResultKind::Validity(spec) => GroupPart::Matrix(MatrixChunk::new(spec, array)?),
             ResultKind::Column { position, spec, .. } => column_of(array, *position, spec)?,
-            ResultKind::ColumnValidity { position, spec } => column_of(array, Some(*position), spec)?,
+            ResultKind::ColumnValidity { position, spec } => column_of(array, *position, spec)?,
         };
         if !array.is_empty() {
             self.check_dictionaries(&part)?;

@@ -5,12 +5,12 @@ use arrow_schema::FieldRef;
 use super::chunk::MatrixChunk;
 use super::planned::check_matrix_rows;
 use super::to_tensor::convert_matrix;
-use super::to_validity::{convert_validity, plan_validity};
+use super::to_validity::{convert_matrix_validity, plan_matrix_validity};
 use super::worker::Worker;
 use crate::arrow::DeviceArray;
 use crate::column::{
-    ColumnRef, Runner, Shared, check_rows, check_types, convert_chunks, needed, plan_validity as plan_column_validity,
-    validity,
+    ColumnRef, Runner, Shared, check_rows, check_types, convert_chunks, convert_validity, needed,
+    plan_validity as plan_column_validity,
 };
 use crate::error::{Error, Result};
 use crate::kernels::Casts;
@@ -31,29 +31,34 @@ pub(crate) fn convert_result(
     (runner, worker): (&Runner<'_>, &Worker<'_>),
 ) -> Result<Tensor> {
     match &result.kind {
-        ResultKind::Validity(spec) => convert_validity(spec, chunks, matrix),
+        ResultKind::Validity(spec) => convert_matrix_validity(spec, chunks, matrix),
         ResultKind::ColumnValidity { position, spec } => {
-            let columns = chunks.iter().map(|chunk| chunk.column(*position)).collect::<Result<Vec<_>>>()?;
-            validity(spec.field(), &columns, matrix.copy)
+            convert_validity(spec, &columns_at(chunks, *position), matrix.copy)
         }
         ResultKind::Matrix(spec) => convert_matrix(spec, chunks, matrix, shared, worker),
         ResultKind::Column { position, spec, options } => {
-            let columns: Vec<_> = chunks.iter().map(|chunk| ColumnRef::of(chunk, *position)).collect();
-            convert_chunks(spec, &columns, options, shared, runner)
+            convert_chunks(spec, &columns_at(chunks, *position), options, shared, runner)
         }
     }
+}
+
+/// The columns at a position of arrays of structs, or the arrays themselves.
+fn columns_at(chunks: &[DeviceArray], position: Option<usize>) -> Vec<ColumnRef<'_>> {
+    chunks.iter().map(|chunk| ColumnRef::of(chunk, position)).collect()
 }
 
 /// What [`convert_result`] would do to make a validity.
 ///
 /// # Errors
 /// When no copy is allowed, or the result is larger than memory can be.
-pub(crate) fn plan_result_validity(kind: &ResultKind, chunks: &[DeviceArray], matrix: &MatrixOptions) -> Result<Plan> {
+pub(crate) fn plan_validity(kind: &ResultKind, chunks: &[DeviceArray], matrix: &MatrixOptions) -> Result<Plan> {
     match kind {
-        ResultKind::Validity(spec) => plan_validity(spec, chunks, matrix),
+        ResultKind::Validity(spec) => {
+            check_types(spec.field(), chunks)?;
+            plan_matrix_validity(spec, chunks, matrix)
+        }
         ResultKind::ColumnValidity { position, spec } => {
-            let columns = chunks.iter().map(|chunk| chunk.column(*position)).collect::<Result<Vec<_>>>()?;
-            plan_column_validity(spec, &columns, matrix.copy)
+            plan_column_validity(spec, &columns_at(chunks, *position), matrix.copy)
         }
         ResultKind::Matrix(_) | ResultKind::Column { .. } => Err(Error::internal("elements are no validity")),
     }

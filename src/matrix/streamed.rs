@@ -8,13 +8,13 @@ use smallvec::SmallVec;
 
 use super::chunk::{MatrixChunk, after};
 use super::planned::{PlannedMatrix, record};
-use super::to_validity::{record_validity, validity_plan, with_bits};
+use super::to_validity::{record_validity, validity_plan};
 use crate::alloc::{GrowingBuffer, fallible};
 use crate::arrow::{DeviceArray, DeviceArrayStream, Mask};
 use crate::column::{ColumnRef, check_types};
 use crate::convert::{
     MatrixColumns, append_column, append_matrix, append_validity, check_environment, check_matrix_nulls, check_nulls,
-    grown_column, grown_matrix, grown_validity, what,
+    grown_column, grown_matrix, grown_validity, what, with_bits,
 };
 use crate::error::{Error, Result};
 use crate::ffi::dlpack::DLDeviceType;
@@ -250,7 +250,7 @@ impl One<'_> {
                 Ok(())
             }
             ResultKind::ColumnValidity { position, spec } => {
-                arrays.iter().try_for_each(|array| self.append_validity(spec, ColumnRef::column(array, *position)))
+                arrays.iter().try_for_each(|array| self.append_validity(spec, ColumnRef::of(array, *position)))
             }
         }
     }

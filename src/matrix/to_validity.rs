@@ -1,56 +1,124 @@
 //! Returns the validity of columns as a matrix of bools.
 
-use std::num::NonZero;
-
-use smallvec::smallvec;
-
-use super::chunk::after;
+use super::chunk::{MatrixChunk, after};
 use super::planned::decode_chunks;
 use crate::alloc::fallible;
-use crate::arrow::{DeviceArray, Leaf, Mask};
-use crate::column::check_types;
-use crate::convert::{ColumnChunk, MatrixColumns, check_environment, pack_matrix};
-use crate::cuda::is_cuda;
+use crate::arrow::DeviceArray;
+use crate::column::{Shared, check_types};
+use crate::convert::{MatrixColumns, check_environment};
 use crate::dtype::DType;
-use crate::error::{Error, Remedy, Result};
-use crate::kernels::{self, KernelSource, Shape};
+use crate::error::{Remedy, Result};
+use crate::kernels::validity_placement;
 use crate::plan::{Action, MatrixData, Placement, Plan, needs_copy};
-use crate::spec::{MatrixOptions, MatrixSpec, MemoryOrder};
+use crate::spec::{MatrixOptions, MatrixSpec};
 use crate::stream_order::Readiness;
 use crate::tensor::Tensor;
 
 /// A bool tensor of shape `(rows, columns)`, true where the element that a matrix of the spec's columns has there is valid. Nulls of
 /// a row are nulls in each of its columns. A copy, row-major unless `matrix` asks for column-major.
-pub(crate) fn convert_validity(spec: &MatrixSpec, chunks: &[DeviceArray], matrix: &MatrixOptions) -> Result<Tensor> {
-    check_environment()?;
-    let plan = plan_validity(spec, chunks, matrix)?;
-    let filled: Vec<&DeviceArray> = chunks.iter().filter(|chunk| !chunk.is_empty()).collect();
-    let tensor = match DeviceArray::readiness_of(chunks) {
-        Some(readiness) => by_kernels(spec, &filled, plan.rows, matrix.memory_order, readiness)?,
-        None => on_host(spec, chunks, matrix)?,
-    };
-    record_validity(spec, &plan);
-    Ok(tensor)
+pub(crate) fn convert_matrix_validity(
+    spec: &MatrixSpec,
+    chunks: &[DeviceArray],
+    matrix: &MatrixOptions,
+) -> Result<Tensor> {
+    let decoded = decode_matrix_validity(spec, chunks, matrix)?;
+    PlannedMatrixValidity::new(spec, &decoded, matrix)?.run()
 }
 
-/// What [`convert_validity`] would do.
+/// The validity of a matrix's columns that is about to be made: what will be done is decided, and bitmaps of host memory were read.
+pub(crate) struct PlannedMatrixValidity<'a> {
+    spec: &'a MatrixSpec,
+    plan: Plan,
+    chunks: Vec<MatrixColumns<'a>>,
+    options: &'a MatrixOptions,
+    readiness: Option<&'a Readiness>,
+}
+
+impl<'a> PlannedMatrixValidity<'a> {
+    /// Plans chunks of [`decode_matrix_validity`].
+    ///
+    /// # Errors
+    /// As [`plan_matrix_validity`]; when an array breaks the Arrow format.
+    pub(crate) fn new(spec: &'a MatrixSpec, arrays: &'a [MatrixChunk], options: &'a MatrixOptions) -> Result<Self> {
+        let (mut chunks, mut row) = (fallible::with_room(arrays.len())?, 0_usize);
+        for chunk in arrays {
+            chunks.push(chunk.columns(spec, &(0..chunk.rows())).map_err(|error| after(error, row))?);
+            row = row.saturating_add(chunk.rows());
+        }
+        let plan = plan_matrix_validity(spec, arrays.iter().map(MatrixChunk::array), options)?;
+        let readiness = DeviceArray::readiness_of(arrays.iter().map(MatrixChunk::array));
+        Ok(Self { spec, plan, chunks, options, readiness })
+    }
+
+    /// What will be done.
+    pub(crate) fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// The tensor, of shape `(rows, columns)`.
+    ///
+    /// # Errors
+    /// When memory cannot be had, or a driver fails.
+    pub(crate) fn run(&self) -> Result<Tensor> {
+        let Self { spec, plan, chunks, options, readiness } = self;
+        let made = Shared::default().with_backend(*readiness, |backend| {
+            backend.matrix_validity(spec, plan, chunks, options.memory_order, options.threads)
+        })?;
+        record_validity(spec, plan);
+        Ok(made)
+    }
+}
+
+/// The chunks of a matrix's validity, decoded where they have to be.
 ///
 /// # Errors
-/// When no copy is allowed, or the result is larger than memory can be.
-pub(crate) fn plan_validity(spec: &MatrixSpec, chunks: &[DeviceArray], matrix: &MatrixOptions) -> Result<Plan> {
+/// As [`plan_matrix_validity`], before anything is decoded.
+pub(crate) fn decode_matrix_validity(
+    spec: &MatrixSpec,
+    chunks: &[DeviceArray],
+    matrix: &MatrixOptions,
+) -> Result<Vec<MatrixChunk>> {
+    check_environment()?;
     check_types(spec.field(), chunks)?;
-    let rows = chunks.iter().fold(0_usize, |rows, chunk| rows.saturating_add(chunk.len()));
+    plan_matrix_validity(spec, chunks, matrix)?;
+    decode_chunks(spec, chunks, matrix)
+}
+
+/// The plan for the validity of chunks.
+///
+/// # Errors
+/// When no copy is allowed, no kernel makes one on the device of the chunks, or the result is larger than memory can be.
+pub(crate) fn plan_matrix_validity<'a>(
+    spec: &MatrixSpec,
+    chunks: impl IntoIterator<Item = &'a DeviceArray, IntoIter: Clone>,
+    matrix: &MatrixOptions,
+) -> Result<Plan> {
+    let chunks = chunks.into_iter();
+    let rows = chunks.clone().fold(0_usize, |rows, chunk| rows.saturating_add(chunk.len()));
+    let filled = chunks.clone().filter(|chunk| !chunk.is_empty());
     let readiness = DeviceArray::readiness_of(chunks);
     let placement = readiness.map_or(Placement::Host, |readiness| Placement::Kernels(readiness.device()));
-    let filled = chunks.iter().filter(|chunk| !chunk.is_empty()).count();
-    let data = MatrixData { rows, chunks: filled, placement, ..MatrixData::default() };
-    validity_plan(spec, data, matrix)
+    let data = MatrixData { rows, chunks: filled.clone().count(), placement, ..MatrixData::default() };
+    let plan = validity_plan(spec, data, matrix)?;
+    if let Some(readiness) = readiness {
+        for chunk in filled {
+            for (position, column) in spec.columns() {
+                let leaf = chunk.view().struct_field(*position)?.leaf(column)?;
+                if let Placement::Views(device) = validity_placement(column, &leaf, readiness) {
+                    return Err(needs_copy(device, &Action::Unpack.to_string())
+                        .remedy_is(Remedy::CopyToHostOrBitmaps)
+                        .in_column(column.field().name()));
+                }
+            }
+        }
+    }
+    Ok(plan)
 }
 
 /// The plan for the validity of chunks like these.
 ///
 /// # Errors
-/// As [`plan_validity`].
+/// As [`plan_matrix_validity`].
 pub(super) fn validity_plan(spec: &MatrixSpec, data: MatrixData, matrix: &MatrixOptions) -> Result<Plan> {
     let mut plan = Plan::matrix(spec, data, matrix)?;
     // Of bits, it counts a byte for each value that is decoded.
@@ -63,74 +131,4 @@ pub(super) fn validity_plan(spec: &MatrixSpec, data: MatrixData, matrix: &Matrix
 /// Puts the copy that a plan says on the record.
 pub(super) fn record_validity(spec: &MatrixSpec, plan: &Plan) {
     plan.record(|| format!("validity of {} rows and {} columns", plan.rows, spec.columns().len()));
-}
-
-/// The bitmaps, which are columns of bits without nulls, packed as those are.
-fn on_host(spec: &MatrixSpec, chunks: &[DeviceArray], options: &MatrixOptions) -> Result<Tensor> {
-    let chunks = decode_chunks(spec, chunks, options)?;
-    let (mut columns, mut row) = (fallible::with_room(chunks.len())?, 0_usize);
-    for chunk in &chunks {
-        columns.push(chunk.columns(spec, &(0..chunk.rows())).map_err(|error| after(error, row))?);
-        row = row.saturating_add(chunk.rows());
-    }
-    with_bits(&columns, |bits| pack_matrix(spec, bits, options.memory_order, options.threads.map(NonZero::get)))
-}
-
-/// Calls `work` with the bitmaps of chunks' columns as columns.
-pub(crate) fn with_bits<R>(
-    columns: &[MatrixColumns<'_>],
-    work: impl FnOnce(&[MatrixColumns<'_>]) -> Result<R>,
-) -> Result<R> {
-    let without_nulls = |chunk: &&MatrixColumns<'_>| chunk.columns.iter().any(|column| column.mask.is_none());
-    let bytes = columns.iter().filter(without_nulls).map(|chunk| chunk.rows.div_ceil(8)).max().unwrap_or(0);
-    let all_valid = fallible::filled(bytes, u8::MAX)?;
-    let bits = columns.iter().map(|chunk| bits_of(chunk, &all_valid)).collect::<Result<Vec<_>>>()?;
-    work(&bits)
-}
-
-/// The bitmaps of a chunk's columns as columns.
-fn bits_of<'a>(chunk: &'a MatrixColumns<'a>, all_valid: &'a [u8]) -> Result<MatrixColumns<'a>> {
-    let column = |column: &'a ColumnChunk<'a>| {
-        let (bytes, offset) = column.mask.as_ref().map_or((all_valid, 0), Mask::bits);
-        Ok(ColumnChunk { leaf: Leaf::of_bits(bytes, offset, chunk.rows)?, mask: None, array: column.array })
-    };
-    let columns = chunk.columns.iter().map(column).collect::<Result<Vec<_>>>()?;
-    Ok(MatrixColumns { rows: chunk.rows, columns, is_plain: false })
-}
-
-/// As [`on_host`], by kernels.
-fn by_kernels(
-    spec: &MatrixSpec,
-    chunks: &[&DeviceArray],
-    rows: usize,
-    memory_order: MemoryOrder,
-    readiness: &Readiness,
-) -> Result<Tensor> {
-    let mut sources = chunks.iter().map(|chunk| sources_of(spec, chunk, readiness)).collect::<Result<Vec<_>>>()?;
-    sources.retain(|columns| !columns.is_empty());
-    let joined = DeviceArray::joined_readiness(chunks.iter().copied())?.unwrap_or_else(|| readiness.clone());
-    let (columns, is_row_major) = (spec.columns().len(), memory_order != MemoryOrder::F);
-    let written = kernels::pack(&joined, &sources, Shape { rows, columns, dtype: DType::Bool, is_row_major })?;
-    let signed = |count: usize| i64::try_from(count).map_err(|_| Error::unsupported("a count beyond 64 bits"));
-    let (rows, columns) = (signed(rows)?, signed(columns)?);
-    let strides = if is_row_major { smallvec![columns, 1] } else { smallvec![1, rows] };
-    written.tensor(DType::Bool, (smallvec![rows, columns], strides), None)
-}
-
-/// What kernels read of the columns of a chunk.
-///
-/// # Errors
-/// When no kernel is for a column. Names it.
-fn sources_of(spec: &MatrixSpec, chunk: &DeviceArray, readiness: &Readiness) -> Result<Vec<KernelSource>> {
-    let source = |(position, spec): &(usize, crate::spec::Spec)| {
-        let is_told = is_cuda(readiness.device()) && spec.decoded().is_none() && !spec.has_codes();
-        let source =
-            if is_told { KernelSource::validity(&chunk.view().struct_field(*position)?.leaf(spec)?) } else { None };
-        source.ok_or_else(|| {
-            needs_copy(readiness.device(), &Action::Unpack.to_string())
-                .remedy_is(Remedy::CopyToHostOrBitmaps)
-                .in_column(spec.field().name())
-        })
-    };
-    spec.columns().iter().map(source).collect()
 }

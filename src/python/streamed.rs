@@ -1,7 +1,5 @@
 //! Converts a stream while reading it, so that its arrays are not held together.
 
-use std::sync::Arc;
-
 use pyo3::intern;
 use pyo3::prelude::*;
 
@@ -64,9 +62,9 @@ impl Unread<'_> {
     /// The validity of several columns of the stream; no result for one column, or for bits.
     pub(super) fn making_validity(&self, conversion: &Conversion, bits: bool) -> PyResult<Making> {
         let conversion = self.conversion(conversion);
-        let spec = if bits { None } else { conversion.validity_of(self.field)? };
-        let result = |spec| ResultSpec::new(ResultKind::Validity(Arc::new(spec)));
-        Ok(Making { conversion, results: spec.map(result).into_iter().collect() })
+        let result = if bits { None } else { Some(conversion.validity_of(self.field)?) };
+        let is_matrix = |result: &ResultSpec| matches!(result.kind, ResultKind::Validity(_));
+        Ok(Making { conversion, results: result.into_iter().filter(is_matrix).collect() })
     }
 }
 

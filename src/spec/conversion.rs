@@ -299,16 +299,18 @@ impl Conversion {
         Ok(spec)
     }
 
-    /// The validity of the selected columns of a struct, as a matrix of bools; `None` of a single column.
+    /// The validity of a column, in the shape of its elements, or of the selected columns of a struct, as a matrix of bools.
     ///
     /// # Errors
     /// As [`MatrixSpec::of_validity`] and [`Spec::of_validity`]; where columns are selected, and the data is no struct.
-    pub(crate) fn validity_of(&self, field: &FieldRef) -> Result<Option<MatrixSpec>> {
-        if !is_struct(field) {
+    pub(crate) fn validity_of(&self, field: &FieldRef) -> Result<ResultSpec> {
+        let kind = if is_struct(field) {
+            ResultKind::Validity(Arc::new(MatrixSpec::of_validity(field, self.remaining(field).as_deref())?))
+        } else {
             self.refuse_columns(field)?;
-            return Spec::of_validity(field).map(|_| None);
-        }
-        MatrixSpec::of_validity(field, self.remaining(field).as_deref()).map(Some)
+            ResultKind::ColumnValidity { position: None, spec: Spec::of_validity(field)? }
+        };
+        Ok(ResultSpec::new(kind))
     }
 
     /// Refuses kept nulls, of results without validity beside the values.

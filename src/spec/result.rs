@@ -32,8 +32,8 @@ pub(crate) enum ResultKind {
     Validity(Arc<MatrixSpec>),
     /// The column at a position of a struct, or the array itself, and the options that its spec was made of.
     Column { position: Option<usize>, spec: Spec, options: Options },
-    /// Which elements of the column at a position of a struct are valid, in the shape of its elements.
-    ColumnValidity { position: usize, spec: Spec },
+    /// Which elements of such a column are valid, in the shape of its elements.
+    ColumnValidity { position: Option<usize>, spec: Spec },
 }
 
 impl ResultSpec {
@@ -130,7 +130,7 @@ fn group_result(
 /// For complex numbers, of which each part has a validity.
 fn validity_of(kind: &ResultKind) -> Result<ResultKind> {
     match kind {
-        ResultKind::Column { position: Some(position), spec, .. } => {
+        ResultKind::Column { position, spec, .. } => {
             Ok(ResultKind::ColumnValidity { position: *position, spec: spec.validity()? })
         }
         ResultKind::Matrix(spec) => Ok(ResultKind::Validity(Arc::new(spec.validity()?))),

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use arrow_array::{ArrayRef, Float32Array, Int64Array, RecordBatch, StringArray};
+use arrow_array::types::Int32Type;
+use arrow_array::{Array, ArrayRef, Float32Array, Int64Array, ListArray, RecordBatch, StringArray};
 use arrow_dlpack::transfer::{Transfer, array_to_device};
 use arrow_dlpack::{
-    Conversion, CopyLog, CopyMode, Device, DeviceArray, DeviceArrayStream, ErrorKind, Group, NullPolicy, Output, Pad,
-    Scalar, Selection, Tensor,
+    Chunks, Conversion, CopyLog, CopyMode, DType, Device, DeviceArray, DeviceArrayStream, Error, ErrorKind, Group,
+    NullPolicy, Output, Pad, Ragged, Scalar, Selection, Tensor,
 };
 use arrow_schema::DataType;
 
@@ -114,6 +115,67 @@ fn rows_of_different_lengths_go_with_all_their_parts() {
 
 #[test]
 #[ignore = "needs a CUDA driver: make test-cuda"]
+fn plans_of_rows_and_of_validity_do_what_the_conversion_does() {
+    cuda::use_device(0);
+    let rows = [Some(vec![Some(1), Some(2)]), Some(vec![]), Some(vec![Some(3)])];
+    let lists = ListArray::from_iter_primitive::<Int32Type, _, _>(rows);
+    let lists = shared(&lists, &field("s", lists.data_type().clone()));
+    let column = Int64Array::from(vec![Some(7), None, Some(9)]);
+    let column = shared(&column, &field("x", DataType::Int64));
+    for (from, to) in [("cpu", "cuda:0"), ("cuda:0", "cpu"), ("cuda:0", "cuda:0"), ("cuda_host:0", "cuda:0")] {
+        for conversion in [Conversion::default(), Conversion::default().dtype(DType::Float32)] {
+            let conversion = conversion.device(device(to));
+            let own = there(&lists, from);
+            let (log, running) = (CopyLog::new(), CopyLog::new());
+            let expected = log.track(|| conversion.ragged(&own)).unwrap();
+            let plan = conversion.plan_ragged(&own).unwrap();
+            let explained = conversion.clone().select(Selection::Each(None)).explain(&own).unwrap();
+            assert_eq!(plan.report().to_string(), explained.to_string());
+            let made = running.track(|| plan.run()).unwrap();
+            assert_eq!(running.entries(), log.entries(), "{from} {to}");
+            let parts = |ragged: &Ragged| [ragged.offsets().clone(), ragged.values().as_tensor().unwrap().clone()];
+            for (made, expected) in parts(&made).iter().zip(parts(&expected)) {
+                assert_eq!(
+                    (made.device(), made.dtype(), on_host(made)),
+                    (device(to), expected.dtype(), on_host(&expected))
+                );
+            }
+            let own = there(&column, from);
+            let (log, running) = (CopyLog::new(), CopyLog::new());
+            let expected = log.track(|| conversion.validity(&own)).unwrap();
+            let plan = conversion.plan_validity(&own).unwrap();
+            let bytes = plan.bytes();
+            let made = running.track(|| plan.run()).unwrap();
+            assert_eq!((running.entries(), bytes), (log.entries(), log.bytes()), "{from} {to}");
+            assert_eq!((made.device(), made.shape(), expected.shape()), (device(to), &[3][..], &[3][..]));
+        }
+    }
+    cuda::expect_no_races();
+}
+
+#[test]
+#[ignore = "needs a CUDA driver: make test-cuda"]
+fn the_bytes_of_all_chunks_that_move_first_are_told() {
+    cuda::use_device(0);
+    let column = Int64Array::from(vec![Some(7), None, Some(9), Some(1), Some(2)]);
+    let part = |from, rows| there(&shared(&column.slice(from, rows), &field("x", DataType::Int64)), "cuda:0");
+    let chunks = [part(0, 2), part(2, 0), part(2, 3)];
+    let conversion = Conversion::default().nulls(NullPolicy::Keep).device(Device::CPU);
+    let data = || Chunks::new(chunks[0].field(), &chunks);
+    let report = conversion.clone().select(Selection::Each(None)).explain(data()).unwrap();
+    let log = CopyLog::new();
+    let tensor = log.track(|| conversion.to_tensor(data())).unwrap();
+    assert_eq!((tensor.shape(), report.rows[0].shape.as_slice()), (&[5][..], &[Some(5)][..]));
+    let moved: usize =
+        log.entries().iter().filter(|copied| copied.what.contains("on cuda:0")).map(|copied| copied.bytes).sum();
+    assert_eq!(report.transfer.as_ref().map(|transfer| transfer.bytes), Some(moved), "{report} {:?}", log.entries());
+    let refused = Conversion::default().select(Selection::Each(None)).device(Device::CPU).explain(data()).unwrap();
+    assert_eq!(refused.rows[0].error.as_ref().map(Error::kind), Some(ErrorKind::Null));
+    cuda::expect_no_races();
+}
+
+#[test]
+#[ignore = "needs a CUDA driver: make test-cuda"]
 fn a_transfer_is_refused_where_no_copy_is_allowed() {
     cuda::use_device(0);
     let source = batch();
@@ -125,7 +187,7 @@ fn a_transfer_is_refused_where_no_copy_is_allowed() {
         assert_eq!((error.kind(), log.entries().len()), (ErrorKind::Copy, 0));
         let report = conversion.explain(own).unwrap();
         for row in &report.rows {
-            assert_eq!(row.error.as_ref().map(arrow_dlpack::Error::reason), Some(error.reason()));
+            assert_eq!(row.error.as_ref().map(Error::reason), Some(error.reason()));
         }
         // Before a batch is read.
         let mut batches = [()].into_iter().map(|()| panic!("it was read"));

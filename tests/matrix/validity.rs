@@ -32,6 +32,13 @@ proptest! {
         }
         prop_assert_eq!(log.entries().len(), usize::from(rows > 0));
         prop_assert!(rows == 0 || log.entries()[0].bytes >= rows * columns);
+        let plan = options.plan_validity(Chunks::new(&data.field, &data.chunks)).unwrap();
+        let (report, running) = (plan.report(), CopyLog::new());
+        prop_assert_eq!((plan.bytes(), report.rows[0].shape.as_slice()), (log.bytes(), &[Some(rows as i64), Some(columns as i64)][..]));
+        let planned = running.track(|| plan.run()).unwrap();
+        prop_assert_eq!((read(&planned), planned.strides()), (read(&valid), valid.strides()));
+        prop_assert_eq!(running.entries(), log.entries());
+        prop_assert!(rows == 0 || options.clone().copy(CopyMode::Never).plan_validity(Chunks::new(&data.field, &data.chunks)).is_err());
         let never = options.copy(CopyMode::Never).validity(Chunks::new(&data.field, &data.chunks));
         prop_assert_eq!(never.err().map(|error| error.kind()), (rows > 0).then_some(ErrorKind::Copy));
     }
