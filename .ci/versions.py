@@ -1,4 +1,4 @@
-"""Does the library build with each PyO3 of its range, the oldest Rust that each feature states, and the next arrow?
+"""Does the library build with each PyO3 of its range, the oldest Rust of a feature, a linked driver, the next arrow?
 
 It builds in target/versions, with lock files of its own that start as the repository's. docs/versions.md has the table.
 """
@@ -100,6 +100,14 @@ def with_oldest_rust(slow):
     return faults
 
 
+def with_linked_driver():
+    """Beside a crate whose cudarc links the driver, as candle's does: cudarc then has no functions that load it."""
+    features = "['cuda-version-from-build-system', 'dynamic-linking', 'driver', 'std']"
+    cudarc = f'cudarc = {{ version = "0.19", default-features = false, features = {features} }}'
+    folder = probe("linked-driver", ["cuda"], cudarc)
+    return ["a linked CUDA driver: does not build"] if check(folder).returncode else []
+
+
 def with_next_arrow():
     """The library's sources under a manifest that asks for the next arrow."""
     folder = FOLDER / "arrow"
@@ -130,6 +138,7 @@ def with_next_arrow():
 def main():
     faults = [fault for version, features in PYO3.items() for fault in with_pyo3(version, features)]
     faults += with_oldest_rust("--slow" in sys.argv)
+    faults += with_linked_driver()
     faults += with_next_arrow()
     print(f"versions checked, {len(faults)} at fault")
     sys.exit("\n".join(faults) or None)

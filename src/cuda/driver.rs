@@ -300,8 +300,7 @@ functions! {
 /// `F` is a pointer to a function as the driver documents the one of this name, which ends with a NUL.
 #[cfg(feature = "cuda")]
 unsafe fn symbol<F: Copy>(name: &'static str) -> Result<F> {
-    // SAFETY: `load` found that there is a library.
-    let library = unsafe { cudarc::driver::sys::culib() };
+    let library = library().ok_or_else(no_driver)?;
     // SAFETY: the library's function of this name is of type `F`, and the name ends with a NUL.
     let found = unsafe { library.get::<F>(name.as_bytes()) };
     found.map(|function| *function).map_err(|_| {
@@ -388,20 +387,32 @@ pub(crate) fn no_device() -> Error {
     Error::new(ErrorKind::Device, "the CUDA driver finds no device").remedy_is(Remedy::UseHost)
 }
 
-/// The file of the driver's library.
+/// The names of the driver's library, the best first: the one without a version may be a toolkit's stub, whose calls all fail.
 #[cfg(feature = "cuda")]
-const LIBRARY: &str = if cfg!(windows) { "nvcuda.dll" } else { "libcuda.so.1" };
+const LIBRARIES: &[&str] = if cfg!(windows) { &["nvcuda.dll"] } else { &["libcuda.so.1", "libcuda.so"] };
+
+/// Returns the driver's library, which then stays loaded, or `None` if the machine has none. cudarc has its own only if no crate of
+/// the program links the driver, as candle does.
+#[cfg(feature = "cuda")]
+fn library() -> Option<&'static libloading::Library> {
+    static LOADED: OnceLock<libloading::Library> = OnceLock::new();
+    if let Some(library) = LOADED.get() {
+        return Some(library);
+    }
+    // SAFETY: loading the driver runs its initialisers, which may run at any time and on any thread.
+    let found = LIBRARIES.iter().find_map(|name| unsafe { libloading::Library::new(*name) }.ok())?;
+    Some(LOADED.get_or_init(|| found))
+}
+
+#[cfg(feature = "cuda")]
+fn no_driver() -> Error {
+    let name = LIBRARIES.first().unwrap_or(&"libcuda");
+    Error::new(ErrorKind::Device, format!("there is no CUDA driver on this machine: {name} is not found"))
+        .remedy_is(Remedy::from("install the NVIDIA driver").or(Remedy::UseHost))
+}
 
 #[cfg(feature = "cuda")]
 fn load() -> Result<Driver> {
-    // SAFETY: loads the driver's library, which may be loaded at any time.
-    if !unsafe { cudarc::driver::sys::is_culib_present() } {
-        return Err(Error::new(
-            ErrorKind::Device,
-            format!("there is no CUDA driver on this machine: {LIBRARY} is not found"),
-        )
-        .remedy_is(Remedy::from("install the NVIDIA driver").or(Remedy::UseHost)));
-    }
     Driver::resolve()
 }
 
