@@ -32,6 +32,10 @@ LINTED_PYTHON := python tests/python tests/peers tests/cuda tests/gpu tests/ptx 
 # Extension modules that link the crate, with lock files of their own; tests/python/extensions builds and tests them.
 EXTENSIONS := examples/pyclass $(dir $(wildcard tests/python/extensions/*/Cargo.toml))
 
+# Programs over crates that take minutes to build, with lock files of their own. No CI runs them: `make examples` does.
+EXAMPLE_CRATES := candle
+EXAMPLE_MANIFESTS := $(EXAMPLE_CRATES:%=examples/%/Cargo.toml)
+
 ASAN_TARGET_DIR ?= target/asan
 TSAN_TARGET_DIR ?= target/tsan
 # What threads share: exported streams, lent memory, blocks that are kept, the loader, deferred frees. The lib has tests of the last three.
@@ -44,6 +48,8 @@ MIRI_CHECKS := -Zmiri-disable-isolation -Zmiri-permissive-provenance -Zmiri-symb
 # Tests that Miri runs in minutes; the others are of whole conversions.
 MIRI_TESTS ?= --lib --test ownership
 FUZZ_VERSION := 0.13.1
+# The most that deflate can: a few percent off the wheel.
+MATURIN_WHEEL := --release --compression-level 9
 CARGO_TARGET := $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)
 SIMULATED_CUDA := $(CARGO_TARGET)/simulated-cuda
 SKIP_WAITS := $(abspath $(CARGO_TARGET))/skip-waits
@@ -83,7 +89,7 @@ IN_PARALLEL := -n auto --maxprocesses 8
 BENCH_SETS := bench $(if $(filter full,$(INTEROP)),bench-heavy)
 DEMO_SETS := demo $(if $(filter torch,$(FRAMEWORK)),demo-torch)
 
-.PHONY: help demo test test-rust test-polars test-python test-cuda test-ptx ptx test-simulated-cuda simulated-cuda prove-waits gpu-bundle peers interop
+.PHONY: help demo examples test test-rust test-polars test-python test-cuda test-ptx ptx test-simulated-cuda simulated-cuda prove-waits gpu-bundle peers interop
 .PHONY: asan tsan miri fuzz lint check-versions bench wheel release clean
 # Two installs into one environment at once would break it.
 .NOTPARALLEL:
@@ -93,6 +99,7 @@ help:
 	@echo 'make demo    train a model on real flights  (FRAMEWORK=numpy|torch DEVICE=cpu|cuda)'
 	@echo 'make test    the Rust and the Python tests  (INTEROP=full|light; light leaves torch out)'
 	@echo 'make test-polars  the tests of the features polars and ndarray; a part of make test'
+	@echo 'make examples  builds and runs examples/candle, in four minutes of a core; no part of make test or of CI'
 	@echo 'make test-cuda  the tests of CUDA on a simulated driver; a part of make test  (CUDA_SCHEDULES=lazy,eager,random:1)'
 	@echo 'make ptx     compiles src/cuda/kernels.cu to the PTX that is committed; make test-ptx checks it'
 	@echo 'make prove-waits  shows for each wait for a device the test that fails without it'
@@ -141,6 +148,13 @@ test-polars:
 	cargo test $(CARGO_FLAGS) --package arrow-dlpack --features polars,ndarray --doc -- polars ndarray
 	cargo run $(CARGO_FLAGS) --package arrow-dlpack --features polars,ndarray --example 05-polars
 	cargo run $(CARGO_FLAGS) --package arrow-dlpack --features polars,ndarray --example 06-ndarray
+
+# Each asserts its results. In debug and without debug information, in a folder of their own that can be removed afterwards.
+examples:
+	$(PYTHON) .ci/dependencies.py $(EXAMPLE_MANIFESTS)
+	for manifest in $(EXAMPLE_MANIFESTS); do \
+		cargo run --locked --manifest-path $$manifest --target-dir $(CARGO_TARGET)/examples || exit 1; \
+	done
 
 # The simulated driver, under both names by which programs load a driver: one file, so that it is loaded once.
 simulated-cuda:
@@ -222,6 +236,7 @@ lint: $(STAMPS)/installed $(STAMPS)/lint
 	cargo fmt --check --manifest-path tests/polars/Cargo.toml
 	cargo clippy $(CARGO_FLAGS) --package arrow-dlpack --package simulated-cuda --all-targets -- -D warnings
 	cargo clippy $(CARGO_FLAGS) --workspace --all-targets --all-features -- -D warnings
+	for manifest in $(EXAMPLE_MANIFESTS); do cargo fmt --check --manifest-path $$manifest || exit 1; done
 	for crate in $(EXTENSIONS); do \
 		cargo fmt --manifest-path $$crate/Cargo.toml --check && \
 		cargo clippy --locked --manifest-path $$crate/Cargo.toml --target-dir $(CARGO_TARGET) --all-targets -- -D warnings || exit 1; \
@@ -258,7 +273,7 @@ wheel: $(STAMPS)/wheel
 # What the package index gets, tested as it is uploaded. zig links the wheel against an old glibc; maturin finds it in the PATH.
 release: $(STAMPS)/build $(STAMPS)/release $(STAMPS)/test
 	rm -rf $(RELEASE) $(CARGO_TARGET)/release-site
-	PATH='$(CURDIR)/$(BIN)':"$$PATH" $(BIN)/maturin build $(CARGO_FLAGS) --release --zig --compatibility $(MANYLINUX) \
+	PATH='$(CURDIR)/$(BIN)':"$$PATH" $(BIN)/maturin build $(CARGO_FLAGS) $(MATURIN_WHEEL) --zig --compatibility $(MANYLINUX) \
 		--manifest-path python/Cargo.toml --interpreter $(BIN)/python --out $(RELEASE)
 	$(BIN)/maturin sdist --manifest-path python/Cargo.toml --out $(RELEASE)
 	$(BIN)/twine check --strict $(RELEASE)/*
@@ -284,7 +299,7 @@ $(STAMPS)/%: $(REQUIREMENTS)/%.txt $(REQUIREMENTS)/constraints.txt | $(STAMPS)/v
 # Not as an editable install: the tests see what a user gets.
 $(STAMPS)/wheel: $(SOURCES) $(STAMPS)/build
 	rm -rf dist
-	$(BIN)/maturin build $(CARGO_FLAGS) --release --manifest-path python/Cargo.toml --interpreter $(BIN)/python --out dist
+	$(BIN)/maturin build $(CARGO_FLAGS) $(MATURIN_WHEEL) --manifest-path python/Cargo.toml --interpreter $(BIN)/python --out dist
 	@touch $@
 
 $(STAMPS)/installed: $(STAMPS)/wheel

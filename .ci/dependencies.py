@@ -1,4 +1,7 @@
-"""Fails when a crate that we build on has a licence we do not accept, or needs a newer Rust than we say we do."""
+"""Fails when a crate that we build on has a licence we do not accept, or needs a newer Rust than we say we do.
+
+Checks the workspace, or the packages whose manifests it is given: those have lock files, and a Rust, of their own.
+"""
 
 import json
 import re
@@ -65,9 +68,9 @@ def check_the_check():
     assert version("1.88") < version("1.88.1") < version("1.100")
 
 
-def main():
-    check_the_check()
+def faults_of(manifest=None):
     command = ["cargo", "metadata", "--format-version", "1", "--all-features"]
+    command += ["--locked", "--manifest-path", manifest] if manifest else []
     metadata = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
     ours = set(metadata["workspace_members"])
     packages = metadata["packages"]
@@ -80,7 +83,14 @@ def main():
             faults.append(f"{name}: licence {package['license']}")
         if needs and version(needs) > version(ceiling):
             faults.append(f"{name}: needs Rust {needs}, and we state {ceiling}")
-    print(f"{len(others)} crates: licences and Rust versions checked, {len(faults)} at fault")
+    where = manifest or "workspace"
+    print(f"{where}: licences and Rust versions of {len(others)} crates checked, {len(faults)} at fault")
+    return faults
+
+
+def main():
+    check_the_check()
+    faults = [fault for manifest in sys.argv[1:] or [None] for fault in faults_of(manifest)]
     sys.exit("\n".join(faults) or None)
 
 
