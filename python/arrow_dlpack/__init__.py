@@ -39,6 +39,7 @@ from ._native import (
     to_tensors,
     track_copies,
     validity,
+    warm_up,
 )
 from ._shards import parquet_shards
 
@@ -82,4 +83,5 @@ __all__ = [
     "to_tensors",
     "track_copies",
     "validity",
+    "warm_up",
 ]

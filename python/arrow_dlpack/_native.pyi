@@ -1457,3 +1457,17 @@ def collect() -> int:
 def empty_cache() -> None:
     """Frees the device and page-locked memory that is cached for later results and copies. The host may wait for
     all work of the devices. Memory in use, also by deferred frees, stays."""
+
+def warm_up(device: _Device, /) -> None:
+    """Prepares a CUDA device for later calls: starts it, loads the kernels, which a driver may have to compile for a
+    second or two, and creates the memory pool, a stream and a page-locked staging buffer. The host may wait for the
+    device.
+
+    Nobody has to call this: the first call that needs one of these makes it. Call it before you measure times or
+    capture a CUDA graph.
+
+    device: a CUDA device, such as "cuda", "cuda:1", (2, 0) or the device object of another library.
+
+    Raises ConversionError (a BufferError and a ValueError) if it is no CUDA device, if there is no such device or no
+    driver, or if the driver fails; also a MemoryError if memory is out.
+    """

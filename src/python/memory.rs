@@ -1,10 +1,10 @@
-//! `memory_stats`, `collect` and `empty_cache`.
+//! `memory_stats`, `collect`, `empty_cache` and `warm_up`.
 
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyModule};
 use pyo3::wrap_pyfunction;
 
-use super::{exchange, loader, names};
+use super::{device, exchange, loader, names};
 use crate::alloc;
 use crate::arrow::{forget_fields, forget_messages};
 use crate::spec::forget_matrix;
@@ -14,6 +14,7 @@ pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(memory_stats, module)?)?;
     module.add_function(wrap_pyfunction!(collect, module)?)?;
     module.add_function(wrap_pyfunction!(empty_cache, module)?)?;
+    module.add_function(wrap_pyfunction!(warm_up, module)?)?;
     module.add_function(wrap_pyfunction!(_host_memory, module)?)
 }
 
@@ -72,6 +73,24 @@ fn collect(py: Python<'_>) -> usize {
 #[pyfunction]
 fn empty_cache(py: Python<'_>) -> PyResult<()> {
     Ok(py.detach(stream_order::empty_cache)?)
+}
+
+/// Prepares a CUDA device for later calls: starts it, loads the kernels, which a driver may have to compile for a
+/// second or two, and creates the memory pool, a stream and a page-locked staging buffer. The host may wait for the
+/// device.
+///
+/// Nobody has to call this: the first call that needs one of these makes it. Call it before you measure times or
+/// capture a CUDA graph.
+///
+/// device: a CUDA device, such as "cuda", "cuda:1", (2, 0) or the device object of another library.
+///
+/// Raises ConversionError (a BufferError and a ValueError) if it is no CUDA device, if there is no such device or no
+/// driver, or if the driver fails; also a MemoryError if memory is out.
+#[pyfunction]
+#[pyo3(signature = (device, /))]
+fn warm_up(py: Python<'_>, device: &Bound<'_, PyAny>) -> PyResult<()> {
+    let device = device::extract(device)?;
+    Ok(py.detach(|| stream_order::warm_up(device))?)
 }
 
 /// Empties this package's caches on the host, this thread's among them, and returns the bytes of host memory in use: those allocated

@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::cuda::{Called, Current, Stream};
+use crate::cuda::{Called, CudaDevice, Current, Stream};
 use crate::error::{Error, Result};
 
 /// What an interpreter has to do with waits of the host.
@@ -139,6 +139,18 @@ pub(super) fn attached(run: impl FnOnce() + Send) {
     let Some(interpreter) = interpreter() else { return run() };
     let mut run = Some(run);
     (interpreter.attached)(&mut || run.take().into_iter().for_each(|run| run()));
+}
+
+/// Returns a device, which is in use from now on. To start one takes the driver a while.
+///
+/// # Errors
+/// If there is no driver, or no such device.
+pub(super) fn device(ordinal: i32) -> Result<&'static CudaDevice> {
+    match CudaDevice::in_use().find(|device| device.ordinal() == ordinal) {
+        // This refuses a forked process.
+        Some(_) => CudaDevice::get(ordinal),
+        None => detached(|| CudaDevice::get(ordinal)),
+    }
 }
 
 /// Loads the kernels of the current device, if that was not done: the driver compiles them, and the host may wait.

@@ -18,6 +18,7 @@ mod release;
 mod scope;
 mod statistics;
 mod waits;
+mod warm_up;
 
 use std::ffi::c_void;
 use std::fmt;
@@ -47,6 +48,7 @@ pub(crate) use scope::{
 };
 pub use statistics::{DeviceMemory, MemoryStatistics, PageLockedMemory, empty_cache, memory_stats};
 pub(crate) use waits::Wait;
+pub use warm_up::warm_up;
 
 use crate::cuda::{
     Called, CudaDevice, Current, Event, EventHandle, Pointer, PooledStream, Stream, is_cuda, is_host_visible,
@@ -449,7 +451,7 @@ pub(crate) fn enter(device: Device) -> Result<Current> {
         );
     }
     look();
-    CudaDevice::get(device.id())?.enter()
+    host::device(device.id())?.enter()
 }
 
 /// Returns whether there is a CUDA driver with a device; loads it.

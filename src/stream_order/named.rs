@@ -1,6 +1,6 @@
 //! How does a stream that was named before wait, without its device being entered?
 
-use super::{Readiness, Wait};
+use super::{Readiness, Wait, host};
 use crate::cuda::{Called, CudaDevice, Stream, is_cuda};
 use crate::device::Device;
 use crate::error::Result;
@@ -42,6 +42,6 @@ fn knows(device: Device, stream: Stream) -> Result<Option<&'static CudaDevice>> 
     if !is_cuda(device) || stream.is_default() {
         return Ok(None);
     }
-    let entered = CudaDevice::get(device.id())?;
+    let entered = host::device(device.id())?;
     Ok(entered.knows(stream).then_some(entered))
 }

@@ -90,6 +90,9 @@ def streams(tensor: ad.Tensor) -> None:
         assert_type(tensor.to_device("cpu", stream=1), ad.Tensor)
     tensor.record_stream(2)
     ad.stream("1")  # type: ignore[arg-type]
+    ad.warm_up("cuda:0")
+    ad.warm_up((2, 0))
+    ad.warm_up(device="cuda")  # type: ignore[call-arg]
 
 
 def reports(source: ad.Array) -> None:

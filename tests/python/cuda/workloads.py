@@ -259,6 +259,18 @@ def to_a_device() -> Run:
 
 
 @common
+def warmed_up() -> Run:
+    """A device that was prepared converts as any other."""
+    prepared = packed()
+
+    def run() -> None:
+        ad.warm_up("cuda:0")
+        prepared()
+
+    return run
+
+
+@common
 def packed() -> Run:
     """Kernels make a matrix of columns."""
 
