@@ -126,7 +126,7 @@ fn wait_until(mut is_done: impl FnMut() -> Called<bool> + Send) -> Result<()> {
 }
 
 /// Runs what takes long without the interpreter's lock, which this thread may hold.
-fn detached<T: Send>(run: impl FnOnce() -> Result<T> + Send) -> Result<T> {
+pub(super) fn detached<T: Send>(run: impl FnOnce() -> Result<T> + Send) -> Result<T> {
     let Some(interpreter) = interpreter() else { return run() };
     let (mut run, mut outcome) = (Some(run), None);
     (interpreter.detached)(&mut || outcome = run.take().map(|run| run()));

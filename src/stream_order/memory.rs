@@ -3,7 +3,7 @@
 use super::deferred_free::retire;
 use super::{Wait, drain, host, settle};
 use crate::cuda::{
-    Current, DeviceBuffer, Event, MemorySource, NoMemory, PinnedBlock, PinnedBuffer, Stream, free_pinned,
+    Called, Current, DeviceBuffer, Event, MemorySource, NoMemory, PinnedBlock, PinnedBuffer, Stream, free_pinned,
     free_unpooled, memory_source, trim_pool,
 };
 use crate::error::{Error, ErrorKind, Remedy, Result};
@@ -50,7 +50,13 @@ fn give_back(current: &Current) {
     // after a moment.
     let _ = settle(current, current.free_stream());
     let _ = trim_pool(current);
-    if let Ok(waits) = free_unpooled(current) {
+    free_detached(current, free_unpooled);
+}
+
+/// Frees a cache of a device. The host may wait inside the driver, and does so without the interpreter's lock.
+fn free_detached(current: &Current, free: fn(&Current) -> Called<u64>) {
+    let device = current.device();
+    if let Ok(waits) = host::detached(|| Ok(free(&device.enter_unchecked()?)?)) {
         host::count(waits);
     }
 }
@@ -93,9 +99,7 @@ pub(crate) fn page_locked(current: &Current, bytes: usize) -> Result<PinnedBuffe
         made => return Ok(made?),
     };
     drain();
-    if let Ok(waits) = free_pinned(current) {
-        host::count(waits);
-    }
+    free_detached(current, free_pinned);
     match PinnedBuffer::new(current, bytes) {
         Err(again) if again.is_out_of_memory() => {
             let reason =

@@ -11,6 +11,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, Once, OnceLock, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use super::Wait;
 use super::behind::{Awaited, Behind};
 use super::host;
 use super::queues::{Look, Queues};
@@ -261,7 +262,8 @@ impl Shared {
         thread_sync::receive(token());
         let done = self.queues.take_done(|entry| {
             let behind = &mut entry.behind;
-            let is_done = behind.is_known_done() || asks && behind.is_done_here() == Ok(true);
+            let is_known = behind.is_known_done() || Wait::ReaperWaits.is_skipped();
+            let is_done = is_known || asks && behind.is_done_here() == Ok(true);
             // An error is looked into by the next wait.
             if is_done { Look::Done } else { behind.place().map_or(Look::Done, Look::At) }
         });
@@ -369,7 +371,7 @@ fn wait_for(event: &Event, entered: &mut Option<Current>) -> bool {
         drop(entered.take());
         *entered = event.device().enter_unchecked().ok();
     }
-    let is_told = entered.is_some() && event.synchronize().is_ok();
+    let is_told = Wait::ReaperWaits.is_skipped() || entered.is_some() && event.synchronize().is_ok();
     if !is_told {
         // A release of another library may have changed the thread's context.
         *entered = None;

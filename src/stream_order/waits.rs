@@ -103,6 +103,8 @@ waits! {
     LentByArrow = 47,
     /// Memory is freed behind the work on the stream that our `__cuda_array_interface__` names.
     ArrayInterfaceKept = 48,
+    /// The reaper releases memory when the work behind it is done.
+    ReaperWaits = 49,
 }
 
 impl Wait {

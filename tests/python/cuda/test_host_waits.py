@@ -103,6 +103,32 @@ def test_a_signal_ends_the_wait_of_the_main_thread_alone(pool: fakes.Pool) -> No
     np.testing.assert_array_equal(np.from_dlpack(copied), VALUES[:1000])
 
 
+def test_a_cache_is_freed_for_a_retry_without_the_lock() -> None:
+    """The driver waits for the device, which another thread lets go on. So short a conversion keeps the lock."""
+    few, more = (ad.from_arrow(DeviceArray(pa.array(VALUES[:count])).give()) for count in (16, 1024))
+    ad.to_tensor(few, dtype="float32", allocator="cuMemAlloc")
+    driver.drain()
+    stream = driver.Stream()
+    gate = driver.gate(stream.handle)
+    freed = driver.calls("cuMemFree_v2")
+    driver.fail("cuMemAlloc_v2", 1, 2)
+    # A thread that keeps the lock inside the driver ends with this process.
+    signal.alarm(120)
+
+    def let_go_on() -> None:
+        while driver.calls("cuMemFree_v2") == freed:
+            time.sleep(0.001)
+        driver.open_gate(gate)
+
+    thread = threading.Thread(target=let_go_on)
+    thread.start()
+    found = ad.to_tensor(more, dtype="float32", allocator="cuMemAlloc")
+    thread.join()
+    signal.alarm(0)
+    driver.synchronize()
+    np.testing.assert_array_equal(np.from_dlpack(found.to_device("cpu")), VALUES[:1024])
+
+
 def test_views_and_transfers_load_no_kernels(pool: fakes.Pool) -> None:
     tensor = ad.from_dlpack(fakes.Torch(pool, VALUES[:10], stream=driver.LEGACY))
     driver.settle()

@@ -290,7 +290,8 @@ def memory() -> Run:
         ad.from_arrow(BATCH).to_device("cuda:0", allocator="cuMemAlloc")
         ad.from_arrow(BATCH).to_device("cuda:0")
         ad.memory_stats()
-        # The reaper may be about to give the memory back.
+        # Else the memory may still wait for the copies to it, or the reaper be about to give it back.
+        driver.run_all()
         _native.collect()
         ad.empty_cache()
 
