@@ -38,7 +38,7 @@ pub(crate) fn explain(
     options: impl Fn(&str) -> Options,
 ) -> Result<Report> {
     check_types(field, chunks)?;
-    if is_ragged(field) {
+    if is_ragged(field) && options(field.name()).categories.is_none() {
         let plans = plan_parts(field, chunks, &options(field.name()));
         return Ok(ragged::report(field, DeviceArray::device_of(chunks), plans));
     }
@@ -77,7 +77,7 @@ pub(crate) fn explain_schema(
     columns: Option<&[String]>,
     options: impl Fn(&str) -> Options,
 ) -> Result<Report> {
-    if is_ragged(field) {
+    if is_ragged(field) && options(field.name()).categories.is_none() {
         return Ok(ragged::report(field, Device::CPU, plan_schema(field, &options(field.name()), true)));
     }
     report(field, columns, |_, column| {

@@ -118,6 +118,7 @@ mod alloc;
 pub mod arrow;
 mod batch;
 mod callback;
+mod categories;
 mod column;
 mod conversion;
 mod convert;
@@ -151,6 +152,7 @@ pub mod python;
 pub use arrow::{Chunks, DeviceArray, DeviceArrayStream};
 #[cfg(feature = "async")]
 pub use arrow::{Sender, channel};
+pub use categories::Categories;
 pub use column::{Bits, to_arrow, to_arrow_as};
 pub use conversion::{ConversionPlan, Converted, to_tensor};
 pub use convert::{check_request, copy_array, request_field};

@@ -157,7 +157,7 @@ impl Plan {
         }
         if spec.decoded().is_some() {
             let stored = plan.elements.saturating_mul(spec.element().stored_bytes());
-            plan.steps.push(Step { action: Action::Decode, bytes: stored, at_most: false });
+            plan.steps.push(Step { action: Action::decoding(spec), bytes: stored, at_most: false });
             plan.bytes = stored;
         }
         let decoded = plan.steps.len();
@@ -334,7 +334,7 @@ impl Plan {
 
     /// Whether the elements, decoded where they have to be, are the result as they lie, or may be.
     pub(crate) fn takes_elements_as_they_lie(&self) -> bool {
-        self.steps.iter().all(|step| step.at_most || step.action == Action::Decode)
+        self.steps.iter().all(|step| step.at_most || step.action.is_decoding())
     }
 
     /// Why bytes move, in words; empty for a view.

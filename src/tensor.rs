@@ -3,6 +3,7 @@
 
 #[cfg(feature = "python")]
 mod bytes;
+mod codes;
 mod column;
 mod construct;
 #[cfg(feature = "python")]
@@ -343,7 +344,8 @@ impl Tensor {
         self.field.as_ref()
     }
 
-    /// Returns the dictionary of the elements, if the field says that they are codes.
+    /// Returns the dictionary of the elements, if the field says that they are codes; the categories of codes, also if other codes
+    /// are among them, for nulls and unknown values.
     #[must_use]
     pub fn dictionary(&self) -> Option<&DeviceArray> {
         self.codes.as_ref().map(|codes| &codes.dictionary)

@@ -113,6 +113,10 @@ _Group: TypeAlias = str | Sequence[str] | Group
 _AnyGroup: TypeAlias = _Group | _VariedGroup
 _Decimal: TypeAlias = Literal["unscaled"]
 _Dictionary: TypeAlias = Literal["codes", "values"]
+_Categories: TypeAlias = (
+    Sequence[str] | Sequence[bytes] | Sequence[SupportsIndex] | _ArrowArrayExportable | _ArrowStreamExportable
+)
+_Unknown: TypeAlias = Literal["error"] | SupportsIndex
 _OutT = TypeVar("_OutT", bound=_DLPackExportable)
 _Legacy: TypeAlias = Literal["copy", "view", "error"]
 _Order: TypeAlias = Literal["C", "F", "A"]
@@ -183,6 +187,10 @@ class Tensor:
     def writable(self) -> bool: ...
     @property
     def copied(self) -> bool: ...
+    @property
+    def dictionary(self) -> Array | RecordBatch | None:
+        """The dictionary that the elements are codes of: `categories=`, or that of a dictionary column. None for other
+        tensors, and for matrices."""
     # Raises AttributeError unless the memory is the host's, and for bfloat16 and float8.
     @property
     def __array_interface__(self) -> dict[str, Any]: ...
@@ -486,6 +494,8 @@ class Loader(Generic[_BatchT_co]):
         with options of its own}. None takes all columns except the index of a pandas data frame.
     dtype, nulls, decimal, dictionary: as for `to_tensors`, each also as a dict by column, dtype and nulls also by
         group. nulls="keep" is an error, unless the `group` has a validity.
+    categories, unknown: as for `to_tensor`, for all columns or as a dict by column. An unknown value is an error of
+        the batch that it is in.
     xp: an array namespace, or its name ("numpy", "torch", "jax", ...); batches are its arrays.
     device: where the batches are: "cpu"; "cuda", copied ahead on a stream of the loader; "cuda_host",
         page-locked memory.
@@ -529,6 +539,8 @@ class Loader(Generic[_BatchT_co]):
         nulls: _LoaderNulls | Mapping[str, _LoaderNulls] = "error",
         decimal: _Decimal | Mapping[str, _Decimal] | None = None,
         dictionary: _Dictionary | Mapping[str, _Dictionary] | None = None,
+        categories: _Categories | Mapping[str, _Categories | None] | None = None,
+        unknown: _Unknown | Mapping[str, _Unknown] = "error",
         xp: None = None,
         device: _Device | None = None,
         allocator: _Allocator | None = None,
@@ -556,6 +568,8 @@ class Loader(Generic[_BatchT_co]):
         nulls: _LoaderNulls | Mapping[str, _LoaderNulls] = "error",
         decimal: _Decimal | Mapping[str, _Decimal] | None = None,
         dictionary: _Dictionary | Mapping[str, _Dictionary] | None = None,
+        categories: _Categories | Mapping[str, _Categories | None] | None = None,
+        unknown: _Unknown | Mapping[str, _Unknown] = "error",
         xp: _ArrayNamespace[_ArrayT_co],
         device: _Device | None = None,
         allocator: _Allocator | None = None,
@@ -583,6 +597,8 @@ class Loader(Generic[_BatchT_co]):
         nulls: _LoaderNulls | Mapping[str, _LoaderNulls] = "error",
         decimal: _Decimal | Mapping[str, _Decimal] | None = None,
         dictionary: _Dictionary | Mapping[str, _Dictionary] | None = None,
+        categories: _Categories | Mapping[str, _Categories | None] | None = None,
+        unknown: _Unknown | Mapping[str, _Unknown] = "error",
         xp: ModuleType | str,
         device: _Device | None = None,
         allocator: _Allocator | None = None,
@@ -610,6 +626,8 @@ class Loader(Generic[_BatchT_co]):
         nulls: _Nulls | Mapping[str, _Nulls] = "error",
         decimal: _Decimal | Mapping[str, _Decimal] | None = None,
         dictionary: _Dictionary | Mapping[str, _Dictionary] | None = None,
+        categories: _Categories | Mapping[str, _Categories | None] | None = None,
+        unknown: _Unknown | Mapping[str, _Unknown] = "error",
         xp: None = None,
         device: _Device | None = None,
         allocator: _Allocator | None = None,
@@ -637,6 +655,8 @@ class Loader(Generic[_BatchT_co]):
         nulls: _Nulls | Mapping[str, _Nulls] = "error",
         decimal: _Decimal | Mapping[str, _Decimal] | None = None,
         dictionary: _Dictionary | Mapping[str, _Dictionary] | None = None,
+        categories: _Categories | Mapping[str, _Categories | None] | None = None,
+        unknown: _Unknown | Mapping[str, _Unknown] = "error",
         xp: _ArrayNamespace[_ArrayT_co],
         device: _Device | None = None,
         allocator: _Allocator | None = None,
@@ -664,6 +684,8 @@ class Loader(Generic[_BatchT_co]):
         nulls: _Nulls | Mapping[str, _Nulls] = "error",
         decimal: _Decimal | Mapping[str, _Decimal] | None = None,
         dictionary: _Dictionary | Mapping[str, _Dictionary] | None = None,
+        categories: _Categories | Mapping[str, _Categories | None] | None = None,
+        unknown: _Unknown | Mapping[str, _Unknown] = "error",
         xp: ModuleType | str,
         device: _Device | None = None,
         allocator: _Allocator | None = None,
@@ -831,6 +853,8 @@ def to_tensor(
     columns: Sequence[str] | None = None,
     decimal: _Decimal | Mapping[str, _Decimal] | None = None,
     dictionary: _Dictionary | Mapping[str, _Dictionary] | None = None,
+    categories: _Categories | Mapping[str, _Categories | None] | None = None,
+    unknown: _Unknown | Mapping[str, _Unknown] = "error",
     device: _Device | None = None,
     allocator: _Allocator | None = None,
     copy: bool | None = None,
@@ -859,6 +883,11 @@ def to_tensor(
     dictionary: "codes" for the indices into the dictionary, "values" for the decoded values. None is the codes,
         or the values if a dtype is requested. Chunks with different dictionaries have no common codes: an
         error.
+    categories: a list of strings, bytes or integers, or an Arrow array of them: each value becomes the int32 code
+        that is its position there, whatever the column's layout or dictionary. A dtype casts the codes, and the
+        fill of `nulls` is a code. A dict names columns. `Tensor.dictionary` is the array.
+    unknown: the code of values that are none of the `categories`, also a dict by column. "error" names the row and
+        the value.
 
     Each of these options can be a dict by column name.
 
@@ -898,6 +927,8 @@ def to_tensor(
     columns: Sequence[str] | None = None,
     decimal: _Decimal | Mapping[str, _Decimal] | None = None,
     dictionary: _Dictionary | Mapping[str, _Dictionary] | None = None,
+    categories: _Categories | Mapping[str, _Categories | None] | None = None,
+    unknown: _Unknown | Mapping[str, _Unknown] = "error",
     device: _Device | None = None,
     allocator: _Allocator | None = None,
     copy: bool | None = None,
@@ -917,6 +948,8 @@ def to_tensor(
     columns: Sequence[str] | None = None,
     decimal: _Decimal | Mapping[str, _Decimal] | None = None,
     dictionary: _Dictionary | Mapping[str, _Dictionary] | None = None,
+    categories: _Categories | Mapping[str, _Categories | None] | None = None,
+    unknown: _Unknown | Mapping[str, _Unknown] = "error",
     device: _Device | None = None,
     allocator: _Allocator | None = None,
     copy: bool | None = None,
@@ -936,6 +969,8 @@ def to_tensor(
     columns: Sequence[str] | None = None,
     decimal: _Decimal | Mapping[str, _Decimal] | None = None,
     dictionary: _Dictionary | Mapping[str, _Dictionary] | None = None,
+    categories: _Categories | Mapping[str, _Categories | None] | None = None,
+    unknown: _Unknown | Mapping[str, _Unknown] = "error",
     device: _Device | None = None,
     allocator: _Allocator | None = None,
     copy: bool | None = None,
@@ -955,6 +990,8 @@ def to_tensors(
     order: _Order = "C",
     decimal: _Decimal | Mapping[str, _Decimal] | None = None,
     dictionary: _Dictionary | Mapping[str, _Dictionary] | None = None,
+    categories: _Categories | Mapping[str, _Categories | None] | None = None,
+    unknown: _Unknown | Mapping[str, _Unknown] = "error",
     device: _Device | None = None,
     allocator: _Allocator | None = None,
     copy: bool | None = None,
@@ -986,6 +1023,8 @@ def to_tensors(
     order: _Order = "C",
     decimal: _Decimal | Mapping[str, _Decimal] | None = None,
     dictionary: _Dictionary | Mapping[str, _Dictionary] | None = None,
+    categories: _Categories | Mapping[str, _Categories | None] | None = None,
+    unknown: _Unknown | Mapping[str, _Unknown] = "error",
     device: _Device | None = None,
     allocator: _Allocator | None = None,
     copy: bool | None = None,
@@ -1004,6 +1043,8 @@ def to_tensors(
     order: _Order = "C",
     decimal: _Decimal | Mapping[str, _Decimal] | None = None,
     dictionary: _Dictionary | Mapping[str, _Dictionary] | None = None,
+    categories: _Categories | Mapping[str, _Categories | None] | None = None,
+    unknown: _Unknown | Mapping[str, _Unknown] = "error",
     device: _Device | None = None,
     allocator: _Allocator | None = None,
     copy: bool | None = None,
@@ -1335,6 +1376,8 @@ def explain(
     order: _Order | None = None,
     decimal: _Decimal | Mapping[str, _Decimal] | None = None,
     dictionary: _Dictionary | Mapping[str, _Dictionary] | None = None,
+    categories: _Categories | Mapping[str, _Categories | None] | None = None,
+    unknown: _Unknown | Mapping[str, _Unknown] = "error",
     device: _Device | None = None,
     copy: bool | None = None,
     writable: bool | None = None,

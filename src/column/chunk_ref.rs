@@ -63,8 +63,8 @@ impl<'a> ColumnRef<'a> {
     pub(crate) fn decode(&self, spec: &Spec, field: &FieldRef) -> Result<DeviceArray> {
         require_host(self.array.device(), spec.field().name())?;
         match self.column {
-            None => convert::decode(self.array, field),
-            Some(index) => convert::decode(&self.array.column(index)?, field),
+            None => convert::decode(self.array, spec, field),
+            Some(index) => convert::decode(&self.array.column(index)?, spec, field),
         }
     }
 }

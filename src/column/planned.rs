@@ -130,6 +130,10 @@ impl<'a> PlannedColumn<'a> {
         let this = &*self;
         let convert = |backend: &dyn Backend| convert::run(this.spec, &this.plan, this.chunks(), this.copy, backend);
         let tensor = runner(&this.plan, &|| shared.with_backend(this.readiness, convert));
+        if let Some(categories) = convert::vocabulary(this.spec)? {
+            let all_valid = !this.chunks.iter().any(ColumnChunk::may_have_nulls);
+            return tensor.map(|tensor| tensor.with_categories(categories, all_valid));
+        }
         match dictionary {
             None => tensor,
             Some(dictionary) => tensor
@@ -182,7 +186,7 @@ pub(crate) fn decode_column(
 ) -> Result<Option<Vec<DeviceArray>>> {
     let Some(field) = spec.decoded() else { return Ok(None) };
     if let Some(readiness) = readiness_of(columns) {
-        return Err(refuse_decoding(readiness).in_column(spec.field().name()));
+        return Err(refuse_decoding(spec, readiness));
     }
     if options.copy == CopyMode::Never {
         let size = |chunk: &ColumnRef<'_>| ChunkSize::without_nulls(chunk.rows());

@@ -17,7 +17,7 @@ use crate::alloc::HostBuffer;
 use crate::copy_log::{self, Copied};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::plan::{Action, Plan};
+use crate::plan::Plan;
 use crate::spec::{CopyMode, Dims, Element, Spec};
 use crate::tensor::{Tensor, TensorParts};
 
@@ -95,7 +95,7 @@ pub(crate) fn layout(spec: &Spec, rows: usize) -> Result<(Dims, Dims)> {
 /// Returns a view of the chunk's memory.
 fn view(spec: &Spec, plan: &Plan, chunk: &ColumnChunk<'_>) -> Result<Tensor> {
     let (shape, strides) = layout(spec, plan.rows)?;
-    let decoded = plan.steps.iter().find(|step| step.action == Action::Decode);
+    let decoded = plan.steps.iter().find(|step| step.action.is_decoding());
     if let Some(step) = decoded {
         copy_log::record(|| Copied { what: what(spec, plan.rows), why: step.action.to_string(), bytes: step.bytes });
     }

@@ -6,16 +6,20 @@ use arrow_data::ArrayData;
 use arrow_schema::{DataType, FieldRef};
 
 use super::codes::Codes;
+use super::encode::{encoded, encoded_rows};
 use super::repeat::{Runs, child, repeated};
 use crate::alloc::fallible;
 use crate::arrow::{DeviceArray, Mask};
+use crate::categories::Categories;
 use crate::error::{Error, Result, catch_panic};
+use crate::spec::Spec;
 
-/// Returns the array with its runs or dictionary values written out, as `field` says.
+/// Returns the array with its runs or dictionary values written out, or the codes of its categories, as `field` says, which
+/// [`Spec::decoded`] has.
 ///
 /// # Errors
 /// If the memory is not the host's, the contents break the Arrow format, or an allocation fails.
-pub(crate) fn decode(array: &DeviceArray, field: &FieldRef) -> Result<DeviceArray> {
+pub(crate) fn decode(array: &DeviceArray, spec: &Spec, field: &FieldRef) -> Result<DeviceArray> {
     if array.is_empty() {
         return DeviceArray::from_arrow(new_empty_array(field.data_type()).as_ref(), field.clone());
     }
@@ -27,28 +31,32 @@ pub(crate) fn decode(array: &DeviceArray, field: &FieldRef) -> Result<DeviceArra
     };
     let encoded = own.to_arrow_unlogged()?.to_data();
     let decoded = catch_panic(|| {
-        let decoded = written_out(&encoded, field.data_type())?;
+        let decoded = written_out(&encoded, field.data_type(), spec.categories())?;
         Ok(make_array(with_nulls(decoded, enclosing.as_ref())?))
     });
     DeviceArray::from_arrow(decoded.map_err(|error| error.in_column(field.name()))?.as_ref(), field.clone())
 }
 
 /// A valid array as the type `to`, which [`Spec::decoded`](crate::spec::Spec::decoded) gives for its own.
-fn written_out(data: &ArrayData, to: &DataType) -> Result<ArrayData> {
+fn written_out(data: &ArrayData, to: &DataType, categories: Option<&Categories>) -> Result<ArrayData> {
     let cannot = || Error::unsupported(format!("cannot decode {} as {to}", data.data_type()));
     match (data.data_type(), to) {
-        (own, to) if own == to => Ok(data.clone()),
+        (own, to) if own == to && categories.is_none() => Ok(data.clone()),
         (DataType::RunEndEncoded(_, _), _) => {
             let values = data.child_data().get(1).ok_or_else(cannot)?;
-            repeated(&written_out(values, to)?, &Runs(data))
+            repeated(&written_out(values, to, categories)?, &Runs(data))
         }
         (DataType::Dictionary(_, _), _) => {
             let values = data.child_data().first().ok_or_else(cannot)?;
-            repeated(&written_out(values, to)?, &Codes(data))
+            match categories {
+                // Only the values of these rows are looked up.
+                Some(categories) if values.len() > data.len() => encoded_rows(values, &Codes(data), categories),
+                _ => repeated(&written_out(values, to, categories)?, &Codes(data)),
+            }
         }
         (DataType::FixedSizeList(_, size), DataType::FixedSizeList(item, _)) => {
             let child = child(data, usize::try_from(*size).map_err(|_| cannot())?)?;
-            let child = written_out(&child, item.data_type())?;
+            let child = written_out(&child, item.data_type(), categories)?;
             let lists = ArrayData::builder(to.clone()).len(data.len()).nulls(data.nulls().cloned());
             // SAFETY: as many lists as before, with a child of as many slots, and their own bitmap.
             Ok(unsafe { lists.add_child_data(child).build_unchecked() })
@@ -60,7 +68,7 @@ fn written_out(data: &ArrayData, to: &DataType) -> Result<ArrayData> {
             // SAFETY: a bit for each row, and a bitmap of as many.
             Ok(unsafe { bools.add_buffer(bits).build_unchecked() })
         }
-        _ => Err(cannot()),
+        _ => categories.map_or_else(|| Err(cannot()), |categories| encoded(data, categories)),
     }
 }
 

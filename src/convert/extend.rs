@@ -4,6 +4,7 @@ use smallvec::smallvec;
 
 use super::chunk::{ColumnChunk, MatrixColumns};
 use super::column::{layout, record_validity, write_range, write_validity};
+use super::encode::vocabulary;
 use super::matrix::write_rows;
 use super::pack::{Isa, Rows};
 use super::threads::{in_rounds, threads};
@@ -103,5 +104,11 @@ pub(crate) fn grown_matrix(spec: &MatrixSpec, out: GrowingBuffer, rows: usize) -
 pub(crate) fn grown_column(spec: &Spec, out: GrowingBuffer, rows: usize) -> Result<Tensor> {
     let (shape, strides) = layout(spec, rows)?;
     // SAFETY: `append_column` wrote every byte, as elements of the spec's dtype; fewer than the shape needs are refused.
-    unsafe { Tensor::from_host_buffer(out.into_buffer()?, spec.dtype(), shape, strides, spec.kept_field().cloned()) }
+    let tensor = unsafe {
+        Tensor::from_host_buffer(out.into_buffer()?, spec.dtype(), shape, strides, spec.kept_field().cloned())
+    }?;
+    Ok(match vocabulary(spec)? {
+        Some(categories) => tensor.with_categories(categories, false),
+        None => tensor,
+    })
 }

@@ -25,6 +25,7 @@ pub(crate) fn plain_view(
 ) -> Result<Option<Tensor>> {
     let as_they_are = options.dtype.is_none()
         && options.nulls == NullPolicy::Error
+        && options.categories.is_none()
         && options.copy != CopyMode::Always
         && !options.writable
         && field.metadata().is_empty();

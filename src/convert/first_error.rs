@@ -7,6 +7,7 @@ use super::chunk::{ColumnChunk, MatrixColumns};
 use super::lane::Lane;
 use super::misfit::Misfit;
 use super::pack::Isa;
+use crate::categories::Categories;
 use crate::error::{Error, ErrorKind, Remedy, Result};
 use crate::spec::{MatrixSpec, Nulls, Spec};
 
@@ -39,31 +40,74 @@ fn null_at(spec: &Spec, row: usize) -> Error {
         .in_column(spec.field().name())
 }
 
-/// Refuses nulls, where the spec does. Names the column and the first row.
+/// A value that is refused whatever the dtype is.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Refused {
+    Null,
+    /// A value that is no category, with its negative code.
+    Unknown(i32),
+}
+
+impl Refused {
+    fn error(self, spec: &Spec, row: usize) -> Error {
+        match (self, spec.categories()) {
+            (Self::Unknown(code), Some(categories)) => {
+                categories.error(code).at_row(row).in_column(spec.field().name())
+            }
+            _ => null_at(spec, row),
+        }
+    }
+}
+
+/// The element of the first value of a chunk that is refused.
+fn first_refused(spec: &Spec, chunk: &ColumnChunk<'_>) -> Option<(usize, Refused)> {
+    let null = chunk.mask.as_ref().filter(|_| spec.nulls() == Nulls::Refused);
+    let null = null.map(|mask| (mask.first_null(), Refused::Null));
+    null.into_iter().chain(first_unknown(spec, chunk)).min()
+}
+
+/// The element of the first value of a chunk that is no category, if such values are refused.
+fn first_unknown(spec: &Spec, chunk: &ColumnChunk<'_>) -> Option<(usize, Refused)> {
+    // Only where a value was not found codes may be negative.
+    if !spec.categories().is_some_and(Categories::has_unknown) || chunk.leaf.elements == 0 {
+        return None;
+    }
+    let bytes = chunk.leaf.elements.checked_mul(size_of::<i32>())?;
+    // SAFETY: the spec's elements are int32, so the checked array, which was decoded to host memory, has this many bytes from
+    // here on, alive and unchanged while `chunk` is.
+    let codes = unsafe { std::slice::from_raw_parts(chunk.leaf.start(spec.element()), bytes) };
+    let codes = codes.as_chunks().0.iter().map(|code| i32::from_ne_bytes(*code)).enumerate();
+    // What lies in the slots of nulls counts for nothing.
+    let is_null = |element: usize| chunk.mask.as_ref().is_some_and(|mask| !mask.is_valid(element));
+    let mut unknown = codes.filter(|(element, code)| *code < 0 && !is_null(*element));
+    unknown.next().map(|(element, code)| (element, Refused::Unknown(code)))
+}
+
+/// Refuses nulls, where the spec does, and values that are no category. Names the column and the first row.
 ///
 /// # Errors
-/// For the first null; for a value in a row before it that a cast cannot take.
+/// For the first such value; for a value in a row before it that a cast cannot take.
 pub(crate) fn check_nulls<'a>(
     spec: &Spec,
     chunks: impl IntoIterator<Item = &'a ColumnChunk<'a>, IntoIter: Clone>,
 ) -> Result<()> {
-    if spec.nulls() != Nulls::Refused {
+    if spec.nulls() != Nulls::Refused && spec.categories().is_none() {
         return Ok(());
     }
     let chunks = chunks.into_iter();
-    let first =
-        chunks.clone().enumerate().find_map(|(number, chunk)| Some((number, chunk.mask.as_ref()?.first_null())));
-    let Some((number, element)) = first else { return Ok(()) };
+    let mut refused =
+        chunks.clone().enumerate().filter_map(|(number, chunk)| Some((number, first_refused(spec, chunk)?)));
+    let Some((number, (element, refused))) = refused.next() else { return Ok(()) };
     let width = spec.row_elements().max(1);
     let mut row = 0;
     for (index, chunk) in chunks.take(number.saturating_add(1)).enumerate() {
         let rows = if index == number { element / width } else { chunk.leaf.rows };
-        // Only whole rows before the null: in its own row it comes first.
+        // Only whole rows before it: in its own row it comes first.
         let misfit = check_values(spec, chunk, 0..rows.saturating_mul(width));
         misfit.map_err(|misfit| misfit.error(spec, row).in_column(spec.field().name()))?;
         row += rows;
     }
-    Err(null_at(spec, row))
+    Err(refused.error(spec, row))
 }
 
 /// Refuses the null, or the value that a cast cannot take, in the lowest row of a column in host memory.
@@ -89,14 +133,14 @@ pub(crate) fn check_matrix(spec: &MatrixSpec, chunks: &[MatrixColumns<'_>]) -> R
     Ok(())
 }
 
-/// Refuses nulls of a matrix, where the spec of a column does.
+/// Refuses nulls of a matrix, where the spec of a column does, and values that are no category.
 ///
 /// # Errors
-/// For the null in the lowest row, of the first such column; for a value before it that a cast cannot take.
+/// For such a value in the lowest row, of the first such column; for a value before it that a cast cannot take.
 pub(crate) fn check_matrix_nulls(spec: &MatrixSpec, chunks: &[MatrixColumns<'_>]) -> Result<()> {
     let mut before = 0;
     for (number, chunk) in chunks.iter().enumerate() {
-        if let Some((row, column)) = first_null(spec, chunk) {
+        if let Some((row, column, refused)) = first_refused_in(spec, chunk) {
             let mut start = 0;
             for earlier in chunks.iter().take(number) {
                 check_rows(spec, earlier, usize::MAX, 0..earlier.rows, start)?;
@@ -105,18 +149,21 @@ pub(crate) fn check_matrix_nulls(spec: &MatrixSpec, chunks: &[MatrixColumns<'_>]
             check_rows(spec, chunk, usize::MAX, 0..row, before)?;
             check_rows(spec, chunk, column, row..row.saturating_add(1), before)?;
             let column = spec.columns().get(column).map(|(_, column)| column);
-            return column.map_or(Ok(()), |column| Err(null_at(column, before + row)));
+            return column.map_or(Ok(()), |column| Err(refused.error(column, before + row)));
         }
         before += chunk.rows;
     }
     Ok(())
 }
 
-/// The row and the column of the first null of a chunk that is refused.
-fn first_null(spec: &MatrixSpec, chunk: &MatrixColumns<'_>) -> Option<(usize, usize)> {
-    let refused = spec.columns().iter().zip(&chunk.columns).enumerate();
-    let refused = refused.filter(|(_, ((_, spec), _))| spec.nulls() == Nulls::Refused);
-    refused.filter_map(|(index, (_, column))| Some((column.mask.as_ref()?.first_null(), index))).min()
+/// The row and the column of the first value of a chunk that is refused.
+fn first_refused_in(spec: &MatrixSpec, chunk: &MatrixColumns<'_>) -> Option<(usize, usize, Refused)> {
+    let columns = spec.columns().iter().zip(&chunk.columns).enumerate();
+    let refused = columns.filter_map(|(index, ((_, spec), column))| {
+        let (row, refused) = first_refused(spec, column)?;
+        Some((row, index, refused))
+    });
+    refused.min()
 }
 
 /// Looks for values that do not fit in some rows of the first `count` columns of a chunk, whose first row is number `before`.

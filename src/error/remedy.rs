@@ -192,6 +192,14 @@ remedies! {
         "pass DictionaryMode::Codes for the indices into the dictionary",
         "pass dictionary=\"codes\" for the indices into the dictionary",
     }
+    NullCategory {
+        "leave it out: NullPolicy::Fill gives nulls a code",
+        "leave it out: a number for nulls= is the code of nulls",
+    }
+    UnknownCategory {
+        "add it to the categories, or pass Categories::unknown with a code for such values",
+        "add it to the categories, or pass unknown= with a code for such values",
+    }
     DictionaryValues {
         "pass DictionaryMode::Values, or unify the dictionaries first",
         "pass dictionary=\"values\", or unify the dictionaries first",

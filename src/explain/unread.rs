@@ -26,7 +26,7 @@ pub(crate) fn explain_stream(
     columns: Option<&[String]>,
     options: impl Fn(&str) -> Options,
 ) -> Result<Report> {
-    if device.is_cpu() || !is_ragged(field) {
+    if device.is_cpu() || !is_ragged(field) || options(field.name()).categories.is_some() {
         return Ok(explain_schema(field, columns, options)?.unread_on(device));
     }
     Ok(report(field, device, plan_stream_on(field, device, &options(field.name()))))
@@ -142,7 +142,7 @@ impl ReportRow {
         let refused = self.specs.iter().find(|spec| missing(spec));
         match refused {
             Some(spec) if spec.decoded().is_some() => {
-                Some(needs_copy(device, &Action::Decode.to_string()).in_column(spec.field().name()))
+                Some(needs_copy(device, &Action::decoding(spec).to_string()).in_column(spec.field().name()))
             }
             Some(spec) => Some(needs_copy(device, &self.steps.join(", ")).in_column(spec.field().name())),
             None if is_copy && !is_cuda(device) => Some(needs_copy(device, &self.steps.join(", "))),

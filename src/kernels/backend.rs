@@ -254,6 +254,6 @@ fn column_shape(spec: &Spec, plan: &Plan) -> Shape {
 }
 
 /// Refuses what has to be decoded, which nothing on a device does.
-pub(crate) fn refuse_decoding(readiness: &Readiness) -> Error {
-    needs_copy(readiness.device(), &Action::Decode.to_string())
+pub(crate) fn refuse_decoding(spec: &Spec, readiness: &Readiness) -> Error {
+    needs_copy(readiness.device(), &Action::decoding(spec).to_string()).in_column(spec.field().name())
 }

@@ -32,6 +32,8 @@ struct Prepared {
     layout: Arc<RowLayout>,
     /// Dictionaries of the first array; later ones, of any lane, must match.
     dictionaries: Arc<OnceLock<Vec<Option<Dictionary>>>>,
+    /// What the codes of a column stand for, if they are those of categories.
+    categories: Option<DeviceArray>,
 }
 
 struct Dictionary {
@@ -75,6 +77,7 @@ impl Groups {
             result: group.result.clone(),
             layout: group.layout.clone(),
             dictionaries: group.dictionaries.clone(),
+            categories: group.categories.clone(),
         };
         Self { groups: self.groups.iter().map(another).collect(), threads: self.threads }
     }
@@ -142,7 +145,8 @@ impl Groups {
             let hash = fold_bytes(hash, group.result.name().as_bytes());
             group.specs().into_iter().fold(fold_count(hash, group.layout.bytes()), |hash, spec| {
                 let text = format!("{} {} {} {:?}", spec.dtype(), spec.has_codes(), spec.field().name(), spec.nulls());
-                fold_bytes(hash, text.as_bytes())
+                let hash = fold_bytes(hash, text.as_bytes());
+                spec.categories().map_or(hash, |categories| fold_bytes(hash, &categories.content()))
             })
         })
     }
@@ -154,6 +158,9 @@ impl Groups {
     pub(super) fn tensors(&self, blocks: Vec<RowBlock>, target: &BatchTarget) -> Result<Vec<Tensor>> {
         let tensor = |(group, block): (&Prepared, RowBlock)| {
             let tensor = target.tensor(block)?;
+            if let Some(categories) = group.categories.as_ref().filter(|_| tensor.device().is_cpu()) {
+                return Ok(tensor.with_categories(categories.clone(), false));
+            }
             Ok(match (&group.result.kind, group.known().first()) {
                 // A dictionary in ordinary memory goes with codes there.
                 (ResultKind::Column { .. }, Some(Some(dictionary))) if tensor.device().is_cpu() => {
@@ -230,7 +237,11 @@ impl Prepared {
             ResultKind::Column { spec, .. } => RowLayout::of_column(spec)?,
             ResultKind::ColumnValidity { spec, .. } => RowLayout::of_validity(spec)?,
         };
-        Ok(Self { result, layout: Arc::new(layout), dictionaries: Arc::default() })
+        let categories = match &result.kind {
+            ResultKind::Column { spec, .. } => convert::vocabulary(spec)?,
+            _ => None,
+        };
+        Ok(Self { result, layout: Arc::new(layout), dictionaries: Arc::default(), categories })
     }
 
     fn chunk(&mut self, array: &DeviceArray) -> Result<GroupPart> {
@@ -330,7 +341,7 @@ fn column_of(array: &DeviceArray, position: Option<usize>, spec: &Spec) -> Resul
         None => array.clone(),
     };
     Ok(GroupPart::Column(match spec.decoded() {
-        Some(field) => convert::decode(&column, field)?,
+        Some(field) => convert::decode(&column, spec, field)?,
         None => column,
     }))
 }

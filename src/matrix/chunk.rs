@@ -40,10 +40,13 @@ impl MatrixChunk {
         let mut decoded = Vec::new();
         if spec.is_decoded() {
             if let Some(readiness) = array.readiness() {
-                return Err(refuse_decoding(readiness));
+                let decoded = spec.columns().iter().find(|(_, column)| column.decoded().is_some());
+                return decoded.map_or(Err(Error::internal("no column is decoded")), |(_, column)| {
+                    Err(refuse_decoding(column, readiness))
+                });
             }
             for (position, column) in spec.columns() {
-                let decode = |field| convert::decode(&array.column(*position)?, field);
+                let decode = |field| convert::decode(&array.column(*position)?, column, field);
                 decoded.push(column.decoded().map(decode).transpose()?);
             }
         }
@@ -98,7 +101,9 @@ impl MatrixChunk {
         let mut is_plain = true;
         for (index, (position, spec)) in spec.columns().iter().enumerate() {
             // Columns without a bitmap need none of what follows, and small chunks take about as long as this.
-            if let Some(leaf) = whole.plain_column(*position) {
+            if spec.categories().is_none()
+                && let Some(leaf) = whole.plain_column(*position)
+            {
                 columns.push(ColumnChunk { leaf, mask: None, array: &self.array });
                 continue;
             }

@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::transfer_step::TransferStep;
 use crate::dtype::DType;
-use crate::spec::{Element, MemoryOrder};
+use crate::spec::{Element, MemoryOrder, Spec, encoding};
 
 /// Something that a conversion does, and why it cannot be a view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -12,6 +12,11 @@ use crate::spec::{Element, MemoryOrder};
 pub(crate) enum Action {
     /// Runs, or codes of a dictionary, become the values they stand for.
     Decode,
+    /// Values become their codes.
+    Encode {
+        /// How many values have one.
+        categories: usize,
+    },
     /// Bits become bytes.
     Unpack,
     /// Bytes other than 0 and 1 become 1.
@@ -78,10 +83,23 @@ pub(crate) enum Action {
     Transfer(TransferStep),
 }
 
+impl Action {
+    /// Returns what makes the decoded array of a spec.
+    pub(crate) fn decoding(spec: &Spec) -> Self {
+        spec.categories().map_or(Self::Decode, |categories| Self::Encode { categories: categories.count() })
+    }
+
+    /// Returns whether this made a decoded array, which the result may be a view of.
+    pub(crate) fn is_decoding(self) -> bool {
+        matches!(self, Self::Decode | Self::Encode { .. })
+    }
+}
+
 impl fmt::Display for Action {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Decode => f.write_str("decoded"),
+            Self::Encode { categories } => f.write_str(&encoding(*categories)),
             Self::Unpack | Self::UnpackValidity => f.write_str("bits unpacked to bytes"),
             Self::Normalise => f.write_str("bytes above 1 set to 1"),
             Self::Cast { from, to } => write!(f, "cast from {from} to {to}"),

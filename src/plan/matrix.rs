@@ -114,7 +114,7 @@ impl Plan {
         let bytes = self.rows.saturating_mul(column.dtype().itemsize());
         if column.decoded().is_some() {
             let stored = self.rows.saturating_mul(column.element().stored_bytes());
-            self.push(Action::Decode, stored, false);
+            self.push(Action::decoding(column), stored, false);
             self.bytes = self.bytes.saturating_add(stored);
         }
         match column.element() {

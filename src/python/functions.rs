@@ -6,6 +6,7 @@ use pyo3::types::PyDict;
 use pyo3::wrap_pyfunction;
 
 use super::arrow_input::Unread;
+use super::categories::CategoryKeywords;
 use super::column_names::names;
 use super::detach::{runner, worker};
 use super::device_request::result_source;
@@ -78,6 +79,11 @@ fn each_result<'py>(
 /// dictionary: "codes" for the indices into the dictionary, "values" for the decoded values. None is the codes,
 ///     or the values if a dtype is requested. Chunks with different dictionaries have no common codes: an
 ///     error.
+/// categories: a list of strings, bytes or integers, or an Arrow array of them: each value becomes the int32 code
+///     that is its position there, whatever the column's layout or dictionary. A dtype casts the codes, and the
+///     fill of `nulls` is a code. A dict names columns. `Tensor.dictionary` is the array.
+/// unknown: the code of values that are none of the `categories`, also a dict by column. "error" names the row and
+///     the value.
 ///
 /// Each of these options can be a dict by column name.
 ///
@@ -106,7 +112,7 @@ fn each_result<'py>(
 /// Raises ConversionError (a BufferError and a ValueError), which names column, row, reason and remedy;
 /// TypeError for an object with neither Arrow data nor a tensor.
 #[pyfunction]
-#[pyo3(signature = (obj, *, dtype=None, nulls=None, order="C", columns=None, decimal=None, dictionary=None, device=None, allocator=None, copy=None, writable=None, legacy="copy", out=None, threads=None, xp=None), text_signature = "(obj, *, dtype=None, nulls=\"error\", order=\"C\", columns=None, decimal=None, dictionary=None, device=None, allocator=None, copy=None, writable=None, legacy=\"copy\", out=None, threads=None, xp=None)")]
+#[pyo3(signature = (obj, *, dtype=None, nulls=None, order="C", columns=None, decimal=None, dictionary=None, categories=None, unknown=None, device=None, allocator=None, copy=None, writable=None, legacy="copy", out=None, threads=None, xp=None), text_signature = "(obj, *, dtype=None, nulls=\"error\", order=\"C\", columns=None, decimal=None, dictionary=None, categories=None, unknown=\"error\", device=None, allocator=None, copy=None, writable=None, legacy=\"copy\", out=None, threads=None, xp=None)")]
 #[allow(clippy::too_many_arguments, reason = "one Python keyword each")]
 fn to_tensor<'py>(
     py: Python<'py>,
@@ -117,6 +123,8 @@ fn to_tensor<'py>(
     columns: Option<&Bound<'py, PyAny>>,
     decimal: Option<&Bound<'py, PyAny>>,
     dictionary: Option<&Bound<'py, PyAny>>,
+    categories: Option<&Bound<'py, PyAny>>,
+    unknown: Option<&Bound<'py, PyAny>>,
     device: Option<&Bound<'py, PyAny>>,
     allocator: Option<&Bound<'py, PyAny>>,
     copy: Option<bool>,
@@ -140,6 +148,7 @@ fn to_tensor<'py>(
         conversion.selection = Selection::Whole(Some(names(columns)?));
     }
     ElementKeywords { dtype, nulls, decimal, dictionary }.read_into(&mut conversion, copy, writable)?;
+    CategoryKeywords { categories, unknown }.read_into(&mut conversion)?;
     conversion.device = device.map(device::extract).transpose()?;
     let refused = |error| null_in_stream(obj, error);
     if let Some(out) = out {
@@ -196,7 +205,7 @@ fn write_into(
 ///
 /// The other keywords are those of `to_tensor`. A null row is null in each of its columns.
 #[pyfunction]
-#[pyo3(signature = (obj, *, columns=None, dtype=None, nulls=None, order="C", decimal=None, dictionary=None, device=None, allocator=None, copy=None, writable=None, legacy="copy", threads=None, xp=None), text_signature = "(obj, *, columns=None, dtype=None, nulls=\"error\", order=\"C\", decimal=None, dictionary=None, device=None, allocator=None, copy=None, writable=None, legacy=\"copy\", threads=None, xp=None)")]
+#[pyo3(signature = (obj, *, columns=None, dtype=None, nulls=None, order="C", decimal=None, dictionary=None, categories=None, unknown=None, device=None, allocator=None, copy=None, writable=None, legacy="copy", threads=None, xp=None), text_signature = "(obj, *, columns=None, dtype=None, nulls=\"error\", order=\"C\", decimal=None, dictionary=None, categories=None, unknown=\"error\", device=None, allocator=None, copy=None, writable=None, legacy=\"copy\", threads=None, xp=None)")]
 #[allow(clippy::too_many_arguments, reason = "one Python keyword each")]
 fn to_tensors<'py>(
     py: Python<'py>,
@@ -207,6 +216,8 @@ fn to_tensors<'py>(
     order: &str,
     decimal: Option<&Bound<'py, PyAny>>,
     dictionary: Option<&Bound<'py, PyAny>>,
+    categories: Option<&Bound<'py, PyAny>>,
+    unknown: Option<&Bound<'py, PyAny>>,
     device: Option<&Bound<'py, PyAny>>,
     allocator: Option<&Bound<'py, PyAny>>,
     copy: Option<bool>,
@@ -216,6 +227,7 @@ fn to_tensors<'py>(
     xp: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, PyDict>> {
     let mut conversion = ElementKeywords { dtype, nulls, decimal, dictionary }.conversion(copy, writable)?;
+    CategoryKeywords { categories, unknown }.read_into(&mut conversion)?;
     memory::source(allocator)?;
     let xp = namespace(xp)?;
     let xp = xp.as_ref();

@@ -8,6 +8,7 @@ mod arrow_dunders;
 mod arrow_input;
 mod attach;
 mod capsule;
+mod categories;
 mod column_names;
 mod copy_log;
 mod counts;

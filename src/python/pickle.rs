@@ -49,7 +49,8 @@ pub(super) fn tensor<'py>(
     let is_kept = |form: &TensorField| tensor.field() == Some(&form.field);
     let field = form.transpose()?.filter(is_kept).map(|form| FieldParts::of(&form.field)).transpose()?;
     let field = field.map(|field| field_out(py, &field)).transpose()?;
-    let dictionary = dictionary.filter(|_| field.is_some());
+    // Categories of codes stay with them, whether or not a field says what they are.
+    let dictionary = dictionary.filter(|_| field.is_some() || tensor.field().is_none());
     let (shape, strides) = (PyTuple::new(py, dense.shape())?, PyTuple::new(py, dense.strides())?);
     let arguments = (tensor.dtype().name(), shape, strides, bytes, field, dictionary);
     (rebuild(py, "_unpickle_tensor")?, arguments).into_pyobject(py)

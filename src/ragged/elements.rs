@@ -47,8 +47,18 @@ pub(super) fn item_field(field: &FieldRef) -> Option<FieldRef> {
     Some(Arc::new(item))
 }
 
+/// Refuses categories, which ragged and padded rows have no codes of.
+pub(super) fn refuse_categories(options: &Options) -> Result<()> {
+    if options.categories.is_none() {
+        return Ok(());
+    }
+    Err(Error::argument("elements of ragged and padded rows become no codes of categories")
+        .remedy_is("convert the column without categories"))
+}
+
 /// The spec of the innermost elements.
 pub(super) fn leaf_spec(field: &FieldRef, options: &Options) -> Result<Spec> {
+    refuse_categories(options)?;
     let tensor = VariableShape::of(field)?;
     let rows = tensor.as_ref().map_or(field, |tensor| tensor.data.1);
     let item = item_field(rows).ok_or_else(|| unsupported(rows.data_type()))?;
@@ -96,7 +106,7 @@ pub(super) fn hiding_matters(item: &FieldRef, array: &DeviceArray, options: &Opt
 
 /// Calls `look` with the nulls of elements, those that runs or a dictionary stand for included; `None` where none is.
 fn with_nulls<R>(array: &DeviceArray, spec: &Spec, look: impl FnOnce(Option<&Mask<'_>>) -> R) -> Result<R> {
-    let decoded = spec.decoded().map(|field| decode(array, field)).transpose()?;
+    let decoded = spec.decoded().map(|field| decode(array, spec, field)).transpose()?;
     let chunk = ColumnRef::whole(decoded.as_ref().unwrap_or(array)).chunk(spec)?;
     Ok(look(chunk.mask.as_ref()))
 }

@@ -6,7 +6,7 @@ use std::ops::Range;
 use arrow_schema::{DataType, FieldRef};
 use smallvec::smallvec;
 
-use super::elements::{item_field, parts, unsupported};
+use super::elements::{item_field, parts, refuse_categories, unsupported};
 use super::level::null_row;
 use super::part::Part;
 use super::variable_shape;
@@ -85,6 +85,7 @@ pub(crate) fn plan_padded(
 /// What no data could make possible.
 fn item_spec(field: &FieldRef, pad: Pad, options: &Options) -> Result<(Spec, Pattern)> {
     pad.check()?;
+    refuse_categories(options)?;
     if field.extension_type_name() == Some(variable_shape::NAME) {
         return Err(Error::unsupported(format!("rows of {} cannot be padded: each has a shape", variable_shape::NAME))
             .remedy_is("convert them without pad, or pass the field data of their storage"));
@@ -383,7 +384,7 @@ impl<'a> PadSource<'a> {
         if let Self::Lists { list, items: items @ None } = self {
             let span = list.span();
             let array = list.items.clipped(&span);
-            let array = spec.decoded().map_or_else(|| Ok(array.clone()), |field| decode(&array, field))?;
+            let array = spec.decoded().map_or_else(|| Ok(array.clone()), |field| decode(&array, spec, field))?;
             let chunk = SelfCell::new(array, |array| ColumnRef::whole(array).chunk(spec))?;
             *items = Some((chunk, span.start));
         }

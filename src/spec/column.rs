@@ -11,6 +11,7 @@ use super::possible::Undecided;
 use super::possible::{ABOVE_1, PossibleStep};
 use super::value::{self, Element, Value, has_codes};
 use super::{CopyMode, NullPolicy};
+use crate::categories::Categories;
 use crate::dtype::DType;
 use crate::error::{Error, Remedy, Result};
 
@@ -27,6 +28,9 @@ pub(crate) struct Spec {
     inner_strides: Vec<i64>,
     row_elements: usize,
     nulls: Nulls,
+    categories: Option<Categories>,
+    /// The field of the dictionary array that codes of categories are.
+    encoded: Option<FieldRef>,
 }
 
 impl Spec {
@@ -42,9 +46,12 @@ impl Spec {
     #[inline]
     fn build(field: &FieldRef, options: &Options) -> Result<Self> {
         // Plain numbers skip the steps below, which would cost as much as their conversion.
-        let plain = options.dtype.is_none() && field.metadata().is_empty();
+        let plain = options.dtype.is_none() && field.metadata().is_empty() && options.categories.is_none();
         if let (true, NullPolicy::Error, Some(dtype)) = (plain, options.nulls, DType::of_arrow(field.data_type())) {
             return Self::of_value(field, None, Value::scalar(Element::Values(dtype)), dtype, Nulls::Refused);
+        }
+        if let Some(categories) = &options.categories {
+            return Self::of_categories(field, categories, options);
         }
         let decoded = value::decoded(field, options).map(Arc::new);
         let value = Value::of(decoded.as_ref().unwrap_or(field), options).map_err(|error| {
@@ -53,6 +60,21 @@ impl Spec {
         })?;
         let dtype = options.dtype.unwrap_or(value.element.dtype());
         Self::of_value(field, decoded, value, dtype, Nulls::of(options.nulls, dtype)?)
+    }
+
+    /// Returns the spec of a column's codes.
+    fn of_categories(field: &FieldRef, categories: &Categories, options: &Options) -> Result<Self> {
+        categories.require_type(field.data_type())?;
+        let codes = Arc::new(value::with_leaf(field, &DataType::Int32));
+        let value = Value::of(&codes, options)?;
+        let dtype = options.dtype.unwrap_or(value.element.dtype());
+        let spec = Self::of_value(field, Some(codes), value, dtype, Nulls::of(options.nulls, dtype)?)?;
+        // The code of unknown values may be none of the dictionary.
+        let encoded = categories.unknown_code().is_none().then(|| {
+            let values = Box::new(categories.values().data_type().clone());
+            Arc::new(value::with_leaf(field, &DataType::Dictionary(Box::new(DataType::Int32), values)))
+        });
+        Ok(Self { categories: Some(categories.clone()), encoded, ..spec })
     }
 
     /// Returns the spec of the same column with another dtype and null policy.
@@ -108,6 +130,8 @@ impl Spec {
             row_elements: usize::try_from(value.elements)
                 .map_err(|_| Error::invalid("the sizes of the nested fixed-size lists overflow"))?,
             nulls,
+            categories: None,
+            encoded: None,
         })
     }
 
@@ -122,6 +146,12 @@ impl Spec {
     #[must_use]
     pub(crate) fn decoded(&self) -> Option<&FieldRef> {
         self.decoded.as_ref()
+    }
+
+    /// Returns the categories whose codes the elements become; `None` if they are the values.
+    #[must_use]
+    pub(crate) fn categories(&self) -> Option<&Categories> {
+        self.categories.as_ref()
     }
 
     /// Returns how the source (or the decoded array) stores its elements.
@@ -171,8 +201,10 @@ impl Spec {
     pub(crate) fn possible_steps(&self, options: &Options) -> Vec<PossibleStep> {
         let mut steps = Vec::new();
         let mut step = |text: String, only_if| steps.push(PossibleStep { text, only_if });
-        if self.decoded.is_some() {
-            step("decoded".to_owned(), None);
+        match (&self.categories, &self.decoded) {
+            (Some(categories), _) => step(encoding(categories.count()), None),
+            (None, Some(_)) => step("decoded".to_owned(), None),
+            (None, None) => {}
         }
         match self.element {
             Element::Bits => step("bits unpacked to bytes".to_owned(), None),
@@ -231,6 +263,10 @@ impl Spec {
     pub(crate) fn kept_field(&self) -> Option<&FieldRef> {
         let filled_codes = self.has_codes() && matches!(self.nulls, Nulls::Filled(_));
         let still = !self.is_cast() && !filled_codes;
+        if self.categories.is_some() {
+            let is_filled = matches!(self.nulls, Nulls::Filled(_));
+            return self.encoded.as_ref().filter(|_| still && !is_filled);
+        }
         still.then(|| self.decoded.as_ref().unwrap_or(&self.field))
     }
 
@@ -239,6 +275,11 @@ impl Spec {
     pub(crate) fn row_elements(&self) -> usize {
         self.row_elements
     }
+}
+
+/// What a conversion does with values that become codes.
+pub(crate) fn encoding(categories: usize) -> String {
+    format!("encoded by {categories} categor{}", if categories == 1 { "y" } else { "ies" })
 }
 
 #[cfg(test)]

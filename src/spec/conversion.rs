@@ -13,6 +13,7 @@ use super::{
     CopyMode, DecimalMode, DictionaryMode, Group, GroupForm, MatrixOptions, MatrixSpec, MemoryOrder, NullPolicy,
     Options, PandasIndex, PerColumn, ResultKind, ResultSpec, Selection, Spec, all_or_errors, require_columns,
 };
+use crate::categories::Categories;
 use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::{Error, Remedy, Result};
@@ -49,6 +50,8 @@ pub struct Conversion {
     pub decimal: PerColumn<DecimalMode>,
     /// What the elements of dictionary columns are.
     pub dictionary: PerColumn<Option<DictionaryMode>>,
+    /// The categories whose int32 codes columns become, whatever their dictionary; `None` leaves the values.
+    pub categories: PerColumn<Option<Categories>>,
     /// In which order the elements of a matrix lie in memory.
     pub memory_order: MemoryOrder,
     /// When a copy may be made.
@@ -110,6 +113,13 @@ impl Conversion {
         self
     }
 
+    /// Sets [`Conversion::categories`].
+    #[must_use]
+    pub fn categories(mut self, categories: impl Into<PerColumn<Option<Categories>>>) -> Self {
+        self.categories = categories.into();
+        self
+    }
+
     /// Sets [`Conversion::memory_order`].
     #[must_use]
     pub fn memory_order(mut self, memory_order: MemoryOrder) -> Self {
@@ -152,6 +162,7 @@ impl Conversion {
         options.dtype = self.dtype.of(column);
         options.decimal = self.decimal.of(column);
         options.dictionary = self.dictionary.of(column);
+        options.categories = self.categories.of(column);
         options
     }
 
@@ -218,7 +229,8 @@ impl Conversion {
             self.refuse_columns(field)?;
         }
         let by_column = self.dtype.is_by_column() || self.nulls.is_by_column();
-        if by_column || self.decimal.is_by_column() || self.dictionary.is_by_column() {
+        let by_column = by_column || self.decimal.is_by_column() || self.dictionary.is_by_column();
+        if by_column || self.categories.is_by_column() {
             return self.check_names(field);
         }
         Ok(())
@@ -226,7 +238,7 @@ impl Conversion {
 
     /// Refuses columns that do not exist, of the selection and of options.
     pub(crate) fn check_names(&self, field: &FieldRef) -> Result<()> {
-        let of_columns = self.decimal.names().chain(self.dictionary.names());
+        let of_columns = self.decimal.names().chain(self.dictionary.names()).chain(self.categories.names());
         if let (Selection::Named(groups), true) = (&self.selection, is_struct(field)) {
             let columns = require_columns(field, self.selection.columns().chain(of_columns));
             let errors = [columns, self.call().check_names(field, groups)].into_iter().filter_map(Result::err);

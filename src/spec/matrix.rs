@@ -247,6 +247,9 @@ fn require_scalars(spec: &Spec) -> Result<()> {
 
 /// Returns whether the stored elements are codes: integers that stand for something else.
 fn is_codes(spec: &Spec, decimal: DecimalMode) -> bool {
+    if spec.categories().is_some() {
+        return true;
+    }
     match type_of(spec) {
         DataType::Date32
         | DataType::Date64
@@ -281,6 +284,8 @@ fn are_alike(a: &DataType, b: &DataType) -> bool {
 fn kind_of_codes(codes: &DataType) -> &'static str {
     match codes {
         DataType::Dictionary(_, _) => "dictionary codes",
+        // Other integers of no unit are numbers.
+        DataType::Int32 => "codes of categories",
         data_type if data_type.is_decimal() => "unscaled decimals",
         _ => "ticks",
     }

@@ -24,7 +24,7 @@ mod strides;
 mod tensor;
 mod value;
 
-pub(crate) use column::Spec;
+pub(crate) use column::{Spec, encoding};
 pub use conversion::Conversion;
 #[cfg(feature = "python")]
 pub(crate) use conversion::forget_matrix;

@@ -1,6 +1,7 @@
 //! The options of one column.
 
 use super::NullPolicy;
+use crate::categories::Categories;
 use crate::dtype::DType;
 
 /// When a conversion may copy.
@@ -47,6 +48,8 @@ pub(crate) struct Options {
     pub(crate) decimal: DecimalMode,
     /// What the elements of a dictionary column are; `None` is the codes, or the values if a dtype is set.
     pub(crate) dictionary: Option<DictionaryMode>,
+    /// The categories whose codes the elements become; `None` leaves the values.
+    pub(crate) categories: Option<Categories>,
     /// When a conversion may copy.
     pub(crate) copy: CopyMode,
     /// Whether the result must be writable memory that no other array or tensor shares.

@@ -44,13 +44,13 @@ impl<T> PerColumn<T> {
     }
 }
 
-impl<T: Copy + Default> PerColumn<T> {
+impl<T: Clone + Default> PerColumn<T> {
     /// The value of a column.
     #[inline]
     #[must_use]
     pub fn of(&self, column: &str) -> T {
         match self {
-            Self::All(value) => *value,
+            Self::All(value) => value.clone(),
             Self::Named(_) => self.get(column).unwrap_or_default(),
         }
     }
@@ -59,14 +59,14 @@ impl<T: Copy + Default> PerColumn<T> {
     pub(crate) fn get(&self, column: &str) -> Option<T> {
         match self {
             Self::All(_) => None,
-            Self::Named(columns) => columns.iter().find(|(name, _)| name == column).map(|(_, value)| *value),
+            Self::Named(columns) => columns.iter().find(|(name, _)| name == column).map(|(_, value)| value.clone()),
         }
     }
 
     /// The value of all columns; the default where columns have their own.
     pub(crate) fn all(&self) -> T {
         match self {
-            Self::All(value) => *value,
+            Self::All(value) => value.clone(),
             Self::Named(_) => T::default(),
         }
     }

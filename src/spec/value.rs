@@ -293,6 +293,23 @@ pub(super) fn decoded(field: &Field, options: &Options) -> Option<Field> {
     Some(Field::new(field.name(), data_type, true).with_metadata(field.metadata().clone()))
 }
 
+/// Returns the field of arrays that have values of type `leaf` in place of this field's: runs and dictionaries written out, in
+/// the same fixed-size lists.
+pub(super) fn with_leaf(field: &Field, leaf: &DataType) -> Field {
+    match field.data_type() {
+        DataType::RunEndEncoded(_, values) => {
+            let inner = with_leaf(values, leaf);
+            Field::new(field.name(), inner.data_type().clone(), true).with_metadata(inner.metadata().clone())
+        }
+        DataType::Dictionary(_, values) => with_leaf(&Field::new(field.name(), values.as_ref().clone(), true), leaf),
+        DataType::FixedSizeList(child, size) => {
+            let lists = DataType::FixedSizeList(Arc::new(with_leaf(child, leaf)), *size);
+            Field::new(field.name(), lists, true).with_metadata(field.metadata().clone())
+        }
+        _ => Field::new(field.name(), leaf.clone(), true),
+    }
+}
+
 /// Like [`decoded`], but for validity alone: a type without a fixed size, such as strings, counts as one bit per row.
 pub(super) fn decoded_for_validity(field: &Field) -> Option<Field> {
     fn bits(data_type: &DataType) -> DataType {

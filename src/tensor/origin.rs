@@ -27,15 +27,14 @@ impl Tensor {
                 )));
             }
         }
-        let values = field.as_ref().and_then(|field| values_of(field.data_type()));
-        if let Some(dictionary) = &dictionary
-            && values != Some(dictionary.field().data_type())
+        if let (Some(dictionary), Some(field)) = (&dictionary, &field)
+            && values_of(field.data_type()) != Some(dictionary.field().data_type())
         {
             return Err(Error::invalid("a dictionary of another type than the field of its codes says"));
         }
         let tensor = Self { field, copied: copied && self.len > 0, ..self };
         Ok(match dictionary {
-            Some(dictionary) => tensor.with_dictionary(dictionary, false),
+            Some(dictionary) => tensor.with_categories(dictionary, false),
             None => tensor,
         })
     }

@@ -384,7 +384,7 @@ class TestEdges:
             ({"dtype": "float7"}, ValueError, "dtype"),
             ({"nulls": "zero"}, ValueError, "nulls"),
             ({"device": "rocm"}, ad.ConversionError, "rocm"),
-            ({"unknown": 1}, TypeError, "unknown"),
+            ({"no_such_option": 1}, TypeError, "no_such_option"),
         ],
         ids=str,
     )

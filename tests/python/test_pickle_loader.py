@@ -261,7 +261,7 @@ class TestHostile:
             (1, lambda options: options | {"batch_size": True}, TypeError),
             (1, lambda options: options | {"batch_size": 2**70}, (ValueError, OverflowError)),
             (1, lambda options: {name: options[name] for name in options if name != "batch_size"}, TypeError),
-            (1, lambda options: options | {"unknown": 1}, TypeError),
+            (1, lambda options: options | {"no_such_option": 1}, TypeError),
             (1, lambda options: options | {5: 1}, TypeError),
             (1, lambda options: options | {"columns": ["z"]}, ValueError),
             (1, lambda options: options | {"dtype": "float33"}, (TypeError, ValueError)),

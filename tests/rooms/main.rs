@@ -28,6 +28,7 @@ const ROOMS: &[&str] = &[
     "ffi",
     "callback", "error", "device", "dtype", "copy_log",
     "alloc",
+    "categories",
     "spec", "plan",
     "cuda", "stream_order",
     "arrow",

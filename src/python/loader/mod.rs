@@ -27,6 +27,7 @@ use keywords::random_seed;
 use progress::Progress;
 use sources::Sources;
 
+use super::categories::CategoryKeywords;
 use super::counts::{self, count, word};
 use super::device;
 use super::exchange::{Access, Arrays, memory, namespace};
@@ -47,7 +48,7 @@ fn too_late() -> PyErr {
 #[pymethods]
 impl Loader {
     #[new]
-    #[pyo3(signature = (source=None, *, batch_size, columns=None, dtype=None, nulls=None, decimal=None, dictionary=None, xp=None, device=None, allocator=None, shuffle_buffer=None, seed=None, drop_last=false, prefetch=None, threads=None, rank=None, world_size=None, sources=None, lanes=None, shuffle_shards=None, readers=None, verify=None), text_signature = "(source=None, *, batch_size, columns=None, dtype=None, nulls=\"error\", decimal=None, dictionary=None, xp=None, device=None, allocator=None, shuffle_buffer=0, seed=None, drop_last=False, prefetch=2, threads=None, rank=0, world_size=1, sources=None, lanes=1, shuffle_shards=None, readers=1, verify=\"replay\")")]
+    #[pyo3(signature = (source=None, *, batch_size, columns=None, dtype=None, nulls=None, decimal=None, dictionary=None, categories=None, unknown=None, xp=None, device=None, allocator=None, shuffle_buffer=None, seed=None, drop_last=false, prefetch=None, threads=None, rank=None, world_size=None, sources=None, lanes=None, shuffle_shards=None, readers=None, verify=None), text_signature = "(source=None, *, batch_size, columns=None, dtype=None, nulls=\"error\", decimal=None, dictionary=None, categories=None, unknown=\"error\", xp=None, device=None, allocator=None, shuffle_buffer=0, seed=None, drop_last=False, prefetch=2, threads=None, rank=0, world_size=1, sources=None, lanes=1, shuffle_shards=None, readers=1, verify=\"replay\")")]
     #[allow(clippy::too_many_arguments, reason = "one Python keyword each")]
     fn new(
         py: Python<'_>,
@@ -58,6 +59,8 @@ impl Loader {
         nulls: Option<&Bound<'_, PyAny>>,
         decimal: Option<&Bound<'_, PyAny>>,
         dictionary: Option<&Bound<'_, PyAny>>,
+        categories: Option<&Bound<'_, PyAny>>,
+        unknown: Option<&Bound<'_, PyAny>>,
         xp: Option<&Bound<'_, PyAny>>,
         device: Option<&Bound<'_, PyAny>>,
         allocator: Option<&Bound<'_, PyAny>>,
@@ -105,7 +108,8 @@ impl Loader {
         let threads = threads.map(counts::threads).transpose()?;
         let keywords = ElementKeywords { dtype, nulls, decimal, dictionary };
         let groups = columns.as_ref().and_then(|columns| columns.groups(py));
-        let conversion = keywords.conversion(None, Some(true))?.select(Columns::whole(columns)).threads(threads);
+        let mut conversion = keywords.conversion(None, Some(true))?.select(Columns::whole(columns)).threads(threads);
+        CategoryKeywords { categories, unknown }.read_into(&mut conversion)?;
         conversion.check_groups()?;
         conversion.refuse_kept_nulls()?;
         let sources = Sources::new(py, source, sources)?;

@@ -5,6 +5,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyFunction, PyList, PyModule, PyTuple, PyType};
 
 use super::class::Loader;
+use crate::python::categories::write_categories;
 use crate::python::options::{mapping, write_keywords};
 use crate::python::{Array, Device, RecordBatch, pickle};
 use crate::spec::Selection;
@@ -113,6 +114,7 @@ fn options<'py>(py: Python<'py>, loader: &Loader) -> PyResult<Bound<'py, PyDict>
         }
     }
     write_keywords(&loader.conversion, &options)?;
+    write_categories(&loader.conversion, &options)?;
     if let Some(nulls) = &loader.nulls {
         options.set_item("nulls", nulls)?;
     }

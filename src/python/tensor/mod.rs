@@ -106,6 +106,13 @@ impl Tensor {
         self.tensor.is_writable()
     }
 
+    /// The dictionary that the elements are codes of: `categories=`, or that of a dictionary column. None for other
+    /// tensors, and for matrices.
+    #[getter]
+    fn dictionary<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        self.tensor.dictionary().map(|array| wrap(py, array.clone())).transpose()
+    }
+
     /// Whether the conversion that made this tensor copied its elements.
     #[getter]
     fn copied(&self) -> bool {

@@ -1,0 +1,330 @@
+//! [`Categories`]: the values that a column may have, and the code of each.
+
+mod slots;
+mod table;
+mod value_kind;
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use arrow_array::{Array, ArrayRef};
+use arrow_schema::DataType;
+
+pub(crate) use slots::{Slots, Visit, visit};
+pub(crate) use value_kind::Key;
+
+use crate::error::{Error, Remedy, Result};
+use table::CategoryTable;
+use value_kind::{ValueKind, leaf_of};
+
+/// A fixed vocabulary: the code of a value is its position in it. Cloning shares it.
+///
+/// ```
+/// use std::sync::Arc;
+/// use arrow_array::StringArray;
+/// use arrow_dlpack::{Categories, Conversion};
+///
+/// let carriers = Categories::new(Arc::new(StringArray::from(vec!["AA", "DL", "UA"])))?.unknown(3);
+/// let column = StringArray::from(vec!["UA", "AA", "XX"]);
+/// let codes = Conversion::default().categories(carriers).to_tensor(&column)?;
+/// assert_eq!(codes.as_slice::<i32>()?, [2, 0, 3]);
+/// # Ok::<(), arrow_dlpack::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct Categories {
+    vocabulary: Arc<Vocabulary>,
+    /// The code of other values, which are an error without one.
+    unknown: Option<i32>,
+}
+
+struct Vocabulary {
+    values: ArrayRef,
+    table: CategoryTable,
+    unknowns: Mutex<Unknowns>,
+}
+
+/// Values that were looked up and not found, for the error of the row that has one.
+#[derive(Default)]
+struct Unknowns {
+    texts: Vec<String>,
+    positions: HashMap<String, usize>,
+}
+
+/// The most values that are kept for errors, and the most letters of each.
+const MOST_UNKNOWN: usize = 1024;
+const MOST_LETTERS: usize = 80;
+
+impl Categories {
+    /// Returns the categories whose codes are the positions of these values: strings, binary values or integers of any Arrow
+    /// layout.
+    ///
+    /// # Errors
+    /// If a value is null or occurs twice, or there are more values than int32 has codes; for values of other types.
+    pub fn new(values: ArrayRef) -> Result<Self> {
+        if i32::try_from(values.len()).is_err() {
+            return Err(Error::argument(format!("{} categories are more than int32 has codes", values.len())));
+        }
+        let kind = ValueKind::of(values.data_type()).ok_or_else(|| {
+            let reason =
+                format!("categories of type {} are none of strings, binary values and integers", values.data_type());
+            let of_dictionary = matches!(values.data_type(), DataType::Dictionary(_, _));
+            Error::unsupported(reason).remedy_is(if of_dictionary {
+                "pass the dictionary's values"
+            } else {
+                "cast them to one of these types"
+            })
+        })?;
+        if let Some(nulls) = values.nulls().filter(|nulls| nulls.null_count() > 0) {
+            let at = nulls.iter().position(|valid| !valid).unwrap_or(0);
+            return Err(Error::argument(format!("category {at} is null")).remedy_is(Remedy::NullCategory));
+        }
+        let table = CategoryTable::new(&values.to_data(), kind)?;
+        Ok(Self { vocabulary: Arc::new(Vocabulary { values, table, unknowns: Mutex::default() }), unknown: None })
+    }
+
+    /// Gives all values that are no category this code, which may be any number; without it they are an error.
+    #[must_use]
+    pub fn unknown(mut self, code: i32) -> Self {
+        self.unknown = Some(code);
+        self
+    }
+
+    /// Returns the values, in the order of their codes.
+    #[must_use]
+    pub fn values(&self) -> &ArrayRef {
+        &self.vocabulary.values
+    }
+
+    /// Returns the code of values that are no category; `None` if they are an error.
+    #[must_use]
+    pub fn unknown_code(&self) -> Option<i32> {
+        self.unknown
+    }
+
+    /// Returns bytes that differ for other values, another order of them, and another code of unknown values.
+    #[cfg(feature = "python")]
+    pub(crate) fn content(&self) -> Vec<u8> {
+        self.vocabulary.table.content(self.unknown)
+    }
+
+    /// Returns the number of categories.
+    pub(crate) fn count(&self) -> usize {
+        self.vocabulary.values.len()
+    }
+
+    /// Refuses columns whose values cannot be categories of this type.
+    pub(crate) fn require_type(&self, data_type: &DataType) -> Result<()> {
+        let leaf = leaf_of(data_type);
+        if ValueKind::of(leaf) == Some(self.vocabulary.table.kind()) {
+            return Ok(());
+        }
+        let own = self.vocabulary.values.data_type();
+        Err(Error::unsupported(format!("values of {leaf} are no categories of {own}"))
+            .remedy_is("pass categories of the column's type"))
+    }
+
+    /// Returns the code of a value: negative if it is no category, and such values are an error. `text` writes the value.
+    #[inline]
+    pub(crate) fn code(&self, key: Key<'_>) -> i32 {
+        match self.vocabulary.table.find(key) {
+            Some(code) => code,
+            None => self.unknown.unwrap_or_else(|| self.note(key)),
+        }
+    }
+
+    /// Whether a value was looked up that is no category, and such values are an error: only then codes may be negative.
+    pub(crate) fn has_unknown(&self) -> bool {
+        self.unknown.is_none() && !self.unknowns().texts.is_empty()
+    }
+
+    /// Returns the error of a negative code.
+    pub(crate) fn error(&self, code: i32) -> Error {
+        let count = self.count();
+        let known = format!("none of the {count} categor{}", if count == 1 { "y" } else { "ies" });
+        let unknowns = self.unknowns();
+        let position = usize::try_from(code.saturating_add(1).saturating_neg()).unwrap_or(usize::MAX);
+        let reason = match unknowns.texts.get(position) {
+            Some(text) => format!("the value {text} is {known}"),
+            None => format!("a value is {known}"),
+        };
+        Error::new(crate::error::ErrorKind::Cast, reason).remedy_is(Remedy::UnknownCategory)
+    }
+
+    #[cold]
+    fn note(&self, key: Key<'_>) -> i32 {
+        let mut unknowns = self.unknowns();
+        let next = unknowns.texts.len();
+        let position = if next < MOST_UNKNOWN {
+            let text = self.text(key);
+            let known = unknowns.positions.get(&text).copied();
+            known.unwrap_or_else(|| {
+                unknowns.positions.insert(text.clone(), next);
+                unknowns.texts.push(text);
+                next
+            })
+        } else {
+            MOST_UNKNOWN
+        };
+        i32::try_from(position).map_or(i32::MIN, |position| -1 - position)
+    }
+
+    /// The value as an error writes it.
+    fn text(&self, key: Key<'_>) -> String {
+        let text = match key {
+            Key::Int(value) => return value.to_string(),
+            Key::Bytes(bytes) if self.vocabulary.table.kind() == ValueKind::Text => {
+                format!("{:?}", String::from_utf8_lossy(bytes.get(..4 * MOST_LETTERS).unwrap_or(bytes)))
+            }
+            Key::Bytes(bytes) => format!("b\"{}\"", bytes.get(..MOST_LETTERS).unwrap_or(bytes).escape_ascii()),
+        };
+        match text.char_indices().nth(MOST_LETTERS) {
+            Some((end, _)) => format!("{}...", text.get(..end).unwrap_or(&text)),
+            None => text,
+        }
+    }
+
+    fn unknowns(&self) -> MutexGuard<'_, Unknowns> {
+        self.vocabulary.unknowns.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl PartialEq for Categories {
+    fn eq(&self, other: &Self) -> bool {
+        let (own, values) = (&self.vocabulary.values, &other.vocabulary.values);
+        self.unknown == other.unknown && (Arc::ptr_eq(&self.vocabulary, &other.vocabulary) || own == values)
+    }
+}
+
+impl fmt::Debug for Categories {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let values = format_args!("{} of {}", self.count(), self.vocabulary.values.data_type());
+        f.debug_struct("Categories").field("values", &values).field("unknown", &self.unknown).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow_array::types::Int8Type;
+    use arrow_array::{
+        BinaryArray, BinaryViewArray, DictionaryArray, FixedSizeBinaryArray, Float32Array, Int8Array, Int64Array,
+        LargeBinaryArray, LargeStringArray, NullArray, StringArray, StringViewArray, UInt64Array,
+    };
+
+    use super::*;
+
+    fn array(values: impl Array + 'static) -> ArrayRef {
+        Arc::new(values)
+    }
+
+    fn codes(categories: &Categories, values: &dyn Array) -> Vec<i32> {
+        struct All<'a>(&'a Categories, usize);
+        impl Visit for All<'_> {
+            type Out = Vec<i32>;
+            fn visit<'b>(self, slots: impl Slots<'b>) -> Vec<i32> {
+                (0..self.1).map(|slot| self.0.code(slots.key(slot).unwrap())).collect()
+            }
+        }
+        visit(&values.to_data(), All(categories, values.len())).unwrap()
+    }
+
+    #[test]
+    fn the_code_of_a_value_is_its_position_whatever_the_layouts() {
+        let long = "a value of more than twelve bytes";
+        let texts = vec!["", "a", "abcd", "abcdefgh", "abcdefghi", long, "abcdefghijklmnop"];
+        let bytes: Vec<&[u8]> = texts.iter().map(|text| text.as_bytes()).collect();
+        let of_text = [
+            array(StringArray::from(texts.clone())),
+            array(LargeStringArray::from(texts.clone())),
+            array(StringViewArray::from(texts.clone())),
+        ];
+        let of_bytes = [
+            array(BinaryArray::from(bytes.clone())),
+            array(LargeBinaryArray::from(bytes.clone())),
+            array(BinaryViewArray::from(bytes)),
+        ];
+        for layouts in [of_text, of_bytes] {
+            for own in &layouts {
+                let categories = Categories::new(own.clone()).unwrap();
+                for column in &layouts {
+                    assert_eq!(codes(&categories, column), [0, 1, 2, 3, 4, 5, 6]);
+                    assert_eq!(codes(&categories, &column.slice(2, 3)), [2, 3, 4]);
+                    assert!(categories.require_type(column.data_type()).is_ok());
+                }
+                assert!(categories.require_type(&DataType::Int8).is_err());
+            }
+        }
+        let uuids = array(FixedSizeBinaryArray::try_from_iter([b"0123", b"4567"].into_iter()).unwrap());
+        let categories = Categories::new(uuids.slice(1, 1)).unwrap();
+        assert_eq!(codes(&categories.unknown(9), &uuids), [9, 0]);
+    }
+
+    #[test]
+    fn integers_of_any_width_are_compared_by_value() {
+        for values in [vec![5, -3, 100], vec![5, -3, i64::MAX]] {
+            let categories = Categories::new(array(Int64Array::from(values.clone()))).unwrap().unknown(7);
+            assert_eq!(codes(&categories, &Int8Array::from(vec![-3, 5, 0])), [1, 0, 7]);
+            assert_eq!(codes(&categories, &UInt64Array::from(vec![u64::MAX, 5])), [7, 0]);
+        }
+        let wide = Categories::new(array(UInt64Array::from(vec![u64::MAX, 0]))).unwrap().unknown(7);
+        assert_eq!(codes(&wide, &UInt64Array::from(vec![0, u64::MAX])), [1, 0]);
+        assert_eq!(codes(&wide, &Int64Array::from(vec![-1, 0])), [7, 1]);
+        let none = Categories::new(array(Int64Array::from(Vec::<i64>::new()))).unwrap().unknown(0);
+        assert_eq!(codes(&none, &Int64Array::from(vec![i64::MIN])), [0]);
+    }
+
+    #[test]
+    fn many_values_are_found_and_others_are_not() {
+        let count: i32 = if cfg!(miri) { 100 } else { 20_000 };
+        let texts = StringArray::from_iter_values((0..count).map(|value| format!("category {value}")));
+        let categories = Categories::new(array(texts.clone())).unwrap().unknown(count);
+        assert_eq!(codes(&categories, &texts), (0..count).collect::<Vec<_>>());
+        let others = StringArray::from_iter_values((0..count).map(|value| format!("categorx {value}")));
+        assert!(codes(&categories, &others).iter().all(|code| *code == count));
+        let sparse = Int64Array::from_iter_values((0..count).map(|value| i64::from(value) * 1_000_003));
+        let categories = Categories::new(array(sparse.clone())).unwrap();
+        assert_eq!(codes(&categories, &sparse), (0..count).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn wrong_vocabularies_are_refused() {
+        let message = |values: ArrayRef| Categories::new(values).unwrap_err().to_string();
+        let twice = message(array(StringArray::from(vec!["a", "b", "a"])));
+        assert!(twice.contains("category 2 is \"a\", as category 0 is"), "{twice}");
+        let twice = message(array(Int8Array::from(vec![4, 4])));
+        assert!(twice.contains("category 1 is 4, as category 0 is"), "{twice}");
+        assert!(message(array(StringArray::from(vec![Some("a"), None]))).contains("category 1 is null"));
+        assert!(message(array(Float32Array::from(vec![1.0]))).contains("Float32"));
+        assert!(message(array(NullArray::new(1 << 31))).contains("more than int32 has codes"));
+        let encoded: DictionaryArray<Int8Type> = ["a"].into_iter().collect();
+        assert!(message(array(encoded)).contains("pass the dictionary's values"));
+    }
+
+    #[test]
+    fn an_unknown_value_is_told_in_short() {
+        let categories = Categories::new(array(StringArray::from(vec!["a"]))).unwrap();
+        assert!(!categories.has_unknown());
+        let found = codes(&categories, &StringArray::from(vec!["b", "a", "c", "b", &"x".repeat(1000)]));
+        assert_eq!(found, [-1, 0, -2, -1, -3]);
+        assert!(categories.has_unknown());
+        let told: Vec<String> = found.iter().map(|code| categories.error(*code).to_string()).collect();
+        assert!(told[0].contains("the value \"b\" is none of the 1 category"), "{}", told[0]);
+        assert!(told[2].contains("\"c\"") && told[4].len() < 300, "{}", told[4]);
+        // Only so many are kept.
+        let many = StringArray::from_iter_values((0..2 * MOST_UNKNOWN).map(|value| value.to_string()));
+        let last = codes(&categories, &many).last().copied().unwrap();
+        assert!(categories.error(last).to_string().contains("a value is none of"));
+        let binary = Categories::new(array(BinaryArray::from(vec![b"a".as_slice()]))).unwrap();
+        let code = codes(&binary, &BinaryArray::from(vec![b"\xff".as_slice()]))[0];
+        assert!(binary.error(code).to_string().contains("b\"\\xff\""));
+    }
+
+    #[test]
+    fn equal_categories_are_equal() {
+        let of = |values: Vec<&str>| Categories::new(array(StringArray::from(values))).unwrap();
+        assert_eq!(of(vec!["a", "b"]), of(vec!["a", "b"]));
+        assert_ne!(of(vec!["a", "b"]), of(vec!["b", "a"]));
+        assert_ne!(of(vec!["a"]), of(vec!["a"]).unknown(1));
+        assert_eq!(format!("{:?}", of(vec!["a"])), "Categories { values: 1 of Utf8, unknown: None }");
+    }
+}

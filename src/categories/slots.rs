@@ -1,0 +1,126 @@
+//! Reads the slots of an array of strings, binary values or integers, whatever its layout.
+
+use arrow_buffer::ArrowNativeType;
+use arrow_data::{ArrayData, ByteView};
+use arrow_schema::DataType;
+
+use super::value_kind::Key;
+
+/// The values of an array by slot; null slots have any value.
+pub(crate) trait Slots<'a>: Copy {
+    /// Returns the value of a slot; `None` if the array does not have it.
+    fn key(self, slot: usize) -> Option<Key<'a>>;
+}
+
+/// What is done with the slots of an array: compiled for each layout.
+pub(crate) trait Visit {
+    /// What it returns.
+    type Out;
+
+    /// Does it.
+    fn visit<'a>(self, slots: impl Slots<'a>) -> Self::Out;
+}
+
+/// Calls `visit` with the slots of a valid array; `None` if its values cannot be categories.
+pub(crate) fn visit<V: Visit>(data: &ArrayData, visit: V) -> Option<V::Out> {
+    let bytes = |index: usize| data.buffers().get(index).map_or(&[][..], |buffer| buffer.as_slice());
+    Some(match data.data_type() {
+        DataType::Utf8 | DataType::Binary => visit.visit(TextSlots::<i32>::of(data, bytes(1))),
+        DataType::LargeUtf8 | DataType::LargeBinary => visit.visit(TextSlots::<i64>::of(data, bytes(1))),
+        DataType::Utf8View | DataType::BinaryView => visit.visit(ViewSlots { data }),
+        DataType::FixedSizeBinary(width) => {
+            let width = usize::try_from(*width).ok()?;
+            visit.visit(FixedSlots { bytes: bytes(0), width, offset: data.offset() })
+        }
+        DataType::Int8 => visit.visit(IntSlots::<i8>::of(data)),
+        DataType::Int16 => visit.visit(IntSlots::<i16>::of(data)),
+        DataType::Int32 => visit.visit(IntSlots::<i32>::of(data)),
+        DataType::Int64 => visit.visit(IntSlots::<i64>::of(data)),
+        DataType::UInt8 => visit.visit(IntSlots::<u8>::of(data)),
+        DataType::UInt16 => visit.visit(IntSlots::<u16>::of(data)),
+        DataType::UInt32 => visit.visit(IntSlots::<u32>::of(data)),
+        DataType::UInt64 => visit.visit(IntSlots::<u64>::of(data)),
+        _ => return None,
+    })
+}
+
+/// The elements of a buffer from an array's first slot on, `more` beside those of its slots.
+fn elements<T: ArrowNativeType>(data: &ArrayData, more: usize) -> &[T] {
+    let end = data.offset().saturating_add(data.len()).saturating_add(more);
+    data.buffers().first().and_then(|buffer| buffer.typed_data().get(data.offset()..end)).unwrap_or(&[])
+}
+
+#[derive(Clone, Copy)]
+struct IntSlots<'a, T>(&'a [T]);
+
+impl<'a, T: ArrowNativeType> IntSlots<'a, T> {
+    fn of(data: &'a ArrayData) -> Self {
+        Self(elements(data, 0))
+    }
+}
+
+impl<'a, T: ArrowNativeType + Into<i128>> Slots<'a> for IntSlots<'a, T> {
+    #[inline(always)]
+    fn key(self, slot: usize) -> Option<Key<'a>> {
+        self.0.get(slot).map(|value| Key::Int((*value).into()))
+    }
+}
+
+/// Values between offsets.
+#[derive(Clone, Copy)]
+struct TextSlots<'a, T> {
+    offsets: &'a [T],
+    bytes: &'a [u8],
+}
+
+impl<'a, T: ArrowNativeType> TextSlots<'a, T> {
+    fn of(data: &'a ArrayData, bytes: &'a [u8]) -> Self {
+        Self { offsets: elements(data, 1), bytes }
+    }
+}
+
+impl<'a, T: ArrowNativeType> Slots<'a> for TextSlots<'a, T> {
+    #[inline(always)]
+    fn key(self, slot: usize) -> Option<Key<'a>> {
+        let ([start, end], _) = self.offsets.get(slot..)?.split_first_chunk()?;
+        self.bytes.get(start.as_usize()..end.as_usize()).map(Key::Bytes)
+    }
+}
+
+#[derive(Clone, Copy)]
+struct ViewSlots<'a> {
+    data: &'a ArrayData,
+}
+
+impl<'a> Slots<'a> for ViewSlots<'a> {
+    fn key(self, slot: usize) -> Option<Key<'a>> {
+        const WIDTH: usize = size_of::<u128>();
+        /// The longest value that a view holds itself, behind its length.
+        const INLINE: usize = 12;
+        let buffers = self.data.buffers();
+        let start = self.data.offset().checked_add(slot)?.checked_mul(WIDTH)?;
+        let view = buffers.first()?.as_slice().get(start..)?.first_chunk::<WIDTH>()?;
+        let place = ByteView::from(u128::from_le_bytes(*view));
+        let length = usize::try_from(place.length).ok()?;
+        if length <= INLINE {
+            return view.get(4..length.checked_add(4)?).map(Key::Bytes);
+        }
+        let (index, start) = (usize::try_from(place.buffer_index).ok()?, usize::try_from(place.offset).ok()?);
+        let text = buffers.get(index.checked_add(1)?)?.as_slice();
+        text.get(start..start.checked_add(length)?).map(Key::Bytes)
+    }
+}
+
+#[derive(Clone, Copy)]
+struct FixedSlots<'a> {
+    bytes: &'a [u8],
+    width: usize,
+    offset: usize,
+}
+
+impl<'a> Slots<'a> for FixedSlots<'a> {
+    fn key(self, slot: usize) -> Option<Key<'a>> {
+        let start = self.offset.checked_add(slot)?.checked_mul(self.width)?;
+        self.bytes.get(start..start.checked_add(self.width)?).map(Key::Bytes)
+    }
+}

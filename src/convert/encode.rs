@@ -1,0 +1,201 @@
+//! Writes the codes of values that are categories: one look-up for each slot.
+
+use std::sync::Arc;
+
+use arrow_array::{Array, ArrayRef};
+use arrow_buffer::{BooleanBuffer, Buffer, NullBuffer, bit_util};
+use arrow_data::ArrayData;
+use arrow_schema::{DataType, Field};
+
+use super::repeat::RowMap;
+use crate::alloc::fallible;
+use crate::arrow::DeviceArray;
+use crate::categories::{Categories, Slots, Visit, visit};
+use crate::error::{Error, Result};
+use crate::spec::Spec;
+
+/// Returns the values that a spec's codes stand for; `None` if they are those of no categories.
+///
+/// # Errors
+/// If memory cannot be had.
+pub(crate) fn vocabulary(spec: &Spec) -> Result<Option<DeviceArray>> {
+    let field = |values: &ArrayRef| Arc::new(Field::new("", values.data_type().clone(), false));
+    let array = |categories: &Categories| DeviceArray::from_arrow(categories.values(), field(categories.values()));
+    spec.categories().map(array).transpose()
+}
+
+/// Returns the rows of arrays of this type as one array: the only one itself.
+///
+/// # Errors
+/// If the arrays are of several types.
+#[cfg(feature = "python")]
+pub(crate) fn joined(data_type: &DataType, arrays: &[ArrayRef]) -> Result<ArrayRef> {
+    use arrow_data::transform::MutableArrayData;
+    if let [only] = arrays {
+        return Ok(only.clone());
+    }
+    if arrays.iter().any(|array| array.data_type() != data_type) {
+        return Err(Error::invalid("chunks of several types"));
+    }
+    let parts: Vec<ArrayData> = arrays.iter().map(|array| array.to_data()).collect();
+    let rows = parts.iter().fold(0_usize, |rows, part| rows.saturating_add(part.len()));
+    if parts.is_empty() {
+        return Ok(arrow_array::new_empty_array(data_type));
+    }
+    crate::error::catch_panic(|| {
+        let mut whole = MutableArrayData::new(parts.iter().collect(), false, rows);
+        for (index, part) in parts.iter().enumerate() {
+            whole.try_extend(index, 0, part.len()).map_err(|error| Error::unsupported(error.to_string()))?;
+        }
+        Ok(arrow_array::make_array(whole.freeze()))
+    })
+}
+
+/// Returns the int32 codes of a valid array's values, 0 for nulls. A value that is no category has a negative code, if such values
+/// are an error.
+///
+/// # Errors
+/// If the values are of no type that categories can have; if memory cannot be had.
+pub(super) fn encoded(data: &ArrayData, categories: &Categories) -> Result<ArrayData> {
+    struct All<'a>(&'a ArrayData, &'a Categories);
+    impl Visit for All<'_> {
+        type Out = Result<Vec<i32>>;
+        fn visit<'a>(self, slots: impl Slots<'a>) -> Result<Vec<i32>> {
+            let Self(data, categories) = self;
+            let mut codes = fallible::with_room(data.len())?;
+            let mut is_whole = true;
+            let mut code = |slot| match slots.key(slot) {
+                Some(key) => categories.code(key),
+                None => {
+                    is_whole = false;
+                    0
+                }
+            };
+            match data.nulls() {
+                None => codes.extend((0..data.len()).map(code)),
+                Some(nulls) => {
+                    codes.extend(nulls.iter().enumerate().map(|(slot, valid)| if valid { code(slot) } else { 0 }));
+                }
+            }
+            is_whole.then_some(codes).ok_or_else(lead_out)
+        }
+    }
+    let codes = visit(data, All(data, categories)).ok_or_else(|| no_categories(data))??;
+    built(codes, data.nulls().cloned())
+}
+
+/// As [`encoded`], of the rows that `rows` maps to values, such as the codes of a dictionary.
+///
+/// # Errors
+/// As [`encoded`]; if a row leads out of the values.
+pub(super) fn encoded_rows(values: &ArrayData, rows: &impl RowMap, categories: &Categories) -> Result<ArrayData> {
+    struct Mapped<'a, R>(&'a ArrayData, &'a R, &'a Categories);
+    impl<R: RowMap> Visit for Mapped<'_, R> {
+        type Out = Result<ArrayData>;
+        fn visit<'a>(self, slots: impl Slots<'a>) -> Result<ArrayData> {
+            let Self(values, rows, categories) = self;
+            let mut codes = fallible::with_room(rows.len())?;
+            let mut valid = fallible::zeroed(rows.len().div_ceil(8))?;
+            let mut is_whole = true;
+            rows.for_each(|slot, count| {
+                let slot = slot
+                    .filter(|slot| values.nulls().is_none_or(|nulls| *slot >= nulls.len() || nulls.is_valid(*slot)));
+                let code = slot.map(|slot| slots.key(slot).map(|key| categories.code(key)));
+                is_whole &= code != Some(None);
+                for _ in 0..count.min(rows.len().saturating_sub(codes.len())) {
+                    if code.is_some() {
+                        bit_util::set_bit(&mut valid, codes.len());
+                    }
+                    codes.push(code.flatten().unwrap_or(0));
+                }
+            });
+            if !is_whole || codes.len() != rows.len() {
+                return Err(lead_out());
+            }
+            let nulls = NullBuffer::new(BooleanBuffer::new(Buffer::from_vec(valid), 0, codes.len()));
+            built(codes, Some(nulls).filter(|nulls| nulls.null_count() > 0))
+        }
+    }
+    visit(values, Mapped(values, rows, categories)).ok_or_else(|| no_categories(values))?
+}
+
+/// The array of these codes.
+fn built(codes: Vec<i32>, nulls: Option<NullBuffer>) -> Result<ArrayData> {
+    let array = ArrayData::builder(DataType::Int32).len(codes.len()).nulls(nulls);
+    // Checks lengths alone, as any bytes are integers.
+    array.add_buffer(Buffer::from_vec(codes)).build().map_err(|error| Error::internal(error.to_string()))
+}
+
+fn lead_out() -> Error {
+    Error::invalid("offsets, views or codes lead out of the values")
+}
+
+fn no_categories(data: &ArrayData) -> Error {
+    Error::unsupported(format!("values of {} are no categories", data.data_type()))
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow_array::cast::AsArray;
+    use arrow_array::types::{Int32Type, UInt8Type};
+    use arrow_array::{DictionaryArray, Int32Array, Int64Array, StringArray, StringViewArray, make_array};
+
+    use super::super::codes::Codes;
+    use super::*;
+
+    fn carriers() -> Categories {
+        Categories::new(Arc::new(StringArray::from(vec!["AA", "DL", "a carrier of a long name"]))).unwrap()
+    }
+
+    fn read(data: Result<ArrayData>) -> Vec<Option<i32>> {
+        let data = data.unwrap();
+        data.validate_full().unwrap();
+        make_array(data).as_primitive::<Int32Type>().iter().collect()
+    }
+
+    #[test]
+    fn slices_and_nulls_are_read_at_their_place() {
+        let texts = vec![Some("DL"), None, Some("XX"), Some("AA"), Some("a carrier of a long name"), Some("YY")];
+        let expected = [Some(1), None, Some(9), Some(0), Some(2), Some(9)];
+        let (categories, strict) = (carriers().unknown(9), carriers());
+        for whole in [StringArray::from(texts.clone()).to_data(), StringViewArray::from(texts).to_data()] {
+            for (start, length) in [(0, 6), (1, 4), (3, 2), (6, 0)] {
+                let part = whole.slice(start, length);
+                assert_eq!(read(encoded(&part, &categories)), expected[start..start + length]);
+            }
+            assert_eq!(read(encoded(&whole.slice(2, 4), &strict)), [Some(-1), Some(0), Some(2), Some(-2)]);
+        }
+    }
+
+    #[test]
+    fn a_large_dictionary_is_looked_up_row_by_row_with_the_same_result() {
+        let values = StringArray::from(vec![Some("DL"), None, Some("XX"), Some("AA"), Some("unused")]);
+        let codes = Int32Array::from(vec![Some(3), None, Some(1), Some(0), Some(2), Some(3)]);
+        let whole = DictionaryArray::<Int32Type>::try_new(codes, Arc::new(values.clone())).unwrap().to_data();
+        let expected = [Some(0), None, None, Some(1), Some(5), Some(0)];
+        for (start, length) in [(0, 6), (2, 3), (1, 1), (0, 0)] {
+            let part = whole.slice(start, length);
+            let found = read(encoded_rows(&values.to_data(), &Codes(&part), &carriers().unknown(5)));
+            assert_eq!(found, expected[start..start + length]);
+        }
+        // What no row uses is not looked up.
+        let strict = carriers();
+        assert_eq!(read(encoded_rows(&values.to_data(), &Codes(&whole.slice(3, 1)), &strict)), [Some(1)]);
+        assert!(!strict.has_unknown());
+    }
+
+    #[test]
+    fn codes_that_lead_out_of_the_values_are_errors() {
+        let values = Int64Array::from(vec![7, 8]);
+        let categories = Categories::new(Arc::new(values.clone())).unwrap();
+        let codes = arrow_array::UInt8Array::from(vec![0, 2]);
+        let data = codes.into_data().into_builder();
+        let to = DataType::Dictionary(Box::new(DataType::UInt8), Box::new(DataType::Int64));
+        let data = data.data_type(to).child_data(vec![values.to_data()]);
+        // SAFETY: the codes have the type that the dictionary says; `encoded_rows` alone reads what they refer to.
+        let data = unsafe { data.build_unchecked() };
+        assert!(encoded_rows(&values.to_data(), &Codes(&data), &categories).is_err());
+        let valid: DictionaryArray<UInt8Type> = ["AA"].into_iter().collect();
+        assert!(encoded(&valid.to_data(), &categories).is_err());
+    }
+}
