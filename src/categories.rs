@@ -8,15 +8,16 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use arrow_array::{Array, ArrayRef};
+use arrow_array::{
+    Array, ArrayRef, BinaryArray, Int64Array, LargeBinaryArray, LargeStringArray, StringArray, UInt64Array,
+};
 use arrow_schema::DataType;
 
 pub(crate) use slots::{Slots, Visit, visit};
-pub(crate) use value_kind::Key;
+pub(crate) use value_kind::{Key, ValueKind, leaf_of};
 
 use crate::error::{Error, Remedy, Result};
 use table::CategoryTable;
-use value_kind::{ValueKind, leaf_of};
 
 /// A fixed vocabulary: the code of a value is its position in it. Cloning shares it.
 ///
@@ -77,7 +78,7 @@ impl Categories {
         })?;
         if let Some(nulls) = values.nulls().filter(|nulls| nulls.null_count() > 0) {
             let at = nulls.iter().position(|valid| !valid).unwrap_or(0);
-            return Err(Error::argument(format!("category {at} is null")).remedy_is(Remedy::NullCategory));
+            return Err(null_at(at));
         }
         let table = CategoryTable::new(&values.to_data(), kind)?;
         Ok(Self { vocabulary: Arc::new(Vocabulary { values, table, unknowns: Mutex::default() }), unknown: None })
@@ -201,6 +202,74 @@ impl fmt::Debug for Categories {
         let values = format_args!("{} of {}", self.count(), self.vocabulary.values.data_type());
         f.debug_struct("Categories").field("values", &values).field("unknown", &self.unknown).finish()
     }
+}
+
+/// Returns the values of chunks as one array: the only one itself. Categories cannot be of every type of it.
+///
+/// # Errors
+/// If one of several values is null; if memory cannot be had.
+#[cfg(feature = "python")]
+pub(crate) fn joined(data_type: &DataType, chunks: &[ArrayRef]) -> Result<ArrayRef> {
+    struct Append<'a>(usize, &'a mut Vec<Box<[u8]>>, &'a mut Vec<i128>);
+    impl Visit for Append<'_> {
+        type Out = ();
+        fn visit<'a>(self, slots: impl Slots<'a>) {
+            for slot in 0..self.0 {
+                match slots.key(slot) {
+                    Some(Key::Bytes(bytes)) => self.1.push(bytes.into()),
+                    Some(Key::Int(value)) => self.2.push(value),
+                    None => {}
+                }
+            }
+        }
+    }
+    let kind = match (ValueKind::of(data_type), chunks) {
+        (_, [only]) => return Ok(only.clone()),
+        (_, []) => return Ok(arrow_array::new_empty_array(data_type)),
+        (None, [first, ..]) => return Ok(first.clone()),
+        (Some(kind), _) => kind,
+    };
+    let (mut bytes, mut ints, mut before) = (Vec::new(), Vec::new(), 0_usize);
+    for chunk in chunks {
+        if let Some(at) = chunk.nulls().and_then(|nulls| nulls.iter().position(|valid| !valid)) {
+            return Err(null_at(before.saturating_add(at)));
+        }
+        visit(&chunk.to_data(), Append(chunk.len(), &mut bytes, &mut ints));
+        before = before.saturating_add(chunk.len());
+    }
+    values_of(kind, &bytes, &ints)
+}
+
+fn null_at(position: usize) -> Error {
+    Error::argument(format!("category {position} is null")).remedy_is(Remedy::NullCategory)
+}
+
+/// Returns the array of these values, which are of one kind.
+///
+/// # Errors
+/// If a string is not UTF-8; if an integer is of no type of Arrow; if memory cannot be had.
+pub(crate) fn values_of(kind: ValueKind, bytes: &[Box<[u8]>], ints: &[i128]) -> Result<ArrayRef> {
+    let is_small = i32::try_from(bytes.iter().map(|bytes| bytes.len()).sum::<usize>()).is_ok();
+    let beyond = |_| Error::unsupported("the column has integers that neither int64 nor uint64 can hold");
+    Ok(match kind {
+        ValueKind::Text => {
+            let texts = bytes.iter().map(|bytes| std::str::from_utf8(bytes));
+            let texts = texts.collect::<Result<Vec<_>, _>>().map_err(|error| Error::invalid(error.to_string()))?;
+            match is_small {
+                true => Arc::new(StringArray::from_iter_values(texts)),
+                false => Arc::new(LargeStringArray::from_iter_values(texts)),
+            }
+        }
+        ValueKind::Bytes if is_small => Arc::new(BinaryArray::from_iter_values(bytes)),
+        ValueKind::Bytes => Arc::new(LargeBinaryArray::from_iter_values(bytes)),
+        ValueKind::Int => match ints.iter().map(|int| i64::try_from(*int)).collect::<Result<Vec<_>, _>>() {
+            Ok(ints) => Arc::new(Int64Array::from(ints)),
+            Err(_) => {
+                let ints = ints.iter().map(|int| u64::try_from(*int)).collect::<Result<Vec<_>, _>>();
+                Arc::new(UInt64Array::from(ints.map_err(beyond)?))
+            }
+        },
+    })
 }
 
 #[cfg(test)]

@@ -150,7 +150,7 @@ fn an_unknown_value_is_an_error_of_the_first_row_that_has_it() {
     let batch = RecordBatch::try_from_iter([("a", a), ("b", b), ("x", x)]).unwrap();
     let own = PerColumn::named([("a", Some(letters())), ("b", Some(letters()))]);
     for selection in [Selection::Whole(None), Selection::Each(None)] {
-        let conversion = Conversion::default().categories(own.clone()).select(selection);
+        let conversion = Conversion::default().dtype(DType::Int32).categories(own.clone()).select(selection);
         let error = match conversion.selection {
             Selection::Whole(_) => conversion.to_tensor(&batch).unwrap_err(),
             _ => conversion.to_tensors(&batch).unwrap_err(),

@@ -1367,6 +1367,23 @@ def from_arrow(
     allocator: as for `to_tensor`.
     """
 
+@overload
+def categories(source: Any, columns: str, *, limit: SupportsIndex = 1_000_000) -> Array:
+    """Returns the different values that a column of a source has, as an array for `categories=`; of a list of columns,
+    a dict of them by name. Reads the source once, array by array.
+
+    The values are in ascending order, of their bytes or of their numbers, so they depend neither on the order of the
+    rows nor on how the source is cut. Nulls are no values. The type is string, binary or int64; uint64 if a value
+    needs it. Values of a dictionary that no row has do not count.
+
+    source: Arrow data of any library, an iterable of it, a data set or file that is read in batches, or a callable
+        that returns one of these: as for `Loader`.
+    columns: the name of a column, or a list of names.
+    limit: the most values of a column; more are an error. The values and one array of the source are in memory.
+    """
+
+@overload
+def categories(source: Any, columns: Sequence[str], *, limit: SupportsIndex = 1_000_000) -> dict[str, Array]: ...
 def explain(
     obj_or_schema: _Data | _ArrowSchemaExportable,
     *,

@@ -13,7 +13,7 @@ pub(crate) enum Key<'a> {
 
 /// What values are, whatever their layout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ValueKind {
+pub(crate) enum ValueKind {
     Text,
     Bytes,
     Int,
@@ -21,7 +21,7 @@ pub(super) enum ValueKind {
 
 impl ValueKind {
     /// Returns what the values of a type are; `None` if they cannot be categories.
-    pub(super) fn of(data_type: &DataType) -> Option<Self> {
+    pub(crate) fn of(data_type: &DataType) -> Option<Self> {
         match data_type {
             DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => Some(Self::Text),
             DataType::Binary | DataType::LargeBinary | DataType::BinaryView | DataType::FixedSizeBinary(_) => {
@@ -33,7 +33,7 @@ impl ValueKind {
 }
 
 /// The type of the single values of a type: under fixed-size lists, runs and dictionaries.
-pub(super) fn leaf_of(data_type: &DataType) -> &DataType {
+pub(crate) fn leaf_of(data_type: &DataType) -> &DataType {
     match data_type {
         DataType::FixedSizeList(item, _) => leaf_of(item.data_type()),
         DataType::RunEndEncoded(_, values) => leaf_of(values.data_type()),

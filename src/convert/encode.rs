@@ -24,33 +24,6 @@ pub(crate) fn vocabulary(spec: &Spec) -> Result<Option<DeviceArray>> {
     spec.categories().map(array).transpose()
 }
 
-/// Returns the rows of arrays of this type as one array: the only one itself.
-///
-/// # Errors
-/// If the arrays are of several types.
-#[cfg(feature = "python")]
-pub(crate) fn joined(data_type: &DataType, arrays: &[ArrayRef]) -> Result<ArrayRef> {
-    use arrow_data::transform::MutableArrayData;
-    if let [only] = arrays {
-        return Ok(only.clone());
-    }
-    if arrays.iter().any(|array| array.data_type() != data_type) {
-        return Err(Error::invalid("chunks of several types"));
-    }
-    let parts: Vec<ArrayData> = arrays.iter().map(|array| array.to_data()).collect();
-    let rows = parts.iter().fold(0_usize, |rows, part| rows.saturating_add(part.len()));
-    if parts.is_empty() {
-        return Ok(arrow_array::new_empty_array(data_type));
-    }
-    crate::error::catch_panic(|| {
-        let mut whole = MutableArrayData::new(parts.iter().collect(), false, rows);
-        for (index, part) in parts.iter().enumerate() {
-            whole.try_extend(index, 0, part.len()).map_err(|error| Error::unsupported(error.to_string()))?;
-        }
-        Ok(arrow_array::make_array(whole.freeze()))
-    })
-}
-
 /// Returns the int32 codes of a valid array's values, 0 for nulls. A value that is no category has a negative code, if such values
 /// are an error.
 ///

@@ -16,6 +16,7 @@ mod contiguous;
 mod copy_array;
 mod decimal;
 mod decode;
+mod distinct;
 mod encode;
 mod extend;
 mod fast_view;
@@ -51,8 +52,7 @@ pub(crate) use columns_from_rows::split_rows;
 pub use copy_array::copy_array;
 pub(crate) use copy_array::copy_array_for;
 pub(crate) use decode::decode;
-#[cfg(feature = "python")]
-pub(crate) use encode::joined;
+pub(crate) use distinct::each_value;
 pub(crate) use encode::vocabulary;
 pub(crate) use extend::{append_column, append_matrix, append_validity, grown_column, grown_matrix, grown_validity};
 pub(crate) use fast_view::plain_view;

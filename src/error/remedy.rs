@@ -196,6 +196,10 @@ remedies! {
         "leave it out: NullPolicy::Fill gives nulls a code",
         "leave it out: a number for nulls= is the code of nulls",
     }
+    MoreCategories {
+        "pass a higher limit, or bin the values first",
+        "pass limit= for more, or bin the values first",
+    }
     UnknownCategory {
         "add it to the categories, or pass Categories::unknown with a code for such values",
         "add it to the categories, or pass unknown= with a code for such values",

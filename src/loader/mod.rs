@@ -22,6 +22,7 @@ mod state;
 #[cfg(feature = "async")]
 mod stream;
 mod target;
+mod vocabulary;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -47,6 +48,7 @@ pub(crate) use state::{Hashes, STATE_VERSION, SourceState, State, Terms};
 pub use stream::BatchStream;
 #[cfg(feature = "python")]
 pub(crate) use target::check_device;
+pub use vocabulary::DistinctValues;
 
 use crate::arrow::DeviceArrayStream;
 use crate::convert::check_environment;

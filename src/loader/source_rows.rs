@@ -360,7 +360,7 @@ fn pack_row(current: &CurrentArray, row: Range<usize>, groups: &mut Groups, slot
 
 /// Copies an array of a device to host memory, where rows are packed. The copy runs on a stream of ours that waits only
 /// for the write of the array; this thread waits for the copy.
-fn on_host(array: &DeviceArray, threads: Option<NonZero<usize>>) -> Result<DeviceArray> {
+pub(super) fn on_host(array: &DeviceArray, threads: Option<NonZero<usize>>) -> Result<DeviceArray> {
     let copies = match is_cuda(array.device()) {
         true => Some(PooledStream::idle(&stream_order::enter(array.device())?)?),
         false => None,

@@ -12,8 +12,7 @@ use super::input::InputChunks;
 use super::options::mapping;
 use super::stream::wrap;
 use crate::arrow::DeviceArray;
-use crate::categories::Categories;
-use crate::convert::joined;
+use crate::categories::{Categories, joined};
 use crate::spec::{Conversion, CopyMode, PerColumn};
 
 /// The keywords that say which columns become codes, as they were passed.

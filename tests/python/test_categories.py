@@ -137,6 +137,8 @@ def test_explain_says_that_values_are_encoded():
         (["a", "b", "a"], ad.ConversionError, 'category 2 is "a", as category 0 is'),
         ([1, 1], ad.ConversionError, "category 1 is 1"),
         (pa.array(["a", None]), ad.ConversionError, "category 1 is null"),
+        (pa.chunked_array([["a"], ["b", None]]), ad.ConversionError, "category 2 is null"),
+        (pa.chunked_array([["a"], ["b", "a"]]), ad.ConversionError, 'category 2 is "a", as category 0 is'),
         (["a", None], TypeError, "no None"),
         (["a", 1], TypeError, "strings, bytes or integers alone"),
         ([1, True], TypeError, "strings, bytes or integers alone"),

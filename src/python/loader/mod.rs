@@ -1,5 +1,6 @@
 //! The methods of the class `Loader`: an Arrow stream as training batches.
 
+mod categories_of;
 mod class;
 mod exit;
 mod iterator;
@@ -38,6 +39,7 @@ use crate::cuda::allocate_from;
 use crate::loader::{Batches, Hashes, KnownState, LoadOptions, Place, Sharding, Shuffle, Terms, check_device};
 
 pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_function(wrap_pyfunction!(categories_of::categories, module)?)?;
     module.add_function(wrap_pyfunction!(_unpickle_loader, module)?)
 }
 
