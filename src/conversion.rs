@@ -20,6 +20,7 @@ pub(crate) use explained::Subject;
 pub use plan::ConversionPlan;
 pub(crate) use run::Run;
 use smallvec::SmallVec;
+pub(crate) use varied::VariedGroup;
 
 use crate::arrow::{Chunks, DeviceArray, DeviceArrayStream, empty_on};
 use crate::batch::each_tensor;

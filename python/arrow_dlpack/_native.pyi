@@ -483,7 +483,8 @@ class Loader(Generic[_BatchT_co]):
     """Yields training batches of `batch_size` rows from an Arrow stream, prefetched on a native thread.
 
     A batch is a matrix of all columns or of those that `columns` lists, or a dict of named groups. No other
-    object shares its memory, which the loader reuses after the batch is dropped.
+    object shares its memory, which the loader reuses after the batch is dropped; but columns of `arrow` may be
+    over the memory of the source.
 
     source: Arrow data of any library (a table, data frame, query or stream), an iterable of it, a data set or
         file that is read in batches, or a callable without arguments that returns one of these. Each `iter()`
@@ -491,7 +492,8 @@ class Loader(Generic[_BatchT_co]):
         of a connection can be read once.
     batch_size: rows per batch; the last batch may have fewer.
     columns: a list of names, or a dict {name: column, list of columns that become a matrix, or `group` of these
-        with options of its own}. None takes all columns except the index of a pandas data frame.
+        with options of its own, or `padded`, `ragged` or `arrow` columns}. None takes all columns except the index
+        of a pandas data frame.
     dtype, nulls, decimal, dictionary: as for `to_tensors`, each also as a dict by column, dtype and nulls also by
         group. nulls="keep" is an error, unless the `group` has a validity.
     categories, unknown: as for `to_tensor`, for all columns or as a dict by column. An unknown value is an error of
@@ -687,6 +689,33 @@ class Loader(Generic[_BatchT_co]):
         categories: _Categories | Mapping[str, _Categories | None] | None = None,
         unknown: _Unknown | Mapping[str, _Unknown] = "error",
         xp: ModuleType | str,
+        device: _Device | None = None,
+        allocator: _Allocator | None = None,
+        shuffle_buffer: SupportsIndex = 0,
+        seed: SupportsIndex | None = None,
+        drop_last: bool = False,
+        prefetch: SupportsIndex = 2,
+        threads: SupportsIndex | None = None,
+        rank: SupportsIndex = 0,
+        world_size: SupportsIndex = 1,
+        sources: Sequence[_Shard] | None = None,
+        lanes: SupportsIndex = 1,
+        shuffle_shards: bool | None = None,
+        readers: SupportsIndex = 1,
+        verify: Literal["replay", "all"] = "replay",
+    ) -> Loader[dict[str, Any]]: ...
+    @overload
+    def __new__(
+        cls,
+        source: _Source | Callable[[], _Source] | None = None,
+        *,
+        batch_size: SupportsIndex,
+        columns: Mapping[str, _AnyGroup],
+        dtype: _DType | Mapping[str, _DType] | None = None,
+        nulls: _Nulls | Mapping[str, _Nulls] = "error",
+        decimal: _Decimal | Mapping[str, _Decimal] | None = None,
+        dictionary: _Dictionary | Mapping[str, _Dictionary] | None = None,
+        xp: object | None = None,
         device: _Device | None = None,
         allocator: _Allocator | None = None,
         shuffle_buffer: SupportsIndex = 0,

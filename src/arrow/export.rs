@@ -100,7 +100,9 @@ pub(super) fn export_joined(
     } else if array.device().is_cpu() && node.null_count.is_none() {
         node.null_count = Some(mask()?.map_or(0, |mask| mask.nulls()));
     }
-    if !array.columns().is_empty() && node.offset > 0 {
+    // Consumers of record batches take the length of a column from the column.
+    let is_part = node.offset > 0 || node.children.iter().any(|child| child.length != node.length);
+    if !array.columns().is_empty() && is_part {
         let (no_nulls, whole_bytes) = (node.null_count == Some(0), node.offset.is_multiple_of(8));
         if let Some(validity) = node.buffers.first_mut().filter(|_| no_nulls || whole_bytes) {
             *validity = if no_nulls { std::ptr::null() } else { validity.wrapping_add(node.offset / 8) };

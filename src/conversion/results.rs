@@ -6,11 +6,12 @@ use arrow_schema::FieldRef;
 
 use super::converted::Converted;
 use super::run::Run;
+use super::varied::VariedGroup;
 use crate::arrow::{Chunks, DeviceArray};
 use crate::error::{Error, Remedy, Result};
 #[cfg(feature = "python")]
 use crate::spec::all_or_errors;
-use crate::spec::{Conversion, Selection};
+use crate::spec::{Conversion, ResultSpec, Selection};
 
 impl Conversion {
     /// Converts an array, a batch, or the chunks of a column or a table into named results, as [`Conversion::to_tensors`], of groups of any
@@ -39,16 +40,29 @@ impl Conversion {
     pub fn check(&self, field: &FieldRef) -> Result<()> {
         self.check_columns(field)?;
         self.check_groups()?;
-        let fixed = self.results(field, None).map(drop);
-        let varied = self.varied(field).map(drop);
-        Error::of_columns([fixed, varied].into_iter().filter_map(Result::err)).map_or(Ok(()), Err)
+        self.check_results(field).map(drop)
+    }
+
+    /// Returns the results with rows of one shape, and the groups of others.
+    ///
+    /// # Errors
+    /// As [`Conversion::check`]; tells the errors of both.
+    pub(crate) fn check_results(&self, field: &FieldRef) -> Result<(Vec<ResultSpec>, Vec<VariedGroup>)> {
+        match (self.results(field, None), self.varied(field)) {
+            (Ok(fixed), Ok(varied)) => Ok((fixed, varied)),
+            (Err(error), Ok(_)) | (Ok(_), Err(error)) => Err(error),
+            (Err(first), Err(second)) => {
+                let both = Error::of_columns([first, second]);
+                Err(both.unwrap_or_else(|| Error::internal("two errors are none")))
+            }
+        }
     }
 
     /// As [`Conversion::check`], of rows that are lost where a copy of them is refused after they were read.
     #[cfg(feature = "python")]
     pub(crate) fn check_once(&self, field: &FieldRef) -> Result<()> {
         self.check(field)?;
-        let (results, varied) = (self.results(field, None)?, self.varied(field)?);
+        let (results, varied) = self.check_results(field)?;
         let fixed = results.iter().map(|result| result.require_view(self.copy, |column| self.of(column)));
         all_or_errors(fixed.chain(varied.iter().map(|group| group.require_view()))).map(drop)
     }
@@ -57,7 +71,7 @@ impl Conversion {
     ///
     /// # Errors
     /// Names all such groups.
-    pub(crate) fn require_fixed_rows(&self) -> Result<()> {
+    pub(super) fn require_fixed_rows(&self) -> Result<()> {
         let refused = self.selection.varied().map(|(name, _)| {
             let reason = "its rows differ in length, or are passed through as Arrow";
             Error::argument(reason).remedy_is(Remedy::ToResults).in_group(name)

@@ -81,6 +81,13 @@ impl VariedGroup {
         required.map_err(|error| error.in_group(&self.name))
     }
 
+    /// Returns whether rows have to be copied together before they are converted, although they lie in one array: the values of list
+    /// views are those of the whole child.
+    pub(crate) fn joins_always(&self) -> bool {
+        let is_view = matches!(self.field.data_type(), DataType::ListView(_) | DataType::LargeListView(_));
+        is_view && self.group.form() == GroupForm::Ragged
+    }
+
     /// Returns what is converted of an array of structs: the column of lists, or a struct of the columns, over the same memory but for
     /// offsets of fixed-size lists.
     ///

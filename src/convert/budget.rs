@@ -63,11 +63,6 @@ pub(super) fn require_cast(data: &ArrayData, to: &DataType) -> Result<()> {
     fallible::require(needed)
 }
 
-/// Returns how many slots an array has, and its children, and the values of runs and codes.
-pub(super) fn slots_of(data: &ArrayData) -> usize {
-    amounts(data).whole.slots
-}
-
 /// Refuses to compute the nulls of an array, of its children, and of the values of runs and codes, if memory may not
 /// hold a few bits for each.
 ///

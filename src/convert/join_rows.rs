@@ -1,5 +1,6 @@
 //! Copies rows of several arrays of one type into one array: those of a batch that is passed through as Arrow.
 
+use std::collections::HashMap;
 use std::ops::Range;
 
 use arrow_array::make_array;
@@ -7,7 +8,6 @@ use arrow_data::ArrayData;
 use arrow_data::transform::MutableArrayData;
 use arrow_schema::FieldRef;
 
-use super::budget::slots_of;
 use crate::alloc::fallible;
 use crate::arrow::DeviceArray;
 use crate::copy_log::{self, Copied};
@@ -24,12 +24,33 @@ pub(crate) struct SomeRows<'a> {
 /// Returns these rows as one array of this field, in memory of its own.
 ///
 /// # Errors
-/// If the arrays are of another type or not in host memory, or their contents break the Arrow format; if offsets would exceed their type,
-/// no array of the type can be joined, or memory cannot be had.
+/// If the arrays are of another type or not in host memory, or their contents break the Arrow format; as [`join_data`].
 pub(crate) fn join_rows(field: &FieldRef, rows: &[SomeRows<'_>]) -> Result<DeviceArray> {
-    let (read, places) = data_of(rows)?;
-    let bytes = bytes_of(&read, &places)?;
-    let joined = catch_panic(|| join(&read, &places, bytes)).map_err(|error| error.in_column(field.name()))?;
+    let read = data_of(rows)?;
+    let places = read.iter().zip(rows).map(|(data, rows)| (data, rows.range.clone()));
+    join_data(field, &places.collect::<Vec<_>>())
+}
+
+/// Returns how many bytes [`join_rows`] copies.
+///
+/// # Errors
+/// As [`join_rows`], of reading the arrays.
+pub(crate) fn joined_bytes(rows: &[SomeRows<'_>]) -> Result<usize> {
+    let read = data_of(rows)?;
+    bytes_of(&read.iter().zip(rows).map(|(data, rows)| (data, rows.range.clone())).collect::<Vec<_>>())
+}
+
+fn data_of(rows: &[SomeRows<'_>]) -> Result<Vec<ArrayData>> {
+    rows.iter().map(|rows| rows.array.to_arrow_unlogged().map(|array| array.to_data())).collect()
+}
+
+/// Returns rows of arrays of arrow-rs, of this field's type, as one array in memory of its own.
+///
+/// # Errors
+/// If offsets would exceed their type, no array of the type can be joined, or memory cannot be had.
+pub(crate) fn join_data(field: &FieldRef, rows: &[(&ArrayData, Range<usize>)]) -> Result<DeviceArray> {
+    let bytes = bytes_of(rows)?;
+    let joined = catch_panic(|| join(rows, bytes)).map_err(|error| error.in_column(field.name()))?;
     let joined = match joined {
         Some(joined) => make_array(joined),
         None => arrow_array::new_empty_array(field.data_type()),
@@ -42,67 +63,39 @@ pub(crate) fn join_rows(field: &FieldRef, rows: &[SomeRows<'_>]) -> Result<Devic
     DeviceArray::from_arrow(joined.as_ref(), field.clone())
 }
 
-/// Returns how many bytes [`join_rows`] copies.
-///
-/// # Errors
-/// As [`join_rows`], of reading the arrays.
-pub(crate) fn joined_bytes(rows: &[SomeRows<'_>]) -> Result<usize> {
-    let (read, places) = data_of(rows)?;
-    bytes_of(&read, &places)
-}
-
-/// Arrays, each once, as those of arrow-rs.
-type ReadArrays<'a> = Vec<(&'a DeviceArray, ArrayData)>;
-
-/// Rows of the array at a position.
-type Places = Vec<(usize, Range<usize>)>;
-
-/// Reads the arrays, and where the rows are in them.
-fn data_of<'a>(rows: &[SomeRows<'a>]) -> Result<(ReadArrays<'a>, Places)> {
-    let mut read: ReadArrays<'a> = Vec::new();
-    let mut places = fallible::with_room(rows.len())?;
-    for rows in rows.iter().filter(|rows| !rows.range.is_empty()) {
-        // Arrays that are read come again and again.
-        let known = read.iter().rposition(|(array, _)| std::ptr::eq(*array, rows.array));
-        let index = match known {
-            Some(index) => index,
-            None => {
-                fallible::push(&mut read, (rows.array, rows.array.to_arrow_unlogged()?.to_data()))?;
-                read.len() - 1
-            }
-        };
-        places.push((index, rows.range.clone()));
-    }
-    Ok((read, places))
-}
-
 /// Bytes of these rows.
-fn bytes_of(read: &[(&DeviceArray, ArrayData)], places: &[(usize, Range<usize>)]) -> Result<usize> {
-    let broken = || Error::internal("rows beyond their array");
-    places.iter().try_fold(0_usize, |bytes, (index, range)| {
-        let (_, data) = read.get(*index).filter(|(_, data)| range.end <= data.len()).ok_or_else(broken)?;
+fn bytes_of(rows: &[(&ArrayData, Range<usize>)]) -> Result<usize> {
+    rows.iter().try_fold(0_usize, |bytes, (data, range)| {
+        if range.start > range.end || range.end > data.len() {
+            return Err(Error::internal("rows beyond their array"));
+        }
         // Of types without a size of their own, all of their memory.
         let size = data.slice(range.start, range.len()).get_slice_memory_size();
         Ok(bytes.saturating_add(size.unwrap_or_else(|_| data.get_array_memory_size())))
     })
 }
 
-fn join(
-    read: &[(&DeviceArray, ArrayData)],
-    places: &[(usize, Range<usize>)],
-    bytes: usize,
-) -> Result<Option<ArrayData>> {
+fn join(rows: &[(&ArrayData, Range<usize>)], bytes: usize) -> Result<Option<ArrayData>> {
+    let (mut arrays, mut known, mut places) = (Vec::new(), HashMap::new(), fallible::with_room(rows.len())?);
+    for (data, range) in rows.iter().filter(|(_, range)| !range.is_empty()) {
+        // Arrays come again and again.
+        let index = *known.entry(std::ptr::from_ref(*data)).or_insert_with(|| {
+            arrays.push(*data);
+            arrays.len() - 1
+        });
+        places.push((index, range));
+    }
     if places.is_empty() {
         return Ok(None);
     }
-    // A failed allocation of arrow-rs ends the process, and its buffers double as they grow.
-    let slots = read.iter().map(|(_, data)| slots_of(data)).fold(0, usize::saturating_add);
-    fallible::require(bytes.saturating_mul(2).saturating_add(slots / 2))?;
+    // A failed allocation of arrow-rs ends the process, and its buffers double as they grow. A bit for each slot, also of those that
+    // take no memory.
     let count = places.iter().map(|(_, range)| range.len()).fold(0, usize::saturating_add);
-    #[allow(clippy::disallowed_methods, reason = "a few bytes for each slot, whatever it takes, were asked for")]
-    let mut joined = MutableArrayData::new(read.iter().map(|(_, data)| data).collect(), false, count);
+    fallible::require(bytes.saturating_mul(2).saturating_add(count))?;
+    #[allow(clippy::disallowed_methods, reason = "the memory was asked for in the line above")]
+    let mut joined = MutableArrayData::new(arrays, false, count);
     for (index, range) in places {
-        joined.try_extend(*index, range.start, range.end).map_err(|error| Error::unsupported(error.to_string()))?;
+        joined.try_extend(index, range.start, range.end).map_err(|error| Error::unsupported(error.to_string()))?;
     }
     Ok(Some(joined.freeze()))
 }

@@ -1,13 +1,17 @@
 //! [`Batch`], and the answers to a request for one.
 
+use crate::conversion::Converted;
 use crate::tensor::Tensor;
 
 /// A batch.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Batch {
-    /// A tensor for each group, in the order of the selection. No other object shares their memory.
+    /// A tensor for each result with rows of one shape, in the order of the selection. No other object shares their memory.
     pub tensors: Vec<Tensor>,
+    /// The results of groups of padded rows, ragged rows and Arrow columns, in the order of the selection. An Arrow batch may share the
+    /// memory of the source.
+    pub varied: Vec<Converted>,
     /// How many rows they have.
     pub rows: usize,
 }

@@ -8,8 +8,11 @@ use arrow_array::{Array, ArrayRef};
 use arrow_cast::display::{ArrayFormatter, FormatOptions};
 use arrow_schema::FieldRef;
 
+use super::kept_rows::{KeptArray, KeptRow, VariedGroups};
 use super::row_hashes::{Samples, fold_bytes, fold_count};
+use super::slot::Slot;
 use super::target::{self, BatchTarget};
+use crate::alloc::fallible;
 use crate::arrow::DeviceArray;
 use crate::column::require_host;
 use crate::convert::{self, ColumnChunk, RowBlock, RowLayout, check_nulls_of_passing_rows, with_bits};
@@ -24,6 +27,8 @@ use crate::tensor::Tensor;
 /// The groups of a batch, and what is known of them from the source's type.
 pub(super) struct Groups {
     groups: Vec<Prepared>,
+    /// Those whose rows differ in length, or are passed through.
+    varied: VariedGroups,
     threads: Option<NonZero<usize>>,
 }
 
@@ -42,7 +47,17 @@ struct Dictionary {
 }
 
 /// The columns of one source array, ready to be packed as rows.
-pub(super) struct GroupChunk(Vec<GroupPart>);
+pub(super) struct GroupChunk {
+    parts: Vec<GroupPart>,
+    /// What rows that differ in length are taken of; `None` if there are no such groups.
+    kept: Option<Arc<KeptArray>>,
+}
+
+impl Drop for GroupChunk {
+    fn drop(&mut self) {
+        self.kept.iter().for_each(|kept| kept.pass());
+    }
+}
 
 enum GroupPart {
     Matrix(MatrixChunk),
@@ -58,11 +73,11 @@ impl Groups {
             return Err(Error::argument(reason).remedy_is("leave it out for a matrix of all columns"));
         }
         conversion.check_columns(field)?;
-        conversion.require_fixed_rows()?;
+        conversion.check_groups()?;
         conversion.refuse_kept_nulls()?;
-        let results = conversion.results(field, None)?;
+        let (results, varied) = conversion.check_results(field)?;
         let groups = results.into_iter().map(Prepared::new).collect::<Result<_>>()?;
-        Ok(Self { groups, threads: conversion.threads })
+        Ok(Self { groups, varied: VariedGroups::new(varied), threads: conversion.threads })
     }
 
     /// Returns the copy log's entries for each group's batches, which are made on this device from arrays on devices of
@@ -79,7 +94,8 @@ impl Groups {
             dictionaries: group.dictionaries.clone(),
             categories: group.categories.clone(),
         };
-        Self { groups: self.groups.iter().map(another).collect(), threads: self.threads }
+        let groups = self.groups.iter().map(another).collect();
+        Self { groups, varied: self.varied.another(), threads: self.threads }
     }
 
     /// Threads to convert with.
@@ -92,28 +108,36 @@ impl Groups {
         self.groups.iter().map(|group| &group.layout)
     }
 
-    /// Returns the columns of a source array.
+    /// Returns the groups whose rows differ in length, or are passed through.
+    pub(super) fn varied(&self) -> &VariedGroups {
+        &self.varied
+    }
+
+    /// Returns the columns of a source array, the first row of which is number `first` of its shard.
     ///
     /// # Errors
     /// If the array is not in host memory or cannot be decoded, or its codes are of other dictionaries.
-    pub(super) fn chunk(&mut self, array: &DeviceArray) -> Result<GroupChunk> {
+    pub(super) fn chunk(&mut self, array: &DeviceArray, shard: usize, first: usize) -> Result<GroupChunk> {
         let chunk = |group: &mut Prepared| group.chunk(array).map_err(|error| group.result.in_group(error));
-        self.groups.iter_mut().map(chunk).collect::<Result<_>>().map(GroupChunk)
+        let parts = self.groups.iter_mut().map(chunk).collect::<Result<_>>()?;
+        let kept = (!self.varied.is_empty()).then(|| self.varied.keep(array, shard, first)).transpose()?;
+        Ok(GroupChunk { parts, kept })
     }
 
     /// Appends rows of a chunk to the block of each group. The first row is number `row` of the source.
     ///
     /// # Errors
     /// If a null is refused or a value does not fit: names column and row. If the rows do not fit the blocks.
-    pub(super) fn append(
-        &self,
-        chunk: &GroupChunk,
-        rows: &Range<usize>,
-        row: usize,
-        blocks: &mut [RowBlock],
-    ) -> Result<()> {
-        for ((group, part), block) in self.groups.iter().zip(&chunk.0).zip(blocks) {
+    pub(super) fn append(&self, chunk: &GroupChunk, rows: &Range<usize>, row: usize, slot: &mut Slot) -> Result<()> {
+        let (blocks, kept) = slot.parts();
+        if chunk.kept.is_some() {
+            fallible::reserve(kept, rows.len())?;
+        }
+        for ((group, part), block) in self.groups.iter().zip(&chunk.parts).zip(blocks) {
             group.append(part, rows, row, self.threads, block).map_err(|error| group.result.in_group(error))?;
+        }
+        if let Some(array) = &chunk.kept {
+            kept.extend(rows.clone().map(|row| KeptRow::new(array, row)));
         }
         Ok(())
     }
@@ -141,14 +165,15 @@ impl Groups {
     /// Returns a number for what rows become: equal for loaders whose hashes of equal rows are equal.
     #[cfg(feature = "python")]
     pub(super) fn conversion_hash(&self) -> u64 {
-        self.groups.iter().fold(0, |hash, group| {
+        let hash = self.groups.iter().fold(0, |hash, group| {
             let hash = fold_bytes(hash, group.result.name().as_bytes());
             group.specs().into_iter().fold(fold_count(hash, group.layout.bytes()), |hash, spec| {
                 let text = format!("{} {} {} {:?}", spec.dtype(), spec.has_codes(), spec.field().name(), spec.nulls());
                 let hash = fold_bytes(hash, text.as_bytes());
                 spec.categories().map_or(hash, |categories| fold_bytes(hash, &categories.content()))
             })
-        })
+        });
+        self.varied.fold_conversion(hash)
     }
 
     /// Returns the batch of these blocks, one per group.

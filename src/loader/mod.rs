@@ -5,6 +5,7 @@ mod batch;
 mod draws;
 mod groups;
 mod inline;
+mod kept_rows;
 mod options;
 mod place;
 mod prefetch;
@@ -22,6 +23,7 @@ mod state;
 #[cfg(feature = "async")]
 mod stream;
 mod target;
+mod varied_hashes;
 mod vocabulary;
 
 use std::collections::BTreeMap;
@@ -51,8 +53,9 @@ pub(crate) use target::check_device;
 pub use vocabulary::DistinctValues;
 
 use crate::arrow::DeviceArrayStream;
+use crate::conversion::Converted;
 use crate::convert::check_environment;
-use crate::copy_log;
+use crate::copy_log::{self, Copied};
 use crate::error::{Error, Result};
 use crate::spec::Conversion;
 #[cfg(feature = "python")]
@@ -288,6 +291,13 @@ impl Batches {
             taken_over(tensor);
             if !tensor.is_empty() {
                 copy_log::record(|| copy_notes.of(batch.rows, tensor.nbytes()));
+            }
+        }
+        // Without a thread, the conversion has logged them.
+        if let Mode::Prefetch(_) = &self.mode {
+            for tensor in batch.varied.iter().filter_map(Converted::as_tensor).filter(|tensor| !tensor.is_empty()) {
+                let what = format!("{} rows of different lengths", batch.rows);
+                copy_log::record(|| Copied { what, why: "padded into a batch".to_owned(), bytes: tensor.nbytes() });
             }
         }
     }

@@ -204,7 +204,12 @@ impl Producer {
             return self.end_of_rows();
         }
         self.round += 1;
-        Ok(Some(Batch { tensors: self.groups.tensors(slot.into_blocks(), &self.target)?, rows }))
+        let (blocks, kept) = slot.into_parts();
+        let tensors = self.groups.tensors(blocks, &self.target)?;
+        let varied = self.groups.varied().convert(&kept);
+        let varied = varied.map_err(|(error, shard)| lane.feed.shards().name(error, shard))?;
+        let varied = varied.into_iter().map(|made| self.target.varied(made)).collect::<Result<_>>()?;
+        Ok(Some(Batch { tensors, varied, rows }))
     }
 
     /// The number of this rank's batch of the round, counted from the place.

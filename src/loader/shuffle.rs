@@ -2,6 +2,7 @@
 
 use super::draws::Draws;
 use super::groups::Groups;
+use super::kept_rows::KeptRow;
 use super::slot::{Ring, Slot};
 use super::source_rows::SourceRows;
 use crate::alloc::fallible;
@@ -31,6 +32,8 @@ pub(super) struct ShuffleBuffer {
     /// A segment has 2^shift rows.
     shift: u32,
     picks: Vec<usize>,
+    /// Rows that came since rows that wait were copied out of arrays that are read no more.
+    came: usize,
     /// A slot for rows that leave and are skipped.
     scratch: Option<Slot>,
 }
@@ -41,12 +44,13 @@ impl ShuffleBuffer {
     /// # Errors
     /// When memory cannot be had.
     pub(super) fn new(draws: Draws, most: usize, groups: &Groups) -> Result<Self> {
-        let widest = groups.layouts().map(|layout| layout.bytes()).max().unwrap_or(0);
+        let kept = if groups.varied().is_empty() { 0 } else { size_of::<KeptRow>() };
+        let widest = groups.layouts().map(|layout| layout.bytes()).max().unwrap_or(0).max(kept);
         let shift = SEGMENT.div_ceil(widest.max(1)).next_power_of_two().ilog2();
         let ring = Ring::new(groups.layouts(), most.min(1 << shift), 0, || None)?;
         let scratch = Some(Ring::new(groups.layouts(), BLOCK, 0, || None)?.slot());
         let (segments, picks) = (Vec::new(), Vec::new());
-        Ok(Self { draws, most, waiting: 0, filled: false, ring, segments, shift, picks, scratch })
+        Ok(Self { draws, most, waiting: 0, filled: false, ring, segments, shift, picks, came: 0, scratch })
     }
 
     /// Appends the next `count` rows, or all that are left, to the slot; returns their number.
@@ -223,6 +227,11 @@ impl ShuffleBuffer {
             self.fetch(index + FETCH_AHEAD);
             let (segment, row) = self.place(self.pick(index)?);
             slot.swap(before + index, self.segments.get_mut(segment).ok_or_else(lost)?, row)?;
+        }
+        self.came = self.came.saturating_add(came);
+        if self.came >= self.waiting.max(BLOCK) && !groups.varied().is_empty() {
+            self.came = 0;
+            groups.varied().compact(self.segments.iter_mut().flat_map(Slot::kept))?;
         }
         Ok(came)
     }

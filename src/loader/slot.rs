@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
+use super::kept_rows::{KeptRow, VariedGroups};
 use super::row_hashes::fold_bytes;
-use crate::alloc::{BlockPool, BlockSource};
+use crate::alloc::{BlockPool, BlockSource, fallible};
 use crate::convert::{RowBlock, RowLayout};
 use crate::error::{Error, ErrorKind, Result};
 
@@ -45,40 +46,53 @@ impl Ring {
     /// A slot without rows.
     pub(super) fn slot(&self) -> Slot {
         let blocks = self.0.iter().map(|track| RowBlock::new(track.layout.clone())).collect();
-        Slot { blocks, ring: self.0.clone() }
+        Slot { blocks, kept: Vec::new(), ring: self.0.clone() }
     }
 }
 
 /// Memory for the rows of one batch: a block for each group, all with the same number of rows.
 pub(super) struct Slot {
     blocks: Vec<RowBlock>,
+    /// The same rows of groups whose rows differ in length; none, if there are no such groups.
+    kept: Vec<KeptRow>,
     ring: Arc<Vec<Track>>,
 }
 
 impl Slot {
     /// How many rows it has.
     pub(super) fn rows(&self) -> usize {
-        self.blocks.first().map_or(0, RowBlock::rows)
+        self.blocks.first().map_or(self.kept.len(), RowBlock::rows)
     }
 
-    /// The block of each group.
-    pub(super) fn blocks(&mut self) -> &mut [RowBlock] {
-        &mut self.blocks
+    /// The block of each group, and the rows of others.
+    pub(super) fn parts(&mut self) -> (&mut [RowBlock], &mut Vec<KeptRow>) {
+        (&mut self.blocks, &mut self.kept)
     }
 
     /// The hash of a row, as docs/loader.md defines it.
     ///
     /// # Errors
     /// If there is no such row.
-    pub(super) fn row_hash(&mut self, row: usize) -> Result<u64> {
-        self.blocks.iter_mut().try_fold(0, |hash, block| {
-            let bytes = block.row_bytes(row).ok_or_else(|| Error::internal("no such row to hash"))?;
-            Ok(fold_bytes(hash, bytes))
-        })
+    pub(super) fn row_hash(&mut self, row: usize, varied: &VariedGroups) -> Result<u64> {
+        let missing = || Error::internal("no such row to hash");
+        let hash = self
+            .blocks
+            .iter_mut()
+            .try_fold(0, |hash, block| Ok::<_, Error>(fold_bytes(hash, block.row_bytes(row).ok_or_else(missing)?)))?;
+        if varied.is_empty() {
+            return Ok(hash);
+        }
+        // Another row of the batch may have to tell why this one cannot be converted.
+        Ok(varied.fold(hash, self.kept.get(row).ok_or_else(missing)?).unwrap_or(0))
     }
 
-    pub(super) fn into_blocks(self) -> Vec<RowBlock> {
-        self.blocks
+    pub(super) fn into_parts(self) -> (Vec<RowBlock>, Vec<KeptRow>) {
+        (self.blocks, self.kept)
+    }
+
+    /// The rows that wait in arrays of the source.
+    pub(super) fn kept(&mut self) -> &mut [KeptRow] {
+        &mut self.kept
     }
 
     /// Makes room for this number of further rows: allocates a full slot, or doubles the capacity, so that rows rarely
@@ -104,6 +118,7 @@ impl Slot {
 
     /// Drops the rows from this one on.
     pub(super) fn truncate(&mut self, rows: usize) {
+        self.kept.truncate(rows);
         for block in &mut self.blocks {
             block.truncate(rows);
         }
@@ -117,7 +132,10 @@ impl Slot {
         for (block, other) in self.blocks.iter_mut().zip(&mut other.blocks) {
             block.push(other, row)?;
         }
-        Ok(())
+        match other.kept.get(row) {
+            Some(kept) => fallible::push(&mut self.kept, kept.clone()),
+            None => Ok(()),
+        }
     }
 
     /// Exchanges a row for one of another slot.
@@ -127,6 +145,9 @@ impl Slot {
     pub(super) fn swap(&mut self, row: usize, other: &mut Self, other_row: usize) -> Result<()> {
         for (block, other) in self.blocks.iter_mut().zip(&mut other.blocks) {
             block.swap(row, other, other_row)?;
+        }
+        if let (Some(one), Some(two)) = (self.kept.get_mut(row), other.kept.get_mut(other_row)) {
+            std::mem::swap(one, two);
         }
         Ok(())
     }

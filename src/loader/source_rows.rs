@@ -113,6 +113,11 @@ impl SourceRows {
         self.position
     }
 
+    /// Returns the shards.
+    pub(super) fn shards(&self) -> &Shards {
+        &self.shards
+    }
+
     /// Fails if the loader was closed.
     pub(super) fn check_stop(&self) -> Result<()> {
         if self.stop.is_asked() { Err(Error::argument("the loader was closed")) } else { Ok(()) }
@@ -266,7 +271,7 @@ impl SourceRows {
             self.scratch.truncate(0);
             // Another rank may have to tell an error of this row, at its own batch.
             let hash = match pack_row(current, at..at + 1, groups, &mut self.scratch) {
-                Ok(()) => self.scratch.row_hash(0)?,
+                Ok(()) => self.scratch.row_hash(0, groups.varied())?,
                 Err(_) => 0,
             };
             let added = open.hashes.add(hash, |hash| groups.fold_dictionaries(hash));
@@ -312,14 +317,14 @@ impl OpenPart {
                 if !current.array.device().is_cpu() {
                     current.array = on_host(&current.array, groups.threads())?;
                 }
-                none.insert(groups.chunk(&current.array)?)
+                none.insert(groups.chunk(&current.array, self.part.shard, current.first)?)
             }
         };
         slot.reserve(rows)?;
         let first = slot.rows();
-        groups.append(chunk, &(current.used..current.used + rows), current.first, slot.blocks())?;
+        groups.append(chunk, &(current.used..current.used + rows), current.first, slot)?;
         while self.hashes.next_row() - self.row < rows {
-            let hash = slot.row_hash(first + self.hashes.next_row() - self.row)?;
+            let hash = slot.row_hash(first + self.hashes.next_row() - self.row, groups.varied())?;
             self.hashes.add(hash, |hash| groups.fold_dictionaries(hash))?;
         }
         Ok(())
@@ -348,14 +353,16 @@ fn of_first(array: &DeviceArray, field: &FieldRef) -> Result<DeviceArray> {
 fn pack_row(current: &CurrentArray, row: Range<usize>, groups: &mut Groups, slot: &mut Slot) -> Result<()> {
     slot.reserve(1)?;
     if let Some(chunk) = &current.chunk {
-        return groups.append(chunk, &row, current.first, slot.blocks());
+        return groups.append(chunk, &row, current.first, slot);
     }
     let mut array = current.array.clipped(&row);
     if !array.device().is_cpu() {
         array = on_host(&array, groups.threads())?;
     }
-    let chunk = groups.chunk(&array)?;
-    groups.append(&chunk, &(0..1), current.first.saturating_add(row.start), slot.blocks())
+    let first = current.first.saturating_add(row.start);
+    // The row is hashed and goes into no batch, so that nobody asks for its shard.
+    let chunk = groups.chunk(&array, 0, first)?;
+    groups.append(&chunk, &(0..1), first, slot)
 }
 
 /// Copies an array of a device to host memory, where rows are packed. The copy runs on a stream of ours that waits only

@@ -6,14 +6,16 @@ use std::time::Duration;
 
 use super::prefetch::Stop;
 use crate::alloc::BlockSource;
+use crate::conversion::Converted;
 use crate::convert::RowBlock;
 use crate::cuda::{MemorySource, PooledStream, allocate_from, memory_source};
 use crate::device::Device;
 use crate::error::{Error, ErrorKind, Remedy, Result};
 use crate::ffi::dlpack::DLDeviceType;
+use crate::spec::CopyMode;
 use crate::stream_order;
 use crate::tensor::Tensor;
-use crate::transfer::{self, Returning, plan_transfer_unasked};
+use crate::transfer::{self, Destination, Returning, plan_transfer_unasked};
 
 /// How long the thread waits for copies before it takes more page-locked memory than the ring's.
 const PAUSE: Duration = Duration::from_micros(50);
@@ -114,6 +116,26 @@ impl BatchTarget {
                 transfer::to_device(block, &current, stream.stream(), *device, returning)
             }
         }
+    }
+}
+
+impl BatchTarget {
+    /// Returns a result that was made in ordinary memory on the target; an Arrow batch stays where it is.
+    ///
+    /// # Errors
+    /// If an allocation or the driver fails.
+    pub(super) fn varied(&self, made: Converted) -> Result<Converted> {
+        let Self::Cuda(OnCuda { device, memory, .. }) = self else { return Ok(made) };
+        let _memory = allocate_from(memory.clone());
+        let there = Destination::new(Some(*device), CopyMode::IfNeeded);
+        Ok(match made {
+            Converted::Tensor(tensor) => there.tensor(tensor)?.into(),
+            Converted::Ragged(rows) => {
+                let mut sent = there.tensors(rows.parts())?.into_iter();
+                rows.with_parts(&mut sent)?.into()
+            }
+            Converted::Arrow(batch) => Converted::Arrow(batch),
+        })
     }
 }
 

@@ -159,6 +159,7 @@ class TestOptions:
         for call in (
             lambda: ad.to_tensors(TABLE, columns=columns, nulls=0),
             lambda: ad.explain(TABLE, columns=columns, nulls=0),
+            lambda: ad.Loader(TABLE, batch_size=4, columns=columns, nulls=0),
         ):
             with pytest.raises(ad.ConversionError, match="called") as raised:
                 call()

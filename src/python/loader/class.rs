@@ -13,7 +13,8 @@ use crate::spec::Conversion;
 /// Yields training batches of `batch_size` rows from an Arrow stream, prefetched on a native thread.
 ///
 /// A batch is a matrix of all columns or of those that `columns` lists, or a dict of named groups. No other
-/// object shares its memory, which the loader reuses after the batch is dropped.
+/// object shares its memory, which the loader reuses after the batch is dropped; but columns of `arrow` may be
+/// over the memory of the source.
 ///
 /// source: Arrow data of any library (a table, data frame, query or stream), an iterable of it, a data set or
 ///     file that is read in batches, or a callable without arguments that returns one of these. Each `iter()`
@@ -21,7 +22,8 @@ use crate::spec::Conversion;
 ///     of a connection can be read once.
 /// batch_size: rows per batch; the last batch may have fewer.
 /// columns: a list of names, or a dict {name: column, list of columns that become a matrix, or `group` of these
-///     with options of its own}. None takes all columns except the index of a pandas data frame.
+///     with options of its own, or `padded`, `ragged` or `arrow` columns}. None takes all columns except the index
+///     of a pandas data frame.
 /// dtype, nulls, decimal, dictionary: as for `to_tensors`, each also as a dict by column, dtype and nulls also by
 ///     group. nulls="keep" is an error, unless the `group` has a validity.
 /// categories, unknown: as for `to_tensor`, for all columns or as a dict by column. An unknown value is an error of

@@ -9,9 +9,11 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString, PyType};
 
 use super::progress::Progress;
+use crate::conversion::Converted;
 use crate::loader::{Batch, Batches, Next};
 use crate::python::exchange::{Access, Arrays};
 use crate::python::options::Legacy;
+use crate::python::varied;
 use crate::spec::Selection;
 
 /// How long a wait goes on before signals are looked for.
@@ -23,8 +25,8 @@ pub(super) const PATIENCE: Duration = Duration::from_millis(50);
 #[derive(Debug)]
 pub struct LoaderIterator {
     batches: Arc<Batches>,
-    /// The names of the results; `None` where a batch is one tensor.
-    names: Option<Vec<Py<PyString>>>,
+    /// The names of the results, and whether they have rows of one shape; `None` where a batch is one tensor.
+    names: Option<Vec<(Py<PyString>, bool)>>,
     xp: Option<Py<PyAny>>,
     progress: Arc<Progress>,
     run: u64,
@@ -40,7 +42,12 @@ impl LoaderIterator {
         run: u64,
     ) -> Self {
         let names = match selection {
-            Selection::Named(_) => Some(selection.names().map(|name| PyString::new(py, name).unbind()).collect()),
+            Selection::Named(groups) => {
+                let results = groups.iter().flat_map(|(name, group)| {
+                    group.result_names(name).map(|name| (PyString::new(py, name).unbind(), group.has_fixed_rows()))
+                });
+                Some(results.collect())
+            }
             _ => None,
         };
         Self { batches, names, xp, progress, run }
@@ -81,8 +88,11 @@ impl LoaderIterator {
             return arrays.make(only);
         };
         let named = PyDict::new(py);
-        for (name, tensor) in names.iter().zip(tensors) {
-            named.set_item(name, arrays.make(tensor)?)?;
+        let mut others = batch.varied.into_iter();
+        for (name, has_fixed_rows) in names {
+            let made = if *has_fixed_rows { tensors.next().map(Converted::Tensor) } else { others.next() };
+            let made = made.ok_or_else(|| PyRuntimeError::new_err("a batch without one of its results"))?;
+            named.set_item(name, varied::for_python(made, &mut arrays)?)?;
         }
         Ok(named.into_any())
     }

@@ -1,0 +1,235 @@
+//! Rows that differ in length or are passed through: they stay in arrays of the source until their batch is made.
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use arrow_data::ArrayData;
+
+#[cfg(feature = "python")]
+use super::row_hashes::fold_bytes;
+use super::varied_hashes::fold_part;
+use crate::alloc::fallible;
+use crate::arrow::DeviceArray;
+use crate::conversion::{Converted, VariedGroup};
+use crate::convert::join_data;
+use crate::error::{Error, ErrorKind, Result};
+use crate::spec::CopyMode;
+
+/// Runs of rows from which on they are copied together before they are converted, which is faster than one by one.
+const JOINED_FROM: usize = 4;
+/// Rows that the shuffle buffer copies into one array.
+const COPIED: usize = 1 << 16;
+
+/// The groups of a batch whose rows differ in length, or are passed through.
+pub(super) struct VariedGroups(Arc<Vec<VariedGroup>>);
+
+/// What the groups are made of in an array of the source, or in rows that were copied together.
+pub(super) struct KeptArray {
+    parts: Vec<Part>,
+    origin: Origin,
+    /// Whether the array is read no more, and is alive for these rows alone.
+    is_passed: AtomicBool,
+}
+
+struct Part {
+    array: DeviceArray,
+    data: OnceLock<ArrayData>,
+}
+
+/// Where rows are from: a shard, and the number of a row in it.
+enum Origin {
+    Array { shard: usize, first: usize },
+    Rows(Vec<(usize, usize)>),
+}
+
+/// A row that waits for its batch.
+#[derive(Clone)]
+pub(super) struct KeptRow {
+    array: Arc<KeptArray>,
+    row: usize,
+}
+
+impl Part {
+    fn new(array: DeviceArray) -> Self {
+        Self { array, data: OnceLock::new() }
+    }
+
+    /// The array as one of arrow-rs, which is validated once.
+    fn data(&self) -> Result<&ArrayData> {
+        if self.data.get().is_none() {
+            // Another thread may have been first.
+            _ = self.data.set(self.array.to_arrow_unlogged()?.to_data());
+        }
+        self.data.get().ok_or_else(|| Error::internal("an array was not read"))
+    }
+}
+
+impl KeptArray {
+    /// Says that the array is read no more.
+    pub(super) fn pass(&self) {
+        self.is_passed.store(true, Ordering::Relaxed);
+    }
+
+    fn origin(&self, row: usize) -> (usize, usize) {
+        match &self.origin {
+            Origin::Array { shard, first } => (*shard, first.saturating_add(row)),
+            Origin::Rows(rows) => rows.get(row).copied().unwrap_or_default(),
+        }
+    }
+
+    fn part(&self, group: usize) -> Result<&Part> {
+        self.parts.get(group).ok_or_else(lost)
+    }
+}
+
+impl KeptRow {
+    pub(super) fn new(array: &Arc<KeptArray>, row: usize) -> Self {
+        Self { array: array.clone(), row }
+    }
+
+    /// Returns whether the row's array is alive for rows that wait alone, so that a copy of these lets go of memory.
+    fn is_passed(&self) -> bool {
+        self.array.is_passed.load(Ordering::Relaxed)
+    }
+}
+
+impl VariedGroups {
+    pub(super) fn new(groups: Vec<VariedGroup>) -> Self {
+        Self(Arc::new(groups))
+    }
+
+    pub(super) fn another(&self) -> Self {
+        Self(self.0.clone())
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Returns what the groups are made of in a host array, the first row of which is number `first` of its shard.
+    ///
+    /// # Errors
+    /// If memory for offsets cannot be had.
+    pub(super) fn keep(&self, array: &DeviceArray, shard: usize, first: usize) -> Result<Arc<KeptArray>> {
+        let parts = self.0.iter().map(|group| group.part_of(array).map(Part::new)).collect::<Result<_>>()?;
+        let origin = Origin::Array { shard, first };
+        Ok(Arc::new(KeptArray { parts, origin, is_passed: AtomicBool::new(false) }))
+    }
+
+    /// Converts these rows: the results of each group.
+    ///
+    /// # Errors
+    /// As [`Conversion::to_results`](crate::Conversion::to_results), with the row of the source, and the number of its shard.
+    pub(super) fn convert(&self, rows: &[KeptRow]) -> std::result::Result<Vec<Converted>, (Error, usize)> {
+        let mut results = Vec::new();
+        for (number, group) in self.0.iter().enumerate() {
+            let parts = gathered(rows, number, group);
+            let made = parts.and_then(|parts| group.convert(&parts, CopyMode::IfNeeded));
+            results.extend(made.map_err(|error| located(error, rows))?);
+        }
+        Ok(results)
+    }
+
+    /// Returns a hash that goes on with a row, as docs/loader.md defines it.
+    ///
+    /// # Errors
+    /// If the row cannot be converted.
+    pub(super) fn fold(&self, hash: u64, row: &KeptRow) -> Result<u64> {
+        self.0.iter().enumerate().try_fold(hash, |hash, (number, group)| {
+            let array = row.array.part(number)?.array.clipped(&(row.row..row.row.saturating_add(1)));
+            fold_part(hash, group, &array)
+        })
+    }
+
+    /// Returns a hash that goes on with what rows become, for loaders whose hashes of equal rows are equal.
+    #[cfg(feature = "python")]
+    pub(super) fn fold_conversion(&self, hash: u64) -> u64 {
+        self.0.iter().fold(hash, |hash, group| {
+            let text = format!("{} {:?} {:?} {:?}", group.name, group.group, group.options.dtype, group.options.nulls);
+            fold_bytes(hash, text.as_bytes())
+        })
+    }
+
+    /// Copies those of these rows whose arrays are read no more into arrays of their own, so that others are let go of.
+    ///
+    /// # Errors
+    /// If a row cannot be copied, or memory cannot be had.
+    pub(super) fn compact<'a>(&self, rows: impl Iterator<Item = &'a mut KeptRow>) -> Result<()> {
+        let mut passed: Vec<&mut KeptRow> = Vec::new();
+        for row in rows.filter(|row| row.is_passed()) {
+            fallible::push(&mut passed, row)?;
+            if passed.len() == COPIED {
+                self.copy(&mut passed)?;
+                passed.clear();
+            }
+        }
+        self.copy(&mut passed)
+    }
+
+    fn copy(&self, rows: &mut [&mut KeptRow]) -> Result<()> {
+        if rows.is_empty() {
+            return Ok(());
+        }
+        let kept: Vec<KeptRow> = rows.iter().map(|row| KeptRow::clone(row)).collect();
+        let joined = |(number, group): (usize, &VariedGroup)| join(&kept, number, group).map(Part::new);
+        match self.0.iter().enumerate().map(joined).collect::<Result<Vec<_>>>() {
+            Ok(parts) => {
+                let origin = Origin::Rows(kept.iter().map(|row| row.array.origin(row.row)).collect());
+                let array = Arc::new(KeptArray { parts, origin, is_passed: AtomicBool::new(true) });
+                for (at, row) in rows.iter_mut().enumerate() {
+                    **row = KeptRow::new(&array, at);
+                }
+                Ok(())
+            }
+            // Offsets of 32 bits count less than all of the rows have.
+            Err(error) if error.kind() == ErrorKind::Unsupported && rows.len() > 1 => {
+                let (left, right) = rows.split_at_mut(kept.len() / 2);
+                drop(kept);
+                self.copy(left)?;
+                self.copy(right)
+            }
+            Err(error) => Err(located(error, &kept).0),
+        }
+    }
+}
+
+/// Names the row of the source in an error about rows of a batch.
+fn located(error: Error, rows: &[KeptRow]) -> (Error, usize) {
+    let row = error.row().and_then(|row| rows.get(row)).or(rows.first());
+    let Some((shard, number)) = row.map(|row| row.array.origin(row.row)) else { return (error, 0) };
+    let error = if error.row().is_some() { error.at_row(number) } else { error };
+    (error, shard)
+}
+
+/// Consecutive rows of one array each.
+fn runs(rows: &[KeptRow]) -> Vec<(&Arc<KeptArray>, Range<usize>)> {
+    let mut runs: Vec<(&Arc<KeptArray>, Range<usize>)> = Vec::new();
+    for row in rows {
+        match runs.last_mut() {
+            Some((array, range)) if range.end == row.row && Arc::ptr_eq(array, &row.array) => {
+                range.end = range.end.saturating_add(1);
+            }
+            _ => runs.push((&row.array, row.row..row.row.saturating_add(1))),
+        }
+    }
+    runs
+}
+
+/// What a group is made of for these rows: slices, or a copy where there are many.
+fn gathered(rows: &[KeptRow], number: usize, group: &VariedGroup) -> Result<Vec<DeviceArray>> {
+    let runs = runs(rows);
+    if runs.len() >= JOINED_FROM || group.joins_always() {
+        return Ok(vec![join(rows, number, group)?]);
+    }
+    runs.into_iter().map(|(array, range)| Ok(array.part(number)?.array.clipped(&range))).collect()
+}
+
+fn join(rows: &[KeptRow], number: usize, group: &VariedGroup) -> Result<DeviceArray> {
+    let data = runs(rows).into_iter().map(|(array, range)| Ok((array.part(number)?.data()?, range)));
+    join_data(&group.field, &data.collect::<Result<Vec<_>>>()?)
+}
+
+fn lost() -> Error {
+    Error::internal("a kept row without its array")
+}

@@ -1,0 +1,108 @@
+//! Hashes of rows that differ in length or are passed through: docs/loader.md defines them.
+
+use arrow_array::Array;
+use arrow_cast::display::{ArrayFormatter, FormatOptions};
+
+use super::row_hashes::{fold, fold_bytes};
+use crate::alloc::fallible;
+use crate::arrow::DeviceArray;
+use crate::conversion::VariedGroup;
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::ragged::{Ragged, Values, chunks_to_padded_group, chunks_to_ragged};
+use crate::spec::{GroupForm, Pad, Side};
+use crate::tensor::Tensor;
+
+/// Returns a hash that goes on with the only row of this part of a group.
+///
+/// # Errors
+/// If the row cannot be converted, or has no text.
+pub(super) fn fold_part(hash: u64, group: &VariedGroup, row: &DeviceArray) -> Result<u64> {
+    let rows = std::slice::from_ref(row);
+    match group.group.form() {
+        GroupForm::Padded(pad) => fold_padded(hash, group, rows, pad),
+        GroupForm::Ragged => fold_ragged(hash, &chunks_to_ragged(&group.field, rows, &group.options)?, &[0]),
+        GroupForm::Arrow => fold_texts(hash, row),
+        GroupForm::Column | GroupForm::Matrix => Err(Error::internal("a tensor is no group of varied rows")),
+    }
+}
+
+/// The elements of a padded row that are kept, and then their validity, a byte each.
+fn fold_padded(hash: u64, group: &VariedGroup, rows: &[DeviceArray], pad: Pad) -> Result<u64> {
+    let alone = Pad { side: Side::Right, ..pad };
+    let made = chunks_to_padded_group(&group.field, rows, alone, &group.options, true)?;
+    let lengths = made.lengths.as_ref().ok_or_else(lost)?;
+    let kept = lengths.peek::<i64>()?.first().and_then(|kept| usize::try_from(*kept).ok()).ok_or_else(lost)?;
+    let width = made.matrix.shape().get(1).and_then(|width| usize::try_from(*width).ok()).ok_or_else(lost)?;
+    let (elements, validity) = (made.matrix.peek_bytes()?, made.validity.peek_bytes()?);
+    let bytes = elements.len().checked_div(width).unwrap_or(0).saturating_mul(kept);
+    let hash = fold_bytes(hash, elements.get(..bytes).ok_or_else(lost)?);
+    Ok(fold_bytes(hash, validity.get(..kept).ok_or_else(lost)?))
+}
+
+/// The validity of rows, a byte each; their lengths, 8 bytes each; and then their elements, or the rows that they are.
+fn fold_ragged(hash: u64, ragged: &Ragged, rows: &[usize]) -> Result<u64> {
+    let at =
+        |values: &[i64], row: usize| values.get(row).and_then(|value| usize::try_from(*value).ok()).ok_or_else(lost);
+    let offsets = integers(ragged.offsets())?;
+    let sizes = ragged.lengths().map(integers).transpose()?;
+    let flags = ragged.validity().map(Tensor::peek_bytes).transpose()?;
+    let (mut valid, mut lengths, mut items) = (Vec::new(), Vec::new(), Vec::new());
+    for row in rows {
+        let is_valid = flags.is_none_or(|flags| flags.get(*row).is_some_and(|flag| *flag != 0));
+        let start = at(&offsets, *row)?;
+        let end = match &sizes {
+            Some(sizes) => start.saturating_add(at(sizes, *row)?),
+            None => at(&offsets, row.saturating_add(1))?,
+        };
+        // What a null row spans is not part of it.
+        let end = if is_valid { end } else { start };
+        valid.push(u8::from(is_valid));
+        lengths.extend(u64::try_from(end.saturating_sub(start)).unwrap_or(u64::MAX).to_le_bytes());
+        items.extend(start..end);
+    }
+    let mut hash = fold_bytes(fold_bytes(hash, &valid), &lengths);
+    if let Some(shapes) = ragged.shapes() {
+        hash = fold_bytes(hash, shapes.peek_bytes()?);
+    }
+    match ragged.values() {
+        Values::Ragged(inner) => fold_ragged(hash, inner, &items),
+        Values::Tensor(values) => {
+            let bytes = values.peek_bytes()?;
+            let each = bytes.len().checked_div(ragged.values().len()).unwrap_or(0);
+            let mut elements = Vec::new();
+            for item in items {
+                let start = item.saturating_mul(each);
+                elements.extend_from_slice(bytes.get(start..start.saturating_add(each)).ok_or_else(lost)?);
+            }
+            Ok(fold_bytes(hash, &elements))
+        }
+    }
+}
+
+/// Of each column a 0 for a null, or a 1 and the text of the value.
+fn fold_texts(hash: u64, row: &DeviceArray) -> Result<u64> {
+    let options = FormatOptions::default();
+    (0..row.columns().len()).try_fold(hash, |hash, index| {
+        let array = row.column(index)?.to_arrow_unlogged()?;
+        if array.is_null(0) {
+            return Ok(fold(hash, 0));
+        }
+        let text = ArrayFormatter::try_new(array.as_ref(), &options)
+            .and_then(|texts| texts.value(0).try_to_string())
+            .map_err(|error| Error::unsupported(error.to_string()))?;
+        Ok(fold_bytes(fold(hash, 1), text.as_bytes()))
+    })
+}
+
+/// Offsets or lengths.
+fn integers(tensor: &Tensor) -> Result<Vec<i64>> {
+    match tensor.dtype() {
+        DType::Int32 => fallible::collected(tensor.peek::<i32>()?.iter().map(|value| Ok(i64::from(*value)))),
+        _ => fallible::copied(tensor.peek::<i64>()?),
+    }
+}
+
+fn lost() -> Error {
+    Error::internal("a row to hash was lost")
+}
