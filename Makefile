@@ -48,12 +48,15 @@ MIRI_CHECKS := -Zmiri-disable-isolation -Zmiri-permissive-provenance -Zmiri-symb
 # Tests that Miri runs in minutes; the others are of whole conversions.
 MIRI_TESTS ?= --lib --test ownership
 FUZZ_VERSION := 0.13.1
-# The most that deflate can: a few percent off the wheel.
+# The release that reads the JSON of rustdoc 1.95; .ci/public_api.py says which format that is.
+PUBLIC_API_VERSION := 0.52.0
+# The most that deflate can: 0.7 % off the packed extension module against level 6.
 MATURIN_WHEEL := --release --compression-level 9
 CARGO_TARGET := $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)
 SIMULATED_CUDA := $(CARGO_TARGET)/simulated-cuda
 SKIP_WAITS := $(abspath $(CARGO_TARGET))/skip-waits
 FUZZ_TOOLS := $(CARGO_TARGET)/cargo-fuzz-$(FUZZ_VERSION)
+PUBLIC_API_TOOLS := $(CARGO_TARGET)/cargo-public-api-$(PUBLIC_API_VERSION)
 FUZZ_TARGETS := arrow_array arrow_schema arrow_stream conversions dlpack
 
 GPU_BUNDLE := dist/gpu
@@ -90,7 +93,7 @@ BENCH_SETS := bench $(if $(filter full,$(INTEROP)),bench-heavy)
 DEMO_SETS := demo $(if $(filter torch,$(FRAMEWORK)),demo-torch)
 
 .PHONY: help demo examples test test-rust test-polars test-python test-cuda test-ptx ptx test-simulated-cuda simulated-cuda prove-waits gpu-bundle peers interop
-.PHONY: asan tsan miri fuzz lint check-versions bench wheel release clean
+.PHONY: asan tsan miri fuzz lint public-api check-versions bench wheel release clean
 # Two installs into one environment at once would break it.
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
@@ -111,7 +114,8 @@ help:
 	@echo 'make tsan    the Rust tests of what threads share under ThreadSanitizer  (needs a nightly toolchain)'
 	@echo 'make miri    the Rust tests under Miri, where a nightly toolchain has it'
 	@echo 'make fuzz    every fuzz target for SECONDS=60 each'
-	@echo 'make lint    formatting, clippy, docs, types, licences'
+	@echo 'make lint    formatting, clippy, docs, types, licences, the public API'
+	@echo 'make public-api   writes the public Rust API to docs/public-api/; make lint compares'
 	@echo 'make check-versions  builds with each PyO3 of the range, the oldest Rust and the next arrow  (SLOW=1: polars, too)'
 	@echo 'make bench   figures against a plain copy and against peers  (ONLY=pack,back QUICK=1 INTEROP=full|light)'
 	@echo 'make wheel   the release wheel, in dist/'
@@ -248,6 +252,15 @@ lint: $(STAMPS)/installed $(STAMPS)/lint
 	$(BIN)/mypy --config-file python/pyproject.toml python/arrow_dlpack tests/python/typing_sample.py
 	$(BIN)/python -m mypy.stubtest arrow_dlpack --mypy-config-file python/pyproject.toml --allowlist python/stubtest-allowlist.txt
 	$(BIN)/python .ci/dependencies.py
+	-@$(MAKE) --no-print-directory $(PUBLIC_API_TOOLS)/bin/cargo-public-api
+	$(BIN)/python .ci/public_api.py $(PUBLIC_API_TOOLS)/bin/cargo-public-api
+
+# Read the diff before you commit it: a line that goes is a break for whoever calls it.
+public-api: $(PUBLIC_API_TOOLS)/bin/cargo-public-api $(STAMPS)/venv
+	$(BIN)/python .ci/public_api.py $< --write
+
+$(PUBLIC_API_TOOLS)/bin/cargo-public-api:
+	cargo install cargo-public-api --locked --version $(PUBLIC_API_VERSION) --root $(PUBLIC_API_TOOLS)
 
 # With lock files of its own, in target/versions; it asks the registry.
 check-versions: $(STAMPS)/venv
