@@ -401,6 +401,7 @@ mod tests {
                 let owners = ["struct ", "enum ", "mod "].map(|kind| format!("pub {kind}{owner}"));
                 let items = [
                     format!("fn {item}("),
+                    format!("fn {item}<"),
                     format!("    {item},"),
                     format!("pub {item}: "),
                     format!("const {item}: "),
