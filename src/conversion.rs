@@ -3,11 +3,13 @@
 mod converted;
 mod explained;
 mod explained_groups;
+mod paths;
 mod plan;
 mod planned_rows;
 mod results;
 mod rows;
 mod run;
+mod streams;
 mod transfers;
 mod varied;
 
@@ -19,10 +21,9 @@ pub use converted::Converted;
 pub(crate) use explained::Subject;
 pub use plan::ConversionPlan;
 pub(crate) use run::Run;
-use smallvec::SmallVec;
 pub(crate) use varied::VariedGroup;
 
-use crate::arrow::{Chunks, DeviceArray, DeviceArrayStream, empty_on};
+use crate::arrow::{Chunks, DeviceArray};
 use crate::batch::each_tensor;
 #[cfg(feature = "python")]
 use crate::column::require_copy;
@@ -32,7 +33,7 @@ use crate::convert::{matrix_stride, row_stride};
 use crate::device::Device;
 use crate::error::{Error, Remedy, Result};
 use crate::explain::{Report, explain, explain_matrix, explain_matrix_schema, explain_padded, explain_stream};
-use crate::matrix::{Read, convert_matrix, convert_result, each_result, read, work_here, write_matrix};
+use crate::matrix::{convert_matrix, convert_result, each_result, work_here, write_matrix};
 #[cfg(feature = "python")]
 use crate::ragged::check_ragged;
 #[cfg(feature = "python")]
@@ -69,7 +70,7 @@ impl Conversion {
     /// # Ok::<(), arrow_dlpack::Error>(())
     /// ```
     pub fn to_tensor<'a>(&self, data: impl TryInto<Chunks<'a>, Error: Into<Error>>) -> Result<Tensor> {
-        let chunks = Chunks::of(data)?;
+        let chunks = self.chunks_of(data)?;
         self.check_columns(chunks.field())?;
         self.convert_whole(chunks.field(), chunks.arrays(), Run::default())
     }
@@ -98,7 +99,7 @@ impl Conversion {
     /// # Ok::<(), arrow_dlpack::Error>(())
     /// ```
     pub fn to_tensors<'a>(&self, data: impl TryInto<Chunks<'a>, Error: Into<Error>>) -> Result<Vec<(String, Tensor)>> {
-        let chunks = Chunks::of(data)?;
+        let chunks = self.chunks_of(data)?;
         self.check_columns(chunks.field())?;
         self.require_fixed_rows()?;
         let mut tensors = Vec::new();
@@ -128,7 +129,7 @@ impl Conversion {
     /// # Ok::<(), arrow_dlpack::Error>(())
     /// ```
     pub fn write<'a>(&self, data: impl TryInto<Chunks<'a>, Error: Into<Error>>, out: &mut Output<'_>) -> Result<()> {
-        let chunks = Chunks::of(data)?;
+        let chunks = self.chunks_of(data)?;
         self.check_columns(chunks.field())?;
         self.write_by(chunks.field(), chunks.arrays(), out, Run::default())
     }
@@ -152,7 +153,7 @@ impl Conversion {
     /// # Ok::<(), arrow_dlpack::Error>(())
     /// ```
     pub fn validity<'a>(&self, data: impl TryInto<Chunks<'a>, Error: Into<Error>>) -> Result<Tensor> {
-        let chunks = Chunks::of(data)?;
+        let chunks = self.chunks_of(data)?;
         self.convert_validity(chunks.field(), chunks.arrays())
     }
 
@@ -165,49 +166,6 @@ impl Conversion {
         let tensor =
             convert_result(&result, &there.chunks, &self.matrix(), Shared::default(), (&run_here, &work_here))?;
         self.send_one(tensor, &work_here)
-    }
-
-    /// Reads a stream to its end as the only result: see [`Conversion::read_tensors`].
-    ///
-    /// # Errors
-    /// As [`Conversion::read_tensors`].
-    pub fn read_tensor(&self, stream: &mut DeviceArrayStream) -> Result<Tensor> {
-        self.require_whole()?;
-        let field = stream.field().clone();
-        self.check_columns(&field)?;
-        let results = self.results(&field, None)?;
-        self.check_stream(stream)?;
-        match self.read(stream, &results)? {
-            Read::Arrays(arrays) => self.convert_whole(&field, &arrays, Run::default()),
-            Read::Tensors(mut tensors) => {
-                let tensor = tensors.pop().ok_or_else(|| Error::internal("a stream without a result"))?;
-                self.send_one(tensor, &work_here)
-            }
-        }
-    }
-
-    /// Reads a stream to its end as named results.
-    ///
-    /// Arrays are let go of as they are packed: beside the results, arrays of an eighth of their size are held at most, and the
-    /// one that was read last. All of them are held for a column-major result of several columns, for codes of dictionaries, and
-    /// on a device. A single array stays where it is, if it can be the result as it lies.
-    ///
-    /// # Errors
-    /// As [`Conversion::check`], before anything is read; then those of the stream, and as [`Conversion::to_tensors`]. The stream
-    /// can be read on, without the arrays that were read.
-    pub fn read_tensors(&self, stream: &mut DeviceArrayStream) -> Result<Vec<(String, Tensor)>> {
-        let field = stream.field().clone();
-        self.check_columns(&field)?;
-        self.require_fixed_rows()?;
-        let results = self.results(&field, None)?;
-        self.check_stream(stream)?;
-        match self.read(stream, &results)? {
-            Read::Arrays(arrays) => self.to_tensors(Chunks::new(&field, &arrays)),
-            Read::Tensors(tensors) => {
-                let names = results.iter().map(|result| result.name().to_owned());
-                Ok(names.zip(self.send(tensors, &work_here)?).collect())
-            }
-        }
     }
 
     /// Reports what the conversion of this data would do: a row for each column, and one for each matrix; and how they get to where the
@@ -226,7 +184,7 @@ impl Conversion {
     /// # Ok::<(), arrow_dlpack::Error>(())
     /// ```
     pub fn explain<'a>(&self, data: impl TryInto<Chunks<'a>, Error: Into<Error>>) -> Result<Report> {
-        let chunks = Chunks::of(data)?;
+        let chunks = self.chunks_of(data)?;
         self.explain_any(chunks.field(), Some(chunks.arrays()), None, DeviceArray::device_of(chunks.arrays()))
     }
 
@@ -281,7 +239,7 @@ impl Conversion {
     /// # Ok::<(), arrow_dlpack::Error>(())
     /// ```
     pub fn explain_padded<'a>(&self, data: impl TryInto<Chunks<'a>, Error: Into<Error>>, pad: Pad) -> Result<Report> {
-        let chunks = Chunks::of(data)?;
+        let chunks = self.chunks_of(data)?;
         self.explain_any(chunks.field(), Some(chunks.arrays()), Some(pad), DeviceArray::device_of(chunks.arrays()))
     }
 
@@ -311,27 +269,6 @@ impl Conversion {
         self.check_columns(field)?;
         let copy = if is_lost { CopyMode::Never } else { CopyMode::IfNeeded };
         check_ragged(field, pad, &self.of(field.name()).copy(copy))
-    }
-
-    /// Refuses a stream whose results cannot come where they are asked for.
-    fn check_stream(&self, stream: &DeviceArrayStream) -> Result<()> {
-        self.destination().check_stream(Device::new(stream.device_type(), 0))
-    }
-
-    /// Reads a stream to its end: these results, which are those of [`Conversion::results`], or its arrays. There is at least one of
-    /// a device.
-    ///
-    /// # Errors
-    /// Those of the stream, and of the results.
-    pub(crate) fn read(&self, stream: &mut DeviceArrayStream, results: &[ResultSpec]) -> Result<Read> {
-        let read = read(stream, results, &self.matrix())?;
-        let device = Device::new(stream.device_type(), 0);
-        Ok(match read {
-            Read::Arrays(arrays) if arrays.is_empty() && !device.is_cpu() => {
-                Read::Arrays(SmallVec::from_elem(empty_on(stream.field().clone(), device)?, 1))
-            }
-            read => read,
-        })
     }
 
     /// As [`Conversion::to_tensor`], for options whose names were checked.

@@ -22,6 +22,7 @@ mod lists;
 mod mask;
 mod node;
 mod offsets;
+mod paths;
 mod project;
 mod record_batch;
 mod same_schema;

@@ -2,7 +2,7 @@
 
 use arrow_schema::FieldRef;
 
-use crate::arrow::DeviceArray;
+use crate::arrow::{Chunks, DeviceArray};
 use crate::column::to_arrow;
 use crate::device::Device;
 use crate::error::Result;
@@ -51,6 +51,9 @@ impl Conversion {
         pad: Option<Pad>,
         own: Device,
     ) -> Result<Report> {
+        let there = chunks.map(|chunks| self.at_paths(Chunks::new(field, chunks))).transpose()?;
+        let chunks = there.as_ref().map(Chunks::arrays);
+        let field = &*self.type_at_paths(field)?;
         let Some(target) = self.device else { return self.explain_there(field, chunks, pad, own) };
         let conversion = self.by_way_of(self.destination().is_surely_copied_from(own), own);
         if !self.comes_before(own) {

@@ -120,7 +120,7 @@ impl Conversion {
     /// # Ok::<(), arrow_dlpack::Error>(())
     /// ```
     pub fn plan<'a>(&self, data: impl TryInto<Chunks<'a>, Error: Into<Error>>) -> Result<ConversionPlan> {
-        let chunks = Chunks::of(data)?;
+        let chunks = self.chunks_of(data)?;
         let (field, arrays) = (chunks.field(), chunks.arrays());
         self.check_columns(field)?;
         self.require_fixed_rows()?;
@@ -150,7 +150,7 @@ impl Conversion {
         &self,
         data: impl TryInto<Chunks<'a>, Error: Into<Error>>,
     ) -> Result<ConversionPlan<Tensor>> {
-        let chunks = Chunks::of(data)?;
+        let chunks = self.chunks_of(data)?;
         let (field, arrays) = (chunks.field(), chunks.arrays());
         self.require_whole()?;
         let check = |conversion: &Self| conversion.validity_of(field);

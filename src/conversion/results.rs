@@ -23,7 +23,7 @@ impl Conversion {
         &self,
         data: impl TryInto<Chunks<'a>, Error: Into<Error>>,
     ) -> Result<Vec<(String, Converted)>> {
-        let chunks = Chunks::of(data)?;
+        let chunks = self.chunks_of(data)?;
         self.check_columns(chunks.field())?;
         let mut results = Vec::new();
         self.convert_results(chunks.field(), chunks.arrays(), Run::default(), |name, made| {
@@ -38,6 +38,7 @@ impl Conversion {
     /// # Errors
     /// For whatever no data of the type makes possible; tells all such columns.
     pub fn check(&self, field: &FieldRef) -> Result<()> {
+        let field = &*self.type_at_paths(field)?;
         self.check_columns(field)?;
         self.check_groups()?;
         self.check_results(field).map(drop)
@@ -61,6 +62,7 @@ impl Conversion {
     /// As [`Conversion::check`], of rows that are lost where a copy of them is refused after they were read.
     #[cfg(feature = "python")]
     pub(crate) fn check_once(&self, field: &FieldRef) -> Result<()> {
+        let field = &*self.type_at_paths(field)?;
         self.check(field)?;
         let (results, varied) = self.check_results(field)?;
         let fixed = results.iter().map(|result| result.require_view(self.copy, |column| self.of(column)));

@@ -72,6 +72,7 @@ impl Groups {
             let reason = "columns names no group";
             return Err(Error::argument(reason).remedy_is("leave it out for a matrix of all columns"));
         }
+        let field = &*conversion.type_at_paths(field)?;
         conversion.check_columns(field)?;
         conversion.check_groups()?;
         conversion.refuse_kept_nulls()?;

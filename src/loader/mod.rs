@@ -183,6 +183,7 @@ impl Batches {
         known: &KnownState,
     ) -> Result<Self> {
         check_environment()?;
+        let (stream, shards) = (conversion.stream_at_paths(stream)?, shards.at_paths(conversion));
         let field = stream.field().clone();
         let groups = Groups::new(&field, conversion)?;
         let (copy_notes, stop) = (groups.copy_notes(stream.device_type(), load.device), Stop::default());

@@ -9,6 +9,7 @@ use super::options::LoadOptions;
 use super::place::Place;
 use crate::arrow::DeviceArrayStream;
 use crate::error::{Error, Remedy, Result};
+use crate::spec::Conversion;
 
 /// Opens the shard with a number.
 type Open = dyn Fn(usize) -> Result<DeviceArrayStream> + Send + Sync;
@@ -34,6 +35,13 @@ impl Shards {
     /// Returns a stream that is open already, as the only shard.
     pub(crate) fn of_stream(rows: Option<usize>) -> Self {
         Self::new(vec![rows], |_| Err(Error::internal("a stream was opened twice")))
+    }
+
+    /// Returns the same shards, of which the conversion reads the columns that it names by path.
+    pub(super) fn at_paths(&self, conversion: &Conversion) -> Self {
+        let (open, conversion) = (self.open.clone(), conversion.clone());
+        let open = move |shard| conversion.stream_at_paths(open(shard)?);
+        Self { rows: self.rows.clone(), open: Arc::new(open) }
     }
 
     /// Returns the number of rows, if each shard's is known.

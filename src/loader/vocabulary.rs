@@ -1,6 +1,7 @@
 //! [`DistinctValues`]: the values that columns of a source have, as categories for its batches.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
 use arrow_schema::FieldRef;
 
@@ -9,7 +10,7 @@ use crate::arrow::DeviceArray;
 use crate::categories::{Categories, Key, ValueKind, leaf_of, values_of};
 use crate::convert::each_value;
 use crate::error::{Error, Remedy, Result};
-use crate::spec::select;
+use crate::spec::{Conversion, PathColumns, select};
 
 /// Collects the different values of columns, array by array: the categories are all values that are no nulls, in ascending order of
 /// their bytes or numbers. So they depend neither on the order of rows nor on how the source is cut.
@@ -31,6 +32,7 @@ use crate::spec::select;
 #[derive(Debug)]
 pub struct DistinctValues {
     columns: Vec<DistinctColumn>,
+    paths: Option<Arc<PathColumns>>,
     limit: usize,
 }
 
@@ -44,11 +46,13 @@ struct DistinctColumn {
 }
 
 impl DistinctValues {
-    /// Returns no values yet of these columns of a struct, each of which has at most `limit`.
+    /// Returns no values yet of these columns of a struct, or fields by path, each of which has at most `limit`.
     ///
     /// # Errors
     /// If the type is no struct; for columns that do not exist, or whose values cannot be categories: names all of them.
     pub fn new(field: &FieldRef, columns: &[String], limit: usize) -> Result<Self> {
+        let paths = Conversion::default().columns(columns.iter().map(String::as_str)).paths(field)?;
+        let field = paths.as_deref().map_or(field, PathColumns::field);
         let column = |(position, column): (usize, &FieldRef)| {
             let leaf = leaf_of(column.data_type());
             let kind = ValueKind::of(leaf).ok_or_else(|| {
@@ -60,7 +64,7 @@ impl DistinctValues {
             Ok(DistinctColumn { name, position, kind, bytes: HashSet::new(), ints: HashSet::new() })
         };
         let columns = crate::spec::all_or_errors(select(field, Some(columns))?.into_iter().map(column))?;
-        Ok(Self { columns, limit })
+        Ok(Self { columns, paths: paths.clone(), limit })
     }
 
     /// Adds the values of an array of structs, on any device that can be copied from.
@@ -70,6 +74,8 @@ impl DistinctValues {
     pub fn add(&mut self, array: &DeviceArray) -> Result<()> {
         let copied = if array.device().is_cpu() { None } else { Some(on_host(array, None)?) };
         let (array, limit) = (copied.as_ref().unwrap_or(array), self.limit);
+        let named = self.paths.as_deref().map(|paths| array.at_paths(paths)).transpose()?;
+        let array = named.as_ref().unwrap_or(array);
         for column in &mut self.columns {
             let values = array.column(column.position)?;
             each_value(&values, &mut |key| column.add(key, limit)).map_err(|error| error.in_column(&column.name))?;
@@ -112,8 +118,6 @@ impl DistinctColumn {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use arrow_array::types::{Int8Type, Int32Type};
     use arrow_array::{
         Array, ArrayRef, DictionaryArray, FixedSizeListArray, Int8Array, Int16Array, Int64Array, RecordBatch, RunArray,

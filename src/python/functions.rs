@@ -89,8 +89,8 @@ fn each_result<'py>(
 ///
 /// order: the memory order of a matrix: "C" row-major, "F" column-major, "A" column-major if that is a view,
 ///     else row-major.
-/// columns: the names of the columns of a matrix, in this order. None takes all columns except the index of a
-///     pandas data frame.
+/// columns: the names of the columns of a matrix, in this order; a field of a struct by its path, such as "s.a". None
+///     takes all columns except the index of a pandas data frame.
 /// device: the device of the result. The data is moved there. If the source or the result is in host memory,
 ///     the host converts.
 /// allocator: where the memory of a result on a device comes from. None is a pool of this package; "cuMemAlloc"
@@ -196,10 +196,10 @@ fn write_into(
 /// Converts columns of a batch, a table or a stream to a dict of tensors by name. With a dict for `columns`,
 /// converts named groups, and packs each list of columns into a matrix.
 ///
-/// columns: the names of the columns, in this order; or a dict such as {"x": ["a", "b"], "y": "label"}, in
-///     which a list becomes a matrix, and a single name that column, each also as a `group` with options of its
-///     own. `padded` rows become a matrix, `ragged` rows a Ragged, and columns of `arrow` a RecordBatch. None takes
-///     all columns except the index of a pandas data frame.
+/// columns: the names of the columns, in this order, and fields of structs by their path, such as "s.a"; or a dict
+///     such as {"x": ["a", "b"], "y": "label"}, in which a list becomes a matrix, and a single name that column, each
+///     also as a `group` with options of its own. `padded` rows become a matrix, `ragged` rows a Ragged, and
+///     columns of `arrow` a RecordBatch. None takes all columns except the index of a pandas data frame.
 /// dtype, nulls: as for `to_tensor`. A dict may also name groups: their dtype is that of the tensor, and their
 ///     null policy that of columns without one of their own.
 ///
@@ -267,8 +267,8 @@ fn to_tensors<'py>(
 /// value per row, of any type.
 ///
 /// order: the memory order of a matrix: "C" row-major, "F" column-major; "A" is "C".
-/// columns: the names of the columns of a matrix, in this order. None takes all columns except the index of a
-///     pandas data frame.
+/// columns: the names of the columns of a matrix, in this order; a field of a struct by its path, such as "s.a". None
+///     takes all columns except the index of a pandas data frame.
 ///
 /// A bitmap can be on any device. Row i is valid if `(bytes[(offset + i) // 8] >> ((offset + i) % 8)) & 1` is
 /// 1. The bitmap does not mark nulls inside a row.

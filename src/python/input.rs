@@ -16,7 +16,7 @@ use super::streamed::{Makes, Making, is_in_memory};
 use super::tensor_input::dlpack_to_convert;
 pub use super::tensor_input::import_dlpack;
 use super::{ArrayStream, Tensor};
-use crate::arrow::{DeviceArray, DeviceArrayStream, empty_on};
+use crate::arrow::{Chunks, DeviceArray, DeviceArrayStream, empty_on};
 use crate::column::{Runner, plan_to_arrow};
 use crate::conversion::Run;
 use crate::device::Device;
@@ -122,6 +122,34 @@ impl InputChunks {
         refuses: Refuses<'_>,
         makes: Option<Makes<'_>>,
     ) -> PyResult<Self> {
+        let refuses = |unread: &Unread<'_>| refuses(&unread.of_type(&*conversion.type_at_paths(unread.field)?));
+        let read = match makes {
+            Some(makes) => {
+                let makes = |unread: &Unread<'_>| makes(&unread.of_type(&*conversion.type_at_paths(unread.field)?));
+                Self::read_columns(object, conversion, &refuses, Some(&makes))?
+            }
+            None => Self::read_columns(object, conversion, &refuses, None)?,
+        };
+        if conversion.paths(read.field())?.is_none() {
+            return Ok(read);
+        }
+        // Nulls of structs are joined with those of their fields.
+        Ok(object.py().detach(|| read.at_paths(conversion))?)
+    }
+
+    /// These chunks, as structs of the columns that the conversion names, if it names fields of structs.
+    fn at_paths(self, conversion: &Conversion) -> Result<Self> {
+        let chunks = conversion.at_paths(Chunks::new(self.field(), &self.arrays))?;
+        let (field, arrays) = (chunks.field().clone(), chunks.arrays().iter().cloned().collect());
+        Ok(Self { stream_field: Some(field), arrays, ..self })
+    }
+
+    fn read_columns(
+        object: &Bound<'_, PyAny>,
+        conversion: &Conversion,
+        refuses: Refuses<'_>,
+        makes: Option<Makes<'_>>,
+    ) -> PyResult<Self> {
         let (py, copy, to_host) = (object.py(), conversion.copy, Some(conversion.destination()));
         // A copy that is asked for is made of the column, once.
         let of_tensor = if copy == CopyMode::Always { CopyMode::IfNeeded } else { copy };
@@ -182,11 +210,14 @@ impl InputChunks {
 
     /// Reads a stream to its end: its arrays, or what is made of them.
     fn of_stream(py: Python<'_>, stream: &mut DeviceArrayStream, making: Option<&Making>) -> Result<Self> {
-        let (field, device) = (stream.field().clone(), Device::new(stream.device_type(), 0));
+        let device = Device::new(stream.device_type(), 0);
         // The producer may need the interpreter on a thread of its own.
-        let read = py.detach(|| match making {
-            Some(making) => making.conversion.read(stream, &making.results),
-            None => stream.read_to_end().map(Read::Arrays),
+        let (field, read) = py.detach(|| match making {
+            Some(Making { conversion, results }) => conversion.with_paths(stream, |stream| {
+                let field = stream.field().clone();
+                conversion.read(stream, results).map(|read| (field, read))
+            }),
+            None => Ok((stream.field().clone(), Read::Arrays(stream.read_to_end()?))),
         })?;
         let (mut arrays, results) = match read {
             Read::Arrays(arrays) => (arrays, None),

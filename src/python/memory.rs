@@ -7,7 +7,7 @@ use pyo3::wrap_pyfunction;
 use super::{device, exchange, loader, names};
 use crate::alloc;
 use crate::arrow::{forget_fields, forget_messages};
-use crate::spec::forget_matrix;
+use crate::spec::{forget_matrix, forget_paths};
 use crate::stream_order;
 
 pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
@@ -103,5 +103,6 @@ fn _host_memory() -> isize {
     forget_fields();
     forget_messages();
     forget_matrix();
+    forget_paths();
     alloc::bytes_in_use()
 }

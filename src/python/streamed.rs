@@ -1,5 +1,6 @@
 //! Converts a stream while reading it, so that its arrays are not held together.
 
+use arrow_schema::FieldRef;
 use pyo3::intern;
 use pyo3::prelude::*;
 
@@ -17,6 +18,11 @@ pub(super) struct Making {
 pub(super) type Makes<'a> = &'a dyn Fn(&Unread<'_>) -> PyResult<Making>;
 
 impl Unread<'_> {
+    /// A stream like this one, of the columns that a conversion reads of it.
+    pub(super) fn of_type<'a>(&self, field: &'a FieldRef) -> Unread<'a> {
+        Unread { field, index: self.index, device: self.device }
+    }
+
     /// The conversion of this stream, where all columns are those that its source has.
     fn conversion(&self, conversion: &Conversion) -> Conversion {
         conversion.clone().index(self.index)

@@ -72,7 +72,22 @@ impl Conversion {
         self
     }
 
-    /// Selects the matrix of these columns, in this order.
+    /// Selects the matrix of these columns, in this order. A field of a struct is named by its path, here and in options: a null of the
+    /// struct is a null of the field. A column whose own name is the path comes first.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use arrow_array::{ArrayRef, Int32Array, RecordBatch, StructArray};
+    /// use arrow_dlpack::Conversion;
+    /// use arrow_schema::{DataType, Field};
+    ///
+    /// let a: ArrayRef = Arc::new(Int32Array::from(vec![1, 2]));
+    /// let s: ArrayRef = Arc::new(StructArray::from(vec![(Arc::new(Field::new("a", DataType::Int32, false)), a.clone())]));
+    /// let batch = RecordBatch::try_from_iter([("s", s), ("b", a)]).unwrap();
+    /// let matrix = Conversion::default().columns(["s.a", "b"]).to_tensor(&batch)?;
+    /// assert_eq!(matrix.as_slice::<i32>()?, [1, 1, 2, 2]);
+    /// # Ok::<(), arrow_dlpack::Error>(())
+    /// ```
     #[must_use]
     pub fn columns<S: Into<String>>(self, columns: impl IntoIterator<Item = S>) -> Self {
         self.select(Selection::Whole(Some(columns.into_iter().map(Into::into).collect())))

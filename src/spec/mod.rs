@@ -13,6 +13,7 @@ mod nulls;
 mod options;
 mod pad;
 mod pandas;
+mod paths;
 mod per_column;
 mod possible;
 mod promotion;
@@ -43,6 +44,9 @@ pub use pad::{Pad, Side};
 pub use pandas::PandasIndex;
 #[cfg(feature = "python")]
 pub(crate) use pandas::lists_index;
+pub(crate) use paths::PathColumns;
+#[cfg(feature = "python")]
+pub(crate) use paths::forget_paths;
 pub use per_column::PerColumn;
 pub(crate) use possible::{
     ABOVE_1, CHUNKS, DICTIONARIES, JOINED, NULLS, PossibleStep, Undecided, may_be_null, unless_one_chunk,

@@ -96,21 +96,27 @@ impl<'a> Positions<'a> {
         let names = || self.fields.iter().map(|field| field.name().as_str());
         self.missing.set(self.missing.get().saturating_add(1));
         let is_compared = self.missing.get() <= MOST_NAMES;
-        let remedy = match is_compared.then(|| nearest(name, names())).flatten() {
-            Some(near) => format!("did you mean {near:?}?"),
-            None => {
-                let mut text: Vec<String> = names().take(MOST_NAMES).map(|name| format!("{name:?}")).collect();
-                if self.fields.len() > MOST_NAMES {
-                    text.push(format!("and {} more", self.fields.len() - MOST_NAMES));
-                }
-                format!("the columns are {}", text.join(", "))
-            }
+        let remedy = match is_compared {
+            true => other_names(name, names(), "the columns are"),
+            false => list(names(), "the columns are"),
         };
         if name.is_empty() {
             return Error::argument("there is no column with an empty name").remedy_is(remedy);
         }
         Error::argument("there is no such column").remedy_is(remedy).in_column(name)
     }
+}
+
+/// Returns a remedy for a name that does not exist: the one that the caller may have meant, or a list of those that do.
+pub(super) fn other_names<'a>(name: &str, names: impl Iterator<Item = &'a str> + Clone, are: &str) -> String {
+    nearest(name, names.clone()).map_or_else(|| list(names, are), |near| format!("did you mean {near:?}?"))
+}
+
+fn list<'a>(names: impl Iterator<Item = &'a str> + Clone, are: &str) -> String {
+    let more = names.clone().count().saturating_sub(MOST_NAMES);
+    let more = (more > 0).then(|| format!("and {more} more"));
+    let text: Vec<String> = names.take(MOST_NAMES).map(|name| format!("{name:?}")).chain(more).collect();
+    format!("{are} {}", text.join(", "))
 }
 
 /// The most columns that an error lists, and the most names that are compared with all others for it.

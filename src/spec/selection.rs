@@ -2,7 +2,7 @@
 
 use super::Group;
 
-/// Which results a conversion has, and which columns each of them is made of.
+/// Which results a conversion has, and which columns each of them is made of. A field of a struct is named by its path, such as "s.a".
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Selection {

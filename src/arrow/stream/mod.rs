@@ -9,6 +9,7 @@ mod reader;
 
 use std::ffi::{c_char, c_int, c_void};
 use std::fmt;
+use std::sync::Arc;
 
 use arrow_schema::FieldRef;
 use smallvec::SmallVec;
@@ -25,12 +26,15 @@ use crate::device::Device;
 use crate::error::{Error, ErrorKind, Result};
 use crate::ffi::arrow_device::{ArrowArray, ArrowArrayStream, ArrowDeviceArray, ArrowDeviceArrayStream, ArrowSchema};
 use crate::ffi::dlpack::DLDeviceType;
+use crate::spec::PathColumns;
 use crate::stream_order::Interrupts;
 
 /// A stream of arrays of one field on one type of device. Each array is requested only when it is needed.
 pub struct DeviceArrayStream {
     field: FieldRef,
     device_type: DLDeviceType,
+    /// The columns that a reader has of each array, instead of all.
+    paths: Option<Arc<PathColumns>>,
     arrays: Box<dyn Iterator<Item = Result<DeviceArray>> + Send>,
 }
 
@@ -43,7 +47,7 @@ impl DeviceArrayStream {
         device_type: DLDeviceType,
         arrays: impl Iterator<Item = Result<DeviceArray>> + Send + 'static,
     ) -> Self {
-        Self { field, device_type, arrays: Box::new(arrays) }
+        Self { field, device_type, paths: None, arrays: Box::new(arrays) }
     }
 
     /// Reads the remaining arrays, and handles signals between them.
@@ -77,7 +81,12 @@ impl DeviceArrayStream {
     /// The field of every array.
     #[must_use]
     pub fn field(&self) -> &FieldRef {
-        &self.field
+        self.paths.as_deref().map_or(&self.field, PathColumns::field)
+    }
+
+    /// Sets the columns that a reader has of each array; `None` for all. Returns those that it had before.
+    pub(crate) fn set_paths(&mut self, paths: Option<Arc<PathColumns>>) -> Option<Arc<PathColumns>> {
+        std::mem::replace(&mut self.paths, paths)
     }
 
     /// The type of device of every array.
@@ -92,7 +101,11 @@ impl Iterator for DeviceArrayStream {
 
     fn next(&mut self) -> Option<Self::Item> {
         let next = self.arrays.next()?;
-        Some(next.and_then(|array| self.check(array)))
+        let array = next.and_then(|array| self.check(array));
+        Some(match &self.paths {
+            Some(paths) => array.and_then(|array| array.at_paths(paths)),
+            None => array,
+        })
     }
 }
 

@@ -126,8 +126,8 @@ impl Loader {
         }
         match sources.columns(py)? {
             Some((Known::Type(field), index)) => Batches::check_type(&field, &conversion.clone().index(index))?,
-            Some((Known::Names(field), _)) => conversion.check_names(&field)?,
-            None => {}
+            Some((Known::Names(field), _)) if !conversion.may_have_paths(&field) => conversion.check_names(&field)?,
+            Some((Known::Names(_), _)) | None => {}
         }
         Ok(Self {
             sources,
@@ -363,7 +363,7 @@ impl Loader {
     /// # Errors
     /// Where the options name other columns, or the epoch is that of a state of another source.
     fn terms_of(&self, py: Python<'_>, field: &FieldRef, resumed: Option<&Terms>) -> PyResult<Terms> {
-        self.conversion.check_columns(field)?;
+        self.conversion.check_columns(&*self.conversion.type_at_paths(field)?)?;
         let mut terms = self.terms(py)?;
         if let DataType::Struct(fields) = field.data_type() {
             terms.source.columns = Some(fields.iter().map(|field| field.name().clone()).collect());
