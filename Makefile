@@ -33,7 +33,7 @@ LINTED_PYTHON := python tests/python tests/peers tests/cuda tests/gpu tests/ptx 
 EXTENSIONS := examples/pyclass $(dir $(wildcard tests/python/extensions/*/Cargo.toml))
 
 # Programs over crates that take minutes to build, with lock files of their own. No CI runs them: `make examples` does.
-EXAMPLE_CRATES := candle polars-lazy
+EXAMPLE_CRATES := candle datafusion polars-lazy
 EXAMPLE_MANIFESTS := $(EXAMPLE_CRATES:%=examples/%/Cargo.toml)
 
 ASAN_TARGET_DIR ?= target/asan
@@ -102,7 +102,7 @@ help:
 	@echo 'make demo    train a model on real flights  (FRAMEWORK=numpy|torch DEVICE=cpu|cuda)'
 	@echo 'make test    the Rust and the Python tests  (INTEROP=full|light; light leaves torch out)'
 	@echo 'make test-polars  the tests of the features polars and ndarray; a part of make test'
-	@echo 'make examples  builds and runs examples/candle and examples/polars-lazy; no part of make test or of CI'
+	@echo 'make examples  builds and runs examples/candle, examples/datafusion and examples/polars-lazy; no part of make test or of CI'
 	@echo 'make test-cuda  the tests of CUDA on a simulated driver; a part of make test  (CUDA_SCHEDULES=lazy,eager,random:1)'
 	@echo 'make ptx     compiles src/cuda/kernels.cu to the PTX that is committed; make test-ptx checks it'
 	@echo 'make prove-waits  shows for each wait for a device the test that fails without it'
