@@ -33,7 +33,8 @@ class Pool:
             driver.fill(pointer, REUSED, nbytes, stream, self.ordinal)
 
     def close(self) -> None:
-        """Gives all blocks back to the driver. Nothing uses them any more."""
+        """Gives all blocks back to the driver, once the package has released what it has let go of."""
+        driver.drain()
         driver.synchronize(self.ordinal)
         for pointer in self.blocks:
             driver.free(pointer, self.ordinal)
